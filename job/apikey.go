@@ -1,0 +1,47 @@
+package job
+
+import "time"
+
+// APIKey is what is known of a client's key: never the secret itself.
+type APIKey struct {
+	ID         string // the public part
+	ClientID   ID
+	SecretHash [32]byte
+	CreatedAt  time.Time
+	ExpiresAt  time.Time
+	RevokedAt  *time.Time
+	ReplacedBy string // id of the key that took over, "" for none
+}
+
+// IssuedKey is the answer to creating or renewing a key. Secret is the whole
+// key, shown this once; it is "" when an existing key was found instead.
+type IssuedKey struct {
+	APIKey
+	Secret string
+}
+
+// Caller is who sends a request.
+type Caller struct {
+	ClientID ID     // zero for the operator and for nobody
+	KeyID    string // "" unless a key was presented
+	Admin    bool   // holds the operator's token
+}
+
+// Anonymous reports whether no credentials were presented.
+func (c Caller) Anonymous() bool { return !c.Admin && c.ClientID.IsZero() }
+
+// Allowance is the state of a client's rate limit after one request.
+type Allowance struct {
+	OK         bool
+	Policy     string        // which limit: "minute" or "day"
+	Limit      int           // requests per window
+	Remaining  int           // requests left now
+	Reset      time.Duration // until the allowance is whole again
+	RetryAfter time.Duration // when !OK: until the next request can pass
+}
+
+// KeyChange is what a decision about a client's keys stores.
+type KeyChange struct {
+	New     *APIKey  // to be added
+	Changed []APIKey // existing keys with a new expiry, revocation or replacement
+}

@@ -1,0 +1,108 @@
+package job
+
+import (
+	"time"
+)
+
+// Task is a hint that a job's attempt may be due: "look at job J, attempt N".
+// It decides nothing. Dispatch counts how often the attempt was handed to the
+// queue anew, so that each hand-over has a name of its own.
+type Task struct {
+	JobID    ID
+	Attempt  int
+	Dispatch int
+	RunAt    time.Time // not before this; zero: at once
+}
+
+// Dispatched is what became of a task that was offered to the queue.
+type Dispatched int
+
+// The answers of the queue.
+const (
+	TaskEnqueued Dispatched = iota // it is in the queue now
+	TaskPresent                    // the same task already waits there
+	TaskSpent                      // its name is taken by a finished or running task: raise Dispatch
+)
+
+// Lease names one claim of one attempt. Every write of the holder carries it;
+// the fence rises with each claim, so an old holder's writes change nothing.
+type Lease struct {
+	JobID   ID
+	Attempt int
+	Fence   int64
+}
+
+// Claim is a job that a worker holds.
+type Claim struct {
+	Lease
+	Job Job
+}
+
+// NotClaimed tells why a claim got no row.
+type NotClaimed struct {
+	// StillWaiting: the attempt waits, but not yet for this long (an early
+	// task or a skewed clock). Otherwise the task is spent and is dropped.
+	StillWaiting bool
+	Wait         time.Duration
+	// WorkerDead: the claiming worker's own lease has ended.
+	WorkerDead bool
+	Dispatch   int
+}
+
+// Held is a job that storage says a worker holds.
+type Held struct {
+	Lease
+	State         State
+	WorkKind      Kind
+	MaxAttempts   int
+	AutoRetry     bool
+	LeaseExpiries int // how often a holder's lease ended before the job ran
+}
+
+// Finish is the end of an attempt: SUCCEEDED with a result, or FAILED with a
+// failure.
+type Finish struct {
+	Lease
+	State   State
+	Failure *Failure
+	Result  *Result
+	// RetryWait, when not nil, queues the next attempt in the same commit
+	// (auto_retry), to run after that time.
+	RetryWait *time.Duration
+	// Exhausted adds job.retries_exhausted: the last attempt failed.
+	Exhausted bool
+	// Emit adds event.emitted before the final event.
+	Emit *Emission
+}
+
+// Finished is what a Finish did.
+type Finished struct {
+	Lease
+	State    State // SUCCEEDED, FAILED, or QUEUED after an automatic retry
+	WorkKind Kind
+	Duration time.Duration // of the attempt
+	Next     *Task         // the automatic retry's task
+}
+
+// Progress is how far a running job has come.
+type Progress struct {
+	Percentage     int       `json:"percentage"`
+	Phase          string    `json:"phase"`
+	StepsCompleted int       `json:"steps_completed"`
+	StepsTotal     int       `json:"steps_total"`
+	ItemsProcessed int       `json:"items_processed"`
+	ItemsTotal     int       `json:"items_total"`
+	UpdatedAt      time.Time `json:"updated_at"`
+}
+
+// Place is a position in the order of waiting jobs.
+type Place struct {
+	RunAt time.Time
+	JobID ID
+}
+
+// Load is how much there is to do.
+type Load struct {
+	Active int // jobs that are not final
+	Queued int // of these, jobs in QUEUED
+}

@@ -1,0 +1,120 @@
+package job
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Type is what a client asks for (section 8).
+type Type string
+
+// The three job types.
+const (
+	Execute   Type = "EXECUTE"    // run as soon as possible
+	Deferred  Type = "DEFERRED"   // run at execution_at
+	EmitEvent Type = "EMIT_EVENT" // publish one event of the client's own
+)
+
+// Types lists all job types.
+var Types = []Type{Execute, Deferred, EmitEvent}
+
+// Valid reports whether t is one of the three types.
+func (t Type) Valid() bool { return t == Execute || t == Deferred || t == EmitEvent }
+
+// Emission is the event that an EMIT_EVENT job publishes when it runs.
+type Emission struct {
+	Name string          `json:"name"`
+	Data json.RawMessage `json:"data,omitempty"`
+}
+
+// Definition says what a job does. It is made once, at acceptance, and never
+// changes.
+type Definition struct {
+	WorkKind        Kind      `json:"work_kind"`
+	DurationMS      int64     `json:"duration_ms"`
+	ShouldFail      bool      `json:"should_fail"`
+	PayloadSize     int       `json:"payload_size"`     // bytes of the result body
+	ExpectedOutcome string    `json:"expected_outcome"` // final state of attempt 1
+	Seed            int64     `json:"seed"`             // request timestamp, Unix microseconds
+	Emit            *Emission `json:"emit,omitempty"`   // EMIT_EVENT only
+}
+
+// Catalogue is the configured part of the work-kind catalogue.
+type Catalogue struct {
+	Types           []Type        // allowed job types
+	Kinds           []Kind        // allowed work kinds
+	FailProbability float64       // chance that a failing kind is drawn, 0 to 1
+	MaxRuntime      time.Duration // execution limit; RUNS_OVER_TIMEOUT lasts 1 s longer
+}
+
+// Define makes the definition of a job requested at the given moment: the
+// moment is the seed, so the same moment and the same catalogue give the same
+// definition (section 6). With kind "" one is drawn, never PAYLOAD_INVALID.
+func (c Catalogue) Define(t Type, kind Kind, requestedAt time.Time, emit *Emission) (Definition, error) {
+	seed := requestedAt.UnixMicro()
+	if kind == "" {
+		kind = c.draw(t, seed)
+	}
+	s, ok := SpecOf(kind, c.MaxRuntime)
+	if !ok {
+		return Definition{}, fmt.Errorf("work kind %q is not in the catalogue", kind)
+	}
+	d := Definition{
+		WorkKind: kind, DurationMS: s.DurationMS, ShouldFail: s.ShouldFail,
+		PayloadSize: s.PayloadSize, ExpectedOutcome: s.Expected, Seed: seed,
+	}
+	if t == EmitEvent {
+		d.Emit = emit
+		if emit == nil {
+			d.Emit = &Emission{Name: EventEmitted}
+		}
+	}
+	return d, nil
+}
+
+// draw picks a kind: first whether it fails, then evenly among those kinds. An
+// EMIT_EVENT job exists to publish, so it gets a kind that succeeds quickly.
+func (c Catalogue) draw(t Type, seed int64) Kind {
+	if t == EmitEvent {
+		return SuccessFast
+	}
+	r := rand.New(rand.NewPCG(uint64(seed), 0))
+	wantFail := r.Float64() < c.FailProbability
+	var matching, others []Kind
+	for _, k := range c.Kinds {
+		switch s := specs[k]; {
+		case k == PayloadInvalid:
+		case s.ShouldFail == wantFail:
+			matching = append(matching, k)
+		default:
+			others = append(others, k)
+		}
+	}
+	if len(matching) == 0 {
+		matching = others
+	}
+	if len(matching) == 0 {
+		return ""
+	}
+	return matching[r.IntN(len(matching))]
+}
+
+// ErrBadDefinition is wrapped by every error of Definition.Validate.
+var ErrBadDefinition = errors.New("job definition is missing or invalid")
+
+// Validate checks a definition that was read back from storage. A worker runs
+// nothing else: a damaged definition fails the job (section 14).
+func (d Definition) Validate() error {
+	switch {
+	case !d.WorkKind.Valid() || d.WorkKind == PayloadInvalid:
+		return fmt.Errorf("%w: work_kind %q", ErrBadDefinition, d.WorkKind)
+	case d.DurationMS < 0 || d.DurationMS > int64(25*time.Hour/time.Millisecond):
+		return fmt.Errorf("%w: duration_ms %d", ErrBadDefinition, d.DurationMS)
+	case d.PayloadSize < 1*kib || d.PayloadSize > 256*kib:
+		return fmt.Errorf("%w: payload_size %d", ErrBadDefinition, d.PayloadSize)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Code is an error code of the API (section 14), always prefixed with RFA_.
+type Code string
+
+// The 22 codes of the contract, and the six for things it does not name.
+const (
+	CodeMalformed            Code = "RFA_REQUEST_MALFORMED"
+	CodeUnsupportedMediaType Code = "RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE"
+	CodeMethodNotAllowed     Code = "RFA_REQUEST_METHOD_NOT_ALLOWED"
+	CodeNotAcceptable        Code = "RFA_REQUEST_NOT_ACCEPTABLE"
+	CodePayloadTooLarge      Code = "RFA_REQUEST_PAYLOAD_TOO_LARGE"
+	CodeRateLimited          Code = "RFA_REQUEST_RATE_LIMITED"
+	CodeInvalidCredentials   Code = "RFA_AUTH_INVALID_CREDENTIALS"
+	CodeTokenExpired         Code = "RFA_AUTH_TOKEN_EXPIRED"
+	CodeForbidden            Code = "RFA_AUTH_FORBIDDEN"
+	CodeKeyDisabled          Code = "RFA_AUTH_API_KEY_DISABLED"
+	CodeValidationFailed     Code = "RFA_JOB_VALIDATION_FAILED"
+	CodeJobNotFound          Code = "RFA_JOB_NOT_FOUND"
+	CodeConflict             Code = "RFA_JOB_CONFLICT"
+	CodeQueueFull            Code = "RFA_EXEC_QUEUE_FULL"
+	CodeTimeout              Code = "RFA_EXEC_TIMEOUT"
+	CodeIdempotencyConflict  Code = "RFA_EXEC_IDEMPOTENCY_CONFLICT"
+	CodeWorkerUnavailable    Code = "RFA_EXEC_WORKER_UNAVAILABLE"
+	CodeDBError              Code = "RFA_STORAGE_DB_ERROR"
+	CodeStorageUnavailable   Code = "RFA_STORAGE_UNAVAILABLE"
+	CodeDependencyTimeout    Code = "RFA_DEPENDENCY_TIMEOUT"
+	CodeConfigInvalid        Code = "RFA_CONFIG_INVALID"
+	CodeInternal             Code = "RFA_INTERNAL"
+
+	CodeRequestNotFound Code = "RFA_REQUEST_NOT_FOUND"
+	CodeClientNotFound  Code = "RFA_CLIENT_NOT_FOUND"
+	CodeWebhookNotFound Code = "RFA_WEBHOOK_NOT_FOUND"
+	CodeBatchNotFound   Code = "RFA_BATCH_NOT_FOUND"
+	CodeJobGone         Code = "RFA_JOB_GONE"
+	CodeResultGone      Code = "RFA_RESULT_GONE"
+)
+
+// CodeSpec is what the contract fixes for an error code.
+type CodeSpec struct {
+	Code   Code
+	Status int    // HTTP status
+	Slug   string // last part of the problem type URI
+	Title  string
+	Action string // what the caller can do about it
+}
+
+// Codes is the table of section 14, in its order, with the additions at the end.
+var Codes = []CodeSpec{
+	{CodeMalformed, 400, "request-malformed", "Malformed request", "Fix the request's form; compare it with the schema."},
+	{CodeUnsupportedMediaType, 415, "unsupported-media-type", "Unsupported media type", "Send the body as application/json."},
+	{CodeMethodNotAllowed, 405, "method-not-allowed", "Method not allowed", "Use a method that the Allow header names."},
+	{CodeNotAcceptable, 406, "not-acceptable", "Not acceptable", "Accept application/json or application/problem+json."},
+	{CodePayloadTooLarge, 413, "payload-too-large", "Request body too large", "Send a smaller body."},
+	{CodeValidationFailed, 400, "validation-failed", "Validation failed", "Correct the values that the violations point to."},
+	{CodeInvalidCredentials, 401, "invalid-credentials", "Invalid credentials", "Send a valid API key as Authorization: Bearer <api_key>."},
+	{CodeTokenExpired, 401, "key-expired", "API key expired", "Renew the key, or create a new one."},
+	{CodeForbidden, 403, "forbidden", "Forbidden", "Ask the operator for access."},
+	{CodeKeyDisabled, 403, "key-disabled", "API key revoked", "Use another key of this client."},
+	{CodeJobNotFound, 404, "job-not-found", "Job not found", "Check the job id."},
+	{CodeConflict, 409, "conflict", "Conflicting state", "Read the current state and decide again."},
+	{CodeIdempotencyConflict, 409, "idempotency-conflict", "Idempotency key reused with a different request", "Repeat the first request unchanged, or use a new key."},
+	{CodeRateLimited, 429, "rate-limited", "Too many requests", "Wait as long as Retry-After says, then send fewer requests."},
+	{CodeInternal, 500, "internal-error", "Internal error", "Try again later; if it persists, report the request id."},
+	{CodeDBError, 503, "database-error", "Database error", "Try again after Retry-After, with the same idempotency key."},
+	{CodeStorageUnavailable, 503, "storage-unavailable", "Storage unavailable", "Try again after Retry-After, with the same idempotency key."},
+	{CodeQueueFull, 503, "queue-full", "Queue full", "Try again after Retry-After; submit more slowly."},
+	{CodeWorkerUnavailable, 503, "worker-unavailable", "Worker unavailable", "Retry the job."},
+	{CodeTimeout, 504, "timeout", "Time limit exceeded", "Try again later, with the same idempotency key."},
+	{CodeDependencyTimeout, 504, "dependency-timeout", "Dependency timed out", "Try again later, with the same idempotency key."},
+	{CodeConfigInvalid, 503, "config-invalid", "Server misconfigured", "Tell the operator."},
+
+	{CodeRequestNotFound, 404, "not-found", "No such resource", "Check the path."},
+	{CodeClientNotFound, 404, "client-not-found", "Client not found", "Check the client id."},
+	{CodeWebhookNotFound, 404, "webhook-not-found", "Webhook not found", "Check the webhook id."},
+	{CodeBatchNotFound, 404, "batch-not-found", "Batch not found", "Check the batch id."},
+	{CodeJobGone, 410, "job-gone", "Job no longer available", "Nothing: the job was deleted or its retention ended."},
+	{CodeResultGone, 410, "result-gone", "Result no longer available", "Submit the job again if the result is still needed."},
+}
+
+// Spec gives the contract's row for c; an unknown code is an internal error.
+func (c Code) Spec() CodeSpec {
+	for _, s := range Codes {
+		if s.Code == c {
+			return s
+		}
+	}
+	return CodeInternal.Spec()
+}
+
+// Violation points at one thing that is wrong with a request.
+type Violation struct {
+	Pointer string `json:"pointer"` // JSON Pointer (RFC 6901) into the body; "" is the whole
+	Detail  string `json:"detail"`  // what is wrong and what is allowed
+}
+
+// Error is an error with a code of the API. Detail is for the client and
+// holds nothing internal; the cause, if any, is for the log.
+type Error struct {
+	Code       Code
+	Detail     string
+	Violations []Violation
+	RetryAfter time.Duration // 0: none
+	Cause      error
+}
+
+// Errorf makes an Error with a formatted detail.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Error gives code, detail and cause, for logs.
+func (e *Error) Error() string {
+	s := string(e.Code) + ": " + e.Detail
+	if e.Cause != nil {
+		s += ": " + e.Cause.Error()
+	}
+	return s
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// CodeOf gives the code of the first Error in err's chain; any other error is
+// an internal one.
+func CodeOf(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return CodeInternal
+}
+
+// Invalid makes the error for a request whose values break business rules.
+func Invalid(violations ...Violation) *Error {
+	return &Error{Code: CodeValidationFailed, Detail: "The request has invalid values.", Violations: violations}
+}
+
+// ErrStale is the answer to a write that came too late: the job is no longer
+// held under the given attempt and fence. The holder stops, writes nothing
+// more and tells nobody.
+var ErrStale = errors.New("the claim is no longer current")
+
+// ErrWorkerDead is the answer to a worker whose lease has ended.
+var ErrWorkerDead = errors.New("the worker's lease has ended")

@@ -1,0 +1,92 @@
+package job
+
+// Reason says why an attempt failed. It is also the last part of the failure's
+// problem type URI, so it is public and never changes its meaning.
+type Reason string
+
+// The reasons.
+const (
+	FailedImmediately   Reason = "failed-immediately"
+	FailedAfterProgress Reason = "failed-after-progress"
+	DependencyFailed    Reason = "dependency-failed"
+	FailedOnce          Reason = "failed-once"
+	FailedAgain         Reason = "failed-again"
+	TimedOut            Reason = "job-timed-out"
+	WorkerLost          Reason = "worker-lost"
+	WorkerShutdown      Reason = "worker-shutdown"
+	DefinitionInvalid   Reason = "definition-invalid"
+	OutputInvalid       Reason = "output-invalid"
+	WorkPanicked        Reason = "work-panicked"
+)
+
+// Stage is the step of the pipeline at which an attempt failed (draft section
+// 3.8, table 3).
+type Stage string
+
+// The stages in use.
+const (
+	StageValidation Stage = "validation"
+	StageQueuing    Stage = "queuing"
+	StageProcessing Stage = "processing"
+	StageRendering  Stage = "rendering"
+	StageConversion Stage = "conversion"
+	StageStorage    Stage = "storage"
+	StageDelivery   Stage = "delivery"
+)
+
+// ReasonSpec is what is known of a reason in advance.
+type ReasonSpec struct {
+	Reason    Reason
+	Code      Code
+	Stage     Stage
+	Retryable bool // advice about resubmission, not a bar to /retry
+	Title     string
+	Detail    string
+}
+
+// Reasons is the table of all reasons.
+var Reasons = []ReasonSpec{
+	{FailedImmediately, CodeInternal, StageValidation, false, "Job failed at once", "The job's input was refused right after the start."},
+	{FailedAfterProgress, CodeInternal, StageRendering, false, "Job failed after progress", "The job failed after part of its work was done."},
+	{DependencyFailed, CodeDependencyTimeout, StageConversion, true, "Job failed on a dependency", "A dependency of the job did not answer in time."},
+	{FailedOnce, CodeDependencyTimeout, StageProcessing, true, "Job failed, a retry will help", "A transient fault ended this attempt."},
+	{FailedAgain, CodeDependencyTimeout, StageProcessing, true, "Job failed on a lasting fault", "A fault that may pass ended this attempt."},
+	{TimedOut, CodeTimeout, StageProcessing, true, "Job timed out", "The job ran longer than the execution limit."},
+	{WorkerLost, CodeWorkerUnavailable, StageProcessing, true, "Worker lost", "The worker that ran the job stopped answering."},
+	{WorkerShutdown, CodeWorkerUnavailable, StageProcessing, true, "Worker shut down", "The worker that ran the job was shut down before the job ended."},
+	{DefinitionInvalid, CodeInternal, StageProcessing, false, "Job definition unusable", "The job's definition is missing or damaged; nothing was run."},
+	{OutputInvalid, CodeInternal, StageStorage, false, "Job output unusable", "The job ended without a complete result."},
+	{WorkPanicked, CodeInternal, StageProcessing, false, "Job crashed", "The job's work ended unexpectedly."},
+}
+
+// Spec gives the row of r; an unknown reason is treated as a crash.
+func (r Reason) Spec() ReasonSpec {
+	for _, s := range Reasons {
+		if s.Reason == r {
+			return s
+		}
+	}
+	return WorkPanicked.Spec()
+}
+
+// Failure is how one attempt failed. It is stored with the attempt and never
+// changes.
+type Failure struct {
+	Reason     Reason
+	Code       Code
+	Retryable  bool
+	RetryAfter int // whole seconds, at least 1 when Retryable, else 0
+	Stage      Stage
+	Detail     string
+}
+
+// NewFailure makes the failure of an attempt that ended for the given reason;
+// b gives the waiting time that a retryable one advises.
+func NewFailure(r Reason, attempt int, b Backoff) *Failure {
+	s := r.Spec()
+	f := &Failure{Reason: s.Reason, Code: s.Code, Retryable: s.Retryable, Stage: s.Stage, Detail: s.Detail}
+	if f.Retryable {
+		f.RetryAfter = b.RetryAfter(attempt)
+	}
+	return f
+}

@@ -1,0 +1,56 @@
+package job
+
+import (
+	"encoding/hex"
+	"errors"
+)
+
+// ID is a UUID: version 7 for jobs, events, batches, webhooks and deliveries,
+// version 4 for clients. The zero ID means "none".
+type ID [16]byte
+
+// ErrBadID is returned by ParseID for anything but a canonical UUID.
+var ErrBadID = errors.New("not a UUID of the form xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx")
+
+// ParseID reads the canonical 36-character form, in either case. Other
+// spellings of a UUID (braces, urn:uuid:, no hyphens) are refused, so that one
+// resource has one address.
+func ParseID(s string) (ID, error) {
+	var id ID
+	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
+		return ID{}, ErrBadID
+	}
+	packed := s[:8] + s[9:13] + s[14:18] + s[19:23] + s[24:]
+	if _, err := hex.Decode(id[:], []byte(packed)); err != nil {
+		return ID{}, ErrBadID
+	}
+	return id, nil
+}
+
+// String gives the canonical lower-case form.
+func (id ID) String() string {
+	var b [36]byte
+	hex.Encode(b[:8], id[:4])
+	hex.Encode(b[9:13], id[4:6])
+	hex.Encode(b[14:18], id[6:8])
+	hex.Encode(b[19:23], id[8:10])
+	hex.Encode(b[24:], id[10:])
+	b[8], b[13], b[18], b[23] = '-', '-', '-', '-'
+	return string(b[:])
+}
+
+// IsZero reports whether id is the zero ID, "none".
+func (id ID) IsZero() bool { return id == ID{} }
+
+// MarshalText writes the canonical form, so that JSON and logs show it.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText is ParseID for encoders.
+func (id *ID) UnmarshalText(text []byte) error {
+	parsed, err := ParseID(string(text))
+	if err != nil {
+		return err
+	}
+	*id = parsed
+	return nil
+}

@@ -1,0 +1,124 @@
+package job
+
+import (
+	"strconv"
+	"time"
+)
+
+// Status is the draft's jobStatus (draft section 4).
+type Status string
+
+// The draft's registered values.
+const (
+	StatusAccepted            Status = "ACCEPTED"
+	StatusProcessing          Status = "PROCESSING"
+	StatusCompleted           Status = "COMPLETED"
+	StatusFailed              Status = "FAILED"
+	StatusCancelled           Status = "CANCELLED"
+	StatusTimedOut            Status = "TIMED_OUT"
+	StatusCompletedWithErrors Status = "COMPLETED_WITH_ERRORS"
+)
+
+// StatusOf maps a state, and for FAILED the failure's code, to the draft's
+// vocabulary.
+func StatusOf(s State, failure *Failure) Status {
+	switch s {
+	case Running:
+		return StatusProcessing
+	case Succeeded:
+		return StatusCompleted
+	case Canceled:
+		return StatusCancelled
+	case Failed:
+		if failure != nil && failure.Code == CodeTimeout {
+			return StatusTimedOut
+		}
+		return StatusFailed
+	default:
+		return StatusAccepted
+	}
+}
+
+// Document is the outcome document of one attempt: RFC 9457's members and the draft's
+// extension members (draft section 3). An attempt that did not fail has none
+// of the problem members but Instance.
+type Document struct {
+	Type     string `json:"type,omitempty"`
+	Title    string `json:"title,omitempty"`
+	Status   int    `json:"status,omitempty"` // the would-be synchronous HTTP status
+	Detail   string `json:"detail,omitempty"`
+	Instance string `json:"instance,omitempty"`
+	Code     Code   `json:"code,omitempty"`
+
+	JobID           ID     `json:"jobId"`
+	JobStatus       Status `json:"jobStatus"`
+	SubmittedAt     Time   `json:"submittedAt"`
+	CompletedAt     *Time  `json:"completedAt,omitempty"` // final attempts only
+	Retryable       *bool  `json:"retryable,omitempty"`   // failures only
+	RetryAfter      int    `json:"retryAfter,omitempty"`  // only with retryable true; seconds from completedAt
+	ProcessingStage Stage  `json:"processingStage,omitempty"`
+	CorrelationID   string `json:"correlationId,omitempty"`
+	Attempt         int    `json:"attempt"`
+}
+
+// Time is a moment as the API writes it: RFC 3339, UTC, with Z.
+type Time time.Time
+
+const timeLayout = "2006-01-02T15:04:05.000000Z"
+
+// MarshalText writes t in UTC with microseconds.
+func (t Time) MarshalText() ([]byte, error) {
+	return time.Time(t).UTC().AppendFormat(nil, timeLayout), nil
+}
+
+// UnmarshalText is ParseTime for decoders.
+func (t *Time) UnmarshalText(text []byte) error {
+	parsed, err := ParseTime(string(text))
+	*t = Time(parsed)
+	return err
+}
+
+// TimeOf makes a *Time of a moment that may be absent.
+func TimeOf(t *time.Time) *Time {
+	if t == nil {
+		return nil
+	}
+	v := Time(*t)
+	return &v
+}
+
+// Links makes the addresses in an outcome document.
+type Links struct {
+	PublicURL string // base of problem type URIs, no slash at the end
+}
+
+// ProblemType gives the URI of a problem type, for an error code's slug or a
+// failure's reason.
+func (l Links) ProblemType(slug string) string { return l.PublicURL + "/problems/" + slug }
+
+// AttemptPath is the path of an attempt, a resource that never changes once
+// the attempt has ended.
+func AttemptPath(id ID, attempt int) string {
+	return "/v1/jobs/" + id.String() + "/attempts/" + strconv.Itoa(attempt)
+}
+
+// Document builds the draft's document of an attempt of j.
+func (l Links) Document(j *Job, a Attempt) Document {
+	d := Document{
+		Instance: AttemptPath(j.ID, a.Number), JobID: j.ID, JobStatus: StatusOf(a.State, a.Failure),
+		SubmittedAt: Time(j.CreatedAt), CorrelationID: j.CorrelationID, Attempt: a.Number,
+	}
+	if a.State.Final() {
+		d.CompletedAt = TimeOf(a.FinishedAt)
+	}
+	if f := a.Failure; f != nil && a.State == Failed {
+		retryable := f.Retryable
+		d.Type, d.Title, d.Status = l.ProblemType(string(f.Reason)), f.Reason.Spec().Title, f.Code.Spec().Status
+		d.Detail, d.Code, d.ProcessingStage = f.Detail, f.Code, f.Stage
+		d.Retryable = &retryable
+		if retryable {
+			d.RetryAfter = f.RetryAfter
+		}
+	}
+	return d
+}

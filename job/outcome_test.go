@@ -1,0 +1,192 @@
+package job_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+func TestStatusOf(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[job.State]job.Status{
+		"CREATED": "ACCEPTED", "QUEUED": "ACCEPTED", "ASSIGNED": "ACCEPTED", "RUNNING": "PROCESSING",
+		"SUCCEEDED": "COMPLETED", "FAILED": "FAILED", "CANCELED": "CANCELLED",
+	} {
+		require.Equal(t, want, job.StatusOf(s, nil), s)
+	}
+	for _, r := range job.Reasons {
+		want := job.Status("FAILED")
+		if r.Code == "RFA_EXEC_TIMEOUT" {
+			want = "TIMED_OUT"
+		}
+		require.Equal(t, want, job.StatusOf(job.Failed, &job.Failure{Code: r.Code}), r.Reason)
+	}
+	require.EqualValues(t, "ACCEPTED", job.StatusOf(job.Queued, &job.Failure{Code: job.CodeTimeout}),
+		"what an earlier attempt died of does not count once it is queued again")
+	require.EqualValues(t, "COMPLETED_WITH_ERRORS", job.StatusCompletedWithErrors)
+}
+
+var (
+	links      = job.Links{PublicURL: "https://forge.example"}
+	createdAt  = time.Date(2030, 1, 31, 14, 0, 0, 1_000, time.FixedZone("", 2*3600))
+	finishedAt = time.Date(2030, 1, 31, 12, 0, 5, 0, time.UTC)
+)
+
+func sampleJob(t *testing.T) *job.Job {
+	t.Helper()
+	id, err := job.ParseID(idText)
+	require.NoError(t, err)
+	return &job.Job{ID: id, State: job.Running, Attempt: 2, MaxAttempts: 4, CreatedAt: createdAt}
+}
+
+func requireDocument(t *testing.T, d job.Document, want string) {
+	t.Helper()
+	text, err := json.Marshal(d)
+	require.NoError(t, err)
+	require.JSONEq(t, want, string(text))
+}
+
+func TestDocumentOfAFailure(t *testing.T) {
+	t.Parallel()
+	j := sampleJob(t)
+	j.CorrelationID = "order-17"
+	b := job.Backoff{Base: time.Second, Max: time.Minute}
+	a := job.Attempt{Number: 2, State: job.Failed, FinishedAt: &finishedAt, Failure: job.NewFailure(job.DependencyFailed, 2, b)}
+	requireDocument(t, links.Document(j, a), `{
+		"type": "https://forge.example/problems/dependency-failed",
+		"title": "Job failed on a dependency",
+		"status": 504,
+		"detail": "A dependency of the job did not answer in time.",
+		"instance": "/v1/jobs/01890a5d-ac96-774b-bcce-b302099a8057/attempts/2",
+		"code": "RFA_DEPENDENCY_TIMEOUT",
+		"jobId": "01890a5d-ac96-774b-bcce-b302099a8057",
+		"jobStatus": "FAILED",
+		"submittedAt": "2030-01-31T12:00:00.000001Z",
+		"completedAt": "2030-01-31T12:00:05.000000Z",
+		"retryable": true,
+		"retryAfter": 2,
+		"processingStage": "conversion",
+		"correlationId": "order-17",
+		"attempt": 2
+	}`)
+
+	a.Failure = job.NewFailure(job.FailedImmediately, 2, b)
+	a.Failure.RetryAfter = 5 // even if storage said so
+	requireDocument(t, links.Document(j, a), `{
+		"type": "https://forge.example/problems/failed-immediately",
+		"title": "Job failed at once",
+		"status": 500,
+		"detail": "The job's input was refused right after the start.",
+		"instance": "/v1/jobs/01890a5d-ac96-774b-bcce-b302099a8057/attempts/2",
+		"code": "RFA_INTERNAL",
+		"jobId": "01890a5d-ac96-774b-bcce-b302099a8057",
+		"jobStatus": "FAILED",
+		"submittedAt": "2030-01-31T12:00:00.000001Z",
+		"completedAt": "2030-01-31T12:00:05.000000Z",
+		"retryable": false,
+		"processingStage": "validation",
+		"correlationId": "order-17",
+		"attempt": 2
+	}`)
+}
+
+func TestDocumentOfAnAttemptThatDidNotFail(t *testing.T) {
+	t.Parallel()
+	for s, status := range map[job.State]string{
+		"CREATED": "ACCEPTED", "QUEUED": "ACCEPTED", "ASSIGNED": "ACCEPTED", "RUNNING": "PROCESSING",
+	} {
+		// Times and failures that do not belong there must not get through.
+		a := job.Attempt{Number: 1, State: s, FinishedAt: &finishedAt, Failure: job.NewFailure(job.TimedOut, 1, job.Backoff{})}
+		requireDocument(t, links.Document(sampleJob(t), a), `{
+			"instance": "/v1/jobs/01890a5d-ac96-774b-bcce-b302099a8057/attempts/1",
+			"jobId": "01890a5d-ac96-774b-bcce-b302099a8057",
+			"jobStatus": "`+status+`",
+			"submittedAt": "2030-01-31T12:00:00.000001Z",
+			"attempt": 1
+		}`)
+	}
+	for s, status := range map[job.State]string{"SUCCEEDED": "COMPLETED", "CANCELED": "CANCELLED"} {
+		a := job.Attempt{Number: 1, State: s, FinishedAt: &finishedAt}
+		requireDocument(t, links.Document(sampleJob(t), a), `{
+			"instance": "/v1/jobs/01890a5d-ac96-774b-bcce-b302099a8057/attempts/1",
+			"jobId": "01890a5d-ac96-774b-bcce-b302099a8057",
+			"jobStatus": "`+status+`",
+			"submittedAt": "2030-01-31T12:00:00.000001Z",
+			"completedAt": "2030-01-31T12:00:05.000000Z",
+			"attempt": 1
+		}`)
+	}
+}
+
+// The draft's rules on members, for each reason on each attempt.
+func TestDocumentRules(t *testing.T) {
+	t.Parallel()
+	for _, r := range job.Reasons {
+		for attempt := 1; attempt <= 3; attempt++ {
+			f := job.NewFailure(r.Reason, attempt, job.Backoff{Base: time.Millisecond, Max: time.Second})
+			d := links.Document(sampleJob(t), job.Attempt{Number: attempt, State: job.Failed, FinishedAt: &finishedAt, Failure: f})
+			require.True(t, strings.HasPrefix(d.Type, "https://forge.example/problems/"))
+			require.NotEmpty(t, d.Title)
+			require.NotEmpty(t, d.Detail)
+			require.NotEmpty(t, d.ProcessingStage)
+			require.Equal(t, statuses[d.Code], d.Status)
+			require.NotNil(t, d.CompletedAt)
+			require.NotNil(t, d.Retryable)
+			require.Equal(t, *d.Retryable, d.RetryAfter >= 1)
+		}
+	}
+}
+
+func TestDocumentKeepsNoTieToTheJob(t *testing.T) {
+	t.Parallel()
+	f := job.NewFailure(job.TimedOut, 1, job.Backoff{})
+	at := finishedAt
+	d := links.Document(sampleJob(t), job.Attempt{Number: 1, State: job.Failed, FinishedAt: &at, Failure: f})
+	f.Retryable, at = false, at.Add(time.Hour)
+	require.True(t, *d.Retryable)
+	require.Equal(t, finishedAt, time.Time(*d.CompletedAt))
+}
+
+func TestCurrentAttempt(t *testing.T) {
+	t.Parallel()
+	j := sampleJob(t)
+	j.State, j.Outcome, j.StartedAt, j.FinishedAt = job.Failed, job.OutcomeFailed, &createdAt, &finishedAt
+	j.Failure = job.NewFailure(job.TimedOut, 2, job.Backoff{})
+	require.Equal(t, job.Attempt{
+		Number: 2, State: job.Failed, Outcome: job.OutcomeFailed,
+		StartedAt: &createdAt, FinishedAt: &finishedAt, Failure: j.Failure,
+	}, j.CurrentAttempt())
+}
+
+func TestCanRetry(t *testing.T) {
+	t.Parallel()
+	for _, s := range job.States {
+		for attempt := 1; attempt <= 5; attempt++ {
+			j := job.Job{State: s, Attempt: attempt, MaxAttempts: 4}
+			require.Equal(t, s == "FAILED" && attempt < 4, j.CanRetry(), "%s, attempt %d", s, attempt)
+		}
+	}
+}
+
+func TestProgressJSON(t *testing.T) {
+	t.Parallel()
+	text, err := json.Marshal(job.Progress{
+		Percentage: 45, Phase: "WORKING", StepsCompleted: 2, StepsTotal: 5,
+		ItemsProcessed: 4500, ItemsTotal: 10000, UpdatedAt: finishedAt,
+	})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"percentage":45,"phase":"WORKING","steps_completed":2,"steps_total":5,
+		"items_processed":4500,"items_total":10000,"updated_at":"2030-01-31T12:00:05Z"}`, string(text))
+}
+
+func TestAnonymous(t *testing.T) {
+	t.Parallel()
+	require.True(t, job.Caller{}.Anonymous())
+	require.False(t, job.Caller{Admin: true}.Anonymous())
+	require.False(t, job.Caller{ClientID: job.ID{1}}.Anonymous())
+}

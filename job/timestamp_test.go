@@ -1,0 +1,80 @@
+package job_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+var goodTimes = map[string]time.Time{
+	"2030-01-31T12:00:00Z":               time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC),
+	"2030-01-31T12:00:00+00:00":          time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC),
+	"2030-01-31T12:00:00.5Z":             time.Date(2030, 1, 31, 12, 0, 0, 500_000_000, time.UTC),
+	"2030-01-31T12:00:00.123456Z":        time.Date(2030, 1, 31, 12, 0, 0, 123_456_000, time.UTC),
+	"2030-01-31T12:00:00.123456000Z":     time.Date(2030, 1, 31, 12, 0, 0, 123_456_000, time.UTC),
+	"2030-01-31T12:00:00.123456001Z":     time.Date(2030, 1, 31, 12, 0, 0, 123_457_000, time.UTC),
+	"2030-01-31T12:00:00.123456999Z":     time.Date(2030, 1, 31, 12, 0, 0, 123_457_000, time.UTC),
+	"2030-01-31T12:00:00.0000001Z":       time.Date(2030, 1, 31, 12, 0, 0, 1_000, time.UTC),
+	"2030-12-31T23:59:59.9999999Z":       time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC),
+	"1969-12-31T23:59:59.9999991Z":       time.Unix(0, 0).UTC(),
+	"2028-02-29T00:00:00Z":               time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC),
+	"0001-01-01T00:00:00Z":               {},
+	"0000-01-01T00:00:00.0000005Z":       time.Date(0, 1, 1, 0, 0, 0, 1_000, time.UTC),
+	"9999-12-31T23:59:59.999999Z":        time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC),
+	"2030-01-31T12:00:00.1234+00:00":     time.Date(2030, 1, 31, 12, 0, 0, 123_400_000, time.UTC),
+	"2030-01-31T12:00:00.99999999Z":      time.Date(2030, 1, 31, 12, 0, 1, 0, time.UTC),
+	"2030-01-31T12:00:00.000000000Z":     time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC),
+	"2030-01-31T12:59:59.0Z":             time.Date(2030, 1, 31, 12, 59, 59, 0, time.UTC),
+	"2030-01-31T00:00:00.010+00:00":      time.Date(2030, 1, 31, 0, 0, 0, 10_000_000, time.UTC),
+	"2030-01-31T23:00:00.00000100Z":      time.Date(2030, 1, 31, 23, 0, 0, 1_000, time.UTC),
+	"2030-01-31T23:00:00.000001000Z":     time.Date(2030, 1, 31, 23, 0, 0, 1_000, time.UTC),
+	"2030-01-31T23:00:00.00000100+00:00": time.Date(2030, 1, 31, 23, 0, 0, 1_000, time.UTC),
+}
+
+var badTimes = []string{
+	"", "now", "1896091200", "2030", "2030-01-31", "2030-01-31T12:00Z", "2030-01-31T12:00:00",
+	"2030-01-31 12:00:00Z", "2030-01-31t12:00:00Z", "2030-01-31T12:00:00z",
+	"2030-01-31T12:00:00+01:00", "2030-01-31T12:00:00-00:00", "2030-01-31T12:00:00+0000",
+	"2030-01-31T12:00:00+00", "2030-01-31T12:00:00+00:01", "2030-01-31T12:00:00 Z",
+	"2030-01-31T12:00:00.Z", "2030-01-31T12:00:00,5Z", "2030-01-31T12:00:00.1234567890Z",
+	"2030-02-30T12:00:00Z", "2029-02-29T12:00:00Z", "2030-13-01T12:00:00Z", "2030-00-01T12:00:00Z",
+	"2030-01-00T12:00:00Z", "2030-01-31T24:00:00Z", "2030-01-31T12:60:00Z", "2030-01-31T12:00:60Z",
+	"2030-1-31T12:00:00Z", "12030-01-31T12:00:00Z", "-2030-01-31T12:00:00Z",
+	" 2030-01-31T12:00:00Z", "2030-01-31T12:00:00Z ", "2030-01-31T12:00:00Z\n", "2030-01-31T12:00:00Z\x00",
+	"٢٠٣٠-01-31T12:00:00Z", "9999-12-31T23:59:59.9999999Z",
+}
+
+func TestParseTime(t *testing.T) {
+	t.Parallel()
+	for text, want := range goodTimes {
+		got, err := job.ParseTime(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got, text)
+		require.Equal(t, time.UTC, got.Location(), text)
+	}
+	for _, text := range badTimes {
+		got, err := job.ParseTime(text)
+		require.ErrorIs(t, err, job.ErrBadTime, "%q", text)
+		require.Zero(t, got, "%q", text)
+	}
+}
+
+func TestTimeInJSON(t *testing.T) {
+	t.Parallel()
+	local := time.Date(2030, 1, 31, 14, 30, 0, 123_456_789, time.FixedZone("", 2*3600+1800))
+	text, err := json.Marshal(job.Time(local))
+	require.NoError(t, err)
+	require.Equal(t, `"2030-01-31T12:00:00.123456Z"`, string(text))
+
+	var back job.Time
+	require.NoError(t, json.Unmarshal(text, &back))
+	require.Equal(t, time.Date(2030, 1, 31, 12, 0, 0, 123_456_000, time.UTC), time.Time(back))
+	require.ErrorIs(t, back.UnmarshalText([]byte("2030-01-31T12:00:00+02:00")), job.ErrBadTime)
+
+	require.Nil(t, job.TimeOf(nil))
+	require.Equal(t, job.Time(local), *job.TimeOf(&local))
+}
