@@ -1,0 +1,236 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Bounds of one flush.
+const (
+	maxFlushItems = 128
+	maxFlushBytes = 4 << 20
+	flushers      = 2 // one statement is on its way while the next is gathered
+	maxQueued     = 16384
+)
+
+var (
+	errClosed = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The server is shutting down.", RetryAfter: retryAfter}
+	errFull   = &job.Error{Code: job.CodeStorageUnavailable, Detail: "Too many writes wait for the database.", RetryAfter: retryAfter}
+)
+
+// batcher is group commit: the callers that wait at the same moment share one
+// statement. Nobody waits on a timer; a flusher takes whatever is queued as
+// soon as it is free. One bad item fails alone. Two items with the same key
+// never share a flush: UPDATE ... FROM would silently keep one of them.
+//
+// A caller whose context ends before its item was taken gets a plain refusal:
+// nothing was written. One that is cancelled later cannot know its outcome and
+// gets errUnknown.
+type batcher[T, R any] struct {
+	name  string
+	store *Store
+	flush func(ctx context.Context, items []T) ([]answer[R], error)
+	key   func(T) string // "" for none
+	size  func(T) int    // nil: items weigh nothing
+
+	mu     sync.Mutex
+	ready  sync.Cond
+	queue  []*waiter[T, R]
+	flying map[string]bool // keys of items that are being flushed
+	closed bool
+	done   sync.WaitGroup
+}
+
+// answer is what became of one item.
+type answer[R any] struct {
+	value R
+	err   error
+}
+
+type waiter[T, R any] struct {
+	item   T
+	key    string
+	taken  bool // by a flusher; guarded by batcher.mu
+	answer chan answer[R]
+}
+
+func newBatcher[T, R any](name string, s *Store, flush func(context.Context, []T) ([]answer[R], error),
+	key func(T) string, size func(T) int) *batcher[T, R] {
+	b := &batcher[T, R]{name: name, store: s, flush: flush, key: key, size: size, flying: map[string]bool{}}
+	b.ready.L = &b.mu
+	b.done.Add(flushers)
+	for range flushers {
+		go b.run()
+	}
+	return b
+}
+
+// do hands in one item and waits for what became of it.
+func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
+	w := &waiter[T, R]{item: item, key: b.key(item), answer: make(chan answer[R], 1)}
+	var none R
+	b.mu.Lock()
+	switch {
+	case b.closed:
+		b.mu.Unlock()
+		return none, errClosed
+	case len(b.queue) >= maxQueued:
+		b.mu.Unlock()
+		return none, errFull
+	}
+	b.queue = append(b.queue, w)
+	b.mu.Unlock()
+	b.ready.Signal()
+
+	select {
+	case a := <-w.answer:
+		return a.value, a.err
+	case <-ctx.Done():
+	}
+	if b.withdraw(w) {
+		return none, translate(ctx.Err())
+	}
+	select { // the answer may have come together with the cancellation
+	case a := <-w.answer:
+		return a.value, a.err
+	default:
+	}
+	return none, &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: retryAfter, Cause: context.Cause(ctx),
+		Detail: "The outcome of the write is unknown. Repeat the request with the same idempotency key to learn it."}
+}
+
+// withdraw takes w back if no flusher has it yet.
+func (b *batcher[T, R]) withdraw(w *waiter[T, R]) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w.taken {
+		return false
+	}
+	for i, queued := range b.queue {
+		if queued == w {
+			b.queue = append(b.queue[:i], b.queue[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// stop refuses new items, flushes those that wait, and returns when all are
+// answered. It may be called twice.
+func (b *batcher[T, R]) stop() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.ready.Broadcast()
+	b.done.Wait()
+}
+
+func (b *batcher[T, R]) run() {
+	defer b.done.Done()
+	for {
+		batch := b.take()
+		if batch == nil {
+			return
+		}
+		started := time.Now()
+		b.settle(batch)
+		b.store.metrics.flushed(b.name, len(batch), time.Since(started))
+		b.release(batch)
+	}
+}
+
+// take waits for items and takes as many as one flush may hold; nil when the
+// batcher is closed and empty. Items whose key is in flight stay queued.
+func (b *batcher[T, R]) take() []*waiter[T, R] {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		if batch := b.gather(); len(batch) > 0 {
+			return batch
+		}
+		if b.closed && len(b.queue) == 0 {
+			return nil
+		}
+		b.ready.Wait()
+	}
+}
+
+func (b *batcher[T, R]) gather() []*waiter[T, R] {
+	var batch, left []*waiter[T, R]
+	bytes := 0
+	for i, w := range b.queue {
+		if len(batch) == maxFlushItems || (bytes >= maxFlushBytes && len(batch) > 0) {
+			left = append(left, b.queue[i:]...)
+			break
+		}
+		if w.key != "" && b.flying[w.key] {
+			left = append(left, w)
+			continue
+		}
+		if w.key != "" {
+			b.flying[w.key] = true
+		}
+		if b.size != nil {
+			bytes += b.size(w.item)
+		}
+		w.taken = true
+		batch = append(batch, w)
+	}
+	b.queue = left
+	return batch
+}
+
+func (b *batcher[T, R]) release(batch []*waiter[T, R]) {
+	b.mu.Lock()
+	for _, w := range batch {
+		delete(b.flying, w.key)
+	}
+	b.mu.Unlock()
+	b.ready.Broadcast()
+}
+
+// deadlockTries bounds how often a batch that lost a deadlock is repeated.
+const deadlockTries = 3
+
+// settle flushes a batch and answers each of its items exactly once. A batch
+// that fails through one of its rows is split until that row stands alone.
+func (b *batcher[T, R]) settle(batch []*waiter[T, R]) {
+	items := column(batch, func(w *waiter[T, R]) T { return w.item })
+	answers, err := b.attempt(items)
+	if err != nil && isRowsFault(err) && len(batch) > 1 {
+		b.settle(batch[:len(batch)/2])
+		b.settle(batch[len(batch)/2:])
+		return
+	}
+	if err == nil && len(answers) != len(batch) {
+		err = errors.New(b.name + ": the flush answered fewer items than it was given")
+	}
+	if err != nil {
+		err = b.store.failed(b.name, err)
+	}
+	for i, w := range batch {
+		if err != nil {
+			w.answer <- answer[R]{err: err}
+			continue
+		}
+		w.answer <- answers[i]
+	}
+}
+
+// attempt runs the flush under the store's own limit, not a caller's: one
+// impatient caller must not undo the others' writes.
+func (b *batcher[T, R]) attempt(items []T) (answers []answer[R], err error) {
+	for range deadlockTries {
+		ctx, cancel := b.store.bound(context.Background())
+		answers, err = b.flush(ctx, items)
+		cancel()
+		if !hasState(err, stateDeadlock, stateSerialization) {
+			break
+		}
+	}
+	return answers, err
+}

@@ -1,0 +1,74 @@
+package repo
+
+import (
+	"context"
+	"time"
+)
+
+// Retention says how long things are kept (section 15).
+type Retention struct {
+	Jobs       time.Duration // after the final state; events, reports and results go with the job
+	Keys       time.Duration // revoked or expired API keys, for audit
+	Tombstones time.Duration // what is left of removed jobs
+}
+
+// deadWorkersKept is how long the row of a dead worker stays to be looked at.
+const deadWorkersKept = time.Hour
+
+// Clean removes at most limit rows of each kind whose time is over, and
+// reports whether a kind may have more. Every statement skips rows that
+// somebody has locked.
+func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
+	keep := s.cfg.Retention
+	for _, step := range []struct {
+		sql  string
+		keep time.Duration
+	}{
+		{cleanJobs, keep.Jobs},
+		{`DELETE FROM results WHERE job_id IN (SELECT job_id FROM results
+			WHERE expires_at <= clock_timestamp() - $1::interval ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)`, 0},
+		{`DELETE FROM idempotency_keys WHERE (client_id, endpoint, key) IN (SELECT client_id, endpoint, key FROM idempotency_keys
+			WHERE expires_at <= clock_timestamp() - $1::interval ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)`, 0},
+		{`DELETE FROM tombstones WHERE job_id IN (SELECT job_id FROM tombstones
+			WHERE expired_at <= clock_timestamp() - $1::interval ORDER BY expired_at LIMIT $2 FOR UPDATE SKIP LOCKED)`, keep.Tombstones},
+		{`DELETE FROM api_keys WHERE key_id IN (SELECT key_id FROM api_keys
+			WHERE least(revoked_at, expires_at) <= clock_timestamp() - $1::interval LIMIT $2 FOR UPDATE SKIP LOCKED)`, keep.Keys},
+		{`DELETE FROM workers WHERE worker_id IN (SELECT worker_id FROM workers w
+			WHERE state <> 'ALIVE' AND expires_at <= clock_timestamp() - $1::interval
+				AND NOT EXISTS (SELECT FROM jobs WHERE worker_id = w.worker_id) LIMIT $2 FOR UPDATE SKIP LOCKED)`, deadWorkersKept},
+	} {
+		n, err := s.clean(ctx, step.sql, step.keep, limit)
+		if err != nil {
+			return false, err
+		}
+		more = more || n == limit
+	}
+	return more, nil
+}
+
+func (s *Store) clean(ctx context.Context, sql string, keep time.Duration, limit int) (int, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	tag, err := s.pool.Exec(ctx, sql, keep, limit)
+	if err != nil {
+		return 0, s.failed("clean", err)
+	}
+	return int(tag.RowsAffected()), nil
+}
+
+// cleanJobs removes jobs with all that belongs to them and leaves tombstones.
+const cleanJobs = `
+WITH old AS MATERIALIZED (
+  SELECT job_id, client_id FROM jobs WHERE finished_at <= clock_timestamp() - $1::interval
+  ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED
+), no_events AS (
+  DELETE FROM events WHERE job_id IN (SELECT job_id FROM old)
+), no_reports AS (
+  DELETE FROM reports WHERE job_id IN (SELECT job_id FROM old)
+), no_results AS (
+  DELETE FROM results WHERE job_id IN (SELECT job_id FROM old)
+), graves AS (
+  INSERT INTO tombstones (job_id, client_id, expired_at) SELECT job_id, client_id, clock_timestamp() FROM old
+  ON CONFLICT DO NOTHING
+)
+DELETE FROM jobs WHERE job_id IN (SELECT job_id FROM old)`

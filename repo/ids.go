@@ -1,0 +1,41 @@
+package repo
+
+import (
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+type pgxConfig = pgconn.Config
+
+// uuid passes an ID to Postgres; the zero ID is NULL.
+func uuid(id job.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: !id.IsZero()} }
+
+// idScanner reads a uuid column into an ID; NULL is the zero ID.
+type idScanner job.ID
+
+func (s *idScanner) ScanUUID(v pgtype.UUID) error {
+	*s = idScanner(v.Bytes)
+	return nil
+}
+
+func scanID(id *job.ID) *idScanner { return (*idScanner)(id) }
+
+// column turns one member of each item into an array argument for unnest.
+func column[T, V any](items []T, value func(T) V) []V {
+	values := make([]V, len(items))
+	for i, item := range items {
+		values[i] = value(item)
+	}
+	return values
+}
+
+// nullable is NULL for the zero value.
+func nullable[V comparable](v V) *V {
+	var zero V
+	if v == zero {
+		return nil
+	}
+	return &v
+}

@@ -1,0 +1,118 @@
+package repo
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Lead takes or keeps the lease of the one maintenance leader, on Postgres'
+// clock, and reports whether holder has it now. A row and not an advisory
+// lock: a paused process would keep the lock.
+func (s *Store) Lead(ctx context.Context, holder job.ID, lease time.Duration) (bool, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	tag, err := s.pool.Exec(ctx, `UPDATE maintenance_state SET leader_id = $1, leader_expires_at = clock_timestamp() + $2::interval
+		WHERE leader_id = $1 OR leader_expires_at <= clock_timestamp()`, uuid(holder), lease)
+	if err != nil {
+		return false, s.failed("lead", err)
+	}
+	return tag.RowsAffected() == 1, nil
+}
+
+// Resign gives the leader's lease up at once.
+func (s *Store) Resign(ctx context.Context, holder job.ID) error {
+	return s.exec(ctx, "resign", `UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity' WHERE leader_id = $1`, uuid(holder))
+}
+
+// Epoch reads the dispatch epoch and the run id of the Redis server that it
+// was opened for.
+func (s *Store) Epoch(ctx context.Context) (epoch int64, redisRunID string, err error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	err = s.pool.QueryRow(ctx, `SELECT epoch, redis_run_id FROM maintenance_state`).Scan(&epoch, &redisRunID)
+	if err != nil {
+		return 0, "", s.failed("epoch", err)
+	}
+	return epoch, redisRunID, nil
+}
+
+// RaiseEpoch opens a new dispatch epoch: every waiting job will be dispatched
+// anew. It does nothing if the epoch is not current any more.
+func (s *Store) RaiseEpoch(ctx context.Context, current int64, redisRunID string) error {
+	return s.exec(ctx, "raise epoch", `UPDATE maintenance_state SET epoch = epoch + 1, redis_run_id = $2 WHERE epoch = $1`, current, redisRunID)
+}
+
+// settled is how long after its time a waiting job is dispatched even if it
+// changed just now: nobody else is about to do it.
+const settled = 10 * time.Second
+
+// Undispatched finds at most limit waiting jobs after the given place that are
+// due within the horizon, are not stamped with the epoch and have not changed
+// for minAge (whoever changed them is about to enqueue them), in order of
+// their time. It walks the index jobs_waiting.
+func (s *Store) Undispatched(ctx context.Context, epoch int64, after job.Place, horizon, minAge time.Duration, limit int) ([]job.Task, error) {
+	return queryRows(ctx, s, scanTask, `SELECT job_id, attempt, dispatch, run_at FROM jobs
+		WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > ($2, $3) AND run_at <= clock_timestamp() + $4::interval
+			AND dispatch_epoch IS DISTINCT FROM $1 AND (updated_at <= clock_timestamp() - $5::interval OR run_at <= clock_timestamp() - $6::interval)
+		ORDER BY run_at, job_id LIMIT $7`, epoch, after.RunAt, [16]byte(after.JobID), horizon, minAge, settled, limit)
+}
+
+// Stamp notes that the tasks are in the queue under the epoch, which the
+// caller read before it enqueued them. A job that went on meanwhile is left
+// alone, and so is one that somebody has locked.
+func (s *Store) Stamp(ctx context.Context, epoch int64, tasks []job.Task) error {
+	ids, attempts, dispatches := taskColumns(tasks)
+	return s.exec(ctx, "stamp", `WITH waiting AS (
+			SELECT j.job_id FROM jobs j JOIN unnest($2::uuid[], $3::int[], $4::int[]) AS t(id, attempt, dispatch) ON j.job_id = t.id
+			WHERE j.attempt = t.attempt AND j.dispatch = t.dispatch AND j.worker_id IS NULL AND j.finished_at IS NULL
+			ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED)
+		UPDATE jobs SET dispatch_epoch = $1 FROM waiting w WHERE jobs.job_id = w.job_id`, epoch, ids, attempts, dispatches)
+}
+
+// Redispatch raises the dispatch count of tasks whose name is spent, and
+// answers with the tasks to enqueue instead. A job that went on meanwhile has
+// none.
+func (s *Store) Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error) {
+	ids, attempts, dispatches := taskColumns(tasks)
+	return queryRows(ctx, s, scanTask, `WITH waiting AS (
+			SELECT j.job_id FROM jobs j JOIN unnest($1::uuid[], $2::int[], $3::int[]) AS t(id, attempt, dispatch) ON j.job_id = t.id
+			WHERE j.attempt = t.attempt AND j.dispatch = t.dispatch AND j.worker_id IS NULL AND j.finished_at IS NULL
+			ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED)
+		UPDATE jobs SET dispatch = dispatch + 1, dispatch_epoch = NULL FROM waiting w WHERE jobs.job_id = w.job_id
+		RETURNING jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at`, ids, attempts, dispatches)
+}
+
+// Overdue finds at most limit stamped jobs after the given place that have
+// been due for longer than age: their tasks may have been lost.
+func (s *Store) Overdue(ctx context.Context, epoch int64, after job.Place, age time.Duration, limit int) ([]job.Task, error) {
+	return queryRows(ctx, s, scanTask, `SELECT job_id, attempt, dispatch, run_at FROM jobs
+		WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > ($2, $3) AND run_at <= clock_timestamp() - $4::interval
+			AND dispatch_epoch = $1
+		ORDER BY run_at, job_id LIMIT $5`, epoch, after.RunAt, [16]byte(after.JobID), age, limit)
+}
+
+// Load counts what there is to do, but no further than limit each: jobs that
+// are not final, and of these the ones in QUEUED.
+func (s *Store) Load(ctx context.Context, limit int) (job.Load, error) {
+	found, err := queryRows(ctx, s, pgx.RowToStructByPos[job.Load], `SELECT waiting.n + held.n, waiting.queued FROM
+		(SELECT count(*) AS n, count(*) FILTER (WHERE queued_at IS NOT NULL) AS queued
+			FROM (SELECT queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT $1) w) waiting,
+		(SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NOT NULL LIMIT $1) h) held`, limit+1)
+	if err != nil {
+		return job.Load{}, err
+	}
+	return found[0], nil
+}
+
+// LiveWorkers counts workers whose lease has not ended.
+func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
+	found, err := queryRows(ctx, s, pgx.RowTo[int], `SELECT count(*)::int FROM workers WHERE state = 'ALIVE' AND expires_at > clock_timestamp()`)
+	if err != nil {
+		return 0, err
+	}
+	return found[0], nil
+}

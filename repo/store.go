@@ -1,0 +1,152 @@
+// Package repo is the Postgres store: the truth about every job. Each change
+// of a job's state is one guarded statement that writes the state, the events,
+// the report and the result together, so nothing is ever half-written. Hot
+// statements are shared by the callers that wait at the same moment (group
+// commit, see batcher).
+//
+// No pgx type leaves the package, and no decision that is not about storage
+// is taken in it.
+package repo
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Config of a Store.
+type Config struct {
+	URL               string        // postgres:// URL or keyword string; pool_max_conns is honoured
+	Timeout           time.Duration // of one statement
+	ApplicationName   string        // shown in pg_stat_activity
+	ResultTTL         time.Duration // how long result bodies are kept
+	IdempotencyWindow time.Duration // how long an idempotency key holds
+	Retention         Retention
+	Logger            *slog.Logger
+	Registry          prometheus.Registerer
+}
+
+// Store is the Postgres store of one process. It is safe for concurrent use.
+type Store struct {
+	pool    *pgxpool.Pool
+	cfg     Config
+	metrics *metrics
+
+	inserts *batcher[job.Submission, job.Receipt]
+	cancels *batcher[cancelRequest, canceled]
+	retries *batcher[retryRequest, job.Change]
+	claims  *batcher[claimRequest, claimAnswer]
+	starts  *batcher[job.Lease, time.Time]
+	ends    *batcher[job.Finish, job.Finished]
+}
+
+// Open makes a store. It does not wait for Postgres: an unreachable server
+// shows as errors of the calls, and heals by itself.
+func Open(cfg Config) (*Store, error) {
+	pc, err := pgxpool.ParseConfig(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("database URL: %w", err)
+	}
+	setSession(&pc.ConnConfig.Config, cfg)
+	if pc.MaxConns < minConns {
+		pc.MaxConns = minConns
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), pc)
+	if err != nil {
+		return nil, fmt.Errorf("database pool: %w", err)
+	}
+	s := &Store{pool: pool, cfg: cfg, metrics: newMetrics(cfg.Registry, pool)}
+	s.inserts = newBatcher("insert", s, s.insertJobs, submissionKey, submissionBytes)
+	s.cancels = newBatcher("cancel", s, s.cancelJobs, func(r cancelRequest) string { return string(r.id[:]) }, nil)
+	s.retries = newBatcher("retry", s, s.retryJobs, func(r retryRequest) string { return string(r.id[:]) }, nil)
+	s.claims = newBatcher("claim", s, s.claimJobs, func(r claimRequest) string { return string(r.job[:]) }, nil)
+	s.starts = newBatcher("start", s, s.startJobs, leaseKey, nil)
+	s.ends = newBatcher("finish", s, s.finishJobs, func(f job.Finish) string { return leaseKey(f.Lease) }, finishBytes)
+	return s, nil
+}
+
+// minConns leaves room for every batcher's flushers and for reads.
+const minConns = 16
+
+// setSession gives every session its limits: a statement ends before the
+// caller gives up on it, and a row that somebody else holds splits out of its
+// batch sooner than that.
+func setSession(c *pgxConfig, cfg Config) {
+	if c.RuntimeParams == nil {
+		c.RuntimeParams = map[string]string{}
+	}
+	c.RuntimeParams["application_name"] = cfg.ApplicationName
+	c.RuntimeParams["timezone"] = "UTC"
+	c.RuntimeParams["statement_timeout"] = milliseconds(cfg.Timeout)
+	c.RuntimeParams["lock_timeout"] = milliseconds(cfg.Timeout * 2 / 5)
+	c.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(cfg.Timeout * 2)
+	if c.ConnectTimeout == 0 || c.ConnectTimeout > cfg.Timeout {
+		c.ConnectTimeout = cfg.Timeout
+	}
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// Close flushes what waits in the batchers, then closes the pool. Calls made
+// afterwards fail.
+func (s *Store) Close() {
+	for _, b := range []interface{ stop() }{s.inserts, s.cancels, s.retries, s.claims, s.starts, s.ends} {
+		b.stop()
+	}
+	s.pool.Close()
+}
+
+// Ping reports whether Postgres answers and its schema is the one this
+// program was built with.
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	var version int64
+	err := s.pool.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied`).Scan(&version)
+	if err != nil {
+		return translate(err)
+	}
+	if want := schemaVersion(); version != want {
+		return job.Errorf(job.CodeConfigInvalid, "The database schema has version %d, this program needs %d.", version, want)
+	}
+	return nil
+}
+
+// bound limits a call to the statement timeout and a little more, so that the
+// server's own limit fires first and the connection survives.
+func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.cfg.Timeout+s.cfg.Timeout/5)
+}
+
+// queryRows runs a read and collects its rows with scan.
+func queryRows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, s.failed("read", err)
+	}
+	out, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return nil, s.failed("read", err)
+	}
+	return out, nil
+}
+
+// failed translates a driver error, counts it, and drops pooled connections
+// where every other one must be expected to be broken too.
+func (s *Store) failed(operation string, err error) error {
+	s.metrics.errors.WithLabelValues(operation).Inc()
+	if isReadOnly(err) {
+		s.pool.Reset() // after a failover old connections still lead to the former primary
+	}
+	return translate(err)
+}

@@ -1,0 +1,129 @@
+package repo
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Leases keeps the lease of one worker process alive. It has a connection of
+// its own, so that a full pool cannot make the lease expire.
+type Leases struct {
+	store *Store
+	mu    sync.Mutex
+	conn  *pgx.Conn // nil until needed, and after an error
+}
+
+// NewLeases makes the lease side of a worker.
+func (s *Store) NewLeases() *Leases { return &Leases{store: s} }
+
+// Register makes a worker known and alive for the length of a lease.
+func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error {
+	return l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `INSERT INTO workers (worker_id, name, concurrency, state, expires_at)
+			VALUES ($1, $2, $3, 'ALIVE', clock_timestamp() + $4::interval)`, uuid(worker), name, concurrency, lease)
+		return err
+	})
+}
+
+// Renew extends the lease of a worker that is alive and answers with the jobs
+// that storage says it holds. job.ErrWorkerDead: the lease had ended; all that
+// it held belongs to others now.
+func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Held, error) {
+	var held []job.Held
+	err := l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		tag, err := conn.Exec(ctx, `UPDATE workers SET heartbeat_at = clock_timestamp(), expires_at = clock_timestamp() + $2::interval
+			WHERE worker_id = $1 AND state = 'ALIVE' AND expires_at > clock_timestamp()`, uuid(worker), lease)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return job.ErrWorkerDead
+		}
+		rows, err := conn.Query(ctx, `SELECT `+heldColumns+` FROM jobs WHERE worker_id = $1`, uuid(worker))
+		if err != nil {
+			return err
+		}
+		held, err = pgx.CollectRows(rows, scanHeld)
+		return err
+	})
+	return held, err
+}
+
+// Retire ends a worker's lease at a clean shutdown. Jobs that it still holds
+// are found by the rescuer at once.
+func (l *Leases) Retire(ctx context.Context, worker job.ID) error {
+	return l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `UPDATE workers SET state = 'STOPPED', expires_at = clock_timestamp() WHERE worker_id = $1`, uuid(worker))
+		return err
+	})
+}
+
+// Close closes the connection.
+func (l *Leases) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drop()
+}
+
+func (l *Leases) with(ctx context.Context, use func(context.Context, *pgx.Conn) error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ctx, cancel := l.store.bound(ctx)
+	defer cancel()
+	if l.conn == nil || l.conn.IsClosed() {
+		conn, err := pgx.ConnectConfig(ctx, l.store.pool.Config().ConnConfig)
+		if err != nil {
+			return l.store.failed("heartbeat", err)
+		}
+		l.conn = conn
+	}
+	err := use(ctx, l.conn)
+	if err == nil || err == job.ErrWorkerDead { //nolint:errorlint // the sentinel comes unwrapped from the closures above
+		return err
+	}
+	l.drop()
+	return l.store.failed("heartbeat", err)
+}
+
+func (l *Leases) drop() {
+	if l.conn != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = l.conn.Close(ctx)
+		l.conn = nil
+	}
+}
+
+const heldColumns = `job_id, attempt, fence, state, work_kind, max_attempts, auto_retry, lease_expiries`
+
+func scanHeld(row pgx.CollectableRow) (h job.Held, err error) {
+	return h, row.Scan(scanID(&h.JobID), &h.Attempt, &h.Fence, &h.State, &h.WorkKind, &h.MaxAttempts, &h.AutoRetry, &h.LeaseExpiries)
+}
+
+// Orphans marks workers dead whose lease has ended, then answers with at most
+// limit jobs that no living worker holds. The guard of every later write is
+// the job's fence, so a stale answer harms nothing.
+func (s *Store) Orphans(ctx context.Context, limit int) ([]job.Held, error) {
+	if err := s.exec(ctx, "bury", `UPDATE workers SET state = 'DEAD' WHERE worker_id IN (
+			SELECT worker_id FROM workers WHERE state = 'ALIVE' AND expires_at <= clock_timestamp()
+			ORDER BY worker_id FOR UPDATE SKIP LOCKED)`); err != nil {
+		return nil, err
+	}
+	return queryRows(ctx, s, scanHeld, `SELECT `+heldColumns+` FROM jobs WHERE worker_id IN (
+			SELECT worker_id FROM workers WHERE state <> 'ALIVE') ORDER BY job_id LIMIT $1`, limit)
+}
+
+// exec runs a statement without an answer.
+func (s *Store) exec(ctx context.Context, operation, sql string, args ...any) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	if _, err := s.pool.Exec(ctx, sql, args...); err != nil {
+		return s.failed(operation, err)
+	}
+	return nil
+}
