@@ -1,0 +1,47 @@
+// Package app holds the use cases: submit, cancel, retry, read, manage keys,
+// execute, and the maintenance that repairs whatever a crash left behind. HTTP
+// and workers go through the same ones, so every rule stands once.
+//
+// What it needs of the world it declares itself as small interfaces; it knows
+// no database, queue or HTTP.
+package app
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Queue is the hint side: tasks that say "look at this job". Nothing it loses
+// is lost, and nothing it says is believed.
+type Queue interface {
+	// Enqueue hands a task over as well as it can, without waiting.
+	Enqueue(job.Task)
+	// SignalCancel tells the workers, as well as it can, to stop a job.
+	SignalCancel(job.ID)
+}
+
+// Clock tells the time.
+type Clock func() time.Time
+
+// newID makes a version 7 UUID.
+func newID() job.ID { return job.ID(uuid.Must(uuid.NewV7())) }
+
+// sleep waits for d or for the end of ctx, and reports whether it was d.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// dispatchHorizon is how far ahead a task is given to the queue; jobs that are
+// due later wait in storage alone.
+const dispatchHorizon = time.Minute

@@ -1,0 +1,172 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// MaintenanceStore is what the leader needs of storage, the relay's part aside.
+type MaintenanceStore interface {
+	Lead(ctx context.Context, holder job.ID, lease time.Duration) (bool, error)
+	Resign(ctx context.Context, holder job.ID) error
+	QueueDue(ctx context.Context, limit int) (int, error)
+	Orphans(ctx context.Context, limit int) ([]job.Held, error)
+	Clean(ctx context.Context, limit int) (more bool, err error)
+}
+
+// Cadence of the maintenance.
+const (
+	leaderLease       = 5 * time.Second
+	leaderInterval    = time.Second
+	schedulerInterval = 200 * time.Millisecond
+	relayInterval     = 500 * time.Millisecond
+	probeInterval     = 2 * time.Second
+	rescuerInterval   = time.Second
+	cleanerInterval   = 30 * time.Second
+
+	schedulerBatch = 2000
+	rescuerBatch   = 500
+	cleanerBatch   = 500
+)
+
+// Maintenance repairs what crashes leave behind: it queues jobs whose time has
+// come, dispatches what the queue lost, gives back jobs of dead workers, and
+// removes what is past its retention. It runs in every process, but works only
+// in the one that holds the leader's lease. All of its statements are guarded:
+// two leaders for a moment do no harm.
+type Maintenance struct {
+	id      job.ID
+	store   MaintenanceStore
+	relay   *Relay
+	rescuer *rescuer
+	metrics *Metrics
+	log     *slog.Logger
+
+	mu       sync.Mutex
+	ledUntil time.Time
+}
+
+// NewMaintenance makes the maintenance of a process.
+func NewMaintenance(store MaintenanceStore, claims ClaimStore, relay *Relay, queue Queue, b job.Backoff, m *Metrics, log *slog.Logger) *Maintenance {
+	return &Maintenance{
+		id: newID(), store: store, relay: relay, metrics: m, log: log,
+		rescuer: &rescuer{store: claims, queue: queue, backoff: b, metrics: m, log: log},
+	}
+}
+
+// Leading reports whether this process may work as the leader now.
+func (m *Maintenance) Leading() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Now().Before(m.ledUntil)
+}
+
+// Run works until ctx ends, then gives the leader's lease up.
+func (m *Maintenance) Run(ctx context.Context) {
+	var tasks sync.WaitGroup
+	every := func(interval time.Duration, name string, task func(context.Context) error) {
+		tasks.Go(func() { m.every(ctx, interval, name, task) })
+	}
+	tasks.Go(func() { m.lead(ctx) })
+	every(schedulerInterval, "scheduler", m.schedule)
+	every(relayInterval, "relay", m.relay.round)
+	every(probeInterval, "probe", m.relay.probe)
+	every(rescuerInterval, "rescuer", m.rescue)
+	every(cleanerInterval, "cleaner", m.clean)
+	tasks.Wait()
+}
+
+// every runs a task at its interval while this process leads.
+func (m *Maintenance) every(ctx context.Context, interval time.Duration, name string, task func(context.Context) error) {
+	for sleep(ctx, interval) {
+		if !m.Leading() {
+			continue
+		}
+		if err := task(ctx); err != nil && ctx.Err() == nil {
+			m.metrics.maintenanceErrors.WithLabelValues(name).Inc()
+			m.log.Warn("maintenance failed", "task", name, "error", err)
+		}
+	}
+}
+
+// lead keeps trying to get or keep the lease. It is counted from before each
+// request, so this side gives up before storage does.
+func (m *Maintenance) lead(ctx context.Context) {
+	for ctx.Err() == nil {
+		asked := time.Now()
+		leads, err := m.store.Lead(ctx, m.id, leaderLease)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			m.metrics.maintenanceErrors.WithLabelValues("leader").Inc()
+			m.log.Warn("leader election failed", "error", err)
+		case err == nil:
+			m.setLeading(leads, asked)
+		}
+		if !sleep(ctx, leaderInterval) {
+			break
+		}
+	}
+	resigning, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaderInterval)
+	defer cancel()
+	if err := m.store.Resign(resigning, m.id); err != nil {
+		m.log.Warn("cannot resign as leader; the lease will run out", "error", err)
+	}
+}
+
+func (m *Maintenance) setLeading(leads bool, asked time.Time) {
+	if before := m.Leading(); before != leads {
+		m.log.Info("leadership changed", "leading", leads)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ledUntil = time.Time{}
+	m.metrics.leading.Set(0)
+	if leads {
+		m.ledUntil = asked.Add(leaderLease)
+		m.metrics.leading.Set(1)
+	}
+}
+
+// schedule queues all jobs whose time has come (section 10).
+func (m *Maintenance) schedule(ctx context.Context) error {
+	for {
+		n, err := m.store.QueueDue(ctx, schedulerBatch)
+		if err != nil {
+			return err
+		}
+		m.metrics.repaired.WithLabelValues("scheduler").Add(float64(n))
+		if n < schedulerBatch {
+			return nil
+		}
+	}
+}
+
+// rescue gives back the jobs of workers whose lease has ended.
+func (m *Maintenance) rescue(ctx context.Context) error {
+	for m.Leading() {
+		held, err := m.store.Orphans(ctx, rescuerBatch)
+		if err != nil {
+			return err
+		}
+		m.rescuer.giveBack(ctx, held)
+		if len(held) < rescuerBatch {
+			return nil
+		}
+	}
+	return nil
+}
+
+// clean removes what is past its retention, in bounded batches.
+func (m *Maintenance) clean(ctx context.Context) error {
+	for m.Leading() {
+		more, err := m.store.Clean(ctx, cleanerBatch)
+		if err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}

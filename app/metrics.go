@@ -1,0 +1,94 @@
+package app
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Metrics of the use cases, the worker and the maintenance (section 16). Every
+// process exposes all of them, from zero.
+type Metrics struct {
+	submitted, queued, running, succeeded, failed, canceled *prometheus.CounterVec
+	idempotencyHits                                         prometheus.Counter
+	retried                                                 *prometheus.CounterVec
+	queueDepth, leading, slotsUsed                          prometheus.Gauge
+	queueWait, execution                                    *prometheus.HistogramVec
+	fencedWrites, tasksDropped                              *prometheus.CounterVec
+	leasesLost, epochsRaised                                prometheus.Counter
+	repaired                                                *prometheus.CounterVec
+	maintenanceErrors                                       *prometheus.CounterVec
+}
+
+// NewMetrics makes and registers the metrics.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	kind := []string{"work_kind"}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		r.MustRegister(c)
+		return c
+	}
+	counters := func(name, help string, labels []string, values ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		r.MustRegister(c)
+		for _, v := range values {
+			c.WithLabelValues(v)
+		}
+		return c
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+		r.MustRegister(g)
+		return g
+	}
+	seconds := func(name, help string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 14),
+		}, kind)
+		r.MustRegister(h)
+		return h
+	}
+	kinds := make([]string, 0, len(job.Kinds()))
+	for _, k := range job.Kinds() {
+		kinds = append(kinds, string(k))
+	}
+	return &Metrics{
+		submitted:       counters("jobs_submitted_total", "Jobs accepted.", kind, kinds...),
+		queued:          counters("jobs_queued_total", "Times that a job entered QUEUED.", kind, kinds...),
+		running:         counters("jobs_running_total", "Times that a job entered RUNNING.", kind, kinds...),
+		succeeded:       counters("jobs_succeeded_total", "Jobs that succeeded.", kind, kinds...),
+		failed:          counters("jobs_failed_total", "Attempts that failed.", kind, kinds...),
+		canceled:        counters("jobs_canceled_total", "Jobs that were canceled.", kind, kinds...),
+		retried:         counters("job_retries_total", "Attempts queued after a failed one, by who asked.", []string{"by"}, "client", "auto"),
+		idempotencyHits: counter("idempotency_hits_total", "Submissions answered by an earlier one."),
+		queueDepth:      gauge("job_queue_depth", "Jobs in QUEUED."),
+		queueWait:       seconds("job_queue_wait_seconds", "Time from being due to being claimed."),
+		execution:       seconds("job_execution_seconds", "Time from RUNNING to the attempt's end."),
+		fencedWrites:    counters("fenced_writes_total", "Writes of an old holder that changed nothing.", []string{"operation"}, "start", "finish"),
+		tasksDropped:    counters("tasks_dropped_total", "Queue tasks without a job that waits.", []string{"reason"}, "spent", "unknown"),
+		slotsUsed:       gauge("worker_slots_used", "Jobs that this worker process holds."),
+		leasesLost:      counter("worker_leases_lost_total", "Times that this worker process lost its lease."),
+		leading:         gauge("maintenance_leader", "1 while this process leads the maintenance."),
+		epochsRaised:    counter("dispatch_epochs_total", "Times that all waiting jobs were dispatched anew."),
+		repaired: counters("maintenance_jobs_total", "Jobs that maintenance moved on.", []string{"by"},
+			"scheduler", "relay", "probe", "rescuer_requeued", "rescuer_failed"),
+		maintenanceErrors: counters("maintenance_errors_total", "Failed rounds of maintenance.", []string{"task"}),
+	}
+}
+
+// entered counts a job's entry into a state.
+func (m *Metrics) entered(s job.State, k job.Kind) {
+	switch s {
+	case job.Queued:
+		m.queued.WithLabelValues(string(k)).Inc()
+	case job.Running:
+		m.running.WithLabelValues(string(k)).Inc()
+	case job.Succeeded:
+		m.succeeded.WithLabelValues(string(k)).Inc()
+	case job.Failed:
+		m.failed.WithLabelValues(string(k)).Inc()
+	case job.Canceled:
+		m.canceled.WithLabelValues(string(k)).Inc()
+	case job.Created, job.Assigned:
+	}
+}
