@@ -1,0 +1,168 @@
+package devstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// dataName is the server's own folder within its home; it belongs to the
+// server's user. Everything else in a home belongs to this process's user, so
+// that a root parent never writes where a lesser user could plant a link.
+const dataName = "data"
+
+// home is the folder of one server.
+type home struct {
+	dir  string   // absolute, without symbolic links
+	user *account // whom the server runs as
+	lock *os.File // held while the server runs
+}
+
+func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
+
+func (h *home) log(program string) serverLog { return serverLog{path: h.path(program + ".log")} }
+
+// openHome makes the folder dir usable for a server: it exists, and the user
+// that the server will run as (see accountFor) can enter it and run program.
+//
+// A root parent's folder is often behind one that only root may enter (/root
+// itself). Neither opening that one to everybody nor running the server as root
+// is right, so the server's folder is then made below the machine's spareDir,
+// and dir becomes a symbolic link to it. The link is the only record of it:
+// without the link the next start begins anew.
+func openHome(ctx context.Context, m machine, dir, program string, users []string, log *slog.Logger) (*home, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	user, err := accountFor(filepath.Join(dir, dataName), users)
+	if err != nil {
+		return nil, err
+	}
+	real, err := makeHomeDir(dir, user)
+	if err != nil {
+		return nil, err
+	}
+	ok, err := user.enters(ctx, real, program)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		if real, err = moveAside(ctx, m, dir, program, user); err != nil {
+			return nil, err
+		}
+		log.Warn("the server's user cannot enter the folder; its files are kept elsewhere, behind a symbolic link",
+			"folder", dir, "user", user.name, "kept_in", real)
+	}
+	return &home{dir: real, user: user}, nil
+}
+
+func makeHomeDir(dir string, user *account) (string, error) {
+	mode := fs.FileMode(0o700)
+	if user != nil {
+		mode = 0o711 // the server's user must pass through
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", err
+	}
+	return real, makePassable(real, user)
+}
+
+// makePassable lets the server's user search a folder that belongs to root.
+func makePassable(dir string, user *account) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a folder", dir)
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if user == nil || !ok || owner.Uid != 0 || info.Mode()&0o111 == 0o111 {
+		return nil
+	}
+	return os.Chmod(dir, info.Mode().Perm()|0o111)
+}
+
+// moveAside replaces the empty folder dir by a link to a new one that the
+// server's user can enter.
+func moveAside(ctx context.Context, m machine, dir, program string, user *account) (string, error) {
+	blocked := func(err error) error {
+		return fmt.Errorf("this process is root, the server must not be, and user %s cannot enter %s or run %s: "+
+			"use a folder that every user can reach, such as one below %s: %w", user.name, dir, program, m.spareDir, err)
+	}
+	if err := os.MkdirAll(m.spareDir, 0o755); err != nil {
+		return "", blocked(err)
+	}
+	real, err := os.MkdirTemp(m.spareDir, filepath.Base(dir)+"-")
+	if err != nil {
+		return "", blocked(err)
+	}
+	err = os.Chmod(real, 0o711)
+	if err == nil {
+		var ok bool
+		if ok, err = user.enters(ctx, real, program); !ok && err == nil {
+			err = fs.ErrPermission
+		}
+	}
+	if err == nil {
+		err = os.Remove(dir) // fails unless empty: nothing of anybody's is hidden
+	}
+	if err == nil {
+		err = os.Symlink(real, dir)
+	}
+	if err != nil {
+		return "", errors.Join(blocked(err), os.Remove(real))
+	}
+	return real, nil
+}
+
+// acquire locks the folder for this process. The lock falls with the process,
+// so a server found in an unlocked folder is an orphan.
+func (h *home) acquire() error {
+	f, err := os.OpenFile(h.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: the folder belongs to another user; run as that user, or remove it", err)
+	}
+	if err != nil {
+		return err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return fmt.Errorf("the folder %s is in use by another running stack", h.dir)
+		}
+		return fmt.Errorf("locking %s: %w", h.dir, err)
+	}
+	h.lock = f
+	return nil
+}
+
+// release unlocks explicitly: a child between fork and exec still has a copy of
+// the descriptor, and closing ours alone would leave the lock with it.
+func (h *home) release() {
+	if h.lock == nil {
+		return
+	}
+	_ = syscall.Flock(int(h.lock.Fd()), syscall.LOCK_UN)
+	_ = h.lock.Close()
+	h.lock = nil
+}
+
+// writePort notes the port for people and for the next start.
+func (h *home) writePort(port int) error {
+	return os.WriteFile(h.path("port"), []byte(strconv.Itoa(port)+"\n"), 0o600)
+}

@@ -1,0 +1,70 @@
+package devstack
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+)
+
+// Ports are chosen below every system's range for outgoing connections (Linux
+// starts it at 32768, others higher): a port from that range may be taken by
+// any connection while the server is down for a moment.
+const (
+	firstPort = 20000
+	lastPort  = 29999
+)
+
+const loopback = "127.0.0.1"
+
+var errNoPort = errors.New("no free port between 20000 and 29999 on 127.0.0.1")
+
+// reservedPort is a port that no other devstack chooses, running or not, until
+// release: a UDP socket on the same number holds it, and choosing a port takes
+// both. Servers bind the TCP port only, so the two do not meet.
+type reservedPort struct {
+	number int
+	holder net.PacketConn
+}
+
+func reservePort() (reservedPort, error) {
+	const tries = 200
+	for range tries {
+		number := firstPort + rand.IntN(lastPort-firstPort+1)
+		holder, err := net.ListenPacket("udp4", address(number))
+		if err != nil {
+			continue
+		}
+		if portIsFree(number) {
+			return reservedPort{number: number, holder: holder}, nil
+		}
+		_ = holder.Close()
+	}
+	return reservedPort{}, errNoPort
+}
+
+func (r reservedPort) release() {
+	if r.holder != nil {
+		_ = r.holder.Close()
+	}
+}
+
+func portIsFree(number int) bool {
+	l, err := net.Listen("tcp4", address(number))
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
+}
+
+func checkPort(number int) error {
+	if number < 0 || number > 65535 {
+		return fmt.Errorf("devstack: port %d is not between 0 and 65535", number)
+	}
+	return nil
+}
+
+func address(port int) string {
+	return net.JoinHostPort(loopback, strconv.Itoa(port))
+}

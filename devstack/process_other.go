@@ -1,0 +1,25 @@
+//go:build unix && !linux
+
+package devstack
+
+import (
+	"context"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// dieWithParent does nothing: the system has no such wish. A server that
+// outlives its parent is stopped by the next start on its folder.
+func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}
+
+// commandLine returns the arguments of a process; empty when it does not exist.
+// An argument with spaces comes as several.
+func commandLine(ctx context.Context, pid int) []string {
+	out, err := exec.CommandContext(ctx, "ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(out))
+}

@@ -1,0 +1,104 @@
+package devstack
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func requireRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: only a root parent runs its servers as another user")
+	}
+}
+
+func ownerOf(t *testing.T, path string) int {
+	t.Helper()
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	return int(info.Sys().(*syscall.Stat_t).Uid)
+}
+
+func TestRootRunsServersAsUnprivilegedUsers(t *testing.T) {
+	t.Parallel()
+	requireRoot(t)
+	p, r := startPostgres(t, PostgresOptions{}), startRedis(t, RedisOptions{})
+	for pid, h := range map[int]*home{p.PID(): p.server.home, r.PID(): r.server.home} {
+		require.NotNil(t, h.user)
+		require.NotZero(t, h.user.uid)
+		require.EqualValues(t, h.user.uid, ownerOf(t, h.path(dataName)))
+		require.Zero(t, ownerOf(t, h.dir), "what root writes to is root's")
+		if _, err := os.Stat("/proc/self"); err == nil {
+			require.EqualValues(t, h.user.uid, ownerOf(t, "/proc/"+strconv.Itoa(pid)))
+		}
+	}
+}
+
+func TestRootKeepsFilesElsewhereWhenTheUserCannotReachThem(t *testing.T) {
+	t.Parallel()
+	requireRoot(t)
+	closed := t.TempDir() // a 0700 folder, as /root is
+	m := thisMachine()
+	m.spareDir = filepath.Join(tempDir(t), "spare")
+	text, log := newLogBuffer()
+	o := PostgresOptions{Dir: filepath.Join(closed, "stack", "postgres"), Logger: log}
+
+	first, err := m.startPostgres(testContext(t), o, throwaway)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, first.Stop(Immediate)) })
+	execSQL(t, first.URL(), "CREATE TABLE kept AS SELECT 'yes' AS value")
+	require.NoError(t, first.Stop(Fast))
+	link, err := os.Readlink(o.Dir)
+	require.NoError(t, err)
+	require.Equal(t, m.spareDir, filepath.Dir(link))
+	require.True(t, text.contains("kept_in="+link))
+	require.FileExists(t, filepath.Join(o.Dir, "postgres.log"))
+
+	second, err := m.startPostgres(testContext(t), o, throwaway)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, second.Stop(Immediate)) })
+	require.Equal(t, "yes", queryText(t, second.URL(), "SELECT value FROM kept"))
+	require.NoError(t, second.Stop(Fast))
+
+	require.NoError(t, os.Remove(o.Dir))
+	third, err := m.startPostgres(testContext(t), o, throwaway)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, third.Stop(Immediate)) })
+	require.Equal(t, "0", queryText(t, third.URL(), "SELECT count(*)::text FROM pg_tables WHERE tablename='kept'"),
+		"without the link the cluster is a new one")
+}
+
+func TestRootSaysWhatToDoWhenThereIsNoWay(t *testing.T) {
+	t.Parallel()
+	requireRoot(t)
+	m := thisMachine()
+	m.spareDir = filepath.Join(t.TempDir(), "closed as well")
+	_, err := m.startRedis(testContext(t), RedisOptions{Dir: filepath.Join(t.TempDir(), "redis")})
+	require.ErrorContains(t, err, "use a folder that every user can reach")
+
+	occupied := filepath.Join(t.TempDir(), "redis")
+	require.NoError(t, os.MkdirAll(occupied, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(occupied, "precious"), nil, 0o600))
+	m.spareDir = tempDir(t)
+	_, err = m.startRedis(testContext(t), RedisOptions{Dir: occupied})
+	require.Error(t, err)
+	require.FileExists(t, filepath.Join(occupied, "precious"))
+}
+
+func TestRootUsesTheOwnerOfExistingFiles(t *testing.T) {
+	t.Parallel()
+	requireRoot(t)
+	nobody, err := lookupAccount("nobody")
+	require.NoError(t, err)
+	dir := filepath.Join(tempDir(t), "redis")
+	require.NoError(t, os.Mkdir(dir, 0o711))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, dataName), 0o700))
+	require.NoError(t, nobody.give(filepath.Join(dir, dataName)))
+	r := startRedis(t, RedisOptions{Dir: dir})
+	require.Equal(t, nobody.uid, r.server.home.user.uid)
+}

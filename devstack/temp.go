@@ -1,0 +1,157 @@
+package devstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// TempOptions says what a temporary stack has.
+type TempOptions struct {
+	// Postgres and Redis are settings as in PostgresOptions and RedisOptions.
+	Postgres map[string]string
+	Redis    map[string]string
+	// WithoutPostgres and WithoutRedis leave a server out.
+	WithoutPostgres bool
+	WithoutRedis    bool
+	// Logger is as in PostgresOptions.
+	Logger *slog.Logger
+}
+
+// Stack is a Postgres and a Redis under one temporary folder.
+type Stack struct {
+	Postgres *Postgres // nil when left out
+	Redis    *Redis    // nil when left out
+
+	dir  string
+	lock *home
+}
+
+// tempPrefix begins the names of the folders of temporary stacks.
+const tempPrefix = "forgerun-stack-"
+
+// Temp starts a stack that leaves nothing behind after Close. What a killed
+// process could not close, the next Temp removes. The first error is returned,
+// with no server left running.
+func Temp(ctx context.Context, o TempOptions) (*Stack, error) {
+	return thisMachine().temp(ctx, o, os.TempDir())
+}
+
+func (m machine) temp(ctx context.Context, o TempOptions, parent string) (*Stack, error) {
+	sweepTemp(parent)
+	dir, err := mkdirTemp(parent, tempPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("devstack: %w", err)
+	}
+	s := &Stack{dir: dir, lock: &home{dir: dir}}
+	if err := s.lock.acquire(); err != nil {
+		return nil, errors.Join(fmt.Errorf("devstack: %w", err), os.RemoveAll(dir))
+	}
+	if err := s.startBoth(ctx, m, o); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// startBoth starts Redis while Postgres starts.
+func (s *Stack) startBoth(ctx context.Context, m machine, o TempOptions) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	redisDone := make(chan error, 1)
+	go func() {
+		var err error
+		if !o.WithoutRedis {
+			dir := filepath.Join(s.dir, "redis")
+			s.Redis, err = m.startRedis(ctx, RedisOptions{Dir: dir, Settings: o.Redis, Logger: o.Logger})
+		}
+		redisDone <- err
+	}()
+	var err error
+	if !o.WithoutPostgres {
+		opts := PostgresOptions{Dir: filepath.Join(s.dir, "postgres"), Settings: o.Postgres, Logger: o.Logger}
+		s.Postgres, err = m.startPostgres(ctx, opts, throwaway)
+	}
+	if err != nil {
+		cancel()
+	}
+	return errors.Join(err, <-redisDone)
+}
+
+// Close stops the servers at once and removes their files. It may be called
+// again.
+func (s *Stack) Close() error {
+	var errs []error
+	if s.Redis != nil {
+		errs = append(errs, s.Redis.Kill(), os.RemoveAll(s.Redis.server.home.dir))
+	}
+	if s.Postgres != nil {
+		errs = append(errs, s.Postgres.Stop(Immediate), os.RemoveAll(s.Postgres.server.home.dir))
+	}
+	errs = append(errs, os.RemoveAll(s.dir))
+	s.lock.release()
+	return errors.Join(errs...)
+}
+
+// MkdirTemp is os.MkdirTemp for server folders: the new folder may be entered,
+// though not listed, by the user as which a root parent runs its servers.
+func MkdirTemp(prefix string) (string, error) { return mkdirTemp(os.TempDir(), prefix) }
+
+func mkdirTemp(parent, prefix string) (string, error) {
+	dir, err := os.MkdirTemp(parent, prefix)
+	if err != nil || os.Geteuid() != 0 {
+		return dir, err
+	}
+	return dir, os.Chmod(dir, 0o711)
+}
+
+// sweepTemp removes what killed processes left: folders of stacks whose lock
+// is free. A young folder may be one whose lock is about to be taken. Nothing
+// that goes wrong here concerns the caller.
+func sweepTemp(parent string) {
+	dirs, err := filepath.Glob(filepath.Join(parent, tempPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range dirs {
+		info, err := os.Lstat(dir)
+		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < time.Minute {
+			continue
+		}
+		// Anybody may make a folder of this name here: touch only one's own.
+		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Geteuid() {
+			continue
+		}
+		h := &home{dir: dir}
+		if h.acquire() != nil {
+			continue
+		}
+		removeOrphaned(dir)
+		h.release()
+	}
+}
+
+// removeOrphaned stops the servers of an abandoned stack (where the system did
+// not) and removes its folder.
+func removeOrphaned(dir string) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	dir, err := filepath.EvalSymlinks(dir) // servers know their folders so
+	if err != nil {
+		return
+	}
+	for name, p := range map[string]program{
+		"postgres": &cluster{home: &home{dir: filepath.Join(dir, "postgres")}},
+		"redis":    &redisProgram{home: &home{dir: filepath.Join(dir, "redis")}},
+	} {
+		s := &server{name: name, program: p, log: loggerOrNone(nil)}
+		if s.endOrphan(ctx) != nil {
+			return
+		}
+	}
+	_ = os.RemoveAll(dir)
+}

@@ -1,0 +1,183 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// taskInEveryState makes one task for each asynq state that a task can be in.
+func tasksInEveryState(t *testing.T, r *Redis, q *Queue) map[string]job.Task {
+	t.Helper()
+	in := map[string]job.Task{}
+	for _, state := range []string{"", "pending", "scheduled", "retry", "active", "archived", "completed"} {
+		in[state] = newTask()
+	}
+	started := make(chan struct{})
+	release := make(chan struct{})
+	w := startWorkers(t, r, WorkersConfig{Concurrency: 3}, func(_ context.Context, task job.Task) error {
+		switch task {
+		case in["active"]:
+			close(started)
+			<-release
+		case in["retry"]:
+			return errors.New("trouble")
+		}
+		return nil
+	})
+	t.Cleanup(func() { close(release) }) // before the workers' Stop
+	dispatchAll(t, q, in["active"], in["retry"])
+	_, err := q.client.Enqueue(asynq.NewTask(taskType, []byte(taskName(in["completed"]))),
+		asynq.TaskID(taskName(in["completed"])), asynq.Queue(queueJobs), asynq.Retention(time.Hour))
+	require.NoError(t, err)
+	receive(t, started, "the handler")
+	eventually(t, func() bool {
+		return stateOf(t, r, in["retry"]) == "retry" && stateOf(t, r, in["completed"]) == "completed"
+	})
+	w.Quiet()
+	// What failed would come back.
+	require.NoError(t, r.client.ZAdd(t.Context(), queueKey(queueJobs, "retry"),
+		redis.Z{Score: float64(time.Now().Add(time.Hour).Unix()), Member: taskName(in["retry"])}).Err())
+
+	scheduled := in["scheduled"]
+	scheduled.RunAt = time.Now().Add(time.Hour)
+	dispatchAll(t, q, in["pending"], scheduled, in["archived"])
+	require.NoError(t, inspector(r).ArchiveTask(queueJobs, taskName(in["archived"])))
+	for state, task := range in {
+		require.Equal(t, state, stateOf(t, r, task))
+	}
+	return in
+}
+
+func dispatchAll(t *testing.T, q *Queue, ts ...job.Task) {
+	t.Helper()
+	answers, err := q.Dispatch(t.Context(), ts)
+	require.NoError(t, err)
+	for _, a := range answers {
+		require.Equal(t, job.TaskEnqueued, a)
+	}
+}
+
+func TestDispatchAndMissingByState(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := NewQueue(r, QueueConfig{})
+	in := tasksInEveryState(t, r, q)
+	ctx := t.Context()
+
+	lost := map[string]bool{"": true, "archived": true, "completed": true}
+	for state, task := range in {
+		missing, err := q.Missing(ctx, []job.Task{task})
+		require.NoError(t, err)
+		require.Equal(t, lost[state], len(missing) == 1, "state %q", state)
+	}
+	want := map[string]job.Dispatched{
+		"": job.TaskEnqueued, "pending": job.TaskPresent, "scheduled": job.TaskPresent, "retry": job.TaskPresent,
+		"active": job.TaskSpent, "archived": job.TaskSpent, "completed": job.TaskSpent,
+	}
+	for state, task := range in {
+		answers, err := q.Dispatch(ctx, []job.Task{task})
+		require.NoError(t, err)
+		require.Equal(t, []job.Dispatched{want[state]}, answers, "state %q", state)
+	}
+	for state, task := range in {
+		task.Dispatch++
+		answers, err := q.Dispatch(ctx, []job.Task{task})
+		require.NoError(t, err)
+		require.Equal(t, []job.Dispatched{job.TaskEnqueued}, answers, "a raised dispatch has a name of its own, state %q", state)
+	}
+}
+
+// A worker that was killed leaves its task active. Redis only knows that nobody
+// renews its lease any more.
+func TestMissingFindsTasksOfDeadWorkers(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := NewQueue(r, QueueConfig{})
+	task := tasksInEveryState(t, r, q)["active"]
+	require.NoError(t, r.client.ZAdd(t.Context(), queueKey(queueJobs, "lease"),
+		redis.Z{Score: float64(time.Now().Add(-time.Second).Unix()), Member: taskName(task)}).Err())
+	missing, err := q.Missing(t.Context(), []job.Task{task})
+	require.NoError(t, err)
+	require.Equal(t, []job.Task{task}, missing)
+}
+
+func TestDispatchAnswersInOrder(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := NewQueue(r, QueueConfig{})
+	ts := newTasks(2000)
+	var half []job.Task
+	want := make([]job.Dispatched, len(ts))
+	for i, task := range ts {
+		if i%3 == 0 {
+			half = append(half, task)
+			want[i] = job.TaskPresent
+		}
+	}
+	dispatchAll(t, q, half...)
+	answers, err := q.Dispatch(t.Context(), ts)
+	require.NoError(t, err)
+	require.Equal(t, want, answers)
+	missing, err := q.Missing(t.Context(), ts)
+	require.NoError(t, err)
+	require.Empty(t, missing)
+	answers, err = q.Dispatch(t.Context(), nil)
+	require.NoError(t, err)
+	require.Empty(t, answers)
+	require.Equal(t, float64(len(ts)), value(r.metrics.dispatched.WithLabelValues(resultOK)))
+	require.Equal(t, float64(len(half)), value(r.metrics.dispatched.WithLabelValues(resultPresent)))
+}
+
+func TestFlushLosesTasksButNotForLong(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := NewQueue(r, QueueConfig{})
+	ts := newTasks(300)
+	dispatchAll(t, q, ts...)
+	require.NoError(t, r.client.FlushDB(t.Context()).Err())
+	missing, err := q.Missing(t.Context(), ts)
+	require.NoError(t, err)
+	require.Equal(t, ts, missing)
+	dispatchAll(t, q, missing...)
+	missing, err = q.Missing(t.Context(), ts)
+	require.NoError(t, err)
+	require.Empty(t, missing)
+}
+
+func TestDispatchEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	q := NewQueue(newDB(t), QueueConfig{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := q.Dispatch(ctx, newTasks(10))
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = q.Missing(ctx, newTasks(10))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// Redis out of memory refuses to write, and must not look like a lost task.
+func TestDispatchWhileRedisIsOutOfMemory(t *testing.T) {
+	t.Parallel()
+	server := ownRedis(t)
+	r := connect(t, server.URL())
+	q := NewQueue(r, QueueConfig{})
+	ts := newTasks(10)
+	dispatchAll(t, q, ts[:5]...)
+	require.NoError(t, r.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	_, err := q.Dispatch(t.Context(), ts)
+	require.ErrorContains(t, err, "OOM")
+	missing, err := q.Missing(t.Context(), ts)
+	require.NoError(t, err)
+	require.Equal(t, ts[5:], missing)
+	require.NoError(t, r.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	_, err = q.Dispatch(t.Context(), ts)
+	require.NoError(t, err)
+}

@@ -1,0 +1,81 @@
+package tasks
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/devstack"
+)
+
+func epochOf(t *testing.T, q *Queue) (int64, string) {
+	t.Helper()
+	epoch, runID, err := q.Epoch(t.Context())
+	require.NoError(t, err)
+	return epoch, runID
+}
+
+func TestEpoch(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := NewQueue(r, QueueConfig{})
+	epoch, runID := epochOf(t, q)
+	require.Zero(t, epoch)
+	require.Len(t, runID, 40)
+
+	require.NoError(t, q.SetEpoch(t.Context(), 7))
+	epoch, again := epochOf(t, q)
+	require.Equal(t, int64(7), epoch)
+	require.Equal(t, runID, again)
+	queues, err := inspector(r).Queues()
+	require.NoError(t, err)
+	require.ElementsMatch(t, Queues, queues, "registered for the dashboard")
+
+	require.NoError(t, r.client.FlushDB(t.Context()).Err())
+	epoch, again = epochOf(t, q)
+	require.Zero(t, epoch, "a flush takes the sentinel along")
+	require.Equal(t, runID, again)
+	require.NoError(t, q.SetEpoch(t.Context(), 8))
+	queues, err = inspector(r).Queues()
+	require.NoError(t, err)
+	require.ElementsMatch(t, Queues, queues)
+
+	require.NoError(t, r.client.Set(t.Context(), epochKey, "nonsense", 0).Err())
+	epoch, _ = epochOf(t, q)
+	require.Zero(t, epoch)
+}
+
+func TestEpochTellsOfARestart(t *testing.T) {
+	t.Parallel()
+	server := ownRedis(t)
+	r := connect(t, server.URL())
+	q := NewQueue(r, QueueConfig{})
+	require.NoError(t, q.SetEpoch(t.Context(), 3))
+	_, before := epochOf(t, q)
+	require.NoError(t, server.Stop())
+	_, _, err := q.Epoch(t.Context())
+	require.Error(t, err, "no answer is not an empty Redis")
+	require.NoError(t, server.Start(t.Context()))
+	var epoch int64
+	var after string
+	eventually(t, func() bool {
+		epoch, after, err = q.Epoch(t.Context())
+		return err == nil
+	})
+	require.Equal(t, int64(3), epoch, "the append-only file has it")
+	require.NotEqual(t, before, after)
+}
+
+// The embedded Redis of a machine that has none has no run id.
+func TestEpochOnMiniredis(t *testing.T) {
+	t.Parallel()
+	mini, err := devstack.StartMiniredis(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = mini.Stop() })
+	q := NewQueue(connect(t, mini.URL()), QueueConfig{})
+	require.NoError(t, q.SetEpoch(t.Context(), 5))
+	epoch, runID := epochOf(t, q)
+	require.Equal(t, int64(5), epoch)
+	require.Empty(t, runID)
+}

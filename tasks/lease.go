@@ -1,0 +1,102 @@
+package tasks
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+//go:embed limiter.lua
+var limiterSource string
+
+var limiterScript = redis.NewScript(limiterSource)
+
+var errSlow = errors.New("no answer in time")
+
+// leaseTimeout bounds one exchange with the shared bucket.
+const leaseTimeout = 2 * time.Second
+
+// ask begins an exchange with the client's shared bucket, or joins the one that
+// is on its way, and returns what is closed with its end; nil when Redis is
+// being left alone. The caller holds c.mu.
+func (l *Limiter) ask(c *client) <-chan struct{} {
+	if c.asking != nil {
+		return c.asking
+	}
+	select {
+	case <-l.stopping:
+		return nil
+	default:
+	}
+	if !l.circuit.allow() {
+		return nil
+	}
+	l.exchange(c, max(c.waiting, l.rates.chunk-c.bucket.held))
+	return c.asking
+}
+
+// exchange takes tokens from the shared bucket and settles with it, in the
+// background. The caller holds c.mu.
+func (l *Limiter) exchange(c *client, wanted int) {
+	settlement, day := c.bucket.settle()
+	answered := make(chan struct{})
+	c.asking = answered
+	l.asking.Go(func() {
+		a, err := l.lease(c.id, wanted, settlement, day)
+		c.mu.Lock()
+		if err != nil {
+			c.bucket.unsettle(settlement, day)
+		} else {
+			c.bucket.receive(l.now(), a)
+		}
+		c.asking = nil
+		c.mu.Unlock()
+		l.circuit.report(err)
+		close(answered)
+	})
+}
+
+// lease runs the script on Redis.
+func (l *Limiter) lease(id job.ID, wanted, settlement int, day int64) (answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
+	defer cancel()
+	var micros int64
+	if l.cfg.Clock != nil {
+		micros = l.now().UnixMicro()
+	}
+	n, err := limiterScript.Run(ctx, l.redis.client, []string{limiterKey(id)},
+		l.rates.perMinute, l.rates.perDay, wanted, settlement, day, micros).Int64Slice()
+	if err == nil && len(n) != 4 {
+		err = fmt.Errorf("the script returned %d values", len(n))
+	}
+	if err != nil {
+		l.redis.metrics.leases.WithLabelValues(resultFailed).Inc()
+		return answer{}, l.redis.failed("limit", err)
+	}
+	l.redis.metrics.leases.WithLabelValues(resultOK).Inc()
+	return answer{taken: int(n[0]), left: n[1], day: n[2], used: int(n[3])}, nil
+}
+
+func limiterKey(id job.ID) string { return "forgerun:limit:{" + id.String() + "}" }
+
+// giveBack returns all unused tokens and settles all accounts.
+func (l *Limiter) giveBack() {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, c := range l.clients {
+		c.mu.Lock()
+		b := c.bucket
+		b.returned += b.held
+		b.held = 0
+		if (b.returned > 0 || b.owed > 0) && c.asking == nil && l.circuit.allow() {
+			l.exchange(c, 0)
+		}
+		c.mu.Unlock()
+	}
+}

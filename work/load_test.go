@@ -1,0 +1,310 @@
+package work
+
+import (
+	"context"
+	"crypto/sha256"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// countdown is a context that ends after it was asked a number of times.
+type countdown struct {
+	context.Context
+	left int
+}
+
+func (c *countdown) Err() error {
+	if c.left == 0 {
+		return context.Canceled
+	}
+	c.left--
+	return nil
+}
+
+var farAway = time.Now().Add(time.Hour)
+
+func TestBurnHashesUntilItIsStopped(t *testing.T) {
+	t.Parallel()
+	const units = 5
+	b := &burn{turns: make(chan struct{}, 1)}
+	_ = b.step(&countdown{t.Context(), units}, steps, farAway)
+	var want [4096]byte
+	for range units * 16 {
+		sum := sha256.Sum256(want[:])
+		copy(want[:], sum[:])
+	}
+	require.Equal(t, want, b.block)
+	require.Empty(t, b.turns, "the turn is given back")
+}
+
+func TestBurnWaitsForATurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Config{})
+		for range cap(r.turns) {
+			r.turns <- struct{}{}
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		run := func(ctx context.Context) chan error {
+			done := make(chan error, 1)
+			go func() {
+				_, err := r.Run(ctx, define(t, job.CPUBurst), 1, nil)
+				done <- err
+			}()
+			return done
+		}
+		patient, canceled := run(t.Context()), run(ctx)
+		synctest.Wait()
+		require.Empty(t, patient)
+		require.Empty(t, canceled)
+		cancel(errStopped)
+		require.Equal(t, errStopped, <-canceled)
+		<-r.turns
+		require.NoError(t, <-patient)
+	})
+}
+
+func TestBurnLeavesHalfOfTheCPUs(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, max(1, runtime.GOMAXPROCS(0)/2), cap(New(Config{}).turns))
+}
+
+func TestSpikeGrowsToItsBound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Config{TimeScale: 1})
+		var held []int
+		_, err := r.Run(t.Context(), define(t, job.MemorySpike), 1, func(job.Progress) {
+			held = append(held, len(r.memory))
+		})
+		require.NoError(t, err)
+		require.Equal(t, []int{0, 7, 14, 21, 28, 35, 42, 49, 56, 63, 64}, held, "MiB held at each report")
+		require.Empty(t, r.memory)
+	})
+}
+
+func TestSpikeReallyTouchesItsMemory(t *testing.T) {
+	t.Parallel()
+	r := New(Config{MaxMemory: 8 << 20})
+	s := &spike{budget: r.memory}
+	for range steps {
+		require.NoError(t, s.step(t.Context(), steps, farAway))
+	}
+	require.Len(t, s.held, 8, "all that is allowed, and no more")
+	for _, unit := range s.held {
+		require.Len(t, unit, 1<<20)
+		for i := 0; i < len(unit); i += 4096 {
+			require.NotZero(t, unit[i])
+		}
+	}
+	other := &spike{budget: r.memory}
+	require.NoError(t, other.step(t.Context(), steps, farAway))
+	require.Empty(t, other.held, "the bound is for all runs together")
+	s.release()
+	require.NoError(t, other.step(t.Context(), steps, farAway))
+	require.Len(t, other.held, 1)
+	other.release()
+	require.Empty(t, r.memory)
+}
+
+func TestSpikeGivesMemoryBack(t *testing.T) {
+	t.Parallel()
+	d := define(t, job.MemorySpike)
+	t.Run("after a cancel", func(t *testing.T) {
+		t.Parallel()
+		r := New(Config{TimeScale: 0.001})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_, err := r.Run(ctx, d, 1, func(p job.Progress) {
+			if p.StepsCompleted == 3 {
+				require.NotEmpty(t, r.memory)
+				cancel(errStopped)
+			}
+		})
+		require.Equal(t, errStopped, err)
+		require.Empty(t, r.memory)
+	})
+	t.Run("after a panic", func(t *testing.T) {
+		t.Parallel()
+		r := New(Config{})
+		require.PanicsWithValue(t, "boom", func() {
+			_, _ = r.Run(t.Context(), d, 1, func(p job.Progress) {
+				if p.StepsCompleted == 1 {
+					require.NotEmpty(t, r.memory)
+					panic("boom")
+				}
+			})
+		})
+		require.Empty(t, r.memory)
+	})
+}
+
+func TestStepsStopBetweenUnits(t *testing.T) {
+	t.Parallel()
+	s := &spike{budget: make(chan struct{}, 64)}
+	_ = s.step(&countdown{t.Context(), 3}, 1, farAway)
+	require.Len(t, s.held, 3)
+
+	f := &disk{dir: t.TempDir()}
+	defer f.release()
+	_ = f.step(&countdown{t.Context(), 4}, steps, farAway) // asked once before the file is opened
+	info, err := f.file.Stat()
+	require.NoError(t, err)
+	require.EqualValues(t, 3*blockSize, info.Size())
+
+	o := newLines(define(t, job.ManySmallOutputs))
+	_ = o.step(&countdown{t.Context(), 2}, 1, farAway)
+	require.Len(t, o.body, 2*lineSize)
+}
+
+func TestStepsDoOneUnitWhenTheTimeIsUp(t *testing.T) {
+	t.Parallel()
+	var past time.Time
+	s := &spike{budget: make(chan struct{}, 64)}
+	require.NoError(t, s.step(t.Context(), 1, past))
+	require.Len(t, s.held, 1)
+
+	f := &disk{dir: t.TempDir()}
+	defer f.release()
+	require.NoError(t, f.step(t.Context(), 1, past))
+	info, err := f.file.Stat()
+	require.NoError(t, err)
+	require.EqualValues(t, blockSize, info.Size())
+
+	o := newLines(define(t, job.ManySmallOutputs))
+	require.NoError(t, o.step(t.Context(), 1, past))
+	require.Len(t, o.body, lineSize)
+
+	b := &burn{turns: make(chan struct{}, 1)}
+	require.NoError(t, b.step(t.Context(), 1, past))
+	require.NotZero(t, b.block)
+}
+
+func TestManySmallOutputsGrowStepByStep(t *testing.T) {
+	t.Parallel()
+	o := newLines(define(t, job.ManySmallOutputs))
+	before := 0
+	for range steps - 1 {
+		require.NoError(t, o.step(t.Context(), steps, farAway))
+		require.Greater(t, len(o.body), before)
+		require.Less(t, len(o.body), cap(o.body))
+		before = len(o.body)
+	}
+	require.NoError(t, o.step(t.Context(), steps, farAway))
+	require.Len(t, o.body, cap(o.body), "all is there after the last step")
+}
+
+func TestDiskWritesItsFile(t *testing.T) {
+	t.Parallel()
+	f := &disk{dir: t.TempDir()}
+	content := func() []byte {
+		require.NoError(t, f.step(t.Context(), steps, farAway))
+		all, err := io.ReadAll(io.NewSectionReader(f.file, 0, 1<<30))
+		require.NoError(t, err)
+		require.Len(t, all, 4<<20, "however many steps there are")
+		require.Equal(t, f.written, all[len(all)-blockSize:])
+		require.NotContains(t, string(all), "\x00")
+		return all
+	}
+	require.NotEqual(t, content(), content(), "each step writes something else")
+	f.release()
+	_, err := f.file.Stat()
+	require.ErrorIs(t, err, os.ErrClosed)
+	requireEmptyDir(t, f.dir)
+}
+
+func TestDiskNoticesWrongContent(t *testing.T) {
+	t.Parallel()
+	zero, err := os.OpenFile("/dev/zero", os.O_RDWR, 0) // takes everything, gives zeros
+	require.NoError(t, err)
+	defer func() { require.NoError(t, zero.Close()) }()
+	f := &disk{file: zero, written: make([]byte, blockSize), read: make([]byte, blockSize)}
+	require.ErrorIs(t, f.step(t.Context(), 1, time.Time{}), errReadBack)
+}
+
+func TestDiskRemovesItsFileWhereItCouldNotBefore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, err := os.CreateTemp(dir, "forgerun-io-*")
+	require.NoError(t, err)
+	f := &disk{dir: dir, file: file}
+	f.release()
+	requireEmptyDir(t, dir)
+}
+
+func TestDiskErrors(t *testing.T) {
+	t.Parallel()
+	missing := filepath.Join(t.TempDir(), "missing")
+	_, err := New(Config{TempDir: missing}).Run(t.Context(), define(t, job.IOHeavy), 1, nil)
+	require.ErrorIs(t, err, os.ErrNotExist)
+
+	f := &disk{dir: t.TempDir()}
+	require.NoError(t, f.step(t.Context(), 1, time.Time{}))
+	require.NoError(t, f.file.Close())
+	require.ErrorIs(t, f.step(t.Context(), 1, time.Time{}), os.ErrClosed)
+	f.release()
+	requireEmptyDir(t, f.dir)
+}
+
+// openFiles counts this process's open files under dir, removed ones included.
+func openFiles(t *testing.T, dir string) int {
+	t.Helper()
+	links, err := filepath.Glob("/proc/self/fd/*")
+	require.NoError(t, err)
+	count := 0
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, dir) {
+			count++
+		}
+	}
+	return count
+}
+
+func requireEmptyDir(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+func TestIOHeavyLeavesNoFileBehind(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("counts open files in /proc")
+	}
+	d := define(t, job.IOHeavy)
+	for name, atHalf := range map[string]func(cancel func(error)){
+		"success": func(func(error)) {},
+		"cancel":  func(cancel func(error)) { cancel(errStopped) },
+		"panic":   func(func(error)) { panic("boom") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			openAtHalf := 0
+			func() {
+				defer func() { _ = recover() }()
+				_, _ = New(Config{TempDir: dir}).Run(ctx, d, 1, func(p job.Progress) {
+					if p.StepsCompleted == 1 {
+						openAtHalf = openFiles(t, dir)
+						atHalf(cancel)
+					}
+				})
+			}()
+			require.Equal(t, 1, openAtHalf)
+			require.Zero(t, openFiles(t, dir))
+			requireEmptyDir(t, dir)
+		})
+	}
+}

@@ -1,0 +1,116 @@
+// Package work does what a work kind's name says while a job runs: it waits,
+// burns CPU, takes memory, writes files or produces output, within bounds, and
+// makes the result body. It decides nothing about jobs and stores nothing; a
+// panic here is the caller's to catch.
+package work
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// DefaultMaxMemory is the most that MEMORY_SPIKE takes unless configured
+// otherwise: 64 MiB.
+const DefaultMaxMemory = 64 << 20
+
+// steps is how many equal parts a run has: between them it reports progress.
+// A run that takes no time makes do with fewer.
+const (
+	steps        = 10
+	instantSteps = 2
+)
+
+// Config sets a Runner up.
+type Config struct {
+	TimeScale float64       // multiplies every duration; 0: work takes no time
+	Limit     time.Duration // execution limit, already scaled
+	TempDir   string        // for IO_HEAVY; "" is the system's
+	MaxMemory int           // bytes that all MEMORY_SPIKE runs hold together; 0 is DefaultMaxMemory
+}
+
+// Runner runs work. It is safe for concurrent use and has no goroutines.
+type Runner struct {
+	scale   float64
+	limit   time.Duration
+	tempDir string
+	// turns holds a token for each run that burns CPU at this moment. At most
+	// half of the CPUs burn, so that heartbeats and cancels get through however
+	// many CPU_BURST jobs run.
+	turns chan struct{}
+	// memory holds a token for each memoryUnit that runs hold.
+	memory chan struct{}
+}
+
+// New makes a Runner.
+func New(cfg Config) *Runner {
+	if cfg.MaxMemory == 0 {
+		cfg.MaxMemory = DefaultMaxMemory
+	}
+	return &Runner{
+		scale: cfg.TimeScale, limit: cfg.Limit, tempDir: cfg.TempDir,
+		turns:  make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		memory: make(chan struct{}, cfg.MaxMemory/memoryUnit),
+	}
+}
+
+// Failure is the error of an attempt that fails because the catalogue says so.
+type Failure struct {
+	Reason job.Reason
+}
+
+// Error names the reason, for logs.
+func (f *Failure) Error() string { return "work failed: " + string(f.Reason) }
+
+// FailureReason gives the reason, for those who do not know this package.
+func (f *Failure) FailureReason() job.Reason { return f.Reason }
+
+// Run does the work of one attempt (from 1) and gives the result body.
+//
+// It reports progress from 0 % on, never backwards, a dozen times at most;
+// 100 % comes last and only with success. A nil progress is allowed.
+//
+// Errors: *Failure when the catalogue says that this attempt fails;
+// context.Cause(ctx) soon after ctx ends; one that wraps job.ErrBadDefinition,
+// before anything is run, when d cannot be run; and errors of the file system.
+func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, progress func(job.Progress)) (*job.Result, error) {
+	if err := d.Validate(); err != nil {
+		return nil, err
+	}
+	l := r.loadOf(d)
+	defer l.release()
+	reason, fails := d.WorkKind.FailsOn(attempt)
+	p := pace{
+		duration: r.duration(d), steps: steps,
+		phase: l.phase(), items: d.PayloadSize / 1024, report: progress,
+	}
+	switch {
+	case d.WorkKind == job.FailImmediate:
+		p.steps = 1
+	case p.duration == 0:
+		p.steps = instantSteps
+	}
+	if err := p.run(ctx, l); err != nil {
+		return nil, err
+	}
+	if fails {
+		return nil, &Failure{Reason: reason}
+	}
+	result := l.result(d)
+	p.tell(p.steps)
+	return result, nil
+}
+
+// duration is how long d takes here. RUNS_OVER_TIMEOUT outlasts the limit
+// whatever the scale: that is its purpose.
+func (r *Runner) duration(d job.Definition) time.Duration {
+	ns := float64(d.DurationMS) * float64(time.Millisecond) * r.scale
+	scaled := time.Duration(min(ns, math.MaxInt64/2))
+	if d.WorkKind == job.RunsOverTimeout {
+		return max(scaled, r.limit+time.Second)
+	}
+	return scaled
+}

@@ -1,0 +1,381 @@
+package work
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+const limit = 120 * time.Second
+
+var requestedAt = time.Date(2030, 1, 31, 12, 0, 0, 123456000, time.UTC)
+
+func define(t testing.TB, kind job.Kind) job.Definition {
+	t.Helper()
+	d, err := job.Catalogue{MaxRuntime: limit}.Define(job.Execute, kind, requestedAt, nil)
+	require.NoError(t, err)
+	return d
+}
+
+// runnable lists the kinds that can run: all but PAYLOAD_INVALID.
+func runnable() []job.Kind {
+	var kinds []job.Kind
+	for _, k := range job.Kinds() {
+		if k != job.PayloadInvalid {
+			kinds = append(kinds, k)
+		}
+	}
+	return kinds
+}
+
+// inBubble tells whether a run can be tested under synctest's clock, which
+// stands still while CPU_BURST burns.
+func inBubble(k job.Kind, scale float64) bool { return k != job.CPUBurst || scale == 0 }
+
+// recorder collects progress reports.
+type recorder struct{ seen []job.Progress }
+
+func (r *recorder) report(p job.Progress) { r.seen = append(r.seen, p) }
+
+// requireOrderly checks what holds for the reports of every run.
+func (r *recorder) requireOrderly(t *testing.T, succeeded bool) {
+	t.Helper()
+	require.NotEmpty(t, r.seen)
+	require.LessOrEqual(t, len(r.seen), 12)
+	require.Equal(t, 0, r.seen[0].Percentage)
+	last := r.seen[0]
+	for i, p := range r.seen {
+		require.GreaterOrEqual(t, p.Percentage, last.Percentage)
+		require.GreaterOrEqual(t, p.StepsCompleted, last.StepsCompleted)
+		require.GreaterOrEqual(t, p.ItemsProcessed, last.ItemsProcessed)
+		require.False(t, p.UpdatedAt.Before(last.UpdatedAt))
+		require.Equal(t, time.UTC, p.UpdatedAt.Location())
+		require.Equal(t, p.StepsCompleted*100/p.StepsTotal, p.Percentage)
+		require.Equal(t, r.seen[0].ItemsTotal, p.ItemsTotal)
+		require.NotEmpty(t, p.Phase)
+		if i > 0 {
+			require.Greater(t, p.Percentage, last.Percentage, "a report says something new")
+		}
+		last = p
+	}
+	require.Equal(t, succeeded, last.Percentage == 100, "100 %% comes with success and only then: %+v", last)
+	if succeeded {
+		require.Equal(t, last.StepsTotal, last.StepsCompleted)
+		require.Equal(t, last.ItemsTotal, last.ItemsProcessed)
+		require.Equal(t, "DONE", last.Phase)
+	}
+}
+
+// requireBody checks a result against its definition.
+func requireBody(t *testing.T, d job.Definition, result *job.Result) {
+	t.Helper()
+	require.Len(t, result.Body, d.PayloadSize)
+	require.Equal(t, sha256.Sum256(result.Body), result.SHA256)
+	if d.WorkKind != job.ManySmallOutputs {
+		require.Equal(t, "application/json", result.MediaType)
+		var doc struct {
+			WorkKind job.Kind `json:"work_kind"`
+			Seed     int64    `json:"seed"`
+			Data     string   `json:"data"`
+		}
+		require.NoError(t, json.Unmarshal(result.Body, &doc))
+		require.Equal(t, d.WorkKind, doc.WorkKind)
+		require.Equal(t, d.Seed, doc.Seed)
+		return
+	}
+	require.Equal(t, "application/x-ndjson", result.MediaType)
+	text, ends := bytes.CutSuffix(result.Body, []byte("\n"))
+	require.True(t, ends)
+	chunks := bytes.Split(text, []byte("\n"))
+	require.Greater(t, len(chunks), 100)
+	for i, chunk := range chunks {
+		var doc struct {
+			Line int `json:"line"`
+		}
+		require.NoError(t, json.Unmarshal(chunk, &doc))
+		require.Equal(t, i+1, doc.Line)
+	}
+}
+
+func TestRunEveryKind(t *testing.T) {
+	t.Parallel()
+	for _, scale := range []float64{0, 0.001, 1, 3} {
+		for _, kind := range runnable() {
+			if !inBubble(kind, scale) {
+				continue
+			}
+			for attempt := 1; attempt <= 2; attempt++ {
+				t.Run(fmt.Sprintf("%s/scale %v/attempt %d", kind, scale, attempt), func(t *testing.T) {
+					t.Parallel()
+					dir := t.TempDir()
+					synctest.Test(t, func(t *testing.T) {
+						runOnce(t, Config{TimeScale: scale, Limit: limit, TempDir: dir}, kind, attempt)
+					})
+				})
+			}
+		}
+	}
+}
+
+// runOnce runs an attempt undisturbed and checks its end, duration and reports.
+func runOnce(t *testing.T, cfg Config, kind job.Kind, attempt int) {
+	d := define(t, kind)
+	want := time.Duration(float64(d.DurationMS) * 1e6 * cfg.TimeScale)
+	if kind == job.RunsOverTimeout {
+		want = max(want, limit+time.Second)
+	}
+	var reports recorder
+	start := time.Now()
+	result, err := New(cfg).Run(t.Context(), d, attempt, reports.report)
+	require.InDelta(t, want, time.Since(start), float64(time.Microsecond))
+
+	// As section 6 says it, not as the code under test computes it.
+	fails := d.ShouldFail && (kind != job.RetryOnFail || attempt == 1)
+	reports.requireOrderly(t, !fails)
+	if fails {
+		var failure *Failure
+		require.ErrorAs(t, err, &failure)
+		reason, _ := kind.FailsOn(attempt)
+		require.Equal(t, reason, failure.Reason)
+		require.Contains(t, err.Error(), string(reason))
+		require.Nil(t, result)
+		return
+	}
+	require.NoError(t, err)
+	requireBody(t, d, result)
+}
+
+func TestCPUBurstTakesItsTime(t *testing.T) {
+	t.Parallel()
+	d := define(t, job.CPUBurst)
+	var reports recorder
+	start := time.Now()
+	result, err := New(Config{TimeScale: 0.01}).Run(t.Context(), d, 1, reports.report)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, time.Since(start), 79*time.Millisecond)
+	requireBody(t, d, result)
+	reports.requireOrderly(t, true)
+}
+
+func TestShownProgress(t *testing.T) {
+	t.Parallel()
+	percentages := func(scale float64, kind job.Kind) []int {
+		var reports recorder
+		_, _ = New(Config{TimeScale: scale, Limit: limit}).Run(t.Context(), define(t, kind), 1, reports.report)
+		var got []int
+		for _, p := range reports.seen {
+			got = append(got, p.Percentage)
+		}
+		return got
+	}
+	require.Equal(t, []int{0, 50, 100}, percentages(0, job.PayloadSmall))
+	require.Equal(t, []int{0, 50}, percentages(0, job.FailAfterProgress))
+	require.Equal(t, []int{0}, percentages(0, job.FailImmediate))
+	require.Equal(t, []int{0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100}, percentages(0.0001, job.PayloadSmall))
+	require.Equal(t, []int{0, 10, 20, 30, 40, 50, 60, 70, 80, 90}, percentages(0.0001, job.FailAfterProgress))
+	require.Equal(t, []int{0}, percentages(0.0001, job.FailImmediate))
+}
+
+func TestProgressIsOptional(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []job.Kind{job.PayloadSmall, job.CPUBurst, job.MemorySpike, job.IOHeavy, job.ManySmallOutputs} {
+		result, err := New(Config{TempDir: t.TempDir()}).Run(t.Context(), define(t, kind), 1, nil)
+		require.NoError(t, err)
+		requireBody(t, define(t, kind), result)
+	}
+}
+
+var errStopped = errors.New("stopped by the test")
+
+func TestCancelStopsEveryKindAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, kind := range runnable() {
+		if !inBubble(kind, 1) {
+			continue
+		}
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				d := define(t, kind)
+				ctx, cancel := context.WithCancelCause(t.Context())
+				after := time.Duration(d.DurationMS) * time.Millisecond * 55 / 100
+				time.AfterFunc(after, func() { cancel(errStopped) })
+				var reports recorder
+				start := time.Now()
+				result, err := New(Config{TimeScale: 1, Limit: limit, TempDir: dir}).Run(ctx, d, 1, reports.report)
+				require.Equal(t, after, time.Since(start), "it stops the moment it is told to")
+				require.Equal(t, errStopped, err)
+				require.Nil(t, result)
+				reports.requireOrderly(t, false)
+			})
+		})
+	}
+}
+
+func TestCancelStopsCPUBurst(t *testing.T) {
+	t.Parallel()
+	d := define(t, job.CPUBurst)
+	d.DurationMS = time.Hour.Milliseconds()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var canceled time.Time
+	time.AfterFunc(10*time.Millisecond, func() {
+		canceled = time.Now()
+		cancel(errStopped)
+	})
+	_, err := New(Config{TimeScale: 1}).Run(ctx, d, 1, nil)
+	require.Equal(t, errStopped, err)
+	require.Less(t, time.Since(canceled), 5*time.Second, "far above 100 ms, for busy machines")
+}
+
+func TestCancelInTheLastStepIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	for _, kind := range runnable() {
+		if kind == job.FailImmediate || kind == job.RunsOverTimeout {
+			continue // no report within the last step, or no instant end
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_, err := New(Config{TempDir: t.TempDir()}).Run(ctx, define(t, kind), 1, func(p job.Progress) {
+			if p.Percentage == 50 {
+				cancel(errStopped)
+			}
+		})
+		require.Equal(t, errStopped, err)
+	}
+}
+
+func TestRunsOverTimeoutMeetsTheDeadline(t *testing.T) {
+	t.Parallel()
+	for _, scale := range []float64{0, 0.02, 1} {
+		for _, short := range []time.Duration{time.Second, limit} {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeoutCause(t.Context(), short, errStopped)
+				defer cancel()
+				start := time.Now()
+				_, err := New(Config{TimeScale: scale, Limit: short}).Run(ctx, define(t, job.RunsOverTimeout), 1, nil)
+				require.Equal(t, errStopped, err)
+				require.Equal(t, short, time.Since(start))
+			})
+		}
+	}
+}
+
+func TestEndedContextRunsNothing(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errStopped)
+	for _, kind := range runnable() {
+		var reports recorder
+		_, err := New(Config{TempDir: "/nonexistent"}).Run(ctx, define(t, kind), 1, reports.report)
+		require.Equal(t, errStopped, err)
+		require.Empty(t, reports.seen)
+	}
+	plain, stop := context.WithCancel(t.Context())
+	stop()
+	_, err := New(Config{}).Run(plain, define(t, job.PayloadSmall), 1, nil)
+	require.Equal(t, context.Canceled, err)
+}
+
+func TestBadDefinitionRunsNothing(t *testing.T) {
+	t.Parallel()
+	good := define(t, job.PayloadSmall)
+	for name, spoil := range map[string]func(*job.Definition){
+		"kind of no catalogue": func(d *job.Definition) { d.WorkKind = "DANCE" },
+		"no kind":              func(d *job.Definition) { d.WorkKind = "" },
+		"PAYLOAD_INVALID":      func(d *job.Definition) { d.WorkKind = job.PayloadInvalid },
+		"no size":              func(d *job.Definition) { d.PayloadSize = 0 },
+		"negative size":        func(d *job.Definition) { d.PayloadSize = -1 },
+		"huge size":            func(d *job.Definition) { d.PayloadSize = 1 << 40 },
+		"negative duration":    func(d *job.Definition) { d.DurationMS = -1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := good
+			spoil(&d)
+			var reports recorder
+			result, err := New(Config{}).Run(t.Context(), d, 1, reports.report)
+			require.ErrorIs(t, err, job.ErrBadDefinition)
+			require.Nil(t, result)
+			require.Empty(t, reports.seen)
+		})
+	}
+}
+
+func TestResultDependsOnTheDefinitionAlone(t *testing.T) {
+	t.Parallel()
+	body := func(cfg Config, d job.Definition, attempt int) string {
+		result, err := New(cfg).Run(t.Context(), d, attempt, nil)
+		require.NoError(t, err)
+		return string(result.Body)
+	}
+	now := Config{}
+	later := Config{TimeScale: 0.0001}
+	for _, kind := range []job.Kind{job.PayloadSmall, job.LargeOutput, job.ManySmallOutputs, job.RetryOnFail} {
+		d := define(t, kind)
+		first := body(now, d, 2)
+		require.Equal(t, first, body(now, d, 2))
+		require.Equal(t, first, body(later, d, 3), "neither attempt nor pace change it")
+		other := d
+		other.Seed++
+		require.NotEqual(t, first, body(now, other, 2))
+		other = d
+		other.PayloadSize = 2048
+		require.Len(t, body(now, other, 2), other.PayloadSize)
+	}
+}
+
+// The bytes are a promise to clients who compare runs on different versions.
+func TestResultBytesNeverChange(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[job.Kind]string{
+		job.PayloadSmall:     "474521913bc177fe61fed8c07274a8bd2e78b3c67f8cb94cb9ac380ff1bfc553",
+		job.ManySmallOutputs: "0139fba6e449344b5a7746bac4a08183b4cf823e8fe1f8b1fdc9088c95a4847c",
+	} {
+		result, err := New(Config{}).Run(t.Context(), define(t, kind), 1, nil)
+		require.NoError(t, err)
+		require.Equal(t, want, hex.EncodeToString(result.SHA256[:]), string(result.Body[:200]))
+	}
+}
+
+func TestBodiesOfEverySize(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []job.Kind{job.PayloadSmall, job.ManySmallOutputs} {
+		d := define(t, kind)
+		for size := 1024; size < 1024+3*lineSize; size++ {
+			d.PayloadSize = size
+			result, err := New(Config{}).Run(t.Context(), d, 1, nil)
+			require.NoError(t, err)
+			require.Len(t, result.Body, size)
+			for _, chunk := range bytes.Split(bytes.TrimSuffix(result.Body, []byte("\n")), []byte("\n")) {
+				require.True(t, json.Valid(chunk), "%q", chunk)
+			}
+		}
+	}
+}
+
+func BenchmarkRun(b *testing.B) {
+	for _, kind := range []job.Kind{job.PayloadSmall, job.PayloadLarge, job.CPUBurst, job.MemorySpike, job.IOHeavy, job.ManySmallOutputs} {
+		b.Run(string(kind), func(b *testing.B) {
+			r, d := New(Config{TempDir: b.TempDir()}), define(b, kind)
+			progress := func(job.Progress) {}
+			b.SetBytes(int64(d.PayloadSize))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := r.Run(b.Context(), d, 1, progress); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
