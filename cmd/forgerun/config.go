@@ -1,0 +1,322 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Config is everything that can be configured. It is read once, from the
+// environment alone.
+type Config struct {
+	DatabaseURL, RedisURL       string
+	HTTPAddr, AdminAddr         string
+	PublicURL                   string
+	AdminToken                  string
+	OpenRegistration            bool
+	DataDir                     string
+	LogLevel                    slog.Level
+	LogFormat                   string
+	WorkerConcurrency           int
+	TimeScale                   float64
+	MaxRuntime                  time.Duration
+	LeaseTimeout                time.Duration
+	HeartbeatInterval           time.Duration
+	ShutdownGrace               time.Duration
+	MaxRetries                  int
+	Backoff                     job.Backoff
+	RateLimitPerMinute          int
+	DailyQuota                  int
+	MaxActiveJobs, MaxQueueSize int
+	MaxBodyBytes, MaxPayload    int
+	JobTypes                    []job.Type
+	WorkKinds                   []job.Kind
+	FailProbability             float64
+	APIKeyTTL, APIKeyOverlap    time.Duration
+	IdempotencyWindow           time.Duration
+	RetentionJobs               time.Duration
+	RetentionResults            time.Duration
+	RetentionKeys               time.Duration
+	RetentionTombstones         time.Duration
+	RequestTimeout, DBTimeout   time.Duration
+}
+
+// variable is one environment variable.
+type variable struct {
+	name     string
+	fallback string // value when unset
+	dev      string // the same for `forgerun dev`; "" if no different
+	help     string
+	secret   bool
+	parse    func(string) error
+}
+
+const day = 24 * time.Hour
+
+// variables ties each environment variable to its field.
+func (c *Config) variables() []variable {
+	return []variable{
+		{name: "FORGERUN_DATABASE_URL", help: "Postgres; dev runs its own if unset", secret: true, parse: text(&c.DatabaseURL)},
+		{name: "FORGERUN_REDIS_URL", help: "redis, rediss, unix, redis-sentinel or redis-cluster; dev runs its own if unset", secret: true, parse: text(&c.RedisURL)},
+		{name: "FORGERUN_HTTP_ADDR", fallback: "127.0.0.1:8080", help: "address of the API; port 0 takes a free one", parse: address(&c.HTTPAddr)},
+		{name: "FORGERUN_ADMIN_ADDR", dev: "127.0.0.1:8081", help: "address of metrics, health and dashboards; unset: 127.0.0.1:8081 for api, none for worker", parse: address(&c.AdminAddr)},
+		{name: "FORGERUN_PUBLIC_URL", help: "base of links and problem types; unset: from the API's address", parse: publicURL(&c.PublicURL)},
+		{name: "FORGERUN_ADMIN_TOKEN", help: "the operator's token, 16 characters at least; unset: the admin address must be on loopback", secret: true, parse: token(&c.AdminToken)},
+		{name: "FORGERUN_OPEN_REGISTRATION", fallback: "false", dev: "true", help: "whether anybody may create a client", parse: boolean(&c.OpenRegistration)},
+		{name: "FORGERUN_DATA_DIR", fallback: ".forgerun", help: "folder of dev's own stores", parse: text(&c.DataDir)},
+		{name: "FORGERUN_LOG_LEVEL", fallback: "info", help: "debug, info, warn or error", parse: level(&c.LogLevel)},
+		{name: "FORGERUN_LOG_FORMAT", fallback: "json", dev: "text", help: "json or text", parse: oneOf(&c.LogFormat, "json", "text")},
+		{name: "FORGERUN_WORKER_CONCURRENCY", fallback: "1", dev: "100", help: "jobs at once in a worker process", parse: integer(&c.WorkerConcurrency, 1, 100_000)},
+		{name: "FORGERUN_TIME_SCALE", fallback: "1", help: "multiplies the jobs' durations and the execution limit; 0: jobs take no time", parse: decimal(&c.TimeScale, 0, 1000)},
+		{name: "FORGERUN_MAX_RUNTIME", fallback: "120s", help: "execution limit of a job", parse: duration(&c.MaxRuntime, time.Second, day)},
+		{name: "FORGERUN_LEASE_TIMEOUT", fallback: "30s", help: "a worker without a heartbeat for so long is dead", parse: duration(&c.LeaseTimeout, time.Second, time.Hour)},
+		{name: "FORGERUN_HEARTBEAT_INTERVAL", fallback: "5s", help: "at most a third of the lease timeout", parse: duration(&c.HeartbeatInterval, 100*time.Millisecond, 20*time.Minute)},
+		{name: "FORGERUN_SHUTDOWN_GRACE", fallback: "30s", help: "how long running jobs may go on after SIGTERM", parse: duration(&c.ShutdownGrace, 0, time.Hour)},
+		{name: "FORGERUN_MAX_RETRIES", fallback: "3", help: "attempts after the first one", parse: integer(&c.MaxRetries, 0, 100)},
+		{name: "FORGERUN_RETRY_BACKOFF_BASE", fallback: "1s", help: "wait before the first retry, doubled for each further one, with full jitter", parse: duration(&c.Backoff.Base, 0, day)},
+		{name: "FORGERUN_RETRY_BACKOFF_MAX", fallback: "60s", help: "longest wait before a retry", parse: duration(&c.Backoff.Max, 0, day)},
+		{name: "FORGERUN_RATE_LIMIT_PER_MINUTE", fallback: "6000", dev: "600000", help: "requests of one client per minute, over all processes", parse: integer(&c.RateLimitPerMinute, 1, 1_000_000_000)},
+		{name: "FORGERUN_DAILY_QUOTA", fallback: "0", help: "requests of one client per day (UTC); 0: no quota", parse: integer(&c.DailyQuota, 0, 1_000_000_000)},
+		{name: "FORGERUN_MAX_ACTIVE_JOBS", fallback: "1000000", help: "jobs that are not final, in all", parse: integer(&c.MaxActiveJobs, 1, 1_000_000_000)},
+		{name: "FORGERUN_MAX_QUEUE_SIZE", fallback: "1000000", help: "jobs in QUEUED, in all", parse: integer(&c.MaxQueueSize, 1, 1_000_000_000)},
+		{name: "FORGERUN_MAX_BODY_BYTES", fallback: "1048576", help: "larger request bodies are refused with 413", parse: integer(&c.MaxBodyBytes, 1024, 64<<20)},
+		{name: "FORGERUN_MAX_PAYLOAD_BYTES", fallback: "262144", help: "larger job params are refused with 400", parse: integer(&c.MaxPayload, 1, 64<<20)},
+		{name: "FORGERUN_JOB_TYPES", fallback: "all", help: "allowed job types, separated by commas", parse: subset(&c.JobTypes, job.Types)},
+		{name: "FORGERUN_WORK_KINDS", fallback: "all", help: "allowed work kinds, separated by commas", parse: subset(&c.WorkKinds, job.Kinds())},
+		{name: "FORGERUN_RANDOM_FAIL_PROBABILITY", fallback: "0.2", help: "chance of a failing kind when the client names none", parse: decimal(&c.FailProbability, 0, 1)},
+		{name: "FORGERUN_API_KEY_TTL", fallback: "2160h", help: "life of an API key", parse: duration(&c.APIKeyTTL, time.Second, 100*365*day)},
+		{name: "FORGERUN_API_KEY_OVERLAP", fallback: "10m", help: "how long a replaced API key stays valid", parse: duration(&c.APIKeyOverlap, 0, 365*day)},
+		{name: "FORGERUN_IDEMPOTENCY_WINDOW", fallback: "24h", help: "how long an idempotency key holds", parse: duration(&c.IdempotencyWindow, time.Second, 365*day)},
+		{name: "FORGERUN_RETENTION_JOBS", fallback: "720h", help: "how long finished jobs are kept", parse: duration(&c.RetentionJobs, time.Second, 100*365*day)},
+		{name: "FORGERUN_RETENTION_RESULTS", fallback: "24h", help: "how long result bodies are kept", parse: duration(&c.RetentionResults, time.Second, 100*365*day)},
+		{name: "FORGERUN_RETENTION_KEYS", fallback: "2160h", help: "how long revoked and expired API keys are kept for audit", parse: duration(&c.RetentionKeys, 0, 100*365*day)},
+		{name: "FORGERUN_RETENTION_TOMBSTONES", fallback: "2160h", help: "how long a removed job answers 410 instead of 404", parse: duration(&c.RetentionTombstones, 0, 100*365*day)},
+		{name: "FORGERUN_REQUEST_TIMEOUT", fallback: "10s", help: "limit of one request: 504", parse: duration(&c.RequestTimeout, 100*time.Millisecond, time.Hour)},
+		{name: "FORGERUN_DB_TIMEOUT", fallback: "5s", help: "limit of one statement: 503", parse: duration(&c.DBTimeout, 50*time.Millisecond, time.Hour)},
+	}
+}
+
+// LoadConfig reads the environment; role "dev" has friendlier defaults. The
+// error names every bad variable, its value, and what is allowed.
+func LoadConfig(role string, getenv func(string) string) (Config, error) {
+	var c Config
+	var wrong []string
+	for _, v := range c.variables() {
+		value := getenv(v.name)
+		if value == "" {
+			value = v.fallback
+			if role == "dev" && v.dev != "" {
+				value = v.dev
+			}
+		}
+		if err := v.parse(value); err != nil {
+			shown := strconv.Quote(value)
+			if v.secret {
+				shown = "(secret)"
+			}
+			wrong = append(wrong, fmt.Sprintf("%s=%s: %v", v.name, shown, err))
+		}
+	}
+	if len(wrong) == 0 {
+		wrong = c.contradictions(role)
+	}
+	if len(wrong) > 0 {
+		return c, fmt.Errorf("bad configuration:\n  %s", strings.Join(wrong, "\n  "))
+	}
+	return c, nil
+}
+
+// contradictions finds values that do not go together.
+func (c *Config) contradictions(role string) []string {
+	var wrong []string
+	add := func(condition bool, sentence string) {
+		if condition {
+			wrong = append(wrong, sentence)
+		}
+	}
+	server := role == "api" || role == "worker"
+	if c.AdminAddr == "" && role == "api" {
+		c.AdminAddr = "127.0.0.1:8081"
+	}
+	add((server || role == "migrate") && c.DatabaseURL == "", "FORGERUN_DATABASE_URL is required, such as postgres://user:password@host:5432/forgerun")
+	add(server && c.RedisURL == "", "FORGERUN_REDIS_URL is required, such as redis://host:6379/0")
+	add(c.HeartbeatInterval*3 > c.LeaseTimeout, "FORGERUN_HEARTBEAT_INTERVAL must be at most a third of FORGERUN_LEASE_TIMEOUT")
+	add(c.Backoff.Max < c.Backoff.Base, "FORGERUN_RETRY_BACKOFF_MAX must not be less than FORGERUN_RETRY_BACKOFF_BASE")
+	add(c.MaxPayload > c.MaxBodyBytes, "FORGERUN_MAX_PAYLOAD_BYTES must not be more than FORGERUN_MAX_BODY_BYTES")
+	add(c.AdminToken == "" && c.AdminAddr != "" && !onLoopback(c.AdminAddr),
+		"FORGERUN_ADMIN_ADDR is not on loopback: set FORGERUN_ADMIN_TOKEN to guard it")
+	return wrong
+}
+
+// ExecutionLimit is the execution limit under the time scale; it never goes
+// below a second.
+func (c Config) ExecutionLimit() time.Duration {
+	return max(time.Second, time.Duration(float64(c.MaxRuntime)*c.TimeScale))
+}
+
+// Print writes the effective values, secrets masked.
+func (c *Config) Print(w io.Writer, role string, getenv func(string) string) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	defer func() { _ = table.Flush() }()
+	for _, v := range c.variables() {
+		value, origin := getenv(v.name), "set"
+		if value == "" {
+			value, origin = v.fallback, "default"
+			if role == "dev" && v.dev != "" {
+				value = v.dev
+			}
+		}
+		if v.secret && value != "" {
+			value = "********"
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t(%s)\t%s\n", v.name, value, origin, v.help)
+	}
+}
+
+// unknownVariables lists FORGERUN_ variables that nothing reads: probably
+// mistyped.
+func unknownVariables(environ []string) []string {
+	var c Config
+	var unknown []string
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "FORGERUN_") && !slices.ContainsFunc(c.variables(), func(v variable) bool { return v.name == name }) {
+			unknown = append(unknown, name)
+		}
+	}
+	return unknown
+}
+
+func text(field *string) func(string) error {
+	return func(s string) error { *field = s; return nil }
+}
+
+func address(field *string) func(string) error {
+	return func(s string) error {
+		if s != "" {
+			if _, _, err := net.SplitHostPort(s); err != nil {
+				return fmt.Errorf("an address such as 127.0.0.1:8080 or :8080")
+			}
+		}
+		*field = s
+		return nil
+	}
+}
+
+func onLoopback(addr string) bool {
+	host, _, _ := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+func publicURL(field *string) func(string) error {
+	return func(s string) error {
+		u, err := url.Parse(s)
+		if s != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "") {
+			return fmt.Errorf("an http or https URL without query, such as https://forgerun.example.com")
+		}
+		*field = strings.TrimRight(s, "/")
+		return nil
+	}
+}
+
+func token(field *string) func(string) error {
+	return func(s string) error {
+		if s != "" && len(s) < 16 {
+			return fmt.Errorf("at least 16 characters")
+		}
+		*field = s
+		return nil
+	}
+}
+
+func boolean(field *bool) func(string) error {
+	return func(s string) error {
+		b, err := strconv.ParseBool(s)
+		if err != nil {
+			return fmt.Errorf("true or false")
+		}
+		*field = b
+		return nil
+	}
+}
+
+func level(field *slog.Level) func(string) error {
+	return func(s string) error {
+		if err := field.UnmarshalText([]byte(s)); err != nil {
+			return fmt.Errorf("debug, info, warn or error")
+		}
+		return nil
+	}
+}
+
+func oneOf(field *string, allowed ...string) func(string) error {
+	return func(s string) error {
+		if !slices.Contains(allowed, s) {
+			return fmt.Errorf("one of %s", strings.Join(allowed, ", "))
+		}
+		*field = s
+		return nil
+	}
+}
+
+func integer(field *int, low, high int) func(string) error {
+	return func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < low || n > high {
+			return fmt.Errorf("a whole number from %d to %d", low, high)
+		}
+		*field = n
+		return nil
+	}
+}
+
+func decimal(field *float64, low, high float64) func(string) error {
+	return func(s string) error {
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(f >= low && f <= high) { // written so that NaN is refused
+			return fmt.Errorf("a number from %g to %g", low, high)
+		}
+		*field = f
+		return nil
+	}
+}
+
+func duration(field *time.Duration, low, high time.Duration) func(string) error {
+	return func(s string) error {
+		d, err := time.ParseDuration(s)
+		if err != nil || d < low || d > high {
+			return fmt.Errorf("a duration from %v to %v, such as 30s, 10m or 24h", low, high)
+		}
+		*field = d
+		return nil
+	}
+}
+
+func subset[T ~string](field *[]T, all []T) func(string) error {
+	return func(s string) error {
+		if s == "all" {
+			*field = all
+			return nil
+		}
+		var chosen []T
+		for name := range strings.SplitSeq(s, ",") {
+			v := T(strings.TrimSpace(name))
+			if !slices.Contains(all, v) {
+				return fmt.Errorf("all, or a list of %v", all)
+			}
+			chosen = append(chosen, v)
+		}
+		*field = chosen
+		return nil
+	}
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/forgerun/forgerun/devstack"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/monitoring"
+	"github.com/forgerun/forgerun/repo"
+)
+
+// runDev is everything in one process, on stores of its own unless others are
+// configured.
+func runDev(ctx context.Context, cfg Config, unknown []string, stdout, stderr io.Writer) error {
+	log, err := monitoring.NewLogger(stderr, cfg.LogLevel, cfg.LogFormat)
+	if err != nil {
+		return err
+	}
+	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(cfg.DataDir, 0o755); err != nil { //nolint:gosec // the stores' unprivileged users pass through it
+		return fmt.Errorf("data folder: %w", err)
+	}
+	stores, err := startStores(ctx, &cfg, stdout, log)
+	if err != nil {
+		return err
+	}
+	defer stores.stop(log)
+	if err := repo.Migrate(ctx, cfg.DatabaseURL, -1); err != nil {
+		return err
+	}
+	p, err := open(cfg, "dev", unknown, stderr)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	return p.serveDev(ctx, stdout)
+}
+
+func (p *process) serveDev(ctx context.Context, stdout io.Writer) error {
+	if err := p.startAdmin(); err != nil {
+		return err
+	}
+	w, err := p.startWorker()
+	if err != nil {
+		return err
+	}
+	defer w.stop()
+	a, err := p.startAPI()
+	if err != nil {
+		return err
+	}
+	defer a.stop()
+	login, err := a.login(ctx)
+	if err != nil {
+		return err
+	}
+	noted, err := a.note(login)
+	if err != nil {
+		return err
+	}
+	defer noted()
+	a.greet(stdout, login)
+	select {
+	case <-ctx.Done():
+		p.log.Info("stopping")
+		return nil
+	case err := <-a.failed:
+		return fmt.Errorf("HTTP listener: %w", err)
+	}
+}
+
+// stores are the servers that dev started itself.
+type stores struct{ stops []func() error }
+
+func (s *stores) stop(log *slog.Logger) {
+	for i := len(s.stops) - 1; i >= 0; i-- {
+		if err := s.stops[i](); err != nil {
+			log.Warn("a store did not stop in order", "error", err)
+		}
+	}
+}
+
+// startStores starts what is not configured and notes its address in cfg.
+func startStores(ctx context.Context, cfg *Config, stdout io.Writer, log *slog.Logger) (s *stores, err error) {
+	s = &stores{}
+	defer func() {
+		if err != nil {
+			s.stop(log)
+		}
+	}()
+	if cfg.DatabaseURL == "" {
+		postgres, err := devstack.StartPostgres(ctx, devstack.PostgresOptions{Dir: filepath.Join(cfg.DataDir, "postgres"), Logger: log})
+		if err != nil {
+			return s, err
+		}
+		s.stops = append(s.stops, func() error { return postgres.Stop(devstack.Fast) })
+		cfg.DatabaseURL = postgres.URL()
+	}
+	if cfg.RedisURL != "" {
+		return s, nil
+	}
+	redis, err := devstack.StartRedis(ctx, devstack.RedisOptions{Dir: filepath.Join(cfg.DataDir, "redis"), Logger: log})
+	switch {
+	case err == nil:
+		s.stops = append(s.stops, redis.Stop)
+		cfg.RedisURL = redis.URL()
+	case errors.Is(err, devstack.ErrNotInstalled):
+		embedded, err := devstack.StartMiniredis(ctx)
+		if err != nil {
+			return s, err
+		}
+		s.stops = append(s.stops, embedded.Stop)
+		cfg.RedisURL = embedded.URL()
+		_, _ = fmt.Fprintln(stdout, "No Redis server is installed: an embedded one is used. Its queue does not survive a restart;\nthe jobs do, Postgres has them.")
+	default:
+		return s, err
+	}
+	return s, nil
+}
+
+// login is a client that is ready to use.
+type login struct {
+	ClientID string `json:"client_id"`
+	APIKey   string `json:"api_key"`
+}
+
+// login gives the client of earlier runs on this data folder if its key still
+// works, and otherwise a new one.
+func (a *api) login(ctx context.Context) (login, error) {
+	path := filepath.Join(a.p.cfg.DataDir, "credentials.json")
+	var known login
+	if content, err := os.ReadFile(path); err == nil && json.Unmarshal(content, &known) == nil { //nolint:gosec // below the data folder
+		if caller, err := a.service.Authenticate(ctx, known.APIKey); err == nil && caller.ClientID.String() == known.ClientID {
+			return known, nil
+		}
+	}
+	operator := job.Caller{Admin: true}
+	client, err := a.service.CreateClient(ctx, operator)
+	if err != nil {
+		return login{}, err
+	}
+	key, err := a.service.CreateKey(ctx, operator, client.ID, false)
+	if err != nil {
+		return login{}, err
+	}
+	fresh := login{ClientID: client.ID.String(), APIKey: key.Secret}
+	return fresh, writeJSON(path, fresh)
+}
+
+// note tells other programs where this process is, in a file that is there
+// while it is ready.
+func (a *api) note(l login) (remove func(), err error) {
+	path := filepath.Join(a.p.cfg.DataDir, "dev.json")
+	err = writeJSON(path, struct {
+		URL      string `json:"url"`
+		AdminURL string `json:"admin_url"`
+		PID      int    `json:"pid"`
+		login
+	}{"http://" + a.addr, "http://" + a.p.adminAddr, os.Getpid(), l})
+	return func() { _ = os.Remove(path) }, err
+}
+
+// writeJSON writes a file that only the owner can read, whole or not at all.
+func writeJSON(path string, v any) error {
+	content, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path + ".new"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.WriteFile(path+".new", append(content, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// greet prints what a person needs for the first five minutes.
+func (a *api) greet(w io.Writer, l login) {
+	base := "http://" + a.addr + "/v1"
+	_, _ = fmt.Fprintf(w, `
+ForgeRun %s is ready.
+
+  API         %s
+  Client id   %s
+  API key     %s
+  Console     http://%s/
+  Dashboard   http://%s%s/
+  Data        %s
+
+Submit a job, look at it, read its report (once it has ended):
+
+  AUTH="Authorization: Bearer %s"
+  JOB=$(curl -s %s/jobs -H "$AUTH" -H "Content-Type: application/json" -d '{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}' | grep -o '[0-9a-f-]\{36\}'); echo "$JOB"
+  curl -s %s/jobs/$JOB -H "$AUTH"
+  curl -s %s/jobs/$JOB/report -H "$AUTH"
+
+Stop with Ctrl-C.
+`, version, base, l.ClientID, l.APIKey, a.p.adminAddr, a.p.adminAddr, monitoring.DashboardPath, a.p.cfg.DataDir, l.APIKey, base, base, base)
+}

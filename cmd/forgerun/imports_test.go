@@ -1,0 +1,241 @@
+package main_test
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The import rules. Package job is the ground floor; app and the adapters
+// (handlers, repo, tasks, webhook, work) meet in it and nowhere else; programs
+// join them. An arrow that is not in these two tables is a bug.
+
+const module = "github.com/forgerun/forgerun"
+
+// mayImport says what a package may import of ours. A folder that stands in no
+// row fails the test: a new package needs a row, and a reason.
+var mayImport = []packageRule{
+	{"job", nil},
+	{"migrations", nil},
+	{"monitoring", nil},
+	{"devstack", nil},
+
+	{"app", []string{"job"}},
+	{"handlers", []string{"job"}},
+	{"tasks", []string{"job"}},
+	{"webhook", []string{"job"}},
+	{"work", []string{"job"}},
+	{"repo", []string{"job", "migrations"}},
+	{"repo/repotest", []string{"job", "migrations", "repo", "devstack"}},
+
+	{"cmd/...", []string{"..."}},
+	{"bench/...", []string{"..."}},
+}
+
+// testsMayImport is what test files may import of ours besides: real servers
+// and databases. An adapter's test needs no other adapter; what takes two of
+// them is tested in cmd/forgerun, end to end.
+var testsMayImport = []string{"devstack", "repo/repotest"}
+
+// onlyIn says which packages may see a library at all, tests included: no type
+// of it leaves them.
+var onlyIn = []struct {
+	library string // import path; those below it too
+	pkgs    []string
+}{
+	{"github.com/jackc/pgx", []string{"repo", "repo/repotest", "devstack", "bench/...", "cmd/... test"}},
+	{"github.com/pressly/goose", []string{"repo", "repo/repotest"}},
+	{"github.com/hibiken", []string{"tasks", "bench/...", "cmd/... test"}},
+	{"github.com/redis/go-redis", []string{"tasks", "devstack", "bench/...", "cmd/... test"}},
+	{"github.com/alicebob/miniredis", []string{"devstack", "tasks test"}},
+	{"github.com/gofiber/fiber", []string{"handlers"}},
+	{"github.com/valyala/fasthttp", []string{"handlers"}},
+}
+
+// standardLibraryOnly are the packages whose code (tests aside) imports nothing
+// from outside the standard library.
+var standardLibraryOnly = []string{"job", "migrations"}
+
+type packageRule struct {
+	pkg  string // folder; "x/..." means x and all below
+	ours []string
+}
+
+// file is one Go file as the rules see it.
+type file struct {
+	path    string // relative to the module's root, with slashes
+	imports []string
+}
+
+func (f file) pkg() string  { return path.Dir(f.path) }
+func (f file) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
+
+func TestImportRulesHold(t *testing.T) {
+	t.Parallel()
+	files := filesOfModule(t)
+	require.NotEmpty(t, files)
+	for _, f := range files {
+		for _, broken := range brokenRules(f) {
+			t.Error(broken)
+		}
+	}
+}
+
+func TestImportRulesCatch(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		file, imports string
+		broken        bool
+	}{
+		"standard library in job":        {"job/x.go", "net/url", false},
+		"library in job":                 {"job/x.go", "github.com/google/uuid", true},
+		"library in a test of job":       {"job/x_test.go", "github.com/stretchr/testify/require", false},
+		"ours in job":                    {"job/x.go", module + "/work", true},
+		"job in an adapter":              {"work/x.go", module + "/job", false},
+		"a test of its own package":      {"work/x_test.go", module + "/work", false},
+		"adapter in adapter":             {"handlers/x.go", module + "/repo", true},
+		"adapter in a test of adapter":   {"handlers/x_test.go", module + "/repo", true},
+		"adapter in app":                 {"app/x.go", module + "/repo", true},
+		"database in a test of app":      {"app/x_test.go", module + "/repo/repotest", false},
+		"database helper in the store":   {"repo/x.go", module + "/repo/repotest", true},
+		"store in its helper":            {"repo/repotest/x.go", module + "/repo", false},
+		"anything in a program":          {"cmd/simulator/x.go", module + "/handlers", false},
+		"a program in a package":         {"app/x.go", module + "/cmd/forgerun", true},
+		"a package without a row":        {"util/x.go", "strings", true},
+		"a folder below one with a row":  {"job/sub/x.go", "strings", true},
+		"driver in its adapter":          {"repo/x.go", "github.com/jackc/pgx/v5/pgxpool", false},
+		"driver outside":                 {"app/x.go", "github.com/jackc/pgx/v5", true},
+		"driver in a test outside":       {"app/x_test.go", "github.com/jackc/pgx/v5", true},
+		"driver for tests, in a test":    {"cmd/forgerun/x_test.go", "github.com/redis/go-redis/v9", false},
+		"driver for tests, in a program": {"cmd/forgerun/x.go", "github.com/redis/go-redis/v9", true},
+		"web framework in a program":     {"cmd/forgerun/x.go", "github.com/gofiber/fiber/v2", true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			broken := brokenRules(file{path: test.file, imports: []string{test.imports}})
+			require.Equal(t, test.broken, len(broken) > 0, "%v", broken)
+		})
+	}
+}
+
+// brokenRules returns a sentence for each rule that the file's imports break.
+func brokenRules(f file) []string {
+	row := slices.IndexFunc(mayImport, func(r packageRule) bool { return covers(r.pkg, f.pkg()) })
+	if row < 0 {
+		return []string{fmt.Sprintf("%s: package %q has no row in mayImport", f.path, f.pkg())}
+	}
+
+	allowed := slices.Clone(mayImport[row].ours)
+	if f.isTest() {
+		allowed = append(append(allowed, testsMayImport...), f.pkg())
+	}
+	var broken []string
+	for _, imported := range f.imports {
+		if ours, ok := strings.CutPrefix(imported, module+"/"); ok {
+			if !coveredByAny(allowed, ours) {
+				broken = append(broken, fmt.Sprintf("%s: must not import %s of ours, only %v", f.path, ours, allowed))
+			}
+			continue
+		}
+		if !f.isTest() && isLibrary(imported) && slices.Contains(standardLibraryOnly, f.pkg()) {
+			broken = append(broken, fmt.Sprintf("%s: must import the standard library only, not %s", f.path, imported))
+		}
+		for _, rule := range onlyIn {
+			if covers(rule.library+"/...", imported) && !mayUse(rule.pkgs, f) {
+				broken = append(broken, fmt.Sprintf("%s: %s belongs to %v", f.path, imported, rule.pkgs))
+			}
+		}
+	}
+	return broken
+}
+
+// mayUse reports whether one of the entries ("repo", "cmd/...", "tasks test")
+// covers the file; " test" limits an entry to test files.
+func mayUse(entries []string, f file) bool {
+	return slices.ContainsFunc(entries, func(entry string) bool {
+		pattern, testsOnly := strings.CutSuffix(entry, " test")
+		return covers(pattern, f.pkg()) && (f.isTest() || !testsOnly)
+	})
+}
+
+func coveredByAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return covers(p, name) })
+}
+
+// covers reports whether a pattern ("job", "cmd/...", "...") covers a path.
+func covers(pattern, name string) bool {
+	if pattern == "..." {
+		return true
+	}
+	root, below := strings.CutSuffix(pattern, "/...")
+	return name == root || below && strings.HasPrefix(name, root+"/")
+}
+
+// isLibrary reports whether an import path lies outside the standard library,
+// whose first element has no dot.
+func isLibrary(importPath string) bool {
+	first, _, _ := strings.Cut(importPath, "/")
+	return strings.Contains(first, ".")
+}
+
+// filesOfModule reads the imports of every Go file, whatever its build
+// constraints, nested modules aside.
+func filesOfModule(t *testing.T) []file {
+	t.Helper()
+	const root = "../.."
+	var files []file
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if name != root && isOutside(name, entry.Name()) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		f := file{path: filepath.ToSlash(rel)}
+		for _, spec := range parsed.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			f.imports = append(f.imports, imported)
+		}
+		files = append(files, f)
+		return nil
+	})
+	require.NoError(t, err)
+	return files
+}
+
+// isOutside reports whether the go command passes the folder by.
+func isOutside(name, base string) bool {
+	if strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || base == "testdata" || base == "vendor" || base == "bin" {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(name, "go.mod"))
+	return err == nil
+}

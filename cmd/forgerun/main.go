@@ -1,0 +1,128 @@
+// Command forgerun is the job-execution service: API, worker, and everything
+// in one process for development. It reads the configuration and joins the
+// packages; it holds no rules of its own.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/forgerun/forgerun/repo"
+)
+
+// version is set when the program is built.
+var version = "dev"
+
+const usage = `ForgeRun executes jobs that are submitted over HTTP and never loses one.
+
+Usage:
+  forgerun dev            everything in one process, with its own Postgres and Redis
+  forgerun api            the HTTP API; any number of processes
+  forgerun worker         executes jobs; any number of processes
+  forgerun migrate        bring the database schema up to date (-to N: to version N, up or down)
+  forgerun config [ROLE]  the effective configuration of a role (api), secrets masked
+  forgerun healthcheck    exit 0 if the process at -url is ready (for containers)
+  forgerun version
+
+Everything is configured by environment variables: see 'forgerun config'.
+The first five minutes:  forgerun dev
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// The second signal finds its default meaning again and ends the process.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Environ(), os.Stdout, os.Stderr))
+}
+
+// run is the program as a value: the exit code is 0 for success, 1 for a
+// failure while running, 2 for wrong usage or configuration.
+func run(ctx context.Context, args []string, getenv func(string) string, environ []string, stdout, stderr io.Writer) int {
+	command := ""
+	if len(args) > 0 {
+		command, args = args[0], args[1:]
+	}
+	switch command {
+	case "dev", "api", "worker":
+		return runRole(ctx, command, args, getenv, environ, stdout, stderr)
+	case "migrate":
+		return runMigrate(ctx, args, getenv, stdout, stderr)
+	case "config":
+		return runConfig(args, getenv, stdout, stderr)
+	case "healthcheck":
+		return runHealthcheck(ctx, args, stderr)
+	case "version":
+		_, _ = fmt.Fprintln(stdout, version)
+		return 0
+	case "help", "-h", "--help":
+		_, _ = fmt.Fprint(stdout, usage)
+		return 0
+	}
+	_, _ = fmt.Fprint(stderr, usage)
+	return 2
+}
+
+func runRole(ctx context.Context, role string, args []string, getenv func(string) string, environ []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 {
+		_, _ = fmt.Fprintf(stderr, "forgerun %s takes no arguments, but got %q; it is configured by the environment.\n", role, strings.Join(args, " "))
+		return 2
+	}
+	cfg, err := LoadConfig(role, getenv)
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
+		return 2
+	}
+	start := map[string]func(context.Context, Config, []string, io.Writer, io.Writer) error{
+		"dev": runDev, "api": runAPI, "worker": runWorker,
+	}[role]
+	if err := start(ctx, cfg, unknownVariables(environ), stdout, stderr); err != nil {
+		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
+		return 1
+	}
+	return 0
+}
+
+func runMigrate(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("migrate", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	to := flags.Int64("to", -1, "schema `version` to go to, up or down; -1 is the newest")
+	if flags.Parse(args) != nil {
+		return 2
+	}
+	if rest := flags.Args(); len(rest) > 1 || (len(rest) == 1 && rest[0] != "up") {
+		_, _ = fmt.Fprintln(stderr, "forgerun migrate: use 'migrate', 'migrate up' or 'migrate -to N'.")
+		return 2
+	}
+	cfg, err := LoadConfig("migrate", getenv)
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
+		return 2
+	}
+	if err := repo.Migrate(ctx, cfg.DatabaseURL, *to); err != nil {
+		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
+		return 1
+	}
+	_, _ = fmt.Fprintln(stdout, "The schema is up to date.")
+	return 0
+}
+
+func runConfig(args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	role := "api"
+	if len(args) > 0 {
+		role = args[0]
+	}
+	var cfg Config
+	cfg.Print(stdout, role, getenv)
+	if _, err := LoadConfig(role, getenv); err != nil {
+		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
+		return 2
+	}
+	return 0
+}

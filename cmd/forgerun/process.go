@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/handlers"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/monitoring"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/tasks"
+	"github.com/forgerun/forgerun/work"
+)
+
+// process is what every role is made of. Its parts are started in the order in
+// which they need each other and closed in the reverse one.
+type process struct {
+	cfg      Config
+	role     string
+	log      *slog.Logger
+	registry *prometheus.Registry
+	metrics  *app.Metrics
+	store    *repo.Store
+	redis    *tasks.Redis
+	queue    *tasks.Queue
+
+	background sync.WaitGroup
+	stopLoops  context.CancelFunc
+	loops      context.Context
+
+	admin     *http.Server
+	adminAddr string
+}
+
+// open connects a process to its stores and starts its maintenance. Nothing
+// waits for the stores: they may come later.
+func open(cfg Config, role string, unknown []string, stderr io.Writer) (*process, error) {
+	log, err := monitoring.NewLogger(stderr, cfg.LogLevel, cfg.LogFormat)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range unknown {
+		log.Warn("unknown variable is ignored; see 'forgerun config' for those that exist", "variable", name)
+	}
+	p := &process{cfg: cfg, role: role, log: log.With("role", role), registry: monitoring.NewRegistry(version, role)}
+	p.metrics = app.NewMetrics(p.registry)
+	p.store, err = repo.Open(repo.Config{
+		URL: cfg.DatabaseURL, Timeout: cfg.DBTimeout, ApplicationName: "forgerun " + role,
+		ResultTTL: cfg.RetentionResults, IdempotencyWindow: cfg.IdempotencyWindow,
+		Retention: repo.Retention{Jobs: cfg.RetentionJobs, Keys: cfg.RetentionKeys, Tombstones: cfg.RetentionTombstones},
+		Logger:    p.log, Registry: p.registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.redis, err = tasks.Connect(cfg.RedisURL, tasks.Options{Logger: p.log, Registry: p.registry})
+	if err != nil {
+		p.store.Close()
+		return nil, err
+	}
+	p.queue = tasks.NewQueue(p.redis, tasks.QueueConfig{MaxTaskTime: 2*cfg.ExecutionLimit() + cfg.ShutdownGrace})
+	p.queue.Start()
+	p.loops, p.stopLoops = context.WithCancel(context.Background())
+	relay := app.NewRelay(p.store, p.queue, p.metrics, p.log)
+	p.loop(app.NewMaintenance(p.store, p.store, relay, p.queue, cfg.Backoff, p.metrics, p.log).Run)
+	return p, nil
+}
+
+// loop runs f until the process closes.
+func (p *process) loop(f func(context.Context)) {
+	p.background.Go(func() { f(p.loops) })
+}
+
+// closeGrace bounds each step of closing.
+const closeGrace = 5 * time.Second
+
+// close ends what open started: loops first, then what waits to be enqueued
+// and written, then the connections.
+func (p *process) close() {
+	p.stopLoops()
+	p.background.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	if err := p.queue.Stop(ctx); err != nil {
+		p.log.Warn("not everything was enqueued; the relay will", "error", err)
+	}
+	p.store.Close()
+	if p.admin != nil {
+		_ = p.admin.Shutdown(ctx) // whoever looks at the dashboards looks again
+	}
+	_ = p.redis.Close()
+	p.log.Info("stopped")
+}
+
+// ready tells what is wrong, in words. Only a worker needs Redis: the API
+// accepts jobs without it.
+func (p *process) ready(ctx context.Context) handlers.Readiness {
+	r := handlers.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "redis": "ok"}}
+	if err := p.queue.Ping(ctx); err != nil {
+		r.Checks["redis"] = "unreachable"
+		r.Status, r.OK = "degraded", p.role != "worker"
+	}
+	if err := p.store.Ping(ctx); err != nil {
+		r.OK = false
+		r.Checks["postgres"] = "unreachable"
+		var known *job.Error
+		if errors.As(err, &known) {
+			r.Checks["postgres"] = known.Detail
+		}
+	}
+	if !r.OK {
+		r.Status = "unavailable"
+	}
+	return r
+}
+
+// Ready makes process the Health of the HTTP side.
+func (p *process) Ready(ctx context.Context) handlers.Readiness { return p.ready(ctx) }
+
+// startAdmin opens the admin listener, if there is one.
+func (p *process) startAdmin() error {
+	if p.cfg.AdminAddr == "" {
+		return nil
+	}
+	l, err := net.Listen("tcp", p.cfg.AdminAddr)
+	if err != nil {
+		return fmt.Errorf("admin listener: %w", err)
+	}
+	p.adminAddr = l.Addr().String()
+	pages := monitoring.Admin{
+		Registry: p.registry, Token: p.cfg.AdminToken, Dashboard: tasks.MonitorHandler(p.redis, monitoring.DashboardPath),
+		Ready: func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
+	}
+	p.admin = &http.Server{Handler: pages.Handler(), ReadHeaderTimeout: closeGrace}
+	go func() {
+		if err := p.admin.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			p.log.Error("admin listener failed", "error", err)
+		}
+	}()
+	p.log.Info("admin listening", "address", p.adminAddr)
+	return nil
+}
+
+// api is the HTTP side of a process.
+type api struct {
+	p       *process
+	server  *handlers.Server
+	service *app.Service
+	addr    string
+	failed  chan error
+}
+
+// startAPI opens the public listener.
+func (p *process) startAPI() (*api, error) {
+	l, err := net.Listen("tcp", p.cfg.HTTPAddr)
+	if err != nil {
+		return nil, fmt.Errorf("HTTP listener: %w", err)
+	}
+	a := &api{p: p, addr: l.Addr().String(), failed: make(chan error, 1)}
+	if p.cfg.PublicURL == "" {
+		p.cfg.PublicURL = "http://" + a.addr
+	}
+	capacity := app.NewCapacity(p.cfg.MaxActiveJobs, p.cfg.MaxQueueSize, p.store, p.metrics, p.log)
+	a.service = app.NewService(app.ServiceConfig{
+		Catalogue: job.Catalogue{
+			Types: p.cfg.JobTypes, Kinds: p.cfg.WorkKinds, FailProbability: p.cfg.FailProbability, MaxRuntime: p.cfg.MaxRuntime,
+		},
+		MaxAttempts: 1 + p.cfg.MaxRetries, Backoff: p.cfg.Backoff,
+		Keys: app.KeyConfig{
+			AdminToken: p.cfg.AdminToken, OpenRegistration: p.cfg.OpenRegistration, RegistrationWindow: registrationWindow,
+			TTL: p.cfg.APIKeyTTL, Overlap: p.cfg.APIKeyOverlap,
+		},
+	}, p.store, p.store, p.queue, capacity, p.metrics, p.log)
+	p.loop(capacity.Run)
+	p.loop(a.service.WatchKeys)
+	a.server = handlers.New(handlers.Config{
+		PublicURL: p.cfg.PublicURL, MaxBodyBytes: p.cfg.MaxBodyBytes, MaxPayloadBytes: p.cfg.MaxPayload, RequestTimeout: p.cfg.RequestTimeout,
+	}, handlers.Deps{
+		Jobs: a.service, Clients: a.service, Health: p, Logger: p.log, Registry: p.registry,
+		Limiter: tasks.NewLimiter(p.redis, tasks.LimiterConfig{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota}),
+	})
+	go func() { a.failed <- a.server.Serve(l) }()
+	p.log.Info("api listening", "address", a.addr, "public_url", p.cfg.PublicURL)
+	return a, nil
+}
+
+// registrationWindow is how long after a client's creation its first key may
+// be made without credentials.
+const registrationWindow = 10 * time.Minute
+
+// stop lets requests in flight finish.
+func (a *api) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), a.p.cfg.RequestTimeout+closeGrace)
+	defer cancel()
+	if err := a.server.Shutdown(ctx); err != nil {
+		a.p.log.Warn("requests were cut off", "error", err)
+	}
+}
+
+// worker is the executing side of a process.
+type worker struct {
+	p        *process
+	worker   *app.Worker
+	fetching *tasks.Workers
+	leases   *repo.Leases
+	lease    context.CancelFunc
+	beating  sync.WaitGroup
+}
+
+// startWorker takes up a lease and begins to fetch.
+func (p *process) startWorker() (*worker, error) {
+	w := &worker{p: p, leases: p.store.NewLeases()}
+	limit := p.cfg.ExecutionLimit()
+	w.worker = app.NewWorker(app.WorkerConfig{
+		Name: workerName(), Concurrency: p.cfg.WorkerConcurrency, Lease: p.cfg.LeaseTimeout, Heartbeat: p.cfg.HeartbeatInterval,
+		Limit: limit, Backoff: p.cfg.Backoff,
+	}, p.store, w.leases, p.queue, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
+	w.fetching = tasks.NewWorkers(p.redis, tasks.WorkersConfig{
+		Concurrency: p.cfg.WorkerConcurrency, ShutdownTimeout: closeGrace,
+	}, w.worker.Handle, w.worker.Canceled)
+	ctx, cancel := context.WithCancel(context.Background())
+	w.lease = cancel
+	w.beating.Go(func() { w.worker.Run(ctx) })
+	if err := w.fetching.Start(ctx); err != nil {
+		w.stop()
+		return nil, err
+	}
+	return w, nil
+}
+
+func workerName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
+}
+
+// stop stops fetching, gives running jobs their grace, and gives the lease up.
+func (w *worker) stop() {
+	w.fetching.Quiet()
+	ctx, cancel := context.WithTimeout(context.Background(), w.p.cfg.ShutdownGrace)
+	defer cancel()
+	w.worker.Drain(ctx)
+	w.fetching.Stop()
+	w.lease()
+	w.beating.Wait()
+	w.leases.Close()
+}

@@ -1,0 +1,123 @@
+// Command simulator is an outside client of ForgeRun. It knows the service
+// through HTTP alone and carries its own copy of the work-kind catalogue, so
+// that what it says about the service is a judgement and not an echo.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+)
+
+// The exit codes.
+const (
+	exitOK          = 0
+	exitDifferent   = 1   // the service did something else than the catalogue says
+	exitUnusable    = 2   // nothing could be judged: service away, wrong key, bad flags
+	exitInterrupted = 130 // Ctrl-C
+)
+
+func main() {
+	// A closed pipe (simulator demo | head) must not kill the process before
+	// it has stopped its child; the writes fail instead.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	code := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+const usage = `simulator is a client of ForgeRun that plays every work kind of the catalogue.
+
+Usage:
+  simulator tour --url URL [--key KEY]   judge a running service, one job of each kind
+  simulator demo [--data-dir DIR]        start a service of its own, tour it, stop it
+  simulator version                      print the version
+  simulator COMMAND --help               flags and details of a command
+
+Examples:
+  simulator demo
+  simulator tour --url http://127.0.0.1:8080
+  simulator tour --url https://forgerun.example.com --key frk_... --timeout 30m
+
+Exit codes:
+  0  every kind behaved as the catalogue says
+  1  at least one kind did not; the table and the reasons tell which and why
+  2  nothing could be judged: service away, wrong URL or key, bad flags
+`
+
+// run is the whole program: it never exits the process and reads no global
+// but the clock and, for demo, the environment that its child inherits.
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	command := ""
+	if len(args) > 0 {
+		command, args = args[0], args[1:]
+	}
+	switch command {
+	case "tour":
+		return runTour(ctx, args, stdout, stderr)
+	case "demo":
+		return runDemo(ctx, args, getenv, stdout, stderr)
+	case "version", "--version", "-version":
+		fmt.Fprintln(stdout, versionLine())
+		return exitOK
+	case "help", "--help", "-help", "-h":
+		fmt.Fprint(stdout, usage)
+		return exitOK
+	case "":
+		fmt.Fprint(stderr, usage)
+		return exitUnusable
+	default:
+		return unusable(stderr, fmt.Errorf("there is no command %q: use tour, demo or version (simulator --help)", command))
+	}
+}
+
+// unusable says in one sentence why nothing could be judged.
+func unusable(stderr io.Writer, err error) int {
+	fmt.Fprintf(stderr, "simulator: %s\n", printable(err.Error()))
+	return exitUnusable
+}
+
+// parse reads flags. done tells that the command ends here with the given
+// code: help was asked for, or the flags are wrong.
+func parse(fs *flag.FlagSet, help string, args []string, stdout, stderr io.Writer) (code int, done bool) {
+	fs.SetOutput(io.Discard)
+	fs.Usage = func() {}
+	err := fs.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, help, "\nFlags:\n")
+		fs.SetOutput(stdout)
+		fs.PrintDefaults()
+		return exitOK, true
+	case err == nil && fs.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	if err != nil {
+		return unusable(stderr, fmt.Errorf("%w (simulator %s --help)", err, fs.Name())), true
+	}
+	return 0, false
+}
+
+// version is set by the linker in a release build.
+var version string
+
+// versionLine names the program's version, from the linker or else as the Go
+// tool recorded it.
+func versionLine() string {
+	number := version
+	if info, ok := debug.ReadBuildInfo(); ok && number == "" {
+		number = info.Main.Version
+	}
+	if number == "" {
+		number = "(devel)"
+	}
+	return fmt.Sprintf("simulator %s (%s)", number, runtime.Version())
+}

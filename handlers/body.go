@@ -1,0 +1,138 @@
+package handlers
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// body gives the request's body as sent, after checking that it is uncompressed
+// JSON. It is valid until the handler returns. Where the body may be missing,
+// it is nil then.
+func (r *call) body(optional bool) ([]byte, error) {
+	body := r.Request().Body()
+	if len(body) == 0 && optional {
+		return nil, nil
+	}
+	if len(body) == 0 {
+		return nil, job.Errorf(job.CodeMalformed, "The request needs a body.")
+	}
+	if e := r.Get(fiber.HeaderContentEncoding); e != "" && !strings.EqualFold(e, "identity") {
+		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body without a Content-Encoding.")
+	}
+	if !isJSON(r.Get(fiber.HeaderContentType)) {
+		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body as application/json.")
+	}
+	return body, nil
+}
+
+// isJSON takes application/json, with charset=utf-8 or without parameters.
+func isJSON(contentType string) bool {
+	if contentType == fiber.MIMEApplicationJSON {
+		return true
+	}
+	media, params, err := mime.ParseMediaType(contentType)
+	if err != nil || media != fiber.MIMEApplicationJSON {
+		return false
+	}
+	charset, ok := params["charset"]
+	return len(params) == 0 || len(params) == 1 && ok && strings.EqualFold(charset, "utf-8")
+}
+
+// unreadable answers a request that never became one: too large, too slow or
+// broken. The connection closes after it; fasthttp sees to that.
+func (s *Server) unreadable(fctx *fasthttp.RequestCtx, err error) {
+	nameMethod(fctx)
+	c := s.app.AcquireCtx(fctx)
+	defer s.app.ReleaseCtx(c)
+	err = readError(err)
+	s.serve(c, nowhere, func(*call) error { return err })
+	if conn, ok := fctx.Conn().(*conn); ok {
+		conn.unread.Store(true)
+	}
+}
+
+// readError turns fasthttp's error into one with a code. The contract has no
+// codes for 408 and 431: they are malformed requests with their own status.
+func readError(err error) error {
+	var timeout net.Error
+	switch {
+	case errors.Is(err, fasthttp.ErrBodyTooLarge):
+		return job.Errorf(job.CodePayloadTooLarge, "The request body is larger than this server allows.")
+	case errors.As(err, new(*fasthttp.ErrSmallBuffer)):
+		return statusError{fiber.StatusRequestHeaderFieldsTooLarge, "The request's header is larger than this server allows."}
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return statusError{fiber.StatusRequestTimeout, "The request did not arrive in time."}
+	}
+	return job.Errorf(job.CodeMalformed, "The request is not valid HTTP.")
+}
+
+// expect refuses a body that is announced as too large, instead of inviting it
+// with 100 Continue.
+func (s *Server) expect(fctx *fasthttp.RequestCtx) int {
+	if fctx.Request.Header.ContentLength() <= s.cfg.MaxBodyBytes {
+		return fasthttp.StatusContinue
+	}
+	s.unreadable(fctx, fasthttp.ErrBodyTooLarge)
+	return fasthttp.StatusRequestEntityTooLarge
+}
+
+// The bounds of what is read after an answer that came before its request was
+// read. Closing with unread bytes would reset the connection and could destroy
+// the answer on its way.
+const (
+	drainBytes = 8 << 20
+	drainTime  = 2 * time.Second
+)
+
+// listener makes conns. Its Close may come twice.
+type listener struct {
+	net.Listener
+	once sync.Once
+	err  error
+}
+
+// Accept waits for the next connection.
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &conn{Conn: c}, nil
+}
+
+// Close closes the listener once.
+func (l *listener) Close() error {
+	l.once.Do(func() { l.err = l.Listener.Close() })
+	return l.err
+}
+
+// conn drains what the client still sends, within bounds, before it closes a
+// connection whose last request was not read to its end.
+type conn struct {
+	net.Conn
+	unread atomic.Bool
+}
+
+// Close ends the connection; after an unread request only once the client has
+// stopped sending, or the bounds are reached.
+func (c *conn) Close() error {
+	if c.unread.CompareAndSwap(true, false) {
+		if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
+		}
+		_ = c.SetReadDeadline(time.Now().Add(drainTime))
+		_, _ = io.CopyN(io.Discard, c.Conn, drainBytes)
+	}
+	return c.Conn.Close()
+}

@@ -1,0 +1,111 @@
+package handlers
+
+import (
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+func (s *Server) createClient(r *call) error {
+	if err := r.emptyBody(); err != nil {
+		return err
+	}
+	created, err := s.deps.Clients.CreateClient(r.ctx, r.caller)
+	if err != nil {
+		return err
+	}
+	return r.json(fiber.StatusCreated, clientView{created.ID})
+}
+
+// createKey answers 201 to repetitions too; api_key is null then.
+func (s *Server) createKey(r *call) error {
+	body, err := r.body(true)
+	if err != nil {
+		return err
+	}
+	rotate, err := decodeCreateKey(body)
+	if err != nil {
+		return err
+	}
+	key, err := s.deps.Clients.CreateKey(r.ctx, r.caller, r.pathID(), rotate)
+	if err != nil {
+		return err
+	}
+	return r.json(fiber.StatusCreated, keyViewOf(key))
+}
+
+func (s *Server) renewKey(r *call) error {
+	if err := r.emptyBody(); err != nil {
+		return err
+	}
+	key, err := s.deps.Clients.RenewKey(r.ctx, r.caller, r.pathID())
+	if err != nil {
+		return err
+	}
+	return r.json(fiber.StatusOK, keyViewOf(key))
+}
+
+func (s *Server) revokeKey(r *call) error {
+	body, err := r.body(false)
+	if err != nil {
+		return err
+	}
+	keyID, err := decodeRevokeKey(body)
+	if err != nil {
+		return err
+	}
+	if err := s.deps.Clients.RevokeKey(r.ctx, r.caller, r.pathID(), keyID); err != nil {
+		return err
+	}
+	return r.json(fiber.StatusOK, revokedView{Revoked: true})
+}
+
+// emptyBody refuses a body that says anything: none, or {}.
+func (r *call) emptyBody() error {
+	body, err := r.body(true)
+	if err != nil || body == nil {
+		return err
+	}
+	d := newDecoder(body)
+	d.document(func(string) bool { return false })
+	return d.result()
+}
+
+func decodeCreateKey(body []byte) (rotate bool, err error) {
+	if body == nil {
+		return false, nil
+	}
+	d := newDecoder(body)
+	d.document(func(name string) bool {
+		if name == "rotate" {
+			rotate = d.boolean()
+		}
+		return name == "rotate"
+	})
+	return rotate, d.result()
+}
+
+// maxKeyIDBytes is far above the length of any key id.
+const maxKeyIDBytes = 128
+
+func decodeRevokeKey(body []byte) (keyID string, err error) {
+	d := newDecoder(body)
+	present := false
+	d.document(func(name string) bool {
+		if name != "key_id" {
+			return false
+		}
+		if keyID, present = d.text(); present && (keyID == "" || len(keyID) > maxKeyIDBytes) {
+			d.invalid("This is not a key id.")
+		}
+		return true
+	})
+	d.require(present, "/key_id")
+	if err := d.result(); err != nil {
+		return "", err
+	}
+	if len(d.values) > 0 {
+		return "", job.Invalid(d.values...)
+	}
+	return keyID, nil
+}

@@ -1,0 +1,291 @@
+package handlers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+const testPayload = 1000 // bytes
+
+// badBodies are requests that must be refused: with the given code, and with
+// violations at exactly the given pointers, in this order.
+var badBodies = []struct {
+	name, body string
+	code       job.Code
+	at         []string
+}{
+	// Not JSON at all.
+	{"blank", ` `, job.CodeMalformed, []string{""}},
+	{"word", `hello`, job.CodeMalformed, []string{""}},
+	{"half", `{"type":"EXECUTE"`, job.CodeMalformed, []string{""}},
+	{"half string", `{"type":"EXEC`, job.CodeMalformed, []string{""}},
+	{"half name", `{"ty`, job.CodeMalformed, []string{""}},
+	{"open brace", `{`, job.CodeMalformed, []string{""}},
+	{"trailing comma", `{"type":"EXECUTE",}`, job.CodeMalformed, []string{""}},
+	{"leading comma", `{,"type":"EXECUTE"}`, job.CodeMalformed, []string{""}},
+	{"no colon", `{"type" "EXECUTE"}`, job.CodeMalformed, []string{"/type"}},
+	{"single quotes", `{'type':'EXECUTE'}`, job.CodeMalformed, []string{""}},
+	{"bare name", `{type:"EXECUTE"}`, job.CodeMalformed, []string{""}},
+	{"comment", `{"type":"EXECUTE"/* x */}`, job.CodeMalformed, []string{""}},
+	{"byte order mark", "\ufeff{\"type\":\"EXECUTE\"}", job.CodeMalformed, []string{""}},
+	{"second object", `{"type":"EXECUTE"}{"type":"EXECUTE"}`, job.CodeMalformed, []string{""}},
+	{"trailing brace", `{"type":"EXECUTE"}}`, job.CodeMalformed, []string{""}},
+	{"trailing word", `{"type":"EXECUTE"} x`, job.CodeMalformed, []string{""}},
+	{"trailing NUL", "{\"type\":\"EXECUTE\"}\x00", job.CodeMalformed, []string{""}},
+	{"array", `[{"type":"EXECUTE"}]`, job.CodeMalformed, []string{""}},
+	{"string", `"EXECUTE"`, job.CodeMalformed, []string{""}},
+	{"number", `1`, job.CodeMalformed, []string{""}},
+	{"null", `null`, job.CodeMalformed, []string{""}},
+	{"true", `true`, job.CodeMalformed, []string{""}},
+	{"unquoted value", `{"type":EXECUTE}`, job.CodeMalformed, []string{"/type"}},
+	{"NaN", `{"type":"EXECUTE","params":{"a":NaN}}`, job.CodeMalformed, []string{"/params/a"}},
+	{"Infinity", `{"type":"EXECUTE","params":{"a":-Infinity}}`, job.CodeMalformed, []string{"/params/a"}},
+	{"hex number", `{"type":"EXECUTE","params":{"a":0x10}}`, job.CodeMalformed, []string{"/params"}},
+	{"leading zero", `{"type":"EXECUTE","params":{"a":01}}`, job.CodeMalformed, []string{"/params"}},
+	{"plus", `{"type":"EXECUTE","params":{"a":+1}}`, job.CodeMalformed, []string{"/params/a"}},
+	{"bare point", `{"type":"EXECUTE","params":{"a":1.}}`, job.CodeMalformed, []string{"/params/a"}},
+	{"raw newline", "{\"type\":\"EXE\nCUTE\"}", job.CodeMalformed, []string{"/type"}},
+	{"raw NUL", "{\"type\":\"EXE\x00CUTE\"}", job.CodeMalformed, []string{"/type"}},
+	{"bad escape", `{"type":"\x45XECUTE"}`, job.CodeMalformed, []string{"/type"}},
+	{"invalid UTF-8", "{\"type\":\"EXECUTE\xff\"}", job.CodeMalformed, []string{"/type"}},
+	{"invalid UTF-8 in params", "{\"type\":\"EXECUTE\",\"params\":{\"a\":\"\xc3\x28\"}}", job.CodeMalformed, []string{"/params/a"}},
+	{"lone surrogate", `{"type":"EXECUTE","params":{"a":"\ud800"}}`, job.CodeMalformed, []string{"/params/a"}},
+	{"UTF-16", "\xff\xfe{\x00}\x00", job.CodeMalformed, []string{""}},
+	{"mismatched brackets", `{"type":"EXECUTE","params":{"a":[1}}`, job.CodeMalformed, []string{"/params/a"}},
+
+	// JSON, but more than one reading.
+	{"duplicate name", `{"type":"EXECUTE","type":"DEFERRED"}`, job.CodeMalformed, []string{"/type"}},
+	{"duplicate name, escaped", `{"type":"EXECUTE","typ\u0065":"EXECUTE"}`, job.CodeMalformed, []string{"/type"}},
+	{"duplicate in params", `{"type":"EXECUTE","params":{"x":{"a":1,"a":2}}}`, job.CodeMalformed, []string{"/params/x/a"}},
+	{"duplicate in event", `{"type":"EMIT_EVENT","event":{"name":"a","name":"b"}}`, job.CodeMalformed, []string{"/event/name"}},
+
+	// NUL, depth, numbers.
+	{"NUL in type", `{"type":"\u0000"}`, job.CodeMalformed, []string{"/type"}},
+	{"NUL in key", `{"type":"EXECUTE","idempotency_key":"a\u0000"}`, job.CodeMalformed, []string{"/idempotency_key"}},
+	{"NUL in params", `{"type":"EXECUTE","params":{"a":["x","\\\u0000"]}}`, job.CodeMalformed, []string{"/params/a/1"}},
+	{"NUL in a name", `{"type":"EXECUTE","params":{"\u0000":1}}`, job.CodeMalformed, []string{"/params/\x00"}},
+	{"NUL in event data", `{"type":"EMIT_EVENT","event":{"name":"a","data":"\u0000"}}`, job.CodeMalformed, []string{"/event/data"}},
+	{"65 levels", `{"type":"EXECUTE","params":{"a":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + `}}`, job.CodeMalformed, []string{"/params/a" + strings.Repeat("/0", 62)}},
+	{"deep objects", `{"type":"EXECUTE","params":` + strings.Repeat(`{"a":`, 400) + `1` + strings.Repeat(`}`, 401), job.CodeMalformed, []string{"/params" + strings.Repeat("/a", 63)}},
+	{"endlessly deep", `{"type":"EXECUTE","params":{"a":` + strings.Repeat("[", 500_000), job.CodeMalformed, []string{"/params/a" + strings.Repeat("/0", 62)}},
+	{"deep unknown member", `{"x":` + strings.Repeat("[", 500_000), job.CodeMalformed, []string{"/x", "/x" + strings.Repeat("/0", 63)}},
+	{"deep array", strings.Repeat("[", 500_000), job.CodeMalformed, []string{strings.Repeat("/0", 64)}},
+	{"long number", `{"type":"EXECUTE","params":{"a":` + strings.Repeat("9", 65) + `}}`, job.CodeMalformed, []string{"/params/a"}},
+	{"huge exponent", `{"type":"EXECUTE","params":{"a":1e301}}`, job.CodeMalformed, []string{"/params/a"}},
+	{"tiny exponent", `{"type":"EXECUTE","params":{"a":[0,1E-301]}}`, job.CodeMalformed, []string{"/params/a/1"}},
+	{"overflowing exponent", `{"type":"EXECUTE","params":{"a":1e99999999999999999999}}`, job.CodeMalformed, []string{"/params/a"}},
+	{"not a float64", `{"type":"EXECUTE","params":{"a":1234567890e300}}`, job.CodeMalformed, []string{"/params/a"}},
+
+	// The wrong structure.
+	{"empty", `{}`, job.CodeMalformed, []string{"/type"}},
+	{"null type", `{"type":null}`, job.CodeMalformed, []string{"/type"}},
+	{"number type", `{"type":1}`, job.CodeMalformed, []string{"/type"}},
+	{"object type", `{"type":{"a":1}}`, job.CodeMalformed, []string{"/type"}},
+	{"unknown member", `{"type":"EXECUTE","typo":{"a":[1]}}`, job.CodeMalformed, []string{"/typo"}},
+	{"other case", `{"Type":"EXECUTE"}`, job.CodeMalformed, []string{"/Type", "/type"}},
+	{"odd member name", `{"type":"EXECUTE","a/b~":1}`, job.CodeMalformed, []string{"/a~1b~0"}},
+	{"empty member name", `{"type":"EXECUTE","":1}`, job.CodeMalformed, []string{"/"}},
+	{"endless member name", `{"type":"EXECUTE","` + strings.Repeat("x", 1000) + `":1}`, job.CodeMalformed, []string{""}},
+	{"number kind", `{"type":"EXECUTE","work_kind":5}`, job.CodeMalformed, []string{"/work_kind"}},
+	{"number time", `{"type":"DEFERRED","execution_at":1893456000}`, job.CodeMalformed, []string{"/execution_at"}},
+	{"array callback", `{"type":"EXECUTE","callback":["http://a"]}`, job.CodeMalformed, []string{"/callback"}},
+	{"array params", `{"type":"EXECUTE","params":[1]}`, job.CodeMalformed, []string{"/params"}},
+	{"string params", `{"type":"EXECUTE","params":"{}"}`, job.CodeMalformed, []string{"/params"}},
+	{"string auto_retry", `{"type":"EXECUTE","auto_retry":"true"}`, job.CodeMalformed, []string{"/auto_retry"}},
+	{"number auto_retry", `{"type":"EXECUTE","auto_retry":1}`, job.CodeMalformed, []string{"/auto_retry"}},
+	{"object key", `{"type":"EXECUTE","idempotency_key":{}}`, job.CodeMalformed, []string{"/idempotency_key"}},
+	{"number correlation", `{"type":"EXECUTE","correlation_id":7}`, job.CodeMalformed, []string{"/correlation_id"}},
+	{"string event", `{"type":"EMIT_EVENT","event":"a"}`, job.CodeMalformed, []string{"/event"}},
+	{"nameless event", `{"type":"EMIT_EVENT","event":{}}`, job.CodeMalformed, []string{"/event/name"}},
+	{"null event name", `{"type":"EMIT_EVENT","event":{"name":null}}`, job.CodeMalformed, []string{"/event/name"}},
+	{"unknown in event", `{"type":"EMIT_EVENT","event":{"name":"a","x":1}}`, job.CodeMalformed, []string{"/event/x"}},
+	{"everything", `{"x":1,"work_kind":1,"auto_retry":0,"params":{"a":"\u0000"},"event":{"y":1},"callback":"ftp://a","type":"NOPE"}`, job.CodeMalformed,
+		[]string{"/x", "/work_kind", "/auto_retry", "/params/a", "/event/y", "/event/name", "/callback", "/type"}},
+
+	// Wrong values.
+	{"unknown type", `{"type":"execute"}`, job.CodeValidationFailed, []string{"/type"}},
+	{"empty type", `{"type":""}`, job.CodeValidationFailed, []string{"/type"}},
+	{"unknown kind", `{"type":"EXECUTE","work_kind":"SUCCESS"}`, job.CodeValidationFailed, []string{"/work_kind"}},
+	{"empty kind", `{"type":"EXECUTE","work_kind":""}`, job.CodeValidationFailed, []string{"/work_kind"}},
+	{"time without zone", `{"type":"DEFERRED","execution_at":"2030-01-31T12:00:00"}`, job.CodeValidationFailed, []string{"/execution_at"}},
+	{"other zone", `{"type":"DEFERRED","execution_at":"2030-01-31T12:00:00+01:00"}`, job.CodeValidationFailed, []string{"/execution_at"}},
+	{"date", `{"type":"DEFERRED","execution_at":"2030-01-31"}`, job.CodeValidationFailed, []string{"/execution_at"}},
+	{"no such day", `{"type":"DEFERRED","execution_at":"2030-02-30T12:00:00Z"}`, job.CodeValidationFailed, []string{"/execution_at"}},
+	{"empty time", `{"type":"DEFERRED","execution_at":""}`, job.CodeValidationFailed, []string{"/execution_at"}},
+	{"large params", `{"type":"EXECUTE","params":{"a":"` + strings.Repeat("x", testPayload) + `"}}`, job.CodeValidationFailed, []string{"/params"}},
+	{"large data", `{"type":"EMIT_EVENT","event":{"name":"a","data":"` + strings.Repeat("x", testPayload) + `"}}`, job.CodeValidationFailed, []string{"/event/data"}},
+	{"empty key", `{"type":"EXECUTE","idempotency_key":""}`, job.CodeValidationFailed, []string{"/idempotency_key"}},
+	{"long key", `{"type":"EXECUTE","idempotency_key":"` + strings.Repeat("x", 256) + `"}`, job.CodeValidationFailed, []string{"/idempotency_key"}},
+	{"key with space", `{"type":"EXECUTE","idempotency_key":"a b"}`, job.CodeValidationFailed, []string{"/idempotency_key"}},
+	{"key with umlaut", `{"type":"EXECUTE","idempotency_key":"ä"}`, job.CodeValidationFailed, []string{"/idempotency_key"}},
+	{"key with newline", `{"type":"EXECUTE","idempotency_key":"a\r\nb"}`, job.CodeValidationFailed, []string{"/idempotency_key"}},
+	{"empty correlation", `{"type":"EXECUTE","correlation_id":""}`, job.CodeValidationFailed, []string{"/correlation_id"}},
+	{"correlation with newline", `{"type":"EXECUTE","correlation_id":"a\r\nX-Evil: 1"}`, job.CodeValidationFailed, []string{"/correlation_id"}},
+	{"correlation with markup", `{"type":"EXECUTE","correlation_id":"<script>"}`, job.CodeValidationFailed, []string{"/correlation_id"}},
+	{"long correlation", `{"type":"EXECUTE","correlation_id":"` + strings.Repeat("x", 257) + `"}`, job.CodeValidationFailed, []string{"/correlation_id"}},
+	{"empty event name", `{"type":"EMIT_EVENT","event":{"name":""}}`, job.CodeValidationFailed, []string{"/event/name"}},
+	{"long event name", `{"type":"EMIT_EVENT","event":{"name":"` + strings.Repeat("x", 129) + `"}}`, job.CodeValidationFailed, []string{"/event/name"}},
+	{"event name with space", `{"type":"EMIT_EVENT","event":{"name":"a b"}}`, job.CodeValidationFailed, []string{"/event/name"}},
+	{"several values", `{"type":"A","work_kind":"B","callback":"C","idempotency_key":""}`, job.CodeValidationFailed,
+		[]string{"/type", "/work_kind", "/callback", "/idempotency_key"}},
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	t.Parallel()
+	for _, test := range badBodies {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			req, err := decodeSubmit([]byte(test.body), "", testPayload)
+			violations, code := req.Violations, job.CodeValidationFailed
+			var malformed *job.Error
+			if errors.As(err, &malformed) {
+				violations, code = malformed.Violations, malformed.Code
+			}
+			require.Equal(t, test.code, code)
+			var at []string
+			for _, v := range violations {
+				at = append(at, v.Pointer)
+				require.NotEmpty(t, v.Detail)
+				require.LessOrEqual(t, len(v.Detail), 300)
+			}
+			require.Equal(t, test.at, at, violations)
+		})
+	}
+}
+
+// TestDecodeRefusesOverHTTP sees that every bad body is a problem with its
+// violations, and never an accident.
+func TestDecodeRefusesOverHTTP(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxPayloadBytes = testPayload })
+	for _, test := range badBodies {
+		p := w.send("POST", "/v1/jobs", test.body).requireProblem(t, test.code)
+		require.Len(t, p.Violations, len(test.at), test.name)
+	}
+}
+
+func TestDecodeBoundsItsComplaints(t *testing.T) {
+	t.Parallel()
+	var body strings.Builder
+	body.WriteString(`{"type":"EXECUTE"`)
+	for i := range 10_000 {
+		fmt.Fprintf(&body, `,"%d":0`, i)
+	}
+	body.WriteString("}")
+	_, err := decodeSubmit([]byte(body.String()), "", testPayload)
+	var malformed *job.Error
+	require.ErrorAs(t, err, &malformed)
+	require.Len(t, malformed.Violations, maxViolations)
+}
+
+func TestDecodeAccepts(t *testing.T) {
+	t.Parallel()
+	deepest := `{"a":` + strings.Repeat("[", 62) + strings.Repeat("]", 62) + `}`
+	when := time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
+	tests := []struct {
+		name, body string
+		want       job.Request
+	}{
+		{"least", `{"type":"EXECUTE"}`, job.Request{Type: job.Execute}},
+		{"white space", " {\r\n\t\"type\" : \"EXECUTE\" } \n", job.Request{Type: job.Execute}},
+		{"escapes", `{"t\u0079pe":"EXEC\u0055TE"}`, job.Request{Type: job.Execute}},
+		{"nulls", `{"type":"EXECUTE","work_kind":null,"execution_at":null,"callback":null,"params":null,"auto_retry":null,"event":null,"idempotency_key":null,"correlation_id":null}`,
+			job.Request{Type: job.Execute}},
+		{"all", `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2030-01-31T12:00:00Z","callback":"https://example.com/x?y=1","params": {"a" : [1.50, "\\u0000"]} ,"auto_retry":true,"correlation_id":"a.B-c_1"}`,
+			job.Request{Type: job.Deferred, WorkKind: job.SuccessFast, ExecutionAt: &when, Callback: "https://example.com/x?y=1",
+				Params: json.RawMessage(`{"a" : [1.50, "\\u0000"]}`), AutoRetry: true, CorrelationID: "a.B-c_1"}},
+		{"event", `{"type":"EMIT_EVENT","event":{"name":"order.paid","data": -0.5e-3 }}`,
+			job.Request{Type: job.EmitEvent, Emit: &job.Emission{Name: "order.paid", Data: json.RawMessage(`-0.5e-3`)}}},
+		{"event without data", `{"type":"EMIT_EVENT","event":{"name":"a","data":null}}`, job.Request{Type: job.EmitEvent, Emit: &job.Emission{Name: "a"}}},
+		{"wrong combination is not decided here", `{"type":"EXECUTE","event":{"name":"a"}}`, job.Request{Type: job.Execute, Emit: &job.Emission{Name: "a"}}},
+		{"64 levels", `{"type":"EXECUTE","params":` + deepest + `}`, job.Request{Type: job.Execute, Params: json.RawMessage(deepest)}},
+		{"largest numbers", `{"type":"EXECUTE","params":{"a":[1e300,1E-300,` + strings.Repeat("9", 64) + `]}}`,
+			job.Request{Type: job.Execute, Params: json.RawMessage(`{"a":[1e300,1E-300,` + strings.Repeat("9", 64) + `]}`)}},
+		{"surrogate pair", `{"type":"EXECUTE","params":{"\ud83d\ude00":"😀"}}`, job.Request{Type: job.Execute, Params: json.RawMessage(`{"\ud83d\ude00":"😀"}`)}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := decodeSubmit([]byte(test.body), "", testPayload)
+			require.NoError(t, err)
+			require.Empty(t, cmp.Diff(test.want, got))
+		})
+	}
+}
+
+func TestDecodeCopies(t *testing.T) {
+	t.Parallel()
+	body := []byte(`{"type":"EXECUTE","callback":"http://example.com","params":{"a":1},"idempotency_key":"k","correlation_id":"c","event":{"name":"n","data":[2]}}`)
+	got, err := decodeSubmit(body, "", testPayload)
+	require.NoError(t, err)
+	for i := range body {
+		body[i] = '#'
+	}
+	require.Equal(t, "http://example.com", got.Callback)
+	require.Equal(t, `{"a":1}`, string(got.Params))
+	require.Equal(t, "k", got.IdempotencyKey)
+	require.Equal(t, "c", got.CorrelationID)
+	require.Equal(t, "n", got.Emit.Name)
+	require.Equal(t, `[2]`, string(got.Emit.Data))
+}
+
+func TestCallbacks(t *testing.T) {
+	t.Parallel()
+	for _, good := range []string{
+		"http://example.com", "https://example.com:8443/a/b?c=d&e=%20", "HTTP://EXAMPLE.COM/", "http://[::1]:80/", "http://127.0.0.1:9",
+		"https://example.com/" + strings.Repeat("x", 2028), "http://münchen.example/ä",
+	} {
+		require.Empty(t, checkCallback(good), good)
+	}
+	for _, bad := range []string{
+		"", "x", "/x", "//example.com", "ftp://example.com", "file:///etc/passwd", "javascript:alert(1)", "http:", "http://", "http:///x", "http:example.com",
+		"http://:80", "http://?x", "http://u@example.com", "http://u:p@example.com", "http://@example.com", "http://example.com#", "http://example.com/#x",
+		"http://example.com:0", "http://example.com:65536", "http://example.com:x", "http://example.com:", "http://example.com:-1",
+		"http://example.com/a b", "http://example.com/\n", "http://example.com/\r\nX: 1", "http://exa\tmple.com", "http://example.com/\x7f", "http://example.com/\u0085",
+		"http://example.com\\@evil.example", "http://[::1", "http://%zz", " http://example.com", "https://example.com/" + strings.Repeat("x", 2029),
+	} {
+		require.NotEmpty(t, checkCallback(bad), bad)
+	}
+}
+
+func TestHashIsCanonical(t *testing.T) {
+	t.Parallel()
+	hash := func(body, header string) [32]byte {
+		r, err := decodeSubmit([]byte(body), header, testPayload)
+		require.NoError(t, err)
+		require.Empty(t, r.Violations)
+		return r.Hash
+	}
+	base := hash(`{"type":"EXECUTE","params":{"a":1,"b":[1.0,{"x":1,"y":2}]},"idempotency_key":"k"}`, "")
+	require.NotZero(t, base)
+	for _, same := range []string{
+		`{"type":"EXECUTE","params":{"a":1,"b":[1.0,{"x":1,"y":2}]}}`,
+		`{"idempotency_key":"k","params":{"b":[1.0,{"y":2,"x":1}],"a":1},"type":"EXECUTE"}`,
+		" {\n\"idempotency\\u005fkey\": \"k\" , \"par\\u0061ms\" : { \"\\u0061\" : 1, \"b\" :[1.0,{\"x\":1,\"y\":2}]},\"type\":\"\\u0045XECUTE\"} ",
+	} {
+		require.Equal(t, base, hash(same, "k"), same)
+	}
+	for _, other := range []string{
+		`{"type":"EXECUTE"}`,
+		`{"type":"EXECUTE","params":{"a":1,"b":[1,{"x":1,"y":2}]}}`,
+		`{"type":"EXECUTE","params":{"a":1,"b":[1.0,{"x":1,"y":3}]}}`,
+		`{"type":"EXECUTE","params":{"a":12345678901234567890,"b":[1.0,{"x":1,"y":2}]}}`,
+		`{"type":"EXECUTE","params":{"a":12345678901234567891,"b":[1.0,{"x":1,"y":2}]}}`,
+		`{"type":"EXECUTE","params":{"a":1,"b":[1.0,{"x":1,"y":2}]},"auto_retry":false}`,
+	} {
+		require.NotEqual(t, base, hash(other, "k"), other)
+	}
+	require.NotEqual(t,
+		hash(`{"type":"EXECUTE","params":{"a":12345678901234567890}}`, "k"),
+		hash(`{"type":"EXECUTE","params":{"a":12345678901234567891}}`, "k"), "numbers are not rounded")
+	require.Zero(t, hash(`{"type":"EXECUTE"}`, ""), "no key, no hash")
+}

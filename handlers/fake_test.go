@@ -1,0 +1,287 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+const (
+	goodKey   = "frk_good_key"
+	otherKey  = "frk_other_key"
+	adminKey  = "admin-token"
+	publicURL = "https://forgerun.example"
+)
+
+var (
+	clientA = mustID("00000000-0000-4000-8000-00000000000a")
+	clientB = mustID("00000000-0000-4000-8000-00000000000b")
+	jobID   = mustID("01890000-0000-7000-8000-000000000001")
+	now     = time.Date(2030, 1, 31, 12, 0, 0, 123456000, time.UTC)
+)
+
+func mustID(s string) job.ID {
+	id, err := job.ParseID(s)
+	if err != nil {
+		panic(err)
+	}
+	return id
+}
+
+// fakeJobs answers with what its functions say; nil ones say "not found",
+// except for submit.
+type fakeJobs struct {
+	submit func(context.Context, job.Request) (job.Receipt, error)
+	change func(ctx context.Context, client, id job.ID) (job.Change, error) // cancel and retry
+	job    func(ctx context.Context, client, id job.ID) (*job.Job, error)
+	report func(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error)
+}
+
+var errNoJob = job.Errorf(job.CodeJobNotFound, "There is no such job.")
+
+func (f *fakeJobs) Submit(ctx context.Context, r job.Request) (job.Receipt, error) {
+	if f.submit != nil {
+		return f.submit(ctx, r)
+	}
+	if len(r.Violations) > 0 {
+		return job.Receipt{}, job.Invalid(r.Violations...)
+	}
+	return job.Receipt{JobID: jobID, State: job.Queued, CreatedAt: now}, nil
+}
+
+func (f *fakeJobs) Cancel(ctx context.Context, client, id job.ID) (job.Change, error) {
+	if f.change == nil {
+		return job.Change{}, errNoJob
+	}
+	return f.change(ctx, client, id)
+}
+
+func (f *fakeJobs) Retry(ctx context.Context, client, id job.ID) (job.Change, error) {
+	return f.Cancel(ctx, client, id)
+}
+
+func (f *fakeJobs) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
+	if f.job == nil {
+		return nil, errNoJob
+	}
+	return f.job(ctx, client, id)
+}
+
+func (f *fakeJobs) Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
+	if f.report == nil {
+		return nil, errNoJob
+	}
+	return f.report(ctx, client, id, attempt)
+}
+
+// fakeClients knows three credentials, and records what it was asked.
+type fakeClients struct {
+	err error // of everything but Authenticate, if set
+
+	mu     sync.Mutex
+	caller job.Caller
+	client job.ID
+	rotate bool
+	keyID  string
+}
+
+func (f *fakeClients) Authenticate(_ context.Context, bearer string) (job.Caller, error) {
+	switch bearer {
+	case goodKey:
+		return job.Caller{ClientID: clientA, KeyID: "good"}, nil
+	case otherKey:
+		return job.Caller{ClientID: clientB, KeyID: "other"}, nil
+	case adminKey:
+		return job.Caller{Admin: true}, nil
+	case "expired":
+		return job.Caller{}, job.Errorf(job.CodeTokenExpired, "The key has expired.")
+	case "revoked":
+		return job.Caller{}, job.Errorf(job.CodeKeyDisabled, "The key was revoked.")
+	}
+	return job.Caller{}, job.Errorf(job.CodeInvalidCredentials, "The key is not known.")
+}
+
+func (f *fakeClients) note(caller job.Caller, client job.ID) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.caller, f.client = caller, client
+	if f.err == nil && client == nobody {
+		return job.Errorf(job.CodeClientNotFound, "There is no such client.")
+	}
+	return f.err
+}
+
+func (f *fakeClients) CreateClient(_ context.Context, caller job.Caller) (job.Client, error) {
+	return job.Client{ID: clientA, CreatedAt: now}, f.note(caller, job.ID{})
+}
+
+func (f *fakeClients) CreateKey(_ context.Context, caller job.Caller, client job.ID, rotate bool) (job.IssuedKey, error) {
+	f.mu.Lock()
+	f.rotate = rotate
+	f.mu.Unlock()
+	return issued("frk_secret"), f.note(caller, client)
+}
+
+func (f *fakeClients) RenewKey(_ context.Context, caller job.Caller, client job.ID) (job.IssuedKey, error) {
+	return issued(""), f.note(caller, client)
+}
+
+func (f *fakeClients) RevokeKey(_ context.Context, caller job.Caller, client job.ID, keyID string) error {
+	f.mu.Lock()
+	f.keyID = keyID
+	f.mu.Unlock()
+	return f.note(caller, client)
+}
+
+func issued(secret string) job.IssuedKey {
+	return job.IssuedKey{
+		APIKey: job.APIKey{ID: "abc", ClientID: clientA, CreatedAt: now, ExpiresAt: now.Add(time.Hour)}, Secret: secret,
+	}
+}
+
+type fakeLimiter struct{ answer job.Allowance }
+
+func (f fakeLimiter) Allow(context.Context, job.ID) job.Allowance { return f.answer }
+
+type fakeHealth struct{ answer Readiness }
+
+func (f fakeHealth) Ready(context.Context) Readiness { return f.answer }
+
+// logBuffer is a log that can be read while it is written.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// world is a server with its fakes.
+type world struct {
+	t        testing.TB
+	server   *Server
+	jobs     *fakeJobs
+	clients  *fakeClients
+	log      *logBuffer
+	registry *prometheus.Registry
+	url      string // once started
+}
+
+func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
+	t.Helper()
+	w := &world{t: t, jobs: &fakeJobs{}, clients: &fakeClients{}, log: &logBuffer{}, registry: prometheus.NewRegistry()}
+	cfg := Config{PublicURL: publicURL}
+	deps := Deps{
+		Jobs: w.jobs, Clients: w.clients,
+		Limiter:  fakeLimiter{job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 5999, Reset: 10 * time.Millisecond}},
+		Health:   fakeHealth{Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok"}}},
+		Logger:   slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Registry: w.registry, Clock: func() time.Time { return now },
+	}
+	for _, f := range change {
+		f(&cfg, &deps)
+	}
+	w.server = New(cfg, deps)
+	return w
+}
+
+// start serves on a loopback port until the test ends.
+func (w *world) start() *world {
+	w.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(w.t, err)
+	w.url = "http://" + l.Addr().String()
+	served := make(chan error, 1)
+	go func() { served <- w.server.Serve(l) }()
+	w.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		require.NoError(w.t, w.server.Shutdown(ctx))
+		require.NoError(w.t, <-served)
+	})
+	return w
+}
+
+// answer is a response that was read.
+type answer struct {
+	*http.Response
+	text string
+}
+
+func (a *answer) problem(t testing.TB) problem {
+	t.Helper()
+	require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"), a.text)
+	var p problem
+	require.NoError(t, json.Unmarshal([]byte(a.text), &p))
+	require.Equal(t, a.StatusCode, p.Status)
+	require.Equal(t, "urn:uuid:"+a.Header.Get("X-Request-Id"), p.Instance)
+	require.NotEmpty(t, p.Detail)
+	require.NotEmpty(t, p.Title)
+	require.True(t, strings.HasPrefix(p.Type, publicURL+"/problems/"), p.Type)
+	return p
+}
+
+// requireProblem checks that the answer is the problem of the code.
+func (a *answer) requireProblem(t testing.TB, code job.Code) problem {
+	t.Helper()
+	p := a.problem(t)
+	require.Equal(t, code, p.Code, a.text)
+	require.Equal(t, code.Spec().Status, p.Status, a.text)
+	require.Equal(t, publicURL+"/problems/"+code.Spec().Slug, p.Type)
+	return p
+}
+
+// send sends a request without a network. headers are name, value, ...; by
+// default a good key and, with a body, its media type are sent; "-" as a value
+// takes a header away.
+func (w *world) send(method, path, body string, headers ...string) *answer {
+	w.t.Helper()
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	r, err := http.NewRequest(method, "http://forgerun.test"+path, reader)
+	require.NoError(w.t, err)
+	r.Header.Set("Authorization", "Bearer "+goodKey)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if r.Header.Del(headers[i]); headers[i+1] != "-" {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+	}
+	return w.do(r)
+}
+
+func (w *world) do(r *http.Request) *answer {
+	w.t.Helper()
+	res, err := w.server.Test(r)
+	require.NoError(w.t, err)
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(w.t, err)
+	return &answer{res, string(text)}
+}

@@ -1,0 +1,320 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+func at(seconds int) *time.Time {
+	t := now.Add(time.Duration(seconds) * time.Second)
+	return &t
+}
+
+var definition = job.Definition{
+	WorkKind: job.SuccessFast, DurationMS: 1000, PayloadSize: 4096, ExpectedOutcome: "SUCCEEDED", Seed: 42,
+}
+
+func finishedJob(context.Context, job.ID, job.ID) (*job.Job, error) {
+	return &job.Job{
+		ID: jobID, ClientID: clientA, Type: job.Execute, WorkKind: job.SuccessFast, Definition: &definition,
+		Params: []byte(`{"a": "<&>"}`), State: job.Succeeded, Outcome: job.OutcomeSuccess, Attempt: 1, MaxAttempts: 4, EventSeq: 5,
+		CreatedAt: now, UpdatedAt: *at(2), RunAt: now, StartedAt: at(1), FinishedAt: at(2),
+		Result: &job.ResultInfo{MediaType: "text/plain", Size: 4096, SHA256: [32]byte{1, 0xab}, ExpiresAt: *at(3600)},
+	}, nil
+}
+
+func failedJob(context.Context, job.ID, job.ID) (*job.Job, error) {
+	return &job.Job{
+		ID: jobID, ClientID: clientA, Type: job.Deferred, WorkKind: job.RetryOnFail,
+		State: job.Failed, Outcome: job.OutcomeFailed, Attempt: 2, MaxAttempts: 4, AutoRetry: true, EventSeq: 9,
+		CreatedAt: now, UpdatedAt: *at(4), ExecutionAt: at(1), RunAt: *at(1), StartedAt: at(2), FinishedAt: at(4),
+		Failure:  job.NewFailure(job.FailedOnce, 2, job.Backoff{Base: time.Second, Max: time.Minute}),
+		Callback: "https://example.com/cb", CorrelationID: "corr-1", Language: "de",
+	}, nil
+}
+
+func finishedReport(context.Context, job.ID, job.ID, int) (*job.Report, error) {
+	return &job.Report{
+		JobID:   jobID,
+		Attempt: job.Attempt{Number: 1, State: job.Succeeded, Outcome: job.OutcomeSuccess, StartedAt: at(1), FinishedAt: at(2)},
+		Events: []job.Event{
+			{ID: clientB, JobID: jobID, Seq: 1, Name: job.EventCreated, Next: job.Created, Attempt: 1, At: now, Data: []byte(`{"work_kind":"SUCCESS_FAST"}`)},
+			{ID: clientB, JobID: jobID, Seq: 2, Name: job.EventQueued, Prev: job.Created, Next: job.Queued, Attempt: 1, At: now},
+			{ID: clientB, JobID: jobID, Seq: 3, Name: job.EventEmitted, Attempt: 1, At: now},
+		},
+		Duration: 1234 * time.Millisecond,
+	}, nil
+}
+
+func failedReport(context.Context, job.ID, job.ID, int) (*job.Report, error) {
+	j, _ := failedJob(context.Background(), job.ID{}, job.ID{})
+	return &job.Report{JobID: jobID, Attempt: j.CurrentAttempt(), Duration: 2 * time.Second}, nil
+}
+
+const failureDocument = `{
+	"type": "https://forgerun.example/problems/failed-once", "title": "Job failed, a retry will help", "status": 504,
+	"detail": "A transient fault ended this attempt.", "code": "RFA_DEPENDENCY_TIMEOUT",
+	"instance": "/v1/jobs/01890000-0000-7000-8000-000000000001/attempts/2",
+	"jobId": "01890000-0000-7000-8000-000000000001", "jobStatus": "FAILED", "attempt": 2,
+	"submittedAt": "2030-01-31T12:00:00.123456Z", "completedAt": "2030-01-31T12:00:04.123456Z",
+	"retryable": true, "retryAfter": 2, "processingStage": "processing", "correlationId": "corr-1"}`
+
+func TestGetSucceededJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.jobs.job = finishedJob
+	a := w.send("GET", jobPath(jobID), "")
+	require.Equal(t, 200, a.StatusCode)
+	require.Equal(t, "application/json", a.Header.Get("Content-Type"))
+	require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
+	require.Equal(t, `W/"5"`, a.Header.Get("ETag"))
+	require.Empty(t, a.Header.Get("Retry-After"))
+	require.Contains(t, a.text, `"<&>"`, "params are as they were sent")
+	require.JSONEq(t, `{
+		"job_id": "01890000-0000-7000-8000-000000000001", "type": "EXECUTE", "work_kind": "SUCCESS_FAST",
+		"state": "SUCCEEDED", "outcome": "SUCCESS", "created_at": "2030-01-31T12:00:00.123456Z", "execution_at": null,
+		"updated_at": "2030-01-31T12:00:02.123456Z", "started_at": "2030-01-31T12:00:01.123456Z",
+		"finished_at": "2030-01-31T12:00:02.123456Z", "canceled_at": null,
+		"attempt": 1, "attempts": 1, "max_attempts": 4, "can_retry": false, "auto_retry": false,
+		"callback": null, "correlation_id": null, "params": {"a": "<&>"},
+		"definition": {"work_kind": "SUCCESS_FAST", "duration_ms": 1000, "should_fail": false, "payload_size": 4096, "expected_outcome": "SUCCEEDED"},
+		"result": {"media_type": "text/plain", "size_bytes": 4096, "expires_at": "2030-01-31T13:00:00.123456Z",
+			"checksum": {"algorithm": "sha256", "value": "01ab000000000000000000000000000000000000000000000000000000000000"}},
+		"links": {"self": "/v1/jobs/01890000-0000-7000-8000-000000000001", "report": "/v1/jobs/01890000-0000-7000-8000-000000000001/report"}
+	}`, a.text)
+}
+
+func TestGetFailedJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.jobs.job = failedJob
+	a := w.send("GET", jobPath(jobID), "")
+	require.JSONEq(t, `{
+		"job_id": "01890000-0000-7000-8000-000000000001", "type": "DEFERRED", "work_kind": "RETRY_ON_FAIL",
+		"state": "FAILED", "outcome": "FAILED", "created_at": "2030-01-31T12:00:00.123456Z", "execution_at": "2030-01-31T12:00:01.123456Z",
+		"updated_at": "2030-01-31T12:00:04.123456Z", "started_at": "2030-01-31T12:00:02.123456Z",
+		"finished_at": "2030-01-31T12:00:04.123456Z", "canceled_at": null,
+		"attempt": 2, "attempts": 2, "max_attempts": 4, "can_retry": true, "auto_retry": true,
+		"callback": "https://example.com/cb", "correlation_id": "corr-1", "params": null, "definition": null,
+		"failure": `+failureDocument+`,
+		"links": {"self": "/v1/jobs/01890000-0000-7000-8000-000000000001", "retry": "/v1/jobs/01890000-0000-7000-8000-000000000001/retry",
+			"report": "/v1/jobs/01890000-0000-7000-8000-000000000001/report"}
+	}`, a.text)
+}
+
+// view is a job as a client sees it, in the members that tests look at.
+type view struct {
+	State      string             `json:"state"`
+	Outcome    *string            `json:"outcome"`
+	CanceledAt *string            `json:"canceled_at"`
+	Failure    map[string]any     `json:"failure"`
+	Result     map[string]any     `json:"result"`
+	Links      map[string]*string `json:"links"`
+}
+
+func TestGetJobInEveryState(t *testing.T) {
+	t.Parallel()
+	for _, state := range job.States {
+		w := newWorld(t)
+		w.jobs.job = func(context.Context, job.ID, job.ID) (*job.Job, error) {
+			j, _ := failedJob(context.Background(), job.ID{}, job.ID{})
+			j.State, j.Outcome, j.Attempt = state, job.OutcomeOf(state), 1
+			if state != job.Failed {
+				j.Failure = nil
+			}
+			return j, nil
+		}
+		a := w.send("GET", jobPath(jobID), "")
+		var v view
+		require.NoError(t, json.Unmarshal([]byte(a.text), &v))
+		require.Equal(t, state.Final(), v.Outcome != nil)
+		require.Equal(t, state == job.Canceled, v.CanceledAt != nil)
+		require.Equal(t, state == job.Failed, v.Failure != nil)
+		require.Equal(t, state.Final(), v.Links["cancel"] == nil)
+		require.Equal(t, state.Final(), v.Links["report"] != nil)
+		require.Equal(t, state == job.Failed, v.Links["retry"] != nil)
+		require.Equal(t, state.Final(), a.Header.Get("Retry-After") == "")
+	}
+}
+
+func TestRetryAfterOfAJob(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		state job.State
+		runIn time.Duration
+		want  string
+	}{
+		{job.Queued, -time.Hour, "1"},
+		{job.Queued, 0, "1"},
+		{job.Queued, 1500 * time.Millisecond, "2"},
+		{job.Created, 10 * time.Second, "10"},
+		{job.Created, time.Hour, "60"},
+		{job.Assigned, time.Hour, "1"},
+		{job.Running, -time.Hour, "1"},
+	}
+	for _, test := range tests {
+		w := newWorld(t)
+		w.jobs.job = func(context.Context, job.ID, job.ID) (*job.Job, error) {
+			return &job.Job{ID: jobID, State: test.state, RunAt: now.Add(test.runIn)}, nil
+		}
+		require.Equal(t, test.want, w.send("GET", jobPath(jobID), "").Header.Get("Retry-After"), test)
+	}
+}
+
+func TestNotModified(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.jobs.job = finishedJob
+	for tag, status := range map[string]int{
+		`W/"5"`: 304, `"5"`: 304, `*`: 304, `"1", W/"5"`: 304, `W/"5" , "x"`: 304,
+		`W/"4"`: 200, `5`: 200, `"55"`: 200, ``: 200, `w/"5"`: 200,
+	} {
+		a := w.send("GET", jobPath(jobID), "", "If-None-Match", tag)
+		require.Equal(t, status, a.StatusCode, tag)
+		require.Equal(t, `W/"5"`, a.Header.Get("ETag"))
+		require.Equal(t, status == 304, a.text == "")
+	}
+}
+
+func TestCancelAndRetry(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.jobs.change = func(_ context.Context, client, id job.ID) (job.Change, error) {
+		require.Equal(t, clientA, client)
+		require.Equal(t, jobID, id)
+		return job.Change{JobID: id, State: job.Queued, Attempt: 3, UpdatedAt: now}, nil
+	}
+	const answer = `{"job_id": "01890000-0000-7000-8000-000000000001", "state": "QUEUED", "updated_at": "2030-01-31T12:00:00.123456Z"`
+	for _, body := range []string{"", "{}", " { } \n"} {
+		a := w.send("POST", jobPath(jobID)+"/cancel", body)
+		require.Equal(t, 200, a.StatusCode)
+		require.JSONEq(t, answer+`}`, a.text)
+		a = w.send("POST", jobPath(jobID)+"/retry", body)
+		require.Equal(t, 200, a.StatusCode)
+		require.JSONEq(t, answer+`, "attempt": 3}`, a.text)
+	}
+	for _, body := range []string{`{"a":1}`, `[]`, `null`, `1`, `{`, `{}{}`, ` `, "\x00"} {
+		w.send("POST", jobPath(jobID)+"/cancel", body).requireProblem(t, job.CodeMalformed)
+		w.send("POST", jobPath(jobID)+"/retry", body).requireProblem(t, job.CodeMalformed)
+	}
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.jobs.job, w.jobs.report = finishedJob, finishedReport
+	a := w.send("GET", jobPath(jobID)+"/report", "")
+	require.Equal(t, 200, a.StatusCode)
+	require.JSONEq(t, `{
+		"job_id": "01890000-0000-7000-8000-000000000001", "attempt": 1, "outcome": "SUCCESS",
+		"started_at": "2030-01-31T12:00:01.123456Z", "finished_at": "2030-01-31T12:00:02.123456Z", "duration_ms": 1234,
+		"events": [
+			{"event_id": "00000000-0000-4000-8000-00000000000b", "seq": 1, "job_id": "01890000-0000-7000-8000-000000000001", "event_name": "job.created",
+				"prev_state": null, "next_state": "CREATED", "attempt": 1, "timestamp": "2030-01-31T12:00:00.123456Z", "data": {"work_kind": "SUCCESS_FAST"}},
+			{"event_id": "00000000-0000-4000-8000-00000000000b", "seq": 2, "job_id": "01890000-0000-7000-8000-000000000001", "event_name": "job.queued",
+				"prev_state": "CREATED", "next_state": "QUEUED", "attempt": 1, "timestamp": "2030-01-31T12:00:00.123456Z", "data": null},
+			{"event_id": "00000000-0000-4000-8000-00000000000b", "seq": 3, "job_id": "01890000-0000-7000-8000-000000000001", "event_name": "event.emitted",
+				"prev_state": null, "next_state": null, "attempt": 1, "timestamp": "2030-01-31T12:00:00.123456Z", "data": null}
+		]}`, a.text)
+
+	w.jobs.job, w.jobs.report = failedJob, failedReport
+	a = w.send("GET", jobPath(jobID)+"/report", "")
+	require.JSONEq(t, `{
+		"job_id": "01890000-0000-7000-8000-000000000001", "attempt": 2, "outcome": "FAILED", "events": [],
+		"started_at": "2030-01-31T12:00:02.123456Z", "finished_at": "2030-01-31T12:00:04.123456Z", "duration_ms": 2000,
+		"failure": `+failureDocument+`}`, a.text)
+}
+
+func TestReportOfAnAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var asked int
+	w.jobs.job = finishedJob
+	w.jobs.report = func(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
+		require.Equal(t, clientA, client)
+		require.Equal(t, jobID, id)
+		asked = attempt
+		return finishedReport(ctx, client, id, attempt)
+	}
+	for query, want := range map[string]int{"": 0, "?attempt=1": 1, "?attempt=17": 17, "?attempt=999999999": 999999999} {
+		require.Equal(t, 200, w.send("GET", jobPath(jobID)+"/report"+query, "").StatusCode)
+		require.Equal(t, want, asked)
+	}
+	for _, n := range []string{"0", "-1", "+1", "01", "1.0", "x", "1x", "1e1", "9999999999", "%31%00", "٣"} {
+		w.send("GET", jobPath(jobID)+"/report?attempt="+n, "").requireProblem(t, job.CodeMalformed)
+		w.send("GET", jobPath(jobID)+"/attempts/"+n, "").requireProblem(t, job.CodeRequestNotFound)
+	}
+}
+
+func TestAttemptDocument(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.jobs.job, w.jobs.report = failedJob, failedReport
+	a := w.send("GET", jobPath(jobID)+"/attempts/2", "", "Accept", "application/json")
+	require.Equal(t, 200, a.StatusCode)
+	require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"))
+	require.JSONEq(t, failureDocument, a.text)
+
+	w.jobs.job, w.jobs.report = finishedJob, finishedReport
+	a = w.send("GET", jobPath(jobID)+"/attempts/1", "")
+	require.Equal(t, "application/json", a.Header.Get("Content-Type"))
+	require.JSONEq(t, `{
+		"instance": "/v1/jobs/01890000-0000-7000-8000-000000000001/attempts/1", "jobId": "01890000-0000-7000-8000-000000000001",
+		"jobStatus": "COMPLETED", "submittedAt": "2030-01-31T12:00:00.123456Z", "completedAt": "2030-01-31T12:00:02.123456Z", "attempt": 1}`, a.text)
+
+	w.jobs.report = nil
+	w.send("GET", jobPath(jobID)+"/attempts/1", "").requireProblem(t, job.CodeJobNotFound)
+}
+
+func TestClients(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.send("POST", "/v1/clients", "", "Authorization", "-")
+	require.Equal(t, 201, a.StatusCode)
+	require.JSONEq(t, `{"client_id": "00000000-0000-4000-8000-00000000000a"}`, a.text)
+	require.True(t, w.clients.caller.Anonymous())
+
+	const key = `"key_id": "abc", "created_at": "2030-01-31T12:00:00.123456Z", "expires_at": "2030-01-31T13:00:00.123456Z"}`
+	keys := "/v1/clients/" + clientB.String() + "/keys"
+	for body, rotate := range map[string]bool{"": false, "{}": false, `{"rotate":true}`: true, `{"rotate":false}`: false, `{"rotate":null}`: false} {
+		a = w.send("POST", keys, body)
+		require.Equal(t, 201, a.StatusCode)
+		require.JSONEq(t, `{"api_key": "frk_secret", `+key, a.text)
+		require.Equal(t, rotate, w.clients.rotate)
+		require.Equal(t, clientA, w.clients.caller.ClientID)
+		require.Equal(t, clientB, w.clients.client)
+		require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
+	}
+	a = w.send("POST", keys+"/renew", "{}")
+	require.Equal(t, 200, a.StatusCode)
+	require.JSONEq(t, `{"api_key": null, `+key, a.text)
+
+	a = w.send("POST", keys+"/revoke", `{"key_id":"a\u0062c"}`, "Authorization", "Bearer "+adminKey)
+	require.Equal(t, 200, a.StatusCode)
+	require.JSONEq(t, `{"revoked": true}`, a.text)
+	require.Equal(t, "abc", w.clients.keyID)
+	require.True(t, w.clients.caller.Admin)
+}
+
+func TestBadBodiesForKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	keys := "/v1/clients/" + clientA.String() + "/keys"
+	for _, body := range []string{`{"rotate":1}`, `{"rotate":"true"}`, `{"rotate":true,"rotate":true}`, `{"x":1}`, `[]`, `true`} {
+		w.send("POST", keys, body).requireProblem(t, job.CodeMalformed)
+	}
+	for _, body := range []string{"", `{}`, `{"key_id":null}`, `{"key_id":1}`, `{"key_id":"a","x":1}`, `{"key_id":"\u0000"}`} {
+		w.send("POST", keys+"/revoke", body).requireProblem(t, job.CodeMalformed)
+	}
+	p := w.send("POST", keys+"/revoke", `{"key_id":""}`).requireProblem(t, job.CodeValidationFailed)
+	require.Equal(t, "/key_id", p.Violations[0].Pointer)
+	for _, path := range []string{"/v1/clients", keys + "/renew"} {
+		w.send("POST", path, `{"x":1}`).requireProblem(t, job.CodeMalformed)
+	}
+}

@@ -1,0 +1,186 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// serve is the way of every request: it gets an id and a time limit, is
+// admitted, handled, answered, counted and logged.
+func (s *Server) serve(c *fiber.Ctx, rt *route, handle func(*call) error) {
+	r := &call{Ctx: c, route: rt, id: requestID(c.Get("X-Request-Id")), start: time.Now()}
+	r.Set("X-Request-Id", r.id.String())
+	r.Set("X-Content-Type-Options", "nosniff")
+	r.Set("Cache-Control", "no-store")
+	if err := s.run(r, handle); err != nil {
+		s.sendProblem(r, err)
+	}
+	took := time.Since(r.start)
+	s.metrics.observe(r, took)
+	s.logAccess(r, took)
+}
+
+// requestID takes the client's own id if it is a UUID, and makes one
+// otherwise: it is also the instance of problem documents.
+func requestID(own string) job.ID {
+	if id, err := job.ParseID(own); err == nil {
+		return id
+	}
+	return job.ID(uuid.Must(uuid.NewV7()))
+}
+
+// panicked is the error of a handler that panicked.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p panicked) Error() string { return fmt.Sprintf("panic: %v", p.value) }
+
+func (s *Server) run(r *call, handle func(*call) error) (err error) {
+	ctx, cancel := context.WithTimeout(s.base, s.cfg.RequestTimeout)
+	defer cancel()
+	r.ctx = ctx
+	defer func() {
+		if v := recover(); v != nil {
+			err = panicked{v, debug.Stack()}
+		}
+	}()
+	if err := s.admit(r); err != nil {
+		return err
+	}
+	return handle(r)
+}
+
+// admit is what a request must pass before its route sees it.
+func (s *Server) admit(r *call) error {
+	if r.route.access == public {
+		return nil
+	}
+	if err := s.authenticate(r); err != nil {
+		return err
+	}
+	if err := s.limit(r); err != nil {
+		return err
+	}
+	if !acceptable(r.list(fiber.HeaderAccept)) {
+		return job.Errorf(job.CodeNotAcceptable, "This resource is application/json, and application/problem+json where something failed; the Accept header excludes both.")
+	}
+	return r.checkQuery()
+}
+
+// maxTokenBytes is far above the length of any key or token.
+const maxTokenBytes = 512
+
+func (s *Server) authenticate(r *call) error {
+	headers := r.Request().Header.PeekAll(fiber.HeaderAuthorization)
+	if len(headers) == 0 && r.route.access == registration {
+		return nil
+	}
+	caller, err := s.identify(r.ctx, headers)
+	if err == nil && r.route.access == client && caller.ClientID.IsZero() {
+		err = job.Errorf(job.CodeForbidden, "Jobs belong to clients; the operator's token has none. Use a client's key.")
+	}
+	if err != nil {
+		if code := job.CodeOf(err); code.Spec().Status < 500 {
+			s.log.LogAttrs(r.ctx, slog.LevelWarn, "authentication failed", slog.String("request_id", r.id.String()),
+				slog.String("client_id", idOrEmpty(caller.ClientID)), slog.String("action", r.route.action),
+				slog.String("error_code", string(code)), slog.String("reason", clip(err.Error())))
+		}
+		return err
+	}
+	r.caller = caller
+	return nil
+}
+
+func (s *Server) identify(ctx context.Context, headers [][]byte) (job.Caller, error) {
+	if len(headers) == 0 {
+		return job.Caller{}, job.Errorf(job.CodeInvalidCredentials, "The request has no Authorization header.")
+	}
+	scheme, token, _ := strings.Cut(string(headers[0]), " ")
+	token = strings.TrimLeft(token, " ")
+	if len(headers) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxTokenBytes {
+		return job.Caller{}, job.Errorf(job.CodeInvalidCredentials, "The Authorization header is not of the form Bearer <api_key>.")
+	}
+	return s.deps.Clients.Authenticate(ctx, token)
+}
+
+// limit counts the request of a client; the operator is not limited.
+func (s *Server) limit(r *call) error {
+	if r.caller.ClientID.IsZero() {
+		return nil
+	}
+	a := s.deps.Limiter.Allow(r.ctx, r.caller.ClientID)
+	if a.Limit > 0 {
+		name := strconv.Quote(a.Policy)
+		r.Set("RateLimit-Policy", name+";q="+strconv.Itoa(a.Limit)+";w="+strconv.Itoa(window(a.Policy)))
+		r.Set("RateLimit", name+";r="+strconv.Itoa(max(0, a.Remaining))+";t="+strconv.Itoa(seconds(a.Reset)))
+	}
+	if !a.OK {
+		err := job.Errorf(job.CodeRateLimited, "This client may send %d requests per %s.", a.Limit, a.Policy)
+		err.RetryAfter = a.RetryAfter
+		return err
+	}
+	return nil
+}
+
+// window is the length of a rate limit's window in seconds.
+func window(policy string) int {
+	if policy == "day" {
+		return 86_400
+	}
+	return 60
+}
+
+// seconds rounds up: whoever waits that long has waited long enough.
+func seconds(d time.Duration) int {
+	return int((max(0, d) + time.Second - 1) / time.Second)
+}
+
+func (s *Server) logAccess(r *call, took time.Duration) {
+	if !s.log.Enabled(r.ctx, slog.LevelInfo) {
+		return
+	}
+	attrs := make([]slog.Attr, 0, 12)
+	attrs = append(attrs,
+		slog.String("request_id", r.id.String()), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
+		slog.String("action", r.route.action), slog.String("method", r.Method()),
+		slog.String("route", r.route.path), slog.Int("status", r.Response().StatusCode()),
+		slog.Duration("duration", took), slog.Int("bytes", len(r.Response().Body())))
+	if !r.jobID.IsZero() && r.jobID != nobody {
+		attrs = append(attrs, slog.String("job_id", r.jobID.String()))
+	}
+	if r.caller.Admin {
+		attrs = append(attrs, slog.Bool("admin", true))
+	}
+	if r.failed != nil {
+		attrs = append(attrs, slog.String("error_code", string(r.failed.Code)), slog.String("error_message", clip(r.failed.Detail)))
+	}
+	s.log.LogAttrs(r.ctx, slog.LevelInfo, "request", attrs...)
+}
+
+func idOrEmpty(id job.ID) string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.String()
+}
+
+// clip bounds text that the client may have had a hand in, for the log.
+func clip(text string) string {
+	const limit = 500
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "..."
+}

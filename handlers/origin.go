@@ -1,0 +1,96 @@
+package handlers
+
+import (
+	"log/slog"
+	"strconv"
+	"strings"
+
+	"golang.org/x/text/language"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// languages are those of outcome documents; the first is the default.
+var (
+	languages = []string{"en", "de", "fr"}
+	matcher   = language.NewMatcher([]language.Tag{language.English, language.German, language.French})
+)
+
+// maxLanguageBytes bounds the work that a header can cause.
+const maxLanguageBytes = 256
+
+// chooseLanguage gives the supported language that the client likes best.
+func chooseLanguage(acceptLanguage string) string {
+	if acceptLanguage == "" || len(acceptLanguage) > maxLanguageBytes {
+		return languages[0]
+	}
+	tags, _, err := language.ParseAcceptLanguage(acceptLanguage)
+	if err != nil {
+		return languages[0]
+	}
+	_, index, confidence := matcher.Match(tags...)
+	if confidence == language.No {
+		return languages[0]
+	}
+	return languages[index]
+}
+
+// maxCorrelationBytes is the draft's bound on correlation ids (section 9.2).
+const maxCorrelationBytes = 256
+
+func validCorrelation(id string) bool {
+	return 0 < len(id) && len(id) <= maxCorrelationBytes && isWord(id)
+}
+
+// isWord reports whether s has only A-Z, a-z, 0-9, dot, hyphen and underscore.
+func isWord(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '-', c == '_':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// origin completes req with what the headers say of where it comes from: the
+// trace-id of traceparent wins over X-Correlation-ID, and that over the body's
+// correlation_id (draft section 3.9). Headers that are not of the right form
+// are ignored.
+func (s *Server) origin(r *call, req *job.Request) {
+	req.Language = chooseLanguage(r.list("Accept-Language"))
+	if id := r.Get("X-Correlation-ID"); validCorrelation(id) {
+		req.CorrelationID = id
+	} else if id != "" {
+		s.log.LogAttrs(r.ctx, slog.LevelWarn, "correlation id ignored",
+			slog.String("request_id", r.id.String()), slog.String("value", strconv.QuoteToASCII(clip(id))))
+	}
+	if parent := r.Get("traceparent"); parent != "" {
+		if trace, ok := traceID(parent); ok {
+			req.TraceParent, req.CorrelationID = parent, trace
+		}
+	}
+}
+
+// traceID gives the trace-id of a traceparent header (W3C Trace Context, level
+// 1): version, trace-id, parent-id and flags in lower-case hex, neither id
+// zero. Versions after 00 may be longer.
+func traceID(parent string) (string, bool) {
+	const length = 55
+	if len(parent) < length || len(parent) > 2*length || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' {
+		return "", false
+	}
+	version, trace, span, flags := parent[:2], parent[3:35], parent[36:52], parent[53:55]
+	switch {
+	case !isLowerHex(version + trace + span + flags), version == "ff":
+		return "", false
+	case len(parent) > length && (version == "00" || parent[length] != '-'):
+		return "", false
+	case strings.Trim(trace, "0") == "", strings.Trim(span, "0") == "":
+		return "", false
+	}
+	return trace, true
+}
+
+func isLowerHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }

@@ -1,0 +1,122 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+const mimeProblem = "application/problem+json"
+
+// problem is the answer to a request that failed: RFC 9457 with the members
+// code and violations (section 14).
+type problem struct {
+	Type       string          `json:"type"`
+	Title      string          `json:"title"`
+	Status     int             `json:"status"`
+	Detail     string          `json:"detail"`
+	Instance   string          `json:"instance"`
+	Code       job.Code        `json:"code"`
+	Violations []job.Violation `json:"violations,omitempty"`
+
+	retryAfter time.Duration
+}
+
+// statusError is a malformed request that HTTP has a status of its own for.
+type statusError struct {
+	status int
+	detail string
+}
+
+func (e statusError) Error() string { return e.detail }
+
+// sendProblem is the only way from an error to an answer. What is not a
+// *job.Error shows nothing of itself: it is logged, and the client gets a
+// plain internal error.
+func (s *Server) sendProblem(r *call, err error) {
+	p := s.problemOf(r.ctx, err)
+	p.Instance = "urn:uuid:" + r.id.String()
+	r.failed = &p
+	if p.Status >= 500 {
+		s.logFailure(r, &p, err)
+	}
+	switch p.Status {
+	case fiber.StatusUnauthorized:
+		r.Set(fiber.HeaderWWWAuthenticate, "Bearer")
+	case fiber.StatusTooManyRequests, fiber.StatusServiceUnavailable, fiber.StatusGatewayTimeout:
+		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(max(1, seconds(p.retryAfter))))
+	}
+	_ = r.send(p.Status, mimeProblem, &p) // strings and numbers: cannot fail
+}
+
+func (s *Server) problemOf(ctx context.Context, err error) problem {
+	var (
+		known   *job.Error
+		status  statusError
+		routing *fiber.Error
+		crash   panicked
+	)
+	switch {
+	case errors.As(err, &crash):
+		return s.problem(job.CodeInternal, "")
+	case errors.As(err, &known) && known.Code.Spec().Status < 500:
+		p := s.problem(known.Code, known.Detail)
+		p.Violations, p.retryAfter = known.Violations, known.RetryAfter
+		return p
+	case errors.As(err, &status):
+		p := s.problem(job.CodeMalformed, status.detail)
+		p.Status = status.status
+		return p
+	case errors.As(err, &routing) && routing.Code == fiber.StatusMethodNotAllowed:
+		return s.problem(job.CodeMethodNotAllowed, "This resource does not have that method; the Allow header names those it has.")
+	case errors.As(err, &routing) && routing.Code == fiber.StatusNotFound:
+		return s.problem(job.CodeRequestNotFound, "Nothing is at this path.")
+	// Whatever a use case made of its context's end, the reason is known here.
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return s.problem(job.CodeTimeout, "The request took longer than this server allows. Whether it had an effect is not known; repeat it with the same idempotency key.")
+	case s.base.Err() != nil:
+		return s.problem(job.CodeStorageUnavailable, "The server is shutting down.")
+	case known != nil && known.Code != job.CodeInternal:
+		p := s.problem(known.Code, known.Detail)
+		p.retryAfter = known.RetryAfter
+		return p
+	}
+	return s.problem(job.CodeInternal, "")
+}
+
+// problem fills in what the table of codes fixes.
+func (s *Server) problem(code job.Code, detail string) problem {
+	spec := code.Spec()
+	if detail == "" || spec.Code == job.CodeInternal {
+		detail = spec.Action
+	}
+	return problem{
+		Type: s.links.ProblemType(spec.Slug), Title: spec.Title, Status: spec.Status,
+		Detail: detail, Code: spec.Code,
+	}
+}
+
+// logFailure logs what the answer hides: the cause, and where the server
+// itself is at fault, the stack.
+func (s *Server) logFailure(r *call, p *problem, err error) {
+	attrs := []slog.Attr{
+		slog.String("request_id", r.id.String()), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
+		slog.String("action", r.route.action), slog.String("error_code", string(p.Code)),
+		slog.String("error_message", clip(err.Error())),
+	}
+	var crash panicked
+	switch {
+	case errors.As(err, &crash):
+		attrs = append(attrs, slog.String("stack", string(crash.stack)))
+	case p.Code == job.CodeInternal:
+		attrs = append(attrs, slog.String("stack", string(debug.Stack())))
+	}
+	s.log.LogAttrs(r.ctx, slog.LevelError, "request failed", attrs...)
+}

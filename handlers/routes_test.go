@@ -1,0 +1,239 @@
+package handlers
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// examplePath fills in a route's parameters.
+func examplePath(rt route) string {
+	path := strings.NewReplacer(":n", "1", ":slug", "conflict").Replace(rt.path)
+	if strings.HasPrefix(path, "/v1/clients") {
+		return strings.Replace(path, ":id", clientA.String(), 1)
+	}
+	return strings.Replace(path, ":id", jobID.String(), 1)
+}
+
+// exampleBody is a body that the route takes.
+func exampleBody(rt route) string {
+	switch {
+	case rt.path == "/v1/jobs":
+		return `{"type":"EXECUTE"}`
+	case strings.HasSuffix(rt.path, "/revoke"):
+		return `{"key_id":"abc"}`
+	}
+	return ""
+}
+
+func TestEveryRouteAsksForItsCredentials(t *testing.T) {
+	t.Parallel()
+	bad := []struct {
+		name, header string
+		code         job.Code
+	}{
+		{"none", "-", job.CodeInvalidCredentials},
+		{"empty", "", job.CodeInvalidCredentials},
+		{"scheme alone", "Bearer", job.CodeInvalidCredentials},
+		{"empty token", "Bearer ", job.CodeInvalidCredentials},
+		{"basic", "Basic " + goodKey, job.CodeInvalidCredentials},
+		{"bare key", goodKey, job.CodeInvalidCredentials},
+		{"unknown key", "Bearer frk_unknown", job.CodeInvalidCredentials},
+		{"key and more", "Bearer " + goodKey + " " + goodKey, job.CodeInvalidCredentials},
+		{"endless", "Bearer " + strings.Repeat("x", 4000), job.CodeInvalidCredentials},
+		{"expired", "Bearer expired", job.CodeTokenExpired},
+		{"revoked", "Bearer revoked", job.CodeKeyDisabled},
+	}
+	for _, rt := range newWorld(t).server.routes() {
+		for _, test := range bad {
+			t.Run(rt.method+" "+rt.path+" "+test.name, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				a := w.send(rt.method, examplePath(rt), exampleBody(rt), "Authorization", test.header)
+				if rt.access == public || rt.access == registration && test.header == "-" {
+					require.Less(t, a.StatusCode, 300, a.text)
+					return
+				}
+				a.requireProblem(t, test.code)
+				require.Equal(t, test.code.Spec().Status == 401, a.Header.Get("WWW-Authenticate") == "Bearer")
+				require.Empty(t, a.Header.Get("RateLimit"))
+				require.Contains(t, w.log.String(), "authentication failed")
+				require.NotContains(t, w.log.String(), goodKey)
+				require.NotContains(t, w.log.String(), "xxxxx")
+			})
+		}
+	}
+}
+
+func TestOnlyTheFewRoutesAreOpen(t *testing.T) {
+	t.Parallel()
+	var open []string
+	for _, rt := range newWorld(t).server.routes() {
+		if rt.access == public || rt.access == registration {
+			open = append(open, rt.path)
+		}
+	}
+	require.Equal(t, []string{
+		"/v1/clients", "/v1/clients/:id/keys", "/healthz", "/readyz", "/problems/", "/problems/:slug",
+	}, open)
+}
+
+func TestTheOperatorHasNoJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, rt := range w.server.routes() {
+		a := w.send(rt.method, examplePath(rt), exampleBody(rt), "Authorization", "bearer  "+adminKey)
+		if rt.access == client {
+			a.requireProblem(t, job.CodeForbidden)
+		} else {
+			require.Less(t, a.StatusCode, 300, rt.path)
+		}
+		require.Empty(t, a.Header.Get("RateLimit"), "the operator is not limited")
+	}
+}
+
+func TestTwoAuthorizationHeadersAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r, err := http.NewRequest("GET", "http://forgerun.test"+jobPath(jobID), nil)
+	require.NoError(t, err)
+	r.Header.Add("Authorization", "Bearer "+goodKey)
+	r.Header.Add("Authorization", "Bearer "+otherKey)
+	w.do(r).requireProblem(t, job.CodeInvalidCredentials)
+}
+
+func TestMalformedIDsLookUnknown(t *testing.T) {
+	t.Parallel()
+	malformed := []string{
+		"x", "1", "-", "null", "%00", "..%2f..", "'%20or%201=1", jobID.String() + "x", jobID.String()[1:], "{" + jobID.String() + "}",
+		"urn:uuid:" + jobID.String(), strings.ReplaceAll(jobID.String(), "-", ""), strings.Repeat("a", 5000),
+		"01890000-0000-7000-8000-00000000000g",
+	}
+	w := newWorld(t)
+	w.clients.err = job.Errorf(job.CodeClientNotFound, "There is no such client.")
+	for _, rt := range w.server.routes() {
+		if !strings.Contains(rt.path, ":id") {
+			continue
+		}
+		unknown := w.send(rt.method, examplePath(rt), exampleBody(rt)).problem(t)
+		require.Equal(t, 404, unknown.Status)
+		for _, id := range malformed {
+			path := strings.Replace(strings.Replace(rt.path, ":n", "1", 1), ":id", id, 1)
+			p := w.send(rt.method, path, exampleBody(rt)).problem(t)
+			p.Instance = unknown.Instance
+			require.Equal(t, unknown, p, path)
+		}
+	}
+	require.NotContains(t, w.log.String(), "ffffffff", "the stand-in is no job")
+}
+
+func TestUnknownPathsAndMethods(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, path := range []string{"/", "/v1", "/v1/", "/v1/job", "/V1/jobs", "/v1/Jobs", "/v1/jobs/", "/v2/jobs", "//v1/jobs", "/v1//jobs", "/v1/jobs/" + jobID.String() + "/", "/problems", "/problems/conflict/", "/healthz/", "/v1/clients/", "/%761/jobs", "/metrics"} {
+		for _, method := range []string{"GET", "POST", "OPTIONS", "BREW"} {
+			w.send(method, path, "").requireProblem(t, job.CodeRequestNotFound)
+		}
+	}
+	allow := map[string]string{}
+	for _, rt := range w.server.routes() {
+		allow[examplePath(rt)] = map[string]string{"GET": "GET, HEAD", "POST": "POST"}[rt.method]
+	}
+	for path, methods := range allow {
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "get", "BREW"} {
+			if strings.Contains(methods, method) {
+				continue
+			}
+			a := w.send(method, path, "")
+			require.Equal(t, 405, a.StatusCode, method+" "+path)
+			require.Equal(t, methods, a.Header.Get("Allow"))
+			if method != "HEAD" {
+				a.requireProblem(t, job.CodeMethodNotAllowed)
+			}
+		}
+	}
+}
+
+func TestHeadIsGetWithoutBody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.jobs.job = finishedJob
+	w.jobs.report = finishedReport
+	for _, rt := range w.server.routes() {
+		if rt.method != "GET" {
+			continue
+		}
+		get, head := w.send("GET", examplePath(rt), ""), w.send("HEAD", examplePath(rt), "")
+		require.Equal(t, 200, get.StatusCode, rt.path)
+		require.Empty(t, head.text)
+		for _, h := range []http.Header{get.Header, head.Header} {
+			require.NotEmpty(t, h.Get("X-Request-Id"))
+			h.Del("X-Request-Id")
+			h.Del("Date")
+		}
+		require.Equal(t, get.Header, head.Header)
+	}
+}
+
+func TestUnknownQueryParameters(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.jobs.job, w.jobs.report = finishedJob, finishedReport
+	for _, rt := range w.server.routes() {
+		for _, query := range []string{"?x=1", "?attempt=1&x=1", "?Attempt=1", "?=", "?attempt", "?attempt=1&attempt=2"} {
+			a := w.send(rt.method, examplePath(rt)+query, exampleBody(rt))
+			if rt.access == public {
+				require.Equal(t, 200, a.StatusCode)
+			} else {
+				a.requireProblem(t, job.CodeMalformed)
+			}
+		}
+	}
+}
+
+func TestPublicPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	slugs := map[string]bool{}
+	for _, c := range job.Codes {
+		slugs[c.Slug] = true
+	}
+	for _, r := range job.Reasons {
+		slugs[string(r.Reason)] = true
+	}
+	require.Len(t, slugs, len(job.Codes)+len(job.Reasons), "each type URI means one thing")
+	index := w.send("GET", "/problems/", "", "Authorization", "-")
+	for slug := range slugs {
+		a := w.send("GET", "/problems/"+slug, "", "Authorization", "-", "Accept", "text/html")
+		require.Equal(t, 200, a.StatusCode)
+		require.Equal(t, "text/html; charset=utf-8", a.Header.Get("Content-Type"))
+		require.Contains(t, index.text, `href="`+slug+`"`)
+		require.NotRegexp(t, `(src|href)="(https?:)?//`, a.text, "no external assets")
+		require.Contains(t, a.text, "RFA_")
+	}
+	for _, slug := range []string{"nope", "..", "%2e%2e", "conflict%20", "<script>"} {
+		require.Equal(t, 404, w.send("GET", "/problems/"+slug, "").StatusCode)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	a := newWorld(t).send("GET", "/healthz", "", "Authorization", "-")
+	require.Equal(t, 200, a.StatusCode)
+	require.JSONEq(t, `{"status":"ok"}`, a.text)
+
+	ready := func(r Readiness) *answer {
+		w := newWorld(t, func(_ *Config, d *Deps) { d.Health = fakeHealth{r} })
+		return w.send("GET", "/readyz", "", "Authorization", "-")
+	}
+	a = ready(Readiness{OK: true, Status: "degraded", Checks: map[string]string{"redis": "unreachable"}})
+	require.Equal(t, 200, a.StatusCode)
+	require.JSONEq(t, `{"status":"degraded","checks":{"redis":"unreachable"}}`, a.text)
+	a = ready(Readiness{Status: "unavailable", Checks: map[string]string{"postgres": "unreachable"}})
+	require.Equal(t, 503, a.StatusCode)
+	require.Equal(t, "1", a.Header.Get("Retry-After"))
+}
