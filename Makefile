@@ -1,0 +1,83 @@
+# ForgeRun. "make" lists the targets.
+
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+# Options for the programs that "demo", "dev" and "bench" start: make dev ARGS="..."
+ARGS      ?=
+# Options for "go test": make test TESTFLAGS="-v -run Relay"
+TESTFLAGS ?=
+# How long "fuzz" runs each target.
+FUZZTIME  ?= 30s
+
+GOLANGCI = $(GO) tool -modfile=tools/go.mod golangci-lint
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##### Run
+
+.PHONY: demo
+demo: ## Start everything, run a job of each kind, print the table, stop everything
+	@scripts/setup.sh run
+	@$(MAKE) --no-print-directory build
+	@bin/simulator demo $(ARGS)
+
+.PHONY: dev
+dev: ## Start everything and stay up, with a ready client and API key
+	@scripts/setup.sh dev
+	@$(MAKE) --no-print-directory build
+	@exec bin/forgerun dev $(ARGS)
+
+.PHONY: build
+build: ## Build bin/forgerun and bin/simulator
+	@$(GO) build -buildvcs=false -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/forgerun ./cmd/simulator
+
+##### Test
+
+.PHONY: test
+test: ## Run all tests with the race detector, on real Postgres and Redis
+	@scripts/setup.sh test
+	CGO_ENABLED=1 $(GO) test -race -timeout 15m $(TESTFLAGS) ./...
+
+.PHONY: bench
+bench: ## Measure submission and the whole path, next to the naive way
+	@scripts/setup.sh run
+	$(GO) run ./bench $(ARGS)
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (30s) each
+	@GO="$(GO)" scripts/fuzz.sh "$(FUZZTIME)"
+
+##### Check
+
+.PHONY: verify
+verify: fmt-check vet lint imports ## Formatting, vet, lint and import rules
+
+.PHONY: fmt
+fmt: ## Format the code
+	@gofmt -w -s $$($(GO) list -f '{{.Dir}}' ./...)
+
+.PHONY: fmt-check
+fmt-check:
+	@dirs="$$($(GO) list -f '{{.Dir}}' ./...)" && files="$$(gofmt -l -s $$dirs | sort -u)" && \
+	if [ -n "$$files" ]; then echo "not formatted (make fmt):"; echo "$$files"; exit 1; fi
+
+.PHONY: vet
+vet:
+	$(GO) vet ./...
+
+.PHONY: lint
+lint: ## golangci-lint, at the version that tools/go.mod pins (its first run builds it)
+	$(GOLANGCI) run
+
+.PHONY: imports
+imports:
+	$(GO) test -count=1 -run '^TestImport' ./cmd/forgerun
+
+.PHONY: clean
+clean: ## Remove what was built (the data folder .forgerun stays)
+	@rm -rf bin coverage.*

@@ -1,0 +1,191 @@
+#!/usr/bin/env bash
+# Makes a machine ready for ForgeRun; prints nothing when it already is.
+#
+#   scripts/setup.sh run    to build and run: Go, make, Postgres and Redis servers
+#   scripts/setup.sh dev    the same, but for servers that FORGERUN_DATABASE_URL
+#                           and FORGERUN_REDIS_URL name
+#   scripts/setup.sh test   to test as well: a C compiler, which -race needs
+#
+# Go is only checked. The rest is installed: with apt-get on Debian and Ubuntu
+# (through sudo unless root), with Homebrew on macOS. Servers are installed as
+# programs only: none is started, enabled or configured, and servers that the
+# machine already runs are not touched.
+#
+# It also calls itself as root, as "scripts/setup.sh apt PACKAGE...".
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+main() {
+  case "${1:-}" in
+    run | dev | test) prepare "$1" ;;
+    apt) shift && install_as_root "$@" ;;
+    *) die "usage: scripts/setup.sh run|dev|test" ;;
+  esac
+}
+
+prepare() {
+  local missing
+  check_go
+  missing=$(list_missing "$1")
+  [ -n "$missing" ] || return 0
+  case "$(uname -s)" in
+    Darwin) install_with_brew "$missing" ;;
+    *)
+      command -v apt-get >/dev/null ||
+        die "missing: $missing. On this system please install them by hand (package names differ), then run this again."
+      install_with_apt "$missing"
+      ;;
+  esac
+  hash -r
+  missing=$(list_missing "$1")
+  [ -z "$missing" ] || die "still missing after the installation: $missing"
+}
+
+# check_go compares with the version that go.mod asks for. A Go of 1.21 or newer
+# fetches that version by itself unless it was told not to.
+check_go() {
+  local wanted found install="https://go.dev/doc/install"
+  wanted=$(sed -n 's/^go \(1\.[0-9]*\).*/\1/p' "$root/go.mod")
+  if ! command -v go >/dev/null; then
+    if [ -x /usr/local/go/bin/go ]; then
+      # shellcheck disable=SC2016 # the person who reads it expands it
+      die 'Go is in /usr/local/go/bin but not on PATH. Run: export PATH="$PATH:/usr/local/go/bin"'
+    fi
+    die "Go is not installed. ForgeRun needs Go $wanted or newer: $install"
+  fi
+  found=$(cd "$root" && go env GOVERSION) ||
+    die "ForgeRun needs Go $wanted or newer (go says why this one will not do, above): $install"
+  if ! [[ $found =~ go1\.([0-9]+) ]] || [ "${BASH_REMATCH[1]}" -lt "${wanted#1.}" ]; then
+    die "ForgeRun needs Go $wanted or newer; this is $found ($(command -v go)). See $install"
+  fi
+}
+
+# list_missing names what is not there, among: make postgres redis cc.
+list_missing() {
+  local missing=() database="" redis=""
+  if [ "$1" = dev ]; then
+    database=${FORGERUN_DATABASE_URL:-} redis=${FORGERUN_REDIS_URL:-}
+  fi
+  command -v make >/dev/null || missing+=(make)
+  [ -n "$database" ] || { have_program postgres && have_program initdb; } || missing+=(postgres)
+  [ -n "$redis" ] || have_program redis-server || have_program valkey-server || missing+=(redis)
+  if [ "$1" = test ] && ! can_compile; then missing+=(cc); fi
+  echo "${missing[*]-}"
+}
+
+# have_program looks where package devstack looks.
+have_program() {
+  command -v "$1" >/dev/null && return
+  local path
+  for path in /usr/lib/postgresql/*/bin/"$1" /usr/pgsql-*/bin/"$1" \
+    /{opt/homebrew,usr/local,home/linuxbrew/.linuxbrew}/opt/postgresql*/bin/"$1" \
+    /Applications/Postgres.app/Contents/Versions/*/bin/"$1" \
+    /{opt/homebrew,usr/local,home/linuxbrew/.linuxbrew}/bin/"$1" \
+    /usr/bin/"$1" /usr/sbin/"$1"; do
+    [ -x "$path" ] && return
+  done
+  return 1
+}
+
+# can_compile asks for a C compiler with its headers.
+can_compile() {
+  local cc
+  read -ra cc <<<"$(go env CC)"
+  command -v "${cc[0]:-}" >/dev/null && echo '#include <stdlib.h>' | "${cc[@]}" -E - >/dev/null 2>&1
+}
+
+install_with_brew() {
+  local formulas=() item
+  for item in $1; do
+    case "$item" in
+      make | cc) die "The command line tools are missing. Run: xcode-select --install" ;;
+      postgres) formulas+=(postgresql@17) ;;
+      redis) formulas+=(redis) ;;
+    esac
+  done
+  command -v brew >/dev/null || die "Homebrew is missing (https://brew.sh). With it: brew install ${formulas[*]}"
+  say "running: brew install ${formulas[*]}"
+  HOMEBREW_NO_AUTO_UPDATE=1 brew install --quiet "${formulas[@]}" </dev/null
+}
+
+install_with_apt() {
+  local packages=() item by_hand
+  for item in $1; do
+    case "$item" in
+      make) packages+=(make) ;;
+      postgres) packages+=(postgresql) ;;
+      redis) packages+=(redis-server) ;;
+      cc) packages+=(gcc libc6-dev) ;;
+    esac
+  done
+  by_hand="apt-get update && apt-get install -y --no-install-recommends ${packages[*]}"
+  if [ "$(id -u)" -eq 0 ]; then
+    say "running: apt-get install ${packages[*]} (no server is started)"
+    install_as_root "${packages[@]}"
+  elif may_sudo; then
+    say "running with sudo: apt-get install ${packages[*]} (no server is started)"
+    sudo -- bash "$root/scripts/setup.sh" apt "${packages[@]}" ||
+      die "the installation failed. An administrator can do it with: $by_hand"
+  else
+    die "missing packages, and no sudo to install them. Ask an administrator to run: $by_hand"
+  fi
+}
+
+# may_sudo is true if sudo works as it is or there is somebody to ask for the password.
+may_sudo() {
+  command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; }
+}
+
+policy=/usr/sbin/policy-rc.d
+policy_aside=/usr/sbin/policy-rc.d.before-forgerun
+clusters=/etc/postgresql-common/createcluster.d
+no_cluster=$clusters/forgerun-setup.conf
+
+# install_as_root installs packages in a subshell, so that its trap undoes the
+# two files that keep servers from being created and started meanwhile.
+install_as_root() (
+  local log
+  log=$(mktemp)
+  trap 'rm -f "$log"; allow_servers' EXIT
+  trap 'exit 130' INT TERM HUP
+  hold_servers
+  export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
+  apt-get -q update </dev/null >"$log" 2>&1 ||
+    { tail -n 5 "$log" >&2 && say "apt-get update failed (above); trying with the package lists that are there"; }
+  if ! apt-get -q -y --no-install-recommends -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 \
+    install "$@" </dev/null >"$log" 2>&1; then
+    tail -n 40 "$log" >&2
+    die "apt-get install $* failed (above)"
+  fi
+  case " $* " in *" redis-server "*) disable_redis_service ;; esac
+)
+
+# hold_servers: policy-rc.d answers 101 ("do not start") to package scripts while
+# this process lives, so that not even a kill -9 leaves the machine with a policy;
+# the other file keeps Debian from creating a Postgres cluster.
+hold_servers() {
+  if [ -e "$policy" ] && [ ! -e "$policy_aside" ]; then mv "$policy" "$policy_aside"; fi
+  printf '#!/bin/sh\nkill -0 %d 2>/dev/null && exit 101\nexit 0\n' "$BASHPID" >"$policy"
+  chmod 755 "$policy"
+  mkdir -p "$clusters"
+  echo 'create_main_cluster = false' >"$no_cluster"
+}
+
+allow_servers() {
+  rm -f "$policy" "$no_cluster"
+  if [ -e "$policy_aside" ]; then mv "$policy_aside" "$policy"; fi
+  rmdir -p --ignore-fail-on-non-empty "$clusters" 2>/dev/null || true
+}
+
+# disable_redis_service takes back that the package, just installed, would start
+# a server at the next boot.
+disable_redis_service() {
+  deb-systemd-helper disable redis-server.service >/dev/null 2>&1 || true
+  update-rc.d redis-server disable >/dev/null 2>&1 || true
+}
+
+say() { echo "setup: $*" >&2; }
+die() { say "$@" && exit 1; }
+
+main "$@"
