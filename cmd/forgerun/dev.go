@@ -166,7 +166,9 @@ func (a *api) note(l login) (remove func(), err error) {
 		AdminURL string `json:"admin_url"`
 		PID      int    `json:"pid"`
 		login
-	}{"http://" + a.addr, "http://" + a.p.adminAddr, os.Getpid(), l})
+		DatabaseURL string `json:"database_url"`
+		RedisURL    string `json:"redis_url"`
+	}{"http://" + a.addr, "http://" + a.p.adminAddr, os.Getpid(), l, a.p.cfg.DatabaseURL, a.p.cfg.RedisURL})
 	return func() { _ = os.Remove(path) }, err
 }
 
