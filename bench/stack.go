@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/devstack"
+	"github.com/forgerun/forgerun/repo"
+)
+
+// stack is the temporary servers and the programs under test.
+type stack struct {
+	servers  *devstack.Stack
+	dir      string
+	forgerun string // path of the binary
+	redisDB  int    // a fresh one for each system
+}
+
+func newStack(ctx context.Context) (*stack, error) {
+	dir, err := os.MkdirTemp("", "forgerun-bench-")
+	if err != nil {
+		return nil, err
+	}
+	s := &stack{dir: dir, forgerun: filepath.Join(dir, "forgerun")}
+	fmt.Println("building, starting Postgres and Redis (fsync, synchronous_commit and AOF on)")
+	build := exec.CommandContext(ctx, "go", "build", "-o", s.forgerun, "github.com/forgerun/forgerun/cmd/forgerun")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		return nil, fmt.Errorf("go build: %w", err)
+	}
+	s.servers, err = devstack.Temp(ctx, devstack.TempOptions{
+		Postgres: map[string]string{"max_connections": "200", "shared_buffers": "512MB", "max_wal_size": "8GB"},
+		Redis:    map[string]string{"databases": "64"},
+	})
+	return s, err
+}
+
+func (s *stack) close() error {
+	err := s.servers.Close()
+	if removed := os.RemoveAll(s.dir); err == nil {
+		err = removed
+	}
+	return err
+}
+
+// database is a fresh, migrated database and an empty Redis database.
+type database struct {
+	url, redis string
+	conn       *pgx.Conn
+}
+
+func (s *stack) newDatabase(ctx context.Context) (*database, error) {
+	name := "bench_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	admin, err := pgx.Connect(ctx, s.servers.Postgres.URL())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = admin.Close(ctx) }()
+	if _, err := admin.Exec(ctx, "CREATE DATABASE "+name); err != nil {
+		return nil, err
+	}
+	s.redisDB++
+	d := &database{
+		url:   strings.Replace(s.servers.Postgres.URL(), "/forgerun?", "/"+name+"?", 1),
+		redis: regexp.MustCompile(`/\d+$`).ReplaceAllString(s.servers.Redis.URL(), fmt.Sprintf("/%d", s.redisDB)),
+	}
+	if err := repo.Migrate(ctx, d.url, -1); err != nil {
+		return nil, err
+	}
+	d.conn, err = pgx.Connect(ctx, d.url)
+	return d, err
+}
+
+// system is what is measured: an API, and a worker that can be started later.
+type system struct {
+	url, key    string
+	api         *program
+	startWorker func() (*program, error)
+}
+
+// program is a child process whose log is kept for the case that it fails.
+type program struct {
+	cmd  *exec.Cmd
+	mu   sync.Mutex
+	tail bytes.Buffer
+	line chan string // lines of the log, as they come; dropped when nobody reads
+}
+
+func launch(path string, env []string, args ...string) (*program, error) {
+	p := &program{cmd: exec.Command(path, args...), line: make(chan string, 256)} //nolint:gosec // our own binaries
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stderr = p
+	p.cmd.Stdout = p
+	return p, p.cmd.Start()
+}
+
+// Write takes the program's log.
+func (p *program) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tail.Len() < 64<<10 {
+		p.tail.Write(b)
+	}
+	for line := range strings.Lines(string(b)) {
+		select {
+		case p.line <- line:
+		default:
+		}
+	}
+	return len(b), nil
+}
+
+// await waits for a line of the log and gives the first group of the pattern.
+func (p *program) await(pattern string) (string, error) {
+	expression := regexp.MustCompile(pattern)
+	timeout := time.After(20 * time.Second)
+	for {
+		select {
+		case line := <-p.line:
+			if m := expression.FindStringSubmatch(line); m != nil {
+				return m[len(m)-1], nil
+			}
+		case <-timeout:
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return "", fmt.Errorf("%s did not get ready; its log:\n%s", p.cmd.Path, p.tail.String())
+		}
+	}
+}
+
+func (p *program) stop() error {
+	if p == nil {
+		return nil
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	return p.cmd.Wait()
+}
+
+// listening is what both systems log.
+const listening = `"api listening".*"address":"([^"]+)"`
+
+func (s *stack) startForgeRun(ctx context.Context, d *database, o options) (system, error) {
+	env := []string{
+		"FORGERUN_DATABASE_URL=" + d.url + "&pool_max_conns=24", "FORGERUN_REDIS_URL=" + d.redis,
+		"FORGERUN_HTTP_ADDR=127.0.0.1:0", "FORGERUN_ADMIN_ADDR=127.0.0.1:0", "FORGERUN_OPEN_REGISTRATION=true",
+		"FORGERUN_RATE_LIMIT_PER_MINUTE=1000000000", "FORGERUN_TIME_SCALE=0", fmt.Sprintf("FORGERUN_WORKER_CONCURRENCY=%d", o.slots),
+	}
+	api, err := launch(s.forgerun, env, "api")
+	if err != nil {
+		return system{}, err
+	}
+	address, err := api.await(listening)
+	if err != nil {
+		return system{}, err
+	}
+	base := "http://" + address
+	key, err := register(ctx, base)
+	return system{url: base + "/v1/jobs", key: key, api: api, startWorker: func() (*program, error) {
+		w, err := launch(s.forgerun, env, "worker")
+		if err == nil {
+			_, err = w.await(`("worker registered")`)
+		}
+		return w, err
+	}}, err
+}
+
+func (s *stack) startNaive(_ context.Context, d *database, o options) (system, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return system{}, err
+	}
+	args := []string{"naive", "-database", d.url + "&pool_max_conns=24", "-redis", d.redis, "-slots", fmt.Sprint(o.slots)}
+	api, err := launch(self, nil, append(args, "api")...)
+	if err != nil {
+		return system{}, err
+	}
+	address, err := api.await(listening)
+	return system{url: "http://" + address + "/v1/jobs", key: naiveKey, api: api, startWorker: func() (*program, error) {
+		w, err := launch(self, nil, append(args, "worker")...)
+		if err == nil {
+			_, err = w.await(`("worker ready")`)
+		}
+		return w, err
+	}}, err
+}
+
+// register makes a client and its key.
+func register(ctx context.Context, base string) (key string, err error) {
+	first, err := post(ctx, base+"/v1/clients")
+	if err != nil {
+		return "", err
+	}
+	id := regexp.MustCompile(`[0-9a-f-]{36}`).FindString(first)
+	second, err := post(ctx, base+"/v1/clients/"+id+"/keys")
+	return regexp.MustCompile(`frk_\w+`).FindString(second), err
+}
+
+func post(ctx context.Context, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if response.StatusCode != http.StatusCreated {
+		return "", fmt.Errorf("%s answers %s: %s", url, response.Status, body)
+	}
+	return string(body), err
+}
