@@ -34,7 +34,7 @@ dev: ## Start everything and stay up, with a ready client and API key
 
 .PHONY: build
 build: ## Build bin/forgerun and bin/simulator
-	@$(GO) build -buildvcs=false -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/forgerun ./cmd/simulator
+	@$(GO) build -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/forgerun ./cmd/simulator
 
 ##### Test
 

@@ -101,7 +101,7 @@ type program struct {
 }
 
 func launch(path string, env []string, args ...string) (*program, error) {
-	p := &program{cmd: exec.Command(path, args...), line: make(chan string, 256)} //nolint:gosec // our own binaries
+	p := &program{cmd: exec.Command(path, args...), line: make(chan string, 256)}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stderr = p
 	p.cmd.Stdout = p

@@ -27,7 +27,7 @@ type account struct {
 // owner. Otherwise it is the first of the named users that exists.
 func accountFor(dataDir string, names []string) (*account, error) {
 	if os.Geteuid() != 0 {
-		return nil, nil //nolint:nilnil // nil is the documented "as this process"
+		return nil, nil // nil means: as this process
 	}
 	info, err := os.Stat(dataDir)
 	if err == nil {

@@ -120,13 +120,6 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	require.Eventually(t, condition, 30*time.Second, 5*time.Millisecond, what)
 }
 
-// running reports whether a process exists and is more than a zombie.
-func running(t *testing.T, pid int) bool {
-	t.Helper()
-	args := commandLine(testContext(t), pid)
-	return len(args) > 0 && args[0] != ""
-}
-
 // startStranger runs a harmless process that is no server, as the user that
 // servers on dataDir run as.
 func startStranger(t *testing.T, user *account) int {

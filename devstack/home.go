@@ -17,6 +17,9 @@ import (
 // that a root parent never writes where a lesser user could plant a link.
 const dataName = "data"
 
+// lockName is in every home from its first start on.
+const lockName = "lock"
+
 // home is the folder of one server.
 type home struct {
 	dir  string   // absolute, without symbolic links
@@ -35,7 +38,8 @@ func (h *home) log(program string) serverLog { return serverLog{path: h.path(pro
 // itself). Neither opening that one to everybody nor running the server as root
 // is right, so the server's folder is then made below the machine's spareDir,
 // and dir becomes a symbolic link to it. The link is the only record of it:
-// without the link the next start begins anew.
+// without the link the next start begins anew, and nobody finds the old files.
+// Remove deletes both.
 func openHome(ctx context.Context, m machine, dir, program string, users []string, log *slog.Logger) (*home, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -133,7 +137,7 @@ func moveAside(ctx context.Context, m machine, dir, program string, user *accoun
 // acquire locks the folder for this process. The lock falls with the process,
 // so a server found in an unlocked folder is an orphan.
 func (h *home) acquire() error {
-	f, err := os.OpenFile(h.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(h.path(lockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: the folder belongs to another user; run as that user, or remove it", err)
 	}

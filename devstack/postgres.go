@@ -20,8 +20,8 @@ type PostgresOptions struct {
 	// or "nobody", or as the owner of the files that are there already. When that
 	// user cannot reach Dir (below /root, or in a folder made by os.MkdirTemp),
 	// the files go to a new folder below /var/lib/forgerun, Dir becomes a symbolic
-	// link to it, and a warning says so. MkdirTemp makes temporary folders that
-	// need no such detour.
+	// link to it, and a warning says so. Remove deletes such a folder with all it
+	// stands for; MkdirTemp makes temporary folders that need no such detour.
 	Dir string
 	// Port is the TCP port on 127.0.0.1; 0 chooses a free one.
 	Port int

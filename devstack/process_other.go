@@ -4,6 +4,7 @@ package devstack
 
 import (
 	"context"
+	"errors"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -23,3 +24,6 @@ func commandLine(ctx context.Context, pid int) []string {
 	}
 	return strings.Fields(string(out))
 }
+
+// isGone reports whether a process has ended.
+func isGone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }

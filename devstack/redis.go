@@ -164,7 +164,7 @@ func (r *redisProgram) ready(ctx context.Context, pid, port int) (bool, error) {
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address(port))
 	if err != nil {
-		return false, nil //nolint:nilerr // not yet: asked again until the caller's context ends
+		return false, nil // not yet: asked again until the caller's context ends
 	}
 	defer func() { _ = conn.Close() }()
 	deadline, _ := ctx.Deadline()
@@ -172,7 +172,7 @@ func (r *redisProgram) ready(ctx context.Context, pid, port int) (bool, error) {
 		return false, err
 	}
 	if _, err := io.WriteString(conn, "PING\r\nINFO server\r\nQUIT\r\n"); err != nil {
-		return false, nil //nolint:nilerr // as above
+		return false, nil
 	}
 	const limit = 64 << 10 // whoever listens there
 	answer, _ := io.ReadAll(io.LimitReader(conn, limit))

@@ -85,7 +85,7 @@ func TestRedisOrphanIsStoppedFirst(t *testing.T) {
 		}
 		text, log := newLogBuffer()
 		second := startRedis(t, RedisOptions{Dir: first.server.home.dir, Logger: log})
-		require.True(t, orphan.hasExited())
+		eventually(t, "the orphan is gone", orphan.hasExited)
 		require.True(t, text.contains("a former parent left behind"))
 		require.False(t, text.contains("signal=killed"), "it ended in order")
 		require.Equal(t, "yes", redisClient(t, second.URL()).Get(testContext(t), "kept").Val())

@@ -223,7 +223,8 @@ func (s *server) endOrphan(ctx context.Context) error {
 		}
 		_ = syscall.Kill(pid, syscall.SIGCONT)
 		for deadline := time.Now().Add(st.grace); time.Now().Before(deadline); {
-			if now, found := s.program.orphan(ctx); !found || now != pid {
+			// Its command line goes before its port and its files do.
+			if isGone(pid) {
 				return nil
 			}
 			if !pause(ctx, pollPeriod) {

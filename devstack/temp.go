@@ -138,18 +138,8 @@ func sweepTemp(parent string) {
 // removeOrphaned stops the servers of an abandoned stack (where the system did
 // not) and removes its folder.
 func removeOrphaned(dir string) {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	dir, err := filepath.EvalSymlinks(dir) // servers know their folders so
-	if err != nil {
-		return
-	}
-	for name, p := range map[string]program{
-		"postgres": &cluster{home: &home{dir: filepath.Join(dir, "postgres")}},
-		"redis":    &redisProgram{home: &home{dir: filepath.Join(dir, "redis")}},
-	} {
-		s := &server{name: name, program: p, log: loggerOrNone(nil)}
-		if s.endOrphan(ctx) != nil {
+	for _, name := range []string{"postgres", "redis"} {
+		if endOrphansIn(filepath.Join(dir, name)) != nil {
 			return
 		}
 	}

@@ -148,6 +148,7 @@ func runOnce(t *testing.T, cfg Config, kind job.Kind, attempt int) {
 		require.ErrorAs(t, err, &failure)
 		reason, _ := kind.FailsOn(attempt)
 		require.Equal(t, reason, failure.Reason)
+		require.Equal(t, reason, failure.FailureReason())
 		require.Contains(t, err.Error(), string(reason))
 		require.Nil(t, result)
 		return

@@ -27,7 +27,7 @@ func runDev(ctx context.Context, cfg Config, unknown []string, stdout, stderr io
 	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(cfg.DataDir, 0o755); err != nil { //nolint:gosec // the stores' unprivileged users pass through it
+	if err := os.MkdirAll(cfg.DataDir, 0o755); err != nil { // the stores' unprivileged users pass through it
 		return fmt.Errorf("data folder: %w", err)
 	}
 	stores, err := startStores(ctx, &cfg, stdout, log)
@@ -139,7 +139,7 @@ type login struct {
 func (a *api) login(ctx context.Context) (login, error) {
 	path := filepath.Join(a.p.cfg.DataDir, "credentials.json")
 	var known login
-	if content, err := os.ReadFile(path); err == nil && json.Unmarshal(content, &known) == nil { //nolint:gosec // below the data folder
+	if content, err := os.ReadFile(path); err == nil && json.Unmarshal(content, &known) == nil {
 		if caller, err := a.service.Authenticate(ctx, known.APIKey); err == nil && caller.ClientID.String() == known.ClientID {
 			return known, nil
 		}

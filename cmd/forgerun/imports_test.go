@@ -58,8 +58,8 @@ var onlyIn = []struct {
 	{"github.com/hibiken", []string{"tasks", "bench/...", "cmd/... test"}},
 	{"github.com/redis/go-redis", []string{"tasks", "devstack", "bench/...", "cmd/... test"}},
 	{"github.com/alicebob/miniredis", []string{"devstack", "tasks test"}},
-	{"github.com/gofiber/fiber", []string{"handlers"}},
-	{"github.com/valyala/fasthttp", []string{"handlers"}},
+	{"github.com/gofiber/fiber", []string{"handlers", "bench/..."}},
+	{"github.com/valyala/fasthttp", []string{"handlers", "bench/..."}},
 }
 
 // standardLibraryOnly are the packages whose code (tests aside) imports nothing

@@ -1,0 +1,58 @@
+package devstack
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRemoveDeletesAServersFolder(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(tempDir(t), "redis")
+	r := startRedis(t, RedisOptions{Dir: dir})
+	require.ErrorContains(t, Remove(dir), "in use")
+	require.NoError(t, redisClient(t, r.URL()).Ping(testContext(t)).Err(), "a refused removal harms nothing")
+
+	require.NoError(t, r.Stop())
+	require.NoError(t, Remove(dir))
+	require.NoDirExists(t, dir)
+	require.NoError(t, Remove(dir), "a second removal")
+}
+
+func TestRemoveStopsAnOrphan(t *testing.T) {
+	t.Parallel()
+	for _, s := range []*server{startPostgres(t, PostgresOptions{}).server, startRedis(t, RedisOptions{}).server} {
+		require.NoError(t, s.stop(step{s.program.command(s.port).deathSignal, killGrace}))
+		orphan := runOrphan(t, s)
+		require.NoError(t, Remove(s.home.dir))
+		eventually(t, "the orphan is gone", orphan.hasExited)
+		require.NoDirExists(t, s.home.dir)
+	}
+}
+
+func TestRemoveRefusesOtherFolders(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "precious"), nil, 0o600))
+	require.ErrorContains(t, Remove(dir), "not a server's folder")
+	require.FileExists(t, filepath.Join(dir, "precious"))
+}
+
+func TestRemoveFindsWhatRootKeepsElsewhere(t *testing.T) {
+	t.Parallel()
+	requireRoot(t)
+	m := thisMachine()
+	m.spareDir = filepath.Join(tempDir(t), "spare")
+	dir := filepath.Join(t.TempDir(), "redis")
+	r, err := m.startRedis(testContext(t), RedisOptions{Dir: dir})
+	require.NoError(t, err)
+	require.NoError(t, r.Kill())
+	require.NoError(t, Remove(dir))
+	_, err = os.Lstat(dir)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	left, err := os.ReadDir(m.spareDir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
