@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -29,6 +30,7 @@ const (
 type decoder struct {
 	json   *jsontext.Decoder
 	body   []byte
+	nameAt int64           // where the name read last begins
 	err    error           // ends the reading
 	form   []job.Violation // the structure is wrong: RFA_REQUEST_MALFORMED
 	values []job.Violation // a value is wrong: RFA_JOB_VALIDATION_FAILED
@@ -45,7 +47,7 @@ func (d *decoder) result() error {
 		return nil
 	}
 	err := job.Errorf(job.CodeMalformed, "The body is not of the expected form.")
-	err.Violations = append(d.form, d.values...)
+	err.Violations = slices.Concat(d.form, d.values)
 	return err
 }
 
@@ -116,7 +118,7 @@ func (d *decoder) document(member func(name string) bool) {
 	if d.err != nil {
 		return
 	}
-	if _, err := d.json.ReadToken(); err != io.EOF {
+	if _, err := d.json.ReadToken(); !errors.Is(err, io.EOF) {
 		d.malformedAt("", "Something follows the JSON object.")
 	}
 }
@@ -126,7 +128,9 @@ func (d *decoder) document(member func(name string) bool) {
 func (d *decoder) object(member func(name string) bool) {
 	d.token()
 	for d.err == nil && d.json.PeekKind() != '}' {
-		name := unquote(d.value())
+		raw := d.value()
+		d.nameAt = d.json.InputOffset() - int64(len(raw))
+		name := unquote(raw)
 		if d.err == nil && !member(name) {
 			d.malformed("This member is not known.")
 			d.tree()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -99,6 +100,9 @@ type fakeClients struct {
 }
 
 func (f *fakeClients) Authenticate(_ context.Context, bearer string) (job.Caller, error) {
+	if len(bearer) > maxTokenBytes {
+		return job.Caller{}, errors.New("nobody should look at this")
+	}
 	switch bearer {
 	case goodKey:
 		return job.Caller{ClientID: clientA, KeyID: "good"}, nil
@@ -109,7 +113,7 @@ func (f *fakeClients) Authenticate(_ context.Context, bearer string) (job.Caller
 	case "expired":
 		return job.Caller{}, job.Errorf(job.CodeTokenExpired, "The key has expired.")
 	case "revoked":
-		return job.Caller{}, job.Errorf(job.CodeKeyDisabled, "The key was revoked.")
+		return job.Caller{ClientID: clientB, KeyID: "revoked-key"}, job.Errorf(job.CodeKeyDisabled, "The key was revoked.")
 	}
 	return job.Caller{}, job.Errorf(job.CodeInvalidCredentials, "The key is not known.")
 }
@@ -285,3 +289,6 @@ func (w *world) do(r *http.Request) *answer {
 	require.NoError(w.t, err)
 	return &answer{res, string(text)}
 }
+
+// discardInfo is a logger that formats every line and keeps none.
+func discardInfo() *slog.Logger { return slog.New(slog.NewJSONHandler(io.Discard, nil)) }

@@ -96,6 +96,9 @@ func (s *Server) getAttempt(r *call) error {
 	if document.Type != "" {
 		media = mimeProblem
 	}
+	if document.RetryAfter > 0 {
+		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(document.RetryAfter)) // draft section 5.1
+	}
 	return r.send(fiber.StatusOK, media, document)
 }
 

@@ -260,10 +260,12 @@ func TestAttemptDocument(t *testing.T) {
 	require.Equal(t, 200, a.StatusCode)
 	require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"))
 	require.JSONEq(t, failureDocument, a.text)
+	require.Equal(t, "2", a.Header.Get("Retry-After"), "as retryAfter")
 
 	w.jobs.job, w.jobs.report = finishedJob, finishedReport
 	a = w.send("GET", jobPath(jobID)+"/attempts/1", "")
 	require.Equal(t, "application/json", a.Header.Get("Content-Type"))
+	require.Empty(t, a.Header.Get("Retry-After"))
 	require.JSONEq(t, `{
 		"instance": "/v1/jobs/01890000-0000-7000-8000-000000000001/attempts/1", "jobId": "01890000-0000-7000-8000-000000000001",
 		"jobStatus": "COMPLETED", "submittedAt": "2030-01-31T12:00:00.123456Z", "completedAt": "2030-01-31T12:00:02.123456Z", "attempt": 1}`, a.text)
@@ -300,6 +302,11 @@ func TestClients(t *testing.T) {
 	require.JSONEq(t, `{"revoked": true}`, a.text)
 	require.Equal(t, "abc", w.clients.keyID)
 	require.True(t, w.clients.caller.Admin)
+
+	w.clients.err = job.Errorf(job.CodeForbidden, "Open registration is off.")
+	for path, body := range map[string]string{"/v1/clients": "", keys: "", keys + "/renew": "", keys + "/revoke": `{"key_id":"abc"}`} {
+		w.send("POST", path, body).requireProblem(t, job.CodeForbidden)
+	}
 }
 
 func TestBadBodiesForKeys(t *testing.T) {

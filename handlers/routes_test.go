@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -115,6 +116,8 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 	}
 	w := newWorld(t)
 	w.clients.err = job.Errorf(job.CodeClientNotFound, "There is no such client.")
+	var asked job.ID
+	w.jobs.job = func(_ context.Context, _, id job.ID) (*job.Job, error) { asked = id; return nil, errNoJob }
 	for _, rt := range w.server.routes() {
 		if !strings.Contains(rt.path, ":id") {
 			continue
@@ -128,6 +131,8 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 			require.Equal(t, unknown, p, path)
 		}
 	}
+	require.Equal(t, nobody, asked)
+	require.Equal(t, nobody, w.clients.client, "not the zero id, which an anonymous caller has")
 	require.NotContains(t, w.log.String(), "ffffffff", "the stand-in is no job")
 }
 

@@ -77,7 +77,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Deps is what the server works with.
+// Deps is what the server works with. All are required unless they say
+// otherwise.
 type Deps struct {
 	Jobs     Jobs
 	Clients  Clients

@@ -1,0 +1,73 @@
+package handlers
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
+)
+
+const benchBody = `{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL","params":{"order":4711,"tags":["a","b"],"note":"something to carry"},"idempotency_key":"8e03978e-40d5-43e8-bc93-6894a57f9324"}`
+
+// BenchmarkDecodeSubmit is the decoding and hashing of a usual body.
+func BenchmarkDecodeSubmit(b *testing.B) {
+	body := []byte(benchBody)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := decodeSubmit(body, "", 256<<10); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkSubmitHandler is a whole submission but for network and use case:
+// routing, authentication, limits, decoding, answer, metrics and access log.
+func BenchmarkSubmitHandler(b *testing.B) {
+	w := newWorld(b, func(_ *Config, d *Deps) { d.Logger = discardInfo() })
+	handler := w.server.app.Handler()
+	var c fasthttp.RequestCtx
+	c.Init(&fasthttp.Request{}, nil, nil)
+	c.Request.Header.SetMethod("POST")
+	c.Request.SetRequestURI("/v1/jobs")
+	c.Request.Header.Set("Authorization", "Bearer "+goodKey)
+	c.Request.Header.SetContentType("application/json")
+	c.Request.SetBodyString(benchBody)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Response.Reset()
+		handler(&c)
+		if c.Response.StatusCode() != 202 {
+			b.Fatal(c.Response.String())
+		}
+	}
+}
+
+// BenchmarkSubmitOverTCP is the same through loopback connections.
+func BenchmarkSubmitOverTCP(b *testing.B) {
+	w := newWorld(b, func(_ *Config, d *Deps) { d.Logger = discardInfo() }).start()
+	b.SetParallelism(16)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		c, err := net.Dial("tcp", w.url[len("http://"):])
+		require.NoError(b, err)
+		defer func() { _ = c.Close() }()
+		request := []byte(submitHead + framing(len(benchBody), false) + benchBody)
+		r := bufio.NewReader(c)
+		for pb.Next() {
+			if _, err := c.Write(request); err != nil {
+				b.Error(err)
+				return
+			}
+			res, err := http.ReadResponse(r, nil)
+			if err != nil || res.StatusCode != 202 {
+				b.Error(err, res)
+				return
+			}
+			_, _ = io.Copy(io.Discard, res.Body)
+		}
+	})
+}

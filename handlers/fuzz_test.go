@@ -1,0 +1,147 @@
+package handlers
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// FuzzDecodeSubmit sees that nothing makes the decoder panic, that a refusal
+// says why, and that what is accepted keeps its meaning when it is written
+// again, and its hash when its members are in another order.
+func FuzzDecodeSubmit(f *testing.F) {
+	for _, b := range badBodies {
+		if len(b.body) < 10_000 {
+			f.Add([]byte(b.body), "")
+		}
+	}
+	f.Add([]byte(`{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2030-01-31T12:00:00.123456789Z","callback":"https://example.com/x?y=1","params": {"a" : [1.50, "\\u0000"]} ,"auto_retry":true,"correlation_id":"a.B-c_1"}`), "k")
+	f.Add([]byte(` { "type" : "EMIT_EVENT" , "event" : {"data":{"b":1e5,"a":"\ud83d\ude00"},"name":"order.paid"} , "idempotency_key":"\u0041" }`), "")
+	f.Fuzz(func(t *testing.T, body []byte, key string) {
+		if !validKey(key) {
+			key = ""
+		}
+		req, err := decodeSubmit(body, key, testPayload)
+		if err != nil {
+			var malformed *job.Error
+			if !errors.As(err, &malformed) || malformed.Code != job.CodeMalformed || len(malformed.Violations) == 0 {
+				t.Fatalf("%q is refused with %v", body, err)
+			}
+			return
+		}
+		if len(req.Violations) > 0 {
+			return
+		}
+		requireSameAgain(t, req)
+		reversed, err := decodeSubmit(reverseMembers(t, body), key, testPayload)
+		require.NoError(t, err)
+		require.Equal(t, req.Hash, reversed.Hash)
+		require.NotEqual(t, req.IdempotencyKey == "", req.Hash != [32]byte{})
+	})
+}
+
+// requireSameAgain writes the request as a body and decodes that.
+func requireSameAgain(t *testing.T, req job.Request) {
+	t.Helper()
+	members := map[string]any{"type": req.Type, "auto_retry": req.AutoRetry}
+	for name, value := range map[string]string{
+		"work_kind": string(req.WorkKind), "callback": req.Callback, "idempotency_key": req.IdempotencyKey, "correlation_id": req.CorrelationID,
+	} {
+		if value != "" {
+			members[name] = value
+		}
+	}
+	if req.ExecutionAt != nil {
+		members["execution_at"] = req.ExecutionAt.Format(time.RFC3339Nano)
+	}
+	var body strings.Builder
+	body.WriteString("{")
+	if req.Params != nil {
+		body.WriteString(`"params":` + string(req.Params) + ",")
+	}
+	if req.Emit != nil {
+		body.WriteString(`"event":{"name":"` + req.Emit.Name + `"`)
+		if req.Emit.Data != nil {
+			body.WriteString(`,"data":` + string(req.Emit.Data))
+		}
+		body.WriteString("},")
+	}
+	rest, err := json.Marshal(members)
+	require.NoError(t, err)
+	body.Write(rest[1:])
+	again, err := decodeSubmit([]byte(body.String()), "", testPayload)
+	require.NoError(t, err, body.String())
+	again.Hash, req.Hash = [32]byte{}, [32]byte{}
+	require.Empty(t, cmp.Diff(req, again))
+}
+
+// reverseMembers writes the members of all objects in the opposite order, and
+// with other white space.
+func reverseMembers(t *testing.T, text []byte) []byte {
+	t.Helper()
+	d := jsontext.NewDecoder(strings.NewReader(string(text)))
+	var value func() string
+	value = func() string {
+		kind := d.PeekKind()
+		if kind != '{' && kind != '[' {
+			v, err := d.ReadValue()
+			require.NoError(t, err)
+			return string(v)
+		}
+		_, err := d.ReadToken()
+		require.NoError(t, err)
+		var parts []string
+		for d.PeekKind() != '}' && d.PeekKind() != ']' {
+			part := value()
+			if kind == '{' {
+				part += " :\t" + value()
+			}
+			parts = append(parts, part)
+		}
+		_, err = d.ReadToken()
+		require.NoError(t, err)
+		if kind == '[' {
+			return "[" + strings.Join(parts, ", ") + " ]"
+		}
+		slices.Reverse(parts)
+		return "{ " + strings.Join(parts, " ,\n") + "}"
+	}
+	return []byte(value())
+}
+
+func FuzzKeyHeader(f *testing.F) {
+	for _, seed := range []string{"", "a", `"a"`, `"a\"b\\"`, `"`, `"\`, `a"`, "ä", " a"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		key, ok := parseKeyHeader(header)
+		if !ok {
+			return
+		}
+		require.True(t, validKey(key))
+		again, ok := parseKeyHeader(`"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`)
+		require.True(t, ok)
+		require.Equal(t, key, again)
+	})
+}
+
+func FuzzTraceParent(f *testing.F) {
+	for _, seed := range []string{"", traceparent, "ff" + traceparent[2:], traceparent + "-x", "01" + traceparent[2:] + "-x"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, parent string) {
+		if trace, ok := traceID(parent); ok {
+			require.Regexp(t, `^[0-9a-f]{32}$`, trace)
+			require.True(t, validCorrelation(trace))
+		}
+	})
+}
