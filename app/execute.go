@@ -8,108 +8,50 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
-	"time"
 
 	"github.com/forgerun/forgerun/job"
 )
 
-// Handle looks at the job that a task names and, if it waits and is due,
-// executes it. It returns nil once there is nothing left to do for the task:
-// the outcome is committed, or the task turned out to be spent. An error means
-// that storage could not be asked or written; the queue offers the task again.
-//
-// ctx is the queue's: it bounds the waiting for a slot and nothing else.
-func (w *Worker) Handle(ctx context.Context, t job.Task) error {
-	select {
-	case w.slots <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-w.slots }()
+// execute runs a claimed job to its end. When it cannot bring it there, the
+// claim was lost, and the job is its new holder's or the rescuer's.
+func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
+	logTransition(w.log, "assign", &c.Job, job.Queued, job.Assigned)
+	w.metrics.queueWait.WithLabelValues(string(c.Job.WorkKind)).Observe(c.Job.UpdatedAt.Sub(c.Job.RunAt).Seconds())
 
-	own := context.WithoutCancel(ctx)
-	claim, err := w.claim(own, t)
-	if err != nil || claim == nil {
-		return err
-	}
-	return w.execute(own, claim)
-}
-
-// claimTries bounds how often a job that becomes due while it is being claimed
-// is claimed again at once.
-const claimTries = 3
-
-func (w *Worker) claim(ctx context.Context, t job.Task) (*job.Claim, error) {
-	for range claimTries {
-		worker := w.identity()
-		if worker.IsZero() {
-			return nil, errBusy
-		}
-		claim, not, err := w.store.Claim(ctx, worker, t.JobID, t.Attempt)
-		switch {
-		case err != nil:
-			return nil, err
-		case claim != nil:
-			return claim, nil
-		case not.WorkerDead:
-			return nil, job.ErrWorkerDead
-		case !not.StillWaiting:
-			w.metrics.tasksDropped.WithLabelValues("spent").Inc()
-			return nil, nil
-		case not.Wait > 0:
-			return nil, w.postpone(ctx, job.Task{JobID: t.JobID, Attempt: t.Attempt, Dispatch: not.Dispatch})
-		}
-	}
-	return nil, errBusy
-}
-
-// postpone dispatches a job anew for its time. This task's name is taken while
-// it runs, so the job gets a new one.
-func (w *Worker) postpone(ctx context.Context, t job.Task) error {
-	tasks, err := w.store.Redispatch(ctx, []job.Task{t})
-	for _, next := range tasks {
-		w.queue.Enqueue(next)
-	}
-	return err
-}
-
-// execute runs a claimed job to its end.
-func (w *Worker) execute(ctx context.Context, c *job.Claim) error {
 	claimed, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	working, stop := context.WithCancelCause(claimed)
 	defer stop(nil)
-	w.hold(c.Lease, lose, stop)
+	if !w.hold(worker, c.Lease, lose, stop) {
+		w.log.Info("a claimed job is not started", append(about(c, "run"), "worker_id", worker.String())...)
+		return
+	}
 	defer w.drop(c.Lease)
-	logTransition(w.log, "assign", &c.Job, job.Queued, job.Assigned)
-	w.metrics.queueWait.WithLabelValues(string(c.Job.WorkKind)).Observe(c.Job.UpdatedAt.Sub(c.Job.RunAt).Seconds())
-
-	started, err := w.start(claimed, c)
-	if err != nil || started.IsZero() {
-		return err
+	if !w.start(claimed, working, c) {
+		return
 	}
 	logTransition(w.log, "run", &c.Job, job.Assigned, job.Running)
 	w.metrics.entered(job.Running, c.Job.WorkKind)
 
-	finish, ok := w.work(working, c)
-	if !ok {
-		return nil // the job is somebody else's now, or canceled: say nothing
+	if finish, ok := w.work(working, c); ok {
+		w.finish(claimed, c, finish)
 	}
-	return w.finish(claimed, c, finish)
 }
 
-// start moves the job to RUNNING; the zero time says that the claim is stale.
-func (w *Worker) start(ctx context.Context, c *job.Claim) (time.Time, error) {
+// start moves the job to RUNNING, and reports whether this claim is still the
+// one that may. Until it runs, nothing is lost by giving up: at shutdown it is
+// left to the rescuer.
+func (w *Worker) start(claimed, working context.Context, c *job.Claim) bool {
 	for {
-		started, err := w.store.Start(ctx, c.Lease)
+		_, err := w.store.Start(claimed, c.Lease)
 		switch {
 		case err == nil:
-			return started, nil
+			return true
 		case errors.Is(err, job.ErrStale):
 			w.fenced(c, "start")
-			return time.Time{}, nil
-		case !w.again(ctx, c, "start", err):
-			return time.Time{}, err
+			return false
+		case !w.again(working, c, "start", err):
+			return false
 		}
 	}
 }
@@ -119,23 +61,34 @@ func (w *Worker) start(ctx context.Context, c *job.Claim) (time.Time, error) {
 // done and comes back as stale: harmless, because nothing is decided on it
 // that storage did not decide.
 func (w *Worker) again(ctx context.Context, c *job.Claim, operation string, err error) bool {
-	w.log.Warn("storage trouble while a job is held", "operation", operation, "job_id", c.JobID.String(), "error", err)
-	return sleep(ctx, w.pause())
+	if ctx.Err() == nil {
+		w.log.Warn("storage trouble while a job is held", append(about(c, operation), "error_code", job.CodeOf(err), "error_message", err.Error())...)
+		sleep(ctx, w.pause())
+	}
+	if ctx.Err() != nil {
+		w.log.Info("a job is let go of", append(about(c, operation), "reason", context.Cause(ctx).Error())...)
+		return false
+	}
+	return true
 }
 
 func (w *Worker) fenced(c *job.Claim, operation string) {
 	w.metrics.fencedWrites.WithLabelValues(operation).Inc()
-	w.log.Info("a late write changed nothing", "operation", operation, "job_id", c.JobID.String(), "attempt", c.Attempt, "fence", c.Fence)
+	w.log.Info("a late write changed nothing", append(about(c, operation), "fence", c.Fence)...)
+}
+
+// about names a held job in a log line (section 16).
+func about(c *job.Claim, action string) []any {
+	return []any{"action", action, "request_id", c.Job.RequestID, "client_id", c.Job.ClientID.String(),
+		"job_id", c.JobID.String(), "attempt", c.Attempt}
 }
 
 // work runs the job and judges how it ended. ok is false when the holder has
 // nothing to say: the job was canceled or taken away.
 func (w *Worker) work(ctx context.Context, c *job.Claim) (finish job.Finish, ok bool) {
-	if c.Job.Definition == nil {
-		return w.failed(c, job.DefinitionInvalid), true
-	}
-	if err := c.Job.Definition.Validate(); err != nil {
-		w.log.Error("job definition unusable", "job_id", c.JobID.String(), "error", err)
+	d := c.Job.Definition
+	if err := usable(d, c.Job.Type); err != nil {
+		w.log.Error("job definition unusable", append(about(c, "run"), "error_message", err.Error())...)
 		return w.failed(c, job.DefinitionInvalid), true
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, w.cfg.Limit, errTimeLimit)
@@ -145,24 +98,39 @@ func (w *Worker) work(ctx context.Context, c *job.Claim) (finish job.Finish, ok 
 	switch cause := context.Cause(limited); {
 	case errors.Is(cause, errCanceled), errors.Is(cause, errLeaseLost):
 		return job.Finish{}, false
-	case err == nil && !complete(result, c.Job.Definition):
+	case errors.As(err, &failure):
+		return w.failed(c, failure.FailureReason()), true
+	case errors.Is(cause, errTimeLimit): // however it ended: the limit is hard (section 17)
+		return w.failed(c, job.TimedOut), true
+	case err == nil && !complete(result, d):
+		w.log.Error("job output unusable", about(c, "finish")...)
 		return w.failed(c, job.OutputInvalid), true
 	case err == nil:
 		f := job.Finish{Lease: c.Lease, State: job.Succeeded, Result: result}
 		if c.Job.Type == job.EmitEvent {
-			f.Emit = c.Job.Definition.Emit
+			f.Emit = d.Emit
 		}
 		return f, true
-	case errors.As(err, &failure):
-		return w.failed(c, failure.FailureReason()), true
-	case errors.Is(cause, errTimeLimit):
-		return w.failed(c, job.TimedOut), true
 	case errors.Is(cause, errShutdown):
 		return w.failed(c, job.WorkerShutdown), true
+	case errors.Is(err, job.ErrBadDefinition):
+		return w.failed(c, job.DefinitionInvalid), true
 	default:
-		w.log.Error("job crashed", "job_id", c.JobID.String(), "error", err)
+		w.log.Error("job crashed", append(about(c, "finish"), "error_message", err.Error())...)
 		return w.failed(c, job.WorkPanicked), true
 	}
+}
+
+// usable checks a definition that was read back: nothing runs on defaults
+// (section 14).
+func usable(d *job.Definition, t job.Type) error {
+	switch {
+	case d == nil:
+		return job.ErrBadDefinition
+	case t == job.EmitEvent && d.Emit == nil:
+		return fmt.Errorf("%w: no event to emit", job.ErrBadDefinition)
+	}
+	return d.Validate()
 }
 
 // run calls the runner; a panic of the work becomes an error.
@@ -200,36 +168,46 @@ func failedFinish(h job.Held, reason job.Reason, b job.Backoff) job.Finish {
 	return f
 }
 
-// finish writes the outcome, as often as it takes while the claim is held.
-func (w *Worker) finish(ctx context.Context, c *job.Claim, f job.Finish) error {
+// finish writes the outcome, as often as it takes while the claim is held. A
+// success that cannot be stored is a failure (section 14): repeating it would
+// keep the job RUNNING for good.
+func (w *Worker) finish(ctx context.Context, c *job.Claim, f job.Finish) {
 	for {
 		done, err := w.store.Finish(ctx, f)
 		switch {
 		case err == nil:
 			w.tell(c, f, done)
-			return nil
+			return
 		case errors.Is(err, job.ErrStale):
 			w.fenced(c, "finish")
-			return nil
+			return
+		case f.State == job.Succeeded && refused(err):
+			w.log.Error("job outcome cannot be stored", append(about(c, "finish"), "error_code", job.CodeInternal, "error_message", err.Error())...)
+			f = w.failed(c, job.OutputInvalid)
 		case !w.again(ctx, c, "finish", err):
-			return err
+			return
 		}
 	}
 }
 
+// refused reports whether storage will not take the data, however often it is
+// offered.
+func refused(err error) bool {
+	var known *job.Error
+	return errors.As(err, &known) && known.Code == job.CodeInternal
+}
+
 // tell says what was committed: to the log, the metrics and the queue.
 func (w *Worker) tell(c *job.Claim, f job.Finish, done job.Finished) {
-	var more []slog.Attr
+	more := []slog.Attr{slog.Int("attempt", f.Attempt)}
 	if f.Failure != nil {
-		more = append(more, slog.Int("attempt", f.Attempt), slog.String("error_code", string(f.Failure.Code)),
+		more = append(more, slog.String("error_code", string(f.Failure.Code)),
 			slog.String("error_message", f.Failure.Detail), slog.String("reason", string(f.Failure.Reason)))
 	}
 	logTransition(w.log, "finish", &c.Job, job.Running, f.State, more...)
-	w.metrics.entered(f.State, c.Job.WorkKind)
-	w.metrics.execution.WithLabelValues(string(c.Job.WorkKind)).Observe(done.Duration.Seconds())
+	w.metrics.ended(f.State, c.Job.WorkKind, done)
 	if done.Next != nil {
-		logTransition(w.log, "auto_retry", &c.Job, job.Failed, job.Queued)
-		w.metrics.retried.WithLabelValues("auto").Inc()
+		logTransition(w.log, "auto_retry", &c.Job, job.Failed, job.Queued, slog.Int("attempt", done.Next.Attempt))
 		w.queue.Enqueue(*done.Next)
 	}
 }

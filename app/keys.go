@@ -150,7 +150,11 @@ func (s *Service) CreateClient(ctx context.Context, caller job.Caller) (job.Clie
 		}
 		return job.Client{}, errAdminOnly
 	}
-	return s.keys.store.InsertClient(ctx, job.ID(uuid.New()))
+	client, err := s.keys.store.InsertClient(ctx, job.ID(uuid.New()))
+	if err == nil {
+		s.log.InfoContext(ctx, "client created", "action", "create_client", "client_id", client.ID.String())
+	}
+	return client, err
 }
 
 // CreateKey makes a client's first key, or with rotate a new one that replaces
@@ -159,7 +163,7 @@ func (s *Service) CreateClient(ctx context.Context, caller job.Caller) (job.Clie
 func (s *Service) CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool) (job.IssuedKey, error) {
 	return s.keys.change(ctx, caller, client, func(c job.Client, now time.Time, usable []job.APIKey, everHadKey bool) (*job.APIKey, error) {
 		if caller.Anonymous() {
-			if c.ID.IsZero() || !s.keys.cfg.OpenRegistration || everHadKey || now.Sub(c.CreatedAt) > s.keys.cfg.RegistrationWindow {
+			if !s.keys.cfg.OpenRegistration || everHadKey || now.Sub(c.CreatedAt) > s.keys.cfg.RegistrationWindow {
 				return nil, errNoCredentials
 			}
 			return nil, nil
@@ -194,13 +198,17 @@ func (k *keyring) change(ctx context.Context, caller job.Caller, client job.ID,
 	}
 	var issued job.IssuedKey
 	err := k.store.ChangeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
+		switch {
+		case c.ID.IsZero() && caller.Anonymous():
+			return job.KeyChange{}, errNoCredentials // which clients exist is nobody's business
+		case c.ID.IsZero():
+			return job.KeyChange{}, errNoClient
+		}
 		usable := usableKeys(keys, now)
 		existing, err := rule(c, now, usable, len(keys) > 0)
 		switch {
 		case err != nil:
 			return job.KeyChange{}, err
-		case c.ID.IsZero():
-			return job.KeyChange{}, errNoClient
 		case existing != nil:
 			issued = job.IssuedKey{APIKey: *existing}
 			return job.KeyChange{}, nil
@@ -246,6 +254,7 @@ func (s *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 	if err := authorize(caller, client); err != nil {
 		return err
 	}
+	revoked := false
 	err := s.keys.store.ChangeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
 		if c.ID.IsZero() {
 			return job.KeyChange{}, errNoClient
@@ -257,7 +266,7 @@ func (s *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 			if key.RevokedAt != nil {
 				return job.KeyChange{}, nil
 			}
-			key.RevokedAt = &now
+			key.RevokedAt, revoked = &now, true
 			return job.KeyChange{Changed: []job.APIKey{key}}, nil
 		}
 		return job.KeyChange{}, job.Errorf(job.CodeRequestNotFound, "The client has no key with this id.")
@@ -266,7 +275,7 @@ func (s *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 		return err
 	}
 	s.keys.forget(keyID)
-	s.log.InfoContext(ctx, "api key revoked", "action", "revoke_key", "client_id", client.String(), "key_id", keyID)
+	s.log.InfoContext(ctx, "api key revoked", "action", "revoke_key", "client_id", client.String(), "key_id", keyID, "new", revoked)
 	return nil
 }
 

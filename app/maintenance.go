@@ -73,7 +73,7 @@ func (m *Maintenance) Run(ctx context.Context) {
 	}
 	tasks.Go(func() { m.lead(ctx) })
 	every(schedulerInterval, "scheduler", m.schedule)
-	every(relayInterval, "relay", m.relay.round)
+	every(relayInterval, "relay", m.redispatch)
 	every(probeInterval, "probe", m.relay.probe)
 	every(rescuerInterval, "rescuer", m.rescue)
 	every(cleanerInterval, "cleaner", m.clean)
@@ -100,16 +100,20 @@ func (m *Maintenance) lead(ctx context.Context) {
 		asked := time.Now()
 		leads, err := m.store.Lead(ctx, m.id, leaderLease)
 		switch {
-		case err != nil && ctx.Err() == nil:
-			m.metrics.maintenanceErrors.WithLabelValues("leader").Inc()
-			m.log.Warn("leader election failed", "error", err)
 		case err == nil:
 			m.setLeading(leads, asked)
+		case ctx.Err() == nil:
+			m.metrics.maintenanceErrors.WithLabelValues("leader").Inc()
+			m.log.Warn("leader election failed", "error", err)
+			if !m.Leading() {
+				m.setLeading(false, asked)
+			}
 		}
 		if !sleep(ctx, leaderInterval) {
 			break
 		}
 	}
+	m.setLeading(false, time.Time{})
 	resigning, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaderInterval)
 	defer cancel()
 	if err := m.store.Resign(resigning, m.id); err != nil {
@@ -118,22 +122,24 @@ func (m *Maintenance) lead(ctx context.Context) {
 }
 
 func (m *Maintenance) setLeading(leads bool, asked time.Time) {
-	if before := m.Leading(); before != leads {
-		m.log.Info("leadership changed", "leading", leads)
-	}
+	until := asked.Add(leaderLease)
+	leads = leads && time.Now().Before(until) // an answer may come too late to be of use
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if led := !m.ledUntil.IsZero(); led != leads {
+		m.log.Info("leadership changed", "leading", leads)
+	}
 	m.ledUntil = time.Time{}
 	m.metrics.leading.Set(0)
 	if leads {
-		m.ledUntil = asked.Add(leaderLease)
+		m.ledUntil = until
 		m.metrics.leading.Set(1)
 	}
 }
 
 // schedule queues all jobs whose time has come (section 10).
 func (m *Maintenance) schedule(ctx context.Context) error {
-	for {
+	for m.Leading() {
 		n, err := m.store.QueueDue(ctx, schedulerBatch)
 		if err != nil {
 			return err
@@ -143,7 +149,11 @@ func (m *Maintenance) schedule(ctx context.Context) error {
 			return nil
 		}
 	}
+	return nil
 }
+
+// redispatch gives the queue what it does not have.
+func (m *Maintenance) redispatch(ctx context.Context) error { return m.relay.round(ctx, m.Leading) }
 
 // rescue gives back the jobs of workers whose lease has ended.
 func (m *Maintenance) rescue(ctx context.Context) error {
@@ -152,9 +162,8 @@ func (m *Maintenance) rescue(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		m.rescuer.giveBack(ctx, held)
-		if len(held) < rescuerBatch {
-			return nil
+		if err := m.rescuer.giveBack(ctx, held); err != nil || len(held) < rescuerBatch {
+			return err
 		}
 	}
 	return nil

@@ -41,16 +41,19 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		r.MustRegister(g)
 		return g
 	}
+	kinds := make([]string, 0, len(job.Kinds()))
+	for _, k := range job.Kinds() {
+		kinds = append(kinds, string(k))
+	}
 	seconds := func(name, help string) *prometheus.HistogramVec {
 		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 14),
 		}, kind)
 		r.MustRegister(h)
+		for _, k := range kinds {
+			h.WithLabelValues(k)
+		}
 		return h
-	}
-	kinds := make([]string, 0, len(job.Kinds()))
-	for _, k := range job.Kinds() {
-		kinds = append(kinds, string(k))
 	}
 	return &Metrics{
 		submitted:       counters("jobs_submitted_total", "Jobs accepted.", kind, kinds...),
@@ -72,7 +75,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		epochsRaised:    counter("dispatch_epochs_total", "Times that all waiting jobs were dispatched anew."),
 		repaired: counters("maintenance_jobs_total", "Jobs that maintenance moved on.", []string{"by"},
 			"scheduler", "relay", "probe", "rescuer_requeued", "rescuer_failed"),
-		maintenanceErrors: counters("maintenance_errors_total", "Failed rounds of maintenance.", []string{"task"}),
+		maintenanceErrors: counters("maintenance_errors_total", "Failed rounds of maintenance.", []string{"task"},
+			"leader", "scheduler", "relay", "probe", "rescuer", "cleaner"),
 	}
 }
 
@@ -90,5 +94,16 @@ func (m *Metrics) entered(s job.State, k job.Kind) {
 	case job.Canceled:
 		m.canceled.WithLabelValues(string(k)).Inc()
 	case job.Created, job.Assigned:
+	}
+}
+
+// ended counts the end of an attempt, and the automatic retry that came with
+// it.
+func (m *Metrics) ended(s job.State, k job.Kind, done job.Finished) {
+	m.entered(s, k)
+	m.execution.WithLabelValues(string(k)).Observe(done.Duration.Seconds())
+	if done.Next != nil {
+		m.entered(job.Queued, k)
+		m.retried.WithLabelValues("auto").Inc()
 	}
 }

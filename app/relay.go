@@ -51,9 +51,9 @@ type Relay struct {
 	log     *slog.Logger
 
 	// Used by the leader's two loops, one each.
-	place   job.Place // everything before it is stamped, since rescan
+	place   job.Place // everything before it is stamped, since scanned
 	epoch   int64     // that place belongs to
-	rescan  time.Time
+	scanned time.Time // when the relay last started over
 	probing job.Place
 }
 
@@ -62,17 +62,23 @@ func NewRelay(store RelayStore, queue RelayQueue, m *Metrics, log *slog.Logger) 
 	return &Relay{store: store, queue: queue, metrics: m, log: log}
 }
 
-// round dispatches what is not stamped with the current epoch.
-func (r *Relay) round(ctx context.Context) error {
-	epoch, err := r.currentEpoch(ctx)
-	if err != nil {
-		return err
-	}
-	if epoch != r.epoch || time.Since(r.rescan) > relayRescan {
-		r.place, r.epoch, r.rescan = job.Place{}, epoch, time.Now()
+// round dispatches what is not stamped with the current epoch, in batches, for
+// as long as this process leads. The epoch is read for each batch: a queue that
+// is emptied meanwhile is noticed, however long the backlog.
+func (r *Relay) round(ctx context.Context, leading func() bool) error {
+	if time.Since(r.scanned) > relayRescan {
+		r.place, r.scanned = job.Place{}, time.Now()
 	}
 	place := r.place
-	for {
+	for leading() {
+		epoch, err := r.currentEpoch(ctx)
+		if err != nil {
+			return err
+		}
+		if epoch != r.epoch {
+			r.place, r.epoch, r.scanned = job.Place{}, epoch, time.Now()
+			place = r.place
+		}
 		tasks, err := r.store.Undispatched(ctx, epoch, place, dispatchHorizon, relayMinAge, relayBatch)
 		if err != nil || len(tasks) == 0 {
 			return err
@@ -90,6 +96,7 @@ func (r *Relay) round(ctx context.Context) error {
 			return nil
 		}
 	}
+	return nil
 }
 
 // currentEpoch gives the epoch to stamp with, after opening a new one if the
@@ -120,11 +127,34 @@ func (r *Relay) currentEpoch(ctx context.Context) (int64, error) {
 // dispatch enqueues tasks, then stamps those that are in the queue. A task
 // whose name is spent gets a new one.
 func (r *Relay) dispatch(ctx context.Context, epoch int64, tasks []job.Task) error {
-	answers, err := r.queue.Dispatch(ctx, tasks)
+	present, spent, err := r.offer(ctx, tasks)
 	if err != nil {
 		return err
 	}
-	var present, spent []job.Task
+	if len(spent) > 0 {
+		renamed, err := r.store.Redispatch(ctx, spent)
+		if err != nil {
+			return err
+		}
+		more, _, err := r.offer(ctx, renamed) // what is spent again is found again
+		if err != nil {
+			return err
+		}
+		present = append(present, more...)
+	}
+	if len(present) == 0 {
+		return nil
+	}
+	return r.store.Stamp(ctx, epoch, present)
+}
+
+// offer enqueues tasks and tells which are in the queue now, and which cannot
+// be because their name is spent.
+func (r *Relay) offer(ctx context.Context, tasks []job.Task) (present, spent []job.Task, err error) {
+	answers, err := r.queue.Dispatch(ctx, tasks)
+	if err != nil {
+		return nil, nil, err
+	}
 	for i, t := range tasks {
 		if answers[i] == job.TaskSpent {
 			spent = append(spent, t)
@@ -132,17 +162,7 @@ func (r *Relay) dispatch(ctx context.Context, epoch int64, tasks []job.Task) err
 			present = append(present, t)
 		}
 	}
-	if len(spent) > 0 {
-		renamed, err := r.store.Redispatch(ctx, spent)
-		if err != nil {
-			return err
-		}
-		if _, err := r.queue.Dispatch(ctx, renamed); err != nil {
-			return err
-		}
-		present = append(present, renamed...)
-	}
-	return r.store.Stamp(ctx, epoch, present)
+	return present, spent, nil
 }
 
 // probe looks whether jobs that should have been picked up long ago still have

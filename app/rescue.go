@@ -24,22 +24,23 @@ type rescuer struct {
 // rescueConcurrency lets the failures of one round share their statements.
 const rescueConcurrency = 64
 
-func (r *rescuer) giveBack(ctx context.Context, held []job.Held) {
+// giveBack gives back what it can, logs what it cannot, and answers with the
+// first error.
+func (r *rescuer) giveBack(ctx context.Context, held []job.Held) error {
 	var group errgroup.Group
 	group.SetLimit(rescueConcurrency)
-	var leases []job.Lease
-	var waits []time.Duration
+	var claimed []job.Held
 	for _, h := range held {
 		if h.State == job.Assigned {
-			leases, waits = append(leases, h.Lease), append(waits, r.wait(h))
+			claimed = append(claimed, h)
 			continue
 		}
-		group.Go(func() error { r.fail(ctx, h); return nil })
+		group.Go(func() error { return r.fail(ctx, h) })
 	}
-	if len(leases) > 0 {
-		r.requeue(ctx, leases, waits)
+	if len(claimed) > 0 {
+		group.Go(func() error { return r.requeue(ctx, claimed) })
 	}
-	_ = group.Wait() // the functions above report what goes wrong themselves
+	return group.Wait()
 }
 
 // wait is nothing at first; a job that loses holder after holder backs off, so
@@ -51,35 +52,48 @@ func (r *rescuer) wait(h job.Held) time.Duration {
 	return r.backoff.Ceiling(h.LeaseExpiries)
 }
 
-func (r *rescuer) requeue(ctx context.Context, leases []job.Lease, waits []time.Duration) {
+func (r *rescuer) requeue(ctx context.Context, claimed []job.Held) error {
+	leases := make([]job.Lease, len(claimed))
+	waits := make([]time.Duration, len(claimed))
+	kinds := make(map[job.ID]job.Kind, len(claimed))
+	for i, h := range claimed {
+		leases[i], waits[i], kinds[h.JobID] = h.Lease, r.wait(h), h.WorkKind
+	}
 	tasks, err := r.store.Release(ctx, leases, waits)
 	if err != nil {
-		r.log.Warn("cannot requeue jobs of a lost worker", "error", err)
-		return
+		r.log.Warn("cannot requeue jobs of a lost worker", "action", "requeue", "jobs", len(claimed), "error", err)
+		return err
 	}
 	for _, t := range tasks {
+		kind := kinds[t.JobID]
 		r.metrics.repaired.WithLabelValues("rescuer_requeued").Inc()
-		r.log.Info("job transition", "action", "requeue", "job_id", t.JobID.String(), "current_state", job.Assigned, "next_state", job.Queued)
+		r.metrics.entered(job.Queued, kind)
+		r.log.Info("job transition", "action", "requeue", "job_id", t.JobID.String(), "attempt", t.Attempt,
+			"current_state", job.Assigned, "next_state", job.Queued, "work_kind", kind)
 		r.queue.Enqueue(t)
 	}
+	return nil
 }
 
-func (r *rescuer) fail(ctx context.Context, h job.Held) {
+func (r *rescuer) fail(ctx context.Context, h job.Held) error {
 	f := failedFinish(h, job.WorkerLost, r.backoff)
 	done, err := r.store.Finish(ctx, f)
 	if errors.Is(err, job.ErrStale) {
-		return
+		return nil // it ended, or was given back, in the meantime
 	}
 	if err != nil {
-		r.log.Warn("cannot fail a job of a lost worker", "job_id", h.JobID.String(), "error", err)
-		return
+		r.log.Warn("cannot fail a job of a lost worker", "action", "fail", "job_id", h.JobID.String(), "error", err)
+		return err
 	}
 	r.metrics.repaired.WithLabelValues("rescuer_failed").Inc()
-	r.metrics.entered(job.Failed, h.WorkKind)
-	r.log.Info("job transition", "action", "fail", "job_id", h.JobID.String(), "current_state", job.Running, "next_state", job.Failed,
-		"work_kind", h.WorkKind, "error_code", f.Failure.Code, "error_message", f.Failure.Detail)
+	r.metrics.ended(job.Failed, h.WorkKind, done)
+	r.log.Info("job transition", "action", "fail", "job_id", h.JobID.String(), "attempt", h.Attempt,
+		"current_state", job.Running, "next_state", job.Failed, "work_kind", h.WorkKind,
+		"error_code", f.Failure.Code, "error_message", f.Failure.Detail, "reason", f.Failure.Reason)
 	if done.Next != nil {
-		r.metrics.retried.WithLabelValues("auto").Inc()
+		r.log.Info("job transition", "action", "auto_retry", "job_id", h.JobID.String(), "attempt", done.Next.Attempt,
+			"current_state", job.Failed, "next_state", job.Queued, "work_kind", h.WorkKind)
 		r.queue.Enqueue(*done.Next)
 	}
+	return nil
 }

@@ -134,7 +134,7 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (job.Change, er
 
 // Retry queues the next attempt of a FAILED job after its backoff (section
 // 11). A job that is not final stays as it is; one that cannot be retried is a
-// conflict.
+// conflict. What is queued again counts against the limits like a new job.
 func (s *Service) Retry(ctx context.Context, client, id job.ID) (job.Change, error) {
 	j, err := s.store.Job(ctx, client, id)
 	if err != nil {
@@ -148,7 +148,12 @@ func (s *Service) Retry(ctx context.Context, client, id job.ID) (job.Change, err
 	case !j.CanRetry():
 		return job.Change{}, job.Errorf(job.CodeConflict, "The job has used all of its %d attempts.", j.MaxAttempts)
 	}
+	done, err := s.capacity.reserve(true)
+	if err != nil {
+		return job.Change{}, err
+	}
 	change, err := s.store.Retry(ctx, client, id, j.Attempt, s.cfg.Backoff.Wait(j.Attempt, rand.Float64()))
+	done(err == nil && change.Changed)
 	if err != nil || !change.Changed {
 		return change, err
 	}

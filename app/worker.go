@@ -39,7 +39,6 @@ type WorkerConfig struct {
 	Heartbeat   time.Duration
 	Limit       time.Duration // execution limit
 	Backoff     job.Backoff
-	Clock       Clock // time.Now if nil
 }
 
 // Why a running job is stopped.
@@ -66,160 +65,88 @@ type Worker struct {
 	log     *slog.Logger
 
 	slots chan struct{}
+	hurry chan struct{} // asks for a heartbeat at once
 
 	mu       sync.Mutex
 	id       job.ID // current identity; zero while there is no valid lease
-	draining bool
-	holding  map[job.ID]*holding
-	idle     sync.Cond // signalled when holding shrinks
+	draining bool   // nothing is claimed any more
+	over     bool   // nothing is started any more: the grace of Drain has ended
+	busy     int    // calls of Handle that claim or hold a job
+	holding  map[job.Lease]*holding
+	changed  chan struct{} // closed when the lease changes, draining begins, or the last busy call ends meanwhile
 
-	suspects map[job.Lease]bool // held by storage's account only, at the last beat
+	suspects map[job.Lease]bool // held by storage's account only, at the last beat; Run's own
 }
 
 // holding is a job that this worker claimed and has not ended yet.
 type holding struct {
-	lease job.Lease
-	lose  context.CancelCauseFunc // the claim is gone: nothing more may be written
-	stop  context.CancelCauseFunc // the work must end; its outcome is still written
+	lose  context.CancelCauseFunc // the lease is gone: nothing more may be written
+	stop  context.CancelCauseFunc // the work must end; the cause says whether its outcome is written
 	since time.Time
 }
 
 // NewWorker makes a worker; Run gives it a lease.
 func NewWorker(cfg WorkerConfig, store ClaimStore, leases LeaseStore, queue Queue, runner Runner, m *Metrics, log *slog.Logger) *Worker {
-	if cfg.Clock == nil {
-		cfg.Clock = time.Now
-	}
-	w := &Worker{
+	return &Worker{
 		cfg: cfg, store: store, leases: leases, queue: queue, runner: runner, metrics: m, log: log,
 		rescuer: &rescuer{store: store, queue: queue, backoff: cfg.Backoff, metrics: m, log: log},
-		slots:   make(chan struct{}, cfg.Concurrency), holding: map[job.ID]*holding{},
+		slots:   make(chan struct{}, cfg.Concurrency), hurry: make(chan struct{}, 1),
+		holding: map[job.Lease]*holding{}, changed: make(chan struct{}),
 	}
-	w.idle.L = &w.mu
-	return w
 }
 
-// Alive reports whether the worker has a valid lease.
-func (w *Worker) Alive() bool { return !w.identity().IsZero() }
+// Alive reports whether the worker has a valid lease and takes jobs.
+func (w *Worker) Alive() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.draining && !w.id.IsZero()
+}
 
-func (w *Worker) identity() job.ID {
+// identity waits for a lease and gives the id that goes with it.
+func (w *Worker) identity(ctx context.Context) (job.ID, error) {
+	for {
+		w.mu.Lock()
+		id, draining, changed := w.id, w.draining, w.changed
+		w.mu.Unlock()
+		switch {
+		case draining:
+			return job.ID{}, errBusy
+		case !id.IsZero():
+			return id, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return job.ID{}, ctx.Err()
+		}
+	}
+}
+
+// announce wakes all that wait for a change; the caller holds the lock.
+func (w *Worker) announce() {
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// enter counts a call of Handle as busy, until leave; it refuses while the
+// worker drains. A claim whose answer is on its way is counted too, so Drain
+// waits for what will come of it.
+func (w *Worker) enter() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.draining {
-		return job.ID{}
-	}
-	return w.id
-}
-
-// Run keeps the lease until ctx ends: it registers, beats, and when the lease
-// is lost stops everything and registers under a new id. When ctx ends, the
-// lease is given up; Drain must have come before.
-func (w *Worker) Run(ctx context.Context) {
-	for ctx.Err() == nil {
-		if !w.register(ctx) {
-			if !sleep(ctx, w.pause()) {
-				return
-			}
-			continue
-		}
-		w.beat(ctx)
-	}
-}
-
-// pause is the wait after a failed attempt to reach storage.
-func (w *Worker) pause() time.Duration { return w.cfg.Heartbeat / 5 }
-
-func (w *Worker) register(ctx context.Context) bool {
-	id := newID()
-	if err := w.leases.Register(ctx, id, w.cfg.Name, w.cfg.Concurrency, w.cfg.Lease); err != nil {
-		if ctx.Err() == nil {
-			w.log.Warn("cannot register the worker", "error", err)
-		}
 		return false
 	}
-	w.mu.Lock()
-	w.id, w.suspects = id, nil
-	w.mu.Unlock()
-	w.log.Info("worker registered", "worker_id", id.String(), "concurrency", w.cfg.Concurrency)
+	w.busy++
 	return true
 }
 
-// beat renews the lease until it is lost or ctx ends. The lease is counted
-// from before each request, so this side always gives up before storage does:
-// one that cannot renew stops its work in time.
-func (w *Worker) beat(ctx context.Context) {
-	w.mu.Lock()
-	id := w.id
-	w.mu.Unlock()
-	margin := w.cfg.Lease / 10
-	until := time.Now().Add(w.cfg.Lease - margin)
-	wait := w.cfg.Heartbeat
-	for sleep(ctx, min(wait, time.Until(until))) {
-		asked := time.Now()
-		renewing, cancel := context.WithDeadline(ctx, until)
-		held, err := w.leases.Renew(renewing, id, w.cfg.Lease)
-		cancel()
-		switch {
-		case err == nil:
-			until, wait = asked.Add(w.cfg.Lease-margin), w.cfg.Heartbeat
-			w.reconcile(ctx, held, asked)
-		case ctx.Err() != nil:
-		case errors.Is(err, job.ErrWorkerDead) || !time.Now().Before(until):
-			w.lose(err)
-			return
-		default:
-			w.log.Warn("heartbeat failed", "worker_id", id.String(), "error", err)
-			wait = w.pause()
-		}
-	}
-	retiring, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Heartbeat)
-	defer cancel()
-	if err := w.leases.Retire(retiring, id); err != nil {
-		w.log.Warn("cannot retire the worker; its lease will run out", "error", err)
-	}
-}
-
-// lose stops everything after the lease ended.
-func (w *Worker) lose(err error) {
-	w.log.Error("the worker lost its lease and stops its jobs", "error", err)
-	w.metrics.leasesLost.Inc()
+func (w *Worker) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.id = job.ID{}
-	for _, h := range w.holding {
-		h.lose(errLeaseLost)
-	}
-}
-
-// reconcile compares what storage says this worker holds with what it does
-// hold. Jobs that are no longer its own are stopped. Jobs that it does not
-// know of, on two beats, come from a claim whose answer was lost: they are
-// given back.
-func (w *Worker) reconcile(ctx context.Context, held []job.Held, asked time.Time) {
-	mine := make(map[job.Lease]job.Held, len(held))
-	for _, h := range held {
-		mine[h.Lease] = h
-	}
-	suspects := map[job.Lease]bool{}
-	var lost []job.Held
-	w.mu.Lock()
-	for _, h := range w.holding {
-		if _, ok := mine[h.lease]; !ok && h.since.Before(asked) {
-			h.lose(errLeaseLost)
-		}
-		delete(mine, h.lease)
-	}
-	for lease, h := range mine {
-		if w.suspects[lease] {
-			lost = append(lost, h)
-		} else {
-			suspects[lease] = true
-		}
-	}
-	w.suspects = suspects
-	w.mu.Unlock()
-	if len(lost) > 0 {
-		w.log.Warn("giving back jobs whose claim was never answered", "jobs", len(lost))
-		w.rescuer.giveBack(ctx, lost)
+	w.busy--
+	if w.draining && w.busy == 0 {
+		w.announce()
 	}
 }
 
@@ -228,45 +155,78 @@ func (w *Worker) reconcile(ctx context.Context, held []job.Held, asked time.Time
 func (w *Worker) Canceled(id job.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if h := w.holding[id]; h != nil {
-		h.lose(errCanceled)
+	for lease, h := range w.holding {
+		if lease.JobID == id {
+			h.stop(errCanceled)
+		}
 	}
 }
 
 // Drain stops claiming and waits for the running jobs until ctx ends; those
-// that are left are failed, retryable, and waited for. Heartbeats go on
-// meanwhile: Run must still be running.
+// that are left are failed, retryable, and waited for. A job that was claimed
+// but not started by then is left to the rescuer, which queues it again, and so
+// is one whose failure cannot be written within another lease. Heartbeats go
+// on meanwhile: Run must still be running. A second call waits as well.
 func (w *Worker) Drain(ctx context.Context) {
-	over := context.AfterFunc(ctx, func() {
+	w.refuse()
+	grace := ctx.Done()
+	var bound <-chan time.Time
+	for {
 		w.mu.Lock()
-		defer w.mu.Unlock()
-		for _, h := range w.holding {
-			h.stop(errShutdown)
+		id, busy, changed := w.id, w.busy, w.changed
+		w.mu.Unlock()
+		if busy == 0 {
+			return
 		}
-	})
-	defer over()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.draining = true
-	for len(w.holding) > 0 {
-		w.idle.Wait()
+		select {
+		case <-changed:
+		case <-grace:
+			grace, bound = nil, time.After(w.cfg.Lease)
+			w.stopAll()
+		case <-bound:
+			w.log.Error("jobs are left to the rescuer: they cannot be ended", "jobs", busy)
+			w.lose(id, nil)
+			return
+		}
 	}
 }
 
-// hold notes a claimed job; drop forgets it.
-func (w *Worker) hold(lease job.Lease, lose, stop context.CancelCauseFunc) {
+// refuse ends claiming for good.
+func (w *Worker) refuse() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.holding[lease.JobID] = &holding{lease: lease, lose: lose, stop: stop, since: time.Now()}
+	if !w.draining {
+		w.draining = true
+		w.announce()
+	}
+}
+
+func (w *Worker) stopAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	for _, h := range w.holding {
+		h.stop(errShutdown)
+	}
+}
+
+// hold notes a claimed job; drop forgets it. It refuses when the lease under
+// which the job was claimed has ended since, or the grace of Drain: the job is
+// then the rescuer's.
+func (w *Worker) hold(worker job.ID, lease job.Lease, lose, stop context.CancelCauseFunc) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.id != worker || w.over {
+		return false
+	}
+	w.holding[lease] = &holding{lose: lose, stop: stop, since: time.Now()}
 	w.metrics.slotsUsed.Set(float64(len(w.holding)))
+	return true
 }
 
 func (w *Worker) drop(lease job.Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if h := w.holding[lease.JobID]; h != nil && h.lease == lease {
-		delete(w.holding, lease.JobID)
-	}
+	delete(w.holding, lease)
 	w.metrics.slotsUsed.Set(float64(len(w.holding)))
-	w.idle.Broadcast()
 }

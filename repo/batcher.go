@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -15,7 +17,16 @@ const (
 	maxFlushBytes = 4 << 20
 	flushers      = 2 // one statement is on its way while the next is gathered
 	maxQueued     = 16384
+
+	// hurriedPart is the part of the statement timeout for which a batch that
+	// met a locked row waits for further ones. It leaves time for some 80 waits.
+	hurriedPart = 100
 )
+
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
 
 var (
 	errClosed = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The server is shutting down.", RetryAfter: retryAfter}
@@ -33,7 +44,7 @@ var (
 type batcher[T, R any] struct {
 	name  string
 	store *Store
-	flush func(ctx context.Context, items []T) ([]answer[R], error)
+	flush func(ctx context.Context, db querier, items []T) ([]answer[R], error)
 	key   func(T) string // "" for none
 	size  func(T) int    // nil: items weigh nothing
 
@@ -58,7 +69,7 @@ type waiter[T, R any] struct {
 	answer chan answer[R]
 }
 
-func newBatcher[T, R any](name string, s *Store, flush func(context.Context, []T) ([]answer[R], error),
+func newBatcher[T, R any](name string, s *Store, flush func(context.Context, querier, []T) ([]answer[R], error),
 	key func(T) string, size func(T) int) *batcher[T, R] {
 	b := &batcher[T, R]{name: name, store: s, flush: flush, key: key, size: size, flying: map[string]bool{}}
 	b.ready.L = &b.mu
@@ -137,7 +148,7 @@ func (b *batcher[T, R]) run() {
 			return
 		}
 		started := time.Now()
-		b.settle(batch)
+		b.settleAll(batch)
 		b.store.metrics.flushed(b.name, len(batch), time.Since(started))
 		b.release(batch)
 	}
@@ -193,17 +204,26 @@ func (b *batcher[T, R]) release(batch []*waiter[T, R]) {
 	b.ready.Broadcast()
 }
 
-// deadlockTries bounds how often a batch that lost a deadlock is repeated.
-const deadlockTries = 3
+// settleAll answers each item of a batch exactly once, within the store's own
+// limit and not a caller's: one impatient caller must not undo the others'
+// writes.
+func (b *batcher[T, R]) settleAll(batch []*waiter[T, R]) {
+	ctx, cancel := b.store.bound(context.Background())
+	defer cancel()
+	b.settle(ctx, batch, false)
+}
 
-// settle flushes a batch and answers each of its items exactly once. A batch
-// that fails through one of its rows is split until that row stands alone.
-func (b *batcher[T, R]) settle(batch []*waiter[T, R]) {
+// settle flushes a batch. One that fails through a row of its own is split
+// until that row stands alone. A row that somebody has locked costs the batch
+// one lock timeout; from then on it hurries, so that its neighbours do not pay
+// the same again at every split.
+func (b *batcher[T, R]) settle(ctx context.Context, batch []*waiter[T, R], hurry bool) {
 	items := column(batch, func(w *waiter[T, R]) T { return w.item })
-	answers, err := b.attempt(items)
+	answers, err := b.attempt(ctx, items, hurry)
 	if err != nil && isRowsFault(err) && len(batch) > 1 {
-		b.settle(batch[:len(batch)/2])
-		b.settle(batch[len(batch)/2:])
+		hurry = hurry || hasState(err, stateLockTimeout)
+		b.settle(ctx, batch[:len(batch)/2], hurry)
+		b.settle(ctx, batch[len(batch)/2:], hurry)
 		return
 	}
 	if err == nil && len(answers) != len(batch) {
@@ -221,16 +241,31 @@ func (b *batcher[T, R]) settle(batch []*waiter[T, R]) {
 	}
 }
 
-// attempt runs the flush under the store's own limit, not a caller's: one
-// impatient caller must not undo the others' writes.
-func (b *batcher[T, R]) attempt(items []T) (answers []answer[R], err error) {
+// deadlockTries bounds how often a batch that lost a deadlock is repeated.
+const deadlockTries = 3
+
+func (b *batcher[T, R]) attempt(ctx context.Context, items []T, hurry bool) (answers []answer[R], err error) {
 	for range deadlockTries {
-		ctx, cancel := b.store.bound(context.Background())
-		answers, err = b.flush(ctx, items)
-		cancel()
+		if hurry {
+			answers, err = b.hurriedFlush(ctx, items)
+		} else {
+			answers, err = b.flush(ctx, b.store.pool, items)
+		}
 		if !hasState(err, stateDeadlock, stateSerialization) {
 			break
 		}
 	}
+	return answers, err
+}
+
+// hurriedFlush flushes with hardly any patience for locked rows.
+func (b *batcher[T, R]) hurriedFlush(ctx context.Context, items []T) (answers []answer[R], err error) {
+	err = pgx.BeginFunc(ctx, b.store.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `SET LOCAL lock_timeout = `+milliseconds(b.store.cfg.Timeout/hurriedPart))
+		if err == nil {
+			answers, err = b.flush(ctx, tx, items)
+		}
+		return err
+	})
 	return answers, err
 }

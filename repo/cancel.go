@@ -53,8 +53,8 @@ WITH input AS MATERIALIZED (
 )
 SELECT job_id, attempt, at, state, work_kind, definition, request_id FROM stamped`
 
-func (s *Store) cancelJobs(ctx context.Context, requests []cancelRequest) ([]answer[canceled], error) {
-	rows, err := s.pool.Query(ctx, cancelJobs,
+func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelRequest) ([]answer[canceled], error) {
+	rows, err := db.Query(ctx, cancelJobs,
 		column(requests, func(r cancelRequest) pgtype.UUID { return uuid(r.id) }),
 		column(requests, func(r cancelRequest) pgtype.UUID { return uuid(r.client) }))
 	if err != nil {
@@ -119,8 +119,8 @@ WITH input AS MATERIALIZED (
 )
 SELECT job_id, number, at, at + wait FROM stamped`
 
-func (s *Store) retryJobs(ctx context.Context, requests []retryRequest) ([]answer[job.Change], error) {
-	rows, err := s.pool.Query(ctx, retryJobs,
+func (s *Store) retryJobs(ctx context.Context, db querier, requests []retryRequest) ([]answer[job.Change], error) {
+	rows, err := db.Query(ctx, retryJobs,
 		column(requests, func(r retryRequest) pgtype.UUID { return uuid(r.id) }),
 		column(requests, func(r retryRequest) pgtype.UUID { return uuid(r.client) }),
 		column(requests, func(r retryRequest) int { return r.attempt }),

@@ -77,9 +77,9 @@ SELECT j.job_id, j.state IN ('CREATED', 'QUEUED') AND j.attempt = i.attempt, j.d
   NOT EXISTS (SELECT FROM workers w WHERE w.worker_id = i.worker AND w.state = 'ALIVE' AND w.expires_at > clock_timestamp())
 FROM unnest($1::uuid[], $2::int[], $3::uuid[]) AS i(id, attempt, worker) JOIN jobs j ON j.job_id = i.id`
 
-func (s *Store) claimJobs(ctx context.Context, requests []claimRequest) ([]answer[claimAnswer], error) {
+func (s *Store) claimJobs(ctx context.Context, db querier, requests []claimRequest) ([]answer[claimAnswer], error) {
 	ids, attempts, workers := claimColumns(requests)
-	rows, err := s.pool.Query(ctx, claimJobs, ids, attempts, workers)
+	rows, err := db.Query(ctx, claimJobs, ids, attempts, workers)
 	if err != nil {
 		return nil, err
 	}
@@ -164,9 +164,9 @@ WITH input AS MATERIALIZED (
 )
 SELECT job_id, at FROM stamped`
 
-func (s *Store) startJobs(ctx context.Context, leases []job.Lease) ([]answer[time.Time], error) {
+func (s *Store) startJobs(ctx context.Context, db querier, leases []job.Lease) ([]answer[time.Time], error) {
 	ids, attempts, fences := leaseColumns(leases)
-	rows, err := s.pool.Query(ctx, startJobs, ids, attempts, fences)
+	rows, err := db.Query(ctx, startJobs, ids, attempts, fences)
 	if err != nil {
 		return nil, err
 	}

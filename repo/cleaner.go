@@ -25,17 +25,11 @@ func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 		keep time.Duration
 	}{
 		{cleanJobs, keep.Jobs},
-		{`DELETE FROM results WHERE job_id IN (SELECT job_id FROM results
-			WHERE expires_at <= clock_timestamp() - $1::interval ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)`, 0},
-		{`DELETE FROM idempotency_keys WHERE (client_id, endpoint, key) IN (SELECT client_id, endpoint, key FROM idempotency_keys
-			WHERE expires_at <= clock_timestamp() - $1::interval ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)`, 0},
-		{`DELETE FROM tombstones WHERE job_id IN (SELECT job_id FROM tombstones
-			WHERE expired_at <= clock_timestamp() - $1::interval ORDER BY expired_at LIMIT $2 FOR UPDATE SKIP LOCKED)`, keep.Tombstones},
-		{`DELETE FROM api_keys WHERE key_id IN (SELECT key_id FROM api_keys
-			WHERE least(revoked_at, expires_at) <= clock_timestamp() - $1::interval LIMIT $2 FOR UPDATE SKIP LOCKED)`, keep.Keys},
-		{`DELETE FROM workers WHERE worker_id IN (SELECT worker_id FROM workers w
-			WHERE state <> 'ALIVE' AND expires_at <= clock_timestamp() - $1::interval
-				AND NOT EXISTS (SELECT FROM jobs WHERE worker_id = w.worker_id) LIMIT $2 FOR UPDATE SKIP LOCKED)`, deadWorkersKept},
+		{cleanResults, 0},
+		{cleanIdempotencyKeys, 0},
+		{cleanTombstones, keep.Tombstones},
+		{cleanKeys, keep.Keys},
+		{cleanWorkers, deadWorkersKept},
 	} {
 		n, err := s.clean(ctx, step.sql, step.keep, limit)
 		if err != nil {
@@ -56,10 +50,13 @@ func (s *Store) clean(ctx context.Context, sql string, keep time.Duration, limit
 	return int(tag.RowsAffected()), nil
 }
 
+// The rows to remove are chosen in a materialized query of their own: within
+// the DELETE the choice could be made more than once, and the limit with it.
+
 // cleanJobs removes jobs with all that belongs to them and leaves tombstones.
 const cleanJobs = `
 WITH old AS MATERIALIZED (
-  SELECT job_id, client_id FROM jobs WHERE finished_at <= clock_timestamp() - $1::interval
+  SELECT job_id, client_id FROM jobs WHERE finished_at <= now() - $1::interval
   ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED
 ), no_events AS (
   DELETE FROM events WHERE job_id IN (SELECT job_id FROM old)
@@ -72,3 +69,37 @@ WITH old AS MATERIALIZED (
   ON CONFLICT DO NOTHING
 )
 DELETE FROM jobs WHERE job_id IN (SELECT job_id FROM old)`
+
+const cleanResults = `
+WITH old AS MATERIALIZED (
+  SELECT job_id FROM results WHERE expires_at <= now() - $1::interval ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM results WHERE job_id IN (SELECT job_id FROM old)`
+
+const cleanIdempotencyKeys = `
+WITH old AS MATERIALIZED (
+  SELECT client_id, endpoint, key FROM idempotency_keys
+  WHERE expires_at <= now() - $1::interval ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM idempotency_keys WHERE (client_id, endpoint, key) IN (SELECT client_id, endpoint, key FROM old)`
+
+const cleanTombstones = `
+WITH old AS MATERIALIZED (
+  SELECT job_id FROM tombstones WHERE expired_at <= now() - $1::interval ORDER BY expired_at LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM tombstones WHERE job_id IN (SELECT job_id FROM old)`
+
+const cleanKeys = `
+WITH old AS MATERIALIZED (
+  SELECT key_id FROM api_keys WHERE least(revoked_at, expires_at) <= now() - $1::interval LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM api_keys WHERE key_id IN (SELECT key_id FROM old)`
+
+// cleanWorkers leaves the row of a worker that jobs still name: the rescuer
+// finds them by it.
+const cleanWorkers = `
+WITH old AS MATERIALIZED (
+  SELECT worker_id FROM workers w WHERE state <> 'ALIVE' AND expires_at <= now() - $1::interval
+    AND NOT EXISTS (SELECT FROM jobs WHERE jobs.worker_id = w.worker_id) LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM workers WHERE worker_id IN (SELECT worker_id FROM old)`

@@ -79,7 +79,7 @@ WITH input AS MATERIALIZED (
 )
 SELECT job_id, work_kind, duration_ms, retry_at FROM numbered`
 
-func (s *Store) finishJobs(ctx context.Context, ends []job.Finish) ([]answer[job.Finished], error) {
+func (s *Store) finishJobs(ctx context.Context, db querier, ends []job.Finish) ([]answer[job.Finished], error) {
 	emits, err := emissions(ends)
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (s *Store) finishJobs(ctx context.Context, ends []job.Finish) ([]answer[job
 		return *f.Failure
 	})
 	type fail = job.Failure
-	rows, err := s.pool.Query(ctx, finishJobs, ids, attempts, fences,
+	rows, err := db.Query(ctx, finishJobs, ids, attempts, fences,
 		column(ends, func(f job.Finish) string { return string(f.State) }),
 		column(failures, func(f fail) *string { return nullable(string(f.Reason)) }),
 		column(failures, func(f fail) *string { return nullable(string(f.Code)) }),

@@ -32,7 +32,13 @@ func submissionKey(sub job.Submission) string {
 	return string(sub.Job.ClientID[:]) + sub.IdempotencyKey
 }
 
-func submissionBytes(sub job.Submission) int { return len(sub.Job.Params) + 512 }
+func submissionBytes(sub job.Submission) int {
+	n := len(sub.Job.Params) + 512
+	if d := sub.Job.Definition; d != nil && d.Emit != nil {
+		n += len(d.Emit.Data)
+	}
+	return n
+}
 
 // insertJobs writes a batch of submissions.
 //
@@ -75,7 +81,7 @@ WITH input AS MATERIALIZED (
 )
 SELECT job_id, state, created_at FROM new`
 
-func (s *Store) insertJobs(ctx context.Context, subs []job.Submission) ([]answer[job.Receipt], error) {
+func (s *Store) insertJobs(ctx context.Context, db querier, subs []job.Submission) ([]answer[job.Receipt], error) {
 	definitions := make([][]byte, len(subs))
 	for i, sub := range subs {
 		encoded, err := json.Marshal(sub.Job.Definition)
@@ -85,7 +91,7 @@ func (s *Store) insertJobs(ctx context.Context, subs []job.Submission) ([]answer
 		definitions[i] = encoded
 	}
 	type sub = job.Submission
-	rows, err := s.pool.Query(ctx, insertJobs,
+	rows, err := db.Query(ctx, insertJobs,
 		column(subs, func(x sub) pgtype.UUID { return uuid(x.Job.ID) }),
 		column(subs, func(x sub) pgtype.UUID { return uuid(x.Job.ClientID) }),
 		column(subs, func(x sub) string { return string(x.Job.Type) }),

@@ -53,60 +53,82 @@ const settled = 10 * time.Second
 // Undispatched finds at most limit waiting jobs after the given place that are
 // due within the horizon, are not stamped with the epoch and have not changed
 // for minAge (whoever changed them is about to enqueue them), in order of
-// their time. It walks the index jobs_waiting.
+// their time.
 func (s *Store) Undispatched(ctx context.Context, epoch int64, after job.Place, horizon, minAge time.Duration, limit int) ([]job.Task, error) {
-	return queryRows(ctx, s, scanTask, `SELECT job_id, attempt, dispatch, run_at FROM jobs
-		WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > ($2, $3) AND run_at <= clock_timestamp() + $4::interval
-			AND dispatch_epoch IS DISTINCT FROM $1 AND (updated_at <= clock_timestamp() - $5::interval OR run_at <= clock_timestamp() - $6::interval)
-		ORDER BY run_at, job_id LIMIT $7`, epoch, after.RunAt, [16]byte(after.JobID), horizon, minAge, settled, limit)
+	return queryRows(ctx, s, scanTask, undispatched, epoch, after.RunAt, [16]byte(after.JobID), horizon, minAge, settled, limit)
 }
+
+// undispatched walks the index jobs_waiting from the place to the horizon.
+const undispatched = `
+SELECT job_id, attempt, dispatch, run_at FROM jobs
+WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > ($2, $3) AND run_at <= now() + $4::interval
+  AND dispatch_epoch IS DISTINCT FROM $1 AND (updated_at <= now() - $5::interval OR run_at <= now() - $6::interval)
+ORDER BY run_at, job_id LIMIT $7`
 
 // Stamp notes that the tasks are in the queue under the epoch, which the
 // caller read before it enqueued them. A job that went on meanwhile is left
 // alone, and so is one that somebody has locked.
 func (s *Store) Stamp(ctx context.Context, epoch int64, tasks []job.Task) error {
 	ids, attempts, dispatches := taskColumns(tasks)
-	return s.exec(ctx, "stamp", `WITH waiting AS (
-			SELECT j.job_id FROM jobs j JOIN unnest($2::uuid[], $3::int[], $4::int[]) AS t(id, attempt, dispatch) ON j.job_id = t.id
-			WHERE j.attempt = t.attempt AND j.dispatch = t.dispatch AND j.worker_id IS NULL AND j.finished_at IS NULL
-			ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED)
-		UPDATE jobs SET dispatch_epoch = $1 FROM waiting w WHERE jobs.job_id = w.job_id`, epoch, ids, attempts, dispatches)
+	return s.exec(ctx, "stamp", stampJobs, epoch, ids, attempts, dispatches)
 }
+
+// stampJobs touches no indexed column.
+const stampJobs = `
+WITH waiting AS MATERIALIZED (
+  SELECT j.job_id FROM jobs j JOIN unnest($2::uuid[], $3::int[], $4::int[]) AS t(id, attempt, dispatch) ON j.job_id = t.id
+  WHERE j.attempt = t.attempt AND j.dispatch = t.dispatch AND j.worker_id IS NULL AND j.finished_at IS NULL
+  ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
+)
+UPDATE jobs SET dispatch_epoch = $1 FROM waiting w WHERE jobs.job_id = w.job_id`
 
 // Redispatch raises the dispatch count of tasks whose name is spent, and
 // answers with the tasks to enqueue instead. A job that went on meanwhile has
 // none.
 func (s *Store) Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error) {
 	ids, attempts, dispatches := taskColumns(tasks)
-	return queryRows(ctx, s, scanTask, `WITH waiting AS (
-			SELECT j.job_id FROM jobs j JOIN unnest($1::uuid[], $2::int[], $3::int[]) AS t(id, attempt, dispatch) ON j.job_id = t.id
-			WHERE j.attempt = t.attempt AND j.dispatch = t.dispatch AND j.worker_id IS NULL AND j.finished_at IS NULL
-			ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED)
-		UPDATE jobs SET dispatch = dispatch + 1, dispatch_epoch = NULL FROM waiting w WHERE jobs.job_id = w.job_id
-		RETURNING jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at`, ids, attempts, dispatches)
+	return queryRows(ctx, s, scanTask, redispatchJobs, ids, attempts, dispatches)
 }
+
+// redispatchJobs touches no indexed column.
+const redispatchJobs = `
+WITH waiting AS MATERIALIZED (
+  SELECT j.job_id FROM jobs j JOIN unnest($1::uuid[], $2::int[], $3::int[]) AS t(id, attempt, dispatch) ON j.job_id = t.id
+  WHERE j.attempt = t.attempt AND j.dispatch = t.dispatch AND j.worker_id IS NULL AND j.finished_at IS NULL
+  ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
+)
+UPDATE jobs SET dispatch = dispatch + 1, dispatch_epoch = NULL FROM waiting w WHERE jobs.job_id = w.job_id
+RETURNING jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at`
 
 // Overdue finds at most limit stamped jobs after the given place that have
 // been due for longer than age: their tasks may have been lost.
 func (s *Store) Overdue(ctx context.Context, epoch int64, after job.Place, age time.Duration, limit int) ([]job.Task, error) {
-	return queryRows(ctx, s, scanTask, `SELECT job_id, attempt, dispatch, run_at FROM jobs
-		WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > ($2, $3) AND run_at <= clock_timestamp() - $4::interval
-			AND dispatch_epoch = $1
-		ORDER BY run_at, job_id LIMIT $5`, epoch, after.RunAt, [16]byte(after.JobID), age, limit)
+	return queryRows(ctx, s, scanTask, overdue, epoch, after.RunAt, [16]byte(after.JobID), age, limit)
 }
+
+// overdue walks the index jobs_waiting from the place to the given age.
+const overdue = `
+SELECT job_id, attempt, dispatch, run_at FROM jobs
+WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > ($2, $3) AND run_at <= now() - $4::interval
+  AND dispatch_epoch = $1
+ORDER BY run_at, job_id LIMIT $5`
 
 // Load counts what there is to do, but no further than limit each: jobs that
 // are not final, and of these the ones in QUEUED.
 func (s *Store) Load(ctx context.Context, limit int) (job.Load, error) {
-	found, err := queryRows(ctx, s, pgx.RowToStructByPos[job.Load], `SELECT waiting.n + held.n, waiting.queued FROM
-		(SELECT count(*) AS n, count(*) FILTER (WHERE queued_at IS NOT NULL) AS queued
-			FROM (SELECT queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT $1) w) waiting,
-		(SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NOT NULL LIMIT $1) h) held`, limit+1)
+	found, err := queryRows(ctx, s, pgx.RowToStructByPos[job.Load], countLoad, limit+1)
 	if err != nil {
 		return job.Load{}, err
 	}
 	return found[0], nil
 }
+
+// countLoad reads the indexes jobs_waiting and jobs_held.
+const countLoad = `
+SELECT waiting.n + held.n, waiting.queued FROM
+  (SELECT count(*) AS n, count(*) FILTER (WHERE queued_at IS NOT NULL) AS queued
+    FROM (SELECT queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT $1) w) waiting,
+  (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NOT NULL LIMIT $1) h) held`
 
 // LiveWorkers counts workers whose lease has not ended.
 func (s *Store) LiveWorkers(ctx context.Context) (int, error) {

@@ -64,10 +64,14 @@ func (s *Store) QueueDue(ctx context.Context, limit int) (int, error) {
 
 // queueDue locks due CREATED jobs that nobody else has locked, found by the
 // index jobs_scheduled; touches queued_at, which leaves the job in jobs_waiting.
+//
+// Here and in every search by time it is now(), the statement's begin, and not
+// clock_timestamp(): a volatile function cannot end an index scan, and the
+// search would read all jobs of the future too.
 const queueDue = `
 WITH ready AS MATERIALIZED (
   SELECT job_id, event_seq, attempt, updated_at, work_kind, definition FROM jobs
-  WHERE queued_at IS NULL AND finished_at IS NULL AND state = 'CREATED' AND execution_at <= clock_timestamp()
+  WHERE queued_at IS NULL AND finished_at IS NULL AND state = 'CREATED' AND execution_at <= now()
   ORDER BY execution_at, job_id LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED` + stamped + `, changed AS (
   UPDATE jobs SET state = 'QUEUED', queued_at = s.at, updated_at = s.at, event_seq = s.event_seq + 1
   FROM stamped s WHERE jobs.job_id = s.job_id

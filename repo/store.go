@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -59,6 +60,7 @@ func Open(cfg Config) (*Store, error) {
 	if pc.MaxConns < minConns {
 		pc.MaxConns = minConns
 	}
+	pc.AfterConnect = scanUTC
 	pool, err := pgxpool.NewWithConfig(context.Background(), pc)
 	if err != nil {
 		return nil, fmt.Errorf("database pool: %w", err)
@@ -91,6 +93,14 @@ func setSession(c *pgxConfig, cfg Config) {
 	if c.ConnectTimeout == 0 || c.ConnectTimeout > cfg.Timeout {
 		c.ConnectTimeout = cfg.Timeout
 	}
+}
+
+// scanUTC makes a connection hand out times in UTC, as package job promises.
+func scanUTC(_ context.Context, conn *pgx.Conn) error {
+	conn.TypeMap().RegisterType(&pgtype.Type{
+		Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
+	})
+	return nil
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
@@ -142,8 +152,12 @@ func queryRows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql 
 }
 
 // failed translates a driver error, counts it, and drops pooled connections
-// where every other one must be expected to be broken too.
+// where every other one must be expected to be broken too. An error that is
+// not storage's own passes.
 func (s *Store) failed(operation string, err error) error {
+	if isKnown(err) {
+		return err
+	}
 	s.metrics.errors.WithLabelValues(operation).Inc()
 	if isReadOnly(err) {
 		s.pool.Reset() // after a failover old connections still lead to the former primary

@@ -83,7 +83,7 @@ func (l *Leases) with(ctx context.Context, use func(context.Context, *pgx.Conn) 
 		l.conn = conn
 	}
 	err := use(ctx, l.conn)
-	if err == nil || err == job.ErrWorkerDead { //nolint:errorlint // the sentinel comes unwrapped from the closures above
+	if err == nil || isKnown(err) {
 		return err
 	}
 	l.drop()
@@ -109,14 +109,24 @@ func scanHeld(row pgx.CollectableRow) (h job.Held, err error) {
 // limit jobs that no living worker holds. The guard of every later write is
 // the job's fence, so a stale answer harms nothing.
 func (s *Store) Orphans(ctx context.Context, limit int) ([]job.Held, error) {
-	if err := s.exec(ctx, "bury", `UPDATE workers SET state = 'DEAD' WHERE worker_id IN (
-			SELECT worker_id FROM workers WHERE state = 'ALIVE' AND expires_at <= clock_timestamp()
-			ORDER BY worker_id FOR UPDATE SKIP LOCKED)`); err != nil {
+	if err := s.exec(ctx, "bury", buryWorkers); err != nil {
 		return nil, err
 	}
-	return queryRows(ctx, s, scanHeld, `SELECT `+heldColumns+` FROM jobs WHERE worker_id IN (
-			SELECT worker_id FROM workers WHERE state <> 'ALIVE') ORDER BY job_id LIMIT $1`, limit)
+	return queryRows(ctx, s, scanHeld, orphans, limit)
 }
+
+// buryWorkers skips a worker that is just renewing its lease.
+const buryWorkers = `
+WITH dead AS MATERIALIZED (
+  SELECT worker_id FROM workers WHERE state = 'ALIVE' AND expires_at <= clock_timestamp()
+  ORDER BY worker_id FOR UPDATE SKIP LOCKED
+)
+UPDATE workers SET state = 'DEAD' WHERE worker_id IN (SELECT worker_id FROM dead)`
+
+// orphans finds the jobs by the index jobs_held.
+const orphans = `
+SELECT ` + heldColumns + ` FROM jobs WHERE worker_id IN (SELECT worker_id FROM workers WHERE state <> 'ALIVE')
+ORDER BY job_id LIMIT $1`
 
 // exec runs a statement without an answer.
 func (s *Store) exec(ctx context.Context, operation, sql string, args ...any) error {

@@ -20,6 +20,9 @@ const (
 	// refills as if they were spent: so much time's worth of requests, at most,
 	// may pass all processes above the limit.
 	keepHeld = time.Second
+	// lateReturn is the age at which tokens are not put back into the shared
+	// bucket any more, only taken off the day's count: the bucket has refilled.
+	lateReturn = 3 * keepHeld
 	// trustQuota is how long "the day's quota is used up" is believed: another
 	// process may give some back.
 	trustQuota = time.Second
@@ -110,8 +113,9 @@ type bucket struct {
 	used   int
 	usedAt time.Time
 	owed   int
-	// returned are tokens to give back.
-	returned int
+	// returned are tokens to give back, held since then.
+	returned      int
+	returnedSince time.Time
 }
 
 func newBucket(r rates, now time.Time) *bucket {
@@ -130,9 +134,17 @@ func (b *bucket) advance(now time.Time) {
 		b.usedAt = time.Time{}
 	}
 	if b.held > 0 && now.Sub(b.heldSince) >= keepHeld {
-		b.returned += b.held
-		b.held = 0
+		b.putBack()
 	}
+}
+
+// putBack makes what is held ready to be given back.
+func (b *bucket) putBack() {
+	if b.held == 0 {
+		return
+	}
+	b.returned += b.held
+	b.held, b.returnedSince = 0, b.heldSince
 }
 
 // take lets a request pass if it may. alone means without Redis.
@@ -166,18 +178,35 @@ func (b *bucket) wants() bool {
 	return quota && b.held < b.rates.chunk/2 && b.shared.units >= token
 }
 
-// settle gives what the shared bucket is to be told, and forgets it.
-func (b *bucket) settle() (settlement int, day int64) {
-	settlement = b.returned - b.owed
+// settlement is what the shared bucket is told: tokens given back, and requests
+// that passed without one.
+type settlement struct {
+	returned, owed int
+	level          int // by how many tokens the level changes
+	day            int64
+}
+
+// none reports whether there is nothing to tell.
+func (s settlement) none() bool { return s.returned == 0 && s.owed == 0 }
+
+// settle gives what is to be told, and forgets it. Of the requests that are
+// owed only those count for the level which have not refilled meanwhile.
+func (b *bucket) settle(now time.Time) settlement {
+	b.advance(now)
+	s := settlement{returned: b.returned, owed: b.owed, day: b.day}
+	if now.Sub(b.returnedSince) < lateReturn {
+		s.level = s.returned
+	}
+	s.level -= min(s.owed, int((b.rates.full()-b.own.units+token-1)/token))
 	b.returned, b.owed = 0, 0
-	return settlement, b.day
+	return s
 }
 
 // unsettle takes back what could not be told. Tokens that were given back are
 // gone: perhaps they arrived.
-func (b *bucket) unsettle(settlement int, day int64) {
-	if settlement < 0 && day == b.day {
-		b.owed -= settlement
+func (b *bucket) unsettle(s settlement) {
+	if s.day == b.day {
+		b.owed += s.owed
 	}
 }
 

@@ -27,6 +27,9 @@ type circuit struct {
 	pause   time.Duration
 	until   time.Time
 	since   time.Time
+
+	loggedAt time.Time
+	logged   bool // the present trouble was logged
 }
 
 func newCircuit(what string, log *slog.Logger, changed func(open bool)) *circuit {
@@ -61,11 +64,16 @@ func (c *circuit) report(err error) {
 	now := c.now()
 	switch {
 	case err == nil && c.open:
-		c.log.Info("Redis works again", "for", c.what, "after", now.Sub(c.since).Round(time.Millisecond))
+		if c.logged {
+			c.log.Info("Redis works again", "for", c.what, "after", now.Sub(c.since).Round(time.Millisecond))
+		}
 		c.open, c.probing = false, false
 		c.changed(false)
 	case err != nil && !c.open:
-		c.log.Warn("Redis does not work", "for", c.what, "error", err)
+		if c.logged = now.Sub(c.loggedAt) >= logEvery; c.logged {
+			c.log.Warn("Redis does not work", "for", c.what, "error", err)
+			c.loggedAt = now
+		}
 		c.open, c.since, c.pause, c.until = true, now, firstPause, now.Add(firstPause)
 		c.changed(true)
 	case err != nil && c.probing:

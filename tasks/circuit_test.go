@@ -46,4 +46,11 @@ func TestCircuit(t *testing.T) {
 	require.True(t, c.allow())
 	require.Equal(t, []bool{true, false}, changes)
 	require.Equal(t, 2, strings.Count(log.String(), "\n"), "one line when it breaks, one when it is whole: %s", &log)
+
+	for range 100 { // trouble that comes and goes
+		now = now.Add(logEvery / 20)
+		c.report(failure)
+		c.report(nil)
+	}
+	require.Equal(t, 2+2*5, strings.Count(log.String(), "\n"), "%s", &log)
 }

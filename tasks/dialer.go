@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -14,8 +15,8 @@ import (
 var errCutOff = errors.New("the connection to Redis was cut off to stop")
 
 // cutter dials the connections of a client and can cut them all. It is there
-// for a Redis that hangs: an asynq server that waits for the answer to its
-// first subscription has no timeout, and would never stop.
+// for a Redis that hangs: an asynq server waits without a timeout for the answer
+// to its first subscription, and would then never stop.
 type cutter struct {
 	dialNext func(ctx context.Context, network, addr string) (net.Conn, error)
 
@@ -24,9 +25,9 @@ type cutter struct {
 	isCut bool
 }
 
-func newCutter(t *tls.Config) *cutter {
+func newCutter(timeout time.Duration, t *tls.Config) *cutter {
 	return &cutter{
-		dialNext: redis.NewDialer(&redis.Options{DialTimeout: callTimeout, TLSConfig: t}),
+		dialNext: redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: t}),
 		conns:    map[*cutConn]struct{}{},
 	}
 }

@@ -79,6 +79,8 @@ func (q *Queue) dispatch(ctx context.Context, t job.Task) (job.Dispatched, error
 // one may be: but by a worker that is gone, for all that Redis knows, and a
 // second task costs nothing.
 //
+// One in retry comes again within ten seconds.
+//
 // The state is the task's own; whether the list of its state really has it is
 // not checked, since that costs time in proportion to the list. The two are
 // written together and cannot come apart, unless Redis evicts keys, which it

@@ -1,7 +1,6 @@
 package tasks
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -70,7 +69,7 @@ func TestEpochTellsOfARestart(t *testing.T) {
 // The embedded Redis of a machine that has none has no run id.
 func TestEpochOnMiniredis(t *testing.T) {
 	t.Parallel()
-	mini, err := devstack.StartMiniredis(context.Background())
+	mini, err := devstack.StartMiniredis(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = mini.Stop() })
 	q := NewQueue(connect(t, mini.URL()), QueueConfig{})

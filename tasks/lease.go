@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,13 +18,10 @@ var limiterScript = redis.NewScript(limiterSource)
 
 var errSlow = errors.New("no answer in time")
 
-// leaseTimeout bounds one exchange with the shared bucket.
-const leaseTimeout = 2 * time.Second
-
 // ask begins an exchange with the client's shared bucket, or joins the one that
 // is on its way, and returns what is closed with its end; nil when Redis is
 // being left alone. The caller holds c.mu.
-func (l *Limiter) ask(c *client) <-chan struct{} {
+func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	if c.asking != nil {
 		return c.asking
 	}
@@ -34,24 +30,35 @@ func (l *Limiter) ask(c *client) <-chan struct{} {
 		return nil
 	default:
 	}
+	probe := l.circuit.isOpen()
 	if !l.circuit.allow() {
 		return nil
 	}
-	l.exchange(c, max(c.waiting, l.rates.chunk-c.bucket.held))
+	if probe {
+		// A Redis that hangs executes it later, perhaps many of it: nothing may
+		// change by that.
+		l.exchange(c, 0, settlement{day: c.bucket.day})
+	} else {
+		l.exchange(c, wanted, c.bucket.settle(l.now()))
+	}
 	return c.asking
 }
 
-// exchange takes tokens from the shared bucket and settles with it, in the
+// askForTokens asks for a chunk, or for as many as requests wait for.
+func (l *Limiter) askForTokens(c *client) <-chan struct{} {
+	return l.ask(c, max(c.waiting, l.rates.chunk-c.bucket.held))
+}
+
+// exchange settles with the shared bucket and takes tokens from it, in the
 // background. The caller holds c.mu.
-func (l *Limiter) exchange(c *client, wanted int) {
-	settlement, day := c.bucket.settle()
+func (l *Limiter) exchange(c *client, wanted int, s settlement) {
 	answered := make(chan struct{})
 	c.asking = answered
 	l.asking.Go(func() {
-		a, err := l.lease(c.id, wanted, settlement, day)
+		a, err := l.lease(c.id, wanted, s)
 		c.mu.Lock()
 		if err != nil {
-			c.bucket.unsettle(settlement, day)
+			c.bucket.unsettle(s)
 		} else {
 			c.bucket.receive(l.now(), a)
 		}
@@ -63,15 +70,15 @@ func (l *Limiter) exchange(c *client, wanted int) {
 }
 
 // lease runs the script on Redis.
-func (l *Limiter) lease(id job.ID, wanted, settlement int, day int64) (answer, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
+func (l *Limiter) lease(id job.ID, wanted int, s settlement) (answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*l.redis.timeout)
 	defer cancel()
 	var micros int64
 	if l.cfg.Clock != nil {
 		micros = l.now().UnixMicro()
 	}
 	n, err := limiterScript.Run(ctx, l.redis.client, []string{limiterKey(id)},
-		l.rates.perMinute, l.rates.perDay, wanted, settlement, day, micros).Int64Slice()
+		l.rates.perMinute, l.rates.perDay, wanted, s.level, s.returned-s.owed, s.day, micros).Int64Slice()
 	if err == nil && len(n) != 4 {
 		err = fmt.Errorf("the script returned %d values", len(n))
 	}
@@ -91,11 +98,9 @@ func (l *Limiter) giveBack() {
 	defer l.mu.RUnlock()
 	for _, c := range l.clients {
 		c.mu.Lock()
-		b := c.bucket
-		b.returned += b.held
-		b.held = 0
-		if (b.returned > 0 || b.owed > 0) && c.asking == nil && l.circuit.allow() {
-			l.exchange(c, 0)
+		c.bucket.putBack()
+		if s := c.bucket.settle(l.now()); !s.none() && c.asking == nil && l.circuit.allow() {
+			l.exchange(c, 0, s)
 		}
 		c.mu.Unlock()
 	}

@@ -94,13 +94,13 @@ func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance {
 		if v != mustAsk {
 			a := c.bucket.allowance(l.now(), v, alone)
 			if alone || c.bucket.wants() {
-				l.ask(c)
+				l.askForTokens(c)
 			}
 			c.mu.Unlock()
 			return a
 		}
 		c.waiting++
-		answered := l.ask(c)
+		answered := l.askForTokens(c)
 		c.mu.Unlock()
 		if timer == nil {
 			timer = time.NewTimer(l.cfg.Wait)
@@ -180,7 +180,7 @@ func (l *Limiter) sweep() {
 		if c.bucket.idle(l.now()) && c.asking == nil && c.waiting == 0 {
 			idle = append(idle, c)
 		} else if c.bucket.returned > 0 || c.bucket.owed > 0 {
-			l.ask(c)
+			l.ask(c, 0)
 		}
 		c.mu.Unlock()
 	}

@@ -4,9 +4,10 @@
 -- ARGV[1] requests per minute, which is the bucket's size
 -- ARGV[2] requests per UTC day, 0 for no limit
 -- ARGV[3] tokens wanted
--- ARGV[4] settlement: tokens given back; negative: used without having been taken
--- ARGV[5] the UTC day that the settlement belongs to, counted from 1970
--- ARGV[6] microseconds since 1970, 0 for Redis' own clock
+-- ARGV[4] tokens to add to the bucket first; negative: to remove
+-- ARGV[5] requests to take off the day's count first; negative: to add
+-- ARGV[6] the UTC day which that concerns, counted from 1970
+-- ARGV[7] microseconds since 1970, 0 for Redis' own clock
 --
 -- Returns tokens taken, what is left in the bucket, the day, and the day's count.
 --
@@ -18,8 +19,7 @@ local DAY = 86400000000
 local limit = tonumber(ARGV[1])
 local per_day = tonumber(ARGV[2])
 local wanted = tonumber(ARGV[3])
-local settlement = tonumber(ARGV[4])
-local now = tonumber(ARGV[6])
+local now = tonumber(ARGV[7])
 if now == 0 then
   local time = redis.call('TIME')
   now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -39,9 +39,9 @@ if now > at then
   level = level + math.min(now - at, TOKEN) * limit
   at = now
 end
-level = math.max(0, math.min(full, level + settlement * TOKEN))
-if tonumber(ARGV[5]) == today then
-  used = math.max(0, used - settlement)
+level = math.max(0, math.min(full, level + tonumber(ARGV[4]) * TOKEN))
+if tonumber(ARGV[6]) == today then
+  used = math.max(0, used - tonumber(ARGV[5]))
 end
 
 local taken = math.min(wanted, math.floor(level / TOKEN))

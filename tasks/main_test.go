@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -44,8 +45,8 @@ func run(m *testing.M) int {
 	defer func() { _ = stack.Close() }()
 	sharedRedis = stack.Redis
 	before := runtime.NumGoroutine()
-	if code := m.Run(); code != 0 {
-		return code
+	if code := m.Run(); code != 0 || flag.Lookup("test.fuzz").Value.String() != "" {
+		return code // fuzzing leaves goroutines of its own
 	}
 	for deadline := time.Now().Add(within); runtime.NumGoroutine() > before; {
 		if time.Now().After(deadline) {
@@ -77,9 +78,24 @@ func newDBURL() string {
 	return strings.TrimSuffix(sharedRedis.URL(), "/0") + fmt.Sprint("/", lastDB.Add(1))
 }
 
+// connect makes a patient connection: a machine under load is no fault.
 func connect(t testing.TB, url string) *Redis {
 	t.Helper()
-	r, err := Connect(url, Options{Registry: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(testLog{t}, nil))})
+	return connectFor(t, url, within)
+}
+
+// connectHanging is for tests in which Redis hangs.
+func connectHanging(t testing.TB, url string) *Redis {
+	t.Helper()
+	return connectFor(t, url, 2*time.Second)
+}
+
+func connectFor(t testing.TB, url string, timeout time.Duration) *Redis {
+	t.Helper()
+	r, err := Connect(url, Options{
+		Registry: prometheus.NewRegistry(), Timeout: timeout,
+		Logger: slog.New(slog.NewTextHandler(testLog{t}, nil)),
+	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	return r

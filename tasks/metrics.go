@@ -2,7 +2,6 @@ package tasks
 
 import (
 	"context"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -75,7 +74,7 @@ var depthDesc = prometheus.NewDesc("asynq_queue_tasks", "Tasks in Redis.", []str
 func (c depthCollector) Describe(out chan<- *prometheus.Desc) { out <- depthDesc }
 
 func (c depthCollector) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), c.redis.timeout)
 	defer cancel()
 	for _, queue := range Queues {
 		states, err := c.redis.depth(ctx, queue)

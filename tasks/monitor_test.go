@@ -49,7 +49,7 @@ func gather(t *testing.T, g prometheus.Gatherer) map[string]int {
 func TestMetricsAreThereFromTheStart(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	r, err := Connect(newDBURL(), Options{Registry: registry})
+	r, err := Connect(newDBURL(), Options{Registry: registry, Timeout: within})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	want := map[string]int{

@@ -48,9 +48,10 @@ func (p pacer) pause(ctx context.Context) {
 }
 
 // isTrouble tells Redis' trouble from answers that asynq expects: an empty
-// queue, a script that must be sent in full, a task that is gone.
+// queue, a script that must be sent in full, a task that is gone. asynq also
+// repeats commands whose context is over.
 func isTrouble(err error) bool {
-	if err == nil || errors.Is(err, redis.Nil) {
+	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, context.Canceled) {
 		return false
 	}
 	var answer redis.Error

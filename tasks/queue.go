@@ -38,7 +38,8 @@ type QueueConfig struct {
 // Queue puts tasks into Redis.
 //
 // Enqueue and SignalCancel are best effort and never wait; Dispatch, Missing,
-// Epoch, SetEpoch and Depth answer, within a few seconds at most.
+// Epoch, SetEpoch and Depth answer, within their context and a few times
+// Options.Timeout.
 type Queue struct {
 	redis   *Redis
 	client  *asynq.Client

@@ -81,7 +81,7 @@ func TestEnqueueNeverWaits(t *testing.T) {
 func TestEnqueueWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := ownRedis(t)
-	r := connect(t, server.URL())
+	r := connectHanging(t, server.URL())
 	q := startQueue(t, r, QueueConfig{})
 	first := newTask()
 	q.Enqueue(first)
@@ -141,8 +141,8 @@ func TestQueueStopBeforeStart(t *testing.T) {
 func TestQueueStopWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := ownRedis(t)
-	r := connect(t, server.URL())
-	require.NoError(t, r.Ping(t.Context()))
+	r := connectHanging(t, server.URL())
+	eventually(t, func() bool { return r.Ping(t.Context()) == nil })
 	require.NoError(t, server.Pause())
 	q := NewQueue(r, QueueConfig{Senders: 1})
 	q.Start()

@@ -12,13 +12,13 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Timeouts towards Redis. Workers wait longer, because a fetch that Redis
-// executes after the worker gave up takes a task that nobody then runs for half
-// a minute.
 const (
-	callTimeout   = time.Second
-	workerTimeout = 5 * time.Second
-	poolSize      = 16
+	defaultTimeout = time.Second
+	// workerPatience is by how much workers wait longer: a fetch that Redis
+	// executes after the worker gave up takes a task that nobody then runs for
+	// half a minute.
+	workerPatience = 5
+	poolSize       = 16
 )
 
 // Options are what every part of this package shares.
@@ -27,6 +27,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Registry gets the metrics: nil for none. One Redis a registry.
 	Registry prometheus.Registerer
+	// Timeout bounds each exchange with Redis. Default 1 s.
+	Timeout time.Duration
 }
 
 // Redis is the connection that queue, workers, limiter and dashboard share.
@@ -35,6 +37,7 @@ type Redis struct {
 	client  redis.UniversalClient
 	// pipe is client, with the commands of concurrent callers sent together.
 	pipe    *redis.AutoPipeliner
+	timeout time.Duration
 	log     *slog.Logger
 	metrics *metrics
 	close   func() error
@@ -51,9 +54,12 @@ func Connect(address string, o Options) (*Redis, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Timeout <= 0 {
+		o.Timeout = defaultTimeout
+	}
 	routeGoRedisLog(o.Logger)
-	r := &Redis{address: parsed, log: o.Logger}
-	r.client = redis.NewUniversalClient(r.options(callTimeout, poolSize))
+	r := &Redis{address: parsed, timeout: o.Timeout, log: o.Logger}
+	r.client = redis.NewUniversalClient(r.options(r.timeout, poolSize))
 	if r.pipe, err = r.client.AutoPipeline(); err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
@@ -73,7 +79,7 @@ func Connect(address string, o Options) (*Redis, error) {
 // its answer was lost is not executed twice behind the caller's back.
 func (r *Redis) options(timeout time.Duration, pool int) *redis.UniversalOptions {
 	o := *r.address
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = callTimeout, timeout, timeout, timeout
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = r.timeout, timeout, timeout, timeout
 	o.DialerRetries, o.MaxRetries = 1, -1
 	o.PoolSize, o.ContextTimeoutEnabled = pool, true
 	o.DisableIdentity = true
@@ -81,7 +87,7 @@ func (r *Redis) options(timeout time.Duration, pool int) *redis.UniversalOptions
 	return &o
 }
 
-// Ping asks Redis for a sign of life, within ctx and about a second.
+// Ping asks Redis for a sign of life, within ctx and Options.Timeout.
 func (r *Redis) Ping(ctx context.Context) error {
 	return r.failed("ping", r.client.Ping(ctx).Err())
 }

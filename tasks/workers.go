@@ -100,7 +100,7 @@ func NewWorkers(r *Redis, cfg WorkersConfig, handle func(ctx context.Context, t 
 	cfg.setDefaults()
 	w := &Workers{
 		redis: r, cfg: cfg, handle: handle, canceled: canceled,
-		cutter: newCutter(r.address.TLSConfig), hurry: make(chan struct{}), stopped: make(chan struct{}),
+		cutter: newCutter(r.timeout, r.address.TLSConfig), hurry: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	return w
 }
@@ -131,7 +131,7 @@ func (w *Workers) Start(ctx context.Context) error {
 // connect makes a client of the workers' own: with their timeouts, and with
 // connections that can be cut.
 func (w *Workers) connect() {
-	o := w.redis.options(workerTimeout, min(w.cfg.Concurrency, 64)+4*w.cfg.Servers)
+	o := w.redis.options(workerPatience*w.redis.timeout, min(w.cfg.Concurrency, 64)+4*w.cfg.Servers)
 	o.Dialer = w.cutter.dial
 	o.MaxRetries = 1 // asynq does not repair a lost "done" by itself
 	w.client = redis.NewUniversalClient(o)

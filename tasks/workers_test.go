@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -234,7 +235,7 @@ func TestWorkersSurviveRedis(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := ownRedis(t)
-			r := connect(t, server.URL())
+			r := connectHanging(t, server.URL())
 			var c collector
 			startWorkers(t, r, WorkersConfig{Concurrency: 2}, c.handle)
 			requireWorks(t, r, &c)
@@ -319,14 +320,13 @@ func TestWorkersStopBeforeStart(t *testing.T) {
 	require.Empty(t, w.servers)
 }
 
-// An asynq server that subscribes to a Redis that hangs waits for ever.
 func TestWorkersStopWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	for name, hangsFirst := range map[string]bool{"from the start": true, "later": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := ownRedis(t)
-			r := connect(t, server.URL())
+			r := connectHanging(t, server.URL())
 			if hangsFirst {
 				require.NoError(t, server.Pause())
 			}
@@ -336,14 +336,37 @@ func TestWorkersStopWhileRedisHangs(t *testing.T) {
 				requireWorks(t, r, &c)
 				require.NoError(t, server.Pause())
 			}
-			stopped := make(chan struct{})
-			go func() {
-				w.Stop()
-				close(stopped)
-			}()
-			receive(t, stopped, "Stop")
+			requireStops(t, w)
 		})
 	}
+}
+
+func requireStops(t *testing.T, w *Workers) {
+	t.Helper()
+	stopped := make(chan struct{})
+	go func() {
+		w.Stop()
+		close(stopped)
+	}()
+	receive(t, stopped, "Stop")
+}
+
+// An asynq server waits for the answer to its first subscription for ever.
+func TestWorkersStopWhileASubscriptionHangs(t *testing.T) {
+	t.Parallel()
+	subscribed := make(chan struct{}, 100)
+	url := proxy(t, ownRedis(t).Port(), func(sent []byte) bool {
+		if !bytes.Contains(sent, []byte("subscribe")) {
+			return true
+		}
+		subscribed <- struct{}{}
+		return false
+	})
+	var c collector
+	w := startWorkers(t, connectHanging(t, url), WorkersConfig{ShutdownTimeout: 50 * time.Millisecond}, c.handle)
+	receive(t, subscribed, "our subscription or asynq's")
+	receive(t, subscribed, "the other one")
+	requireStops(t, w)
 }
 
 func TestIsTrouble(t *testing.T) {
@@ -354,6 +377,9 @@ func TestIsTrouble(t *testing.T) {
 	require.False(t, isTrouble(r.client.Get(ctx, "nothing").Err()))
 	require.False(t, isTrouble(r.client.EvalSha(ctx, "0000000000000000000000000000000000000000", nil).Err()))
 	require.False(t, isTrouble(r.client.Eval(ctx, `return redis.error_reply("NOT FOUND")`, nil).Err()))
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	require.False(t, isTrouble(r.client.Get(canceled, "x").Err()))
 	require.True(t, isTrouble(r.client.Do(ctx, "nonsense").Err()))
 	require.True(t, isTrouble(errors.New("broken pipe")))
 }

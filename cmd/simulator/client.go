@@ -200,6 +200,9 @@ func (a *answer) String() string {
 
 // sleep waits for d or for the end of ctx, whose cause it then returns.
 func sleep(ctx context.Context, d time.Duration) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // also when d is over already
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -28,7 +28,7 @@ func (c *client) connect(ctx context.Context) error {
 		return nil
 	case ok && (a.status == http.StatusUnauthorized || a.status == http.StatusForbidden):
 		return fmt.Errorf("the service at %s refuses the key: %s", c.base, a)
-	case ok:
+	case ok && a.status != http.StatusNotFound:
 		return fmt.Errorf("the service at %s is not usable now: %w", c.base, a.unexpected("expected 404 "+codeJobNotFound))
 	default:
 		return c.foreign(a)
@@ -64,7 +64,7 @@ func (c *client) create(ctx context.Context, path string, body, into any) error 
 		return nil
 	case isProblem && (a.status == http.StatusUnauthorized || a.status == http.StatusForbidden):
 		return fmt.Errorf("the service at %s does not let strangers register (%s): pass a key with --key", c.base, a)
-	case isProblem:
+	case isProblem && a.status != http.StatusNotFound:
 		return fmt.Errorf("registration at %s failed: %w", c.base, a.unexpected("expected 201"))
 	default:
 		return c.foreign(a)

@@ -113,14 +113,21 @@ func (d *demo) tour(ctx context.Context, s *service) int {
 	if err := s.start(ctx); err != nil {
 		return d.stopped(ctx, err)
 	}
-	c, err := newClient(s.url, "", newTransport())
+	transport := newTransport()
+	defer transport.CloseIdleConnections()
+	c, err := newClient(s.url, "", transport)
 	if err != nil {
 		return unusable(d.stderr, err)
+	}
+	// Connections that wait for nothing must not hold up the service's end.
+	restart := func(ctx context.Context, until time.Time) (outageTimes, error) {
+		transport.CloseIdleConnections()
+		return s.restart(ctx, until)
 	}
 	fmt.Fprintf(d.stderr, "Ready at %s after %s\n", s.url, show(time.Since(began)))
 	scale := demoScale
 	t := &tour{
-		client: c, kinds: d.kinds, pace: d.pace, scale: &scale, outage: s.restart,
+		client: c, kinds: d.kinds, pace: d.pace, scale: &scale, outage: restart,
 		timeout: demoTimeout - time.Since(began), stdout: d.stdout, stderr: d.stderr,
 	}
 	return t.run(ctx)

@@ -44,6 +44,9 @@ type flaws struct {
 	refuseRetry   bool
 	ignoreCancel  bool // answers CANCELED and goes on
 	acceptInvalid bool
+	noLocation    bool
+	silentReplay  bool
+	placeRefused  bool   // a refusal names a job
 	stuck         string // a kind that never ends
 	holdRunning   string // a kind that runs until it is canceled: no fault, but no race either
 	quick         bool   // work takes no time
@@ -191,6 +194,9 @@ func (f *fake) submit(w http.ResponseWriter, r *http.Request) {
 	if json.NewDecoder(r.Body).Decode(&s) != nil || !job.Kind(s.WorkKind).Valid() ||
 		s.WorkKind == "PAYLOAD_INVALID" && !f.flaws.acceptInvalid ||
 		s.ExecutionAt != nil && !s.ExecutionAt.After(time.Now()) {
+		if f.flaws.placeRefused {
+			w.Header().Set("Location", "/v1/jobs/1")
+		}
 		f.problem(w, 400, "RFA_JOB_VALIDATION_FAILED")
 		return
 	}
@@ -215,10 +221,12 @@ func (f *fake) submit(w http.ResponseWriter, r *http.Request) {
 			j.Plan = []fakeStep{{due, "QUEUED"}}
 			f.plan(j, due)
 		}
-	} else {
+	} else if !f.flaws.silentReplay {
 		w.Header().Set("Idempotency-Replayed", "true")
 	}
-	w.Header().Set("Location", "/v1/jobs/"+j.ID)
+	if !f.flaws.noLocation {
+		w.Header().Set("Location", "/v1/jobs/"+j.ID)
+	}
 	f.send(w, 202, "receipt", j, map[string]any{"job_id": j.ID, "state": j.Events[len(j.Events)-1].Next, "created_at": stamp(&j.Created)})
 }
 

@@ -43,13 +43,22 @@ func claimFolder(dataDir string) (*folder, error) {
 	f := &folder{path: path, lock: lock}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.release()
-		return nil, fmt.Errorf("another demo, or a service that one left behind, still uses %s", path)
+		return nil, fmt.Errorf("another demo, or a service that one left behind, still uses %s%s", path, runningService(path))
 	}
 	if err := f.empty(); err != nil {
 		f.release()
 		return nil, fmt.Errorf("cannot empty the demo folder: %w", err)
 	}
 	return f, nil
+}
+
+// runningService names the service in the folder if it is ready.
+func runningService(path string) string {
+	info, err := readReady(path)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(" (process %d at %s)", info.PID, info.URL)
 }
 
 // checkOurs refuses a folder with content that no demo has made.

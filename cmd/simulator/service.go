@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -62,6 +63,9 @@ func devEnviron(base []string, dir string, scale float64) []string {
 	return append(environ,
 		"FORGERUN_DATA_DIR="+dir,
 		fmt.Sprintf("FORGERUN_TIME_SCALE=%g", scale),
+		// At a small time scale the catalogue leaves RUNS_LONG a few hundred
+		// milliseconds below the limit, which a loaded machine may use up.
+		"FORGERUN_MAX_RUNTIME=150s",
 		"FORGERUN_LOG_FORMAT=json",
 		"FORGERUN_RETRY_BACKOFF_BASE=200ms", "FORGERUN_RETRY_BACKOFF_MAX=1s",
 		"FORGERUN_WEBHOOK_BACKOFF_BASE=200ms", "FORGERUN_WEBHOOK_BACKOFF_MAX=1s",
@@ -77,8 +81,9 @@ func (s *service) start(ctx context.Context) error {
 	}
 	defer log.Close() // the child has its own copy
 	cmd := exec.Command(s.binary, "dev")
-	cmd.Env = append(s.environ[:len(s.environ):len(s.environ)],
-		"FORGERUN_HTTP_ADDR="+anyPort(s.httpAddr), "FORGERUN_ADMIN_ADDR="+anyPort(s.adminAddr))
+	cmd.Env = slices.Concat(s.environ, []string{
+		"FORGERUN_HTTP_ADDR=" + anyPort(s.httpAddr), "FORGERUN_ADMIN_ADDR=" + anyPort(s.adminAddr),
+	})
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{s.lock}
 	// A group of its own: Ctrl-C in the terminal reaches this process alone,
@@ -105,9 +110,7 @@ func (s *service) awaitReady(ctx context.Context) (devInfo, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("forgerun dev was not ready within %s", startPatience))
 	defer cancel()
 	for {
-		var info devInfo
-		b, err := os.ReadFile(filepath.Join(s.dir, readyFile))
-		if err == nil && json.Unmarshal(b, &info) == nil && info.PID == s.child.cmd.Process.Pid {
+		if info, err := readReady(s.dir); err == nil && info.PID == s.child.cmd.Process.Pid {
 			return info, nil
 		}
 		select {
@@ -118,6 +121,15 @@ func (s *service) awaitReady(ctx context.Context) (devInfo, error) {
 		case <-time.After(25 * time.Millisecond):
 		}
 	}
+}
+
+// readReady reads the ready file of the service in dir.
+func readReady(dir string) (info devInfo, err error) {
+	b, err := os.ReadFile(filepath.Join(dir, readyFile))
+	if err != nil {
+		return info, err
+	}
+	return info, json.Unmarshal(b, &info)
 }
 
 // remember keeps the addresses, for the client and for a restart.

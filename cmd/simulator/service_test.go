@@ -147,7 +147,7 @@ func TestServiceHoldsTheFolder(t *testing.T) {
 	require.NoError(t, s.start(t.Context()))
 	require.NoError(t, s.lock.Close())
 	_, err := claimFolder(filepath.Dir(s.dir))
-	require.ErrorContains(t, err, "still uses")
+	require.ErrorContains(t, err, fmt.Sprintf("still uses %s (process %d at %s)", s.dir, s.child.cmd.Process.Pid, s.url))
 	require.NoError(t, s.stop())
 	claimSoon(t, filepath.Dir(s.dir)).release()
 }

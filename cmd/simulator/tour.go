@@ -112,7 +112,7 @@ func (t *tour) run(ctx context.Context) int {
 	progress.stop()
 
 	if ctx.Err() != nil {
-		fmt.Fprintln(t.stderr, "simulator: interrupted; unfinished jobs were canceled")
+		fmt.Fprintln(t.stderr, "simulator: interrupted")
 		return exitInterrupted
 	}
 	printTable(t.stdout, results, time.Since(began))

@@ -1,0 +1,144 @@
+package app
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+func TestLimitsAreExactWithinAProcess(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		const limit = 25
+		s := w.service(limit)
+		w.background(s.capacity.Run)
+		var accepted, refused atomic.Int64
+		flood := func() {
+			var all sync.WaitGroup
+			for range 200 {
+				all.Go(func() {
+					_, err := s.Submit(context.Background(), request())
+					switch {
+					case err == nil:
+						accepted.Add(1)
+					case job.CodeOf(err) == job.CodeQueueFull:
+						refused.Add(1)
+					}
+				})
+			}
+			all.Wait()
+		}
+		flood()
+		require.Equal(t, int64(limit), accepted.Load())
+		require.Equal(t, int64(200-limit), refused.Load())
+		for range 5 { // and however often it is counted
+			pass(capacityInterval)
+			flood()
+			require.Len(t, w.store.jobs, limit)
+		}
+		require.Equal(t, float64(limit), w.metric(w.metrics.queueDepth))
+
+		ended := 0
+		for id := range w.store.jobs {
+			if ended++; ended <= 7 {
+				w.store.change(id, func(r *row) { w.store.move(r, job.Canceled) })
+			}
+		}
+		pass(capacityInterval)
+		flood()
+		require.Len(t, w.store.jobs, limit+7)
+	})
+}
+
+// A job that is stored while storage counts may be in the count or not; it
+// must be counted here until a count that began later.
+func TestLimitsHoldWhileStorageCounts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := w.service(10)
+		w.store.hook("Load", hook{
+			before: func(context.Context) error { time.Sleep(300 * time.Millisecond); return nil },
+			after:  func(context.Context) error { time.Sleep(300 * time.Millisecond); return nil },
+		})
+		w.store.hook("InsertJob", hook{
+			before: func(context.Context) error { time.Sleep(70 * time.Millisecond); return nil },
+			after:  func(context.Context) error { time.Sleep(70 * time.Millisecond); return nil },
+		})
+		w.background(s.capacity.Run)
+		var all sync.WaitGroup
+		for range 200 {
+			all.Go(func() { _, _ = s.Submit(context.Background(), request()) })
+			pass(20 * time.Millisecond)
+			w.store.mu.Lock()
+			stored := len(w.store.jobs)
+			w.store.mu.Unlock()
+			require.LessOrEqual(t, stored, 10)
+		}
+		all.Wait()
+		require.Len(t, w.store.jobs, 10)
+		pass(3 * time.Second)
+		require.Equal(t, job.Load{}, s.capacity.mine, "all are in the count")
+		require.Equal(t, job.Load{Active: 10, Queued: 10}, s.capacity.counted)
+	})
+}
+
+func TestDeferredJobsDoNotFillTheQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := w.service(2)
+		s.capacity.maxQueued = 1
+		submit := func(change ...func(*job.Request)) job.Code {
+			if _, err := s.Submit(context.Background(), request(change...)); err != nil {
+				return job.CodeOf(err)
+			}
+			return ""
+		}
+		require.Empty(t, submit())
+		require.Equal(t, job.CodeQueueFull, submit())
+		require.Empty(t, submit(deferred(time.Hour)), "it is not queued yet")
+		require.Equal(t, job.CodeQueueFull, submit(deferred(time.Hour)), "but it is active")
+	})
+}
+
+func TestRefusalForLimitsTellsWhenToRetry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		_, err := w.service(0).Submit(context.Background(), request(withKey("k")))
+		var full *job.Error
+		require.ErrorAs(t, err, &full)
+		require.Equal(t, job.CodeQueueFull, full.Code)
+		require.Equal(t, capacityInterval, full.RetryAfter)
+		w.nothingDone()
+	})
+}
+
+func TestTheCountIsKeptWhileStorageIsAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := w.service(3)
+		w.add()
+		stop := w.background(s.capacity.Run)
+		w.store.hook("Load", hook{before: fails(5, errStorage)})
+		for range 2 {
+			_, err := s.Submit(context.Background(), request())
+			require.NoError(t, err)
+		}
+		pass(3 * capacityInterval)
+		_, err := s.Submit(context.Background(), request())
+		require.Equal(t, job.CodeQueueFull, job.CodeOf(err))
+		require.NotEmpty(t, w.log.lines(t, map[string]any{"msg": "cannot count jobs"}))
+		pass(5 * capacityInterval)
+		require.Empty(t, s.capacity.settled)
+		require.Equal(t, job.Load{Active: 3, Queued: 3}, s.capacity.counted)
+
+		w.store.hook("Load", hook{before: hangs})
+		pass(capacityInterval)
+		stop() // at once, although storage hangs
+	})
+}

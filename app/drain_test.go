@@ -1,0 +1,239 @@
+package app
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// draining drains in the background, with a grace; it lets it come to rest.
+func (w *world) draining(grace time.Duration) (drained func()) {
+	var running sync.WaitGroup
+	running.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), grace)
+		defer cancel()
+		w.worker.Drain(ctx)
+	})
+	synctest.Wait()
+	return running.Wait
+}
+
+func TestDrainWaitsForRunningJobs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.runner = takes(20 * time.Second)
+		w.start()
+		task := w.add()
+		running := w.handling(task)
+		began := time.Now()
+		drained := w.draining(30 * time.Second)
+		require.False(t, w.worker.Alive())
+		require.ErrorIs(t, w.handle(w.add()), errBusy)
+		drained()
+		require.Equal(t, 20*time.Second, time.Since(began))
+		require.NoError(t, <-running)
+		w.ended(task, job.Succeeded)
+		require.NotZero(t, w.store.count("Renew"), "heartbeats went on")
+	})
+}
+
+func TestDrainFailsWhatIsLeftAfterItsGrace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.runner = takes(time.Hour)
+		w.start()
+		task := w.add(func(r *row) { r.AutoRetry = true })
+		running := w.handling(task)
+		began := time.Now()
+		w.draining(30 * time.Second)()
+		require.Equal(t, 30*time.Second, time.Since(began))
+		require.NoError(t, <-running)
+		end := w.ended(task, job.Failed)
+		require.Equal(t, job.WorkerShutdown, end.Failure.Reason)
+		require.True(t, end.Failure.Retryable)
+		require.Len(t, w.queue.sent(), 1, "the automatic retry goes to another worker")
+	})
+}
+
+func TestDrainTakesASuccessThatComesJustInTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.runner = func(ctx context.Context, d job.Definition, _ int) (*job.Result, error) {
+			<-ctx.Done()
+			return goodResult(d), nil
+		}
+		w.start()
+		task := w.add()
+		running := w.handling(task)
+		w.draining(time.Second)()
+		require.NoError(t, <-running)
+		w.ended(task, job.Succeeded)
+	})
+}
+
+// A claim that was under way when draining began is waited for like a job.
+func TestDrainWaitsForClaimsUnderWay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.runner = takes(5 * time.Second)
+		w.start()
+		task := w.add()
+		w.store.hook("Claim", hook{after: func(context.Context) error { time.Sleep(4 * time.Second); return nil }})
+		running := w.handling(task)
+		began := time.Now()
+		w.draining(30 * time.Second)()
+		require.Equal(t, 9*time.Second, time.Since(began))
+		require.NoError(t, <-running)
+		w.ended(task, job.Succeeded)
+	})
+}
+
+func TestDrainLeavesAClaimThatCameTooLateToTheRescuer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := w.start()
+		task := w.add()
+		w.store.hook("Claim", hook{after: func(context.Context) error { time.Sleep(4 * time.Second); return nil }})
+		running := w.handling(task)
+		w.draining(time.Second)()
+		require.NoError(t, <-running)
+		require.Equal(t, job.Assigned, w.store.job(task.JobID).State, "a job that did not run does not fail")
+		stop()
+
+		w.lead()
+		pass(rescuerInterval + time.Second)
+		require.Equal(t, job.Queued, w.store.job(task.JobID).State)
+	})
+}
+
+// lead runs maintenance until the test ends.
+func (w *world) lead() (m *Maintenance, stop func()) {
+	m = NewMaintenance(w.store, w.store, NewRelay(w.store, w.queue, w.metrics, w.logger), w.queue, testBackoff, w.metrics, w.logger)
+	return m, w.background(m.Run)
+}
+
+func TestDrainDoesNotWaitForAStartWhileStorageIsAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		task := w.add()
+		w.store.hook("Start", hook{before: fails(-1, errStorage)})
+		running := w.handling(task)
+		began := time.Now()
+		w.draining(10 * time.Second)()
+		require.LessOrEqual(t, time.Since(began), 10*time.Second)
+		require.NoError(t, <-running)
+	})
+}
+
+// With storage gone for good, Drain ends with the lease.
+func TestDrainIsBoundedByTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.runner = takes(time.Hour)
+		w.start()
+		running := w.handling(w.add())
+		for _, operation := range []string{"Finish", "Renew", "Register", "Retire"} {
+			w.store.hook(operation, hook{before: fails(-1, errStorage)})
+		}
+		began := time.Now()
+		w.draining(time.Second)()
+		require.Less(t, time.Since(began), testLease)
+		require.NoError(t, <-running)
+	})
+}
+
+func TestDrainIsBoundedEvenIfAnOutcomeIsNeverTaken(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.runner = takes(time.Hour)
+		stop := w.start()
+		task := w.add()
+		running := w.handling(task)
+		w.store.hook("Finish", hook{before: fails(-1, errStorage)})
+		began := time.Now()
+		w.draining(time.Second)()
+		require.Equal(t, time.Second+testLease, time.Since(began))
+		require.NoError(t, <-running)
+		stop()
+
+		w.store.hook("Finish", hook{})
+		w.lead()
+		pass(rescuerInterval + time.Second)
+		require.Equal(t, job.WorkerLost, w.ended(task, job.Failed).Failure.Reason)
+	})
+}
+
+func TestDrainWakesThoseThatWaitForALease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		waiting := w.handling(w.add())
+		w.worker.Drain(context.Background())
+		require.ErrorIs(t, <-waiting, errBusy)
+	})
+}
+
+func TestDrainRefusesThoseThatWaitForASlot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, func(c *WorkerConfig) { c.Concurrency = 1 })
+		w.runner = takes(10 * time.Second)
+		w.start()
+		first, second := w.handling(w.add()), w.handling(w.add())
+		w.draining(time.Minute)()
+		require.NoError(t, <-first)
+		require.ErrorIs(t, <-second, errBusy)
+		require.Equal(t, 1, w.store.count("Claim"))
+	})
+}
+
+func TestDrainAtAnyTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		w.worker.Drain(context.Background()) // before Run
+		w.worker.Drain(ended)
+		stop := w.start()
+		require.ErrorIs(t, w.handle(w.add()), errBusy, "draining is for good")
+		stop()
+		w.worker.Drain(ended) // after Run
+	})
+}
+
+func TestDrainTwiceAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.runner = takes(10 * time.Second)
+		w.start()
+		running := []<-chan error{w.handling(w.add()), w.handling(w.add())}
+		began := time.Now()
+		a, b := w.draining(time.Minute), w.draining(time.Minute)
+		a()
+		b()
+		require.Equal(t, 10*time.Second, time.Since(began))
+		for _, answer := range running {
+			require.NoError(t, <-answer)
+		}
+	})
+}
+
+func TestDrainSurvivesALostLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.runner = takes(time.Hour)
+		w.start()
+		running := w.handling(w.add())
+		w.store.expire()
+		began := time.Now()
+		w.draining(time.Minute)()
+		require.LessOrEqual(t, time.Since(began), testHeartbeat)
+		require.NoError(t, <-running)
+		require.False(t, w.worker.Alive())
+	})
+}

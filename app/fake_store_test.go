@@ -1,0 +1,475 @@
+package app
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// errStorage is what a fake storage says that cannot be reached.
+var errStorage = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The database cannot be reached."}
+
+// fakeStore has the guards of the real one: states, attempts, fences, leases,
+// stamps. Each step is checked against the transition table.
+type fakeStore struct {
+	t testing.TB
+
+	mu      sync.Mutex
+	jobs    map[job.ID]*row
+	workers map[job.ID]*workerRow
+	keys    map[string]receiptRow
+	hooks   map[string]hook
+	calls   map[string]int
+
+	epoch       int64
+	runID       string
+	leader      job.ID
+	leaderUntil time.Time
+	cleanings   int // how often Clean says that there is more
+
+	chaos     func(operation string) (before, after error)
+	almostDue int  // how many claims find a job that becomes due that moment
+	deadOnly  bool // every claim finds its worker dead, whatever Renew says
+}
+
+type row struct {
+	job.Job
+	fence    int64
+	worker   job.ID
+	expiries int
+	dispatch int
+	stamp    int64 // the dispatch epoch, 0 for none
+	locked   bool  // by somebody else: maintenance skips it
+	history  []job.State
+	ends     []job.Finish // that were accepted
+}
+
+type workerRow struct {
+	alive   bool
+	expires time.Time
+	retired bool
+}
+
+type receiptRow struct {
+	job.Receipt
+	hash [32]byte
+}
+
+// hook makes a call fail: before it does anything, or after it has done its
+// work, so that the answer is lost. It runs without the lock.
+type hook struct{ before, after func(context.Context) error }
+
+func newFakeStore(t testing.TB) *fakeStore {
+	return &fakeStore{
+		t: t, jobs: map[job.ID]*row{}, workers: map[job.ID]*workerRow{}, keys: map[string]receiptRow{},
+		hooks: map[string]hook{}, calls: map[string]int{}, epoch: 1,
+	}
+}
+
+func (s *fakeStore) hook(operation string, h hook) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hooks[operation] = h
+}
+
+func (s *fakeStore) count(operation string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[operation]
+}
+
+// call does an operation under the lock, between its hooks.
+func call[T any](ctx context.Context, s *fakeStore, operation string, do func() (T, error)) (T, error) {
+	var none T
+	s.mu.Lock()
+	s.calls[operation]++
+	h := s.hooks[operation]
+	var refused, lost error
+	if s.chaos != nil {
+		refused, lost = s.chaos(operation)
+	}
+	s.mu.Unlock()
+	if refused != nil {
+		return none, refused
+	}
+	if h.before != nil {
+		if err := h.before(ctx); err != nil {
+			return none, err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	s.mu.Lock()
+	value, err := do()
+	s.mu.Unlock()
+	if h.after != nil {
+		lost = h.after(ctx)
+	}
+	if lost != nil {
+		return none, lost
+	}
+	return value, err
+}
+
+// fails is a hook that fails n times, or always for a negative n.
+func fails(n int, err error) func(context.Context) error {
+	var mu sync.Mutex
+	return func(context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		n--
+		return err
+	}
+}
+
+// hangs is a hook that does not answer until its caller gives up.
+func hangs(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// job gives a copy of a row.
+func (s *fakeStore) job(id job.ID) row {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return *s.jobs[id]
+}
+
+// change lets a test interfere, as another process would.
+func (s *fakeStore) change(id job.ID, f func(*row)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s.jobs[id])
+}
+
+// expire ends the leases of all workers at once.
+func (s *fakeStore) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.workers {
+		w.alive = false
+	}
+}
+
+func (s *fakeStore) alive(id job.ID) bool {
+	w := s.workers[id]
+	return w != nil && w.alive && time.Now().Before(w.expires)
+}
+
+// move changes a row's state by the table.
+func (s *fakeStore) move(r *row, to job.State) {
+	if !job.CanTransition(r.State, to) && !job.IsLeaseReturn(r.State, to) {
+		s.t.Errorf("forbidden transition %s -> %s", r.State, to)
+	}
+	r.State, r.UpdatedAt, r.history = to, time.Now(), append(r.history, to)
+	r.Outcome = job.OutcomeOf(to)
+	if !to.Held() {
+		r.worker = job.ID{}
+	}
+}
+
+func (s *fakeStore) current(l job.Lease, state job.State) *row {
+	r := s.jobs[l.JobID]
+	if r == nil || r.State != state || r.Attempt != l.Attempt || r.fence != l.Fence {
+		return nil
+	}
+	return r
+}
+
+type claimed struct {
+	claim *job.Claim
+	not   job.NotClaimed
+}
+
+func (s *fakeStore) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error) {
+	c, err := call(ctx, s, "Claim", func() (claimed, error) {
+		r := s.jobs[id]
+		if r == nil {
+			return claimed{}, nil
+		}
+		waits, alive := r.Attempt == attempt && r.State.Waiting(), s.alive(worker) && !s.deadOnly
+		due := !r.RunAt.After(time.Now()) && s.almostDue == 0
+		if !waits || !due || !alive {
+			s.almostDue = max(0, s.almostDue-1)
+			return claimed{not: job.NotClaimed{
+				StillWaiting: waits, Wait: max(0, time.Until(r.RunAt)), WorkerDead: !alive, Dispatch: r.dispatch,
+			}}, nil
+		}
+		if r.State == job.Created {
+			s.move(r, job.Queued)
+		}
+		s.move(r, job.Assigned)
+		r.fence++
+		r.worker = worker
+		return claimed{claim: &job.Claim{Lease: job.Lease{JobID: id, Attempt: attempt, Fence: r.fence}, Job: r.Job}}, nil
+	})
+	return c.claim, c.not, err
+}
+
+func (s *fakeStore) Start(ctx context.Context, l job.Lease) (time.Time, error) {
+	return call(ctx, s, "Start", func() (time.Time, error) {
+		if r := s.current(l, job.Running); r != nil {
+			return *r.StartedAt, nil // the first answer was lost
+		}
+		r := s.current(l, job.Assigned)
+		if r == nil {
+			return time.Time{}, job.ErrStale
+		}
+		s.move(r, job.Running)
+		now := time.Now()
+		r.StartedAt = &now
+		return now, nil
+	})
+}
+
+func (s *fakeStore) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
+	return call(ctx, s, "Finish", func() (job.Finished, error) {
+		r := s.current(f.Lease, job.Running)
+		if r == nil {
+			return job.Finished{}, job.ErrStale
+		}
+		s.move(r, f.State)
+		r.Failure, r.ends = f.Failure, append(r.ends, f)
+		done := job.Finished{Lease: f.Lease, State: f.State, WorkKind: r.WorkKind, Duration: time.Since(*r.StartedAt)}
+		if f.RetryWait != nil {
+			done.State, done.Next = job.Queued, s.requeue(r, *f.RetryWait)
+		}
+		return done, nil
+	})
+}
+
+// requeue queues the next attempt of a failed job.
+func (s *fakeStore) requeue(r *row, wait time.Duration) *job.Task {
+	s.move(r, job.Queued)
+	r.Attempt++
+	r.dispatch, r.stamp, r.RunAt = 0, 0, time.Now().Add(wait)
+	return &job.Task{JobID: r.ID, Attempt: r.Attempt, RunAt: r.RunAt}
+}
+
+func (s *fakeStore) Release(ctx context.Context, leases []job.Lease, waits []time.Duration) ([]job.Task, error) {
+	return call(ctx, s, "Release", func() ([]job.Task, error) {
+		var tasks []job.Task
+		for i, l := range leases {
+			r := s.current(l, job.Assigned)
+			if r == nil {
+				continue
+			}
+			s.move(r, job.Queued)
+			r.expiries++
+			r.dispatch++
+			r.stamp, r.RunAt = 0, time.Now().Add(waits[i])
+			tasks = append(tasks, taskOf(r))
+		}
+		return tasks, nil
+	})
+}
+
+func (s *fakeStore) Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error) {
+	return call(ctx, s, "Redispatch", func() ([]job.Task, error) {
+		var renamed []job.Task
+		for _, t := range tasks {
+			if r := s.waiting(t); r != nil && !r.locked {
+				r.dispatch++
+				r.stamp = 0
+				renamed = append(renamed, taskOf(r))
+			}
+		}
+		return renamed, nil
+	})
+}
+
+func taskOf(r *row) job.Task {
+	return job.Task{JobID: r.ID, Attempt: r.Attempt, Dispatch: r.dispatch, RunAt: r.RunAt}
+}
+
+// waiting gives the row that a task still names.
+func (s *fakeStore) waiting(t job.Task) *row {
+	r := s.jobs[t.JobID]
+	if r == nil || !r.State.Waiting() || r.Attempt != t.Attempt || r.dispatch != t.Dispatch {
+		return nil
+	}
+	return r
+}
+
+func (s *fakeStore) Register(ctx context.Context, worker job.ID, _ string, _ int, lease time.Duration) error {
+	_, err := call(ctx, s, "Register", func() (struct{}, error) {
+		s.workers[worker] = &workerRow{alive: true, expires: time.Now().Add(lease)}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (s *fakeStore) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Held, error) {
+	return call(ctx, s, "Renew", func() ([]job.Held, error) {
+		if !s.alive(worker) {
+			return nil, job.ErrWorkerDead
+		}
+		s.workers[worker].expires = time.Now().Add(lease)
+		return s.held(func(id job.ID) bool { return id == worker }), nil
+	})
+}
+
+func (s *fakeStore) held(by func(job.ID) bool) []job.Held {
+	var held []job.Held
+	for _, r := range s.jobs {
+		if !r.worker.IsZero() && by(r.worker) {
+			held = append(held, job.Held{
+				Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.fence}, State: r.State, WorkKind: r.WorkKind,
+				MaxAttempts: r.MaxAttempts, AutoRetry: r.AutoRetry, LeaseExpiries: r.expiries,
+			})
+		}
+	}
+	slices.SortFunc(held, func(a, b job.Held) int { return bytes.Compare(a.JobID[:], b.JobID[:]) })
+	return held
+}
+
+func (s *fakeStore) Retire(ctx context.Context, worker job.ID) error {
+	_, err := call(ctx, s, "Retire", func() (struct{}, error) {
+		if w := s.workers[worker]; w != nil {
+			w.alive, w.retired = false, true
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (s *fakeStore) Orphans(ctx context.Context, limit int) ([]job.Held, error) {
+	return call(ctx, s, "Orphans", func() ([]job.Held, error) {
+		held := s.held(func(id job.ID) bool { return !s.alive(id) })
+		return held[:min(limit, len(held))], nil
+	})
+}
+
+func (s *fakeStore) Lead(ctx context.Context, holder job.ID, lease time.Duration) (bool, error) {
+	return call(ctx, s, "Lead", func() (bool, error) {
+		if s.leader != holder && time.Now().Before(s.leaderUntil) {
+			return false, nil
+		}
+		s.leader, s.leaderUntil = holder, time.Now().Add(lease)
+		return true, nil
+	})
+}
+
+func (s *fakeStore) Resign(ctx context.Context, holder job.ID) error {
+	_, err := call(ctx, s, "Resign", func() (struct{}, error) {
+		if s.leader == holder {
+			s.leader, s.leaderUntil = job.ID{}, time.Time{}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (s *fakeStore) QueueDue(ctx context.Context, limit int) (int, error) {
+	return call(ctx, s, "QueueDue", func() (int, error) {
+		n := 0
+		for _, r := range s.jobs {
+			if n < limit && r.State == job.Created && !r.ExecutionAt.After(time.Now()) {
+				s.move(r, job.Queued)
+				n++
+			}
+		}
+		return n, nil
+	})
+}
+
+func (s *fakeStore) Clean(ctx context.Context, _ int) (bool, error) {
+	return call(ctx, s, "Clean", func() (bool, error) {
+		s.cleanings--
+		return s.cleanings >= 0, nil
+	})
+}
+
+type epochAnswer struct {
+	epoch int64
+	runID string
+}
+
+func (s *fakeStore) Epoch(ctx context.Context) (int64, string, error) {
+	a, err := call(ctx, s, "Epoch", func() (epochAnswer, error) { return epochAnswer{s.epoch, s.runID}, nil })
+	return a.epoch, a.runID, err
+}
+
+func (s *fakeStore) RaiseEpoch(ctx context.Context, current int64, runID string) error {
+	_, err := call(ctx, s, "RaiseEpoch", func() (struct{}, error) {
+		if s.epoch == current {
+			s.epoch, s.runID = current+1, runID
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (s *fakeStore) Undispatched(ctx context.Context, epoch int64, after job.Place, horizon, minAge time.Duration, limit int) ([]job.Task, error) {
+	return call(ctx, s, "Undispatched", func() ([]job.Task, error) {
+		now := time.Now()
+		return s.places(after, limit, func(r *row) bool {
+			settled := !r.UpdatedAt.After(now.Add(-minAge)) || !r.RunAt.After(now.Add(-10*time.Second))
+			return r.stamp != epoch && settled && !r.RunAt.After(now.Add(horizon))
+		}), nil
+	})
+}
+
+func (s *fakeStore) Overdue(ctx context.Context, epoch int64, after job.Place, age time.Duration, limit int) ([]job.Task, error) {
+	return call(ctx, s, "Overdue", func() ([]job.Task, error) {
+		return s.places(after, limit, func(r *row) bool {
+			return r.stamp == epoch && !r.RunAt.After(time.Now().Add(-age))
+		}), nil
+	})
+}
+
+// places gives waiting jobs in their order.
+func (s *fakeStore) places(after job.Place, limit int, match func(*row) bool) []job.Task {
+	order := func(a, b job.Task) int {
+		return cmp.Or(a.RunAt.Compare(b.RunAt), bytes.Compare(a.JobID[:], b.JobID[:]))
+	}
+	var tasks []job.Task
+	for _, r := range s.jobs {
+		if r.State.Waiting() && match(r) && order(taskOf(r), job.Task{RunAt: after.RunAt, JobID: after.JobID}) > 0 {
+			tasks = append(tasks, taskOf(r))
+		}
+	}
+	slices.SortFunc(tasks, order)
+	return tasks[:min(limit, len(tasks))]
+}
+
+func (s *fakeStore) Stamp(ctx context.Context, epoch int64, tasks []job.Task) error {
+	_, err := call(ctx, s, "Stamp", func() (struct{}, error) {
+		if len(tasks) == 0 {
+			return struct{}{}, errors.New("a statement for nothing")
+		}
+		for _, t := range tasks {
+			if r := s.waiting(t); r != nil && !r.locked {
+				r.stamp = epoch
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (s *fakeStore) Load(ctx context.Context, limit int) (job.Load, error) {
+	return call(ctx, s, "Load", func() (job.Load, error) {
+		var load job.Load
+		for _, r := range s.jobs {
+			if !r.State.Final() {
+				load.Active++
+			}
+			if r.State == job.Queued {
+				load.Queued++
+			}
+		}
+		return job.Load{Active: min(load.Active, limit+1), Queued: min(load.Queued, limit+1)}, nil
+	})
+}

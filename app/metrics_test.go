@@ -1,0 +1,33 @@
+package app
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+func TestAllMetricsAreThereFromTheStart(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	NewMetrics(registry)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	series := map[string]int{}
+	for _, f := range families {
+		series[f.GetName()] = len(f.GetMetric())
+		for _, m := range f.GetMetric() {
+			require.Zero(t, m.GetCounter().GetValue()+m.GetGauge().GetValue()+m.GetHistogram().GetSampleSum())
+		}
+	}
+	kinds := len(job.Kinds())
+	for name, want := range map[string]int{ // section 16
+		"jobs_submitted_total": kinds, "jobs_queued_total": kinds, "jobs_running_total": kinds, "jobs_succeeded_total": kinds,
+		"jobs_failed_total": kinds, "jobs_canceled_total": kinds, "job_queue_depth": 1,
+		"job_queue_wait_seconds": kinds, "job_execution_seconds": kinds, "job_retries_total": 2, "maintenance_errors_total": 6,
+	} {
+		require.Equal(t, want, series[name], name)
+	}
+}

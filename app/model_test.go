@@ -1,0 +1,231 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// link is a worker's way to storage; it can be cut, as by a partition or, if
+// for good, by a kill.
+type link struct {
+	*fakeStore
+	cut atomic.Bool
+}
+
+func (l *link) down() error {
+	if l.cut.Load() {
+		return errStorage
+	}
+	return nil
+}
+
+func (l *link) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error) {
+	if err := l.down(); err != nil {
+		return nil, job.NotClaimed{}, err
+	}
+	return l.fakeStore.Claim(ctx, worker, id, attempt)
+}
+
+func (l *link) Start(ctx context.Context, lease job.Lease) (time.Time, error) {
+	if err := l.down(); err != nil {
+		return time.Time{}, err
+	}
+	return l.fakeStore.Start(ctx, lease)
+}
+
+func (l *link) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
+	if err := l.down(); err != nil {
+		return job.Finished{}, err
+	}
+	return l.fakeStore.Finish(ctx, f)
+}
+
+func (l *link) Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error {
+	if err := l.down(); err != nil {
+		return err
+	}
+	return l.fakeStore.Register(ctx, worker, name, concurrency, lease)
+}
+
+func (l *link) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Held, error) {
+	if err := l.down(); err != nil {
+		return nil, err
+	}
+	return l.fakeStore.Renew(ctx, worker, lease)
+}
+
+func (l *link) Retire(ctx context.Context, worker job.ID) error {
+	if err := l.down(); err != nil {
+		return err
+	}
+	return l.fakeStore.Retire(ctx, worker)
+}
+
+// model is three workers, two processes that could lead, and clients, on
+// stores that fail in all ways at random.
+type model struct {
+	*world
+	random *lockedRand
+	links  []*link
+	loads  []*Worker
+	clean  atomic.Bool // no more faults
+
+	service *Service
+	mu      sync.Mutex
+	ids     []job.ID
+}
+
+type lockedRand struct {
+	mu sync.Mutex
+	r  *rand.Rand
+}
+
+func (l *lockedRand) n(n int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.r.IntN(n)
+}
+
+func newModel(t *testing.T, seed uint64) *model {
+	m := &model{world: newWorld(t), random: &lockedRand{r: rand.New(rand.NewPCG(seed, 0))}}
+	m.store.chaos = func(string) (before, after error) {
+		if m.clean.Load() {
+			return nil, nil
+		}
+		switch m.random.n(20) {
+		case 0:
+			return errStorage, nil
+		case 1:
+			return nil, errStorage
+		}
+		return nil, nil
+	}
+	run := runnerFunc(func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error) {
+		switch m.random.n(6) {
+		case 0:
+			panic("boom")
+		case 1:
+			return nil, failure{job.DependencyFailed}
+		}
+		return takes(time.Duration(m.random.n(40_000))*time.Millisecond)(ctx, d, attempt)
+	})
+	for range 3 {
+		l := &link{fakeStore: m.store}
+		worker := NewWorker(WorkerConfig{
+			Name: "model", Concurrency: 5, Lease: testLease, Heartbeat: testHeartbeat, Limit: 30 * time.Second, Backoff: testBackoff,
+		}, l, l, m.queue, run, m.metrics, m.logger)
+		m.links, m.loads = append(m.links, l), append(m.loads, worker)
+		m.background(worker.Run)
+		for range 6 {
+			m.background(func(ctx context.Context) { m.fetch(ctx, worker) })
+		}
+	}
+	m.lead()
+	m.lead()
+	m.service = m.world.service(100_000)
+	return m
+}
+
+// fetch is one slot of the queue's server.
+func (m *model) fetch(ctx context.Context, worker *Worker) {
+	for sleep(ctx, 200*time.Millisecond) {
+		if t, ok := m.queue.take(); ok {
+			m.queue.done(t, worker.Handle(ctx, t))
+		}
+	}
+}
+
+// client submits, cancels and retries.
+func (m *model) client(jobs int) {
+	for range jobs {
+		time.Sleep(time.Duration(m.random.n(1000)) * time.Millisecond)
+		r := request(func(r *job.Request) { r.AutoRetry, r.WorkKind = m.random.n(2) == 0, "" })
+		if m.random.n(4) == 0 {
+			deferred(time.Duration(1+m.random.n(120)) * time.Second)(&r)
+		}
+		if receipt, err := m.service.Submit(context.Background(), r); err == nil {
+			m.ids = append(m.ids, receipt.JobID)
+		}
+		if len(m.ids) == 0 {
+			continue
+		}
+		id := m.ids[m.random.n(len(m.ids))]
+		switch m.random.n(5) {
+		case 0:
+			_, _ = m.service.Cancel(context.Background(), clientA, id)
+			for _, worker := range m.loads {
+				worker.Canceled(id)
+			}
+		case 1:
+			_, _ = m.service.Retry(context.Background(), clientA, id)
+		}
+	}
+}
+
+// misfortune does something terrible every now and then.
+func (m *model) misfortune(ctx context.Context) {
+	for sleep(ctx, time.Duration(1+m.random.n(20))*time.Second) {
+		switch m.random.n(5) {
+		case 0:
+			m.queue.flush()
+		case 1:
+			m.queue.change(func() { m.queue.err = errQueue })
+			sleep(ctx, time.Duration(m.random.n(40))*time.Second)
+			m.queue.change(func() { m.queue.err = nil })
+		case 2:
+			m.store.expire()
+		case 3:
+			m.queue.change(func() { m.queue.deaf = !m.queue.deaf })
+		case 4:
+			l := m.links[m.random.n(len(m.links))]
+			l.cut.Store(true)
+			sleep(ctx, time.Duration(m.random.n(60))*time.Second)
+			l.cut.Store(false)
+		}
+	}
+}
+
+// Whatever happens, once it is over every accepted job ends, in steps that the
+// table allows (the fake store checks each), once an attempt.
+func TestEveryJobEndsWhateverHappens(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				m := newModel(t, seed)
+				calm := m.background(m.misfortune)
+				m.client(150)
+				calm()
+				m.clean.Store(true)
+				pass(10 * time.Minute)
+
+				require.Greater(t, len(m.ids), 100)
+				m.store.mu.Lock()
+				defer m.store.mu.Unlock()
+				for id, r := range m.store.jobs {
+					require.True(t, r.State.Final(), "%s: %v", id, r.history)
+					attempts := map[int]bool{}
+					for _, end := range r.ends {
+						require.False(t, attempts[end.Attempt], "attempt %d ended twice: %v", end.Attempt, r.history)
+						attempts[end.Attempt] = true
+					}
+				}
+				m.queue.mu.Lock()
+				defer m.queue.mu.Unlock()
+				require.Empty(t, m.queue.tasks, "at rest no task is left")
+				for _, worker := range m.loads {
+					require.Empty(t, worker.holding)
+					require.True(t, worker.Alive())
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+)
+
+// user is a client of the service with its key.
+type user struct {
+	s       *stack
+	id, key string
+}
+
+// answer is what came back; err means that nothing did.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	err    error
+}
+
+// newUser registers a client.
+func (s *stack) newUser(api *proc) *user {
+	s.t.Helper()
+	u := &user{s: s}
+	a := u.call(api, "POST", "/v1/clients", "")
+	require.Equal(s.t, http.StatusCreated, a.status, a.body)
+	u.id = a.text("client_id")
+	a = u.call(api, "POST", "/v1/clients/"+u.id+"/keys", "")
+	require.Equal(s.t, http.StatusCreated, a.status, a.body)
+	u.key = a.text("api_key")
+	s.secret(u.key)
+	return u
+}
+
+// call sends a request; headers are pairs of name and value.
+func (u *user) call(api *proc, method, path, body string, headers ...string) answer {
+	request, err := http.NewRequest(method, api.url+path, strings.NewReader(body))
+	if err != nil {
+		return answer{err: err}
+	}
+	if u.key != "" {
+		request.Header.Set("Authorization", "Bearer "+u.key)
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	request.Header.Set("X-Request-Id", uuid.NewString())
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	u.s.mu.Lock()
+	u.s.sent[request.Header.Get("X-Request-Id")] = true
+	u.s.mu.Unlock()
+	response, err := u.s.http.Do(request)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return answer{err: err}
+	}
+	a := answer{status: response.StatusCode, header: response.Header, body: string(text)}
+	if method == "POST" && path == "/v1/jobs" && a.status == http.StatusAccepted {
+		u.s.mu.Lock()
+		u.s.accepted[a.text("job_id")] = true
+		u.s.mu.Unlock()
+	}
+	return a
+}
+
+// value gives a member of the answer by its path, such as "failure.code".
+func (a answer) value(path string) any {
+	var at any
+	if json.Unmarshal([]byte(a.body), &at) != nil {
+		return nil
+	}
+	for name := range strings.SplitSeq(path, ".") {
+		members, _ := at.(map[string]any)
+		at = members[name]
+	}
+	return at
+}
+
+func (a answer) text(path string) string {
+	text, _ := a.value(path).(string)
+	return text
+}
+
+// requireProblem checks the form of a refusal: a problem document with this
+// status and code that promises no job.
+func (a answer) requireProblem(t *testing.T, status int, code string) {
+	t.Helper()
+	require.NoError(t, a.err)
+	require.Equal(t, status, a.status, a.body)
+	require.Equal(t, "application/problem+json", a.header.Get("Content-Type"), a.body)
+	require.Equal(t, code, a.text("code"), a.body)
+	require.Nil(t, a.value("job_id"), a.body)
+	require.Empty(t, a.header.Get("Location"))
+	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
+		require.NotEmpty(t, a.header.Get("Retry-After"))
+	}
+}
+
+func execute(kind string, members ...string) string {
+	return `{` + strings.Join(append([]string{`"type":"EXECUTE","work_kind":"` + kind + `"`}, members...), ",") + `}`
+}
+
+// trySubmit asks for a job.
+func (u *user) trySubmit(api *proc, body string, headers ...string) answer {
+	return u.call(api, "POST", "/v1/jobs", body, headers...)
+}
+
+// submit asks for a job, which must be accepted, and gives its id.
+func (u *user) submit(api *proc, body string, headers ...string) string {
+	u.s.t.Helper()
+	a := u.trySubmit(api, body, headers...)
+	require.NoError(u.s.t, a.err)
+	require.Equal(u.s.t, http.StatusAccepted, a.status, a.body)
+	return a.text("job_id")
+}
+
+// submitMany asks for n jobs, several at once; all must be accepted.
+func (u *user) submitMany(api *proc, n int, body string) []string {
+	u.s.t.Helper()
+	const atOnce = 32
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	answers := make([]answer, n)
+	for i := range answers {
+		group.Go(func() error {
+			answers[i] = u.trySubmit(api, body)
+			return nil
+		})
+	}
+	require.NoError(u.s.t, group.Wait())
+	ids := make([]string, n)
+	for i, a := range answers {
+		require.NoError(u.s.t, a.err)
+		require.Equal(u.s.t, http.StatusAccepted, a.status, a.body)
+		ids[i] = a.text("job_id")
+	}
+	return ids
+}
+
+// get reads a job.
+func (u *user) get(api *proc, id string) answer {
+	u.s.t.Helper()
+	a := u.call(api, "GET", "/v1/jobs/"+id, "")
+	require.NoError(u.s.t, a.err)
+	require.Equal(u.s.t, http.StatusOK, a.status, a.body)
+	return a
+}
+
+// requireLost checks that the job failed because its worker was lost or shut
+// down, and may be tried again.
+func (u *user) requireLost(api *proc, id, reason string) {
+	u.s.t.Helper()
+	a := u.get(api, id)
+	require.Equal(u.s.t, "FAILED", a.text("state"), a.body)
+	require.Equal(u.s.t, "RFA_EXEC_WORKER_UNAVAILABLE", a.text("failure.code"), a.body)
+	require.Equal(u.s.t, true, a.value("failure.retryable"), a.body)
+	require.True(u.s.t, strings.HasSuffix(a.text("failure.type"), "/problems/"+reason), a.body)
+	require.Equal(u.s.t, true, a.value("can_retry"), a.body)
+}
+
+// retry asks for the next attempt.
+func (u *user) retry(api *proc, id string) {
+	u.s.t.Helper()
+	a := u.call(api, "POST", "/v1/jobs/"+id+"/retry", "")
+	require.NoError(u.s.t, a.err)
+	require.Equal(u.s.t, http.StatusOK, a.status, a.body)
+}
+
+// load is clients that submit without a pause until stop.
+type load struct {
+	stopping chan struct{}
+	clients  sync.WaitGroup
+
+	mu      sync.Mutex
+	refused []answer
+}
+
+// startLoad lets n clients submit jobs, each under a key of its own that is
+// repeated, for as long as the client lives, until it is accepted: so every
+// key must end up with exactly one job.
+func (u *user) startLoad(api func() *proc, n int, body func(key string) string) *load {
+	l := &load{stopping: make(chan struct{})}
+	for range n {
+		l.clients.Go(func() {
+			for key := uuid.NewString(); ; {
+				a := u.trySubmit(api(), body(key))
+				pause := 5 * time.Millisecond
+				switch {
+				case a.status == http.StatusAccepted:
+					key, pause = uuid.NewString(), 0
+				case a.err == nil:
+					l.mu.Lock()
+					l.refused = append(l.refused, a)
+					l.mu.Unlock()
+				}
+				select {
+				case <-l.stopping:
+					return
+				case <-time.After(pause):
+				}
+			}
+		})
+	}
+	return l
+}
+
+func (l *load) stop() []answer {
+	close(l.stopping)
+	l.clients.Wait()
+	return l.refused
+}
+
+// refusals counts what was refused so far.
+func (l *load) refusals() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.refused)
+}
+
+func (s *stack) acceptedIDs() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := make([]string, 0, len(s.accepted))
+	for id := range s.accepted {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func removeAll(t *testing.T, dir string) {
+	t.Helper()
+	require.NoError(t, os.RemoveAll(dir))
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+)
+
+// required is the smallest environment that api and worker start with.
+var required = env{"FORGERUN_DATABASE_URL": "postgres://localhost/none", "FORGERUN_REDIS_URL": "redis://localhost"}
+
+func runWith(t *testing.T, environment env, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = run(t.Context(), args, func(name string) string { return environment[name] }, nil, &out, &err)
+	return code, out.String(), err.String()
+}
+
+func TestBadVariableStopsTheStart(t *testing.T) {
+	t.Parallel()
+	bad := map[string][]string{
+		"FORGERUN_HTTP_ADDR":               {"8080", "localhost", "1.2.3.4"},
+		"FORGERUN_ADMIN_ADDR":              {"9", "0.0.0.0:9", ":9", "example.com:9"},
+		"FORGERUN_PUBLIC_URL":              {"example.com", "ftp://x", "https://", "https://x?y", "https://x#y"},
+		"FORGERUN_ADMIN_TOKEN":             {"short"},
+		"FORGERUN_OPEN_REGISTRATION":       {"maybe"},
+		"FORGERUN_LOG_LEVEL":               {"loud"},
+		"FORGERUN_LOG_FORMAT":              {"xml"},
+		"FORGERUN_WORKER_CONCURRENCY":      {"0", "-1", "many", "1.5"},
+		"FORGERUN_TIME_SCALE":              {"-1", "fast", "NaN", "Inf"},
+		"FORGERUN_MAX_RUNTIME":             {"0s", "120", "-1s"},
+		"FORGERUN_LEASE_TIMEOUT":           {"0s", "1ms", "10s"}, // less than three heartbeats
+		"FORGERUN_HEARTBEAT_INTERVAL":      {"0s", "11s"},
+		"FORGERUN_SHUTDOWN_GRACE":          {"-1s", "forever"},
+		"FORGERUN_MAX_RETRIES":             {"-1", "x"},
+		"FORGERUN_RETRY_BACKOFF_BASE":      {"-1s", "2m"}, // more than the longest wait
+		"FORGERUN_RETRY_BACKOFF_MAX":       {"-1s", "1ms"},
+		"FORGERUN_RATE_LIMIT_PER_MINUTE":   {"0", "x"},
+		"FORGERUN_DAILY_QUOTA":             {"-1"},
+		"FORGERUN_MAX_ACTIVE_JOBS":         {"0"},
+		"FORGERUN_MAX_QUEUE_SIZE":          {"0"},
+		"FORGERUN_MAX_BODY_BYTES":          {"1", "1MB", "2048"}, // less than a payload
+		"FORGERUN_MAX_PAYLOAD_BYTES":       {"0", "2097152"},
+		"FORGERUN_JOB_TYPES":               {"NONE", "EXECUTE,"},
+		"FORGERUN_WORK_KINDS":              {"success_fast", "ALL"},
+		"FORGERUN_RANDOM_FAIL_PROBABILITY": {"-0.1", "1.1", "NaN"},
+		"FORGERUN_API_KEY_TTL":             {"0s", "90d"},
+		"FORGERUN_API_KEY_OVERLAP":         {"-1s"},
+		"FORGERUN_IDEMPOTENCY_WINDOW":      {"0s"},
+		"FORGERUN_RETENTION_JOBS":          {"0s"},
+		"FORGERUN_RETENTION_RESULTS":       {"0s"},
+		"FORGERUN_RETENTION_KEYS":          {"-1s"},
+		"FORGERUN_RETENTION_TOMBSTONES":    {"-1s"},
+		"FORGERUN_REQUEST_TIMEOUT":         {"0s"},
+		"FORGERUN_DB_TIMEOUT":              {"0s", "1ms"},
+	}
+	anything := []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_DATA_DIR"} // checked when they are used
+	var cfg Config
+	for _, v := range cfg.variables() {
+		values := bad[v.name]
+		require.True(t, len(values) > 0 || slices.Contains(anything, v.name), "no bad value of %s is tried", v.name)
+		for _, value := range values {
+			for _, role := range []string{"api", "worker", "dev", "migrate"} {
+				if role == "migrate" && v.name == "FORGERUN_ADMIN_ADDR" {
+					continue
+				}
+				code, _, stderr := runWith(t, merge(required, env{v.name: value}), role)
+				require.Equal(t, 2, code, "%s %s=%s", role, v.name, value)
+				require.Contains(t, stderr, v.name)
+				if v.secret {
+					require.NotContains(t, stderr, value)
+				}
+			}
+		}
+	}
+}
+
+func TestMissingStoresStopTheStart(t *testing.T) {
+	t.Parallel()
+	for name := range required {
+		for _, role := range []string{"api", "worker"} {
+			code, _, stderr := runWith(t, merge(required, env{name: ""}), role)
+			require.Equal(t, 2, code)
+			require.Contains(t, stderr, name+" is required")
+		}
+	}
+	for _, args := range [][]string{{}, {"serve"}, {"api", "now"}, {"migrate", "-to", "x"}, {"migrate", "down"}} {
+		code, _, stderr := runWith(t, required, args...)
+		require.Equal(t, 2, code, args)
+		require.NotEmpty(t, stderr)
+	}
+}
+
+func TestBadConfigurationOfAProcess(t *testing.T) {
+	t.Parallel()
+	p := startProc(t, merge(required, env{"FORGERUN_TIME_SCALE": "fast", "FORGERUN_MAX_RETRIES": "few", "FORGERUN_LOG_FORMAT": "text"}),
+		func() []string { return nil }, "worker")
+	require.Equal(t, 2, p.exitCode())
+	require.Contains(t, p.log.String(), `FORGERUN_TIME_SCALE="fast": a number from 0 to 1000`)
+	require.Contains(t, p.log.String(), `FORGERUN_MAX_RETRIES="few": a whole number from 0 to 100`, "all at once")
+}
+
+func TestUnknownVariableIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_TIMESCALE": "0"})
+	s.startAPI().logged("unknown variable is ignored; see 'forgerun config' for those that exist", "FORGERUN_TIMESCALE")
+}
+
+func TestConfigMasksSecrets(t *testing.T) {
+	t.Parallel()
+	secrets := env{
+		"FORGERUN_DATABASE_URL": "postgres://me:hunter2@db.example.com/x",
+		"FORGERUN_REDIS_URL":    "redis://:hunter2@redis.example.com",
+		"FORGERUN_ADMIN_TOKEN":  "hunter2-hunter2-hunter2",
+	}
+	code, stdout, stderr := runWith(t, secrets, "config", "worker")
+	require.Zero(t, code, stderr)
+	require.NotContains(t, stdout+stderr, "hunter2")
+	require.Equal(t, len(secrets), strings.Count(stdout, "********"))
+	var cfg Config
+	for _, v := range cfg.variables() {
+		require.Contains(t, stdout, v.name)
+	}
+	code, _, stderr = runWith(t, merge(secrets, env{"FORGERUN_MAX_RETRIES": "-1"}), "config")
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, "FORGERUN_MAX_RETRIES")
+}
+
+func TestConfigurationPageListsWhatExists(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/configuration.md")
+	require.NoError(t, err)
+	var documented, actual []string
+	for line := range strings.Lines(string(page)) {
+		if strings.HasPrefix(line, "| FORGERUN_") {
+			documented = append(documented, strings.TrimSpace(line))
+		}
+	}
+	var cfg Config
+	or := func(text, other string) string {
+		if text == "" {
+			return other
+		}
+		return text
+	}
+	for _, v := range cfg.variables() {
+		actual = append(actual, "| "+v.name+" | "+or(v.fallback, "(none)")+" | "+or(v.dev, "(the same)")+" | "+v.help+" |")
+	}
+	require.Empty(t, cmp.Diff(actual, documented), "-code +docs/configuration.md")
+}

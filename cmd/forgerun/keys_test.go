@@ -1,0 +1,98 @@
+package main
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// look is a request that any valid key may make.
+func (u *user) look(api *proc, key string) answer {
+	other := *u
+	other.key = key
+	return other.call(api, "GET", "/v1/jobs/"+nowhere, "")
+}
+
+// nowhere is the id of a job that does not exist.
+const nowhere = "01900000-0000-7000-8000-000000000000"
+
+func (u *user) accepts(api *proc, key string) bool {
+	u.s.t.Helper()
+	a := u.look(api, key)
+	require.NoError(u.s.t, a.err)
+	require.Contains(u.s.t, []int{http.StatusNotFound, http.StatusUnauthorized, http.StatusForbidden}, a.status, a.body)
+	return a.status == http.StatusNotFound
+}
+
+func TestRevocationIsSeenByEveryProcess(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	a, b := s.startAPI(), s.startAPI()
+	u := s.newUser(a)
+	rotated := u.call(a, "POST", "/v1/clients/"+u.id+"/keys", `{"rotate":true}`)
+	require.Equal(t, http.StatusCreated, rotated.status, rotated.body)
+	s.secret(rotated.text("api_key"))
+	for _, api := range []*proc{a, b, a, b} { // both have seen both keys
+		require.True(t, u.accepts(api, u.key))
+		require.True(t, u.accepts(api, rotated.text("api_key")))
+	}
+	revoked := u.call(a, "POST", "/v1/clients/"+u.id+"/keys/revoke", `{"key_id":"`+rotated.text("key_id")+`"}`)
+	answered := time.Now()
+	require.Equal(t, http.StatusOK, revoked.status, revoked.body)
+	u.look(a, rotated.text("api_key")).requireProblem(t, http.StatusForbidden, "RFA_AUTH_API_KEY_DISABLED")
+	eventually(t, "the other process refuses the key", func() bool { return !u.accepts(b, rotated.text("api_key")) })
+	require.Less(t, time.Since(answered), 3*time.Second, "at once")
+	for range 20 {
+		u.look(b, rotated.text("api_key")).requireProblem(t, http.StatusForbidden, "RFA_AUTH_API_KEY_DISABLED")
+	}
+	require.True(t, u.accepts(b, u.key), "the other key is not concerned")
+	a.logged("api key revoked", u.id)
+}
+
+// A process that does not hear of changes must not trust its memory.
+func TestRevocationIsSeenWithoutNotifications(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	a, b := s.startAPI(), s.startAPI()
+	u := s.newUser(a)
+	require.True(t, u.accepts(b, u.key))
+	s.exec(`CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		PERFORM pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database(); RETURN NEW; END $$`)
+	s.exec(`CREATE TRIGGER cut BEFORE UPDATE ON api_keys FOR EACH ROW EXECUTE FUNCTION cut()`) // so the notification reaches nobody
+	s.exec(`UPDATE api_keys SET revoked_at = clock_timestamp()`)
+	eventually(t, "the process refuses the key", func() bool { return !u.accepts(b, u.key) })
+	b.logged("key watch interrupted")
+}
+
+func TestKeyRotationOverlapsAndKeysExpireOnTime(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_API_KEY_TTL": "20s", "FORGERUN_API_KEY_OVERLAP": "4s"})
+	a, b := s.startAPI(), s.startAPI()
+	u := s.newUser(a)
+	old := u.key
+	renewed := u.call(a, "POST", "/v1/clients/"+u.id+"/keys/renew", "")
+	require.Equal(t, http.StatusOK, renewed.status, renewed.body)
+	u.key = renewed.text("api_key")
+	s.secret(u.key)
+	end := func(key string) time.Time {
+		at := s.text(`SELECT to_char(expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.USZ') FROM api_keys WHERE $1 LIKE '%' || key_id || '%'`, key)
+		expires, err := time.Parse(time.RFC3339Nano, at)
+		require.NoError(t, err)
+		return expires
+	}
+	for key, expires := range map[string]time.Time{old: end(old), u.key: end(u.key)} {
+		for _, api := range []*proc{a, b} {
+			eventually(t, "the key expires to the instant", func() bool {
+				asked := time.Now()
+				ok := u.accepts(api, key)
+				require.True(t, ok || !time.Now().Before(expires), "refused before its end")
+				require.True(t, !ok || asked.Before(expires), "accepted after its end")
+				return !ok
+			})
+			u.look(api, key).requireProblem(t, http.StatusUnauthorized, "RFA_AUTH_TOKEN_EXPIRED")
+		}
+	}
+	require.Greater(t, end(u.key).Sub(end(old)), 10*time.Second, "the old key ends with the overlap")
+}

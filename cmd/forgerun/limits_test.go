@@ -1,0 +1,109 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
+	t.Parallel()
+	const limit = 120
+	s := newStack(t, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": strconv.Itoa(limit)})
+	apis := []*proc{s.startAPI(), s.startAPI()}
+	u := s.newUser(apis[0])
+	began := time.Now()
+	passed, last := 0, answer{}
+	for i, refusedInARow := 0, 0; refusedInARow < 6; i++ { // three times by each
+		a := u.look(apis[i%2], u.key)
+		if a.status == http.StatusTooManyRequests {
+			refusedInARow, last = refusedInARow+1, a
+			continue
+		}
+		require.Equal(t, http.StatusNotFound, a.status, a.body)
+		require.NotEmpty(t, a.header.Get("Ratelimit"))
+		passed, refusedInARow = passed+1, 0
+	}
+	refill := int(time.Since(began).Seconds()*limit/60) + 1
+	const held = 2 * limit / 60 // what processes may hold unused for a moment
+	require.GreaterOrEqual(t, passed, limit-held)
+	require.LessOrEqual(t, passed, limit+refill+held)
+	last.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
+
+	other := s.newUser(apis[1])
+	require.Equal(t, http.StatusNotFound, other.look(apis[0], other.key).status, "another client is not concerned")
+	forged := other.call(apis[0], "GET", "/v1/jobs/"+nowhere, "", "X-Forwarded-For", "203.0.113.1", "Authorization", "Bearer "+u.key)
+	require.Equal(t, http.StatusTooManyRequests, forged.status, "an address of one's own choice changes nothing")
+}
+
+func TestDailyQuota(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_DAILY_QUOTA": "5"})
+	api := s.startAPI()
+	u := s.newUser(api)
+	for range 5 {
+		require.Equal(t, http.StatusNotFound, u.look(api, u.key).status)
+	}
+	u.look(api, u.key).requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
+}
+
+func TestQueueLimitRefusesAndStillReplays(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_MAX_QUEUE_SIZE": "5", "FORGERUN_MAX_ACTIVE_JOBS": "7"})
+	api := s.startLeader()
+	u := s.newUser(api)
+	first := execute("PAYLOAD_SMALL", `"idempotency_key":"first"`)
+	id := u.submit(api, first)
+	u.submitMany(api, 4, execute("PAYLOAD_SMALL"))
+	u.trySubmit(api, execute("PAYLOAD_SMALL")).requireProblem(t, http.StatusServiceUnavailable, "RFA_EXEC_QUEUE_FULL")
+	replayed := u.trySubmit(api, first)
+	require.Equal(t, http.StatusAccepted, replayed.status, replayed.body)
+	require.Equal(t, id, replayed.text("job_id"))
+	require.Equal(t, "true", replayed.header.Get("Idempotency-Replayed"))
+
+	later := func() string { return deferred(3 * time.Second) } // waits, but is not queued yet
+	u.submit(api, later())
+	u.submit(api, later())
+	u.trySubmit(api, later()).requireProblem(t, http.StatusServiceUnavailable, "RFA_EXEC_QUEUE_FULL")
+	require.Equal(t, 7, s.count(`SELECT count(*) FROM jobs`))
+
+	s.startWorker()
+	s.await("SUCCEEDED", s.acceptedIDs()...)
+	eventually(t, "there is room again", func() bool { return u.trySubmit(api, execute("PAYLOAD_SMALL")).status == http.StatusAccepted })
+	s.checkInvariants()
+}
+
+func TestBodyLimits(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_MAX_BODY_BYTES": "4096", "FORGERUN_MAX_PAYLOAD_BYTES": "1024"})
+	api := s.startAPI()
+	u := s.newUser(api)
+	filler := func(n int) string { return execute("PAYLOAD_SMALL", `"params":{"x":"`+strings.Repeat("a", n)+`"}`) }
+	u.submit(api, filler(1000))
+	u.trySubmit(api, filler(1100)).requireProblem(t, http.StatusBadRequest, "RFA_JOB_VALIDATION_FAILED")
+	u.trySubmit(api, filler(5000)).requireProblem(t, http.StatusRequestEntityTooLarge, "RFA_REQUEST_PAYLOAD_TOO_LARGE")
+	u.trySubmit(api, filler(3<<20)).requireProblem(t, http.StatusRequestEntityTooLarge, "RFA_REQUEST_PAYLOAD_TOO_LARGE")
+	endless, err := http.NewRequest("POST", api.url+"/v1/jobs", io.LimitReader(zeros{}, 3<<20)) // without a length
+	require.NoError(t, err)
+	endless.Header.Set("Authorization", "Bearer "+u.key)
+	endless.Header.Set("Content-Type", "application/json")
+	response, err := s.http.Do(endless)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusRequestEntityTooLarge, response.StatusCode)
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM jobs`))
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = '0'
+	}
+	return len(b), nil
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/devstack"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+func TestPostgresCrashUnderLoad(t *testing.T) {
+	t.Parallel()
+	postgres := repotest.Server(t)
+	s := newStackOn(t, postgres.URL(), env{"FORGERUN_TIME_SCALE": "0.01", "FORGERUN_WORKER_CONCURRENCY": "8"})
+	api := s.startLeader()
+	u := s.newUser(api)
+	s.startWorker(quickLease)
+	load := u.startLoad(func() *proc { return api }, 8, func(key string) string {
+		return execute("PAYLOAD_SMALL", `"idempotency_key":"`+key+`"`)
+	})
+	for range 2 {
+		before := len(s.acceptedIDs())
+		eventually(t, "jobs are accepted", func() bool { return len(s.acceptedIDs()) > before+50 })
+		refused := load.refusals()
+		require.NoError(t, postgres.Stop(devstack.Immediate))
+		eventually(t, "requests are refused", func() bool { return load.refusals() > refused+8 })
+		require.NoError(t, postgres.Start(t.Context()))
+		s.db.Reset()
+	}
+	before := len(s.acceptedIDs())
+	eventually(t, "jobs are accepted again", func() bool { return len(s.acceptedIDs()) > before+50 })
+	for _, a := range load.stop() {
+		require.Equal(t, http.StatusServiceUnavailable, a.status, a.body)
+		require.Equal(t, "application/problem+json", a.header.Get("Content-Type"))
+		require.Nil(t, a.value("job_id"), a.body)
+	}
+	s.awaitFinal(s.acceptedIDs()...)
+	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE state = 'FAILED' AND failure_reason <> 'worker-lost'`))
+	eventually(t, "jobs that were accepted without an answer end too", func() bool {
+		return s.count(`SELECT count(*) FROM jobs WHERE finished_at IS NULL`) == 0
+	})
+	require.Equal(t, s.count(`SELECT count(*) FROM jobs`), s.count(`SELECT count(*) FROM idempotency_keys`), "one job per key")
+	s.checkInvariants()
+}
+
+func TestPostgresDownAtTheStart(t *testing.T) {
+	t.Parallel()
+	postgres := repotest.Server(t)
+	s := newStackOn(t, postgres.URL())
+	require.NoError(t, postgres.Stop(devstack.Fast))
+	api := s.startAPI()
+	worker := s.start("worker")
+	require.Equal(t, http.StatusServiceUnavailable, (&user{s: s}).call(api, "GET", "/readyz", "").status)
+	require.Equal(t, http.StatusOK, (&user{s: s}).call(api, "GET", "/healthz", "").status)
+	require.NoError(t, postgres.Start(t.Context()))
+	worker.logged("worker registered")
+	u := s.newUser(api)
+	s.await("SUCCEEDED", u.submit(api, execute("SUCCESS_FAST")))
+	s.checkInvariants()
+}
+
+func TestLockedTable(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_DB_TIMEOUT": "1s"})
+	api := s.startLeader()
+	u := s.newUser(api)
+	s.startWorker()
+	body := execute("SUCCESS_FAST", `"idempotency_key":"once"`)
+	unlock := s.lock(`LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE`)
+	asked := time.Now()
+	refused := u.trySubmit(api, body)
+	require.Less(t, time.Since(asked), 10*time.Second, "within the time limit of the request")
+	refused.requireProblem(t, http.StatusServiceUnavailable, "RFA_STORAGE_DB_ERROR")
+	unlock()
+	require.Zero(t, s.count(`SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM events) + (SELECT count(*) FROM idempotency_keys)`),
+		"nothing is half-written")
+	s.await("SUCCEEDED", u.submit(api, body))
+	s.checkInvariants()
+}
+
+// One row that somebody holds must not keep others from their commits.
+func TestLockedRowFailsAlone(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_DB_TIMEOUT": "1s"})
+	api := s.startLeader()
+	u := s.newUser(api)
+	others := u.submitMany(api, 30, execute("SUCCESS_FAST"))
+	held := u.submit(api, execute("SUCCESS_FAST"))
+	others = append(others, u.submitMany(api, 30, execute("SUCCESS_FAST"))...)
+	s.awaitRelayed(append(others, held))
+	unlock := s.lock(`SELECT FROM jobs WHERE job_id = '` + held + `' FOR UPDATE`)
+	worker := s.startWorker(env{"FORGERUN_WORKER_CONCURRENCY": "64"}) // they are claimed together
+	s.await("SUCCEEDED", others...)
+	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence > 1`))
+	require.LessOrEqual(t, worker.metric(`tasks_handled_total{result="failed"}`), 6.0, "the claims of the held job alone")
+	require.Equal(t, 1, s.countJobs([]string{held}, "QUEUED"))
+	unlock()
+	s.await("SUCCEEDED", held)
+	s.checkInvariants()
+}
+
+func TestReadOnlyPostgres(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startLeader()
+	u := s.newUser(api)
+	s.startWorker()
+	id := u.submit(api, execute("SUCCESS_FAST"))
+	s.await("SUCCEEDED", id)
+	database := s.text(`SELECT current_database()`)
+	s.exec(`ALTER DATABASE "` + database + `" SET default_transaction_read_only = on`)
+	s.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+
+	eventually(t, "writes are refused as such", func() bool {
+		a := u.trySubmit(api, execute("SUCCESS_FAST"))
+		require.Equal(t, http.StatusServiceUnavailable, a.status, a.body)
+		return a.text("code") == "RFA_STORAGE_UNAVAILABLE" && a.text("detail") == "The database accepts no writes at the moment."
+	})
+	for range 20 { // over connections of every age
+		require.Equal(t, http.StatusOK, u.call(api, "GET", "/v1/jobs/"+id, "").status)
+	}
+	healed := s.writable(database)
+	var next string
+	eventually(t, "writes are accepted", func() bool {
+		a := u.trySubmit(api, execute("SUCCESS_FAST"))
+		next = a.text("job_id")
+		return a.status == http.StatusAccepted
+	})
+	s.await("SUCCEEDED", next)
+	eventually(t, "connections that still refuse writes are dropped, the one for key changes aside", func() bool {
+		return s.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'forgerun api'
+			AND backend_start < $1`, healed) <= 1
+	})
+	require.Equal(t, 2, s.count(`SELECT count(*) FROM jobs`), "refused requests left nothing")
+	s.checkInvariants()
+}
+
+// writable ends the fault, on one connection, since any may still have it, and
+// tells when.
+func (s *stack) writable(database string) (healed time.Time) {
+	s.t.Helper()
+	conn, err := s.db.Acquire(s.ctx())
+	require.NoError(s.t, err)
+	defer conn.Release()
+	_, err = conn.Exec(s.ctx(), `SET default_transaction_read_only = off`)
+	require.NoError(s.t, err)
+	_, err = conn.Exec(s.ctx(), `ALTER DATABASE "`+database+`" RESET default_transaction_read_only`)
+	require.NoError(s.t, err)
+	require.NoError(s.t, conn.QueryRow(s.ctx(), `SELECT clock_timestamp()`).Scan(&healed))
+	return healed
+}
+
+// A Postgres that is configured to lose commits loses jobs. Nothing can mend
+// that; but it must show, and do no more harm.
+func TestPostgresThatLostCommits(t *testing.T) {
+	t.Parallel()
+	stack, err := devstack.Temp(t.Context(), devstack.TempOptions{WithoutRedis: true, Postgres: map[string]string{
+		"synchronous_commit": "off", "wal_writer_delay": "10s", "wal_writer_flush_after": "0", "autovacuum": "off",
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stack.Close()) })
+	s := newStackOn(t, stack.Postgres.URL())
+	require.Zero(t, startProc(t, s.env, s.knownSecrets, "migrate").exitCode())
+	api := s.startAPI()
+	u := s.newUser(api)
+	s.exec(`CHECKPOINT`)
+	var ids []string
+	eventually(t, "a crash loses commits", func() bool {
+		ids = u.submitMany(api, 20, execute("SUCCESS_FAST"))
+		eventually(t, "tasks are enqueued", func() bool { return len(s.tasks()) >= len(ids) })
+		require.NoError(t, stack.Postgres.Stop(devstack.Immediate))
+		require.NoError(t, stack.Postgres.Start(t.Context()))
+		s.db.Reset()
+		return s.count(`SELECT count(*) FROM jobs WHERE job_id = ANY($1::uuid[])`, ids) < len(ids)
+	})
+	require.NotEmpty(t, s.requestViolations(s.histories()), "the check goes red")
+
+	worker := s.startWorker()
+	eventually(t, "the tasks are gone", func() bool { return len(s.tasks()) == 0 })
+	require.Positive(t, worker.metric(`tasks_dropped_total{reason="spent"}`)+worker.metric(`tasks_dropped_total{reason="unknown"}`))
+	var next string
+	eventually(t, "the api works", func() bool {
+		a := u.trySubmit(api, execute("SUCCESS_FAST"))
+		next = a.text("job_id")
+		return a.status == http.StatusAccepted
+	})
+	s.await("SUCCEEDED", next)
+}
+
+// The heartbeat has a connection of its own.
+func TestExhaustedPoolEndsNoLease(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, quickLease, env{
+		"FORGERUN_TIME_SCALE": "0.1", "FORGERUN_LOG_FORMAT": "json", "FORGERUN_DATA_DIR": t.TempDir(), "FORGERUN_DB_TIMEOUT": "1s",
+	})
+	dev := s.start("dev") // api and worker share one pool
+	dev.waitAPI()
+	dev.logged("worker registered")
+	u := s.newUser(dev)
+	ended := u.submit(dev, execute("FAIL_IMMEDIATE"))
+	s.await("FAILED", ended)
+	id := u.submit(dev, execute("SUCCESS_SLOW")) // 9 s
+	s.await("RUNNING", id)
+	unlock := s.lock(`LOCK TABLE reports IN ACCESS EXCLUSIVE MODE`)
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 64 {
+		readers.Go(func() {
+			for {
+				if a := u.call(dev, "GET", "/v1/jobs/"+ended+"/report", ""); a.err == nil && a.status != http.StatusServiceUnavailable {
+					t.Errorf("answer %d: %s", a.status, a.body)
+				}
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	beat := s.text(`SELECT heartbeat_at::text FROM workers`)
+	for range 8 { // 4 s, two leases
+		eventually(t, "the lease is renewed", func() bool {
+			now := s.text(`SELECT heartbeat_at::text FROM workers`)
+			defer func() { beat = now }()
+			return now != beat
+		})
+	}
+	close(stop)
+	readers.Wait()
+	unlock()
+	s.await("SUCCEEDED", id)
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM workers`), "one lease, never lost")
+	require.Equal(t, 1, s.count(`SELECT fence FROM jobs WHERE job_id = $1`, id))
+	s.checkInvariants()
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// proc is a process of the service. It is killed when the test ends.
+type proc struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stdout *output
+	log    *output       // standard error
+	done   chan struct{} // closed when the process has ended
+	url    string        // of the API; set by waitAPI
+	paused bool
+}
+
+// startProc runs the program with this environment and nothing else of ours.
+// What every process must keep to is checked at its end: no data race, every
+// log line one JSON object, none of the secrets in it.
+func startProc(t *testing.T, env map[string]string, secrets func() []string, args ...string) *proc {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	p := &proc{t: t, cmd: exec.Command(self, args...), stdout: newOutput(), log: newOutput(), done: make(chan struct{})}
+	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), asProgram + "=1"}
+	for name, value := range env {
+		p.cmd.Env = append(p.cmd.Env, name+"="+value)
+	}
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = p.stdout, p.log, dieWithTest()
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		_ = p.cmd.Wait() // the exit code is asked for where it matters
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		p.checkLog(env["FORGERUN_LOG_FORMAT"] != "text", secrets())
+		if t.Failed() {
+			t.Logf("--- %v, process %d, ended with %d:\n%s", args, p.cmd.Process.Pid, p.cmd.ProcessState.ExitCode(), p.log.tail())
+		}
+	})
+	return p
+}
+
+func (p *proc) checkLog(isJSON bool, secrets []string) {
+	text := p.log.String()
+	if strings.Contains(text, "DATA RACE") || strings.Contains(text, "\npanic: ") {
+		p.t.Errorf("data race or panic:\n%s", text)
+		return
+	}
+	for _, secret := range secrets {
+		if strings.Contains(text+p.stdout.String(), secret) {
+			p.t.Errorf("the secret %q is in the log", secret)
+		}
+	}
+	if !isJSON {
+		return
+	}
+	for line := range strings.Lines(text) {
+		var fields map[string]any
+		// The last line of a killed process may be torn.
+		if strings.HasSuffix(line, "\n") && !strings.HasPrefix(line, "forgerun: ") && json.Unmarshal([]byte(line), &fields) != nil {
+			p.t.Errorf("not a JSON log line: %q", line)
+		}
+	}
+}
+
+func (p *proc) signal(s syscall.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(s))
+}
+
+// kill is kill -9; it waits until the process is gone.
+func (p *proc) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended already
+	<-p.done
+}
+
+func (p *proc) pause()  { p.signal(syscall.SIGSTOP); p.paused = true }
+func (p *proc) resume() { p.signal(syscall.SIGCONT); p.paused = false }
+
+func (p *proc) terminate() { p.signal(syscall.SIGTERM) }
+
+// exitCode waits for the end of the process; -1 means that a signal ended it.
+func (p *proc) exitCode() int {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		require.FailNow(p.t, "the process does not end")
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *proc) running() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return !p.paused
+	}
+}
+
+// logged waits for a log line with this message and gives its fields.
+func (p *proc) logged(message string, with ...string) map[string]any {
+	p.t.Helper()
+	var found map[string]any
+	eventually(p.t, "log line "+message, func() bool {
+		for line := range strings.Lines(p.log.String()) {
+			if !strings.HasSuffix(line, "\n") || !containsAll(line, with) {
+				continue
+			}
+			var fields map[string]any
+			if json.Unmarshal([]byte(line), &fields) == nil && fields["msg"] == message {
+				found = fields
+				return true
+			}
+		}
+		select {
+		case <-p.done:
+			require.FailNow(p.t, "the process ended before it logged: "+message)
+		default:
+		}
+		return false
+	})
+	return found
+}
+
+func containsAll(text string, parts []string) bool {
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			return false
+		}
+	}
+	return true
+}
+
+// metric reads a sample from the admin listener, such as
+// fenced_writes_total{operation="finish"}; 0 if it is absent.
+func (p *proc) metric(sample string) float64 {
+	p.t.Helper()
+	admin := p.logged("admin listening")["address"].(string)
+	response, err := http.Get("http://" + admin + "/metrics")
+	require.NoError(p.t, err)
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(p.t, err)
+	for line := range strings.Lines(string(body)) {
+		if value, ok := strings.CutPrefix(line, sample+" "); ok {
+			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			require.NoError(p.t, err)
+			return n
+		}
+	}
+	return 0
+}
+
+// output is what a process writes, readable meanwhile.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func newOutput() *output { return &output{} }
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// tail is the end of the output, without the lines that only say that all is
+// well.
+func (o *output) tail() string {
+	const lines = 40
+	var kept []string
+	for line := range strings.Lines(o.String()) {
+		if !strings.Contains(line, `"msg":"request"`) && !strings.Contains(line, `"action":"submit"`) {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept[max(0, len(kept)-lines):], "")
+}
+
+// patience bounds every wait for something that must happen. The machine may be
+// busy; what is promised in seconds is asserted where it is promised.
+const patience = 90 * time.Second
+
+// eventually polls for a condition that announces itself by no event.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !condition() {
+		if time.Now().After(deadline) {
+			require.FailNow(t, "did not happen: "+what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// merge joins environments; later ones win.
+func merge(envs ...map[string]string) map[string]string {
+	all := map[string]string{}
+	for _, env := range envs {
+		maps.Copy(all, env)
+	}
+	return all
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// lossyProxy stands between a process and Postgres. It can lose the answer to
+// one statement: the statement is executed and committed, then both
+// connections break before the process hears of it.
+type lossyProxy struct {
+	listener net.Listener
+	server   string
+
+	mu     sync.Mutex
+	marker string // part of the statement whose next answer is lost, "" for none
+	lost   chan struct{}
+}
+
+func newLossyProxy(t *testing.T, databaseURL string) *lossyProxy {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	p := &lossyProxy{listener: l, server: u.Host}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go p.serve(client)
+		}
+	}()
+	return p
+}
+
+// url leads to the database through the proxy.
+func (p *lossyProxy) url(databaseURL string) string {
+	u, _ := url.Parse(databaseURL) // it was parsed before
+	u.Host = p.listener.Addr().String()
+	return u.String()
+}
+
+// loseAnswerTo arms the proxy; the channel is closed when the answer is lost.
+func (p *lossyProxy) loseAnswerTo(marker string) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.marker, p.lost = marker, make(chan struct{})
+	return p.lost
+}
+
+// take disarms the proxy if the statement is the one that it waits for.
+func (p *lossyProxy) take(sql []byte) (lost chan struct{}, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.marker == "" || !bytes.Contains(sql, []byte(p.marker)) {
+		return nil, false
+	}
+	p.marker = ""
+	return p.lost, true
+}
+
+func (p *lossyProxy) serve(client net.Conn) {
+	defer func() { _ = client.Close() }()
+	server, err := net.Dial("tcp", p.server)
+	if err != nil {
+		return
+	}
+	defer func() { _ = server.Close() }()
+	startup, err := readBody(client, nil)
+	if err != nil {
+		return
+	}
+	if _, err := server.Write(startup); err != nil {
+		return
+	}
+	doomed := make(chan chan struct{}, 1)
+	go func() {
+		defer func() { _ = server.Close() }()
+		p.forward(client, server, doomed)
+	}()
+	relayAnswers(server, client, doomed)
+}
+
+// forward passes on what the client says, and dooms the connection when it
+// executes the statement.
+func (p *lossyProxy) forward(client io.Reader, server io.Writer, doomed chan<- chan struct{}) {
+	statements := map[string][]byte{} // SQL by name, from Parse messages
+	for {
+		message, err := readMessage(client)
+		if err != nil {
+			return
+		}
+		switch message[0] {
+		case 'P':
+			name, rest, _ := bytes.Cut(message[5:], []byte{0})
+			statements[string(name)] = rest
+		case 'B':
+			_, rest, _ := bytes.Cut(message[5:], []byte{0}) // the portal
+			name, _, _ := bytes.Cut(rest, []byte{0})
+			if lost, ok := p.take(statements[string(name)]); ok {
+				doomed <- lost
+			}
+		}
+		if _, err := server.Write(message); err != nil {
+			return
+		}
+	}
+}
+
+// relayAnswers passes on what the server says. On a doomed connection it waits for
+// the statement's commit, says nothing of it and returns.
+func relayAnswers(server io.Reader, client io.Writer, doomed <-chan chan struct{}) {
+	for {
+		message, err := readMessage(server)
+		if err != nil {
+			return
+		}
+		select {
+		case lost := <-doomed:
+			for err == nil && message[0] != 'Z' { // ReadyForQuery
+				message, err = readMessage(server)
+			}
+			close(lost)
+			return
+		default:
+		}
+		if _, err := client.Write(message); err != nil {
+			return
+		}
+	}
+}
+
+// readMessage reads a message of the protocol: a type, a length, a body.
+func readMessage(r io.Reader) ([]byte, error) {
+	kind := make([]byte, 1)
+	if _, err := io.ReadFull(r, kind); err != nil {
+		return nil, err
+	}
+	return readBody(r, kind)
+}
+
+// readBody reads a length and a body, and puts them behind head.
+func readBody(r io.Reader, head []byte) ([]byte, error) {
+	length := make([]byte, 4)
+	if _, err := io.ReadFull(r, length); err != nil {
+		return nil, err
+	}
+	body := make([]byte, binary.BigEndian.Uint32(length)-4)
+	_, err := io.ReadFull(r, body)
+	return append(append(head, length...), body...), err
+}

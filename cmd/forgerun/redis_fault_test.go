@@ -1,0 +1,158 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// withinSeconds is how soon lost tasks must be made up for: seconds, and what a
+// busy machine may take on top.
+const withinSeconds = 30 * time.Second
+
+func TestFlushAllWithABacklog(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startLeader()
+	u := s.newUser(api)
+	ids := u.submitMany(api, 300, execute("PAYLOAD_SMALL"))
+	s.awaitRelayed(ids)
+	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
+	flushed := time.Now()
+	s.startWorker()
+	s.await("SUCCEEDED", ids...)
+	require.Less(t, time.Since(flushed), withinSeconds)
+	s.checkInvariants()
+}
+
+// awaitRelayed waits until the relay has nothing left to do for the jobs: from
+// here on it takes notice of their tasks only if they get lost.
+func (s *stack) awaitRelayed(ids []string) {
+	s.t.Helper()
+	eventually(s.t, "the jobs are stamped", func() bool {
+		return s.count(`SELECT count(*) FROM jobs WHERE job_id = ANY($1::uuid[]) AND dispatch_epoch = (SELECT epoch FROM maintenance_state)`, ids) == len(ids)
+	})
+}
+
+func TestFlushAllWhileJobsRun(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.02"}) // PAYLOAD_SMALL takes 40 ms
+	api := s.startLeader()
+	u := s.newUser(api)
+	s.startWorker()
+	ids := u.submitMany(api, 300, execute("PAYLOAD_SMALL"))
+	eventually(t, "some have run", func() bool { return s.countJobs(ids, "SUCCEEDED") > 20 })
+	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
+	flushed := time.Now()
+	require.Less(t, s.countJobs(ids, "SUCCEEDED"), 300, "the flush came too late to show anything")
+	s.await("SUCCEEDED", ids...)
+	require.Less(t, time.Since(flushed), withinSeconds)
+	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence <> 1 OR attempt <> 1`), "running jobs are left alone")
+	s.checkInvariants()
+}
+
+func TestRedisDownDuringSubmissions(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startLeader()
+	u := s.newUser(api)
+	s.startWorker()
+	s.await("SUCCEEDED", u.submit(api, execute("PAYLOAD_SMALL")))
+	require.NoError(t, s.redis.Kill())
+	ids := u.submitMany(api, 100, execute("PAYLOAD_SMALL"))
+	ready := u.call(api, "GET", "/readyz", "")
+	require.Equal(t, 200, ready.status, "the api works without Redis")
+	require.Equal(t, "degraded", ready.text("status"))
+	require.Zero(t, s.countJobs(ids, "SUCCEEDED"))
+	require.NoError(t, s.redis.Start(t.Context()))
+	s.await("SUCCEEDED", ids...)
+	s.checkInvariants()
+}
+
+// The last writes of a crashed Redis are lost: tasks that were done come back,
+// tasks that were to do are gone.
+func TestRedisCrashThatLosesItsLastWrites(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startLeader()
+	u := s.newUser(api)
+	done := u.submitMany(api, 50, execute("PAYLOAD_SMALL"))
+	worker := s.startWorker()
+	s.await("SUCCEEDED", done...)
+	worker.terminate()
+	require.Zero(t, worker.exitCode())
+	ids := u.submitMany(api, 100, execute("PAYLOAD_SMALL"))
+	s.awaitRelayed(ids)
+
+	require.NoError(t, s.redis.Kill())
+	files, err := filepath.Glob(filepath.Join(s.redisDir, "data", "appendonlydir", "*.incr.aof"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	info, err := os.Stat(files[0])
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(files[0], info.Size()/3))
+	require.NoError(t, s.redis.Start(t.Context()))
+	resurrected := s.tasks()
+	require.Less(t, len(resurrected), 100)
+
+	s.startWorker()
+	s.await("SUCCEEDED", ids...)
+	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence <> 1`), "resurrected tasks ran nothing twice")
+	s.checkInvariants()
+}
+
+func TestRedisOutOfMemory(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startLeader()
+	u := s.newUser(api)
+	s.startWorker()
+	s.await("SUCCEEDED", u.submit(api, execute("PAYLOAD_SMALL")))
+	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "1mb").Err())
+	require.ErrorContains(t, s.rdb.Set(t.Context(), "x", "y", 0).Err(), "OOM")
+	ids := u.submitMany(api, 50, execute("PAYLOAD_SMALL"))
+	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	s.await("SUCCEEDED", ids...)
+	s.checkInvariants()
+}
+
+func TestRedisThatHoldsUpWrites(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startLeader()
+	u := s.newUser(api)
+	s.startWorker()
+	s.await("SUCCEEDED", u.submit(api, execute("PAYLOAD_SMALL")))
+	require.NoError(t, s.rdb.Do(t.Context(), "CLIENT", "PAUSE", "600000", "WRITE").Err())
+	ids := u.submitMany(api, 100, execute("PAYLOAD_SMALL")) // before the pause is over, or the test times out
+	require.NoError(t, s.rdb.Do(t.Context(), "CLIENT", "UNPAUSE").Err())
+	s.await("SUCCEEDED", ids...)
+	s.checkInvariants()
+}
+
+// asynq gives a handler up when Redis has been away for 30 s. The jobs must not
+// notice.
+func TestRedisAwayFor40SecondsWhileJobsRun(t *testing.T) {
+	t.Parallel()
+	const away = 40 * time.Second
+	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.5"}) // SUCCESS_SLOW takes 45 s
+	api := s.startLeader()
+	u := s.newUser(api)
+	s.startWorker()
+	ids := u.submitMany(api, 4, execute("SUCCESS_SLOW"))
+	s.await("RUNNING", ids...)
+	require.NoError(t, s.redis.Kill())
+	time.Sleep(away) // the length of the outage is what is tested
+	require.Equal(t, 4, s.countJobs(ids, "RUNNING"))
+	require.NoError(t, s.redis.Start(t.Context()))
+	s.await("SUCCEEDED", ids...)
+	for _, id := range ids {
+		require.EqualValues(t, 1, u.get(api, id).value("attempt"))
+	}
+	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence <> 1`))
+	s.await("SUCCEEDED", u.submit(api, execute("PAYLOAD_SMALL")))
+	s.checkInvariants()
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/devstack"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+// env is configuration of a process, on top of the stack's.
+type env = map[string]string
+
+// stack is what one test has: a database of its own with the newest schema, a
+// Redis server of its own, and the processes that it starts.
+type stack struct {
+	t           *testing.T
+	databaseURL string
+	db          *pgxpool.Pool
+	redis       *devstack.Redis
+	redisDir    string
+	rdb         *redis.Client
+	env         env
+	http        *http.Client
+
+	mu       sync.Mutex
+	procs    []*proc
+	sent     map[string]bool // ids of all requests
+	accepted map[string]bool // ids of jobs that were answered with 202
+	secrets  []string        // API keys, and what else must be in no log
+}
+
+// newStack makes a stack on the shared Postgres server. Jobs take no time
+// unless the environment says otherwise.
+func newStack(t *testing.T, environment ...env) *stack {
+	t.Helper()
+	return newStackOn(t, repotest.URL(t), environment...)
+}
+
+func newStackOn(t *testing.T, databaseURL string, environment ...env) *stack {
+	t.Helper()
+	s := &stack{
+		t: t, databaseURL: databaseURL, sent: map[string]bool{}, accepted: map[string]bool{},
+		http: &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
+	}
+	t.Cleanup(s.http.CloseIdleConnections)
+	s.startRedis()
+	s.env = merge(env{
+		"FORGERUN_DATABASE_URL": databaseURL, "FORGERUN_REDIS_URL": s.redis.URL(),
+		"FORGERUN_HTTP_ADDR": "127.0.0.1:0", "FORGERUN_ADMIN_ADDR": "127.0.0.1:0",
+		"FORGERUN_OPEN_REGISTRATION": "true", "FORGERUN_RATE_LIMIT_PER_MINUTE": "1000000",
+		"FORGERUN_RETRY_BACKOFF_BASE": "10ms", "FORGERUN_RETRY_BACKOFF_MAX": "50ms",
+		"FORGERUN_WORKER_CONCURRENCY": "4", "FORGERUN_TIME_SCALE": "0",
+	}, merge(environment...))
+	s.db = openPool(t, databaseURL)
+	return s
+}
+
+func openPool(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(url)
+	require.NoError(t, err)
+	cfg.ConnConfig.RuntimeParams["statement_timeout"] = strconv.FormatInt(patience.Milliseconds(), 10)
+	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	return db
+}
+
+func (s *stack) startRedis() {
+	dir, err := devstack.MkdirTemp("forgerun-test-")
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { removeAll(s.t, dir) })
+	s.redisDir = filepath.Join(dir, "redis")
+	s.redis, err = devstack.StartRedis(s.t.Context(), devstack.RedisOptions{Dir: s.redisDir})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { require.NoError(s.t, s.redis.Kill()) })
+	options, err := redis.ParseURL(s.redis.URL())
+	require.NoError(s.t, err)
+	s.rdb = redis.NewClient(options)
+	s.t.Cleanup(func() { _ = s.rdb.Close() })
+}
+
+// ctx is the test's own; statements have a time limit of their session.
+func (s *stack) ctx() context.Context { return s.t.Context() }
+
+func (s *stack) start(role string, environment ...env) *proc {
+	s.t.Helper()
+	p := startProc(s.t, merge(s.env, merge(environment...)), s.knownSecrets, role)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.procs = append(s.procs, p)
+	return p
+}
+
+// startAPI starts an api process and waits until it listens.
+func (s *stack) startAPI(environment ...env) *proc {
+	s.t.Helper()
+	p := s.start("api", environment...)
+	p.waitAPI()
+	return p
+}
+
+func (p *proc) waitAPI() {
+	p.t.Helper()
+	p.url = "http://" + p.logged("api listening")["address"].(string)
+}
+
+// startLeader starts an api process and waits until it leads the maintenance:
+// the lease of a leader that is killed would be waited for as well.
+func (s *stack) startLeader(environment ...env) *proc {
+	s.t.Helper()
+	p := s.startAPI(environment...)
+	p.logged("leadership changed", `"leading":true`)
+	return p
+}
+
+// startWorker starts a worker process and waits until it has a lease.
+func (s *stack) startWorker(environment ...env) *proc {
+	s.t.Helper()
+	p := s.start("worker", environment...)
+	p.logged("worker registered")
+	return p
+}
+
+func (p *proc) workerID() string {
+	p.t.Helper()
+	return p.logged("worker registered")["worker_id"].(string)
+}
+
+// quickLease makes a worker that dies be missed soon.
+var quickLease = env{"FORGERUN_LEASE_TIMEOUT": "2s", "FORGERUN_HEARTBEAT_INTERVAL": "500ms"}
+
+// recoveryLimit is what is promised with quickLease, lease + 2 s, and what a
+// machine that is busy with other tests may take on top.
+const recoveryLimit = 2*time.Second + 2*time.Second + 6*time.Second
+
+func (s *stack) secret(texts ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.secrets = append(s.secrets, texts...)
+}
+
+func (s *stack) knownSecrets() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.secrets...)
+}
+
+func (s *stack) workerRuns() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.procs {
+		if p.cmd.Args[1] != "api" && p.running() {
+			return true
+		}
+	}
+	return false
+}
+
+// exec runs SQL as an operator, or a fault, would.
+func (s *stack) exec(sql string, args ...any) {
+	s.t.Helper()
+	_, err := s.db.Exec(s.ctx(), sql, args...)
+	require.NoError(s.t, err)
+}
+
+// count gives the one number that the query asks for.
+func (s *stack) count(sql string, args ...any) (n int) {
+	s.t.Helper()
+	require.NoError(s.t, s.db.QueryRow(s.ctx(), sql, args...).Scan(&n))
+	return n
+}
+
+func (s *stack) text(sql string, args ...any) (text string) {
+	s.t.Helper()
+	require.NoError(s.t, s.db.QueryRow(s.ctx(), sql, args...).Scan(&text))
+	return text
+}
+
+func (s *stack) countJobs(ids []string, state string) int {
+	s.t.Helper()
+	return s.count(`SELECT count(*) FROM jobs WHERE job_id = ANY($1::uuid[]) AND state = $2`, ids, state)
+}
+
+// await waits until all the jobs are in the state.
+func (s *stack) await(state string, ids ...string) {
+	s.t.Helper()
+	eventually(s.t, "jobs in "+state, func() bool { return s.countJobs(ids, state) == len(ids) })
+}
+
+// awaitFinal waits until all the jobs have ended.
+func (s *stack) awaitFinal(ids ...string) {
+	s.t.Helper()
+	eventually(s.t, "jobs are final", func() bool {
+		return s.count(`SELECT count(*) FROM jobs WHERE job_id = ANY($1::uuid[]) AND finished_at IS NOT NULL`, ids) == len(ids)
+	})
+}
+
+// gate blocks every transition to a state, from creation to open, the way
+// that an overloaded or locked database would: statements wait, then fail.
+type gate struct{ open func() }
+
+// closeGate holds all jobs back from entering the state.
+func (s *stack) closeGate(state string) gate {
+	s.t.Helper()
+	s.exec(`CREATE OR REPLACE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NEW; END $$`)
+	s.exec(`CREATE TRIGGER gate BEFORE UPDATE ON jobs FOR EACH ROW WHEN (NEW.state = '` + state + `' AND OLD.state <> NEW.state)
+		EXECUTE FUNCTION gate()`)
+	return gate{s.lock(`SELECT pg_advisory_xact_lock(4711)`)}
+}
+
+// lock holds what the statement locks until the returned function is called.
+func (s *stack) lock(sql string) (unlock func()) {
+	s.t.Helper()
+	tx, err := s.db.Begin(s.ctx())
+	require.NoError(s.t, err)
+	_, err = tx.Exec(s.ctx(), sql)
+	require.NoError(s.t, err)
+	once := sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
+	s.t.Cleanup(once)
+	return once
+}
+
+// tasks lists the tasks that Redis holds: state by name.
+func (s *stack) tasks() map[string]string {
+	s.t.Helper()
+	const prefix = "asynq:{jobs}:t:"
+	found := map[string]string{}
+	all := s.rdb.Scan(s.ctx(), 0, prefix+"*", 1000).Iterator()
+	for all.Next(s.ctx()) {
+		state, err := s.rdb.HGet(s.ctx(), all.Val(), "state").Result()
+		if err == nil { // otherwise it was finished meanwhile
+			found[all.Val()[len(prefix):]] = state
+		}
+	}
+	require.NoError(s.t, all.Err())
+	return found
+}

@@ -1,0 +1,294 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// A batcher of strings, without a database: the item is its own key, and the
+// answer is the item. Flushes are what the test says.
+
+type flushOfStrings func(items []string) ([]answer[string], error)
+
+func testBatcher(t *testing.T, flush flushOfStrings) *batcher[string, string] {
+	t.Helper()
+	s := &Store{cfg: Config{Timeout: 10 * time.Second}, metrics: newMetrics(nil, nil)}
+	b := newBatcher("test", s, func(_ context.Context, _ querier, items []string) ([]answer[string], error) { return flush(items) },
+		func(item string) string { return item }, func(item string) int { return len(item) })
+	t.Cleanup(b.stop)
+	return b
+}
+
+func echo(items []string) ([]answer[string], error) {
+	return column(items, func(s string) answer[string] { return answer[string]{value: s} }), nil
+}
+
+// gate is a flush that reports each batch and waits before it answers.
+type gate struct {
+	batches chan []string
+	open    chan struct{}
+}
+
+func newGate() *gate { return &gate{make(chan []string, 100), make(chan struct{})} }
+
+func (g *gate) flush(items []string) ([]answer[string], error) {
+	g.batches <- items
+	<-g.open
+	return echo(items)
+}
+
+// call hands in an item and leaves its answer in the returned channel.
+func call(ctx context.Context, b *batcher[string, string], item string) <-chan answer[string] {
+	done := make(chan answer[string], 1)
+	go func() {
+		v, err := b.do(ctx, item)
+		done <- answer[string]{v, err}
+	}()
+	return done
+}
+
+// occupy keeps both flushers busy, with an item each, until the gate opens.
+func (g *gate) occupy(ctx context.Context, b *batcher[string, string]) (calls []<-chan answer[string]) {
+	for _, item := range []string{"x", "y"} {
+		calls = append(calls, call(ctx, b, item))
+		<-g.batches
+	}
+	return calls
+}
+
+func (b *batcher[T, R]) awaitQueued(t *testing.T, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return b.queued() == n }, 30*time.Second, time.Millisecond)
+}
+
+// closedPool is a pool that leads nowhere.
+func closedPool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none")
+	require.NoError(t, err)
+	pool.Close()
+	return pool
+}
+
+func pgError(code string) error { return &pgconn.PgError{Code: code} }
+
+func TestBatcherKeepsEqualKeysApart(t *testing.T) {
+	t.Parallel()
+	g := newGate()
+	b := testBatcher(t, g.flush)
+	first := call(t.Context(), b, "a")
+	require.Equal(t, []string{"a"}, <-g.batches)
+	second := call(t.Context(), b, "a")
+	b.awaitQueued(t, 1)
+	other := call(t.Context(), b, "b") // the free flusher takes it past the one that must wait
+	require.Equal(t, []string{"b"}, <-g.batches)
+	require.Equal(t, 1, b.queued())
+	close(g.open)
+	for _, done := range []<-chan answer[string]{first, second, other} {
+		require.NoError(t, (<-done).err)
+	}
+	require.Equal(t, []string{"a"}, <-g.batches)
+}
+
+func TestBatcherBounds(t *testing.T) {
+	t.Parallel()
+	g := newGate()
+	b := testBatcher(t, g.flush)
+	calls := g.occupy(t.Context(), b)
+	for i := range maxFlushItems + 10 {
+		calls = append(calls, call(t.Context(), b, strconv.Itoa(i)))
+		b.awaitQueued(t, i+1)
+	}
+	big := make([]byte, maxFlushBytes/2)
+	for i := range 5 {
+		big[0] = byte(i)
+		calls = append(calls, call(t.Context(), b, string(big)))
+		b.awaitQueued(t, maxFlushItems+10+i+1)
+	}
+	close(g.open)
+	for _, done := range calls {
+		require.NoError(t, (<-done).err)
+	}
+	b.stop()
+	close(g.batches)
+	var sizes []int
+	for batch := range g.batches {
+		sizes = append(sizes, len(batch))
+	}
+	slices.Sort(sizes)
+	require.Equal(t, []int{1, 2, 12, maxFlushItems}, sizes, "10 small ones and 2 big ones fill a flush, 2 big ones another, 1 is left")
+}
+
+func TestBatcherRefusesWhenFull(t *testing.T) {
+	t.Parallel()
+	b := &batcher[string, string]{key: func(item string) string { return item }} // no flusher: nothing is ever taken
+	b.queue = make([]*waiter[string, string], maxQueued)
+	_, err := b.do(t.Context(), "late")
+	require.ErrorIs(t, err, errFull)
+	require.Len(t, b.queue, maxQueued)
+}
+
+func TestBatcherSplitsOutTheBadItems(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"22021", "23514"} {
+		var mu sync.Mutex
+		flushes := 0
+		g := newGate()
+		b := testBatcher(t, func(items []string) ([]answer[string], error) {
+			answers, err := g.flush(items)
+			mu.Lock()
+			defer mu.Unlock()
+			flushes++
+			if slices.Contains(items, "bad1") || slices.Contains(items, "bad2") {
+				return nil, pgError(code)
+			}
+			return answers, err
+		})
+		g.occupy(t.Context(), b)
+		calls := map[string]<-chan answer[string]{}
+		for i := range 64 {
+			item := strconv.Itoa(i)
+			switch i {
+			case 7:
+				item = "bad1"
+			case 40:
+				item = "bad2"
+			}
+			calls[item] = call(t.Context(), b, item)
+			b.awaitQueued(t, i+1)
+		}
+		close(g.open)
+		for item, done := range calls {
+			a := <-done
+			if item == "bad1" || item == "bad2" {
+				require.Equal(t, job.CodeInternal, job.CodeOf(a.err), item)
+				continue
+			}
+			require.NoError(t, a.err, item)
+			require.Equal(t, item, a.value)
+		}
+		b.stop()
+		require.Equal(t, 2+1+2*2*6-2, flushes, "one path to each bad item, both halves at each step, the first step shared")
+	}
+}
+
+func TestBatcherFailsTogetherWhenNoItemIsToBlame(t *testing.T) {
+	t.Parallel()
+	g := newGate()
+	b := testBatcher(t, func(items []string) ([]answer[string], error) {
+		_, _ = g.flush(items)
+		if len(items) > 1 {
+			return nil, pgError("25006")
+		}
+		return echo(items)
+	})
+	occupied := g.occupy(t.Context(), b)
+	first, second := call(t.Context(), b, "a"), call(t.Context(), b, "b")
+	b.awaitQueued(t, 2)
+	b.store.pool = closedPool(t)
+	close(g.open)
+	for _, done := range occupied {
+		require.NoError(t, (<-done).err)
+	}
+	require.Equal(t, job.CodeStorageUnavailable, job.CodeOf((<-first).err))
+	require.Equal(t, job.CodeStorageUnavailable, job.CodeOf((<-second).err))
+}
+
+func TestBatcherRepeatsAfterADeadlock(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{stateDeadlock, stateSerialization} {
+		tries := 0
+		b := testBatcher(t, func(items []string) ([]answer[string], error) {
+			if tries++; tries < deadlockTries {
+				return nil, pgError(code)
+			}
+			return echo(items)
+		})
+		v, err := b.do(t.Context(), "a")
+		require.NoError(t, err)
+		require.Equal(t, "a", v)
+
+		lost := testBatcher(t, func([]string) ([]answer[string], error) { return nil, pgError(code) })
+		_, err = lost.do(t.Context(), "a")
+		require.Equal(t, job.CodeDBError, job.CodeOf(err))
+	}
+}
+
+func TestBatcherCatchesMissingAnswers(t *testing.T) {
+	t.Parallel()
+	b := testBatcher(t, func([]string) ([]answer[string], error) { return nil, nil })
+	_, err := b.do(t.Context(), "a")
+	require.Error(t, err)
+}
+
+func TestBatcherPassesAnItemsOwnError(t *testing.T) {
+	t.Parallel()
+	own := errors.New("own")
+	b := testBatcher(t, func(items []string) ([]answer[string], error) {
+		return column(items, func(string) answer[string] { return answer[string]{err: own} }), nil
+	})
+	_, err := b.do(t.Context(), "a")
+	require.ErrorIs(t, err, own)
+}
+
+func TestBatcherCancelledCaller(t *testing.T) {
+	t.Parallel()
+	g := newGate()
+	b := testBatcher(t, g.flush)
+	ctx, cancel := context.WithCancel(t.Context())
+	taken := g.occupy(ctx, b)
+	waiting := call(ctx, b, "z")
+	b.awaitQueued(t, 1)
+	cancel()
+
+	a := <-waiting
+	require.Equal(t, job.CodeDBError, job.CodeOf(a.err), "it was not taken: nothing is written")
+	require.Zero(t, b.queued())
+	for _, done := range taken {
+		a := <-done
+		require.Equal(t, job.CodeStorageUnavailable, job.CodeOf(a.err))
+		require.ErrorContains(t, a.err, "outcome of the write is unknown")
+		require.ErrorIs(t, a.err, context.Canceled)
+	}
+	close(g.open)
+	b.stop()
+	require.Empty(t, g.batches, "the withdrawn item was never flushed")
+}
+
+func TestBatcherStopFlushesWhatWaits(t *testing.T) {
+	t.Parallel()
+	g := newGate()
+	b := testBatcher(t, g.flush)
+	calls := g.occupy(t.Context(), b)
+	for i, item := range []string{"x", "y", "z"} { // two of them wait for their namesakes
+		calls = append(calls, call(t.Context(), b, item))
+		b.awaitQueued(t, i+1)
+	}
+	stopped := make(chan struct{})
+	go func() { b.stop(); close(stopped) }()
+	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.closed }, 30*time.Second, time.Millisecond)
+	_, err := b.do(t.Context(), "late")
+	require.ErrorIs(t, err, errClosed)
+	select {
+	case <-stopped:
+		t.Fatal("stop did not wait for the flushes")
+	default:
+	}
+	close(g.open)
+	for _, done := range calls {
+		require.NoError(t, (<-done).err)
+	}
+	<-stopped
+	b.stop()
+}

@@ -1,0 +1,96 @@
+package repo_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// broken is a change to a sound job that a named CHECK of the schema refuses.
+var broken = []struct {
+	constraint string
+	state      job.State // of the job before the change
+	set        string
+}{
+	{"jobs_type_known", job.Queued, `type = 'DREAM', execution_at = NULL`},
+	{"jobs_state_known", job.Queued, `state = 'DREAMING'`},
+	{"jobs_event_seq_positive", job.Queued, `event_seq = 0`},
+	{"jobs_final_has_outcome", job.Queued, `outcome = 'SUCCESS', finished_at = now()`},
+	{"jobs_final_has_outcome", job.Succeeded, `outcome = 'FAILED'`},
+	{"jobs_final_has_outcome", job.Succeeded, `outcome = NULL, finished_at = NULL`},
+	{"jobs_final_has_finish", job.Succeeded, `finished_at = NULL`},
+	{"jobs_final_has_finish", job.Running, `finished_at = now()`},
+	{"jobs_held_has_worker", job.Assigned, `worker_id = NULL`},
+	{"jobs_held_has_worker", job.Running, `worker_id = NULL`},
+	{"jobs_held_has_worker", job.Queued, `worker_id = gen_random_uuid()`},
+	{"jobs_held_has_worker", job.Canceled, `worker_id = gen_random_uuid()`},
+	{"jobs_created_not_queued", job.Created, `queued_at = now()`},
+	{"jobs_created_not_queued", job.Queued, `queued_at = NULL`},
+	{"jobs_created_not_queued", job.Failed, `queued_at = NULL`},
+	{"jobs_run_has_start", job.Running, `started_at = NULL`},
+	{"jobs_run_has_start", job.Failed, `started_at = NULL`},
+	{"jobs_failed_has_failure", job.Failed, `failure_code = NULL`},
+	{"jobs_failed_has_failure", job.Succeeded, `failure_code = 'RFA_INTERNAL'`},
+	{"jobs_failed_has_failure", job.Queued, `failure_code = 'RFA_INTERNAL'`},
+	{"jobs_created_has_execution_at", job.Created, `execution_at = NULL, type = 'EXECUTE'`},
+	{"jobs_deferred_has_execution_at", job.Queued, `type = 'EXECUTE'`},
+	{"jobs_deferred_has_execution_at", job.Queued, `execution_at = NULL`},
+	{"jobs_never_early", job.Queued, `run_at = execution_at - interval '1 microsecond'`},
+	{"jobs_never_early", job.Running, `started_at = execution_at - interval '1 microsecond'`},
+	{"jobs_attempt_in_range", job.Queued, `attempt = 0`},
+	{"jobs_attempt_in_range", job.Queued, `attempt = max_attempts + 1`},
+}
+
+// brokenElsewhere are statements that the CHECKs of other tables refuse.
+var brokenElsewhere = map[string]string{
+	"api_keys_hash_is_sha256": `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at) VALUES ('k', gen_random_uuid(), '\x00', now(), now())`,
+	"workers_state_known":     `UPDATE workers SET state = 'TIRED'`,
+	"events_seq_positive": `INSERT INTO events (job_id, seq, event_id, event_name, attempt, occurred_at, data)
+		VALUES (gen_random_uuid(), 0, gen_random_uuid(), 'x', 1, now(), '{}')`,
+	"reports_outcome_known":      report(`'MAYBE', now(), 0, NULL`),
+	"reports_duration_positive":  report(`'SUCCESS', now(), -1, NULL`),
+	"reports_run_has_start":      report(`'SUCCESS', NULL, 0, NULL`),
+	"reports_failed_has_failure": report(`'FAILED', now(), 0, NULL`),
+	"results_sha256_length":      result(`3, '\x00', 'abc'`),
+	"results_complete":           result(`4, sha256('abc'), 'abc'`),
+	"maintenance_state_one_row":  `INSERT INTO maintenance_state (only_row) VALUES (false)`,
+}
+
+func report(values string) string {
+	return `INSERT INTO reports (job_id, attempt, finished_at, event_seq, outcome, started_at, duration_ms, failure_code)
+		VALUES (gen_random_uuid(), 1, now(), 1, ` + values + `)`
+}
+
+func result(values string) string {
+	return `INSERT INTO results (job_id, attempt, media_type, expires_at, size, sha256, body) VALUES (gen_random_uuid(), 1, 'text/plain', now(), ` + values + `)`
+}
+
+func TestSchemaRefusesBrokenRows(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	tested := []string{"events_transition_allowed"} // by TestSchemaKnowsTheTable
+	for _, b := range broken {
+		_, err := f.db.Exec(f.ctx(), `UPDATE jobs SET `+b.set+` WHERE job_id = $1`, f.force(b.state).String())
+		require.Error(t, err, "%s: %s of a job that is %s", b.constraint, b.set, b.state)
+		requireBroken(t, b.constraint, err)
+		tested = append(tested, b.constraint)
+	}
+	for constraint, sql := range brokenElsewhere {
+		_, err := f.db.Exec(f.ctx(), sql)
+		require.Error(t, err, constraint)
+		requireBroken(t, constraint, err)
+		tested = append(tested, constraint)
+	}
+
+	rows, err := f.db.Query(f.ctx(), `SELECT conname FROM pg_constraint
+		WHERE contype = 'c' AND connamespace = 'public'::regnamespace AND conrelid <> 'goose_db_version'::regclass`)
+	require.NoError(t, err)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	slices.Sort(tested)
+	require.ElementsMatch(t, names, slices.Compact(tested), "each CHECK has a row that breaks it")
+}

@@ -1,0 +1,47 @@
+package repo
+
+import "github.com/jackc/pgx/v5/pgxpool"
+
+// Bounds of the batcher, for tests.
+const (
+	MaxFlushItems = maxFlushItems
+	Flushers      = flushers
+)
+
+// ScanUTC makes a test's own connections hand out times as the store does.
+var ScanUTC = scanUTC
+
+// Pool gives tests the store's own connections, to exhaust or count them.
+func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+
+// Queued tells how many items wait for a flusher.
+func (s *Store) Queued(operation string) int {
+	switch operation {
+	case "insert":
+		return s.inserts.queued()
+	case "claim":
+		return s.claims.queued()
+	case "start":
+		return s.starts.queued()
+	case "finish":
+		return s.ends.queued()
+	case "cancel":
+		return s.cancels.queued()
+	}
+	panic("unknown operation " + operation)
+}
+
+func (b *batcher[T, R]) queued() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queue)
+}
+
+// Statements are the SQL texts whose plans are tested.
+var Statements = map[string]string{
+	"insert": insertJobs, "claim": claimJobs, "start": startJobs, "finish": finishJobs, "cancel": cancelJobs,
+	"retry": retryJobs, "release": releaseJobs, "queueDue": queueDue, "undispatched": undispatched,
+	"overdue": overdue, "stamp": stampJobs, "redispatch": redispatchJobs, "load": countLoad, "orphans": orphans,
+	"cleanJobs": cleanJobs, "cleanResults": cleanResults, "cleanIdempotencyKeys": cleanIdempotencyKeys,
+	"cleanTombstones": cleanTombstones,
+}

@@ -1,0 +1,108 @@
+// Package repotest gives every test a Postgres database of its own: a clone of
+// a template that has the newest schema, on one server per test binary.
+//
+// The server is private, started when the first test asks for a database and
+// removed at the end; or, when FORGERUN_TEST_DATABASE_URL is set, the one that
+// the URL leads to, whose role must be allowed to create databases. A package
+// that uses this one hands its TestMain to Main:
+//
+//	func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
+//
+// The private server writes nothing to disk on purpose. A test that crashes
+// its server, or measures it, takes one of its own: Server.
+package repotest
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/devstack"
+	"github.com/forgerun/forgerun/repo"
+)
+
+// setupTimeout bounds each step of a test's preparation. The first step waits
+// for the server to be initialised.
+const setupTimeout = 90 * time.Second
+
+// shared is the one server of the test binary.
+var shared server
+
+// Main runs the tests, then stops and removes the server. It returns the exit
+// code.
+func Main(m *testing.M) int {
+	shared.open = true
+	code := m.Run()
+	if err := shared.stop(); err != nil {
+		println("repotest:", err.Error())
+		return max(code, 1)
+	}
+	return code
+}
+
+// URL makes a fresh database with the newest schema and returns its URL. It is
+// dropped, whoever is connected, when the test ends.
+func URL(t testing.TB) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
+	defer cancel()
+	url, err := shared.clone(ctx)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
+		defer cancel()
+		require.NoError(t, shared.drop(ctx, url))
+	})
+	return url
+}
+
+// Open opens a store on a fresh database and closes it when the test ends.
+func Open(t testing.TB, opts ...func(*repo.Config)) *repo.Store {
+	t.Helper()
+	return OpenURL(t, URL(t), opts...)
+}
+
+// OpenURL opens a store on a given database, as another process would, and
+// closes it when the test ends.
+func OpenURL(t testing.TB, url string, opts ...func(*repo.Config)) *repo.Store {
+	t.Helper()
+	cfg := Config(t, url)
+	for _, opt := range opts {
+		opt(&cfg)
+	}
+	s, err := repo.Open(cfg)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Config is what OpenURL starts from: the service's defaults, a registry of
+// its own, and warnings in the test's output.
+func Config(t testing.TB, url string) repo.Config {
+	const day = 24 * time.Hour
+	return repo.Config{
+		URL: url, Timeout: 5 * time.Second, ApplicationName: t.Name(),
+		ResultTTL: day, IdempotencyWindow: day,
+		Retention: repo.Retention{Jobs: 30 * day, Keys: 90 * day, Tombstones: 90 * day},
+		Logger:    slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Registry:  prometheus.NewRegistry(),
+	}
+}
+
+// Server starts a Postgres server for this test alone, durable as in
+// production, with the newest schema. It is removed when the test ends; until
+// then the test may stop, crash and start it.
+func Server(t testing.TB) *devstack.Postgres {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
+	defer cancel()
+	stack, err := devstack.Temp(ctx, devstack.TempOptions{WithoutRedis: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stack.Close()) })
+	require.NoError(t, repo.Migrate(ctx, stack.Postgres.URL(), -1))
+	return stack.Postgres
+}

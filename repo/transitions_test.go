@@ -1,0 +1,138 @@
+package repo_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// force makes a job in a state without any help of the store: due, held by the
+// fixture's worker under fence 1 if the state has a holder, attempt 1 of 4.
+func (f *fixture) force(s job.State) job.ID {
+	f.t.Helper()
+	id := newID()
+	f.exec(`INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome, max_attempts, auto_retry, event_seq, fence, worker_id,
+			created_at, updated_at, execution_at, run_at, queued_at, started_at, finished_at, failure_code, failure_reason, language, request_id)
+		SELECT $1, $2, 'DEFERRED', 'SUCCESS_FAST', '{}', $3, nullif($4, ''), 4, false, 1, 1,
+			CASE WHEN $3 IN ('ASSIGNED', 'RUNNING') THEN $5::uuid END,
+			ago, ago, ago, ago, CASE WHEN $3 <> 'CREATED' THEN ago END, CASE WHEN $3 IN ('RUNNING', 'SUCCEEDED', 'FAILED') THEN ago END,
+			CASE WHEN $4 <> '' THEN ago END, CASE $3 WHEN 'FAILED' THEN 'RFA_INTERNAL' END, CASE $3 WHEN 'FAILED' THEN 'work-panicked' END, 'en', 'r-1'
+		FROM (VALUES (clock_timestamp() - interval '1 s')) AS v(ago)`,
+		id.String(), f.client.String(), string(s), string(job.OutcomeOf(s)), f.worker.String())
+	return id
+}
+
+// operations is everything that can change a job's state.
+func operations(f *fixture) map[string]func(id job.ID) error {
+	lease := func(id job.ID) job.Lease { return job.Lease{JobID: id, Attempt: 1, Fence: 1} }
+	ends := func(end func(l job.Lease) job.Finish) func(id job.ID) error {
+		return func(id job.ID) error { _, err := f.store.Finish(f.ctx(), end(lease(id))); return err }
+	}
+	return map[string]func(id job.ID) error{
+		"insert": func(id job.ID) error {
+			_, err := f.store.InsertJob(f.ctx(), f.submission(func(s *job.Submission) { s.Job.ID = id }))
+			return err
+		},
+		"queue":   func(job.ID) error { _, err := f.store.QueueDue(f.ctx(), 10); return err },
+		"claim":   func(id job.ID) error { _, _, err := f.store.Claim(f.ctx(), f.worker, id, 1); return err },
+		"start":   func(id job.ID) error { _, err := f.store.Start(f.ctx(), lease(id)); return err },
+		"succeed": ends(success),
+		"fail":    ends(func(l job.Lease) job.Finish { return failure(l, job.FailedOnce) }),
+		"fail and retry": ends(func(l job.Lease) job.Finish {
+			return withRetry(failure(l, job.FailedOnce), time.Second)
+		}),
+		"cancel": func(id job.ID) error { _, _, err := f.store.Cancel(f.ctx(), f.client, id); return err },
+		"retry":  func(id job.ID) error { _, err := f.store.Retry(f.ctx(), f.client, id, 1, 0); return err },
+		"release": func(id job.ID) error {
+			_, err := f.store.Release(f.ctx(), []job.Lease{lease(id)}, []time.Duration{0})
+			return err
+		},
+	}
+}
+
+// expectedRefusal reports whether err is how an operation says that it found
+// nothing to do; most of them say so without an error.
+func expectedRefusal(err error) bool {
+	return err == nil || errors.Is(err, job.ErrStale) || job.CodeOf(err) == job.CodeConflict
+}
+
+// TestTransitionsAreThoseOfTheTable tries every operation on a job in every
+// state. Together they cause every pair that the table allows, and no other.
+func TestTransitionsAreThoseOfTheTable(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	caused := map[[2]job.State]bool{}
+	for _, from := range job.States {
+		for name, operation := range operations(f) {
+			id := f.force(from)
+			before := f.all(id)
+			err := operation(id)
+			log := f.log(id)
+			if len(log) == 0 {
+				require.True(t, expectedRefusal(err), "%s of a job that is %s: %v", name, from, err)
+				require.Equal(t, before, f.all(id), "%s of a job that is %s was refused, yet it changed", name, from)
+				continue
+			}
+			require.NoError(t, err, "%s of a job that is %s", name, from)
+			at := from
+			for _, e := range log {
+				require.Equal(t, at, job.State(e.Prev), "%s of a job that is %s", name, from)
+				at = job.State(e.Next)
+				caused[[2]job.State{job.State(e.Prev), at}] = true
+				require.Equal(t, job.EventOf(job.State(e.Prev), at), e.Name)
+			}
+			require.Equal(t, at, f.state(id), "%s of a job that is %s", name, from)
+		}
+	}
+
+	allowed := map[[2]job.State]bool{}
+	for _, from := range job.States {
+		for _, to := range job.States {
+			if job.CanTransition(from, to) || job.IsLeaseReturn(from, to) {
+				allowed[[2]job.State{from, to}] = true
+			}
+		}
+	}
+	require.Empty(t, cmp.Diff(allowed, caused))
+}
+
+// TestSchemaKnowsTheTable compares the CHECK of the event log with the table,
+// pair by pair, "no state" included.
+func TestSchemaKnowsTheTable(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	states := append([]job.State{"", "DREAMING"}, job.States...)
+	for _, name := range []string{job.EventQueued, job.EventLeaseExpired} {
+		for _, seq := range []int{1, 2} {
+			for _, from := range states {
+				for _, to := range states {
+					allowed := job.CanTransition(from, to) ||
+						from == "" && to == "" ||
+						from == "" && to == job.Created && seq == 1 ||
+						job.IsLeaseReturn(from, to) && name == job.EventLeaseExpired
+					_, err := f.db.Exec(f.ctx(), `INSERT INTO events (job_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
+						VALUES (gen_random_uuid(), $1, gen_random_uuid(), $2, nullif($3, ''), nullif($4, ''), 1, now(), '{}')`,
+						seq, name, string(from), string(to))
+					if allowed {
+						require.NoError(t, err, "%s: %q to %q as event %d", name, from, to, seq)
+					} else {
+						requireBroken(t, "events_transition_allowed", err)
+					}
+				}
+			}
+		}
+	}
+}
+
+func requireBroken(t *testing.T, constraint string, err error) {
+	t.Helper()
+	var pg *pgconn.PgError
+	require.ErrorAs(t, err, &pg)
+	require.Equal(t, constraint, pg.ConstraintName, pg.Message)
+}

@@ -1,0 +1,97 @@
+package tasks
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// BenchmarkEnqueue is what the API does after a commit, until Redis has it.
+func BenchmarkEnqueue(b *testing.B) {
+	r := newDB(b)
+	q := startQueue(b, r, QueueConfig{Buffer: b.N})
+	ts := newTasks(b.N)
+	b.ResetTimer()
+	for _, t := range ts {
+		q.Enqueue(t)
+	}
+	for value(r.metrics.enqueued.WithLabelValues(resultOK)) < float64(b.N) {
+		time.Sleep(100 * time.Microsecond)
+	}
+	perSecond(b)
+}
+
+// BenchmarkEnqueueOneByOne is the yardstick: a round trip a task.
+func BenchmarkEnqueueOneByOne(b *testing.B) {
+	r := newDB(b)
+	q := NewQueue(r, QueueConfig{})
+	q.client = asynq.NewClientFromRedisClient(r.client)
+	ts := newTasks(b.N)
+	b.ResetTimer()
+	for _, t := range ts {
+		require.NoError(b, q.enqueue(b.Context(), t))
+	}
+	perSecond(b)
+}
+
+func BenchmarkDispatch(b *testing.B) {
+	q := NewQueue(newDB(b), QueueConfig{})
+	ts := newTasks(b.N)
+	b.ResetTimer()
+	for len(ts) > 0 {
+		n := min(500, len(ts))
+		_, err := q.Dispatch(b.Context(), ts[:n])
+		require.NoError(b, err)
+		ts = ts[n:]
+	}
+	perSecond(b)
+}
+
+func BenchmarkWorkers(b *testing.B) {
+	for name, cfg := range map[string]WorkersConfig{
+		"1 server":  {Concurrency: 100, Servers: 1},
+		"2 servers": {Concurrency: 100, Servers: 2},
+		"4 servers": {Concurrency: 100, Servers: 4},
+	} {
+		b.Run(name, func(b *testing.B) {
+			r := newDB(b)
+			_, err := NewQueue(r, QueueConfig{}).Dispatch(b.Context(), newTasks(b.N))
+			require.NoError(b, err)
+			var done atomic.Int64
+			finished := make(chan struct{})
+			b.ResetTimer()
+			startWorkers(b, r, cfg, func(context.Context, job.Task) error {
+				if done.Add(1) == int64(b.N) {
+					close(finished)
+				}
+				return nil
+			})
+			<-finished
+			perSecond(b)
+		})
+	}
+}
+
+func BenchmarkAllow(b *testing.B) {
+	l := newLimiter(b, newDB(b), LimiterConfig{PerMinute: maxPerMinute})
+	client := newTask().JobID
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if !l.Allow(b.Context(), client).OK {
+				b.Fail()
+			}
+		}
+	})
+	perSecond(b)
+}
+
+func perSecond(b *testing.B) {
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+	b.ReportMetric(0, "ns/op")
+}
