@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"testing"
@@ -98,7 +99,7 @@ func TestExecuteFails(t *testing.T) {
 		"nothing to emit":            {runner: never, change: func(r *row) { r.Type = job.EmitEvent }, want: job.DefinitionInvalid},
 		"no result":                  {runner: work(nil, nil), want: job.OutputInvalid},
 		"result without media type":  {runner: work(altered(func(r *job.Result) { r.MediaType = "" }), nil), want: job.OutputInvalid},
-		"short result":               {runner: work(altered(func(r *job.Result) { r.Body = r.Body[1:] }), nil), want: job.OutputInvalid},
+		"short result":               {runner: work(altered(func(r *job.Result) { r.Body = r.Body[1:]; r.SHA256 = sha256.Sum256(r.Body) }), nil), want: job.OutputInvalid},
 		"result with a wrong digest": {runner: work(altered(func(r *job.Result) { r.SHA256[0]++ }), nil), want: job.OutputInvalid},
 		"time limit":                 {runner: takes(testLimit + time.Second), want: job.TimedOut},
 		"result after the time limit": {runner: func(ctx context.Context, _ job.Definition, _ int) (*job.Result, error) {
@@ -288,9 +289,9 @@ func TestCancelThatComesTooLate(t *testing.T) {
 		w := newWorld(t)
 		w.start()
 		task := w.add()
-		w.store.hook("Finish", hook{after: func(context.Context) error {
+		w.store.hook("Finish", hook{after: func(ctx context.Context) error {
 			w.worker.Canceled(task.JobID) // of an attempt whose end stands
-			return nil
+			return ctx.Err()
 		}})
 		require.NoError(t, w.handle(task))
 		w.ended(task, job.Succeeded)

@@ -23,9 +23,7 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	}
 	defer func() { <-w.slots }()
 
-	if !w.enter() {
-		return errBusy
-	}
+	w.enter()
 	defer w.leave()
 	worker, claim, err := w.claim(ctx, t)
 	if err != nil || claim == nil {

@@ -56,6 +56,17 @@ func TestHandlePostponesAnEarlyTaskUnderANewName(t *testing.T) {
 	})
 }
 
+func TestHandlePostponesUnderTheNameThatIsNext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		early := w.add(func(r *row) { r.RunAt, r.dispatch = time.Now().Add(10*time.Second), 3 })
+		early.Dispatch = 1 // an older task of the same attempt
+		require.NoError(t, w.handle(early))
+		require.Equal(t, 4, w.queue.sent()[0].Dispatch)
+	})
+}
+
 func TestHandleReportsAPostponementThatFailed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -173,6 +184,22 @@ func TestTheQueuesOpinionDoesNotStopAJob(t *testing.T) {
 		defer cancel()
 		require.NoError(t, w.worker.Handle(ctx, task))
 		require.Error(t, ctx.Err())
+		w.ended(task, job.Succeeded)
+	})
+}
+
+func TestAClaimIsNotGivenUpHalfWay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		task := w.add()
+		w.store.hook("Claim", hook{after: func(ctx context.Context) error {
+			sleep(ctx, 2*time.Second)
+			return ctx.Err()
+		}})
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		require.NoError(t, w.worker.Handle(ctx, task))
 		w.ended(task, job.Succeeded)
 	})
 }

@@ -198,6 +198,9 @@ func TestAReplacedKeyStaysValidForTheOverlap(t *testing.T) {
 				require.Empty(t, k.code(old.Secret))
 
 				lost := k.issue(replace(k, old)) // the first answer did not arrive: the old key still replaces
+				stored, err := k.fake.Key(context.Background(), old.ID)
+				require.NoError(t, err)
+				require.Equal(t, key.ID, stored.ReplacedBy, "what took over first")
 				pass(time.Microsecond)
 				require.Equal(t, job.CodeTokenExpired, k.code(old.Secret), "its end does not move")
 				require.Empty(t, k.code(key.Secret))
@@ -389,6 +392,18 @@ func TestKeysAreRememberedOnlyWhileChangesAreHeardOf(t *testing.T) {
 		synctest.Wait()
 		lookups(8, "")
 		lookups(9, "")
+	})
+}
+
+func TestARevocationHereNeedsNoNotice(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newKeyWorld(t)
+		k.w.background(k.WatchKeys)
+		key := k.issue(k.create(admin, k.newClient(), false))
+		require.Empty(t, k.code(key.Secret))
+		k.fake.changed = func(string) {} // it is on its way
+		require.NoError(t, k.revoke(admin, key.ClientID, key.ID))
+		require.Equal(t, job.CodeKeyDisabled, k.code(key.Secret))
 	})
 }
 

@@ -98,7 +98,7 @@ func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 		case err != nil:
 			w.log.Warn("heartbeat failed", "worker_id", id.String(), "error", err)
 			wait = w.pause()
-		case lapse.Stop(): // it had not fired
+		default:
 			lapse.Reset(w.remaining(asked))
 			wait = w.cfg.Heartbeat
 			w.reconcile(ctx, held, asked)

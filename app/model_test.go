@@ -80,7 +80,6 @@ type model struct {
 	clean  atomic.Bool // no more faults
 
 	service *Service
-	mu      sync.Mutex
 	ids     []job.ID
 }
 

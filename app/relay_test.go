@@ -294,7 +294,7 @@ func TestTwoLeadersRaiseTheEpochAtOnce(t *testing.T) {
 		b := NewRelay(w.store, w.queue, w.metrics, w.logger)
 		task := w.add(old(time.Hour))
 		w.queue.flush()
-		w.store.hook("RaiseEpoch", hook{before: func(ctx context.Context) error {
+		w.store.hook("RaiseEpoch", hook{before: func(context.Context) error {
 			w.store.hook("RaiseEpoch", hook{})
 			w.round(b) // the other one is quicker
 			return nil

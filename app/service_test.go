@@ -320,6 +320,7 @@ func TestRetryTenAtOnce(t *testing.T) {
 		w := newWorld(t)
 		s := w.service(100)
 		task := w.add(failedJob)
+		w.store.hook("Retry", hook{before: func(context.Context) error { time.Sleep(time.Second); return nil }}) // all have looked
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() {

@@ -128,17 +128,12 @@ func (w *Worker) announce() {
 	w.changed = make(chan struct{})
 }
 
-// enter counts a call of Handle as busy, until leave; it refuses while the
-// worker drains. A claim whose answer is on its way is counted too, so Drain
-// waits for what will come of it.
-func (w *Worker) enter() bool {
+// enter counts a call of Handle as busy, until leave. A claim whose answer is
+// on its way is counted too, so Drain waits for what will come of it.
+func (w *Worker) enter() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.draining {
-		return false
-	}
 	w.busy++
-	return true
 }
 
 func (w *Worker) leave() {

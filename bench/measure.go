@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -73,13 +74,13 @@ func (s *stack) phase(ctx context.Context, o options, start func(context.Context
 // its report.
 func (s *stack) wholePath(ctx context.Context, o options, d *database, sys system, worker *program, m *sample) error {
 	trees := []int{sys.api.cmd.Process.Pid, worker.cmd.Process.Pid, s.servers.Postgres.PID(), s.servers.Redis.PID()}
-	before, own := cpuSeconds(trees...), cpuSeconds(os.Getpid())
+	before, own := cpuSeconds(trees...), ownCPU()
 	started := time.Now()
 	load, err := generate(ctx, sys, o)
 	if err != nil {
 		return err
 	}
-	generator := cpuSeconds(os.Getpid()) - own
+	generator := ownCPU() - own
 	done := 0
 	for limit := time.Now().Add(10 * o.duration); done < load.accepted; {
 		if time.Now().After(limit) {
@@ -165,6 +166,15 @@ func submitUntil(ctx context.Context, client *fasthttp.Client, sys system, end t
 		accepted++
 	}
 	return accepted, latency, ctx.Err()
+}
+
+// ownCPU is the user and system time of this process alone.
+func ownCPU() float64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
 // cpuSeconds sums user and system time of processes and their descendants,

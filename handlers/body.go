@@ -95,38 +95,80 @@ const (
 	drainTime  = 2 * time.Second
 )
 
-// listener makes conns. Its Close may come twice.
+// silentGrace is how long, at shutdown, a connection on which nothing has come
+// yet may still bring the request for which it was opened.
+const silentGrace = 250 * time.Millisecond
+
+// listener makes conns and knows those that have not said anything yet: HTTP
+// clients open connections in advance, and fasthttp's shutdown would wait for
+// them. Its Close may come twice.
 type listener struct {
 	net.Listener
 	once sync.Once
 	err  error
+
+	mu     sync.Mutex
+	silent map[*conn]struct{}
 }
 
 // Accept waits for the next connection.
 func (l *listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
+	accepted, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: c}, nil
+	c := &conn{Conn: accepted, listener: l}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.silent[c] = struct{}{}
+	return c, nil
 }
 
-// Close closes the listener once.
+// Close closes the listener once, and after a grace the silent connections.
 func (l *listener) Close() error {
-	l.once.Do(func() { l.err = l.Listener.Close() })
+	l.once.Do(func() {
+		l.err = l.Listener.Close()
+		time.AfterFunc(silentGrace, l.closeSilent)
+	})
 	return l.err
+}
+
+func (l *listener) closeSilent() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.silent {
+		_ = c.Conn.Close()
+	}
 }
 
 // conn drains what the client still sends, within bounds, before it closes a
 // connection whose last request was not read to its end.
 type conn struct {
 	net.Conn
-	unread atomic.Bool
+	listener *listener
+	heard    atomic.Bool // something was read, or the connection is over
+	unread   atomic.Bool
+}
+
+// Read reads what the client sends.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.noLongerSilent()
+	return n, err
+}
+
+func (c *conn) noLongerSilent() {
+	if c.heard.CompareAndSwap(false, true) {
+		c.listener.mu.Lock()
+		defer c.listener.mu.Unlock()
+		delete(c.listener.silent, c)
+	}
 }
 
 // Close ends the connection; after an unread request only once the client has
 // stopped sending, or the bounds are reached.
 func (c *conn) Close() error {
+	c.noLongerSilent()
 	if c.unread.CompareAndSwap(true, false) {
 		if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite()

@@ -141,7 +141,7 @@ func (e *endless) Close() error                      { e.closed = true; return n
 func TestDrainBounds(t *testing.T) {
 	t.Parallel()
 	e := &endless{}
-	c := &conn{Conn: e}
+	c := &conn{Conn: e, listener: &listener{}}
 	require.NoError(t, c.Close())
 	require.Zero(t, e.read, "a request that was read leaves nothing to drain")
 	c.unread.Store(true)

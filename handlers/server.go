@@ -162,7 +162,7 @@ func nameMethod(c *fasthttp.RequestCtx) {
 
 // Serve answers on l until Shutdown, then returns nil. It closes l.
 func (s *Server) Serve(l net.Listener) error {
-	l = &listener{Listener: l}
+	l = &listener{Listener: l, silent: map[*conn]struct{}{}}
 	s.mu.Lock()
 	if s.stopped {
 		s.mu.Unlock()

@@ -79,6 +79,26 @@ func TestShutdownFinishesWhatIsUnderWay(t *testing.T) {
 	require.NoError(t, w.server.Shutdown(context.Background()), "twice is fine")
 }
 
+// HTTP clients open connections in advance. One on which nothing has come must
+// not hold the shutdown up until fasthttp takes it for idle, after 5 s.
+func TestShutdownDoesNotWaitForSilentConnections(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	url, served := serving(t, w)
+	silent, err := net.Dial("tcp", url[len("http://"):])
+	require.NoError(t, err)
+	defer func() { _ = silent.Close() }()
+	res, err := http.Get(url + "/healthz") // the listener has taken the one before
+	require.NoError(t, err)
+	_ = res.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	require.NoError(t, w.server.Shutdown(ctx))
+	require.NoError(t, within(t, served))
+}
+
 func TestShutdownEndsWhatTakesTooLong(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.RequestTimeout = time.Hour })

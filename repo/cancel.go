@@ -36,7 +36,7 @@ const cancelJobs = `
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::uuid[]) AS i(id, client)
 ), ready AS MATERIALIZED (
-  SELECT j.job_id, j.state, j.event_seq, j.attempt, j.started_at, j.updated_at, j.worker_id, j.work_kind, j.definition, j.request_id
+  SELECT j.job_id, j.state, j.event_seq, j.attempt, j.run_at, j.started_at, j.updated_at, j.worker_id, j.work_kind, j.definition, j.request_id
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.client_id = i.client AND j.state IN ('CREATED', 'QUEUED', 'ASSIGNED', 'RUNNING')
   ORDER BY j.job_id FOR NO KEY UPDATE OF j` + stamped + `, changed AS (
@@ -51,7 +51,7 @@ WITH input AS MATERIALIZED (
   INSERT INTO events (job_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
   SELECT job_id, event_seq + 1, uuid7(at), 'job.canceled', state, 'CANCELED', attempt, at, event_data(work_kind, definition) FROM stamped
 )
-SELECT job_id, attempt, at, state, work_kind, definition, request_id FROM stamped`
+SELECT job_id, attempt, at, run_at, state, work_kind, definition, request_id FROM stamped`
 
 func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelRequest) ([]answer[canceled], error) {
 	rows, err := db.Query(ctx, cancelJobs,
@@ -63,7 +63,7 @@ func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelReq
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (canceled, error) {
 		c := canceled{Change: job.Change{State: job.Canceled, Changed: true}, before: &job.Job{}}
 		var definition []byte
-		err := row.Scan(scanID(&c.JobID), &c.Attempt, &c.UpdatedAt, &c.before.State, &c.before.WorkKind, &definition, &c.before.RequestID)
+		err := row.Scan(scanID(&c.JobID), &c.Attempt, &c.UpdatedAt, &c.RunAt, &c.before.State, &c.before.WorkKind, &definition, &c.before.RequestID)
 		c.before.ID, c.before.Definition = c.JobID, decodeDefinition(definition)
 		return c, err
 	})

@@ -54,8 +54,7 @@ func (s *Store) ChangeKeys(ctx context.Context, client job.ID, decide func(c job
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		var c job.Client
 		var now time.Time
-		err := tx.QueryRow(ctx, `SELECT client_id, created_at, clock_timestamp() FROM clients WHERE client_id = $1 FOR NO KEY UPDATE`, uuid(client)).
-			Scan(scanID(&c.ID), &c.CreatedAt, &now)
+		err := tx.QueryRow(ctx, lockClient, uuid(client)).Scan(scanID(&c.ID), &c.CreatedAt, &now)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
@@ -78,6 +77,12 @@ func (s *Store) ChangeKeys(ctx context.Context, client job.ID, decide func(c job
 	}
 	return nil
 }
+
+// lockClient reads the clock after it got the lock: in one query level with
+// the lock it would be read before the wait.
+const lockClient = `
+WITH locked AS MATERIALIZED (SELECT client_id, created_at FROM clients WHERE client_id = $1 FOR NO KEY UPDATE)
+SELECT client_id, created_at, clock_timestamp() FROM locked`
 
 func storeKeys(ctx context.Context, tx pgx.Tx, change job.KeyChange) error {
 	if k := change.New; k != nil {

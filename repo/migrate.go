@@ -3,11 +3,13 @@ package repo
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io/fs"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -17,39 +19,74 @@ import (
 	"github.com/forgerun/forgerun/migrations"
 )
 
-// Migrate brings the schema of the database to the given version, up or down;
-// version -1 is the newest one. An advisory lock makes processes that start
-// together take turns.
+// Migrate brings the schema of the database to the given version, up or down.
+// Version -1 is the newest one that this program knows: then it never goes
+// down, whatever a newer program made of the database. An advisory lock makes
+// processes that start together take turns.
 func Migrate(ctx context.Context, url string, version int64) error {
 	db, err := openSQL(url)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 60), lock.WithUnlockTimeout(1, 60))
-	if err != nil {
-		return err
-	}
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS, goose.WithSessionLocker(locker))
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS, goose.WithSessionLocker(turns{}))
 	if err != nil {
 		return fmt.Errorf("migrations: %w", err)
 	}
-	if version < 0 {
-		version = schemaVersion()
-	}
-	current, err := provider.GetDBVersion(ctx)
-	if err != nil {
-		return fmt.Errorf("migrations: %w", err)
-	}
-	if current > version {
-		_, err = provider.DownTo(ctx, version)
-	} else {
-		_, err = provider.UpTo(ctx, version)
-	}
-	if err != nil {
+	if err := migrateTo(ctx, provider, version); err != nil {
 		return fmt.Errorf("migrations: %w", err)
 	}
 	return nil
+}
+
+func migrateTo(ctx context.Context, provider *goose.Provider, version int64) error {
+	if version < 0 {
+		_, err := provider.Up(ctx)
+		return err
+	}
+	current, err := provider.GetDBVersion(ctx)
+	switch {
+	case err != nil:
+	case current > version:
+		_, err = provider.DownTo(ctx, version)
+	default:
+		_, err = provider.UpTo(ctx, version)
+	}
+	return err
+}
+
+const (
+	turnWait = time.Minute           // how long a process waits for its turn
+	turnPoll = 20 * time.Millisecond // how often it looks
+)
+
+// turns lets one process migrate at a time. It polls: a session that blocks in
+// pg_advisory_lock would hold a snapshot, and CREATE INDEX CONCURRENTLY waits
+// for those. Goose's own locker polls once a second at best.
+type turns struct{}
+
+// SessionLock waits for the advisory lock.
+func (turns) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, turnWait, errors.New("another process is migrating for too long"))
+	defer cancel()
+	for {
+		var mine bool
+		err := conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock($1)`, lock.DefaultLockID).Scan(&mine)
+		if err != nil || mine {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(turnPoll):
+		}
+	}
+}
+
+// SessionUnlock lets the next process go on.
+func (turns) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock($1)`, lock.DefaultLockID)
+	return err
 }
 
 func openSQL(url string) (*sql.DB, error) {

@@ -186,8 +186,16 @@ func rowsOf[T any](s *stack, tx pgx.Tx, sql string) []T {
 // must hold after any fault and can be read from the stores.
 func (s *stack) checkInvariants() {
 	s.t.Helper()
-	eventually(s.t, "no job is held", func() bool { return s.count(`SELECT count(*) FROM jobs WHERE worker_id IS NOT NULL`) == 0 })
-	all := s.histories()
+	var all map[string]*history
+	eventually(s.t, "no job is held", func() bool {
+		all = s.histories()
+		for _, h := range all {
+			if h.State.Held() {
+				return false
+			}
+		}
+		return true
+	})
 	wrong := s.requestViolations(all)
 	for _, h := range all {
 		wrong = append(wrong, h.violations()...)

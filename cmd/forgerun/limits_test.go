@@ -20,7 +20,7 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 	began := time.Now()
 	passed, last := 0, answer{}
 	for i, refusedInARow := 0, 0; refusedInARow < 6; i++ { // three times by each
-		a := u.look(apis[i%2], u.key)
+		a := u.call(apis[i%2], "GET", "/v1/jobs/"+nowhere, "", "X-Forwarded-For", "203.0.113."+strconv.Itoa(i%256)) // changes nothing
 		if a.status == http.StatusTooManyRequests {
 			refusedInARow, last = refusedInARow+1, a
 			continue
@@ -37,8 +37,6 @@ func TestRateLimitIsSharedByAllProcesses(t *testing.T) {
 
 	other := s.newUser(apis[1])
 	require.Equal(t, http.StatusNotFound, other.look(apis[0], other.key).status, "another client is not concerned")
-	forged := other.call(apis[0], "GET", "/v1/jobs/"+nowhere, "", "X-Forwarded-For", "203.0.113.1", "Authorization", "Bearer "+u.key)
-	require.Equal(t, http.StatusTooManyRequests, forged.status, "an address of one's own choice changes nothing")
 }
 
 func TestDailyQuota(t *testing.T) {
@@ -75,6 +73,7 @@ func TestQueueLimitRefusesAndStillReplays(t *testing.T) {
 	s.startWorker()
 	s.await("SUCCEEDED", s.acceptedIDs()...)
 	eventually(t, "there is room again", func() bool { return u.trySubmit(api, execute("PAYLOAD_SMALL")).status == http.StatusAccepted })
+	s.await("SUCCEEDED", s.acceptedIDs()...)
 	s.checkInvariants()
 }
 

@@ -157,6 +157,7 @@ type api struct {
 	p       *process
 	server  *handlers.Server
 	service *app.Service
+	limiter *tasks.Limiter
 	addr    string
 	failed  chan error
 }
@@ -182,13 +183,14 @@ func (p *process) startAPI() (*api, error) {
 			TTL: p.cfg.APIKeyTTL, Overlap: p.cfg.APIKeyOverlap,
 		},
 	}, p.store, p.store, p.queue, capacity, p.metrics, p.log)
+	a.limiter = tasks.NewLimiter(p.redis, tasks.LimiterConfig{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota})
+	a.limiter.Start()
 	p.loop(capacity.Run)
 	p.loop(a.service.WatchKeys)
 	a.server = handlers.New(handlers.Config{
 		PublicURL: p.cfg.PublicURL, MaxBodyBytes: p.cfg.MaxBodyBytes, MaxPayloadBytes: p.cfg.MaxPayload, RequestTimeout: p.cfg.RequestTimeout,
 	}, handlers.Deps{
-		Jobs: a.service, Clients: a.service, Health: p, Logger: p.log, Registry: p.registry,
-		Limiter: tasks.NewLimiter(p.redis, tasks.LimiterConfig{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota}),
+		Jobs: a.service, Clients: a.service, Limiter: a.limiter, Health: p, Logger: p.log, Registry: p.registry,
 	})
 	go func() { a.failed <- a.server.Serve(l) }()
 	p.log.Info("api listening", "address", a.addr, "public_url", p.cfg.PublicURL)
@@ -205,6 +207,9 @@ func (a *api) stop() {
 	defer cancel()
 	if err := a.server.Shutdown(ctx); err != nil {
 		a.p.log.Warn("requests were cut off", "error", err)
+	}
+	if err := a.limiter.Stop(ctx); err != nil {
+		a.p.log.Warn("unused rate limit tokens were not returned", "error", err)
 	}
 }
 

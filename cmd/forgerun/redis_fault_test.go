@@ -25,6 +25,7 @@ func TestFlushAllWithABacklog(t *testing.T) {
 	s.startWorker()
 	s.await("SUCCEEDED", ids...)
 	require.Less(t, time.Since(flushed), withinSeconds)
+	api.logged("the queue was emptied or replaced; all waiting jobs are dispatched anew", `"epoch":3`)
 	s.checkInvariants()
 }
 

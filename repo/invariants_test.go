@@ -1,0 +1,182 @@
+package repo_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+// chaos is a handful of jobs on which everybody does everything at once,
+// leases that are long gone included.
+type chaos struct {
+	f      *fixture
+	stores []*repo.Store
+
+	mu      sync.Mutex
+	jobs    []job.ID
+	leases  []job.Lease
+	claimed map[job.Lease]int
+	errs    []error
+}
+
+func (c *chaos) note(err error) {
+	if err == nil || errors.Is(err, job.ErrStale) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.errs = append(c.errs, err)
+}
+
+func pick[T any](c *chaos, r *rand.Rand, from *[]T) (v T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(*from) == 0 {
+		return v
+	}
+	return (*from)[r.IntN(len(*from))]
+}
+
+func (c *chaos) submit(ctx context.Context, s *repo.Store, r *rand.Rand) {
+	sub := c.f.submission(attempts(1 + r.IntN(4)))
+	if r.IntN(2) == 0 {
+		deferred(time.Duration(r.IntN(200)) * time.Millisecond)(&sub)
+	}
+	if r.IntN(2) == 0 {
+		sub.IdempotencyKey = fmt.Sprint("k", r.IntN(3))
+	}
+	receipt, err := s.InsertJob(ctx, sub)
+	c.note(err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && !receipt.Replayed {
+		c.jobs = append(c.jobs, receipt.JobID)
+	}
+}
+
+func (c *chaos) claim(ctx context.Context, s *repo.Store, r *rand.Rand, worker job.ID) {
+	claim, _, err := s.Claim(ctx, worker, pick(c, r, &c.jobs), 1+r.IntN(3))
+	c.note(err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if claim != nil {
+		c.claimed[claim.Lease]++
+		c.leases = append(c.leases, claim.Lease)
+	}
+}
+
+func (c *chaos) finish(ctx context.Context, s *repo.Store, r *rand.Rand) {
+	l := pick(c, r, &c.leases)
+	end := success(l)
+	if r.IntN(3) > 0 {
+		end = failure(l, job.FailedOnce)
+		j, err := c.f.store.Job(ctx, c.f.client, l.JobID)
+		switch {
+		case err != nil:
+			return
+		case l.Attempt >= j.MaxAttempts:
+			end.Exhausted = true
+		case r.IntN(2) == 0:
+			end = withRetry(end, time.Duration(r.IntN(20))*time.Millisecond)
+		}
+	}
+	if r.IntN(4) == 0 {
+		end.Emit = &job.Emission{Name: "x", Data: json.RawMessage(`1`)}
+	}
+	_, err := s.Finish(ctx, end)
+	c.note(err)
+}
+
+// maintain does one of the leader's chores.
+func (c *chaos) maintain(ctx context.Context, s *repo.Store, r *rand.Rand) {
+	switch r.IntN(4) {
+	case 0:
+		_, err := s.QueueDue(ctx, 5)
+		c.note(err)
+	case 3:
+		_, err := s.Release(ctx, []job.Lease{pick(c, r, &c.leases), pick(c, r, &c.leases)}, []time.Duration{0, time.Millisecond})
+		c.note(err)
+	case 1:
+		held, err := s.Orphans(ctx, 5)
+		c.note(err)
+		for _, h := range held {
+			if h.State == job.Running {
+				_, err = s.Finish(ctx, failure(h.Lease, job.WorkerLost))
+			} else {
+				_, err = s.Release(ctx, []job.Lease{h.Lease, pick(c, r, &c.leases)}, []time.Duration{0, 0})
+			}
+			c.note(err)
+		}
+	default:
+		tasks, err := s.Undispatched(ctx, 1, job.Place{}, time.Minute, 0, 5)
+		c.note(err)
+		c.note(s.Stamp(ctx, 1, tasks))
+		_, err = s.Redispatch(ctx, tasks)
+		c.note(err)
+	}
+}
+
+// step does one random thing. Claims, starts and finishes come most often, so
+// that jobs get somewhere.
+func (c *chaos) step(ctx context.Context, s *repo.Store, r *rand.Rand, worker job.ID) {
+	switch n := r.IntN(20); {
+	case n < 3:
+		c.submit(ctx, s, r)
+	case n < 8:
+		c.claim(ctx, s, r, worker)
+	case n < 12:
+		_, err := s.Start(ctx, pick(c, r, &c.leases))
+		c.note(err)
+	case n < 16:
+		c.finish(ctx, s, r)
+	case n < 17 && r.IntN(4) == 0:
+		_, _, err := s.Cancel(ctx, c.f.client, pick(c, r, &c.jobs))
+		c.note(err)
+	case n < 18:
+		_, err := s.Retry(ctx, c.f.client, pick(c, r, &c.jobs), 1+r.IntN(3), 0)
+		c.note(err)
+	default:
+		c.maintain(ctx, s, r)
+	}
+}
+
+func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	c := &chaos{f: f, stores: []*repo.Store{f.store, repotest.OpenURL(t, f.url)}, claimed: map[job.Lease]int{}}
+	workers := []job.ID{f.worker, f.newWorker(), f.newWorker(), f.newWorker()}
+	for range 10 {
+		c.jobs = append(c.jobs, f.submit())
+	}
+	const people, steps = 12, 400
+	inParallel(people, func(i int) {
+		r := rand.New(rand.NewPCG(seed, uint64(i)))
+		for n := range steps {
+			if i == 0 && n == steps/2 { // a worker dies
+				f.expireWorker(workers[3])
+			}
+			c.step(f.ctx(), c.stores[i%2], r, workers[r.IntN(len(workers))])
+		}
+	})
+	require.NoError(t, errors.Join(c.errs...))
+	for l, n := range c.claimed {
+		require.Equal(t, 1, n, "%+v was handed out twice", l)
+	}
+	f.checkInvariants()
+	for _, name := range []string{job.EventRunning, job.EventSucceeded, job.EventFailed, job.EventCanceled, job.EventRetried, job.EventLeaseExpired} {
+		require.NotZero(t, one[int](f, `SELECT count(*)::int FROM events WHERE event_name = $1`, name), "nothing of this kind came about: %s", name)
+	}
+}
