@@ -93,8 +93,9 @@ func TestTheLeaseIsLostBeforeStorageCountsItOut(t *testing.T) {
 
 				require.GreaterOrEqual(t, time.Since(began), testLease/2, "not at the first failure")
 				w.store.mu.Lock()
-				require.True(t, time.Now().Before(w.store.workers[first].expires))
+				expires := w.store.workers[first].expires
 				w.store.mu.Unlock()
+				require.True(t, time.Now().Before(expires))
 				require.NotEqual(t, first, w.identityNow())
 				require.Zero(t, w.store.count("Finish"))
 				require.Equal(t, job.Running, w.store.job(task.JobID).State, "the rescuer decides")

@@ -52,6 +52,8 @@ func (s *Store) clean(ctx context.Context, sql string, keep time.Duration, limit
 
 // The rows to remove are chosen in a materialized query of their own: within
 // the DELETE the choice could be made more than once, and the limit with it.
+// They are handed on as an array: whatever the planner believes about their
+// number, it finds them by the primary key.
 
 // cleanJobs removes jobs with all that belongs to them and leaves tombstones.
 const cleanJobs = `
@@ -59,22 +61,22 @@ WITH old AS MATERIALIZED (
   SELECT job_id, client_id FROM jobs WHERE finished_at <= now() - $1::interval
   ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED
 ), no_events AS (
-  DELETE FROM events WHERE job_id IN (SELECT job_id FROM old)
+  DELETE FROM events WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 ), no_reports AS (
-  DELETE FROM reports WHERE job_id IN (SELECT job_id FROM old)
+  DELETE FROM reports WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 ), no_results AS (
-  DELETE FROM results WHERE job_id IN (SELECT job_id FROM old)
+  DELETE FROM results WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 ), graves AS (
   INSERT INTO tombstones (job_id, client_id, expired_at) SELECT job_id, client_id, clock_timestamp() FROM old
   ON CONFLICT DO NOTHING
 )
-DELETE FROM jobs WHERE job_id IN (SELECT job_id FROM old)`
+DELETE FROM jobs WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))`
 
 const cleanResults = `
 WITH old AS MATERIALIZED (
   SELECT job_id FROM results WHERE expires_at <= now() - $1::interval ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
 )
-DELETE FROM results WHERE job_id IN (SELECT job_id FROM old)`
+DELETE FROM results WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))`
 
 const cleanIdempotencyKeys = `
 WITH old AS MATERIALIZED (
@@ -87,13 +89,13 @@ const cleanTombstones = `
 WITH old AS MATERIALIZED (
   SELECT job_id FROM tombstones WHERE expired_at <= now() - $1::interval ORDER BY expired_at LIMIT $2 FOR UPDATE SKIP LOCKED
 )
-DELETE FROM tombstones WHERE job_id IN (SELECT job_id FROM old)`
+DELETE FROM tombstones WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))`
 
 const cleanKeys = `
 WITH old AS MATERIALIZED (
   SELECT key_id FROM api_keys WHERE least(revoked_at, expires_at) <= now() - $1::interval LIMIT $2 FOR UPDATE SKIP LOCKED
 )
-DELETE FROM api_keys WHERE key_id IN (SELECT key_id FROM old)`
+DELETE FROM api_keys WHERE key_id = ANY (ARRAY(SELECT key_id FROM old))`
 
 // cleanWorkers leaves the row of a worker that jobs still name: the rescuer
 // finds them by it.
@@ -102,4 +104,4 @@ WITH old AS MATERIALIZED (
   SELECT worker_id FROM workers w WHERE state <> 'ALIVE' AND expires_at <= now() - $1::interval
     AND NOT EXISTS (SELECT FROM jobs WHERE jobs.worker_id = w.worker_id) LIMIT $2 FOR UPDATE SKIP LOCKED
 )
-DELETE FROM workers WHERE worker_id IN (SELECT worker_id FROM old)`
+DELETE FROM workers WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM old))`

@@ -201,7 +201,8 @@ func TestPostgresThatLostCommits(t *testing.T) {
 // The heartbeat has a connection of its own.
 func TestExhaustedPoolEndsNoLease(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, quickLease, env{
+	s := newStack(t, env{
+		"FORGERUN_LEASE_TIMEOUT": "6s", "FORGERUN_HEARTBEAT_INTERVAL": "1s",
 		"FORGERUN_TIME_SCALE": "0.1", "FORGERUN_LOG_FORMAT": "json", "FORGERUN_DATA_DIR": t.TempDir(), "FORGERUN_DB_TIMEOUT": "1s",
 	})
 	dev := s.start("dev") // api and worker share one pool
@@ -215,7 +216,7 @@ func TestExhaustedPoolEndsNoLease(t *testing.T) {
 	unlock := s.lock(`LOCK TABLE reports IN ACCESS EXCLUSIVE MODE`)
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
-	for range 64 {
+	for range 24 { // the pool has 16 connections
 		readers.Go(func() {
 			for {
 				if a := u.call(dev, "GET", "/v1/jobs/"+ended+"/report", ""); a.err == nil && a.status != http.StatusServiceUnavailable {
@@ -230,7 +231,7 @@ func TestExhaustedPoolEndsNoLease(t *testing.T) {
 		})
 	}
 	beat := s.text(`SELECT heartbeat_at::text FROM workers`)
-	for range 8 { // 4 s, two leases
+	for range 8 { // longer than a lease
 		eventually(t, "the lease is renewed", func() bool {
 			now := s.text(`SELECT heartbeat_at::text FROM workers`)
 			defer func() { beat = now }()

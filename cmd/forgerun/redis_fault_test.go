@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// withinSeconds is how soon lost tasks must be made up for: seconds, and what a
+// soon is how soon lost tasks must be made up for: seconds, and what a
 // busy machine may take on top.
-const withinSeconds = 30 * time.Second
+const soon = 30 * time.Second
 
 func TestFlushAllWithABacklog(t *testing.T) {
 	t.Parallel()
@@ -24,7 +24,7 @@ func TestFlushAllWithABacklog(t *testing.T) {
 	flushed := time.Now()
 	s.startWorker()
 	s.await("SUCCEEDED", ids...)
-	require.Less(t, time.Since(flushed), withinSeconds)
+	require.Less(t, time.Since(flushed), soon)
 	api.logged("the queue was emptied or replaced; all waiting jobs are dispatched anew", `"epoch":3`)
 	s.checkInvariants()
 }
@@ -50,7 +50,7 @@ func TestFlushAllWhileJobsRun(t *testing.T) {
 	flushed := time.Now()
 	require.Less(t, s.countJobs(ids, "SUCCEEDED"), 300, "the flush came too late to show anything")
 	s.await("SUCCEEDED", ids...)
-	require.Less(t, time.Since(flushed), withinSeconds)
+	require.Less(t, time.Since(flushed), soon)
 	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence <> 1 OR attempt <> 1`), "running jobs are left alone")
 	s.checkInvariants()
 }

@@ -138,11 +138,11 @@ func (p *proc) workerID() string {
 }
 
 // quickLease makes a worker that dies be missed soon.
-var quickLease = env{"FORGERUN_LEASE_TIMEOUT": "2s", "FORGERUN_HEARTBEAT_INTERVAL": "500ms"}
+var quickLease = env{"FORGERUN_LEASE_TIMEOUT": "3s", "FORGERUN_HEARTBEAT_INTERVAL": "500ms"}
 
 // recoveryLimit is what is promised with quickLease, lease + 2 s, and what a
 // machine that is busy with other tests may take on top.
-const recoveryLimit = 2*time.Second + 2*time.Second + 6*time.Second
+const recoveryLimit = 3*time.Second + 2*time.Second + 6*time.Second
 
 func (s *stack) secret(texts ...string) {
 	s.mu.Lock()

@@ -1,0 +1,186 @@
+package repo_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/repo"
+)
+
+// seed fills a database as it is after some days: 20,000 ended jobs with all
+// that belongs to them, 1,000 that wait, 2,000 scheduled ones, 200 held.
+const seed = `
+CREATE TEMP TABLE n AS SELECT i, uuid7(now() - i * interval '1 s') AS id, now() - i * interval '1 minute' AS at FROM generate_series(1, 20000) i;
+INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome, max_attempts, auto_retry, event_seq,
+  created_at, updated_at, run_at, queued_at, assigned_at, started_at, finished_at, language, request_id)
+SELECT id, gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{"duration_ms": 1000}', 'SUCCEEDED', 'SUCCESS', 4, false, 5,
+  at, at, at, at, at, at, at, 'en', 'r' FROM n;
+INSERT INTO events (job_id, seq, event_id, event_name, attempt, occurred_at, data)
+SELECT id, s, gen_random_uuid(), 'x', 1, at, '{"work_kind": "SUCCESS_FAST"}' FROM n, generate_series(1, 5) s;
+INSERT INTO reports (job_id, attempt, outcome, started_at, finished_at, duration_ms, event_seq) SELECT id, 1, 'SUCCESS', at, at, 0, 5 FROM n;
+INSERT INTO results SELECT id, 1, 'text/plain', 4, sha256('abcd'), at + interval '1 day', 'abcd' FROM n;
+INSERT INTO idempotency_keys SELECT gen_random_uuid(), 'jobs', i::text, 'hash', id, 'QUEUED', at, at + interval '1 day' FROM n;
+INSERT INTO tombstones SELECT gen_random_uuid(), gen_random_uuid(), at FROM n;
+INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, max_attempts, auto_retry, event_seq, created_at, updated_at, execution_at, run_at, language, request_id)
+SELECT uuid7(at), gen_random_uuid(), 'DEFERRED', 'SUCCESS_FAST', '{}', 'CREATED', 4, false, 1, at, at, now() + i * interval '1 minute', now() + i * interval '1 minute', 'en', 'r'
+FROM n WHERE i <= 2000;
+INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, max_attempts, auto_retry, event_seq, created_at, updated_at, run_at, queued_at, language, request_id)
+SELECT uuid7(at), gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{}', 'QUEUED', 4, false, 2, now(), now(), now() - i * interval '1 ms', now(), 'en', 'r' FROM n WHERE i <= 1000;
+INSERT INTO workers (worker_id, name, concurrency, state, expires_at)
+SELECT gen_random_uuid(), 'w', 1, CASE WHEN i < 10 THEN 'ALIVE' ELSE 'DEAD' END, now() + interval '1 hour' FROM n WHERE i <= 20;
+INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, max_attempts, auto_retry, event_seq, created_at, updated_at, run_at, queued_at,
+  started_at, worker_id, fence, language, request_id)
+SELECT uuid7(at), gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{}', CASE WHEN i % 2 = 0 THEN 'RUNNING' ELSE 'ASSIGNED' END, 4, false, 4, at, at, at, at, at,
+  (SELECT worker_id FROM workers ORDER BY worker_id OFFSET i % 20 LIMIT 1), 1, 'en', 'r' FROM n WHERE i <= 200;
+ANALYZE`
+
+// bigTables are never read as a whole.
+var bigTables = []string{"jobs", "events", "reports", "results", "idempotency_keys", "tombstones"}
+
+// use is an index that a statement must search a table by, with a condition
+// that narrows the search down.
+type use struct{ index, condition string }
+
+// byKey is how transitions find their jobs.
+var byKey = use{"jobs_pkey", "job_id = "}
+
+// plans says how each statement must find its rows, given arguments of the
+// usual size.
+var plans = map[string]struct {
+	args string
+	uses []use
+	// sized: the plan depends on the limit, which a generic plan does not know.
+	sized bool
+}{
+	"claim":   {args: arrays("uuid", "1", "uuid"), uses: []use{byKey}},
+	"start":   {args: arrays("uuid", "1", "1"), uses: []use{byKey}},
+	"finish":  {args: arrays("uuid", "1", "1", "SUCCEEDED", "x", "x", "t", "1", "x", "x", "1s", "f", "null", "x", "x", "x") + `, '1 day'`, uses: []use{byKey}},
+	"cancel":  {args: arrays("uuid", "uuid"), uses: []use{byKey}},
+	"retry":   {args: arrays("uuid", "uuid", "1", "1s"), uses: []use{byKey}},
+	"release": {args: arrays("uuid", "1", "1", "1s"), uses: []use{byKey}},
+	"insert": {args: arrays("uuid", "uuid", "x", "x", "null", "null", "1", "t", "null", "x", "x", "x", "x", "x", "x", "x") + `, '1 day'`,
+		uses: nil},
+	"stamp":        {args: `1, ` + arrays("uuid", "1", "1"), uses: []use{byKey}},
+	"redispatch":   {args: arrays("uuid", "1", "1"), uses: []use{byKey}},
+	"queueDue":     {args: `2000`, uses: []use{{"jobs_scheduled", "execution_at <= now()"}}},
+	"undispatched": {args: `1, '-infinity', '` + nobody + `', '60 s', '1 s', '10 s', 500`, uses: []use{{"jobs_waiting", "run_at <= (now() +"}}},
+	"overdue":      {args: `1, '-infinity', '` + nobody + `', '5 s', 200`, uses: []use{{"jobs_waiting", "run_at <= (now() -"}}},
+	"orphans":      {args: `500`, uses: []use{{"jobs_held", ""}}},
+	"load":         {args: `1000001`, uses: []use{{"jobs_waiting", ""}, {"jobs_held", ""}}, sized: true},
+	"cleanJobs": {args: `'13 days', 500`, uses: []use{
+		{"jobs_ended", "finished_at <= (now() -"}, {"jobs_pkey", "job_id = ANY"}, {"events_pkey", "job_id = ANY"},
+		{"reports_pkey", "job_id = ANY"}, {"results_pkey", "job_id = ANY"},
+	}},
+	"cleanResults":    {args: `'12 days', 500`, uses: []use{{"results_expiry", "expires_at <= (now() -"}, {"results_pkey", "job_id = ANY"}}},
+	"cleanTombstones": {args: `'13 days', 500`, uses: []use{{"tombstones_expiry", "expired_at <= (now() -"}, {"tombstones_pkey", "job_id = ANY"}}},
+	"cleanIdempotencyKeys": {args: `'12 days', 50`, sized: true, uses: []use{
+		{"idempotency_keys_expiry", "expires_at <= (now() -"}, {"idempotency_keys_pkey", "client_id = "},
+	}},
+}
+
+const nobody = "00000000-0000-0000-0000-000000000000"
+
+// arrays makes array arguments of 32 elements each.
+func arrays(elements ...string) string {
+	for i, e := range elements {
+		if e == "uuid" {
+			e = nobody
+		}
+		elements[i] = `'{` + strings.TrimSuffix(strings.Repeat(e+`,`, 32), `,`) + `}'`
+	}
+	return strings.Join(elements, ", ")
+}
+
+// plan is a node of EXPLAIN's answer.
+type plan struct {
+	NodeType string `json:"Node Type"`
+	Relation string `json:"Relation Name"`
+	Index    string `json:"Index Name"`
+	Cond     string `json:"Index Cond"`
+	Plans    []plan
+}
+
+func (p plan) walk(visit func(plan)) {
+	visit(p)
+	for _, child := range p.Plans {
+		child.walk(visit)
+	}
+}
+
+func explain(t *testing.T, f *fixture, conn *pgxpool.Conn, mode, statement, args string) plan {
+	t.Helper()
+	// Over the simple protocol: several statements, and text for any type.
+	results, err := conn.Conn().PgConn().Exec(f.ctx(), fmt.Sprintf(`DEALLOCATE ALL; SET plan_cache_mode = %s; PREPARE p AS %s; EXPLAIN (FORMAT JSON) EXECUTE p(%s)`,
+		mode, statement, args)).ReadAll()
+	require.NoError(t, err)
+	var answer []struct{ Plan plan }
+	require.NoError(t, json.Unmarshal(results[len(results)-1].Rows[0][0], &answer))
+	return answer[0].Plan
+}
+
+func TestStatementsUseTheirIndexes(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	conn, err := f.db.Acquire(f.ctx())
+	require.NoError(t, err)
+	defer conn.Release()
+	_, err = conn.Exec(f.ctx(), seed)
+	require.NoError(t, err)
+
+	for name, statement := range repo.Statements {
+		want, ok := plans[name]
+		require.True(t, ok, "%s: how does it find its rows?", name)
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			if want.sized && mode == "force_generic_plan" {
+				continue
+			}
+			p := explain(t, f, conn, mode, statement, want.args)
+			found := map[use]bool{}
+			p.walk(func(node plan) {
+				if node.NodeType == "Seq Scan" {
+					require.NotContains(t, bigTables, node.Relation, "%s, %s", name, mode)
+				}
+				for _, u := range want.uses {
+					if node.Index == u.index && strings.Contains(node.Cond, u.condition) {
+						found[u] = true
+					}
+				}
+			})
+			for _, u := range want.uses {
+				require.True(t, found[u], "%s, %s: no search of %s by %q in %+v", name, mode, u.index, u.condition, p)
+			}
+		}
+	}
+}
+
+// The steps of a held job and the relay's marks touch no indexed column, so
+// they leave all indexes alone.
+func TestUpdatesInPlace(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	running, waiting := f.claim(f.submit(), 1), f.submit()
+	for name, step := range map[string]struct {
+		id   string
+		args string
+	}{
+		"start":      {running.JobID.String(), `'{%s}', '{1}', '{1}'`},
+		"stamp":      {waiting.String(), `1, '{%s}', '{1}', '{0}'`},
+		"redispatch": {waiting.String(), `'{%s}', '{1}', '{0}'`},
+	} {
+		tx, err := f.db.Begin(f.ctx())
+		require.NoError(t, err)
+		_, err = tx.Conn().PgConn().Exec(f.ctx(), fmt.Sprintf(`DEALLOCATE ALL; PREPARE p AS %s; EXECUTE p(%s)`,
+			repo.Statements[name], fmt.Sprintf(step.args, step.id))).ReadAll()
+		require.NoError(t, err)
+		var updated, inPlace int
+		require.NoError(t, tx.QueryRow(f.ctx(), `SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'jobs'`).Scan(&updated, &inPlace))
+		require.Equal(t, 1, updated, name)
+		require.Equal(t, 1, inPlace, name)
+		require.NoError(t, tx.Rollback(f.ctx()))
+	}
+}
