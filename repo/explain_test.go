@@ -115,11 +115,11 @@ func (p plan) walk(visit func(plan)) {
 func explain(t *testing.T, f *fixture, conn *pgxpool.Conn, mode, statement, args string) plan {
 	t.Helper()
 	// Over the simple protocol: several statements, and text for any type.
-	results, err := conn.Conn().PgConn().Exec(f.ctx(), fmt.Sprintf(`DEALLOCATE ALL; SET plan_cache_mode = %s; PREPARE p AS %s; EXPLAIN (FORMAT JSON) EXECUTE p(%s)`,
+	results, err := conn.Conn().PgConn().Exec(f.ctx(), fmt.Sprintf(`SET plan_cache_mode = %s; PREPARE p AS %s; EXPLAIN (FORMAT JSON) EXECUTE p(%s); DEALLOCATE p`,
 		mode, statement, args)).ReadAll()
 	require.NoError(t, err)
 	var answer []struct{ Plan plan }
-	require.NoError(t, json.Unmarshal(results[len(results)-1].Rows[0][0], &answer))
+	require.NoError(t, json.Unmarshal(results[2].Rows[0][0], &answer))
 	return answer[0].Plan
 }
 
@@ -174,7 +174,7 @@ func TestUpdatesInPlace(t *testing.T) {
 	} {
 		tx, err := f.db.Begin(f.ctx())
 		require.NoError(t, err)
-		_, err = tx.Conn().PgConn().Exec(f.ctx(), fmt.Sprintf(`DEALLOCATE ALL; PREPARE p AS %s; EXECUTE p(%s)`,
+		_, err = tx.Conn().PgConn().Exec(f.ctx(), fmt.Sprintf(`PREPARE p AS %s; EXECUTE p(%s); DEALLOCATE p`,
 			repo.Statements[name], fmt.Sprintf(step.args, step.id))).ReadAll()
 		require.NoError(t, err)
 		var updated, inPlace int
