@@ -163,24 +163,36 @@ func TestStatementsUseTheirIndexes(t *testing.T) {
 func TestUpdatesInPlace(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	running, waiting := f.claim(f.submit(), 1), f.submit()
-	for name, step := range map[string]struct {
-		id   string
-		args string
-	}{
-		"start":      {running.JobID.String(), `'{%s}', '{1}', '{1}'`},
-		"stamp":      {waiting.String(), `1, '{%s}', '{1}', '{0}'`},
-		"redispatch": {waiting.String(), `'{%s}', '{1}', '{0}'`},
+	running, waiting := f.claim(f.submit(), 1).JobID.String(), f.submit().String()
+	for name, args := range map[string]string{
+		"start":      `'{` + running + `}', '{1}', '{1}'`,
+		"stamp":      `1, '{` + waiting + `}', '{1}', '{0}'`,
+		"redispatch": `'{` + waiting + `}', '{1}', '{0}'`,
 	} {
-		tx, err := f.db.Begin(f.ctx())
-		require.NoError(t, err)
-		_, err = tx.Conn().PgConn().Exec(f.ctx(), fmt.Sprintf(`PREPARE p AS %s; EXECUTE p(%s); DEALLOCATE p`,
-			repo.Statements[name], fmt.Sprintf(step.args, step.id))).ReadAll()
-		require.NoError(t, err)
-		var updated, inPlace int
-		require.NoError(t, tx.QueryRow(f.ctx(), `SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'jobs'`).Scan(&updated, &inPlace))
-		require.Equal(t, 1, updated, name)
+		all, inPlace := updatesOfJobs(t, f, repo.Statements[name], args)
+		require.Equal(t, 1, all, name)
 		require.Equal(t, 1, inPlace, name)
-		require.NoError(t, tx.Rollback(f.ctx()))
 	}
+	all, inPlace := updatesOfJobs(t, f, repo.Statements["cancel"], `'{`+waiting+`}', '{`+f.client.String()+`}'`)
+	require.Equal(t, 1, all)
+	require.Zero(t, inPlace, "an end moves the job to other indexes")
+}
+
+// updatesOfJobs runs a statement, rolls it back, and counts the rows of jobs
+// that it updated, and those of them that left the indexes alone.
+func updatesOfJobs(t *testing.T, f *fixture, statement, args string) (all, inPlace int) {
+	t.Helper()
+	tx, err := f.db.Begin(f.ctx())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(f.ctx())) }()
+	count := func() (all, inPlace int) {
+		err := tx.QueryRow(f.ctx(), `SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'jobs'`).Scan(&all, &inPlace)
+		require.NoError(t, err)
+		return all, inPlace
+	}
+	allBefore, inPlaceBefore := count()
+	_, err = tx.Conn().PgConn().Exec(f.ctx(), `PREPARE p AS `+statement+`; EXECUTE p(`+args+`); DEALLOCATE p`).ReadAll()
+	require.NoError(t, err)
+	all, inPlace = count()
+	return all - allBefore, inPlace - inPlaceBefore
 }
