@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/repo"
 )
 
 // clean removes in batches until nothing is left to remove, and tells how
@@ -233,7 +232,7 @@ func TestCleanAgainstRetries(t *testing.T) {
 
 func TestCleanReportsTrouble(t *testing.T) {
 	t.Parallel()
-	f := setup(t, func(c *repo.Config) { c.Timeout = 300 * time.Millisecond })
+	f := setup(t, impatient)
 	unlock := f.lock(`LOCK TABLE tombstones IN ACCESS EXCLUSIVE MODE`)
 	_, err := f.store.Clean(f.ctx(), 10)
 	require.Equal(t, job.CodeDBError, job.CodeOf(err))

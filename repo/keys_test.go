@@ -206,10 +206,10 @@ func TestWatchKeysTellsOfChanges(t *testing.T) {
 
 func TestWatchKeysSurvivesQuietTimes(t *testing.T) {
 	t.Parallel()
-	const quiet = 100 * time.Millisecond
-	f := setup(t, func(c *repo.Config) { c.ApplicationName = "quiet" })
+	const quiet = time.Second
+	f := setup(t)
 	w := f.watch(repotest.OpenURL(t, f.url, func(c *repo.Config) { c.Timeout, c.ApplicationName = quiet, "watcher" }))
-	for range 3 { // each round trip keeps the connection
+	for range 2 { // each round trip keeps the connection
 		asked := one[time.Time](f, `SELECT clock_timestamp()`)
 		f.await(`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'watcher'
 			AND query = '-- ping' AND state_change > $1)`, asked)
@@ -224,10 +224,11 @@ func TestWatchKeysSurvivesQuietTimes(t *testing.T) {
 func TestWatchKeysReconnects(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	w := f.watch(repotest.OpenURL(t, f.url, func(c *repo.Config) { c.Timeout, c.ApplicationName = 500*time.Millisecond, "watcher" }))
+	w := f.watch(repotest.OpenURL(t, f.url, func(c *repo.Config) { c.Timeout, c.ApplicationName = 2*time.Second, "watcher" }))
 	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'watcher'`)
 	require.False(t, receive(t, w.connected))
-	require.True(t, receive(t, w.connected))
+	for !receive(t, w.connected) { // it may have tried in vain
+	}
 	c := f.newClient()
 	f.addKey(c.ID, "k")
 	f.changeKey(f.store, c.ID, "k", func(k *job.APIKey) { k.RevokedAt = &k.CreatedAt })

@@ -16,8 +16,8 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// impatient stores give up after a second, and on a locked row after 0.4 s.
-func impatient(c *repo.Config) { c.Timeout = time.Second }
+// impatient stores give up after two seconds, and on a locked row after 0.8 s.
+func impatient(c *repo.Config) { c.Timeout = 2 * time.Second }
 
 // requireTrouble checks an error that storage trouble causes.
 func requireTrouble(t *testing.T, err error, codes ...job.Code) {
@@ -82,7 +82,7 @@ func TestLockedTable(t *testing.T) {
 // callers whose items share its flush wait with it once, and go on.
 func TestLockedRowSplitsOut(t *testing.T) {
 	t.Parallel()
-	f := setup(t, func(c *repo.Config) { c.Timeout = 2 * time.Second })
+	f := setup(t, impatient)
 	const n = 30
 	ids := make([]job.ID, n)
 	for i := range ids {

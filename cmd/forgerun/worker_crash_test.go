@@ -40,7 +40,7 @@ func TestWorkerKilledWhileItsJobsRun(t *testing.T) {
 
 func TestWorkerKilledWhileItsJobsAreAssigned(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, env{"FORGERUN_DB_TIMEOUT": "1s"})
+	s := newStack(t, env{"FORGERUN_DB_TIMEOUT": "3s"})
 	api := s.startLeader()
 	u := s.newUser(api)
 	start := s.closeGate("RUNNING")
