@@ -15,6 +15,10 @@ import (
 // execute runs a claimed job to its end. When it cannot bring it there, the
 // claim was lost, and the job is its new holder's or the rescuer's.
 func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
+	if c.WasCreated {
+		logTransition(w.log, "schedule", &c.Job, job.Created, job.Queued)
+		w.metrics.entered(job.Queued, c.Job.WorkKind)
+	}
 	logTransition(w.log, "assign", &c.Job, job.Queued, job.Assigned)
 	w.metrics.queueWait.WithLabelValues(string(c.Job.WorkKind)).Observe(c.Job.UpdatedAt.Sub(c.Job.RunAt).Seconds())
 

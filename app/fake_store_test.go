@@ -196,7 +196,7 @@ func (s *fakeStore) Claim(ctx context.Context, worker, id job.ID, attempt int) (
 	c, err := call(ctx, s, "Claim", func() (claimed, error) {
 		r := s.jobs[id]
 		if r == nil {
-			return claimed{}, nil
+			return claimed{not: job.NotClaimed{Unknown: true}}, nil
 		}
 		waits, alive := r.Attempt == attempt && r.State.Waiting(), s.alive(worker) && !s.deadOnly
 		due := !r.RunAt.After(time.Now()) && s.almostDue == 0
@@ -206,13 +206,14 @@ func (s *fakeStore) Claim(ctx context.Context, worker, id job.ID, attempt int) (
 				StillWaiting: waits, Wait: max(0, time.Until(r.RunAt)), WorkerDead: !alive, Dispatch: r.dispatch,
 			}}, nil
 		}
-		if r.State == job.Created {
+		wasCreated := r.State == job.Created
+		if wasCreated {
 			s.move(r, job.Queued)
 		}
 		s.move(r, job.Assigned)
 		r.fence++
 		r.worker = worker
-		return claimed{claim: &job.Claim{Lease: job.Lease{JobID: id, Attempt: attempt, Fence: r.fence}, Job: r.Job}}, nil
+		return claimed{claim: &job.Claim{Lease: job.Lease{JobID: id, Attempt: attempt, Fence: r.fence}, Job: r.Job, WasCreated: wasCreated}}, nil
 	})
 	return c.claim, c.not, err
 }
@@ -371,16 +372,15 @@ func (s *fakeStore) Resign(ctx context.Context, holder job.ID) error {
 	return err
 }
 
-func (s *fakeStore) QueueDue(ctx context.Context, limit int) (int, error) {
-	return call(ctx, s, "QueueDue", func() (int, error) {
-		n := 0
+func (s *fakeStore) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
+	return call(ctx, s, "QueueDue", func() (due []job.Job, err error) {
 		for _, r := range s.jobs {
-			if n < limit && r.State == job.Created && !r.ExecutionAt.After(time.Now()) {
+			if len(due) < limit && r.State == job.Created && !r.ExecutionAt.After(time.Now()) {
 				s.move(r, job.Queued)
-				n++
+				due = append(due, r.Job)
 			}
 		}
-		return n, nil
+		return due, nil
 	})
 }
 

@@ -57,6 +57,9 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 		case not.WorkerDead:
 			w.beatNow()
 			w.ease(ctx)
+		case not.Unknown:
+			w.metrics.tasksDropped.WithLabelValues("unknown").Inc()
+			return job.ID{}, nil, nil
 		case !not.StillWaiting:
 			w.metrics.tasksDropped.WithLabelValues("spent").Inc()
 			return job.ID{}, nil, nil

@@ -13,7 +13,6 @@ import (
 
 func TestHandleDropsSpentTasks(t *testing.T) {
 	spent := map[string]func(w *world) job.Task{
-		"unknown job": func(*world) job.Task { return job.Task{JobID: newID(), Attempt: 1} },
 		"earlier attempt": func(w *world) job.Task {
 			task := w.add(func(r *row) { r.Attempt = 2 })
 			task.Attempt = 1
@@ -223,5 +222,28 @@ func TestHandleRunsNoMoreJobsAtOnceThanItHasSlots(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, w.worker.holding)
 		require.Zero(t, w.worker.busy)
+	})
+}
+
+func TestHandleCountsTasksOfUnknownJobs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		require.NoError(t, w.handle(job.Task{JobID: newID(), Attempt: 1}))
+		require.Equal(t, 1.0, w.metric(w.metrics.tasksDropped.WithLabelValues("unknown")))
+		require.Equal(t, 0.0, w.metric(w.metrics.tasksDropped.WithLabelValues("spent")))
+	})
+}
+
+// A claim that comes before the scheduler passes QUEUED, and that counts.
+func TestClaimOfACreatedJobCountsAsQueued(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		queued := w.metrics.queued.WithLabelValues(string(job.SuccessFast))
+		past := time.Now().Add(-time.Second)
+		task := w.add(func(r *row) { r.State, r.ExecutionAt, r.WorkKind = job.Created, &past, job.SuccessFast })
+		require.NoError(t, w.handle(task))
+		require.Equal(t, 1.0, w.metric(queued))
 	})
 }

@@ -13,7 +13,7 @@ import (
 type MaintenanceStore interface {
 	Lead(ctx context.Context, holder job.ID, lease time.Duration) (bool, error)
 	Resign(ctx context.Context, holder job.ID) error
-	QueueDue(ctx context.Context, limit int) (int, error)
+	QueueDue(ctx context.Context, limit int) ([]job.Job, error)
 	Orphans(ctx context.Context, limit int) ([]job.Held, error)
 	Clean(ctx context.Context, limit int) (more bool, err error)
 }
@@ -140,12 +140,16 @@ func (m *Maintenance) setLeading(leads bool, asked time.Time) {
 // schedule queues all jobs whose time has come (section 10).
 func (m *Maintenance) schedule(ctx context.Context) error {
 	for m.Leading() {
-		n, err := m.store.QueueDue(ctx, schedulerBatch)
+		due, err := m.store.QueueDue(ctx, schedulerBatch)
 		if err != nil {
 			return err
 		}
-		m.metrics.repaired.WithLabelValues("scheduler").Add(float64(n))
-		if n < schedulerBatch {
+		for i := range due {
+			logTransition(m.log, "schedule", &due[i], job.Created, job.Queued)
+			m.metrics.entered(job.Queued, due[i].WorkKind)
+		}
+		m.metrics.repaired.WithLabelValues("scheduler").Add(float64(len(due)))
+		if len(due) < schedulerBatch {
 			return nil
 		}
 	}

@@ -35,7 +35,8 @@ type Lease struct {
 // Claim is a job that a worker holds.
 type Claim struct {
 	Lease
-	Job Job
+	Job        Job
+	WasCreated bool // the claim came before the scheduler, and passed QUEUED on its way
 }
 
 // NotClaimed tells why a claim got no row.
@@ -46,7 +47,9 @@ type NotClaimed struct {
 	Wait         time.Duration
 	// WorkerDead: the claiming worker's own lease has ended.
 	WorkerDead bool
-	Dispatch   int
+	// Unknown: there is no such job.
+	Unknown  bool
+	Dispatch int
 }
 
 // Held is a job that storage says a worker holds.

@@ -15,8 +15,13 @@ import (
 const (
 	maxFlushItems = 128
 	maxFlushBytes = 4 << 20
-	flushers      = 2 // one statement is on its way while the next is gathered
 	maxQueued     = 16384
+
+	// flushers is how many flushes may be under way. The second one begins when
+	// a crowd waits, or when the first is held up.
+	flushers    = 2
+	crowd       = 32
+	heldUpAfter = 25 * time.Millisecond
 
 	// hurriedPart is the part of the statement timeout for which a batch that
 	// met a locked row waits for further ones. It leaves time for some 80 waits.
@@ -34,9 +39,9 @@ var (
 )
 
 // batcher is group commit: the callers that wait at the same moment share one
-// statement. Nobody waits on a timer; a flusher takes whatever is queued as
-// soon as it is free. One bad item fails alone. Two items with the same key
-// never share a flush: UPDATE ... FROM would silently keep one of them.
+// statement. Nobody waits on a timer: whatever is queued when a flush returns
+// goes into the next one. One bad item fails alone. Two items with the same
+// key never share a flush: UPDATE ... FROM would silently keep one of them.
 //
 // A caller whose context ends before its item was taken gets a plain refusal:
 // nothing was written. One that is cancelled later cannot know its outcome and
@@ -52,6 +57,7 @@ type batcher[T, R any] struct {
 	ready  sync.Cond
 	queue  []*waiter[T, R]
 	flying map[string]bool // keys of items that are being flushed
+	prompt int             // flushes under way that are not held up
 	closed bool
 	done   sync.WaitGroup
 }
@@ -65,7 +71,6 @@ type answer[R any] struct {
 type waiter[T, R any] struct {
 	item   T
 	key    string
-	taken  bool // by a flusher; guarded by batcher.mu
 	answer chan answer[R]
 }
 
@@ -118,9 +123,6 @@ func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 func (b *batcher[T, R]) withdraw(w *waiter[T, R]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w.taken {
-		return false
-	}
 	for i, queued := range b.queue {
 		if queued == w {
 			b.queue = append(b.queue[:i], b.queue[i+1:]...)
@@ -148,10 +150,23 @@ func (b *batcher[T, R]) run() {
 			return
 		}
 		started := time.Now()
+		heldUp := time.AfterFunc(heldUpAfter, b.pass)
 		b.settleAll(batch)
 		b.store.metrics.flushed(b.name, len(batch), time.Since(started))
 		b.release(batch)
+		if heldUp.Stop() {
+			b.pass()
+		}
 	}
+}
+
+// pass ends the waiting for a flush, once for each: when it has returned, or
+// earlier when it is held up, by a locked row for instance.
+func (b *batcher[T, R]) pass() {
+	b.mu.Lock()
+	b.prompt--
+	b.mu.Unlock()
+	b.ready.Broadcast()
 }
 
 // take waits for items and takes as many as one flush may hold; nil when the
@@ -160,8 +175,13 @@ func (b *batcher[T, R]) take() []*waiter[T, R] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		if batch := b.gather(); len(batch) > 0 {
-			return batch
+		// A few items do better to wait for the flush that is under way: together
+		// with those that come meanwhile they cost one commit instead of two.
+		if b.prompt == 0 || len(b.queue) >= crowd {
+			if batch := b.gather(); len(batch) > 0 {
+				b.prompt++
+				return batch
+			}
 		}
 		if b.closed && len(b.queue) == 0 {
 			return nil
@@ -188,7 +208,6 @@ func (b *batcher[T, R]) gather() []*waiter[T, R] {
 		if b.size != nil {
 			bytes += b.size(w.item)
 		}
-		w.taken = true
 		batch = append(batch, w)
 	}
 	b.queue = left

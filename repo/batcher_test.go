@@ -225,6 +225,41 @@ func TestBatcherRepeatsAfterADeadlock(t *testing.T) {
 	}
 }
 
+// A batch has one time limit for all of its parts, whatever its callers have.
+func TestBatcherBoundsTheTimeOfABatch(t *testing.T) {
+	t.Parallel()
+	g := newGate()
+	b := testBatcher(t, nil)
+	var mu sync.Mutex
+	limits := map[time.Time]int{}
+	b.flush = func(ctx context.Context, _ querier, items []string) ([]answer[string], error) {
+		limit, ok := ctx.Deadline()
+		mu.Lock()
+		if ok {
+			limits[limit]++
+		}
+		mu.Unlock()
+		_, _ = g.flush(items)
+		return nil, pgError("23514")
+	}
+	began := time.Now()
+	g.occupy(t.Context(), b)
+	calls := []<-chan answer[string]{call(t.Context(), b, "a"), call(t.Context(), b, "b"), call(t.Context(), b, "c")}
+	b.awaitQueued(t, len(calls))
+	close(g.open)
+	for _, done := range calls {
+		require.Error(t, (<-done).err)
+	}
+	b.stop()
+	var parts []int
+	for limit, n := range limits {
+		parts = append(parts, n)
+		require.WithinRange(t, limit, began.Add(b.store.cfg.Timeout), time.Now().Add(2*b.store.cfg.Timeout))
+	}
+	slices.Sort(parts)
+	require.Equal(t, []int{1, 1, 5}, parts, "3, then 1 and 2, then 1 and 1")
+}
+
 func TestBatcherCatchesMissingAnswers(t *testing.T) {
 	t.Parallel()
 	b := testBatcher(t, func([]string) ([]answer[string], error) { return nil, nil })

@@ -95,6 +95,20 @@ func BenchmarkCycle(b *testing.B) {
 	})
 }
 
+// BenchmarkWholePath measures jobs from insert to finish, all steps at once.
+func BenchmarkWholePath(b *testing.B) {
+	f := benchFixture(b)
+	subs := f.submissions(b.N)
+	body := make([]byte, 1024)
+	result := &job.Result{MediaType: "application/octet-stream", Body: body, SHA256: sha256.Sum256(body)}
+	measure(b, f, func(ctx context.Context, i int) error {
+		if _, err := f.store.InsertJob(ctx, subs[i]); err != nil {
+			return err
+		}
+		return cycle(ctx, f.store, f.worker, subs[i].Job.ID, result)
+	})
+}
+
 func cycle(ctx context.Context, s *repo.Store, worker, id job.ID, result *job.Result) error {
 	c, _, err := s.Claim(ctx, worker, id, 1)
 	if err != nil {

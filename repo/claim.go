@@ -60,7 +60,7 @@ WITH input AS MATERIALIZED (
   UPDATE jobs SET state = 'ASSIGNED', fence = fence + 1, worker_id = s.worker, assigned_at = s.at, updated_at = s.at,
     queued_at = coalesce(queued_at, s.at), event_seq = s.event_seq + CASE s.state WHEN 'CREATED' THEN 2 ELSE 1 END
   FROM stamped s WHERE jobs.job_id = s.job_id
-  RETURNING jobs.fence, ` + jobColumns + `
+  RETURNING s.state = 'CREATED' AS was_created, jobs.fence, ` + jobColumns + `
 ), log AS (
   INSERT INTO events (job_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
   SELECT s.job_id, s.event_seq + e.step - CASE s.state WHEN 'CREATED' THEN 0 ELSE 1 END,
@@ -85,7 +85,7 @@ func (s *Store) claimJobs(ctx context.Context, db querier, requests []claimReque
 	}
 	claims, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*job.Claim, error) {
 		var c job.Claim
-		err := scanJob(row, &c.Job, &c.Fence)
+		err := scanJob(row, &c.Job, &c.WasCreated, &c.Fence)
 		c.JobID, c.Attempt = c.Job.ID, c.Job.Attempt
 		return &c, err
 	})
@@ -113,7 +113,9 @@ func (s *Store) claimJobs(ctx context.Context, db querier, requests []claimReque
 	}
 	for i, r := range requests {
 		if answers[i].value.claim == nil {
-			answers[i] = answer[claimAnswer]{value: claimAnswer{not: why[r.job]}, err: translate(err)}
+			not, known := why[r.job]
+			not.Unknown = !known
+			answers[i] = answer[claimAnswer]{value: claimAnswer{not: not}, err: translate(err)}
 		}
 	}
 	return answers, nil

@@ -42,7 +42,7 @@ func TestClaimFromCreatedPassesThroughQueued(t *testing.T) {
 	require.Equal(t, []string{"CREATED", "QUEUED", "ASSIGNED"}, []string{log[1].Prev, log[1].Next, log[2].Next})
 	require.Equal(t, 3, f.job(id).EventSeq)
 	require.Equal(t, log[1].At, one[time.Time](f, `SELECT queued_at FROM jobs WHERE job_id = $1`, id.String()))
-	n, err := f.store.QueueDue(f.ctx(), 10)
+	n, err := countDue(f.store, f.ctx(), 10)
 	require.NoError(t, err)
 	require.Zero(t, n)
 }
@@ -56,6 +56,8 @@ func TestClaimRefusals(t *testing.T) {
 	require.NoError(t, leases.Retire(f.ctx(), retired))
 	expired := f.newWorker()
 	f.expireWorker(expired)
+	dead := f.newWorker()
+	f.exec(`UPDATE workers SET state = 'DEAD' WHERE worker_id = $1`, dead.String())
 
 	early := f.submit(deferred(time.Hour))
 	backedOff := f.run()
@@ -73,10 +75,11 @@ func TestClaimRefusals(t *testing.T) {
 		"later attempt":   {f.worker, f.submit(), 2, job.NotClaimed{}},
 		"assigned":        {f.worker, f.claim(f.submit(), 1).JobID, 1, job.NotClaimed{}},
 		"final":           {f.worker, f.force(job.Canceled), 1, job.NotClaimed{}},
-		"unknown job":     {f.worker, newID(), 1, job.NotClaimed{}},
+		"unknown job":     {f.worker, newID(), 1, job.NotClaimed{Unknown: true}},
 		"unknown worker":  {newID(), f.submit(), 1, job.NotClaimed{StillWaiting: true, WorkerDead: true}},
 		"no worker":       {job.ID{}, f.submit(), 1, job.NotClaimed{StillWaiting: true, WorkerDead: true}},
 		"retired worker":  {retired, f.submit(), 1, job.NotClaimed{StillWaiting: true, WorkerDead: true}},
+		"dead worker":     {dead, f.submit(), 1, job.NotClaimed{StillWaiting: true, WorkerDead: true}},
 		"expired worker":  {expired, f.submit(), 1, job.NotClaimed{StillWaiting: true, WorkerDead: true}},
 	}
 	for name, test := range tests {
@@ -139,7 +142,7 @@ func TestClaimsOfOneFlushAreAnsweredEachOnItsOwn(t *testing.T) {
 	require.True(t, nots[0].StillWaiting)
 	require.Equal(t, good, claims[1].JobID)
 	require.Nil(t, claims[2])
-	require.Zero(t, nots[2])
+	require.Equal(t, job.NotClaimed{Unknown: true}, nots[2])
 }
 
 func TestFenceRisesWithEachClaim(t *testing.T) {

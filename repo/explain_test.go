@@ -98,10 +98,11 @@ func arrays(elements ...string) string {
 
 // plan is a node of EXPLAIN's answer.
 type plan struct {
-	NodeType string `json:"Node Type"`
-	Relation string `json:"Relation Name"`
-	Index    string `json:"Index Name"`
-	Cond     string `json:"Index Cond"`
+	NodeType string   `json:"Node Type"`
+	Relation string   `json:"Relation Name"`
+	Index    string   `json:"Index Name"`
+	Cond     string   `json:"Index Cond"`
+	SortKey  []string `json:"Sort Key"`
 	Plans    []plan
 }
 
@@ -110,6 +111,21 @@ func (p plan) walk(visit func(plan)) {
 	for _, child := range p.Plans {
 		child.walk(visit)
 	}
+}
+
+// sortsBy reports whether rows are sorted by exactly these columns below p.
+func (p plan) sortsBy(columns ...string) (sorts bool) {
+	p.walk(func(node plan) {
+		if len(node.SortKey) != len(columns) {
+			return
+		}
+		same := true
+		for i, key := range node.SortKey {
+			same = same && strings.HasSuffix(key, "."+columns[i])
+		}
+		sorts = sorts || same
+	})
+	return sorts
 }
 
 func explain(t *testing.T, f *fixture, conn *pgxpool.Conn, mode, statement, args string) plan {
@@ -151,11 +167,28 @@ func TestStatementsUseTheirIndexes(t *testing.T) {
 					}
 				}
 			})
+			requireLockOrder(t, name, p)
 			for _, u := range want.uses {
 				require.True(t, found[u], "%s, %s: no search of %s by %q in %+v", name, mode, u.index, u.condition, p)
 			}
 		}
 	}
+}
+
+// requireLockOrder checks that who waits for locks takes them in one order, so
+// that no two statements wait for each other: jobs by id, keys by client and
+// key. Who skips what is locked may take them in any order.
+func requireLockOrder(t *testing.T, name string, p plan) {
+	t.Helper()
+	waits := !strings.Contains(repo.Statements[name], "SKIP LOCKED")
+	p.walk(func(node plan) {
+		switch {
+		case node.NodeType == "LockRows" && waits:
+			require.True(t, node.sortsBy("job_id"), "%s: %+v", name, node)
+		case node.NodeType == "ModifyTable" && node.Relation == "idempotency_keys" && waits:
+			require.True(t, node.sortsBy("client_id", "key"), "%s: %+v", name, node)
+		}
+	})
 }
 
 // The steps of a held job and the relay's marks touch no indexed column, so

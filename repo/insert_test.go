@@ -83,7 +83,7 @@ func TestInsertJobOfDeferredTimeInThePast(t *testing.T) {
 	f := setup(t)
 	id := f.submit(deferred(-time.Minute)) // it was in the future when it was checked
 	require.Equal(t, job.Created, f.state(id))
-	n, err := f.store.QueueDue(f.ctx(), 10)
+	n, err := countDue(f.store, f.ctx(), 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 }

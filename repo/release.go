@@ -50,16 +50,25 @@ WITH input AS MATERIALIZED (
 SELECT * FROM changed`
 
 // QueueDue moves at most limit jobs whose time has come from CREATED to
-// QUEUED, the earliest first, and answers how many. A time that was missed is
-// due at once (section 10).
-func (s *Store) QueueDue(ctx context.Context, limit int) (int, error) {
+// QUEUED, the earliest first, and answers with them: their identity and
+// definition, not more. A time that was missed is due at once (section 10).
+func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	var n int
-	if err := s.pool.QueryRow(ctx, queueDue, limit).Scan(&n); err != nil {
-		return 0, s.failed("schedule", err)
+	rows, err := s.pool.Query(ctx, queueDue, limit)
+	if err != nil {
+		return nil, s.failed("schedule", err)
 	}
-	return n, nil
+	jobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (j job.Job, err error) {
+		var definition []byte
+		err = row.Scan(scanID(&j.ID), scanID(&j.ClientID), &j.RequestID, &j.WorkKind, &definition)
+		j.Definition = decodeDefinition(definition)
+		return j, err
+	})
+	if err != nil {
+		return nil, s.failed("schedule", err)
+	}
+	return jobs, nil
 }
 
 // queueDue locks due CREATED jobs that nobody else has locked, found by the
@@ -70,7 +79,7 @@ func (s *Store) QueueDue(ctx context.Context, limit int) (int, error) {
 // search would read all jobs of the future too.
 const queueDue = `
 WITH ready AS MATERIALIZED (
-  SELECT job_id, event_seq, attempt, updated_at, work_kind, definition FROM jobs
+  SELECT job_id, client_id, request_id, event_seq, attempt, updated_at, work_kind, definition FROM jobs
   WHERE queued_at IS NULL AND finished_at IS NULL AND state = 'CREATED' AND execution_at <= now()
   ORDER BY execution_at, job_id LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED` + stamped + `, changed AS (
   UPDATE jobs SET state = 'QUEUED', queued_at = s.at, updated_at = s.at, event_seq = s.event_seq + 1
@@ -79,7 +88,7 @@ WITH ready AS MATERIALIZED (
   INSERT INTO events (job_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
   SELECT job_id, event_seq + 1, uuid7(at), 'job.queued', 'CREATED', 'QUEUED', attempt, at, event_data(work_kind, definition) FROM stamped
 )
-SELECT count(*) FROM stamped`
+SELECT job_id, client_id, request_id, work_kind, definition FROM stamped`
 
 func scanTask(row pgx.CollectableRow) (t job.Task, err error) {
 	return t, row.Scan(scanID(&t.JobID), &t.Attempt, &t.Dispatch, &t.RunAt)

@@ -1,6 +1,7 @@
 package repo_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -76,7 +77,7 @@ func TestQueueDueTakesTheEarliestInBatches(t *testing.T) {
 	unchanged := f.all(future) + f.all(canceled)
 
 	for _, step := range []struct{ moved, left int }{{2, 3}, {2, 1}, {1, 0}, {0, 0}} {
-		n, err := f.store.QueueDue(f.ctx(), 2)
+		n, err := countDue(f.store, f.ctx(), 2)
 		require.NoError(t, err)
 		require.Equal(t, step.moved, n)
 		for i, id := range ids {
@@ -104,7 +105,7 @@ func TestQueueDueIsNeverEarly(t *testing.T) {
 	}
 	queued := 0
 	require.Eventually(t, func() bool {
-		n, err := f.store.QueueDue(f.ctx(), 100)
+		n, err := countDue(f.store, f.ctx(), 100)
 		require.NoError(t, err)
 		queued += n
 		return queued == jobs
@@ -118,13 +119,13 @@ func TestQueueDueSkipsALockedJob(t *testing.T) {
 	f := setup(t)
 	locked, free := f.submit(deferred(-time.Minute)), f.submit(deferred(-time.Second))
 	unlock := f.lockRow(locked.String())
-	n, err := f.store.QueueDue(f.ctx(), 10)
+	n, err := countDue(f.store, f.ctx(), 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, job.Queued, f.state(free))
 	require.Equal(t, job.Created, f.state(locked))
 	unlock()
-	n, err = f.store.QueueDue(f.ctx(), 10)
+	n, err = countDue(f.store, f.ctx(), 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 }
@@ -141,7 +142,7 @@ func TestConcurrentSchedulersQueueEachJobOnce(t *testing.T) {
 	counts, errs := make([]int, 8), make([]error, 8)
 	inParallel(len(counts), func(i int) {
 		for n := 1; n > 0 && errs[i] == nil; counts[i] += n {
-			n, errs[i] = stores[i%2].QueueDue(f.ctx(), 17)
+			n, errs[i] = countDue(stores[i%2], f.ctx(), 17)
 		}
 	})
 	total := 0
@@ -149,9 +150,39 @@ func TestConcurrentSchedulersQueueEachJobOnce(t *testing.T) {
 		require.NoError(t, errs[i])
 		total += n
 	}
-	rest, err := f.store.QueueDue(f.ctx(), jobs) // what the others had locked at each one's last look
+	rest, err := countDue(f.store, f.ctx(), jobs) // what the others had locked at each one's last look
 	require.NoError(t, err)
 	require.Equal(t, jobs, total+rest)
 	require.Equal(t, 2*jobs, one[int](f, `SELECT count(*)::int FROM events`))
 	require.Equal(t, jobs, one[int](f, `SELECT count(*)::int FROM jobs WHERE state = 'QUEUED'`))
+}
+
+func countDue(s *repo.Store, ctx context.Context, limit int) (int, error) { //nolint:revive // reads like the call that it wraps
+	due, err := s.QueueDue(ctx, limit)
+	return len(due), err
+}
+
+func TestQueueDueTellsWhatItMoved(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	id := f.submit(deferred(-time.Second))
+	due, err := f.store.QueueDue(f.ctx(), 10)
+	require.NoError(t, err)
+	require.Len(t, due, 1)
+	want := f.job(id)
+	require.Equal(t, job.Job{ID: id, ClientID: f.client, RequestID: want.RequestID, WorkKind: want.WorkKind, Definition: want.Definition}, due[0])
+}
+
+func TestClaimTellsWhereTheJobCameFrom(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	for id, wasCreated := range map[job.ID]bool{f.submit(deferred(-time.Second)): true, f.submit(): false} {
+		claim, _, err := f.store.Claim(f.ctx(), f.worker, id, 1)
+		require.NoError(t, err)
+		require.Equal(t, wasCreated, claim.WasCreated)
+	}
+	claim, not, err := f.store.Claim(f.ctx(), f.worker, job.ID{0xff}, 1)
+	require.NoError(t, err)
+	require.Nil(t, claim)
+	require.Equal(t, job.NotClaimed{Unknown: true}, not)
 }

@@ -102,6 +102,28 @@ func TestTransitionsAreThoseOfTheTable(t *testing.T) {
 	require.Empty(t, cmp.Diff(allowed, caused))
 }
 
+// Postgres' clock may be set back: then the log stands still, it does not run
+// backwards.
+func TestTimeOfEventsNeverRunsBackwards(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	steps := 0
+	for _, from := range job.States {
+		for name, operation := range operations(f) {
+			id := f.force(from)
+			f.exec(`UPDATE jobs SET updated_at = clock_timestamp() + interval '1 hour' WHERE job_id = $1`, id.String())
+			before := one[time.Time](f, `SELECT updated_at FROM jobs WHERE job_id = $1`, id.String())
+			_ = operation(id)
+			for _, e := range f.log(id) {
+				require.Equal(t, before, e.At, "%s of a job that is %s", name, from)
+				steps++
+			}
+			require.Equal(t, before, one[time.Time](f, `SELECT updated_at FROM jobs WHERE job_id = $1`, id.String()))
+		}
+	}
+	require.Greater(t, steps, 10)
+}
+
 // TestSchemaKnowsTheTable compares the CHECK of the event log with the table,
 // pair by pair, "no state" included.
 func TestSchemaKnowsTheTable(t *testing.T) {
