@@ -20,7 +20,7 @@ const (
 	// flushers is how many flushes may be under way. The second one begins when
 	// a crowd waits, or when the first is held up.
 	flushers    = 2
-	crowd       = 32
+	crowd       = 24
 	heldUpAfter = 25 * time.Millisecond
 
 	// hurriedPart is the part of the statement timeout for which a batch that
@@ -52,6 +52,7 @@ type batcher[T, R any] struct {
 	flush func(ctx context.Context, db querier, items []T) ([]answer[R], error)
 	key   func(T) string // "" for none
 	size  func(T) int    // nil: items weigh nothing
+	late  time.Duration  // after which a flush is held up
 
 	mu     sync.Mutex
 	ready  sync.Cond
@@ -76,7 +77,7 @@ type waiter[T, R any] struct {
 
 func newBatcher[T, R any](name string, s *Store, flush func(context.Context, querier, []T) ([]answer[R], error),
 	key func(T) string, size func(T) int) *batcher[T, R] {
-	b := &batcher[T, R]{name: name, store: s, flush: flush, key: key, size: size, flying: map[string]bool{}}
+	b := &batcher[T, R]{name: name, store: s, flush: flush, key: key, size: size, late: heldUpAfter, flying: map[string]bool{}}
 	b.ready.L = &b.mu
 	b.done.Add(flushers)
 	for range flushers {
@@ -150,7 +151,7 @@ func (b *batcher[T, R]) run() {
 			return
 		}
 		started := time.Now()
-		heldUp := time.AfterFunc(heldUpAfter, b.pass)
+		heldUp := time.AfterFunc(b.late, b.pass)
 		b.settleAll(batch)
 		b.store.metrics.flushed(b.name, len(batch), time.Since(started))
 		b.release(batch)

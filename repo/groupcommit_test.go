@@ -38,6 +38,7 @@ func (f *fixture) submissions(n int, opts ...func(*job.Submission)) []job.Submis
 func TestConcurrentInsertsShareStatements(t *testing.T) {
 	t.Parallel()
 	f := setup(t, patient)
+	items := 0
 	for name, test := range map[string]struct {
 		jobs, statements int
 		opts             []func(*job.Submission)
@@ -51,15 +52,14 @@ func TestConcurrentInsertsShareStatements(t *testing.T) {
 			s.Job.Definition.Emit = &job.Emission{Name: "big", Data: json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)}
 		}}},
 	} {
-		statements, items, _ := f.flushes("insert")
+		before := f.awaitFlushed("insert", items)
 		release := f.occupyInserts()
 		wait := f.insertAll(f.ctx(), f.submissions(test.jobs, test.opts...))
 		f.awaitQueued("insert", test.jobs)
 		release()
 		require.NoError(t, errors.Join(wait()...), name)
-		after, itemsAfter, _ := f.flushes("insert")
-		require.Equal(t, test.statements+repo.Flushers, after-statements, name)
-		require.Equal(t, test.jobs+repo.Flushers, itemsAfter-items, name)
+		items += test.jobs + repo.Flushers
+		require.Equal(t, test.statements+repo.Flushers, f.awaitFlushed("insert", items)-before, name)
 	}
 }
 

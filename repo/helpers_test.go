@@ -271,6 +271,18 @@ func (f *fixture) flushes(operation string) (statements, items int, seconds floa
 	return n, int(sum), seconds
 }
 
+// awaitFlushed waits until an operation has carried so many items, and tells in
+// how many statements. Items are counted a moment after they are answered.
+func (f *fixture) awaitFlushed(operation string, items int) (statements int) {
+	f.t.Helper()
+	require.Eventually(f.t, func() bool {
+		n, done, _ := f.flushes(operation)
+		statements = n
+		return done == items
+	}, patience, tick)
+	return statements
+}
+
 // storageErrors tells how many failed operations the store has counted.
 func (f *fixture) storageErrors() int {
 	f.t.Helper()

@@ -152,7 +152,5 @@ func TestInsertJobOneBadRowFailsAlone(t *testing.T) {
 	require.Equal(t, good+2, one[int](f, `SELECT count(*)::int FROM jobs`))
 	require.Equal(t, 2*(good+2), one[int](f, `SELECT count(*)::int FROM events`))
 	require.Zero(t, one[int](f, `SELECT count(*)::int FROM idempotency_keys`), "a key without its job")
-	statements, items, _ := f.flushes("insert")
-	require.Equal(t, 3, statements)
-	require.Equal(t, good+len(bad)+2, items)
+	require.Equal(t, 3, f.awaitFlushed("insert", good+len(bad)+2))
 }
