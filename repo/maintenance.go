@@ -73,11 +73,13 @@ func (s *Store) Stamp(ctx context.Context, epoch int64, tasks []job.Task) error 
 	return s.exec(ctx, "stamp", stampJobs, epoch, ids, attempts, dispatches)
 }
 
-// stampJobs touches no indexed column.
+// stampJobs finds the jobs by primary key: the guard is on their state, because
+// one that names the columns of the index jobs_waiting can lead the planner to
+// walk that index instead. Touches no indexed column.
 const stampJobs = `
 WITH waiting AS MATERIALIZED (
   SELECT j.job_id FROM jobs j JOIN unnest($2::uuid[], $3::int[], $4::int[]) AS t(id, attempt, dispatch) ON j.job_id = t.id
-  WHERE j.attempt = t.attempt AND j.dispatch = t.dispatch AND j.worker_id IS NULL AND j.finished_at IS NULL
+  WHERE j.attempt = t.attempt AND j.dispatch = t.dispatch AND j.state IN ('CREATED', 'QUEUED')
   ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
 )
 UPDATE jobs SET dispatch_epoch = $1 FROM waiting w WHERE jobs.job_id = w.job_id`
@@ -90,11 +92,11 @@ func (s *Store) Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, e
 	return queryRows(ctx, s, scanTask, redispatchJobs, ids, attempts, dispatches)
 }
 
-// redispatchJobs touches no indexed column.
+// redispatchJobs finds the jobs as stampJobs does; touches no indexed column.
 const redispatchJobs = `
 WITH waiting AS MATERIALIZED (
   SELECT j.job_id FROM jobs j JOIN unnest($1::uuid[], $2::int[], $3::int[]) AS t(id, attempt, dispatch) ON j.job_id = t.id
-  WHERE j.attempt = t.attempt AND j.dispatch = t.dispatch AND j.worker_id IS NULL AND j.finished_at IS NULL
+  WHERE j.attempt = t.attempt AND j.dispatch = t.dispatch AND j.state IN ('CREATED', 'QUEUED')
   ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
 )
 UPDATE jobs SET dispatch = dispatch + 1, dispatch_epoch = NULL FROM waiting w WHERE jobs.job_id = w.job_id

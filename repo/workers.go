@@ -123,10 +123,13 @@ WITH dead AS MATERIALIZED (
 )
 UPDATE workers SET state = 'DEAD' WHERE worker_id IN (SELECT worker_id FROM dead)`
 
-// orphans finds the jobs by the index jobs_held.
+// orphans finds the jobs by the index jobs_held. Apart from the search, order
+// and limit cannot mislead the planner into walking all jobs in their order.
 const orphans = `
-SELECT ` + heldColumns + ` FROM jobs WHERE worker_id IN (SELECT worker_id FROM workers WHERE state <> 'ALIVE')
-ORDER BY job_id LIMIT $1`
+WITH held AS MATERIALIZED (
+  SELECT ` + heldColumns + ` FROM jobs WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM workers WHERE state <> 'ALIVE'))
+)
+SELECT * FROM held ORDER BY job_id LIMIT $1`
 
 // exec runs a statement without an answer.
 func (s *Store) exec(ctx context.Context, operation, sql string, args ...any) error {

@@ -3,8 +3,10 @@
 //
 // The server is private, started when the first test asks for a database and
 // removed at the end; or, when FORGERUN_TEST_DATABASE_URL is set, the one that
-// the URL leads to, whose role must be allowed to create databases. A package
-// that uses this one hands its TestMain to Main:
+// the URL leads to, whose role must be allowed to create databases. The template
+// stays there for the next run; databases named forgerun_test_... that killed
+// runs left behind may be dropped. A package that uses this one hands its
+// TestMain to Main:
 //
 //	func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 //
@@ -14,7 +16,9 @@ package repotest
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -38,7 +42,7 @@ func Main(m *testing.M) int {
 	shared.open = true
 	code := m.Run()
 	if err := shared.stop(); err != nil {
-		println("repotest:", err.Error())
+		fmt.Fprintln(os.Stderr, "repotest:", err)
 		return max(code, 1)
 	}
 	return code
