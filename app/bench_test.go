@@ -31,6 +31,11 @@ func (s *instantStore) Finish(_ context.Context, f job.Finish) (job.Finished, er
 	return job.Finished{Lease: f.Lease, State: f.State, WorkKind: s.job.WorkKind}, nil
 }
 
+// silentQueue tells nobody anything.
+type silentQueue struct{ Queue }
+
+func (silentQueue) Announce(job.News) {}
+
 // BenchmarkHandle is what a job costs the worker itself, with storage and work
 // that take no time.
 func BenchmarkHandle(b *testing.B) {
@@ -45,8 +50,9 @@ func BenchmarkHandle(b *testing.B) {
 				ClientID: clientA, Type: job.Execute, WorkKind: d.WorkKind, Definition: d, Attempt: 1, MaxAttempts: 4, RequestID: "request-1",
 			}}
 			run := runnerFunc(func(context.Context, job.Definition, int) (*job.Result, error) { return result, nil })
+			queue, metrics := silentQueue{}, NewMetrics(prometheus.NewRegistry())
 			w := NewWorker(WorkerConfig{Concurrency: 100, Lease: testLease, Heartbeat: testHeartbeat, Limit: testLimit, Backoff: testBackoff},
-				store, store, newFakeQueue(), run, NewMetrics(prometheus.NewRegistry()), log)
+				store, store, queue, NewSettler(nil, queue, metrics, log), run, metrics, log)
 			w.id = newID()
 			task := job.Task{Attempt: 1}
 			b.ReportAllocs()

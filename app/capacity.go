@@ -9,9 +9,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// LoadStore counts what there is to do.
+// LoadStore counts what there is to do, and who can do it.
 type LoadStore interface {
 	Load(ctx context.Context, limit int) (job.Load, error)
+	LiveWorkers(ctx context.Context) (int, error)
 }
 
 // capacityInterval bounds how stale the count of other processes' jobs is.
@@ -19,7 +20,8 @@ const capacityInterval = time.Second
 
 // Capacity keeps the number of active and of queued jobs below the configured
 // limits (section 17): exactly within a process, and with a count from storage
-// that is at most a second old for the others.
+// that is at most a second old for the others. It also knows how many workers
+// there are.
 type Capacity struct {
 	maxActive, maxQueued int
 	store                LoadStore
@@ -27,42 +29,54 @@ type Capacity struct {
 	log                  *slog.Logger
 
 	mu      sync.Mutex
-	counted job.Load // from storage
-	mine    job.Load // reserved here and maybe not in counted
-	settled []bool   // accepted here since the count began: whether each is queued
+	counted job.Load   // from storage
+	mine    job.Load   // reserved here and maybe not in counted
+	settled []job.Load // accepted here since the count began
+	workers int        // alive; unknownWorkers before the first count
 }
+
+const unknownWorkers = -1
 
 // NewCapacity makes the limits; Run keeps their counts fresh.
 func NewCapacity(maxActive, maxQueued int, store LoadStore, m *Metrics, log *slog.Logger) *Capacity {
-	return &Capacity{maxActive: maxActive, maxQueued: maxQueued, store: store, metrics: m, log: log}
+	return &Capacity{maxActive: maxActive, maxQueued: maxQueued, store: store, metrics: m, log: log, workers: unknownWorkers}
 }
 
-// reserve takes room for one job, or refuses. done gives the room back, unless
-// the job was accepted: then it counts here until storage counts it.
-func (c *Capacity) reserve(queued bool) (done func(accepted bool), err error) {
+// reserve takes room for jobs, for all of them or none. done gives the room
+// back, unless the jobs were accepted: then they count here until storage
+// counts them.
+func (c *Capacity) reserve(jobs job.Load) (done func(accepted bool), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.counted.Active+c.mine.Active >= c.maxActive || (queued && c.counted.Queued+c.mine.Queued >= c.maxQueued) {
+	if full(c.counted.Active+c.mine.Active, jobs.Active, c.maxActive) || full(c.counted.Queued+c.mine.Queued, jobs.Queued, c.maxQueued) {
 		return nil, &job.Error{Code: job.CodeQueueFull, RetryAfter: capacityInterval,
 			Detail: "The server has as many jobs as it may hold. Nothing was accepted."}
 	}
-	c.add(queued, 1)
+	c.add(jobs, 1)
 	return func(accepted bool) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if accepted {
-			c.settled = append(c.settled, queued)
+			c.settled = append(c.settled, jobs)
 			return
 		}
-		c.add(queued, -1)
+		c.add(jobs, -1)
 	}, nil
 }
 
-func (c *Capacity) add(queued bool, n int) {
-	c.mine.Active += n
-	if queued {
-		c.mine.Queued += n
-	}
+// full reports whether there is no room for more; nothing always fits.
+func full(there, more, limit int) bool { return more > 0 && there+more > limit }
+
+func (c *Capacity) add(jobs job.Load, sign int) {
+	c.mine.Active += sign * jobs.Active
+	c.mine.Queued += sign * jobs.Queued
+}
+
+// liveWorkers is how many workers were alive a second ago or so.
+func (c *Capacity) liveWorkers() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.workers
 }
 
 // Run refreshes the counts until ctx ends.
@@ -70,6 +84,9 @@ func (c *Capacity) Run(ctx context.Context) {
 	for {
 		if err := c.refresh(ctx); err != nil && ctx.Err() == nil {
 			c.log.Warn("cannot count jobs", "error", err)
+		}
+		if err := c.countWorkers(ctx); err != nil && ctx.Err() == nil {
+			c.log.Warn("cannot count workers", "error", err)
 		}
 		if !sleep(ctx, capacityInterval) {
 			return
@@ -89,10 +106,21 @@ func (c *Capacity) refresh(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.counted = load
-	for _, queued := range c.settled[:before] {
-		c.add(queued, -1)
+	for _, jobs := range c.settled[:before] {
+		c.add(jobs, -1)
 	}
 	c.settled = append(c.settled[:0:0], c.settled[before:]...)
 	c.metrics.queueDepth.Set(float64(load.Queued))
+	return nil
+}
+
+func (c *Capacity) countWorkers(ctx context.Context) error {
+	workers, err := c.store.LiveWorkers(ctx)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.workers = workers
 	return nil
 }

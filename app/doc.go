@@ -1,6 +1,6 @@
-// Package app holds the use cases: submit, cancel, retry, read, manage keys,
-// execute, and the maintenance that repairs whatever a crash left behind. HTTP
-// and workers go through the same ones, so every rule stands once.
+// Package app holds the use cases: submit, cancel, retry, read, watch, manage
+// keys, execute, and the maintenance that repairs whatever a crash left behind.
+// HTTP and workers go through the same ones, so every rule stands once.
 //
 // What it needs of the world it declares itself as small interfaces; it knows
 // no database, queue or HTTP.
@@ -22,7 +22,13 @@ type Queue interface {
 	Enqueue(job.Task)
 	// SignalCancel tells the workers, as well as it can, to stop a job.
 	SignalCancel(job.ID)
+	// Announce tells those who watch, as well as it can and without waiting,
+	// what was committed, or how far a job has come.
+	Announce(job.News)
 }
+
+// newsOf is the news that an event of j was recorded.
+func newsOf(j *job.Job) job.News { return job.News{ClientID: j.ClientID, JobID: j.ID} }
 
 // Clock tells the time.
 type Clock func() time.Time

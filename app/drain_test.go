@@ -114,7 +114,7 @@ func TestDrainLeavesAClaimThatCameTooLateToTheRescuer(t *testing.T) {
 
 // lead runs maintenance until the test ends.
 func (w *world) lead() (m *Maintenance, stop func()) {
-	m = NewMaintenance(w.store, w.store, NewRelay(w.store, w.queue, w.metrics, w.logger), w.queue, testBackoff, w.metrics, w.logger)
+	m = NewMaintenance(w.store, w.store, NewRelay(w.store, w.queue, w.metrics, w.logger), w.queue, w.settler, testBackoff, w.metrics, w.logger)
 	return m, w.background(m.Run)
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
+	"sync"
 
 	"github.com/forgerun/forgerun/job"
 )
@@ -20,6 +21,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
 		w.metrics.entered(job.Queued, c.Job.WorkKind)
 	}
 	logTransition(w.log, "assign", &c.Job, job.Queued, job.Assigned)
+	w.queue.Announce(newsOf(&c.Job))
 	w.metrics.queueWait.WithLabelValues(string(c.Job.WorkKind)).Observe(c.Job.UpdatedAt.Sub(c.Job.RunAt).Seconds())
 
 	claimed, lose := context.WithCancelCause(ctx)
@@ -36,6 +38,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
 	}
 	logTransition(w.log, "run", &c.Job, job.Assigned, job.Running)
 	w.metrics.entered(job.Running, c.Job.WorkKind)
+	w.queue.Announce(newsOf(&c.Job))
 
 	if finish, ok := w.work(working, c); ok {
 		w.finish(claimed, c, finish)
@@ -144,7 +147,30 @@ func (w *Worker) run(ctx context.Context, c *job.Claim) (result *job.Result, err
 			result, err = nil, fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	return w.runner.Run(ctx, *c.Job.Definition, c.Attempt, nil)
+	report, end := w.reporter(ctx, c)
+	defer end()
+	return w.runner.Run(ctx, *c.Job.Definition, c.Attempt, report)
+}
+
+// reporter announces how far an attempt has come: never backwards, and nothing
+// once the work was stopped or end was called.
+func (w *Worker) reporter(ctx context.Context, c *job.Claim) (report func(job.Progress), end func()) {
+	var mu sync.Mutex
+	over, reached := false, 0
+	report = func(p job.Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		if over || ctx.Err() != nil || p.Percentage < reached {
+			return
+		}
+		reached = p.Percentage
+		w.queue.Announce(job.News{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Progress: &p})
+	}
+	return report, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+	}
 }
 
 // complete reports whether a result is what the definition promises.
@@ -201,7 +227,8 @@ func refused(err error) bool {
 	return errors.As(err, &known) && known.Code == job.CodeInternal
 }
 
-// tell says what was committed: to the log, the metrics and the queue.
+// tell says what was committed: to the log, the metrics, those who watch, and
+// the queue.
 func (w *Worker) tell(c *job.Claim, f job.Finish, done job.Finished) {
 	more := []slog.Attr{slog.Int("attempt", f.Attempt)}
 	if f.Failure != nil {
@@ -210,8 +237,17 @@ func (w *Worker) tell(c *job.Claim, f job.Finish, done job.Finished) {
 	}
 	logTransition(w.log, "finish", &c.Job, job.Running, f.State, more...)
 	w.metrics.ended(f.State, c.Job.WorkKind, done)
+	w.queue.Announce(endOf(done))
 	if done.Next != nil {
 		logTransition(w.log, "auto_retry", &c.Job, job.Failed, job.Queued, slog.Int("attempt", done.Next.Attempt))
 		w.queue.Enqueue(*done.Next)
+		return
 	}
+	w.settler.Touch(done.BatchID)
+}
+
+// endOf is the news that an attempt has ended, and whatever was committed with
+// its end.
+func endOf(done job.Finished) job.News {
+	return job.News{ClientID: done.ClientID, JobID: done.JobID, Attempt: done.Attempt, Ended: true}
 }

@@ -24,9 +24,10 @@ func (s *fakeStore) InsertJob(ctx context.Context, sub job.Submission) (job.Rece
 		if r.ExecutionAt != nil {
 			r.RunAt = *r.ExecutionAt
 		} else {
-			s.move(r, job.Queued)
+			r.State, r.history = job.Queued, append(r.history, job.Queued)
 		}
 		s.jobs[r.ID] = r
+		s.record(r, len(r.history))
 		receipt := job.Receipt{JobID: r.ID, State: r.State, CreatedAt: now}
 		if sub.IdempotencyKey != "" {
 			s.keys[name] = receiptRow{receipt, sub.RequestHash}
@@ -77,7 +78,7 @@ func (s *fakeStore) Report(ctx context.Context, client, id job.ID, attempt int) 
 		if _, err := s.own(client, id); err != nil {
 			return nil, err
 		}
-		return &job.Report{JobID: id, Attempt: job.Attempt{Number: attempt}}, nil
+		return &job.Report{Origin: job.Origin{JobID: id}, Attempt: job.Attempt{Number: attempt}}, nil
 	})
 }
 

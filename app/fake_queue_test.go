@@ -21,6 +21,8 @@ type fakeQueue struct {
 	enqueued []job.Task // by Enqueue, in order
 	offered  []job.Task // by Dispatch, in order
 	signals  []job.ID
+	heard    []job.News
+	progress map[job.ID]job.News // the latest of each job
 	sentinel int64
 	runID    string
 
@@ -36,7 +38,7 @@ type queued struct {
 }
 
 func newFakeQueue() *fakeQueue {
-	return &fakeQueue{tasks: map[string]queued{}, sentinel: 1, runID: ""}
+	return &fakeQueue{tasks: map[string]queued{}, progress: map[job.ID]job.News{}, sentinel: 1, runID: ""}
 }
 
 func taskName(t job.Task) string { return fmt.Sprintf("%s:%d:%d", t.JobID, t.Attempt, t.Dispatch) }
@@ -66,6 +68,33 @@ func (q *fakeQueue) SignalCancel(id job.ID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.signals = append(q.signals, id)
+}
+
+func (q *fakeQueue) Announce(n job.News) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.heard = append(q.heard, n)
+	if n.Progress != nil {
+		q.progress[n.JobID] = n
+	}
+}
+
+// news gives what was announced since it was last asked for.
+func (q *fakeQueue) news() []job.News {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	heard := q.heard
+	q.heard = nil
+	return heard
+}
+
+func (q *fakeQueue) Progress(_ context.Context, id job.ID, attempt int) *job.Progress {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n := q.progress[id]; n.Attempt == attempt {
+		return n.Progress
+	}
+	return nil
 }
 
 func (q *fakeQueue) Dispatch(_ context.Context, tasks []job.Task) ([]job.Dispatched, error) {

@@ -25,6 +25,11 @@ type fakeStore struct {
 	jobs    map[job.ID]*row
 	workers map[job.ID]*workerRow
 	keys    map[string]receiptRow
+	batches map[job.ID]*job.Batch
+	latest  map[job.ID]job.Position // by client
+	tx      uint64
+	cursor  []byte
+	asked   [][]job.ID // by EventSeqs and LatestPositions
 	hooks   map[string]hook
 	calls   map[string]int
 
@@ -69,6 +74,7 @@ type hook struct{ before, after func(context.Context) error }
 func newFakeStore(t testing.TB) *fakeStore {
 	return &fakeStore{
 		t: t, jobs: map[job.ID]*row{}, workers: map[job.ID]*workerRow{}, keys: map[string]receiptRow{},
+		batches: map[job.ID]*job.Batch{}, latest: map[job.ID]job.Position{}, cursor: []byte("the key"),
 		hooks: map[string]hook{}, calls: map[string]int{}, epoch: 1,
 	}
 }
@@ -174,6 +180,7 @@ func (s *fakeStore) move(r *row, to job.State) {
 	}
 	r.State, r.UpdatedAt, r.history = to, time.Now(), append(r.history, to)
 	r.Outcome = job.OutcomeOf(to)
+	s.record(r, 1)
 	if !to.Held() {
 		r.worker = job.ID{}
 	}
@@ -242,7 +249,7 @@ func (s *fakeStore) Finish(ctx context.Context, f job.Finish) (job.Finished, err
 		}
 		s.move(r, f.State)
 		r.Failure, r.ends = f.Failure, append(r.ends, f)
-		done := job.Finished{Lease: f.Lease, State: f.State, WorkKind: r.WorkKind, Duration: time.Since(*r.StartedAt)}
+		done := job.Finished{Lease: f.Lease, State: f.State, ClientID: r.ClientID, BatchID: r.BatchID, WorkKind: r.WorkKind, Duration: time.Since(*r.StartedAt)}
 		if f.RetryWait != nil {
 			done.State, done.Next = job.Queued, s.requeue(r, *f.RetryWait)
 		}
@@ -326,7 +333,7 @@ func (s *fakeStore) held(by func(job.ID) bool) []job.Held {
 	for _, r := range s.jobs {
 		if !r.worker.IsZero() && by(r.worker) {
 			held = append(held, job.Held{
-				Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.fence}, State: r.State, WorkKind: r.WorkKind,
+				Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.fence}, ClientID: r.ClientID, RequestID: r.RequestID, State: r.State, WorkKind: r.WorkKind,
 				MaxAttempts: r.MaxAttempts, AutoRetry: r.AutoRetry, LeaseExpiries: r.expiries,
 			})
 		}
@@ -471,5 +478,17 @@ func (s *fakeStore) Load(ctx context.Context, limit int) (job.Load, error) {
 			}
 		}
 		return job.Load{Active: min(load.Active, limit+1), Queued: min(load.Queued, limit+1)}, nil
+	})
+}
+
+func (s *fakeStore) LiveWorkers(ctx context.Context) (int, error) {
+	return call(ctx, s, "LiveWorkers", func() (int, error) {
+		n := 0
+		for id := range s.workers {
+			if s.alive(id) {
+				n++
+			}
+		}
+		return n, nil
 	})
 }

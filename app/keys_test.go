@@ -38,7 +38,7 @@ func newKeyWorld(t *testing.T, change ...func(*KeyConfig)) *keyWorld {
 	}
 	w := newWorld(t)
 	k := &keyWorld{t: t, w: w, fake: newFakeKeys()}
-	k.Service = NewService(ServiceConfig{Keys: cfg}, w.store, k.fake, w.queue, nil, w.metrics, w.logger)
+	k.Service = NewService(ServiceConfig{Keys: cfg}, ServiceDeps{Keys: k.fake, Metrics: w.metrics, Log: w.logger})
 	return k
 }
 

@@ -26,23 +26,27 @@ const (
 	relayInterval     = 500 * time.Millisecond
 	probeInterval     = 2 * time.Second
 	rescuerInterval   = time.Second
+	settlerInterval   = 3 * time.Second
 	cleanerInterval   = 30 * time.Second
 
 	schedulerBatch = 2000
 	rescuerBatch   = 500
+	settlerBatch   = 100
 	cleanerBatch   = 500
 )
 
 // Maintenance repairs what crashes leave behind: it queues jobs whose time has
-// come, dispatches what the queue lost, gives back jobs of dead workers, and
-// removes what is past its retention. It runs in every process, but works only
+// come, dispatches what the queue lost, gives back jobs of dead workers, settles
+// batches that nobody settled, and removes what is past its retention. It runs in every process, but works only
 // in the one that holds the leader's lease. All of its statements are guarded:
 // two leaders for a moment do no harm.
 type Maintenance struct {
 	id      job.ID
 	store   MaintenanceStore
+	queue   Queue
 	relay   *Relay
 	rescuer *rescuer
+	settler *Settler
 	metrics *Metrics
 	log     *slog.Logger
 
@@ -51,10 +55,12 @@ type Maintenance struct {
 }
 
 // NewMaintenance makes the maintenance of a process.
-func NewMaintenance(store MaintenanceStore, claims ClaimStore, relay *Relay, queue Queue, b job.Backoff, m *Metrics, log *slog.Logger) *Maintenance {
+func NewMaintenance(
+	store MaintenanceStore, claims ClaimStore, relay *Relay, queue Queue, settler *Settler, b job.Backoff, m *Metrics, log *slog.Logger,
+) *Maintenance {
 	return &Maintenance{
-		id: newID(), store: store, relay: relay, metrics: m, log: log,
-		rescuer: &rescuer{store: claims, queue: queue, backoff: b, metrics: m, log: log},
+		id: newID(), store: store, queue: queue, relay: relay, settler: settler, metrics: m, log: log,
+		rescuer: &rescuer{store: claims, queue: queue, settler: settler, backoff: b, metrics: m, log: log},
 	}
 }
 
@@ -76,6 +82,7 @@ func (m *Maintenance) Run(ctx context.Context) {
 	every(relayInterval, "relay", m.redispatch)
 	every(probeInterval, "probe", m.relay.probe)
 	every(rescuerInterval, "rescuer", m.rescue)
+	every(settlerInterval, "settler", m.settle)
 	every(cleanerInterval, "cleaner", m.clean)
 	tasks.Wait()
 }
@@ -147,6 +154,7 @@ func (m *Maintenance) schedule(ctx context.Context) error {
 		for i := range due {
 			logTransition(m.log, "schedule", &due[i], job.Created, job.Queued)
 			m.metrics.entered(job.Queued, due[i].WorkKind)
+			m.queue.Announce(newsOf(&due[i]))
 		}
 		m.metrics.repaired.WithLabelValues("scheduler").Add(float64(len(due)))
 		if len(due) < schedulerBatch {
@@ -167,6 +175,18 @@ func (m *Maintenance) rescue(ctx context.Context) error {
 			return err
 		}
 		if err := m.rescuer.giveBack(ctx, held); err != nil || len(held) < rescuerBatch {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle ends the batches whose last job ended without anybody settling them.
+func (m *Maintenance) settle(ctx context.Context) error {
+	for m.Leading() {
+		n, err := m.settler.settle(ctx, nil, settlerBatch)
+		m.metrics.repaired.WithLabelValues("settler").Add(float64(n))
+		if err != nil || n < settlerBatch {
 			return err
 		}
 	}

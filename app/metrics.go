@@ -18,6 +18,8 @@ type Metrics struct {
 	leasesLost, epochsRaised                                prometheus.Counter
 	repaired                                                *prometheus.CounterVec
 	maintenanceErrors                                       *prometheus.CounterVec
+	batchesCompleted, pokes                                 *prometheus.CounterVec
+	watchers                                                *prometheus.GaugeVec
 }
 
 // NewMetrics makes and registers the metrics.
@@ -55,6 +57,14 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		}
 		return h
 	}
+	gauges := func(name, help string, labels []string, values ...string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+		r.MustRegister(g)
+		for _, v := range values {
+			g.WithLabelValues(v)
+		}
+		return g
+	}
 	return &Metrics{
 		submitted:       counters("jobs_submitted_total", "Jobs accepted.", kind, kinds...),
 		queued:          counters("jobs_queued_total", "Times that a job entered QUEUED.", kind, kinds...),
@@ -73,10 +83,15 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		leasesLost:      counter("worker_leases_lost_total", "Times that this worker process lost its lease."),
 		leading:         gauge("maintenance_leader", "1 while this process leads the maintenance."),
 		epochsRaised:    counter("dispatch_epochs_total", "Times that all waiting jobs were dispatched anew."),
-		repaired: counters("maintenance_jobs_total", "Jobs that maintenance moved on.", []string{"by"},
-			"scheduler", "relay", "probe", "rescuer_requeued", "rescuer_failed"),
+		repaired: counters("maintenance_jobs_total", "Jobs, and batches by the settler, that maintenance moved on.", []string{"by"},
+			"scheduler", "relay", "probe", "rescuer_requeued", "rescuer_failed", "settler"),
 		maintenanceErrors: counters("maintenance_errors_total", "Failed rounds of maintenance.", []string{"task"},
-			"leader", "scheduler", "relay", "probe", "rescuer", "cleaner"),
+			"leader", "scheduler", "relay", "probe", "rescuer", "settler", "cleaner"),
+		batchesCompleted: counters("batches_completed_total", "Batches whose jobs have all ended.", []string{"status"},
+			string(job.StatusCompleted), string(job.StatusCompletedWithErrors), string(job.StatusFailed), string(job.StatusCancelled)),
+		watchers: gauges("watchers", "Streams and requests that wait for news.", []string{"kind"}, "job", "client"),
+		pokes: counters("watcher_pokes_total", "Times that a watcher was told to look, by what said so.", []string{"source"},
+			pokedByNews, pokedByResume, pokedBySweep),
 	}
 }
 

@@ -26,7 +26,8 @@ func TestAllMetricsAreThereFromTheStart(t *testing.T) {
 	for name, want := range map[string]int{ // section 16
 		"jobs_submitted_total": kinds, "jobs_queued_total": kinds, "jobs_running_total": kinds, "jobs_succeeded_total": kinds,
 		"jobs_failed_total": kinds, "jobs_canceled_total": kinds, "job_queue_depth": 1,
-		"job_queue_wait_seconds": kinds, "job_execution_seconds": kinds, "job_retries_total": 2, "maintenance_errors_total": 6,
+		"job_queue_wait_seconds": kinds, "job_execution_seconds": kinds, "job_retries_total": 2, "maintenance_errors_total": 7,
+		"batches_completed_total": 4, "watchers": 2, "watcher_pokes_total": 3,
 	} {
 		require.Equal(t, want, series[name], name)
 	}

@@ -81,6 +81,7 @@ type model struct {
 
 	service *Service
 	ids     []job.ID
+	waiting sync.WaitGroup
 }
 
 type lockedRand struct {
@@ -121,7 +122,7 @@ func newModel(t *testing.T, seed uint64) *model {
 		l := &link{fakeStore: m.store}
 		worker := NewWorker(WorkerConfig{
 			Name: "model", Concurrency: 5, Lease: testLease, Heartbeat: testHeartbeat, Limit: 30 * time.Second, Backoff: testBackoff,
-		}, l, l, m.queue, run, m.metrics, m.logger)
+		}, l, l, m.queue, m.settler, run, m.metrics, m.logger)
 		m.links, m.loads = append(m.links, l), append(m.loads, worker)
 		m.background(worker.Run)
 		for range 6 {
@@ -131,6 +132,8 @@ func newModel(t *testing.T, seed uint64) *model {
 	m.lead()
 	m.lead()
 	m.service = m.world.service(100_000)
+	m.background(m.settler.Run)
+	m.background(m.hub.Run)
 	return m
 }
 
@@ -153,6 +156,10 @@ func (m *model) client(jobs int) {
 		}
 		if receipt, err := m.service.Submit(context.Background(), r); err == nil {
 			m.ids = append(m.ids, receipt.JobID)
+			m.waiting.Go(func() { m.await(receipt.JobID) })
+		}
+		if m.random.n(10) == 0 {
+			m.batch()
 		}
 		if len(m.ids) == 0 {
 			continue
@@ -167,6 +174,30 @@ func (m *model) client(jobs int) {
 		case 1:
 			_, _ = m.service.Retry(context.Background(), clientA, id)
 		}
+	}
+}
+
+// await waits for the end of a job. All news is lost on its way.
+func (m *model) await(id job.ID) {
+	for {
+		j, err := m.service.Await(context.Background(), clientA, id, isFinal)
+		if err == nil {
+			if !isFinal(j) {
+				m.t.Errorf("the wait is over, and the job is %s", j.State)
+			}
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// batch submits a batch, and sometimes cancels it.
+func (m *model) batch() {
+	r := batchRequest(request(), request(deferred(10*time.Second)), request(func(r *job.Request) { r.WorkKind = job.PayloadInvalid }))
+	b, _, err := m.service.SubmitBatch(context.Background(), r)
+	if err == nil && m.random.n(3) == 0 {
+		time.Sleep(time.Duration(m.random.n(30)) * time.Second)
+		_, _ = m.service.CancelBatch(context.Background(), clientA, b.ID)
 	}
 }
 
@@ -194,7 +225,8 @@ func (m *model) misfortune(ctx context.Context) {
 }
 
 // Whatever happens, once it is over every accepted job ends, in steps that the
-// table allows (the fake store checks each), once an attempt.
+// table allows (the fake store checks each), once an attempt; whoever waits for
+// one is told; and every batch has an outcome.
 func TestEveryJobEndsWhateverHappens(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -207,6 +239,8 @@ func TestEveryJobEndsWhateverHappens(t *testing.T) {
 				pass(10 * time.Minute)
 
 				require.Greater(t, len(m.ids), 100)
+				m.waiting.Wait()
+				require.Empty(t, m.hub.clients)
 				m.store.mu.Lock()
 				defer m.store.mu.Unlock()
 				for id, r := range m.store.jobs {
@@ -216,6 +250,10 @@ func TestEveryJobEndsWhateverHappens(t *testing.T) {
 						require.False(t, attempts[end.Attempt], "attempt %d ended twice: %v", end.Attempt, r.history)
 						attempts[end.Attempt] = true
 					}
+				}
+				require.NotEmpty(t, m.store.batches)
+				for _, b := range m.store.batches {
+					require.NotNil(t, b.Outcome)
 				}
 				m.queue.mu.Lock()
 				defer m.queue.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 type rescuer struct {
 	store   ClaimStore
 	queue   Queue
+	settler *Settler
 	backoff job.Backoff
 	metrics *Metrics
 	log     *slog.Logger
@@ -55,9 +56,9 @@ func (r *rescuer) wait(h job.Held) time.Duration {
 func (r *rescuer) requeue(ctx context.Context, claimed []job.Held) error {
 	leases := make([]job.Lease, len(claimed))
 	waits := make([]time.Duration, len(claimed))
-	kinds := make(map[job.ID]job.Kind, len(claimed))
+	holds := make(map[job.ID]job.Held, len(claimed))
 	for i, h := range claimed {
-		leases[i], waits[i], kinds[h.JobID] = h.Lease, r.wait(h), h.WorkKind
+		leases[i], waits[i], holds[h.JobID] = h.Lease, r.wait(h), h
 	}
 	tasks, err := r.store.Release(ctx, leases, waits)
 	if err != nil {
@@ -65,11 +66,12 @@ func (r *rescuer) requeue(ctx context.Context, claimed []job.Held) error {
 		return err
 	}
 	for _, t := range tasks {
-		kind := kinds[t.JobID]
+		h := holds[t.JobID]
 		r.metrics.repaired.WithLabelValues("rescuer_requeued").Inc()
-		r.metrics.entered(job.Queued, kind)
-		r.log.Info("job transition", "action", "requeue", "job_id", t.JobID.String(), "attempt", t.Attempt,
-			"current_state", job.Assigned, "next_state", job.Queued, "work_kind", kind)
+		r.metrics.entered(job.Queued, h.WorkKind)
+		r.log.Info("job transition", append(aboutHeld(h, "requeue"),
+			"current_state", job.Assigned, "next_state", job.Queued, "work_kind", h.WorkKind)...)
+		r.queue.Announce(job.News{ClientID: h.ClientID, JobID: h.JobID})
 		r.queue.Enqueue(t)
 	}
 	return nil
@@ -82,18 +84,28 @@ func (r *rescuer) fail(ctx context.Context, h job.Held) error {
 		return nil // it ended, or was given back, in the meantime
 	}
 	if err != nil {
-		r.log.Warn("cannot fail a job of a lost worker", "action", "fail", "job_id", h.JobID.String(), "error", err)
+		r.log.Warn("cannot fail a job of a lost worker", append(aboutHeld(h, "fail"), "error", err)...)
 		return err
 	}
 	r.metrics.repaired.WithLabelValues("rescuer_failed").Inc()
 	r.metrics.ended(job.Failed, h.WorkKind, done)
-	r.log.Info("job transition", "action", "fail", "job_id", h.JobID.String(), "attempt", h.Attempt,
+	r.log.Info("job transition", append(aboutHeld(h, "fail"),
 		"current_state", job.Running, "next_state", job.Failed, "work_kind", h.WorkKind,
-		"error_code", f.Failure.Code, "error_message", f.Failure.Detail, "reason", f.Failure.Reason)
-	if done.Next != nil {
-		r.log.Info("job transition", "action", "auto_retry", "job_id", h.JobID.String(), "attempt", done.Next.Attempt,
-			"current_state", job.Failed, "next_state", job.Queued, "work_kind", h.WorkKind)
-		r.queue.Enqueue(*done.Next)
+		"error_code", f.Failure.Code, "error_message", f.Failure.Detail, "reason", f.Failure.Reason)...)
+	r.queue.Announce(endOf(done))
+	if done.Next == nil {
+		r.settler.Touch(done.BatchID)
+		return nil
 	}
+	h.Attempt = done.Next.Attempt
+	r.log.Info("job transition", append(aboutHeld(h, "auto_retry"),
+		"current_state", job.Failed, "next_state", job.Queued, "work_kind", h.WorkKind)...)
+	r.queue.Enqueue(*done.Next)
 	return nil
+}
+
+// aboutHeld names a job of a lost worker in a log line (section 16).
+func aboutHeld(h job.Held, action string) []any {
+	return []any{"action", action, "request_id", h.RequestID, "client_id", h.ClientID.String(),
+		"job_id", h.JobID.String(), "attempt", h.Attempt}
 }

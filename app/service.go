@@ -4,19 +4,22 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/forgerun/forgerun/job"
 )
 
-// JobStore is what the use cases of clients need of storage.
+// JobStore is what changing a client's jobs needs of storage.
 type JobStore interface {
 	InsertJob(ctx context.Context, s job.Submission) (job.Receipt, error)
 	FindReceipt(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Receipt, error)
 	Job(ctx context.Context, client, id job.ID) (*job.Job, error)
-	Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error)
 	Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error)
 	Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration) (job.Change, error)
+	Delete(ctx context.Context, client, id job.ID) error
 }
 
 // ServiceConfig of a Service.
@@ -28,26 +31,52 @@ type ServiceConfig struct {
 	Clock       Clock // time.Now if nil
 }
 
+// ServiceDeps is what a Service works with; all are required.
+type ServiceDeps struct {
+	Jobs     JobStore
+	Reader   ReadStore
+	Events   EventStore
+	Batches  BatchStore
+	Keys     KeyStore
+	Queue    Queue
+	Progress ProgressReader
+	Capacity *Capacity
+	Hub      *Hub
+	Settler  *Settler
+	Metrics  *Metrics
+	Log      *slog.Logger
+}
+
 // Service is the use cases of clients.
 type Service struct {
 	cfg      ServiceConfig
-	store    JobStore
+	jobs     JobStore
+	reader   ReadStore
+	events   EventStore
+	batches  BatchStore
 	queue    Queue
+	progress ProgressReader
 	keys     *keyring
 	capacity *Capacity
+	hub      *Hub
+	settler  *Settler
 	metrics  *Metrics
 	log      *slog.Logger
+
+	cursorKey atomic.Pointer[[]byte]
+	keyReads  singleflight.Group
 }
 
-// NewService makes the use cases of clients. Capacity and keys have loops of
-// their own: see Capacity.Run and Service.WatchKeys.
-func NewService(cfg ServiceConfig, store JobStore, keys KeyStore, queue Queue, capacity *Capacity, m *Metrics, log *slog.Logger) *Service {
+// NewService makes the use cases of clients. Capacity, hub, settler and keys
+// have loops of their own: see their Run, and Service.WatchKeys.
+func NewService(cfg ServiceConfig, d ServiceDeps) *Service {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
 	return &Service{
-		cfg: cfg, store: store, queue: queue, capacity: capacity, metrics: m, log: log,
-		keys: newKeyring(cfg.Keys, keys, cfg.Clock, log),
+		cfg: cfg, jobs: d.Jobs, reader: d.Reader, events: d.Events, batches: d.Batches, queue: d.Queue, progress: d.Progress,
+		capacity: d.Capacity, hub: d.Hub, settler: d.Settler, metrics: d.Metrics, log: d.Log,
+		keys: newKeyring(cfg.Keys, d.Keys, cfg.Clock, d.Log),
 	}
 }
 
@@ -61,7 +90,7 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (job.Receipt, error
 	if v, late := r.TooLate(s.cfg.Clock()); late {
 		return s.replayOr(ctx, r, job.Invalid(v))
 	}
-	done, err := s.capacity.reserve(r.ExecutionAt == nil)
+	done, err := s.capacity.reserve(loadOf(r.ExecutionAt))
 	if err != nil {
 		return s.replayOr(ctx, r, err)
 	}
@@ -76,7 +105,7 @@ func (s *Service) replayOr(ctx context.Context, r job.Request, refusal error) (j
 	if r.IdempotencyKey == "" {
 		return job.Receipt{}, refusal
 	}
-	receipt, err := s.store.FindReceipt(ctx, r.ClientID, r.IdempotencyKey, r.Hash)
+	receipt, err := s.jobs.FindReceipt(ctx, r.ClientID, r.IdempotencyKey, r.Hash)
 	switch {
 	case err != nil:
 		return job.Receipt{}, err
@@ -88,16 +117,11 @@ func (s *Service) replayOr(ctx context.Context, r job.Request, refusal error) (j
 }
 
 func (s *Service) insert(ctx context.Context, r job.Request) (job.Receipt, error) {
-	definition, err := s.cfg.Catalogue.Define(r.Type, r.WorkKind, r.ReceivedAt, r.Emit)
-	if err != nil {
-		return job.Receipt{}, job.Invalid(job.Violation{Pointer: "/work_kind", Detail: "No work kind is available."})
+	j, violations := s.define(r)
+	if len(violations) > 0 {
+		return job.Receipt{}, job.Invalid(violations...)
 	}
-	j := job.Job{
-		ID: newID(), ClientID: r.ClientID, Type: r.Type, WorkKind: definition.WorkKind, Definition: &definition, Params: r.Params,
-		MaxAttempts: s.cfg.MaxAttempts, AutoRetry: r.AutoRetry, ExecutionAt: r.ExecutionAt, Callback: r.Callback,
-		CorrelationID: r.CorrelationID, TraceParent: r.TraceParent, Language: r.Language, RequestID: r.RequestID,
-	}
-	receipt, err := s.store.InsertJob(ctx, job.Submission{Job: j, IdempotencyKey: r.IdempotencyKey, RequestHash: r.Hash})
+	receipt, err := s.jobs.InsertJob(ctx, job.Submission{Job: j, IdempotencyKey: r.IdempotencyKey, RequestHash: r.Hash})
 	if err != nil {
 		return job.Receipt{}, err
 	}
@@ -105,10 +129,29 @@ func (s *Service) insert(ctx context.Context, r job.Request) (job.Receipt, error
 		s.metrics.idempotencyHits.Inc()
 		return receipt, nil
 	}
-	s.metrics.submitted.WithLabelValues(string(j.WorkKind)).Inc()
-	s.transition("submit", &j, "", receipt.State)
-	s.dispatch(job.Task{JobID: receipt.JobID, Attempt: 1, RunAt: deref(r.ExecutionAt)})
+	s.accepted(&j, receipt.State)
+	s.queue.Announce(newsOf(&j))
 	return receipt, nil
+}
+
+// define makes the job that r asks for, or tells why there is none.
+func (s *Service) define(r job.Request) (job.Job, []job.Violation) {
+	definition, err := s.cfg.Catalogue.Define(r.Type, r.WorkKind, r.ReceivedAt, r.Emit)
+	if err != nil {
+		return job.Job{}, []job.Violation{{Pointer: "/work_kind", Detail: "No work kind is available."}}
+	}
+	return job.Job{
+		ID: newID(), ClientID: r.ClientID, Type: r.Type, WorkKind: definition.WorkKind, Definition: &definition, Params: r.Params,
+		MaxAttempts: s.cfg.MaxAttempts, AutoRetry: r.AutoRetry, ExecutionAt: r.ExecutionAt, Callback: r.Callback,
+		CorrelationID: r.CorrelationID, TraceParent: r.TraceParent, Language: r.Language, RequestID: r.RequestID,
+	}, nil
+}
+
+// accepted says what was committed to the log, the metrics and the queue.
+func (s *Service) accepted(j *job.Job, state job.State) {
+	s.metrics.submitted.WithLabelValues(string(j.WorkKind)).Inc()
+	s.transition("submit", j, "", state)
+	s.dispatch(job.Task{JobID: j.ID, Attempt: 1, RunAt: deref(j.ExecutionAt)})
 }
 
 // dispatch hands a task to the queue if it is due soon; the relay finds the
@@ -121,7 +164,7 @@ func (s *Service) dispatch(t job.Task) {
 
 // Cancel stops a job that is not final; a final one stays as it is (section 14).
 func (s *Service) Cancel(ctx context.Context, client, id job.ID) (job.Change, error) {
-	change, before, err := s.store.Cancel(ctx, client, id)
+	change, before, err := s.jobs.Cancel(ctx, client, id)
 	if err != nil || before == nil {
 		return change, err
 	}
@@ -129,6 +172,8 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (job.Change, er
 		s.queue.SignalCancel(id)
 	}
 	s.transition("cancel", before, before.State, job.Canceled)
+	s.queue.Announce(job.News{ClientID: client, JobID: id, Attempt: change.Attempt, Ended: true})
+	s.settler.Touch(before.BatchID)
 	return change, nil
 }
 
@@ -136,7 +181,7 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (job.Change, er
 // 11). A job that is not final stays as it is; one that cannot be retried is a
 // conflict. What is queued again counts against the limits like a new job.
 func (s *Service) Retry(ctx context.Context, client, id job.ID) (job.Change, error) {
-	j, err := s.store.Job(ctx, client, id)
+	j, err := s.jobs.Job(ctx, client, id)
 	if err != nil {
 		return job.Change{}, err
 	}
@@ -148,29 +193,25 @@ func (s *Service) Retry(ctx context.Context, client, id job.ID) (job.Change, err
 	case !j.CanRetry():
 		return job.Change{}, job.Errorf(job.CodeConflict, "The job has used all of its %d attempts.", j.MaxAttempts)
 	}
-	done, err := s.capacity.reserve(true)
+	done, err := s.capacity.reserve(loadOf(nil))
 	if err != nil {
 		return job.Change{}, err
 	}
-	change, err := s.store.Retry(ctx, client, id, j.Attempt, s.cfg.Backoff.Wait(j.Attempt, rand.Float64()))
+	change, err := s.jobs.Retry(ctx, client, id, j.Attempt, s.cfg.Backoff.Wait(j.Attempt, rand.Float64()))
 	done(err == nil && change.Changed)
 	if err != nil || !change.Changed {
 		return change, err
 	}
 	s.metrics.retried.WithLabelValues("client").Inc()
 	s.transition("retry", j, job.Failed, job.Queued)
+	s.queue.Announce(newsOf(j))
 	s.dispatch(job.Task{JobID: id, Attempt: change.Attempt, RunAt: change.RunAt})
 	return change, nil
 }
 
-// Job reads a client's job.
-func (s *Service) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
-	return s.store.Job(ctx, client, id)
-}
-
-// Report reads the report of a finished attempt; attempt 0 is the latest.
-func (s *Service) Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
-	return s.store.Report(ctx, client, id, attempt)
+// Delete removes a final job; one that is gone already is no error.
+func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
+	return s.jobs.Delete(ctx, client, id)
 }
 
 func (s *Service) transition(action string, j *job.Job, from, to job.State) {
@@ -178,20 +219,13 @@ func (s *Service) transition(action string, j *job.Job, from, to job.State) {
 	s.metrics.entered(to, j.WorkKind)
 }
 
-// logTransition writes the one line of a change of state, with the fields that
-// section 16 requires.
-func logTransition(log *slog.Logger, action string, j *job.Job, from, to job.State, more ...slog.Attr) {
-	if !log.Enabled(context.Background(), slog.LevelInfo) {
-		return
+// loadOf is the room that one job takes: one that waits for its time is not
+// queued yet.
+func loadOf(executionAt *time.Time) job.Load {
+	if executionAt != nil {
+		return job.Load{Active: 1}
 	}
-	attrs := append(make([]slog.Attr, 0, 12),
-		slog.String("action", action), slog.String("request_id", j.RequestID), slog.String("client_id", j.ClientID.String()),
-		slog.String("job_id", j.ID.String()), slog.String("current_state", string(from)), slog.String("next_state", string(to)),
-		slog.String("work_kind", string(j.WorkKind)))
-	if d := j.Definition; d != nil {
-		attrs = append(attrs, slog.Int64("duration_ms", d.DurationMS), slog.String("expected_outcome", d.ExpectedOutcome))
-	}
-	log.LogAttrs(context.Background(), slog.LevelInfo, "job transition", append(attrs, more...)...)
+	return job.Load{Active: 1, Queued: 1}
 }
 
 func deref(t *time.Time) time.Time {

@@ -20,7 +20,10 @@ func (w *world) service(limit int, change ...func(*ServiceConfig)) *Service {
 		f(&cfg)
 	}
 	capacity := NewCapacity(limit, limit, w.store, w.metrics, w.logger)
-	return NewService(cfg, w.store, newFakeKeys(), w.queue, capacity, w.metrics, w.logger)
+	return NewService(cfg, ServiceDeps{
+		Jobs: w.store, Reader: w.store, Events: w.store, Batches: w.store, Keys: newFakeKeys(), Queue: w.queue, Progress: w.queue,
+		Capacity: capacity, Hub: w.hub, Settler: w.settler, Metrics: w.metrics, Log: w.logger,
+	})
 }
 
 func request(change ...func(*job.Request)) job.Request {

@@ -60,6 +60,7 @@ type Worker struct {
 	leases  LeaseStore
 	queue   Queue
 	runner  Runner
+	settler *Settler
 	rescuer *rescuer
 	metrics *Metrics
 	log     *slog.Logger
@@ -86,10 +87,10 @@ type holding struct {
 }
 
 // NewWorker makes a worker; Run gives it a lease.
-func NewWorker(cfg WorkerConfig, store ClaimStore, leases LeaseStore, queue Queue, runner Runner, m *Metrics, log *slog.Logger) *Worker {
+func NewWorker(cfg WorkerConfig, store ClaimStore, leases LeaseStore, queue Queue, settler *Settler, runner Runner, m *Metrics, log *slog.Logger) *Worker {
 	return &Worker{
-		cfg: cfg, store: store, leases: leases, queue: queue, runner: runner, metrics: m, log: log,
-		rescuer: &rescuer{store: store, queue: queue, backoff: cfg.Backoff, metrics: m, log: log},
+		cfg: cfg, store: store, leases: leases, queue: queue, settler: settler, runner: runner, metrics: m, log: log,
+		rescuer: &rescuer{store: store, queue: queue, settler: settler, backoff: cfg.Backoff, metrics: m, log: log},
 		slots:   make(chan struct{}, cfg.Concurrency), hurry: make(chan struct{}, 1),
 		holding: map[job.Lease]*holding{}, changed: make(chan struct{}),
 	}

@@ -52,6 +52,9 @@ type world struct {
 	metrics  *Metrics
 	log      *logBuffer
 	logger   *slog.Logger
+	listener *fakeListener
+	hub      *Hub
+	settler  *Settler
 	worker   *Worker
 }
 
@@ -59,6 +62,9 @@ func newWorld(t testing.TB, change ...func(*WorkerConfig)) *world {
 	w := &world{t: t, store: newFakeStore(t), queue: newFakeQueue(), registry: prometheus.NewRegistry(), log: &logBuffer{}}
 	w.metrics = NewMetrics(w.registry)
 	w.logger = slog.New(slog.NewJSONHandler(w.log, nil))
+	w.listener = &fakeListener{watched: map[job.ID]bool{}, connected: true}
+	w.hub = NewHub(w.store, w.listener, w.metrics, w.logger)
+	w.settler = NewSettler(w.store, w.queue, w.metrics, w.logger)
 	w.worker = w.newWorker(change...)
 	return w
 }
@@ -76,7 +82,7 @@ func (w *world) newWorker(change ...func(*WorkerConfig)) *Worker {
 		}
 		return goodResult(d), nil
 	})
-	return NewWorker(cfg, w.store, w.store, w.queue, run, w.metrics, w.logger)
+	return NewWorker(cfg, w.store, w.store, w.queue, w.settler, run, w.metrics, w.logger)
 }
 
 // start runs the worker until the test ends or stop is called.
@@ -172,7 +178,7 @@ func definitionOf(k job.Kind) *job.Definition {
 	return &d
 }
 
-// runnerFunc is a Runner.
+// runnerFunc is a Runner that reports no progress.
 type runnerFunc func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error)
 
 func (f runnerFunc) Run(ctx context.Context, d job.Definition, attempt int, _ func(job.Progress)) (*job.Result, error) {

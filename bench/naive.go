@@ -122,8 +122,8 @@ func (n naive) submit(c *fiber.Ctx) error {
 }
 
 func addEvent(ctx context.Context, tx pgx.Tx, id uuid.UUID, seq int, name string, prev any, next string, d job.Definition) error {
-	_, err := tx.Exec(ctx, `INSERT INTO events (job_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
-		VALUES ($1, $2, $3, $4, $5, $6, 1, clock_timestamp(), $7)`, id, seq, uuid.Must(uuid.NewV7()), name, prev, next,
+	_, err := tx.Exec(ctx, `INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
+		SELECT $1, client_id, $2, $3, $4, $5, $6, 1, clock_timestamp(), $7 FROM jobs WHERE job_id = $1`, id, seq, uuid.Must(uuid.NewV7()), name, prev, next,
 		map[string]any{"work_kind": d.WorkKind, "duration_ms": d.DurationMS, "expected_outcome": d.ExpectedOutcome})
 	return err
 }

@@ -148,6 +148,7 @@ type conn struct {
 	listener *listener
 	heard    atomic.Bool // something was read, or the connection is over
 	unread   atomic.Bool
+	seat     atomic.Pointer[func()] // gives a seat back that a stream on this connection was to have
 }
 
 // Read reads what the client sends.
@@ -169,6 +170,9 @@ func (c *conn) noLongerSilent() {
 // stopped sending, or the bounds are reached.
 func (c *conn) Close() error {
 	c.noLongerSilent()
+	if release := c.seat.Swap(nil); release != nil {
+		(*release)()
+	}
 	if c.unread.CompareAndSwap(true, false) {
 		if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite()
@@ -177,4 +181,13 @@ func (c *conn) Close() error {
 		_, _ = io.CopyN(io.Discard, c.Conn, drainBytes)
 	}
 	return c.Conn.Close()
+}
+
+// discard makes Close throw away what the client has not taken, instead of
+// leaving it to the kernel to offer for minutes.
+func (c *conn) discard() {
+	c.unread.Store(false)
+	if tcp, ok := c.Conn.(interface{ SetLinger(sec int) error }); ok {
+		_ = tcp.SetLinger(0)
+	}
 }

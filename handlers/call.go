@@ -3,7 +3,6 @@ package handlers
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,13 +14,16 @@ import (
 // call is one request on its way through its route.
 type call struct {
 	*fiber.Ctx
-	ctx    context.Context // ends with the request timeout
-	route  *route
-	id     job.ID // of the request
-	start  time.Time
-	caller job.Caller
-	jobID  job.ID   // zero where no job is concerned
-	failed *problem // nil unless the answer is a problem
+	ctx     context.Context // ends with the request timeout
+	stop    context.CancelFunc
+	route   *route
+	id      job.ID // of the request
+	start   time.Time
+	waited  time.Duration // at the client's own wish
+	caller  job.Caller
+	jobID   job.ID   // zero where no job is concerned
+	batchID job.ID   // zero where no batch is concerned
+	failed  *problem // nil unless the answer is a problem
 }
 
 // nobody is the Max UUID, which is never issued (RFC 9562, section 5.10). A
@@ -44,33 +46,24 @@ func (r *call) pathJob() job.ID {
 	return r.jobID
 }
 
-// checkQuery refuses query parameters that the route does not know.
-func (r *call) checkQuery() error {
-	if len(r.Request().URI().QueryString()) == 0 {
-		return nil
-	}
-	if r.route.query == "" {
-		return job.Errorf(job.CodeMalformed, "This resource has no query parameters.")
-	}
-	seen := 0
-	for name := range r.Request().URI().QueryArgs().All() {
-		if seen++; seen > 1 || string(name) != r.route.query {
-			return job.Errorf(job.CodeMalformed, "This resource has one query parameter, %s, which may be given once.", r.route.query)
-		}
-	}
-	return nil
+// pathBatch gives the batch's id in the path, and notes it for the log.
+func (r *call) pathBatch() job.ID {
+	r.batchID = r.pathID()
+	return r.batchID
 }
 
-// maxAttemptDigits keeps attempt numbers within every integer type.
-const maxAttemptDigits = 9
-
-// parseAttempt reads an attempt number: a positive integer in plain digits.
-func parseAttempt(s string) (int, bool) {
-	if s == "" || len(s) > maxAttemptDigits || s[0] == '0' || strings.Trim(s, "0123456789") != "" {
-		return 0, false
+// checkAccept refuses a request that accepts none of the media types.
+func (r *call) checkAccept(produced ...string) error {
+	accept := r.list(fiber.HeaderAccept)
+	for _, media := range produced {
+		if accepts(accept, media) {
+			return nil
+		}
 	}
-	n, err := strconv.Atoi(s)
-	return n, err == nil
+	if len(produced) == 0 {
+		return nil
+	}
+	return job.Errorf(job.CodeNotAcceptable, "This resource is given as %s; the Accept header excludes that.", strings.Join(produced, " or "))
 }
 
 // list gives a header that is a comma-separated list, all its lines joined.

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/apitest"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -31,6 +32,7 @@ var (
 	clientA = mustID("00000000-0000-4000-8000-00000000000a")
 	clientB = mustID("00000000-0000-4000-8000-00000000000b")
 	jobID   = mustID("01890000-0000-7000-8000-000000000001")
+	batchID = mustID("01890000-0000-7000-8000-0000000000ba")
 	now     = time.Date(2030, 1, 31, 12, 0, 0, 123456000, time.UTC)
 )
 
@@ -42,13 +44,19 @@ func mustID(s string) job.ID {
 	return id
 }
 
-// fakeJobs answers with what its functions say; nil ones say "not found",
-// except for submit.
+// fakeJobs answers with what its functions say, as Jobs and as Reader; nil ones
+// say "not found", except for submit and list.
 type fakeJobs struct {
-	submit func(context.Context, job.Request) (job.Receipt, error)
-	change func(ctx context.Context, client, id job.ID) (job.Change, error) // cancel and retry
-	job    func(ctx context.Context, client, id job.ID) (*job.Job, error)
-	report func(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error)
+	submit   func(context.Context, job.Request) (job.Receipt, error)
+	change   func(ctx context.Context, client, id job.ID) (job.Change, error) // cancel and retry
+	remove   func(ctx context.Context, client, id job.ID) error
+	job      func(ctx context.Context, client, id job.ID) (*job.Job, error)
+	report   func(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error)
+	attempts func(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error)
+	result   func(ctx context.Context, client, id job.ID) (*job.StoredResult, error)
+	list     func(ctx context.Context, client job.ID, q job.Query) (job.Page, error)
+	await    func(ctx context.Context, done func(*job.Job) bool) (*job.Job, error) // nil: reads job with each change
+	changed  chan struct{}
 }
 
 var errNoJob = job.Errorf(job.CodeJobNotFound, "There is no such job.")
@@ -74,11 +82,33 @@ func (f *fakeJobs) Retry(ctx context.Context, client, id job.ID) (job.Change, er
 	return f.Cancel(ctx, client, id)
 }
 
+func (f *fakeJobs) Delete(ctx context.Context, client, id job.ID) error {
+	if f.remove == nil {
+		return errNoJob
+	}
+	return f.remove(ctx, client, id)
+}
+
 func (f *fakeJobs) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
 	if f.job == nil {
 		return nil, errNoJob
 	}
 	return f.job(ctx, client, id)
+}
+
+func (f *fakeJobs) Await(ctx context.Context, client, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
+	for f.await == nil {
+		j, err := f.Job(ctx, client, id)
+		if err != nil || done(j) {
+			return j, err
+		}
+		select {
+		case <-f.changed:
+		case <-ctx.Done():
+			return j, nil
+		}
+	}
+	return f.await(ctx, done)
 }
 
 func (f *fakeJobs) Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
@@ -87,6 +117,68 @@ func (f *fakeJobs) Report(ctx context.Context, client, id job.ID, attempt int) (
 	}
 	return f.report(ctx, client, id, attempt)
 }
+
+func (f *fakeJobs) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error) {
+	if f.attempts == nil {
+		return job.Origin{}, nil, errNoJob
+	}
+	return f.attempts(ctx, client, id)
+}
+
+func (f *fakeJobs) Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error) {
+	if f.result == nil {
+		return nil, errNoJob
+	}
+	return f.result(ctx, client, id)
+}
+
+func (f *fakeJobs) List(ctx context.Context, client job.ID, q job.Query) (job.Page, error) {
+	if f.list == nil {
+		return job.Page{}, nil
+	}
+	return f.list(ctx, client, q)
+}
+
+// fakeBatches answers with what its functions say; nil ones say "not found",
+// except for submit.
+type fakeBatches struct {
+	submit func(context.Context, job.BatchRequest) (*job.Batch, bool, error)
+	batch  func(ctx context.Context, client, id job.ID) (*job.Batch, error) // read and cancel
+}
+
+func (f *fakeBatches) SubmitBatch(ctx context.Context, r job.BatchRequest) (*job.Batch, bool, error) {
+	if f.submit == nil {
+		return &job.Batch{ID: batchID, ClientID: r.ClientID, CreatedAt: now}, false, nil
+	}
+	return f.submit(ctx, r)
+}
+
+func (f *fakeBatches) Batch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
+	if f.batch == nil {
+		return nil, job.Errorf(job.CodeBatchNotFound, "There is no such batch.")
+	}
+	return f.batch(ctx, client, id)
+}
+
+func (f *fakeBatches) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
+	return f.Batch(ctx, client, id)
+}
+
+// noEvents is a client whose jobs have no events.
+type noEvents struct{ jobs *fakeJobs }
+
+func (f noEvents) JobEvents(ctx context.Context, client, id job.ID, _, _ int) (job.Log, error) {
+	_, err := f.jobs.Job(ctx, client, id)
+	return job.Log{}, err
+}
+
+func (noEvents) ClientEvents(context.Context, job.ID, job.Position, int) (job.Feed, error) {
+	return job.Feed{}, nil
+}
+
+func (noEvents) FeedEnd(context.Context) (job.Position, error) { return job.Position{Tx: 1}, nil }
+
+func (noEvents) Watch(_, _ job.ID) (news <-chan job.News, stop func()) { return nil, func() {} }
 
 // fakeClients knows three credentials, and records what it was asked.
 type fakeClients struct {
@@ -187,27 +279,47 @@ type world struct {
 	t        testing.TB
 	server   *Server
 	jobs     *fakeJobs
+	batches  *fakeBatches
 	clients  *fakeClients
 	log      *logBuffer
 	registry *prometheus.Registry
 	url      string // once started
+
+	// madeUp says that the fakes do what no use case does, so that answers are
+	// not held against the OpenAPI document.
+	madeUp bool
 }
 
 func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
 	t.Helper()
-	w := &world{t: t, jobs: &fakeJobs{}, clients: &fakeClients{}, log: &logBuffer{}, registry: prometheus.NewRegistry()}
+	w := &world{
+		t: t, jobs: &fakeJobs{changed: make(chan struct{})}, batches: &fakeBatches{}, clients: &fakeClients{},
+		log: &logBuffer{}, registry: prometheus.NewRegistry(),
+	}
 	cfg := Config{PublicURL: publicURL}
 	deps := Deps{
-		Jobs: w.jobs, Clients: w.clients,
-		Limiter:  fakeLimiter{job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 5999, Reset: 10 * time.Millisecond}},
-		Health:   fakeHealth{Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok"}}},
-		Logger:   slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Registry: w.registry, Clock: func() time.Time { return now },
+		Jobs: w.jobs, Reader: w.jobs, Batches: w.batches, Events: noEvents{w.jobs}, Clients: w.clients,
+		CursorKey: func(context.Context) ([]byte, error) { return []byte("a secret of 32 bytes for cursors"), nil },
+		Limiter:   fakeLimiter{job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 5999, Reset: 10 * time.Millisecond}},
+		Health:    fakeHealth{Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok"}}},
+		Logger:    slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Registry:  w.registry, Clock: func() time.Time { return now },
 	}
 	for _, f := range change {
 		f(&cfg, &deps)
 	}
 	w.server = New(cfg, deps)
+	return w
+}
+
+// full makes everything exist that routes ask for.
+func (w *world) full() *world {
+	w.jobs.job, w.jobs.report, w.jobs.attempts, w.jobs.result = finishedJob, finishedReport, finishedAttempts, storedResult
+	w.jobs.remove = func(context.Context, job.ID, job.ID) error { return nil }
+	w.jobs.change = func(_ context.Context, _, id job.ID) (job.Change, error) {
+		return job.Change{JobID: id, State: job.Canceled, Attempt: 1, UpdatedAt: now}, nil
+	}
+	w.batches.batch = openBatch
 	return w
 }
 
@@ -287,6 +399,9 @@ func (w *world) do(r *http.Request) *answer {
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	require.NoError(w.t, err)
+	if !w.madeUp {
+		apitest.New(w.t, openAPIDocument).Check(w.t, r, res, text)
+	}
 	return &answer{res, string(text)}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,66 @@ func FuzzDecodeSubmit(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, req.Hash, reversed.Hash)
 		require.NotEqual(t, req.IdempotencyKey == "", req.Hash != [32]byte{})
+	})
+}
+
+func FuzzDecodeBatch(f *testing.F) {
+	for _, seed := range []string{
+		items(), items(`{}`, `{"item_id":"a","type":"NOPE"}`), items(`null`), `{"jobs":[]}`, `{"jobs":{}}`, `{"jobs":[{"type":"EXECUTE"},`,
+		items(`{"item_id":"0"}`), items(`{"type":"EMIT_EVENT","event":{"x":1}}`), `{"jobs":[{"type":1,"x":{"y":[]}}],"idempotency_key":"k"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	for _, bad := range badBodies {
+		f.Add([]byte(items(bad.body)))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		req, err := decodeBatch(body, "key", testPayload)
+		if err != nil {
+			var refused *job.Error
+			require.ErrorAs(t, err, &refused)
+			require.NotEmpty(t, refused.Violations)
+			require.Equal(t, 400, refused.Code.Spec().Status)
+			return
+		}
+		require.NotEmpty(t, req.Items)
+		require.LessOrEqual(t, len(req.Items), job.MaxBatchItems)
+		require.NotZero(t, req.Hash)
+		ids := map[string]bool{}
+		for i, item := range req.Items {
+			require.True(t, validItemID(item.ItemID))
+			require.False(t, ids[item.ItemID])
+			ids[item.ItemID] = true
+			require.Empty(t, item.Request.IdempotencyKey)
+			if item.Refusal == nil {
+				require.True(t, item.Request.Type.Valid() || len(item.Request.Violations) > 0)
+				continue
+			}
+			require.NotEmpty(t, item.Refusal.Violations)
+			for _, v := range item.Refusal.Violations {
+				at := "/jobs/" + strconv.Itoa(i)
+				require.True(t, v.Pointer == at || strings.HasPrefix(v.Pointer, at+"/"), v.Pointer)
+			}
+		}
+		again, err := decodeBatch(reverseMembers(t, body), "key", testPayload)
+		require.NoError(t, err)
+		require.Equal(t, req.Hash, again.Hash)
+	})
+}
+
+func FuzzPrefer(f *testing.F) {
+	for _, seed := range []string{"", "wait=5", `wait="5", x`, `a="b\"c";d=e, wait=6`, `"`, ",;=", "wait=5;x=\""} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		limit, ok := parsePrefer(header).wait()
+		require.LessOrEqual(t, limit, maxWait)
+		require.GreaterOrEqual(t, limit, time.Duration(0))
+		_, first := parsePrefer("wait=7," + header).wait()
+		require.True(t, first)
+		if ok {
+			require.Contains(t, strings.ToLower(header), "wait")
+		}
 	})
 }
 

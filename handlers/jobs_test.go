@@ -41,12 +41,12 @@ func failedJob(context.Context, job.ID, job.ID) (*job.Job, error) {
 
 func finishedReport(context.Context, job.ID, job.ID, int) (*job.Report, error) {
 	return &job.Report{
-		JobID:   jobID,
+		Origin:  job.Origin{JobID: jobID, CreatedAt: now},
 		Attempt: job.Attempt{Number: 1, State: job.Succeeded, Outcome: job.OutcomeSuccess, StartedAt: at(1), FinishedAt: at(2)},
 		Events: []job.Event{
 			{ID: clientB, JobID: jobID, Seq: 1, Name: job.EventCreated, Next: job.Created, Attempt: 1, At: now, Data: []byte(`{"work_kind":"SUCCESS_FAST"}`)},
-			{ID: clientB, JobID: jobID, Seq: 2, Name: job.EventQueued, Prev: job.Created, Next: job.Queued, Attempt: 1, At: now},
-			{ID: clientB, JobID: jobID, Seq: 3, Name: job.EventEmitted, Attempt: 1, At: now},
+			{ID: clientB, JobID: jobID, Seq: 2, Name: job.EventQueued, Prev: job.Created, Next: job.Queued, Attempt: 1, At: now, Data: []byte(`{}`)},
+			{ID: clientB, JobID: jobID, Seq: 3, Name: job.EventEmitted, Attempt: 1, At: now, Data: []byte(`{"name":"a"}`)},
 		},
 		Duration: 1234 * time.Millisecond,
 	}, nil
@@ -54,12 +54,27 @@ func finishedReport(context.Context, job.ID, job.ID, int) (*job.Report, error) {
 
 func failedReport(context.Context, job.ID, job.ID, int) (*job.Report, error) {
 	j, _ := failedJob(context.Background(), job.ID{}, job.ID{})
-	return &job.Report{JobID: jobID, Attempt: j.CurrentAttempt(), Duration: 2 * time.Second}, nil
+	return &job.Report{Origin: j.Origin(), Attempt: j.CurrentAttempt(), Duration: 2 * time.Second}, nil
+}
+
+func finishedAttempts(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error) {
+	j, err := finishedJob(ctx, client, id)
+	return j.Origin(), []job.Attempt{j.CurrentAttempt()}, err
+}
+
+// failedAttempts are a canceled, a failed and a running one.
+func failedAttempts(context.Context, job.ID, job.ID) (job.Origin, []job.Attempt, error) {
+	j, _ := failedJob(context.Background(), job.ID{}, job.ID{})
+	return j.Origin(), []job.Attempt{
+		{Number: 1, State: job.Canceled, Outcome: job.OutcomeCanceled, FinishedAt: at(1)},
+		j.CurrentAttempt(),
+		{Number: 3, State: job.Running, StartedAt: at(6)},
+	}, nil
 }
 
 const failureDocument = `{
-	"type": "https://forgerun.example/problems/failed-once", "title": "Job failed, a retry will help", "status": 504,
-	"detail": "A transient fault ended this attempt.", "code": "RFA_DEPENDENCY_TIMEOUT",
+	"type": "https://forgerun.example/problems/failed-once", "title": "Job fehlgeschlagen, ein neuer Versuch hilft", "status": 504,
+	"detail": "Eine vorübergehende Störung hat diesen Versuch beendet.", "code": "RFA_DEPENDENCY_TIMEOUT",
 	"instance": "/v1/jobs/01890000-0000-7000-8000-000000000001/attempts/2",
 	"jobId": "01890000-0000-7000-8000-000000000001", "jobStatus": "FAILED", "attempt": 2,
 	"submittedAt": "2030-01-31T12:00:00.123456Z", "completedAt": "2030-01-31T12:00:04.123456Z",
@@ -75,18 +90,24 @@ func TestGetSucceededJob(t *testing.T) {
 	require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
 	require.Equal(t, `W/"5"`, a.Header.Get("ETag"))
 	require.Empty(t, a.Header.Get("Retry-After"))
+	require.Equal(t, "Accept", a.Header.Get("Vary"))
+	require.Empty(t, a.Header.Get("Content-Language"))
+	require.Equal(t, "</v1/jobs/"+jobID.String()+`/result>; rel="https://forgerun.example/rels/job-result"`, a.Header.Get("Link"))
 	require.Contains(t, a.text, `"<&>"`, "params are as they were sent")
 	require.JSONEq(t, `{
 		"job_id": "01890000-0000-7000-8000-000000000001", "type": "EXECUTE", "work_kind": "SUCCESS_FAST",
 		"state": "SUCCEEDED", "outcome": "SUCCESS", "created_at": "2030-01-31T12:00:00.123456Z", "execution_at": null,
 		"updated_at": "2030-01-31T12:00:02.123456Z", "started_at": "2030-01-31T12:00:01.123456Z",
 		"finished_at": "2030-01-31T12:00:02.123456Z", "canceled_at": null,
-		"attempt": 1, "attempts": 1, "max_attempts": 4, "can_retry": false, "auto_retry": false,
-		"callback": null, "correlation_id": null, "params": {"a": "<&>"},
+		"attempt": 1, "attempts": 1, "max_attempts": 4, "can_retry": false, "auto_retry": false, "batch_id": null,
+		"estimated_completion": null, "expires_at": null, "callback": null, "correlation_id": null, "params": {"a": "<&>"},
 		"definition": {"work_kind": "SUCCESS_FAST", "duration_ms": 1000, "should_fail": false, "payload_size": 4096, "expected_outcome": "SUCCEEDED"},
-		"result": {"media_type": "text/plain", "size_bytes": 4096, "expires_at": "2030-01-31T13:00:00.123456Z",
-			"checksum": {"algorithm": "sha256", "value": "01ab000000000000000000000000000000000000000000000000000000000000"}},
-		"links": {"self": "/v1/jobs/01890000-0000-7000-8000-000000000001", "report": "/v1/jobs/01890000-0000-7000-8000-000000000001/report"}
+		"result": {"state": "AVAILABLE", "media_type": "text/plain", "size_bytes": 4096, "expires_at": "2030-01-31T13:00:00.123456Z",
+			"checksum": {"algorithm": "sha256", "value": "01ab000000000000000000000000000000000000000000000000000000000000"},
+			"download_url": "/v1/jobs/01890000-0000-7000-8000-000000000001/result"},
+		"links": {"self": "/v1/jobs/01890000-0000-7000-8000-000000000001",
+			"events": "/v1/jobs/01890000-0000-7000-8000-000000000001/events", "attempts": "/v1/jobs/01890000-0000-7000-8000-000000000001/attempts",
+			"report": "/v1/jobs/01890000-0000-7000-8000-000000000001/report", "result": "/v1/jobs/01890000-0000-7000-8000-000000000001/result"}
 	}`, a.text)
 }
 
@@ -95,15 +116,20 @@ func TestGetFailedJob(t *testing.T) {
 	w := newWorld(t)
 	w.jobs.job = failedJob
 	a := w.send("GET", jobPath(jobID), "")
+	require.Equal(t, "2", a.Header.Get("Retry-After"), "as retryAfter")
+	require.Equal(t, "de", a.Header.Get("Content-Language"))
+	require.Empty(t, a.Header.Get("Link"))
 	require.JSONEq(t, `{
 		"job_id": "01890000-0000-7000-8000-000000000001", "type": "DEFERRED", "work_kind": "RETRY_ON_FAIL",
 		"state": "FAILED", "outcome": "FAILED", "created_at": "2030-01-31T12:00:00.123456Z", "execution_at": "2030-01-31T12:00:01.123456Z",
 		"updated_at": "2030-01-31T12:00:04.123456Z", "started_at": "2030-01-31T12:00:02.123456Z",
 		"finished_at": "2030-01-31T12:00:04.123456Z", "canceled_at": null,
-		"attempt": 2, "attempts": 2, "max_attempts": 4, "can_retry": true, "auto_retry": true,
+		"attempt": 2, "attempts": 2, "max_attempts": 4, "can_retry": true, "auto_retry": true, "batch_id": null,
+		"estimated_completion": null, "expires_at": null,
 		"callback": "https://example.com/cb", "correlation_id": "corr-1", "params": null, "definition": null,
 		"failure": `+failureDocument+`,
-		"links": {"self": "/v1/jobs/01890000-0000-7000-8000-000000000001", "retry": "/v1/jobs/01890000-0000-7000-8000-000000000001/retry",
+		"links": {"self": "/v1/jobs/01890000-0000-7000-8000-000000000001",
+			"events": "/v1/jobs/01890000-0000-7000-8000-000000000001/events", "attempts": "/v1/jobs/01890000-0000-7000-8000-000000000001/attempts", "retry": "/v1/jobs/01890000-0000-7000-8000-000000000001/retry",
 			"report": "/v1/jobs/01890000-0000-7000-8000-000000000001/report"}
 	}`, a.text)
 }
@@ -139,7 +165,7 @@ func TestGetJobInEveryState(t *testing.T) {
 		require.Equal(t, state.Final(), v.Links["cancel"] == nil)
 		require.Equal(t, state.Final(), v.Links["report"] != nil)
 		require.Equal(t, state == job.Failed, v.Links["retry"] != nil)
-		require.Equal(t, state.Final(), a.Header.Get("Retry-After") == "")
+		require.Equal(t, state.Final() && state != job.Failed, a.Header.Get("Retry-After") == "")
 	}
 }
 
@@ -161,7 +187,9 @@ func TestRetryAfterOfAJob(t *testing.T) {
 	for _, test := range tests {
 		w := newWorld(t)
 		w.jobs.job = func(context.Context, job.ID, job.ID) (*job.Job, error) {
-			return &job.Job{ID: jobID, State: test.state, RunAt: now.Add(test.runIn)}, nil
+			j, err := finishedJob(context.Background(), job.ID{}, job.ID{})
+			j.State, j.Outcome, j.RunAt = test.state, "", now.Add(test.runIn)
+			return j, err
 		}
 		require.Equal(t, test.want, w.send("GET", jobPath(jobID), "").Header.Get("Retry-After"), test)
 	}
@@ -218,9 +246,9 @@ func TestReport(t *testing.T) {
 			{"event_id": "00000000-0000-4000-8000-00000000000b", "seq": 1, "job_id": "01890000-0000-7000-8000-000000000001", "event_name": "job.created",
 				"prev_state": null, "next_state": "CREATED", "attempt": 1, "timestamp": "2030-01-31T12:00:00.123456Z", "data": {"work_kind": "SUCCESS_FAST"}},
 			{"event_id": "00000000-0000-4000-8000-00000000000b", "seq": 2, "job_id": "01890000-0000-7000-8000-000000000001", "event_name": "job.queued",
-				"prev_state": "CREATED", "next_state": "QUEUED", "attempt": 1, "timestamp": "2030-01-31T12:00:00.123456Z", "data": null},
+				"prev_state": "CREATED", "next_state": "QUEUED", "attempt": 1, "timestamp": "2030-01-31T12:00:00.123456Z", "data": {}},
 			{"event_id": "00000000-0000-4000-8000-00000000000b", "seq": 3, "job_id": "01890000-0000-7000-8000-000000000001", "event_name": "event.emitted",
-				"prev_state": null, "next_state": null, "attempt": 1, "timestamp": "2030-01-31T12:00:00.123456Z", "data": null}
+				"prev_state": null, "next_state": null, "attempt": 1, "timestamp": "2030-01-31T12:00:00.123456Z", "data": {"name": "a"}}
 		]}`, a.text)
 
 	w.jobs.job, w.jobs.report = failedJob, failedReport
@@ -255,14 +283,22 @@ func TestReportOfAnAttempt(t *testing.T) {
 func TestAttemptDocument(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.jobs.job, w.jobs.report = failedJob, failedReport
+	w.jobs.attempts = failedAttempts
 	a := w.send("GET", jobPath(jobID)+"/attempts/2", "", "Accept", "application/json")
 	require.Equal(t, 200, a.StatusCode)
 	require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"))
 	require.JSONEq(t, failureDocument, a.text)
 	require.Equal(t, "2", a.Header.Get("Retry-After"), "as retryAfter")
+	require.Equal(t, "de", a.Header.Get("Content-Language"))
 
-	w.jobs.job, w.jobs.report = finishedJob, finishedReport
+	a = w.send("GET", jobPath(jobID)+"/attempts/3", "", "Accept", "application/problem+json")
+	require.Equal(t, "application/json", a.Header.Get("Content-Type"))
+	require.JSONEq(t, `{
+		"instance": "/v1/jobs/01890000-0000-7000-8000-000000000001/attempts/3", "jobId": "01890000-0000-7000-8000-000000000001",
+		"jobStatus": "PROCESSING", "submittedAt": "2030-01-31T12:00:00.123456Z", "correlationId": "corr-1", "attempt": 3}`, a.text)
+	w.send("GET", jobPath(jobID)+"/attempts/4", "").requireProblem(t, job.CodeJobNotFound)
+
+	w.jobs.attempts = finishedAttempts
 	a = w.send("GET", jobPath(jobID)+"/attempts/1", "")
 	require.Equal(t, "application/json", a.Header.Get("Content-Type"))
 	require.Empty(t, a.Header.Get("Retry-After"))
@@ -270,7 +306,7 @@ func TestAttemptDocument(t *testing.T) {
 		"instance": "/v1/jobs/01890000-0000-7000-8000-000000000001/attempts/1", "jobId": "01890000-0000-7000-8000-000000000001",
 		"jobStatus": "COMPLETED", "submittedAt": "2030-01-31T12:00:00.123456Z", "completedAt": "2030-01-31T12:00:02.123456Z", "attempt": 1}`, a.text)
 
-	w.jobs.report = nil
+	w.jobs.attempts = nil
 	w.send("GET", jobPath(jobID)+"/attempts/1", "").requireProblem(t, job.CodeJobNotFound)
 }
 

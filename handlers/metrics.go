@@ -22,7 +22,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}, []string{"route", "method", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "http_request_duration_seconds",
-			Help:    "Time from a request read to its answer made, by route pattern and status class.",
+			Help:    "Time from a request read to its answer made, without waits that the client asked for, by route pattern and status class.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"route", "code"}),
 	}

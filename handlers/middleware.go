@@ -26,7 +26,7 @@ func (s *Server) serve(c *fiber.Ctx, rt *route, handle func(*call) error) {
 		s.sendProblem(r, err)
 	}
 	took := time.Since(r.start)
-	s.metrics.observe(r, took)
+	s.metrics.observe(r, took-r.waited)
 	s.logAccess(r, took)
 }
 
@@ -48,9 +48,8 @@ type panicked struct {
 func (p panicked) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
 func (s *Server) run(r *call, handle func(*call) error) (err error) {
-	ctx, cancel := context.WithTimeout(s.base, s.cfg.RequestTimeout)
-	defer cancel()
-	r.ctx = ctx
+	s.startTime(r)
+	defer func() { r.stop() }()
 	defer func() {
 		if v := recover(); v != nil {
 			err = panicked{v, debug.Stack()}
@@ -60,6 +59,15 @@ func (s *Server) run(r *call, handle func(*call) error) (err error) {
 		return err
 	}
 	return handle(r)
+}
+
+// startTime gives the request its whole time, a second time after it has waited
+// at its own wish.
+func (s *Server) startTime(r *call) {
+	if r.stop != nil {
+		r.stop()
+	}
+	r.ctx, r.stop = context.WithTimeout(s.base, s.cfg.RequestTimeout)
 }
 
 // admit is what a request must pass before its route sees it.
@@ -73,8 +81,8 @@ func (s *Server) admit(r *call) error {
 	if err := s.limit(r); err != nil {
 		return err
 	}
-	if !acceptable(r.list(fiber.HeaderAccept)) {
-		return job.Errorf(job.CodeNotAcceptable, "This resource is application/json, and application/problem+json where something failed; the Accept header excludes both.")
+	if err := r.checkAccept(r.route.produces...); err != nil {
+		return err
 	}
 	return r.checkQuery()
 }
@@ -151,7 +159,7 @@ func (s *Server) logAccess(r *call, took time.Duration) {
 	if !s.log.Enabled(r.ctx, slog.LevelInfo) {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 12)
+	attrs := make([]slog.Attr, 0, 13)
 	attrs = append(attrs,
 		slog.String("request_id", r.id.String()), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
 		slog.String("action", r.route.action), slog.String("method", r.Method()),
@@ -159,6 +167,9 @@ func (s *Server) logAccess(r *call, took time.Duration) {
 		slog.Duration("duration", took), slog.Int("bytes", len(r.Response().Body())))
 	if !r.jobID.IsZero() && r.jobID != nobody {
 		attrs = append(attrs, slog.String("job_id", r.jobID.String()))
+	}
+	if !r.batchID.IsZero() && r.batchID != nobody {
+		attrs = append(attrs, slog.String("batch_id", r.batchID.String()))
 	}
 	if r.caller.Admin {
 		attrs = append(attrs, slog.Bool("admin", true))

@@ -1,26 +1,37 @@
 package handlers
 
 import (
+	"strconv"
 	"strings"
-
-	"github.com/gofiber/fiber/v2"
 )
 
-// acceptable reports whether an Accept header lets through application/json or
-// application/problem+json (RFC 9110, section 12.5.1).
-func acceptable(accept string) bool {
-	switch accept {
-	case "", "*/*", fiber.MIMEApplicationJSON:
-		return true
-	}
-	return accepts(accept, fiber.MIMEApplicationJSON) || accepts(accept, mimeProblem)
+// Media types of answers that are not plain JSON.
+const (
+	mimeProblem     = "application/problem+json"
+	mimeEventStream = "text/event-stream"
+)
+
+// accepts reports whether an Accept header lets a media type through.
+func accepts(accept, media string) bool { return quality(accept, media) > 0 }
+
+// prefersMedia reports whether an Accept header gives a media type a higher
+// weight than another.
+func prefersMedia(accept, media, over string) bool {
+	return quality(accept, media) > quality(accept, over)
 }
 
-// accepts looks for the most specific range that covers media; its weight
-// decides. A header without any range excludes nothing.
-func accepts(accept, media string) bool {
+// fullQuality is the weight 1, in thousandths.
+const fullQuality = 1000
+
+// quality gives the weight of a media type without parameters in an Accept
+// header (RFC 9110, section 12.5.1), in thousandths. The most specific range
+// that covers it decides; a header without any range excludes nothing.
+func quality(accept, media string) int {
+	if accept == "" || accept == "*/*" {
+		return fullQuality
+	}
 	major, _, _ := strings.Cut(media, "/")
-	best, ok, ranges := 0, false, 0
+	best, weight, ranges := 0, 0, 0
 	for item := range strings.SplitSeq(accept, ",") {
 		mediaRange, params, _ := strings.Cut(item, ";")
 		mediaRange = strings.TrimSpace(mediaRange)
@@ -38,35 +49,30 @@ func accepts(accept, media string) bool {
 			specific = 1
 		}
 		if specific > best {
-			best, ok = specific, !isZeroWeight(params)
+			best, weight = specific, weightOf(params)
 		}
 	}
-	return ok || ranges == 0
+	if ranges == 0 {
+		return fullQuality
+	}
+	return weight
 }
 
-// isZeroWeight reports whether the parameters hold q=0, in any of its
-// spellings.
-func isZeroWeight(params string) bool {
+// weightOf gives the weight among the parameters of a range, 1 if it is
+// missing or none.
+func weightOf(params string) int {
 	for param := range strings.SplitSeq(params, ";") {
 		name, value, _ := strings.Cut(param, "=")
-		value = strings.TrimSpace(value)
-		if strings.EqualFold(strings.TrimSpace(name), "q") && value != "" {
-			return strings.Trim(value, "0") == "" || value[0] == '0' && strings.Trim(value, "0.") == ""
+		if !strings.EqualFold(strings.TrimSpace(name), "q") {
+			continue
 		}
-	}
-	return false
-}
-
-// prefers reports whether a Prefer header (RFC 7240) holds the given
-// preference without a value.
-func prefers(prefer, preference string) bool {
-	for item := range strings.SplitSeq(prefer, ",") {
-		token, _, _ := strings.Cut(item, ";")
-		if strings.EqualFold(strings.TrimSpace(token), preference) {
-			return true
+		weight, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+		if err != nil || !(weight >= 0 && weight <= 1) { // also not a number
+			return fullQuality
 		}
+		return int(weight*fullQuality + 0.5)
 	}
-	return false
+	return fullQuality
 }
 
 // matchesETag reports whether an If-None-Match header holds the tag, compared

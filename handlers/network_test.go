@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/apitest"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -37,6 +38,10 @@ func (w *world) read(r *bufio.Reader) *answer {
 	require.NoError(w.t, err)
 	text, err := io.ReadAll(res.Body)
 	require.NoError(w.t, err)
+	switch res.StatusCode {
+	case 400, 408, 413, 431: // whatever was asked for
+		require.NoError(w.t, apitest.New(w.t, openAPIDocument).Verify("POST", "/v1/jobs", res, text))
+	}
 	return &answer{res, string(text)}
 }
 

@@ -10,11 +10,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// languages are those of outcome documents; the first is the default.
-var (
-	languages = []string{"en", "de", "fr"}
-	matcher   = language.NewMatcher([]language.Tag{language.English, language.German, language.French})
-)
+// matcher finds the best of job.Languages.
+var matcher = func() language.Matcher {
+	tags := make([]language.Tag, len(job.Languages))
+	for i, l := range job.Languages {
+		tags[i] = language.MustParse(l)
+	}
+	return language.NewMatcher(tags)
+}()
 
 // maxLanguageBytes bounds the work that a header can cause.
 const maxLanguageBytes = 256
@@ -22,14 +25,14 @@ const maxLanguageBytes = 256
 // chooseLanguage gives the supported language that the client likes best.
 func chooseLanguage(acceptLanguage string) string {
 	if acceptLanguage == "" || len(acceptLanguage) > maxLanguageBytes {
-		return languages[0]
+		return job.Languages[0]
 	}
 	tags, _, err := language.ParseAcceptLanguage(acceptLanguage)
 	if err != nil {
-		return languages[0]
+		return job.Languages[0]
 	}
 	_, index, _ := matcher.Match(tags...)
-	return languages[index]
+	return job.Languages[index]
 }
 
 // maxCorrelationBytes is the draft's bound on correlation ids (section 9.2).
@@ -51,22 +54,44 @@ func isWord(s string) bool {
 	return true
 }
 
-// origin completes req with what the headers say of where it comes from: the
-// trace-id of traceparent wins over X-Correlation-ID, and that over the body's
-// correlation_id (draft section 3.9). Headers that are not of the right form
+// provenance is what the headers of a request say of where it comes from.
+type provenance struct {
+	language      string
+	correlationID string // "" for none
+	traceParent   string // "" for none
+}
+
+// provenance reads the headers. The trace-id of traceparent wins over
+// X-Correlation-ID (draft section 3.9). Headers that are not of the right form
 // are ignored.
-func (s *Server) origin(r *call, req *job.Request) {
-	req.Language = chooseLanguage(r.list("Accept-Language"))
-	if id := r.Get("X-Correlation-ID"); validCorrelation(id) {
-		req.CorrelationID = id
+func (s *Server) provenance(r *call) provenance {
+	p := provenance{language: chooseLanguage(r.list("Accept-Language"))}
+	if id := r.list("X-Correlation-ID"); validCorrelation(id) {
+		p.correlationID = id
 	} else if id != "" {
-		s.log.LogAttrs(r.ctx, slog.LevelWarn, "correlation id ignored",
-			slog.String("request_id", r.id.String()), slog.String("value", strconv.QuoteToASCII(clip(id))))
+		s.logIgnored(r, "correlation id ignored", id)
 	}
-	if parent := r.Get("traceparent"); parent != "" {
+	if parent := r.list("traceparent"); parent != "" {
 		if trace, ok := traceID(parent); ok {
-			req.TraceParent, req.CorrelationID = parent, trace
+			p.traceParent, p.correlationID = parent, trace
+		} else {
+			s.logIgnored(r, "traceparent ignored", parent)
 		}
+	}
+	return p
+}
+
+func (s *Server) logIgnored(r *call, message, value string) {
+	s.log.LogAttrs(r.ctx, slog.LevelWarn, message,
+		slog.String("request_id", r.id.String()), slog.String("value", strconv.QuoteToASCII(clip(value))))
+}
+
+// complete adds to req what does not come from its body. The correlation id of
+// the headers wins over that of the body.
+func (p provenance) complete(req *job.Request) {
+	req.Language, req.TraceParent = p.language, p.traceParent
+	if p.correlationID != "" {
+		req.CorrelationID = p.correlationID
 	}
 }
 

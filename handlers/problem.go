@@ -13,10 +13,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-const mimeProblem = "application/problem+json"
-
 // problem is the answer to a request that failed: RFC 9457 with the members
-// code and violations (section 14).
+// code, violations and expired_at (section 14).
 type problem struct {
 	Type       string          `json:"type"`
 	Title      string          `json:"title"`
@@ -25,6 +23,7 @@ type problem struct {
 	Instance   string          `json:"instance"`
 	Code       job.Code        `json:"code"`
 	Violations []job.Violation `json:"violations,omitempty"`
+	ExpiredAt  *job.Time       `json:"expired_at,omitempty"` // of 410: since when it is gone
 
 	retryAfter time.Duration
 }
@@ -69,6 +68,7 @@ func (s *Server) problemOf(ctx context.Context, err error) problem {
 	case errors.As(err, &known) && known.Code.Spec().Status < 500:
 		p := s.problem(known.Code, known.Detail)
 		p.Violations, p.retryAfter = known.Violations, known.RetryAfter
+		p.ExpiredAt = job.TimeOf(known.ExpiredAt)
 		return p
 	case errors.As(err, &status):
 		p := s.problem(job.CodeMalformed, status.detail)

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"html/template"
 
-	"github.com/gofiber/fiber/v2"
-
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -15,10 +13,7 @@ func (s *Server) problemPage(r *call) error {
 	if !ok {
 		return job.Errorf(job.CodeRequestNotFound, "There is no problem type of this name.")
 	}
-	r.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
-	r.Set(fiber.HeaderContentSecurityPolicy, "default-src 'none'; style-src 'unsafe-inline'")
-	r.Set(fiber.HeaderCacheControl, "max-age=3600")
-	return r.Send(page)
+	return r.html(page)
 }
 
 // entry is what a page says of one problem type.
@@ -27,8 +22,15 @@ type entry struct {
 	Code                       job.Code
 	Status                     int
 	Failure                    bool // of a job, not of a request
+	Batch                      bool // of a batch
 	Retryable                  bool
 	Stage                      job.Stage
+}
+
+// index is what the first page lists.
+type index struct {
+	Entries []entry
+	Stages  []job.StageSpec
 }
 
 // problemPages renders one page for each problem type, and the index as "".
@@ -44,7 +46,12 @@ func problemPages() map[string][]byte {
 			Failure: true, Retryable: reason.Retryable, Stage: reason.Stage,
 		})
 	}
-	pages := map[string][]byte{"": renderPage("index", entries)}
+	entries = append(entries,
+		entry{Slug: job.BatchPartiallyFailed, Title: "Batch partially failed", Status: 207, Batch: true,
+			About: "All jobs of a batch have ended. Some succeeded, others failed, timed out or were canceled."},
+		entry{Slug: job.BatchFailed, Title: "Batch failed", Status: 500, Batch: true,
+			About: "All jobs of a batch have ended, and none succeeded."})
+	pages := map[string][]byte{"": renderPage("index", index{entries, job.Stages})}
 	for _, e := range entries {
 		pages[e.Slug] = renderPage("one", e)
 	}
@@ -80,16 +87,23 @@ dd { margin: 0; }
 {{define "index"}}{{template "head" "Problem types"}}<h1>Problem types</h1>
 <p>The <code>type</code> of a problem document (RFC 9457) is the address of one of these pages.</p>
 <ul>
-{{range .}}<li><a href="{{.Slug}}">{{.Slug}}</a>: {{.Title}} (<code>{{.Code}}</code>, {{.Status}})</li>
+{{range .Entries}}<li><a href="{{.Slug}}">{{.Slug}}</a>: {{.Title}} ({{with .Code}}<code>{{.}}</code>, {{end}}{{.Status}})</li>
 {{end}}</ul>
+<h2 id="stages">Processing stages</h2>
+<p>The <code>processingStage</code> of an outcome document says at which step a job failed.</p>
+<dl>
+{{range .Stages}}<dt><code>{{.Stage}}</code></dt><dd>{{.About}}</dd>
+{{end}}</dl>
 </body>
 </html>
 {{end}}
 {{define "one"}}{{template "head" .Title}}<h1>{{.Title}}</h1>
 <dl>
-<dt>Code</dt><dd><code>{{.Code}}</code></dd>
-{{if .Failure}}<dt>What happened</dt><dd>An attempt of a job failed. {{.About}}</dd>
-<dt>Stage</dt><dd><code>{{.Stage}}</code></dd>
+{{with .Code}}<dt>Code</dt><dd><code>{{.}}</code></dd>
+{{end}}{{if .Batch}}<dt>What happened</dt><dd>{{.About}} The failed items are in <code>results</code>, at most 50; all jobs are in the list of the batch's jobs.</dd>
+<dt>Status</dt><dd>{{.Status}}, what a synchronous answer would have been</dd>
+{{else if .Failure}}<dt>What happened</dt><dd>An attempt of a job failed. {{.About}}</dd>
+<dt>Stage</dt><dd><a href="./#stages"><code>{{.Stage}}</code></a></dd>
 <dt>Retryable</dt><dd>{{if .Retryable}}Yes: another attempt may succeed. Wait as long as <code>retryAfter</code> says.{{else}}No: another attempt is expected to fail in the same way.{{end}}</dd>
 <dt>Status</dt><dd>{{.Status}}, what a synchronous answer would have been</dd>
 {{else}}<dt>Status</dt><dd>{{.Status}}</dd>

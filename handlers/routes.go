@@ -19,33 +19,61 @@ const (
 type route struct {
 	method, path string
 	access       access
-	action       string // in logs
-	query        string // the one query parameter that it knows, "" for none
+	action       string   // in logs
+	query        []string // the query parameters that it knows
+	produces     []string // media types, one of which must be acceptable; nil: not checked in advance
 	handle       func(*call) error
 }
+
+// What routes produce.
+var (
+	asJSON   = []string{fiber.MIMEApplicationJSON, mimeProblem}
+	asEvents = []string{fiber.MIMEApplicationJSON, mimeProblem, mimeEventStream}
+)
 
 // routes is the whole HTTP surface. Fiber gets it row by row, and derives 404
 // and 405 with Allow from it.
 func (s *Server) routes() []route {
 	return []route{
-		{fiber.MethodPost, "/v1/clients", registration, "create_client", "", s.createClient},
-		{fiber.MethodPost, "/v1/clients/:id/keys", registration, "create_key", "", s.createKey},
-		{fiber.MethodPost, "/v1/clients/:id/keys/renew", account, "renew_key", "", s.renewKey},
-		{fiber.MethodPost, "/v1/clients/:id/keys/revoke", account, "revoke_key", "", s.revokeKey},
+		{fiber.MethodPost, "/v1/clients", registration, "create_client", nil, asJSON, s.createClient},
+		{fiber.MethodPost, "/v1/clients/:id/keys", registration, "create_key", nil, asJSON, s.createKey},
+		{fiber.MethodPost, "/v1/clients/:id/keys/renew", account, "renew_key", nil, asJSON, s.renewKey},
+		{fiber.MethodPost, "/v1/clients/:id/keys/revoke", account, "revoke_key", nil, asJSON, s.revokeKey},
 
-		{fiber.MethodPost, "/v1/jobs", client, "submit", "", s.submit},
-		{fiber.MethodGet, "/v1/jobs/:id", client, "get", "", s.getJob},
-		{fiber.MethodPost, "/v1/jobs/:id/cancel", client, "cancel", "", s.cancelJob},
-		{fiber.MethodPost, "/v1/jobs/:id/retry", client, "retry", "", s.retryJob},
-		{fiber.MethodGet, "/v1/jobs/:id/report", client, "report", "attempt", s.getReport},
-		{fiber.MethodGet, "/v1/jobs/:id/attempts/:n", client, "attempt", "", s.getAttempt},
+		{fiber.MethodPost, "/v1/jobs", client, "submit", nil, asJSON, s.submit},
+		{fiber.MethodGet, "/v1/jobs", client, "list", listQuery, asJSON, s.listJobs},
+		{fiber.MethodPost, "/v1/jobs/batch", client, "submit_batch", nil, asJSON, s.submitBatch},
+		{fiber.MethodGet, "/v1/jobs/:id", client, "get", nil, asJSON, s.getJob},
+		{fiber.MethodDelete, "/v1/jobs/:id", client, "delete", nil, asJSON, s.deleteJob},
+		{fiber.MethodPost, "/v1/jobs/:id/cancel", client, "cancel", nil, asJSON, s.cancelJob},
+		{fiber.MethodPost, "/v1/jobs/:id/retry", client, "retry", nil, asJSON, s.retryJob},
+		{fiber.MethodGet, "/v1/jobs/:id/report", client, "report", []string{"attempt"}, asJSON, s.getReport},
+		{fiber.MethodGet, "/v1/jobs/:id/attempts", client, "attempts", nil, asJSON, s.listAttempts},
+		{fiber.MethodGet, "/v1/jobs/:id/attempts/:n", client, "attempt", nil, asJSON, s.getAttempt},
+		{fiber.MethodGet, "/v1/jobs/:id/result", client, "result", nil, nil, s.getResult},
+		{fiber.MethodGet, "/v1/jobs/:id/events", client, "events", pageQuery, asEvents, s.jobEvents},
+		{fiber.MethodGet, "/v1/events", client, "client_events", pageQuery, asEvents, s.clientEvents},
 
-		{fiber.MethodGet, "/healthz", public, "health", "", s.healthz},
-		{fiber.MethodGet, "/readyz", public, "ready", "", s.readyz},
-		{fiber.MethodGet, "/problems/", public, "problems", "", s.problemPage},
-		{fiber.MethodGet, "/problems/:slug", public, "problem", "", s.problemPage},
+		{fiber.MethodGet, "/v1/batches/:id", client, "get_batch", nil, asJSON, s.getBatch},
+		{fiber.MethodGet, "/v1/batches/:id/jobs", client, "list_batch", pageQuery, asJSON, s.listBatch},
+		{fiber.MethodPost, "/v1/batches/:id/cancel", client, "cancel_batch", nil, asJSON, s.cancelBatch},
+
+		{fiber.MethodGet, "/healthz", public, "health", nil, nil, s.healthz},
+		{fiber.MethodGet, "/readyz", public, "ready", nil, nil, s.readyz},
+		{fiber.MethodGet, "/openapi.yaml", public, "openapi", nil, nil, s.openAPI},
+		{fiber.MethodGet, "/asyncapi.yaml", public, "asyncapi", nil, nil, s.asyncAPI},
+		{fiber.MethodGet, "/docs", public, "docs", nil, nil, s.docsPage},
+		{fiber.MethodGet, "/rels/:name", public, "relation", nil, nil, s.relationPage},
+		{fiber.MethodGet, "/problems/", public, "problems", nil, nil, s.problemPage},
+		{fiber.MethodGet, "/problems/:slug", public, "problem", nil, nil, s.problemPage},
 	}
 }
+
+// The query parameters of lists.
+var (
+	pageQuery = []string{"limit", "cursor"}
+	listQuery = []string{"limit", "cursor", "state", "type", "work_kind", "batch_id", "created_after", "created_before"}
+)
 
 // nowhere is the route of requests that no row takes.
 var nowhere = &route{path: "unmatched", access: public, action: "none"}

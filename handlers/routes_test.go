@@ -2,7 +2,9 @@ package handlers
 
 import (
 	"context"
+	"html"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,9 +15,12 @@ import (
 
 // examplePath fills in a route's parameters.
 func examplePath(rt route) string {
-	path := strings.NewReplacer(":n", "1", ":slug", "conflict").Replace(rt.path)
+	path := strings.NewReplacer(":name", "job-result", ":n", "1", ":slug", "conflict").Replace(rt.path)
 	if strings.HasPrefix(path, "/v1/clients") {
 		return strings.Replace(path, ":id", clientA.String(), 1)
+	}
+	if strings.HasPrefix(path, "/v1/batches") {
+		return strings.Replace(path, ":id", batchID.String(), 1)
 	}
 	return strings.Replace(path, ":id", jobID.String(), 1)
 }
@@ -23,7 +28,9 @@ func examplePath(rt route) string {
 // exampleBody is a body that the route takes.
 func exampleBody(rt route) string {
 	switch {
-	case rt.path == "/v1/jobs":
+	case rt.method == "POST" && rt.path == "/v1/jobs/batch":
+		return `{"jobs":[{"type":"EXECUTE"}]}`
+	case rt.method == "POST" && rt.path == "/v1/jobs":
 		return `{"type":"EXECUTE"}`
 	case strings.HasSuffix(rt.path, "/revoke"):
 		return `{"key_id":"abc"}`
@@ -79,7 +86,8 @@ func TestOnlyTheFewRoutesAreOpen(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{
-		"/v1/clients", "/v1/clients/:id/keys", "/healthz", "/readyz", "/problems/", "/problems/:slug",
+		"/v1/clients", "/v1/clients/:id/keys", "/healthz", "/readyz", "/openapi.yaml", "/asyncapi.yaml", "/docs", "/rels/:name",
+		"/problems/", "/problems/:slug",
 	}, open)
 }
 
@@ -118,6 +126,11 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 	w.clients.err = job.Errorf(job.CodeClientNotFound, "There is no such client.")
 	var asked job.ID
 	w.jobs.job = func(_ context.Context, _, id job.ID) (*job.Job, error) { asked = id; return nil, errNoJob }
+	var askedBatch job.ID
+	w.batches.batch = func(_ context.Context, _, id job.ID) (*job.Batch, error) {
+		askedBatch = id
+		return nil, job.Errorf(job.CodeBatchNotFound, "There is no such batch.")
+	}
 	for _, rt := range w.server.routes() {
 		if !strings.Contains(rt.path, ":id") {
 			continue
@@ -132,8 +145,80 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 		}
 	}
 	require.Equal(t, nobody, asked)
+	require.Equal(t, nobody, askedBatch)
 	require.Equal(t, nobody, w.clients.client, "not the zero id, which an anonymous caller has")
 	require.NotContains(t, w.log.String(), "ffffffff", "the stand-in is no job")
+}
+
+// TestForeignIDsLookUnknown compares what a client gets of another one's job or
+// batch with what it gets of none at all.
+func TestForeignIDsLookUnknown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).full()
+	own := func(client, id, mine job.ID) bool { return client == clientA && id == mine }
+	jobs := *w.jobs
+	w.jobs.job = func(ctx context.Context, client, id job.ID) (*job.Job, error) {
+		if !own(client, id, jobID) {
+			return nil, errNoJob
+		}
+		return jobs.job(ctx, client, id)
+	}
+	w.jobs.change = func(ctx context.Context, client, id job.ID) (job.Change, error) {
+		if !own(client, id, jobID) {
+			return job.Change{}, errNoJob
+		}
+		return jobs.change(ctx, client, id)
+	}
+	w.jobs.remove = func(_ context.Context, client, id job.ID) error {
+		if !own(client, id, jobID) {
+			return errNoJob
+		}
+		return nil
+	}
+	w.jobs.report = func(ctx context.Context, client, id job.ID, n int) (*job.Report, error) {
+		if !own(client, id, jobID) {
+			return nil, errNoJob
+		}
+		return jobs.report(ctx, client, id, n)
+	}
+	w.jobs.attempts = func(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error) {
+		if !own(client, id, jobID) {
+			return job.Origin{}, nil, errNoJob
+		}
+		return jobs.attempts(ctx, client, id)
+	}
+	w.jobs.result = func(ctx context.Context, client, id job.ID) (*job.StoredResult, error) {
+		if !own(client, id, jobID) {
+			return nil, errNoJob
+		}
+		return jobs.result(ctx, client, id)
+	}
+	w.batches.batch = func(ctx context.Context, client, id job.ID) (*job.Batch, error) {
+		if !own(client, id, batchID) {
+			return nil, job.Errorf(job.CodeBatchNotFound, "There is no such batch.")
+		}
+		return openBatch(ctx, client, id)
+	}
+	for _, rt := range w.server.routes() {
+		if rt.access != client || !strings.Contains(rt.path, ":id") {
+			continue
+		}
+		path := examplePath(rt)
+		require.Less(t, w.send(rt.method, path, exampleBody(rt)).StatusCode, 300, rt.path)
+		for _, headers := range [][]string{{}, {"Prefer", "wait=1"}, {"Accept", "application/problem+json"}, {"Range", "bytes=0-1"}, {"If-None-Match", "*"}} {
+			headers = append([]string{"Authorization", "Bearer " + otherKey, "X-Request-Id", jobID.String()}, headers...)
+			foreign := w.send(rt.method, path, exampleBody(rt), headers...)
+			unknown := w.send(rt.method, strings.Replace(rt.path, ":id", clientB.String(), 1), exampleBody(rt), headers...)
+			if strings.HasSuffix(rt.path, ":n") {
+				unknown = w.send(rt.method, jobPath(clientB)+"/attempts/1", "", headers...)
+			}
+			require.Equal(t, 404, foreign.StatusCode, rt.path)
+			require.Equal(t, unknown.text, foreign.text, rt.path)
+			foreign.Header.Del("Date")
+			unknown.Header.Del("Date")
+			require.Equal(t, unknown.Header, foreign.Header, rt.path)
+		}
+	}
 }
 
 func TestUnknownPathsAndMethods(t *testing.T) {
@@ -144,18 +229,23 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 			w.send(method, path, "").requireProblem(t, job.CodeRequestNotFound)
 		}
 	}
-	allow := map[string]string{}
+	allow := map[string][]string{}
 	for _, rt := range w.server.routes() {
-		allow[examplePath(rt)] = map[string]string{"GET": "GET, HEAD", "POST": "POST"}[rt.method]
+		path := examplePath(rt)
+		if allow[path] = append(allow[path], rt.method); rt.method == "GET" {
+			allow[path] = append(allow[path], "HEAD")
+		}
 	}
+	// The path of a batch request is also that of a job with an odd id.
+	allow["/v1/jobs/batch"] = []string{"GET", "HEAD", "POST", "DELETE"}
 	for path, methods := range allow {
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "get", "BREW"} {
-			if strings.Contains(methods, method) {
+			if slices.Contains(methods, method) {
 				continue
 			}
 			a := w.send(method, path, "")
 			require.Equal(t, 405, a.StatusCode, method+" "+path)
-			require.Equal(t, methods, a.Header.Get("Allow"))
+			require.ElementsMatch(t, methods, strings.Split(a.Header.Get("Allow"), ", "))
 			if method != "HEAD" {
 				a.requireProblem(t, job.CodeMethodNotAllowed)
 			}
@@ -165,9 +255,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 
 func TestHeadIsGetWithoutBody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.jobs.job = finishedJob
-	w.jobs.report = finishedReport
+	w := newWorld(t).full()
 	for _, rt := range w.server.routes() {
 		if rt.method != "GET" {
 			continue
@@ -186,8 +274,7 @@ func TestHeadIsGetWithoutBody(t *testing.T) {
 
 func TestUnknownQueryParameters(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.jobs.job, w.jobs.report = finishedJob, finishedReport
+	w := newWorld(t).full()
 	for _, rt := range w.server.routes() {
 		for _, query := range []string{"?x=1", "?attempt=1&x=1", "?Attempt=1", "?=", "?attempt", "?attempt=1&attempt=2"} {
 			a := w.send(rt.method, examplePath(rt)+query, exampleBody(rt))
@@ -200,6 +287,19 @@ func TestUnknownQueryParameters(t *testing.T) {
 	}
 }
 
+func TestQueryParametersAreKnown(t *testing.T) {
+	t.Parallel()
+	used := map[string]bool{}
+	for _, rt := range newWorld(t).server.routes() {
+		for _, name := range rt.query {
+			require.NotNil(t, parameters[name].valid, name)
+			require.NotEmpty(t, parameters[name].want, name)
+			used[name] = true
+		}
+	}
+	require.Len(t, used, len(parameters))
+}
+
 func TestPublicPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -210,7 +310,8 @@ func TestPublicPages(t *testing.T) {
 	for _, r := range job.Reasons {
 		slugs[string(r.Reason)] = true
 	}
-	require.Len(t, slugs, len(job.Codes)+len(job.Reasons), "each type URI means one thing")
+	slugs[job.BatchPartiallyFailed], slugs[job.BatchFailed] = true, true
+	require.Len(t, slugs, len(job.Codes)+len(job.Reasons)+2, "each type URI means one thing")
 	index := w.send("GET", "/problems/", "", "Authorization", "-")
 	for slug := range slugs {
 		a := w.send("GET", "/problems/"+slug, "", "Authorization", "-", "Accept", "text/html")
@@ -218,7 +319,10 @@ func TestPublicPages(t *testing.T) {
 		require.Equal(t, "text/html; charset=utf-8", a.Header.Get("Content-Type"))
 		require.Contains(t, index.text, `href="`+slug+`"`)
 		require.NotRegexp(t, `(src|href)="(https?:)?//`, a.text, "no external assets")
-		require.Contains(t, a.text, "RFA_")
+		require.Equal(t, !strings.HasPrefix(slug, "batch-"+"partially") && slug != job.BatchFailed, strings.Contains(a.text, "RFA_"))
+	}
+	for _, stage := range job.Stages {
+		require.Contains(t, html.UnescapeString(index.text), "<code>"+string(stage.Stage)+"</code></dt><dd>"+stage.About)
 	}
 	for _, slug := range []string{"nope", "..", "%2e%2e", "conflict%20", "<script>"} {
 		require.Equal(t, 404, w.send("GET", "/problems/"+slug, "").StatusCode)

@@ -3,6 +3,7 @@ package handlers
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,14 +18,50 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Jobs are the use cases of a client's jobs. An id that is not the client's
-// own is answered as one that never existed.
+// Jobs are the use cases that change a client's jobs. Here as in the other
+// interfaces, an id that is not the client's own is answered as one that never
+// existed.
 type Jobs interface {
 	Submit(ctx context.Context, r job.Request) (job.Receipt, error)
 	Cancel(ctx context.Context, client, id job.ID) (job.Change, error)
 	Retry(ctx context.Context, client, id job.ID) (job.Change, error)
+	Delete(ctx context.Context, client, id job.ID) error // nil for one that is gone already
+}
+
+// Reader reads a client's jobs.
+type Reader interface {
 	Job(ctx context.Context, client, id job.ID) (*job.Job, error)
-	Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) // attempt 0: the latest
+	// Await reads a job again with each change until done says so. When ctx
+	// ends first, it gives the job as it was read last.
+	Await(ctx context.Context, client, id job.ID, done func(*job.Job) bool) (*job.Job, error)
+	Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error)    // attempt 0: the latest
+	Attempts(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error) // from the first to the current one
+	Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error)
+	List(ctx context.Context, client job.ID, q job.Query) (job.Page, error)
+}
+
+// Batches are the use cases of batches.
+type Batches interface {
+	SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.Batch, replayed bool, err error)
+	Batch(ctx context.Context, client, id job.ID) (*job.Batch, error)
+	CancelBatch(ctx context.Context, client, id job.ID) (*job.Batch, error)
+}
+
+// Events are the use cases of watching.
+type Events interface {
+	// JobEvents reads at most limit events of a job after the given seq.
+	JobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error)
+	// ClientEvents reads at most limit events of all of a client's jobs and
+	// batches after the given position. Nothing will ever appear between the
+	// position and what it answers with.
+	ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error)
+	// FeedEnd is the position after everything that ClientEvents can give now.
+	FeedEnd(ctx context.Context) (job.Position, error)
+	// Watch hears the news of one job, or with the zero id of all of a
+	// client's jobs and batches, until stop is called. It may miss some for a
+	// while and hear others twice; what comes faster than it is received is
+	// merged. Progress is heard of single jobs only.
+	Watch(client, id job.ID) (news <-chan job.News, stop func())
 }
 
 // Clients are the use cases of clients and their keys. Except for
@@ -64,6 +101,14 @@ type Config struct {
 	ReadTimeout     time.Duration // for reading one whole request: 408 (30 s)
 	WriteTimeout    time.Duration // for writing one answer (30 s)
 	IdleTimeout     time.Duration // of a kept-alive connection (75 s)
+
+	TimeScale     float64       // of the workers, for estimates
+	RetentionJobs time.Duration // how long a final job is kept; 0: expires_at is not told
+
+	MaxStreams          int           // event streams and waiting requests at once: 503 (10,000)
+	MaxStreamsPerClient int           // of these, of one client: 429 (100)
+	Heartbeat           time.Duration // between signs of life on an idle stream (15 s)
+	StallTimeout        time.Duration // a reader that takes nothing for so long is dropped (10 s)
 }
 
 func (c Config) withDefaults() Config {
@@ -74,6 +119,10 @@ func (c Config) withDefaults() Config {
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 30*time.Second)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 75*time.Second)
+	c.MaxStreams = cmp.Or(c.MaxStreams, 10_000)
+	c.MaxStreamsPerClient = cmp.Or(c.MaxStreamsPerClient, 100)
+	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
+	c.StallTimeout = cmp.Or(c.StallTimeout, 10*time.Second)
 	return c
 }
 
@@ -81,12 +130,17 @@ func (c Config) withDefaults() Config {
 // otherwise.
 type Deps struct {
 	Jobs     Jobs
+	Reader   Reader
+	Batches  Batches
+	Events   Events
 	Clients  Clients
 	Limiter  Limiter
 	Health   Health
 	Logger   *slog.Logger          // nil: no log
 	Registry prometheus.Registerer // nil: metrics are not exposed
 	Clock    func() time.Time      // nil: time.Now
+	// CursorKey gives the secret that signs cursors, the same in all processes.
+	CursorKey func(context.Context) ([]byte, error)
 }
 
 // Server answers HTTP requests. It is made by New, runs in Serve and ends with
@@ -98,7 +152,9 @@ type Server struct {
 	links   job.Links
 	app     *fiber.App
 	metrics *metrics
+	streams *streamMetrics
 	pages   map[string][]byte // by problem slug; "" is the index
+	seats   *seats            // of streams and waiting requests; all end when Shutdown begins
 
 	base   context.Context // parent of all requests' contexts; ends with Shutdown
 	cancel context.CancelFunc
@@ -120,8 +176,10 @@ func New(cfg Config, deps Deps) *Server {
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
 		links:   job.Links{PublicURL: cfg.PublicURL},
 		metrics: newMetrics(deps.Registry),
+		streams: newStreamMetrics(deps.Registry),
 		pages:   problemPages(),
 	}
+	s.seats = newSeats(s.cfg)
 	s.base, s.cancel = context.WithCancel(context.Background())
 	s.app = fiber.New(fiber.Config{
 		// Fiber's strings otherwise point into buffers that the next request
@@ -147,6 +205,7 @@ func New(cfg Config, deps Deps) *Server {
 	server.ErrorHandler = s.unreadable
 	server.ExpectHandler = s.expect
 	server.CloseOnShutdown = true
+	server.KeepHijackedConns = true // streams close theirs; fasthttp then keeps no buffer for them
 	return s
 }
 
@@ -173,8 +232,9 @@ func (s *Server) Serve(l net.Listener) error {
 	return s.app.Listener(l)
 }
 
-// Shutdown stops accepting, lets requests that are under way finish until ctx
-// ends, then ends their contexts. It may be called twice, and before Serve.
+// Shutdown stops accepting, ends streams and waits, lets requests that are
+// under way finish until ctx ends, then ends their contexts. It may be called
+// twice, and before Serve.
 func (s *Server) Shutdown(ctx context.Context) error {
 	defer s.cancel()
 	s.mu.Lock()
@@ -183,7 +243,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		_ = s.listener.Close()
 	}
 	s.mu.Unlock()
-	return s.app.ShutdownWithContext(ctx)
+	s.seats.close()
+	return errors.Join(s.app.ShutdownWithContext(ctx), s.seats.wait(ctx))
 }
 
 // Test answers one request without a network.

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"net/url"
@@ -18,6 +19,7 @@ import (
 type submission struct {
 	*decoder
 	req        job.Request
+	at         jsontext.Pointer // of the request in the document
 	maxPayload int
 	members    [][]byte // `"name": value` as sent, without idempotency_key
 }
@@ -41,7 +43,7 @@ func decodeSubmit(body []byte, key string, maxPayload int) (job.Request, error) 
 	if err := s.result(); err != nil {
 		return job.Request{}, err
 	}
-	s.useKey(key)
+	s.req.IdempotencyKey = s.oneKey(s.req.IdempotencyKey, key)
 	if s.req.IdempotencyKey != "" {
 		s.req.Hash = canonicalHash(s.members)
 	}
@@ -57,15 +59,12 @@ func canonicalHash(members [][]byte) [32]byte {
 	return sha256.Sum256(text)
 }
 
-// useKey joins the key of the body and that of the header.
-func (s *submission) useKey(header string) {
-	own := s.req.IdempotencyKey
+// oneKey joins the key of the body and that of the header.
+func (d *decoder) oneKey(own, header string) string {
 	if own != "" && header != "" && own != header {
-		s.values = append(s.values, job.Violation{Pointer: "/idempotency_key", Detail: "The Idempotency-Key header has another key."})
+		d.values = append(d.values, job.Violation{Pointer: "/idempotency_key", Detail: "The Idempotency-Key header has another key."})
 	}
-	if own == "" {
-		s.req.IdempotencyKey = header
-	}
+	return cmp.Or(own, header)
 }
 
 // member reads one member of the request.
@@ -86,7 +85,7 @@ func (s *submission) member(name string, hasType *bool) bool {
 	case "event":
 		s.readEvent()
 	case "idempotency_key":
-		s.req.IdempotencyKey = s.word(validKey, "The key must be "+keyForm)
+		s.req.IdempotencyKey = s.key()
 	case "correlation_id":
 		s.req.CorrelationID = s.word(validCorrelation, "The id must be 1 to 256 characters of A-Z, a-z, 0-9, '.', '-' and '_'.")
 	default:
@@ -135,11 +134,14 @@ func (s *submission) readCallback() {
 	s.req.Callback = text
 }
 
+// key reads an idempotency key.
+func (d *decoder) key() string { return d.word(validKey, "The key must be "+keyForm) }
+
 // word reads a string that must satisfy valid; "" if it is absent or does not.
-func (s *submission) word(valid func(string) bool, detail string) string {
-	text, ok := s.text()
+func (d *decoder) word(valid func(string) bool, detail string) string {
+	text, ok := d.text()
 	if ok && !valid(text) {
-		s.invalid(detail)
+		d.invalid(detail)
 		return ""
 	}
 	return text
@@ -188,7 +190,7 @@ func (s *submission) readEvent() {
 		}
 		return true
 	})
-	s.require(named, "/event/name")
+	s.require(named, s.at+"/event/name")
 	s.req.Emit = event
 }
 

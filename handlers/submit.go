@@ -22,29 +22,42 @@ func (s *Server) submit(r *call) error {
 	if err != nil {
 		return err
 	}
-	s.origin(r, &req)
-	req.ClientID, req.RequestID = r.caller.ClientID, r.id.String()
-	req.ReceivedAt = s.deps.Clock().UTC().Truncate(time.Microsecond)
+	s.provenance(r).complete(&req)
+	req.ClientID, req.RequestID, req.ReceivedAt = r.caller.ClientID, r.id.String(), s.receivedAt()
 	receipt, err := s.deps.Jobs.Submit(r.ctx, req)
 	if err != nil {
 		return err
 	}
-	return r.accepted(receipt)
+	return s.accepted(r, receipt)
 }
 
-// accepted answers 202 with the address to poll.
-func (r *call) accepted(receipt job.Receipt) error {
+// receivedAt is the time of a request, as precise as storage keeps it.
+func (s *Server) receivedAt() time.Time { return s.deps.Clock().UTC().Truncate(time.Microsecond) }
+
+// accepted answers 202 with the address to poll. A client that is willing to
+// wait gets 200 with the job if that ends in time. From here on nothing is an
+// error: the job is accepted.
+func (s *Server) accepted(r *call, receipt job.Receipt) error {
 	r.jobID = receipt.JobID
-	path := jobPath(receipt.JobID)
+	r.acceptedAt(jobPath(receipt.JobID), receipt.Replayed)
+	w := r.wishes()
+	j, err := s.await(r, w, receipt.JobID, func(j *job.Job) bool { return j.State.Final() })
+	if err == nil && j != nil && j.State.Final() {
+		w.tell(r)
+		return s.sendJob(r, j)
+	}
+	w.applyAsync()
+	w.tell(r)
+	return r.json(fiber.StatusAccepted, receiptView{receipt.JobID, receipt.State, job.Time(receipt.CreatedAt)})
+}
+
+// acceptedAt tells where to look for what was accepted.
+func (r *call) acceptedAt(path string, replayed bool) {
 	r.Set(fiber.HeaderLocation, path)
-	r.Set(fiber.HeaderLink, "<"+path+`>; rel="status"`)
-	if receipt.Replayed {
+	r.relate(path, "status")
+	if replayed {
 		r.Set("Idempotency-Replayed", "true")
 	}
-	if prefers(r.list("Prefer"), "respond-async") {
-		r.Set("Preference-Applied", "respond-async")
-	}
-	return r.json(fiber.StatusAccepted, receiptView{receipt.JobID, receipt.State, job.Time(receipt.CreatedAt)})
 }
 
 // idempotencyKey gives the Idempotency-Key header, "" if there is none. The

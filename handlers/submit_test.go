@@ -64,9 +64,12 @@ func TestSubmitReceivedAtIsWhatStorageCanKeep(t *testing.T) {
 func TestSubmitPreferences(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) {
+		return &job.Job{ID: jobID, State: job.Running}, nil
+	}
 	for prefer, applied := range map[string]string{
-		"respond-async": "respond-async", "wait=5, Respond-Async": "respond-async", "respond-async; x=1": "respond-async",
-		"wait=5": "", "xrespond-async": "", "": "",
+		"respond-async": "respond-async", "wait=5, Respond-Async": "respond-async, wait=5", "respond-async; x=1": "respond-async",
+		"wait=5": "wait=5", "wait=0": "wait=0", "wait=x": "", "respond-async=1": "", "xrespond-async": "", "": "",
 	} {
 		a := w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Prefer", prefer)
 		require.Equal(t, 202, a.StatusCode)
@@ -169,6 +172,8 @@ func TestCorrelation(t *testing.T) {
 		require.Equal(t, test.traced, got.TraceParent != "", test.name)
 		require.Equal(t, strings.HasPrefix(test.name, "bad") || strings.HasPrefix(test.name, "long h"),
 			strings.Contains(w.log.String(), "correlation id ignored"), test.name)
+		require.Equal(t, test.trace != "-" && !test.traced, strings.Contains(w.log.String(), "traceparent ignored"), test.name)
+		require.NotContains(t, w.log.String(), strings.Repeat("x", 600), test.name)
 	}
 }
 
@@ -207,6 +212,11 @@ func TestMediaTypes(t *testing.T) {
 	w.send("POST", "/v1/jobs", "", "Content-Type", "text/plain").requireProblem(t, job.CodeMalformed)
 }
 
+// acceptable is what routes that produce JSON ask.
+func acceptable(accept string) bool {
+	return accepts(accept, "application/json") || accepts(accept, mimeProblem)
+}
+
 func TestAccept(t *testing.T) {
 	t.Parallel()
 	for _, good := range []string{
@@ -223,7 +233,7 @@ func TestAccept(t *testing.T) {
 		require.False(t, acceptable(bad), bad)
 	}
 	w := newWorld(t)
-	w.jobs.job, w.jobs.report = finishedJob, finishedReport
+	w.full()
 	for _, rt := range w.server.routes() {
 		a := w.send(rt.method, examplePath(rt), exampleBody(rt), "Accept", "text/csv")
 		if rt.access == public {

@@ -55,6 +55,8 @@ type NotClaimed struct {
 // Held is a job that storage says a worker holds.
 type Held struct {
 	Lease
+	ClientID      ID
+	RequestID     string
 	State         State
 	WorkKind      Kind
 	MaxAttempts   int
@@ -81,6 +83,8 @@ type Finish struct {
 // Finished is what a Finish did.
 type Finished struct {
 	Lease
+	ClientID ID
+	BatchID  ID    // zero for none
 	State    State // SUCCEEDED, FAILED, or QUEUED after an automatic retry
 	WorkKind Kind
 	Duration time.Duration // of the attempt

@@ -107,6 +107,7 @@ type Error struct {
 	Detail     string
 	Violations []Violation
 	RetryAfter time.Duration // 0: none
+	ExpiredAt  *time.Time    // 410 only: since when it is gone
 	Cause      error
 }
 

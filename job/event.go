@@ -19,6 +19,7 @@ const (
 	EventLeaseExpired     = "job.lease_expired"
 	EventRetriesExhausted = "job.retries_exhausted"
 	EventEmitted          = "event.emitted"
+	EventBatchCompleted   = "batch.completed" // belongs to a batch, not to a job
 )
 
 // Event is one line of a job's history (sections 5 and 15). It never changes.
@@ -50,4 +51,49 @@ func EventOf(from, to State) string {
 		Queued: EventQueued, Assigned: EventAssigned, Running: EventRunning,
 		Succeeded: EventSucceeded, Failed: EventFailed, Canceled: EventCanceled,
 	}[to]
+}
+
+// Position is a place in the order of a client's events: by transaction, within
+// it by job (or, for an event of no job, by event), within that by sequence.
+// The zero Position comes before all events.
+//
+// Tx is the transaction that wrote the event, or, if the job's event before
+// came from a later one, that one: so a job's events keep their order.
+type Position struct {
+	Tx  uint64
+	ID  ID
+	Seq int
+}
+
+// Occurrence is an event with all that it takes to tell a client about it.
+type Occurrence struct {
+	Event
+	Position Position
+	Origin   Origin   // of the job; zero for an event of no job
+	Ended    *Attempt // the attempt that the event ended, nil if none
+	Batch    *Batch   // of batch.completed
+}
+
+// Log is a part of a job's events.
+type Log struct {
+	Events []Occurrence
+	Last   int  // seq of the job's latest event
+	Ended  bool // the job is final, and no event comes after these
+}
+
+// Feed is a part of a client's events.
+type Feed struct {
+	Events []Occurrence
+	// Held says that further events are committed, but wait for a transaction
+	// that is still under way and may bring earlier ones.
+	Held bool
+}
+
+// News says that something happened to a job. Like a task it is a hint:
+// whoever hears it looks at storage.
+type News struct {
+	ClientID, JobID ID
+	Attempt         int       // of Progress
+	Progress        *Progress // nil: an event was recorded
+	Ended           bool      // the attempt has ended: its progress is of no more use
 }

@@ -23,16 +23,35 @@ const (
 // 3.8, table 3).
 type Stage string
 
-// The stages in use.
+// The stages, all of the draft's table.
 const (
-	StageValidation Stage = "validation"
-	StageQueuing    Stage = "queuing"
-	StageProcessing Stage = "processing"
-	StageRendering  Stage = "rendering"
-	StageConversion Stage = "conversion"
-	StageStorage    Stage = "storage"
-	StageDelivery   Stage = "delivery"
+	StageValidation    Stage = "validation"
+	StageAuthorization Stage = "authorization"
+	StageQueuing       Stage = "queuing"
+	StageProcessing    Stage = "processing"
+	StageRendering     Stage = "rendering"
+	StageConversion    Stage = "conversion"
+	StageStorage       Stage = "storage"
+	StageDelivery      Stage = "delivery"
 )
+
+// StageSpec says what a stage means.
+type StageSpec struct {
+	Stage Stage
+	About string
+}
+
+// Stages documents all stages, as draft section 3.8 asks of a server.
+var Stages = []StageSpec{
+	{StageValidation, "The input did not pass the checks: of a batch's item at submission, of a job right after its start."},
+	{StageAuthorization, "The job was not allowed to do what it was asked to. No job of the catalogue fails here."},
+	{StageQueuing, "The job could not be placed into the queue. No job of the catalogue fails here: a full queue refuses the request."},
+	{StageProcessing, "The work itself failed, ran too long, or lost its worker."},
+	{StageRendering, "The work failed while it put its output together."},
+	{StageConversion, "The work failed while it converted what a dependency should have delivered."},
+	{StageStorage, "The result could not be stored, or was not complete."},
+	{StageDelivery, "The outcome could not be delivered to the client's address. The job's own outcome does not depend on it."},
+}
 
 // ReasonSpec is what is known of a reason in advance.
 type ReasonSpec struct {
@@ -77,7 +96,16 @@ type Failure struct {
 	Retryable  bool
 	RetryAfter int // whole seconds, at least 1 when Retryable, else 0
 	Stage      Stage
-	Detail     string
+	Detail     string // in English
+}
+
+// In gives the detail in a language. English is what was stored with the
+// attempt; translations belong to the reason.
+func (f *Failure) In(language string) string {
+	if t, ok := translations[language][f.Reason]; ok {
+		return t.detail
+	}
+	return f.Detail
 }
 
 // NewFailure makes the failure of an attempt that ended for the given reason;

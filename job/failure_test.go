@@ -28,7 +28,12 @@ func TestReasons(t *testing.T) {
 		"output-invalid":        {"RFA_INTERNAL", false},
 		"work-panicked":         {"RFA_INTERNAL", false},
 	}
-	stages := []job.Stage{"validation", "queuing", "processing", "rendering", "conversion", "storage", "delivery"}
+	stages := []job.Stage{"validation", "authorization", "queuing", "processing", "rendering", "conversion", "storage", "delivery"}
+	for i, s := range job.Stages {
+		require.Equal(t, stages[i], s.Stage, "the draft's table 3, in its order")
+		require.NotEmpty(t, s.About)
+	}
+	require.Len(t, job.Stages, len(stages))
 	got := map[job.Reason]row{}
 	for _, s := range job.Reasons {
 		got[s.Reason] = row{s.Code, s.Retryable}

@@ -34,6 +34,11 @@ type Job struct {
 	Failure *Failure // FAILED only
 	Result  *ResultInfo
 
+	// What the use case adds to what is stored.
+	Progress *Progress     // RUNNING only; nil if it is not known
+	Waiting  WaitingReason // "" unless the job waits
+
+	BatchID       ID // zero for none
 	Callback      string
 	CorrelationID string
 	TraceParent   string
@@ -41,12 +46,64 @@ type Job struct {
 	RequestID     string
 }
 
-// ResultInfo describes a stored result body.
+// ResultInfo describes a result body.
 type ResultInfo struct {
 	MediaType string
 	Size      int
 	SHA256    [32]byte
 	ExpiresAt time.Time
+	Removed   bool // the body is not stored any more
+}
+
+// Expired reports whether the body cannot be had any more.
+func (r *ResultInfo) Expired(now time.Time) bool { return r.Removed || !now.Before(r.ExpiresAt) }
+
+// WaitingReason says what a job that has not been claimed waits for.
+type WaitingReason string
+
+// The reasons to wait.
+const (
+	WaitingScheduled WaitingReason = "SCHEDULED"  // for its execution_at
+	WaitingBackoff   WaitingReason = "BACKOFF"    // for the end of the wait between attempts
+	WaitingNoWorkers WaitingReason = "NO_WORKERS" // no worker is alive
+	WaitingQueue     WaitingReason = "QUEUE"      // for a free worker
+)
+
+// WaitingFor gives the reason for which j waits at the given moment, and ""
+// when it does not. workers is the number of live workers.
+func (j *Job) WaitingFor(now time.Time, workers int) WaitingReason {
+	switch {
+	case !j.State.Waiting():
+		return ""
+	case j.State == Created:
+		return WaitingScheduled
+	case j.RunAt.After(now):
+		return WaitingBackoff
+	case workers == 0:
+		return WaitingNoWorkers
+	default:
+		return WaitingQueue
+	}
+}
+
+// EstimatedCompletion is when the job may be expected to end, if no more than
+// its own duration stands between: nil unless it runs or waits for its time.
+// scale multiplies the duration.
+func (j *Job) EstimatedCompletion(scale float64) *time.Time {
+	if j.Definition == nil {
+		return nil
+	}
+	duration := time.Duration(float64(j.Definition.DurationMS) * scale * float64(time.Millisecond))
+	var end time.Time
+	switch {
+	case j.State == Running && j.StartedAt != nil:
+		end = j.StartedAt.Add(duration)
+	case j.State == Created:
+		end = j.RunAt.Add(duration)
+	default:
+		return nil
+	}
+	return &end
 }
 
 // CanRetry reports whether /retry would queue the job again (section 11).
@@ -72,7 +129,7 @@ type Attempt struct {
 
 // Report is the account of one finished attempt (section 8, get job report).
 type Report struct {
-	JobID ID
+	Origin
 	Attempt
 	Duration time.Duration // whole milliseconds
 	Events   []Event       // from seq 1 to the attempt's end
@@ -83,6 +140,31 @@ type Result struct {
 	MediaType string
 	Body      []byte
 	SHA256    [32]byte
+}
+
+// StoredResult is a result with the time until which it can be had.
+type StoredResult struct {
+	Result
+	ExpiresAt time.Time
+}
+
+// Query chooses jobs of a client. Zero fields choose all.
+type Query struct {
+	State         State
+	Type          Type
+	WorkKind      Kind
+	BatchID       ID
+	CreatedAfter  *time.Time // at this moment or later
+	CreatedBefore *time.Time // before this moment
+	After         ID         // go on after this job; the list runs from new to old
+	Limit         int
+}
+
+// Page is a part of a list of jobs. It may be short before the end: what a
+// filter costs is bounded.
+type Page struct {
+	Jobs []*Job
+	Next ID // where to go on; zero at the end
 }
 
 // Client is an initiator of jobs.

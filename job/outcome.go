@@ -39,9 +39,9 @@ func StatusOf(s State, failure *Failure) Status {
 	}
 }
 
-// Document is the outcome document of one attempt: RFC 9457's members and the draft's
-// extension members (draft section 3). An attempt that did not fail has none
-// of the problem members but Instance.
+// Document is the outcome document of one attempt or of a batch: RFC 9457's
+// members and the draft's extension members (draft sections 3 and 7). What did
+// not fail has none of the problem members but Instance, and a batch its Detail.
 type Document struct {
 	Type     string `json:"type,omitempty"`
 	Title    string `json:"title,omitempty"`
@@ -58,8 +58,14 @@ type Document struct {
 	RetryAfter      int    `json:"retryAfter,omitempty"`  // only with retryable true; seconds from completedAt
 	ProcessingStage Stage  `json:"processingStage,omitempty"`
 	CorrelationID   string `json:"correlationId,omitempty"`
-	Attempt         int    `json:"attempt"`
+	Attempt         int    `json:"attempt,omitempty"` // absent in a batch's document
+
+	Results []ItemOutcome `json:"results,omitempty"` // a batch's failed items, at most MaxFailedItems
 }
+
+// IsProblem reports whether d is a problem document, to be sent as
+// application/problem+json; otherwise it is plain JSON (draft section 11.7).
+func (d Document) IsProblem() bool { return d.Type != "" }
 
 // Time is a moment as the API writes it: RFC 3339, UTC, with Z.
 type Time time.Time
@@ -102,19 +108,34 @@ func AttemptPath(id ID, attempt int) string {
 	return "/v1/jobs/" + id.String() + "/attempts/" + strconv.Itoa(attempt)
 }
 
-// Document builds the draft's document of an attempt of j.
-func (l Links) Document(j *Job, a Attempt) Document {
+// Origin is what an outcome document needs of the request that made a job or
+// a batch. It never changes.
+type Origin struct {
+	JobID         ID // of the job, or of the batch
+	CreatedAt     time.Time
+	CorrelationID string
+	Language      string // of title and detail; one of Languages
+}
+
+// Origin gives what never changes about j.
+func (j *Job) Origin() Origin {
+	return Origin{JobID: j.ID, CreatedAt: j.CreatedAt, CorrelationID: j.CorrelationID, Language: j.Language}
+}
+
+// Document builds the draft's document of an attempt of the job that o is of.
+func (l Links) Document(o Origin, a Attempt) Document {
 	d := Document{
-		Instance: AttemptPath(j.ID, a.Number), JobID: j.ID, JobStatus: StatusOf(a.State, a.Failure),
-		SubmittedAt: Time(j.CreatedAt), CorrelationID: j.CorrelationID, Attempt: a.Number,
+		Instance: AttemptPath(o.JobID, a.Number), JobID: o.JobID, JobStatus: StatusOf(a.State, a.Failure),
+		SubmittedAt: Time(o.CreatedAt), CorrelationID: o.CorrelationID, Attempt: a.Number,
 	}
 	if a.State.Final() {
 		d.CompletedAt = TimeOf(a.FinishedAt)
 	}
 	if f := a.Failure; f != nil && a.State == Failed {
 		retryable := f.Retryable
-		d.Type, d.Title, d.Status = l.ProblemType(string(f.Reason)), f.Reason.Spec().Title, f.Code.Spec().Status
-		d.Detail, d.Code, d.ProcessingStage = f.Detail, f.Code, f.Stage
+		d.Type, d.Status = l.ProblemType(string(f.Reason)), f.Code.Spec().Status
+		d.Title, d.Detail = f.Reason.Title(o.Language), f.In(o.Language)
+		d.Code, d.ProcessingStage = f.Code, f.Stage
 		d.Retryable = &retryable
 		if retryable {
 			d.RetryAfter = f.RetryAfter

@@ -57,7 +57,7 @@ func TestDocumentOfAFailure(t *testing.T) {
 	j.CorrelationID = "order-17"
 	b := job.Backoff{Base: time.Second, Max: time.Minute}
 	a := job.Attempt{Number: 2, State: job.Failed, FinishedAt: &finishedAt, Failure: job.NewFailure(job.DependencyFailed, 2, b)}
-	requireDocument(t, links.Document(j, a), `{
+	requireDocument(t, links.Document(j.Origin(), a), `{
 		"type": "https://forge.example/problems/dependency-failed",
 		"title": "Job failed on a dependency",
 		"status": 504,
@@ -77,7 +77,7 @@ func TestDocumentOfAFailure(t *testing.T) {
 
 	a.Failure = job.NewFailure(job.FailedImmediately, 2, b)
 	a.Failure.RetryAfter = 5 // even if storage said so
-	requireDocument(t, links.Document(j, a), `{
+	requireDocument(t, links.Document(j.Origin(), a), `{
 		"type": "https://forge.example/problems/failed-immediately",
 		"title": "Job failed at once",
 		"status": 500,
@@ -102,7 +102,7 @@ func TestDocumentOfAnAttemptThatDidNotFail(t *testing.T) {
 	} {
 		// Times and failures that do not belong there must not get through.
 		a := job.Attempt{Number: 1, State: s, FinishedAt: &finishedAt, Failure: job.NewFailure(job.TimedOut, 1, job.Backoff{})}
-		requireDocument(t, links.Document(sampleJob(t), a), `{
+		requireDocument(t, links.Document(sampleJob(t).Origin(), a), `{
 			"instance": "/v1/jobs/01890a5d-ac96-774b-bcce-b302099a8057/attempts/1",
 			"jobId": "01890a5d-ac96-774b-bcce-b302099a8057",
 			"jobStatus": "`+status+`",
@@ -112,7 +112,7 @@ func TestDocumentOfAnAttemptThatDidNotFail(t *testing.T) {
 	}
 	for s, status := range map[job.State]string{"SUCCEEDED": "COMPLETED", "CANCELED": "CANCELLED"} {
 		a := job.Attempt{Number: 1, State: s, FinishedAt: &finishedAt}
-		requireDocument(t, links.Document(sampleJob(t), a), `{
+		requireDocument(t, links.Document(sampleJob(t).Origin(), a), `{
 			"instance": "/v1/jobs/01890a5d-ac96-774b-bcce-b302099a8057/attempts/1",
 			"jobId": "01890a5d-ac96-774b-bcce-b302099a8057",
 			"jobStatus": "`+status+`",
@@ -129,7 +129,7 @@ func TestDocumentRules(t *testing.T) {
 	for _, r := range job.Reasons {
 		for attempt := 1; attempt <= 3; attempt++ {
 			f := job.NewFailure(r.Reason, attempt, job.Backoff{Base: time.Millisecond, Max: time.Second})
-			d := links.Document(sampleJob(t), job.Attempt{Number: attempt, State: job.Failed, FinishedAt: &finishedAt, Failure: f})
+			d := links.Document(sampleJob(t).Origin(), job.Attempt{Number: attempt, State: job.Failed, FinishedAt: &finishedAt, Failure: f})
 			require.True(t, strings.HasPrefix(d.Type, "https://forge.example/problems/"))
 			require.NotEmpty(t, d.Title)
 			require.NotEmpty(t, d.Detail)
@@ -146,7 +146,7 @@ func TestDocumentKeepsNoTieToTheJob(t *testing.T) {
 	t.Parallel()
 	f := job.NewFailure(job.TimedOut, 1, job.Backoff{})
 	at := finishedAt
-	d := links.Document(sampleJob(t), job.Attempt{Number: 1, State: job.Failed, FinishedAt: &at, Failure: f})
+	d := links.Document(sampleJob(t).Origin(), job.Attempt{Number: 1, State: job.Failed, FinishedAt: &at, Failure: f})
 	f.Retryable, at = false, at.Add(time.Hour)
 	require.True(t, *d.Retryable)
 	require.Equal(t, finishedAt, time.Time(*d.CompletedAt))

@@ -22,7 +22,7 @@ type canceled struct {
 }
 
 // Cancel ends a job that is not final yet, and tells what it was before: its
-// identity, state and definition, not more. A final job is left as it is
+// identity, batch, state and definition, not more. A final job is left as it is
 // (section 14), and before is nil.
 func (s *Store) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {
 	c, err := s.cancels.do(ctx, cancelRequest{client, id})
@@ -36,22 +36,23 @@ const cancelJobs = `
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::uuid[]) AS i(id, client)
 ), ready AS MATERIALIZED (
-  SELECT j.job_id, j.state, j.event_seq, j.attempt, j.run_at, j.started_at, j.updated_at, j.worker_id, j.work_kind, j.definition, j.request_id
+  SELECT j.job_id, j.client_id, j.batch_id, j.state, j.event_seq, j.event_tx, j.attempt, j.run_at, j.started_at, j.updated_at,
+    j.worker_id, j.work_kind, j.definition, j.request_id, coalesce(j.correlation_id, '') AS correlation_id
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.client_id = i.client AND j.state IN ('CREATED', 'QUEUED', 'ASSIGNED', 'RUNNING')
   ORDER BY j.job_id FOR NO KEY UPDATE OF j` + stamped + `, changed AS (
   UPDATE jobs SET state = 'CANCELED', outcome = 'CANCELED', finished_at = s.at, updated_at = s.at, worker_id = NULL,
-    event_seq = s.event_seq + 1
+    event_seq = s.event_seq + 1, event_tx = s.tx
   FROM stamped s WHERE jobs.job_id = s.job_id
 ), report AS (
   INSERT INTO reports (job_id, attempt, outcome, started_at, finished_at, duration_ms, event_seq, worker_id)
   SELECT job_id, attempt, 'CANCELED', started_at, at, coalesce((extract(epoch FROM at - started_at) * 1000)::bigint, 0), event_seq + 1, worker_id
   FROM stamped
 ), log AS (
-  INSERT INTO events (job_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
-  SELECT job_id, event_seq + 1, uuid7(at), 'job.canceled', state, 'CANCELED', attempt, at, event_data(work_kind, definition) FROM stamped
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
+  SELECT job_id, client_id, event_seq + 1, uuid7(at), 'job.canceled', state, 'CANCELED', attempt, at, tx, event_data(work_kind, definition) FROM stamped
 )
-SELECT job_id, attempt, at, run_at, state, work_kind, definition, request_id FROM stamped`
+SELECT job_id, attempt, at, run_at, state, work_kind, definition, request_id, batch_id, correlation_id FROM stamped`
 
 func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelRequest) ([]answer[canceled], error) {
 	rows, err := db.Query(ctx, cancelJobs,
@@ -63,7 +64,8 @@ func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelReq
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (canceled, error) {
 		c := canceled{Change: job.Change{State: job.Canceled, Changed: true}, before: &job.Job{}}
 		var definition []byte
-		err := row.Scan(scanID(&c.JobID), &c.Attempt, &c.UpdatedAt, &c.RunAt, &c.before.State, &c.before.WorkKind, &definition, &c.before.RequestID)
+		err := row.Scan(scanID(&c.JobID), &c.Attempt, &c.UpdatedAt, &c.RunAt, &c.before.State, &c.before.WorkKind, &definition,
+			&c.before.RequestID, scanID(&c.before.BatchID), &c.before.CorrelationID)
 		c.before.ID, c.before.Definition = c.JobID, decodeDefinition(definition)
 		return c, err
 	})
@@ -104,18 +106,19 @@ const retryJobs = `
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::interval[]) AS i(id, client, attempt, wait)
 ), ready AS MATERIALIZED (
-  SELECT j.job_id, j.event_seq, j.attempt + 1 AS number, j.updated_at, j.work_kind, j.definition, i.wait
+  SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt + 1 AS number, j.updated_at, j.work_kind, j.definition, i.wait
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.client_id = i.client AND j.state = 'FAILED' AND j.attempt = i.attempt AND j.attempt < j.max_attempts
   ORDER BY j.job_id FOR NO KEY UPDATE OF j` + stamped + `, changed AS (
   UPDATE jobs SET state = 'QUEUED', attempt = s.number, outcome = NULL, finished_at = NULL, started_at = NULL,
     failure_reason = NULL, failure_code = NULL, failure_retryable = NULL, failure_retry_after = NULL,
     failure_stage = NULL, failure_detail = NULL,
-    run_at = s.at + s.wait, queued_at = s.at, updated_at = s.at, dispatch = 0, dispatch_epoch = NULL, event_seq = s.event_seq + 1
+    run_at = s.at + s.wait, queued_at = s.at, updated_at = s.at, dispatch = 0, dispatch_epoch = NULL,
+    event_seq = s.event_seq + 1, event_tx = s.tx
   FROM stamped s WHERE jobs.job_id = s.job_id
 ), log AS (
-  INSERT INTO events (job_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
-  SELECT job_id, event_seq + 1, uuid7(at), 'job.retried', 'FAILED', 'QUEUED', number, at, event_data(work_kind, definition) FROM stamped
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
+  SELECT job_id, client_id, event_seq + 1, uuid7(at), 'job.retried', 'FAILED', 'QUEUED', number, at, tx, event_data(work_kind, definition) FROM stamped
 )
 SELECT job_id, number, at, at + wait FROM stamped`
 

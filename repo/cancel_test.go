@@ -42,7 +42,8 @@ func TestCancelFromEachState(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	for _, from := range []job.State{job.Created, job.Queued, job.Assigned, job.Running} {
-		id := f.at(from)
+		id, batch := f.at(from), newID()
+		f.exec(`UPDATE jobs SET batch_id = $2, correlation_id = 'c-1' WHERE job_id = $1`, id.String(), batch.String())
 		started := f.job(id).StartedAt
 		change, before, err := f.store.Cancel(f.ctx(), f.client, id)
 		require.NoError(t, err)
@@ -51,6 +52,7 @@ func TestCancelFromEachState(t *testing.T) {
 		require.Equal(t, job.Change{JobID: id, State: job.Canceled, Attempt: 1, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt, Changed: true}, change, from)
 		require.Equal(t, &job.Job{
 			ID: id, ClientID: f.client, State: from, WorkKind: job.SuccessFast, RequestID: "r-1", Definition: f.submission().Job.Definition,
+			BatchID: batch, CorrelationID: "c-1",
 		}, before, "what it was")
 		require.Equal(t, job.Canceled, j.State)
 		require.Equal(t, job.OutcomeCanceled, j.Outcome)

@@ -88,8 +88,12 @@ var contradictions = map[string]string{
 		WHERE (state = 'SUCCEEDED') <> (r.job_id IS NOT NULL) OR sha256(body) <> sha256`,
 	"nothing without its job": `
 		SELECT job_id::text FROM (SELECT job_id FROM events UNION SELECT job_id FROM reports UNION SELECT job_id FROM results
-			UNION SELECT job_id FROM idempotency_keys) AS child WHERE job_id NOT IN (SELECT job_id FROM jobs)`,
+			UNION SELECT resource_id FROM idempotency_keys) AS child
+		WHERE job_id NOT IN (SELECT job_id FROM jobs UNION ALL SELECT batch_id FROM batches)`,
 	"nothing starts early": `
 		SELECT job_id::text FROM events JOIN jobs j USING (job_id) WHERE event_name IN ('job.queued', 'job.assigned', 'job.running') AND occurred_at < j.execution_at`,
+	"events are their job's client's, and labelled in order": `
+		SELECT job_id::text FROM (SELECT *, lag(tx) OVER (PARTITION BY job_id ORDER BY seq) AS before FROM events) e JOIN jobs j USING (job_id)
+		WHERE e.client_id <> j.client_id OR e.before > e.tx OR (e.seq = j.event_seq AND e.tx <> j.event_tx)`,
 	"event ids are unique": `SELECT event_id::text FROM events GROUP BY event_id HAVING count(*) > 1`,
 }

@@ -16,7 +16,8 @@ import (
 //	ready    the rows that pass the guard, locked in job_id order
 //	stamped  the same with the time of the event, taken after the lock and
 //	         never before the row's last change, so that an event log does
-//	         not run backwards
+//	         not run backwards; and with the label of the event, the later
+//	         of this transaction and the label of the job's event before
 //	changed  the guarded UPDATE
 //	log      the events, numbered on from event_seq
 //
@@ -24,7 +25,7 @@ import (
 // came too late, too early, or asked for what is not its own.
 const stamped = `
 ), stamped AS MATERIALIZED (
-  SELECT *, greatest(clock_timestamp(), updated_at) AS at FROM ready
+  SELECT *, greatest(clock_timestamp(), updated_at) AS at, greatest(pg_current_xact_id(), event_tx) AS tx FROM ready
 )`
 
 type claimRequest struct {
@@ -52,19 +53,20 @@ const claimJobs = `
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::int[], $3::uuid[]) AS i(id, attempt, worker)
 ), ready AS MATERIALIZED (
-  SELECT j.job_id, j.state, j.event_seq, j.attempt, j.updated_at, j.work_kind, j.definition, i.worker
+  SELECT j.job_id, j.client_id, j.state, j.event_seq, j.event_tx, j.attempt, j.updated_at, j.work_kind, j.definition, i.worker
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.attempt = i.attempt AND j.state IN ('CREATED', 'QUEUED') AND j.run_at <= clock_timestamp()
     AND EXISTS (SELECT FROM workers w WHERE w.worker_id = i.worker AND w.state = 'ALIVE' AND w.expires_at > clock_timestamp())
   ORDER BY j.job_id FOR NO KEY UPDATE OF j` + stamped + `, changed AS (
   UPDATE jobs SET state = 'ASSIGNED', fence = fence + 1, worker_id = s.worker, assigned_at = s.at, updated_at = s.at,
-    queued_at = coalesce(queued_at, s.at), event_seq = s.event_seq + CASE s.state WHEN 'CREATED' THEN 2 ELSE 1 END
+    queued_at = coalesce(queued_at, s.at), event_tx = s.tx,
+    event_seq = s.event_seq + CASE s.state WHEN 'CREATED' THEN 2 ELSE 1 END
   FROM stamped s WHERE jobs.job_id = s.job_id
   RETURNING s.state = 'CREATED' AS was_created, jobs.fence, ` + jobColumns + `
 ), log AS (
-  INSERT INTO events (job_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
-  SELECT s.job_id, s.event_seq + e.step - CASE s.state WHEN 'CREATED' THEN 0 ELSE 1 END,
-    uuid7(s.at), e.name, e.prev, e.next, s.attempt, s.at, event_data(s.work_kind, s.definition)
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
+  SELECT s.job_id, s.client_id, s.event_seq + e.step - CASE s.state WHEN 'CREATED' THEN 0 ELSE 1 END,
+    uuid7(s.at), e.name, e.prev, e.next, s.attempt, s.at, s.tx, event_data(s.work_kind, s.definition)
   FROM stamped s JOIN (VALUES (1, 'job.queued', 'CREATED', 'QUEUED'), (2, 'job.assigned', 'QUEUED', 'ASSIGNED')) AS e(step, name, prev, next)
     ON e.step = 2 OR s.state = 'CREATED'
 )
@@ -155,14 +157,15 @@ const startJobs = `
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[]) AS i(id, attempt, fence)
 ), ready AS MATERIALIZED (
-  SELECT j.job_id, j.event_seq, j.attempt, j.updated_at, j.work_kind, j.definition FROM jobs j JOIN input i ON j.job_id = i.id
+  SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt, j.updated_at, j.work_kind, j.definition
+  FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.state = 'ASSIGNED' AND j.attempt = i.attempt AND j.fence = i.fence
   ORDER BY j.job_id FOR NO KEY UPDATE OF j` + stamped + `, changed AS (
-  UPDATE jobs SET state = 'RUNNING', started_at = s.at, updated_at = s.at, event_seq = s.event_seq + 1
+  UPDATE jobs SET state = 'RUNNING', started_at = s.at, updated_at = s.at, event_seq = s.event_seq + 1, event_tx = s.tx
   FROM stamped s WHERE jobs.job_id = s.job_id
 ), log AS (
-  INSERT INTO events (job_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
-  SELECT job_id, event_seq + 1, uuid7(at), 'job.running', 'ASSIGNED', 'RUNNING', attempt, at, event_data(work_kind, definition) FROM stamped
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
+  SELECT job_id, client_id, event_seq + 1, uuid7(at), 'job.running', 'ASSIGNED', 'RUNNING', attempt, at, tx, event_data(work_kind, definition) FROM stamped
 )
 SELECT job_id, at FROM stamped`
 

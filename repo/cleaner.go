@@ -7,7 +7,7 @@ import (
 
 // Retention says how long things are kept (section 15).
 type Retention struct {
-	Jobs       time.Duration // after the final state; events, reports and results go with the job
+	Jobs       time.Duration // after the final state; events, reports and results go with the job; of batches as well
 	Keys       time.Duration // revoked or expired API keys, for audit
 	Tombstones time.Duration // what is left of removed jobs
 }
@@ -25,6 +25,8 @@ func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 		keep time.Duration
 	}{
 		{cleanJobs, keep.Jobs},
+		{cleanClientEvents, keep.Jobs}, // before the batches that they tell of
+		{cleanBatches, keep.Jobs},
 		{cleanResults, 0},
 		{cleanIdempotencyKeys, 0},
 		{cleanTombstones, keep.Tombstones},
@@ -72,11 +74,28 @@ WITH old AS MATERIALIZED (
 )
 DELETE FROM jobs WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))`
 
+const cleanClientEvents = `
+WITH old AS MATERIALIZED (
+  SELECT event_id FROM client_events WHERE occurred_at <= now() - $1::interval ORDER BY occurred_at LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM client_events WHERE event_id = ANY (ARRAY(SELECT event_id FROM old))`
+
+// cleanBatches leaves the jobs of a batch alone: one that was retried later
+// has its own time.
+const cleanBatches = `
+WITH old AS MATERIALIZED (
+  SELECT batch_id FROM batches WHERE completed_at <= now() - $1::interval ORDER BY completed_at LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM batches WHERE batch_id = ANY (ARRAY(SELECT batch_id FROM old))`
+
+// cleanResults removes bodies. What they were, and when they expired, stays as
+// long as their job.
 const cleanResults = `
 WITH old AS MATERIALIZED (
-  SELECT job_id FROM results WHERE expires_at <= now() - $1::interval ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+  SELECT job_id FROM results WHERE body IS NOT NULL AND expires_at <= now() - $1::interval
+  ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
 )
-DELETE FROM results WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))`
+UPDATE results SET body = NULL WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))`
 
 const cleanIdempotencyKeys = `
 WITH old AS MATERIALIZED (

@@ -51,16 +51,21 @@ func TestCleanRemovesAJobWithAllThatBelongsToIt(t *testing.T) {
 	for _, table := range []string{"jobs", "events", "reports", "results"} {
 		require.Zero(t, one[int](f, `SELECT count(*)::int FROM `+table+` WHERE job_id = $1`, old.String()), table)
 	}
-	require.WithinDuration(t, time.Now(), one[time.Time](f, `SELECT expired_at FROM tombstones WHERE job_id = $1 AND client_id = $2`, old.String(), f.client.String()), time.Minute)
+	removed := one[time.Time](f, `SELECT expired_at FROM tombstones WHERE job_id = $1 AND client_id = $2`, old.String(), f.client.String())
+	require.WithinDuration(t, time.Now(), removed, time.Minute)
 
 	stranger := newID()
 	for name, ask := range map[string]func(client job.ID) error{
 		"job":    func(c job.ID) error { _, err := f.store.Job(f.ctx(), c, old); return err },
 		"report": func(c job.ID) error { _, err := f.store.Report(f.ctx(), c, old, 0); return err },
+		"events": func(c job.ID) error { _, err := f.store.Events(f.ctx(), c, old, 0, 10); return err },
 		"cancel": func(c job.ID) error { _, _, err := f.store.Cancel(f.ctx(), c, old); return err },
 		"retry":  func(c job.ID) error { _, err := f.store.Retry(f.ctx(), c, old, 1, 0); return err },
 	} {
-		require.Equal(t, job.CodeJobGone, job.CodeOf(ask(f.client)), "%s: its owner is told", name)
+		var gone *job.Error
+		require.ErrorAs(t, ask(f.client), &gone)
+		require.Equal(t, job.CodeJobGone, gone.Code, "%s: its owner is told", name)
+		require.Equal(t, &removed, gone.ExpiredAt, "%s: and since when", name)
 		require.Equal(t, job.CodeJobNotFound, job.CodeOf(ask(stranger)), "%s: nobody else is", name)
 	}
 
@@ -111,10 +116,11 @@ func TestCleanResultsExpireAlone(t *testing.T) {
 	f.exec(`UPDATE results SET expires_at = clock_timestamp() WHERE job_id = $1`, id.String())
 	f.clean(100)
 	after := f.job(id)
-	require.Nil(t, after.Result)
-	before.Result = nil
-	require.Equal(t, before, after)
-	require.NotNil(t, f.job(other).Result)
+	require.True(t, after.Result.Removed)
+	require.Zero(t, one[int](f, `SELECT count(*)::int FROM results WHERE job_id = $1 AND body IS NOT NULL`, id.String()))
+	after.Result.Removed, after.Result.ExpiresAt = false, before.Result.ExpiresAt
+	require.Equal(t, before, after, "what it was stays known")
+	require.False(t, f.job(other).Result.Removed)
 	_, err := f.store.Report(f.ctx(), f.client, id, 0)
 	require.NoError(t, err)
 }
@@ -155,6 +161,24 @@ func TestCleanSmallThings(t *testing.T) {
 			"tombstones",
 			`INSERT INTO tombstones SELECT gen_random_uuid(), gen_random_uuid(), now() - interval '%[2]s'`,
 			[]string{"90 days 1 s", "91 days"}, []string{"89 days"},
+		},
+		"events of no job": {
+			"client_events",
+			`INSERT INTO client_events (event_id, client_id, event_name, occurred_at, data)
+				VALUES (gen_random_uuid(), gen_random_uuid(), 'x', now() - interval '%[2]s', '{}')`,
+			[]string{"30 days 1 s", "31 days"}, []string{"29 days"},
+		},
+		"ended batches": {
+			"batches",
+			`INSERT INTO batches SELECT gen_random_uuid(), gen_random_uuid(), now() - interval '99 days', NULL, 'en', 'r', '[]', 0,
+				'COMPLETED', now() - interval '%[2]s', 1, 0, 0, '[]'`,
+			[]string{"30 days 1 s", "31 days"}, []string{"29 days"},
+		},
+		"open batches": {
+			"batches",
+			`INSERT INTO batches (batch_id, client_id, created_at, language, request_id, items, refused)
+				VALUES (gen_random_uuid(), gen_random_uuid(), now() - interval '%[2]s', 'en', 'r', '[]', 0)`,
+			nil, []string{"99 days"},
 		},
 		"dead workers": {
 			"workers",

@@ -49,20 +49,27 @@ var broken = []struct {
 var brokenElsewhere = map[string]string{
 	"api_keys_hash_is_sha256": `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at) VALUES ('k', gen_random_uuid(), '\x00', now(), now())`,
 	"workers_state_known":     `UPDATE workers SET state = 'TIRED'`,
-	"events_seq_positive": `INSERT INTO events (job_id, seq, event_id, event_name, attempt, occurred_at, data)
-		VALUES (gen_random_uuid(), 0, gen_random_uuid(), 'x', 1, now(), '{}')`,
+	"events_seq_positive": `INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
+		VALUES (gen_random_uuid(), gen_random_uuid(), 0, gen_random_uuid(), 'x', 1, now(), '{}')`,
 	"reports_outcome_known":      report(`'MAYBE', now(), 0, NULL`),
 	"reports_duration_positive":  report(`'SUCCESS', now(), -1, NULL`),
 	"reports_run_has_start":      report(`'SUCCESS', NULL, 0, NULL`),
 	"reports_failed_has_failure": report(`'FAILED', now(), 0, NULL`),
 	"results_sha256_length":      result(`3, '\x00', 'abc'`),
 	"results_complete":           result(`4, sha256('abc'), 'abc'`),
+	"batches_status_known":       batch(`'MAYBE', now(), 0, 0, 0, '[]'`),
+	"batches_outcome_complete":   batch(`'FAILED', now(), 0, 1, 0, NULL`),
 	"maintenance_state_one_row":  `INSERT INTO maintenance_state (only_row) VALUES (false)`,
 }
 
 func report(values string) string {
 	return `INSERT INTO reports (job_id, attempt, finished_at, event_seq, outcome, started_at, duration_ms, failure_code)
 		VALUES (gen_random_uuid(), 1, now(), 1, ` + values + `)`
+}
+
+func batch(values string) string {
+	return `INSERT INTO batches (batch_id, client_id, created_at, language, request_id, items, refused, status, completed_at, succeeded, failed, canceled, failures)
+		VALUES (gen_random_uuid(), gen_random_uuid(), now(), 'en', 'r-1', '[]', 0, ` + values + `)`
 }
 
 func result(values string) string {

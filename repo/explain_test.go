@@ -20,8 +20,12 @@ INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome
   created_at, updated_at, run_at, queued_at, assigned_at, started_at, finished_at, language, request_id)
 SELECT id, gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{"duration_ms": 1000}', 'SUCCEEDED', 'SUCCESS', 4, false, 5,
   at, at, at, at, at, at, at, 'en', 'r' FROM n;
-INSERT INTO events (job_id, seq, event_id, event_name, attempt, occurred_at, data)
-SELECT id, s, gen_random_uuid(), 'x', 1, at, '{"work_kind": "SUCCESS_FAST"}' FROM n, generate_series(1, 5) s;
+INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
+SELECT id, CASE WHEN i % 4 = 0 THEN '` + busy + `' ELSE gen_random_uuid() END, s, gen_random_uuid(), 'x', 1, at, '{"work_kind": "SUCCESS_FAST"}' FROM n, generate_series(1, 5) s;
+INSERT INTO client_events (event_id, client_id, event_name, occurred_at, batch_id, data)
+SELECT gen_random_uuid(), CASE WHEN i % 4 = 0 THEN '` + busy + `' ELSE gen_random_uuid() END, 'batch.completed', at, id, '{}' FROM n;
+INSERT INTO batches (batch_id, client_id, created_at, language, request_id, items, refused, status, completed_at, succeeded, failed, canceled, failures)
+SELECT id, gen_random_uuid(), at, 'en', 'r', '[]', 0, 'COMPLETED', at, 1, 0, 0, '[]' FROM n;
 INSERT INTO reports (job_id, attempt, outcome, started_at, finished_at, duration_ms, event_seq) SELECT id, 1, 'SUCCESS', at, at, 0, 5 FROM n;
 INSERT INTO results SELECT id, 1, 'text/plain', 4, sha256('abcd'), at + interval '1 day', 'abcd' FROM n;
 INSERT INTO idempotency_keys SELECT gen_random_uuid(), 'jobs', i::text, 'hash', id, 'QUEUED', at, at + interval '1 day' FROM n;
@@ -40,7 +44,7 @@ SELECT uuid7(at), gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{}', CASE WHEN 
 ANALYZE`
 
 // bigTables are never read as a whole.
-var bigTables = []string{"jobs", "events", "reports", "results", "idempotency_keys", "tombstones"}
+var bigTables = []string{"jobs", "events", "reports", "results", "idempotency_keys", "tombstones", "client_events", "batches"}
 
 // use is an index that a statement must search a table by, with a condition
 // that narrows the search down.
@@ -64,7 +68,7 @@ var plans = map[string]struct {
 	"cancel":  {args: arrays("uuid", "uuid"), uses: []use{byKey}},
 	"retry":   {args: arrays("uuid", "uuid", "1", "1s"), uses: []use{byKey}},
 	"release": {args: arrays("uuid", "1", "1", "1s"), uses: []use{byKey}},
-	"insert": {args: arrays("uuid", "uuid", "x", "x", "null", "null", "1", "t", "null", "x", "x", "x", "x", "x", "x", "x") + `, '1 day'`,
+	"insert": {args: arrays("uuid", "uuid", "x", "x", "null", "null", "1", "t", "null", "x", "x", "x", "x", "x", "x", "x", "uuid") + `, '1 day'`,
 		uses: nil},
 	"stamp":        {args: `1, ` + arrays("uuid", "1", "1"), uses: []use{byKey}},
 	"redispatch":   {args: arrays("uuid", "1", "1"), uses: []use{byKey}},
@@ -77,12 +81,26 @@ var plans = map[string]struct {
 		{"jobs_ended", "finished_at <= (now() -"}, {"jobs_pkey", "job_id = ANY"}, {"events_pkey", "job_id = ANY"},
 		{"reports_pkey", "job_id = ANY"}, {"results_pkey", "job_id = ANY"},
 	}},
-	"cleanResults":    {args: `'12 days', 500`, uses: []use{{"results_expiry", "expires_at <= (now() -"}, {"results_pkey", "job_id = ANY"}}},
-	"cleanTombstones": {args: `'13 days', 500`, uses: []use{{"tombstones_expiry", "expired_at <= (now() -"}, {"tombstones_pkey", "job_id = ANY"}}},
+	"cleanResults":      {args: `'12 days', 500`, uses: []use{{"results_expiry", "expires_at <= (now() -"}, {"results_pkey", "job_id = ANY"}}},
+	"cleanTombstones":   {args: `'13 days', 500`, uses: []use{{"tombstones_expiry", "expired_at <= (now() -"}, {"tombstones_pkey", "job_id = ANY"}}},
+	"cleanClientEvents": {args: `'13 days', 500`, uses: []use{{"client_events_age", "occurred_at <= (now() -"}, {"client_events_pkey", "event_id = ANY"}}},
+	"cleanBatches":      {args: `'13 days', 500`, uses: []use{{"batches_ended", "completed_at <= (now() -"}, {"batches_pkey", "batch_id = ANY"}}},
+	"jobEvents":         {args: `'` + nobody + `', '` + nobody + `', 2, 100`, uses: []use{{"jobs_client", "job_id = "}, {"events_pkey", "seq > "}, {"reports_pkey", "job_id = "}}},
+	"eventSeqs":         {args: arrays("uuid"), uses: []use{{"jobs_pkey", "job_id = ANY"}}},
+	"endedBatches":      {args: arrays("uuid"), uses: []use{{"batches_pkey", "batch_id = ANY"}}},
+	"clientEvents": {args: `'` + busy + `', '1', '` + nobody + `', 0, 100`, uses: []use{
+		{"events_client", "tx < pg_snapshot_xmin("}, {"client_events_client", "tx < pg_snapshot_xmin("},
+		{"events_client", "tx >= pg_snapshot_xmin("}, {"client_events_client", "tx >= pg_snapshot_xmin("},
+		byKey, {"reports_pkey", "job_id = "},
+	}},
+	"latestPositions": {args: arrays("uuid"), uses: []use{{"events_client", "client_id = "}, {"client_events_client", "client_id = "}}},
 	"cleanIdempotencyKeys": {args: `'12 days', 50`, sized: true, uses: []use{
 		{"idempotency_keys_expiry", "expires_at <= (now() -"}, {"idempotency_keys_pkey", "client_id = "},
 	}},
 }
+
+// busy is a client to whom a large part of what happened belongs.
+const busy = "0198c0de-0000-7000-8000-000000000001"
 
 const nobody = "00000000-0000-0000-0000-000000000000"
 
@@ -104,6 +122,7 @@ type plan struct {
 	Index    string   `json:"Index Name"`
 	Cond     string   `json:"Index Cond"`
 	SortKey  []string `json:"Sort Key"`
+	Rows     float64  `json:"Actual Rows"` // with ANALYZE only
 	Plans    []plan
 }
 
@@ -131,9 +150,14 @@ func (p plan) sortsBy(columns ...string) (sorts bool) {
 
 func explain(t *testing.T, f *fixture, conn *pgxpool.Conn, mode, statement, args string) plan {
 	t.Helper()
+	return explainAs(t, f, conn, "FORMAT JSON", mode, statement, args)
+}
+
+func explainAs(t *testing.T, f *fixture, conn *pgxpool.Conn, options, mode, statement, args string) plan {
+	t.Helper()
 	// Over the simple protocol: several statements, and text for any type.
-	results, err := conn.Conn().PgConn().Exec(f.ctx(), fmt.Sprintf(`SET plan_cache_mode = %s; PREPARE p AS %s; EXPLAIN (FORMAT JSON) EXECUTE p(%s); DEALLOCATE p`,
-		mode, statement, args)).ReadAll()
+	results, err := conn.Conn().PgConn().Exec(f.ctx(), fmt.Sprintf(`SET plan_cache_mode = %s; PREPARE p AS %s; EXPLAIN (%s) EXECUTE p(%s); DEALLOCATE p`,
+		mode, statement, options, args)).ReadAll()
 	require.NoError(t, err)
 	var answer []struct{ Plan plan }
 	require.NoError(t, json.Unmarshal(results[2].Rows[0][0], &answer))

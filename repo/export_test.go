@@ -43,5 +43,10 @@ var Statements = map[string]string{
 	"retry": retryJobs, "release": releaseJobs, "queueDue": queueDue, "undispatched": undispatched,
 	"overdue": overdue, "stamp": stampJobs, "redispatch": redispatchJobs, "load": countLoad, "orphans": orphans,
 	"cleanJobs": cleanJobs, "cleanResults": cleanResults, "cleanIdempotencyKeys": cleanIdempotencyKeys,
-	"cleanTombstones": cleanTombstones,
+	"cleanTombstones": cleanTombstones, "cleanClientEvents": cleanClientEvents, "cleanBatches": cleanBatches,
+	"jobEvents": jobEvents, "eventSeqs": eventSeqs,
+	"clientEvents": clientEvents, "latestPositions": latestPositions, "endedBatches": endedBatches,
+	"listByClient": listByClient, "listByBatch": listByBatch, "delete": deleteJob,
+	"readBatch": readBatch, "openJobs": openJobs,
+	"settleAny": settleAny, "settleGiven": settleGiven, "settleBatches": settleBatches,
 }

@@ -30,7 +30,7 @@ WITH input AS MATERIALIZED (
   AS i(id, attempt, fence, next, reason, code, retryable, retry_after, stage, detail,
     retry_wait, exhausted, emit, media_type, sha256, body)
 ), ready AS MATERIALIZED (
-  SELECT j.job_id, j.event_seq, j.attempt AS number, j.started_at, j.updated_at, j.worker_id, j.work_kind, j.definition, i.*,
+  SELECT j.job_id, j.client_id, j.batch_id, j.event_seq, j.event_tx, j.attempt AS number, j.started_at, j.updated_at, j.worker_id, j.work_kind, j.definition, i.*,
     CASE WHEN i.emit IS NULL THEN 0 ELSE 1 END AS emitted
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.state = 'RUNNING' AND j.attempt = i.attempt AND j.fence = i.fence
@@ -39,7 +39,7 @@ WITH input AS MATERIALIZED (
     (extract(epoch FROM at - started_at) * 1000)::bigint AS duration_ms, at + retry_wait AS retry_at
   FROM stamped
 ), changed AS (
-  UPDATE jobs SET updated_at = s.at, worker_id = NULL,
+  UPDATE jobs SET updated_at = s.at, worker_id = NULL, event_tx = s.tx,
     event_seq = s.last_seq + CASE WHEN s.retry_at IS NULL THEN 0 ELSE 1 END,
     state = CASE WHEN s.retry_at IS NULL THEN s.next ELSE 'QUEUED' END,
     outcome = CASE WHEN s.retry_at IS NULL THEN CASE s.next WHEN 'SUCCEEDED' THEN 'SUCCESS' ELSE 'FAILED' END END,
@@ -67,8 +67,8 @@ WITH input AS MATERIALIZED (
   INSERT INTO results (job_id, attempt, media_type, size, sha256, expires_at, body)
   SELECT job_id, number, media_type, length(body), sha256, at + $17::interval, body FROM numbered WHERE body IS NOT NULL
 ), log AS (
-  INSERT INTO events (job_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
-  SELECT s.job_id, e.seq, uuid7(s.at), e.name, e.prev, e.next, e.attempt, s.at, event_data(s.work_kind, s.definition) || e.extra
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
+  SELECT s.job_id, s.client_id, e.seq, uuid7(s.at), e.name, e.prev, e.next, e.attempt, s.at, s.tx, event_data(s.work_kind, s.definition) || e.extra
   FROM numbered s CROSS JOIN LATERAL (VALUES
     (s.emit IS NOT NULL, s.event_seq + 1, 'event.emitted', NULL, NULL, s.number, coalesce(s.emit, '{}')),
     (true, s.event_seq + s.emitted + 1, CASE s.next WHEN 'SUCCEEDED' THEN 'job.succeeded' ELSE 'job.failed' END, 'RUNNING', s.next, s.number,
@@ -77,7 +77,7 @@ WITH input AS MATERIALIZED (
     (s.retry_at IS NOT NULL, s.last_seq + 1, 'job.retried', 'FAILED', 'QUEUED', s.number + 1, '{}')
   ) AS e(present, seq, name, prev, next, attempt, extra) WHERE e.present
 )
-SELECT job_id, work_kind, duration_ms, retry_at FROM numbered`
+SELECT job_id, client_id, batch_id, work_kind, duration_ms, retry_at FROM numbered`
 
 func (s *Store) finishJobs(ctx context.Context, db querier, ends []job.Finish) ([]answer[job.Finished], error) {
 	emits, err := emissions(ends)
@@ -131,14 +131,15 @@ func (s *Store) finishJobs(ctx context.Context, db querier, ends []job.Finish) (
 
 func collectFinished(rows pgx.Rows, ends []job.Finish) ([]answer[job.Finished], error) {
 	type row struct {
-		kind    job.Kind
-		ms      int64
-		retryAt *time.Time
+		client, batch job.ID
+		kind          job.Kind
+		ms            int64
+		retryAt       *time.Time
 	}
 	ended := make(map[job.ID]row, len(ends))
 	var id job.ID
 	var r row
-	_, err := pgx.ForEachRow(rows, []any{scanID(&id), &r.kind, &r.ms, &r.retryAt}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{scanID(&id), scanID(&r.client), scanID(&r.batch), &r.kind, &r.ms, &r.retryAt}, func() error {
 		ended[id] = r
 		r = row{}
 		return nil
@@ -153,7 +154,10 @@ func collectFinished(rows pgx.Rows, ends []job.Finish) ([]answer[job.Finished], 
 			answers[i].err = job.ErrStale
 			continue
 		}
-		done := job.Finished{Lease: f.Lease, State: f.State, WorkKind: r.kind, Duration: time.Duration(r.ms) * time.Millisecond}
+		done := job.Finished{
+			Lease: f.Lease, ClientID: r.client, BatchID: r.batch,
+			State: f.State, WorkKind: r.kind, Duration: time.Duration(r.ms) * time.Millisecond,
+		}
 		if r.retryAt != nil {
 			done.State = job.Queued
 			done.Next = &job.Task{JobID: f.JobID, Attempt: f.Attempt + 1, RunAt: *r.retryAt}

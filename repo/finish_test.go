@@ -15,13 +15,15 @@ import (
 func TestFinishWithSuccess(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	l := f.run()
+	batch := newID()
+	l := f.run(func(s *job.Submission) { s.Job.BatchID = batch })
 	end := success(l)
 	done := f.finish(end)
 	j := f.job(l.JobID)
 	ran := j.FinishedAt.Sub(*j.StartedAt)
 	require.InDelta(t, ran.Seconds(), done.Duration.Seconds(), 0.0006)
-	require.Equal(t, job.Finished{Lease: l, State: job.Succeeded, WorkKind: job.SuccessFast, Duration: done.Duration}, done)
+	require.Equal(t, job.Finished{Lease: l, ClientID: f.client, BatchID: batch, State: job.Succeeded, WorkKind: job.SuccessFast, Duration: done.Duration}, done)
+	require.Equal(t, batch, j.BatchID)
 
 	require.Equal(t, job.Succeeded, j.State)
 	require.Equal(t, job.OutcomeSuccess, j.Outcome)

@@ -258,7 +258,7 @@ func (f *fixture) all(id job.ID) string {
 		'events', (SELECT jsonb_agg(to_jsonb(e) ORDER BY seq) FROM events e WHERE job_id = $1),
 		'reports', (SELECT jsonb_agg(to_jsonb(r) ORDER BY attempt) FROM reports r WHERE job_id = $1),
 		'result', (SELECT to_jsonb(r) FROM results r WHERE job_id = $1),
-		'keys', (SELECT jsonb_agg(to_jsonb(k)) FROM idempotency_keys k WHERE job_id = $1),
+		'keys', (SELECT jsonb_agg(to_jsonb(k)) FROM idempotency_keys k WHERE resource_id = $1),
 		'tombstone', (SELECT to_jsonb(t) FROM tombstones t WHERE job_id = $1)))`, id.String())
 }
 

@@ -51,31 +51,31 @@ const insertJobs = `
 WITH input AS MATERIALIZED (
   SELECT *, clock_timestamp() AS at FROM unnest(
     $1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::json[], $7::int[], $8::boolean[],
-    $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bytea[])
+    $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bytea[], $17::uuid[])
   AS i(job_id, client_id, type, work_kind, definition, params, max_attempts, auto_retry,
-    execution_at, callback, correlation_id, traceparent, language, request_id, key, request_hash)
+    execution_at, callback, correlation_id, traceparent, language, request_id, key, request_hash, batch_id)
 ), keys AS (
-  INSERT INTO idempotency_keys AS k (client_id, endpoint, key, request_hash, job_id, state, created_at, expires_at)
+  INSERT INTO idempotency_keys AS k (client_id, endpoint, key, request_hash, resource_id, state, created_at, expires_at)
   SELECT client_id, '` + jobsEndpoint + `', key, request_hash, job_id,
-    CASE WHEN execution_at IS NULL THEN 'QUEUED' ELSE 'CREATED' END, at, at + $17::interval
+    CASE WHEN execution_at IS NULL THEN 'QUEUED' ELSE 'CREATED' END, at, at + $18::interval
   FROM input WHERE key IS NOT NULL ORDER BY client_id, key
-  ON CONFLICT (client_id, endpoint, key) DO UPDATE SET request_hash = excluded.request_hash, job_id = excluded.job_id,
+  ON CONFLICT (client_id, endpoint, key) DO UPDATE SET request_hash = excluded.request_hash, resource_id = excluded.resource_id,
     state = excluded.state, created_at = excluded.created_at, expires_at = excluded.expires_at
     WHERE k.expires_at <= clock_timestamp()
-  RETURNING k.job_id
+  RETURNING k.resource_id
 ), new AS (
-  INSERT INTO jobs (job_id, client_id, type, work_kind, definition, params, state, max_attempts, auto_retry, event_seq,
+  INSERT INTO jobs (job_id, client_id, batch_id, type, work_kind, definition, params, state, max_attempts, auto_retry, event_seq, event_tx,
     created_at, updated_at, execution_at, run_at, queued_at, callback, correlation_id, traceparent, language, request_id)
-  SELECT job_id, client_id, type, work_kind, definition, params,
+  SELECT job_id, client_id, batch_id, type, work_kind, definition, params,
     CASE WHEN execution_at IS NULL THEN 'QUEUED' ELSE 'CREATED' END, max_attempts, auto_retry,
-    CASE WHEN execution_at IS NULL THEN 2 ELSE 1 END,
+    CASE WHEN execution_at IS NULL THEN 2 ELSE 1 END, pg_current_xact_id(),
     at, at, execution_at, coalesce(execution_at, at), CASE WHEN execution_at IS NULL THEN at END,
     callback, correlation_id, traceparent, language, request_id
-  FROM input WHERE key IS NULL OR job_id IN (SELECT job_id FROM keys)
-  RETURNING job_id, state, created_at, work_kind, definition
+  FROM input WHERE key IS NULL OR job_id IN (SELECT resource_id FROM keys)
+  RETURNING job_id, client_id, event_tx, state, created_at, work_kind, definition
 ), log AS (
-  INSERT INTO events (job_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
-  SELECT job_id, e.seq, uuid7(created_at), e.name, e.prev, e.next, 1, created_at, event_data(work_kind, definition)
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
+  SELECT job_id, client_id, e.seq, uuid7(created_at), e.name, e.prev, e.next, 1, created_at, event_tx, event_data(work_kind, definition)
   FROM new JOIN (VALUES (1, 'job.created', NULL, 'CREATED'), (2, 'job.queued', 'CREATED', 'QUEUED')) AS e(seq, name, prev, next)
     ON e.seq = 1 OR new.state = 'QUEUED'
 )
@@ -108,6 +108,7 @@ func (s *Store) insertJobs(ctx context.Context, db querier, subs []job.Submissio
 		column(subs, func(x sub) string { return x.Job.RequestID }),
 		column(subs, func(x sub) *string { return nullable(x.IdempotencyKey) }),
 		column(subs, func(x sub) []byte { return x.RequestHash[:] }),
+		column(subs, func(x sub) pgtype.UUID { return uuid(x.Job.BatchID) }),
 		s.cfg.IdempotencyWindow)
 	if err != nil {
 		return nil, err
@@ -156,7 +157,7 @@ func (s *Store) FindReceipt(ctx context.Context, client job.ID, key string, hash
 	found, err := queryRows(ctx, s, func(row pgx.CollectableRow) (k known, err error) {
 		k.Replayed = true
 		return k, row.Scan(scanID(&k.JobID), &k.State, &k.CreatedAt, &k.hash)
-	}, `SELECT job_id, state, created_at, request_hash FROM idempotency_keys
+	}, `SELECT resource_id, state, created_at, request_hash FROM idempotency_keys
 		WHERE client_id = $1 AND endpoint = '`+jobsEndpoint+`' AND key = $2 AND expires_at > clock_timestamp()`, uuid(client), key)
 	switch {
 	case err != nil:

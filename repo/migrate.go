@@ -23,6 +23,9 @@ import (
 // Version -1 is the newest one that this program knows: then it never goes
 // down, whatever a newer program made of the database. An advisory lock makes
 // processes that start together take turns.
+//
+// A database that was restored from a dump into another server is made to fit
+// that server's transaction numbers, see relabelEvents.
 func Migrate(ctx context.Context, url string, version int64) error {
 	db, err := openSQL(url)
 	if err != nil {
@@ -35,6 +38,9 @@ func Migrate(ctx context.Context, url string, version int64) error {
 	}
 	if err := migrateTo(ctx, provider, version); err != nil {
 		return fmt.Errorf("migrations: %w", err)
+	}
+	if err := relabelEvents(ctx, db, provider); err != nil {
+		return fmt.Errorf("labels of events: %w", err)
 	}
 	return nil
 }

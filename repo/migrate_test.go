@@ -63,7 +63,7 @@ func TestMigrateTenAtOnce(t *testing.T) {
 	inParallel(len(errs), func(i int) { errs[i] = repo.Migrate(f.ctx(), f.url, -1) })
 	require.NoError(t, errors.Join(errs...))
 	require.Equal(t, want, schema(t, f))
-	require.Equal(t, 2, one[int](f, `SELECT count(*)::int FROM goose_db_version`), "the zeroth version and ours, once each")
+	require.Equal(t, 3, one[int](f, `SELECT count(*)::int FROM goose_db_version`), "the zeroth version and ours, once each")
 	require.NoError(t, f.store.Ping(f.ctx()))
 }
 
@@ -104,4 +104,72 @@ func TestMigrateAndOpenRefuseABadURL(t *testing.T) {
 	_, err := repo.Open(repotest.Config(t, "port=nonsense"))
 	require.ErrorContains(t, err, "database URL")
 	require.Error(t, repo.Migrate(within(t, patience), "postgres://127.0.0.1:1/none", -1))
+}
+
+// What was written under the first schema has its places in the streams of
+// clients under the second, in each job's order.
+func TestMigrateGivesOldEventsTheirPlaces(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.at(job.Succeeded)
+	f.at(job.Failed)
+	waiting, key := f.submit(keyed("k")), newID()
+	f.exec(`INSERT INTO idempotency_keys SELECT client_id, 'batch', key, request_hash, $1, NULL, created_at, expires_at FROM idempotency_keys`, key.String())
+	emptied := f.at(job.Succeeded)
+	f.exec(`UPDATE results SET body = NULL WHERE job_id = $1`, emptied.String())
+	before := one[string](f, `SELECT jsonb_agg(to_jsonb(e) - 'client_id' ORDER BY job_id, seq)::text FROM events e`)
+
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, 1))
+	require.Equal(t, before, one[string](f, `SELECT jsonb_agg(to_jsonb(e) ORDER BY job_id, seq)::text FROM events e`))
+	require.Equal(t, waiting.String(), one[string](f, `SELECT job_id::text FROM idempotency_keys`), "the first schema knows no keys of batches")
+	require.Equal(t, 1, one[int](f, `SELECT count(*)::int FROM results`), "nor results without a body")
+	// Labels of the first schema could run backwards.
+	f.exec(`UPDATE events SET tx = '7' WHERE seq = 3`)
+
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
+	f.exec(`DELETE FROM jobs WHERE job_id = $1`, emptied.String())
+	f.exec(`DELETE FROM events WHERE job_id = $1`, emptied.String())
+	f.exec(`DELETE FROM reports WHERE job_id = $1`, emptied.String())
+	f.checkInvariants()
+	f.claim(waiting, 1)
+	require.Equal(t, f.places(), positions((&follower{f: f}).readAll(100)))
+	f.checkInvariants()
+}
+
+// A dump that is restored into a younger server brings labels that no
+// transaction there has come to.
+func TestMigrateMendsARestoredDatabase(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.at(job.Failed)
+	id := f.submit()
+	f.clientEvent(f.db)
+	f.exec(`UPDATE events SET tx = (tx::text::bigint + 1000000000000)::text::xid8 WHERE job_id = $1`, id.String())
+	f.exec(`UPDATE jobs SET event_tx = (event_tx::text::bigint + 1000000000000)::text::xid8 WHERE job_id = $1`, id.String())
+	r := &follower{f: f}
+	require.Eventually(t, func() bool { r.read(100); return len(r.seen) == 6 }, patience, tick)
+	require.Equal(t, job.Feed{Held: true}, f.feed(r.at, 100), "it would be for a long time")
+	f.claim(id, 1)
+
+	errs := make([]error, 4)
+	inParallel(len(errs), func(i int) { errs[i] = repo.Migrate(f.ctx(), f.url, -1) })
+	require.NoError(t, errors.Join(errs...))
+	f.checkInvariants()
+	seen := (&follower{f: f}).readAll(2)
+	require.Equal(t, f.places(), positions(seen))
+	require.Len(t, seen, 9)
+	require.Equal(t, uint64(1), seen[8].Position.Tx)
+
+	f.exec(`UPDATE client_events SET tx = '1000000000000'`)
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
+	_, _, err := f.store.Cancel(f.ctx(), f.client, id)
+	require.NoError(t, err)
+	seen = (&follower{f: f}).readAll(2)
+	require.Equal(t, job.EventCanceled, seen[9].Name, "what comes is after what was")
+	require.Equal(t, f.places(), positions(seen))
+	f.checkInvariants()
+
+	before := f.places()
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
+	require.Equal(t, before, f.places(), "nothing more to mend")
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // jobColumns is the one column list of a job, read by scanJob.
-const jobColumns = `jobs.job_id, jobs.client_id, jobs.type, jobs.work_kind, jobs.definition, jobs.params,
+const jobColumns = `jobs.job_id, jobs.client_id, jobs.batch_id, jobs.type, jobs.work_kind, jobs.definition, jobs.params,
   jobs.state, coalesce(jobs.outcome, ''), jobs.attempt, jobs.max_attempts, jobs.auto_retry, jobs.event_seq,
   jobs.created_at, jobs.updated_at, jobs.execution_at, jobs.run_at, jobs.started_at, jobs.finished_at,
   jobs.failure_reason, jobs.failure_code, jobs.failure_retryable, jobs.failure_retry_after, jobs.failure_stage, jobs.failure_detail,
@@ -22,7 +22,7 @@ const jobColumns = `jobs.job_id, jobs.client_id, jobs.type, jobs.work_kind, jobs
 func scanJob(row pgx.CollectableRow, j *job.Job, leading ...any) error {
 	var definition, params []byte
 	var f failureScanner
-	err := row.Scan(append(leading, scanID(&j.ID), scanID(&j.ClientID), &j.Type, &j.WorkKind, &definition, &params,
+	err := row.Scan(append(leading, scanID(&j.ID), scanID(&j.ClientID), scanID(&j.BatchID), &j.Type, &j.WorkKind, &definition, &params,
 		&j.State, &j.Outcome, &j.Attempt, &j.MaxAttempts, &j.AutoRetry, &j.EventSeq,
 		&j.CreatedAt, &j.UpdatedAt, &j.ExecutionAt, &j.RunAt, &j.StartedAt, &j.FinishedAt,
 		&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail,
@@ -76,13 +76,14 @@ func (s *Store) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
 		var size *int
 		var sum []byte
 		var expires *time.Time
-		err := scanJob(row, &j, &mediaType, &size, &sum, &expires)
+		var removed bool
+		err := scanJob(row, &j, &mediaType, &size, &sum, &expires, &removed)
 		if mediaType != nil {
-			j.Result = &job.ResultInfo{MediaType: *mediaType, Size: *size, ExpiresAt: *expires}
+			j.Result = &job.ResultInfo{MediaType: *mediaType, Size: *size, ExpiresAt: *expires, Removed: removed}
 			copy(j.Result.SHA256[:], sum)
 		}
 		return &j, err
-	}, `SELECT results.media_type, results.size, results.sha256, results.expires_at, `+jobColumns+`
+	}, `SELECT results.media_type, results.size, results.sha256, results.expires_at, results.body IS NULL, `+jobColumns+`
 		FROM jobs LEFT JOIN results ON results.job_id = jobs.job_id WHERE jobs.job_id = $1 AND jobs.client_id = $2`, uuid(id), uuid(client))
 	if err != nil {
 		return nil, err
@@ -101,7 +102,7 @@ func (s *Store) missing(ctx context.Context, client, id job.ID) error {
 		return err
 	}
 	if len(at) > 0 {
-		return job.Errorf(job.CodeJobGone, "The job was removed at %s.", at[0].UTC().Format(time.RFC3339))
+		return &job.Error{Code: job.CodeJobGone, Detail: "The job was removed at " + at[0].Format(time.RFC3339) + ".", ExpiredAt: &at[0]}
 	}
 	return errNotFound
 }
@@ -110,12 +111,13 @@ func (s *Store) missing(ctx context.Context, client, id job.ID) error {
 // latest one. Report and events are read in one snapshot.
 func (s *Store) Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
 	found, err := queryRows(ctx, s, func(row pgx.CollectableRow) (*job.Report, error) {
-		r := job.Report{JobID: id}
+		r := job.Report{Origin: job.Origin{JobID: id}}
 		var ms int64
 		var f failureScanner
 		var events []byte
 		err := row.Scan(&r.Number, &r.Outcome, &r.StartedAt, &r.FinishedAt, &ms,
-			&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail, &events)
+			&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail,
+			&r.CreatedAt, &r.CorrelationID, &r.Language, &events)
 		if err != nil {
 			return nil, err
 		}
@@ -124,6 +126,7 @@ func (s *Store) Report(ctx context.Context, client, id job.ID, attempt int) (*jo
 		return &r, err
 	}, `SELECT r.attempt, r.outcome, r.started_at, r.finished_at, r.duration_ms,
 		r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage, r.failure_detail,
+		j.created_at, coalesce(j.correlation_id, ''), j.language,
 		(SELECT json_agg(json_build_array(e.event_id, e.seq, e.event_name, coalesce(e.prev_state, ''), coalesce(e.next_state, ''), e.attempt,
 			to_char(e.occurred_at, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), e.data) ORDER BY e.seq)
 			FROM events e WHERE e.job_id = r.job_id AND e.seq <= r.event_seq)

@@ -18,8 +18,30 @@ func TestReadsBelongToTheClient(t *testing.T) {
 	for _, test := range []struct{ client, id job.ID }{{newID(), id}, {job.ID{}, id}, {f.client, newID()}, {f.client, job.ID{}}} {
 		_, jobErr := f.store.Job(f.ctx(), test.client, test.id)
 		_, reportErr := f.store.Report(f.ctx(), test.client, test.id, 0)
+		_, eventsErr := f.store.Events(f.ctx(), test.client, test.id, 0, 10)
 		require.Equal(t, job.CodeJobNotFound, job.CodeOf(jobErr))
 		require.Equal(t, jobErr, reportErr, "nothing tells a foreign job from one that never existed")
+		require.Equal(t, jobErr, eventsErr)
+	}
+}
+
+// A foreign id costs as many statements as one that never was.
+func TestReadsOfForeignJobsCostTheSame(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	foreign, stranger := f.at(job.Succeeded), newID()
+	for name, read := range map[string]func(id job.ID) error{
+		"job":    func(id job.ID) error { _, err := f.store.Job(f.ctx(), stranger, id); return err },
+		"report": func(id job.ID) error { _, err := f.store.Report(f.ctx(), stranger, id, 0); return err },
+		"events": func(id job.ID) error { _, err := f.store.Events(f.ctx(), stranger, id, 0, 10); return err },
+	} {
+		statements := func(id job.ID) int64 {
+			before := f.store.Pool().Stat().AcquireCount()
+			require.Error(t, read(id))
+			return f.store.Pool().Stat().AcquireCount() - before
+		}
+		require.Positive(t, statements(foreign), name)
+		require.Equal(t, statements(newID()), statements(foreign), name)
 	}
 }
 

@@ -35,17 +35,18 @@ const releaseJobs = `
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::interval[]) AS i(id, attempt, fence, wait)
 ), ready AS MATERIALIZED (
-  SELECT j.job_id, j.event_seq, j.attempt, j.updated_at, j.work_kind, j.definition, i.wait
+  SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt, j.updated_at, j.work_kind, j.definition, i.wait
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.state = 'ASSIGNED' AND j.attempt = i.attempt AND j.fence = i.fence
   ORDER BY j.job_id FOR NO KEY UPDATE OF j` + stamped + `, changed AS (
   UPDATE jobs SET state = 'QUEUED', worker_id = NULL, assigned_at = NULL, run_at = s.at + s.wait, queued_at = s.at, updated_at = s.at,
-    lease_expiries = lease_expiries + 1, dispatch = dispatch + 1, dispatch_epoch = NULL, event_seq = s.event_seq + 1
+    lease_expiries = lease_expiries + 1, dispatch = dispatch + 1, dispatch_epoch = NULL,
+    event_seq = s.event_seq + 1, event_tx = s.tx
   FROM stamped s WHERE jobs.job_id = s.job_id
   RETURNING jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at
 ), log AS (
-  INSERT INTO events (job_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
-  SELECT job_id, event_seq + 1, uuid7(at), 'job.lease_expired', 'ASSIGNED', 'QUEUED', attempt, at, event_data(work_kind, definition) FROM stamped
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
+  SELECT job_id, client_id, event_seq + 1, uuid7(at), 'job.lease_expired', 'ASSIGNED', 'QUEUED', attempt, at, tx, event_data(work_kind, definition) FROM stamped
 )
 SELECT * FROM changed`
 
@@ -79,14 +80,14 @@ func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 // search would read all jobs of the future too.
 const queueDue = `
 WITH ready AS MATERIALIZED (
-  SELECT job_id, client_id, request_id, event_seq, attempt, updated_at, work_kind, definition FROM jobs
+  SELECT job_id, client_id, request_id, event_seq, event_tx, attempt, updated_at, work_kind, definition FROM jobs
   WHERE queued_at IS NULL AND finished_at IS NULL AND state = 'CREATED' AND execution_at <= now()
   ORDER BY execution_at, job_id LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED` + stamped + `, changed AS (
-  UPDATE jobs SET state = 'QUEUED', queued_at = s.at, updated_at = s.at, event_seq = s.event_seq + 1
+  UPDATE jobs SET state = 'QUEUED', queued_at = s.at, updated_at = s.at, event_seq = s.event_seq + 1, event_tx = s.tx
   FROM stamped s WHERE jobs.job_id = s.job_id
 ), log AS (
-  INSERT INTO events (job_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
-  SELECT job_id, event_seq + 1, uuid7(at), 'job.queued', 'CREATED', 'QUEUED', attempt, at, event_data(work_kind, definition) FROM stamped
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
+  SELECT job_id, client_id, event_seq + 1, uuid7(at), 'job.queued', 'CREATED', 'QUEUED', attempt, at, tx, event_data(work_kind, definition) FROM stamped
 )
 SELECT job_id, client_id, request_id, work_kind, definition FROM stamped`
 

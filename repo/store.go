@@ -91,9 +91,9 @@ func setSession(c *pgxConfig, cfg Config) {
 	c.RuntimeParams["lock_timeout"] = milliseconds(cfg.Timeout * 2 / 5)
 	c.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(cfg.Timeout * 2)
 	// Every statement here finds its rows by an index. A plan that was cached
-	// while the tables were small must not go on scanning or hashing them whole
+	// while the tables were small must not go on scanning, sorting or hashing them whole
 	// until they are analyzed; and these statements are too short to compile.
-	for _, setting := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"} {
+	for _, setting := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit"} {
 		c.RuntimeParams[setting] = "off"
 	}
 	if c.ConnectTimeout == 0 || c.ConnectTimeout > cfg.Timeout {

@@ -138,8 +138,8 @@ func TestSchemaKnowsTheTable(t *testing.T) {
 						from == "" && to == "" ||
 						from == "" && to == job.Created && seq == 1 ||
 						job.IsLeaseReturn(from, to) && name == job.EventLeaseExpired
-					_, err := f.db.Exec(f.ctx(), `INSERT INTO events (job_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
-						VALUES (gen_random_uuid(), $1, gen_random_uuid(), $2, nullif($3, ''), nullif($4, ''), 1, now(), '{}')`,
+					_, err := f.db.Exec(f.ctx(), `INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
+						VALUES (gen_random_uuid(), gen_random_uuid(), $1, gen_random_uuid(), $2, nullif($3, ''), nullif($4, ''), 1, now(), '{}')`,
 						seq, name, string(from), string(to))
 					if allowed {
 						require.NoError(t, err, "%s: %q to %q as event %d", name, from, to, seq)

@@ -99,10 +99,11 @@ func (l *Leases) drop() {
 	}
 }
 
-const heldColumns = `job_id, attempt, fence, state, work_kind, max_attempts, auto_retry, lease_expiries`
+const heldColumns = `job_id, client_id, request_id, attempt, fence, state, work_kind, max_attempts, auto_retry, lease_expiries`
 
 func scanHeld(row pgx.CollectableRow) (h job.Held, err error) {
-	return h, row.Scan(scanID(&h.JobID), &h.Attempt, &h.Fence, &h.State, &h.WorkKind, &h.MaxAttempts, &h.AutoRetry, &h.LeaseExpiries)
+	return h, row.Scan(scanID(&h.JobID), scanID(&h.ClientID), &h.RequestID, &h.Attempt, &h.Fence, &h.State, &h.WorkKind,
+		&h.MaxAttempts, &h.AutoRetry, &h.LeaseExpiries)
 }
 
 // Orphans marks workers dead whose lease has ended, then answers with at most

@@ -18,8 +18,8 @@ func (f *fixture) leases() *repo.Leases {
 }
 
 // held is what storage should say of a lease.
-func held(l job.Lease, s job.State) job.Held {
-	return job.Held{Lease: l, State: s, WorkKind: job.SuccessFast, MaxAttempts: 4}
+func (f *fixture) held(l job.Lease, s job.State) job.Held {
+	return job.Held{Lease: l, ClientID: f.client, RequestID: "r-1", State: s, WorkKind: job.SuccessFast, MaxAttempts: 4}
 }
 
 func TestRenewAnswersWithWhatTheWorkerHolds(t *testing.T) {
@@ -41,7 +41,7 @@ func TestRenewAnswersWithWhatTheWorkerHolds(t *testing.T) {
 
 	got, err = leases.Renew(f.ctx(), f.worker, time.Minute)
 	require.NoError(t, err)
-	wantAssigned, wantRunning := held(assigned, job.Assigned), held(running, job.Running)
+	wantAssigned, wantRunning := f.held(assigned, job.Assigned), f.held(running, job.Running)
 	wantAssigned.LeaseExpiries, wantRunning.AutoRetry = 3, true
 	require.ElementsMatch(t, []job.Held{wantAssigned, wantRunning}, got)
 	require.True(t, one[bool](f, `SELECT expires_at - heartbeat_at BETWEEN interval '59 s' AND interval '61 s' FROM workers WHERE worker_id = $1`, f.worker.String()))
@@ -136,7 +136,7 @@ func TestOrphansAreJobsOfDeadWorkers(t *testing.T) {
 			f.start(c.Lease)
 			state = job.Running
 		}
-		want = append(want, held(c.Lease, state)) // ids of version 7 come in order
+		want = append(want, f.held(c.Lease, state)) // ids of version 7 come in order
 	}
 	got, err := f.store.Orphans(f.ctx(), 10)
 	require.NoError(t, err)
@@ -159,8 +159,8 @@ func TestOrphansAreJobsOfDeadWorkers(t *testing.T) {
 	require.NoError(t, f.leases().Retire(f.ctx(), retiring))
 	got, err = f.store.Orphans(f.ctx(), 10)
 	require.NoError(t, err)
-	require.Contains(t, got, held(c.Lease, job.Assigned), "of a retired worker as well, at once")
-	require.NotContains(t, got, held(alive, job.Running))
+	require.Contains(t, got, f.held(c.Lease, job.Assigned), "of a retired worker as well, at once")
+	require.NotContains(t, got, f.held(alive, job.Running))
 }
 
 func TestOrphansLeavesAWorkerThatIsJustRenewing(t *testing.T) {

@@ -78,6 +78,30 @@ func BenchmarkWorkers(b *testing.B) {
 	}
 }
 
+// BenchmarkAnnounce is what a process does for each event or step of progress,
+// of 1,000 jobs of 10 clients, until Redis has it.
+func BenchmarkAnnounce(b *testing.B) {
+	for name, progress := range map[string]*job.Progress{"event": nil, "progress": {Percentage: 50, Phase: "RENDERING"}} {
+		b.Run(name, func(b *testing.B) {
+			r := newDB(b)
+			q := startQueue(b, r, QueueConfig{})
+			clients, jobs := newTasks(10), newTasks(1000)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				for len(q.news) == newsBuffer {
+					time.Sleep(10 * time.Microsecond)
+				}
+				q.Announce(job.News{ClientID: clients[i%10].JobID, JobID: jobs[i%1000].JobID, Attempt: 1, Progress: progress})
+			}
+			for newsOf(r, resultOK) < float64(b.N) {
+				time.Sleep(100 * time.Microsecond)
+			}
+			perSecond(b)
+		})
+	}
+}
+
 func BenchmarkAllow(b *testing.B) {
 	l := newLimiter(b, newDB(b), LimiterConfig{PerMinute: maxPerMinute})
 	client := newTask().JobID

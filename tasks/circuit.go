@@ -43,7 +43,8 @@ func (c *circuit) isOpen() bool {
 	return c.open
 }
 
-// allow reports whether to try. Whoever is allowed reports what came of it.
+// allow reports whether to try. Whoever is allowed reports what came of it,
+// or abandons it.
 func (c *circuit) allow() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,4 +82,11 @@ func (c *circuit) report(err error) {
 		c.pause = min(2*c.pause, maxPause)
 		c.until = now.Add(c.pause)
 	}
+}
+
+// abandon takes a try that came to no result.
+func (c *circuit) abandon() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.probing = false
 }

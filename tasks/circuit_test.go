@@ -41,6 +41,9 @@ func TestCircuit(t *testing.T) {
 	}
 	now = now.Add(maxPause)
 	require.True(t, c.allow())
+	c.abandon()
+	require.True(t, c.isOpen())
+	require.True(t, c.allow(), "another probe")
 	c.report(nil)
 	require.False(t, c.isOpen())
 	require.True(t, c.allow())

@@ -61,6 +61,23 @@ func requireAllWorks(t *testing.T, url string) {
 	startWorkers(t, r, WorkersConfig{Concurrency: 4, Servers: 2}, c.handle)
 	eventually(t, func() bool { return c.count() == 301 })
 	listen(t, r, q)
+	var clients []job.ID
+	for range 20 {
+		clients = append(clients, newTask().JobID)
+	}
+	h := hear(t, r, clients...)
+	var running []job.ID
+	for i := range 200 {
+		n := job.News{ClientID: clients[i%20], JobID: newTask().JobID, Attempt: 1, Progress: &job.Progress{Percentage: i % 100}}
+		running = append(running, n.JobID)
+		q.Announce(n)
+	}
+	for range running {
+		receive(t, h.news, "news")
+	}
+	for i, id := range running {
+		requireProgress(t, q, id, 1, &job.Progress{Percentage: i % 100})
+	}
 	require.Equal(t, 50, hammer(t, newTask().JobID, newLimiter(t, r, LimiterConfig{PerMinute: 50, Clock: newClock().now})))
 	require.Zero(t, value(r.metrics.errors.WithLabelValues("work")))
 }

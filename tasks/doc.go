@@ -1,6 +1,7 @@
 // Package tasks is the Redis side: it hands tasks to the asynq queue and takes
-// them out again, tells workers of cancelled jobs, keeps the sentinel by which
-// a lost queue is noticed, and counts requests for the rate limit.
+// them out again, tells workers of cancelled jobs and watchers of news, keeps
+// the progress of running jobs and the sentinel by which a lost queue is
+// noticed, and counts requests for the rate limit.
 //
 // Everything in Redis is a hint. A task says "look at job J, attempt N"; it may
 // come late, twice, or never, and nothing here decides what becomes of a job.

@@ -21,6 +21,7 @@ const (
 
 var operations = []string{
 	"ping", "enqueue", "dispatch", "probe", "epoch", "publish", "depth", "work", "limit",
+	"news", "progress", "listen",
 }
 
 type metrics struct {
@@ -28,6 +29,7 @@ type metrics struct {
 	enqueued   *prometheus.CounterVec
 	dispatched *prometheus.CounterVec
 	signals    *prometheus.CounterVec
+	news       *prometheus.CounterVec
 	handled    *prometheus.CounterVec
 	leases     *prometheus.CounterVec
 	buffered   prometheus.Gauge
@@ -40,6 +42,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		enqueued:   newCounter("tasks_enqueued_total", "Tasks that were to be enqueued right after a commit.", "result", resultOK, resultConflict, resultFailed, resultDropped, resultSkipped),
 		dispatched: newCounter("tasks_dispatched_total", "Tasks that the relay handed to the queue.", "result", resultOK, resultPresent, resultSpent, resultFailed),
 		signals:    newCounter("cancel_signals_total", "Cancel signals to and from other processes.", "result", resultOK, resultFailed, resultDropped, resultSkipped, resultReceived, resultBad),
+		news:       newCounter("news_total", "News for watchers of jobs, to and from other processes.", "result", resultOK, resultFailed, resultDropped, resultSkipped, resultReceived, resultBad),
 		handled:    newCounter("tasks_handled_total", "Tasks that workers took from the queue.", "result", resultOK, resultFailed, resultBad),
 		leases:     newCounter("rate_limit_leases_total", "Exchanges with the shared rate limit.", "result", resultOK, resultFailed),
 		buffered: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -50,7 +53,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}),
 	}
 	if registry != nil {
-		registry.MustRegister(m.errors, m.enqueued, m.dispatched, m.signals, m.handled, m.leases, m.buffered, m.alone)
+		registry.MustRegister(m.errors, m.enqueued, m.dispatched, m.signals, m.news, m.handled, m.leases, m.buffered, m.alone)
 	}
 	return m
 }

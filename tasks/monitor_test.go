@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
 )
 
 func TestMonitorShowsAndChangesNothing(t *testing.T) {
@@ -54,7 +56,7 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 	t.Cleanup(func() { _ = r.Close() })
 	want := map[string]int{
 		"redis_errors_total": len(operations), "tasks_enqueued_total": 5, "tasks_dispatched_total": 4,
-		"tasks_handled_total": 3, "cancel_signals_total": 6, "rate_limit_leases_total": 2,
+		"tasks_handled_total": 3, "cancel_signals_total": 6, "news_total": 6, "rate_limit_leases_total": 2,
 		"tasks_enqueue_buffer": 1, "rate_limit_alone": 1, "asynq_queue_tasks": 6,
 	}
 	require.Equal(t, want, gather(t, registry))
@@ -63,9 +65,12 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 	for _, task := range newTasks(50) {
 		q.Enqueue(task)
 		q.SignalCancel(task.JobID)
+		q.Announce(job.News{JobID: task.JobID, Attempt: 1, Progress: &job.Progress{}})
+		_ = q.Progress(t.Context(), task.JobID, 1)
 	}
 	dispatchAll(t, q, newTasks(50)...)
 	eventually(t, func() bool { return value(r.metrics.enqueued.WithLabelValues(resultOK)) == 50 })
+	eventually(t, func() bool { return newsOf(r, resultOK) == 50 })
 	require.Equal(t, want, gather(t, registry))
 }
 

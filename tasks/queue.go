@@ -37,17 +37,22 @@ type QueueConfig struct {
 
 // Queue puts tasks into Redis.
 //
-// Enqueue and SignalCancel are best effort and never wait; Dispatch, Missing,
-// Epoch, SetEpoch and Depth answer, within their context and a few times
-// Options.Timeout.
+// Enqueue, SignalCancel and Announce are best effort and never wait; Progress
+// waits for a moment; Dispatch, Missing, Epoch, SetEpoch and Depth answer,
+// within their context and a few times Options.Timeout.
 type Queue struct {
 	redis   *Redis
 	client  *asynq.Client
 	options []asynq.Option
-	circuit *circuit
+	circuit *circuit // of Enqueue and SignalCancel
+	telling *circuit // of Announce
+	reading *circuit // of Progress, which gives up early
+
+	maxTaskTime time.Duration
 
 	tasks   chan job.Task
 	signals chan job.ID
+	news    chan job.News
 	senders int
 
 	start, halt sync.Once
@@ -74,12 +79,16 @@ func NewQueue(r *Redis, cfg QueueConfig) *Queue {
 		options: []asynq.Option{
 			asynq.Queue(queueJobs), asynq.MaxRetry(maxRetry), asynq.Timeout(ceilSecond(cfg.MaxTaskTime)),
 		},
-		circuit:  newCircuit("enqueueing", r.log, func(bool) {}),
-		tasks:    make(chan job.Task, cfg.Buffer),
-		signals:  make(chan job.ID, 4096),
-		senders:  cfg.Senders,
-		stopping: make(chan struct{}),
-		abort:    make(chan struct{}),
+		circuit:     newCircuit("enqueueing", r.log, func(bool) {}),
+		telling:     newCircuit("telling news", r.log, func(bool) {}),
+		reading:     newCircuit("reading progress", r.log, func(bool) {}),
+		maxTaskTime: cfg.MaxTaskTime,
+		tasks:       make(chan job.Task, cfg.Buffer),
+		signals:     make(chan job.ID, 4096),
+		news:        make(chan job.News, newsBuffer),
+		senders:     cfg.Senders,
+		stopping:    make(chan struct{}),
+		abort:       make(chan struct{}),
 	}
 }
 
@@ -93,12 +102,13 @@ func (q *Queue) Start() {
 			q.running.Go(q.send)
 		}
 		q.running.Go(q.sendSignals)
+		q.running.Go(q.sendNews)
 	})
 }
 
 // Stop sends what is buffered and ends. When ctx ends first it drops the rest
 // and returns ctx's error; what is on its way to Redis then may still arrive.
-// It may be called again, and before Start. Later tasks and signals are
+// It may be called again, and before Start. Later tasks, signals and news are
 // dropped.
 func (q *Queue) Stop(ctx context.Context) error {
 	q.start.Do(func() {}) // a later Start starts nothing

@@ -21,45 +21,66 @@ func TestStrangersSeeNothing(t *testing.T) {
 	failed := owner.submit(api, execute("FAIL_IMMEDIATE", `"params":{"mine":true}`))
 	s.await("FAILED", failed)
 	waiting := owner.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}`)
+	batch := owner.submitBatch(api, `{"jobs":[{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}]}`)
 	before := s.text(`SELECT md5(string_agg(j::text, '' ORDER BY job_id)) FROM jobs j`)
 	keys := s.text(`SELECT md5(string_agg(k::text, '' ORDER BY key_id)) FROM api_keys k`)
 
-	for _, route := range []struct{ method, path, body string }{
-		{"GET", "/v1/jobs/{job}", ""},
-		{"HEAD", "/v1/jobs/{job}", ""},
-		{"GET", "/v1/jobs/{job}/report", ""},
-		{"GET", "/v1/jobs/{job}/report?attempt=1", ""},
-		{"GET", "/v1/jobs/{job}/attempts/1", ""},
-		{"POST", "/v1/jobs/{job}/cancel", ""},
-		{"POST", "/v1/jobs/{job}/retry", ""},
-		{"POST", "/v1/clients/{client}/keys", ""},
-		{"POST", "/v1/clients/{client}/keys", `{"rotate":true}`},
-		{"POST", "/v1/clients/{client}/keys/renew", ""},
-		{"POST", "/v1/clients/{client}/keys/revoke", `{"key_id":"` + keyID(owner.key) + `"}`},
+	type header = []string
+	for _, route := range []struct {
+		method, path, body string
+		headers            header
+	}{
+		{"GET", "/v1/jobs/{job}", "", nil},
+		{"HEAD", "/v1/jobs/{job}", "", nil},
+		{"GET", "/v1/jobs/{job}", "", header{"Prefer", "wait=5"}},
+		{"GET", "/v1/jobs/{job}", "", header{"Accept", "application/problem+json"}},
+		{"DELETE", "/v1/jobs/{job}", "", nil},
+		{"GET", "/v1/jobs/{job}/report", "", nil},
+		{"GET", "/v1/jobs/{job}/report?attempt=1", "", nil},
+		{"GET", "/v1/jobs/{job}/attempts", "", nil},
+		{"GET", "/v1/jobs/{job}/attempts/1", "", nil},
+		{"GET", "/v1/jobs/{job}/result", "", nil},
+		{"GET", "/v1/jobs/{job}/result", "", header{"Range", "bytes=0-9"}},
+		{"GET", "/v1/jobs/{job}/events", "", nil},
+		{"GET", "/v1/jobs/{job}/events", "", header{"Accept", "text/event-stream"}},
+		{"GET", "/v1/jobs/{job}/events", "", header{"Accept", "text/event-stream", "Last-Event-ID", "1"}},
+		{"POST", "/v1/jobs/{job}/cancel", "", nil},
+		{"POST", "/v1/jobs/{job}/retry", "", nil},
+		{"GET", "/v1/batches/{batch}", "", nil},
+		{"GET", "/v1/batches/{batch}", "", header{"Accept", "application/problem+json"}},
+		{"GET", "/v1/batches/{batch}/jobs", "", nil},
+		{"POST", "/v1/batches/{batch}/cancel", "", nil},
+		{"POST", "/v1/clients/{client}/keys", "", nil},
+		{"POST", "/v1/clients/{client}/keys", `{"rotate":true}`, nil},
+		{"POST", "/v1/clients/{client}/keys/renew", "", nil},
+		{"POST", "/v1/clients/{client}/keys/revoke", `{"key_id":"` + keyID(owner.key) + `"}`, nil},
 	} {
 		request := uuid.NewString()
-		ask := func(job, client string) answer {
-			path := strings.NewReplacer("{job}", job, "{client}", client).Replace(route.path)
-			a := stranger.call(api, route.method, path, route.body, "X-Request-Id", request)
+		ask := func(job, batch, client string) answer {
+			path := strings.NewReplacer("{job}", job, "{batch}", batch, "{client}", client).Replace(route.path)
+			a := stranger.call(api, route.method, path, route.body, append(header{"X-Request-Id", request}, route.headers...)...)
 			require.NoError(t, a.err)
 			for _, name := range []string{"Date", "Ratelimit"} { // they say nothing about the job
 				a.header.Del(name)
 			}
 			return a
 		}
-		random := ask(uuid.NewString(), uuid.NewString())
+		random := ask(uuid.NewString(), uuid.NewString(), uuid.NewString())
 		require.Equal(t, http.StatusNotFound, random.status, route.path)
 		for _, foreign := range []answer{
-			ask(failed, owner.id), ask(waiting, owner.id), ask("not-an-id", "not-an-id"), ask(strings.ToUpper(failed), strings.ToUpper(owner.id)),
+			ask(failed, batch, owner.id), ask(waiting, failed, owner.id), ask("not-an-id", "not-an-id", "not-an-id"),
+			ask(strings.ToUpper(failed), strings.ToUpper(batch), strings.ToUpper(owner.id)),
 		} {
 			require.Equal(t, random.status, foreign.status, "%s %s", route.method, route.path)
 			require.Empty(t, cmp.Diff(random.header, foreign.header), "%s %s", route.method, route.path)
 			require.Equal(t, random.body, foreign.body, "%s %s", route.method, route.path)
 		}
 		nobody := &user{s: s}
-		a := nobody.call(api, route.method, strings.NewReplacer("{job}", failed, "{client}", owner.id).Replace(route.path), route.body)
+		a := nobody.call(api, route.method, strings.NewReplacer("{job}", failed, "{batch}", batch, "{client}", owner.id).Replace(route.path), route.body, route.headers...)
 		require.Equal(t, http.StatusUnauthorized, a.status, "%s %s without a key", route.method, route.path)
 	}
+	list := stranger.call(api, "GET", "/v1/jobs?batch_id="+batch, "")
+	require.Equal(t, `{"data":[],"page":{"limit":50,"next_cursor":null}}`, strings.TrimSpace(list.body))
 	require.Equal(t, before, s.text(`SELECT md5(string_agg(j::text, '' ORDER BY job_id)) FROM jobs j`), "nothing was changed")
 	require.Equal(t, keys, s.text(`SELECT md5(string_agg(k::text, '' ORDER BY key_id)) FROM api_keys k`))
 	s.checkInvariants()

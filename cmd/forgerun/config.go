@@ -48,6 +48,8 @@ type Config struct {
 	RetentionKeys               time.Duration
 	RetentionTombstones         time.Duration
 	RequestTimeout, DBTimeout   time.Duration
+	MaxStreams                  int
+	MaxStreamsPerClient         int
 }
 
 // variable is one environment variable.
@@ -100,7 +102,9 @@ func (c *Config) variables() []variable {
 		{name: "FORGERUN_RETENTION_RESULTS", fallback: "24h", help: "how long result bodies are kept", parse: duration(&c.RetentionResults, time.Second, 100*365*day)},
 		{name: "FORGERUN_RETENTION_KEYS", fallback: "2160h", help: "how long revoked and expired API keys are kept for audit", parse: duration(&c.RetentionKeys, 0, 100*365*day)},
 		{name: "FORGERUN_RETENTION_TOMBSTONES", fallback: "2160h", help: "how long a removed job answers 410 instead of 404", parse: duration(&c.RetentionTombstones, 0, 100*365*day)},
-		{name: "FORGERUN_REQUEST_TIMEOUT", fallback: "10s", help: "limit of one request: 504", parse: duration(&c.RequestTimeout, 100*time.Millisecond, time.Hour)},
+		{name: "FORGERUN_MAX_STREAMS", fallback: "10000", help: "event streams and waiting requests at once, in one process: 503", parse: integer(&c.MaxStreams, 1, 1_000_000)},
+		{name: "FORGERUN_MAX_STREAMS_PER_CLIENT", fallback: "100", help: "the same, of one client: 429", parse: integer(&c.MaxStreamsPerClient, 1, 1_000_000)},
+		{name: "FORGERUN_REQUEST_TIMEOUT", fallback: "10s", help: "limit of one request, waiting on request aside: 504", parse: duration(&c.RequestTimeout, 100*time.Millisecond, time.Hour)},
 		{name: "FORGERUN_DB_TIMEOUT", fallback: "5s", help: "limit of one statement: 503", parse: duration(&c.DBTimeout, 50*time.Millisecond, time.Hour)},
 	}
 }

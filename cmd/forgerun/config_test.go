@@ -56,6 +56,8 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_RETENTION_RESULTS":       {"0s"},
 		"FORGERUN_RETENTION_KEYS":          {"-1s"},
 		"FORGERUN_RETENTION_TOMBSTONES":    {"-1s"},
+		"FORGERUN_MAX_STREAMS":             {"0", "x"},
+		"FORGERUN_MAX_STREAMS_PER_CLIENT":  {"0", "1.5"},
 		"FORGERUN_REQUEST_TIMEOUT":         {"0s"},
 		"FORGERUN_DB_TIMEOUT":              {"0s", "1ms"},
 	}

@@ -196,17 +196,19 @@ ForgeRun %s is ready.
   API         %s
   Client id   %s
   API key     %s
+  Docs        http://%s/docs
   Console     http://%s/
   Dashboard   http://%s%s/
   Data        %s
 
-Submit a job, look at it, read its report (once it has ended):
+Submit a job, watch it to its end, look at it, read its report:
 
   AUTH="Authorization: Bearer %s"
   JOB=$(curl -s %s/jobs -H "$AUTH" -H "Content-Type: application/json" -d '{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}' | grep -o '[0-9a-f-]\{36\}'); echo "$JOB"
+  curl -sN %s/jobs/$JOB/events -H "$AUTH" -H "Accept: text/event-stream"
   curl -s %s/jobs/$JOB -H "$AUTH"
   curl -s %s/jobs/$JOB/report -H "$AUTH"
 
 Stop with Ctrl-C.
-`, version, base, l.ClientID, l.APIKey, a.p.adminAddr, a.p.adminAddr, monitoring.DashboardPath, a.p.cfg.DataDir, l.APIKey, base, base, base)
+`, version, base, l.ClientID, l.APIKey, a.addr, a.p.adminAddr, a.p.adminAddr, monitoring.DashboardPath, a.p.cfg.DataDir, l.APIKey, base, base, base, base)
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,9 +14,12 @@ import (
 // exist.
 func TestReliabilityPageNamesEveryTest(t *testing.T) {
 	t.Parallel()
-	unlisted := map[string]bool{ // about this program's papers, not about faults
+	unlisted := map[string]bool{ // about this program's papers and its contract, not about faults
 		"TestMain": true, "TestReliabilityPageNamesEveryTest": true, "TestConfigurationPageListsWhatExists": true,
 		"TestImportRulesHold": true, "TestImportRulesCatch": true,
+		"TestConformancePageNamesTestsThatExist": true, "TestEndToEndFlow": true, "TestWaitingForTheEnd": true,
+		"TestBatchWithMixedEnds": true, "TestBatchIsCanceled": true,
+		"TestOutcomeDocumentsConformToTheDraft": true, "TestLinkRelationsAreRegisteredOrURIs": true,
 	}
 	page, err := os.ReadFile("../../docs/reliability.md")
 	require.NoError(t, err)
@@ -36,4 +40,33 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 	}
 	delete(named, "TestFlushAll") // the pattern in the last line
 	require.Empty(t, named, "named in docs/reliability.md, but nowhere else")
+}
+
+// Every test that docs/conformance.md names exists, in some package.
+func TestConformancePageNamesTestsThatExist(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/conformance.md")
+	require.NoError(t, err)
+	exist := map[string]bool{}
+	shallow, err := filepath.Glob("../../*/*_test.go")
+	require.NoError(t, err)
+	deep, err := filepath.Glob("../../*/*/*_test.go")
+	require.NoError(t, err)
+	for _, file := range append(shallow, deep...) {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(t`).FindAllStringSubmatch(string(content), -1) {
+			exist[match[1]] = true
+		}
+	}
+	named := regexp.MustCompile(`\bTest\w+`).FindAllString(string(page), -1)
+	require.NotEmpty(t, named)
+	for _, name := range named {
+		require.True(t, exist[name], "%s does not exist", name)
+	}
+	for line := range strings.Lines(string(page)) {
+		if ruled := regexp.MustCompile(`^\| [0-9F]`).MatchString(line); ruled && strings.Count(line, "|") == 6 {
+			require.Contains(t, line, "Test", "a rule without a test")
+		}
+	}
 }

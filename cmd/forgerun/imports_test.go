@@ -32,6 +32,7 @@ var mayImport = []packageRule{
 
 	{"app", []string{"job"}},
 	{"handlers", []string{"job"}},
+	{"handlers/apitest", nil}, // for tests
 	{"tasks", []string{"job"}},
 	{"webhook", []string{"job"}},
 	{"work", []string{"job"}},
@@ -43,9 +44,9 @@ var mayImport = []packageRule{
 }
 
 // testsMayImport is what test files may import of ours besides: real servers
-// and databases. An adapter's test needs no other adapter; what takes two of
-// them is tested in cmd/forgerun, end to end.
-var testsMayImport = []string{"devstack", "repo/repotest"}
+// and databases, and the check of answers. An adapter's test needs no other
+// adapter; what takes two of them is tested in cmd/forgerun, end to end.
+var testsMayImport = []string{"devstack", "repo/repotest", "handlers/apitest"}
 
 // onlyIn says which packages may see a library at all, tests included: no type
 // of it leaves them.
@@ -60,6 +61,8 @@ var onlyIn = []struct {
 	{"github.com/alicebob/miniredis", []string{"devstack", "tasks test"}},
 	{"github.com/gofiber/fiber", []string{"handlers", "bench/..."}},
 	{"github.com/valyala/fasthttp", []string{"handlers", "bench/..."}},
+	{"github.com/pb33f", []string{"handlers test"}},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "handlers test", "job test", "cmd/... test"}},
 }
 
 // standardLibraryOnly are the packages whose code (tests aside) imports nothing
@@ -118,6 +121,8 @@ func TestImportRulesCatch(t *testing.T) {
 		"driver in a test outside":       {"app/x_test.go", "github.com/jackc/pgx/v5", true},
 		"driver for tests, in a test":    {"cmd/forgerun/x_test.go", "github.com/redis/go-redis/v9", false},
 		"driver for tests, in a program": {"cmd/forgerun/x.go", "github.com/redis/go-redis/v9", true},
+		"answers' check in a test":       {"cmd/forgerun/x_test.go", module + "/handlers/apitest", false},
+		"answers' check in its subject":  {"handlers/x.go", module + "/handlers/apitest", true},
 		"web framework in a program":     {"cmd/forgerun/x.go", "github.com/gofiber/fiber/v2", true},
 	}
 	for name, test := range tests {

@@ -23,6 +23,7 @@ type history struct {
 
 type jobRow struct {
 	ID, RequestID string
+	BatchID       string // "" for none
 	State         job.State
 	Outcome       string
 	Attempt       int
@@ -144,7 +145,7 @@ func (s *stack) histories() map[string]*history {
 	require.NoError(s.t, err)
 	defer func() { _ = tx.Rollback(s.ctx()) }()
 	all := map[string]*history{}
-	for _, row := range rowsOf[jobRow](s, tx, `SELECT job_id::text, request_id, state, coalesce(outcome, ''), attempt, event_seq,
+	for _, row := range rowsOf[jobRow](s, tx, `SELECT job_id::text, request_id, coalesce(batch_id::text, ''), state, coalesce(outcome, ''), attempt, event_seq,
 			fence, lease_expiries, run_at, execution_at, started_at FROM jobs`) {
 		all[row.ID] = &history{jobRow: row}
 	}
@@ -203,10 +204,23 @@ func (s *stack) checkInvariants() {
 	for _, w := range wrong {
 		s.t.Error(w)
 	}
-	require.Zero(s.t, s.count(`SELECT count(*) FROM idempotency_keys k WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.job_id = k.job_id)`),
-		"idempotency keys without a job")
-	require.Zero(s.t, s.count(`SELECT count(*) - count(DISTINCT job_id) FROM idempotency_keys`), "jobs with two idempotency keys")
+	for what, sql := range storedViolations {
+		require.Zero(s.t, s.count(sql), what)
+	}
 	s.checkTasks(all)
+}
+
+// storedViolations count rows that must not be there.
+var storedViolations = map[string]string{
+	"idempotency keys without a job or batch": `SELECT count(*) FROM idempotency_keys k WHERE NOT EXISTS (SELECT FROM jobs WHERE job_id = k.resource_id)
+		AND NOT EXISTS (SELECT FROM batches WHERE batch_id = k.resource_id)`,
+	"jobs or batches with two idempotency keys": `SELECT count(*) - count(DISTINCT resource_id) FROM idempotency_keys`,
+	"events before their predecessor in the client's stream": `SELECT count(*) FROM events e JOIN events p ON p.job_id = e.job_id AND p.seq = e.seq - 1
+		WHERE p.tx > e.tx`,
+	"events in another client's stream": `SELECT count(*) FROM events e JOIN jobs j USING (job_id) WHERE e.client_id <> j.client_id`,
+	"batches that are complete without exactly one event": `SELECT count(*) FROM batches b WHERE completed_at IS NOT NULL
+		AND 1 <> (SELECT count(*) FROM client_events e WHERE e.batch_id = b.batch_id AND e.client_id = b.client_id)`,
+	"completed events of batches that are not": `SELECT count(*) FROM client_events e JOIN batches b USING (batch_id) WHERE b.completed_at IS NULL`,
 }
 
 // requestViolations: every accepted request has its job, and every job its one
@@ -221,7 +235,7 @@ func (s *stack) requestViolations(all map[string]*history) (wrong []string) {
 	}
 	requests := map[string]string{}
 	for id, h := range all {
-		if other, twice := requests[h.RequestID]; twice {
+		if other, twice := requests[h.RequestID]; twice && (h.BatchID == "" || h.BatchID != all[other].BatchID) {
 			wrong = append(wrong, "jobs "+id+" and "+other+" come from one request")
 		}
 		requests[h.RequestID] = id

@@ -34,6 +34,7 @@ type process struct {
 	store    *repo.Store
 	redis    *tasks.Redis
 	queue    *tasks.Queue
+	settler  *app.Settler
 
 	background sync.WaitGroup
 	stopLoops  context.CancelFunc
@@ -72,8 +73,10 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (*process
 	p.queue = tasks.NewQueue(p.redis, tasks.QueueConfig{MaxTaskTime: 2*cfg.ExecutionLimit() + cfg.ShutdownGrace})
 	p.queue.Start()
 	p.loops, p.stopLoops = context.WithCancel(context.Background())
+	p.settler = app.NewSettler(p.store, p.queue, p.metrics, p.log)
+	p.loop(p.settler.Run)
 	relay := app.NewRelay(p.store, p.queue, p.metrics, p.log)
-	p.loop(app.NewMaintenance(p.store, p.store, relay, p.queue, cfg.Backoff, p.metrics, p.log).Run)
+	p.loop(app.NewMaintenance(p.store, p.store, relay, p.queue, p.settler, cfg.Backoff, p.metrics, p.log).Run)
 	return p, nil
 }
 
@@ -154,12 +157,13 @@ func (p *process) startAdmin() error {
 
 // api is the HTTP side of a process.
 type api struct {
-	p       *process
-	server  *handlers.Server
-	service *app.Service
-	limiter *tasks.Limiter
-	addr    string
-	failed  chan error
+	p        *process
+	server   *handlers.Server
+	service  *app.Service
+	limiter  *tasks.Limiter
+	listener *tasks.Listener
+	addr     string
+	failed   chan error
 }
 
 // startAPI opens the public listener.
@@ -172,8 +176,30 @@ func (p *process) startAPI() (*api, error) {
 	if p.cfg.PublicURL == "" {
 		p.cfg.PublicURL = "http://" + a.addr
 	}
+	a.service = p.newService(a)
+	a.limiter = tasks.NewLimiter(p.redis, tasks.LimiterConfig{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota})
+	a.limiter.Start()
+	a.server = handlers.New(handlers.Config{
+		PublicURL: p.cfg.PublicURL, MaxBodyBytes: p.cfg.MaxBodyBytes, MaxPayloadBytes: p.cfg.MaxPayload, RequestTimeout: p.cfg.RequestTimeout,
+		TimeScale: p.cfg.TimeScale, RetentionJobs: p.cfg.RetentionJobs,
+		MaxStreams: p.cfg.MaxStreams, MaxStreamsPerClient: p.cfg.MaxStreamsPerClient,
+	}, handlers.Deps{
+		Jobs: a.service, Reader: a.service, Batches: a.service, Events: a.service, Clients: a.service, CursorKey: a.service.CursorKey,
+		Limiter: a.limiter, Health: p, Logger: p.log, Registry: p.registry,
+	})
+	go func() { a.failed <- a.server.Serve(l) }()
+	p.log.Info("api listening", "address", a.addr, "public_url", p.cfg.PublicURL)
+	return a, nil
+}
+
+// newService makes the use cases of clients and starts the loops that they
+// need.
+func (p *process) newService(a *api) *app.Service {
+	a.listener = tasks.NewListener(p.redis)
+	hub := app.NewHub(p.store, a.listener, p.metrics, p.log)
+	a.listener.Start(hub.Received, hub.Resumed)
 	capacity := app.NewCapacity(p.cfg.MaxActiveJobs, p.cfg.MaxQueueSize, p.store, p.metrics, p.log)
-	a.service = app.NewService(app.ServiceConfig{
+	service := app.NewService(app.ServiceConfig{
 		Catalogue: job.Catalogue{
 			Types: p.cfg.JobTypes, Kinds: p.cfg.WorkKinds, FailProbability: p.cfg.FailProbability, MaxRuntime: p.cfg.MaxRuntime,
 		},
@@ -182,19 +208,14 @@ func (p *process) startAPI() (*api, error) {
 			AdminToken: p.cfg.AdminToken, OpenRegistration: p.cfg.OpenRegistration, RegistrationWindow: registrationWindow,
 			TTL: p.cfg.APIKeyTTL, Overlap: p.cfg.APIKeyOverlap,
 		},
-	}, p.store, p.store, p.queue, capacity, p.metrics, p.log)
-	a.limiter = tasks.NewLimiter(p.redis, tasks.LimiterConfig{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota})
-	a.limiter.Start()
-	p.loop(capacity.Run)
-	p.loop(a.service.WatchKeys)
-	a.server = handlers.New(handlers.Config{
-		PublicURL: p.cfg.PublicURL, MaxBodyBytes: p.cfg.MaxBodyBytes, MaxPayloadBytes: p.cfg.MaxPayload, RequestTimeout: p.cfg.RequestTimeout,
-	}, handlers.Deps{
-		Jobs: a.service, Clients: a.service, Limiter: a.limiter, Health: p, Logger: p.log, Registry: p.registry,
+	}, app.ServiceDeps{
+		Jobs: p.store, Reader: p.store, Events: p.store, Batches: p.store, Keys: p.store, Queue: p.queue, Progress: p.queue,
+		Capacity: capacity, Hub: hub, Settler: p.settler, Metrics: p.metrics, Log: p.log,
 	})
-	go func() { a.failed <- a.server.Serve(l) }()
-	p.log.Info("api listening", "address", a.addr, "public_url", p.cfg.PublicURL)
-	return a, nil
+	p.loop(hub.Run)
+	p.loop(capacity.Run)
+	p.loop(service.WatchKeys)
+	return service
 }
 
 // registrationWindow is how long after a client's creation its first key may
@@ -208,6 +229,7 @@ func (a *api) stop() {
 	if err := a.server.Shutdown(ctx); err != nil {
 		a.p.log.Warn("requests were cut off", "error", err)
 	}
+	a.listener.Stop()
 	if err := a.limiter.Stop(ctx); err != nil {
 		a.p.log.Warn("unused rate limit tokens were not returned", "error", err)
 	}
@@ -230,7 +252,7 @@ func (p *process) startWorker() (*worker, error) {
 	w.worker = app.NewWorker(app.WorkerConfig{
 		Name: workerName(), Concurrency: p.cfg.WorkerConcurrency, Lease: p.cfg.LeaseTimeout, Heartbeat: p.cfg.HeartbeatInterval,
 		Limit: limit, Backoff: p.cfg.Backoff,
-	}, p.store, w.leases, p.queue, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
+	}, p.store, w.leases, p.queue, p.settler, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
 	w.fetching = tasks.NewWorkers(p.redis, tasks.WorkersConfig{
 		Concurrency: p.cfg.WorkerConcurrency, ShutdownTimeout: closeGrace,
 	}, w.worker.Handle, w.worker.Canceled)

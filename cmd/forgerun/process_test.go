@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,7 +37,12 @@ func startProc(t *testing.T, env map[string]string, secrets func() []string, arg
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	p := &proc{t: t, cmd: exec.Command(self, args...), stdout: newOutput(), log: newOutput(), done: make(chan struct{})}
+	return startProgram(t, self, env, secrets, args...)
+}
+
+func startProgram(t *testing.T, program string, env map[string]string, secrets func() []string, args ...string) *proc {
+	t.Helper()
+	p := &proc{t: t, cmd: exec.Command(program, args...), stdout: newOutput(), log: newOutput(), done: make(chan struct{})}
 	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), asProgram + "=1"}
 	for name, value := range env {
 		p.cmd.Env = append(p.cmd.Env, name+"="+value)
@@ -55,6 +61,16 @@ func startProc(t *testing.T, env map[string]string, secrets func() []string, arg
 		}
 	})
 	return p
+}
+
+// buildProgram builds the program as it is shipped, without the race detector:
+// what it costs can be measured only so.
+func buildProgram(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "forgerun")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", path, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return path
 }
 
 func (p *proc) checkLog(isJSON bool, secrets []string) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/devstack"
+	"github.com/forgerun/forgerun/handlers/apitest"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
@@ -31,6 +33,7 @@ type stack struct {
 	rdb         *redis.Client
 	env         env
 	http        *http.Client
+	streams     *http.Client // without a time limit, one connection each
 
 	mu       sync.Mutex
 	procs    []*proc
@@ -48,9 +51,13 @@ func newStack(t *testing.T, environment ...env) *stack {
 
 func newStackOn(t *testing.T, databaseURL string, environment ...env) *stack {
 	t.Helper()
+	openAPI, err := os.ReadFile("../../handlers/openapi.yaml")
+	require.NoError(t, err)
+	documented := apitest.New(t, openAPI) // every answer in every test is as the document says
 	s := &stack{
 		t: t, databaseURL: databaseURL, sent: map[string]bool{}, accepted: map[string]bool{},
-		http: &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
+		http:    &http.Client{Timeout: patience, Transport: documented.Transport(&http.Transport{MaxIdleConnsPerHost: 256})},
+		streams: &http.Client{Transport: documented.Transport(&http.Transport{DisableKeepAlives: true})},
 	}
 	t.Cleanup(s.http.CloseIdleConnections)
 	s.startRedis()

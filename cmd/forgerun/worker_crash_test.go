@@ -155,8 +155,8 @@ func (s *stack) forgeClaim(id, worker string, started bool) {
 		s.exec(`WITH changed AS (
 				UPDATE jobs SET state = '`+to+`', updated_at = clock_timestamp(), event_seq = event_seq + 1, `+change+`
 				WHERE job_id = $1 AND state = '`+from+`' RETURNING *)
-			INSERT INTO events (job_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
-			SELECT job_id, event_seq, gen_random_uuid(), '`+name+`', '`+from+`', '`+to+`', attempt, updated_at, '{}' FROM changed`, id)
+			INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
+			SELECT job_id, client_id, event_seq, gen_random_uuid(), '`+name+`', '`+from+`', '`+to+`', attempt, updated_at, '{}' FROM changed`, id)
 	}
 	step("job.assigned", "QUEUED", "ASSIGNED", `worker_id = '`+worker+`', fence = fence + 1, assigned_at = clock_timestamp()`)
 	if started {

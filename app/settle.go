@@ -1,0 +1,121 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// SettleStore ends batches.
+type SettleStore interface {
+	// SettleBatches ends those of the given batches, with nil of all, that have
+	// no unfinished job and were not ended before, and tells which.
+	SettleBatches(ctx context.Context, ids []job.ID, limit int) ([]job.Batch, error)
+}
+
+// settlePause is the wait after a settlement that failed.
+const settlePause = time.Second
+
+// Settler ends batches soon after their last job has ended. What it forgets
+// with its process, the maintenance finds.
+type Settler struct {
+	store   SettleStore
+	queue   Queue
+	metrics *Metrics
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	touched map[job.ID]struct{}
+	wake    chan struct{} // holds a token while something is touched
+}
+
+// NewSettler makes a settler; Run settles.
+func NewSettler(store SettleStore, queue Queue, m *Metrics, log *slog.Logger) *Settler {
+	return &Settler{
+		store: store, queue: queue, metrics: m, log: log,
+		touched: map[job.ID]struct{}{}, wake: make(chan struct{}, 1),
+	}
+}
+
+// Touch says that a batch may have come to its end. It does not wait; the zero
+// id is no batch.
+func (s *Settler) Touch(batch job.ID) {
+	if !batch.IsZero() {
+		s.touch(batch)
+	}
+}
+
+func (s *Settler) touch(batches ...job.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range batches {
+		s.touched[id] = struct{}{}
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run settles what is touched until ctx ends: what gathers during one statement
+// shares the next. What a failed statement was for is kept.
+func (s *Settler) Run(ctx context.Context) {
+	for {
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return
+		}
+		for batches := range slices.Chunk(s.take(), settlerBatch) {
+			if _, err := s.settle(ctx, batches, len(batches)); err != nil {
+				s.touch(batches...)
+				if ctx.Err() == nil {
+					s.log.Warn("cannot settle batches", "batches", len(batches), "error", err)
+				}
+				if !sleep(ctx, settlePause) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *Settler) take() []job.ID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	batches := make([]job.ID, 0, len(s.touched))
+	for id := range s.touched {
+		batches = append(batches, id)
+	}
+	clear(s.touched)
+	return batches
+}
+
+// settle ends those of the given batches that have come to their end, with nil
+// of all batches, and tells how many it ended. Each is ended, and told of,
+// once, however many try.
+func (s *Settler) settle(ctx context.Context, batches []job.ID, limit int) (int, error) {
+	settled, err := s.store.SettleBatches(ctx, batches, limit)
+	for i := range settled {
+		s.tell(&settled[i])
+	}
+	return len(settled), err
+}
+
+func (s *Settler) tell(b *job.Batch) {
+	status := b.Status()
+	attrs := []slog.Attr{
+		slog.String("action", "batch_completed"), slog.String("request_id", b.RequestID), slog.String("client_id", b.ClientID.String()),
+		slog.String("batch_id", b.ID.String()), slog.String("status", string(status)),
+	}
+	if b.CorrelationID != "" {
+		attrs = append(attrs, slog.String("correlation_id", b.CorrelationID))
+	}
+	s.log.LogAttrs(context.Background(), slog.LevelInfo, "batch completed", attrs...)
+	s.metrics.batchesCompleted.WithLabelValues(string(status)).Inc()
+	s.queue.Announce(job.News{ClientID: b.ClientID})
+}

@@ -1,0 +1,187 @@
+package app
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// outcome gives how a batch ended, nil while it has not.
+func (w *world) outcome(b *job.Batch) *job.BatchOutcome {
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	return w.store.batches[b.ID].Outcome
+}
+
+// hasBeenTold asserts that the end of a batch was told, once.
+func (w *world) hasBeenTold(b *job.Batch, status job.Status) {
+	w.t.Helper()
+	lines := w.log.lines(w.t, map[string]any{
+		"action": "batch_completed", "request_id": "request-1", "client_id": clientA.String(), "batch_id": b.ID.String(), "status": string(status),
+	})
+	require.Len(w.t, lines, 1)
+	require.Equal(w.t, 1.0, w.metric(w.metrics.batchesCompleted.WithLabelValues(string(status))))
+	told := 0
+	for _, n := range w.queue.news() {
+		if n == (job.News{ClientID: clientA}) {
+			told++
+		}
+	}
+	require.Equal(w.t, 1, told)
+}
+
+// A batch is settled whoever ends its last job.
+func TestBatchesAreSettled(t *testing.T) {
+	ends := map[string]struct {
+		end  func(*world, *Service, job.Task)
+		want job.Status
+	}{
+		"worker": {func(w *world, _ *Service, t job.Task) { _ = w.handle(t) }, job.StatusCompleted},
+		"cancel": {func(_ *world, s *Service, t job.Task) {
+			_, _ = s.Cancel(context.Background(), clientA, t.JobID)
+		}, job.StatusCancelled},
+		"rescuer": {func(w *world, _ *Service, t job.Task) {
+			w.store.change(t.JobID, heldByTheDead(job.Running))
+			_ = w.worker.rescuer.giveBack(context.Background(), w.orphans())
+		}, job.StatusFailed},
+	}
+	for name, test := range ends {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				s := w.service(10)
+				w.start()
+				w.background(w.settler.Run)
+				b := w.submitBatch(s, batchRequest(requests(2)...))
+				w.queue.news()
+				for i, item := range b.Items {
+					require.Nil(t, w.outcome(b))
+					test.end(w, s, job.Task{JobID: item.JobID, Attempt: 1})
+					synctest.Wait()
+					require.Equal(t, i+1, w.store.count("SettleBatches"))
+				}
+				require.Equal(t, test.want, w.outcome(b).Status)
+				w.hasBeenTold(b, test.want)
+			})
+		})
+	}
+}
+
+func TestAnAutomaticRetryEndsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.background(w.settler.Run)
+		w.start()
+		w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
+			return nil, failure{job.DependencyFailed}
+		}
+		b := w.submitBatch(w.service(10), batchRequest(request(func(r *job.Request) { r.AutoRetry = true })))
+		require.NoError(t, w.handle(job.Task{JobID: b.Items[0].JobID, Attempt: 1}))
+		w.store.change(b.Items[0].JobID, heldByTheDead(job.Running))
+		require.NoError(t, w.worker.rescuer.giveBack(context.Background(), w.orphans()))
+		synctest.Wait()
+		require.Zero(t, w.store.count("SettleBatches"))
+	})
+}
+
+func TestSettlingIsRepeatedThroughTrouble(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := w.service(10)
+		stop := w.background(w.settler.Run)
+		b := w.submitBatch(s, batchRequest(request()))
+		w.queue.news()
+		w.store.hook("SettleBatches", hook{before: fails(3, errStorage)})
+		_, err := s.Cancel(context.Background(), clientA, b.Items[0].JobID)
+		require.NoError(t, err, "nobody waits for it")
+		pass(2 * settlePause)
+		require.Nil(t, w.outcome(b))
+		pass(settlePause)
+		require.NotNil(t, w.outcome(b))
+		w.hasBeenTold(b, job.StatusCancelled)
+		require.Len(t, w.log.lines(t, map[string]any{"level": "WARN", "msg": "cannot settle batches"}), 3)
+		require.Empty(t, w.settler.touched)
+
+		w.store.hook("SettleBatches", hook{before: hangs})
+		w.settler.Touch(b.ID)
+		synctest.Wait()
+		w.settler.Touch(newID()) // does not wait
+		stop()                   // at once, although storage hangs
+	})
+}
+
+func TestTouchesShareStatements(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.store.hook("SettleBatches", hook{before: func(context.Context) error { time.Sleep(time.Second); return nil }})
+		w.background(w.settler.Run)
+		w.settler.Touch(newID())
+		synctest.Wait()
+		var all sync.WaitGroup
+		for range settlerBatch + 1 {
+			all.Go(func() {
+				id := newID()
+				w.settler.Touch(id)
+				w.settler.Touch(id)
+				w.settler.Touch(job.ID{})
+			})
+		}
+		all.Wait()
+		pass(time.Minute)
+		require.Equal(t, 3, w.store.count("SettleBatches"))
+	})
+}
+
+// The process that ended the last job died before it settled the batch.
+func TestMaintenanceSettlesWhatNobodyDid(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := w.service(10_000)
+		var batches []*job.Batch
+		for range settlerBatch + 5 {
+			b := w.submitBatch(s, batchRequest(request()))
+			w.store.change(b.Items[0].JobID, func(r *row) { r.State = job.Succeeded })
+			batches = append(batches, b)
+		}
+		open := w.submitBatch(s, batchRequest(request()))
+		w.store.hook("SettleBatches", hook{before: fails(1, errStorage)})
+		w.lead()
+		pass(settlerInterval)
+		require.Equal(t, 1.0, w.metric(w.metrics.maintenanceErrors.WithLabelValues("settler")))
+		pass(settlerInterval)
+		for _, b := range batches {
+			require.NotNil(t, w.outcome(b))
+		}
+		require.Nil(t, w.outcome(open))
+		require.Equal(t, float64(len(batches)), w.metric(w.metrics.repaired.WithLabelValues("settler")))
+		require.Equal(t, float64(len(batches)), w.metric(w.metrics.batchesCompleted.WithLabelValues("COMPLETED")))
+	})
+}
+
+func TestABatchIsSettledOnceHoweverManyTry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := w.service(10)
+		w.background(w.settler.Run)
+		w.lead()
+		b := w.submitBatch(s, batchRequest(requests(5)...))
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				if answer, err := s.CancelBatch(context.Background(), clientA, b.ID); err != nil || answer.Counts[job.Canceled] != 5 {
+					t.Errorf("got %+v, %v", answer, err)
+				}
+			})
+		}
+		all.Wait()
+		pass(time.Minute)
+		require.Equal(t, 1.0, w.metric(w.metrics.batchesCompleted.WithLabelValues("CANCELLED")))
+		require.Equal(t, 5.0, w.metric(w.metrics.canceled.WithLabelValues("SUCCESS_FAST")))
+	})
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+)
+
+// batchBody asks for one job of each kind.
+func batchBody(kinds ...string) string {
+	items := make([]string, len(kinds))
+	for i, kind := range kinds {
+		items[i] = execute(kind)
+	}
+	return `{"jobs":[` + strings.Join(items, ",") + `]}`
+}
+
+// submitBatch asks for a batch, which must be accepted, and gives its id.
+func (u *user) submitBatch(api *proc, body string, headers ...string) string {
+	u.s.t.Helper()
+	a := u.call(api, "POST", "/v1/jobs/batch", body, headers...)
+	require.NoError(u.s.t, a.err)
+	require.Equal(u.s.t, http.StatusAccepted, a.status, a.body)
+	return a.text("batch_id")
+}
+
+func (u *user) awaitBatch(api *proc, id string) answer {
+	u.s.t.Helper()
+	var a answer
+	eventually(u.s.t, "the batch is complete", func() bool {
+		a = u.call(api, "GET", "/v1/batches/"+id, "")
+		return a.value("completed_at") != nil
+	})
+	return a
+}
+
+// completions counts the events of a batch's completion.
+func (s *stack) completions(id string) int {
+	s.t.Helper()
+	return s.count(`SELECT count(*) FROM client_events WHERE batch_id = $1 AND event_name = 'batch.completed'`, id)
+}
+
+func TestBatchWithMixedEnds(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startLeader()
+	u := s.newUser(api)
+	s.startWorker()
+	all := u.stream(api, "/v1/events", "")
+	_, ok := all.next()
+	require.True(t, ok)
+
+	body := `{"jobs":[` + strings.Join([]string{
+		`{"item_id":"good","type":"EXECUTE","work_kind":"SUCCESS_FAST"}`,
+		execute("FAIL_IMMEDIATE"),
+		`{"item_id":"late","type":"EXECUTE","work_kind":"RUNS_OVER_TIMEOUT"}`,
+		`{"item_id":"wrong","type":"EXECUTE","work_kind":"NO_SUCH_KIND"}`,
+		execute("SUCCESS_FAST", `"colour":"blue"`),
+	}, ",") + `]}`
+	a := u.call(api, "POST", "/v1/jobs/batch", body, "Idempotency-Key", "a-batch")
+	require.Equal(t, http.StatusAccepted, a.status, a.body)
+	id := a.text("batch_id")
+	require.Equal(t, "/v1/batches/"+id, a.header.Get("Location"))
+	items := a.value("jobs").([]any)
+	require.Len(t, items, 5)
+	for i, want := range []struct{ item, pointer string }{{"good", ""}, {"1", ""}, {"late", ""}, {"wrong", "/jobs/3/work_kind"}, {"4", "/jobs/4/colour"}} {
+		item := items[i].(map[string]any)
+		require.Equal(t, want.item, item["item_id"])
+		if want.pointer == "" {
+			require.Equal(t, "QUEUED", item["state"])
+			continue
+		}
+		failure := item["failure"].(map[string]any)
+		require.Equal(t, "validation", failure["processingStage"])
+		require.Equal(t, want.pointer, failure["violations"].([]any)[0].(map[string]any)["pointer"])
+	}
+	again := u.call(api, "POST", "/v1/jobs/batch", body, "Idempotency-Key", "a-batch")
+	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"))
+	require.Equal(t, a.body, again.body)
+
+	done := u.awaitBatch(api, id)
+	require.Equal(t, "COMPLETED_WITH_ERRORS", done.text("status"), done.body)
+	require.EqualValues(t, 2, done.value("counts.refused"))
+	document := u.call(api, "GET", "/v1/batches/"+id, "", "Accept", "application/problem+json")
+	require.Equal(t, http.StatusOK, document.status)
+	require.Equal(t, "application/problem+json", document.header.Get("Content-Type"))
+	require.EqualValues(t, 207, document.value("status"), document.body)
+	results := document.value("results").([]any)
+	require.Len(t, results, 4, "failed items only")
+	status := map[string]string{}
+	for _, r := range results {
+		item := r.(map[string]any)
+		status[item["itemId"].(string)] = item["status"].(string)
+	}
+	require.Equal(t, map[string]string{"1": "FAILED", "late": "TIMED_OUT", "wrong": "FAILED", "4": "FAILED"}, status)
+
+	last := all.until("batch-completed")
+	require.Equal(t, id, last[len(last)-1].text("jobId"))
+	require.Equal(t, 1, s.completions(id))
+
+	list := u.call(api, "GET", "/v1/batches/"+id+"/jobs?limit=2", "")
+	require.Len(t, list.value("data").([]any), 2, list.body)
+	rest := u.call(api, "GET", "/v1/batches/"+id+"/jobs?limit=2&cursor="+list.text("page.next_cursor"), "")
+	require.Len(t, rest.value("data").([]any), 1, rest.body)
+	s.checkInvariants()
+}
+
+func TestBatchIsCanceled(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startLeader()
+	u := s.newUser(api)
+	id := u.submitBatch(api, batchBody("SUCCESS_FAST", "SUCCESS_FAST", "SUCCESS_FAST"))
+	for range 2 {
+		a := u.call(api, "POST", "/v1/batches/"+id+"/cancel", "")
+		require.Equal(t, http.StatusOK, a.status, a.body)
+		require.EqualValues(t, 3, a.value("counts.canceled"), a.body)
+	}
+	require.Equal(t, "CANCELLED", u.awaitBatch(api, id).text("status"))
+	require.Equal(t, 1, s.completions(id))
+	s.checkInvariants()
+}
+
+// Whoever ended the last job died before it could complete the batch.
+func TestBatchWhoseCompletionWasLostIsCompleted(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startLeader()
+	u := s.newUser(api)
+	worker := s.startWorker()
+	// Its last job ends, but nobody may write the outcome.
+	unlock := s.lock(`LOCK TABLE client_events IN ACCESS EXCLUSIVE MODE`)
+	id := u.submitBatch(api, batchBody("SUCCESS_FAST", "SUCCESS_FAST"))
+	eventually(t, "its jobs end", func() bool {
+		return s.count(`SELECT count(*) FROM jobs WHERE batch_id = $1 AND state = 'SUCCEEDED'`, id) == 2
+	})
+	worker.kill()
+	require.Zero(t, s.count(`SELECT count(*) FROM batches WHERE completed_at IS NOT NULL`))
+	unlock()
+	require.Equal(t, "COMPLETED", u.awaitBatch(api, id).text("status"))
+	require.Equal(t, 1, s.completions(id))
+	s.checkInvariants()
+}
+
+func TestAPIKilledWhileABatchIsStored(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	doomed := s.startAPI()
+	u := s.newUser(doomed)
+	kinds := make([]string, 200)
+	for i := range kinds {
+		kinds[i] = "PAYLOAD_SMALL"
+	}
+	body, key := batchBody(kinds...), uuid.NewString()
+	unlock := s.lock(`LOCK TABLE events IN ACCESS EXCLUSIVE MODE`) // the last that the transaction writes
+	var flying errgroup.Group
+	flying.Go(func() error {
+		require.Error(t, u.call(doomed, "POST", "/v1/jobs/batch", body, "Idempotency-Key", key).err)
+		return nil
+	})
+	eventually(t, "the insert waits", func() bool {
+		return s.count(`SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INTO idempotency_keys%'
+			AND datname = current_database()`) > 0
+	})
+	doomed.kill()
+	require.NoError(t, flying.Wait())
+	unlock()
+
+	api := s.startAPI()
+	s.startWorker()
+	id := u.submitBatch(api, body, "Idempotency-Key", key)
+	require.Equal(t, "COMPLETED", u.awaitBatch(api, id).text("status"))
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM batches`))
+	require.Equal(t, len(kinds), s.count(`SELECT count(*) FROM jobs`))
+	s.checkInvariants()
+}

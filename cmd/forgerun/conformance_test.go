@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// draftSchema is the JSON Schema of the draft's section 8.
+func draftSchema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	text, err := os.ReadFile("../../job/testdata/async-job-problem-details.schema.json")
+	require.NoError(t, err)
+	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	require.NoError(t, err)
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	require.NoError(t, c.AddResource("draft.json", schema))
+	return c.MustCompile("draft.json")
+}
+
+var terminal = []string{"COMPLETED", "FAILED", "CANCELLED", "TIMED_OUT", "COMPLETED_WITH_ERRORS"}
+
+// requireConforming checks an outcome document as it came over the wire.
+func requireConforming(t *testing.T, schema *jsonschema.Schema, text string) {
+	t.Helper()
+	value, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	require.NoError(t, err)
+	require.NoError(t, schema.Validate(value), text)
+	d := value.(map[string]any)
+	require.Regexp(t, regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-`), d["jobId"], "section 6.8: UUIDv7")
+	require.Contains(t, d, "jobStatus")
+	require.Regexp(t, regexp.MustCompile(`Z$`), d["submittedAt"], "section 3.4")
+	require.Equal(t, slices.Contains(terminal, d["jobStatus"].(string)), d["completedAt"] != nil, "section 3.5: %s", text)
+	require.Equal(t, d["retryable"] == true, d["retryAfter"] != nil, "section 3.7: %s", text)
+	if d["type"] != nil {
+		require.NotEqual(t, "about:blank", d["type"], "section 6.1")
+		require.NotEmpty(t, d["detail"], "section 4.1")
+	}
+}
+
+// Every way in which an outcome is told over HTTP and server-sent events, for
+// every kind of the catalogue.
+func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
+	t.Parallel()
+	schema := draftSchema(t)
+	s := newStack(t, env{"FORGERUN_WORKER_CONCURRENCY": "20", "FORGERUN_MAX_RUNTIME": "1s"})
+	api := s.startLeader()
+	u := s.newUser(api)
+	s.startWorker()
+	var items, ids []string
+	for _, kind := range job.Kinds() {
+		if kind == job.PayloadInvalid {
+			continue
+		}
+		items = append(items, execute(string(kind)))
+		ids = append(ids, u.submit(api, execute(string(kind)), "X-Correlation-ID", "order-17", "Accept-Language", "de-CH, fr;q=0.5"))
+	}
+	canceled := u.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}`)
+	waiting := u.call(api, "GET", "/v1/jobs/"+canceled, "", "Accept", "application/problem+json")
+	require.Equal(t, "application/json", waiting.header.Get("Content-Type"), "nothing failed (section 11.7)")
+	requireConforming(t, schema, waiting.body)
+	u.call(api, "POST", "/v1/jobs/"+canceled+"/cancel", "")
+	batch := u.submitBatch(api, `{"jobs":[`+strings.Join(append(items, `{"type":"NO_SUCH_TYPE"}`), ",")+`]}`)
+	s.awaitFinal(append(ids, canceled)...)
+
+	for _, id := range append(ids, canceled) {
+		path := "/v1/jobs/" + id
+		full := u.get(api, id)
+		draft := u.call(api, "GET", path, "", "Accept", "application/problem+json")
+		attempt := u.call(api, "GET", path+"/attempts/1", "")
+		require.Equal(t, attempt.body, draft.body, "the job's view is that of its attempt")
+		require.Equal(t, http.StatusOK, draft.status, "section 11.1")
+		requireConforming(t, schema, draft.body)
+		require.Equal(t, id, draft.text("jobId"), "section 3.2: the id in Location")
+		require.Equal(t, path+"/attempts/1", draft.text("instance"), "section 6.1")
+		frames := u.stream(api, path+"/events", "").rest()
+		last := frames[len(frames)-1]
+		require.Equal(t, strings.TrimSpace(draft.body), last.data, "section 5.4: the same document")
+		if full.text("state") != "FAILED" {
+			require.Equal(t, "application/json", draft.header.Get("Content-Type"))
+			continue
+		}
+		require.Equal(t, "job-failed", last.event)
+		require.Equal(t, "application/problem+json", draft.header.Get("Content-Type"))
+		failure, err := json.Marshal(full.value("failure"))
+		require.NoError(t, err)
+		require.JSONEq(t, draft.body, string(failure))
+		require.Equal(t, "order-17", draft.text("correlationId"), "section 3.9")
+		require.NotEmpty(t, draft.text("processingStage"), "section 3.8")
+		for _, a := range []answer{draft, attempt, full} {
+			require.Equal(t, "de", a.header.Get("Content-Language"), "appendix F.5")
+			wait := ""
+			if after, ok := draft.value("retryAfter").(float64); ok {
+				wait = strconv.Itoa(int(after))
+			}
+			require.Equal(t, wait, a.header.Get("Retry-After"), "section 5.1: %s", a.body)
+		}
+		page := u.call(api, "GET", strings.TrimPrefix(draft.text("type"), api.url), "")
+		require.Equal(t, http.StatusOK, page.status, "section 10.3: a type of our own, with a page")
+	}
+
+	u.awaitBatch(api, batch)
+	document := u.call(api, "GET", "/v1/batches/"+batch, "", "Accept", "application/problem+json")
+	requireConforming(t, schema, document.body)
+	require.Equal(t, "COMPLETED_WITH_ERRORS", document.text("jobStatus"))
+	require.Contains(t, document.header.Get("Link"), "/rels/batch-jobs")
+}
+
+// No relation in a Link header is a short name that is not registered (section
+// 6.5).
+func TestLinkRelationsAreRegisteredOrURIs(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startLeader()
+	u := s.newUser(api)
+	s.startWorker()
+	job := u.trySubmit(api, execute("SUCCESS_FAST"))
+	batch := u.call(api, "POST", "/v1/jobs/batch", batchBody("FAIL_IMMEDIATE"))
+	s.await("SUCCEEDED", job.text("job_id"))
+	u.awaitBatch(api, batch.text("batch_id"))
+	var relations []string
+	for _, a := range []answer{
+		job, batch, u.get(api, job.text("job_id")),
+		u.call(api, "GET", "/v1/jobs/"+job.text("job_id"), "", "Accept", "application/problem+json"),
+		u.call(api, "GET", "/v1/batches/"+batch.text("batch_id"), "", "Accept", "application/problem+json"),
+	} {
+		for _, match := range regexp.MustCompile(`rel="([^"]*)"`).FindAllStringSubmatch(strings.Join(a.header.Values("Link"), ","), -1) {
+			relations = append(relations, match[1])
+		}
+	}
+	require.Len(t, relations, 5)
+	for _, relation := range relations {
+		if relation == "status" { // RFC 8631
+			continue
+		}
+		require.True(t, strings.HasPrefix(relation, api.url+"/rels/"), relation)
+		page := u.call(api, "GET", strings.TrimPrefix(relation, api.url), "")
+		require.Equal(t, http.StatusOK, page.status, relation)
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// frame is one event of a stream.
+type frame struct{ id, event, data string }
+
+// value gives a member of the frame's data by its path.
+func (f frame) value(path string) any { return answer{body: f.data}.value(path) }
+
+func (f frame) text(path string) string { return answer{body: f.data}.text(path) }
+
+// eventStream reads one SSE response. frames is closed when the stream ends.
+type eventStream struct {
+	t      *testing.T
+	status int
+	header http.Header
+	frames chan frame
+	cut    context.CancelFunc
+	lastID string // of the frame that next gave last
+}
+
+// stream opens an event stream; it is cut at the end of the test at the latest.
+func (u *user) stream(api *proc, path, lastID string) *eventStream {
+	u.s.t.Helper()
+	ctx, cancel := context.WithCancel(u.s.ctx())
+	u.s.t.Cleanup(cancel)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, api.url+path, nil)
+	require.NoError(u.s.t, err)
+	request.Header.Set("Authorization", "Bearer "+u.key)
+	request.Header.Set("Accept", "text/event-stream")
+	if lastID != "" {
+		request.Header.Set("Last-Event-ID", lastID)
+	}
+	response, err := u.s.streams.Do(request)
+	require.NoError(u.s.t, err)
+	e := &eventStream{
+		t: u.s.t, status: response.StatusCode, header: response.Header,
+		frames: make(chan frame), cut: cancel, lastID: lastID,
+	}
+	go e.read(ctx, response)
+	return e
+}
+
+func (e *eventStream) read(ctx context.Context, response *http.Response) {
+	defer close(e.frames)
+	defer func() { _ = response.Body.Close() }()
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, 1<<20)
+	var f frame
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case lines.Text() == "" && f != frame{}:
+			select {
+			case e.frames <- f:
+			case <-ctx.Done():
+				return
+			}
+			f = frame{}
+		case name == "id":
+			f.id = value
+		case name == "event":
+			f.event = value
+		case name == "data":
+			f.data += value
+		}
+	}
+}
+
+// next gives the next frame that has an event or an id; ok is false at the end
+// of the stream.
+func (e *eventStream) next() (f frame, ok bool) {
+	e.t.Helper()
+	select {
+	case f, ok = <-e.frames:
+		if f.id != "" {
+			e.lastID = f.id
+		}
+		return f, ok
+	case <-time.After(patience):
+		require.FailNow(e.t, "no event came")
+	}
+	return frame{}, false
+}
+
+// until gives all frames up to the one with the event's name.
+func (e *eventStream) until(event string) []frame {
+	e.t.Helper()
+	var all []frame
+	for {
+		f, ok := e.next()
+		require.True(e.t, ok, "the stream ended before %s", event)
+		all = append(all, f)
+		if f.event == event {
+			return all
+		}
+	}
+}
+
+// rest gives all frames to the end of the stream.
+func (e *eventStream) rest() (all []frame) {
+	e.t.Helper()
+	for {
+		f, ok := e.next()
+		if !ok {
+			return all
+		}
+		all = append(all, f)
+	}
+}
+
+// events lists the names of frames, progress left out.
+func events(frames []frame) (names []string) {
+	for _, f := range frames {
+		if f.event != "" && f.event != "job-progress" {
+			names = append(names, f.event)
+		}
+	}
+	return names
+}
+
+func requireJSON(t *testing.T, text string) {
+	t.Helper()
+	require.True(t, json.Valid([]byte(text)), text)
+}

@@ -1,0 +1,138 @@
+package apitest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// Document checks answers against one OpenAPI document. It may be used by many
+// goroutines at once.
+type Document struct {
+	t testing.TB
+	*document
+}
+
+// New reads an OpenAPI document. Reading the same text again costs nothing.
+func New(t testing.TB, openAPI []byte) *Document {
+	t.Helper()
+	d, err := parse(openAPI)
+	if err != nil {
+		t.Fatalf("the OpenAPI document cannot be used: %v", err)
+	}
+	return &Document{t, d}
+}
+
+// Check fails the test if an answer to a request is not as the document says.
+// The body is what was read of it.
+func (d *Document) Check(t testing.TB, r *http.Request, res *http.Response, body []byte) {
+	t.Helper()
+	if err := d.Verify(r.Method, r.URL.EscapedPath(), res, body); err != nil {
+		t.Errorf("%s %s answered %d, not as documented: %v\n%s", r.Method, r.URL.EscapedPath(), res.StatusCode, err, clip(body))
+	}
+}
+
+// Verify gives all that is wrong with an answer, nil if nothing is. HEAD is
+// checked as GET without a body.
+func (d *Document) Verify(method, escapedPath string, res *http.Response, body []byte) error {
+	want, ok := d.response(d.find(method, escapedPath), strconv.Itoa(res.StatusCode))
+	if !ok {
+		return errors.New("the status is not documented")
+	}
+	return errors.Join(append(checkHeaders(want, res), checkBody(want, method, res, body))...)
+}
+
+// ofHTTP are headers that belong to the protocol, not to the API.
+var ofHTTP = []string{"Connection", "Content-Length", "Content-Type", "Date", "Keep-Alive", "Server", "Trailer", "Transfer-Encoding"}
+
+func checkHeaders(want response, res *http.Response) []error {
+	var wrong []error
+	for name, head := range want.headers {
+		lines := res.Header.Values(name)
+		if len(lines) == 0 {
+			if head.required {
+				wrong = append(wrong, fmt.Errorf("the header %s is missing", name))
+			}
+			continue
+		}
+		if err := head.check(strings.Join(lines, ", ")); err != nil {
+			wrong = append(wrong, fmt.Errorf("the header %s: %w", name, err))
+		}
+	}
+	for name := range res.Header {
+		if _, ok := want.headers[name]; !ok && !slices.Contains(ofHTTP, name) {
+			wrong = append(wrong, fmt.Errorf("the header %s is not documented", name))
+		}
+	}
+	return wrong
+}
+
+func (h header) check(value string) error {
+	if h.schema == nil {
+		return nil
+	}
+	if !h.number {
+		return h.schema.Validate(value)
+	}
+	if _, err := strconv.Atoi(value); err != nil {
+		return err
+	}
+	return h.schema.Validate(json.Number(value))
+}
+
+// isJSON reports whether a media type is JSON.
+func isJSON(media string) bool {
+	return media == "application/json" || strings.HasSuffix(media, "+json")
+}
+
+func checkBody(want response, method string, res *http.Response, body []byte) error {
+	if len(want.content) == 0 {
+		if len(body) > 0 {
+			return errors.New("the answer has a body, and none is documented")
+		}
+		return nil
+	}
+	media := res.Header.Get("Content-Type")
+	schema, ok := want.content[media]
+	if !ok {
+		schema, ok = want.content["*/*"]
+	}
+	switch {
+	case !ok:
+		return fmt.Errorf("the media type %q is not documented", media)
+	case method == http.MethodHead && len(body) > 0:
+		return errors.New("the answer to HEAD has a body")
+	case method == http.MethodHead, !isJSON(media), schema == nil:
+		return nil
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("the body is not JSON: %w", err)
+	}
+	return errors.Join(schema.Validate(value), checkStatus(res.StatusCode, value))
+}
+
+// checkStatus holds the status of a problem document against the answer's, if
+// that is the problem (RFC 9457, section 3.1.2).
+func checkStatus(status int, body any) error {
+	members, _ := body.(map[string]any)
+	own, ok := members["status"].(json.Number)
+	if ok && status >= http.StatusBadRequest && own.String() != strconv.Itoa(status) {
+		return fmt.Errorf("the problem document says status %s", own)
+	}
+	return nil
+}
+
+// clip bounds what is shown of a body.
+func clip(body []byte) []byte {
+	const limit = 4000
+	return body[:min(limit, len(body))]
+}

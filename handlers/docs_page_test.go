@@ -1,0 +1,85 @@
+package handlers
+
+import (
+	"html/template"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// requirePage checks that the answer is a page that loads nothing.
+func requirePage(t *testing.T, a *answer) {
+	t.Helper()
+	require.Equal(t, http.StatusOK, a.StatusCode)
+	require.Equal(t, "text/html; charset=utf-8", a.Header.Get("Content-Type"))
+	require.Equal(t, "default-src 'none'; style-src 'unsafe-inline'", a.Header.Get("Content-Security-Policy"))
+	for _, loading := range []string{"<script", "<link", "<img", "src=", "url(", "@import"} {
+		require.NotContains(t, a.text, loading)
+	}
+}
+
+func TestDocsPageShowsTheDocument(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.send(http.MethodGet, "/docs", "", "Authorization", "-")
+	requirePage(t, a)
+	require.Equal(t, a.text, w.send(http.MethodGet, "/docs", "").text)
+
+	root := treeOf(t, openAPIDocument)
+	ids := map[string]bool{}
+	for _, found := range regexp.MustCompile(` id="([^"]+)"`).FindAllStringSubmatch(a.text, -1) {
+		require.False(t, ids[found[1]], "two things have the id %s", found[1])
+		ids[found[1]] = true
+	}
+	for path, item := range root.in("paths") {
+		for method := range item.(map[string]any) {
+			if id, ok := root.in("paths", path, method)["operationId"].(string); ok {
+				require.True(t, ids[id], id)
+			}
+		}
+	}
+	for _, schema := range root.in("components", "schemas").names() {
+		require.True(t, ids["schema-"+schema], schema)
+	}
+	for _, response := range root.in("components", "responses").names() {
+		require.True(t, ids["answer-"+response], response)
+	}
+	for _, found := range regexp.MustCompile(`href="([^"]*)"`).FindAllStringSubmatch(a.text, -1) {
+		if target, ok := strings.CutPrefix(found[1], "#"); ok {
+			require.True(t, ids[target], "nothing is at #%s", target)
+			continue
+		}
+		require.Equal(t, http.StatusOK, w.send(http.MethodGet, "/"+found[1], "").StatusCode, found[1])
+	}
+	for _, c := range job.Codes {
+		require.Contains(t, a.text, `href="problems/`+c.Slug+`"`)
+	}
+}
+
+func TestDocsPageText(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, [][]docSpan{
+		{{Text: "One "}, {Text: "code", Code: true}, {Text: " and\n"}, {Text: "bold", Bold: true}, {Text: "."}},
+		{{Text: "Two <b>."}},
+	}, paragraphs("One `code` and\n**bold**.\n\nTwo <b>.\n"))
+	require.NotContains(t, string(docs()), "%!", "a template that failed")
+}
+
+func TestRelationPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var names []string
+	for _, rel := range relations {
+		a := w.send(http.MethodGet, "/rels/"+rel.Name, "", "Authorization", "-")
+		requirePage(t, a)
+		require.Contains(t, a.text, template.HTMLEscapeString(rel.About))
+		names = append(names, rel.Name)
+	}
+	require.Equal(t, []string{"job-result", "batch-jobs"}, names)
+	w.send(http.MethodGet, "/rels/other", "").requireProblem(t, job.CodeRequestNotFound)
+}

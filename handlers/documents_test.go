@@ -1,0 +1,364 @@
+package handlers
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pb33f/libopenapi"
+	validator "github.com/pb33f/libopenapi-validator"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// tree is an object of a document.
+type tree map[string]any
+
+func treeOf(t testing.TB, text []byte) tree {
+	t.Helper()
+	var root map[string]any
+	require.NoError(t, yaml.Unmarshal(text, &root))
+	return root
+}
+
+// in gives the object that member names lead to; nil if there is none.
+func (o tree) in(names ...string) tree {
+	for _, name := range names {
+		members, _ := o[name].(map[string]any)
+		if members == nil {
+			members, _ = o[name].(tree)
+		}
+		o = members
+	}
+	return o
+}
+
+func (o tree) names() []string { return slices.Sorted(maps.Keys(o)) }
+
+func (o tree) texts(name string) []string {
+	list, _ := o[name].([]any)
+	texts := make([]string, len(list))
+	for i, v := range list {
+		texts[i], _ = v.(string)
+	}
+	return texts
+}
+
+// follow gives what a $ref leads to, or o itself.
+func (o tree) follow(root tree) tree {
+	for ref, ok := o["$ref"].(string); ok; ref, ok = o["$ref"].(string) {
+		o = root.in(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+	}
+	return o
+}
+
+// each calls visit with every object below a value, and where it is.
+func each(value any, at string, visit func(at string, o tree)) {
+	switch v := value.(type) {
+	case tree:
+		each(map[string]any(v), at, visit)
+	case map[string]any:
+		visit(at, v)
+		for name, member := range v {
+			each(member, at+"/"+name, visit)
+		}
+	case []any:
+		for _, entry := range v {
+			each(entry, at+"/*", visit)
+		}
+	}
+}
+
+func TestOpenAPIDocumentIsValid(t *testing.T) {
+	t.Parallel()
+	document, err := libopenapi.NewDocument(openAPIDocument)
+	require.NoError(t, err)
+	_, err = document.BuildV3Model()
+	require.NoError(t, err)
+	v, problems := validator.NewValidator(document)
+	require.Empty(t, problems)
+	ok, found := v.ValidateDocument()
+	for _, f := range found {
+		for _, cause := range f.SchemaValidationErrors {
+			t.Errorf("%s: %s", cause.Location, cause.Reason)
+		}
+	}
+	require.True(t, ok)
+}
+
+func TestReferencesOfDocumentsResolve(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string][]byte{"openapi": openAPIDocument, "asyncapi": asyncAPIDocument} {
+		root := treeOf(t, text)
+		used := map[string]bool{}
+		each(root, "", func(at string, o tree) {
+			if ref, ok := o["$ref"].(string); ok {
+				used[ref] = true
+				require.NotNil(t, o.follow(root), "%s: %s at %s", name, ref, at)
+			}
+		})
+		for _, kind := range []string{"parameters", "requestBodies", "headers", "responses", "messages", "messageTraits"} {
+			for _, component := range root.in("components", kind).names() {
+				require.True(t, used["#/components/"+kind+"/"+component], "%s: %s %s is used nowhere", name, kind, component)
+			}
+		}
+	}
+}
+
+var fiberParameter = regexp.MustCompile(`:(\w+)`)
+
+// TestDocumentHasTheRoutes: no route, query parameter or security rule is
+// missing or extra.
+func TestDocumentHasTheRoutes(t *testing.T) {
+	t.Parallel()
+	root := treeOf(t, openAPIDocument)
+	var documented []string
+	for path, item := range root.in("paths") {
+		for method := range tree(item.(map[string]any)) {
+			if method != "parameters" {
+				documented = append(documented, strings.ToUpper(method)+" "+path)
+			}
+		}
+	}
+	var served []string
+	ids := map[string]bool{}
+	for _, rt := range newWorld(t).server.routes() {
+		path := fiberParameter.ReplaceAllString(rt.path, "{$1}")
+		served = append(served, rt.method+" "+path)
+		item := root.in("paths", path)
+		operation := item.in(strings.ToLower(rt.method))
+		requireOperation(t, root, rt, item, operation)
+		id, _ := operation["operationId"].(string)
+		require.False(t, id == "" || ids[id], "%s needs an operationId of its own", path)
+		ids[id] = true
+	}
+	require.ElementsMatch(t, served, documented)
+}
+
+// always are the problems that a request can have once its route is known.
+var always = map[access][]string{
+	public:       nil,
+	registration: {"400", "401", "403", "406", "429", "500", "503", "504"},
+	account:      {"400", "401", "403", "406", "429", "500", "503", "504"},
+	client:       {"400", "401", "403", "406", "429", "500", "503", "504"},
+}
+
+func requireOperation(t *testing.T, root tree, rt route, item, operation tree) {
+	t.Helper()
+	var query, path []string
+	parameters, _ := item["parameters"].([]any)
+	own, _ := operation["parameters"].([]any)
+	for _, p := range slices.Concat(parameters, own) {
+		parameter := tree(p.(map[string]any)).follow(root)
+		switch name, _ := parameter["name"].(string); parameter["in"] {
+		case "query":
+			query = append(query, name)
+		case "path":
+			path = append(path, name)
+			require.Equal(t, true, parameter["required"])
+		}
+	}
+	require.ElementsMatch(t, rt.query, query, rt.path)
+	var segments []string
+	for _, found := range fiberParameter.FindAllStringSubmatch(rt.path, -1) {
+		segments = append(segments, found[1])
+	}
+	require.ElementsMatch(t, segments, path, rt.path)
+
+	security, ok := operation["security"].([]any)
+	switch rt.access {
+	case public:
+		require.True(t, ok && len(security) == 0, rt.path)
+	case registration:
+		require.Len(t, security, 2, rt.path)
+	case account, client:
+		require.False(t, ok, rt.path)
+	}
+	require.Subset(t, operation.in("responses").names(), always[rt.access], rt.path)
+	if rt.method == http.MethodPost {
+		require.NotNil(t, operation.in("requestBody"), rt.path)
+		require.Subset(t, operation.in("responses").names(), []string{"413", "415"}, rt.path)
+	}
+}
+
+func texts[T ~string](values []T) []string {
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = string(v)
+	}
+	return all
+}
+
+func TestDocumentHasTheVocabulary(t *testing.T) {
+	t.Parallel()
+	about := map[string]map[string]string{"Stage": {}, "FailureReason": {}, "Code": {}}
+	var codes, reasons, stages []string
+	for _, c := range job.Codes {
+		codes = append(codes, string(c.Code))
+		about["Code"][string(c.Code)] = c.Title + "."
+	}
+	for _, r := range job.Reasons {
+		reasons = append(reasons, string(r.Reason))
+		about["FailureReason"][string(r.Reason)] = r.Detail
+	}
+	for _, s := range job.Stages {
+		stages = append(stages, string(s.Stage))
+		about["Stage"][string(s.Stage)] = s.About
+	}
+	want := map[string][]string{
+		"Code": codes, "FailureReason": reasons, "Stage": stages,
+		"State": texts(job.States), "JobType": texts(job.Types), "WorkKind": texts(job.Kinds()),
+		"Outcome": texts([]job.Outcome{job.OutcomeSuccess, job.OutcomeFailed, job.OutcomeCanceled}),
+		"JobStatus": texts([]job.Status{
+			job.StatusAccepted, job.StatusProcessing, job.StatusCompleted, job.StatusFailed, job.StatusCancelled,
+			job.StatusTimedOut, job.StatusCompletedWithErrors,
+		}),
+		"WaitingReason": texts([]job.WaitingReason{job.WaitingScheduled, job.WaitingBackoff, job.WaitingNoWorkers, job.WaitingQueue}),
+		"EventName":     eventNames,
+	}
+	schemas := treeOf(t, openAPIDocument).in("components", "schemas")
+	for name, values := range want {
+		require.Equal(t, values, schemas.in(name).texts("enum"), name)
+	}
+	each(schemas, "", func(at string, o tree) {
+		if meanings := o.in("x-enumDescriptions"); meanings != nil {
+			require.ElementsMatch(t, o.texts("enum"), meanings.names(), at)
+		}
+	})
+	for name, meanings := range about {
+		for value, meaning := range meanings {
+			require.Equal(t, meaning, schemas.in(name, "x-enumDescriptions")[value], value)
+		}
+	}
+	require.Equal(t, job.Languages, treeOf(t, openAPIDocument).in("components", "headers", "Content-Language", "schema").texts("enum"))
+}
+
+// eventNames are all events that can be told.
+var eventNames = []string{
+	job.EventCreated, job.EventQueued, job.EventAssigned, job.EventRunning, job.EventSucceeded, job.EventFailed,
+	job.EventCanceled, job.EventRetried, job.EventLeaseExpired, job.EventRetriesExhausted, job.EventEmitted,
+	job.EventBatchCompleted,
+}
+
+func TestStreamsAreDocumented(t *testing.T) {
+	t.Parallel()
+	root := treeOf(t, asyncAPIDocument)
+	var frames []string
+	for _, name := range eventNames {
+		frames = append(frames, frameNames.Replace(name))
+	}
+	frames = append(frames, progressEvent)
+	require.ElementsMatch(t, frames, root.in("components", "messages").names())
+	for name, message := range root.in("components", "messages") {
+		require.Equal(t, name, message.(map[string]any)["name"])
+	}
+	require.ElementsMatch(t, without(frames, "batch-completed"), root.in("channels", "jobEvents", "messages").names())
+	require.ElementsMatch(t, without(frames, progressEvent), root.in("channels", "clientEvents", "messages").names())
+
+	for _, channel := range root.in("channels") {
+		address, _ := channel.(map[string]any)["address"].(string)
+		require.NotNil(t, treeOf(t, openAPIDocument).in("paths", address, "get"), address)
+	}
+	shared := treeOf(t, openAPIDocument).in("components", "schemas")
+	for name, schema := range root.in("components", "schemas") {
+		if name != "ProgressFrame" {
+			require.Equal(t, shared[name], schema, "%s is not as in openapi.yaml", name)
+		}
+	}
+}
+
+// compileAt compiles the schema at a place in a document.
+func compileAt(t testing.TB, text []byte, pointer string) *jsonschema.Schema {
+	t.Helper()
+	plain, err := json.Marshal(treeOf(t, text))
+	require.NoError(t, err)
+	root, err := jsonschema.UnmarshalJSON(bytes.NewReader(plain))
+	require.NoError(t, err)
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	require.NoError(t, compiler.AddResource("https://handlers.test/document", root))
+	schema, err := compiler.Compile("https://handlers.test/document#" + pointer)
+	require.NoError(t, err)
+	return schema
+}
+
+// plainOf gives a value of a document as a JSON decoder would.
+func plainOf(t testing.TB, value any) any {
+	t.Helper()
+	text, err := json.Marshal(value)
+	require.NoError(t, err)
+	plain, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	require.NoError(t, err)
+	return plain
+}
+
+// draftSchema is the JSON Schema of the draft (its section 8).
+func draftSchema(t testing.TB) *jsonschema.Schema {
+	t.Helper()
+	text, err := os.ReadFile("testdata/async-job-problem-details.schema.json")
+	require.NoError(t, err)
+	return compileAt(t, text, "")
+}
+
+// TestExamplesAreRight: every example is as its schema says, and those of
+// outcome documents are as the draft says too.
+func TestExamplesAreRight(t *testing.T) {
+	t.Parallel()
+	draft := draftSchema(t)
+	checked, documents := 0, 0
+	check := func(text []byte, at string, schema any, value any) {
+		whole := treeOf(t, text)
+		whole["example"] = schema
+		wrapped, err := json.Marshal(whole)
+		require.NoError(t, err)
+		require.NoError(t, compileAt(t, wrapped, "/example").Validate(plainOf(t, value)), at)
+		checked++
+		if members, _ := value.(map[string]any); members["jobStatus"] != nil {
+			require.NoError(t, draft.Validate(plainOf(t, value)), at)
+			documents++
+		}
+	}
+	each(treeOf(t, openAPIDocument).in("paths"), "", func(at string, o tree) {
+		for name, example := range o.in("examples") {
+			check(openAPIDocument, at+"/"+name, o["schema"], example.(map[string]any)["value"])
+		}
+	})
+	for name, message := range treeOf(t, asyncAPIDocument).in("components", "messages") {
+		examples, _ := message.(map[string]any)["examples"].([]any)
+		for _, example := range examples {
+			check(asyncAPIDocument, name, message.(map[string]any)["payload"], example.(map[string]any)["payload"])
+		}
+	}
+	require.Greater(t, checked, 10)
+	require.Greater(t, documents, 4)
+}
+
+func TestDocumentsAreServed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for path, text := range map[string][]byte{"/openapi.yaml": openAPIDocument, "/asyncapi.yaml": asyncAPIDocument} {
+		a := w.send(http.MethodGet, path, "", "Authorization", "-")
+		require.Equal(t, http.StatusOK, a.StatusCode)
+		require.Equal(t, "application/yaml", a.Header.Get("Content-Type"))
+		require.Equal(t, "max-age=3600", a.Header.Get("Cache-Control"))
+		require.Equal(t, string(text), a.text)
+		tag := a.Header.Get("ETag")
+
+		a = w.send(http.MethodGet, path, "", "If-None-Match", `"other", `+tag)
+		require.Equal(t, http.StatusNotModified, a.StatusCode)
+		require.Empty(t, a.text)
+		require.Equal(t, tag, a.Header.Get("ETag"))
+
+		a = w.send(http.MethodGet, path, "", "If-None-Match", `"other"`)
+		require.Equal(t, http.StatusOK, a.StatusCode)
+	}
+}

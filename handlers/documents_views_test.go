@@ -1,0 +1,221 @@
+package handlers
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// members are those of an object, by name: whether it is always there.
+type members map[string]bool
+
+// membersOf gives the members that encoding/json writes for a struct.
+func membersOf(of reflect.Type) members {
+	m := members{}
+	for i := range of.NumField() {
+		field := of.Field(i)
+		tag := field.Tag.Get("json")
+		name, options, _ := strings.Cut(tag, ",")
+		switch {
+		case field.Anonymous && tag == "":
+			for inner, required := range membersOf(field.Type) {
+				m[inner] = required
+			}
+		case field.IsExported() && name != "-" && name != "":
+			m[name] = !strings.HasPrefix(options, "omit")
+		}
+	}
+	return m
+}
+
+// documented gives the members of a schema, those of the schema that it
+// extends included.
+func documented(root tree, schema string) members {
+	o := root.in("components", "schemas", schema)
+	m := members{}
+	if ref, ok := o["$ref"].(string); ok {
+		m = documented(root, ref[strings.LastIndexByte(ref, '/')+1:])
+	}
+	required := o.texts("required")
+	for name := range o.in("properties") {
+		m[name] = m[name] || slices.Contains(required, name)
+	}
+	return m
+}
+
+// either joins the members of objects of which a view can be any.
+func either(all ...members) members {
+	m := members{}
+	for _, one := range all {
+		for name := range one {
+			required := true
+			for _, other := range all {
+				required = required && other[name]
+			}
+			m[name] = required
+		}
+	}
+	return m
+}
+
+// TestDocumentHasTheMembers: no member of an answer is missing from the
+// document or extra in it, and what may be absent is not required.
+func TestDocumentHasTheMembers(t *testing.T) {
+	t.Parallel()
+	root := treeOf(t, openAPIDocument)
+	tests := []struct {
+		view    any
+		schemas []string // one of which a value of the view has
+	}{
+		{clientView{}, []string{"Client"}},
+		{keyView{}, []string{"Key"}},
+		{revokedView{}, []string{"Revoked"}},
+		{receiptView{}, []string{"JobReceipt"}},
+		{changeView{}, []string{"JobChange"}},
+		{retryView{}, []string{"JobRetry"}},
+		{jobView{}, []string{"Job"}},
+		{jobMembers{}, []string{"JobMembers"}},
+		{summaryView{}, []string{"JobSummary", "BatchJob"}},
+		{selfView{}, []string{"SelfLink"}},
+		{definitionView{}, []string{"Definition"}},
+		{waitingView{}, []string{"Waiting"}},
+		{progressView{}, []string{"Progress"}},
+		{resultView{}, []string{"AvailableResult", "ExpiredResult"}},
+		{checksumView{}, []string{"Checksum"}},
+		{linksView{}, []string{"JobLinks"}},
+		{listView[summaryView]{}, []string{"JobPage", "BatchJobPage"}},
+		{listView[eventView]{}, []string{"EventPage"}},
+		{listView[attemptView]{}, []string{"AttemptPage"}},
+		{pageView{}, []string{"PageInfo"}},
+		{reportView{}, []string{"Report"}},
+		{attemptView{}, []string{"Attempt"}},
+		{attemptLinksView{}, []string{"AttemptLinks"}},
+		{eventView{}, []string{"Event"}},
+		{problem{}, []string{"Problem"}},
+		{job.Violation{}, []string{"Violation"}},
+		{job.Document{}, []string{"OutcomeDocument", "BatchOutcomeDocument"}},
+		{job.ItemOutcome{}, []string{"ItemOutcome"}},
+		{batchReceiptView{}, []string{"BatchReceipt"}},
+		{itemReceiptView{}, []string{"AcceptedItem", "RefusedItem"}},
+		{refusalView{}, []string{"Refusal"}},
+		{batchView{}, []string{"Batch"}},
+		{countsView{}, []string{"BatchCounts"}},
+		{batchOutcomeView{}, []string{"BatchOutcome"}},
+		{itemFailureView{}, []string{"FailedItem"}},
+		{batchLinksView{}, []string{"BatchLinks"}},
+		{healthView{}, []string{"Health"}},
+		{Readiness{}, []string{"Readiness"}},
+	}
+	seen := map[string]bool{}
+	for _, test := range tests {
+		var all []members
+		for _, schema := range test.schemas {
+			require.NotNil(t, root.in("components", "schemas", schema), schema)
+			all = append(all, documented(root, schema))
+			seen[schema] = true
+		}
+		shown := membersOf(reflect.TypeOf(test.view))
+		if _, ok := test.view.(job.Document); ok {
+			shown["instance"] = true // it may be left out, and never is
+		}
+		require.Equal(t, either(all...), shown, "%v", test.schemas)
+	}
+	// Those that are refinements of others, words, or requests.
+	others := []string{
+		"EmptyRequest", "KeyRequest", "RevokeRequest", "JobRequest", "Emission", "BatchRequest", "BatchItemRequest",
+		"Result", "FailureDocument", "BatchFailureDocument",
+	}
+	for name, schema := range root.in("components", "schemas") {
+		if tree(schema.(map[string]any)).in("properties") != nil {
+			require.True(t, seen[name] || slices.Contains(others, name), "%s is the schema of nothing", name)
+		}
+	}
+	require.Equal(t, documented(treeOf(t, asyncAPIDocument), "ProgressFrame"), membersOf(reflect.TypeFor[progressFrame]()))
+}
+
+// TestDocumentIsStrict: every object of the document says that it has no other
+// members, those aside whose members are the client's own or the event's.
+func TestDocumentIsStrict(t *testing.T) {
+	t.Parallel()
+	open := []string{"/JobMembers", "/Event/properties/data"}
+	each(treeOf(t, openAPIDocument).in("components", "schemas"), "", func(at string, o tree) {
+		if o["type"] != "object" || slices.Contains(open, at) {
+			return
+		}
+		_, closed := o["additionalProperties"]
+		require.True(t, closed, at)
+	})
+	for _, name := range []string{"Job", "JobSummary", "BatchJob"} {
+		require.Equal(t, false, treeOf(t, openAPIDocument).in("components", "schemas", name)["unevaluatedProperties"], name)
+	}
+}
+
+// TestDocumentHasTheRequests: the members that decoders know are those of the
+// document.
+func TestDocumentHasTheRequests(t *testing.T) {
+	t.Parallel()
+	root := treeOf(t, openAPIDocument)
+	known := namesInCode(t, "submission.go", "member")
+	tests := map[string][]string{
+		"JobRequest":       known,
+		"Emission":         namesInCode(t, "submission.go", "readEvent"),
+		"BatchRequest":     namesInCode(t, "submission_batch.go", "decodeBatch"),
+		"BatchItemRequest": without(append(namesInCode(t, "submission_batch.go", "item"), known...), "idempotency_key"),
+		"KeyRequest":       namesInCode(t, "clients.go", "decodeCreateKey"),
+		"RevokeRequest":    namesInCode(t, "clients.go", "decodeRevokeKey"),
+		"EmptyRequest":     nil,
+	}
+	for schema, names := range tests {
+		slices.Sort(names)
+		require.ElementsMatch(t, slices.Compact(names), root.in("components", "schemas", schema, "properties").names(), schema)
+	}
+}
+
+func without(list []string, s string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(x string) bool { return x == s })
+}
+
+// namesInCode gives the strings that a function compares names with.
+func namesInCode(t testing.TB, file, function string) []string {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	require.NoError(t, err)
+	var names []string
+	note := func(e ast.Expr) {
+		if literal, ok := e.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+			if name, _ := strconv.Unquote(literal.Value); name != "" {
+				names = append(names, name)
+			}
+		}
+	}
+	for _, decl := range parsed.Decls {
+		f, ok := decl.(*ast.FuncDecl)
+		if !ok || f.Name.Name != function {
+			continue
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CaseClause:
+				for _, e := range n.List {
+					note(e)
+				}
+			case *ast.BinaryExpr:
+				if n.Op == token.EQL || n.Op == token.NEQ {
+					note(n.Y)
+				}
+			}
+			return true
+		})
+	}
+	require.NotEmpty(t, names, function)
+	return names
+}

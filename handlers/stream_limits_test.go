@@ -1,0 +1,330 @@
+package handlers
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+func TestStreamCaps(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t, func(c *Config, _ *Deps) { c.MaxStreams, c.MaxStreamsPerClient = 3, 2 })
+	first, second := th.open(clientStream), th.open(jobStream)
+	require.Equal(t, 1.0, testutil.ToFloat64(th.server.streams.open.WithLabelValues(streamOfClient)))
+	r := th.ask("GET", clientStream)
+	r.problem(job.CodeRateLimited)
+	requireRetryAfter(t, r.Header)
+	require.Equal(t, 200, th.ask("GET", clientStream, "Accept", "application/json").StatusCode, "lists are not streams")
+
+	foreign := []string{"Authorization", "Bearer " + otherKey}
+	third := th.open(clientStream, foreign...)
+	r = th.ask("GET", clientStream, foreign...)
+	require.Contains(t, r.problem(job.CodeStorageUnavailable).Detail, "as many event streams")
+	requireRetryAfter(t, r.Header)
+
+	require.NoError(t, first.conn.Close())
+	th.closed(endClientGone, 1)
+	fourth := th.open(clientStream, foreign...)
+	for n, r := range []*reader{second, third, fourth} {
+		require.NoError(t, r.conn.CloseWrite(), "half a close is a close")
+		r.end()
+		th.closed(endClientGone, n+2)
+	}
+}
+
+func requireRetryAfter(t *testing.T, h http.Header) {
+	t.Helper()
+	n, err := strconv.Atoi(h.Get("Retry-After"))
+	require.NoError(t, err)
+	require.True(t, 1 <= n && n <= 5, n)
+}
+
+func TestSeats(t *testing.T) {
+	t.Parallel()
+	s := newSeats(Config{MaxStreams: 50, MaxStreamsPerClient: 30})
+	var mu sync.Mutex
+	var releases []func()
+	taken := map[job.ID]int{}
+	var wg sync.WaitGroup
+	for range 40 {
+		for _, client := range []job.ID{clientA, clientB} {
+			wg.Go(func() {
+				if release, err := s.take(client); err == nil {
+					mu.Lock()
+					defer mu.Unlock()
+					taken[client]++
+					releases = append(releases, release)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	require.Equal(t, 50, taken[clientA]+taken[clientB])
+	require.LessOrEqual(t, taken[clientA], 30)
+	require.LessOrEqual(t, taken[clientB], 30)
+
+	s.close()
+	_, err := s.take(clientA)
+	require.Equal(t, job.CodeStorageUnavailable, job.CodeOf(err))
+	expired, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.ErrorIs(t, s.wait(expired), context.Canceled)
+	for _, release := range releases {
+		wg.Go(release)
+		wg.Go(release) // twice is once
+	}
+	require.NoError(t, s.wait(context.Background()))
+	wg.Wait()
+	require.Zero(t, s.taken)
+	require.Empty(t, s.of)
+}
+
+// A failing start gives its seat back, a panicking one too.
+func TestFailedStartsFreeTheirSeats(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t, func(_ *Config, d *Deps) { d.Events = panicking{d.Events} })
+	for range 3 {
+		th.ask("GET", "/v1/jobs/01890000-0000-7000-8000-0000000000ff/events").problem(job.CodeJobNotFound)
+		th.ask("GET", clientStream, "Last-Event-ID", "x").problem(job.CodeMalformed)
+		th.ask("GET", clientStream).problem(job.CodeInternal)
+	}
+	require.Zero(t, th.server.seats.taken)
+}
+
+type panicking struct{ Events }
+
+func (panicking) FeedEnd(context.Context) (job.Position, error) { panic("no end") }
+
+// A panic in a stream ends that stream only.
+func TestPanicInAStream(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t, func(_ *Config, d *Deps) { d.Events = unwatchable{d.Events} })
+	th.open(clientStream).end()
+	th.closed(endInternalError, 1)
+	require.Contains(t, th.log.String(), "no watch")
+	require.Equal(t, 200, th.ask("GET", clientStream, "Accept", "").StatusCode)
+}
+
+type unwatchable struct{ Events }
+
+func (unwatchable) Watch(_, _ job.ID) (<-chan job.News, func()) { panic("no watch") }
+
+// A connection may fail between the answer's decision and the stream's begin:
+// here because the answer to the request before cannot be written.
+func TestSeatOfAStreamThatNeverBegins(t *testing.T) {
+	t.Parallel()
+	s := New(Config{PublicURL: publicURL}, Deps{})
+	release, err := s.seats.take(clientA)
+	require.NoError(t, err)
+	near, far := net.Pipe()
+	defer func() { _ = far.Close() }()
+	c := &conn{Conn: near, listener: &listener{silent: map[*conn]struct{}{}}}
+	c.seat.Store(&release)
+	require.NoError(t, c.Close())
+	require.Zero(t, s.seats.taken)
+}
+
+// TestStalledReaderIsDropped lets one reader take nothing while more comes than
+// all buffers hold. The other reader must not notice.
+func TestStalledReaderIsDropped(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t, func(c *Config, _ *Deps) { c.StallTimeout = 200 * time.Millisecond })
+	stalled := th.dial()
+	require.NoError(t, stalled.SetReadBuffer(4096))
+	_, err := io.WriteString(stalled, th.request("GET", clientStream))
+	require.NoError(t, err)
+	eager := th.open(clientStream)
+	th.history.watched(t, 2)
+	const events = 300
+	th.history.change(func() { th.history.data = json.RawMessage(`"` + strings.Repeat("x", 64<<10) + `"`) })
+	for range events {
+		th.history.record(jobID, job.EventEmitted)
+	}
+	for n := range events {
+		require.Contains(t, eager.next().data, `"seq":`+strconv.Itoa(n+1)+`,`)
+	}
+	th.closed(endStalled, 1)
+	_, err = io.Copy(io.Discard, stalled)
+	require.Error(t, err, "what it did not take is thrown away")
+	th.history.change(func() { th.history.data = json.RawMessage(`{}`) })
+	th.history.record(jobID, job.EventEmitted)
+	eager.events("event-emitted")
+}
+
+// A reader that is slow, but takes something, is served.
+func TestSlowReaderIsServed(t *testing.T) {
+	t.Parallel()
+	near, far := net.Pipe() // holds nothing: a write waits for its reads
+	defer func() { _ = far.Close() }()
+	require.NoError(t, far.SetDeadline(time.Now().Add(streamPatience)))
+	w := sseWriter{conn: near, stall: 100 * time.Millisecond}
+	text := strings.Repeat("x", 30)
+	done := make(chan error, 1)
+	go func() { done <- w.write([]byte(text)) }()
+	for range len(text) {
+		time.Sleep(10 * time.Millisecond)
+		_, err := io.ReadFull(far, make([]byte, 1))
+		require.NoError(t, err)
+	}
+	require.NoError(t, <-done)
+	require.ErrorIs(t, w.write([]byte(text)), endStalled)
+	require.NoError(t, near.Close())
+	require.ErrorIs(t, w.write([]byte(text)), endClientGone)
+}
+
+func TestHeartbeats(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
+	r := th.open(jobStream)
+	for range 5 {
+		require.True(t, r.block().comment)
+	}
+}
+
+// TestShutdownEndsStreams has streams of all sorts open: idle, being written
+// to, and stuck on a reader that takes nothing.
+func TestShutdownEndsStreams(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t)
+	stuck := th.dial()
+	require.NoError(t, stuck.SetReadBuffer(4096))
+	_, err := io.WriteString(stuck, th.request("GET", clientStream))
+	require.NoError(t, err)
+	idle := []*reader{th.open(clientStream, "Authorization", "Bearer "+otherKey)}
+	for range 20 {
+		idle = append(idle, th.open("/v1/events", "Authorization", "Bearer "+otherKey))
+	}
+	th.history.watched(t, 22)
+	th.history.change(func() { th.history.data = json.RawMessage(`"` + strings.Repeat("x", 64<<10) + `"`) })
+	for range 200 {
+		th.history.record(jobID, job.EventEmitted)
+	}
+	start := time.Now()
+	th.shutdown()
+	require.Less(t, time.Since(start), 5*time.Second, "it does not wait until the stuck write fails")
+	for _, r := range idle {
+		r.end()
+	}
+	th.closed(endShutdown, 22)
+	require.NoError(t, <-th.served)
+	require.Empty(t, th.history.watchers)
+}
+
+func TestStreamsLeaveNothingBehind(t *testing.T) {
+	th := newTheatre(t) // not parallel: it counts the goroutines of all streams
+	require.Zero(t, streamGoroutines())
+	for range 30 {
+		th.open(clientStream)
+	}
+	th.history.watched(t, 30)
+	require.GreaterOrEqual(t, streamGoroutines(), 60)
+	th.shutdown()
+	eventually(t, func() bool { return streamGoroutines() == 0 })
+}
+
+// streamGoroutines counts the calls of streams' methods on all stacks.
+func streamGoroutines() int {
+	stacks := make([]byte, 4<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	return strings.Count(string(stacks), "handlers.(*stream).")
+}
+
+// The answer to a request before is not lost, what comes after is not answered,
+// and the stream is not disturbed by it.
+func TestStreamInAPipeline(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t)
+	th.history.record(jobID, job.EventCreated)
+	c := th.dial()
+	health := "GET /problems/ HTTP/1.1\r\nHost: x\r\n\r\n"
+	_, err := io.WriteString(c, health+th.request("GET", jobStream)+health)
+	require.NoError(t, err)
+	in := bufio.NewReader(c)
+	res, err := http.ReadResponse(in, nil)
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, res.Body)
+	require.NoError(t, err)
+	res, err = http.ReadResponse(in, nil)
+	require.NoError(t, err)
+	require.Equal(t, "text/event-stream", res.Header.Get("Content-Type"))
+	r := &reader{t: t, conn: c, in: bufio.NewReader(res.Body)}
+	require.NotZero(t, r.block().retry)
+	r.events("job-created")
+	_, err = io.WriteString(c, strings.Repeat(health, 20))
+	require.NoError(t, err)
+	th.history.record(jobID, job.EventQueued, job.EventCanceled)
+	r.events("job-queued", "job-canceled")
+	r.end()
+}
+
+func TestTalkativeClientIsCutOff(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t)
+	r := th.open(clientStream)
+	_, err := io.WriteString(r.conn, strings.Repeat("x", talkative))
+	require.NoError(t, err)
+	r.end()
+	th.closed(endClientGone, 1)
+}
+
+func TestStreamOverHTTP10(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t)
+	th.history.record(jobID, job.EventCreated, job.EventCanceled)
+	c := th.dial()
+	_, err := io.WriteString(c, strings.Replace(th.request("GET", jobStream), "HTTP/1.1", "HTTP/1.0", 1))
+	require.NoError(t, err)
+	r := th.answer(c, "GET")
+	require.True(t, r.Close)
+	require.NotZero(t, r.block().retry)
+	r.events("job-created", "job-canceled")
+	r.end()
+}
+
+// Storage that stays away ends a stream after half a minute, of a clock that
+// the test moves.
+func TestStorageAwayForTooLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHistory()
+		h.add(clientA, jobID)
+		keys := &keyring{keys: map[string]job.ID{goodKey: clientA}}
+		s := New(Config{}, Deps{Reader: h, Events: h, Clients: keys})
+		near, far := net.Pipe()
+		release, err := s.seats.take(clientA)
+		require.NoError(t, err)
+		from := &jobSource{server: s, client: clientA, job: jobID}
+		st := &stream{
+			server: s, source: from, job: from, progress: &shownProgress{pending: true}, conn: near, client: clientA,
+			head: startFrame(""), release: release, authorization: [][]byte{[]byte("Bearer " + goodKey)},
+		}
+		start := time.Now()
+		h.failing = errors.New("away")
+		go st.run()
+		r := &reader{t: t, in: bufio.NewReader(far)}
+		require.NotZero(t, r.block().retry)
+		require.True(t, r.block().comment)
+		require.Equal(t, 15*time.Second, time.Since(start))
+		r.end()
+		require.WithinRange(t, time.Now(), start.Add(maxFailing), start.Add(maxFailing+maxRetry))
+		require.NoError(t, s.seats.wait(t.Context()))
+		require.Equal(t, 1.0, testutil.ToFloat64(s.streams.closed.WithLabelValues(string(endStorage))))
+		require.Less(t, h.reads, 20)
+	})
+}

@@ -1,0 +1,61 @@
+package handlers
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// ending is why a stream ended: the label of a metric, and an error, so that it
+// can be the cause of a context's end.
+type ending string
+
+func (e ending) Error() string { return "the stream ended: " + string(e) }
+
+// The reasons for which streams end.
+const (
+	endOfJob         ending = "end"         // the job's last event is told, or the job was deleted
+	endClientGone    ending = "client_gone" // the connection is over
+	endStalled       ending = "stalled"     // the client took nothing for too long
+	endShutdown      ending = "shutdown"
+	endStorage       ending = "storage" // storage was away for too long
+	endUnauthorized  ending = "unauthorized"
+	endInternalError ending = "internal"
+)
+
+var endings = []ending{endOfJob, endClientGone, endStalled, endShutdown, endStorage, endUnauthorized, endInternalError}
+
+// The kinds of streams.
+const (
+	streamOfJob    = "job"
+	streamOfClient = "client"
+)
+
+type streamMetrics struct {
+	open   *prometheus.GaugeVec
+	closed *prometheus.CounterVec
+	events prometheus.Counter
+}
+
+func newStreamMetrics(registry prometheus.Registerer) *streamMetrics {
+	m := &streamMetrics{
+		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "streams_open",
+			Help: "Event streams open now, of one job or of all of a client's jobs.",
+		}, []string{"kind"}),
+		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "streams_closed_total",
+			Help: "Event streams that ended, by reason.",
+		}, []string{"reason"}),
+		events: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "stream_events_sent_total",
+			Help: "Events sent on event streams, progress aside.",
+		}),
+	}
+	for _, kind := range []string{streamOfJob, streamOfClient} {
+		m.open.WithLabelValues(kind)
+	}
+	for _, e := range endings {
+		m.closed.WithLabelValues(string(e))
+	}
+	if registry != nil {
+		registry.MustRegister(m.open, m.closed, m.events)
+	}
+	return m
+}

@@ -1,0 +1,337 @@
+package handlers
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+var allOfAJob = []string{job.EventCreated, job.EventQueued, job.EventAssigned, job.EventRunning}
+
+func TestJobStream(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t)
+	th.history.record(jobID, job.EventCreated)
+	r := th.ask("GET", jobStream)
+	require.Equal(t, 200, r.StatusCode)
+	for name, value := range map[string]string{
+		"Content-Type": "text/event-stream", "Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no",
+		"X-Content-Type-Options": "nosniff", "RateLimit": `"minute";r=5999;t=1`, "Vary": "Accept",
+	} {
+		require.Equal(t, value, r.Header.Get(name), name)
+	}
+	require.True(t, r.Close, "Connection: close")
+	require.Empty(t, r.Header.Get("Content-Length"))
+	require.NotEmpty(t, r.Header.Get("Date"))
+	mustID(r.Header.Get("X-Request-Id"))
+
+	start := r.block()
+	require.NotZero(t, start.retry)
+	require.Empty(t, start.id)
+	created := r.next()
+	require.Equal(t, "1", created.id)
+	require.Equal(t, "job-created", created.event)
+	var v eventView
+	require.NoError(t, json.Unmarshal([]byte(created.data), &v))
+	require.Equal(t, jobID, *v.JobID)
+	require.Equal(t, job.EventCreated, v.EventName)
+	require.Contains(t, created.data, `{"work_kind":"FAST_SUCCESS","t":"<&>"}`)
+
+	th.history.record(jobID, job.EventQueued, job.EventAssigned)
+	th.history.record(jobID, job.EventRunning)
+	r.events("job-queued", "job-assigned", "job-running")
+	th.history.record(jobID, job.EventEmitted, job.EventFailed, job.EventRetriesExhausted)
+	ended := r.events("event-emitted", "job-failed", "job-retries-exhausted")
+	var d job.Document
+	require.NoError(t, json.Unmarshal([]byte(ended[1].data), &d))
+	require.Equal(t, job.StatusFailed, d.JobStatus)
+	require.Equal(t, "/v1/jobs/"+jobID.String()+"/attempts/1", d.Instance)
+	require.True(t, d.IsProblem())
+	r.end()
+	th.closed(endOfJob, 1)
+
+	var line map[string]any
+	lines := strings.Split(strings.TrimSpace(th.log.String()), "\n")
+	require.Len(t, lines, 2, "one at the start, one at the end")
+	require.NoError(t, json.Unmarshal([]byte(lines[1]), &line))
+	require.Equal(t, "stream ended", line["msg"])
+	require.Equal(t, "end", line["reason"])
+	require.EqualValues(t, 7, line["events"])
+	require.Equal(t, r.Header.Get("X-Request-Id"), line["request_id"])
+	require.NotContains(t, th.log.String(), goodKey)
+}
+
+// A reader that comes back after the end is told to stay away; one that missed
+// some gets the rest.
+func TestStreamOfAnEndedJob(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t)
+	th.history.record(jobID, append(allOfAJob, job.EventSucceeded)...)
+	r := th.open(jobStream, "Last-Event-ID", "3")
+	blocks := r.events("job-running", "job-succeeded")
+	require.Equal(t, "5", blocks[1].id)
+	r.end()
+	for _, method := range []string{"GET", "HEAD"} {
+		r = th.ask(method, jobStream, "Last-Event-ID", "5")
+		require.Equal(t, 204, r.StatusCode)
+	}
+}
+
+func TestRetriedJobGoesOn(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t)
+	th.history.record(jobID, append(allOfAJob, job.EventFailed)...)
+	r := th.open(jobStream)
+	r.events("job-created", "job-queued", "job-assigned", "job-running", "job-failed")
+	r.end()
+	th.history.record(jobID, job.EventRetried)
+	again := th.open(jobStream, "Last-Event-ID", r.lastID)
+	again.events("job-retried")
+	th.history.record(jobID, job.EventAssigned, job.EventRunning, job.EventSucceeded)
+	blocks := again.events("job-assigned", "job-running", "job-succeeded")
+	require.Contains(t, blocks[2].data, `"attempt":2`)
+	again.end()
+}
+
+func TestClientStream(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t)
+	second, foreign := mustID("01890000-0000-7000-8000-000000000002"), mustID("01890000-0000-7000-8000-00000000000f")
+	th.history.add(clientA, second)
+	th.history.add(clientB, foreign)
+	th.history.record(jobID, job.EventCreated)
+	r := th.ask("GET", clientStream)
+	start := r.block()
+	require.NotEmpty(t, start.id, "where to go on")
+	th.history.watched(t, 1)
+	th.history.record(second, job.EventCreated)
+	th.history.record(foreign, job.EventCreated)
+	th.history.record(jobID, job.EventQueued, job.EventCanceled)
+	th.history.change(func() {
+		batch := &job.Batch{ID: foreign, ClientID: clientA, Language: "en", Outcome: &job.BatchOutcome{Status: job.StatusCompleted, CompletedAt: now}}
+		th.history.owners[job.ID{}] = clientA
+		th.history.events = append(th.history.events, job.Occurrence{
+			Event: job.Event{ID: foreign, Name: job.EventBatchCompleted, At: now}, Batch: batch, Position: job.Position{Tx: uint64(100 + len(th.history.events)), ID: foreign},
+		})
+	})
+	th.history.record(second, job.EventQueued)
+	blocks := r.events("job-created", "job-queued", "job-canceled", "batch-completed", "job-queued")
+	require.Contains(t, blocks[0].data, second.String())
+	require.Contains(t, blocks[2].data, `"jobStatus":"CANCELLED"`)
+	require.Contains(t, blocks[3].data, `"instance":"/v1/batches/`)
+
+	// Cut off before the first event, it gets all of them by the first id.
+	again := th.open(clientStream, "Last-Event-ID", start.id)
+	require.Equal(t, blocks, again.events("job-created", "job-queued", "job-canceled", "batch-completed", "job-queued"))
+	// The id is also the cursor of the list, and the other way round.
+	byCursor := th.open(clientStream + "?cursor=" + blocks[2].id)
+	require.Equal(t, blocks[3:], byCursor.events("batch-completed", "job-queued"))
+	both := th.open(clientStream+"?cursor="+start.id, "Last-Event-ID", blocks[3].id)
+	require.Equal(t, blocks[4:], both.events("job-queued"))
+}
+
+// What is committed, but may still be preceded by something, comes when it can.
+func TestHeldEvents(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t)
+	r := th.open(clientStream)
+	th.history.watched(t, 1)
+	th.history.change(func() { th.history.withheld = 2 })
+	th.history.record(jobID, job.EventCreated, job.EventQueued)
+	th.history.change(func() { th.history.reads = 0 })
+	eventually(t, func() bool {
+		th.history.mu.Lock()
+		defer th.history.mu.Unlock()
+		return th.history.reads >= 3 // it looks again without news
+	})
+	th.history.change(func() { th.history.withheld = 1 })
+	r.events("job-created")
+	th.history.change(func() { th.history.withheld = 0 })
+	r.events("job-queued")
+}
+
+func TestLongHistoryIsReadInPages(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t)
+	const n = 3*pageSize + 7
+	for range n {
+		th.history.record(jobID, job.EventEmitted)
+	}
+	r := th.open(jobStream)
+	for i := range n {
+		require.Equal(t, i+1, mustSeq(t, r.next().id))
+	}
+	th.history.record(jobID, job.EventEmitted)
+	require.Equal(t, n+1, mustSeq(t, r.next().id))
+}
+
+func mustSeq(t *testing.T, id string) int {
+	t.Helper()
+	n, ok := parseAttempt(id)
+	require.True(t, ok, id)
+	return n
+}
+
+func TestStreamSurvivesStorage(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t, func(c *Config, _ *Deps) { c.Heartbeat = 20 * time.Millisecond })
+	th.history.record(jobID, job.EventCreated)
+	r := th.open(jobStream)
+	r.events("job-created")
+	th.history.watched(t, 1)
+	th.history.change(func() {
+		th.history.failing = job.Errorf(job.CodeStorageUnavailable, "away")
+		th.keys.change(func() { th.keys.fail = th.history.failing })
+		th.history.reads = 0
+	})
+	th.history.record(jobID, job.EventQueued)
+	eventually(t, func() bool {
+		th.history.mu.Lock()
+		defer th.history.mu.Unlock()
+		return th.history.reads >= 2
+	})
+	require.True(t, r.block().comment, "it stays alive")
+	th.history.change(func() { th.history.failing = errors.New("of another kind") })
+	th.history.record(jobID, job.EventAssigned)
+	require.True(t, r.block().comment)
+	th.history.change(func() { th.history.failing = nil })
+	r.events("job-queued", "job-assigned")
+}
+
+func TestDeletedJobEndsItsStream(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t)
+	th.history.record(jobID, job.EventCreated)
+	r := th.open(jobStream)
+	r.events("job-created")
+	th.history.watched(t, 1)
+	th.history.change(func() {
+		th.history.tell(job.News{ClientID: clientA, JobID: jobID})
+		delete(th.history.owners, jobID)
+	})
+	r.end()
+	th.closed(endOfJob, 1)
+}
+
+func TestRevokedKeyEndsTheStream(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
+	r := th.open(clientStream)
+	th.keys.change(func() { th.keys.fail = job.Errorf(job.CodeStorageUnavailable, "away") })
+	for range 3 {
+		require.True(t, r.block().comment, "a key that cannot be checked is not a bad key")
+	}
+	th.keys.change(func() { th.keys.fail = nil; delete(th.keys.keys, goodKey) })
+	r.end()
+	th.closed(endUnauthorized, 1)
+}
+
+func TestStreamRefusals(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t)
+	th.history.record(jobID, append(allOfAJob, job.EventFailed)...)
+	foreign := th.ask("GET", clientStream, "Authorization", "Bearer "+otherKey).block().id
+	own := th.ask("GET", clientStream).block().id
+	require.NotEqual(t, foreign, own)
+	tests := []struct {
+		name, path string
+		headers    []string
+		code       job.Code
+	}{
+		{"no key", jobStream, []string{"Authorization", ""}, job.CodeInvalidCredentials},
+		{"revoked key", jobStream, []string{"Authorization", "Bearer x"}, job.CodeKeyDisabled},
+		{"unknown job", "/v1/jobs/01890000-0000-7000-8000-0000000000ff/events", nil, job.CodeJobNotFound},
+		{"no id", "/v1/jobs/x/events", nil, job.CodeJobNotFound},
+		{"another's job", jobStream, []string{"Authorization", "Bearer " + otherKey}, job.CodeJobNotFound},
+		{"not acceptable", jobStream, []string{"Accept", "text/html"}, job.CodeNotAcceptable},
+		{"unknown parameter", jobStream + "?after=1", nil, job.CodeMalformed},
+		{"bad limit", jobStream + "?limit=0", nil, job.CodeMalformed},
+		{"bad cursor", clientStream + "?cursor=" + own[1:], nil, job.CodeMalformed},
+		{"another's cursor", clientStream + "?cursor=" + foreign, nil, job.CodeMalformed},
+		{"another's id", clientStream, []string{"Last-Event-ID", foreign}, job.CodeMalformed},
+		{"an id of the other kind", jobStream, []string{"Last-Event-ID", own}, job.CodeMalformed},
+		{"a cursor of the other kind", jobStream + "?cursor=" + own, nil, job.CodeMalformed},
+		{"a seq", clientStream, []string{"Last-Event-ID", "3"}, job.CodeMalformed},
+		{"after the last", jobStream, []string{"Last-Event-ID", "6"}, job.CodeMalformed},
+		{"two ids", jobStream, []string{"Last-Event-ID", "1\r\nLast-Event-ID: 2"}, job.CodeMalformed},
+	}
+	for _, id := range []string{"0", "-1", "+1", "01", "1.0", "1e0", "0x1", "1 2", "9999999999", "99999999999999999999", "x", "١", "%31", strings.Repeat("1", 5000)} {
+		tests = append(tests, struct {
+			name, path string
+			headers    []string
+			code       job.Code
+		}{"id " + id[:1], jobStream, []string{"Last-Event-ID", id}, job.CodeMalformed})
+	}
+	for _, test := range tests {
+		r := th.ask("GET", test.path, test.headers...)
+		p := r.problem(test.code)
+		require.NotEmpty(t, p.Detail, test.name)
+	}
+	th.history.change(func() { th.history.failing = job.Errorf(job.CodeStorageUnavailable, "away") })
+	th.ask("GET", jobStream).problem(job.CodeStorageUnavailable)
+	th.ask("GET", clientStream).problem(job.CodeStorageUnavailable)
+}
+
+func TestStreamNegotiation(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t)
+	th.history.record(jobID, job.EventCreated)
+	for accept, stream := range map[string]bool{
+		"text/event-stream": true, "TEXT/Event-Stream": true, "text/event-stream, application/json;q=0.9": true,
+		"application/json;q=0.5, text/*": true, "*/*;q=0.1, text/event-stream": true,
+		"": false, "*/*": false, "application/json": false, "text/event-stream, */*": false,
+		"text/event-stream, application/json": false, "text/event-stream;q=0.5, application/json": false, "text/event-stream;q=0, */*": false,
+	} {
+		for _, method := range []string{"GET", "HEAD"} {
+			r := th.ask(method, jobStream, "Accept", accept)
+			media := "application/json"
+			if stream {
+				media = "text/event-stream"
+			}
+			require.Equal(t, 200, r.StatusCode, accept)
+			require.Equal(t, media, r.Header.Get("Content-Type"), "%s %s", method, accept)
+			require.Equal(t, "Accept", r.Header.Get("Vary"))
+			_ = r.conn.Close()
+		}
+	}
+}
+
+// HEAD is answered and leaves the connection as it was.
+func TestHeadOfAStream(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t)
+	c := th.dial()
+	in := bufio.NewReader(c)
+	for range 2 {
+		_, err := io.WriteString(c, th.request("HEAD", jobStream))
+		require.NoError(t, err)
+		for {
+			line, err := in.ReadString('\n')
+			require.NoError(t, err)
+			require.NotContains(t, line, "Content-Length")
+			if line == "\r\n" {
+				break
+			}
+		}
+	}
+	require.Zero(t, th.server.seats.taken)
+}
+
+// Nobody tells the stream of what happens between its first read and its watch.
+func TestNothingIsLostBeforeTheWatch(t *testing.T) {
+	t.Parallel()
+	var th *theatre
+	th = newTheatre(t, func(_ *Config, d *Deps) {
+		d.Events = hooked{Events: d.Events, watch: func() { th.history.record(jobID, job.EventCreated) }}
+	})
+	th.open(jobStream).events("job-created")
+	th.open(clientStream).events("job-created")
+}

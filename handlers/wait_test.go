@@ -1,0 +1,349 @@
+package handlers
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+func TestPreferWait(t *testing.T) {
+	t.Parallel()
+	tests := map[string]int{ // seconds; -1: no wait
+		"":                                     -1,
+		"wait":                                 -1,
+		"wait=":                                -1,
+		`wait=""`:                              -1,
+		"wait=0":                               0,
+		"wait=1":                               1,
+		"wait=5":                               5,
+		"wait=007":                             7,
+		"wait=30":                              30,
+		"wait=31":                              30,
+		"wait=3600":                            30,
+		"wait=99999999999999999999999999999":   30,
+		"Wait=5":                               5,
+		"WAIT=5":                               5,
+		" wait = 5 ":                           5,
+		"wait\t=\t5":                           5,
+		`wait="5"`:                             5,
+		`wait="\5"`:                            5,
+		"wait=5; x":                            5,
+		"wait=5;x=y; z=\"a;b,c\"":              5,
+		"wait=5;":                              5,
+		"wait=5;;":                             5,
+		"wait=5, wait=6":                       5,
+		"wait=x, wait=6":                       -1,
+		"wait, wait=6":                         -1,
+		"respond-async, wait=5":                5,
+		"respond-async,wait=5,x":               5,
+		`x="wait=6", wait=5`:                   5,
+		`x="a, wait=6", wait=5`:                5,
+		`x="a\", wait=6", wait=5`:              5,
+		"x;wait=6, wait=5":                     5,
+		"x;wait=6":                             -1,
+		"@@@, wait=5":                          5,
+		"(), wait=5":                           5,
+		", ,wait=5,,":                          5,
+		"=5, wait=5":                           5,
+		"wait=5 6, wait=7":                     7,
+		"wait 5, wait=7":                       7,
+		"wait=1.5":                             -1,
+		"wait=-1":                              -1,
+		"wait=+1":                              -1,
+		"wait=1e1":                             -1,
+		"wait=5s":                              -1,
+		"wait=0x5":                             -1,
+		"wait=\u0665":                          -1,
+		"wait=\u0665, wait=5":                  5,
+		`wait="5`:                              -1,
+		`wait=5"`:                              -1,
+		`"wait=5"`:                             -1,
+		`"wait"=5`:                             -1,
+		`wait="5"6`:                            -1,
+		"wait='5'":                             -1,
+		"wait:5":                               -1,
+		"wait==5":                              -1,
+		"wait=5=6":                             -1,
+		"await=5":                              -1,
+		"wait-=5":                              -1,
+		`x="unterminated, wait=5`:              -1,
+		"wait=5; x=\"y":                        -1,
+		"wait=5; =y":                           -1,
+		"wait=\x00":                            -1,
+		"wait=\"5\x00\"":                       -1,
+		strings.Repeat("x,", 5000) + "wait=5":  5,
+		strings.Repeat(`"`, 9999) + ", wait=5": -1,
+	}
+	for header, want := range tests {
+		limit, ok := parsePrefer(header).wait()
+		require.Equal(t, want >= 0, ok, header)
+		if ok {
+			require.Equal(t, time.Duration(want)*time.Second, limit, header)
+		}
+	}
+}
+
+// TestPreferInSeveralLines sends them as a client may.
+func TestPreferInSeveralLines(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.jobs.job = finishedJob
+	r, err := http.NewRequest("GET", "http://forgerun.test"+jobPath(jobID), nil)
+	require.NoError(t, err)
+	r.Header = http.Header{"Authorization": {"Bearer " + goodKey}, "Prefer": {"x", "respond-async, wait=40", "wait=3"}}
+	require.Equal(t, "wait=30", w.do(r).Header.Get("Preference-Applied"))
+}
+
+// stateful is a job whose state the test sets.
+type stateful struct{ state atomic.Value }
+
+func (f *stateful) job(context.Context, job.ID, job.ID) (*job.Job, error) {
+	j, _ := finishedJob(context.Background(), job.ID{}, job.ID{})
+	j.State = f.state.Load().(job.State)
+	j.Outcome = job.OutcomeOf(j.State)
+	if j.State == job.Failed {
+		j.Failure = job.NewFailure(job.FailedImmediately, 1, job.Backoff{})
+	}
+	return j, nil
+}
+
+func statefulJob(w *world, s job.State) *stateful {
+	f := &stateful{}
+	f.state.Store(s)
+	w.jobs.job = f.job
+	return f
+}
+
+// inBackground sends a request and gives its answer later.
+func (w *world) inBackground(method, path, body string, headers ...string) chan *answer {
+	answers := make(chan *answer, 1)
+	go func() { answers <- w.send(method, path, body, headers...) }()
+	return answers
+}
+
+func TestGetWaitsForAChangeOfState(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := statefulJob(w, job.Queued)
+	answers := w.inBackground("GET", jobPath(jobID), "", "Prefer", "wait=20")
+	w.jobs.changed <- struct{}{} // read again, and still the same
+	require.Empty(t, answers)
+	f.state.Store(job.Assigned)
+	w.jobs.changed <- struct{}{}
+	a := within(t, answers)
+	require.Equal(t, 200, a.StatusCode)
+	require.Contains(t, a.text, `"state":"ASSIGNED"`)
+	require.Equal(t, "wait=20", a.Header.Get("Preference-Applied"))
+	require.Equal(t, "1", a.Header.Get("Retry-After"))
+}
+
+// An attempt that failed and was retried between two looks is a change too.
+func TestGetWaitSeesANewAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	statefulJob(w, job.Queued)
+	w.jobs.await = func(_ context.Context, done func(*job.Job) bool) (*job.Job, error) {
+		j, _ := w.jobs.job(context.Background(), clientA, jobID)
+		require.False(t, done(j))
+		j.Attempt++
+		require.True(t, done(j))
+		return j, nil
+	}
+	require.Contains(t, w.send("GET", jobPath(jobID), "", "Prefer", "wait=5").text, `"attempt":2`)
+}
+
+func TestGetDoesNotWait(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		state         job.State
+		prefer, match string
+		applied       string
+	}{
+		"final":                {job.Succeeded, "wait=20", "-", "wait=20"},
+		"failed":               {job.Failed, "wait=20", "-", "wait=20"},
+		"no preference":        {job.Running, "-", "-", ""},
+		"bad preference":       {job.Running, "wait=soon", "-", ""},
+		"zero":                 {job.Running, "wait=0", "-", "wait=0"},
+		"an earlier view":      {job.Running, "wait=20", `W/"4"`, "wait=20"},
+		"another kind of view": {job.Running, "wait=20", `W/"5-document"`, "wait=20"},
+	} {
+		w := newWorld(t)
+		statefulJob(w, test.state)
+		w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) {
+			t.Error(name, "it waited")
+			return nil, errNoJob
+		}
+		a := w.send("GET", jobPath(jobID), "", "Prefer", test.prefer, "If-None-Match", test.match)
+		require.Equal(t, 200, a.StatusCode, name)
+		require.Equal(t, test.applied, a.Header.Get("Preference-Applied"), name)
+	}
+}
+
+func TestGetWaitsWithTheCurrentTag(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := statefulJob(w, job.Running)
+	for _, match := range []string{`W/"5"`, `"4", "5"`, `*`} {
+		f.state.Store(job.Running)
+		answers := w.inBackground("GET", jobPath(jobID), "", "Prefer", "wait=20", "If-None-Match", match)
+		w.jobs.changed <- struct{}{}
+		require.Empty(t, answers)
+		f.state.Store(job.Failed)
+		w.jobs.changed <- struct{}{}
+		a := within(t, answers)
+		require.Equal(t, 304, a.StatusCode, "the fake's tag does not change")
+		require.Equal(t, "wait=20", a.Header.Get("Preference-Applied"))
+	}
+}
+
+// waitFor makes Await note its time limit and give up at once.
+func waitFor(w *world, s job.State) *time.Duration {
+	var limit time.Duration
+	w.jobs.await = func(ctx context.Context, _ func(*job.Job) bool) (*job.Job, error) {
+		deadline, _ := ctx.Deadline()
+		limit = time.Until(deadline)
+		j, _ := finishedJob(ctx, clientA, jobID)
+		j.State = s
+		return j, nil
+	}
+	return &limit
+}
+
+func TestSubmitWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	limit := waitFor(w, job.Running)
+	const body = `{"type":"EXECUTE"}`
+	a := w.send("POST", "/v1/jobs", body, "Prefer", "wait=60, respond-async")
+	require.Equal(t, 202, a.StatusCode)
+	require.InDelta(t, 30, limit.Seconds(), 5)
+	require.Equal(t, "respond-async, wait=30", a.Header.Get("Preference-Applied"))
+	require.Contains(t, a.text, `"state":"QUEUED"`, "the receipt")
+
+	waitFor(w, job.Succeeded)
+	a = w.send("POST", "/v1/jobs", body, "Prefer", "wait=60, respond-async")
+	require.Equal(t, 200, a.StatusCode)
+	require.Equal(t, "wait=30", a.Header.Get("Preference-Applied"))
+	require.Equal(t, jobPath(jobID), a.Header.Get("Location"))
+	require.Equal(t, "<"+jobPath(jobID)+`>; rel="status", <`+jobPath(jobID)+`/result>; rel="https://forgerun.example/rels/job-result"`, a.Header.Get("Link"))
+	w.jobs.job = finishedJob
+	get := w.send("GET", jobPath(jobID), "")
+	require.Equal(t, get.text, a.text)
+	for _, name := range []string{"ETag", "Vary", "Content-Type", "Retry-After", "Cache-Control"} {
+		require.Equal(t, get.Header.Values(name), a.Header.Values(name), name)
+	}
+
+	a = w.send("POST", "/v1/jobs", body, "Prefer", "wait=1", "Accept", "application/problem+json")
+	require.Contains(t, a.text, `"jobStatus":"COMPLETED"`)
+}
+
+// What was accepted is acknowledged, whatever becomes of the wait.
+func TestSubmitIsAcceptedWhateverBecomesOfTheWait(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{errNoJob, context.DeadlineExceeded, job.Errorf(job.CodeStorageUnavailable, "x")} {
+		w := newWorld(t)
+		w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) { return nil, err }
+		a := w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Prefer", "wait=5")
+		require.Equal(t, 202, a.StatusCode)
+		require.Equal(t, jobPath(jobID), a.Header.Get("Location"))
+	}
+}
+
+func TestNoSeatNoWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = 1 })
+	statefulJob(w, job.Running)
+	release, err := w.server.seats.take(clientA)
+	require.NoError(t, err)
+	w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) {
+		t.Error("it waited without a seat")
+		return nil, errNoJob
+	}
+	a := w.send("GET", jobPath(jobID), "", "Prefer", "wait=5")
+	require.Equal(t, 200, a.StatusCode)
+	require.Empty(t, a.Header.Get("Preference-Applied"))
+	a = w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Prefer", "wait=5, respond-async")
+	require.Equal(t, 202, a.StatusCode)
+	require.Equal(t, "respond-async", a.Header.Get("Preference-Applied"))
+	release()
+
+	waitFor(w, job.Running)
+	for range 3 { // each wait gives its seat back
+		a = w.send("GET", jobPath(jobID), "", "Prefer", "wait=5")
+		require.Equal(t, "wait=5", a.Header.Get("Preference-Applied"))
+	}
+	w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) { panic("planted") }
+	w.send("GET", jobPath(jobID), "", "Prefer", "wait=5").requireProblem(t, job.CodeInternal)
+	release, err = w.server.seats.take(clientA)
+	require.NoError(t, err, "a panic gives it back too")
+	release()
+}
+
+// A wait does not use up the time of the request.
+func TestTheRequestsTimeBeginsAnewAfterAWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config, _ *Deps) { c.RequestTimeout = 10 * time.Millisecond })
+	f := statefulJob(w, job.Running)
+	var first context.Context
+	w.jobs.job = func(ctx context.Context, client, id job.ID) (*job.Job, error) {
+		first = ctx
+		return f.job(ctx, client, id)
+	}
+	w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) {
+		<-first.Done()
+		return nil, job.Errorf(job.CodeStorageUnavailable, "Storage cannot be reached.")
+	}
+	w.send("GET", jobPath(jobID), "", "Prefer", "wait=5").requireProblem(t, job.CodeStorageUnavailable)
+}
+
+// A job that is deleted while its client waits is gone.
+func TestWaitEndsWithTheJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	statefulJob(w, job.Running)
+	gone := job.Errorf(job.CodeJobGone, "The job was deleted.")
+	w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) { return nil, gone }
+	w.send("GET", jobPath(jobID), "", "Prefer", "wait=5").requireProblem(t, job.CodeJobGone)
+}
+
+func TestShutdownEndsWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	statefulJob(w, job.Running)
+	url, served := serving(t, w)
+	answers := make(chan *answer, 1)
+	go func() {
+		defer close(answers)
+		c, err := net.Dial("tcp", url[len("http://"):])
+		if err != nil {
+			return
+		}
+		defer func() { _ = c.Close() }()
+		_, _ = io.WriteString(c, "GET "+jobPath(jobID)+" HTTP/1.1\r\nHost: x\r\nPrefer: wait=30\r\nAuthorization: Bearer "+goodKey+"\r\n\r\n")
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			return
+		}
+		text, _ := io.ReadAll(res.Body)
+		answers <- &answer{res, string(text)}
+	}()
+	w.jobs.changed <- struct{}{} // it waits
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	require.NoError(t, w.server.Shutdown(ctx))
+	require.NoError(t, within(t, served))
+	a := within(t, answers)
+	require.NotNil(t, a)
+	require.Equal(t, 200, a.StatusCode)
+	require.Contains(t, a.text, `"state":"RUNNING"`)
+}

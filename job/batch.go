@@ -1,0 +1,175 @@
+package job
+
+import "time"
+
+// MaxBatchItems is how many jobs one batch may have.
+const MaxBatchItems = 1000
+
+// MaxFailedItems is how many failed items a batch's outcome document lists
+// (draft section 7.1.1); all of them are in the list of the batch's jobs.
+const MaxFailedItems = 50
+
+// BatchRequest is a decoded request for many jobs.
+type BatchRequest struct {
+	ClientID   ID
+	RequestID  string
+	ReceivedAt time.Time
+	Items      []ItemRequest
+
+	IdempotencyKey string
+	Hash           [32]byte // of the canonical request without the key
+
+	CorrelationID string
+	Language      string
+}
+
+// ItemRequest is one job of a batch request.
+type ItemRequest struct {
+	ItemID  string // the client's own, or the zero-based index
+	Request Request
+	Refusal *Refusal // not nil: the item's form is wrong, and Request is of no use
+}
+
+// Refusal says why an item of a batch was not accepted. It is stored.
+type Refusal struct {
+	Code       Code        `json:"code"`
+	Detail     string      `json:"detail"`
+	Violations []Violation `json:"violations,omitempty"` // pointers into the batch request
+}
+
+// Batch is a set of jobs that were submitted in one request.
+type Batch struct {
+	ID            ID
+	ClientID      ID
+	CreatedAt     time.Time
+	CorrelationID string
+	Language      string
+	RequestID     string
+	Items         []BatchItem // in the request's order; never changes
+	Counts        map[State]int
+	Outcome       *BatchOutcome // nil until all jobs are final for the first time
+}
+
+// BatchItem is one item of a batch as it was answered: accepted with a job, or
+// refused.
+type BatchItem struct {
+	ItemID  string   `json:"item_id"`
+	JobID   ID       `json:"job_id,omitzero"`
+	State   State    `json:"state,omitempty"` // at acceptance
+	Refusal *Refusal `json:"refusal,omitempty"`
+}
+
+// BatchSubmission is a batch ready to be stored, with its accepted jobs.
+type BatchSubmission struct {
+	Batch          Batch
+	Jobs           []Job
+	IdempotencyKey string
+	RequestHash    [32]byte
+}
+
+// BatchOutcome is how a batch ended. It is taken once, when all its jobs are
+// final for the first time, and never changes (draft section 4.2).
+type BatchOutcome struct {
+	Status      Status
+	CompletedAt time.Time
+	Succeeded   int
+	Failed      int // timed out and refused items included
+	Canceled    int
+	Failures    []ItemFailure // of failed items, at most MaxFailedItems
+}
+
+// ItemFailure is a failed item of a batch.
+type ItemFailure struct {
+	ItemID    string `json:"item_id"`
+	JobID     ID     `json:"job_id,omitzero"` // zero for a refused item
+	Status    Status `json:"status"`          // FAILED or TIMED_OUT
+	Reason    Reason `json:"reason,omitempty"`
+	Detail    string `json:"detail"` // in English
+	Retryable bool   `json:"retryable"`
+	Stage     Stage  `json:"stage"`
+}
+
+// ItemOutcome is an item in the results of a batch's document (draft section 7.1).
+type ItemOutcome struct {
+	ItemID          string `json:"itemId"`
+	Status          Status `json:"status"`
+	Detail          string `json:"detail"`
+	Retryable       bool   `json:"retryable"`
+	ProcessingStage Stage  `json:"processingStage"`
+}
+
+// BatchStatus is the status of a batch whose items ended as counted (draft
+// section 7.2): mixed ends with a success among them are
+// COMPLETED_WITH_ERRORS, a batch without any success is what most of it is.
+func BatchStatus(succeeded, failed, canceled int) Status {
+	switch {
+	case failed == 0 && canceled == 0:
+		return StatusCompleted
+	case succeeded > 0:
+		return StatusCompletedWithErrors
+	case failed > 0:
+		return StatusFailed
+	default:
+		return StatusCancelled
+	}
+}
+
+// Refused counts the items that were not accepted.
+func (b *Batch) Refused() int {
+	n := 0
+	for _, item := range b.Items {
+		if item.Refusal != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Status is the batch's status now.
+func (b *Batch) Status() Status {
+	switch {
+	case b.Outcome != nil:
+		return b.Outcome.Status
+	case b.Counts[Created]+b.Counts[Queued]+b.Counts[Assigned]+b.Refused() == len(b.Items):
+		return StatusAccepted
+	default:
+		return StatusProcessing
+	}
+}
+
+// BatchPath is the path of a batch.
+func BatchPath(id ID) string { return "/v1/batches/" + id.String() }
+
+// BatchDocument builds the draft's document of a batch (draft section 7).
+func (l Links) BatchDocument(b *Batch) Document {
+	d := Document{
+		Instance: BatchPath(b.ID), JobID: b.ID, JobStatus: b.Status(),
+		SubmittedAt: Time(b.CreatedAt), CorrelationID: b.CorrelationID,
+	}
+	o := b.Outcome
+	if o == nil {
+		return d
+	}
+	d.CompletedAt = TimeOf(&o.CompletedAt)
+	text := batchTextOf(b.Language)
+	d.Detail = text.summary(o, len(b.Items))
+	switch o.Status {
+	case StatusCompletedWithErrors:
+		d.Type, d.Title, d.Status = l.ProblemType(BatchPartiallyFailed), text.partial, 207
+	case StatusFailed:
+		d.Type, d.Title, d.Status = l.ProblemType(BatchFailed), text.failed, 500
+	case StatusAccepted, StatusProcessing, StatusCompleted, StatusCancelled, StatusTimedOut:
+		return d
+	}
+	for _, f := range o.Failures {
+		failure := Failure{Reason: f.Reason, Detail: f.Detail}
+		d.Results = append(d.Results, ItemOutcome{f.ItemID, f.Status, failure.In(b.Language), f.Retryable, f.Stage})
+	}
+	return d
+}
+
+// The problem types of batches, as the last part of their URI.
+const (
+	BatchPartiallyFailed = "batch-partially-failed"
+	BatchFailed          = "batch-failed"
+)

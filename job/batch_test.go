@@ -1,0 +1,190 @@
+package job_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+func TestBatchStatusOfEnds(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		succeeded, failed, canceled int
+		want                        job.Status
+	}{
+		{3, 0, 0, "COMPLETED"},
+		{2, 1, 0, "COMPLETED_WITH_ERRORS"},
+		{1, 0, 4, "COMPLETED_WITH_ERRORS"},
+		{1, 1, 1, "COMPLETED_WITH_ERRORS"},
+		{0, 3, 0, "FAILED"},
+		{0, 1, 4, "FAILED"},
+		{0, 0, 2, "CANCELLED"},
+	} {
+		require.Equal(t, test.want, job.BatchStatus(test.succeeded, test.failed, test.canceled), "%+v", test)
+	}
+}
+
+func sampleBatch(t *testing.T, accepted, refused int) *job.Batch {
+	t.Helper()
+	id, err := job.ParseID(idText)
+	require.NoError(t, err)
+	b := &job.Batch{ID: id, CreatedAt: createdAt, CorrelationID: "order-17", Language: "en", Counts: map[job.State]int{}}
+	for i := range accepted + refused {
+		item := job.BatchItem{ItemID: fmt.Sprint(i), JobID: id, State: job.Queued}
+		if i >= accepted {
+			item = job.BatchItem{ItemID: fmt.Sprint(i), Refusal: &job.Refusal{Code: job.CodeValidationFailed, Detail: "No."}}
+		}
+		b.Items = append(b.Items, item)
+	}
+	return b
+}
+
+func TestBatchStatusUnderWay(t *testing.T) {
+	t.Parallel()
+	b := sampleBatch(t, 3, 1)
+	require.Equal(t, 1, b.Refused())
+	b.Counts = map[job.State]int{job.Created: 1, job.Queued: 1, job.Assigned: 1}
+	require.EqualValues(t, "ACCEPTED", b.Status())
+	b.Counts = map[job.State]int{job.Queued: 2, job.Running: 1}
+	require.EqualValues(t, "PROCESSING", b.Status())
+	b.Counts = map[job.State]int{job.Queued: 2, job.Succeeded: 1}
+	require.EqualValues(t, "PROCESSING", b.Status())
+	b.Outcome = &job.BatchOutcome{Status: job.StatusCompleted}
+	require.EqualValues(t, "COMPLETED", b.Status(), "frozen, whatever its jobs do later")
+}
+
+func TestBatchDocumentUnderWay(t *testing.T) {
+	t.Parallel()
+	b := sampleBatch(t, 2, 0)
+	b.Counts = map[job.State]int{job.Running: 2}
+	requireDocument(t, links.BatchDocument(b), `{
+		"instance": "/v1/batches/01890a5d-ac96-774b-bcce-b302099a8057",
+		"jobId": "01890a5d-ac96-774b-bcce-b302099a8057",
+		"jobStatus": "PROCESSING",
+		"submittedAt": "2030-01-31T12:00:00.000001Z",
+		"correlationId": "order-17"
+	}`)
+}
+
+func TestBatchDocumentOfMixedEnds(t *testing.T) {
+	t.Parallel()
+	b := sampleBatch(t, 4, 1)
+	b.Outcome = &job.BatchOutcome{
+		Status: job.StatusCompletedWithErrors, CompletedAt: finishedAt, Succeeded: 2, Failed: 3,
+		Failures: []job.ItemFailure{
+			{ItemID: "1", Status: job.StatusTimedOut, Reason: job.TimedOut, Detail: "The job ran longer than the execution limit.", Retryable: true, Stage: job.StageProcessing},
+			{ItemID: "2", Status: job.StatusFailed, Reason: job.FailedImmediately, Detail: "Stored.", Stage: job.StageValidation},
+			{ItemID: "4", Status: job.StatusFailed, Detail: "The request has invalid values.", Stage: job.StageValidation},
+		},
+	}
+	requireDocument(t, links.BatchDocument(b), `{
+		"type": "https://forge.example/problems/batch-partially-failed",
+		"title": "Batch partially failed",
+		"status": 207,
+		"detail": "2 of 5 items completed successfully, 3 failed, 0 were canceled. Only failed items are listed.",
+		"instance": "/v1/batches/01890a5d-ac96-774b-bcce-b302099a8057",
+		"jobId": "01890a5d-ac96-774b-bcce-b302099a8057",
+		"jobStatus": "COMPLETED_WITH_ERRORS",
+		"submittedAt": "2030-01-31T12:00:00.000001Z",
+		"completedAt": "2030-01-31T12:00:05.000000Z",
+		"correlationId": "order-17",
+		"results": [
+			{"itemId": "1", "status": "TIMED_OUT", "detail": "The job ran longer than the execution limit.", "retryable": true, "processingStage": "processing"},
+			{"itemId": "2", "status": "FAILED", "detail": "Stored.", "retryable": false, "processingStage": "validation"},
+			{"itemId": "4", "status": "FAILED", "detail": "The request has invalid values.", "retryable": false, "processingStage": "validation"}
+		]
+	}`)
+
+	b.Language = "de"
+	d := links.BatchDocument(b)
+	require.Equal(t, "Stapel teilweise fehlgeschlagen", d.Title)
+	require.Contains(t, d.Detail, "2 von 5")
+	require.Equal(t, "Der Job lief länger, als die Grenze der Laufzeit erlaubt.", d.Results[0].Detail)
+	require.Equal(t, "The request has invalid values.", d.Results[2].Detail, "of a refused item there is no translation")
+}
+
+func TestBatchDocumentSaysWhatItLeavesOut(t *testing.T) {
+	t.Parallel()
+	b := sampleBatch(t, 200, 0)
+	b.Outcome = &job.BatchOutcome{Status: job.StatusFailed, CompletedAt: finishedAt, Failed: 200,
+		Failures: make([]job.ItemFailure, job.MaxFailedItems)}
+	d := links.BatchDocument(b)
+	require.Equal(t, 500, d.Status)
+	require.Equal(t, "https://forge.example/problems/batch-failed", d.Type)
+	require.Len(t, d.Results, 50)
+	require.Contains(t, d.Detail, "The first 50 of 200 failed items are listed.")
+}
+
+func TestBatchDocumentWithoutFailures(t *testing.T) {
+	t.Parallel()
+	for status, count := range map[job.Status]*job.BatchOutcome{
+		"COMPLETED": {Succeeded: 2}, "CANCELLED": {Canceled: 2},
+	} {
+		b := sampleBatch(t, 2, 0)
+		b.Outcome = count
+		count.Status, count.CompletedAt = status, finishedAt
+		d := links.BatchDocument(b)
+		require.False(t, d.IsProblem(), status)
+		require.Equal(t, status, d.JobStatus)
+		require.NotNil(t, d.CompletedAt)
+		require.NotEmpty(t, d.Detail)
+		require.NotContains(t, d.Detail, "listed")
+		require.Empty(t, d.Results)
+	}
+}
+
+func TestWaitingFor(t *testing.T) {
+	t.Parallel()
+	now := createdAt
+	for _, test := range []struct {
+		state   job.State
+		runAt   time.Time
+		workers int
+		want    job.WaitingReason
+	}{
+		{job.Created, now.Add(time.Hour), 1, job.WaitingScheduled},
+		{job.Created, now.Add(-time.Second), 0, job.WaitingScheduled},
+		{job.Queued, now.Add(time.Second), 1, job.WaitingBackoff},
+		{job.Queued, now, 0, job.WaitingNoWorkers},
+		{job.Queued, now, 1, job.WaitingQueue},
+		{job.Assigned, now, 1, ""},
+		{job.Running, now, 1, ""},
+		{job.Failed, now, 0, ""},
+		{job.Succeeded, now, 0, ""},
+		{job.Canceled, now, 0, ""},
+	} {
+		j := &job.Job{State: test.state, RunAt: test.runAt}
+		require.Equal(t, test.want, j.WaitingFor(now, test.workers), "%+v", test)
+	}
+}
+
+func TestEstimatedCompletion(t *testing.T) {
+	t.Parallel()
+	d := &job.Definition{DurationMS: 10_000}
+	started := createdAt
+	running := &job.Job{State: job.Running, StartedAt: &started, Definition: d}
+	require.Equal(t, started.Add(5*time.Second), *running.EstimatedCompletion(0.5))
+	scheduled := &job.Job{State: job.Created, RunAt: started, Definition: d}
+	require.Equal(t, started.Add(10*time.Second), *scheduled.EstimatedCompletion(1))
+	for _, j := range []*job.Job{
+		{State: job.Queued, RunAt: started, Definition: d},
+		{State: job.Succeeded, StartedAt: &started, Definition: d},
+		{State: job.Running, StartedAt: &started},
+		{State: job.Running, Definition: d},
+	} {
+		require.Nil(t, j.EstimatedCompletion(1), j.State)
+	}
+}
+
+func TestExpiredResult(t *testing.T) {
+	t.Parallel()
+	r := &job.ResultInfo{ExpiresAt: createdAt}
+	require.False(t, r.Expired(createdAt.Add(-1)))
+	require.True(t, r.Expired(createdAt))
+	r.Removed = true
+	require.True(t, r.Expired(createdAt.Add(-time.Hour)))
+}

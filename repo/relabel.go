@@ -1,0 +1,65 @@
+package repo
+
+import (
+	"context"
+	"database/sql"
+	"log/slog"
+
+	"github.com/pressly/goose/v3"
+)
+
+// labelsSince is the version of the schema that has labels in all its tables.
+const labelsSince = 2
+
+// relabelEvents mends a database that was restored from a dump into another
+// server. Transactions are numbered anew there, so the labels of old events can
+// lie ahead: ClientEvents would not show such events for a long time, and new
+// ones not before them. It gives all old events one label that precedes every
+// transaction. A job's events keep their order, which among equal labels is
+// that of their seq; positions that clients have kept are not valid any more.
+func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
+	version, err := provider.GetDBVersion(ctx)
+	if err != nil || version < labelsSince {
+		return err
+	}
+	if ahead, err := labelsAhead(ctx, db); err != nil || !ahead {
+		return err
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	// Every writer of an event writes one of these tables too.
+	if _, err := tx.ExecContext(ctx, `LOCK TABLE jobs, client_events IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+		return err
+	}
+	if ahead, err := labelsAhead(ctx, tx); err != nil || !ahead { // another process was first
+		return err
+	}
+	for _, sql := range []string{
+		`UPDATE events SET tx = '1' WHERE tx <> '1'`,
+		`UPDATE client_events SET tx = '1' WHERE tx <> '1'`,
+		`UPDATE jobs SET event_tx = '1' WHERE event_tx <> '1'`,
+	} {
+		if _, err := tx.ExecContext(ctx, sql); err != nil {
+			return err
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	slog.Warn("the database comes from another server: the events' places in the streams of clients were set anew, and places that clients have kept are not valid any more")
+	return nil
+}
+
+// labelsAhead reports whether an event has a label that no transaction of this
+// server can have given. It reads the jobs, and not their events: a job has the
+// label of its latest event, which no earlier one exceeds.
+func labelsAhead(ctx context.Context, db interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}) (ahead bool, err error) {
+	return ahead, db.QueryRowContext(ctx, `
+		SELECT EXISTS (SELECT FROM jobs WHERE event_tx >= pg_snapshot_xmax(pg_current_snapshot()))
+		  OR EXISTS (SELECT FROM client_events WHERE tx >= pg_snapshot_xmax(pg_current_snapshot()))`).Scan(&ahead)
+}
