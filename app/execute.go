@@ -230,12 +230,7 @@ func refused(err error) bool {
 // tell says what was committed: to the log, the metrics, those who watch, and
 // the queue.
 func (w *Worker) tell(c *job.Claim, f job.Finish, done job.Finished) {
-	more := []slog.Attr{slog.Int("attempt", f.Attempt)}
-	if f.Failure != nil {
-		more = append(more, slog.String("error_code", string(f.Failure.Code)),
-			slog.String("error_message", f.Failure.Detail), slog.String("reason", string(f.Failure.Reason)))
-	}
-	logTransition(w.log, "finish", &c.Job, job.Running, f.State, more...)
+	logTransition(w.log, "finish", &c.Job, job.Running, f.State, append(failureAttrs(f.Failure), slog.Int("attempt", f.Attempt))...)
 	w.metrics.ended(f.State, c.Job.WorkKind, done)
 	w.queue.Announce(endOf(done))
 	if done.Next != nil {

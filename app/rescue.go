@@ -69,8 +69,7 @@ func (r *rescuer) requeue(ctx context.Context, claimed []job.Held) error {
 		h := holds[t.JobID]
 		r.metrics.repaired.WithLabelValues("rescuer_requeued").Inc()
 		r.metrics.entered(job.Queued, h.WorkKind)
-		r.log.Info("job transition", append(aboutHeld(h, "requeue"),
-			"current_state", job.Assigned, "next_state", job.Queued, "work_kind", h.WorkKind)...)
+		r.transition("requeue", h, job.Assigned, job.Queued)
 		r.queue.Announce(job.News{ClientID: h.ClientID, JobID: h.JobID})
 		r.queue.Enqueue(t)
 	}
@@ -84,28 +83,26 @@ func (r *rescuer) fail(ctx context.Context, h job.Held) error {
 		return nil // it ended, or was given back, in the meantime
 	}
 	if err != nil {
-		r.log.Warn("cannot fail a job of a lost worker", append(aboutHeld(h, "fail"), "error", err)...)
+		r.log.Warn("cannot fail a job of a lost worker", "action", "fail", "request_id", h.RequestID,
+			"client_id", h.ClientID.String(), "job_id", h.JobID.String(), "attempt", h.Attempt, "error", err)
 		return err
 	}
 	r.metrics.repaired.WithLabelValues("rescuer_failed").Inc()
 	r.metrics.ended(job.Failed, h.WorkKind, done)
-	r.log.Info("job transition", append(aboutHeld(h, "fail"),
-		"current_state", job.Running, "next_state", job.Failed, "work_kind", h.WorkKind,
-		"error_code", f.Failure.Code, "error_message", f.Failure.Detail, "reason", f.Failure.Reason)...)
+	r.transition("fail", h, job.Running, job.Failed, failureAttrs(f.Failure)...)
 	r.queue.Announce(endOf(done))
 	if done.Next == nil {
 		r.settler.Touch(done.BatchID)
 		return nil
 	}
 	h.Attempt = done.Next.Attempt
-	r.log.Info("job transition", append(aboutHeld(h, "auto_retry"),
-		"current_state", job.Failed, "next_state", job.Queued, "work_kind", h.WorkKind)...)
+	r.transition("auto_retry", h, job.Failed, job.Queued)
 	r.queue.Enqueue(*done.Next)
 	return nil
 }
 
-// aboutHeld names a job of a lost worker in a log line (section 16).
-func aboutHeld(h job.Held, action string) []any {
-	return []any{"action", action, "request_id", h.RequestID, "client_id", h.ClientID.String(),
-		"job_id", h.JobID.String(), "attempt", h.Attempt}
+// transition writes the line of a change of a job that was held.
+func (r *rescuer) transition(action string, h job.Held, from, to job.State, more ...slog.Attr) {
+	j := job.Job{ID: h.JobID, ClientID: h.ClientID, RequestID: h.RequestID, CorrelationID: h.CorrelationID, WorkKind: h.WorkKind}
+	logTransition(r.log, action, &j, from, to, append(more, slog.Int("attempt", h.Attempt))...)
 }

@@ -211,7 +211,11 @@ func (s *Service) Retry(ctx context.Context, client, id job.ID) (job.Change, err
 
 // Delete removes a final job; one that is gone already is no error.
 func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
-	return s.jobs.Delete(ctx, client, id)
+	if err := s.jobs.Delete(ctx, client, id); err != nil {
+		return err
+	}
+	s.queue.Announce(job.News{ClientID: client, JobID: id}) // no event, but whoever watches it need not wait any longer
+	return nil
 }
 
 func (s *Service) transition(action string, j *job.Job, from, to job.State) {

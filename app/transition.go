@@ -25,3 +25,13 @@ func logTransition(log *slog.Logger, action string, j *job.Job, from, to job.Sta
 	}
 	log.LogAttrs(context.Background(), slog.LevelInfo, "job transition", append(attrs, more...)...)
 }
+
+// failureAttrs are the fields of a failure in a log line, none for nil.
+func failureAttrs(f *job.Failure) []slog.Attr {
+	if f == nil {
+		return nil
+	}
+	return []slog.Attr{
+		slog.String("error_code", string(f.Code)), slog.String("error_message", f.Detail), slog.String("reason", string(f.Reason)),
+	}
+}

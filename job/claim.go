@@ -57,6 +57,7 @@ type Held struct {
 	Lease
 	ClientID      ID
 	RequestID     string
+	CorrelationID string
 	State         State
 	WorkKind      Kind
 	MaxAttempts   int

@@ -47,13 +47,13 @@ const (
 
 	settleHead = `
 WITH ready AS MATERIALIZED (
-  SELECT batch_id, client_id, request_id, items FROM batches b
+  SELECT batch_id, client_id, request_id, correlation_id, items FROM batches b
   WHERE completed_at IS NULL AND NOT EXISTS (SELECT FROM jobs WHERE jobs.batch_id = b.batch_id AND jobs.finished_at IS NULL OFFSET 0)`
 
 	settleTail = `
   ORDER BY batch_id LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
 )
-SELECT batch_id, client_id, request_id, items, ended.succeeded, ended.canceled, ended.failed
+SELECT batch_id, client_id, request_id, coalesce(correlation_id, ''), items, ended.succeeded, ended.canceled, ended.failed
 FROM ready CROSS JOIN LATERAL (
   SELECT count(*) FILTER (WHERE state = 'SUCCEEDED') AS succeeded, count(*) FILTER (WHERE state = 'CANCELED') AS canceled,
     coalesce(jsonb_object_agg(job_id, jsonb_build_object('Reason', failure_reason, 'Code', failure_code, 'Retryable', failure_retryable,
@@ -74,7 +74,7 @@ func readyBatches(ctx context.Context, tx pgx.Tx, ids []job.ID, limit int) ([]jo
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (b job.Batch, err error) {
 		var succeeded, canceled int
 		var failed map[job.ID]*job.Failure
-		err = row.Scan(scanID(&b.ID), scanID(&b.ClientID), &b.RequestID, &b.Items, &succeeded, &canceled, &failed)
+		err = row.Scan(scanID(&b.ID), scanID(&b.ClientID), &b.RequestID, &b.CorrelationID, &b.Items, &succeeded, &canceled, &failed)
 		b.Outcome = batchOutcome(b.Items, succeeded, canceled, failed)
 		return b, err
 	})
