@@ -72,7 +72,7 @@ func TestSettleCountsEachEnd(t *testing.T) {
 			{ItemID: "item-4", JobID: ids[4], Status: job.StatusFailed, Reason: job.FailedImmediately, Detail: failed.Detail, Stage: failed.Stage},
 		},
 	}, got.Outcome)
-	require.Equal(t, job.Batch{ID: b.ID, ClientID: f.client, RequestID: "r-1", Items: b.Items, Outcome: got.Outcome}, settled[0])
+	require.Equal(t, job.Batch{ID: b.ID, ClientID: f.client, RequestID: "r-1", CorrelationID: b.CorrelationID, Items: b.Items, Outcome: got.Outcome}, settled[0])
 	require.False(t, got.Outcome.CompletedAt.Before(*f.job(ids[5]).FinishedAt))
 	require.Equal(t, got.Outcome.CompletedAt, one[time.Time](f, `SELECT occurred_at FROM client_events`))
 	require.JSONEq(t, `{"status": "COMPLETED_WITH_ERRORS", "total": 7, "succeeded": 3, "failed": 3, "canceled": 1}`, f.told(b.ID)[0])
