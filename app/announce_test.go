@@ -178,7 +178,9 @@ func TestProgressOfStoppedWorkIsNotAnnounced(t *testing.T) {
 				stop(w, task)
 				require.NoError(t, <-running)
 				synctest.Wait()
-				require.Equal(t, []int{30}, percentages(t, w.queue.news()))
+				news := w.queue.news()
+				require.Equal(t, []int{30}, percentages(t, news))
+				require.Equal(t, end(task), news[len(news)-1], "the progress is of no more use")
 			})
 		})
 	}

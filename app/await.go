@@ -15,7 +15,7 @@ func (s *Service) Await(ctx context.Context, client, id job.ID, done func(*job.J
 	defer stop()
 	var last *job.Job
 	for {
-		j, err := s.Job(ctx, client, id)
+		j, err := s.watchedJob(ctx, client, id)
 		switch {
 		case err == nil && done(j):
 			return j, nil
@@ -32,4 +32,13 @@ func (s *Service) Await(ctx context.Context, client, id job.ID, done func(*job.J
 			return s.annotated(context.WithoutCancel(ctx), last), nil
 		}
 	}
+}
+
+func (s *Service) watchedJob(ctx context.Context, client, id job.ID) (*job.Job, error) {
+	done, err := s.hub.turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return s.Job(ctx, client, id)
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -181,5 +182,45 @@ func TestAwaitThroughTrouble(t *testing.T) {
 		_, err := s.Await(context.Background(), clientB, task.JobID, isFinal)
 		require.Equal(t, job.CodeJobNotFound, job.CodeOf(err))
 		require.Empty(t, w.hub.clients)
+	})
+}
+
+// All watchers want to read at once when news comes in again.
+func TestFewWatchersReadAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := w.service(10)
+		task := w.add()
+		var mu sync.Mutex
+		reading, most := 0, 0
+		slow := hook{before: func(context.Context) error {
+			mu.Lock()
+			reading++
+			most = max(most, reading)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			reading--
+			return nil
+		}}
+		for _, operation := range []string{"Job", "Events", "ClientEvents"} {
+			w.store.hook(operation, slow)
+		}
+		var all sync.WaitGroup
+		done := func(*job.Job) bool { return true }
+		for range 20 {
+			all.Go(func() { _, _ = s.JobEvents(context.Background(), clientA, task.JobID, 0, 10) })
+			all.Go(func() { _, _ = s.ClientEvents(context.Background(), clientA, job.Position{}, 10) })
+			all.Go(func() { _, _ = s.Await(context.Background(), clientA, task.JobID, done) })
+		}
+		synctest.Wait()
+		hasty, cancel := context.WithTimeout(context.Background(), time.Second/2)
+		defer cancel()
+		_, err := s.JobEvents(hasty, clientA, task.JobID, 0, 10)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		all.Wait()
+		require.Equal(t, watcherReads, most)
+		require.Equal(t, 40, w.store.count("Events")+w.store.count("ClientEvents"))
 	})
 }

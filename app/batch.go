@@ -18,7 +18,7 @@ type BatchStore interface {
 	OpenJobs(ctx context.Context, client, batch job.ID) ([]job.ID, error)
 }
 
-// SubmitBatch accepts many jobs in one commit. Items with invalid values are
+// SubmitBatch accepts many jobs in one commit. Items that are not valid are
 // refused one by one; for the others there is room, or none is accepted. A
 // request whose idempotency key is known gets its first answer, whatever the
 // time and the load are now.
@@ -57,16 +57,17 @@ func (s *Service) batchOf(r job.BatchRequest) job.BatchSubmission {
 		},
 		IdempotencyKey: r.IdempotencyKey, RequestHash: r.Hash,
 	}
-	now := s.cfg.Clock()
-	for i, item := range r.Items {
-		answer := &sub.Batch.Items[i]
-		answer.ItemID, answer.Refusal = item.ItemID, item.Refusal
-		if answer.Refusal != nil {
-			continue
-		}
-		j, violations := s.itemJob(itemRequest(r, i), now)
+	now, told := s.cfg.Clock(), 0
+	for i := range r.Items {
+		item, answer := itemRequest(r, i), &sub.Batch.Items[i]
+		answer.ItemID = r.Items[i].ItemID
+		j, violations := s.itemJob(item, now)
 		if len(violations) > 0 {
-			answer.Refusal = refusal(i, violations)
+			if told >= job.MaxBatchViolations {
+				violations = violations[:1]
+			}
+			answer.Refusal = refusal(i, item.Refusal(violations))
+			told += len(answer.Refusal.Violations)
 			continue
 		}
 		j.BatchID = sub.Batch.ID
@@ -102,9 +103,12 @@ func (s *Service) itemJob(r job.Request, now time.Time) (job.Job, []job.Violatio
 	return s.define(r)
 }
 
-func refusal(index int, violations []job.Violation) *job.Refusal {
-	r := &job.Refusal{Code: job.CodeValidationFailed, Detail: "The item has invalid values."}
-	for _, v := range violations {
+func refusal(index int, err *job.Error) *job.Refusal {
+	r := &job.Refusal{Code: err.Code, Detail: "The item has invalid values."}
+	if err.Code == job.CodeMalformed {
+		r.Detail = "The item is not of the expected form."
+	}
+	for _, v := range err.Violations {
 		v.Pointer = fmt.Sprintf("/jobs/%d%s", index, v.Pointer)
 		r.Violations = append(r.Violations, v)
 	}
@@ -153,7 +157,7 @@ func (s *Service) Batch(ctx context.Context, client, id job.ID) (*job.Batch, err
 const cancelConcurrency = 64
 
 // CancelBatch stops the jobs of a batch that are not final, and gives the batch
-// as it is then. What it could not do, a repetition does.
+// as it is then, with its outcome. What it could not do, a repetition does.
 func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	open, err := s.batches.OpenJobs(ctx, client, id)
 	if err != nil {
@@ -162,18 +166,42 @@ func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batc
 	if err := s.cancelAll(ctx, client, open); err != nil {
 		return nil, err
 	}
-	b, err := s.batches.Batch(ctx, client, id)
-	if err != nil || b.Outcome != nil {
-		return b, err
+	return s.settled(ctx, client, id)
+}
+
+// While another process settles a batch, its outcome is looked for so often.
+const (
+	outcomeTries = 20
+	outcomePause = 25 * time.Millisecond
+)
+
+// settled reads a batch, with its outcome if it has come to its end: it settles
+// it, or waits a moment for whoever does. The read comes last: the settler of
+// this process may be faster.
+func (s *Service) settled(ctx context.Context, client, id job.ID) (*job.Batch, error) {
+	for try := 0; ; try++ {
+		b, err := s.batches.Batch(ctx, client, id)
+		if err != nil || b.Outcome != nil || unfinished(b) || try == outcomeTries {
+			return b, err
+		}
+		if try > 1 && !sleep(ctx, outcomePause) { // it is ready, and was not settled here
+			return b, nil
+		}
+		if _, err := s.settler.settle(ctx, []job.ID{id}); err != nil {
+			s.settler.Touch(id) // its jobs have ended all the same
+			return b, nil
+		}
 	}
-	n, err := s.settler.settle(ctx, []job.ID{id}, 1)
-	if err != nil {
-		s.settler.Touch(id) // its jobs have ended all the same
+}
+
+// unfinished reports whether a batch has a job that is not final.
+func unfinished(b *job.Batch) bool {
+	for state, n := range b.Counts {
+		if n > 0 && !state.Final() {
+			return true
+		}
 	}
-	if n == 0 {
-		return b, nil
-	}
-	return s.batches.Batch(ctx, client, id)
+	return false
 }
 
 // cancelAll cancels all that it can, and answers with the first error.

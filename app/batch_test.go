@@ -101,10 +101,10 @@ func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 			request(deferred(-time.Second), func(r *job.Request) {
 				r.Violations = []job.Violation{{Pointer: "/callback", Detail: "Not a URL."}, {Detail: "The whole item."}}
 			}),
-			request(),
+			request(deferred(-time.Second), func(r *job.Request) {
+				r.Malformed, r.Violations = true, []job.Violation{{Pointer: "/colour", Detail: "Not known."}}
+			}),
 		)
-		form := &job.Refusal{Code: job.CodeMalformed, Violations: []job.Violation{{Pointer: "/jobs/3/type"}}}
-		r.Items[3].Refusal = form
 		b := w.submitBatch(s, r)
 		require.Equal(t, 3, b.Refused())
 		require.Len(t, w.store.jobs, 1)
@@ -120,8 +120,30 @@ func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 		require.Equal(t, []string{"/jobs/0/work_kind"}, pointers(0))
 		require.Equal(t, []string{"/jobs/2/callback", "/jobs/2", "/jobs/2/execution_at"}, pointers(2))
 		require.Equal(t, job.CodeValidationFailed, b.Items[2].Refusal.Code)
-		require.Equal(t, form, b.Items[3].Refusal, "as the decoder made it")
+		require.Equal(t, []string{"/jobs/3/colour", "/jobs/3/execution_at"}, pointers(3), "form and values together")
+		require.Equal(t, job.CodeMalformed, b.Items[3].Refusal.Code)
 		require.Equal(t, job.Load{Active: 1, Queued: 1}, s.capacity.mine, "refused items take no room")
+	})
+}
+
+func TestSubmitBatchBoundsItsComplaints(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		wrong := request(deferred(-time.Second), func(r *job.Request) {
+			r.WorkKind, r.Violations = job.PayloadInvalid, make([]job.Violation, job.MaxViolations)
+		})
+		requests := make([]job.Request, job.MaxBatchItems)
+		for i := range requests {
+			requests[i] = wrong
+		}
+		b := w.submitBatch(w.service(10), batchRequest(requests...))
+		require.Len(t, b.Items[0].Refusal.Violations, job.MaxViolations)
+		require.Len(t, b.Items[len(b.Items)-1].Refusal.Violations, 1)
+		told := 0
+		for _, item := range b.Items {
+			told += len(item.Refusal.Violations)
+		}
+		require.LessOrEqual(t, told, job.MaxBatchViolations+job.MaxViolations+job.MaxBatchItems)
 	})
 }
 
@@ -279,6 +301,53 @@ func TestCancelBatchWhileItsJobsEnd(t *testing.T) {
 		b, err := s.CancelBatch(context.Background(), clientA, b.ID)
 		require.NoError(t, err)
 		require.Equal(t, map[job.State]int{job.Canceled: 1, job.Succeeded: 1}, b.Counts)
+	})
+}
+
+// Whoever else settles the batch, the answer tells how it ended.
+func TestCancelBatchWhileOthersSettle(t *testing.T) {
+	for name, late := range map[string]time.Duration{"before it tries": 0, "while it tries": 5 * outcomePause} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				s := w.service(10)
+				b := w.submitBatch(s, batchRequest(requests(3)...))
+				s.settler = NewSettler(skipping{w.store}, w.queue, w.metrics, w.logger)
+				began := time.Now()
+				w.store.hook("SettleBatches", hook{before: func(context.Context) error {
+					w.store.mu.Lock()
+					defer w.store.mu.Unlock()
+					if time.Since(began) >= late {
+						w.store.batches[b.ID].Outcome = &job.BatchOutcome{Status: job.StatusCancelled}
+					}
+					return nil
+				}})
+				answer, err := s.CancelBatch(context.Background(), clientA, b.ID)
+				require.NoError(t, err)
+				require.NotNil(t, answer.Outcome)
+			})
+		})
+	}
+}
+
+// skipping is a store in which somebody else has locked all batches.
+type skipping struct{ *fakeStore }
+
+func (s skipping) SettleBatches(ctx context.Context, _ []job.ID) ([]job.Batch, error) {
+	return nil, second(s.fakeStore.SettleBatches(ctx, nil))
+}
+
+func TestCancelBatchDoesNotWaitForever(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := w.service(10)
+		b := w.submitBatch(s, batchRequest(requests(3)...))
+		s.settler = NewSettler(skipping{w.store}, w.queue, w.metrics, w.logger)
+		began := time.Now()
+		answer, err := s.CancelBatch(context.Background(), clientA, b.ID)
+		require.NoError(t, err)
+		require.Nil(t, answer.Outcome)
+		require.LessOrEqual(t, time.Since(began), outcomeTries*outcomePause)
 	})
 }
 

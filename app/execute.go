@@ -40,9 +40,11 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
 	w.metrics.entered(job.Running, c.Job.WorkKind)
 	w.queue.Announce(newsOf(&c.Job))
 
-	if finish, ok := w.work(working, c); ok {
-		w.finish(claimed, c, finish)
+	if finish, ok := w.work(working, c); ok && w.finish(claimed, c, finish) {
+		return
 	}
+	// Somebody else ended the attempt, or will. Its progress is known here alone.
+	w.queue.Announce(job.News{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
 }
 
 // start moves the job to RUNNING, and reports whether this claim is still the
@@ -198,24 +200,25 @@ func failedFinish(h job.Held, reason job.Reason, b job.Backoff) job.Finish {
 	return f
 }
 
-// finish writes the outcome, as often as it takes while the claim is held. A
+// finish writes the outcome, as often as it takes while the claim is held, and
+// reports whether it did. A
 // success that cannot be stored is a failure (section 14): repeating it would
 // keep the job RUNNING for good.
-func (w *Worker) finish(ctx context.Context, c *job.Claim, f job.Finish) {
+func (w *Worker) finish(ctx context.Context, c *job.Claim, f job.Finish) (written bool) {
 	for {
 		done, err := w.store.Finish(ctx, f)
 		switch {
 		case err == nil:
 			w.tell(c, f, done)
-			return
+			return true
 		case errors.Is(err, job.ErrStale):
 			w.fenced(c, "finish")
-			return
+			return false
 		case f.State == job.Succeeded && refused(err):
 			w.log.Error("job outcome cannot be stored", append(about(c, "finish"), "error_code", job.CodeInternal, "error_message", err.Error())...)
 			f = w.failed(c, job.OutputInvalid)
 		case !w.again(ctx, c, "finish", err):
-			return
+			return false
 		}
 	}
 }

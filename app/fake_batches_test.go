@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"time"
@@ -85,12 +86,34 @@ func (s *fakeStore) OpenJobs(ctx context.Context, client, batch job.ID) ([]job.I
 	})
 }
 
-func (s *fakeStore) SettleBatches(ctx context.Context, ids []job.ID, limit int) ([]job.Batch, error) {
+func (s *fakeStore) ReadyBatches(ctx context.Context, after job.ID, look int) (ready []job.ID, last job.ID, err error) {
+	_, err = call(ctx, s, "ReadyBatches", func() (struct{}, error) {
+		var open []job.ID
+		for id, b := range s.batches {
+			if b.Outcome == nil && bytes.Compare(id[:], after[:]) > 0 {
+				open = append(open, id)
+			}
+		}
+		slices.SortFunc(open, func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
+		if len(open) >= look {
+			open = open[:look]
+			last = open[look-1]
+		}
+		for _, id := range open {
+			if !unfinished(s.counted(s.batches[id])) {
+				ready = append(ready, id)
+			}
+		}
+		return struct{}{}, nil
+	})
+	return ready, last, err
+}
+
+func (s *fakeStore) SettleBatches(ctx context.Context, ids []job.ID) ([]job.Batch, error) {
 	return call(ctx, s, "SettleBatches", func() (settled []job.Batch, err error) {
 		for id, b := range s.batches {
 			c := s.counted(b).Counts
-			if b.Outcome != nil || ids != nil && !slices.Contains(ids, id) || len(settled) == limit ||
-				c[job.Created]+c[job.Queued]+c[job.Assigned]+c[job.Running] > 0 {
+			if b.Outcome != nil || !slices.Contains(ids, id) || unfinished(s.counted(b)) {
 				continue
 			}
 			failed := c[job.Failed] + b.Refused()

@@ -36,6 +36,10 @@ const (
 	sweepInterval = time.Second // while news does not come in
 	calmRounds    = 5           // intervals from one sweep to the next while it does
 	sweepChunk    = 1000        // histories in one query
+
+	// watcherReads is how many watchers read storage at once. All of them want to
+	// when news comes in again; others need connections too.
+	watcherReads = 4
 )
 
 // Why watchers are poked.
@@ -54,6 +58,7 @@ type Hub struct {
 	listener Listener
 	metrics  *Metrics
 	log      *slog.Logger
+	reads    chan struct{} // holds a token for each watcher that reads
 
 	mu      sync.Mutex
 	clients map[job.ID]map[job.ID]*topic // by client, then by job
@@ -79,7 +84,21 @@ type watcher struct {
 
 // NewHub makes a hub; Run sweeps.
 func NewHub(store SweepStore, listener Listener, m *Metrics, log *slog.Logger) *Hub {
-	return &Hub{store: store, listener: listener, metrics: m, log: log, clients: map[job.ID]map[job.ID]*topic{}}
+	return &Hub{
+		store: store, listener: listener, metrics: m, log: log,
+		reads: make(chan struct{}, watcherReads), clients: map[job.ID]map[job.ID]*topic{},
+	}
+}
+
+// turn waits until a watcher may read storage. An error means that ctx ended
+// before; without one, the watcher calls done when it has read.
+func (h *Hub) turn(ctx context.Context) (done func(), err error) {
+	select {
+	case h.reads <- struct{}{}:
+		return func() { <-h.reads }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // Watch hears of one job, or with the zero id of all of a client's jobs and

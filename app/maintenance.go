@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ const (
 	schedulerBatch = 2000
 	rescuerBatch   = 500
 	settlerBatch   = 100
+	settlerLook    = 10_000 // open batches that one round of the settler looks at
 	cleanerBatch   = 500
 )
 
@@ -49,6 +51,8 @@ type Maintenance struct {
 	settler *Settler
 	metrics *Metrics
 	log     *slog.Logger
+
+	settleAfter job.ID // where the settler goes on; its own
 
 	mu       sync.Mutex
 	ledUntil time.Time
@@ -181,15 +185,24 @@ func (m *Maintenance) rescue(ctx context.Context) error {
 	return nil
 }
 
-// settle ends the batches whose last job ended without anybody settling them.
+// settle ends batches whose last job ended without anybody settling them. A
+// round looks at a slice of the open batches, the next one at those after it.
 func (m *Maintenance) settle(ctx context.Context) error {
-	for m.Leading() {
-		n, err := m.settler.settle(ctx, nil, settlerBatch)
+	ready, last, err := m.settler.store.ReadyBatches(ctx, m.settleAfter, settlerLook)
+	if err != nil {
+		return err
+	}
+	for batches := range slices.Chunk(ready, settlerBatch) {
+		if !m.Leading() {
+			return nil
+		}
+		n, err := m.settler.settle(ctx, batches)
 		m.metrics.repaired.WithLabelValues("settler").Add(float64(n))
-		if err != nil || n < settlerBatch {
+		if err != nil {
 			return err
 		}
 	}
+	m.settleAfter = last
 	return nil
 }
 

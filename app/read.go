@@ -70,7 +70,7 @@ func (s *Service) List(ctx context.Context, client job.ID, q job.Query) (job.Pag
 
 // JobEvents reads at most limit events of a job after the given seq.
 func (s *Service) JobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
-	log, err := s.events.Events(ctx, client, id, after, limit)
+	log, err := s.jobEvents(ctx, client, id, after, limit)
 	seen := log.Last
 	if err != nil {
 		seen = after // whoever watches is poked to try again
@@ -82,16 +82,34 @@ func (s *Service) JobEvents(ctx context.Context, client, id job.ID, after, limit
 // ClientEvents reads at most limit events of all of a client's jobs and batches
 // after the given position.
 func (s *Service) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
-	feed, err := s.events.ClientEvents(ctx, client, after, limit)
+	feed, err := s.clientEvents(ctx, client, after, limit)
 	seen := after
 	if n := len(feed.Events); n > 0 {
 		seen = feed.Events[n-1].Position
 	}
-	// With a full page the reader knows by itself that there may be more.
-	if err != nil || len(feed.Events) < limit {
+	// Where there is more the reader knows it by itself.
+	if err != nil || !feed.More {
 		s.hub.saw(client, job.ID{}, seen)
 	}
 	return feed, err
+}
+
+func (s *Service) jobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
+	done, err := s.hub.turn(ctx)
+	if err != nil {
+		return job.Log{}, err
+	}
+	defer done()
+	return s.events.Events(ctx, client, id, after, limit)
+}
+
+func (s *Service) clientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
+	done, err := s.hub.turn(ctx)
+	if err != nil {
+		return job.Feed{}, err
+	}
+	defer done()
+	return s.events.ClientEvents(ctx, client, after, limit)
 }
 
 // FeedEnd is the position after everything that ClientEvents can give now.

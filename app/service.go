@@ -84,11 +84,16 @@ func NewService(cfg ServiceConfig, d ServiceDeps) *Service {
 // is durable. A request whose idempotency key is known gets its first answer,
 // whatever the time and the load are now.
 func (s *Service) Submit(ctx context.Context, r job.Request) (job.Receipt, error) {
-	if violations := s.cfg.Catalogue.Check(r); len(violations) > 0 {
-		return job.Receipt{}, job.Invalid(violations...)
+	violations := s.cfg.Catalogue.Check(r)
+	v, late := r.TooLate(s.cfg.Clock())
+	if late {
+		violations = append(violations, v)
 	}
-	if v, late := r.TooLate(s.cfg.Clock()); late {
-		return s.replayOr(ctx, r, job.Invalid(v))
+	switch {
+	case late && len(violations) == 1: // nothing else is wrong: it may have been accepted in time
+		return s.replayOr(ctx, r, r.Refusal(violations))
+	case len(violations) > 0:
+		return job.Receipt{}, r.Refusal(violations)
 	}
 	done, err := s.capacity.reserve(loadOf(r.ExecutionAt))
 	if err != nil {

@@ -135,6 +135,52 @@ func TestSubmitTellsEverythingThatIsWrong(t *testing.T) {
 	})
 }
 
+// A request of the wrong form is refused with its form, its values and its
+// time, all together.
+func TestSubmitTellsFormAndValuesTogether(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		_, err := w.service(10).Submit(context.Background(), request(deferred(-time.Hour), withKey("k"), func(r *job.Request) {
+			r.WorkKind, r.Malformed = job.PayloadInvalid, true
+			r.Violations = []job.Violation{{Pointer: "/colour", Detail: "Not known."}}
+		}))
+		var refusal *job.Error
+		require.ErrorAs(t, err, &refusal)
+		require.Equal(t, job.CodeMalformed, refusal.Code)
+		var pointers []string
+		for _, v := range refusal.Violations {
+			pointers = append(pointers, v.Pointer)
+		}
+		require.Equal(t, []string{"/colour", "/work_kind", "/execution_at"}, pointers)
+		w.nothingDone()
+	})
+}
+
+// TestOnlyLatenessIsForgivenToARepetition: with another fault it is refused,
+// although its key is known.
+func TestOnlyLatenessIsForgivenToARepetition(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := w.service(10)
+		r := request(deferred(time.Minute), withKey("k"))
+		first, err := s.Submit(context.Background(), r)
+		require.NoError(t, err)
+		pass(time.Hour)
+		again, err := s.Submit(context.Background(), r)
+		require.NoError(t, err)
+		require.Equal(t, first.JobID, again.JobID)
+		r.Violations = []job.Violation{{Pointer: "/colour", Detail: "Not known."}}
+		for malformed, code := range map[bool]job.Code{true: job.CodeMalformed, false: job.CodeValidationFailed} {
+			r.Malformed = malformed
+			_, err := s.Submit(context.Background(), r)
+			var refusal *job.Error
+			require.ErrorAs(t, err, &refusal)
+			require.Equal(t, code, refusal.Code)
+			require.Len(t, refusal.Violations, 2, "the time as well")
+		}
+	})
+}
+
 func TestSubmitRefusesWhatTheCatalogueDoesNotHave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -397,3 +443,23 @@ func TestOtherClientsJobsDoNotExist(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// Beside their time, ids must tell nothing about each other (draft section 9.3).
+func TestIDsCannotBeGuessed(t *testing.T) {
+	t.Parallel()
+	const ids = 10_000
+	random, ones := map[[8]byte]bool{}, [64]int{}
+	for range ids {
+		id := newID()
+		require.Equal(t, byte(7), id[6]>>4, "the version")
+		tail := [8]byte(id[8:])
+		require.False(t, random[tail], "the random part repeats")
+		random[tail] = true
+		for bit := range ones {
+			ones[bit] += int(tail[bit/8]>>(7-bit%8)) & 1
+		}
+	}
+	for bit, n := range ones[2:] { // the first two are the variant
+		require.InDelta(t, ids/2, n, ids/10, "bit %d is not random", bit+2)
+	}
+}

@@ -12,13 +12,22 @@ import (
 
 // SettleStore ends batches.
 type SettleStore interface {
-	// SettleBatches ends those of the given batches, with nil of all, that have
-	// no unfinished job and were not ended before, and tells which.
-	SettleBatches(ctx context.Context, ids []job.ID, limit int) ([]job.Batch, error)
+	// SettleBatches ends those of the given batches that have no unfinished job
+	// and were not ended before, and tells which.
+	SettleBatches(ctx context.Context, ids []job.ID) ([]job.Batch, error)
+	// ReadyBatches looks at so many batches after the given one that were not
+	// ended, and finds those that have no unfinished job. last is where to go on,
+	// zero when there are no more.
+	ReadyBatches(ctx context.Context, after job.ID, look int) (ready []job.ID, last job.ID, err error)
 }
 
-// settlePause is the wait after a settlement that failed.
-const settlePause = time.Second
+const (
+	// settleRest is the time from one look to the next: each job of a batch that
+	// ends touches it, in vain but for the last one.
+	settleRest = 50 * time.Millisecond
+	// settlePause is the wait after a settlement that failed.
+	settlePause = time.Second
+)
 
 // Settler ends batches soon after their last job has ended. What it forgets
 // with its process, the maintenance finds.
@@ -61,17 +70,17 @@ func (s *Settler) touch(batches ...job.ID) {
 	}
 }
 
-// Run settles what is touched until ctx ends: what gathers during one statement
-// shares the next. What a failed statement was for is kept.
+// Run settles what is touched until ctx ends, the first at once: what gathers
+// while it rests shares a statement. What a failed statement was for is kept.
 func (s *Settler) Run(ctx context.Context) {
-	for {
+	for ; ; sleep(ctx, settleRest) {
 		select {
 		case <-s.wake:
 		case <-ctx.Done():
 			return
 		}
 		for batches := range slices.Chunk(s.take(), settlerBatch) {
-			if _, err := s.settle(ctx, batches, len(batches)); err != nil {
+			if _, err := s.settle(ctx, batches); err != nil {
 				s.touch(batches...)
 				if ctx.Err() == nil {
 					s.log.Warn("cannot settle batches", "batches", len(batches), "error", err)
@@ -95,11 +104,10 @@ func (s *Settler) take() []job.ID {
 	return batches
 }
 
-// settle ends those of the given batches that have come to their end, with nil
-// of all batches, and tells how many it ended. Each is ended, and told of,
-// once, however many try.
-func (s *Settler) settle(ctx context.Context, batches []job.ID, limit int) (int, error) {
-	settled, err := s.store.SettleBatches(ctx, batches, limit)
+// settle ends those of the given batches that have come to their end, and tells
+// how many it ended. Each is ended, and told of, once, however many try.
+func (s *Settler) settle(ctx context.Context, batches []job.ID) (int, error) {
+	settled, err := s.store.SettleBatches(ctx, batches)
 	for i := range settled {
 		s.tell(&settled[i])
 	}

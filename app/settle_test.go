@@ -63,7 +63,7 @@ func TestBatchesAreSettled(t *testing.T) {
 				for i, item := range b.Items {
 					require.Nil(t, w.outcome(b))
 					test.end(w, s, job.Task{JobID: item.JobID, Attempt: 1})
-					synctest.Wait()
+					pass(settleRest)
 					require.Equal(t, i+1, w.store.count("SettleBatches"))
 				}
 				require.Equal(t, test.want, w.outcome(b).Status)
@@ -100,9 +100,9 @@ func TestSettlingIsRepeatedThroughTrouble(t *testing.T) {
 		w.store.hook("SettleBatches", hook{before: fails(3, errStorage)})
 		_, err := s.Cancel(context.Background(), clientA, b.Items[0].JobID)
 		require.NoError(t, err, "nobody waits for it")
-		pass(2 * settlePause)
+		pass(2*settlePause + 2*settleRest)
 		require.Nil(t, w.outcome(b))
-		pass(settlePause)
+		pass(settlePause + settleRest)
 		require.NotNil(t, w.outcome(b))
 		w.hasBeenTold(b, job.StatusCancelled)
 		require.Len(t, w.log.lines(t, map[string]any{"level": "WARN", "msg": "cannot settle batches"}), 3)
@@ -110,7 +110,7 @@ func TestSettlingIsRepeatedThroughTrouble(t *testing.T) {
 
 		w.store.hook("SettleBatches", hook{before: hangs})
 		w.settler.Touch(b.ID)
-		synctest.Wait()
+		pass(settleRest)
 		w.settler.Touch(newID()) // does not wait
 		stop()                   // at once, although storage hangs
 	})
@@ -138,6 +138,24 @@ func TestTouchesShareStatements(t *testing.T) {
 	})
 }
 
+// A large batch whose jobs end one after the other is looked at now and then.
+func TestTouchesOfABusyBatchAreFew(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.background(w.settler.Run)
+		id := newID()
+		w.settler.Touch(id)
+		synctest.Wait()
+		require.Equal(t, 1, w.store.count("SettleBatches"), "the first at once")
+		for range 1000 {
+			w.settler.Touch(id)
+			pass(time.Millisecond)
+		}
+		pass(settleRest)
+		require.InDelta(t, int(time.Second/settleRest)+1, w.store.count("SettleBatches"), 1)
+	})
+}
+
 // The process that ended the last job died before it settled the batch.
 func TestMaintenanceSettlesWhatNobodyDid(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -161,6 +179,29 @@ func TestMaintenanceSettlesWhatNobodyDid(t *testing.T) {
 		require.Nil(t, w.outcome(open))
 		require.Equal(t, float64(len(batches)), w.metric(w.metrics.repaired.WithLabelValues("settler")))
 		require.Equal(t, float64(len(batches)), w.metric(w.metrics.batchesCompleted.WithLabelValues("COMPLETED")))
+	})
+}
+
+// A round looks at the open batches after those of the round before, and then
+// from the beginning again.
+func TestMaintenanceKeepsItsPlaceAmongBatches(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := w.service(10)
+		early, late := w.submitBatch(s, batchRequest(request())), w.submitBatch(s, batchRequest(request()))
+		for _, b := range []*job.Batch{early, late} {
+			w.store.change(b.Items[0].JobID, func(r *row) { r.State = job.Succeeded })
+		}
+		m, _ := w.lead()
+		m.settleAfter = early.ID
+		w.store.hook("SettleBatches", hook{before: fails(1, errStorage)})
+		require.ErrorIs(t, m.settle(context.Background()), errStorage)
+		require.Equal(t, early.ID, m.settleAfter, "they are tried again")
+		require.NoError(t, m.settle(context.Background()))
+		require.NotNil(t, w.outcome(late))
+		require.Nil(t, w.outcome(early))
+		require.NoError(t, m.settle(context.Background()))
+		require.NotNil(t, w.outcome(early))
 	})
 }
 

@@ -29,6 +29,7 @@ func (s *Server) submitBatch(r *call) error {
 	}
 	r.batchID = b.ID
 	r.acceptedAt(job.BatchPath(b.ID), replayed)
+	r.Set(fiber.HeaderRetryAfter, strconv.Itoa(batchPoll))
 	w := r.wishes()
 	w.applyAsync()
 	w.tell(r)
@@ -91,10 +92,21 @@ func (s *Server) batchHeaders(r *call, b *job.Batch) {
 	r.Set(fiber.HeaderETag, batchTag(r, b))
 	r.Vary(fiber.HeaderAccept)
 	r.relate(batchJobsPath(b.ID), s.relation("batch-jobs"))
-	if b.Outcome == nil {
-		r.Set(fiber.HeaderRetryAfter, "1")
+	switch {
+	case b.Outcome != nil:
+	case b.Counts[job.Queued]+b.Counts[job.Assigned]+b.Counts[job.Running] > 0:
+		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(batchPoll))
+	default:
+		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(scheduledBatchPoll))
 	}
 }
+
+// The advised wait before the next look at a batch, in seconds: while it has
+// work to do, and while all of it is scheduled for later.
+const (
+	batchPoll          = 1
+	scheduledBatchPoll = 10
+)
 
 // batchTag is the entity tag of a batch in the view that the client prefers.
 // It changes with the counts, and with the outcome, which comes once.

@@ -127,7 +127,7 @@ func TestGetCompletedBatch(t *testing.T) {
 		"outcome": {"status": "FAILED", "succeeded": 0, "failed": 2, "canceled": 0, "failed_items": [
 			{"item_id": "0", "job_id": "01890000-0000-7000-8000-000000000001", "status": "TIMED_OUT", "retryable": true, "processing_stage": "processing",
 				"detail": "Der Job lief länger, als die Grenze der Laufzeit erlaubt."},
-			{"item_id": "b", "job_id": null, "status": "FAILED", "retryable": false, "processing_stage": "validation", "detail": "The item has invalid values."}
+			{"item_id": "b", "job_id": null, "status": "FAILED", "retryable": false, "processing_stage": "validation", "detail": "Der Eintrag wurde bei der Einreichung abgelehnt."}
 		]},
 		"links": {"self": "`+batchSelf+`", "jobs": "`+batchSelf+`/jobs"}}`, a.text)
 
@@ -255,50 +255,44 @@ func TestDecodeBatchRefusesItems(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, item string
-		form       []string // pointers of the refusal, from the document
-		values     []string // pointers of wrong values, from the item
+		malformed  bool
+		at         []string // pointers, from the item
 	}{
-		{"good", `{"type":"EXECUTE","idempotency_key":null,"item_id":null}`, nil, nil},
-		{"empty", `{}`, []string{"/jobs/1/type"}, nil},
-		{"unknown member", `{"type":"EXECUTE","x":{"y":1}}`, []string{"/jobs/1/x"}, nil},
-		{"wrong types", `{"type":1,"work_kind":2,"params":[],"auto_retry":"x","item_id":5}`,
-			[]string{"/jobs/1/type", "/jobs/1/work_kind", "/jobs/1/params", "/jobs/1/auto_retry", "/jobs/1/item_id"}, nil},
-		{"key of its own", `{"type":"EXECUTE","idempotency_key":"k"}`, []string{"/jobs/1/idempotency_key"}, nil},
-		{"key of another type", `{"type":"EXECUTE","idempotency_key":{"a":1}}`, []string{"/jobs/1/idempotency_key"}, nil},
-		{"nameless event", `{"type":"EMIT_EVENT","event":{}}`, []string{"/jobs/1/event/name"}, nil},
-		{"NUL", `{"type":"EXECUTE","params":{"a":"\u0000"}}`, []string{"/jobs/1/params/a"}, nil},
-		{"form and values", `{"type":"NOPE","x":1,"callback":"ftp://a"}`, []string{"/jobs/1/x", "/jobs/1/type", "/jobs/1/callback"}, nil},
-		{"wrong values", `{"type":"NOPE","work_kind":"NOPE","callback":"x","event":{"name":""},"correlation_id":"ä","item_id":"a b"}`, nil,
+		{"good", `{"type":"EXECUTE","idempotency_key":null,"item_id":null}`, false, nil},
+		{"empty", `{}`, true, []string{"/type"}},
+		{"unknown member", `{"type":"EXECUTE","x":{"y":1}}`, true, []string{"/x"}},
+		{"wrong types", `{"type":1,"work_kind":2,"params":[],"auto_retry":"x","item_id":5}`, true,
+			[]string{"/type", "/work_kind", "/params", "/auto_retry", "/item_id"}},
+		{"key of its own", `{"type":"EXECUTE","idempotency_key":"k"}`, true, []string{"/idempotency_key"}},
+		{"key of another type", `{"type":"EXECUTE","idempotency_key":{"a":1}}`, true, []string{"/idempotency_key"}},
+		{"nameless event", `{"type":"EMIT_EVENT","event":{}}`, true, []string{"/event/name"}},
+		{"NUL", `{"type":"EXECUTE","params":{"a":"\u0000"}}`, true, []string{"/params/a"}},
+		{"NUL in a name", `{"type":"EXECUTE","a\u0000":1}`, true, []string{""}},
+		{"form and values", `{"type":"NOPE","x":1,"callback":"ftp://a"}`, true, []string{"/x", "/type", "/callback"}},
+		{"wrong values", `{"type":"NOPE","work_kind":"NOPE","callback":"x","event":{"name":""},"correlation_id":"ä","item_id":"a b"}`, false,
 			[]string{"/type", "/work_kind", "/callback", "/event/name", "/correlation_id", "/item_id"}},
-		{"empty item id", `{"type":"EXECUTE","item_id":""}`, nil, []string{"/item_id"}},
-		{"long item id", `{"type":"EXECUTE","item_id":"` + strings.Repeat("x", 129) + `"}`, nil, []string{"/item_id"}},
-		{"large params", `{"type":"EXECUTE","params":{"a":"` + strings.Repeat("x", testPayload) + `"}}`, nil, []string{"/params"}},
-		{"combinations are not decided here", `{"type":"EXECUTE","event":{"name":"a"}}`, nil, nil},
+		{"empty item id", `{"type":"EXECUTE","item_id":""}`, false, []string{"/item_id"}},
+		{"long item id", `{"type":"EXECUTE","item_id":"` + strings.Repeat("x", 129) + `"}`, false, []string{"/item_id"}},
+		{"large params", `{"type":"EXECUTE","params":{"a":"` + strings.Repeat("x", testPayload) + `"}}`, false, []string{"/params"}},
+		{"combinations are not decided here", `{"type":"EXECUTE","event":{"name":"a"}}`, false, nil},
 	}
 	for _, test := range tests {
 		req, err := decodeBatch([]byte(items(test.item, `{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}`)), "", testPayload)
 		require.NoError(t, err, test.name)
 		require.Len(t, req.Items, 3)
 		for _, i := range []int{0, 2} {
-			require.Nil(t, req.Items[i].Refusal, test.name)
 			require.Empty(t, req.Items[i].Request.Violations, test.name)
 		}
 		require.Equal(t, job.SuccessFast, req.Items[2].Request.WorkKind)
 		item := req.Items[1]
 		require.Equal(t, "1", item.ItemID)
-		var form, values []string
-		if item.Refusal != nil {
-			require.Equal(t, job.CodeMalformed, item.Refusal.Code)
-			require.NotEmpty(t, item.Refusal.Detail)
-			for _, v := range item.Refusal.Violations {
-				form = append(form, v.Pointer)
-			}
-		}
+		var at []string
 		for _, v := range item.Request.Violations {
-			values = append(values, v.Pointer)
+			at = append(at, v.Pointer)
+			require.NotEmpty(t, v.Detail)
 		}
-		require.Equal(t, test.form, form, test.name)
-		require.Equal(t, test.values, values, test.name)
+		require.Equal(t, test.malformed, item.Request.Malformed, test.name)
+		require.Equal(t, test.at, at, test.name)
 	}
 }
 
@@ -330,13 +324,13 @@ func TestDecodeBatchBoundsItsComplaints(t *testing.T) {
 	require.NoError(t, err)
 	total := 0
 	for _, item := range req.Items[1:] {
-		require.NotNil(t, item.Refusal)
-		require.NotEmpty(t, item.Refusal.Violations)
-		require.LessOrEqual(t, len(item.Refusal.Violations), maxViolations)
-		total += len(item.Refusal.Violations)
+		require.True(t, item.Request.Malformed)
+		require.NotEmpty(t, item.Request.Violations)
+		require.LessOrEqual(t, len(item.Request.Violations), job.MaxViolations)
+		total += len(item.Request.Violations)
 	}
-	require.Equal(t, maxViolations, len(req.Items[1].Refusal.Violations))
-	require.LessOrEqual(t, total, maxBatchViolations+job.MaxBatchItems)
+	require.Len(t, req.Items[1].Request.Violations, job.MaxViolations)
+	require.LessOrEqual(t, total, job.MaxBatchViolations+job.MaxViolations+job.MaxBatchItems)
 }
 
 func TestBatchHashIsCanonical(t *testing.T) {

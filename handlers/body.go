@@ -5,6 +5,7 @@ import (
 	"io"
 	"mime"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -149,13 +150,44 @@ type conn struct {
 	heard    atomic.Bool // something was read, or the connection is over
 	unread   atomic.Bool
 	seat     atomic.Pointer[func()] // gives a seat back that a stream on this connection was to have
+	ahead    []byte                 // what whenGone has read; the next Read gives it
 }
 
 // Read reads what the client sends.
 func (c *conn) Read(b []byte) (int, error) {
+	if len(c.ahead) > 0 {
+		n := copy(b, c.ahead)
+		c.ahead = c.ahead[n:]
+		return n, nil
+	}
 	n, err := c.Conn.Read(b)
 	c.noLongerSilent()
 	return n, err
+}
+
+// whenGone calls gone if the client hangs up before stop is called. Meanwhile
+// nobody else may read: a request is being handled that was read to its end. A
+// client that sends the next one already is not watched any further.
+func (c *conn) whenGone(gone func()) (stop func()) {
+	if len(c.ahead) > 0 {
+		return func() {}
+	}
+	_ = c.SetReadDeadline(time.Time{}) // not that of the request; the next one sets its own
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var b [1]byte
+		n, err := c.Conn.Read(b[:])
+		c.ahead = b[:n]
+		if n == 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
+			gone()
+		}
+	}()
+	return func() {
+		_ = c.SetReadDeadline(time.Unix(1, 0)) // long past: it wakes the read
+		<-done
+		_ = c.SetReadDeadline(time.Time{})
+	}
 }
 
 func (c *conn) noLongerSilent() {

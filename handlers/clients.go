@@ -1,9 +1,9 @@
 package handlers
 
 import (
-	"github.com/gofiber/fiber/v2"
+	"fmt"
 
-	"github.com/forgerun/forgerun/job"
+	"github.com/gofiber/fiber/v2"
 )
 
 func (s *Server) createClient(r *call) error {
@@ -67,7 +67,7 @@ func (r *call) emptyBody() error {
 		return err
 	}
 	d := newDecoder(body)
-	d.document(func(string) bool { return false })
+	d.document(nil)
 	return d.result()
 }
 
@@ -76,12 +76,7 @@ func decodeCreateKey(body []byte) (rotate bool, err error) {
 		return false, nil
 	}
 	d := newDecoder(body)
-	d.document(func(name string) bool {
-		if name == "rotate" {
-			rotate = d.boolean()
-		}
-		return name == "rotate"
-	})
+	d.document([]member{{name: "rotate", read: func() { rotate = d.boolean() }}})
 	return rotate, d.result()
 }
 
@@ -91,21 +86,11 @@ const maxKeyIDBytes = 128
 func decodeRevokeKey(body []byte) (keyID string, err error) {
 	d := newDecoder(body)
 	present := false
-	d.document(func(name string) bool {
-		if name != "key_id" {
-			return false
-		}
+	d.document([]member{{name: "key_id", read: func() {
 		if keyID, present = d.text(); present && (keyID == "" || len(keyID) > maxKeyIDBytes) {
-			d.invalid("This is not a key id.")
+			d.invalid(fmt.Sprintf("This must be the key_id of an API key: 1 to %d bytes.", maxKeyIDBytes))
 		}
-		return true
-	})
-	d.require(present, "/key_id")
-	if err := d.result(); err != nil {
-		return "", err
-	}
-	if len(d.values) > 0 {
-		return "", job.Invalid(d.values...)
-	}
-	return keyID, nil
+	}}})
+	d.require(present, "key_id")
+	return keyID, d.result()
 }

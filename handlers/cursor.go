@@ -19,8 +19,11 @@ const cursorSum = 16
 
 var cursorEncoding = base64.RawURLEncoding.Strict()
 
-var errBadCursor = job.Errorf(job.CodeMalformed,
-	"The cursor is not one of this list. Use the next_cursor of its page before unchanged, with the same filters, or start without one.")
+var errBadCursor = &job.Error{
+	Code: job.CodeMalformed, Detail: "The cursor is not one of this list.",
+	Violations: []job.Violation{{Parameter: "cursor",
+		Detail: "This must be the next_cursor of the page before, unchanged and with the same filters; leave it out to start anew."}},
+}
 
 // sealCursor makes the cursor of a place in a client's list. The scope names
 // the list with its filters.

@@ -2,11 +2,14 @@ package handlers
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -18,7 +21,6 @@ const (
 	maxDepth        = 64  // nesting of arrays and objects, the document itself included
 	maxNumberBytes  = 64  // length of a number literal
 	maxExponent     = 300 // beyond it neither float64 nor a database is sure to hold the number
-	maxViolations   = 50
 	maxPointerBytes = 256
 )
 
@@ -26,60 +28,101 @@ const (
 // UTF-8, NUL characters, trailing data, deep nesting and monstrous numbers are
 // errors. It goes on after an error as long as the text is JSON at all, so
 // that the client is told of everything at once. Every string it returns is a
-// copy.
+// copy. What it does for a fault is bounded, however long names are, and for
+// faults beyond the limit it does nothing: see pointer.
 type decoder struct {
 	json   *jsontext.Decoder
 	body   []byte
-	nameAt int64           // where the name read last begins
-	err    error           // ends the reading
-	form   []job.Violation // the structure is wrong: RFA_REQUEST_MALFORMED
-	values []job.Violation // a value is wrong: RFA_JOB_VALIDATION_FAILED
+	names  [maxDepth + 1]nameSpan // by depth, the name read last
+	limit  int                    // of each list of violations
+	err    error                  // ends the reading
+	form   []job.Violation        // the structure is wrong: RFA_REQUEST_MALFORMED
+	values []job.Violation        // a value is wrong: RFA_JOB_VALIDATION_FAILED
+}
+
+// nameSpan is where a name stands in the body, its quotes included.
+type nameSpan struct{ from, to int64 }
+
+// member is one of those that an object may have, and what reads its value.
+type member struct {
+	name     string
+	read     func()
+	unlisted bool // it is known only to be refused with a reason of its own
 }
 
 func newDecoder(body []byte) *decoder {
-	return &decoder{json: jsontext.NewDecoder(bytes.NewBuffer(body)), body: body}
+	return &decoder{json: jsontext.NewDecoder(bytes.NewBuffer(body)), body: body, limit: job.MaxViolations}
 }
 
-// result gives the error for a wrong structure, with all violations of both
-// kinds, and nil if there is none.
+// violations gives all that was found, what is wrong with the structure first.
+func (d *decoder) violations() []job.Violation { return slices.Concat(d.form, d.values) }
+
+// result gives the error for what was found, nil if that is nothing.
 func (d *decoder) result() error {
-	if len(d.form) == 0 {
+	all := d.violations()
+	if len(all) == 0 {
 		return nil
 	}
-	err := job.Errorf(job.CodeMalformed, "The body is not of the expected form.")
-	err.Violations = slices.Concat(d.form, d.values)
-	return err
+	return job.Request{Malformed: len(d.form) > 0}.Refusal(all)
 }
 
 // malformed notes a wrong structure at the token read last.
-func (d *decoder) malformed(detail string) { d.malformedAt(d.json.StackPointer(), detail) }
+func (d *decoder) malformed(detail string) {
+	if len(d.form) < d.limit {
+		d.malformedAt(d.pointer(), detail)
+	}
+}
 
-func (d *decoder) malformedAt(at jsontext.Pointer, detail string) {
-	d.form = d.note(d.form, at, detail)
+func (d *decoder) malformedAt(at, detail string) {
+	if len(d.form) < d.limit {
+		d.form = append(d.form, job.Violation{Pointer: at, Detail: detail})
+	}
 }
 
 // invalid notes a wrong value at the token read last.
 func (d *decoder) invalid(detail string) {
-	d.values = d.note(d.values, d.json.StackPointer(), detail)
+	if len(d.values) < d.limit {
+		d.values = append(d.values, job.Violation{Pointer: d.pointer(), Detail: detail})
+	}
 }
 
-func (d *decoder) note(list []job.Violation, at jsontext.Pointer, detail string) []job.Violation {
-	if len(list) >= maxViolations {
-		return list
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+// pointer gives the JSON Pointer (RFC 6901) to the token read last, or to the
+// nearest value around it whose pointer is not too long and can be stored. Unlike
+// that of jsontext, it does not look at long names: their cost would come with every
+// fault inside of them.
+func (d *decoder) pointer() string {
+	at := ""
+	for depth := 1; depth <= d.json.StackDepth(); depth++ {
+		kind, length := d.json.StackIndex(depth)
+		if length == 0 {
+			break // it has just begun: it is the token itself
+		}
+		step := ""
+		if name := d.names[depth]; kind == '[' {
+			step = strconv.FormatInt(length-1, 10)
+		} else if name.to-name.from <= maxPointerBytes+2 { // two quotes
+			step = pointerEscapes.Replace(unquote(d.body[name.from:name.to]))
+		} else {
+			break
+		}
+		if len(at)+1+len(step) > maxPointerBytes || strings.Contains(step, "\x00") { // which storage refuses
+			break
+		}
+		at += "/" + step
 	}
-	for len(at) > maxPointerBytes {
-		at = at.Parent()
-	}
-	return append(list, job.Violation{Pointer: string(at), Detail: detail})
+	return at
 }
 
-// require notes that a required member is missing.
-func (d *decoder) require(present bool, at jsontext.Pointer) {
-	if present || d.err != nil {
+// require notes that a member of the object read last is missing.
+func (d *decoder) require(present bool, name string) {
+	if present || d.err != nil || len(d.form) >= d.limit {
 		return
 	}
+	at := d.pointer() + "/" + name
 	for _, v := range d.form {
-		if v.Pointer == string(at) {
+		if v.Pointer == at {
 			return // it is there, but of the wrong type
 		}
 	}
@@ -97,16 +140,23 @@ func (d *decoder) stop(err error) {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		d.malformedAt("", "The JSON text ends too early.")
 	case errors.As(err, &syntax) && errors.Is(err, jsontext.ErrDuplicateName):
-		d.malformedAt(syntax.JSONPointer, "This name occurs twice.")
+		d.malformedAt(shorten(syntax.JSONPointer), "This name occurs twice; an object may have each name once.")
 	case errors.As(err, &syntax):
-		d.malformedAt(syntax.JSONPointer, fmt.Sprintf("Not valid JSON at byte %d: %v.", syntax.ByteOffset, syntax.Err))
+		d.malformedAt(shorten(syntax.JSONPointer), fmt.Sprintf("Not valid JSON at byte %d: %v.", syntax.ByteOffset, syntax.Err))
 	default:
 		d.malformedAt("", "The JSON text cannot be read.")
 	}
 }
 
-// document reads the whole body as one object: see object.
-func (d *decoder) document(member func(name string) bool) {
+func shorten(at jsontext.Pointer) string {
+	for len(at) > maxPointerBytes {
+		at = at.Parent()
+	}
+	return string(at)
+}
+
+// document reads the whole body as one object.
+func (d *decoder) document(members []member) {
 	if d.json.PeekKind() != '{' {
 		if d.tree(); d.err == nil {
 			d.malformedAt("", "The body must be a JSON object.")
@@ -114,29 +164,81 @@ func (d *decoder) document(member func(name string) bool) {
 		}
 		return
 	}
-	d.object(member)
+	d.object(members)
 	if d.err != nil {
 		return
 	}
 	if _, err := d.json.ReadToken(); !errors.Is(err, io.EOF) {
-		d.malformedAt("", "Something follows the JSON object.")
+		d.malformedAt("", "The body must be one JSON object; something follows it.")
 	}
 }
 
-// object reads an object. Each name goes to member, which reads the value, or
-// reports false if it does not know the name.
-func (d *decoder) object(member func(name string) bool) {
+// object reads an object that has no other members than these.
+func (d *decoder) object(members []member) {
 	d.token()
+	unknown := ""
 	for d.err == nil && d.json.PeekKind() != '}' {
-		raw := d.value()
-		d.nameAt = d.json.InputOffset() - int64(len(raw))
-		name := unquote(raw)
-		if d.err == nil && !member(name) {
-			d.malformed("This member is not known.")
-			d.tree()
+		name := unquote(d.value())
+		if d.err != nil {
+			break
 		}
+		if i := slices.IndexFunc(members, func(m member) bool { return m.name == name }); i >= 0 {
+			members[i].read()
+			continue
+		}
+		if unknown == "" {
+			unknown = unknownMember(members)
+		}
+		d.malformed(unknown)
+		d.tree()
 	}
 	d.token()
+}
+
+func unknownMember(members []member) string {
+	var names []string
+	for _, m := range members {
+		if !m.unlisted {
+			names = append(names, m.name)
+		}
+	}
+	if len(names) == 0 {
+		return "This member is not known; the object must be empty."
+	}
+	return "This member is not known; the object may have " + strings.Join(names, ", ") + "."
+}
+
+// keyed reads the whole body as one object that may also have an idempotency
+// key. It gives that key, or the one of the header, and if there is one the
+// hash of the other members.
+func (d *decoder) keyed(header string, members []member) (key string, hash [32]byte) {
+	var texts [][]byte // `"name": value` as sent
+	all := make([]member, 0, len(members)+1)
+	for _, m := range members {
+		all = append(all, member{name: m.name, read: func() {
+			m.read()
+			texts = append(texts, d.body[d.names[1].from:d.json.InputOffset()])
+		}})
+	}
+	all = append(all, member{name: "idempotency_key", read: func() { key = d.key() }})
+	d.document(all)
+	if key != "" && header != "" && key != header {
+		d.values = append(d.values, job.Violation{
+			Pointer: "/idempotency_key", Detail: "This must be the key of the Idempotency-Key header, or be left out.",
+		})
+	}
+	if key = cmp.Or(key, header); key != "" && len(d.form) == 0 {
+		hash = canonicalHash(texts)
+	}
+	return key, hash
+}
+
+// canonicalHash is the SHA-256 of an object in canonical form: members sorted,
+// white space and string escapes normalised, numbers as they were written.
+func canonicalHash(members [][]byte) [32]byte {
+	text := jsontext.Value("{" + string(bytes.Join(members, []byte(","))) + "}")
+	_ = text.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // valid JSON
+	return sha256.Sum256(text)
 }
 
 // token reads the start or end of an object or array.
@@ -147,13 +249,19 @@ func (d *decoder) token() {
 	}
 }
 
-// value reads a name or a value as it stands; it is valid until the next read.
+// value reads a name, or a value that is not composed, as it stands; it is
+// valid until the next read.
 func (d *decoder) value() jsontext.Value {
 	if d.err != nil {
 		return nil
 	}
 	v, err := d.json.ReadValue()
 	d.stop(err)
+	depth := d.json.StackDepth()
+	if kind, length := d.json.StackIndex(depth); kind == '{' && length%2 == 1 && err == nil {
+		end := d.json.InputOffset()
+		d.names[depth] = nameSpan{end - int64(len(v)), end}
+	}
 	return v
 }
 
@@ -206,7 +314,12 @@ func (d *decoder) wrongType(want string) {
 	}
 }
 
-const nulRefused = "The character NUL (\\u0000) is not allowed."
+// What is wrong with values of any kind.
+var (
+	nulRefused = "The character NUL (\\u0000) is not allowed."
+	tooDeep    = fmt.Sprintf("The body may be nested %d levels deep at most.", maxDepth)
+	immodest   = fmt.Sprintf("Numbers may have at most %d characters and exponents from -%d to %d.", maxNumberBytes, maxExponent, maxExponent)
+)
 
 // tree reads any value, checking all that is inside, and gives its text as
 // sent, a part of the body.
@@ -231,7 +344,7 @@ func (d *decoder) node() int {
 	case '{', '[':
 		d.token()
 		if d.err == nil && d.json.StackDepth() > maxDepth {
-			d.malformed(fmt.Sprintf("The body is nested deeper than %d levels.", maxDepth))
+			d.malformed(tooDeep)
 			d.err = errTooDeep
 		}
 		return 1
@@ -247,7 +360,7 @@ func (d *decoder) node() int {
 	case kind == '"' && hasNUL(raw):
 		d.malformed(nulRefused)
 	case kind == '0' && !isModest(raw):
-		d.malformed(fmt.Sprintf("Numbers may have %d characters and exponents up to %d.", maxNumberBytes, maxExponent))
+		d.malformed(immodest)
 	}
 	return len(raw)
 }

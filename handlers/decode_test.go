@@ -2,8 +2,9 @@ package handlers
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -72,7 +73,7 @@ var badBodies = []struct {
 	{"NUL in type", `{"type":"\u0000"}`, job.CodeMalformed, []string{"/type"}},
 	{"NUL in key", `{"type":"EXECUTE","idempotency_key":"a\u0000"}`, job.CodeMalformed, []string{"/idempotency_key"}},
 	{"NUL in params", `{"type":"EXECUTE","params":{"a":["x","\\\u0000"]}}`, job.CodeMalformed, []string{"/params/a/1"}},
-	{"NUL in a name", `{"type":"EXECUTE","params":{"\u0000":1}}`, job.CodeMalformed, []string{"/params/\x00"}},
+	{"NUL in a name", `{"type":"EXECUTE","params":{"\u0000":1}}`, job.CodeMalformed, []string{"/params"}},
 	{"NUL in event data", `{"type":"EMIT_EVENT","event":{"name":"a","data":"\u0000"}}`, job.CodeMalformed, []string{"/event/data"}},
 	{"65 levels", `{"type":"EXECUTE","params":{"a":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + `}}`, job.CodeMalformed, []string{"/params/a" + strings.Repeat("/0", 62)}},
 	{"deep objects", `{"type":"EXECUTE","params":` + strings.Repeat(`{"a":`, 400) + `1` + strings.Repeat(`}`, 401), job.CodeMalformed, []string{"/params" + strings.Repeat("/a", 63)}},
@@ -145,19 +146,18 @@ func TestDecodeRefuses(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			req, err := decodeSubmit([]byte(test.body), "", testPayload)
-			violations, code := req.Violations, job.CodeValidationFailed
-			var malformed *job.Error
-			if errors.As(err, &malformed) {
-				violations, code = malformed.Violations, malformed.Code
+			refusal := req.Refusal(req.Violations)
+			if err != nil {
+				require.ErrorAs(t, err, &refusal)
 			}
-			require.Equal(t, test.code, code)
+			require.Equal(t, test.code, refusal.Code)
 			var at []string
-			for _, v := range violations {
+			for _, v := range refusal.Violations {
 				at = append(at, v.Pointer)
 				require.NotEmpty(t, v.Detail)
-				require.LessOrEqual(t, len(v.Detail), 300)
+				require.LessOrEqual(t, len(v.Detail), 700)
 			}
-			require.Equal(t, test.at, at, violations)
+			require.Equal(t, test.at, at, refusal.Violations)
 		})
 	}
 }
@@ -181,10 +181,10 @@ func TestDecodeBoundsItsComplaints(t *testing.T) {
 		fmt.Fprintf(&body, `,"%d":0`, i)
 	}
 	body.WriteString("}")
-	_, err := decodeSubmit([]byte(body.String()), "", testPayload)
-	var malformed *job.Error
-	require.ErrorAs(t, err, &malformed)
-	require.Len(t, malformed.Violations, maxViolations)
+	r, err := decodeSubmit([]byte(body.String()), "", testPayload)
+	require.NoError(t, err)
+	require.Len(t, r.Violations, job.MaxViolations)
+	require.True(t, r.Malformed)
 }
 
 func TestDecodeAccepts(t *testing.T) {
@@ -288,4 +288,124 @@ func TestHashIsCanonical(t *testing.T) {
 		hash(`{"type":"EXECUTE","params":{"a":12345678901234567890}}`, "k"),
 		hash(`{"type":"EXECUTE","params":{"a":12345678901234567891}}`, "k"), "numbers are not rounded")
 	require.Zero(t, hash(`{"type":"EXECUTE"}`, ""), "no key, no hash")
+}
+
+// allocated gives the bytes that f allocates. Nothing else may run beside it.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// TestFaultsCostLittle: neither many faults nor faults below long names make
+// the decoder do more than the body's length justifies. It is not parallel,
+// because it looks at what the process allocates.
+func TestFaultsCostLittle(t *testing.T) {
+	long := strings.Repeat("n", 50_000)
+	faults := strings.Repeat(`1e999,`, 5_000) + `1e999`
+	var members strings.Builder
+	for i := range 5_000 {
+		fmt.Fprintf(&members, `"%d":"\u0000",`, i)
+	}
+	bodies := map[string]string{
+		"members below a long name": `{"type":"EXECUTE","params":{"` + long + `":{` + members.String() + `"x":1}}}`,
+		"array below a long name":   `{"type":"EXECUTE","params":{"` + long + `":[` + faults + `]}}`,
+		"below an escaped name":     `{"type":"EXECUTE","params":{"` + strings.Repeat(`\u0041/~`, 6_000) + `":[` + faults + `]}}`,
+		"in an unknown member":      `{"type":"EXECUTE","` + long + `":[` + faults + `]}`,
+		"unknown members":           `{"type":"EXECUTE",` + members.String() + `"x":1}`,
+	}
+	for name, body := range bodies {
+		limit := uint64(20*len(body) + 100_000)
+		require.Less(t, allocated(func() { _, _ = decodeSubmit([]byte(body), "", testPayload) }), limit, name)
+		require.Less(t, allocated(func() { _, _ = decodeBatch([]byte(items(body)), "", testPayload) }), limit, name)
+	}
+	item := `{"type":"EXECUTE","` + strings.Repeat("n", 400) + `":[` + strings.Repeat(`1e999,`, 99) + `0]}`
+	body := items(repeated(item, 999)...)
+	require.Less(t, allocated(func() { _, _ = decodeBatch([]byte(body), "", testPayload) }), uint64(20*len(body)), "many items with faults")
+}
+
+// TestPointersAreNotComputedInVain: beyond the limit nothing is done.
+func TestPointersAreNotComputedInVain(t *testing.T) {
+	name := strings.Repeat("n", 100)
+	d := newDecoder([]byte(`{"` + name + `":1}`))
+	d.token()
+	d.value()
+	require.Equal(t, "/"+name, d.pointer())
+	d.form, d.values = make([]job.Violation, d.limit), make([]job.Violation, d.limit)
+	require.Less(t, allocated(func() {
+		for range 1000 {
+			d.malformed(immodest)
+			d.invalid(immodest)
+		}
+	}), uint64(1000*len(name)/2), "less than that of one pointer each")
+	require.Len(t, d.form, job.MaxViolations)
+	require.Len(t, d.values, job.MaxViolations)
+}
+
+// TestPointersAreThoseOfTheParser compares them after every token.
+func TestPointersAreThoseOfTheParser(t *testing.T) {
+	t.Parallel()
+	d := newDecoder([]byte(`{"a":[1,{"b~/":{},"":[[],[2]]},"x"],"\u0061b":{"c":{"d":null}},"` + strings.Repeat("n", maxPointerBytes-1) + `":1,"e":{"` +
+		strings.Repeat("n", maxPointerBytes) + `":[1,2]}}`))
+	for d.err == nil {
+		d.node()
+		require.Equal(t, shorten(d.json.StackPointer()), d.pointer())
+	}
+	require.ErrorIs(t, d.err, io.EOF)
+}
+
+func TestFormAndValuesAreToldTogether(t *testing.T) {
+	t.Parallel()
+	catalogue := job.Catalogue{Types: job.Types, Kinds: job.Kinds()}
+	tests := map[string]struct {
+		body string
+		code job.Code
+		at   []string
+	}{
+		"time that must not be there":    {`{"type":"EXECUTE","execution_at":"2030-01-01T00:00:00Z","colour":1}`, job.CodeMalformed, []string{"/colour", "/execution_at"}},
+		"time that is missing":           {`{"type":"DEFERRED","auto_retry":"x","callback":"x"}`, job.CodeMalformed, []string{"/auto_retry", "/callback", "/execution_at"}},
+		"time of the wrong type":         {`{"type":"DEFERRED","execution_at":5}`, job.CodeMalformed, []string{"/execution_at"}},
+		"values only":                    {`{"type":"EXECUTE","callback":"x","work_kind":"PAYLOAD_INVALID"}`, job.CodeValidationFailed, []string{"/callback", "/work_kind"}},
+		"form only":                      {`{"work_kind":"SUCCESS_FAST"}`, job.CodeMalformed, []string{"/type"}},
+		"rules, and something after all": {`{"type":"EXECUTE","event":{"name":"a"}} x`, job.CodeMalformed, []string{"", "/event"}},
+	}
+	for name, test := range tests {
+		r, err := decodeSubmit([]byte(test.body), "", testPayload)
+		require.NoError(t, err, name)
+		refusal := r.Refusal(catalogue.Check(r))
+		require.Equal(t, test.code, refusal.Code, name)
+		var at []string
+		for _, v := range refusal.Violations {
+			at = append(at, v.Pointer)
+		}
+		require.Equal(t, test.at, at, name)
+	}
+	_, err := decodeSubmit([]byte(`{"type":"DEFERRED","colour":1`), "", testPayload)
+	var refusal *job.Error
+	require.ErrorAs(t, err, &refusal)
+	require.Len(t, refusal.Violations, 2, "of what was not read to its end only the form is judged")
+}
+
+// TestViolationsSayWhatIsAllowed, and not only that something is not.
+func TestViolationsSayWhatIsAllowed(t *testing.T) {
+	t.Parallel()
+	for member, want := range map[string]string{
+		`"colour":1`:              "type, work_kind, execution_at, callback, params, auto_retry, event, correlation_id, idempotency_key",
+		`"event":{"x":1}`:         "name, data",
+		`"work_kind":"X"`:         join(job.Kinds()),
+		`"type":"X"`:              join(job.Types),
+		`"callback":"http://[::"`: "such as https://",
+		`"idempotency_key":""`:    "1 to 255",
+		`"params":{"a":1e999}`:    "64 characters and exponents from -300 to 300",
+	} {
+		r, err := decodeSubmit([]byte(`{`+member+`}`), "", testPayload)
+		require.NoError(t, err)
+		require.Contains(t, r.Violations[0].Detail+r.Violations[len(r.Violations)-1].Detail, want)
+	}
+	_, err := decodeRevokeKey([]byte(`{"key_id":""}`))
+	var refusal *job.Error
+	require.ErrorAs(t, err, &refusal)
+	require.Contains(t, refusal.Violations[0].Detail, "1 to 128")
 }

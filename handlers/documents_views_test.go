@@ -164,11 +164,11 @@ func TestDocumentIsStrict(t *testing.T) {
 func TestDocumentHasTheRequests(t *testing.T) {
 	t.Parallel()
 	root := treeOf(t, openAPIDocument)
-	known := namesInCode(t, "submission.go", "member")
+	known := append(namesInCode(t, "submission.go", "members"), "idempotency_key")
 	tests := map[string][]string{
 		"JobRequest":       known,
 		"Emission":         namesInCode(t, "submission.go", "readEvent"),
-		"BatchRequest":     namesInCode(t, "submission_batch.go", "decodeBatch"),
+		"BatchRequest":     append(namesInCode(t, "submission_batch.go", "members"), "idempotency_key"),
 		"BatchItemRequest": without(append(namesInCode(t, "submission_batch.go", "item"), known...), "idempotency_key"),
 		"KeyRequest":       namesInCode(t, "clients.go", "decodeCreateKey"),
 		"RevokeRequest":    namesInCode(t, "clients.go", "decodeRevokeKey"),
@@ -184,7 +184,7 @@ func without(list []string, s string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(x string) bool { return x == s })
 }
 
-// namesInCode gives the strings that a function compares names with.
+// namesInCode gives the names of the members that a function reads.
 func namesInCode(t testing.TB, file, function string) []string {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
@@ -203,15 +203,8 @@ func namesInCode(t testing.TB, file, function string) []string {
 			continue
 		}
 		ast.Inspect(f, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.CaseClause:
-				for _, e := range n.List {
-					note(e)
-				}
-			case *ast.BinaryExpr:
-				if n.Op == token.EQL || n.Op == token.NEQ {
-					note(n.Y)
-				}
+			if field, ok := n.(*ast.KeyValueExpr); ok && field.Key.(*ast.Ident).Name == "name" {
+				note(field.Value)
 			}
 			return true
 		})

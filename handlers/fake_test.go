@@ -66,7 +66,7 @@ func (f *fakeJobs) Submit(ctx context.Context, r job.Request) (job.Receipt, erro
 		return f.submit(ctx, r)
 	}
 	if len(r.Violations) > 0 {
-		return job.Receipt{}, job.Invalid(r.Violations...)
+		return job.Receipt{}, r.Refusal(r.Violations)
 	}
 	return job.Receipt{JobID: jobID, State: job.Queued, CreatedAt: now}, nil
 }

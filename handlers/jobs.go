@@ -143,7 +143,7 @@ func (s *Server) pollAfter(j *job.Job) int {
 // getReport answers with the report of the latest finished attempt, or of the
 // one that ?attempt names.
 func (s *Server) getReport(r *call) error {
-	attempt, _ := parseAttempt(r.Query("attempt")) // 0 if there is none; checked with the query
+	attempt, _ := parsePositive(r.Query("attempt")) // 0 if there is none; checked with the query
 	report, err := s.deps.Reader.Report(r.ctx, r.caller.ClientID, r.pathJob(), attempt)
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func (s *Server) listAttempts(r *call) error {
 // instance of a failure points to.
 func (s *Server) getAttempt(r *call) error {
 	id := r.pathJob()
-	n, ok := parseAttempt(r.Params("n"))
+	n, ok := parsePositive(r.Params("n"))
 	if !ok {
 		return job.Errorf(job.CodeRequestNotFound, "Attempts are numbered from 1.")
 	}

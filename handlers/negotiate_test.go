@@ -109,7 +109,7 @@ func TestWaitingProgressAndEstimates(t *testing.T) {
 	text := show(func(j *job.Job) {
 		j.State, j.FinishedAt, j.Waiting, j.BatchID = job.Created, nil, job.WaitingScheduled, batchID
 	})
-	require.Contains(t, text, `"waiting":{"reason":"SCHEDULED"}`)
+	require.Contains(t, text, `"waiting":{"reason":"SCHEDULED","until":"2030-01-31T12:00:00.123456Z"}`)
 	require.Contains(t, text, `"estimated_completion":"2030-01-31T12:00:02.123456Z"`)
 	require.Contains(t, text, `"expires_at":null`)
 	require.Contains(t, text, `"batch_id":"`+batchID.String()+`"`)

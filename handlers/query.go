@@ -17,20 +17,23 @@ type parameter struct {
 
 // parameters are all query parameters. A route says which of them it knows.
 var parameters = map[string]parameter{
-	"attempt":        {isAttempt, "the number of an attempt, from 1"},
-	"limit":          {isLimit, "a whole number from 1 to 100"},
-	"cursor":         {isCursor, "the next_cursor of a page before"},
+	"attempt":        {isAttempt, "the number of an attempt, a whole number from 1"},
+	"limit":          {isLimit, "a whole number from 1 to " + strconv.Itoa(maxLimit)},
+	"cursor":         {isCursor, "the next_cursor of a page before, unchanged"},
 	"state":          {isState, "one of " + join(job.States)},
-	"type":           {func(s string) bool { return job.Type(s).Valid() }, "EXECUTE, DEFERRED or EMIT_EVENT"},
-	"work_kind":      {func(s string) bool { return job.Kind(s).Valid() }, "a work kind of the catalogue"},
-	"batch_id":       {isID, "the id of a batch"},
+	"type":           {func(s string) bool { return job.Type(s).Valid() }, "one of " + join(job.Types)},
+	"work_kind":      {func(s string) bool { return job.Kind(s).Valid() }, kindWanted},
+	"batch_id":       {isID, "the id of a batch, such as 0190a1b2-c3d4-7000-8000-000000000b01"},
 	"created_after":  {isTime, timeWanted},
 	"created_before": {isTime, timeWanted},
 }
 
+// kindWanted lists the catalogue.
+var kindWanted = "one of " + join(job.Kinds())
+
 const timeWanted = "a time in RFC 3339 in UTC, such as 2030-01-31T12:00:00Z"
 
-func isAttempt(s string) bool { _, ok := parseAttempt(s); return ok }
+func isAttempt(s string) bool { _, ok := parsePositive(s); return ok }
 func isState(s string) bool   { return job.State(s).Valid() }
 func isID(s string) bool      { _, err := job.ParseID(s); return err == nil }
 func isTime(s string) bool    { _, err := job.ParseTime(s); return err == nil }
@@ -47,7 +50,7 @@ func isCursor(s string) bool {
 const maxLimit = 100
 
 func isLimit(s string) bool {
-	n, ok := parseAttempt(s)
+	n, ok := parsePositive(s)
 	return ok && n <= maxLimit
 }
 
@@ -65,36 +68,46 @@ func (r *call) checkQuery() error {
 	if len(r.Request().URI().QueryString()) == 0 {
 		return nil
 	}
-	if len(r.route.query) == 0 {
-		return job.Errorf(job.CodeMalformed, "This resource has no query parameters.")
+	args, known := r.Request().URI().QueryArgs(), "This resource has no query parameters."
+	if len(r.route.query) > 0 {
+		known = "The query parameters of this resource are " + strings.Join(r.route.query, ", ") + "; each may be given once."
 	}
-	args := r.Request().URI().QueryArgs()
 	seen := make(map[string]bool, len(r.route.query))
 	foreign := args.Len() == 0 // "?=" and the like
-	var wrong []string
+	var violations []job.Violation
+	add := func(name, detail string) {
+		if len(violations) < job.MaxViolations && name != "" {
+			violations = append(violations, job.Violation{Parameter: name, Detail: detail})
+		}
+	}
 	for name, value := range args.All() {
 		name := string(name)
-		if seen[name] || !slices.Contains(r.route.query, name) {
+		switch p := parameters[name]; {
+		case !slices.Contains(r.route.query, name):
 			foreign = true
-			continue
+			add(strings.ToValidUTF8(name[:min(len(name), maxNameShown)], "\uFFFD"), "This parameter is not known. "+known)
+		case seen[name]:
+			foreign = true
+			add(name, "This parameter may be given once.")
+		case !p.valid(string(value)):
+			add(name, "Must be "+p.want+".")
 		}
 		seen[name] = true
-		if p := parameters[name]; !p.valid(string(value)) {
-			wrong = append(wrong, "The query parameter "+name+" is "+p.want+".")
-		}
 	}
-	if foreign {
-		wrong = append(wrong, "The query parameters of this resource are "+strings.Join(r.route.query, ", ")+"; each may be given once.")
-	}
-	if len(wrong) == 0 {
+	if !foreign && len(violations) == 0 {
 		return nil
 	}
-	return job.Errorf(job.CodeMalformed, "%s", strings.Join(wrong, " "))
+	err := job.Errorf(job.CodeMalformed, "The query is not of the expected form. %s", known)
+	err.Violations = violations
+	return err
 }
+
+// maxNameShown bounds what is shown of an unknown parameter's name, in bytes.
+const maxNameShown = 64
 
 // queryLimit gives the size of the page that is asked for.
 func (r *call) queryLimit(otherwise int) int {
-	if n, ok := parseAttempt(r.Query("limit")); ok {
+	if n, ok := parsePositive(r.Query("limit")); ok {
 		return n
 	}
 	return otherwise
@@ -109,12 +122,13 @@ func (r *call) queryTime(name string) *time.Time {
 	return &at
 }
 
-// maxAttemptDigits keeps attempt numbers within every integer type.
-const maxAttemptDigits = 9
+// maxPositiveDigits keeps numbers within every integer type.
+const maxPositiveDigits = 9
 
-// parseAttempt reads an attempt number: a positive integer in plain digits.
-func parseAttempt(s string) (int, bool) {
-	if s == "" || len(s) > maxAttemptDigits || s[0] == '0' || strings.Trim(s, "0123456789") != "" {
+// parsePositive reads a positive integer in plain digits, such as the number of
+// an attempt.
+func parsePositive(s string) (int, bool) {
+	if s == "" || len(s) > maxPositiveDigits || s[0] == '0' || strings.Trim(s, "0123456789") != "" {
 		return 0, false
 	}
 	n, err := strconv.Atoi(s)

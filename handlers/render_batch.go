@@ -101,7 +101,7 @@ func batchJobsPath(id job.ID) string { return job.BatchPath(id) + "/jobs" }
 func batchViewOf(b *job.Batch) *batchView {
 	c := b.Counts
 	v := &batchView{
-		BatchID: b.ID, Status: b.Status(), CreatedAt: job.Time(b.CreatedAt), Total: len(b.Items),
+		BatchID: b.ID, Status: b.Status(), CreatedAt: job.Time(b.CreatedAt), Total: b.Total(),
 		Counts: countsView{
 			c[job.Created], c[job.Queued], c[job.Assigned], c[job.Running],
 			c[job.Succeeded], c[job.Failed], c[job.Canceled], b.Refused(),
@@ -127,8 +127,7 @@ func batchOutcomeViewOf(o *job.BatchOutcome, language string) *batchOutcomeView 
 		FailedItems: make([]itemFailureView, len(o.Failures)),
 	}
 	for i, f := range o.Failures {
-		failure := job.Failure{Reason: f.Reason, Detail: f.Detail}
-		v.FailedItems[i] = itemFailureView{f.ItemID, idOrNull(f.JobID), f.Status, failure.In(language), f.Retryable, f.Stage}
+		v.FailedItems[i] = itemFailureView{f.ItemID, idOrNull(f.JobID), f.Status, f.In(language), f.Retryable, f.Stage}
 	}
 	return v
 }

@@ -84,6 +84,18 @@ type definitionView struct {
 
 type waitingView struct {
 	Reason job.WaitingReason `json:"reason"`
+	Until  *job.Time         `json:"until"` // null unless it waits for a time
+}
+
+func waitingViewOf(j *job.Job) *waitingView {
+	if j.Waiting == "" || !j.State.Waiting() {
+		return nil
+	}
+	v := &waitingView{Reason: j.Waiting}
+	if j.Waiting == job.WaitingScheduled || j.Waiting == job.WaitingBackoff {
+		v.Until = job.TimeOf(&j.RunAt)
+	}
+	return v
 }
 
 // resultView tells of a result: AVAILABLE with everything but expired_at, or
@@ -124,13 +136,10 @@ func (s *Server) jobViewOf(j *job.Job, now time.Time) *jobView {
 	v := &jobView{
 		jobMembers: jobMembersOf(j), AutoRetry: j.AutoRetry, Callback: orNull(j.Callback),
 		EstimatedCompletion: job.TimeOf(j.EstimatedCompletion(s.cfg.TimeScale)), ExpiresAt: s.expiryOf(j),
-		Params: j.Params, Links: linksOf(j, now),
+		Params: j.Params, Links: linksOf(j, now), Waiting: waitingViewOf(j),
 	}
 	if d := j.Definition; d != nil {
 		v.Definition = &definitionView{d.WorkKind, d.DurationMS, d.ShouldFail, d.PayloadSize, d.ExpectedOutcome}
-	}
-	if j.Waiting != "" && j.State.Waiting() {
-		v.Waiting = &waitingView{j.Waiting}
 	}
 	switch j.State {
 	case job.Running:

@@ -37,7 +37,7 @@ func (s *Server) getResult(r *call) error {
 	part, ok := r.byteRange(tag, size)
 	if !ok {
 		r.Set(fiber.HeaderContentRange, "bytes */"+strconv.Itoa(size))
-		return statusError{fiber.StatusRequestedRangeNotSatisfiable, "The range begins after the end of the result, which has " + strconv.Itoa(size) + " bytes."}
+		return statusError{fiber.StatusRequestedRangeNotSatisfiable, "The range must have some of the result's " + strconv.Itoa(size) + " bytes, which are numbered from 0."}
 	}
 	s.cacheResult(r, tag, result.ExpiresAt)
 	r.Set(fiber.HeaderContentType, result.MediaType)

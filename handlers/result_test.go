@@ -115,6 +115,7 @@ func TestRangesOfAResult(t *testing.T) {
 			p := a.problem(t)
 			require.Equal(t, 416, p.Status, test.header)
 			require.Equal(t, job.CodeMalformed, p.Code)
+			require.Contains(t, p.Detail, "some of the result's 10 bytes")
 			require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
 			continue
 		case test.contentRange == "":

@@ -62,6 +62,7 @@ func (s *Server) routes() []route {
 		{fiber.MethodGet, "/readyz", public, "ready", nil, nil, s.readyz},
 		{fiber.MethodGet, "/openapi.yaml", public, "openapi", nil, nil, s.openAPI},
 		{fiber.MethodGet, "/asyncapi.yaml", public, "asyncapi", nil, nil, s.asyncAPI},
+		{fiber.MethodGet, "/", public, "root", nil, nil, s.docsPage},
 		{fiber.MethodGet, "/docs", public, "docs", nil, nil, s.docsPage},
 		{fiber.MethodGet, "/rels/:name", public, "relation", nil, nil, s.relationPage},
 		{fiber.MethodGet, "/problems/", public, "problems", nil, nil, s.problemPage},

@@ -86,7 +86,7 @@ func TestOnlyTheFewRoutesAreOpen(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{
-		"/v1/clients", "/v1/clients/:id/keys", "/healthz", "/readyz", "/openapi.yaml", "/asyncapi.yaml", "/docs", "/rels/:name",
+		"/v1/clients", "/v1/clients/:id/keys", "/healthz", "/readyz", "/openapi.yaml", "/asyncapi.yaml", "/", "/docs", "/rels/:name",
 		"/problems/", "/problems/:slug",
 	}, open)
 }
@@ -224,7 +224,7 @@ func TestForeignIDsLookUnknown(t *testing.T) {
 func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for _, path := range []string{"/", "/v1", "/v1/", "/v1/job", "/V1/jobs", "/v1/Jobs", "/v1/jobs/", "/v2/jobs", "//v1/jobs", "/v1//jobs", "/v1/jobs/" + jobID.String() + "/", "/problems", "/problems/conflict/", "/healthz/", "/v1/clients/", "/%761/jobs", "/metrics"} {
+	for _, path := range []string{"/v1", "/v1/", "/v1/job", "/V1/jobs", "/v1/Jobs", "/v1/jobs/", "/v2/jobs", "//v1/jobs", "/v1//jobs", "/v1/jobs/" + jobID.String() + "/", "/problems", "/problems/conflict/", "/healthz/", "/v1/clients/", "/%761/jobs", "/metrics"} {
 		for _, method := range []string{"GET", "POST", "OPTIONS", "BREW"} {
 			w.send(method, path, "").requireProblem(t, job.CodeRequestNotFound)
 		}

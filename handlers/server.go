@@ -49,9 +49,10 @@ type Batches interface {
 
 // Events are the use cases of watching.
 type Events interface {
-	// JobEvents reads at most limit events of a job after the given seq.
+	// JobEvents reads events of a job after the given seq: at most limit, and
+	// fewer where they are large.
 	JobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error)
-	// ClientEvents reads at most limit events of all of a client's jobs and
+	// ClientEvents reads in the same way events of all of a client's jobs and
 	// batches after the given position. Nothing will ever appear between the
 	// position and what it answers with.
 	ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error)
@@ -108,7 +109,7 @@ type Config struct {
 	MaxStreams          int           // event streams and waiting requests at once: 503 (10,000)
 	MaxStreamsPerClient int           // of these, of one client: 429 (100)
 	Heartbeat           time.Duration // between signs of life on an idle stream (15 s)
-	StallTimeout        time.Duration // a reader that takes nothing for so long is dropped (10 s)
+	StallTimeout        time.Duration // a reader that takes longer for a piece of 8 KiB is dropped (10 s)
 }
 
 func (c Config) withDefaults() Config {

@@ -70,17 +70,18 @@ func startFrame(id string) []byte {
 // no memory: idle streams are many.
 type sseWriter struct {
 	conn  net.Conn
-	stall time.Duration // how long a write waits for the reader to take anything
+	stall time.Duration // within which the reader must take what is written at once
 	buf   *bytes.Buffer // nil between flushes
 }
 
 var frameBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// Bounds of a writer's buffer, in bytes: from the first on it is written, and
-// from the second on it is not kept for others.
+// Bounds of a writer, in bytes: from the first on its buffer is written, and
+// from the second on it is not kept for others; the third is written at once.
 const (
-	flushAt    = 8 << 10
-	keepBuffer = 64 << 10
+	flushAt     = 8 << 10
+	keepBuffer  = 64 << 10
+	writeAtOnce = 8 << 10
 )
 
 // frame appends a frame, and writes what has gathered when it is enough.
@@ -122,22 +123,21 @@ func (w *sseWriter) release() {
 	w.buf = nil
 }
 
-// write writes b, however slowly the reader takes it, unless it takes nothing
-// at all for the stall time.
+// write writes b in pieces, and gives the reader the stall time for each: one
+// that takes less than that is so slow that it holds memory for nothing.
 func (w *sseWriter) write(b []byte) error {
 	for len(b) > 0 {
 		if err := w.conn.SetWriteDeadline(time.Now().Add(w.stall)); err != nil {
 			return endClientGone
 		}
-		n, err := w.conn.Write(b)
-		b = b[n:]
+		n, err := w.conn.Write(b[:min(len(b), writeAtOnce)])
 		switch {
-		case err == nil || n > 0 && errors.Is(err, os.ErrDeadlineExceeded):
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return endStalled
-		default:
+		case err != nil:
 			return endClientGone
 		}
+		b = b[n:]
 	}
 	return nil
 }

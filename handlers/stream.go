@@ -40,7 +40,8 @@ type stream struct {
 	sent      int // events
 }
 
-// pageSize is how many events a stream reads at once.
+// pageSize is how many events a stream reads at once, at most: storage gives
+// fewer where they are large.
 const pageSize = 100
 
 // stream answers with an event stream. What can go wrong at its start is

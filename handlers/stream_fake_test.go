@@ -168,7 +168,7 @@ func (h *history) JobEvents(_ context.Context, client, id job.ID, after, limit i
 	}
 	log := job.Log{Last: j.EventSeq}
 	for _, o := range h.events {
-		if o.JobID == id && o.Seq > after && len(log.Events) < limit {
+		if o.JobID == id && o.Seq > after && len(log.Events) < limit && dataBytes(log.Events) < fakePageBytes {
 			log.Events = append(log.Events, o)
 		}
 	}
@@ -190,11 +190,23 @@ func (h *history) ClientEvents(_ context.Context, client job.ID, after job.Posit
 		}
 		if i >= len(h.events)-h.withheld {
 			feed.Held = true
-		} else if len(feed.Events) < limit {
+		} else if len(feed.Events) < limit && dataBytes(feed.Events) < fakePageBytes {
 			feed.Events = append(feed.Events, o)
+		} else {
+			feed.More = true
 		}
 	}
 	return feed, nil
+}
+
+// fakePageBytes is where a page ends, as in the real storage.
+const fakePageBytes = 256 << 10
+
+func dataBytes(events []job.Occurrence) (n int) {
+	for _, o := range events {
+		n += len(o.Data)
+	}
+	return n
 }
 
 func behind(a, b job.Position) bool {
@@ -331,6 +343,7 @@ type reader struct {
 	in   *bufio.Reader
 	*http.Response
 	lastID string // of the blocks read
+	path   string // of the stream; "": its frames are not checked
 }
 
 const (
@@ -382,6 +395,7 @@ func (th *theatre) ask(method, path string, headers ...string) *reader {
 	r := th.answer(c, method)
 	if r.Header.Get("Content-Type") == mimeEventStream {
 		bare, _, _ := strings.Cut(path, "?")
+		r.path = bare
 		require.NoError(th.t, apitest.New(th.t, openAPIDocument).Verify(method, bare, r.Response, nil))
 	}
 	return r
@@ -429,13 +443,18 @@ func (r *reader) block() block {
 	return b
 }
 
-// next reads the next event, passing over heartbeats.
+// next reads the next event, passing over heartbeats. It must be as documented.
 func (r *reader) next() block {
 	r.t.Helper()
 	for {
-		if b := r.block(); !b.comment {
-			return b
+		b := r.block()
+		if b.comment {
+			continue
 		}
+		if r.path != "" {
+			require.NoError(r.t, apitest.NewStreams(r.t, asyncAPIDocument).Verify(r.path, b.id, b.event, b.data))
+		}
+		return b
 	}
 }
 

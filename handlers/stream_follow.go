@@ -72,8 +72,9 @@ func (st *stream) follow(ctx context.Context) error {
 	}
 }
 
-// tell writes events, and progress where an attempt ends. heard says that news
-// were taken which may be of events after these.
+// tell writes events, and progress where an attempt ends. It lets go of each
+// once it is written: a slow reader does not hold what it has taken. heard says
+// that news were taken which may be of events after these.
 func (st *stream) tell(ctx context.Context, p part, news <-chan job.News) (heard bool, err error) {
 	for i := range p.events {
 		o := &p.events[i]
@@ -94,6 +95,10 @@ func (st *stream) tell(ctx context.Context, p part, news <-chan job.News) (heard
 		st.server.streams.events.Inc()
 		if st.job != nil {
 			st.progress.told(o)
+		}
+		p.events[i] = job.Occurrence{}
+		if err := st.beatIfDue(ctx); err != nil {
+			return false, err
 		}
 	}
 	return heard, st.out.flush()
@@ -149,13 +154,10 @@ func (st *stream) askProgress(ctx context.Context) error {
 func (st *stream) await(ctx context.Context, news <-chan job.News, wait time.Duration) error {
 	due := time.Now().Add(wait)
 	for {
-		now := time.Now()
-		if !now.Before(st.nextBeat) {
-			if err := st.beat(ctx); err != nil {
-				return err
-			}
-			st.nextBeat = now.Add(st.server.cfg.Heartbeat)
+		if err := st.beatIfDue(ctx); err != nil {
+			return err
 		}
+		now := time.Now()
 		if !now.Before(due) {
 			return nil
 		}
@@ -197,16 +199,20 @@ func (st *stream) heed(n job.News) (pause time.Duration, err error) {
 	return pause, st.out.flush()
 }
 
-// beat shows that the stream is alive, and ends it once the key with which it
-// was opened is no longer good.
-func (st *stream) beat(ctx context.Context) error {
+// beatIfDue shows now and then that the stream is alive, and ends it once the
+// key with which it was opened is no longer good. What is gathered for the
+// reader may come after the beat.
+func (st *stream) beatIfDue(ctx context.Context) error {
+	now := time.Now()
+	if now.Before(st.nextBeat) {
+		return nil
+	}
 	authCtx, cancel := context.WithTimeout(ctx, st.server.cfg.RequestTimeout)
 	defer cancel()
-	caller, err := st.server.identify(authCtx, st.authorization)
-	refused := err != nil && job.CodeOf(err).Spec().Status < 500
-	if refused || err == nil && caller.ClientID != st.client {
+	if err := st.server.stillGood(authCtx, st.authorization, st.client); err != nil {
 		return endUnauthorized
 	}
+	st.nextBeat = now.Add(st.server.cfg.Heartbeat)
 	return st.out.write(heartbeat)
 }
 

@@ -35,7 +35,7 @@ func TestStreamCaps(t *testing.T) {
 	foreign := []string{"Authorization", "Bearer " + otherKey}
 	third := th.open(clientStream, foreign...)
 	r = th.ask("GET", clientStream, foreign...)
-	require.Contains(t, r.problem(job.CodeStorageUnavailable).Detail, "as many event streams")
+	require.Contains(t, r.problem(job.CodeQueueFull).Detail, "as many event streams")
 	requireRetryAfter(t, r.Header)
 
 	require.NoError(t, first.conn.Close())
@@ -150,9 +150,10 @@ func TestStalledReaderIsDropped(t *testing.T) {
 	_, err := io.WriteString(stalled, th.request("GET", clientStream))
 	require.NoError(t, err)
 	eager := th.open(clientStream)
+	eager.path = "" // checking its frames would make it slow
 	th.history.watched(t, 2)
 	const events = 300
-	th.history.change(func() { th.history.data = json.RawMessage(`"` + strings.Repeat("x", 64<<10) + `"`) })
+	th.history.change(func() { th.history.data = json.RawMessage(`{"x":"` + strings.Repeat("x", 64<<10) + `"}`) })
 	for range events {
 		th.history.record(jobID, job.EventEmitted)
 	}
@@ -167,25 +168,34 @@ func TestStalledReaderIsDropped(t *testing.T) {
 	eager.events("event-emitted")
 }
 
-// A reader that is slow, but takes something, is served.
-func TestSlowReaderIsServed(t *testing.T) {
+// A reader that is slow is served as long as it takes a piece within the stall
+// time; one that takes a byte now and then is not.
+func TestSlowReaders(t *testing.T) {
 	t.Parallel()
-	near, far := net.Pipe() // holds nothing: a write waits for its reads
-	defer func() { _ = far.Close() }()
-	require.NoError(t, far.SetDeadline(time.Now().Add(streamPatience)))
-	w := sseWriter{conn: near, stall: 100 * time.Millisecond}
-	text := strings.Repeat("x", 30)
-	done := make(chan error, 1)
-	go func() { done <- w.write([]byte(text)) }()
-	for range len(text) {
-		time.Sleep(10 * time.Millisecond)
-		_, err := io.ReadFull(far, make([]byte, 1))
-		require.NoError(t, err)
+	for name, test := range map[string]struct {
+		takes int
+		want  error
+	}{"slow": {writeAtOnce, nil}, "a trickle": {1, endStalled}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				near, far := net.Pipe() // holds nothing: a write waits for its reads
+				w := sseWriter{conn: near, stall: 10 * time.Second}
+				const pieces = 20
+				done := make(chan error, 1)
+				go func() { done <- w.write(make([]byte, pieces*writeAtOnce)) }()
+				for len(done) == 0 {
+					time.Sleep(9 * time.Second)
+					_ = far.SetReadDeadline(time.Now().Add(time.Second / 2))
+					_, _ = io.ReadFull(far, make([]byte, test.takes))
+				}
+				require.ErrorIs(t, <-done, test.want)
+				require.ErrorIs(t, w.write([]byte("x")), endStalled)
+				require.NoError(t, near.Close())
+				require.ErrorIs(t, w.write([]byte("x")), endClientGone)
+			})
+		})
 	}
-	require.NoError(t, <-done)
-	require.ErrorIs(t, w.write([]byte(text)), endStalled)
-	require.NoError(t, near.Close())
-	require.ErrorIs(t, w.write([]byte(text)), endClientGone)
 }
 
 func TestHeartbeats(t *testing.T) {
@@ -211,7 +221,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 		idle = append(idle, th.open("/v1/events", "Authorization", "Bearer "+otherKey))
 	}
 	th.history.watched(t, 22)
-	th.history.change(func() { th.history.data = json.RawMessage(`"` + strings.Repeat("x", 64<<10) + `"`) })
+	th.history.change(func() { th.history.data = json.RawMessage(`{"x":"` + strings.Repeat("x", 64<<10) + `"}`) })
 	for range 200 {
 		th.history.record(jobID, job.EventEmitted)
 	}

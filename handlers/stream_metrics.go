@@ -12,7 +12,7 @@ func (e ending) Error() string { return "the stream ended: " + string(e) }
 const (
 	endOfJob         ending = "end"         // the job's last event is told, or the job was deleted
 	endClientGone    ending = "client_gone" // the connection is over
-	endStalled       ending = "stalled"     // the client took nothing for too long
+	endStalled       ending = "stalled"     // the client took too little for too long
 	endShutdown      ending = "shutdown"
 	endStorage       ending = "storage" // storage was away for too long
 	endUnauthorized  ending = "unauthorized"

@@ -111,6 +111,21 @@ func record(h *history, other job.ID, events int, random *rand.Rand) {
 	h.record(jobID, job.EventEmitted)
 }
 
+// The ids of a job's stream are positions in it: one that came from another
+// job's stream is the same position here, and refused if there is none.
+func TestLastEventIDOfAnotherJob(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t)
+	other := mustID("01890000-0000-7000-8000-000000000002")
+	th.history.add(clientA, other)
+	th.history.record(jobID, job.EventCreated, job.EventQueued, job.EventAssigned)
+	th.history.record(other, allOfAJob...)
+	r := th.open("/v1/jobs/" + other.String() + "/events")
+	ids := r.events("job-created", "job-queued", "job-assigned", "job-running")
+	require.Equal(t, "3", th.open(jobStream, "Last-Event-ID", ids[1].id).events("job-assigned")[0].id)
+	th.ask("GET", jobStream, "Last-Event-ID", ids[3].id).problem(job.CodeMalformed)
+}
+
 // FuzzLastEventID sends any id: it is refused, or the stream starts after it.
 func FuzzLastEventID(f *testing.F) {
 	th := newTheatre(f)
@@ -127,7 +142,7 @@ func FuzzLastEventID(f *testing.F) {
 		for _, path := range []string{jobStream, clientStream} {
 			r := th.ask("GET", path, "Last-Event-ID", id)
 			trimmed := strings.Trim(id, " \t")
-			seq, isSeq := parseAttempt(trimmed)
+			seq, isSeq := parsePositive(trimmed)
 			switch {
 			case path == jobStream && isSeq && seq <= 4, trimmed == "", path == clientStream && trimmed == own:
 				require.Equal(t, 200, r.StatusCode, "%q", id)

@@ -46,7 +46,7 @@ func (s *seats) take(client job.ID) (release func(), err error) {
 	case s.of[client] >= s.perClient:
 		full = job.Errorf(job.CodeRateLimited, "This client holds as many event streams and waiting requests as it may have: %d.", s.perClient)
 	case s.taken >= s.total:
-		full = job.Errorf(job.CodeStorageUnavailable, "The server has as many event streams as it may hold.")
+		full = job.Errorf(job.CodeQueueFull, "The server has as many event streams as it may hold.")
 	}
 	if full != nil {
 		full.RetryAfter = time.Second + rand.N(maxSeatRetry-time.Second) // so that they do not all come back at once

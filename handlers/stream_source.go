@@ -61,7 +61,7 @@ func (j *jobSource) resume(_ context.Context, lastID string) error {
 	if lastID == "" {
 		return nil
 	}
-	seq, ok := parseAttempt(lastID) // numbered alike, from 1
+	seq, ok := parsePositive(lastID) // numbered alike, from 1
 	if !ok {
 		return errBadLastID
 	}
@@ -136,7 +136,7 @@ func (c *clientSource) read(ctx context.Context, limit int) (part, error) {
 	if n := len(feed.Events); n > 0 {
 		c.after = feed.Events[n-1].Position
 	}
-	return part{events: feed.Events, more: len(feed.Events) >= limit, held: feed.Held}, nil
+	return part{events: feed.Events, more: feed.More, held: feed.Held}, nil
 }
 
 func (c *clientSource) cursor(ctx context.Context) (string, error) { return c.seal(ctx, c.after) }

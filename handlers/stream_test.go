@@ -175,7 +175,7 @@ func TestLongHistoryIsReadInPages(t *testing.T) {
 
 func mustSeq(t *testing.T, id string) int {
 	t.Helper()
-	n, ok := parseAttempt(id)
+	n, ok := parsePositive(id)
 	require.True(t, ok, id)
 	return n
 }

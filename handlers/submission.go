@@ -2,15 +2,11 @@ package handlers
 
 import (
 	"bytes"
-	"cmp"
-	"crypto/sha256"
 	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
 	"unicode"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/forgerun/forgerun/job"
 )
@@ -19,93 +15,54 @@ import (
 type submission struct {
 	*decoder
 	req        job.Request
-	at         jsontext.Pointer // of the request in the document
+	hasType    bool
 	maxPayload int
-	members    [][]byte // `"name": value` as sent, without idempotency_key
 }
 
 // decodeSubmit reads the body of a request for a job. key is the one of the
-// header. A wrong structure is an error; wrong values are left in Violations.
+// header. An error is a body that cannot be read to its end. All else that is
+// wrong is left in the request's Violations, so that the use case can add what
+// it finds.
 func decodeSubmit(body []byte, key string, maxPayload int) (job.Request, error) {
 	s := &submission{decoder: newDecoder(body), maxPayload: maxPayload}
-	hasType := false
-	s.document(func(name string) bool {
-		start := s.nameAt
-		if !s.member(name, &hasType) {
-			return false
-		}
-		if name != "idempotency_key" {
-			s.members = append(s.members, body[start:s.json.InputOffset()])
-		}
-		return true
-	})
-	s.require(hasType, "/type")
-	if err := s.result(); err != nil {
-		return job.Request{}, err
+	s.req.IdempotencyKey, s.req.Hash = s.keyed(key, s.members())
+	s.require(s.hasType, "type")
+	if s.err != nil {
+		return job.Request{}, s.result()
 	}
-	s.req.IdempotencyKey = s.oneKey(s.req.IdempotencyKey, key)
-	if s.req.IdempotencyKey != "" {
-		s.req.Hash = canonicalHash(s.members)
-	}
-	s.req.Violations = s.values
+	s.req.Violations, s.req.Malformed = s.violations(), len(s.form) > 0
 	return s.req, nil
 }
 
-// canonicalHash is the SHA-256 of an object in canonical form: members sorted,
-// white space and string escapes normalised, numbers as they were written.
-func canonicalHash(members [][]byte) [32]byte {
-	text := jsontext.Value("{" + string(bytes.Join(members, []byte(","))) + "}")
-	_ = text.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // valid JSON
-	return sha256.Sum256(text)
-}
-
-// oneKey joins the key of the body and that of the header.
-func (d *decoder) oneKey(own, header string) string {
-	if own != "" && header != "" && own != header {
-		d.values = append(d.values, job.Violation{Pointer: "/idempotency_key", Detail: "The Idempotency-Key header has another key."})
+// members are those of a job in any request, the idempotency key aside.
+func (s *submission) members() []member {
+	return []member{
+		{name: "type", read: s.readType},
+		{name: "work_kind", read: s.readKind},
+		{name: "execution_at", read: s.readTime},
+		{name: "callback", read: s.readCallback},
+		{name: "params", read: func() { s.req.Params = s.payload(true) }},
+		{name: "auto_retry", read: func() { s.req.AutoRetry = s.boolean() }},
+		{name: "event", read: s.readEvent},
+		{name: "correlation_id", read: func() { s.req.CorrelationID = s.word(validCorrelation, "The id must be 1 to 256 "+wordForm) }},
 	}
-	return cmp.Or(own, header)
 }
 
-// member reads one member of the request.
-func (s *submission) member(name string, hasType *bool) bool {
-	switch name {
-	case "type":
-		*hasType = s.readType()
-	case "work_kind":
-		s.readKind()
-	case "execution_at":
-		s.readTime()
-	case "callback":
-		s.readCallback()
-	case "params":
-		s.req.Params = s.payload(true)
-	case "auto_retry":
-		s.req.AutoRetry = s.boolean()
-	case "event":
-		s.readEvent()
-	case "idempotency_key":
-		s.req.IdempotencyKey = s.key()
-	case "correlation_id":
-		s.req.CorrelationID = s.word(validCorrelation, "The id must be 1 to 256 characters of A-Z, a-z, 0-9, '.', '-' and '_'.")
-	default:
-		return false
-	}
-	return true
-}
+// wordForm is what validCorrelation and isWord ask for.
+const wordForm = "characters of A-Z, a-z, 0-9, '.', '-' and '_'."
 
-func (s *submission) readType() bool {
+func (s *submission) readType() {
 	text, ok := s.text()
+	s.hasType = ok
 	if s.req.Type = job.Type(text); ok && !s.req.Type.Valid() {
-		s.invalid("The type must be EXECUTE, DEFERRED or EMIT_EVENT.")
+		s.invalid("The type must be one of " + join(job.Types) + ".")
 	}
-	return ok
 }
 
 func (s *submission) readKind() {
 	text, ok := s.text()
 	if s.req.WorkKind = job.Kind(text); ok && !s.req.WorkKind.Valid() {
-		s.invalid("This work kind is not in the catalogue.")
+		s.invalid("The work kind must be " + kindWanted + ", or be left out to have one drawn.")
 	}
 }
 
@@ -116,7 +73,7 @@ func (s *submission) readTime() {
 	}
 	at, err := job.ParseTime(text)
 	if err != nil {
-		s.invalid("The time must be RFC 3339 in UTC, such as 2030-01-31T12:00:00Z.")
+		s.invalid("This must be " + timeWanted + ".")
 		return
 	}
 	s.req.ExecutionAt = &at
@@ -160,7 +117,7 @@ func (s *submission) payload(object bool) []byte {
 	}
 	raw := s.tree()
 	if len(raw) > s.maxPayload {
-		s.invalid(fmt.Sprintf("This may have %d bytes and has %d.", s.maxPayload, len(raw)))
+		s.invalid(fmt.Sprintf("This may have at most %d bytes and has %d.", s.maxPayload, len(raw)))
 		return nil
 	}
 	return bytes.Clone(raw)
@@ -176,21 +133,16 @@ func (s *submission) readEvent() {
 		return
 	}
 	event, named := &job.Emission{}, false
-	s.object(func(name string) bool {
-		switch name {
-		case "name":
+	s.object([]member{
+		{name: "name", read: func() {
 			event.Name, named = s.text()
 			if named && !validEventName(event.Name) {
-				s.invalid("The name must be 1 to 128 characters of A-Z, a-z, 0-9, '.', '-' and '_'.")
+				s.invalid("The name must be 1 to 128 " + wordForm)
 			}
-		case "data":
-			event.Data = s.payload(false)
-		default:
-			return false
-		}
-		return true
+		}},
+		{name: "data", read: func() { event.Data = s.payload(false) }},
 	})
-	s.require(named, s.at+"/event/name")
+	s.require(named, "name")
 	s.req.Emit = event
 }
 
@@ -204,7 +156,7 @@ func validEventName(name string) bool {
 func checkCallback(text string) string {
 	const maxBytes = 2048
 	if len(text) > maxBytes {
-		return fmt.Sprintf("The URL may have %d bytes.", maxBytes)
+		return fmt.Sprintf("The URL may have at most %d bytes and has %d.", maxBytes, len(text))
 	}
 	if strings.ContainsFunc(text, func(c rune) bool { return unicode.IsControl(c) || unicode.IsSpace(c) || c == '\\' }) {
 		return "The URL must not have spaces, control characters or backslashes."
@@ -212,11 +164,11 @@ func checkCallback(text string) string {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return "This is not a URL."
+		return "This must be an absolute URL, such as https://example.com/done."
 	case u.Scheme != "http" && u.Scheme != "https":
-		return "The URL must be absolute, http:// or https://."
+		return "The URL must be absolute and begin with http:// or https://, such as https://example.com/done."
 	case u.Hostname() == "" || !validPort(u):
-		return "The URL needs a host, and a port from 1 to 65535 if any."
+		return "The URL must have a host, and may have a port from 1 to 65535."
 	case u.User != nil:
 		return "The URL must not have a user or password."
 	case strings.Contains(text, "#"):

@@ -3,26 +3,19 @@ package handlers
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/forgerun/forgerun/job"
 )
-
-// maxBatchViolations bounds what is said of the items of one batch: beyond it,
-// only the first violation of an item is told.
-const maxBatchViolations = 1000
 
 // batchSubmission reads a request for many jobs. What is wrong with an item
 // refuses that item; what is wrong around the items refuses all.
 type batchSubmission struct {
 	*decoder
 	req        job.BatchRequest
+	hasJobs    bool
 	maxPayload int
-	members    [][]byte        // as in submission
 	ids        map[string]bool // item ids so far
 	told       int             // violations of items so far
 }
@@ -31,37 +24,21 @@ type batchSubmission struct {
 var errTooManyItems = errors.New("too many items")
 
 // decodeBatch reads the body of a request for many jobs. key is the one of the
-// header. An error refuses the whole batch. Items of a wrong form have a
-// Refusal, with pointers into the body; wrong values are left in the Violations
-// of the item's Request, with pointers into the item.
+// header. An error refuses the whole batch. What is wrong with an item is left
+// in the Violations of its Request, with pointers into the item.
 func decodeBatch(body []byte, key string, maxPayload int) (job.BatchRequest, error) {
 	b := &batchSubmission{decoder: newDecoder(body), maxPayload: maxPayload, ids: map[string]bool{}}
-	hasJobs := false
-	b.document(func(name string) bool {
-		start := b.nameAt
-		switch name {
-		case "jobs":
-			hasJobs = b.readItems()
-			b.members = append(b.members, body[start:b.json.InputOffset()])
-		case "idempotency_key":
-			b.req.IdempotencyKey = b.key()
-		default:
-			return false
-		}
-		return true
-	})
-	b.require(hasJobs, "/jobs")
-	b.req.IdempotencyKey = b.oneKey(b.req.IdempotencyKey, key)
+	b.req.IdempotencyKey, b.req.Hash = b.keyed(key, b.members())
+	b.require(b.hasJobs, "jobs")
 	if err := b.result(); err != nil {
 		return job.BatchRequest{}, err
 	}
-	if len(b.values) > 0 {
-		return job.BatchRequest{}, job.Invalid(b.values...)
-	}
-	if b.req.IdempotencyKey != "" {
-		b.req.Hash = canonicalHash(b.members)
-	}
 	return b.req, nil
+}
+
+// members are those of the request, the idempotency key aside.
+func (b *batchSubmission) members() []member {
+	return []member{{name: "jobs", read: func() { b.hasJobs = b.readItems() }}}
 }
 
 // readItems reads the array of items; false if it is absent or no array.
@@ -97,17 +74,25 @@ func (b *batchSubmission) readItem(i int) {
 		b.wrongType("an object")
 		return
 	}
-	at := jsontext.Pointer("/jobs/" + strconv.Itoa(i))
-	outerForm, outerValues := b.form, b.values
+	at := "/jobs/" + strconv.Itoa(i)
+	outerForm, outerValues, outerLimit := b.form, b.values, b.limit
 	b.form, b.values = nil, nil // what is noted within the item is kept apart
-	item, named := b.item(at, strconv.Itoa(i))
-	form, values := b.form, b.values
-	b.form, b.values = outerForm, outerValues
+	if b.told >= job.MaxBatchViolations {
+		b.limit = 1
+	}
+	item, named := b.item(strconv.Itoa(i))
+	form, all, limit := b.form, b.violations(), b.limit
+	b.form, b.values, b.limit = outerForm, outerValues, outerLimit
 	if b.err != nil { // the text ends here, and with it the batch
 		b.form = append(b.form, form...)
 		return
 	}
-	b.judge(&item, at, form, values)
+	all = all[:min(limit, len(all))]
+	for i := range all {
+		all[i].Pointer = strings.TrimPrefix(all[i].Pointer, at)
+	}
+	item.Request.Violations, item.Request.Malformed = all, len(form) > 0
+	b.told += len(all)
 	if b.ids[item.ItemID] {
 		if named {
 			at += "/item_id"
@@ -119,55 +104,27 @@ func (b *batchSubmission) readItem(i int) {
 }
 
 // item reads one item. id is what it is called if it has no item_id.
-func (b *batchSubmission) item(at jsontext.Pointer, id string) (item job.ItemRequest, named bool) {
-	s := &submission{decoder: b.decoder, maxPayload: b.maxPayload, at: at}
-	hasType := false
-	s.object(func(name string) bool {
-		switch name {
-		case "item_id":
-			own := s.word(validItemID, "The id must be 1 to 128 characters of A-Z, a-z, 0-9, '.', '-' and '_'.")
+func (b *batchSubmission) item(id string) (item job.ItemRequest, named bool) {
+	s := &submission{decoder: b.decoder, maxPayload: b.maxPayload}
+	s.object(append(s.members(),
+		member{name: "item_id", read: func() {
+			own := s.word(validItemID, "The id must be 1 to 128 "+wordForm)
 			if named = own != ""; named {
 				id = own
 			}
-		case "idempotency_key":
+		}},
+		member{name: "idempotency_key", unlisted: true, read: func() {
 			if !s.null() {
 				s.tree()
 				s.malformed("An item has no key of its own. Give one for the whole batch, beside jobs or in the Idempotency-Key header.")
 			}
-		default:
-			return s.member(name, &hasType)
-		}
-		return true
-	})
-	s.require(hasType, at+"/type")
+		}},
+	))
+	s.require(s.hasType, "type")
 	return job.ItemRequest{ItemID: id, Request: s.req}, named
 }
 
 func validItemID(id string) bool {
 	const maxBytes = 128
 	return 0 < len(id) && len(id) <= maxBytes && isWord(id)
-}
-
-// judge refuses the item if its form is wrong, and otherwise leaves what is
-// wrong with its values to the use case.
-func (b *batchSubmission) judge(item *job.ItemRequest, at jsontext.Pointer, form, values []job.Violation) {
-	limit := maxViolations
-	if b.told >= maxBatchViolations {
-		limit = 1
-	}
-	if len(form) > 0 {
-		all := slices.Concat(form, values)
-		item.Refusal = &job.Refusal{
-			Code: job.CodeMalformed, Detail: "The item is not of the expected form.", Violations: all[:min(limit, len(all))],
-		}
-		item.Request = job.Request{}
-		b.told += len(item.Refusal.Violations)
-		return
-	}
-	values = values[:min(limit, len(values))]
-	for i := range values {
-		values[i].Pointer = strings.TrimPrefix(values[i].Pointer, string(at))
-	}
-	item.Request.Violations = values
-	b.told += len(values)
 }

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +29,11 @@ func (s *Server) submit(r *call) error {
 	if err != nil {
 		return err
 	}
+	accepted := &job.Job{ID: receipt.JobID, State: receipt.State}
+	if req.ExecutionAt != nil {
+		accepted.RunAt = *req.ExecutionAt
+	}
+	r.Set(fiber.HeaderRetryAfter, strconv.Itoa(s.pollAfter(accepted)))
 	return s.accepted(r, receipt)
 }
 
@@ -43,8 +49,15 @@ func (s *Server) accepted(r *call, receipt job.Receipt) error {
 	w := r.wishes()
 	j, err := s.await(r, w, receipt.JobID, func(j *job.Job) bool { return j.State.Final() })
 	if err == nil && j != nil && j.State.Final() {
+		r.Response().Header.Del(fiber.HeaderRetryAfter) // it was for polling
 		w.tell(r)
 		return s.sendJob(r, j)
+	}
+	if err != nil { // a replayed job may be gone: it was not waited for
+		w.applied = nil
+	}
+	if err == nil && j != nil {
+		receipt.State = j.State
 	}
 	w.applyAsync()
 	w.tell(r)

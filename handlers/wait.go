@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
+
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -45,9 +47,9 @@ func (w *wishes) tell(r *call) {
 }
 
 // await reads the job again until done says so, for as long as the client is
-// willing to wait; nil if it did not wait, or in vain. A wait takes a seat as a
-// stream does; where none is free the preference is ignored. The request's time
-// begins anew afterwards.
+// willing to wait and there; nil if it did not wait, or in vain. A wait takes a
+// seat as a stream does; where none is free the preference is ignored. The
+// request's time begins anew afterwards, and its key must still be good.
 func (s *Server) await(r *call, w *wishes, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
 	limit, _ := w.wait()
 	if limit == 0 {
@@ -62,14 +64,31 @@ func (s *Server) await(r *call, w *wishes, id job.ID, done func(*job.Job) bool) 
 	w.applyWait()
 	ctx, cancel := context.WithTimeout(s.seats.ctx, limit)
 	defer cancel()
+	if c, ok := r.Context().Conn().(*conn); ok {
+		defer c.whenGone(cancel)()
+	}
 	began := time.Now()
-	defer func() {
-		r.waited = time.Since(began)
-		s.startTime(r)
-	}()
 	j, err := s.deps.Reader.Await(ctx, r.caller.ClientID, id, done)
+	r.waited = time.Since(began)
+	s.startTime(r)
+	if refused := s.stillGood(r.ctx, r.Request().Header.PeekAll(fiber.HeaderAuthorization), r.caller.ClientID); refused != nil {
+		return nil, refused
+	}
 	if err != nil && ctx.Err() != nil {
 		return nil, nil // the time was up before the job was read even once
 	}
 	return j, err
+}
+
+// stillGood says why a key with which something was begun a while ago is good
+// no longer, and nil if it is. While that cannot be found out, it is.
+func (s *Server) stillGood(ctx context.Context, authorization [][]byte, client job.ID) error {
+	caller, err := s.identify(ctx, authorization)
+	switch {
+	case err != nil && job.CodeOf(err).Spec().Status < 500:
+		return err
+	case err == nil && caller.ClientID != client:
+		return job.Errorf(job.CodeInvalidCredentials, "The key belongs to another client now.")
+	}
+	return nil
 }

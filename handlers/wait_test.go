@@ -228,7 +228,8 @@ func TestSubmitWaits(t *testing.T) {
 	require.Equal(t, 202, a.StatusCode)
 	require.InDelta(t, 30, limit.Seconds(), 5)
 	require.Equal(t, "respond-async, wait=30", a.Header.Get("Preference-Applied"))
-	require.Contains(t, a.text, `"state":"QUEUED"`, "the receipt")
+	require.Contains(t, a.text, `"state":"RUNNING"`, "as it was seen last")
+	require.Equal(t, "1", a.Header.Get("Retry-After"))
 
 	waitFor(w, job.Succeeded)
 	a = w.send("POST", "/v1/jobs", body, "Prefer", "wait=60, respond-async")

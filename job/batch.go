@@ -27,7 +27,6 @@ type BatchRequest struct {
 type ItemRequest struct {
 	ItemID  string // the client's own, or the zero-based index
 	Request Request
-	Refusal *Refusal // not nil: the item's form is wrong, and Request is of no use
 }
 
 // Refusal says why an item of a batch was not accepted. It is stored.
@@ -46,6 +45,7 @@ type Batch struct {
 	Language      string
 	RequestID     string
 	Items         []BatchItem // in the request's order; never changes
+	Unread        int         // items that are not in Items, where only their number was read
 	Counts        map[State]int
 	Outcome       *BatchOutcome // nil until all jobs are final for the first time
 }
@@ -89,6 +89,15 @@ type ItemFailure struct {
 	Stage     Stage  `json:"stage"`
 }
 
+// In gives the detail in a language.
+func (f ItemFailure) In(language string) string {
+	if refused := batchTextOf(language).refused; f.JobID.IsZero() && refused != "" {
+		return refused
+	}
+	failure := Failure{Reason: f.Reason, Detail: f.Detail}
+	return failure.In(language)
+}
+
 // ItemOutcome is an item in the results of a batch's document (draft section 7.1).
 type ItemOutcome struct {
 	ItemID          string `json:"itemId"`
@@ -100,7 +109,7 @@ type ItemOutcome struct {
 
 // BatchStatus is the status of a batch whose items ended as counted (draft
 // section 7.2): mixed ends with a success among them are
-// COMPLETED_WITH_ERRORS, a batch without any success is what most of it is.
+// COMPLETED_WITH_ERRORS; without any success one failed item makes it FAILED.
 func BatchStatus(succeeded, failed, canceled int) Status {
 	switch {
 	case failed == 0 && canceled == 0:
@@ -114,7 +123,10 @@ func BatchStatus(succeeded, failed, canceled int) Status {
 	}
 }
 
-// Refused counts the items that were not accepted.
+// Total counts the items.
+func (b *Batch) Total() int { return len(b.Items) + b.Unread }
+
+// Refused counts the items that were not accepted. They must have been read.
 func (b *Batch) Refused() int {
 	n := 0
 	for _, item := range b.Items {
@@ -130,7 +142,7 @@ func (b *Batch) Status() Status {
 	switch {
 	case b.Outcome != nil:
 		return b.Outcome.Status
-	case b.Counts[Created]+b.Counts[Queued]+b.Counts[Assigned]+b.Refused() == len(b.Items):
+	case b.Counts[Created]+b.Counts[Queued]+b.Counts[Assigned]+b.Refused() == b.Total():
 		return StatusAccepted
 	default:
 		return StatusProcessing
@@ -152,7 +164,7 @@ func (l Links) BatchDocument(b *Batch) Document {
 	}
 	d.CompletedAt = TimeOf(&o.CompletedAt)
 	text := batchTextOf(b.Language)
-	d.Detail = text.summary(o, len(b.Items))
+	d.Detail = text.summary(o, b.Total())
 	switch o.Status {
 	case StatusCompletedWithErrors:
 		d.Type, d.Title, d.Status = l.ProblemType(BatchPartiallyFailed), text.partial, 207
@@ -162,8 +174,7 @@ func (l Links) BatchDocument(b *Batch) Document {
 		return d
 	}
 	for _, f := range o.Failures {
-		failure := Failure{Reason: f.Reason, Detail: f.Detail}
-		d.Results = append(d.Results, ItemOutcome{f.ItemID, f.Status, failure.In(b.Language), f.Retryable, f.Stage})
+		d.Results = append(d.Results, ItemOutcome{f.ItemID, f.Status, f.In(b.Language), f.Retryable, f.Stage})
 	}
 	return d
 }

@@ -76,8 +76,8 @@ func TestBatchDocumentOfMixedEnds(t *testing.T) {
 	b.Outcome = &job.BatchOutcome{
 		Status: job.StatusCompletedWithErrors, CompletedAt: finishedAt, Succeeded: 2, Failed: 3,
 		Failures: []job.ItemFailure{
-			{ItemID: "1", Status: job.StatusTimedOut, Reason: job.TimedOut, Detail: "The job ran longer than the execution limit.", Retryable: true, Stage: job.StageProcessing},
-			{ItemID: "2", Status: job.StatusFailed, Reason: job.FailedImmediately, Detail: "Stored.", Stage: job.StageValidation},
+			{ItemID: "1", JobID: b.ID, Status: job.StatusTimedOut, Reason: job.TimedOut, Detail: "The job ran longer than the execution limit.", Retryable: true, Stage: job.StageProcessing},
+			{ItemID: "2", JobID: b.ID, Status: job.StatusFailed, Reason: job.FailedImmediately, Detail: "Stored.", Stage: job.StageValidation},
 			{ItemID: "4", Status: job.StatusFailed, Detail: "The request has invalid values.", Stage: job.StageValidation},
 		},
 	}
@@ -104,7 +104,7 @@ func TestBatchDocumentOfMixedEnds(t *testing.T) {
 	require.Equal(t, "Stapel teilweise fehlgeschlagen", d.Title)
 	require.Contains(t, d.Detail, "2 von 5")
 	require.Equal(t, "Der Job lief länger, als die Grenze der Laufzeit erlaubt.", d.Results[0].Detail)
-	require.Equal(t, "The request has invalid values.", d.Results[2].Detail, "of a refused item there is no translation")
+	require.Equal(t, "Der Eintrag wurde bei der Einreichung abgelehnt.", d.Results[2].Detail)
 }
 
 func TestBatchDocumentSaysWhatItLeavesOut(t *testing.T) {

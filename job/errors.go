@@ -1,6 +1,7 @@
 package job
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -94,10 +95,26 @@ func (c Code) Spec() CodeSpec {
 	return CodeInternal.Spec()
 }
 
-// Violation points at one thing that is wrong with a request.
+// Violation points at one thing that is wrong with a request: at a query
+// parameter if Parameter is set, and into the body otherwise.
 type Violation struct {
-	Pointer string `json:"pointer"` // JSON Pointer (RFC 6901) into the body; "" is the whole
-	Detail  string `json:"detail"`  // what is wrong and what is allowed
+	Pointer   string `json:"pointer,omitempty"`   // JSON Pointer (RFC 6901) into the body; "" is the whole
+	Parameter string `json:"parameter,omitempty"` // name of a query parameter
+	Detail    string `json:"detail"`              // what is wrong and what is allowed
+}
+
+// MarshalJSON writes either the pointer, an empty one too, or the parameter.
+func (v Violation) MarshalJSON() ([]byte, error) {
+	if v.Parameter != "" {
+		return json.Marshal(struct {
+			Parameter string `json:"parameter"`
+			Detail    string `json:"detail"`
+		}{v.Parameter, v.Detail})
+	}
+	return json.Marshal(struct {
+		Pointer string `json:"pointer"`
+		Detail  string `json:"detail"`
+	}{v.Pointer, v.Detail})
 }
 
 // Error is an error with a code of the API. Detail is for the client and

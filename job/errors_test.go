@@ -1,6 +1,7 @@
 package job_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -106,4 +107,20 @@ func TestInvalid(t *testing.T) {
 	require.Equal(t, job.CodeValidationFailed, err.Code)
 	require.NotEmpty(t, err.Detail)
 	require.Equal(t, v, err.Violations)
+}
+
+func TestViolationsInJSON(t *testing.T) {
+	t.Parallel()
+	for text, v := range map[string]job.Violation{
+		`{"pointer":"/type","detail":"a"}`:   {Pointer: "/type", Detail: "a"},
+		`{"pointer":"","detail":"b"}`:        {Detail: "b"},
+		`{"parameter":"limit","detail":"c"}`: {Parameter: "limit", Detail: "c"},
+	} {
+		got, err := json.Marshal([]job.Violation{v})
+		require.NoError(t, err)
+		require.Equal(t, "["+text+"]", string(got))
+		var again job.Violation
+		require.NoError(t, json.Unmarshal([]byte(text), &again))
+		require.Equal(t, v, again)
+	}
 }

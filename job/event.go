@@ -74,7 +74,8 @@ type Occurrence struct {
 	Batch    *Batch   // of batch.completed
 }
 
-// Log is a part of a job's events.
+// Log is a part of a job's events. There are more while the last of them is
+// not Last.
 type Log struct {
 	Events []Occurrence
 	Last   int  // seq of the job's latest event
@@ -84,6 +85,7 @@ type Log struct {
 // Feed is a part of a client's events.
 type Feed struct {
 	Events []Occurrence
+	More   bool // further events can be read already
 	// Held says that further events are committed, but wait for a transaction
 	// that is still under way and may bring earlier ones.
 	Held bool

@@ -69,7 +69,7 @@ var Reasons = []ReasonSpec{
 	{FailedAfterProgress, CodeInternal, StageRendering, false, "Job failed after progress", "The job failed after part of its work was done."},
 	{DependencyFailed, CodeDependencyTimeout, StageConversion, true, "Job failed on a dependency", "A dependency of the job did not answer in time."},
 	{FailedOnce, CodeDependencyTimeout, StageProcessing, true, "Job failed, a retry will help", "A transient fault ended this attempt."},
-	{FailedAgain, CodeDependencyTimeout, StageProcessing, true, "Job failed on a lasting fault", "A fault that may pass ended this attempt."},
+	{FailedAgain, CodeDependencyTimeout, StageProcessing, true, "Job failed on a recurring fault", "A fault that comes and goes ended this attempt."},
 	{TimedOut, CodeTimeout, StageProcessing, true, "Job timed out", "The job ran longer than the execution limit."},
 	{WorkerLost, CodeWorkerUnavailable, StageProcessing, true, "Worker lost", "The worker that ran the job stopped answering."},
 	{WorkerShutdown, CodeWorkerUnavailable, StageProcessing, true, "Worker shut down", "The worker that ran the job was shut down before the job ended."},

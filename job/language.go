@@ -24,7 +24,7 @@ var translations = map[string]map[Reason]translation{
 		FailedAfterProgress: {"Job nach einem Teil der Arbeit fehlgeschlagen", "Der Job ist fehlgeschlagen, nachdem ein Teil seiner Arbeit getan war."},
 		DependencyFailed:    {"Job an einer Abhängigkeit gescheitert", "Ein Dienst, den der Job braucht, hat nicht rechtzeitig geantwortet."},
 		FailedOnce:          {"Job fehlgeschlagen, ein neuer Versuch hilft", "Eine vorübergehende Störung hat diesen Versuch beendet."},
-		FailedAgain:         {"Job an einer anhaltenden Störung gescheitert", "Eine Störung, die vorübergehen kann, hat diesen Versuch beendet."},
+		FailedAgain:         {"Job an einer wiederkehrenden Störung gescheitert", "Eine Störung, die kommt und geht, hat diesen Versuch beendet."},
 		TimedOut:            {"Zeit des Jobs abgelaufen", "Der Job lief länger, als die Grenze der Laufzeit erlaubt."},
 		WorkerLost:          {"Worker verloren", "Der Worker, der den Job ausführte, antwortet nicht mehr."},
 		WorkerShutdown:      {"Worker heruntergefahren", "Der Worker, der den Job ausführte, wurde vor dem Ende des Jobs heruntergefahren."},
@@ -37,7 +37,7 @@ var translations = map[string]map[Reason]translation{
 		FailedAfterProgress: {"Échec de la tâche en cours de route", "La tâche a échoué alors qu'une partie du travail était faite."},
 		DependencyFailed:    {"Échec de la tâche sur une dépendance", "Un service dont la tâche dépend n'a pas répondu à temps."},
 		FailedOnce:          {"Échec de la tâche, une nouvelle tentative aidera", "Une panne passagère a mis fin à cette tentative."},
-		FailedAgain:         {"Échec de la tâche sur une panne persistante", "Une panne qui peut passer a mis fin à cette tentative."},
+		FailedAgain:         {"Échec de la tâche sur une panne récurrente", "Une panne intermittente a mis fin à cette tentative."},
 		TimedOut:            {"Délai de la tâche dépassé", "La tâche a duré plus longtemps que la limite d'exécution."},
 		WorkerLost:          {"Exécuteur perdu", "L'exécuteur qui traitait la tâche ne répond plus."},
 		WorkerShutdown:      {"Exécuteur arrêté", "L'exécuteur qui traitait la tâche a été arrêté avant la fin de celle-ci."},
@@ -53,6 +53,7 @@ type batchText struct {
 	ends            string // succeeded, of how many items, failed, canceled
 	all             string // every failed item is listed
 	some            string // listed, failed
+	refused         string // detail of an item that was not accepted; "": as it was stored
 }
 
 var batchTexts = map[string]batchText{
@@ -60,16 +61,19 @@ var batchTexts = map[string]batchText{
 		"Batch partially failed", "Batch failed",
 		"%d of %d items completed successfully, %d failed, %d were canceled.",
 		" Only failed items are listed.", " The first %d of %d failed items are listed.",
+		"",
 	},
 	"de": {
 		"Stapel teilweise fehlgeschlagen", "Stapel fehlgeschlagen",
 		"%d von %d Einträgen waren erfolgreich, %d sind fehlgeschlagen, %d wurden abgebrochen.",
 		" Nur fehlgeschlagene Einträge sind aufgeführt.", " Die ersten %d von %d fehlgeschlagenen Einträgen sind aufgeführt.",
+		"Der Eintrag wurde bei der Einreichung abgelehnt.",
 	},
 	"fr": {
 		"Échec partiel du lot", "Échec du lot",
 		"%d éléments sur %d ont réussi, %d ont échoué, %d ont été annulés.",
 		" Seuls les éléments en échec sont listés.", " Les %d premiers éléments en échec sur %d sont listés.",
+		"L'élément a été refusé à la soumission.",
 	},
 }
 

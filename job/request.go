@@ -2,12 +2,20 @@ package job
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
-// Request is a decoded request for a job. Decoding has checked its form;
-// Violations holds what it found wrong with values, so that the caller is told
-// of everything at once.
+// MaxViolations is how many violations are told of one job that is asked for.
+const MaxViolations = 50
+
+// MaxBatchViolations bounds what is told of the jobs of one batch: beyond it,
+// only the first violation of each.
+const MaxBatchViolations = 1000
+
+// Request is a decoded request for a job. Violations holds what decoding found
+// wrong with it, so that the caller is told of everything at once. What it
+// found to be wrong is not in the other members.
 type Request struct {
 	ClientID    ID
 	RequestID   string
@@ -28,6 +36,17 @@ type Request struct {
 	Language      string
 
 	Violations []Violation
+	Malformed  bool // some of the Violations are of the form, not of values
+}
+
+// Refusal is the error for r with all that is wrong with it, Violations
+// included.
+func (r Request) Refusal(violations []Violation) *Error {
+	refusal := Invalid(violations[:min(len(violations), MaxViolations)]...)
+	if r.Malformed {
+		refusal.Code, refusal.Detail = CodeMalformed, "The body is not of the expected form."
+	}
+	return refusal
 }
 
 // Check gives everything that is wrong with r's values under the catalogue c.
@@ -39,13 +58,13 @@ func (c Catalogue) Check(r Request) []Violation {
 		violations = append(violations, Violation{Pointer: pointer, Detail: detail})
 	}
 	if r.Type.Valid() && !contains(c.Types, r.Type) {
-		add("/type", "This type is switched off on this server.")
+		add("/type", "This type is switched off on this server, which has "+names(c.Types)+".")
 	}
 	switch {
 	case r.WorkKind == PayloadInvalid:
 		add("/work_kind", "PAYLOAD_INVALID is always refused: that is its purpose.")
 	case r.WorkKind.Valid() && !contains(c.Kinds, r.WorkKind):
-		add("/work_kind", "This work kind is switched off on this server.")
+		add("/work_kind", "This work kind is switched off on this server, which has "+names(c.Kinds)+".")
 	}
 	switch {
 	case r.Type == Deferred && r.ExecutionAt == nil && !pointsAt(r.Violations, "/execution_at"):
@@ -60,12 +79,21 @@ func (c Catalogue) Check(r Request) []Violation {
 }
 
 // TooLate gives the violation of a request whose execution_at is not in the
-// future at now, and false otherwise (section 10).
+// future at now, and false otherwise (section 10). A time of a job that may
+// have none is left to Check.
 func (r Request) TooLate(now time.Time) (Violation, bool) {
-	if r.ExecutionAt == nil || r.ExecutionAt.After(now) {
+	if r.ExecutionAt == nil || r.ExecutionAt.After(now) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false
 	}
 	return Violation{Pointer: "/execution_at", Detail: "The time must be in the future."}, true
+}
+
+func names[T ~string](list []T) string {
+	texts := make([]string, len(list))
+	for i, v := range list {
+		texts[i] = string(v)
+	}
+	return strings.Join(texts, ", ")
 }
 
 func contains[T comparable](list []T, v T) bool {

@@ -95,4 +95,29 @@ func TestTooLate(t *testing.T) {
 	}
 	_, late := job.Request{Type: job.Execute}.TooLate(now)
 	require.False(t, late)
+	_, late = job.Request{Type: job.Execute, ExecutionAt: &time.Time{}}.TooLate(now)
+	require.False(t, late, "Check refuses it already")
+	_, late = job.Request{ExecutionAt: &time.Time{}}.TooLate(now)
+	require.True(t, late, "whatever the type should have been")
+}
+
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	many := make([]job.Violation, job.MaxViolations+5)
+	values := job.Request{}.Refusal(many)
+	require.Equal(t, job.CodeValidationFailed, values.Code)
+	require.Len(t, values.Violations, job.MaxViolations)
+	form := job.Request{Malformed: true}.Refusal(many[:2])
+	require.Equal(t, job.CodeMalformed, form.Code)
+	require.Len(t, form.Violations, 2)
+	require.NotEqual(t, values.Detail, form.Detail)
+}
+
+func TestCheckSaysWhatIsAllowed(t *testing.T) {
+	t.Parallel()
+	some := job.Catalogue{Types: []job.Type{job.Execute, job.EmitEvent}, Kinds: []job.Kind{job.SuccessFast, job.RunsLong}}
+	found := some.Check(job.Request{Type: job.Deferred, WorkKind: job.CPUBurst, ExecutionAt: &requestedAt})
+	require.Len(t, found, 2)
+	require.Contains(t, found[0].Detail, "EXECUTE, EMIT_EVENT")
+	require.Contains(t, found[1].Detail, "SUCCESS_FAST, RUNS_LONG")
 }

@@ -22,8 +22,22 @@ var errKeyTaken = errors.New("the idempotency key is taken")
 
 // InsertBatch stores a batch with its jobs in one transaction. It returns only
 // after the commit. A submission whose key is known gets the earlier batch
-// instead, as it is now.
+// instead, as it is now. Those with one key wait here for each other: in the
+// database each would wait on a connection.
 func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *job.Batch, replayed bool, err error) {
+	if sub.IdempotencyKey != "" {
+		waited, leave, err := s.batchKeys.enter(ctx, batchKey{sub.Batch.ClientID, sub.IdempotencyKey})
+		if err != nil {
+			return nil, false, err
+		}
+		defer leave()
+		if waited {
+			b, err := s.FindBatch(ctx, sub.Batch.ClientID, sub.IdempotencyKey, sub.RequestHash)
+			if b != nil || err != nil {
+				return b, true, err
+			}
+		}
+	}
 	b, err = s.insertBatch(ctx, sub)
 	if !errors.Is(err, errKeyTaken) {
 		return b, false, err
@@ -48,6 +62,11 @@ ON CONFLICT (client_id, endpoint, key) DO UPDATE SET request_hash = excluded.req
 // insertBatch takes the key, then writes the jobs and the batch. It locks
 // nothing but the key: all other rows are new.
 func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.Batch, error) {
+	leave, err := s.batchSlots.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	tx, err := s.pool.Begin(ctx)
@@ -112,17 +131,16 @@ func (s *Store) commit(ctx context.Context, tx pgx.Tx, operation string) error {
 	}
 	known := s.failed(operation, err)
 	var refused *pgconn.PgError
-	if errors.Is(err, pgx.ErrTxCommitRollback) || pgconn.SafeToRetry(err) || errors.As(err, &refused) && refused.Severity == "ERROR" {
+	if errors.Is(err, pgx.ErrTxCommitRollback) || pgconn.SafeToRetry(err) || errors.As(err, &refused) && refused.SeverityUnlocalized == "ERROR" {
 		return known
 	}
-	return &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: retryAfter, Cause: err,
-		Detail: "The outcome of the write is unknown. Repeat the request with the same idempotency key to learn it."}
+	return errUnknown(err)
 }
 
 // FindBatch gives the batch that an idempotency key stands for: nil when the
 // client never used it or its window is over, an idempotency conflict when it
 // stands for a different request. A batch whose retention ended before the
-// key's window is not found.
+// key's window is gone: the jobs were done, so the key is not free.
 func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Batch, error) {
 	type known struct {
 		id   job.ID
@@ -140,17 +158,28 @@ func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [
 	case !bytes.Equal(found[0].hash, hash[:]):
 		return nil, errKeyReused
 	}
-	return s.Batch(ctx, client, found[0].id)
+	b, err := s.Batch(ctx, client, found[0].id)
+	if errors.Is(err, errBatchNotFound) {
+		return nil, errBatchGone
+	}
+	return b, err
 }
+
+// errBatchGone answers a request that was accepted before.
+var errBatchGone = job.Errorf(job.CodeJobGone, "This idempotency key stands for a batch whose retention has ended.")
 
 // errBatchNotFound is the same for a batch that never existed and for another
 // client's.
 var errBatchNotFound = job.Errorf(job.CodeBatchNotFound, "No batch with this id was found.")
 
+// batchColumns is the one column list of a batch. After it come its items, the
+// number of items that are left out, and the numbers of its jobs by state.
+const batchColumns = `batch_id, client_id, created_at, coalesce(correlation_id, ''), language, request_id,
+  status, completed_at, succeeded, failed, canceled, failures`
+
 // readBatch counts the batch's jobs by the index jobs_batch.
 const readBatch = `
-SELECT batch_id, client_id, created_at, coalesce(correlation_id, ''), language, request_id, items,
-  status, completed_at, succeeded, failed, canceled, failures,
+SELECT ` + batchColumns + `, items, 0,
   (SELECT coalesce(jsonb_object_agg(state, n), '{}') FROM (
     SELECT state, count(*) AS n FROM jobs WHERE jobs.batch_id = batches.batch_id GROUP BY state) AS counted)
 FROM batches WHERE batch_id = $1 AND client_id = $2`
@@ -174,8 +203,8 @@ func scanBatch(row pgx.CollectableRow) (*job.Batch, error) {
 	var completed *time.Time
 	var succeeded, failed, canceled *int
 	var failures []byte
-	err := row.Scan(scanID(&b.ID), scanID(&b.ClientID), &b.CreatedAt, &b.CorrelationID, &b.Language, &b.RequestID, &b.Items,
-		&status, &completed, &succeeded, &failed, &canceled, &failures, &b.Counts)
+	err := row.Scan(scanID(&b.ID), scanID(&b.ClientID), &b.CreatedAt, &b.CorrelationID, &b.Language, &b.RequestID,
+		&status, &completed, &succeeded, &failed, &canceled, &failures, &b.Items, &b.Unread, &b.Counts)
 	if err != nil || status == nil {
 		return &b, err
 	}

@@ -1,8 +1,13 @@
 package repo_test
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -134,8 +139,9 @@ func TestBatchFollowsItsJobs(t *testing.T) {
 	require.NoError(t, err)
 	require.ElementsMatch(t, []job.ID{ids[1], ids[3]}, open)
 
-	require.NoError(t, f.store.Delete(f.ctx(), f.client, ids[0]))
-	require.Equal(t, map[job.State]int{job.Running: 1, job.Canceled: 1, job.Queued: 1}, f.readBatch(b.ID).Counts)
+	_, err = f.store.Retry(f.ctx(), f.client, ids[0], 1, 0)
+	require.NoError(t, err)
+	require.Equal(t, got.Counts, f.readBatch(b.ID).Counts, "what changes nothing counts for nothing")
 }
 
 func TestBatchBelongsToTheClient(t *testing.T) {
@@ -218,6 +224,76 @@ func TestConcurrentBatchesWithOneKeyMakeOneBatch(t *testing.T) {
 			f.checkInvariants()
 		})
 	}
+}
+
+// Batches that wait, for a key or for a lock, leave connections to others.
+func TestWaitingBatchesStarveNobody(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		opts    []func(*job.BatchSubmission)
+		blocked int // in the database
+	}{
+		"with one key": {[]func(*job.BatchSubmission){batchKeyed("k")}, 1},
+		"without keys": {nil, repo.MaxBatchInserts},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, patient)
+			unlock := f.lock(`LOCK TABLE batches IN SHARE MODE`)
+			const n = 40
+			ids, errs := make([]job.ID, n), make([]error, n)
+			var calls sync.WaitGroup
+			for i := range n {
+				calls.Go(func() {
+					b, _, err := f.store.InsertBatch(f.ctx(), f.batch(2, test.opts...))
+					if errs[i] = err; err == nil {
+						ids[i] = b.ID
+					}
+				})
+			}
+			f.awaitBlocked(test.blocked)
+			for range 20 { // and no more come to it
+				_, err := f.store.InsertJob(within(t, patience/6), f.submission())
+				require.NoError(t, err)
+				require.LessOrEqual(t, int(f.store.Pool().Stat().AcquiredConns()), test.blocked+repo.Flushers)
+			}
+			hasty, cancel := context.WithCancel(f.ctx())
+			cancel()
+			_, _, err := f.store.InsertBatch(hasty, f.batch(2, test.opts...))
+			requireTrouble(t, err, job.CodeDBError)
+			unlock()
+			calls.Wait()
+			require.NoError(t, errors.Join(errs...))
+			made := n
+			if test.blocked == 1 {
+				made = 1
+			}
+			require.Equal(t, made, f.count("batches"))
+			slices.SortFunc(ids, func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
+			require.Len(t, slices.Compact(ids), made)
+			require.Zero(t, f.store.BatchKeysTaken())
+			f.checkInvariants()
+		})
+	}
+}
+
+func TestBatchKeyOutlivesItsBatch(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	b := f.insertBatch(f.batch(1, batchKeyed("k"), refusing(1)))
+	f.end(jobsOf(b)[0], job.Canceled, "")
+	f.settleBatches(b.ID)
+	f.exec(`DELETE FROM batches`)
+	_, err := f.store.FindBatch(f.ctx(), f.client, "k", f.batch(0).RequestHash)
+	require.Equal(t, job.CodeJobGone, job.CodeOf(err))
+	_, _, err = f.store.InsertBatch(f.ctx(), f.batch(1, batchKeyed("k")))
+	require.Equal(t, job.CodeJobGone, job.CodeOf(err), "its jobs were done: not again")
+	other := f.batch(1, batchKeyed("k"))
+	other.RequestHash[0]++
+	_, _, err = f.store.InsertBatch(f.ctx(), other)
+	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
+	f.expireKeys()
+	f.insertBatch(other)
 }
 
 func TestBrokenBatchLeavesNothing(t *testing.T) {

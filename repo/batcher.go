@@ -116,7 +116,12 @@ func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 		return a.value, a.err
 	default:
 	}
-	return none, &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: retryAfter, Cause: context.Cause(ctx),
+	return none, errUnknown(context.Cause(ctx))
+}
+
+// errUnknown is for writes that may have come about and may not.
+func errUnknown(cause error) error {
+	return &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: retryAfter, Cause: cause,
 		Detail: "The outcome of the write is unknown. Repeat the request with the same idempotency key to learn it."}
 }
 

@@ -15,6 +15,10 @@ type Retention struct {
 // deadWorkersKept is how long the row of a dead worker stays to be looked at.
 const deadWorkersKept = time.Hour
 
+// batchesOutlive is how much longer batches are kept than the events that tell
+// of them: such an event is nothing without its batch.
+const batchesOutlive = time.Hour
+
 // Clean removes at most limit rows of each kind whose time is over, and
 // reports whether a kind may have more. Every statement skips rows that
 // somebody has locked.
@@ -26,7 +30,7 @@ func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 	}{
 		{cleanJobs, keep.Jobs},
 		{cleanClientEvents, keep.Jobs}, // before the batches that they tell of
-		{cleanBatches, keep.Jobs},
+		{cleanBatches, keep.Jobs + batchesOutlive},
 		{cleanResults, 0},
 		{cleanIdempotencyKeys, 0},
 		{cleanTombstones, keep.Tombstones},
@@ -58,9 +62,10 @@ func (s *Store) clean(ctx context.Context, sql string, keep time.Duration, limit
 // number, it finds them by the primary key.
 
 // cleanJobs removes jobs with all that belongs to them and leaves tombstones.
+// Jobs of a batch wait until it is complete: its outcome counts them.
 const cleanJobs = `
 WITH old AS MATERIALIZED (
-  SELECT job_id, client_id FROM jobs WHERE finished_at <= now() - $1::interval
+  SELECT job_id, client_id FROM jobs WHERE finished_at <= now() - $1::interval AND ` + notInOpenBatch + `
   ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED
 ), no_events AS (
   DELETE FROM events WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))

@@ -172,7 +172,7 @@ func TestCleanSmallThings(t *testing.T) {
 			"batches",
 			`INSERT INTO batches SELECT gen_random_uuid(), gen_random_uuid(), now() - interval '99 days', NULL, 'en', 'r', '[]', 0,
 				'COMPLETED', now() - interval '%[2]s', 1, 0, 0, '[]'`,
-			[]string{"30 days 1 s", "31 days"}, []string{"29 days"},
+			[]string{"30 days 1 hour 1 s", "31 days"}, []string{"30 days 59 minutes"},
 		},
 		"open batches": {
 			"batches",

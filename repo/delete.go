@@ -3,6 +3,8 @@ package repo
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -14,7 +16,7 @@ import (
 // leave its newer events behind, so event_seq must still be what it was.
 const deleteJob = `
 WITH seen AS MATERIALIZED (
-  SELECT job_id, event_seq FROM jobs WHERE job_id = $1 AND client_id = $2 AND finished_at IS NOT NULL
+  SELECT job_id, event_seq FROM jobs WHERE job_id = $1 AND client_id = $2 AND finished_at IS NOT NULL AND ` + notInOpenBatch + `
 ), old AS MATERIALIZED (
   SELECT j.job_id, j.client_id FROM seen JOIN jobs j ON j.job_id = seen.job_id AND j.event_seq = seen.event_seq
   WHERE j.finished_at IS NOT NULL ORDER BY j.job_id FOR UPDATE OF j
@@ -30,11 +32,16 @@ WITH seen AS MATERIALIZED (
 )
 DELETE FROM jobs WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))`
 
+// notInOpenBatch guards the jobs whose end still counts in the outcome of
+// their batch.
+const notInOpenBatch = `(batch_id IS NULL OR NOT EXISTS (SELECT FROM batches WHERE batches.batch_id = jobs.batch_id AND completed_at IS NULL))`
+
 // deleteTries bounds how often a job that changes meanwhile is tried again.
 const deleteTries = 3
 
-// Delete removes a client's job and all that belongs to it, if it is final;
-// otherwise it is a conflict. A job that is gone already is no error.
+// Delete removes a client's job and all that belongs to it, if it is final and
+// not of a batch that is still open; otherwise it is a conflict. A job that is
+// gone already is no error.
 func (s *Store) Delete(ctx context.Context, client, id job.ID) error {
 	for range deleteTries {
 		deleted, err := s.deleteFinal(ctx, client, id)
@@ -49,6 +56,13 @@ func (s *Store) Delete(ctx context.Context, client, id job.ID) error {
 			return err
 		case !found.State.Final():
 			return job.Errorf(job.CodeConflict, "The job is %s; only a job that is SUCCEEDED, FAILED or CANCELED can be deleted.", found.State)
+		}
+		counts, err := queryRows(ctx, s, pgx.RowTo[bool], `SELECT NOT `+notInOpenBatch+` FROM jobs WHERE job_id = $1`, uuid(id))
+		switch {
+		case err != nil:
+			return err
+		case len(counts) > 0 && counts[0]:
+			return job.Errorf(job.CodeConflict, "The job belongs to a batch that is not complete. Delete it once the batch is, or cancel the batch first.")
 		}
 	}
 	return &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: retryAfter, Detail: "The job is changing at the moment. Repeat the request."}

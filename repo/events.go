@@ -73,8 +73,19 @@ func (s *eventScanner) occurrence() *job.Occurrence {
 	return o
 }
 
-// Events reads at most limit events of a client's job that come after the
-// given seq. A job that is not there is told of as by Job.
+// Bounds of what is read at once, beside the number of events: whoever tells of
+// events holds them for as long as their reader takes.
+const (
+	// pageBytes is how much data, in bytes, ends a page: the event that reaches
+	// it is the last one. So each page has an event, however large it is.
+	pageBytes = 256 << 10
+	// batchBytes is what the document of a batch counts for. It is about the
+	// most it has, with all the failed items that it may list.
+	batchBytes = `16384`
+)
+
+// Events reads events of a client's job that come after the given seq: at most
+// limit of them, and no more than pageBytes allows. A job that is not there is told of as by Job.
 func (s *Store) Events(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
 	type line struct {
 		state job.State
@@ -86,7 +97,7 @@ func (s *Store) Events(ctx context.Context, client, id job.ID, after, limit int)
 		err = row.Scan(append([]any{&l.state, &l.last}, e.columns()...)...)
 		l.event = e.occurrence()
 		return l, err
-	}, jobEvents, uuid(id), uuid(client), after, limit)
+	}, jobEvents, uuid(id), uuid(client), after, limit, pageBytes)
 	if err != nil {
 		return job.Log{}, err
 	}
@@ -106,13 +117,21 @@ func (s *Store) Events(ctx context.Context, client, id job.ID, after, limit int)
 
 // jobEvents reads a job, found by the index jobs_client, and its events, found
 // by their primary key, in one snapshot. Without further events it yields one
-// row.
+// row. The seq has no gaps: so it goes from event to event, and looks at no
+// data behind the end of the page. (That each step finds one event at most is
+// said so that the planner searches by the whole key.)
 const jobEvents = `
+WITH RECURSIVE page AS (
+  SELECT greatest($3::bigint, 0) AS seq, 0 AS n, 0::bigint AS bytes
+  UNION ALL
+  SELECT e.seq, n + 1, bytes + octet_length(e.data::text)
+  FROM page CROSS JOIN LATERAL (SELECT * FROM events WHERE job_id = $1 AND seq = page.seq + 1 LIMIT 1) e WHERE n < $4 AND bytes < $5
+)
 SELECT j.state, j.event_seq, ` + eventColumns + `
-FROM jobs j
-LEFT JOIN LATERAL (SELECT * FROM events WHERE job_id = j.job_id AND seq > $3 ORDER BY seq LIMIT $4) e ON true
+FROM jobs j CROSS JOIN page
+LEFT JOIN LATERAL (SELECT * FROM events WHERE job_id = $1 AND seq = page.seq AND n > 0 LIMIT 1) e ON true
 ` + endedBy + `
-WHERE j.job_id = $1 AND j.client_id = $2 ORDER BY e.seq`
+WHERE j.job_id = $1 AND j.client_id = $2 ORDER BY n`
 
 // EventSeqs gives the seq of the latest event of each job. Jobs that are gone
 // are missing.

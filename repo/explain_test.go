@@ -85,12 +85,12 @@ var plans = map[string]struct {
 	"cleanTombstones":   {args: `'13 days', 500`, uses: []use{{"tombstones_expiry", "expired_at <= (now() -"}, {"tombstones_pkey", "job_id = ANY"}}},
 	"cleanClientEvents": {args: `'13 days', 500`, uses: []use{{"client_events_age", "occurred_at <= (now() -"}, {"client_events_pkey", "event_id = ANY"}}},
 	"cleanBatches":      {args: `'13 days', 500`, uses: []use{{"batches_ended", "completed_at <= (now() -"}, {"batches_pkey", "batch_id = ANY"}}},
-	"jobEvents":         {args: `'` + nobody + `', '` + nobody + `', 2, 100`, uses: []use{{"jobs_client", "job_id = "}, {"events_pkey", "seq > "}, {"reports_pkey", "job_id = "}}},
+	"jobEvents":         {args: `'` + nobody + `', '` + nobody + `', 2, 100, 262144`, uses: []use{{"jobs_client", "job_id = "}, {"events_pkey", "seq = "}, {"reports_pkey", "job_id = "}}},
 	"eventSeqs":         {args: arrays("uuid"), uses: []use{{"jobs_pkey", "job_id = ANY"}}},
 	"endedBatches":      {args: arrays("uuid"), uses: []use{{"batches_pkey", "batch_id = ANY"}}},
-	"clientEvents": {args: `'` + busy + `', '1', '` + nobody + `', 0, 100`, uses: []use{
+	"clientEvents": {args: `'` + busy + `', '1', '` + nobody + `', 0, 100, 262144`, uses: []use{
 		{"events_client", "tx < pg_snapshot_xmin("}, {"client_events_client", "tx < pg_snapshot_xmin("},
-		{"events_client", "tx >= pg_snapshot_xmin("}, {"client_events_client", "tx >= pg_snapshot_xmin("},
+		{"events_client", "tx >= GREATEST("}, {"client_events_client", "tx >= GREATEST("},
 		byKey, {"reports_pkey", "job_id = "},
 	}},
 	"latestPositions": {args: arrays("uuid"), uses: []use{{"events_client", "client_id = "}, {"client_events_client", "client_id = "}}},

@@ -6,7 +6,16 @@ import "github.com/jackc/pgx/v5/pgxpool"
 const (
 	MaxFlushItems = maxFlushItems
 	Flushers      = flushers
+
+	MaxBatchInserts = maxBatchInserts
 )
+
+// BatchKeysTaken tells how many keys somebody is at.
+func (s *Store) BatchKeysTaken() int {
+	s.batchKeys.mu.Lock()
+	defer s.batchKeys.mu.Unlock()
+	return len(s.batchKeys.there)
+}
 
 // ScanUTC makes a test's own connections hand out times as the store does.
 var ScanUTC = scanUTC
@@ -48,5 +57,5 @@ var Statements = map[string]string{
 	"clientEvents": clientEvents, "latestPositions": latestPositions, "endedBatches": endedBatches,
 	"listByClient": listByClient, "listByBatch": listByBatch, "delete": deleteJob,
 	"readBatch": readBatch, "openJobs": openJobs,
-	"settleAny": settleAny, "settleGiven": settleGiven, "settleBatches": settleBatches,
+	"readyAfter": readyAfter, "readyGiven": readyGiven, "lockGiven": lockGiven, "settleBatches": settleBatches,
 }

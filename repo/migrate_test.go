@@ -150,6 +150,7 @@ func TestMigrateMendsARestoredDatabase(t *testing.T) {
 	require.Eventually(t, func() bool { r.read(100); return len(r.seen) == 6 }, patience, tick)
 	require.Equal(t, job.Feed{Held: true}, f.feed(r.at, 100), "it would be for a long time")
 	f.claim(id, 1)
+	key := f.cursorKey()
 
 	errs := make([]error, 4)
 	inParallel(len(errs), func(i int) { errs[i] = repo.Migrate(f.ctx(), f.url, -1) })
@@ -159,6 +160,9 @@ func TestMigrateMendsARestoredDatabase(t *testing.T) {
 	require.Equal(t, f.places(), positions(seen))
 	require.Len(t, seen, 9)
 	require.Equal(t, uint64(1), seen[8].Position.Tx)
+	mended := f.cursorKey()
+	require.NotEqual(t, key, mended, "a position that a client has kept is refused for good")
+	require.Len(t, mended, len(key))
 
 	f.exec(`UPDATE client_events SET tx = '1000000000000'`)
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
@@ -169,7 +173,15 @@ func TestMigrateMendsARestoredDatabase(t *testing.T) {
 	require.Equal(t, f.places(), positions(seen))
 	f.checkInvariants()
 
-	before := f.places()
+	before, key := f.places(), f.cursorKey()
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
 	require.Equal(t, before, f.places(), "nothing more to mend")
+	require.Equal(t, key, f.cursorKey())
+}
+
+func (f *fixture) cursorKey() []byte {
+	f.t.Helper()
+	key, err := f.store.CursorKey(f.ctx())
+	require.NoError(f.t, err)
+	return key
 }

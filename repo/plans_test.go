@@ -15,7 +15,8 @@ func init() {
 		use{"events_pkey", "job_id = ANY"}, use{"reports_pkey", "job_id = ANY"}, use{"results_pkey", "job_id = ANY"})
 	add("readBatch", id+`, `+id, use{"batches_pkey", "batch_id = "}, use{"jobs_batch", "batch_id = "})
 	add("openJobs", id+`, `+id, use{"jobs_batch_open", "batch_id = "}, use{"batches_pkey", "batch_id = "})
-	add("settleAny", `100`, use{"batches_open", ""}, use{"jobs_batch_open", "batch_id = "}, use{"jobs_batch", "batch_id = "})
-	add("settleGiven", `100, `+arrays("uuid"), use{"batches_open", "batch_id = ANY"}, use{"jobs_batch_open", "batch_id = "}, use{"jobs_batch", "batch_id = "})
+	add("readyAfter", id+`, 10000`, use{"batches_open", "batch_id > "}, use{"jobs_batch_open", "batch_id = "})
+	add("readyGiven", arrays("uuid"), use{"batches_open", "batch_id = ANY"}, use{"jobs_batch_open", "batch_id = "})
+	add("lockGiven", arrays("uuid"), use{"batches_open", "batch_id = ANY"}, use{"jobs_batch_open", "batch_id = "}, use{"jobs_batch", "batch_id = "})
 	add("settleBatches", arrays("uuid", "COMPLETED", "1", "1", "1", "null", "1"), use{"batches_pkey", "batch_id = "})
 }

@@ -142,7 +142,7 @@ func (s *Store) Report(ctx context.Context, client, id job.ID, attempt int) (*jo
 	if _, err := s.look(ctx, client, id); err != nil {
 		return nil, err
 	}
-	return nil, job.Errorf(job.CodeJobNotFound, "The job has no report for this attempt yet; a report exists once an attempt has ended.")
+	return nil, job.Errorf(job.CodeJobNotFound, "The job has no report of such an attempt; one exists once the attempt has ended.")
 }
 
 func stateOf(o job.Outcome) job.State {

@@ -88,7 +88,7 @@ func TestReportThatDoesNotExistYet(t *testing.T) {
 	}{{running, 0}, {running, 1}, {ended, 2}, {ended, -1}} {
 		_, err := f.store.Report(f.ctx(), f.client, test.id, test.attempt)
 		require.Equal(t, job.CodeJobNotFound, job.CodeOf(err))
-		require.ErrorContains(t, err, "no report for this attempt yet")
+		require.ErrorContains(t, err, "no report of such an attempt")
 	}
 }
 

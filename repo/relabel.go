@@ -16,7 +16,9 @@ const labelsSince = 2
 // lie ahead: ClientEvents would not show such events for a long time, and new
 // ones not before them. It gives all old events one label that precedes every
 // transaction. A job's events keep their order, which among equal labels is
-// that of their seq; positions that clients have kept are not valid any more.
+// that of their seq. Positions that clients have kept would leave events out once
+// the server's transactions have come to them: with the key that signed them
+// gone, they are refused for good, and so are cursors of lists.
 func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
 	version, err := provider.GetDBVersion(ctx)
 	if err != nil || version < labelsSince {
@@ -41,6 +43,7 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 		`UPDATE events SET tx = '1' WHERE tx <> '1'`,
 		`UPDATE client_events SET tx = '1' WHERE tx <> '1'`,
 		`UPDATE jobs SET event_tx = '1' WHERE event_tx <> '1'`,
+		`UPDATE maintenance_state SET cursor_key = DEFAULT`,
 	} {
 		if _, err := tx.ExecContext(ctx, sql); err != nil {
 			return err

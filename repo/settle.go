@@ -11,20 +11,48 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// SettleBatches freezes the outcome of at most limit open batches that have no
-// unfinished job, and records batch.completed for each. It looks at the given
-// batches, or with nil at all open ones, the oldest first, which takes about a
-// microsecond for each; and answers with those it settled: their identity,
-// items and outcome, not more.
+// ReadyBatches looks at so many open batches after the given one, in order of
+// their ids, and finds those that have no unfinished job. It answers with the
+// last one that it looked at, or with zero when there are no more. It locks
+// nothing, and takes some microseconds for each.
+func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready []job.ID, last job.ID, err error) {
+	type seen struct {
+		id          job.ID
+		ready, last bool
+	}
+	batches, err := queryRows(ctx, s, func(row pgx.CollectableRow) (b seen, err error) {
+		return b, row.Scan(scanID(&b.id), &b.ready, &b.last)
+	}, readyAfter, [16]byte(after), look)
+	for _, b := range batches {
+		if b.ready {
+			ready = append(ready, b.id)
+		}
+		if b.last {
+			last = b.id
+		}
+	}
+	return ready, last, err
+}
+
+// SettleBatches freezes the outcome of those of the given batches that are open
+// and have no unfinished job, and records batch.completed for each. It answers
+// with those it settled: their identity, items and outcome, not more. It looks
+// before it locks: most of the time no batch is ready.
 //
 // An outcome is what was true in one moment in which no job was unfinished; a
-// job that is retried later changes nothing. A job that was deleted before
-// that moment is in none of the counts.
-func (s *Store) SettleBatches(ctx context.Context, ids []job.ID, limit int) (settled []job.Batch, err error) {
+// job that is retried later changes nothing. Until then its jobs cannot be
+// deleted (see notInOpenBatch), so all of them are counted.
+func (s *Store) SettleBatches(ctx context.Context, ids []job.ID) (settled []job.Batch, err error) {
+	found, err := queryRows(ctx, s, func(row pgx.CollectableRow) (id job.ID, err error) {
+		return id, row.Scan(scanID(&id))
+	}, readyGiven, column(ids, uuid))
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		ready, err := readyBatches(ctx, tx, ids, limit)
+		ready, err := lockReady(ctx, tx, found)
 		if err == nil && len(ready) > 0 {
 			settled, err = writeOutcomes(ctx, tx, ready)
 		}
@@ -36,22 +64,29 @@ func (s *Store) SettleBatches(ctx context.Context, ids []job.ID, limit int) (set
 	return settled, nil
 }
 
-// settleAny finds batches by the index batches_open, settleGiven by that or
-// their primary key. They ask the index jobs_batch_open about each (OFFSET 0
-// keeps this from becoming a join with all unfinished jobs), lock those that
-// are ready, and skip those that somebody else is settling. All is read in this
-// one statement, so that what is counted is what was found finished.
+// These find batches by the index batches_open, given ones by that or their
+// primary key, and ask the index jobs_batch_open about each: OFFSET 0 keeps this
+// from becoming a join with all unfinished jobs.
 const (
-	settleAny   = settleHead + settleTail
-	settleGiven = settleHead + ` AND batch_id = ANY ($2::uuid[])` + settleTail
+	isReady = `NOT EXISTS (SELECT FROM jobs WHERE jobs.batch_id = b.batch_id AND jobs.finished_at IS NULL OFFSET 0)`
 
-	settleHead = `
+	// readyAfter tells of the last one in any case, if there may be more.
+	readyAfter = `
+WITH looked AS MATERIALIZED (
+  SELECT batch_id, ` + isReady + ` AS ready, row_number() OVER (ORDER BY batch_id) = $2 AS last FROM (
+    SELECT batch_id FROM batches WHERE completed_at IS NULL AND batch_id > $1 ORDER BY batch_id LIMIT $2) AS b
+)
+SELECT batch_id, ready, last FROM looked WHERE ready OR last ORDER BY batch_id`
+
+	readyGiven = `SELECT batch_id FROM batches b WHERE completed_at IS NULL AND batch_id = ANY ($1::uuid[]) AND ` + isReady
+
+	// lockGiven skips those that somebody else is settling. All is read in this one
+	// statement, so that what is counted is what was found finished.
+	lockGiven = `
 WITH ready AS MATERIALIZED (
   SELECT batch_id, client_id, request_id, correlation_id, items FROM batches b
-  WHERE completed_at IS NULL AND NOT EXISTS (SELECT FROM jobs WHERE jobs.batch_id = b.batch_id AND jobs.finished_at IS NULL OFFSET 0)`
-
-	settleTail = `
-  ORDER BY batch_id LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
+  WHERE completed_at IS NULL AND batch_id = ANY ($1::uuid[]) AND ` + isReady + `
+  ORDER BY batch_id FOR NO KEY UPDATE SKIP LOCKED
 )
 SELECT batch_id, client_id, request_id, coalesce(correlation_id, ''), items, ended.succeeded, ended.canceled, ended.failed
 FROM ready CROSS JOIN LATERAL (
@@ -62,12 +97,8 @@ FROM ready CROSS JOIN LATERAL (
 ) AS ended`
 )
 
-func readyBatches(ctx context.Context, tx pgx.Tx, ids []job.ID, limit int) ([]job.Batch, error) {
-	statement, args := settleAny, []any{limit}
-	if ids != nil {
-		statement, args = settleGiven, append(args, column(ids, uuid))
-	}
-	rows, err := tx.Query(ctx, statement, args...)
+func lockReady(ctx context.Context, tx pgx.Tx, ids []job.ID) ([]job.Batch, error) {
+	rows, err := tx.Query(ctx, lockGiven, column(ids, uuid))
 	if err != nil {
 		return nil, err
 	}

@@ -15,12 +15,23 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// settleBatches settles what can be settled, with nil all there is.
+// settleBatches settles what can be settled of the given batches, or of all
+// there are.
 func (f *fixture) settleBatches(ids ...job.ID) []job.Batch {
 	f.t.Helper()
-	settled, err := f.store.SettleBatches(f.ctx(), ids, 100)
+	if len(ids) == 0 {
+		ids, _ = f.readyBatches(job.ID{}, 1000)
+	}
+	settled, err := f.store.SettleBatches(f.ctx(), ids)
 	require.NoError(f.t, err)
 	return settled
+}
+
+func (f *fixture) readyBatches(after job.ID, look int) (ready []job.ID, last job.ID) {
+	f.t.Helper()
+	ready, last, err := f.store.ReadyBatches(f.ctx(), after, look)
+	require.NoError(f.t, err)
+	return ready, last
 }
 
 // end brings a job that is QUEUED to a final state.
@@ -134,11 +145,7 @@ func TestSettleOnce(t *testing.T) {
 	stores := []*repo.Store{f.store, repotest.OpenURL(t, f.url)}
 	settled := make([]int, 10)
 	inParallel(len(settled), func(i int) {
-		ids := []job.ID{b.ID}
-		if i%3 == 0 {
-			ids = nil
-		}
-		got, err := stores[i%2].SettleBatches(f.ctx(), ids, 100)
+		got, err := stores[i%2].SettleBatches(f.ctx(), []job.ID{b.ID})
 		if err != nil {
 			t.Error(err)
 		}
@@ -153,20 +160,60 @@ func TestSettleOnce(t *testing.T) {
 	require.Equal(t, job.StatusFailed, f.readBatch(b.ID).Status())
 }
 
-func TestSettleTakesNoMoreThanItsLimit(t *testing.T) {
+func TestReadyBatchesAreFoundSliceBySlice(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	for range 5 {
-		f.insertBatch(f.batch(0, refusing(1)))
+	var all, refused []job.ID
+	for i := range 7 {
+		b := f.insertBatch(f.batch(i%2, refusing(1)))
+		all = append(all, b.ID)
+		if i%2 == 0 {
+			refused = append(refused, b.ID)
+		}
 	}
-	for _, want := range []int{2, 2, 1, 0} {
-		got, err := f.store.SettleBatches(f.ctx(), nil, 2)
+	var found []job.ID
+	var last job.ID
+	for _, want := range []job.ID{all[1], all[3], all[5], {}} {
+		var ready []job.ID
+		ready, last = f.readyBatches(last, 2)
+		require.Equal(t, want, last)
+		found = append(found, ready...)
+	}
+	require.Equal(t, refused, found)
+	require.Len(t, f.settleBatches(refused...), len(refused))
+	ready, last := f.readyBatches(job.ID{}, 3)
+	require.Empty(t, ready)
+	require.Equal(t, all[5], last, "settled ones are not looked at")
+	ready, last = f.readyBatches(last, 3)
+	require.Empty(t, ready)
+	require.Zero(t, last)
+}
+
+func TestNoBatchesAreNotAll(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	b := f.insertBatch(f.batch(0, refusing(1)))
+	for _, none := range [][]job.ID{nil, {}} {
+		settled, err := f.store.SettleBatches(f.ctx(), none)
 		require.NoError(t, err)
-		require.Len(t, got, want)
+		require.Empty(t, settled)
 	}
-	got, err := f.store.SettleBatches(f.ctx(), []job.ID{}, 2)
-	require.NoError(t, err)
-	require.Empty(t, got)
+	require.Nil(t, f.readBatch(b.ID).Outcome)
+}
+
+// Looking in vain takes no lock that a settlement takes.
+func TestSettleLooksBeforeItLocks(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	open, ready := f.insertBatch(f.batch(1)), f.insertBatch(f.batch(0, refusing(1)))
+	unlock := f.lock(`LOCK TABLE batches IN EXCLUSIVE MODE`)
+	require.Empty(t, f.settleBatches(open.ID))
+	found, _ := f.readyBatches(job.ID{}, 10)
+	require.Equal(t, []job.ID{ready.ID}, found)
+	_, err := f.store.SettleBatches(f.ctx(), []job.ID{ready.ID})
+	requireTrouble(t, err, job.CodeDBError)
+	unlock()
+	require.Len(t, f.settleBatches(open.ID, ready.ID), 1)
 }
 
 func TestSettledBatchStaysAsItIs(t *testing.T) {
@@ -189,17 +236,27 @@ func TestSettledBatchStaysAsItIs(t *testing.T) {
 	require.Len(t, f.told(b.ID), 1)
 }
 
-func TestSettleWithoutDeletedJobs(t *testing.T) {
+func TestSettleCountsJobsThatSomebodyWantsToDelete(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	b := f.insertBatch(f.batch(2))
 	ids := jobsOf(b)
 	f.end(ids[0], job.Failed, job.FailedOnce)
-	require.NoError(t, f.store.Delete(f.ctx(), f.client, ids[0]))
+	err := f.store.Delete(f.ctx(), f.client, ids[0])
+	require.Equal(t, job.CodeConflict, job.CodeOf(err))
+	require.ErrorContains(t, err, "belongs to a batch that is not complete")
+	f.exec(`UPDATE jobs SET finished_at = finished_at - interval '10 years' WHERE job_id = $1`, ids[0].String())
+	_, err = f.store.Clean(f.ctx(), 100)
+	require.NoError(t, err)
 	require.Empty(t, f.settleBatches())
 	f.end(ids[1], job.Canceled, "")
 	outcome := f.settleBatches(b.ID)[0].Outcome
-	require.Equal(t, &job.BatchOutcome{Status: job.StatusCancelled, CompletedAt: outcome.CompletedAt, Canceled: 1, Failures: []job.ItemFailure{}}, outcome)
+	require.Equal(t, 1, outcome.Failed, "it was neither deleted nor cleaned away")
+	require.Equal(t, 1, outcome.Canceled)
+	for _, id := range ids {
+		require.NoError(t, f.store.Delete(f.ctx(), f.client, id), "now it counts no more")
+	}
+	require.Equal(t, outcome, f.readBatch(b.ID).Outcome)
 }
 
 // Whoever ends the last job tries to settle; others finish, cancel, retry and
@@ -242,7 +299,7 @@ func TestSettleAgainstEverything(t *testing.T) {
 				_, err = s.Finish(ctx, failure(c.Lease, job.FailedOnce))
 				note(err)
 			}
-			_, err := s.SettleBatches(ctx, []job.ID{b.ID}, 10)
+			_, err := s.SettleBatches(ctx, []job.ID{b.ID})
 			note(err)
 		}
 	})

@@ -47,6 +47,9 @@ type Store struct {
 	claims  *batcher[claimRequest, claimAnswer]
 	starts  *batcher[job.Lease, time.Time]
 	ends    *batcher[job.Finish, job.Finished]
+
+	batchSlots slots              // of transactions that insert batches
+	batchKeys  keyTurns[batchKey] // of batches that are being inserted
 }
 
 // Open makes a store. It does not wait for Postgres: an unreachable server
@@ -65,7 +68,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database pool: %w", err)
 	}
-	s := &Store{pool: pool, cfg: cfg, metrics: newMetrics(cfg.Registry, pool)}
+	s := &Store{pool: pool, cfg: cfg, metrics: newMetrics(cfg.Registry, pool), batchSlots: make(slots, maxBatchInserts)}
 	s.inserts = newBatcher("insert", s, s.insertJobs, submissionKey, submissionBytes)
 	s.cancels = newBatcher("cancel", s, s.cancelJobs, func(r cancelRequest) string { return string(r.id[:]) }, nil)
 	s.retries = newBatcher("retry", s, s.retryJobs, func(r retryRequest) string { return string(r.id[:]) }, nil)

@@ -7,7 +7,7 @@ import (
 )
 
 // maxSteps is of how many running jobs a digest remembers the progress. It is
-// far above what one process runs; jobs whose end nobody announced add up.
+// far above what one process runs; jobs whose end found the buffer full add up.
 const maxSteps = 100_000
 
 // digest merges news until they are sent: of each job one progress, and before
@@ -83,11 +83,10 @@ func (d *digest) addProgress(m *mention, n job.News) {
 	m.attempt, m.progress, m.ended = n.Attempt, n.Progress, false
 }
 
-// end notes that the attempt is over, 0 standing for any, if this process sent
-// its progress.
+// end notes that the attempt is over, if this process sent its progress.
 func (d *digest) end(m *mention, attempt int) {
 	last, known := d.steps[m.job]
-	if known && (attempt == 0 || attempt == last.attempt) {
+	if known && attempt == last.attempt {
 		last.ended, m.ended = true, true
 		d.steps[m.job] = last
 	}

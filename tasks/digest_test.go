@@ -83,7 +83,7 @@ func TestDigest(t *testing.T) {
 		"an event before":            {[]job.News{event, p(1, 1)}, "=1/1@1 a:1 a:1/1@1"},
 		"progress before its end":    {[]job.News{p(1, 100), end(1)}, "=1/1@100! a:1/1@100 a:1"},
 		"both in one":                {[]job.News{lastWords}, "=1/1@100! a:1/1@100 a:1"},
-		"the end of any attempt":     {[]job.News{p(4, 1), end(0)}, "=1/4@1! a:1/4@1 a:1"},
+		"the end of no attempt":      {[]job.News{p(4, 1), end(0)}, "=1/4@1 a:1/4@1 a:1"},
 		"progress after its end":     {[]job.News{p(1, 50), end(1), p(1, 60)}, "=1/1@50! a:1/1@50 a:1"},
 		"the end of an older one":    {[]job.News{p(2, 50), end(1)}, "=1/2@50 a:1/2@50 a:1"},
 		"the next attempt":           {[]job.News{p(1, 50), end(1), p(2, 5)}, "=1/2@5 a:1 a:1/2@5"},
@@ -120,7 +120,7 @@ func TestDigestRemembersProgress(t *testing.T) {
 		{endNews(1), "a:1"},
 		{progressNews(2, 10), "=1/2@10 a:1/2@10"},
 		{progressNews(1, 60), ""},
-		{endNews(0), "=1! a:1"},
+		{endNews(2), "=1! a:1"},
 	} {
 		d.add(send.news)
 		require.Equal(t, send.want, told(t, d))

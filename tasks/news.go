@@ -25,7 +25,7 @@ const (
 // may arrive as one, and of several progresses of an attempt the latest.
 //
 // n.Progress must not be changed afterwards. News with Ended name the attempt;
-// 0 stands for the one whose progress was announced last.
+// whoever announced its progress announces its end, too.
 func (q *Queue) Announce(n job.News) {
 	if q.stopped.Load() {
 		q.countNews(resultDropped, 1)

@@ -60,14 +60,15 @@ func TestBatchWithMixedEnds(t *testing.T) {
 		`{"item_id":"late","type":"EXECUTE","work_kind":"RUNS_OVER_TIMEOUT"}`,
 		`{"item_id":"wrong","type":"EXECUTE","work_kind":"NO_SUCH_KIND"}`,
 		execute("SUCCESS_FAST", `"colour":"blue"`),
+		execute("SUCCESS_FAST", `"a\u0000":1`), // what nobody can store is not said of it
 	}, ",") + `]}`
 	a := u.call(api, "POST", "/v1/jobs/batch", body, "Idempotency-Key", "a-batch")
 	require.Equal(t, http.StatusAccepted, a.status, a.body)
 	id := a.text("batch_id")
 	require.Equal(t, "/v1/batches/"+id, a.header.Get("Location"))
 	items := a.value("jobs").([]any)
-	require.Len(t, items, 5)
-	for i, want := range []struct{ item, pointer string }{{"good", ""}, {"1", ""}, {"late", ""}, {"wrong", "/jobs/3/work_kind"}, {"4", "/jobs/4/colour"}} {
+	require.Len(t, items, 6)
+	for i, want := range []struct{ item, pointer string }{{"good", ""}, {"1", ""}, {"late", ""}, {"wrong", "/jobs/3/work_kind"}, {"4", "/jobs/4/colour"}, {"5", "/jobs/5"}} {
 		item := items[i].(map[string]any)
 		require.Equal(t, want.item, item["item_id"])
 		if want.pointer == "" {
@@ -84,19 +85,19 @@ func TestBatchWithMixedEnds(t *testing.T) {
 
 	done := u.awaitBatch(api, id)
 	require.Equal(t, "COMPLETED_WITH_ERRORS", done.text("status"), done.body)
-	require.EqualValues(t, 2, done.value("counts.refused"))
+	require.EqualValues(t, 3, done.value("counts.refused"))
 	document := u.call(api, "GET", "/v1/batches/"+id, "", "Accept", "application/problem+json")
 	require.Equal(t, http.StatusOK, document.status)
 	require.Equal(t, "application/problem+json", document.header.Get("Content-Type"))
 	require.EqualValues(t, 207, document.value("status"), document.body)
 	results := document.value("results").([]any)
-	require.Len(t, results, 4, "failed items only")
+	require.Len(t, results, 5, "failed items only")
 	status := map[string]string{}
 	for _, r := range results {
 		item := r.(map[string]any)
 		status[item["itemId"].(string)] = item["status"].(string)
 	}
-	require.Equal(t, map[string]string{"1": "FAILED", "late": "TIMED_OUT", "wrong": "FAILED", "4": "FAILED"}, status)
+	require.Equal(t, map[string]string{"1": "FAILED", "late": "TIMED_OUT", "wrong": "FAILED", "4": "FAILED", "5": "FAILED"}, status)
 
 	last := all.until("batch-completed")
 	require.Equal(t, id, last[len(last)-1].text("jobId"))

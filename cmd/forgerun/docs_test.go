@@ -4,10 +4,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
 )
 
 // docs/reliability.md names every end-to-end test here, and none that does not
@@ -17,7 +20,7 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 	unlisted := map[string]bool{ // about this program's papers and its contract, not about faults
 		"TestMain": true, "TestReliabilityPageNamesEveryTest": true, "TestConfigurationPageListsWhatExists": true,
 		"TestImportRulesHold": true, "TestImportRulesCatch": true,
-		"TestConformancePageNamesTestsThatExist": true, "TestEndToEndFlow": true, "TestWaitingForTheEnd": true,
+		"TestConformancePageNamesTestsThatExist": true, "TestAPIPageListsTheCatalogue": true, "TestEndToEndFlow": true, "TestWaitingForTheEnd": true,
 		"TestBatchWithMixedEnds": true, "TestBatchIsCanceled": true,
 		"TestOutcomeDocumentsConformToTheDraft": true, "TestLinkRelationsAreRegisteredOrURIs": true,
 	}
@@ -68,5 +71,24 @@ func TestConformancePageNamesTestsThatExist(t *testing.T) {
 		if ruled := regexp.MustCompile(`^\| [0-9F]`).MatchString(line); ruled && strings.Count(line, "|") == 6 {
 			require.Contains(t, line, "Test", "a rule without a test")
 		}
+	}
+}
+
+// The table of work kinds in docs/api.md is the catalogue.
+func TestAPIPageListsTheCatalogue(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/api.md")
+	require.NoError(t, err)
+	for _, kind := range job.Kinds() {
+		spec, _ := job.SpecOf(kind, 0)
+		duration, size := strconv.FormatInt(spec.DurationMS, 10)+" ms", strconv.Itoa(spec.PayloadSize/1024)+" KiB"
+		switch kind {
+		case job.RunsOverTimeout:
+			duration = "limit + 1000 ms"
+		case job.PayloadInvalid:
+			duration, size = "-", "-"
+		}
+		row := "| `" + string(kind) + "` | " + duration + " | " + size + " | " + spec.Expected
+		require.Contains(t, strings.ReplaceAll(string(page), ",", ""), row)
 	}
 }

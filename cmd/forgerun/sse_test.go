@@ -5,11 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/handlers/apitest"
 )
 
 // frame is one event of a stream.
@@ -23,12 +27,23 @@ func (f frame) text(path string) string { return answer{body: f.data}.text(path)
 // eventStream reads one SSE response. frames is closed when the stream ends.
 type eventStream struct {
 	t      *testing.T
+	path   string
 	status int
 	header http.Header
 	frames chan frame
 	cut    context.CancelFunc
 	lastID string // of the frame that next gave last
 }
+
+// documentedFrames are those of the AsyncAPI document.
+func documentedFrames(t *testing.T) *apitest.Streams {
+	t.Helper()
+	text, err := asyncAPI()
+	require.NoError(t, err)
+	return apitest.NewStreams(t, text)
+}
+
+var asyncAPI = sync.OnceValues(func() ([]byte, error) { return os.ReadFile("../../handlers/asyncapi.yaml") })
 
 // stream opens an event stream; it is cut at the end of the test at the latest.
 func (u *user) stream(api *proc, path, lastID string) *eventStream {
@@ -45,7 +60,7 @@ func (u *user) stream(api *proc, path, lastID string) *eventStream {
 	response, err := u.s.streams.Do(request)
 	require.NoError(u.s.t, err)
 	e := &eventStream{
-		t: u.s.t, status: response.StatusCode, header: response.Header,
+		t: u.s.t, path: strings.SplitN(path, "?", 2)[0], status: response.StatusCode, header: response.Header,
 		frames: make(chan frame), cut: cancel, lastID: lastID,
 	}
 	go e.read(ctx, response)
@@ -79,14 +94,17 @@ func (e *eventStream) read(ctx context.Context, response *http.Response) {
 	}
 }
 
-// next gives the next frame that has an event or an id; ok is false at the end
-// of the stream.
+// next gives the next frame that has an event or an id, which must be as
+// documented; ok is false at the end of the stream.
 func (e *eventStream) next() (f frame, ok bool) {
 	e.t.Helper()
 	select {
 	case f, ok = <-e.frames:
 		if f.id != "" {
 			e.lastID = f.id
+		}
+		if f.event != "" {
+			require.NoError(e.t, documentedFrames(e.t).Verify(e.path, f.id, f.event, f.data), "%+v", f)
 		}
 		return f, ok
 	case <-time.After(patience):

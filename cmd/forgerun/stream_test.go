@@ -224,7 +224,7 @@ func TestTooManyStreamsAreRefused(t *testing.T) {
 	a.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
 	require.Nil(t, a.value("retryAfter"), "how often to ask is not how soon to resubmit (draft section 6.7)")
 	open = append(open, other.stream(api, "/v1/events", ""))
-	other.call(api, "GET", "/v1/events", "", "Accept", "text/event-stream").requireProblem(t, http.StatusServiceUnavailable, "RFA_STORAGE_UNAVAILABLE")
+	other.call(api, "GET", "/v1/events", "", "Accept", "text/event-stream").requireProblem(t, http.StatusServiceUnavailable, "RFA_EXEC_QUEUE_FULL")
 	for _, stream := range open {
 		stream.cut()
 	}

@@ -69,6 +69,15 @@ type builder struct {
 const home = "https://apitest.invalid/openapi"
 
 func build(text []byte) (*document, error) {
+	b, err := load(text)
+	if err != nil {
+		return nil, err
+	}
+	return b.document()
+}
+
+// load reads a document in YAML.
+func load(text []byte) (*builder, error) {
 	var tree any
 	if err := yaml.Unmarshal(text, &tree); err != nil {
 		return nil, err
@@ -77,7 +86,7 @@ func build(text []byte) (*document, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := builder{compiler: jsonschema.NewCompiler()}
+	b := &builder{compiler: jsonschema.NewCompiler()}
 	if b.root, err = jsonschema.UnmarshalJSON(bytes.NewReader(plain)); err != nil {
 		return nil, err
 	}
@@ -85,7 +94,7 @@ func build(text []byte) (*document, error) {
 	if err := b.compiler.AddResource(home, b.root); err != nil {
 		return nil, err
 	}
-	return b.document()
+	return b, nil
 }
 
 func (b *builder) document() (*document, error) {
