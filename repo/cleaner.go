@@ -61,12 +61,9 @@ func (s *Store) clean(ctx context.Context, sql string, keep time.Duration, limit
 // They are handed on as an array: whatever the planner believes about their
 // number, it finds them by the primary key.
 
-// cleanJobs removes jobs with all that belongs to them and leaves tombstones.
-// Jobs of a batch wait until it is complete: its outcome counts them.
-const cleanJobs = `
-WITH old AS MATERIALIZED (
-  SELECT job_id, client_id FROM jobs WHERE finished_at <= now() - $1::interval AND ` + notInOpenBatch + `
-  ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED
+// removeOld ends a statement that has chosen jobs as old: it removes them with
+// all that belongs to them, and leaves tombstones.
+const removeOld = `
 ), no_events AS (
   DELETE FROM events WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 ), no_reports AS (
@@ -78,6 +75,13 @@ WITH old AS MATERIALIZED (
   ON CONFLICT DO NOTHING
 )
 DELETE FROM jobs WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))`
+
+// cleanJobs removes jobs with all that belongs to them and leaves tombstones.
+// Jobs of a batch wait until it is complete: its outcome counts them.
+const cleanJobs = `
+WITH old AS MATERIALIZED (
+  SELECT job_id, client_id FROM jobs WHERE finished_at <= now() - $1::interval AND ` + notInOpenBatch + `
+  ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED` + removeOld
 
 const cleanClientEvents = `
 WITH old AS MATERIALIZED (

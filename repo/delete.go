@@ -19,18 +19,7 @@ WITH seen AS MATERIALIZED (
   SELECT job_id, event_seq FROM jobs WHERE job_id = $1 AND client_id = $2 AND finished_at IS NOT NULL AND ` + notInOpenBatch + `
 ), old AS MATERIALIZED (
   SELECT j.job_id, j.client_id FROM seen JOIN jobs j ON j.job_id = seen.job_id AND j.event_seq = seen.event_seq
-  WHERE j.finished_at IS NOT NULL ORDER BY j.job_id FOR UPDATE OF j
-), no_events AS (
-  DELETE FROM events WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
-), no_reports AS (
-  DELETE FROM reports WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
-), no_results AS (
-  DELETE FROM results WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
-), graves AS (
-  INSERT INTO tombstones (job_id, client_id, expired_at) SELECT job_id, client_id, clock_timestamp() FROM old
-  ON CONFLICT DO NOTHING
-)
-DELETE FROM jobs WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))`
+  WHERE j.finished_at IS NOT NULL ORDER BY j.job_id FOR UPDATE OF j` + removeOld
 
 // notInOpenBatch guards the jobs whose end still counts in the outcome of
 // their batch.
