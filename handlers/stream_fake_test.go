@@ -285,7 +285,7 @@ type theatre struct {
 	served  chan error
 }
 
-const streamPatience = 20 * time.Second
+const streamPatience = 60 * time.Second
 
 func newTheatre(t testing.TB, change ...func(*Config, *Deps)) *theatre {
 	t.Helper()
@@ -446,6 +446,7 @@ func (r *reader) block() block {
 // next reads the next event, passing over heartbeats. It must be as documented.
 func (r *reader) next() block {
 	r.t.Helper()
+	require.NoError(r.t, r.conn.SetDeadline(time.Now().Add(streamPatience))) // it bounds a silence, not the stream
 	for {
 		b := r.block()
 		if b.comment {

@@ -144,7 +144,7 @@ func TestSeatOfAStreamThatNeverBegins(t *testing.T) {
 // all buffers hold. The other reader must not notice.
 func TestStalledReaderIsDropped(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, func(c *Config, _ *Deps) { c.StallTimeout = 200 * time.Millisecond })
+	th := newTheatre(t, func(c *Config, _ *Deps) { c.StallTimeout = 2 * time.Second }) // a busy machine may hold up the eager one as well
 	stalled := th.dial()
 	require.NoError(t, stalled.SetReadBuffer(4096))
 	_, err := io.WriteString(stalled, th.request("GET", clientStream))
@@ -152,7 +152,7 @@ func TestStalledReaderIsDropped(t *testing.T) {
 	eager := th.open(clientStream)
 	eager.path = "" // checking its frames would make it slow
 	th.history.watched(t, 2)
-	const events = 300
+	const events = 200
 	th.history.change(func() { th.history.data = json.RawMessage(`{"x":"` + strings.Repeat("x", 64<<10) + `"}`) })
 	for range events {
 		th.history.record(jobID, job.EventEmitted)
