@@ -153,7 +153,7 @@ func TestRedisThatHoldsUpWrites(t *testing.T) {
 func TestRedisAwayFor40SecondsWhileJobsRun(t *testing.T) {
 	t.Parallel()
 	const away = 40 * time.Second
-	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.5"}) // SUCCESS_SLOW takes 45 s
+	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.6"}) // SUCCESS_SLOW takes 54 s
 	api := s.startLeader()
 	u := s.newUser(api)
 	s.startWorker()

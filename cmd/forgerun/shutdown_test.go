@@ -38,7 +38,7 @@ func TestAPITerminatedUnderLoad(t *testing.T) {
 // A request that is being handled when the signal comes is answered.
 func TestAPITerminatedAnswersWhatItHasBegun(t *testing.T) {
 	t.Parallel()
-	s := newStack(t)
+	s := newStack(t, env{"FORGERUN_DB_TIMEOUT": "60s", "FORGERUN_REQUEST_TIMEOUT": "60s"}) // the lock is held for as long as a busy machine takes
 	api := s.startAPI()
 	u := s.newUser(api)
 	unlock := s.lock(`LOCK TABLE idempotency_keys IN ACCESS EXCLUSIVE MODE`)
@@ -61,13 +61,13 @@ func TestAPITerminatedAnswersWhatItHasBegun(t *testing.T) {
 
 func TestWorkerTerminatedUnderLoad(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.1", "FORGERUN_SHUTDOWN_GRACE": "4s"})
+	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.5", "FORGERUN_SHUTDOWN_GRACE": "15s"})
 	api := s.startLeader()
 	u := s.newUser(api)
 	worker := s.startWorker()
-	long := u.submitMany(api, 2, execute("SUCCESS_SLOW")) // 9 s
+	long := u.submitMany(api, 2, execute("SUCCESS_SLOW")) // 45 s
 	s.await("RUNNING", long...)
-	short := u.submitMany(api, 2, execute("SUCCESS_NORMAL")) // 1 s
+	short := u.submitMany(api, 2, execute("SUCCESS_NORMAL")) // 5 s
 	s.await("RUNNING", short...)
 	waiting := u.submitMany(api, 20, execute("PAYLOAD_SMALL"))
 	worker.terminate()

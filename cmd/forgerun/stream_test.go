@@ -18,7 +18,7 @@ import (
 
 func TestJobStreamGoesOnAfterTheAPIIsKilled(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.3"}) // SUCCESS_NORMAL takes 3 s
+	s := newStack(t, slow) // SUCCESS_NORMAL takes 10 s
 	api := s.startLeader()
 	u := s.newUser(api)
 	s.startWorker()
@@ -181,7 +181,7 @@ func TestProgressIsAbsentWithoutRedis(t *testing.T) {
 
 func TestWaitingForTheEnd(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.1"}) // SUCCESS_FAST takes 0.1 s, SUCCESS_SLOW 9 s
+	s := newStack(t, slow) // SUCCESS_FAST takes 1 s, SUCCESS_SLOW 90 s
 	api := s.startLeader()
 	u := s.newUser(api)
 	s.startWorker()

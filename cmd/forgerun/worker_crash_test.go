@@ -70,9 +70,9 @@ func TestPausedWorkersLateWriteIsFenced(t *testing.T) {
 	s := newStack(t)
 	api := s.startLeader()
 	u := s.newUser(api)
-	sleeper := s.startWorker(env{"FORGERUN_TIME_SCALE": "0.1", "FORGERUN_LEASE_TIMEOUT": "60s", "FORGERUN_HEARTBEAT_INTERVAL": "12s"})
+	sleeper := s.startWorker(env{"FORGERUN_TIME_SCALE": "0.5", "FORGERUN_LEASE_TIMEOUT": "60s", "FORGERUN_HEARTBEAT_INTERVAL": "20s"})
 	first := sleeper.workerID()
-	ids := u.submitMany(api, 4, execute("SUCCESS_NORMAL")) // takes 1 s
+	ids := u.submitMany(api, 4, execute("SUCCESS_NORMAL")) // takes 5 s
 	s.await("RUNNING", ids...)
 	sleeper.pause()
 	s.exec(`UPDATE workers SET expires_at = clock_timestamp() WHERE worker_id = $1`, first)
@@ -100,7 +100,7 @@ func TestPausedWorkerPastItsLeaseComesBack(t *testing.T) {
 	s := newStack(t)
 	api := s.startLeader()
 	u := s.newUser(api)
-	sleeper := s.startWorker(quickLease, env{"FORGERUN_TIME_SCALE": "0.1"})
+	sleeper := s.startWorker(quickLease, slow)
 	ids := u.submitMany(api, 4, execute("SUCCESS_NORMAL"))
 	s.await("RUNNING", ids...)
 	sleeper.pause()
