@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -41,6 +42,9 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 		s.accepted(&sub.Jobs[i], stateAtAcceptance(&sub.Jobs[i]))
 	}
 	s.queue.Announce(job.News{ClientID: r.ClientID}) // nobody can watch one of the jobs yet
+	if slices.ContainsFunc(sub.Jobs, hasCallback) {
+		s.queue.Wake(r.ClientID)
+	}
 	if len(sub.Jobs) == 0 {
 		s.settler.Touch(sub.Batch.ID)
 	}
@@ -93,7 +97,7 @@ func itemRequest(r job.BatchRequest, i int) job.Request {
 // itemJob makes an item's job, or tells everything that is wrong with the item,
 // with pointers into the item.
 func (s *Service) itemJob(r job.Request, now time.Time) (job.Job, []job.Violation) {
-	violations := s.cfg.Catalogue.Check(r)
+	violations := s.check(r)
 	if v, late := r.TooLate(now); late {
 		violations = append(violations, v)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,6 +63,56 @@ func BenchmarkHandle(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
+		})
+	}
+}
+
+// distantStore always has deliveries, and takes a while for each statement.
+type distantStore struct {
+	CourierStore
+	away time.Duration
+	done chan struct{} // closed when so many are recorded
+	left atomic.Int64
+}
+
+func (s *distantStore) DueEndpoints(context.Context, job.ID) ([]job.ID, error) {
+	return []job.ID{endpointA}, nil
+}
+
+func (s *distantStore) ClaimDeliveries(_ context.Context, client, endpoint job.ID, n int, _ time.Duration) ([]job.Parcel, error) {
+	time.Sleep(s.away)
+	parcels := make([]job.Parcel, n)
+	for i := range parcels {
+		parcels[i].Delivery = job.Delivery{ID: newID(), ClientID: client, Endpoint: endpoint, WebhookID: endpoint, JobID: newID()}
+	}
+	return parcels, nil
+}
+
+func (s *distantStore) RecordDelivery(context.Context, job.DeliveryResult) (job.Recorded, error) {
+	time.Sleep(s.away)
+	if s.left.Add(-1) == 0 {
+		close(s.done)
+	}
+	return job.Recorded{Number: 1}, nil
+}
+
+func (s *distantStore) ReleaseDeliveries(context.Context, []job.Parcel) error { return nil }
+
+// BenchmarkCourier is how fast one process delivers to one endpoint, with
+// storage and a receiver that take some milliseconds.
+func BenchmarkCourier(b *testing.B) {
+	for name, away := range map[string]time.Duration{"instant": 0, "3ms": 3 * time.Millisecond} {
+		b.Run(name, func(b *testing.B) {
+			store := &distantStore{away: away, done: make(chan struct{})}
+			store.left.Store(int64(b.N))
+			c := NewCourier(CourierConfig{Concurrency: 50, Timeout: testTimeout, Policy: testDeliveryPolicy}, store,
+				newFakeSender(answers(200, away/3)), silentQueue{}, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+			if err := c.Handle(context.Background(), clientA); err != nil {
+				b.Fatal(err)
+			}
+			<-store.done
+			b.StopTimer()
+			c.Stop(context.Background())
 		})
 	}
 }

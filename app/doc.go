@@ -1,5 +1,6 @@
 // Package app holds the use cases: submit, cancel, retry, read, watch, manage
-// keys, execute, and the maintenance that repairs whatever a crash left behind.
+// keys and webhooks, execute, deliver, and the maintenance that repairs whatever
+// a crash left behind.
 // HTTP and workers go through the same ones, so every rule stands once.
 //
 // What it needs of the world it declares itself as small interfaces; it knows
@@ -25,10 +26,24 @@ type Queue interface {
 	// Announce tells those who watch, as well as it can and without waiting,
 	// what was committed, or how far a job has come.
 	Announce(job.News)
+	// Wake tells the couriers, as well as it can and without waiting, that a
+	// client may have something to be delivered.
+	Wake(client job.ID)
 }
 
 // newsOf is the news that an event of j was recorded.
 func newsOf(j *job.Job) job.News { return job.News{ClientID: j.ClientID, JobID: j.ID} }
+
+// announce tells those who watch what was recorded of j, and the couriers if it
+// has a callback. They hear of webhooks from the Notifier.
+func announce(q Queue, j *job.Job, n job.News) {
+	q.Announce(n)
+	if j.Callback != "" {
+		q.Wake(j.ClientID)
+	}
+}
+
+func hasCallback(j job.Job) bool { return j.Callback != "" }
 
 // Clock tells the time.
 type Clock func() time.Time

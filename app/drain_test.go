@@ -114,7 +114,12 @@ func TestDrainLeavesAClaimThatCameTooLateToTheRescuer(t *testing.T) {
 
 // lead runs maintenance until the test ends.
 func (w *world) lead() (m *Maintenance, stop func()) {
-	m = NewMaintenance(w.store, w.store, NewRelay(w.store, w.queue, w.metrics, w.logger), w.queue, w.settler, testBackoff, w.metrics, w.logger)
+	m = NewMaintenance(MaintenanceDeps{
+		Store: w.store, Claims: w.store, Queue: w.queue, Relay: NewRelay(w.store, w.queue, w.metrics, w.logger),
+		Deliveries: NewDeliveryRelay(w.store, w.queue, w.metrics, w.logger),
+		Publisher:  NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testMaxLen, PublicURL: "https://run.example"}, w.store, w.queue, w.metrics, w.logger),
+		Settler:    w.settler, Backoff: testBackoff, Metrics: w.metrics, Log: w.logger,
+	})
 	return m, w.background(m.Run)
 }
 

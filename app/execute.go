@@ -21,7 +21,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
 		w.metrics.entered(job.Queued, c.Job.WorkKind)
 	}
 	logTransition(w.log, "assign", &c.Job, job.Queued, job.Assigned)
-	w.queue.Announce(newsOf(&c.Job))
+	announce(w.queue, &c.Job, newsOf(&c.Job))
 	w.metrics.queueWait.WithLabelValues(string(c.Job.WorkKind)).Observe(c.Job.UpdatedAt.Sub(c.Job.RunAt).Seconds())
 
 	claimed, lose := context.WithCancelCause(ctx)
@@ -38,7 +38,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
 	}
 	logTransition(w.log, "run", &c.Job, job.Assigned, job.Running)
 	w.metrics.entered(job.Running, c.Job.WorkKind)
-	w.queue.Announce(newsOf(&c.Job))
+	announce(w.queue, &c.Job, newsOf(&c.Job))
 
 	if finish, ok := w.work(working, c); ok && w.finish(claimed, c, finish) {
 		return
@@ -235,7 +235,7 @@ func refused(err error) bool {
 func (w *Worker) tell(c *job.Claim, f job.Finish, done job.Finished) {
 	logTransition(w.log, "finish", &c.Job, job.Running, f.State, append(failureAttrs(f.Failure), slog.Int("attempt", f.Attempt))...)
 	w.metrics.ended(f.State, c.Job.WorkKind, done)
-	w.queue.Announce(endOf(done))
+	announce(w.queue, &c.Job, endOf(done))
 	if done.Next != nil {
 		logTransition(w.log, "auto_retry", &c.Job, job.Failed, job.Queued, slog.Int("attempt", done.Next.Attempt))
 		w.queue.Enqueue(*done.Next)

@@ -22,14 +22,18 @@ type fakeQueue struct {
 	offered  []job.Task // by Dispatch, in order
 	signals  []job.ID
 	heard    []job.News
+	woken    []job.ID      // by Wake and WakeAll, in order
+	hinted   chan struct{} // holds a token while hints has something to give
+	stream   []job.StreamEntry
 	progress map[job.ID]job.News // the latest of each job
 	sentinel int64
 	runID    string
 
-	deaf       bool // Enqueue loses its tasks
-	err        error
-	onDispatch func() // after the tasks are in the queue
-	onSetEpoch func() error
+	deaf        bool // Enqueue loses its tasks
+	appendsLost bool // an error of AppendOutcomes comes after the entries are there
+	err         error
+	onDispatch  func() // after the tasks are in the queue
+	onSetEpoch  func() error
 }
 
 type queued struct {
@@ -38,7 +42,7 @@ type queued struct {
 }
 
 func newFakeQueue() *fakeQueue {
-	return &fakeQueue{tasks: map[string]queued{}, progress: map[job.ID]job.News{}, sentinel: 1, runID: ""}
+	return &fakeQueue{tasks: map[string]queued{}, progress: map[job.ID]job.News{}, sentinel: 1, runID: "", hinted: make(chan struct{}, 1)}
 }
 
 func taskName(t job.Task) string { return fmt.Sprintf("%s:%d:%d", t.JobID, t.Attempt, t.Dispatch) }
@@ -77,6 +81,50 @@ func (q *fakeQueue) Announce(n job.News) {
 	if n.Progress != nil {
 		q.progress[n.JobID] = n
 	}
+}
+
+func (q *fakeQueue) Wake(client job.ID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.wake(client)
+}
+
+func (q *fakeQueue) WakeAll(_ context.Context, clients []job.ID) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.err == nil {
+		q.wake(clients...)
+	}
+	return q.err
+}
+
+func (q *fakeQueue) wake(clients ...job.ID) {
+	q.woken = append(q.woken, clients...)
+	select {
+	case q.hinted <- struct{}{}:
+	default:
+	}
+}
+
+// hints gives the clients that were hinted since it was last asked for.
+func (q *fakeQueue) hints() []job.ID {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	woken := q.woken
+	q.woken = nil
+	return woken
+}
+
+func (q *fakeQueue) AppendOutcomes(_ context.Context, stream string, maxLen int64, entries []job.StreamEntry) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if stream != testStream || maxLen != testMaxLen {
+		return errors.New("another stream")
+	}
+	if q.err == nil || q.appendsLost {
+		q.stream = append(q.stream, entries...)
+	}
+	return q.err
 }
 
 // news gives what was announced since it was last asked for.

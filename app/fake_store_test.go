@@ -26,6 +26,9 @@ type fakeStore struct {
 	workers map[job.ID]*workerRow
 	keys    map[string]receiptRow
 	batches map[job.ID]*job.Batch
+	parcels []*parcelRow
+	hooked  map[job.ID]*webhookRow
+	outbox  []*outboxRow
 	latest  map[job.ID]job.Position // by client
 	tx      uint64
 	cursor  []byte
@@ -75,7 +78,7 @@ func newFakeStore(t testing.TB) *fakeStore {
 	return &fakeStore{
 		t: t, jobs: map[job.ID]*row{}, workers: map[job.ID]*workerRow{}, keys: map[string]receiptRow{},
 		batches: map[job.ID]*job.Batch{}, latest: map[job.ID]job.Position{}, cursor: []byte("the key"),
-		hooks: map[string]hook{}, calls: map[string]int{}, epoch: 1,
+		hooked: map[job.ID]*webhookRow{}, hooks: map[string]hook{}, calls: map[string]int{}, epoch: 1,
 	}
 }
 

@@ -29,6 +29,9 @@ const (
 	rescuerInterval   = time.Second
 	settlerInterval   = 3 * time.Second
 	cleanerInterval   = 30 * time.Second
+	deliveryInterval  = 500 * time.Millisecond
+	orphanInterval    = 3 * time.Second
+	publisherInterval = 200 * time.Millisecond
 
 	schedulerBatch = 2000
 	rescuerBatch   = 500
@@ -39,18 +42,21 @@ const (
 
 // Maintenance repairs what crashes leave behind: it queues jobs whose time has
 // come, dispatches what the queue lost, gives back jobs of dead workers, settles
-// batches that nobody settled, and removes what is past its retention. It runs in every process, but works only
-// in the one that holds the leader's lease. All of its statements are guarded:
-// two leaders for a moment do no harm.
+// batches that nobody settled, hints what is due to be delivered, publishes
+// outcomes, and removes what is past its retention. It runs in every process,
+// but works only in the one that holds the leader's lease. All of its statements
+// are guarded: two leaders for a moment do no harm.
 type Maintenance struct {
-	id      job.ID
-	store   MaintenanceStore
-	queue   Queue
-	relay   *Relay
-	rescuer *rescuer
-	settler *Settler
-	metrics *Metrics
-	log     *slog.Logger
+	id         job.ID
+	store      MaintenanceStore
+	queue      Queue
+	relay      *Relay
+	deliveries *DeliveryRelay
+	publisher  *Publisher
+	rescuer    *rescuer
+	settler    *Settler
+	metrics    *Metrics
+	log        *slog.Logger
 
 	settleAfter job.ID // where the settler goes on; its own
 
@@ -58,13 +64,26 @@ type Maintenance struct {
 	ledUntil time.Time
 }
 
+// MaintenanceDeps is what Maintenance works with; all but Publisher are required.
+type MaintenanceDeps struct {
+	Store      MaintenanceStore
+	Claims     ClaimStore
+	Queue      Queue
+	Relay      *Relay
+	Deliveries *DeliveryRelay
+	Publisher  *Publisher // nil: outcomes are not published
+	Settler    *Settler
+	Backoff    job.Backoff
+	Metrics    *Metrics
+	Log        *slog.Logger
+}
+
 // NewMaintenance makes the maintenance of a process.
-func NewMaintenance(
-	store MaintenanceStore, claims ClaimStore, relay *Relay, queue Queue, settler *Settler, b job.Backoff, m *Metrics, log *slog.Logger,
-) *Maintenance {
+func NewMaintenance(d MaintenanceDeps) *Maintenance {
 	return &Maintenance{
-		id: newID(), store: store, queue: queue, relay: relay, settler: settler, metrics: m, log: log,
-		rescuer: &rescuer{store: claims, queue: queue, settler: settler, backoff: b, metrics: m, log: log},
+		id: newID(), store: d.Store, queue: d.Queue, relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
+		settler: d.Settler, metrics: d.Metrics, log: d.Log,
+		rescuer: &rescuer{store: d.Claims, queue: d.Queue, settler: d.Settler, backoff: d.Backoff, metrics: d.Metrics, log: d.Log},
 	}
 }
 
@@ -88,6 +107,11 @@ func (m *Maintenance) Run(ctx context.Context) {
 	every(rescuerInterval, "rescuer", m.rescue)
 	every(settlerInterval, "settler", m.settle)
 	every(cleanerInterval, "cleaner", m.clean)
+	every(deliveryInterval, "deliveries", func(ctx context.Context) error { return m.deliveries.round(ctx, m.Leading) })
+	every(orphanInterval, "orphans", func(ctx context.Context) error { return m.deliveries.failOrphans(ctx, m.Leading) })
+	if m.publisher != nil {
+		every(publisherInterval, "outcomes", func(ctx context.Context) error { return m.publisher.round(ctx, m.Leading) })
+	}
 	tasks.Wait()
 }
 
@@ -158,7 +182,7 @@ func (m *Maintenance) schedule(ctx context.Context) error {
 		for i := range due {
 			logTransition(m.log, "schedule", &due[i], job.Created, job.Queued)
 			m.metrics.entered(job.Queued, due[i].WorkKind)
-			m.queue.Announce(newsOf(&due[i]))
+			announce(m.queue, &due[i], newsOf(&due[i]))
 		}
 		m.metrics.repaired.WithLabelValues("scheduler").Add(float64(len(due)))
 		if len(due) < schedulerBatch {

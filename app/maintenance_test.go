@@ -11,7 +11,9 @@ import (
 )
 
 // tasksOf is what a leader asks storage for again and again.
-var tasksOf = []string{"QueueDue", "Undispatched", "Overdue", "Orphans", "Clean"}
+var tasksOf = []string{
+	"QueueDue", "Undispatched", "Overdue", "Orphans", "Clean", "ReclaimDeliveries", "DueClients", "FailOrphans", "UnpublishedOutcomes",
+}
 
 func TestOneOfManyLeads(t *testing.T) {
 	bubble(t, func(t *testing.T) {

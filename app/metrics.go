@@ -20,78 +20,44 @@ type Metrics struct {
 	maintenanceErrors                                       *prometheus.CounterVec
 	batchesCompleted, pokes                                 *prometheus.CounterVec
 	watchers                                                *prometheus.GaugeVec
+	deliveryMetrics
 }
 
 // NewMetrics makes and registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
-	kind := []string{"work_kind"}
-	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-		r.MustRegister(c)
-		return c
-	}
-	counters := func(name, help string, labels []string, values ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-		r.MustRegister(c)
-		for _, v := range values {
-			c.WithLabelValues(v)
-		}
-		return c
-	}
-	gauge := func(name, help string) prometheus.Gauge {
-		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-		r.MustRegister(g)
-		return g
-	}
+	kind, in := []string{"work_kind"}, registrar{r}
 	kinds := make([]string, 0, len(job.Kinds()))
 	for _, k := range job.Kinds() {
 		kinds = append(kinds, string(k))
 	}
-	seconds := func(name, help string) *prometheus.HistogramVec {
-		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 14),
-		}, kind)
-		r.MustRegister(h)
-		for _, k := range kinds {
-			h.WithLabelValues(k)
-		}
-		return h
-	}
-	gauges := func(name, help string, labels []string, values ...string) *prometheus.GaugeVec {
-		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-		r.MustRegister(g)
-		for _, v := range values {
-			g.WithLabelValues(v)
-		}
-		return g
-	}
 	return &Metrics{
-		submitted:       counters("jobs_submitted_total", "Jobs accepted.", kind, kinds...),
-		queued:          counters("jobs_queued_total", "Times that a job entered QUEUED.", kind, kinds...),
-		running:         counters("jobs_running_total", "Times that a job entered RUNNING.", kind, kinds...),
-		succeeded:       counters("jobs_succeeded_total", "Jobs that succeeded.", kind, kinds...),
-		failed:          counters("jobs_failed_total", "Attempts that failed.", kind, kinds...),
-		canceled:        counters("jobs_canceled_total", "Jobs that were canceled.", kind, kinds...),
-		retried:         counters("job_retries_total", "Attempts queued after a failed one, by who asked.", []string{"by"}, "client", "auto"),
-		idempotencyHits: counter("idempotency_hits_total", "Submissions answered by an earlier one."),
-		queueDepth:      gauge("job_queue_depth", "Jobs in QUEUED."),
-		queueWait:       seconds("job_queue_wait_seconds", "Time from being due to being claimed."),
-		execution:       seconds("job_execution_seconds", "Time from RUNNING to the attempt's end."),
-		fencedWrites:    counters("fenced_writes_total", "Writes of an old holder that changed nothing.", []string{"operation"}, "start", "finish"),
-		tasksDropped:    counters("tasks_dropped_total", "Queue tasks without a job that waits.", []string{"reason"}, "spent", "unknown"),
-		slotsUsed:       gauge("worker_slots_used", "Jobs that this worker process holds."),
-		leasesLost:      counter("worker_leases_lost_total", "Times that this worker process lost its lease."),
-		leading:         gauge("maintenance_leader", "1 while this process leads the maintenance."),
-		epochsRaised:    counter("dispatch_epochs_total", "Times that all waiting jobs were dispatched anew."),
-		repaired: counters("maintenance_jobs_total", "Jobs, and batches by the settler, that maintenance moved on.", []string{"by"},
+		submitted:       in.counters("jobs_submitted_total", "Jobs accepted.", kind, kinds...),
+		queued:          in.counters("jobs_queued_total", "Times that a job entered QUEUED.", kind, kinds...),
+		running:         in.counters("jobs_running_total", "Times that a job entered RUNNING.", kind, kinds...),
+		succeeded:       in.counters("jobs_succeeded_total", "Jobs that succeeded.", kind, kinds...),
+		failed:          in.counters("jobs_failed_total", "Attempts that failed.", kind, kinds...),
+		canceled:        in.counters("jobs_canceled_total", "Jobs that were canceled.", kind, kinds...),
+		retried:         in.counters("job_retries_total", "Attempts queued after a failed one, by who asked.", []string{"by"}, "client", "auto"),
+		idempotencyHits: in.counter("idempotency_hits_total", "Submissions answered by an earlier one."),
+		queueDepth:      in.gauge("job_queue_depth", "Jobs in QUEUED."),
+		queueWait:       in.histograms("job_queue_wait_seconds", "Time from being due to being claimed.", kind, kinds...),
+		execution:       in.histograms("job_execution_seconds", "Time from RUNNING to the attempt's end.", kind, kinds...),
+		fencedWrites:    in.counters("fenced_writes_total", "Writes of an old holder that changed nothing.", []string{"operation"}, "start", "finish", "deliver"),
+		tasksDropped:    in.counters("tasks_dropped_total", "Queue tasks without a job that waits.", []string{"reason"}, "spent", "unknown"),
+		slotsUsed:       in.gauge("worker_slots_used", "Jobs that this worker process holds."),
+		leasesLost:      in.counter("worker_leases_lost_total", "Times that this worker process lost its lease."),
+		leading:         in.gauge("maintenance_leader", "1 while this process leads the maintenance."),
+		epochsRaised:    in.counter("dispatch_epochs_total", "Times that all waiting jobs were dispatched anew."),
+		repaired: in.counters("maintenance_jobs_total", "Jobs, and batches by the settler, that maintenance moved on.", []string{"by"},
 			"scheduler", "relay", "probe", "rescuer_requeued", "rescuer_failed", "settler"),
-		maintenanceErrors: counters("maintenance_errors_total", "Failed rounds of maintenance.", []string{"task"},
-			"leader", "scheduler", "relay", "probe", "rescuer", "settler", "cleaner"),
-		batchesCompleted: counters("batches_completed_total", "Batches whose jobs have all ended.", []string{"status"},
+		maintenanceErrors: in.counters("maintenance_errors_total", "Failed rounds of maintenance.", []string{"task"},
+			"leader", "scheduler", "relay", "probe", "rescuer", "settler", "cleaner", "deliveries", "orphans", "outcomes"),
+		batchesCompleted: in.counters("batches_completed_total", "Batches whose jobs have all ended.", []string{"status"},
 			string(job.StatusCompleted), string(job.StatusCompletedWithErrors), string(job.StatusFailed), string(job.StatusCancelled)),
-		watchers: gauges("watchers", "Streams and requests that wait for news.", []string{"kind"}, "job", "client"),
-		pokes: counters("watcher_pokes_total", "Times that a watcher was told to look, by what said so.", []string{"source"},
+		watchers: in.gauges("watchers", "Streams and requests that wait for news.", []string{"kind"}, "job", "client"),
+		pokes: in.counters("watcher_pokes_total", "Times that a watcher was told to look, by what said so.", []string{"source"},
 			pokedByNews, pokedByResume, pokedBySweep),
+		deliveryMetrics: newDeliveryMetrics(in),
 	}
 }
 

@@ -31,7 +31,12 @@ type ServiceConfig struct {
 	Clock       Clock // time.Now if nil
 }
 
-// ServiceDeps is what a Service works with; all are required.
+// Targets tells what is plainly wrong with a URL to deliver to, "" for nothing.
+type Targets interface {
+	Check(url string) string
+}
+
+// ServiceDeps is what a Service works with; all but Targets are required.
 type ServiceDeps struct {
 	Jobs     JobStore
 	Reader   ReadStore
@@ -39,6 +44,7 @@ type ServiceDeps struct {
 	Batches  BatchStore
 	Keys     KeyStore
 	Queue    Queue
+	Targets  Targets // nil: callbacks are not looked at
 	Progress ProgressReader
 	Capacity *Capacity
 	Hub      *Hub
@@ -55,6 +61,7 @@ type Service struct {
 	events   EventStore
 	batches  BatchStore
 	queue    Queue
+	targets  Targets
 	progress ProgressReader
 	keys     *keyring
 	capacity *Capacity
@@ -74,7 +81,7 @@ func NewService(cfg ServiceConfig, d ServiceDeps) *Service {
 		cfg.Clock = time.Now
 	}
 	return &Service{
-		cfg: cfg, jobs: d.Jobs, reader: d.Reader, events: d.Events, batches: d.Batches, queue: d.Queue, progress: d.Progress,
+		cfg: cfg, jobs: d.Jobs, reader: d.Reader, events: d.Events, batches: d.Batches, queue: d.Queue, targets: d.Targets, progress: d.Progress,
 		capacity: d.Capacity, hub: d.Hub, settler: d.Settler, metrics: d.Metrics, log: d.Log,
 		keys: newKeyring(cfg.Keys, d.Keys, cfg.Clock, d.Log),
 	}
@@ -84,7 +91,7 @@ func NewService(cfg ServiceConfig, d ServiceDeps) *Service {
 // is durable. A request whose idempotency key is known gets its first answer,
 // whatever the time and the load are now.
 func (s *Service) Submit(ctx context.Context, r job.Request) (job.Receipt, error) {
-	violations := s.cfg.Catalogue.Check(r)
+	violations := s.check(r)
 	v, late := r.TooLate(s.cfg.Clock())
 	if late {
 		violations = append(violations, v)
@@ -102,6 +109,18 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (job.Receipt, error
 	receipt, err := s.insert(ctx, r)
 	done(err == nil && !receipt.Replayed)
 	return receipt, err
+}
+
+// check gives everything that is wrong with r's values, its time aside.
+func (s *Service) check(r job.Request) []job.Violation {
+	violations := s.cfg.Catalogue.Check(r)
+	if r.Callback == "" || s.targets == nil {
+		return violations
+	}
+	if wrong := s.targets.Check(r.Callback); wrong != "" {
+		violations = append(violations, job.Violation{Pointer: "/callback", Detail: wrong})
+	}
+	return violations
 }
 
 // replayOr answers a request that is refused now with its first answer, if it
@@ -135,7 +154,7 @@ func (s *Service) insert(ctx context.Context, r job.Request) (job.Receipt, error
 		return receipt, nil
 	}
 	s.accepted(&j, receipt.State)
-	s.queue.Announce(newsOf(&j))
+	announce(s.queue, &j, newsOf(&j))
 	return receipt, nil
 }
 
@@ -177,7 +196,7 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (job.Change, er
 		s.queue.SignalCancel(id)
 	}
 	s.transition("cancel", before, before.State, job.Canceled)
-	s.queue.Announce(job.News{ClientID: client, JobID: id, Attempt: change.Attempt, Ended: true})
+	announce(s.queue, before, job.News{ClientID: client, JobID: id, Attempt: change.Attempt, Ended: true})
 	s.settler.Touch(before.BatchID)
 	return change, nil
 }
@@ -209,7 +228,7 @@ func (s *Service) Retry(ctx context.Context, client, id job.ID) (job.Change, err
 	}
 	s.metrics.retried.WithLabelValues("client").Inc()
 	s.transition("retry", j, job.Failed, job.Queued)
-	s.queue.Announce(newsOf(j))
+	announce(s.queue, j, newsOf(j))
 	s.dispatch(job.Task{JobID: id, Attempt: change.Attempt, RunAt: change.RunAt})
 	return change, nil
 }

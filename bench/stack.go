@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -87,7 +88,9 @@ func (s *stack) newDatabase(ctx context.Context) (*database, error) {
 
 // system is what is measured: an API, and a worker that can be started later.
 type system struct {
-	url, key    string
+	base        string // of the API
+	url, key    string // where jobs are submitted
+	env         []string
 	api         *program
 	startWorker func() (*program, error)
 }
@@ -160,6 +163,7 @@ func (s *stack) startForgeRun(ctx context.Context, d *database, o options) (syst
 		"FORGERUN_DATABASE_URL=" + d.url + "&pool_max_conns=24", "FORGERUN_REDIS_URL=" + d.redis,
 		"FORGERUN_HTTP_ADDR=127.0.0.1:0", "FORGERUN_ADMIN_ADDR=127.0.0.1:0", "FORGERUN_OPEN_REGISTRATION=true",
 		"FORGERUN_RATE_LIMIT_PER_MINUTE=1000000000", "FORGERUN_TIME_SCALE=0", fmt.Sprintf("FORGERUN_WORKER_CONCURRENCY=%d", o.slots),
+		"FORGERUN_MASTER_KEY=" + base64.StdEncoding.EncodeToString(make([]byte, 32)), "FORGERUN_WEBHOOK_ALLOW_PRIVATE=true",
 	}
 	api, err := launch(s.forgerun, env, "api")
 	if err != nil {
@@ -171,7 +175,7 @@ func (s *stack) startForgeRun(ctx context.Context, d *database, o options) (syst
 	}
 	base := "http://" + address
 	key, err := register(ctx, base)
-	return system{url: base + "/v1/jobs", key: key, api: api, startWorker: func() (*program, error) {
+	return system{base: base, url: base + "/v1/jobs", key: key, env: env, api: api, startWorker: func() (*program, error) {
 		w, err := launch(s.forgerun, env, "worker")
 		if err == nil {
 			_, err = w.await(`("worker registered")`)

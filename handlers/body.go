@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,11 @@ import (
 // JSON. It is valid until the handler returns. Where the body may be missing,
 // it is nil then.
 func (r *call) body(optional bool) ([]byte, error) {
+	return r.bodyOf(optional, fiber.MIMEApplicationJSON)
+}
+
+// bodyOf is body for JSON of one of the given media types.
+func (r *call) bodyOf(optional bool, media ...string) ([]byte, error) {
 	body := r.Request().Body()
 	if len(body) == 0 && optional {
 		return nil, nil
@@ -31,19 +37,19 @@ func (r *call) body(optional bool) ([]byte, error) {
 	if e := r.Get(fiber.HeaderContentEncoding); e != "" && !strings.EqualFold(e, "identity") {
 		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body without a Content-Encoding.")
 	}
-	if !isJSON(r.Get(fiber.HeaderContentType)) {
-		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body as application/json.")
+	if sent := r.Get(fiber.HeaderContentType); !slices.ContainsFunc(media, func(m string) bool { return isMedia(sent, m) }) {
+		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body as %s.", strings.Join(media, " or "))
 	}
 	return body, nil
 }
 
-// isJSON takes application/json, with charset=utf-8 or without parameters.
-func isJSON(contentType string) bool {
-	if contentType == fiber.MIMEApplicationJSON {
+// isMedia takes the given media type, with charset=utf-8 or without parameters.
+func isMedia(contentType, want string) bool {
+	if contentType == want {
 		return true
 	}
 	media, params, err := mime.ParseMediaType(contentType)
-	if err != nil || media != fiber.MIMEApplicationJSON {
+	if err != nil || media != want {
 		return false
 	}
 	charset, ok := params["charset"]

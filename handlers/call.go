@@ -23,6 +23,7 @@ type call struct {
 	caller  job.Caller
 	jobID   job.ID   // zero where no job is concerned
 	batchID job.ID   // zero where no batch is concerned
+	webhook job.ID   // zero where no webhook is concerned
 	failed  *problem // nil unless the answer is a problem
 }
 
@@ -32,8 +33,11 @@ type call struct {
 var nobody = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // pathID gives the id in the path.
-func (r *call) pathID() job.ID {
-	id, err := job.ParseID(r.Params("id"))
+func (r *call) pathID() job.ID { return r.idOf("id") }
+
+// idOf gives the id that is the named parameter of the path.
+func (r *call) idOf(name string) job.ID {
+	id, err := job.ParseID(r.Params(name))
 	if err != nil {
 		return nobody
 	}
@@ -50,6 +54,12 @@ func (r *call) pathJob() job.ID {
 func (r *call) pathBatch() job.ID {
 	r.batchID = r.pathID()
 	return r.batchID
+}
+
+// pathWebhook gives the webhook's id in the path, and notes it for the log.
+func (r *call) pathWebhook() job.ID {
+	r.webhook = r.pathID()
+	return r.webhook
 }
 
 // checkAccept refuses a request that accepts none of the media types.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/gofiber/fiber/v2"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/forgerun/forgerun/job"
@@ -44,8 +45,9 @@ type docsView struct {
 	Title, Summary, Version, About string
 
 	Tags      []docTag
-	Any       []docResponse // answers to any request
-	Responses []docResponse // shared by operations
+	Webhooks  []docOperation // what receivers get
+	Any       []docResponse  // answers to any request
+	Responses []docResponse  // shared by operations
 	Headers   []docMember
 	Codes     []job.CodeSpec
 	Reasons   []job.ReasonSpec
@@ -112,6 +114,9 @@ func (d docsReader) docs() docsView {
 	for status, response := range d.root.get("x-any-request").members() {
 		v.Any = append(v.Any, d.response(status, response))
 	}
+	for name, item := range d.root.get("webhooks").members() {
+		v.Webhooks = append(v.Webhooks, d.webhook(name, item))
+	}
 	components := d.root.get("components")
 	for name, response := range components.get("responses").members() {
 		r := d.response("", response)
@@ -165,6 +170,15 @@ func (d docsReader) operation(method, path string, item, operation docNode) docO
 	return o
 }
 
+// webhook gives what receivers get under a name. All that they can answer is an
+// answer; none is a problem document.
+func (d docsReader) webhook(name string, item docNode) docOperation {
+	o := d.operation("POST", name, item, item.get("post"))
+	o.Access = "signed"
+	o.Answers, o.Problems = append(o.Answers, o.Problems...), nil
+	return o
+}
+
 // accessOf says who may ask for an operation.
 func accessOf(operation docNode) string {
 	security := operation.get("security")
@@ -194,7 +208,7 @@ func (d docsReader) contents(of docNode) []docContent {
 		c := docContent{Media: media, Type: d.typeOf(content.get("schema"))}
 		for _, example := range content.get("examples").members() {
 			text := example.get("value").pretty("")
-			if !isJSON(media) && !strings.HasSuffix(media, "+json") {
+			if media != fiber.MIMEApplicationJSON && !strings.HasSuffix(media, "+json") {
 				text = example.text("value") // as it is sent
 			}
 			c.Examples = append(c.Examples, docExample{example.text("summary"), text})

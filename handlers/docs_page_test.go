@@ -43,6 +43,10 @@ func TestDocsPageShowsTheDocument(t *testing.T) {
 			}
 		}
 	}
+	for name := range root.in("webhooks") {
+		id, _ := root.in("webhooks", name, "post")["operationId"].(string)
+		require.True(t, ids[id], name)
+	}
 	for _, schema := range root.in("components", "schemas").names() {
 		require.True(t, ids["schema-"+schema], schema)
 	}

@@ -112,6 +112,21 @@ func TestDocumentHasTheMembers(t *testing.T) {
 		{batchOutcomeView{}, []string{"BatchOutcome"}},
 		{itemFailureView{}, []string{"FailedItem"}},
 		{batchLinksView{}, []string{"BatchLinks"}},
+		{webhookView{}, []string{"Webhook"}},
+		{webhookView{}, []string{"WebhookMembers"}},
+		{issuedWebhookView{}, []string{"IssuedWebhook"}},
+		{webhookLinksView{}, []string{"WebhookLinks"}},
+		{listView[webhookView]{}, []string{"WebhookPage"}},
+		{causeView{}, []string{"DisabledCause", "SendFailure"}},
+		{deletedView{}, []string{"Deleted"}},
+		{replayView{}, []string{"Replay"}},
+		{deliveryView{}, []string{"Delivery"}},
+		{deliveryView{}, []string{"DeliveryMembers"}},
+		{loggedDeliveryView{}, []string{"LoggedDelivery"}},
+		{deliveryLinksView{}, []string{"DeliveryLinks"}},
+		{listView[deliveryView]{}, []string{"DeliveryPage"}},
+		{tryView{}, []string{"DeliveryAttempt"}},
+		{receivedView{}, []string{"ReceiverResponse"}},
 		{healthView{}, []string{"Health"}},
 		{Readiness{}, []string{"Readiness"}},
 	}
@@ -132,7 +147,8 @@ func TestDocumentHasTheMembers(t *testing.T) {
 	// Those that are refinements of others, words, or requests.
 	others := []string{
 		"EmptyRequest", "KeyRequest", "RevokeRequest", "JobRequest", "Emission", "BatchRequest", "BatchItemRequest",
-		"Result", "FailureDocument", "BatchFailureDocument",
+		"Result", "FailureDocument", "BatchFailureDocument", "WebhookRequest", "WebhookPatch", "SinceRequest",
+		"EmissionDocument", "WebhookDisabledData", "WebhookTestData", "CloudEvent", "KeyDirectory", "SigningKey",
 	}
 	for name, schema := range root.in("components", "schemas") {
 		if tree(schema.(map[string]any)).in("properties") != nil {
@@ -146,7 +162,7 @@ func TestDocumentHasTheMembers(t *testing.T) {
 // members, those aside whose members are the client's own or the event's.
 func TestDocumentIsStrict(t *testing.T) {
 	t.Parallel()
-	open := []string{"/JobMembers", "/Event/properties/data"}
+	open := []string{"/JobMembers", "/WebhookMembers", "/DeliveryMembers", "/Event/properties/data"}
 	each(treeOf(t, openAPIDocument).in("components", "schemas"), "", func(at string, o tree) {
 		if o["type"] != "object" || slices.Contains(open, at) {
 			return
@@ -154,7 +170,7 @@ func TestDocumentIsStrict(t *testing.T) {
 		_, closed := o["additionalProperties"]
 		require.True(t, closed, at)
 	})
-	for _, name := range []string{"Job", "JobSummary", "BatchJob"} {
+	for _, name := range []string{"Job", "JobSummary", "BatchJob", "Webhook", "IssuedWebhook", "Delivery", "LoggedDelivery"} {
 		require.Equal(t, false, treeOf(t, openAPIDocument).in("components", "schemas", name)["unevaluatedProperties"], name)
 	}
 }
@@ -172,6 +188,9 @@ func TestDocumentHasTheRequests(t *testing.T) {
 		"BatchItemRequest": without(append(namesInCode(t, "submission_batch.go", "item"), known...), "idempotency_key"),
 		"KeyRequest":       namesInCode(t, "clients.go", "decodeCreateKey"),
 		"RevokeRequest":    namesInCode(t, "clients.go", "decodeRevokeKey"),
+		"WebhookRequest":   append(namesInCode(t, "submission_webhook.go", "decodeWebhook"), "idempotency_key"),
+		"WebhookPatch":     namesInCode(t, "submission_webhook.go", "decodeWebhookPatch"),
+		"SinceRequest":     namesInCode(t, "submission_webhook.go", "decodeSince"),
 		"EmptyRequest":     nil,
 	}
 	for schema, names := range tests {
@@ -180,8 +199,8 @@ func TestDocumentHasTheRequests(t *testing.T) {
 	}
 }
 
-func without(list []string, s string) []string {
-	return slices.DeleteFunc(slices.Clone(list), func(x string) bool { return x == s })
+func without(list []string, some ...string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(some, s) })
 }
 
 // namesInCode gives the names of the members that a function reads.

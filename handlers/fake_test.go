@@ -29,11 +29,13 @@ const (
 )
 
 var (
-	clientA = mustID("00000000-0000-4000-8000-00000000000a")
-	clientB = mustID("00000000-0000-4000-8000-00000000000b")
-	jobID   = mustID("01890000-0000-7000-8000-000000000001")
-	batchID = mustID("01890000-0000-7000-8000-0000000000ba")
-	now     = time.Date(2030, 1, 31, 12, 0, 0, 123456000, time.UTC)
+	clientA    = mustID("00000000-0000-4000-8000-00000000000a")
+	clientB    = mustID("00000000-0000-4000-8000-00000000000b")
+	jobID      = mustID("01890000-0000-7000-8000-000000000001")
+	batchID    = mustID("01890000-0000-7000-8000-0000000000ba")
+	webhookID  = mustID("01890000-0000-7000-8000-0000000000c1")
+	deliveryID = mustID("01890000-0000-7000-8000-0000000000d1")
+	now        = time.Date(2030, 1, 31, 12, 0, 0, 123456000, time.UTC)
 )
 
 func mustID(s string) job.ID {
@@ -56,7 +58,7 @@ type fakeJobs struct {
 	result   func(ctx context.Context, client, id job.ID) (*job.StoredResult, error)
 	list     func(ctx context.Context, client job.ID, q job.Query) (job.Page, error)
 	await    func(ctx context.Context, done func(*job.Job) bool) (*job.Job, error) // nil: reads job with each change
-	changed  chan struct{}
+	changed  chan chan struct{}                                                    // by poke
 }
 
 var errNoJob = job.Errorf(job.CodeJobNotFound, "There is no such job.")
@@ -97,18 +99,38 @@ func (f *fakeJobs) Job(ctx context.Context, client, id job.ID) (*job.Job, error)
 }
 
 func (f *fakeJobs) Await(ctx context.Context, client, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
-	for f.await == nil {
+	if f.await != nil {
+		return f.await(ctx, done)
+	}
+	var looked chan struct{} // whom to tell that the job was read
+	for {
 		j, err := f.Job(ctx, client, id)
-		if err != nil || done(j) {
+		ended := err != nil || done(j)
+		if looked != nil {
+			close(looked)
+		}
+		if ended {
 			return j, err
 		}
 		select {
-		case <-f.changed:
+		case looked = <-f.changed:
 		case <-ctx.Done():
 			return j, nil
 		}
 	}
-	return f.await(ctx, done)
+}
+
+// poke makes whoever waits for a job read it again. It returns when that is
+// done, or when nobody has waited for long.
+func (f *fakeJobs) poke(t *testing.T) {
+	t.Helper()
+	looked := make(chan struct{})
+	select {
+	case f.changed <- looked:
+		<-looked
+	case <-time.After(streamPatience):
+		require.FailNow(t, "nobody waits")
+	}
 }
 
 func (f *fakeJobs) Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
@@ -284,6 +306,7 @@ type world struct {
 	log      *logBuffer
 	registry *prometheus.Registry
 	url      string // once started
+	webhooks *fakeWebhooks
 
 	// madeUp says that the fakes do what no use case does, so that answers are
 	// not held against the OpenAPI document.
@@ -293,12 +316,14 @@ type world struct {
 func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
 	t.Helper()
 	w := &world{
-		t: t, jobs: &fakeJobs{changed: make(chan struct{})}, batches: &fakeBatches{}, clients: &fakeClients{},
+		t: t, jobs: &fakeJobs{changed: make(chan chan struct{})}, batches: &fakeBatches{}, clients: &fakeClients{},
 		log: &logBuffer{}, registry: prometheus.NewRegistry(),
 	}
+	w.webhooks = &fakeWebhooks{jobs: w.jobs}
 	cfg := Config{PublicURL: publicURL}
 	deps := Deps{
-		Jobs: w.jobs, Reader: w.jobs, Batches: w.batches, Events: noEvents{w.jobs}, Clients: w.clients,
+		Jobs: w.jobs, Reader: w.jobs, Batches: w.batches, Events: noEvents{w.jobs}, Clients: w.clients, Webhooks: w.webhooks,
+		Directory: func(context.Context) ([]byte, error) { return []byte(keyDirectory), nil },
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("a secret of 32 bytes for cursors"), nil },
 		Limiter:   fakeLimiter{job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 5999, Reset: 10 * time.Millisecond}},
 		Health:    fakeHealth{Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok"}}},
@@ -320,6 +345,7 @@ func (w *world) full() *world {
 		return job.Change{JobID: id, State: job.Canceled, Attempt: 1, UpdatedAt: now}, nil
 	}
 	w.batches.batch = openBatch
+	w.webhooks.find = func(_, _ job.ID) (*job.Webhook, error) { return aWebhook(), nil }
 	return w
 }
 

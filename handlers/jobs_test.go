@@ -107,6 +107,7 @@ func TestGetSucceededJob(t *testing.T) {
 			"download_url": "/v1/jobs/01890000-0000-7000-8000-000000000001/result"},
 		"links": {"self": "/v1/jobs/01890000-0000-7000-8000-000000000001",
 			"events": "/v1/jobs/01890000-0000-7000-8000-000000000001/events", "attempts": "/v1/jobs/01890000-0000-7000-8000-000000000001/attempts",
+			"deliveries": "/v1/jobs/01890000-0000-7000-8000-000000000001/deliveries",
 			"report": "/v1/jobs/01890000-0000-7000-8000-000000000001/report", "result": "/v1/jobs/01890000-0000-7000-8000-000000000001/result"}
 	}`, a.text)
 }
@@ -129,7 +130,8 @@ func TestGetFailedJob(t *testing.T) {
 		"callback": "https://example.com/cb", "correlation_id": "corr-1", "params": null, "definition": null,
 		"failure": `+failureDocument+`,
 		"links": {"self": "/v1/jobs/01890000-0000-7000-8000-000000000001",
-			"events": "/v1/jobs/01890000-0000-7000-8000-000000000001/events", "attempts": "/v1/jobs/01890000-0000-7000-8000-000000000001/attempts", "retry": "/v1/jobs/01890000-0000-7000-8000-000000000001/retry",
+			"events": "/v1/jobs/01890000-0000-7000-8000-000000000001/events", "attempts": "/v1/jobs/01890000-0000-7000-8000-000000000001/attempts",
+			"deliveries": "/v1/jobs/01890000-0000-7000-8000-000000000001/deliveries", "retry": "/v1/jobs/01890000-0000-7000-8000-000000000001/retry",
 			"report": "/v1/jobs/01890000-0000-7000-8000-000000000001/report"}
 	}`, a.text)
 }

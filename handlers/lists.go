@@ -37,7 +37,7 @@ func (s *Server) listJobs(r *call) error {
 // are of forms without separators.
 func (r *call) filters() string {
 	var scope strings.Builder
-	for _, name := range listQuery {
+	for _, name := range r.route.queryNames() {
 		if value := r.Query(name); value != "" && name != "limit" && name != "cursor" {
 			scope.WriteString(name + "=" + value + "&")
 		}

@@ -102,12 +102,13 @@ func TestBadQueries(t *testing.T) {
 		"created_after":  {"", "now", "2030-01-01", "2030-01-01T00:00:00", "2030-01-01T00:00:00%2B01:00", "2030-01-01T00:00:00+00:00", "2030-02-30T00:00:00Z", "1893456000"},
 		"created_before": {"", "now"},
 	}
-	for _, name := range listQuery {
+	for _, parameter := range listQuery {
+		name := parameter.name
 		for _, value := range bad[name] {
 			a := w.send("GET", "/v1/jobs?"+name+"="+value, "")
 			p := a.requireProblem(t, job.CodeMalformed)
 			if name != "cursor" { // a cursor may be well formed, and yet none of this list
-				require.Equal(t, []job.Violation{{Parameter: name, Detail: "Must be " + parameters[name].want + "."}}, p.Violations, value)
+				require.Equal(t, []job.Violation{{Parameter: name, Detail: "Must be " + parameter.want + "."}}, p.Violations, value)
 			}
 			require.NotContains(t, a.text, `"pointer"`, "pointers are for bodies")
 			p = w.send("GET", "/v1/jobs?"+name+"="+value+"&"+name+"="+value, "").requireProblem(t, job.CodeMalformed)

@@ -159,7 +159,7 @@ func (s *Server) logAccess(r *call, took time.Duration) {
 	if !s.log.Enabled(r.ctx, slog.LevelInfo) {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 13)
+	attrs := make([]slog.Attr, 0, 14)
 	attrs = append(attrs,
 		slog.String("request_id", r.id.String()), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
 		slog.String("action", r.route.action), slog.String("method", r.Method()),
@@ -170,6 +170,9 @@ func (s *Server) logAccess(r *call, took time.Duration) {
 	}
 	if !r.batchID.IsZero() && r.batchID != nobody {
 		attrs = append(attrs, slog.String("batch_id", r.batchID.String()))
+	}
+	if !r.webhook.IsZero() && r.webhook != nobody {
+		attrs = append(attrs, slog.String("webhook_id", r.webhook.String()))
 	}
 	if r.caller.Admin {
 		attrs = append(attrs, slog.Bool("admin", true))

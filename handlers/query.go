@@ -9,24 +9,39 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// parameter is what is known of a query parameter.
+// parameter is a query parameter.
 type parameter struct {
+	name  string
 	valid func(string) bool
 	want  string // what a value must be
 }
 
-// parameters are all query parameters. A route says which of them it knows.
-var parameters = map[string]parameter{
-	"attempt":        {isAttempt, "the number of an attempt, a whole number from 1"},
-	"limit":          {isLimit, "a whole number from 1 to " + strconv.Itoa(maxLimit)},
-	"cursor":         {isCursor, "the next_cursor of a page before, unchanged"},
-	"state":          {isState, "one of " + join(job.States)},
-	"type":           {func(s string) bool { return job.Type(s).Valid() }, "one of " + join(job.Types)},
-	"work_kind":      {func(s string) bool { return job.Kind(s).Valid() }, kindWanted},
-	"batch_id":       {isID, "the id of a batch, such as 0190a1b2-c3d4-7000-8000-000000000b01"},
-	"created_after":  {isTime, timeWanted},
-	"created_before": {isTime, timeWanted},
-}
+// The query parameters of lists.
+var (
+	pageQuery = []parameter{
+		{"limit", isLimit, "a whole number from 1 to " + strconv.Itoa(maxLimit)},
+		{"cursor", isCursor, "the next_cursor of a page before, unchanged"},
+	}
+	createdQuery = []parameter{
+		{"created_after", isTime, timeWanted},
+		{"created_before", isTime, timeWanted},
+	}
+	listQuery = slices.Concat(pageQuery, []parameter{
+		{"state", isState, "one of " + join(job.States)},
+		{"type", func(s string) bool { return job.Type(s).Valid() }, "one of " + join(job.Types)},
+		{"work_kind", func(s string) bool { return job.Kind(s).Valid() }, kindWanted},
+		{"batch_id", isID, "the id of a batch, such as 0190a1b2-c3d4-7000-8000-000000000b01"},
+	}, createdQuery)
+	deliveryQuery = slices.Concat(pageQuery, []parameter{
+		{"state", func(s string) bool { return job.DeliveryState(s).Valid() }, "one of " + join(deliveryStates)},
+		{"event_name", func(s string) bool { return slices.Contains(job.SubscribableEvents, s) }, "one of " + join(job.SubscribableEvents)},
+	}, createdQuery)
+)
+
+// reportQuery chooses a report.
+var reportQuery = []parameter{{"attempt", isAttempt, "the number of an attempt, a whole number from 1"}}
+
+var deliveryStates = []job.DeliveryState{job.DeliveryPending, job.DeliveryDelivered, job.DeliveryFailed}
 
 // kindWanted lists the catalogue.
 var kindWanted = "one of " + join(job.Kinds())
@@ -62,6 +77,14 @@ func join[T ~string](values []T) string {
 	return strings.Join(texts, ", ")
 }
 
+func (rt *route) queryNames() []string {
+	names := make([]string, len(rt.query))
+	for i, p := range rt.query {
+		names[i] = p.name
+	}
+	return names
+}
+
 // checkQuery refuses query parameters that the route does not know, those that
 // come twice, and values that are not of the right form, all at once.
 func (r *call) checkQuery() error {
@@ -69,10 +92,11 @@ func (r *call) checkQuery() error {
 		return nil
 	}
 	args, known := r.Request().URI().QueryArgs(), "This resource has no query parameters."
-	if len(r.route.query) > 0 {
-		known = "The query parameters of this resource are " + strings.Join(r.route.query, ", ") + "; each may be given once."
+	names := r.route.queryNames()
+	if len(names) > 0 {
+		known = "The query parameters of this resource are " + strings.Join(names, ", ") + "; each may be given once."
 	}
-	seen := make(map[string]bool, len(r.route.query))
+	seen := make(map[string]bool, len(names))
 	foreign := args.Len() == 0 // "?=" and the like
 	var violations []job.Violation
 	add := func(name, detail string) {
@@ -82,15 +106,15 @@ func (r *call) checkQuery() error {
 	}
 	for name, value := range args.All() {
 		name := string(name)
-		switch p := parameters[name]; {
-		case !slices.Contains(r.route.query, name):
+		switch i := slices.Index(names, name); {
+		case i < 0:
 			foreign = true
 			add(strings.ToValidUTF8(name[:min(len(name), maxNameShown)], "\uFFFD"), "This parameter is not known. "+known)
 		case seen[name]:
 			foreign = true
 			add(name, "This parameter may be given once.")
-		case !p.valid(string(value)):
-			add(name, "Must be "+p.want+".")
+		case !r.route.query[i].valid(string(value)):
+			add(name, "Must be "+r.route.query[i].want+".")
 		}
 		seen[name] = true
 	}

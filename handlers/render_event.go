@@ -6,13 +6,15 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// eventView is one event, in lists, reports and streams. An event of a batch
-// belongs to no job: job_id, seq and attempt are null, and batch_id is there.
+// eventView is one event, in lists, reports and streams. An event of a batch or
+// of a webhook belongs to no job: job_id, seq and attempt are null, and batch_id
+// or webhook_id is there.
 type eventView struct {
 	EventID   job.ID          `json:"event_id"`
 	Seq       *int            `json:"seq"`
 	JobID     *job.ID         `json:"job_id"`
 	BatchID   *job.ID         `json:"batch_id,omitempty"`
+	WebhookID *job.ID         `json:"webhook_id,omitempty"`
 	EventName string          `json:"event_name"`
 	PrevState *job.State      `json:"prev_state"`
 	NextState *job.State      `json:"next_state"`
@@ -36,6 +38,7 @@ func eventViewOf(e job.Event) eventView {
 // occurrenceViewOf shows any event of a client.
 func occurrenceViewOf(o job.Occurrence) eventView {
 	v := eventViewOf(o.Event)
+	v.WebhookID = idOrNull(o.Webhook)
 	if o.Batch != nil {
 		v.BatchID = &o.Batch.ID
 	}

@@ -117,14 +117,15 @@ type checksumView struct {
 
 // linksView holds what can be done with the job now.
 type linksView struct {
-	Self     string `json:"self"`
-	Events   string `json:"events"`
-	Attempts string `json:"attempts"`
-	Cancel   string `json:"cancel,omitempty"`
-	Retry    string `json:"retry,omitempty"`
-	Report   string `json:"report,omitempty"`
-	Result   string `json:"result,omitempty"`
-	Batch    string `json:"batch,omitempty"`
+	Self       string `json:"self"`
+	Events     string `json:"events"`
+	Attempts   string `json:"attempts"`
+	Deliveries string `json:"deliveries"`
+	Cancel     string `json:"cancel,omitempty"`
+	Retry      string `json:"retry,omitempty"`
+	Report     string `json:"report,omitempty"`
+	Result     string `json:"result,omitempty"`
+	Batch      string `json:"batch,omitempty"`
 }
 
 func jobPath(id job.ID) string { return "/v1/jobs/" + id.String() }
@@ -184,7 +185,7 @@ func hasResult(j *job.Job, now time.Time) bool {
 
 func linksOf(j *job.Job, now time.Time) linksView {
 	self := jobPath(j.ID)
-	links := linksView{Self: self, Events: self + "/events", Attempts: self + "/attempts"}
+	links := linksView{Self: self, Events: self + "/events", Attempts: self + "/attempts", Deliveries: self + "/deliveries"}
 	if !j.State.Final() {
 		links.Cancel = self + "/cancel"
 	}

@@ -19,8 +19,8 @@ const (
 type route struct {
 	method, path string
 	access       access
-	action       string   // in logs
-	query        []string // the query parameters that it knows
+	action       string // in logs
+	query        []parameter
 	produces     []string // media types, one of which must be acceptable; nil: not checked in advance
 	handle       func(*call) error
 }
@@ -47,7 +47,7 @@ func (s *Server) routes() []route {
 		{fiber.MethodDelete, "/v1/jobs/:id", client, "delete", nil, asJSON, s.deleteJob},
 		{fiber.MethodPost, "/v1/jobs/:id/cancel", client, "cancel", nil, asJSON, s.cancelJob},
 		{fiber.MethodPost, "/v1/jobs/:id/retry", client, "retry", nil, asJSON, s.retryJob},
-		{fiber.MethodGet, "/v1/jobs/:id/report", client, "report", []string{"attempt"}, asJSON, s.getReport},
+		{fiber.MethodGet, "/v1/jobs/:id/report", client, "report", reportQuery, asJSON, s.getReport},
 		{fiber.MethodGet, "/v1/jobs/:id/attempts", client, "attempts", nil, asJSON, s.listAttempts},
 		{fiber.MethodGet, "/v1/jobs/:id/attempts/:n", client, "attempt", nil, asJSON, s.getAttempt},
 		{fiber.MethodGet, "/v1/jobs/:id/result", client, "result", nil, nil, s.getResult},
@@ -58,10 +58,27 @@ func (s *Server) routes() []route {
 		{fiber.MethodGet, "/v1/batches/:id/jobs", client, "list_batch", pageQuery, asJSON, s.listBatch},
 		{fiber.MethodPost, "/v1/batches/:id/cancel", client, "cancel_batch", nil, asJSON, s.cancelBatch},
 
+		{fiber.MethodPost, "/v1/webhooks", client, "register_webhook", nil, asJSON, s.registerWebhook},
+		{fiber.MethodGet, "/v1/webhooks", client, "list_webhooks", nil, asJSON, s.listWebhooks},
+		{fiber.MethodGet, "/v1/webhooks/:id", client, "get_webhook", nil, asJSON, s.getWebhook},
+		{fiber.MethodPatch, "/v1/webhooks/:id", client, "update_webhook", nil, asJSON, s.updateWebhook},
+		{fiber.MethodDelete, "/v1/webhooks/:id", client, "unregister_webhook", nil, asJSON, s.unregisterWebhook},
+		{fiber.MethodPost, "/v1/webhooks/:id/rotate-secret", client, "rotate_secret", nil, asJSON, s.rotateSecret},
+		{fiber.MethodPost, "/v1/webhooks/:id/test", client, "test_webhook", nil, asJSON, s.testWebhook},
+		{fiber.MethodPost, "/v1/webhooks/:id/redeliver", client, "redeliver_failed", nil, asJSON, s.redeliverFailed},
+		{fiber.MethodPost, "/v1/webhooks/:id/replay", client, "replay_webhook", nil, asJSON, s.replayWebhook},
+		{fiber.MethodGet, "/v1/webhooks/:id/deliveries", client, "webhook_deliveries", deliveryQuery, asJSON, s.listDeliveries(ofWebhook)},
+		{fiber.MethodGet, "/v1/webhooks/:id/deliveries/:delivery_id", client, "webhook_delivery", nil, asJSON, s.getDelivery(ofWebhook)},
+		{fiber.MethodPost, "/v1/webhooks/:id/deliveries/:delivery_id/redeliver", client, "redeliver", nil, asJSON, s.redeliver(ofWebhook)},
+		{fiber.MethodGet, "/v1/jobs/:id/deliveries", client, "job_deliveries", deliveryQuery, asJSON, s.listDeliveries(ofJob)},
+		{fiber.MethodGet, "/v1/jobs/:id/deliveries/:delivery_id", client, "job_delivery", nil, asJSON, s.getDelivery(ofJob)},
+		{fiber.MethodPost, "/v1/jobs/:id/deliveries/:delivery_id/redeliver", client, "redeliver_of_job", nil, asJSON, s.redeliver(ofJob)},
+
 		{fiber.MethodGet, "/healthz", public, "health", nil, nil, s.healthz},
 		{fiber.MethodGet, "/readyz", public, "ready", nil, nil, s.readyz},
 		{fiber.MethodGet, "/openapi.yaml", public, "openapi", nil, nil, s.openAPI},
 		{fiber.MethodGet, "/asyncapi.yaml", public, "asyncapi", nil, nil, s.asyncAPI},
+		{fiber.MethodGet, "/.well-known/http-message-signatures-directory", public, "signing_keys", nil, nil, s.signingKeys},
 		{fiber.MethodGet, "/", public, "root", nil, nil, s.docsPage},
 		{fiber.MethodGet, "/docs", public, "docs", nil, nil, s.docsPage},
 		{fiber.MethodGet, "/rels/:name", public, "relation", nil, nil, s.relationPage},
@@ -69,12 +86,6 @@ func (s *Server) routes() []route {
 		{fiber.MethodGet, "/problems/:slug", public, "problem", nil, nil, s.problemPage},
 	}
 }
-
-// The query parameters of lists.
-var (
-	pageQuery = []string{"limit", "cursor"}
-	listQuery = []string{"limit", "cursor", "state", "type", "work_kind", "batch_id", "created_after", "created_before"}
-)
 
 // nowhere is the route of requests that no row takes.
 var nowhere = &route{path: "unmatched", access: public, action: "none"}

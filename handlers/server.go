@@ -65,6 +65,25 @@ type Events interface {
 	Watch(client, id job.ID) (news <-chan job.News, stop func())
 }
 
+// Webhooks are the use cases of webhooks and of what is delivered to them and
+// to callbacks.
+type Webhooks interface {
+	Register(ctx context.Context, r job.WebhookRequest) (job.IssuedWebhook, error)
+	Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) // newest first
+	Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error)
+	Update(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error)
+	Unregister(ctx context.Context, client, id job.ID) error
+	RotateSecret(ctx context.Context, client, id job.ID) (job.IssuedWebhook, error)
+	Test(ctx context.Context, client, id job.ID) (*job.Delivery, error)
+	Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error)
+	Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error)
+	Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error)
+	// RedeliverFailed sends again what failed since a time, and Replay also what
+	// was not sent at all. Each does a part at a time.
+	RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error)
+	Replay(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error)
+}
+
 // Clients are the use cases of clients and their keys. Except for
 // Authenticate they decide themselves what the caller may do.
 type Clients interface {
@@ -134,6 +153,7 @@ type Deps struct {
 	Reader   Reader
 	Batches  Batches
 	Events   Events
+	Webhooks Webhooks
 	Clients  Clients
 	Limiter  Limiter
 	Health   Health
@@ -142,6 +162,9 @@ type Deps struct {
 	Clock    func() time.Time      // nil: time.Now
 	// CursorKey gives the secret that signs cursors, the same in all processes.
 	CursorKey func(context.Context) ([]byte, error)
+	// Directory gives the public keys that deliveries are signed with, as a JSON
+	// Web Key Set (RFC 7517).
+	Directory func(context.Context) ([]byte, error)
 }
 
 // Server answers HTTP requests. It is made by New, runs in Serve and ends with

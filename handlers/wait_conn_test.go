@@ -28,7 +28,7 @@ func TestWaitEndsWithItsClient(t *testing.T) {
 		c := w.dial()
 		_, err := io.WriteString(c, waitingGet)
 		require.NoError(t, err)
-		w.jobs.changed <- struct{}{} // it waits
+		w.jobs.poke(t) // it waits
 		require.Equal(t, 1, w.seatsTaken())
 		require.NoError(t, c.Close())
 		eventually(t, func() bool { return w.seatsTaken() == 0 })
@@ -36,7 +36,7 @@ func TestWaitEndsWithItsClient(t *testing.T) {
 	c := w.dial() // one that only says that it will ask nothing more gets its answer
 	_, err := io.WriteString(c, waitingGet)
 	require.NoError(t, err)
-	w.jobs.changed <- struct{}{}
+	w.jobs.poke(t)
 	require.NoError(t, c.CloseWrite())
 	require.Equal(t, 200, w.read(bufio.NewReader(c)).StatusCode)
 }
@@ -54,13 +54,13 @@ func TestWaitOnAConnectionThatGoesOn(t *testing.T) {
 		f.state.Store(job.Running)
 		_, err := io.WriteString(c, waitingGet)
 		require.NoError(t, err)
-		w.jobs.changed <- struct{}{}
+		w.jobs.poke(t)
 		for _, part := range []string{next[:1], next[1:], waitingGet} {
 			_, err = io.WriteString(c, part)
 			require.NoError(t, err)
 		}
 		f.state.Store(job.Succeeded)
-		w.jobs.changed <- struct{}{}
+		w.jobs.poke(t)
 		for range 3 { // the last does not wait: the job has ended
 			require.Equal(t, 200, w.read(in).StatusCode)
 		}

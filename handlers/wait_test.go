@@ -136,10 +136,10 @@ func TestGetWaitsForAChangeOfState(t *testing.T) {
 	w := newWorld(t)
 	f := statefulJob(w, job.Queued)
 	answers := w.inBackground("GET", jobPath(jobID), "", "Prefer", "wait=20")
-	w.jobs.changed <- struct{}{} // read again, and still the same
+	w.jobs.poke(t) // read again, and still the same
 	require.Empty(t, answers)
 	f.state.Store(job.Assigned)
-	w.jobs.changed <- struct{}{}
+	w.jobs.poke(t)
 	a := within(t, answers)
 	require.Equal(t, 200, a.StatusCode)
 	require.Contains(t, a.text, `"state":"ASSIGNED"`)
@@ -196,10 +196,10 @@ func TestGetWaitsWithTheCurrentTag(t *testing.T) {
 	for _, match := range []string{`W/"5"`, `"4", "5"`, `*`} {
 		f.state.Store(job.Running)
 		answers := w.inBackground("GET", jobPath(jobID), "", "Prefer", "wait=20", "If-None-Match", match)
-		w.jobs.changed <- struct{}{}
+		w.jobs.poke(t)
 		require.Empty(t, answers)
 		f.state.Store(job.Failed)
-		w.jobs.changed <- struct{}{}
+		w.jobs.poke(t)
 		a := within(t, answers)
 		require.Equal(t, 304, a.StatusCode, "the fake's tag does not change")
 		require.Equal(t, "wait=20", a.Header.Get("Preference-Applied"))
@@ -338,7 +338,7 @@ func TestShutdownEndsWaits(t *testing.T) {
 		text, _ := io.ReadAll(res.Body)
 		answers <- &answer{res, string(text)}
 	}()
-	w.jobs.changed <- struct{}{} // it waits
+	w.jobs.poke(t) // it waits
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	require.NoError(t, w.server.Shutdown(ctx))

@@ -19,7 +19,9 @@ const (
 	EventLeaseExpired     = "job.lease_expired"
 	EventRetriesExhausted = "job.retries_exhausted"
 	EventEmitted          = "event.emitted"
-	EventBatchCompleted   = "batch.completed" // belongs to a batch, not to a job
+	EventBatchCompleted   = "batch.completed" // this and the following belong to no job
+	EventWebhookDisabled  = "webhook.disabled"
+	EventWebhookTest      = "webhook.test"
 )
 
 // Event is one line of a job's history (sections 5 and 15). It never changes.
@@ -72,6 +74,7 @@ type Occurrence struct {
 	Origin   Origin   // of the job; zero for an event of no job
 	Ended    *Attempt // the attempt that the event ended, nil if none
 	Batch    *Batch   // of batch.completed
+	Webhook  ID       // of webhook.disabled and webhook.test
 }
 
 // Log is a part of a job's events. There are more while the last of them is

@@ -50,11 +50,11 @@ func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *jo
 	return b, true, err
 }
 
-// takeBatchKey takes an idempotency key that is new or expired. Somebody else
-// who is inserting it is waited for. No row: the key is taken.
-const takeBatchKey = `
+// takeKey takes an idempotency key that is new or expired. Somebody else who is
+// inserting it is waited for. No row: the key is taken.
+const takeKey = `
 INSERT INTO idempotency_keys AS k (client_id, endpoint, key, request_hash, resource_id, created_at, expires_at)
-SELECT $1, '` + batchEndpoint + `', $2, $3, $4, at, at + $5::interval FROM (VALUES (clock_timestamp())) AS v(at)
+SELECT $1, $2, $3, $4, $5, at, at + $6::interval FROM (VALUES (clock_timestamp())) AS v(at)
 ON CONFLICT (client_id, endpoint, key) DO UPDATE SET request_hash = excluded.request_hash, resource_id = excluded.resource_id,
   created_at = excluded.created_at, expires_at = excluded.expires_at
   WHERE k.expires_at <= clock_timestamp()`
@@ -77,7 +77,7 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 
 	b := sub.Batch
 	if sub.IdempotencyKey != "" {
-		tag, err := tx.Exec(ctx, takeBatchKey, uuid(b.ClientID), sub.IdempotencyKey, sub.RequestHash[:], uuid(b.ID), s.cfg.IdempotencyWindow)
+		tag, err := tx.Exec(ctx, takeKey, uuid(b.ClientID), batchEndpoint, sub.IdempotencyKey, sub.RequestHash[:], uuid(b.ID), s.cfg.IdempotencyWindow)
 		if err != nil {
 			return nil, s.failed("batch", err)
 		}

@@ -88,12 +88,30 @@ var contradictions = map[string]string{
 		WHERE (state = 'SUCCEEDED') <> (r.job_id IS NOT NULL) OR sha256(body) <> sha256`,
 	"nothing without its job": `
 		SELECT job_id::text FROM (SELECT job_id FROM events UNION SELECT job_id FROM reports UNION SELECT job_id FROM results
-			UNION SELECT resource_id FROM idempotency_keys) AS child
-		WHERE job_id NOT IN (SELECT job_id FROM jobs UNION ALL SELECT batch_id FROM batches)`,
+			UNION SELECT job_id FROM deliveries WHERE job_id IS NOT NULL UNION SELECT job_id FROM outcome_outbox UNION SELECT resource_id FROM idempotency_keys) AS child
+		WHERE job_id NOT IN (SELECT job_id FROM jobs UNION ALL SELECT batch_id FROM batches UNION ALL SELECT webhook_id FROM webhooks)`,
 	"nothing starts early": `
 		SELECT job_id::text FROM events JOIN jobs j USING (job_id) WHERE event_name IN ('job.queued', 'job.assigned', 'job.running') AND occurred_at < j.execution_at`,
 	"events are their job's client's, and labelled in order": `
 		SELECT job_id::text FROM (SELECT *, lag(tx) OVER (PARTITION BY job_id ORDER BY seq) AS before FROM events) e JOIN jobs j USING (job_id)
 		WHERE e.client_id <> j.client_id OR e.before > e.tx OR (e.seq = j.event_seq AND e.tx <> j.event_tx)`,
+	"what pends has a time, and what does not has an end": `
+		SELECT delivery_id::text FROM deliveries WHERE (state = 'PENDING') <> (next_attempt_at IS NOT NULL) OR (state = 'PENDING') <> (settled_at IS NULL)`,
+	"what is delivered was answered so at last": `
+		SELECT d.delivery_id::text FROM deliveries d LEFT JOIN delivery_attempts a ON a.delivery_id = d.delivery_id AND a.number = d.attempts
+		WHERE d.state = 'DELIVERED' AND (a.number IS NULL OR a.error IS NOT NULL)`,
+	"as many attempts as are written down": `
+		SELECT coalesce(d.delivery_id, a.delivery_id)::text FROM deliveries d
+		FULL JOIN (SELECT delivery_id, count(*) AS n, max(number) AS last FROM delivery_attempts GROUP BY delivery_id) a USING (delivery_id)
+		WHERE d.attempts IS DISTINCT FROM coalesce(a.n, 0) OR a.last <> a.n`,
+	"one delivery at most of an event to a webhook": `
+		SELECT event_id::text FROM deliveries WHERE webhook_id IS NOT NULL GROUP BY event_id, webhook_id HAVING count(*) > 1`,
+	"a delivery has its event, and goes to that event's client": `
+		SELECT d.delivery_id::text FROM deliveries d LEFT JOIN events e USING (job_id, seq) LEFT JOIN client_events c ON c.event_id = d.event_id
+			LEFT JOIN webhooks w ON w.webhook_id = d.webhook_id
+		WHERE d.event_id IS DISTINCT FROM coalesce(e.event_id, c.event_id) OR d.client_id IS DISTINCT FROM coalesce(e.client_id, c.client_id)
+			OR w.client_id <> d.client_id OR d.webhook_id IS NOT NULL AND w.webhook_id IS NULL`,
+	"an outcome in the outbox has its report": `
+		SELECT o.job_id::text FROM outcome_outbox o LEFT JOIN reports r USING (job_id, attempt) WHERE r.job_id IS NULL`,
 	"event ids are unique": `SELECT event_id::text FROM events GROUP BY event_id HAVING count(*) > 1`,
 }

@@ -28,9 +28,14 @@ func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 		sql  string
 		keep time.Duration
 	}{
+		{cleanDeliveries, keep.Jobs}, // before the jobs that they are of
 		{cleanJobs, keep.Jobs},
 		{cleanClientEvents, keep.Jobs}, // before the batches that they tell of
 		{cleanBatches, keep.Jobs + batchesOutlive},
+		{cleanLogs, keep.Jobs}, // before the webhooks that they are of
+		{cleanWebhooks, keep.Jobs},
+		{cleanOutcomes, outcomesKept},
+		{cleanSigningKeys, 0},
 		{cleanResults, 0},
 		{cleanIdempotencyKeys, 0},
 		{cleanTombstones, keep.Tombstones},
@@ -41,7 +46,7 @@ func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		more = more || n == limit
+		more = more || n >= limit
 	}
 	return more, nil
 }
@@ -62,8 +67,11 @@ func (s *Store) clean(ctx context.Context, sql string, keep time.Duration, limit
 // number, it finds them by the primary key.
 
 // removeOld ends a statement that has chosen jobs as old: it removes them with
-// all that belongs to them, and leaves tombstones.
+// all that belongs to them, and leaves tombstones. Their deliveries go by the
+// trigger jobs_undelivered.
 const removeOld = `
+), no_outcomes AS (
+  DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 ), no_events AS (
   DELETE FROM events WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 ), no_reports AS (
@@ -76,16 +84,37 @@ const removeOld = `
 )
 DELETE FROM jobs WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))`
 
+// isOld guards jobs to be removed. Those of a batch wait until it is complete:
+// its outcome counts them.
+const isOld = `finished_at <= now() - $1::interval AND ` + notInOpenBatch
+
+// cleanDeliveries removes deliveries of old jobs, twenty for each job that may
+// be removed at once: a job can have hundreds.
+const cleanDeliveries = `
+WITH ended AS MATERIALIZED (
+  SELECT job_id FROM jobs WHERE ` + isOld + ` ORDER BY finished_at LIMIT $2
+), old AS MATERIALIZED (
+  SELECT d.delivery_id FROM ended CROSS JOIN LATERAL (
+    SELECT delivery_id FROM deliveries WHERE job_id = ended.job_id ORDER BY job_id, delivery_id LIMIT 20 * $2::bigint FOR UPDATE SKIP LOCKED) d
+  LIMIT 20 * $2::bigint
+)
+DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old))`
+
 // cleanJobs removes jobs with all that belongs to them and leaves tombstones.
-// Jobs of a batch wait until it is complete: its outcome counts them.
+// Those that have deliveries still are left for later.
 const cleanJobs = `
-WITH old AS MATERIALIZED (
-  SELECT job_id, client_id FROM jobs WHERE finished_at <= now() - $1::interval AND ` + notInOpenBatch + `
-  ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED` + removeOld
+WITH oldest AS MATERIALIZED (
+  SELECT job_id, client_id FROM jobs WHERE ` + isOld + ` ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED
+), old AS MATERIALIZED (
+  SELECT job_id, client_id FROM oldest WHERE NOT EXISTS (SELECT FROM deliveries WHERE deliveries.job_id = oldest.job_id OFFSET 0)` + removeOld
 
 const cleanClientEvents = `
 WITH old AS MATERIALIZED (
   SELECT event_id FROM client_events WHERE occurred_at <= now() - $1::interval ORDER BY occurred_at LIMIT $2 FOR UPDATE SKIP LOCKED
+), undelivered AS MATERIALIZED (
+  SELECT delivery_id FROM deliveries WHERE event_id = ANY (ARRAY(SELECT event_id FROM old)) AND url IS NULL ORDER BY delivery_id FOR UPDATE
+), no_deliveries AS (
+  DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM undelivered))
 )
 DELETE FROM client_events WHERE event_id = ANY (ARRAY(SELECT event_id FROM old))`
 
@@ -133,3 +162,36 @@ WITH old AS MATERIALIZED (
     AND NOT EXISTS (SELECT FROM jobs WHERE jobs.worker_id = w.worker_id) LIMIT $2 FOR UPDATE SKIP LOCKED
 )
 DELETE FROM workers WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM old))`
+
+// cleanLogs removes what is left of the deliveries of webhooks that were deleted
+// long ago, found by the index deliveries_webhook.
+const cleanLogs = `
+WITH old AS MATERIALIZED (
+  SELECT d.delivery_id FROM (SELECT webhook_id FROM webhooks WHERE deleted_at <= now() - $1::interval ORDER BY deleted_at LIMIT $2) w
+  CROSS JOIN LATERAL (
+    SELECT delivery_id FROM deliveries WHERE webhook_id = w.webhook_id ORDER BY webhook_id, delivery_id LIMIT $2 FOR UPDATE SKIP LOCKED) d
+  LIMIT $2
+)
+DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old))`
+
+// cleanWebhooks removes webhooks that were deleted long ago and have no
+// deliveries any more.
+const cleanWebhooks = `
+WITH old AS MATERIALIZED (
+  SELECT webhook_id FROM webhooks w WHERE deleted_at <= now() - $1::interval
+    AND NOT EXISTS (SELECT FROM deliveries WHERE deliveries.webhook_id = w.webhook_id OFFSET 0)
+  ORDER BY deleted_at LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM webhooks WHERE webhook_id = ANY (ARRAY(SELECT webhook_id FROM old))`
+
+const cleanOutcomes = `
+WITH old AS MATERIALIZED (
+  SELECT job_id FROM outcome_outbox WHERE published_at <= now() - $1::interval ORDER BY published_at LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM old)) AND published_at <= now() - $1::interval`
+
+const cleanSigningKeys = `
+WITH old AS MATERIALIZED (
+  SELECT kid FROM signing_keys WHERE retires_at <= now() - $1::interval LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM signing_keys WHERE kid = ANY (ARRAY(SELECT kid FROM old))`

@@ -60,6 +60,34 @@ var brokenElsewhere = map[string]string{
 	"batches_status_known":       batch(`'MAYBE', now(), 0, 0, 0, '[]'`),
 	"batches_outcome_complete":   batch(`'FAILED', now(), 0, 1, 0, NULL`),
 	"maintenance_state_one_row":  `INSERT INTO maintenance_state (only_row) VALUES (false)`,
+
+	"webhooks_events_given":          webhook(`'{}', 'binary', NULL, NULL, NULL, NULL, 0, NULL, NULL`),
+	"webhooks_content_mode_known":    webhook(`'{*}', 'smoke', NULL, NULL, NULL, NULL, 0, NULL, NULL`),
+	"webhooks_disabled_reason_known": webhook(`'{*}', 'binary', NULL, NULL, now(), 'MOOD', 0, NULL, NULL`),
+	"webhooks_disabled_has_reason":   webhook(`'{*}', 'binary', NULL, NULL, now(), NULL, 0, NULL, NULL`),
+	"webhooks_old_secret_ends":       webhook(`'{*}', 'binary', 'x', NULL, NULL, NULL, 0, NULL, NULL`),
+	"webhooks_failing_since":         webhook(`'{*}', 'binary', NULL, NULL, NULL, NULL, 1, NULL, NULL`),
+	"webhooks_replay_complete":       webhook(`'{*}', 'binary', NULL, NULL, NULL, NULL, 0, NULL, now()`),
+	"deliveries_state_known":         delivery(`NULL, 'x', 'LOST', NULL, NULL, now(), NULL`),
+	"deliveries_one_target":          delivery(`NULL, NULL, 'PENDING', now(), NULL, NULL, NULL`),
+	"deliveries_pending_has_time":    delivery(`NULL, 'x', 'PENDING', NULL, NULL, NULL, NULL`),
+	"deliveries_settled_has_time":    delivery(`NULL, 'x', 'DELIVERED', NULL, NULL, NULL, NULL`),
+	"deliveries_claimed_pending":     delivery(`NULL, 'x', 'DELIVERED', NULL, now(), now(), NULL`),
+	"deliveries_delivered_no_error":  delivery(`NULL, 'x', 'DELIVERED', NULL, NULL, now(), 'TIMEOUT'`),
+	"deliveries_failed_has_error":    delivery(`NULL, 'x', 'FAILED', NULL, NULL, now(), NULL`),
+	"signing_keys_ed25519":           `INSERT INTO signing_keys (kid, public_key, created_at, signs_from) VALUES ('k', 'short', now(), now())`,
+}
+
+func webhook(values string) string {
+	return `INSERT INTO webhooks (webhook_id, client_id, url, description, secret, created_at, updated_at,
+			events, content_mode, old_secret, old_secret_until, disabled_at, disabled_reason, consecutive_failures, failing_since, replay_since)
+		VALUES (gen_random_uuid(), gen_random_uuid(), 'u', '', 'x', now(), now(), ` + values + `)`
+}
+
+func delivery(values string) string {
+	return `INSERT INTO deliveries (delivery_id, client_id, endpoint_id, seq, event_id, event_name, created_at,
+			webhook_id, url, state, next_attempt_at, claimed_until, settled_at, last_error)
+		VALUES (gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 0, gen_random_uuid(), 'x', now(), ` + values + `)`
 }
 
 func report(values string) string {

@@ -41,10 +41,12 @@ INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, max_att
   started_at, worker_id, fence, language, request_id)
 SELECT uuid7(at), gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{}', CASE WHEN i % 2 = 0 THEN 'RUNNING' ELSE 'ASSIGNED' END, 4, false, 4, at, at, at, at, at,
   (SELECT worker_id FROM workers ORDER BY worker_id OFFSET i % 20 LIMIT 1), 1, 'en', 'r' FROM n WHERE i <= 200;
+` + seedWebhooks + `
 ANALYZE`
 
 // bigTables are never read as a whole.
-var bigTables = []string{"jobs", "events", "reports", "results", "idempotency_keys", "tombstones", "client_events", "batches"}
+var bigTables = []string{"jobs", "events", "reports", "results", "idempotency_keys", "tombstones", "client_events", "batches",
+	"webhooks", "deliveries", "delivery_attempts", "outcome_outbox"}
 
 // use is an index that a statement must search a table by, with a condition
 // that narrows the search down.
@@ -79,15 +81,16 @@ var plans = map[string]struct {
 	"load":         {args: `1000001`, uses: []use{{"jobs_waiting", ""}, {"jobs_held", ""}}, sized: true},
 	"cleanJobs": {args: `'13 days', 500`, uses: []use{
 		{"jobs_ended", "finished_at <= (now() -"}, {"jobs_pkey", "job_id = ANY"}, {"events_pkey", "job_id = ANY"},
-		{"reports_pkey", "job_id = ANY"}, {"results_pkey", "job_id = ANY"},
+		{"reports_pkey", "job_id = ANY"}, {"results_pkey", "job_id = ANY"}, {"outcome_outbox_pkey", "job_id = ANY"},
 	}},
-	"cleanResults":      {args: `'12 days', 500`, uses: []use{{"results_expiry", "expires_at <= (now() -"}, {"results_pkey", "job_id = ANY"}}},
-	"cleanTombstones":   {args: `'13 days', 500`, uses: []use{{"tombstones_expiry", "expired_at <= (now() -"}, {"tombstones_pkey", "job_id = ANY"}}},
-	"cleanClientEvents": {args: `'13 days', 500`, uses: []use{{"client_events_age", "occurred_at <= (now() -"}, {"client_events_pkey", "event_id = ANY"}}},
-	"cleanBatches":      {args: `'13 days', 500`, uses: []use{{"batches_ended", "completed_at <= (now() -"}, {"batches_pkey", "batch_id = ANY"}}},
-	"jobEvents":         {args: `'` + nobody + `', '` + nobody + `', 2, 100, 262144`, uses: []use{{"jobs_client", "job_id = "}, {"events_pkey", "seq = "}, {"reports_pkey", "job_id = "}}},
-	"eventSeqs":         {args: arrays("uuid"), uses: []use{{"jobs_pkey", "job_id = ANY"}}},
-	"endedBatches":      {args: arrays("uuid"), uses: []use{{"batches_pkey", "batch_id = ANY"}}},
+	"cleanResults":    {args: `'12 days', 500`, uses: []use{{"results_expiry", "expires_at <= (now() -"}, {"results_pkey", "job_id = ANY"}}},
+	"cleanTombstones": {args: `'13 days', 500`, uses: []use{{"tombstones_expiry", "expired_at <= (now() -"}, {"tombstones_pkey", "job_id = ANY"}}},
+	"cleanClientEvents": {args: `'13 days', 500`, uses: []use{{"client_events_age", "occurred_at <= (now() -"}, {"client_events_pkey", "event_id = ANY"},
+		{"deliveries_once", "event_id = ANY"}, {"deliveries_pkey", "delivery_id = ANY"}}},
+	"cleanBatches": {args: `'13 days', 500`, uses: []use{{"batches_ended", "completed_at <= (now() -"}, {"batches_pkey", "batch_id = ANY"}}},
+	"jobEvents":    {args: `'` + nobody + `', '` + nobody + `', 2, 100, 262144`, uses: []use{{"jobs_client", "job_id = "}, {"events_pkey", "seq = "}, {"reports_pkey", "job_id = "}}},
+	"eventSeqs":    {args: arrays("uuid"), uses: []use{{"jobs_pkey", "job_id = ANY"}}},
+	"endedBatches": {args: arrays("uuid"), uses: []use{{"batches_pkey", "batch_id = ANY"}}},
 	"clientEvents": {args: `'` + busy + `', '1', '` + nobody + `', 0, 100, 262144`, uses: []use{
 		{"events_client", "tx < pg_snapshot_xmin("}, {"client_events_client", "tx < pg_snapshot_xmin("},
 		{"events_client", "tx >= GREATEST("}, {"client_events_client", "tx >= GREATEST("},
@@ -209,15 +212,17 @@ func requireIndexes(t *testing.T, f *fixture, pool *pgxpool.Pool, modes ...strin
 }
 
 // requireLockOrder checks that who waits for locks takes them in one order, so
-// that no two statements wait for each other: jobs by id, keys by client and
-// key. Who skips what is locked may take them in any order.
+// that no two statements wait for each other: jobs, deliveries and webhooks by
+// id, outcomes by job and attempt, keys by client and key. Who skips what is
+// locked may take them in any order.
 func requireLockOrder(t *testing.T, name string, p plan) {
 	t.Helper()
 	waits := !strings.Contains(repo.Statements[name], "SKIP LOCKED")
 	p.walk(func(node plan) {
 		switch {
 		case node.NodeType == "LockRows" && waits:
-			require.True(t, node.sortsBy("job_id"), "%s: %+v", name, node)
+			ordered := node.sortsBy("job_id") || node.sortsBy("delivery_id") || node.sortsBy("webhook_id") || node.sortsBy("job_id", "attempt")
+			require.True(t, ordered, "%s: %+v", name, node)
 		case node.NodeType == "ModifyTable" && node.Relation == "idempotency_keys" && waits:
 			require.True(t, node.sortsBy("client_id", "key"), "%s: %+v", name, node)
 		}

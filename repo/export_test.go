@@ -36,6 +36,8 @@ func (s *Store) Queued(operation string) int {
 		return s.ends.queued()
 	case "cancel":
 		return s.cancels.queued()
+	case "record":
+		return s.records.queued()
 	}
 	panic("unknown operation " + operation)
 }
@@ -58,4 +60,13 @@ var Statements = map[string]string{
 	"listByClient": listByClient, "listByBatch": listByBatch, "delete": deleteJob,
 	"readBatch": readBatch, "openJobs": openJobs,
 	"readyAfter": readyAfter, "readyGiven": readyGiven, "lockGiven": lockGiven, "settleBatches": settleBatches,
+
+	"readWebhook": readWebhook, "findWebhook": findWebhook, "listWebhooks": listWebhooks, "countWebhooks": countWebhooks,
+	"updateWebhook": updateWebhook, "deleteWebhook": deleteWebhook, "rotateSecret": rotateSecret,
+	"listByWebhook": listByWebhook, "listByJob": listByJob, "readDelivery": readDelivery, "redeliver": redeliver,
+	"redeliverFailed": redeliverFailed, "testWebhook": testWebhook, "findReplayStart": findReplayStart, "replayEvents": replayEvents,
+	"dueEndpoints": dueEndpoints, "dueClients": dueClients, "claimDeliveries": claimDeliveries, "recordDeliveries": recordDeliveries,
+	"releaseDeliveries": releaseDeliveries, "reclaimDeliveries": reclaimDeliveries, "failOrphans": failOrphans,
+	"unpublishedOutcomes": unpublishedOutcomes, "markPublished": markPublished, "republishOutcomes": republishOutcomes,
+	"cleanDeliveries": cleanDeliveries, "cleanLogs": cleanLogs, "cleanWebhooks": cleanWebhooks, "cleanOutcomes": cleanOutcomes,
 }

@@ -22,15 +22,16 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 	type line struct {
 		ahead, held, more bool
 		event             *job.Occurrence
-		batch             job.ID
+		batch, webhook    job.ID
 	}
 	lines, err := queryRows(ctx, s, func(row pgx.CollectableRow) (l line, err error) {
 		var tx *uint64
 		var place job.ID
 		var e eventScanner
-		err = row.Scan(append([]any{&l.ahead, &l.held, &l.more, &tx, scanID(&place), scanID(&l.batch)}, e.columns()...)...)
+		err = row.Scan(append([]any{&l.ahead, &l.held, &l.more, &tx, scanID(&place), scanID(&l.batch), scanID(&l.webhook)}, e.columns()...)...)
 		if l.event = e.occurrence(); l.event != nil {
 			l.event.Position = job.Position{Tx: deref(tx), ID: place, Seq: l.event.Seq}
+			l.event.Webhook = l.webhook
 		}
 		return l, err
 	}, clientEvents, uuid(client), after.Tx, [16]byte(after.ID), after.Seq, limit, pageBytes)
@@ -77,11 +78,11 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 const clientEvents = `
 WITH RECURSIVE chosen AS MATERIALIZED (
   SELECT row_number() OVER (ORDER BY tx, place, seq) AS n, first.* FROM (SELECT * FROM (
-    (SELECT tx, job_id AS place, seq, event_id, job_id, event_name, prev_state, next_state, attempt, occurred_at, data, NULL::uuid AS batch_id
+    (SELECT tx, job_id AS place, seq, event_id, job_id, event_name, prev_state, next_state, attempt, occurred_at, data, NULL::uuid AS batch_id, NULL::uuid AS webhook_id
       FROM events WHERE client_id = $1 AND (tx, job_id, seq) > ($2::xid8, $3::uuid, $4::int) AND tx < pg_snapshot_xmin(pg_current_snapshot())
       ORDER BY tx, job_id, seq LIMIT $5::bigint + 1)
     UNION ALL
-    (SELECT tx, event_id, 0, event_id, NULL, event_name, NULL, NULL, NULL, occurred_at, data, batch_id
+    (SELECT tx, event_id, 0, event_id, NULL, event_name, NULL, NULL, NULL, occurred_at, data, batch_id, webhook_id
       FROM client_events WHERE client_id = $1 AND (tx, event_id) > ($2, $3) AND tx < pg_snapshot_xmin(pg_current_snapshot())
       ORDER BY tx, event_id LIMIT $5::bigint + 1)
   ) both_kinds ORDER BY tx, place, seq LIMIT $5::bigint + 1) first
@@ -97,7 +98,7 @@ SELECT $2 > pg_snapshot_xmax(pg_current_snapshot()),
   OR EXISTS (SELECT FROM client_events WHERE client_id = $1 AND tx >= greatest($2, pg_snapshot_xmin(pg_current_snapshot()))
     AND (tx > $2 OR event_id > $3)),
   (SELECT max(n) FROM chosen) > (SELECT max(n) FROM page) IS TRUE,
-  e.tx, e.place, e.batch_id, ` + eventColumns + `
+  e.tx, e.place, e.batch_id, e.webhook_id, ` + eventColumns + `
 FROM page LEFT JOIN chosen e ON e.n = page.n LEFT JOIN jobs j ON j.job_id = e.job_id
 ` + endedBy + `
 ORDER BY page.n`

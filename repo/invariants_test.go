@@ -158,6 +158,7 @@ func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 	t.Logf("seed %d", seed)
 	c := &chaos{f: f, stores: []*repo.Store{f.store, repotest.OpenURL(t, f.url)}, claimed: map[job.Lease]int{}}
 	workers := []job.ID{f.worker, f.newWorker(), f.newWorker(), f.newWorker()}
+	hook := f.subscribe("*")
 	for range 10 {
 		c.jobs = append(c.jobs, f.submit())
 	}
@@ -176,6 +177,8 @@ func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 		require.Equal(t, 1, n, "%+v was handed out twice", l)
 	}
 	f.checkInvariants()
+	require.Zero(t, one[int](f, `SELECT count(*)::int FROM events e FULL JOIN (SELECT * FROM deliveries WHERE webhook_id = $1) d USING (event_id)
+		WHERE d.delivery_id IS NULL OR e.job_id <> d.job_id OR e.seq <> d.seq`, hook.String()), "each event has its delivery")
 	for _, name := range []string{job.EventRunning, job.EventSucceeded, job.EventFailed, job.EventCanceled, job.EventRetried, job.EventLeaseExpired} {
 		require.NotZero(t, one[int](f, `SELECT count(*)::int FROM events WHERE event_name = $1`, name), "nothing of this kind came about: %s", name)
 	}

@@ -8,8 +8,12 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// labelsSince is the version of the schema that has labels in all its tables.
-const labelsSince = 2
+// Versions of the schema: the first one that has labels in all its tables, and
+// the first one that has webhooks, which remember how far a replay has come.
+const (
+	labelsSince   = 2
+	webhooksSince = 3
+)
 
 // relabelEvents mends a database that was restored from a dump into another
 // server. Transactions are numbered anew there, so the labels of old events can
@@ -39,12 +43,16 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 	if ahead, err := labelsAhead(ctx, tx); err != nil || !ahead { // another process was first
 		return err
 	}
-	for _, sql := range []string{
+	mend := []string{
 		`UPDATE events SET tx = '1' WHERE tx <> '1'`,
 		`UPDATE client_events SET tx = '1' WHERE tx <> '1'`,
 		`UPDATE jobs SET event_tx = '1' WHERE event_tx <> '1'`,
 		`UPDATE maintenance_state SET cursor_key = DEFAULT`,
-	} {
+	}
+	if version >= webhooksSince {
+		mend = append(mend, endReplays)
+	}
+	for _, sql := range mend {
 		if _, err := tx.ExecContext(ctx, sql); err != nil {
 			return err
 		}

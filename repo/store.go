@@ -31,6 +31,8 @@ type Config struct {
 	ResultTTL         time.Duration // how long result bodies are kept
 	IdempotencyWindow time.Duration // how long an idempotency key holds
 	Retention         Retention
+	Webhooks          WebhookLimits
+	OutcomeStream     bool // each outcome is kept until it was published, see UnpublishedOutcomes
 	Logger            *slog.Logger
 	Registry          prometheus.Registerer
 }
@@ -47,9 +49,13 @@ type Store struct {
 	claims  *batcher[claimRequest, claimAnswer]
 	starts  *batcher[job.Lease, time.Time]
 	ends    *batcher[job.Finish, job.Finished]
+	pickups *batcher[pickup, []job.Parcel]
+	records *batcher[job.DeliveryResult, job.Recorded]
 
 	batchSlots slots              // of transactions that insert batches
 	batchKeys  keyTurns[batchKey] // of batches that are being inserted
+	newHooks   keyTurns[job.ID]   // of clients for whom a webhook is being inserted
+	orphans    orphanWalk
 }
 
 // Open makes a store. It does not wait for Postgres: an unreachable server
@@ -68,6 +74,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database pool: %w", err)
 	}
+	cfg.Webhooks = cfg.Webhooks.orDefault()
 	s := &Store{pool: pool, cfg: cfg, metrics: newMetrics(cfg.Registry, pool), batchSlots: make(slots, maxBatchInserts)}
 	s.inserts = newBatcher("insert", s, s.insertJobs, submissionKey, submissionBytes)
 	s.cancels = newBatcher("cancel", s, s.cancelJobs, func(r cancelRequest) string { return string(r.id[:]) }, nil)
@@ -75,11 +82,13 @@ func Open(cfg Config) (*Store, error) {
 	s.claims = newBatcher("claim", s, s.claimJobs, func(r claimRequest) string { return string(r.job[:]) }, nil)
 	s.starts = newBatcher("start", s, s.startJobs, leaseKey, nil)
 	s.ends = newBatcher("finish", s, s.finishJobs, func(f job.Finish) string { return leaseKey(f.Lease) }, finishBytes)
+	s.pickups = newBatcher("pickup", s, s.pickUp, pickupKey, nil)
+	s.records = newBatcher("record", s, s.recordDeliveries, func(r job.DeliveryResult) string { return string(r.DeliveryID[:]) }, resultBytes)
 	return s, nil
 }
 
 // minConns leaves room for every batcher's flushers and for reads.
-const minConns = 16
+const minConns = 20
 
 // setSession gives every session its limits: a statement ends before the
 // caller gives up on it, and a row that somebody else holds splits out of its
@@ -99,6 +108,9 @@ func setSession(c *pgxConfig, cfg Config) {
 	for _, setting := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit"} {
 		c.RuntimeParams[setting] = "off"
 	}
+	if cfg.OutcomeStream {
+		c.RuntimeParams["forgerun.outcome_stream"] = "on" // the trigger reports_published asks for it
+	}
 	if c.ConnectTimeout == 0 || c.ConnectTimeout > cfg.Timeout {
 		c.ConnectTimeout = cfg.Timeout
 	}
@@ -117,7 +129,7 @@ func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseco
 // Close flushes what waits in the batchers, then closes the pool. Calls made
 // afterwards fail.
 func (s *Store) Close() {
-	for _, b := range []interface{ stop() }{s.inserts, s.cancels, s.retries, s.claims, s.starts, s.ends} {
+	for _, b := range []interface{ stop() }{s.inserts, s.cancels, s.retries, s.claims, s.starts, s.ends, s.pickups, s.records} {
 		b.stop()
 	}
 	s.pool.Close()

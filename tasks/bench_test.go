@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -118,4 +119,29 @@ func BenchmarkAllow(b *testing.B) {
 func perSecond(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkWake is what a process does after each commit, by how many clients
+// the commits are of.
+func BenchmarkWake(b *testing.B) {
+	for _, n := range []int{1, 10, 1000} {
+		b.Run(fmt.Sprint(n, " clients"), func(b *testing.B) {
+			q := startQueue(b, newDB(b), QueueConfig{})
+			clients := newClients(n)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				q.Wake(clients[i%n])
+			}
+		})
+	}
+}
+
+// BenchmarkWakeAll is the way of hints of as many clients into Redis.
+func BenchmarkWakeAll(b *testing.B) {
+	q := NewQueue(newDB(b), QueueConfig{})
+	clients := newClients(b.N)
+	b.ResetTimer()
+	require.NoError(b, q.WakeAll(b.Context(), clients))
+	perSecond(b)
 }

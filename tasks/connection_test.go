@@ -78,8 +78,29 @@ func requireAllWorks(t *testing.T, url string) {
 	for i, id := range running {
 		requireProgress(t, q, id, 1, &job.Progress{Percentage: i % 100})
 	}
+	requireDeliveriesWork(t, r, q)
 	require.Equal(t, 50, hammer(t, newTask().JobID, newLimiter(t, r, LimiterConfig{PerMinute: 50, Clock: newClock().now})))
 	require.Zero(t, value(r.metrics.errors.WithLabelValues("work")))
+}
+
+// requireDeliveriesWork uses the queue of hints and the outcome stream.
+func requireDeliveriesWork(t *testing.T, r *Redis, q *Queue) {
+	t.Helper()
+	clients := newClients(100)
+	require.NoError(t, q.WakeAll(t.Context(), clients[:50]))
+	require.NoError(t, q.WakeAll(t.Context(), clients[:50]))
+	handled := startCouriers(t, r, WorkersConfig{Concurrency: 4, Servers: 2})
+	for _, client := range clients[50:] {
+		q.Wake(client)
+	}
+	var got []job.ID
+	for range clients {
+		got = append(got, receive(t, handled, "a hint"))
+	}
+	require.ElementsMatch(t, clients, got)
+	entries := newEntries(3, 10)
+	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 1000, entries))
+	require.Equal(t, entries, streamOf(t, r, "outcomes"))
 }
 
 func TestOneRedis(t *testing.T) {

@@ -61,7 +61,7 @@ func (q *Queue) dispatch(ctx context.Context, t job.Task) (job.Dispatched, error
 		if !errors.Is(err, asynq.ErrTaskIDConflict) {
 			return 0, err
 		}
-		state, err := q.redis.pipe.HGet(ctx, taskKey(taskName(t)), "state").Result()
+		state, err := q.redis.pipe.HGet(ctx, taskKey(queueJobs, taskName(t)), "state").Result()
 		switch {
 		case errors.Is(err, redis.Nil):
 			continue
@@ -111,7 +111,7 @@ func (q *Queue) missing(ctx context.Context, ts []job.Task, missing []job.Task) 
 	pipe := q.redis.client.Pipeline()
 	for i, t := range ts {
 		name := taskName(t)
-		states[i] = pipe.HGet(ctx, taskKey(name), "state")
+		states[i] = pipe.HGet(ctx, taskKey(queueJobs, name), "state")
 		leases[i] = pipe.ZScore(ctx, queueKey(queueJobs, "lease"), name)
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
@@ -167,4 +167,4 @@ func (r *Redis) depth(ctx context.Context, queue string) (map[string]int64, erro
 
 func queueKey(queue, part string) string { return fmt.Sprintf("asynq:{%s}:%s", queue, part) }
 
-func taskKey(name string) string { return "asynq:{" + queueJobs + "}:t:" + name }
+func taskKey(queue, name string) string { return queueKey(queue, "t:"+name) }

@@ -49,13 +49,22 @@ func (q *Queue) Epoch(ctx context.Context) (epoch int64, runID string, err error
 // the leader takes any difference from what it knows for a loss.
 func (q *Queue) SetEpoch(ctx context.Context, epoch int64) error {
 	_, err := q.redis.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, queue := range Queues {
-			p.SAdd(ctx, "asynq:queues", queue)
-		}
+		addQueues(ctx, p)
 		p.Set(ctx, epochKey, epoch, 0)
 		return nil
 	})
 	return q.redis.failed("epoch", err)
+}
+
+// register registers the queues at start: a Redis that was used before may know
+// fewer of them. One that does not answer now is left to SetEpoch and to asynq.
+func (q *Queue) register() {
+	ctx := context.Background()
+	_ = q.redis.failed("register", addQueues(ctx, q.redis.client).Err())
+}
+
+func addQueues(ctx context.Context, c redis.Cmdable) *redis.IntCmd {
+	return c.SAdd(ctx, "asynq:queues", Queues)
 }
 
 // holder gives the client of the server that holds the key.

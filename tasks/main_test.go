@@ -150,7 +150,7 @@ func newTasks(n int) []job.Task {
 // stateOf is a task's state in Redis, "" for none.
 func stateOf(t testing.TB, r *Redis, task job.Task) string {
 	t.Helper()
-	fields, err := r.client.HGetAll(context.Background(), taskKey(taskName(task))).Result()
+	fields, err := r.client.HGetAll(context.Background(), taskKey(queueJobs, taskName(task))).Result()
 	require.NoError(t, err)
 	return fields["state"]
 }

@@ -21,7 +21,7 @@ const (
 
 var operations = []string{
 	"ping", "enqueue", "dispatch", "probe", "epoch", "publish", "depth", "work", "limit",
-	"news", "progress", "listen",
+	"news", "progress", "listen", "hint", "append", "register",
 }
 
 type metrics struct {
@@ -31,6 +31,8 @@ type metrics struct {
 	signals    *prometheus.CounterVec
 	news       *prometheus.CounterVec
 	handled    *prometheus.CounterVec
+	hints      *prometheus.CounterVec
+	hinted     *prometheus.CounterVec
 	leases     *prometheus.CounterVec
 	buffered   prometheus.Gauge
 	alone      prometheus.Gauge
@@ -44,6 +46,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		signals:    newCounter("cancel_signals_total", "Cancel signals to and from other processes.", "result", resultOK, resultFailed, resultDropped, resultSkipped, resultReceived, resultBad),
 		news:       newCounter("news_total", "News for watchers of jobs, to and from other processes.", "result", resultOK, resultFailed, resultDropped, resultSkipped, resultReceived, resultBad),
 		handled:    newCounter("tasks_handled_total", "Tasks that workers took from the queue.", "result", resultOK, resultFailed, resultBad),
+		hints:      newCounter("delivery_hints_total", "Hints that a client may have something to deliver, for the queue.", "result", resultOK, resultPresent, resultSpent, resultFailed, resultDropped, resultSkipped),
+		hinted:     newCounter("delivery_hints_handled_total", "Hints that couriers took from the queue.", "result", resultOK, resultFailed, resultBad),
 		leases:     newCounter("rate_limit_leases_total", "Exchanges with the shared rate limit.", "result", resultOK, resultFailed),
 		buffered: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "tasks_enqueue_buffer", Help: "Tasks that wait in this process to be enqueued.",
@@ -53,7 +57,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}),
 	}
 	if registry != nil {
-		registry.MustRegister(m.errors, m.enqueued, m.dispatched, m.signals, m.news, m.handled, m.leases, m.buffered, m.alone)
+		registry.MustRegister(m.errors, m.enqueued, m.dispatched, m.signals, m.news, m.handled, m.hints, m.hinted, m.leases, m.buffered, m.alone)
 	}
 	return m
 }

@@ -57,7 +57,8 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 	want := map[string]int{
 		"redis_errors_total": len(operations), "tasks_enqueued_total": 5, "tasks_dispatched_total": 4,
 		"tasks_handled_total": 3, "cancel_signals_total": 6, "news_total": 6, "rate_limit_leases_total": 2,
-		"tasks_enqueue_buffer": 1, "rate_limit_alone": 1, "asynq_queue_tasks": 6,
+		"delivery_hints_total": 6, "delivery_hints_handled_total": 3,
+		"tasks_enqueue_buffer": 1, "rate_limit_alone": 1, "asynq_queue_tasks": 12,
 	}
 	require.Equal(t, want, gather(t, registry))
 	// Using them adds no series.
@@ -65,6 +66,7 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 	for _, task := range newTasks(50) {
 		q.Enqueue(task)
 		q.SignalCancel(task.JobID)
+		q.Wake(task.JobID)
 		q.Announce(job.News{JobID: task.JobID, Attempt: 1, Progress: &job.Progress{}})
 		_ = q.Progress(t.Context(), task.JobID, 1)
 	}

@@ -141,7 +141,7 @@ func TestQueueStopSendsNews(t *testing.T) {
 	for range total {
 		receive(t, h.news, "news")
 	}
-	require.Equal(t, int64(total), r.client.DBSize(t.Context()).Val())
+	require.Equal(t, int64(total+1), r.client.DBSize(t.Context()).Val(), "and the set of queues")
 }
 
 func TestQueueStopDropsNewsWhileRedisHangs(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 // taskType is the asynq type of a task that points at a job.
 const taskType = "job"
 
-var errBadPayload = errors.New("not a task of the form job_id:attempt:dispatch")
+var errBadPayload = errors.New("not a payload that this queue has")
 
 // taskName is a task's id in asynq and its payload as well:
 // "{job_id}:{attempt}:{dispatch}". One hand-over has one name, so handing it

@@ -16,7 +16,7 @@ import (
 const queueJobs = "jobs"
 
 // Queues are the asynq queues, as the dashboard shows them.
-var Queues = []string{queueJobs}
+var Queues = []string{queueJobs, queueWebhooks}
 
 // maxRetry is how often asynq runs a task again whose handler reported trouble
 // with the infrastructure. It is not the number of a job's attempts. When it
@@ -37,15 +37,17 @@ type QueueConfig struct {
 
 // Queue puts tasks into Redis.
 //
-// Enqueue, SignalCancel and Announce are best effort and never wait; Progress
-// waits for a moment; Dispatch, Missing, Epoch, SetEpoch and Depth answer,
-// within their context and a few times Options.Timeout.
+// Enqueue, SignalCancel, Announce and Wake are best effort and never wait;
+// Progress waits for a moment; Dispatch, Missing, WakeAll, AppendOutcomes, Epoch,
+// SetEpoch and Depth answer, within their context and a few times
+// Options.Timeout.
 type Queue struct {
 	redis   *Redis
 	client  *asynq.Client
 	options []asynq.Option
 	circuit *circuit // of Enqueue and SignalCancel
 	telling *circuit // of Announce
+	hinting *circuit // of Wake: in a cluster its queue is on another server than "jobs"
 	reading *circuit // of Progress, which gives up early
 
 	maxTaskTime time.Duration
@@ -53,6 +55,7 @@ type Queue struct {
 	tasks   chan job.Task
 	signals chan job.ID
 	news    chan job.News
+	woken   *hints
 	senders int
 
 	start, halt sync.Once
@@ -81,11 +84,13 @@ func NewQueue(r *Redis, cfg QueueConfig) *Queue {
 		},
 		circuit:     newCircuit("enqueueing", r.log, func(bool) {}),
 		telling:     newCircuit("telling news", r.log, func(bool) {}),
+		hinting:     newCircuit("hinting at deliveries", r.log, func(bool) {}),
 		reading:     newCircuit("reading progress", r.log, func(bool) {}),
 		maxTaskTime: cfg.MaxTaskTime,
 		tasks:       make(chan job.Task, cfg.Buffer),
 		signals:     make(chan job.ID, 4096),
 		news:        make(chan job.News, newsBuffer),
+		woken:       newHints(),
 		senders:     cfg.Senders,
 		stopping:    make(chan struct{}),
 		abort:       make(chan struct{}),
@@ -103,13 +108,15 @@ func (q *Queue) Start() {
 		}
 		q.running.Go(q.sendSignals)
 		q.running.Go(q.sendNews)
+		q.running.Go(q.sendHints)
+		q.running.Go(q.register)
 	})
 }
 
 // Stop sends what is buffered and ends. When ctx ends first it drops the rest
 // and returns ctx's error; what is on its way to Redis then may still arrive.
-// It may be called again, and before Start. Later tasks, signals and news are
-// dropped.
+// It may be called again, and before Start. Later tasks, signals, news and hints
+// are dropped.
 func (q *Queue) Stop(ctx context.Context) error {
 	q.start.Do(func() {}) // a later Start starts nothing
 	q.halt.Do(func() {

@@ -22,6 +22,11 @@ func TestStrangersSeeNothing(t *testing.T) {
 	s.await("FAILED", failed)
 	waiting := owner.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}`)
 	batch := owner.submitBatch(api, `{"jobs":[{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}]}`)
+	hook := owner.subscribe(api, "http://127.0.0.1:9/", "*").id
+	delivery := owner.call(api, "POST", "/v1/webhooks/"+hook+"/test", "").text("delivery_id")
+	require.NotEmpty(t, delivery)
+	hooks := `SELECT md5(string_agg(w::text, '' ORDER BY webhook_id)) || (SELECT md5(string_agg(d::text, '' ORDER BY delivery_id)) FROM deliveries d) FROM webhooks w`
+	hooksBefore := s.text(hooks)
 	before := s.text(`SELECT md5(string_agg(j::text, '' ORDER BY job_id)) FROM jobs j`)
 	keys := s.text(`SELECT md5(string_agg(k::text, '' ORDER BY key_id)) FROM api_keys k`)
 
@@ -50,14 +55,27 @@ func TestStrangersSeeNothing(t *testing.T) {
 		{"GET", "/v1/batches/{batch}", "", header{"Accept", "application/problem+json"}},
 		{"GET", "/v1/batches/{batch}/jobs", "", nil},
 		{"POST", "/v1/batches/{batch}/cancel", "", nil},
+		{"GET", "/v1/webhooks/{hook}", "", nil},
+		{"PATCH", "/v1/webhooks/{hook}", `{"enabled":false}`, nil},
+		{"DELETE", "/v1/webhooks/{hook}", "", nil},
+		{"POST", "/v1/webhooks/{hook}/rotate-secret", "", nil},
+		{"POST", "/v1/webhooks/{hook}/test", "", nil},
+		{"POST", "/v1/webhooks/{hook}/redeliver", `{"since":"2020-01-01T00:00:00Z"}`, nil},
+		{"POST", "/v1/webhooks/{hook}/replay", `{"since":"2020-01-01T00:00:00Z"}`, nil},
+		{"GET", "/v1/webhooks/{hook}/deliveries", "", nil},
+		{"GET", "/v1/webhooks/{hook}/deliveries/{delivery}", "", nil},
+		{"POST", "/v1/webhooks/{hook}/deliveries/{delivery}/redeliver", "", nil},
+		{"GET", "/v1/jobs/{job}/deliveries", "", nil},
+		{"GET", "/v1/jobs/{job}/deliveries/{delivery}", "", nil},
+		{"POST", "/v1/jobs/{job}/deliveries/{delivery}/redeliver", "", nil},
 		{"POST", "/v1/clients/{client}/keys", "", nil},
 		{"POST", "/v1/clients/{client}/keys", `{"rotate":true}`, nil},
 		{"POST", "/v1/clients/{client}/keys/renew", "", nil},
 		{"POST", "/v1/clients/{client}/keys/revoke", `{"key_id":"` + keyID(owner.key) + `"}`, nil},
 	} {
 		request := uuid.NewString()
-		ask := func(job, batch, client string) answer {
-			path := strings.NewReplacer("{job}", job, "{batch}", batch, "{client}", client).Replace(route.path)
+		ask := func(job, batch, client, hook, delivery string) answer {
+			path := strings.NewReplacer("{job}", job, "{batch}", batch, "{client}", client, "{hook}", hook, "{delivery}", delivery).Replace(route.path)
 			a := stranger.call(api, route.method, path, route.body, append(header{"X-Request-Id", request}, route.headers...)...)
 			require.NoError(t, a.err)
 			for _, name := range []string{"Date", "Ratelimit"} { // they say nothing about the job
@@ -65,22 +83,24 @@ func TestStrangersSeeNothing(t *testing.T) {
 			}
 			return a
 		}
-		random := ask(uuid.NewString(), uuid.NewString(), uuid.NewString())
+		random := ask(uuid.NewString(), uuid.NewString(), uuid.NewString(), uuid.NewString(), uuid.NewString())
 		require.Equal(t, http.StatusNotFound, random.status, route.path)
 		for _, foreign := range []answer{
-			ask(failed, batch, owner.id), ask(waiting, failed, owner.id), ask("not-an-id", "not-an-id", "not-an-id"),
-			ask(strings.ToUpper(failed), strings.ToUpper(batch), strings.ToUpper(owner.id)),
+			ask(failed, batch, owner.id, hook, delivery), ask(waiting, failed, owner.id, delivery, hook),
+			ask("not-an-id", "not-an-id", "not-an-id", "not-an-id", "not-an-id"),
+			ask(strings.ToUpper(failed), strings.ToUpper(batch), strings.ToUpper(owner.id), strings.ToUpper(hook), strings.ToUpper(delivery)),
 		} {
 			require.Equal(t, random.status, foreign.status, "%s %s", route.method, route.path)
 			require.Empty(t, cmp.Diff(random.header, foreign.header), "%s %s", route.method, route.path)
 			require.Equal(t, random.body, foreign.body, "%s %s", route.method, route.path)
 		}
 		nobody := &user{s: s}
-		a := nobody.call(api, route.method, strings.NewReplacer("{job}", failed, "{batch}", batch, "{client}", owner.id).Replace(route.path), route.body, route.headers...)
+		a := nobody.call(api, route.method, strings.NewReplacer("{job}", failed, "{batch}", batch, "{client}", owner.id, "{hook}", hook, "{delivery}", delivery).Replace(route.path), route.body, route.headers...)
 		require.Equal(t, http.StatusUnauthorized, a.status, "%s %s without a key", route.method, route.path)
 	}
 	list := stranger.call(api, "GET", "/v1/jobs?batch_id="+batch, "")
 	require.Equal(t, `{"data":[],"page":{"limit":50,"next_cursor":null}}`, strings.TrimSpace(list.body))
+	require.Equal(t, hooksBefore, s.text(hooks), "nothing was changed")
 	require.Equal(t, before, s.text(`SELECT md5(string_agg(j::text, '' ORDER BY job_id)) FROM jobs j`), "nothing was changed")
 	require.Equal(t, keys, s.text(`SELECT md5(string_agg(k::text, '' ORDER BY key_id)) FROM api_keys k`))
 	s.checkInvariants()

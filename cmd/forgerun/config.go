@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,6 +48,18 @@ type Config struct {
 	RequestTimeout, DBTimeout   time.Duration
 	MaxStreams                  int
 	MaxStreamsPerClient         int
+
+	MasterKey              []byte // nil if there is none
+	SigningKeyFile         string
+	WebhookTimeout         time.Duration
+	WebhookMaxRetries      int
+	WebhookBackoff         job.Backoff
+	WebhookConcurrency     int
+	WebhookAllowPrivate    bool
+	WebhookDisableFailures int
+	WebhookDisableAfter    time.Duration
+	OutcomeStream          string
+	OutcomeStreamMaxLen    int
 }
 
 // variable is one environment variable.
@@ -70,7 +80,7 @@ func (c *Config) variables() []variable {
 		{name: "FORGERUN_DATABASE_URL", help: "Postgres; dev runs its own if unset", secret: true, parse: text(&c.DatabaseURL)},
 		{name: "FORGERUN_REDIS_URL", help: "redis, rediss, unix, redis-sentinel or redis-cluster; dev runs its own if unset", secret: true, parse: text(&c.RedisURL)},
 		{name: "FORGERUN_HTTP_ADDR", fallback: "127.0.0.1:8080", help: "address of the API; port 0 takes a free one", parse: address(&c.HTTPAddr)},
-		{name: "FORGERUN_ADMIN_ADDR", dev: "127.0.0.1:8081", help: "address of metrics, health and dashboards; unset: 127.0.0.1:8081 for api, none for worker", parse: address(&c.AdminAddr)},
+		{name: "FORGERUN_ADMIN_ADDR", dev: "127.0.0.1:8081", help: "address of metrics, health and dashboards; unset: 127.0.0.1:8081 for api, none for worker and webhooks", parse: address(&c.AdminAddr)},
 		{name: "FORGERUN_PUBLIC_URL", help: "base of links and problem types; unset: from the API's address", parse: publicURL(&c.PublicURL)},
 		{name: "FORGERUN_ADMIN_TOKEN", help: "the operator's token, 16 characters at least; unset: the admin address must be on loopback", secret: true, parse: token(&c.AdminToken)},
 		{name: "FORGERUN_OPEN_REGISTRATION", fallback: "false", dev: "true", help: "whether anybody may create a client", parse: boolean(&c.OpenRegistration)},
@@ -104,6 +114,18 @@ func (c *Config) variables() []variable {
 		{name: "FORGERUN_RETENTION_TOMBSTONES", fallback: "2160h", help: "how long a removed job answers 410 instead of 404", parse: duration(&c.RetentionTombstones, 0, 100*365*day)},
 		{name: "FORGERUN_MAX_STREAMS", fallback: "10000", help: "event streams and waiting requests at once, in one process: 503", parse: integer(&c.MaxStreams, 1, 1_000_000)},
 		{name: "FORGERUN_MAX_STREAMS_PER_CLIENT", fallback: "100", help: "the same, of one client: 429", parse: integer(&c.MaxStreamsPerClient, 1, 1_000_000)},
+		{name: "FORGERUN_MASTER_KEY", help: "encrypts webhook secrets and signing keys: 32 bytes in base64, as of 'openssl rand -base64 32'; dev makes its own if unset", secret: true, parse: key(&c.MasterKey)},
+		{name: "FORGERUN_SIGNING_KEY_FILE", help: "ed25519 keys that sign deliveries, as PKCS #8 in PEM, the first one signs; unset: the database keeps them", parse: text(&c.SigningKeyFile)},
+		{name: "FORGERUN_WEBHOOK_TIMEOUT", fallback: "10s", help: "limit of one delivery attempt", parse: duration(&c.WebhookTimeout, 100*time.Millisecond, 5*time.Minute)},
+		{name: "FORGERUN_WEBHOOK_MAX_RETRIES", fallback: "8", help: "delivery attempts after the first one", parse: integer(&c.WebhookMaxRetries, 0, 100)},
+		{name: "FORGERUN_WEBHOOK_BACKOFF_BASE", fallback: "5s", help: "wait before the first retry of a delivery, doubled for each further one, with jitter", parse: duration(&c.WebhookBackoff.Base, time.Millisecond, day)},
+		{name: "FORGERUN_WEBHOOK_BACKOFF_MAX", fallback: "1h", help: "longest wait before a retry of a delivery", parse: duration(&c.WebhookBackoff.Max, time.Millisecond, 7*day)},
+		{name: "FORGERUN_WEBHOOK_CONCURRENCY", fallback: "50", help: "deliveries at once in a webhooks process; one endpoint gets at most a fifth", parse: integer(&c.WebhookConcurrency, 1, 10_000)},
+		{name: "FORGERUN_WEBHOOK_ALLOW_PRIVATE", fallback: "false", dev: "true", help: "whether webhooks may have private and loopback addresses", parse: boolean(&c.WebhookAllowPrivate)},
+		{name: "FORGERUN_WEBHOOK_DISABLE_FAILURES", fallback: "20", help: "a webhook is disabled after so many failures in a row", parse: integer(&c.WebhookDisableFailures, 1, 1_000_000)},
+		{name: "FORGERUN_WEBHOOK_DISABLE_AFTER", fallback: "10m", help: "and if they lasted for so long", parse: duration(&c.WebhookDisableAfter, 0, 365*day)},
+		{name: "FORGERUN_OUTCOME_STREAM", help: "Redis stream that gets the outcome document of each attempt; unset: none. The same for all processes", parse: text(&c.OutcomeStream)},
+		{name: "FORGERUN_OUTCOME_STREAM_MAXLEN", fallback: "1000000", help: "about how many entries the stream keeps", parse: integer(&c.OutcomeStreamMaxLen, 1, 1_000_000_000)},
 		{name: "FORGERUN_REQUEST_TIMEOUT", fallback: "10s", help: "limit of one request, waiting on request aside: 504", parse: duration(&c.RequestTimeout, 100*time.Millisecond, time.Hour)},
 		{name: "FORGERUN_DB_TIMEOUT", fallback: "5s", help: "limit of one statement: 503", parse: duration(&c.DBTimeout, 50*time.Millisecond, time.Hour)},
 	}
@@ -147,14 +169,17 @@ func (c *Config) contradictions(role string) []string {
 			wrong = append(wrong, sentence)
 		}
 	}
-	server := role == "api" || role == "worker"
+	server := role == "api" || role == "worker" || role == "webhooks"
 	if c.AdminAddr == "" && role == "api" {
 		c.AdminAddr = "127.0.0.1:8081"
 	}
-	add((server || role == "migrate") && c.DatabaseURL == "", "FORGERUN_DATABASE_URL is required, such as postgres://user:password@host:5432/forgerun")
+	add((server || role == "migrate" || role == "rotate-signing-key") && c.DatabaseURL == "", "FORGERUN_DATABASE_URL is required, such as postgres://user:password@host:5432/forgerun")
 	add(server && c.RedisURL == "", "FORGERUN_REDIS_URL is required, such as redis://host:6379/0")
 	add(c.HeartbeatInterval*3 > c.LeaseTimeout, "FORGERUN_HEARTBEAT_INTERVAL must be at most a third of FORGERUN_LEASE_TIMEOUT")
 	add(c.Backoff.Max < c.Backoff.Base, "FORGERUN_RETRY_BACKOFF_MAX must not be less than FORGERUN_RETRY_BACKOFF_BASE")
+	add(c.WebhookBackoff.Max < c.WebhookBackoff.Base, "FORGERUN_WEBHOOK_BACKOFF_MAX must not be less than FORGERUN_WEBHOOK_BACKOFF_BASE")
+	add((role == "webhooks" || role == "rotate-signing-key") && c.MasterKey == nil,
+		"FORGERUN_MASTER_KEY is required; it must be the same for all processes. To make one: openssl rand -base64 32")
 	add(c.MaxPayload > c.MaxBodyBytes, "FORGERUN_MAX_PAYLOAD_BYTES must not be more than FORGERUN_MAX_BODY_BYTES")
 	add(c.AdminToken == "" && c.AdminAddr != "" && !onLoopback(c.AdminAddr),
 		"FORGERUN_ADMIN_ADDR is not on loopback: set FORGERUN_ADMIN_TOKEN to guard it")
@@ -198,129 +223,4 @@ func unknownVariables(environ []string) []string {
 		}
 	}
 	return unknown
-}
-
-func text(field *string) func(string) error {
-	return func(s string) error { *field = s; return nil }
-}
-
-func address(field *string) func(string) error {
-	return func(s string) error {
-		if s != "" {
-			if _, _, err := net.SplitHostPort(s); err != nil {
-				return fmt.Errorf("an address such as 127.0.0.1:8080 or :8080")
-			}
-		}
-		*field = s
-		return nil
-	}
-}
-
-func onLoopback(addr string) bool {
-	host, _, _ := net.SplitHostPort(addr)
-	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback())
-}
-
-func publicURL(field *string) func(string) error {
-	return func(s string) error {
-		u, err := url.Parse(s)
-		if s != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "") {
-			return fmt.Errorf("an http or https URL without query, such as https://forgerun.example.com")
-		}
-		*field = strings.TrimRight(s, "/")
-		return nil
-	}
-}
-
-func token(field *string) func(string) error {
-	return func(s string) error {
-		if s != "" && len(s) < 16 {
-			return fmt.Errorf("at least 16 characters")
-		}
-		*field = s
-		return nil
-	}
-}
-
-func boolean(field *bool) func(string) error {
-	return func(s string) error {
-		b, err := strconv.ParseBool(s)
-		if err != nil {
-			return fmt.Errorf("true or false")
-		}
-		*field = b
-		return nil
-	}
-}
-
-func level(field *slog.Level) func(string) error {
-	return func(s string) error {
-		if err := field.UnmarshalText([]byte(s)); err != nil {
-			return fmt.Errorf("debug, info, warn or error")
-		}
-		return nil
-	}
-}
-
-func oneOf(field *string, allowed ...string) func(string) error {
-	return func(s string) error {
-		if !slices.Contains(allowed, s) {
-			return fmt.Errorf("one of %s", strings.Join(allowed, ", "))
-		}
-		*field = s
-		return nil
-	}
-}
-
-func integer(field *int, low, high int) func(string) error {
-	return func(s string) error {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < low || n > high {
-			return fmt.Errorf("a whole number from %d to %d", low, high)
-		}
-		*field = n
-		return nil
-	}
-}
-
-func decimal(field *float64, low, high float64) func(string) error {
-	return func(s string) error {
-		f, err := strconv.ParseFloat(s, 64)
-		if err != nil || !(f >= low && f <= high) { // written so that NaN is refused
-			return fmt.Errorf("a number from %g to %g", low, high)
-		}
-		*field = f
-		return nil
-	}
-}
-
-func duration(field *time.Duration, low, high time.Duration) func(string) error {
-	return func(s string) error {
-		d, err := time.ParseDuration(s)
-		if err != nil || d < low || d > high {
-			return fmt.Errorf("a duration from %v to %v, such as 30s, 10m or 24h", low, high)
-		}
-		*field = d
-		return nil
-	}
-}
-
-func subset[T ~string](field *[]T, all []T) func(string) error {
-	return func(s string) error {
-		if s == "all" {
-			*field = all
-			return nil
-		}
-		var chosen []T
-		for name := range strings.SplitSeq(s, ",") {
-			v := T(strings.TrimSpace(name))
-			if !slices.Contains(all, v) {
-				return fmt.Errorf("all, or a list of %v", all)
-			}
-			chosen = append(chosen, v)
-		}
-		*field = chosen
-		return nil
-	}
 }

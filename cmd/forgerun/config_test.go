@@ -24,50 +24,60 @@ func runWith(t *testing.T, environment env, args ...string) (code int, stdout, s
 func TestBadVariableStopsTheStart(t *testing.T) {
 	t.Parallel()
 	bad := map[string][]string{
-		"FORGERUN_HTTP_ADDR":               {"8080", "localhost", "1.2.3.4"},
-		"FORGERUN_ADMIN_ADDR":              {"9", "0.0.0.0:9", ":9", "example.com:9"},
-		"FORGERUN_PUBLIC_URL":              {"example.com", "ftp://x", "https://", "https://x?y", "https://x#y"},
-		"FORGERUN_ADMIN_TOKEN":             {"short"},
-		"FORGERUN_OPEN_REGISTRATION":       {"maybe"},
-		"FORGERUN_LOG_LEVEL":               {"loud"},
-		"FORGERUN_LOG_FORMAT":              {"xml"},
-		"FORGERUN_WORKER_CONCURRENCY":      {"0", "-1", "many", "1.5"},
-		"FORGERUN_TIME_SCALE":              {"-1", "fast", "NaN", "Inf"},
-		"FORGERUN_MAX_RUNTIME":             {"0s", "120", "-1s"},
-		"FORGERUN_LEASE_TIMEOUT":           {"0s", "1ms", "10s"}, // less than three heartbeats
-		"FORGERUN_HEARTBEAT_INTERVAL":      {"0s", "11s"},
-		"FORGERUN_SHUTDOWN_GRACE":          {"-1s", "forever"},
-		"FORGERUN_MAX_RETRIES":             {"-1", "x"},
-		"FORGERUN_RETRY_BACKOFF_BASE":      {"-1s", "2m"}, // more than the longest wait
-		"FORGERUN_RETRY_BACKOFF_MAX":       {"-1s", "1ms"},
-		"FORGERUN_RATE_LIMIT_PER_MINUTE":   {"0", "x"},
-		"FORGERUN_DAILY_QUOTA":             {"-1"},
-		"FORGERUN_MAX_ACTIVE_JOBS":         {"0"},
-		"FORGERUN_MAX_QUEUE_SIZE":          {"0"},
-		"FORGERUN_MAX_BODY_BYTES":          {"1", "1MB", "2048"}, // less than a payload
-		"FORGERUN_MAX_PAYLOAD_BYTES":       {"0", "2097152"},
-		"FORGERUN_JOB_TYPES":               {"NONE", "EXECUTE,"},
-		"FORGERUN_WORK_KINDS":              {"success_fast", "ALL"},
-		"FORGERUN_RANDOM_FAIL_PROBABILITY": {"-0.1", "1.1", "NaN"},
-		"FORGERUN_API_KEY_TTL":             {"0s", "90d"},
-		"FORGERUN_API_KEY_OVERLAP":         {"-1s"},
-		"FORGERUN_IDEMPOTENCY_WINDOW":      {"0s"},
-		"FORGERUN_RETENTION_JOBS":          {"0s"},
-		"FORGERUN_RETENTION_RESULTS":       {"0s"},
-		"FORGERUN_RETENTION_KEYS":          {"-1s"},
-		"FORGERUN_RETENTION_TOMBSTONES":    {"-1s"},
-		"FORGERUN_MAX_STREAMS":             {"0", "x"},
-		"FORGERUN_MAX_STREAMS_PER_CLIENT":  {"0", "1.5"},
-		"FORGERUN_REQUEST_TIMEOUT":         {"0s"},
-		"FORGERUN_DB_TIMEOUT":              {"0s", "1ms"},
+		"FORGERUN_HTTP_ADDR":                {"8080", "localhost", "1.2.3.4"},
+		"FORGERUN_ADMIN_ADDR":               {"9", "0.0.0.0:9", ":9", "example.com:9"},
+		"FORGERUN_PUBLIC_URL":               {"example.com", "ftp://x", "https://", "https://x?y", "https://x#y"},
+		"FORGERUN_ADMIN_TOKEN":              {"short"},
+		"FORGERUN_OPEN_REGISTRATION":        {"maybe"},
+		"FORGERUN_LOG_LEVEL":                {"loud"},
+		"FORGERUN_LOG_FORMAT":               {"xml"},
+		"FORGERUN_WORKER_CONCURRENCY":       {"0", "-1", "many", "1.5"},
+		"FORGERUN_TIME_SCALE":               {"-1", "fast", "NaN", "Inf"},
+		"FORGERUN_MAX_RUNTIME":              {"0s", "120", "-1s"},
+		"FORGERUN_LEASE_TIMEOUT":            {"0s", "1ms", "10s"}, // less than three heartbeats
+		"FORGERUN_HEARTBEAT_INTERVAL":       {"0s", "11s"},
+		"FORGERUN_SHUTDOWN_GRACE":           {"-1s", "forever"},
+		"FORGERUN_MAX_RETRIES":              {"-1", "x"},
+		"FORGERUN_RETRY_BACKOFF_BASE":       {"-1s", "2m"}, // more than the longest wait
+		"FORGERUN_RETRY_BACKOFF_MAX":        {"-1s", "1ms"},
+		"FORGERUN_RATE_LIMIT_PER_MINUTE":    {"0", "x"},
+		"FORGERUN_DAILY_QUOTA":              {"-1"},
+		"FORGERUN_MAX_ACTIVE_JOBS":          {"0"},
+		"FORGERUN_MAX_QUEUE_SIZE":           {"0"},
+		"FORGERUN_MAX_BODY_BYTES":           {"1", "1MB", "2048"}, // less than a payload
+		"FORGERUN_MAX_PAYLOAD_BYTES":        {"0", "2097152"},
+		"FORGERUN_JOB_TYPES":                {"NONE", "EXECUTE,"},
+		"FORGERUN_WORK_KINDS":               {"success_fast", "ALL"},
+		"FORGERUN_RANDOM_FAIL_PROBABILITY":  {"-0.1", "1.1", "NaN"},
+		"FORGERUN_API_KEY_TTL":              {"0s", "90d"},
+		"FORGERUN_API_KEY_OVERLAP":          {"-1s"},
+		"FORGERUN_IDEMPOTENCY_WINDOW":       {"0s"},
+		"FORGERUN_RETENTION_JOBS":           {"0s"},
+		"FORGERUN_RETENTION_RESULTS":        {"0s"},
+		"FORGERUN_RETENTION_KEYS":           {"-1s"},
+		"FORGERUN_RETENTION_TOMBSTONES":     {"-1s"},
+		"FORGERUN_MAX_STREAMS":              {"0", "x"},
+		"FORGERUN_MAX_STREAMS_PER_CLIENT":   {"0", "1.5"},
+		"FORGERUN_MASTER_KEY":               {"short", "AAAA", "!"},
+		"FORGERUN_WEBHOOK_TIMEOUT":          {"0s", "1h"},
+		"FORGERUN_WEBHOOK_MAX_RETRIES":      {"-1", "x"},
+		"FORGERUN_WEBHOOK_BACKOFF_BASE":     {"0s", "2h"}, // more than the longest wait
+		"FORGERUN_WEBHOOK_BACKOFF_MAX":      {"0s", "1s"},
+		"FORGERUN_WEBHOOK_CONCURRENCY":      {"0", "x"},
+		"FORGERUN_WEBHOOK_ALLOW_PRIVATE":    {"perhaps"},
+		"FORGERUN_WEBHOOK_DISABLE_FAILURES": {"0"},
+		"FORGERUN_WEBHOOK_DISABLE_AFTER":    {"-1s"},
+		"FORGERUN_OUTCOME_STREAM_MAXLEN":    {"0", "all"},
+		"FORGERUN_REQUEST_TIMEOUT":          {"0s"},
+		"FORGERUN_DB_TIMEOUT":               {"0s", "1ms"},
 	}
-	anything := []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_DATA_DIR"} // checked when they are used
+	anything := []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_DATA_DIR", "FORGERUN_SIGNING_KEY_FILE", "FORGERUN_OUTCOME_STREAM"} // checked when they are used
 	var cfg Config
 	for _, v := range cfg.variables() {
 		values := bad[v.name]
 		require.True(t, len(values) > 0 || slices.Contains(anything, v.name), "no bad value of %s is tried", v.name)
 		for _, value := range values {
-			for _, role := range []string{"api", "worker", "dev", "migrate"} {
+			for _, role := range []string{"api", "worker", "webhooks", "dev", "migrate"} {
 				if role == "migrate" && v.name == "FORGERUN_ADMIN_ADDR" {
 					continue
 				}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/forgerun/forgerun/devstack"
 	"github.com/forgerun/forgerun/job"
@@ -29,6 +32,11 @@ func runDev(ctx context.Context, cfg Config, unknown []string, stdout, stderr io
 	}
 	if err := os.MkdirAll(cfg.DataDir, 0o755); err != nil { // the stores' unprivileged users pass through it
 		return fmt.Errorf("data folder: %w", err)
+	}
+	if cfg.MasterKey == nil {
+		if cfg.MasterKey, err = ownMasterKey(filepath.Join(cfg.DataDir, "master.key")); err != nil {
+			return fmt.Errorf("master key: %w", err)
+		}
 	}
 	stores, err := startStores(ctx, &cfg, stdout, log)
 	if err != nil {
@@ -55,10 +63,12 @@ func (p *process) serveDev(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer w.stop()
-	a, err := p.startAPI()
+	hooks, err := p.startWebhooks(ctx)
 	if err != nil {
 		return err
 	}
+	defer hooks.stop()
+	a := p.startAPI()
 	defer a.stop()
 	login, err := a.login(ctx)
 	if err != nil {
@@ -77,6 +87,22 @@ func (p *process) serveDev(ctx context.Context, stdout io.Writer) error {
 	case err := <-a.failed:
 		return fmt.Errorf("HTTP listener: %w", err)
 	}
+}
+
+// ownMasterKey reads the data folder's master key, and makes one if there is none.
+func ownMasterKey(path string) (decoded []byte, err error) {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		random := make([]byte, 32)
+		_, _ = rand.Read(random) // never fails
+		content = []byte(base64.StdEncoding.EncodeToString(random))
+		err = os.WriteFile(path, content, 0o600)
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = key(&decoded)(strings.TrimSpace(string(content)))
+	return decoded, err
 }
 
 // stores are the servers that dev started itself.

@@ -62,7 +62,10 @@ var onlyIn = []struct {
 	{"github.com/gofiber/fiber", []string{"handlers", "bench/..."}},
 	{"github.com/valyala/fasthttp", []string{"handlers", "bench/..."}},
 	{"github.com/pb33f", []string{"handlers test"}},
-	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "handlers test", "job test", "cmd/... test"}},
+	{"github.com/dunglas/httpsfv", []string{"webhook", "cmd/..."}},
+	{"github.com/go-jose", []string{"webhook"}},
+	{"code.dny.dev/ssrf", []string{"webhook"}},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "handlers test", "job test", "webhook test", "cmd/... test"}},
 }
 
 // standardLibraryOnly are the packages whose code (tests aside) imports nothing

@@ -1,5 +1,5 @@
-// Command forgerun is the job-execution service: API, worker, and everything
-// in one process for development. It reads the configuration and joins the
+// Command forgerun is the job-execution service: API, worker, webhooks, and
+// everything in one process for development. It reads the configuration and joins the
 // packages; it holds no rules of its own.
 package main
 
@@ -25,7 +25,10 @@ Usage:
   forgerun dev            everything in one process, with its own Postgres and Redis
   forgerun api            the HTTP API; any number of processes
   forgerun worker         executes jobs; any number of processes
+  forgerun webhooks       delivers events to receivers; any number of processes
   forgerun migrate        bring the database schema up to date (-to N: to version N, up or down)
+  forgerun rotate-signing-key
+                          make the next key that signs deliveries
   forgerun config [ROLE]  the effective configuration of a role (api), secrets masked
   forgerun healthcheck    exit 0 if the process at -url is ready (for containers)
   forgerun version
@@ -50,10 +53,12 @@ func run(ctx context.Context, args []string, getenv func(string) string, environ
 		command, args = args[0], args[1:]
 	}
 	switch command {
-	case "dev", "api", "worker":
+	case "dev", "api", "worker", "webhooks":
 		return runRole(ctx, command, args, getenv, environ, stdout, stderr)
 	case "migrate":
 		return runMigrate(ctx, args, getenv, stdout, stderr)
+	case "rotate-signing-key":
+		return runRotateSigningKey(ctx, args, getenv, stdout, stderr)
 	case "config":
 		return runConfig(args, getenv, stdout, stderr)
 	case "healthcheck":
@@ -80,7 +85,7 @@ func runRole(ctx context.Context, role string, args []string, getenv func(string
 		return 2
 	}
 	start := map[string]func(context.Context, Config, []string, io.Writer, io.Writer) error{
-		"dev": runDev, "api": runAPI, "worker": runWorker,
+		"dev": runDev, "api": runAPI, "worker": runWorker, "webhooks": runWebhooks,
 	}[role]
 	if err := start(ctx, cfg, unknownVariables(environ), stdout, stderr); err != nil {
 		_, _ = fmt.Fprintln(stderr, "forgerun:", err)

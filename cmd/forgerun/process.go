@@ -34,12 +34,16 @@ type process struct {
 	store    *repo.Store
 	redis    *tasks.Redis
 	queue    *tasks.Queue
+	notifier *app.Notifier // the queue for whoever writes events
 	settler  *app.Settler
+
+	subscribers *app.Subscribers
 
 	background sync.WaitGroup
 	stopLoops  context.CancelFunc
 	loops      context.Context
 
+	listener  net.Listener // of the API; nil in the other roles
 	admin     *http.Server
 	adminAddr string
 }
@@ -54,13 +58,20 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (*process
 	for _, name := range unknown {
 		log.Warn("unknown variable is ignored; see 'forgerun config' for those that exist", "variable", name)
 	}
-	p := &process{cfg: cfg, role: role, log: log.With("role", role), registry: monitoring.NewRegistry(version, role)}
+	listener, err := listen(&cfg, role)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cfg: cfg, role: role, listener: listener, log: log.With("role", role), registry: monitoring.NewRegistry(version, role)}
+	slog.SetDefault(p.log) // libraries, and with it package log
 	p.metrics = app.NewMetrics(p.registry)
 	p.store, err = repo.Open(repo.Config{
 		URL: cfg.DatabaseURL, Timeout: cfg.DBTimeout, ApplicationName: "forgerun " + role,
 		ResultTTL: cfg.RetentionResults, IdempotencyWindow: cfg.IdempotencyWindow,
-		Retention: repo.Retention{Jobs: cfg.RetentionJobs, Keys: cfg.RetentionKeys, Tombstones: cfg.RetentionTombstones},
-		Logger:    p.log, Registry: p.registry,
+		Retention:     repo.Retention{Jobs: cfg.RetentionJobs, Keys: cfg.RetentionKeys, Tombstones: cfg.RetentionTombstones},
+		Webhooks:      repo.WebhookLimits{DisableFailures: cfg.WebhookDisableFailures, DisableAfter: cfg.WebhookDisableAfter},
+		OutcomeStream: cfg.OutcomeStream != "",
+		Logger:        p.log, Registry: p.registry,
 	})
 	if err != nil {
 		return nil, err
@@ -73,11 +84,46 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (*process
 	p.queue = tasks.NewQueue(p.redis, tasks.QueueConfig{MaxTaskTime: 2*cfg.ExecutionLimit() + cfg.ShutdownGrace})
 	p.queue.Start()
 	p.loops, p.stopLoops = context.WithCancel(context.Background())
-	p.settler = app.NewSettler(p.store, p.queue, p.metrics, p.log)
+	p.subscribers = app.NewSubscribers(p.store, p.log)
+	p.loop(p.subscribers.Run)
+	p.notifier = app.NewNotifier(p.queue, p.subscribers)
+	p.settler = app.NewSettler(p.store, p.notifier, p.metrics, p.log)
 	p.loop(p.settler.Run)
-	relay := app.NewRelay(p.store, p.queue, p.metrics, p.log)
-	p.loop(app.NewMaintenance(p.store, p.store, relay, p.queue, p.settler, cfg.Backoff, p.metrics, p.log).Run)
+	p.loop(p.newMaintenance().Run)
 	return p, nil
+}
+
+// listen opens the public listener of the roles that have one, and completes
+// the public URL. Processes without a listener must be given the API's own.
+func listen(cfg *Config, role string) (net.Listener, error) {
+	var l net.Listener
+	addr := cfg.HTTPAddr
+	if role == "api" || role == "dev" {
+		var err error
+		if l, err = net.Listen("tcp", addr); err != nil {
+			return nil, fmt.Errorf("HTTP listener: %w", err)
+		}
+		addr = l.Addr().String()
+	}
+	if cfg.PublicURL == "" {
+		cfg.PublicURL = "http://" + addr
+	}
+	return l, nil
+}
+
+// newMaintenance makes the repairs that one of all processes does.
+func (p *process) newMaintenance() *app.Maintenance {
+	d := app.MaintenanceDeps{
+		Store: p.store, Claims: p.store, Queue: p.notifier, Settler: p.settler, Backoff: p.cfg.Backoff, Metrics: p.metrics, Log: p.log,
+		Relay:      app.NewRelay(p.store, p.queue, p.metrics, p.log),
+		Deliveries: app.NewDeliveryRelay(p.store, p.queue, p.metrics, p.log),
+	}
+	if p.cfg.OutcomeStream != "" {
+		d.Publisher = app.NewPublisher(app.PublisherConfig{
+			Stream: p.cfg.OutcomeStream, MaxLen: int64(p.cfg.OutcomeStreamMaxLen), PublicURL: p.cfg.PublicURL,
+		}, p.store, p.queue, p.metrics, p.log)
+	}
+	return app.NewMaintenance(d)
 }
 
 // loop runs f until the process closes.
@@ -106,13 +152,13 @@ func (p *process) close() {
 	p.log.Info("stopped")
 }
 
-// ready tells what is wrong, in words. Only a worker needs Redis: the API
-// accepts jobs without it.
+// ready tells what is wrong, in words. Only those who take from the queue need
+// Redis: the API accepts jobs without it.
 func (p *process) ready(ctx context.Context) handlers.Readiness {
 	r := handlers.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "redis": "ok"}}
 	if err := p.queue.Ping(ctx); err != nil {
 		r.Checks["redis"] = "unreachable"
-		r.Status, r.OK = "degraded", p.role != "worker"
+		r.Status, r.OK = "degraded", p.role == "api" || p.role == "dev"
 	}
 	if err := p.store.Ping(ctx); err != nil {
 		r.OK = false
@@ -166,16 +212,9 @@ type api struct {
 	failed   chan error
 }
 
-// startAPI opens the public listener.
-func (p *process) startAPI() (*api, error) {
-	l, err := net.Listen("tcp", p.cfg.HTTPAddr)
-	if err != nil {
-		return nil, fmt.Errorf("HTTP listener: %w", err)
-	}
-	a := &api{p: p, addr: l.Addr().String(), failed: make(chan error, 1)}
-	if p.cfg.PublicURL == "" {
-		p.cfg.PublicURL = "http://" + a.addr
-	}
+// startAPI begins to serve.
+func (p *process) startAPI() *api {
+	a := &api{p: p, addr: p.listener.Addr().String(), failed: make(chan error, 1)}
 	a.service = p.newService(a)
 	a.limiter = tasks.NewLimiter(p.redis, tasks.LimiterConfig{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota})
 	a.limiter.Start()
@@ -185,11 +224,12 @@ func (p *process) startAPI() (*api, error) {
 		MaxStreams: p.cfg.MaxStreams, MaxStreamsPerClient: p.cfg.MaxStreamsPerClient,
 	}, handlers.Deps{
 		Jobs: a.service, Reader: a.service, Batches: a.service, Events: a.service, Clients: a.service, CursorKey: a.service.CursorKey,
+		Webhooks: p.newWebhooks(), Directory: p.newDirectory(),
 		Limiter: a.limiter, Health: p, Logger: p.log, Registry: p.registry,
 	})
-	go func() { a.failed <- a.server.Serve(l) }()
+	go func() { a.failed <- a.server.Serve(p.listener) }()
 	p.log.Info("api listening", "address", a.addr, "public_url", p.cfg.PublicURL)
-	return a, nil
+	return a
 }
 
 // newService makes the use cases of clients and starts the loops that they
@@ -209,8 +249,8 @@ func (p *process) newService(a *api) *app.Service {
 			TTL: p.cfg.APIKeyTTL, Overlap: p.cfg.APIKeyOverlap,
 		},
 	}, app.ServiceDeps{
-		Jobs: p.store, Reader: p.store, Events: p.store, Batches: p.store, Keys: p.store, Queue: p.queue, Progress: p.queue,
-		Capacity: capacity, Hub: hub, Settler: p.settler, Metrics: p.metrics, Log: p.log,
+		Jobs: p.store, Reader: p.store, Events: p.store, Batches: p.store, Keys: p.store, Queue: p.notifier, Progress: p.queue,
+		Targets: p.guard(), Capacity: capacity, Hub: hub, Settler: p.settler, Metrics: p.metrics, Log: p.log,
 	})
 	p.loop(hub.Run)
 	p.loop(capacity.Run)
@@ -252,7 +292,7 @@ func (p *process) startWorker() (*worker, error) {
 	w.worker = app.NewWorker(app.WorkerConfig{
 		Name: workerName(), Concurrency: p.cfg.WorkerConcurrency, Lease: p.cfg.LeaseTimeout, Heartbeat: p.cfg.HeartbeatInterval,
 		Limit: limit, Backoff: p.cfg.Backoff,
-	}, p.store, w.leases, p.queue, p.settler, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
+	}, p.store, w.leases, p.notifier, p.settler, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
 	w.fetching = tasks.NewWorkers(p.redis, tasks.WorkersConfig{
 		Concurrency: p.cfg.WorkerConcurrency, ShutdownTimeout: closeGrace,
 	}, w.worker.Handle, w.worker.Canceled)

@@ -19,10 +19,7 @@ func runAPI(ctx context.Context, cfg Config, unknown []string, _, stderr io.Writ
 	if err := p.startAdmin(); err != nil {
 		return err
 	}
-	a, err := p.startAPI()
-	if err != nil {
-		return err
-	}
+	a := p.startAPI()
 	defer a.stop()
 	select {
 	case <-ctx.Done():
@@ -44,6 +41,26 @@ func runWorker(ctx context.Context, cfg Config, unknown []string, _, stderr io.W
 		return err
 	}
 	w, err := p.startWorker()
+	if err != nil {
+		return err
+	}
+	defer w.stop()
+	<-ctx.Done()
+	p.log.Info("stopping")
+	return nil
+}
+
+// runWebhooks delivers events until ctx ends.
+func runWebhooks(ctx context.Context, cfg Config, unknown []string, _, stderr io.Writer) error {
+	p, err := open(cfg, "webhooks", unknown, stderr)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if err := p.startAdmin(); err != nil {
+		return err
+	}
+	w, err := p.startWebhooks(ctx)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,6 +22,9 @@ import (
 
 // env is configuration of a process, on top of the stack's.
 type env = map[string]string
+
+// masterKey encrypts what the tests' webhooks have to hide.
+var masterKey = base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
 
 // stack is what one test has: a database of its own with the newest schema, a
 // Redis server of its own, and the processes that it starts.
@@ -55,7 +59,7 @@ func newStackOn(t *testing.T, databaseURL string, environment ...env) *stack {
 	require.NoError(t, err)
 	documented := apitest.New(t, openAPI) // every answer in every test is as the document says
 	s := &stack{
-		t: t, databaseURL: databaseURL, sent: map[string]bool{}, accepted: map[string]bool{},
+		t: t, databaseURL: databaseURL, sent: map[string]bool{}, accepted: map[string]bool{}, secrets: []string{masterKey},
 		http:    &http.Client{Timeout: patience, Transport: documented.Transport(&http.Transport{MaxIdleConnsPerHost: 256})},
 		streams: &http.Client{Transport: documented.Transport(&http.Transport{DisableKeepAlives: true})},
 	}
@@ -67,6 +71,7 @@ func newStackOn(t *testing.T, databaseURL string, environment ...env) *stack {
 		"FORGERUN_OPEN_REGISTRATION": "true", "FORGERUN_RATE_LIMIT_PER_MINUTE": "1000000",
 		"FORGERUN_RETRY_BACKOFF_BASE": "10ms", "FORGERUN_RETRY_BACKOFF_MAX": "50ms",
 		"FORGERUN_WORKER_CONCURRENCY": "4", "FORGERUN_TIME_SCALE": "0",
+		"FORGERUN_MASTER_KEY": masterKey, "FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true",
 	}, merge(environment...))
 	s.db = openPool(t, databaseURL)
 	return s
@@ -167,7 +172,7 @@ func (s *stack) workerRuns() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.procs {
-		if p.cmd.Args[1] != "api" && p.running() {
+		if p.cmd.Args[1] == "worker" && p.running() {
 			return true
 		}
 	}

@@ -97,8 +97,7 @@ func (k kind) acrossOutage() kind {
 	return k
 }
 
-// catalogue lists the 31 kinds in the order of section 6. The webhook kinds
-// are judged by their jobs alone; a receiver would be a part of its own here.
+// catalogue lists the 31 kinds in the order of section 6.
 func catalogue() []kind {
 	return []kind{
 		row("SUCCESS_FAST", 1_000, 4),
@@ -120,11 +119,11 @@ func catalogue() []kind {
 		row("RETRY_LIMIT_REACHED", 3_000, 4).fails("FAILED, no retry left", passing).does(retryToTheLimit),
 		row("DUPLICATE_SUBMIT_SAME_KEY", 2_000, 4).expects("SUCCEEDED, same job").does(submitTwiceSameKey),
 		row("DUPLICATE_SUBMIT_DIFFERENT_KEY", 2_000, 4).expects("SUCCEEDED, two jobs").does(submitTwiceDifferentKeys),
-		row("WEBHOOK_SUCCESS", 2_000, 4),
-		row("WEBHOOK_TIMEOUT", 2_000, 4),
-		row("WEBHOOK_5XX", 2_000, 4),
-		row("WEBHOOK_RETRIES_EXHAUSTED", 2_000, 4),
-		row("WEBHOOK_SLOW_RECEIVER", 2_000, 4),
+		row("WEBHOOK_SUCCESS", 2_000, 4).expects("SUCCEEDED, delivered").does(webhookAccepted),
+		row("WEBHOOK_TIMEOUT", 2_000, 4).expects("SUCCEEDED, delivered on retry").does(webhookUnanswered),
+		row("WEBHOOK_5XX", 2_000, 4).expects("SUCCEEDED, delivered on retry").does(webhookUnavailable),
+		row("WEBHOOK_RETRIES_EXHAUSTED", 2_000, 4).expects("SUCCEEDED, delivery FAILED").does(webhookBroken),
+		row("WEBHOOK_SLOW_RECEIVER", 2_000, 4).expects("SUCCEEDED, delivered late").does(webhookSlow),
 		row("SCHEDULED_ON_TIME", 2_000, 4).does(scheduleOnTime),
 		row("SCHEDULED_LATE_RECOVERY", 2_000, 4).does(scheduleAcrossOutage).acrossOutage(),
 		row("SCHEDULED_FAR_FUTURE", 2_000, 4).expects("CREATED, then CANCELED").does(scheduleFarAhead),
@@ -145,7 +144,7 @@ var contractCodes = map[string]bool{
 	"RFA_JOB_VALIDATION_FAILED": true, "RFA_JOB_NOT_FOUND": true, "RFA_JOB_CONFLICT": true,
 	"RFA_EXEC_QUEUE_FULL": true, codeTimeout: true, "RFA_EXEC_IDEMPOTENCY_CONFLICT": true,
 	codeWorkerUnavailable: true, "RFA_STORAGE_DB_ERROR": true, "RFA_STORAGE_UNAVAILABLE": true,
-	"RFA_DEPENDENCY_TIMEOUT": true, "RFA_CONFIG_INVALID": true, "RFA_INTERNAL": true,
+	"RFA_DEPENDENCY_TIMEOUT": true, codeConfigInvalid: true, "RFA_INTERNAL": true,
 }
 
 // Codes that decide something here.
@@ -155,4 +154,5 @@ const (
 	codeValidationFailed  = "RFA_JOB_VALIDATION_FAILED"
 	codeConflict          = "RFA_JOB_CONFLICT"
 	codeJobNotFound       = "RFA_JOB_NOT_FOUND"
+	codeConfigInvalid     = "RFA_CONFIG_INVALID"
 )

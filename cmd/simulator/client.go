@@ -136,7 +136,8 @@ func (c *client) once(ctx context.Context, method, path string, body any, header
 func (a *answer) busy() bool {
 	switch a.status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return true
+		p, _ := a.problem()
+		return p.Code != codeConfigInvalid // waiting does not help against that
 	}
 	return false
 }

@@ -16,7 +16,8 @@ const demoHelp = `Usage: simulator demo [flags]
 Starts a whole ForgeRun of its own ("forgerun dev" as a child process, on free
 loopback ports, at a fiftieth of the catalogue's durations), tours all 31 work
 kinds, restarts the service across the due time of SCHEDULED_LATE_RECOVERY,
-prints the table and stops everything. FORGERUN_ variables are not passed on.
+prints the table and stops everything. Webhooks are received by the demo itself
+on loopback. FORGERUN_ variables are not passed on.
 
 All files are in DIR/demo, which each demo empties first: the databases, and
 forgerun.log with the service's log. Nothing else is touched.
@@ -30,7 +31,18 @@ const (
 	demoScale   = 0.02
 	demoTimeout = 80 * time.Second
 	logTail     = 20
+
+	demoWebhookTimeout = 2 * time.Second // of one try
+	demoWebhookRetries = 3
 )
+
+// demoPace is the pace for a service that devEnviron has configured.
+func demoPace() pace {
+	scale := demoScale
+	p := paceFor(&scale)
+	p.deliveryTries, p.patience = 1+demoWebhookRetries, 15*demoWebhookTimeout
+	return p
+}
 
 // demo is a tour of a service that it starts and stops itself.
 type demo struct {
@@ -58,10 +70,9 @@ func runDemo(ctx context.Context, args []string, getenv func(string) string, std
 	if err != nil {
 		return unusable(stderr, err)
 	}
-	scale := demoScale
 	d := &demo{
 		binary: path, dataDir: dataDir, environ: os.Environ(),
-		kinds: catalogue(), pace: paceFor(&scale), stdout: stdout, stderr: stderr,
+		kinds: catalogue(), pace: demoPace(), stdout: stdout, stderr: stderr,
 	}
 	return d.run(ctx)
 }
@@ -119,6 +130,11 @@ func (d *demo) tour(ctx context.Context, s *service) int {
 	if err != nil {
 		return unusable(d.stderr, err)
 	}
+	r, err := listenReceiver("127.0.0.1:0", "")
+	if err != nil {
+		return unusable(d.stderr, err)
+	}
+	defer r.close()
 	// Connections that wait for nothing must not hold up the service's end.
 	restart := func(ctx context.Context, until time.Time) (outageTimes, error) {
 		transport.CloseIdleConnections()
@@ -127,7 +143,7 @@ func (d *demo) tour(ctx context.Context, s *service) int {
 	fmt.Fprintf(d.stderr, "Ready at %s after %s\n", s.url, show(time.Since(began)))
 	scale := demoScale
 	t := &tour{
-		client: c, kinds: d.kinds, pace: d.pace, scale: &scale, outage: restart,
+		client: c, receiver: r, kinds: d.kinds, pace: d.pace, scale: &scale, outage: restart,
 		timeout: demoTimeout - time.Since(began), stdout: d.stdout, stderr: d.stderr,
 	}
 	return t.run(ctx)

@@ -45,19 +45,18 @@ func newDemo(t *testing.T, way string, kinds ...string) (d *demo, stdout, stderr
 	require.NoError(t, err)
 	var picked tour
 	only(kinds...)(&picked)
-	scale := demoScale
 	stdout, stderr = &output{}, &output{}
 	return &demo{
 		binary: self, dataDir: filepath.Join(t.TempDir(), "data"), environ: append(os.Environ(), asServiceVar+"="+way),
-		kinds: picked.kinds, pace: paceFor(&scale), stdout: stdout, stderr: stderr,
+		kinds: picked.kinds, pace: demoPace(), stdout: stdout, stderr: stderr,
 	}, stdout, stderr
 }
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	d, stdout, stderr := newDemo(t, goodService, "SUCCESS_FAST", "RETRY_ON_FAIL", "SCHEDULED_LATE_RECOVERY")
+	d, stdout, stderr := newDemo(t, goodService, "SUCCESS_FAST", "RETRY_ON_FAIL", "WEBHOOK_5XX", "SCHEDULED_LATE_RECOVERY")
 	require.Equal(t, exitOK, d.run(t.Context()), stdout.String()+stderr.String())
-	require.Contains(t, stdout.String(), "All 3 kinds behaved as the catalogue says")
+	require.Contains(t, stdout.String(), "All 4 kinds behaved as the catalogue says")
 	require.NotContains(t, stderr.String(), "last lines")
 
 	entries, err := os.ReadDir(d.dataDir)

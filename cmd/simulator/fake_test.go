@@ -14,9 +14,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// fake is a ForgeRun in memory, enough of it for a tour. It has no goroutines:
-// each job carries the plan of its future, and a request first lets happen
-// what has become due. Its catalogue is package job's, not the simulator's.
+// fake is a ForgeRun in memory, enough of it for a tour. It has no goroutines
+// but those of deliveries: each job carries the plan of its future, and a
+// request first lets happen what has become due. Its catalogue is package job's, not the simulator's.
 type fake struct {
 	mu      sync.Mutex
 	scale   float64
@@ -25,9 +25,15 @@ type fake struct {
 	busy    int // so many more requests are answered with 503
 	clients int
 	fakeState
+
+	receiver   http.RoundTripper // reaches the receiver of webhooks
+	hooks      map[string]*fakeHook
+	deliveries map[*fakeJob][]*fakeDelivery
+	sending    sync.WaitGroup
 }
 
-// fakeState is what survives a restart.
+// fakeState is what survives a restart: all but webhooks, which no kind needs
+// across one.
 type fakeState struct {
 	Jobs map[string]*fakeJob
 	Keys map[string]string // idempotency key -> job id
@@ -51,10 +57,12 @@ type flaws struct {
 	holdRunning   string // a kind that runs until it is canceled: no fault, but no race either
 	quick         bool   // work takes no time
 	closed        bool   // no open registration
+	webhooks      webhookFlaws
 }
 
 type fakeJob struct {
 	ID, Type, Kind, State    string
+	Callback                 string
 	Attempt                  int
 	Created, Updated         time.Time
 	ExecutionAt              *time.Time
@@ -82,7 +90,10 @@ const (
 )
 
 func newFake(scale float64) *fake {
-	return &fake{scale: scale, fakeState: fakeState{Jobs: map[string]*fakeJob{}, Keys: map[string]string{}}}
+	return &fake{
+		scale: scale, fakeState: fakeState{Jobs: map[string]*fakeJob{}, Keys: map[string]string{}},
+		receiver: http.DefaultTransport, hooks: map[string]*fakeHook{}, deliveries: map[*fakeJob][]*fakeDelivery{},
+	}
 }
 
 func (f *fake) handler() http.Handler {
@@ -94,6 +105,7 @@ func (f *fake) handler() http.Handler {
 	mux.HandleFunc("GET /v1/jobs/{id}/report", f.authed(f.withJob(f.report)))
 	mux.HandleFunc("POST /v1/jobs/{id}/cancel", f.authed(f.withJob(f.cancel)))
 	mux.HandleFunc("POST /v1/jobs/{id}/retry", f.authed(f.withJob(f.retry)))
+	f.webhookRoutes(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -190,6 +202,7 @@ func (f *fake) submit(w http.ResponseWriter, r *http.Request) {
 		Type        string     `json:"type"`
 		WorkKind    string     `json:"work_kind"`
 		ExecutionAt *time.Time `json:"execution_at"`
+		Callback    string     `json:"callback"`
 	}
 	if json.NewDecoder(r.Body).Decode(&s) != nil || !job.Kind(s.WorkKind).Valid() ||
 		s.WorkKind == "PAYLOAD_INVALID" && !f.flaws.acceptInvalid ||
@@ -209,7 +222,7 @@ func (f *fake) submit(w http.ResponseWriter, r *http.Request) {
 		now := fakeNow()
 		j = &fakeJob{
 			ID: uuid.NewString(), Type: s.Type, Kind: s.WorkKind, Attempt: 1,
-			Created: now, Updated: now, ExecutionAt: s.ExecutionAt,
+			Created: now, Updated: now, ExecutionAt: s.ExecutionAt, Callback: s.Callback,
 		}
 		f.Jobs[j.ID], f.Keys[key] = j, j.ID
 		f.event(j, "job.created", "CREATED", now)
@@ -275,8 +288,10 @@ func (f *fake) advance(j *fakeJob) {
 }
 
 func (f *fake) event(j *fakeJob, name, next string, at time.Time) {
-	j.Events = append(j.Events, fakeEvent{ID: uuid.NewString(), Name: name, Prev: j.State, Next: next, Attempt: j.Attempt, At: at})
+	e := fakeEvent{ID: uuid.NewString(), Name: name, Prev: j.State, Next: next, Attempt: j.Attempt, At: at}
+	j.Events = append(j.Events, e)
 	j.State, j.Updated = next, at
+	f.announce(j, e)
 }
 
 func (f *fake) cancel(w http.ResponseWriter, j *fakeJob) {

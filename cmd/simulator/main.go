@@ -49,7 +49,7 @@ Examples:
 
 Exit codes:
   0  every kind behaved as the catalogue says
-  1  at least one kind did not; the table and the reasons tell which and why
+  1  at least one kind did not, or could not be judged; the table and the reasons tell which and why
   2  nothing could be judged: service away, wrong URL or key, bad flags
 `
 

@@ -35,7 +35,7 @@ func TestHelp(t *testing.T) {
 	}{
 		{[]string{"--help"}, []string{"Examples:", "simulator demo", "Exit codes:"}},
 		{[]string{"help"}, []string{"Examples:"}},
-		{[]string{"tour", "--help"}, []string{"Usage: simulator tour --url URL", "-timeout time", "15m", "-time-scale-hint number"}},
+		{[]string{"tour", "--help"}, []string{"Usage: simulator tour --url URL", "-timeout time", "15m", "-time-scale-hint number", "-receiver-addr address", "-receiver-url URL", "-webhook-patience time", "1m0s"}},
 		{[]string{"demo", "-h"}, []string{"Usage: simulator demo", "-data-dir folder", "default \".forgerun\"", "-forgerun path"}},
 		{[]string{"version"}, []string{"simulator ", "go1."}},
 	} {
@@ -65,7 +65,11 @@ func TestBadUse(t *testing.T) {
 		"url with query": {[]string{"tour", "--url", "http://x/?a=b"}, "is not the address of a service"},
 		"no number":      {[]string{"tour", "--url", "http://x", "--time-scale-hint", "fast"}, "must be a number from 0 to 1000"},
 		"NaN":            {[]string{"tour", "--url", "http://x", "--time-scale-hint", "NaN"}, "must be a number from 0 to 1000"},
-		"no time":        {[]string{"tour", "--url", "http://x", "--timeout", "0s"}, "--timeout must be above 0"},
+		"no time":        {[]string{"tour", "--url", "http://x", "--timeout", "0s"}, "--timeout and --webhook-patience must be above 0"},
+		"no patience":    {[]string{"tour", "--url", "http://x", "--webhook-patience", "0s"}, "--timeout and --webhook-patience must be above 0"},
+		"no receiver":    {[]string{"tour", "--url", "http://x", "--receiver-addr", "nowhere"}, "choose another --receiver-addr"},
+		"receiver where": {[]string{"tour", "--url", "http://x", "--receiver-addr", ":0"}, "say with --receiver-url"},
+		"receiver URL":   {[]string{"tour", "--url", "http://x", "--receiver-url", "x"}, "give --receiver-url such as"},
 		"no binary":      {[]string{"demo", "--forgerun", "/does/not/exist"}, "there is no forgerun program at /does/not/exist"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -69,6 +69,11 @@ func devEnviron(base []string, dir string, scale float64) []string {
 		"FORGERUN_LOG_FORMAT=json",
 		"FORGERUN_RETRY_BACKOFF_BASE=200ms", "FORGERUN_RETRY_BACKOFF_MAX=1s",
 		"FORGERUN_SHUTDOWN_GRACE=5s",
+		// Deliveries that fail come to their end within seconds.
+		fmt.Sprintf("FORGERUN_WEBHOOK_TIMEOUT=%s", demoWebhookTimeout),
+		fmt.Sprintf("FORGERUN_WEBHOOK_MAX_RETRIES=%d", demoWebhookRetries),
+		"FORGERUN_WEBHOOK_BACKOFF_BASE=200ms", "FORGERUN_WEBHOOK_BACKOFF_MAX=1s",
+		"FORGERUN_WEBHOOK_ALLOW_PRIVATE=true",
 	)
 }
 

@@ -159,6 +159,8 @@ func TestDevEnviron(t *testing.T) {
 	require.Contains(t, environ, "OTHER=FORGERUN_")
 	require.Contains(t, environ, "FORGERUN_DATA_DIR=/data/demo")
 	require.Contains(t, environ, "FORGERUN_TIME_SCALE=0.02")
+	require.Contains(t, environ, "FORGERUN_WEBHOOK_TIMEOUT=2s")
+	require.Contains(t, environ, "FORGERUN_WEBHOOK_ALLOW_PRIVATE=true")
 	require.NotContains(t, strings.Join(environ, " "), "postgres://prod")
 }
 

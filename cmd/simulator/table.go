@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -29,6 +30,8 @@ func printTable(w io.Writer, results []result, took time.Duration) {
 			ok = "?"
 		case !r.ok():
 			ok = "NO"
+		case r.cut:
+			ok = "so far"
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", r.kind.name, r.kind.expected, orDash(r.got), attempts, duration, ok)
 	}
@@ -37,17 +40,17 @@ func printTable(w io.Writer, results []result, took time.Duration) {
 	fmt.Fprintf(w, "\n%s\n", verdict(results, took))
 }
 
-// printDifferences gives the reasons. They quote the service, which must not
-// get at the reader's terminal.
+// printDifferences gives the reasons, and what else is to be known. They quote
+// the service, which must not get at the reader's terminal.
 func printDifferences(w io.Writer, results []result) {
 	for _, r := range results {
-		if len(r.findings) == 0 {
+		if len(r.findings) == 0 && len(r.notes) == 0 {
 			continue
 		}
 		fmt.Fprintf(w, "\n%s:\n", r.kind.name)
-		for i, f := range r.findings {
+		for i, f := range slices.Concat(r.findings, r.notes) {
 			if i == maxFindings {
-				fmt.Fprintf(w, "  - and %d more\n", len(r.findings)-maxFindings)
+				fmt.Fprintf(w, "  - and %d more\n", len(r.findings)+len(r.notes)-maxFindings)
 				break
 			}
 			fmt.Fprintf(w, "  - %s\n", printable(f))
@@ -57,13 +60,15 @@ func printDifferences(w io.Writer, results []result) {
 
 // verdict says in a line how it went.
 func verdict(results []result, took time.Duration) string {
-	var differ, open []string
+	var differ, open, cut []string
 	for _, r := range results {
 		switch {
 		case !r.judged():
 			open = append(open, r.kind.name)
 		case !r.ok():
 			differ = append(differ, r.kind.name)
+		case r.cut:
+			cut = append(cut, r.kind.name)
 		}
 	}
 	switch {
@@ -71,6 +76,9 @@ func verdict(results []result, took time.Duration) string {
 		return fmt.Sprintf("%d of %d kinds differ: %s.", len(differ), len(results), strings.Join(differ, ", "))
 	case len(open) > 0:
 		return fmt.Sprintf("%d of %d kinds could not be judged: %s.", len(open), len(results), strings.Join(open, ", "))
+	case len(cut) > 0:
+		return fmt.Sprintf("All %d kinds behaved as the catalogue says, in %s, as far as was waited: the end of %s was not.",
+			len(results), took.Round(100*time.Millisecond), strings.Join(cut, ", "))
 	default:
 		return fmt.Sprintf("All %d kinds behaved as the catalogue says, in %s.", len(results), took.Round(100*time.Millisecond))
 	}

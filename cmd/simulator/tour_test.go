@@ -36,8 +36,12 @@ func playHere(ctx context.Context, t *testing.T, f *fake, adjust ...func(*tour))
 	require.NoError(t, err)
 	scale := f.scale
 	var stdout, stderr bytes.Buffer
+	r := newReceiver("http://receiver.test/hooks")
+	f.receiver = handlerTransport{r}
+	pace := paceFor(&scale)
+	pace.deliveryTries = fakeWebhookTries
 	tr := &tour{
-		client: c, kinds: catalogue(), pace: paceFor(&scale), scale: &scale,
+		client: c, receiver: r, kinds: catalogue(), pace: pace, scale: &scale,
 		timeout: 15 * time.Minute, stdout: &stdout, stderr: &stderr,
 	}
 	for _, a := range adjust {
@@ -45,7 +49,9 @@ func playHere(ctx context.Context, t *testing.T, f *fake, adjust ...func(*tour))
 	}
 	began := time.Now()
 	code := tr.run(ctx)
-	return played{code, stdout.String(), stderr.String(), time.Since(began)}
+	p := played{code, stdout.String(), stderr.String(), time.Since(began)}
+	f.sending.Wait()
+	return p
 }
 
 func only(names ...string) func(*tour) {

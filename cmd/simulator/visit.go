@@ -22,6 +22,11 @@ type pace struct {
 	punctual   time.Duration // how late a job may be queued after its time
 	recovery   time.Duration // how late after the service is back
 	tries      int           // how often a lost race against a quick job is run again
+
+	patience      time.Duration // how long a delivery's end is waited for
+	slow          time.Duration // how late the slow receiver answers, less than the service's limit
+	overdue       time.Duration // how late a try may be
+	deliveryTries int           // how many the service makes, well within patience; 0 when unknown
 }
 
 // paceFor chooses the intervals for a service whose time scale is known, or
@@ -31,6 +36,7 @@ func paceFor(scale *float64) pace {
 		lead: 4 * time.Second, outageLead: 8 * time.Second,
 		poll: 500 * time.Millisecond, watch: 50 * time.Millisecond,
 		settle: time.Second, punctual: 2 * time.Second, recovery: 5 * time.Second, tries: 5,
+		patience: time.Minute, slow: time.Second, overdue: 10 * time.Second,
 	}
 	if scale != nil {
 		second := time.Duration(*scale * float64(time.Second))
@@ -42,19 +48,24 @@ func paceFor(scale *float64) pace {
 
 // visit is the playing of one kind. It belongs to one goroutine.
 type visit struct {
-	kind   kind
-	client *client
-	pace   pace
-	scale  *float64           // the service's time scale, nil when unknown
-	outage outage             // nil against a service that is not ours
-	saw    func(state string) // told each state that is seen, for the progress line
-	open   map[string]bool    // jobs not known to be final
-	last   string             // the state last seen, for the message of a timeout
+	kind     kind
+	client   *client
+	receiver *receiver
+	pace     pace
+	scale    *float64           // the service's time scale, nil when unknown
+	outage   outage             // nil against a service that is not ours
+	saw      func(state string) // told each state that is seen, for the progress line
+	open     map[string]bool    // jobs not known to be final
+	webhooks []string           // ids of registered webhooks
+	callback string             // of the jobs that are submitted, "" for none
+	last     string             // the state last seen, for the message of a timeout
 
 	got      string
 	attempts int
 	duration time.Duration // of the last attempt, by its report
 	findings []string
+	cut      bool     // got is how far it came: the end was not waited for
+	notes    []string // worth telling, and no difference
 }
 
 // ticket is a job of this visit: what was asked for.
@@ -89,7 +100,7 @@ func (v *visit) note(id, state string, attempt int) {
 // body gives the request for a job of this kind, at once or at the given time.
 func (v *visit) body(at time.Time) submission {
 	if at.IsZero() {
-		return submission{Type: "EXECUTE", WorkKind: v.kind.name}
+		return submission{Type: "EXECUTE", WorkKind: v.kind.name, Callback: v.callback}
 	}
 	return submission{Type: "DEFERRED", WorkKind: v.kind.name, ExecutionAt: at.Format("2006-01-02T15:04:05.000000Z")}
 }
@@ -214,11 +225,14 @@ func (v *visit) report(ctx context.Context, t ticket) (reportView, error) {
 	return r, a.decode(http.StatusOK, &r)
 }
 
-// leave cancels what this visit leaves unfinished, also when it was
-// interrupted: the tour leaves no work behind.
+// leave cancels what this visit leaves unfinished and removes its webhooks,
+// also when it was interrupted: the tour leaves nothing behind.
 func (v *visit) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
+	for _, id := range v.webhooks {
+		_, _ = v.client.once(ctx, http.MethodDelete, "/v1/webhooks/"+id, nil, nil)
+	}
 	for id := range v.open {
 		// One try: what went wrong before is known already.
 		_, _ = v.client.once(ctx, http.MethodPost, "/v1/jobs/"+id+"/cancel", nil, nil)

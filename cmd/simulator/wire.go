@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -32,6 +33,7 @@ type submission struct {
 	Type        string `json:"type"`
 	WorkKind    string `json:"work_kind"`
 	ExecutionAt string `json:"execution_at,omitempty"`
+	Callback    string `json:"callback,omitempty"`
 }
 
 type clientView struct {
@@ -121,4 +123,73 @@ type problem struct {
 	Detail   string `json:"detail"`
 	Instance string `json:"instance"`
 	JobID    string `json:"job_id"` // must not be there
+
+	Violations []violation `json:"violations"`
+}
+
+type violation struct {
+	Pointer string `json:"pointer"`
+	Detail  string `json:"detail"`
+}
+
+// webhookView answers the registration of a webhook.
+type webhookView struct {
+	WebhookID string  `json:"webhook_id"`
+	Secret    string  `json:"secret"`
+	CreatedAt *moment `json:"created_at"`
+}
+
+type deliveryList struct {
+	Data []deliveryView `json:"data"`
+	Page struct {
+		NextCursor string `json:"next_cursor"` // "" stands for null
+	} `json:"page"`
+}
+
+type deliveryView struct {
+	DeliveryID    string     `json:"delivery_id"`
+	WebhookID     string     `json:"webhook_id"` // "" stands for null: to the job's callback
+	URL           string     `json:"url"`        // of a callback
+	EventID       string     `json:"event_id"`
+	EventName     string     `json:"event_name"`
+	State         string     `json:"state"`
+	Attempts      int        `json:"attempts"`
+	NextAttemptAt *moment    `json:"next_attempt_at"`
+	CreatedAt     *moment    `json:"created_at"`
+	SettledAt     *moment    `json:"settled_at"`
+	LastError     *errorView `json:"last_error"`
+	Log           []tryView  `json:"attempts_log"` // only of a single delivery
+}
+
+type errorView struct {
+	Code string `json:"code"`
+}
+
+type tryView struct {
+	Number     int   `json:"number"`
+	DurationMS int64 `json:"duration_ms"`
+	Status     *int  `json:"status"` // null without an answer
+}
+
+// status gives the status that was answered, 0 for none.
+func (t tryView) status() int {
+	if t.Status == nil {
+		return 0
+	}
+	return *t.Status
+}
+
+// cannotReach reports whether the latest try failed before the receiver could
+// see it.
+func (d deliveryView) cannotReach() bool {
+	return d.LastError != nil && slices.Contains([]string{
+		"ADDRESS_FORBIDDEN", "CONNECTION_FAILED", "CONNECTION_LOST", "NAME_NOT_RESOLVED", "TLS_FAILED", "TIMEOUT",
+	}, d.LastError.Code)
+}
+
+// deliveredView is the part of a delivery's body that the receiver looks at:
+// the draft's members.
+type deliveredView struct {
+	JobID     string `json:"jobId"`
+	JobStatus string `json:"jobStatus"`
 }

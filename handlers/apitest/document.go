@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -20,8 +21,9 @@ import (
 
 // document is an OpenAPI document, ready to check against.
 type document struct {
-	paths []path              // those with fewer parameters first
-	any   map[string]response // by status: what any request can get
+	paths      []path              // those with fewer parameters first
+	any        map[string]response // by status: what any request can get
+	deliveries []delivery          // what receivers get
 }
 
 // path is a path with its operations.
@@ -117,6 +119,13 @@ func (b *builder) document() (*document, error) {
 		}
 		d.paths = append(d.paths, p)
 	}
+	for name := range b.members("/webhooks") {
+		one, err := b.delivery("/webhooks/" + escape(name) + "/post")
+		if err != nil {
+			return nil, err
+		}
+		d.deliveries = append(d.deliveries, one)
+	}
 	slices.SortFunc(d.paths, func(a, b path) int { return strings.Count(a.template, "{") - strings.Count(b.template, "{") })
 	return d, nil
 }
@@ -139,7 +148,7 @@ func (b *builder) responses(at string) (operation, error) {
 }
 
 func (b *builder) response(at string) (response, error) {
-	res := response{map[string]header{}, map[string]*jsonschema.Schema{}}
+	res := response{headers: map[string]header{}}
 	for name := range b.members(at + "/headers") {
 		head := b.follow(at + "/headers/" + escape(name))
 		schema, err := b.schema(head + "/schema")
@@ -150,14 +159,21 @@ func (b *builder) response(at string) (response, error) {
 		kind, _ := b.at(head + "/schema/type").(string)
 		res.headers[http.CanonicalHeaderKey(name)] = header{required, kind == "integer", schema}
 	}
+	var err error
+	res.content, err = b.content(at)
+	return res, err
+}
+
+func (b *builder) content(at string) (map[string]*jsonschema.Schema, error) {
+	content := map[string]*jsonschema.Schema{}
 	for media := range b.members(at + "/content") {
 		schema, err := b.schema(at + "/content/" + escape(media) + "/schema")
 		if err != nil {
-			return response{}, err
+			return nil, err
 		}
-		res.content[media] = schema
+		content[media] = schema
 	}
-	return res, nil
+	return content, nil
 }
 
 // schema compiles the schema at a place, nil if there is none.
@@ -192,8 +208,18 @@ func (b *builder) members(at string) map[string]any {
 func (b *builder) at(pointer string) any {
 	value := b.root
 	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
-		members, _ := value.(map[string]any)
-		value = members[strings.NewReplacer("~1", "/", "~0", "~").Replace(token)]
+		switch v := value.(type) {
+		case map[string]any:
+			value = v[strings.NewReplacer("~1", "/", "~0", "~").Replace(token)]
+		case []any:
+			i, err := strconv.Atoi(token)
+			if err != nil || i < 0 || i >= len(v) {
+				return nil
+			}
+			value = v[i]
+		default:
+			return nil
+		}
 	}
 	return value
 }

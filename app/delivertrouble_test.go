@@ -1,0 +1,310 @@
+package app
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+func TestLostAnswersCostTimeAndLoseNothing(t *testing.T) {
+	hold := testTimeout + holdMargin
+	for name, c := range map[string]struct {
+		operation string
+		hook      hook
+		within    time.Duration
+		sends     int
+	}{
+		"the claim's":                  {"ClaimDeliveries", hook{after: fails(1, errStorage)}, hold + 3*time.Second, 1},
+		"the claim fails":              {"ClaimDeliveries", hook{before: fails(1, errStorage)}, 2 * time.Second, 1},
+		"the record's":                 {"RecordDelivery", hook{after: fails(1, errStorage)}, time.Second, 1},
+		"the record fails for seconds": {"RecordDelivery", hook{before: fails(recordTries-1, errStorage)}, 5 * time.Second, 1},
+		"the record fails for long":    {"RecordDelivery", hook{before: fails(recordTries, errStorage)}, hold + 3*time.Second, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newCourierWorld(t, answers(200, 0))
+				w.hinting()
+				w.store.hook(c.operation, c.hook)
+				id := w.store.deliver(clientA, endpointA)
+				w.hint(clientA)
+				pass(c.within)
+				d := w.store.delivery(id)
+				require.Equal(t, job.DeliveryDelivered, d.State)
+				require.Len(t, d.results, 1)
+				require.Len(t, w.sender.begun(), c.sends)
+			})
+		})
+	}
+}
+
+func TestALateResultChangesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newCourierWorld(t, answers(200, time.Second))
+		id := w.store.deliver(clientA, endpointA)
+		w.hint(clientA)
+		synctest.Wait()
+		w.store.meddle(func() { w.store.parcel(id).fence++ })
+		pass(2 * time.Second)
+		require.Empty(t, w.store.delivery(id).results)
+		require.Equal(t, 1, w.store.count("RecordDelivery"), "and is not repeated")
+		require.Equal(t, 1.0, w.metric(w.metrics.fencedWrites.WithLabelValues("deliver")))
+		require.Zero(t, w.metric(w.metrics.deliveries.WithLabelValues("delivered")))
+		require.Len(t, w.log.lines(t, map[string]any{"msg": "a late write changed nothing", "fence": 1.0}), 1)
+	})
+}
+
+// An answer that storage refuses must not have the delivery repeated for good.
+func TestAnAttemptIsRecordedWithoutAnAnswerThatStorageRefuses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newCourierWorld(t, answers(200, 0))
+		id := w.store.deliver(clientA, endpointA)
+		w.store.hook("RecordDelivery", hook{before: fails(1, &job.Error{Code: job.CodeInternal, Detail: "invalid byte sequence"})})
+		w.hint(clientA)
+		synctest.Wait()
+		d := w.store.delivery(id)
+		require.Equal(t, job.DeliveryDelivered, d.State)
+		require.Empty(t, d.results[0].Sent.Attempt.Body)
+	})
+}
+
+// A send that would outlast its claim does not begin: somebody else may have
+// the delivery by then.
+func TestAClaimThatEndsTooSoonIsGivenBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newCourierWorld(t, answers(200, 0))
+		id := w.store.deliver(clientA, endpointA)
+		late := make(chan struct{})
+		w.store.hook("ClaimDeliveries", hook{after: func(context.Context) error { <-late; return nil }})
+		w.hint(clientA)
+		pass(holdMargin - sendMargin + time.Millisecond)
+		require.Equal(t, 1, w.store.count("ClaimDeliveries"))
+		close(late)
+		synctest.Wait()
+		require.Equal(t, 1, w.store.count("ReleaseDeliveries"))
+		d := w.store.delivery(id)
+		require.Len(t, d.results, 1, "claimed again, at once")
+		require.Equal(t, 2, d.results[0].Fence)
+		require.Len(t, w.sender.begun(), 1)
+	})
+}
+
+// What waits behind a receiver that is slow is given back for others in time.
+func TestWhatWaitsTooLongIsGivenBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newCourierWorld(t, hanging)
+		first := newID()
+		for seq := 1; seq <= 4; seq++ {
+			w.store.deliver(clientA, endpointA, func(r *parcelRow) { r.JobID, r.Seq = first, seq })
+		}
+		w.hint(clientA)
+		pass(2*testTimeout + time.Second)
+		require.GreaterOrEqual(t, w.store.count("ReleaseDeliveries"), 1)
+		pass(3 * testTimeout)
+		for _, r := range w.store.parcels {
+			require.NotEmpty(t, r.results)
+		}
+		require.Zero(t, w.metric(w.metrics.fencedWrites.WithLabelValues("deliver")))
+	})
+}
+
+// Others, or this process later, may send it in time.
+func TestWhatAnEndpointThatBeginsToFailCannotTakeIsGivenBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newCourierWorld(t, answers(410, time.Second))
+		for range 20 {
+			w.store.deliver(clientA, endpointA)
+		}
+		w.hint(clientA)
+		pass(500 * time.Millisecond)
+		_, claimed := w.store.inState(job.DeliveryPending)
+		require.Equal(t, 2*heldRounds, claimed)
+		pass(time.Second)
+		_, claimed = w.store.inState(job.DeliveryPending)
+		require.LessOrEqual(t, claimed, 2)
+		pass(time.Minute)
+		require.LessOrEqual(t, len(w.sender.begun()), 2+2, "it is gone")
+	})
+}
+
+// Results that storage does not take hold up the sending in the end: otherwise
+// everything would be sent again and again.
+func TestUnrecordedResultsAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newCourierWorld(t, answers(200, 0))
+		w.store.hook("RecordDelivery", hook{before: hangs})
+		clients := []job.ID{clientA, clientB}
+		for i := range 10 {
+			for range 20 {
+				w.store.deliver(clients[i%2], job.ID{1, byte(i)})
+			}
+		}
+		w.hint(clients...)
+		pass(5 * time.Second)
+		require.Len(t, w.sender.begun(), 10*unrecordedShare)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		began := time.Now()
+		w.courier.Stop(ctx)
+		require.LessOrEqual(t, time.Since(began), time.Second+cutGrace)
+	})
+}
+
+// Results are recorded beside the sends, not between them.
+func TestSlowRecordsDelayNoSend(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newCourierWorld(t, answers(200, 10*time.Millisecond))
+		w.store.hook("RecordDelivery", hook{before: func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil }})
+		for range 100 {
+			w.store.deliver(clientA, endpointA)
+		}
+		w.hint(clientA)
+		pass(520 * time.Millisecond)
+		require.Len(t, w.sender.begun(), 100, "two at once, each a hundredth of a second")
+	})
+}
+
+func TestStoppingWaitsForSendsAndGivesTheRestBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newCourierWorld(t, answers(200, 3*time.Second))
+		for range 20 {
+			w.store.deliver(clientA, endpointA)
+		}
+		w.hint(clientA)
+		pass(time.Second)
+		_, claimed := w.store.inState(job.DeliveryPending)
+		require.Equal(t, 2*heldRounds, claimed, "two are sent, the others wait")
+		began := time.Now()
+		w.stop(w.courier, 10*time.Second)
+		require.Equal(t, 2*time.Second, time.Since(began))
+		delivered, _ := w.store.inState(job.DeliveryDelivered)
+		require.Equal(t, 2, delivered)
+		_, claimed = w.store.inState(job.DeliveryPending)
+		require.Zero(t, claimed)
+		require.Len(t, w.sender.begun(), 2)
+	})
+}
+
+// What a shutdown cuts off did not fail: it is sent again, by somebody else.
+func TestStoppingCutsOffWhatTakesTooLong(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newCourierWorld(t, answers(200, 8*time.Second))
+		for range 20 {
+			w.store.deliver(clientA, endpointA)
+		}
+		w.hint(clientA)
+		pass(time.Second)
+		began := time.Now()
+		w.stop(w.courier, 2*time.Second)
+		require.Equal(t, 2*time.Second, time.Since(began))
+		n, claimed := w.store.inState(job.DeliveryPending)
+		require.Equal(t, []int{20, 0}, []int{n, claimed})
+		require.Zero(t, w.store.count("RecordDelivery"))
+	})
+}
+
+func TestStoppingWhileEverythingHangs(t *testing.T) {
+	for _, operation := range []string{"ClaimDeliveries", "RecordDelivery", "ReleaseDeliveries", "DueEndpoints"} {
+		t.Run(operation, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newCourierWorld(t, answers(200, 100*time.Millisecond))
+				for range 20 {
+					w.store.deliver(clientA, endpointA)
+				}
+				w.store.hook(operation, hook{before: hangs})
+				ctx, cancel := context.WithCancel(context.Background())
+				handled := make(chan error, 1)
+				go func() { handled <- w.courier.Handle(ctx, clientA) }()
+				pass(50 * time.Millisecond)
+				began := time.Now()
+				w.stop(w.courier, time.Second)
+				require.LessOrEqual(t, time.Since(began), time.Second+cutGrace)
+				cancel()
+				if err := <-handled; err != nil {
+					require.ErrorIs(t, err, context.Canceled)
+				}
+			})
+		})
+	}
+}
+
+// A claim whose answer comes during the stop is given back as well.
+func TestAClaimThatIsAnsweredDuringTheStopIsGivenBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newCourierWorld(t, answers(200, 0))
+		w.store.deliver(clientA, endpointA)
+		w.store.hook("ClaimDeliveries", hook{after: func(context.Context) error { time.Sleep(time.Second); return nil }})
+		w.hint(clientA)
+		w.stop(w.courier, time.Minute)
+		n, claimed := w.store.inState(job.DeliveryPending)
+		require.Equal(t, []int{1, 0}, []int{n, claimed})
+		require.Empty(t, w.sender.begun())
+	})
+}
+
+// Couriers that come and go on stores that fail in all ways, receivers that
+// fail and hang, and a queue that is emptied: in the end all is delivered or
+// given up, and what counts as delivered was received.
+func TestDeliveringOnStoresThatFail(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			bubble(t, func(t *testing.T) { deliverOnStoresThatFail(t, &lockedRand{r: rand.New(rand.NewPCG(seed, 1))}) })
+		})
+	}
+}
+
+func deliverOnStoresThatFail(t *testing.T, random *lockedRand) {
+	received := map[job.ID]bool{}
+	calm := false
+	w := newCourierWorld(t, nil)
+	w.sender.send = func(ctx context.Context, p job.Parcel) job.Sent {
+		n, took := random.n(20), time.Duration(random.n(200))*time.Millisecond
+		switch {
+		case n == 0:
+			return hanging(ctx, p)
+		case n == 1:
+			panic("boom")
+		case n < 6:
+			return answers(500, took)(ctx, p)
+		}
+		sent := answers(200, took)(ctx, p)
+		w.store.meddle(func() { received[p.Delivery.ID] = received[p.Delivery.ID] || sent.Attempt.Error == "" })
+		return sent
+	}
+	w.store.chaos = func(string) (before, after error) { // with the lock held
+		switch n := random.n(20); {
+		case calm || n > 1:
+			return nil, nil
+		case n == 0:
+			return errStorage, nil
+		default:
+			return nil, errStorage
+		}
+	}
+	w.hinting()
+	for range 200 {
+		w.store.deliver(job.ID{0xc, byte(random.n(3))}, job.ID{0xe, byte(random.n(5))})
+		w.queue.Wake(job.ID{0xc, byte(random.n(3))})
+		pass(time.Duration(random.n(200)) * time.Millisecond)
+		if random.n(40) == 0 {
+			w.replace()
+			w.queue.hints()
+		}
+	}
+	w.store.meddle(func() { calm = true })
+	pass(15 * time.Minute)
+	pending, _ := w.store.inState(job.DeliveryPending)
+	require.Zero(t, pending)
+	w.store.meddle(func() {
+		for _, r := range w.store.parcels {
+			require.LessOrEqual(t, len(r.results), 1+testDeliveryPolicy.MaxRetries)
+			require.True(t, r.State != job.DeliveryDelivered || received[r.ID], "delivered without being received")
+		}
+	})
+}

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"text/tabwriter"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/valyala/fasthttp"
+)
+
+// Targets of deliveries: signed ones per second, rows and queue included, and
+// the 99th percentile from an event to its arrival when all is idle.
+const (
+	deliveryTarget = 2000.0
+	promptTarget   = 100 * time.Millisecond
+)
+
+// eventsPerJob is how many events a submission writes while no worker runs:
+// each becomes one delivery.
+const eventsPerJob = 2
+
+// runDeliveries measures the sending of webhooks to a fast receiver on the
+// same machine. The share of plain requests, without rows, queue and
+// signatures, says what the machine could do at most.
+func runDeliveries(ctx context.Context, args []string) (ok bool, err error) {
+	flags := flag.NewFlagSet("deliveries", flag.ContinueOnError)
+	jobs := flags.Int("jobs", 10_000, "jobs of a phase; each makes two deliveries")
+	idle := flags.Int("idle", 300, "jobs submitted one by one")
+	if err := flags.Parse(args); err != nil {
+		return false, err
+	}
+	s, err := newStack(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	r, err := newReceiver()
+	if err != nil {
+		return false, err
+	}
+	defer r.close()
+	d, err := s.newDatabase(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = d.conn.Close(ctx) }()
+	sys, err := s.startForgeRun(ctx, d, options{slots: 1})
+	if err != nil {
+		return false, errors.Join(err, sys.api.stop())
+	}
+	defer func() { err = errors.Join(err, sys.api.stop()) }()
+	m := deliveryMeasure{s: s, d: d, sys: sys, r: r}
+	if err := m.subscribe(ctx); err != nil {
+		return false, err
+	}
+	return m.run(ctx, *jobs, *idle)
+}
+
+type deliveryMeasure struct {
+	s   *stack
+	d   *database
+	sys system
+	r   *receiver
+}
+
+func (m *deliveryMeasure) run(ctx context.Context, jobs, idle int) (ok bool, err error) {
+	plain, err := m.r.plain(ctx, 3*time.Second)
+	if err != nil {
+		return false, err
+	}
+	fmt.Printf("plain requests: %.0f/s\n", plain)
+	if _, err := m.submit(ctx, jobs, 64); err != nil {
+		return false, err
+	}
+	began := time.Now()
+	hooks, err := launch(m.s.forgerun, m.sys.env, "webhooks")
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, hooks.stop()) }()
+	backlog, err := m.delivered(ctx, jobs*eventsPerJob, began)
+	if err != nil {
+		return false, err
+	}
+	fmt.Printf("backlog: %.0f deliveries/s\n", backlog)
+	began = time.Now()
+	if _, err := m.submit(ctx, jobs, 64); err != nil {
+		return false, err
+	}
+	together, err := m.delivered(ctx, jobs*eventsPerJob, began)
+	if err != nil {
+		return false, err
+	}
+	fmt.Printf("while jobs are submitted: %.0f deliveries/s\n", together)
+	latency, err := m.prompt(ctx, idle)
+	if err != nil {
+		return false, err
+	}
+	p50, p99 := time.Duration(latency.ValueAtQuantile(50))*time.Microsecond, time.Duration(latency.ValueAtQuantile(99))*time.Microsecond
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
+	_, _ = fmt.Fprintf(table, "\none webhook for all events, one webhooks process\tmeasured\tshare of plain requests (%.0f/s)\n", plain)
+	_, _ = fmt.Fprintf(table, "deliveries/s of a backlog\t%.0f\t%.2f\n", backlog, backlog/plain)
+	_, _ = fmt.Fprintf(table, "deliveries/s while jobs are submitted\t%.0f\t%.2f\n", together, together/plain)
+	_, _ = fmt.Fprintf(table, "event to arrival, idle: p50, p99\t%v, %v\t\n", p50.Round(100*time.Microsecond), p99.Round(100*time.Microsecond))
+	if err := table.Flush(); err != nil {
+		return false, err
+	}
+	fast, prompt := backlog >= deliveryTarget, p99 < promptTarget
+	fmt.Printf("\n%-28s target >= %.0f, measured %.0f: %s\n", "deliveries/s", deliveryTarget, backlog, verdict(fast))
+	fmt.Printf("%-28s target < %v, measured %v: %s\n", "event to arrival, idle, p99", promptTarget, p99.Round(100*time.Microsecond), verdict(prompt))
+	return fast && prompt, nil
+}
+
+func (m *deliveryMeasure) subscribe(ctx context.Context) error {
+	body := fmt.Sprintf(`{"url":%q,"events":["*"]}`, m.r.url)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, m.sys.base+"/v1/webhooks", bytes.NewBufferString(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+m.sys.key)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusCreated {
+		text, _ := io.ReadAll(response.Body)
+		return fmt.Errorf("registering a webhook: %s: %s", response.Status, text)
+	}
+	return nil
+}
+
+// submit submits n jobs from so many clients at once.
+func (m *deliveryMeasure) submit(ctx context.Context, n, clients int) (took time.Duration, err error) {
+	client := &fasthttp.Client{MaxConnsPerHost: clients, ReadTimeout: 20 * time.Second}
+	var left atomic.Int64
+	left.Store(int64(n))
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	began := time.Now()
+	for range clients {
+		group.Go(func() {
+			for left.Add(-1) >= 0 && ctx.Err() == nil {
+				if failure := submitOne(client, m.sys); failure != nil {
+					mu.Lock()
+					err = errors.Join(err, failure)
+					mu.Unlock()
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	return time.Since(began), errors.Join(err, ctx.Err())
+}
+
+func submitOne(client *fasthttp.Client, sys system) error {
+	request, response := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(request)
+	defer fasthttp.ReleaseResponse(response)
+	request.SetRequestURI(sys.url)
+	request.Header.SetMethod(fasthttp.MethodPost)
+	request.Header.SetContentType("application/json")
+	request.Header.Set("Authorization", "Bearer "+sys.key)
+	request.SetBodyRaw(body)
+	if err := client.Do(request, response); err != nil {
+		return err
+	}
+	if response.StatusCode() != fasthttp.StatusAccepted {
+		return fmt.Errorf("answer %d: %s", response.StatusCode(), response.Body())
+	}
+	return nil
+}
+
+// delivered waits until so many further deliveries have arrived and all of them
+// are recorded, and gives their rate since began.
+func (m *deliveryMeasure) delivered(ctx context.Context, n int, began time.Time) (rate float64, err error) {
+	for limit := time.Now().Add(3 * time.Minute); ; {
+		var pending int
+		if err := m.d.conn.QueryRow(ctx, "SELECT count(*) FROM deliveries WHERE state <> 'DELIVERED'").Scan(&pending); err != nil {
+			return 0, err
+		}
+		arrived := int(m.r.count.Load())
+		if pending == 0 && arrived >= n {
+			break
+		}
+		if time.Now().After(limit) {
+			return 0, fmt.Errorf("%d of %d deliveries have arrived, %d are pending; giving up", arrived, n, pending)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	m.r.count.Add(int64(-n))
+	return float64(n) / time.Since(began).Seconds(), nil
+}
+
+// prompt submits jobs one by one, each when the events of the one before have
+// arrived, and gives the time from the events to their arrival in microseconds.
+func (m *deliveryMeasure) prompt(ctx context.Context, n int) (*hdrhistogram.Histogram, error) {
+	latency := newHistogram()
+	m.r.mu.Lock()
+	m.r.latency = latency
+	m.r.mu.Unlock()
+	for range n {
+		if _, err := m.submit(ctx, 1, 1); err != nil {
+			return nil, err
+		}
+		if _, err := m.delivered(ctx, eventsPerJob, time.Now()); err != nil {
+			return nil, err
+		}
+	}
+	return latency, nil
+}
+
+// receiver answers at once and counts.
+type receiver struct {
+	url    string
+	server *fasthttp.Server
+	count  atomic.Int64
+
+	mu      sync.Mutex
+	latency *hdrhistogram.Histogram // of deliveries, from ce-time to arrival; nil: not measured
+}
+
+func newReceiver() (*receiver, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	r := &receiver{url: "http://" + l.Addr().String() + "/"}
+	r.server = &fasthttp.Server{Handler: r.receive, NoDefaultServerHeader: true}
+	go func() { _ = r.server.Serve(l) }() // ends with close
+	return r, nil
+}
+
+func (r *receiver) close() { _ = r.server.Shutdown() }
+
+func (r *receiver) receive(c *fasthttp.RequestCtx) {
+	r.mu.Lock()
+	if r.latency != nil {
+		if at, err := time.Parse(time.RFC3339Nano, string(c.Request.Header.Peek("Ce-Time"))); err == nil {
+			_ = r.latency.RecordValue(max(1, time.Since(at).Microseconds())) // beyond a minute: not counted, and the count shows it
+		}
+	}
+	r.mu.Unlock()
+	c.SetStatusCode(fasthttp.StatusNoContent)
+	r.count.Add(1)
+}
+
+// plain gives how many plain requests a second it gets from the same HTTP
+// client, without anything else being done.
+func (r *receiver) plain(ctx context.Context, d time.Duration) (float64, error) {
+	const senders = 10
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders}}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	var group sync.WaitGroup
+	for range senders {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				response, err := client.Post(r.url, "application/json", bytes.NewReader(body))
+				if err != nil {
+					return
+				}
+				_ = response.Body.Close()
+			}
+		})
+	}
+	group.Wait()
+	n := r.count.Swap(0)
+	if n == 0 {
+		return 0, errors.New("the receiver gets nothing")
+	}
+	return float64(n) / d.Seconds(), nil
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Each of these reads one kind of value into a field. Its error says what is
+// allowed.
+
+func text(field *string) func(string) error {
+	return func(s string) error { *field = s; return nil }
+}
+
+func address(field *string) func(string) error {
+	return func(s string) error {
+		if s != "" {
+			if _, _, err := net.SplitHostPort(s); err != nil {
+				return fmt.Errorf("an address such as 127.0.0.1:8080 or :8080")
+			}
+		}
+		*field = s
+		return nil
+	}
+}
+
+func onLoopback(addr string) bool {
+	host, _, _ := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+func publicURL(field *string) func(string) error {
+	return func(s string) error {
+		u, err := url.Parse(s)
+		if s != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "") {
+			return fmt.Errorf("an http or https URL without query, such as https://forgerun.example.com")
+		}
+		*field = strings.TrimRight(s, "/")
+		return nil
+	}
+}
+
+func token(field *string) func(string) error {
+	return func(s string) error {
+		if s != "" && len(s) < 16 {
+			return fmt.Errorf("at least 16 characters")
+		}
+		*field = s
+		return nil
+	}
+}
+
+func key(field *[]byte) func(string) error {
+	return func(s string) error {
+		if s == "" {
+			*field = nil
+			return nil
+		}
+		decoded, err := base64.StdEncoding.DecodeString(s)
+		if err != nil || len(decoded) != 32 {
+			return fmt.Errorf("32 bytes in base64, as of 'openssl rand -base64 32'")
+		}
+		*field = decoded
+		return nil
+	}
+}
+
+func boolean(field *bool) func(string) error {
+	return func(s string) error {
+		b, err := strconv.ParseBool(s)
+		if err != nil {
+			return fmt.Errorf("true or false")
+		}
+		*field = b
+		return nil
+	}
+}
+
+func level(field *slog.Level) func(string) error {
+	return func(s string) error {
+		if err := field.UnmarshalText([]byte(s)); err != nil {
+			return fmt.Errorf("debug, info, warn or error")
+		}
+		return nil
+	}
+}
+
+func oneOf(field *string, allowed ...string) func(string) error {
+	return func(s string) error {
+		if !slices.Contains(allowed, s) {
+			return fmt.Errorf("one of %s", strings.Join(allowed, ", "))
+		}
+		*field = s
+		return nil
+	}
+}
+
+func integer(field *int, low, high int) func(string) error {
+	return func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < low || n > high {
+			return fmt.Errorf("a whole number from %d to %d", low, high)
+		}
+		*field = n
+		return nil
+	}
+}
+
+func decimal(field *float64, low, high float64) func(string) error {
+	return func(s string) error {
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(f >= low && f <= high) { // written so that NaN is refused
+			return fmt.Errorf("a number from %g to %g", low, high)
+		}
+		*field = f
+		return nil
+	}
+}
+
+func duration(field *time.Duration, low, high time.Duration) func(string) error {
+	return func(s string) error {
+		d, err := time.ParseDuration(s)
+		if err != nil || d < low || d > high {
+			return fmt.Errorf("a duration from %v to %v, such as 30s, 10m or 24h", low, high)
+		}
+		*field = d
+		return nil
+	}
+}
+
+func subset[T ~string](field *[]T, all []T) func(string) error {
+	return func(s string) error {
+		if s == "all" {
+			*field = all
+			return nil
+		}
+		var chosen []T
+		for name := range strings.SplitSeq(s, ",") {
+			v := T(strings.TrimSpace(name))
+			if !slices.Contains(all, v) {
+				return fmt.Errorf("all, or a list of %v", all)
+			}
+			chosen = append(chosen, v)
+		}
+		*field = chosen
+		return nil
+	}
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// receiver is somebody's server that gets deliveries.
+type receiver struct {
+	t   *testing.T
+	url string
+
+	mu     sync.Mutex
+	got    []received
+	answer func(received, http.ResponseWriter, *http.Request)
+	busy   int
+	most   int // requests at once
+	opened int // connections
+}
+
+// received is one delivery as it arrived.
+type received struct {
+	method, url string
+	header      http.Header
+	body        string
+	at          time.Time
+	nth         int // how often this webhook-id has come, from 1
+}
+
+func (r received) id() string    { return r.header.Get("Webhook-Id") }
+func (r received) event() string { return r.header.Get("Ce-Type") }
+func (r received) job() string   { return strings.TrimPrefix(r.header.Get("Ce-Subject"), "jobs/") }
+
+// value gives a member of the body.
+func (r received) value(path string) any { return answer{body: r.body}.value(path) }
+
+// captured is the delivery as the verifiers take it.
+func (r received) captured() captured {
+	return capture(&http.Request{Method: r.method, Header: r.header}, r.url, []byte(r.body))
+}
+
+// answering makes a receiver's whole behaviour out of a status.
+func answering(status int) func(received, http.ResponseWriter, *http.Request) {
+	return func(_ received, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
+}
+
+// newReceiver starts a receiver. Without an answer it says 204.
+func newReceiver(t *testing.T, answer func(received, http.ResponseWriter, *http.Request)) *receiver {
+	t.Helper()
+	if answer == nil {
+		answer = answering(http.StatusNoContent)
+	}
+	r := &receiver{t: t, answer: answer}
+	server := httptest.NewUnstartedServer(r)
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			r.mu.Lock()
+			r.opened++
+			r.mu.Unlock()
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	r.url = server.URL
+	return r
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	body, err := io.ReadAll(request.Body)
+	if err != nil {
+		return // the sender died; it will come again
+	}
+	d := received{method: request.Method, url: "http://" + request.Host + request.RequestURI, header: request.Header.Clone(), body: string(body), at: time.Now(), nth: 1}
+	r.mu.Lock()
+	for _, earlier := range r.got {
+		if earlier.id() == d.id() {
+			d.nth++
+		}
+	}
+	r.got = append(r.got, d)
+	r.busy++
+	r.most = max(r.most, r.busy)
+	answer := r.answer
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		r.busy--
+		r.mu.Unlock()
+	}()
+	answer(d, w, request)
+}
+
+// behave changes the answers.
+func (r *receiver) behave(answer func(received, http.ResponseWriter, *http.Request)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = answer
+}
+
+// all is what came so far.
+func (r *receiver) all() []received {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]received(nil), r.got...)
+}
+
+// of is what came about one job, in order of arrival.
+func (r *receiver) of(job string) []received {
+	var found []received
+	for _, d := range r.all() {
+		if d.job() == job {
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+// await waits until something like this has come, and gives the first.
+func (r *receiver) await(what string, like func(received) bool) (found received) {
+	r.t.Helper()
+	eventually(r.t, "delivery of "+what, func() bool {
+		for _, d := range r.all() {
+			if like(d) {
+				found = d
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// hold answers nothing until release is called or the sender gives up.
+func hold() (answer func(received, http.ResponseWriter, *http.Request), release func()) {
+	open := make(chan struct{})
+	return func(_ received, w http.ResponseWriter, request *http.Request) {
+		select {
+		case <-open:
+			w.WriteHeader(http.StatusNoContent)
+		case <-request.Context().Done():
+		}
+	}, sync.OnceFunc(func() { close(open) })
+}
+
+// subscription is a registered subscription.
+type subscription struct{ id, secret string }
+
+// subscribe registers a webhook for events, all of them if none are named.
+func (u *user) subscribe(api *proc, url string, events ...string) subscription {
+	u.s.t.Helper()
+	if len(events) == 0 {
+		events = []string{"*"}
+	}
+	body, err := json.Marshal(map[string]any{"url": url, "events": events})
+	require.NoError(u.s.t, err)
+	a := u.call(api, "POST", "/v1/webhooks", string(body))
+	require.NoError(u.s.t, a.err)
+	require.Equal(u.s.t, http.StatusCreated, a.status, a.body)
+	w := subscription{a.text("webhook_id"), a.text("secret")}
+	require.True(u.s.t, strings.HasPrefix(w.secret, "whsec_"), a.body)
+	u.s.secret(w.secret, strings.TrimPrefix(w.secret, "whsec_"))
+	return w
+}
+
+// deliveries reads the log of deliveries of a webhook or job, at its path,
+// newest first.
+func (u *user) deliveries(api *proc, path, query string) []map[string]any {
+	u.s.t.Helper()
+	a := u.call(api, "GET", path+"/deliveries"+query, "")
+	require.NoError(u.s.t, a.err)
+	require.Equal(u.s.t, http.StatusOK, a.status, a.body)
+	var page struct{ Data []map[string]any }
+	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &page))
+	return page.Data
+}
+
+// awaitDeliveries waits until no delivery is pending any more.
+func (s *stack) awaitDeliveries() {
+	s.t.Helper()
+	eventually(s.t, "nothing pends", func() bool { return s.count(`SELECT count(*) FROM deliveries WHERE state = 'PENDING'`) == 0 })
+}
+
+// startWebhooks starts a webhooks process and waits until it takes deliveries.
+func (s *stack) startWebhooks(environment ...env) *proc {
+	s.t.Helper()
+	p := s.start("webhooks", environment...)
+	p.logged("delivering")
+	return p
+}
+
+// hooks is the environment of tests about deliveries: retries come soon.
+var hooks = env{
+	"FORGERUN_WEBHOOK_BACKOFF_BASE": "50ms", "FORGERUN_WEBHOOK_BACKOFF_MAX": "400ms", "FORGERUN_WEBHOOK_MAX_RETRIES": "3",
+	"FORGERUN_WEBHOOK_TIMEOUT": "5s",
+}

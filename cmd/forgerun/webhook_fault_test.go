@@ -1,0 +1,184 @@
+package main
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/devstack"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+// requireAllDelivered waits until nothing pends and checks that the receiver
+// has had every event of the jobs at least once, and what it confirmed no more
+// often than it must.
+func (s *stack) requireAllDelivered(r *receiver, ids []string) {
+	s.t.Helper()
+	s.await("SUCCEEDED", ids...)
+	s.awaitDeliveries()
+	require.Zero(s.t, s.count(`SELECT count(*) FROM deliveries WHERE state <> 'DELIVERED'`))
+	seen := map[string]map[string]bool{}
+	for _, d := range r.all() {
+		if seen[d.job()] == nil {
+			seen[d.job()] = map[string]bool{}
+		}
+		seen[d.job()][d.event()] = true
+	}
+	for _, id := range ids {
+		for _, name := range life {
+			require.True(s.t, seen[id][name], "%s of job %s did not arrive", name, id)
+		}
+	}
+	s.checkInvariants()
+}
+
+// kill -9 of a webhooks process with deliveries on their way: another one sends
+// them again, under the same ids.
+func TestKilledWebhooksProcess(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "2s"})
+	api, victim, u := s.startDelivering()
+	hang, _ := hold()
+	r := newReceiver(t, hang)
+	u.subscribe(api, r.url)
+	ids := u.submitMany(api, 5, execute("WEBHOOK_SUCCESS"))
+	s.await("SUCCEEDED", ids...)
+	eventually(t, "some are on their way", func() bool { return len(r.all()) > 0 })
+	require.NotZero(t, s.count(`SELECT count(*) FROM deliveries WHERE claimed_until IS NOT NULL`))
+	victim.kill()
+	inFlight := r.all()
+	r.behave(answering(http.StatusOK))
+	s.startWebhooks()
+	s.requireAllDelivered(r, ids)
+	for _, d := range inFlight {
+		again := r.await("the same once more", func(other received) bool { return other.id() == d.id() && other.nth > 1 })
+		require.Equal(t, d.body, again.body)
+		require.Equal(t, d.event(), again.event())
+	}
+}
+
+// A paused process whose claims ran out changes nothing when it goes on.
+func TestPausedWebhooksProcess(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "60s"})
+	api, paused, u := s.startDelivering()
+	hang, release := hold()
+	r := newReceiver(t, hang)
+	u.subscribe(api, r.url, "job.succeeded")
+	id := u.submit(api, execute("WEBHOOK_SUCCESS"))
+	r.await("the end", func(d received) bool { return d.job() == id })
+	paused.pause()
+	s.exec(`UPDATE deliveries SET claimed_until = now() WHERE claimed_until IS NOT NULL`) // as if the time had passed
+	r.behave(answering(http.StatusOK))
+	s.startWebhooks()
+	s.awaitDeliveries()
+	attempts := s.count(`SELECT attempts FROM deliveries`)
+	release()
+	paused.resume()
+	paused.terminate()
+	require.Zero(t, paused.exitCode())
+	require.Equal(t, attempts, s.count(`SELECT attempts FROM deliveries`), "what the paused process found out is not recorded")
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM delivery_attempts`))
+	s.checkInvariants()
+}
+
+func TestTerminatedWebhooksProcess(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_TIMEOUT": "60s"})
+	api, webhooks, u := s.startDelivering()
+	slow, release := hold()
+	r := newReceiver(t, slow)
+	u.subscribe(api, r.url, "job.succeeded")
+	ids := u.submitMany(api, 3, execute("WEBHOOK_SUCCESS"))
+	s.await("SUCCEEDED", ids...)
+	eventually(t, "they are on their way", func() bool { return len(r.all()) == 3 })
+	webhooks.terminate()
+	webhooks.logged("stopping")
+	release()
+	require.Zero(t, webhooks.exitCode())
+	require.Equal(t, 3, s.count(`SELECT count(*) FROM deliveries WHERE state = 'DELIVERED'`), "what was on its way was finished and recorded")
+	require.Zero(t, s.count(`SELECT count(*) FROM deliveries WHERE claimed_until IS NOT NULL`))
+	s.checkInvariants()
+}
+
+// FLUSHALL with deliveries that wait, while nobody delivers.
+func TestFlushAllWithPendingDeliveries(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, hooks)
+	api := s.startLeader()
+	s.startWorker()
+	u := s.newUser(api)
+	r := newReceiver(t, nil)
+	u.subscribe(api, r.url)
+	ids := u.submitMany(api, 50, execute("WEBHOOK_SUCCESS"))
+	s.await("SUCCEEDED", ids...)
+	require.Equal(t, 50*len(life), s.count(`SELECT count(*) FROM deliveries WHERE state = 'PENDING'`))
+	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
+	flushed := time.Now()
+	s.startWebhooks()
+	s.requireAllDelivered(r, ids)
+	require.Less(t, time.Since(flushed), soon)
+}
+
+func TestRedisDownWhileDelivering(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, hooks)
+	api, _, u := s.startDelivering()
+	r := newReceiver(t, nil)
+	u.subscribe(api, r.url)
+	ids := u.submitMany(api, 20, execute("WEBHOOK_SUCCESS"))
+	require.NoError(t, s.redis.Kill())
+	ids = append(ids, u.submitMany(api, 20, execute("WEBHOOK_SUCCESS"))...)
+	require.NoError(t, s.redis.Start(t.Context()))
+	s.requireAllDelivered(r, ids)
+}
+
+// Postgres crashes while deliveries are on their way: nothing that was
+// committed is lost, and what could not be recorded is sent again.
+func TestPostgresCrashWhileDelivering(t *testing.T) {
+	t.Parallel()
+	postgres := repotest.Server(t)
+	s := newStackOn(t, postgres.URL(), hooks)
+	api, _, u := s.startDelivering()
+	r := newReceiver(t, nil)
+	u.subscribe(api, r.url)
+	ids := u.submitMany(api, 40, execute("WEBHOOK_SUCCESS"))
+	eventually(t, "some have arrived", func() bool { return len(r.all()) > 10 })
+	require.NoError(t, postgres.Stop(devstack.Immediate))
+	require.NoError(t, postgres.Start(t.Context()))
+	s.db.Reset()
+	s.requireAllDelivered(r, ids)
+}
+
+// A name that must not be called is found out when it is dialled, whatever was
+// accepted at registration; the canary sees no connection.
+func TestPrivateAddressesAreNotCalled(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, hooks)
+	api := s.startLeader() // allows private addresses: as if a name had pointed elsewhere then
+	s.startWorker()
+	s.startWebhooks(env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "false"})
+	u := s.newUser(api)
+	canary := newReceiver(t, nil)
+	hook := u.subscribe(api, canary.url, "job.succeeded")
+	id := u.submit(api, execute("WEBHOOK_SUCCESS", `"callback":"`+canary.url+`"`))
+	s.await("SUCCEEDED", id)
+	s.awaitDeliveries()
+	log := u.deliveries(api, "/v1/webhooks/"+hook.id, "")
+	require.Equal(t, "FAILED", log[0]["state"])
+	require.Equal(t, "ADDRESS_FORBIDDEN", log[0]["last_error"].(map[string]any)["code"])
+	canary.mu.Lock()
+	require.Zero(t, canary.opened)
+	canary.mu.Unlock()
+
+	strict := s.startAPI(env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "false"})
+	for _, url := range []string{canary.url, "http://localhost:9", "http://0x7f000001/", "http://[::1]/", "http://169.254.169.254/latest/meta-data/"} {
+		a := u.call(strict, "POST", "/v1/webhooks", `{"url":"`+url+`","events":["*"]}`)
+		a.requireProblem(t, http.StatusBadRequest, "RFA_JOB_VALIDATION_FAILED")
+		a = u.trySubmit(strict, execute("WEBHOOK_SUCCESS", `"callback":"`+url+`"`))
+		a.requireProblem(t, http.StatusBadRequest, "RFA_JOB_VALIDATION_FAILED")
+	}
+	s.checkInvariants()
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/tasks"
+	"github.com/forgerun/forgerun/webhook"
+)
+
+func (p *process) guard() *webhook.Guard { return webhook.NewGuard(p.cfg.WebhookAllowPrivate) }
+
+// newWebhooks makes the use cases of subscriptions. Without a master key none
+// can be registered.
+func (p *process) newWebhooks() *app.Webhooks {
+	d := app.WebhooksDeps{
+		Store: p.store, Reader: p.store, Deliveries: p.store, Targets: p.guard(), Queue: p.queue,
+		Subscribers: p.subscribers, Metrics: p.metrics, Log: p.log,
+	}
+	if vault, err := webhook.NewVault(p.cfg.MasterKey); err == nil {
+		d.Secrets = webhook.NewSecrets(vault)
+	}
+	return app.NewWebhooks(d)
+}
+
+// directoryAge is how old the published keys may be that are told. A new key
+// does not sign for ten minutes.
+const directoryAge = 5 * time.Second
+
+// newDirectory gives the published signing keys, read from storage no more
+// often than need be: anybody may ask.
+func (p *process) newDirectory() func(context.Context) ([]byte, error) {
+	var mu sync.Mutex
+	var known []byte
+	var readAt time.Time
+	return func(ctx context.Context) ([]byte, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if known != nil && time.Since(readAt) < directoryAge {
+			return known, nil
+		}
+		keys, err := p.store.SigningKeys(ctx)
+		if err != nil {
+			return nil, err
+		}
+		directory, err := webhook.Directory(keys)
+		if err != nil {
+			return nil, err
+		}
+		known, readAt = directory, time.Now()
+		return known, nil
+	}
+}
+
+// webhooks is the delivering side of a process.
+type webhooks struct {
+	p        *process
+	courier  *app.Courier
+	sender   *webhook.Sender
+	fetching *tasks.Couriers
+}
+
+// hintHandlers is how many hints a process looks into at once. A handler is
+// done when the sending is under way.
+const hintHandlers = 8
+
+// startWebhooks waits until there is a key to sign with, and begins to deliver.
+func (p *process) startWebhooks(ctx context.Context) (*webhooks, error) {
+	vault, err := webhook.NewVault(p.cfg.MasterKey)
+	if err != nil {
+		return nil, fmt.Errorf("FORGERUN_MASTER_KEY: %w", err)
+	}
+	keys, err := newKeyring(p.cfg, vault, p.store, p.log)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.ensureKey(ctx, keys); err != nil {
+		return nil, err
+	}
+	p.loop(keys.Run)
+	w := &webhooks{p: p, sender: webhook.NewSender(webhook.SenderConfig{
+		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.WebhookTimeout, Guard: p.guard(), Log: p.log,
+	}, keys, webhook.NewSecrets(vault))}
+	w.courier = app.NewCourier(app.CourierConfig{
+		Concurrency: p.cfg.WebhookConcurrency, Timeout: p.cfg.WebhookTimeout,
+		Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
+	}, p.store, w.sender, p.notifier, p.metrics, p.log)
+	w.fetching = tasks.NewCouriers(p.redis, tasks.WorkersConfig{Concurrency: hintHandlers, ShutdownTimeout: closeGrace}, w.courier.Handle)
+	if err := w.fetching.Start(context.Background()); err != nil {
+		w.stop()
+		return nil, err
+	}
+	p.log.Info("delivering", "concurrency", p.cfg.WebhookConcurrency)
+	return w, nil
+}
+
+func newKeyring(cfg Config, vault *webhook.Vault, store *repo.Store, log *slog.Logger) (*webhook.Keyring, error) {
+	var file []byte
+	if cfg.SigningKeyFile != "" {
+		var err error
+		if file, err = os.ReadFile(cfg.SigningKeyFile); err != nil {
+			return nil, fmt.Errorf("FORGERUN_SIGNING_KEY_FILE: %w", err)
+		}
+	}
+	keys := webhook.NewKeyring(vault, store, file)
+	keys.Log = log
+	return keys, nil
+}
+
+// ensureKey waits for storage, like everything that starts, but not for a key
+// that cannot be used.
+func (p *process) ensureKey(ctx context.Context, keys *webhook.Keyring) error {
+	const pause = time.Second
+	for {
+		err := keys.Ensure(ctx)
+		var known *job.Error
+		if err == nil || !errors.As(err, &known) {
+			return err
+		}
+		p.log.Warn("there is no signing key yet; trying again", "error", err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil // stopped before it began
+		}
+	}
+}
+
+// stop takes no more hints, lets what is being sent end, and gives the rest
+// back.
+func (w *webhooks) stop() {
+	w.fetching.Quiet()
+	ctx, cancel := context.WithTimeout(context.Background(), w.p.cfg.WebhookTimeout+closeGrace)
+	defer cancel()
+	w.courier.Stop(ctx)
+	w.fetching.Stop()
+	w.sender.Close()
+}
+
+// runRotateSigningKey adds the next key that signs deliveries.
+func runRotateSigningKey(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	fail := func(code int, err any) int {
+		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
+		return code
+	}
+	if len(args) > 0 {
+		return fail(2, "rotate-signing-key takes no arguments; it is configured by the environment.")
+	}
+	cfg, err := LoadConfig("rotate-signing-key", getenv)
+	if err != nil {
+		return fail(2, err)
+	}
+	if cfg.SigningKeyFile != "" {
+		return fail(2, "the signing keys are in FORGERUN_SIGNING_KEY_FILE: put the new key first in that file, and restart the webhooks processes.")
+	}
+	vault, err := webhook.NewVault(cfg.MasterKey)
+	if err != nil {
+		return fail(2, err)
+	}
+	store, err := repo.Open(repo.Config{URL: cfg.DatabaseURL, Timeout: cfg.DBTimeout, ApplicationName: "forgerun rotate-signing-key", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return fail(1, err)
+	}
+	defer store.Close()
+	if err := webhook.NewKeyring(vault, store, nil).Rotate(ctx); err != nil {
+		return fail(1, err)
+	}
+	_, _ = fmt.Fprintln(stdout, "A new signing key is published. It signs from ten minutes from now on.")
+	return 0
+}

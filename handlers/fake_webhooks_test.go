@@ -1,0 +1,178 @@
+package handlers
+
+import (
+	"context"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// keyDirectory is what a directory of signing keys looks like.
+const keyDirectory = `{"keys":[{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","use":"sig",` +
+	`"kid":"kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`
+
+const testSecret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+
+var (
+	errNoWebhook  = job.Errorf(job.CodeWebhookNotFound, "There is no such webhook.")
+	errNoDelivery = job.Errorf(job.CodeRequestNotFound, "There is no such delivery.")
+)
+
+// aWebhook is one that is enabled and well.
+func aWebhook() *job.Webhook {
+	return &job.Webhook{
+		ID: webhookID, ClientID: clientA, URL: "https://example.com/hook?a=<b>", Events: []string{"job.*", "batch.completed"},
+		Description: "Mine", ContentMode: job.ContentBinary, CreatedAt: now, UpdatedAt: *at(1),
+		Secrets: []job.SealedSecret{{Sealed: []byte("sealed current secret")}},
+	}
+}
+
+// aDelivery is one of an event of a job to a webhook, not sent yet.
+func aDelivery() *job.Delivery {
+	return &job.Delivery{
+		ID: deliveryID, ClientID: clientA, Endpoint: webhookID, WebhookID: webhookID, JobID: jobID, Seq: 5,
+		EventID: eventID, EventName: job.EventFailed, CreatedAt: now, State: job.DeliveryPending, NextAttemptAt: at(2),
+	}
+}
+
+var eventID = mustID("01890000-0000-7000-8000-0000000000e1")
+
+// fakeWebhooks records what it was asked, and answers with what its members
+// say. Without find there is no webhook, and what belongs to a job is there if
+// the job is.
+type fakeWebhooks struct {
+	jobs *fakeJobs
+	find func(client, id job.ID) (*job.Webhook, error)
+	err  error // of everything, if set
+
+	page     job.DeliveryPage
+	delivery *job.Delivery // nil: aDelivery
+	attempts []job.DeliveryAttempt
+	replay   job.Replay
+	replayed bool
+
+	request  job.WebhookRequest
+	patch    job.WebhookPatch
+	query    job.DeliveryQuery
+	owner    job.DeliveryOwner
+	asked    job.ID // the id of a delivery
+	since    time.Time
+	replays  int // calls of Replay
+	failures int // calls of RedeliverFailed
+}
+
+func (f *fakeWebhooks) refusal(violations []job.Violation, malformed bool) error {
+	if f.err != nil {
+		return f.err
+	}
+	if len(violations) > 0 {
+		return job.Request{Malformed: malformed}.Refusal(violations)
+	}
+	return nil
+}
+
+func (f *fakeWebhooks) Register(_ context.Context, r job.WebhookRequest) (job.IssuedWebhook, error) {
+	f.request = r
+	if err := f.refusal(r.Violations, r.Malformed); err != nil {
+		return job.IssuedWebhook{}, err
+	}
+	return job.IssuedWebhook{Webhook: *aWebhook(), Secret: testSecret, Replayed: f.replayed}, nil
+}
+
+func (f *fakeWebhooks) Webhooks(_ context.Context, client job.ID) ([]job.Webhook, error) {
+	if f.find == nil || f.err != nil {
+		return nil, f.err
+	}
+	w, err := f.find(client, webhookID)
+	return []job.Webhook{*w}, err
+}
+
+func (f *fakeWebhooks) Webhook(_ context.Context, client, id job.ID) (*job.Webhook, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	if f.find == nil {
+		return nil, errNoWebhook
+	}
+	return f.find(client, id)
+}
+
+func (f *fakeWebhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
+	f.patch = p
+	if err := f.refusal(p.Violations, p.Malformed); err != nil {
+		return nil, err
+	}
+	return f.Webhook(ctx, client, id)
+}
+
+func (f *fakeWebhooks) Unregister(ctx context.Context, client, id job.ID) error {
+	_, err := f.Webhook(ctx, client, id)
+	return err
+}
+
+func (f *fakeWebhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.IssuedWebhook, error) {
+	w, err := f.Webhook(ctx, client, id)
+	if err != nil {
+		return job.IssuedWebhook{}, err
+	}
+	return job.IssuedWebhook{Webhook: *w, Secret: testSecret}, nil
+}
+
+func (f *fakeWebhooks) Test(ctx context.Context, client, id job.ID) (*job.Delivery, error) {
+	if _, err := f.Webhook(ctx, client, id); err != nil {
+		return nil, err
+	}
+	return &job.Delivery{
+		ID: deliveryID, ClientID: clientA, WebhookID: id, EventID: eventID, EventName: job.EventWebhookTest,
+		CreatedAt: now, State: job.DeliveryPending, NextAttemptAt: &now,
+	}, nil
+}
+
+// check sees whether there is the owner of deliveries.
+func (f *fakeWebhooks) check(ctx context.Context, client job.ID, owner job.DeliveryOwner) (err error) {
+	f.owner = owner
+	if owner.JobID.IsZero() {
+		_, err = f.Webhook(ctx, client, owner.WebhookID)
+	} else if err = f.err; err == nil {
+		_, err = f.jobs.Job(ctx, client, owner.JobID)
+	}
+	return err
+}
+
+func (f *fakeWebhooks) Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error) {
+	f.query = q
+	return f.page, f.check(ctx, client, q.Owner)
+}
+
+func (f *fakeWebhooks) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error) {
+	d, err := f.Redeliver(ctx, client, owner, id)
+	return d, f.attempts, err
+}
+
+func (f *fakeWebhooks) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
+	f.asked = id
+	if err := f.check(ctx, client, owner); err != nil {
+		return nil, err
+	}
+	if id != deliveryID {
+		return nil, errNoDelivery
+	}
+	if f.delivery != nil {
+		return f.delivery, nil
+	}
+	return aDelivery(), nil
+}
+
+func (f *fakeWebhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error) {
+	f.since = since
+	f.failures++
+	_, err := f.Webhook(ctx, client, id)
+	return f.replay, err
+}
+
+func (f *fakeWebhooks) Replay(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error) {
+	f.since = since
+	f.replays++
+	_, err := f.Webhook(ctx, client, id)
+	return f.replay, err
+}

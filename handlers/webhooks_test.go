@@ -1,0 +1,250 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+const webhookSelf = "/v1/webhooks/01890000-0000-7000-8000-0000000000c1"
+
+// webhookMembers is what every answer has of aWebhook.
+const webhookMembers = `"webhook_id": "01890000-0000-7000-8000-0000000000c1", "url": "https://example.com/hook?a=<b>",
+	"events": ["job.*", "batch.completed"], "description": "Mine", "content_mode": "binary", "enabled": true,
+	"disabled_at": null, "disabled_reason": null, "consecutive_failures": 0, "failing_since": null, "old_secret_expires_at": null,
+	"created_at": "2030-01-31T12:00:00.123456Z", "updated_at": "2030-01-31T12:00:01.123456Z",
+	"links": {"self": "` + webhookSelf + `", "deliveries": "` + webhookSelf + `/deliveries", "rotate_secret": "` + webhookSelf + `/rotate-secret",
+		"test": "` + webhookSelf + `/test", "redeliver": "` + webhookSelf + `/redeliver", "replay": "` + webhookSelf + `/replay"}`
+
+func TestRegisterWebhook(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.send("POST", "/v1/webhooks", `{"url":"https://example.com/x","events":["job.failed","*","job.failed"],"description":"ä\n","content_mode":"structured","idempotency_key":"k"}`)
+	require.Equal(t, 201, a.StatusCode, a.text)
+	require.JSONEq(t, `{`+webhookMembers+`, "secret": "`+testSecret+`"}`, a.text)
+	require.Equal(t, webhookSelf, a.Header.Get("Location"))
+	require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
+	require.Empty(t, a.Header.Get("Idempotency-Replayed"))
+	require.NotEmpty(t, a.Header.Get("RateLimit"))
+	require.NotContains(t, w.log.String(), "whsec_")
+	require.Contains(t, w.log.String(), `"webhook_id":"`+webhookID.String()+`"`)
+
+	got := w.webhooks.request
+	require.NotZero(t, got.Hash)
+	got.Hash = [32]byte{}
+	require.Equal(t, job.WebhookRequest{
+		ClientID: clientA, RequestID: a.Header.Get("X-Request-Id"), URL: "https://example.com/x", Events: []string{"job.failed", "*"},
+		Description: "ä\n", ContentMode: job.ContentStructured, IdempotencyKey: "k",
+	}, got)
+
+	w.webhooks.replayed = true
+	a = w.send("POST", "/v1/webhooks", `{"url":"https://example.com/x","events":["*"],"description":null,"content_mode":null}`, "Idempotency-Key", `"again"`)
+	require.Equal(t, 201, a.StatusCode)
+	require.Equal(t, "true", a.Header.Get("Idempotency-Replayed"))
+	require.Contains(t, a.text, testSecret, "whoever lost the first answer gets it again")
+	require.Equal(t, "again", w.webhooks.request.IdempotencyKey)
+	require.Empty(t, w.webhooks.request.ContentMode)
+
+	for _, code := range []job.Code{job.CodeConflict, job.CodeIdempotencyConflict, job.CodeConfigInvalid, job.CodeStorageUnavailable} {
+		w.webhooks.err = job.Errorf(code, "No.")
+		a = w.send("POST", "/v1/webhooks", `{"url":"https://example.com/x","events":["*"]}`)
+		a.requireProblem(t, code)
+		require.Equal(t, code.Spec().Status == 503, a.Header.Get("Retry-After") != "")
+	}
+}
+
+func TestWebhookHashIsCanonical(t *testing.T) {
+	t.Parallel()
+	hash := func(body, key string) [32]byte {
+		r, err := decodeWebhook([]byte(body), key)
+		require.NoError(t, err)
+		require.Empty(t, r.Violations)
+		return r.Hash
+	}
+	base := hash(`{"url":"https://example.com","events":["*","job.failed"],"idempotency_key":"k"}`, "")
+	require.NotZero(t, base)
+	require.Equal(t, base, hash(` { "events" : ["\u002a", "job.failed" ] , "u\u0072l":"https://example.com" } `, "k"))
+	require.NotEqual(t, base, hash(`{"url":"https://example.com","events":["job.failed","*"]}`, "k"))
+	require.NotEqual(t, base, hash(`{"url":"https://example.com","events":["*","job.failed"],"description":""}`, "k"))
+	require.Zero(t, hash(`{"url":"https://example.com","events":["*"]}`, ""), "no key, no hash")
+}
+
+func TestReadWebhooks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.JSONEq(t, `{"data": [], "page": {"limit": 100, "next_cursor": null}}`, w.send("GET", "/v1/webhooks", "").text)
+	w.full()
+	a := w.send("GET", "/v1/webhooks", "")
+	require.Equal(t, 200, a.StatusCode)
+	require.JSONEq(t, `{"data": [{`+webhookMembers+`}], "page": {"limit": 100, "next_cursor": null}}`, a.text)
+
+	for _, a := range []*answer{w.send("GET", webhookSelf, ""), w.send("PATCH", webhookSelf, `{"enabled":true}`)} {
+		require.Equal(t, 200, a.StatusCode)
+		require.JSONEq(t, `{`+webhookMembers+`}`, a.text)
+		require.NotContains(t, a.text, `"secret"`, "a secret is shown once")
+	}
+	w.webhooks.find = func(_, _ job.ID) (*job.Webhook, error) {
+		hook := aWebhook()
+		hook.Disabled = &job.Disabled{At: *at(5), Reason: job.DisabledFailing}
+		hook.Failures, hook.FailingFrom = 21, at(3)
+		hook.Secrets = append(hook.Secrets, job.SealedSecret{Sealed: []byte("old"), Until: at(9)})
+		return hook, nil
+	}
+	a = w.send("GET", webhookSelf, "")
+	for _, part := range []string{
+		`"enabled":false,"disabled_at":"2030-01-31T12:00:05.123456Z","disabled_reason":{"code":"FAILING","detail":"Deliveries kept failing; see the log of deliveries."}`,
+		`"consecutive_failures":21,"failing_since":"2030-01-31T12:00:03.123456Z","old_secret_expires_at":"2030-01-31T12:00:09.123456Z"`,
+		`"links":{"self":"` + webhookSelf + `","deliveries":"` + webhookSelf + `/deliveries","rotate_secret":"` + webhookSelf + `/rotate-secret"}`,
+	} {
+		require.Contains(t, a.text, part)
+	}
+}
+
+func TestUpdateWebhook(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).full()
+	url, text, mode, on, off := "https://example.org", "", job.ContentStructured, true, false
+	tests := map[string]job.WebhookPatch{
+		`{"url":"https://example.org"}`:   {URL: &url},
+		`{"events":["*"]}`:                {Events: []string{"*"}},
+		`{"description":""}`:              {Description: &text},
+		`{"content_mode":"structured"}`:   {ContentMode: &mode},
+		`{"enabled":false}`:               {Enabled: &off},
+		`{"enabled":true,"events":["*"]}`: {Enabled: &on, Events: []string{"*"}},
+		"{\n\"enabled\" : true , \"content_mode\":\"structured\",\"url\":\"https://example.org\"}": {Enabled: &on, ContentMode: &mode, URL: &url},
+	}
+	for body, want := range tests {
+		for _, media := range []string{"application/json", "application/merge-patch+json", "Application/Merge-Patch+JSON; charset=UTF-8"} {
+			require.Equal(t, 200, w.send("PATCH", webhookSelf, body, "Content-Type", media).StatusCode)
+			require.Equal(t, want, w.webhooks.patch, body)
+		}
+	}
+	for _, media := range []string{"application/json-patch+json", "text/plain", "application/merge-patch", "-"} {
+		w.send("PATCH", webhookSelf, `{"enabled":true}`, "Content-Type", media).requireProblem(t, job.CodeUnsupportedMediaType)
+	}
+	w.send("POST", "/v1/webhooks", `{"url":"https://a.example","events":["*"]}`, "Content-Type", "application/merge-patch+json").requireProblem(t, job.CodeUnsupportedMediaType)
+	w.send("PATCH", webhookSelf, "").requireProblem(t, job.CodeMalformed)
+	w.webhooks.find = nil
+	w.send("PATCH", webhookSelf, `{"enabled":true}`).requireProblem(t, job.CodeWebhookNotFound)
+}
+
+func TestUnregisterWebhook(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).full()
+	for _, body := range []string{"", "{}"} {
+		a := w.send("DELETE", webhookSelf, body)
+		require.Equal(t, 200, a.StatusCode)
+		require.JSONEq(t, `{"deleted": true}`, a.text)
+	}
+	w.send("DELETE", webhookSelf, `{"x":1}`).requireProblem(t, job.CodeMalformed)
+	w.webhooks.find = nil
+	w.send("DELETE", webhookSelf, "").requireProblem(t, job.CodeWebhookNotFound)
+}
+
+func TestRotateSecret(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).full()
+	a := w.send("POST", webhookSelf+"/rotate-secret", "")
+	require.Equal(t, 200, a.StatusCode)
+	require.JSONEq(t, `{`+webhookMembers+`, "secret": "`+testSecret+`"}`, a.text)
+	require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
+	require.NotContains(t, w.log.String(), "whsec_")
+	w.webhooks.err = job.Errorf(job.CodeConfigInvalid, "Set FORGERUN_MASTER_KEY.")
+	require.Contains(t, w.send("POST", webhookSelf+"/rotate-secret", "{}").requireProblem(t, job.CodeConfigInvalid).Detail, "FORGERUN_MASTER_KEY")
+}
+
+func TestTestWebhook(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).full()
+	a := w.send("POST", webhookSelf+"/test", "")
+	require.Equal(t, 202, a.StatusCode)
+	self := webhookSelf + "/deliveries/" + deliveryID.String()
+	require.JSONEq(t, `{"delivery_id": "01890000-0000-7000-8000-0000000000d1", "webhook_id": "01890000-0000-7000-8000-0000000000c1", "url": null,
+		"job_id": null, "seq": null, "event_id": "01890000-0000-7000-8000-0000000000e1", "event_name": "webhook.test", "state": "PENDING", "attempts": 0,
+		"next_attempt_at": "2030-01-31T12:00:00.123456Z", "created_at": "2030-01-31T12:00:00.123456Z", "settled_at": null,
+		"last_status": null, "last_error": null, "links": {"self": "`+self+`", "redeliver": "`+self+`/redeliver"}}`, a.text)
+	require.Equal(t, self, a.Header.Get("Location"))
+	require.Equal(t, "<"+self+`>; rel="status"`, a.Header.Get("Link"))
+	w.webhooks.err = job.Errorf(job.CodeConflict, "The webhook is disabled.")
+	w.send("POST", webhookSelf+"/test", "").requireProblem(t, job.CodeConflict)
+}
+
+func TestSendAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).full()
+	w.webhooks.replay = job.Replay{Queued: 7, More: true}
+	for _, path := range []string{"/redeliver", "/replay"} {
+		a := w.send("POST", webhookSelf+path, `{"since":"2030-01-31T12:00:00.1234560+00:00"}`)
+		require.Equal(t, 202, a.StatusCode)
+		require.JSONEq(t, `{"queued": 7, "more": true}`, a.text)
+		require.Equal(t, now, w.webhooks.since)
+		for body, at := range map[string]string{
+			`{}`: "/since", `{"since":null}`: "/since", `{"since":1893456000}`: "/since", `{"since":["x"]}`: "/since", `[]`: "", `{"since":"2030-01-31T12:00:00Z","x":1}`: "/x",
+		} {
+			p := w.send("POST", webhookSelf+path, body).requireProblem(t, job.CodeMalformed)
+			require.Equal(t, at, p.Violations[0].Pointer)
+			require.Len(t, p.Violations, 1, body)
+		}
+		for _, since := range []string{"", "now", "2030-01-31", "2030-01-31T12:00:00", "2030-01-31T13:00:00+01:00", "2030-02-30T00:00:00Z"} {
+			p := w.send("POST", webhookSelf+path, `{"since":"`+since+`"}`).requireProblem(t, job.CodeValidationFailed)
+			require.Equal(t, []job.Violation{{Pointer: "/since", Detail: "This must be " + timeWanted + "."}}, p.Violations)
+		}
+		w.send("POST", webhookSelf+path, "").requireProblem(t, job.CodeMalformed)
+	}
+	require.Equal(t, 1, w.webhooks.failures)
+	require.Equal(t, 1, w.webhooks.replays)
+}
+
+func TestSigningKeys(t *testing.T) {
+	t.Parallel()
+	const path = "/.well-known/http-message-signatures-directory"
+	a := newWorld(t).send("GET", path, "", "Authorization", "-", "Accept", "text/plain")
+	require.Equal(t, 200, a.StatusCode)
+	require.Equal(t, keyDirectory, a.text)
+	require.Equal(t, "application/http-message-signatures-directory+json", a.Header.Get("Content-Type"))
+	require.Equal(t, "public, max-age=300", a.Header.Get("Cache-Control"))
+	require.Equal(t, "nosniff", a.Header.Get("X-Content-Type-Options"))
+	failing := func(err error) *answer {
+		return newWorld(t, func(_ *Config, d *Deps) {
+			d.Directory = func(context.Context) ([]byte, error) { return []byte("half"), err }
+		}).send("GET", path, "", "Authorization", "-")
+	}
+	a = failing(job.Errorf(job.CodeStorageUnavailable, "Storage is away."))
+	a.requireProblem(t, job.CodeStorageUnavailable)
+	require.Equal(t, "no-store", a.Header.Get("Cache-Control"), "a failure is not kept")
+	a = failing(errors.New("planted secret"))
+	a.requireProblem(t, job.CodeInternal)
+	require.NotContains(t, a.text, "planted")
+}
+
+// TestWebhookRoutesNegotiate as all others do.
+func TestWebhookRoutesNegotiate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).full()
+	for _, rt := range w.server.routes() {
+		if !strings.HasPrefix(rt.path, "/v1/webhooks") && !strings.Contains(rt.path, "deliveries") {
+			continue
+		}
+		path, body := examplePath(rt), exampleBody(rt)
+		w.send(rt.method, path, body, "Accept", "text/html").requireProblem(t, job.CodeNotAcceptable)
+		if rt.method != http.MethodGet {
+			if body == "" {
+				body = "{}"
+			}
+			w.send(rt.method, path, body, "Content-Type", "text/plain").requireProblem(t, job.CodeUnsupportedMediaType)
+			w.send(rt.method, path, body, "Content-Encoding", "gzip").requireProblem(t, job.CodeUnsupportedMediaType)
+			w.send(rt.method, path, body[:len(body)-1]).requireProblem(t, job.CodeMalformed)
+		}
+		w.webhooks.err = errors.New("planted secret")
+		a := w.send(rt.method, path, exampleBody(rt))
+		a.requireProblem(t, job.CodeInternal)
+		require.NotContains(t, a.text, "planted")
+		w.webhooks.err = nil
+	}
+}

@@ -1,0 +1,235 @@
+package job
+
+import (
+	"math"
+	"time"
+)
+
+// DeliveryState is the state of a delivery.
+type DeliveryState string
+
+// The states of a delivery. A settled one can be sent again: it is PENDING then.
+const (
+	DeliveryPending   DeliveryState = "PENDING"
+	DeliveryDelivered DeliveryState = "DELIVERED" // the receiver answered 2xx
+	DeliveryFailed    DeliveryState = "FAILED"    // given up, and kept
+)
+
+// Valid reports whether s is one of the three.
+func (s DeliveryState) Valid() bool {
+	return s == DeliveryPending || s == DeliveryDelivered || s == DeliveryFailed
+}
+
+// Delivery is one event on its way to one webhook or callback.
+type Delivery struct {
+	ID        ID
+	ClientID  ID
+	Endpoint  ID     // the webhook, or what stands for the callback's origin; takes its share of the sending
+	WebhookID ID     // zero for a callback
+	URL       string // of a callback; "" otherwise
+	JobID     ID     // zero for an event of no job
+	Seq       int    // of the event within its job
+	EventID   ID
+	EventName string
+	CreatedAt time.Time
+
+	State         DeliveryState
+	Attempts      int
+	Tries         int        // attempts since it was made or redelivered last
+	NextAttemptAt *time.Time // while PENDING
+	ClaimedUntil  *time.Time // while it is being sent
+	SettledAt     *time.Time // unless PENDING
+	LastStatus    int        // HTTP status of the latest attempt, 0 for none
+	LastError     SendError  // of the latest attempt, "" for none
+}
+
+// DeliveryAttempt is one try: what was answered and what went wrong.
+type DeliveryAttempt struct {
+	Number    int
+	StartedAt time.Time
+	Duration  time.Duration
+	Status    int       // HTTP, 0 without an answer
+	Error     SendError // "" when it was delivered
+	Header    map[string][]string
+	Body      []byte // the beginning of the answer, at most MaxStoredBody
+	Truncated bool   // the answer had more
+}
+
+// MaxStoredBody is how much of a receiver's answer is kept, in bytes.
+const MaxStoredBody = 8 << 10
+
+// SendError is the class of what went wrong with an attempt.
+type SendError string
+
+// The classes. Those at the end are not of an attempt: the delivery ended
+// without one.
+const (
+	SendTimeout     SendError = "TIMEOUT"           // no complete answer within the time limit
+	SendRefused     SendError = "CONNECTION_FAILED" // no connection, or none to that port
+	SendReset       SendError = "CONNECTION_LOST"   // closed or reset before the answer was complete
+	SendDNS         SendError = "NAME_NOT_RESOLVED"
+	SendTLS         SendError = "TLS_FAILED"
+	SendForbidden   SendError = "ADDRESS_FORBIDDEN" // the host has an address that must not be called
+	SendRedirect    SendError = "REDIRECT"          // 3xx: redirects are not followed
+	SendBadAnswer   SendError = "INVALID_ANSWER"    // not HTTP, or a head over the limit
+	SendRateLimited SendError = "RATE_LIMITED"      // 429
+	SendGone        SendError = "GONE"              // 410
+	SendClientError SendError = "HTTP_4XX"
+	SendServerError SendError = "HTTP_5XX"
+	SendInternal    SendError = "INTERNAL" // on this side
+
+	SendDisabled SendError = "WEBHOOK_DISABLED"
+	SendDeleted  SendError = "WEBHOOK_DELETED"
+)
+
+// Text says in a sentence what the class means. An unknown one has none.
+func (e SendError) Text() string { return sendTexts[e] }
+
+// SendErrors are all classes.
+var SendErrors = []SendError{
+	SendTimeout, SendRefused, SendReset, SendDNS, SendTLS, SendForbidden, SendRedirect, SendBadAnswer, SendRateLimited, SendGone,
+	SendClientError, SendServerError, SendInternal, SendDisabled, SendDeleted,
+}
+
+var sendTexts = map[SendError]string{
+	SendTimeout:     "The receiver did not answer completely within the time limit.",
+	SendRefused:     "No connection to the receiver could be made.",
+	SendReset:       "The receiver closed the connection before its answer was complete.",
+	SendDNS:         "The receiver's name could not be resolved.",
+	SendTLS:         "The TLS handshake failed or the receiver's certificate is not trusted.",
+	SendForbidden:   "The receiver's address is not a public one.",
+	SendRedirect:    "The receiver answered with a redirect; redirects are not followed.",
+	SendBadAnswer:   "The answer was not valid HTTP, or its head was too large.",
+	SendRateLimited: "The receiver answered 429 Too Many Requests.",
+	SendGone:        "The receiver answered 410 Gone.",
+	SendClientError: "The receiver answered with a 4xx status.",
+	SendServerError: "The receiver answered with a 5xx status.",
+	SendInternal:    "The delivery could not be sent because of an internal error.",
+	SendDisabled:    "The webhook was disabled before the event was delivered.",
+	SendDeleted:     "The webhook was deleted before the event was delivered.",
+}
+
+// Parcel is a claimed delivery with all that it takes to send it.
+type Parcel struct {
+	Delivery
+	Fence      int // of this claim: what is recorded under an older one changes nothing
+	Target     Target
+	Occurrence Occurrence
+}
+
+// Target is where and how a parcel is sent.
+type Target struct {
+	URL         string
+	ContentMode ContentMode
+	Secrets     []SealedSecret // none for a callback, which is signed by the server's key only
+	Failures    int            // in a row, when it was claimed
+}
+
+// Sent is what became of one attempt to send.
+type Sent struct {
+	Attempt    DeliveryAttempt // without its number
+	RetryAfter time.Duration   // what the receiver asked for, 0 for nothing
+}
+
+// DeliveryResult is what storage is told of one attempt.
+type DeliveryResult struct {
+	DeliveryID ID
+	Endpoint   ID
+	Fence      int
+	Sent       Sent
+	State      DeliveryState  // after it
+	Wait       time.Duration  // until the next attempt, while PENDING
+	Disable    DisabledReason // "" to leave the webhook as it is
+}
+
+// Recorded is storage's answer to a DeliveryResult.
+type Recorded struct {
+	Number   int            // of the attempt, from 1
+	Disabled DisabledReason // why the webhook was disabled because of it, "" if it was not
+}
+
+// EndpointPlace is a place in the order of endpoints. The zero place comes
+// before all.
+type EndpointPlace struct {
+	Client, Endpoint ID
+}
+
+// DeliveryPolicy decides what follows an attempt.
+type DeliveryPolicy struct {
+	MaxRetries int // attempts after the first
+	Backoff    Backoff
+}
+
+// Next gives the state after attempt number n (from 1, counted from the last
+// redelivery on), and how long to wait for the next one.
+//
+// The wait is half fixed, half random, of the exponential backoff; after a
+// timeout and a 429 of twice that. What the receiver asks for is honoured
+// within that and the double of it.
+func (p DeliveryPolicy) Next(n int, s Sent, random float64) (DeliveryState, time.Duration) {
+	switch {
+	case s.Attempt.Error == "":
+		return DeliveryDelivered, 0
+	case s.Attempt.Error == SendGone || n > p.MaxRetries:
+		return DeliveryFailed, 0
+	}
+	wait := p.Backoff.Ceiling(n)
+	if s.Attempt.Error == SendTimeout || s.Attempt.Error == SendRateLimited {
+		wait = doubled(wait)
+	}
+	if s.RetryAfter > 0 {
+		return DeliveryPending, min(max(s.RetryAfter, wait), doubled(wait))
+	}
+	return DeliveryPending, wait/2 + time.Duration(random*float64(wait/2))
+}
+
+func doubled(d time.Duration) time.Duration {
+	if d > math.MaxInt64/2 {
+		return math.MaxInt64
+	}
+	return 2 * d
+}
+
+// DeliveryOwner names whose deliveries are meant: those of a webhook or of a
+// job. One of the two is set.
+type DeliveryOwner struct {
+	WebhookID, JobID ID
+}
+
+// DeliveryQuery selects deliveries, newest first. A zero member does not restrict.
+type DeliveryQuery struct {
+	Owner         DeliveryOwner
+	State         DeliveryState
+	EventName     string
+	CreatedAfter  *time.Time // at this moment or later
+	CreatedBefore *time.Time // before this moment
+	After         ID         // go on after this delivery
+	Limit         int
+}
+
+// DeliveryPage is a part of a list of deliveries.
+type DeliveryPage struct {
+	Deliveries []Delivery
+	Next       ID // where to go on; zero at the end
+}
+
+// Replay is the answer to sending again what was missed.
+type Replay struct {
+	Queued int  // deliveries that are PENDING because of it
+	More   bool // there was more than one request does: repeat it
+}
+
+// OutcomeMessage is an outcome for the stream.
+type OutcomeMessage struct {
+	JobID   ID
+	Attempt int
+	Origin  Origin
+	Ended   Attempt
+}
+
+// StreamEntry is an entry of the outcome stream.
+type StreamEntry struct {
+	Key         string // the job's id
+	ContentType string
+	Value       []byte
+}

@@ -1,0 +1,284 @@
+package repo
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// waiting guards deliveries that wait, by the columns of the index
+// deliveries_waiting.
+const waiting = `state = 'PENDING' AND claimed_until IS NULL`
+
+// Guards of deliveries d that are found by primary key. They do not name the
+// columns as the indexes deliveries_waiting and deliveries_claimed do: that can
+// lead the planner to walk one of them instead.
+const (
+	stillWaiting = `num_nonnulls(d.claimed_until, d.settled_at) = 0`
+	stillClaimed = `num_nonnulls(d.claimed_until) = 1`
+)
+
+// Bounds of DueEndpoints: how many endpoints it gives, and how many it looks at.
+const (
+	maxEndpoints       = 1000
+	maxLookedEndpoints = 10_000
+)
+
+// DueEndpoints gives endpoints of a client that have something due which
+// nobody is sending: the first 1,000 in order of their ids, of the first 10,000
+// that have something waiting. Disabled and deleted webhooks are left out.
+func (s *Store) DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, error) {
+	return queryRows(ctx, s, func(row pgx.CollectableRow) (id job.ID, err error) {
+		return id, row.Scan(scanID(&id))
+	}, dueEndpoints, uuid(client), maxEndpoints, maxLookedEndpoints)
+}
+
+// takesSome guards endpoints: not those that are disabled or deleted webhooks.
+const takesSome = `NOT EXISTS (SELECT FROM webhooks w WHERE w.webhook_id = endpoint_id AND (w.deleted_at IS NOT NULL OR w.disabled_at IS NOT NULL) OFFSET 0)`
+
+// dueEndpoints goes from endpoint to endpoint in the index deliveries_waiting.
+// The first entry of each is what is due first: the others are not looked at.
+const dueEndpoints = `
+WITH RECURSIVE walk AS (
+  SELECT '00000000-0000-0000-0000-000000000000'::uuid AS endpoint_id, NULL::timestamptz AS next_attempt_at, 0 AS n
+  UNION ALL
+  SELECT d.endpoint_id, d.next_attempt_at, n + 1 FROM walk CROSS JOIN LATERAL (
+    SELECT endpoint_id, next_attempt_at FROM deliveries
+    WHERE client_id = $1 AND (client_id, endpoint_id) > ($1, walk.endpoint_id) AND ` + waiting + `
+    ORDER BY client_id, endpoint_id, next_attempt_at LIMIT 1) d
+  WHERE n < $3
+)
+SELECT endpoint_id FROM walk WHERE next_attempt_at <= now() AND ` + takesSome + ` LIMIT $2`
+
+// DueClients looks at so many endpoints with waiting deliveries after the given
+// place, and gives the clients of those that have had something due for minAge.
+// It answers with the last place that it looked at, or with the zero place when
+// there are no more.
+func (s *Store) DueClients(ctx context.Context, after job.EndpointPlace, minAge time.Duration, look int) (clients []job.ID, last job.EndpointPlace, err error) {
+	type seen struct {
+		job.EndpointPlace
+		due, last bool
+	}
+	places, err := queryRows(ctx, s, func(row pgx.CollectableRow) (p seen, err error) {
+		return p, row.Scan(scanID(&p.Client), scanID(&p.Endpoint), &p.due, &p.last)
+	}, dueClients, [16]byte(after.Client), [16]byte(after.Endpoint), look, minAge)
+	for _, p := range places {
+		if p.due && (len(clients) == 0 || clients[len(clients)-1] != p.Client) {
+			clients = append(clients, p.Client)
+		}
+		if p.last {
+			last = p.EndpointPlace
+		}
+	}
+	return clients, last, err
+}
+
+// walkEndpoints begins a statement: it goes from endpoint to endpoint in the
+// index deliveries_waiting, from ($1, $2) on, $3 of them. The first entry of each
+// is what is due first.
+const walkEndpoints = `
+WITH RECURSIVE walk AS (
+  SELECT $1::uuid AS client_id, $2::uuid AS endpoint_id, NULL::timestamptz AS next_attempt_at, 0 AS n
+  UNION ALL
+  SELECT d.client_id, d.endpoint_id, d.next_attempt_at, n + 1 FROM walk CROSS JOIN LATERAL (
+    SELECT client_id, endpoint_id, next_attempt_at FROM deliveries
+    WHERE (client_id, endpoint_id) > (walk.client_id, walk.endpoint_id) AND ` + waiting + `
+    ORDER BY client_id, endpoint_id, next_attempt_at LIMIT 1) d
+  WHERE n < $3
+)`
+
+// dueClients tells of the last endpoint in any case, if there may be more.
+const dueClients = walkEndpoints + `, judged AS (
+  SELECT client_id, endpoint_id, n, next_attempt_at <= now() - $4::interval AND ` + takesSome + ` AS due FROM walk WHERE n > 0
+)
+SELECT client_id, endpoint_id, due, n = $3 FROM judged WHERE due OR n = $3 ORDER BY n`
+
+// Bounds of the data of events that is read at once, in bytes: whoever claims
+// deliveries holds it until they are sent. What reaches a bound is still taken,
+// and so is the first delivery of each endpoint.
+const (
+	maxClaimBytes  = 1 << 20 // for one endpoint
+	maxPickupBytes = 8 << 20 // for all that share a statement
+)
+
+// pickup asks for deliveries of an endpoint.
+type pickup struct {
+	client, endpoint job.ID
+	n                int
+	hold             time.Duration
+}
+
+func pickupKey(p pickup) string { return string(p.client[:]) + string(p.endpoint[:]) }
+
+// ClaimDeliveries takes at most n due deliveries of an endpoint, for the given
+// time, in the order in which they are due, those of one moment by job and
+// seq, with all that it takes to send them. It takes fewer if their events have
+// much data, and none of a disabled or deleted webhook.
+func (s *Store) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) ([]job.Parcel, error) {
+	return s.pickups.do(ctx, pickup{client, endpoint, n, hold})
+}
+
+// ofAttempt joins the report of the attempt that an event e ended, or that was
+// the last one to be tried, as endedBy does.
+var ofAttempt = strings.Replace(endedBy, `e.next_state IN (`, `coalesce(e.next_state, e.event_name) IN ('`+job.EventRetriesExhausted+`', `, 1)
+
+// claimDeliveries finds the deliveries by the index deliveries_waiting, skips
+// those that somebody else has locked, and so never waits.
+//
+// A delivery and its event are written together, and removed together. Should
+// there be one without its event all the same, it is removed here: nothing
+// could be sent.
+var claimDeliveries = fmt.Sprintf(`
+WITH input AS MATERIALIZED (
+  SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::interval[]) AS i(client_id, endpoint_id, n, hold) WHERE %[1]s
+), due AS MATERIALIZED (
+  SELECT d.*, i.hold, row_number() OVER (PARTITION BY i.client_id, i.endpoint_id ORDER BY next_attempt_at, job_id, seq) AS place
+  FROM input i CROSS JOIN LATERAL (
+    SELECT delivery_id, client_id, endpoint_id, next_attempt_at, job_id, seq, event_id FROM deliveries
+    WHERE client_id = i.client_id AND endpoint_id = i.endpoint_id AND %[2]s AND next_attempt_at <= now()
+    ORDER BY client_id, endpoint_id, next_attempt_at, job_id, seq LIMIT i.n FOR NO KEY UPDATE SKIP LOCKED) d
+), told AS MATERIALIZED (
+  SELECT due.delivery_id, client_id, endpoint_id, hold, place, e.*,
+    octet_length(data::text) + CASE WHEN batch_id IS NULL THEN 0 ELSE %[3]s END AS bytes
+  FROM due LEFT JOIN LATERAL (
+    SELECT prev_state, next_state, attempt, occurred_at, data, NULL::uuid AS batch_id, NULL::uuid AS about
+      FROM events WHERE events.job_id = due.job_id AND events.seq = due.seq
+    UNION ALL
+    SELECT NULL, NULL, NULL, occurred_at, data, batch_id, webhook_id
+      FROM client_events WHERE client_events.event_id = due.event_id AND due.job_id IS NULL
+    LIMIT 1) e ON true
+), measured AS MATERIALIZED (
+  SELECT *, sum(bytes) OVER (PARTITION BY client_id, endpoint_id ORDER BY place) - bytes AS before,
+    sum(bytes) OVER (ORDER BY place, client_id, endpoint_id) - bytes AS before_all FROM told WHERE bytes IS NOT NULL
+), lost AS (
+  DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM told WHERE bytes IS NULL))
+), claimed AS (
+  UPDATE deliveries SET dispatch = dispatch + 1, claimed_until = clock_timestamp() + m.hold FROM measured m
+  WHERE deliveries.delivery_id = m.delivery_id AND m.before < %[4]d AND (m.place = 1 OR m.before_all < %[5]d)
+  RETURNING deliveries.*, m.place, m.prev_state, m.next_state, m.attempt, m.occurred_at, m.data, m.batch_id, m.about
+)
+SELECT %[6]s, e.dispatch, e.batch_id, e.about, w.url, w.content_mode, w.consecutive_failures,
+  w.secret, CASE WHEN w.old_secret_until > now() THEN w.old_secret END, w.old_secret_until, %[7]s
+FROM claimed e LEFT JOIN jobs j ON j.job_id = e.job_id
+%[8]s
+LEFT JOIN LATERAL (SELECT * FROM webhooks WHERE webhook_id = e.webhook_id LIMIT 1) w ON true ORDER BY e.place`,
+	takesSome, waiting, batchBytes, maxClaimBytes, maxPickupBytes, strings.ReplaceAll(deliveryColumns, "deliveries.", "e."), eventColumns, ofAttempt)
+
+func (s *Store) pickUp(ctx context.Context, db querier, asked []pickup) ([]answer[[]job.Parcel], error) {
+	rows, err := db.Query(ctx, claimDeliveries,
+		column(asked, func(p pickup) pgtype.UUID { return uuid(p.client) }),
+		column(asked, func(p pickup) pgtype.UUID { return uuid(p.endpoint) }),
+		column(asked, func(p pickup) int { return p.n }),
+		column(asked, func(p pickup) time.Duration { return p.hold }))
+	if err != nil {
+		return nil, err
+	}
+	claimed, err := pgx.CollectRows(rows, scanClaimed)
+	if err != nil {
+		return nil, err
+	}
+	var ids []job.ID
+	for _, c := range claimed {
+		if !c.batch.IsZero() {
+			ids = append(ids, c.batch)
+		}
+	}
+	// What is claimed stays so, whether the batches can be read or not: whoever
+	// asked for such deliveries gets them again when the claim has ended.
+	batches, err := s.endedBatches(ctx, ids)
+	place := make(map[job.EndpointPlace]int, len(asked))
+	for i, p := range asked {
+		place[job.EndpointPlace{Client: p.client, Endpoint: p.endpoint}] = i
+	}
+	answers := make([]answer[[]job.Parcel], len(asked))
+	for _, c := range claimed {
+		a := &answers[place[job.EndpointPlace{Client: c.ClientID, Endpoint: c.Endpoint}]]
+		if !c.batch.IsZero() {
+			if err != nil {
+				a.err = err
+				continue
+			}
+			if c.Occurrence.Batch = batches[c.batch]; c.Occurrence.Batch == nil {
+				continue // removed since; events go before their batches
+			}
+		}
+		a.value = append(a.value, c.Parcel)
+	}
+	return answers, nil
+}
+
+type claimed struct {
+	job.Parcel
+	batch job.ID
+}
+
+func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
+	var d deliveryScanner
+	var e eventScanner
+	var about job.ID
+	var url, mode *string
+	var failures *int
+	var secret, old []byte
+	var oldUntil *time.Time
+	err = row.Scan(append(append(d.columns(), &c.Fence, scanID(&c.batch), scanID(&about),
+		&url, &mode, &failures, &secret, &old, &oldUntil), e.columns()...)...)
+	if err != nil {
+		return c, err
+	}
+	c.Delivery, c.Occurrence = d.delivery(), *e.occurrence()
+	c.Occurrence.Webhook = about
+	if c.WebhookID.IsZero() {
+		c.Target = job.Target{URL: c.URL, ContentMode: job.ContentBinary}
+		return c, nil
+	}
+	c.Target = job.Target{
+		URL: deref(url), ContentMode: job.ContentMode(deref(mode)), Failures: deref(failures), Secrets: sealedSecrets(secret, old, oldUntil),
+	}
+	return c, nil
+}
+
+// ReleaseDeliveries gives claims back: the deliveries are due as they were.
+// Claims that are not current are skipped.
+func (s *Store) ReleaseDeliveries(ctx context.Context, parcels []job.Parcel) error {
+	return s.exec(ctx, "release", releaseDeliveries,
+		column(parcels, func(p job.Parcel) pgtype.UUID { return uuid(p.ID) }),
+		column(parcels, func(p job.Parcel) int { return p.Fence }))
+}
+
+// releaseDeliveries locks the deliveries in order of their ids, found by primary key.
+const releaseDeliveries = `
+WITH held AS MATERIALIZED (
+  SELECT d.delivery_id FROM deliveries d JOIN unnest($1::uuid[], $2::int[]) AS i(id, fence) ON d.delivery_id = i.id
+  WHERE ` + stillClaimed + ` AND d.dispatch = i.fence ORDER BY d.delivery_id FOR NO KEY UPDATE OF d
+)
+UPDATE deliveries SET claimed_until = NULL WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM held))`
+
+// ReclaimDeliveries ends at most limit claims whose time is over, and tells how
+// many: whoever sends such a delivery is given up, and it is due again.
+func (s *Store) ReclaimDeliveries(ctx context.Context, limit int) (n int, err error) {
+	return s.change(ctx, "reclaim", reclaimDeliveries, limit)
+}
+
+// reclaimDeliveries walks the index deliveries_claimed.
+const reclaimDeliveries = `
+WITH expired AS MATERIALIZED (
+  SELECT delivery_id FROM deliveries WHERE claimed_until <= now() ORDER BY claimed_until LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET claimed_until = NULL WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM expired))`
+
+// change runs a statement and tells how many rows it changed.
+func (s *Store) change(ctx context.Context, operation, sql string, args ...any) (int, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	tag, err := s.pool.Exec(ctx, sql, args...)
+	if err != nil {
+		return 0, s.failed(operation, err)
+	}
+	return int(tag.RowsAffected()), nil
+}

@@ -1,0 +1,313 @@
+package repo_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// claimAll claims what is due for an endpoint, at most n.
+func (f *fixture) claimAll(endpoint job.ID, n int) []job.Parcel {
+	f.t.Helper()
+	parcels, err := f.store.ClaimDeliveries(f.ctx(), f.client, endpoint, n, time.Hour)
+	require.NoError(f.t, err)
+	return parcels
+}
+
+func (f *fixture) endpoints() []job.ID {
+	f.t.Helper()
+	ids, err := f.store.DueEndpoints(f.ctx(), f.client)
+	require.NoError(f.t, err)
+	return ids
+}
+
+// delivered is what a receiver's 200 makes of a parcel.
+func delivered(p job.Parcel) job.DeliveryResult {
+	return job.DeliveryResult{
+		DeliveryID: p.ID, Endpoint: p.Endpoint, Fence: p.Fence, State: job.DeliveryDelivered,
+		Sent: job.Sent{Attempt: job.DeliveryAttempt{StartedAt: time.Now(), Duration: 5 * time.Millisecond, Status: 200}},
+	}
+}
+
+// refused is what a receiver's 500 makes of it: it waits for another try.
+func refused(p job.Parcel, wait time.Duration) job.DeliveryResult {
+	r := delivered(p)
+	r.State, r.Wait = job.DeliveryPending, wait
+	r.Sent.Attempt.Status, r.Sent.Attempt.Error = 500, job.SendServerError
+	return r
+}
+
+func givenUp(p job.Parcel) job.DeliveryResult {
+	r := refused(p, 0)
+	r.State = job.DeliveryFailed
+	return r
+}
+
+func (f *fixture) record(r job.DeliveryResult) job.Recorded {
+	f.t.Helper()
+	done, err := f.store.RecordDelivery(f.ctx(), r)
+	require.NoError(f.t, err)
+	return done
+}
+
+// deliverAll sends everything that is due, successfully, and gives it in the
+// order in which it was claimed.
+func (f *fixture) deliverAll() (sent []job.Parcel) {
+	f.t.Helper()
+	for _, endpoint := range f.endpoints() {
+		for parcels := f.claimAll(endpoint, 100); len(parcels) > 0; parcels = f.claimAll(endpoint, 100) {
+			for _, p := range parcels {
+				f.record(delivered(p))
+			}
+			sent = append(sent, parcels...)
+		}
+	}
+	return sent
+}
+
+// sentTo lists "target event" of all deliveries of a job, in order; the target
+// is a webhook's description, or a callback's URL.
+func (f *fixture) sentTo(where string, args ...any) []string {
+	f.t.Helper()
+	text := one[string](f, `SELECT coalesce(string_agg(coalesce(w.description, d.url) || ' ' || event_name, ',' ORDER BY job_id, coalesce(w.description, d.url), seq), '')
+		FROM deliveries d LEFT JOIN webhooks w USING (webhook_id) WHERE `+where, args...)
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
+}
+
+// Each kind of event has its deliveries as soon as it is there, whichever
+// statement writes it.
+func TestEventsHaveTheirDeliveries(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	named := func(name string, events ...string) job.ID {
+		sub := f.hook("", events...)
+		sub.Webhook.Description = name
+		w, _, err := f.store.InsertWebhook(f.ctx(), sub)
+		require.NoError(t, err)
+		return w.ID
+	}
+	named("all", "*")
+	named("jobs", "job.*", job.EventSucceeded)
+	named("ends", job.EventSucceeded, job.EventFailed, job.EventBatchCompleted, job.EventWebhookDisabled)
+	f.patch(named("off", "*"), enabled(false))
+	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, named("gone", "*")))
+	stranger := f.hook("", "*")
+	stranger.Webhook.ClientID = newID()
+	_, _, err := f.store.InsertWebhook(f.ctx(), stranger)
+	require.NoError(t, err)
+
+	callback := func(s *job.Submission) { s.Job.Callback = "http://cb.test/x" }
+	check := func(id job.ID) {
+		t.Helper()
+		var want []string
+		log := f.names(id)
+		add := func(target string, wants func(string) bool) {
+			for _, name := range log {
+				if wants(name) {
+					want = append(want, target+" "+name)
+				}
+			}
+		}
+		isJobs := func(name string) bool { return strings.HasPrefix(name, "job.") }
+		add("all", func(string) bool { return true })
+		add("ends", func(name string) bool { return name == job.EventSucceeded || name == job.EventFailed })
+		add("http://cb.test/x", func(name string) bool { return name != job.EventRetriesExhausted })
+		add("jobs", isJobs)
+		require.Equal(t, want, f.sentTo(`job_id = $1`, id.String()), "%v", log)
+	}
+	l := f.claim(f.submit(callback), 1) // insert, claim
+	check(l.JobID)
+	f.start(l)
+	check(l.JobID)
+	end := withRetry(failure(l, job.FailedOnce), 0)
+	end.Emit = &job.Emission{Name: "x", Data: json.RawMessage(`1`)}
+	f.finish(end) // emitted, failed, retried
+	check(l.JobID)
+	end = failure(f.start(f.claim(l.JobID, 2)), job.FailedOnce)
+	end.Exhausted = true
+	f.finish(end)
+	check(l.JobID)
+	_, err = f.store.Retry(f.ctx(), f.client, l.JobID, 2, 0)
+	require.NoError(t, err)
+	check(l.JobID)
+	l = f.claim(l.JobID, 3)
+	_, err = f.store.Release(f.ctx(), []job.Lease{l}, []time.Duration{0})
+	require.NoError(t, err)
+	check(l.JobID)
+	_, _, err = f.store.Cancel(f.ctx(), f.client, l.JobID)
+	require.NoError(t, err)
+	check(l.JobID)
+	names := strings.Join(f.names(l.JobID), " ")
+	for _, name := range []string{job.EventEmitted, job.EventRetriesExhausted, job.EventRetried, job.EventLeaseExpired, job.EventCanceled} {
+		require.Contains(t, names, name)
+	}
+
+	later := f.submit(callback, deferred(time.Hour))
+	f.makeDue(later)
+	_, err = f.store.QueueDue(f.ctx(), 10)
+	require.NoError(t, err)
+	check(later)
+	early := f.submit(callback, deferred(time.Hour))
+	f.makeDue(early)
+	f.finish(success(f.start(f.claim(early, 1)))) // the claim queues it
+	check(early)
+
+	b := f.batch(2)
+	inserted, _, err := f.store.InsertBatch(f.ctx(), b)
+	require.NoError(t, err)
+	for _, j := range b.Jobs {
+		require.Len(t, f.sentTo(`job_id = $1`, j.ID.String()), 4, "two events for two webhooks")
+		_, _, err := f.store.Cancel(f.ctx(), f.client, j.ID)
+		require.NoError(t, err)
+	}
+	_, err = f.store.SettleBatches(f.ctx(), []job.ID{inserted.ID})
+	require.NoError(t, err)
+	require.Equal(t, []string{"all batch.completed", "ends batch.completed"}, f.sentTo(`job_id IS NULL`))
+	require.Zero(t, one[int](f, `SELECT count(*)::int FROM deliveries WHERE client_id <> $1`, f.client.String()))
+	f.checkInvariants()
+}
+
+func TestTestOfAWebhook(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	id, other := f.subscribe(job.EventSucceeded), f.subscribe("*")
+	d, err := f.store.TestWebhook(f.ctx(), f.client, id)
+	require.NoError(t, err)
+	require.Equal(t, job.EventWebhookTest, d.EventName)
+	require.Equal(t, 1, f.count("deliveries"), "nobody else is told")
+	p := f.claimAll(id, 10)[0]
+	require.Equal(t, d.ID, p.ID)
+	require.Equal(t, id, p.Occurrence.Webhook)
+	require.JSONEq(t, fmt.Sprintf(`{"webhookId": %q}`, id), string(p.Occurrence.Data))
+	require.Eventually(t, func() bool {
+		page, err := f.store.ClientEvents(f.ctx(), f.client, job.Position{}, 10)
+		require.NoError(t, err)
+		return len(page.Events) == 1 && page.Events[0].Webhook == id
+	}, patience, tick)
+	f.patch(other, enabled(false))
+	_, err = f.store.TestWebhook(f.ctx(), f.client, other)
+	require.Equal(t, job.CodeConflict, job.CodeOf(err))
+	f.checkInvariants()
+}
+
+func (f *fixture) deliveries(q job.DeliveryQuery) job.DeliveryPage {
+	f.t.Helper()
+	page, err := f.store.Deliveries(f.ctx(), f.client, q)
+	require.NoError(f.t, err)
+	return page
+}
+
+func TestListOfDeliveries(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	hook, _ := f.subscribe("job.*"), f.subscribe("*")
+	first, second := f.at(job.Succeeded), f.at(job.Failed)
+	f.record(givenUp(f.claimAll(hook, 1)[0]))
+	owner := job.DeliveryOwner{WebhookID: hook}
+
+	var ids []job.ID
+	q := job.DeliveryQuery{Owner: owner, Limit: 3}
+	for {
+		page := f.deliveries(q)
+		for _, d := range page.Deliveries {
+			require.Equal(t, hook, d.WebhookID)
+			ids = append(ids, d.ID)
+		}
+		if q.After = page.Next; page.Next.IsZero() {
+			break
+		}
+	}
+	require.Len(t, ids, 10)
+	for i := range ids[1:] {
+		require.Greater(t, ids[i].String(), ids[i+1].String(), "newest first, each once")
+	}
+	require.Len(t, f.deliveries(job.DeliveryQuery{Owner: job.DeliveryOwner{JobID: first}, Limit: 100}).Deliveries, 10, "of both webhooks")
+	require.Len(t, f.deliveries(job.DeliveryQuery{Owner: owner, State: job.DeliveryFailed, Limit: 100}).Deliveries, 1)
+	require.Len(t, f.deliveries(job.DeliveryQuery{Owner: owner, EventName: job.EventCreated, Limit: 100}).Deliveries, 2)
+	middle := one[time.Time](f, `SELECT created_at FROM jobs WHERE job_id = $1`, second.String())
+	require.Len(t, f.deliveries(job.DeliveryQuery{Owner: owner, CreatedAfter: &middle, Limit: 100}).Deliveries, 5)
+	require.Len(t, f.deliveries(job.DeliveryQuery{Owner: owner, CreatedBefore: &middle, Limit: 100}).Deliveries, 5)
+	require.Empty(t, f.deliveries(job.DeliveryQuery{Owner: job.DeliveryOwner{WebhookID: f.subscribe("*")}, Limit: 1}).Deliveries)
+}
+
+func TestLogAndRedelivery(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	hook := f.subscribe(job.EventCreated)
+	id := f.submit()
+	owner := job.DeliveryOwner{WebhookID: hook}
+	p := f.claimAll(hook, 1)[0]
+	r := refused(p, time.Hour)
+	a := &r.Sent.Attempt
+	a.Header, a.Body, a.Truncated = map[string][]string{"X": {"a\x00b", "c"}}, []byte{0, 255}, true
+	a.StartedAt = a.StartedAt.UTC().Truncate(time.Microsecond)
+	require.Equal(t, job.Recorded{Number: 1}, f.record(r))
+
+	d, log, err := f.store.Delivery(f.ctx(), f.client, owner, p.ID)
+	require.NoError(t, err)
+	a.Number = 1
+	require.Equal(t, []job.DeliveryAttempt{*a}, log)
+	require.Equal(t, job.DeliveryPending, d.State)
+	require.Equal(t, []any{1, 1, 500, job.SendServerError}, []any{d.Attempts, d.Tries, d.LastStatus, d.LastError})
+	require.WithinDuration(t, time.Now().Add(time.Hour), *d.NextAttemptAt, time.Minute)
+	require.Empty(t, f.claimAll(hook, 1), "it is not due")
+
+	again, err := f.store.Redeliver(f.ctx(), f.client, owner, p.ID)
+	require.NoError(t, err)
+	require.Equal(t, 1, again.Tries, "it only waits no longer")
+	p = f.claimAll(hook, 1)[0]
+	sending, err := f.store.Redeliver(f.ctx(), f.client, owner, p.ID)
+	require.NoError(t, err)
+	require.Equal(t, p.ClaimedUntil, sending.ClaimedUntil, "it is being sent")
+	require.Equal(t, 2, f.record(givenUp(p)).Number)
+	again, err = f.store.Redeliver(f.ctx(), f.client, job.DeliveryOwner{JobID: id}, p.ID)
+	require.NoError(t, err)
+	require.Equal(t, []any{job.DeliveryPending, 2, 0}, []any{again.State, again.Attempts, again.Tries})
+	require.Nil(t, again.SettledAt)
+	f.checkInvariants()
+	p = f.claimAll(hook, 1)[0]
+	require.Equal(t, 0, p.Tries)
+	f.record(delivered(p))
+	_, log, err = f.store.Delivery(f.ctx(), f.client, owner, p.ID)
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 2, 3}, []int{log[0].Number, log[1].Number, log[2].Number})
+
+	f.patch(hook, enabled(false))
+	_, err = f.store.Redeliver(f.ctx(), f.client, owner, p.ID)
+	require.Equal(t, job.CodeConflict, job.CodeOf(err))
+	_, err = f.store.RedeliverFailed(f.ctx(), f.client, hook, time.Time{}, 10)
+	require.Equal(t, job.CodeConflict, job.CodeOf(err))
+	f.checkInvariants()
+}
+
+func TestRedeliverFailed(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	hook := f.subscribe(job.EventCreated)
+	for range 5 {
+		f.submit()
+	}
+	parcels := f.claimAll(hook, 10)
+	for _, p := range parcels[:4] {
+		f.record(givenUp(p))
+	}
+	f.record(delivered(parcels[4]))
+	r, err := f.store.RedeliverFailed(f.ctx(), f.client, hook, parcels[1].CreatedAt, 2)
+	require.NoError(t, err)
+	require.Equal(t, job.Replay{Queued: 2, More: true}, r)
+	due := f.claimAll(hook, 10)
+	require.Equal(t, []job.ID{parcels[1].ID, parcels[2].ID}, []job.ID{due[0].ID, due[1].ID}, "the oldest first")
+	r, err = f.store.RedeliverFailed(f.ctx(), f.client, hook, parcels[1].CreatedAt, 2)
+	require.NoError(t, err)
+	require.Equal(t, job.Replay{Queued: 1}, r)
+	f.checkInvariants()
+}

@@ -1,0 +1,272 @@
+package repo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// WebhookLimits say when a webhook that keeps failing is disabled: both must be
+// reached. Zero values stand for 20 failures and 10 minutes.
+type WebhookLimits struct {
+	DisableFailures int           // in a row
+	DisableAfter    time.Duration // since the first of them
+}
+
+func (l WebhookLimits) orDefault() WebhookLimits {
+	if l.DisableFailures == 0 {
+		l.DisableFailures = 20
+	}
+	if l.DisableAfter == 0 {
+		l.DisableAfter = 10 * time.Minute
+	}
+	return l
+}
+
+// webhooksEndpoint is the scope of idempotency keys of POST /webhooks.
+const webhooksEndpoint = "webhooks"
+
+var (
+	// errWebhookNotFound is the same for a webhook that never existed, one that
+	// was deleted, and another client's.
+	errWebhookNotFound = job.Errorf(job.CodeWebhookNotFound, "No webhook with this id was found.")
+
+	errWebhookDisabled = job.Errorf(job.CodeConflict, "The webhook is disabled or deleted: it gets no deliveries. Enable it first.")
+	errManyWebhooks    = job.Errorf(job.CodeConflict, "There are %d webhooks already, which is the most that a client may have. Delete one first.", job.MaxWebhooks)
+)
+
+// webhookColumns is the one column list of a webhook, read by scanWebhook.
+const webhookColumns = `webhooks.webhook_id, webhooks.client_id, webhooks.url, webhooks.events, webhooks.description, webhooks.content_mode,
+  webhooks.secret, CASE WHEN webhooks.old_secret_until > clock_timestamp() THEN webhooks.old_secret END, webhooks.old_secret_until,
+  webhooks.created_at, webhooks.updated_at, webhooks.disabled_at, coalesce(webhooks.disabled_reason, ''),
+  webhooks.consecutive_failures, webhooks.failing_since`
+
+func scanWebhook(row pgx.CollectableRow) (job.Webhook, error) { return scanWebhookAfter(row) }
+
+// scanWebhookAfter reads a row of leading columns and webhookColumns.
+func scanWebhookAfter(row pgx.CollectableRow, leading ...any) (w job.Webhook, err error) {
+	var secret, old []byte
+	var oldUntil, disabledAt *time.Time
+	var reason job.DisabledReason
+	err = row.Scan(append(leading, scanID(&w.ID), scanID(&w.ClientID), &w.URL, &w.Events, &w.Description, &w.ContentMode,
+		&secret, &old, &oldUntil, &w.CreatedAt, &w.UpdatedAt, &disabledAt, &reason, &w.Failures, &w.FailingFrom)...)
+	w.Secrets = sealedSecrets(secret, old, oldUntil)
+	if disabledAt != nil {
+		w.Disabled = &job.Disabled{At: *disabledAt, Reason: reason}
+	}
+	return w, err
+}
+
+// sealedSecrets puts the secrets of a webhook together; old is nil for one that
+// is not valid any more.
+func sealedSecrets(secret, old []byte, oldUntil *time.Time) []job.SealedSecret {
+	secrets := []job.SealedSecret{{Sealed: secret}}
+	if old != nil {
+		secrets = append(secrets, job.SealedSecret{Sealed: old, Until: oldUntil})
+	}
+	return secrets
+}
+
+// InsertWebhook stores a webhook with its current secret, enabled. It returns
+// only after the commit. A submission whose key is known gets the earlier
+// webhook instead, as it is now. A client's submissions wait here for each
+// other: in the database each would wait on a connection.
+func (s *Store) InsertWebhook(ctx context.Context, sub job.WebhookSubmission) (w job.Webhook, replayed bool, err error) {
+	_, leave, err := s.newHooks.enter(ctx, sub.Webhook.ClientID)
+	if err != nil {
+		return job.Webhook{}, false, err
+	}
+	defer leave()
+	w, err = s.insertWebhook(ctx, sub)
+	if !errors.Is(err, errKeyTaken) {
+		return w, false, err
+	}
+	found, err := s.FindWebhook(ctx, sub.Webhook.ClientID, sub.IdempotencyKey, sub.RequestHash)
+	switch {
+	case err != nil:
+		return job.Webhook{}, false, err
+	case found == nil: // it was deleted, or the key expired, in between
+		return job.Webhook{}, false, &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: retryAfter,
+			Detail: "Another request with this idempotency key was in flight. Repeat the request."}
+	}
+	return *found, true, nil
+}
+
+const (
+	// lockClientsWebhooks lets one transaction at a time add a webhook for a
+	// client: only so can they be counted.
+	lockClientsWebhooks = `SELECT pg_advisory_xact_lock(hashtextextended('webhooks of ' || $1::text, 0))`
+
+	// takeWebhookKey takes a key as takeKey does, and also one whose webhook was
+	// deleted.
+	takeWebhookKey = takeKey + ` OR NOT EXISTS (SELECT FROM webhooks WHERE webhook_id = k.resource_id AND deleted_at IS NULL)`
+
+	countWebhooks = `SELECT count(*)::int FROM webhooks WHERE client_id = $1 AND deleted_at IS NULL`
+
+	insertWebhook = `
+INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at)
+SELECT $1, $2, $3, $4, $5, $6, $7, at, at FROM (VALUES (clock_timestamp())) AS v(at)
+RETURNING ` + webhookColumns
+)
+
+func (s *Store) insertWebhook(ctx context.Context, sub job.WebhookSubmission) (w job.Webhook, err error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return w, s.failed("webhook", err)
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	if w, err = s.addWebhook(ctx, tx, sub); err != nil {
+		if errors.Is(err, errKeyTaken) {
+			return w, err
+		}
+		return w, s.failed("webhook", err)
+	}
+	return w, s.commit(ctx, tx, "webhook")
+}
+
+func (s *Store) addWebhook(ctx context.Context, tx pgx.Tx, sub job.WebhookSubmission) (none job.Webhook, err error) {
+	w := sub.Webhook
+	if _, err := tx.Exec(ctx, lockClientsWebhooks, w.ClientID.String()); err != nil {
+		return none, err
+	}
+	if sub.IdempotencyKey != "" {
+		tag, err := tx.Exec(ctx, takeWebhookKey, uuid(w.ClientID), webhooksEndpoint, sub.IdempotencyKey, sub.RequestHash[:], uuid(w.ID), s.cfg.IdempotencyWindow)
+		if err != nil {
+			return none, err
+		}
+		if tag.RowsAffected() == 0 {
+			return none, errKeyTaken
+		}
+	}
+	var n int
+	if err := tx.QueryRow(ctx, countWebhooks, uuid(w.ClientID)).Scan(&n); err != nil {
+		return none, err
+	}
+	if n >= job.MaxWebhooks {
+		return none, errManyWebhooks
+	}
+	rows, err := tx.Query(ctx, insertWebhook, uuid(w.ID), uuid(w.ClientID), w.URL, w.Events, w.Description, string(w.ContentMode), w.Secrets[0].Sealed)
+	if err != nil {
+		return none, err
+	}
+	return pgx.CollectExactlyOneRow(rows, scanWebhook)
+}
+
+// findWebhook finds what a key stands for, unless that was deleted.
+const findWebhook = `
+SELECT k.request_hash, ` + webhookColumns + `
+FROM idempotency_keys k CROSS JOIN LATERAL (
+  SELECT * FROM webhooks WHERE webhook_id = k.resource_id AND client_id = k.client_id AND deleted_at IS NULL LIMIT 1) webhooks
+WHERE k.client_id = $1 AND k.endpoint = '` + webhooksEndpoint + `' AND k.key = $2 AND k.expires_at > clock_timestamp()`
+
+// FindWebhook gives the webhook that an idempotency key stands for: nil when
+// the client never used it, its window is over or the webhook was deleted, an
+// idempotency conflict when it stands for a different request.
+func (s *Store) FindWebhook(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Webhook, error) {
+	var known []byte
+	found, err := queryRows(ctx, s, func(row pgx.CollectableRow) (job.Webhook, error) {
+		return scanWebhookAfter(row, &known)
+	}, findWebhook, uuid(client), key)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found) == 0:
+		return nil, nil
+	case !bytes.Equal(known, hash[:]):
+		return nil, errKeyReused
+	}
+	return &found[0], nil
+}
+
+// Webhook reads a client's webhook.
+func (s *Store) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error) {
+	return s.oneWebhook(ctx, readWebhook, uuid(id), uuid(client))
+}
+
+const readWebhook = `
+SELECT ` + webhookColumns + ` FROM webhooks WHERE webhook_id = $1 AND client_id = $2 AND deleted_at IS NULL`
+
+// oneWebhook runs a statement that answers with the webhook that it is about.
+func (s *Store) oneWebhook(ctx context.Context, sql string, args ...any) (*job.Webhook, error) {
+	found, err := queryRows(ctx, s, scanWebhook, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, errWebhookNotFound
+	}
+	return &found[0], nil
+}
+
+// Webhooks lists all of a client's webhooks, the newest first.
+func (s *Store) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) {
+	return queryRows(ctx, s, scanWebhook, listWebhooks, uuid(client))
+}
+
+const listWebhooks = `
+SELECT ` + webhookColumns + ` FROM webhooks WHERE client_id = $1 AND deleted_at IS NULL ORDER BY webhook_id DESC`
+
+// updateWebhook locks the webhook, found by primary key. Who asks for other
+// events has a replay begin anew.
+const updateWebhook = `
+UPDATE webhooks SET url = coalesce($3, url), events = coalesce($4, events), description = coalesce($5, description),
+  content_mode = coalesce($6, content_mode), updated_at = clock_timestamp(),
+  disabled_at = CASE WHEN $7 THEN NULL WHEN NOT $7 THEN coalesce(disabled_at, clock_timestamp()) ELSE disabled_at END,
+  disabled_reason = CASE WHEN $7 THEN NULL WHEN NOT $7 THEN coalesce(disabled_reason, 'OWNER') ELSE disabled_reason END,
+  consecutive_failures = CASE WHEN $7 OR $3 <> url THEN 0 ELSE consecutive_failures END,
+  failing_since = CASE WHEN $7 OR $3 <> url THEN NULL ELSE failing_since END,
+  replay_since = CASE WHEN $4 IS NULL THEN replay_since END, replay_tx = CASE WHEN $4 IS NULL THEN replay_tx END,
+  replay_place = CASE WHEN $4 IS NULL THEN replay_place END, replay_seq = CASE WHEN $4 IS NULL THEN replay_seq END
+WHERE webhook_id = $1 AND client_id = $2 AND deleted_at IS NULL
+RETURNING ` + webhookColumns
+
+// UpdateWebhook changes what the patch names. Disabling keeps an earlier
+// reason; enabling, and another URL, forget the failures.
+func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
+	var mode *string
+	if p.ContentMode != nil {
+		mode = nullable(string(*p.ContentMode))
+	}
+	return s.oneWebhook(ctx, updateWebhook, uuid(id), uuid(client), p.URL, p.Events, p.Description, mode, p.Enabled)
+}
+
+const deleteWebhook = `
+UPDATE webhooks SET deleted_at = at, updated_at = at FROM (VALUES (clock_timestamp())) AS v(at)
+WHERE webhook_id = $1 AND client_id = $2 AND deleted_at IS NULL
+RETURNING ` + webhookColumns
+
+// DeleteWebhook ends a webhook. Deliveries that wait for it are given up by
+// FailOrphans; its log goes with the jobs, and at last by Clean.
+func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
+	_, err := s.oneWebhook(ctx, deleteWebhook, uuid(id), uuid(client))
+	return err
+}
+
+const rotateSecret = `
+UPDATE webhooks SET secret = $3, old_secret = secret, old_secret_until = at + $4::interval, updated_at = at
+FROM (VALUES (clock_timestamp())) AS v(at)
+WHERE webhook_id = $1 AND client_id = $2 AND deleted_at IS NULL
+RETURNING ` + webhookColumns
+
+// RotateWebhookSecret gives a webhook another secret. The one that it had stays
+// valid for the overlap; one before that does not.
+func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error) {
+	return s.oneWebhook(ctx, rotateSecret, uuid(id), uuid(client), sealed, overlap)
+}
+
+// Subscribers gives the clients that have an enabled webhook.
+func (s *Store) Subscribers(ctx context.Context) ([]job.ID, error) {
+	return queryRows(ctx, s, func(row pgx.CollectableRow) (id job.ID, err error) {
+		return id, row.Scan(scanID(&id))
+	}, subscribers)
+}
+
+// subscribers reads the index webhooks_enabled as a whole, and hardly anything else.
+const subscribers = `SELECT DISTINCT client_id FROM webhooks WHERE deleted_at IS NULL AND disabled_at IS NULL ORDER BY client_id`

@@ -1,0 +1,256 @@
+package webhook
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// canary listens on loopback and counts the connections that it sees.
+type canary struct {
+	port string
+	own  []string // addresses it listens on
+	seen atomic.Int32
+	done chan struct{} // one token for each connection
+}
+
+func newCanary(t *testing.T) *canary {
+	t.Helper()
+	v4, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(v4.Addr().String())
+	require.NoError(t, err)
+	c := &canary{port: port, done: make(chan struct{}, 100)}
+	c.serve(t, v4)
+	if v6, err := net.Listen("tcp6", "[::1]:"+port); err == nil { // not every machine has it
+		c.serve(t, v6)
+	}
+	return c
+}
+
+func (c *canary) serve(t *testing.T, l net.Listener) {
+	c.own = append(c.own, l.Addr().String())
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.seen.Add(1)
+			_ = conn.Close()
+			c.done <- struct{}{}
+		}
+	}()
+}
+
+// requireUnseen fails if there was a connection. Connections are accepted in
+// their order: after one of our own at each listener there are no others.
+func (c *canary) requireUnseen(t *testing.T) {
+	t.Helper()
+	for _, address := range c.own {
+		conn, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		<-c.done
+		_ = conn.Close()
+	}
+	require.EqualValues(t, len(c.own), c.seen.Load(), "the canary was called")
+}
+
+// targets are URLs that all mean the canary, or what must be called as little.
+func (c *canary) targets() []string {
+	targets := trickyURLs(c.port)
+	add := func(host string) {
+		targets = append(targets, "http://"+host+":"+c.port+"/", "https://"+host+":"+c.port+"/")
+	}
+	for _, addresses := range forbidden {
+		for _, text := range addresses {
+			if addr := netip.MustParseAddr(text); addr.Is4() {
+				add(text)
+			} else {
+				add("[" + text + "]")
+				add("[" + addr.StringExpanded() + "]")
+			}
+		}
+	}
+	for _, host := range append(ipv4Spellings(), trickyHosts...) {
+		add(host)
+	}
+	for _, host := range []string{
+		"localhost", "LOCALHOST", "x.localhost", "localhost.localdomain", "ip6-localhost", "canary.example", "127.0.0.1.nip.example",
+		"a", "metadata.google.internal", "redis", "xn--e1afmkfd.example", "127-0-0-1.example", "_dmarc.example",
+	} {
+		add(host)
+	}
+	return targets
+}
+
+func TestNoSpellingReachesTheCanary(t *testing.T) {
+	t.Parallel()
+	c := newCanary(t)
+	s := newSender(t, SenderConfig{Guard: NewGuard(false), Timeout: 10 * time.Second})
+	s.dialer.Resolver = resolver(func(string) []netip.Addr { return loopback })
+	targets := c.targets()
+	require.Greater(t, len(targets), 500)
+	p := sampleParcel(t)
+	for _, target := range targets {
+		p.Target.URL = target
+		sent := s.Send(t.Context(), p)
+		require.Equal(t, job.SendForbidden, sent.Attempt.Error, target)
+		require.Zero(t, sent.Attempt.Status, target)
+
+		// The same without what Check knows: past any parser, at dial time.
+		host := strings.TrimSuffix(target[strings.LastIndexByte(target[:len(target)-1], '/')+1:], ":"+c.port+"/")
+		if u, err := url.Parse(target); err == nil {
+			host = u.Hostname()
+		}
+		for _, dial := range []func(context.Context, string, string) (net.Conn, error){s.transport.DialContext, s.transport.DialTLSContext} {
+			_, err := dial(t.Context(), "tcp", net.JoinHostPort(host, c.port))
+			require.Error(t, err, target)
+		}
+	}
+	c.requireUnseen(t)
+}
+
+// The canary can be reached: where private addresses are allowed, it is.
+func TestCanaryIsSeenWherePrivateIsAllowed(t *testing.T) {
+	t.Parallel()
+	c := newCanary(t)
+	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	s.dialer.Resolver = resolver(func(string) []netip.Addr { return loopback })
+	for i, host := range []string{"127.0.0.1", "localhost", "canary.example", "[::ffff:127.0.0.1]"} {
+		p := sampleParcel(t)
+		p.Target.URL = "http://" + host + ":" + c.port + "/"
+		require.Equal(t, job.SendReset, s.Send(t.Context(), p).Attempt.Error, host)
+		<-c.done
+		require.EqualValues(t, i+1, c.seen.Load(), host)
+	}
+	p := sampleParcel(t)
+	p.Target.URL = "http://0x7f000001:" + c.port + "/"
+	require.Equal(t, job.SendForbidden, s.Send(t.Context(), p).Attempt.Error, "unclear spellings are not called anywhere")
+}
+
+func TestNameThatResolvesDifferentlyTheSecondTime(t *testing.T) {
+	t.Parallel()
+	c := newCanary(t)
+	var lookups atomic.Int32
+	r := resolver(func(string) []netip.Addr {
+		if lookups.Add(1) <= 2 { // A and AAAA of the first time
+			return []netip.Addr{netip.MustParseAddr("93.184.216.34"), netip.MustParseAddr("2606:4700::1111")}
+		}
+		return loopback
+	})
+	g := NewGuard(false)
+	p := sampleParcel(t)
+	p.Target.URL = "http://rebind.example:" + c.port + "/"
+	require.Empty(t, g.Check(p.Target.URL))
+	first, err := r.LookupNetIP(t.Context(), "ip", "rebind.example")
+	require.NoError(t, err)
+	require.NotEmpty(t, first)
+	for _, addr := range first {
+		require.NoError(t, g.public.SafeAddr(addr.Unmap()), "the first answer is harmless")
+	}
+	s := newSender(t, SenderConfig{Guard: g, Timeout: 10 * time.Second})
+	s.dialer.Resolver = r
+	require.Equal(t, job.SendForbidden, s.Send(t.Context(), p).Attempt.Error)
+	require.Greater(t, lookups.Load(), int32(2))
+	c.requireUnseen(t)
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	c := newCanary(t)
+	var calls atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		w.Header().Set("Location", "http://127.0.0.1:"+c.port+"/")
+		status := map[string]int{"/300": 300, "/301": 301, "/302": 302, "/303": 303, "/304": 304, "/307": 307, "/308": 308}[r.URL.Path]
+		w.WriteHeader(status)
+	}))
+	t.Cleanup(server.Close)
+	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	require.Nil(t, s.transport.Proxy)
+	for i, path := range []string{"/300", "/301", "/302", "/303", "/304", "/307", "/308"} {
+		p := sampleParcel(t)
+		p.Target.URL = server.URL + path
+		sent := s.Send(t.Context(), p)
+		require.Equal(t, job.SendRedirect, sent.Attempt.Error, path)
+		require.Equal(t, path[1:], strconv.Itoa(sent.Attempt.Status))
+		require.EqualValues(t, i+1, calls.Load())
+	}
+	c.requireUnseen(t)
+}
+
+var loopback = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}
+
+// resolver answers every question of DNS: with the addresses of the asked
+// family that lookup gives, and with NXDOMAIN if it gives none at all.
+func resolver(lookup func(name string) []netip.Addr) *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		client, server := net.Pipe() // no packets: messages have their length in front
+		go func() {
+			defer server.Close()
+			var length [2]byte
+			for {
+				if _, err := io.ReadFull(server, length[:]); err != nil {
+					return
+				}
+				query := make([]byte, binary.BigEndian.Uint16(length[:]))
+				if _, err := io.ReadFull(server, query); err != nil {
+					return
+				}
+				answer := dnsAnswer(query, lookup)
+				_, _ = server.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...))
+			}
+		}()
+		return client, nil
+	}}
+}
+
+// dnsAnswer answers one query (RFC 1035, section 4).
+func dnsAnswer(query []byte, lookup func(name string) []netip.Addr) []byte {
+	const header, typeA, typeAAAA = 12, 1, 28
+	var labels []string
+	at := header
+	for query[at] != 0 {
+		n := int(query[at])
+		labels = append(labels, string(query[at+1:at+1+n]))
+		at += 1 + n
+	}
+	question := query[header : at+5]
+	kind := binary.BigEndian.Uint16(query[at+1:])
+	var records []byte
+	count := 0
+	addresses := lookup(strings.Join(labels, "."))
+	for _, addr := range addresses {
+		if addr.Is4() != (kind == typeA) || addr.Is6() != (kind == typeAAAA) {
+			continue
+		}
+		count++
+		records = append(records, 0xc0, header, 0, byte(kind), 0, 1, 0, 0, 0, 0, 0, byte(len(addr.AsSlice()))) // name, type, class, TTL, length
+		records = append(records, addr.AsSlice()...)
+	}
+	flags := uint16(0x8180)
+	if len(addresses) == 0 {
+		flags |= 3 // NXDOMAIN
+	}
+	answer := append([]byte{}, query[:2]...)
+	for _, n := range []uint16{flags, 1, uint16(count), 0, 0} {
+		answer = binary.BigEndian.AppendUint16(answer, n)
+	}
+	return append(append(answer, question...), records...)
+}

@@ -1,0 +1,84 @@
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// handshakeError is a TLS handshake that failed, for whatever reason.
+type handshakeError struct{ error }
+
+func (e handshakeError) Unwrap() error { return e.error }
+
+// classify gives the class of an error of a connection or of reading from it;
+// answered says that some of an answer came. What the HTTP library finds wrong
+// with an answer or with a connection that ends mostly has no type: it is what
+// is left over.
+func classify(err error, answered bool) job.SendError {
+	var (
+		dns       *net.DNSError
+		timeout   net.Error
+		handshake handshakeError
+		alert     tls.AlertError
+		op        *net.OpError
+	)
+	switch {
+	case errors.Is(err, errForbidden):
+		return job.SendForbidden
+	case errors.Is(err, context.Canceled): // by the caller
+		return job.SendInternal
+	case errors.Is(err, context.DeadlineExceeded):
+		return job.SendTimeout
+	case errors.As(err, &dns):
+		return job.SendDNS
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return job.SendTimeout
+	case errors.As(err, &handshake), errors.As(err, &alert):
+		return job.SendTLS
+	case errors.As(err, &op) && op.Op == "dial":
+		return job.SendRefused
+	case errors.As(err, &op) && op.Op == "remote error": // a TLS alert after the handshake
+		return job.SendTLS
+	case op != nil, isLost(err), !answered:
+		return job.SendReset
+	default:
+		return job.SendBadAnswer
+	}
+}
+
+func isLost(err error) bool {
+	for _, lost := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, lost) {
+			return true
+		}
+	}
+	return false
+}
+
+// classifyStatus gives the class of an answer by its HTTP status, "" for one
+// that says that the delivery arrived.
+func classifyStatus(status int) job.SendError {
+	switch {
+	case status == http.StatusTooManyRequests:
+		return job.SendRateLimited
+	case status == http.StatusGone:
+		return job.SendGone
+	case status < 200 || 599 < status:
+		return job.SendBadAnswer
+	case status < 300:
+		return ""
+	case status < 400:
+		return job.SendRedirect
+	case status < 500:
+		return job.SendClientError
+	default:
+		return job.SendServerError
+	}
+}

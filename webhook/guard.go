@@ -1,0 +1,125 @@
+package webhook
+
+import (
+	"errors"
+	"net/netip"
+	"net/url"
+	"strings"
+	"syscall"
+
+	"code.dny.dev/ssrf"
+)
+
+// Guard says which addresses may be called. The decision falls when an address
+// is dialled, after its name was resolved: Check is there to tell early what
+// could never work.
+type Guard struct {
+	allowPrivate bool
+	public       *ssrf.Guardian
+}
+
+// platformAddresses look public, but belong to the host's own platform:
+// 168.63.129.16 is Azure's channel to the agents of its machines.
+var platformAddresses = netip.MustParsePrefix("168.63.129.16/32")
+
+// NewGuard makes a guard that lets public addresses pass, on any port. With
+// allowPrivate all addresses pass.
+func NewGuard(allowPrivate bool) *Guard {
+	return &Guard{allowPrivate, ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(platformAddresses))}
+}
+
+// errForbidden is the answer to dialling an address that must not be called.
+var errForbidden = errors.New("the address must not be called")
+
+// control is for net.Dialer: it sees each address right before a connection to
+// it is made, whatever the name was and however often it was resolved.
+func (g *Guard) control(network, address string, _ syscall.RawConn) error {
+	if g.allowPrivate || g.public.Safe(network, address, nil) == nil {
+		return nil
+	}
+	return errForbidden
+}
+
+// What Check answers.
+const (
+	notAURL   = "This must be an absolute URL, such as https://example.com/done."
+	unclear   = "The host must be a name in ASCII without a dot at its end (such as example.com; xn--... for others), or an IP address in its usual form (such as 8.8.8.8 or [2606:4700::1111])."
+	notPublic = "The host must have a public address; local, private and reserved ones must not be called."
+)
+
+// Check says what is plainly wrong with the host of a target, "" for nothing.
+// Spellings that programs read differently (short, octal or hexadecimal IPv4
+// addresses, zones, names that are not ASCII, a dot at the end) are wrong even
+// where private addresses are allowed.
+func (g *Guard) Check(target string) string {
+	_, wrong := g.parse(target)
+	return wrong
+}
+
+// parse reads a target, and says what is plainly wrong with it.
+func (g *Guard) parse(target string) (*url.URL, string) {
+	u, err := url.Parse(target)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+		return nil, notAURL
+	}
+	return u, g.checkHost(u)
+}
+
+func (g *Guard) checkHost(u *url.URL) string {
+	host := u.Hostname()
+	bracketed := strings.HasPrefix(u.Host, "[")
+	if !bracketed && !endsInNumber(host) {
+		switch {
+		case !isName(host) || strings.Count(u.Host, ":") > 1:
+			return unclear
+		case !g.allowPrivate && isLocalhost(host):
+			return notPublic
+		}
+		return ""
+	}
+	addr, err := netip.ParseAddr(host) // no leading zeros, no missing parts
+	switch {
+	case err != nil || addr.Is6() != bracketed || addr.Zone() != "":
+		return unclear
+	case !g.allowPrivate && g.public.SafeAddr(addr) != nil:
+		return notPublic
+	}
+	return ""
+}
+
+// isName reports whether host has the form of a domain name without the dot at
+// its end.
+func isName(host string) bool {
+	const maxName, maxLabel = 253, 63
+	if len(host) > maxName {
+		return false
+	}
+	for label := range strings.SplitSeq(host, ".") {
+		if label == "" || len(label) > maxLabel || strings.ContainsFunc(label, isNoNameChar) {
+			return false
+		}
+	}
+	return true
+}
+
+func isNoNameChar(c rune) bool {
+	return (c < 'a' || 'z' < c) && (c < 'A' || 'Z' < c) && (c < '0' || '9' < c) && c != '-' && c != '_'
+}
+
+// endsInNumber reports whether the last label is a decimal, octal or
+// hexadecimal number. No domain ends in one: some programs read such a host as
+// an IPv4 address (URL standard, section 3.5).
+func endsInNumber(host string) bool {
+	last := strings.ToLower(host[strings.LastIndexByte(host, '.')+1:])
+	if hex, ok := strings.CutPrefix(last, "0x"); ok {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return last != "" && strings.Trim(last, "0123456789") == ""
+}
+
+// isLocalhost reports whether a name means the machine itself (RFC 6761,
+// section 6.3).
+func isLocalhost(host string) bool {
+	host = strings.ToLower(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}

@@ -1,0 +1,172 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+var (
+	eventAt    = time.Date(2030, 1, 31, 12, 0, 5, 123_456_000, time.UTC)
+	createdAt  = time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
+	finishedAt = time.Date(2030, 1, 31, 12, 0, 5, 0, time.UTC)
+	masterKey  = bytes.Repeat([]byte{7}, masterKeyBytes)
+	webhookID  = job.ID{15: 1}
+	deliveryID = job.ID{15: 2}
+	jobID      = job.ID{15: 3}
+	eventID    = job.ID{15: 4}
+)
+
+const publicURL = "https://forge.example"
+
+func newVault(t testing.TB) *Vault {
+	t.Helper()
+	v, err := NewVault(masterKey)
+	require.NoError(t, err)
+	return v
+}
+
+// newSender makes a sender with a key of its own.
+func newSender(t testing.TB, cfg SenderConfig) *Sender {
+	t.Helper()
+	v := newVault(t)
+	keys := NewKeyring(v, &memoryStore{}, nil)
+	require.NoError(t, keys.Ensure(t.Context()))
+	if cfg.PublicURL == "" {
+		cfg.PublicURL = publicURL
+	}
+	cfg.Version = "1.2.3"
+	s := NewSender(cfg, keys, NewSecrets(v))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// sampleParcel is a job's failure on its way to a subscription.
+func sampleParcel(t testing.TB) job.Parcel {
+	t.Helper()
+	_, sealed, err := NewSecrets(newVault(t)).New(webhookID)
+	require.NoError(t, err)
+	return job.Parcel{
+		Delivery:   job.Delivery{ID: deliveryID, WebhookID: webhookID},
+		Target:     job.Target{ContentMode: job.ContentBinary, Secrets: []job.SealedSecret{{Sealed: sealed}}},
+		Occurrence: failedOccurrence(job.DependencyFailed),
+	}
+}
+
+func failedOccurrence(r job.Reason) job.Occurrence {
+	return job.Occurrence{
+		Event:  job.Event{ID: eventID, JobID: jobID, Seq: 4, Name: job.EventFailed, Prev: job.Running, Next: job.Failed, Attempt: 1, At: eventAt, Data: []byte(`{}`)},
+		Origin: job.Origin{JobID: jobID, CreatedAt: createdAt, CorrelationID: "order-17", Language: "en"},
+		Ended: &job.Attempt{
+			Number: 1, State: job.Failed, Outcome: job.OutcomeFailed, StartedAt: &createdAt, FinishedAt: &finishedAt,
+			Failure: job.NewFailure(r, 1, job.Backoff{Base: time.Second, Max: time.Minute}),
+		},
+	}
+}
+
+// memoryStore is a KeyStore as the database is one: each call is one step.
+type memoryStore struct {
+	mu   sync.Mutex
+	keys []job.SigningKey
+	err  error
+}
+
+func (m *memoryStore) SigningKeys(context.Context) ([]job.SigningKey, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.keys), m.err
+}
+
+func (m *memoryStore) AddSigningKey(_ context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return m.err
+	}
+	if onlyFirst && len(m.keys) > 0 {
+		return nil
+	}
+	now := time.Now()
+	k.CreatedAt, k.SignsFrom = now, now.Add(delay)
+	if len(m.keys) == 0 {
+		k.SignsFrom = now
+	}
+	for i := range m.keys {
+		if m.keys[i].RetiresAt == nil {
+			at := k.SignsFrom.Add(overlap)
+			m.keys[i].RetiresAt = &at
+		}
+	}
+	m.keys = append(m.keys, k)
+	return nil
+}
+
+// shift lets d pass for the stored keys.
+func (m *memoryStore) shift(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.keys {
+		k := &m.keys[i]
+		k.SignsFrom = k.SignsFrom.Add(-d)
+		if k.RetiresAt != nil {
+			at := k.RetiresAt.Add(-d)
+			k.RetiresAt = &at
+		}
+	}
+}
+
+var errStore = errors.New("the store is gone")
+
+func pemOf(t testing.TB, keys ...any) []byte {
+	t.Helper()
+	var file []byte
+	for _, key := range keys {
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		require.NoError(t, err)
+		file = append(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})...)
+	}
+	return file
+}
+
+func newKey(t testing.TB) (ed25519.PrivateKey, string) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	kid, err := thumbprint(public)
+	require.NoError(t, err)
+	return private, kid
+}
+
+// logText makes a logger and gives what it wrote.
+func logText() (*slog.Logger, func() string) {
+	var mu sync.Mutex
+	var buf bytes.Buffer
+	return slog.New(slog.NewTextHandler(lockedWriter{&mu, &buf}, nil)), func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return buf.String()
+	}
+}
+
+type lockedWriter struct {
+	mu  *sync.Mutex
+	buf *bytes.Buffer
+}
+
+func (w lockedWriter) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.buf.Write(b)
+}

@@ -1,0 +1,359 @@
+package webhook
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// script plays a receiver on a connection, after the request was read. It gives
+// up when a write fails or gone is done, and closes the connection.
+type script func(gone context.Context, conn *net.TCPConn)
+
+// newScript starts a receiver that plays the script on each connection, and
+// gives its URL and a channel that is closed when the first one has ended.
+func newScript(t *testing.T, play script) (url string, ended chan struct{}) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	gone, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); _ = l.Close() })
+	ended = make(chan struct{})
+	var first atomic.Bool
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				r, err := http.ReadRequest(bufio.NewReader(conn))
+				if err == nil {
+					_, _ = io.Copy(io.Discard, r.Body)
+					play(gone, conn.(*net.TCPConn))
+				}
+				if first.CompareAndSwap(false, true) {
+					close(ended)
+				}
+			}()
+		}
+	}()
+	return "http://" + l.Addr().String() + "/", ended
+}
+
+// say writes a text and closes the connection.
+func say(text string) script {
+	return func(_ context.Context, conn *net.TCPConn) { _, _ = io.WriteString(conn, text) }
+}
+
+// sayAndHang writes a text and then nothing more.
+func sayAndHang(text string) script {
+	return func(gone context.Context, conn *net.TCPConn) {
+		_, _ = io.WriteString(conn, text)
+		hang(gone, conn)
+	}
+}
+
+func hang(gone context.Context, conn *net.TCPConn) {
+	stop := context.AfterFunc(gone, func() { _ = conn.Close() })
+	defer stop()
+	_, _ = io.Copy(io.Discard, conn) // until the sender closes the connection
+}
+
+// repeat writes a head and then a text again and again, until it cannot.
+func repeat(head, text string) script {
+	return func(gone context.Context, conn *net.TCPConn) {
+		stop := context.AfterFunc(gone, func() { _ = conn.Close() })
+		defer stop()
+		_, err := io.WriteString(conn, head)
+		for err == nil {
+			_, err = io.WriteString(conn, text)
+		}
+	}
+}
+
+// drip is repeat, a piece each ten milliseconds.
+func drip(head, text string) script {
+	return func(gone context.Context, conn *net.TCPConn) {
+		ticker := time.NewTicker(10 * time.Millisecond)
+		defer ticker.Stop()
+		_, err := io.WriteString(conn, head)
+		for err == nil {
+			select {
+			case <-gone.Done():
+				return
+			case <-ticker.C:
+				_, err = io.WriteString(conn, text)
+			}
+		}
+	}
+}
+
+func reset(head string) script {
+	return func(_ context.Context, conn *net.TCPConn) {
+		_, _ = io.WriteString(conn, head)
+		_ = conn.SetLinger(0)
+	}
+}
+
+const ok = "HTTP/1.1 200 OK\r\n"
+
+func TestHostileReceivers(t *testing.T) {
+	t.Parallel()
+	const soon, late = time.Second, 30 * time.Second // the time limit: it matters, or it must not be reached
+	long := strings.Repeat("x", 16<<10)
+	tests := map[string]struct {
+		play    script
+		timeout time.Duration
+		want    job.SendError
+		status  int
+		body    int // stored bytes; -1 for any
+	}{
+		"hangs":                       {hang, soon, job.SendTimeout, 0, 0},
+		"hangs in the status line":    {sayAndHang("HTTP/1.1 20"), soon, job.SendTimeout, 0, 0},
+		"hangs in the head":           {sayAndHang(ok + "A: b\r\n"), soon, job.SendTimeout, 0, 0},
+		"hangs before the body":       {sayAndHang(ok + "Content-Length: 10\r\n\r\n"), soon, job.SendTimeout, 200, 0},
+		"hangs in the body":           {sayAndHang(ok + "Content-Length: 10\r\n\r\nhalf"), soon, job.SendTimeout, 200, 4},
+		"hangs in a chunk":            {sayAndHang(ok + "Transfer-Encoding: chunked\r\n\r\nff\r\nhalf"), soon, job.SendTimeout, 200, 4},
+		"hangs in a failure's body":   {sayAndHang("HTTP/1.1 500 No\r\nContent-Length: 10\r\n\r\nhalf"), soon, job.SendServerError, 500, 4},
+		"drips the status line":       {drip("HTTP/1.1 200 ", "x"), soon, job.SendTimeout, 0, 0},
+		"drips headers":               {drip(ok, "A: b\r\n"), soon, job.SendTimeout, 0, 0},
+		"drips the body":              {drip(ok+"Content-Length: 100000\r\n\r\n", "x"), soon, job.SendTimeout, 200, -1},
+		"drips chunks":                {drip(ok+"Transfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"), soon, job.SendTimeout, 200, -1},
+		"drips 100 Continue":          {drip("", "HTTP/1.1 100 Continue\r\n\r\n"), soon, job.SendTimeout, 0, 0},
+		"floods with 100 Continue":    {repeat("", "HTTP/1.1 100 Continue\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"floods with 103 Early Hints": {repeat("", "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"endless status line":         {repeat("HTTP/1.1 200 ", long), late, job.SendBadAnswer, 0, 0},
+		"endless header":              {repeat(ok+"A: ", long), late, job.SendBadAnswer, 0, 0},
+		"endless headers":             {repeat(ok, "A: b\r\n"), late, job.SendBadAnswer, 0, 0},
+		"large head":                  {say(ok + "A: " + strings.Repeat("x", 70<<10) + "\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"endless body":                {repeat(ok+"\r\n", long), late, "", 200, job.MaxStoredBody},
+		"endless chunks":              {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n", "4000\r\n"+long+"\r\n"), late, "", 200, job.MaxStoredBody},
+		"endless small chunks":        {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"), late, "", 200, job.MaxStoredBody},
+		"endless chunk extension":     {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n1;", long), late, job.SendBadAnswer, 200, 0},
+		"endless trailer":             {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n0\r\nA: ", long), late, job.SendBadAnswer, 200, 0},
+		"huge length":                 {repeat(ok+"Content-Length: 9223372036854775807\r\n\r\n", long), late, "", 200, job.MaxStoredBody},
+		"endless body of a failure":   {repeat("HTTP/1.1 503 Busy\r\n\r\n", long), late, job.SendServerError, 503, job.MaxStoredBody},
+		"closes":                      {say(""), late, job.SendReset, 0, 0},
+		"closes in the head":          {say(ok + "A: b"), late, job.SendReset, 0, 0},
+		"closes in the body":          {say(ok + "Content-Length: 10\r\n\r\nhalf"), late, job.SendReset, 200, 4},
+		"closes in a chunk":           {say(ok + "Transfer-Encoding: chunked\r\n\r\nff\r\nhalf"), late, job.SendReset, 200, 4},
+		"closes when it is gone":      {say("HTTP/1.1 410 Gone\r\nContent-Length: 10\r\n\r\nhalf"), late, job.SendGone, 410, 4},
+		"resets":                      {reset(""), late, job.SendReset, 0, 0},
+		"resets in the head":          {reset(ok), late, job.SendReset, 0, 0},
+		"garbage":                     {say("\x00\x01\x02\xff garbage\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"another protocol":            {say("SSH-2.0-OpenSSH_9.9\r\n"), late, job.SendBadAnswer, 0, 0},
+		"HTTP/2 without TLS":          {say("\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80\x00\x04\x00\x01\x00\x00\r\n"), late, job.SendBadAnswer, 0, 0},
+		"no status":                   {say("HTTP/1.1 abc\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"negative status":             {say("HTTP/1.1 -20 No\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"status 000":                  {say("HTTP/1.1 000 No\r\nContent-Length: 0\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"status 999":                  {say("HTTP/1.1 999 No\r\nContent-Length: 0\r\n\r\n"), late, job.SendBadAnswer, 999, 0},
+		"switches protocols":          {sayAndHang("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"), late, job.SendBadAnswer, 101, 0},
+		"no header":                   {say(ok + "no colon\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"two lengths":                 {say(ok + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx"), late, job.SendBadAnswer, 0, 0},
+		"negative length":             {say(ok + "Content-Length: -1\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"unknown coding":              {say(ok + "Transfer-Encoding: zip\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"bad chunk":                   {say(ok + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), late, job.SendBadAnswer, 200, 0},
+		"compressed bomb":             {repeat(ok+"Content-Encoding: gzip\r\n\r\n", long), late, "", 200, job.MaxStoredBody},
+		"HTTP/1.0":                    {say("HTTP/1.0 200 OK\r\n\r\nold"), late, "", 200, 3},
+		"more than it says":           {say(ok + "Content-Length: 2\r\n\r\nmore"), late, "", 200, 2},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, ended := newScript(t, test.play)
+			s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: test.timeout})
+			p := sampleParcel(t)
+			p.Target.URL = url
+			a := s.Send(t.Context(), p).Attempt
+			require.Equal(t, test.want, a.Error)
+			require.Equal(t, test.status, a.Status)
+			if test.body >= 0 {
+				require.Len(t, a.Body, test.body)
+			}
+			require.LessOrEqual(t, len(a.Body), job.MaxStoredBody)
+			if test.timeout == soon {
+				require.GreaterOrEqual(t, a.Duration, soon)
+			}
+			s.Close()
+			select { // the connection is closed: nothing goes on behind our back
+			case <-ended:
+			case <-time.After(20 * time.Second):
+				require.Fail(t, "the receiver is still connected")
+			}
+		})
+	}
+}
+
+// Receivers that close idle connections right when they are used again lose
+// nothing: the request goes out once more, on a new connection.
+func TestReceiverThatClosesIdleConnections(t *testing.T) {
+	t.Parallel()
+	var answers atomic.Int32
+	url, _ := newScript(t, func(gone context.Context, conn *net.TCPConn) {
+		stop := context.AfterFunc(gone, func() { _ = conn.Close() })
+		defer stop()
+		answers.Add(1)
+		_, _ = io.WriteString(conn, ok+"Content-Length: 0\r\n\r\n")
+		_, _ = conn.Read(make([]byte, 64<<10)) // the next request
+	})
+	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 30 * time.Second})
+	for range 20 {
+		p := sampleParcel(t)
+		p.Target.URL = url
+		require.Empty(t, s.Send(t.Context(), p).Attempt.Error)
+	}
+	require.EqualValues(t, 20, answers.Load())
+}
+
+func TestStoredHeadIsPlainText(t *testing.T) {
+	t.Parallel()
+	url, _ := newScript(t, say(ok+"Set-Cookie: session=secret\r\nSet-Cookie: b=secret\r\nX-Bytes: a\xffb\tc\xc3\xbc\r\nX-Two: 1\r\nX-Two: 2\r\nContent-Length: 0\r\n\r\n"))
+	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 30 * time.Second})
+	p := sampleParcel(t)
+	p.Target.URL = url
+	a := s.Send(t.Context(), p).Attempt
+	require.Empty(t, a.Error)
+	require.Equal(t, map[string][]string{"X-Bytes": {"a\ufffdb\ufffdcü"}, "X-Two": {"1", "2"}, "Content-Length": {"0"}}, a.Header)
+}
+
+func rootsOf(s *httptest.Server) *x509.CertPool {
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	return roots
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	quiet := log.New(io.Discard, "", 0)
+	good := newReceiver(t, func(s *httptest.Server) {
+		s.Config.ErrorLog = quiet
+		s.StartTLS()
+	}, nil)
+	old := newReceiver(t, func(s *httptest.Server) {
+		s.TLS, s.Config.ErrorLog = &tls.Config{MaxVersion: tls.VersionTLS11}, quiet
+		s.StartTLS()
+	}, nil)
+	plain := newReceiver(t, (*httptest.Server).Start, nil)
+	clients := newReceiver(t, func(s *httptest.Server) {
+		s.TLS, s.Config.ErrorLog = &tls.Config{ClientAuth: tls.RequireAnyClientCert}, quiet
+		s.StartTLS()
+	}, nil)
+	other, err := net.Listen("tcp", "127.0.0.1:0") // accepts, in the kernel, and says nothing
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = other.Close() })
+	address := func(r *receiver) string { return r.Listener.Addr().String() }
+	roots := rootsOf(good.Server)
+	for name, test := range map[string]struct {
+		address string
+		roots   *x509.CertPool
+		timeout time.Duration
+		want    job.SendError
+	}{
+		"trusted":             {address(good), roots, 30 * time.Second, ""},
+		"not trusted":         {address(good), nil, 30 * time.Second, job.SendTLS},
+		"old version":         {address(old), roots, 30 * time.Second, job.SendTLS},
+		"not TLS":             {address(plain), roots, 30 * time.Second, job.SendTLS},
+		"wants a certificate": {address(clients), roots, 30 * time.Second, job.SendTLS},
+		"another name":        {strings.Replace(address(good), "127.0.0.1", "other.example.org", 1), roots, 30 * time.Second, job.SendTLS},
+		"hangs":               {other.Addr().String(), roots, time.Second, job.SendTimeout},
+	} {
+		s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: test.timeout, RootCAs: test.roots})
+		s.dialer.Resolver = resolver(func(string) []netip.Addr { return loopback })
+		p := sampleParcel(t)
+		p.Target.URL = "https://" + test.address + "/"
+		require.Equal(t, test.want, s.Send(t.Context(), p).Attempt.Error, name)
+	}
+	for _, r := range []*receiver{old, plain, clients} {
+		require.Empty(t, r.all())
+	}
+}
+
+func TestNoConnection(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := l.Addr().String()
+	require.NoError(t, l.Close())
+	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 30 * time.Second})
+	s.dialer.Resolver = resolver(func(string) []netip.Addr { return nil })
+	for target, want := range map[string]job.SendError{
+		"http://" + address + "/": job.SendRefused, "https://" + address + "/": job.SendRefused,
+		"http://unknown.example/": job.SendDNS, "https://unknown.example/": job.SendDNS,
+	} {
+		p := sampleParcel(t)
+		p.Target.URL = target
+		a := s.Send(t.Context(), p).Attempt
+		require.Equal(t, want, a.Error, target)
+		require.Zero(t, a.Status)
+	}
+}
+
+// A name server that does not answer takes no longer than the time limit.
+func TestNameServerThatHangs(t *testing.T) {
+	t.Parallel()
+	block := make(chan struct{})
+	t.Cleanup(func() { close(block) })
+	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: time.Second})
+	s.dialer.Resolver = resolver(func(string) []netip.Addr { <-block; return nil })
+	p := sampleParcel(t)
+	p.Target.URL = "http://slow.example/"
+	class := s.Send(t.Context(), p).Attempt.Error
+	require.Contains(t, []job.SendError{job.SendTimeout, job.SendDNS}, class)
+}
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
+	for value, want := range map[string]time.Duration{
+		"": 0, "0": 0, "1": time.Second, "120": 2 * time.Minute, "86400": 24 * time.Hour, "86401": 24 * time.Hour,
+		"99999999999999999999999999": 24 * time.Hour, "9223372036854775807": 24 * time.Hour, "-1": 0, "+1": 0, "1.5": 0, "1 2": 0, "soon": 0,
+		"Thu, 31 Jan 2030 12:00:30 GMT": 30 * time.Second, "Thursday, 31-Jan-30 12:01:00 GMT": time.Minute, "Thu Jan 31 12:00:10 2030": 10 * time.Second,
+		"Thu, 31 Jan 2030 11:00:00 GMT": 0, "Fri, 31 Jan 2031 12:00:00 GMT": 24 * time.Hour, "Fri, 31 Dec 9999 23:59:59 GMT": 24 * time.Hour,
+	} {
+		require.Equal(t, want, retryAfter(value, now), value)
+	}
+}
+
+func TestStoredHeadIsBounded(t *testing.T) {
+	t.Parallel()
+	many := http.Header{}
+	for i := range 500 {
+		many.Set(fmt.Sprintf("X-%03d", i), "v")
+	}
+	require.Len(t, storedHeader(many), maxStoredNames)
+
+	large := http.Header{"A": {strings.Repeat("x", maxStoredHead)}, "B": {"kept"}, "C": {}}
+	for range 10_000 {
+		large.Add("D", "\xff\xff\xff")
+	}
+	stored := storedHeader(large)
+	require.NotContains(t, stored, "A")
+	require.Equal(t, []string{"kept"}, stored["B"])
+	size := 0
+	for name, values := range stored {
+		for _, v := range values {
+			size += len(name) + len(v)
+		}
+	}
+	require.LessOrEqual(t, size, maxStoredHead)
+	require.Empty(t, storedHeader(nil))
+	require.Equal(t, map[string][]string{"A\ufffd": {"\ufffd\ufffdü"}}, storedHeader(http.Header{"A\xff": {"\x00\u0085ü"}}))
+}

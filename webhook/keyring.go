@@ -1,0 +1,276 @@
+package webhook
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// KeyStore keeps the signing keys for all processes.
+type KeyStore interface {
+	// SigningKeys gives the keys that are published, oldest first.
+	SigningKeys(ctx context.Context) ([]job.SigningKey, error)
+	// AddSigningKey adds a key that signs from delay from now on, the first key
+	// of all at once. The others retire overlap later. With onlyFirst nothing
+	// happens if there is a key already.
+	AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error
+}
+
+// Times of a rotation. Receivers may keep the published keys for five minutes.
+const (
+	announced    = 10 * time.Minute // a new key is published before it signs
+	overlapping  = 24 * time.Hour   // an old one is published after it signed
+	refreshEvery = 30 * time.Second
+)
+
+// Keyring has the keys that sign all deliveries. They are kept in the store,
+// encrypted, or in a file.
+type Keyring struct {
+	Log *slog.Logger // told of refreshes that fail, in Run; nil for none
+
+	vault   *Vault
+	store   KeyStore
+	file    []ed25519.PrivateKey
+	fileErr error
+	keys    atomic.Pointer[[]signingKey]
+}
+
+// signingKey is a key that this process can sign with.
+type signingKey struct {
+	job.SigningKey
+	private ed25519.PrivateKey
+}
+
+// NewKeyring makes a keyring. The file has ed25519 private keys, PKCS #8 in
+// PEM, and is nil if the keys are kept in the store: the first one signs, the
+// others are there until they retire. Without a vault only keys of the file can
+// be used. What is wrong with the file, Ensure says.
+func NewKeyring(v *Vault, store KeyStore, file []byte) *Keyring {
+	k := &Keyring{vault: v, store: store}
+	if file != nil {
+		k.file, k.fileErr = parseKeys(file)
+	}
+	return k
+}
+
+// parseKeys reads the private keys of a file; there must be one.
+func parseKeys(file []byte) ([]ed25519.PrivateKey, error) {
+	var keys []ed25519.PrivateKey
+	for block, rest := pem.Decode(file); block != nil; block, rest = pem.Decode(rest) {
+		parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+		private, ok := parsed.(ed25519.PrivateKey)
+		if err != nil || !ok {
+			return nil, fmt.Errorf("key %d in the file of signing keys is not an ed25519 private key (PKCS #8 in PEM)", len(keys)+1)
+		}
+		if err := checkUnpublished(publicOf(private)); err != nil {
+			return nil, fmt.Errorf("key %d in the file of signing keys cannot be used: %w", len(keys)+1, err)
+		}
+		keys = append(keys, private)
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("the file of signing keys has no key (PKCS #8 in PEM)")
+	}
+	return keys, nil
+}
+
+// Ensure reads the keys, and sees to it that there is one: the file's, or else
+// one that is made. Many processes may do so at once: the store decides.
+func (k *Keyring) Ensure(ctx context.Context) error {
+	if k.fileErr != nil {
+		return k.fileErr
+	}
+	known, err := k.store.SigningKeys(ctx)
+	if err != nil {
+		return err
+	}
+	if len(k.file) > 0 {
+		err = k.register(ctx, known)
+	} else if len(known) == 0 {
+		err = k.generate(ctx, true)
+	}
+	if err != nil {
+		return err
+	}
+	return k.Refresh(ctx)
+}
+
+// register adds the file's first key, unless it is published: a process with an
+// older file must not retire what came after it.
+func (k *Keyring) register(ctx context.Context, known []job.SigningKey) error {
+	key, err := newSigningKey(publicOf(k.file[0]))
+	if err != nil || slices.ContainsFunc(known, func(other job.SigningKey) bool { return other.KID == key.KID }) {
+		return err
+	}
+	return k.store.AddSigningKey(ctx, key, false, announced, overlapping)
+}
+
+// Rotate adds a new key. It signs after ten minutes; the one before it stays
+// published for a day longer. Nothing is added under a master key that is not
+// that of the present key.
+func (k *Keyring) Rotate(ctx context.Context) error {
+	switch {
+	case k.fileErr != nil:
+		return k.fileErr
+	case len(k.file) > 0:
+		return errors.New("the signing keys are those of the file: to rotate, put a new one in front of them and restart")
+	}
+	if err := k.Refresh(ctx); err != nil && !errors.Is(err, errNoKey) {
+		return err
+	}
+	if err := k.generate(ctx, false); err != nil {
+		return err
+	}
+	return k.Refresh(ctx)
+}
+
+// generate makes a key and stores it encrypted.
+func (k *Keyring) generate(ctx context.Context, onlyFirst bool) error {
+	if k.vault == nil {
+		return errors.New("signing keys cannot be stored: set FORGERUN_MASTER_KEY, or give a file of signing keys")
+	}
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return err
+	}
+	key, err := newSigningKey(public)
+	if err != nil {
+		return err
+	}
+	key.Sealed = k.vault.Seal(keyContext(key.KID), private.Seed())
+	return k.store.AddSigningKey(ctx, key, onlyFirst, announced, overlapping)
+}
+
+// Run refreshes the keys every 30 seconds, until ctx ends. When that fails, the
+// keys of before are used until they retire.
+func (k *Keyring) Run(ctx context.Context) {
+	ticker := time.NewTicker(refreshEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := k.Refresh(ctx); err != nil && ctx.Err() == nil && k.Log != nil {
+			k.Log.LogAttrs(ctx, slog.LevelError, "signing keys not refreshed", slog.String("error", err.Error()))
+		}
+	}
+}
+
+// Refresh reads the keys anew. It fails if the one that is to sign now cannot
+// be used. Others may belong to processes with another file or master key.
+func (k *Keyring) Refresh(ctx context.Context) error {
+	known, err := k.store.SigningKeys(ctx)
+	if err != nil {
+		return err
+	}
+	all := make([]signingKey, len(known))
+	for i, key := range known {
+		all[i].SigningKey = key
+	}
+	current, err := choose(all, time.Now())
+	if err != nil {
+		return err
+	}
+	usable := make([]signingKey, 0, len(known))
+	for _, key := range known {
+		private, err := k.open(key)
+		switch {
+		case err == nil:
+			usable = append(usable, signingKey{key, private})
+		case key.KID == current.KID:
+			return fmt.Errorf("the signing key %s cannot be used: %w", key.KID, err)
+		}
+	}
+	k.keys.Store(&usable)
+	return nil
+}
+
+// open gives the private part of a key.
+func (k *Keyring) open(key job.SigningKey) (ed25519.PrivateKey, error) {
+	want, err := newSigningKey(key.Public)
+	if err != nil {
+		return nil, err
+	}
+	if want.KID != key.KID {
+		return nil, errors.New("its id and its public part do not belong together")
+	}
+	if err := checkUnpublished(key.Public); err != nil {
+		return nil, err
+	}
+	if key.Sealed == nil {
+		for _, private := range k.file {
+			if publicOf(private).Equal(ed25519.PublicKey(key.Public)) {
+				return private, nil
+			}
+		}
+		return nil, errors.New("its private part is in a file of signing keys, and not in that of this process")
+	}
+	if k.vault == nil {
+		return nil, errors.New("it is encrypted: set FORGERUN_MASTER_KEY")
+	}
+	seed, err := k.vault.Open(keyContext(key.KID), key.Sealed)
+	if err != nil {
+		return nil, err
+	}
+	if len(seed) != ed25519.SeedSize {
+		return nil, errSealed
+	}
+	private := ed25519.NewKeyFromSeed(seed)
+	if !publicOf(private).Equal(ed25519.PublicKey(key.Public)) {
+		return nil, errors.New("its private and its public part do not belong together")
+	}
+	return private, nil
+}
+
+var errNoKey = errors.New("there is no signing key")
+
+// current gives the key to sign with now.
+func (k *Keyring) current(now time.Time) (signingKey, error) {
+	keys := k.keys.Load()
+	if keys == nil {
+		return signingKey{}, errNoKey
+	}
+	return choose(*keys, now)
+}
+
+// choose gives the key that has signed for the shortest time. If none signs
+// already, it is the one that will first: the store's clock may be ahead of
+// ours.
+func choose(keys []signingKey, now time.Time) (signingKey, error) {
+	var best *signingKey
+	for i := range keys {
+		key := &keys[i]
+		switch {
+		case key.RetiresAt != nil && !now.Before(*key.RetiresAt):
+		case best == nil,
+			best.SignsFrom.After(now) && key.SignsFrom.Before(best.SignsFrom),
+			!key.SignsFrom.After(now) && !key.SignsFrom.Before(best.SignsFrom):
+			best = key
+		}
+	}
+	if best == nil {
+		return signingKey{}, errNoKey
+	}
+	return *best, nil
+}
+
+func newSigningKey(public ed25519.PublicKey) (job.SigningKey, error) {
+	kid, err := thumbprint(public)
+	return job.SigningKey{KID: kid, Public: public}, err
+}
+
+func publicOf(private ed25519.PrivateKey) ed25519.PublicKey {
+	return private.Public().(ed25519.PublicKey)
+}
+
+func keyContext(kid string) string { return "signing-key:" + kid }

@@ -1,0 +1,156 @@
+package webhook
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Media types of messages.
+const (
+	mimeJSON       = "application/json"
+	mimeProblem    = "application/problem+json"
+	mimeCloudEvent = "application/cloudevents+json"
+)
+
+// message is what a delivery says. It is the same on each try.
+type message struct {
+	contentType string
+	attributes  []attribute // as headers, in binary mode
+	body        []byte
+}
+
+// attribute is one of CloudEvents in the HTTP binding: a header in lower case.
+type attribute struct {
+	name, value string
+}
+
+// cloudEvent is an event in the terms of CloudEvents 1.0, with the extension
+// "sequence".
+type cloudEvent struct {
+	SpecVersion     string          `json:"specversion"`
+	ID              string          `json:"id"`
+	Type            string          `json:"type"`
+	Source          string          `json:"source"`
+	Subject         string          `json:"subject,omitempty"`
+	Time            job.Time        `json:"time"`
+	Sequence        string          `json:"sequence,omitempty"` // within the job
+	SequenceType    string          `json:"sequencetype,omitempty"`
+	DataContentType string          `json:"datacontenttype"`
+	Data            json.RawMessage `json:"data"`
+}
+
+// emittedDocument is the document of event.emitted: that of the running
+// attempt, and the client's own event.
+type emittedDocument struct {
+	job.Document
+	Emitted emission `json:"emitted"`
+}
+
+type emission struct {
+	Name string          `json:"name"`
+	Data json.RawMessage `json:"data"`
+}
+
+// render makes the message of an occurrence.
+func render(links job.Links, o *job.Occurrence, mode job.ContentMode) (message, error) {
+	mediaType, data, err := content(links, o)
+	if err != nil {
+		return message{}, err
+	}
+	e := cloudEvent{
+		SpecVersion: "1.0", ID: o.ID.String(), Type: o.Name, Source: links.PublicURL + "/v1", Subject: subject(o),
+		Time: job.Time(o.At), DataContentType: mediaType, Data: data,
+	}
+	if !o.JobID.IsZero() {
+		e.Sequence, e.SequenceType = strconv.Itoa(o.Seq), "Integer"
+	}
+	if mode == job.ContentStructured {
+		body, err := encode(e)
+		return message{contentType: mimeCloudEvent, body: body}, err
+	}
+	attributes, err := e.attributes()
+	return message{mediaType, attributes, data}, err
+}
+
+// attributes are the headers of binary mode, where the media type of the data
+// is that of the message.
+func (e *cloudEvent) attributes() ([]attribute, error) {
+	at, err := e.Time.MarshalText()
+	if err != nil {
+		return nil, err
+	}
+	all := []attribute{
+		{"ce-specversion", e.SpecVersion}, {"ce-id", e.ID}, {"ce-type", e.Type}, {"ce-source", e.Source},
+		{"ce-subject", e.Subject}, {"ce-time", string(at)}, {"ce-sequence", e.Sequence}, {"ce-sequencetype", e.SequenceType},
+	}
+	given := all[:0]
+	for _, a := range all {
+		if a.value != "" {
+			given = append(given, a)
+		}
+	}
+	return given, nil
+}
+
+func subject(o *job.Occurrence) string {
+	switch {
+	case !o.JobID.IsZero():
+		return "jobs/" + o.JobID.String()
+	case o.Batch != nil:
+		return "batches/" + o.Batch.ID.String()
+	case !o.Webhook.IsZero():
+		return "webhooks/" + o.Webhook.String()
+	default:
+		return ""
+	}
+}
+
+// content gives the data of an occurrence: for what ended, its outcome document
+// (draft section 5.3); for other events of a job the same document of the
+// attempt as it was then.
+func content(links job.Links, o *job.Occurrence) (mediaType string, data []byte, err error) {
+	switch {
+	case o.Ended != nil:
+		return outcome(links.Document(o.Origin, *o.Ended))
+	case o.Batch != nil:
+		return outcome(links.BatchDocument(o.Batch))
+	case o.JobID.IsZero():
+		data, err = encode(o.Data)
+	case o.Name == job.EventEmitted:
+		d := emittedDocument{Document: links.Document(o.Origin, job.Attempt{Number: o.Attempt, State: job.Running})}
+		if err := json.Unmarshal(o.Data, &d.Emitted); err != nil {
+			return "", nil, fmt.Errorf("event %s has no name and data: %w", o.ID, err)
+		}
+		data, err = encode(d)
+	case o.Next == "" || o.Next.Final():
+		return "", nil, fmt.Errorf("event %s (%s) came without the attempt that ended", o.ID, o.Name)
+	default:
+		return outcome(links.Document(o.Origin, job.Attempt{Number: o.Attempt, State: o.Next}))
+	}
+	return mimeJSON, data, err
+}
+
+// outcome encodes an outcome document (draft section 11.7).
+func outcome(d job.Document) (mediaType string, data []byte, err error) {
+	mediaType = mimeJSON
+	if d.IsProblem() {
+		mediaType = mimeProblem
+	}
+	data, err = encode(d)
+	return mediaType, data, err
+}
+
+// encode writes JSON in one line, without escapes for HTML.
+func encode(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	encoder := json.NewEncoder(&buf)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+}

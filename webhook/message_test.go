@@ -1,0 +1,220 @@
+package webhook
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+var links = job.Links{PublicURL: publicURL}
+
+// draftSchema is the JSON Schema of the draft's section 8.
+func draftSchema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	text, err := os.ReadFile("../job/testdata/async-job-problem-details.schema.json")
+	require.NoError(t, err)
+	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	require.NoError(t, err)
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	require.NoError(t, c.AddResource("draft.json", schema))
+	compiled, err := c.Compile("draft.json")
+	require.NoError(t, err)
+	return compiled
+}
+
+// occurrenceOf is an event of a running job; change makes it what it should be.
+func occurrenceOf(name string, prev, next job.State, change func(o *job.Occurrence)) job.Occurrence {
+	o := failedOccurrence(job.DependencyFailed)
+	o.Name, o.Prev, o.Next, o.Ended = name, prev, next, nil
+	if change != nil {
+		change(&o)
+	}
+	return o
+}
+
+func ended(s job.State, r job.Reason) func(o *job.Occurrence) {
+	return func(o *job.Occurrence) {
+		a := *failedOccurrence(r).Ended
+		if a.State = s; s != job.Failed {
+			a.Failure = nil
+		}
+		a.Outcome, o.Ended = job.OutcomeOf(s), &a
+	}
+}
+
+func sampleBatch(status job.Status, failed int) job.Occurrence {
+	b := &job.Batch{
+		ID: job.ID{15: 9}, CreatedAt: createdAt, Language: "en",
+		Outcome: &job.BatchOutcome{Status: status, CompletedAt: finishedAt, Succeeded: 1, Failed: failed},
+	}
+	for range failed {
+		b.Outcome.Failures = append(b.Outcome.Failures, job.ItemFailure{
+			ItemID: "a<b", JobID: jobID, Status: job.StatusFailed, Reason: job.FailedOnce, Detail: "No.", Stage: job.StageProcessing,
+		})
+	}
+	b.Items = make([]job.BatchItem, 1+failed)
+	return job.Occurrence{Event: job.Event{ID: eventID, Name: job.EventBatchCompleted, At: eventAt, Data: []byte(`{}`)}, Batch: b}
+}
+
+const emittedData = `{"data": {"html": "<b>&</b>", "n": 1.50, "u": "ü\u2028"}, "name": "order.shipped", "work_kind": "SUCCESS_FAST", "duration_ms": 1, "expected_outcome": "SUCCEEDED"}`
+
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	schema := draftSchema(t)
+	tests := map[string]struct {
+		occurrence job.Occurrence
+		mediaType  string
+		status     string
+		members    map[string]any
+	}{
+		"created":  {occurrenceOf(job.EventCreated, "", job.Created, nil), mimeJSON, "ACCEPTED", map[string]any{"attempt": 1.0, "correlationId": "order-17"}},
+		"queued":   {occurrenceOf(job.EventQueued, job.Created, job.Queued, nil), mimeJSON, "ACCEPTED", nil},
+		"assigned": {occurrenceOf(job.EventAssigned, job.Queued, job.Assigned, nil), mimeJSON, "ACCEPTED", nil},
+		"running":  {occurrenceOf(job.EventRunning, job.Assigned, job.Running, nil), mimeJSON, "PROCESSING", nil},
+		"expired":  {occurrenceOf(job.EventLeaseExpired, job.Assigned, job.Queued, nil), mimeJSON, "ACCEPTED", nil},
+		"retried": {occurrenceOf(job.EventRetried, job.Failed, job.Queued, func(o *job.Occurrence) { o.Attempt = 2 }), mimeJSON, "ACCEPTED", map[string]any{
+			"attempt": 2.0, "instance": job.AttemptPath(jobID, 2),
+		}},
+		"succeeded": {occurrenceOf(job.EventSucceeded, job.Running, job.Succeeded, ended(job.Succeeded, "")), mimeJSON, "COMPLETED", map[string]any{"completedAt": "2030-01-31T12:00:05.000000Z"}},
+		"canceled":  {occurrenceOf(job.EventCanceled, job.Running, job.Canceled, ended(job.Canceled, "")), mimeJSON, "CANCELLED", nil},
+		"failed": {failedOccurrence(job.FailedImmediately), mimeProblem, "FAILED", map[string]any{
+			"type": publicURL + "/problems/failed-immediately", "retryable": false,
+		}},
+		"timed out":         {failedOccurrence(job.TimedOut), mimeProblem, "TIMED_OUT", nil},
+		"retries exhausted": {occurrenceOf(job.EventRetriesExhausted, "", "", ended(job.Failed, job.FailedAgain)), mimeProblem, "FAILED", nil},
+		"emitted": {occurrenceOf(job.EventEmitted, "", "", func(o *job.Occurrence) { o.Data = []byte(emittedData) }), mimeJSON, "PROCESSING", map[string]any{
+			"emitted": map[string]any{"name": "order.shipped", "data": map[string]any{"html": "<b>&</b>", "n": 1.5, "u": "ü\u2028"}},
+		}},
+		"batch":            {sampleBatch(job.StatusCompleted, 0), mimeJSON, "COMPLETED", map[string]any{"jobId": job.ID{15: 9}.String()}},
+		"batch with error": {sampleBatch(job.StatusCompletedWithErrors, 2), mimeProblem, "COMPLETED_WITH_ERRORS", nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := requireStable(t, test.occurrence, job.ContentBinary)
+			require.Equal(t, test.mediaType, m.contentType)
+			value, err := jsonschema.UnmarshalJSON(bytes.NewReader(m.body))
+			require.NoError(t, err)
+			require.NoError(t, schema.Validate(value), "%s", m.body)
+			document := map[string]any{}
+			require.NoError(t, json.Unmarshal(m.body, &document))
+			require.Equal(t, test.status, document["jobStatus"])
+			for member, want := range test.members {
+				require.Equal(t, want, document[member], member)
+			}
+			_, completed := document["completedAt"]
+			require.Equal(t, test.occurrence.Ended != nil || test.occurrence.Batch != nil, completed)
+			require.NotContains(t, string(m.body), `\u003c`, "no escapes for HTML")
+			requireStructured(t, test.occurrence, m)
+		})
+	}
+}
+
+// requireStable renders twice and wants the same bytes.
+func requireStable(t *testing.T, o job.Occurrence, mode job.ContentMode) message {
+	t.Helper()
+	first, err := render(links, &o, mode)
+	require.NoError(t, err)
+	second, err := render(links, &o, mode)
+	require.NoError(t, err)
+	require.Equal(t, first, second)
+	require.NotContains(t, string(first.body), "\n")
+	return first
+}
+
+// requireStructured wants the same event around the same data.
+func requireStructured(t *testing.T, o job.Occurrence, binary message) {
+	t.Helper()
+	m := requireStable(t, o, job.ContentStructured)
+	require.Equal(t, "application/cloudevents+json", m.contentType)
+	require.Empty(t, m.attributes)
+	var envelope map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(m.body, &envelope))
+	require.Equal(t, string(binary.body), string(envelope["data"]))
+	require.JSONEq(t, `"`+binary.contentType+`"`, string(envelope["datacontenttype"]))
+	require.Len(t, envelope, len(binary.attributes)+2)
+	for _, a := range binary.attributes {
+		require.JSONEq(t, `"`+a.value+`"`, string(envelope[strings.TrimPrefix(a.name, "ce-")]), a.name)
+	}
+}
+
+func TestAttributes(t *testing.T) {
+	t.Parallel()
+	at := func(o job.Occurrence) map[string]string {
+		all := map[string]string{}
+		for _, a := range requireStable(t, o, job.ContentBinary).attributes {
+			all[a.name] = a.value
+		}
+		return all
+	}
+	common := map[string]string{
+		"ce-specversion": "1.0", "ce-id": eventID.String(), "ce-source": "https://forge.example/v1", "ce-time": "2030-01-31T12:00:05.123456Z",
+	}
+	with := func(more map[string]string) map[string]string {
+		for k, v := range common {
+			more[k] = v
+		}
+		return more
+	}
+	require.Equal(t, with(map[string]string{
+		"ce-type": "job.failed", "ce-subject": "jobs/" + jobID.String(), "ce-sequence": "4", "ce-sequencetype": "Integer",
+	}), at(failedOccurrence(job.TimedOut)))
+	require.Equal(t, with(map[string]string{"ce-type": "batch.completed", "ce-subject": "batches/" + job.ID{15: 9}.String()}),
+		at(sampleBatch(job.StatusCompleted, 0)))
+	require.Equal(t, with(map[string]string{"ce-type": "webhook.test", "ce-subject": "webhooks/" + webhookID.String()}), at(testOccurrence()))
+}
+
+func testOccurrence() job.Occurrence {
+	return job.Occurrence{
+		Event:   job.Event{ID: eventID, Name: job.EventWebhookTest, At: eventAt, Data: []byte(`{"webhookId": "` + webhookID.String() + `"}`)},
+		Webhook: webhookID,
+	}
+}
+
+func TestEventOfAWebhookHasItsData(t *testing.T) {
+	t.Parallel()
+	m := requireStable(t, testOccurrence(), job.ContentBinary)
+	require.Equal(t, mimeJSON, m.contentType)
+	require.Equal(t, `{"webhookId":"`+webhookID.String()+`"}`, string(m.body))
+	requireStructured(t, testOccurrence(), m)
+}
+
+// The time zone and language of the server do not show.
+func TestMessagesOfOneEventAreTheSame(t *testing.T) {
+	t.Parallel()
+	o := failedOccurrence(job.TimedOut)
+	want := requireStable(t, o, job.ContentBinary)
+	zone := time.FixedZone("", 2*3600)
+	o.At, o.Origin.CreatedAt = o.At.In(zone), o.Origin.CreatedAt.In(zone)
+	moved := finishedAt.In(zone)
+	o.Ended.FinishedAt = &moved
+	require.Equal(t, want, requireStable(t, o, job.ContentBinary))
+	o.Origin.Language = "de"
+	require.Contains(t, string(requireStable(t, o, job.ContentBinary).body), "Zeit des Jobs abgelaufen")
+}
+
+// What does not belong together is an error, not a wrong message.
+func TestOccurrencesThatCannotBeTold(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]job.Occurrence{
+		"an end without its attempt":        occurrenceOf(job.EventFailed, job.Running, job.Failed, nil),
+		"an exhaustion without its attempt": occurrenceOf(job.EventRetriesExhausted, "", "", nil),
+		"an emission without data":          occurrenceOf(job.EventEmitted, "", "", func(o *job.Occurrence) { o.Data = nil }),
+		"an emission with other data":       occurrenceOf(job.EventEmitted, "", "", func(o *job.Occurrence) { o.Data = []byte(`{"name":7}`) }),
+		"data that is no JSON":              {Event: job.Event{Name: job.EventWebhookTest, Data: []byte(`{`)}},
+	} {
+		for _, mode := range []job.ContentMode{job.ContentBinary, job.ContentStructured} {
+			_, err := render(links, &o, mode)
+			require.Error(t, err, name)
+		}
+	}
+}

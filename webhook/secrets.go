@@ -1,0 +1,47 @@
+package webhook
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+const (
+	secretPrefix = "whsec_" // Standard Webhooks
+	secretBytes  = 32
+)
+
+// Secrets makes the secrets that sign deliveries of subscriptions, as Standard
+// Webhooks writes them: whsec_ and base64.
+type Secrets struct {
+	vault *Vault
+}
+
+// NewSecrets makes secrets that are stored encrypted.
+func NewSecrets(v *Vault) *Secrets { return &Secrets{v} }
+
+// New makes a secret for a webhook: as its owner gets it, and as it is stored.
+func (s *Secrets) New(webhook job.ID) (secret string, sealed []byte, err error) {
+	random := make([]byte, secretBytes)
+	if _, err := rand.Read(random); err != nil {
+		return "", nil, err
+	}
+	return secretText(random), s.vault.Seal(secretContext(webhook), random), nil
+}
+
+// Reveal gives a stored secret of a webhook as its owner got it.
+func (s *Secrets) Reveal(webhook job.ID, sealed []byte) (string, error) {
+	random, err := s.vault.Open(secretContext(webhook), sealed)
+	if err != nil {
+		return "", fmt.Errorf("the secret of webhook %s cannot be used: %w", webhook, err)
+	}
+	return secretText(random), nil
+}
+
+func secretText(random []byte) string {
+	return secretPrefix + base64.StdEncoding.EncodeToString(random)
+}
+
+func secretContext(webhook job.ID) string { return "webhook:" + webhook.String() }

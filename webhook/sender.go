@@ -1,0 +1,239 @@
+package webhook
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Bounds of connections. About 50 parcels are sent at once in a process.
+const (
+	maxIdle        = 500
+	maxIdlePerHost = 50
+	idleTimeout    = 60 * time.Second
+	pingTimeout    = 15 * time.Second // of HTTP/2: after this silence a ping, and after another one the end
+	maxAnswerHead  = 64 << 10         // bytes, of all 1xx answers and the final one together
+
+	// What HTTP/2 receivers may send before it is read, in bytes.
+	maxStreamBuffer = 64 << 10
+	maxConnBuffer   = 1 << 20
+)
+
+// SenderConfig is what a Sender needs to know.
+type SenderConfig struct {
+	PublicURL string // base of links and of the events' source, no slash at the end
+	Version   string // of the program, for User-Agent
+	Timeout   time.Duration
+	Guard     *Guard
+	RootCAs   *x509.CertPool // nil for the system's
+	Log       *slog.Logger   // told why a delivery could not be sent for a reason of our own; nil for none
+}
+
+// Sender sends parcels, each as one HTTP POST. It follows no redirects and uses
+// no proxy. It may be used by many goroutines at once.
+type Sender struct {
+	cfg       SenderConfig
+	links     job.Links
+	keys      *Keyring
+	secrets   *Secrets
+	dialer    *net.Dialer
+	tls       *tls.Config
+	transport *http.Transport
+}
+
+// NewSender makes a sender that signs with the keys, and for subscriptions also
+// with their secrets. Without secrets (nil) only callbacks can be sent.
+func NewSender(cfg SenderConfig, keys *Keyring, secrets *Secrets) *Sender {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Sender{cfg: cfg, links: job.Links{PublicURL: cfg.PublicURL}, keys: keys, secrets: secrets}
+	// A connection that is being made outlives the attempt that wanted it, so
+	// it has a time limit of its own.
+	s.dialer = &net.Dialer{Timeout: cfg.Timeout, Control: cfg.Guard.control}
+	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.RootCAs, NextProtos: []string{"h2", "http/1.1"}}
+	s.transport = &http.Transport{
+		DialContext:       s.dialer.DialContext,
+		DialTLSContext:    s.dialTLS,
+		ForceAttemptHTTP2: true,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingTimeout, PingTimeout: pingTimeout,
+			MaxReceiveBufferPerStream: maxStreamBuffer, MaxReceiveBufferPerConnection: maxConnBuffer,
+		},
+		DisableCompression:     true,
+		MaxIdleConns:           maxIdle,
+		MaxIdleConnsPerHost:    maxIdlePerHost,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxAnswerHead,
+	}
+	return s
+}
+
+// Close closes the connections that are not in use.
+func (s *Sender) Close() { s.transport.CloseIdleConnections() }
+
+// dialTLS makes a connection and tells failures of the handshake from others.
+func (s *Sender) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	plain, err := s.dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	config := s.tls.Clone()
+	config.ServerName = host
+	conn := tls.Client(plain, config)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = plain.Close()
+		return nil, handshakeError{err}
+	}
+	return conn, nil
+}
+
+// Send sends a parcel and says what became of it. It takes no longer than the
+// time limit and never fails: an error of our own is of class SendInternal, and
+// logged. If ctx is canceled the class means nothing.
+func (s *Sender) Send(ctx context.Context, p job.Parcel) (sent job.Sent) {
+	start := time.Now()
+	defer func() {
+		if v := recover(); v != nil { // one parcel must not stop all others
+			sent = s.internal(ctx, p, fmt.Errorf("panic: %v\n%s", v, debug.Stack()))
+		}
+		sent.Attempt.StartedAt, sent.Attempt.Duration = start.UTC(), time.Since(start)
+	}()
+	target, wrong := s.cfg.Guard.parse(p.Target.URL)
+	if wrong != "" {
+		return failed(job.SendForbidden)
+	}
+	limited, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	var answered atomic.Bool
+	traced := httptrace.WithClientTrace(limited, &httptrace.ClientTrace{GotFirstResponseByte: func() { answered.Store(true) }})
+	request, err := s.request(traced, p, target, start)
+	if err != nil {
+		return s.internal(ctx, p, err)
+	}
+	response, err := s.transport.RoundTrip(request)
+	if err != nil {
+		return failed(classify(err, answered.Load()))
+	}
+	defer response.Body.Close()
+	return read(response, start)
+}
+
+func failed(class job.SendError) job.Sent {
+	return job.Sent{Attempt: job.DeliveryAttempt{Error: class}}
+}
+
+func (s *Sender) internal(ctx context.Context, p job.Parcel, err error) job.Sent {
+	s.cfg.Log.LogAttrs(ctx, slog.LevelError, "delivery not sent",
+		slog.String("delivery_id", p.ID.String()), slog.String("client_id", p.ClientID.String()), slog.String("error", err.Error()))
+	return failed(job.SendInternal)
+}
+
+// request makes the signed request. All but the timestamps and signatures is
+// the same on each try.
+func (s *Sender) request(ctx context.Context, p job.Parcel, target *url.URL, now time.Time) (*http.Request, error) {
+	m, err := render(s.links, &p.Occurrence, p.Target.ContentMode)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, plainURL(target), bytes.NewReader(m.body))
+	if err != nil {
+		return nil, err
+	}
+	digest, err := contentDigest(m.body)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range m.attributes {
+		r.Header.Set(a.name, a.value)
+	}
+	id := p.ID.String()
+	r.Header.Set("User-Agent", "ForgeRun/"+cmp.Or(s.cfg.Version, "dev"))
+	r.Header.Set("Content-Type", m.contentType)
+	r.Header.Set("Content-Digest", digest)
+	r.Header.Set("Webhook-Id", id)
+	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
+	// Receivers know repeated deliveries by their id: so the transport may send
+	// the request once more if an idle connection turns out to be closed. The
+	// empty list says so, and is not sent.
+	r.Header["Idempotency-Key"] = []string{}
+
+	secrets, err := s.reveal(p, now)
+	if err != nil {
+		return nil, err
+	}
+	if len(secrets) > 0 {
+		signature, err := standardSignature(secrets, id, m.body, now)
+		if err != nil {
+			return nil, err
+		}
+		r.Header.Set("Webhook-Signature", signature)
+	}
+	key, err := s.keys.current(now)
+	if err != nil {
+		return nil, err
+	}
+	return r, signRequest(r, key, m.attributes, now)
+}
+
+// reveal gives the secrets of a subscription that are still valid.
+func (s *Sender) reveal(p job.Parcel, now time.Time) ([]string, error) {
+	var secrets []string
+	for _, sealed := range p.Target.Secrets {
+		if sealed.Until != nil && !now.Before(*sealed.Until) {
+			continue
+		}
+		if s.secrets == nil {
+			return nil, errors.New("the secret of the webhook is encrypted: set FORGERUN_MASTER_KEY")
+		}
+		secret, err := s.secrets.Reveal(p.WebhookID, sealed.Sealed)
+		if err != nil {
+			return nil, err
+		}
+		secrets = append(secrets, secret)
+	}
+	return secrets, nil
+}
+
+// plainURL writes a target so that there is one way to put it together from a
+// request: host in lower case, no default port, ASCII only.
+func plainURL(u *url.URL) string {
+	plain := *u
+	plain.Host = strings.ToLower(u.Host)
+	if port := map[string]string{"http": ":80", "https": ":443"}[u.Scheme]; u.Port() == port[1:] {
+		plain.Host = strings.TrimSuffix(plain.Host, port)
+	}
+	plain.Fragment, plain.RawFragment = "", ""
+	var query strings.Builder
+	for i := range len(u.RawQuery) {
+		if c := u.RawQuery[i]; c < 0x80 {
+			query.WriteByte(c)
+		} else {
+			fmt.Fprintf(&query, "%%%02X", c)
+		}
+	}
+	plain.RawQuery = query.String()
+	return plain.String()
+}

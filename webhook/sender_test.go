@@ -1,0 +1,416 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// receiver is an HTTP server that keeps what it gets and answers with answer.
+type receiver struct {
+	*httptest.Server
+	mu    sync.Mutex
+	got   []captured
+	conns atomic.Int32
+}
+
+func newReceiver(t testing.TB, start func(*httptest.Server), answer http.HandlerFunc) *receiver {
+	t.Helper()
+	r := &receiver{}
+	r.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		body, err := io.ReadAll(q.Body)
+		if err != nil {
+			return
+		}
+		c := captured{"http", q.Method, q.Host, q.RequestURI, q.Header, body}
+		if q.TLS != nil {
+			c.scheme = "https"
+		}
+		r.mu.Lock()
+		r.got = append(r.got, c)
+		r.mu.Unlock()
+		if answer != nil {
+			answer(w, q)
+		}
+	}))
+	r.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			r.conns.Add(1)
+		}
+	}
+	start(r.Server)
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *receiver) all() []captured {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.got
+}
+
+func publicKey(t *testing.T, s *Sender) ed25519.PublicKey {
+	t.Helper()
+	key, err := s.keys.current(time.Now())
+	require.NoError(t, err)
+	return key.Public
+}
+
+var covered = []string{"@method", "@target-uri", "content-type", "content-digest", "webhook-id"}
+
+func TestDelivery(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, (*httptest.Server).Start, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Receiver", "yes")
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, "thanks")
+	})
+	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	p := sampleParcel(t)
+	second, sealed, err := s.secrets.New(webhookID)
+	require.NoError(t, err)
+	p.Target.Secrets = append(p.Target.Secrets, job.SealedSecret{Sealed: sealed, Until: new(time.Now().Add(time.Hour))},
+		job.SealedSecret{Sealed: []byte("ended"), Until: new(time.Now().Add(-time.Second))})
+	p.Target.URL = r.URL + "/hook?a=1"
+	for range 2 {
+		before := time.Now()
+		sent := s.Send(t.Context(), p)
+		a := sent.Attempt
+		require.Empty(t, a.Error)
+		require.Equal(t, 202, a.Status)
+		require.Equal(t, "thanks", string(a.Body))
+		require.False(t, a.Truncated)
+		require.Equal(t, []string{"yes"}, a.Header["X-Receiver"])
+		require.False(t, a.StartedAt.Before(before.Add(-time.Second)))
+		require.Equal(t, time.UTC, a.StartedAt.Location())
+		require.Positive(t, a.Duration)
+		require.Zero(t, sent.RetryAfter)
+	}
+	got := r.all()
+	require.Len(t, got, 2)
+	require.Equal(t, got[0].body, got[1].body, "the same bytes on each try")
+	for _, c := range got {
+		require.Equal(t, http.MethodPost, c.method)
+		for name, want := range map[string]string{
+			"Content-Type": mimeProblem, "User-Agent": "ForgeRun/1.2.3", "Webhook-Id": deliveryID.String(),
+			"Ce-Id": eventID.String(), "Ce-Type": "job.failed", "Ce-Sequence": "4", "Content-Length": strconv.Itoa(len(c.body)),
+		} {
+			require.Equal(t, want, c.header.Get(name), name)
+		}
+		for _, name := range []string{"Idempotency-Key", "Accept-Encoding", "Authorization", "Cookie"} {
+			require.NotContains(t, c.header, name)
+		}
+		names, err := c.verify(publicKey(t, s), time.Now())
+		require.NoError(t, err)
+		require.Equal(t, append(covered, "ce-specversion", "ce-id", "ce-type", "ce-source", "ce-subject", "ce-time", "ce-sequence", "ce-sequencetype"), names)
+
+		first, err := s.secrets.Reveal(webhookID, p.Target.Secrets[0].Sealed)
+		require.NoError(t, err)
+		require.Len(t, strings.Fields(c.header.Get("Webhook-Signature")), 2, "the third has ended")
+		for _, secret := range []string{first, second} {
+			require.NoError(t, verifyStandard(secret, c.body, c.header))
+		}
+	}
+}
+
+// Whatever is covered cannot be changed on the way.
+func TestTamperedDeliveriesAreRefused(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, (*httptest.Server).Start, nil)
+	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	p := sampleParcel(t)
+	p.Target.URL = r.URL
+	require.Empty(t, s.Send(t.Context(), p).Attempt.Error)
+	public, other := publicKey(t, s), make(ed25519.PublicKey, ed25519.PublicKeySize)
+	good := r.all()[0]
+	_, err := good.verify(public, time.Now())
+	require.NoError(t, err)
+	for name, change := range map[string]func(c *captured){
+		"method": func(c *captured) { c.method = "PUT" }, "target": func(c *captured) { c.target = "/other" },
+		"host": func(c *captured) { c.host = "example.com" }, "scheme": func(c *captured) { c.scheme = "https" },
+		"body": func(c *captured) { c.body = append(bytes.Clone(c.body), ' ') },
+		"id":   func(c *captured) { c.header.Set("Webhook-Id", eventID.String()) },
+		"type": func(c *captured) { c.header.Set("Content-Type", mimeJSON) },
+		"event": func(c *captured) {
+			c.header.Set("Ce-Type", "job.succeeded")
+		},
+		"digest": func(c *captured) {
+			c.body = []byte("{}")
+			d, _ := contentDigest(c.body)
+			c.header.Set("Content-Digest", d)
+		},
+		"created": func(c *captured) {
+			c.header.Set("Signature-Input", strings.Replace(c.header.Get("Signature-Input"), "created=", "created=1", 1))
+		},
+	} {
+		c := good
+		c.header = good.header.Clone()
+		change(&c)
+		_, err := c.verify(public, time.Now())
+		require.Error(t, err, name)
+	}
+	_, err = good.verify(other, time.Now())
+	require.Error(t, err)
+	_, err = good.verify(public, time.Now().Add(time.Hour))
+	require.Error(t, err, "it ends")
+}
+
+func TestStructuredDelivery(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, (*httptest.Server).Start, nil)
+	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	p := sampleParcel(t)
+	p.Target.URL, p.Target.ContentMode = r.URL, job.ContentStructured
+	require.Empty(t, s.Send(t.Context(), p).Attempt.Error)
+	c := r.all()[0]
+	names, err := c.verify(publicKey(t, s), time.Now())
+	require.NoError(t, err)
+	require.Equal(t, covered, names)
+	require.Equal(t, "application/cloudevents+json", c.header.Get("Content-Type"))
+	require.NotContains(t, c.header, "Ce-Id")
+	var envelope struct {
+		ID   string
+		Data job.Document
+	}
+	require.NoError(t, json.Unmarshal(c.body, &envelope))
+	require.Equal(t, eventID.String(), envelope.ID)
+	require.EqualValues(t, "FAILED", envelope.Data.JobStatus)
+}
+
+// A callback has no secret: only the server's key signs it.
+func TestCallback(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, (*httptest.Server).Start, nil)
+	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	s.secrets = nil
+	p := sampleParcel(t)
+	p.WebhookID, p.Target.Secrets, p.Target.URL = job.ID{}, nil, r.URL
+	require.Empty(t, s.Send(t.Context(), p).Attempt.Error)
+	c := r.all()[0]
+	require.NotContains(t, c.header, "Webhook-Signature")
+	require.NotEmpty(t, c.header.Get("Webhook-Timestamp"))
+	_, err := c.verify(publicKey(t, s), time.Now())
+	require.NoError(t, err)
+}
+
+// However a URL is written, the receiver puts the signed one together from what
+// it gets.
+func TestSignedTargetIsTheOneReceived(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, (*httptest.Server).Start, nil)
+	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	s.dialer.Resolver = resolver(func(string) []netip.Addr { return loopback })
+	_, port, err := net.SplitHostPort(r.Listener.Addr().String())
+	require.NoError(t, err)
+	for i, rest := range []string{
+		"", "/", "?a=b", "/?", "/a%2Fb", "/a//b", "//a", "/ä?ü=ö%20x&y=1", "/%e4", "/a;b=c,d", "/!$&'()*+,;=:@", "/..//./x", "/%7Etilde~", `/"quoted"?"q"=<>|^`, "/a?b?c=/d",
+	} {
+		p := sampleParcel(t)
+		p.Target.URL = "http://Receiver.Example:" + port + rest
+		require.Empty(t, s.Send(t.Context(), p).Attempt.Error, rest)
+		c := r.all()[i]
+		_, err := c.verify(publicKey(t, s), time.Now())
+		require.NoError(t, err, "%s: %s", rest, c.target)
+		require.Equal(t, "receiver.example:"+port, c.host)
+		for _, b := range []byte(c.target) {
+			require.Less(t, b, byte(0x80), rest)
+		}
+	}
+}
+
+func TestPlainURL(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"https://Example.COM:443/A?B": "https://example.com/A?B", "http://example.com:80": "http://example.com", "http://example.com:443/": "http://example.com:443/",
+		"https://example.com:80/": "https://example.com:80/", "HTTP://[2606:4700::1111]:80/": "http://[2606:4700::1111]/", "https://example.com/?q=ü": "https://example.com/?q=%C3%BC",
+		"https://example.com:8443/#part": "https://example.com:8443/", "http://example.com:8080/": "http://example.com:8080/",
+	} {
+		u, err := url.Parse(text)
+		require.NoError(t, err)
+		require.Equal(t, want, plainURL(u))
+	}
+}
+
+func TestStatusesAreClassified(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, (*httptest.Server).Start, func(w http.ResponseWriter, q *http.Request) {
+		status, _ := strconv.Atoi(q.URL.Path[1:])
+		w.Header().Set("Retry-After", "7")
+		w.WriteHeader(status)
+	})
+	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	for status, want := range map[int]job.SendError{
+		200: "", 201: "", 202: "", 204: "", 206: "", 226: "", 299: "", 300: job.SendRedirect, 304: job.SendRedirect, 308: job.SendRedirect,
+		400: job.SendClientError, 401: job.SendClientError, 404: job.SendClientError, 410: job.SendGone, 429: job.SendRateLimited, 499: job.SendClientError,
+		500: job.SendServerError, 503: job.SendServerError, 599: job.SendServerError, 600: job.SendBadAnswer, 999: job.SendBadAnswer,
+	} {
+		p := sampleParcel(t)
+		p.Target.URL = r.URL + "/" + strconv.Itoa(status)
+		sent := s.Send(t.Context(), p)
+		require.Equal(t, want, sent.Attempt.Error, status)
+		require.Equal(t, status, sent.Attempt.Status)
+		require.Equal(t, 7*time.Second, sent.RetryAfter)
+	}
+}
+
+func TestConnectionsAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		bytes int
+		conns int32
+	}{
+		"no body":               {0, 1},
+		"as much as is kept":    {job.MaxStoredBody, 1},
+		"more than is kept":     {job.MaxStoredBody + 1, 1},
+		"as much as is drained": {maxDrained - 1, 1},
+		"more":                  {4 << 20, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReceiver(t, (*httptest.Server).Start, func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write(bytes.Repeat([]byte("x"), test.bytes))
+			})
+			s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 20 * time.Second})
+			for range 10 {
+				p := sampleParcel(t)
+				p.Target.URL = r.URL
+				a := s.Send(t.Context(), p).Attempt
+				require.Empty(t, a.Error)
+				require.Len(t, a.Body, min(test.bytes, job.MaxStoredBody))
+				require.Equal(t, test.bytes > job.MaxStoredBody, a.Truncated)
+			}
+			require.Equal(t, test.conns, r.conns.Load())
+		})
+	}
+}
+
+func TestHTTP2(t *testing.T) {
+	t.Parallel()
+	var proto atomic.Int32
+	r := newReceiver(t, func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() }, func(_ http.ResponseWriter, q *http.Request) {
+		proto.Store(int32(q.ProtoMajor))
+	})
+	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 20 * time.Second, RootCAs: rootsOf(r.Server)})
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			p := sampleParcel(t)
+			p.Target.URL = r.URL + "/hook"
+			require.Empty(t, s.Send(t.Context(), p).Attempt.Error)
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 2, proto.Load())
+	for _, c := range r.all() {
+		_, err := c.verify(publicKey(t, s), time.Now())
+		require.NoError(t, err)
+	}
+}
+
+func TestHostileReceiversWithHTTP2(t *testing.T) {
+	t.Parallel()
+	endless := func(w http.ResponseWriter, _ *http.Request) {
+		for {
+			if _, err := w.Write(make([]byte, 16<<10)); err != nil {
+				return
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		answer  http.HandlerFunc
+		timeout time.Duration
+		want    job.SendError
+		body    int
+	}{
+		"endless body": {endless, 30 * time.Second, "", job.MaxStoredBody},
+		"hangs":        {func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }, time.Second, job.SendTimeout, 0},
+		"large head": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("A", strings.Repeat("x", 2*maxAnswerHead)) // the transport gives the connection up
+		}, 30 * time.Second, job.SendReset, 0},
+		"resets": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 30 * time.Second, job.SendReset, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ended := make(chan struct{}, 10)
+			r := newReceiver(t, func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() }, func(w http.ResponseWriter, q *http.Request) {
+				defer func() { ended <- struct{}{} }()
+				test.answer(w, q)
+			})
+			s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: test.timeout, RootCAs: rootsOf(r.Server)})
+			p := sampleParcel(t)
+			p.Target.URL = r.URL
+			a := s.Send(t.Context(), p).Attempt
+			require.Equal(t, test.want, a.Error)
+			require.Len(t, a.Body, test.body)
+			if test.want != job.SendTimeout { // which may come before the handler
+				<-ended
+			}
+		})
+	}
+}
+
+// What is wrong on this side is told to the log, and to the receiver's owner
+// only that it is.
+func TestInternalErrors(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, (*httptest.Server).Start, nil)
+	for name, test := range map[string]struct {
+		change func(s *Sender, p *job.Parcel)
+		logged string
+	}{
+		"no attempt":                  {func(_ *Sender, p *job.Parcel) { p.Occurrence.Ended = nil }, "without the attempt"},
+		"no master key":               {func(s *Sender, _ *job.Parcel) { s.secrets = nil }, "FORGERUN_MASTER_KEY"},
+		"another webhook's secret":    {func(_ *Sender, p *job.Parcel) { p.WebhookID = job.ID{9} }, "FORGERUN_MASTER_KEY"},
+		"no signing key":              {func(s *Sender, _ *job.Parcel) { s.keys = NewKeyring(nil, &memoryStore{}, nil) }, "no signing key"},
+		"a panic":                     {func(s *Sender, _ *job.Parcel) { s.keys = nil }, "panic"},
+		"a header that cannot be one": {func(s *Sender, _ *job.Parcel) { s.links.PublicURL = "https://a\nb" }, ""},
+	} {
+		log, text := logText()
+		s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second, Log: log})
+		p := sampleParcel(t)
+		p.Target.URL = r.URL
+		test.change(s, &p)
+		a := s.Send(t.Context(), p).Attempt
+		if test.logged == "" {
+			require.NotEmpty(t, a.Error, name)
+			continue
+		}
+		require.Equal(t, job.SendInternal, a.Error, name)
+		require.Contains(t, text(), test.logged, name)
+		require.Contains(t, text(), deliveryID.String(), name)
+		require.NotContains(t, text(), "whsec_", name)
+		require.False(t, a.StartedAt.IsZero())
+	}
+	require.Empty(t, r.all())
+}
+
+func TestCanceledByTheCaller(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := newReceiver(t, (*httptest.Server).Start, func(_ http.ResponseWriter, q *http.Request) {
+		cancel()
+		<-q.Context().Done()
+	})
+	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: time.Hour})
+	p := sampleParcel(t)
+	p.Target.URL = r.URL
+	require.Equal(t, job.SendInternal, s.Send(ctx, p).Attempt.Error)
+	require.Error(t, ctx.Err())
+}

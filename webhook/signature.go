@@ -1,0 +1,112 @@
+package webhook
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+)
+
+// signatureLabel names our signature among those of a message.
+const signatureLabel = "sig1"
+
+// signatureLife is how long a signature is good for.
+const signatureLife = 5 * time.Minute
+
+// component is a covered part of a message: a derived component or a header
+// field in lower case, with its value (RFC 9421, section 2).
+type component struct {
+	name, value string
+}
+
+// coveredFields are the headers that every signature covers; those of
+// CloudEvents come after them.
+var coveredFields = []string{"content-type", "content-digest", "webhook-id"}
+
+// signRequest adds the headers of an HTTP message signature (RFC 9421) that
+// covers method, target, coveredFields and the headers of CloudEvents.
+func signRequest(r *http.Request, key signingKey, attributes []attribute, now time.Time) error {
+	components := []component{
+		{"@method", r.Method},
+		{"@target-uri", targetURI(r)},
+	}
+	for _, name := range coveredFields {
+		components = append(components, component{name, r.Header.Get(name)})
+	}
+	for _, a := range attributes {
+		components = append(components, component(a))
+	}
+	params := httpsfv.NewParams()
+	params.Add("created", now.Unix())
+	params.Add("expires", now.Add(signatureLife).Unix())
+	params.Add("keyid", key.KID)
+	params.Add("alg", "ed25519")
+	input, signature, err := sign(signatureLabel, components, params, key.private)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Signature-Input", input)
+	r.Header.Set("Signature", signature)
+	return nil
+}
+
+// targetURI is the target as the receiver puts it together: from the scheme,
+// the Host header and the request line (RFC 9421, section 2.2.2).
+func targetURI(r *http.Request) string {
+	return r.URL.Scheme + "://" + r.URL.Host + r.URL.RequestURI()
+}
+
+// sign gives the values of the Signature-Input and Signature headers for the
+// components, in this order (RFC 9421, sections 2.5 and 3.1).
+func sign(label string, components []component, params *httpsfv.Params, key ed25519.PrivateKey) (input, signature string, err error) {
+	covered := httpsfv.InnerList{Params: params}
+	var base strings.Builder
+	for _, c := range components {
+		covered.Items = append(covered.Items, httpsfv.NewItem(c.name))
+		base.WriteString(`"` + c.name + `": ` + c.value + "\n") // no name has a quote
+	}
+	list, err := httpsfv.Marshal(covered)
+	if err != nil {
+		return "", "", err
+	}
+	base.WriteString(`"@signature-params": ` + list)
+
+	if input, err = member(label, covered); err != nil {
+		return "", "", err
+	}
+	signature, err = member(label, httpsfv.NewItem(ed25519.Sign(key, []byte(base.String()))))
+	return input, signature, err
+}
+
+// contentDigest gives the value of the Content-Digest header (RFC 9530).
+func contentDigest(body []byte) (string, error) {
+	sum := sha256.Sum256(body)
+	return member("sha-256", httpsfv.NewItem(sum[:]))
+}
+
+// member writes a dictionary of one member.
+func member(name string, value httpsfv.Member) (string, error) {
+	d := httpsfv.NewDictionary()
+	d.Add(name, value)
+	return httpsfv.Marshal(d)
+}
+
+// standardSignature gives the value of the webhook-signature header (Standard
+// Webhooks): a signature for each secret.
+func standardSignature(secrets []string, id string, body []byte, now time.Time) (string, error) {
+	signatures := make([]string, len(secrets))
+	for i, secret := range secrets {
+		signer, err := standardwebhooks.NewWebhook(secret)
+		if err != nil {
+			return "", err
+		}
+		if signatures[i], err = signer.Sign(id, now, body); err != nil {
+			return "", err
+		}
+	}
+	return strings.Join(signatures, " "), nil
+}
