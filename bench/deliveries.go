@@ -80,7 +80,7 @@ func (m *deliveryMeasure) run(ctx context.Context, jobs, idle int) (ok bool, err
 		return false, err
 	}
 	fmt.Printf("plain requests: %.0f/s\n", plain)
-	if _, err := m.submit(ctx, jobs, 64); err != nil {
+	if err := m.submit(ctx, jobs, 64); err != nil {
 		return false, err
 	}
 	began := time.Now()
@@ -95,7 +95,7 @@ func (m *deliveryMeasure) run(ctx context.Context, jobs, idle int) (ok bool, err
 	}
 	fmt.Printf("backlog: %.0f deliveries/s\n", backlog)
 	began = time.Now()
-	if _, err := m.submit(ctx, jobs, 64); err != nil {
+	if err := m.submit(ctx, jobs, 64); err != nil {
 		return false, err
 	}
 	together, err := m.delivered(ctx, jobs*eventsPerJob, began)
@@ -143,13 +143,12 @@ func (m *deliveryMeasure) subscribe(ctx context.Context) error {
 }
 
 // submit submits n jobs from so many clients at once.
-func (m *deliveryMeasure) submit(ctx context.Context, n, clients int) (took time.Duration, err error) {
+func (m *deliveryMeasure) submit(ctx context.Context, n, clients int) (err error) {
 	client := &fasthttp.Client{MaxConnsPerHost: clients, ReadTimeout: 20 * time.Second}
 	var left atomic.Int64
 	left.Store(int64(n))
 	var group sync.WaitGroup
 	var mu sync.Mutex
-	began := time.Now()
 	for range clients {
 		group.Go(func() {
 			for left.Add(-1) >= 0 && ctx.Err() == nil {
@@ -163,7 +162,7 @@ func (m *deliveryMeasure) submit(ctx context.Context, n, clients int) (took time
 		})
 	}
 	group.Wait()
-	return time.Since(began), errors.Join(err, ctx.Err())
+	return errors.Join(err, ctx.Err())
 }
 
 func submitOne(client *fasthttp.Client, sys system) error {
@@ -213,7 +212,7 @@ func (m *deliveryMeasure) prompt(ctx context.Context, n int) (*hdrhistogram.Hist
 	m.r.latency = latency
 	m.r.mu.Unlock()
 	for range n {
-		if _, err := m.submit(ctx, 1, 1); err != nil {
+		if err := m.submit(ctx, 1, 1); err != nil {
 			return nil, err
 		}
 		if _, err := m.delivered(ctx, eventsPerJob, time.Now()); err != nil {
@@ -225,9 +224,9 @@ func (m *deliveryMeasure) prompt(ctx context.Context, n int) (*hdrhistogram.Hist
 
 // receiver answers at once and counts.
 type receiver struct {
-	url    string
-	server *fasthttp.Server
-	count  atomic.Int64
+	url      string
+	listener net.Listener
+	count    atomic.Int64
 
 	mu      sync.Mutex
 	latency *hdrhistogram.Histogram // of deliveries, from ce-time to arrival; nil: not measured
@@ -238,13 +237,14 @@ func newReceiver() (*receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &receiver{url: "http://" + l.Addr().String() + "/"}
-	r.server = &fasthttp.Server{Handler: r.receive, NoDefaultServerHeader: true}
-	go func() { _ = r.server.Serve(l) }() // ends with close
+	r := &receiver{url: "http://" + l.Addr().String() + "/", listener: l}
+	server := &fasthttp.Server{Handler: r.receive, NoDefaultServerHeader: true}
+	go func() { _ = server.Serve(l) }() // ends with close
 	return r, nil
 }
 
-func (r *receiver) close() { _ = r.server.Shutdown() }
+// close takes no more connections; who has one is not waited for.
+func (r *receiver) close() { _ = r.listener.Close() }
 
 func (r *receiver) receive(c *fasthttp.RequestCtx) {
 	r.mu.Lock()
@@ -263,6 +263,7 @@ func (r *receiver) receive(c *fasthttp.RequestCtx) {
 func (r *receiver) plain(ctx context.Context, d time.Duration) (float64, error) {
 	const senders = 10
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders}}
+	defer client.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	var group sync.WaitGroup
