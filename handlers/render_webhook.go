@@ -67,10 +67,8 @@ func webhookViewOf(w *job.Webhook) webhookView {
 	} else {
 		v.Links.Test, v.Links.Redeliver, v.Links.Replay = self+"/test", self+"/redeliver", self+"/replay"
 	}
-	for _, secret := range w.Secrets {
-		if secret.Until != nil {
-			v.OldSecretExpiresAt = job.TimeOf(secret.Until)
-		}
+	if len(w.Secrets) > 1 { // the newest of the old ones
+		v.OldSecretExpiresAt = job.TimeOf(w.Secrets[1].Until)
 	}
 	return v
 }

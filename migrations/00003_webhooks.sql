@@ -10,8 +10,8 @@ CREATE TABLE webhooks (
   description          text NOT NULL,
   content_mode         text NOT NULL CONSTRAINT webhooks_content_mode_known CHECK (content_mode IN ('binary', 'structured')),
   secret               bytea NOT NULL,
-  old_secret           bytea,
-  old_secret_until     timestamptz,
+  old_secrets          bytea[] NOT NULL DEFAULT '{}', -- the newest first
+  old_secrets_until    timestamptz[] NOT NULL DEFAULT '{}',
   created_at           timestamptz NOT NULL,
   updated_at           timestamptz NOT NULL,
   deleted_at           timestamptz,
@@ -26,7 +26,7 @@ CREATE TABLE webhooks (
   replay_place         uuid,
   replay_seq           int,
   CONSTRAINT webhooks_disabled_has_reason CHECK ((disabled_at IS NULL) = (disabled_reason IS NULL)),
-  CONSTRAINT webhooks_old_secret_ends CHECK ((old_secret IS NULL) = (old_secret_until IS NULL)),
+  CONSTRAINT webhooks_old_secrets_end CHECK (cardinality(old_secrets) = cardinality(old_secrets_until)),
   CONSTRAINT webhooks_failing_since CHECK ((consecutive_failures > 0) = (failing_since IS NOT NULL)),
   CONSTRAINT webhooks_replay_complete CHECK (num_nulls(replay_since, replay_tx, replay_place, replay_seq) IN (0, 4))
 );

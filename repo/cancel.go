@@ -22,7 +22,7 @@ type canceled struct {
 }
 
 // Cancel ends a job that is not final yet, and tells what it was before: its
-// identity, batch, state and definition, not more. A final job is left as it is
+// identity, batch, state, definition and callback, not more. A final job is left as it is
 // (section 14), and before is nil.
 func (s *Store) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {
 	c, err := s.cancels.do(ctx, cancelRequest{client, id})
@@ -37,7 +37,8 @@ WITH input AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::uuid[]) AS i(id, client)
 ), ready AS MATERIALIZED (
   SELECT j.job_id, j.client_id, j.batch_id, j.state, j.event_seq, j.event_tx, j.attempt, j.run_at, j.started_at, j.updated_at,
-    j.worker_id, j.work_kind, j.definition, j.request_id, coalesce(j.correlation_id, '') AS correlation_id
+    j.worker_id, j.work_kind, j.definition, j.request_id, coalesce(j.correlation_id, '') AS correlation_id,
+    coalesce(j.callback, '') AS callback
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.client_id = i.client AND j.state IN ('CREATED', 'QUEUED', 'ASSIGNED', 'RUNNING')
   ORDER BY j.job_id FOR NO KEY UPDATE OF j` + stamped + `, changed AS (
@@ -52,7 +53,7 @@ WITH input AS MATERIALIZED (
   INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
   SELECT job_id, client_id, event_seq + 1, uuid7(at), 'job.canceled', state, 'CANCELED', attempt, at, tx, event_data(work_kind, definition) FROM stamped
 )
-SELECT job_id, attempt, at, run_at, state, work_kind, definition, request_id, batch_id, correlation_id FROM stamped`
+SELECT job_id, attempt, at, run_at, state, work_kind, definition, request_id, batch_id, correlation_id, callback FROM stamped`
 
 func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelRequest) ([]answer[canceled], error) {
 	rows, err := db.Query(ctx, cancelJobs,
@@ -65,7 +66,7 @@ func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelReq
 		c := canceled{Change: job.Change{State: job.Canceled, Changed: true}, before: &job.Job{}}
 		var definition []byte
 		err := row.Scan(scanID(&c.JobID), &c.Attempt, &c.UpdatedAt, &c.RunAt, &c.before.State, &c.before.WorkKind, &definition,
-			&c.before.RequestID, scanID(&c.before.BatchID), &c.before.CorrelationID)
+			&c.before.RequestID, scanID(&c.before.BatchID), &c.before.CorrelationID, &c.before.Callback)
 		c.before.ID, c.before.Definition = c.JobID, decodeDefinition(definition)
 		return c, err
 	})

@@ -164,7 +164,7 @@ WITH input AS MATERIALIZED (
   RETURNING deliveries.*, m.place, m.prev_state, m.next_state, m.attempt, m.occurred_at, m.data, m.batch_id, m.about
 )
 SELECT %[6]s, e.dispatch, e.batch_id, e.about, w.url, w.content_mode, w.consecutive_failures,
-  w.secret, CASE WHEN w.old_secret_until > now() THEN w.old_secret END, w.old_secret_until, %[7]s
+  w.secret, w.old_secrets, w.old_secrets_until, %[7]s
 FROM claimed e LEFT JOIN jobs j ON j.job_id = e.job_id
 %[8]s
 LEFT JOIN LATERAL (SELECT * FROM webhooks WHERE webhook_id = e.webhook_id LIMIT 1) w ON true ORDER BY e.place`,
@@ -224,10 +224,9 @@ func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
 	var about job.ID
 	var url, mode *string
 	var failures *int
-	var secret, old []byte
-	var oldUntil *time.Time
+	var secrets secretScanner
 	err = row.Scan(append(append(d.columns(), &c.Fence, scanID(&c.batch), scanID(&about),
-		&url, &mode, &failures, &secret, &old, &oldUntil), e.columns()...)...)
+		&url, &mode, &failures, &secrets.current, &secrets.old, &secrets.until), e.columns()...)...)
 	if err != nil {
 		return c, err
 	}
@@ -238,7 +237,7 @@ func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
 		return c, nil
 	}
 	c.Target = job.Target{
-		URL: deref(url), ContentMode: job.ContentMode(deref(mode)), Failures: deref(failures), Secrets: sealedSecrets(secret, old, oldUntil),
+		URL: deref(url), ContentMode: job.ContentMode(deref(mode)), Failures: deref(failures), Secrets: secrets.valid(time.Now()),
 	}
 	return c, nil
 }

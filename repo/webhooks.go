@@ -12,18 +12,15 @@ import (
 )
 
 // WebhookLimits say when a webhook that keeps failing is disabled: both must be
-// reached. Zero values stand for 20 failures and 10 minutes.
+// reached. The zero value stands for 20 failures and 10 minutes.
 type WebhookLimits struct {
 	DisableFailures int           // in a row
 	DisableAfter    time.Duration // since the first of them
 }
 
 func (l WebhookLimits) orDefault() WebhookLimits {
-	if l.DisableFailures == 0 {
-		l.DisableFailures = 20
-	}
-	if l.DisableAfter == 0 {
-		l.DisableAfter = 10 * time.Minute
+	if l == (WebhookLimits{}) {
+		return WebhookLimits{DisableFailures: 20, DisableAfter: 10 * time.Minute}
 	}
 	return l
 }
@@ -42,7 +39,7 @@ var (
 
 // webhookColumns is the one column list of a webhook, read by scanWebhook.
 const webhookColumns = `webhooks.webhook_id, webhooks.client_id, webhooks.url, webhooks.events, webhooks.description, webhooks.content_mode,
-  webhooks.secret, CASE WHEN webhooks.old_secret_until > clock_timestamp() THEN webhooks.old_secret END, webhooks.old_secret_until,
+  webhooks.secret, webhooks.old_secrets, webhooks.old_secrets_until,
   webhooks.created_at, webhooks.updated_at, webhooks.disabled_at, coalesce(webhooks.disabled_reason, ''),
   webhooks.consecutive_failures, webhooks.failing_since`
 
@@ -50,24 +47,33 @@ func scanWebhook(row pgx.CollectableRow) (job.Webhook, error) { return scanWebho
 
 // scanWebhookAfter reads a row of leading columns and webhookColumns.
 func scanWebhookAfter(row pgx.CollectableRow, leading ...any) (w job.Webhook, err error) {
-	var secret, old []byte
-	var oldUntil, disabledAt *time.Time
+	var secrets secretScanner
+	var disabledAt *time.Time
 	var reason job.DisabledReason
 	err = row.Scan(append(leading, scanID(&w.ID), scanID(&w.ClientID), &w.URL, &w.Events, &w.Description, &w.ContentMode,
-		&secret, &old, &oldUntil, &w.CreatedAt, &w.UpdatedAt, &disabledAt, &reason, &w.Failures, &w.FailingFrom)...)
-	w.Secrets = sealedSecrets(secret, old, oldUntil)
+		&secrets.current, &secrets.old, &secrets.until, &w.CreatedAt, &w.UpdatedAt, &disabledAt, &reason, &w.Failures, &w.FailingFrom)...)
+	w.Secrets = secrets.valid(time.Now())
 	if disabledAt != nil {
 		w.Disabled = &job.Disabled{At: *disabledAt, Reason: reason}
 	}
 	return w, err
 }
 
-// sealedSecrets puts the secrets of a webhook together; old is nil for one that
-// is not valid any more.
-func sealedSecrets(secret, old []byte, oldUntil *time.Time) []job.SealedSecret {
-	secrets := []job.SealedSecret{{Sealed: secret}}
-	if old != nil {
-		secrets = append(secrets, job.SealedSecret{Sealed: old, Until: oldUntil})
+// secretScanner reads the columns secret, old_secrets and old_secrets_until.
+type secretScanner struct {
+	current []byte
+	old     [][]byte
+	until   []time.Time
+}
+
+// valid puts the secrets of a webhook together that are valid at a moment. They
+// overlap for so long that it need not be Postgres' clock.
+func (s secretScanner) valid(now time.Time) []job.SealedSecret {
+	secrets := []job.SealedSecret{{Sealed: s.current}}
+	for i, old := range s.old {
+		if until := s.until[i]; until.After(now) {
+			secrets = append(secrets, job.SealedSecret{Sealed: old, Until: &until})
+		}
 	}
 	return secrets
 }
@@ -250,13 +256,15 @@ func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
 }
 
 const rotateSecret = `
-UPDATE webhooks SET secret = $3, old_secret = secret, old_secret_until = at + $4::interval, updated_at = at
+UPDATE webhooks SET secret = $3, old_secrets = (secret || old_secrets)[1:3],
+  old_secrets_until = ((at + $4::interval) || old_secrets_until)[1:3], updated_at = at
 FROM (VALUES (clock_timestamp())) AS v(at)
 WHERE webhook_id = $1 AND client_id = $2 AND deleted_at IS NULL
 RETURNING ` + webhookColumns
 
 // RotateWebhookSecret gives a webhook another secret. The one that it had stays
-// valid for the overlap; one before that does not.
+// valid for the overlap, and so do the two before it for what is left of theirs:
+// whoever repeats a rotation without having seen its answer loses nothing.
 func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error) {
 	return s.oneWebhook(ctx, rotateSecret, uuid(id), uuid(client), sealed, overlap)
 }

@@ -106,7 +106,18 @@ func TestRotatedSecretStaysValid(t *testing.T) {
 	require.Equal(t, job.SealedSecret{Sealed: []byte("second")}, w.Secrets[0])
 	require.Equal(t, "first", string(w.Secrets[1].Sealed))
 	require.WithinDuration(t, time.Now().Add(time.Hour), *w.Secrets[1].Until, time.Minute)
-	f.exec(`UPDATE webhooks SET old_secret_until = clock_timestamp()`)
+	for _, secret := range []string{"third", "fourth", "fifth"} {
+		_, err = f.store.RotateWebhookSecret(f.ctx(), f.client, id, []byte(secret), time.Hour)
+		require.NoError(t, err)
+	}
+	var sealed []string
+	for _, s := range f.webhook(id).Secrets {
+		sealed = append(sealed, string(s.Sealed))
+	}
+	require.Equal(t, []string{"fifth", "fourth", "third", "second"}, sealed, "a few that were rotated in a row are kept")
+	f.exec(`UPDATE webhooks SET old_secrets_until[2] = clock_timestamp()`)
+	require.Len(t, f.webhook(id).Secrets, 3)
+	f.exec(`UPDATE webhooks SET old_secrets_until = array_fill(clock_timestamp(), ARRAY[3])`)
 	require.Len(t, f.webhook(id).Secrets, 1)
 }
 

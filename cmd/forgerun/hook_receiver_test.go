@@ -6,18 +6,23 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/handlers/apitest"
 )
 
-// receiver is somebody's server that gets deliveries.
+// receiver is somebody's server that gets deliveries. Each is held against the
+// OpenAPI document.
 type receiver struct {
-	t   *testing.T
-	url string
+	t          *testing.T
+	url        string
+	documented *apitest.Document
 
 	mu     sync.Mutex
 	got    []received
@@ -59,7 +64,9 @@ func newReceiver(t *testing.T, answer func(received, http.ResponseWriter, *http.
 	if answer == nil {
 		answer = answering(http.StatusNoContent)
 	}
-	r := &receiver{t: t, answer: answer}
+	openAPI, err := os.ReadFile("../../handlers/openapi.yaml")
+	require.NoError(t, err)
+	r := &receiver{t: t, answer: answer, documented: apitest.New(t, openAPI)}
 	server := httptest.NewUnstartedServer(r)
 	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateNew {
@@ -79,6 +86,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if err != nil {
 		return // the sender died; it will come again
 	}
+	r.documented.CheckDelivery(r.t, request.Header, body)
 	d := received{method: request.Method, url: "http://" + request.Host + request.RequestURI, header: request.Header.Clone(), body: string(body), at: time.Now(), nth: 1}
 	r.mu.Lock()
 	for _, earlier := range r.got {
