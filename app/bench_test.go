@@ -79,13 +79,13 @@ func (s *distantStore) DueEndpoints(context.Context, job.ID) ([]job.ID, error) {
 	return []job.ID{endpointA}, nil
 }
 
-func (s *distantStore) ClaimDeliveries(_ context.Context, client, endpoint job.ID, n int, _ time.Duration) ([]job.Parcel, error) {
+func (s *distantStore) ClaimDeliveries(_ context.Context, client, endpoint job.ID, n int, _ time.Duration) (parcels []job.Parcel, more bool, err error) {
 	time.Sleep(s.away)
-	parcels := make([]job.Parcel, n)
+	parcels = make([]job.Parcel, n)
 	for i := range parcels {
 		parcels[i].Delivery = job.Delivery{ID: newID(), ClientID: client, Endpoint: endpoint, WebhookID: endpoint, JobID: newID()}
 	}
-	return parcels, nil
+	return parcels, true, nil
 }
 
 func (s *distantStore) RecordDelivery(context.Context, job.DeliveryResult) (job.Recorded, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -13,7 +14,9 @@ import (
 // CourierStore is what delivering needs of storage.
 type CourierStore interface {
 	DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, error)
-	ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) ([]job.Parcel, error)
+	// ClaimDeliveries claims at most n due deliveries. more tells that there may be
+	// further ones: then fewer than n, or none, is no sign of the end.
+	ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (parcels []job.Parcel, more bool, err error)
 	RecordDelivery(ctx context.Context, r job.DeliveryResult) (job.Recorded, error)
 	ReleaseDeliveries(ctx context.Context, parcels []job.Parcel) error
 }
@@ -28,17 +31,20 @@ type Sender interface {
 type CourierConfig struct {
 	Concurrency int           // sends at once in this process
 	Timeout     time.Duration // of one attempt, as the sender keeps it
-	Hold        time.Duration // how long a claim lasts; never less than Timeout and holdMargin
 	Policy      job.DeliveryPolicy
 }
 
 const (
-	// endpointShare is the part of the process' sends that one endpoint may take,
-	// and clientShare that of all endpoints of one client.
+	// endpointShare is the part of the process' sends that one endpoint may take.
 	endpointShare = 5
-	clientShare   = 2
-	// holdMargin is how long a claimed delivery may wait for its turn, be sent
-	// late, and be recorded: a round at the time limit and a little more.
+	// pumpShare bounds the pumps, as a multiple of the sends.
+	pumpShare = 20
+	// busyPause is how long hints stay with the queue while all sends are taken:
+	// another process may have some left.
+	busyPause = time.Second
+	// holdMargin is how much longer than the time limit of a send a claim lasts:
+	// the delivery may wait for its turn, be sent late, and be recorded. That is a
+	// round at the time limit and a little more.
 	holdMargin = 15 * time.Second
 	// sendMargin is what must be left of a claim after a send that takes the
 	// whole time limit, to record it. sendGrace of it is the sender's, who keeps
@@ -50,17 +56,23 @@ const (
 	unrecordedShare = 4
 	// cutGrace is how long Stop waits for what it has cut.
 	cutGrace = 5 * time.Second
+	// Failures are remembered for so long, of so many endpoints without a pump.
+	failureMemory = 5 * time.Minute
+	failuresKept  = 10_000
 )
 
-// errStopping makes the queue offer a hint to another process.
-var errStopping = errors.New("the courier takes no hints any more")
+// These make the queue offer a hint again, perhaps to another process.
+var (
+	errStopping = errors.New("the courier takes no hints any more")
+	errCrowded  = errors.New("the courier works for too many endpoints")
+)
 
 // Courier sends what is due to the clients that it hears of (section 8). For
 // each endpoint with something due a pump claims deliveries and sends them. An
-// endpoint takes its share of the process at most, and so does a client: those
-// that hang delay nobody else. Storage knows what is due, and guards each claim
-// by a fence; what a courier forgets with its process is released there when
-// the claim has ended.
+// endpoint takes its share of the process at most, and clients share pumps and
+// sends fairly: those that hang do not delay the others. Storage knows what is
+// due, and guards each claim by a fence; what a courier forgets with its process
+// is released there when the claim has ended.
 type Courier struct {
 	cfg     CourierConfig
 	store   CourierStore
@@ -69,8 +81,10 @@ type Courier struct {
 	metrics *Metrics
 	log     *slog.Logger
 
-	slots      chan struct{} // a token for each send
-	unrecorded chan struct{} // a token for each send until its result is recorded
+	hold       time.Duration  // of a claim
+	turns      *fairSemaphore // to send
+	rooms      *fairSemaphore // for pumps
+	unrecorded chan struct{}  // a token for each send until its result is recorded
 
 	quit    chan struct{}   // closed by Stop: nothing more is claimed, no send begins
 	sending context.Context // of sends; cut ends it
@@ -80,28 +94,25 @@ type Courier struct {
 	running sync.WaitGroup // pumps, and parcels that are sent or recorded
 
 	mu       sync.Mutex
-	pumps    map[place]*pump
-	clients  map[job.ID]*clientPumps
+	pumps    map[job.EndpointPlace]*pump
+	failed   map[job.EndpointPlace]failures // of endpoints without a pump, bounded
 	stopping bool
 }
 
-// clientPumps is the part of a client in a courier, as long as it has pumps.
-type clientPumps struct {
-	pumps int
-	turns chan struct{} // a token for each send
+// failures are those in a row of an endpoint, as far as they count.
+type failures struct {
+	n     int
+	until time.Time
 }
-
-// place is an endpoint of a client.
-type place struct{ client, endpoint job.ID }
 
 // NewCourier makes a courier; it works on what Handle is told of.
 func NewCourier(cfg CourierConfig, store CourierStore, sender Sender, queue Queue, m *Metrics, log *slog.Logger) *Courier {
 	cfg.Concurrency = max(1, cfg.Concurrency)
-	cfg.Hold = max(cfg.Hold, cfg.Timeout+holdMargin) // a shorter one would be given back unsent, again and again
 	c := &Courier{
-		cfg: cfg, store: store, sender: sender, queue: queue, metrics: m, log: log,
-		slots: make(chan struct{}, cfg.Concurrency), unrecorded: make(chan struct{}, unrecordedShare*cfg.Concurrency),
-		quit: make(chan struct{}), pumps: map[place]*pump{}, clients: map[job.ID]*clientPumps{},
+		cfg: cfg, store: store, sender: sender, queue: queue, metrics: m, log: log, hold: cfg.Timeout + holdMargin,
+		turns: newFairSemaphore(cfg.Concurrency), rooms: newFairSemaphore(pumpShare * cfg.Concurrency),
+		unrecorded: make(chan struct{}, unrecordedShare*cfg.Concurrency),
+		quit:       make(chan struct{}), pumps: map[job.EndpointPlace]*pump{}, failed: map[job.EndpointPlace]failures{},
 	}
 	c.sending, c.cut = context.WithCancel(context.Background())
 	c.storing, c.abandon = context.WithCancel(context.Background())
@@ -109,41 +120,59 @@ func NewCourier(cfg CourierConfig, store CourierStore, sender Sender, queue Queu
 }
 
 // Handle looks what is due to a client, and has it sent. It returns when that
-// is under way. Before, it waits for its turn among the sends: while this
-// process is busy, hints stay in the queue for others.
+// is under way. While all sends of this process are taken it waits a moment, so
+// that the hint may go to another one; not longer, because other hints wait
+// behind it. A client that has many endpoints gets some of them served now; for
+// the others the hint is to come again.
 func (c *Courier) Handle(ctx context.Context, client job.ID) error {
-	select {
-	case c.slots <- struct{}{}:
-		<-c.slots
-	case <-c.quit:
-		return errStopping
-	case <-ctx.Done():
-		return ctx.Err()
+	c.awaitTurn(ctx)
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	endpoints, err := c.store.DueEndpoints(ctx, client)
 	if err != nil {
 		c.log.Warn("cannot look for deliveries", "action", "deliver", "client_id", client.String(), "error", err)
 		return err
 	}
+	// In any order: otherwise the same ones would be left out each time.
+	rand.Shuffle(len(endpoints), func(i, j int) { endpoints[i], endpoints[j] = endpoints[j], endpoints[i] })
 	for _, endpoint := range endpoints {
-		if !c.wake(place{client, endpoint}) {
-			return errStopping
+		switch e := c.wake(job.EndpointPlace{Client: client, Endpoint: endpoint}); {
+		case errors.Is(e, errStopping):
+			return e
+		case e != nil:
+			err = e // those that have a pump are woken all the same
 		}
 	}
-	return nil
+	return err
+}
+
+// awaitTurn waits until a send is free, for busyPause at most. It asks for
+// nobody, who has none.
+func (c *Courier) awaitTurn(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, busyPause)
+	defer cancel()
+	nobody := job.ID{}
+	if c.turns.acquire(nobody, ctx.Done()) {
+		c.turns.release(nobody)
+	}
 }
 
 // wake has an endpoint's pump look for what is due, after it has begun to run
-// if none does. It reports false when the courier stops.
-func (c *Courier) wake(at place) bool {
+// if none does. It fails with errStopping, or with errCrowded if there are too many
+// pumps.
+func (c *Courier) wake(at job.EndpointPlace) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopping {
-		return false
+		return errStopping
 	}
 	p := c.pumps[at]
 	if p == nil {
-		p = newPump(c, at, c.join(at.client))
+		if !c.rooms.tryAcquire(at.Client) {
+			return errCrowded
+		}
+		p = newPump(c, at, c.recall(at))
 		c.pumps[at] = p
 		c.metrics.pumps.Set(float64(len(c.pumps)))
 		c.running.Go(p.run)
@@ -152,19 +181,7 @@ func (c *Courier) wake(at place) bool {
 	case p.woken <- struct{}{}:
 	default: // it was told before, and has not looked since
 	}
-	return true
-}
-
-// join counts a pump of a client, and gives the turns of its sends. The caller
-// holds the lock.
-func (c *Courier) join(client job.ID) (turns chan struct{}) {
-	part := c.clients[client]
-	if part == nil {
-		part = &clientPumps{turns: make(chan struct{}, max(1, c.cfg.Concurrency/clientShare))}
-		c.clients[client] = part
-	}
-	part.pumps++
-	return part.turns
+	return nil
 }
 
 // leave ends a pump, unless it was woken in the meantime.
@@ -175,12 +192,36 @@ func (c *Courier) leave(p *pump) bool {
 		return false
 	}
 	delete(c.pumps, p.place)
-	part := c.clients[p.place.client]
-	if part.pumps--; part.pumps == 0 {
-		delete(c.clients, p.place.client)
-	}
+	c.rooms.release(p.place.Client)
+	c.remember(p.place, p.failures)
 	c.metrics.pumps.Set(float64(len(c.pumps)))
 	return true
+}
+
+// remember keeps the failures of an endpoint for its next pump: of callbacks
+// nobody else knows them. The caller holds the lock.
+func (c *Courier) remember(at job.EndpointPlace, n int) {
+	if n == 0 {
+		return
+	}
+	if len(c.failed) >= failuresKept {
+		for other := range c.failed { // any of them: to forget one costs little
+			delete(c.failed, other)
+			break
+		}
+	}
+	c.failed[at] = failures{n, time.Now().Add(failureMemory)}
+}
+
+// recall gives the failures that still count, and forgets them. The caller
+// holds the lock.
+func (c *Courier) recall(at job.EndpointPlace) int {
+	f := c.failed[at]
+	delete(c.failed, at)
+	if time.Now().After(f.until) {
+		return 0
+	}
+	return f.n
 }
 
 // share is how many parcels one pump may hold when all hold the same.
@@ -188,6 +229,15 @@ func (c *Courier) share() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return max(2, 2*c.cfg.Concurrency/max(1, len(c.pumps)))
+}
+
+func (c *Courier) stopped() bool {
+	select {
+	case <-c.quit:
+		return true
+	default:
+		return false
+	}
 }
 
 // Stop ends the courier: nothing more is claimed, what is being sent is waited
@@ -219,5 +269,15 @@ func (c *Courier) Stop(ctx context.Context) {
 	case <-ended:
 	case <-grace.C:
 		c.log.Warn("deliveries are left to the end of their claims")
+	}
+}
+
+// pause waits, but not when the courier stops.
+func (c *Courier) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.quit:
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,120 +190,6 @@ func TestTriesCountFromTheLastRedelivery(t *testing.T) {
 	}
 }
 
-// An endpoint that hangs has its share at most, one at a time once that is
-// known, and the others go on as if it were not there.
-func TestAHangingEndpointDelaysNobodyElse(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var slowest time.Duration
-		w := newCourierWorld(t, func(ctx context.Context, p job.Parcel) job.Sent {
-			if p.Endpoint == endpointA {
-				return hanging(ctx, p)
-			}
-			mu.Lock()
-			slowest = max(slowest, time.Since(p.CreatedAt))
-			mu.Unlock()
-			return answers(200, 5*time.Millisecond)(ctx, p)
-		})
-		for range 300 {
-			w.store.deliver(clientA, endpointA)
-		}
-		w.hinting()
-		w.hint(clientA)
-		pass(100 * time.Millisecond)
-		require.Equal(t, 2, w.sender.atOnce(endpointA), "a fifth of ten")
-		for range 60 {
-			for range 10 {
-				w.store.deliver(clientA, endpointB)
-			}
-			w.queue.Wake(clientA)
-			pass(time.Second)
-			if n, _ := w.store.inState(job.DeliveryDelivered); n%10 != 0 {
-				t.Fatal("the healthy endpoint waits")
-			}
-		}
-		n, _ := w.store.inState(job.DeliveryDelivered)
-		require.Equal(t, 600, n)
-		require.Less(t, slowest, 100*time.Millisecond)
-		require.LessOrEqual(t, w.sender.atOnce(endpointA), 2)
-		require.Equal(t, 2, w.sender.atOnce(endpointB))
-		pass(testTimeout)
-		require.Equal(t, 1, w.sender.atOnce(endpointA))
-		_, claimed := w.store.inState(job.DeliveryPending)
-		require.LessOrEqual(t, claimed, 2, "what cannot be sent in time is not held")
-	})
-}
-
-// A client with many endpoints that hang has its share at most.
-func TestAClientWhoseEndpointsHangDelaysNobodyElse(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, func(ctx context.Context, p job.Parcel) job.Sent {
-			if p.ClientID == clientA {
-				return hanging(ctx, p)
-			}
-			return answers(200, 5*time.Millisecond)(ctx, p)
-		})
-		for i := range 100 {
-			w.store.deliver(clientA, job.ID{1, byte(i)})
-		}
-		w.hinting()
-		w.queue.Wake(clientA)
-		pass(time.Second)
-		require.Equal(t, 5.0, w.metric(w.metrics.sends), "half of ten")
-		for range 20 {
-			id := w.store.deliver(clientB, endpointB)
-			w.queue.Wake(clientB)
-			pass(50 * time.Millisecond)
-			require.Equal(t, job.DeliveryDelivered, w.store.delivery(id).State)
-			pass(time.Second)
-		}
-	})
-}
-
-func TestAFailingEndpointGetsOneAtATimeUntilItSucceeds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var healed atomic.Bool
-		w := newCourierWorld(t, func(ctx context.Context, p job.Parcel) job.Sent {
-			if healed.Load() {
-				return answers(200, 100*time.Millisecond)(ctx, p)
-			}
-			return answers(500, 100*time.Millisecond)(ctx, p)
-		})
-		w.store.endpointOf(endpointA).Failures = 3
-		for range 100 {
-			w.store.deliver(clientA, endpointA)
-		}
-		w.hint(clientA)
-		pass(1050 * time.Millisecond)
-		require.Equal(t, 1, w.sender.atOnce(endpointA))
-		require.Len(t, w.sender.begun(), 11, "at once after each other")
-		healed.Store(true)
-		pass(time.Second)
-		require.Equal(t, 2, w.sender.atOnce(endpointA))
-	})
-}
-
-// Callbacks have no row that remembers failures.
-func TestAnEndpointThatBeginsToFailGetsOneAtATime(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(500, 100*time.Millisecond))
-		w.store.hook("RecordDelivery", hook{after: func(context.Context) error {
-			w.store.meddle(func() { w.store.endpointOf(endpointA).Failures = 0 })
-			return nil
-		}})
-		for range 100 {
-			w.store.deliver(clientA, endpointA)
-		}
-		w.hint(clientA)
-		pass(150 * time.Millisecond)
-		require.Equal(t, 2, w.sender.atOnce(endpointA))
-		pass(100 * time.Millisecond)
-		w.sender.atOnce(endpointA)
-		pass(time.Second)
-		require.Equal(t, 1, w.sender.atOnce(endpointA))
-	})
-}
-
 func TestDeliveriesOfAJobAreSentInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -349,6 +234,8 @@ func TestDeliveriesOfNoJobAreIndependent(t *testing.T) {
 		}
 		w.hint(clientA)
 		pass(500 * time.Millisecond)
+		require.Equal(t, 1, w.sender.atOnce(endpointA), "before it is known to answer")
+		pass(time.Second)
 		require.Equal(t, 2, w.sender.atOnce(endpointA))
 	})
 }
@@ -368,6 +255,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		w := newCourierWorld(t, answers(200, time.Millisecond))
 		w.store.hook("ClaimDeliveries", hook{before: pause, after: pause})
 		w.store.hook("DueEndpoints", hook{after: pause})
+		w.store.short = func(n int) int { return random.n(n + 1) }
 		endpoints := []job.ID{endpointA, endpointB}
 		var writers sync.WaitGroup
 		for range 4 {
@@ -389,59 +277,12 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	})
 }
 
-func TestHintsWaitWhileTheProcessIsBusy(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, 5*time.Second))
-		clients := []job.ID{clientA, {0xc}}
-		for i := range 10 {
-			w.store.deliver(clients[i%2], job.ID{1, byte(i)})
-		}
-		w.hint(clients...)
-		pass(time.Second)
-		require.Equal(t, 10.0, w.metric(w.metrics.sends))
-
-		id := w.store.deliver(clientB, endpointB)
-		looked := w.store.count("DueEndpoints")
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, w.courier.Handle(ctx, clientB), context.DeadlineExceeded)
-		require.Equal(t, looked, w.store.count("DueEndpoints"), "the hint is somebody else's")
-
-		began := time.Now()
-		w.hint(clientB)
-		require.Equal(t, 3*time.Second, time.Since(began))
-		pass(6 * time.Second)
-		require.Equal(t, job.DeliveryDelivered, w.store.delivery(id).State)
-	})
-}
-
 func TestAHintThatCannotBeLookedIntoIsOfferedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newCourierWorld(t, answers(200, 0))
 		w.store.hook("DueEndpoints", hook{before: fails(1, errStorage)})
 		require.ErrorIs(t, w.courier.Handle(context.Background(), clientA), errStorage)
 		w.hint(clientA)
-	})
-}
-
-// With very many endpoints each pump holds little, so that the deliveries of
-// all of them are not claimed by one process.
-func TestManyEndpointsShareWhatOneProcessHolds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, 100*time.Millisecond))
-		clients := []job.ID{clientA, {0xc}}
-		for i := range 100 {
-			for range 10 {
-				w.store.deliver(clients[i%2], job.ID{1, byte(i)})
-			}
-		}
-		w.hint(clients...)
-		pass(10 * time.Millisecond)
-		_, claimed := w.store.inState(job.DeliveryPending)
-		require.LessOrEqual(t, claimed, 100*2)
-		pass(15 * time.Second)
-		n, _ := w.store.inState(job.DeliveryDelivered)
-		require.Equal(t, 1000, n, "ten at once, each a tenth of a second")
 	})
 }
 

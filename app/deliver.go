@@ -20,32 +20,29 @@ const (
 
 // deliver sends a parcel and records what became of it, or gives it back. The
 // pump is told before the result is recorded: storage delays no send.
-func (c *Courier) deliver(h held, turns chan struct{}, results chan<- result) {
+func (c *Courier) deliver(h held, results chan<- result) {
 	line := lineOf(h.Parcel)
-	sent, ok := c.attempt(h, turns)
+	sent, ok := c.attempt(h)
 	if !ok {
 		c.release(h)
 		results <- result{line: line}
 		return
 	}
-	results <- result{line: line, sent: true, failed: sent.Attempt.Error != ""}
+	results <- result{line: line, sent: true, error: sent.Attempt.Error}
 	c.record(h, sent)
 	<-c.unrecorded
 }
 
-// attempt sends a parcel when it is its turn: that of its client, then in the
-// process. With a result it keeps a token of unrecorded. ok is false when there
-// is nothing to record.
-func (c *Courier) attempt(h held, turns chan struct{}) (sent job.Sent, ok bool) {
-	if !c.enter(turns) {
+// attempt sends a parcel when it is its turn. With a result it keeps a token of
+// unrecorded. ok is false when there is nothing to record.
+func (c *Courier) attempt(h held) (sent job.Sent, ok bool) {
+	if !c.turns.acquire(h.ClientID, c.quit) {
 		return job.Sent{}, false
 	}
-	defer func() { <-turns }()
-	if !c.enter(c.slots) {
-		return job.Sent{}, false
-	}
-	defer func() { <-c.slots }()
-	if !c.enter(c.unrecorded) {
+	defer c.turns.release(h.ClientID)
+	select {
+	case c.unrecorded <- struct{}{}:
+	case <-c.quit:
 		return job.Sent{}, false
 	}
 	if sent, ok = c.sendInTime(h); !ok {
@@ -54,25 +51,10 @@ func (c *Courier) attempt(h held, turns chan struct{}) (sent job.Sent, ok bool) 
 	return sent, ok
 }
 
-// enter takes a token. It reports false when the courier stops first.
-func (c *Courier) enter(tokens chan struct{}) bool {
-	select {
-	case <-c.quit:
-		return false
-	default:
-	}
-	select {
-	case tokens <- struct{}{}:
-		return true
-	case <-c.quit:
-		return false
-	}
-}
-
 // sendInTime sends a parcel if its claim lasts long enough. ok is false if it
 // does not, and if the courier's end cut the send off.
 func (c *Courier) sendInTime(h held) (sent job.Sent, ok bool) {
-	if time.Until(h.until) < c.cfg.Timeout+sendMargin {
+	if c.stopped() || time.Until(h.until) < c.cfg.Timeout+sendMargin {
 		return job.Sent{}, false
 	}
 	ctx, cancel := context.WithTimeout(c.sending, c.cfg.Timeout+sendGrace)
@@ -132,7 +114,7 @@ func (c *Courier) record(h held, sent job.Sent) {
 // judge decides what follows an attempt.
 func (c *Courier) judge(p job.Parcel, sent job.Sent) job.DeliveryResult {
 	r := job.DeliveryResult{DeliveryID: p.Delivery.ID, Endpoint: p.Endpoint, Fence: p.Fence, Sent: sent}
-	r.State, r.Wait = c.cfg.Policy.Next(p.Tries+1, sent, rand.Float64())
+	r.State, r.Wait = c.cfg.Policy.Next(&p.Delivery, sent, rand.Float64())
 	if sent.Attempt.Error == job.SendGone && !p.WebhookID.IsZero() {
 		r.Disable = job.DisabledGone
 	}

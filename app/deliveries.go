@@ -14,12 +14,12 @@ type DeliveryStore interface {
 	Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error)
 	Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error)
 	RedeliverFailed(ctx context.Context, client, webhook job.ID, since time.Time, limit int) (job.Replay, error)
-	ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, limit int) (job.Replay, error)
+	ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, after job.Position, limit int) (job.Replay, error)
 }
 
 const (
 	replayBatch  = 1000            // deliveries in one statement
-	replayBudget = 3 * time.Second // after it, a request leaves the rest to its repetition
+	replayBudget = 3 * time.Second // after it, a request leaves the rest to the next one
 )
 
 // Test sends an event to one webhook, for its owner to see whether it arrives.
@@ -55,22 +55,24 @@ func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.Deliv
 
 // RedeliverFailed sends once more what was given up since a moment.
 func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error) {
-	return s.resend(ctx, client, id, since, s.deliveries.RedeliverFailed)
+	return s.resend(client, since, job.Position{}, func(job.Position) (job.Replay, error) {
+		return s.deliveries.RedeliverFailed(ctx, client, id, since, replayBatch)
+	})
 }
 
-// Replay sends what was given up since a moment, and the events that have no
-// delivery because the webhook was disabled.
-func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error) {
-	return s.resend(ctx, client, id, since, s.deliveries.ReplayEvents)
+// Replay sends what was given up since a moment, and the events since then that
+// the webhook asks for and that have no delivery to it. It goes on after a
+// position that an earlier one gave; the zero position begins.
+func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error) {
+	return s.resend(client, since, after, func(after job.Position) (job.Replay, error) {
+		return s.deliveries.ReplayEvents(ctx, client, id, since, after, replayBatch)
+	})
 }
 
-// resend repeats a statement until there is no more or its time is over. What
-// an earlier one made stays if a later one fails: a repeated request goes on
-// from there.
-func (s *Webhooks) resend(
-	ctx context.Context, client, id job.ID, since time.Time,
-	some func(ctx context.Context, client, webhook job.ID, since time.Time, limit int) (job.Replay, error),
-) (sum job.Replay, err error) {
+// resend repeats a statement until there is no more or its time is over, also
+// one that has only passed events and queued none. What an earlier one made
+// stays if a later one fails: a repeated request makes nothing twice.
+func (s *Webhooks) resend(client job.ID, since time.Time, after job.Position, some func(after job.Position) (job.Replay, error)) (sum job.Replay, err error) {
 	began := s.clock()
 	if since.After(began) {
 		return job.Replay{}, job.Invalid(job.Violation{Pointer: "/since", Detail: "The time must not be in the future."})
@@ -81,14 +83,14 @@ func (s *Webhooks) resend(
 		}
 	}()
 	for {
-		next, err := some(ctx, client, id, since, replayBatch)
+		part, err := some(after)
 		if err != nil {
 			return sum, err
 		}
-		sum.Queued += next.Queued
-		sum.More = next.More
-		if !next.More || next.Queued == 0 || s.clock().Sub(began) >= replayBudget { // a statement that found nothing finds nothing again
+		sum = job.Replay{Queued: sum.Queued + part.Queued, More: part.More, Next: part.Next}
+		if !part.More || s.clock().Sub(began) >= replayBudget {
 			return sum, nil
 		}
+		after = part.Next
 	}
 }

@@ -95,8 +95,8 @@ func (s *fakeStore) DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, 
 	})
 }
 
-func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) ([]job.Parcel, error) {
-	return call(ctx, s, "ClaimDeliveries", func() ([]job.Parcel, error) {
+func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (parcels []job.Parcel, more bool, err error) {
+	parcels, err = call(ctx, s, "ClaimDeliveries", func() ([]job.Parcel, error) {
 		var due []*parcelRow
 		for _, r := range s.parcels {
 			if r.ClientID == client && r.Endpoint == endpoint && r.due(0) && s.endpointOf(endpoint).Disabled == nil {
@@ -106,8 +106,13 @@ func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID
 		slices.SortStableFunc(due, func(a, b *parcelRow) int {
 			return cmp.Or(a.NextAttemptAt.Compare(*b.NextAttemptAt), bytes.Compare(a.JobID[:], b.JobID[:]), cmp.Compare(a.Seq, b.Seq))
 		})
+		some := min(n, len(due))
+		if s.short != nil {
+			some = s.short(some)
+		}
+		more = some == n || some < len(due)
 		parcels := make([]job.Parcel, 0, n)
-		for _, r := range due[:min(n, len(due))] {
+		for _, r := range due[:some] {
 			until := time.Now().Add(hold)
 			r.ClaimedUntil = &until
 			r.fence++
@@ -117,6 +122,7 @@ func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID
 		}
 		return parcels, nil
 	})
+	return parcels, more && err == nil, err
 }
 
 // claimedRow gives the row that a claim still holds.
@@ -137,13 +143,15 @@ func (s *fakeStore) RecordDelivery(ctx context.Context, d job.DeliveryResult) (j
 		r.results = append(r.results, d)
 		r.State, r.ClaimedUntil, r.NextAttemptAt = d.State, nil, nil
 		r.Attempts++
-		r.Tries++
 		if d.State == job.DeliveryPending {
 			at := time.Now().Add(d.Wait)
 			r.NextAttemptAt = &at
 		}
 		e := s.endpointOf(r.Endpoint)
-		e.Failures++
+		if d.Sent.Attempt.Error != job.SendInternal { // which is no try
+			r.Tries++
+			e.Failures++
+		}
 		if d.Sent.Attempt.Error == "" {
 			e.Failures = 0
 		}
@@ -226,13 +234,13 @@ func (s *fakeStore) FailOrphans(ctx context.Context, _, limit int) (int, error) 
 // outboxRow is an outcome that is or was to be published.
 type outboxRow struct {
 	job.OutcomeMessage
-	published bool
+	published time.Time // zero while it is not
 }
 
 func (s *fakeStore) UnpublishedOutcomes(ctx context.Context, limit int) ([]job.OutcomeMessage, error) {
 	return call(ctx, s, "UnpublishedOutcomes", func() (messages []job.OutcomeMessage, err error) {
 		for _, r := range s.outbox {
-			if len(messages) < limit && !r.published {
+			if len(messages) < limit && r.published.IsZero() {
 				messages = append(messages, r.OutcomeMessage)
 			}
 		}
@@ -247,7 +255,9 @@ func (s *fakeStore) MarkPublished(ctx context.Context, messages []job.OutcomeMes
 			marked[m.JobID] = m.Attempt
 		}
 		for _, r := range s.outbox {
-			r.published = r.published || marked[r.JobID] == r.Attempt
+			if r.published.IsZero() && marked[r.JobID] == r.Attempt {
+				r.published = time.Now()
+			}
 		}
 		return struct{}{}, nil
 	})
@@ -257,11 +267,21 @@ func (s *fakeStore) MarkPublished(ctx context.Context, messages []job.OutcomeMes
 func (s *fakeStore) RepublishOutcomes(ctx context.Context) (int, error) {
 	return call(ctx, s, "RepublishOutcomes", func() (n int, err error) {
 		for _, r := range s.outbox {
-			if r.published {
+			if !r.published.IsZero() {
 				n++
 			}
-			r.published = false
+			r.published = time.Time{}
 		}
 		return n, nil
 	})
+}
+
+func (s *fakeStore) RemovePublished(ctx context.Context, minAge time.Duration) error {
+	_, err := call(ctx, s, "RemovePublished", func() (struct{}, error) {
+		s.outbox = slices.DeleteFunc(s.outbox, func(r *outboxRow) bool {
+			return !r.published.IsZero() && time.Since(r.published) >= minAge
+		})
+		return struct{}{}, nil
+	})
+	return err
 }

@@ -43,8 +43,9 @@ type fakeStore struct {
 	cleanings   int // how often Clean says that there is more
 
 	chaos     func(operation string) (before, after error)
-	almostDue int  // how many claims find a job that becomes due that moment
-	deadOnly  bool // every claim finds its worker dead, whatever Renew says
+	short     func(n int) int // how many of n due deliveries a claim gives
+	almostDue int             // how many claims find a job that becomes due that moment
+	deadOnly  bool            // every claim finds its worker dead, whatever Renew says
 }
 
 type row struct {

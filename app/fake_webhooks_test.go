@@ -128,10 +128,13 @@ func (s *fakeStore) Subscribers(ctx context.Context) ([]job.ID, error) {
 	})
 }
 
-// fakeDeliveries answers for a DeliveryStore; replays is what is left to replay.
+// fakeDeliveries answers for a DeliveryStore; replays is what is left to replay,
+// and passes how many statements find nothing before there is something.
 type fakeDeliveries struct {
 	DeliveryStore
 	replays int
+	passes  int
+	after   []job.Position
 	asked   []job.DeliveryOwner
 	limits  []int
 	slow    time.Duration
@@ -158,18 +161,28 @@ func (d *fakeDeliveries) Redeliver(_ context.Context, client job.ID, owner job.D
 }
 
 func (d *fakeDeliveries) RedeliverFailed(ctx context.Context, client, webhook job.ID, since time.Time, limit int) (job.Replay, error) {
-	return d.ReplayEvents(ctx, client, webhook, since, limit)
+	return d.ReplayEvents(ctx, client, webhook, since, job.Position{}, limit)
 }
 
-func (d *fakeDeliveries) ReplayEvents(_ context.Context, _, _ job.ID, _ time.Time, limit int) (job.Replay, error) {
+func (d *fakeDeliveries) ReplayEvents(_ context.Context, _, _ job.ID, _ time.Time, after job.Position, limit int) (job.Replay, error) {
 	time.Sleep(d.slow)
+	d.after = append(d.after, after)
+	next := job.Position{Tx: after.Tx + 1}
+	if d.passes > 0 {
+		d.passes--
+		d.limits = append(d.limits, limit)
+		return job.Replay{More: true, Next: next}, nil
+	}
 	n := min(limit, d.replays)
 	d.replays -= n
 	d.limits = append(d.limits, limit)
 	if d.replays == 0 && d.err != nil {
 		return job.Replay{}, d.err
 	}
-	return job.Replay{Queued: n, More: d.replays > 0}, nil
+	if d.replays == 0 {
+		return job.Replay{Queued: n}, nil
+	}
+	return job.Replay{Queued: n, More: true, Next: next}, nil
 }
 
 // fakeSecrets seals by prefixing.

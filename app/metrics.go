@@ -42,7 +42,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		queueDepth:      in.gauge("job_queue_depth", "Jobs in QUEUED."),
 		queueWait:       in.histograms("job_queue_wait_seconds", "Time from being due to being claimed.", kind, kinds...),
 		execution:       in.histograms("job_execution_seconds", "Time from RUNNING to the attempt's end.", kind, kinds...),
-		fencedWrites:    in.counters("fenced_writes_total", "Writes of an old holder that changed nothing.", []string{"operation"}, "start", "finish", "deliver"),
+		fencedWrites:    in.counters("fenced_writes_total", "Writes of an old holder that changed nothing, repetitions after a lost answer included.", []string{"operation"}, "start", "finish", "deliver"),
 		tasksDropped:    in.counters("tasks_dropped_total", "Queue tasks without a job that waits.", []string{"reason"}, "spent", "unknown"),
 		slotsUsed:       in.gauge("worker_slots_used", "Jobs that this worker process holds."),
 		leasesLost:      in.counter("worker_leases_lost_total", "Times that this worker process lost its lease."),

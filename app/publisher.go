@@ -1,20 +1,21 @@
 package app
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"log/slog"
+	"time"
 
 	"github.com/forgerun/forgerun/job"
 )
 
-// OutboxStore keeps the outcomes that are to be published, and for a minute
-// those that were.
+// OutboxStore keeps the outcomes that are to be published, and for a while those
+// that were.
 type OutboxStore interface {
 	UnpublishedOutcomes(ctx context.Context, limit int) ([]job.OutcomeMessage, error)
 	MarkPublished(ctx context.Context, messages []job.OutcomeMessage) error
 	RepublishOutcomes(ctx context.Context) (n int, err error)
+	// RemovePublished removes outcomes that were published for longer than minAge.
+	RemovePublished(ctx context.Context, minAge time.Duration) error
 	// Epoch rises when the queue's server was emptied or replaced.
 	Epoch(ctx context.Context) (epoch int64, redisRunID string, err error)
 }
@@ -22,6 +23,8 @@ type OutboxStore interface {
 // OutcomeStream takes entries of a stream, in their order.
 type OutcomeStream interface {
 	AppendOutcomes(ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry) error
+	// Epoch tells what the stream's server knows, as RelayQueue's does.
+	Epoch(ctx context.Context) (epoch int64, runID string, err error)
 }
 
 // PublisherConfig of a Publisher.
@@ -31,19 +34,19 @@ type PublisherConfig struct {
 	PublicURL string // base of problem types
 }
 
-const publisherBatch = 500
-
-// Content types of outcome documents.
 const (
-	typeProblem = "application/problem+json"
-	typeJSON    = "application/json"
+	publisherBatch = 500
+	// publishedKept is how long an outcome that was published stays while the
+	// stream's server lives: when it dies it may lose what it was given last.
+	publishedKept   = time.Minute
+	removalInterval = 10 * time.Second
 )
 
 // Publisher appends the outcome document of every attempt to a stream, at least
-// once (section 8). An outcome is marked only after the stream has it. Those of
-// the last minute are appended again when the stream's server has been emptied
-// or replaced since, and when this process begins to lead: the leader before
-// may have died over just that.
+// once (section 8). An outcome is marked only after the stream has it. It stays
+// until the stream's server is seen alive a minute later; what is still there is
+// appended again when that server has been emptied or replaced, and when this
+// process begins to lead: the leader before may have died over just that.
 type Publisher struct {
 	cfg     PublisherConfig
 	store   OutboxStore
@@ -54,6 +57,7 @@ type Publisher struct {
 	// The leader's loop's own.
 	epoch    int64                // for which the stream was repaired
 	appended []job.OutcomeMessage // the stream has them, and storage does not know
+	removed  time.Time            // when those published for long were removed last
 }
 
 // NewPublisher makes a publisher; Maintenance runs it.
@@ -64,7 +68,14 @@ func NewPublisher(cfg PublisherConfig, store OutboxStore, stream OutcomeStream, 
 // round publishes what waits, the oldest first, for as long as this process
 // leads.
 func (p *Publisher) round(ctx context.Context, leading func() bool) error {
-	if err := p.repair(ctx); err != nil {
+	epoch, server, err := p.store.Epoch(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.repair(ctx, epoch); err != nil {
+		return err
+	}
+	if err := p.remove(ctx, epoch, server); err != nil {
 		return err
 	}
 	for leading() {
@@ -86,10 +97,9 @@ func (p *Publisher) round(ctx context.Context, leading func() bool) error {
 }
 
 // repair has the recent outcomes published again in a new epoch.
-func (p *Publisher) repair(ctx context.Context) error {
-	epoch, _, err := p.store.Epoch(ctx)
-	if err != nil || epoch == p.epoch {
-		return err
+func (p *Publisher) repair(ctx context.Context, epoch int64) error {
+	if epoch == p.epoch {
+		return nil
 	}
 	p.appended = nil // perhaps the stream does not have them any more
 	n, err := p.store.RepublishOutcomes(ctx)
@@ -103,14 +113,36 @@ func (p *Publisher) repair(ctx context.Context) error {
 	return nil
 }
 
+// remove removes what was published a minute before the stream's server was seen
+// alive, and the same one. While it is away everything stays, for repair.
+func (p *Publisher) remove(ctx context.Context, epoch int64, server string) error {
+	if time.Since(p.removed) < removalInterval {
+		return nil
+	}
+	asked := time.Now()
+	sentinel, found, err := p.stream.Epoch(ctx)
+	if err != nil || sentinel != epoch || found != server {
+		return err
+	}
+	if err := p.store.RemovePublished(ctx, publishedKept+time.Since(asked)); err != nil {
+		return err
+	}
+	p.removed = asked
+	return nil
+}
+
+// publish appends outcomes. What cannot be rendered is left out for good: it must
+// not stop the others.
 func (p *Publisher) publish(ctx context.Context, messages []job.OutcomeMessage) error {
-	entries := make([]job.StreamEntry, len(messages))
-	for i, m := range messages {
-		entry, err := p.entry(m)
+	entries := make([]job.StreamEntry, 0, len(messages))
+	for _, m := range messages {
+		mediaType, body, err := job.Links{PublicURL: p.cfg.PublicURL}.Document(m.Origin, m.Ended).Encode()
 		if err != nil {
-			return err
+			p.log.Error("an outcome is not published: it cannot be rendered", "action", "publish_outcome",
+				"job_id", m.JobID.String(), "attempt", m.Attempt, "error", err)
+			continue
 		}
-		entries[i] = entry
+		entries = append(entries, job.StreamEntry{Key: m.JobID.String(), ContentType: mediaType, Value: body})
 	}
 	if err := p.stream.AppendOutcomes(ctx, p.cfg.Stream, p.cfg.MaxLen, entries); err != nil {
 		return err
@@ -131,20 +163,4 @@ func (p *Publisher) mark(ctx context.Context) error {
 	}
 	p.appended = nil
 	return nil
-}
-
-// entry renders an outcome as the API would.
-func (p *Publisher) entry(m job.OutcomeMessage) (job.StreamEntry, error) {
-	document := job.Links{PublicURL: p.cfg.PublicURL}.Document(m.Origin, m.Ended)
-	var body bytes.Buffer
-	encoder := json.NewEncoder(&body)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(document); err != nil {
-		return job.StreamEntry{}, err
-	}
-	entry := job.StreamEntry{Key: m.JobID.String(), ContentType: typeJSON, Value: bytes.TrimSuffix(body.Bytes(), []byte("\n"))}
-	if document.IsProblem() {
-		entry.ContentType = typeProblem
-	}
-	return entry, nil
 }

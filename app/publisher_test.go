@@ -35,7 +35,7 @@ func (w *world) unpublished() (n int) {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
 	for _, r := range w.store.outbox {
-		if !r.published {
+		if r.published.IsZero() {
 			n++
 		}
 	}
@@ -151,12 +151,33 @@ func TestTheStreamIsRepairedWhenItsServerWasEmptied(t *testing.T) {
 	})
 }
 
+// The server takes with it what it was given last. It may be away for long.
+func TestWhatWasPublishedBeforeTheServerWentAwayIsPublishedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.lead()
+		old := w.addOutcome(nil)
+		pass(publishedKept + removalInterval + time.Second)
+		require.Empty(t, w.store.outbox, "it is kept for a while only")
+		recent := w.addOutcome(nil)
+		pass(time.Second)
+		require.Equal(t, map[string]int{old.String(): 1, recent.String(): 1}, w.appended())
+
+		w.queue.change(func() { w.queue.err = errQueue })
+		pass(5 * time.Minute)
+		w.queue.flush()
+		w.queue.change(func() { w.queue.err, w.queue.runID, w.queue.stream = nil, "another", nil })
+		pass(5 * time.Second)
+		require.Equal(t, map[string]int{recent.String(): 1}, w.appended())
+	})
+}
+
 // The leader before may have died between raising the epoch and the repair.
 func TestANewLeaderRepairsTheStream(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		id := w.addOutcome(nil)
-		w.store.outbox[0].published = true
+		w.store.outbox[0].published = time.Now()
 		w.lead()
 		pass(time.Second)
 		require.Equal(t, map[string]int{id.String(): 1}, w.appended())

@@ -11,16 +11,20 @@ import (
 // what is sent while the next claim is.
 const heldRounds = 4
 
+// claimPause is how long a pump waits after a claim that found only what others
+// have locked.
+const claimPause = 100 * time.Millisecond
+
 // pump sends what is due to one endpoint, until nothing is. All of its state
 // belongs to the goroutine of run; the others answer through channels.
 //
 // It holds some rounds more than it may send at once, so that a receiver that is
-// fast need not wait for the next claim. Of an endpoint that fails twice in a row
-// it gives back what will not have its turn soon.
+// fast need not wait for the next claim. It sends one at a time until it has seen
+// a success, and while the latest attempts failed. Of an endpoint that fails twice
+// in a row it gives back what will not have its turn soon.
 type pump struct {
 	courier *Courier
-	place   place
-	turns   chan struct{} // of the client
+	place   job.EndpointPlace
 
 	woken   chan struct{} // holds a token while there is something to look for; Courier.mu guards the end
 	claims  chan claims
@@ -28,7 +32,8 @@ type pump struct {
 
 	due      bool // the next claim may find something
 	claiming bool // a claim is under way
-	failures int  // in a row: of this pump, or, if they are more, told by the latest claim
+	proven   bool // an attempt of this pump succeeded
+	failures int  // in a row: of this pump and the one before, or, if they are more, told by the latest claim
 	waiting  []held
 	lines    map[job.ID]struct{} // with a parcel being sent
 }
@@ -48,15 +53,15 @@ type claims struct {
 
 // result is what a pump learns of a parcel that it gave away.
 type result struct {
-	line   job.ID
-	sent   bool // otherwise it was given back
-	failed bool
+	line  job.ID
+	sent  bool          // otherwise it was given back
+	error job.SendError // of the attempt
 }
 
-func newPump(c *Courier, at place, turns chan struct{}) *pump {
+func newPump(c *Courier, at job.EndpointPlace, failures int) *pump {
 	return &pump{
-		courier: c, place: at, turns: turns, woken: make(chan struct{}, 1), claims: make(chan claims), results: make(chan result),
-		lines: map[job.ID]struct{}{},
+		courier: c, place: at, woken: make(chan struct{}, 1), claims: make(chan claims), results: make(chan result),
+		failures: failures, lines: map[job.ID]struct{}{},
 	}
 }
 
@@ -84,21 +89,12 @@ func (p *pump) run() {
 }
 
 func (p *pump) idle() bool {
-	return !p.claiming && len(p.lines) == 0 && len(p.waiting) == 0 && (!p.due || p.stopped())
-}
-
-func (p *pump) stopped() bool {
-	select {
-	case <-p.courier.quit:
-		return true
-	default:
-		return false
-	}
+	return !p.claiming && len(p.lines) == 0 && len(p.waiting) == 0 && (!p.due || p.courier.stopped())
 }
 
 // limit is how many parcels are sent to the endpoint at once.
 func (p *pump) limit() int {
-	if p.failures > 0 {
+	if p.failures > 0 || !p.proven {
 		return 1
 	}
 	return max(1, p.courier.cfg.Concurrency/endpointShare)
@@ -117,7 +113,7 @@ func (p *pump) most() int {
 func (p *pump) claim() {
 	most := p.most()
 	room := most - len(p.waiting) - len(p.lines)
-	if !p.due || p.claiming || 4*room < most || p.stopped() {
+	if !p.due || p.claiming || 4*room < most || p.courier.stopped() {
 		return
 	}
 	p.due, p.claiming = false, true
@@ -128,14 +124,17 @@ func (p *pump) claim() {
 // and what is due after one that failed, the relay finds.
 func (p *pump) ask(n int) claims {
 	asked := time.Now()
-	parcels, err := p.courier.store.ClaimDeliveries(p.courier.storing, p.place.client, p.place.endpoint, n, p.courier.cfg.Hold)
+	parcels, more, err := p.courier.store.ClaimDeliveries(p.courier.storing, p.place.Client, p.place.Endpoint, n, p.courier.hold)
 	if err != nil {
-		p.courier.log.Warn("cannot claim deliveries", "action", "deliver", "client_id", p.place.client.String(), "error", err)
+		p.courier.log.Warn("cannot claim deliveries", "action", "deliver", "client_id", p.place.Client.String(), "error", err)
 		return claims{}
 	}
-	got := claims{parcels: make([]held, len(parcels)), more: len(parcels) >= n}
+	if more && len(parcels) == 0 {
+		p.courier.pause(claimPause)
+	}
+	got := claims{parcels: make([]held, len(parcels)), more: more}
 	for i := range parcels {
-		got.parcels[i] = held{Parcel: parcels[i], until: asked.Add(p.courier.cfg.Hold)}
+		got.parcels[i] = held{Parcel: parcels[i], until: asked.Add(p.courier.hold)}
 	}
 	return got
 }
@@ -152,7 +151,7 @@ func (p *pump) take(c claims) {
 // sendNext gives away what may be sent now: of each line the first, within the
 // limit. Once the courier stops, all that waits is given back instead.
 func (p *pump) sendNext() {
-	if p.stopped() {
+	if p.courier.stopped() {
 		p.giveBack(0)
 		return
 	}
@@ -164,7 +163,7 @@ func (p *pump) sendNext() {
 			continue
 		}
 		p.lines[line] = struct{}{}
-		p.courier.running.Go(func() { p.courier.deliver(h, p.turns, p.results) })
+		p.courier.running.Go(func() { p.courier.deliver(h, p.results) })
 	}
 	p.waiting = later
 	if p.failures > 1 {
@@ -182,21 +181,22 @@ func (p *pump) giveBack(keep int) {
 	p.waiting = p.waiting[:keep]
 	p.courier.running.Go(func() {
 		p.courier.release(unused...)
-		p.courier.wake(p.place)
+		_ = p.courier.wake(p.place) // if it cannot, the relay has it looked for
 	})
 }
 
 // ended learns from a result. A success ends the caution towards an endpoint
-// that was failing. What was given back is due again.
+// that was failing. Trouble on this side says nothing about the endpoint. What
+// was given back is due again.
 func (p *pump) ended(r result) {
 	delete(p.lines, r.line)
 	switch {
 	case !r.sent:
 		p.due = true
-	case r.failed:
+	case r.error == "":
+		p.proven, p.failures = true, 0
+	case r.error != job.SendInternal:
 		p.failures++
-	default:
-		p.failures = 0
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 )
 
 // rescuer gives back jobs whose holder is gone: claimed ones return to the
-// queue, running ones fail, retryable (section 14).
+// queue, running ones fail, retryable (section 14). It does not know which of
+// them have a callback, so it hints each client: rescues are rare.
 type rescuer struct {
 	store   ClaimStore
 	queue   Queue
@@ -71,6 +72,7 @@ func (r *rescuer) requeue(ctx context.Context, claimed []job.Held) error {
 		r.metrics.entered(job.Queued, h.WorkKind)
 		r.transition("requeue", h, job.Assigned, job.Queued)
 		r.queue.Announce(job.News{ClientID: h.ClientID, JobID: h.JobID})
+		r.queue.Wake(h.ClientID)
 		r.queue.Enqueue(t)
 	}
 	return nil
@@ -91,6 +93,7 @@ func (r *rescuer) fail(ctx context.Context, h job.Held) error {
 	r.metrics.ended(job.Failed, h.WorkKind, done)
 	r.transition("fail", h, job.Running, job.Failed, failureAttrs(f.Failure)...)
 	r.queue.Announce(endOf(done))
+	r.queue.Wake(h.ClientID)
 	if done.Next == nil {
 		r.settler.Touch(done.BatchID)
 		return nil

@@ -54,6 +54,7 @@ func TestGiveBack(t *testing.T) {
 			{JobID: assigned.JobID, Attempt: 1, Dispatch: 1, RunAt: time.Now()},
 			{JobID: retried.JobID, Attempt: 2, RunAt: w.store.job(retried.JobID).RunAt},
 		}, w.queue.sent())
+		require.Equal(t, []job.ID{clientA, clientA, clientA, clientA}, w.queue.hints(), "they may have callbacks")
 		kind := "SUCCESS_FAST"
 		require.Equal(t, 1.0, w.metric(w.metrics.repaired.WithLabelValues("rescuer_requeued")))
 		require.Equal(t, 3.0, w.metric(w.metrics.repaired.WithLabelValues("rescuer_failed")))

@@ -261,7 +261,7 @@ func TestWhatIsToBeSentIsHinted(t *testing.T) {
 		"test":      func(s *Webhooks) error { _, err := s.Test(ctx, clientA, id); return err },
 		"redeliver": func(s *Webhooks) error { _, err := s.Redeliver(ctx, clientA, owner, id); return err },
 		"failed":    func(s *Webhooks) error { _, err := s.RedeliverFailed(ctx, clientA, id, time.Now()); return err },
-		"replay":    func(s *Webhooks) error { _, err := s.Replay(ctx, clientA, id, time.Now()); return err },
+		"replay":    func(s *Webhooks) error { _, err := s.Replay(ctx, clientA, id, time.Now(), job.Position{}); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -298,25 +298,31 @@ func TestOwnersArePassedOn(t *testing.T) {
 func TestReplay(t *testing.T) {
 	for name, c := range map[string]struct {
 		replays    int
+		passes     int
 		slow       time.Duration
 		want       job.Replay
 		statements int
 	}{
-		"nothing":           {want: job.Replay{}, statements: 1},
-		"a few":             {replays: 7, want: job.Replay{Queued: 7}, statements: 1},
-		"many":              {replays: 5*replayBatch + 1, want: job.Replay{Queued: 5*replayBatch + 1}, statements: 6},
-		"more than in time": {replays: 5 * replayBatch, slow: time.Second, want: job.Replay{Queued: 3 * replayBatch, More: true}, statements: 3},
+		"nothing":            {want: job.Replay{}, statements: 1},
+		"a few":              {replays: 7, want: job.Replay{Queued: 7}, statements: 1},
+		"many":               {replays: 5*replayBatch + 1, want: job.Replay{Queued: 5*replayBatch + 1}, statements: 6},
+		"more than in time":  {replays: 5 * replayBatch, slow: time.Second, want: job.Replay{Queued: 3 * replayBatch, More: true, Next: job.Position{Tx: 10}}, statements: 3},
+		"long after nothing": {replays: 1, passes: 4, want: job.Replay{Queued: 1}, statements: 5},
+		"nothing in time":    {replays: 1, passes: 9, slow: time.Second, want: job.Replay{More: true, Next: job.Position{Tx: 10}}, statements: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				h := newWebhookWorld(t)
-				h.deliveries.replays, h.deliveries.slow = c.replays, c.slow
-				got, err := h.Replay(context.Background(), clientA, newID(), time.Now().Add(-time.Hour))
+				h.deliveries.replays, h.deliveries.passes, h.deliveries.slow = c.replays, c.passes, c.slow
+				got, err := h.Replay(context.Background(), clientA, newID(), time.Now().Add(-time.Hour), job.Position{Tx: 7})
 				require.NoError(t, err)
 				require.Equal(t, c.want, got)
 				require.Len(t, h.deliveries.limits, c.statements)
 				for _, limit := range h.deliveries.limits {
 					require.Equal(t, replayBatch, limit)
+				}
+				for i, after := range h.deliveries.after {
+					require.Equal(t, job.Position{Tx: 7 + uint64(i)}, after, "each goes on where the one before ended")
 				}
 			})
 		})
@@ -337,8 +343,10 @@ func TestAReplayThatFailsHalfWay(t *testing.T) {
 func TestReplaysOfTheFutureAreRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newWebhookWorld(t)
-		for _, do := range []func(context.Context, job.ID, job.ID, time.Time) (job.Replay, error){h.RedeliverFailed, h.Replay} {
-			_, err := do(context.Background(), clientA, newID(), time.Now().Add(time.Second))
+		soon := time.Now().Add(time.Second)
+		_, redeliver := h.RedeliverFailed(context.Background(), clientA, newID(), soon)
+		_, replay := h.Replay(context.Background(), clientA, newID(), soon, job.Position{})
+		for _, err := range []error{redeliver, replay} {
 			require.Equal(t, []string{"/since"}, pointers(t, err))
 			require.Equal(t, job.CodeValidationFailed, job.CodeOf(err))
 		}

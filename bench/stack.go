@@ -163,7 +163,7 @@ func (s *stack) startForgeRun(ctx context.Context, d *database, o options) (syst
 		"FORGERUN_DATABASE_URL=" + d.url + "&pool_max_conns=24", "FORGERUN_REDIS_URL=" + d.redis,
 		"FORGERUN_HTTP_ADDR=127.0.0.1:0", "FORGERUN_ADMIN_ADDR=127.0.0.1:0", "FORGERUN_OPEN_REGISTRATION=true",
 		"FORGERUN_RATE_LIMIT_PER_MINUTE=1000000000", "FORGERUN_TIME_SCALE=0", fmt.Sprintf("FORGERUN_WORKER_CONCURRENCY=%d", o.slots),
-		"FORGERUN_MASTER_KEY=" + base64.StdEncoding.EncodeToString(make([]byte, 32)), "FORGERUN_WEBHOOK_ALLOW_PRIVATE=true",
+		"FORGERUN_MASTER_KEY=" + base64.StdEncoding.EncodeToString(make([]byte, 32)), "FORGERUN_WEBHOOK_ALLOW_PRIVATE=true", "FORGERUN_PUBLIC_URL=http://127.0.0.1",
 	}
 	api, err := launch(s.forgerun, env, "api")
 	if err != nil {

@@ -57,6 +57,7 @@ type fakeWebhooks struct {
 	owner    job.DeliveryOwner
 	asked    job.ID // the id of a delivery
 	since    time.Time
+	after    job.Position
 	replays  int // calls of Replay
 	failures int // calls of RedeliverFailed
 }
@@ -170,8 +171,8 @@ func (f *fakeWebhooks) RedeliverFailed(ctx context.Context, client, id job.ID, s
 	return f.replay, err
 }
 
-func (f *fakeWebhooks) Replay(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error) {
-	f.since = since
+func (f *fakeWebhooks) Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error) {
+	f.since, f.after = since, after
 	f.replays++
 	_, err := f.Webhook(ctx, client, id)
 	return f.replay, err

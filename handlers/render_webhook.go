@@ -47,8 +47,8 @@ type deletedView struct {
 }
 
 type replayView struct {
-	Queued int  `json:"queued"`
-	More   bool `json:"more"`
+	Queued     int     `json:"queued"`
+	NextCursor *string `json:"next_cursor"` // null at the end
 }
 
 func webhookPath(id job.ID) string { return "/v1/webhooks/" + id.String() }

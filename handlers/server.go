@@ -79,9 +79,10 @@ type Webhooks interface {
 	Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error)
 	Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error)
 	// RedeliverFailed sends again what failed since a time, and Replay also what
-	// was not sent at all. Each does a part at a time.
+	// was not sent at all. Each does a part at a time; the answer to Replay says
+	// after which position to go on.
 	RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error)
-	Replay(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error)
+	Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error)
 }
 
 // Clients are the use cases of clients and their keys. Except for

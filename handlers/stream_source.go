@@ -110,11 +110,23 @@ func (c *clientSource) seek(ctx context.Context, cursor string) error {
 	if err != nil {
 		return err
 	}
-	c.after = job.Position{
+	c.after = positionOf(place)
+	return nil
+}
+
+// positionOf reads what placeOf wrote.
+func positionOf(place []byte) job.Position {
+	return job.Position{
 		Tx: binary.BigEndian.Uint64(place), ID: job.ID(place[8 : positionBytes-seqBytes]),
 		Seq: int(binary.BigEndian.Uint32(place[positionBytes-seqBytes:])),
 	}
-	return nil
+}
+
+// placeOf writes a position into a cursor.
+func placeOf(p job.Position) []byte {
+	place := binary.BigEndian.AppendUint64(make([]byte, 0, positionBytes), p.Tx)
+	place = append(place, p.ID[:]...)
+	return binary.BigEndian.AppendUint32(place, uint32(p.Seq))
 }
 
 func (c *clientSource) resume(ctx context.Context, lastID string) (err error) {
@@ -146,8 +158,5 @@ func (c *clientSource) idOf(ctx context.Context, o *job.Occurrence) (string, err
 }
 
 func (c *clientSource) seal(ctx context.Context, p job.Position) (string, error) {
-	place := binary.BigEndian.AppendUint64(make([]byte, 0, positionBytes), p.Tx)
-	place = append(place, p.ID[:]...)
-	place = binary.BigEndian.AppendUint32(place, uint32(p.Seq))
-	return c.server.sealCursor(ctx, c.client, clientScope, place)
+	return c.server.sealCursor(ctx, c.client, clientScope, placeOf(p))
 }

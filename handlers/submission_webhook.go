@@ -73,21 +73,29 @@ func decodeWebhookPatch(body []byte) (job.WebhookPatch, error) {
 	return p, nil
 }
 
-// decodeSince reads the body that says from when on deliveries are meant.
-func decodeSince(body []byte) (since time.Time, err error) {
+// decodeSince reads the body that says from when on deliveries are meant, and
+// with a cursor where to go on; it is nil if there is none.
+func decodeSince(body []byte) (since time.Time, cursor *string, err error) {
 	d := newDecoder(body)
 	present := false
-	d.document([]member{{name: "since", read: func() {
-		var text string
-		if text, present = d.text(); !present {
-			return
-		}
-		if since, err = job.ParseTime(text); err != nil {
-			d.invalid("This must be " + timeWanted + ".")
-		}
-	}}})
+	d.document([]member{
+		{name: "since", read: func() {
+			var text string
+			if text, present = d.text(); !present {
+				return
+			}
+			if since, err = job.ParseTime(text); err != nil {
+				d.invalid("This must be " + timeWanted + ".")
+			}
+		}},
+		{name: "cursor", read: func() {
+			if text, ok := d.text(); ok {
+				cursor = &text
+			}
+		}},
+	})
 	d.require(present, "since")
-	return since, d.result()
+	return since, cursor, d.result()
 }
 
 // webhookURL reads a URL; false if it is absent or not a string.

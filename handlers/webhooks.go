@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -113,26 +114,62 @@ func (s *Server) testWebhook(r *call) error {
 	return r.acceptedDelivery(deliveriesPath(job.DeliveryOwner{WebhookID: id}), d)
 }
 
-func (s *Server) redeliverFailed(r *call) error { return r.sendAgain(s.deps.Webhooks.RedeliverFailed) }
+// redeliverFailed needs no position: what it has sent again is FAILED no more.
+func (s *Server) redeliverFailed(r *call) error {
+	return s.sendAgain(r, "redeliver", func(ctx context.Context, client, id job.ID, since time.Time, _ job.Position) (job.Replay, error) {
+		return s.deps.Webhooks.RedeliverFailed(ctx, client, id, since)
+	})
+}
 
-func (s *Server) replayWebhook(r *call) error { return r.sendAgain(s.deps.Webhooks.Replay) }
+func (s *Server) replayWebhook(r *call) error {
+	return s.sendAgain(r, "replay", s.deps.Webhooks.Replay)
+}
 
-// sendAgain has a webhook sent again what it missed since a time.
-func (r *call) sendAgain(send func(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error)) error {
-	id := r.pathWebhook()
+var errBadReplayCursor = &job.Error{
+	Code: job.CodeMalformed, Detail: "The cursor is not one of this replay.",
+	Violations: []job.Violation{{Pointer: "/cursor",
+		Detail: "This must be the next_cursor of the answer before, unchanged and with the same since; leave it out to start anew."}},
+}
+
+// sendAgain has a webhook sent again what it missed since a time, from the
+// cursor on. The cursor belongs to the webhook, the action and the time.
+func (s *Server) sendAgain(
+	r *call, action string, send func(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error),
+) error {
+	client, id := r.caller.ClientID, r.pathWebhook()
 	body, err := r.body(false)
 	if err != nil {
 		return err
 	}
-	since, err := decodeSince(body)
+	since, cursor, err := decodeSince(body)
 	if err != nil {
 		return err
 	}
-	replay, err := send(r.ctx, r.caller.ClientID, id, since)
+	var after job.Position
+	scope := webhookPath(id) + "/" + action + "?" + since.Format(time.RFC3339Nano)
+	if cursor != nil {
+		place, err := s.openCursor(r.ctx, client, scope, *cursor, positionBytes)
+		if errors.Is(err, errBadCursor) {
+			return errBadReplayCursor
+		}
+		if err != nil {
+			return err
+		}
+		after = positionOf(place)
+	}
+	replay, err := send(r.ctx, client, id, since, after)
 	if err != nil {
 		return err
 	}
-	return r.json(fiber.StatusAccepted, replayView{replay.Queued, replay.More})
+	answer := replayView{Queued: replay.Queued}
+	if replay.More {
+		next, err := s.sealCursor(r.ctx, client, scope, placeOf(replay.Next))
+		if err != nil {
+			return err
+		}
+		answer.NextCursor = &next
+	}
+	return r.json(fiber.StatusAccepted, answer)
 }
 
 // mimeKeyDirectory is the media type of the directory of signing keys

@@ -174,7 +174,7 @@ func FuzzDecodeWebhook(f *testing.F) {
 		}
 	}
 	for _, seed := range []string{
-		hook(`,"description":"ä","content_mode":"structured","idempotency_key":"k"`), `{"enabled":true}`, `{"enabled":null}`, `{"since":"2030-01-31T12:00:00Z"}`,
+		hook(`,"description":"ä","content_mode":"structured","idempotency_key":"k"`), `{"enabled":true}`, `{"enabled":null}`, `{"since":"2030-01-31T12:00:00Z","cursor":"AAAA"}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -214,7 +214,7 @@ func FuzzDecodeWebhook(f *testing.F) {
 				requireEvents(t, p.Events)
 			}
 		}
-		if since, err := decodeSince(body); err != nil {
+		if since, _, err := decodeSince(body); err != nil {
 			requireRefusal(t, err)
 		} else {
 			require.Equal(t, time.UTC, since.Location())

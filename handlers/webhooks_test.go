@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -78,11 +79,11 @@ func TestWebhookHashIsCanonical(t *testing.T) {
 func TestReadWebhooks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	require.JSONEq(t, `{"data": [], "page": {"limit": 100, "next_cursor": null}}`, w.send("GET", "/v1/webhooks", "").text)
+	require.JSONEq(t, `{"data": [], "page": {"limit": 10, "next_cursor": null}}`, w.send("GET", "/v1/webhooks", "").text)
 	w.full()
 	a := w.send("GET", "/v1/webhooks", "")
 	require.Equal(t, 200, a.StatusCode)
-	require.JSONEq(t, `{"data": [{`+webhookMembers+`}], "page": {"limit": 100, "next_cursor": null}}`, a.text)
+	require.JSONEq(t, `{"data": [{`+webhookMembers+`}], "page": {"limit": 10, "next_cursor": null}}`, a.text)
 
 	for _, a := range []*answer{w.send("GET", webhookSelf, ""), w.send("PATCH", webhookSelf, `{"enabled":true}`)} {
 		require.Equal(t, 200, a.StatusCode)
@@ -178,14 +179,15 @@ func TestTestWebhook(t *testing.T) {
 func TestSendAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
-	w.webhooks.replay = job.Replay{Queued: 7, More: true}
+	w.webhooks.replay = job.Replay{Queued: 7}
 	for _, path := range []string{"/redeliver", "/replay"} {
 		a := w.send("POST", webhookSelf+path, `{"since":"2030-01-31T12:00:00.1234560+00:00"}`)
 		require.Equal(t, 202, a.StatusCode)
-		require.JSONEq(t, `{"queued": 7, "more": true}`, a.text)
+		require.JSONEq(t, `{"queued": 7, "next_cursor": null}`, a.text)
 		require.Equal(t, now, w.webhooks.since)
 		for body, at := range map[string]string{
 			`{}`: "/since", `{"since":null}`: "/since", `{"since":1893456000}`: "/since", `{"since":["x"]}`: "/since", `[]`: "", `{"since":"2030-01-31T12:00:00Z","x":1}`: "/x",
+			`{"since":"2030-01-31T12:00:00Z","cursor":7}`: "/cursor",
 		} {
 			p := w.send("POST", webhookSelf+path, body).requireProblem(t, job.CodeMalformed)
 			require.Equal(t, at, p.Violations[0].Pointer)
@@ -199,6 +201,58 @@ func TestSendAgain(t *testing.T) {
 	}
 	require.Equal(t, 1, w.webhooks.failures)
 	require.Equal(t, 1, w.webhooks.replays)
+}
+
+// A cursor goes on where the answer before ended, for nothing but the request
+// that it was given to.
+func TestSendAgainFromACursor(t *testing.T) {
+	t.Parallel()
+	const since, later = `"2030-01-31T12:00:00.123456Z"`, `"2030-01-31T12:00:00.123457Z"`
+	w := newWorld(t).full()
+	w.webhooks.find = func(_, _ job.ID) (*job.Webhook, error) { return aWebhook(), nil }
+	next := job.Position{Tx: 1 << 40, ID: eventID, Seq: 3}
+	cursorOf := func(path, since string) string {
+		w.webhooks.replay = job.Replay{Queued: 1000, More: true, Next: next}
+		var got struct {
+			NextCursor string `json:"next_cursor"`
+		}
+		a := w.send("POST", path, `{"since":`+since+`}`)
+		require.NoError(t, json.Unmarshal([]byte(a.text), &got))
+		return got.NextCursor
+	}
+	replay, redeliver := webhookSelf+"/replay", webhookSelf+"/redeliver"
+	good := cursorOf(replay, since)
+	require.Zero(t, w.webhooks.after, "it begins")
+	w.webhooks.replay = job.Replay{}
+	for _, text := range []string{since, `"2030-01-31T12:00:00.1234560+00:00"`} {
+		w.webhooks.after = job.Position{}
+		a := w.send("POST", replay, `{"since":`+text+`,"cursor":"`+good+`"}`)
+		require.Equal(t, 202, a.StatusCode, a.text)
+		require.JSONEq(t, `{"queued": 0, "next_cursor": null}`, a.text)
+		require.Equal(t, next, w.webhooks.after)
+	}
+	require.Equal(t, 202, w.send("POST", redeliver, `{"since":`+since+`,"cursor":"`+cursorOf(redeliver, since)+`"}`).StatusCode)
+	require.Equal(t, 202, w.send("POST", replay, `{"since":`+since+`,"cursor":null}`).StatusCode)
+	require.Zero(t, w.webhooks.after, "it begins anew")
+
+	another := "/v1/webhooks/" + deliveryID.String() + "/replay"
+	calls := w.webhooks.replays + w.webhooks.failures
+	for what, c := range map[string]struct{ path, since, cursor string }{
+		"another time":    {replay, later, good},
+		"another action":  {redeliver, since, good},
+		"another webhook": {another, since, good},
+		"changed":         {replay, since, good[:len(good)-1] + string(good[len(good)-1]^1)},
+		"cut":             {replay, since, good[:len(good)-4]},
+		"empty":           {replay, since, ""},
+		"long":            {replay, since, strings.Repeat("A", 1000)},
+		"no base64":       {replay, since, "ä"},
+	} {
+		p := w.send("POST", c.path, `{"since":`+c.since+`,"cursor":"`+c.cursor+`"}`).requireProblem(t, job.CodeMalformed)
+		require.Equal(t, errBadReplayCursor.Violations, p.Violations, what)
+	}
+	p := w.send("POST", replay, `{"since":`+since+`,"cursor":"`+good+`"}`, "Authorization", "Bearer "+otherKey).requireProblem(t, job.CodeMalformed)
+	require.Equal(t, errBadReplayCursor.Violations, p.Violations, "another client")
+	require.Equal(t, calls, w.webhooks.replays+w.webhooks.failures)
 }
 
 func TestSigningKeys(t *testing.T) {

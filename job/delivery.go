@@ -160,27 +160,47 @@ type DeliveryPolicy struct {
 	Backoff    Backoff
 }
 
-// Next gives the state after attempt number n (from 1, counted from the last
-// redelivery on), and how long to wait for the next one.
+// maxInternalAge is how old a delivery becomes while it cannot be sent for a
+// reason of our own.
+const maxInternalAge = 3 * 24 * time.Hour
+
+// Next gives the state of d, as it was claimed, after one more attempt, and how
+// long to wait for the next one.
 //
 // The wait is half fixed, half random, of the exponential backoff; after a
-// timeout and a 429 of twice that. What the receiver asks for is honoured
-// within that and the double of it.
-func (p DeliveryPolicy) Next(n int, s Sent, random float64) (DeliveryState, time.Duration) {
-	switch {
-	case s.Attempt.Error == "":
+// timeout and a 429 of twice that, within the backoff's maximum. What the
+// receiver asks for is honoured from the backoff to its double. Trouble on our
+// side is no try: it ends a delivery only when that is old.
+func (p DeliveryPolicy) Next(d *Delivery, s Sent, random float64) (DeliveryState, time.Duration) {
+	try := d.Tries + 1
+	switch s.Attempt.Error {
+	case "":
 		return DeliveryDelivered, 0
-	case s.Attempt.Error == SendGone || n > p.MaxRetries:
+	case SendGone:
 		return DeliveryFailed, 0
+	case SendInternal:
+		if s.Attempt.StartedAt.Sub(d.CreatedAt) > maxInternalAge {
+			return DeliveryFailed, 0
+		}
+		return DeliveryPending, jittered(p.Backoff.Ceiling(d.Attempts+1), random)
+	default:
+		if try > p.MaxRetries {
+			return DeliveryFailed, 0
+		}
 	}
-	wait := p.Backoff.Ceiling(n)
-	if s.Attempt.Error == SendTimeout || s.Attempt.Error == SendRateLimited {
-		wait = doubled(wait)
-	}
+	wait := p.Backoff.Ceiling(try)
 	if s.RetryAfter > 0 {
 		return DeliveryPending, min(max(s.RetryAfter, wait), doubled(wait))
 	}
-	return DeliveryPending, wait/2 + time.Duration(random*float64(wait/2))
+	if s.Attempt.Error == SendTimeout || s.Attempt.Error == SendRateLimited {
+		wait = min(doubled(wait), p.Backoff.Max)
+	}
+	return DeliveryPending, jittered(wait, random)
+}
+
+// jittered leaves out a random part of half a wait.
+func jittered(wait time.Duration, random float64) time.Duration {
+	return wait/2 + time.Duration(random*float64(wait/2))
 }
 
 func doubled(d time.Duration) time.Duration {
@@ -215,8 +235,9 @@ type DeliveryPage struct {
 
 // Replay is the answer to sending again what was missed.
 type Replay struct {
-	Queued int  // deliveries that are PENDING because of it
-	More   bool // there was more than one request does: repeat it
+	Queued int      // deliveries that are PENDING because of it
+	More   bool     // there was more than one request does
+	Next   Position // where to go on while there is more
 }
 
 // OutcomeMessage is an outcome for the stream.

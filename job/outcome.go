@@ -1,6 +1,8 @@
 package job
 
 import (
+	"bytes"
+	"encoding/json"
 	"strconv"
 	"time"
 )
@@ -66,6 +68,22 @@ type Document struct {
 // IsProblem reports whether d is a problem document, to be sent as
 // application/problem+json; otherwise it is plain JSON (draft section 11.7).
 func (d Document) IsProblem() bool { return d.Type != "" }
+
+// Encode writes d as one line of JSON, without escapes for HTML, and tells its
+// media type (draft section 11.7).
+func (d Document) Encode() (mediaType string, body []byte, err error) {
+	mediaType = "application/json"
+	if d.IsProblem() {
+		mediaType = "application/problem+json"
+	}
+	var buf bytes.Buffer
+	encoder := json.NewEncoder(&buf)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(d); err != nil {
+		return "", nil, err
+	}
+	return mediaType, bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+}
 
 // Time is a moment as the API writes it: RFC 3339, UTC, with Z.
 type Time time.Time

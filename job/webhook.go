@@ -71,8 +71,10 @@ func (r DisabledReason) Text() string {
 	}
 }
 
-// MaxWebhooks is how many webhooks a client may have.
-const MaxWebhooks = 100
+// MaxWebhooks is how many webhooks a client may have. Whoever writes an event
+// writes its deliveries too, in the same transaction: a few webhooks must not
+// make a large batch slow.
+const MaxWebhooks = 10
 
 // SubscribableEvents are the events that a webhook can ask for by name.
 // Progress is not among them: it is shown in streams only.

@@ -2,6 +2,7 @@ package repo
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -21,20 +22,21 @@ const batchesOutlive = time.Hour
 
 // Clean removes at most limit rows of each kind whose time is over, and
 // reports whether a kind may have more. Every statement skips rows that
-// somebody has locked.
+// somebody has locked. A kind that cannot be removed does not keep the others.
 func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 	keep := s.cfg.Retention
+	var errs []error
 	for _, step := range []struct {
 		sql  string
 		keep time.Duration
 	}{
 		{cleanDeliveries, keep.Jobs}, // before the jobs that they are of
 		{cleanJobs, keep.Jobs},
-		{cleanClientEvents, keep.Jobs}, // before the batches that they tell of
+		{cleanClientDeliveries, keep.Jobs}, // before the events that they tell of
+		{cleanClientEvents, keep.Jobs},     // before the batches that they tell of
 		{cleanBatches, keep.Jobs + batchesOutlive},
 		{cleanLogs, keep.Jobs}, // before the webhooks that they are of
 		{cleanWebhooks, keep.Jobs},
-		{cleanOutcomes, outcomesKept},
 		{cleanSigningKeys, 0},
 		{cleanResults, 0},
 		{cleanIdempotencyKeys, 0},
@@ -43,12 +45,13 @@ func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 		{cleanWorkers, deadWorkersKept},
 	} {
 		n, err := s.clean(ctx, step.sql, step.keep, limit)
-		if err != nil {
-			return false, err
-		}
+		errs = append(errs, err)
 		more = more || n >= limit
+		if ctx.Err() != nil {
+			break
+		}
 	}
-	return more, nil
+	return more, errors.Join(errs...)
 }
 
 func (s *Store) clean(ctx context.Context, sql string, keep time.Duration, limit int) (int, error) {
@@ -108,13 +111,25 @@ WITH oldest AS MATERIALIZED (
 ), old AS MATERIALIZED (
   SELECT job_id, client_id FROM oldest WHERE NOT EXISTS (SELECT FROM deliveries WHERE deliveries.job_id = oldest.job_id OFFSET 0)` + removeOld
 
+// cleanClientDeliveries removes deliveries of old events of no job, found by the
+// index deliveries_once: one event has as many as its client has webhooks.
+const cleanClientDeliveries = `
+WITH past AS MATERIALIZED (
+  SELECT event_id FROM client_events WHERE occurred_at <= now() - $1::interval ORDER BY occurred_at LIMIT $2
+), old AS MATERIALIZED (
+  SELECT d.delivery_id FROM past CROSS JOIN LATERAL (
+    SELECT delivery_id FROM deliveries WHERE event_id = past.event_id AND url IS NULL FOR UPDATE SKIP LOCKED) d
+  LIMIT 20 * $2::bigint
+)
+DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old))`
+
+// cleanClientEvents removes events of no job. Those that have deliveries still
+// are left for later.
 const cleanClientEvents = `
-WITH old AS MATERIALIZED (
+WITH oldest AS MATERIALIZED (
   SELECT event_id FROM client_events WHERE occurred_at <= now() - $1::interval ORDER BY occurred_at LIMIT $2 FOR UPDATE SKIP LOCKED
-), undelivered AS MATERIALIZED (
-  SELECT delivery_id FROM deliveries WHERE event_id = ANY (ARRAY(SELECT event_id FROM old)) AND url IS NULL ORDER BY delivery_id FOR UPDATE
-), no_deliveries AS (
-  DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM undelivered))
+), old AS MATERIALIZED (
+  SELECT event_id FROM oldest WHERE NOT EXISTS (SELECT FROM deliveries d WHERE d.event_id = oldest.event_id AND d.url IS NULL OFFSET 0)
 )
 DELETE FROM client_events WHERE event_id = ANY (ARRAY(SELECT event_id FROM old))`
 
@@ -183,12 +198,6 @@ WITH old AS MATERIALIZED (
   ORDER BY deleted_at LIMIT $2 FOR UPDATE SKIP LOCKED
 )
 DELETE FROM webhooks WHERE webhook_id = ANY (ARRAY(SELECT webhook_id FROM old))`
-
-const cleanOutcomes = `
-WITH old AS MATERIALIZED (
-  SELECT job_id FROM outcome_outbox WHERE published_at <= now() - $1::interval ORDER BY published_at LIMIT $2 FOR UPDATE SKIP LOCKED
-)
-DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM old)) AND published_at <= now() - $1::interval`
 
 const cleanSigningKeys = `
 WITH old AS MATERIALIZED (

@@ -258,8 +258,34 @@ func TestCleanReportsTrouble(t *testing.T) {
 	t.Parallel()
 	f := setup(t, impatient)
 	unlock := f.lock(`LOCK TABLE tombstones IN ACCESS EXCLUSIVE MODE`)
+	f.clientEvent(f.db)
+	f.exec(`UPDATE client_events SET occurred_at = occurred_at - $1::interval`, month)
 	_, err := f.store.Clean(f.ctx(), 10)
 	require.Equal(t, job.CodeDBError, job.CodeOf(err))
+	require.Zero(t, f.count("client_events"), "other kinds are removed all the same")
 	unlock()
 	require.Equal(t, 1, f.clean(10))
+}
+
+// Events of no job go after their deliveries; one that somebody has locked is
+// left for later, with its event.
+func TestCleanClientEventsAfterTheirDeliveries(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	for range 3 {
+		f.subscribe("*")
+	}
+	f.clientEvent(f.db)
+	f.clientEvent(f.db)
+	require.Equal(t, 6, f.count("deliveries"))
+	f.exec(`UPDATE client_events SET occurred_at = occurred_at - $1::interval`, month)
+	unlock := f.lock(`SELECT FROM deliveries ORDER BY event_id LIMIT 1 FOR UPDATE`)
+	_, err := f.store.Clean(f.ctx(), 10)
+	require.NoError(t, err)
+	require.Equal(t, 1, f.count("deliveries"))
+	require.Equal(t, 1, f.count("client_events"))
+	unlock()
+	f.clean(10)
+	require.Zero(t, f.count("deliveries"))
+	require.Zero(t, f.count("client_events"))
 }

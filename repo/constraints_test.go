@@ -61,13 +61,12 @@ var brokenElsewhere = map[string]string{
 	"batches_outcome_complete":   batch(`'FAILED', now(), 0, 1, 0, NULL`),
 	"maintenance_state_one_row":  `INSERT INTO maintenance_state (only_row) VALUES (false)`,
 
-	"webhooks_events_given":          webhook(`'{}', 'binary', '{}', '{}', NULL, NULL, 0, NULL, NULL`),
-	"webhooks_content_mode_known":    webhook(`'{*}', 'smoke', '{}', '{}', NULL, NULL, 0, NULL, NULL`),
-	"webhooks_disabled_reason_known": webhook(`'{*}', 'binary', '{}', '{}', now(), 'MOOD', 0, NULL, NULL`),
-	"webhooks_disabled_has_reason":   webhook(`'{*}', 'binary', '{}', '{}', now(), NULL, 0, NULL, NULL`),
-	"webhooks_old_secrets_end":       webhook(`'{*}', 'binary', '{x}', '{}', NULL, NULL, 0, NULL, NULL`),
-	"webhooks_failing_since":         webhook(`'{*}', 'binary', '{}', '{}', NULL, NULL, 1, NULL, NULL`),
-	"webhooks_replay_complete":       webhook(`'{*}', 'binary', '{}', '{}', NULL, NULL, 0, NULL, now()`),
+	"webhooks_events_given":          webhook(`'{}', 'binary', '{}', '{}', NULL, NULL, 0, NULL`),
+	"webhooks_content_mode_known":    webhook(`'{*}', 'smoke', '{}', '{}', NULL, NULL, 0, NULL`),
+	"webhooks_disabled_reason_known": webhook(`'{*}', 'binary', '{}', '{}', now(), 'MOOD', 0, NULL`),
+	"webhooks_disabled_has_reason":   webhook(`'{*}', 'binary', '{}', '{}', now(), NULL, 0, NULL`),
+	"webhooks_old_secrets_end":       webhook(`'{*}', 'binary', '{x}', '{}', NULL, NULL, 0, NULL`),
+	"webhooks_failing_since":         webhook(`'{*}', 'binary', '{}', '{}', NULL, NULL, 1, NULL`),
 	"deliveries_state_known":         delivery(`NULL, 'x', 'LOST', NULL, NULL, now(), NULL`),
 	"deliveries_one_target":          delivery(`NULL, NULL, 'PENDING', now(), NULL, NULL, NULL`),
 	"deliveries_pending_has_time":    delivery(`NULL, 'x', 'PENDING', NULL, NULL, NULL, NULL`),
@@ -80,7 +79,7 @@ var brokenElsewhere = map[string]string{
 
 func webhook(values string) string {
 	return `INSERT INTO webhooks (webhook_id, client_id, url, description, secret, created_at, updated_at,
-			events, content_mode, old_secrets, old_secrets_until, disabled_at, disabled_reason, consecutive_failures, failing_since, replay_since)
+			events, content_mode, old_secrets, old_secrets_until, disabled_at, disabled_reason, consecutive_failures, failing_since)
 		VALUES (gen_random_uuid(), gen_random_uuid(), 'u', '', 'x', now(), now(), ` + values + `)`
 }
 

@@ -61,8 +61,103 @@ func TestClaimedDeliveriesHaveAllItTakes(t *testing.T) {
 		}
 	}
 	require.Empty(t, f.endpoints())
-	same := one[bool](f, `SELECT callback_endpoint($1, 'http://CB.test:81/x?y') = callback_endpoint($1, 'http://cb.test:81') AND callback_endpoint($1, 'http://cb.test') <> callback_endpoint(gen_random_uuid(), 'http://cb.test')`, f.client.String())
-	require.True(t, same, "an endpoint of callbacks is an origin of one client")
+}
+
+func TestCallbackEndpoints(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	endpoint := func(url string) string {
+		return one[string](f, `SELECT callback_endpoint($1, $2)::text`, f.client.String(), url)
+	}
+	for _, origin := range [][]string{ // each has one endpoint
+		{"http://cb.test:81", "http://CB.test:81/x?y", "HTTP://cb.test:81?y"},
+		{"http://cb.test", "http://cb.test:80", "http://cb.test:/x", "http://cb.test:080/"},
+		{"https://cb.test", "https://cb.test:443/x", "https://CB.test:/"},
+		{"https://cb.test:80"},
+		{"http://cb.test:443"},
+		{"http://cb.test:8080"},
+		{"http://[::80]", "http://[::80]:80/x"},
+		{`http://cb\test`},
+		{`none`},
+	} {
+		for _, url := range origin {
+			require.Equal(t, endpoint(origin[0]), endpoint(url), url)
+		}
+	}
+	seen := map[string]bool{}
+	for _, url := range []string{"http://cb.test", "http://cb.test:81", "https://cb.test", "https://cb.test:80", "http://cb.test:443",
+		"http://cb.test:8080", "http://[::80]", "http://[::]", `http://cb\test`, "http://cbtest", "none"} {
+		require.False(t, seen[endpoint(url)], url)
+		seen[endpoint(url)] = true
+	}
+	require.NotEqual(t, endpoint("http://cb.test"), one[string](f, `SELECT callback_endpoint(gen_random_uuid(), 'http://cb.test')::text`))
+}
+
+// Whoever claims learns whether to ask again.
+func TestClaimsTellOfMore(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	hook := f.subscribe(job.EventEmitted)
+	claim := func(n int) (int, bool) {
+		t.Helper()
+		parcels, more, err := f.store.ClaimDeliveries(f.ctx(), f.client, hook, n, time.Hour)
+		require.NoError(t, err)
+		return len(parcels), more
+	}
+	expect := func(n, want int, wantMore bool, why string) {
+		t.Helper()
+		got, more := claim(n)
+		require.Equal(t, want, got, why)
+		require.Equal(t, wantMore, more, why)
+	}
+	emit := func(bytes int) {
+		end := success(f.run())
+		end.Emit = &job.Emission{Name: "x", Data: json.RawMessage(fmt.Sprintf(`"%0*d"`, bytes, 1))}
+		f.finish(end)
+	}
+	expect(3, 0, false, "nothing is due")
+	for range 4 {
+		emit(1)
+	}
+	expect(3, 3, true, "it got what it asked for")
+	expect(3, 1, false, "that was all")
+	emit(1)
+	emit(1)
+	unlock := f.lock(`SELECT FROM deliveries WHERE delivery_id = (SELECT delivery_id FROM deliveries WHERE claimed_until IS NULL LIMIT 1) FOR UPDATE`)
+	expect(3, 1, true, "somebody else has one")
+	expect(3, 0, true, "and has it still")
+	unlock()
+	expect(3, 1, false, "there it is")
+	for range 6 {
+		emit(250 << 10)
+	}
+	expect(10, 4, true, "the data is too much")
+	expect(10, 2, false, "the rest")
+	f.exec(`UPDATE deliveries SET claimed_until = NULL, next_attempt_at = now() + interval '1 hour'`)
+	expect(3, 0, false, "nothing is due yet")
+	f.exec(`UPDATE deliveries SET next_attempt_at = now()`)
+	f.patch(hook, enabled(false))
+	expect(3, 0, false, "it is disabled")
+}
+
+// A client with very many receivers in backoff has the others looked at still.
+func TestDueEndpointsOfAClientWithVeryMany(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	insert := func(endpoint, due, rows string) {
+		f.exec(`INSERT INTO deliveries (delivery_id, client_id, endpoint_id, url, job_id, seq, event_id, event_name, created_at, next_attempt_at)
+			SELECT gen_random_uuid(), $1, (`+endpoint+`)::uuid, 'http://x.test', gen_random_uuid(), 1, gen_random_uuid(), 'job.created', now(), now() + $2::interval
+			FROM generate_series(1, `+rows+`) i`, f.client.String(), due)
+	}
+	insert(`'00000000-0000-0000-0000-' || lpad(to_hex(i), 12, '0')`, "1 hour", "9998")
+	insert(`'00000000-0000-0000-0000-100000000000'`, "0", "2")
+	insert(`'ffffffff-0000-0000-0000-000000000000'`, "0", "1")
+	require.Len(t, f.endpoints(), 2)
+	insert(`'00000000-0000-0000-0001-' || lpad(to_hex(i), 12, '0')`, "1 hour", "2")
+	require.Less(t, f.reads("deliveries", repo.Statements["dueEndpoints"], `'`+f.client.String()+`', '`+nobody+`', 1000, 10000`), 50_000, "each is looked up")
+	found := f.endpoints()
+	require.Len(t, found, 2)
+	require.Equal(t, "ffffffff-0000-0000-0000-000000000000", found[1].String())
 }
 
 func TestClaimedBatchCompletion(t *testing.T) {
@@ -150,7 +245,7 @@ func TestClaimsOfManyAtOnce(t *testing.T) {
 	found := make([][]job.Parcel, 40)
 	inParallel(len(found), func(i int) {
 		var err error
-		found[i], err = stores[i%2].ClaimDeliveries(f.ctx(), f.client, hooks[i%5], 4, time.Hour)
+		found[i], _, err = stores[i%2].ClaimDeliveries(f.ctx(), f.client, hooks[i%5], 4, time.Hour)
 		require.NoError(t, err)
 		for _, p := range found[i] {
 			require.Equal(t, hooks[i%5], p.Endpoint)
@@ -280,7 +375,7 @@ func TestBacklogsAreNotRead(t *testing.T) {
 		f.client.String(), busy.String(), idle.String())
 	client := `'` + f.client.String() + `'`
 	none := `'` + nobody + `'`
-	require.Less(t, f.reads("deliveries", repo.Statements["dueEndpoints"], client+`, 1000, 10000`), 20)
+	require.Less(t, f.reads("deliveries", repo.Statements["dueEndpoints"], client+`, `+none+`, 1000, 10000`), 20)
 	require.Less(t, f.reads("deliveries", repo.Statements["dueClients"], none+`, `+none+`, 1000, '1 s'`), 20)
 	require.Less(t, f.reads("deliveries", repo.Statements["failOrphans"], none+`, `+none+`, 1000, 500`), 20)
 	require.ElementsMatch(t, []job.ID{busy, idle}, f.endpoints())

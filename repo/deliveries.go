@@ -57,6 +57,9 @@ func scanDelivery(row pgx.CollectableRow) (job.Delivery, error) {
 // ownsWebhook guards what is told of a webhook's deliveries.
 const ownsWebhook = `EXISTS (SELECT FROM webhooks WHERE webhook_id = $2 AND client_id = $1 AND deleted_at IS NULL)`
 
+// ownsEnabled guards what is sent to a webhook.
+const ownsEnabled = `EXISTS (SELECT FROM webhooks WHERE webhook_id = $2 AND client_id = $1 AND deleted_at IS NULL AND disabled_at IS NULL)`
+
 // listDeliveriesBy makes the statement of a list that follows an index (owner,
 // delivery_id) backwards, as listBy does for jobs.
 func listDeliveriesBy(owner, guard string) string {
@@ -75,6 +78,7 @@ ORDER BY %[1]s DESC, delivery_id DESC LIMIT $9`, owner, guard, maxLooked, delive
 
 var (
 	listByWebhook = listDeliveriesBy("webhook_id", ownsWebhook)
+	listFailed    = listDeliveriesBy("webhook_id", ownsWebhook+` AND state = 'FAILED'`) // by the index deliveries_failed
 	listByJob     = listDeliveriesBy("job_id", `EXISTS (SELECT FROM jobs WHERE job_id = $2 AND client_id = $1)`)
 )
 
@@ -83,8 +87,11 @@ var (
 // 20,000 of its range ends there.
 func (s *Store) Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error) {
 	statement, owner := listByWebhook, q.Owner.WebhookID
-	if owner.IsZero() {
+	switch {
+	case owner.IsZero():
 		statement, owner = listByJob, q.Owner.JobID
+	case q.State == job.DeliveryFailed:
+		statement = listFailed
 	}
 	type line struct {
 		job.Delivery
@@ -136,9 +143,9 @@ const ofOwner = `deliveries.delivery_id = $1 AND deliveries.client_id = $2
   AND CASE WHEN $3::uuid IS NULL THEN deliveries.job_id = $4::uuid ELSE deliveries.webhook_id = $3
     AND EXISTS (SELECT FROM webhooks WHERE webhook_id = $3 AND deleted_at IS NULL) END`
 
-// maxShownAttempts bounds the log of one delivery; a client may have it sent
+// maxAttemptsKept bounds the log of one delivery; a client may have it sent
 // again and again.
-const maxShownAttempts = 100
+const maxAttemptsKept = 100
 
 // readDelivery reads a delivery and its latest attempts in one snapshot, in no
 // order. It yields one row at least.
@@ -163,7 +170,7 @@ func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryO
 		a.Number, a.StartedAt, a.Duration = deref(number), deref(started), time.Duration(deref(ms))*time.Millisecond
 		a.Status, a.Error, a.Truncated = deref(status), job.SendError(deref(failed)), deref(truncated)
 		return a, err
-	}, readDelivery, uuid(id), uuid(client), uuid(owner.WebhookID), uuid(owner.JobID), maxShownAttempts)
+	}, readDelivery, uuid(id), uuid(client), uuid(owner.WebhookID), uuid(owner.JobID), maxAttemptsKept)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -210,12 +217,12 @@ func (s *Store) Redeliver(ctx context.Context, client job.ID, owner job.Delivery
 	return nil, errWebhookDisabled
 }
 
-// redeliverFailed walks the index deliveries_failed, and skips what somebody
-// else has locked.
+// redeliverFailed walks the index deliveries_failed, in which a delivery's id
+// stands for its time, and skips what somebody else has locked.
 const redeliverFailed = `
 WITH failed AS MATERIALIZED (
-  SELECT delivery_id FROM deliveries WHERE webhook_id = $2 AND state = 'FAILED' AND created_at >= $3 AND ` + ownsWebhook + `
-  ORDER BY created_at, delivery_id LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED
+  SELECT delivery_id FROM deliveries WHERE webhook_id = $2 AND state = 'FAILED' AND delivery_id >= $5 AND created_at >= $3 AND ` + ownsEnabled + `
+  ORDER BY webhook_id, delivery_id LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET ` + dueAgain + ` WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM failed))`
 
@@ -231,7 +238,7 @@ func (s *Store) RedeliverFailed(ctx context.Context, client, webhook job.ID, sin
 	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	tag, err := s.pool.Exec(ctx, redeliverFailed, uuid(client), uuid(webhook), since, limit)
+	tag, err := s.pool.Exec(ctx, redeliverFailed, uuid(client), uuid(webhook), since, limit, [16]byte(firstIDOf(since.Add(-idSkew))))
 	if err != nil {
 		return job.Replay{}, s.failed("redeliver", err)
 	}

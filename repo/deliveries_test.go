@@ -15,7 +15,7 @@ import (
 // claimAll claims what is due for an endpoint, at most n.
 func (f *fixture) claimAll(endpoint job.ID, n int) []job.Parcel {
 	f.t.Helper()
-	parcels, err := f.store.ClaimDeliveries(f.ctx(), f.client, endpoint, n, time.Hour)
+	parcels, _, err := f.store.ClaimDeliveries(f.ctx(), f.client, endpoint, n, time.Hour)
 	require.NoError(f.t, err)
 	return parcels
 }

@@ -63,10 +63,10 @@ var Statements = map[string]string{
 
 	"readWebhook": readWebhook, "findWebhook": findWebhook, "listWebhooks": listWebhooks, "countWebhooks": countWebhooks,
 	"updateWebhook": updateWebhook, "deleteWebhook": deleteWebhook, "rotateSecret": rotateSecret,
-	"listByWebhook": listByWebhook, "listByJob": listByJob, "readDelivery": readDelivery, "redeliver": redeliver,
+	"listByWebhook": listByWebhook, "listFailed": listFailed, "listByJob": listByJob, "readDelivery": readDelivery, "redeliver": redeliver,
 	"redeliverFailed": redeliverFailed, "testWebhook": testWebhook, "findReplayStart": findReplayStart, "replayEvents": replayEvents,
 	"dueEndpoints": dueEndpoints, "dueClients": dueClients, "claimDeliveries": claimDeliveries, "recordDeliveries": recordDeliveries,
 	"releaseDeliveries": releaseDeliveries, "reclaimDeliveries": reclaimDeliveries, "failOrphans": failOrphans,
 	"unpublishedOutcomes": unpublishedOutcomes, "markPublished": markPublished, "republishOutcomes": republishOutcomes,
-	"cleanDeliveries": cleanDeliveries, "cleanLogs": cleanLogs, "cleanWebhooks": cleanWebhooks, "cleanOutcomes": cleanOutcomes,
+	"cleanDeliveries": cleanDeliveries, "cleanClientDeliveries": cleanClientDeliveries, "cleanLogs": cleanLogs, "cleanWebhooks": cleanWebhooks, "removePublished": removePublished,
 }

@@ -53,6 +53,47 @@ func TestMigrateDownAndUpAgain(t *testing.T) {
 	f.submit()
 }
 
+// Jobs and events that were there before there were webhooks are delivered from
+// then on; and what tells of webhooks alone goes with them.
+func TestMigrateWebhooksDownAndUp(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	newest := schema(t, f)
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, 2))
+	before := schema(t, f)
+	id := f.submit(func(s *job.Submission) { s.Job.Callback, s.IdempotencyKey = "http://cb.test/x", "k" })
+	f.clientEvent(f.db)
+
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
+	require.Equal(t, newest, schema(t, f))
+	require.Zero(t, f.count("deliveries"), "what was before is not delivered")
+	f.claim(id, 1)
+	require.Equal(t, []string{"http://cb.test/x job.assigned"}, f.sentTo(`true`))
+	w, _, err := f.store.InsertWebhook(f.ctx(), f.hook("k", "*"))
+	require.NoError(t, err)
+	_, err = f.store.TestWebhook(f.ctx(), f.client, w.ID)
+	require.NoError(t, err)
+	other := f.submit()
+	require.Len(t, f.deliverAll(), 4)
+	f.checkInvariants()
+
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, 2))
+	require.Equal(t, before, schema(t, f))
+	require.Equal(t, "x", one[string](f, `SELECT string_agg(event_name, ' ') FROM client_events`), "not the test of a webhook")
+	require.Equal(t, "jobs", one[string](f, `SELECT string_agg(endpoint, ' ') FROM idempotency_keys`))
+	_, _, err = f.store.Cancel(f.ctx(), f.client, other)
+	require.NoError(t, err)
+
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
+	require.Equal(t, newest, schema(t, f))
+	require.Zero(t, f.count("webhooks")+f.count("deliveries")+f.count("delivery_attempts"))
+	f.subscribe("*")
+	_, _, err = f.store.Cancel(f.ctx(), f.client, id)
+	require.NoError(t, err)
+	require.Len(t, f.deliverAll(), 2)
+	f.checkInvariants()
+}
+
 func TestMigrateTenAtOnce(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

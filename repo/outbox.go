@@ -10,10 +10,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// outcomesKept is how long an outcome that was published stays: the stream may
-// lose what it was given last.
-const outcomesKept = time.Minute
-
 // unpublishedOutcomes walks the index outcome_outbox_waiting, and removes what
 // has no job any more.
 const unpublishedOutcomes = `
@@ -62,24 +58,53 @@ WITH sent AS MATERIALIZED (
 UPDATE outcome_outbox SET published_at = clock_timestamp() FROM sent s
 WHERE outcome_outbox.job_id = s.job_id AND outcome_outbox.attempt = s.attempt AND published_at IS NULL`
 
+// outcomesAtOnce is how many outcomes one statement marks or removes.
+const outcomesAtOnce = 5000
+
 // RepublishOutcomes has everything published again that is still there, after
 // the stream may have lost some, and tells how much that is.
 func (s *Store) RepublishOutcomes(ctx context.Context) (n int, err error) {
+	type round struct{ Found, Changed int }
 	for {
-		some, err := s.change(ctx, "republish", republishOutcomes, republishedAtOnce)
-		n += some
-		if err != nil || some < republishedAtOnce {
+		r, err := queryRows(ctx, s, pgx.RowToStructByPos[round], republishOutcomes, outcomesAtOnce)
+		if err != nil || r[0].Found == 0 {
 			return n, err
+		}
+		n += r[0].Changed
+	}
+}
+
+// republishOutcomes walks the index outcome_outbox_published, and locks what it
+// finds in order of the keys. What somebody else has locked is waited for:
+// nothing may be left out. It may be gone then, so what was found counts.
+const republishOutcomes = `
+WITH oldest AS MATERIALIZED (
+  SELECT job_id, attempt FROM outcome_outbox WHERE published_at IS NOT NULL ORDER BY published_at LIMIT $1
+), held AS MATERIALIZED (
+  SELECT job_id, attempt FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM oldest)) AND num_nonnulls(published_at) = 1
+  ORDER BY job_id, attempt FOR NO KEY UPDATE
+), changed AS (
+  UPDATE outcome_outbox SET published_at = NULL WHERE job_id = ANY (ARRAY(SELECT job_id FROM held)) AND num_nonnulls(published_at) = 1 RETURNING 1
+)
+SELECT (SELECT count(*)::int FROM oldest), (SELECT count(*)::int FROM changed)`
+
+// RemovePublished removes outcomes that were published longer than minAge ago.
+// The stream may lose what it was given last: whoever calls this knows that it
+// still has what is that old.
+func (s *Store) RemovePublished(ctx context.Context, minAge time.Duration) error {
+	for {
+		n, err := s.change(ctx, "publish", removePublished, minAge, outcomesAtOnce)
+		if err != nil || n < outcomesAtOnce {
+			return err
 		}
 	}
 }
 
-const republishedAtOnce = 5000
-
-// republishOutcomes walks the index outcome_outbox_published. What somebody else
-// has locked is waited for: nothing may be left out.
-const republishOutcomes = `
-WITH oldest AS MATERIALIZED (
-  SELECT job_id FROM outcome_outbox WHERE published_at IS NOT NULL ORDER BY published_at LIMIT $1
+// removePublished walks the index outcome_outbox_published, and skips what
+// somebody else has locked. IS TRUE keeps the planner from making a join of IN,
+// which would compare all with all.
+const removePublished = `
+WITH old AS MATERIALIZED (
+  SELECT job_id, attempt FROM outcome_outbox WHERE published_at <= now() - $1::interval ORDER BY published_at LIMIT $2 FOR UPDATE SKIP LOCKED
 )
-UPDATE outcome_outbox SET published_at = NULL WHERE job_id = ANY (ARRAY(SELECT job_id FROM oldest))`
+DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM old)) AND ((job_id, attempt) IN (SELECT job_id, attempt FROM old)) IS TRUE`

@@ -52,12 +52,59 @@ func TestOutcomesWaitForTheStream(t *testing.T) {
 	require.NoError(t, f.store.MarkPublished(f.ctx(), messages))
 	f.exec(`UPDATE outcome_outbox SET published_at = published_at - interval '1 minute' WHERE attempt = 2`)
 	f.clean(1)
+	require.Equal(t, 3, f.count("outcome_outbox"), "whoever published them removes them")
+	require.NoError(t, f.store.RemovePublished(f.ctx(), time.Minute))
 	require.Equal(t, 2, f.count("outcome_outbox"))
 	require.NoError(t, f.store.Delete(f.ctx(), f.client, canceled))
 	require.Equal(t, 1, f.count("outcome_outbox"), "it goes with its job")
 	f.exec(`INSERT INTO outcome_outbox VALUES (gen_random_uuid(), 1, now())`)
 	require.Empty(t, f.outcomes(10))
 	require.Equal(t, 1, f.count("outcome_outbox"))
+}
+
+// All is published again, and all is removed, however much it is.
+func TestManyOutcomes(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	const many = 11_000
+	f.exec(`INSERT INTO outcome_outbox SELECT gen_random_uuid(), 1, now(), now() - interval '1 hour' FROM generate_series(1, $1::int)`, many)
+	f.exec(`INSERT INTO outcome_outbox SELECT job_id, 2, now(), CASE WHEN substring(job_id::text FROM 1 FOR 1) > '7' THEN now() END FROM outcome_outbox`)
+	waiting := one[int](f, `SELECT count(*)::int FROM outcome_outbox WHERE published_at IS NULL`)
+	unlock := f.lock(`SELECT FROM outcome_outbox WHERE published_at < now() - interval '1 minute' ORDER BY job_id LIMIT 1 FOR UPDATE`)
+	require.NoError(t, f.store.RemovePublished(f.ctx(), time.Minute))
+	require.Equal(t, many+1, f.count("outcome_outbox"), "what somebody has locked is left for later")
+	unlock()
+	require.NoError(t, f.store.RemovePublished(f.ctx(), time.Minute))
+	require.Equal(t, many, f.count("outcome_outbox"))
+	f.exec(`UPDATE outcome_outbox SET published_at = now() WHERE published_at IS NULL AND attempt = 2`)
+	n, err := f.store.RepublishOutcomes(f.ctx())
+	require.NoError(t, err)
+	require.Equal(t, many, n)
+	require.NotZero(t, waiting)
+	require.Zero(t, one[int](f, `SELECT count(*)::int FROM outcome_outbox WHERE published_at IS NOT NULL`))
+}
+
+// Outcomes that are just being removed are waited for, and do not end the search.
+func TestRepublishWaits(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.exec(`INSERT INTO outcome_outbox SELECT gen_random_uuid(), 1, now(), now() - interval '1 hour' FROM generate_series(1, 5000)`)
+	f.exec(`INSERT INTO outcome_outbox SELECT gen_random_uuid(), 2, now(), now()`)
+	tx, err := f.db.Begin(f.ctx())
+	require.NoError(t, err)
+	_, err = tx.Exec(f.ctx(), `DELETE FROM outcome_outbox WHERE attempt = 1`)
+	require.NoError(t, err)
+	done := make(chan int, 1)
+	go func() {
+		n, err := f.store.RepublishOutcomes(f.ctx())
+		if err != nil {
+			t.Error(err)
+		}
+		done <- n
+	}()
+	f.awaitBlocked(1)
+	require.NoError(t, tx.Commit(f.ctx()))
+	require.Equal(t, 1, <-done)
 }
 
 func TestNoStreamNoOutbox(t *testing.T) {

@@ -18,6 +18,9 @@ import (
 // A webhook that has failed too often in a row, and for too long, is disabled,
 // and so is one for which the result asks for it; the client's event
 // webhook.disabled tells of it once.
+//
+// A failure of our own, job.SendInternal, says nothing about the receiver: it
+// does not count, neither against the webhook nor as one of the delivery's tries.
 func (s *Store) RecordDelivery(ctx context.Context, r job.DeliveryResult) (job.Recorded, error) {
 	return s.records.do(ctx, r)
 }
@@ -28,13 +31,16 @@ func (s *Store) RecordDelivery(ctx context.Context, r job.DeliveryResult) (job.R
 //
 // Of several results for one webhook a success counts most: it is the proof that
 // the receiver is alive.
+//
+// Of the attempts of a delivery the latest ones stay: a client may have it sent
+// again and again.
 const recordDeliveries = `
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[], $4::interval[], $5::text[],
     $6::timestamptz[], $7::bigint[], $8::text[], $9::int[], $10::json[], $11::bytea[], $12::boolean[])
   AS i(id, fence, next, wait, disable, started_at, duration_ms, failed, status, header, body, truncated)
 ), ready AS MATERIALIZED (
-  SELECT d.delivery_id, d.webhook_id, d.attempts + 1 AS number, i.*
+  SELECT d.delivery_id, d.webhook_id, d.attempts + 1 AS number, i.failed IS NOT DISTINCT FROM '` + string(job.SendInternal) + `' AS ours, i.*
   FROM deliveries d JOIN input i ON d.delivery_id = i.id
   WHERE ` + stillClaimed + ` AND d.dispatch = i.fence
   ORDER BY d.delivery_id FOR NO KEY UPDATE OF d
@@ -43,13 +49,15 @@ WITH input AS MATERIALIZED (
 ), tried AS (
   INSERT INTO delivery_attempts (delivery_id, number, started_at, duration_ms, error, status, response_header, response_body, body_truncated)
   SELECT delivery_id, number, started_at, duration_ms, failed, status, header, body, truncated FROM stamped
+), forgotten AS (
+  DELETE FROM delivery_attempts a USING stamped s WHERE s.number > $16 AND a.delivery_id = s.delivery_id AND a.number <= s.number - $16
 ), changed AS (
-  UPDATE deliveries SET state = s.next, attempts = s.number, claimed_until = NULL, last_status = s.status, last_error = s.failed,
+  UPDATE deliveries SET state = s.next, attempts = s.number, resent_at = resent_at + s.ours::int, claimed_until = NULL, last_status = s.status, last_error = s.failed,
     next_attempt_at = CASE s.next WHEN 'PENDING' THEN s.at + s.wait END, settled_at = CASE s.next WHEN 'PENDING' THEN NULL ELSE s.at END
   FROM stamped s WHERE deliveries.delivery_id = s.delivery_id
 ), news AS MATERIALIZED (
   SELECT webhook_id, count(*) FILTER (WHERE failed IS NOT NULL) AS failures, bool_or(failed IS NULL) AS alive, max(disable) AS disable, max(at) AS at
-  FROM stamped WHERE webhook_id IS NOT NULL GROUP BY webhook_id
+  FROM stamped WHERE webhook_id IS NOT NULL AND NOT ours GROUP BY webhook_id
 ), sick AS MATERIALIZED (
   SELECT w.webhook_id, w.client_id, n.at, n.disable,
     CASE WHEN n.alive THEN 0 ELSE w.consecutive_failures + n.failures END AS failures,
@@ -70,7 +78,7 @@ WITH input AS MATERIALIZED (
     'text', $15::jsonb -> reason, 'disabledAt', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
   FROM judged WHERE reason IS NOT NULL
 )
-SELECT s.delivery_id, s.number, s.webhook_id, s.failed IS NOT NULL, (SELECT reason FROM judged j WHERE j.webhook_id = s.webhook_id) FROM stamped s`
+SELECT s.delivery_id, s.number, s.webhook_id, s.failed IS NOT NULL AND NOT s.ours, (SELECT reason FROM judged j WHERE j.webhook_id = s.webhook_id) FROM stamped s`
 
 // disabledTexts are the sentences for the reasons that are found here.
 var disabledTexts = map[job.DisabledReason]string{
@@ -103,7 +111,7 @@ func (s *Store) recordDeliveries(ctx context.Context, db querier, results []job.
 		headers,
 		column(results, func(r result) []byte { return r.Sent.Attempt.Body }),
 		column(results, func(r result) bool { return r.Sent.Attempt.Truncated }),
-		s.cfg.Webhooks.DisableFailures, s.cfg.Webhooks.DisableAfter, disabledTexts)
+		s.cfg.Webhooks.DisableFailures, s.cfg.Webhooks.DisableAfter, disabledTexts, maxAttemptsKept)
 	if err != nil {
 		return nil, err
 	}

@@ -178,6 +178,58 @@ func TestDisablingTakesBothLimits(t *testing.T) {
 	require.Equal(t, job.DisabledFailing, f.record(givenUp(p[3])).Disabled)
 }
 
+// A failure on this side is not the receiver's, and costs no try.
+func TestInternalFailuresDoNotCount(t *testing.T) {
+	t.Parallel()
+	f := setup(t, strict)
+	hook := f.subscribe(job.EventCreated)
+	f.submit()
+	for i := range 4 {
+		p := f.claimAll(hook, 1)[0]
+		require.Zero(t, p.Tries)
+		r := refused(p, 0)
+		r.Sent.Attempt.Status, r.Sent.Attempt.Error = 0, job.SendInternal
+		require.Equal(t, job.Recorded{Number: i + 1}, f.record(r))
+	}
+	require.Zero(t, f.webhook(hook).Failures)
+	require.Nil(t, f.webhook(hook).Disabled)
+	p := f.claimAll(hook, 1)[0]
+	f.record(refused(p, 0))
+	require.Equal(t, 1, f.webhook(hook).Failures)
+	p = f.claimAll(hook, 1)[0]
+	require.Equal(t, []int{5, 1, 1}, []int{p.Attempts, p.Tries, p.Target.Failures})
+	r := givenUp(p)
+	r.Sent.Attempt.Error = job.SendInternal
+	f.record(r)
+	require.Equal(t, 1, f.webhook(hook).Failures, "it is no success either")
+	f.checkInvariants()
+}
+
+// The log of a delivery that is sent again and again does not grow for ever.
+func TestLatestAttemptsAreKept(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	hook := f.subscribe(job.EventCreated)
+	f.submit()
+	other := f.claimAll(hook, 1)[0]
+	f.record(delivered(other))
+	f.submit()
+	p := f.claimAll(hook, 1)[0]
+	const before = 99
+	f.exec(`INSERT INTO delivery_attempts (delivery_id, number, started_at, duration_ms) SELECT $1, i, now(), 1 FROM generate_series(1, $2::int) i`, p.ID.String(), before)
+	f.exec(`UPDATE deliveries SET attempts = $2 WHERE delivery_id = $1`, p.ID.String(), before)
+	owner := job.DeliveryOwner{WebhookID: hook}
+	for i := range 3 {
+		require.Equal(t, before+1+i, f.record(refused(p, 0)).Number)
+		_, tries, err := f.store.Delivery(f.ctx(), f.client, owner, p.ID)
+		require.NoError(t, err)
+		require.Len(t, tries, 100)
+		require.Equal(t, []int{1 + i, 100 + i}, []int{tries[0].Number, tries[99].Number})
+		require.Equal(t, 101, f.count("delivery_attempts"), "and one of the other delivery")
+		p = f.claimAll(hook, 1)[0]
+	}
+}
+
 func TestGoneDisablesAtOnce(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -233,7 +285,7 @@ func courierStep(f *fixture, s *repo.Store, r *rand.Rand, hook job.ID) error {
 		_, err := s.InsertJob(f.ctx(), f.submission())
 		return err
 	case n < 14:
-		parcels, err := s.ClaimDeliveries(f.ctx(), f.client, hook, 1+r.IntN(5), time.Duration(r.IntN(50))*time.Millisecond)
+		parcels, _, err := s.ClaimDeliveries(f.ctx(), f.client, hook, 1+r.IntN(5), time.Duration(r.IntN(50))*time.Millisecond)
 		errs := make([]error, len(parcels))
 		lucky := r.IntN(4) == 0
 		inParallel(len(parcels), func(i int) {
@@ -259,7 +311,7 @@ func courierStep(f *fixture, s *repo.Store, r *rand.Rand, hook job.ID) error {
 		_, err := s.RedeliverFailed(f.ctx(), f.client, hook, time.Time{}, 5)
 		return err
 	case n < 17:
-		_, err := s.ReplayEvents(f.ctx(), f.client, hook, time.Now().Add(-time.Hour), 5)
+		_, err := s.ReplayEvents(f.ctx(), f.client, hook, time.Now().Add(-time.Hour), job.Position{}, 5)
 		return err
 	case n < 18:
 		_, err := s.FailOrphans(f.ctx(), 2, 5)

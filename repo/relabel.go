@@ -8,12 +8,8 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// Versions of the schema: the first one that has labels in all its tables, and
-// the first one that has webhooks, which remember how far a replay has come.
-const (
-	labelsSince   = 2
-	webhooksSince = 3
-)
+// labelsSince is the first version of the schema that has labels in all its tables.
+const labelsSince = 2
 
 // relabelEvents mends a database that was restored from a dump into another
 // server. Transactions are numbered anew there, so the labels of old events can
@@ -22,7 +18,7 @@ const (
 // transaction. A job's events keep their order, which among equal labels is
 // that of their seq. Positions that clients have kept would leave events out once
 // the server's transactions have come to them: with the key that signed them
-// gone, they are refused for good, and so are cursors of lists.
+// gone, they are refused for good, and so are cursors of lists and of replays.
 func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
 	version, err := provider.GetDBVersion(ctx)
 	if err != nil || version < labelsSince {
@@ -43,16 +39,12 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 	if ahead, err := labelsAhead(ctx, tx); err != nil || !ahead { // another process was first
 		return err
 	}
-	mend := []string{
+	for _, sql := range []string{
 		`UPDATE events SET tx = '1' WHERE tx <> '1'`,
 		`UPDATE client_events SET tx = '1' WHERE tx <> '1'`,
 		`UPDATE jobs SET event_tx = '1' WHERE event_tx <> '1'`,
 		`UPDATE maintenance_state SET cursor_key = DEFAULT`,
-	}
-	if version >= webhooksSince {
-		mend = append(mend, endReplays)
-	}
-	for _, sql := range mend {
+	} {
 		if _, err := tx.ExecContext(ctx, sql); err != nil {
 			return err
 		}

@@ -20,58 +20,65 @@ const (
 	replaySlack = time.Minute
 )
 
-// endReplays lets every replay begin anew.
-const endReplays = `UPDATE webhooks SET replay_since = NULL, replay_tx = NULL, replay_place = NULL, replay_seq = NULL WHERE replay_since IS NOT NULL`
-
 // ReplayEvents sends again what a webhook has missed since the given time: its
 // FAILED deliveries, and then events that it asks for and that have no delivery
 // to it, in the order of the client's events. It looks at a limited number of
-// events. If there are more, the webhook remembers how far it has come, and the
-// next call with the same time goes on there.
+// events. If there are more, the answer has the position to go on after; the
+// zero position begins.
 //
 // Neither tests of webhooks nor what the webhook itself was disabled for are
 // replayed.
-func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, limit int) (job.Replay, error) {
-	since = since.Truncate(time.Microsecond) // as Postgres keeps it
-	failed, err := s.RedeliverFailed(ctx, client, webhook, since, limit)
-	if err != nil || failed.More {
-		return failed, err
-	}
-	from, err := s.replayStart(ctx, client, webhook, since)
-	if err != nil {
-		return failed, err
+func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, after job.Position, limit int) (job.Replay, error) {
+	failed := 0
+	if after == (job.Position{}) {
+		again, err := s.RedeliverFailed(ctx, client, webhook, since, limit)
+		if err != nil || again.More {
+			return again, err
+		}
+		failed = again.Queued
+		if after, err = s.replayStart(ctx, client, since); err != nil {
+			return again, err
+		}
 	}
 	type result struct {
-		made int
-		more bool
+		job.Replay
+		ahead bool
 	}
 	found, err := queryRows(ctx, s, func(row pgx.CollectableRow) (r result, err error) {
-		return r, row.Scan(&r.made, &r.more)
-	}, replayEvents, uuid(client), uuid(webhook), since, limit-failed.Queued, from.Tx, [16]byte(from.ID), from.Seq, maxReplayed)
-	if err != nil {
-		return failed, err
+		return r, row.Scan(&r.ahead, &r.Queued, &r.More, &r.Next.Tx, scanID(&r.Next.ID), &r.Next.Seq)
+	}, replayEvents, uuid(client), uuid(webhook), since, limit-failed, after.Tx, [16]byte(after.ID), after.Seq, maxReplayed)
+	switch {
+	case err != nil:
+		return job.Replay{Queued: failed}, err
+	case len(found) == 0:
+		return job.Replay{Queued: failed}, s.whyNotReplayed(ctx, client, webhook)
+	case found[0].ahead:
+		return job.Replay{Queued: failed}, errAhead
 	}
-	if len(found) == 0 {
-		return failed, errWebhookDisabled // or deleted, since it was looked at
+	r := found[0].Replay
+	r.Queued += failed
+	if !r.More {
+		r.Next = job.Position{}
 	}
-	return job.Replay{Queued: failed.Queued + found[0].made, More: found[0].more}, nil
+	return r, nil
+}
+
+// whyNotReplayed is the error for a webhook that gets no deliveries.
+func (s *Store) whyNotReplayed(ctx context.Context, client, webhook job.ID) error {
+	if _, err := s.Webhook(ctx, client, webhook); err != nil {
+		return err
+	}
+	return errWebhookDisabled
 }
 
 // replayStart gives the position after which there are all events since the
 // given time, and hardly earlier ones.
-func (s *Store) replayStart(ctx context.Context, client, webhook job.ID, since time.Time) (job.Position, error) {
-	scan := func(row pgx.CollectableRow) (p job.Position, err error) {
-		return p, row.Scan(&p.Tx, scanID(&p.ID), &p.Seq)
-	}
-	found, err := queryRows(ctx, s, scan, `SELECT replay_tx, replay_place, replay_seq FROM webhooks WHERE webhook_id = $1 AND replay_since = $2`,
-		uuid(webhook), since)
-	if err == nil && len(found) == 0 {
-		found, err = queryRows(ctx, s, scan, findReplayStart, uuid(client), since.Add(-replaySlack))
-	}
+func (s *Store) replayStart(ctx context.Context, client job.ID, since time.Time) (job.Position, error) {
+	found, err := queryRows(ctx, s, pgx.RowTo[uint64], findReplayStart, uuid(client), since.Add(-replaySlack))
 	if err != nil {
 		return job.Position{}, err
 	}
-	return found[0], nil
+	return job.Position{Tx: found[0]}, nil
 }
 
 // findReplayStart halves the range of transactions until it has the last one of
@@ -86,14 +93,18 @@ WITH RECURSIVE search AS (
   CROSS JOIN LATERAL (SELECT coalesce((SELECT occurred_at < $2::timestamptz FROM events
     WHERE client_id = $1 AND tx >= s.middle::text::xid8 ORDER BY tx, job_id, seq LIMIT 1), false) AS is_old) e
 )
-SELECT max(old)::text::xid8, '00000000-0000-0000-0000-000000000000'::uuid, 0 FROM search`
+SELECT max(old)::text::xid8 FROM search`
 
 // replayEvents walks the indexes events_client and client_events_client from a
 // position on, as clientEvents does, and asks the index deliveries_once about
 // each event. A delivery that somebody else makes meanwhile is waited for. Jobs
 // that are just being removed are left out, and the others stay until the end.
 //
-// It remembers no position that an event could still come before.
+// The position that it gives passes nothing that an event could still come
+// before: nothing from the snapshot's xmin on. Such events are sent all the
+// same. There is more if that position goes on before others, or if this call
+// queued something and left something: so a repetition never finds just what
+// the call before it has found.
 const replayEvents = `
 WITH target AS MATERIALIZED (
   SELECT webhook_id, events FROM webhooks WHERE webhook_id = $2 AND client_id = $1 AND deleted_at IS NULL AND disabled_at IS NULL
@@ -123,13 +134,12 @@ WITH target AS MATERIALIZED (
   RETURNING 1
 ), seen AS MATERIALIZED (
   SELECT CASE WHEN (SELECT count(*) FROM missed) = $4 THEN (SELECT max(n) FROM missed) ELSE $8 END AS n
-), ahead AS MATERIALIZED (
-  SELECT EXISTS (SELECT FROM looked WHERE looked.n > seen.n) AS more FROM seen
-), kept AS MATERIALIZED (
+), passed AS MATERIALIZED (
   SELECT tx, place, seq FROM looked WHERE n <= (SELECT n FROM seen) AND tx < pg_snapshot_xmin(pg_current_snapshot()) ORDER BY n DESC LIMIT 1
-), remembered AS (
-  UPDATE webhooks SET replay_since = CASE WHEN a.more THEN $3 END, replay_tx = CASE WHEN a.more THEN coalesce(k.tx, $5) END,
-    replay_place = CASE WHEN a.more THEN coalesce(k.place, $6) END, replay_seq = CASE WHEN a.more THEN coalesce(k.seq, $7) END
-  FROM ahead a LEFT JOIN kept k ON true WHERE webhooks.webhook_id = $2 AND (a.more OR webhooks.replay_since IS NOT NULL)
+), queued AS MATERIALIZED (
+  SELECT count(*)::int AS n FROM made
 )
-SELECT (SELECT count(*)::int FROM made), more FROM ahead CROSS JOIN target`
+SELECT $5 > pg_snapshot_xmax(pg_current_snapshot()), queued.n,
+  EXISTS (SELECT FROM looked l WHERE l.n > seen.n AND (queued.n > 0 OR l.tx < pg_snapshot_xmin(pg_current_snapshot()))),
+  coalesce(p.tx, $5), coalesce(p.place, $6), coalesce(p.seq, $7)
+FROM target CROSS JOIN seen CROSS JOIN queued LEFT JOIN passed p ON true`

@@ -49,7 +49,7 @@ type Store struct {
 	claims  *batcher[claimRequest, claimAnswer]
 	starts  *batcher[job.Lease, time.Time]
 	ends    *batcher[job.Finish, job.Finished]
-	pickups *batcher[pickup, []job.Parcel]
+	pickups *batcher[pickup, pickedUp]
 	records *batcher[job.DeliveryResult, job.Recorded]
 
 	batchSlots slots              // of transactions that insert batches

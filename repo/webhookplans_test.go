@@ -41,19 +41,20 @@ func init() {
 	add("deleteWebhook", of(anID), theirs)
 	add("rotateSecret", of(anID)+`, 'x', '1 s'`, theirs)
 	add("listByWebhook", list, use{"deliveries_webhook", "ROW(webhook_id, delivery_id) <"}, use{"deliveries_webhook", "ROW(webhook_id, delivery_id) >="}, theirs)
+	add("listFailed", list, use{"deliveries_failed", "ROW(webhook_id, delivery_id) <"}, use{"deliveries_failed", "ROW(webhook_id, delivery_id) >="}, theirs)
 	add("listByJob", list, use{"deliveries_job", "ROW(job_id, delivery_id) <"}, use{"deliveries_job", "ROW(job_id, delivery_id) >="}, use{"jobs_client", "job_id = "})
 	add("readDelivery", of(anID)+`, `+of(`NULL`)+`, 100`, use{"delivery_attempts_pkey", "delivery_id = "})
 	add("redeliver", of(anID)+`, `+of(`NULL`), webhook)
-	add("redeliverFailed", of(anID)+`, '2000-01-01', 1000`, use{"deliveries_failed", "created_at >= "}, keys)
+	add("redeliverFailed", of(anID)+`, '2000-01-01', 1000, `+id, use{"deliveries_failed", "delivery_id >= "}, keys)
 	add("testWebhook", of(anID), use{"webhooks_enabled", "webhook_id = "})
 	add("findReplayStart", anID+`, '2000-01-01'`, use{"events_client", "tx >= "})
-	add("replayEvents", of(anID)+`, '2000-01-01', 100, '1', `+id+`, 0, 10000`, webhook,
+	add("replayEvents", of(anID)+`, '2000-01-01', 100, '1', `+id+`, 0, 10000`, use{"webhooks_enabled", "webhook_id = "},
 		use{"events_client", "ROW(tx, job_id, seq) > "}, use{"client_events_client", "ROW(tx, event_id) > "}, use{"deliveries_once", "event_id = "}, use{"jobs_pkey", "job_id = ANY"})
-	add("dueEndpoints", anID+`, 1000, 10000`, walk, webhook)
+	add("dueEndpoints", of(id)+`, 1000, 10000`, use{"deliveries_waiting", "endpoint_id > "}, webhook)
 	add("dueClients", of(anID)+`, 1000, '1 s'`, walk, webhook)
 	add("claimDeliveries", arrays("uuid", "uuid", "16", "1s"), use{"deliveries_waiting", "next_attempt_at <= now()"}, key, webhook,
 		use{"events_pkey", "seq = "}, use{"client_events_pkey", "event_id = "}, byKey, use{"reports_pkey", "attempt = "})
-	add("recordDeliveries", arrays("uuid", "1", "PENDING", "1s", "GONE", "2000-01-01", "1", "TIMEOUT", "1", "null", "x", "f")+`, 20, '10 min', '{}'`, key, webhook)
+	add("recordDeliveries", arrays("uuid", "1", "PENDING", "1s", "GONE", "2000-01-01", "1", "TIMEOUT", "1", "null", "x", "f")+`, 20, '10 min', '{}', 100`, key, webhook, use{"delivery_attempts_pkey", "delivery_id = "})
 	add("releaseDeliveries", arrays("uuid", "1"), key, keys)
 	add("reclaimDeliveries", `500`, use{"deliveries_claimed", "claimed_until <= now()"}, keys)
 	add("failOrphans", of(anID)+`, 1000, 500`, walk, webhook, use{"deliveries_waiting", "endpoint_id = "}, keys, key)
@@ -63,7 +64,8 @@ func init() {
 	add("cleanDeliveries", `'13 days', 500`, use{"jobs_ended", "finished_at <= (now() -"}, use{"deliveries_job", "job_id = "}, keys)
 	add("cleanLogs", `'13 days', 500`, use{"webhooks_deleted", "deleted_at <= (now() -"}, use{"deliveries_webhook", "webhook_id = "}, keys)
 	add("cleanWebhooks", `'13 days', 500`, use{"webhooks_deleted", "deleted_at <= (now() -"}, use{"deliveries_webhook", "webhook_id = "}, use{"webhooks_pkey", "webhook_id = ANY"})
-	add("cleanOutcomes", `'13 days', 500`, use{"outcome_outbox_published", "published_at <= (now() -"}, use{"outcome_outbox_pkey", "job_id = "})
+	add("cleanClientDeliveries", `'13 days', 500`, use{"client_events_age", "occurred_at <= (now() -"}, use{"deliveries_once", "event_id = "}, keys)
+	add("removePublished", `'13 days', 500`, use{"outcome_outbox_published", "published_at <= (now() -"}, use{"outcome_outbox_pkey", "job_id = "})
 	p := plans["delete"]
 	p.uses = append(p.uses, use{"outcome_outbox_pkey", "job_id = ANY"})
 	plans["delete"] = p

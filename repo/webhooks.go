@@ -219,17 +219,14 @@ func (s *Store) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, err
 const listWebhooks = `
 SELECT ` + webhookColumns + ` FROM webhooks WHERE client_id = $1 AND deleted_at IS NULL ORDER BY webhook_id DESC`
 
-// updateWebhook locks the webhook, found by primary key. Who asks for other
-// events has a replay begin anew.
+// updateWebhook locks the webhook, found by primary key.
 const updateWebhook = `
 UPDATE webhooks SET url = coalesce($3, url), events = coalesce($4, events), description = coalesce($5, description),
   content_mode = coalesce($6, content_mode), updated_at = clock_timestamp(),
   disabled_at = CASE WHEN $7 THEN NULL WHEN NOT $7 THEN coalesce(disabled_at, clock_timestamp()) ELSE disabled_at END,
   disabled_reason = CASE WHEN $7 THEN NULL WHEN NOT $7 THEN coalesce(disabled_reason, 'OWNER') ELSE disabled_reason END,
   consecutive_failures = CASE WHEN $7 OR $3 <> url THEN 0 ELSE consecutive_failures END,
-  failing_since = CASE WHEN $7 OR $3 <> url THEN NULL ELSE failing_since END,
-  replay_since = CASE WHEN $4 IS NULL THEN replay_since END, replay_tx = CASE WHEN $4 IS NULL THEN replay_tx END,
-  replay_place = CASE WHEN $4 IS NULL THEN replay_place END, replay_seq = CASE WHEN $4 IS NULL THEN replay_seq END
+  failing_since = CASE WHEN $7 OR $3 <> url THEN NULL ELSE failing_since END
 WHERE webhook_id = $1 AND client_id = $2 AND deleted_at IS NULL
 RETURNING ` + webhookColumns
 
@@ -243,8 +240,9 @@ func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.Webh
 	return s.oneWebhook(ctx, updateWebhook, uuid(id), uuid(client), p.URL, p.Events, p.Description, mode, p.Enabled)
 }
 
+// deleteWebhook leaves no secret behind: nothing is signed with it any more.
 const deleteWebhook = `
-UPDATE webhooks SET deleted_at = at, updated_at = at FROM (VALUES (clock_timestamp())) AS v(at)
+UPDATE webhooks SET deleted_at = at, updated_at = at, secret = '', old_secrets = '{}', old_secrets_until = '{}' FROM (VALUES (clock_timestamp())) AS v(at)
 WHERE webhook_id = $1 AND client_id = $2 AND deleted_at IS NULL
 RETURNING ` + webhookColumns
 

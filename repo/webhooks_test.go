@@ -157,6 +157,29 @@ func TestWebhookKeys(t *testing.T) {
 	require.NotEqual(t, ids[0], w.ID)
 }
 
+// Deliveries are written in the transaction of the events that they are for: the
+// largest batch has the time for as many as a client may have.
+func TestLargestBatchForAllWebhooks(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	for range job.MaxWebhooks {
+		f.subscribe("*")
+	}
+	_, _, err := f.store.InsertBatch(f.ctx(), f.batch(1000))
+	require.NoError(t, err)
+	require.Equal(t, 1000*job.MaxWebhooks*2, f.count("deliveries"), "of job.created and job.queued")
+}
+
+func TestDeletedWebhookHasNoSecrets(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	id := f.subscribe("*")
+	_, err := f.store.RotateWebhookSecret(f.ctx(), f.client, id, []byte("second"), time.Hour)
+	require.NoError(t, err)
+	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, id))
+	require.Equal(t, "0 0 0", one[string](f, `SELECT concat_ws(' ', length(secret), cardinality(old_secrets), cardinality(old_secrets_until)) FROM webhooks`))
+}
+
 // Ten processes add webhooks for one client at once; while the table is locked,
 // each of them has come as far as it can.
 func TestWebhooksAreLimited(t *testing.T) {
@@ -212,7 +235,7 @@ func TestForeignWebhooksCostTheSame(t *testing.T) {
 			return err
 		},
 		"replay": func(w, _, _ job.ID) error {
-			_, err := f.store.ReplayEvents(f.ctx(), stranger, w, time.Time{}, 9)
+			_, err := f.store.ReplayEvents(f.ctx(), stranger, w, time.Time{}, job.Position{}, 9)
 			return err
 		},
 		"list": func(w, _, _ job.ID) error {

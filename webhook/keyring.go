@@ -149,6 +149,24 @@ func (k *Keyring) generate(ctx context.Context, onlyFirst bool) error {
 	return k.store.AddSigningKey(ctx, key, onlyFirst, announced, overlapping)
 }
 
+// Check fails if the store has keys that were encrypted under another master
+// key: whoever has the wrong one must not encrypt secrets with it.
+func (k *Keyring) Check(ctx context.Context) error {
+	known, err := k.store.SigningKeys(ctx)
+	if err != nil {
+		return err
+	}
+	for _, key := range known {
+		if key.Sealed == nil {
+			continue
+		}
+		if _, err := k.open(key); err != nil {
+			return fmt.Errorf("the signing key %s cannot be used: %w", key.KID, err)
+		}
+	}
+	return nil
+}
+
 // Run refreshes the keys every 30 seconds, until ctx ends. When that fails, the
 // keys of before are used until they retire.
 func (k *Keyring) Run(ctx context.Context) {

@@ -12,7 +12,6 @@ import (
 // Media types of messages.
 const (
 	mimeJSON       = "application/json"
-	mimeProblem    = "application/problem+json"
 	mimeCloudEvent = "application/cloudevents+json"
 )
 
@@ -115,9 +114,9 @@ func subject(o *job.Occurrence) string {
 func content(links job.Links, o *job.Occurrence) (mediaType string, data []byte, err error) {
 	switch {
 	case o.Ended != nil:
-		return outcome(links.Document(o.Origin, *o.Ended))
+		return links.Document(o.Origin, *o.Ended).Encode()
 	case o.Batch != nil:
-		return outcome(links.BatchDocument(o.Batch))
+		return links.BatchDocument(o.Batch).Encode()
 	case o.JobID.IsZero():
 		data, err = encode(o.Data)
 	case o.Name == job.EventEmitted:
@@ -129,19 +128,9 @@ func content(links job.Links, o *job.Occurrence) (mediaType string, data []byte,
 	case o.Next == "" || o.Next.Final():
 		return "", nil, fmt.Errorf("event %s (%s) came without the attempt that ended", o.ID, o.Name)
 	default:
-		return outcome(links.Document(o.Origin, job.Attempt{Number: o.Attempt, State: o.Next}))
+		return links.Document(o.Origin, job.Attempt{Number: o.Attempt, State: o.Next}).Encode()
 	}
 	return mimeJSON, data, err
-}
-
-// outcome encodes an outcome document (draft section 11.7).
-func outcome(d job.Document) (mediaType string, data []byte, err error) {
-	mediaType = mimeJSON
-	if d.IsProblem() {
-		mediaType = mimeProblem
-	}
-	data, err = encode(d)
-	return mediaType, data, err
 }
 
 // encode writes JSON in one line, without escapes for HTML.

@@ -14,6 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+const mimeProblem = "application/problem+json"
+
 var links = job.Links{PublicURL: publicURL}
 
 // draftSchema is the JSON Schema of the draft's section 8.

@@ -209,8 +209,11 @@ func (s *Sender) reveal(p job.Parcel, now time.Time) ([]string, error) {
 			return nil, errors.New("the secret of the webhook is encrypted: set FORGERUN_MASTER_KEY")
 		}
 		secret, err := s.secrets.Reveal(p.WebhookID, sealed.Sealed)
-		if err != nil {
+		switch {
+		case err != nil && sealed.Until == nil:
 			return nil, err
+		case err != nil:
+			continue // an old one that nobody can read any more, after another master key
 		}
 		secrets = append(secrets, secret)
 	}

@@ -130,6 +130,26 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
+// After another master key the old secrets cannot be read any more: the new one
+// signs.
+func TestUnreadableOldSecretIsLeftOut(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, (*httptest.Server).Start, nil)
+	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
+	p := sampleParcel(t)
+	p.Target.URL = r.URL
+	_, sealed, err := s.secrets.New(webhookID)
+	require.NoError(t, err)
+	until := time.Now().Add(time.Hour)
+	unreadable := []byte("sealed under another key")
+	p.Target.Secrets = []job.SealedSecret{{Sealed: sealed}, {Sealed: unreadable, Until: &until}}
+	require.Empty(t, s.Send(t.Context(), p).Attempt.Error)
+	require.Len(t, strings.Fields(r.all()[0].header.Get("Webhook-Signature")), 1)
+	p.Target.Secrets = []job.SealedSecret{{Sealed: unreadable}}
+	require.Equal(t, job.SendInternal, s.Send(t.Context(), p).Attempt.Error)
+	require.Len(t, r.all(), 1, "nothing is sent without its signature")
+}
+
 // Whatever is covered cannot be changed on the way.
 func TestTamperedDeliveriesAreRefused(t *testing.T) {
 	t.Parallel()

@@ -44,7 +44,7 @@ func TestAPIKilledAfterEnqueue(t *testing.T) {
 // will be committed. The same key finds out.
 func TestAPIKilledBeforeCommit(t *testing.T) {
 	t.Parallel()
-	s := newStack(t)
+	s := newStack(t, patient)
 	doomed := s.startAPI()
 	u := s.newUser(doomed)
 	bodies := make([]string, 5)

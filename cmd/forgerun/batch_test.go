@@ -149,7 +149,7 @@ func TestBatchWhoseCompletionWasLostIsCompleted(t *testing.T) {
 
 func TestAPIKilledWhileABatchIsStored(t *testing.T) {
 	t.Parallel()
-	s := newStack(t)
+	s := newStack(t, patient)
 	doomed := s.startAPI()
 	u := s.newUser(doomed)
 	kinds := make([]string, 200)

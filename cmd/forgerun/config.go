@@ -81,7 +81,7 @@ func (c *Config) variables() []variable {
 		{name: "FORGERUN_REDIS_URL", help: "redis, rediss, unix, redis-sentinel or redis-cluster; dev runs its own if unset", secret: true, parse: text(&c.RedisURL)},
 		{name: "FORGERUN_HTTP_ADDR", fallback: "127.0.0.1:8080", help: "address of the API; port 0 takes a free one", parse: address(&c.HTTPAddr)},
 		{name: "FORGERUN_ADMIN_ADDR", dev: "127.0.0.1:8081", help: "address of metrics, health and dashboards; unset: 127.0.0.1:8081 for api, none for worker and webhooks", parse: address(&c.AdminAddr)},
-		{name: "FORGERUN_PUBLIC_URL", help: "base of links and problem types; unset: from the API's address", parse: publicURL(&c.PublicURL)},
+		{name: "FORGERUN_PUBLIC_URL", help: "base of links and problem types, which deliveries tell too; unset: from the API's address. Required by webhooks, and by worker with an outcome stream", parse: publicURL(&c.PublicURL)},
 		{name: "FORGERUN_ADMIN_TOKEN", help: "the operator's token, 16 characters at least; unset: the admin address must be on loopback", secret: true, parse: token(&c.AdminToken)},
 		{name: "FORGERUN_OPEN_REGISTRATION", fallback: "false", dev: "true", help: "whether anybody may create a client", parse: boolean(&c.OpenRegistration)},
 		{name: "FORGERUN_DATA_DIR", fallback: ".forgerun", help: "folder of dev's own stores", parse: text(&c.DataDir)},
@@ -180,6 +180,8 @@ func (c *Config) contradictions(role string) []string {
 	add(c.WebhookBackoff.Max < c.WebhookBackoff.Base, "FORGERUN_WEBHOOK_BACKOFF_MAX must not be less than FORGERUN_WEBHOOK_BACKOFF_BASE")
 	add((role == "webhooks" || role == "rotate-signing-key") && c.MasterKey == nil,
 		"FORGERUN_MASTER_KEY is required; it must be the same for all processes. To make one: openssl rand -base64 32")
+	add((role == "webhooks" || (role == "worker" && c.OutcomeStream != "")) && c.PublicURL == "",
+		"FORGERUN_PUBLIC_URL is required: what is sent has addresses of the API, such as https://forgerun.example.com")
 	add(c.MaxPayload > c.MaxBodyBytes, "FORGERUN_MAX_PAYLOAD_BYTES must not be more than FORGERUN_MAX_BODY_BYTES")
 	add(c.AdminToken == "" && c.AdminAddr != "" && !onLoopback(c.AdminAddr),
 		"FORGERUN_ADMIN_ADDR is not on loopback: set FORGERUN_ADMIN_TOKEN to guard it")

@@ -101,6 +101,18 @@ func TestMissingStoresStopTheStart(t *testing.T) {
 			require.Contains(t, stderr, name+" is required")
 		}
 	}
+	key := env{"FORGERUN_MASTER_KEY": masterKey}
+	for _, c := range []struct {
+		role, missing string
+		env           env
+	}{
+		{"webhooks", "FORGERUN_MASTER_KEY", nil}, {"webhooks", "FORGERUN_PUBLIC_URL", key}, {"rotate-signing-key", "FORGERUN_MASTER_KEY", nil},
+		{"worker", "FORGERUN_PUBLIC_URL", env{"FORGERUN_OUTCOME_STREAM": "outcomes"}},
+	} {
+		code, _, stderr := runWith(t, merge(required, c.env), c.role)
+		require.Equal(t, 2, code)
+		require.Contains(t, stderr, c.missing+" is required")
+	}
 	for _, args := range [][]string{{}, {"serve"}, {"api", "now"}, {"migrate", "-to", "x"}, {"migrate", "down"}} {
 		code, _, stderr := runWith(t, required, args...)
 		require.Equal(t, 2, code, args)

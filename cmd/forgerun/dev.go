@@ -65,7 +65,7 @@ func (p *process) serveDev(ctx context.Context, stdout io.Writer) error {
 	defer w.stop()
 	hooks, err := p.startWebhooks(ctx)
 	if err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 	defer hooks.stop()
 	a := p.startAPI()
@@ -85,7 +85,7 @@ func (p *process) serveDev(ctx context.Context, stdout io.Writer) error {
 		p.log.Info("stopping")
 		return nil
 	case err := <-a.failed:
-		return fmt.Errorf("HTTP listener: %w", err)
+		return err
 	}
 }
 

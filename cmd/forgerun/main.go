@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, environ
 	case "version":
 		_, _ = fmt.Fprintln(stdout, version)
 		return 0
-	case "help", "-h", "--help":
+	case "help", "-h", "--help", "-help":
 		_, _ = fmt.Fprint(stdout, usage)
 		return 0
 	}
@@ -75,6 +75,10 @@ func run(ctx context.Context, args []string, getenv func(string) string, environ
 }
 
 func runRole(ctx context.Context, role string, args []string, getenv func(string) string, environ []string, stdout, stderr io.Writer) int {
+	if len(args) == 1 && isHelp(args[0]) {
+		_, _ = fmt.Fprint(stdout, usage)
+		return 0
+	}
 	if len(args) > 0 {
 		_, _ = fmt.Fprintf(stderr, "forgerun %s takes no arguments, but got %q; it is configured by the environment.\n", role, strings.Join(args, " "))
 		return 2
@@ -92,6 +96,10 @@ func runRole(ctx context.Context, role string, args []string, getenv func(string
 		return 1
 	}
 	return 0
+}
+
+func isHelp(arg string) bool {
+	return arg == "-h" || arg == "--help" || arg == "-help" || arg == "help"
 }
 
 func runMigrate(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {

@@ -94,7 +94,7 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (*process
 }
 
 // listen opens the public listener of the roles that have one, and completes
-// the public URL. Processes without a listener must be given the API's own.
+// the public URL; the roles that tell addresses without one must be given it.
 func listen(cfg *Config, role string) (net.Listener, error) {
 	var l net.Listener
 	addr := cfg.HTTPAddr
@@ -214,7 +214,7 @@ type api struct {
 
 // startAPI begins to serve.
 func (p *process) startAPI() *api {
-	a := &api{p: p, addr: p.listener.Addr().String(), failed: make(chan error, 1)}
+	a := &api{p: p, addr: p.listener.Addr().String(), failed: make(chan error, 2)}
 	a.service = p.newService(a)
 	a.limiter = tasks.NewLimiter(p.redis, tasks.LimiterConfig{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota})
 	a.limiter.Start()
@@ -224,10 +224,14 @@ func (p *process) startAPI() *api {
 		MaxStreams: p.cfg.MaxStreams, MaxStreamsPerClient: p.cfg.MaxStreamsPerClient,
 	}, handlers.Deps{
 		Jobs: a.service, Reader: a.service, Batches: a.service, Events: a.service, Clients: a.service, CursorKey: a.service.CursorKey,
-		Webhooks: p.newWebhooks(), Directory: p.newDirectory(),
+		Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(),
 		Limiter: a.limiter, Health: p, Logger: p.log, Registry: p.registry,
 	})
-	go func() { a.failed <- a.server.Serve(p.listener) }()
+	go func() {
+		if err := a.server.Serve(p.listener); err != nil {
+			a.failed <- fmt.Errorf("HTTP listener: %w", err)
+		}
+	}()
 	p.log.Info("api listening", "address", a.addr, "public_url", p.cfg.PublicURL)
 	return a
 }

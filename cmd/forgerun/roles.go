@@ -26,7 +26,7 @@ func runAPI(ctx context.Context, cfg Config, unknown []string, _, stderr io.Writ
 		p.log.Info("stopping")
 		return nil
 	case err := <-a.failed:
-		return fmt.Errorf("HTTP listener: %w", err)
+		return err
 	}
 }
 
@@ -62,12 +62,21 @@ func runWebhooks(ctx context.Context, cfg Config, unknown []string, _, stderr io
 	}
 	w, err := p.startWebhooks(ctx)
 	if err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 	defer w.stop()
 	<-ctx.Done()
 	p.log.Info("stopping")
 	return nil
+}
+
+// unlessStopped is the error of a start, and nil if that was stopped before it
+// was complete.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // runHealthcheck asks a process whether it is ready.

@@ -38,7 +38,7 @@ func TestAPITerminatedUnderLoad(t *testing.T) {
 // A request that is being handled when the signal comes is answered.
 func TestAPITerminatedAnswersWhatItHasBegun(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, env{"FORGERUN_DB_TIMEOUT": "60s", "FORGERUN_REQUEST_TIMEOUT": "60s"}) // the lock is held for as long as a busy machine takes
+	s := newStack(t, patient)
 	api := s.startAPI()
 	u := s.newUser(api)
 	unlock := s.lock(`LOCK TABLE idempotency_keys IN ACCESS EXCLUSIVE MODE`)

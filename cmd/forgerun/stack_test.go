@@ -107,7 +107,11 @@ func (s *stack) ctx() context.Context { return s.t.Context() }
 
 func (s *stack) start(role string, environment ...env) *proc {
 	s.t.Helper()
-	p := startProc(s.t, merge(s.env, merge(environment...)), s.knownSecrets, role)
+	all := merge(s.env, merge(environment...))
+	if all["FORGERUN_PUBLIC_URL"] == "" && (role == "webhooks" || (role == "worker" && all["FORGERUN_OUTCOME_STREAM"] != "")) {
+		all["FORGERUN_PUBLIC_URL"] = "http://forgerun.test"
+	}
+	p := startProc(s.t, all, s.knownSecrets, role)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.procs = append(s.procs, p)
@@ -148,6 +152,10 @@ func (p *proc) workerID() string {
 	p.t.Helper()
 	return p.logged("worker registered")["worker_id"].(string)
 }
+
+// patient lets statements wait for as long as a busy machine takes to do what
+// the test has in mind for them.
+var patient = env{"FORGERUN_DB_TIMEOUT": "60s", "FORGERUN_REQUEST_TIMEOUT": "60s"}
 
 // quickLease makes a worker that dies be missed soon.
 var quickLease = env{"FORGERUN_LEASE_TIMEOUT": "3s", "FORGERUN_HEARTBEAT_INTERVAL": "500ms"}

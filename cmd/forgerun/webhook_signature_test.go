@@ -64,9 +64,11 @@ func TestWrongMasterKey(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	s.startWebhooks()
-	p := s.start("webhooks", env{"FORGERUN_MASTER_KEY": strings.Repeat("A", 43) + "="})
-	require.Equal(t, 1, p.exitCode())
-	require.Contains(t, p.log.String(), "FORGERUN_MASTER_KEY")
+	for _, role := range []string{"webhooks", "api"} {
+		p := s.start(role, env{"FORGERUN_MASTER_KEY": strings.Repeat("A", 43) + "="})
+		require.Equal(t, 1, p.exitCode(), role)
+		require.Contains(t, p.log.String(), "FORGERUN_MASTER_KEY")
+	}
 }
 
 // Whoever verifies with another implementation, in another language, accepts

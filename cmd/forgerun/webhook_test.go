@@ -308,6 +308,7 @@ func TestDisabledWebhookAndReplay(t *testing.T) {
 			a = u.call(api, "POST", path+"/replay", `{"since":"`+began+`"}`)
 			require.Equal(t, http.StatusAccepted, a.status, a.body)
 			require.Equal(t, 6.0, a.value("queued"), a.body)
+			require.Nil(t, a.value("next_cursor"), a.body)
 			s.awaitDeliveries()
 			for _, id := range missed {
 				require.NotEmpty(t, broken.of(id))

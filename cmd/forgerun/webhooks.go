@@ -20,14 +20,20 @@ import (
 func (p *process) guard() *webhook.Guard { return webhook.NewGuard(p.cfg.WebhookAllowPrivate) }
 
 // newWebhooks makes the use cases of subscriptions. Without a master key none
-// can be registered.
-func (p *process) newWebhooks() *app.Webhooks {
+// can be registered; one that is not that of the stored keys stops the process.
+func (p *process) newWebhooks(failed chan<- error) *app.Webhooks {
 	d := app.WebhooksDeps{
 		Store: p.store, Reader: p.store, Deliveries: p.store, Targets: p.guard(), Queue: p.queue,
 		Subscribers: p.subscribers, Metrics: p.metrics, Log: p.log,
 	}
 	if vault, err := webhook.NewVault(p.cfg.MasterKey); err == nil {
 		d.Secrets = webhook.NewSecrets(vault)
+		keys := webhook.NewKeyring(vault, p.store, nil)
+		p.loop(func(ctx context.Context) {
+			if err := p.untilStorageAnswers(ctx, keys.Check); err != nil && ctx.Err() == nil {
+				failed <- err
+			}
+		})
 	}
 	return app.NewWebhooks(d)
 }
@@ -83,7 +89,7 @@ func (p *process) startWebhooks(ctx context.Context) (*webhooks, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.ensureKey(ctx, keys); err != nil {
+	if err := p.untilStorageAnswers(ctx, keys.Ensure); err != nil {
 		return nil, err
 	}
 	p.loop(keys.Run)
@@ -116,21 +122,21 @@ func newKeyring(cfg Config, vault *webhook.Vault, store *repo.Store, log *slog.L
 	return keys, nil
 }
 
-// ensureKey waits for storage, like everything that starts, but not for a key
-// that cannot be used.
-func (p *process) ensureKey(ctx context.Context, keys *webhook.Keyring) error {
+// untilStorageAnswers repeats what needs storage while that is away, like
+// everything that starts, but not when it fails for a reason of its own.
+func (p *process) untilStorageAnswers(ctx context.Context, what func(context.Context) error) error {
 	const pause = time.Second
 	for {
-		err := keys.Ensure(ctx)
+		err := what(ctx)
 		var known *job.Error
 		if err == nil || !errors.As(err, &known) {
 			return err
 		}
-		p.log.Warn("there is no signing key yet; trying again", "error", err)
+		p.log.Warn("the signing keys cannot be read yet; trying again", "error", err)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil // stopped before it began
+			return ctx.Err()
 		}
 	}
 }
@@ -151,6 +157,10 @@ func runRotateSigningKey(ctx context.Context, args []string, getenv func(string)
 	fail := func(code int, err any) int {
 		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
 		return code
+	}
+	if len(args) == 1 && isHelp(args[0]) {
+		_, _ = fmt.Fprint(stdout, usage)
+		return 0
 	}
 	if len(args) > 0 {
 		return fail(2, "rotate-signing-key takes no arguments; it is configured by the environment.")
@@ -174,6 +184,16 @@ func runRotateSigningKey(ctx context.Context, args []string, getenv func(string)
 	if err := webhook.NewKeyring(vault, store, nil).Rotate(ctx); err != nil {
 		return fail(1, err)
 	}
-	_, _ = fmt.Fprintln(stdout, "A new signing key is published. It signs from ten minutes from now on.")
+	keys, err := store.SigningKeys(ctx)
+	if err != nil {
+		return fail(1, err)
+	}
+	for _, k := range keys {
+		until := "with no end"
+		if k.RetiresAt != nil {
+			until = "until " + k.RetiresAt.Format(time.RFC3339)
+		}
+		_, _ = fmt.Fprintf(stdout, "%s  signs from %s, published %s\n", k.KID, k.SignsFrom.Format(time.RFC3339), until)
+	}
 	return 0
 }

@@ -70,9 +70,9 @@ func TestPausedWorkersLateWriteIsFenced(t *testing.T) {
 	s := newStack(t)
 	api := s.startLeader()
 	u := s.newUser(api)
-	sleeper := s.startWorker(env{"FORGERUN_TIME_SCALE": "0.5", "FORGERUN_LEASE_TIMEOUT": "60s", "FORGERUN_HEARTBEAT_INTERVAL": "20s"})
+	sleeper := s.startWorker(env{"FORGERUN_TIME_SCALE": "1", "FORGERUN_LEASE_TIMEOUT": "120s", "FORGERUN_HEARTBEAT_INTERVAL": "40s"})
 	first := sleeper.workerID()
-	ids := u.submitMany(api, 4, execute("SUCCESS_NORMAL")) // takes 5 s
+	ids := u.submitMany(api, 4, execute("SUCCESS_NORMAL")) // takes 10 s
 	s.await("RUNNING", ids...)
 	sleeper.pause()
 	s.exec(`UPDATE workers SET expires_at = clock_timestamp() WHERE worker_id = $1`, first)

@@ -1,0 +1,55 @@
+package job
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestDeliveryPolicy(t *testing.T) {
+	t.Parallel()
+	const base = 8 * time.Second
+	policy := DeliveryPolicy{MaxRetries: 8, Backoff: Backoff{Base: base, Max: 10 * base}}
+	now := time.Now()
+	for name, c := range map[string]struct {
+		tries, attempts int
+		class           SendError
+		retryAfter      time.Duration
+		age             time.Duration
+		state           DeliveryState
+		least, most     time.Duration
+	}{
+		"delivered":                    {state: DeliveryDelivered},
+		"gone":                         {class: SendGone, state: DeliveryFailed},
+		"the first failure":            {class: SendServerError, state: DeliveryPending, least: base / 2, most: base},
+		"the third":                    {tries: 2, attempts: 9, class: SendServerError, state: DeliveryPending, least: 2 * base, most: 4 * base},
+		"the last but one":             {tries: 7, class: SendServerError, state: DeliveryPending, least: 5 * base, most: 10 * base},
+		"the last":                     {tries: 8, class: SendServerError, state: DeliveryFailed},
+		"a timeout":                    {class: SendTimeout, state: DeliveryPending, least: base, most: 2 * base},
+		"too many":                     {class: SendRateLimited, state: DeliveryPending, least: base, most: 2 * base},
+		"too many, at the maximum":     {tries: 7, class: SendRateLimited, state: DeliveryPending, least: 5 * base, most: 10 * base},
+		"asked for soon":               {class: SendServerError, retryAfter: time.Second, state: DeliveryPending, least: base, most: base},
+		"asked for later":              {class: SendServerError, retryAfter: 9 * time.Second, state: DeliveryPending, least: 9 * time.Second, most: 9 * time.Second},
+		"asked for much later":         {class: SendServerError, retryAfter: time.Hour, state: DeliveryPending, least: 2 * base, most: 2 * base},
+		"too many, asked for soon":     {class: SendRateLimited, retryAfter: time.Second, state: DeliveryPending, least: base, most: base},
+		"too many, much later":         {class: SendRateLimited, retryAfter: time.Hour, state: DeliveryPending, least: 2 * base, most: 2 * base},
+		"asked for, at the maximum":    {tries: 7, class: SendRateLimited, retryAfter: time.Hour, state: DeliveryPending, least: 20 * base, most: 20 * base},
+		"of our own":                   {tries: 8, class: SendInternal, state: DeliveryPending, least: base / 2, most: base},
+		"of our own, by all attempts":  {attempts: 2, class: SendInternal, state: DeliveryPending, least: 2 * base, most: 4 * base},
+		"of our own, for a long time":  {attempts: 99, age: 71 * time.Hour, class: SendInternal, state: DeliveryPending, least: 5 * base, most: 10 * base},
+		"of our own, for too long":     {age: 73 * time.Hour, class: SendInternal, state: DeliveryFailed},
+		"of the receiver, though late": {age: 73 * time.Hour, class: SendServerError, state: DeliveryPending, least: base / 2, most: base},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := &Delivery{Tries: c.tries, Attempts: c.attempts, CreatedAt: now.Add(-c.age)}
+			sent := Sent{Attempt: DeliveryAttempt{StartedAt: now, Error: c.class}, RetryAfter: c.retryAfter}
+			for random, want := range map[float64]time.Duration{0: c.least, 1: c.most} {
+				state, wait := policy.Next(d, sent, random)
+				require.Equal(t, c.state, state)
+				require.Equal(t, want, wait)
+			}
+		})
+	}
+}
