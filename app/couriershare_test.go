@@ -80,22 +80,19 @@ func TestAClientWhoseEndpointsHangDelaysNobodyElse(t *testing.T) {
 	})
 }
 
-// Several such clients leave room as well, from when their first sends end.
-func TestClientsWhoseEndpointsHangDelayNobodyElse(t *testing.T) {
+// Several such clients can take all places for the time of one send, never
+// longer: then it is somebody else's turn.
+func TestClientsWhoseEndpointsHangTakeTurns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var slowest time.Duration
-		arrived, late := 0, 0
+		arrived := 0
 		w := newCourierWorld(t, func(ctx context.Context, p job.Parcel) job.Sent {
 			if p.ClientID != clientB {
 				return hanging(ctx, p)
 			}
 			mu.Lock()
-			took := time.Since(p.CreatedAt)
-			slowest, arrived = max(slowest, took), arrived+1
-			if took >= 2*testTimeout/10 {
-				late++
-			}
+			slowest, arrived = max(slowest, time.Since(p.CreatedAt)), arrived+1
 			mu.Unlock()
 			return answers(200, 5*time.Millisecond)(ctx, p)
 		})
@@ -117,10 +114,7 @@ func TestClientsWhoseEndpointsHangDelayNobodyElse(t *testing.T) {
 			pass(time.Second)
 		}
 		require.Equal(t, 120, arrived)
-		// When those that hang are met in another order, all places may be taken
-		// once more, until the first send ends.
-		require.LessOrEqual(t, late, 24)
-		require.LessOrEqual(t, slowest, testTimeout+time.Second)
+		require.LessOrEqual(t, slowest, testTimeout+time.Second, "at worst until one of those that hang gives its place back")
 		require.GreaterOrEqual(t, w.metric(w.metrics.sends), 7.0, "of ten: what is free is little")
 	})
 }

@@ -8,11 +8,10 @@ import (
 )
 
 // fairSemaphore divides a number of places among clients. A client gets another
-// one only while it has fewer than are free. So one client has half of them at
-// most, and n clients that want all have a part in n+1 each: while there are
-// fewer clients than places, one who comes new finds a place free, however long
-// the others keep theirs. Places that become free go to who waits: first to the
-// client that has the fewest.
+// one only while it has fewer than are free: so one client has half of them at
+// most, and several leave some free most of the time. Places that become free go
+// to who waits: first to the client that has the fewest. So who comes new waits
+// at worst until one of the others gives a place back.
 type fairSemaphore struct {
 	mu      sync.Mutex
 	free    int
