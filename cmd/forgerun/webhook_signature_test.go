@@ -86,8 +86,7 @@ func TestForeignVerifiersAcceptEveryDelivery(t *testing.T) {
 	require.Equal(t, http.StatusCreated, a.status, a.body)
 	s.secret(a.text("secret"))
 	other := subscription{a.text("webhook_id"), a.text("secret")}
-	ids := []string{u.submit(api, execute("FAIL_IMMEDIATE")), u.submit(api, execute("WEBHOOK_SUCCESS"))}
-	s.awaitFinal(ids...)
+	s.await("FAILED", u.submit(api, execute("FAIL_IMMEDIATE")))
 	require.Equal(t, http.StatusAccepted, u.call(api, "POST", "/v1/webhooks/"+hook.id+"/test", "").status)
 	s.awaitDeliveries()
 	directory, _ := u.directory(api)
@@ -99,8 +98,8 @@ func TestForeignVerifiersAcceptEveryDelivery(t *testing.T) {
 			}
 			for _, d := range structured.all() {
 				require.NoError(t, v.verify(t, d.captured(), other.secret, directory))
-				require.Error(t, v.verify(t, d.captured(), hook.secret, directory), "the secret of another webhook")
 			}
+			require.Error(t, v.verify(t, structured.all()[0].captured(), hook.secret, directory), "the secret of another webhook")
 			tampered := r.all()[0].captured()
 			tampered.Body = append(tampered.Body, ' ')
 			require.Error(t, v.verify(t, tampered, hook.secret, directory))
