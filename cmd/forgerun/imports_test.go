@@ -17,8 +17,8 @@ import (
 )
 
 // The import rules. Package job is the ground floor; app and the adapters
-// (handlers, repo, tasks, webhook, work) meet in it and nowhere else; programs
-// join them. An arrow that is not in these two tables is a bug.
+// (handlers, repo, tasks, webhook, work) meet in it and nowhere else, but for
+// telemetry, which knows nothing of jobs; programs join them. An arrow that is not in these two tables is a bug.
 
 const module = "github.com/forgerun/forgerun"
 
@@ -27,16 +27,17 @@ const module = "github.com/forgerun/forgerun"
 var mayImport = []packageRule{
 	{"job", nil},
 	{"migrations", nil},
+	{"telemetry", nil},
 	{"monitoring", nil},
 	{"devstack", nil},
 
-	{"app", []string{"job"}},
-	{"handlers", []string{"job"}},
+	{"app", []string{"job", "telemetry"}},
+	{"handlers", []string{"job", "telemetry"}},
 	{"handlers/apitest", nil}, // for tests
-	{"tasks", []string{"job"}},
-	{"webhook", []string{"job"}},
+	{"tasks", []string{"job", "telemetry"}},
+	{"webhook", []string{"job", "telemetry"}},
 	{"work", []string{"job"}},
-	{"repo", []string{"job", "migrations"}},
+	{"repo", []string{"job", "migrations", "telemetry"}},
 	{"repo/repotest", []string{"job", "migrations", "repo", "devstack"}},
 
 	{"cmd/...", []string{"..."}},
@@ -65,6 +66,12 @@ var onlyIn = []struct {
 	{"github.com/dunglas/httpsfv", []string{"webhook", "cmd/..."}},
 	{"github.com/go-jose", []string{"webhook"}},
 	{"code.dny.dev/ssrf", []string{"webhook"}},
+	{"github.com/exaring/otelpgx", []string{"repo"}},
+	{"go.opentelemetry.io/otel/exporters", []string{"monitoring"}},
+	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "telemetry test", "app test", "handlers test", "repo test", "tasks test", "webhook test"}},
+	{"go.opentelemetry.io/proto", []string{"monitoring test", "cmd/... test"}},
+	{"github.com/chromedp", []string{"cmd/... test"}},
+	{"github.com/compose-spec", []string{"monitoring test"}},
 	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "handlers test", "job test", "webhook test", "cmd/... test"}},
 }
 

@@ -1,0 +1,115 @@
+package telemetry
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+)
+
+// Scope names the instrumentation.
+const Scope = "github.com/forgerun/forgerun"
+
+// Attributes of spans that are our own. Others have the names of OpenTelemetry's
+// semantic conventions.
+const (
+	JobID        = attribute.Key("forgerun.job_id")
+	BatchID      = attribute.Key("forgerun.batch_id")
+	ClientID     = attribute.Key("forgerun.client_id")
+	KeyID        = attribute.Key("forgerun.key_id")
+	RequestID    = attribute.Key("forgerun.request_id")
+	WorkerID     = attribute.Key("forgerun.worker_id")
+	WebhookID    = attribute.Key("forgerun.webhook_id")
+	DeliveryID   = attribute.Key("forgerun.delivery_id")
+	EventName    = attribute.Key("forgerun.event_name")
+	Attempt      = attribute.Key("forgerun.attempt")
+	WorkKind     = attribute.Key("forgerun.work_kind")
+	State        = attribute.Key("forgerun.state")
+	BatchSize    = attribute.Key("forgerun.batch_size") // of a group commit
+	ErrorCode    = attribute.Key("forgerun.error_code")
+	DispatchTask = attribute.Key("messaging.message.id")
+)
+
+// Names of the spans of our own. A request's is its method and route.
+const (
+	SpanEnqueue = "enqueue job" // to the queue's answer
+	SpanProcess = "process job" // a worker's, from the task to its end
+	SpanAssign  = "assign job"
+	SpanRun     = "run job"
+	SpanReport  = "report job"
+	SpanRescue  = "rescue job" // of a dead worker
+	SpanSubmit  = "submit job"
+	SpanBatch   = "submit batch"
+	SpanCancel  = "cancel job"
+	SpanRetry   = "retry job"
+	SpanDeliver = "deliver event" // one attempt
+	SpanCommit  = "commit "       // and the name of the statement
+)
+
+// Start begins a span below that of ctx. Without one there is no span either:
+// a trace begins with a request, see Continue.
+func Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return ctx, noop.Span{}
+	}
+	return span.TracerProvider().Tracer(Scope).Start(ctx, name, options...)
+}
+
+// Continue begins a span of this process below one that a Traceparent tells of,
+// wherever that was. Without one that is recorded, or without a tracer, there is
+// no span.
+func Continue(ctx context.Context, tracer trace.Tracer, traceparent, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+	parent := parse(traceparent)
+	if tracer == nil || !parent.IsSampled() {
+		return ctx, noop.Span{}
+	}
+	below, span := tracer.Start(trace.ContextWithRemoteSpanContext(ctx, parent), name, options...)
+	if !span.IsRecording() {
+		return ctx, noop.Span{} // logs and exemplars must not tell of a trace that is not there
+	}
+	return below, span
+}
+
+// End ends a span, as failed if err is not nil.
+func End(span trace.Span, err error) {
+	if err != nil && span.IsRecording() {
+		span.SetStatus(codes.Error, err.Error())
+	}
+	span.End()
+}
+
+// Link points from a span to the one that a traceparent tells of. It comes
+// after the span's begin: what a span concerns is often read below it.
+func Link(span trace.Span, traceparent string) {
+	if !span.IsRecording() {
+		return
+	}
+	if to := parse(traceparent); to.IsValid() {
+		span.AddLink(trace.Link{SpanContext: to})
+	}
+}
+
+const header = "traceparent"
+
+// Traceparent tells of the span of ctx in the form of W3C Trace Context, for
+// Continue. "" if it is not recorded.
+func Traceparent(ctx context.Context) string {
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
+		return ""
+	}
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier[header]
+}
+
+func parse(traceparent string) trace.SpanContext {
+	if traceparent == "" {
+		return trace.SpanContext{}
+	}
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{header: traceparent})
+	return trace.SpanContextFromContext(ctx)
+}
