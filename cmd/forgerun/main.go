@@ -30,6 +30,8 @@ Usage:
   forgerun rotate-signing-key
                           make the next key that signs deliveries
   forgerun config [ROLE]  the effective configuration of a role (api), secrets masked
+  forgerun doctor [ROLE]  checks configuration, Postgres and Redis of a role (api), and says
+                          what to do about each finding (--json: for machines); writes nothing
   forgerun healthcheck    exit 0 if the process at -url is ready (for containers)
   forgerun version
 
@@ -61,6 +63,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, environ
 		return runRotateSigningKey(ctx, args, getenv, stdout, stderr)
 	case "config":
 		return runConfig(args, getenv, stdout, stderr)
+	case "doctor":
+		return runDoctor(ctx, args, getenv, environ, stdout, stderr)
 	case "healthcheck":
 		return runHealthcheck(ctx, args, stderr)
 	case "version":

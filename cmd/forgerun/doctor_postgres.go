@@ -1,0 +1,172 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/forgerun/forgerun/repo"
+)
+
+// oldestPostgres is the oldest major version that is supported. The SQL needs
+// what version 13 brought (xid8, gen_random_uuid); 14 is the oldest one that
+// still gets fixes.
+const oldestPostgres = 14
+
+// postgresObstacles say what to do when there is nothing to look at.
+var postgresObstacles = []struct {
+	err    error
+	advice string
+}{
+	{repo.ErrBadURL, "write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, with special characters of the password percent-encoded"},
+	{repo.ErrAway, "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between"},
+	{repo.ErrSilent, "look at the server: it hangs, is overloaded, or a firewall drops the packets"},
+	{repo.ErrBusy, "wait if it starts or stops; if it is full, raise max_connections or lower pool_max_conns in FORGERUN_DATABASE_URL"},
+	{repo.ErrLogin, "correct user and password in FORGERUN_DATABASE_URL, or let the user in by pg_hba.conf"},
+	{repo.ErrNoDatabase, "create it (createdb), or correct the name in FORGERUN_DATABASE_URL"},
+	{repo.ErrTLS, "set sslmode in FORGERUN_DATABASE_URL: require or verify-full (with sslrootcert) if the server wants TLS, disable if it has none"},
+	{repo.ErrUnread, "look at the server's log"},
+}
+
+// judgePostgres judges what Inspect found, or why it found nothing.
+func (fs *findings) judgePostgres(role string, i repo.Inspection, err error) {
+	if err != nil {
+		place := strings.TrimSpace("at " + i.Place)
+		if i.Place == "" {
+			place = "(FORGERUN_DATABASE_URL)"
+		}
+		for _, o := range postgresObstacles {
+			if errors.Is(err, o.err) {
+				fs.fail("Postgres", place+" "+err.Error(), o.advice)
+			}
+		}
+		return
+	}
+	if major := i.Version / 10_000; major < oldestPostgres {
+		fs.fail("Postgres version", fmt.Sprintf("%s at %s, but %d is the oldest that is supported", i.VersionName, i.Place, oldestPostgres), "upgrade the server")
+	} else {
+		fs.ok("Postgres version", i.VersionName+" at "+i.Place)
+	}
+	fs.judgeSchema(i)
+	fs.judgePrivileges(i)
+	fs.judgeDurability(i.Settings)
+	fs.judgeWritable(i)
+	fs.judgeUpkeep(i)
+	fs.judgeConnections(role, i)
+	fs.judgeClock("Postgres clock", i.ClockOffset, i.RoundTrip)
+}
+
+func (fs *findings) judgeSchema(i repo.Inspection) {
+	const what = "Postgres schema"
+	found := fmt.Sprintf("version %d", i.SchemaVersion)
+	differs := fmt.Sprintf("%s, this program needs %d", found, i.NeededVersion)
+	switch {
+	case i.SchemaVersion == 0 && len(i.MissingPrivileges) > 0:
+		fs.fail(what, "its version cannot be read", "give the user the privileges below")
+	case i.SchemaVersion == 0:
+		fs.fail(what, "none", "run 'forgerun migrate' with the FORGERUN_DATABASE_URL of a user who may create tables; if it is there, give this user USAGE on it, or set the search_path")
+	case i.SchemaVersion < i.NeededVersion:
+		fs.fail(what, differs, "run 'forgerun migrate' of this version, before the other roles are replaced")
+	case i.SchemaVersion > i.NeededVersion:
+		fs.fail(what, differs, fmt.Sprintf("use the program that made it, or go back with its 'forgerun migrate -to %d'", i.NeededVersion))
+	default:
+		fs.ok(what, found)
+	}
+}
+
+func (fs *findings) judgePrivileges(i repo.Inspection) {
+	const shown = 3
+	missing := i.MissingPrivileges
+	if len(missing) == 0 {
+		if i.SchemaVersion > 0 {
+			fs.ok("Postgres privileges", i.User+" may read and write all tables")
+		}
+		return
+	}
+	list := strings.Join(missing[:min(shown, len(missing))], ", ")
+	if more := len(missing) - shown; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	fs.fail("Postgres privileges", i.User+" lacks "+list,
+		fmt.Sprintf("as the owner of the tables: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO %q", i.User))
+}
+
+// judgeDurability is about what a 202 promises.
+func (fs *findings) judgeDurability(settings map[string]string) {
+	for _, name := range []string{"fsync", "full_page_writes", "synchronous_commit"} {
+		if settings[name] == "off" {
+			fs.fail("Postgres "+name, "off: a crash loses jobs that were acknowledged",
+				fmt.Sprintf("ALTER SYSTEM SET %s = on; SELECT pg_reload_conf(); and look for a setting of the user or database (\\drds in psql)", name))
+		} else {
+			fs.ok("Postgres "+name, settings[name])
+		}
+	}
+}
+
+func (fs *findings) judgeWritable(i repo.Inspection) {
+	const what = "Postgres writes"
+	switch {
+	case i.IsStandby:
+		fs.fail(what, "none: the server is a standby", "let FORGERUN_DATABASE_URL lead to the primary, or name all servers and add target_session_attrs=read-write")
+	case i.Settings["default_transaction_read_only"] == "on":
+		fs.fail(what, "none: default_transaction_read_only is on", "set it off where it was set: for the server, the database or the user (\\drds in psql shows the latter two)")
+	default:
+		fs.ok(what, "accepted: a primary, not read-only")
+	}
+}
+
+func (fs *findings) judgeUpkeep(i repo.Inspection) {
+	if i.Encoding == "UTF8" {
+		fs.ok("Postgres encoding", i.Encoding)
+	} else {
+		fs.fail("Postgres encoding", i.Encoding+": texts of clients cannot all be stored", "create the database with: createdb -E UTF8 -T template0 NAME")
+	}
+	if i.Settings["autovacuum"] == "off" || i.Settings["track_counts"] == "off" {
+		fs.warn("Postgres autovacuum", "off: the tables grow and become slow", "ALTER SYSTEM SET autovacuum = on; ALTER SYSTEM SET track_counts = on; SELECT pg_reload_conf();")
+	} else {
+		fs.ok("Postgres autovacuum", "on")
+	}
+	fs.ok("Postgres data checksums", i.Settings["data_checksums"]+" (on finds damaged disks; pg_checksums switches them on while the server is down)")
+}
+
+// besidesPool is how many connections a process has beside its pool: a worker
+// for its lease, an api to hear of keys, and each to tell in its metrics whether
+// Postgres is there.
+var besidesPool = map[string]int{"api": 2, "worker": 2, "webhooks": 1, "dev": 3}
+
+// leastProcesses is a process of each role.
+const leastProcesses = 3
+
+func (fs *findings) judgeConnections(role string, i repo.Inspection) {
+	const what = "Postgres connections"
+	own := i.PoolSize + besidesPool[role]
+	room := i.Usable / own
+	found := fmt.Sprintf("%d for this user (max_connections %s), %d taken now; a process takes up to %d: room for %d",
+		i.Usable, i.Settings["max_connections"], i.Connections, own, room)
+	const advice = "raise max_connections (a restart of Postgres) or the limit of the user or database, or lower pool_max_conns in FORGERUN_DATABASE_URL (20 at least)"
+	switch {
+	case room == 0:
+		fs.fail(what, found, advice)
+	case room < leastProcesses && role != "dev":
+		fs.warn(what, found+", which is less than one of each role", advice)
+	default:
+		fs.ok(what, found)
+	}
+}
+
+// judgeState tells who is there. Whoever asks may be about to start them.
+func (fs *findings) judgeState(s repo.State) {
+	switch {
+	case s.Workers > 0:
+		fs.ok("workers", fmt.Sprintf("%d alive, room for %d jobs at once", s.Workers, s.Slots))
+	case s.JobsWait:
+		fs.warn("workers", "none is alive, and jobs wait", "start 'forgerun worker'; if one runs, its log says why it has no lease")
+	default:
+		fs.warn("workers", "none is alive: jobs would wait", "start 'forgerun worker'")
+	}
+	if s.HasLeader {
+		fs.ok("leader", "there is one")
+	} else {
+		fs.warn("leader", "none: nothing is scheduled, relayed, rescued or cleaned", "start any role; one of the processes leads within 5 s, or its log says why not")
+	}
+}

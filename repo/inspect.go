@@ -1,0 +1,239 @@
+package repo
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// What can keep Inspect from a look at the database. Their texts go on where
+// "Postgres at db:5432" ends.
+var (
+	ErrBadURL     = errors.New("has an address that cannot be read")
+	ErrAway       = errors.New("does not accept connections")
+	ErrSilent     = errors.New("does not answer in time")
+	ErrBusy       = errors.New("takes no session now")
+	ErrLogin      = errors.New("refuses the login")
+	ErrNoDatabase = errors.New("has no such database")
+	ErrTLS        = errors.New("and this program do not agree on TLS")
+	ErrUnread     = errors.New("refuses to be inspected")
+)
+
+// Inspection is what Inspect found: facts, without a judgement.
+type Inspection struct {
+	Place       string // host:port/database
+	User        string
+	Version     int               // server_version_num, such as 150004
+	VersionName string            // server_version
+	Settings    map[string]string // of inspectedSettings, as a session of this user gets them
+	IsStandby   bool
+	Encoding    string // of the database
+
+	PoolSize    int // the most connections in the pool of a process that has this URL
+	Connections int // of the server, taken now
+	Usable      int // connections of the server that this user can have, with those it has now
+
+	ClockOffset time.Duration // by how much Postgres' clock is ahead of this machine's
+	RoundTrip   time.Duration // half of it is how wrong ClockOffset may be
+
+	SchemaVersion, NeededVersion int64    // SchemaVersion 0: no table of ours is there
+	MissingPrivileges            []string // such as "INSERT on jobs"
+
+	State *State // nil: the schema is not one that it can be read from
+}
+
+// State is what a database says about the processes that share it.
+type State struct {
+	Workers, Slots int // whose lease has not ended
+	HasLeader      bool
+	Epoch          int64 // of the dispatch
+	RedisRunID     string
+	HasWebhooks    bool // any that is not deleted
+	JobsWait       bool // any that is due and held by nobody
+}
+
+// inspectedSettings are parameters of the server that somebody can judge.
+var inspectedSettings = []string{
+	"fsync", "full_page_writes", "synchronous_commit", "default_transaction_read_only", "autovacuum", "track_counts",
+	"max_connections", "data_checksums",
+}
+
+// inspectPatience bounds the connect and each statement.
+const inspectPatience = 3 * time.Second
+
+// Inspect looks at the database on a connection of its own, in transactions
+// that cannot write. Its error is one of the above, with the server's words
+// but never with the password; Place is known all the same.
+func Inspect(ctx context.Context, url string) (Inspection, error) {
+	i := Inspection{NeededVersion: schemaVersion(), Settings: map[string]string{}}
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return i, ErrBadURL // the driver quotes the address
+	}
+	i.PoolSize, i.User = int(max(cfg.MaxConns, minConns)), cfg.ConnConfig.User
+	i.Place = net.JoinHostPort(cfg.ConnConfig.Host, strconv.Itoa(int(cfg.ConnConfig.Port))) + "/" + cfg.ConnConfig.Database
+	cfg.ConnConfig.ConnectTimeout = inspectPatience
+	cfg.ConnConfig.RuntimeParams["application_name"] = "forgerun doctor"
+	cfg.ConnConfig.RuntimeParams["statement_timeout"] = milliseconds(inspectPatience)
+	cfg.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(inspectPatience / 2)
+	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
+	if err != nil {
+		return i, obstacle(err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
+	for _, look := range []func(context.Context, pgx.Tx) error{i.readServer, i.readClock, i.readSchema, i.readState} {
+		err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error { return look(ctx, tx) })
+		if err != nil {
+			return i, obstacle(err)
+		}
+	}
+	return i, nil
+}
+
+func (i *Inspection) readServer(ctx context.Context, tx pgx.Tx) error {
+	err := tx.QueryRow(ctx, inspectServer).Scan(&i.Version, &i.VersionName, &i.IsStandby, &i.Encoding, &i.Connections, &i.Usable)
+	if err != nil {
+		return err
+	}
+	rows, err := tx.Query(ctx, `SELECT name, setting FROM pg_settings WHERE name = ANY($1)`, inspectedSettings)
+	if err != nil {
+		return err
+	}
+	var name, setting string
+	_, err = pgx.ForEachRow(rows, []any{&name, &setting}, func() error {
+		i.Settings[name] = setting
+		return nil
+	})
+	return err
+}
+
+// inspectServer subtracts what the server keeps for superusers and, since
+// version 16, for others with a privilege; and obeys the limits of the user and
+// of the database, which a superuser does not have.
+const inspectServer = `
+SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(), current_setting('server_encoding'),
+  (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend'),
+  least(current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+      - coalesce(current_setting('reserved_connections', true)::int, 0),
+    CASE WHEN rolconnlimit >= 0 AND NOT rolsuper THEN rolconnlimit END,
+    CASE WHEN datconnlimit >= 0 AND NOT rolsuper THEN datconnlimit END)
+FROM pg_roles, pg_database WHERE rolname = current_user AND datname = current_database()`
+
+// clockTries is how often the clock is read: the quickest answer is the most
+// exact one.
+const clockTries = 3
+
+func (i *Inspection) readClock(ctx context.Context, tx pgx.Tx) error {
+	for range clockTries {
+		var theirs time.Time
+		asked := time.Now()
+		if err := tx.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&theirs); err != nil {
+			return err
+		}
+		took := time.Since(asked)
+		if i.RoundTrip == 0 || took < i.RoundTrip {
+			i.RoundTrip, i.ClockOffset = took, theirs.Sub(asked.Add(took/2))
+		}
+	}
+	return nil
+}
+
+// readSchema finds the tables as the store does, by the search path. Ours are
+// those beside jobs that belong to the same owner.
+func (i *Inspection) readSchema(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, `
+		SELECT p.privilege || ' on ' || t.relname FROM pg_class j JOIN pg_class t ON t.relnamespace = j.relnamespace AND t.relowner = j.relowner
+		CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS p(privilege, place)
+		WHERE j.oid = to_regclass('jobs') AND t.relkind = 'r' AND (t.relname <> 'goose_db_version' OR p.privilege = 'SELECT')
+			AND NOT has_table_privilege(t.oid, p.privilege) ORDER BY t.relname, p.place`)
+	if err != nil {
+		return err
+	}
+	if i.MissingPrivileges, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+		return err
+	}
+	var canRead bool
+	err = tx.QueryRow(ctx, `SELECT coalesce(has_table_privilege(to_regclass('goose_db_version'), 'SELECT'), false)`).Scan(&canRead)
+	if err != nil || !canRead {
+		return err
+	}
+	return tx.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied`).Scan(&i.SchemaVersion)
+}
+
+// readState is only for the schema that this program knows, and for a user who
+// may read it.
+func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
+	if i.SchemaVersion != i.NeededVersion || len(i.MissingPrivileges) > 0 {
+		return nil
+	}
+	var s State
+	err := tx.QueryRow(ctx, inspectState).Scan(&s.Workers, &s.Slots, &s.HasLeader, &s.Epoch, &s.RedisRunID, &s.HasWebhooks, &s.JobsWait)
+	if err == nil {
+		i.State = &s
+	}
+	return err
+}
+
+// inspectState asks for jobs by the index jobs_waiting.
+const inspectState = `
+SELECT w.alive, w.slots, m.leader_expires_at > clock_timestamp(), m.epoch, m.redis_run_id,
+  EXISTS (SELECT FROM webhooks WHERE deleted_at IS NULL),
+  EXISTS (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= clock_timestamp())
+FROM maintenance_state m, (SELECT count(*)::int AS alive, coalesce(sum(concurrency), 0)::int AS slots
+  FROM workers WHERE state = 'ALIVE' AND expires_at > clock_timestamp()) w`
+
+// obstacle tells which of the errors above it is.
+func obstacle(err error) error {
+	var server *pgconn.PgError
+	var network net.Error
+	switch {
+	case errors.As(err, &server):
+		return fmt.Errorf("%w: %s", obstacleOfState(server.Code, server.Message), server.Message)
+	case isTLSTrouble(err):
+		return ErrTLS
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		return ErrSilent
+	}
+	var lookup *net.DNSError
+	if errors.As(err, &lookup) {
+		return fmt.Errorf("%w: the name %s is unknown", ErrAway, lookup.Name)
+	}
+	return ErrAway
+}
+
+func obstacleOfState(code, message string) error {
+	switch {
+	case strings.Contains(message, "pg_hba.conf") && strings.Contains(message, "no encryption"):
+		return ErrTLS
+	case inClass(code, "28"): // invalid authorization
+		return ErrLogin
+	case code == "3D000":
+		return ErrNoDatabase
+	case inClass(code, classResources, "57P"): // full, starting or stopping
+		return ErrBusy
+	case code == stateQueryCanceled, code == stateLockTimeout:
+		return ErrSilent
+	}
+	return ErrUnread
+}
+
+func isTLSTrouble(err error) bool {
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &unknown) || errors.As(err, &name) || errors.As(err, &invalid) ||
+		strings.Contains(err.Error(), "tls error") || strings.Contains(err.Error(), "tls:")
+}

@@ -1,0 +1,200 @@
+package repo_test
+
+import (
+	"net"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+// changed is a database URL with something else in it.
+func changed(t *testing.T, raw string, change func(*url.URL)) string {
+	t.Helper()
+	u, err := url.Parse(raw)
+	require.NoError(t, err)
+	change(u)
+	return u.String()
+}
+
+func TestInspectDurableServer(t *testing.T) {
+	t.Parallel()
+	server := repotest.Server(t)
+	i, err := repo.Inspect(t.Context(), server.URL()+"&pool_max_conns=33")
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{
+		"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "default_transaction_read_only": "off",
+		"autovacuum": "on", "track_counts": "on", "max_connections": "100", "data_checksums": i.Settings["data_checksums"],
+	}, i.Settings)
+	require.GreaterOrEqual(t, i.Version, 140000)
+	require.NotEmpty(t, i.VersionName)
+	require.Equal(t, "UTF8", i.Encoding)
+	require.False(t, i.IsStandby)
+	require.Equal(t, 33, i.PoolSize)
+	require.Equal(t, 97, i.Usable, "three are for superusers")
+	require.Positive(t, i.Connections)
+	require.Equal(t, i.NeededVersion, i.SchemaVersion)
+	require.Empty(t, i.MissingPrivileges)
+	require.Positive(t, i.RoundTrip)
+	require.Less(t, i.ClockOffset.Abs(), i.RoundTrip/2+time.Millisecond, "it is the same clock")
+	require.Equal(t, &repo.State{Epoch: 1}, i.State)
+	require.Equal(t, "forgerun", i.User)
+	require.True(t, strings.HasSuffix(i.Place, "/forgerun"), i.Place)
+}
+
+func TestInspectHangingServer(t *testing.T) {
+	t.Parallel()
+	server := repotest.Server(t)
+	require.NoError(t, syscall.Kill(server.PID(), syscall.SIGSTOP))
+	t.Cleanup(func() { require.NoError(t, syscall.Kill(server.PID(), syscall.SIGCONT)) })
+	i, err := repo.Inspect(within(t, patience), server.URL())
+	require.ErrorIs(t, err, repo.ErrSilent)
+	require.NotEmpty(t, i.Place)
+}
+
+func TestInspectState(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	inspect := func() repo.State {
+		t.Helper()
+		i, err := repo.Inspect(f.ctx(), f.url)
+		require.NoError(t, err)
+		require.Equal(t, "off", i.Settings["fsync"], "as of the server of the tests")
+		require.NotNil(t, i.State)
+		return *i.State
+	}
+	require.Equal(t, repo.State{Workers: 1, Slots: 1, Epoch: 1}, inspect())
+
+	f.newWorker()
+	f.subscribe("*")
+	f.submit()
+	led, err := f.store.Lead(f.ctx(), newID(), time.Hour)
+	require.NoError(t, err)
+	require.True(t, led)
+	require.NoError(t, f.store.RaiseEpoch(f.ctx(), 1, "run"))
+	require.Equal(t, repo.State{Workers: 2, Slots: 2, HasLeader: true, Epoch: 2, RedisRunID: "run", HasWebhooks: true, JobsWait: true}, inspect())
+
+	f.at(job.Running)
+	f.expireWorker(f.worker)
+	f.exec(`UPDATE webhooks SET deleted_at = now()`)
+	f.exec(`UPDATE maintenance_state SET leader_expires_at = now()`)
+	f.exec(`DELETE FROM jobs WHERE state = 'QUEUED'`)
+	require.Equal(t, repo.State{Workers: 1, Slots: 1, Epoch: 2, RedisRunID: "run"}, inspect(), "nobody counts who is gone")
+}
+
+func TestInspectSchema(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	needed := one[int64](f, `SELECT max(version_id) FROM goose_db_version`)
+	for _, version := range []int64{needed - 1, needed + 7, needed} {
+		f.exec(`UPDATE goose_db_version SET version_id = $1 WHERE id = (SELECT max(id) FROM goose_db_version)`, version)
+		i, err := repo.Inspect(f.ctx(), f.url)
+		require.NoError(t, err)
+		require.Equal(t, version, i.SchemaVersion)
+		require.Equal(t, needed, i.NeededVersion)
+		require.Equal(t, version == needed, i.State != nil, "an unknown schema is not read")
+	}
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, 0))
+	f.exec(`DROP TABLE goose_db_version`)
+	i, err := repo.Inspect(f.ctx(), f.url)
+	require.NoError(t, err)
+	require.Zero(t, i.SchemaVersion)
+	require.Empty(t, i.MissingPrivileges)
+}
+
+// Nothing is written, so nobody has to be able to.
+func TestInspectReadOnlyDatabase(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$`)
+	f.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$`)
+	i, err := repo.Inspect(f.ctx(), f.url)
+	require.NoError(t, err)
+	require.Equal(t, "on", i.Settings["default_transaction_read_only"])
+	require.Equal(t, "off", i.Settings["synchronous_commit"], "what a session gets, whoever set it")
+	require.NotNil(t, i.State)
+}
+
+// newRole makes a role that may log in, and is gone after the test.
+func (f *fixture) newRole(options string) (name string) {
+	f.t.Helper()
+	name = "inspect_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	f.exec(`CREATE ROLE ` + name + ` LOGIN PASSWORD 'planted-secret' ` + options)
+	f.t.Cleanup(func() {
+		f.exec(`DROP OWNED BY ` + name)
+		f.exec(`DROP ROLE ` + name)
+	})
+	return name
+}
+
+func TestInspectAsAnotherUser(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	name := f.newRole("CONNECTION LIMIT 7")
+	as := changed(t, f.url, func(u *url.URL) { u.User = url.UserPassword(name, "planted-secret") })
+
+	i, err := repo.Inspect(f.ctx(), as)
+	require.NoError(t, err)
+	require.Contains(t, i.MissingPrivileges, "SELECT on goose_db_version")
+	require.Contains(t, i.MissingPrivileges, "DELETE on deliveries")
+	require.NotContains(t, i.MissingPrivileges, "INSERT on goose_db_version")
+	require.Zero(t, i.SchemaVersion, "it cannot be read")
+	require.Nil(t, i.State)
+	require.Equal(t, 7, i.Usable)
+	require.Equal(t, name, i.User)
+
+	f.exec(`GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO ` + name)
+	f.exec(`REVOKE UPDATE ON jobs FROM ` + name)
+	i, err = repo.Inspect(f.ctx(), as)
+	require.NoError(t, err)
+	require.Equal(t, []string{"UPDATE on jobs"}, i.MissingPrivileges)
+	require.Equal(t, i.NeededVersion, i.SchemaVersion)
+
+	f.exec(`GRANT UPDATE ON jobs TO ` + name)
+	i, err = repo.Inspect(f.ctx(), as)
+	require.NoError(t, err)
+	require.Empty(t, i.MissingPrivileges)
+	require.NotNil(t, i.State)
+}
+
+func TestInspectObstacles(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	name := f.newRole("CONNECTION LIMIT 0")
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	for _, c := range []struct {
+		what  string
+		to    func(*url.URL)
+		is    error
+		words string
+	}{
+		{"away", func(u *url.URL) { u.Host = "127.0.0.1:1" }, repo.ErrAway, ""},
+		{"no such host", func(u *url.URL) { u.Host = "nowhere.invalid" }, repo.ErrAway, "nowhere.invalid is unknown"},
+		{"silent", func(u *url.URL) { u.Host = silent.Addr().String() }, repo.ErrSilent, ""},
+		{"wrong password", func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), "planted-secret") }, repo.ErrLogin, "password authentication failed"},
+		{"no such database", func(u *url.URL) { u.Path = "/nowhere" }, repo.ErrNoDatabase, `"nowhere" does not exist`},
+		{"no TLS there", func(u *url.URL) { u.RawQuery = "sslmode=require" }, repo.ErrTLS, ""},
+		{"too many sessions", func(u *url.URL) { u.User = url.UserPassword(name, "planted-secret") }, repo.ErrBusy, "too many connections"},
+		{"bad port", func(u *url.URL) { u.RawQuery += "&port=planted-secret" }, repo.ErrBadURL, ""},
+		{"bad setting", func(u *url.URL) { u.RawQuery += "&no_such_setting=1" }, repo.ErrUnread, "no_such_setting"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			_, err := repo.Inspect(within(t, patience), changed(t, f.url, c.to))
+			require.ErrorIs(t, err, c.is)
+			require.ErrorContains(t, err, c.words)
+			require.NotContains(t, err.Error(), "planted-secret")
+			require.NotContains(t, err.Error(), "failed to connect", "nothing of the driver's")
+		})
+	}
+}

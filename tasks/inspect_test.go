@@ -1,0 +1,193 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/devstack"
+)
+
+func inspect(t *testing.T, url string) Inspection {
+	t.Helper()
+	i, err := Inspect(t.Context(), url)
+	require.NoError(t, err)
+	return i
+}
+
+// inspectOne is of an address that leads to one server.
+func inspectOne(t *testing.T, url string) ServerFacts {
+	t.Helper()
+	i := inspect(t, url)
+	require.Len(t, i.Servers, 1)
+	return i.Servers[0]
+}
+
+func TestInspectRedis(t *testing.T) {
+	t.Parallel()
+	server := ownRedis(t)
+	r := connect(t, server.URL())
+	i := inspect(t, server.URL())
+	s := i.Servers[0]
+	require.Equal(t, ServerFacts{
+		Address: fmt.Sprint("127.0.0.1:", server.Port()), Product: s.Product, Version: s.Version, Release: s.Release, RunID: s.RunID, Role: "master",
+		AppendOnly: "1", AppendFsync: "everysec", AppendStatus: "ok", RewriteStatus: "ok", Policy: "noeviction", Used: s.Used,
+		ClockOffset: s.ClockOffset, RoundTrip: s.RoundTrip,
+	}, s)
+	require.NotEmpty(t, s.Version)
+	require.Positive(t, s.Used)
+	require.Positive(t, s.RoundTrip)
+	require.Less(t, s.ClockOffset.Abs(), s.RoundTrip/2+time.Millisecond, "it is the same clock")
+	require.Zero(t, i.Epoch)
+	require.Zero(t, r.client.DBSize(t.Context()).Val(), "nothing is written")
+
+	require.NoError(t, startQueue(t, r, QueueConfig{}).SetEpoch(t.Context(), 9))
+	i = inspect(t, server.URL())
+	require.Equal(t, int64(9), i.Epoch)
+	require.Equal(t, s.RunID, i.EpochRunID)
+	require.NoError(t, r.client.Set(t.Context(), epochKey, "of somebody else", 0).Err())
+	require.Zero(t, inspect(t, server.URL()).Epoch)
+}
+
+func TestInspectCarelessRedis(t *testing.T) {
+	t.Parallel()
+	server, _ := startRedis(t, map[string]string{"appendonly": "no", "maxmemory": "50mb", "maxmemory-policy": "allkeys-lru"})
+	s := inspectOne(t, server.URL())
+	require.Equal(t, "0", s.AppendOnly)
+	require.Equal(t, "allkeys-lru", s.Policy)
+	require.Equal(t, int64(50<<20), s.MaxMemory)
+}
+
+// A provider's user may use neither CONFIG nor TIME.
+func TestInspectWithFewRights(t *testing.T) {
+	t.Parallel()
+	server := ownRedis(t)
+	r := connect(t, server.URL())
+	require.NoError(t, r.client.Do(t.Context(), "ACL", "SETUSER", "few", "on", ">pass", "~*", "+info", "+get", "+ping").Err())
+	s := inspectOne(t, fmt.Sprintf("redis://few:pass@127.0.0.1:%d", server.Port()))
+	require.Equal(t, "1", s.AppendOnly)
+	require.Empty(t, s.AppendFsync)
+	require.Zero(t, s.RoundTrip)
+	require.NoError(t, r.client.Do(t.Context(), "ACL", "SETUSER", "none", "on", ">pass", "~*").Err())
+	_, err := Inspect(t.Context(), fmt.Sprintf("redis://none:pass@127.0.0.1:%d", server.Port()))
+	require.ErrorIs(t, err, ErrUnread)
+	require.ErrorContains(t, err, "NOPERM")
+}
+
+func TestInspectReplica(t *testing.T) {
+	t.Parallel()
+	replica, _ := startRedis(t, map[string]string{"replicaof": fmt.Sprint("127.0.0.1 ", ownRedis(t).Port())})
+	require.Equal(t, "slave", inspectOne(t, replica.URL()).Role)
+}
+
+func TestInspectBySentinel(t *testing.T) {
+	t.Parallel()
+	server := ownRedis(t)
+	s := inspectOne(t, "redis-sentinel://"+startSentinel(t, server.Port())+"?master=main")
+	require.Equal(t, "master", s.Role)
+	require.Equal(t, runIDOf(t, server), s.RunID)
+}
+
+func runIDOf(t *testing.T, server *devstack.Redis) (runID string) {
+	t.Helper()
+	info, err := connect(t, server.URL()).client.Info(t.Context(), "server").Result()
+	require.NoError(t, err)
+	return infoField(info, "run_id")
+}
+
+func TestInspectCluster(t *testing.T) {
+	t.Parallel()
+	server, _ := startRedis(t, map[string]string{"cluster-enabled": "yes"})
+	node := connect(t, server.URL())
+	require.NoError(t, node.client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err())
+	address := fmt.Sprint("redis-cluster://127.0.0.1:", server.Port())
+	eventually(t, func() bool { return connect(t, address).client.Set(t.Context(), epochKey, 5, 0).Err() == nil })
+	i := inspect(t, address)
+	require.Len(t, i.Servers, 1)
+	require.Equal(t, "1", i.Servers[0].AppendOnly)
+	require.Equal(t, int64(5), i.Epoch)
+	require.Equal(t, i.Servers[0].RunID, i.EpochRunID)
+}
+
+func TestInspectImitation(t *testing.T) {
+	t.Parallel()
+	mini, err := devstack.StartMiniredis(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = mini.Stop() })
+	require.Empty(t, inspectOne(t, mini.URL()).Version)
+}
+
+// Valkey says which Redis it is compatible with, and its own version elsewhere.
+func TestReadInfoOfValkey(t *testing.T) {
+	t.Parallel()
+	var s ServerFacts
+	s.readInfo("# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.3\r\nrun_id:abc\r\n" +
+		"# Persistence\r\nloading:1\r\naof_enabled:1\r\naof_last_write_status:err\r\n# Memory\r\nused_memory:7\r\nmaxmemory:9\r\n# Stats\r\nevicted_keys:3\r\n")
+	require.Equal(t, ServerFacts{
+		Product: "valkey", Version: "7.2.4", Release: "8.1.3", RunID: "abc", Loading: true, AppendOnly: "1", AppendStatus: "err",
+		Used: 7, MaxMemory: 9, Evicted: 3,
+	}, s)
+}
+
+func TestInspectRedisObstacles(t *testing.T) {
+	t.Parallel()
+	guarded, data := startRedis(t, map[string]string{"unixsocket": "redis.sock", "unixsocketperm": "777"})
+	require.NoError(t, connect(t, guarded.URL()).client.ConfigSet(t.Context(), "requirepass", "right").Err())
+	hanging := ownRedis(t)
+	require.NoError(t, hanging.Pause())
+	t.Cleanup(func() { require.NoError(t, hanging.Resume()) })
+	plain := fmt.Sprint("127.0.0.1:", sharedRedis.Port())
+	for _, c := range []struct {
+		what, url string
+		is        error
+	}{
+		{"away", "redis://127.0.0.1:1", ErrAway},
+		{"no such host", "redis://nowhere.invalid", ErrAway},
+		{"no such socket", "unix:///nowhere.sock", ErrAway},
+		{"no sentinel", "redis-sentinel://127.0.0.1:1?master=main", ErrAway},
+		{"no cluster node", "redis-cluster://127.0.0.1:1", ErrAway},
+		{"hangs", hanging.URL(), ErrSilent},
+		{"no password", guarded.URL(), ErrLogin},
+		{"wrong password", fmt.Sprintf("redis://:planted-secret@127.0.0.1:%d", guarded.Port()), ErrLogin},
+		{"wrong password at a socket", "unix://:planted-secret@" + filepath.Join(data, "redis.sock"), ErrLogin},
+		{"unknown user", "redis://planted-user:planted-secret@" + plain, ErrLogin},
+		{"no such database", "redis://" + plain + "/20000", ErrNoDatabase},
+		{"no TLS there", "rediss://" + plain, ErrSilent}, // it waits for the end of the line
+		{"unknown certificate", "rediss://" + tlsProxy(t, plain), ErrTLS},
+		{"closes at once", "redis://" + closing(t), ErrClosed},
+		{"bad address", "redis://:planted-secret@host:port", ErrBadURL},
+		{"no cluster", "redis-cluster://" + plain, ErrUnread},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			_, err := Inspect(ctx, c.url)
+			require.ErrorIs(t, err, c.is)
+			require.NotContains(t, err.Error(), "planted-secret")
+		})
+	}
+}
+
+// closing is the address of somebody who ends every connection at once.
+func closing(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
+	return l.Addr().String()
+}
