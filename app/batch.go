@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
 )
 
 // BatchStore is what batches need of storage.
@@ -24,6 +25,8 @@ type BatchStore interface {
 // request whose idempotency key is known gets its first answer, whatever the
 // time and the load are now.
 func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.Batch, replayed bool, err error) {
+	ctx, span := beginSpan(ctx, telemetry.SpanBatch, r.ClientID)
+	defer func() { endBatch(span, r.RequestID, b, err) }()
 	sub := s.batchOf(r)
 	done, err := s.capacity.reserve(loadOfAll(sub.Jobs))
 	if err != nil {
@@ -39,7 +42,7 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 		return b, true, nil
 	}
 	for i := range sub.Jobs {
-		s.accepted(&sub.Jobs[i], stateAtAcceptance(&sub.Jobs[i]))
+		s.accepted(ctx, &sub.Jobs[i], stateAtAcceptance(&sub.Jobs[i]))
 	}
 	s.queue.Announce(job.News{ClientID: r.ClientID}) // nobody can watch one of the jobs yet
 	if slices.ContainsFunc(sub.Jobs, hasCallback) {

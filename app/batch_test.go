@@ -71,7 +71,8 @@ func TestSubmitBatch(t *testing.T) {
 		require.Equal(t, []job.Task{{JobID: ids[0], Attempt: 1}, {JobID: ids[2], Attempt: 1}, {JobID: ids[3], Attempt: 1}}, w.queue.sent(),
 			"what is due beyond the horizon is the relay's")
 		require.Equal(t, 1.0, w.metric(w.metrics.submitted.WithLabelValues("SUCCESS_NORMAL")))
-		require.Len(t, w.log.lines(t, map[string]any{"msg": "job transition", "action": "submit"}), 4)
+		require.Len(t, w.log.lines(t, map[string]any{"msg": "job transition", "action": "submit", "next_state": "CREATED"}), 4)
+		require.Len(t, w.log.lines(t, map[string]any{"msg": "job transition", "action": "submit", "next_state": "QUEUED"}), 3)
 		require.Equal(t, []job.News{{ClientID: clientA}}, w.queue.news())
 		require.Equal(t, job.Load{Active: 4, Queued: 3}, s.capacity.mine)
 		require.Zero(t, w.store.count("SettleBatches"))

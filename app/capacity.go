@@ -25,7 +25,6 @@ const capacityInterval = time.Second
 type Capacity struct {
 	maxActive, maxQueued int
 	store                LoadStore
-	metrics              *Metrics
 	log                  *slog.Logger
 
 	mu      sync.Mutex
@@ -38,8 +37,8 @@ type Capacity struct {
 const unknownWorkers = -1
 
 // NewCapacity makes the limits; Run keeps their counts fresh.
-func NewCapacity(maxActive, maxQueued int, store LoadStore, m *Metrics, log *slog.Logger) *Capacity {
-	return &Capacity{maxActive: maxActive, maxQueued: maxQueued, store: store, metrics: m, log: log, workers: unknownWorkers}
+func NewCapacity(maxActive, maxQueued int, store LoadStore, log *slog.Logger) *Capacity {
+	return &Capacity{maxActive: maxActive, maxQueued: maxQueued, store: store, log: log, workers: unknownWorkers}
 }
 
 // reserve takes room for jobs, for all of them or none. done gives the room
@@ -83,10 +82,10 @@ func (c *Capacity) liveWorkers() int {
 func (c *Capacity) Run(ctx context.Context) {
 	for {
 		if err := c.refresh(ctx); err != nil && ctx.Err() == nil {
-			c.log.Warn("cannot count jobs", "error", err)
+			c.log.WarnContext(ctx, "cannot count jobs", "action", "count", errorFields(err))
 		}
 		if err := c.countWorkers(ctx); err != nil && ctx.Err() == nil {
-			c.log.Warn("cannot count workers", "error", err)
+			c.log.WarnContext(ctx, "cannot count workers", "action", "count", errorFields(err))
 		}
 		if !sleep(ctx, capacityInterval) {
 			return
@@ -110,7 +109,6 @@ func (c *Capacity) refresh(ctx context.Context) error {
 		c.add(jobs, -1)
 	}
 	c.settled = append(c.settled[:0:0], c.settled[before:]...)
-	c.metrics.queueDepth.Set(float64(load.Queued))
 	return nil
 }
 

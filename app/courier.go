@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -32,6 +34,7 @@ type CourierConfig struct {
 	Concurrency int           // sends at once in this process
 	Timeout     time.Duration // of one attempt, as the sender keeps it
 	Policy      job.DeliveryPolicy
+	Tracer      trace.Tracer // nil: deliveries are not traced
 }
 
 const (
@@ -131,7 +134,7 @@ func (c *Courier) Handle(ctx context.Context, client job.ID) error {
 	}
 	endpoints, err := c.store.DueEndpoints(ctx, client)
 	if err != nil {
-		c.log.Warn("cannot look for deliveries", "action", "deliver", "client_id", client.String(), "error", err)
+		c.log.WarnContext(ctx, "cannot look for deliveries", "action", "deliver", "client_id", client.String(), errorFields(err))
 		return err
 	}
 	// In any order: otherwise the same ones would be left out each time.
@@ -268,7 +271,7 @@ func (c *Courier) Stop(ctx context.Context) {
 	select {
 	case <-ended:
 	case <-grace.C:
-		c.log.Warn("deliveries are left to the end of their claims")
+		c.log.WarnContext(ctx, "deliveries are left to the end of their claims", "action", "deliver")
 	}
 }
 

@@ -39,7 +39,7 @@ func newCourierWorld(t *testing.T, send func(context.Context, job.Parcel) job.Se
 }
 
 func (w *courierWorld) newCourier() *Courier {
-	c := NewCourier(CourierConfig{Concurrency: 10, Timeout: testTimeout, Policy: testDeliveryPolicy},
+	c := NewCourier(CourierConfig{Concurrency: 10, Timeout: testTimeout, Policy: testDeliveryPolicy, Tracer: w.tracer()},
 		w.store, w.sender, w.queue, w.metrics, w.logger)
 	w.t.Cleanup(func() { w.stop(c, time.Minute) })
 	return c
@@ -120,7 +120,7 @@ func TestDelivering(t *testing.T) {
 			require.Equal(t, want, lines[0][name], name)
 		}
 		require.NotContains(t, w.log.buf.String(), "secret")
-		require.Equal(t, 1.0, w.metric(w.metrics.deliveries.WithLabelValues("delivered")))
+		require.Equal(t, 1.0, w.metric(w.metrics.deliveries.WithLabelValues("job.succeeded", "delivered")))
 		require.InDelta(t, 0.03, w.sum("webhook_send_seconds"), 1e-6)
 		require.InDelta(t, 0.05, w.sum("webhook_latency_seconds"), 1e-6)
 		require.Zero(t, w.metric(w.metrics.sends)+w.metric(w.metrics.pumps))
@@ -160,9 +160,9 @@ func TestFailuresAreRetriedUntilTheLimit(t *testing.T) {
 			require.GreaterOrEqual(t, r.Wait, ceiling/2, "%d", i)
 			require.LessOrEqual(t, r.Wait, ceiling, "%d", i)
 		}
-		require.Equal(t, 8.0, w.metric(w.metrics.deliveries.WithLabelValues("retried")))
-		require.Equal(t, 1.0, w.metric(w.metrics.deliveries.WithLabelValues("failed")))
-		require.Equal(t, 9.0, w.metric(w.metrics.deliveryFailures.WithLabelValues("HTTP_5XX")))
+		require.Equal(t, 8.0, w.metric(w.metrics.deliveries.WithLabelValues("job.succeeded", "retried")))
+		require.Equal(t, 1.0, w.metric(w.metrics.deliveries.WithLabelValues("job.succeeded", "failed")))
+		require.Equal(t, 9.0, w.metric(w.metrics.deliveryFailures.WithLabelValues("HTTP_5XX", "5xx")))
 		require.Zero(t, w.sum("webhook_latency_seconds"))
 	})
 }

@@ -10,7 +10,10 @@ import (
 	"runtime/debug"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
 )
 
 const (
@@ -22,47 +25,56 @@ const (
 // pump is told before the result is recorded: storage delays no send.
 func (c *Courier) deliver(h held, results chan<- result) {
 	line := lineOf(h.Parcel)
-	sent, ok := c.attempt(h)
+	sent, span, ok := c.attempt(h)
 	if !ok {
 		c.release(h)
 		results <- result{line: line}
 		return
 	}
 	results <- result{line: line, sent: true, error: sent.Attempt.Error}
-	c.record(h, sent)
+	c.record(trace.ContextWithSpan(c.storing, span), h, sent)
+	span.End()
 	<-c.unrecorded
 }
 
 // attempt sends a parcel when it is its turn. With a result it keeps a token of
-// unrecorded. ok is false when there is nothing to record.
-func (c *Courier) attempt(h held) (sent job.Sent, ok bool) {
+// unrecorded, and a span that covers the recording too. ok is false when there is
+// nothing to record.
+func (c *Courier) attempt(h held) (sent job.Sent, span trace.Span, ok bool) {
 	if !c.turns.acquire(h.ClientID, c.quit) {
-		return job.Sent{}, false
+		return job.Sent{}, nil, false
 	}
 	defer c.turns.release(h.ClientID)
 	select {
 	case c.unrecorded <- struct{}{}:
 	case <-c.quit:
-		return job.Sent{}, false
+		return job.Sent{}, nil, false
 	}
-	if sent, ok = c.sendInTime(h); !ok {
+	if sent, span, ok = c.sendInTime(h); !ok {
 		<-c.unrecorded
 	}
-	return sent, ok
+	return sent, span, ok
 }
 
 // sendInTime sends a parcel if its claim lasts long enough. ok is false if it
 // does not, and if the courier's end cut the send off.
-func (c *Courier) sendInTime(h held) (sent job.Sent, ok bool) {
+func (c *Courier) sendInTime(h held) (sent job.Sent, span trace.Span, ok bool) {
 	if c.stopped() || time.Until(h.until) < c.cfg.Timeout+sendMargin {
-		return job.Sent{}, false
+		return job.Sent{}, nil, false
 	}
 	ctx, cancel := context.WithTimeout(c.sending, c.cfg.Timeout+sendGrace)
 	defer cancel()
+	ctx, span = telemetry.Continue(ctx, c.cfg.Tracer, h.TraceParent, telemetry.SpanDeliver, trace.WithSpanKind(trace.SpanKindClient))
+	describeParcel(span, h.Parcel)
 	sent = c.send(ctx, h.Parcel)
+	describeSent(span, sent.Attempt)
 	// What was cut off here did not fail there. It may have arrived all the same:
 	// then it arrives twice.
-	return sent, sent.Attempt.Error == "" || c.sending.Err() == nil
+	if sent.Attempt.Error != "" && c.sending.Err() != nil {
+		telemetry.End(span, errStopping)
+		return job.Sent{}, nil, false
+	}
+	return sent, span, true
 }
 
 // send calls the sender; a panic becomes a failed attempt.
@@ -71,14 +83,12 @@ func (c *Courier) send(ctx context.Context, p job.Parcel) (sent job.Sent) {
 	began := time.Now()
 	defer func() {
 		if cause := recover(); cause != nil {
-			c.log.Error("sending a delivery crashed", append(aboutDelivery(p), "error_message", fmt.Sprintf("panic: %v\n%s", cause, debug.Stack()))...)
+			c.log.ErrorContext(ctx, "sending a delivery crashed", append(aboutDelivery(p), "error_code", string(job.SendInternal),
+				"error_message", fmt.Sprintf("panic: %v\n%s", cause, debug.Stack()))...)
 			sent = job.Sent{Attempt: job.DeliveryAttempt{StartedAt: began, Duration: time.Since(began), Error: job.SendInternal}}
 		}
 		c.metrics.sends.Dec()
-		c.metrics.sendTime.Observe(time.Since(began).Seconds())
-		if sent.Attempt.Error == "" && p.Attempts == 0 {
-			c.metrics.deliveryLatency.Observe(max(0, time.Since(p.CreatedAt).Seconds()))
-		}
+		c.metrics.sent(ctx, p, sent.Attempt, time.Since(began))
 	}()
 	return c.sender.Send(ctx, p)
 }
@@ -86,17 +96,17 @@ func (c *Courier) send(ctx context.Context, p job.Parcel) (sent job.Sent) {
 // record writes a result, as long as its claim lasts. A write whose answer was
 // lost finds its own work done and comes back as stale. What cannot be recorded
 // is sent again when the claim has ended.
-func (c *Courier) record(h held, sent job.Sent) {
+func (c *Courier) record(ctx context.Context, h held, sent job.Sent) {
 	r := c.judge(h.Parcel, sent)
 	for try := 0; ; {
-		recorded, err := c.store.RecordDelivery(c.storing, r)
+		recorded, err := c.store.RecordDelivery(ctx, r)
 		switch {
 		case err == nil:
-			c.tell(h.Parcel, r, recorded)
+			c.tell(ctx, h.Parcel, r, recorded)
 			return
 		case errors.Is(err, job.ErrStale):
 			c.metrics.fencedWrites.WithLabelValues("deliver").Inc()
-			c.log.Info("a late write changed nothing", append(aboutDelivery(h.Parcel), "fence", h.Fence)...)
+			c.log.InfoContext(ctx, "a late write changed nothing", append(aboutDelivery(h.Parcel), "fence", h.Fence)...)
 			return
 		case refused(err) && (len(r.Sent.Attempt.Header) > 0 || len(r.Sent.Attempt.Body) > 0):
 			// Better an attempt without the answer than a delivery without an end.
@@ -104,8 +114,8 @@ func (c *Courier) record(h held, sent job.Sent) {
 			continue
 		}
 		wait := recordPause << try
-		if try++; try == recordTries || time.Until(h.until) < wait || !sleep(c.storing, wait) {
-			c.log.Warn("an attempt to deliver is not recorded", append(aboutDelivery(h.Parcel), "error_code", job.CodeOf(err), "error_message", err.Error())...)
+		if try++; try == recordTries || time.Until(h.until) < wait || !sleep(ctx, wait) {
+			c.log.WarnContext(ctx, "an attempt to deliver is not recorded", append(aboutDelivery(h.Parcel), "status", sent.Attempt.Status, errorFields(err))...)
 			return
 		}
 	}
@@ -123,14 +133,14 @@ func (c *Courier) judge(p job.Parcel, sent job.Sent) job.DeliveryResult {
 
 // tell says what was committed: to the log, the metrics and, if the webhook was
 // disabled, to those who watch and to the client's other webhooks.
-func (c *Courier) tell(p job.Parcel, r job.DeliveryResult, recorded job.Recorded) {
-	c.metrics.delivered(r)
-	c.logAttempt(p, r, recorded.Number)
+func (c *Courier) tell(ctx context.Context, p job.Parcel, r job.DeliveryResult, recorded job.Recorded) {
+	c.metrics.delivered(p, r)
+	c.logAttempt(ctx, p, r, recorded.Number)
 	if recorded.Disabled == "" {
 		return
 	}
 	c.metrics.webhooksDisabled.WithLabelValues(string(recorded.Disabled)).Inc()
-	c.log.Warn("webhook disabled", "action", "disable_webhook", "client_id", p.ClientID.String(), "webhook_id", p.WebhookID.String(),
+	c.log.WarnContext(ctx, "webhook disabled", "action", "disable_webhook", "client_id", p.ClientID.String(), "webhook_id", p.WebhookID.String(),
 		"reason", string(recorded.Disabled))
 	c.queue.Announce(job.News{ClientID: p.ClientID})
 }
@@ -142,14 +152,15 @@ func (c *Courier) release(unused ...held) {
 		parcels[i] = h.Parcel
 	}
 	if err := c.store.ReleaseDeliveries(c.storing, parcels); err != nil {
-		c.log.Warn("cannot give deliveries back", "action", "deliver", "deliveries", len(parcels), "error", err)
+		c.log.WarnContext(c.storing, "cannot give deliveries back", "action", "deliver", "client_id", unused[0].ClientID.String(),
+			"deliveries", len(parcels), errorFields(err))
 	}
 }
 
 // aboutDelivery names a delivery in a log line. Of a callback only the host is
 // told: paths and queries may hold secrets.
 func aboutDelivery(p job.Parcel) []any {
-	attrs := append(make([]any, 0, 11), slog.String("action", "deliver"),
+	attrs := append(make([]any, 0, 12), slog.String("action", "deliver"),
 		slog.String("delivery_id", p.Delivery.ID.String()), slog.String("client_id", p.ClientID.String()))
 	if p.WebhookID.IsZero() {
 		attrs = append(attrs, slog.String("callback_host", hostOf(p.URL)))
@@ -159,8 +170,12 @@ func aboutDelivery(p job.Parcel) []any {
 	if !p.JobID.IsZero() {
 		attrs = append(attrs, slog.String("job_id", p.JobID.String()))
 	}
+	request := p.RequestID
 	if b := p.Occurrence.Batch; b != nil {
-		attrs = append(attrs, slog.String("request_id", b.RequestID))
+		request = b.RequestID
+	}
+	if request != "" {
+		attrs = append(attrs, slog.String("request_id", request))
 	}
 	if id := p.Occurrence.Origin.CorrelationID; id != "" {
 		attrs = append(attrs, slog.String("correlation_id", id))
@@ -178,18 +193,18 @@ func hostOf(address string) string {
 }
 
 // logAttempt writes the one line of an attempt (section 16).
-func (c *Courier) logAttempt(p job.Parcel, r job.DeliveryResult, number int) {
-	if !c.log.Enabled(context.Background(), slog.LevelInfo) {
+func (c *Courier) logAttempt(ctx context.Context, p job.Parcel, r job.DeliveryResult, number int) {
+	if !c.log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
 	a := r.Sent.Attempt
 	attrs := append(aboutDelivery(p), slog.Int("attempt", number), slog.Int("status", a.Status),
-		slog.Int64("duration_ms", a.Duration.Milliseconds()), slog.String("next_state", string(r.State)))
+		slog.Int64("duration_ms", a.Duration.Milliseconds()), slog.String("current_state", string(job.DeliveryPending)), slog.String("next_state", string(r.State)))
 	if a.Error != "" {
-		attrs = append(attrs, slog.String("error_code", string(a.Error)))
+		attrs = append(attrs, slog.String("error_code", string(a.Error)), slog.String("error_message", a.Error.Text()))
 	}
 	if r.State == job.DeliveryPending {
 		attrs = append(attrs, slog.Int64("wait_ms", r.Wait.Milliseconds()))
 	}
-	c.log.Info("delivery attempt", attrs...)
+	c.log.InfoContext(ctx, "delivery attempt", attrs...)
 }

@@ -55,7 +55,7 @@ func TestALateResultChangesNothing(t *testing.T) {
 		require.Empty(t, w.store.delivery(id).results)
 		require.Equal(t, 1, w.store.count("RecordDelivery"), "and is not repeated")
 		require.Equal(t, 1.0, w.metric(w.metrics.fencedWrites.WithLabelValues("deliver")))
-		require.Zero(t, w.metric(w.metrics.deliveries.WithLabelValues("delivered")))
+		require.Zero(t, w.metric(w.metrics.deliveries.WithLabelValues("job.succeeded", "delivered")))
 		require.Len(t, w.log.lines(t, map[string]any{"msg": "a late write changed nothing", "fence": 1.0}), 1)
 	})
 }

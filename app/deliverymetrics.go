@@ -1,9 +1,15 @@
 package app
 
 import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
 )
 
 // Results of an attempt to deliver.
@@ -13,42 +19,75 @@ const (
 	resultRetried   = "retried"
 )
 
-// deliveryMetrics are the metrics of webhooks and of the outcome stream.
+// deliveryMetrics are the metrics of webhooks.
 type deliveryMetrics struct {
 	deliveries, deliveryFailures *prometheus.CounterVec
 	sendTime, deliveryLatency    prometheus.Histogram
 	pumps, sends                 prometheus.Gauge
 	webhooksDisabled             *prometheus.CounterVec
-	deliveriesRepaired           *prometheus.CounterVec
-	outcomesPublished            prometheus.Counter
 }
 
-func newDeliveryMetrics(in registrar) deliveryMetrics {
-	classes := make([]string, 0, len(job.SendErrors))
-	for _, class := range job.SendErrors {
-		if class != job.SendDisabled && class != job.SendDeleted { // these are of no attempt
-			classes = append(classes, string(class))
+func newDeliveryMetrics(in telemetry.Factory) deliveryMetrics {
+	m := deliveryMetrics{
+		deliveries: in.Counters("webhook_deliveries_total", "Attempts to deliver, by what became of the delivery.",
+			[]string{"event", "result"}),
+		deliveryFailures: in.Counters("webhook_failures_total", "Attempts to deliver that failed, by what went wrong and was answered.",
+			[]string{"class", "code"}),
+		sendTime:        in.Histogram("webhook_send_seconds", "Time that an attempt to deliver took.", telemetry.Long),
+		deliveryLatency: in.Histogram("webhook_latency_seconds", "Time from an event to its delivery, where the first attempt succeeded.", telemetry.Long),
+		pumps:           in.Gauge("webhook_pumps", "Endpoints that this process delivers to at the moment."),
+		sends:           in.Gauge("webhook_sends_in_flight", "Attempts to deliver that are under way in this process."),
+		webhooksDisabled: in.Counters("webhook_disabled_total", "Webhooks that the server disabled.", []string{"reason"},
+			string(job.DisabledGone), string(job.DisabledFailing)),
+	}
+	for _, event := range append(slices.Clone(job.SubscribableEvents), otherEvent) {
+		for _, result := range []string{resultDelivered, resultFailed, resultRetried} {
+			m.deliveries.WithLabelValues(event, result)
 		}
 	}
-	return deliveryMetrics{
-		deliveries: in.counters("webhook_deliveries_total", "Attempts to deliver, by what became of the delivery.", []string{"result"},
-			resultDelivered, resultFailed, resultRetried),
-		deliveryFailures: in.counters("webhook_failures_total", "Attempts to deliver that failed, by what went wrong.", []string{"class"}, classes...),
-		sendTime:         in.histogram("webhook_send_seconds", "Time that an attempt to deliver took."),
-		deliveryLatency:  in.histogram("webhook_latency_seconds", "Time from an event to its delivery, where the first attempt succeeded."),
-		pumps:            in.gauge("webhook_pumps", "Endpoints that this process delivers to at the moment."),
-		sends:            in.gauge("webhook_sends_in_flight", "Attempts to deliver that are under way in this process."),
-		webhooksDisabled: in.counters("webhook_disabled_total", "Webhooks that the server disabled.", []string{"reason"},
-			string(job.DisabledGone), string(job.DisabledFailing)),
-		deliveriesRepaired: in.counters("maintenance_deliveries_total",
-			"Deliveries whose claim was ended or whose webhook is gone, and clients whose deliveries were hinted again.", []string{"by"},
-			repairReclaimed, repairOrphaned, repairHinted),
-		outcomesPublished: in.counter("outcomes_published_total", "Outcomes appended to the outcome stream, repetitions included."),
+	for _, class := range job.SendErrors {
+		if class == job.SendDisabled || class == job.SendDeleted { // these are of no attempt
+			continue
+		}
+		for _, code := range []string{noAnswer, "2xx", "3xx", "4xx", "5xx"} {
+			m.deliveryFailures.WithLabelValues(string(class), code)
+		}
+	}
+	return m
+}
+
+// otherEvent stands for names that this version does not know: in a
+// rolling upgrade the newer one may have written them.
+const otherEvent = "other"
+
+func eventLabel(name string) string {
+	if slices.Contains(job.SubscribableEvents, name) {
+		return name
+	}
+	return otherEvent
+}
+
+const noAnswer = "none"
+
+// codeLabel is the class of an HTTP status.
+func codeLabel(status int) string {
+	if status < 200 || status > 599 {
+		return noAnswer
+	}
+	return fmt.Sprintf("%dxx", status/100)
+}
+
+// sent counts the time that an attempt took and, if it was the first one and
+// succeeded, the time since the event.
+func (m *deliveryMetrics) sent(ctx context.Context, p job.Parcel, a job.DeliveryAttempt, took time.Duration) {
+	telemetry.Observe(ctx, m.sendTime, took)
+	if a.Error == "" && p.Attempts == 0 {
+		telemetry.Observe(ctx, m.deliveryLatency, max(0, time.Since(p.CreatedAt)))
 	}
 }
 
 // delivered counts a recorded attempt.
-func (m *deliveryMetrics) delivered(r job.DeliveryResult) {
+func (m *deliveryMetrics) delivered(p job.Parcel, r job.DeliveryResult) {
 	result := resultRetried
 	switch r.State {
 	case job.DeliveryDelivered:
@@ -57,8 +96,8 @@ func (m *deliveryMetrics) delivered(r job.DeliveryResult) {
 		result = resultFailed
 	case job.DeliveryPending:
 	}
-	m.deliveries.WithLabelValues(result).Inc()
-	if class := r.Sent.Attempt.Error; class != "" {
-		m.deliveryFailures.WithLabelValues(string(class)).Inc()
+	m.deliveries.WithLabelValues(eventLabel(p.EventName), result).Inc()
+	if a := r.Sent.Attempt; a.Error != "" {
+		m.deliveryFailures.WithLabelValues(string(a.Error), codeLabel(a.Status)).Inc()
 	}
 }

@@ -84,7 +84,7 @@ func (r *DeliveryRelay) reclaim(ctx context.Context, leading func() bool) error 
 			return err
 		}
 		if n > 0 {
-			r.log.Info("deliveries wait again: their claim has ended", "action", "reclaim_deliveries", "deliveries", n)
+			r.log.InfoContext(ctx, "deliveries wait again: their claim has ended", "action", "reclaim_deliveries", "deliveries", n)
 			r.metrics.deliveriesRepaired.WithLabelValues(repairReclaimed).Add(float64(n))
 		}
 		if n < reclaimBatch {

@@ -115,10 +115,10 @@ func TestDrainLeavesAClaimThatCameTooLateToTheRescuer(t *testing.T) {
 // lead runs maintenance until the test ends.
 func (w *world) lead() (m *Maintenance, stop func()) {
 	m = NewMaintenance(MaintenanceDeps{
-		Store: w.store, Claims: w.store, Queue: w.queue, Relay: NewRelay(w.store, w.queue, w.metrics, w.logger),
+		Store: w.store, Claims: w.store, Census: w.store, Queue: w.queue, Relay: NewRelay(w.store, w.queue, w.metrics, w.logger),
 		Deliveries: NewDeliveryRelay(w.store, w.queue, w.metrics, w.logger),
 		Publisher:  NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testMaxLen, PublicURL: "https://run.example"}, w.store, w.queue, w.metrics, w.logger),
-		Settler:    w.settler, Backoff: testBackoff, Metrics: w.metrics, Log: w.logger,
+		Settler:    w.settler, Backoff: testBackoff, Metrics: w.metrics, Tracer: w.tracer(), Log: w.logger,
 	})
 	return m, w.background(m.Run)
 }

@@ -11,40 +11,45 @@ import (
 	"sync"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
 )
 
 // execute runs a claimed job to its end. When it cannot bring it there, the
 // claim was lost, and the job is its new holder's or the rescuer's.
 func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
-	if c.WasCreated {
-		logTransition(w.log, "schedule", &c.Job, job.Created, job.Queued)
-		w.metrics.entered(job.Queued, c.Job.WorkKind)
-	}
-	logTransition(w.log, "assign", &c.Job, job.Queued, job.Assigned)
-	announce(w.queue, &c.Job, newsOf(&c.Job))
-	w.metrics.queueWait.WithLabelValues(string(c.Job.WorkKind)).Observe(c.Job.UpdatedAt.Sub(c.Job.RunAt).Seconds())
-
+	w.tellClaimed(ctx, worker, c)
 	claimed, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	working, stop := context.WithCancelCause(claimed)
 	defer stop(nil)
 	if !w.hold(worker, c.Lease, lose, stop) {
-		w.log.Info("a claimed job is not started", append(about(c, "run"), "worker_id", worker.String())...)
+		w.log.InfoContext(ctx, "a claimed job is not started", append(about(c, "run"), "worker_id", worker.String())...)
 		return
 	}
 	defer w.drop(c.Lease)
 	if !w.start(claimed, working, c) {
 		return
 	}
-	logTransition(w.log, "run", &c.Job, job.Assigned, job.Running)
+	logTransition(ctx, w.log, "run", &c.Job, job.Assigned, job.Running, slog.Int("attempt", c.Attempt))
 	w.metrics.entered(job.Running, c.Job.WorkKind)
 	announce(w.queue, &c.Job, newsOf(&c.Job))
 
-	if finish, ok := w.work(working, c); ok && w.finish(claimed, c, finish) {
+	if finish, ok := w.work(working, c); ok && w.finish(claimed, c, finish) == nil {
 		return
 	}
 	// Somebody else ended the attempt, or will. Its progress is known here alone.
 	w.queue.Announce(job.News{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
+}
+
+// tellClaimed says what was committed by a claim.
+func (w *Worker) tellClaimed(ctx context.Context, worker job.ID, c *job.Claim) {
+	attrs := []slog.Attr{slog.Int("attempt", c.Attempt), slog.String("worker_id", worker.String())}
+	if c.WasCreated {
+		logTransition(ctx, w.log, "schedule", &c.Job, job.Created, job.Queued, attrs...)
+	}
+	logTransition(ctx, w.log, "assign", &c.Job, job.Queued, job.Assigned, attrs...)
+	announce(w.queue, &c.Job, newsOf(&c.Job))
+	w.metrics.claimed(ctx, c)
 }
 
 // start moves the job to RUNNING, and reports whether this claim is still the
@@ -57,7 +62,7 @@ func (w *Worker) start(claimed, working context.Context, c *job.Claim) bool {
 		case err == nil:
 			return true
 		case errors.Is(err, job.ErrStale):
-			w.fenced(c, "start")
+			w.fenced(claimed, c, "start")
 			return false
 		case !w.again(working, c, "start", err):
 			return false
@@ -71,19 +76,19 @@ func (w *Worker) start(claimed, working context.Context, c *job.Claim) bool {
 // that storage did not decide.
 func (w *Worker) again(ctx context.Context, c *job.Claim, operation string, err error) bool {
 	if ctx.Err() == nil {
-		w.log.Warn("storage trouble while a job is held", append(about(c, operation), "error_code", job.CodeOf(err), "error_message", err.Error())...)
+		w.log.WarnContext(ctx, "storage trouble while a job is held", append(about(c, operation), errorFields(err))...)
 		sleep(ctx, w.pause())
 	}
 	if ctx.Err() != nil {
-		w.log.Info("a job is let go of", append(about(c, operation), "reason", context.Cause(ctx).Error())...)
+		w.log.InfoContext(ctx, "a job is let go of", append(about(c, operation), "reason", context.Cause(ctx).Error())...)
 		return false
 	}
 	return true
 }
 
-func (w *Worker) fenced(c *job.Claim, operation string) {
+func (w *Worker) fenced(ctx context.Context, c *job.Claim, operation string) {
 	w.metrics.fencedWrites.WithLabelValues(operation).Inc()
-	w.log.Info("a late write changed nothing", append(about(c, operation), "fence", c.Fence)...)
+	w.log.InfoContext(ctx, "a late write changed nothing", append(about(c, operation), "fence", c.Fence)...)
 }
 
 // about names a held job in a log line (section 16).
@@ -92,12 +97,19 @@ func about(c *job.Claim, action string) []any {
 		"job_id", c.JobID.String(), "attempt", c.Attempt}
 }
 
-// work runs the job and judges how it ended. ok is false when the holder has
-// nothing to say: the job was canceled or taken away.
+// work runs the job, in a span of its own, and judges how it ended. ok is false
+// when the holder has nothing to say: the job was canceled or taken away.
 func (w *Worker) work(ctx context.Context, c *job.Claim) (finish job.Finish, ok bool) {
+	ctx, span := telemetry.Start(ctx, telemetry.SpanRun)
+	describe(span, &c.Job, c.Attempt)
+	defer func() { endRun(span, finish, context.Cause(ctx)) }()
+	return w.outcome(ctx, c)
+}
+
+func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, ok bool) {
 	d := c.Job.Definition
 	if err := usable(d, c.Job.Type); err != nil {
-		w.log.Error("job definition unusable", append(about(c, "run"), "error_message", err.Error())...)
+		w.log.ErrorContext(ctx, "job definition unusable", append(about(c, "run"), errorFields(err))...)
 		return w.failed(c, job.DefinitionInvalid), true
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, w.cfg.Limit, errTimeLimit)
@@ -112,7 +124,7 @@ func (w *Worker) work(ctx context.Context, c *job.Claim) (finish job.Finish, ok 
 	case errors.Is(cause, errTimeLimit): // however it ended: the limit is hard (section 17)
 		return w.failed(c, job.TimedOut), true
 	case err == nil && !complete(result, d):
-		w.log.Error("job output unusable", about(c, "finish")...)
+		w.log.ErrorContext(ctx, "job output unusable", append(about(c, "finish"), errorFields(errIncomplete))...)
 		return w.failed(c, job.OutputInvalid), true
 	case err == nil:
 		f := job.Finish{Lease: c.Lease, State: job.Succeeded, Result: result}
@@ -125,7 +137,7 @@ func (w *Worker) work(ctx context.Context, c *job.Claim) (finish job.Finish, ok 
 	case errors.Is(err, job.ErrBadDefinition):
 		return w.failed(c, job.DefinitionInvalid), true
 	default:
-		w.log.Error("job crashed", append(about(c, "finish"), "error_message", err.Error())...)
+		w.log.ErrorContext(ctx, "job crashed", append(about(c, "finish"), errorFields(err))...)
 		return w.failed(c, job.WorkPanicked), true
 	}
 }
@@ -141,6 +153,8 @@ func usable(d *job.Definition, t job.Type) error {
 	}
 	return d.Validate()
 }
+
+var errIncomplete = errors.New("the work ended without a complete result")
 
 // run calls the runner; a panic of the work becomes an error.
 func (w *Worker) run(ctx context.Context, c *job.Claim) (result *job.Result, err error) {
@@ -201,24 +215,26 @@ func failedFinish(h job.Held, reason job.Reason, b job.Backoff) job.Finish {
 }
 
 // finish writes the outcome, as often as it takes while the claim is held, and
-// reports whether it did. A
-// success that cannot be stored is a failure (section 14): repeating it would
-// keep the job RUNNING for good.
-func (w *Worker) finish(ctx context.Context, c *job.Claim, f job.Finish) (written bool) {
+// answers with nil if it did. A success that cannot be stored is a failure
+// (section 14): repeating it would keep the job RUNNING for good.
+func (w *Worker) finish(ctx context.Context, c *job.Claim, f job.Finish) (err error) {
+	ctx, span := telemetry.Start(ctx, telemetry.SpanReport)
+	describe(span, &c.Job, c.Attempt)
+	defer func() { endSpan(span, c.JobID, f.State, err) }()
 	for {
 		done, err := w.store.Finish(ctx, f)
 		switch {
 		case err == nil:
-			w.tell(c, f, done)
-			return true
+			w.tell(ctx, c, f, done)
+			return nil
 		case errors.Is(err, job.ErrStale):
-			w.fenced(c, "finish")
-			return false
+			w.fenced(ctx, c, "finish")
+			return err
 		case f.State == job.Succeeded && refused(err):
-			w.log.Error("job outcome cannot be stored", append(about(c, "finish"), "error_code", job.CodeInternal, "error_message", err.Error())...)
+			w.log.ErrorContext(ctx, "job outcome cannot be stored", append(about(c, "finish"), errorFields(err))...)
 			f = w.failed(c, job.OutputInvalid)
 		case !w.again(ctx, c, "finish", err):
-			return false
+			return err
 		}
 	}
 }
@@ -232,13 +248,13 @@ func refused(err error) bool {
 
 // tell says what was committed: to the log, the metrics, those who watch, and
 // the queue.
-func (w *Worker) tell(c *job.Claim, f job.Finish, done job.Finished) {
-	logTransition(w.log, "finish", &c.Job, job.Running, f.State, append(failureAttrs(f.Failure), slog.Int("attempt", f.Attempt))...)
-	w.metrics.ended(f.State, c.Job.WorkKind, done)
+func (w *Worker) tell(ctx context.Context, c *job.Claim, f job.Finish, done job.Finished) {
+	logTransition(ctx, w.log, "finish", &c.Job, job.Running, f.State, append(failureAttrs(f.Failure), slog.Int("attempt", f.Attempt))...)
+	w.metrics.finished(ctx, f, c.Job.WorkKind, done)
 	announce(w.queue, &c.Job, endOf(done))
 	if done.Next != nil {
-		logTransition(w.log, "auto_retry", &c.Job, job.Failed, job.Queued, slog.Int("attempt", done.Next.Attempt))
-		w.queue.Enqueue(*done.Next)
+		logTransition(ctx, w.log, "auto_retry", &c.Job, job.Failed, job.Queued, slog.Int("attempt", done.Next.Attempt))
+		enqueue(ctx, w.queue, *done.Next)
 		return
 	}
 	w.settler.Touch(done.BatchID)

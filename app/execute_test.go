@@ -125,7 +125,7 @@ func TestExecuteFails(t *testing.T) {
 				require.Nil(t, end.Result)
 				require.Nil(t, end.RetryWait)
 				require.False(t, end.Exhausted)
-				require.Equal(t, 1.0, w.metric(w.metrics.failed.WithLabelValues("SUCCESS_FAST")))
+				require.Equal(t, 1.0, w.metric(w.metrics.failed.WithLabelValues("SUCCESS_FAST", string(test.want.Spec().Code))))
 				require.Zero(t, w.metric(w.metrics.succeeded.WithLabelValues("SUCCESS_FAST")))
 				lines := w.log.lines(t, map[string]any{"action": "finish", "next_state": "FAILED"})
 				require.Len(t, lines, 1)
@@ -366,7 +366,7 @@ func TestFinishAfterTheJobWasTakenAwaySaysNothing(t *testing.T) {
 		require.Empty(t, r.ends)
 		require.Empty(t, w.queue.sent())
 		require.Equal(t, 1.0, w.metric(w.metrics.fencedWrites.WithLabelValues("finish")))
-		require.Zero(t, w.metric(w.metrics.failed.WithLabelValues("SUCCESS_FAST")))
+		require.Zero(t, w.sum("jobs_failed_total"))
 	})
 }
 
@@ -380,7 +380,7 @@ func TestAnOutcomeThatCannotBeStoredIsAFailure(t *testing.T) {
 		require.NoError(t, w.handle(task))
 		require.Zero(t, time.Since(began))
 		require.Equal(t, job.OutputInvalid, w.ended(task, job.Failed).Failure.Reason)
-		require.Equal(t, 1.0, w.metric(w.metrics.failed.WithLabelValues("SUCCESS_FAST")))
+		require.Equal(t, 1.0, w.sum("jobs_failed_total"))
 	})
 }
 
@@ -401,7 +401,7 @@ func TestAHeartbeatInTheMiddleOfAFinishDoesNoHarm(t *testing.T) {
 			return ctx.Err()
 		}})
 		require.NoError(t, w.handle(task))
-		require.Equal(t, 1.0, w.metric(w.metrics.failed.WithLabelValues("SUCCESS_FAST")))
+		require.Equal(t, 1.0, w.sum("jobs_failed_total"))
 		require.Len(t, w.queue.sent(), 1)
 		synctest.Wait()
 	})

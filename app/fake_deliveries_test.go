@@ -14,8 +14,9 @@ import (
 
 type parcelRow struct {
 	job.Delivery
-	fence   int
-	results []job.DeliveryResult // that were accepted
+	fence       int
+	traceparent string
+	results     []job.DeliveryResult // that were accepted
 }
 
 // endpointOf is the state of an endpoint; the zero one is a callback's.
@@ -116,7 +117,7 @@ func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID
 			until := time.Now().Add(hold)
 			r.ClaimedUntil = &until
 			r.fence++
-			parcels = append(parcels, job.Parcel{Delivery: r.Delivery, Fence: r.fence, Target: job.Target{
+			parcels = append(parcels, job.Parcel{Delivery: r.Delivery, Fence: r.fence, TraceParent: r.traceparent, Target: job.Target{
 				URL: "https://receiver.example/secret?token=1", Failures: s.endpointOf(endpoint).Failures,
 			}})
 		}

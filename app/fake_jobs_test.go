@@ -107,7 +107,7 @@ func (s *fakeStore) Cancel(ctx context.Context, client, id job.ID) (job.Change, 
 	return c.change, c.before, err
 }
 
-func (s *fakeStore) Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration) (job.Change, error) {
+func (s *fakeStore) Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error) {
 	return call(ctx, s, "Retry", func() (job.Change, error) {
 		r, err := s.own(client, id)
 		if err != nil {
@@ -115,6 +115,9 @@ func (s *fakeStore) Retry(ctx context.Context, client, id job.ID, attempt int, w
 		}
 		if r.State != job.Failed || r.Attempt != attempt || r.Attempt >= r.MaxAttempts {
 			return changeOf(r, false), nil
+		}
+		if traceparent != "" {
+			r.TraceParent = traceparent
 		}
 		s.requeue(r, wait)
 		return changeOf(r, true), nil

@@ -41,6 +41,7 @@ type fakeStore struct {
 	leader      job.ID
 	leaderUntil time.Time
 	cleanings   int // how often Clean says that there is more
+	census      job.Census
 
 	chaos     func(operation string) (before, after error)
 	short     func(n int) int // how many of n due deliveries a claim gives
@@ -266,7 +267,7 @@ func (s *fakeStore) requeue(r *row, wait time.Duration) *job.Task {
 	s.move(r, job.Queued)
 	r.Attempt++
 	r.dispatch, r.stamp, r.RunAt = 0, 0, time.Now().Add(wait)
-	return &job.Task{JobID: r.ID, Attempt: r.Attempt, RunAt: r.RunAt}
+	return &job.Task{JobID: r.ID, Attempt: r.Attempt, RunAt: r.RunAt, TraceParent: r.TraceParent}
 }
 
 func (s *fakeStore) Release(ctx context.Context, leases []job.Lease, waits []time.Duration) ([]job.Task, error) {
@@ -302,7 +303,7 @@ func (s *fakeStore) Redispatch(ctx context.Context, tasks []job.Task) ([]job.Tas
 }
 
 func taskOf(r *row) job.Task {
-	return job.Task{JobID: r.ID, Attempt: r.Attempt, Dispatch: r.dispatch, RunAt: r.RunAt}
+	return job.Task{JobID: r.ID, Attempt: r.Attempt, Dispatch: r.dispatch, RunAt: r.RunAt, TraceParent: r.TraceParent}
 }
 
 // waiting gives the row that a task still names.
@@ -337,7 +338,7 @@ func (s *fakeStore) held(by func(job.ID) bool) []job.Held {
 	for _, r := range s.jobs {
 		if !r.worker.IsZero() && by(r.worker) {
 			held = append(held, job.Held{
-				Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.fence}, ClientID: r.ClientID, RequestID: r.RequestID, State: r.State, WorkKind: r.WorkKind,
+				Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.fence}, ClientID: r.ClientID, RequestID: r.RequestID, TraceParent: r.TraceParent, State: r.State, WorkKind: r.WorkKind,
 				MaxAttempts: r.MaxAttempts, AutoRetry: r.AutoRetry, LeaseExpiries: r.expiries,
 			})
 		}

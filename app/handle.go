@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
 )
 
 // Handle looks at the job that a task names and, if it waits and is due,
@@ -41,6 +42,8 @@ const claimTries = 3
 // claim claims the job of a task, and tells under which identity. A nil claim
 // says that nothing is left to do for the task.
 func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *job.Claim, err error) {
+	ctx, span := telemetry.Start(ctx, telemetry.SpanAssign)
+	defer func() { endAssign(span, t, worker, claim, err) }()
 	own := context.WithoutCancel(ctx) // a claim that is given up half-way would be held by nobody
 	for range claimTries {
 		if worker, err = w.identity(ctx); err != nil {
@@ -49,7 +52,7 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 		claim, not, err := w.store.Claim(own, worker, t.JobID, t.Attempt)
 		switch {
 		case err != nil:
-			w.log.Warn("cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "error", err)
+			w.log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt, errorFields(err))
 			w.ease(ctx)
 			return job.ID{}, nil, err
 		case claim != nil:
@@ -98,7 +101,7 @@ func (w *Worker) beatNow() {
 func (w *Worker) postpone(ctx context.Context, t job.Task) error {
 	tasks, err := w.store.Redispatch(ctx, []job.Task{t})
 	for _, next := range tasks {
-		w.queue.Enqueue(next)
+		enqueue(ctx, w.queue, next)
 	}
 	return err
 }

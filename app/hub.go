@@ -228,7 +228,7 @@ func (h *Hub) Run(ctx context.Context) {
 		err := h.sweep(ctx)
 		failed = err != nil
 		if failed && ctx.Err() == nil {
-			h.log.Warn("cannot look for missed news", "error", err)
+			h.log.WarnContext(ctx, "cannot look for missed news", "action", "watch", errorFields(err))
 		}
 	}
 }

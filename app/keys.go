@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/job"
 )
@@ -152,6 +153,7 @@ func (s *Service) CreateClient(ctx context.Context, caller job.Caller) (job.Clie
 	}
 	client, err := s.keys.store.InsertClient(ctx, job.ID(uuid.New()))
 	if err == nil {
+		describeKey(trace.SpanFromContext(ctx), client.ID, "")
 		s.log.InfoContext(ctx, "client created", "action", "create_client", "client_id", client.ID.String())
 	}
 	return client, err
@@ -222,6 +224,7 @@ func (k *keyring) change(ctx context.Context, caller job.Caller, client job.ID,
 	if err != nil {
 		return job.IssuedKey{}, err
 	}
+	describeKey(trace.SpanFromContext(ctx), client, issued.ID)
 	k.log.InfoContext(ctx, "api key issued", "action", "create_key", "client_id", client.String(), "key_id", issued.ID, "new", issued.Secret != "")
 	return issued, nil
 }
@@ -275,6 +278,7 @@ func (s *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 		return err
 	}
 	s.keys.forget(keyID)
+	describeKey(trace.SpanFromContext(ctx), client, keyID)
 	s.log.InfoContext(ctx, "api key revoked", "action", "revoke_key", "client_id", client.String(), "key_id", keyID, "new", revoked)
 	return nil
 }

@@ -25,7 +25,7 @@ func (w *Worker) Run(ctx context.Context) {
 			continue
 		}
 		if ctx.Err() == nil {
-			w.log.Warn("cannot register the worker", "error", err)
+			w.log.WarnContext(ctx, "cannot register the worker", "action", "register_worker", errorFields(err))
 		}
 		if !sleep(ctx, w.pause()) {
 			return
@@ -53,7 +53,7 @@ func (w *Worker) register(ctx context.Context) (job.ID, error) {
 	w.announce()
 	w.mu.Unlock()
 	w.suspects = nil
-	w.log.Info("worker registered", "worker_id", id.String(), "concurrency", w.cfg.Concurrency)
+	w.log.InfoContext(ctx, "worker registered", "action", "register_worker", "worker_id", id.String(), "concurrency", w.cfg.Concurrency)
 	return id, nil
 }
 
@@ -80,7 +80,7 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 	retiring, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Heartbeat)
 	defer cancel()
 	if err := w.leases.Retire(retiring, id); err != nil {
-		w.log.Warn("cannot retire the worker; its lease will run out", "worker_id", id.String(), "error", err)
+		w.log.WarnContext(ctx, "cannot retire the worker; its lease will run out", "action", "retire_worker", "worker_id", id.String(), errorFields(err))
 	}
 }
 
@@ -96,7 +96,7 @@ func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 			return err
 		case ctx.Err() != nil: // the loop ends
 		case err != nil:
-			w.log.Warn("heartbeat failed", "worker_id", id.String(), "error", err)
+			w.log.WarnContext(ctx, "heartbeat failed", "action", "heartbeat", "worker_id", id.String(), errorFields(err))
 			wait = w.pause()
 		default:
 			lapse.Reset(w.remaining(asked))
@@ -130,7 +130,7 @@ func (w *Worker) lose(id job.ID, err error) {
 		return // lost already
 	}
 	if err != nil {
-		w.log.Error("the worker lost its lease and stops its jobs", "worker_id", id.String(), "jobs", len(w.holding), "error", err)
+		w.log.Error("the worker lost its lease and stops its jobs", "action", "heartbeat", "worker_id", id.String(), "jobs", len(w.holding), errorFields(err))
 		w.metrics.leasesLost.Inc()
 	}
 	w.id = job.ID{}
@@ -171,7 +171,7 @@ func (w *Worker) reconcile(ctx context.Context, held []job.Held, asked time.Time
 	if len(lost) == 0 {
 		return
 	}
-	w.log.Warn("giving back jobs whose claim was never answered", "jobs", len(lost))
+	w.log.WarnContext(ctx, "giving back jobs whose claim was never answered", "action", "requeue", "jobs", len(lost))
 	giving, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat/2) // the next beat must not wait for it
 	defer cancel()
 	_ = w.rescuer.giveBack(giving, lost) // it has logged what failed; the next beat tries again

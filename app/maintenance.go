@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -17,6 +19,12 @@ type MaintenanceStore interface {
 	QueueDue(ctx context.Context, limit int) ([]job.Job, error)
 	Orphans(ctx context.Context, limit int) ([]job.Held, error)
 	Clean(ctx context.Context, limit int) (more bool, err error)
+}
+
+// CensusStore counts what there is to do in the whole system; no count goes
+// beyond the limit.
+type CensusStore interface {
+	Census(ctx context.Context, limit int) (job.Census, error)
 }
 
 // Cadence of the maintenance.
@@ -32,23 +40,26 @@ const (
 	deliveryInterval  = 500 * time.Millisecond
 	orphanInterval    = 3 * time.Second
 	publisherInterval = 200 * time.Millisecond
+	censusInterval    = 5 * time.Second
 
 	schedulerBatch = 2000
 	rescuerBatch   = 500
 	settlerBatch   = 100
 	settlerLook    = 10_000 // open batches that one round of the settler looks at
 	cleanerBatch   = 500
+	censusLimit    = 1_000_000
 )
 
 // Maintenance repairs what crashes leave behind: it queues jobs whose time has
 // come, dispatches what the queue lost, gives back jobs of dead workers, settles
 // batches that nobody settled, hints what is due to be delivered, publishes
-// outcomes, and removes what is past its retention. It runs in every process,
-// but works only in the one that holds the leader's lease. All of its statements
-// are guarded: two leaders for a moment do no harm.
+// outcomes, removes what is past its retention, and counts what there is. It runs
+// in every process, but works only in the one that holds the leader's lease. All
+// of its statements are guarded: two leaders for a moment do no harm.
 type Maintenance struct {
 	id         job.ID
 	store      MaintenanceStore
+	census     CensusStore
 	queue      Queue
 	relay      *Relay
 	deliveries *DeliveryRelay
@@ -61,13 +72,16 @@ type Maintenance struct {
 	settleAfter job.ID // where the settler goes on; its own
 
 	mu       sync.Mutex
-	ledUntil time.Time
+	ledUntil time.Time   // zero while this process does not lead
+	lapse    *time.Timer // ends the leadership in time
 }
 
-// MaintenanceDeps is what Maintenance works with; all but Publisher are required.
+// MaintenanceDeps is what Maintenance works with; all but Publisher and
+// Tracer are required.
 type MaintenanceDeps struct {
 	Store      MaintenanceStore
 	Claims     ClaimStore
+	Census     CensusStore
 	Queue      Queue
 	Relay      *Relay
 	Deliveries *DeliveryRelay
@@ -75,15 +89,18 @@ type MaintenanceDeps struct {
 	Settler    *Settler
 	Backoff    job.Backoff
 	Metrics    *Metrics
+	Tracer     trace.Tracer // nil: rescues are not traced
 	Log        *slog.Logger
 }
 
 // NewMaintenance makes the maintenance of a process.
 func NewMaintenance(d MaintenanceDeps) *Maintenance {
 	return &Maintenance{
-		id: newID(), store: d.Store, queue: d.Queue, relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
+		id: newID(), store: d.Store, census: d.Census, queue: d.Queue, relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
 		settler: d.Settler, metrics: d.Metrics, log: d.Log,
-		rescuer: &rescuer{store: d.Claims, queue: d.Queue, settler: d.Settler, backoff: d.Backoff, metrics: d.Metrics, log: d.Log},
+		rescuer: &rescuer{
+			store: d.Claims, queue: d.Queue, settler: d.Settler, backoff: d.Backoff, metrics: d.Metrics, tracer: d.Tracer, log: d.Log,
+		},
 	}
 }
 
@@ -107,6 +124,7 @@ func (m *Maintenance) Run(ctx context.Context) {
 	every(rescuerInterval, "rescuer", m.rescue)
 	every(settlerInterval, "settler", m.settle)
 	every(cleanerInterval, "cleaner", m.clean)
+	every(censusInterval, "census", m.count)
 	every(deliveryInterval, "deliveries", func(ctx context.Context) error { return m.deliveries.round(ctx, m.Leading) })
 	every(orphanInterval, "orphans", func(ctx context.Context) error { return m.deliveries.failOrphans(ctx, m.Leading) })
 	if m.publisher != nil {
@@ -121,9 +139,14 @@ func (m *Maintenance) every(ctx context.Context, interval time.Duration, name st
 		if !m.Leading() {
 			continue
 		}
-		if err := task(ctx); err != nil && ctx.Err() == nil {
-			m.metrics.maintenanceErrors.WithLabelValues(name).Inc()
-			m.log.Warn("maintenance failed", "task", name, "error", err)
+		began := time.Now()
+		err := task(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		m.metrics.round(name, time.Since(began), err)
+		if err != nil {
+			m.log.WarnContext(ctx, "maintenance failed", "action", "maintain", "task", name, errorFields(err))
 		}
 	}
 }
@@ -134,15 +157,14 @@ func (m *Maintenance) lead(ctx context.Context) {
 	for ctx.Err() == nil {
 		asked := time.Now()
 		leads, err := m.store.Lead(ctx, m.id, leaderLease)
+		if ctx.Err() == nil {
+			m.metrics.round("leader", time.Since(asked), err)
+		}
 		switch {
 		case err == nil:
 			m.setLeading(leads, asked)
 		case ctx.Err() == nil:
-			m.metrics.maintenanceErrors.WithLabelValues("leader").Inc()
-			m.log.Warn("leader election failed", "error", err)
-			if !m.Leading() {
-				m.setLeading(false, asked)
-			}
+			m.log.WarnContext(ctx, "leader election failed", "action", "lead", errorFields(err))
 		}
 		if !sleep(ctx, leaderInterval) {
 			break
@@ -152,24 +174,63 @@ func (m *Maintenance) lead(ctx context.Context) {
 	resigning, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaderInterval)
 	defer cancel()
 	if err := m.store.Resign(resigning, m.id); err != nil {
-		m.log.Warn("cannot resign as leader; the lease will run out", "error", err)
+		m.log.WarnContext(ctx, "cannot resign as leader; the lease will run out", "action", "resign", errorFields(err))
 	}
 }
 
+// setLeading notes the answer to an election that was asked for at the given
+// moment.
 func (m *Maintenance) setLeading(leads bool, asked time.Time) {
 	until := asked.Add(leaderLease)
 	leads = leads && time.Now().Before(until) // an answer may come too late to be of use
+	if !leads {
+		until = time.Time{}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if led := !m.ledUntil.IsZero(); led != leads {
-		m.log.Info("leadership changed", "leading", leads)
+	m.leadUntil(until)
+}
+
+// leadUntil notes until when this process leads; the zero time: it does not. The
+// caller holds the lock.
+func (m *Maintenance) leadUntil(until time.Time) {
+	leads := !until.IsZero()
+	if leads != !m.ledUntil.IsZero() {
+		m.log.Info("leadership changed", "action", "lead", "leading", leads)
 	}
-	m.ledUntil = time.Time{}
-	m.metrics.leading.Set(0)
+	m.ledUntil = until
+	m.metrics.leads(leads)
+	if m.lapse != nil {
+		m.lapse.Stop()
+	}
 	if leads {
-		m.ledUntil = until
-		m.metrics.leading.Set(1)
+		m.lapse = time.AfterFunc(time.Until(until), m.lapsed)
 	}
+}
+
+// lapsed ends a leadership that was not renewed in time, also while the
+// election's answer is still out.
+func (m *Maintenance) lapsed() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !time.Now().Before(m.ledUntil) {
+		m.leadUntil(time.Time{})
+	}
+}
+
+// count takes the census. It is not shown once the leadership is over: another
+// process shows its own.
+func (m *Maintenance) count(ctx context.Context) error {
+	census, err := m.census.Census(ctx, censusLimit)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if time.Now().Before(m.ledUntil) {
+		m.metrics.counted(census)
+	}
+	return nil
 }
 
 // schedule queues all jobs whose time has come (section 10).
@@ -180,8 +241,8 @@ func (m *Maintenance) schedule(ctx context.Context) error {
 			return err
 		}
 		for i := range due {
-			logTransition(m.log, "schedule", &due[i], job.Created, job.Queued)
-			m.metrics.entered(job.Queued, due[i].WorkKind)
+			logTransition(ctx, m.log, "schedule", &due[i], job.Created, job.Queued)
+			m.metrics.scheduled(ctx, &due[i])
 			announce(m.queue, &due[i], newsOf(&due[i]))
 		}
 		m.metrics.repaired.WithLabelValues("scheduler").Add(float64(len(due)))

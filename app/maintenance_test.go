@@ -248,7 +248,7 @@ func TestTwoLeadersForAMomentAreHarmless(t *testing.T) {
 		}
 		require.Equal(t, 300.0, w.metric(w.metrics.repaired.WithLabelValues("scheduler")))
 		require.Equal(t, 300.0, w.metric(w.metrics.repaired.WithLabelValues("rescuer_requeued")))
-		require.Equal(t, 300.0, w.metric(w.metrics.failed.WithLabelValues("SUCCESS_FAST")))
+		require.Equal(t, 300.0, w.sum("jobs_failed_total"))
 		w.store.mu.Lock()
 		defer w.store.mu.Unlock()
 		for _, r := range w.store.jobs {

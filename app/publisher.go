@@ -108,7 +108,7 @@ func (p *Publisher) repair(ctx context.Context, epoch int64) error {
 	}
 	p.epoch = epoch
 	if n > 0 {
-		p.log.Info("recent outcomes are appended to the stream again", "action", "republish_outcomes", "outcomes", n, "epoch", epoch)
+		p.log.InfoContext(ctx, "recent outcomes are appended to the stream again", "action", "republish_outcomes", "outcomes", n, "epoch", epoch)
 	}
 	return nil
 }
@@ -138,8 +138,8 @@ func (p *Publisher) publish(ctx context.Context, messages []job.OutcomeMessage) 
 	for _, m := range messages {
 		mediaType, body, err := job.Links{PublicURL: p.cfg.PublicURL}.Document(m.Origin, m.Ended).Encode()
 		if err != nil {
-			p.log.Error("an outcome is not published: it cannot be rendered", "action", "publish_outcome",
-				"job_id", m.JobID.String(), "attempt", m.Attempt, "error", err)
+			p.log.ErrorContext(ctx, "an outcome is not published: it cannot be rendered", "action", "publish_outcome",
+				"job_id", m.JobID.String(), "attempt", m.Attempt, errorFields(err))
 			continue
 		}
 		entries = append(entries, job.StreamEntry{Key: m.JobID.String(), ContentType: mediaType, Value: body})

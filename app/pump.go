@@ -126,7 +126,7 @@ func (p *pump) ask(n int) claims {
 	asked := time.Now()
 	parcels, more, err := p.courier.store.ClaimDeliveries(p.courier.storing, p.place.Client, p.place.Endpoint, n, p.courier.hold)
 	if err != nil {
-		p.courier.log.Warn("cannot claim deliveries", "action", "deliver", "client_id", p.place.Client.String(), "error", err)
+		p.courier.log.WarnContext(p.courier.storing, "cannot claim deliveries", "action", "deliver", "client_id", p.place.Client.String(), errorFields(err))
 		return claims{}
 	}
 	if more && len(parcels) == 0 {

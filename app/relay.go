@@ -121,10 +121,10 @@ func (r *Relay) currentEpoch(ctx context.Context) (int64, error) {
 	}
 	r.metrics.epochsRaised.Inc()
 	if knownServer == "" && sentinel == 0 {
-		r.log.Info("the queue is used for the first time", "epoch", epoch+1)
+		r.log.InfoContext(ctx, "the queue is used for the first time", "action", "dispatch", "epoch", epoch+1)
 		return epoch + 1, nil
 	}
-	r.log.Warn("the queue was emptied or replaced; all waiting jobs are dispatched anew", "epoch", epoch+1)
+	r.log.WarnContext(ctx, "the queue was emptied or replaced; all waiting jobs are dispatched anew", "action", "dispatch", "epoch", epoch+1)
 	return epoch + 1, nil
 }
 

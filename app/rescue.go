@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
 )
 
 // rescuer gives back jobs whose holder is gone: claimed ones return to the
@@ -20,6 +22,7 @@ type rescuer struct {
 	settler *Settler
 	backoff job.Backoff
 	metrics *Metrics
+	tracer  trace.Tracer
 	log     *slog.Logger
 }
 
@@ -61,51 +64,81 @@ func (r *rescuer) requeue(ctx context.Context, claimed []job.Held) error {
 	for i, h := range claimed {
 		leases[i], waits[i], holds[h.JobID] = h.Lease, r.wait(h), h
 	}
+	began := time.Now()
 	tasks, err := r.store.Release(ctx, leases, waits)
 	if err != nil {
-		r.log.Warn("cannot requeue jobs of a lost worker", "action", "requeue", "jobs", len(claimed), "error", err)
+		r.log.WarnContext(ctx, "cannot requeue jobs of a lost worker", "action", "requeue", "jobs", len(claimed), errorFields(err))
 		return err
 	}
 	for _, t := range tasks {
-		h := holds[t.JobID]
-		r.metrics.repaired.WithLabelValues("rescuer_requeued").Inc()
-		r.metrics.entered(job.Queued, h.WorkKind)
-		r.transition("requeue", h, job.Assigned, job.Queued)
-		r.queue.Announce(job.News{ClientID: h.ClientID, JobID: h.JobID})
-		r.queue.Wake(h.ClientID)
-		r.queue.Enqueue(t)
+		r.tellRequeued(ctx, holds[t.JobID], t, began)
 	}
 	return nil
 }
 
-func (r *rescuer) fail(ctx context.Context, h job.Held) error {
+// tellRequeued says what was committed, in a span of its own: the statement was
+// for many jobs.
+func (r *rescuer) tellRequeued(ctx context.Context, h job.Held, t job.Task, began time.Time) {
+	ctx, span := r.begin(ctx, h, trace.WithTimestamp(began))
+	defer endSpan(span, h.JobID, job.Queued, nil)
+	r.metrics.repaired.WithLabelValues("rescuer_requeued").Inc()
+	r.metrics.leasesExpired.WithLabelValues(string(job.Assigned)).Inc()
+	r.metrics.entered(job.Queued, h.WorkKind)
+	r.transition(ctx, "requeue", h, job.Assigned, job.Queued)
+	r.queue.Announce(job.News{ClientID: h.ClientID, JobID: h.JobID})
+	r.queue.Wake(h.ClientID)
+	enqueue(ctx, r.queue, t)
+}
+
+// begin begins the span of a rescue below whatever the job was traced by.
+func (r *rescuer) begin(ctx context.Context, h job.Held, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+	ctx, span := telemetry.Continue(ctx, r.tracer, h.TraceParent, telemetry.SpanRescue, options...)
+	describe(span, jobOf(h), h.Attempt)
+	return ctx, span
+}
+
+func (r *rescuer) fail(ctx context.Context, h job.Held) (err error) {
+	var state job.State
+	ctx, span := r.begin(ctx, h)
+	defer func() { endSpan(span, h.JobID, state, err) }()
 	f := failedFinish(h, job.WorkerLost, r.backoff)
 	done, err := r.store.Finish(ctx, f)
 	if errors.Is(err, job.ErrStale) {
 		return nil // it ended, or was given back, in the meantime
 	}
 	if err != nil {
-		r.log.Warn("cannot fail a job of a lost worker", "action", "fail", "request_id", h.RequestID,
-			"client_id", h.ClientID.String(), "job_id", h.JobID.String(), "attempt", h.Attempt, "error", err)
+		r.log.WarnContext(ctx, "cannot fail a job of a lost worker", "action", "fail", "request_id", h.RequestID,
+			"client_id", h.ClientID.String(), "job_id", h.JobID.String(), "attempt", h.Attempt, errorFields(err))
 		return err
 	}
+	state = done.State
+	r.tellFailed(ctx, h, f, done)
+	return nil
+}
+
+// tellFailed says what was committed.
+func (r *rescuer) tellFailed(ctx context.Context, h job.Held, f job.Finish, done job.Finished) {
 	r.metrics.repaired.WithLabelValues("rescuer_failed").Inc()
-	r.metrics.ended(job.Failed, h.WorkKind, done)
-	r.transition("fail", h, job.Running, job.Failed, failureAttrs(f.Failure)...)
+	r.metrics.leasesExpired.WithLabelValues(string(job.Running)).Inc()
+	r.metrics.finished(ctx, f, h.WorkKind, done)
+	r.transition(ctx, "fail", h, job.Running, job.Failed, failureAttrs(f.Failure)...)
 	r.queue.Announce(endOf(done))
 	r.queue.Wake(h.ClientID)
 	if done.Next == nil {
 		r.settler.Touch(done.BatchID)
-		return nil
+		return
 	}
 	h.Attempt = done.Next.Attempt
-	r.transition("auto_retry", h, job.Failed, job.Queued)
-	r.queue.Enqueue(*done.Next)
-	return nil
+	r.transition(ctx, "auto_retry", h, job.Failed, job.Queued)
+	enqueue(ctx, r.queue, *done.Next)
 }
 
 // transition writes the line of a change of a job that was held.
-func (r *rescuer) transition(action string, h job.Held, from, to job.State, more ...slog.Attr) {
-	j := job.Job{ID: h.JobID, ClientID: h.ClientID, RequestID: h.RequestID, CorrelationID: h.CorrelationID, WorkKind: h.WorkKind}
-	logTransition(r.log, action, &j, from, to, append(more, slog.Int("attempt", h.Attempt))...)
+func (r *rescuer) transition(ctx context.Context, action string, h job.Held, from, to job.State, more ...slog.Attr) {
+	logTransition(ctx, r.log, action, jobOf(h), from, to, append(more, slog.Int("attempt", h.Attempt))...)
+}
+
+// jobOf is what is known of a job that was held.
+func jobOf(h job.Held) *job.Job {
+	return &job.Job{ID: h.JobID, ClientID: h.ClientID, RequestID: h.RequestID, CorrelationID: h.CorrelationID, WorkKind: h.WorkKind}
 }

@@ -7,9 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
 )
 
 // JobStore is what changing a client's jobs needs of storage.
@@ -18,7 +20,8 @@ type JobStore interface {
 	FindReceipt(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Receipt, error)
 	Job(ctx context.Context, client, id job.ID) (*job.Job, error)
 	Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error)
-	Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration) (job.Change, error)
+	// Retry queues the next attempt. traceparent becomes the job's if it is not "".
+	Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error)
 	Delete(ctx context.Context, client, id job.ID) error
 }
 
@@ -90,7 +93,9 @@ func NewService(cfg ServiceConfig, d ServiceDeps) *Service {
 // Submit accepts a job (section 7): when it returns without an error, the job
 // is durable. A request whose idempotency key is known gets its first answer,
 // whatever the time and the load are now.
-func (s *Service) Submit(ctx context.Context, r job.Request) (job.Receipt, error) {
+func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receipt, err error) {
+	ctx, span := beginSpan(ctx, telemetry.SpanSubmit, r.ClientID)
+	defer func() { endSpan(span, receipt.JobID, receipt.State, err) }()
 	violations := s.check(r)
 	v, late := r.TooLate(s.cfg.Clock())
 	if late {
@@ -106,7 +111,7 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (job.Receipt, error
 	if err != nil {
 		return s.replayOr(ctx, r, err)
 	}
-	receipt, err := s.insert(ctx, r)
+	receipt, err = s.insert(ctx, r)
 	done(err == nil && !receipt.Replayed)
 	return receipt, err
 }
@@ -145,6 +150,7 @@ func (s *Service) insert(ctx context.Context, r job.Request) (job.Receipt, error
 	if len(violations) > 0 {
 		return job.Receipt{}, job.Invalid(violations...)
 	}
+	describe(trace.SpanFromContext(ctx), &j, 1)
 	receipt, err := s.jobs.InsertJob(ctx, job.Submission{Job: j, IdempotencyKey: r.IdempotencyKey, RequestHash: r.Hash})
 	if err != nil {
 		return job.Receipt{}, err
@@ -153,7 +159,7 @@ func (s *Service) insert(ctx context.Context, r job.Request) (job.Receipt, error
 		s.metrics.idempotencyHits.Inc()
 		return receipt, nil
 	}
-	s.accepted(&j, receipt.State)
+	s.accepted(ctx, &j, receipt.State)
 	announce(s.queue, &j, newsOf(&j))
 	return receipt, nil
 }
@@ -172,30 +178,39 @@ func (s *Service) define(r job.Request) (job.Job, []job.Violation) {
 }
 
 // accepted says what was committed to the log, the metrics and the queue.
-func (s *Service) accepted(j *job.Job, state job.State) {
+func (s *Service) accepted(ctx context.Context, j *job.Job, state job.State) {
 	s.metrics.submitted.WithLabelValues(string(j.WorkKind)).Inc()
-	s.transition("submit", j, "", state)
-	s.dispatch(job.Task{JobID: j.ID, Attempt: 1, RunAt: deref(j.ExecutionAt)})
+	s.metrics.entered(state, j.WorkKind)
+	logTransition(ctx, s.log, "submit", j, "", job.Created, slog.Int("attempt", 1))
+	if state == job.Queued { // in the same commit, with an event of its own
+		logTransition(ctx, s.log, "submit", j, job.Created, job.Queued, slog.Int("attempt", 1))
+	}
+	s.dispatch(ctx, job.Task{JobID: j.ID, Attempt: 1, RunAt: deref(j.ExecutionAt), TraceParent: j.TraceParent})
 }
 
 // dispatch hands a task to the queue if it is due soon; the relay finds the
 // others, and those that the queue loses.
-func (s *Service) dispatch(t job.Task) {
+func (s *Service) dispatch(ctx context.Context, t job.Task) {
 	if t.RunAt.IsZero() || t.RunAt.Before(s.cfg.Clock().Add(dispatchHorizon)) {
-		s.queue.Enqueue(t)
+		enqueue(ctx, s.queue, t)
 	}
 }
 
 // Cancel stops a job that is not final; a final one stays as it is (section 14).
-func (s *Service) Cancel(ctx context.Context, client, id job.ID) (job.Change, error) {
+func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Change, err error) {
+	ctx, span := beginSpan(ctx, telemetry.SpanCancel, client)
+	defer func() { endSpan(span, id, change.State, err) }()
 	change, before, err := s.jobs.Cancel(ctx, client, id)
 	if err != nil || before == nil {
 		return change, err
 	}
+	describe(span, before, change.Attempt)
+	telemetry.Link(span, before.TraceParent)
 	if before.State.Held() {
 		s.queue.SignalCancel(id)
 	}
-	s.transition("cancel", before, before.State, job.Canceled)
+	s.metrics.wasCanceled(ctx, before, change)
+	logTransition(ctx, s.log, "cancel", before, before.State, job.Canceled, slog.Int("attempt", change.Attempt))
 	announce(s.queue, before, job.News{ClientID: client, JobID: id, Attempt: change.Attempt, Ended: true})
 	s.settler.Touch(before.BatchID)
 	return change, nil
@@ -204,11 +219,16 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (job.Change, er
 // Retry queues the next attempt of a FAILED job after its backoff (section
 // 11). A job that is not final stays as it is; one that cannot be retried is a
 // conflict. What is queued again counts against the limits like a new job.
-func (s *Service) Retry(ctx context.Context, client, id job.ID) (job.Change, error) {
+func (s *Service) Retry(ctx context.Context, client, id job.ID) (change job.Change, err error) {
+	request := telemetry.Traceparent(ctx)
+	ctx, span := beginSpan(ctx, telemetry.SpanRetry, client)
+	defer func() { endSpan(span, id, change.State, err) }()
 	j, err := s.jobs.Job(ctx, client, id)
 	if err != nil {
 		return job.Change{}, err
 	}
+	describe(span, j, j.Attempt)
+	telemetry.Link(span, j.TraceParent)
 	switch {
 	case !j.State.Final():
 		return job.Change{JobID: id, State: j.State, Attempt: j.Attempt, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt}, nil
@@ -221,15 +241,17 @@ func (s *Service) Retry(ctx context.Context, client, id job.ID) (job.Change, err
 	if err != nil {
 		return job.Change{}, err
 	}
-	change, err := s.jobs.Retry(ctx, client, id, j.Attempt, s.cfg.Backoff.Wait(j.Attempt, rand.Float64()))
+	change, err = s.jobs.Retry(ctx, client, id, j.Attempt, s.cfg.Backoff.Wait(j.Attempt, rand.Float64()), request)
 	done(err == nil && change.Changed)
 	if err != nil || !change.Changed {
 		return change, err
 	}
+	describe(span, j, change.Attempt)
 	s.metrics.retried.WithLabelValues("client").Inc()
-	s.transition("retry", j, job.Failed, job.Queued)
+	s.metrics.entered(job.Queued, j.WorkKind)
+	logTransition(ctx, s.log, "retry", j, job.Failed, job.Queued, slog.Int("attempt", change.Attempt))
 	announce(s.queue, j, newsOf(j))
-	s.dispatch(job.Task{JobID: id, Attempt: change.Attempt, RunAt: change.RunAt})
+	s.dispatch(ctx, job.Task{JobID: id, Attempt: change.Attempt, RunAt: change.RunAt, TraceParent: j.TraceParent})
 	return change, nil
 }
 
@@ -240,11 +262,6 @@ func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
 	}
 	s.queue.Announce(job.News{ClientID: client, JobID: id}) // no event, but whoever watches it need not wait any longer
 	return nil
-}
-
-func (s *Service) transition(action string, j *job.Job, from, to job.State) {
-	logTransition(s.log, action, j, from, to)
-	s.metrics.entered(to, j.WorkKind)
 }
 
 // loadOf is the room that one job takes: one that waits for its time is not

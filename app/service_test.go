@@ -19,7 +19,7 @@ func (w *world) service(limit int, change ...func(*ServiceConfig)) *Service {
 	for _, f := range change {
 		f(&cfg)
 	}
-	capacity := NewCapacity(limit, limit, w.store, w.metrics, w.logger)
+	capacity := NewCapacity(limit, limit, w.store, w.logger)
 	return NewService(cfg, ServiceDeps{
 		Jobs: w.store, Reader: w.store, Events: w.store, Batches: w.store, Keys: newFakeKeys(), Queue: w.queue, Progress: w.queue,
 		Capacity: capacity, Hub: w.hub, Settler: w.settler, Metrics: w.metrics, Log: w.logger,
@@ -75,10 +75,11 @@ func TestSubmit(t *testing.T) {
 		require.Equal(t, definitionFor(t, time.Now()), j.Definition, "the request's moment is the seed")
 		require.Equal(t, []any{clientA, job.Execute, job.SuccessFast, 4, true, "https://example.com", "c", "tp", "en", "request-1", `{"a":1}`},
 			[]any{j.ClientID, j.Type, j.WorkKind, j.MaxAttempts, j.AutoRetry, j.Callback, j.CorrelationID, j.TraceParent, j.Language, j.RequestID, string(j.Params)})
-		require.Equal(t, []job.Task{{JobID: receipt.JobID, Attempt: 1}}, w.queue.sent())
+		require.Equal(t, []job.Task{{JobID: receipt.JobID, Attempt: 1, TraceParent: "tp"}}, w.queue.sent())
 		require.Equal(t, 1.0, w.metric(w.metrics.submitted.WithLabelValues("SUCCESS_FAST")))
 		require.Equal(t, 1.0, w.metric(w.metrics.queued.WithLabelValues("SUCCESS_FAST")))
-		w.logged(job.Task{JobID: receipt.JobID}, "submit", "", "QUEUED")
+		w.logged(job.Task{JobID: receipt.JobID}, "submit", "", "CREATED")
+		w.logged(job.Task{JobID: receipt.JobID}, "submit", "CREATED", "QUEUED")
 	})
 }
 

@@ -83,7 +83,7 @@ func (s *Settler) Run(ctx context.Context) {
 			if _, err := s.settle(ctx, batches); err != nil {
 				s.touch(batches...)
 				if ctx.Err() == nil {
-					s.log.Warn("cannot settle batches", "batches", len(batches), "error", err)
+					s.log.WarnContext(ctx, "cannot settle batches", "action", "settle", "batches", len(batches), errorFields(err))
 				}
 				if !sleep(ctx, settlePause) {
 					return
@@ -109,12 +109,12 @@ func (s *Settler) take() []job.ID {
 func (s *Settler) settle(ctx context.Context, batches []job.ID) (int, error) {
 	settled, err := s.store.SettleBatches(ctx, batches)
 	for i := range settled {
-		s.tell(&settled[i])
+		s.tell(ctx, &settled[i])
 	}
 	return len(settled), err
 }
 
-func (s *Settler) tell(b *job.Batch) {
+func (s *Settler) tell(ctx context.Context, b *job.Batch) {
 	status := b.Status()
 	attrs := []slog.Attr{
 		slog.String("action", "batch_completed"), slog.String("request_id", b.RequestID), slog.String("client_id", b.ClientID.String()),
@@ -123,7 +123,7 @@ func (s *Settler) tell(b *job.Batch) {
 	if b.CorrelationID != "" {
 		attrs = append(attrs, slog.String("correlation_id", b.CorrelationID))
 	}
-	s.log.LogAttrs(context.Background(), slog.LevelInfo, "batch completed", attrs...)
+	s.log.LogAttrs(ctx, slog.LevelInfo, "batch completed", attrs...)
 	s.metrics.batchesCompleted.WithLabelValues(string(status)).Inc()
 	s.queue.Announce(job.News{ClientID: b.ClientID})
 }

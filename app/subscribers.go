@@ -56,7 +56,7 @@ func (s *Subscribers) Run(ctx context.Context) {
 	for failing := false; ; {
 		err := s.read(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
-			s.log.Warn("cannot read who has webhooks; the relay finds what has to be delivered", "error", err)
+			s.log.WarnContext(ctx, "cannot read who has webhooks; the relay finds what has to be delivered", "action", "deliver", errorFields(err))
 		}
 		failing = err != nil
 		if !sleep(ctx, subscribersInterval) {

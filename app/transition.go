@@ -9,8 +9,8 @@ import (
 
 // logTransition writes the one line of a change of state, with the fields that
 // section 16 requires.
-func logTransition(log *slog.Logger, action string, j *job.Job, from, to job.State, more ...slog.Attr) {
-	if !log.Enabled(context.Background(), slog.LevelInfo) {
+func logTransition(ctx context.Context, log *slog.Logger, action string, j *job.Job, from, to job.State, more ...slog.Attr) {
+	if !log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
 	attrs := append(make([]slog.Attr, 0, 13),
@@ -23,7 +23,7 @@ func logTransition(log *slog.Logger, action string, j *job.Job, from, to job.Sta
 	if j.CorrelationID != "" {
 		attrs = append(attrs, slog.String("correlation_id", j.CorrelationID))
 	}
-	log.LogAttrs(context.Background(), slog.LevelInfo, "job transition", append(attrs, more...)...)
+	log.LogAttrs(ctx, slog.LevelInfo, "job transition", append(attrs, more...)...)
 }
 
 // failureAttrs are the fields of a failure in a log line, none for nil.
@@ -34,4 +34,9 @@ func failureAttrs(f *job.Failure) []slog.Attr {
 	return []slog.Attr{
 		slog.String("error_code", string(f.Code)), slog.String("error_message", f.Detail), slog.String("reason", string(f.Reason)),
 	}
+}
+
+// errorFields are the fields of an error in a log line (section 16).
+func errorFields(err error) slog.Attr {
+	return slog.Group("", slog.String("error_code", string(job.CodeOf(err))), slog.String("error_message", err.Error()))
 }

@@ -106,7 +106,7 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 		return s.replay(w)
 	}
 	s.subscribers.Add(w.ClientID)
-	s.logChange("webhook registered", "register_webhook", w.ClientID, w.ID, slog.String("request_id", r.RequestID))
+	s.logChange(ctx, "webhook registered", "register_webhook", w.ClientID, w.ID, slog.String("request_id", r.RequestID))
 	return job.IssuedWebhook{Webhook: w, Secret: secret}, nil
 }
 
@@ -162,7 +162,7 @@ func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookP
 		s.subscribers.Add(client)
 		s.queue.Wake(client) // what was waiting when it was disabled, if that is not over yet
 	}
-	s.logChange("webhook changed", "update_webhook", client, id, slog.Bool("enabled", w.Disabled == nil))
+	s.logChange(ctx, "webhook changed", "update_webhook", client, id, slog.Bool("enabled", w.Disabled == nil))
 	return w, nil
 }
 
@@ -171,7 +171,7 @@ func (s *Webhooks) Unregister(ctx context.Context, client, id job.ID) error {
 	if err := s.store.DeleteWebhook(ctx, client, id); err != nil {
 		return err
 	}
-	s.logChange("webhook deleted", "delete_webhook", client, id)
+	s.logChange(ctx, "webhook deleted", "delete_webhook", client, id)
 	return nil
 }
 
@@ -189,15 +189,15 @@ func (s *Webhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.Iss
 	if err != nil {
 		return job.IssuedWebhook{}, err
 	}
-	s.logChange("webhook secret rotated", "rotate_webhook_secret", client, id)
+	s.logChange(ctx, "webhook secret rotated", "rotate_webhook_secret", client, id)
 	return job.IssuedWebhook{Webhook: *w, Secret: secret}, nil
 }
 
 // logChange tells of a change without URL and secret: a URL may hold
 // credentials of its own.
-func (s *Webhooks) logChange(message, action string, client, id job.ID, more ...slog.Attr) {
+func (s *Webhooks) logChange(ctx context.Context, message, action string, client, id job.ID, more ...slog.Attr) {
 	attrs := []slog.Attr{
 		slog.String("action", action), slog.String("client_id", client.String()), slog.String("webhook_id", id.String()),
 	}
-	s.log.LogAttrs(context.Background(), slog.LevelInfo, message, append(attrs, more...)...)
+	s.log.LogAttrs(ctx, slog.LevelInfo, message, append(attrs, more...)...)
 }

@@ -88,6 +88,7 @@ type holding struct {
 
 // NewWorker makes a worker; Run gives it a lease.
 func NewWorker(cfg WorkerConfig, store ClaimStore, leases LeaseStore, queue Queue, settler *Settler, runner Runner, m *Metrics, log *slog.Logger) *Worker {
+	m.slots.Set(float64(cfg.Concurrency))
 	return &Worker{
 		cfg: cfg, store: store, leases: leases, queue: queue, settler: settler, runner: runner, metrics: m, log: log,
 		rescuer: &rescuer{store: store, queue: queue, settler: settler, backoff: cfg.Backoff, metrics: m, log: log},
@@ -180,7 +181,7 @@ func (w *Worker) Drain(ctx context.Context) {
 			grace, bound = nil, time.After(w.cfg.Lease)
 			w.stopAll()
 		case <-bound:
-			w.log.Error("jobs are left to the rescuer: they cannot be ended", "jobs", busy)
+			w.log.ErrorContext(ctx, "jobs are left to the rescuer: they cannot be ended", "action", "drain", "jobs", busy)
 			w.lose(id, nil)
 			return
 		}

@@ -15,6 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/job"
 )
@@ -50,6 +53,8 @@ type world struct {
 	runner   runnerFunc
 	registry *prometheus.Registry
 	metrics  *Metrics
+	spans    *tracetest.InMemoryExporter
+	provider *sdktrace.TracerProvider
 	log      *logBuffer
 	logger   *slog.Logger
 	listener *fakeListener
@@ -61,6 +66,8 @@ type world struct {
 func newWorld(t testing.TB, change ...func(*WorkerConfig)) *world {
 	w := &world{t: t, store: newFakeStore(t), queue: newFakeQueue(), registry: prometheus.NewRegistry(), log: &logBuffer{}}
 	w.metrics = NewMetrics(w.registry)
+	w.spans = tracetest.NewInMemoryExporter()
+	w.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(w.spans))
 	w.logger = slog.New(slog.NewJSONHandler(w.log, nil))
 	w.listener = &fakeListener{watched: map[job.ID]bool{}, connected: true}
 	w.hub = NewHub(w.store, w.listener, w.metrics, w.logger)
@@ -150,7 +157,9 @@ func (w *world) ended(t job.Task, s job.State) job.Finish {
 // metric reads one counter or gauge.
 func (w *world) metric(c prometheus.Collector) float64 { return testutil.ToFloat64(c) }
 
-// sum adds up what a histogram has observed.
+func (w *world) tracer() trace.Tracer { return w.provider.Tracer("test") }
+
+// sum adds up a metric over its labels; of a histogram what it has observed.
 func (w *world) sum(name string) float64 {
 	families, err := w.registry.Gather()
 	require.NoError(w.t, err)
@@ -158,7 +167,7 @@ func (w *world) sum(name string) float64 {
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			if family.GetName() == name {
-				sum += m.GetHistogram().GetSampleSum()
+				sum += m.GetHistogram().GetSampleSum() + m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
 		}
 	}

@@ -3,10 +3,12 @@ package handlers
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/job"
 )
@@ -14,23 +16,44 @@ import (
 // call is one request on its way through its route.
 type call struct {
 	*fiber.Ctx
-	ctx     context.Context // ends with the request timeout
+	base    context.Context // with the request's span; ends with the server
+	ctx     context.Context // base, until the request timeout
 	stop    context.CancelFunc
+	span    trace.Span // does nothing if the request is not traced
 	route   *route
 	id      job.ID // of the request
 	start   time.Time
 	waited  time.Duration // at the client's own wish
 	caller  job.Caller
-	jobID   job.ID   // zero where no job is concerned
-	batchID job.ID   // zero where no batch is concerned
-	webhook job.ID   // zero where no webhook is concerned
-	failed  *problem // nil unless the answer is a problem
+	claimed job.Caller // of a key that was refused
+	jobID   job.ID     // zero where no job is concerned
+	batchID job.ID     // zero where no batch is concerned
+	webhook job.ID     // zero where no webhook is concerned
+	client  job.ID     // whose keys changed, zero elsewhere
+	keyID   string     // the key that changed, "" elsewhere
+	failed  *problem   // nil unless the answer is a problem
 }
 
 // nobody is the Max UUID, which is never issued (RFC 9562, section 5.10). A
 // malformed id in a path becomes it, so that it takes the very way of an
 // unknown one and the two cannot be told apart.
 var nobody = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
+// known reports whether an id is one that can exist.
+func known(id job.ID) bool { return !id.IsZero() && id != nobody }
+
+// appendSubjects adds the ids of what the request is about, for the log.
+func (r *call) appendSubjects(attrs []slog.Attr) []slog.Attr {
+	for _, s := range []struct {
+		name string
+		id   job.ID
+	}{{"job_id", r.jobID}, {"batch_id", r.batchID}, {"webhook_id", r.webhook}} {
+		if known(s.id) {
+			attrs = append(attrs, slog.String(s.name, s.id.String()))
+		}
+	}
+	return attrs
+}
 
 // pathID gives the id in the path.
 func (r *call) pathID() job.ID { return r.idOf("id") }

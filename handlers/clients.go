@@ -14,6 +14,7 @@ func (s *Server) createClient(r *call) error {
 	if err != nil {
 		return err
 	}
+	r.client = created.ID
 	return r.json(fiber.StatusCreated, clientView{created.ID})
 }
 
@@ -31,6 +32,7 @@ func (s *Server) createKey(r *call) error {
 	if err != nil {
 		return err
 	}
+	r.client, r.keyID = key.ClientID, key.ID
 	return r.json(fiber.StatusCreated, keyViewOf(key))
 }
 
@@ -42,6 +44,7 @@ func (s *Server) renewKey(r *call) error {
 	if err != nil {
 		return err
 	}
+	r.client, r.keyID = key.ClientID, key.ID
 	return r.json(fiber.StatusOK, keyViewOf(key))
 }
 
@@ -54,9 +57,11 @@ func (s *Server) revokeKey(r *call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.deps.Clients.RevokeKey(r.ctx, r.caller, r.pathID(), keyID); err != nil {
+	id := r.pathID()
+	if err := s.deps.Clients.RevokeKey(r.ctx, r.caller, id, keyID); err != nil {
 		return err
 	}
+	r.client, r.keyID = id, keyID // only now: before, it was but the client's text
 	return r.json(fiber.StatusOK, revokedView{Revoked: true})
 }
 

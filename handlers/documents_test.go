@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -183,7 +184,7 @@ func requireOperation(t *testing.T, root tree, rt route, item, operation tree) {
 	case account, client:
 		require.False(t, ok, rt.path)
 	}
-	require.Subset(t, operation.in("responses").names(), always[rt.access], rt.path)
+	require.Subset(t, operation.in("responses").names(), append([]string{strconv.Itoa(rt.success)}, always[rt.access]...), rt.path)
 	if rt.method == http.MethodPost || rt.method == http.MethodPatch {
 		require.NotNil(t, operation.in("requestBody"), rt.path)
 		require.Subset(t, operation.in("responses").names(), []string{"413", "415"}, rt.path)

@@ -195,7 +195,7 @@ func FuzzTraceParent(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, parent string) {
-		if trace, ok := traceID(parent); ok {
+		if trace, ok := traceIDOf(parent); ok {
 			require.Regexp(t, `^[0-9a-f]{32}$`, trace)
 			require.True(t, validCorrelation(trace))
 		}

@@ -16,16 +16,20 @@ import (
 )
 
 // serve is the way of every request: it gets an id and a time limit, is
-// admitted, handled, answered, counted and logged.
+// admitted, handled, answered, counted and logged; a span tells of it.
 func (s *Server) serve(c *fiber.Ctx, rt *route, handle func(*call) error) {
 	r := &call{Ctx: c, route: rt, id: requestID(c.Get("X-Request-Id")), start: time.Now()}
 	r.Set("X-Request-Id", r.id.String())
 	r.Set("X-Content-Type-Options", "nosniff")
 	r.Set("Cache-Control", "no-store")
+	s.metrics.inFlight.Inc()
+	defer s.metrics.inFlight.Dec()
+	s.startSpan(r)
 	if err := s.run(r, handle); err != nil {
 		s.sendProblem(r, err)
 	}
 	took := time.Since(r.start)
+	r.endSpan()
 	s.metrics.observe(r, took-r.waited)
 	s.logAccess(r, took)
 }
@@ -67,7 +71,7 @@ func (s *Server) startTime(r *call) {
 	if r.stop != nil {
 		r.stop()
 	}
-	r.ctx, r.stop = context.WithTimeout(s.base, s.cfg.RequestTimeout)
+	r.ctx, r.stop = context.WithTimeout(r.base, s.cfg.RequestTimeout)
 }
 
 // admit is what a request must pass before its route sees it.
@@ -100,11 +104,7 @@ func (s *Server) authenticate(r *call) error {
 		err = job.Errorf(job.CodeForbidden, "Jobs belong to clients; the operator's token has none. Use a client's key.")
 	}
 	if err != nil {
-		if code := job.CodeOf(err); code.Spec().Status < 500 {
-			s.log.LogAttrs(r.ctx, slog.LevelWarn, "authentication failed", slog.String("request_id", r.id.String()),
-				slog.String("client_id", idOrEmpty(caller.ClientID)), slog.String("key_id", caller.KeyID), slog.String("action", r.route.action),
-				slog.String("error_code", string(code)), slog.String("reason", clip(err.Error())))
-		}
+		r.claimed = caller
 		return err
 	}
 	r.caller = caller
@@ -165,15 +165,7 @@ func (s *Server) logAccess(r *call, took time.Duration) {
 		slog.String("action", r.route.action), slog.String("method", r.Method()),
 		slog.String("route", r.route.path), slog.Int("status", r.Response().StatusCode()),
 		slog.Duration("duration", took), slog.Int("bytes", len(r.Response().Body())))
-	if !r.jobID.IsZero() && r.jobID != nobody {
-		attrs = append(attrs, slog.String("job_id", r.jobID.String()))
-	}
-	if !r.batchID.IsZero() && r.batchID != nobody {
-		attrs = append(attrs, slog.String("batch_id", r.batchID.String()))
-	}
-	if !r.webhook.IsZero() && r.webhook != nobody {
-		attrs = append(attrs, slog.String("webhook_id", r.webhook.String()))
-	}
+	attrs = r.appendSubjects(attrs)
 	if r.caller.Admin {
 		attrs = append(attrs, slog.Bool("admin", true))
 	}

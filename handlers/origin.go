@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"golang.org/x/text/language"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
 )
 
 // matcher finds the best of job.Languages.
@@ -58,7 +60,7 @@ func isWord(s string) bool {
 type provenance struct {
 	language      string
 	correlationID string // "" for none
-	traceParent   string // "" for none
+	traceParent   string // of the span to go on from; "" for none
 }
 
 // provenance reads the headers. The trace-id of traceparent wins over
@@ -71,19 +73,20 @@ func (s *Server) provenance(r *call) provenance {
 	} else if id != "" {
 		s.logIgnored(r, "correlation id ignored", id)
 	}
-	if parent := r.list("traceparent"); parent != "" {
-		if trace, ok := traceID(parent); ok {
-			p.traceParent, p.correlationID = parent, trace
-		} else {
-			s.logIgnored(r, "traceparent ignored", parent)
-		}
+	if parent, traceID := r.traceparent(); parent != "" {
+		p.traceParent, p.correlationID = parent, traceID
+	} else if sent := r.list("traceparent"); sent != "" {
+		s.logIgnored(r, "traceparent ignored", sent)
 	}
+	// What is traced goes on from this request, not from the client.
+	p.traceParent = cmp.Or(telemetry.Traceparent(r.ctx), p.traceParent)
 	return p
 }
 
 func (s *Server) logIgnored(r *call, message, value string) {
 	s.log.LogAttrs(r.ctx, slog.LevelWarn, message,
-		slog.String("request_id", r.id.String()), slog.String("value", strconv.QuoteToASCII(clip(value))))
+		slog.String("request_id", r.id.String()), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
+		slog.String("action", r.route.action), slog.String("value", strconv.QuoteToASCII(clip(value))))
 }
 
 // complete adds to req what does not come from its body. The correlation id of
@@ -95,10 +98,10 @@ func (p provenance) complete(req *job.Request) {
 	}
 }
 
-// traceID gives the trace-id of a traceparent header (W3C Trace Context, level
+// traceIDOf gives the trace-id of a traceparent header (W3C Trace Context, level
 // 1): version, trace-id, parent-id and flags in lower-case hex, neither id
 // zero. Versions after 00 may be longer.
-func traceID(parent string) (string, bool) {
+func traceIDOf(parent string) (string, bool) {
 	const length = 55
 	if len(parent) < length || len(parent) > 2*length || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' {
 		return "", false

@@ -1,14 +1,17 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"go.opentelemetry.io/otel/codes"
 
 	"github.com/forgerun/forgerun/job"
 )
@@ -43,8 +46,12 @@ func (s *Server) sendProblem(r *call, err error) {
 	p := s.problemOf(r.ctx, err)
 	p.Instance = "urn:uuid:" + r.id.String()
 	r.failed = &p
-	if p.Status >= 500 {
+	switch {
+	case p.Status >= 500:
 		s.logFailure(r, &p, err)
+		r.span.SetStatus(codes.Error, clip(err.Error()))
+	case slices.Contains(authCodes, p.Code):
+		s.noteRefusal(r, &p)
 	}
 	switch p.Status {
 	case fiber.StatusUnauthorized:
@@ -103,6 +110,18 @@ func (s *Server) problem(code job.Code, detail string) problem {
 	}
 }
 
+// authCodes are of refusals for the sake of who asks.
+var authCodes = []job.Code{job.CodeInvalidCredentials, job.CodeTokenExpired, job.CodeForbidden, job.CodeKeyDisabled}
+
+// noteRefusal counts and logs that somebody was refused for who that is.
+func (s *Server) noteRefusal(r *call, p *problem) {
+	s.metrics.authFailures.WithLabelValues(string(p.Code)).Inc()
+	who := cmp.Or(r.claimed, r.caller)
+	s.log.LogAttrs(r.ctx, slog.LevelWarn, "authentication failed", slog.String("request_id", r.id.String()),
+		slog.String("client_id", idOrEmpty(who.ClientID)), slog.String("key_id", who.KeyID), slog.String("action", r.route.action),
+		slog.String("error_code", string(p.Code)), slog.String("reason", clip(p.Detail)))
+}
+
 // logFailure logs what the answer hides: the cause, and where the server
 // itself is at fault, the stack.
 func (s *Server) logFailure(r *call, p *problem, err error) {
@@ -111,6 +130,7 @@ func (s *Server) logFailure(r *call, p *problem, err error) {
 		slog.String("action", r.route.action), slog.String("error_code", string(p.Code)),
 		slog.String("error_message", clip(err.Error())),
 	}
+	attrs = r.appendSubjects(attrs)
 	var crash panicked
 	switch {
 	case errors.As(err, &crash):

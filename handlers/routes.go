@@ -22,6 +22,7 @@ type route struct {
 	action       string // in logs
 	query        []parameter
 	produces     []string // media types, one of which must be acceptable; nil: not checked in advance
+	success      int      // status of the usual good answer, for metrics from zero
 	handle       func(*call) error
 }
 
@@ -35,60 +36,60 @@ var (
 // and 405 with Allow from it.
 func (s *Server) routes() []route {
 	return []route{
-		{fiber.MethodPost, "/v1/clients", registration, "create_client", nil, asJSON, s.createClient},
-		{fiber.MethodPost, "/v1/clients/:id/keys", registration, "create_key", nil, asJSON, s.createKey},
-		{fiber.MethodPost, "/v1/clients/:id/keys/renew", account, "renew_key", nil, asJSON, s.renewKey},
-		{fiber.MethodPost, "/v1/clients/:id/keys/revoke", account, "revoke_key", nil, asJSON, s.revokeKey},
+		{fiber.MethodPost, "/v1/clients", registration, "create_client", nil, asJSON, fiber.StatusCreated, s.createClient},
+		{fiber.MethodPost, "/v1/clients/:id/keys", registration, "create_key", nil, asJSON, fiber.StatusCreated, s.createKey},
+		{fiber.MethodPost, "/v1/clients/:id/keys/renew", account, "renew_key", nil, asJSON, fiber.StatusOK, s.renewKey},
+		{fiber.MethodPost, "/v1/clients/:id/keys/revoke", account, "revoke_key", nil, asJSON, fiber.StatusOK, s.revokeKey},
 
-		{fiber.MethodPost, "/v1/jobs", client, "submit", nil, asJSON, s.submit},
-		{fiber.MethodGet, "/v1/jobs", client, "list", listQuery, asJSON, s.listJobs},
-		{fiber.MethodPost, "/v1/jobs/batch", client, "submit_batch", nil, asJSON, s.submitBatch},
-		{fiber.MethodGet, "/v1/jobs/:id", client, "get", nil, asJSON, s.getJob},
-		{fiber.MethodDelete, "/v1/jobs/:id", client, "delete", nil, asJSON, s.deleteJob},
-		{fiber.MethodPost, "/v1/jobs/:id/cancel", client, "cancel", nil, asJSON, s.cancelJob},
-		{fiber.MethodPost, "/v1/jobs/:id/retry", client, "retry", nil, asJSON, s.retryJob},
-		{fiber.MethodGet, "/v1/jobs/:id/report", client, "report", reportQuery, asJSON, s.getReport},
-		{fiber.MethodGet, "/v1/jobs/:id/attempts", client, "attempts", nil, asJSON, s.listAttempts},
-		{fiber.MethodGet, "/v1/jobs/:id/attempts/:n", client, "attempt", nil, asJSON, s.getAttempt},
-		{fiber.MethodGet, "/v1/jobs/:id/result", client, "result", nil, nil, s.getResult},
-		{fiber.MethodGet, "/v1/jobs/:id/events", client, "events", pageQuery, asEvents, s.jobEvents},
-		{fiber.MethodGet, "/v1/events", client, "client_events", pageQuery, asEvents, s.clientEvents},
+		{fiber.MethodPost, "/v1/jobs", client, "submit", nil, asJSON, fiber.StatusAccepted, s.submit},
+		{fiber.MethodGet, "/v1/jobs", client, "list", listQuery, asJSON, fiber.StatusOK, s.listJobs},
+		{fiber.MethodPost, "/v1/jobs/batch", client, "submit_batch", nil, asJSON, fiber.StatusAccepted, s.submitBatch},
+		{fiber.MethodGet, "/v1/jobs/:id", client, "get", nil, asJSON, fiber.StatusOK, s.getJob},
+		{fiber.MethodDelete, "/v1/jobs/:id", client, "delete", nil, asJSON, fiber.StatusNoContent, s.deleteJob},
+		{fiber.MethodPost, "/v1/jobs/:id/cancel", client, "cancel", nil, asJSON, fiber.StatusOK, s.cancelJob},
+		{fiber.MethodPost, "/v1/jobs/:id/retry", client, "retry", nil, asJSON, fiber.StatusOK, s.retryJob},
+		{fiber.MethodGet, "/v1/jobs/:id/report", client, "report", reportQuery, asJSON, fiber.StatusOK, s.getReport},
+		{fiber.MethodGet, "/v1/jobs/:id/attempts", client, "attempts", nil, asJSON, fiber.StatusOK, s.listAttempts},
+		{fiber.MethodGet, "/v1/jobs/:id/attempts/:n", client, "attempt", nil, asJSON, fiber.StatusOK, s.getAttempt},
+		{fiber.MethodGet, "/v1/jobs/:id/result", client, "result", nil, nil, fiber.StatusOK, s.getResult},
+		{fiber.MethodGet, "/v1/jobs/:id/events", client, "events", pageQuery, asEvents, fiber.StatusOK, s.jobEvents},
+		{fiber.MethodGet, "/v1/events", client, "client_events", pageQuery, asEvents, fiber.StatusOK, s.clientEvents},
 
-		{fiber.MethodGet, "/v1/batches/:id", client, "get_batch", nil, asJSON, s.getBatch},
-		{fiber.MethodGet, "/v1/batches/:id/jobs", client, "list_batch", pageQuery, asJSON, s.listBatch},
-		{fiber.MethodPost, "/v1/batches/:id/cancel", client, "cancel_batch", nil, asJSON, s.cancelBatch},
+		{fiber.MethodGet, "/v1/batches/:id", client, "get_batch", nil, asJSON, fiber.StatusOK, s.getBatch},
+		{fiber.MethodGet, "/v1/batches/:id/jobs", client, "list_batch", pageQuery, asJSON, fiber.StatusOK, s.listBatch},
+		{fiber.MethodPost, "/v1/batches/:id/cancel", client, "cancel_batch", nil, asJSON, fiber.StatusOK, s.cancelBatch},
 
-		{fiber.MethodPost, "/v1/webhooks", client, "register_webhook", nil, asJSON, s.registerWebhook},
-		{fiber.MethodGet, "/v1/webhooks", client, "list_webhooks", nil, asJSON, s.listWebhooks},
-		{fiber.MethodGet, "/v1/webhooks/:id", client, "get_webhook", nil, asJSON, s.getWebhook},
-		{fiber.MethodPatch, "/v1/webhooks/:id", client, "update_webhook", nil, asJSON, s.updateWebhook},
-		{fiber.MethodDelete, "/v1/webhooks/:id", client, "unregister_webhook", nil, asJSON, s.unregisterWebhook},
-		{fiber.MethodPost, "/v1/webhooks/:id/rotate-secret", client, "rotate_secret", nil, asJSON, s.rotateSecret},
-		{fiber.MethodPost, "/v1/webhooks/:id/test", client, "test_webhook", nil, asJSON, s.testWebhook},
-		{fiber.MethodPost, "/v1/webhooks/:id/redeliver", client, "redeliver_failed", nil, asJSON, s.redeliverFailed},
-		{fiber.MethodPost, "/v1/webhooks/:id/replay", client, "replay_webhook", nil, asJSON, s.replayWebhook},
-		{fiber.MethodGet, "/v1/webhooks/:id/deliveries", client, "webhook_deliveries", deliveryQuery, asJSON, s.listDeliveries(ofWebhook)},
-		{fiber.MethodGet, "/v1/webhooks/:id/deliveries/:delivery_id", client, "webhook_delivery", nil, asJSON, s.getDelivery(ofWebhook)},
-		{fiber.MethodPost, "/v1/webhooks/:id/deliveries/:delivery_id/redeliver", client, "redeliver", nil, asJSON, s.redeliver(ofWebhook)},
-		{fiber.MethodGet, "/v1/jobs/:id/deliveries", client, "job_deliveries", deliveryQuery, asJSON, s.listDeliveries(ofJob)},
-		{fiber.MethodGet, "/v1/jobs/:id/deliveries/:delivery_id", client, "job_delivery", nil, asJSON, s.getDelivery(ofJob)},
-		{fiber.MethodPost, "/v1/jobs/:id/deliveries/:delivery_id/redeliver", client, "redeliver_of_job", nil, asJSON, s.redeliver(ofJob)},
+		{fiber.MethodPost, "/v1/webhooks", client, "register_webhook", nil, asJSON, fiber.StatusCreated, s.registerWebhook},
+		{fiber.MethodGet, "/v1/webhooks", client, "list_webhooks", nil, asJSON, fiber.StatusOK, s.listWebhooks},
+		{fiber.MethodGet, "/v1/webhooks/:id", client, "get_webhook", nil, asJSON, fiber.StatusOK, s.getWebhook},
+		{fiber.MethodPatch, "/v1/webhooks/:id", client, "update_webhook", nil, asJSON, fiber.StatusOK, s.updateWebhook},
+		{fiber.MethodDelete, "/v1/webhooks/:id", client, "unregister_webhook", nil, asJSON, fiber.StatusOK, s.unregisterWebhook},
+		{fiber.MethodPost, "/v1/webhooks/:id/rotate-secret", client, "rotate_secret", nil, asJSON, fiber.StatusOK, s.rotateSecret},
+		{fiber.MethodPost, "/v1/webhooks/:id/test", client, "test_webhook", nil, asJSON, fiber.StatusAccepted, s.testWebhook},
+		{fiber.MethodPost, "/v1/webhooks/:id/redeliver", client, "redeliver_failed", nil, asJSON, fiber.StatusAccepted, s.redeliverFailed},
+		{fiber.MethodPost, "/v1/webhooks/:id/replay", client, "replay_webhook", nil, asJSON, fiber.StatusAccepted, s.replayWebhook},
+		{fiber.MethodGet, "/v1/webhooks/:id/deliveries", client, "webhook_deliveries", deliveryQuery, asJSON, fiber.StatusOK, s.listDeliveries(ofWebhook)},
+		{fiber.MethodGet, "/v1/webhooks/:id/deliveries/:delivery_id", client, "webhook_delivery", nil, asJSON, fiber.StatusOK, s.getDelivery(ofWebhook)},
+		{fiber.MethodPost, "/v1/webhooks/:id/deliveries/:delivery_id/redeliver", client, "redeliver", nil, asJSON, fiber.StatusAccepted, s.redeliver(ofWebhook)},
+		{fiber.MethodGet, "/v1/jobs/:id/deliveries", client, "job_deliveries", deliveryQuery, asJSON, fiber.StatusOK, s.listDeliveries(ofJob)},
+		{fiber.MethodGet, "/v1/jobs/:id/deliveries/:delivery_id", client, "job_delivery", nil, asJSON, fiber.StatusOK, s.getDelivery(ofJob)},
+		{fiber.MethodPost, "/v1/jobs/:id/deliveries/:delivery_id/redeliver", client, "redeliver_of_job", nil, asJSON, fiber.StatusAccepted, s.redeliver(ofJob)},
 
-		{fiber.MethodGet, "/healthz", public, "health", nil, nil, s.healthz},
-		{fiber.MethodGet, "/readyz", public, "ready", nil, nil, s.readyz},
-		{fiber.MethodGet, "/openapi.yaml", public, "openapi", nil, nil, s.openAPI},
-		{fiber.MethodGet, "/asyncapi.yaml", public, "asyncapi", nil, nil, s.asyncAPI},
-		{fiber.MethodGet, "/.well-known/http-message-signatures-directory", public, "signing_keys", nil, nil, s.signingKeys},
-		{fiber.MethodGet, "/", public, "root", nil, nil, s.docsPage},
-		{fiber.MethodGet, "/docs", public, "docs", nil, nil, s.docsPage},
-		{fiber.MethodGet, "/rels/:name", public, "relation", nil, nil, s.relationPage},
-		{fiber.MethodGet, "/problems/", public, "problems", nil, nil, s.problemPage},
-		{fiber.MethodGet, "/problems/:slug", public, "problem", nil, nil, s.problemPage},
+		{fiber.MethodGet, "/healthz", public, "health", nil, nil, fiber.StatusOK, s.healthz},
+		{fiber.MethodGet, "/readyz", public, "ready", nil, nil, fiber.StatusOK, s.readyz},
+		{fiber.MethodGet, "/openapi.yaml", public, "openapi", nil, nil, fiber.StatusOK, s.openAPI},
+		{fiber.MethodGet, "/asyncapi.yaml", public, "asyncapi", nil, nil, fiber.StatusOK, s.asyncAPI},
+		{fiber.MethodGet, "/.well-known/http-message-signatures-directory", public, "signing_keys", nil, nil, fiber.StatusOK, s.signingKeys},
+		{fiber.MethodGet, "/", public, "root", nil, nil, fiber.StatusOK, s.docsPage},
+		{fiber.MethodGet, "/docs", public, "docs", nil, nil, fiber.StatusOK, s.docsPage},
+		{fiber.MethodGet, "/rels/:name", public, "relation", nil, nil, fiber.StatusOK, s.relationPage},
+		{fiber.MethodGet, "/problems/", public, "problems", nil, nil, fiber.StatusOK, s.problemPage},
+		{fiber.MethodGet, "/problems/:slug", public, "problem", nil, nil, fiber.StatusOK, s.problemPage},
 	}
 }
 
 // nowhere is the route of requests that no row takes.
-var nowhere = &route{path: "unmatched", access: public, action: "none"}
+var nowhere = &route{method: fiber.MethodGet, path: "unmatched", access: public, action: "none", success: fiber.StatusNotFound}
 
 func (s *Server) register() {
 	for _, rt := range s.routes() {

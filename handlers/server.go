@@ -14,8 +14,10 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
 )
 
 // Jobs are the use cases that change a client's jobs. Here as in the other
@@ -160,6 +162,7 @@ type Deps struct {
 	Health   Health
 	Logger   *slog.Logger          // nil: no log
 	Registry prometheus.Registerer // nil: metrics are not exposed
+	Tracer   trace.Tracer          // nil: no traces begin here
 	Clock    func() time.Time      // nil: time.Now
 	// CursorKey gives the secret that signs cursors, the same in all processes.
 	CursorKey func(context.Context) ([]byte, error)
@@ -200,10 +203,10 @@ func New(cfg Config, deps Deps) *Server {
 	s := &Server{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
 		links:   job.Links{PublicURL: cfg.PublicURL},
-		metrics: newMetrics(deps.Registry),
-		streams: newStreamMetrics(deps.Registry),
+		streams: newStreamMetrics(telemetry.In(deps.Registry)),
 		pages:   problemPages(),
 	}
+	s.metrics = newMetrics(telemetry.In(deps.Registry), s.routes())
 	s.seats = newSeats(s.cfg)
 	s.base, s.cancel = context.WithCancel(context.Background())
 	s.app = fiber.New(fiber.Config{

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/job"
 )
@@ -35,6 +36,7 @@ type stream struct {
 	lastRead      time.Time
 
 	requestID job.ID
+	span      trace.SpanContext // of the request, for the log
 	action    string
 	start     time.Time
 	sent      int // events
@@ -59,7 +61,7 @@ func (s *Server) stream(r *call, st *stream) error {
 		}
 	}()
 	st.server, st.client, st.release = s, r.caller.ClientID, release
-	st.requestID, st.action, st.start = r.id, r.route.action, r.start
+	st.requestID, st.span, st.action, st.start = r.id, r.span.SpanContext(), r.route.action, r.start
 	if err := st.begin(r); err != nil {
 		return err
 	}
@@ -127,7 +129,7 @@ func (st *stream) run() {
 	open.Inc()
 	defer open.Dec()
 
-	ctx, end := context.WithCancelCause(s.seats.ctx)
+	ctx, end := context.WithCancelCause(trace.ContextWithSpanContext(s.seats.ctx, st.span))
 	context.AfterFunc(ctx, func() { _ = st.conn.Close() }) // also wakes a write that is stuck
 	gone := make(chan struct{})
 	go func() {
@@ -144,7 +146,7 @@ func (st *stream) run() {
 	}
 	end(err)
 	<-gone
-	st.note(err)
+	st.note(ctx, err)
 }
 
 // tellAll is follow, except that a panic is the stream's end only.
@@ -194,26 +196,36 @@ func (st *stream) kind() string {
 }
 
 // note counts and logs the stream's end.
-func (st *stream) note(err error) {
+func (st *stream) note(ctx context.Context, err error) {
 	reason := endInternalError
 	errors.As(err, &reason)
 	s := st.server
-	s.streams.closed.WithLabelValues(string(reason)).Inc()
-	attrs := []slog.Attr{
-		slog.String("request_id", st.requestID.String()), slog.String("client_id", st.client.String()),
-		slog.String("action", st.action), slog.String("reason", string(reason)),
-		slog.Duration("duration", time.Since(st.start)), slog.Int("events", st.sent),
-	}
-	if st.job != nil {
-		attrs = append(attrs, slog.String("job_id", st.job.job.String()))
-	}
+	attrs := append(st.who(), slog.String("reason", string(reason)),
+		slog.Duration("duration", time.Since(st.start)), slog.Int("events", st.sent))
 	level := slog.LevelInfo
-	if reason == endInternalError {
+	switch reason {
+	case endUnauthorized:
+		code := job.CodeOf(err)
+		s.metrics.authFailures.WithLabelValues(string(code)).Inc()
+		attrs = append(attrs, slog.String("error_code", string(code)), slog.String("error_message", clip(err.Error())))
+	case endInternalError:
 		level = slog.LevelError
 		attrs = append(attrs, slog.String("error_code", string(job.CodeInternal)), slog.String("error_message", clip(err.Error())))
 		if crash := (panicked{}); errors.As(err, &crash) {
 			attrs = append(attrs, slog.String("stack", string(crash.stack)))
 		}
 	}
-	s.log.LogAttrs(context.Background(), level, "stream ended", attrs...)
+	s.streams.closed.WithLabelValues(string(reason)).Inc()
+	s.log.LogAttrs(ctx, level, "stream ended", attrs...)
+}
+
+// who says in the log whose stream it is, and of what.
+func (st *stream) who() []slog.Attr {
+	attrs := []slog.Attr{
+		slog.String("request_id", st.requestID.String()), slog.String("client_id", st.client.String()), slog.String("action", st.action),
+	}
+	if st.job != nil {
+		attrs = append(attrs, slog.String("job_id", st.job.job.String()))
+	}
+	return attrs
 }

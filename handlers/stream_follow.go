@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -210,7 +211,7 @@ func (st *stream) beatIfDue(ctx context.Context) error {
 	authCtx, cancel := context.WithTimeout(ctx, st.server.cfg.RequestTimeout)
 	defer cancel()
 	if err := st.server.stillGood(authCtx, st.authorization, st.client); err != nil {
-		return endUnauthorized
+		return fmt.Errorf("%w: %w", endUnauthorized, err)
 	}
 	st.nextBeat = now.Add(st.server.cfg.Heartbeat)
 	return st.out.write(heartbeat)
@@ -231,8 +232,8 @@ func (st *stream) read(ctx context.Context) (part, error) {
 			return part{}, endOfJob // the job was deleted
 		case failing.IsZero():
 			failing = time.Now()
-			st.server.log.LogAttrs(ctx, slog.LevelWarn, "stream waits for storage", slog.String("request_id", st.requestID.String()),
-				slog.String("client_id", st.client.String()), slog.String("error_message", clip(err.Error())))
+			st.server.log.LogAttrs(ctx, slog.LevelWarn, "stream waits for storage", append(st.who(),
+				slog.String("error_code", string(job.CodeOf(err))), slog.String("error_message", clip(err.Error())))...)
 		case time.Since(failing) >= maxFailing:
 			return part{}, endStorage
 		}

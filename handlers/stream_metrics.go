@@ -1,6 +1,10 @@
 package handlers
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forgerun/forgerun/telemetry"
+)
 
 // ending is why a stream ended: the label of a metric, and an error, so that it
 // can be the cause of a context's end.
@@ -33,29 +37,15 @@ type streamMetrics struct {
 	events prometheus.Counter
 }
 
-func newStreamMetrics(registry prometheus.Registerer) *streamMetrics {
+func newStreamMetrics(f telemetry.Factory) *streamMetrics {
 	m := &streamMetrics{
-		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "streams_open",
-			Help: "Event streams open now, of one job or of all of a client's jobs.",
-		}, []string{"kind"}),
-		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "streams_closed_total",
-			Help: "Event streams that ended, by reason.",
-		}, []string{"reason"}),
-		events: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "stream_events_sent_total",
-			Help: "Events sent on event streams, progress aside.",
-		}),
-	}
-	for _, kind := range []string{streamOfJob, streamOfClient} {
-		m.open.WithLabelValues(kind)
+		open: f.Gauges("streams_open",
+			"Event streams open now, of one job or of all of a client's jobs.", []string{"kind"}, streamOfJob, streamOfClient),
+		closed: f.Counters("streams_closed_total", "Event streams that ended, by reason.", []string{"reason"}),
+		events: f.Counter("stream_events_sent_total", "Events sent on event streams, progress aside."),
 	}
 	for _, e := range endings {
 		m.closed.WithLabelValues(string(e))
-	}
-	if registry != nil {
-		registry.MustRegister(m.open, m.closed, m.events)
 	}
 	return m
 }

@@ -67,9 +67,11 @@ func (s *Server) await(r *call, w *wishes, id job.ID, done func(*job.Job) bool) 
 	if c, ok := r.Context().Conn().(*conn); ok {
 		defer c.whenGone(cancel)()
 	}
+	r.span.AddEvent("wait") // what follows is the client's wish
 	began := time.Now()
 	j, err := s.deps.Reader.Await(ctx, r.caller.ClientID, id, done)
 	r.waited = time.Since(began)
+	r.span.AddEvent("waited")
 	s.startTime(r)
 	if refused := s.stillGood(r.ctx, r.Request().Header.PeekAll(fiber.HeaderAuthorization), r.caller.ClientID); refused != nil {
 		return nil, refused

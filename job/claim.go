@@ -12,6 +12,9 @@ type Task struct {
 	Attempt  int
 	Dispatch int
 	RunAt    time.Time // not before this; zero: at once
+	// TraceParent is the span to go on from, as in W3C Trace Context; "" for a
+	// job that is not traced.
+	TraceParent string
 }
 
 // Dispatched is what became of a task that was offered to the queue.
@@ -58,6 +61,7 @@ type Held struct {
 	ClientID      ID
 	RequestID     string
 	CorrelationID string
+	TraceParent   string
 	State         State
 	WorkKind      Kind
 	MaxAttempts   int

@@ -112,9 +112,11 @@ var sendTexts = map[SendError]string{
 // Parcel is a claimed delivery with all that it takes to send it.
 type Parcel struct {
 	Delivery
-	Fence      int // of this claim: what is recorded under an older one changes nothing
-	Target     Target
-	Occurrence Occurrence
+	Fence       int // of this claim: what is recorded under an older one changes nothing
+	Target      Target
+	Occurrence  Occurrence
+	RequestID   string // of the event's job; "" for none
+	TraceParent string // of the event's job when it happened; "" for none
 }
 
 // Target is where and how a parcel is sent.

@@ -2,20 +2,20 @@ package monitoring
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	_ "embed"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/pprof"
-	"strings"
+	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Admin is the admin listener: metrics and health for machines, dashboards
-// and profiles for operators.
+// and profiles for operators. All of it is for reading: GET and HEAD.
 type Admin struct {
 	Registry *prometheus.Registry
 	// Ready reports whether the process can work, and a value to show.
@@ -26,6 +26,8 @@ type Admin struct {
 	Token string
 	// Dashboard is mounted at DashboardPath; nil for none.
 	Dashboard http.Handler
+	// Log gets failed authentications: nil for none.
+	Log *slog.Logger
 }
 
 // DashboardPath is where the queue dashboard is mounted.
@@ -36,26 +38,48 @@ var adminPage []byte
 
 // Handler gives the routes of the listener.
 func (a Admin) Handler() http.Handler {
+	if a.Log == nil {
+		a.Log = slog.New(slog.DiscardHandler)
+	}
+	operators := guard{token: a.Token, log: a.Log, lines: &seldom{every: time.Second}}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(a.Registry, promhttp.HandlerOpts{Registry: a.Registry, EnableOpenMetrics: true}))
+	mux.Handle("GET /metrics", a.metrics())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
 	mux.HandleFunc("GET /readyz", a.readyz)
-	mux.Handle("GET /debug/pprof/", a.guard(http.HandlerFunc(pprof.Index)))
-	mux.Handle("GET /debug/pprof/profile", a.guard(http.HandlerFunc(pprof.Profile)))
-	mux.Handle("GET /debug/pprof/trace", a.guard(http.HandlerFunc(pprof.Trace)))
-	mux.Handle("GET /debug/pprof/symbol", a.guard(http.HandlerFunc(pprof.Symbol)))
-	mux.Handle("GET /debug/pprof/cmdline", a.guard(http.HandlerFunc(pprof.Cmdline)))
+	for path, profile := range map[string]http.HandlerFunc{
+		"": pprof.Index, "profile": pprof.Profile, "trace": pprof.Trace, "symbol": pprof.Symbol, "cmdline": pprof.Cmdline,
+	} {
+		mux.Handle("GET /debug/pprof/"+path, operators.only(briefly(profile)))
+	}
 	if a.Dashboard != nil {
-		mux.Handle(DashboardPath+"/", a.guard(a.Dashboard))
+		mux.Handle(DashboardPath+"/", operators.only(a.Dashboard))
 		mux.Handle("GET "+DashboardPath, http.RedirectHandler(DashboardPath+"/", http.StatusFound))
 	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write(adminPage)
 	})
-	return mux
+	return secured(mux)
+}
+
+// Limits of a scrape. The collectors keep to a second or two by themselves, so
+// that what is known is told; scrapeTimeout is for one that does not.
+const (
+	scrapesAtOnce = 4
+	scrapeTimeout = 10 * time.Second
+)
+
+// metrics answers in the form that is asked for: text, OpenMetrics with
+// exemplars, or protobuf with native histograms. A collector that fails costs
+// its own metrics only.
+func (a Admin) metrics() http.Handler {
+	return promhttp.HandlerFor(a.Registry, promhttp.HandlerOpts{
+		Registry: a.Registry, EnableOpenMetrics: true,
+		ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(a.Log.Handler(), slog.LevelWarn),
+		MaxRequestsInFlight: scrapesAtOnce, Timeout: scrapeTimeout,
+	})
 }
 
 func (a Admin) readyz(w http.ResponseWriter, r *http.Request) {
@@ -67,36 +91,42 @@ func (a Admin) readyz(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, status, report)
 }
 
-func (a Admin) guard(next http.Handler) http.Handler {
-	if a.Token == "" {
-		return next
-	}
-	want := sha256.Sum256([]byte(a.Token))
+// maxProfile is how long a profile or trace may take. In seconds.
+const maxProfile = 60
+
+// briefly refuses to profile for longer, since profiling has its price.
+func briefly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got := sha256.Sum256([]byte(presented(r)))
-		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", `Basic realm="ForgeRun admin: the token is the password"`)
-			http.Error(w, "This page needs the admin token, as a bearer token or as the password.", http.StatusUnauthorized)
-			return
+		if given := r.FormValue("seconds"); given != "" {
+			seconds, err := strconv.ParseFloat(given, 64)
+			if within := seconds > 0 && seconds <= maxProfile; err != nil || !within {
+				http.Error(w, "seconds is a number above 0, 60 at most.", http.StatusBadRequest)
+				return
+			}
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-func presented(r *http.Request) string {
-	if _, password, ok := r.BasicAuth(); ok {
-		return password
-	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if strings.EqualFold(scheme, "Bearer") {
-		return token
-	}
-	return ""
+// policy has pages load from here alone. Their scripts and styles are in them.
+const policy = "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; " +
+	"img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// secured keeps answers out of caches and frames.
+func secured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Cache-Control", "no-store")
+		header.Set("Content-Security-Policy", policy)
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("X-Frame-Options", "DENY")
+		next.ServeHTTP(w, r)
+	})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(v) // the client has gone; nobody is left to tell
 }

@@ -1,29 +1,13 @@
 // Package monitoring sets up what an operator looks at: the logger, the
-// metrics registry and the admin listener's pages. What is logged and counted
-// is decided where it happens, never here.
+// metrics registry, the way of traces to their collector and the admin
+// listener's pages. What is logged, counted and traced is decided where it
+// happens, never here.
 package monitoring
 
 import (
-	"fmt"
-	"io"
-	"log/slog"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
-
-// NewLogger makes the process' logger: JSON, one object a line, or text for
-// people. Client-supplied text cannot break a line in either: both quote it.
-func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
-	options := &slog.HandlerOptions{Level: level}
-	switch format {
-	case "json":
-		return slog.New(slog.NewJSONHandler(w, options)), nil
-	case "text":
-		return slog.New(slog.NewTextHandler(w, options)), nil
-	}
-	return nil, fmt.Errorf("log format %q: json or text", format)
-}
 
 // NewRegistry makes the process' one metrics registry, with the Go runtime's
 // and the process' own metrics and the version of the program.

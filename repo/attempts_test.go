@@ -29,7 +29,7 @@ func TestAttempts(t *testing.T) {
 	first := current()
 	require.NotNil(t, first.Failure)
 	requireAttempts(first)
-	_, err := f.store.Retry(f.ctx(), f.client, id, 1, 0)
+	_, err := f.store.Retry(f.ctx(), f.client, id, 1, 0, "")
 	require.NoError(t, err)
 	requireAttempts(first, job.Attempt{Number: 2, State: job.Queued})
 	f.finish(success(f.start(f.claim(id, 2))))

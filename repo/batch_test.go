@@ -139,7 +139,7 @@ func TestBatchFollowsItsJobs(t *testing.T) {
 	require.NoError(t, err)
 	require.ElementsMatch(t, []job.ID{ids[1], ids[3]}, open)
 
-	_, err = f.store.Retry(f.ctx(), f.client, ids[0], 1, 0)
+	_, err = f.store.Retry(f.ctx(), f.client, ids[0], 1, 0, "")
 	require.NoError(t, err)
 	require.Equal(t, got.Counts, f.readBatch(b.ID).Counts, "what changes nothing counts for nothing")
 }

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
 )
 
 // Bounds of one flush.
@@ -46,6 +48,9 @@ var (
 // A caller whose context ends before its item was taken gets a plain refusal:
 // nothing was written. One that is cancelled later cannot know its outcome and
 // gets errUnknown.
+//
+// Each caller that is traced has a span of its wait. What the flush itself does
+// is below that of the first of them; the others' spans have a link to it.
 type batcher[T, R any] struct {
 	name  string
 	store *Store
@@ -72,6 +77,7 @@ type answer[R any] struct {
 type waiter[T, R any] struct {
 	item   T
 	key    string
+	span   trace.Span
 	answer chan answer[R]
 }
 
@@ -88,7 +94,13 @@ func newBatcher[T, R any](name string, s *Store, flush func(context.Context, que
 
 // do hands in one item and waits for what became of it.
 func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
-	w := &waiter[T, R]{item: item, key: b.key(item), answer: make(chan answer[R], 1)}
+	ctx, span := telemetry.Start(ctx, telemetry.SpanCommit+b.name)
+	value, err := b.await(ctx, &waiter[T, R]{item: item, key: b.key(item), span: span, answer: make(chan answer[R], 1)})
+	telemetry.End(span, err)
+	return value, err
+}
+
+func (b *batcher[T, R]) await(ctx context.Context, w *waiter[T, R]) (R, error) {
 	var none R
 	b.mu.Lock()
 	switch {
@@ -155,10 +167,8 @@ func (b *batcher[T, R]) run() {
 		if batch == nil {
 			return
 		}
-		started := time.Now()
 		heldUp := time.AfterFunc(b.late, b.pass)
 		b.settleAll(batch)
-		b.store.metrics.flushed(b.name, len(batch), time.Since(started))
 		b.release(batch)
 		if heldUp.Stop() {
 			b.pass()
@@ -233,9 +243,31 @@ func (b *batcher[T, R]) release(batch []*waiter[T, R]) {
 // limit and not a caller's: one impatient caller must not undo the others'
 // writes.
 func (b *batcher[T, R]) settleAll(batch []*waiter[T, R]) {
-	ctx, cancel := b.store.bound(context.Background())
+	ctx, cancel := b.store.bound(b.traced(batch))
 	defer cancel()
+	started := time.Now()
 	b.settle(ctx, batch, false)
+	b.store.metrics.flushed(ctx, b.name, len(batch), time.Since(started))
+}
+
+// traced gives the context of a flush: with the span of the first caller who
+// has one, and nothing else of the callers'. One who has left meanwhile has none.
+func (b *batcher[T, R]) traced(batch []*waiter[T, R]) context.Context {
+	ctx := context.Background()
+	var first trace.Span
+	for _, w := range batch {
+		if !w.span.IsRecording() {
+			continue
+		}
+		w.span.SetAttributes(telemetry.BatchSize.Int(len(batch)))
+		if first == nil {
+			first = w.span
+			ctx = trace.ContextWithSpan(ctx, first)
+			continue
+		}
+		w.span.AddLink(trace.Link{SpanContext: first.SpanContext()})
+	}
+	return ctx
 }
 
 // settle flushes a batch. One that fails through a row of its own is split

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
 )
 
 // A batcher of strings, without a database: the item is its own key, and the
@@ -23,7 +24,7 @@ type flushOfStrings func(items []string) ([]answer[string], error)
 
 func testBatcher(t *testing.T, flush flushOfStrings) *batcher[string, string] {
 	t.Helper()
-	s := &Store{cfg: Config{Timeout: 10 * time.Second}, metrics: newMetrics(nil, nil)}
+	s := &Store{cfg: Config{Timeout: 10 * time.Second}, metrics: newMetrics(telemetry.In(nil))}
 	b := newBatcher("test", s, func(_ context.Context, _ querier, items []string) ([]answer[string], error) { return flush(items) },
 		func(item string) string { return item }, func(item string) int { return len(item) })
 	t.Cleanup(b.stop)

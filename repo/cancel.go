@@ -22,8 +22,8 @@ type canceled struct {
 }
 
 // Cancel ends a job that is not final yet, and tells what it was before: its
-// identity, batch, state, definition and callback, not more. A final job is left as it is
-// (section 14), and before is nil.
+// identity, batch, state, start, definition, callback and trace, not more. A final job is
+// left as it is (section 14), and before is nil.
 func (s *Store) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {
 	c, err := s.cancels.do(ctx, cancelRequest{client, id})
 	return c.Change, c.before, err
@@ -38,7 +38,7 @@ WITH input AS MATERIALIZED (
 ), ready AS MATERIALIZED (
   SELECT j.job_id, j.client_id, j.batch_id, j.state, j.event_seq, j.event_tx, j.attempt, j.run_at, j.started_at, j.updated_at,
     j.worker_id, j.work_kind, j.definition, j.request_id, coalesce(j.correlation_id, '') AS correlation_id,
-    coalesce(j.callback, '') AS callback
+    coalesce(j.callback, '') AS callback, coalesce(j.traceparent, '') AS traceparent
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.client_id = i.client AND j.state IN ('CREATED', 'QUEUED', 'ASSIGNED', 'RUNNING')
   ORDER BY j.job_id FOR NO KEY UPDATE OF j` + stamped + `, changed AS (
@@ -53,7 +53,7 @@ WITH input AS MATERIALIZED (
   INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
   SELECT job_id, client_id, event_seq + 1, uuid7(at), 'job.canceled', state, 'CANCELED', attempt, at, tx, event_data(work_kind, definition) FROM stamped
 )
-SELECT job_id, attempt, at, run_at, state, work_kind, definition, request_id, batch_id, correlation_id, callback FROM stamped`
+SELECT job_id, attempt, at, run_at, state, work_kind, definition, request_id, batch_id, correlation_id, callback, traceparent, started_at FROM stamped`
 
 func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelRequest) ([]answer[canceled], error) {
 	rows, err := db.Query(ctx, cancelJobs,
@@ -66,7 +66,7 @@ func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelReq
 		c := canceled{Change: job.Change{State: job.Canceled, Changed: true}, before: &job.Job{}}
 		var definition []byte
 		err := row.Scan(scanID(&c.JobID), &c.Attempt, &c.UpdatedAt, &c.RunAt, &c.before.State, &c.before.WorkKind, &definition,
-			&c.before.RequestID, scanID(&c.before.BatchID), &c.before.CorrelationID, &c.before.Callback)
+			&c.before.RequestID, scanID(&c.before.BatchID), &c.before.CorrelationID, &c.before.Callback, &c.before.TraceParent, &c.before.StartedAt)
 		c.before.ID, c.before.Definition = c.JobID, decodeDefinition(definition)
 		return c, err
 	})
@@ -90,31 +90,33 @@ func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelReq
 }
 
 type retryRequest struct {
-	client, id job.ID
-	attempt    int
-	wait       time.Duration
+	client, id  job.ID
+	attempt     int
+	wait        time.Duration
+	traceparent string
 }
 
 // Retry queues the attempt after the given failed one, to run after wait. If
-// the job is not FAILED at that attempt any more, it is left as it is.
-func (s *Store) Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration) (job.Change, error) {
-	return s.retries.do(ctx, retryRequest{client, id, attempt, wait})
+// the job is not FAILED at that attempt any more, it is left as it is. The new
+// attempt goes on from the given traceparent, or with "" from the one before.
+func (s *Store) Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error) {
+	return s.retries.do(ctx, retryRequest{client, id, attempt, wait, traceparent})
 }
 
 // retryJobs moves FAILED jobs with attempts left back to QUEUED. Locks the job
 // rows, by primary key. The failed attempt stays in its report.
 const retryJobs = `
 WITH input AS MATERIALIZED (
-  SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::interval[]) AS i(id, client, attempt, wait)
+  SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::interval[], $5::text[]) AS i(id, client, attempt, wait, traceparent)
 ), ready AS MATERIALIZED (
-  SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt + 1 AS number, j.updated_at, j.work_kind, j.definition, i.wait
+  SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt + 1 AS number, j.updated_at, j.work_kind, j.definition, i.wait, i.traceparent
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.client_id = i.client AND j.state = 'FAILED' AND j.attempt = i.attempt AND j.attempt < j.max_attempts
   ORDER BY j.job_id FOR NO KEY UPDATE OF j` + stamped + `, changed AS (
   UPDATE jobs SET state = 'QUEUED', attempt = s.number, outcome = NULL, finished_at = NULL, started_at = NULL,
     failure_reason = NULL, failure_code = NULL, failure_retryable = NULL, failure_retry_after = NULL,
     failure_stage = NULL, failure_detail = NULL,
-    run_at = s.at + s.wait, queued_at = s.at, updated_at = s.at, dispatch = 0, dispatch_epoch = NULL,
+    run_at = s.at + s.wait, queued_at = s.at, updated_at = s.at, dispatch = 0, dispatch_epoch = NULL, traceparent = coalesce(s.traceparent, jobs.traceparent),
     event_seq = s.event_seq + 1, event_tx = s.tx
   FROM stamped s WHERE jobs.job_id = s.job_id
 ), log AS (
@@ -128,7 +130,8 @@ func (s *Store) retryJobs(ctx context.Context, db querier, requests []retryReque
 		column(requests, func(r retryRequest) pgtype.UUID { return uuid(r.id) }),
 		column(requests, func(r retryRequest) pgtype.UUID { return uuid(r.client) }),
 		column(requests, func(r retryRequest) int { return r.attempt }),
-		column(requests, func(r retryRequest) time.Duration { return r.wait }))
+		column(requests, func(r retryRequest) time.Duration { return r.wait }),
+		column(requests, func(r retryRequest) *string { return nullable(r.traceparent) }))
 	if err != nil {
 		return nil, err
 	}

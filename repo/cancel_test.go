@@ -52,7 +52,7 @@ func TestCancelFromEachState(t *testing.T) {
 		require.Equal(t, job.Change{JobID: id, State: job.Canceled, Attempt: 1, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt, Changed: true}, change, from)
 		require.Equal(t, &job.Job{
 			ID: id, ClientID: f.client, State: from, WorkKind: job.SuccessFast, RequestID: "r-1", Definition: f.submission().Job.Definition,
-			BatchID: batch, CorrelationID: "c-1",
+			BatchID: batch, CorrelationID: "c-1", StartedAt: started,
 		}, before, "what it was")
 		require.Equal(t, job.Canceled, j.State)
 		require.Equal(t, job.OutcomeCanceled, j.Outcome)

@@ -60,7 +60,7 @@ func TestCleanRemovesAJobWithAllThatBelongsToIt(t *testing.T) {
 		"report": func(c job.ID) error { _, err := f.store.Report(f.ctx(), c, old, 0); return err },
 		"events": func(c job.ID) error { _, err := f.store.Events(f.ctx(), c, old, 0, 10); return err },
 		"cancel": func(c job.ID) error { _, _, err := f.store.Cancel(f.ctx(), c, old); return err },
-		"retry":  func(c job.ID) error { _, err := f.store.Retry(f.ctx(), c, old, 1, 0); return err },
+		"retry":  func(c job.ID) error { _, err := f.store.Retry(f.ctx(), c, old, 1, 0, ""); return err },
 	} {
 		var gone *job.Error
 		require.ErrorAs(t, ask(f.client), &gone)
@@ -244,7 +244,7 @@ func TestCleanAgainstRetries(t *testing.T) {
 			return
 		}
 		for _, id := range ids {
-			if _, err := f.store.Retry(context.Background(), f.client, id, 1, 0); err != nil && job.CodeOf(err) != job.CodeJobGone {
+			if _, err := f.store.Retry(context.Background(), f.client, id, 1, 0, ""); err != nil && job.CodeOf(err) != job.CodeJobGone {
 				t.Error(err)
 			}
 		}

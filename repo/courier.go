@@ -221,7 +221,7 @@ WITH input AS MATERIALIZED (
   WHERE deliveries.delivery_id = m.delivery_id AND m.before < %[4]d AND m.before_all < %[5]d
   RETURNING deliveries.*, m.asked, m.place, m.prev_state, m.next_state, m.attempt, m.occurred_at, m.data, m.batch_id, m.about
 )
-SELECT i.asked::int - 1, i.seen, %[6]s, e.dispatch, e.batch_id, e.about, w.url, w.content_mode, w.consecutive_failures,
+SELECT i.asked::int - 1, i.seen, %[6]s, e.dispatch, coalesce(j.request_id, ''), coalesce(e.traceparent, ''), e.batch_id, e.about, w.url, w.content_mode, w.consecutive_failures,
   w.secret, w.old_secrets, w.old_secrets_until, %[7]s
 FROM input i LEFT JOIN claimed e ON e.asked = i.asked LEFT JOIN jobs j ON j.job_id = e.job_id
 %[8]s
@@ -294,7 +294,7 @@ func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
 	if row.RawValues()[2] == nil { // no delivery
 		return c, row.Scan(append(columns[:2], make([]any, len(row.RawValues())-2)...)...)
 	}
-	err = row.Scan(append(append(columns, &c.Fence, scanID(&c.batch), scanID(&about),
+	err = row.Scan(append(append(columns, &c.Fence, &c.RequestID, &c.TraceParent, scanID(&c.batch), scanID(&about),
 		&url, &mode, &failures, &secrets.current, &secrets.old, &secrets.until), e.columns()...)...)
 	if err != nil {
 		return c, err

@@ -89,7 +89,7 @@ func TestDeleteAgainstRetries(t *testing.T) {
 			}
 			return
 		}
-		if _, err := f.store.Retry(context.Background(), f.client, id, 1, 0); err != nil && job.CodeOf(err) != job.CodeJobGone {
+		if _, err := f.store.Retry(context.Background(), f.client, id, 1, 0, ""); err != nil && job.CodeOf(err) != job.CodeJobGone {
 			t.Error(err)
 		}
 	})

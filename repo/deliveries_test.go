@@ -136,7 +136,7 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 	end.Exhausted = true
 	f.finish(end)
 	check(l.JobID)
-	_, err = f.store.Retry(f.ctx(), f.client, l.JobID, 2, 0)
+	_, err = f.store.Retry(f.ctx(), f.client, l.JobID, 2, 0, "")
 	require.NoError(t, err)
 	check(l.JobID)
 	l = f.claim(l.JobID, 3)

@@ -92,7 +92,7 @@ func TestEventsEndOnlyWithAFinalJob(t *testing.T) {
 	f := setup(t)
 	id := f.at(job.Failed)
 	require.True(t, f.events(id, 0, 100).Ended)
-	_, err := f.store.Retry(f.ctx(), f.client, id, 1, 0)
+	_, err := f.store.Retry(f.ctx(), f.client, id, 1, 0, "")
 	require.NoError(t, err)
 	log := f.events(id, 5, 100)
 	require.False(t, log.Ended)

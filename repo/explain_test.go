@@ -64,12 +64,15 @@ var plans = map[string]struct {
 	// sized: left to itself, the planner would read a table of this size as a
 	// whole if it did not know the limit.
 	sized bool
+	// counts: it reads so many rows that the planner, left to itself, would read
+	// such a table as a whole.
+	counts bool
 }{
 	"claim":   {args: arrays("uuid", "1", "uuid"), uses: []use{byKey}},
 	"start":   {args: arrays("uuid", "1", "1"), uses: []use{byKey}},
 	"finish":  {args: arrays("uuid", "1", "1", "SUCCEEDED", "x", "x", "t", "1", "x", "x", "1s", "f", "null", "x", "x", "x") + `, '1 day'`, uses: []use{byKey}},
 	"cancel":  {args: arrays("uuid", "uuid"), uses: []use{byKey}},
-	"retry":   {args: arrays("uuid", "uuid", "1", "1s"), uses: []use{byKey}},
+	"retry":   {args: arrays("uuid", "uuid", "1", "1s", "x"), uses: []use{byKey}},
 	"release": {args: arrays("uuid", "1", "1", "1s"), uses: []use{byKey}},
 	"insert": {args: arrays("uuid", "uuid", "x", "x", "null", "null", "1", "t", "null", "x", "x", "x", "x", "x", "x", "x", "uuid") + `, '1 day'`,
 		uses: nil},
@@ -80,6 +83,10 @@ var plans = map[string]struct {
 	"overdue":      {args: `1, '-infinity', '` + nobody + `', '5 s', 200`, uses: []use{{"jobs_waiting", "run_at <= (now() -"}}},
 	"orphans":      {args: `500`, uses: []use{{"jobs_held", "worker_id = ANY"}}},
 	"load":         {args: `1000001`, uses: []use{{"jobs_waiting", ""}, {"jobs_held", ""}}, sized: true},
+	"census": {args: `'` + nobody + `', '` + nobody + `', 10000, 100000`, uses: []use{
+		{"jobs_waiting", "run_at <= now()"}, {"jobs_waiting", ""}, {"jobs_scheduled", ""}, {"jobs_held", ""},
+		{"deliveries_waiting", "ROW(client_id, endpoint_id) >"}, {"deliveries_waiting", ""}, {"deliveries_claimed", ""}, {"webhooks_client", ""},
+	}, counts: true},
 	"cleanJobs": {args: `'13 days', 500`, uses: []use{
 		{"jobs_ended", "finished_at <= (now() -"}, {"jobs_pkey", "job_id = ANY"}, {"events_pkey", "job_id = ANY"},
 		{"reports_pkey", "job_id = ANY"}, {"results_pkey", "job_id = ANY"}, {"outcome_outbox_pkey", "job_id = ANY"},
@@ -194,7 +201,7 @@ func requireIndexes(t *testing.T, f *fixture, pool *pgxpool.Pool, modes ...strin
 		want, ok := plans[name]
 		require.True(t, ok, "%s: how does it find its rows?", name)
 		for _, mode := range modes {
-			if want.sized && pool == f.db && mode == "force_generic_plan" {
+			if pool == f.db && (want.counts || want.sized && mode == "force_generic_plan") {
 				continue
 			}
 			p := explain(t, f, conn, mode, statement, want.args)

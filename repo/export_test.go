@@ -52,7 +52,7 @@ func (b *batcher[T, R]) queued() int {
 var Statements = map[string]string{
 	"insert": insertJobs, "claim": claimJobs, "start": startJobs, "finish": finishJobs, "cancel": cancelJobs,
 	"retry": retryJobs, "release": releaseJobs, "queueDue": queueDue, "undispatched": undispatched,
-	"overdue": overdue, "stamp": stampJobs, "redispatch": redispatchJobs, "load": countLoad, "orphans": orphans,
+	"overdue": overdue, "stamp": stampJobs, "redispatch": redispatchJobs, "load": countLoad, "census": takeCensus, "orphans": orphans,
 	"cleanJobs": cleanJobs, "cleanResults": cleanResults, "cleanIdempotencyKeys": cleanIdempotencyKeys,
 	"cleanTombstones": cleanTombstones, "cleanClientEvents": cleanClientEvents, "cleanBatches": cleanBatches,
 	"jobEvents": jobEvents, "eventSeqs": eventSeqs,
@@ -70,3 +70,6 @@ var Statements = map[string]string{
 	"unpublishedOutcomes": unpublishedOutcomes, "markPublished": markPublished, "republishOutcomes": republishOutcomes,
 	"cleanDeliveries": cleanDeliveries, "cleanClientDeliveries": cleanClientDeliveries, "cleanLogs": cleanLogs, "cleanWebhooks": cleanWebhooks, "removePublished": removePublished,
 }
+
+// Verb names a statement for its span.
+var Verb = verb

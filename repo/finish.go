@@ -30,7 +30,7 @@ WITH input AS MATERIALIZED (
   AS i(id, attempt, fence, next, reason, code, retryable, retry_after, stage, detail,
     retry_wait, exhausted, emit, media_type, sha256, body)
 ), ready AS MATERIALIZED (
-  SELECT j.job_id, j.client_id, j.batch_id, j.event_seq, j.event_tx, j.attempt AS number, j.started_at, j.updated_at, j.worker_id, j.work_kind, j.definition, i.*,
+  SELECT j.job_id, j.client_id, j.batch_id, j.event_seq, j.event_tx, j.attempt AS number, j.started_at, j.updated_at, j.worker_id, j.work_kind, j.definition, j.traceparent, i.*,
     CASE WHEN i.emit IS NULL THEN 0 ELSE 1 END AS emitted
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.state = 'RUNNING' AND j.attempt = i.attempt AND j.fence = i.fence
@@ -77,7 +77,7 @@ WITH input AS MATERIALIZED (
     (s.retry_at IS NOT NULL, s.last_seq + 1, 'job.retried', 'FAILED', 'QUEUED', s.number + 1, '{}')
   ) AS e(present, seq, name, prev, next, attempt, extra) WHERE e.present
 )
-SELECT job_id, client_id, batch_id, work_kind, duration_ms, retry_at FROM numbered`
+SELECT job_id, client_id, batch_id, work_kind, duration_ms, retry_at, coalesce(traceparent, '') FROM numbered`
 
 func (s *Store) finishJobs(ctx context.Context, db querier, ends []job.Finish) ([]answer[job.Finished], error) {
 	emits, err := emissions(ends)
@@ -135,11 +135,12 @@ func collectFinished(rows pgx.Rows, ends []job.Finish) ([]answer[job.Finished], 
 		kind          job.Kind
 		ms            int64
 		retryAt       *time.Time
+		traceparent   string
 	}
 	ended := make(map[job.ID]row, len(ends))
 	var id job.ID
 	var r row
-	_, err := pgx.ForEachRow(rows, []any{scanID(&id), scanID(&r.client), scanID(&r.batch), &r.kind, &r.ms, &r.retryAt}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{scanID(&id), scanID(&r.client), scanID(&r.batch), &r.kind, &r.ms, &r.retryAt, &r.traceparent}, func() error {
 		ended[id] = r
 		r = row{}
 		return nil
@@ -160,7 +161,7 @@ func collectFinished(rows pgx.Rows, ends []job.Finish) ([]answer[job.Finished], 
 		}
 		if r.retryAt != nil {
 			done.State = job.Queued
-			done.Next = &job.Task{JobID: f.JobID, Attempt: f.Attempt + 1, RunAt: *r.retryAt}
+			done.Next = &job.Task{JobID: f.JobID, Attempt: f.Attempt + 1, RunAt: *r.retryAt, TraceParent: r.traceparent}
 		}
 		answers[i].value = done
 	}

@@ -144,7 +144,7 @@ func (c *chaos) step(ctx context.Context, s *repo.Store, r *rand.Rand, worker jo
 		_, _, err := s.Cancel(ctx, c.f.client, pick(c, r, &c.jobs))
 		c.note(err)
 	case n < 18:
-		_, err := s.Retry(ctx, c.f.client, pick(c, r, &c.jobs), 1+r.IntN(3), 0)
+		_, err := s.Retry(ctx, c.f.client, pick(c, r, &c.jobs), 1+r.IntN(3), 0, "")
 		c.note(err)
 	default:
 		c.maintain(ctx, s, r)

@@ -60,7 +60,7 @@ func (s *Store) Undispatched(ctx context.Context, epoch int64, after job.Place, 
 
 // undispatched walks the index jobs_waiting from the place to the horizon.
 const undispatched = `
-SELECT job_id, attempt, dispatch, run_at FROM jobs
+SELECT ` + taskColumns + ` FROM jobs
 WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > ($2, $3) AND run_at <= now() + $4::interval
   AND dispatch_epoch IS DISTINCT FROM $1 AND (updated_at <= now() - $5::interval OR run_at <= now() - $6::interval)
 ORDER BY run_at, job_id LIMIT $7`
@@ -69,7 +69,7 @@ ORDER BY run_at, job_id LIMIT $7`
 // caller read before it enqueued them. A job that went on meanwhile is left
 // alone, and so is one that somebody has locked.
 func (s *Store) Stamp(ctx context.Context, epoch int64, tasks []job.Task) error {
-	ids, attempts, dispatches := taskColumns(tasks)
+	ids, attempts, dispatches := taskArrays(tasks)
 	return s.exec(ctx, "stamp", stampJobs, epoch, ids, attempts, dispatches)
 }
 
@@ -88,7 +88,7 @@ UPDATE jobs SET dispatch_epoch = $1 FROM waiting w WHERE jobs.job_id = w.job_id`
 // answers with the tasks to enqueue instead. A job that went on meanwhile has
 // none.
 func (s *Store) Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error) {
-	ids, attempts, dispatches := taskColumns(tasks)
+	ids, attempts, dispatches := taskArrays(tasks)
 	return queryRows(ctx, s, scanTask, redispatchJobs, ids, attempts, dispatches)
 }
 
@@ -100,7 +100,7 @@ WITH waiting AS MATERIALIZED (
   ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
 )
 UPDATE jobs SET dispatch = dispatch + 1, dispatch_epoch = NULL FROM waiting w WHERE jobs.job_id = w.job_id
-RETURNING jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at`
+RETURNING ` + taskColumns
 
 // Overdue finds at most limit stamped jobs after the given place that have
 // been due for longer than age: their tasks may have been lost.
@@ -110,7 +110,7 @@ func (s *Store) Overdue(ctx context.Context, epoch int64, after job.Place, age t
 
 // overdue walks the index jobs_waiting from the place to the given age.
 const overdue = `
-SELECT job_id, attempt, dispatch, run_at FROM jobs
+SELECT ` + taskColumns + ` FROM jobs
 WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > ($2, $3) AND run_at <= now() - $4::interval
   AND dispatch_epoch = $1
 ORDER BY run_at, job_id LIMIT $5`

@@ -104,7 +104,7 @@ func TestMigrateTenAtOnce(t *testing.T) {
 	inParallel(len(errs), func(i int) { errs[i] = repo.Migrate(f.ctx(), f.url, -1) })
 	require.NoError(t, errors.Join(errs...))
 	require.Equal(t, want, schema(t, f))
-	require.Equal(t, 4, one[int](f, `SELECT count(*)::int FROM goose_db_version`), "the zeroth version and ours, once each")
+	require.Equal(t, 5, one[int](f, `SELECT count(*)::int FROM goose_db_version`), "the zeroth version and ours, once each")
 	require.NoError(t, f.store.Ping(f.ctx()))
 }
 

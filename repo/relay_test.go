@@ -134,7 +134,7 @@ func TestStampAndRedispatchLeaveJobsThatWentOn(t *testing.T) {
 		gone = append(gone, job.Task{JobID: f.at(s), Attempt: 1})
 	}
 	retried := f.at(job.Failed)
-	_, err := f.store.Retry(f.ctx(), f.client, retried, 1, 0)
+	_, err := f.store.Retry(f.ctx(), f.client, retried, 1, 0, "")
 	require.NoError(t, err)
 	renamed := f.submit()
 	f.exec(`UPDATE jobs SET dispatch = 1 WHERE job_id = $1`, renamed.String())

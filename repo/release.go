@@ -43,7 +43,7 @@ WITH input AS MATERIALIZED (
     lease_expiries = lease_expiries + 1, dispatch = dispatch + 1, dispatch_epoch = NULL,
     event_seq = s.event_seq + 1, event_tx = s.tx
   FROM stamped s WHERE jobs.job_id = s.job_id
-  RETURNING jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at
+  RETURNING ` + taskColumns + `
 ), log AS (
   INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
   SELECT job_id, client_id, event_seq + 1, uuid7(at), 'job.lease_expired', 'ASSIGNED', 'QUEUED', attempt, at, tx, event_data(work_kind, definition) FROM stamped
@@ -51,8 +51,9 @@ WITH input AS MATERIALIZED (
 SELECT * FROM changed`
 
 // QueueDue moves at most limit jobs whose time has come from CREATED to
-// QUEUED, the earliest first, and answers with them: their identity and
-// definition, not more. A time that was missed is due at once (section 10).
+// QUEUED, the earliest first, and answers with them: their identity, definition,
+// callback and trace, the time that had come and that of the change, not more. A
+// time that was missed is due at once (section 10).
 func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -62,7 +63,8 @@ func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 	}
 	jobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (j job.Job, err error) {
 		var definition []byte
-		err = row.Scan(scanID(&j.ID), scanID(&j.ClientID), &j.RequestID, &j.WorkKind, &definition)
+		err = row.Scan(scanID(&j.ID), scanID(&j.ClientID), &j.RequestID, &j.CorrelationID, &j.Callback, &j.TraceParent,
+			&j.WorkKind, &definition, &j.ExecutionAt, &j.UpdatedAt)
 		j.Definition = decodeDefinition(definition)
 		return j, err
 	})
@@ -80,7 +82,8 @@ func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 // search would read all jobs of the future too.
 const queueDue = `
 WITH ready AS MATERIALIZED (
-  SELECT job_id, client_id, request_id, event_seq, event_tx, attempt, updated_at, work_kind, definition FROM jobs
+  SELECT job_id, client_id, request_id, event_seq, event_tx, attempt, updated_at, work_kind, definition, execution_at,
+    correlation_id, callback, traceparent FROM jobs
   WHERE queued_at IS NULL AND finished_at IS NULL AND state = 'CREATED' AND execution_at <= now()
   ORDER BY execution_at, job_id LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED` + stamped + `, changed AS (
   UPDATE jobs SET state = 'QUEUED', queued_at = s.at, updated_at = s.at, event_seq = s.event_seq + 1, event_tx = s.tx
@@ -89,13 +92,17 @@ WITH ready AS MATERIALIZED (
   INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
   SELECT job_id, client_id, event_seq + 1, uuid7(at), 'job.queued', 'CREATED', 'QUEUED', attempt, at, tx, event_data(work_kind, definition) FROM stamped
 )
-SELECT job_id, client_id, request_id, work_kind, definition FROM stamped`
+SELECT job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(callback, ''), coalesce(traceparent, ''),
+  work_kind, definition, execution_at, at FROM stamped`
+
+// taskColumns is the one column list of a task, read by scanTask.
+const taskColumns = `jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at, coalesce(jobs.traceparent, '') AS traceparent`
 
 func scanTask(row pgx.CollectableRow) (t job.Task, err error) {
-	return t, row.Scan(scanID(&t.JobID), &t.Attempt, &t.Dispatch, &t.RunAt)
+	return t, row.Scan(scanID(&t.JobID), &t.Attempt, &t.Dispatch, &t.RunAt, &t.TraceParent)
 }
 
-func taskColumns(tasks []job.Task) (ids []pgtype.UUID, attempts, dispatches []int) {
+func taskArrays(tasks []job.Task) (ids []pgtype.UUID, attempts, dispatches []int) {
 	return column(tasks, func(t job.Task) pgtype.UUID { return uuid(t.JobID) }),
 		column(tasks, func(t job.Task) int { return t.Attempt }),
 		column(tasks, func(t job.Task) int { return t.Dispatch })

@@ -166,11 +166,15 @@ func TestQueueDueTellsWhatItMoved(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	id := f.submit(deferred(-time.Second))
+	f.exec(`UPDATE jobs SET callback = 'https://example.com', correlation_id = 'c-1' WHERE job_id = $1`, id.String())
 	due, err := f.store.QueueDue(f.ctx(), 10)
 	require.NoError(t, err)
 	require.Len(t, due, 1)
 	want := f.job(id)
-	require.Equal(t, job.Job{ID: id, ClientID: f.client, RequestID: want.RequestID, WorkKind: want.WorkKind, Definition: want.Definition}, due[0])
+	require.Equal(t, job.Job{
+		ID: id, ClientID: f.client, RequestID: want.RequestID, CorrelationID: "c-1", Callback: "https://example.com",
+		WorkKind: want.WorkKind, Definition: want.Definition, ExecutionAt: want.ExecutionAt, UpdatedAt: want.UpdatedAt,
+	}, due[0])
 }
 
 func TestClaimTellsWhereTheJobCameFrom(t *testing.T) {

@@ -127,8 +127,8 @@ WITH target AS MATERIALIZED (
 ), there AS MATERIALIZED (
   SELECT job_id FROM jobs WHERE job_id = ANY (ARRAY(SELECT job_id FROM missed)) FOR KEY SHARE SKIP LOCKED
 ), made AS (
-  INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, job_id, seq, event_id, event_name, created_at, next_attempt_at)
-  SELECT uuid7(now()), $1, webhook_id, webhook_id, job_id, seq, event_id, event_name, now(), now()
+  INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, job_id, seq, event_id, event_name, created_at, next_attempt_at, traceparent)
+  SELECT uuid7(now()), $1, webhook_id, webhook_id, job_id, seq, event_id, event_name, now(), now(), (SELECT traceparent FROM jobs WHERE jobs.job_id = missed.job_id)
   FROM missed WHERE job_id IS NULL OR job_id = ANY (ARRAY(SELECT job_id FROM there)) ORDER BY n
   ON CONFLICT (event_id, webhook_id) WHERE url IS NULL DO NOTHING
   RETURNING 1

@@ -16,7 +16,7 @@ func TestRetryQueuesTheNextAttempt(t *testing.T) {
 	id := f.at(job.Failed)
 	f.exec(`UPDATE jobs SET dispatch = 3, dispatch_epoch = 1 WHERE job_id = $1`, id.String())
 	failed := f.job(id)
-	change, err := f.store.Retry(f.ctx(), f.client, id, 1, time.Minute)
+	change, err := f.store.Retry(f.ctx(), f.client, id, 1, time.Minute, "")
 	require.NoError(t, err)
 
 	j := f.job(id)
@@ -63,7 +63,7 @@ func TestRetryGuards(t *testing.T) {
 	}
 	for name, test := range tests {
 		all, j := f.all(test.id), f.job(test.id)
-		change, err := f.store.Retry(f.ctx(), f.client, test.id, test.attempt, 0)
+		change, err := f.store.Retry(f.ctx(), f.client, test.id, test.attempt, 0, "")
 		require.NoError(t, err, name)
 		require.Equal(t, job.Change{JobID: test.id, State: j.State, Attempt: j.Attempt, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt}, change, name)
 		require.Equal(t, all, f.all(test.id), name)
@@ -72,7 +72,7 @@ func TestRetryGuards(t *testing.T) {
 	id := f.at(job.Failed)
 	all := f.all(id)
 	for _, test := range []struct{ client, id job.ID }{{newID(), id}, {job.ID{}, id}, {f.client, newID()}} {
-		_, err := f.store.Retry(f.ctx(), test.client, test.id, 1, 0)
+		_, err := f.store.Retry(f.ctx(), test.client, test.id, 1, 0, "")
 		require.Equal(t, job.CodeJobNotFound, job.CodeOf(err))
 	}
 	require.Equal(t, all, f.all(id))
@@ -85,7 +85,7 @@ func TestConcurrentRetriesMakeOneAttempt(t *testing.T) {
 	var mu sync.Mutex
 	changed := 0
 	inParallel(20, func(int) {
-		c, err := f.store.Retry(f.ctx(), f.client, id, 1, time.Second)
+		c, err := f.store.Retry(f.ctx(), f.client, id, 1, time.Second, "")
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil || c.Attempt != 2 || c.State != job.Queued {
@@ -106,7 +106,7 @@ func TestEveryAttemptHasItsReport(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		l := f.start(f.claim(id, n))
 		f.finish(failure(l, job.FailedAgain))
-		change, err := f.store.Retry(f.ctx(), f.client, id, n, 0)
+		change, err := f.store.Retry(f.ctx(), f.client, id, n, 0, "")
 		require.NoError(t, err)
 		require.Equal(t, n < 3, change.Changed)
 	}

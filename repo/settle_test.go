@@ -226,7 +226,7 @@ func TestSettledBatchStaysAsItIs(t *testing.T) {
 	require.Len(t, f.settleBatches(), 1)
 	settled := f.readBatch(b.ID)
 
-	_, err := f.store.Retry(f.ctx(), f.client, ids[0], 1, 0)
+	_, err := f.store.Retry(f.ctx(), f.client, ids[0], 1, 0, "")
 	require.NoError(t, err)
 	f.finish(success(f.start(f.claim(ids[0], 2))))
 	require.NoError(t, f.store.Delete(f.ctx(), f.client, ids[1]))
@@ -286,7 +286,7 @@ func TestSettleAgainstEverything(t *testing.T) {
 				_, _, err := s.Cancel(ctx, f.client, id)
 				note(err)
 			case 1:
-				_, err := s.Retry(ctx, f.client, id, 1, 0)
+				_, err := s.Retry(ctx, f.client, id, 1, 0, "")
 				note(err)
 			default:
 				c, _, err := s.Claim(ctx, f.worker, id, 1+r.IntN(2))

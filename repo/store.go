@@ -19,8 +19,10 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
 )
 
 // Config of a Store.
@@ -35,6 +37,7 @@ type Config struct {
 	OutcomeStream     bool // each outcome is kept until it was published, see UnpublishedOutcomes
 	Logger            *slog.Logger
 	Registry          prometheus.Registerer
+	TracerProvider    trace.TracerProvider // of spans of statements; nil: there are none
 }
 
 // Store is the Postgres store of one process. It is safe for concurrent use.
@@ -42,6 +45,7 @@ type Store struct {
 	pool    *pgxpool.Pool
 	cfg     Config
 	metrics *metrics
+	probe   probe
 
 	inserts *batcher[job.Submission, job.Receipt]
 	cancels *batcher[cancelRequest, canceled]
@@ -70,12 +74,17 @@ func Open(cfg Config) (*Store, error) {
 		pc.MaxConns = minConns
 	}
 	pc.AfterConnect = scanUTC
+	if cfg.TracerProvider != nil {
+		pc.ConnConfig.Tracer = newQueryTracer(cfg.TracerProvider)
+	}
 	pool, err := pgxpool.NewWithConfig(context.Background(), pc)
 	if err != nil {
 		return nil, fmt.Errorf("database pool: %w", err)
 	}
 	cfg.Webhooks = cfg.Webhooks.orDefault()
-	s := &Store{pool: pool, cfg: cfg, metrics: newMetrics(cfg.Registry, pool), batchSlots: make(slots, maxBatchInserts)}
+	shown := telemetry.In(cfg.Registry)
+	s := &Store{pool: pool, cfg: cfg, metrics: newMetrics(shown), probe: probe{config: pc.ConnConfig}, batchSlots: make(slots, maxBatchInserts)}
+	showPool(shown, pool, s.probe.answers)
 	s.inserts = newBatcher("insert", s, s.insertJobs, submissionKey, submissionBytes)
 	s.cancels = newBatcher("cancel", s, s.cancelJobs, func(r cancelRequest) string { return string(r.id[:]) }, nil)
 	s.retries = newBatcher("retry", s, s.retryJobs, func(r retryRequest) string { return string(r.id[:]) }, nil)
@@ -132,6 +141,7 @@ func (s *Store) Close() {
 	for _, b := range []interface{ stop() }{s.inserts, s.cancels, s.retries, s.claims, s.starts, s.ends, s.pickups, s.records} {
 		b.stop()
 	}
+	s.probe.close()
 	s.pool.Close()
 }
 

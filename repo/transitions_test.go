@@ -48,7 +48,7 @@ func operations(f *fixture) map[string]func(id job.ID) error {
 			return withRetry(failure(l, job.FailedOnce), time.Second)
 		}),
 		"cancel": func(id job.ID) error { _, _, err := f.store.Cancel(f.ctx(), f.client, id); return err },
-		"retry":  func(id job.ID) error { _, err := f.store.Retry(f.ctx(), f.client, id, 1, 0); return err },
+		"retry":  func(id job.ID) error { _, err := f.store.Retry(f.ctx(), f.client, id, 1, 0, ""); return err },
 		"release": func(id job.ID) error {
 			_, err := f.store.Release(f.ctx(), []job.Lease{lease(id)}, []time.Duration{0})
 			return err

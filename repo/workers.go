@@ -99,10 +99,10 @@ func (l *Leases) drop() {
 	}
 }
 
-const heldColumns = `job_id, client_id, request_id, coalesce(correlation_id, ''), attempt, fence, state, work_kind, max_attempts, auto_retry, lease_expiries`
+const heldColumns = `job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(traceparent, '') AS traceparent, attempt, fence, state, work_kind, max_attempts, auto_retry, lease_expiries`
 
 func scanHeld(row pgx.CollectableRow) (h job.Held, err error) {
-	return h, row.Scan(scanID(&h.JobID), scanID(&h.ClientID), &h.RequestID, &h.CorrelationID, &h.Attempt, &h.Fence, &h.State, &h.WorkKind,
+	return h, row.Scan(scanID(&h.JobID), scanID(&h.ClientID), &h.RequestID, &h.CorrelationID, &h.TraceParent, &h.Attempt, &h.Fence, &h.State, &h.WorkKind,
 		&h.MaxAttempts, &h.AutoRetry, &h.LeaseExpiries)
 }
 

@@ -92,7 +92,7 @@ func (c *consumer) connect() {
 	o := c.redis.options(workerPatience*c.redis.timeout, min(c.cfg.Concurrency, 64)+4*c.cfg.Servers)
 	o.Dialer = c.cutter.dial
 	o.MaxRetries = 1 // asynq does not repair a lost "done" by itself
-	c.client = redis.NewUniversalClient(o)
+	c.client = c.redis.newClient(o)
 	c.client.AddHook(pacer{redis: c.redis, stop: c.hurry})
 }
 

@@ -143,24 +143,31 @@ func (q *Queue) Ping(ctx context.Context) error { return q.redis.Ping(ctx) }
 // depth takes the length of each list: asynq's own statistics read the tasks
 // themselves and fail over a single damaged one.
 func (r *Redis) depth(ctx context.Context, queue string) (map[string]int64, error) {
-	counts := map[string]*redis.IntCmd{}
+	var lengths map[string]*redis.IntCmd
 	_, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, state := range []string{"pending", "active"} {
-			counts[state] = p.LLen(ctx, queueKey(queue, state))
-		}
-		for _, state := range []string{"scheduled", "retry", "archived", "completed"} {
-			counts[state] = p.ZCard(ctx, queueKey(queue, state))
-		}
+		lengths = askDepth(ctx, p, queue)
 		return nil
 	})
 	if err != nil {
 		return nil, r.failed("depth", err)
 	}
-	depth := make(map[string]int64, len(counts))
-	for state, n := range counts {
+	depth := make(map[string]int64, len(lengths))
+	for state, n := range lengths {
 		depth[state] = n.Val()
 	}
 	return depth, nil
+}
+
+// askDepth asks for the length of each list of a queue, by state.
+func askDepth(ctx context.Context, p redis.Pipeliner, queue string) map[string]*redis.IntCmd {
+	lengths := map[string]*redis.IntCmd{}
+	for _, state := range []string{"pending", "active"} {
+		lengths[state] = p.LLen(ctx, queueKey(queue, state))
+	}
+	for _, state := range []string{"scheduled", "retry", "archived", "completed"} {
+		lengths[state] = p.ZCard(ctx, queueKey(queue, state))
+	}
+	return lengths
 }
 
 // The keys of asynq that are read past it.

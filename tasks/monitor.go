@@ -1,16 +1,70 @@
 package tasks
 
 import (
+	"bytes"
 	"net/http"
+	"regexp"
+	"strings"
 
 	"github.com/hibiken/asynqmon"
 )
 
 // MonitorHandler serves asynqmon, the queue dashboard, below rootPath (such as
 // "/asynqmon"). It shows and changes nothing: its buttons would act on Redis
-// alone, where they decide nothing and confuse everybody.
+// alone, where they decide nothing and confuse everybody. Nor does it need, or
+// allow the browser to ask, any other host.
 func MonitorHandler(r *Redis, rootPath string) http.Handler {
-	return asynqmon.New(asynqmon.Options{RootPath: rootPath, RedisConnOpt: sharedClient{r}, ReadOnly: true})
+	dashboard := asynqmon.New(asynqmon.Options{RootPath: rootPath, RedisConnOpt: sharedClient{r}, ReadOnly: true})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", monitorPolicy)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("X-Frame-Options", "DENY")
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			header.Set("Allow", "GET, HEAD")
+			http.Error(w, "The dashboard is read-only.", http.StatusMethodNotAllowed)
+			return
+		}
+		if strings.HasPrefix(r.URL.Path, rootPath+"/api/") {
+			header.Set("Content-Type", "application/json") // asynqmon leaves it to be guessed
+			dashboard.ServeHTTP(w, r)
+			return
+		}
+		page := pageWriter{ResponseWriter: w}
+		dashboard.ServeHTTP(&page, r)
+		page.finish()
+	})
+}
+
+// monitorPolicy has asynqmon's page load from here alone. Its scripts and styles
+// are partly in the page itself.
+const monitorPolicy = "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; " +
+	"img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// pageWriter takes out of asynqmon's page what links to other hosts: fonts, for
+// which the page has others of the same kind in reserve. The page is what comes
+// without a content type, under any path that is no file's; as a file of its own
+// it is there as well.
+type pageWriter struct {
+	http.ResponseWriter
+	page bytes.Buffer
+}
+
+func (w *pageWriter) Write(p []byte) (int, error) {
+	if kind := w.Header().Get("Content-Type"); kind != "" && !strings.HasPrefix(kind, "text/html") {
+		return w.ResponseWriter.Write(p)
+	}
+	return w.page.Write(p)
+}
+
+var foreignLink = regexp.MustCompile(`<link [^>]*href="(https?:)?//[^>]*>`)
+
+func (w *pageWriter) finish() {
+	if w.page.Len() == 0 {
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.ResponseWriter.Write(foreignLink.ReplaceAll(w.page.Bytes(), nil)) // nobody is left to tell
 }
 
 // sharedClient gives asynqmon the client of a Redis, which stays its owner.

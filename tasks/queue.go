@@ -207,13 +207,14 @@ func (q *Queue) count(result string) { q.redis.metrics.enqueued.WithLabelValues(
 // enqueue puts one task into Redis. asynq forgets the fraction of a second of
 // the time it is given, so that is rounded up: a task never comes early.
 func (q *Queue) enqueue(ctx context.Context, t job.Task) error {
-	name := taskName(t)
-	options := append([]asynq.Option{asynq.TaskID(name)}, q.options...)
+	options := append([]asynq.Option{asynq.TaskID(taskName(t))}, q.options...)
 	if t.RunAt.After(time.Now()) {
 		options = append(options, asynq.ProcessAt(ceilTime(t.RunAt)))
 	}
-	_, err := q.client.EnqueueContext(ctx, asynq.NewTask(taskType, []byte(name)), options...)
-	return err
+	return q.traced(ctx, t, func(ctx context.Context, task *asynq.Task) error {
+		_, err := q.client.EnqueueContext(ctx, task, options...)
+		return err
+	})
 }
 
 func ceilTime(t time.Time) time.Time {

@@ -10,6 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forgerun/forgerun/telemetry"
 )
 
 const (
@@ -29,6 +32,8 @@ type Options struct {
 	Registry prometheus.Registerer
 	// Timeout bounds each exchange with Redis. Default 1 s.
 	Timeout time.Duration
+	// Tracer begins the spans of tasks: nil for none.
+	Tracer trace.Tracer
 }
 
 // Redis is the connection that queue, workers, limiter and dashboard share.
@@ -39,8 +44,12 @@ type Redis struct {
 	pipe    *redis.AutoPipeliner
 	timeout time.Duration
 	log     *slog.Logger
+	tracer  trace.Tracer
 	metrics *metrics
 	close   func() error
+
+	mu      sync.Mutex
+	clients []redis.UniversalClient // all that were made, for their statistics
 }
 
 // Connect prepares the connection to the Redis at the address; see errBadURL
@@ -58,15 +67,13 @@ func Connect(address string, o Options) (*Redis, error) {
 		o.Timeout = defaultTimeout
 	}
 	routeGoRedisLog(o.Logger)
-	r := &Redis{address: parsed, timeout: o.Timeout, log: o.Logger}
-	r.client = redis.NewUniversalClient(r.options(r.timeout, poolSize))
+	r := &Redis{address: parsed, timeout: o.Timeout, log: o.Logger, tracer: o.Tracer}
+	r.client = r.newClient(r.options(r.timeout, poolSize))
 	if r.pipe, err = r.client.AutoPipeline(); err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
 	r.metrics = newMetrics(o.Registry)
-	if o.Registry != nil {
-		o.Registry.MustRegister(depthCollector{r})
-	}
+	telemetry.In(o.Registry).Register(serverCollector{r})
 	r.close = sync.OnceValue(func() error {
 		_ = r.pipe.Close()
 		return r.client.Close()
@@ -85,6 +92,15 @@ func (r *Redis) options(timeout time.Duration, pool int) *redis.UniversalOptions
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &o
+}
+
+// newClient makes a client whose connections are counted.
+func (r *Redis) newClient(o *redis.UniversalOptions) redis.UniversalClient {
+	client := redis.NewUniversalClient(o)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clients = append(r.clients, client)
+	return client
 }
 
 // Ping asks Redis for a sign of life, within ctx and Options.Timeout.

@@ -60,8 +60,11 @@ type Workers struct{ *consumer }
 // Redis has been away for half a minute or QueueConfig.MaxTaskTime is over;
 // asynq then hands the task to somebody else while handle still runs. It is
 // information and no reason to stop. canceled must return quickly.
+//
+// When the task tells of a span, the context is of one below it; the task's own
+// TraceParent stays empty.
 func NewWorkers(r *Redis, cfg WorkersConfig, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *Workers {
-	c := newConsumer(r, cfg, queueJobs, handler(r, taskType, r.metrics.handled, parseTask, handle))
+	c := newConsumer(r, cfg, queueJobs, processed(r.tracer, handler(r, taskType, r.metrics.handled, parseTask, handle)))
 	c.beside = func(client redis.UniversalClient) (stop func()) { return r.subscribe(client, canceled).stop }
 	return &Workers{c}
 }

@@ -19,7 +19,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
+
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
 )
 
 // Bounds of connections. About 50 parcels are sent at once in a process.
@@ -146,13 +149,16 @@ func failed(class job.SendError) job.Sent {
 }
 
 func (s *Sender) internal(ctx context.Context, p job.Parcel, err error) job.Sent {
-	s.cfg.Log.LogAttrs(ctx, slog.LevelError, "delivery not sent",
-		slog.String("delivery_id", p.ID.String()), slog.String("client_id", p.ClientID.String()), slog.String("error", err.Error()))
+	attrs := []slog.Attr{slog.String("delivery_id", p.ID.String()), slog.String("client_id", p.ClientID.String())}
+	if !p.Occurrence.JobID.IsZero() {
+		attrs = append(attrs, slog.String("job_id", p.Occurrence.JobID.String()))
+	}
+	s.cfg.Log.LogAttrs(ctx, slog.LevelError, "delivery not sent", append(attrs, slog.String("error", err.Error()))...)
 	return failed(job.SendInternal)
 }
 
-// request makes the signed request. All but the timestamps and signatures is
-// the same on each try.
+// request makes the signed request. All but the timestamps, signatures and
+// traceparent is the same on each try.
 func (s *Sender) request(ctx context.Context, p job.Parcel, target *url.URL, now time.Time) (*http.Request, error) {
 	m, err := render(s.links, &p.Occurrence, p.Target.ContentMode)
 	if err != nil {
@@ -175,6 +181,9 @@ func (s *Sender) request(ctx context.Context, p job.Parcel, target *url.URL, now
 	r.Header.Set("Content-Digest", digest)
 	r.Header.Set("Webhook-Id", id)
 	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
+	if parent := traceparent(ctx, p); parent != "" {
+		r.Header.Set("Traceparent", parent) // not signed: who is on the way may go on from it
+	}
 	// Receivers know repeated deliveries by their id: so the transport may send
 	// the request once more if an idle connection turns out to be closed. The
 	// empty list says so, and is not sent.
@@ -196,6 +205,22 @@ func (s *Sender) request(ctx context.Context, p job.Parcel, target *url.URL, now
 		return nil, err
 	}
 	return r, signRequest(r, key, m.attributes, now)
+}
+
+// traceparent gives the span from which the receiver can go on (W3C Trace
+// Context): that of this attempt, else the one in which the event happened. ""
+// if there is none.
+func traceparent(ctx context.Context, p job.Parcel) string {
+	if own := telemetry.Traceparent(ctx); own != "" {
+		return own
+	}
+	// What was stored began as a client's header: only what is understood of it
+	// goes out.
+	var format propagation.TraceContext
+	const name = "traceparent"
+	sent := propagation.MapCarrier{}
+	format.Inject(format.Extract(context.Background(), propagation.MapCarrier{name: p.TraceParent}), sent)
+	return sent[name]
 }
 
 // reveal gives the secrets of a subscription that are still valid.

@@ -24,6 +24,8 @@ type Config struct {
 	DataDir                     string
 	LogLevel                    slog.Level
 	LogFormat                   string
+	Metrics                     bool
+	Tracing                     Tracing
 	WorkerConcurrency           int
 	TimeScale                   float64
 	MaxRuntime                  time.Duration
@@ -87,6 +89,7 @@ func (c *Config) variables() []variable {
 		{name: "FORGERUN_DATA_DIR", fallback: ".forgerun", help: "folder of dev's own stores", parse: text(&c.DataDir)},
 		{name: "FORGERUN_LOG_LEVEL", fallback: "info", help: "debug, info, warn or error", parse: level(&c.LogLevel)},
 		{name: "FORGERUN_LOG_FORMAT", fallback: "json", dev: "text", help: "json or text", parse: oneOf(&c.LogFormat, "json", "text")},
+		{name: "FORGERUN_METRICS", fallback: "true", help: "whether anything is counted; false only shows what counting costs", parse: boolean(&c.Metrics)},
 		{name: "FORGERUN_WORKER_CONCURRENCY", fallback: "1", dev: "100", help: "jobs at once in a worker process", parse: integer(&c.WorkerConcurrency, 1, 100_000)},
 		{name: "FORGERUN_TIME_SCALE", fallback: "1", help: "multiplies the jobs' durations and the execution limit; 0: jobs take no time", parse: decimal(&c.TimeScale, 0, 1000)},
 		{name: "FORGERUN_MAX_RUNTIME", fallback: "120s", help: "execution limit of a job", parse: duration(&c.MaxRuntime, time.Second, day)},
@@ -128,7 +131,30 @@ func (c *Config) variables() []variable {
 		{name: "FORGERUN_OUTCOME_STREAM_MAXLEN", fallback: "1000000", help: "about how many entries the stream keeps", parse: integer(&c.OutcomeStreamMaxLen, 1, 1_000_000_000)},
 		{name: "FORGERUN_REQUEST_TIMEOUT", fallback: "10s", help: "limit of one request, waiting on request aside: 504", parse: duration(&c.RequestTimeout, 100*time.Millisecond, time.Hour)},
 		{name: "FORGERUN_DB_TIMEOUT", fallback: "5s", help: "limit of one statement: 503", parse: duration(&c.DBTimeout, 50*time.Millisecond, time.Hour)},
+		{name: "OTEL_EXPORTER_OTLP_ENDPOINT", help: "where traces are sent, such as http://127.0.0.1:4318; unset: there are none", parse: endpoint(&c.Tracing.Endpoint)},
+		{name: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", help: "the same for traces alone, with the whole path; it wins", parse: endpoint(&c.Tracing.TracesEndpoint)},
+		{name: "OTEL_EXPORTER_OTLP_PROTOCOL", fallback: "http/protobuf", help: "http/protobuf or grpc", parse: oneOf(&c.Tracing.Protocol, "http/protobuf", "grpc")},
+		{name: "OTEL_EXPORTER_OTLP_HEADERS", help: "sent along with traces, such as api-key=...", secret: true, parse: unread},
+		{name: "OTEL_TRACES_SAMPLER", fallback: "parentbased_always_on", help: "which requests are traced; parentbased_ follows what the client's traceparent says",
+			parse: oneOf(&c.Tracing.Sampler, "always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio")},
+		{name: "OTEL_TRACES_SAMPLER_ARG", fallback: "1", help: "the part of them, for traceidratio", parse: decimal(&c.Tracing.Ratio, 0, 1)},
+		{name: "OTEL_SERVICE_NAME", fallback: "forgerun", help: "how traces name the service", parse: unread},
+		{name: "OTEL_SDK_DISABLED", fallback: "false", help: "true: no traces, whatever else is set", parse: boolean(&c.Tracing.Disabled)},
 	}
+}
+
+// Tracing is what is read of OpenTelemetry's own variables. Its library reads
+// them too, and others of the standard; here they are checked.
+type Tracing struct {
+	Endpoint, TracesEndpoint string
+	Protocol, Sampler        string
+	Ratio                    float64
+	Disabled                 bool
+}
+
+// enabled reports whether traces are to be sent anywhere.
+func (t Tracing) enabled() bool {
+	return !t.Disabled && (t.Endpoint != "" || t.TracesEndpoint != "")
 }
 
 // LoadConfig reads the environment; role "dev" has friendlier defaults. The

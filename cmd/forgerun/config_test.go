@@ -70,8 +70,16 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_OUTCOME_STREAM_MAXLEN":    {"0", "all"},
 		"FORGERUN_REQUEST_TIMEOUT":          {"0s"},
 		"FORGERUN_DB_TIMEOUT":               {"0s", "1ms"},
+		"FORGERUN_METRICS":                  {"perhaps"},
+
+		"OTEL_EXPORTER_OTLP_ENDPOINT":        {"localhost:4318", "ftp://localhost"},
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": {"localhost:4318"},
+		"OTEL_EXPORTER_OTLP_PROTOCOL":        {"http", "http/json"},
+		"OTEL_TRACES_SAMPLER":                {"always"},
+		"OTEL_TRACES_SAMPLER_ARG":            {"-1", "2", "x"},
+		"OTEL_SDK_DISABLED":                  {"perhaps"},
 	}
-	anything := []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_DATA_DIR", "FORGERUN_SIGNING_KEY_FILE", "FORGERUN_OUTCOME_STREAM"} // checked when they are used
+	anything := []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_DATA_DIR", "FORGERUN_SIGNING_KEY_FILE", "FORGERUN_OUTCOME_STREAM", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_SERVICE_NAME"} // checked when they are used
 	var cfg Config
 	for _, v := range cfg.variables() {
 		values := bad[v.name]
@@ -161,7 +169,7 @@ func TestConfigurationPageListsWhatExists(t *testing.T) {
 	require.NoError(t, err)
 	var documented, actual []string
 	for line := range strings.Lines(string(page)) {
-		if strings.HasPrefix(line, "| FORGERUN_") {
+		if strings.HasPrefix(line, "| FORGERUN_") || strings.HasPrefix(line, "| OTEL_") {
 			documented = append(documented, strings.TrimSpace(line))
 		}
 	}

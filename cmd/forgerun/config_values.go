@@ -19,6 +19,21 @@ func text(field *string) func(string) error {
 	return func(s string) error { *field = s; return nil }
 }
 
+// unread is for values that a library reads by itself.
+func unread(string) error { return nil }
+
+// endpoint is a collector's URL.
+func endpoint(field *string) func(string) error {
+	return func(s string) error {
+		u, err := url.Parse(s)
+		if s != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "") {
+			return fmt.Errorf("an http or https URL, such as http://127.0.0.1:4318")
+		}
+		*field = s
+		return nil
+	}
+}
+
 func address(field *string) func(string) error {
 	return func(s string) error {
 		if s != "" {

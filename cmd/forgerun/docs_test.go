@@ -26,6 +26,11 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestWebhookSuccess": true, "TestWebhookOfAFailure": true, "TestWebhookOfAnEmittedEvent": true, "TestWebhookSlowReceiver": true,
 		"TestDeliveryIsPrompt": true, "TestRotation": true, "TestOutcomeStream": true, "TestNoOutcomeStream": true,
 		"TestReceiversAccept": true, "TestReceiversRefuse": true, "TestWebhooksPageQuotesTheSnippets": true,
+		"TestTraceOfAJob": true, "TestTraceOfARetry": true, "TestTraceOfACancel": true, "TestTraceOfAKey": true,
+		"TestEveryProcessShowsEveryMetric": true, "TestMetricsAndLogsAgreeWithRows": true, "TestQueueDashboardInABrowser": true,
+		"TestDashboardsAndRulesUseMetricsThatExist": true, "TestDoctorFindsAHealthyStackHealthy": true, "TestDoctorFindsWhatIsWrong": true, "TestDoctorOfDev": true,
+		"TestDoctorUsage": true, "TestDoctorJudgesPostgres": true, "TestDoctorJudgesRedis": true, "TestDoctorKnowsEveryObstacle": true,
+		"TestDoctorJudgesTheOthers": true, "TestDoctorJudgesTheConfiguration": true, "TestRunbookFitsTheStores": true, "TestSelectorsAreFound": true,
 	}
 	page, err := os.ReadFile("../../docs/reliability.md")
 	require.NoError(t, err)

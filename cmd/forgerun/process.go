@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/handlers"
@@ -20,6 +21,7 @@ import (
 	"github.com/forgerun/forgerun/monitoring"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/tasks"
+	"github.com/forgerun/forgerun/telemetry"
 	"github.com/forgerun/forgerun/work"
 )
 
@@ -30,6 +32,9 @@ type process struct {
 	role     string
 	log      *slog.Logger
 	registry *prometheus.Registry
+	tracing  trace.TracerProvider        // nil: nothing is traced
+	tracer   trace.Tracer                // nil: the same
+	flush    func(context.Context) error // sends the spans that wait
 	metrics  *app.Metrics
 	store    *repo.Store
 	redis    *tasks.Redis
@@ -64,19 +69,22 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (*process
 	}
 	p := &process{cfg: cfg, role: role, listener: listener, log: log.With("role", role), registry: monitoring.NewRegistry(version, role)}
 	slog.SetDefault(p.log) // libraries, and with it package log
-	p.metrics = app.NewMetrics(p.registry)
+	if err := p.startTracing(); err != nil {
+		return nil, err
+	}
+	p.metrics = app.NewMetrics(p.counted())
 	p.store, err = repo.Open(repo.Config{
 		URL: cfg.DatabaseURL, Timeout: cfg.DBTimeout, ApplicationName: "forgerun " + role,
 		ResultTTL: cfg.RetentionResults, IdempotencyWindow: cfg.IdempotencyWindow,
 		Retention:     repo.Retention{Jobs: cfg.RetentionJobs, Keys: cfg.RetentionKeys, Tombstones: cfg.RetentionTombstones},
 		Webhooks:      repo.WebhookLimits{DisableFailures: cfg.WebhookDisableFailures, DisableAfter: cfg.WebhookDisableAfter},
 		OutcomeStream: cfg.OutcomeStream != "",
-		Logger:        p.log, Registry: p.registry,
+		Logger:        p.log, Registry: p.counted(), TracerProvider: p.tracing,
 	})
 	if err != nil {
 		return nil, err
 	}
-	p.redis, err = tasks.Connect(cfg.RedisURL, tasks.Options{Logger: p.log, Registry: p.registry})
+	p.redis, err = tasks.Connect(cfg.RedisURL, tasks.Options{Logger: p.log, Registry: p.counted(), Tracer: p.tracer})
 	if err != nil {
 		p.store.Close()
 		return nil, err
@@ -91,6 +99,31 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (*process
 	p.loop(p.settler.Run)
 	p.loop(p.newMaintenance().Run)
 	return p, nil
+}
+
+// startTracing prepares what spans are begun with: nothing, unless they are to
+// be sent somewhere.
+func (p *process) startTracing() error {
+	p.flush = func(context.Context) error { return nil }
+	if !p.cfg.Tracing.enabled() {
+		return nil
+	}
+	provider, flush, err := monitoring.NewTracing(context.Background(), monitoring.Tracing{
+		Protocol: p.cfg.Tracing.Protocol, Role: p.role, Version: version, Log: p.log,
+	})
+	if err != nil {
+		return fmt.Errorf("tracing: %w", err)
+	}
+	p.tracing, p.tracer, p.flush = provider, provider.Tracer(telemetry.Scope), flush
+	return nil
+}
+
+// counted is the registry of everything that the program counts itself.
+func (p *process) counted() prometheus.Registerer {
+	if !p.cfg.Metrics {
+		return telemetry.Off
+	}
+	return p.registry
 }
 
 // listen opens the public listener of the roles that have one, and completes
@@ -114,7 +147,8 @@ func listen(cfg *Config, role string) (net.Listener, error) {
 // newMaintenance makes the repairs that one of all processes does.
 func (p *process) newMaintenance() *app.Maintenance {
 	d := app.MaintenanceDeps{
-		Store: p.store, Claims: p.store, Queue: p.notifier, Settler: p.settler, Backoff: p.cfg.Backoff, Metrics: p.metrics, Log: p.log,
+		Store: p.store, Claims: p.store, Census: p.store, Queue: p.notifier, Settler: p.settler, Backoff: p.cfg.Backoff,
+		Metrics: p.metrics, Tracer: p.tracer, Log: p.log,
 		Relay:      app.NewRelay(p.store, p.queue, p.metrics, p.log),
 		Deliveries: app.NewDeliveryRelay(p.store, p.queue, p.metrics, p.log),
 	}
@@ -149,23 +183,30 @@ func (p *process) close() {
 		_ = p.admin.Shutdown(ctx) // whoever looks at the dashboards looks again
 	}
 	_ = p.redis.Close()
+	if err := p.flush(ctx); err != nil {
+		p.log.Warn("not all traces were sent", "error", err)
+	}
 	p.log.Info("stopped")
 }
 
 // ready tells what is wrong, in words. Only those who take from the queue need
 // Redis: the API accepts jobs without it.
 func (p *process) ready(ctx context.Context) handlers.Readiness {
-	r := handlers.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "redis": "ok"}}
+	r := handlers.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "migrations": "ok", "redis": "ok"}}
 	if err := p.queue.Ping(ctx); err != nil {
 		r.Checks["redis"] = "unreachable"
 		r.Status, r.OK = "degraded", p.role == "api" || p.role == "dev"
 	}
 	if err := p.store.Ping(ctx); err != nil {
 		r.OK = false
-		r.Checks["postgres"] = "unreachable"
-		var known *job.Error
-		if errors.As(err, &known) {
-			r.Checks["postgres"] = known.Detail
+		wrong := "unreachable"
+		if known := (*job.Error)(nil); errors.As(err, &known) {
+			wrong = known.Detail
+		}
+		if job.CodeOf(err) == job.CodeConfigInvalid {
+			r.Checks["migrations"] = wrong
+		} else {
+			r.Checks["postgres"], r.Checks["migrations"] = wrong, "unknown"
 		}
 	}
 	if !r.OK {
@@ -188,7 +229,7 @@ func (p *process) startAdmin() error {
 	}
 	p.adminAddr = l.Addr().String()
 	pages := monitoring.Admin{
-		Registry: p.registry, Token: p.cfg.AdminToken, Dashboard: tasks.MonitorHandler(p.redis, monitoring.DashboardPath),
+		Registry: p.registry, Log: p.log, Token: p.cfg.AdminToken, Dashboard: tasks.MonitorHandler(p.redis, monitoring.DashboardPath),
 		Ready: func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
 	}
 	p.admin = &http.Server{Handler: pages.Handler(), ReadHeaderTimeout: closeGrace}
@@ -225,7 +266,7 @@ func (p *process) startAPI() *api {
 	}, handlers.Deps{
 		Jobs: a.service, Reader: a.service, Batches: a.service, Events: a.service, Clients: a.service, CursorKey: a.service.CursorKey,
 		Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(),
-		Limiter: a.limiter, Health: p, Logger: p.log, Registry: p.registry,
+		Limiter: a.limiter, Health: p, Logger: p.log, Registry: p.counted(), Tracer: p.tracer,
 	})
 	go func() {
 		if err := a.server.Serve(p.listener); err != nil {
@@ -242,7 +283,7 @@ func (p *process) newService(a *api) *app.Service {
 	a.listener = tasks.NewListener(p.redis)
 	hub := app.NewHub(p.store, a.listener, p.metrics, p.log)
 	a.listener.Start(hub.Received, hub.Resumed)
-	capacity := app.NewCapacity(p.cfg.MaxActiveJobs, p.cfg.MaxQueueSize, p.store, p.metrics, p.log)
+	capacity := app.NewCapacity(p.cfg.MaxActiveJobs, p.cfg.MaxQueueSize, p.store, p.log)
 	service := app.NewService(app.ServiceConfig{
 		Catalogue: job.Catalogue{
 			Types: p.cfg.JobTypes, Kinds: p.cfg.WorkKinds, FailProbability: p.cfg.FailProbability, MaxRuntime: p.cfg.MaxRuntime,

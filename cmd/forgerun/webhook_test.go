@@ -257,14 +257,14 @@ func TestDeliveryIsPrompt(t *testing.T) {
 	u.subscribe(api, r.url, "job.succeeded")
 	s.await("SUCCEEDED", u.submit(api, execute("WEBHOOK_SUCCESS"))) // the first one may wait for the relay
 	s.awaitDeliveries()
-	before := webhooks.metric(`webhook_deliveries_total{result="delivered"}`)
+	before := webhooks.metric(`webhook_deliveries_total{event="job.succeeded",result="delivered"}`)
 	require.Equal(t, 1.0, before)
 	for range 10 {
 		id := u.submit(api, execute("WEBHOOK_SUCCESS"))
 		r.await("the end", func(d received) bool { return d.job() == id })
 	}
 	s.awaitDeliveries()
-	require.Equal(t, before+10, webhooks.metric(`webhook_deliveries_total{result="delivered"}`))
+	require.Equal(t, before+10, webhooks.metric(`webhook_deliveries_total{event="job.succeeded",result="delivered"}`))
 	require.Less(t, api.metric(`maintenance_deliveries_total{by="hinted"}`), 10.0, "the hints led to them, not the relay")
 	s.checkInvariants()
 }

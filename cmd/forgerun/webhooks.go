@@ -97,7 +97,7 @@ func (p *process) startWebhooks(ctx context.Context) (*webhooks, error) {
 		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.WebhookTimeout, Guard: p.guard(), Log: p.log,
 	}, keys, webhook.NewSecrets(vault))}
 	w.courier = app.NewCourier(app.CourierConfig{
-		Concurrency: p.cfg.WebhookConcurrency, Timeout: p.cfg.WebhookTimeout,
+		Concurrency: p.cfg.WebhookConcurrency, Timeout: p.cfg.WebhookTimeout, Tracer: p.tracer,
 		Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
 	}, p.store, w.sender, p.notifier, p.metrics, p.log)
 	w.fetching = tasks.NewCouriers(p.redis, tasks.WorkersConfig{Concurrency: hintHandlers, ShutdownTimeout: closeGrace}, w.courier.Handle)

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"image/png"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/cdproto/fetch"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+// browser is a headless Chromium that answers every request for a password.
+type browser struct {
+	ctx context.Context
+
+	mu    sync.Mutex
+	hosts []string // that it asked
+}
+
+// newBrowser starts one. People who test without a Chromium skip such tests.
+func newBrowser(t *testing.T, password string) *browser {
+	t.Helper()
+	var path string
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+		}
+	}
+	if path == "" {
+		require.Empty(t, os.Getenv("CI"), "no Chromium: scripts/setup.sh ci installs it")
+		t.Skip("no Chromium on PATH: what is seen in a browser is not tested")
+	}
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.WindowSize(1300, 900), chromedp.Flag("disable-component-update", true))
+	allocated, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(cancel)
+	ctx, closeTab := chromedp.NewContext(allocated)
+	t.Cleanup(closeTab)
+	ctx, stop := context.WithTimeout(ctx, patience)
+	t.Cleanup(stop)
+	b := &browser{ctx: ctx}
+	require.NoError(t, chromedp.Listen(ctx, func(event any) {
+		switch e := event.(type) {
+		case *fetch.EventRequestPaused:
+			if u, err := url.Parse(e.Request.URL); err == nil && u.Scheme != "data" {
+				b.mu.Lock()
+				b.hosts = append(b.hosts, u.Host)
+				b.mu.Unlock()
+			}
+			go func() {
+				_, _ = chromedp.Call(ctx, fetch.ContinueRequest, fetch.ContinueRequestParams{RequestID: e.RequestID})
+			}()
+		case *fetch.EventAuthRequired:
+			answer := fetch.AuthChallengeResponse{
+				Response: fetch.AuthChallengeResponseResponseProvideCredentials, Username: "anybody", Password: password,
+			}
+			go func() {
+				_, _ = chromedp.Call(ctx, fetch.ContinueWithAuth, fetch.ContinueWithAuthParams{RequestID: e.RequestID, AuthChallengeResponse: &answer})
+			}()
+		}
+	}))
+	handle := true
+	_, err := chromedp.Call(ctx, fetch.Enable, fetch.EnableParams{HandleAuthRequests: &handle})
+	require.NoError(t, err)
+	return b
+}
+
+// asynqmon, opened by an operator who knows the token, shows both queues and
+// needs nothing but the process that it is in.
+func TestQueueDashboardInABrowser(t *testing.T) {
+	t.Parallel()
+	const token = "an-operators-long-token"
+	b := newBrowser(t, token)
+	s := newStack(t, hooks, env{"FORGERUN_ADMIN_TOKEN": token})
+	api, _, u := s.startDelivering()
+	u.subscribe(api, newReceiver(t, nil).url, "*")
+	s.awaitFinal(u.submitMany(api, 5, execute("SUCCESS_FAST"))...)
+	admin := api.logged("admin listening")["address"].(string)
+
+	require.NoError(t, chromedp.Do(b.ctx, chromedp.Navigate("http://"+admin+"/asynqmon/"),
+		chromedp.WaitVisible(`//a[text()="jobs"]`), chromedp.WaitVisible(`//a[text()="webhooks"]`)))
+	text, err := chromedp.Run(b.ctx, chromedp.Text("body"))
+	require.NoError(t, err)
+	shot, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+	require.NoError(t, err)
+	for _, shown := range []string{"Queues", "jobs", "webhooks"} {
+		require.Contains(t, text, shown)
+	}
+	for _, action := range []string{"Pause", "Delete"} {
+		require.NotContains(t, text, action, "the dashboard changes nothing")
+	}
+	picture, err := png.Decode(bytes.NewReader(shot))
+	require.NoError(t, err)
+	colors := map[any]bool{}
+	for y := range picture.Bounds().Dy() {
+		for x := range picture.Bounds().Dx() {
+			colors[picture.At(x, y)] = true
+		}
+	}
+	require.Greater(t, len(colors), 50, "the page is drawn")
+	require.NoError(t, os.WriteFile(filepath.Join(t.ArtifactDir(), "asynqmon.png"), shot, 0o600))
+
+	require.NoError(t, chromedp.Do(b.ctx, chromedp.Navigate("http://"+admin+"/asynqmon/queues/jobs"), chromedp.WaitVisible(`//*[contains(text(), "Pending")]`)))
+	text, err = chromedp.Run(b.ctx, chromedp.Text("body"))
+	require.NoError(t, err)
+	require.Regexp(t, `(?s)Processed\s+5\b`, text, "the five jobs")
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.NotEmpty(t, b.hosts)
+	for _, host := range b.hosts {
+		require.Equal(t, admin, host, "asked by the page")
+	}
+}
+
+// What is behind the token is so on a running process: nobody else gets in, a
+// client with its API key least of all.
+func TestAdminPagesNeedTheToken(t *testing.T) {
+	t.Parallel()
+	const token = "an-operators-long-token"
+	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": token})
+	api := s.startAPI()
+	u := s.newUser(api)
+	s.secret(token)
+	admin := "http://" + api.logged("admin listening")["address"].(string)
+	get := func(path string, credentials func(*http.Request)) int {
+		request, err := http.NewRequest(http.MethodGet, admin+path, nil)
+		require.NoError(t, err)
+		credentials(request)
+		client := &http.Client{Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		response, err := client.Do(request)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		return response.StatusCode
+	}
+	bearer := func(token string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
+	}
+	for _, path := range []string{"/asynqmon/", "/asynqmon/api/queues", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline"} {
+		require.Equal(t, http.StatusUnauthorized, get(path, func(*http.Request) {}), path)
+		require.Equal(t, http.StatusUnauthorized, get(path, bearer(u.key)), path)
+		require.Equal(t, http.StatusUnauthorized, get(path, func(r *http.Request) { r.SetBasicAuth(u.id, u.key) }), path)
+		require.Equal(t, http.StatusOK, get(path, bearer(token)), path)
+		require.Equal(t, http.StatusOK, get(path, func(r *http.Request) { r.SetBasicAuth("operator", token) }), path)
+	}
+	for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
+		require.Equal(t, http.StatusOK, get(path, func(*http.Request) {}), path)
+	}
+}

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/devstack"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+// scrape reads all metrics of a process, as Prometheus would.
+func (p *proc) scrape() map[string]*dto.MetricFamily {
+	p.t.Helper()
+	admin := p.logged("admin listening")["address"].(string)
+	client := http.Client{Timeout: patience}
+	response, err := client.Get("http://" + admin + "/metrics")
+	require.NoError(p.t, err)
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(p.t, err)
+	require.Equal(p.t, http.StatusOK, response.StatusCode, "%s", body)
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(string(body)))
+	require.NoError(p.t, err)
+	return families
+}
+
+// sum adds up all series of a counter or gauge that have these labels, given as
+// name and value.
+func sum(families map[string]*dto.MetricFamily, name string, labels ...string) (total float64) {
+	for _, m := range families[name].GetMetric() {
+		has := map[string]string{}
+		for _, l := range m.Label {
+			has[l.GetName()] = l.GetValue()
+		}
+		matches := true
+		for i := 0; i < len(labels); i += 2 {
+			matches = matches && has[labels[i]] == labels[i+1]
+		}
+		if matches {
+			total += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return total
+}
+
+// metricNames are the names of section 16 of the contract, and what operators are
+// told to look at besides.
+var metricNames = []string{
+	"jobs_submitted_total", "jobs_queued_total", "jobs_running_total", "jobs_succeeded_total", "jobs_failed_total", "jobs_canceled_total",
+	"job_queue_depth", "job_queue_wait_seconds", "job_execution_seconds", "webhook_deliveries_total", "webhook_failures_total",
+
+	"job_retries_total", "job_retry_outcomes_total", "idempotency_hits_total", "job_schedule_lateness_seconds", "job_oldest_due_seconds",
+	"jobs_current", "workers_alive", "workers_slots", "worker_slots", "worker_slots_used", "worker_leases_lost_total", "leases_expired_total",
+	"fenced_writes_total", "tasks_dropped_total", "maintenance_leader", "maintenance_jobs_total", "maintenance_errors_total",
+	"maintenance_round_seconds", "maintenance_last_success_timestamp_seconds", "dispatch_epoch", "dispatch_epochs_total",
+	"census_timestamp_seconds", "webhook_deliveries_pending", "webhook_oldest_pending_seconds", "webhooks_disabled_current",
+	"database_errors_total", "database_up", "database_connections", "group_commit_items", "group_commit_seconds",
+	"redis_errors_total", "redis_up", "redis_connections", "asynq_queue_tasks", "tasks_enqueued_total", "tasks_dispatched_total",
+	"forgerun_build_info", "go_goroutines", "process_cpu_seconds_total",
+}
+
+// Every process shows every metric from its start, from zero.
+func TestEveryProcessShowsEveryMetric(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	for _, p := range []*proc{s.startAPI(), s.startWorker(), s.startWebhooks()} {
+		families := p.scrape()
+		for _, name := range metricNames {
+			require.NotEmpty(t, families[name].GetMetric(), "%s of %s", name, p.cmd.Args[1])
+		}
+		for name, f := range families {
+			require.NotEmpty(t, f.GetHelp(), name)
+			for _, m := range f.Metric {
+				for _, l := range m.Label {
+					require.NotRegexp(t, `[0-9a-f]{8}-[0-9a-f]{4}-`, l.GetValue(), "%s{%s}: an id is no label", name, l.GetName())
+				}
+			}
+		}
+	}
+	require.NotEmpty(t, s.procs[0].scrape()["http_requests_total"].GetMetric())
+}
+
+// What is counted is what is stored (invariant 9 of the design), and every
+// change of state has its one line in a log.
+func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, hooks)
+	api, _, u := s.startDelivering()
+	r := newReceiver(t, nil)
+	u.subscribe(api, r.url, "job.succeeded", "job.failed")
+	var ids []string
+	for _, kind := range []string{"SUCCESS_FAST", "PAYLOAD_SMALL", "FAIL_IMMEDIATE", "RETRY_ON_FAIL", "FAIL_AFTER_RETRYABLE"} {
+		ids = append(ids, u.submitMany(api, 3, execute(kind))...)
+	}
+	ids = append(ids, u.submit(api, execute("RETRY_ON_FAIL", `"auto_retry":true`)),
+		u.submit(api, `{"type":"EMIT_EVENT","event":{"name":"mine","data":1}}`),
+		u.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"`+time.Now().Add(2*time.Second).UTC().Format(time.RFC3339Nano)+`"}`))
+	far := u.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"`+time.Now().Add(time.Hour).UTC().Format(time.RFC3339Nano)+`"}`)
+	require.Equal(t, http.StatusOK, u.call(api, "POST", "/v1/jobs/"+far+"/cancel", "").status)
+	once := execute("SUCCESS_FAST", `"idempotency_key":"k"`)
+	ids = append(ids, far, u.submit(api, once))
+	require.Equal(t, ids[len(ids)-1], u.submit(api, once))
+	eventually(t, "all have ended", func() bool {
+		return s.count(`SELECT count(*) FROM jobs WHERE finished_at IS NULL`) == 0
+	})
+	failed := u.submit(api, execute("RETRY_ON_FAIL"))
+	s.await("FAILED", failed)
+	u.retry(api, failed)
+	s.await("SUCCEEDED", failed)
+	s.awaitDeliveries()
+
+	counts := map[string]string{
+		"jobs_submitted_total":          `SELECT count(*) FROM events WHERE event_name = 'job.created'`,
+		"jobs_queued_total":             `SELECT count(*) FROM events WHERE next_state = 'QUEUED'`,
+		"jobs_running_total":            `SELECT count(*) FROM events WHERE next_state = 'RUNNING'`,
+		"jobs_succeeded_total":          `SELECT count(*) FROM events WHERE next_state = 'SUCCEEDED'`,
+		"jobs_failed_total":             `SELECT count(*) FROM events WHERE next_state = 'FAILED'`,
+		"jobs_canceled_total":           `SELECT count(*) FROM events WHERE next_state = 'CANCELED'`,
+		"job_execution_seconds":         `SELECT count(*) FROM reports WHERE started_at IS NOT NULL`,
+		"job_queue_wait_seconds":        `SELECT count(*) FROM events WHERE next_state = 'ASSIGNED'`,
+		"job_schedule_lateness_seconds": `SELECT count(*) FROM events JOIN jobs USING (job_id) WHERE prev_state = 'CREATED' AND next_state = 'QUEUED' AND execution_at IS NOT NULL`,
+		"job_retries_total":             `SELECT count(*) FROM events WHERE prev_state = 'FAILED' AND next_state = 'QUEUED'`,
+		"job_retry_outcomes_total":      `SELECT count(*) FROM reports WHERE attempt > 1`,
+		"idempotency_hits_total":        `SELECT 1`,
+		"webhook_deliveries_total":      `SELECT count(*) FROM delivery_attempts`,
+	}
+	for name, sql := range counts {
+		want, got := float64(s.count(sql)), 0.0
+		eventually(t, name+" agrees", func() bool {
+			got = 0
+			for _, p := range s.procs {
+				got += sum(p.scrape(), name)
+			}
+			return got >= want
+		})
+		require.Equal(t, want, got, name)
+	}
+
+	var logs strings.Builder
+	for _, p := range s.procs {
+		logs.WriteString(p.log.String())
+	}
+	rows, err := s.db.Query(t.Context(), `SELECT job_id::text, coalesce(prev_state, ''), next_state, count(*) FROM events WHERE next_state IS NOT NULL GROUP BY 1, 2, 3`)
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var job, from, to string
+		var n int
+		require.NoError(t, rows.Scan(&job, &from, &to, &n))
+		lines := 0
+		for line := range strings.Lines(logs.String()) {
+			if containsAll(line, []string{`"job transition"`, job, `"current_state":"` + from + `"`, `"next_state":"` + to + `"`}) {
+				lines++
+				require.True(t, containsAll(line, []string{`"request_id":"`, `"client_id":"` + u.id, `"action":"`}), line)
+				require.Equal(t, to == "FAILED", containsAll(line, []string{`"error_code":"RFA_`, `"error_message":"`}), line)
+			}
+		}
+		require.Equal(t, n, lines, "%s from %q to %s", job, from, to)
+	}
+	require.NoError(t, rows.Err())
+	require.Equal(t, s.count(`SELECT count(*) FROM delivery_attempts`), strings.Count(logs.String(), `"msg":"delivery attempt"`))
+	require.Equal(t, http.StatusUnauthorized, u.look(api, "frk_nobody").status)
+	require.Equal(t, "RFA_AUTH_INVALID_CREDENTIALS", api.logged("authentication failed", `"client_id"`, `"reason"`, `"request_id"`)["error_code"])
+	require.Equal(t, 1.0, sum(api.scrape(), "auth_failures_total"))
+	s.checkInvariants()
+}
+
+// The leader, and it alone, tells how much there is to do.
+func TestCensusFollowsTheLeader(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	leader := s.startLeader()
+	other := s.startAPI()
+	u := s.newUser(other)
+	u.submitMany(other, 7, execute("SUCCESS_FAST"))
+	shows := func(p *proc, values map[string]float64) func() bool {
+		return func() bool {
+			families := p.scrape()
+			for name, want := range values {
+				if sum(families, name) != want {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	eventually(t, "the leader counts", shows(leader, map[string]float64{"job_queue_depth": 7, "jobs_current": 7, "workers_alive": 0, "maintenance_leader": 1}))
+	eventually(t, "they have been due for a while", func() bool { return sum(leader.scrape(), "job_oldest_due_seconds") > 1 })
+	require.True(t, shows(other, map[string]float64{"job_queue_depth": 0, "jobs_current": 0, "census_timestamp_seconds": 0, "maintenance_leader": 0})())
+	leader.kill()
+	eventually(t, "the next leader counts", shows(other, map[string]float64{"job_queue_depth": 7, "jobs_current": 7, "maintenance_leader": 1}))
+	s.startWorker()
+	eventually(t, "the work is done", shows(other, map[string]float64{"job_queue_depth": 0, "jobs_current": 0, "job_oldest_due_seconds": 0, "workers_alive": 1, "workers_slots": 4}))
+	s.checkInvariants()
+}
+
+// A scrape answers while a store is away or hangs, with what is known.
+func TestScrapeDuringOutages(t *testing.T) {
+	t.Parallel()
+	postgres := repotest.Server(t)
+	s := newStackOn(t, postgres.URL())
+	leader := s.startLeader()
+	u := s.newUser(leader)
+	u.submitMany(leader, 3, execute("SUCCESS_FAST"))
+	eventually(t, "all is counted", func() bool {
+		all := leader.scrape()
+		return sum(all, "job_queue_depth") == 3 && sum(all, "database_up") == 1 && sum(all, "redis_up") == 1 && sum(all, "asynq_queue_tasks", "queue", "jobs") == 3
+	})
+	within := func() map[string]*dto.MetricFamily {
+		began := time.Now()
+		all := leader.scrape()
+		require.Less(t, time.Since(began), 10*time.Second, "as long as Prometheus waits")
+		require.Equal(t, 3.0, sum(all, "jobs_submitted_total"))
+		return all
+	}
+	ready := func(want int, texts ...string) {
+		t.Helper()
+		a := (&user{s: s}).call(leader, "GET", "/readyz", "")
+		require.Equal(t, want, a.status, a.body)
+		for _, text := range texts {
+			require.Contains(t, a.body, text)
+		}
+	}
+	require.NoError(t, s.redis.Pause())
+	all := within()
+	require.Zero(t, sum(all, "redis_up"))
+	require.Empty(t, all["asynq_queue_tasks"].GetMetric(), "no number is better than a wrong one")
+	require.Equal(t, 1.0, sum(all, "database_up"))
+	ready(http.StatusOK, `"redis":"unreachable"`, "degraded")
+	require.NoError(t, s.redis.Resume())
+
+	require.NoError(t, postgres.Stop(devstack.Immediate))
+	eventually(t, "the outage shows", func() bool { return sum(within(), "database_up") == 0 })
+	require.Positive(t, sum(within(), "census_timestamp_seconds")+sum(within(), "jobs_submitted_total"))
+	ready(http.StatusServiceUnavailable, `"postgres":`, `"migrations":"unknown"`)
+	require.NoError(t, postgres.Start(t.Context()))
+	s.db.Reset()
+	eventually(t, "all is well again", func() bool {
+		all := within()
+		return sum(all, "database_up") == 1 && sum(all, "redis_up") == 1 && sum(all, "asynq_queue_tasks", "queue", "jobs") == 3
+	})
+	s.exec(`DELETE FROM goose_db_version WHERE version_id = (SELECT max(version_id) FROM goose_db_version)`)
+	ready(http.StatusServiceUnavailable, `"migrations":"The database schema has version`)
+}

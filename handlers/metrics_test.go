@@ -1,0 +1,190 @@
+package handlers
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
+)
+
+// series are the values in a registry by name and label values; of histograms
+// the number of observations.
+func series(t testing.TB, registry prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			key := f.GetName()
+			for _, l := range m.GetLabel() {
+				key += " " + l.GetValue()
+			}
+			got[key] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return got
+}
+
+func TestMetricsFromZero(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	want := map[string]float64{
+		"http_requests_total 404 GET unmatched": 0, "http_request_duration_seconds 4xx unmatched": 0,
+		"http_requests_in_flight": 0, "streams_open job": 0, "streams_open client": 0, "stream_events_sent_total": 0,
+		"auth_failures_total RFA_AUTH_INVALID_CREDENTIALS": 0, "auth_failures_total RFA_AUTH_TOKEN_EXPIRED": 0,
+		"auth_failures_total RFA_AUTH_FORBIDDEN": 0, "auth_failures_total RFA_AUTH_API_KEY_DISABLED": 0,
+	}
+	for _, reason := range []string{"end", "client_gone", "stalled", "shutdown", "storage", "unauthorized", "internal"} {
+		want["streams_closed_total "+reason] = 0
+	}
+	for _, rt := range w.server.routes() {
+		want["http_requests_total "+strconv.Itoa(rt.success)+" "+rt.method+" "+rt.path] = 0
+		want["http_request_duration_seconds 2xx "+rt.path] = 0
+	}
+	require.Equal(t, want, series(t, w.registry))
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	zero := series(t, w.registry)
+	w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`)
+	w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`)
+	w.send("POST", "/v1/jobs", `{}`)
+	w.send("GET", "/a", "")
+	w.send("BREW", "/b", "")
+	got := series(t, w.registry)
+	for name, n := range zero {
+		if got[name] == n {
+			delete(got, name)
+		}
+	}
+	require.Equal(t, map[string]float64{
+		"http_requests_total 202 POST /v1/jobs":       2,
+		"http_requests_total 400 POST /v1/jobs":       1,
+		"http_requests_total 404 GET unmatched":       1,
+		"http_requests_total 404 OTHER unmatched":     1,
+		"http_request_duration_seconds 2xx /v1/jobs":  2,
+		"http_request_duration_seconds 4xx /v1/jobs":  1,
+		"http_request_duration_seconds 4xx unmatched": 2,
+	}, got)
+}
+
+// What no route ever sees is counted too.
+func TestUnreadableRequestsAreCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxBodyBytes = 1000 }).start()
+	r, err := http.NewRequest("POST", w.url+"/v1/jobs", strings.NewReader(strings.Repeat("x", 2000)))
+	require.NoError(t, err)
+	res, err := http.DefaultTransport.RoundTrip(r)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, 413, res.StatusCode)
+	require.Equal(t, 1.0, series(t, w.registry)["http_requests_total 413 POST unmatched"])
+}
+
+func TestRequestsInFlight(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	inFlight := func() float64 { return testutil.ToFloat64(w.server.metrics.inFlight) }
+	var during float64
+	for _, submit := range []func() (job.Receipt, error){
+		func() (job.Receipt, error) { return job.Receipt{JobID: jobID, State: job.Queued, CreatedAt: now}, nil },
+		func() (job.Receipt, error) { return job.Receipt{}, job.Errorf(job.CodeStorageUnavailable, "away") },
+		func() (job.Receipt, error) { panic("planted") },
+	} {
+		w.jobs.submit = func(context.Context, job.Request) (job.Receipt, error) {
+			during = inFlight()
+			return submit()
+		}
+		w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`)
+		require.Equal(t, 1.0, during)
+		require.Zero(t, inFlight())
+	}
+	w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Authorization", "-")
+	w.send("GET", "/nothing", "")
+	require.Zero(t, inFlight())
+}
+
+func TestOpenStreamsAreNotInFlight(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t)
+	th.open(clientStream)
+	eventually(t, func() bool { return testutil.ToFloat64(th.server.metrics.inFlight) == 0 })
+}
+
+func TestAuthenticationFailuresAreCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	failures := func(code job.Code) float64 {
+		return testutil.ToFloat64(w.server.metrics.authFailures.WithLabelValues(string(code)))
+	}
+	for header, code := range map[string]job.Code{
+		"-": job.CodeInvalidCredentials, "Bearer expired": job.CodeTokenExpired, "Bearer revoked": job.CodeKeyDisabled,
+		"Bearer " + adminKey: job.CodeForbidden,
+	} {
+		before := failures(code)
+		w.send("GET", jobPath(jobID), "", "Authorization", header).requireProblem(t, code)
+		require.Equal(t, before+1, failures(code))
+	}
+	w.clients.err = job.Errorf(job.CodeForbidden, "Registration is closed.")
+	w.send("POST", "/v1/clients", "", "Authorization", "-").requireProblem(t, job.CodeForbidden)
+	require.Equal(t, 2.0, failures(job.CodeForbidden), "what a use case refuses counts as well")
+	w.send("GET", jobPath(jobID), "").requireProblem(t, job.CodeJobNotFound)
+	w.server.deps.Clients = brokenClients{}
+	w.send("GET", jobPath(jobID), "").requireProblem(t, job.CodeStorageUnavailable)
+	require.Equal(t, []float64{1, 1, 1, 2}, []float64{failures(job.CodeInvalidCredentials), failures(job.CodeTokenExpired), failures(job.CodeKeyDisabled), failures(job.CodeForbidden)})
+}
+
+// A key that ends while its stream is open is a failure like others.
+func TestRefusedStreamsAreCounted(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
+	r := th.open(jobStream)
+	th.keys.change(func() { delete(th.keys.keys, goodKey) })
+	r.end()
+	th.closed(endUnauthorized, 1)
+	require.Equal(t, 1.0, testutil.ToFloat64(th.server.metrics.authFailures.WithLabelValues(string(job.CodeKeyDisabled))))
+	eventually(t, func() bool { return strings.Contains(th.log.String(), "stream ended") })
+	require.Contains(t, th.log.String(), `"error_code":"RFA_AUTH_API_KEY_DISABLED"`)
+	require.Contains(t, th.log.String(), `"job_id":"`+jobID.String()+`"`)
+}
+
+func TestDurationsHaveExemplars(t *testing.T) {
+	t.Parallel()
+	with, _ := traced(t)
+	w := newWorld(t, with)
+	w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Traceparent", traceparent)
+	families, err := w.registry.Gather()
+	require.NoError(t, err)
+	var ids []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, b := range m.GetHistogram().GetBucket() {
+				if e := b.GetExemplar(); e != nil {
+					ids = append(ids, f.GetName()+" "+e.GetLabel()[0].GetName()+" "+e.GetLabel()[0].GetValue())
+				}
+			}
+		}
+	}
+	require.Equal(t, []string{"http_request_duration_seconds trace_id " + clientTrace}, ids)
+}
+
+func TestWithoutMetrics(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(_ *Config, d *Deps) { d.Registry = telemetry.Off }).full()
+	for _, rt := range w.server.routes() {
+		require.Equal(t, rt.success, w.send(rt.method, examplePath(rt), exampleBody(rt)).StatusCode)
+	}
+	require.Empty(t, series(t, w.registry))
+}

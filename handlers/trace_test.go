@@ -1,0 +1,333 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
+)
+
+const (
+	clientTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	clientSpan  = "00f067aa0ba902b7"
+	unsampled   = "00-" + clientTrace + "-" + clientSpan + "-00"
+)
+
+// traced gives a server a tracer, and what it has recorded.
+func traced(t testing.TB) (with func(*Config, *Deps), spans func() tracetest.SpanStubs) {
+	exporter := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))
+	t.Cleanup(func() { require.NoError(t, provider.Shutdown(context.Background())) })
+	return func(_ *Config, d *Deps) { d.Tracer = provider.Tracer(telemetry.Scope) }, func() tracetest.SpanStubs {
+		defer exporter.Reset()
+		return exporter.GetSpans()
+	}
+}
+
+func attributesOf(s tracetest.SpanStub) map[string]string {
+	all := map[string]string{}
+	for _, a := range s.Attributes {
+		all[string(a.Key)] = a.Value.String()
+	}
+	return all
+}
+
+// one is the only span there is.
+func one(t testing.TB, spans tracetest.SpanStubs) tracetest.SpanStub {
+	t.Helper()
+	require.Len(t, spans, 1)
+	return spans[0]
+}
+
+func TestEveryRouteHasItsSpan(t *testing.T) {
+	t.Parallel()
+	with, spans := traced(t)
+	w := newWorld(t, with).full()
+	for _, rt := range w.server.routes() {
+		a := w.send(rt.method, examplePath(rt), exampleBody(rt), "Traceparent", traceparent)
+		require.Equal(t, rt.success, a.StatusCode, rt.path)
+		if rt.access == public {
+			require.Empty(t, spans(), rt.path)
+			continue
+		}
+		s := one(t, spans())
+		require.Equal(t, rt.method+" "+rt.path, s.Name)
+		require.Equal(t, trace.SpanKindServer, s.SpanKind)
+		require.Equal(t, codes.Unset, s.Status.Code)
+		require.Equal(t, clientTrace, s.SpanContext.TraceID().String())
+		require.Equal(t, clientSpan, s.Parent.SpanID().String())
+		require.True(t, s.Parent.IsRemote())
+		want := map[string]string{
+			"http.request.method": rt.method, "http.route": rt.path, "forgerun.client_id": clientA.String(),
+			"http.response.status_code": attribute.IntValue(rt.success).String(), "forgerun.request_id": a.Header.Get("X-Request-Id"),
+		}
+		switch {
+		case rt.path == "/v1/jobs/batch", strings.HasPrefix(rt.path, "/v1/batches"):
+			want["forgerun.batch_id"] = batchID.String()
+		case rt.path == "/v1/jobs" && rt.method == "POST", strings.HasPrefix(rt.path, "/v1/jobs/"):
+			want["forgerun.job_id"] = jobID.String()
+		case rt.path == "/v1/webhooks" && rt.method == "POST", strings.HasPrefix(rt.path, "/v1/webhooks/"):
+			want["forgerun.webhook_id"] = webhookID.String()
+		case strings.Contains(rt.path, "/keys"):
+			want["forgerun.key_id"] = "abc"
+		}
+		require.Equal(t, want, attributesOf(s), rt.path)
+	}
+	w.send("GET", "/v1/nothing", "", "Traceparent", traceparent)
+	w.send("PUT", "/v1/jobs", "", "Traceparent", traceparent)
+	require.Empty(t, spans(), "only the routes are traced")
+
+	w.send("HEAD", jobPath(jobID), "")
+	require.Equal(t, "HEAD /v1/jobs/:id", one(t, spans()).Name)
+}
+
+// Who is meant by a call to keys is said also where the caller is nobody, or
+// the operator.
+func TestSpansOfKeysSayWhose(t *testing.T) {
+	t.Parallel()
+	with, spans := traced(t)
+	w := newWorld(t, with)
+	for path, body := range map[string]string{
+		"/v1/clients": "", clientPath("/keys"): `{"rotate":true}`, clientPath("/keys/renew"): "", clientPath("/keys/revoke"): `{"key_id":"abc"}`,
+	} {
+		w.send("POST", path, body, "Authorization", "Bearer "+adminKey)
+		require.Equal(t, clientA.String(), attributesOf(one(t, spans()))["forgerun.client_id"], path)
+	}
+	w.clients.err = job.Errorf(job.CodeForbidden, "No.")
+	w.send("POST", clientPath("/keys/revoke"), `{"key_id":"`+goodKey+`"}`).requireProblem(t, job.CodeForbidden)
+	require.NotContains(t, attributesOf(one(t, spans())), "forgerun.key_id", "it is the client's text only")
+}
+
+func clientPath(rest string) string { return "/v1/clients/" + clientA.String() + rest }
+
+func TestParentsOfSpans(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		headers []string
+		trace   string // "": a new one
+		none    bool   // nothing is recorded
+	}{
+		"none":                {nil, "", false},
+		"sampled":             {[]string{traceparent}, clientTrace, false},
+		"not sampled":         {[]string{unsampled}, "", true},
+		"unknown flags":       {[]string{traceparent[:53] + "fd"}, clientTrace, false},
+		"unknown flags alone": {[]string{traceparent[:53] + "fc"}, "", true},
+		"later version":       {[]string{"01" + traceparent[2:] + "-more"}, clientTrace, false},
+		"twice":               {[]string{traceparent, traceparent}, "", false},
+		"twice, later":        {[]string{"01" + traceparent[2:] + "-x", "y"}, "", false},
+		"in one line":         {[]string{traceparent + "," + traceparent}, "", false},
+		"empty":               {[]string{""}, "", false},
+		"spaces within":       {[]string{strings.Replace(traceparent, "4b", " b", 1)}, "", false},
+		"upper case":          {[]string{strings.ToUpper(traceparent)}, "", false},
+		"version ff":          {[]string{"ff" + traceparent[2:]}, "", false},
+		"longer version 00":   {[]string{traceparent + "-more"}, "", false},
+		"shorter":             {[]string{traceparent[:54]}, "", false},
+		"zero trace":          {[]string{"00-" + strings.Repeat("0", 32) + traceparent[35:]}, "", false},
+		"zero span":           {[]string{traceparent[:36] + strings.Repeat("0", 16) + "-01"}, "", false},
+		"no hex":              {[]string{strings.Replace(traceparent, "4bf9", "4bfg", 1)}, "", false},
+		"not ASCII":           {[]string{strings.Replace(traceparent, "4bf9", "4b\u00e9", 1)}, "", false},
+		"endless":             {[]string{"01" + traceparent[2:] + "-" + strings.Repeat("x", 9000)}, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			with, spans := traced(t)
+			w := newWorld(t, with)
+			got := w.capture()
+			r, err := http.NewRequest("POST", "http://forgerun.test/v1/jobs", strings.NewReader(`{"type":"EXECUTE"}`))
+			require.NoError(t, err)
+			r.Header = http.Header{"Authorization": {"Bearer " + goodKey}, "Content-Type": {"application/json"}, "Traceparent": test.headers}
+			require.Equal(t, 202, w.do(r).StatusCode)
+			if test.none {
+				require.Empty(t, spans())
+				require.Equal(t, test.headers[0], got.TraceParent, "as the client sent it")
+				return
+			}
+			s := one(t, spans())
+			require.Equal(t, "00-"+s.SpanContext.TraceID().String()+"-"+s.SpanContext.SpanID().String()+"-01", got.TraceParent, "the job goes on from the request")
+			if test.trace == "" {
+				require.False(t, s.Parent.IsValid())
+				require.NotEqual(t, clientTrace, s.SpanContext.TraceID().String())
+				require.Empty(t, got.CorrelationID, "a trace of the server's own correlates nothing of the client's")
+				return
+			}
+			require.Equal(t, test.trace, s.SpanContext.TraceID().String())
+			require.Equal(t, clientSpan, s.Parent.SpanID().String())
+			require.Equal(t, test.trace, got.CorrelationID)
+		})
+	}
+}
+
+func TestUntracedServersPassTheHeaderOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(_ *Config, d *Deps) { d.Tracer = noop.Tracer{} })
+	got := w.capture()
+	w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Traceparent", traceparent)
+	require.Equal(t, traceparent, got.TraceParent)
+}
+
+func TestItemsGoOnFromTheirBatch(t *testing.T) {
+	t.Parallel()
+	with, spans := traced(t)
+	w := newWorld(t, with)
+	var got job.BatchRequest
+	w.batches.submit = func(_ context.Context, r job.BatchRequest) (*job.Batch, bool, error) {
+		got = r
+		return &job.Batch{ID: batchID, ClientID: r.ClientID, CreatedAt: now}, false, nil
+	}
+	w.send("POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE"},{"type":"EXECUTE"}]}`, "Traceparent", traceparent)
+	s := one(t, spans())
+	for _, item := range got.Items {
+		require.Equal(t, "00-"+clientTrace+"-"+s.SpanContext.SpanID().String()+"-01", item.Request.TraceParent)
+	}
+}
+
+func TestFailuresInSpans(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(context.Context, job.ID, job.ID) (job.Change, error)
+		key    string
+		code   job.Code
+		says   string // the span; "": it is no error
+	}{
+		"client's fault": {func(context.Context, job.ID, job.ID) (job.Change, error) { return job.Change{}, errNoJob }, goodKey, job.CodeJobNotFound, ""},
+		"bad key":        {nil, "nonsense", job.CodeInvalidCredentials, ""},
+		"storage": {func(context.Context, job.ID, job.ID) (job.Change, error) {
+			return job.Change{}, job.Errorf(job.CodeStorageUnavailable, "Storage cannot be reached.")
+		}, goodKey, job.CodeStorageUnavailable, "cannot be reached"},
+		"unknown": {func(context.Context, job.ID, job.ID) (job.Change, error) { return job.Change{}, errors.New("odd") }, goodKey, job.CodeInternal, "odd"},
+		"panic":   {func(context.Context, job.ID, job.ID) (job.Change, error) { panic("planted") }, goodKey, job.CodeInternal, "panic: planted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			with, spans := traced(t)
+			w := newWorld(t, with)
+			w.jobs.change = test.change
+			w.send("POST", jobPath(jobID)+"/retry", "", "Authorization", "Bearer "+test.key).requireProblem(t, test.code)
+			s := one(t, spans())
+			got := attributesOf(s)
+			require.Equal(t, string(test.code), got["forgerun.error_code"])
+			require.Equal(t, attribute.IntValue(test.code.Spec().Status).String(), got["http.response.status_code"])
+			if test.says == "" {
+				require.Equal(t, codes.Unset, s.Status.Code)
+				require.NotContains(t, got, "error.type")
+				return
+			}
+			require.Equal(t, codes.Error, s.Status.Code)
+			require.Contains(t, s.Status.Description, test.says)
+			require.Equal(t, string(test.code), got["error.type"])
+			require.NotContains(t, s.Status.Description, "goroutine", "stacks are for the log")
+		})
+	}
+}
+
+// heard is what a use case was called with.
+type heard struct {
+	*fakeClients
+	spans []trace.SpanContext
+}
+
+func (h *heard) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
+	h.spans = append(h.spans, trace.SpanContextFromContext(ctx))
+	return h.fakeClients.Authenticate(ctx, bearer)
+}
+
+// The key is looked at before a wait and after it.
+func TestTheSpanSurvivesAWait(t *testing.T) {
+	t.Parallel()
+	with, spans := traced(t)
+	clients := &heard{}
+	w := newWorld(t, with, func(_ *Config, d *Deps) { d.Clients = clients })
+	waitFor(w, job.Succeeded)
+	require.Equal(t, 200, w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Prefer", "wait=5", "Traceparent", traceparent).StatusCode)
+	s := one(t, spans())
+	require.Len(t, clients.spans, 2)
+	for _, c := range clients.spans {
+		require.Equal(t, s.SpanContext.SpanID(), c.SpanID())
+	}
+	require.Len(t, s.Events, 2)
+	require.Equal(t, "wait", s.Events[0].Name)
+	require.Equal(t, "waited", s.Events[1].Name)
+}
+
+func TestStreamsHaveSpansOfTheirBeginning(t *testing.T) {
+	t.Parallel()
+	with, spans := traced(t)
+	var inStream context.Context
+	th := newTheatre(t, with, func(_ *Config, d *Deps) {
+		d.Clients = authenticating{d.Clients, func(ctx context.Context) { inStream = ctx }}
+	}, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
+	r := th.open(clientStream, "traceparent", traceparent)
+	require.True(t, r.block().comment, "it is alive")
+	s := one(t, spans())
+	require.Equal(t, "GET /v1/events", s.Name)
+	require.Equal(t, "200", attributesOf(s)["http.response.status_code"])
+	require.Equal(t, clientSpan, s.Parent.SpanID().String())
+	_ = r.conn.Close()
+	th.closed(endClientGone, 1)
+	require.Empty(t, spans(), "nothing more comes of it")
+	require.Equal(t, s.SpanContext.SpanID(), trace.SpanContextFromContext(inStream).SpanID(), "its log lines are found by the trace")
+	require.False(t, trace.SpanFromContext(inStream).IsRecording())
+
+	missing := "/v1/jobs/01890000-0000-7000-8000-0000000000ff/events"
+	th.ask("GET", missing).problem(job.CodeJobNotFound)
+	require.Equal(t, "404", attributesOf(one(t, spans()))["http.response.status_code"])
+}
+
+// tracingLog is a log handler that adds the trace's id, as the program's does.
+type tracingLog struct{ slog.Handler }
+
+func (l tracingLog) Handle(ctx context.Context, r slog.Record) error {
+	r.AddAttrs(slog.String("trace_id", trace.SpanContextFromContext(ctx).TraceID().String()))
+	return l.Handler.Handle(ctx, r)
+}
+
+func TestLogLinesOfTracedRequests(t *testing.T) {
+	t.Parallel()
+	with, _ := traced(t)
+	w := newWorld(t, with, func(_ *Config, d *Deps) { d.Logger = slog.New(tracingLog{d.Logger.Handler()}) })
+	w.jobs.change = func(context.Context, job.ID, job.ID) (job.Change, error) { panic("planted") }
+	w.send("POST", jobPath(jobID)+"/cancel", "", "Traceparent", traceparent)
+	w.send("POST", jobPath(jobID)+"/cancel", "", "Traceparent", traceparent, "Authorization", "Bearer revoked")
+	w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Traceparent", traceparent, "X-Correlation-ID", "a b")
+	var got []string
+	for line := range strings.Lines(w.log.String()) {
+		var l map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &l))
+		require.Equal(t, clientTrace, l["trace_id"], line)
+		for _, name := range []string{"request_id", "client_id", "action"} {
+			require.Contains(t, l, name, line)
+		}
+		got = append(got, l["msg"].(string))
+		if l["msg"] == "request failed" {
+			require.Equal(t, jobID.String(), l["job_id"])
+			require.Equal(t, "panic: planted", l["error_message"])
+		}
+	}
+	require.Equal(t, []string{"request failed", "request", "authentication failed", "request", "correlation id ignored", "request"}, got)
+}
+
+// authenticating are Clients that tell of what they are asked with.
+type authenticating struct {
+	Clients
+	hear func(context.Context)
+}
+
+func (a authenticating) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
+	a.hear(ctx)
+	return a.Clients.Authenticate(ctx, bearer)
+}

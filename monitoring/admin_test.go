@@ -1,0 +1,226 @@
+package monitoring
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const adminToken = "an-operators-long-token"
+
+func newAdmin(token string, ready bool) Admin {
+	return Admin{
+		Registry: NewRegistry("v1", "api"), Token: token,
+		Ready:     func(context.Context) (bool, any) { return ready, map[string]string{"status": "as it is"} },
+		Dashboard: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("dashboard")) }),
+	}
+}
+
+func admin(token string, ready bool) http.Handler { return newAdmin(token, ready).Handler() }
+
+func get(h http.Handler, path string, prepare func(*http.Request)) *httptest.ResponseRecorder {
+	return ask(h, http.MethodGet, path, prepare)
+}
+
+func ask(h http.Handler, method, path string, prepare func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, nil)
+	if prepare != nil {
+		prepare(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func bearer(r *http.Request) { r.Header.Set("Authorization", "Bearer "+adminToken) }
+
+var guarded = []string{
+	DashboardPath + "/", DashboardPath + "/api/queues",
+	"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline", "/debug/pprof/symbol",
+	"/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=0.01", "/debug/pprof/profile?seconds=x",
+}
+
+func TestAdminGuardsDashboardsAndProfiles(t *testing.T) {
+	t.Parallel()
+	h := admin(adminToken, true)
+	for _, path := range guarded {
+		for name, prepare := range map[string]func(*http.Request){
+			"nothing":                  nil,
+			"wrong token":              func(r *http.Request) { r.Header.Set("Authorization", "Bearer wrong") },
+			"a longer token":           func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+adminToken+"x") },
+			"no token":                 func(r *http.Request) { r.Header.Set("Authorization", "Bearer ") },
+			"an API key":               func(r *http.Request) { r.Header.Set("Authorization", "Bearer frk_x_y") },
+			"an API key as a password": func(r *http.Request) { r.SetBasicAuth("admin", "frk_x_y") },
+			"wrong password":           func(r *http.Request) { r.SetBasicAuth("anybody", "wrong") },
+			"as the user":              func(r *http.Request) { r.SetBasicAuth(adminToken, "") },
+			"another scheme":           func(r *http.Request) { r.Header.Set("Authorization", "Token "+adminToken) },
+			"in the query":             func(r *http.Request) { r.URL.RawQuery = "token=" + adminToken },
+		} {
+			w := get(h, path, prepare)
+			require.Equal(t, http.StatusUnauthorized, w.Code, "%s with %s", path, name)
+			require.Contains(t, w.Header().Get("WWW-Authenticate"), "Basic")
+			require.NotContains(t, w.Body.String(), adminToken)
+		}
+	}
+	for _, path := range guarded[:6] {
+		require.Equal(t, http.StatusOK, get(h, path, func(r *http.Request) { r.Header.Set("Authorization", "bearer "+adminToken) }).Code, path)
+		require.Equal(t, http.StatusOK, get(h, path, func(r *http.Request) { r.SetBasicAuth("anybody", adminToken) }).Code, path)
+	}
+}
+
+// Whoever tries tokens is seen in the log, without what was tried and without
+// filling it.
+func TestAdminLogsFailedAuthentications(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	a := newAdmin(adminToken, true)
+	a.Log = slog.New(slog.NewTextHandler(&out, nil))
+	h := a.Handler()
+	for range 1000 {
+		get(h, "/debug/pprof/heap?x=%0aforged", func(r *http.Request) { r.Header.Set("Authorization", "Bearer a-guess") })
+	}
+	lines := strings.Count(out.String(), "\n")
+	require.Positive(t, lines)
+	require.LessOrEqual(t, lines, 20, "about one a second")
+	require.Contains(t, out.String(), `level=WARN msg="admin authentication failed" reason="wrong token" remote=192.0.2.1:1234 route="GET /debug/pprof/"`)
+	require.NotContains(t, out.String(), "a-guess")
+	require.NotContains(t, out.String(), adminToken)
+	for presented, reason := range map[string]string{"": "no token", "Bearer frk_x_y": "a client's API key"} {
+		out.Reset()
+		get(a.Handler(), DashboardPath+"/", func(r *http.Request) { r.Header.Set("Authorization", presented) })
+		require.Contains(t, out.String(), `reason="`+reason+`"`)
+		require.NotContains(t, out.String(), "frk_")
+	}
+	out.Reset()
+	get(h, "/debug/pprof/cmdline", bearer)
+	get(h, "/metrics", nil)
+	require.Empty(t, out.String())
+}
+
+func TestSeldom(t *testing.T) {
+	t.Parallel()
+	s := seldom{every: time.Minute}
+	now := time.Unix(1_900_000_000, 0)
+	for _, step := range []struct {
+		after      time.Duration
+		add, count int
+		due        bool
+	}{
+		{0, 1, 1, true},
+		{time.Second, 5, 0, false},
+		{59 * time.Second, 2, 0, false},
+		{60 * time.Second, 1, 8, true},
+		{61 * time.Second, 3, 0, false},
+		{time.Hour, 1, 4, true},
+	} {
+		count, due := s.add(step.add, now.Add(step.after))
+		require.Equal(t, step.due, due, step.after)
+		require.Equal(t, step.count, count, step.after)
+	}
+}
+
+func TestAdminIsOpenWhereMachinesLook(t *testing.T) {
+	t.Parallel()
+	h := admin(adminToken, true)
+	require.Equal(t, http.StatusOK, get(h, "/healthz", nil).Code)
+	require.Equal(t, http.StatusOK, get(h, "/readyz", nil).Code)
+	require.Equal(t, http.StatusOK, get(h, "/metrics", nil).Code)
+	require.Equal(t, http.StatusNotFound, get(h, "/nothing", nil).Code)
+	require.Equal(t, http.StatusFound, get(h, DashboardPath, nil).Code)
+}
+
+func TestAdminPage(t *testing.T) {
+	t.Parallel()
+	page := get(admin(adminToken, true), "/", nil)
+	require.Equal(t, http.StatusOK, page.Code)
+	require.NotRegexp(t, `(?i)(https?:)?//[a-z]`, page.Body.String(), "it works without an outside network")
+	h := admin("", true)
+	for _, link := range []string{"/asynqmon/", "/metrics", "/readyz", "/healthz", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=1"} {
+		require.Contains(t, page.Body.String(), `<a href="`+link+`">`)
+		require.Equal(t, http.StatusOK, get(h, link, nil).Code, link)
+	}
+}
+
+func TestAdminTellsThatItIsNotReady(t *testing.T) {
+	t.Parallel()
+	w := get(admin("", false), "/readyz", nil)
+	require.Equal(t, http.StatusServiceUnavailable, w.Code)
+	require.JSONEq(t, `{"status":"as it is"}`, w.Body.String())
+}
+
+func TestAdminWithoutTokenIsOpen(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "dashboard", get(admin("", true), DashboardPath+"/", nil).Body.String())
+}
+
+func TestAdminIsForReading(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(admin("", true))
+	t.Cleanup(server.Close)
+	for _, path := range []string{"/", "/metrics", "/healthz", "/readyz", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/profile?seconds=1", "/debug/pprof/symbol"} {
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
+			w := ask(server.Config.Handler, method, path, nil)
+			require.Equal(t, http.StatusMethodNotAllowed, w.Code, "%s %s", method, path)
+			require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
+		}
+		response, err := http.Head(server.URL + path)
+		require.NoError(t, err)
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, http.StatusOK, response.StatusCode, path)
+		require.Empty(t, body)
+	}
+}
+
+func TestAdminAnswersStayHere(t *testing.T) {
+	t.Parallel()
+	h := admin(adminToken, true)
+	for _, path := range append(guarded, "/", "/metrics", "/healthz", "/readyz", "/nothing", DashboardPath) {
+		for name, prepare := range map[string]func(*http.Request){"without the token": nil, "with it": bearer} {
+			if prepare != nil && strings.Contains(path, "seconds=1") {
+				continue
+			}
+			header := get(h, path, prepare).Header()
+			require.Equal(t, "no-store", header.Get("Cache-Control"), "%s %s", path, name)
+			require.Equal(t, "nosniff", header.Get("X-Content-Type-Options"), path)
+			require.Equal(t, "DENY", header.Get("X-Frame-Options"), path)
+			require.Equal(t, "no-referrer", header.Get("Referrer-Policy"), path)
+			require.Contains(t, header.Get("Content-Security-Policy"), "default-src 'self';", path)
+			require.NotContains(t, header.Get("Content-Security-Policy"), "http", path)
+		}
+	}
+}
+
+// Not parallel: a process has one processor profile and one trace at a time.
+func TestProfilesTakeAsLongAsAsked(t *testing.T) {
+	h := admin(adminToken, true)
+	for _, path := range []string{"/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=0.5", "/debug/pprof/goroutine?seconds=1"} {
+		began := time.Now()
+		w := get(h, path, bearer)
+		require.Equal(t, http.StatusOK, w.Code, path)
+		require.GreaterOrEqual(t, time.Since(began), 500*time.Millisecond)
+		require.NotEmpty(t, w.Body.Bytes())
+		require.Equal(t, "application/octet-stream", w.Header().Get("Content-Type"))
+	}
+}
+
+func TestProfilesAreBounded(t *testing.T) {
+	t.Parallel()
+	h := admin(adminToken, true)
+	for _, seconds := range []string{"61", "60.001", "1e9", "Inf", "NaN", "-1", "0", "x", "99999999999999999999"} {
+		for _, profile := range []string{"profile", "trace", "heap", "goroutine"} {
+			w := get(h, "/debug/pprof/"+profile+"?seconds="+seconds, bearer)
+			require.Equal(t, http.StatusBadRequest, w.Code, "%s of %s seconds", profile, seconds)
+			require.Equal(t, "seconds is a number above 0, 60 at most.\n", w.Body.String())
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package monitoring
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/trace"
+)
+
+// NewLogger makes the process' logger: JSON, one object a line, or text for
+// people. Client-supplied text cannot break a line in either, nor steer a
+// terminal: both quote it. A line that is logged with the context of a recorded
+// span has its trace_id and span_id.
+func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
+	options := &slog.HandlerOptions{Level: level}
+	switch format {
+	case "json":
+		return slog.New(traceHandler{Handler: slog.NewJSONHandler(escaper{w}, options)}), nil
+	case "text":
+		return slog.New(traceHandler{Handler: slog.NewTextHandler(w, options)}), nil
+	}
+	return nil, fmt.Errorf("log format %q: json or text", format)
+}
+
+// traceHandler adds the ids of the context's span, at the top of a line,
+// whatever groups its other attributes are in.
+type traceHandler struct {
+	slog.Handler
+	// outer is Handler without its groups and what is in them, and inner adds
+	// these; nil while there is no group.
+	outer slog.Handler
+	inner func(slog.Handler) slog.Handler
+}
+
+// Handle makes traceHandler a slog.Handler.
+func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
+	span := trace.SpanContextFromContext(ctx)
+	if !span.IsSampled() {
+		return h.Handler.Handle(ctx, r)
+	}
+	ids := []slog.Attr{slog.String("trace_id", span.TraceID().String()), slog.String("span_id", span.SpanID().String())}
+	if h.inner != nil {
+		return h.inner(h.outer.WithAttrs(ids)).Handle(ctx, r)
+	}
+	r = r.Clone()
+	r.AddAttrs(ids...)
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs makes traceHandler a slog.Handler.
+func (h traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	if h.inner == nil {
+		return traceHandler{Handler: h.Handler.WithAttrs(attrs)}
+	}
+	return h.within(func(next slog.Handler) slog.Handler { return next.WithAttrs(attrs) })
+}
+
+// WithGroup makes traceHandler a slog.Handler.
+func (h traceHandler) WithGroup(name string) slog.Handler {
+	if h.inner == nil {
+		h.outer, h.inner = h.Handler, func(next slog.Handler) slog.Handler { return next }
+	}
+	return h.within(func(next slog.Handler) slog.Handler { return next.WithGroup(name) })
+}
+
+func (h traceHandler) within(add func(slog.Handler) slog.Handler) traceHandler {
+	before := h.inner
+	return traceHandler{
+		Handler: add(h.Handler), outer: h.outer,
+		inner: func(next slog.Handler) slog.Handler { return add(before(next)) },
+	}
+}
+
+// escaper escapes in JSON what JSON allows but terminals and readers of lines
+// obey: DEL and the control characters from U+0080 to U+009F, next line (U+0085)
+// among them. They can only stand in strings.
+type escaper struct{ w io.Writer }
+
+func (e escaper) Write(line []byte) (int, error) {
+	escaped := line
+	if bytes.ContainsFunc(line, isControl) {
+		escaped = nil
+		for rest := line; len(rest) > 0; {
+			r, size := utf8.DecodeRune(rest)
+			if isControl(r) {
+				escaped = fmt.Appendf(escaped, `\u%04x`, r)
+			} else {
+				escaped = append(escaped, rest[:size]...)
+			}
+			rest = rest[size:]
+		}
+	}
+	if _, err := e.w.Write(escaped); err != nil {
+		return 0, err
+	}
+	return len(line), nil
+}
+
+func isControl(r rune) bool { return r >= 0x7f && r <= 0x9f }

@@ -1,0 +1,154 @@
+package monitoring
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// newLog gives a logger and what reads, and forgets, its lines.
+func newLog(t *testing.T, format string) (*slog.Logger, func() string) {
+	t.Helper()
+	var out bytes.Buffer
+	log, err := NewLogger(&out, slog.LevelInfo, format)
+	require.NoError(t, err)
+	return log, func() string {
+		defer out.Reset()
+		return out.String()
+	}
+}
+
+func parsed(t *testing.T, line string) map[string]any {
+	t.Helper()
+	var fields map[string]any
+	require.NoError(t, json.Unmarshal([]byte(line), &fields), line)
+	delete(fields, "time")
+	return fields
+}
+
+func TestLoggerFormats(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"json", "text"} {
+		log, line := newLog(t, format)
+		log.Debug("below the level")
+		require.Empty(t, line())
+		log.Info("hello")
+		require.Contains(t, line(), "hello")
+	}
+	_, err := NewLogger(nil, slog.LevelInfo, "xml")
+	require.ErrorContains(t, err, "json or text")
+}
+
+// hostile has every character that ends a line or steers a terminal somewhere.
+func hostile() string {
+	b := strings.Builder{}
+	for r := range rune(0xa0) {
+		b.WriteRune(r)
+	}
+	b.WriteString("\u2028\u2029\u202e\ufeff\xff\xc2\x85\"\\ level=ERROR msg=forged")
+	return b.String()
+}
+
+func TestLoggerKeepsClientTextOnItsLine(t *testing.T) {
+	t.Parallel()
+	text := hostile()
+	for _, format := range []string{"json", "text"} {
+		log, line := newLog(t, format)
+		for name, write := range map[string]func(){
+			"value":    func() { log.Info("hello", "text", text) },
+			"key":      func() { log.Info("hello", text, "value") },
+			"message":  func() { log.Info(text) },
+			"with":     func() { log.With(text, text).Info("hello") },
+			"group":    func() { log.WithGroup(text).Info("hello", text, text) },
+			"subgroup": func() { log.Info("hello", slog.Group(text, text, text)) },
+			"object":   func() { log.Info("hello", "object", map[string]string{text: text}) },
+			"bytes":    func() { log.Info("hello", "bytes", []byte(text)) },
+		} {
+			write()
+			got := line()
+			require.Equal(t, 1, strings.Count(got, "\n"), "%s: %s", name, got)
+			require.True(t, strings.HasSuffix(got, "\n"))
+			for _, r := range strings.TrimSuffix(got, "\n") {
+				control := r < 0x20 || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029'
+				require.False(t, control, "%s in %s: %U in %q", name, format, r, got)
+			}
+			if format == "json" {
+				parsed(t, got)
+			}
+		}
+	}
+	// Nothing is lost by it.
+	log, line := newLog(t, "json")
+	text = strings.ToValidUTF8(text, "\ufffd")
+	log.Info("hello", text, text)
+	require.Equal(t, text, parsed(t, line())[text])
+}
+
+func traced() (context.Context, trace.Span) {
+	return sdktrace.NewTracerProvider().Tracer("test").Start(context.Background(), "span")
+}
+
+func TestLoggerTellsOfTheTrace(t *testing.T) {
+	t.Parallel()
+	ctx, span := traced()
+	ids := map[string]any{"trace_id": span.SpanContext().TraceID().String(), "span_id": span.SpanContext().SpanID().String()}
+	log, line := newLog(t, "json")
+	for name, test := range map[string]struct {
+		log  *slog.Logger
+		want map[string]any
+	}{
+		"plain":      {log, map[string]any{"n": 1.}},
+		"attributes": {log.With("a", "b").With("c", "d"), map[string]any{"a": "b", "c": "d", "n": 1.}},
+		"group":      {log.With("a", "b").WithGroup("g"), map[string]any{"a": "b", "g": map[string]any{"n": 1.}}},
+		"groups and attributes": {
+			log.With("a", "b").WithGroup("g").With("c", "d").WithGroup("h").With("e", "f"),
+			map[string]any{"a": "b", "g": map[string]any{"c": "d", "h": map[string]any{"e": "f", "n": 1.}}},
+		},
+		"no group": {log.WithGroup(""), map[string]any{"n": 1.}},
+	} {
+		test.want["level"], test.want["msg"] = "INFO", "hello"
+		test.log.InfoContext(context.Background(), "hello", "n", 1)
+		require.Equal(t, test.want, parsed(t, line()), "%s, without a trace", name)
+		for k, v := range ids {
+			test.want[k] = v
+		}
+		test.log.LogAttrs(ctx, slog.LevelInfo, "hello", slog.Int("n", 1))
+		require.Equal(t, test.want, parsed(t, line()), "%s, with a trace", name)
+		test.log.DebugContext(ctx, "below the level")
+		require.Empty(t, line())
+	}
+	text, line := newLog(t, "text")
+	text.WithGroup("g").InfoContext(ctx, "hello", "n", 1)
+	require.Contains(t, line(), " trace_id="+span.SpanContext().TraceID().String())
+}
+
+// A group of one logger does not show in another that was made of the same.
+func TestLoggersDoNotShareGroups(t *testing.T) {
+	t.Parallel()
+	ctx, _ := traced()
+	log, line := newLog(t, "json")
+	base := log.WithGroup("g")
+	one, two := base.With("one", 1), base.WithGroup("h")
+	one.InfoContext(ctx, "hello", "n", 1)
+	require.Equal(t, map[string]any{"one": 1., "n": 1.}, parsed(t, line())["g"])
+	two.InfoContext(ctx, "hello", "n", 1)
+	require.Equal(t, map[string]any{"h": map[string]any{"n": 1.}}, parsed(t, line())["g"])
+}
+
+// An id in the log is one that can be looked up: of a trace that is not
+// recorded there is nothing to find.
+func TestLoggerIsSilentOfTracesThatAreNotRecorded(t *testing.T) {
+	t.Parallel()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
+	ctx, _ := provider.Tracer("test").Start(context.Background(), "span")
+	log, line := newLog(t, "json")
+	log.InfoContext(ctx, "hello")
+	require.NotContains(t, parsed(t, line()), "trace_id")
+}

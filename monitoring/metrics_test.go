@@ -1,0 +1,145 @@
+package monitoring
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/require"
+)
+
+const someTraceID = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+// scraped has a counter and a histogram with an exemplar, both kinds of it.
+func scraped(t *testing.T) Admin {
+	t.Helper()
+	a := newAdmin(adminToken, true)
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "some_seconds", Help: "Some.", Buckets: []float64{.1, 1}, NativeHistogramBucketFactor: 1.1,
+	})
+	a.Registry.MustRegister(h)
+	h.(prometheus.ExemplarObserver).ObserveWithExemplar(.5, prometheus.Labels{"trace_id": someTraceID})
+	return a
+}
+
+func accept(header string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set("Accept", header) }
+}
+
+func TestMetricsAsText(t *testing.T) {
+	t.Parallel()
+	h := scraped(t).Handler()
+	for _, header := range []string{"", "*/*", "text/html", "nonsense;;", "text/plain;version=0.0.4"} {
+		w := get(h, "/metrics", accept(header))
+		require.Equal(t, http.StatusOK, w.Code)
+		require.Contains(t, w.Header().Get("Content-Type"), "text/plain")
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		families, err := parser.TextToMetricFamilies(w.Body)
+		require.NoError(t, err)
+		require.Contains(t, families, "go_goroutines")
+		require.Contains(t, families, "process_open_fds")
+		info := families["forgerun_build_info"].GetMetric()[0]
+		require.Equal(t, 1., info.GetGauge().GetValue())
+		require.Equal(t, "api", info.GetLabel()[0].GetValue())
+		require.Equal(t, "v1", info.GetLabel()[1].GetValue())
+	}
+}
+
+func TestMetricsAsOpenMetricsHaveExemplars(t *testing.T) {
+	t.Parallel()
+	w := get(scraped(t).Handler(), "/metrics", accept("application/openmetrics-text;version=1.0.0"))
+	require.Equal(t, http.StatusOK, w.Code)
+	kind, _, err := mime.ParseMediaType(w.Header().Get("Content-Type"))
+	require.NoError(t, err)
+	require.Equal(t, "application/openmetrics-text", kind)
+	require.Regexp(t, `some_seconds_bucket\{le="1.0"\} 1 # \{trace_id="`+someTraceID+`"\} 0.5`, w.Body.String())
+	require.Regexp(t, "# EOF\n$", w.Body.String())
+}
+
+func TestMetricsAsProtobufHaveNativeHistograms(t *testing.T) {
+	t.Parallel()
+	const asked = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
+	w := get(scraped(t).Handler(), "/metrics", accept(asked+";q=0.9,text/plain;q=0.1"))
+	require.Equal(t, http.StatusOK, w.Code)
+	decoder := expfmt.NewDecoder(bufio.NewReader(w.Body), expfmt.ResponseFormat(w.Header()))
+	for {
+		var family dto.MetricFamily
+		err := decoder.Decode(&family)
+		require.NotErrorIs(t, err, io.EOF, "no some_seconds")
+		require.NoError(t, err)
+		if family.GetName() != "some_seconds" {
+			continue
+		}
+		h := family.GetMetric()[0].GetHistogram()
+		require.NotEmpty(t, h.GetPositiveSpan(), "native")
+		require.NotZero(t, h.GetSchema())
+		require.Len(t, h.GetBucket(), 2, "classic")
+		require.Equal(t, someTraceID, h.GetBucket()[1].GetExemplar().GetLabel()[0].GetValue())
+		return
+	}
+}
+
+// trouble is a collector that fails.
+type trouble struct{ desc *prometheus.Desc }
+
+func (c trouble) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+
+func (c trouble) Collect(out chan<- prometheus.Metric) {
+	out <- prometheus.NewInvalidMetric(c.desc, errors.New("out of order"))
+}
+
+func TestAScrapeTellsWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	a := scraped(t)
+	a.Registry.MustRegister(trouble{prometheus.NewDesc("trouble", "Fails.", nil, nil)})
+	w := get(a.Handler(), "/metrics", nil)
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Contains(t, w.Body.String(), "some_seconds_count 1")
+	w = get(a.Handler(), "/metrics", nil)
+	require.Regexp(t, `promhttp_metric_handler_errors_total\{cause="gathering"\} [12]`, w.Body.String())
+}
+
+// waiting is a collector that is held up.
+type waiting struct {
+	desc           *prometheus.Desc
+	begun, release chan struct{}
+}
+
+func (c waiting) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+
+func (c waiting) Collect(chan<- prometheus.Metric) {
+	c.begun <- struct{}{}
+	<-c.release
+}
+
+func TestScrapesDoNotPileUp(t *testing.T) {
+	t.Parallel()
+	a := scraped(t)
+	c := waiting{prometheus.NewDesc("waiting", "Waits.", nil, nil), make(chan struct{}), make(chan struct{})}
+	a.Registry.MustRegister(c)
+	h := a.Handler()
+	var scrapes sync.WaitGroup
+	codes := make(chan int, scrapesAtOnce)
+	for range scrapesAtOnce {
+		scrapes.Go(func() { codes <- get(h, "/metrics", nil).Code })
+		<-c.begun
+	}
+	w := get(h, "/metrics", nil)
+	require.Equal(t, http.StatusServiceUnavailable, w.Code)
+	require.Contains(t, w.Body.String(), fmt.Sprint(scrapesAtOnce))
+	require.Equal(t, http.StatusOK, get(h, "/healthz", nil).Code)
+	close(c.release)
+	scrapes.Wait()
+	for range scrapesAtOnce {
+		require.Equal(t, http.StatusOK, <-codes)
+	}
+}

@@ -1,0 +1,143 @@
+package monitoring
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Tracing says how spans leave the process. Where to, and which of
+// them, is read by the OpenTelemetry SDK from its standard variables.
+type Tracing struct {
+	Protocol string // "http/protobuf" or "grpc"
+	// Role and Version of the process, for the resource.
+	Role, Version string
+	Log           *slog.Logger // nil for none
+}
+
+// NewTracing makes what begins the process' spans, and what sends the last of
+// them and ends, within its context. A collector that is away or hangs costs
+// spans, never time: they are sent in the background from a buffer, and dropped
+// when that is full.
+func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(context.Context) error, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	routeOtelLog(cfg.Log)
+	about, err := resource.New(ctx,
+		resource.WithTelemetrySDK(),
+		resource.WithService(), // an id of this process
+		resource.WithAttributes(
+			semconv.ServiceName("forgerun"), semconv.ServiceVersion(cfg.Version), attribute.String("forgerun.role", cfg.Role),
+		),
+		resource.WithFromEnv(), // has the last word
+	)
+	if err != nil {
+		return nil, nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	exporter, err := newExporter(ctx, cfg.Protocol)
+	if err != nil {
+		return nil, nil, fmt.Errorf("sending traces by OTLP: %w", err)
+	}
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(&reporter{SpanExporter: exporter, log: cfg.Log, lines: seldom{every: time.Minute}}),
+		sdktrace.WithResource(about),
+	)
+	return provider, provider.Shutdown, nil
+}
+
+func newExporter(ctx context.Context, protocol string) (sdktrace.SpanExporter, error) {
+	switch protocol {
+	case "http/protobuf":
+		return otlptracehttp.New(ctx)
+	case "grpc":
+		return otlptracegrpc.New(ctx)
+	}
+	return nil, fmt.Errorf("protocol %q: http/protobuf or grpc", protocol)
+}
+
+// reporter tells the log, and nobody else, of spans that could not be sent.
+type reporter struct {
+	sdktrace.SpanExporter
+	log   *slog.Logger
+	lines seldom
+}
+
+// ExportSpans makes reporter a span exporter.
+func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	err := r.SpanExporter.ExportSpans(ctx, spans)
+	if err == nil {
+		return nil
+	}
+	if lost, due := r.lines.add(len(spans), time.Now()); due {
+		r.log.Warn("spans could not be sent", "spans", lost, "error", err)
+	}
+	return nil
+}
+
+var otelOnce sync.Once
+
+// routeOtelLog sets the logger and the error handler of OpenTelemetry, which the
+// whole process shares: the first ones stay.
+func routeOtelLog(log *slog.Logger) {
+	otelOnce.Do(func() {
+		log := log.With("component", "opentelemetry")
+		otel.SetLogger(logr.FromSlogHandler(otelLog{log.Handler()}))
+		lines := seldom{every: time.Minute}
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+			if n, due := lines.add(1, time.Now()); due {
+				log.Warn("OpenTelemetry reports errors", "errors", n, "error", err)
+			}
+		}))
+	})
+}
+
+// otelLog is OpenTelemetry's logger. It quotes what it read from its variables,
+// passwords included, so of the attributes none but a file's name is kept.
+type otelLog struct{ handler slog.Handler }
+
+// otelWarning is what OpenTelemetry calls a warning. What it calls information
+// is of interest to developers only.
+const otelWarning = slog.Level(-1)
+
+func otelLevel(level slog.Level) slog.Level {
+	if level == otelWarning {
+		return slog.LevelWarn
+	}
+	return level
+}
+
+// Enabled makes otelLog a slog.Handler.
+func (l otelLog) Enabled(ctx context.Context, level slog.Level) bool {
+	return l.handler.Enabled(ctx, otelLevel(level))
+}
+
+// Handle makes otelLog a slog.Handler.
+func (l otelLog) Handle(ctx context.Context, r slog.Record) error {
+	line := slog.NewRecord(r.Time, otelLevel(r.Level), r.Message, 0)
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "file" {
+			line.AddAttrs(a)
+		}
+		return true
+	})
+	return l.handler.Handle(ctx, line)
+}
+
+// WithAttrs makes otelLog a slog.Handler.
+func (l otelLog) WithAttrs([]slog.Attr) slog.Handler { return l }
+
+// WithGroup makes otelLog a slog.Handler.
+func (l otelLog) WithGroup(string) slog.Handler { return l }

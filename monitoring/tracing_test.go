@@ -1,0 +1,246 @@
+package monitoring
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+)
+
+// Tests that set the standard variables of OpenTelemetry are not parallel: the
+// process has them once.
+
+// receiver is a collector of traces.
+type receiver struct {
+	collector.UnimplementedTraceServiceServer
+	mu     sync.Mutex
+	traces []*tracepb.ResourceSpans
+}
+
+func (r *receiver) Export(_ context.Context, request *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.traces = append(r.traces, request.GetResourceSpans()...)
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	body, err := io.ReadAll(request.Body)
+	var export collector.ExportTraceServiceRequest
+	if err != nil || request.URL.Path != "/v1/traces" || proto.Unmarshal(body, &export) != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	answer, _ := r.Export(request.Context(), &export)
+	encoded, _ := proto.Marshal(answer)
+	w.Header().Set("Content-Type", "application/x-protobuf")
+	_, _ = w.Write(encoded)
+}
+
+func listenHTTP(t *testing.T, r *receiver) (url string) {
+	server := httptest.NewServer(r)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func listenGRPC(t *testing.T, r *receiver) (url string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	collector.RegisterTraceServiceServer(server, r)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(server.Stop)
+	return "http://" + l.Addr().String()
+}
+
+// startTracing traces to the address, without waiting for more spans.
+func startTracing(t *testing.T, url, protocol string) (trace.Tracer, func(context.Context) error, *lockedBuffer) {
+	t.Helper()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+	var out lockedBuffer
+	log, err := NewLogger(&out, slog.LevelInfo, "text")
+	require.NoError(t, err)
+	provider, shutdown, err := NewTracing(t.Context(), Tracing{Protocol: protocol, Role: "worker", Version: "v1", Log: log})
+	require.NoError(t, err)
+	return provider.Tracer("test"), shutdown, &out
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+func TestSpansArrive(t *testing.T) {
+	for protocol, listen := range map[string]func(*testing.T, *receiver) string{"http/protobuf": listenHTTP, "grpc": listenGRPC} {
+		t.Run(protocol, func(t *testing.T) {
+			var r receiver
+			t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test,service.version=v0")
+			tracer, shutdown, out := startTracing(t, listen(t, &r), protocol)
+			ctx, parent := tracer.Start(t.Context(), "parent")
+			_, child := tracer.Start(ctx, "child")
+			child.End()
+			parent.End()
+			require.NoError(t, shutdown(t.Context()))
+			require.NoError(t, shutdown(t.Context()), "again")
+			require.Empty(t, out.String())
+
+			names := map[string]string{}
+			for _, spans := range r.traces {
+				resource := map[string]string{}
+				for _, a := range spans.GetResource().GetAttributes() {
+					resource[a.GetKey()] = a.GetValue().GetStringValue()
+				}
+				require.Equal(t, "forgerun", resource["service.name"])
+				require.Equal(t, "worker", resource["forgerun.role"])
+				require.Equal(t, "test", resource["deployment.environment.name"])
+				require.Equal(t, "v0", resource["service.version"], "the variables have the last word")
+				require.Len(t, resource["service.instance.id"], 36)
+				for _, span := range spans.GetScopeSpans()[0].GetSpans() {
+					names[span.GetName()] = string(span.GetParentSpanId())
+				}
+			}
+			id := parent.SpanContext().SpanID()
+			require.Equal(t, map[string]string{"parent": "", "child": string(id[:])}, names)
+		})
+	}
+}
+
+func TestServiceNameCanBeSet(t *testing.T) {
+	var r receiver
+	t.Setenv("OTEL_SERVICE_NAME", "forgerun-eu")
+	tracer, shutdown, _ := startTracing(t, listenHTTP(t, &r), "http/protobuf")
+	_, span := tracer.Start(t.Context(), "span")
+	span.End()
+	require.NoError(t, shutdown(t.Context()))
+	require.Contains(t, r.traces[0].GetResource().String(), "forgerun-eu")
+	require.Contains(t, r.traces[0].GetResource().String(), "v1")
+}
+
+func TestSamplerCanBeSet(t *testing.T) {
+	var r receiver
+	t.Setenv("OTEL_TRACES_SAMPLER", "always_off")
+	tracer, shutdown, _ := startTracing(t, listenHTTP(t, &r), "http/protobuf")
+	_, span := tracer.Start(t.Context(), "span")
+	require.False(t, span.IsRecording())
+	span.End()
+	require.NoError(t, shutdown(t.Context()))
+	require.Empty(t, r.traces)
+}
+
+// deadCollectors gives addresses where nobody takes traces.
+func deadCollectors(t *testing.T) map[string]string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and never answers
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	away, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, away.Close())
+	return map[string]string{"hangs": "http://" + l.Addr().String(), "is away": "http://" + away.Addr().String()}
+}
+
+func TestACollectorThatIsDeadCostsNoTime(t *testing.T) {
+	for name, url := range deadCollectors(t) {
+		for _, protocol := range []string{"http/protobuf", "grpc"} {
+			t.Run(name+" "+protocol, func(t *testing.T) {
+				tracer, shutdown, out := startTracing(t, url, protocol)
+				began := time.Now()
+				for range 10_000 { // more than the buffer takes
+					_, span := tracer.Start(t.Context(), "span")
+					span.End()
+				}
+				require.Less(t, time.Since(began), 5*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+				defer cancel()
+				began = time.Now()
+				_ = shutdown(ctx)
+				require.Less(t, time.Since(began), 5*time.Second, "bounded by its context")
+				require.LessOrEqual(t, strings.Count(out.String(), "\n"), 1)
+			})
+		}
+	}
+}
+
+func TestLostSpansAreLoggedOnceAMinute(t *testing.T) {
+	var asked sync.WaitGroup
+	asked.Add(5)
+	var n int
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "not today\nlevel=ERROR msg=forged", http.StatusForbidden)
+		if n++; n <= 5 { // one exports at a time
+			asked.Done()
+		}
+	}))
+	t.Cleanup(server.Close)
+	tracer, shutdown, out := startTracing(t, server.URL, "http/protobuf")
+	done := make(chan struct{})
+	go func() {
+		asked.Wait()
+		close(done)
+	}()
+	for ended := false; !ended; {
+		_, span := tracer.Start(t.Context(), "span")
+		span.End()
+		select {
+		case <-done:
+			ended = true
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	require.NoError(t, shutdown(t.Context()))
+	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
+	require.Regexp(t, `level=WARN msg="spans could not be sent" spans=\d+ error=".*not today`, out.String())
+}
+
+func TestTracingRefusesWhatItDoesNotKnow(t *testing.T) {
+	_, _, err := NewTracing(t.Context(), Tracing{Protocol: "http/json"})
+	require.ErrorContains(t, err, `protocol "http/json": http/protobuf or grpc`)
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "nonsense")
+	_, _, err = NewTracing(t.Context(), Tracing{Protocol: "grpc"})
+	require.ErrorContains(t, err, "OTEL_RESOURCE_ATTRIBUTES")
+}
+
+// OpenTelemetry's own logger ends in ours, without what its variables hold.
+func TestOtelLogTellsNoSecrets(t *testing.T) {
+	t.Parallel()
+	log, line := newLog(t, "text")
+	otel := logr.FromSlogHandler(otelLog{log.Handler()})
+	otel.Error(errors.New(`parse "http://user:secret@"`), "parse url", "input", "secret")
+	require.Regexp(t, `level=ERROR msg="parse url"\n$`, line())
+	otel.Error(errors.New("no such file"), "read tls ca cert file", "file", "/etc/ca.pem")
+	require.Contains(t, line(), "file=/etc/ca.pem")
+	otel.WithValues("input", "secret").WithName("secret").V(1).Info("a warning", "value", "secret")
+	require.Regexp(t, `level=WARN msg="a warning"\n$`, line())
+	otel.V(4).Info("information for developers")
+	otel.V(8).Info("and more of it")
+	require.Empty(t, line())
+}

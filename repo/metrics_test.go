@@ -1,0 +1,254 @@
+package repo_test
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
+	"github.com/forgerun/forgerun/telemetry"
+)
+
+// scrape reads all metrics, by name and labels: counters and gauges as they are,
+// of histograms the number of observations.
+func (f *fixture) scrape() map[string]float64 {
+	f.t.Helper()
+	families, err := f.registry.Gather()
+	require.NoError(f.t, err)
+	values := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := family.GetName()
+			for _, l := range m.GetLabel() {
+				name += fmt.Sprintf("{%s=%s}", l.GetName(), l.GetValue())
+			}
+			values[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return values
+}
+
+// Everything is there before anything has happened.
+func TestMetricsBeginAtZero(t *testing.T) {
+	t.Parallel()
+	f := &fixture{t: t, url: repotest.URL(t)}
+	f.registry = prometheus.NewRegistry()
+	s := repotest.OpenURL(t, f.url, func(c *repo.Config) { c.Registry = f.registry })
+	want := map[string]float64{
+		"database_connections{state=in_use}": 0, "database_connections{state=idle}": 0, "database_connections{state=constructing}": 0,
+		"database_connections{state=max}": float64(s.Pool().Config().MaxConns),
+		"database_connections_in_use":     0, "database_connection_waits_total": 0, "database_connection_wait_seconds_total": 0, "database_up": 1,
+	}
+	for _, o := range []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"} {
+		want["group_commit_items{operation="+o+"}"] = 0
+		want["group_commit_seconds{operation="+o+"}"] = 0
+	}
+	for _, o := range operationsInSource(t) {
+		want["database_errors_total{operation="+o+"}"] = 0
+	}
+	require.Equal(t, want, f.scrape())
+}
+
+// operationsInSource finds the names of operations where they are given.
+func operationsInSource(t *testing.T) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	named := regexp.MustCompile(`(?:failed\(|exec\(ctx, |change\(ctx, |commit\(ctx, tx, |newBatcher\()"([^"]+)"`)
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, found := range named.FindAllStringSubmatch(string(text), -1) {
+			names = append(names, found[1])
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	require.Greater(t, len(names), 20)
+	return names
+}
+
+func TestMetricsOfThePool(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	full := float64(f.store.Pool().Config().MaxConns)
+	release := f.fillPool()
+	waiting := make(chan error)
+	go func() { _, err := f.store.LiveWorkers(f.ctx()); waiting <- err }()
+	values := f.scrape()
+	require.Equal(t, full, values["database_connections_in_use"])
+	require.Equal(t, full, values["database_connections{state=in_use}"])
+	require.Zero(t, values["database_connections{state=idle}"])
+	require.EqualValues(t, 1, values["database_up"], "a full pool is no outage")
+	select {
+	case err := <-waiting:
+		t.Fatal("it got a connection", err)
+	case <-time.After(50 * time.Millisecond): // so that there is something to measure
+	}
+	release()
+	require.NoError(t, <-waiting)
+
+	require.Eventually(t, func() bool { // connections are given back a moment after their answers
+		values = f.scrape()
+		return values["database_connections{state=in_use}"] == 0
+	}, patience, tick)
+	require.Equal(t, full, values["database_connections{state=idle}"])
+	require.Equal(t, full, values["database_connections{state=max}"])
+	require.GreaterOrEqual(t, values["database_connection_waits_total"], 1.0)
+	require.NotZero(t, values["database_connection_wait_seconds_total"])
+}
+
+// fillPool takes all connections of the store's pool.
+func (f *fixture) fillPool() (release func()) {
+	f.t.Helper()
+	pool := f.store.Pool()
+	var releases []func()
+	for range pool.Config().MaxConns {
+		conn, err := pool.Acquire(f.ctx())
+		require.NoError(f.t, err)
+		releases = append(releases, conn.Release)
+	}
+	release = sync.OnceFunc(func() {
+		for _, r := range releases {
+			r()
+		}
+	})
+	f.t.Cleanup(release)
+	return release
+}
+
+// freezer stands between a store and its server, and can stop to pass anything
+// on, as a server does that hangs.
+type freezer struct {
+	net.Listener
+	server string
+	frozen atomic.Bool
+	thaw   chan struct{}
+}
+
+// freeze puts one before the server of a URL, and gives the URL that leads to it.
+func freeze(t *testing.T, server string) (*freezer, string) {
+	t.Helper()
+	u, err := url.Parse(server)
+	require.NoError(t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	z := &freezer{Listener: listener, server: u.Host, thaw: make(chan struct{})}
+	t.Cleanup(func() { _ = listener.Close() })
+	u.Host = listener.Addr().String()
+	go z.serve()
+	return z, u.String()
+}
+
+func (z *freezer) serve() {
+	for {
+		client, err := z.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", z.server)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		go z.pass(client, server)
+		go z.pass(server, client)
+	}
+}
+
+func (z *freezer) pass(to, from net.Conn) {
+	defer func() { _, _ = to.Close(), from.Close() }()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if z.frozen.Load() {
+			<-z.thaw
+		}
+		if n > 0 {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// A server that hangs holds up no scrape, and neither do many scrapes at once.
+func TestScrapesWhilePostgresHangs(t *testing.T) {
+	t.Parallel()
+	z, through := freeze(t, repotest.URL(t))
+	f := &fixture{t: t, url: through, client: newID(), registry: prometheus.NewRegistry()}
+	f.store = repotest.OpenURL(t, through, func(c *repo.Config) { c.Registry, c.Timeout = f.registry, patience })
+	f.submit()
+	require.EqualValues(t, 1, f.scrape()["database_up"])
+
+	z.frozen.Store(true)
+	thaw := sync.OnceFunc(func() { z.frozen.Store(false); close(z.thaw) })
+	t.Cleanup(thaw)
+	began := time.Now()
+	inParallel(10, func(int) {
+		values := f.scrape()
+		if values["database_up"] != 0 || values["group_commit_items{operation=insert}"] != 1 {
+			t.Error(values)
+		}
+	})
+	require.Less(t, time.Since(began), patience/4)
+	thaw()
+	require.Eventually(t, func() bool { return f.scrape()["database_up"] == 1 }, patience, tick)
+	f.submit()
+}
+
+// A server that takes no further connections is up for those who have one.
+func TestScrapesKeepTheirConnection(t *testing.T) {
+	t.Parallel()
+	z, through := freeze(t, repotest.URL(t))
+	f := &fixture{t: t, registry: prometheus.NewRegistry()}
+	repotest.OpenURL(t, through, func(c *repo.Config) { c.Registry = f.registry })
+	require.EqualValues(t, 1, f.scrape()["database_up"])
+	require.NoError(t, z.Close())
+	require.EqualValues(t, 1, f.scrape()["database_up"])
+}
+
+func TestScrapesWhilePostgresIsGone(t *testing.T) {
+	t.Parallel()
+	server := repotest.Server(t)
+	f := setupAt(t, server.URL())
+	require.EqualValues(t, 1, f.scrape()["database_up"])
+	require.NoError(t, server.Stop(0))
+	require.Zero(t, f.scrape()["database_up"])
+	require.NoError(t, server.Start(f.ctx()))
+	require.Eventually(t, func() bool { return f.scrape()["database_up"] == 1 }, patience, tick)
+	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND application_name = $1`, t.Name())
+	require.EqualValues(t, 1, f.scrape()["database_up"], "a lost connection is no outage")
+	f.store.Close()
+	require.Zero(t, f.scrape()["database_up"])
+}
+
+// Without metrics all goes on, and nothing is counted.
+func TestMetricsOff(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	s := repotest.OpenURL(t, f.url, func(c *repo.Config) { c.Registry = telemetry.Off })
+	_, err := s.InsertJob(f.ctx(), f.submission())
+	require.NoError(t, err)
+	_, err = s.Start(f.ctx(), f.claim(f.submit(), 1))
+	require.NoError(t, err)
+}

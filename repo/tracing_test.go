@@ -1,0 +1,279 @@
+package repo_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/telemetry"
+)
+
+// traces keeps the spans of a test.
+type traces struct {
+	*tracetest.InMemoryExporter
+	provider *sdktrace.TracerProvider
+}
+
+func newTraces() traces {
+	kept := tracetest.NewInMemoryExporter()
+	return traces{kept, sdktrace.NewTracerProvider(sdktrace.WithSyncer(kept))}
+}
+
+// store makes a fixture's store trace its statements.
+func (s traces) store(c *repo.Config) { c.TracerProvider = s.provider }
+
+// request begins a trace, as an HTTP request does.
+func (s traces) request(ctx context.Context, name string) (context.Context, trace.Span) {
+	return s.provider.Tracer("test").Start(ctx, name)
+}
+
+// below gives the ended spans right below a span.
+func (s traces) below(parent trace.SpanContext) (found tracetest.SpanStubs) {
+	for _, span := range s.GetSpans() {
+		if span.Parent.SpanID() == parent.SpanID() && span.Parent.TraceID() == parent.TraceID() {
+			found = append(found, span)
+		}
+	}
+	return found
+}
+
+// only gives the one span right below another that has the name.
+func (s traces) only(t *testing.T, parent trace.SpanContext, name string) tracetest.SpanStub {
+	t.Helper()
+	var found []tracetest.SpanStub
+	for _, span := range s.below(parent) {
+		if span.Name == name {
+			found = append(found, span)
+		}
+	}
+	require.Len(t, found, 1, name)
+	return found[0]
+}
+
+func attributes(span tracetest.SpanStub) map[attribute.Key]any {
+	found := map[attribute.Key]any{}
+	for _, a := range span.Attributes {
+		found[a.Key] = a.Value.AsInterface()
+	}
+	return found
+}
+
+// Callers that share a statement have a span each: the statement's is below the
+// first one's, the others point there, and who is not traced has none.
+func TestSpansOfASharedStatement(t *testing.T) {
+	t.Parallel()
+	spans := newTraces()
+	f := setup(t, patient, spans.store)
+	release := f.occupyInserts()
+	spans.Reset()
+	var requests []trace.Span
+	var waits []func() []error
+	submit := func(ctx context.Context) {
+		waits = append(waits, f.insertAll(ctx, f.submissions(1)))
+		f.awaitQueued("insert", len(waits))
+	}
+	submit(f.ctx())
+	for _, name := range []string{"first", "second", "third"} {
+		ctx, span := spans.request(f.ctx(), name)
+		requests = append(requests, span)
+		submit(ctx)
+	}
+	submit(f.ctx())
+	release()
+	for _, wait := range waits {
+		require.NoError(t, errors.Join(wait()...))
+	}
+
+	first := spans.only(t, requests[0].SpanContext(), "commit insert")
+	require.EqualValues(t, 5, attributes(first)[telemetry.BatchSize], "those who are not traced count")
+	require.Empty(t, first.Links)
+	statement := spans.only(t, first.SpanContext, "query INSERT")
+	require.Equal(t, trace.SpanKindClient, statement.SpanKind)
+	for _, request := range requests[1:] {
+		other := spans.only(t, request.SpanContext(), "commit insert")
+		require.EqualValues(t, 5, attributes(other)[telemetry.BatchSize])
+		require.Empty(t, spans.below(other.SpanContext))
+		require.Len(t, other.Links, 1)
+		require.True(t, other.Links[0].SpanContext.Equal(first.SpanContext))
+	}
+	commits := 0
+	for _, span := range spans.GetSpans() {
+		require.True(t, span.Parent.IsValid(), "%s: no trace begins here", span.Name)
+		if strings.HasPrefix(span.Name, telemetry.SpanCommit) {
+			commits++
+		}
+	}
+	require.Equal(t, len(requests), commits)
+	traceID := requests[0].SpanContext().TraceID().String()
+	require.Eventually(t, func() bool { return slices.Contains(f.exemplars("group_commit_seconds"), traceID) }, patience, tick)
+}
+
+// exemplars gives the traces that a histogram names as examples.
+func (f *fixture) exemplars(histogram string) (traces []string) {
+	f.t.Helper()
+	families, err := f.registry.Gather()
+	require.NoError(f.t, err)
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			for _, b := range m.GetHistogram().GetBucket() {
+				if e := b.GetExemplar(); e != nil && family.GetName() == histogram {
+					traces = append(traces, e.GetLabel()[0].GetValue())
+				}
+			}
+		}
+	}
+	return traces
+}
+
+// Each operation of a job has its span, and every statement is below one.
+func TestSpansOfEachOperation(t *testing.T) {
+	t.Parallel()
+	spans := newTraces()
+	f := setup(t, spans.store)
+	hook := f.subscribe(job.EventCreated)
+	sub := f.submission(func(s *job.Submission) {
+		s.Job.Params, s.IdempotencyKey = json.RawMessage(`{"planted":"parameter"}`), "planted-key"
+	})
+	id := sub.Job.ID
+	var lease job.Lease
+	for _, step := range []struct {
+		name, statement string
+		do              func(ctx context.Context) error
+	}{
+		{"insert", "INSERT", func(ctx context.Context) error { _, err := f.store.InsertJob(ctx, sub); return err }},
+		{"claim", "UPDATE", func(ctx context.Context) error {
+			c, _, err := f.store.Claim(ctx, f.worker, id, 1)
+			lease = c.Lease
+			return err
+		}},
+		{"start", "UPDATE", func(ctx context.Context) error { _, err := f.store.Start(ctx, lease); return err }},
+		{"finish", "UPDATE", func(ctx context.Context) error {
+			_, err := f.store.Finish(ctx, failure(lease, job.FailedOnce))
+			return err
+		}},
+		{"retry", "UPDATE", func(ctx context.Context) error {
+			_, err := f.store.Retry(ctx, f.client, id, 1, 0, oneTrace)
+			return err
+		}},
+		{"cancel", "UPDATE", func(ctx context.Context) error { _, _, err := f.store.Cancel(ctx, f.client, id); return err }},
+		{"pickup", "DELETE", func(ctx context.Context) error {
+			_, _, err := f.store.ClaimDeliveries(ctx, f.client, hook, 0, time.Hour)
+			return err
+		}},
+		{"record", "INSERT", func(ctx context.Context) error {
+			_, err := f.store.RecordDelivery(ctx, delivered(f.claimAll(hook, 1)[0]))
+			return err
+		}},
+	} {
+		ctx, request := spans.request(f.ctx(), "request")
+		require.NoError(t, step.do(ctx), step.name)
+		commit := spans.only(t, request.SpanContext(), "commit "+step.name)
+		require.EqualValues(t, 1, attributes(commit)[telemetry.BatchSize])
+		require.Equal(t, codes.Unset, commit.Status.Code)
+		statement := attributes(spans.only(t, commit.SpanContext, "query "+step.statement))
+		require.Contains(t, statement["db.query.text"], step.statement+" ")
+	}
+	ctx, request := spans.request(f.ctx(), "request")
+	_, err := f.store.Job(ctx, f.client, id)
+	require.NoError(t, err)
+	spans.only(t, request.SpanContext(), "query SELECT")
+
+	text, err := json.Marshal(spans.GetSpans())
+	require.NoError(t, err)
+	for _, planted := range []string{"planted", id.String(), f.client.String(), "pgx.query.parameters"} {
+		require.NotContains(t, string(text), planted, "no parameter is shown")
+	}
+}
+
+func TestSpansOfWhatFails(t *testing.T) {
+	t.Parallel()
+	spans := newTraces()
+	f := setup(t, spans.store)
+	stale, broken := f.run(), f.submission(func(s *job.Submission) { s.Job.MaxAttempts = -1 })
+	stale.Fence++
+	for name, call := range map[string]func(ctx context.Context) error{
+		"start":  func(ctx context.Context) error { _, err := f.store.Start(ctx, stale); return err },
+		"insert": func(ctx context.Context) error { _, err := f.store.InsertJob(ctx, broken); return err },
+	} {
+		ctx, request := spans.request(f.ctx(), "request")
+		err := call(ctx)
+		require.Error(t, err)
+		commit := spans.only(t, request.SpanContext(), "commit "+name)
+		require.Equal(t, sdktrace.Status{Code: codes.Error, Description: err.Error()}, commit.Status)
+		if name == "insert" {
+			require.Equal(t, codes.Error, spans.only(t, commit.SpanContext, "query INSERT").Status.Code)
+		}
+	}
+}
+
+// A caller who leaves ends its span, whatever becomes of its item.
+func TestSpansOfCallersWhoLeave(t *testing.T) {
+	t.Parallel()
+	spans := newTraces()
+	f := setup(t, patient, spans.store)
+	unlock := f.lock(`LOCK TABLE jobs IN SHARE MODE`)
+	leaving, leave := context.WithCancel(f.ctx())
+	ctx, request := spans.request(leaving, "request")
+	wait := f.insertAll(ctx, f.submissions(1))
+	f.awaitBlocked(1)
+	leave()
+	require.ErrorIs(t, wait()[0], context.Canceled)
+	require.Equal(t, codes.Error, spans.only(t, request.SpanContext(), "commit insert").Status.Code)
+	unlock()
+	f.await(`SELECT EXISTS (SELECT FROM jobs)`)
+}
+
+// What nobody asked for is in no trace: no span begins without a request.
+func TestNoSpansWithoutARequest(t *testing.T) {
+	t.Parallel()
+	spans := newTraces()
+	f := setup(t, spans.store)
+	leases := f.leases()
+	hook := f.subscribe("*")
+	held := f.run(traced(oneTrace))
+	for name, call := range map[string]func() error{
+		"renew":        func() error { _, err := leases.Renew(f.ctx(), f.worker, time.Hour); return err },
+		"lead":         func() error { _, err := f.store.Lead(f.ctx(), newID(), time.Hour); return err },
+		"epoch":        func() error { _, _, err := f.store.Epoch(f.ctx()); return err },
+		"orphans":      func() error { _, err := f.store.Orphans(f.ctx(), 10); return err },
+		"undispatched": func() error { _, err := f.store.Undispatched(f.ctx(), 1, job.Place{}, 0, 0, 10); return err },
+		"queue due":    func() error { _, err := f.store.QueueDue(f.ctx(), 10); return err },
+		"census":       func() error { _, err := f.store.Census(f.ctx(), 10); return err },
+		"clean":        func() error { _, err := f.store.Clean(f.ctx(), 10); return err },
+		"claims":       func() error { _, _, err := f.store.ClaimDeliveries(f.ctx(), f.client, hook, 10, time.Hour); return err },
+		"finish":       func() error { _, err := f.store.Finish(f.ctx(), success(held)); return err },
+		"scrape":       func() error { _, err := f.registry.Gather(); return err },
+	} {
+		require.NoError(t, call(), name)
+		require.Empty(t, spans.GetSpans(), name)
+	}
+}
+
+// Statements are named by what they do, in one word.
+func TestStatementsAreNamedInOneWord(t *testing.T) {
+	t.Parallel()
+	for statement, want := range map[string]string{
+		"-- ping": "PING", "begin": "BEGIN", "commit": "COMMIT", " select 1": "SELECT", "": "",
+		repo.Statements["claim"]: "UPDATE", repo.Statements["insert"]: "INSERT", repo.Statements["delete"]: "DELETE",
+		repo.Statements["undispatched"]: "SELECT", repo.Statements["census"]: "SELECT", repo.Statements["lockGiven"]: "SELECT",
+		`SELECT FROM jobs FOR NO KEY UPDATE OF j SKIP LOCKED`: "SELECT",
+	} {
+		require.Equal(t, want, repo.Verb(statement), statement)
+	}
+	for name, statement := range repo.Statements {
+		require.True(t, slices.Contains([]string{"SELECT", "INSERT", "UPDATE", "DELETE"}, repo.Verb(statement)), name)
+	}
+}
