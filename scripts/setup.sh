@@ -5,6 +5,9 @@
 #   scripts/setup.sh dev    the same, but for servers that FORGERUN_DATABASE_URL
 #                           and FORGERUN_REDIS_URL name
 #   scripts/setup.sh test   to test as well: a C compiler, which -race needs
+#   scripts/setup.sh ci     to test everything: Prometheus, which checks the rules
+#                           and dashboards, and Chromium, which opens the pages.
+#                           Without them, tests that need them are skipped.
 #
 # Go is only checked. The rest is installed: with apt-get on Debian and Ubuntu
 # (through sudo unless root), with Homebrew on macOS. Servers are installed as
@@ -18,9 +21,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 main() {
   case "${1:-}" in
-    run | dev | test) prepare "$1" ;;
+    run | dev | test | ci) prepare "$1" ;;
     apt) shift && install_as_root "$@" ;;
-    *) die "usage: scripts/setup.sh run|dev|test" ;;
+    *) die "usage: scripts/setup.sh run|dev|test|ci" ;;
   esac
 }
 
@@ -61,7 +64,8 @@ check_go() {
   fi
 }
 
-# list_missing names what is not there, among: make postgres redis cc.
+# list_missing names what is not there, among: make postgres redis cc prometheus
+# chromium.
 list_missing() {
   local missing=() database="" redis=""
   if [ "$1" = dev ]; then
@@ -70,7 +74,11 @@ list_missing() {
   command -v make >/dev/null || missing+=(make)
   [ -n "$database" ] || { have_program postgres && have_program initdb; } || missing+=(postgres)
   [ -n "$redis" ] || have_program redis-server || have_program valkey-server || missing+=(redis)
-  if [ "$1" = test ] && ! can_compile; then missing+=(cc); fi
+  if { [ "$1" = test ] || [ "$1" = ci ]; } && ! can_compile; then missing+=(cc); fi
+  if [ "$1" = ci ]; then
+    { command -v prometheus && command -v promtool; } >/dev/null || missing+=(prometheus)
+    have_browser || missing+=(chromium)
+  fi
   echo "${missing[*]-}"
 }
 
@@ -88,6 +96,11 @@ have_program() {
   return 1
 }
 
+# have_browser looks for what the tests drive.
+have_browser() {
+  command -v chromium || command -v chromium-browser || command -v google-chrome
+} >/dev/null
+
 # can_compile asks for a C compiler with its headers.
 can_compile() {
   local cc
@@ -102,6 +115,8 @@ install_with_brew() {
       make | cc) die "The command line tools are missing. Run: xcode-select --install" ;;
       postgres) formulas+=(postgresql@17) ;;
       redis) formulas+=(redis) ;;
+      prometheus) formulas+=(prometheus) ;;
+      chromium) formulas+=(chromium) ;; # a cask; it puts the program on PATH
     esac
   done
   command -v brew >/dev/null || die "Homebrew is missing (https://brew.sh). With it: brew install ${formulas[*]}"
@@ -117,6 +132,8 @@ install_with_apt() {
       postgres) packages+=(postgresql) ;;
       redis) packages+=(redis-server) ;;
       cc) packages+=(gcc libc6-dev) ;;
+      prometheus) packages+=(prometheus) ;;
+      chromium) packages+=(chromium) ;;
     esac
   done
   by_hand="apt-get update && apt-get install -y --no-install-recommends ${packages[*]}"
@@ -158,7 +175,8 @@ install_as_root() (
     tail -n 40 "$log" >&2
     die "apt-get install $* failed (above)"
   fi
-  case " $* " in *" redis-server "*) disable_redis_service ;; esac
+  case " $* " in *" redis-server "*) disable_service redis-server ;; esac
+  case " $* " in *" prometheus "*) disable_service prometheus ;; esac
 )
 
 # hold_servers: policy-rc.d answers 101 ("do not start") to package scripts while
@@ -178,11 +196,11 @@ allow_servers() {
   rmdir -p --ignore-fail-on-non-empty "$clusters" 2>/dev/null || true
 }
 
-# disable_redis_service takes back that the package, just installed, would start
-# a server at the next boot.
-disable_redis_service() {
-  deb-systemd-helper disable redis-server.service >/dev/null 2>&1 || true
-  update-rc.d redis-server disable >/dev/null 2>&1 || true
+# disable_service takes back that a package, just installed, would start its
+# server at the next boot.
+disable_service() {
+  deb-systemd-helper disable "$1.service" >/dev/null 2>&1 || true
+  update-rc.d "$1" disable >/dev/null 2>&1 || true
 }
 
 say() { echo "setup: $*" >&2; }

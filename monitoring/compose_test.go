@@ -1,0 +1,218 @@
+package monitoring_test
+
+import (
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/loader"
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/stretchr/testify/require"
+)
+
+const composeFile = "../docker-compose.yml"
+
+// What has to be set before docker compose starts anything.
+var requiredVariables = map[string]string{
+	"FORGERUN_ADMIN_TOKEN": "the-operators-token",
+	"FORGERUN_MASTER_KEY":  "a-master-key",
+}
+
+func loadCompose(t *testing.T, variables map[string]string, profiles ...string) (*types.Project, error) {
+	t.Helper()
+	path, err := filepath.Abs(composeFile)
+	require.NoError(t, err)
+	return loader.LoadWithContext(t.Context(), types.ConfigDetails{
+		WorkingDir:  filepath.Dir(path),
+		ConfigFiles: []types.ConfigFile{{Filename: path}},
+		Environment: maps.Clone(variables), // to which the loader adds
+	}, loader.WithProfiles(profiles))
+}
+
+// compose loads the file as docker compose does.
+func compose(t *testing.T, profiles ...string) *types.Project {
+	t.Helper()
+	project, err := loadCompose(t, requiredVariables, profiles...)
+	require.NoError(t, err)
+	return project
+}
+
+func TestComposeStartsMonitoringOnlyWhenAsked(t *testing.T) {
+	t.Parallel()
+	service := []string{"api", "migrate", "postgres", "redis", "webhooks", "worker"}
+	watching := []string{"grafana", "jaeger", "prometheus"}
+	require.ElementsMatch(t, service, compose(t).ServiceNames())
+	require.ElementsMatch(t, append(watching, service...), compose(t, "monitoring").ServiceNames())
+}
+
+func TestComposeServicesAreKeptWell(t *testing.T) {
+	t.Parallel()
+	exact := regexp.MustCompile(`:v?\d+\.\d+\.\d+$`)
+	for name, s := range compose(t, "monitoring").Services {
+		switch {
+		case s.Build != nil: // our own
+		case slices.Contains(s.Profiles, "monitoring"):
+			require.Regexp(t, exact, s.Image, name)
+		default: // a store: the fixes of its major version are welcome
+			require.Regexp(t, `:\d+$`, s.Image, name)
+		}
+		for _, port := range s.Ports {
+			require.True(t, net.ParseIP(port.HostIP).IsLoopback(), "%s publishes port %s on %q", name, port.Published, port.HostIP)
+		}
+		for _, volume := range s.Volumes {
+			if volume.Type != types.VolumeTypeBind {
+				continue
+			}
+			require.DirExists(t, volume.Source, name)
+			require.True(t, volume.ReadOnly, "%s may write to %s", name, volume.Source)
+		}
+		if s.Build == nil {
+			require.NotNil(t, s.HealthCheck, name)
+			require.NotEmpty(t, s.HealthCheck.Test, name)
+		} else if name != "migrate" { // which ends
+			require.True(t, s.HealthCheck == nil || !s.HealthCheck.Disable, "%s: the image's check is in force", name)
+		}
+	}
+}
+
+// Secrets come from the environment. Without them nothing starts.
+func TestComposeHoldsNoSecret(t *testing.T) {
+	t.Parallel()
+	for missing := range requiredVariables {
+		variables := maps.Clone(requiredVariables)
+		delete(variables, missing)
+		_, err := loadCompose(t, variables)
+		require.ErrorContains(t, err, missing)
+	}
+	grafana := compose(t, "monitoring").Services["grafana"].Environment
+	require.Equal(t, requiredVariables["FORGERUN_ADMIN_TOKEN"], *grafana["GF_SECURITY_ADMIN_PASSWORD"], "not Grafana's own default")
+	content, err := os.ReadFile(composeFile)
+	require.NoError(t, err)
+	secrets := regexp.MustCompile(`(?m)^\s+\w*(?:PASSWORD|TOKEN|KEY|SECRET|HEADERS): *(.*)$`).FindAllStringSubmatch(string(content), -1)
+	require.NotEmpty(t, secrets)
+	for _, match := range secrets {
+		require.Regexp(t, `^$|^\*[a-z-]+$|^(&[a-z-]+ )?\$\{`, match[1], match[0])
+	}
+}
+
+func TestComposeTracesOnlyWhenAsked(t *testing.T) {
+	t.Parallel()
+	const variable, collector = "OTEL_EXPORTER_OTLP_ENDPOINT", "http://jaeger:4318"
+	for _, role := range []string{"api", "worker", "webhooks"} {
+		require.Nil(t, compose(t).Services[role].Environment[variable], role)
+	}
+	header, err := os.ReadFile(composeFile)
+	require.NoError(t, err)
+	require.Contains(t, string(header), variable+"="+collector+" docker compose --profile monitoring up")
+	variables := maps.Clone(requiredVariables)
+	variables[variable] = collector
+	traced, err := loadCompose(t, variables, "monitoring")
+	require.NoError(t, err)
+	for _, role := range []string{"api", "worker", "webhooks"} {
+		require.Equal(t, collector, *traced.Services[role].Environment[variable], role)
+	}
+	require.Contains(t, traced.Services, "jaeger")
+}
+
+type scrapeConfigs struct {
+	RuleFiles []string `yaml:"rule_files"`
+	Scrape    []struct {
+		Job string `yaml:"job_name"`
+		DNS []struct {
+			Names []string
+			Type  string
+			Port  uint32
+		} `yaml:"dns_sd_configs"`
+	} `yaml:"scrape_configs"`
+}
+
+// Every replica of every role is scraped where it listens.
+func TestPrometheusScrapesEveryRole(t *testing.T) {
+	t.Parallel()
+	services := compose(t, "monitoring").Services
+	var config scrapeConfigs
+	readYAML(t, "prometheus/prometheus.yml", &config)
+	for _, file := range config.RuleFiles {
+		require.FileExists(t, filepath.Join("prometheus", file))
+	}
+	var jobs []string
+	for _, scrape := range config.Scrape {
+		jobs = append(jobs, scrape.Job)
+		require.Len(t, scrape.DNS, 1)
+		require.Equal(t, []string{scrape.Job}, scrape.DNS[0].Names, "a job is named like its service")
+		require.Equal(t, "A", scrape.DNS[0].Type)
+		require.Contains(t, services, scrape.Job)
+		environment := services[scrape.Job].Environment
+		require.Equal(t, "0.0.0.0:"+strconv.Itoa(int(scrape.DNS[0].Port)), *environment["FORGERUN_ADMIN_ADDR"], scrape.Job)
+		require.Equal(t, requiredVariables["FORGERUN_ADMIN_TOKEN"], *environment["FORGERUN_ADMIN_TOKEN"], scrape.Job)
+	}
+	require.ElementsMatch(t, []string{"api", "worker", "webhooks"}, jobs)
+}
+
+type dataSources struct {
+	Sources []struct {
+		UID, Type, URL string
+		Options        struct {
+			Exemplars []struct {
+				Name string
+				UID  string `yaml:"datasourceUid"`
+			} `yaml:"exemplarTraceIdDestinations"`
+		} `yaml:"jsonData"`
+	} `yaml:"datasources"`
+}
+
+func grafanaSources(t *testing.T) (s dataSources) {
+	t.Helper()
+	readYAML(t, "grafana/provisioning/datasources/forgerun.yml", &s)
+	require.NotEmpty(t, s.Sources)
+	return s
+}
+
+// Grafana's data sources are services of the same profile, at the ports that
+// these have.
+func TestGrafanaSourcesAreServices(t *testing.T) {
+	t.Parallel()
+	services := compose(t, "monitoring").Services
+	uids := map[string]string{}
+	for _, source := range grafanaSources(t).Sources {
+		uids[source.UID] = source.Type
+		at, err := url.Parse(source.URL)
+		require.NoError(t, err)
+		require.Contains(t, services, at.Hostname())
+		require.True(t, slices.ContainsFunc(services[at.Hostname()].Ports, func(p types.ServicePortConfig) bool {
+			return strconv.Itoa(int(p.Target)) == at.Port()
+		}), "%s has no port %s", at.Hostname(), at.Port())
+	}
+	for _, source := range grafanaSources(t).Sources {
+		for _, exemplar := range source.Options.Exemplars {
+			require.Equal(t, "trace_id", exemplar.Name)
+			require.Equal(t, "jaeger", uids[exemplar.UID])
+		}
+	}
+}
+
+// What Grafana's files point to inside its container is mounted there.
+func TestGrafanaFindsItsFiles(t *testing.T) {
+	t.Parallel()
+	grafana := compose(t, "monitoring").Services["grafana"]
+	var file struct {
+		Providers []struct{ Options struct{ Path string } }
+	}
+	readYAML(t, "grafana/provisioning/dashboards/forgerun.yml", &file)
+	require.Len(t, file.Providers, 1)
+	folder := file.Providers[0].Options.Path
+	mounted := slices.IndexFunc(grafana.Volumes, func(v types.ServiceVolumeConfig) bool { return v.Target == folder })
+	require.GreaterOrEqual(t, mounted, 0, "%s is not mounted", folder)
+	dashboards, err := filepath.Abs("grafana/dashboards")
+	require.NoError(t, err)
+	require.Equal(t, dashboards, grafana.Volumes[mounted].Source)
+	home := *grafana.Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+	require.FileExists(t, filepath.Join(dashboards, strings.TrimPrefix(home, folder)))
+}
