@@ -44,10 +44,11 @@ test: ## Run all tests with the race detector, on real Postgres and Redis
 	CGO_ENABLED=1 $(GO) test -race -timeout 15m $(TESTFLAGS) ./...
 
 .PHONY: bench
-bench: ## Measure submission and the whole path, next to the naive way, and deliveries
+bench: ## Measure submission and the whole path next to the naive way, deliveries, and what observing costs
 	@scripts/setup.sh run
 	$(GO) run ./bench $(ARGS)
 	$(GO) run ./bench deliveries
+	$(GO) run ./bench observability
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each

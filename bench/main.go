@@ -2,7 +2,8 @@
 // Redis and the load generator, and beside it the same thing done naively:
 // one transaction for each step of each job. Absolute numbers say more about
 // the machine than about the program; the ratios, taken in one run, say what
-// the design is worth. "bench deliveries" measures webhooks.
+// the design is worth. "bench deliveries" measures webhooks, and
+// "bench observability" what it costs to be seen.
 package main
 
 import (
@@ -22,6 +23,7 @@ type options struct {
 	clients  int
 	slots    int // jobs at once in the worker
 	json     string
+	env      []string // of the programs, on top
 }
 
 func main() {
@@ -32,6 +34,10 @@ func main() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == "deliveries" {
 		ok, err := runDeliveries(ctx, os.Args[2:])
+		exit(fallsShort(ok, err))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "observability" {
+		ok, err := runObservability(ctx, os.Args[2:])
 		exit(fallsShort(ok, err))
 	}
 	var o options

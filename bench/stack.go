@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -127,10 +128,29 @@ func (p *program) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// readyWithin bounds the start of a program.
+const readyWithin = 20 * time.Second
+
+// until waits for the program to be ready.
+func (p *program) until(ready func() bool) error {
+	for limit := time.Now().Add(readyWithin); !ready(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(limit) {
+			return p.late()
+		}
+	}
+	return nil
+}
+
+func (p *program) late() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return fmt.Errorf("%s did not get ready; its log:\n%s", p.cmd.Path, p.tail.String())
+}
+
 // await waits for a line of the log and gives the first group of the pattern.
 func (p *program) await(pattern string) (string, error) {
 	expression := regexp.MustCompile(pattern)
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(readyWithin)
 	for {
 		select {
 		case line := <-p.line:
@@ -138,9 +158,7 @@ func (p *program) await(pattern string) (string, error) {
 				return m[len(m)-1], nil
 			}
 		case <-timeout:
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return "", fmt.Errorf("%s did not get ready; its log:\n%s", p.cmd.Path, p.tail.String())
+			return "", p.late()
 		}
 	}
 }
@@ -155,33 +173,50 @@ func (p *program) stop() error {
 	return p.cmd.Wait()
 }
 
-// listening is what both systems log.
+// listening is what the naive system logs.
 const listening = `"api listening".*"address":"([^"]+)"`
 
 func (s *stack) startForgeRun(ctx context.Context, d *database, o options) (system, error) {
-	env := []string{
+	address, err := freeAddress()
+	if err != nil {
+		return system{}, err
+	}
+	env := append([]string{
 		"FORGERUN_DATABASE_URL=" + d.url + "&pool_max_conns=24", "FORGERUN_REDIS_URL=" + d.redis,
-		"FORGERUN_HTTP_ADDR=127.0.0.1:0", "FORGERUN_ADMIN_ADDR=127.0.0.1:0", "FORGERUN_OPEN_REGISTRATION=true",
+		"FORGERUN_HTTP_ADDR=" + address, "FORGERUN_ADMIN_ADDR=127.0.0.1:0", "FORGERUN_OPEN_REGISTRATION=true",
 		"FORGERUN_RATE_LIMIT_PER_MINUTE=1000000000", "FORGERUN_TIME_SCALE=0", fmt.Sprintf("FORGERUN_WORKER_CONCURRENCY=%d", o.slots),
 		"FORGERUN_MASTER_KEY=" + base64.StdEncoding.EncodeToString(make([]byte, 32)), "FORGERUN_WEBHOOK_ALLOW_PRIVATE=true", "FORGERUN_PUBLIC_URL=http://127.0.0.1",
-	}
+	}, o.env...)
 	api, err := launch(s.forgerun, env, "api")
 	if err != nil {
 		return system{}, err
 	}
-	address, err := api.await(listening)
-	if err != nil {
-		return system{}, err
-	}
-	base := "http://" + address
-	key, err := register(ctx, base)
-	return system{base: base, url: base + "/v1/jobs", key: key, env: env, api: api, startWorker: func() (*program, error) {
+	sys := system{base: "http://" + address, url: "http://" + address + "/v1/jobs", env: env, api: api}
+	sys.startWorker = func() (*program, error) {
 		w, err := launch(s.forgerun, env, "worker")
-		if err == nil {
-			_, err = w.await(`("worker registered")`)
+		if err != nil {
+			return nil, err
 		}
-		return w, err
-	}}, err
+		return w, w.until(func() bool {
+			var alive bool
+			return d.conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM workers WHERE state = 'ALIVE')").Scan(&alive) == nil && alive
+		})
+	}
+	err = api.until(func() bool {
+		sys.key, err = register(ctx, sys.base)
+		return err == nil
+	})
+	return sys, err
+}
+
+// freeAddress gives one that nobody listens on at the moment.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String(), nil
 }
 
 func (s *stack) startNaive(_ context.Context, d *database, o options) (system, error) {
