@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/trace"
@@ -14,14 +15,18 @@ import (
 // NewLogger makes the process' logger: JSON, one object a line, or text for
 // people. Client-supplied text cannot break a line in either, nor steer a
 // terminal: both quote it. A line that is logged with the context of a recorded
-// span has its trace_id and span_id.
+// span has its trace_id and span_id. Lines do not hold warnings and errors back.
 func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: level}
+	flush := func() {}
+	if lines, ok := w.(*Lines); ok {
+		flush = lines.Flush
+	}
 	switch format {
 	case "json":
-		return slog.New(traceHandler{Handler: slog.NewJSONHandler(escaper{w}, options)}), nil
+		return slog.New(traceHandler{Handler: slog.NewJSONHandler(escaper{w}, options), flush: flush}), nil
 	case "text":
-		return slog.New(traceHandler{Handler: slog.NewTextHandler(w, options)}), nil
+		return slog.New(traceHandler{Handler: slog.NewTextHandler(w, options), flush: flush}), nil
 	}
 	return nil, fmt.Errorf("log format %q: json or text", format)
 }
@@ -30,6 +35,7 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 // whatever groups its other attributes are in.
 type traceHandler struct {
 	slog.Handler
+	flush func() // for lines that must not wait
 	// outer is Handler without its groups and what is in them, and inner adds
 	// these; nil while there is no group.
 	outer slog.Handler
@@ -38,6 +44,9 @@ type traceHandler struct {
 
 // Handle makes traceHandler a slog.Handler.
 func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		defer h.flush()
+	}
 	span := trace.SpanContextFromContext(ctx)
 	if !span.IsSampled() {
 		return h.Handler.Handle(ctx, r)
@@ -54,7 +63,7 @@ func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
 // WithAttrs makes traceHandler a slog.Handler.
 func (h traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	if h.inner == nil {
-		return traceHandler{Handler: h.Handler.WithAttrs(attrs)}
+		return traceHandler{Handler: h.Handler.WithAttrs(attrs), flush: h.flush}
 	}
 	return h.within(func(next slog.Handler) slog.Handler { return next.WithAttrs(attrs) })
 }
@@ -70,7 +79,7 @@ func (h traceHandler) WithGroup(name string) slog.Handler {
 func (h traceHandler) within(add func(slog.Handler) slog.Handler) traceHandler {
 	before := h.inner
 	return traceHandler{
-		Handler: add(h.Handler), outer: h.outer,
+		Handler: add(h.Handler), flush: h.flush, outer: h.outer,
 		inner: func(next slog.Handler) slog.Handler { return add(before(next)) },
 	}
 }
@@ -82,7 +91,7 @@ type escaper struct{ w io.Writer }
 
 func (e escaper) Write(line []byte) (int, error) {
 	escaped := line
-	if bytes.ContainsFunc(line, isControl) {
+	if slices.Max(line) >= 0x7f && bytes.ContainsFunc(line, isControl) {
 		escaped = nil
 		for rest := line; len(rest) > 0; {
 			r, size := utf8.DecodeRune(rest)

@@ -30,6 +30,7 @@ import (
 type process struct {
 	cfg      Config
 	role     string
+	lines    *monitoring.Lines // where log ends
 	log      *slog.Logger
 	registry *prometheus.Registry
 	tracing  trace.TracerProvider        // nil: nothing is traced
@@ -55,8 +56,14 @@ type process struct {
 
 // open connects a process to its stores and starts its maintenance. Nothing
 // waits for the stores: they may come later.
-func open(cfg Config, role string, unknown []string, stderr io.Writer) (*process, error) {
-	log, err := monitoring.NewLogger(stderr, cfg.LogLevel, cfg.LogFormat)
+func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *process, err error) {
+	lines := monitoring.NewLines(stderr)
+	defer func() {
+		if err != nil {
+			lines.Flush()
+		}
+	}()
+	log, err := monitoring.NewLogger(lines, cfg.LogLevel, cfg.LogFormat)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +74,7 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (*process
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cfg: cfg, role: role, listener: listener, log: log.With("role", role), registry: monitoring.NewRegistry(version, role)}
+	p := &process{cfg: cfg, role: role, listener: listener, lines: lines, log: log.With("role", role), registry: monitoring.NewRegistry(version, role)}
 	slog.SetDefault(p.log) // libraries, and with it package log
 	if err := p.startTracing(); err != nil {
 		return nil, err
@@ -187,6 +194,7 @@ func (p *process) close() {
 		p.log.Warn("not all traces were sent", "error", err)
 	}
 	p.log.Info("stopped")
+	p.lines.Flush()
 }
 
 // ready tells what is wrong, in words. Only those who take from the queue need

@@ -1,0 +1,60 @@
+package monitoring
+
+import (
+	"io"
+	"sync"
+	"time"
+)
+
+// Bounds of what Lines holds back.
+const (
+	linesDelay = 5 * time.Millisecond
+	linesBytes = 64 << 10
+)
+
+// Lines passes written lines on together: one call of the system for each line
+// is most of what a log costs. A line waits for 5 ms at most, so that is what a
+// killed process keeps to itself; warnings and errors do not wait, see
+// NewLogger. When 64 KiB are waiting the writer waits too.
+type Lines struct {
+	out     io.Writer
+	writing sync.Mutex // held while out is written to; taken before mu
+
+	mu      sync.Mutex
+	waiting []byte
+	spare   []byte // the other buffer
+}
+
+// NewLines makes Lines that end in out.
+func NewLines(out io.Writer) *Lines { return &Lines{out: out} }
+
+// Write takes whole lines. It never fails: an error of a log has nowhere to go.
+func (l *Lines) Write(lines []byte) (int, error) {
+	l.mu.Lock()
+	if len(l.waiting) == 0 {
+		time.AfterFunc(linesDelay, l.Flush)
+	}
+	l.waiting = append(l.waiting, lines...)
+	full := len(l.waiting) >= linesBytes
+	l.mu.Unlock()
+	if full {
+		l.Flush()
+	}
+	return len(lines), nil
+}
+
+// Flush passes on what waits, in order, and returns when that is done.
+func (l *Lines) Flush() {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.mu.Lock()
+	lines := l.waiting
+	l.waiting, l.spare = l.spare[:0], nil
+	l.mu.Unlock()
+	if len(lines) > 0 {
+		_, _ = l.out.Write(lines)
+	}
+	l.mu.Lock()
+	l.spare = lines[:0]
+	l.mu.Unlock()
+}
