@@ -67,7 +67,8 @@ func TestTheLeaderTakesTheCensus(t *testing.T) {
 		w := newWorld(t)
 		w.store.census = someCensus()
 		w.lead()
-		w.requireLeadingWithout()
+		require.Equal(t, 1.0, w.sum("maintenance_leader"))
+		require.Equal(t, counted, w.shown(), "at once")
 		pass(censusInterval)
 		require.Equal(t, counted, w.shown())
 		require.Equal(t, float64(time.Now().Unix()), w.sum("census_timestamp_seconds"))
@@ -76,14 +77,8 @@ func TestTheLeaderTakesTheCensus(t *testing.T) {
 		pass(censusInterval)
 		require.Equal(t, 1.0, w.sum("jobs_current"), "a state without jobs is 0 again")
 		require.Zero(t, w.sum("dispatch_epoch"))
-		require.Equal(t, 2, w.store.count("Census"))
+		require.Equal(t, 3, w.store.count("Census"))
 	})
-}
-
-func (w *world) requireLeadingWithout() {
-	w.t.Helper()
-	require.Equal(w.t, uncounted, w.shown())
-	require.Equal(w.t, 1.0, w.sum("maintenance_leader"))
 }
 
 func TestAFailedCensusKeepsTheLastOne(t *testing.T) {
@@ -110,13 +105,13 @@ func TestTheCensusEndsWithTheLeadership(t *testing.T) {
 			w.store.meddle(func() { w.store.leader, w.store.leaderUntil = newID(), time.Now().Add(time.Hour) })
 			pass(2 * leaderInterval)
 		},
-		"storage is away": func(w *world, _ func()) {
+		"storage is away for long": func(w *world, _ func()) {
 			w.store.hook("Lead", hook{before: fails(-1, errStorage)})
-			pass(leaderLease)
+			pass(leaderLease + censusMemory)
 		},
-		"storage does not answer": func(w *world, _ func()) {
+		"storage does not answer for long": func(w *world, _ func()) {
 			w.store.hook("Lead", hook{before: hangs})
-			pass(leaderLease)
+			pass(leaderLease + censusMemory)
 		},
 	}
 	for name, end := range ends {
@@ -136,6 +131,24 @@ func TestTheCensusEndsWithTheLeadership(t *testing.T) {
 	}
 }
 
+// While nobody can lead, what was counted last is still shown.
+func TestTheCensusOutlastsALapse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.store.census = someCensus()
+		w.lead()
+		w.store.hook("Lead", hook{before: fails(10, errStorage)})
+		pass(leaderLease)
+		require.Zero(t, w.sum("maintenance_leader"))
+		require.Equal(t, counted, w.shown())
+		pass(leaderLease + leaderInterval)
+		require.Equal(t, 1.0, w.sum("maintenance_leader"))
+		pass(2 * censusMemory)
+		require.Equal(t, counted, w.shown())
+		require.InDelta(t, float64(time.Now().Unix()), w.sum("census_timestamp_seconds"), censusInterval.Seconds())
+	})
+}
+
 // The answer to a census comes after somebody else has begun to lead.
 func TestALateCensusIsNotShown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -147,9 +160,9 @@ func TestALateCensusIsNotShown(t *testing.T) {
 			return ctx.Err()
 		}})
 		pass(censusInterval)
-		w.store.hook("Lead", hook{before: fails(-1, errStorage)})
+		w.store.meddle(func() { w.store.leader, w.store.leaderUntil = newID(), time.Now().Add(time.Hour) })
 		pass(3 * leaderLease)
-		require.Equal(t, 1, w.store.count("Census"))
+		require.Equal(t, 2, w.store.count("Census"))
 		w.requireNoCensus()
 	})
 }

@@ -106,7 +106,8 @@ func (c *Courier) record(ctx context.Context, h held, sent job.Sent) {
 			return
 		case errors.Is(err, job.ErrStale):
 			c.metrics.fencedWrites.WithLabelValues("deliver").Inc()
-			c.log.InfoContext(ctx, "a late write changed nothing", append(aboutDelivery(h.Parcel), "fence", h.Fence)...)
+			c.log.InfoContext(ctx, "a late write changed nothing", append(aboutDelivery(h.Parcel), "fence", h.Fence,
+				"status", sent.Attempt.Status, "error_code", string(sent.Attempt.Error))...)
 			return
 		case refused(err) && (len(r.Sent.Attempt.Header) > 0 || len(r.Sent.Attempt.Body) > 0):
 			// Better an attempt without the answer than a delivery without an end.

@@ -220,11 +220,13 @@ func failedFinish(h job.Held, reason job.Reason, b job.Backoff) job.Finish {
 func (w *Worker) finish(ctx context.Context, c *job.Claim, f job.Finish) (err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanReport)
 	describe(span, &c.Job, c.Attempt)
-	defer func() { endSpan(span, c.JobID, f.State, err) }()
+	var state job.State // unknown unless it was written here
+	defer func() { endSpan(span, c.JobID, state, err) }()
 	for {
 		done, err := w.store.Finish(ctx, f)
 		switch {
 		case err == nil:
+			state = f.State
 			w.tell(ctx, c, f, done)
 			return nil
 		case errors.Is(err, job.ErrStale):

@@ -41,6 +41,7 @@ const (
 	orphanInterval    = 3 * time.Second
 	publisherInterval = 200 * time.Millisecond
 	censusInterval    = 5 * time.Second
+	censusMemory      = time.Minute // after a leadership that nobody ended
 
 	schedulerBatch = 2000
 	rescuerBatch   = 500
@@ -73,7 +74,9 @@ type Maintenance struct {
 
 	mu       sync.Mutex
 	ledUntil time.Time   // zero while this process does not lead
-	lapse    *time.Timer // ends the leadership in time
+	lapse    *time.Timer // ends the leadership in time, and later what is shown of it
+
+	elected chan struct{} // has the census taken at once
 }
 
 // MaintenanceDeps is what Maintenance works with; all but Publisher and
@@ -96,10 +99,10 @@ type MaintenanceDeps struct {
 // NewMaintenance makes the maintenance of a process.
 func NewMaintenance(d MaintenanceDeps) *Maintenance {
 	return &Maintenance{
-		id: newID(), store: d.Store, census: d.Census, queue: d.Queue, relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
+		id: newID(), elected: make(chan struct{}, 1), store: d.Store, census: d.Census, queue: d.Queue, relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
 		settler: d.Settler, metrics: d.Metrics, log: d.Log,
 		rescuer: &rescuer{
-			store: d.Claims, queue: d.Queue, settler: d.Settler, backoff: d.Backoff, metrics: d.Metrics, tracer: d.Tracer, log: d.Log,
+			store: d.Claims, queue: d.Queue, settler: d.Settler, backoff: d.Backoff, metrics: d.Metrics, tracer: d.Tracer, log: d.Log, ofDead: true,
 		},
 	}
 }
@@ -115,7 +118,7 @@ func (m *Maintenance) Leading() bool {
 func (m *Maintenance) Run(ctx context.Context) {
 	var tasks sync.WaitGroup
 	every := func(interval time.Duration, name string, task func(context.Context) error) {
-		tasks.Go(func() { m.every(ctx, interval, name, task) })
+		tasks.Go(func() { m.every(ctx, interval, nil, name, task) })
 	}
 	tasks.Go(func() { m.lead(ctx) })
 	every(schedulerInterval, "scheduler", m.schedule)
@@ -124,7 +127,7 @@ func (m *Maintenance) Run(ctx context.Context) {
 	every(rescuerInterval, "rescuer", m.rescue)
 	every(settlerInterval, "settler", m.settle)
 	every(cleanerInterval, "cleaner", m.clean)
-	every(censusInterval, "census", m.count)
+	tasks.Go(func() { m.every(ctx, censusInterval, m.elected, "census", m.count) })
 	every(deliveryInterval, "deliveries", func(ctx context.Context) error { return m.deliveries.round(ctx, m.Leading) })
 	every(orphanInterval, "orphans", func(ctx context.Context) error { return m.deliveries.failOrphans(ctx, m.Leading) })
 	if m.publisher != nil {
@@ -133,9 +136,10 @@ func (m *Maintenance) Run(ctx context.Context) {
 	tasks.Wait()
 }
 
-// every runs a task at its interval while this process leads.
-func (m *Maintenance) every(ctx context.Context, interval time.Duration, name string, task func(context.Context) error) {
-	for sleep(ctx, interval) {
+// every runs a task at its interval while this process leads, and when hurry
+// says so.
+func (m *Maintenance) every(ctx context.Context, interval time.Duration, hurry <-chan struct{}, name string, task func(context.Context) error) {
+	for rest(ctx, interval, hurry) {
 		if !m.Leading() {
 			continue
 		}
@@ -149,6 +153,19 @@ func (m *Maintenance) every(ctx context.Context, interval time.Duration, name st
 			m.log.WarnContext(ctx, "maintenance failed", "action", "maintain", "task", name, errorFields(err))
 		}
 	}
+}
+
+// rest waits for the interval, or until it is cut short. It reports whether ctx
+// goes on.
+func rest(ctx context.Context, interval time.Duration, hurry <-chan struct{}) bool {
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-hurry:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
 }
 
 // lead keeps trying to get or keep the lease. It is counted from before each
@@ -189,15 +206,15 @@ func (m *Maintenance) setLeading(leads bool, asked time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.leadUntil(until)
+	if !leads {
+		m.metrics.forgetCensus()
+	}
 }
 
 // leadUntil notes until when this process leads; the zero time: it does not. The
 // caller holds the lock.
 func (m *Maintenance) leadUntil(until time.Time) {
-	leads := !until.IsZero()
-	if leads != !m.ledUntil.IsZero() {
-		m.log.Info("leadership changed", "action", "lead", "leading", leads)
-	}
+	leads, led := !until.IsZero(), !m.ledUntil.IsZero()
 	m.ledUntil = until
 	m.metrics.leads(leads)
 	if m.lapse != nil {
@@ -206,15 +223,37 @@ func (m *Maintenance) leadUntil(until time.Time) {
 	if leads {
 		m.lapse = time.AfterFunc(time.Until(until), m.lapsed)
 	}
+	if leads == led {
+		return
+	}
+	m.log.Info("leadership changed", "action", "lead", "leading", leads)
+	if leads {
+		select {
+		case m.elected <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // lapsed ends a leadership that was not renewed in time, also while the
-// election's answer is still out.
+// election's answer is still out. What was counted last is shown for a while
+// longer: nobody may be there to count anew.
 func (m *Maintenance) lapsed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !time.Now().Before(m.ledUntil) {
-		m.leadUntil(time.Time{})
+	if m.ledUntil.IsZero() || time.Now().Before(m.ledUntil) {
+		return
+	}
+	m.leadUntil(time.Time{})
+	m.lapse = time.AfterFunc(censusMemory, m.forget)
+}
+
+// forget ends the showing of an old census.
+func (m *Maintenance) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ledUntil.IsZero() {
+		m.metrics.forgetCensus()
 	}
 }
 

@@ -57,13 +57,16 @@ func (m *maintenanceMetrics) round(task string, took time.Duration, err error) {
 	m.succeededAt.WithLabelValues(task).SetToCurrentTime()
 }
 
-// leads tells whether this process leads. One that does not knows no census.
+// leads tells whether this process leads.
 func (m *maintenanceMetrics) leads(leading bool) {
+	m.leading.Set(0)
 	if leading {
 		m.leading.Set(1)
-		return
 	}
-	m.leading.Set(0)
+}
+
+// forgetCensus shows none: another process shows its own.
+func (m *maintenanceMetrics) forgetCensus() {
 	m.census.show(job.Census{})
 	m.census.takenAt.Set(0)
 }

@@ -24,6 +24,7 @@ type rescuer struct {
 	metrics *Metrics
 	tracer  trace.Tracer
 	log     *slog.Logger
+	ofDead  bool // whether the holders' leases have ended; a living one may give back what it lost
 }
 
 // rescueConcurrency lets the failures of one round share their statements.
@@ -82,12 +83,19 @@ func (r *rescuer) tellRequeued(ctx context.Context, h job.Held, t job.Task, bega
 	ctx, span := r.begin(ctx, h, trace.WithTimestamp(began))
 	defer endSpan(span, h.JobID, job.Queued, nil)
 	r.metrics.repaired.WithLabelValues("rescuer_requeued").Inc()
-	r.metrics.leasesExpired.WithLabelValues(string(job.Assigned)).Inc()
+	r.expired(job.Assigned)
 	r.metrics.entered(job.Queued, h.WorkKind)
 	r.transition(ctx, "requeue", h, job.Assigned, job.Queued)
 	r.queue.Announce(job.News{ClientID: h.ClientID, JobID: h.JobID})
 	r.queue.Wake(h.ClientID)
 	enqueue(ctx, r.queue, t)
+}
+
+// expired counts a job that was in this state when its holder's lease ended.
+func (r *rescuer) expired(s job.State) {
+	if r.ofDead {
+		r.metrics.leasesExpired.WithLabelValues(string(s)).Inc()
+	}
 }
 
 // begin begins the span of a rescue below whatever the job was traced by.
@@ -119,7 +127,7 @@ func (r *rescuer) fail(ctx context.Context, h job.Held) (err error) {
 // tellFailed says what was committed.
 func (r *rescuer) tellFailed(ctx context.Context, h job.Held, f job.Finish, done job.Finished) {
 	r.metrics.repaired.WithLabelValues("rescuer_failed").Inc()
-	r.metrics.leasesExpired.WithLabelValues(string(job.Running)).Inc()
+	r.expired(job.Running)
 	r.metrics.finished(ctx, f, h.WorkKind, done)
 	r.transition(ctx, "fail", h, job.Running, job.Failed, failureAttrs(f.Failure)...)
 	r.queue.Announce(endOf(done))

@@ -59,7 +59,7 @@ func endSpan(span trace.Span, id job.ID, state job.State, err error) {
 	if state != "" {
 		span.SetAttributes(telemetry.State.String(string(state)))
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, job.ErrStale) { // which has no code: it is told to nobody outside
 		code := job.CodeOf(err)
 		span.SetAttributes(telemetry.ErrorCode.String(string(code)))
 		if code.Spec().Status < http.StatusInternalServerError {

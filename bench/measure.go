@@ -49,7 +49,7 @@ func (s *stack) measure(ctx context.Context, o options, start func(context.Conte
 	err = s.phase(ctx, o, start, func(d *database, sys system) error {
 		worker, err := sys.startWorker()
 		if err != nil {
-			return err
+			return errors.Join(err, worker.stop())
 		}
 		defer func() { _ = worker.stop() }() // measured already; a failure shows in the figures
 		return s.wholePath(ctx, o, d, sys, worker, &m)

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 )
@@ -20,23 +22,21 @@ const keptTarget = 0.95
 // scrapeInterval is that of the Prometheus configuration in monitoring.
 const scrapeInterval = 5 * time.Second
 
-// modes of a run. Tracing is off in the first two, as it is by default.
-var modes = []struct {
+// mode is a way to run the service.
+type mode struct {
 	name string
 	env  []string
-}{
-	{"unseen", []string{"FORGERUN_METRICS=false", "FORGERUN_LOG_LEVEL=error"}},
-	{"seen", nil},
-	{"traced", nil},
 }
 
-// runObservability measures what metrics, logs and traces cost: the same load
-// without any, with metrics and logs and a scraper, and with each request traced
-// as well. The modes take turns, in an order that turns round each time.
+// runObservability measures what metrics and logs cost: the same load without
+// any, and with all of them and a scraper. Tracing is off, as it is by default;
+// on request a third mode traces each request. The modes take turns, in an order
+// that turns round each time.
 func runObservability(ctx context.Context, args []string) (ok bool, err error) {
 	o := options{clients: 64, slots: 128}
 	flags := flag.NewFlagSet("observability", flag.ContinueOnError)
-	flags.IntVar(&o.rounds, "rounds", 5, "how often everything is measured; medians of the rounds' ratios are shown")
+	traced := flags.Bool("traced", false, "also measure with each request traced")
+	flags.IntVar(&o.rounds, "rounds", 8, "how often everything is measured; medians of the rounds' ratios are shown")
 	flags.DurationVar(&o.duration, "duration", 6*time.Second, "length of each phase")
 	if err := flags.Parse(args); err != nil {
 		return false, err
@@ -51,90 +51,163 @@ func runObservability(ctx context.Context, args []string) (ok bool, err error) {
 		return false, err
 	}
 	defer traces.close()
+	modes := []mode{{"unseen", []string{"FORGERUN_METRICS=false", "FORGERUN_LOG_LEVEL=error"}}, {"seen", nil}}
+	if *traced {
+		modes = append(modes, mode{"traced", []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + traces.url}})
+	}
 	samples := make([][]sample, len(modes))
 	for round := range o.rounds {
-		order := []int{0, 1, 2}
-		if round%2 == 1 {
-			slices.Reverse(order)
-		}
-		for _, i := range order {
-			o.env = modes[i].env
-			if modes[i].name == "traced" {
-				o.env = []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + traces.url}
+		for turn := range modes {
+			i := turn
+			if round%2 == 1 {
+				i = len(modes) - 1 - turn
 			}
+			o.env = modes[i].env
 			fmt.Printf("round %d of %d: %s\n", round+1, o.rounds, modes[i].name)
-			measured, err := s.measure(ctx, o, s.scraped(modes[i].name != "unseen"))
-			if err != nil {
+			start, scrapes := s.startForgeRun, &scraper{}
+			if i > 0 {
+				start = s.scraped(scrapes)
+			}
+			measured, err := s.measure(ctx, o, start)
+			if err = errors.Join(err, scrapes.failure()); err != nil {
 				return false, fmt.Errorf("%s: %w", modes[i].name, err)
 			}
 			fmt.Printf("  %s\n", measured)
 			samples[i] = append(samples[i], measured)
 		}
 	}
-	fmt.Printf("%d requests with spans reached the collector\n", traces.received.Load())
-	return reportObservability(samples)
+	if *traced && traces.received.Load() == 0 {
+		return false, errors.New("no spans reached the collector")
+	}
+	return reportObservability(modes, samples)
 }
 
-// scraped starts the service as it is, and reads the metrics of both processes
-// as often as Prometheus would.
-func (s *stack) scraped(on bool) func(context.Context, *database, options) (system, error) {
-	if !on {
-		return s.startForgeRun
-	}
+// scraped starts the service as it is, and reads the metrics of each process.
+func (s *stack) scraped(by *scraper) func(context.Context, *database, options) (system, error) {
 	return func(ctx context.Context, d *database, o options) (system, error) {
 		sys, err := s.startForgeRun(ctx, d, o)
 		if err != nil {
 			return sys, err
 		}
-		go scrape(sys.api)
 		startWorker := sys.startWorker
 		sys.startWorker = func() (*program, error) {
 			w, err := startWorker()
-			if err == nil {
-				go scrape(w)
+			if err != nil {
+				return w, err
 			}
-			return w, err
+			return w, by.follow(w)
 		}
-		return sys, nil
+		return sys, by.follow(sys.api)
 	}
 }
 
-// scrape reads a program's metrics for as long as it answers.
-func scrape(p *program) {
+// scraper reads metrics as Prometheus does: as often, and in the same form.
+type scraper struct {
+	mu     sync.Mutex
+	failed error
+}
+
+// follow reads a program's metrics once, and then in the background until the
+// program is stopped.
+func (s *scraper) follow(p *program) error {
 	address, err := p.await(`"admin listening".*"address":"([^"]+)"`)
 	if err != nil {
-		return
+		return err
 	}
-	for {
-		response, err := http.Get("http://" + address + "/metrics")
-		if err != nil {
-			return
+	url := "http://" + address + "/metrics"
+	if err := scrape(url); err != nil {
+		return err
+	}
+	go func() {
+		ticker := time.NewTicker(scrapeInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-p.stopping:
+				return
+			case <-ticker.C:
+			}
+			err := scrape(url)
+			select {
+			case <-p.stopping: // which explains any error
+				return
+			default:
+				s.note(err)
+			}
 		}
-		_, _ = io.Copy(io.Discard, response.Body)
-		_ = response.Body.Close()
-		time.Sleep(scrapeInterval)
+	}()
+	return nil
+}
+
+func (s *scraper) note(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = errors.Join(s.failed, err)
+}
+
+// failure says which scrapes failed: what was measured is then not what it costs
+// to be scraped.
+func (s *scraper) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
+}
+
+// Prometheus 3 asks for metrics with these headers.
+const (
+	scrapeAccept = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5," +
+		"text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+	scrapeEncoding = "gzip"
+)
+
+// scraping has the time limit of the Prometheus configuration in monitoring.
+var scraping = http.Client{Timeout: 4 * time.Second}
+
+func scrape(url string) error {
+	request, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return err
 	}
+	request.Header.Set("Accept", scrapeAccept)
+	request.Header.Set("Accept-Encoding", scrapeEncoding)
+	response, err := scraping.Do(request)
+	if err != nil {
+		return fmt.Errorf("scraping: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		return fmt.Errorf("scraping: %w", err)
+	}
+	form := response.Header.Get("Content-Type")
+	if response.StatusCode != http.StatusOK || !strings.HasPrefix(form, "application/openmetrics-text") {
+		return fmt.Errorf("scraping: %s, %s", response.Status, form)
+	}
+	return nil
 }
 
 // reportObservability compares round by round, since a machine's speed drifts.
-func reportObservability(samples [][]sample) (ok bool, err error) {
+func reportObservability(modes []mode, samples [][]sample) (ok bool, err error) {
 	against := func(mode int, of func(sample) float64) float64 {
 		var ratios []float64
 		for round := range samples[mode] {
 			ratios = append(ratios, of(samples[mode][round])/of(samples[0][round]))
 		}
 		slices.Sort(ratios)
-		return ratios[len(ratios)/2]
+		half := len(ratios) / 2
+		if len(ratios)%2 == 0 {
+			return (ratios[half-1] + ratios[half]) / 2
+		}
+		return ratios[half]
 	}
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(table, "\nagainst nothing seen\taccepted/s\tfinished/s\tCPU per job")
+	_, _ = fmt.Fprintln(table, "\nagainst what nobody sees\taccepted/s\tfinished/s\tCPU per job")
 	ok = true
-	for mode := 1; mode < len(modes); mode++ {
-		accepted := against(mode, func(m sample) float64 { return m.accepted })
-		finished := against(mode, func(m sample) float64 { return m.finished })
-		cpu := against(mode, func(m sample) float64 { return m.cpu })
-		_, _ = fmt.Fprintf(table, "%s\t%.3fx\t%.3fx\t%.3fx\n", modes[mode].name, accepted, finished, cpu)
-		if modes[mode].name == "seen" {
+	for i := 1; i < len(modes); i++ {
+		accepted := against(i, func(m sample) float64 { return m.accepted })
+		finished := against(i, func(m sample) float64 { return m.finished })
+		cpu := against(i, func(m sample) float64 { return m.cpu })
+		_, _ = fmt.Fprintf(table, "%s\t%.3fx\t%.3fx\t%.3fx\n", modes[i].name, accepted, finished, cpu)
+		if modes[i].name == "seen" {
 			ok = accepted >= keptTarget && finished >= keptTarget
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -102,10 +103,12 @@ type program struct {
 	mu   sync.Mutex
 	tail bytes.Buffer
 	line chan string // lines of the log, as they come; dropped when nobody reads
+
+	stopping chan struct{} // closed when it is told to end
 }
 
 func launch(path string, env []string, args ...string) (*program, error) {
-	p := &program{cmd: exec.Command(path, args...), line: make(chan string, 256)}
+	p := &program{cmd: exec.Command(path, args...), line: make(chan string, 256), stopping: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stderr = p
 	p.cmd.Stdout = p
@@ -134,11 +137,22 @@ const readyWithin = 20 * time.Second
 // until waits for the program to be ready.
 func (p *program) until(ready func() bool) error {
 	for limit := time.Now().Add(readyWithin); !ready(); time.Sleep(20 * time.Millisecond) {
+		if p.said("address already in use") {
+			return errAddressTaken
+		}
 		if time.Now().After(limit) {
 			return p.late()
 		}
 	}
 	return nil
+}
+
+var errAddressTaken = errors.New("somebody else listens on the address meanwhile")
+
+func (p *program) said(words string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return bytes.Contains(p.tail.Bytes(), []byte(words))
 }
 
 func (p *program) late() error {
@@ -167,6 +181,7 @@ func (p *program) stop() error {
 	if p == nil {
 		return nil
 	}
+	close(p.stopping)
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -176,7 +191,20 @@ func (p *program) stop() error {
 // listening is what the naive system logs.
 const listening = `"api listening".*"address":"([^"]+)"`
 
-func (s *stack) startForgeRun(ctx context.Context, d *database, o options) (system, error) {
+// startForgeRun starts the service on a free address, and on another one if
+// somebody was quicker. It logs its address, but not in every mode.
+func (s *stack) startForgeRun(ctx context.Context, d *database, o options) (sys system, err error) {
+	for range 5 {
+		if sys, err = s.tryForgeRun(ctx, d, o); !errors.Is(err, errAddressTaken) {
+			break
+		}
+		_ = sys.api.stop() // it has ended by itself
+		sys.api = nil
+	}
+	return sys, err
+}
+
+func (s *stack) tryForgeRun(ctx context.Context, d *database, o options) (system, error) {
 	address, err := freeAddress()
 	if err != nil {
 		return system{}, err

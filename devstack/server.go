@@ -166,7 +166,7 @@ func (s *server) reportExit(p *process) {
 	<-p.exited
 	if !p.ended.Load() {
 		err := p.log.explain(p.exitReason(), p.output())
-		s.log.Error(s.name+" ended although nobody stopped it", "pid", p.pid(), "error", err)
+		s.log.Error(s.name+" ended although nobody stopped it", "pid", p.pid(), "action", "watch_server", "error_message", err.Error())
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/forgerun/forgerun/job"
 )
@@ -18,13 +19,12 @@ import (
 // serve is the way of every request: it gets an id and a time limit, is
 // admitted, handled, answered, counted and logged; a span tells of it.
 func (s *Server) serve(c *fiber.Ctx, rt *route, handle func(*call) error) {
-	r := &call{Ctx: c, route: rt, id: requestID(c.Get("X-Request-Id")), start: time.Now()}
+	r := &call{Ctx: c, route: rt, id: requestID(c.Get("X-Request-Id")), start: time.Now(), base: s.base, span: noop.Span{}}
 	r.Set("X-Request-Id", r.id.String())
 	r.Set("X-Content-Type-Options", "nosniff")
 	r.Set("Cache-Control", "no-store")
 	s.metrics.inFlight.Inc()
 	defer s.metrics.inFlight.Dec()
-	s.startSpan(r)
 	if err := s.run(r, handle); err != nil {
 		s.sendProblem(r, err)
 	}
@@ -79,7 +79,9 @@ func (s *Server) admit(r *call) error {
 	if r.route.access == public {
 		return nil
 	}
-	if err := s.authenticate(r); err != nil {
+	err := s.authenticate(r)
+	s.startSpan(r)
+	if err != nil {
 		return err
 	}
 	if err := s.limit(r); err != nil {

@@ -2,30 +2,40 @@ package handlers
 
 import (
 	"cmp"
-	"context"
 	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/telemetry"
 )
 
-// startSpan begins the span of a request, below the one that the client tells
-// of. What is public is not traced: probes and documents are asked for all the
-// time, and by everybody.
+// startSpan begins the span of a request whose sender was looked at. It goes on
+// from the span that a caller tells of who is known. Others do not decide what
+// is recorded: their requests only point to it. What is public is not traced:
+// probes and documents are asked for all the time, and by everybody.
 func (s *Server) startSpan(r *call) {
-	r.base, r.span = s.base, noop.Span{}
-	if s.deps.Tracer == nil || r.route.access == public {
+	if s.deps.Tracer == nil {
 		return
 	}
-	parent, _ := r.traceparent()
 	method, path := r.Method(), r.route.path
-	r.base, r.span = s.deps.Tracer.Start(withClientSpan(s.base, parent), method+" "+path, trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method), semconv.HTTPRoute(path)))
+	options := []trace.SpanStartOption{
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(r.start),
+		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method), semconv.HTTPRoute(path)),
+	}
+	parent, _ := r.traceparent()
+	base := s.base
+	switch above := spanOf(parent); {
+	case !above.IsValid():
+	case known(r.caller.ClientID) || r.caller.Admin:
+		base = trace.ContextWithRemoteSpanContext(base, above)
+	default:
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: above}))
+	}
+	r.base, r.span = s.deps.Tracer.Start(base, method+" "+path, options...)
+	r.ctx = trace.ContextWithSpan(r.ctx, r.span)
 }
 
 // endSpan tells in the request's span how it was answered, and ends it. That of
@@ -77,17 +87,16 @@ func (r *call) traceparent() (parent, traceID string) {
 	return parent, traceID
 }
 
-// withClientSpan makes the span that a valid traceparent tells of the parent of
-// what begins in the context. "" stands for none. Flags that are not defined are
-// left out, as the standard asks.
-func withClientSpan(ctx context.Context, traceparent string) context.Context {
+// spanOf is the span that a valid traceparent tells of; "" stands for none.
+// Flags that are not defined are left out, as the standard asks.
+func spanOf(traceparent string) trace.SpanContext {
 	if traceparent == "" {
-		return ctx
+		return trace.SpanContext{}
 	}
 	traceID, _ := trace.TraceIDFromHex(traceparent[3:35])
 	spanID, _ := trace.SpanIDFromHex(traceparent[36:52])
 	flags, _ := strconv.ParseUint(traceparent[53:55], 16, 8)
-	return trace.ContextWithRemoteSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: traceID, SpanID: spanID, TraceFlags: trace.TraceFlags(flags) & (trace.FlagsSampled | trace.FlagsRandom),
-	}))
+	return trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: traceID, SpanID: spanID, TraceFlags: trace.TraceFlags(flags) & (trace.FlagsSampled | trace.FlagsRandom), Remote: true,
+	})
 }

@@ -256,12 +256,26 @@ func TestTheSpanSurvivesAWait(t *testing.T) {
 	require.Equal(t, 200, w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Prefer", "wait=5", "Traceparent", traceparent).StatusCode)
 	s := one(t, spans())
 	require.Len(t, clients.spans, 2)
-	for _, c := range clients.spans {
-		require.Equal(t, s.SpanContext.SpanID(), c.SpanID())
-	}
+	require.False(t, clients.spans[0].IsValid(), "who it is decides whether the span goes on from the client's")
+	require.Equal(t, s.SpanContext.SpanID(), clients.spans[1].SpanID())
 	require.Len(t, s.Events, 2)
 	require.Equal(t, "wait", s.Events[0].Name)
 	require.Equal(t, "waited", s.Events[1].Name)
+}
+
+// Whoever is not known does not decide what is recorded.
+func TestStrangersDoNotDecideWhatIsTraced(t *testing.T) {
+	t.Parallel()
+	with, spans := traced(t)
+	w := newWorld(t, with)
+	for _, authorization := range []string{"Bearer revoked", "Bearer nonsense", "nonsense", ""} {
+		require.GreaterOrEqual(t, w.send("GET", "/v1/jobs", "", "Traceparent", traceparent, "Authorization", authorization).StatusCode, 401)
+		s := one(t, spans())
+		require.False(t, s.Parent.IsValid(), authorization)
+		require.NotEqual(t, clientTrace, s.SpanContext.TraceID().String())
+		require.Len(t, s.Links, 1)
+		require.Equal(t, clientTrace, s.Links[0].SpanContext.TraceID().String())
+	}
 }
 
 func TestStreamsHaveSpansOfTheirBeginning(t *testing.T) {
@@ -308,7 +322,8 @@ func TestLogLinesOfTracedRequests(t *testing.T) {
 	for line := range strings.Lines(w.log.String()) {
 		var l map[string]any
 		require.NoError(t, json.Unmarshal([]byte(line), &l))
-		require.Equal(t, clientTrace, l["trace_id"], line)
+		refused := l["msg"] == "authentication failed" || l["error_code"] == string(job.CodeKeyDisabled)
+		require.Equal(t, !refused, l["trace_id"] == clientTrace, line)
 		for _, name := range []string{"request_id", "client_id", "action"} {
 			require.Contains(t, l, name, line)
 		}

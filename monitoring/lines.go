@@ -13,16 +13,18 @@ const (
 )
 
 // Lines passes written lines on together: one call of the system for each line
-// is most of what a log costs. A line waits for 5 ms at most, so that is what a
-// killed process keeps to itself; warnings and errors do not wait, see
-// NewLogger. When 64 KiB are waiting the writer waits too.
+// is most of what a log costs. A line that comes after 5 ms of quiet does not
+// wait, nor do warnings and errors, see NewLogger; others wait for 5 ms at most.
+// That is what a process that is killed or crashes in the middle of its work keeps
+// to itself. When 64 KiB are waiting the writer waits too.
 type Lines struct {
 	out     io.Writer
 	writing sync.Mutex // held while out is written to; taken before mu
 
 	mu      sync.Mutex
 	waiting []byte
-	spare   []byte // the other buffer
+	spare   []byte    // the other buffer
+	flushed time.Time // last
 }
 
 // NewLines makes Lines that end in out.
@@ -31,14 +33,15 @@ func NewLines(out io.Writer) *Lines { return &Lines{out: out} }
 // Write takes whole lines. It never fails: an error of a log has nowhere to go.
 func (l *Lines) Write(lines []byte) (int, error) {
 	l.mu.Lock()
-	if len(l.waiting) == 0 {
-		time.AfterFunc(linesDelay, l.Flush)
-	}
+	first, quiet := len(l.waiting) == 0, time.Since(l.flushed) >= linesDelay
 	l.waiting = append(l.waiting, lines...)
 	full := len(l.waiting) >= linesBytes
 	l.mu.Unlock()
-	if full {
+	switch {
+	case full, first && quiet:
 		l.Flush()
+	case first:
+		time.AfterFunc(linesDelay, l.Flush)
 	}
 	return len(lines), nil
 }
@@ -49,7 +52,7 @@ func (l *Lines) Flush() {
 	defer l.writing.Unlock()
 	l.mu.Lock()
 	lines := l.waiting
-	l.waiting, l.spare = l.spare[:0], nil
+	l.waiting, l.spare, l.flushed = l.spare[:0], nil, time.Now()
 	l.mu.Unlock()
 	if len(lines) > 0 {
 		_, _ = l.out.Write(lines)

@@ -82,7 +82,7 @@ func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 		return nil
 	}
 	if lost, due := r.lines.add(len(spans), time.Now()); due {
-		r.log.Warn("spans could not be sent", "spans", lost, "error", err)
+		r.log.Warn("spans could not be sent", "action", "trace", "spans", lost, "error_message", err.Error())
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func routeOtelLog(log *slog.Logger) {
 		lines := seldom{every: time.Minute}
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 			if n, due := lines.add(1, time.Now()); due {
-				log.Warn("OpenTelemetry reports errors", "errors", n, "error", err)
+				log.Warn("OpenTelemetry reports errors", "action", "trace", "errors", n, "error_message", err.Error())
 			}
 		}))
 	})

@@ -218,7 +218,7 @@ func TestLostSpansAreLoggedOnceAMinute(t *testing.T) {
 	}
 	require.NoError(t, shutdown(t.Context()))
 	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
-	require.Regexp(t, `level=WARN msg="spans could not be sent" spans=\d+ error=".*not today`, out.String())
+	require.Regexp(t, `level=WARN msg="spans could not be sent" action=trace spans=\d+ error_message=".*not today`, out.String())
 }
 
 func TestTracingRefusesWhatItDoesNotKnow(t *testing.T) {

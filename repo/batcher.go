@@ -3,6 +3,7 @@ package repo
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync"
 	"time"
 
@@ -53,6 +54,7 @@ var (
 // is below that of the first of them; the others' spans have a link to it.
 type batcher[T, R any] struct {
 	name  string
+	span  string // of a caller
 	store *Store
 	flush func(ctx context.Context, db querier, items []T) ([]answer[R], error)
 	key   func(T) string // "" for none
@@ -83,7 +85,7 @@ type waiter[T, R any] struct {
 
 func newBatcher[T, R any](name string, s *Store, flush func(context.Context, querier, []T) ([]answer[R], error),
 	key func(T) string, size func(T) int) *batcher[T, R] {
-	b := &batcher[T, R]{name: name, store: s, flush: flush, key: key, size: size, late: heldUpAfter, flying: map[string]bool{}}
+	b := &batcher[T, R]{name: name, span: telemetry.SpanCommit + name, store: s, flush: flush, key: key, size: size, late: heldUpAfter, flying: map[string]bool{}}
 	b.ready.L = &b.mu
 	b.done.Add(flushers)
 	for range flushers {
@@ -94,10 +96,19 @@ func newBatcher[T, R any](name string, s *Store, flush func(context.Context, que
 
 // do hands in one item and waits for what became of it.
 func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
-	ctx, span := telemetry.Start(ctx, telemetry.SpanCommit+b.name)
+	ctx, span := telemetry.Start(ctx, b.span)
 	value, err := b.await(ctx, &waiter[T, R]{item: item, key: b.key(item), span: span, answer: make(chan answer[R], 1)})
-	telemetry.End(span, err)
+	telemetry.End(span, trouble(err))
 	return value, err
+}
+
+// trouble gives an error of the store's own. That a claim is not current, or a
+// request cannot be met, is an answer.
+func trouble(err error) error {
+	if err == nil || errors.Is(err, job.ErrStale) || job.CodeOf(err).Spec().Status < http.StatusInternalServerError {
+		return nil
+	}
+	return err
 }
 
 func (b *batcher[T, R]) await(ctx context.Context, w *waiter[T, R]) (R, error) {

@@ -111,13 +111,13 @@ func (s *Store) claimJobs(ctx context.Context, db querier, requests []claimReque
 	}
 	why, err := s.lookAtUnclaimed(ctx, left)
 	if err != nil {
-		s.cfg.Logger.Warn("cannot look at unclaimed jobs", "error", err) // the claims above are committed all the same
+		err = s.failed("claim", err) // the claims above are committed all the same
 	}
 	for i, r := range requests {
 		if answers[i].value.claim == nil {
 			not, known := why[r.job]
 			not.Unknown = !known
-			answers[i] = answer[claimAnswer]{value: claimAnswer{not: not}, err: translate(err)}
+			answers[i] = answer[claimAnswer]{value: claimAnswer{not: not}, err: err}
 		}
 	}
 	return answers, nil

@@ -5,14 +5,18 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/forgerun/forgerun/job"
 )
 
 // What can keep Inspect from a look at the database. Their texts go on where
@@ -21,6 +25,7 @@ var (
 	ErrBadURL     = errors.New("has an address that cannot be read")
 	ErrAway       = errors.New("does not accept connections")
 	ErrSilent     = errors.New("does not answer in time")
+	ErrClosed     = errors.New("ends connections without an answer")
 	ErrBusy       = errors.New("takes no session now")
 	ErrLogin      = errors.New("refuses the login")
 	ErrNoDatabase = errors.New("has no such database")
@@ -53,13 +58,18 @@ type Inspection struct {
 
 // State is what a database says about the processes that share it.
 type State struct {
-	Workers, Slots int // whose lease has not ended
-	HasLeader      bool
-	Epoch          int64 // of the dispatch
-	RedisRunID     string
-	HasWebhooks    bool // any that is not deleted
-	JobsWait       bool // any that is due and held by nobody
+	Workers, Slots, Held int           // workers whose lease has not ended, the jobs that they can hold, and those that they hold
+	OldestDue            time.Duration // for how long the job has been due that waits longest; 0: none waits
+	Moving               bool          // a job was started, or ended by itself, within the last minute
+	HasLeader            bool
+	Epoch                int64 // of the dispatch
+	RedisRunID           string
+	HasWebhooks          bool             // any that is not deleted
+	SigningKeys          []job.SigningKey // that are published: id, public and encrypted private part
 }
+
+// NewestSchema is the newest version of the schema that this program knows.
+func NewestSchema() int64 { return schemaVersion() }
 
 // inspectedSettings are parameters of the server that somebody can judge.
 var inspectedSettings = []string{
@@ -180,35 +190,54 @@ func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	var s State
-	err := tx.QueryRow(ctx, inspectState).Scan(&s.Workers, &s.Slots, &s.HasLeader, &s.Epoch, &s.RedisRunID, &s.HasWebhooks, &s.JobsWait)
-	if err == nil {
-		i.State = &s
+	err := tx.QueryRow(ctx, inspectState).Scan(&s.Workers, &s.Slots, &s.Held, &s.OldestDue, &s.Moving,
+		&s.HasLeader, &s.Epoch, &s.RedisRunID, &s.HasWebhooks)
+	if err != nil {
+		return err
 	}
+	rows, err := tx.Query(ctx, `SELECT kid, public_key, private_key FROM signing_keys WHERE `+isPublished)
+	if err != nil {
+		return err
+	}
+	var key job.SigningKey
+	_, err = pgx.ForEachRow(rows, []any{&key.KID, &key.Public, &key.Sealed}, func() error {
+		s.SigningKeys = append(s.SigningKeys, key)
+		return nil
+	})
+	i.State = &s
 	return err
 }
 
-// inspectState asks for jobs by the index jobs_waiting.
+// inspectState asks for jobs by the indexes jobs_held, jobs_waiting and jobs_ended.
 const inspectState = `
-SELECT w.alive, w.slots, m.leader_expires_at > clock_timestamp(), m.epoch, m.redis_run_id,
-  EXISTS (SELECT FROM webhooks WHERE deleted_at IS NULL),
-  EXISTS (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= clock_timestamp())
-FROM maintenance_state m, (SELECT count(*)::int AS alive, coalesce(sum(concurrency), 0)::int AS slots
+SELECT w.alive, w.slots, w.held,
+  coalesce((SELECT now() - run_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() ORDER BY run_at, job_id LIMIT 1), '0'),
+  EXISTS (SELECT FROM jobs WHERE finished_at > now() - interval '1 minute' AND state <> 'CANCELED')
+    OR EXISTS (SELECT FROM jobs WHERE worker_id IS NOT NULL AND started_at > now() - interval '1 minute'),
+  m.leader_expires_at > clock_timestamp(), m.epoch, m.redis_run_id,
+  EXISTS (SELECT FROM webhooks WHERE deleted_at IS NULL)
+FROM maintenance_state m, (SELECT count(*)::int AS alive, coalesce(sum(concurrency), 0)::int AS slots,
+    coalesce(sum((SELECT count(*) FROM jobs WHERE jobs.worker_id = workers.worker_id)), 0)::int AS held
   FROM workers WHERE state = 'ALIVE' AND expires_at > clock_timestamp()) w`
 
-// obstacle tells which of the errors above it is.
+// obstacle tells which of the errors above it is. A driver that asks for TLS
+// first calls it an error of TLS when nothing comes, or the end.
 func obstacle(err error) error {
 	var server *pgconn.PgError
 	var network net.Error
+	var lookup *net.DNSError
 	switch {
 	case errors.As(err, &server):
 		return fmt.Errorf("%w: %s", obstacleOfState(server.Code, server.Message), server.Message)
-	case isTLSTrouble(err):
+	case isBadCertificate(err):
 		return ErrTLS
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return ErrSilent
-	}
-	var lookup *net.DNSError
-	if errors.As(err, &lookup) {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return ErrClosed
+	case strings.Contains(err.Error(), "tls error"), strings.Contains(err.Error(), "tls:"):
+		return ErrTLS
+	case errors.As(err, &lookup):
 		return fmt.Errorf("%w: the name %s is unknown", ErrAway, lookup.Name)
 	}
 	return ErrAway
@@ -230,10 +259,9 @@ func obstacleOfState(code, message string) error {
 	return ErrUnread
 }
 
-func isTLSTrouble(err error) bool {
+func isBadCertificate(err error) bool {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
-	return errors.As(err, &unknown) || errors.As(err, &name) || errors.As(err, &invalid) ||
-		strings.Contains(err.Error(), "tls error") || strings.Contains(err.Error(), "tls:")
+	return errors.As(err, &unknown) || errors.As(err, &name) || errors.As(err, &invalid)
 }

@@ -55,9 +55,11 @@ func TestInspectHangingServer(t *testing.T) {
 	server := repotest.Server(t)
 	require.NoError(t, syscall.Kill(server.PID(), syscall.SIGSTOP))
 	t.Cleanup(func() { require.NoError(t, syscall.Kill(server.PID(), syscall.SIGCONT)) })
-	i, err := repo.Inspect(within(t, patience), server.URL())
-	require.ErrorIs(t, err, repo.ErrSilent)
-	require.NotEmpty(t, i.Place)
+	for name, query := range map[string]string{"as of the tests": "sslmode=disable", "TLS if it has it": "", "TLS": "sslmode=require"} {
+		i, err := repo.Inspect(within(t, patience), changed(t, server.URL(), func(u *url.URL) { u.RawQuery = query }))
+		require.ErrorIs(t, err, repo.ErrSilent, name)
+		require.NotEmpty(t, i.Place)
+	}
 }
 
 func TestInspectState(t *testing.T) {
@@ -75,19 +77,29 @@ func TestInspectState(t *testing.T) {
 
 	f.newWorker()
 	f.subscribe("*")
-	f.submit()
+	f.exec(`UPDATE jobs SET run_at = now() - interval '5 minutes' WHERE job_id = $1`, f.submit())
+	keys := []job.SigningKey{{KID: "kid", Public: make([]byte, 32), Sealed: []byte("sealed")}}
+	require.NoError(t, f.store.AddSigningKey(f.ctx(), keys[0], true, 0, 0))
 	led, err := f.store.Lead(f.ctx(), newID(), time.Hour)
 	require.NoError(t, err)
 	require.True(t, led)
 	require.NoError(t, f.store.RaiseEpoch(f.ctx(), 1, "run"))
-	require.Equal(t, repo.State{Workers: 2, Slots: 2, HasLeader: true, Epoch: 2, RedisRunID: "run", HasWebhooks: true, JobsWait: true}, inspect())
+	state := inspect()
+	require.InDelta(t, 5*time.Minute, state.OldestDue, float64(time.Minute))
+	state.OldestDue = 0
+	require.Equal(t, repo.State{Workers: 2, Slots: 2, HasLeader: true, Epoch: 2, RedisRunID: "run", HasWebhooks: true, SigningKeys: keys}, state)
 
-	f.at(job.Running)
+	ran := f.at(job.Running)
+	state = inspect()
+	require.Equal(t, 1, state.Held)
+	require.True(t, state.Moving)
+	f.exec(`UPDATE jobs SET started_at = now() - interval '5 minutes' WHERE job_id = $1`, ran)
+	require.False(t, inspect().Moving)
 	f.expireWorker(f.worker)
 	f.exec(`UPDATE webhooks SET deleted_at = now()`)
 	f.exec(`UPDATE maintenance_state SET leader_expires_at = now()`)
 	f.exec(`DELETE FROM jobs WHERE state = 'QUEUED'`)
-	require.Equal(t, repo.State{Workers: 1, Slots: 1, Epoch: 2, RedisRunID: "run"}, inspect(), "nobody counts who is gone")
+	require.Equal(t, repo.State{Workers: 1, Slots: 1, Epoch: 2, RedisRunID: "run", SigningKeys: keys}, inspect(), "nobody counts who is gone")
 }
 
 func TestInspectSchema(t *testing.T) {
@@ -172,6 +184,7 @@ func TestInspectObstacles(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = silent.Close() })
+	closing := endingAtOnce(t)
 	for _, c := range []struct {
 		what  string
 		to    func(*url.URL)
@@ -181,6 +194,9 @@ func TestInspectObstacles(t *testing.T) {
 		{"away", func(u *url.URL) { u.Host = "127.0.0.1:1" }, repo.ErrAway, ""},
 		{"no such host", func(u *url.URL) { u.Host = "nowhere.invalid" }, repo.ErrAway, "nowhere.invalid is unknown"},
 		{"silent", func(u *url.URL) { u.Host = silent.Addr().String() }, repo.ErrSilent, ""},
+		{"silent, asked for TLS first", func(u *url.URL) { u.Host, u.RawQuery = silent.Addr().String(), "" }, repo.ErrSilent, ""},
+		{"closes at once", func(u *url.URL) { u.Host = closing }, repo.ErrClosed, ""},
+		{"closes at once, asked for TLS first", func(u *url.URL) { u.Host, u.RawQuery = closing, "" }, repo.ErrClosed, ""},
 		{"wrong password", func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), "planted-secret") }, repo.ErrLogin, "password authentication failed"},
 		{"no such database", func(u *url.URL) { u.Path = "/nowhere" }, repo.ErrNoDatabase, `"nowhere" does not exist`},
 		{"no TLS there", func(u *url.URL) { u.RawQuery = "sslmode=require" }, repo.ErrTLS, ""},
@@ -197,4 +213,24 @@ func TestInspectObstacles(t *testing.T) {
 			require.NotContains(t, err.Error(), "failed to connect", "nothing of the driver's")
 		})
 	}
+}
+
+// endingAtOnce is the address of somebody who reads a little and ends every
+// connection.
+func endingAtOnce(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 1))
+			_ = c.Close()
+		}
+	}()
+	return l.Addr().String()
 }

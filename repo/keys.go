@@ -113,7 +113,7 @@ func (s *Store) WatchKeys(ctx context.Context, changed func(id string), connecte
 		err := s.watchKeys(ctx, changed, connected)
 		connected(false)
 		if ctx.Err() == nil {
-			s.cfg.Logger.Warn("key watch interrupted", "error", err)
+			s.cfg.Logger.Warn("key watch interrupted", "action", "watch_keys", "error_code", string(job.CodeOf(translate(err))), "error_message", err.Error())
 		}
 		select {
 		case <-ctx.Done():

@@ -36,13 +36,40 @@ func Migrate(ctx context.Context, url string, version int64) error {
 	if err != nil {
 		return fmt.Errorf("migrations: %w", err)
 	}
-	if err := migrateTo(ctx, provider, version); err != nil {
+	if err := unlessLocked(ctx, func() error { return migrateTo(ctx, provider, version) }); err != nil {
 		return fmt.Errorf("migrations: %w", err)
 	}
-	if err := relabelEvents(ctx, db, provider); err != nil {
+	if err := unlessLocked(ctx, func() error { return relabelEvents(ctx, db, provider) }); err != nil {
 		return fmt.Errorf("labels of events: %w", err)
 	}
 	return nil
+}
+
+// A change of a table waits for everybody who reads it, and everybody else waits
+// behind it: running services above all. So it waits for a moment only, and
+// tries again for some time.
+const (
+	migrationLockTimeout = 500 * time.Millisecond // well below the services' own
+	migrationPause       = time.Second
+	migrationPatience    = 2 * time.Minute
+)
+
+// unlessLocked repeats what did not get its locks.
+func unlessLocked(ctx context.Context, change func() error) error {
+	for limit := time.Now().Add(migrationPatience); ; {
+		err := change()
+		switch {
+		case !hasState(err, stateLockTimeout):
+			return err
+		case time.Now().After(limit):
+			return fmt.Errorf("a table is in use for too long (end what reads it, such as a dump, and try again): %w", err)
+		}
+		select {
+		case <-time.After(migrationPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 func migrateTo(ctx context.Context, provider *goose.Provider, version int64) error {
@@ -100,6 +127,7 @@ func openSQL(url string) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
+	cfg.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(migrationLockTimeout)
 	return stdlib.OpenDB(*cfg.ConnConfig), nil
 }
 

@@ -226,3 +226,27 @@ func (f *fixture) cursorKey() []byte {
 	require.NoError(f.t, err)
 	return key
 }
+
+// A reader of a table, such as a dump, must not make every writer wait behind a
+// migration that waits for it.
+func TestMigrationDoesNotMakeWritersWait(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, 3))
+	reader, err := f.db.Begin(f.ctx())
+	require.NoError(t, err)
+	defer func() { _ = reader.Rollback(f.ctx()) }()
+	_, err = reader.Exec(f.ctx(), `SELECT count(*) FROM deliveries`)
+	require.NoError(t, err)
+	migrated := make(chan error, 1)
+	go func() { migrated <- repo.Migrate(f.ctx(), f.url, -1) }()
+	require.Eventually(t, func() bool {
+		return one[bool](f, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'deliveries'::regclass)`)
+	}, patience, 10*time.Millisecond, "the migration waits")
+	for range 20 {
+		f.submit()
+	}
+	require.NoError(t, reader.Rollback(f.ctx()))
+	require.NoError(t, <-migrated)
+	require.True(t, one[bool](f, `SELECT count(*) = 20 FROM jobs`))
+}

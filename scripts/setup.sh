@@ -8,6 +8,7 @@
 #   scripts/setup.sh ci     to test everything: Prometheus, which checks the rules
 #                           and dashboards, and Chromium, which opens the pages.
 #                           Without them, tests that need them are skipped.
+#                           Ubuntu has no package of Chromium: install it by hand.
 #
 # Go is only checked. The rest is installed: with apt-get on Debian and Ubuntu
 # (through sudo unless root), with Homebrew on macOS. Servers are installed as
@@ -133,9 +134,16 @@ install_with_apt() {
       redis) packages+=(redis-server) ;;
       cc) packages+=(gcc libc6-dev) ;;
       prometheus) packages+=(prometheus) ;;
-      chromium) packages+=(chromium) ;;
+      chromium)
+        if grep -qsx 'ID=ubuntu' /etc/os-release; then
+          say "Ubuntu has no package of Chromium: please install it with snap, or Google Chrome, by hand"
+        else
+          packages+=(chromium)
+        fi
+        ;;
     esac
   done
+  [ "${#packages[@]}" -gt 0 ] || return 0
   by_hand="apt-get update && apt-get install -y --no-install-recommends ${packages[*]}"
   if [ "$(id -u)" -eq 0 ]; then
     say "running: apt-get install ${packages[*]} (no server is started)"

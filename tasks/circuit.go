@@ -66,13 +66,13 @@ func (c *circuit) report(err error) {
 	switch {
 	case err == nil && c.open:
 		if c.logged {
-			c.log.Info("Redis works again", "for", c.what, "after", now.Sub(c.since).Round(time.Millisecond))
+			c.log.Info("Redis works again", "action", "use_redis", "for", c.what, "after", now.Sub(c.since).Round(time.Millisecond))
 		}
 		c.open, c.probing = false, false
 		c.changed(false)
 	case err != nil && !c.open:
 		if c.logged = now.Sub(c.loggedAt) >= logEvery; c.logged {
-			c.log.Warn("Redis does not work", "for", c.what, "error", err)
+			c.log.Warn("Redis does not work", "action", "use_redis", "for", c.what, "error_message", err.Error())
 			c.loggedAt = now
 		}
 		c.open, c.since, c.pause, c.until = true, now, firstPause, now.Add(firstPause)

@@ -39,6 +39,8 @@ type Inspection struct {
 
 	Epoch      int64  // the sentinel, 0 if there is none
 	EpochRunID string // of the server that the sentinel belongs to
+
+	Paused []string // queues that somebody paused, in asynq's way
 }
 
 // ServerFacts are about one server: the only one, the one that the sentinels
@@ -93,7 +95,26 @@ func Inspect(ctx context.Context, address string) (Inspection, error) {
 	}
 	i.Epoch, _ = strconv.ParseInt(sentinel, 10, 64) // anything else is not ours
 	i.EpochRunID = infoField(holder.Info(ctx, "server").Val(), "run_id")
+	if err := i.readPaused(ctx, r.client); err != nil {
+		return i, obstacle(err)
+	}
 	return i, nil
+}
+
+// readPaused looks for the keys that asynq pauses queues by; what is in them
+// does not matter to it.
+func (i *Inspection) readPaused(ctx context.Context, client redis.UniversalClient) error {
+	for _, queue := range Queues {
+		err := client.Get(ctx, "asynq:{"+queue+"}:paused").Err()
+		switch {
+		case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "LOADING"):
+		case err == nil, redis.HasErrorPrefix(err, "WRONGTYPE"):
+			i.Paused = append(i.Paused, queue)
+		default:
+			return err
+		}
+	}
+	return nil
 }
 
 func (i *Inspection) readServers(ctx context.Context, client redis.UniversalClient) error {

@@ -54,6 +54,19 @@ func TestInspectRedis(t *testing.T) {
 	require.Zero(t, inspect(t, server.URL()).Epoch)
 }
 
+func TestInspectPausedQueues(t *testing.T) {
+	t.Parallel()
+	server := ownRedis(t)
+	r := connect(t, server.URL())
+	require.Empty(t, inspect(t, server.URL()).Paused)
+	require.NoError(t, inspector(r).PauseQueue("jobs"))
+	require.Equal(t, []string{"jobs"}, inspect(t, server.URL()).Paused)
+	require.NoError(t, r.client.SAdd(t.Context(), "asynq:{webhooks}:paused", "of another kind").Err())
+	require.Equal(t, []string{"jobs", "webhooks"}, inspect(t, server.URL()).Paused)
+	require.NoError(t, r.client.Del(t.Context(), "asynq:{jobs}:paused").Err())
+	require.Equal(t, []string{"webhooks"}, inspect(t, server.URL()).Paused)
+}
+
 func TestInspectCarelessRedis(t *testing.T) {
 	t.Parallel()
 	server, _ := startRedis(t, map[string]string{"appendonly": "no", "maxmemory": "50mb", "maxmemory-policy": "allkeys-lru"})

@@ -27,6 +27,9 @@ const maxTraceparent = 110
 // has the worker go on from the new one. That the queue has the task already is
 // an answer and no failure of the span.
 func (q *Queue) traced(ctx context.Context, t job.Task, enqueue func(context.Context, *asynq.Task) error) error {
+	if q.redis.tracer == nil {
+		return enqueue(ctx, newTaskOf(t)) // whoever takes the task may trace it
+	}
 	ctx, span := telemetry.Continue(ctx, q.redis.tracer, t.TraceParent, telemetry.SpanEnqueue, trace.WithSpanKind(trace.SpanKindProducer))
 	if span.IsRecording() {
 		span.SetAttributes(attributes(t, semconv.MessagingOperationTypeSend)...)
@@ -55,6 +58,9 @@ func newTaskOf(t job.Task) *asynq.Task {
 // processed handles each task within a span, if its header has one to go on
 // from and this process records it. What else a header says changes nothing.
 func processed(tracer trace.Tracer, handle asynq.HandlerFunc) asynq.HandlerFunc {
+	if tracer == nil {
+		return handle
+	}
 	return func(ctx context.Context, t *asynq.Task) (err error) {
 		traceparent := t.Headers()[traceHeader]
 		if traceparent == "" || len(traceparent) > maxTraceparent {

@@ -63,8 +63,11 @@ func Start(ctx context.Context, name string, options ...trace.SpanStartOption) (
 // wherever that was. Without one that is recorded, or without a tracer, there is
 // no span.
 func Continue(ctx context.Context, tracer trace.Tracer, traceparent, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+	if tracer == nil {
+		return ctx, noop.Span{}
+	}
 	parent := parse(traceparent)
-	if tracer == nil || !parent.IsSampled() {
+	if !parent.IsSampled() {
 		return ctx, noop.Span{}
 	}
 	below, span := tracer.Start(trace.ContextWithRemoteSpanContext(ctx, parent), name, options...)

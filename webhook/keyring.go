@@ -179,7 +179,8 @@ func (k *Keyring) Run(ctx context.Context) {
 		case <-ticker.C:
 		}
 		if err := k.Refresh(ctx); err != nil && ctx.Err() == nil && k.Log != nil {
-			k.Log.LogAttrs(ctx, slog.LevelError, "signing keys not refreshed", slog.String("error", err.Error()))
+			k.Log.LogAttrs(ctx, slog.LevelError, "signing keys not refreshed", slog.String("action", "refresh_signing_keys"),
+				slog.String("error_code", string(job.CodeOf(err))), slog.String("error_message", err.Error()))
 		}
 	}
 }

@@ -149,11 +149,14 @@ func failed(class job.SendError) job.Sent {
 }
 
 func (s *Sender) internal(ctx context.Context, p job.Parcel, err error) job.Sent {
-	attrs := []slog.Attr{slog.String("delivery_id", p.ID.String()), slog.String("client_id", p.ClientID.String())}
+	attrs := []slog.Attr{
+		slog.String("action", "deliver"), slog.String("delivery_id", p.ID.String()), slog.String("client_id", p.ClientID.String()),
+		slog.String("error_code", string(job.SendInternal)), slog.String("error_message", err.Error()),
+	}
 	if !p.Occurrence.JobID.IsZero() {
 		attrs = append(attrs, slog.String("job_id", p.Occurrence.JobID.String()))
 	}
-	s.cfg.Log.LogAttrs(ctx, slog.LevelError, "delivery not sent", append(attrs, slog.String("error", err.Error()))...)
+	s.cfg.Log.LogAttrs(ctx, slog.LevelError, "delivery not sent", attrs...)
 	return failed(job.SendInternal)
 }
 

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -74,6 +74,16 @@ type variable struct {
 	parse    func(string) error
 }
 
+// shown is a value as others may read it. It is masked if it is a secret, and
+// also if it may have a password where none is expected, as in
+// http://user:password@host.
+func (v variable) shown(value string) string {
+	if value != "" && (v.secret || strings.Contains(value, "@")) {
+		return mask
+	}
+	return value
+}
+
 const day = 24 * time.Hour
 
 // variables ties each environment variable to its field.
@@ -133,12 +143,15 @@ func (c *Config) variables() []variable {
 		{name: "FORGERUN_DB_TIMEOUT", fallback: "5s", help: "limit of one statement: 503", parse: duration(&c.DBTimeout, 50*time.Millisecond, time.Hour)},
 		{name: "OTEL_EXPORTER_OTLP_ENDPOINT", help: "where traces are sent, such as http://127.0.0.1:4318; unset: there are none", parse: endpoint(&c.Tracing.Endpoint)},
 		{name: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", help: "the same for traces alone, with the whole path; it wins", parse: endpoint(&c.Tracing.TracesEndpoint)},
-		{name: "OTEL_EXPORTER_OTLP_PROTOCOL", fallback: "http/protobuf", help: "http/protobuf or grpc", parse: oneOf(&c.Tracing.Protocol, "http/protobuf", "grpc")},
+		{name: "OTEL_EXPORTER_OTLP_PROTOCOL", fallback: "http/protobuf", help: "http/protobuf or grpc", parse: oneOf(&c.Tracing.Protocol, protocols...)},
+		{name: "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", help: "the same for traces alone; it wins", parse: optional(oneOf(&c.Tracing.TracesProtocol, protocols...))},
 		{name: "OTEL_EXPORTER_OTLP_HEADERS", help: "sent along with traces, such as api-key=...", secret: true, parse: unread},
+		{name: "OTEL_TRACES_EXPORTER", fallback: "otlp", help: "otlp or none; none: no traces, whatever else is set", parse: oneOf(&c.Tracing.Exporter, "otlp", "none")},
 		{name: "OTEL_TRACES_SAMPLER", fallback: "parentbased_always_on", help: "which requests are traced; parentbased_ follows what the client's traceparent says",
 			parse: oneOf(&c.Tracing.Sampler, "always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio")},
 		{name: "OTEL_TRACES_SAMPLER_ARG", fallback: "1", help: "the part of them, for traceidratio", parse: decimal(&c.Tracing.Ratio, 0, 1)},
 		{name: "OTEL_SERVICE_NAME", fallback: "forgerun", help: "how traces name the service", parse: unread},
+		{name: "OTEL_RESOURCE_ATTRIBUTES", help: "what else traces tell of the process: key=value pairs, separated by commas", parse: pairs},
 		{name: "OTEL_SDK_DISABLED", fallback: "false", help: "true: no traces, whatever else is set", parse: boolean(&c.Tracing.Disabled)},
 	}
 }
@@ -147,15 +160,22 @@ func (c *Config) variables() []variable {
 // them too, and others of the standard; here they are checked.
 type Tracing struct {
 	Endpoint, TracesEndpoint string
-	Protocol, Sampler        string
+	Protocol, TracesProtocol string
+	Exporter, Sampler        string
 	Ratio                    float64
 	Disabled                 bool
 }
 
+// protocols are those of OTLP that traces can be sent by.
+var protocols = []string{"http/protobuf", "grpc"}
+
 // enabled reports whether traces are to be sent anywhere.
 func (t Tracing) enabled() bool {
-	return !t.Disabled && (t.Endpoint != "" || t.TracesEndpoint != "")
+	return !t.Disabled && t.Exporter != "none" && (t.Endpoint != "" || t.TracesEndpoint != "")
 }
+
+// protocol is how they are sent.
+func (t Tracing) protocol() string { return cmp.Or(t.TracesProtocol, t.Protocol) }
 
 // LoadConfig reads the environment; role "dev" has friendlier defaults. The
 // error names every bad variable, its value, and what is allowed.
@@ -171,11 +191,7 @@ func LoadConfig(role string, getenv func(string) string) (Config, error) {
 			}
 		}
 		if err := v.parse(value); err != nil {
-			shown := strconv.Quote(value)
-			if v.secret {
-				shown = "(secret)"
-			}
-			wrong = append(wrong, fmt.Sprintf("%s=%s: %v", v.name, shown, err))
+			wrong = append(wrong, fmt.Sprintf("%s=%q: %v", v.name, v.shown(value), err))
 		}
 	}
 	if len(wrong) == 0 {
@@ -232,10 +248,7 @@ func (c *Config) Print(w io.Writer, role string, getenv func(string) string) {
 				value = v.dev
 			}
 		}
-		if v.secret && value != "" {
-			value = "********"
-		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t(%s)\t%s\n", v.name, value, origin, v.help)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t(%s)\t%s\n", v.name, printed(v, value), origin, v.help)
 	}
 }
 

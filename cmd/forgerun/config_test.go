@@ -72,9 +72,12 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_DB_TIMEOUT":               {"0s", "1ms"},
 		"FORGERUN_METRICS":                  {"perhaps"},
 
-		"OTEL_EXPORTER_OTLP_ENDPOINT":        {"localhost:4318", "ftp://localhost"},
-		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": {"localhost:4318"},
+		"OTEL_EXPORTER_OTLP_ENDPOINT":        {"localhost:4318", "ftp://localhost", "http://me:hunter2@localhost:4318"},
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": {"localhost:4318", "https://hunter2@localhost/v1/traces"},
 		"OTEL_EXPORTER_OTLP_PROTOCOL":        {"http", "http/json"},
+		"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": {"http", "http/json"},
+		"OTEL_TRACES_EXPORTER":               {"console", "otlp,none", "None"},
+		"OTEL_RESOURCE_ATTRIBUTES":           {"nonsense", "a=b,c", "a=b,", ","},
 		"OTEL_TRACES_SAMPLER":                {"always"},
 		"OTEL_TRACES_SAMPLER_ARG":            {"-1", "2", "x"},
 		"OTEL_SDK_DISABLED":                  {"perhaps"},
@@ -95,6 +98,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 				if v.secret {
 					require.NotContains(t, stderr, value)
 				}
+				require.NotContains(t, stderr, "hunter2")
 			}
 		}
 	}
@@ -150,7 +154,15 @@ func TestConfigMasksSecrets(t *testing.T) {
 		"FORGERUN_REDIS_URL":    "redis://:hunter2@redis.example.com",
 		"FORGERUN_ADMIN_TOKEN":  "hunter2-hunter2-hunter2",
 	}
-	code, stdout, stderr := runWith(t, secrets, "config", "worker")
+	misplaced := env{
+		"OTEL_EXPORTER_OTLP_ENDPOINT":        "http://me:hunter2@collector.example.com",
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "me:hunter2@collector.example.com:4318",
+	}
+	code, stdout, stderr := runWith(t, merge(secrets, misplaced), "config", "worker")
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, "credentials belong in OTEL_EXPORTER_OTLP_HEADERS")
+	require.NotContains(t, stdout+stderr, "hunter2")
+	code, stdout, stderr = runWith(t, secrets, "config", "worker")
 	require.Zero(t, code, stderr)
 	require.NotContains(t, stdout+stderr, "hunter2")
 	require.Equal(t, len(secrets), strings.Count(stdout, "********"))
@@ -161,6 +173,43 @@ func TestConfigMasksSecrets(t *testing.T) {
 	code, _, stderr = runWith(t, merge(secrets, env{"FORGERUN_MAX_RETRIES": "-1"}), "config")
 	require.Equal(t, 2, code)
 	require.Contains(t, stderr, "FORGERUN_MAX_RETRIES")
+}
+
+// What OpenTelemetry's library would refuse at the start, the doctor refuses as
+// well; what it allows, both allow.
+func TestTracingIsConfigured(t *testing.T) {
+	t.Parallel()
+	const collector = "http://127.0.0.1:4318"
+	for _, c := range []struct {
+		env      env
+		enabled  bool
+		protocol string
+	}{
+		{nil, false, "http/protobuf"},
+		{env{"OTEL_EXPORTER_OTLP_ENDPOINT": collector}, true, "http/protobuf"},
+		{env{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": collector, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, true, "grpc"},
+		{env{"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}, false, "http/protobuf"},
+		{env{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}, false, "grpc"},
+		{env{"OTEL_EXPORTER_OTLP_ENDPOINT": collector, "OTEL_TRACES_EXPORTER": "otlp"}, true, "http/protobuf"},
+		{env{"OTEL_EXPORTER_OTLP_ENDPOINT": collector, "OTEL_TRACES_EXPORTER": "none"}, false, "http/protobuf"},
+		{env{"OTEL_EXPORTER_OTLP_ENDPOINT": collector, "OTEL_SDK_DISABLED": "true"}, false, "http/protobuf"},
+		{env{"OTEL_RESOURCE_ATTRIBUTES": " "}, false, "http/protobuf"},
+		{env{"OTEL_RESOURCE_ATTRIBUTES": "a=b, team = me@example.com,c=,d=%zz"}, false, "http/protobuf"},
+	} {
+		all := merge(required, c.env)
+		cfg, err := LoadConfig("api", func(name string) string { return all[name] })
+		require.NoError(t, err)
+		require.Equal(t, c.enabled, cfg.Tracing.enabled(), c.env)
+		require.Equal(t, c.protocol, cfg.Tracing.protocol(), c.env)
+	}
+	bad := merge(required, env{"OTEL_EXPORTER_OTLP_ENDPOINT": collector, "OTEL_RESOURCE_ATTRIBUTES": "team"})
+	const sentence = `OTEL_RESOURCE_ATTRIBUTES="team": key=value pairs separated by commas`
+	code, stdout, _ := runWith(t, bad, "doctor", "api")
+	require.Equal(t, 2, code)
+	require.Contains(t, stdout, sentence)
+	code, _, stderr := runWith(t, bad, "api")
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, sentence)
 }
 
 func TestConfigurationPageListsWhatExists(t *testing.T) {

@@ -22,16 +22,44 @@ func text(field *string) func(string) error {
 // unread is for values that a library reads by itself.
 func unread(string) error { return nil }
 
-// endpoint is a collector's URL.
+// optional lets a value be missing.
+func optional(parse func(string) error) func(string) error {
+	return func(s string) error {
+		if s == "" {
+			return nil
+		}
+		return parse(s)
+	}
+}
+
+// endpoint is a collector's URL. A user and a password in it would never be
+// sent.
 func endpoint(field *string) func(string) error {
 	return func(s string) error {
 		u, err := url.Parse(s)
-		if s != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "") {
+		switch {
+		case s != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == ""):
 			return fmt.Errorf("an http or https URL, such as http://127.0.0.1:4318")
+		case s != "" && u.User != nil:
+			return fmt.Errorf("a URL without user and password; credentials belong in OTEL_EXPORTER_OTLP_HEADERS")
 		}
 		*field = s
 		return nil
 	}
+}
+
+// pairs checks what OpenTelemetry's library reads by itself: key=value pairs,
+// separated by commas. It refuses what the library does.
+func pairs(s string) error {
+	if s = strings.TrimSpace(s); s == "" {
+		return nil
+	}
+	for pair := range strings.SplitSeq(s, ",") {
+		if !strings.Contains(pair, "=") {
+			return fmt.Errorf("key=value pairs separated by commas, such as deployment.environment.name=production")
+		}
+	}
+	return nil
 }
 
 func address(field *string) func(string) error {

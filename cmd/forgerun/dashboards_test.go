@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -234,6 +233,9 @@ func prometheusProgram(t *testing.T) string {
 	return path
 }
 
+// listening is what Prometheus logs with the port that it was given.
+var listening = regexp.MustCompile(`msg="Listening on".* address=(\S+:\d+)`)
+
 // startPrometheus starts a server with the rules as they are. It waits for
 // scrapes as long as a busy machine takes.
 func startPrometheus(t *testing.T, program string, targets map[string]*proc) *prometheusServer {
@@ -250,14 +252,10 @@ func startPrometheus(t *testing.T, program string, targets map[string]*proc) *pr
 	file := filepath.Join(dir, "prometheus.yml")
 	require.NoError(t, os.WriteFile(file, []byte(config.String()), 0o600))
 
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // Prometheus does not tell which port it took
-	require.NoError(t, err)
-	address := listener.Addr().String()
-	require.NoError(t, listener.Close())
-	p := &prometheusServer{t: t, url: "http://" + address, targets: targets, log: newOutput()}
+	p := &prometheusServer{t: t, targets: targets, log: newOutput()}
 	ctx, stop := context.WithCancel(context.Background())
 	server := exec.CommandContext(ctx, program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"),
-		"--web.listen-address="+address, "--log.level=warn")
+		"--web.listen-address=127.0.0.1:0")
 	server.Stdout, server.Stderr, server.SysProcAttr = p.log, p.log, dieWithTest()
 	require.NoError(t, server.Start())
 	t.Cleanup(func() {
@@ -266,6 +264,13 @@ func startPrometheus(t *testing.T, program string, targets map[string]*proc) *pr
 		if t.Failed() {
 			t.Logf("--- prometheus:\n%s", p.log.tail())
 		}
+	})
+	p.eventually("prometheus says where it listens", func() bool {
+		found := listening.FindStringSubmatch(p.log.String())
+		if found != nil {
+			p.url = "http://" + found[1]
+		}
+		return found != nil
 	})
 	p.eventually("prometheus is ready", func() bool {
 		response, err := http.Get(p.url + "/-/ready")

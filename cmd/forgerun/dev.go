@@ -111,7 +111,7 @@ type stores struct{ stops []func() error }
 func (s *stores) stop(log *slog.Logger) {
 	for i := len(s.stops) - 1; i >= 0; i-- {
 		if err := s.stops[i](); err != nil {
-			log.Warn("a store did not stop in order", "error", err)
+			log.Warn("a store did not stop in order", "action", "stop", "error_message", err.Error())
 		}
 	}
 }

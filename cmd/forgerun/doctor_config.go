@@ -1,13 +1,18 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
+	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/webhook"
 )
 
 // judgeConfig judges what needs no store: whether the role would start, and
@@ -108,9 +113,19 @@ func (fs *findings) judgeKeyFile(role string, cfg Config) {
 	fs.ok("signing keys", cfg.SigningKeyFile+" can be read")
 }
 
-// judgeMasterKey concerns an api without one; webhooks does not start then, and
-// dev makes its own. The state is nil if it is not known.
+// judgeMasterKey concerns those who have one, or should: an api without one does
+// start, a webhooks process does not, and dev makes its own. The state is nil if
+// it is not known.
 func (fs *findings) judgeMasterKey(role string, cfg Config, state *repo.State) {
+	const what = "master key"
+	if vault, err := webhook.NewVault(cfg.MasterKey); err == nil && role != "worker" && state != nil {
+		keys := webhook.NewKeyring(vault, readKeys(state.SigningKeys), nil)
+		if err := keys.Check(context.Background()); err != nil {
+			fs.fail(what, err.Error(), "set FORGERUN_MASTER_KEY to that of the other processes: with this one, an api stops, and nothing can be signed nor any webhook's secret read")
+		} else {
+			fs.ok(what, fmt.Sprintf("fits the signing keys in the database (%d)", len(state.SigningKeys)))
+		}
+	}
 	if role != "api" || cfg.MasterKey != nil {
 		return
 	}
@@ -118,5 +133,16 @@ func (fs *findings) judgeMasterKey(role string, cfg Config, state *repo.State) {
 	if state != nil && state.HasWebhooks {
 		found += " nor rotate the secrets of those that there are"
 	}
-	fs.warn("master key", found, "set FORGERUN_MASTER_KEY as for the webhooks role; if there is none yet: openssl rand -base64 32")
+	fs.warn(what, found, "set FORGERUN_MASTER_KEY as for the webhooks role; if there is none yet: openssl rand -base64 32")
+}
+
+// readKeys are signing keys that were read already.
+type readKeys []job.SigningKey
+
+// SigningKeys gives them.
+func (k readKeys) SigningKeys(context.Context) ([]job.SigningKey, error) { return k, nil }
+
+// AddSigningKey refuses: the doctor writes nothing.
+func (readKeys) AddSigningKey(context.Context, job.SigningKey, bool, time.Duration, time.Duration) error {
+	return errors.ErrUnsupported
 }

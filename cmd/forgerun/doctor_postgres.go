@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/forgerun/forgerun/repo"
 )
@@ -21,6 +22,7 @@ var postgresObstacles = []struct {
 	{repo.ErrBadURL, "write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, with special characters of the password percent-encoded"},
 	{repo.ErrAway, "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between"},
 	{repo.ErrSilent, "look at the server: it hangs, is overloaded, or a firewall drops the packets"},
+	{repo.ErrClosed, "look at the server's log, and whether host and port in FORGERUN_DATABASE_URL are those of Postgres and not of something else (a proxy without a server behind it)"},
 	{repo.ErrBusy, "wait if it starts or stops; if it is full, raise max_connections or lower pool_max_conns in FORGERUN_DATABASE_URL"},
 	{repo.ErrLogin, "correct user and password in FORGERUN_DATABASE_URL, or let the user in by pg_hba.conf"},
 	{repo.ErrNoDatabase, "create it (createdb), or correct the name in FORGERUN_DATABASE_URL"},
@@ -156,17 +158,32 @@ func (fs *findings) judgeConnections(role string, i repo.Inspection) {
 
 // judgeState tells who is there. Whoever asks may be about to start them.
 func (fs *findings) judgeState(s repo.State) {
-	switch {
-	case s.Workers > 0:
-		fs.ok("workers", fmt.Sprintf("%d alive, room for %d jobs at once", s.Workers, s.Slots))
-	case s.JobsWait:
-		fs.warn("workers", "none is alive, and jobs wait", "start 'forgerun worker'; if one runs, its log says why it has no lease")
-	default:
-		fs.warn("workers", "none is alive: jobs would wait", "start 'forgerun worker'")
-	}
+	fs.judgeWorkers(s)
 	if s.HasLeader {
 		fs.ok("leader", "there is one")
 	} else {
 		fs.warn("leader", "none: nothing is scheduled, relayed, rescued or cleaned", "start any role; one of the processes leads within 5 s, or its log says why not")
+	}
+}
+
+// longDue is for how long a job may be due before somebody should know: a task
+// that Redis lost is dispatched again sooner.
+const longDue = time.Minute
+
+func (fs *findings) judgeWorkers(s repo.State) {
+	const what = "workers"
+	found := fmt.Sprintf("%d alive, room for %d jobs at once", s.Workers, s.Slots)
+	if s.OldestDue > longDue {
+		found += fmt.Sprintf(", %d of it taken; a job has been due for %v", s.Held, s.OldestDue.Round(time.Second))
+	}
+	switch {
+	case s.Workers == 0 && s.OldestDue > 0:
+		fs.warn(what, fmt.Sprintf("none is alive, and jobs wait, one for %v", s.OldestDue.Round(time.Second)), "start 'forgerun worker'; if one runs, its log says why it has no lease")
+	case s.Workers == 0:
+		fs.warn(what, "none is alive: jobs would wait", "start 'forgerun worker'")
+	case s.OldestDue > longDue && s.Held < s.Slots && !s.Moving:
+		fs.warn(what, found+", and none was started in the last minute", "look for what is wrong with Redis or the leader here, then in the logs of the workers and of the leader")
+	default:
+		fs.ok(what, found)
 	}
 }

@@ -49,6 +49,9 @@ func (fs *findings) judgeRedis(i tasks.Inspection, err error) {
 		}
 		fs.judgeServer(name, s)
 	}
+	for _, queue := range i.Paused {
+		fs.warn("Redis queue "+queue, "paused: nobody takes from it", "redis-cli -u \"$FORGERUN_REDIS_URL\" DEL 'asynq:{"+queue+"}:paused'")
+	}
 }
 
 func (fs *findings) judgeServer(name string, s tasks.ServerFacts) {

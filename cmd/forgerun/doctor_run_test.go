@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -135,6 +136,38 @@ func TestDoctorWithHangingStores(t *testing.T) {
 	require.Less(t, time.Since(began), examinePatience+10*time.Second)
 	require.Equal(t, 1, code)
 	require.Equal(t, 2, strings.Count(report, "does not answer in time"), report)
+}
+
+// Nothing moves, and every part looks well on its own.
+func TestDoctorFindsStuckJobs(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startLeader()
+	s.startWorker()
+	require.NoError(t, s.rdb.Set(s.ctx(), "asynq:{jobs}:paused", 1, 0).Err())
+	s.newUser(api).submit(api, execute("SUCCESS_FAST"))
+	_, err := s.db.Exec(s.ctx(), `UPDATE jobs SET run_at = run_at - interval '3 minutes'`)
+	require.NoError(t, err)
+	_, report := s.doctor(nil)
+	require.Regexp(t, `warn  workers: 1 alive, room for 4 jobs at once, 0 of it taken; a job has been due for 3m\d+s, and none was started`, report)
+	require.Contains(t, report, "warn  Redis queue jobs: paused")
+}
+
+func TestDoctorFindsAnotherMasterKey(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, hooks, env{"FORGERUN_PUBLIC_URL": "https://forgerun.example.com"})
+	s.startWebhooks()
+	eventually(t, "there is a signing key", func() bool { return s.count(`SELECT count(*) FROM signing_keys`) == 1 })
+	other := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", 32)))
+	for _, role := range []string{"api", "webhooks"} {
+		_, report := s.doctor(nil, role)
+		require.Contains(t, report, "ok    master key: fits the signing keys in the database (1)")
+		code, report := s.doctor(env{"FORGERUN_MASTER_KEY": other}, role)
+		require.Equal(t, 1, code)
+		require.Regexp(t, `FAIL  master key: the signing key \S+ cannot be used: it was encrypted under another FORGERUN_MASTER_KEY`, report)
+		require.NotContains(t, report, other)
+	}
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM signing_keys`), "nothing is written")
 }
 
 // dev's own stores are found where a running dev notes them.

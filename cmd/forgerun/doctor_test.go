@@ -144,6 +144,9 @@ func TestDoctorJudgesRedis(t *testing.T) {
 	fs.judgeRedis(tasks.Inspection{Servers: []tasks.ServerFacts{goodRedis(), goodRedis()}}, nil)
 	require.Contains(t, fmt.Sprint(fs), "Redis cache:6379 role", "which one of a cluster")
 	fs = nil
+	fs.judgeRedis(tasks.Inspection{Servers: []tasks.ServerFacts{goodRedis()}, Paused: []string{"jobs"}}, nil)
+	only(t, fs, warning, "Redis queue jobs: paused", "DEL 'asynq:{jobs}:paused'")
+	fs = nil
 	fs.judgeRedis(tasks.Inspection{Place: "a:1"}, nil)
 	only(t, fs, failing, "no masters")
 }
@@ -152,7 +155,7 @@ func TestDoctorJudgesRedis(t *testing.T) {
 func TestDoctorKnowsEveryObstacle(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
-		repo.ErrBadURL, repo.ErrAway, repo.ErrSilent, repo.ErrBusy, repo.ErrLogin, repo.ErrNoDatabase, repo.ErrTLS, repo.ErrUnread,
+		repo.ErrBadURL, repo.ErrAway, repo.ErrSilent, repo.ErrClosed, repo.ErrBusy, repo.ErrLogin, repo.ErrNoDatabase, repo.ErrTLS, repo.ErrUnread,
 	} {
 		var fs findings
 		fs.judgePostgres("api", repo.Inspection{Place: "db:5432/x"}, fmt.Errorf("%w: words", err))
@@ -180,7 +183,11 @@ func TestDoctorJudgesTheOthers(t *testing.T) {
 		{repo.State{Workers: 2, HasLeader: true, Epoch: 3}, tasks.Inspection{}, warning, []string{"emptied"}},
 		{repo.State{Workers: 2, HasLeader: true, Epoch: 3}, tasks.Inspection{Epoch: 2}, warning, []string{"2 in Redis, 3 in Postgres"}},
 		{repo.State{HasLeader: true, Epoch: 3}, tasks.Inspection{Epoch: 3}, warning, []string{"jobs would wait"}},
-		{repo.State{HasLeader: true, Epoch: 3, JobsWait: true}, tasks.Inspection{Epoch: 3}, warning, []string{"and jobs wait"}},
+		{repo.State{HasLeader: true, Epoch: 3, OldestDue: time.Second}, tasks.Inspection{Epoch: 3}, warning, []string{"and jobs wait, one for 1s"}},
+		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, HasLeader: true, Epoch: 3}, tasks.Inspection{Epoch: 3}, warning, []string{"due for 3m0s", "0 of it taken", "none was started"}},
+		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Held: 4, HasLeader: true, Epoch: 3}, tasks.Inspection{Epoch: 3}, healthy, []string{"due for 3m0s", "4 of it taken"}},
+		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Moving: true, HasLeader: true, Epoch: 3}, tasks.Inspection{Epoch: 3}, healthy, []string{"due for 3m0s"}},
+		{repo.State{Workers: 1, Slots: 4, OldestDue: time.Minute, HasLeader: true, Epoch: 3}, tasks.Inspection{Epoch: 3}, healthy, nil},
 		{repo.State{Workers: 1, Epoch: 3}, tasks.Inspection{Epoch: 3}, warning, []string{"leader: none"}},
 	} {
 		var fs findings

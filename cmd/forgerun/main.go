@@ -4,12 +4,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -66,10 +69,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, environ
 	case "doctor":
 		return runDoctor(ctx, args, getenv, environ, stdout, stderr)
 	case "healthcheck":
-		return runHealthcheck(ctx, args, stderr)
+		return runHealthcheck(ctx, args, stdout, stderr)
 	case "version":
-		_, _ = fmt.Fprintln(stdout, version)
-		return 0
+		return runVersion(args, stdout, stderr)
 	case "help", "-h", "--help", "-help":
 		_, _ = fmt.Fprint(stdout, usage)
 		return 0
@@ -106,15 +108,47 @@ func isHelp(arg string) bool {
 	return arg == "-h" || arg == "--help" || arg == "-help" || arg == "help"
 }
 
+// parseFlags reads the flags of a command that takes nothing else, unless it is
+// one of the words. If it is not to go on, done is true: it asked for help, or
+// is wrong.
+func parseFlags(flags *flag.FlagSet, args []string, stdout, stderr io.Writer, words ...string) (code int, done bool) {
+	var said bytes.Buffer
+	flags.SetOutput(&said)
+	if len(args) == 1 && isHelp(args[0]) {
+		args = []string{"-help"}
+	}
+	err := flags.Parse(args)
+	rest := flags.Args()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		_, _ = said.WriteTo(stdout)
+		return 0, true
+	case err == nil && len(rest) > 0 && !(len(rest) == 1 && slices.Contains(words, rest[0])):
+		_, _ = fmt.Fprintf(&said, "forgerun %s does not know %q.\n", flags.Name(), strings.Join(rest, " "))
+		flags.Usage()
+	case err == nil:
+		return 0, false
+	}
+	_, _ = said.WriteTo(stderr)
+	return 2, true
+}
+
+func runVersion(args []string, stdout, stderr io.Writer) int {
+	if code, done := parseFlags(flag.NewFlagSet("version", flag.ContinueOnError), args, stdout, stderr); done {
+		return code
+	}
+	_, _ = fmt.Fprintln(stdout, version)
+	return 0
+}
+
 func runMigrate(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("migrate", flag.ContinueOnError)
-	flags.SetOutput(stderr)
 	to := flags.Int64("to", -1, "schema `version` to go to, up or down; -1 is the newest")
-	if flags.Parse(args) != nil {
-		return 2
+	if code, done := parseFlags(flags, args, stdout, stderr, "up"); done {
+		return code
 	}
-	if rest := flags.Args(); len(rest) > 1 || (len(rest) == 1 && rest[0] != "up") {
-		_, _ = fmt.Fprintln(stderr, "forgerun migrate: use 'migrate', 'migrate up' or 'migrate -to N'.")
+	if newest := repo.NewestSchema(); *to < -1 || *to > newest {
+		_, _ = fmt.Fprintf(stderr, "forgerun migrate: there is no version %d of the schema: this program knows 0 (none) to %d.\n", *to, newest)
 		return 2
 	}
 	cfg, err := LoadConfig("migrate", getenv)
@@ -126,14 +160,31 @@ func runMigrate(ctx context.Context, args []string, getenv func(string) string, 
 		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
 		return 1
 	}
-	_, _ = fmt.Fprintln(stdout, "The schema is up to date.")
+	now, err := repo.Inspect(ctx, cfg.DatabaseURL)
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "forgerun: the schema was brought to that version, but then Postgres", err)
+		return 1
+	}
+	_, _ = fmt.Fprintf(stdout, "The schema is at version %d.\n", now.SchemaVersion)
 	return 0
 }
+
+// configRoles are the roles whose configuration can be shown: those that read
+// any.
+var configRoles = []string{"api", "worker", "webhooks", "dev", "migrate", "rotate-signing-key"}
 
 func runConfig(args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	role := "api"
 	if len(args) > 0 {
 		role = args[0]
+	}
+	switch {
+	case slices.ContainsFunc(args, isHelp):
+		_, _ = fmt.Fprint(stdout, usage)
+		return 0
+	case len(args) > 1 || !slices.Contains(configRoles, role):
+		_, _ = fmt.Fprintf(stderr, "forgerun config: use 'config [ROLE]', with role %s; api is the default.\n", strings.Join(configRoles, ", "))
+		return 2
 	}
 	var cfg Config
 	cfg.Print(stdout, role, getenv)

@@ -4,9 +4,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -203,6 +206,35 @@ func TestCensusFollowsTheLeader(t *testing.T) {
 	s.checkInvariants()
 }
 
+// scrapeTimeout is that of monitoring/prometheus/prometheus.yml.
+const scrapeTimeout = 4 * time.Second
+
+// hang stops a server of Postgres and all of its sessions until resume is
+// called: connections stay open, new ones are accepted, nothing is answered.
+func (s *stack) hang(server *devstack.Postgres) (resume func()) {
+	s.t.Helper()
+	conn, err := s.db.Acquire(s.ctx())
+	require.NoError(s.t, err)
+	defer conn.Release()
+	stopped := []int{server.PID()}
+	resume = sync.OnceFunc(func() {
+		for _, pid := range stopped {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+	})
+	s.t.Cleanup(resume)
+	require.NoError(s.t, syscall.Kill(server.PID(), syscall.SIGSTOP)) // first: it begins the sessions
+	rows, err := conn.Query(s.ctx(), `SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'`)
+	require.NoError(s.t, err)
+	sessions, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	require.NoError(s.t, err)
+	for _, pid := range sessions {
+		stopped = append(stopped, pid)
+		require.NoError(s.t, syscall.Kill(pid, syscall.SIGSTOP))
+	}
+	return resume
+}
+
 // A scrape answers while a store is away or hangs, with what is known.
 func TestScrapeDuringOutages(t *testing.T) {
 	t.Parallel()
@@ -215,10 +247,15 @@ func TestScrapeDuringOutages(t *testing.T) {
 		all := leader.scrape()
 		return sum(all, "job_queue_depth") == 3 && sum(all, "database_up") == 1 && sum(all, "redis_up") == 1 && sum(all, "asynq_queue_tasks", "queue", "jobs") == 3
 	})
-	within := func() map[string]*dto.MetricFamily {
-		began := time.Now()
-		all := leader.scrape()
-		require.Less(t, time.Since(began), 10*time.Second, "as long as Prometheus waits")
+	within := func() (all map[string]*dto.MetricFamily) {
+		t.Helper()
+		best := patience
+		for tries := 0; tries < 3 && best >= scrapeTimeout; tries++ { // the machine may be busy with other tests
+			began := time.Now()
+			all = leader.scrape()
+			best = min(best, time.Since(began))
+		}
+		require.Less(t, best, scrapeTimeout, "as long as Prometheus waits")
 		require.Equal(t, 3.0, sum(all, "jobs_submitted_total"))
 		return all
 	}
@@ -237,6 +274,18 @@ func TestScrapeDuringOutages(t *testing.T) {
 	require.Equal(t, 1.0, sum(all, "database_up"))
 	ready(http.StatusOK, `"redis":"unreachable"`, "degraded")
 	require.NoError(t, s.redis.Resume())
+
+	resume := s.hang(postgres)
+	all = within()
+	require.Zero(t, sum(all, "database_up"))
+	require.Equal(t, 1.0, sum(all, "redis_up"))
+	require.NoError(t, s.redis.Pause())
+	all = within()
+	require.Zero(t, sum(all, "database_up")+sum(all, "redis_up"), "both at once")
+	require.NoError(t, s.redis.Resume())
+	ready(http.StatusServiceUnavailable, `"postgres":`)
+	resume()
+	eventually(t, "the database answers", func() bool { return sum(within(), "database_up") == 1 })
 
 	require.NoError(t, postgres.Stop(devstack.Immediate))
 	eventually(t, "the outage shows", func() bool { return sum(within(), "database_up") == 0 })

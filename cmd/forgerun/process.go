@@ -116,7 +116,7 @@ func (p *process) startTracing() error {
 		return nil
 	}
 	provider, flush, err := monitoring.NewTracing(context.Background(), monitoring.Tracing{
-		Protocol: p.cfg.Tracing.Protocol, Role: p.role, Version: version, Log: p.log,
+		Protocol: p.cfg.Tracing.protocol(), Role: p.role, Version: version, Log: p.log,
 	})
 	if err != nil {
 		return fmt.Errorf("tracing: %w", err)
@@ -180,32 +180,54 @@ const closeGrace = 5 * time.Second
 func (p *process) close() {
 	p.stopLoops()
 	p.background.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
-	defer cancel()
-	if err := p.queue.Stop(ctx); err != nil {
-		p.log.Warn("not everything was enqueued; the relay will", "error", err)
+	if err := withGrace(p.queue.Stop); err != nil {
+		p.log.Warn("not everything was enqueued; the relay will", "action", "stop", errorFields(err))
 	}
 	p.store.Close()
-	if p.admin != nil {
-		_ = p.admin.Shutdown(ctx) // whoever looks at the dashboards looks again
+	if p.admin != nil && withGrace(p.admin.Shutdown) != nil {
+		_ = p.admin.Close() // whoever takes a profile or looks at the dashboards does it again
 	}
 	_ = p.redis.Close()
-	if err := p.flush(ctx); err != nil {
-		p.log.Warn("not all traces were sent", "error", err)
+	if err := withGrace(p.flush); err != nil {
+		p.log.Warn("not all traces were sent", "action", "stop", errorFields(err))
 	}
 	p.log.Info("stopped")
 	p.lines.Flush()
 }
 
+// withGrace gives a step of closing its time: none has less because another one
+// used up its own.
+func withGrace(step func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	return step(ctx)
+}
+
+// errorFields are the fields of an error in a log line (section 16).
+func errorFields(err error) slog.Attr {
+	return slog.Group("", slog.String("error_code", string(job.CodeOf(err))), slog.String("error_message", err.Error()))
+}
+
+// readyPatience bounds the checks of a process' health: who asks for it, such as
+// a balancer, waits no longer than a few seconds.
+const readyPatience = time.Second
+
 // ready tells what is wrong, in words. Only those who take from the queue need
 // Redis: the API accepts jobs without it.
 func (p *process) ready(ctx context.Context) handlers.Readiness {
 	r := handlers.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "migrations": "ok", "redis": "ok"}}
-	if err := p.queue.Ping(ctx); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, readyPatience)
+	defer cancel()
+	var redis, postgres error
+	var checks sync.WaitGroup
+	checks.Go(func() { redis = p.queue.Ping(ctx) })
+	checks.Go(func() { postgres = p.store.Ping(ctx) })
+	checks.Wait()
+	if redis != nil {
 		r.Checks["redis"] = "unreachable"
 		r.Status, r.OK = "degraded", p.role == "api" || p.role == "dev"
 	}
-	if err := p.store.Ping(ctx); err != nil {
+	if err := postgres; err != nil {
 		r.OK = false
 		wrong := "unreachable"
 		if known := (*job.Error)(nil); errors.As(err, &known) {
@@ -243,7 +265,7 @@ func (p *process) startAdmin() error {
 	p.admin = &http.Server{Handler: pages.Handler(), ReadHeaderTimeout: closeGrace}
 	go func() {
 		if err := p.admin.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			p.log.Error("admin listener failed", "error", err)
+			p.log.Error("admin listener failed", "action", "serve_admin", errorFields(err))
 		}
 	}()
 	p.log.Info("admin listening", "address", p.adminAddr)
@@ -320,11 +342,11 @@ func (a *api) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), a.p.cfg.RequestTimeout+closeGrace)
 	defer cancel()
 	if err := a.server.Shutdown(ctx); err != nil {
-		a.p.log.Warn("requests were cut off", "error", err)
+		a.p.log.Warn("requests were cut off", "action", "stop", errorFields(err))
 	}
 	a.listener.Stop()
 	if err := a.limiter.Stop(ctx); err != nil {
-		a.p.log.Warn("unused rate limit tokens were not returned", "error", err)
+		a.p.log.Warn("unused rate limit tokens were not returned", "action", "stop", errorFields(err))
 	}
 }
 

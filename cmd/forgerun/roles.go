@@ -80,12 +80,11 @@ func unlessStopped(ctx context.Context, err error) error {
 }
 
 // runHealthcheck asks a process whether it is ready.
-func runHealthcheck(ctx context.Context, args []string, stderr io.Writer) int {
+func runHealthcheck(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("healthcheck", flag.ContinueOnError)
-	flags.SetOutput(stderr)
 	url := flags.String("url", "http://127.0.0.1:8080/readyz", "`address` to ask")
-	if flags.Parse(args) != nil {
-		return 2
+	if code, done := parseFlags(flags, args, stdout, stderr); done {
+		return code
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
@@ -57,8 +59,16 @@ func TestTenProcessesStartOnAnEmptyDatabase(t *testing.T) {
 func TestMigrateDownAndUp(t *testing.T) {
 	t.Parallel()
 	s := newStackOn(t, emptyDatabase(t))
-	for _, args := range [][]string{{"migrate"}, {"migrate", "-to", "0"}, {"migrate", "up"}} {
-		require.Zero(t, startProc(t, s.env, s.knownSecrets, args...).exitCode(), args)
+	newest := repo.NewestSchema()
+	for _, step := range []struct {
+		args    []string
+		version int64
+	}{
+		{[]string{"migrate"}, newest}, {[]string{"migrate", "-to", "3"}, 3}, {[]string{"migrate", "-to", "0"}, 0}, {[]string{"migrate", "up"}, newest},
+	} {
+		p := startProc(t, s.env, s.knownSecrets, step.args...)
+		require.Zero(t, p.exitCode(), step.args)
+		require.Equal(t, fmt.Sprintf("The schema is at version %d.\n", step.version), p.stdout.String())
 	}
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM maintenance_state`))
 }

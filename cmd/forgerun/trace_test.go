@@ -1,10 +1,13 @@
 package main
 
 import (
+	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -152,7 +155,13 @@ func TestTraceOfAKey(t *testing.T) {
 			u.key = renewed
 		}
 		root := "api " + step.method + " " + step.route
-		request := c.requireTree(trace, root)[root][0]
+		var request span
+		if step.status == http.StatusOK {
+			request = c.requireTree(trace, root)[root][0]
+		} else { // who is refused does not decide what is recorded: a trace of its own, that points to the client's
+			request = c.await("the refused request", func(x span) bool { return slices.Contains(x.links, trace) })
+			require.Empty(t, request.parent)
+		}
 		require.Equal(t, u.id, request.attributes["forgerun.client_id"])
 		require.Equal(t, strconv.Itoa(step.status), request.attributes["http.response.status_code"], step.path)
 		if step.method == "POST" {
@@ -224,6 +233,44 @@ func TestNoTraceUnlessWanted(t *testing.T) {
 	id = v.submit(quiet, execute("SUCCESS_FAST"))
 	silent.await("SUCCEEDED", id)
 	require.Zero(t, silent.count(`SELECT count(*) FROM jobs WHERE traceparent IS NOT NULL`))
+}
+
+// The last spans leave a process that is told to end, whoever is still being
+// served on the admin listener.
+func TestTheLastSpansAreSent(t *testing.T) {
+	t.Parallel()
+	c := newCollector(t)
+	s := newStack(t, c.env, env{"OTEL_BSP_SCHEDULE_DELAY": "600000"}) // by themselves they leave after the test
+	api := s.startAPI()
+	u := s.newUser(api)
+	admin := api.logged("admin listening")["address"].(string)
+	get := func(profile string) (string, error) {
+		response, err := http.Get("http://" + admin + "/debug/pprof/" + profile)
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = response.Body.Close() }()
+		content, err := io.ReadAll(response.Body)
+		return string(content), err
+	}
+	profiled := make(chan error, 1)
+	go func() {
+		_, err := get("profile?seconds=60")
+		profiled <- err
+	}()
+	eventually(t, "the profile is being taken", func() bool {
+		stacks, err := get("goroutine?debug=1")
+		return err == nil && strings.Contains(stacks, "pprof.Profile+")
+	})
+	last, header := newTrace()
+	u.submit(api, execute("SUCCESS_FAST"), "traceparent", header)
+	api.terminate()
+	told := time.Now()
+	require.Zero(t, api.exitCode())
+	require.Less(t, time.Since(told), 30*time.Second, "before the profile is complete")
+	require.Error(t, <-profiled, "it was cut off")
+	c.requireTree(last, "api POST /v1/jobs > api submit job")
+	require.NotContains(t, api.log.String(), "not all traces were sent")
 }
 
 // A collector that is away or hangs costs nothing but the traces.

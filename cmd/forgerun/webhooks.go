@@ -132,7 +132,7 @@ func (p *process) untilStorageAnswers(ctx context.Context, what func(context.Con
 		if err == nil || !errors.As(err, &known) {
 			return err
 		}
-		p.log.Warn("the signing keys cannot be read yet; trying again", "error", err)
+		p.log.Warn("the signing keys cannot be read yet; trying again", "action", "refresh_signing_keys", errorFields(err))
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
