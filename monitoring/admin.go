@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	"golang.org/x/sync/singleflight"
 )
 
 // Admin is the admin listener: metrics and health for machines, dashboards
@@ -67,15 +69,28 @@ func (a Admin) Handler() http.Handler {
 // Limits of a scrape. The collectors keep to a second or two by themselves, so
 // that what is known is told; scrapeTimeout is for one that does not.
 const (
-	scrapesAtOnce = 4
+	scrapesAtOnce = 64
 	scrapeTimeout = 10 * time.Second
 )
+
+// together has scrapes that come at the same time share one answer: however many
+// come, the collectors are asked by one.
+type together struct {
+	prometheus.Gatherer
+	group singleflight.Group
+}
+
+// Gather makes together a prometheus.Gatherer. Nobody changes what it gives.
+func (t *together) Gather() ([]*dto.MetricFamily, error) {
+	families, err, _ := t.group.Do("", func() (any, error) { return t.Gatherer.Gather() })
+	return families.([]*dto.MetricFamily), err
+}
 
 // metrics answers in the form that is asked for: text, OpenMetrics with
 // exemplars, or protobuf with native histograms. A collector that fails costs
 // its own metrics only.
 func (a Admin) metrics() http.Handler {
-	return promhttp.HandlerFor(a.Registry, promhttp.HandlerOpts{
+	return promhttp.HandlerFor(&together{Gatherer: a.Registry}, promhttp.HandlerOpts{
 		Registry: a.Registry, EnableOpenMetrics: true,
 		ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(a.Log.Handler(), slog.LevelWarn),
 		MaxRequestsInFlight: scrapesAtOnce, Timeout: scrapeTimeout,

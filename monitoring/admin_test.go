@@ -32,6 +32,7 @@ func get(h http.Handler, path string, prepare func(*http.Request)) *httptest.Res
 
 func ask(h http.Handler, method, path string, prepare func(*http.Request)) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
+	r.Host = "127.0.0.1:8081"
 	if prepare != nil {
 		prepare(r)
 	}
@@ -146,6 +147,23 @@ func TestAdminPage(t *testing.T) {
 	for _, link := range []string{"/asynqmon/", "/metrics", "/readyz", "/healthz", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=1"} {
 		require.Contains(t, page.Body.String(), `<a href="`+link+`">`)
 		require.Equal(t, http.StatusOK, get(h, link, nil).Code, link)
+	}
+}
+
+// Without a token, only who is on the machine gets in: not a page whose own name
+// points here.
+func TestOpenPagesAreForThisMachine(t *testing.T) {
+	t.Parallel()
+	for host, status := range map[string]int{
+		"localhost:8081": 200, "localhost": 200, "127.0.0.1:8081": 200, "[::1]:8081": 200, "[::1]": 200,
+		"rebind.example:8081": 403, "rebind.example": 403, "localhost.rebind.example": 403, "": 403,
+	} {
+		for _, path := range []string{"/asynqmon/", "/debug/pprof/"} {
+			got := get(admin("", true), path, func(r *http.Request) { r.Host = host }).Code
+			require.Equal(t, status, got, "%q %s", host, path)
+		}
+		require.Equal(t, 200, get(admin("", true), "/metrics", func(r *http.Request) { r.Host = host }).Code)
+		require.Equal(t, 401, get(admin(adminToken, true), "/debug/pprof/", func(r *http.Request) { r.Host = host }).Code)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -23,7 +24,7 @@ const keyPrefix = "frk_"
 // nobody finds a token of 16 characters by trying before the log is noticed.
 func (g guard) only(next http.Handler) http.Handler {
 	if g.token == "" {
-		return next
+		return local(next)
 	}
 	want := sha256.Sum256([]byte(g.token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -36,6 +37,22 @@ func (g guard) only(next http.Handler) http.Handler {
 		g.refused(r, given)
 		w.Header().Set("WWW-Authenticate", `Basic realm="ForgeRun admin: the token is the password"`)
 		http.Error(w, "This page needs the admin token, as a bearer token or as the password.", http.StatusUnauthorized)
+	})
+}
+
+// local serves those who name this machine, as one must who is on it. A page of
+// another site that has its own name point here does not.
+func local(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		if host != "localhost" && net.ParseIP(strings.Trim(host, "[]")) == nil {
+			http.Error(w, "Without FORGERUN_ADMIN_TOKEN this page is for localhost and addresses only, not for names.", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 

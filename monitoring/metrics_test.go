@@ -7,8 +7,9 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -110,36 +111,39 @@ func TestAScrapeTellsWhatIsKnown(t *testing.T) {
 
 // waiting is a collector that is held up.
 type waiting struct {
-	desc           *prometheus.Desc
-	begun, release chan struct{}
+	desc    *prometheus.Desc
+	calls   *atomic.Int32
+	release chan struct{}
 }
 
 func (c waiting) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
 
 func (c waiting) Collect(chan<- prometheus.Metric) {
-	c.begun <- struct{}{}
+	c.calls.Add(1)
 	<-c.release
 }
 
+// However many ask, the collectors are asked once, and all get the answer.
 func TestScrapesDoNotPileUp(t *testing.T) {
 	t.Parallel()
-	a := scraped(t)
-	c := waiting{prometheus.NewDesc("waiting", "Waits.", nil, nil), make(chan struct{}), make(chan struct{})}
-	a.Registry.MustRegister(c)
-	h := a.Handler()
-	var scrapes sync.WaitGroup
-	codes := make(chan int, scrapesAtOnce)
-	for range scrapesAtOnce {
-		scrapes.Go(func() { codes <- get(h, "/metrics", nil).Code })
-		<-c.begun
-	}
-	w := get(h, "/metrics", nil)
-	require.Equal(t, http.StatusServiceUnavailable, w.Code)
-	require.Contains(t, w.Body.String(), fmt.Sprint(scrapesAtOnce))
-	require.Equal(t, http.StatusOK, get(h, "/healthz", nil).Code)
-	close(c.release)
-	scrapes.Wait()
-	for range scrapesAtOnce {
-		require.Equal(t, http.StatusOK, <-codes)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		a := scraped(t)
+		c := waiting{prometheus.NewDesc("waiting", "Waits.", nil, nil), new(atomic.Int32), make(chan struct{})}
+		a.Registry.MustRegister(c)
+		h := a.Handler()
+		codes := make(chan int, scrapesAtOnce)
+		for range scrapesAtOnce {
+			go func() { codes <- get(h, "/metrics", nil).Code }()
+		}
+		synctest.Wait()
+		w := get(h, "/metrics", nil)
+		require.Equal(t, http.StatusServiceUnavailable, w.Code)
+		require.Contains(t, w.Body.String(), fmt.Sprint(scrapesAtOnce))
+		require.Equal(t, http.StatusOK, get(h, "/healthz", nil).Code)
+		close(c.release)
+		for range scrapesAtOnce {
+			require.Equal(t, http.StatusOK, <-codes)
+		}
+		require.EqualValues(t, 1, c.calls.Load())
+	})
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
@@ -24,7 +27,8 @@ type Tracing struct {
 	Protocol string // "http/protobuf" or "grpc"
 	// Role and Version of the process, for the resource.
 	Role, Version string
-	Log           *slog.Logger // nil for none
+	Log           *slog.Logger          // nil for none
+	Registry      prometheus.Registerer // gets counts of spans: nil for none
 }
 
 // NewTracing makes what begins the process' spans, and what sends the last of
@@ -51,8 +55,16 @@ func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(co
 	if err != nil {
 		return nil, nil, fmt.Errorf("sending traces by OTLP: %w", err)
 	}
+	counter := func(name, help string) prometheus.Counter {
+		return promauto.With(cfg.Registry).NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(&reporter{SpanExporter: exporter, log: cfg.Log, lines: seldom{every: time.Minute}}),
+		sdktrace.WithSpanProcessor(ended{counter("trace_spans_ended_total", "Recorded spans that have ended. Those that are neither sent nor failed wait, or were dropped.")}),
+		sdktrace.WithBatcher(&reporter{
+			SpanExporter: exporter, log: cfg.Log, lines: seldom{every: time.Minute},
+			sent:   counter("trace_spans_sent_total", "Spans that the collector took."),
+			failed: counter("trace_spans_failed_total", "Spans that could not be sent."),
+		}),
 		sdktrace.WithResource(about),
 	)
 	return provider, provider.Shutdown, nil
@@ -71,20 +83,52 @@ func newExporter(ctx context.Context, protocol string) (sdktrace.SpanExporter, e
 // reporter tells the log, and nobody else, of spans that could not be sent.
 type reporter struct {
 	sdktrace.SpanExporter
-	log   *slog.Logger
-	lines seldom
+	log          *slog.Logger
+	lines        seldom
+	sent, failed prometheus.Counter
 }
+
+// ended counts spans as they end: what is dropped from a full buffer is counted
+// nowhere else.
+type ended struct{ spans prometheus.Counter }
+
+// OnStart makes ended a span processor.
+func (ended) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+
+// OnEnd makes ended a span processor.
+func (e ended) OnEnd(s sdktrace.ReadOnlySpan) {
+	if s.SpanContext().IsSampled() {
+		e.spans.Inc()
+	}
+}
+
+// Shutdown makes ended a span processor.
+func (ended) Shutdown(context.Context) error { return nil }
+
+// ForceFlush makes ended a span processor.
+func (ended) ForceFlush(context.Context) error { return nil }
 
 // ExportSpans makes reporter a span exporter.
 func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := r.SpanExporter.ExportSpans(ctx, spans)
 	if err == nil {
+		r.sent.Add(float64(len(spans)))
 		return nil
 	}
+	r.failed.Add(float64(len(spans)))
 	if lost, due := r.lines.add(len(spans), time.Now()); due {
-		r.log.Warn("spans could not be sent", "action", "trace", "spans", lost, "error_message", err.Error())
+		r.log.Warn("spans could not be sent", "action", "trace", "spans", lost, "error_message", clip(err.Error()))
 	}
 	return nil
+}
+
+// clip bounds what a collector answers, for the log.
+func clip(text string) string {
+	const limit = 500
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "..."
 }
 
 var otelOnce sync.Once
@@ -98,7 +142,7 @@ func routeOtelLog(log *slog.Logger) {
 		lines := seldom{every: time.Minute}
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 			if n, due := lines.add(1, time.Now()); due {
-				log.Warn("OpenTelemetry reports errors", "action", "trace", "errors", n, "error_message", err.Error())
+				log.Warn("OpenTelemetry reports errors", "action", "trace", "errors", n, "error_message", clip(err.Error()))
 			}
 		}))
 	})

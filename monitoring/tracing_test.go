@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/trace"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -243,4 +244,33 @@ func TestOtelLogTellsNoSecrets(t *testing.T) {
 	otel.V(4).Info("information for developers")
 	otel.V(8).Info("and more of it")
 	require.Empty(t, line())
+}
+
+// What became of spans can be seen: those that are neither sent nor failed were
+// dropped, or wait.
+func TestSpansAreCounted(t *testing.T) {
+	var r receiver
+	for name, test := range map[string]struct {
+		url          string
+		sent, failed float64
+	}{"taken": {listenHTTP(t, &r), 3, 0}, "refused": {"http://127.0.0.1:1", 0, 3}} {
+		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", test.url)
+		registry := prometheus.NewRegistry()
+		provider, shutdown, err := NewTracing(t.Context(), Tracing{Protocol: "http/protobuf", Registry: registry})
+		require.NoError(t, err)
+		for range 3 {
+			_, span := provider.Tracer("test").Start(t.Context(), "span")
+			span.End()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		_ = shutdown(ctx) // refused spans are tried again until then
+		cancel()
+		counts := map[string]float64{}
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			counts[f.GetName()] = f.Metric[0].GetCounter().GetValue()
+		}
+		require.Equal(t, map[string]float64{"trace_spans_ended_total": 3, "trace_spans_sent_total": test.sent, "trace_spans_failed_total": test.failed}, counts, name)
+	}
 }

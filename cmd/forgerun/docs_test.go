@@ -28,6 +28,7 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestReceiversAccept": true, "TestReceiversRefuse": true, "TestWebhooksPageQuotesTheSnippets": true,
 		"TestTraceOfAJob": true, "TestTraceOfARetry": true, "TestTraceOfACancel": true, "TestTraceOfAKey": true,
 		"TestEveryProcessShowsEveryMetric": true, "TestMetricsAndLogsAgreeWithRows": true, "TestQueueDashboardInABrowser": true,
+		"TestTracingIsConfigured": true, "TestDoctorFindsStuckJobs": true, "TestDoctorFindsAnotherMasterKey": true, "TestMaskAddress": true, "TestEveryCommandHelps": true, "TestEveryCommandRefusesWhatItDoesNotKnow": true, "TestConsoleInABrowser": true,
 		"TestDashboardsAndRulesUseMetricsThatExist": true, "TestDoctorFindsAHealthyStackHealthy": true, "TestDoctorFindsWhatIsWrong": true, "TestDoctorOfDev": true,
 		"TestDoctorUsage": true, "TestDoctorJudgesPostgres": true, "TestDoctorJudgesRedis": true, "TestDoctorKnowsEveryObstacle": true,
 		"TestDoctorJudgesTheOthers": true, "TestDoctorJudgesTheConfiguration": true, "TestRunbookFitsTheStores": true, "TestSelectorsAreFound": true,

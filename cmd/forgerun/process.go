@@ -116,7 +116,7 @@ func (p *process) startTracing() error {
 		return nil
 	}
 	provider, flush, err := monitoring.NewTracing(context.Background(), monitoring.Tracing{
-		Protocol: p.cfg.Tracing.protocol(), Role: p.role, Version: version, Log: p.log,
+		Protocol: p.cfg.Tracing.protocol(), Role: p.role, Version: version, Log: p.log, Registry: p.registry,
 	})
 	if err != nil {
 		return fmt.Errorf("tracing: %w", err)
@@ -262,7 +262,10 @@ func (p *process) startAdmin() error {
 		Registry: p.registry, Log: p.log, Token: p.cfg.AdminToken, Dashboard: tasks.MonitorHandler(p.redis, monitoring.DashboardPath),
 		Ready: func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
 	}
-	p.admin = &http.Server{Handler: pages.Handler(), ReadHeaderTimeout: closeGrace}
+	p.admin = &http.Server{
+		Handler: pages.Handler(), ReadHeaderTimeout: closeGrace, IdleTimeout: time.Minute,
+		WriteTimeout: 2 * time.Minute, // profiles take up to one
+	}
 	go func() {
 		if err := p.admin.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			p.log.Error("admin listener failed", "action", "serve_admin", errorFields(err))
