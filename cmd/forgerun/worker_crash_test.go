@@ -148,15 +148,20 @@ func TestJobThatItsWorkerDoesNotKnowIsGivenBack(t *testing.T) {
 	s.checkInvariants()
 }
 
-// forgeClaim writes what a claim, and a start, write whose answer never comes.
+// forgeClaim writes what a claim, and a start, write whose answer never comes:
+// at once, for what is only claimed may be given back in between.
 func (s *stack) forgeClaim(id, worker string, started bool) {
 	s.t.Helper()
+	tx, err := s.db.Begin(s.ctx())
+	require.NoError(s.t, err)
+	defer func() { require.NoError(s.t, tx.Commit(s.ctx())) }()
 	step := func(name, from, to, change string) {
-		s.exec(`WITH changed AS (
+		_, err := tx.Exec(s.ctx(), `WITH changed AS (
 				UPDATE jobs SET state = '`+to+`', updated_at = clock_timestamp(), event_seq = event_seq + 1, `+change+`
 				WHERE job_id = $1 AND state = '`+from+`' RETURNING *)
 			INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
 			SELECT job_id, client_id, event_seq, gen_random_uuid(), '`+name+`', '`+from+`', '`+to+`', attempt, updated_at, '{}' FROM changed`, id)
+		require.NoError(s.t, err)
 	}
 	step("job.assigned", "QUEUED", "ASSIGNED", `worker_id = '`+worker+`', fence = fence + 1, assigned_at = clock_timestamp()`)
 	if started {
