@@ -29,8 +29,8 @@ type mode struct {
 }
 
 // runObservability measures what metrics and logs cost: the same load without
-// any, and with all of them and a scraper. Tracing is off, as it is by default;
-// on request a third mode traces each request. The modes take turns, in an order
+// any, with logs alone, and with all of them and a scraper. Tracing is off, as it is by default;
+// on request a fourth mode traces each request. The modes take turns, in an order
 // that turns round each time.
 func runObservability(ctx context.Context, args []string) (ok bool, err error) {
 	o := options{clients: 64, slots: 128}
@@ -51,7 +51,9 @@ func runObservability(ctx context.Context, args []string) (ok bool, err error) {
 		return false, err
 	}
 	defer traces.close()
-	modes := []mode{{"unseen", []string{"FORGERUN_METRICS=false", "FORGERUN_LOG_LEVEL=error"}}, {"seen", nil}}
+	modes := []mode{
+		{"unseen", []string{"FORGERUN_METRICS=false", "FORGERUN_LOG_LEVEL=error"}}, {"logged", []string{"FORGERUN_METRICS=false"}}, {"seen", nil},
+	}
 	if *traced {
 		modes = append(modes, mode{"traced", []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + traces.url}})
 	}
@@ -65,7 +67,7 @@ func runObservability(ctx context.Context, args []string) (ok bool, err error) {
 			o.env = modes[i].env
 			fmt.Printf("round %d of %d: %s\n", round+1, o.rounds, modes[i].name)
 			start, scrapes := s.startForgeRun, &scraper{}
-			if i > 0 {
+			if i > 1 {
 				start = s.scraped(scrapes)
 			}
 			measured, err := s.measure(ctx, o, start)

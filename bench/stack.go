@@ -97,18 +97,18 @@ type system struct {
 	startWorker func() (*program, error)
 }
 
-// program is a child process whose log is kept for the case that it fails.
+// program is a child process. The beginning of its log is kept; reading the rest
+// must cost next to nothing, since it would be taken for the program's own cost.
 type program struct {
 	cmd  *exec.Cmd
 	mu   sync.Mutex
-	tail bytes.Buffer
-	line chan string // lines of the log, as they come; dropped when nobody reads
+	head bytes.Buffer
 
 	stopping chan struct{} // closed when it is told to end
 }
 
 func launch(path string, env []string, args ...string) (*program, error) {
-	p := &program{cmd: exec.Command(path, args...), line: make(chan string, 256), stopping: make(chan struct{})}
+	p := &program{cmd: exec.Command(path, args...), stopping: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stderr = p
 	p.cmd.Stdout = p
@@ -119,14 +119,8 @@ func launch(path string, env []string, args ...string) (*program, error) {
 func (p *program) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.tail.Len() < 64<<10 {
-		p.tail.Write(b)
-	}
-	for line := range strings.Lines(string(b)) {
-		select {
-		case p.line <- line:
-		default:
-		}
+	if p.head.Len() < 64<<10 {
+		p.head.Write(b)
 	}
 	return len(b), nil
 }
@@ -152,29 +146,29 @@ var errAddressTaken = errors.New("somebody else listens on the address meanwhile
 func (p *program) said(words string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return bytes.Contains(p.tail.Bytes(), []byte(words))
+	return bytes.Contains(p.head.Bytes(), []byte(words))
 }
 
 func (p *program) late() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return fmt.Errorf("%s did not get ready; its log:\n%s", p.cmd.Path, p.tail.String())
+	return fmt.Errorf("%s did not get ready; its log:\n%s", p.cmd.Path, p.head.String())
 }
 
 // await waits for a line of the log and gives the first group of the pattern.
 func (p *program) await(pattern string) (string, error) {
 	expression := regexp.MustCompile(pattern)
-	timeout := time.After(readyWithin)
-	for {
-		select {
-		case line := <-p.line:
-			if m := expression.FindStringSubmatch(line); m != nil {
-				return m[len(m)-1], nil
-			}
-		case <-timeout:
-			return "", p.late()
-		}
+	var found []string
+	err := p.until(func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		found = expression.FindStringSubmatch(p.head.String())
+		return found != nil
+	})
+	if err != nil {
+		return "", err
 	}
+	return found[len(found)-1], nil
 }
 
 func (p *program) stop() error {
