@@ -32,6 +32,7 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestDashboardsAndRulesUseMetricsThatExist": true, "TestDoctorFindsAHealthyStackHealthy": true, "TestDoctorFindsWhatIsWrong": true, "TestDoctorOfDev": true,
 		"TestDoctorUsage": true, "TestDoctorJudgesPostgres": true, "TestDoctorJudgesRedis": true, "TestDoctorKnowsEveryObstacle": true,
 		"TestDoctorJudgesTheOthers": true, "TestDoctorJudgesTheConfiguration": true, "TestRunbookFitsTheStores": true, "TestSelectorsAreFound": true,
+		"TestClientLibrary": true, "TestClientLibraryBatch": true, "TestClientLibraryVerifiesWebhooks": true,
 	}
 	page, err := os.ReadFile("../../docs/reliability.md")
 	require.NoError(t, err)

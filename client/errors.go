@@ -1,0 +1,111 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// ErrNotModified answers IfNoneMatch when nothing has changed.
+var ErrNotModified = errors.New("client: not modified")
+
+// Problem is a problem document (RFC 9457) that the service answered a request
+// with. It is not the failure of a job: that is an Outcome.
+type Problem struct {
+	Type     string
+	Title    string
+	Detail   string
+	Instance string
+	Code     string // RFA_...
+	// Status is that of the HTTP answer, whatever the document says.
+	Status     int
+	Violations []Violation
+	// RetryAfter is the header: when to send the request again; 0 for none.
+	RetryAfter time.Duration
+	RequestID  string
+	// Tries is how many requests were sent for the call. With more than one, an
+	// earlier one, whose answer was lost, may have had the effect that this
+	// answer speaks of.
+	Tries int
+	// Extensions are the members that have no field here.
+	Extensions map[string]json.RawMessage
+}
+
+// Violation is one mistake of a request: in its body, at Pointer, or in the
+// query parameter Parameter.
+type Violation struct {
+	Pointer   string `json:"pointer"`
+	Parameter string `json:"parameter"`
+	Detail    string `json:"detail"`
+}
+
+// Error says what was wrong, in one line.
+func (p *Problem) Error() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "forgerun answered %d", p.Status)
+	for _, part := range []string{p.Code, p.Title, p.Detail} {
+		if part != "" {
+			text.WriteString(": " + line(part))
+		}
+	}
+	for _, v := range p.Violations {
+		text.WriteString("; " + line(v.Pointer+v.Parameter) + " " + line(v.Detail))
+	}
+	if p.RequestID != "" {
+		text.WriteString(" (request " + line(p.RequestID) + ")")
+	}
+	return text.String()
+}
+
+// NoAnswerError says that no complete answer came. What the request was to do
+// may have been done or not. Err can be the context's error.
+type NoAnswerError struct {
+	Method, Path string
+	Tries        int // requests that were sent
+	Err          error
+}
+
+// Error names the request and the reason.
+func (e *NoAnswerError) Error() string {
+	return fmt.Sprintf("no answer to %s %s after %d %s: %v", e.Method, e.Path, e.Tries, plural(e.Tries, "try", "tries"), e.Err)
+}
+
+// Unwrap gives the reason.
+func (e *NoAnswerError) Unwrap() error { return e.Err }
+
+// UnexpectedError is an answer that ForgeRun does not give: of something
+// between it and the client, or of another service.
+type UnexpectedError struct {
+	Method, Path string
+	Status       int
+	ContentType  string
+	RequestID    string
+	RetryAfter   time.Duration
+	Tries        int
+	Reason       string
+	Body         []byte // up to 1 KiB of its beginning
+}
+
+// Error names the request, the answer's status and what is wrong with it.
+func (e *UnexpectedError) Error() string {
+	return fmt.Sprintf("unexpected answer to %s %s: status %d, %q: %s", e.Method, e.Path, e.Status, e.ContentType, e.Reason)
+}
+
+// line keeps foreign text from breaking or colouring a log or terminal.
+func line(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || (r >= 0x7f && r < 0xa0) {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}

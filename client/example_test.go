@@ -1,0 +1,324 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/client"
+)
+
+// toy stands for a service: it answers each request with the first script that
+// is left for its method and path.
+type toy struct {
+	mu      sync.Mutex
+	scripts map[string][]func(w http.ResponseWriter, r *http.Request)
+}
+
+func (s *toy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	key := r.Method + " " + r.URL.Path
+	script := s.scripts[key][0]
+	if len(s.scripts[key]) > 1 {
+		s.scripts[key] = s.scripts[key][1:]
+	}
+	s.mu.Unlock()
+	script(w, r)
+}
+
+func says(status int, kind, body string) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	}
+}
+
+func lost(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+
+type scripts = map[string][]func(http.ResponseWriter, *http.Request)
+
+// connect starts the toy. A program of yours has the address and the key from
+// its configuration:
+//
+//	c, err := client.New(client.Config{URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_KEY")})
+func connect(answers scripts) (*client.Client, func()) {
+	server := httptest.NewServer(&toy{scripts: answers})
+	c, err := client.New(client.Config{
+		URL: server.URL, Key: "frk_...", HTTP: server.Client(),
+		Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }, // examples do not wait
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return c, server.Close
+}
+
+// Submit a job and wait for its end.
+func Example() {
+	c, done := connect(scripts{
+		"POST /v1/jobs":   {says(202, jsonType, accepted)},
+		"GET /v1/jobs/j1": {says(200, jsonType, `{"job_id":"j1","state":"RUNNING"}`), says(200, jsonType, `{"job_id":"j1","state":"SUCCEEDED"}`)},
+	})
+	defer done()
+	ctx := context.Background()
+
+	receipt, err := c.Submit(ctx, client.JobRequest{Type: client.Execute, WorkKind: "SUCCESS_FAST", Params: map[string]int{"customer": 42}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(receipt.JobID, receipt.State)
+	job, err := c.Wait(ctx, receipt.JobID)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(job.JobID, job.State)
+	// Output:
+	// j1 QUEUED
+	// j1 SUCCEEDED
+}
+
+// The answer to the submission is lost. It is sent again with the same
+// idempotency key, and there is one job. A key of your own makes that hold for
+// a program that was started again, too.
+func ExampleClient_Submit_idempotent() {
+	var keys []string
+	note := func(next func(http.ResponseWriter, *http.Request)) func(http.ResponseWriter, *http.Request) {
+		return func(w http.ResponseWriter, r *http.Request) {
+			keys = append(keys, r.Header.Get("Idempotency-Key"))
+			next(w, r)
+		}
+	}
+	c, done := connect(scripts{"POST /v1/jobs": {note(lost), note(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Idempotency-Replayed", "true")
+		says(202, jsonType, accepted)(w, r)
+	})}})
+	defer done()
+
+	receipt, err := c.Submit(context.Background(), client.JobRequest{Type: client.Execute}, client.IdempotencyKey("order-4711"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(receipt.JobID, receipt.Replayed, keys)
+	// Output: j1 true [order-4711 order-4711]
+}
+
+// What the service refuses is a *Problem.
+func ExampleProblem() {
+	c, done := connect(scripts{"POST /v1/jobs": {says(400, problemType,
+		`{"title":"Validation failed","code":"RFA_JOB_VALIDATION_FAILED","violations":[{"pointer":"/type","detail":"The type must be one of EXECUTE, DEFERRED, EMIT_EVENT."}]}`)}})
+	defer done()
+
+	_, err := c.Submit(context.Background(), client.JobRequest{Type: "NOW"})
+	var problem *client.Problem
+	if errors.As(err, &problem) {
+		fmt.Println(problem.Status, problem.Code)
+		for _, v := range problem.Violations {
+			fmt.Println(v.Pointer, v.Detail)
+		}
+	}
+	// Output:
+	// 400 RFA_JOB_VALIDATION_FAILED
+	// /type The type must be one of EXECUTE, DEFERRED, EMIT_EVENT.
+}
+
+// Watch a job. The connection is lost after the second event; the stream goes
+// on after it.
+func ExampleClient_Stream() {
+	events := func(w http.ResponseWriter, r *http.Request) {
+		names := []string{"job-created", "job-running", "job-failed"}
+		after, _ := strconv.Atoi(r.Header.Get("Last-Event-ID"))
+		if after == len(names) {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := after; i < len(names); i++ {
+			if i == 2 && after == 0 {
+				w.(http.Flusher).Flush()
+				panic(http.ErrAbortHandler)
+			}
+			_, _ = fmt.Fprintf(w, "id: %d\nevent: %s\ndata: {\"jobStatus\":\"FAILED\",\"detail\":\"It broke.\"}\n\n", i+1, names[i])
+		}
+	}
+	c, done := connect(scripts{"GET /v1/jobs/j1/events": {events}})
+	defer done()
+
+	for message, err := range c.Stream(context.Background(), client.StreamOptions{JobID: "j1"}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		if !message.IsOutcome() {
+			fmt.Println(message.ID, message.Name)
+			continue
+		}
+		outcome, err := message.Outcome()
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(message.ID, message.Name, outcome.JobStatus, outcome.Detail)
+	}
+	// Output:
+	// 1 job-created
+	// 2 job-running
+	// 3 job-failed FAILED It broke.
+}
+
+// Submit several jobs at once. Each is accepted or refused by itself.
+func ExampleClient_SubmitBatch() {
+	c, done := connect(scripts{"POST /v1/jobs/batch": {says(202, jsonType, `{"batch_id":"b1","jobs":[
+		{"item_id":"first","job_id":"j1","state":"QUEUED"},
+		{"item_id":"second","failure":{"status":400,"detail":"The item has invalid values.","code":"RFA_JOB_VALIDATION_FAILED"}}]}`)}})
+	defer done()
+
+	receipt, err := c.SubmitBatch(context.Background(), []client.JobRequest{
+		{ItemID: "first", Type: client.Execute, WorkKind: "SUCCESS_FAST"},
+		{ItemID: "second", Type: client.Execute, WorkKind: "PAYLOAD_INVALID"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, item := range receipt.Jobs {
+		if item.Failure != nil {
+			fmt.Println(item.ItemID, "refused:", item.Failure.Code)
+			continue
+		}
+		fmt.Println(item.ItemID, item.JobID, item.State)
+	}
+	// Output:
+	// first j1 QUEUED
+	// second refused: RFA_JOB_VALIDATION_FAILED
+}
+
+// Submit work, and submit it again while its failure says that this may help.
+// Each time it is a new job, with a new idempotency key.
+func ExampleClient_Run() {
+	c, done := connect(scripts{
+		"POST /v1/jobs":   {says(202, jsonType, accepted), says(202, jsonType, `{"job_id":"j2","state":"QUEUED"}`)},
+		"GET /v1/jobs/j1": {says(200, jsonType, `{"job_id":"j1","state":"FAILED","failure":{"jobStatus":"FAILED","retryable":true,"retryAfter":30}}`)},
+		"GET /v1/jobs/j2": {says(200, jsonType, `{"job_id":"j2","state":"SUCCEEDED"}`)},
+	})
+	defer done()
+
+	job, err := c.Run(context.Background(), client.JobRequest{Type: client.Execute, WorkKind: "FAIL_AFTER_RETRYABLE"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(job.JobID, job.State)
+	// Output: j2 SUCCEEDED
+}
+
+// When an outcome came by another way, a broker for example, the same rules
+// hold: retryAfter counts from completedAt, and waits are never shorter than a
+// second.
+func ExampleOutcome_RetryDelay() {
+	outcome, err := client.ParseOutcome("application/problem+json", []byte(
+		`{"jobId":"j1","jobStatus":"FAILED","retryable":true,"retryAfter":30,"completedAt":"2030-01-31T12:00:00Z"}`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	now := time.Date(2030, 1, 31, 12, 0, 20, 0, time.UTC) // it took 20 s to come here
+	wait, ok := outcome.RetryDelay(now, 1)
+	fmt.Println(ok, wait.Truncate(time.Second))
+	// Output: true 10s
+}
+
+// Receive deliveries. The example is called with one that a real service
+// sent.
+func ExampleVerifier() {
+	c, done := connect(scripts{"GET /.well-known/http-message-signatures-directory": {says(200, jsonType, fixture("directory"))}})
+	defer done()
+	verifier := client.Verifier{Secret: secret(), Keys: c.Directory().Key, Now: theirTime}
+
+	receive := func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		if err != nil {
+			return
+		}
+		err = verifier.VerifySecret(r.Header, body)
+		if err == nil { // either is enough
+			err = verifier.VerifyKey(r.Method, "http://127.0.0.1:38793/in?x=1", r.Header, body)
+		}
+		switch {
+		case errors.Is(err, client.ErrSignature):
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		case err != nil:
+			w.WriteHeader(http.StatusServiceUnavailable) // it comes again
+			return
+		}
+		message, err := client.ParseDelivery(r.Header, body)
+		if err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		// Here a program looks whether it knows message.WebhookID.
+		outcome, err := message.Outcome()
+		fmt.Println(message.Name, message.Sequence, outcome.ProcessingStage, outcome.Retryable(), err)
+		w.WriteHeader(http.StatusNoContent)
+	}
+
+	request := theirRequest()
+	answer := httptest.NewRecorder()
+	receive(answer, request)
+	fmt.Println(answer.Code)
+	request = theirRequest()
+	request.Header.Set("Ce-Type", "job.succeeded")
+	answer = httptest.NewRecorder()
+	receive(answer, request)
+	fmt.Println(answer.Code)
+	// Output:
+	// job.failed 5 conversion true <nil>
+	// 204
+	// 401
+}
+
+// What follows reads testdata/deliveries.json, for ExampleVerifier.
+
+func fixture(name string) string {
+	text, err := os.ReadFile("testdata/deliveries.json")
+	if err != nil {
+		log.Fatal(err)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		log.Fatal(err)
+	}
+	return string(members[name])
+}
+
+func secret() (text string) {
+	if err := json.Unmarshal([]byte(fixture("secret")), &text); err != nil {
+		log.Fatal(err)
+	}
+	return text
+}
+
+func theirTime() time.Time { return time.Unix(1795293478, 0) }
+
+func theirRequest() *http.Request {
+	var deliveries map[string]struct {
+		Method, URL string
+		Headers     map[string]string
+		Body        []byte `json:"body_base64"`
+	}
+	if err := json.Unmarshal([]byte(fixture("deliveries")), &deliveries); err != nil {
+		log.Fatal(err)
+	}
+	d := deliveries["job.failed"]
+	r := httptest.NewRequest(d.Method, d.URL, bytes.NewReader(d.Body))
+	for name, value := range d.Headers {
+		r.Header.Set(name, value)
+	}
+	return r
+}

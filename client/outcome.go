@@ -1,0 +1,240 @@
+package client
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+const problemType = "application/problem+json"
+
+// The job statuses of the draft, section 4.1. Any other one means that the job
+// has not ended (section 4.3).
+const (
+	StatusAccepted            = "ACCEPTED"
+	StatusProcessing          = "PROCESSING"
+	StatusCompleted           = "COMPLETED"
+	StatusFailed              = "FAILED"
+	StatusCancelled           = "CANCELLED"
+	StatusTimedOut            = "TIMED_OUT"
+	StatusCompletedWithErrors = "COMPLETED_WITH_ERRORS"
+)
+
+// TerminalStatus reports whether a jobStatus is one of those that never
+// change. The comparison is case-sensitive (draft, section 3.3).
+func TerminalStatus(status string) bool {
+	switch status {
+	case StatusCompleted, StatusFailed, StatusCancelled, StatusTimedOut, StatusCompletedWithErrors:
+		return true
+	}
+	return false
+}
+
+// Resubmission, draft sections 3.7 and 9.4.
+const (
+	MaxSubmissions = 5           // of one piece of work, the first one included
+	minRetryDelay  = time.Second // whatever the server says
+	maxRetryDelay  = time.Hour   // beyond it a retry is impractical
+)
+
+// Outcome is the document of draft-ratnawat-httpapi-async-problem-details: how
+// an attempt or a batch stands or ended. Any member may be absent; one of the
+// wrong type counts as absent. Its Status is what a synchronous answer would
+// have been, not the status of the answer that brought it.
+type Outcome struct {
+	Type     string
+	Title    string
+	Status   int
+	Detail   string
+	Instance string
+	Code     string
+
+	JobID           string // opaque
+	JobStatus       string
+	SubmittedAt     time.Time
+	CompletedAt     time.Time // zero unless JobStatus is terminal
+	CorrelationID   string    // of the client, or whoever sent the job: not to be trusted
+	ProcessingStage string
+	Attempt         int
+
+	// RetryableMember is the member retryable: what counts is Retryable().
+	RetryableMember bool
+	// RetryAfter is the member retryAfter in seconds; nil if absent. What counts
+	// is RetryDelay().
+	RetryAfter *int
+
+	Results    []ItemOutcome              // of a batch: items that failed
+	Emitted    *Emission                  // of event.emitted
+	Extensions map[string]json.RawMessage // members that are not known here
+
+	ReceivedAt time.Time // when this program got it
+	Warnings   []string  // what was ignored because it contradicts the draft
+}
+
+// ItemOutcome is how an item of a batch ended.
+type ItemOutcome struct {
+	ItemID          string `json:"itemId"`
+	Status          string `json:"status"`
+	Detail          string `json:"detail"`
+	Retryable       bool   `json:"retryable"`
+	ProcessingStage string `json:"processingStage"`
+}
+
+// ParseOutcome reads an outcome document that came by any way: HTTP, a
+// webhook, an event stream, a broker. The content type may be "" if the way
+// does not tell.
+func ParseOutcome(contentType string, body []byte) (*Outcome, error) {
+	return parseOutcome(contentType, body, time.Now())
+}
+
+func parseOutcome(contentType string, body []byte, now time.Time) (*Outcome, error) {
+	if kind := mediaType(contentType); contentType != "" && kind != problemType && kind != "application/json" {
+		return nil, fmt.Errorf("client: an outcome document is JSON, not %q", contentType)
+	}
+	o := &Outcome{}
+	if err := json.Unmarshal(body, o); err != nil {
+		return nil, fmt.Errorf("client: not an outcome document: %w", err)
+	}
+	o.ReceivedAt = now
+	return o, nil
+}
+
+// UnmarshalJSON reads the document member by member.
+func (o *Outcome) UnmarshalJSON(text []byte) error {
+	var m members
+	if err := json.Unmarshal(text, &m); err != nil {
+		return err
+	}
+	*o = Outcome{ReceivedAt: time.Now()}
+	m.take("type", &o.Type)
+	m.take("title", &o.Title)
+	m.take("status", &o.Status)
+	m.take("detail", &o.Detail)
+	m.take("instance", &o.Instance)
+	m.take("code", &o.Code)
+	m.take("jobId", &o.JobID)
+	m.take("jobStatus", &o.JobStatus)
+	m.take("submittedAt", &o.SubmittedAt)
+	m.take("completedAt", &o.CompletedAt)
+	m.take("correlationId", &o.CorrelationID)
+	m.take("processingStage", &o.ProcessingStage)
+	m.take("attempt", &o.Attempt)
+	m.take("retryable", &o.RetryableMember)
+	o.RetryAfter = m.seconds("retryAfter")
+	m.take("results", &o.Results)
+	m.take("emitted", &o.Emitted)
+	o.Extensions = m
+	// Without a jobStatus nothing contradicts completedAt (draft, section 3.5).
+	if !o.CompletedAt.IsZero() && o.JobStatus != "" && !o.Terminal() {
+		o.CompletedAt = time.Time{}
+		o.Warnings = append(o.Warnings, fmt.Sprintf("completedAt is ignored: the jobStatus %q is not terminal", line(o.JobStatus)))
+	}
+	return nil
+}
+
+// Terminal reports whether the job has ended. An absent or unknown jobStatus
+// means that it has not.
+func (o *Outcome) Terminal() bool { return TerminalStatus(o.JobStatus) }
+
+// Retryable reports whether the same work may be submitted again: the member
+// retryable is true, and nothing says that the job goes on or succeeded. A
+// retryAfter alone is no permission.
+func (o *Outcome) Retryable() bool {
+	return o.RetryableMember && (o.JobStatus == "" || o.Terminal() && o.JobStatus != StatusCompleted)
+}
+
+// RetryDelay gives the wait until the work may be submitted again, after it
+// was submitted try times (from 1). It is not ok to do so if the failure is
+// not retryable, after MaxSubmissions, or if the server asks for more than an
+// hour.
+//
+// retryAfter counts from completedAt, or from the receipt of a document
+// without one. The wait is at least a second, grows exponentially and has
+// jitter, whatever the server says (draft, sections 3.7 and 9.4).
+func (o *Outcome) RetryDelay(now time.Time, try int) (wait time.Duration, ok bool) {
+	return o.retryDelay(now, try, rand.Float64())
+}
+
+func (o *Outcome) retryDelay(now time.Time, try int, random float64) (time.Duration, bool) {
+	if !o.Retryable() || try >= MaxSubmissions {
+		return 0, false
+	}
+	backoff := exponential(minRetryDelay, maxRetryDelay, try)
+	wait := backoff
+	if o.RetryAfter != nil {
+		asked := time.Duration(*o.RetryAfter) * time.Second
+		if asked > maxRetryDelay {
+			return 0, false
+		}
+		wait = max(wait, asked-o.age(now))
+	}
+	return wait + time.Duration(random*float64(backoff)/2), true
+}
+
+// age is the time since retryAfter counts. A server whose clock is ahead does
+// not make the wait longer.
+func (o *Outcome) age(now time.Time) time.Duration {
+	from := o.CompletedAt
+	if from.IsZero() {
+		from = o.ReceivedAt
+	}
+	if from.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(from))
+}
+
+// members are those of a JSON object, by their exact names.
+type members map[string]json.RawMessage
+
+// take moves a member into its field, and drops one of the wrong type.
+func (m members) take(name string, into any) {
+	raw, ok := m[name]
+	delete(m, name)
+	if ok && !bytes.Equal(raw, []byte("null")) {
+		decodeInto(raw, into)
+	}
+}
+
+// decodeInto changes the value only if all of raw can be read.
+func decodeInto(raw json.RawMessage, into any) {
+	switch field := into.(type) {
+	case *string:
+		set(raw, field)
+	case *int:
+		set(raw, field)
+	case *bool:
+		set(raw, field)
+	case *time.Time:
+		set(raw, field)
+	case *[]Violation:
+		set(raw, field)
+	case *[]ItemOutcome:
+		set(raw, field)
+	case **Emission:
+		set(raw, field)
+	}
+}
+
+func set[T any](raw json.RawMessage, field *T) {
+	var value T
+	if json.Unmarshal(raw, &value) == nil {
+		*field = value
+	}
+}
+
+// seconds takes an integer that is not negative, and nil for anything else. A
+// number too large for any clock stays large.
+func (m members) seconds(name string) *int {
+	raw, ok := m[name]
+	delete(m, name)
+	var number float64
+	if !ok || bytes.Equal(raw, []byte("null")) || json.Unmarshal(raw, &number) != nil || number < 0 || number != math.Trunc(number) {
+		return nil
+	}
+	seconds := int(min(number, math.MaxInt32))
+	return &seconds
+}

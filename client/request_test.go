@@ -1,0 +1,372 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/client"
+)
+
+func TestNewRefusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]client.Config{
+		"no scheme":        {URL: "localhost:8080"},
+		"other scheme":     {URL: "ftp://example.com"},
+		"no host":          {URL: "http://"},
+		"user":             {URL: "http://me:secret@example.com"},
+		"query":            {URL: "http://example.com?x=1"},
+		"malformed":        {URL: "http://[::1"},
+		"key with newline": {URL: "http://example.com", Key: "a\nb"},
+		"negative tries":   {URL: "http://example.com", MaxTries: -1},
+	} {
+		_, err := client.New(cfg)
+		require.Error(t, err, name)
+		require.NotContains(t, err.Error(), "secret", name)
+	}
+}
+
+func TestBaseAddress(t *testing.T) {
+	t.Parallel()
+	for suffix, want := range map[string]string{"": "/v1/jobs/j", "/": "/v1/jobs/j", "/v1": "/v1/jobs/j", "/v1/": "/v1/jobs/j", "/behind/proxy": "/behind/proxy/v1/jobs/j"} {
+		s := serve(t, ok(`{}`))
+		c, err := client.New(client.Config{URL: s.url + suffix})
+		require.NoError(t, err)
+		_, err = c.Job(t.Context(), "j")
+		require.NoError(t, err)
+		require.Equal(t, want, s.requests()[0].path, suffix)
+	}
+}
+
+// Draft, section 3.2: ids are opaque. None may lead to another resource.
+func TestIDsAreOpaque(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{"x/1": "/v1/jobs/x%2F1", "a b?c#d": "/v1/jobs/a%20b%3Fc%23d", "..": "/v1/jobs/%2E%2E", "%2f": "/v1/jobs/%252f"} {
+		s := serve(t, ok(`{"job_id":"anything"}`))
+		_, err := s.c.Job(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, want, s.requests()[0].path, id)
+	}
+	s := serve(t, ok(`{}`))
+	_, err := s.c.Job(t.Context(), "")
+	require.Error(t, err, "it would be the list")
+	require.Empty(t, s.requests())
+}
+
+// Which answers are sent again, and which requests.
+func TestWhatIsRepeated(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	calls := map[string]func(c *client.Client) error{
+		"Submit":      func(c *client.Client) error { _, err := c.Submit(ctx, client.JobRequest{Type: "EXECUTE"}); return err },
+		"SubmitBatch": func(c *client.Client) error { _, err := c.SubmitBatch(ctx, []client.JobRequest{{}}); return err },
+		"CreateWebhook": func(c *client.Client) error {
+			_, err := c.CreateWebhook(ctx, client.WebhookRequest{})
+			return err
+		},
+		"Job":        func(c *client.Client) error { _, err := c.Job(ctx, "j"); return err },
+		"Cancel":     func(c *client.Client) error { _, err := c.Cancel(ctx, "j"); return err },
+		"Retry":      func(c *client.Client) error { _, err := c.Retry(ctx, "j"); return err },
+		"Delete":     func(c *client.Client) error { return c.Delete(ctx, "j") },
+		"RevokeKey":  func(c *client.Client) error { return c.RevokeKey(ctx, "c", "k") },
+		"CreateKey":  func(c *client.Client) error { _, err := c.CreateKey(ctx, "c", false); return err },
+		"RenewKey":   func(c *client.Client) error { _, err := c.RenewKey(ctx, "c"); return err },
+		"CreateOne":  func(c *client.Client) error { _, err := c.CreateClient(ctx); return err },
+		"Rotate":     func(c *client.Client) error { _, err := c.RotateSecret(ctx, "w"); return err },
+		"TestHook":   func(c *client.Client) error { _, err := c.TestWebhook(ctx, "w"); return err },
+		"Redelivery": func(c *client.Client) error { _, err := c.Redeliver(ctx, "w", "d"); return err },
+	}
+	once := map[string]bool{"CreateKey": true, "RenewKey": true, "CreateOne": true, "Rotate": true, "TestHook": true}
+	answers := map[string]struct {
+		reply reply
+		again bool
+	}{
+		"no answer":          {reply{cut: true}, true},
+		"429":                {problem(429, "RFA_REQUEST_RATE_LIMITED"), true},
+		"502 of a proxy":     {reply{status: 502, kind: "text/html", body: "<html>"}, true},
+		"503":                {problem(503, "RFA_STORAGE_UNAVAILABLE"), true},
+		"503, misconfigured": {problem(503, "RFA_CONFIG_INVALID"), false},
+		"504":                {problem(504, "RFA_EXEC_TIMEOUT"), true},
+		"500":                {problem(500, "RFA_INTERNAL"), false},
+		"400":                {problem(400, "RFA_JOB_VALIDATION_FAILED"), false},
+		"409":                {problem(409, "RFA_JOB_CONFLICT"), false},
+	}
+	for callName, call := range calls {
+		for answerName, answer := range answers {
+			t.Run(callName+"/"+answerName, func(t *testing.T) {
+				t.Parallel()
+				s := serve(t, answer.reply, ok(`{}`))
+				err := call(s.c)
+				if answer.again && !once[callName] {
+					require.NoError(t, err)
+					require.Len(t, s.requests(), 2)
+					require.Len(t, s.clock.slept(), 1, "not at once")
+				} else {
+					require.Error(t, err)
+					require.Len(t, s.requests(), 1)
+				}
+			})
+		}
+	}
+}
+
+func TestARepetitionHasTheSameIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	s := serve(t, reply{cut: true}, problem(503, "RFA_EXEC_QUEUE_FULL"), acceptedReply().with("Idempotency-Replayed", "true"), acceptedReply())
+	a, err := s.c.Submit(t.Context(), client.JobRequest{Type: "EXECUTE"})
+	require.NoError(t, err)
+	require.True(t, a.Replayed)
+	require.Equal(t, "j1", a.JobID)
+	_, err = s.c.Submit(t.Context(), client.JobRequest{Type: "EXECUTE"})
+	require.NoError(t, err)
+	got := s.requests()
+	key := got[0].header.Get("Idempotency-Key")
+	require.GreaterOrEqual(t, len(key), 20)
+	require.Equal(t, key, got[1].header.Get("Idempotency-Key"))
+	require.Equal(t, key, got[2].header.Get("Idempotency-Key"))
+	require.Equal(t, got[0].body, got[2].body)
+	require.NotEqual(t, key, got[3].header.Get("Idempotency-Key"), "another submission")
+
+	_, err = s.c.Submit(t.Context(), client.JobRequest{Type: "EXECUTE"}, client.IdempotencyKey("mine"))
+	require.NoError(t, err)
+	require.Equal(t, "mine", s.requests()[4].header.Get("Idempotency-Key"))
+}
+
+// Draft, section 6.7: the Retry-After of a 429 says when to send the request
+// again.
+func TestRetryAfterOfARequest(t *testing.T) {
+	t.Parallel()
+	date := newClock().now.Add(7 * time.Second).Format(http.TimeFormat)
+	for value, want := range map[string]time.Duration{"3": 3 * time.Second, date: 7 * time.Second, "0": 100 * time.Millisecond, "soon": 100 * time.Millisecond, "-1": 100 * time.Millisecond} {
+		s := serve(t, problem(429, "RFA_REQUEST_RATE_LIMITED").with("Retry-After", value), ok(`{"job_id":"j"}`))
+		job, err := s.c.Job(t.Context(), "j")
+		require.NoError(t, err)
+		require.Equal(t, []time.Duration{want}, s.clock.slept(), value)
+		require.Zero(t, job.RetryAfter, "it was not about the job")
+	}
+	s := serve(t, problem(429, "RFA_REQUEST_RATE_LIMITED").with("Retry-After", "3600"))
+	_, err := s.c.Job(t.Context(), "j")
+	var p *client.Problem
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, time.Hour, p.RetryAfter)
+	require.Len(t, s.requests(), 1, "beyond the cap the caller decides")
+}
+
+func TestTriesAreBoundedAndSpread(t *testing.T) {
+	t.Parallel()
+	s := serve(t, reply{cut: true})
+	_, err := s.c.Submit(t.Context(), client.JobRequest{})
+	var lost *client.NoAnswerError
+	require.ErrorAs(t, err, &lost)
+	require.Equal(t, 5, lost.Tries)
+	require.Len(t, s.requests(), 5)
+	ms := time.Millisecond
+	require.Equal(t, []time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms}, s.clock.slept(), "the least of each: the jitter is 0")
+
+	s = serveWith(t, client.Config{MaxTries: 1}, acceptedReply(), reply{cut: true}, acceptedReply())
+	_, err = s.c.Submit(t.Context(), client.JobRequest{})
+	require.NoError(t, err)
+	_, err = s.c.Submit(t.Context(), client.JobRequest{})
+	require.ErrorAs(t, err, &lost, "net/http repeats no submission by itself, though the connection was used before")
+	require.Len(t, s.requests(), 2)
+}
+
+func TestNoRepetitionBeyondTheDeadline(t *testing.T) {
+	t.Parallel()
+	s := serve(t, problem(503, "RFA_STORAGE_UNAVAILABLE").with("Retry-After", "30"))
+	ctx, cancel := context.WithDeadline(t.Context(), s.clock.Now().Add(10*time.Second))
+	defer cancel()
+	_, err := s.c.Job(ctx, "j")
+	var p *client.Problem
+	require.ErrorAs(t, err, &p, "it says more than that the time is over")
+	require.Empty(t, s.clock.slept())
+}
+
+func TestAnEndedContext(t *testing.T) {
+	t.Parallel()
+	s := serve(t, ok(`{}`))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.c.Submit(ctx, client.JobRequest{})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Empty(t, s.requests())
+
+	reached := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(reached)
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	c, err := client.New(client.Config{URL: server.URL})
+	require.NoError(t, err)
+	ctx, cancel = context.WithCancel(t.Context())
+	go func() { <-reached; cancel() }()
+	_, err = c.Cancel(ctx, "j")
+	var lost *client.NoAnswerError
+	require.ErrorAs(t, err, &lost, "the effect is not known")
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// Draft, section 11.1: the status is looked at before the body.
+func TestStatusBeforeBody(t *testing.T) {
+	t.Parallel()
+	s := serve(t, reply{status: 200, kind: problemType, body: `{"jobId":"j","jobStatus":"FAILED","status":500,"retryable":true}`})
+	job, err := s.c.Job(t.Context(), "j")
+	require.NoError(t, err, "a problem document in a 200 tells of the job")
+	require.Equal(t, client.Failed, job.State)
+	require.True(t, job.Failure.Retryable())
+
+	s = serve(t, reply{status: 404, kind: problemType, body: `{"status":200,"code":"RFA_JOB_NOT_FOUND"}`})
+	_, err = s.c.Job(t.Context(), "j")
+	var p *client.Problem
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, 404, p.Status)
+
+	s = serve(t, reply{status: 404, kind: jsonType, body: `{"job_id":"j","state":"SUCCEEDED"}`})
+	_, err = s.c.Job(t.Context(), "j")
+	require.ErrorAs(t, err, &p, "whatever the body says")
+}
+
+func TestProblem(t *testing.T) {
+	t.Parallel()
+	s := serve(t, reply{status: 400, kind: problemType + "; charset=utf-8", header: map[string]string{"X-Request-Id": "r1"},
+		body: `{"type":"https://x/p","title":"Bad\u001b[31m","detail":"two","instance":"urn:uuid:1","code":"RFA_X","violations":[{"pointer":"/type","detail":"no"},{"parameter":"limit","detail":"too much"}],"expired_at":"2030-01-01T00:00:00Z"}`})
+	_, err := s.c.Job(t.Context(), "j")
+	var p *client.Problem
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, []client.Violation{{Pointer: "/type", Detail: "no"}, {Parameter: "limit", Detail: "too much"}}, p.Violations)
+	require.Equal(t, "r1", p.RequestID)
+	require.Equal(t, "urn:uuid:1", p.Instance)
+	require.JSONEq(t, `"2030-01-01T00:00:00Z"`, string(p.Extensions["expired_at"]))
+	require.Contains(t, err.Error(), "400: RFA_X")
+	require.Contains(t, err.Error(), "/type no")
+	require.NotContains(t, err.Error(), "\x1b", "an answer cannot colour the terminal")
+
+	// A member of the wrong type is absent (RFC 9457, section 3.1).
+	s = serve(t, reply{status: 400, kind: problemType, body: `{"title":7,"detail":"kept","violations":{}}`})
+	_, err = s.c.Job(t.Context(), "j")
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, "kept", p.Detail)
+	require.Empty(t, p.Title)
+}
+
+func TestAnswersThatAreNotForgeRuns(t *testing.T) {
+	t.Parallel()
+	for name, r := range map[string]reply{
+		"a page":     {status: 404, kind: "text/html", body: "<html>"},
+		"not JSON":   {status: 200, kind: jsonType, body: `{"job_id":`},
+		"not a job":  {status: 200, kind: jsonType, body: `[]`},
+		"a redirect": {status: 307, header: map[string]string{"Location": "https://elsewhere.example/"}},
+		"too large":  {status: 200, kind: jsonType, body: strings.Repeat(" ", 8<<20) + `{}`},
+		"an array":   {status: 400, kind: problemType, body: `[]`},
+	} {
+		s := serve(t, r)
+		_, err := s.c.Job(t.Context(), "j")
+		var unexpected *client.UnexpectedError
+		require.ErrorAs(t, err, &unexpected, name)
+		require.Equal(t, r.status, unexpected.Status, name)
+		require.LessOrEqual(t, len(unexpected.Body), 1024)
+		require.Len(t, s.requests(), 1, name)
+	}
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	elsewhere := serve(t, ok(`{}`))
+	s := serve(t, reply{status: 302, header: map[string]string{"Location": elsewhere.url + "/v1/jobs/j"}})
+	_, err := s.c.Job(t.Context(), "j")
+	require.ErrorContains(t, err, "redirects are not followed")
+	for _, err := range s.c.Stream(t.Context(), client.StreamOptions{}) {
+		require.ErrorContains(t, err, "redirects are not followed")
+	}
+	require.Empty(t, elsewhere.requests(), "it would have got the key")
+}
+
+func TestACutBodyIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	s := serve(t, ok(`{"job_id":`).with("Content-Length", "1000"), ok(`{"job_id":"j"}`))
+	job, err := s.c.Job(t.Context(), "j")
+	require.NoError(t, err)
+	require.Equal(t, "j", job.JobID)
+	require.Len(t, s.requests(), 2)
+}
+
+func TestADeletionWhoseAnswerWasLost(t *testing.T) {
+	t.Parallel()
+	s := serve(t, reply{cut: true}, problem(404, "RFA_WEBHOOK_NOT_FOUND"))
+	require.NoError(t, s.c.DeleteWebhook(t.Context(), "w"))
+	s = serve(t, problem(404, "RFA_WEBHOOK_NOT_FOUND"))
+	require.Error(t, s.c.DeleteWebhook(t.Context(), "w"), "there never was one")
+}
+
+func TestARetryWhoseAnswerWasLost(t *testing.T) {
+	t.Parallel()
+	s := serve(t, reply{cut: true}, problem(409, "RFA_JOB_CONFLICT"))
+	_, err := s.c.Retry(t.Context(), "j")
+	var p *client.Problem
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, 2, p.Tries, "which says that the first request may have done it")
+}
+
+func TestHeadersAndKeys(t *testing.T) {
+	t.Parallel()
+	s := serve(t, ok(`{}`))
+	ctx := t.Context()
+	_, err := s.c.Submit(ctx, client.JobRequest{Type: "DEFERRED", ExecutionAt: s.clock.Now(), Params: map[string]int{"a": 1}, CorrelationID: "body"},
+		client.CorrelationID("c-1"), client.Header("traceparent", "00-x"), client.PreferWait(90*time.Second))
+	require.NoError(t, err)
+	got := s.requests()[0]
+	require.JSONEq(t, `{"type":"DEFERRED","execution_at":"2030-01-31T12:00:00Z","params":{"a":1},"correlation_id":"body"}`, got.body)
+	for name, want := range map[string]string{
+		"Authorization": "Bearer frk_id_secret", "Content-Type": jsonType, "Accept": jsonType, "User-Agent": "forgerun-go",
+		"X-Correlation-Id": "c-1", "Traceparent": "00-x", "Prefer": "wait=30", "Accept-Encoding": "identity",
+	} {
+		require.Equal(t, want, got.header.Get(name), name)
+	}
+	_, err = s.c.WithKey("other").Job(ctx, "j")
+	require.NoError(t, err)
+	_, err = s.c.WithKey("").Job(ctx, "j")
+	require.NoError(t, err)
+	require.Equal(t, "Bearer other", s.requests()[1].header.Get("Authorization"))
+	require.Empty(t, s.requests()[2].header.Get("Authorization"))
+
+	for name, option := range map[string]client.Option{
+		"header injection": client.CorrelationID("a\r\nX: y"), "authorization": client.Header("authorization", "x"), "empty key": client.IdempotencyKey(""),
+	} {
+		_, err = s.c.Submit(ctx, client.JobRequest{}, option)
+		require.Error(t, err, name)
+	}
+	_, err = s.c.Submit(ctx, client.JobRequest{Params: func() {}})
+	require.Error(t, err, "JSON cannot show it")
+	require.Len(t, s.requests(), 3)
+}
+
+func TestKeysAndSecretsAreNotShown(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	s := serveWith(t, client.Config{Logger: logger}, reply{cut: true}, problem(503, "X"), ok(`{}`))
+	_, err := s.c.Submit(t.Context(), client.JobRequest{})
+	require.NoError(t, err)
+	require.NotEmpty(t, log.String())
+	const secret = "frk_id_secret"
+	for _, value := range []any{
+		s.c, client.Config{Key: secret}, &client.Config{Key: secret}, client.Webhook{Secret: secret}, &client.Webhook{Secret: secret},
+		client.Key{APIKey: secret}, &client.Key{APIKey: secret}, client.Verifier{Secret: secret}, &client.Verifier{Secret: secret},
+		[]client.Webhook{{Secret: secret}},
+	} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%d", "%x"} {
+			require.NotContains(t, fmt.Sprintf(verb, value), secret, "%T %s", value, verb)
+		}
+		logger.Info("value", "value", value)
+	}
+	require.NotContains(t, log.String(), secret)
+}

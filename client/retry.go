@@ -1,0 +1,98 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Waits between the tries of one request, and between polls.
+const (
+	firstWait     = 200 * time.Millisecond
+	longestWait   = 10 * time.Second
+	maxRetryAfter = time.Minute // a request is not repeated if it has to wait longer
+)
+
+// again decides whether a request that ended with err is sent once more, and
+// after what wait.
+func (c *Client) again(ctx context.Context, r *request, err error, try int) (time.Duration, bool) {
+	if try >= c.maxTries || r.once || ctx.Err() != nil {
+		return 0, false
+	}
+	asked, passing := transient(err)
+	if !passing || asked > maxRetryAfter {
+		return 0, false
+	}
+	wait := c.backoff(firstWait, longestWait, try)
+	if asked > 0 {
+		// Others were told the same moment: the jitter spreads them.
+		wait = asked + time.Duration(c.rand()*float64(firstWait))
+	}
+	if deadline, ok := ctx.Deadline(); ok && c.now().Add(wait).After(deadline) {
+		return 0, false // the error that there is says more than the deadline's would
+	}
+	return wait, true
+}
+
+// transient reports whether the same request may be answered otherwise soon,
+// and the wait that the answer's Retry-After asks for. That header is about
+// the request, never about the job (draft, section 6.7).
+func transient(err error) (asked time.Duration, passing bool) {
+	var lost *NoAnswerError
+	if errors.As(err, &lost) {
+		return 0, true
+	}
+	var status int
+	var code string
+	var problem *Problem
+	var foreign *UnexpectedError
+	switch {
+	case errors.As(err, &problem):
+		status, code, asked = problem.Status, problem.Code, problem.RetryAfter
+	case errors.As(err, &foreign):
+		status, asked = foreign.Status, foreign.RetryAfter
+	}
+	switch status {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return asked, true
+	case http.StatusServiceUnavailable:
+		return asked, code != "RFA_CONFIG_INVALID" // only the operator can change that
+	}
+	return 0, false
+}
+
+// backoff is exponential with jitter: between a half and the whole of
+// first*2^(try-1), which is at most longest.
+func (c *Client) backoff(first, longest time.Duration, try int) time.Duration {
+	whole := exponential(first, longest, try)
+	return whole/2 + time.Duration(c.rand()*float64(whole/2))
+}
+
+func exponential(first, longest time.Duration, try int) time.Duration {
+	whole := first
+	for range try - 1 {
+		if whole >= longest {
+			break
+		}
+		whole *= 2
+	}
+	return min(whole, longest)
+}
+
+// retryAfter reads the header Retry-After: seconds, or a date. 0 if there is
+// none.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	value := first(h, "Retry-After")
+	if value == "" {
+		return 0
+	}
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if date, err := http.ParseTime(value); err == nil {
+		return max(0, date.Sub(now))
+	}
+	return 0
+}

@@ -1,0 +1,101 @@
+package client
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func framesOf(t *testing.T, r io.Reader) ([]frame, error) {
+	t.Helper()
+	frames := &frameReader{r: r}
+	var all []frame
+	for {
+		f, err := frames.next()
+		if err != nil {
+			return all, err
+		}
+		all = append(all, f)
+	}
+}
+
+func TestFrames(t *testing.T) {
+	t.Parallel()
+	d := func(text string) frame { return frame{data: []byte(text), hasData: true} }
+	for name, test := range map[string]struct {
+		text string
+		want []frame
+	}{
+		"one":                     {"id: 1\nevent: a\ndata: x\n\n", []frame{{id: "1", event: "a", data: []byte("x"), hasData: true}}},
+		"several lines of data":   {"data: a\ndata:b\ndata\n\n", []frame{d("a\nb\n")}},
+		"one space is taken off":  {"data:  a \n\n", []frame{d(" a ")}},
+		"comments":                {":\n\n: hello\ndata: a\n:\n\n", []frame{d("a")}},
+		"retry and id alone":      {"retry: 1500\nid: p\n\n", []frame{{id: "p", retry: 1500 * time.Millisecond}}},
+		"a retry that is none":    {"retry: 1.5\ndata: a\n\nretry: -1\n\nretry: 99999999999\n\n", []frame{d("a")}},
+		"unknown fields":          {"colour: red\ndata: a\ndat: b\nDATA: c\n\n", []frame{d("a")}},
+		"a name without data":     {"event: a\n\ndata: b\n\n", []frame{d("b")}},
+		"empty data is data":      {"data\n\n", []frame{{hasData: true}}},
+		"an id with a NUL":        {"id: 1\x00\ndata: a\n\n", []frame{d("a")}},
+		"an empty id":             {"id\nid:\ndata: a\n\n", []frame{d("a")}},
+		"a byte order mark":       {"\ufeffdata: a\n\n\ufeffdata: b\n\n", []frame{d("a")}},
+		"without an end":          {"data: a\n\nid: 2\ndata: lost\n", []frame{d("a")}},
+		"what is cut in the line": {"data: a\n\ndata: lo", []frame{d("a")}},
+	} {
+		for _, end := range []string{"\n", "\r", "\r\n"} {
+			text := strings.ReplaceAll(test.text, "\n", end)
+			for how, r := range map[string]io.Reader{
+				"whole": strings.NewReader(text), "byte by byte": iotest.OneByteReader(strings.NewReader(text)),
+				"with its end": iotest.DataErrReader(strings.NewReader(text)), "in halves": iotest.HalfReader(strings.NewReader(text)),
+			} {
+				got, err := framesOf(t, r)
+				require.ErrorIs(t, err, io.EOF)
+				require.Equal(t, test.want, got, "%s, %s, %q", name, how, end)
+			}
+		}
+	}
+}
+
+// A frame that ends in CR is whole: the reader must not wait for what may come
+// after it.
+func TestAFrameIsNotHeldBack(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"data: a\r\r", "data: a\r\n\r", "data: a\n\n"} {
+		frames := &frameReader{r: io.MultiReader(strings.NewReader(text), iotest.ErrReader(io.ErrClosedPipe))}
+		f, err := frames.next()
+		require.NoError(t, err, "%q", text)
+		require.Equal(t, "a", string(f.data))
+		_, err = frames.next()
+		require.ErrorIs(t, err, io.ErrClosedPipe)
+	}
+}
+
+func TestFramesAreBounded(t *testing.T) {
+	t.Parallel()
+	a := func(n int) []byte { return bytes.Repeat([]byte("a"), n) }
+	_, err := framesOf(t, io.MultiReader(strings.NewReader("data:"), bytes.NewReader(a(maxLine))))
+	require.ErrorIs(t, err, errLongLine)
+	lines := bytes.Repeat(append(append([]byte("data:"), a(maxLine-5)...), '\n'), 3)
+	_, err = framesOf(t, bytes.NewReader(lines))
+	require.ErrorIs(t, err, errLongEvent)
+	got, err := framesOf(t, bytes.NewReader(append(lines[:maxLine+1:maxLine+1], '\n')))
+	require.ErrorIs(t, err, io.EOF)
+	require.Len(t, got[0].data, maxLine-5)
+	_, err = framesOf(t, strings.NewReader("data: \xff\n\n"))
+	require.ErrorIs(t, err, errNotUTF8)
+}
+
+// FuzzFrames reads anything, in two ways that must agree.
+func FuzzFrames(f *testing.F) {
+	f.Add([]byte("id: 1\r\ndata: x\r\r: c\n\nretry: 5\n\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		whole, err := framesOf(t, bytes.NewReader(text))
+		bytewise, err2 := framesOf(t, iotest.OneByteReader(bytes.NewReader(text)))
+		require.Equal(t, whole, bytewise)
+		require.Equal(t, err, err2)
+	})
+}

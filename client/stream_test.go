@@ -1,0 +1,214 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/client"
+)
+
+func stream(text string) reply { return reply{status: 200, kind: "text/event-stream", body: text} }
+
+func event(id, name string) string { return "id: " + id + "\nevent: " + name + "\ndata: {}\n\n" }
+
+var atEnd = reply{status: http.StatusNoContent}
+
+// watch reads a stream to its end.
+func watch(ctx context.Context, c *client.Client, o client.StreamOptions) (ids []string, err error) {
+	for m, e := range c.Stream(ctx, o) {
+		if e != nil {
+			return ids, e
+		}
+		ids = append(ids, m.ID)
+	}
+	return ids, nil
+}
+
+func TestStreamOfAJob(t *testing.T) {
+	t.Parallel()
+	s := serve(t, stream("retry: 1500\n\n"+event("1", "job-created")+"event: job-progress\ndata: {}\n\n"+event("2", "job-succeeded")), atEnd)
+	var connected []string
+	ids, err := watch(t.Context(), s.c, client.StreamOptions{JobID: "j", OnConnect: func(id string) { connected = append(connected, id) }})
+	require.NoError(t, err)
+	require.Equal(t, []string{"1", "", "2"}, ids)
+	require.Equal(t, []string{""}, connected)
+	require.Empty(t, s.clock.slept(), "after the last event the end is asked for at once")
+	got := s.requests()
+	require.Equal(t, "/v1/jobs/j/events", got[0].path)
+	require.Equal(t, "text/event-stream", got[0].header.Get("Accept"))
+	require.Empty(t, got[0].header.Get("Last-Event-Id"))
+	require.Equal(t, "2", got[1].header.Get("Last-Event-Id"))
+}
+
+// Each message comes once, wherever the connection is cut: after the end of a
+// frame it is resumed after that one, before it after the one before.
+func TestStreamIsResumedExactly(t *testing.T) {
+	t.Parallel()
+	const n = 6
+	var frames []string
+	for i := range n {
+		name := "job-running"
+		if i == n-1 {
+			name = "job-succeeded"
+		}
+		frames = append(frames, event(strconv.Itoa(i+1), name))
+	}
+	whole := strings.Join(frames, "")
+	for cut := range len(whole) {
+		var connections atomic.Int32
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			after, _ := strconv.Atoi(r.Header.Get("Last-Event-ID"))
+			if after == n {
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			rest := strings.Join(frames[after:], "")
+			if connections.Add(1) == 1 {
+				rest = rest[:cut]
+			}
+			_, _ = w.Write([]byte(rest))
+		}))
+		clock := newClock()
+		c, err := client.New(client.Config{URL: server.URL, Now: clock.Now, Sleep: clock.Sleep, HTTP: server.Client()})
+		require.NoError(t, err)
+		ids, err := watch(t.Context(), c, client.StreamOptions{JobID: "j"})
+		server.Close()
+		require.NoError(t, err)
+		require.Equal(t, []string{"1", "2", "3", "4", "5", "6"}, ids, "cut at %d", cut)
+	}
+}
+
+func TestStreamOfAClientKnowsItsPosition(t *testing.T) {
+	t.Parallel()
+	s := serve(t, stream("retry: 1000\nid: p0\n\n"), stream(":\n\n"), stream("id: p0\n\n"+event("p1", "job-created")+event("p1", "job-created")), problem(403, "RFA_AUTH_API_KEY_DISABLED"))
+	var connected []string
+	ids, err := watch(t.Context(), s.c, client.StreamOptions{OnConnect: func(id string) { connected = append(connected, id) }})
+	var p *client.Problem
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, []string{"p1"}, ids, "a repeated one is left out")
+	require.Equal(t, []string{"p0", "p0", "p0"}, connected)
+	for i, want := range []string{"", "p0", "p0", "p1"} {
+		require.Equal(t, want, s.requests()[i].header.Get("Last-Event-Id"))
+		require.Equal(t, "/v1/events", s.requests()[i].path)
+	}
+}
+
+func TestStreamBegunAfterAnEvent(t *testing.T) {
+	t.Parallel()
+	s := serve(t, atEnd)
+	ids, err := watch(t.Context(), s.c, client.StreamOptions{JobID: "j", LastEventID: "7"})
+	require.NoError(t, err)
+	require.Empty(t, ids)
+	require.Equal(t, "7", s.requests()[0].header.Get("Last-Event-Id"))
+	_, err = watch(t.Context(), s.c, client.StreamOptions{LastEventID: "a\nb"})
+	require.Error(t, err)
+	require.Len(t, s.requests(), 1)
+}
+
+func TestWhatEndsAStream(t *testing.T) {
+	t.Parallel()
+	for name, r := range map[string]reply{
+		"400": problem(400, "RFA_REQUEST_MALFORMED"), "401": problem(401, "RFA_AUTH_TOKEN_EXPIRED"), "403": problem(403, "RFA_AUTH_API_KEY_DISABLED"),
+		"404": problem(404, "RFA_JOB_NOT_FOUND"), "410": problem(410, "RFA_JOB_GONE"), "misconfigured": problem(503, "RFA_CONFIG_INVALID"),
+		"a page": {status: 200, kind: "text/html"}, "a list": ok(`{"data":[]}`),
+		"a line without an end": stream("data: " + strings.Repeat("a", 3<<20)), "not UTF-8": stream("data: \xff\n\n"),
+	} {
+		s := serve(t, stream(event("1", "job-created")), r)
+		ids, err := watch(t.Context(), s.c, client.StreamOptions{JobID: "j"})
+		require.Error(t, err, name)
+		require.Equal(t, []string{"1"}, ids, name)
+		require.Len(t, s.requests(), 2, name)
+	}
+}
+
+func TestWhatDoesNotEndAStream(t *testing.T) {
+	t.Parallel()
+	// On a connection that is used again net/http would repeat a GET by itself.
+	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	s := serveWith(t, client.Config{HTTP: fresh}, stream("retry: 1\n\n"), reply{cut: true}, problem(500, "RFA_INTERNAL"), reply{status: 502, kind: "text/html"},
+		problem(503, "RFA_STORAGE_UNAVAILABLE"), problem(504, "RFA_EXEC_TIMEOUT"), reply{cut: true}, reply{cut: true}, reply{cut: true},
+		problem(429, "RFA_REQUEST_RATE_LIMITED").with("Retry-After", "77"), stream("retry: 3600000\n\n"), atEnd)
+	_, err := watch(t.Context(), s.c, client.StreamOptions{JobID: "j"})
+	require.NoError(t, err)
+	ms := time.Millisecond
+	require.Equal(t, []time.Duration{
+		100 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 6400 * ms, 12800 * ms, 77 * time.Second, 30 * time.Second,
+	}, s.clock.slept(), "retry is honoured from 0.1 to 30 s, doubled while nothing comes, and Retry-After if it is longer")
+}
+
+func TestAServiceThatNeverAnswersIsGivenUp(t *testing.T) {
+	t.Parallel()
+	s := serveWith(t, client.Config{MaxTries: 3}, reply{cut: true})
+	_, err := watch(t.Context(), s.c, client.StreamOptions{})
+	var lost *client.NoAnswerError
+	require.ErrorAs(t, err, &lost)
+	require.Len(t, s.requests(), 3)
+}
+
+func TestTheReaderMayLeave(t *testing.T) {
+	t.Parallel()
+	s := serve(t, stream(event("1", "job-created")+event("2", "job-queued")))
+	for m, err := range s.c.Stream(t.Context(), client.StreamOptions{JobID: "j"}) {
+		require.NoError(t, err)
+		require.Equal(t, "1", m.ID)
+		break
+	}
+	require.Len(t, s.requests(), 1)
+}
+
+func TestStreamEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprint(w, event("1", "job-created"))
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	c, err := client.New(client.Config{URL: server.URL})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var got error
+	for m, err := range c.Stream(ctx, client.StreamOptions{}) {
+		if got = err; err == nil {
+			require.Equal(t, "1", m.ID)
+			cancel()
+		}
+	}
+	require.ErrorIs(t, got, context.Canceled)
+}
+
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	m := client.Message{Name: "job-running", Data: []byte(`{"event_id":"e","seq":4,"event_name":"job.running","job_id":null,"new":1}`)}
+	e, err := m.Event()
+	require.NoError(t, err)
+	require.Equal(t, 4, e.Seq)
+	_, err = m.Outcome()
+	require.Error(t, err)
+	m = client.Message{Name: "job-failed", Data: []byte(`{"jobStatus":"FAILED","retryable":true}`)}
+	o, err := m.Outcome()
+	require.NoError(t, err)
+	require.True(t, o.Retryable())
+	_, err = m.Event()
+	require.Error(t, err)
+	_, err = client.Message{Name: "job-running", Data: []byte(`{`)}.Event()
+	require.Error(t, err)
+	m = client.Message{Name: "job-progress", Data: []byte(`{"job_id":"j","attempt":1,"progress":{"percentage":40}}`)}
+	progress, err := m.Progress()
+	require.NoError(t, err)
+	require.Equal(t, 40, progress.Percentage)
+	_, err = client.Message{Name: "job-running", Data: []byte(`{}`)}.Progress()
+	require.Error(t, err)
+}

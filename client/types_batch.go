@@ -1,0 +1,85 @@
+package client
+
+import "time"
+
+// BatchReceipt tells of a submitted batch, item by item.
+type BatchReceipt struct {
+	BatchID   string      `json:"batch_id"`
+	CreatedAt time.Time   `json:"created_at"`
+	Jobs      []BatchItem `json:"jobs"`
+	Status    int         `json:"-"`
+	Replayed  bool        `json:"-"`
+	RequestID string      `json:"-"`
+}
+
+// BatchItem is an item of a batch that was accepted, with JobID and State, or
+// refused, with Failure.
+type BatchItem struct {
+	ItemID  string   `json:"item_id"`
+	JobID   string   `json:"job_id"`
+	State   string   `json:"state"`
+	Failure *Refusal `json:"failure"`
+}
+
+// Refusal says why an item of a batch was not accepted.
+type Refusal struct {
+	Type       string      `json:"type"`
+	Title      string      `json:"title"`
+	Status     int         `json:"status"`
+	Detail     string      `json:"detail"`
+	Code       string      `json:"code"`
+	Violations []Violation `json:"violations"`
+	Retryable  bool        `json:"retryable"`
+	Stage      string      `json:"processingStage"`
+}
+
+// Batch is a batch as the service shows it. Status is a job status of the
+// draft: see TerminalStatus.
+type Batch struct {
+	BatchID       string            `json:"batch_id"`
+	Status        string            `json:"status"`
+	CreatedAt     time.Time         `json:"created_at"`
+	CompletedAt   time.Time         `json:"completed_at"`
+	Total         int               `json:"total"`
+	Counts        BatchCounts       `json:"counts"`
+	Outcome       *BatchOutcome     `json:"outcome"` // nil until every job has ended once; then it never changes
+	CorrelationID string            `json:"correlation_id"`
+	Links         map[string]string `json:"links"`
+	ETag          string            `json:"-"`
+	RetryAfter    time.Duration     `json:"-"`
+	RequestID     string            `json:"-"`
+}
+
+// Final reports whether the batch is complete.
+func (b *Batch) Final() bool { return TerminalStatus(b.Status) }
+
+// BatchCounts are a batch's items by what they are now.
+type BatchCounts struct {
+	Created   int `json:"created"`
+	Queued    int `json:"queued"`
+	Assigned  int `json:"assigned"`
+	Running   int `json:"running"`
+	Succeeded int `json:"succeeded"`
+	Failed    int `json:"failed"`
+	Canceled  int `json:"canceled"`
+	Refused   int `json:"refused"`
+}
+
+// BatchOutcome is how a batch ended.
+type BatchOutcome struct {
+	Status      string       `json:"status"`
+	Succeeded   int          `json:"succeeded"`
+	Failed      int          `json:"failed"`
+	Canceled    int          `json:"canceled"`
+	FailedItems []FailedItem `json:"failed_items"`
+}
+
+// FailedItem is an item that did not succeed.
+type FailedItem struct {
+	ItemID    string `json:"item_id"`
+	JobID     string `json:"job_id"` // "" if it was refused
+	Status    string `json:"status"`
+	Detail    string `json:"detail"`
+	Retryable bool   `json:"retryable"`
+	Stage     string `json:"processing_stage"`
+}

@@ -1,0 +1,244 @@
+package client
+
+import (
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrSignature is what a message fails with that is not ForgeRun's, or not of
+// now, or changed on its way. Answer 401 to it. Any other error says that
+// the verification was not possible, as when the keys cannot be read: answer
+// 503, and the message comes again.
+var ErrSignature = errors.New("client: the message is not verified")
+
+// A Verifier checks the signatures of webhook deliveries, as docs/webhooks.md
+// describes. It is safe for use by several goroutines. The body must be the
+// bytes as they came.
+type Verifier struct {
+	Secret string // of the webhook, for VerifySecret: whsec_...
+	// Keys finds a published key, for VerifyKey: Client.Directory().Key, or Key of
+	// a KeySet.
+	Keys func(keyID string) (ed25519.PublicKey, error)
+	Now  func() time.Time // nil: time.Now
+}
+
+const (
+	maxAge     = 5 * time.Minute // of a message, by its webhook-timestamp
+	clockSkew  = time.Minute     // by which clocks may differ from created and expires
+	maxEntries = 16              // signatures that are tried
+)
+
+func (v *Verifier) now() time.Time {
+	if v.Now == nil {
+		return time.Now()
+	}
+	return v.Now()
+}
+
+// VerifySecret checks the HMAC of Standard Webhooks under the webhook's
+// secret, and that the message is at most five minutes old. It protects the
+// body, webhook-id and webhook-timestamp, but no ce- header.
+func (v *Verifier) VerifySecret(header http.Header, body []byte) error {
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(v.Secret, "whsec_"))
+	if err != nil || len(key) == 0 {
+		return errors.New("client: the secret is not of the form whsec_ and base64")
+	}
+	id, timestamp := header.Values("Webhook-Id"), header.Values("Webhook-Timestamp")
+	if len(id) != 1 || id[0] == "" || len(timestamp) != 1 {
+		return refused("webhook-id or webhook-timestamp is missing, or there twice")
+	}
+	seconds, err := strconv.ParseUint(timestamp[0], 10, 40)
+	if err != nil {
+		return refused("webhook-timestamp is not a number of seconds")
+	}
+	if age := v.now().Sub(time.Unix(int64(seconds), 0)); age > maxAge || age < -maxAge {
+		return refused("it is too old, or of the future")
+	}
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(id[0] + "." + timestamp[0] + "."))
+	mac.Write(body)
+	want := mac.Sum(nil)
+	for i, entry := range strings.Fields(strings.Join(header.Values("Webhook-Signature"), " ")) {
+		encoded, known := strings.CutPrefix(entry, "v1,")
+		if !known || i >= maxEntries {
+			continue // a signature of another kind
+		}
+		given, err := base64.StdEncoding.DecodeString(encoded)
+		if err == nil && hmac.Equal(given, want) {
+			return nil
+		}
+	}
+	return refused("no signature matches the secret")
+}
+
+// VerifyKey checks a signature of RFC 9421 under a published key: that it is
+// of now, matches, and covers the method, the URL, the body by way of
+// Content-Digest, Content-Type, webhook-id and every ce- header. targetURI is
+// the URL that was registered, not what a proxy made of it.
+func (v *Verifier) VerifyKey(method, targetURI string, header http.Header, body []byte) error {
+	if v.Keys == nil {
+		return errors.New("client: the Verifier has no Keys")
+	}
+	inputs, err := parseDictionary(joined(header, "Signature-Input"))
+	if err != nil {
+		return refused("Signature-Input: " + err.Error())
+	}
+	signatures, err := parseDictionary(joined(header, "Signature"))
+	if err != nil {
+		return refused("Signature: " + err.Error())
+	}
+	if err := verifyDigest(header, body); err != nil {
+		return err
+	}
+	m := message{method: method, target: withPath(targetURI), header: header}
+	err = refused("it has no signature")
+	for i, input := range inputs {
+		if i >= maxEntries {
+			break
+		}
+		if err = v.verifyInput(m, input, signatures); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// verifyInput checks the signature that one member of Signature-Input
+// describes.
+func (v *Verifier) verifyInput(m message, input member, signatures []member) error {
+	created, ok := input.params["created"].(int64)
+	expires, ok2 := input.params["expires"].(int64)
+	if !ok || !ok2 {
+		return refused("the signature does not say when it was made and until when it is valid")
+	}
+	now := v.now()
+	if time.Unix(created, 0).After(now.Add(clockSkew)) || time.Unix(expires, 0).Before(now.Add(-clockSkew)) {
+		return refused("the signature is expired, or of the future")
+	}
+	if input.params["alg"] != "ed25519" {
+		return refused("the signature's algorithm is not ed25519")
+	}
+	base, err := m.signatureBase(input, mustCover)
+	if err != nil {
+		return err
+	}
+	var signature []byte
+	for _, s := range signatures {
+		if s.key == input.key {
+			signature, _ = s.value.([]byte)
+		}
+	}
+	if len(signature) != ed25519.SignatureSize {
+		return refused("there is no signature of that name")
+	}
+	keyID, _ := input.params["keyid"].(string)
+	key, err := v.Keys(keyID)
+	if err != nil {
+		return err
+	}
+	if len(key) != ed25519.PublicKeySize || !ed25519.Verify(key, base, signature) {
+		return refused("the signature does not match")
+	}
+	return nil
+}
+
+// verifyDigest ties the body to the signed Content-Digest (RFC 9530).
+func verifyDigest(header http.Header, body []byte) error {
+	digests, err := parseDictionary(joined(header, "Content-Digest"))
+	if err != nil {
+		return refused("Content-Digest: " + err.Error())
+	}
+	sum := sha256.Sum256(body)
+	for _, d := range digests {
+		if digest, _ := d.value.([]byte); d.key == "sha-256" && hmac.Equal(digest, sum[:]) {
+			return nil
+		}
+	}
+	return refused("the body does not match Content-Digest")
+}
+
+// mustCover is what a signature has to protect; all ce- headers as well.
+var mustCover = []string{"@method", "@target-uri", "content-type", "content-digest", "webhook-id"}
+
+// message is the request that was signed.
+type message struct {
+	method, target string
+	header         http.Header
+}
+
+// signatureBase is what was signed (RFC 9421, section 2.5). It is an error if
+// the signature does not cover what it must.
+func (m message) signatureBase(input member, must []string) ([]byte, error) {
+	components, ok := input.value.(items)
+	if !ok {
+		return nil, refused("Signature-Input has no list of components")
+	}
+	covered := map[string]bool{}
+	var base strings.Builder
+	for _, component := range components {
+		name, ok := component.value.(string)
+		if !ok || len(component.params) > 0 || covered[name] {
+			return nil, refused("a component of the signature is not known")
+		}
+		value, err := m.component(name)
+		if err != nil {
+			return nil, err
+		}
+		covered[name] = true
+		fmt.Fprintf(&base, "\"%s\": %s\n", name, value)
+	}
+	for _, name := range must {
+		if !covered[name] {
+			return nil, refused("the signature does not cover " + name)
+		}
+	}
+	for name := range m.header {
+		if name = strings.ToLower(name); strings.HasPrefix(name, "ce-") && !covered[name] {
+			return nil, refused("the signature does not cover " + line(name))
+		}
+	}
+	base.WriteString(`"@signature-params": ` + input.raw)
+	return []byte(base.String()), nil
+}
+
+func (m message) component(name string) (string, error) {
+	switch {
+	case name == "@method":
+		return m.method, nil
+	case name == "@target-uri":
+		return m.target, nil
+	case name == "@authority" || name == "@path":
+		u, err := url.Parse(m.target)
+		if err != nil {
+			return "", fmt.Errorf("client: the target URI: %w", err)
+		}
+		if name == "@path" {
+			return u.EscapedPath(), nil
+		}
+		return strings.ToLower(u.Host), nil
+	case strings.HasPrefix(name, "@") || name != strings.ToLower(name) || m.header.Values(name) == nil:
+		return "", refused("there is no component " + line(name))
+	}
+	return joined(m.header, name), nil
+}
+
+// withPath gives a URL the path that a request to it has.
+func withPath(target string) string {
+	u, err := url.Parse(target)
+	if err != nil || u.Path != "" || u.Host == "" {
+		return target
+	}
+	u.Path = "/"
+	return u.String()
+}
+
+func refused(why string) error { return fmt.Errorf("%w: %s", ErrSignature, why) }

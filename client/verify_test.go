@@ -1,0 +1,370 @@
+package client_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/client"
+)
+
+// delivery is a request that a receiver got.
+type delivery struct {
+	method, url string
+	header      http.Header
+	body        []byte
+}
+
+// captured are deliveries of a real service, by the names of their events.
+type captured struct {
+	keys             client.KeySet
+	secrets          map[string]string // of the webhook that got the event
+	deliveries       map[string]delivery
+	directoryAnswers reply
+}
+
+func capture(t *testing.T) captured {
+	t.Helper()
+	text, err := os.ReadFile("testdata/deliveries.json")
+	require.NoError(t, err)
+	var file struct {
+		Secret           string          `json:"secret"`
+		StructuredSecret string          `json:"structured_secret"`
+		Directory        json.RawMessage `json:"directory"`
+		Deliveries       map[string]struct {
+			Method, URL string
+			Headers     map[string]string
+			Body        []byte `json:"body_base64"`
+		} `json:"deliveries"`
+	}
+	require.NoError(t, json.Unmarshal(text, &file))
+	c := captured{secrets: map[string]string{}, deliveries: map[string]delivery{}}
+	c.directoryAnswers = reply{status: 200, kind: "application/http-message-signatures-directory+json", body: string(file.Directory)}
+	c.keys, err = serve(t, c.directoryAnswers).c.SigningKeys(t.Context())
+	require.NoError(t, err)
+	require.Len(t, c.keys, 1)
+	for name, d := range file.Deliveries {
+		header := http.Header{}
+		for n, value := range d.Headers {
+			header.Set(n, value)
+		}
+		c.deliveries[name] = delivery{d.Method, d.URL, header, d.Body}
+		c.secrets[name] = file.Secret
+		if header.Get("Ce-Id") == "" {
+			c.secrets[name] = file.StructuredSecret
+		}
+	}
+	require.Len(t, c.deliveries, 4)
+	return c
+}
+
+func signedAt(t *testing.T, d delivery) time.Time {
+	t.Helper()
+	var seconds int64
+	_, err := fmt.Sscan(d.header.Get("Webhook-Timestamp"), &seconds)
+	require.NoError(t, err)
+	return time.Unix(seconds, 0)
+}
+
+func (d delivery) changed(change func(d *delivery)) delivery {
+	d.header = d.header.Clone()
+	d.body = bytes.Clone(d.body)
+	change(&d)
+	return d
+}
+
+func TestRealDeliveriesAreVerified(t *testing.T) {
+	t.Parallel()
+	c := capture(t)
+	for name, d := range c.deliveries {
+		at := signedAt(t, d)
+		v := client.Verifier{Secret: c.secrets[name], Keys: c.keys.Key, Now: func() time.Time { return at }}
+		require.NoError(t, v.VerifySecret(d.header, d.body), name)
+		require.NoError(t, v.VerifyKey(d.method, d.url, d.header, d.body), name)
+		m, err := client.ParseDelivery(d.header, d.body)
+		require.NoError(t, err)
+		require.Equal(t, name, m.Name)
+		require.NotEmpty(t, m.EventID)
+		require.Equal(t, d.header.Get("Webhook-Id"), m.WebhookID)
+		require.False(t, m.Time.IsZero())
+		if name == "webhook.test" {
+			require.Empty(t, m.JobID())
+			require.Zero(t, m.Sequence)
+			continue
+		}
+		o, err := m.Outcome()
+		require.NoError(t, err)
+		require.Equal(t, m.JobID(), o.JobID)
+		require.Positive(t, m.Sequence)
+		require.Equal(t, name == "job.failed", o.Retryable())
+	}
+}
+
+func TestVerifySecretRefuses(t *testing.T) {
+	t.Parallel()
+	c := capture(t)
+	good, secret := c.deliveries["job.failed"], c.secrets["job.failed"]
+	at := signedAt(t, good)
+	verify := func(d delivery, now time.Time) error {
+		v := client.Verifier{Secret: secret, Now: func() time.Time { return now }}
+		return v.VerifySecret(d.header, d.body)
+	}
+	for name, change := range map[string]func(d *delivery){
+		"another body":       func(d *delivery) { d.body[0] ^= 1 },
+		"a longer body":      func(d *delivery) { d.body = append(d.body, ' ') },
+		"another id":         func(d *delivery) { d.header.Set("Webhook-Id", "x") },
+		"no id":              func(d *delivery) { d.header.Del("Webhook-Id") },
+		"two ids":            func(d *delivery) { d.header.Add("Webhook-Id", "x") },
+		"another time":       func(d *delivery) { d.header.Set("Webhook-Timestamp", fmt.Sprint(at.Unix()+1)) },
+		"no number":          func(d *delivery) { d.header.Set("Webhook-Timestamp", "now") },
+		"a signed number":    func(d *delivery) { d.header.Set("Webhook-Timestamp", "+"+d.header.Get("Webhook-Timestamp")) },
+		"no time":            func(d *delivery) { d.header.Del("Webhook-Timestamp") },
+		"no signature":       func(d *delivery) { d.header.Del("Webhook-Signature") },
+		"an empty signature": func(d *delivery) { d.header.Set("Webhook-Signature", "v1,") },
+		"a short signature":  func(d *delivery) { d.header.Set("Webhook-Signature", d.header.Get("Webhook-Signature")[:20]) },
+		"of another kind":    func(d *delivery) { d.header.Set("Webhook-Signature", "v2"+d.header.Get("Webhook-Signature")[2:]) },
+		"too many signatures": func(d *delivery) {
+			d.header.Set("Webhook-Signature", strings.Repeat("v1,AA== ", 16)+d.header.Get("Webhook-Signature"))
+		},
+	} {
+		require.ErrorIs(t, verify(good.changed(change), at), client.ErrSignature, name)
+	}
+	for _, off := range []time.Duration{-5 * time.Minute, 5 * time.Minute} {
+		require.NoError(t, verify(good, at.Add(off)))
+		require.ErrorIs(t, verify(good, at.Add(off+off/300)), client.ErrSignature)
+	}
+	several := good.changed(func(d *delivery) {
+		d.header["Webhook-Signature"] = []string{"v1a,AAAA v1,AAAA " + d.header.Get("Webhook-Signature"), "v1,!"}
+	})
+	require.NoError(t, verify(several, at), "one of them is enough")
+	for _, bad := range []string{"", "whsec_", "whsec_!", "not base64!"} {
+		v := client.Verifier{Secret: bad, Now: func() time.Time { return at }}
+		err := v.VerifySecret(good.header, good.body)
+		require.Error(t, err)
+		require.False(t, errors.Is(err, client.ErrSignature), "it is the receiver's mistake")
+	}
+}
+
+// The vector that the libraries of Standard Webhooks test with.
+func TestVerifySecretOfStandardWebhooks(t *testing.T) {
+	t.Parallel()
+	header := http.Header{
+		"Webhook-Id": {"msg_p5jXN8AQM9LWM0D4loKWxJek"}, "Webhook-Timestamp": {"1614265330"},
+		"Webhook-Signature": {"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="},
+	}
+	v := client.Verifier{Secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", Now: func() time.Time { return time.Unix(1614265330, 0) }}
+	require.NoError(t, v.VerifySecret(header, []byte(`{"test": 2432232314}`)))
+	v.Secret = strings.TrimPrefix(v.Secret, "whsec_")
+	require.NoError(t, v.VerifySecret(header, []byte(`{"test": 2432232314}`)))
+}
+
+// signer signs as ForgeRun does, or almost.
+type signer struct {
+	key        ed25519.PrivateKey
+	components []string
+	params     string
+}
+
+var covered = []string{"@method", "@target-uri", "content-type", "content-digest", "webhook-id", "ce-id", "ce-type"}
+
+func (s signer) sign(d delivery) delivery {
+	var quoted []string
+	base := ""
+	for _, name := range s.components {
+		value := strings.Join(d.header.Values(name), ", ")
+		switch name {
+		case "@method":
+			value = d.method
+		case "@target-uri":
+			value = d.url
+		}
+		quoted = append(quoted, `"`+name+`"`)
+		base += `"` + name + `": ` + value + "\n"
+	}
+	input := "(" + strings.Join(quoted, " ") + ")" + s.params
+	signature := ed25519.Sign(s.key, []byte(base+`"@signature-params": `+input))
+	return d.changed(func(d *delivery) {
+		d.header.Set("Signature-Input", "sig1="+input)
+		d.header.Set("Signature", "sig1=:"+base64.StdEncoding.EncodeToString(signature)+":")
+	})
+}
+
+func TestVerifyKeyRefuses(t *testing.T) {
+	t.Parallel()
+	public, private, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	at := time.Unix(1896177601, 0)
+	const params = `;created=1896177601;expires=1896177901;keyid="k";alg="ed25519"`
+	body := []byte(`{"jobId":"j"}`)
+	sum := sha256.Sum256(body)
+	plain := delivery{http.MethodPost, "https://example.com/in", http.Header{
+		"Content-Type": {jsonType}, "Content-Digest": {"sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"},
+		"Webhook-Id": {"w"}, "Ce-Id": {"e"}, "Ce-Type": {"job.failed"},
+	}, body}
+	verify := func(d delivery, now time.Time) error {
+		v := client.Verifier{Keys: client.KeySet{"k": public}.Key, Now: func() time.Time { return now }}
+		return v.VerifyKey(d.method, d.url, d.header, d.body)
+	}
+	good := signer{private, covered, params}.sign(plain)
+	require.NoError(t, verify(good, at))
+	require.NoError(t, verify(good.changed(func(d *delivery) { d.header.Set("Traceparent", "00-of-a-proxy") }), at))
+
+	for name, change := range map[string]func(d *delivery){
+		"another method":     func(d *delivery) { d.method = "PUT" },
+		"another URL":        func(d *delivery) { d.url += "?x" },
+		"another body":       func(d *delivery) { d.body[0] ^= 1 },
+		"another digest":     func(d *delivery) { d.header.Set("Content-Digest", "sha-256=:AAAA:") },
+		"two digests":        func(d *delivery) { d.header.Add("Content-Digest", "sha-512=:AAAA:") },
+		"no digest":          func(d *delivery) { d.header.Del("Content-Digest") },
+		"another type":       func(d *delivery) { d.header.Set("Content-Type", problemType) },
+		"another webhook-id": func(d *delivery) { d.header.Set("Webhook-Id", "x") },
+		"another ce-type":    func(d *delivery) { d.header.Set("Ce-Type", "job.succeeded") },
+		"a ce- header more":  func(d *delivery) { d.header.Set("Ce-Tenant", "x") },
+		"a ce- header less":  func(d *delivery) { d.header.Del("Ce-Type") },
+		"no Signature-Input": func(d *delivery) { d.header.Del("Signature-Input") },
+		"no Signature":       func(d *delivery) { d.header.Del("Signature") },
+		"a signature of zeros": func(d *delivery) {
+			d.header.Set("Signature", "sig1=:"+base64.StdEncoding.EncodeToString(make([]byte, 64))+":")
+		},
+		"a short signature": func(d *delivery) { d.header.Set("Signature", "sig1=:AAAA:") },
+		"of another name":   func(d *delivery) { d.header.Set("Signature", "x"+d.header.Get("Signature")) },
+		"not structured":    func(d *delivery) { d.header.Set("Signature-Input", "sig1=(") },
+		"not a list":        func(d *delivery) { d.header.Set("Signature-Input", "sig1=1"+params) },
+		"other params":      func(d *delivery) { d.header.Set("Signature-Input", d.header.Get("Signature-Input")+";nonce=1") },
+		"many others before it": func(d *delivery) {
+			d.header.Set("Signature-Input", strings.Join(many(20, params), ", ")+", "+d.header.Get("Signature-Input"))
+		},
+		"larger than any header": func(d *delivery) { d.header.Set("Signature", strings.Repeat("a", 20<<10)) },
+	} {
+		require.ErrorIs(t, verify(good.changed(change), at), client.ErrSignature, name)
+	}
+	for i := range covered { // signed by the right key, but of too little
+		var less []string
+		less = append(append(less, covered[:i]...), covered[i+1:]...)
+		require.ErrorIs(t, verify(signer{private, less, params}.sign(plain), at), client.ErrSignature, covered[i])
+	}
+	for name, s := range map[string]signer{
+		"twice the same component": {private, append([]string{"webhook-id"}, covered...), params},
+		"no created":               {private, covered, `;expires=1896177901;keyid="k";alg="ed25519"`},
+		"no expires":               {private, covered, `;created=1896177601;keyid="k";alg="ed25519"`},
+		"created as text":          {private, covered, `;created="1896177601";expires=1896177901;keyid="k";alg="ed25519"`},
+		"another algorithm":        {private, covered, `;created=1896177601;expires=1896177901;keyid="k";alg="hmac-sha256"`},
+		"no algorithm":             {private, covered, `;created=1896177601;expires=1896177901;keyid="k"`},
+		"an unknown key":           {private, covered, `;created=1896177601;expires=1896177901;keyid="other";alg="ed25519"`},
+		"no key":                   {private, covered, `;created=1896177601;expires=1896177901;alg="ed25519"`},
+		"of another's key":         {ed25519.NewKeyFromSeed(make([]byte, 32)), covered, params},
+	} {
+		require.ErrorIs(t, verify(s.sign(plain), at), client.ErrSignature, name)
+	}
+	for offset, valid := range map[time.Duration]bool{
+		-time.Minute: true, -time.Minute - time.Second: false, 6 * time.Minute: true, 6*time.Minute + time.Second: false,
+	} {
+		require.Equal(t, valid, verify(good, at.Add(offset)) == nil, offset)
+	}
+	second := good.changed(func(d *delivery) {
+		d.header.Set("Signature-Input", `other=("@method");created=1;expires=2, `+d.header.Get("Signature-Input"))
+		d.header.Set("Signature", "other=:AAAA:, "+d.header.Get("Signature"))
+	})
+	require.NoError(t, verify(second, at), "one that holds is enough")
+	empty := plain
+	empty.url = "https://example.com/"
+	empty = signer{private, covered, params}.sign(empty)
+	empty.url = "https://example.com"
+	require.NoError(t, verify(empty, at), "a URL without a path")
+
+	unavailable := errors.New("the directory cannot be read")
+	v := client.Verifier{Now: func() time.Time { return at }, Keys: func(string) (ed25519.PublicKey, error) { return nil, unavailable }}
+	err = v.VerifyKey(good.method, good.url, good.header, good.body)
+	require.ErrorIs(t, err, unavailable)
+	require.False(t, errors.Is(err, client.ErrSignature), "the sender may be right")
+	require.Error(t, (&client.Verifier{}).VerifyKey(good.method, good.url, good.header, good.body))
+}
+
+func many(n int, params string) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf(`x%d=("@method")%s`, i, params)
+	}
+	return all
+}
+
+func TestDirectory(t *testing.T) {
+	t.Parallel()
+	const kid = "aqYyLROvIDeE4Mm1pVMlRumgyGRsHzVXijOk8Hqtjws"
+	c := capture(t)
+	s := serveWith(t, client.Config{MaxTries: 1}, reply{status: 500}, c.directoryAnswers)
+	d := s.c.Directory()
+	asked := func(n int, why string) {
+		t.Helper()
+		require.Len(t, s.requests(), n, why)
+	}
+	_, err := d.Key(kid)
+	require.Error(t, err)
+	require.False(t, errors.Is(err, client.ErrSignature))
+	_, err = d.Key(kid)
+	require.Error(t, err)
+	asked(1, "not at once again")
+	s.clock.pass(5 * time.Second)
+	key, err := d.Key(kid)
+	require.NoError(t, err)
+	require.Equal(t, c.keys[kid], key)
+	_, err = d.Key(kid)
+	require.NoError(t, err)
+	asked(2, "it is kept")
+	_, err = d.Key("unknown")
+	require.ErrorIs(t, err, client.ErrSignature)
+	asked(2, "at most once a minute")
+	s.clock.pass(time.Minute)
+	for range 3 {
+		_, err = d.Key("unknown")
+		require.ErrorIs(t, err, client.ErrSignature)
+	}
+	asked(3, "once more for an unknown one")
+	s.clock.pass(5 * time.Minute)
+	s.mu.Lock()
+	s.replies = []reply{{status: 500}}
+	s.mu.Unlock()
+	_, err = d.Key(kid)
+	require.NoError(t, err, "while the service is away")
+	asked(4, "kept for five minutes")
+	_, err = d.Key("unknown")
+	require.Error(t, err)
+	require.False(t, errors.Is(err, client.ErrSignature), "it may be a new one")
+	s.clock.pass(time.Hour)
+	_, err = d.Key(kid)
+	require.Error(t, err, "but not for ever")
+}
+
+func TestParseDelivery(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		kind, body string
+	}{
+		"no CloudEvent": {jsonType, `{}`}, "not JSON": {"application/cloudevents+json", `{`},
+		"without an id": {"application/cloudevents+json", `{"type":"job.failed","data":{}}`},
+	} {
+		_, err := client.ParseDelivery(http.Header{"Content-Type": {test.kind}}, []byte(test.body))
+		require.Error(t, err, name)
+	}
+	binary := http.Header{"Ce-Id": {"e"}, "Ce-Type": {"t"}, "Ce-Sequence": {"-4"}, "Content-Type": {jsonType}}
+	m, err := client.ParseDelivery(binary, []byte(`{}`))
+	require.NoError(t, err)
+	require.Zero(t, m.Sequence)
+	_, err = client.ParseDelivery(binary, []byte(`{`))
+	require.Error(t, err)
+	// In the structured mode a header does not say anything.
+	binary.Set("Content-Type", "application/cloudevents+json")
+	_, err = client.ParseDelivery(binary, []byte(`{"type":"x","data":{}}`))
+	require.Error(t, err)
+}
