@@ -1,0 +1,4 @@
+package history
+
+// BucketOf is for tests.
+var BucketOf = bucketOf

@@ -1,0 +1,189 @@
+package history
+
+import "time"
+
+// Kind says what a fact tells, and with that who saw it.
+type Kind string
+
+// What the client saw while the run went on.
+const (
+	// Submitted is one ticket: its request and all tries to hand it in.
+	Submitted Kind = "submitted"
+	// Acted is a cancel or a retry and its answer.
+	Acted Kind = "acted"
+	// Looked is the job as a poll showed it.
+	Looked Kind = "looked"
+	// Streamed is an event on the client's stream.
+	Streamed Kind = "streamed"
+	// Received is a delivery, as it came to the receiver.
+	Received Kind = "received"
+	// Strange is what nobody may ever see, such as another client's event or a
+	// delivery that nobody signed. Note says what.
+	Strange Kind = "strange"
+)
+
+// What was said when all was over, over HTTP and by the rows.
+const (
+	ListedJob     Kind = "listed job"      // GET /v1/jobs
+	ToldReport    Kind = "told report"     // GET /v1/jobs/{id}/report?attempt=n, with its events
+	ToldDelivery  Kind = "told delivery"   // GET /v1/jobs/{id}/deliveries
+	StoredJob     Kind = "stored job"      // table jobs
+	StoredEvent   Kind = "stored event"    // table events
+	StoredReport  Kind = "stored report"   // table reports
+	StoredTry     Kind = "stored try"      // table delivery_attempts
+	StoredDeliver Kind = "stored delivery" // table deliveries
+	QueuedTask    Kind = "queued task"     // a task in Redis
+)
+
+// Fact is one thing that was seen. Which members it has follows from its Kind.
+type Fact struct {
+	Job string `json:"job,omitempty"` // "" where there is none; the first member, since the reader looks for it
+
+	At     time.Time `json:"at"`            // by the simulator's clock; of an answer, when it had come
+	Sent   time.Time `json:"sent,omitzero"` // of Looked and ListedJob: when it was asked for; zero where not known
+	Kind   Kind      `json:"kind"`
+	Tenant int       `json:"tenant"`           // whose credentials, stream or webhook it was; from 0
+	Ticket int64     `json:"ticket,omitempty"` // from 1; 0 where it is not known
+
+	Submission *Submission `json:"submission,omitempty"`
+	Action     *Action     `json:"action,omitempty"`
+	Told       *Job        `json:"told,omitempty"`
+	Event      *Event      `json:"event,omitempty"`
+	Report     *Report     `json:"report,omitempty"`
+	Delivery   *Delivery   `json:"delivery,omitempty"`
+	Task       *Task       `json:"task,omitempty"`
+	Note       string      `json:"note,omitempty"`
+}
+
+// Submission is what a ticket asked for, and how the asking went.
+type Submission struct {
+	Key         string     `json:"key"` // idempotency key, the same on every try
+	Type        string     `json:"type"`
+	WorkKind    string     `json:"work_kind"`
+	ExecutionAt *time.Time `json:"execution_at,omitempty"`
+	AutoRetry   bool       `json:"auto_retry,omitempty"`
+	Callback    string     `json:"callback,omitempty"` // URL
+	Batch       string     `json:"batch,omitempty"`    // id of the batch that it came with
+	Intended    time.Time  `json:"intended"`           // when it was to be sent
+	Tries       []Try      `json:"tries"`
+}
+
+// Try is one request of a submission. Status 0 means that no complete answer
+// came: the job may exist.
+type Try struct {
+	Sent      time.Time `json:"sent"`
+	Answered  time.Time `json:"answered"`
+	Status    int       `json:"status"`
+	Code      string    `json:"code,omitempty"` // of a problem document
+	RequestID string    `json:"request_id,omitempty"`
+	Job       string    `json:"job,omitempty"`
+	State     string    `json:"state,omitempty"`
+	CreatedAt time.Time `json:"created_at,omitzero"`
+	Replayed  bool      `json:"replayed,omitempty"`
+	Error     string    `json:"error,omitempty"` // why there was no answer
+}
+
+// Accepted reports whether the try was answered with a job.
+func (t Try) Accepted() bool { return (t.Status == 202 || t.Status == 200) && t.Job != "" }
+
+// Unknown reports whether the service may have done what it was asked for all
+// the same: no answer came, or one that leaves it open.
+func (t Try) Unknown() bool { return t.Status == 0 || t.Status >= 500 }
+
+// Action is a cancel or a retry with its answer.
+type Action struct {
+	Verb      string    `json:"verb"` // cancel, retry
+	Sent      time.Time `json:"sent"`
+	Status    int       `json:"status"` // 0: no answer
+	Code      string    `json:"code,omitempty"`
+	RequestID string    `json:"request_id,omitempty"`
+	Job       string    `json:"job,omitempty"` // the answer's
+	State     string    `json:"state,omitempty"`
+	Attempt   int       `json:"attempt,omitempty"`
+	Error     string    `json:"error,omitempty"`
+}
+
+// Job is a job as the API or the rows tell it. What they do not tell is empty.
+type Job struct {
+	Type        string     `json:"type,omitempty"`
+	WorkKind    string     `json:"work_kind,omitempty"`
+	State       string     `json:"state"`
+	Outcome     string     `json:"outcome,omitempty"`
+	Attempt     int        `json:"attempt"`
+	MaxAttempts int        `json:"max_attempts,omitempty"`
+	CreatedAt   time.Time  `json:"created_at"`
+	UpdatedAt   time.Time  `json:"updated_at"`
+	ExecutionAt *time.Time `json:"execution_at,omitempty"`
+	StartedAt   *time.Time `json:"started_at,omitempty"`
+	FinishedAt  *time.Time `json:"finished_at,omitempty"`
+	Correlation string     `json:"correlation_id,omitempty"`
+	Batch       string     `json:"batch_id,omitempty"`
+	Failure     string     `json:"failure,omitempty"` // its code
+
+	// Of rows only.
+	Client        string     `json:"client_id,omitempty"`
+	RequestID     string     `json:"request_id,omitempty"`
+	RunAt         *time.Time `json:"run_at,omitempty"`
+	EventSeq      int        `json:"event_seq,omitempty"`
+	Fence         int        `json:"fence,omitempty"`
+	LeaseExpiries int        `json:"lease_expiries,omitempty"`
+	ResultAttempt int        `json:"result_attempt,omitempty"` // 0: no result
+	Keys          int        `json:"keys,omitempty"`           // idempotency keys that lead to it
+	DurationMS    *int64     `json:"duration_ms,omitempty"`    // of its definition
+	ShouldFail    bool       `json:"should_fail,omitempty"`
+	Held          bool       `json:"held,omitempty"` // has a worker
+}
+
+// Event is an entry of a job's log. A stream shows the end of an attempt as its
+// outcome document, which has no Seq and no states.
+type Event struct {
+	ID       string    `json:"id,omitempty"`
+	StreamID string    `json:"stream_id,omitempty"`
+	Seq      int       `json:"seq,omitempty"`
+	Name     string    `json:"name"`
+	Prev     string    `json:"prev,omitempty"`
+	Next     string    `json:"next,omitempty"`
+	Attempt  int       `json:"attempt"`
+	At       time.Time `json:"at,omitzero"`
+	WorkKind string    `json:"work_kind,omitempty"`
+	Status   string    `json:"status,omitempty"` // jobStatus of an outcome document
+}
+
+// Report is the account of one finished attempt.
+type Report struct {
+	Attempt    int        `json:"attempt"`
+	Outcome    string     `json:"outcome"`
+	StartedAt  *time.Time `json:"started_at,omitempty"`
+	FinishedAt time.Time  `json:"finished_at"`
+	DurationMS int64      `json:"duration_ms"`
+	Failure    string     `json:"failure,omitempty"`   // its code
+	EventSeq   int        `json:"event_seq,omitempty"` // rows: the last event it tells of
+	Events     []Event    `json:"events,omitempty"`    // API
+}
+
+// Delivery is one webhook message: as it came in one try, or as the service
+// tells it.
+type Delivery struct {
+	ID        string    `json:"id"`
+	Webhook   string    `json:"webhook,omitempty"` // id; "" for a callback
+	Receiver  string    `json:"receiver,omitempty"`
+	URL       string    `json:"url,omitempty"`
+	EventID   string    `json:"event_id"`
+	EventName string    `json:"event_name"`
+	Seq       int       `json:"seq,omitempty"`
+	State     string    `json:"state,omitempty"`    // PENDING, DELIVERED, FAILED
+	Attempts  int       `json:"attempts,omitempty"` // as the service counts them
+	Status    int       `json:"status,omitempty"`   // what was answered; 0: nothing
+	Tried     time.Time `json:"tried,omitzero"`
+	Next      time.Time `json:"next,omitzero"`  // when a PENDING one is to be tried next
+	Body      string    `json:"body,omitempty"` // digest of the bytes
+}
+
+// Task is an entry of the queue in Redis.
+type Task struct {
+	Queue    string `json:"queue"`
+	ID       string `json:"id"`
+	State    string `json:"state"` // pending, active, scheduled, retry, archived, completed
+	Attempt  int    `json:"attempt,omitempty"`
+	Dispatch int    `json:"dispatch,omitempty"`
+}

@@ -1,0 +1,218 @@
+package history
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+)
+
+// Buckets is the number of files that facts are spread over, besides the one for
+// facts about no job.
+const Buckets = 256
+
+// Loose is the bucket of facts about no job: submissions that ended without one.
+const Loose = Buckets
+
+const bufferSize = 16 << 10
+
+// Writer takes facts from many goroutines.
+type Writer struct {
+	dir     string
+	buckets [Buckets + 1]bucket
+	facts   atomic.Int64
+	bytes   atomic.Int64
+}
+
+type bucket struct {
+	mu   sync.Mutex
+	file *os.File
+	out  *bufio.Writer
+	line bytes.Buffer
+	err  error // the first one; later facts are dropped
+}
+
+// Create makes an empty history in dir, which it makes when it is missing. A
+// history that is there already is an error.
+func Create(dir string) (*Writer, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	w := &Writer{dir: dir}
+	for i := range w.buckets {
+		file, err := os.OpenFile(bucketPath(dir, i), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+		w.buckets[i].file, w.buckets[i].out = file, bufio.NewWriterSize(file, bufferSize)
+	}
+	return w, nil
+}
+
+func bucketPath(dir string, i int) string {
+	return filepath.Join(dir, fmt.Sprintf("facts-%03d.jsonl", i))
+}
+
+// bucketOf spreads jobs evenly, whatever their ids look like.
+func bucketOf(job string) int {
+	if job == "" {
+		return Loose
+	}
+	return int(hash([]byte(job)) % Buckets)
+}
+
+func hash(job []byte) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write(job) // never fails
+	return h.Sum32()
+}
+
+// Add keeps the fact. An error of the disk is told by Close: a run is not
+// stopped in its middle for it.
+func (w *Writer) Add(f Fact) {
+	b := &w.buckets[bucketOf(f.Job)]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil {
+		return
+	}
+	b.line.Reset()
+	if b.err = json.NewEncoder(&b.line).Encode(f); b.err != nil {
+		return
+	}
+	_, b.err = b.out.Write(b.line.Bytes())
+	w.facts.Add(1)
+	w.bytes.Add(int64(b.line.Len()))
+}
+
+// Facts tells how many facts were added, and Bytes how long they are.
+func (w *Writer) Facts() int64 { return w.facts.Load() }
+
+// Bytes is the size of the history on disk, once it is flushed.
+func (w *Writer) Bytes() int64 { return w.bytes.Load() }
+
+// Close writes out what is buffered. The history may be read afterwards. It
+// returns the first error of any Add.
+func (w *Writer) Close() error {
+	var errs []error
+	for i := range w.buckets {
+		errs = append(errs, w.buckets[i].close())
+	}
+	return errors.Join(errs...)
+}
+
+func (b *bucket) close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.file == nil {
+		return nil
+	}
+	err := b.err
+	b.err = errors.New("history: fact added after Close")
+	if err == nil {
+		err = b.out.Flush()
+	}
+	err = errors.Join(err, b.file.Close())
+	b.file = nil
+	return err
+}
+
+// Reader reads a history that has been closed.
+type Reader struct{ dir string }
+
+// Open gives the history in dir.
+func Open(dir string) (*Reader, error) {
+	if _, err := os.Stat(bucketPath(dir, 0)); err != nil {
+		return nil, fmt.Errorf("no history in %s: %w", dir, err)
+	}
+	return &Reader{dir: dir}, nil
+}
+
+// partSize is about how much of a file is held in memory as facts at a time.
+const partSize = 2 << 20
+
+// Jobs calls fn with the facts of some jobs of the bucket after the other, until
+// it returns an error: with all facts of a job together, in the order in which
+// they were added. A long file is read several times, each time for a part of its
+// jobs, so that the memory for it does not grow with the run.
+func (r *Reader) Jobs(bucket int, fn func(jobs map[string][]Fact) error) error {
+	info, err := os.Stat(bucketPath(r.dir, bucket))
+	if err != nil {
+		return err
+	}
+	parts := uint32(info.Size()/partSize) + 1
+	for part := range parts {
+		jobs := map[string][]Fact{}
+		err := r.each(bucket, func(line []byte) bool { return hash(jobIn(line))/Buckets%parts == part }, func(f Fact) error {
+			jobs[f.Job] = append(jobs[f.Job], f)
+			return nil
+		})
+		if err == nil && len(jobs) > 0 {
+			err = fn(jobs)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// jobIn gives the job of a line as it is written there, without reading the rest.
+func jobIn(line []byte) []byte {
+	rest, ok := bytes.CutPrefix(line, []byte(`{"job":"`))
+	if !ok {
+		return nil
+	}
+	job, _, _ := bytes.Cut(rest, []byte{'"'})
+	return job
+}
+
+// Each calls fn with one fact of the bucket after the other, until it returns an
+// error.
+func (r *Reader) Each(bucket int, fn func(Fact) error) error {
+	return r.each(bucket, func([]byte) bool { return true }, fn)
+}
+
+// each calls fn with the facts of the wanted lines.
+func (r *Reader) each(bucket int, wanted func(line []byte) bool, fn func(Fact) error) error {
+	file, err := os.Open(bucketPath(r.dir, bucket))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	lines := bufio.NewReaderSize(file, 64<<10)
+	var long []byte
+	for {
+		line, err := lines.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) || len(long) > 0 {
+			long = append(long, line...)
+			if errors.Is(err, bufio.ErrBufferFull) {
+				continue
+			}
+			line = long
+		}
+		if len(line) == 0 && errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s ends within a fact: %w", file.Name(), err)
+		}
+		if wanted(line) {
+			var f Fact
+			if err := json.Unmarshal(line, &f); err != nil {
+				return fmt.Errorf("%s: %w", file.Name(), err)
+			}
+			if err := fn(f); err != nil {
+				return err
+			}
+		}
+		long = long[:0]
+	}
+}

@@ -1,0 +1,112 @@
+package scenario
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// arrivals gives the send times of an open loop, and zeros for a closed one.
+//
+// A rate is a density of arrivals over time. Its integral is followed instead
+// of time: an arrival is due whenever the integral grew by a gap, which is 1
+// for even arrivals and drawn for a Poisson process. So constant rates, ramps
+// and changes from phase to phase are all the same, and over any time there are
+// as many arrivals as the integral says.
+type arrivals struct {
+	phases []Phase
+	limit  time.Duration
+	random *rand.Rand
+
+	phase int           // the current one
+	start time.Duration // when it started
+	area  float64       // the integral since then, at the next arrival
+	wave  time.Duration // after start, of the current burst
+	left  int           // jobs of the current burst that are still to be sent
+	fresh bool          // nothing of the phase was looked at yet
+}
+
+// longest is how long a run may be at most.
+const longest = 7 * 24 * time.Hour
+
+// A phase that ends a rounding error after an arrival's time does not contain it.
+const areaError = 1e-9
+
+func newArrivals(s *Scenario) arrivals {
+	a := arrivals{phases: s.Arrival.Open, limit: s.Duration, fresh: true}
+	if a.limit == 0 {
+		a.limit = longest
+	}
+	a.random = rand.New(rand.NewPCG(s.Seed, math.MaxUint64)) // no intent has this index
+	if first := slices.IndexFunc(a.phases, Phase.hasRate); first >= 0 && a.phases[first].Poisson {
+		a.area = a.random.ExpFloat64() // an even one is there at once
+	}
+	return a
+}
+
+// next is the time of the next arrival, or false if that is not before the end.
+func (a *arrivals) next() (time.Duration, bool) {
+	if len(a.phases) == 0 {
+		return 0, true
+	}
+	for a.start < a.limit {
+		p := &a.phases[a.phase]
+		within, ok := a.inPhase(p)
+		if ok {
+			at := a.start + within
+			return at, at < a.limit
+		}
+		a.start += p.For
+		a.phase = (a.phase + 1) % len(a.phases)
+		a.fresh = true
+	}
+	return 0, false
+}
+
+func (p Phase) hasRate() bool { return p.From+p.To > 0 }
+
+func (a *arrivals) inPhase(p *Phase) (time.Duration, bool) {
+	if p.Burst > 0 {
+		return a.inBursts(p)
+	}
+	whole := (p.From + p.To) / 2 * p.For.Seconds()
+	if a.area >= whole-areaError {
+		a.area = max(0, a.area-whole)
+		return 0, false
+	}
+	at := p.reaches(a.area)
+	if p.Poisson {
+		a.area += a.random.ExpFloat64()
+	} else {
+		a.area++
+	}
+	return at, true
+}
+
+// reaches is when the integral of the phase's rate r(t) = From + (To-From)·t/For
+// is area. It is the root of a quadratic equation, in the form that also holds
+// for a constant rate.
+func (p *Phase) reaches(area float64) time.Duration {
+	if area == 0 {
+		return 0
+	}
+	slope := (p.To - p.From) / p.For.Seconds()
+	root := math.Sqrt(max(0, p.From*p.From+2*slope*area))
+	seconds := 2 * area / (p.From + root)
+	return min(time.Duration(seconds*float64(time.Second)), p.For-1)
+}
+
+func (a *arrivals) inBursts(p *Phase) (time.Duration, bool) {
+	if a.fresh {
+		a.fresh, a.wave, a.left = false, 0, p.Burst
+	}
+	if a.left == 0 {
+		a.wave, a.left = a.wave+p.Every, p.Burst
+	}
+	if a.wave >= p.For {
+		return 0, false
+	}
+	a.left--
+	return a.wave, true
+}

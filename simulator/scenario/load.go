@@ -1,0 +1,84 @@
+package scenario
+
+import (
+	"cmp"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+//go:embed files/*.yaml
+var files embed.FS
+
+//go:embed schema.json
+var schema []byte
+
+// maxFile is how many bytes a scenario may have.
+const maxFile = 1 << 20
+
+// Names lists the ready-made scenarios in alphabetical order.
+func Names() []string {
+	found, err := fs.Glob(files, "files/*.yaml")
+	if err != nil {
+		panic(err) // the pattern is a constant
+	}
+	for i, f := range found {
+		found[i] = strings.TrimSuffix(path.Base(f), ".yaml")
+	}
+	return found
+}
+
+// Text is the file of a ready-made scenario. Another name is fs.ErrNotExist.
+func Text(name string) ([]byte, error) {
+	return files.ReadFile("files/" + name + ".yaml")
+}
+
+// Schema is the JSON Schema (2020-12) of scenario files.
+func Schema() []byte { return append([]byte(nil), schema...) }
+
+// Load reads the ready-made scenario of that name, or else the file there. A
+// file that has the name of a ready-made one is reached as ./name. The error
+// for a bad file is an *InvalidError.
+func Load(name string) (*Scenario, error) {
+	if text, err := Text(name); err == nil {
+		return Parse(name+".yaml", text)
+	}
+	text, err := readFile(name)
+	if errors.Is(err, fs.ErrNotExist) && filepath.Base(name) == name {
+		return nil, fmt.Errorf("no scenario %q: there is neither such a file nor a ready-made one%s Ready-made: %s",
+			name, cmp.Or(suggest(name, Names()), "."), strings.Join(Names(), ", "))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the scenario: %w", err)
+	}
+	return Parse(name, text)
+}
+
+// readFile reads a little more than is allowed at most, which Parse refuses.
+func readFile(name string) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // only read
+	return io.ReadAll(io.LimitReader(file, maxFile+1))
+}
+
+var notInNames = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
+
+// nameOf makes a scenario's name out of its file's.
+func nameOf(file string) string {
+	base := filepath.Base(file)
+	name := strings.Trim(notInNames.ReplaceAllString(strings.TrimSuffix(base, filepath.Ext(base)), "-"), "-_")
+	if name == "" {
+		return "scenario"
+	}
+	return name[:min(len(name), 64)]
+}

@@ -1,0 +1,155 @@
+package scenario
+
+import "time"
+
+// The types of a job (specification, section 6, and the API's own EMIT_EVENT).
+const (
+	Execute   = "EXECUTE"
+	Deferred  = "DEFERRED"
+	EmitEvent = "EMIT_EVENT"
+)
+
+// How the next entry of the mix is picked.
+const (
+	Weighted = "weighted" // by chance, in proportion to the weights
+	InTurn   = "in_turn"  // kind after kind, in the file's order
+)
+
+// Keys of duplicates.
+const (
+	SameKey       = "same"
+	DifferentKeys = "different"
+)
+
+// Scenario is a whole file, with the defaults filled in.
+type Scenario struct {
+	Name        string // letters, digits, dashes and underscores; default: the file's
+	Description string
+	Seed        uint64        // default 1
+	Duration    time.Duration // how long jobs are submitted; 0: until there are Jobs
+	Jobs        int64         // how many intents there are; 0: as many as fit in Duration
+	Drain       time.Duration // how long jobs may take to end after the last submission
+	Tenants     int           // how many clients of the service share the load
+	Arrival     Arrival
+	Pick        string // Weighted or InTurn
+	Mix         []Work // at least one
+	Receivers   []Receiver
+	Readers     Readers
+	Service     Service
+	Chaos       string // like the flag --chaos; only its shape was looked at; "" none
+	Expect      Expect
+}
+
+// Arrival says when jobs are submitted: one of its members is set.
+type Arrival struct {
+	Closed *Closed
+	Open   []Phase // repeated until the scenario ends
+}
+
+// Closed is a fixed number of clients that each submit a job, wait for its end,
+// think, and go on with the next one.
+type Closed struct {
+	Clients int // in all, over all tenants
+	Think   Range
+}
+
+// Phase is a stretch of an open loop: jobs are sent at their time, however long
+// earlier ones take. It has a rate that goes from From to To, in jobs per
+// second, or bursts.
+type Phase struct {
+	For      time.Duration // never 0
+	From, To float64       // equal for a constant rate
+	Poisson  bool          // gaps are random, as with independent clients; else even
+	Burst    int           // jobs at once; 0: the phase has a rate
+	Every    time.Duration // from burst to burst; never 0 if there is a Burst
+}
+
+// Range is a duration drawn evenly between two ends; equal ends are a fixed one.
+type Range struct{ Min, Max time.Duration }
+
+// Work is an entry of the mix: which jobs, and what the client does with them.
+type Work struct {
+	Kinds       []string // of the catalogue; one is drawn for each job. None for EMIT_EVENT.
+	Weight      float64  // above 0; 1 with InTurn
+	Type        string   // Execute, Deferred or EmitEvent
+	Ahead       Range    // Deferred: execution_at is the send time and so much more
+	Cancel      *Cancel
+	Retry       *Retry
+	Duplicate   *Duplicate
+	AutoRetry   bool
+	Batch       int    // items of one request; 0: a job by itself, not a batch
+	Callback    string // name of a receiver with Callback; "" none
+	ParamsBytes int    // size of the job's params; 0: none
+}
+
+// Cancel is a client that cancels its job some time after it saw it in a state.
+type Cancel struct {
+	In    string // CREATED, QUEUED, ASSIGNED or RUNNING
+	After Range
+	Share float64 // of the entry's jobs, 0 to 1
+}
+
+// Retry is a client that asks for another attempt of a job that failed.
+type Retry struct {
+	Share float64 // of the entry's jobs, 0 to 1
+	Max   int     // how often at most for one job
+}
+
+// Duplicate is a client that sends a submission more than once.
+type Duplicate struct {
+	Share  float64 // of the entry's requests, 0 to 1
+	Copies int     // sent besides the first one
+	Key    string  // SameKey: one job; DifferentKeys: a job for each
+	AtOnce bool    // all at the same time, instead of one after the other's answer
+}
+
+// Receiver is an endpoint for webhooks: each tenant registers it, or jobs name
+// it as their callback.
+type Receiver struct {
+	Name     string   // lower-case letters, digits and dashes; unique
+	Events   []string // what a registered one asks for; none for a callback
+	Answers  []Answer // at least one; their shares add up to 1
+	Callback bool     // only for callbacks, not registered
+}
+
+// Answer is one way in which a receiver answers. With Hang it says nothing
+// until the sender gives up; with Reset it cuts the connection.
+type Answer struct {
+	Status int           // 0 with Hang or Reset
+	After  time.Duration // how long it takes
+	Hang   bool
+	Reset  bool
+	Share  float64 // 0 to 1
+}
+
+// Readers says how the clients learn what becomes of their jobs.
+type Readers struct {
+	Streams   int           // event streams that each tenant reads
+	Slow      int           // further ones of each tenant, read slowly and for nothing
+	SlowPause time.Duration // after each message of a slow one
+	Poll      float64       // share of jobs that are polled besides, 0 to 1
+}
+
+// Service says how the service is run when the simulator starts it itself.
+type Service struct {
+	Workers     string            // processes: "2", "1..4" (ramp) or "1,4,2" (steps)
+	Concurrency int               // jobs at once in each of them
+	TimeScale   *float64          // multiplies the catalogue's durations; nil: not said
+	Env         map[string]string // further FORGERUN_ settings
+}
+
+// Expect is what the run must keep besides the invariants.
+type Expect struct {
+	Refused   *float64      // largest share of submissions refused as too many; nil: not looked at
+	SubmitP99 time.Duration // from the intended send time to the answer; 0: not looked at
+	FinishP99 time.Duration // from the intended send time to the job's end; 0: not looked at
+}
+
+// The defaults of members that a file leaves out.
+const (
+	defaultSeed        = 1
+	defaultDrain       = 60 * time.Second
+	defaultSlowPause   = 100 * time.Millisecond
+	defaultWorkers     = "1"
+	defaultConcurrency = 100
+)
