@@ -1,0 +1,170 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/client"
+)
+
+// Account is one tenant of a run.
+type Account struct {
+	Tenant   int
+	ClientID string // "" when its key was given
+	Webhooks []Webhook
+	quick    *client.Client // one try, by the quick transport
+	slow     *client.Client // streams, and what comes at the end
+}
+
+// Webhook is a registered webhook of a tenant.
+type Webhook struct {
+	ID, URL, Name string
+	Events        []string
+}
+
+// Client gives the tenant's client for unhurried requests.
+func (a *Account) Client() *client.Client { return a.slow }
+
+// Accounts are the tenants, after Prepare.
+func (e *Engine) Accounts() []*Account { return e.accounts }
+
+// Owner tells whose a job is, as long as its end is not known. It may be called
+// at any time.
+func (e *Engine) Owner(jobID string) (tenant int, known bool) { return e.jobs.owner(jobID) }
+
+// Prepare registers the tenants and their webhooks and opens their streams.
+// Nothing of the plan is sent before.
+func (e *Engine) Prepare(ctx context.Context) error {
+	quick, slow, err := e.clients()
+	if err != nil {
+		return err
+	}
+	for n := range e.o.Scenario.Tenants {
+		a, err := e.register(ctx, n, quick, slow)
+		if err != nil {
+			return fmt.Errorf("registering tenant %d of %d: %w", n+1, e.o.Scenario.Tenants, err)
+		}
+		e.accounts = append(e.accounts, a)
+		if err := e.subscribe(ctx, a); err != nil {
+			return fmt.Errorf("registering the webhooks of tenant %d: %w", n+1, err)
+		}
+	}
+	return e.openStreams(ctx)
+}
+
+// clients makes the two ways to the service: a quick one for the load, which
+// tries once, since what is tried again is decided and written down here; and
+// one with the library's own manners.
+func (e *Engine) clients() (quick, slow *client.Client, err error) {
+	way := e.o.Transport
+	u, err := url.Parse(e.o.URL)
+	if err != nil {
+		return nil, nil, err
+	}
+	if way == nil && u.Scheme == "http" {
+		host := u.Host
+		if u.Port() == "" {
+			host += ":80"
+		}
+		way = newTransport(host, e.o.Connections, e.o.RequestTimeout)
+	}
+	limit := time.Duration(-1) // the quick way has its own, which is cheaper
+	if way == nil {
+		limit = e.o.RequestTimeout
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.MaxIdleConnsPerHost, t.MaxConnsPerHost = e.o.Connections, e.o.Connections
+		way = t
+	}
+	const name = "forgerun-simulator"
+	quick, err = client.New(client.Config{
+		URL: e.o.URL, Key: e.o.Key, UserAgent: name, MaxTries: 1, Timeout: limit, HTTP: &http.Client{Transport: way},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	slow, err = client.New(client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: name, MaxTries: 8})
+	return quick, slow, err
+}
+
+func (e *Engine) register(ctx context.Context, n int, quick, slow *client.Client) (*Account, error) {
+	a := &Account{Tenant: n, quick: quick, slow: slow}
+	if e.o.Key != "" {
+		return a, nil
+	}
+	id, err := slow.CreateClient(ctx)
+	if err != nil {
+		return nil, err
+	}
+	key, err := slow.CreateKey(ctx, id, false)
+	if err != nil {
+		return nil, err
+	}
+	a.ClientID, a.quick, a.slow = id, quick.WithKey(key.APIKey), slow.WithKey(key.APIKey)
+	return a, nil
+}
+
+// subscribe registers the scenario's receivers as webhooks of the tenant.
+func (e *Engine) subscribe(ctx context.Context, a *Account) error {
+	if e.o.Receiver == nil {
+		return nil
+	}
+	for _, r := range e.o.Scenario.Receivers {
+		if r.Callback {
+			continue
+		}
+		address := e.o.Receiver.URL(a.Tenant, r.Name)
+		w, err := a.slow.CreateWebhook(ctx, client.WebhookRequest{URL: address, Events: r.Events})
+		if err != nil {
+			return err
+		}
+		e.o.Receiver.SetWebhook(a.Tenant, r.Name, w.WebhookID, w.Secret)
+		a.Webhooks = append(a.Webhooks, Webhook{ID: w.WebhookID, URL: address, Name: r.Name, Events: r.Events})
+	}
+	return nil
+}
+
+// streamPatience bounds how long the first connection of a stream may take.
+const streamPatience = 15 * time.Second
+
+// openStreams begins to watch and returns when each tenant's first stream is
+// connected.
+func (e *Engine) openStreams(ctx context.Context) error {
+	var streams context.Context
+	streams, e.stop = context.WithCancel(context.WithoutCancel(ctx))
+	var connected sync.WaitGroup
+	for _, a := range e.accounts {
+		for n := range e.o.Scenario.Readers.Streams {
+			if n > 0 {
+				e.background.Go(func() { e.idle(streams, a, 0) })
+				continue
+			}
+			connected.Add(1)
+			e.background.Go(func() { e.watch(streams, a, connected.Done) })
+		}
+		for range e.o.Scenario.Readers.Slow {
+			e.background.Go(func() { e.idle(streams, a, e.o.Scenario.Readers.SlowPause) })
+		}
+	}
+	all := make(chan struct{})
+	go func() { connected.Wait(); close(all) }()
+	select {
+	case <-all:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(streamPatience):
+		return fmt.Errorf("the event stream of a tenant was not connected within %s", streamPatience)
+	}
+}
+
+// Close ends the streams. It may be called again.
+func (e *Engine) Close() {
+	if e.stop != nil {
+		e.stop()
+		e.background.Wait()
+	}
+}

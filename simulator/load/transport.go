@@ -1,0 +1,89 @@
+package load
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// transport sends requests over fasthttp, which takes a third of the time that
+// net/http takes for one: the generator must not be what limits a run. It is for
+// short requests of plain http only; streams go over net/http.
+type transport struct {
+	host    fasthttp.HostClient
+	timeout time.Duration // of one request, waiting for a connection included
+}
+
+// newTransport keeps at most connections open to address, a host and a port.
+// Requests beyond wait for one, and their time counts.
+func newTransport(address string, connections int, timeout time.Duration) *transport {
+	return &transport{timeout: timeout, host: fasthttp.HostClient{
+		Addr:                      address,
+		MaxConns:                  connections,
+		MaxConnWaitTimeout:        timeout,
+		MaxIdleConnDuration:       20 * time.Second, // shorter than a server's patience
+		MaxResponseBodySize:       maxBody,
+		MaxIdemponentCallAttempts: 1, // trying again is decided, and written down, above
+		NoDefaultUserAgentHeader:  true,
+		DisablePathNormalizing:    true,
+	}}
+}
+
+const maxBody = 8 << 20
+
+// RoundTrip sends one request and reads the whole answer. The request's context
+// ends it through its deadline only.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	request, response := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(request)
+	defer fasthttp.ReleaseResponse(response)
+	if err := fill(request, r); err != nil {
+		return nil, err
+	}
+	deadline := time.Now().Add(t.timeout)
+	if d, ok := r.Context().Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	if err := t.host.DoDeadline(request, response, deadline); err != nil {
+		if r.Context().Err() != nil {
+			return nil, r.Context().Err()
+		}
+		return nil, err
+	}
+	return read(response, r), nil
+}
+
+func fill(request *fasthttp.Request, r *http.Request) error {
+	request.Header.SetMethod(r.Method)
+	request.SetRequestURI(r.URL.String())
+	for name, values := range r.Header {
+		for _, v := range values {
+			request.Header.Add(name, v)
+		}
+	}
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	defer r.Body.Close()
+	_, err := io.Copy(request.BodyWriter(), r.Body)
+	return err
+}
+
+func read(response *fasthttp.Response, r *http.Request) *http.Response {
+	body := bytes.Clone(response.Body()) // the response goes back to its pool
+	header := make(http.Header, 8)
+	for name, value := range response.Header.All() {
+		header[string(name)] = append(header[string(name)], string(value))
+	}
+	return &http.Response{
+		Status: http.StatusText(response.StatusCode()), StatusCode: response.StatusCode(),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: header, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Request: r,
+	}
+}
+
+// CloseIdleConnections closes what waits for nothing. http.Client calls it.
+func (t *transport) CloseIdleConnections() { t.host.CloseIdleConnections() }

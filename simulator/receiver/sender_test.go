@@ -1,0 +1,122 @@
+package receiver_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/client"
+)
+
+// The only tenant's secrets and keys. What signs here is written anew from the
+// documentation of webhooks, not taken from the service.
+const (
+	keyID      = "key-1"
+	secretText = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"
+)
+
+var privateKey = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
+
+// delivery is a message to send. What is empty is left out.
+type delivery struct {
+	url, signedURL string // signedURL: what the signature covers, url if empty
+	id             string
+	event          string
+	subject, jobID string
+	correlation    string
+	body           []byte // in place of the usual one
+	mediaType      string // application/json if empty; that of structured mode comes without ce- headers
+	secret         string
+	key            ed25519.PrivateKey
+	at             time.Time
+	tamper         func(*http.Request)
+}
+
+// of gives a good message of a job's event, to a registered webhook.
+func of(url, id, jobID string) delivery {
+	return delivery{url: url, id: id, event: "job.succeeded", subject: "jobs/" + jobID, jobID: jobID, secret: secretText, key: privateKey, at: time.Now()}
+}
+
+// request writes and signs the message.
+func (d delivery) request(ctx context.Context, t testing.TB) *http.Request {
+	body := d.body
+	if body == nil {
+		body = fmt.Appendf(nil, `{"jobId":%q,"jobStatus":"COMPLETED","correlationId":%q}`, d.jobID, d.correlation)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.url, bytes.NewReader(body))
+	require.NoError(t, err)
+	digest := sha256.Sum256(body)
+	fields := [][2]string{
+		{"content-type", cmp.Or(d.mediaType, "application/json")},
+		{"content-digest", "sha-256=:" + base64.StdEncoding.EncodeToString(digest[:]) + ":"}, {"webhook-id", d.id},
+	}
+	if d.mediaType == "" {
+		fields = append(fields, [][2]string{
+			{"ce-specversion", "1.0"}, {"ce-id", "event-of-" + d.id}, {"ce-type", d.event}, {"ce-source", "https://forgerun.test/v1"},
+			{"ce-subject", d.subject}, {"ce-sequence", "5"},
+		}...)
+	}
+	target := cmp.Or(d.signedURL, d.url)
+	names, base := `"@method" "@target-uri"`, "\"@method\": POST\n\"@target-uri\": "+target+"\n"
+	for _, f := range fields {
+		r.Header.Set(f[0], f[1])
+		names += " " + strconv.Quote(f[0])
+		base += fmt.Sprintf("%q: %s\n", f[0], f[1])
+	}
+	if d.key != nil {
+		params := fmt.Sprintf(`(%s);created=%d;expires=%d;keyid=%q;alg="ed25519"`, names, d.at.Unix(), d.at.Unix()+300, keyID)
+		signature := ed25519.Sign(d.key, []byte(base+`"@signature-params": `+params))
+		r.Header.Set("Signature-Input", "sig1="+params)
+		r.Header.Set("Signature", "sig1=:"+base64.StdEncoding.EncodeToString(signature)+":")
+	}
+	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(d.at.Unix(), 10))
+	if d.secret != "" {
+		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(d.secret, "whsec_"))
+		require.NoError(t, err)
+		mac := hmac.New(sha256.New, key)
+		fmt.Fprintf(mac, "%s.%d.%s", d.id, d.at.Unix(), body)
+		r.Header.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	}
+	if d.tamper != nil {
+		d.tamper(r)
+	}
+	return r
+}
+
+// send sends the message once and gives the status, or the error of a sender
+// that got no answer.
+func (d delivery) send(ctx context.Context, t testing.TB) (int, error) {
+	response, err := transport.RoundTrip(d.request(ctx, t))
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	return response.StatusCode, err
+}
+
+// transport never repeats a request by itself.
+var transport = &http.Transport{DisableKeepAlives: true}
+
+// structured moves the attributes of CloudEvents into the body.
+func (d *delivery) structured() {
+	d.body = fmt.Appendf(nil, `{"specversion":"1.0","id":"event-of-%s","type":%q,"source":"https://forgerun.test/v1","subject":%q,"sequence":"5",`+
+		`"datacontenttype":"application/json","data":{"jobId":%q,"jobStatus":"COMPLETED","correlationId":%q}}`, d.id, d.event, d.subject, d.jobID, d.correlation)
+	d.mediaType = "application/cloudevents+json"
+}
+
+// publishedKeys are those of the service's directory.
+var publishedKeys = client.KeySet{keyID: privateKey.Public().(ed25519.PublicKey)}

@@ -1,0 +1,131 @@
+package report
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Of each invariant's violations, the JUnit file tells this many with the facts.
+const junitViolations = 10
+
+type junitSuites struct {
+	XMLName  xml.Name   `xml:"testsuites"`
+	Name     string     `xml:"name,attr"`
+	Tests    int        `xml:"tests,attr"`
+	Failures int        `xml:"failures,attr"`
+	Skipped  int        `xml:"skipped,attr"`
+	Errors   int        `xml:"errors,attr"`
+	Time     string     `xml:"time,attr"`
+	Suite    junitSuite `xml:"testsuite"`
+}
+
+type junitSuite struct {
+	Name       string          `xml:"name,attr"`
+	Tests      int             `xml:"tests,attr"`
+	Failures   int             `xml:"failures,attr"`
+	Skipped    int             `xml:"skipped,attr"`
+	Errors     int             `xml:"errors,attr"`
+	Time       string          `xml:"time,attr"`
+	Timestamp  string          `xml:"timestamp,attr"`
+	Properties []junitProperty `xml:"properties>property"`
+	Cases      []junitCase     `xml:"testcase"`
+}
+
+type junitProperty struct {
+	Name  string `xml:"name,attr"`
+	Value string `xml:"value,attr"`
+}
+
+type junitCase struct {
+	Name      string        `xml:"name,attr"`
+	Classname string        `xml:"classname,attr"`
+	Time      string        `xml:"time,attr"`
+	Failure   *junitMessage `xml:"failure,omitempty"`
+	Skipped   *junitMessage `xml:"skipped,omitempty"`
+}
+
+type junitMessage struct {
+	Message string `xml:"message,attr"`
+	Type    string `xml:"type,attr,omitempty"`
+	Text    string `xml:",cdata"`
+}
+
+// WriteJUnit writes the verdict in the form that CI servers read: a test case
+// for each invariant and each expectation. An invariant that was not looked at
+// is skipped, and says why.
+func WriteJUnit(w io.Writer, run Run) error {
+	name := "simulator " + orDash(run.Scenario)
+	took := fmt.Sprintf("%.3f", run.Took.Seconds())
+	s := junitSuite{
+		Name: name, Time: took, Timestamp: run.Started.UTC().Format("2006-01-02T15:04:05"),
+		Properties: []junitProperty{{"seed", fmt.Sprint(run.Seed)}, {"command", printable(run.Command)}},
+	}
+	for _, i := range run.invariants() {
+		s.Cases = append(s.Cases, run.junitInvariant(i))
+	}
+	if run.Verdict == nil {
+		s.Cases = append(s.Cases, junitCase{Name: "verdict", Classname: "invariants", Time: "0", Skipped: &junitMessage{Message: "the run was not judged"}})
+	}
+	for _, e := range run.Expectations {
+		c := junitCase{Name: printable(e.Name), Classname: "expectations", Time: "0"}
+		if !e.OK {
+			c.Failure = &junitMessage{Message: printable(fmt.Sprintf("wanted %s, got %s", e.Want, e.Got)), Type: "expectation"}
+		}
+		s.Cases = append(s.Cases, c)
+	}
+	s.Tests = len(s.Cases)
+	for _, c := range s.Cases {
+		if c.Failure != nil {
+			s.Failures++
+		}
+		if c.Skipped != nil {
+			s.Skipped++
+		}
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	encoder := xml.NewEncoder(w)
+	encoder.Indent("", "  ")
+	if err := encoder.Encode(junitSuites{Name: name, Tests: s.Tests, Failures: s.Failures, Skipped: s.Skipped, Time: took, Suite: s}); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+func (run Run) junitInvariant(i checkedInvariant) junitCase {
+	c := junitCase{Name: i.Key + ": " + i.Title, Classname: "invariants", Time: "0"}
+	switch i.Result {
+	case notLooked:
+		c.Skipped = &junitMessage{Message: i.Why}
+	case violated:
+		c.Failure = &junitMessage{Message: i.Remark(), Type: "violation", Text: run.told(i.Key)}
+	}
+	return c
+}
+
+// told is the first violations of an invariant with what was seen.
+func (run Run) told(key string) string {
+	var out strings.Builder
+	n := 0
+	for _, v := range run.Verdict.Violations {
+		if printable(v.Invariant) != key {
+			continue
+		}
+		if n++; n > junitViolations {
+			continue
+		}
+		told := storyOf(v)
+		fmt.Fprintf(&out, "%s\n", told.Headline())
+		for _, line := range told.Facts {
+			fmt.Fprintf(&out, "    %s\n", line)
+		}
+	}
+	if n > junitViolations {
+		fmt.Fprintf(&out, "and %s more\n", grouped(int64(n-junitViolations)))
+	}
+	return out.String()
+}

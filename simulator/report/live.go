@@ -1,0 +1,226 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+)
+
+const (
+	redrawInterval = 250 * time.Millisecond // on a terminal, a block drawn anew
+	lineInterval   = 5 * time.Second        // elsewhere, one line each time
+)
+
+// LiveOptions says what a live view shows besides the numbers. The zero value is
+// fine.
+type LiveOptions struct {
+	Scenario string
+	Duration time.Duration    // of the load; 0: without
+	Jobs     int64            // submissions that end it; 0: without
+	Tick     <-chan time.Time // when to show anew; nil: by itself
+}
+
+// Live shows a run while it goes on. It owns one goroutine, which Stop ends.
+//
+// Whatever else is to appear on the same terminal is written to the Live: such
+// lines stand above the block and scroll away, whole lines only.
+type Live struct {
+	r      *Recorder
+	o      LiveOptions
+	screen screen
+	plain  bool
+
+	mu      sync.Mutex
+	w       io.Writer
+	part    []byte // of a line that somebody else writes
+	speed   speed
+	stopped bool
+
+	quit, ended chan struct{}
+	once        sync.Once
+}
+
+// StartLive begins to show r on w: a block drawn in place if w is a terminal,
+// otherwise a line every 5 seconds.
+func StartLive(w io.Writer, r *Recorder, o LiveOptions) *Live {
+	size := sizeOf(w)
+	l := newLive(w, r, o, size)
+	if size != nil {
+		l.screen.color = os.Getenv("NO_COLOR") == ""
+	}
+	go l.loop()
+	return l
+}
+
+// newLive draws a block if there is a terminal of some size, and lines otherwise.
+func newLive(w io.Writer, r *Recorder, o LiveOptions, size func() (width, height int)) *Live {
+	return &Live{
+		r: r, o: o, w: w, plain: size == nil, screen: screen{size: size},
+		quit: make(chan struct{}), ended: make(chan struct{}),
+	}
+}
+
+// sizeOf gives the size of a terminal that can move its cursor, or nil.
+func sizeOf(w io.Writer) func() (width, height int) {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
+		return nil
+	}
+	return func() (int, int) {
+		width, height, err := term.GetSize(int(f.Fd()))
+		if err != nil || width == 0 || height == 0 {
+			return 80, 24
+		}
+		return width, height
+	}
+}
+
+func (l *Live) loop() {
+	defer close(l.ended)
+	tick := l.o.Tick
+	if tick == nil {
+		interval := redrawInterval
+		if l.plain {
+			interval = lineInterval
+		}
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	for {
+		select {
+		case <-tick:
+			l.show()
+		case <-l.quit:
+			return
+		}
+	}
+}
+
+func (l *Live) show() {
+	s := l.r.Snapshot()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.speed.update(s)
+	if l.plain {
+		fmt.Fprintln(l.w, l.line(s))
+		return
+	}
+	l.screen.draw(l.w, l.block(s))
+}
+
+// Write puts whole lines above the block. The rest of a line waits for its end.
+func (l *Live) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.plain || l.stopped {
+		return l.w.Write(text)
+	}
+	l.part = append(l.part, text...)
+	end := bytes.LastIndexByte(l.part, '\n') + 1
+	if end == 0 {
+		return len(text), nil
+	}
+	err := l.screen.above(l.w, l.part[:end])
+	l.part = append(l.part[:0], l.part[end:]...)
+	return len(text), err
+}
+
+// Stop ends the view, takes the block away and gives the cursor back. When it
+// returns nothing more is written, and a Write goes straight through. It may be
+// called twice.
+func (l *Live) Stop() {
+	l.once.Do(func() { close(l.quit) })
+	<-l.ended
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopped {
+		return
+	}
+	l.stopped = true
+	if !l.plain {
+		l.screen.end(l.w)
+		_, _ = l.w.Write(l.part)
+	}
+}
+
+// speed is how fast things went lately: over the last seconds, not since the
+// start.
+type speed struct {
+	seen               []Snapshot
+	arrivals, finished float64 // per second
+}
+
+const speedWindow = 5 * time.Second
+
+func (v *speed) update(s Snapshot) {
+	v.seen = append(v.seen, s)
+	for len(v.seen) > 2 && s.At.Sub(v.seen[1].At) >= speedWindow {
+		v.seen = v.seen[1:]
+	}
+	first := Snapshot{}
+	took := s.Elapsed
+	if len(v.seen) > 1 {
+		first = v.seen[0]
+		took = s.At.Sub(first.At)
+	}
+	v.arrivals = perSecond(s.Numbers.Arrivals-first.Numbers.Arrivals, took)
+	v.finished = perSecond(total(s.Numbers.Finished)-total(first.Numbers.Finished), took)
+}
+
+// progress is the share of the load that is over: by time or by number, what is
+// nearer to its end. It is negative when there is no end.
+func (l *Live) progress(s Snapshot) float64 {
+	share := -1.0
+	if l.o.Duration > 0 {
+		share = s.Elapsed.Seconds() / l.o.Duration.Seconds()
+	}
+	if l.o.Jobs > 0 {
+		share = max(share, float64(s.Numbers.Arrivals)/float64(l.o.Jobs))
+	}
+	return min(share, 1)
+}
+
+// line says it all in one.
+func (l *Live) line(s Snapshot) string {
+	n := s.Numbers
+	parts := []string{
+		clockTime(s.Elapsed), orDash(s.Stage),
+		fmt.Sprintf("sent %s (%s)", grouped(n.Arrivals), rate(l.speed.arrivals)),
+		fmt.Sprintf("finished %s (%s)", grouped(total(n.Finished)), rate(l.speed.finished)),
+		fmt.Sprintf("submit p50 %s p99 %s", brief(n.Submit.P50), brief(n.Submit.P99)),
+		fmt.Sprintf("finish p50 %s p99 %s", brief(n.Finish.P50), brief(n.Finish.P99)),
+	}
+	if unwell := bad(n); unwell != "" {
+		parts = append(parts, unwell)
+	}
+	parts = append(parts, fmt.Sprintf("workers %d", n.Workers))
+	if n.Injected > 0 {
+		parts = append(parts, "faults "+grouped(n.Injected))
+	}
+	return strings.Join(parts, "  ")
+}
+
+// bad lists the answers that are no jobs.
+func bad(n Numbers) string {
+	var list []string
+	for _, c := range n.Answers {
+		if c.Name != Accepted && c.N > 0 {
+			list = append(list, fmt.Sprintf("%s %s", printable(c.Name), grouped(c.N)))
+		}
+	}
+	return strings.Join(list, "  ")
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return printable(text)
+}

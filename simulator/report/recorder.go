@@ -1,0 +1,202 @@
+package report
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Classes of answers to a submission.
+const (
+	Accepted   = "accepted"   // there is a job
+	Refused    = "refused"    // the service said no, as it may: 429, 503, 400, ...
+	Failed     = "failed"     // any other answer
+	Unanswered = "unanswered" // no complete answer came
+)
+
+// States of a job in the order in which they are shown. Others are shown after
+// them, as they come.
+var states = []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"}
+
+// Faults and stages are kept one by one up to these numbers, counted beyond.
+const (
+	maxFaults = 5000
+	maxStages = 50
+)
+
+// Recorder counts and measures a run. Its methods may be called from many
+// goroutines; none takes longer than a microsecond or so, and its memory does not
+// grow with the run.
+type Recorder struct {
+	clock func() time.Time // of levels, which are told without a time
+
+	mu        sync.Mutex // held for some 100 ns a call: cheaper than shards at the rates meant here
+	line      timeline
+	classes   names
+	finals    names
+	states    names
+	submit    *hdrhistogram.Histogram
+	finish    *hdrhistogram.Histogram
+	total     point // counts only
+	stages    []Stage
+	faults    []Fault
+	kinds     []FaultKind
+	injected  int64
+	lastFault Fault
+}
+
+// Stage is a part of the run, such as the load or the drain.
+type Stage struct {
+	Name  string
+	Begun time.Time
+}
+
+// Fault is a disturbance that the run injected.
+type Fault struct {
+	Kind, Target string
+	At, Until    time.Time // the same for one without length
+	Count        int       // connections cut or delayed, else 1
+}
+
+// FaultKind sums up the faults of a kind.
+type FaultKind struct {
+	Kind   string
+	Times  int64
+	Count  int64         // of what was hit: connections cut or delayed, else Times
+	Lasted time.Duration // in total
+}
+
+// NewRecorder begins at start, which is the zero of all time series.
+func NewRecorder(start time.Time) *Recorder { return newRecorder(start, time.Now) }
+
+func newRecorder(start time.Time, clock func() time.Time) *Recorder {
+	return &Recorder{
+		clock: clock, line: timeline{start: start, step: firstStep},
+		classes: newNames(Accepted, Refused, Failed, Unanswered), finals: newNames(), states: newNames(states...),
+		submit: newHistogram(), finish: newHistogram(),
+	}
+}
+
+// Sent notes a submission, at the time when it was to be sent.
+func (r *Recorder) Sent(intended time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.line.at(intended).arrivals++
+	r.total.arrivals++
+}
+
+// Answered notes the end of a submission. Its latency counts from the time when
+// it was to be sent: that the sender itself was held up by a slow service is not
+// left out.
+func (r *Recorder) Answered(intended, at time.Time, class string) {
+	took := clamped(at.Sub(intended))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i, p := r.classes.of(class), r.line.at(at)
+	count(&p.answers, i)
+	count(&r.total.answers, i)
+	p.submit = recorded(p.submit, took)
+	_ = r.submit.RecordValue(took) // within its limits
+}
+
+// Finished notes that a job's final state was learned at a time; intended is when
+// the job's submission was to be sent.
+func (r *Recorder) Finished(intended, at time.Time, state string) {
+	took := clamped(at.Sub(intended))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i, p := r.finals.of(state), r.line.at(at)
+	count(&p.finished, i)
+	count(&r.total.finished, i)
+	p.finish = recorded(p.finish, took)
+	_ = r.finish.RecordValue(took) // within its limits
+}
+
+func recorded(h *hdrhistogram.PackedHistogram, took int64) *hdrhistogram.PackedHistogram {
+	if h == nil {
+		h = newSmallHistogram()
+	}
+	_ = h.RecordValue(took) // within its limits
+	return h
+}
+
+// Moved notes that a job was seen in another state; from is "" for a new job.
+func (r *Recorder) Moved(from, to string) {
+	now := r.clock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.line.settle(now)
+	level := &r.line.now
+	count(&level.states, r.states.of(to))
+	if from != "" {
+		i := r.states.of(from)
+		count(&level.states, i)
+		level.states[i] -= 2
+	}
+}
+
+// Delivered notes a webhook message that the receiver got, and whether it was
+// answered with success.
+func (r *Recorder) Delivered(at time.Time, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.line.at(at)
+	if ok {
+		p.delivered++
+		r.total.delivered++
+	} else {
+		p.failed++
+		r.total.failed++
+	}
+}
+
+// Workers notes how many worker processes there are from now on.
+func (r *Recorder) Workers(n int) {
+	now := r.clock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.line.settle(now)
+	r.line.now.workers = int64(n)
+}
+
+// Fault notes a disturbance, once it is over. count is how many connections it
+// hit, or 1.
+func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
+	f := Fault{Kind: kind, Target: target, At: at, Until: until, Count: max(count, 1)}
+	if f.Until.Before(f.At) {
+		f.Until = f.At
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.kinds, func(k FaultKind) bool { return k.Kind == kind })
+	switch n := len(r.kinds); {
+	case i >= 0:
+	case n < maxNames:
+		i, r.kinds = n, append(r.kinds, FaultKind{Kind: kind})
+	default: // no program knows so many: the rest share the last place
+		i = n - 1
+		r.kinds[i].Kind = otherNames
+	}
+	r.kinds[i].Times++
+	r.kinds[i].Count += int64(f.Count)
+	r.kinds[i].Lasted += f.Until.Sub(f.At)
+	r.injected += int64(f.Count)
+	r.lastFault = f
+	if len(r.faults) < maxFaults {
+		r.faults = append(r.faults, f)
+	}
+}
+
+// Stage notes that a part of the run begins now.
+func (r *Recorder) Stage(name string) {
+	now := r.clock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.stages); n == maxStages {
+		r.stages[n-1] = Stage{Name: name, Begun: now}
+		return
+	}
+	r.stages = append(r.stages, Stage{Name: name, Begun: now})
+}

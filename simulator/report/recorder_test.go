@@ -1,0 +1,236 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPercentilesAreThoseOfASortedList(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(began, (&clock{began}).read)
+	random := rand.New(rand.NewPCG(3, 4))
+	var all []time.Duration
+	for range 20_000 {
+		took := time.Duration(math.Exp(random.NormFloat64()*2+2) * float64(time.Millisecond))
+		all = append(all, took)
+		r.Answered(began, began.Add(took), Accepted)
+	}
+	slices.Sort(all)
+	got := r.Snapshot().Numbers.Submit
+	require.EqualValues(t, len(all), got.Count)
+	for q, value := range map[float64]time.Duration{0.5: got.P50, 0.9: got.P90, 0.95: got.P95, 0.99: got.P99, 0.999: got.P999, 1: got.Max} {
+		want := all[int(math.Ceil(q*float64(len(all))))-1]
+		require.InEpsilon(t, want.Seconds(), value.Seconds(), 0.002, "%v", q)
+	}
+	for _, q := range r.Run().Numbers.Submit.Distribution[1:] {
+		want := all[int(math.Ceil(q.Q*float64(len(all))))-1]
+		require.InEpsilon(t, want.Seconds(), q.Value.Seconds(), 0.002, "%v", q.Q)
+	}
+}
+
+// The service stands still for a second while requests are due every 10 ms. All
+// that were due meanwhile are late, though each was answered at once when it was
+// sent at last.
+func TestAStallIsNotOmitted(t *testing.T) {
+	t.Parallel()
+	c := &clock{began}
+	r := newRecorder(began, c.read)
+	stall, over := began.Add(4*time.Second), began.Add(5*time.Second)
+	for n := range 1000 {
+		intended := began.Add(time.Duration(n) * 10 * time.Millisecond)
+		sent := intended
+		if intended.After(stall) && intended.Before(over) {
+			sent = over
+		}
+		r.Sent(intended)
+		r.Answered(intended, sent.Add(time.Millisecond), Accepted)
+	}
+	c.now = began.Add(10 * time.Second)
+	run := r.Run()
+	require.InDelta(t, time.Millisecond, run.Numbers.Submit.P50, float64(50*time.Microsecond))
+	require.InDelta(t, 900*time.Millisecond, run.Numbers.Submit.P99, float64(20*time.Millisecond), "1 % of all waited longer than 0.9 s")
+	require.Greater(t, run.Series.Submit[5].P99, 900*time.Millisecond, "the answers came in the sixth second")
+	require.Zero(t, run.Series.Submit[4].Count-1, "and but for the first, none in the fifth")
+	require.Less(t, run.Series.Submit[6].P99, 2*time.Millisecond)
+}
+
+func TestLatenciesBeyondTheHistogramCountAsItsLimits(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(began, (&clock{began}).read)
+	for _, took := range []time.Duration{-time.Second, 0, 5 * time.Hour} {
+		r.Answered(began, began.Add(took), Accepted)
+		r.Finished(began, began.Add(took), "FAILED")
+	}
+	got := r.Run().Numbers
+	require.Equal(t, []int64{3, 3}, []int64{got.Submit.Count, got.Finish.Count})
+	require.Equal(t, shortest, got.Submit.Min)
+	require.Equal(t, longest, got.Submit.Max)
+}
+
+func TestSeriesOfALongRunStayShortAndLoseNothing(t *testing.T) {
+	t.Parallel()
+	c := &clock{began}
+	r := newRecorder(began, c.read)
+	const seconds = 36_000
+	for s := range seconds {
+		c.now = began.Add(time.Duration(s) * time.Second)
+		r.Sent(c.now)
+		r.Answered(c.now, c.now.Add(time.Duration(1+s%7)*time.Millisecond), Accepted)
+		r.Moved("", "QUEUED")
+		r.Workers(s / 3600)
+		r.Delivered(c.now, s%2 == 0)
+	}
+	c.now = began.Add(seconds * time.Second)
+	s := r.Run().Series
+	require.Equal(t, 64*time.Second, s.Step)
+	require.LessOrEqual(t, len(s.Arrivals), maxPoints)
+	require.EqualValues(t, seconds, totalOf(s.Arrivals))
+	require.EqualValues(t, seconds/2, totalOf(s.Delivered))
+	require.EqualValues(t, seconds/2, totalOf(s.Refused))
+	queued := s.States[1]
+	require.Equal(t, "QUEUED", queued.Name)
+	for i, tail := range s.Submit[:len(s.Submit)-1] {
+		require.EqualValues(t, 64, s.Arrivals[i])
+		require.EqualValues(t, 64, tail.Count)
+		require.InEpsilon(t, 4*time.Millisecond, tail.P50, 0.02)
+		require.InEpsilon(t, 7*time.Millisecond, tail.P99, 0.02)
+		require.EqualValues(t, 64*(i+1), queued.Values[i], "jobs at the end of step %d", i)
+		require.EqualValues(t, (64*i+63)/3600, s.Workers[i], "step %d", i)
+	}
+	require.EqualValues(t, seconds, queued.Values[len(queued.Values)-1])
+}
+
+func TestLevelsHoldWhileNothingHappens(t *testing.T) {
+	t.Parallel()
+	c := &clock{began}
+	r := newRecorder(began, c.read)
+	r.Workers(2)
+	r.Moved("", "QUEUED")
+	c.now = began.Add(3 * time.Second)
+	r.Moved("QUEUED", "RUNNING")
+	r.Workers(5)
+	c.now = began.Add(5 * time.Second)
+	s := r.Run().Series
+	require.Equal(t, []int64{2, 2, 2, 5, 5, 5}, s.Workers)
+	require.Equal(t, []int64{1, 1, 1, 0, 0, 0}, s.States[1].Values)
+	require.Equal(t, []int64{0, 0, 0, 1, 1, 1}, s.States[3].Values)
+}
+
+// Names come from answers: a service that makes them up must not fill memory.
+func TestNamesAreBounded(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(began, (&clock{began}).read)
+	for i := range 1000 {
+		r.Moved("", fmt.Sprint("STATE", i))
+		r.Answered(began, began, fmt.Sprint("class", i))
+		r.Fault(fmt.Sprint("kind", i), "", began, began, 0)
+		r.Stage(fmt.Sprint("stage", i))
+	}
+	for range 2 * maxFaults {
+		r.Fault("kill", "worker", began, began, 1)
+	}
+	run := r.Run()
+	require.Len(t, run.Numbers.States, maxNames)
+	require.Len(t, run.Numbers.Answers, maxNames)
+	require.EqualValues(t, 1000, total(run.Numbers.States))
+	require.EqualValues(t, 1000, total(run.Numbers.Answers))
+	require.Equal(t, Count{otherNames, 1000 - (maxNames - 1 - int64(len(states)))}, run.Numbers.States[maxNames-1])
+	require.Len(t, run.Faults, maxFaults)
+	require.Len(t, run.Stages, maxStages)
+	require.EqualValues(t, 1000+2*maxFaults, run.Numbers.Injected)
+	var told int64
+	for _, k := range run.Kinds {
+		told += k.Count
+	}
+	require.Equal(t, run.Numbers.Injected, told, "kinds beyond the bound are counted together")
+}
+
+func TestManyGoroutinesRecordAtOnce(t *testing.T) {
+	t.Parallel()
+	r := NewRecorder(time.Now())
+	var all sync.WaitGroup
+	const each = 500
+	for range 8 {
+		all.Go(func() {
+			for range each {
+				now := time.Now()
+				r.Sent(now)
+				r.Answered(now, now, Accepted)
+				r.Moved("", "QUEUED")
+				r.Finished(now, now, "SUCCEEDED")
+				r.Delivered(now, true)
+			}
+			r.Workers(1)
+			r.Fault("kill", "worker", time.Now(), time.Now(), 1)
+			_ = r.Snapshot()
+			_ = r.Run()
+		})
+	}
+	all.Wait()
+	n := r.Run().Numbers
+	require.EqualValues(t, []int64{8 * each, 8 * each, 8 * each, 8 * each, 8}, []int64{n.Arrivals, total(n.Answers), total(n.Finished), n.Delivered, n.Injected})
+}
+
+// Ten hours at 20,000 different latencies a second must not take more memory than
+// ten minutes.
+func TestMemoryIsBounded(t *testing.T) {
+	r := newRecorder(began, (&clock{began}).read)
+	random := rand.New(rand.NewPCG(1, 1))
+	before := heap()
+	for s := range 36_000 {
+		at := began.Add(time.Duration(s) * time.Second)
+		for range 10 {
+			r.Answered(at, at.Add(time.Duration(math.Exp(random.NormFloat64()*3))*time.Millisecond), Accepted)
+		}
+	}
+	require.Less(t, heap()-before, int64(16<<20))
+	runtime.KeepAlive(r)
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// One operation is a whole job: at 20,000 a second it may take 5 µs of a core at
+// most to stay below a tenth of it.
+func BenchmarkJob(b *testing.B) {
+	start := time.Now()
+	r := NewRecorder(start)
+	b.ReportAllocs()
+	for i := range b.N {
+		intended := start.Add(time.Duration(i) * 50 * time.Microsecond)
+		at := intended.Add(time.Duration(i*7919%500_000) * time.Microsecond)
+		r.Sent(intended)
+		r.Answered(intended, at, Accepted)
+		r.Finished(intended, at, "SUCCEEDED")
+	}
+}
+
+func BenchmarkMoved(b *testing.B) {
+	r := NewRecorder(time.Now())
+	for range b.N {
+		r.Moved("QUEUED", "RUNNING")
+	}
+}
+
+func BenchmarkSnapshot(b *testing.B) {
+	r := NewRecorder(time.Now())
+	now := time.Now()
+	for i := range 1_000_000 {
+		r.Answered(now, now.Add(time.Duration(i)*time.Microsecond), Accepted)
+	}
+	for b.Loop() {
+		r.Snapshot()
+	}
+}

@@ -1,0 +1,189 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+)
+
+// Of violations, the summary tells this many, and of these some with all that
+// was seen of the job.
+const (
+	summaryViolations = 10
+	summaryHistories  = 3
+)
+
+// WriteSummary tells of the run in plain text: the verdict first, then numbers,
+// faults, expectations and the first violations. It is coloured on a terminal,
+// unless NO_COLOR is set.
+func WriteSummary(w io.Writer, run Run) error {
+	var out bytes.Buffer
+	s := summary{&out, sizeOf(w) != nil && os.Getenv("NO_COLOR") == ""}
+	s.verdict(run)
+	s.numbers(run)
+	s.faults(run)
+	s.expectations(run)
+	s.invariants(run)
+	s.violations(run)
+	for _, note := range run.Notes {
+		s.line("note: " + printable(note))
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+type summary struct {
+	out   *bytes.Buffer
+	color bool
+}
+
+func (s summary) line(text string) { fmt.Fprintln(s.out, text) }
+
+func (s summary) styled(style, text string) string {
+	if !s.color {
+		return text
+	}
+	return style + text + plainText
+}
+
+// table writes rows in columns.
+func (s summary) table(rows [][]string) {
+	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(table, strings.TrimRight("  "+strings.Join(row, "\t"), "\t"))
+	}
+	_ = table.Flush() // to memory
+}
+
+func (s summary) verdict(run Run) {
+	style := red
+	switch run.Outcome() {
+	case Passed:
+		style = green
+	case Unjudged:
+		style = yellow
+	}
+	s.line("")
+	s.line(s.styled(bold+style, string(run.Outcome())) + "  " + run.sentence())
+	s.line(fmt.Sprintf("scenario %s, seed %d, %s from %s", orDash(run.Scenario), run.Seed, clockTime(run.Took), run.Started.Format("2006-01-02 15:04:05 MST")))
+}
+
+func (s summary) numbers(run Run) {
+	n := run.Numbers
+	s.line("")
+	s.table([][]string{
+		{"sent", grouped(n.Arrivals), rate(perSecond(n.Arrivals, run.Took)), tallies(n.Answers)},
+		{"finished", grouped(total(n.Finished)), rate(perSecond(total(n.Finished), run.Took)), tallies(n.Finished)},
+		{"deliveries", grouped(n.Delivered + n.Refused), rate(perSecond(n.Delivered+n.Refused, run.Took)), fmt.Sprintf("taken %s  not taken %s", grouped(n.Delivered), grouped(n.Refused))},
+	})
+	s.line("")
+	rows := [][]string{{"", "p50", "p90", "p95", "p99", "p99.9", "max", "mean"}}
+	for _, l := range n.latencies() {
+		if l.Count > 0 {
+			rows = append(rows, []string{l.Name, brief(l.P50), brief(l.P90), brief(l.P95), brief(l.P99), brief(l.P999), brief(l.Max), brief(l.Mean)})
+		}
+	}
+	if len(rows) > 1 {
+		s.table(rows)
+	}
+}
+
+// namedLatency is one of the two that are measured.
+type namedLatency struct {
+	Name, Meaning string
+	Latency
+}
+
+func (n Numbers) latencies() []namedLatency {
+	return []namedLatency{
+		{"submit", "from when a job was to be submitted to the answer", n.Submit},
+		{"finish", "from when a job was to be submitted to learning of its final state", n.Finish},
+	}
+}
+
+func tallies(list []Count) string {
+	if text := listed(list); text != "-" {
+		return text
+	}
+	return ""
+}
+
+func (s summary) faults(run Run) {
+	if len(run.Kinds) == 0 {
+		return
+	}
+	s.line("")
+	s.line(fmt.Sprintf("%s faults injected", grouped(run.Numbers.Injected)))
+	rows := [][]string{}
+	for _, k := range run.Kinds {
+		rows = append(rows, []string{printable(k.Kind), "×" + grouped(k.Count), times(k.Times), "lasted " + brief(k.Lasted) + " in all"})
+	}
+	s.table(rows)
+}
+
+func times(n int64) string {
+	if n == 1 {
+		return "once"
+	}
+	return grouped(n) + " times"
+}
+
+func (s summary) expectations(run Run) {
+	if len(run.Expectations) == 0 {
+		return
+	}
+	s.line("")
+	s.line("expectations")
+	rows := [][]string{}
+	for _, e := range run.Expectations {
+		rows = append(rows, []string{mark(e.OK), printable(e.Name), "wanted " + printable(e.Want), "got " + printable(e.Got)})
+	}
+	s.table(rows)
+}
+
+func mark(ok bool) string {
+	if ok {
+		return "ok"
+	}
+	return "NOT MET"
+}
+
+func (s summary) invariants(run Run) {
+	if run.Verdict == nil {
+		return
+	}
+	s.line("")
+	s.line("invariants")
+	rows := [][]string{}
+	for _, i := range run.invariants() {
+		row := []string{i.Result, "×" + grouped(i.Checked), i.Title}
+		if i.Why != "" {
+			row[2] += " (" + i.Why + ")"
+		}
+		rows = append(rows, row)
+	}
+	s.table(rows)
+}
+
+func (s summary) violations(run Run) {
+	if run.Verdict == nil || run.Verdict.ViolationCount == 0 {
+		return
+	}
+	list := run.Verdict.Violations
+	for i, v := range list[:min(len(list), summaryViolations)] {
+		told := storyOf(v)
+		s.line("")
+		s.line(s.styled(red, fmt.Sprintf("violation %d of %s: ", i+1, grouped(run.Verdict.ViolationCount))) + told.Headline())
+		if i < summaryHistories {
+			for _, fact := range told.Facts {
+				s.line("    " + fact)
+			}
+		}
+	}
+	if more := run.Verdict.ViolationCount - summaryViolations; more > 0 {
+		s.line(fmt.Sprintf("\nand %s more", grouped(more)))
+	}
+}

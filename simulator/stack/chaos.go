@@ -1,0 +1,194 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Chaos says which faults are done, and how often.
+type Chaos struct {
+	means []mean
+}
+
+// mean is the mean interval between the faults of one kind.
+type mean struct {
+	kind  kind
+	every time.Duration
+}
+
+// Fault is one that was done and is over.
+type Fault struct {
+	Kind string
+	// Target is what was hit: a process (worker-2), a server (redis), or the
+	// proxy in front of something (postgres, redis, api, receiver).
+	Target    string
+	At, Until time.Time
+	// Count is the number of connections that were cut or delayed, else 1.
+	Count int
+	// Err is what went wrong with the fault itself, or with the way back.
+	Err error
+}
+
+// Kind is a kind of fault.
+type Kind struct{ Name, Does string }
+
+// Kinds are all that ParseChaos knows.
+func Kinds() []Kind {
+	var all []Kind
+	for _, k := range kinds {
+		all = append(all, Kind{Name: k.name, Does: k.does})
+	}
+	return all
+}
+
+const (
+	minInterval = 100 * time.Millisecond
+	maxInterval = 24 * time.Hour
+)
+
+// ParseChaos reads a list such as "kill=30s,cut=5s": kinds of faults with the
+// mean interval between two of a kind. The empty text means no faults.
+func ParseChaos(text string) (Chaos, error) {
+	var c Chaos
+	if strings.TrimSpace(text) == "" {
+		return c, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		m, err := parseMean(strings.TrimSpace(part))
+		if err != nil {
+			return Chaos{}, fmt.Errorf("chaos %q: %w", text, err)
+		}
+		if slices.ContainsFunc(c.means, func(other mean) bool { return other.kind.name == m.kind.name }) {
+			return Chaos{}, fmt.Errorf("chaos %q: %s is there twice", text, m.kind.name)
+		}
+		c.means = append(c.means, m)
+	}
+	return c, nil
+}
+
+func parseMean(text string) (mean, error) {
+	name, interval, ok := strings.Cut(text, "=")
+	if !ok {
+		return mean{}, fmt.Errorf("%q is not a kind of fault with its mean interval, such as kill=30s", text)
+	}
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
+	if i < 0 {
+		var names []string
+		for _, k := range kinds {
+			names = append(names, k.name)
+		}
+		return mean{}, fmt.Errorf("there is no fault %q; there are %s", name, strings.Join(names, ", "))
+	}
+	every, err := time.ParseDuration(interval)
+	if err != nil || every < minInterval || every > maxInterval {
+		return mean{}, fmt.Errorf("the mean interval of %s is %q: allowed is a duration from %s to %s, such as 30s", name, interval, minInterval, maxInterval)
+	}
+	return mean{kind: kinds[i], every: every}, nil
+}
+
+// NeedsProxies reports whether a kind of fault is among them that is done to
+// connections, for which Options.Faults is needed.
+func (c Chaos) NeedsProxies() bool {
+	return slices.ContainsFunc(c.means, func(m mean) bool { return m.kind.needs == ourProxies })
+}
+
+// Check refuses faults that cannot, or must not, be done to the stack.
+func (c Chaos) Check(s *Stack) error {
+	for _, m := range c.means {
+		switch {
+		case m.kind.needs == ourServers && s.o.foreign():
+			return fmt.Errorf("chaos %s: Postgres and Redis were not started by the simulator, which does no fault to them", m.kind.name)
+		case m.kind.needs == ourProxies && len(s.proxies()) == 0:
+			return fmt.Errorf("chaos %s: no connection leads through a proxy of the simulator", m.kind.name)
+		}
+	}
+	return nil
+}
+
+// strike is one fault of the plan: when, counted from the start of the chaos,
+// and what the choice of its target and its size are drawn from.
+type strike struct {
+	at   time.Duration
+	seed uint64
+}
+
+// strikes is the endless plan of one kind: intervals of an exponential
+// distribution, so faults come at random times. It depends on its arguments alone.
+func strikes(seed uint64, name string, every time.Duration) iter.Seq[strike] {
+	return func(yield func(strike) bool) {
+		h := fnv.New64a()
+		_, _ = io.WriteString(h, name) // never fails
+		rng := rand.New(rand.NewPCG(seed, h.Sum64()))
+		for at := time.Duration(0); ; {
+			at += time.Duration(rng.ExpFloat64() * float64(every))
+			if !yield(strike{at: at, seed: rng.Uint64()}) {
+				return
+			}
+		}
+	}
+}
+
+// healPatience bounds how long everything may take to come back at the end.
+const healPatience = 90 * time.Second
+
+// Run does faults until the context ends or the stack is closed, heals everything
+// and returns once all is ready. The same seed gives the same plan: times, and draws
+// of the targets, which come from what lives at the moment. Each fault is told
+// when it is over, one at a time. A fault for which there is no target at the moment
+// is left out.
+func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, told func(Fault)) error {
+	if err := c.Check(s); err != nil {
+		return err
+	}
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	var telling sync.Mutex
+	var running sync.WaitGroup
+	start := time.Now()
+	for _, m := range c.means {
+		running.Go(func() {
+			for next := range strikes(seed, m.kind.name, m.every) {
+				if !sleep(ctx, time.Until(start.Add(next.at))) {
+					return
+				}
+				if f, ok := m.kind.strike(ctx, s, next.seed); ok {
+					telling.Lock()
+					told(f)
+					telling.Unlock()
+				}
+			}
+		})
+	}
+	<-ctx.Done()
+	running.Wait()
+	healing, cancel := context.WithTimeoutCause(s.ctx, healPatience, errors.New("not everything came back in time"))
+	defer cancel()
+	if err := s.heal(healing); err != nil && s.ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// sleep reports whether the context still lives afterwards.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}

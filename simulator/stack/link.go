@@ -1,0 +1,95 @@
+package stack
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// link is one connection through a proxy: the client's and the server's side.
+type link struct {
+	number         int64
+	client, server net.Conn
+	once           sync.Once
+	gone           chan struct{}           // closed when both sides are
+	delayed        atomic.Pointer[delay]   // the latest fault that delayed a piece
+	doomed         atomic.Pointer[lossage] // the next answer is lost
+}
+
+// cut resets both sides: what is on its way is lost, and both know at once. It
+// reports whether the link was still there.
+func (l *link) cut() (was bool) {
+	l.once.Do(func() {
+		was = true
+		reset(l.client)
+		reset(l.server)
+		close(l.gone)
+	})
+	return was
+}
+
+// end closes a link whose two directions have ended by themselves.
+func (l *link) end() {
+	l.once.Do(func() {
+		_ = l.client.Close()
+		_ = l.server.Close()
+		close(l.gone)
+	})
+}
+
+// reset closes a connection without delivering what is still on its way.
+func reset(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // it is closed at any rate
+	}
+	_ = conn.Close()
+}
+
+// lossage is a fault: on each of some links the next answer is lost. The server
+// has done what it was asked for, and the client does not learn it.
+type lossage struct {
+	mu   sync.Mutex
+	over bool
+	lost int
+	left int           // links whose answer is still to come
+	done chan struct{} // closed when all answers are lost
+}
+
+// doom makes the next answer on each of the links be lost.
+func doom(links []*link) *lossage {
+	x := &lossage{left: len(links), done: make(chan struct{})}
+	for _, l := range links {
+		l.doomed.Store(x)
+	}
+	return x
+}
+
+// end spares the answers that have not come, and returns how many were lost.
+func (x *lossage) end() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.over = true
+	return x.lost
+}
+
+// loseAnswer cuts the link if its next answer is to be lost. It reports whether
+// it did.
+func (l *link) loseAnswer() bool {
+	x := l.doomed.Swap(nil)
+	if x == nil {
+		return false
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.over {
+		return false
+	}
+	if !l.cut() {
+		return true
+	}
+	x.lost++
+	if x.left--; x.left == 0 {
+		close(x.done)
+	}
+	return true
+}

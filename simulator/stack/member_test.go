@@ -1,0 +1,228 @@
+package stack
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestScaleUpAndDown(t *testing.T) {
+	t.Parallel()
+	s := startFake(t, "")
+	require.Zero(t, s.Workers())
+	require.Empty(t, s.MetricsURLs())
+	var before []int
+	for _, n := range []int{1, 3, 1, 0, 2} {
+		require.NoError(t, s.Scale(testContext(t), n))
+		require.Equal(t, n, s.Workers())
+		require.Len(t, s.MetricsURLs(), n)
+		now := pids(s)
+		require.Len(t, now, n)
+		require.Subset(t, append(now, before...), before[:min(n, len(before))])
+		if n < len(before) {
+			requireGone(t, before[n:])
+		}
+		before = now
+	}
+	require.ErrorContains(t, s.Scale(testContext(t), -1), "allowed is a number from 0 to 32")
+	require.ErrorContains(t, s.Scale(testContext(t), 33), "allowed is a number from 0 to 32")
+	require.NoError(t, s.Close())
+	requireGone(t, before)
+	require.NoError(t, s.Close(), "a second close")
+	require.ErrorIs(t, s.Scale(testContext(t), 1), errClosed)
+	require.ErrorIs(t, s.Heal(testContext(t)), errClosed)
+}
+
+func TestWorkerThatDiesIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	s := startFake(t, "")
+	require.NoError(t, s.Scale(testContext(t), 2))
+	before := pids(s)
+	require.NoError(t, syscall.Kill(before[0], syscall.SIGKILL))
+	eventually(t, "another one lives", func() bool {
+		now := pids(s)
+		return len(now) == 2 && now[0] != before[0] && now[1] == before[1]
+	})
+	require.Contains(t, s.o.Log.(*buffer).String(), "worker-1 ended although nobody asked for it")
+}
+
+func TestFaultsOfProcesses(t *testing.T) {
+	t.Parallel()
+	s := startFake(t, "", "FORGERUN_SHUTDOWN_GRACE", "1s")
+	s.o.Lease = 100 * time.Millisecond
+	require.NoError(t, s.Scale(testContext(t), 1))
+	for _, name := range []string{"kill", "term"} {
+		before := pids(s)
+		f := strikeOnce(t, s, name, 1)
+		require.Equal(t, "worker-1", f.Target)
+		require.Equal(t, 1, f.Count)
+		requireGone(t, before)
+		require.Len(t, pids(s), 1, "it is back when the fault is told")
+	}
+	before := pids(s)
+	f := strikeOnce(t, s, "stop", 1)
+	require.Equal(t, "worker-1", f.Target)
+	require.GreaterOrEqual(t, f.Until.Sub(f.At), 125*time.Millisecond, "longer than the lease")
+	require.Equal(t, before, pids(s))
+	require.NoError(t, s.Heal(testContext(t)), "it answers again")
+}
+
+func TestPausedProcessIsScaledAway(t *testing.T) {
+	t.Parallel()
+	s := startFake(t, "")
+	s.o.Lease = time.Hour
+	ctx := testContext(t)
+	require.NoError(t, s.Scale(ctx, 1))
+	before := pids(s)
+	struck := make(chan Fault)
+	go func() {
+		f, _ := kindNamed(t, "stop").strike(ctx, s, 1)
+		struck <- f
+	}()
+	eventually(t, "it is paused", func() bool { return isPaused(before[0]) })
+	require.NoError(t, s.Scale(testContext(t), 0))
+	requireGone(t, before)
+	f := <-struck
+	require.NoError(t, ctx.Err(), "the fault ended with its process")
+	require.Equal(t, "stop", f.Kind)
+	require.NoError(t, f.Err)
+}
+
+func TestHealResumesAndEndOfFaultToo(t *testing.T) {
+	t.Parallel()
+	s := startFake(t, "")
+	s.o.Lease = time.Hour
+	require.NoError(t, s.Scale(testContext(t), 1))
+	pid := pids(s)[0]
+	ctx, cancel := context.WithCancel(testContext(t))
+	struck := make(chan Fault)
+	go func() {
+		f, _ := kindNamed(t, "stop").strike(ctx, s, 1)
+		struck <- f
+	}()
+	eventually(t, "it is paused", func() bool { return isPaused(pid) })
+	_, _, free := s.victim(newRNG())
+	require.Nil(t, free, "one fault at a time on a process")
+	require.NoError(t, s.Heal(testContext(t)))
+	require.False(t, isPaused(pid))
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	cancel()
+	require.NoError(t, (<-struck).Err)
+	require.False(t, isPaused(pid))
+}
+
+func isPaused(pid int) bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	return err == nil && strings.Contains(string(stat), ") T ")
+}
+
+func TestProcessThatNeverGetsReady(t *testing.T) {
+	t.Parallel()
+	s := startFake(t, "crash")
+	err := s.Scale(testContext(t), 1)
+	require.ErrorIs(t, err, errNeverReady)
+	require.ErrorContains(t, err, "exit status 1")
+	require.ErrorContains(t, err, "something is missing")
+	require.NoError(t, s.Close())
+
+	s = startFake(t, "refuse")
+	err = s.Scale(testContext(t), 1)
+	require.ErrorIs(t, err, errRefused)
+	require.ErrorContains(t, err, "FORGERUN_FAKE must not be refuse")
+	text, readErr := os.ReadFile(filepath.Join(s.logDir(), "worker-1.log"))
+	require.NoError(t, readErr)
+	require.Equal(t, 1, strings.Count(string(text), "bad configuration"), "a refusal is final")
+}
+
+func TestProcessThatIgnoresSIGTERM(t *testing.T) {
+	t.Parallel()
+	s := startFake(t, "deaf")
+	require.NoError(t, s.Scale(testContext(t), 1))
+	p := s.members()[0].living()
+	err := p.terminate(50 * time.Millisecond)
+	require.ErrorContains(t, err, "had not ended 50ms after SIGTERM and was killed")
+	requireGone(t, []int{p.cmd.Process.Pid})
+	_, err = s.members()[0].awaitReady(testContext(t))
+	require.NoError(t, err, "and it is started again")
+}
+
+func TestEndsThatMeet(t *testing.T) {
+	t.Parallel()
+	p, log := startProcess(t, "slow") // it takes a while to end, or ends at once at a second SIGTERM
+	errs := make(chan error)
+	go func() { errs <- p.terminate(patience) }()
+	eventually(t, "it is about to end", func() bool { return lastLines(log) == "ending" })
+	require.NoError(t, p.terminate(patience))
+	require.NoError(t, <-errs)
+
+	p, _ = startProcess(t, "deaf")
+	go func() { errs <- p.terminate(patience) }()
+	eventually(t, "the end is asked for", func() bool { return p.asked.Load() })
+	p.kill()
+	require.NoError(t, <-errs, "the kill was asked for too")
+}
+
+// startProcess starts one fake worker that nobody supervises.
+func startProcess(t *testing.T, manner string) (p *process, log string) {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	admin, err := freeAddress()
+	require.NoError(t, err)
+	env := environ{"FORGERUN_FAKE": manner, "FORGERUN_ADMIN_ADDR": admin}
+	log = filepath.Join(t.TempDir(), "log")
+	p, err = run(self, log, env.list(), "worker")
+	require.NoError(t, err)
+	t.Cleanup(p.kill)
+	p.admin = admin
+	require.True(t, p.awaitHealthy(testContext(t)))
+	return p, log
+}
+
+func TestProcessesDieWithTheirParent(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	parent := exec.Command(self)
+	parent.Env = append(os.Environ(), parentEnv+"=1")
+	out, err := parent.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, parent.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	child, err := strconv.Atoi(strings.TrimSpace(line))
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(child, 0))
+	require.NoError(t, parent.Process.Kill())
+	_ = parent.Wait()
+	eventually(t, "the child is gone", func() bool {
+		stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(child), "stat"))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
+}
+
+func TestBadOptions(t *testing.T) {
+	t.Parallel()
+	good := Options{Forgerun: "forgerun", Dir: t.TempDir()}
+	for want, change := range map[string]func(*Options){
+		"Forgerun and Dir are required":        func(o *Options) { o.Dir = "" },
+		"are given together":                   func(o *Options) { o.RedisURL = "redis://x" },
+		"is negative":                          func(o *Options) { o.APIs = -1 },
+		"only those that begin with FORGERUN_": func(o *Options) { o.Env = map[string]string{"PATH": "x"} },
+		"FORGERUN_HTTP_ADDR cannot be set":     func(o *Options) { o.Env = map[string]string{"FORGERUN_HTTP_ADDR": "x"} },
+	} {
+		o := good
+		change(&o)
+		_, err := Start(testContext(t), o)
+		require.ErrorContains(t, err, want)
+	}
+}

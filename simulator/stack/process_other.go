@@ -1,0 +1,8 @@
+//go:build unix && !linux
+
+package stack
+
+import "syscall"
+
+// dieWithParent does nothing: the system has no such wish.
+func dieWithParent(*syscall.SysProcAttr) {}

@@ -1,0 +1,255 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// proxy leads TCP connections to a server and disturbs them when it is told to.
+//
+// It is our own and not a library, such as toxiproxy's, since what counts in a
+// report is how many connections each fault has hit, and those do not tell. It
+// also reaches an API whose processes come and go at changing addresses.
+type proxy struct {
+	name     string
+	dial     func(context.Context) (net.Conn, error)
+	listener net.Listener
+	ctx      context.Context // ends with close
+	cancel   context.CancelFunc
+	running  sync.WaitGroup // the accepting goroutine and those of all links
+
+	fault atomic.Pointer[delay] // nil: nothing is delayed
+
+	mu     sync.Mutex
+	last   int64
+	links  map[int64]*link // connections with both sides open, by number
+	closed bool
+}
+
+const (
+	// dialPatience bounds how long a client's connection waits for the server's.
+	dialPatience = 2 * time.Second
+	// bufferSize is the longest piece that is read at once; there are two buffers
+	// for each connection, of which there may be thousands.
+	bufferSize = 8 << 10
+)
+
+// newProxy begins to listen on a free port of 127.0.0.1, which it keeps.
+func newProxy(name string, dial func(context.Context) (net.Conn, error)) (*proxy, error) {
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{name: name, dial: dial, listener: listener, links: map[int64]*link{}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.running.Go(p.accept)
+	return p, nil
+}
+
+// dialer connects to a server with a fixed address.
+func dialer(address string) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, dialPatience)
+		defer cancel()
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	}
+}
+
+func (p *proxy) address() string { return p.listener.Addr().String() }
+
+func (p *proxy) accept() {
+	for {
+		conn, err := p.listener.Accept()
+		switch {
+		case p.ctx.Err() != nil:
+			if err == nil {
+				_ = conn.Close()
+			}
+			return
+		case err != nil: // such as too many open files, for the moment
+			select {
+			case <-p.ctx.Done():
+			case <-time.After(askPeriod):
+			}
+		default:
+			p.running.Go(func() { p.carry(conn) })
+		}
+	}
+}
+
+// carry is one connection from its beginning to its end. A client whose server
+// cannot be reached is refused as late as that is known: by a reset.
+func (p *proxy) carry(client net.Conn) {
+	server, err := p.dial(p.ctx)
+	if err != nil {
+		reset(client)
+		return
+	}
+	l := &link{client: client, server: server, gone: make(chan struct{})}
+	if !p.add(l) {
+		l.cut()
+		return
+	}
+	defer p.remove(l)
+	var answers sync.WaitGroup
+	answers.Go(func() { p.pass(l, client, server, true) })
+	p.pass(l, server, client, false)
+	answers.Wait()
+	l.end()
+}
+
+// pass copies one direction, piece by piece, until it ends or the link does.
+func (p *proxy) pass(l *link, to, from net.Conn, answers bool) {
+	piece := make([]byte, bufferSize)
+	for {
+		n, err := from.Read(piece)
+		if n > 0 {
+			if !p.hold(l) || answers && l.loseAnswer() {
+				return
+			}
+			if _, err := to.Write(piece[:n]); err != nil {
+				l.cut()
+				return
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			if half, ok := to.(interface{ CloseWrite() error }); ok {
+				_ = half.CloseWrite() // the other side is gone otherwise
+			}
+			return
+		}
+		if err != nil {
+			l.cut()
+			return
+		}
+	}
+}
+
+// hold delays a piece as the fault of the moment wants it, and reports whether
+// the link is still there.
+func (p *proxy) hold(l *link) bool {
+	d := p.fault.Load()
+	if d == nil {
+		return true
+	}
+	if l.delayed.Swap(d) != d {
+		d.hit.Add(1)
+	}
+	timer := time.NewTimer(d.by)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-d.over:
+	case <-l.gone:
+		return false
+	}
+	return true
+}
+
+// delay is a fault of a while: each piece of each connection comes later.
+type delay struct {
+	by   time.Duration
+	over chan struct{}
+	end  func()       // closes over, once
+	hit  atomic.Int64 // connections that had a piece delayed
+}
+
+// begin delays everything from now on, until the delay's end. It is nil if
+// there is such a fault already. Pieces that wait at the end go on at once.
+func (p *proxy) begin(by time.Duration) *delay {
+	d := &delay{by: by, over: make(chan struct{})}
+	d.end = sync.OnceFunc(func() {
+		p.fault.CompareAndSwap(d, nil)
+		close(d.over)
+	})
+	if !p.fault.CompareAndSwap(nil, d) {
+		return nil
+	}
+	return d
+}
+
+// release ends the delay of the moment, whoever began it.
+func (p *proxy) release() {
+	if d := p.fault.Load(); d != nil {
+		d.end()
+	}
+}
+
+// some picks a share of the open connections, at least one if there are any.
+func (p *proxy) some(share float64, rng *rand.Rand) []*link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var numbers []int64
+	for number := range p.links {
+		numbers = append(numbers, number)
+	}
+	slices.Sort(numbers)
+	rng.Shuffle(len(numbers), func(i, j int) { numbers[i], numbers[j] = numbers[j], numbers[i] })
+	wanted := int(share * float64(len(numbers)))
+	var picked []*link
+	for _, number := range numbers[:min(max(1, wanted), len(numbers))] {
+		picked = append(picked, p.links[number])
+	}
+	return picked
+}
+
+// open is the number of connections with both sides open.
+func (p *proxy) open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.links)
+}
+
+// cut resets a share of the connections in the middle of whatever is on its
+// way, and returns how many it was.
+func (p *proxy) cut(share float64, rng *rand.Rand) int {
+	cut := 0
+	for _, l := range p.some(share, rng) {
+		if l.cut() {
+			cut++
+		}
+	}
+	return cut
+}
+
+func (p *proxy) add(l *link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.last++
+	l.number = p.last
+	p.links[l.number] = l
+	return true
+}
+
+func (p *proxy) remove(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.links, l.number)
+}
+
+// close ends the proxy with all connections. It may be called again.
+func (p *proxy) close() {
+	p.mu.Lock()
+	p.closed = true
+	var links []*link
+	for _, l := range p.links {
+		links = append(links, l)
+	}
+	p.mu.Unlock()
+	p.cancel()
+	_ = p.listener.Close()
+	for _, l := range links {
+		l.cut()
+	}
+	p.running.Wait()
+}

@@ -1,0 +1,224 @@
+package stack
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// echo is a server that sends every line back, behind a proxy.
+func echo(t *testing.T) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(conn, conn)
+				_ = conn.Close()
+			}()
+		}
+	}()
+	p, err := newProxy("echo", dialer(l.Addr().String()))
+	require.NoError(t, err)
+	t.Cleanup(p.close)
+	return p
+}
+
+// caller is a connection to an echo.
+type caller struct {
+	t *testing.T
+	net.Conn
+	in *bufio.Reader
+}
+
+func call(t *testing.T, p *proxy) caller {
+	t.Helper()
+	conn, err := net.Dial("tcp4", p.address())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	c := caller{t, conn, bufio.NewReader(conn)}
+	c.say("hello")
+	c.hears("hello")
+	return c
+}
+
+func (c caller) say(line string) {
+	c.t.Helper()
+	_, err := io.WriteString(c, line+"\n")
+	require.NoError(c.t, err)
+}
+
+func (c caller) hears(line string) {
+	c.t.Helper()
+	got, err := c.in.ReadString('\n')
+	require.NoError(c.t, err)
+	require.Equal(c.t, line+"\n", got)
+}
+
+func (c caller) isReset() {
+	c.t.Helper()
+	_, err := c.in.ReadString('\n')
+	require.ErrorIs(c.t, err, syscall.ECONNRESET)
+}
+
+func newRNG() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+
+func TestCutResetsAShare(t *testing.T) {
+	t.Parallel()
+	p := echo(t)
+	var calls []caller
+	for range 8 {
+		calls = append(calls, call(t, p))
+	}
+	require.Equal(t, 8, p.open())
+	require.Equal(t, 2, p.cut(0.25, newRNG()))
+	eventually(t, "the links are gone", func() bool { return p.open() == 6 })
+	reset := 0
+	for _, c := range calls {
+		_, err := io.WriteString(c, "still there?\n")
+		if err == nil {
+			_, err = c.in.ReadString('\n')
+		}
+		if err != nil {
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			reset++
+		}
+	}
+	require.Equal(t, 2, reset)
+	require.Equal(t, 1, p.cut(0, newRNG()), "at least one")
+	require.Equal(t, 5, p.cut(1, newRNG()))
+	eventually(t, "no link is left", func() bool { return p.open() == 0 })
+	require.Zero(t, p.cut(1, newRNG()), "there is nothing to cut")
+	call(t, p)
+}
+
+func TestDelayIsFeltAndCounted(t *testing.T) {
+	t.Parallel()
+	p := echo(t)
+	used, idle := call(t, p), call(t, p)
+	const by = 60 * time.Millisecond
+	d := p.begin(by)
+	require.NotNil(t, d)
+	require.Nil(t, p.begin(by), "one delay at a time")
+	for range 2 {
+		began := time.Now()
+		used.say("late")
+		used.hears("late")
+		require.GreaterOrEqual(t, time.Since(began), 2*by, "both directions")
+	}
+	call(t, p) // a new connection is delayed too
+	d.end()
+	d.end()
+	require.EqualValues(t, 2, d.hit.Load(), "the idle one was not hit")
+	idle.say("soon")
+	idle.hears("soon")
+	require.EqualValues(t, 2, d.hit.Load())
+}
+
+func TestStallPassesNothingUntilReleased(t *testing.T) {
+	t.Parallel()
+	p := echo(t)
+	c := call(t, p)
+	d := p.begin(time.Hour)
+	c.say("anybody?")
+	eventually(t, "the piece waits", func() bool { return d.hit.Load() == 1 })
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+	_, err := c.Read(make([]byte, 1))
+	var timeout net.Error
+	require.ErrorAs(t, err, &timeout)
+	require.True(t, timeout.Timeout())
+	p.release()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	c.hears("anybody?")
+	require.NotNil(t, p.begin(0), "the next one may begin")
+}
+
+func TestLostAnswer(t *testing.T) {
+	t.Parallel()
+	var served int
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			served++
+		}
+	}))
+	t.Cleanup(server.Close)
+	p, err := newProxy("api", dialer(server.Listener.Addr().String()))
+	require.NoError(t, err)
+	t.Cleanup(p.close)
+	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
+	answer, err := client.Get("http://" + p.address())
+	require.NoError(t, err)
+	_ = answer.Body.Close()
+	eventually(t, "the link is there", func() bool { return p.open() == 1 })
+
+	x := doom(p.some(1, newRNG()))
+	_, err = client.Post("http://"+p.address(), "text/plain", nil)
+	require.Error(t, err)
+	<-x.done
+	require.Equal(t, 1, x.end())
+	require.Equal(t, 1, served, "the server has done it")
+
+	answer, err = client.Post("http://"+p.address(), "text/plain", nil)
+	require.NoError(t, err, "only one answer is lost")
+	_ = answer.Body.Close()
+	x = doom(p.some(1, newRNG()))
+	require.Zero(t, x.end())
+	answer, err = client.Post("http://"+p.address(), "text/plain", nil)
+	require.NoError(t, err, "the fault is over")
+	_ = answer.Body.Close()
+}
+
+func TestProxyPassesTheEndOn(t *testing.T) {
+	t.Parallel()
+	p := echo(t)
+	c := call(t, p)
+	c.say("last words")
+	require.NoError(t, c.Conn.(*net.TCPConn).CloseWrite())
+	c.hears("last words")
+	_, err := c.in.ReadByte()
+	require.ErrorIs(t, err, io.EOF)
+	eventually(t, "the link ends", func() bool { return p.open() == 0 })
+}
+
+func TestProxyWithoutServerResets(t *testing.T) {
+	t.Parallel()
+	p, err := newProxy("away", func(context.Context) (net.Conn, error) { return nil, errors.New("nobody is there") })
+	require.NoError(t, err)
+	t.Cleanup(p.close)
+	conn, err := net.Dial("tcp4", p.address())
+	if err == nil { // otherwise the reset was quicker
+		_, err = conn.Read(make([]byte, 1))
+	}
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
+func TestProxyCloseEndsDelayedConnections(t *testing.T) {
+	t.Parallel()
+	p := echo(t)
+	c := call(t, p)
+	d := p.begin(time.Hour)
+	c.say("held")
+	eventually(t, "the piece waits", func() bool { return d.hit.Load() == 1 })
+	p.close()
+	p.close()
+	c.isReset()
+	_, err := net.Dial("tcp4", p.address())
+	require.Error(t, err)
+}

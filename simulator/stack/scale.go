@@ -1,0 +1,69 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Workers is the number of worker processes that are wanted now.
+func (s *Stack) Workers() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.workers)
+}
+
+// Scale starts or stops worker processes until there are n, and returns once
+// the new ones are ready and the others, which get SIGTERM, have ended. The
+// number holds even if the wait ends early with the context. It may be called
+// while faults are done.
+func (s *Stack) Scale(ctx context.Context, n int) error {
+	if n < 0 || n > maxWorkers {
+		return fmt.Errorf("%d workers: allowed is a number from 0 to %d", n, maxWorkers)
+	}
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := s.scaling.take(ctx); err != nil {
+		return err
+	}
+	defer s.scaling.give()
+	s.mu.Lock()
+	have := s.workers
+	kept := have[:min(n, len(have)):min(n, len(have))]
+	s.mu.Unlock()
+	for i := len(kept); i < n; i++ {
+		kept = append(kept, s.startMember("worker", i+1))
+	}
+	s.mu.Lock()
+	s.workers = kept
+	s.mu.Unlock()
+	return errors.Join(stopMembers(ctx, have[min(n, len(have)):]), awaitReady(ctx, kept))
+}
+
+// members are all processes that are wanted now.
+func (s *Stack) members() []*member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*member
+	for _, some := range [][]*member{s.apis, s.webhooks, s.workers} {
+		all = append(all, some...)
+	}
+	return all
+}
+
+func (s *Stack) startMembers(role string, n int) []*member {
+	var all []*member
+	for i := range n {
+		all = append(all, s.startMember(role, i+1))
+	}
+	return all
+}
+
+func (s *Stack) startMember(role string, number int) *member {
+	m := newMember(s.ctx, fmt.Sprintf("%s-%d", role, number), role, s)
+	s.running.Go(m.supervise)
+	return m
+}
