@@ -21,10 +21,12 @@ help: ## List the targets
 ##### Run
 
 .PHONY: demo
-demo: ## Start everything, run a job of each kind, print the table, stop everything
+demo: ## Run a job of each kind and print the table; then break things under load and judge
 	@scripts/setup.sh run
 	@$(MAKE) --no-print-directory build
 	@bin/simulator demo $(ARGS)
+	@echo
+	@bin/simulator run soak --duration 15s --workers 1..3 --chaos kill=3s,stop=8s,flush=5s,cut=2s --out .forgerun/demo-report
 
 .PHONY: dev
 dev: ## Start everything and stay up, with a ready client and API key
@@ -49,6 +51,7 @@ bench: ## Measure submission and the whole path next to the naive way, deliverie
 	$(GO) run ./bench $(ARGS)
 	$(GO) run ./bench deliveries
 	$(GO) run ./bench observability
+	$(GO) run ./bench generator
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each

@@ -2,8 +2,9 @@
 // Redis and the load generator, and beside it the same thing done naively:
 // one transaction for each step of each job. Absolute numbers say more about
 // the machine than about the program; the ratios, taken in one run, say what
-// the design is worth. "bench deliveries" measures webhooks, and
-// "bench observability" what it costs to be seen.
+// the design is worth. "bench deliveries" measures webhooks,
+// "bench observability" what it costs to be seen, and "bench generator" the
+// simulator, which must not be what limits a run.
 package main
 
 import (
@@ -38,6 +39,10 @@ func main() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == "observability" {
 		ok, err := runObservability(ctx, os.Args[2:])
+		exit(fallsShort(ok, err))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "generator" {
+		ok, err := runGenerator(ctx, os.Args[2:])
 		exit(fallsShort(ok, err))
 	}
 	var o options

@@ -13,19 +13,25 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	forgerun "github.com/forgerun/forgerun/client"
 )
 
 const (
 	requestTimeout = 30 * time.Second
 	maxAnswerBytes = 8 << 20
 	busyWaitCap    = 15 * time.Second
+	userAgent      = "forgerun-simulator"
 )
 
-// client speaks HTTP to one service as one of its clients.
+// client speaks HTTP to one service as one of its clients. It shows answers as
+// they came, so that their exact form can be judged: the client library would
+// forgive what the tour must not.
 type client struct {
 	base *url.URL // without /v1 and without a slash at the end
 	key  string
 	http *http.Client
+	keys *forgerun.Directory // with which the service signs webhooks
 	// How long one call keeps trying a service that does not answer, and one
 	// that answers that it is busy.
 	awayPatience, busyPatience time.Duration
@@ -48,9 +54,13 @@ func newClient(rawURL, key string, transport http.RoundTripper) (*client, error)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("%q is not the address of a service: give --url such as http://127.0.0.1:8080", rawURL)
 	}
+	public, err := forgerun.New(forgerun.Config{URL: rawURL, HTTP: &http.Client{Transport: transport}, UserAgent: userAgent})
+	if err != nil {
+		return nil, err
+	}
 	u.Path = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/v1")
 	return &client{
-		base: u, key: key, awayPatience: 10 * time.Second, busyPatience: 90 * time.Second,
+		base: u, key: key, keys: public.Directory(), awayPatience: 10 * time.Second, busyPatience: 90 * time.Second,
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse // the API never redirects
 		}},
@@ -109,7 +119,7 @@ func (c *client) once(ctx context.Context, method, path string, body any, header
 		req.Header = header.Clone()
 	}
 	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "forgerun-simulator")
+	req.Header.Set("User-Agent", userAgent)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

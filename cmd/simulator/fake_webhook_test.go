@@ -3,11 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +32,7 @@ type webhookFlaws struct {
 	refuse         string // of registration: the member that is refused
 	noMasterKey    bool   // or all of it
 	noSecret       bool   // or it has no secret
+	bareSecret     bool   // or one of another form
 	unreachable    string // no try reaches the receiver: the class of the error
 	none           bool   // no delivery is made
 	noRetry        bool   // what failed stays PENDING
@@ -44,6 +49,10 @@ type webhookFlaws struct {
 	otherDigest    bool
 	otherBody      bool // after signing
 	noSignature    bool // of RFC 9421
+	otherKey       bool // signed with another key than the published one
+	otherTarget    bool // or for another address
+	uncovered      bool // or not over the event's subject
+	noKeys         bool // none is published
 	otherSubject   bool
 	noCallback     bool
 }
@@ -64,6 +73,7 @@ type fakeDelivery struct {
 }
 
 func (f *fake) webhookRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /.well-known/http-message-signatures-directory", f.directory)
 	mux.HandleFunc("POST /v1/webhooks", f.authed(f.createWebhook))
 	mux.HandleFunc("DELETE /v1/webhooks/{id}", f.authed(f.deleteWebhook))
 	mux.HandleFunc("GET /v1/jobs/{id}/deliveries", f.authed(f.withJob(f.listDeliveries)))
@@ -103,6 +113,9 @@ func (f *fake) createWebhook(w http.ResponseWriter, r *http.Request) {
 	f.hooks[h.ID] = h
 	now := fakeNow()
 	body := map[string]any{"webhook_id": h.ID, "secret": h.Secret, "created_at": stamp(&now)}
+	if f.flaws.webhooks.bareSecret {
+		body["secret"] = strings.TrimPrefix(h.Secret, "whsec_")
+	}
 	if f.flaws.webhooks.noSecret {
 		delete(body, "secret")
 	}
@@ -270,10 +283,9 @@ func (f *fake) message(ctx context.Context, d *fakeDelivery, body []byte) *http.
 		"Content-Type": "application/json", "Content-Digest": "sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":",
 		"Webhook-Id": id, "Webhook-Timestamp": strconv.FormatInt(now.Unix(), 10),
 		"Ce-Specversion": "1.0", "Ce-Id": d.Event.ID, "Ce-Type": d.Event.Name, "Ce-Subject": subject,
-		"Signature-Input": "sig1=()", "Signature": "sig1=::",
 	}
-	if flaws.noSignature {
-		delete(header, "Signature")
+	if !flaws.noSignature {
+		flaws.sign(header, d.URL, now)
 	}
 	if d.Hook != nil {
 		secret := d.Hook.Secret
@@ -294,6 +306,45 @@ func (f *fake) message(ctx context.Context, d *fakeDelivery, body []byte) *http.
 		req.Header.Set(name, value)
 	}
 	return req
+}
+
+// fakeSigningKey signs what the fake delivers.
+var fakeSigningKey = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+
+const fakeKeyID = "fake-key"
+
+// sign adds a signature over the message (RFC 9421).
+func (flaws webhookFlaws) sign(header map[string]string, target string, now time.Time) {
+	key := fakeSigningKey
+	if flaws.otherKey {
+		key = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
+	}
+	if flaws.otherTarget {
+		target += "/elsewhere"
+	}
+	names, base := `"@method" "@target-uri"`, "\"@method\": POST\n\"@target-uri\": "+target+"\n"
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		if name == "Webhook-Timestamp" || flaws.uncovered && name == "Ce-Subject" {
+			continue
+		}
+		lower := strings.ToLower(name)
+		names += fmt.Sprintf(" %q", lower)
+		base += fmt.Sprintf("%q: %s\n", lower, header[name])
+	}
+	params := fmt.Sprintf(`(%s);created=%d;expires=%d;keyid=%q;alg="ed25519"`, names, now.Unix(), now.Unix()+300, fakeKeyID)
+	signature := ed25519.Sign(key, []byte(base+`"@signature-params": `+params))
+	header["Signature-Input"] = "sig1=" + params
+	header["Signature"] = "sig1=:" + base64.StdEncoding.EncodeToString(signature) + ":"
+}
+
+// directory publishes the key.
+func (f *fake) directory(w http.ResponseWriter, _ *http.Request) {
+	keys := []any{}
+	if !f.flaws.webhooks.noKeys {
+		public := base64.RawURLEncoding.EncodeToString(fakeSigningKey.Public().(ed25519.PublicKey))
+		keys = append(keys, map[string]any{"kty": "OKP", "crv": "Ed25519", "kid": fakeKeyID, "x": public})
+	}
+	f.json(w, 200, map[string]any{"keys": keys})
 }
 
 func (f *fake) jobOf(body []byte) string {

@@ -1,24 +1,14 @@
 package main
 
 import (
-	"bytes"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/dunglas/httpsfv"
+	forgerun "github.com/forgerun/forgerun/client"
 )
-
-// signatureAge is by how much a delivery's timestamp may differ from its
-// arrival (Standard Webhooks).
-const signatureAge = 5 * time.Minute
 
 // judgeDelivery compares a delivery as the service tells it, with what the
 // receiver saw and with what the kind's script must lead to.
@@ -34,7 +24,7 @@ func (v *visit) judgeDelivery(sub *subscription, d deliveryView) {
 	}
 	for i, m := range seen {
 		v.judgeMessage(m, messageOf{
-			jobID: sub.ticket.id, eventID: event, event: eventSucceeded, id: d.DeliveryID, secret: sub.secret,
+			url: sub.hook.url, jobID: sub.ticket.id, eventID: event, event: eventSucceeded, id: d.DeliveryID, secret: sub.secret,
 			what: fmt.Sprintf("try %d", i+1),
 		})
 		if i > 0 && m.header.Get("Webhook-Timestamp") < seen[i-1].header.Get("Webhook-Timestamp") {
@@ -153,7 +143,7 @@ func (v *visit) judgeEnd(s script, d deliveryView) {
 // messageOf is what a message must be. An empty event, id or secret is not
 // looked at.
 type messageOf struct {
-	what, jobID, event, eventID, id, secret string
+	what, url, jobID, event, eventID, id, secret string
 }
 
 // judgeMessage verifies one try as a receiver should, and a little more.
@@ -176,54 +166,19 @@ func (v *visit) judgeMessage(m message, want messageOf) {
 	if d := m.document(); d.JobID != want.jobID || d.JobStatus == "" || want.event == eventSucceeded && d.JobStatus != "COMPLETED" {
 		differs("the body has jobId %s and jobStatus %s", orNone(d.JobID), orNone(d.JobStatus))
 	}
-	if err := verifyDigest(m); err != nil {
-		differs("%v", err)
-	}
-	if m.header.Get("Signature") == "" || m.header.Get("Signature-Input") == "" {
-		differs("it has no HTTP message signature (RFC 9421)")
+	verifier := forgerun.Verifier{Secret: want.secret, Keys: v.client.keys.Key, Now: func() time.Time { return m.at }}
+	if err := verifier.VerifyKey(m.method, want.url, m.header, m.body); err != nil {
+		differs("signature (RFC 9421): %s", plain(err))
 	}
 	if want.secret == "" {
 		return
 	}
-	if err := verifySecret(m, want.secret); err != nil {
-		differs("%v", err)
+	if err := verifier.VerifySecret(m.header, m.body); err != nil {
+		differs("webhook-signature: %s", plain(err))
 	}
 }
 
-// verifyDigest compares the body with Content-Digest (RFC 9530).
-func verifyDigest(m message) error {
-	digests, err := httpsfv.UnmarshalDictionary(m.header.Values("Content-Digest"))
-	if err != nil {
-		return fmt.Errorf("content-digest cannot be read: %w", err)
-	}
-	member, _ := digests.Get("sha-256")
-	item, _ := member.(httpsfv.Item)
-	sum := sha256.Sum256(m.body)
-	if digest, ok := item.Value.([]byte); !ok || !bytes.Equal(digest, sum[:]) {
-		return errors.New("content-digest is not that of the body")
-	}
-	return nil
-}
-
-// verifySecret checks the HMAC of Standard Webhooks, and that the message was
-// signed for this try.
-func verifySecret(m message, secret string) error {
-	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
-	if err != nil || !strings.HasPrefix(secret, "whsec_") {
-		return errors.New("the webhook's secret is not whsec_ and base64")
-	}
-	timestamp := m.header.Get("Webhook-Timestamp")
-	seconds, err := strconv.ParseInt(timestamp, 10, 64)
-	if err != nil || m.at.Sub(time.Unix(seconds, 0)).Abs() > signatureAge {
-		return fmt.Errorf("webhook-timestamp %s is not the time of sending", orNone(timestamp))
-	}
-	mac := hmac.New(sha256.New, key)
-	fmt.Fprintf(mac, "%s.%s.%s", m.id(), timestamp, m.body)
-	signature := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
-	if !slices.Contains(strings.Fields(m.header.Get("Webhook-Signature")), signature) {
-		return errors.New("webhook-signature is not that of the webhook's secret")
-	}
-	return nil
-}
+// plain says what the client library found, without its name.
+func plain(err error) string { return strings.TrimPrefix(err.Error(), "client: ") }
 
 func (r reply) accepts() bool { return r.status >= 200 && r.status < 300 }

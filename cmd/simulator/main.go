@@ -19,7 +19,7 @@ import (
 // The exit codes.
 const (
 	exitOK          = 0
-	exitDifferent   = 1   // the service did something else than the catalogue says
+	exitDifferent   = 1   // the service did something else than it should
 	exitUnusable    = 2   // nothing could be judged: service away, wrong key, bad flags
 	exitInterrupted = 130 // Ctrl-C
 )
@@ -34,23 +34,29 @@ func main() {
 	os.Exit(code)
 }
 
-const usage = `simulator is a client of ForgeRun that plays every work kind of the catalogue.
+const usage = `simulator is a client of ForgeRun: it plays scenarios against a service, scales
+its workers, breaks things, and judges whether every promise was kept.
 
 Usage:
-  simulator tour --url URL [--key KEY]   judge a running service, one job of each kind
-  simulator demo [--data-dir DIR]        start a service of its own, tour it, stop it
+  simulator run SCENARIO [flags]         play a scenario, judge it, write a report
+  simulator scenarios [NAME]             list the ready-made scenarios, or print one
+  simulator tour --url URL [--key KEY]   judge a running service, one job of each work kind
+  simulator demo [flags]                 start a service of its own, tour it, stop it
   simulator version                      print the version
   simulator COMMAND --help               flags and details of a command
 
 Examples:
+  simulator run steady
+  simulator run soak --duration 2m --workers 1..4 --chaos kill=10s,flush=30s,cut=1s
+  simulator run mine.yaml --url http://127.0.0.1:8080 --key frk_...
   simulator demo
-  simulator tour --url http://127.0.0.1:8080
   simulator tour --url https://forgerun.example.com --key frk_... --timeout 30m
 
 Exit codes:
-  0  every kind behaved as the catalogue says
-  1  at least one kind did not, or could not be judged; the table and the reasons tell which and why
-  2  nothing could be judged: service away, wrong URL or key, bad flags
+  0  everything was as it should be
+  1  it was not: a broken invariant, an unmet expectation, a work kind that behaved
+     differently, or something that could not be judged; the output says what and why
+  2  nothing could be judged: service away, wrong URL or key, bad flags or scenario
 `
 
 // run is the whole program: it never exits the process and reads no global
@@ -65,6 +71,10 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		return runTour(ctx, args, stdout, stderr)
 	case "demo":
 		return runDemo(ctx, args, getenv, stdout, stderr)
+	case "run":
+		return runScenario(ctx, args, stdout, stderr)
+	case "scenarios":
+		return runScenarios(args, stdout, stderr)
 	case "version", "--version", "-version":
 		fmt.Fprintln(stdout, versionLine())
 		return exitOK
@@ -75,7 +85,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		fmt.Fprint(stderr, usage)
 		return exitUnusable
 	default:
-		return unusable(stderr, fmt.Errorf("there is no command %q: use tour, demo or version (simulator --help)", command))
+		return unusable(stderr, fmt.Errorf("there is no command %q: use run, scenarios, tour, demo or version (simulator --help)", command))
 	}
 }
 

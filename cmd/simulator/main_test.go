@@ -16,7 +16,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asServiceVar) != "" {
 		os.Exit(serviceMain()) // this process plays forgerun dev: see service_test.go
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	removeBinary()
+	os.Exit(code)
 }
 
 // command runs the program as a shell would.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -136,6 +137,9 @@ func (v *visit) subscribe(ctx context.Context, sub *subscription) error {
 	if w.CreatedAt == nil {
 		v.differs("the registration of the webhook has no created_at")
 	}
+	if !strings.HasPrefix(w.Secret, "whsec_") {
+		v.differs("the webhook's secret does not begin with whsec_")
+	}
 	sub.id, sub.secret = w.WebhookID, w.Secret
 	return nil
 }
@@ -259,7 +263,7 @@ func (v *visit) judgeCallback(ctx context.Context, sub *subscription, h *hook) e
 	}
 	seen, _ := h.received()
 	for _, m := range seen {
-		v.judgeMessage(m, messageOf{jobID: sub.ticket.id, what: "the callback's " + m.header.Get("Ce-Type")})
+		v.judgeMessage(m, messageOf{url: h.url, jobID: sub.ticket.id, what: "the callback's " + m.header.Get("Ce-Type")})
 	}
 	for _, e := range sub.report.Events {
 		came := slices.ContainsFunc(seen, func(m message) bool { return m.header.Get("Ce-Id") == e.EventID })

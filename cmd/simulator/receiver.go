@@ -195,8 +195,6 @@ func (m message) document() (d deliveredView) {
 	return d
 }
 
-func (m message) id() string { return m.header.Get("Webhook-Id") }
-
 // errUnreachable is wrapped when the service cannot call the receiver, so that
 // nothing can be judged.
 var errUnreachable = errors.New("the service cannot deliver to the receiver")

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/forgerun/forgerun/simulator/scenario"
+	"github.com/forgerun/forgerun/simulator/stack"
+)
+
+const runHelp = `Usage: simulator run SCENARIO [flags]
+
+Plays a scenario and judges what the service made of it. SCENARIO is a file, or
+the name of a ready-made one ("simulator scenarios" lists them).
+
+Without --url it starts a ForgeRun of its own, with its own Postgres and Redis,
+and stops it at the end: then it can also scale the workers while traffic runs
+(--workers) and break things (--chaos). With --url it plays against a running
+service; given --database-url, the judge reads the rows as well, and given
+--redis-url too, --workers starts worker processes for that service.
+
+Everything about a run is in the folder --out: report.html, report.json,
+junit.xml, and, where something was wrong, the history and the logs.
+
+Faults for --chaos, each with the mean time between two of them:
+%s
+Examples:
+  simulator run steady
+  simulator run soak --duration 2m --workers 1..4 --chaos kill=10s,stop=20s,cut=1s
+  simulator run ./mine.yaml --url http://127.0.0.1:8080 --key frk_... --database-url postgres://...
+`
+
+// runFlags are what the command line of "run" says.
+type runFlags struct {
+	scenario                  string
+	url, key                  string
+	databaseURL, redisURL     string
+	binary, out               string
+	workers, chaos            string
+	seed                      uint64
+	duration                  time.Duration
+	jobs                      int64
+	lease                     time.Duration
+	sample                    int
+	keep                      bool
+	scale                     *float64
+	receiverAddr, receiverURL string
+}
+
+func runScenario(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	f, s, code, done := parseRun(args, stdout, stderr)
+	if done {
+		return code
+	}
+	text, err := scenario.Text(f.scenario)
+	if err != nil { // it is a file
+		text, err = os.ReadFile(f.scenario)
+	}
+	if err != nil {
+		return unusable(stderr, err)
+	}
+	t := &trial{flags: f, scenario: s, text: string(text), stdout: stdout, stderr: stderr, command: commandLine(args)}
+	return t.run(ctx)
+}
+
+// parseRun reads the flags and the scenario, and lets the flags overrule it.
+func parseRun(args []string, stdout, stderr io.Writer) (f runFlags, s *scenario.Scenario, code int, done bool) {
+	fs := flag.NewFlagSet("run", flag.ContinueOnError)
+	fs.StringVar(&f.url, "url", "", "base `URL` of a running service; without it, one is started")
+	fs.StringVar(&f.key, "key", "", "API `key` for that; without it, clients are registered")
+	fs.StringVar(&f.databaseURL, "database-url", "", "Postgres `URL` of the service at --url, for the judge")
+	fs.StringVar(&f.redisURL, "redis-url", "", "Redis `URL` of the service at --url, for the judge and for --workers")
+	fs.StringVar(&f.binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
+	fs.StringVar(&f.out, "out", "", "`folder` for the report (default: .forgerun/runs/SCENARIO-TIME)")
+	fs.StringVar(&f.workers, "workers", "", "worker `processes`: 4, 1..8 (a ramp) or 1,4,2 (equal steps)")
+	fs.StringVar(&f.chaos, "chaos", "", "`faults` such as kill=30s,stop=60s (see above), or none")
+	fs.Uint64Var(&f.seed, "seed", 0, "`number` that decides every request and fault (default: the scenario's)")
+	fs.DurationVar(&f.duration, "duration", 0, "how long to submit, in place of the scenario's `time`")
+	fs.Int64Var(&f.jobs, "jobs", 0, "how many requests to send, in place of the scenario's `number`")
+	fs.DurationVar(&f.lease, "lease", 3*time.Second, "lease `time` of the workers that are started")
+	fs.IntVar(&f.sample, "sample", 2000, "`number` of jobs whose reports and deliveries are read over HTTP; lists and rows tell of all")
+	fs.BoolVar(&f.keep, "keep", false, "keep the history and the logs of a run without violations too")
+	fs.StringVar(&f.receiverAddr, "receiver-addr", "127.0.0.1:0", "`address` on which to receive webhooks")
+	fs.StringVar(&f.receiverURL, "receiver-url", "", "base `URL` at which the service reaches that (default: the address itself)")
+	fs.Func("time-scale-hint", "FORGERUN_TIME_SCALE of the service at --url, a `number`, if known", func(text string) error {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(n >= 0 && n <= 1000) {
+			return errors.New("must be a number from 0 to 1000")
+		}
+		f.scale = &n
+		return nil
+	})
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		f.scenario, args = args[0], args[1:]
+	}
+	if code, done := parse(fs, fmt.Sprintf(runHelp, chaosHelp()), args, stdout, stderr); done {
+		return f, nil, code, true
+	}
+	if f.scenario == "" {
+		return f, nil, unusable(stderr, fmt.Errorf("name a scenario: a file, or one of %s (simulator run --help)", strings.Join(scenario.Names(), ", "))), true
+	}
+	s, err := scenario.Load(f.scenario)
+	if err == nil {
+		err = f.overrule(s)
+	}
+	if err != nil {
+		return f, nil, unusable(stderr, err), true
+	}
+	return f, s, 0, false
+}
+
+// overrule puts what the flags say in place of what the scenario says, and looks
+// for contradictions.
+func (f *runFlags) overrule(s *scenario.Scenario) error {
+	if f.seed != 0 {
+		s.Seed = f.seed
+	}
+	if f.duration < 0 || f.jobs < 0 || f.sample < 0 || f.lease < time.Second {
+		return errors.New("--duration, --jobs and --sample must not be negative, and --lease must be at least 1s")
+	}
+	if f.duration > 0 {
+		s.Duration = f.duration
+	}
+	if f.jobs > 0 {
+		s.Jobs = f.jobs
+		if f.duration == 0 {
+			s.Duration = 0 // it ends with the last of them
+		}
+	}
+	if f.chaos != "" {
+		s.Chaos = f.chaos
+	}
+	if s.Chaos == "none" {
+		s.Chaos = ""
+	}
+	own := f.url == ""
+	switch {
+	case own && (f.databaseURL != "" || f.redisURL != "" || f.key != "" || f.scale != nil):
+		return errors.New("--key, --database-url, --redis-url and --time-scale-hint are about a service at --url")
+	case !own && f.workers != "" && (f.databaseURL == "" || f.redisURL == ""):
+		return errors.New("--workers for a service at --url needs its --database-url and --redis-url")
+	case !own && s.Chaos != "" && f.workers == "":
+		if f.chaos == "" {
+			s.Chaos = "" // what the scenario would do to a service of its own
+			return nil
+		}
+		return errors.New("--chaos breaks only what the simulator started itself: leave --url out, or start workers with --workers")
+	case f.workers != "":
+		s.Service.Workers = f.workers
+	}
+	if f.key != "" {
+		s.Tenants = 1
+	}
+	return nil
+}
+
+// commandLine is the command as the report shows it: without what opens doors.
+func commandLine(args []string) string {
+	line := []string{"simulator", "run"}
+	for i := 0; i < len(args); i++ {
+		name, value, joined := strings.Cut(args[i], "=")
+		line = append(line, args[i])
+		if !slices.Contains([]string{"key", "database-url", "redis-url"}, strings.TrimLeft(name, "-")) || !strings.HasPrefix(name, "-") {
+			continue
+		}
+		if joined && value != "" {
+			line[len(line)-1] = name + "=..."
+		} else if i+1 < len(args) {
+			line, i = append(line, "..."), i+1
+		}
+	}
+	return strings.Join(line, " ")
+}
+
+// chaosHelp lists the kinds of faults for the help text.
+func chaosHelp() string {
+	var b strings.Builder
+	for _, k := range stack.Kinds() {
+		fmt.Fprintf(&b, "  %-12s %s\n", k.Name, k.Does)
+	}
+	return b.String()
+}
+
+// outFolder is where a run's files go by default.
+func outFolder(name string, now time.Time) string {
+	return filepath.Join(".forgerun", "runs", name+"-"+now.UTC().Format("20060102-150405"))
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/forgerun/forgerun/simulator/judge"
+	"github.com/forgerun/forgerun/simulator/report"
+	"github.com/forgerun/forgerun/simulator/scenario"
+)
+
+// account puts the report together, around the numbers.
+func (t *trial) account(a report.Run, verdict *judge.Verdict) report.Run {
+	s := t.scenario
+	a.Scenario, a.Description, a.Seed, a.Command, a.Text = s.Name, s.Description, s.Seed, t.command, t.text
+	a.Verdict, a.Notes = verdict, t.notes
+	a.Expectations = expectations(s.Expect, a.Numbers)
+	a.Machine = []report.Setting{
+		{Name: "System", Value: runtime.GOOS + "/" + runtime.GOARCH},
+		{Name: "Processors", Value: strconv.Itoa(runtime.NumCPU())},
+		{Name: "Program", Value: versionLine()},
+	}
+	a.Service = []report.Setting{{Name: "Service", Value: t.url}}
+	if t.stack != nil {
+		a.Service = append(a.Service,
+			report.Setting{Name: "Workers", Value: s.Service.Workers},
+			report.Setting{Name: "Jobs at once in each", Value: strconv.Itoa(s.Service.Concurrency)},
+			report.Setting{Name: "Lease", Value: t.flags.lease.String()},
+		)
+	}
+	if t.flags.scale != nil {
+		a.Service = append(a.Service, report.Setting{Name: "Time scale", Value: strconv.FormatFloat(*t.flags.scale, 'g', -1, 64)})
+	}
+	if s.Chaos != "" {
+		a.Service = append(a.Service, report.Setting{Name: "Faults", Value: s.Chaos})
+	}
+	return a
+}
+
+// expectations holds the numbers against what the scenario wants of them.
+func expectations(e scenario.Expect, n report.Numbers) []report.Expectation {
+	var list []report.Expectation
+	if e.Refused != nil {
+		share := refusedShare(n.Answers)
+		list = append(list, report.Expectation{
+			Name: "refused submissions", Want: fmt.Sprintf("at most %.3g %%", 100*(*e.Refused)),
+			Got: fmt.Sprintf("%.3g %%", 100*share), OK: share <= *e.Refused,
+		})
+	}
+	latency := func(name string, want, got time.Duration) {
+		if want > 0 {
+			list = append(list, report.Expectation{
+				Name: name, Want: "at most " + want.String(), Got: got.Round(time.Microsecond).String(), OK: got <= want,
+			})
+		}
+	}
+	latency("p99 of submissions", e.SubmitP99, n.Submit.P99)
+	latency("p99 of jobs' ends", e.FinishP99, n.Finish.P99)
+	return list
+}
+
+func refusedShare(answers []report.Count) float64 {
+	refused, all := int64(0), int64(0)
+	for _, c := range answers {
+		all += c.N
+		if c.Name == report.Refused {
+			refused += c.N
+		}
+	}
+	return float64(refused) / float64(max(all, 1))
+}
+
+// tell writes the report and says where it is. What the judge went by is kept
+// where something was wrong.
+func (t *trial) tell(a report.Run) error {
+	files := []struct {
+		name  string
+		write func(io.Writer, report.Run) error
+	}{{"report.html", report.WriteHTML}, {"report.json", report.WriteJSON}, {"junit.xml", report.WriteJUnit}}
+	for _, f := range files {
+		if err := writeFile(filepath.Join(t.out, f.name), func(w io.Writer) error { return f.write(w, a) }); err != nil {
+			return err
+		}
+	}
+	if err := report.WriteSummary(t.stdout, a); err != nil {
+		return err
+	}
+	fmt.Fprintf(t.stdout, "\nReport: %s\n", filepath.Join(t.out, "report.html"))
+	if t.flags.keep || a.Outcome() == report.Violated {
+		fmt.Fprintf(t.stdout, "History and logs: %s\n", t.out)
+		return t.keepLogs()
+	}
+	return os.RemoveAll(filepath.Join(t.out, historyFolder))
+}
+
+const historyFolder = "history"
+
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
+
+// keepLogs copies the logs of the processes to the report's folder.
+func (t *trial) keepLogs() error {
+	if t.dir == "" {
+		return nil
+	}
+	return os.CopyFS(filepath.Join(t.out, "logs"), os.DirFS(filepath.Join(t.dir, "logs")))
+}

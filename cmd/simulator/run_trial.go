@@ -1,0 +1,388 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	forgerun "github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/devstack"
+	"github.com/forgerun/forgerun/simulator/history"
+	"github.com/forgerun/forgerun/simulator/judge"
+	"github.com/forgerun/forgerun/simulator/load"
+	webhooks "github.com/forgerun/forgerun/simulator/receiver"
+	"github.com/forgerun/forgerun/simulator/report"
+	"github.com/forgerun/forgerun/simulator/scenario"
+	"github.com/forgerun/forgerun/simulator/stack"
+)
+
+// trial is one playing of a scenario.
+type trial struct {
+	flags    runFlags
+	scenario *scenario.Scenario
+	command  string
+	stdout   io.Writer
+	stderr   io.Writer
+
+	id       string // marks the run's jobs
+	out      string // folder of the report
+	url      string // of the service
+	text     string // of the scenario
+	began    time.Time
+	stack    *stack.Stack // nil against a service that is not ours, without workers of ours
+	dir      string       // of the stack; "" for none
+	receiver *webhooks.Receiver
+	facts    *history.Writer
+	recorder *report.Recorder
+	engine   *load.Engine
+	chaos    stack.Chaos
+	workers  stack.Schedule
+
+	mu     sync.Mutex
+	notes  []string // worth telling in the report
+	harmed bool     // by faults
+	shrunk bool     // a worker was stopped, and with it what it had counted is gone
+}
+
+// run plays the scenario and gives the exit code. However it ends, what it
+// started is stopped.
+func (t *trial) run(ctx context.Context) int {
+	account, err := t.playAndJudge(ctx)
+	if closed := t.close(); err == nil && closed != nil {
+		err = closed
+	}
+	switch {
+	case ctx.Err() != nil:
+		fmt.Fprintln(t.stderr, "simulator: interrupted, nothing was judged")
+		return exitInterrupted
+	case err != nil:
+		return t.unusable(err)
+	}
+	if err := t.tell(account); err != nil {
+		return t.unusable(err)
+	}
+	if t.dir != "" {
+		_ = os.RemoveAll(t.dir)
+	}
+	if account.Outcome() != report.Passed {
+		return exitDifferent
+	}
+	return exitOK
+}
+
+// unusable says why nothing could be judged, and where the service's logs are.
+func (t *trial) unusable(err error) int {
+	code := unusable(t.stderr, err)
+	if t.dir != "" {
+		fmt.Fprintf(t.stderr, "The logs are in %s\n", filepath.Join(t.dir, "logs"))
+	}
+	return code
+}
+
+func (t *trial) playAndJudge(ctx context.Context) (report.Run, error) {
+	t.id = "sim" + rand.Text()[:10]
+	t.began = time.Now()
+	if err := t.prepare(ctx); err != nil {
+		return report.Run{}, err
+	}
+	live := report.StartLive(t.stderr, t.recorder, report.LiveOptions{
+		Scenario: t.scenario.Name, Duration: t.scenario.Duration, Jobs: t.scenario.Jobs,
+	})
+	defer live.Stop()
+	if err := t.drive(ctx); err != nil {
+		return report.Run{}, err
+	}
+	numbers := t.recorder.Run() // what comes now is not load
+	verdict, err := t.judge(ctx)
+	if err != nil {
+		return report.Run{}, err
+	}
+	return t.account(numbers, verdict), nil
+}
+
+// prepare makes everything ready: the service, the folder, the tenants.
+func (t *trial) prepare(ctx context.Context) error {
+	var err error
+	if t.chaos, err = stack.ParseChaos(t.scenario.Chaos); err != nil {
+		return err
+	}
+	if t.workers, err = stack.ParseWorkers(t.scenario.Service.Workers); err != nil {
+		return err
+	}
+	if t.out = t.flags.out; t.out == "" {
+		t.out = outFolder(t.scenario.Name, t.began)
+	}
+	if err := os.MkdirAll(t.out, 0o755); err != nil {
+		return err
+	}
+	if t.url, err = t.service(ctx); err != nil {
+		return err
+	}
+	if t.facts, err = history.Create(filepath.Join(t.out, historyFolder)); err != nil {
+		return fmt.Errorf("%w (choose another --out)", err)
+	}
+	t.recorder = report.NewRecorder(time.Now())
+	if err := t.listen(); err != nil {
+		return err
+	}
+	t.engine, err = load.New(load.Options{
+		URL: t.url, Key: t.flags.key, Run: t.id, Scenario: t.scenario,
+		History: t.facts, Recorder: t.recorder, Receiver: t.receiver, Pending: t.pending(),
+	})
+	if err != nil {
+		return err
+	}
+	return t.engine.Prepare(ctx)
+}
+
+// service gives the address of the service, which it starts unless it was given
+// one.
+func (t *trial) service(ctx context.Context) (string, error) {
+	own := t.flags.url == ""
+	if !own {
+		c, err := newClient(t.flags.url, t.flags.key, newTransport())
+		if err != nil {
+			return "", err
+		}
+		if err := c.connect(ctx); err != nil || t.flags.workers == "" {
+			return t.flags.url, err
+		}
+	}
+	binary, err := findBinary(t.flags.binary)
+	if err != nil {
+		return "", err
+	}
+	if t.dir, err = devstack.MkdirTemp("forgerun-simulator-"); err != nil {
+		return "", err
+	}
+	fmt.Fprintf(t.stderr, "Starting %s\n", map[bool]string{true: "a service of our own", false: "workers"}[own])
+	scale := 1.0
+	if s := t.scenario.Service.TimeScale; s != nil {
+		scale = *s
+	}
+	o := stack.Options{
+		Forgerun: binary, Dir: t.dir, Concurrency: t.scenario.Service.Concurrency, TimeScale: scale,
+		Env: t.scenario.Service.Env, Lease: t.flags.lease, Faults: t.scenario.Chaos != "",
+		DatabaseURL: t.flags.databaseURL, RedisURL: t.flags.redisURL,
+	}
+	if t.stack, err = stack.Start(ctx, o); err != nil {
+		return "", err
+	}
+	if err := t.stack.Scale(ctx, t.workers.At(0)); err != nil {
+		return "", err
+	}
+	if !own {
+		return t.flags.url, nil
+	}
+	t.flags.databaseURL, t.flags.redisURL, t.flags.scale = t.stack.DatabaseURL(), t.stack.RedisURL(), &scale
+	return t.stack.URL(), nil
+}
+
+// listen starts the webhook receiver if the scenario has one.
+func (t *trial) listen() error {
+	if len(t.scenario.Receivers) == 0 {
+		return nil
+	}
+	names := map[string][]webhooks.Answer{}
+	for _, x := range t.scenario.Receivers {
+		for _, a := range x.Answers {
+			names[x.Name] = append(names[x.Name], webhooks.Answer(a))
+		}
+	}
+	c, err := forgerun.New(forgerun.Config{URL: t.url})
+	if err != nil {
+		return err
+	}
+	t.receiver, err = webhooks.Listen(t.flags.receiverAddr, t.flags.receiverURL, webhooks.Options{
+		Seed: t.scenario.Seed, Names: names, History: t.facts, Delivered: t.recorder.Delivered,
+		Keys: c.Directory().Key, Owner: t.owner,
+	})
+	if err != nil {
+		return fmt.Errorf("%w (choose another --receiver-addr)", err)
+	}
+	if t.stack == nil || t.flags.receiverURL != "" {
+		return nil
+	}
+	proxied, err := t.stack.ReceiverURL("http://" + t.receiver.Addr())
+	if err != nil {
+		return err
+	}
+	return t.receiver.SetURL(proxied)
+}
+
+// owner tells the receiver whose job a delivery is about.
+func (t *trial) owner(jobID string) (tenant int, known bool) {
+	if t.engine == nil {
+		return 0, false
+	}
+	return t.engine.Owner(jobID)
+}
+
+// pending counts the unsettled deliveries where the rows can be read.
+func (t *trial) pending() func(context.Context) (int64, error) {
+	if t.flags.databaseURL == "" {
+		return nil
+	}
+	return func(ctx context.Context) (int64, error) { return judge.PendingDeliveries(ctx, t.flags.databaseURL) }
+}
+
+// drive sends the load, with scaling and faults meanwhile, and waits for the end
+// of all jobs and deliveries.
+func (t *trial) drive(ctx context.Context) error {
+	t.recorder.Stage("load")
+	disturbing, calm := context.WithCancel(ctx)
+	var disturbances sync.WaitGroup
+	if t.stack != nil {
+		disturbances.Go(func() { t.scale(disturbing) })
+		disturbances.Go(func() { t.disturb(disturbing) })
+	}
+	err := t.engine.Run(ctx)
+	calm()
+	disturbances.Wait()
+	if err != nil {
+		return err
+	}
+	if t.stack != nil {
+		t.recorder.Stage("heal")
+		if err := t.stack.Heal(ctx); err != nil {
+			return fmt.Errorf("the service did not come back after the faults: %w", err)
+		}
+	}
+	t.recorder.Stage("drain")
+	if unfinished, pending := t.engine.Drain(ctx); unfinished > 0 || pending > 0 {
+		t.note("after %s, %d jobs had not ended and %d deliveries were not settled", t.scenario.Drain, unfinished, pending)
+	}
+	t.engine.Close()
+	if t.receiver != nil {
+		t.receiver.Close()
+	}
+	return context.Cause(ctx)
+}
+
+const scaleStep = 500 * time.Millisecond
+
+// scale keeps the number of workers as the schedule says.
+func (t *trial) scale(ctx context.Context) {
+	began := time.Now()
+	t.recorder.Workers(t.stack.Workers())
+	for {
+		if n := t.workers.At(t.progress(began)); n != t.stack.Workers() {
+			t.mu.Lock()
+			t.shrunk = t.shrunk || n < t.stack.Workers()
+			t.mu.Unlock()
+			if err := t.stack.Scale(ctx, n); err != nil && ctx.Err() == nil {
+				t.note("scaling to %d workers: %v", n, err)
+			}
+			t.recorder.Workers(t.stack.Workers())
+		}
+		if sleep(ctx, scaleStep) != nil {
+			return
+		}
+	}
+}
+
+// progress is how much of the load is sent, from 0 to 1.
+func (t *trial) progress(began time.Time) float64 {
+	share := 0.0
+	if d := t.scenario.Duration; d > 0 {
+		share = float64(time.Since(began)) / float64(d)
+	}
+	if n := t.scenario.Jobs; n > 0 {
+		share = max(share, float64(t.engine.Tickets())/float64(n))
+	}
+	return min(share, 1)
+}
+
+// disturb does the faults of the scenario until ctx ends.
+func (t *trial) disturb(ctx context.Context) {
+	err := t.chaos.Run(ctx, t.stack, t.scenario.Seed, func(f stack.Fault) {
+		if f.Err != nil {
+			t.note("fault %s on %s: %v", f.Kind, f.Target, f.Err)
+		}
+		t.mu.Lock()
+		t.harmed = true
+		t.mu.Unlock()
+		t.recorder.Fault(f.Kind, f.Target, f.At, f.Until, f.Count)
+	})
+	if err != nil && ctx.Err() == nil {
+		t.note("the faults ended early: %v", err)
+	}
+}
+
+// judge collects what the service says at the end, and goes through everything.
+func (t *trial) judge(ctx context.Context) (*judge.Verdict, error) {
+	t.recorder.Stage("judge")
+	subject := judge.Subject{
+		Run: t.id, DatabaseURL: t.flags.databaseURL, RedisURL: t.flags.redisURL,
+		SampleReports: t.flags.sample, Seed: t.scenario.Seed,
+	}
+	if t.flags.key != "" {
+		subject.Since = t.began.Add(-time.Minute) // that client may have had jobs before
+	}
+	ground := judge.Ground{
+		Run: t.id, Tenants: t.scenario.Tenants, Tickets: t.engine.Tickets(), TimeScale: t.flags.scale,
+		Chaos: t.scenario.Chaos != "", Killed: t.harmed || t.shrunk,
+	}
+	if t.stack != nil {
+		subject.MetricsURLs = t.stack.MetricsURLs()
+		ground.Counters = !t.harmed && !t.shrunk && t.flags.url == ""
+		ground.MaxRuntime = 2 * time.Minute
+	}
+	for _, a := range t.engine.Accounts() {
+		subject.Accounts = append(subject.Accounts, judge.Account{Tenant: a.Tenant, ClientID: a.ClientID, Client: a.Client()})
+		for _, w := range a.Webhooks {
+			ground.Webhooks = append(ground.Webhooks, judge.Webhook{Tenant: a.Tenant, ID: w.ID, URL: w.URL, Events: w.Events})
+		}
+		if t.scenario.Readers.Streams > 0 {
+			ground.Streams = append(ground.Streams, judge.Stream{Tenant: a.Tenant, Whole: true})
+		}
+	}
+	collected, err := judge.Collect(ctx, subject, t.facts)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.facts.Close(); err != nil {
+		return nil, fmt.Errorf("the history could not be written: %w", err)
+	}
+	ground.Collected = collected
+	for source, why := range collected.Missing {
+		t.note("the %s could not be read: %s", source, why)
+	}
+	facts, err := history.Open(filepath.Join(t.out, historyFolder))
+	if err != nil {
+		return nil, err
+	}
+	return judge.Judge(ctx, facts, ground)
+}
+
+func (t *trial) note(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if text := fmt.Sprintf(format, args...); len(t.notes) < 100 {
+		t.notes = append(t.notes, text)
+	}
+}
+
+// close stops what was started. It may be called in any state.
+func (t *trial) close() error {
+	if t.engine != nil {
+		t.engine.Close()
+	}
+	if t.receiver != nil {
+		t.receiver.Close()
+	}
+	var errs []error
+	if t.facts != nil {
+		errs = append(errs, t.facts.Close())
+	}
+	if t.stack != nil {
+		errs = append(errs, t.stack.Close())
+	}
+	return errors.Join(errs...)
+}
