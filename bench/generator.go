@@ -143,7 +143,7 @@ func runEngine(ctx context.Context, address string, jobs int64) error {
 		return err
 	}
 	engine, err := simload.New(simload.Options{
-		URL: "http://" + address, Run: "bench", Scenario: s, History: facts, Recorder: simreport.NewRecorder(time.Now()),
+		URL: "http://" + address, Run: "bench", Unwatched: true, Scenario: s, History: facts, Recorder: simreport.NewRecorder(time.Now()),
 	})
 	if err != nil {
 		return err

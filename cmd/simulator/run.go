@@ -143,16 +143,15 @@ func (f *runFlags) overrule(s *scenario.Scenario) error {
 		s.Chaos = ""
 	}
 	own := f.url == ""
+	if !own && f.chaos == "" && f.workers == "" {
+		s.Chaos = "" // the scenario means a service of its own
+	}
 	switch {
 	case own && (f.databaseURL != "" || f.redisURL != "" || f.key != "" || f.scale != nil):
 		return errors.New("--key, --database-url, --redis-url and --time-scale-hint are about a service at --url")
 	case !own && f.workers != "" && (f.databaseURL == "" || f.redisURL == ""):
 		return errors.New("--workers for a service at --url needs its --database-url and --redis-url")
 	case !own && s.Chaos != "" && f.workers == "":
-		if f.chaos == "" {
-			s.Chaos = "" // what the scenario would do to a service of its own
-			return nil
-		}
 		return errors.New("--chaos breaks only what the simulator started itself: leave --url out, or start workers with --workers")
 	case f.workers != "":
 		s.Service.Workers = f.workers

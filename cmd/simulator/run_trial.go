@@ -54,12 +54,11 @@ type trial struct {
 // started is stopped.
 func (t *trial) run(ctx context.Context) int {
 	account, err := t.playAndJudge(ctx)
-	if closed := t.close(); err == nil && closed != nil {
-		err = closed
-	}
+	closing := t.close()
 	switch {
 	case ctx.Err() != nil:
 		fmt.Fprintln(t.stderr, "simulator: interrupted, nothing was judged")
+		t.clear()
 		return exitInterrupted
 	case err != nil:
 		return t.unusable(err)
@@ -67,22 +66,37 @@ func (t *trial) run(ctx context.Context) int {
 	if err := t.tell(account); err != nil {
 		return t.unusable(err)
 	}
-	if t.dir != "" {
-		_ = os.RemoveAll(t.dir)
-	}
+	_ = os.RemoveAll(t.dir)
+	code := exitOK
 	if account.Outcome() != report.Passed {
-		return exitDifferent
+		code = exitDifferent
 	}
-	return exitOK
-}
-
-// unusable says why nothing could be judged, and where the service's logs are.
-func (t *trial) unusable(err error) int {
-	code := unusable(t.stderr, err)
-	if t.dir != "" {
-		fmt.Fprintf(t.stderr, "The logs are in %s\n", filepath.Join(t.dir, "logs"))
+	if closing != nil {
+		fmt.Fprintf(t.stderr, "simulator: the service did not end as it should: %v\n", closing)
+		code = exitDifferent
 	}
 	return code
+}
+
+// unusable says why nothing could be judged, and where the service's logs are if
+// there is one of ours.
+func (t *trial) unusable(err error) int {
+	code := unusable(t.stderr, err)
+	if t.dir != "" && t.keepLogs() == nil {
+		fmt.Fprintf(t.stderr, "The logs are in %s\n", filepath.Join(t.out, "logs"))
+	}
+	t.clear()
+	return code
+}
+
+// clear removes what a run leaves that was not judged, and the report's folder
+// if there is nothing in it.
+func (t *trial) clear() {
+	_ = os.RemoveAll(t.dir)
+	if t.out != "" {
+		_ = os.RemoveAll(filepath.Join(t.out, historyFolder))
+		_ = os.Remove(t.out) // fails unless it is empty
+	}
 }
 
 func (t *trial) playAndJudge(ctx context.Context) (report.Run, error) {
@@ -106,6 +120,9 @@ func (t *trial) playAndJudge(ctx context.Context) (report.Run, error) {
 	return t.account(numbers, verdict), nil
 }
 
+// patience bounds how long our own processes may take to get ready.
+const patience = 90 * time.Second
+
 // prepare makes everything ready: the service, the folder, the tenants.
 func (t *trial) prepare(ctx context.Context) error {
 	var err error
@@ -115,13 +132,16 @@ func (t *trial) prepare(ctx context.Context) error {
 	if t.workers, err = stack.ParseWorkers(t.scenario.Service.Workers); err != nil {
 		return err
 	}
+	if t.url, err = t.service(ctx); err != nil {
+		return err
+	}
+	if err := judge.Reach(ctx, t.flags.databaseURL, t.flags.redisURL); err != nil {
+		return err
+	}
 	if t.out = t.flags.out; t.out == "" {
 		t.out = outFolder(t.scenario.Name, t.began)
 	}
 	if err := os.MkdirAll(t.out, 0o755); err != nil {
-		return err
-	}
-	if t.url, err = t.service(ctx); err != nil {
 		return err
 	}
 	if t.facts, err = history.Create(filepath.Join(t.out, historyFolder)); err != nil {
@@ -174,7 +194,9 @@ func (t *trial) service(ctx context.Context) (string, error) {
 	if t.stack, err = stack.Start(ctx, o); err != nil {
 		return "", err
 	}
-	if err := t.stack.Scale(ctx, t.workers.At(0)); err != nil {
+	starting, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the workers were not ready within %s", patience))
+	defer cancel()
+	if err := t.stack.Scale(starting, t.workers.At(0)); err != nil {
 		return "", err
 	}
 	if !own {
@@ -236,21 +258,31 @@ func (t *trial) pending() func(context.Context) (int64, error) {
 // of all jobs and deliveries.
 func (t *trial) drive(ctx context.Context) error {
 	t.recorder.Stage("load")
-	disturbing, calm := context.WithCancel(ctx)
-	var disturbances sync.WaitGroup
+	loading, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	disturbing, calm := context.WithCancel(loading)
+	var beside sync.WaitGroup
+	beside.Go(func() { t.watchDisk(disturbing, stop) })
 	if t.stack != nil {
-		disturbances.Go(func() { t.scale(disturbing) })
-		disturbances.Go(func() { t.disturb(disturbing) })
+		// An interrupted run does not wait for faults to heal.
+		defer context.AfterFunc(ctx, func() { _ = t.stack.Close() })()
+		beside.Go(func() { t.scale(disturbing) })
+		beside.Go(func() { t.disturb(disturbing) })
 	}
-	err := t.engine.Run(ctx)
+	err := t.engine.Run(loading)
 	calm()
-	disturbances.Wait()
+	beside.Wait()
 	if err != nil {
 		return err
 	}
+	if late := t.engine.Late(); late > time.Second {
+		t.note("the last requests were sent %s late: the service did not answer as many as were under way; it is in the latencies", late.Round(time.Millisecond))
+	}
 	if t.stack != nil {
 		t.recorder.Stage("heal")
-		if err := t.stack.Heal(ctx); err != nil {
+		healing, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		if err := t.stack.Heal(healing); err != nil {
 			return fmt.Errorf("the service did not come back after the faults: %w", err)
 		}
 	}
@@ -263,6 +295,16 @@ func (t *trial) drive(ctx context.Context) error {
 		t.receiver.Close()
 	}
 	return context.Cause(ctx)
+}
+
+// watchDisk ends the load when the history cannot be written.
+func (t *trial) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
+	for sleep(ctx, time.Second) == nil {
+		if err := t.facts.Err(); err != nil {
+			stop(fmt.Errorf("the history could not be written: %w", err))
+			return
+		}
+	}
 }
 
 const scaleStep = 500 * time.Millisecond
@@ -302,12 +344,13 @@ func (t *trial) progress(began time.Time) float64 {
 // disturb does the faults of the scenario until ctx ends.
 func (t *trial) disturb(ctx context.Context) {
 	err := t.chaos.Run(ctx, t.stack, t.scenario.Seed, func(f stack.Fault) {
-		if f.Err != nil {
-			t.note("fault %s on %s: %v", f.Kind, f.Target, f.Err)
-		}
 		t.mu.Lock()
 		t.harmed = true
 		t.mu.Unlock()
+		if f.Err != nil { // it may not have done anything: it does not count
+			t.note("fault %s on %s: %v", f.Kind, f.Target, f.Err)
+			return
+		}
 		t.recorder.Fault(f.Kind, f.Target, f.At, f.Until, f.Count)
 	})
 	if err != nil && ctx.Err() == nil {

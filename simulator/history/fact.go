@@ -11,6 +11,9 @@ const (
 	Submitted Kind = "submitted"
 	// Acted is a cancel or a retry and its answer.
 	Acted Kind = "acted"
+	// Intruded is what another tenant was answered that asked for the job: Action,
+	// with the verbs get, cancel, retry, report, events, result and delete.
+	Intruded Kind = "intruded"
 	// Looked is the job as a poll showed it.
 	Looked Kind = "looked"
 	// Streamed is an event on the client's stream.
@@ -146,7 +149,8 @@ type Event struct {
 	Attempt  int       `json:"attempt"`
 	At       time.Time `json:"at,omitzero"`
 	WorkKind string    `json:"work_kind,omitempty"`
-	Status   string    `json:"status,omitempty"` // jobStatus of an outcome document
+	Status   string    `json:"status,omitempty"`  // jobStatus of an outcome document
+	Emitted  string    `json:"emitted,omitempty"` // of event.emitted: name and data, a space between
 }
 
 // Report is the account of one finished attempt.
@@ -176,7 +180,9 @@ type Delivery struct {
 	Status    int       `json:"status,omitempty"`   // what was answered; 0: nothing
 	Tried     time.Time `json:"tried,omitzero"`
 	Next      time.Time `json:"next,omitzero"`  // when a PENDING one is to be tried next
-	Body      string    `json:"body,omitempty"` // digest of the bytes
+	Body      string    `json:"body,omitempty"`       // digest of the bytes
+	JobStatus string    `json:"job_status,omitempty"` // of the body, as it came
+	Emitted   string    `json:"emitted,omitempty"`    // of event.emitted: as in Event
 }
 
 // Task is an entry of the queue in Redis.

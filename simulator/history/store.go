@@ -29,6 +29,7 @@ type Writer struct {
 	buckets [Buckets + 1]bucket
 	facts   atomic.Int64
 	bytes   atomic.Int64
+	broken  atomic.Pointer[error] // the first error of the disk
 }
 
 type bucket struct {
@@ -74,8 +75,7 @@ func hash(job []byte) uint32 {
 	return h.Sum32()
 }
 
-// Add keeps the fact. An error of the disk is told by Close: a run is not
-// stopped in its middle for it.
+// Add keeps the fact. An error of the disk is told by Err and by Close.
 func (w *Writer) Add(f Fact) {
 	b := &w.buckets[bucketOf(f.Job)]
 	b.mu.Lock()
@@ -87,9 +87,21 @@ func (w *Writer) Add(f Fact) {
 	if b.err = json.NewEncoder(&b.line).Encode(f); b.err != nil {
 		return
 	}
-	_, b.err = b.out.Write(b.line.Bytes())
+	if _, b.err = b.out.Write(b.line.Bytes()); b.err != nil {
+		w.broken.CompareAndSwap(nil, &b.err)
+		return
+	}
 	w.facts.Add(1)
 	w.bytes.Add(int64(b.line.Len()))
+}
+
+// Err gives the first error of the disk so far. A history with a gap is good for
+// nothing: who sees one may as well stop.
+func (w *Writer) Err() error {
+	if err := w.broken.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // Facts tells how many facts were added, and Bytes how long they are.

@@ -60,17 +60,18 @@ func (e *Engine) Prepare(ctx context.Context) error {
 // tries once, since what is tried again is decided and written down here; and
 // one with the library's own manners.
 func (e *Engine) clients() (quick, slow *client.Client, err error) {
-	way := e.o.Transport
+	var way http.RoundTripper
 	u, err := url.Parse(e.o.URL)
 	if err != nil {
 		return nil, nil, err
 	}
-	if way == nil && u.Scheme == "http" {
+	if u.Scheme == "http" {
 		host := u.Host
 		if u.Port() == "" {
 			host += ":80"
 		}
-		way = newTransport(host, e.o.Connections, e.o.RequestTimeout)
+		e.quick = newTransport(host, e.o.Connections, e.o.RequestTimeout)
+		way = e.quick
 	}
 	limit := time.Duration(-1) // the quick way has its own, which is cheaper
 	if way == nil {

@@ -10,8 +10,7 @@ import (
 
 const (
 	drainStep = 200 * time.Millisecond
-	// quiet is how long a job may be without news at the end before it is asked
-	// for, and how long nothing may arrive before deliveries count as settled.
+	// quiet is how long a job may be without news before it is asked for.
 	quiet     = 3 * time.Second
 	askAtOnce = 32
 )
@@ -19,14 +18,15 @@ const (
 // Drain waits until all accepted jobs have ended, but for those that are
 // scheduled for later, and until their deliveries are settled: at most the
 // scenario's drain time for each. What is left then is left to the judge.
+// Without streams the jobs' ends are asked for; without Options.Pending only the
+// deliveries to webhooks are waited for, not those to callbacks.
 func (e *Engine) Drain(ctx context.Context) (unfinished int, pending int64) {
 	limit := time.Now().Add(e.o.Scenario.Drain)
-	asked := map[string]time.Time{}
 	for e.jobs.waiting(limit) > 0 && time.Now().Before(limit) {
+		e.askForSilent(ctx)
 		if sleep(ctx, drainStep) != nil {
 			break
 		}
-		e.askFor(ctx, asked)
 	}
 	unfinished = e.jobs.waiting(limit)
 	limit = time.Now().Add(e.o.Scenario.Drain)
@@ -38,15 +38,15 @@ func (e *Engine) Drain(ctx context.Context) (unfinished int, pending int64) {
 	}
 }
 
-// askFor looks at jobs that have been silent: their events may be late, or the
-// service may have forgotten them.
-func (e *Engine) askFor(ctx context.Context, asked map[string]time.Time) {
+// askForSilent looks at jobs that have been silent: their events may be late, or
+// nobody streams them, or the service may have forgotten them.
+func (e *Engine) askForSilent(ctx context.Context) {
+	wait := quiet
+	if !e.watched() {
+		wait = drainStep
+	}
 	var group sync.WaitGroup
-	for _, j := range e.jobs.unfinished(quiet, askAtOnce) {
-		if j.ticket == 0 || time.Since(asked[j.id]) < quiet {
-			continue
-		}
-		asked[j.id] = time.Now()
+	for _, j := range e.jobs.silent(wait, askAtOnce) {
 		group.Go(func() {
 			etag := ""
 			e.lookAt(ctx, j.id, j.ticket, j.tenant, &etag)
@@ -55,8 +55,17 @@ func (e *Engine) askFor(ctx context.Context, asked map[string]time.Time) {
 	group.Wait()
 }
 
+// askOn asks for jobs that nobody streams while the load goes on, so that those
+// that have ended are forgotten.
+func (e *Engine) askOn(ctx context.Context) {
+	for sleep(ctx, drainStep) == nil {
+		e.askForSilent(ctx)
+	}
+}
+
 // pending counts unsettled deliveries: all of them where that can be known, else
-// whether any webhook has one. -1: there is nothing to wait for.
+// the webhooks that have one. A webhook that cannot be asked counts too. -1:
+// there is nothing to wait for.
 func (e *Engine) pending(ctx context.Context) int64 {
 	if e.o.Receiver == nil {
 		return -1
@@ -69,10 +78,8 @@ func (e *Engine) pending(ctx context.Context) int64 {
 	n := int64(0)
 	for _, a := range e.accounts {
 		for _, w := range a.Webhooks {
-			for _, err := range a.slow.Deliveries(ctx, w.ID, client.DeliveryFilter{State: "PENDING", PageSize: 1}) {
-				if err == nil {
-					n++
-				}
+			for range a.slow.Deliveries(ctx, w.ID, client.DeliveryFilter{State: "PENDING", PageSize: 1}) {
+				n++ // a delivery, or an error
 				break
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,8 +38,9 @@ type Options struct {
 	// Pending counts the deliveries that are not settled, if that is known without
 	// asking each webhook for its own. May be nil.
 	Pending func(context.Context) (int64, error)
-	// Transport sends the short requests; nil: a quick one. For tests.
-	Transport http.RoundTripper
+	// Unwatched: nobody looks what becomes of the jobs. It is for measuring the
+	// generator, against a service that has none.
+	Unwatched bool
 }
 
 // inFlight bounds the submissions on their way. Only a service that stands still
@@ -54,12 +54,14 @@ type Engine struct {
 	o        Options
 	accounts []*Account
 	jobs     *jobs
-	awaitEnd bool // closed loop: the next request comes after the job's end
+	quick    *transport // nil: another one is used
+	awaitEnd bool       // closed loop: the next request comes after the job's end
 
 	background sync.WaitGroup // streams
 	stop       context.CancelFunc
 	follows    sync.WaitGroup
 	tickets    atomic.Int64 // the highest number sent
+	late       atomic.Int64 // nanoseconds by which the latest request was sent too late
 }
 
 // New makes an engine.
@@ -77,12 +79,17 @@ func New(o Options) (*Engine, error) {
 		return nil, errors.New("a scenario of several tenants registers them itself: leave --key out, or set its tenants to 1")
 	}
 	e := &Engine{o: o, awaitEnd: o.Scenario.Arrival.Closed != nil}
-	e.jobs = newJobs(o.Recorder.Moved, func(j *job) { o.Recorder.Finished(j.intended, j.last, j.state) })
+	e.jobs = newJobs(e.watched(), o.Recorder.Moved, func(j *job) { o.Recorder.Finished(j.intended, j.last, j.state) })
 	return e, nil
 }
 
 // watched reports whether the ends of jobs are learned from streams.
 func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }
+
+// Late is by how much the last requests of an open loop were sent after their
+// time: the service was too slow for as many as are sent at once. It is in their
+// latencies.
+func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 
 // Tickets tells how many submissions the plan has had so far.
 func (e *Engine) Tickets() int64 { return e.tickets.Load() }
@@ -90,22 +97,32 @@ func (e *Engine) Tickets() int64 { return e.tickets.Load() }
 // Run sends the plan and returns when its last submission has been answered or
 // given up, and the client's part in all jobs is played.
 func (e *Engine) Run(ctx context.Context) error {
-	plan := &sharedPlan{plan: e.o.Scenario.Plan()}
-	began := time.Now()
-	limit := ctx
-	if d := e.o.Scenario.Duration; d > 0 {
-		var cancel context.CancelFunc
-		limit, cancel = context.WithDeadline(ctx, began.Add(d))
-		defer cancel()
+	if e.quick != nil {
+		defer context.AfterFunc(ctx, e.quick.abort)()
 	}
+	if !e.watched() && !e.o.Unwatched {
+		asking, done := context.WithCancel(ctx)
+		var asker sync.WaitGroup
+		asker.Go(func() { e.askOn(asking) })
+		defer asker.Wait()
+		defer done()
+	}
+	plan := &sharedPlan{plan: e.o.Scenario.Plan()}
 	if closed := e.o.Scenario.Arrival.Closed; closed != nil {
-		e.runClosed(ctx, limit, plan, *closed)
+		e.runClosed(ctx, plan, *closed)
 	} else {
-		e.runOpen(ctx, limit, plan, began)
+		e.runOpen(ctx, plan)
 	}
 	e.follows.Wait()
 	return context.Cause(ctx)
 }
+
+// always is ready.
+var always = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // sharedPlan hands out intents to several goroutines, in order.
 type sharedPlan struct {
@@ -119,40 +136,59 @@ func (p *sharedPlan) next() (scenario.Intent, bool) {
 	return p.plan.Next()
 }
 
-// runOpen sends each intent at its time, whatever became of those before. Who has
-// sent one waits for the next: a goroutine whose stack has grown already is much
-// cheaper than a new one.
-func (e *Engine) runOpen(ctx, limit context.Context, plan *sharedPlan, began time.Time) {
+// runOpen sends each intent at its time, whatever became of those before, and all
+// of them: one that comes late is sent late, and measured so. Who has sent one
+// waits for the next: a goroutine whose stack has grown already is much cheaper
+// than a new one.
+func (e *Engine) runOpen(ctx context.Context, plan *sharedPlan) {
+	began := time.Now()
 	var senders sync.WaitGroup
 	due := make(chan scenario.Intent)
+	send := func(in scenario.Intent) {
+		at := began.Add(in.At)
+		e.late.Store(int64(time.Since(at)))
+		e.play(ctx, in, at)
+	}
 	for n := 0; ; {
 		in, ok := plan.next()
-		if !ok || sleepUntil(limit, began.Add(in.At)) != nil {
+		if !ok || sleepUntil(ctx, began.Add(in.At)) != nil {
 			break
 		}
+		var another <-chan struct{} // ready if one more may be begun
+		if n < inFlight {
+			another = always
+		}
 		select {
-		case due <- in:
+		case due <- in: // somebody waits
 			continue
 		default:
 		}
-		if n == inFlight {
-			due <- in
-			continue
+		select {
+		case due <- in:
+		case <-another:
+			n++
+			senders.Go(func() {
+				send(in)
+				for in := range due {
+					send(in)
+				}
+			})
+		case <-ctx.Done():
 		}
-		n++
-		senders.Go(func() {
-			e.play(ctx, in, began.Add(in.At))
-			for in := range due {
-				e.play(ctx, in, began.Add(in.At))
-			}
-		})
 	}
 	close(due)
 	senders.Wait()
 }
 
-// runClosed lets each client send its next request after the one before.
-func (e *Engine) runClosed(ctx, limit context.Context, plan *sharedPlan, c scenario.Closed) {
+// runClosed lets each client send its next request after the end of its last job,
+// until the scenario's time is over.
+func (e *Engine) runClosed(ctx context.Context, plan *sharedPlan, c scenario.Closed) {
+	limit := ctx
+	if d := e.o.Scenario.Duration; d > 0 {
+		var cancel context.CancelFunc
+		limit, cancel = context.WithTimeout(ctx, d)
+		defer cancel()
+	}
 	var clients sync.WaitGroup
 	for range c.Clients {
 		clients.Go(func() {

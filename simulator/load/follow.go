@@ -11,12 +11,18 @@ import (
 )
 
 // follow plays the client's part in a job that was accepted and held: it polls,
-// cancels and retries as the intent says, and lets go of the job at the end.
+// cancels and retries as the intent says, and lets go of the job at the end. A job
+// that has not ended when the scenario's drain time is over, counted from its own
+// time, is given up: what became of it is for the judge to say.
 func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	defer e.jobs.release(t.job)
-	ctx, cancel := context.WithCancel(ctx)
+	patience := e.o.Scenario.Drain
+	if in.Ahead < patience {
+		patience += in.Ahead
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if in.Polled || !e.watched() {
+	if in.Polled {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

@@ -28,11 +28,15 @@ func isFinal(state string) bool { return rank[state] == rank[succeeded] }
 // nothing more is expected is forgotten, so that a long run needs no more memory
 // than a short one.
 type jobs struct {
-	seed   maphash.Seed
-	shards [64]shard
-	open   atomic.Int64
-	moved  func(from, to string)
-	ended  func(*job) // nothing more is expected of it
+	seed maphash.Seed
+	// streamed: a job is kept until its end was streamed, even if a poll or the
+	// answer to a cancel was quicker. The event would else look like a new job's.
+	streamed bool
+	shards   [64]shard
+	open     atomic.Int64
+	turn     atomic.Int64 // the shard that silent begins with
+	moved    func(from, to string)
+	ended    func(*job) // nothing more is expected of it
 }
 
 type shard struct {
@@ -50,17 +54,18 @@ type job struct {
 	waits    time.Time // execution_at, zero without one
 	state    string
 	attempt  int
-	last     time.Time // when news came
+	last     time.Time // when news came, or when it was asked for
 
 	autoRetry bool // the server goes on after a failure that may pass
 	held      int  // by whom more is expected of it: it is not forgotten
 	finished  bool
+	streamed  bool // the end of this attempt
 	// changed is closed at the next news, and made when somebody waits for it.
 	changed chan struct{}
 }
 
-func newJobs(moved func(from, to string), ended func(*job)) *jobs {
-	j := &jobs{seed: maphash.MakeSeed(), moved: moved, ended: ended}
+func newJobs(streamed bool, moved func(from, to string), ended func(*job)) *jobs {
+	j := &jobs{seed: maphash.MakeSeed(), streamed: streamed, moved: moved, ended: ended}
 	for i := range j.shards {
 		j.shards[i].byID = map[string]*job{}
 	}
@@ -84,12 +89,15 @@ func (js *jobs) locked(id string, fn func(*job)) {
 		js.open.Add(1)
 	}
 	fn(j)
-	if j.ticket != 0 && j.finished && j.held == 0 {
+	if j.ticket != 0 && js.over(j) && j.held == 0 {
 		delete(s.byID, id)
 		js.open.Add(-1)
 		js.ended(j)
 	}
 }
+
+// over reports whether nothing more is to be learned of the job.
+func (js *jobs) over(j *job) bool { return j.finished && (j.streamed || !js.streamed) }
 
 // accepted tells of a job which ticket it belongs to; fill writes that down. hold
 // keeps it until release.
@@ -115,6 +123,7 @@ type news struct {
 	at      time.Time
 	// retryable: a failure after which the server goes on, if it was asked to.
 	retryable bool
+	streamed  bool // by the stream
 }
 
 // saw takes news of a job.
@@ -135,10 +144,16 @@ func (js *jobs) exhausted(id string) {
 }
 
 func (js *jobs) news(j *job, n news) {
+	if n.streamed && n.attempt >= j.attempt {
+		j.streamed = isFinal(n.state)
+	}
 	newer := n.attempt > j.attempt || n.attempt == j.attempt &&
 		(rank[n.state] > rank[j.state] || n.state == queued && j.state == assigned)
 	if !newer {
 		return
+	}
+	if n.attempt > j.attempt && !n.streamed {
+		j.streamed = false // that was the end of the attempt before
 	}
 	js.moved(j.state, n.state)
 	j.state, j.attempt, j.last = n.state, n.attempt, n.at
@@ -173,15 +188,18 @@ func (js *jobs) owner(id string) (tenant int, known bool) {
 	return j.tenant, true
 }
 
-// unfinished lists the jobs whose end is not known, at most limit of them, those
-// without news for quiet.
-func (js *jobs) unfinished(quiet time.Duration, limit int) (list []job) {
+// silent picks jobs whose end is not known and of which there was no news for the
+// given time, at most limit of them. One that was picked counts as heard of: the
+// next call picks others.
+func (js *jobs) silent(quiet time.Duration, limit int) (list []job) {
 	now := time.Now()
+	first := int(js.turn.Add(1))
 	for i := range js.shards {
-		s := &js.shards[i]
+		s := &js.shards[(first+i)%len(js.shards)]
 		s.mu.Lock()
 		for _, j := range s.byID {
-			if len(list) < limit && !j.finished && now.Sub(j.last) >= quiet {
+			if len(list) < limit && j.ticket != 0 && !j.finished && now.Sub(j.last) >= quiet {
+				j.last = now
 				list = append(list, *j)
 			}
 		}
@@ -197,7 +215,7 @@ func (js *jobs) waiting(until time.Time) (n int) {
 		s := &js.shards[i]
 		s.mu.Lock()
 		for _, j := range s.byID {
-			if !j.finished && !(j.state == created && j.waits.After(until)) {
+			if !js.over(j) && !(j.state == created && j.waits.After(until)) {
 				n++
 			}
 		}

@@ -16,7 +16,7 @@ type watchedJobs struct {
 
 func newWatched() *watchedJobs {
 	w := &watchedJobs{states: map[string]int{}}
-	w.jobs = newJobs(func(from, to string) { w.states[from]--; w.states[to]++ }, func(j *job) { w.ends = append(w.ends, j.state) })
+	w.jobs = newJobs(true, func(from, to string) { w.states[from]--; w.states[to]++ }, func(j *job) { w.ends = append(w.ends, j.state) })
 	return w
 }
 
@@ -25,7 +25,7 @@ func ticketed(auto bool) func(*job) {
 }
 
 func at(state string, attempt int) news {
-	return news{state: state, attempt: attempt, at: time.Now(), retryable: true}
+	return news{state: state, attempt: attempt, at: time.Now(), retryable: true, streamed: true}
 }
 
 func TestAJobIsForgottenAtItsEnd(t *testing.T) {
@@ -117,8 +117,37 @@ func TestAJobThatTheServerRetriesGoesOn(t *testing.T) {
 	require.Zero(t, w.open.Load(), "a forgotten job is not brought back")
 
 	w.accepted("b", queued, false, ticketed(true))
-	w.saw("b", news{state: failed, attempt: 1, at: time.Now()}) // a failure for good
+	w.saw("b", news{state: failed, attempt: 1, at: time.Now(), streamed: true}) // a failure for good
 	require.Len(t, w.ends, 2)
+}
+
+// A poll, or the answer to a cancel, may know the end before the stream tells it.
+func TestAJobIsKeptUntilItsEndWasStreamed(t *testing.T) {
+	t.Parallel()
+	w := newWatched()
+	w.accepted("a", queued, true, ticketed(false))
+	w.saw("a", news{state: canceled, attempt: 1, at: time.Now()})
+	w.release("a")
+	require.Empty(t, w.ends)
+	require.Equal(t, 1, w.waiting(time.Now()))
+	w.saw("a", at(assigned, 1)) // on its way still
+	w.saw("a", at(canceled, 1))
+	require.Equal(t, []string{canceled}, w.ends)
+	require.Zero(t, w.open.Load())
+	require.Equal(t, 1, w.states[canceled])
+}
+
+func TestTheEndOfARetriedAttemptHasToBeStreamedToo(t *testing.T) {
+	t.Parallel()
+	w := newWatched()
+	w.accepted("a", queued, true, ticketed(false))
+	w.saw("a", at(failed, 1))
+	w.saw("a", news{state: queued, attempt: 2, at: time.Now()})    // the retry's answer
+	w.saw("a", news{state: succeeded, attempt: 2, at: time.Now()}) // a poll
+	w.release("a")
+	require.Empty(t, w.ends)
+	w.saw("a", at(succeeded, 2))
+	require.Equal(t, []string{succeeded}, w.ends)
 }
 
 func TestScheduledJobsBeyondTheLimitAreNotWaitedFor(t *testing.T) {

@@ -61,9 +61,9 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 		if in.Callback != "" && e.o.Receiver != nil {
 			t.request.Callback = e.o.Receiver.URL(in.Tenant, in.Callback)
 		}
-		key := in.Key
+		key := e.o.Run + "." + in.Key // another run may have the same seed
 		if in.Work.Batch == 0 && i > 0 {
-			key = in.CopyKey(i)
+			key = e.o.Run + "." + in.CopyKey(i)
 		}
 		t.fact = history.Submission{
 			Key: key, Type: in.Type, WorkKind: kind,
@@ -82,12 +82,16 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Time) []*ticket {
 	list := e.ticketsOf(in, intended)
 	copies(in, func(i int) {
-		e.o.Recorder.Sent(intended)
+		at := intended
+		if i > 0 && !in.AtOnce {
+			at = time.Now() // when the answer before has come
+		}
+		e.o.Recorder.Sent(at)
 		if in.Work.Batch > 0 {
-			e.handInBatch(ctx, list)
+			e.handInBatch(ctx, list, at)
 			return
 		}
-		e.handIn(ctx, list[min(i, len(list)-1)]) // with the same key it is one ticket
+		e.handIn(ctx, list[min(i, len(list)-1)], at) // with the same key it is one ticket
 	})
 	for _, t := range list {
 		e.write(t)
@@ -117,9 +121,9 @@ func copies(in scenario.Intent, fn func(i int)) {
 }
 
 // handIn submits one job.
-func (e *Engine) handIn(ctx context.Context, t *ticket) {
+func (e *Engine) handIn(ctx context.Context, t *ticket, intended time.Time) {
 	account := e.accounts[t.tenant]
-	e.insist(ctx, t.intended, func(ctx context.Context) history.Try {
+	e.insist(ctx, intended, func(ctx context.Context) history.Try {
 		try := history.Try{Sent: time.Now().UTC()}
 		a, err := account.quick.Submit(ctx, t.request, client.IdempotencyKey(t.fact.Key))
 		try.Answered = time.Now().UTC()
@@ -135,14 +139,14 @@ func (e *Engine) handIn(ctx context.Context, t *ticket) {
 }
 
 // handInBatch submits all tickets in one request.
-func (e *Engine) handInBatch(ctx context.Context, list []*ticket) {
+func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.Time) {
 	account := e.accounts[list[0].tenant]
 	items := make([]client.JobRequest, len(list))
 	for i, t := range list {
 		items[i] = t.request
 		items[i].ItemID = strconv.FormatInt(t.number, 10)
 	}
-	e.insist(ctx, list[0].intended, func(ctx context.Context) history.Try {
+	e.insist(ctx, intended, func(ctx context.Context) history.Try {
 		try := history.Try{Sent: time.Now().UTC()}
 		a, err := account.quick.SubmitBatch(ctx, items, client.IdempotencyKey(list[0].fact.Key))
 		try.Answered = time.Now().UTC()
@@ -238,8 +242,8 @@ func (e *Engine) note(t *ticket, try history.Try) {
 		return
 	}
 	t.job = try.Job
-	if !e.watched() && !t.hold {
-		return // nobody looks
+	if e.o.Unwatched && !t.hold {
+		return
 	}
 	e.jobs.accepted(try.Job, try.State, t.hold, func(j *job) {
 		j.ticket, j.tenant, j.intended, j.autoRetry = t.number, t.tenant, t.intended, t.request.AutoRetry

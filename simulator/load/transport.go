@@ -2,8 +2,11 @@ package load
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -15,13 +18,21 @@ import (
 type transport struct {
 	host    fasthttp.HostClient
 	timeout time.Duration // of one request, waiting for a connection included
+
+	mu     sync.Mutex
+	open   map[net.Conn]bool
+	closed bool
 }
+
+const dialTimeout = 5 * time.Second
 
 // newTransport keeps at most connections open to address, a host and a port.
 // Requests beyond wait for one, and their time counts.
 func newTransport(address string, connections int, timeout time.Duration) *transport {
-	return &transport{timeout: timeout, host: fasthttp.HostClient{
+	t := &transport{timeout: timeout, open: map[net.Conn]bool{}}
+	t.host = fasthttp.HostClient{
 		Addr:                      address,
+		Dial:                      t.dial,
 		MaxConns:                  connections,
 		MaxConnWaitTimeout:        timeout,
 		MaxIdleConnDuration:       20 * time.Second, // shorter than a server's patience
@@ -29,13 +40,53 @@ func newTransport(address string, connections int, timeout time.Duration) *trans
 		MaxIdemponentCallAttempts: 1, // trying again is decided, and written down, above
 		NoDefaultUserAgentHeader:  true,
 		DisablePathNormalizing:    true,
-	}}
+	}
+	return t
+}
+
+// dial remembers the connection, for abort.
+func (t *transport) dial(address string) (net.Conn, error) {
+	c, err := net.DialTimeout("tcp", address, dialTimeout)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, errors.Join(net.ErrClosed, c.Close())
+	}
+	t.open[c] = true
+	return &connection{c, t}, nil
+}
+
+// connection is one that is forgotten when it is closed.
+type connection struct {
+	net.Conn
+	t *transport
+}
+
+func (c *connection) Close() error {
+	c.t.mu.Lock()
+	delete(c.t.open, c.Conn)
+	c.t.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// abort ends all requests under way, and those to come: fasthttp would wait for
+// its deadline.
+func (t *transport) abort() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	for c := range t.open {
+		_ = c.Close() // who uses it is told
+	}
 }
 
 const maxBody = 8 << 20
 
 // RoundTrip sends one request and reads the whole answer. The request's context
-// ends it through its deadline only.
+// ends it through its deadline only; abort ends all.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	request, response := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(request)

@@ -74,7 +74,7 @@ func (e *Engine) ended(m client.Message, f *history.Fact) (then func(), err erro
 	f.Job = o.JobID
 	f.Event = &history.Event{StreamID: m.ID, Name: end.name, Attempt: o.Attempt, Status: o.JobStatus, At: o.CompletedAt}
 	return func() {
-		e.jobs.saw(o.JobID, news{state: end.state, attempt: o.Attempt, at: f.At, retryable: o.Retryable()})
+		e.jobs.saw(o.JobID, news{state: end.state, attempt: o.Attempt, at: f.At, retryable: o.Retryable(), streamed: true})
 	}, nil
 }
 
@@ -92,7 +92,7 @@ func (e *Engine) logged(m client.Message, f *history.Fact) (then func(), err err
 	case v.JobID == "": // of a batch or a webhook
 		return nil, nil
 	case v.NextState != "":
-		return func() { e.jobs.saw(v.JobID, news{state: v.NextState, attempt: v.Attempt, at: f.At}) }, nil
+		return func() { e.jobs.saw(v.JobID, news{state: v.NextState, attempt: v.Attempt, at: f.At, streamed: true}) }, nil
 	case v.Name == "job.retries_exhausted":
 		return func() { e.jobs.exhausted(v.JobID) }, nil
 	default:
