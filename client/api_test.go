@@ -27,6 +27,7 @@ func TestRoutes(t *testing.T) {
 	}{
 		"POST /v1/jobs/j/cancel":                             {call: func(ctx context.Context, c *client.Client) error { _, err := c.Cancel(ctx, "j"); return err }},
 		"POST /v1/jobs/j/retry":                              {call: func(ctx context.Context, c *client.Client) error { _, err := c.Retry(ctx, "j"); return err }},
+		"GET /v1/events":                                     {call: func(ctx context.Context, c *client.Client) error { return drain(c.Events(ctx)) }},
 		"DELETE /v1/jobs/j":                                  {call: func(ctx context.Context, c *client.Client) error { return c.Delete(ctx, "j") }},
 		"GET /v1/jobs/j/report":                              {query: "attempt=2", call: func(ctx context.Context, c *client.Client) error { _, err := c.Report(ctx, "j", 2); return err }},
 		"GET /v1/jobs/j/attempts":                            {call: func(ctx context.Context, c *client.Client) error { _, err := c.Attempts(ctx, "j"); return err }},
@@ -86,7 +87,7 @@ func TestRoutes(t *testing.T) {
 			return drain(c.JobDeliveries(ctx, "j", client.DeliveryFilter{CreatedBefore: from}))
 		}},
 	} {
-		s := serve(t, ok(`{}`))
+		s := serve(t, anything)
 		require.NoError(t, test.call(t.Context(), s.c), want)
 		got := s.requests()[0]
 		require.Equal(t, want, got.method+" "+got.path)
@@ -175,7 +176,7 @@ func TestBatchReceipt(t *testing.T) {
 	t.Parallel()
 	s := serve(t, reply{status: 202, kind: jsonType, body: `{"batch_id":"b","jobs":[{"item_id":"a","job_id":"1","state":"QUEUED"},
 		{"item_id":"1","failure":{"title":"T","status":400,"code":"RFA_JOB_VALIDATION_FAILED","violations":[{"pointer":"/jobs/1/type","detail":"no"}],"retryable":false,"processingStage":"validation"}}]}`},
-		ok(`{"batch_id":"b","status":"PROCESSING"}`), ok(`{"status":"COMPLETED_WITH_ERRORS","outcome":{"failed_items":[{"item_id":"1","job_id":null}]}}`))
+		ok(`{"batch_id":"b","status":"PROCESSING"}`), ok(`{"batch_id":"b","status":"COMPLETED_WITH_ERRORS","outcome":{"failed_items":[{"item_id":"1","job_id":null}]}}`))
 	receipt, err := s.c.SubmitBatch(t.Context(), make([]client.JobRequest, 2))
 	require.NoError(t, err)
 	require.Equal(t, 202, receipt.Status)

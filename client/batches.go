@@ -32,16 +32,18 @@ func (c *Client) Batch(ctx context.Context, id string, options ...Option) (*Batc
 	if err != nil {
 		return nil, err
 	}
+	r.id = id
 	return c.batch(ctx, r)
 }
 
 // CancelBatch cancels the batch's jobs that are not final, and answers the
 // batch as it is then. Safe to repeat.
-func (c *Client) CancelBatch(ctx context.Context, id string) (*Batch, error) {
-	r, err := post("v1", "batches", id, "cancel")
+func (c *Client) CancelBatch(ctx context.Context, id string, options ...Option) (*Batch, error) {
+	r, err := post(options, "v1", "batches", id, "cancel")
 	if err != nil {
 		return nil, err
 	}
+	r.id = id
 	return c.batch(ctx, r)
 }
 

@@ -12,7 +12,9 @@ import (
 	"time"
 )
 
-// Config tells how to reach a ForgeRun service. Only URL is required.
+// Config tells how to reach a ForgeRun service. Only URL is required. It prints
+// without Key, but fmt cannot know that of a Config in an unexported field of a
+// struct: keep the Client there.
 type Config struct {
 	URL       string        // base address, with or without /v1
 	Key       string        // API key; "" for public calls
@@ -36,9 +38,9 @@ const (
 // A Client sends requests to one service with one API key.
 type Client struct {
 	transport http.RoundTripper
-	base      url.URL // without /v1
-	prefix    string  // path that precedes /v1
-	auth      []string
+	base      url.URL         // without /v1
+	prefix    string          // path that precedes /v1
+	auth      func() []string // of Authorization; a function, since fmt shows the text of any other field
 	userAgent []string
 	maxTries  int
 	timeout   time.Duration
@@ -47,6 +49,7 @@ type Client struct {
 	now       func() time.Time
 	sleep     func(context.Context, time.Duration) error
 	rand      func() float64
+	err       error // what every call ends with
 }
 
 // New makes a client. It does not connect: an error is one of the
@@ -61,9 +64,6 @@ func New(cfg Config) (*Client, error) {
 	}
 	if base.User != nil || base.RawQuery != "" || base.Fragment != "" {
 		return nil, errors.New("client: the URL must not have a user, a query or a fragment")
-	}
-	if !fieldValue(cfg.Key) {
-		return nil, errors.New("client: the key has characters that a header cannot have")
 	}
 	if !fieldValue(cfg.UserAgent) {
 		return nil, errors.New("client: UserAgent has characters that a header cannot have")
@@ -88,7 +88,9 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Timeout == 0 && cfg.HTTP != nil && cfg.HTTP.Timeout > 0 {
 		c.timeout = cfg.HTTP.Timeout
 	}
-	c.setKey(cfg.Key)
+	if c.setKey(cfg.Key); c.err != nil {
+		return nil, c.err
+	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -105,7 +107,8 @@ func New(cfg Config) (*Client, error) {
 }
 
 // WithKey gives a client that sends another API key over the same
-// connections; "" for none.
+// connections; "" for none. If the key has characters that a header cannot
+// have, every call of that client says so.
 func (c *Client) WithKey(key string) *Client {
 	other := *c
 	other.setKey(key)
@@ -113,10 +116,15 @@ func (c *Client) WithKey(key string) *Client {
 }
 
 func (c *Client) setKey(key string) {
-	c.auth = nil
-	if key != "" {
-		c.auth = []string{"Bearer " + key}
+	c.err = nil
+	if !fieldValue(key) {
+		c.err = errors.New("client: the key has characters that a header cannot have")
 	}
+	var value []string
+	if key != "" {
+		value = []string{"Bearer " + key}
+	}
+	c.auth = func() []string { return value }
 }
 
 // transportOf gives what sends single requests. An http.Client is not needed
@@ -129,7 +137,11 @@ func transportOf(given *http.Client) http.RoundTripper {
 		}
 		return http.DefaultTransport
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+	usual, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultTransport // the program has put its own in that place
+	}
+	transport := usual.Clone()
 	transport.MaxIdleConnsPerHost = 100 // the default of 2 would close most connections of a busy client
 	return transport
 }
@@ -151,6 +163,17 @@ func orDefault[T comparable](value, otherwise T) T {
 		return otherwise
 	}
 	return value
+}
+
+// fieldName reports whether text can be the name of a header (RFC 9110, section
+// 5.6.2).
+func fieldName(text string) bool {
+	for i := range len(text) {
+		if b := text[i]; !lower(b|0x20) && !digit(b) && strings.IndexByte("!#$%&'*+-.^_`|~", b) < 0 {
+			return false
+		}
+	}
+	return text != ""
 }
 
 // fieldValue reports whether text can stand in a header without changing it.

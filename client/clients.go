@@ -11,19 +11,27 @@ import (
 
 // CreateClient makes a client and gives its id. It is not repeated: a lost
 // answer leaves a client that nobody knows.
-func (c *Client) CreateClient(ctx context.Context) (clientID string, err error) {
+func (c *Client) CreateClient(ctx context.Context, options ...Option) (clientID string, err error) {
+	r, err := post(options, "v1", "clients")
+	if err != nil {
+		return "", err
+	}
+	r.repeat = never
 	var made struct {
 		ClientID string `json:"client_id"`
 	}
-	_, err = c.call(ctx, &request{method: http.MethodPost, path: "/v1/clients", once: true}, &made)
+	a, err := c.call(ctx, r, &made)
+	if err == nil {
+		err = r.checkID(a, made.ClientID)
+	}
 	return made.ClientID, err
 }
 
 // CreateKey makes the first key of a client or, with rotate, a further one.
 // Without rotate a client that has a key is told its data with no APIKey. It
 // is not repeated, since only one answer has the key.
-func (c *Client) CreateKey(ctx context.Context, clientID string, rotate bool) (*Key, error) {
-	r, err := post("v1", "clients", clientID, "keys")
+func (c *Client) CreateKey(ctx context.Context, clientID string, rotate bool, options ...Option) (*Key, error) {
+	r, err := post(options, "v1", "clients", clientID, "keys")
 	if err != nil {
 		return nil, err
 	}
@@ -36,8 +44,8 @@ func (c *Client) CreateKey(ctx context.Context, clientID string, rotate bool) (*
 
 // RenewKey makes a new key in place of the current one, which stays valid for
 // a while. It is not repeated.
-func (c *Client) RenewKey(ctx context.Context, clientID string) (*Key, error) {
-	r, err := post("v1", "clients", clientID, "keys", "renew")
+func (c *Client) RenewKey(ctx context.Context, clientID string, options ...Option) (*Key, error) {
+	r, err := post(options, "v1", "clients", clientID, "keys", "renew")
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +53,7 @@ func (c *Client) RenewKey(ctx context.Context, clientID string) (*Key, error) {
 }
 
 func (c *Client) key(ctx context.Context, r *request) (*Key, error) {
-	r.once = true
+	r.repeat, r.secret = never, true
 	key := &Key{}
 	a, err := c.call(ctx, r, key)
 	if err != nil {
@@ -56,8 +64,8 @@ func (c *Client) key(ctx context.Context, r *request) (*Key, error) {
 }
 
 // RevokeKey ends a key at once. Safe to repeat.
-func (c *Client) RevokeKey(ctx context.Context, clientID, keyID string) error {
-	r, err := post("v1", "clients", clientID, "keys", "revoke")
+func (c *Client) RevokeKey(ctx context.Context, clientID, keyID string, options ...Option) error {
+	r, err := post(options, "v1", "clients", clientID, "keys", "revoke")
 	if err != nil {
 		return err
 	}
@@ -67,13 +75,26 @@ func (c *Client) RevokeKey(ctx context.Context, clientID, keyID string) error {
 	if r.body, err = encode(body); err != nil {
 		return err
 	}
-	_, err = c.send(ctx, r)
+	var answered struct {
+		Revoked bool `json:"revoked"`
+	}
+	a, err := c.call(ctx, r, &answered)
+	if err == nil && !answered.Revoked {
+		err = r.wrong(a, "it does not say that the key is revoked")
+	}
 	return err
 }
 
 // Health asks whether the process answers at all.
 func (c *Client) Health(ctx context.Context) error {
-	_, err := c.send(ctx, &request{method: http.MethodGet, path: "/healthz"})
+	r := &request{method: http.MethodGet, path: "/healthz"}
+	var answered struct {
+		Status string `json:"status"`
+	}
+	a, err := c.call(ctx, r, &answered)
+	if err == nil && answered.Status == "" {
+		err = r.wrong(a, "it has no status")
+	}
 	return err
 }
 
@@ -81,8 +102,11 @@ func (c *Client) Health(ctx context.Context) error {
 // is an answer, not an error.
 func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 	readiness := &Readiness{}
-	r := &request{method: http.MethodGet, path: "/readyz", once: true}
-	_, err := c.call(ctx, r, readiness)
+	r := &request{method: http.MethodGet, path: "/readyz", repeat: never}
+	a, err := c.call(ctx, r, readiness)
+	if err == nil && readiness.Status == "" {
+		err = r.wrong(a, "it has no status")
+	}
 	var problem *Problem
 	if errors.As(err, &problem) && problem.Status == http.StatusServiceUnavailable {
 		members(problem.Extensions).readiness(readiness)
@@ -126,7 +150,11 @@ func (c *Client) SigningKeys(ctx context.Context) (KeySet, error) {
 	}
 	r := &request{method: http.MethodGet, path: "/.well-known/http-message-signatures-directory"}
 	r.set("Accept", "application/http-message-signatures-directory+json, application/json")
-	if _, err := c.call(ctx, r, &directory); err != nil {
+	a, err := c.call(ctx, r, &directory)
+	if err == nil && directory.Keys == nil {
+		err = r.wrong(a, "it has no keys")
+	}
+	if err != nil {
 		return nil, err
 	}
 	keys := KeySet{}

@@ -11,7 +11,9 @@ import (
 )
 
 // WebhookMessage is what a receiver gets, in either content mode. Verify it
-// first: ParseDelivery believes all that it reads.
+// first: ParseDelivery believes all that it reads. In the binary mode EventID,
+// Name, Source, Subject (and so JobID), Time and Sequence come from ce- headers,
+// which VerifyKey protects and VerifySecret does not.
 type WebhookMessage struct {
 	WebhookID   string // webhook-id: of the delivery, the same on each try
 	EventID     string // ce-id
@@ -22,12 +24,13 @@ type WebhookMessage struct {
 	Sequence    int // place in the job's log, from 1; 0 if it is not of a job
 	ContentType string
 	Data        json.RawMessage
+	ReceivedAt  time.Time // when ParseDelivery read it
 }
 
 // ParseDelivery reads a delivery's CloudEvent, of the binary or the structured
 // mode.
 func ParseDelivery(header http.Header, body []byte) (*WebhookMessage, error) {
-	m := &WebhookMessage{WebhookID: header.Get("Webhook-Id"), ContentType: header.Get("Content-Type")}
+	m := &WebhookMessage{WebhookID: header.Get("Webhook-Id"), ContentType: header.Get("Content-Type"), ReceivedAt: time.Now()}
 	var event struct {
 		ID, Type, Source, Subject, Time, Sequence string
 		DataContentType                           string `json:"datacontenttype"`
@@ -68,5 +71,7 @@ func (m *WebhookMessage) JobID() string {
 }
 
 // Outcome reads the data as an outcome document: all messages about jobs and
-// batches have one.
-func (m *WebhookMessage) Outcome() (*Outcome, error) { return ParseOutcome(m.ContentType, m.Data) }
+// batches have one. As with ParseOutcome, Warnings are the caller's to log.
+func (m *WebhookMessage) Outcome() (*Outcome, error) {
+	return parseOutcome(m.ContentType, m.Data, m.ReceivedAt)
+}

@@ -21,26 +21,35 @@ const (
 // them once more, at most once a minute, when a key is not among them. It is
 // safe for use by several goroutines. Its Key is a Verifier's Keys.
 type Directory struct {
-	c    *Client
-	mu   sync.Mutex
-	keys KeySet
-	read time.Time // when keys was read
-	next time.Time // not to be asked again before
-	err  error     // why the latest reading failed
+	c      *Client
+	mu     sync.Mutex // not held while asking
+	keys   KeySet
+	read   time.Time     // when keys was read
+	next   time.Time     // not to be asked again before
+	err    error         // why the latest reading failed
+	asking chan struct{} // closed when the reading under way is over; nil if there is none
 }
 
 // Directory makes one for the client's service. Its URL should be https.
 func (c *Client) Directory() *Directory { return &Directory{c: c} }
 
-// Key finds a key. While the service cannot be asked, keys that were read
-// before stay in use for an hour.
+// Key finds a key. One that is known and fresh is answered at once; those who
+// need a reading wait for the same one. While the service cannot be asked, keys
+// that were read before stay in use for an hour.
 func (d *Directory) Key(keyID string) (ed25519.PublicKey, error) {
-	d.mu.Lock() // held while asking: others wait for the same answer
+	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.c.now()
-	_, known := d.keys[keyID]
-	fresh := d.keys != nil && now.Sub(d.read) < keepKeys
-	if (!known || !fresh) && !now.Before(d.next) {
+	if key, known := d.keys[keyID]; known && now.Sub(d.read) < keepKeys {
+		return key, nil
+	}
+	switch {
+	case d.asking != nil:
+		over := d.asking
+		d.mu.Unlock()
+		<-over
+		d.mu.Lock()
+	case !now.Before(d.next):
 		d.ask(now)
 	}
 	if d.err != nil && now.Sub(d.read) >= useOldKeys {
@@ -53,14 +62,23 @@ func (d *Directory) Key(keyID string) (ed25519.PublicKey, error) {
 	return key, err
 }
 
+// ask reads the keys. It is called with the lock, and gives it back meanwhile.
 func (d *Directory) ask(now time.Time) {
+	d.asking = make(chan struct{})
+	d.mu.Unlock()
+	var keys KeySet
+	err := errors.New("client: the keys were not read")
+	defer func() { // deferred, so that nobody waits for ever if the transport panics
+		d.mu.Lock()
+		close(d.asking)
+		d.asking, d.err = nil, err
+		if err != nil {
+			d.next = now.Add(afterError)
+			return
+		}
+		d.keys, d.read, d.next = keys, now, now.Add(askAgain)
+	}()
 	ctx, cancel := context.WithTimeout(context.Background(), waitForKeys)
 	defer cancel()
-	keys, err := d.c.SigningKeys(ctx)
-	d.err = err
-	if err != nil {
-		d.next = now.Add(afterError)
-		return
-	}
-	d.keys, d.read, d.next = keys, now, now.Add(askAgain)
+	keys, err = d.c.SigningKeys(ctx)
 }

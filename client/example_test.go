@@ -246,7 +246,7 @@ func ExampleVerifier() {
 			return
 		}
 		err = verifier.VerifySecret(r.Header, body)
-		if err == nil { // either is enough
+		if err == nil { // also protects the ce- headers, and the URL
 			err = verifier.VerifyKey(r.Method, "http://127.0.0.1:38793/in?x=1", r.Header, body)
 		}
 		switch {

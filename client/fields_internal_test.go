@@ -90,13 +90,34 @@ func TestSignatureBaseOfRFC9421(t *testing.T) {
 	require.True(t, ed25519.Verify(der[len(der)-ed25519.PublicKeySize:], base, signatures[0].value.([]byte)))
 }
 
-func TestWithPath(t *testing.T) {
+// The form in which the service signs a URL that was registered.
+func TestSignedURI(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
-		"https://example.com": "https://example.com/", "https://example.com?x=1": "https://example.com/?x=1",
-		"https://example.com/": "https://example.com/", "https://example.com/a%2Fb?x": "https://example.com/a%2Fb?x",
+		"https://example.com":             "https://example.com/",
+		"https://example.com?x=1":         "https://example.com/?x=1",
+		"https://example.com/":            "https://example.com/",
+		"https://example.com/?":           "https://example.com/?",
+		"https://example.com/a%2Fb?x":     "https://example.com/a%2Fb?x",
+		"https://Example.COM:443/A?B":     "https://example.com/A?B",
+		"http://example.com:80":           "http://example.com/",
+		"http://example.com:443/":         "http://example.com:443/",
+		"https://example.com:80/":         "https://example.com:80/",
+		"http://example.com:8080/":        "http://example.com:8080/",
+		"HTTP://[2606:4700::1111]:80/":    "http://[2606:4700::1111]/",
+		"https://[2606:4700::80]/":        "https://[2606:4700::80]/",
+		"https://example.com:8443/#part":  "https://example.com:8443/",
+		"https://example.com/?q=\u00fc":   "https://example.com/?q=%C3%BC",
+		"https://example.com/\u00e4":      "https://example.com/%C3%A4",
+		"https://example.com/%e4":         "https://example.com/%e4",
+		"https://example.com/%7Etilde~":   "https://example.com/%7Etilde~",
+		"https://example.com/a b?q=a%20b": "https://example.com/a%20b?q=a%20b",
+		"https://example.com//a/./..":     "https://example.com//a/./..",
+		"https://example.com/a;b=c,d":     "https://example.com/a;b=c,d",
+		"/no/host":                        "/no/host",
+		"https://[::1":                    "https://[::1",
 	} {
-		require.Equal(t, want, withPath(given))
+		require.Equal(t, want, signedURI(given), given)
 	}
 }
 

@@ -26,7 +26,10 @@ func (c *Client) Submit(ctx context.Context, job JobRequest, options ...Option) 
 		Replayed: first(a.header, "Idempotency-Replayed") == "true",
 	}
 	if a.status != http.StatusOK {
-		return accepted, decode(r, a, accepted)
+		if err := decode(r, a, accepted); err != nil {
+			return nil, err
+		}
+		return accepted, nil
 	}
 	accepted.Job, err = c.readJob(ctx, r, a)
 	if err != nil {
@@ -60,6 +63,7 @@ func (c *Client) Job(ctx context.Context, id string, options ...Option) (*Job, e
 	if err != nil {
 		return nil, err
 	}
+	r.id = id
 	a, err := c.send(ctx, r)
 	if err != nil {
 		return nil, err
@@ -68,16 +72,27 @@ func (c *Client) Job(ctx context.Context, id string, options ...Option) (*Job, e
 }
 
 // readJob reads an answer that shows a job. An outcome document, which the
-// service sends if the caller's Accept asks for it, becomes one.
+// service sends if the caller's Accept asks for it, becomes one. Its type does
+// not tell: that of a job that has not failed is application/json.
 func (c *Client) readJob(ctx context.Context, r *request, a *answer) (*Job, error) {
 	job := &Job{}
-	if mediaType(first(a.header, "Content-Type")) == problemType {
-		job.Failure = &Outcome{}
-		if err := decode(r, a, job.Failure); err != nil {
+	if mediaType(first(a.header, "Content-Type")) != problemType {
+		if err := decode(r, a, job); err != nil {
 			return nil, err
 		}
-		job.fromOutcome(job.Failure)
-	} else if err := decode(r, a, job); err != nil {
+	}
+	if job.State == "" {
+		o := &Outcome{}
+		if err := decode(r, a, o); err != nil {
+			return nil, err
+		}
+		if o.JobStatus != "" {
+			job = jobOf(o)
+			job.JobID = orDefault(job.JobID, r.id) // the member may be absent
+			c.received(ctx, o)
+		}
+	}
+	if err := r.checkID(a, job.JobID); err != nil {
 		return nil, err
 	}
 	if string(job.Params) == "null" {
@@ -89,15 +104,21 @@ func (c *Client) readJob(ctx context.Context, r *request, a *answer) (*Job, erro
 	return job, nil
 }
 
-func (j *Job) fromOutcome(o *Outcome) {
-	j.JobID, j.Attempt, j.CorrelationID = o.JobID, o.Attempt, o.CorrelationID
-	j.CreatedAt, j.FinishedAt = o.SubmittedAt, o.CompletedAt
-	switch o.JobStatus {
-	case StatusFailed, StatusTimedOut:
-		j.State, j.Outcome = Failed, "FAILED"
-	default:
-		j.State = o.JobStatus
+// jobOf gives what an outcome document tells of a job.
+func jobOf(o *Outcome) *Job {
+	j := &Job{
+		JobID: o.JobID, State: o.JobStatus, Attempt: o.Attempt, CorrelationID: o.CorrelationID,
+		CreatedAt: o.SubmittedAt, FinishedAt: o.CompletedAt,
 	}
+	switch o.JobStatus {
+	case StatusCompleted:
+		j.State, j.Outcome = Succeeded, "SUCCESS"
+	case StatusCancelled:
+		j.State, j.Outcome, j.CanceledAt = Canceled, "CANCELED", o.CompletedAt
+	case StatusFailed, StatusTimedOut:
+		j.State, j.Outcome, j.Failure = Failed, "FAILED", o
+	}
+	return j
 }
 
 // received notes when a document came, and logs what contradicts the draft.
@@ -106,6 +127,10 @@ func (c *Client) received(ctx context.Context, o *Outcome) {
 		return
 	}
 	o.ReceivedAt = c.now()
+	c.warn(ctx, o)
+}
+
+func (c *Client) warn(ctx context.Context, o *Outcome) {
 	for _, warning := range o.Warnings {
 		c.log.WarnContext(ctx, "forgerun: inconsistent document", "jobId", line(o.JobID), "warning", warning)
 	}
@@ -113,26 +138,27 @@ func (c *Client) received(ctx context.Context, o *Outcome) {
 
 // Cancel ends a job that is not final. A final one stays as it is: the state
 // tells. Safe to repeat, and repeated when an answer is lost.
-func (c *Client) Cancel(ctx context.Context, id string) (*Changed, error) {
-	return c.change(ctx, id, "cancel")
+func (c *Client) Cancel(ctx context.Context, id string, options ...Option) (*Changed, error) {
+	return c.change(ctx, id, "cancel", anyTime, options)
 }
 
 // Retry queues the next attempt of a FAILED job. A job that is not final stays
 // as it is; one that has succeeded, was canceled or has no attempts left is a
 // Problem with status 409.
 //
-// It is repeated when an answer is lost. If the attempt that the lost request
-// began has ended by then, the repetition begins another one, or is the 409:
-// with Problem.Tries above 1, read the job.
-func (c *Client) Retry(ctx context.Context, id string) (*Changed, error) {
-	return c.change(ctx, id, "retry")
+// It is repeated after 429 and 503 only. When an answer is lost the attempt may
+// have begun, and may have ended by now, so that a repetition would begin
+// another one: read the job, whose Attempt tells, before you call it again.
+func (c *Client) Retry(ctx context.Context, id string, options ...Option) (*Changed, error) {
+	return c.change(ctx, id, "retry", ifRefused, options)
 }
 
-func (c *Client) change(ctx context.Context, id, what string) (*Changed, error) {
-	r, err := post("v1", "jobs", id, what)
+func (c *Client) change(ctx context.Context, id, what string, repeat repetition, options []Option) (*Changed, error) {
+	r, err := post(options, "v1", "jobs", id, what)
 	if err != nil {
 		return nil, err
 	}
+	r.id, r.repeat = id, repeat
 	changed := &Changed{}
 	a, err := c.call(ctx, r, changed)
 	if err != nil {
@@ -143,12 +169,15 @@ func (c *Client) change(ctx context.Context, id, what string) (*Changed, error) 
 }
 
 // Delete removes a final job with all that belongs to it. Safe to repeat.
-func (c *Client) Delete(ctx context.Context, id string) error {
-	target, err := path("v1", "jobs", id)
+func (c *Client) Delete(ctx context.Context, id string, options ...Option) error {
+	r, err := newRequest(http.MethodDelete, options, []string{"v1", "jobs", id})
 	if err != nil {
 		return err
 	}
-	_, err = c.send(ctx, &request{method: http.MethodDelete, path: target})
+	a, err := c.send(ctx, r)
+	if err == nil && a.status != http.StatusNoContent {
+		err = r.wrong(a, "a deleted job is answered with 204")
+	}
 	return err
 }
 
@@ -178,13 +207,18 @@ func (c *Client) Attempts(ctx context.Context, id string) ([]Attempt, error) {
 
 // Attempt reads the outcome document of one attempt, counted from 1. Once the
 // attempt has ended it never changes.
-func (c *Client) Attempt(ctx context.Context, id string, attempt int) (*Outcome, error) {
-	r, err := get(nil, "v1", "jobs", id, "attempts", strconv.Itoa(attempt))
+func (c *Client) Attempt(ctx context.Context, id string, attempt int, options ...Option) (*Outcome, error) {
+	r, err := get(options, "v1", "jobs", id, "attempts", strconv.Itoa(attempt))
 	if err != nil {
 		return nil, err
 	}
+	r.id = id
 	o := &Outcome{}
-	if _, err := c.call(ctx, r, o); err != nil {
+	a, err := c.call(ctx, r, o)
+	if err == nil && o.JobID != "" { // the member may be absent
+		err = r.checkID(a, o.JobID)
+	}
+	if err != nil {
 		return nil, err
 	}
 	c.received(ctx, o)
@@ -192,11 +226,12 @@ func (c *Client) Attempt(ctx context.Context, id string, attempt int) (*Outcome,
 }
 
 // Report reads the report of an attempt that has ended; 0 is the latest one.
-func (c *Client) Report(ctx context.Context, id string, attempt int) (*Report, error) {
-	r, err := get(nil, "v1", "jobs", id, "report")
+func (c *Client) Report(ctx context.Context, id string, attempt int, options ...Option) (*Report, error) {
+	r, err := get(options, "v1", "jobs", id, "report")
 	if err != nil {
 		return nil, err
 	}
+	r.id = id
 	if attempt != 0 {
 		r.query = url.Values{"attempt": {strconv.Itoa(attempt)}}
 	}
@@ -215,18 +250,30 @@ func (c *Client) JobEvents(ctx context.Context, id string) iter.Seq2[Event, erro
 	return pages[Event](ctx, c, url.Values{}, "v1", "jobs", id, "events")
 }
 
+// Events lists the events of all the client's jobs, batches and webhooks,
+// oldest first, up to now. Stream goes on from there.
+func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
+	return list[Event]{c: c, segments: []string{"v1", "events"}, endless: true}.read(ctx)
+}
+
 func get(options []Option, segments ...string) (*request, error) {
+	return newRequest(http.MethodGet, options, segments)
+}
+
+func post(options []Option, segments ...string) (*request, error) {
+	return newRequest(http.MethodPost, options, segments)
+}
+
+func newRequest(method string, options []Option, segments []string) (*request, error) {
 	s, err := gather(options)
 	if err != nil {
 		return nil, err
 	}
 	target, err := path(segments...)
-	return &request{method: http.MethodGet, path: target, settings: s}, err
-}
-
-func post(segments ...string) (*request, error) {
-	target, err := path(segments...)
-	return &request{method: http.MethodPost, path: target}, err
+	if err != nil {
+		return nil, err
+	}
+	return &request{method: method, path: target, settings: s}, nil
 }
 
 func pageQuery(size int, after, before time.Time) url.Values {

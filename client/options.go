@@ -18,6 +18,10 @@ type settings struct {
 }
 
 func (s *settings) set(name, value string) {
+	if !fieldName(name) {
+		s.err = fmt.Errorf("client: %q cannot be the name of a header", name)
+		return
+	}
 	if !fieldValue(value) {
 		s.err = fmt.Errorf("client: the value of %s has characters that a header cannot have", name)
 		return

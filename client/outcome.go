@@ -3,9 +3,11 @@ package client
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"time"
 )
 
@@ -85,7 +87,8 @@ type ItemOutcome struct {
 
 // ParseOutcome reads an outcome document that came by any way: HTTP, a
 // webhook, an event stream, a broker. The content type may be "" if the way
-// does not tell.
+// does not tell. There is no log here: what Warnings has is the caller's to
+// log (draft, section 3.5).
 func ParseOutcome(contentType string, body []byte) (*Outcome, error) {
 	return parseOutcome(contentType, body, time.Now())
 }
@@ -135,6 +138,43 @@ func (o *Outcome) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+// MarshalJSON writes the members that are known, under the draft's names, and
+// Extensions. ReceivedAt and Warnings are not of the document.
+func (o Outcome) MarshalJSON() ([]byte, error) {
+	document := map[string]any{}
+	for name, value := range o.Extensions {
+		document[name] = value
+	}
+	put(document, "type", o.Type)
+	put(document, "title", o.Title)
+	put(document, "status", o.Status)
+	put(document, "detail", o.Detail)
+	put(document, "instance", o.Instance)
+	put(document, "code", o.Code)
+	put(document, "jobId", o.JobID)
+	put(document, "jobStatus", o.JobStatus)
+	put(document, "submittedAt", o.SubmittedAt)
+	put(document, "completedAt", o.CompletedAt)
+	put(document, "correlationId", o.CorrelationID)
+	put(document, "processingStage", o.ProcessingStage)
+	put(document, "attempt", o.Attempt)
+	put(document, "retryable", o.RetryableMember)
+	put(document, "retryAfter", o.RetryAfter)
+	put(document, "emitted", o.Emitted)
+	if o.Results != nil {
+		document["results"] = o.Results
+	}
+	return json.Marshal(document)
+}
+
+// put leaves out what is zero, which means the same as absent.
+func put[T comparable](document map[string]any, name string, value T) {
+	var zero T
+	if value != zero {
+		document[name] = value
+	}
+}
+
 // Terminal reports whether the job has ended. An absent or unknown jobStatus
 // means that it has not.
 func (o *Outcome) Terminal() bool { return TerminalStatus(o.JobStatus) }
@@ -165,11 +205,10 @@ func (o *Outcome) retryDelay(now time.Time, try int, random float64) (time.Durat
 	backoff := exponential(minRetryDelay, maxRetryDelay, try)
 	wait := backoff
 	if o.RetryAfter != nil {
-		asked := time.Duration(*o.RetryAfter) * time.Second
-		if asked > maxRetryDelay {
+		if *o.RetryAfter > int(maxRetryDelay/time.Second) {
 			return 0, false
 		}
-		wait = max(wait, asked-o.age(now))
+		wait = max(wait, time.Duration(*o.RetryAfter)*time.Second-o.age(now))
 	}
 	return wait + time.Duration(random*float64(backoff)/2), true
 }
@@ -231,8 +270,11 @@ func set[T any](raw json.RawMessage, field *T) {
 func (m members) seconds(name string) *int {
 	raw, ok := m[name]
 	delete(m, name)
-	var number float64
-	if !ok || bytes.Equal(raw, []byte("null")) || json.Unmarshal(raw, &number) != nil || number < 0 || number != math.Trunc(number) {
+	if !ok || raw[0] != '-' && !digit(raw[0]) {
+		return nil
+	}
+	number, err := strconv.ParseFloat(string(raw), 64) // infinite beyond its range
+	if err != nil && !errors.Is(err, strconv.ErrRange) || number < 0 || number != math.Trunc(number) {
 		return nil
 	}
 	seconds := int(min(number, math.MaxInt32))

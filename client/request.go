@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,10 +36,22 @@ type request struct {
 	path   string // after the base address, escaped
 	query  url.Values
 	body   []byte
-	once   bool // it is not safe to send it again
+	id     string // that the answer must have; "" for any
+	repeat repetition
+	secret bool // the answer has a key or secret: no error shows its body
+	raw    bool // the answer may be of any type, not only JSON
 	limit  int  // of the answer in bytes; 0: maxAnswer
 	settings
 }
+
+// repetition says after what a request is sent again.
+type repetition int
+
+const (
+	anyTime   repetition = iota // it has the same effect as once
+	ifRefused                   // an answer says that nothing was done
+	never
+)
 
 // answer is a complete answer of 2xx.
 type answer struct {
@@ -61,8 +74,8 @@ func first(h http.Header, name string) string {
 // send sends the request, again where that is safe and may help, and gives the
 // answer.
 func (c *Client) send(ctx context.Context, r *request) (*answer, error) {
-	if r.err != nil {
-		return nil, r.err
+	if err := cmp.Or(c.err, r.err); err != nil {
+		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err // nothing was sent
@@ -78,37 +91,42 @@ func (c *Client) send(ctx context.Context, r *request) (*answer, error) {
 			return nil, err
 		}
 		c.log.DebugContext(ctx, "forgerun: repeating a request", "method", r.method, "path", r.path, "try", try, "wait", wait, "error", err)
-		if c.sleep(ctx, wait) != nil {
-			return nil, err // what the last try ended with says more than that the time is over
+		if ended := c.sleep(ctx, wait); ended != nil {
+			// What the last try ended with says more than that the time is over.
+			return nil, fmt.Errorf("%w (it was not sent again: %w)", err, ended)
 		}
 	}
 }
 
 // try sends the request once.
 func (c *Client) try(ctx context.Context, r *request, try int) (*answer, error) {
+	limited := ctx
 	if c.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.timeout+r.wait)
+		limited, cancel = context.WithTimeout(ctx, c.timeout+r.wait)
 		defer cancel()
 	}
-	response, err := c.transport.RoundTrip(c.build(ctx, r))
+	response, err := c.transport.RoundTrip(c.build(limited, r))
 	if err != nil {
 		return nil, &NoAnswerError{Method: r.method, Path: r.path, Tries: try, Err: err}
 	}
 	defer response.Body.Close()
 	limit := orDefault(r.limit, maxAnswer)
 	body, err := readBody(response, limit)
-	if err != nil {
-		return nil, &NoAnswerError{Method: r.method, Path: r.path, Tries: try, Err: err}
-	}
-	// The status is looked at before the body: a body can say anything.
+	// The status is looked at before the body: a body can say anything. That a
+	// request was refused is known without the rest of the body.
+	success := response.StatusCode >= 200 && response.StatusCode <= 299
 	switch {
-	case response.StatusCode == http.StatusNotModified:
+	case err != nil && (success || ctx.Err() != nil):
+		return nil, &NoAnswerError{Method: r.method, Path: r.path, Tries: try, Err: err}
+	case response.StatusCode == http.StatusNotModified && r.header["If-None-Match"] != nil:
 		return nil, ErrNotModified
-	case response.StatusCode < 200 || response.StatusCode > 299:
+	case !success:
 		return nil, c.refusal(r, response, body, try)
 	case len(body) > limit:
 		return nil, unexpected(r, response, body, try, fmt.Sprintf("it has more than %d bytes", limit))
+	case !r.raw && !isJSON(response.Header) && response.StatusCode != http.StatusNoContent:
+		return nil, unexpected(r, response, body, try, "it is not JSON")
 	}
 	return &answer{status: response.StatusCode, header: response.Header, body: body}, nil
 }
@@ -125,8 +143,8 @@ func (c *Client) build(ctx context.Context, r *request) *http.Request {
 	}
 	header["Accept-Encoding"] = plainCoding
 	header["User-Agent"] = c.userAgent
-	if c.auth != nil {
-		header["Authorization"] = c.auth
+	if auth := c.auth(); auth != nil {
+		header["Authorization"] = auth
 	}
 	target := c.base
 	raw := c.prefix + r.path
@@ -164,11 +182,11 @@ func readBody(response *http.Response, limit int) ([]byte, error) {
 	}
 	if size > 0 {
 		body := make([]byte, size)
-		_, err := io.ReadFull(response.Body, body)
+		n, err := io.ReadFull(response.Body, body)
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		return body, err
+		return body[:n], err
 	}
 	return io.ReadAll(io.LimitReader(response.Body, int64(limit)+1))
 }
@@ -213,11 +231,19 @@ func (p *Problem) read(body []byte) error {
 }
 
 func unexpected(r *request, response *http.Response, body []byte, try int, reason string) *UnexpectedError {
-	return &UnexpectedError{
-		Method: r.method, Path: r.path, Status: response.StatusCode, Tries: try, Reason: reason,
-		ContentType: first(response.Header, "Content-Type"), RequestID: first(response.Header, "X-Request-Id"),
-		Body: body[:min(len(body), maxExcerpt)],
+	return r.wrong(&answer{response.StatusCode, response.Header, body, try}, reason)
+}
+
+// wrong says that the answer is not ForgeRun's.
+func (r *request) wrong(a *answer, reason string) *UnexpectedError {
+	err := &UnexpectedError{
+		Method: r.method, Path: r.path, Status: a.status, Tries: a.tries, Reason: reason,
+		ContentType: first(a.header, "Content-Type"), RequestID: a.requestID(),
 	}
+	if !r.secret {
+		err.Body = a.body[:min(len(a.body), maxExcerpt)]
+	}
+	return err
 }
 
 // call sends a request and decodes the JSON of its answer.
@@ -232,18 +258,35 @@ func (c *Client) call(ctx context.Context, r *request, into any) (*answer, error
 	return a, nil
 }
 
+// identified is what has an id, without which it is not what was asked for.
+type identified interface{ identity() string }
+
 // decode reads the answer's body. Members that are not known are ignored, and
-// absent ones stay zero.
+// absent ones stay zero, but for the id.
 func decode(r *request, a *answer, into any) error {
-	err := json.Unmarshal(a.body, into)
-	if err == nil {
-		return nil
+	if err := json.Unmarshal(a.body, into); err != nil {
+		reason := "its JSON cannot be read"
+		if !r.secret {
+			reason += ": " + err.Error()
+		}
+		return r.wrong(a, reason)
 	}
-	return &UnexpectedError{
-		Method: r.method, Path: r.path, Status: a.status, Tries: a.tries, RequestID: a.requestID(),
-		ContentType: first(a.header, "Content-Type"), Body: a.body[:min(len(a.body), maxExcerpt)],
-		Reason: "its JSON cannot be read: " + err.Error(),
+	if named, ok := into.(identified); ok {
+		return r.checkID(a, named.identity())
 	}
+	return nil
+}
+
+// checkID compares ids without regard to case, since the service takes both and
+// answers with one.
+func (r *request) checkID(a *answer, id string) error {
+	switch {
+	case id == "":
+		return r.wrong(a, "it has no id")
+	case r.id != "" && !strings.EqualFold(id, r.id):
+		return r.wrong(a, "it is about another id than was asked for")
+	}
+	return nil
 }
 
 // encode makes a request's body. An error is the caller's: a value that JSON
@@ -275,7 +318,7 @@ func path(segments ...string) (string, error) {
 
 func isJSON(h http.Header) bool {
 	kind := mediaType(first(h, "Content-Type"))
-	return kind == "application/json" || kind == problemType
+	return kind == "application/json" || strings.HasSuffix(kind, "+json")
 }
 
 func mediaType(contentType string) string {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 func TestBaseAddress(t *testing.T) {
 	t.Parallel()
 	for suffix, want := range map[string]string{"": "/v1/jobs/j", "/": "/v1/jobs/j", "/v1": "/v1/jobs/j", "/v1/": "/v1/jobs/j", "/behind/proxy": "/behind/proxy/v1/jobs/j"} {
-		s := serve(t, ok(`{}`))
+		s := serve(t, anything)
 		c, err := client.New(client.Config{URL: s.url + suffix})
 		require.NoError(t, err)
 		_, err = c.Job(t.Context(), "j")
@@ -50,12 +51,12 @@ func TestBaseAddress(t *testing.T) {
 func TestIDsAreOpaque(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{"x/1": "/v1/jobs/x%2F1", "a b?c#d": "/v1/jobs/a%20b%3Fc%23d", "..": "/v1/jobs/%2E%2E", "%2f": "/v1/jobs/%252f"} {
-		s := serve(t, ok(`{"job_id":"anything"}`))
+		s := serve(t, ok(`{"job_id":`+strconv.Quote(id)+`}`))
 		_, err := s.c.Job(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, want, s.requests()[0].path, id)
 	}
-	s := serve(t, ok(`{}`))
+	s := serve(t, anything)
 	_, err := s.c.Job(t.Context(), "")
 	require.Error(t, err, "it would be the list")
 	require.Empty(t, s.requests())
@@ -103,9 +104,13 @@ func TestWhatIsRepeated(t *testing.T) {
 		for answerName, answer := range answers {
 			t.Run(callName+"/"+answerName, func(t *testing.T) {
 				t.Parallel()
-				s := serve(t, answer.reply, ok(`{}`))
+				s := serve(t, answer.reply, anything)
 				err := call(s.c)
-				if answer.again && !once[callName] {
+				again := answer.again && !once[callName]
+				if callName == "Retry" && answerName != "429" && answerName != "503" {
+					again = false // it may have begun another attempt
+				}
+				if again {
 					require.NoError(t, err)
 					require.Len(t, s.requests(), 2)
 					require.Len(t, s.clock.slept(), 1, "not at once")
@@ -192,7 +197,7 @@ func TestNoRepetitionBeyondTheDeadline(t *testing.T) {
 
 func TestAnEndedContext(t *testing.T) {
 	t.Parallel()
-	s := serve(t, ok(`{}`))
+	s := serve(t, anything)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := s.c.Submit(ctx, client.JobRequest{})
@@ -280,7 +285,7 @@ func TestAnswersThatAreNotForgeRuns(t *testing.T) {
 
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
-	elsewhere := serve(t, ok(`{}`))
+	elsewhere := serve(t, anything)
 	s := serve(t, reply{status: 302, header: map[string]string{"Location": elsewhere.url + "/v1/jobs/j"}})
 	_, err := s.c.Job(t.Context(), "j")
 	require.ErrorContains(t, err, "redirects are not followed")
@@ -307,18 +312,9 @@ func TestADeletionWhoseAnswerWasLost(t *testing.T) {
 	require.Error(t, s.c.DeleteWebhook(t.Context(), "w"), "there never was one")
 }
 
-func TestARetryWhoseAnswerWasLost(t *testing.T) {
-	t.Parallel()
-	s := serve(t, reply{cut: true}, problem(409, "RFA_JOB_CONFLICT"))
-	_, err := s.c.Retry(t.Context(), "j")
-	var p *client.Problem
-	require.ErrorAs(t, err, &p)
-	require.Equal(t, 2, p.Tries, "which says that the first request may have done it")
-}
-
 func TestHeadersAndKeys(t *testing.T) {
 	t.Parallel()
-	s := serve(t, ok(`{}`))
+	s := serve(t, anything)
 	ctx := t.Context()
 	_, err := s.c.Submit(ctx, client.JobRequest{Type: "DEFERRED", ExecutionAt: s.clock.Now(), Params: map[string]int{"a": 1}, CorrelationID: "body"},
 		client.CorrelationID("c-1"), client.Header("traceparent", "00-x"), client.PreferWait(90*time.Second))
@@ -353,7 +349,7 @@ func TestKeysAndSecretsAreNotShown(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	s := serveWith(t, client.Config{Logger: logger}, reply{cut: true}, problem(503, "X"), ok(`{}`))
+	s := serveWith(t, client.Config{Logger: logger}, reply{cut: true}, problem(503, "X"), anything)
 	_, err := s.c.Submit(t.Context(), client.JobRequest{})
 	require.NoError(t, err)
 	require.NotEmpty(t, log.String())

@@ -16,22 +16,21 @@ const resultTime = 5 * time.Minute
 // Result reads the bytes that a job has produced, up to 64 MiB, and verifies
 // them against the digest that the service sends (RFC 9530) or, without one,
 // the checksum that the job shows. Bytes that are not verified are not given.
-func (c *Client) Result(ctx context.Context, id string) (*Result, error) {
-	r, err := get(nil, "v1", "jobs", id, "result")
+func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Result, error) {
+	r, err := get(options, "v1", "jobs", id, "result")
 	if err != nil {
 		return nil, err
 	}
-	r.limit, r.wait = maxResult, resultTime
+	r.limit, r.wait, r.raw = maxResult, resultTime, true
 	r.set("Accept", "*/*")
 	a, err := c.send(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	bad := func(reason string) error {
-		return &UnexpectedError{
-			Method: r.method, Path: r.path, Status: a.status, Tries: a.tries, RequestID: a.requestID(),
-			ContentType: first(a.header, "Content-Type"), Reason: reason,
-		}
+		err := r.wrong(a, reason)
+		err.Body = nil
+		return err
 	}
 	if a.status != http.StatusOK {
 		return nil, bad("it is not the whole result")

@@ -18,7 +18,7 @@ const (
 // again decides whether a request that ended with err is sent once more, and
 // after what wait.
 func (c *Client) again(ctx context.Context, r *request, err error, try int) (time.Duration, bool) {
-	if try >= c.maxTries || r.once || ctx.Err() != nil {
+	if try >= c.maxTries || r.repeat == never || r.repeat == ifRefused && !refusedForNow(err) || ctx.Err() != nil {
 		return 0, false
 	}
 	asked, passing := transient(err)
@@ -36,6 +36,36 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 	return wait, true
 }
 
+// refusedForNow reports whether an answer says that nothing was done. A lost
+// answer, and that of a gateway, does not.
+func refusedForNow(err error) bool {
+	status := statusOf(err)
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+}
+
+// statusOf is 0 if there was no answer.
+func statusOf(err error) int {
+	var problem *Problem
+	var foreign *UnexpectedError
+	switch {
+	case errors.As(err, &problem):
+		return problem.Status
+	case errors.As(err, &foreign):
+		return foreign.Status
+	}
+	return 0
+}
+
+// mayPass is transient for those who wait longer than one request does, and
+// whom a mistake of the service, a 500, must not end.
+func mayPass(err error) (asked time.Duration, passing bool) {
+	var problem *Problem
+	if errors.As(err, &problem) && problem.Status == http.StatusInternalServerError {
+		return problem.RetryAfter, true
+	}
+	return transient(err)
+}
+
 // transient reports whether the same request may be answered otherwise soon,
 // and the wait that the answer's Retry-After asks for. That header is about
 // the request, never about the job (draft, section 6.7).
@@ -44,17 +74,16 @@ func transient(err error) (asked time.Duration, passing bool) {
 	if errors.As(err, &lost) {
 		return 0, true
 	}
-	var status int
 	var code string
 	var problem *Problem
 	var foreign *UnexpectedError
 	switch {
 	case errors.As(err, &problem):
-		status, code, asked = problem.Status, problem.Code, problem.RetryAfter
+		code, asked = problem.Code, problem.RetryAfter
 	case errors.As(err, &foreign):
-		status, asked = foreign.Status, foreign.RetryAfter
+		asked = foreign.RetryAfter
 	}
-	switch status {
+	switch statusOf(err) {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusGatewayTimeout:
 		return asked, true
 	case http.StatusServiceUnavailable:
@@ -81,6 +110,9 @@ func exponential(first, longest time.Duration, try int) time.Duration {
 	return min(whole, longest)
 }
 
+// longestAsked stands for all that is longer: no sum with it overflows.
+const longestAsked = 100 * 365 * 24 * time.Hour
+
 // retryAfter reads the header Retry-After: seconds, or a date. 0 if there is
 // none.
 func retryAfter(h http.Header, now time.Time) time.Duration {
@@ -88,11 +120,17 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	if value == "" {
 		return 0
 	}
-	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
-		return time.Duration(seconds) * time.Second
+	if seconds, ok := wholeNumber(value); ok {
+		return time.Duration(min(seconds, uint64(longestAsked/time.Second))) * time.Second
 	}
 	if date, err := http.ParseTime(value); err == nil {
-		return max(0, date.Sub(now))
+		return min(max(0, date.Sub(now)), longestAsked)
 	}
 	return 0
+}
+
+// wholeNumber reads digits. A number that is too large becomes the largest one.
+func wholeNumber(text string) (uint64, bool) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	return n, err == nil || errors.Is(err, strconv.ErrRange)
 }

@@ -3,10 +3,12 @@ package client
 import (
 	"fmt"
 	"log/slog"
+	"net/url"
 )
 
 // What follows keeps keys and secrets out of logs: the types that have one
-// print without it, whatever the verb, and so does log/slog.
+// print without it, whatever the verb, and so does log/slog with each of them
+// that it gets by itself. JSON has them.
 
 // String says where requests go.
 func (c *Client) String() string {
@@ -17,7 +19,17 @@ func (c *Client) String() string {
 func (c *Client) Format(f fmt.State, _ rune) { write(f, c) }
 
 // String says where requests go.
-func (c Config) String() string { return "configuration of a client of " + c.URL }
+func (c Config) String() string { return "configuration of a client of " + withoutUser(c.URL) }
+
+// withoutUser leaves out what can have a password.
+func withoutUser(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "an address that cannot be read"
+	}
+	u.User = nil
+	return u.String()
+}
 
 // Format writes String for every verb.
 func (c Config) Format(f fmt.State, _ rune) { write(f, c) }
@@ -26,7 +38,7 @@ func (c Config) Format(f fmt.State, _ rune) { write(f, c) }
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // String names the webhook and its address.
-func (w Webhook) String() string { return "webhook " + w.WebhookID + " to " + w.URL }
+func (w Webhook) String() string { return "webhook " + w.WebhookID + " to " + withoutUser(w.URL) }
 
 // Format writes String for every verb.
 func (w Webhook) Format(f fmt.State, _ rune) { write(f, w) }

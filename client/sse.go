@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"strconv"
 	"time"
 	"unicode/utf8"
 )
@@ -127,8 +126,8 @@ func (f *frame) field(line []byte) error {
 			f.id = id
 		}
 	case "retry":
-		if ms, err := strconv.ParseUint(string(value), 10, 31); err == nil {
-			f.retry = max(1, time.Duration(ms)) * time.Millisecond
+		if ms, ok := wholeNumber(string(value)); ok {
+			f.retry = time.Duration(min(max(1, ms), uint64(longestAsked/time.Millisecond))) * time.Millisecond
 		}
 	}
 	return nil

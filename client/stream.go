@@ -17,6 +17,7 @@ const (
 	usualReconnect = 2 * time.Second  // until the service says otherwise
 	minReconnect   = 100 * time.Millisecond
 	maxReconnect   = 30 * time.Second
+	lasting        = 10 * time.Second // a connection of that time ends a row of failures
 )
 
 // StreamOptions say what to watch.
@@ -33,6 +34,10 @@ type Message struct {
 	ID   string // resumes after it; "" for job-progress, which is not repeated
 	Name string // of the frame: job-running, for example
 	Data json.RawMessage
+	// ReceivedAt is when it came, however long it waited for its reader.
+	ReceivedAt time.Time
+
+	client *Client // whose log is told of inconsistent documents; nil for none
 }
 
 // Event reads the data as an event of the log. The ends of jobs and batches
@@ -62,7 +67,17 @@ func (m Message) Outcome() (*Outcome, error) {
 	if !m.IsOutcome() {
 		return nil, fmt.Errorf("client: the data of %s is not an outcome document", line(m.Name))
 	}
-	return ParseOutcome("", m.Data)
+	o, err := ParseOutcome("", m.Data)
+	if err != nil {
+		return nil, err
+	}
+	if !m.ReceivedAt.IsZero() {
+		o.ReceivedAt = m.ReceivedAt
+	}
+	if m.client != nil {
+		m.client.warn(context.Background(), o)
+	}
+	return o, nil
 }
 
 // Progress reads the data of job-progress.
@@ -93,6 +108,9 @@ func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Message,
 		if o.JobID != "" {
 			r, err = get(nil, "v1", "jobs", o.JobID, "events")
 		}
+		if err == nil {
+			err = c.err
+		}
 		if err == nil && !fieldValue(o.LastEventID) {
 			err = errors.New("client: LastEventID has characters that a header cannot have")
 		}
@@ -117,8 +135,9 @@ type stream struct {
 	lastID    string        // of the last complete frame that had one
 	retry     time.Duration // as the service last said
 	connected bool          // at least once
-	failures  int           // connections in a row that brought nothing
+	failures  int           // connections in a row that did not last
 	ending    bool          // the last message may be the job's last
+	hurried   bool          // it was connected at once in this row
 }
 
 var (
@@ -136,7 +155,7 @@ func (s *stream) follow(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		asked, passing := s.passing(err)
+		asked, passing := mayPass(err)
 		if !passing || (!s.connected && s.failures >= s.c.maxTries) {
 			return err
 		}
@@ -150,23 +169,13 @@ func (s *stream) follow(ctx context.Context) error {
 	}
 }
 
-// passing reports whether connecting again may help. Where one request would
-// be given up after an answer of 500, a stream is not.
-func (s *stream) passing(err error) (asked time.Duration, passing bool) {
-	var problem *Problem
-	if errors.As(err, &problem) && problem.Status == http.StatusInternalServerError {
-		return problem.RetryAfter, true
-	}
-	return transient(err)
-}
-
 func (s *stream) wait(err error, asked time.Duration) time.Duration {
-	if s.ending && errors.Is(err, io.EOF) {
-		s.ending = false
+	if s.ending && !s.hurried && errors.Is(err, io.EOF) {
+		s.hurried = true
 		return 0 // the job has ended: the next answer will say so
 	}
 	// Half of it more, at random: a restart sends many readers away at once.
-	whole := exponential(s.retry, max(s.retry, maxReconnect), max(1, s.failures))
+	whole := exponential(s.retry, max(s.retry, maxReconnect), s.failures)
 	return max(whole, min(asked, maxRetryDelay)) + time.Duration(s.c.rand()*float64(whole)/2)
 }
 
@@ -192,16 +201,19 @@ func (s *stream) connection(ctx context.Context) error {
 	case response.StatusCode == http.StatusNoContent:
 		return errStop
 	case response.StatusCode != http.StatusOK:
-		body, err := io.ReadAll(io.LimitReader(&watched{response.Body, silence, s.c.stall}, maxAnswer))
-		if err != nil {
-			return s.lost(err)
-		}
+		// The status and the headers count, even if the body does not come whole.
+		body, _ := io.ReadAll(io.LimitReader(&watched{response.Body, silence, s.c.stall}, maxAnswer))
 		return s.c.refusal(s.request, response, body, s.failures)
 	case mediaType(first(response.Header, "Content-Type")) != "text/event-stream":
 		return unexpected(s.request, response, nil, s.failures, "it is not an event stream")
 	}
 	s.connected = true
-	return s.read(&frameReader{r: &watched{response.Body, silence, s.c.stall}})
+	began := s.c.now()
+	err = s.read(&frameReader{r: &watched{response.Body, silence, s.c.stall}})
+	if s.c.now().Sub(began) >= lasting {
+		s.failures, s.hurried = 1, false // this end is the first of another row
+	}
+	return err
 }
 
 // read yields what comes over one connection.
@@ -216,7 +228,6 @@ func (s *stream) read(frames *frameReader) error {
 		if err != nil {
 			return s.broken(err)
 		}
-		s.failures = 0
 		if f.retry > 0 {
 			s.retry = min(max(f.retry, minReconnect), maxReconnect)
 		}
@@ -234,7 +245,7 @@ func (s *stream) read(frames *frameReader) error {
 		if f.id != "" {
 			s.lastID = f.id
 		}
-		m := Message{ID: f.id, Name: orDefault(f.event, "message"), Data: f.data}
+		m := Message{ID: f.id, Name: orDefault(f.event, "message"), Data: f.data, ReceivedAt: s.c.now(), client: s.c}
 		s.ending = s.o.JobID != "" && (m.IsOutcome() || m.Name == "job-retries-exhausted")
 		if !s.yield(m, nil) {
 			return errStop

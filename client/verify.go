@@ -24,7 +24,7 @@ var ErrSignature = errors.New("client: the message is not verified")
 // describes. It is safe for use by several goroutines. The body must be the
 // bytes as they came.
 type Verifier struct {
-	Secret string // of the webhook, for VerifySecret: whsec_...
+	Secret string // of the webhook, for VerifySecret: whsec_...; not to be kept in an unexported field, see Config
 	// Keys finds a published key, for VerifyKey: Client.Directory().Key, or Key of
 	// a KeySet.
 	Keys func(keyID string) (ed25519.PublicKey, error)
@@ -45,8 +45,13 @@ func (v *Verifier) now() time.Time {
 }
 
 // VerifySecret checks the HMAC of Standard Webhooks under the webhook's
-// secret, and that the message is at most five minutes old. It protects the
-// body, webhook-id and webhook-timestamp, but no ce- header.
+// secret, and that the message is at most five minutes old. Only the service
+// and the owner of the webhook know the secret: the message is of that webhook.
+//
+// It protects the body, webhook-id and webhook-timestamp, but no ce- header.
+// In the binary content mode EventID, Name, Source, Subject, Time, Sequence and
+// JobID of a WebhookMessage are such headers: whoever is on the way can change
+// them. Believe the body instead, or check VerifyKey too.
 func (v *Verifier) VerifySecret(header http.Header, body []byte) error {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(v.Secret, "whsec_"))
 	if err != nil || len(key) == 0 {
@@ -55,6 +60,11 @@ func (v *Verifier) VerifySecret(header http.Header, body []byte) error {
 	id, timestamp := header.Values("Webhook-Id"), header.Values("Webhook-Timestamp")
 	if len(id) != 1 || id[0] == "" || len(timestamp) != 1 {
 		return refused("webhook-id or webhook-timestamp is missing, or there twice")
+	}
+	if strings.Contains(id[0], ".") {
+		// The dot separates the parts of what is signed: a part of the body could
+		// be passed off as the id and the time.
+		return refused("webhook-id has a dot")
 	}
 	seconds, err := strconv.ParseUint(timestamp[0], 10, 40)
 	if err != nil {
@@ -83,7 +93,14 @@ func (v *Verifier) VerifySecret(header http.Header, body []byte) error {
 // VerifyKey checks a signature of RFC 9421 under a published key: that it is
 // of now, matches, and covers the method, the URL, the body by way of
 // Content-Digest, Content-Type, webhook-id and every ce- header. targetURI is
-// the URL that was registered, not what a proxy made of it.
+// the URL that was registered, not what a proxy made of it; it is brought into
+// the form that is signed.
+//
+// It proves that the service sent the message to this URL, and nothing about
+// whose account it is of: every client of the service can give your URL as a
+// callback, and choose the data of an event. So for a webhook check
+// VerifySecret, alone or with VerifyKey. For a callback, which has no secret,
+// look before you act whether JobID is a job that you have submitted.
 func (v *Verifier) VerifyKey(method, targetURI string, header http.Header, body []byte) error {
 	if v.Keys == nil {
 		return errors.New("client: the Verifier has no Keys")
@@ -99,7 +116,7 @@ func (v *Verifier) VerifyKey(method, targetURI string, header http.Header, body 
 	if err := verifyDigest(header, body); err != nil {
 		return err
 	}
-	m := message{method: method, target: withPath(targetURI), header: header}
+	m := message{method: method, target: signedURI(targetURI), header: header}
 	err = refused("it has no signature")
 	for i, input := range inputs {
 		if i >= maxEntries {
@@ -231,14 +248,31 @@ func (m message) component(name string) (string, error) {
 	return joined(m.header, name), nil
 }
 
-// withPath gives a URL the path that a request to it has.
-func withPath(target string) string {
+// signedURI writes a URL as the service signs it: scheme and host in lower case,
+// without the scheme's own port, the path / if there is none, no fragment, ASCII
+// only. What is no URL stays as it is, and matches nothing.
+func signedURI(target string) string {
 	u, err := url.Parse(target)
-	if err != nil || u.Path != "" || u.Host == "" {
+	if err != nil || u.Host == "" {
 		return target
 	}
-	u.Path = "/"
-	return u.String()
+	host := strings.ToLower(u.Host)
+	switch u.Scheme {
+	case "http":
+		host = strings.TrimSuffix(host, ":80")
+	case "https":
+		host = strings.TrimSuffix(host, ":443")
+	}
+	var query strings.Builder
+	for i := range len(u.RawQuery) {
+		if b := u.RawQuery[i]; b < 0x80 {
+			query.WriteByte(b)
+		} else {
+			fmt.Fprintf(&query, "%%%02X", b)
+		}
+	}
+	u.RawQuery = query.String()
+	return u.Scheme + "://" + host + u.RequestURI()
 }
 
 func refused(why string) error { return fmt.Errorf("%w: %s", ErrSignature, why) }

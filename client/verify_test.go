@@ -3,14 +3,17 @@ package client_test
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -156,6 +159,22 @@ func TestVerifySecretRefuses(t *testing.T) {
 	}
 }
 
+// The parts of what is signed are separated by dots. A body that has them could
+// be cut into another id, time and body.
+func TestVerifySecretRefusesPartsThatWereShifted(t *testing.T) {
+	t.Parallel()
+	key := []byte("0123456789abcdef0123456789abcdef")
+	later := time.Unix(1896177601, 0)
+	mac := hmac.New(sha256.New, key)
+	fmt.Fprintf(mac, `w.1893585601.{"correlationId":"x.%d.y"}`, later.Unix())
+	header := http.Header{
+		"Webhook-Id": {`w.1893585601.{"correlationId":"x`}, "Webhook-Timestamp": {fmt.Sprint(later.Unix())},
+		"Webhook-Signature": {"v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))},
+	}
+	v := client.Verifier{Secret: "whsec_" + base64.StdEncoding.EncodeToString(key), Now: func() time.Time { return later }}
+	require.ErrorIs(t, v.VerifySecret(header, []byte(`y"}`)), client.ErrSignature)
+}
+
 // The vector that the libraries of Standard Webhooks test with.
 func TestVerifySecretOfStandardWebhooks(t *testing.T) {
 	t.Parallel()
@@ -282,6 +301,8 @@ func TestVerifyKeyRefuses(t *testing.T) {
 	empty = signer{private, covered, params}.sign(empty)
 	empty.url = "https://example.com"
 	require.NoError(t, verify(empty, at), "a URL without a path")
+	empty.url = "HTTPS://Example.COM:443"
+	require.NoError(t, verify(empty, at), "as it was registered, not as it is signed")
 
 	unavailable := errors.New("the directory cannot be read")
 	v := client.Verifier{Now: func() time.Time { return at }, Keys: func(string) (ed25519.PublicKey, error) { return nil, unavailable }}
@@ -344,6 +365,48 @@ func TestDirectory(t *testing.T) {
 	s.clock.pass(time.Hour)
 	_, err = d.Key(kid)
 	require.Error(t, err, "but not for ever")
+}
+
+// A key that is known and fresh does not wait for a reading that some other id
+// has caused, and those who need one share it.
+func TestDirectoryDoesNotWaitForNothing(t *testing.T) {
+	t.Parallel()
+	const kid = "aqYyLROvIDeE4Mm1pVMlRumgyGRsHzVXijOk8Hqtjws"
+	c := capture(t)
+	var asked atomic.Int64
+	reached, open := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) == 2 {
+			close(reached)
+			<-open
+		}
+		w.Header().Set("Content-Type", c.directoryAnswers.kind)
+		_, _ = w.Write([]byte(c.directoryAnswers.body))
+	}))
+	defer server.Close()
+	clock := newClock()
+	library, err := client.New(client.Config{URL: server.URL, Now: clock.Now})
+	require.NoError(t, err)
+	d := library.Directory()
+	_, err = d.Key(kid)
+	require.NoError(t, err)
+	clock.pass(61 * time.Second)
+	const strangers = 5
+	ended := make(chan error, strangers)
+	for range strangers {
+		go func() {
+			_, err := d.Key("unknown")
+			ended <- err
+		}()
+	}
+	<-reached
+	_, err = d.Key(kid) // while the reading is under way
+	require.NoError(t, err)
+	close(open)
+	for range strangers {
+		require.ErrorIs(t, <-ended, client.ErrSignature)
+	}
+	require.EqualValues(t, 2, asked.Load())
 }
 
 func TestParseDelivery(t *testing.T) {

@@ -17,6 +17,9 @@ const (
 // not an error. It asks as often as the service advises, and goes on while the
 // service cannot be reached, so bound it by the context.
 //
+// IfNoneMatch is not for Wait, which sends tags of its own: one that is given is
+// left out.
+//
 // With PreferWait the service holds its answers back until the state changes,
 // which is then known at once.
 func (c *Client) Wait(ctx context.Context, id string, options ...Option) (*Job, error) {
@@ -28,7 +31,7 @@ func (c *Client) Wait(ctx context.Context, id string, options ...Option) (*Job, 
 	var advised time.Duration
 	for polls, failures := 1, 0; ; polls++ {
 		sent := c.now()
-		job, err := c.Job(ctx, id, append(slices.Clip(options), IfNoneMatch(etag))...)
+		job, err := c.Job(ctx, id, append(slices.Clip(options), onlyIfNoneMatch(etag))...)
 		wait := orDefault(advised, c.backoff(firstPoll, longestPoll, polls))
 		switch {
 		case err == nil && job.Final():
@@ -43,7 +46,7 @@ func (c *Client) Wait(ctx context.Context, id string, options ...Option) (*Job, 
 			failures = 0
 		default:
 			// Retry-After of a 429 or 503 is about the question, not the job.
-			asked, passing := transient(err)
+			asked, passing := mayPass(err)
 			if !passing || ctx.Err() != nil {
 				return nil, err
 			}
@@ -61,6 +64,14 @@ func (c *Client) Wait(ctx context.Context, id string, options ...Option) (*Job, 
 	}
 }
 
+// onlyIfNoneMatch is IfNoneMatch in place of what the caller gave.
+func onlyIfNoneMatch(etag string) Option {
+	return func(s *settings) {
+		s.header.Del("If-None-Match")
+		IfNoneMatch(etag)(s)
+	}
+}
+
 // jitter is up to a tenth of the wait, and up to a second: polls of many jobs
 // drift apart.
 func (c *Client) jitter(wait time.Duration) time.Duration {
@@ -72,9 +83,10 @@ func (c *Client) jitter(wait time.Duration) time.Duration {
 // waits of Outcome.RetryDelay, each time with a new idempotency key, since it
 // is a new job. It answers the last job, in whatever state that ended.
 //
-// An error can come with the last job that has ended. The option
-// IdempotencyKey is for the first submission only, and a DEFERRED job runs at
-// once when it is submitted again.
+// An error comes with the last job that was submitted: if its end is not known,
+// with what the submission told, JobID among it. The option IdempotencyKey is
+// for the first submission only, and a DEFERRED job runs at once when it is
+// submitted again.
 func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*Job, error) {
 	s, err := gather(options)
 	if err != nil {
@@ -84,7 +96,7 @@ func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*J
 	for try := 1; ; try++ {
 		ended, err := c.submitAndWait(ctx, job, s.wait, options)
 		if err != nil {
-			return last, err
+			return orDefault(ended, last), err
 		}
 		last = ended
 		if ended.State != Failed || ended.Failure == nil {
@@ -105,6 +117,7 @@ func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*J
 	}
 }
 
+// submitAndWait gives a job with an error if it was submitted.
 func (c *Client) submitAndWait(ctx context.Context, job JobRequest, prefer time.Duration, options []Option) (*Job, error) {
 	accepted, err := c.Submit(ctx, job, options...)
 	if err != nil {
@@ -113,7 +126,11 @@ func (c *Client) submitAndWait(ctx context.Context, job JobRequest, prefer time.
 	if accepted.Job != nil && accepted.Job.Final() {
 		return accepted.Job, nil
 	}
-	return c.Wait(ctx, accepted.JobID, PreferWait(prefer))
+	ended, err := c.Wait(ctx, accepted.JobID, PreferWait(prefer))
+	if err != nil {
+		return &Job{JobID: accepted.JobID, State: accepted.State, CreatedAt: accepted.CreatedAt}, err
+	}
+	return ended, nil
 }
 
 // newIdempotencyKey takes away the key of an earlier submission.

@@ -21,6 +21,7 @@ func (c *Client) CreateWebhook(ctx context.Context, webhook WebhookRequest, opti
 
 func (c *Client) webhook(ctx context.Context, r *request) (*Webhook, error) {
 	webhook := &Webhook{}
+	r.secret = true
 	a, err := c.call(ctx, r, webhook)
 	if err != nil {
 		return nil, err
@@ -30,11 +31,12 @@ func (c *Client) webhook(ctx context.Context, r *request) (*Webhook, error) {
 }
 
 // Webhook reads a webhook, without its secret.
-func (c *Client) Webhook(ctx context.Context, id string) (*Webhook, error) {
-	r, err := get(nil, "v1", "webhooks", id)
+func (c *Client) Webhook(ctx context.Context, id string, options ...Option) (*Webhook, error) {
+	r, err := get(options, "v1", "webhooks", id)
 	if err != nil {
 		return nil, err
 	}
+	r.id = id
 	return c.webhook(ctx, r)
 }
 
@@ -51,26 +53,32 @@ func (c *Client) Webhooks(ctx context.Context) ([]Webhook, error) {
 }
 
 // UpdateWebhook changes the members that are given.
-func (c *Client) UpdateWebhook(ctx context.Context, id string, patch WebhookPatch) (*Webhook, error) {
-	target, err := path("v1", "webhooks", id)
+func (c *Client) UpdateWebhook(ctx context.Context, id string, patch WebhookPatch, options ...Option) (*Webhook, error) {
+	r, err := newRequest(http.MethodPatch, options, []string{"v1", "webhooks", id})
 	if err != nil {
 		return nil, err
 	}
-	body, err := encode(patch)
-	if err != nil {
+	if r.body, err = encode(patch); err != nil {
 		return nil, err
 	}
-	return c.webhook(ctx, &request{method: http.MethodPatch, path: target, body: body})
+	r.id = id
+	return c.webhook(ctx, r)
 }
 
 // DeleteWebhook removes a webhook. That it is not there after an answer was
 // lost means that it is deleted.
-func (c *Client) DeleteWebhook(ctx context.Context, id string) error {
-	target, err := path("v1", "webhooks", id)
+func (c *Client) DeleteWebhook(ctx context.Context, id string, options ...Option) error {
+	r, err := newRequest(http.MethodDelete, options, []string{"v1", "webhooks", id})
 	if err != nil {
 		return err
 	}
-	_, err = c.send(ctx, &request{method: http.MethodDelete, path: target})
+	var answered struct {
+		Deleted bool `json:"deleted"`
+	}
+	a, err := c.call(ctx, r, &answered)
+	if err == nil && !answered.Deleted {
+		err = r.wrong(a, "it does not say that the webhook is deleted")
+	}
 	var problem *Problem
 	if errors.As(err, &problem) && problem.Status == http.StatusNotFound && problem.Tries > 1 {
 		return nil
@@ -81,22 +89,22 @@ func (c *Client) DeleteWebhook(ctx context.Context, id string) error {
 // RotateSecret makes a new secret; the old one stays valid for 24 hours. It is
 // not repeated: if the answer was lost, call it again, since the last three
 // old secrets stay valid.
-func (c *Client) RotateSecret(ctx context.Context, id string) (*Webhook, error) {
-	r, err := post("v1", "webhooks", id, "rotate-secret")
+func (c *Client) RotateSecret(ctx context.Context, id string, options ...Option) (*Webhook, error) {
+	r, err := post(options, "v1", "webhooks", id, "rotate-secret")
 	if err != nil {
 		return nil, err
 	}
-	r.once = true
+	r.id, r.repeat = id, never
 	return c.webhook(ctx, r)
 }
 
 // TestWebhook sends webhook.test to a webhook. It is not repeated.
-func (c *Client) TestWebhook(ctx context.Context, id string) (*Delivery, error) {
-	r, err := post("v1", "webhooks", id, "test")
+func (c *Client) TestWebhook(ctx context.Context, id string, options ...Option) (*Delivery, error) {
+	r, err := post(options, "v1", "webhooks", id, "test")
 	if err != nil {
 		return nil, err
 	}
-	r.once = true
+	r.repeat = never
 	return c.delivery(ctx, r)
 }
 
@@ -119,38 +127,42 @@ func (f DeliveryFilter) query() url.Values {
 }
 
 // Delivery reads a delivery to a webhook, with its attempts.
-func (c *Client) Delivery(ctx context.Context, webhookID, deliveryID string) (*Delivery, error) {
-	r, err := get(nil, "v1", "webhooks", webhookID, "deliveries", deliveryID)
+func (c *Client) Delivery(ctx context.Context, webhookID, deliveryID string, options ...Option) (*Delivery, error) {
+	r, err := get(options, "v1", "webhooks", webhookID, "deliveries", deliveryID)
 	if err != nil {
 		return nil, err
 	}
+	r.id = deliveryID
 	return c.delivery(ctx, r)
 }
 
 // JobDelivery reads a delivery of a job, with its attempts.
-func (c *Client) JobDelivery(ctx context.Context, jobID, deliveryID string) (*Delivery, error) {
-	r, err := get(nil, "v1", "jobs", jobID, "deliveries", deliveryID)
+func (c *Client) JobDelivery(ctx context.Context, jobID, deliveryID string, options ...Option) (*Delivery, error) {
+	r, err := get(options, "v1", "jobs", jobID, "deliveries", deliveryID)
 	if err != nil {
 		return nil, err
 	}
+	r.id = deliveryID
 	return c.delivery(ctx, r)
 }
 
 // Redeliver sends a delivery to a webhook again, with the same webhook-id.
-func (c *Client) Redeliver(ctx context.Context, webhookID, deliveryID string) (*Delivery, error) {
-	r, err := post("v1", "webhooks", webhookID, "deliveries", deliveryID, "redeliver")
+func (c *Client) Redeliver(ctx context.Context, webhookID, deliveryID string, options ...Option) (*Delivery, error) {
+	r, err := post(options, "v1", "webhooks", webhookID, "deliveries", deliveryID, "redeliver")
 	if err != nil {
 		return nil, err
 	}
+	r.id = deliveryID
 	return c.delivery(ctx, r)
 }
 
 // RedeliverJob sends a delivery of a job again, with the same webhook-id.
-func (c *Client) RedeliverJob(ctx context.Context, jobID, deliveryID string) (*Delivery, error) {
-	r, err := post("v1", "jobs", jobID, "deliveries", deliveryID, "redeliver")
+func (c *Client) RedeliverJob(ctx context.Context, jobID, deliveryID string, options ...Option) (*Delivery, error) {
+	r, err := post(options, "v1", "jobs", jobID, "deliveries", deliveryID, "redeliver")
 	if err != nil {
 		return nil, err
 	}
+	r.id = deliveryID
 	return c.delivery(ctx, r)
 }
 
@@ -165,18 +177,18 @@ func (c *Client) delivery(ctx context.Context, r *request) (*Delivery, error) {
 // RedeliverSince sends again the deliveries that failed since then. While the
 // answer has a NextCursor there are more: call it again with that cursor; ""
 // begins.
-func (c *Client) RedeliverSince(ctx context.Context, webhookID string, from time.Time, cursor string) (*Replay, error) {
-	return c.replay(ctx, webhookID, "redeliver", from, cursor)
+func (c *Client) RedeliverSince(ctx context.Context, webhookID string, from time.Time, cursor string, options ...Option) (*Replay, error) {
+	return c.replay(ctx, webhookID, "redeliver", from, cursor, options)
 }
 
 // Replay does what RedeliverSince does, and sends the events since then that
 // the webhook asks for now and never got.
-func (c *Client) Replay(ctx context.Context, webhookID string, from time.Time, cursor string) (*Replay, error) {
-	return c.replay(ctx, webhookID, "replay", from, cursor)
+func (c *Client) Replay(ctx context.Context, webhookID string, from time.Time, cursor string, options ...Option) (*Replay, error) {
+	return c.replay(ctx, webhookID, "replay", from, cursor, options)
 }
 
-func (c *Client) replay(ctx context.Context, webhookID, what string, from time.Time, cursor string) (*Replay, error) {
-	r, err := post("v1", "webhooks", webhookID, what)
+func (c *Client) replay(ctx context.Context, webhookID, what string, from time.Time, cursor string, options []Option) (*Replay, error) {
+	r, err := post(options, "v1", "webhooks", webhookID, what)
 	if err != nil {
 		return nil, err
 	}
