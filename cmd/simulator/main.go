@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 )
 
@@ -57,6 +58,7 @@ Exit codes:
   1  it was not: a broken invariant, an unmet expectation, a work kind that behaved
      differently, or something that could not be judged; the output says what and why
   2  nothing could be judged: service away, wrong URL or key, bad flags or scenario
+  130  interrupted: nothing was judged
 `
 
 // run is the whole program: it never exits the process and reads no global
@@ -91,7 +93,12 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 
 // unusable says in one sentence why nothing could be judged.
 func unusable(stderr io.Writer, err error) int {
-	fmt.Fprintf(stderr, "simulator: %s\n", printable(err.Error()))
+	for i, line := range strings.Split(err.Error(), "\n") { // a scenario may have several mistakes
+		if i == 0 {
+			line = "simulator: " + line
+		}
+		fmt.Fprintln(stderr, printable(line))
+	}
 	return exitUnusable
 }
 

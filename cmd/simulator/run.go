@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,6 +68,9 @@ func runScenario(ctx context.Context, args []string, stdout, stderr io.Writer) i
 	}
 	if err != nil {
 		return unusable(stderr, err)
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400) // the heap is small, and time is what a generator must not waste
 	}
 	t := &trial{flags: f, scenario: s, text: string(text), stdout: stdout, stderr: stderr, command: commandLine(args)}
 	return t.run(ctx)

@@ -199,7 +199,7 @@ func TestRunBadUse(t *testing.T) {
 		_, _ = io.WriteString(w, `{"status":401,"code":"RFA_AUTH_INVALID_CREDENTIALS","detail":"The API key is not valid."}`)
 	}))
 	t.Cleanup(refusing.Close)
-	usable := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	usable := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, `{"client_id":"c","api_key":"k"}`)
@@ -224,7 +224,7 @@ func TestRunBadUse(t *testing.T) {
 		"workers of whom":  {[]string{"steady", "--url", "http://127.0.0.1:1", "--workers", "2"}, []string{"--database-url"}},
 		"key of whom":      {[]string{"steady", "--key", "frk_x"}, []string{"--url"}},
 		"no database":      {[]string{"steady", "--url", usable.URL, "--database-url", "postgres://u:secret@127.0.0.1:1/d"}, []string{"the database cannot be read"}},
-		"no redis":         {[]string{"steady", "--url", usable.URL, "--redis-url", "redis://127.0.0.1:1"}, []string{"Redis does not answer"}},
+		"no redis":         {[]string{"steady", "--url", usable.URL, "--redis-url", "redis://127.0.0.1:1"}, []string{"the Redis server does not answer"}},
 		"short lease":      {[]string{"steady", "--lease", "10ms"}, []string{"--lease"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -44,10 +44,11 @@ type trial struct {
 	chaos    stack.Chaos
 	workers  stack.Schedule
 
-	mu     sync.Mutex
-	notes  []string // worth telling in the report
-	harmed bool     // by faults
-	shrunk bool     // a worker was stopped, and with it what it had counted is gone
+	mu      sync.Mutex
+	notes   []string // worth telling in the report
+	harmed  bool     // by faults
+	drained bool     // all jobs ended before the streams were closed
+	shrunk  bool     // a worker was stopped, and with it what it had counted is gone
 }
 
 // run plays the scenario and gives the exit code. However it ends, what it
@@ -148,6 +149,9 @@ func (t *trial) prepare(ctx context.Context) error {
 		return fmt.Errorf("%w (choose another --out)", err)
 	}
 	t.recorder = report.NewRecorder(time.Now())
+	if t.flags.url != "" {
+		t.note("the service was running already: of the scenario's service, only what --workers starts applies")
+	}
 	if err := t.listen(); err != nil {
 		return err
 	}
@@ -251,157 +255,15 @@ func (t *trial) pending() func(context.Context) (int64, error) {
 	if t.flags.databaseURL == "" {
 		return nil
 	}
-	return func(ctx context.Context) (int64, error) { return judge.PendingDeliveries(ctx, t.flags.databaseURL) }
-}
-
-// drive sends the load, with scaling and faults meanwhile, and waits for the end
-// of all jobs and deliveries.
-func (t *trial) drive(ctx context.Context) error {
-	t.recorder.Stage("load")
-	loading, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	disturbing, calm := context.WithCancel(loading)
-	var beside sync.WaitGroup
-	beside.Go(func() { t.watchDisk(disturbing, stop) })
-	if t.stack != nil {
-		// An interrupted run does not wait for faults to heal.
-		defer context.AfterFunc(ctx, func() { _ = t.stack.Close() })()
-		beside.Go(func() { t.scale(disturbing) })
-		beside.Go(func() { t.disturb(disturbing) })
-	}
-	err := t.engine.Run(loading)
-	calm()
-	beside.Wait()
-	if err != nil {
-		return err
-	}
-	if late := t.engine.Late(); late > time.Second {
-		t.note("the last requests were sent %s late: the service did not answer as many as were under way; it is in the latencies", late.Round(time.Millisecond))
-	}
-	if t.stack != nil {
-		t.recorder.Stage("heal")
-		healing, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		if err := t.stack.Heal(healing); err != nil {
-			return fmt.Errorf("the service did not come back after the faults: %w", err)
-		}
-	}
-	t.recorder.Stage("drain")
-	if unfinished, pending := t.engine.Drain(ctx); unfinished > 0 || pending > 0 {
-		t.note("after %s, %d jobs had not ended and %d deliveries were not settled", t.scenario.Drain, unfinished, pending)
-	}
-	t.engine.Close()
-	if t.receiver != nil {
-		t.receiver.Close()
-	}
-	return context.Cause(ctx)
-}
-
-// watchDisk ends the load when the history cannot be written.
-func (t *trial) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
-	for sleep(ctx, time.Second) == nil {
-		if err := t.facts.Err(); err != nil {
-			stop(fmt.Errorf("the history could not be written: %w", err))
-			return
-		}
-	}
-}
-
-const scaleStep = 500 * time.Millisecond
-
-// scale keeps the number of workers as the schedule says.
-func (t *trial) scale(ctx context.Context) {
-	began := time.Now()
-	t.recorder.Workers(t.stack.Workers())
-	for {
-		if n := t.workers.At(t.progress(began)); n != t.stack.Workers() {
-			t.mu.Lock()
-			t.shrunk = t.shrunk || n < t.stack.Workers()
-			t.mu.Unlock()
-			if err := t.stack.Scale(ctx, n); err != nil && ctx.Err() == nil {
-				t.note("scaling to %d workers: %v", n, err)
+	return func(ctx context.Context) (int64, error) {
+		var clients []string
+		for _, a := range t.engine.Accounts() {
+			if a.ClientID != "" {
+				clients = append(clients, a.ClientID)
 			}
-			t.recorder.Workers(t.stack.Workers())
 		}
-		if sleep(ctx, scaleStep) != nil {
-			return
-		}
+		return judge.PendingDeliveries(ctx, t.flags.databaseURL, clients, t.began)
 	}
-}
-
-// progress is how much of the load is sent, from 0 to 1.
-func (t *trial) progress(began time.Time) float64 {
-	share := 0.0
-	if d := t.scenario.Duration; d > 0 {
-		share = float64(time.Since(began)) / float64(d)
-	}
-	if n := t.scenario.Jobs; n > 0 {
-		share = max(share, float64(t.engine.Tickets())/float64(n))
-	}
-	return min(share, 1)
-}
-
-// disturb does the faults of the scenario until ctx ends.
-func (t *trial) disturb(ctx context.Context) {
-	err := t.chaos.Run(ctx, t.stack, t.scenario.Seed, func(f stack.Fault) {
-		t.mu.Lock()
-		t.harmed = true
-		t.mu.Unlock()
-		if f.Err != nil { // it may not have done anything: it does not count
-			t.note("fault %s on %s: %v", f.Kind, f.Target, f.Err)
-			return
-		}
-		t.recorder.Fault(f.Kind, f.Target, f.At, f.Until, f.Count)
-	})
-	if err != nil && ctx.Err() == nil {
-		t.note("the faults ended early: %v", err)
-	}
-}
-
-// judge collects what the service says at the end, and goes through everything.
-func (t *trial) judge(ctx context.Context) (*judge.Verdict, error) {
-	t.recorder.Stage("judge")
-	subject := judge.Subject{
-		Run: t.id, DatabaseURL: t.flags.databaseURL, RedisURL: t.flags.redisURL,
-		SampleReports: t.flags.sample, Seed: t.scenario.Seed,
-	}
-	if t.flags.key != "" {
-		subject.Since = t.began.Add(-time.Minute) // that client may have had jobs before
-	}
-	ground := judge.Ground{
-		Run: t.id, Tenants: t.scenario.Tenants, Tickets: t.engine.Tickets(), TimeScale: t.flags.scale,
-		Chaos: t.scenario.Chaos != "", Killed: t.harmed || t.shrunk,
-	}
-	if t.stack != nil {
-		subject.MetricsURLs = t.stack.MetricsURLs()
-		ground.Counters = !t.harmed && !t.shrunk && t.flags.url == ""
-		ground.MaxRuntime = 2 * time.Minute
-	}
-	for _, a := range t.engine.Accounts() {
-		subject.Accounts = append(subject.Accounts, judge.Account{Tenant: a.Tenant, ClientID: a.ClientID, Client: a.Client()})
-		for _, w := range a.Webhooks {
-			ground.Webhooks = append(ground.Webhooks, judge.Webhook{Tenant: a.Tenant, ID: w.ID, URL: w.URL, Events: w.Events})
-		}
-		if t.scenario.Readers.Streams > 0 {
-			ground.Streams = append(ground.Streams, judge.Stream{Tenant: a.Tenant, Whole: true})
-		}
-	}
-	collected, err := judge.Collect(ctx, subject, t.facts)
-	if err != nil {
-		return nil, err
-	}
-	if err := t.facts.Close(); err != nil {
-		return nil, fmt.Errorf("the history could not be written: %w", err)
-	}
-	ground.Collected = collected
-	for source, why := range collected.Missing {
-		t.note("the %s could not be read: %s", source, why)
-	}
-	facts, err := history.Open(filepath.Join(t.out, historyFolder))
-	if err != nil {
-		return nil, err
-	}
-	return judge.Judge(ctx, facts, ground)
 }
 
 func (t *trial) note(format string, args ...any) {

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/forgerun/forgerun/simulator/scenario"
@@ -38,7 +39,7 @@ func runScenarios(args []string, stdout, stderr io.Writer) int {
 	case name != "":
 		text, err := scenario.Text(name)
 		if err != nil {
-			return unusable(stderr, err)
+			return unusable(stderr, fmt.Errorf("there is no ready-made scenario %q, only %s", name, strings.Join(scenario.Names(), ", ")))
 		}
 		_, _ = stdout.Write(text)
 		return exitOK

@@ -43,7 +43,7 @@ type Fact struct {
 	Job string `json:"job,omitempty"` // "" where there is none; the first member, since the reader looks for it
 
 	At     time.Time `json:"at"`            // by the simulator's clock; of an answer, when it had come
-	Sent   time.Time `json:"sent,omitzero"` // of Looked and ListedJob: when it was asked for; zero where not known
+	Sent   time.Time `json:"sent,omitzero"` // of Looked and ListedJob: when it was asked for; of StoredJob and StoredDeliver: as of when, by Postgres' clock; zero where not known
 	Kind   Kind      `json:"kind"`
 	Tenant int       `json:"tenant"`           // whose credentials, stream or webhook it was; from 0
 	Ticket int64     `json:"ticket,omitempty"` // from 1; 0 where it is not known
@@ -131,7 +131,7 @@ type Job struct {
 	Fence         int        `json:"fence,omitempty"`
 	LeaseExpiries int        `json:"lease_expiries,omitempty"`
 	ResultAttempt int        `json:"result_attempt,omitempty"` // 0: no result
-	Keys          int        `json:"keys,omitempty"`           // idempotency keys that lead to it
+	Keys          int        `json:"keys,omitempty"`           // idempotency keys that lead to it and have not expired
 	DurationMS    *int64     `json:"duration_ms,omitempty"`    // of its definition
 	ShouldFail    bool       `json:"should_fail,omitempty"`
 	Held          bool       `json:"held,omitempty"` // has a worker
@@ -163,6 +163,10 @@ type Report struct {
 	Failure    string     `json:"failure,omitempty"`   // its code
 	EventSeq   int        `json:"event_seq,omitempty"` // rows: the last event it tells of
 	Events     []Event    `json:"events,omitempty"`    // API
+
+	// Of the API only: the result of the attempt, where it was read.
+	ResultSize  *int   `json:"result_size,omitempty"`  // bytes, after they were verified
+	ResultError string `json:"result_error,omitempty"` // why there are none
 }
 
 // Delivery is one webhook message: as it came in one try, or as the service
@@ -178,8 +182,9 @@ type Delivery struct {
 	State     string    `json:"state,omitempty"`    // PENDING, DELIVERED, FAILED
 	Attempts  int       `json:"attempts,omitempty"` // as the service counts them
 	Status    int       `json:"status,omitempty"`   // what was answered; 0: nothing
+	Error     string    `json:"error,omitempty"`    // code, as the service tells it
 	Tried     time.Time `json:"tried,omitzero"`
-	Next      time.Time `json:"next,omitzero"`  // when a PENDING one is to be tried next
+	Next      time.Time `json:"next,omitzero"`        // when a PENDING one is to be tried next
 	Body      string    `json:"body,omitempty"`       // digest of the bytes
 	JobStatus string    `json:"job_status,omitempty"` // of the body, as it came
 	Emitted   string    `json:"emitted,omitempty"`    // of event.emitted: as in Event

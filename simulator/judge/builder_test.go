@@ -3,10 +3,7 @@ package judge
 import (
 	"fmt"
 	"slices"
-	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/simulator/history"
 )
@@ -20,7 +17,10 @@ type world struct {
 	last   int64 // ticket
 }
 
-const testRun = "run1"
+const (
+	testRun   = "run1"
+	brokenURL = "http://receiver/broken" // answers with 5xx only
+)
 
 var second = time.Second
 
@@ -30,7 +30,7 @@ func newWorld() *world {
 	scale := 1.0
 	w := &world{start: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	w.ground = Ground{
-		Run: testRun, Tenants: 2, TimeScale: &scale, MaxRuntime: 2 * time.Minute,
+		Run: testRun, Tenants: 2, TimeScale: &scale, MaxRuntime: 2 * time.Minute, MaxAttempts: 4, DeliveryTries: 3,
 		Webhooks: []Webhook{
 			{Tenant: 0, ID: "hook-0", URL: "http://receiver/0", Events: []string{"*"}},
 			{Tenant: 1, ID: "hook-1", URL: "http://receiver/1", Events: []string{"job.succeeded", "job.failed"}},
@@ -99,6 +99,9 @@ func deferred(ahead time.Duration) func(*tale) {
 	}
 }
 
+// emits makes it a job that publishes an event of the client's own.
+func emits(t *tale) { t.row.Type = emitEvent }
+
 func autoRetry(t *tale)                 { t.sub.AutoRetry = true }
 func inBatch(id string) func(*tale)     { return func(t *tale) { t.row.Batch = id } }
 func calledBack(url string) func(*tale) { return func(t *tale) { t.sub.Callback = url } }
@@ -131,6 +134,9 @@ func (t *tale) event(name, next string) *tale {
 		ID: fmt.Sprintf("%s-event-%d", t.id, len(t.log)+1), Seq: len(t.log) + 1, Name: name, Prev: t.state, Next: next,
 		Attempt: t.row.Attempt, At: t.now, WorkKind: t.row.WorkKind,
 	}
+	if name == nameEmitted {
+		e.Emitted = fmt.Sprintf("simulated %d", t.ticket)
+	}
 	if next == "" {
 		e.Prev = ""
 	} else {
@@ -141,8 +147,8 @@ func (t *tale) event(name, next string) *tale {
 	f.Event, f.At, f.Ticket = &e, t.w.end(), 0
 	t.w.add(f)
 	shown := e
-	if statuses := endNames[name]; statuses != nil {
-		shown = history.Event{Name: "job-" + name[len("job."):], Attempt: e.Attempt, Status: statuses[0]}
+	if endsAttempt(name) {
+		shown = history.Event{Name: "job-" + name[len("job."):], Attempt: e.Attempt, Status: statusOf(name, t.row.Failure)}
 	}
 	f = t.fact(history.Streamed)
 	f.Event, f.At, f.Ticket = &shown, t.now.Add(20*time.Millisecond), 0
@@ -152,8 +158,12 @@ func (t *tale) event(name, next string) *tale {
 			t.deliver(e, hook.ID, "", 204)
 		}
 	}
-	if t.sub.Callback != "" && next != "" {
-		t.deliver(e, "", t.sub.Callback, 500, 200)
+	if t.sub.Callback != "" && (next != "" || name == nameEmitted) {
+		answers := []int{500, 200}
+		if t.sub.Callback == brokenURL {
+			answers = []int{500, 503, 500}
+		}
+		t.deliver(e, "", t.sub.Callback, answers...)
 	}
 	return t
 }
@@ -164,6 +174,9 @@ func (t *tale) deliver(e history.Event, hook, url string, answers ...int) {
 		ID: fmt.Sprint(e.ID, "-to-", hook, url), Webhook: hook, URL: url, EventID: e.ID, EventName: e.Name, Seq: e.Seq,
 		State: "DELIVERED", Attempts: len(answers),
 	}
+	if last := answers[len(answers)-1]; !good(last) {
+		d.State, d.Status, d.Error = "FAILED", last, "HTTP_5XX"
+	}
 	stored := t.fact(history.StoredDeliver)
 	stored.At, stored.Delivery, stored.Ticket = t.w.end(), &d, 0
 	told, toldDelivery := stored, d
@@ -173,7 +186,8 @@ func (t *tale) deliver(e history.Event, hook, url string, answers ...int) {
 		at := t.now.Add(time.Duration(n+1) * 100 * time.Millisecond)
 		tried, got := d, d
 		tried.State, tried.Attempts, tried.Status, tried.Tried = "", n+1, status, at
-		got.State, got.Attempts, got.Status, got.Body = "", 0, status, "digest of "+e.ID
+		got.State, got.Error, got.Attempts, got.Status, got.Body = "", "", 0, status, "digest of "+e.ID
+		got.JobStatus, got.Emitted = statusOf(e.Name, t.row.Failure), e.Emitted
 		f := t.fact(history.StoredTry)
 		f.At, f.Delivery = t.w.end(), &tried
 		t.w.add(f)
@@ -219,9 +233,13 @@ func (t *tale) ends(state, code string) *tale {
 	if state != canceled {
 		t.wait(catalogue[t.row.WorkKind].duration + 30*time.Millisecond)
 	}
+	t.row.Failure = code
+	if t.row.Type == emitEvent && state == succeeded {
+		t.event(nameEmitted, "")
+	}
 	t.event("job."+map[string]string{succeeded: "succeeded", failed: "failed", canceled: "canceled"}[state], state)
 	at := t.now
-	t.row.FinishedAt, t.row.Outcome, t.row.Failure = &at, outcomes[state], code
+	t.row.FinishedAt, t.row.Outcome = &at, outcomes[state]
 	if state == succeeded {
 		t.row.ResultAttempt = t.row.Attempt
 	}
@@ -231,6 +249,10 @@ func (t *tale) ends(state, code string) *tale {
 	r := history.Report{Attempt: t.row.Attempt, Outcome: outcomes[state], StartedAt: t.starts, FinishedAt: at, Failure: code, EventSeq: len(t.log), Events: slices.Clone(t.log)}
 	if t.starts != nil {
 		r.DurationMS = at.Sub(*t.starts).Milliseconds()
+	}
+	if state == succeeded {
+		size := catalogue[t.row.WorkKind].result
+		r.ResultSize = &size
 	}
 	t.told = append(t.told, r)
 	return t
@@ -294,7 +316,7 @@ func (t *tale) close() *tale {
 	t.w.add(f)
 	for _, r := range t.told {
 		stored, told := r, r
-		stored.Events, told.EventSeq = nil, 0
+		stored.Events, stored.ResultSize, told.EventSeq = nil, nil, 0
 		f = t.fact(history.StoredReport)
 		f.At, f.Report, f.Ticket = end, &stored, 0
 		t.w.add(f)
@@ -323,6 +345,8 @@ const (
 	waitingJob
 	timedOutJob
 	unansweredJob
+	emittingJob
+	failingJob // to be delivered to its callback
 )
 
 // soundWorld tells of one job of each sort.
@@ -352,6 +376,12 @@ func soundWorld() *world {
 	unanswered.success().close()
 	w.find(history.Submitted, unansweredJob).Job = ""
 
+	w.job(0, "SUCCESS_FAST", emits, calledBack("http://receiver/callback")).success().close()
+	w.job(0, "SUCCESS_FAST", calledBack(brokenURL)).success().close()
+	stranger := w.fact(history.Intruded, plainJob)
+	stranger.Tenant, stranger.Action = 1, &history.Action{Verb: "get", Sent: w.end(), Status: 404, Code: "RFA_JOB_NOT_FOUND"}
+	w.add(stranger)
+
 	refused := &history.Submission{Key: "key", Type: "EXECUTE", WorkKind: "PAYLOAD_INVALID", Tries: []history.Try{{Sent: w.start, Answered: w.start, Status: 400}}}
 	w.last++
 	w.ground.Tickets = w.last
@@ -361,7 +391,7 @@ func soundWorld() *world {
 	task.Task = &history.Task{Queue: "jobs", ID: jobName(waitingJob) + ":1:0", State: "scheduled", Attempt: 1}
 	w.add(task)
 	w.ground.Counters = true
-	w.ground.Collected.Measured = []Measure{{Name: "jobs_submitted_total", Metric: 16, Rows: 16, Counter: true}, {Name: "job_queue_depth"}}
+	w.ground.Collected.Measured = []Measure{{Name: "jobs_submitted_total", Metric: 18, Rows: 18, Counter: true}, {Name: "job_queue_depth"}}
 	w.ground.Collected.Oddities = []Oddity{{Invariant: ended, What: "open batches"}}
 	return w
 }
@@ -424,49 +454,4 @@ func named(name string) func(*history.Fact) bool {
 
 func kindOf(k history.Kind, job int) func(*history.Fact) bool {
 	return func(f *history.Fact) bool { return f.Kind == k && f.Job == jobName(job) }
-}
-
-// write keeps the world's facts on disk.
-func (w *world) write(t testing.TB) *history.Reader {
-	t.Helper()
-	dir := t.TempDir()
-	out, err := history.Create(dir)
-	require.NoError(t, err)
-	for _, f := range w.facts {
-		out.Add(f)
-	}
-	require.NoError(t, out.Close())
-	r, err := history.Open(dir)
-	require.NoError(t, err)
-	return r
-}
-
-// Jobs and Each make the world a reader of itself: disks are slow. All jobs are
-// in the first bucket.
-func (w *world) Jobs(bucket int, fn func(map[string][]history.Fact) error) error {
-	jobs := map[string][]history.Fact{}
-	for _, f := range w.facts {
-		if bucket == 0 && f.Job != "" {
-			jobs[f.Job] = append(jobs[f.Job], f)
-		}
-	}
-	return fn(jobs)
-}
-
-func (w *world) Each(bucket int, fn func(history.Fact) error) error {
-	for _, f := range w.facts {
-		if bucket == history.Loose && f.Job == "" {
-			if err := fn(f); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (w *world) judge(t testing.TB) *Verdict {
-	t.Helper()
-	v, err := judge(t.Context(), w, w.ground)
-	require.NoError(t, err)
-	return v
 }

@@ -27,8 +27,12 @@ type Subject struct {
 	DatabaseURL, RedisURL string
 	MetricsURLs           []string // of all processes of the service
 
-	// SampleReports is of how many jobs the reports and deliveries are read over
-	// HTTP. The lists have all jobs.
+	// Counters: what the processes have counted can be compared with the rows.
+	// Without it only gauges are: see Ground.
+	Counters bool
+
+	// SampleReports is of how many jobs the reports, results and deliveries are
+	// read over HTTP. The lists have all jobs.
 	SampleReports int
 	Seed          uint64
 
@@ -47,6 +51,7 @@ type collector struct {
 	out   *history.Writer
 	found Collected
 
+	asOf    time.Time      // what the rows tell is as of then, by Postgres' clock
 	tenants map[string]int // by client id
 	shared  int            // the tenant whose key was given, -1 for none
 }

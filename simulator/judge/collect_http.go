@@ -3,6 +3,7 @@ package judge
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -27,7 +28,8 @@ const (
 type sampled struct {
 	account Account
 	job     string
-	ended   int // attempts that have ended
+	ended   int  // attempts that have ended
+	result  bool // the last one succeeded
 	order   uint64
 }
 
@@ -57,7 +59,7 @@ func (c *collector) lists(ctx context.Context) ([]sampled, error) {
 				}
 				if c.SampleReports > 0 && ours {
 					mu.Lock()
-					sample = c.draw(append(sample, sampled{a, j.JobID, endedAttempts(&j), c.orderOf(ticket)}), 2*c.SampleReports)
+					sample = c.draw(append(sample, sampled{a, j.JobID, endedAttempts(&j), j.State == succeeded, c.orderOf(ticket)}), 2*c.SampleReports)
 					mu.Unlock()
 				}
 			}
@@ -88,7 +90,7 @@ func endedAttempts(j *client.Job) int {
 	return j.Attempt - 1
 }
 
-// reports reads every report of the sample, and its deliveries.
+// reports reads every report of the sample, its results and its deliveries.
 func (c *collector) reports(ctx context.Context, sample []sampled) error {
 	if _, missing := c.found.Missing[Lists]; missing && len(sample) == 0 {
 		return errors.New("no job is known without its list")
@@ -127,8 +129,33 @@ func (c *collector) report(ctx context.Context, s sampled, attempt int) error {
 		return fmt.Errorf("report of job %s: %w", s.job, err)
 	default:
 		f.Report = toldReport(r)
+		if s.result && attempt == s.ended {
+			if err := result(ctx, s, f.Report); err != nil {
+				return err
+			}
+		}
 	}
 	c.add(f)
+	return nil
+}
+
+// result reads what the job has produced. That it is refused, or that its bytes
+// are not those of its digest, is a fact; that nobody answers is none.
+func result(ctx context.Context, s sampled, into *history.Report) error {
+	r, err := s.account.Client.Result(ctx, s.job)
+	var problem *client.Problem
+	var unexpected *client.UnexpectedError
+	switch {
+	case err == nil:
+		size := len(r.Data)
+		into.ResultSize = &size
+	case errors.As(err, &problem) && problem.Status < 500 && problem.Status != 429:
+		into.ResultError = fmt.Sprintf("%d %s", problem.Status, problem.Code)
+	case errors.As(err, &unexpected) && unexpected.Status < 400:
+		into.ResultError = err.Error()
+	default:
+		return fmt.Errorf("result of job %s: %w", s.job, err)
+	}
 	return nil
 }
 
@@ -148,14 +175,34 @@ func toldReport(r *client.Report) *history.Report {
 	for _, e := range r.Events {
 		told.Events = append(told.Events, history.Event{
 			ID: e.EventID, Seq: e.Seq, Name: e.Name, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp,
+			Emitted: emission(&e),
 		})
 	}
 	return told
 }
 
+// emission is the client's own event in event.emitted: name and data.
+func emission(e *client.Event) string {
+	if e.Name != nameEmitted {
+		return ""
+	}
+	var emitted struct {
+		Name string          `json:"name"`
+		Data json.RawMessage `json:"data"`
+	}
+	if err := json.Unmarshal(e.Data, &emitted); err != nil {
+		return err.Error()
+	}
+	return emitted.Name + " " + string(emitted.Data)
+}
+
 func toldDelivery(s sampled, d *client.Delivery) history.Fact {
-	return history.Fact{Kind: history.ToldDelivery, Tenant: s.account.Tenant, Job: s.job, Delivery: &history.Delivery{
+	told := &history.Delivery{
 		ID: d.DeliveryID, Webhook: d.WebhookID, URL: d.URL, EventID: d.EventID, EventName: d.EventName, Seq: d.Seq,
 		State: d.State, Attempts: d.Attempts, Status: d.LastStatus, Next: d.NextAttemptAt,
-	}}
+	}
+	if d.LastError != nil {
+		told.Error = d.LastError.Code
+	}
+	return history.Fact{Kind: history.ToldDelivery, Tenant: s.account.Tenant, Job: s.job, Delivery: told}
 }

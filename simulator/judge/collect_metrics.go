@@ -54,7 +54,7 @@ func (c *collector) metrics(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	before, err := countRows(ctx, conn)
+	before, err := countRows(ctx, conn, c.Counters)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (c *collector) metrics(ctx context.Context) error {
 		case <-time.After(time.Second):
 		}
 	}
-	after, err := countRows(ctx, conn)
+	after, err := countRows(ctx, conn, c.Counters)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,9 @@ type counted struct {
 	Measure
 }
 
-func countRows(ctx context.Context, conn *pgx.Conn) (all []counted, err error) {
+// countRows counts the rows behind gauges and, if they are to be compared,
+// counters.
+func countRows(ctx context.Context, conn *pgx.Conn, counters bool) (all []counted, err error) {
 	for _, of := range countedRows {
 		numbers := make([]int64, len(of.metrics))
 		into := make([]any, len(numbers))
@@ -115,6 +117,9 @@ func countRows(ctx context.Context, conn *pgx.Conn) (all []counted, err error) {
 			name := m.name
 			if m.label != "" {
 				name = fmt.Sprintf("%s{%s=%q}", m.name, m.label, m.value)
+			}
+			if m.counter && !counters {
+				continue
 			}
 			all = append(all, counted{m, Measure{Name: name, Rows: float64(numbers[i]), Counter: m.counter}})
 		}

@@ -24,12 +24,13 @@ SELECT j.job_id::text, j.client_id::text, j.type, j.work_kind, j.state, coalesce
   CASE jsonb_typeof(j.definition -> 'duration_ms') WHEN 'number' THEN (j.definition ->> 'duration_ms')::numeric::bigint END,
   coalesce(j.definition -> 'should_fail' = 'true', false)
 FROM jobs j LEFT JOIN results r USING (job_id)
-  LEFT JOIN (SELECT resource_id, count(*) AS n FROM idempotency_keys GROUP BY resource_id) k ON k.resource_id = coalesce(j.batch_id, j.job_id)
+  LEFT JOIN (SELECT resource_id, count(*) AS n FROM idempotency_keys WHERE expires_at > now() GROUP BY resource_id) k ON k.resource_id = coalesce(j.batch_id, j.job_id)
 WHERE ` + mine
 
 	selectEvents = `
 SELECT e.job_id::text, e.client_id::text, e.event_id::text, e.seq, e.event_name, coalesce(e.prev_state, ''), coalesce(e.next_state, ''), e.attempt, e.occurred_at,
-  coalesce(e.data ->> 'work_kind', '')
+  coalesce(e.data ->> 'work_kind', ''),
+  CASE e.event_name WHEN 'event.emitted' THEN concat(e.data ->> 'name', ' ', e.data -> 'data') ELSE '' END
 FROM events e JOIN jobs j USING (job_id) WHERE ` + mine
 
 	selectReports = `
@@ -38,12 +39,12 @@ FROM reports r JOIN jobs j USING (job_id) WHERE ` + mine
 
 	selectDeliveries = `
 SELECT coalesce(d.job_id::text, ''), d.client_id::text, d.delivery_id::text, coalesce(d.webhook_id::text, ''), coalesce(d.url, ''), d.event_id::text, d.event_name,
-  d.seq, d.state, d.attempts, coalesce(d.last_status, 0), d.next_attempt_at
+  d.seq, d.state, d.attempts, coalesce(d.last_status, 0), coalesce(d.last_error, ''), d.next_attempt_at
 FROM deliveries d LEFT JOIN jobs j USING (job_id) WHERE d.client_id = ANY ($1::uuid[]) OR ` + mine
 
 	selectTries = `
 SELECT coalesce(d.job_id::text, ''), d.client_id::text, d.delivery_id::text, coalesce(d.webhook_id::text, ''), d.event_id::text, d.event_name,
-  d.seq, a.number, coalesce(a.status, 0), a.started_at
+  d.seq, a.number, coalesce(a.status, 0), coalesce(a.error, ''), a.started_at
 FROM delivery_attempts a JOIN deliveries d USING (delivery_id) LEFT JOIN jobs j USING (job_id) WHERE d.client_id = ANY ($1::uuid[]) OR ` + mine
 
 	// A webhook that was changed after it was made need not have got all events
@@ -51,7 +52,7 @@ FROM delivery_attempts a JOIN deliveries d USING (delivery_id) LEFT JOIN jobs j 
 	// a little earlier may have been committed later.
 	selectWebhooks = `
 SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
-FROM webhooks WHERE client_id = ANY ($1::uuid[]) AND updated_at > created_at`
+FROM webhooks WHERE updated_at > created_at`
 )
 
 // rows reads what the database says, as of one moment.
@@ -66,6 +67,9 @@ func (c *collector) rows(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	if err := tx.QueryRow(ctx, `SELECT now()`).Scan(&c.asOf); err != nil {
+		return err
+	}
 	for _, read := range []func(context.Context, pgx.Tx) error{
 		c.jobRows, c.eventRows, c.reportRows, c.deliveryRows, c.tryRows, c.webhookRows, c.oddities,
 	} {
@@ -108,14 +112,14 @@ func (c *collector) jobRows(ctx context.Context, tx pgx.Tx) error {
 	return c.each(ctx, tx, "jobs", selectJobs, into, func() history.Fact {
 		told := j
 		ticket, _ := ticketOf(c.Run, j.Correlation)
-		return history.Fact{Kind: history.StoredJob, Tenant: c.tenantOf(j.Client), Ticket: ticket, Job: id, Told: &told}
+		return history.Fact{Kind: history.StoredJob, Sent: c.asOf, Tenant: c.tenantOf(j.Client), Ticket: ticket, Job: id, Told: &told}
 	})
 }
 
 func (c *collector) eventRows(ctx context.Context, tx pgx.Tx) error {
 	var job, client string
 	var e history.Event
-	into := []any{&job, &client, &e.ID, &e.Seq, &e.Name, &e.Prev, &e.Next, &e.Attempt, &e.At, &e.WorkKind}
+	into := []any{&job, &client, &e.ID, &e.Seq, &e.Name, &e.Prev, &e.Next, &e.Attempt, &e.At, &e.WorkKind, &e.Emitted}
 	return c.each(ctx, tx, "events", selectEvents, into, func() history.Fact {
 		event := e
 		return history.Fact{Kind: history.StoredEvent, Tenant: c.tenantOf(client), Job: job, Event: &event}
@@ -136,20 +140,20 @@ func (c *collector) deliveryRows(ctx context.Context, tx pgx.Tx) error {
 	var job, client string
 	var d history.Delivery
 	var next *time.Time
-	into := []any{&job, &client, &d.ID, &d.Webhook, &d.URL, &d.EventID, &d.EventName, &d.Seq, &d.State, &d.Attempts, &d.Status, &next}
+	into := []any{&job, &client, &d.ID, &d.Webhook, &d.URL, &d.EventID, &d.EventName, &d.Seq, &d.State, &d.Attempts, &d.Status, &d.Error, &next}
 	return c.each(ctx, tx, "deliveries", selectDeliveries, into, func() history.Fact {
 		delivery := d
 		if next != nil {
 			delivery.Next = *next
 		}
-		return history.Fact{Kind: history.StoredDeliver, Tenant: c.tenantOf(client), Job: job, Delivery: &delivery}
+		return history.Fact{Kind: history.StoredDeliver, Sent: c.asOf, Tenant: c.tenantOf(client), Job: job, Delivery: &delivery}
 	})
 }
 
 func (c *collector) tryRows(ctx context.Context, tx pgx.Tx) error {
 	var job, client string
 	var d history.Delivery
-	into := []any{&job, &client, &d.ID, &d.Webhook, &d.EventID, &d.EventName, &d.Seq, &d.Attempts, &d.Status, &d.Tried}
+	into := []any{&job, &client, &d.ID, &d.Webhook, &d.EventID, &d.EventName, &d.Seq, &d.Attempts, &d.Status, &d.Error, &d.Tried}
 	return c.each(ctx, tx, "delivery_attempts", selectTries, into, func() history.Fact {
 		delivery := d
 		return history.Fact{Kind: history.StoredTry, Tenant: c.tenantOf(client), Job: job, Delivery: &delivery}
@@ -157,7 +161,7 @@ func (c *collector) tryRows(ctx context.Context, tx pgx.Tx) error {
 }
 
 func (c *collector) webhookRows(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, selectWebhooks, c.clientIDs())
+	rows, err := tx.Query(ctx, selectWebhooks)
 	if err != nil {
 		return fmt.Errorf("table webhooks: %w", err)
 	}

@@ -1,7 +1,10 @@
 package judge
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -44,6 +47,8 @@ type service struct {
 	dir     string
 	id      string // of the delivery
 	broken  string // path that the API answers with 500
+	result  []byte
+	digest  string // in place of the result's
 }
 
 func newService(t *testing.T) *service {
@@ -54,7 +59,8 @@ func newService(t *testing.T) *service {
 	s.db, err = pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.db.Close(context.Background()) })
-	s.subject = Subject{Run: testRun, DatabaseURL: url, RedisURL: s.startRedis(), SampleReports: 10, Seed: 1, Patience: 100 * time.Millisecond}
+	s.subject = Subject{Run: testRun, DatabaseURL: url, RedisURL: s.startRedis(), SampleReports: 10, Seed: 1, Patience: 100 * time.Millisecond, Counters: true}
+	s.result = make([]byte, 4096)
 	s.fill()
 	api := httptest.NewServer(http.HandlerFunc(s.answer))
 	t.Cleanup(api.Close)
@@ -144,6 +150,11 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/metrics":
 		_, _ = w.Write([]byte(s.metrics))
 		return
+	case strings.HasSuffix(r.URL.Path, "/result"):
+		sum := sha256.Sum256(s.result)
+		w.Header().Set("Repr-Digest", "sha-256=:"+cmp.Or(s.digest, base64.StdEncoding.EncodeToString(sum[:]))+":")
+		_, _ = w.Write(s.result)
+		return
 	case r.URL.Path == "/v1/jobs":
 		body = page(map[string]any{
 			"job_id": theJob, "type": "EXECUTE", "work_kind": "SUCCESS_FAST", "state": succeeded, "outcome": "SUCCESS", "attempt": 1, "max_attempts": 4,
@@ -178,7 +189,7 @@ func (s *service) collect() (Collected, *Verdict) {
 		Tries: []history.Try{{Sent: s.began, Answered: s.began, Status: 202, Job: theJob, State: queued, CreatedAt: s.began}},
 	}})
 	out.Add(history.Fact{At: s.began.Add(2 * second), Kind: history.Received, Job: theJob, Delivery: &history.Delivery{
-		ID: s.id, Webhook: theWebhook, EventID: s.log()[4].ID, EventName: "job.succeeded", Seq: 5, Status: 204, Body: "digest",
+		ID: s.id, Webhook: theWebhook, EventID: s.log()[4].ID, EventName: "job.succeeded", Seq: 5, Status: 204, Body: "digest", JobStatus: "COMPLETED",
 	}})
 	found, err := Collect(s.t.Context(), s.subject, out)
 	require.NoError(s.t, err)
@@ -237,11 +248,24 @@ func TestCollectFindsDamage(t *testing.T) {
 		"a counter is off": {func(s *service) {
 			s.metrics = strings.Replace(s.metrics, "jobs_succeeded_total 1", "jobs_succeeded_total 2", 1)
 		}, measured},
-		"a gauge is off":             {func(s *service) { s.metrics = strings.Replace(s.metrics, `"QUEUED"} 1`, `"QUEUED"} 0`, 1) }, measured},
-		"a delivery is told wrongly": {func(s *service) { s.id = "other" }, answered},
-		"a task is left":             {func(s *service) { s.task(theJob) }, tasked},
-		"a task has no job":          {func(s *service) { s.task(noJob) }, tasked},
-		"a report is told wrongly":   {func(s *service) { s.exec(`UPDATE reports SET duration_ms = 1001`) }, answered},
+		"a gauge is off":              {func(s *service) { s.metrics = strings.Replace(s.metrics, `"QUEUED"} 1`, `"QUEUED"} 0`, 1) }, measured},
+		"a delivery is told wrongly":  {func(s *service) { s.id = "other" }, answered},
+		"a task is left":              {func(s *service) { s.task(theJob) }, tasked},
+		"a task has no job":           {func(s *service) { s.task(noJob) }, tasked},
+		"no key is alive":             {func(s *service) { s.exec(`UPDATE idempotency_keys SET expires_at = now()`) }, keyed},
+		"the result has another size": {func(s *service) { s.result = s.result[1:] }, expected},
+		"the result is damaged":       {func(s *service) { s.digest = base64.StdEncoding.EncodeToString(make([]byte, 32)) }, answered},
+		"an event is the client's own, and nobody asked for it": {func(s *service) {
+			s.exec(`UPDATE events SET event_name = 'event.emitted', prev_state = NULL, next_state = NULL, data = '{"name": "simulated", "data": 1}' WHERE job_id = $1 AND seq = 3`, theJob)
+		}, logged},
+		"a delivery waits past its time": {func(s *service) {
+			s.exec(`UPDATE deliveries SET state = 'PENDING', settled_at = NULL, next_attempt_at = now() - interval '1 s'`)
+		}, delivered},
+		"a delivery failed at once": {func(s *service) {
+			s.exec(`UPDATE deliveries SET state = 'FAILED', last_error = 'HTTP_5XX', last_status = 500`)
+			s.exec(`UPDATE delivery_attempts SET error = 'HTTP_5XX', status = 500`)
+		}, delivered},
+		"a report is told wrongly": {func(s *service) { s.exec(`UPDATE reports SET duration_ms = 1001`) }, answered},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -256,6 +280,29 @@ func TestCollectFindsDamage(t *testing.T) {
 			require.True(t, found, "%s\n%v", printed(v), v.Skipped)
 		})
 	}
+}
+
+// A second key that has expired is none.
+func TestCollectLeavesExpiredKeysAlone(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.exec(`INSERT INTO idempotency_keys SELECT client_id, endpoint, 'other', request_hash, resource_id, state, created_at, now() FROM idempotency_keys`)
+	_, v := s.collect()
+	require.Empty(t, printed(v))
+}
+
+// Counters that are not compared are not waited for.
+func TestCollectWaitsForNoCounterInVain(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.subject.Counters, s.subject.Patience = false, time.Hour
+	s.subject.RedisURL = "" // which is waited for too
+	s.metrics = strings.Replace(s.metrics, "jobs_succeeded_total 1", "jobs_succeeded_total 0", 1)
+	found, v := s.collect()
+	require.Empty(t, found.Missing)
+	require.Empty(t, printed(v))
+	require.Positive(t, v.Checked[measured])
+	require.Contains(t, v.Skipped[measured], "counters")
 }
 
 // task queues a task of a job, as asynq keeps it.

@@ -19,7 +19,7 @@ type dossier struct {
 	byKind map[history.Kind][]*history.Fact
 
 	row *history.Job  // as stored, nil for none
-	at  *history.Fact // the fact of row
+	at  *history.Fact // that tells the job as it was at the end: row, else as listed; nil for none
 
 	log   []history.Event // by seq, of the rows, else of the latest report that was told
 	whole bool            // log goes to the end of the job
@@ -49,6 +49,11 @@ func newDossier(job string, facts []history.Fact, g *Ground) *dossier {
 		}
 	}
 	d.findOwner(g.Run)
+	for _, f := range d.byKind[history.ListedJob] {
+		if d.at == nil && f.Told != nil && f.Tenant == d.tenant {
+			d.at = f
+		}
+	}
 	d.findReports()
 	d.findLog(g)
 	for _, e := range d.log {
@@ -121,15 +126,10 @@ func (d *dossier) findLog(g *Ground) {
 
 // told is the job as it was at the end: as stored, else as listed.
 func (d *dossier) told() *history.Job {
-	if d.row != nil {
-		return d.row
+	if d.at == nil {
+		return nil
 	}
-	for _, f := range d.byKind[history.ListedJob] {
-		if f.Told != nil && f.Tenant == d.tenant {
-			return f.Told
-		}
-	}
-	return nil
+	return d.at.Told
 }
 
 // kind is the job's work kind, "" where nobody tells it.

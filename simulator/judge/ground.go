@@ -2,6 +2,8 @@ package judge
 
 import (
 	"time"
+
+	"github.com/forgerun/forgerun/simulator/history"
 )
 
 // Ground is what is known of a run beside its facts.
@@ -14,6 +16,9 @@ type Ground struct {
 	MaxRuntime time.Duration // execution limit of the service before the time scale; 0: not known
 	KeyWindow  time.Duration // for how long the service keeps an idempotency key; 0: 24 h
 
+	MaxAttempts   int // of each job: 1 and the retries that the service allows; 0: not known
+	DeliveryTries int // of a delivery: 1 and the retries that the service makes; 0: not known, at least 2
+
 	// Chaos: faults were injected. Killed: worker processes died, hung or were
 	// shut down, so attempts may be lost to RFA_EXEC_WORKER_UNAVAILABLE.
 	Chaos, Killed bool
@@ -24,7 +29,7 @@ type Ground struct {
 	Counters bool
 
 	ClockSlack time.Duration // by how much the simulator's and Postgres' clocks may differ; 0: 1 s
-	Overdue    time.Duration // by how much a delivery or a waiting job may be late at the end; 0: 30 s
+	Overdue    time.Duration // by how much a task in the queue may be late at the end; 0: 30 s
 
 	Webhooks  []Webhook
 	Streams   []Stream
@@ -81,6 +86,31 @@ func scaled(d time.Duration, scale float64) time.Duration {
 func (g *Ground) whole(s Source) bool {
 	_, missing := g.Collected.Missing[s]
 	return !missing && g.Collected.Asked[s]
+}
+
+// asOf is the latest time of which it is certain that what a fact tells was so
+// later, by Postgres' clock.
+func (g *Ground) asOf(f *history.Fact) time.Time {
+	at := f.At
+	if !f.Sent.IsZero() {
+		at = f.Sent
+	}
+	if f.Kind == history.StoredJob || f.Kind == history.StoredDeliver {
+		return at
+	}
+	return at.Add(-g.slack())
+}
+
+// changed reports whether the webhook may have been disabled, changed or deleted
+// during the run.
+func (g *Ground) changed(webhook string) bool {
+	for _, w := range g.Webhooks {
+		if w.ID == webhook {
+			_, loosened := g.Collected.Webhooks[webhook]
+			return loosened || !w.Loosened.IsZero() || !g.whole(Rows)
+		}
+	}
+	return true
 }
 
 // Source is where facts at the end come from.

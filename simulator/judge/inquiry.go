@@ -20,6 +20,7 @@ func judgeJob(d *dossier, g *Ground) *inquiry {
 	q := &inquiry{dossier: d, ground: g, looked: map[string]int64{}}
 	q.judgeStrange()
 	q.judgeOwners()
+	q.judgeIntruders()
 	if !q.ofJob() {
 		return q
 	}
@@ -34,6 +35,7 @@ func judgeJob(d *dossier, g *Ground) *inquiry {
 	q.judgeFence()
 	q.judgeDurations()
 	q.judgeCatalogue()
+	q.judgeLimit()
 	q.judgeAnswers()
 	q.judgeLists()
 	q.judgeStreams()

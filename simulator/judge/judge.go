@@ -116,11 +116,7 @@ func (b *bench) judgeLoose(r reader, g *Ground) error {
 		switch {
 		case f.Submission != nil:
 			b.tickets.mark(f.Ticket, bitsOf(f.Submission))
-			for _, t := range f.Submission.Tries {
-				if t.Code == "RFA_EXEC_IDEMPOTENCY_CONFLICT" {
-					wrong.Invariant, wrong.What = answered, "a repetition of the same request was refused as another one under its key"
-				}
-			}
+			b.judgeLooseSubmission(&f, g)
 		case f.Kind == history.Strange:
 			b.verdict.Checked[foreign]++
 			wrong.Invariant, wrong.What = foreign, fmt.Sprintf("tenant %d saw what nobody may: %s", f.Tenant, f.Note)
@@ -139,22 +135,35 @@ func (b *bench) judgeLoose(r reader, g *Ground) error {
 	})
 }
 
+// judgeLooseSubmission looks at one that ended without a job.
+func (b *bench) judgeLooseSubmission(f *history.Fact, g *Ground) {
+	var found []Violation
+	judgeRefusals(f.Submission, g, func(ok bool, invariant, format string, args ...any) {
+		if !ok {
+			found = append(found, Violation{Invariant: invariant, Ticket: f.Ticket, What: fmt.Sprintf(format, args...)})
+		}
+	})
+	b.add(found, map[string]int64{answered: 1}, []history.Fact{*f})
+}
+
 // judgeTickets finds the tickets that are wrong, and reads the history again for
 // what it says of them: there are none, as a rule.
 func (b *bench) judgeTickets(ctx context.Context, r reader, g *Ground) error {
 	stories := map[int64]*ticketStory{}
-	count := int64(0)
+	more := map[string]int64{} // that are only counted
 	for n := int64(1); n < int64(len(b.tickets)); n++ {
 		if invariant, what := b.tickets.suspect(n); invariant != "" {
-			if count++; len(stories) < maxViolations {
+			if len(stories) < maxViolations {
 				stories[n] = &ticketStory{Violation: Violation{Invariant: invariant, Ticket: n, What: what}}
+			} else {
+				more[invariant]++
 			}
 		}
 		if b.tickets[n] != 0 {
 			b.verdict.Checked[keyed]++
 		}
 	}
-	if count == 0 {
+	if len(stories) == 0 {
 		return nil
 	}
 	if err := r.Each(history.Loose, func(f history.Fact) error {
@@ -184,7 +193,9 @@ func (b *bench) judgeTickets(ctx context.Context, r reader, g *Ground) error {
 	for _, s := range stories {
 		b.add([]Violation{s.Violation}, nil, s.facts)
 	}
-	b.verdict.ViolationCount += count - int64(len(stories))
+	for invariant, n := range more {
+		b.count(invariant, n)
+	}
 	return nil
 }
 

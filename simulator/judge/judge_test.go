@@ -27,8 +27,8 @@ func TestSoundHistoryPasses(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, printed(v))
 	require.True(t, v.OK())
-	require.EqualValues(t, 16, v.Jobs)
-	require.EqualValues(t, 17, v.Tickets)
+	require.EqualValues(t, 18, v.Jobs)
+	require.EqualValues(t, 19, v.Tickets)
 	require.EqualValues(t, len(w.facts), v.Facts)
 	for _, invariant := range Invariants {
 		require.Positive(t, v.Checked[invariant.Key], invariant.Key)
@@ -89,6 +89,16 @@ func TestMissingSourcesAreTold(t *testing.T) {
 				return false
 			})
 		}, map[string]string{accepted: "not checked: job lists: not asked for", fenced: "not checked", delivered: "rows"}},
+		"no subscriber": {func(w *world) {
+			w.ground.Webhooks = nil
+			w.dropAll(func(f *history.Fact) bool { return f.Delivery != nil })
+			for i := range w.facts {
+				if s := w.facts[i].Submission; s != nil {
+					s.Callback = ""
+				}
+			}
+		}, map[string]string{delivered: "nothing of the kind", received: "nothing of the kind"}},
+		"counters that were not read": {func(w *world) { w.ground.Collected.Measured = w.ground.Collected.Measured[1:] }, map[string]string{measured: "in part, without counters"}},
 		"lists alone": {func(w *world) {
 			w.without(Rows, rowFacts...).without(Reports, history.ToldReport, history.ToldDelivery)
 		}, map[string]string{logged: "not checked", accepted: "in part"}},
@@ -187,16 +197,33 @@ func TestVerdictIsBounded(t *testing.T) {
 		w.job(0, "SUCCESS_FAST").success().close()
 	}
 	w.dropAll(func(f *history.Fact) bool { return f.Kind == history.Submitted })
+	for n := range 30 { // of those that are judged last
+		w.drop(w.find(history.Streamed, jobs-n, named("job.succeeded")))
+	}
 	v := w.judge(t)
-	require.EqualValues(t, jobs, v.ViolationCount)
-	require.Len(t, v.Violations, maxViolations)
+	require.EqualValues(t, jobs+30, v.ViolationCount)
+	require.EqualValues(t, jobs, v.ByInvariant[accepted])
+	require.EqualValues(t, 30, v.ByInvariant[streamed])
+	of, told := map[string]int{}, map[string]int{}
+	for _, violation := range v.Violations {
+		of[violation.Invariant]++
+		if violation.History != nil {
+			told[violation.Invariant]++
+		}
+	}
+	require.Greater(t, of[accepted], maxViolations/2)
+	require.GreaterOrEqual(t, of[streamed], ofEach, "one that is broken often does not hide another one")
+	require.GreaterOrEqual(t, told[streamed], ofEachTold)
+	require.LessOrEqual(t, len(v.Violations), maxViolations)
 	stories := 0
 	for _, violation := range v.Violations {
 		if violation.History != nil {
 			stories++
 		}
 	}
-	require.Equal(t, maxHistories, stories)
+	require.Equal(t, stories, told[accepted]+told[streamed])
+	require.LessOrEqual(t, stories, maxHistories)
+	require.Greater(t, stories, maxHistories/2)
 }
 
 // A history tells what happened line by line, in order, and no secret.

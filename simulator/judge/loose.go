@@ -14,11 +14,9 @@ type looseDeliveries struct {
 }
 
 type looseDelivery struct {
-	state               string
-	attempts, tries     int
-	recorded, confirmed int // answers with 2xx
-	body                string
-	overdue             bool
+	tries
+	told *history.Fact // as stored; nil for none
+	body string
 }
 
 func newLooseDeliveries() *looseDeliveries {
@@ -36,20 +34,17 @@ func (l *looseDeliveries) add(f *history.Fact, g *Ground) (invariant, wrong stri
 	if w := g.webhook(f); w != nil && w.Tenant != f.Tenant {
 		return foreign, fmt.Sprintf("delivery %s of tenant %d goes to a webhook of tenant %d", d.ID, f.Tenant, w.Tenant)
 	}
+	known.tries.add(f)
 	switch f.Kind {
 	case history.StoredDeliver:
-		known.state, known.attempts = d.State, d.Attempts
-		known.overdue = d.State == "PENDING" && !g.Interrupted && !d.Next.IsZero() && d.Next.Add(g.overdue()).Before(f.At)
+		told := *f // without those beside it
+		known.told = &told
 		pair := d.EventID + " " + d.Webhook
 		if other, twice := l.pairs[pair]; twice {
 			return delivered, fmt.Sprintf("event %s (%s) has two deliveries to webhook %s: %s and %s", d.EventID, d.EventName, d.Webhook, other, d.ID)
 		}
 		l.pairs[pair] = d.ID
-	case history.StoredTry:
-		known.tries++
-		known.recorded += oneIf(good(d.Status))
 	case history.Received:
-		known.confirmed += oneIf(good(d.Status))
 		if known.body != "" && known.body != d.Body {
 			return received, fmt.Sprintf("delivery %s came again with other bytes", d.ID)
 		}
@@ -60,17 +55,16 @@ func (l *looseDeliveries) add(f *history.Fact, g *Ground) (invariant, wrong stri
 
 // judge tells what is wrong now that all facts are known.
 func (l *looseDeliveries) judge(g *Ground, found func(invariant, what string)) {
+	if !g.whole(Rows) {
+		return
+	}
 	for id, d := range l.byID {
-		switch {
-		case !g.whole(Rows):
-		case d.state == "":
+		if d.told == nil {
 			found(received, fmt.Sprintf("delivery %s came, and there is none of that id", id))
-		case d.tries != d.attempts:
-			found(delivered, fmt.Sprintf("delivery %s counts %d attempts, %d are recorded", id, d.attempts, d.tries))
-		case d.recorded > d.confirmed, d.state == "DELIVERED" && d.recorded == 0:
-			found(delivered, fmt.Sprintf("delivery %s is %s with %d answers with 2xx on record, the receiver gave %d", id, d.state, d.recorded, d.confirmed))
-		case d.overdue:
-			found(delivered, fmt.Sprintf("delivery %s is PENDING though it was due", id))
+			continue
+		}
+		for _, wrong := range d.tries.judge(d.told, g) {
+			found(delivered, wrong)
 		}
 	}
 }

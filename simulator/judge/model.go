@@ -79,12 +79,31 @@ func plainName(name string) string {
 	return first + "." + strings.ReplaceAll(rest, "-", "_")
 }
 
-// endNames are the names of the events that end an attempt, which a stream shows
-// as outcome documents, with the jobStatus that these may have.
-var endNames = map[string][]string{
-	"job.succeeded": {"COMPLETED"},
-	"job.failed":    {"FAILED", "TIMED_OUT"},
-	"job.canceled":  {"CANCELLED"},
+// endsAttempt reports whether events of the name end an attempt: a stream shows
+// these as outcome documents.
+func endsAttempt(name string) bool {
+	return name == "job.succeeded" || name == "job.failed" || name == "job.canceled"
+}
+
+// statusOf is the jobStatus of the document that tells of an event, "" for one
+// that has none. A failure is TIMED_OUT if its code says so.
+func statusOf(name, failure string) string {
+	switch name {
+	case nameCreated, "job.queued", "job.assigned", nameRetried, nameLeaseExpired:
+		return "ACCEPTED"
+	case "job.running", nameEmitted:
+		return "PROCESSING"
+	case "job.succeeded":
+		return "COMPLETED"
+	case "job.canceled":
+		return "CANCELLED"
+	case "job.failed", nameExhausted:
+		if failure == codeTimeout {
+			return "TIMED_OUT"
+		}
+		return "FAILED"
+	}
+	return ""
 }
 
 // subscribed reports whether a subscription to the patterns covers an event.

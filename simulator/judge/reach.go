@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,13 +19,14 @@ func Reach(ctx context.Context, databaseURL, redisURL string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if databaseURL != "" {
-		if _, err := PendingDeliveries(ctx, databaseURL); err != nil {
-			return fmt.Errorf("the database cannot be read: %w", err)
+		if _, err := PendingDeliveries(ctx, databaseURL, nil, time.Now()); err != nil {
+			return fmt.Errorf("the database cannot be read: %s", strings.Join(strings.Fields(err.Error()), " ")) // on one line
 		}
 	}
 	if redisURL == "" {
 		return nil
 	}
+	silenceRedis()
 	o, err := redis.ParseURL(redisURL)
 	if err != nil {
 		if u, ok := errors.AsType[*url.Error](err); ok {
@@ -34,19 +37,29 @@ func Reach(ctx context.Context, databaseURL, redisURL string) error {
 	c := redis.NewClient(o)
 	defer func() { _ = c.Close() }()
 	if err := c.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("Redis does not answer: %w", err)
+		return fmt.Errorf("the Redis server does not answer: %w", err)
 	}
 	return nil
 }
 
-// PendingDeliveries counts the deliveries in the database that are not settled:
-// whoever waits for the end of a run has to wait for them too.
-func PendingDeliveries(ctx context.Context, databaseURL string) (n int64, err error) {
+// silenceRedis keeps the library from writing to the terminal by itself: its
+// errors are returned all the same.
+var silenceRedis = sync.OnceFunc(func() { redis.SetLogger(silent{}) })
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// PendingDeliveries counts the unsettled deliveries of the clients, or, if no
+// client is named, those of all clients that were made since the given moment.
+// Whoever waits for the end of a run has to wait for them too.
+func PendingDeliveries(ctx context.Context, databaseURL string, clientIDs []string, since time.Time) (n int64, err error) {
 	conn, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	err = conn.QueryRow(ctx, "SELECT count(*) FROM deliveries WHERE state = 'PENDING'").Scan(&n)
+	err = conn.QueryRow(ctx, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'
+		AND CASE WHEN cardinality($1::uuid[]) > 0 THEN client_id = ANY ($1) ELSE created_at >= $2 END`, clientIDs, since).Scan(&n)
 	return n, err
 }

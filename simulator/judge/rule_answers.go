@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"net/http"
 	"slices"
 	"time"
 
@@ -107,6 +108,31 @@ func toldSighting(what string, f *history.Fact) *sighting {
 	}
 }
 
+// judgeRefusals: a valid request is refused only for now, and the kind that has
+// none is refused always.
+func judgeRefusals(s *history.Submission, g *Ground, must func(ok bool, invariant, format string, args ...any)) {
+	for _, t := range s.Tries {
+		switch {
+		case t.Code == "RFA_EXEC_IDEMPOTENCY_CONFLICT":
+			must(false, answered, "a repetition of the same request was refused as another one under its key")
+		case t.Status >= 400 && t.Status < 500 && t.Status != http.StatusTooManyRequests:
+			must(!valid(s, t, g.slack()), answered, "a valid request was refused with %d %s", t.Status, t.Code)
+		case t.Accepted():
+			must(s.WorkKind != payloadInvalid, expected, "%s was accepted as job %s", payloadInvalid, t.Job)
+		}
+	}
+}
+
+// valid reports whether there was nothing wrong with the request of a try, for
+// all the time until it was answered: execution_at must be ahead.
+func valid(s *history.Submission, t history.Try, slack time.Duration) bool {
+	looked := t.Sent
+	if t.Answered.After(looked) {
+		looked = t.Answered
+	}
+	return s.WorkKind != payloadInvalid && (s.ExecutionAt == nil || s.ExecutionAt.After(looked.Add(slack)))
+}
+
 // judgeTries: all tries of a ticket are told the same job, made at one time.
 func (q *inquiry) judgeTries() {
 	var madeAt time.Time
@@ -118,8 +144,8 @@ func (q *inquiry) judgeTries() {
 			continue
 		}
 		q.look(answered)
+		judgeRefusals(f.Submission, q.ground, q.must)
 		for _, t := range f.Submission.Tries {
-			q.must(t.Code != "RFA_EXEC_IDEMPOTENCY_CONFLICT", answered, "a repetition of the same request was refused as another one under its key")
 			if !t.Accepted() {
 				continue
 			}
@@ -205,7 +231,7 @@ func (q *inquiry) judgeLists() {
 		if q.row == nil || told == nil || told.State != q.row.State || told.Attempt != q.row.Attempt {
 			continue // one that moved meanwhile; whether it was ever so is looked at elsewhere
 		}
-		same := told.Type == q.row.Type && told.WorkKind == q.row.WorkKind && told.Outcome == q.row.Outcome && told.Correlation == q.row.Correlation &&
+		same := told.Type == q.row.Type && told.WorkKind == q.row.WorkKind && told.Outcome == q.row.Outcome && told.MaxAttempts == q.row.MaxAttempts && told.Correlation == q.row.Correlation &&
 			told.Batch == q.row.Batch && told.CreatedAt.Equal(q.row.CreatedAt) && sameMoment(told.ExecutionAt, q.row.ExecutionAt) &&
 			sameMoment(told.StartedAt, q.row.StartedAt) && sameMoment(told.FinishedAt, q.row.FinishedAt)
 		q.must(same, answered, "the list of jobs tells the job differently than it is stored")

@@ -9,7 +9,8 @@ import (
 )
 
 // judgeCatalogue: every attempt ends as its work kind says, unless it was
-// canceled, its worker was lost, or it hit the execution limit.
+// canceled, its worker was lost, or it hit the execution limit; a result is as
+// large as it says.
 func (q *inquiry) judgeCatalogue() {
 	kind, known := catalogue[q.kind()]
 	if !known {
@@ -31,6 +32,31 @@ func (q *inquiry) judgeCatalogue() {
 			q.must(q.mayFail(kind, r), expected, "attempt %d of %s failed with %s", n, q.kind(), r.Failure)
 		}
 	}
+	for _, f := range q.byKind[history.ToldReport] {
+		if r := f.Report; r != nil && r.ResultSize != nil {
+			q.must(*r.ResultSize == kind.result, expected, "the result of %s has %d bytes, the catalogue says %d", q.kind(), *r.ResultSize, kind.result)
+		}
+	}
+}
+
+// judgeLimit: a job has as many attempts as the service is set to allow, and
+// never more.
+func (q *inquiry) judgeLimit() {
+	told := q.told()
+	if told == nil || told.MaxAttempts == 0 {
+		return
+	}
+	q.look(expected)
+	limit := q.ground.MaxAttempts
+	q.must(limit == 0 || told.MaxAttempts == limit, expected, "the job has max_attempts %d, the service allows %d", told.MaxAttempts, limit)
+	highest := told.Attempt
+	for _, e := range q.log {
+		highest = max(highest, e.Attempt)
+	}
+	for n := range q.reports {
+		highest = max(highest, n)
+	}
+	q.must(highest <= told.MaxAttempts, expected, "the job came to attempt %d of at most %d", highest, told.MaxAttempts)
 }
 
 func (q *inquiry) mayFail(kind workKind, r *history.Report) bool {
@@ -38,13 +64,13 @@ func (q *inquiry) mayFail(kind workKind, r *history.Report) bool {
 	case codeWorkerLost:
 		return q.ground.Killed || q.ground.Chaos
 	case codeTimeout:
-		if kind.timesOut {
+		if kind.code == codeTimeout {
 			return true
 		}
 		limit := q.ground.limit()
 		return limit > 0 && time.Duration(r.DurationMS)*time.Millisecond >= limit-time.Millisecond
 	}
-	return r.Attempt <= kind.fails && !kind.timesOut
+	return r.Failure == kind.code && r.Attempt <= kind.fails
 }
 
 // judgeRetries: a job that was sent with auto_retry is queued again with each
@@ -59,7 +85,7 @@ func (q *inquiry) judgeRetries() {
 		if step.Next != failed || r == nil || step.Attempt >= told.MaxAttempts {
 			continue
 		}
-		advised := r.Failure == codeWorkerLost || r.Failure == codeTimeout || catalogue[q.kind()].retryable
+		advised := r.Failure == codeWorkerLost || r.Failure == codeTimeout || catalogue[q.kind()].retryable()
 		again := i+1 < len(q.steps) && q.steps[i+1].Name == nameRetried
 		q.must(again || !advised, expected, "attempt %d failed with %s and was not retried, as auto_retry asks for", step.Attempt, r.Failure)
 	}

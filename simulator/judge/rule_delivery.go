@@ -1,6 +1,8 @@
 package judge
 
 import (
+	"slices"
+
 	"github.com/forgerun/forgerun/simulator/history"
 )
 
@@ -12,7 +14,14 @@ func (q *inquiry) judgeDeliveries() {
 	if !ok {
 		return
 	}
-	q.look(delivered)
+	callback := ""
+	if s := q.submission(); s != nil {
+		callback = s.Callback
+	}
+	subscriber := slices.ContainsFunc(q.ground.Webhooks, func(w Webhook) bool { return w.Tenant == q.tenant })
+	if len(facts) > 0 || callback != "" || subscriber {
+		q.look(delivered)
+	}
 	q.judgeToldDeliveries()
 	type pair struct{ event, target string }
 	made := map[pair]int{}
@@ -35,10 +44,6 @@ func (q *inquiry) judgeDeliveries() {
 	}
 	if !q.whole {
 		return
-	}
-	callback := ""
-	if s := q.submission(); s != nil {
-		callback = s.Callback
 	}
 	for _, e := range q.log {
 		for i := range q.ground.Webhooks {
@@ -93,44 +98,21 @@ func (g *Ground) bound(w *Webhook, e history.Event) bool {
 // judgeDelivery: what the service says became of it agrees with what was sent and
 // answered.
 func (q *inquiry) judgeDelivery(f *history.Fact) {
-	d := f.Delivery
-	tries, confirmed, recorded := 0, 0, 0
-	for _, t := range q.byKind[history.StoredTry] {
-		if t.Delivery.ID == d.ID {
-			tries++
-			recorded += oneIf(good(t.Delivery.Status))
+	var t tries
+	for _, kind := range []history.Kind{history.StoredTry, history.Received} {
+		for _, try := range q.byKind[kind] {
+			if try.Delivery.ID == f.Delivery.ID {
+				t.add(try)
+			}
 		}
 	}
-	for _, r := range q.byKind[history.Received] {
-		confirmed += oneIf(r.Delivery.ID == d.ID && good(r.Delivery.Status))
+	for _, wrong := range t.judge(f, q.ground) {
+		q.must(false, delivered, "%s", wrong)
 	}
-	stored := f.Kind == history.StoredDeliver
-	q.must(!stored || tries == d.Attempts, delivered, "delivery %s counts %d attempts, %d are recorded", d.ID, d.Attempts, tries)
-	q.must(confirmed >= recorded, delivered, "delivery %s has %d answers with 2xx on record, the receiver gave %d", d.ID, recorded, confirmed)
-	switch d.State {
-	case "DELIVERED":
-		q.must(confirmed > 0, delivered, "delivery %s is DELIVERED, but its receiver never answered with 2xx", d.ID)
-		q.must(!stored || recorded > 0, delivered, "delivery %s is DELIVERED without an attempt that was answered with 2xx", d.ID)
-	case "FAILED":
-	case "PENDING":
-		forgotten := !d.Next.IsZero() && d.Next.Add(q.ground.overdue()).Before(f.At)
-		q.must(!forgotten || q.ground.Interrupted, delivered, "delivery %s is PENDING, and was due %s before the end", d.ID, f.At.Sub(d.Next))
-	default:
-		q.must(false, delivered, "delivery %s is %q", d.ID, d.State)
-	}
-}
-
-func good(status int) bool { return status >= 200 && status < 300 }
-
-func oneIf(ok bool) int {
-	if ok {
-		return 1
-	}
-	return 0
 }
 
 // judgeReceived: each try of a delivery brings the same bytes, of an event that
-// the job has and that has happened.
+// the job has and that has happened, with what is to be told of it.
 func (q *inquiry) judgeReceived() {
 	first := map[string]*history.Delivery{}
 	known := map[string]history.Event{}
@@ -152,6 +134,9 @@ func (q *inquiry) judgeReceived() {
 		} else {
 			q.must(d.Body == before.Body && d.EventID == before.EventID, received, "delivery %s came again with other bytes", d.ID)
 		}
+		q.must(q.shows(d.EventName, known[d.EventID].Attempt, d.JobStatus), received, "delivery %s of %s tells jobStatus %q", d.ID, d.EventName, d.JobStatus)
+		q.must((d.EventName == nameEmitted) == (d.Emitted != "") && (d.Emitted == "" || q.emits(d.Emitted)), received,
+			"delivery %s of %s brings %q as the client's own event", d.ID, d.EventName, d.Emitted)
 		if !q.whole {
 			continue
 		}

@@ -8,7 +8,8 @@ import (
 )
 
 // judgeEnd: at the end a job is final with the outcome of its state, or waits for
-// a time that has not come.
+// a time that has not come. However short ago it came, who waited for the end of
+// the run waited for this job too.
 func (q *inquiry) judgeEnd() {
 	told := q.told()
 	if told == nil {
@@ -28,20 +29,14 @@ func (q *inquiry) judgeEnd() {
 	q.judgeTerminalEvents(told)
 }
 
-// waitsForItsTime: it is CREATED or QUEUED, and its time is still to come, or has
-// come only just.
+// waitsForItsTime: it is CREATED or QUEUED, and its time was still to come when
+// it was seen.
 func (q *inquiry) waitsForItsTime(told *history.Job) bool {
-	if !waiting(told.State) {
-		return false
-	}
-	due, seen := told.RunAt, q.facts[len(q.facts)-1].At
-	if q.at != nil {
-		seen = q.at.At
-	}
+	due := told.RunAt
 	if due == nil {
 		due = told.ExecutionAt
 	}
-	return due != nil && seen.Before(due.Add(q.ground.overdue()))
+	return waiting(told.State) && due != nil && due.After(q.ground.asOf(q.at))
 }
 
 // judgeTerminalEvents: each attempt before the current one ended once, as FAILED;
@@ -79,9 +74,7 @@ func (q *inquiry) judgeTerminalEvents(told *history.Job) {
 
 // judgeReports: one report for each attempt that ended, which tells its end.
 func (q *inquiry) judgeReports() {
-	if len(q.byKind[history.ToldReport]) > 0 && q.row != nil {
-		q.judgeToldReports()
-	}
+	q.judgeToldReports()
 	if !q.whole || len(q.log) == 0 {
 		return
 	}
@@ -107,7 +100,8 @@ func (q *inquiry) judgeReports() {
 	}
 }
 
-// judgeToldReports: the API tells each report as it is stored.
+// judgeToldReports: the API tells each report as it is stored, and gives the
+// result.
 func (q *inquiry) judgeToldReports() {
 	for _, f := range q.byKind[history.ToldReport] {
 		q.look(answered)
@@ -115,7 +109,11 @@ func (q *inquiry) judgeToldReports() {
 			q.must(false, answered, "the API tells no report: %s", f.Note)
 			continue
 		}
+		q.must(f.Report.ResultError == "", answered, "the API does not give the result: %s", f.Report.ResultError)
 		r, told := q.reports[f.Report.Attempt], f.Report
+		if q.row == nil {
+			continue // there is nothing to compare it with
+		}
 		q.must(r != nil && told.Outcome == r.Outcome && sameMoment(told.StartedAt, r.StartedAt) && told.FinishedAt.Equal(r.FinishedAt) &&
 			told.DurationMS == r.DurationMS && told.Failure == r.Failure, answered, "the API tells another report of attempt %d than is stored", told.Attempt)
 	}

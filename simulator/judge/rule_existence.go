@@ -67,7 +67,7 @@ func (q *inquiry) judgeKey() {
 		return
 	}
 	q.must(q.row.Keys <= 1, keyed, "%d idempotency keys lead to the job", q.row.Keys)
-	kept := q.at.At.Sub(q.row.CreatedAt) < q.ground.keyWindow()
+	kept := q.ground.asOf(q.at).Add(q.ground.slack()).Sub(q.row.CreatedAt) < q.ground.keyWindow()
 	q.must(q.row.Keys > 0 || !kept, keyed, "the job's idempotency key is not kept: another try would make another job")
 }
 

@@ -1,6 +1,8 @@
 package judge
 
 import (
+	"net/http"
+
 	"github.com/forgerun/forgerun/simulator/history"
 )
 
@@ -32,7 +34,7 @@ func (q *inquiry) judgeOwners() {
 			continue
 		}
 		if !shown || f.Kind == history.Looked && (f.Told == nil || f.Told.State == "") || f.Kind == history.ToldReport && f.Report == nil {
-			if a := f.Action; a != nil && ours && f.Tenant != q.tenant {
+			if a := f.Action; f.Kind == history.Acted && a != nil && ours && f.Tenant != q.tenant {
 				q.look(foreign)
 				q.must(a.Status < 200 || a.Status > 299, foreign, "tenant %d could %s the job of tenant %d", f.Tenant, a.Verb, q.tenant)
 			}
@@ -50,6 +52,19 @@ func (q *inquiry) judgeOwners() {
 		if w := q.ground.webhook(f); w != nil {
 			q.must(w.Tenant == q.tenant, foreign, "%s goes to a webhook of tenant %d, the job is of tenant %d", how, w.Tenant, q.tenant)
 		}
+	}
+}
+
+// judgeIntruders: to a tenant who asks for another's job, it does not exist. That
+// it existed once (410) is not told to him either.
+func (q *inquiry) judgeIntruders() {
+	for _, f := range q.byKind[history.Intruded] {
+		a := f.Action
+		if a == nil || f.Tenant == q.tenant || a.Status == 0 || a.Status == http.StatusTooManyRequests || a.Status >= 500 {
+			continue
+		}
+		q.look(foreign)
+		q.must(a.Status == http.StatusNotFound, foreign, "tenant %d asked for the job of tenant %d (%s) and was answered %d %s", f.Tenant, q.tenant, a.Verb, a.Status, a.Code)
 	}
 }
 

@@ -1,6 +1,8 @@
 package judge
 
 import (
+	"fmt"
+
 	"github.com/forgerun/forgerun/simulator/history"
 )
 
@@ -12,7 +14,7 @@ func (q *inquiry) judgeLog() {
 		return
 	}
 	q.look(logged)
-	state, attempt := "", 1
+	state, attempt, emissions := "", 1, 0
 	ids := make(map[string]bool, len(q.log))
 	for i, e := range q.log {
 		q.must(e.Seq == i+1, logged, "event %d (%s) has seq %d: the log has a gap or a double", i+1, e.Name, e.Seq)
@@ -23,6 +25,10 @@ func (q *inquiry) judgeLog() {
 			attempt++
 		}
 		q.must(e.Attempt == attempt, logged, "event %d (%s) is of attempt %d, not of %d", e.Seq, e.Name, e.Attempt, attempt)
+		if e.Name == nameEmitted {
+			emissions++
+			q.must(q.emits(e.Emitted), logged, "event %d (%s) is %q, which the client did not ask for", e.Seq, e.Name, e.Emitted)
+		}
 		if annotation(e.Name) {
 			q.must(e.Prev == "" && e.Next == "", logged, "event %d (%s) is no transition, and goes from %q to %q", e.Seq, e.Name, e.Prev, e.Next)
 			continue
@@ -36,8 +42,20 @@ func (q *inquiry) judgeLog() {
 	if told := q.told(); told != nil && q.whole {
 		q.must(state == told.State, logged, "the job is %s, but its log ends in %s", told.State, state)
 		q.must(attempt == told.Attempt, logged, "the job is at attempt %d, but its log at %d", told.Attempt, attempt)
+		wanted := oneIf(told.Type == emitEvent && told.State == succeeded)
+		q.must(emissions == wanted, logged, "%d events are the client's own, expected %d", emissions, wanted)
 		q.must(q.row == nil || q.row.EventSeq == len(q.log), logged, "event_seq is %d with %d events", told.EventSeq, len(q.log))
 	}
+}
+
+// emits reports whether the text, name and data, is that of the event that the
+// job was asked to emit.
+func (q *inquiry) emits(text string) bool {
+	told := q.told()
+	if told == nil || q.ticket == 0 {
+		return true // nobody knows
+	}
+	return told.Type == emitEvent && text == fmt.Sprintf("simulated %d", q.ticket)
 }
 
 // judgeReportedLogs: the log that a report tells is the beginning of the job's.
@@ -64,5 +82,5 @@ func (q *inquiry) judgeReportedLogs() {
 }
 
 func sameEvent(a, b history.Event) bool {
-	return a.ID == b.ID && a.Seq == b.Seq && a.Name == b.Name && a.Prev == b.Prev && a.Next == b.Next && a.Attempt == b.Attempt && a.At.Equal(b.At)
+	return a.ID == b.ID && a.Seq == b.Seq && a.Name == b.Name && a.Prev == b.Prev && a.Next == b.Next && a.Attempt == b.Attempt && a.At.Equal(b.At) && a.Emitted == b.Emitted
 }

@@ -1,8 +1,6 @@
 package judge
 
 import (
-	"slices"
-
 	"github.com/forgerun/forgerun/simulator/history"
 )
 
@@ -43,14 +41,15 @@ func (q *inquiry) judgeStream(s Stream, events []*history.Fact) {
 	ends := map[end]bool{}
 	for _, f := range events {
 		e, name := f.Event, plainName(f.Event.Name)
-		switch statuses, isEnd := endNames[name]; {
+		switch {
 		case e.Seq > 0:
 			q.must(next == 0 || e.Seq >= next, streamed, "event %d (%s) came again, or after a later one", e.Seq, name)
 			q.must(!s.Whole || e.Seq <= next, streamed, "event %d (%s) came, and not event %d before it", e.Seq, name, next)
+			q.must(name != nameEmitted || q.emits(e.Emitted), streamed, "event %d (%s) is %q, which the client did not ask for", e.Seq, name, e.Emitted)
 			next = e.Seq
-		case isEnd:
+		case endsAttempt(name):
 			q.must(!ends[end{name, e.Attempt}], streamed, "%s of attempt %d came twice", name, e.Attempt)
-			q.must(e.Status == "" || slices.Contains(statuses, e.Status), streamed, "%s of attempt %d has jobStatus %s", name, e.Attempt, e.Status)
+			q.must(e.Status == "" || q.shows(name, e.Attempt, e.Status), streamed, "%s of attempt %d has jobStatus %s", name, e.Attempt, e.Status)
 			ends[end{name, e.Attempt}] = true
 		default:
 			q.must(false, streamed, "%s came without a seq", name)
@@ -70,6 +69,15 @@ func (q *inquiry) judgeStream(s Stream, events []*history.Fact) {
 	} else if told := q.told(); told != nil && final(told.State) {
 		q.must(ends[end{eventName(running, told.State), told.Attempt}], streamed, "the stream does not tell that attempt %d ended as %s", told.Attempt, told.State)
 	}
+}
+
+// shows reports whether a document that tells of an event has the jobStatus that
+// the event and the attempt's report ask for.
+func (q *inquiry) shows(name string, attempt int, status string) bool {
+	if r := q.reports[attempt]; r != nil {
+		return status == statusOf(name, r.Failure)
+	}
+	return status == statusOf(name, "") || status == statusOf(name, codeTimeout)
 }
 
 // judgeStreamed compares an event of a stream with the log.

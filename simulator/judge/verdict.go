@@ -13,7 +13,29 @@ import (
 const (
 	maxViolations = 1000
 	maxHistories  = 100
+	ofEach        = 20 // violations of an invariant that always have room
+	ofEachTold    = 3  // of these, with their histories
 )
+
+// room is what a list of bounded length still takes: some of each invariant, and
+// whatever comes first in the rest.
+type room struct {
+	each, rest int
+	taken      map[string]int
+}
+
+func newRoom(most, each int) *room {
+	return &room{each: each, rest: most - each*len(Invariants), taken: map[string]int{}}
+}
+
+func (r *room) take(invariant string) bool {
+	if r.taken[invariant] < r.each {
+		r.taken[invariant]++
+		return true
+	}
+	r.rest--
+	return r.rest >= 0
+}
 
 // Verdict is the outcome of a judgement.
 type Verdict struct {
@@ -24,8 +46,11 @@ type Verdict struct {
 	Checked map[string]int64
 	Skipped map[string]string
 
-	Violations     []Violation // at most 1000, the first 100 with histories
+	// Violations are at most 1000, of which at most 100 have histories. Some of
+	// each invariant are among them, however many there are of another one.
+	Violations     []Violation
 	ViolationCount int64
+	ByInvariant    map[string]int64 // violations; those that are not in the list too
 }
 
 // OK reports whether nothing was found. What was not looked at is in Skipped.
@@ -35,14 +60,16 @@ func (v *Verdict) OK() bool { return v.ViolationCount == 0 }
 type bench struct {
 	mu      sync.Mutex
 	verdict Verdict
-	stories int
+	listed  *room // violations
+	told    *room // of these, with histories
 	tickets tickets
 	loose   *looseDeliveries
 }
 
 func newBench(g *Ground) *bench {
 	return &bench{
-		verdict: Verdict{Tickets: g.Tickets, Checked: map[string]int64{}, Skipped: map[string]string{}},
+		verdict: Verdict{Tickets: g.Tickets, Checked: map[string]int64{}, Skipped: map[string]string{}, ByInvariant: map[string]int64{}},
+		listed:  newRoom(maxViolations, ofEach), told: newRoom(maxHistories, ofEachTold),
 		tickets: newTickets(g.Tickets), loose: newLooseDeliveries(),
 	}
 }
@@ -55,20 +82,31 @@ func (b *bench) add(violations []Violation, looked map[string]int64, facts []his
 		b.verdict.Checked[invariant] += n
 	}
 	var story []history.Fact
-	if len(violations) > 0 && b.stories < maxHistories {
-		story = inOrder(facts)
-	}
 	for _, v := range violations {
-		b.verdict.ViolationCount++
-		if len(b.verdict.Violations) >= maxViolations {
+		b.countLocked(v.Invariant, 1)
+		if !b.listed.take(v.Invariant) {
 			continue
 		}
-		if b.stories < maxHistories {
-			b.stories++
+		if b.told.take(v.Invariant) {
+			if story == nil {
+				story = inOrder(facts)
+			}
 			v.History = story
 		}
 		b.verdict.Violations = append(b.verdict.Violations, v)
 	}
+}
+
+// count counts violations that are not told one by one.
+func (b *bench) count(invariant string, n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.countLocked(invariant, n)
+}
+
+func (b *bench) countLocked(invariant string, n int64) {
+	b.verdict.ViolationCount += n
+	b.verdict.ByInvariant[invariant] += n
 }
 
 // finish puts violations in order and tells what was not looked at.
@@ -96,7 +134,8 @@ func skipped(g *Ground, key string, checked int64) string {
 			missing = append(missing, string(source)+": not asked for")
 		}
 	}
-	if key == measured && !g.Counters {
+	counted := slices.ContainsFunc(g.Collected.Measured, func(m Measure) bool { return m.Counter })
+	if key == measured && (!g.Counters || !counted && g.whole(Metrics)) {
 		missing = append(missing, "counters: processes ended during the run, or began after the first row")
 	}
 	switch why := strings.Join(missing, "; "); {

@@ -93,13 +93,13 @@ func describe(f *history.Fact) string {
 		}
 	}
 	if e := f.Event; e != nil {
-		add("%d %s %s>%s attempt %d at %s %s (%s)", e.Seq, e.Name, e.Prev, e.Next, e.Attempt, moment(&e.At), e.Status, e.ID)
+		add("%d %s %s>%s attempt %d at %s %s (%s)", e.Seq, e.Name, e.Prev, e.Next, e.Attempt, moment(&e.At), e.Status+e.Emitted, e.ID)
 	}
 	if r := f.Report; r != nil {
 		add("attempt %d %s, %s to %s, %d ms %s, %d events, event_seq %d", r.Attempt, r.Outcome, moment(r.StartedAt), moment(&r.FinishedAt), r.DurationMS, r.Failure, len(r.Events), r.EventSeq)
 	}
 	if d := f.Delivery; d != nil {
-		add("%s to %s%s: event %d %s (%s) %s, attempts %d, status %d, bytes %s", d.ID, d.Webhook, address(d.URL), d.Seq, d.EventName, d.EventID, d.State, d.Attempts, d.Status, d.Body)
+		add("%s to %s%s: event %d %s (%s) %s, attempts %d, status %d %s, bytes %s %s %s", d.ID, d.Webhook, address(d.URL), d.Seq, d.EventName, d.EventID, d.State, d.Attempts, d.Status, d.Error, d.Body, d.JobStatus, d.Emitted)
 	}
 	if t := f.Task; t != nil {
 		add("queue %s: %s %s", t.Queue, t.ID, t.State)

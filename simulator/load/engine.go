@@ -46,7 +46,7 @@ type Options struct {
 // inFlight bounds the submissions on their way. Only a service that stands still
 // for long makes that many wait; the generator then waits too, and latencies tell
 // it, since they count from the intended time.
-const inFlight = 4_096
+const inFlight = 2048
 
 // Engine drives one run. Its methods are called once each, in the order Prepare,
 // Run, Drain, Close.
@@ -212,6 +212,13 @@ func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Tim
 	list := e.send(ctx, in, intended.UTC())
 	var here sync.WaitGroup
 	for _, t := range list {
+		if t.job != "" && len(e.accounts) > 1 && t.number%intrudeEvery == 0 {
+			e.follows.Add(1)
+			here.Go(func() {
+				defer e.follows.Done()
+				e.intrude(ctx, t)
+			})
+		}
 		if t.job == "" || !t.hold {
 			continue
 		}

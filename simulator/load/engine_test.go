@@ -178,6 +178,24 @@ mix:
 	}
 }
 
+// Another tenant asks for some of the jobs, in every way, and what it is answered
+// is written down.
+func TestStrangersAskForJobs(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	p := f.play("jobs: 100\ntenants: 2\narrival: {open: [{rate: 500/s}]}\nmix: [{kind: SUCCESS_FAST}]\n")
+	asked := map[string]bool{}
+	for _, fact := range p.facts[history.Intruded] {
+		require.NotEqual(t, p.submission(fact.Ticket).Tenant, fact.Tenant)
+		require.Equal(t, p.submission(fact.Ticket).Job, fact.Job)
+		asked[fmt.Sprint(fact.Ticket, " ", fact.Action.Verb)] = true
+		if fact.Action.Verb == "get" { // this fake shows everything to everybody
+			require.Equal(t, 200, fact.Action.Status)
+		}
+	}
+	require.Len(t, asked, 14, "two of the hundred, in seven ways")
+}
+
 func TestJobsThatNobodyStreamsArePolled(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

@@ -77,10 +77,10 @@ func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 	return a != nil && a.Attempt > before
 }
 
-// act sends a cancel or a retry until it is answered. Both are safe to repeat
-// (section 7): a retry that is repeated because its answer was lost finds the job
-// waiting, or running, or at a later end.
-func (e *Engine) act(ctx context.Context, t *ticket, verb string, do func(context.Context, string) (*client.Changed, error)) *client.Changed {
+// act sends a cancel or a retry until it is answered. A retry that is repeated
+// because its answer was lost may begin one more attempt, if the first had failed
+// meanwhile: here that is one more thing that happens, and is written down.
+func (e *Engine) act(ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error)) *client.Changed {
 	began := time.Now()
 	for backoff := firstBackoff; ; backoff = min(2*backoff, longestBackoff) {
 		action := history.Action{Verb: verb, Sent: time.Now().UTC()}

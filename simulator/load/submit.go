@@ -216,6 +216,8 @@ func mayPass(t history.Try) bool {
 
 func class(t history.Try) string {
 	switch {
+	case t.Accepted() && t.Replayed:
+		return replayed
 	case t.Accepted():
 		return report.Accepted
 	case t.Status == 0:
@@ -229,8 +231,11 @@ func class(t history.Try) string {
 	}
 }
 
-// rejected is the class of submissions that were not valid, or not allowed.
-const rejected = "rejected"
+// Further classes of answers.
+const (
+	rejected = "rejected" // not valid, or not allowed
+	replayed = "replayed" // accepted before, under the same key
+)
 
 // note writes a try down, and with the first that is accepted begins to expect
 // the job's end.

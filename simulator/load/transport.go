@@ -127,11 +127,10 @@ func read(response *fasthttp.Response, r *http.Request) *http.Response {
 	body := bytes.Clone(response.Body()) // the response goes back to its pool
 	header := make(http.Header, 8)
 	for name, value := range response.Header.All() {
-		header[string(name)] = append(header[string(name)], string(value))
+		header.Add(string(name), string(value))
 	}
 	return &http.Response{
-		Status: http.StatusText(response.StatusCode()), StatusCode: response.StatusCode(),
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		StatusCode: response.StatusCode(), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: header, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Request: r,
 	}
 }

@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -91,6 +92,9 @@ func (e *Engine) logged(m client.Message, f *history.Fact) (then func(), err err
 	switch {
 	case v.JobID == "": // of a batch or a webhook
 		return nil, nil
+	case v.Name == "event.emitted":
+		f.Event.Emitted, err = emitted(v.Data)
+		return nil, err
 	case v.NextState != "":
 		return func() { e.jobs.saw(v.JobID, news{state: v.NextState, attempt: v.Attempt, at: f.At, streamed: true}) }, nil
 	case v.Name == "job.retries_exhausted":
@@ -98,6 +102,16 @@ func (e *Engine) logged(m client.Message, f *history.Fact) (then func(), err err
 	default:
 		return nil, nil
 	}
+}
+
+// emitted gives what a client's own event said: its name and its data.
+func emitted(data json.RawMessage) (string, error) {
+	var e struct {
+		Name string          `json:"name"`
+		Data json.RawMessage `json:"data"`
+	}
+	err := json.Unmarshal(data, &e)
+	return e.Name + " " + string(e.Data), err
 }
 
 // idle reads a stream slowly and for nobody, as a client that hangs does.

@@ -29,6 +29,11 @@ type message struct {
 	data    struct {
 		JobID         string `json:"jobId"` // of the job or the batch
 		CorrelationID string `json:"correlationId"`
+		JobStatus     string `json:"jobStatus"`
+		Emitted       *struct {
+			Name string          `json:"name"`
+			Data json.RawMessage `json:"data"`
+		} `json:"emitted"`
 	}
 }
 
@@ -85,8 +90,17 @@ func (m *message) fact(kind history.Kind, status int, note string) history.Fact 
 		Delivery: &history.Delivery{
 			ID: clip(m.id()), Webhook: m.webhook, Receiver: m.to.name, URL: m.url,
 			EventID: clip(e.EventID), EventName: clip(e.Name), Seq: e.Sequence, Status: status, Body: hex.EncodeToString(digest[:]),
+			JobStatus: clip(m.data.JobStatus), Emitted: m.emitted(),
 		},
 	}
+}
+
+// emitted is the client's own event in the message: name and data.
+func (m *message) emitted() string {
+	if m.data.Emitted == nil {
+		return ""
+	}
+	return clip(m.data.Emitted.Name + " " + string(m.data.Emitted.Data))
 }
 
 // clip bounds what is kept of a stranger's text.

@@ -79,7 +79,9 @@ func TestGoodMessagesAreReceived(t *testing.T) {
 	test.event, test.subject, test.body = "webhook.test", "webhooks/webhook-1", []byte(`{"webhookId":"webhook-1"}`)
 	structured := of(b.URL(0, "hook"), "d-6", "job-1")
 	structured.structured()
-	for i, d := range []delivery{bound, callback, early, batch, test, structured} {
+	emitted := of(b.URL(0, "hook"), "d-7", "job-1")
+	emitted.event, emitted.body = "event.emitted", []byte(`{"jobId":"job-1","jobStatus":"PROCESSING","emitted":{"name":"simulated","data":17}}`)
+	for i, d := range []delivery{bound, callback, early, batch, test, structured, emitted} {
 		status, err := d.send(t.Context(), t)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusNoContent, status, d.id)
@@ -91,15 +93,15 @@ func TestGoodMessagesAreReceived(t *testing.T) {
 		require.WithinRange(t, f.At, began.Add(-time.Second), time.Now())
 		facts[f.Delivery.ID] = f
 	}
-	require.Len(t, facts, 6)
-	require.EqualValues(t, 6, told.Load())
+	require.Len(t, facts, 7)
+	require.EqualValues(t, 7, told.Load())
 	f := facts["d-1"]
 	f.At = time.Time{}
 	require.Equal(t, history.Fact{
 		Kind: history.Received, Ticket: 17, Job: "job-1",
 		Delivery: &history.Delivery{
 			ID: "d-1", Webhook: "webhook-1", Receiver: "hook", URL: bound.url, EventID: "event-of-d-1", EventName: "job.succeeded",
-			Seq: 5, Status: 204, Body: facts["d-1"].Delivery.Body,
+			Seq: 5, Status: 204, Body: facts["d-1"].Delivery.Body, JobStatus: "COMPLETED",
 		},
 	}, f)
 	require.Len(t, f.Delivery.Body, 64, "SHA-256 in hexadecimal")
@@ -110,6 +112,10 @@ func TestGoodMessagesAreReceived(t *testing.T) {
 	require.Equal(t, "job-1", facts["d-6"].Job)
 	require.Equal(t, "event-of-d-6", facts["d-6"].Delivery.EventID)
 	require.Equal(t, 5, facts["d-6"].Delivery.Seq)
+	require.Equal(t, "COMPLETED", facts["d-6"].Delivery.JobStatus)
+	require.Empty(t, facts["d-6"].Delivery.Emitted)
+	require.Equal(t, "PROCESSING", facts["d-7"].Delivery.JobStatus)
+	require.Equal(t, "simulated 17", facts["d-7"].Delivery.Emitted)
 }
 
 // TestStrangeMessages: each may never be seen, and is told as such.

@@ -200,7 +200,9 @@ func (l *Live) line(s Snapshot) string {
 	if unwell := bad(n); unwell != "" {
 		parts = append(parts, unwell)
 	}
-	parts = append(parts, fmt.Sprintf("workers %d", n.Workers))
+	if n.Workers > 0 { // they are ours
+		parts = append(parts, fmt.Sprintf("workers %d", n.Workers))
+	}
 	if n.Injected > 0 {
 		parts = append(parts, "faults "+grouped(n.Injected))
 	}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/simulator/stack"
+)
+
+// drive sends the load, with scaling and faults meanwhile, and waits for the end
+// of all jobs and deliveries.
+func (t *trial) drive(ctx context.Context) error {
+	t.recorder.Stage("load")
+	loading, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	disturbing, calm := context.WithCancel(loading)
+	var beside sync.WaitGroup
+	beside.Go(func() { t.watchDisk(disturbing, stop) })
+	if t.stack != nil {
+		// An interrupted run does not wait for faults to heal.
+		defer context.AfterFunc(ctx, func() { _ = t.stack.Close() })()
+		beside.Go(func() { t.scale(disturbing) })
+		beside.Go(func() { t.disturb(disturbing) })
+	}
+	err := t.engine.Run(loading)
+	calm()
+	beside.Wait()
+	if err != nil {
+		return err
+	}
+	if late := t.engine.Late(); late > time.Second {
+		t.note("the last requests were sent %s late: the service did not answer as many as were under way; it is in the latencies", late.Round(time.Millisecond))
+	}
+	if t.stack != nil {
+		t.recorder.Stage("heal")
+		healing, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		if err := t.stack.Heal(healing); err != nil {
+			return fmt.Errorf("the service did not come back after the faults: %w", err)
+		}
+	}
+	t.recorder.Stage("drain")
+	unfinished, pending := t.engine.Drain(ctx)
+	t.drained = unfinished == 0
+	if unfinished > 0 || pending > 0 {
+		t.note("after %s, %d jobs had not ended and %d deliveries were not settled", t.scenario.Drain, unfinished, pending)
+	}
+	t.engine.Close()
+	if t.receiver != nil {
+		t.receiver.Close()
+	}
+	return context.Cause(ctx)
+}
+
+// watchDisk ends the load when the history cannot be written.
+func (t *trial) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
+	for sleep(ctx, time.Second) == nil {
+		if err := t.facts.Err(); err != nil {
+			stop(fmt.Errorf("the history could not be written: %w", err))
+			return
+		}
+	}
+}
+
+const scaleStep = 500 * time.Millisecond
+
+// scale keeps the number of workers as the schedule says.
+func (t *trial) scale(ctx context.Context) {
+	began := time.Now()
+	t.recorder.Workers(t.stack.Workers())
+	for {
+		if n := t.workers.At(t.progress(began)); n != t.stack.Workers() {
+			t.mu.Lock()
+			t.shrunk = t.shrunk || n < t.stack.Workers()
+			t.mu.Unlock()
+			if err := t.stack.Scale(ctx, n); err != nil && ctx.Err() == nil {
+				t.note("scaling to %d workers: %v", n, err)
+			}
+			t.recorder.Workers(t.stack.Workers())
+		}
+		if sleep(ctx, scaleStep) != nil {
+			return
+		}
+	}
+}
+
+// progress is how much of the load is sent, from 0 to 1.
+func (t *trial) progress(began time.Time) float64 {
+	share := 0.0
+	if d := t.scenario.Duration; d > 0 {
+		share = float64(time.Since(began)) / float64(d)
+	}
+	if n := t.scenario.Jobs; n > 0 {
+		share = max(share, float64(t.engine.Tickets())/float64(n))
+	}
+	return min(share, 1)
+}
+
+// disturb does the faults of the scenario until ctx ends.
+func (t *trial) disturb(ctx context.Context) {
+	err := t.chaos.Run(ctx, t.stack, t.scenario.Seed, func(f stack.Fault) {
+		t.mu.Lock()
+		t.harmed = true
+		t.mu.Unlock()
+		if f.Err != nil { // it may not have done anything: it does not count
+			t.note("fault %s on %s: %v", f.Kind, f.Target, f.Err)
+			return
+		}
+		t.recorder.Fault(f.Kind, f.Target, f.At, f.Until, f.Count)
+	})
+	if err != nil && ctx.Err() == nil {
+		t.note("the faults ended early: %v", err)
+	}
+}
+

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/forgerun/forgerun/simulator/history"
+	"github.com/forgerun/forgerun/simulator/judge"
+)
+
+// judge collects what the service says at the end, and goes through everything.
+func (t *trial) judge(ctx context.Context) (*judge.Verdict, error) {
+	t.recorder.Stage("judge")
+	subject := judge.Subject{
+		Run: t.id, DatabaseURL: t.flags.databaseURL, RedisURL: t.flags.redisURL,
+		SampleReports: t.flags.sample, Seed: t.scenario.Seed,
+		Progress: func(stage string, _ int64) { t.recorder.Stage("judge: " + stage) },
+	}
+	if t.flags.key != "" {
+		subject.Since = t.began.Add(-time.Minute) // that client may have had jobs before
+	}
+	ground := judge.Ground{
+		Run: t.id, Tenants: t.scenario.Tenants, Tickets: t.engine.Tickets(), TimeScale: t.flags.scale,
+		Chaos: t.scenario.Chaos != "", Killed: t.harmed || t.shrunk,
+	}
+	if t.stack != nil {
+		subject.MetricsURLs = t.stack.MetricsURLs()
+		ground.Counters = !t.harmed && !t.shrunk && t.flags.url == ""
+		subject.Counters = ground.Counters
+	}
+	if t.flags.url == "" { // as we configured it
+		ground.MaxRuntime = t.duration("FORGERUN_MAX_RUNTIME", 2*time.Minute)
+		ground.KeyWindow = t.duration("FORGERUN_IDEMPOTENCY_WINDOW", 24*time.Hour)
+		ground.MaxAttempts = 1 + t.number("FORGERUN_MAX_RETRIES", 3)
+		ground.DeliveryTries = 1 + t.number("FORGERUN_WEBHOOK_MAX_RETRIES", 8)
+	}
+	for _, a := range t.engine.Accounts() {
+		subject.Accounts = append(subject.Accounts, judge.Account{Tenant: a.Tenant, ClientID: a.ClientID, Client: a.Client()})
+		for _, w := range a.Webhooks {
+			ground.Webhooks = append(ground.Webhooks, judge.Webhook{Tenant: a.Tenant, ID: w.ID, URL: w.URL, Events: w.Events})
+		}
+		if t.scenario.Readers.Streams > 0 {
+			ground.Streams = append(ground.Streams, judge.Stream{Tenant: a.Tenant, Whole: t.drained})
+		}
+	}
+	collected, err := judge.Collect(ctx, subject, t.facts)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.facts.Close(); err != nil {
+		return nil, fmt.Errorf("the history could not be written: %w", err)
+	}
+	ground.Collected = collected
+	for source, why := range collected.Missing {
+		t.note("the %s could not be read: %s", source, why)
+	}
+	facts, err := history.Open(filepath.Join(t.out, historyFolder))
+	if err != nil {
+		return nil, err
+	}
+	return judge.Judge(ctx, facts, ground)
+}
+
+// duration and number are settings that the service of our own was given, or has
+// by itself.
+func (t *trial) duration(name string, byItself time.Duration) time.Duration {
+	if d, err := time.ParseDuration(t.scenario.Service.Env[name]); err == nil {
+		return d
+	}
+	return byItself
+}
+
+func (t *trial) number(name string, byItself int) int {
+	if n, err := strconv.Atoi(t.scenario.Service.Env[name]); err == nil {
+		return n
+	}
+	return byItself
+}
+
