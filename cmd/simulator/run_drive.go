@@ -37,9 +37,7 @@ func (t *trial) drive(ctx context.Context) error {
 		t.recorder.Stage("heal")
 		healing, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		if err := t.stack.Heal(healing); err != nil {
-			return fmt.Errorf("the service did not come back after the faults: %w", err)
-		}
+		t.unhealed = t.stack.Heal(healing) // the judge looks all the same
 	}
 	t.recorder.Stage("drain")
 	unfinished, pending := t.engine.Drain(ctx)
@@ -114,4 +112,3 @@ func (t *trial) disturb(ctx context.Context) {
 		t.note("the faults ended early: %v", err)
 	}
 }
-

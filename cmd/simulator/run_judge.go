@@ -79,4 +79,3 @@ func (t *trial) number(name string, byItself int) int {
 	}
 	return byItself
 }
-

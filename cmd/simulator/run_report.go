@@ -21,6 +21,11 @@ func (t *trial) account(a report.Run, verdict *judge.Verdict) report.Run {
 	a.Scenario, a.Description, a.Seed, a.Command, a.Text = s.Name, s.Description, s.Seed, t.command, t.text
 	a.Verdict, a.Notes = verdict, t.notes
 	a.Expectations = expectations(s.Expect, a.Numbers)
+	if t.unhealed != nil {
+		a.Expectations = append(a.Expectations, report.Expectation{
+			Name: "recovery", Want: "every process ready within " + patience.String() + " of the last fault", Got: t.unhealed.Error(),
+		})
+	}
 	a.Machine = []report.Setting{
 		{Name: "System", Value: runtime.GOOS + "/" + runtime.GOARCH},
 		{Name: "Processors", Value: strconv.Itoa(runtime.NumCPU())},

@@ -105,6 +105,7 @@ func newTrial(t *testing.T, text string) *trial {
 		flags:    runFlags{binary: realForgerun(t), out: t.TempDir(), lease: 3 * time.Second, sample: 1000, receiverAddr: "127.0.0.1:0"},
 		scenario: s, stdout: io.Discard, stderr: io.Discard,
 	}
+	tr.out = tr.flags.out
 	t.Cleanup(func() {
 		require.NoError(t, tr.close())
 		require.NoError(t, os.RemoveAll(tr.dir))

@@ -44,11 +44,12 @@ type trial struct {
 	chaos    stack.Chaos
 	workers  stack.Schedule
 
-	mu      sync.Mutex
-	notes   []string // worth telling in the report
-	harmed  bool     // by faults
-	drained bool     // all jobs ended before the streams were closed
-	shrunk  bool     // a worker was stopped, and with it what it had counted is gone
+	mu       sync.Mutex
+	notes    []string // worth telling in the report
+	harmed   bool     // by faults
+	drained  bool     // all jobs ended before the streams were closed
+	unhealed error    // the service did not come back after the faults
+	shrunk   bool     // a worker was stopped, and with it what it had counted is gone
 }
 
 // run plays the scenario and gives the exit code. However it ends, what it
@@ -94,15 +95,18 @@ func (t *trial) unusable(err error) int {
 // if there is nothing in it.
 func (t *trial) clear() {
 	_ = os.RemoveAll(t.dir)
-	if t.out != "" {
+	if t.facts != nil { // it is this run's
 		_ = os.RemoveAll(filepath.Join(t.out, historyFolder))
-		_ = os.Remove(t.out) // fails unless it is empty
 	}
+	_ = os.Remove(t.out) // fails unless it is empty
 }
 
 func (t *trial) playAndJudge(ctx context.Context) (report.Run, error) {
 	t.id = "sim" + rand.Text()[:10]
 	t.began = time.Now()
+	if t.out = t.flags.out; t.out == "" {
+		t.out = outFolder(t.scenario.Name, t.began)
+	}
 	if err := t.prepare(ctx); err != nil {
 		return report.Run{}, err
 	}
@@ -138,9 +142,6 @@ func (t *trial) prepare(ctx context.Context) error {
 	}
 	if err := judge.Reach(ctx, t.flags.databaseURL, t.flags.redisURL); err != nil {
 		return err
-	}
-	if t.out = t.flags.out; t.out == "" {
-		t.out = outFolder(t.scenario.Name, t.began)
 	}
 	if err := os.MkdirAll(t.out, 0o755); err != nil {
 		return err
