@@ -233,14 +233,28 @@ func (t *trial) listen() error {
 	if err != nil {
 		return fmt.Errorf("%w (choose another --receiver-addr)", err)
 	}
-	if t.stack == nil || t.flags.receiverURL != "" {
-		return nil
+	if t.flags.receiverURL != "" {
+		return nil // all are behind one address
 	}
-	proxied, err := t.stack.ReceiverURL("http://" + t.receiver.Addr())
+	for name := range names {
+		if err := t.open(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open gives a receiver a port of its own, behind a proxy if there are faults.
+func (t *trial) open(name string) error {
+	address, err := t.receiver.Open(name)
+	if err != nil || t.stack == nil {
+		return err
+	}
+	proxied, err := t.stack.ReceiverURL(address)
 	if err != nil {
 		return err
 	}
-	return t.receiver.SetURL(proxied)
+	return t.receiver.SetURL(name, proxied)
 }
 
 // owner tells the receiver whose job a delivery is about.

@@ -42,8 +42,9 @@ type Receiver struct {
 
 	mu       sync.Mutex
 	closed   bool
-	active   sync.WaitGroup // messages being answered; grows only while not closed
-	base     string         // of the public addresses, no slash at the end
+	active   sync.WaitGroup    // messages being answered; grows only while not closed
+	base     string            // of the public addresses, no slash at the end
+	bases    map[string]string // of receivers with an address of their own, by name
 	webhooks map[address]webhook
 }
 
@@ -67,7 +68,7 @@ const (
 // Listen starts a receiver at addr, such as 127.0.0.1:0. The service reaches it
 // at publicURL, or with "" at the address itself.
 func Listen(addr, publicURL string, o Options) (*Receiver, error) {
-	r := &Receiver{options: o, closing: make(chan struct{}), webhooks: map[address]webhook{}}
+	r := &Receiver{options: o, closing: make(chan struct{}), webhooks: map[address]webhook{}, bases: map[string]string{}}
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("the webhook receiver cannot listen: %w", err)
@@ -79,7 +80,7 @@ func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 		}
 		publicURL = "http://" + listener.Addr().String()
 	}
-	if err := r.SetURL(publicURL); err != nil {
+	if err := r.SetURL("", publicURL); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	r.server = &http.Server{
@@ -92,17 +93,39 @@ func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 // Addr is where it listens: host and port.
 func (r *Receiver) Addr() string { return r.listener.Addr().String() }
 
-// SetURL changes the base of the addresses that URL gives, such as that of a
-// proxy. It is for before they are registered: messages are verified under the
-// present one.
-func (r *Receiver) SetURL(publicURL string) error {
-	u, err := url.Parse(publicURL)
+// Open gives the receiver of that name an address of its own, at a free port of
+// the same host, and returns its base URL. A service may hold all that it sends to
+// one host and port back when some of it fails; receivers with ports of their own
+// are unharmed by each other.
+func (r *Receiver) Open(name string) (baseURL string, err error) {
+	host, _, err := net.SplitHostPort(r.Addr())
+	if err != nil {
+		return "", err
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return "", fmt.Errorf("the webhook receiver cannot listen: %w", err)
+	}
+	go func() { _ = r.server.Serve(listener) }() // until Close
+	baseURL = "http://" + listener.Addr().String()
+	return baseURL, r.SetURL(name, baseURL)
+}
+
+// SetURL changes the base of the addresses that URL gives for a receiver, such as
+// to that of a proxy; "" stands for those without one of their own. It is for
+// before they are registered: messages are verified under the present one.
+func (r *Receiver) SetURL(name, baseURL string) error {
+	u, err := url.Parse(baseURL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return fmt.Errorf("%q is not an address of the webhook receiver: give one such as http://192.0.2.7:9000", publicURL)
+		return fmt.Errorf("%q is not an address of the webhook receiver: give one such as http://192.0.2.7:9000", baseURL)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.base = strings.TrimRight(publicURL, "/")
+	if name == "" {
+		r.base = strings.TrimRight(baseURL, "/")
+	} else {
+		r.bases[name] = strings.TrimRight(baseURL, "/")
+	}
 	return nil
 }
 
@@ -110,7 +133,11 @@ func (r *Receiver) SetURL(publicURL string) error {
 func (r *Receiver) URL(tenant int, name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.base + "/" + strconv.Itoa(tenant) + "/" + url.PathEscape(name)
+	base, own := r.bases[name]
+	if !own {
+		base = r.base
+	}
+	return base + "/" + strconv.Itoa(tenant) + "/" + url.PathEscape(name)
 }
 
 // SetWebhook tells what the registration of the tenant's receiver was answered.

@@ -337,7 +337,7 @@ func TestAddresses(t *testing.T) {
 	_, err = receiver.Listen(":0", "", receiver.Options{})
 	require.ErrorContains(t, err, "needs the URL at which the service reaches it")
 	for _, wrong := range []string{"hooks.example.com", "ftp://hooks.example.com", "http://", "http://x/?a", "http://x/#a"} {
-		require.ErrorContains(t, b.SetURL(wrong), "is not an address of the webhook receiver", wrong)
+		require.ErrorContains(t, b.SetURL("", wrong), "is not an address of the webhook receiver", wrong)
 		_, err := receiver.Listen("127.0.0.1:0", wrong, receiver.Options{})
 		require.Error(t, err, wrong)
 	}
@@ -348,7 +348,7 @@ func TestAddresses(t *testing.T) {
 	}
 
 	// Behind proxies, of which one cuts the path of the public address off.
-	require.NoError(t, b.SetURL("https://hooks.example.com/run/"))
+	require.NoError(t, b.SetURL("", "https://hooks.example.com/run/"))
 	require.Equal(t, "https://hooks.example.com/run/0/hook", b.URL(0, "hook"))
 	for _, path := range []string{"/run/0/hook", "/0/hook"} {
 		d := of("http://"+b.Addr()+path, "d-1", "job-1")
@@ -377,4 +377,28 @@ func TestManyAtOnce(t *testing.T) {
 	senders.Wait()
 	require.EqualValues(t, messages, delivered.Load())
 	require.Len(t, b.facts(), messages)
+}
+
+// Receivers with addresses of their own are reached there, and others where all are.
+func TestReceiversOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	facts, err := history.Create(t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, facts.Close()) })
+	r, err := receiver.Listen("127.0.0.1:0", "", receiver.Options{Names: map[string][]receiver.Answer{"one": nil, "two": nil}, History: facts})
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	own, err := r.Open("one")
+	require.NoError(t, err)
+	require.NotEqual(t, "http://"+r.Addr(), own)
+	require.Equal(t, own+"/0/one", r.URL(0, "one"))
+	require.Equal(t, "http://"+r.Addr()+"/0/two", r.URL(0, "two"))
+	for _, address := range []string{r.URL(0, "one"), r.URL(0, "two")} {
+		answer, err := http.Get(address)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+	}
+	require.NoError(t, r.SetURL("one", "http://127.0.0.1:1/proxied/"))
+	require.Equal(t, "http://127.0.0.1:1/proxied/2/one", r.URL(2, "one"))
+	require.ErrorContains(t, r.SetURL("one", "127.0.0.1:1"), "not an address")
 }
