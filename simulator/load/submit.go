@@ -217,7 +217,7 @@ func mayPass(t history.Try) bool {
 func class(t history.Try) string {
 	switch {
 	case t.Accepted() && t.Replayed:
-		return replayed
+		return report.Replayed
 	case t.Accepted():
 		return report.Accepted
 	case t.Status == 0:
@@ -231,11 +231,8 @@ func class(t history.Try) string {
 	}
 }
 
-// Further classes of answers.
-const (
-	rejected = "rejected" // not valid, or not allowed
-	replayed = "replayed" // accepted before, under the same key
-)
+// rejected is the class of submissions that were not valid, or not allowed.
+const rejected = "rejected"
 
 // note writes a try down, and with the first that is accepted begins to expect
 // the job's end.

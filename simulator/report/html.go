@@ -78,7 +78,7 @@ func keyNumbers(run Run) []keyNumber {
 		{"Finish p99", orNone(n.Finish, n.Finish.P99), "p50 " + orNone(n.Finish, n.Finish.P50)},
 	}
 	answered := total(n.Answers)
-	if not := answered - number(n.Answers, Accepted); answered > 0 {
+	if not := answered - number(n.Answers, Accepted) - number(n.Answers, Replayed); answered > 0 {
 		list = append(list, keyNumber{"Not accepted", grouped(not), fmt.Sprintf("%.2f %% of the answers", 100*float64(not)/float64(answered))})
 	}
 	if most := slices.Max(append([]int64{0}, run.Series.Workers...)); most > 0 {

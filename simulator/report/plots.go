@@ -78,7 +78,7 @@ func (f frame) traffic() []rateLine {
 	}
 	lines := []rateLine{{"arrivals", "running", f.run.Series.Arrivals}, {"completions", "succeeded", completed}}
 	for i, l := range f.run.Series.Answers {
-		if l.Name == Accepted || number(f.run.Numbers.Answers, l.Name) == 0 {
+		if l.Name == Accepted || l.Name == Replayed || number(f.run.Numbers.Answers, l.Name) == 0 {
 			continue
 		}
 		color := map[string]string{Refused: "queued", Failed: "failed", Unanswered: "created"}[l.Name]

@@ -11,6 +11,7 @@ import (
 // Classes of answers to a submission.
 const (
 	Accepted   = "accepted"   // there is a job
+	Replayed   = "replayed"   // there was one already, under the same idempotency key
 	Refused    = "refused"    // the service said that it has too much to do: 429, or 503 with a full queue
 	Failed     = "failed"     // any other answer
 	Unanswered = "unanswered" // no complete answer came
