@@ -42,8 +42,10 @@ build: ## Build bin/forgerun and bin/simulator
 
 .PHONY: test
 test: ## Run all tests with the race detector, on real Postgres and Redis
+	@# One package after the other: each keeps the machine busy by itself, with
+	@# servers and processes that are killed, paused and timed.
 	@scripts/setup.sh test
-	CGO_ENABLED=1 $(GO) test -race -timeout 15m $(TESTFLAGS) ./...
+	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 15m $(TESTFLAGS) ./...
 
 .PHONY: bench
 bench: ## Measure submission and the whole path next to the naive way, deliveries, and what observing costs
