@@ -84,11 +84,13 @@ func (w *Writer) Add(f Fact) {
 		return
 	}
 	b.line.Reset()
-	if b.err = json.NewEncoder(&b.line).Encode(f); b.err != nil {
-		return
+	err := json.NewEncoder(&b.line).Encode(f)
+	if err == nil {
+		_, err = b.out.Write(b.line.Bytes())
 	}
-	if _, b.err = b.out.Write(b.line.Bytes()); b.err != nil {
-		w.broken.CompareAndSwap(nil, &b.err)
+	if err != nil {
+		b.err = err
+		w.broken.CompareAndSwap(nil, &err) // b.err changes at Close
 		return
 	}
 	w.facts.Add(1)

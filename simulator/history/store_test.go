@@ -127,6 +127,33 @@ func TestAHistoryIsNotMixedWithAnother(t *testing.T) {
 	require.ErrorContains(t, err, "no history")
 }
 
+// A disk that is full is seen while the run goes on, and again at the end.
+func TestAFullDiskIsTold(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("this system has no device that is always full")
+	}
+	w, err := history.Create(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, w.WriteTo(full))
+	require.NoError(t, w.Err())
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		for range 1000 {
+			_ = w.Err()
+		}
+	}()
+	w.Add(history.Fact{Kind: history.Strange, Note: strings.Repeat("x", 100_000)})
+	require.ErrorContains(t, w.Err(), "no space left")
+	w.Add(history.Fact{Kind: history.Strange})
+	require.Zero(t, w.Facts(), "nothing is kept after the gap")
+	require.ErrorContains(t, w.Close(), "no space left")
+	require.ErrorContains(t, w.Err(), "no space left", "still the first error")
+	<-asked
+}
+
 func BenchmarkAdd(b *testing.B) {
 	w, err := history.Create(b.TempDir())
 	require.NoError(b, err)
