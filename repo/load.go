@@ -1,0 +1,35 @@
+package repo
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Load counts what there is to do, but no further than limit each: jobs that
+// are not final, and of these the ones in QUEUED.
+func (s *Store) Load(ctx context.Context, limit int) (job.Load, error) {
+	found, err := queryRows(ctx, s, pgx.RowToStructByPos[job.Load], countLoad, limit+1)
+	if err != nil {
+		return job.Load{}, err
+	}
+	return found[0], nil
+}
+
+// countLoad reads the indexes jobs_waiting and jobs_held.
+const countLoad = `
+SELECT waiting.n + held.n, waiting.queued FROM
+  (SELECT count(*) AS n, count(*) FILTER (WHERE queued_at IS NOT NULL) AS queued
+    FROM (SELECT queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT $1) w) waiting,
+  (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NOT NULL LIMIT $1) h) held`
+
+// LiveWorkers counts workers whose lease has not ended.
+func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
+	found, err := queryRows(ctx, s, pgx.RowTo[int], `SELECT count(*)::int FROM workers WHERE state = 'ALIVE' AND expires_at > clock_timestamp()`)
+	if err != nil {
+		return 0, err
+	}
+	return found[0], nil
+}
