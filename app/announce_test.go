@@ -59,7 +59,7 @@ func TestAWorkersStepsAreAnnounced(t *testing.T) {
 		w.start()
 		task := w.add()
 		require.NoError(t, w.handle(task))
-		require.Equal(t, []job.News{event(task), event(task), end(task)}, w.queue.news())
+		require.Equal(t, []job.News{event(task), end(task)}, w.queue.news())
 		require.NoError(t, w.handle(task))
 		require.Empty(t, w.queue.news(), "a spent task")
 
@@ -68,7 +68,7 @@ func TestAWorkersStepsAreAnnounced(t *testing.T) {
 		}
 		task = w.add(func(r *row) { r.AutoRetry = true })
 		require.NoError(t, w.handle(task))
-		require.Equal(t, []job.News{event(task), event(task), end(task)}, w.queue.news(), "the retry is of the same commit")
+		require.Equal(t, []job.News{event(task), end(task)}, w.queue.news(), "the retry is of the same commit")
 	})
 }
 
@@ -82,7 +82,7 @@ func TestAStaleWorkerAnnouncesNothing(t *testing.T) {
 			return nil
 		}})
 		require.NoError(t, w.handle(task))
-		require.Equal(t, []job.News{event(task)}, w.queue.news(), "the claim alone")
+		require.Equal(t, []job.News{event(task), end(task)}, w.queue.news(), "the claim, and that its progress ends")
 	})
 }
 

@@ -26,8 +26,6 @@ func (s *instantStore) Claim(_ context.Context, _, id job.ID, attempt int) (*job
 	return c, job.NotClaimed{}, nil
 }
 
-func (s *instantStore) Start(context.Context, job.Lease) (time.Time, error) { return s.job.RunAt, nil }
-
 func (s *instantStore) Finish(_ context.Context, f job.Finish) (job.Finished, error) {
 	return job.Finished{Lease: f.Lease, State: f.State, WorkKind: s.job.WorkKind}, nil
 }
@@ -60,6 +58,38 @@ func BenchmarkHandle(b *testing.B) {
 			for b.Loop() {
 				task.JobID[0]++
 				if err := w.Handle(context.Background(), task); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// acceptingStore takes every job.
+type acceptingStore struct{ JobStore }
+
+func (acceptingStore) InsertJob(_ context.Context, s job.Submission) (job.Receipt, error) {
+	return job.Receipt{JobID: s.Job.ID, State: job.Queued, CreatedAt: time.Now()}, nil
+}
+
+func (silentQueue) Enqueue(job.Task) {}
+
+// BenchmarkSubmit is what a submission costs the use case itself, with storage
+// and a queue that take no time.
+func BenchmarkSubmit(b *testing.B) {
+	for name, log := range map[string]*slog.Logger{
+		"quiet":  slog.New(slog.DiscardHandler),
+		"logged": slog.New(slog.NewJSONHandler(io.Discard, nil)),
+	} {
+		b.Run(name, func(b *testing.B) {
+			queue, metrics := silentQueue{}, NewMetrics(prometheus.NewRegistry())
+			s := NewService(ServiceConfig{Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: testLimit}, MaxAttempts: 4}, ServiceDeps{
+				Jobs: acceptingStore{}, Queue: queue, Capacity: NewCapacity(1<<40, 1<<40, nil, log), Metrics: metrics, Log: log,
+			})
+			r := job.Request{ClientID: clientA, Type: job.Execute, WorkKind: job.PayloadSmall, RequestID: newID().String(), ReceivedAt: time.Now()}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := s.Submit(context.Background(), r); err != nil {
 					b.Fatal(err)
 				}
 			}

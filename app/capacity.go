@@ -15,13 +15,24 @@ type LoadStore interface {
 	LiveWorkers(ctx context.Context) (int, error)
 }
 
-// capacityInterval bounds how stale the count of other processes' jobs is.
+// capacityInterval bounds how stale the count of other processes' jobs is where
+// it matters: see stale.
 const capacityInterval = time.Second
+
+// To count takes 0.1 s or more when there are a million jobs. So it is done
+// each second only where that is cheap or matters.
+const (
+	countShare = 100     // rests for so many times as long as it took: 1 % of a core
+	fewJobs    = 100_000 // quickly counted
+	manyMine   = 10_000  // accepted here: by now many of them may have ended
+	maxRate    = 50_000  // jobs a second that all other processes together may accept
+)
 
 // Capacity keeps the number of active and of queued jobs below the configured
 // limits (section 17): exactly within a process, and with a count from storage
-// that is at most a second old for the others. It also knows how many workers
-// there are.
+// for the others. That is at most a second old or so while there are few jobs,
+// and whenever the others could have taken all the room since. It also knows how
+// many workers there are.
 type Capacity struct {
 	maxActive, maxQueued int
 	store                LoadStore
@@ -32,6 +43,10 @@ type Capacity struct {
 	mine    job.Load   // reserved here and maybe not in counted
 	settled []job.Load // accepted here since the count began
 	workers int        // alive; unknownWorkers before the first count
+
+	// Used by Run alone.
+	countedAt time.Time     // when the latest count began; zero before the first one
+	took      time.Duration // for how long it counted
 }
 
 const unknownWorkers = -1
@@ -78,11 +93,21 @@ func (c *Capacity) liveWorkers() int {
 	return c.workers
 }
 
+// queued is how many jobs are QUEUED: by the last count, with those that were
+// accepted here since. Below 100,000 that count is a second old or so.
+func (c *Capacity) queued() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counted.Queued + c.mine.Queued
+}
+
 // Run refreshes the counts until ctx ends.
 func (c *Capacity) Run(ctx context.Context) {
 	for {
-		if err := c.refresh(ctx); err != nil && ctx.Err() == nil {
-			c.log.WarnContext(ctx, "cannot count jobs", "action", "count", errorFields(err))
+		if c.stale(time.Now()) {
+			if err := c.refresh(ctx); err != nil && ctx.Err() == nil {
+				c.log.WarnContext(ctx, "cannot count jobs", "action", "count", errorFields(err))
+			}
 		}
 		if err := c.countWorkers(ctx); err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "cannot count workers", "action", "count", errorFields(err))
@@ -93,17 +118,35 @@ func (c *Capacity) Run(ctx context.Context) {
 	}
 }
 
+// stale reports whether it is time to count anew.
+func (c *Capacity) stale(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	age := now.Sub(c.countedAt)
+	room := min(c.maxActive-c.counted.Active-c.mine.Active, c.maxQueued-c.counted.Queued-c.mine.Queued)
+	switch {
+	case age >= countShare*c.took, c.counted.Active < fewJobs:
+		return true
+	case c.counted.Queued < fewJobs && c.mine.Queued > manyMine: // queued tells too many
+		return true
+	default: // the others may have filled the room before the next look
+		return float64(room) <= maxRate*(age+capacityInterval).Seconds()
+	}
+}
+
 // refresh counts anew. What was settled before the count began is in it.
 func (c *Capacity) refresh(ctx context.Context) error {
 	c.mu.Lock()
 	before := len(c.settled)
 	c.mu.Unlock()
+	began := time.Now()
 	load, err := c.store.Load(ctx, max(c.maxActive, c.maxQueued))
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.countedAt, c.took = began, time.Since(began)
 	c.counted = load
 	for _, jobs := range c.settled[:before] {
 		c.add(jobs, -1)

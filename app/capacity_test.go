@@ -141,3 +141,61 @@ func TestTheCountIsKeptWhileStorageIsAway(t *testing.T) {
 		stop() // at once, although storage hangs
 	})
 }
+
+// slowCount is a storage whose count takes its time.
+type slowCount struct {
+	load   job.Load
+	took   time.Duration
+	counts atomic.Int64
+}
+
+func (s *slowCount) Load(ctx context.Context, _ int) (job.Load, error) {
+	s.counts.Add(1)
+	sleep(ctx, s.took)
+	return s.load, nil
+}
+
+func (s *slowCount) LiveWorkers(context.Context) (int, error) { return 1, nil }
+
+// A count of many jobs takes no more than a hundredth of the time, unless the
+// limit is near or the count is cheap.
+func TestCountsOfManyJobsAreFewUnlessTheyMatter(t *testing.T) {
+	const million = 1_000_000
+	for name, c := range map[string]struct {
+		load           job.Load
+		limit          int // of active jobs
+		took           time.Duration
+		accepted       int // here, in each second
+		fewest, counts int64
+	}{
+		"few":                        {job.Load{Active: 99_999, Queued: 10}, million, 100 * time.Millisecond, 0, 85, 100},
+		"many":                       {job.Load{Active: million, Queued: million}, 10 * million, 100 * time.Millisecond, 0, 9, 11},
+		"many, and many come":        {job.Load{Active: million, Queued: million}, 10 * million, 100 * time.Millisecond, 5000, 9, 11},
+		"many, quickly":              {job.Load{Active: million, Queued: million}, 10 * million, 30 * time.Millisecond, 0, 25, 34},
+		"near the limit":             {job.Load{Active: million, Queued: million}, million + 90_000, 100 * time.Millisecond, 0, 85, 100},
+		"at the limit":               {job.Load{Active: million, Queued: million}, million, 100 * time.Millisecond, 0, 85, 100},
+		"the limit can be reached":   {job.Load{Active: million, Queued: million}, million + 200_000, 100 * time.Millisecond, 0, 22, 50},
+		"scheduled ones, some come":  {job.Load{Active: million, Queued: 10}, 10 * million, 100 * time.Millisecond, 500, 9, 11},
+		"scheduled ones, many come":  {job.Load{Active: million, Queued: 10}, 10 * million, 100 * time.Millisecond, 5000, 25, 50},
+		"of those queued near limit": {job.Load{Active: million, Queued: 10 * million}, 20 * million, 100 * time.Millisecond, 0, 85, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				store := &slowCount{load: c.load, took: c.took}
+				capacity := NewCapacity(c.limit, 10*million, store, w.logger)
+				w.background(capacity.Run)
+				for range 100 {
+					for range c.accepted {
+						if done, err := capacity.reserve(job.Load{Active: 1, Queued: 1}); err == nil {
+							done(true)
+						}
+					}
+					pass(time.Second)
+				}
+				require.GreaterOrEqual(t, store.counts.Load(), c.fewest)
+				require.LessOrEqual(t, store.counts.Load(), c.counts)
+			})
+		})
+	}
+}

@@ -63,6 +63,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// dispatchHorizon is how far ahead a task is given to the queue; jobs that are
-// due later wait in storage alone.
+// dispatchHorizon is how far ahead the relay gives a task to the queue; jobs that
+// are due later wait in storage alone.
 const dispatchHorizon = time.Minute

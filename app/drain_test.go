@@ -94,28 +94,30 @@ func TestDrainWaitsForClaimsUnderWay(t *testing.T) {
 	})
 }
 
-func TestDrainLeavesAClaimThatCameTooLateToTheRescuer(t *testing.T) {
+// A job that turns out to be held when the grace has ended is stopped before it
+// has done anything.
+func TestDrainStopsAJobWhoseClaimCameTooLate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		stop := w.start()
-		task := w.add()
+		w.runner = takes(time.Hour)
+		w.start()
+		task := w.add(func(r *row) { r.AutoRetry = true })
+		began := time.Now()
 		w.store.hook("Claim", hook{after: func(context.Context) error { time.Sleep(4 * time.Second); return nil }})
 		running := w.handling(task)
 		w.draining(time.Second)()
 		require.NoError(t, <-running)
-		require.Equal(t, job.Assigned, w.store.job(task.JobID).State, "a job that did not run does not fail")
-		stop()
-
-		w.lead()
-		pass(rescuerInterval + time.Second)
-		require.Equal(t, job.Queued, w.store.job(task.JobID).State)
+		require.Equal(t, 4*time.Second, time.Since(began))
+		require.Equal(t, job.WorkerShutdown, w.ended(task, job.Failed).Failure.Reason)
+		require.Len(t, w.queue.sent(), 1, "the automatic retry goes to another worker")
+		require.Empty(t, w.worker.holding)
 	})
 }
 
 // lead runs maintenance until the test ends.
 func (w *world) lead() (m *Maintenance, stop func()) {
 	m = NewMaintenance(MaintenanceDeps{
-		Store: w.store, Claims: w.store, Census: w.store, Queue: w.queue, Relay: NewRelay(w.store, w.queue, w.metrics, w.logger),
+		Store: w.store, Claims: w.store, Census: w.store, Queue: w.queue, Relay: NewRelay(w.store, w.queue, testWindow, w.metrics, w.logger),
 		Deliveries: NewDeliveryRelay(w.store, w.queue, w.metrics, w.logger),
 		Publisher:  NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testMaxLen, PublicURL: "https://run.example"}, w.store, w.queue, w.metrics, w.logger),
 		Settler:    w.settler, Backoff: testBackoff, Metrics: w.metrics, Tracer: w.tracer(), Log: w.logger,
@@ -123,17 +125,20 @@ func (w *world) lead() (m *Maintenance, stop func()) {
 	return m, w.background(m.Run)
 }
 
-func TestDrainDoesNotWaitForAStartWhileStorageIsAway(t *testing.T) {
+func TestDrainDoesNotWaitForAClaimWhileStorageIsAway(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.start()
 		task := w.add()
-		w.store.hook("Start", hook{before: fails(-1, errStorage)})
+		w.store.hook("Claim", hook{before: fails(-1, errStorage)})
 		running := w.handling(task)
 		began := time.Now()
 		w.draining(10 * time.Second)()
-		require.LessOrEqual(t, time.Since(began), 10*time.Second)
-		require.NoError(t, <-running)
+		require.Zero(t, time.Since(began))
+		err := <-running
+		require.ErrorIs(t, err, errStorage, "the queue offers the task to another worker")
+		require.ErrorIs(t, err, errBusy)
+		require.Equal(t, job.Queued, w.store.job(task.JobID).State)
 	})
 }
 

@@ -17,28 +17,35 @@ import (
 // execute runs a claimed job to its end. When it cannot bring it there, the
 // claim was lost, and the job is its new holder's or the rescuer's.
 func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
-	w.tellClaimed(ctx, worker, c)
 	claimed, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	working, stop := context.WithCancelCause(claimed)
 	defer stop(nil)
-	if !w.hold(worker, c.Lease, lose, stop) {
-		w.log.InfoContext(ctx, "a claimed job is not started", append(about(c, "run"), "worker_id", worker.String())...)
+	held := w.hold(worker, c.Lease, lose, stop)
+	aside(func() { w.tellClaimed(ctx, worker, c) })
+	if !held {
+		w.log.InfoContext(ctx, "a claimed job is not run", append(about(c, "run"), "worker_id", worker.String())...)
 		return
 	}
 	defer w.drop(c.Lease)
-	if !w.start(claimed, working, c) {
-		return
-	}
-	logTransition(ctx, w.log, "run", &c.Job, job.Assigned, job.Running, slog.Int("attempt", c.Attempt))
-	w.metrics.entered(job.Running, c.Job.WorkKind)
-	announce(w.queue, &c.Job, newsOf(&c.Job))
-
 	if finish, ok := w.work(working, c); ok && w.finish(claimed, c, finish) == nil {
 		return
 	}
 	// Somebody else ended the attempt, or will. Its progress is known here alone.
 	w.queue.Announce(job.News{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
+}
+
+// aside runs f on a stack of its own and waits for it. A goroutine keeps the
+// stack that it once needed, and this one goes on to run a job: writing log lines
+// takes several times what waiting for the job's end does, and there may be
+// thousands of jobs.
+func aside(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
 }
 
 // tellClaimed says what was committed by a claim.
@@ -48,26 +55,10 @@ func (w *Worker) tellClaimed(ctx context.Context, worker job.ID, c *job.Claim) {
 		logTransition(ctx, w.log, "schedule", &c.Job, job.Created, job.Queued, attrs...)
 	}
 	logTransition(ctx, w.log, "assign", &c.Job, job.Queued, job.Assigned, attrs...)
+	logTransition(ctx, w.log, "run", &c.Job, job.Assigned, job.Running, attrs...)
 	announce(w.queue, &c.Job, newsOf(&c.Job))
 	w.metrics.claimed(ctx, c)
-}
-
-// start moves the job to RUNNING, and reports whether this claim is still the
-// one that may. Until it runs, nothing is lost by giving up: at shutdown it is
-// left to the rescuer.
-func (w *Worker) start(claimed, working context.Context, c *job.Claim) bool {
-	for {
-		_, err := w.store.Start(claimed, c.Lease)
-		switch {
-		case err == nil:
-			return true
-		case errors.Is(err, job.ErrStale):
-			w.fenced(claimed, c, "start")
-			return false
-		case !w.again(working, c, "start", err):
-			return false
-		}
-	}
+	w.metrics.entered(job.Running, c.Job.WorkKind)
 }
 
 // again waits before a write is repeated, and reports whether it may be:

@@ -251,13 +251,10 @@ func TestCancelWithoutASignalStopsTheWorkWithTheNextHeartbeat(t *testing.T) {
 	})
 }
 
-func TestCancelBetweenClaimAndStart(t *testing.T) {
+func TestCancelBeforeTheClaimIsAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
-			t.Error("a canceled job ran")
-			return nil, nil
-		}
+		w.runner = takes(time.Hour)
 		w.start()
 		task := w.add()
 		// The signal comes before the worker knows that it holds the job.
@@ -265,22 +262,12 @@ func TestCancelBetweenClaimAndStart(t *testing.T) {
 			w.cancel(task)
 			return nil
 		}})
+		began := time.Now()
 		require.NoError(t, w.handle(task))
+		require.LessOrEqual(t, time.Since(began), testHeartbeat, "the next heartbeat tells of it")
 		require.Equal(t, job.Canceled, w.store.job(task.JobID).State)
-		require.Equal(t, 1.0, w.metric(w.metrics.fencedWrites.WithLabelValues("start")))
-		require.Zero(t, w.metric(w.metrics.running.WithLabelValues("SUCCESS_FAST")))
-	})
-}
-
-func TestCancelWhileTheStartHasStorageTrouble(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		task := w.add()
-		w.store.hook("Start", hook{before: fails(-1, errStorage)})
-		running := w.handling(task)
-		w.cancel(task)
-		require.NoError(t, <-running, "there is nothing left for the queue to do")
+		require.Zero(t, w.store.count("Finish"))
+		require.Empty(t, w.worker.holding)
 	})
 }
 
@@ -299,28 +286,6 @@ func TestCancelThatComesTooLate(t *testing.T) {
 		w.worker.Canceled(task.JobID)
 		w.worker.Canceled(newID())
 	})
-}
-
-func TestStartIsRepeatedThroughStorageTrouble(t *testing.T) {
-	for name, h := range map[string]hook{
-		"refused":     {before: fails(3, errStorage)},
-		"answer lost": {after: fails(1, errStorage)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.start()
-				task := w.add()
-				w.store.hook("Start", h)
-				require.NoError(t, w.handle(task))
-				w.ended(task, job.Succeeded)
-				require.Zero(t, w.metric(w.metrics.fencedWrites.WithLabelValues("start")))
-				lines := w.log.lines(t, map[string]any{"level": "WARN", "action": "start", "request_id": "request-1", "job_id": task.JobID.String()})
-				require.NotEmpty(t, lines)
-				require.Equal(t, "RFA_STORAGE_UNAVAILABLE", lines[0]["error_code"])
-			})
-		})
-	}
 }
 
 func TestFinishIsRepeatedThroughStorageTrouble(t *testing.T) {

@@ -38,7 +38,7 @@ type fakeQueue struct {
 
 type queued struct {
 	job.Task
-	state string // pending, active or completed
+	state string // pending, active, abandoned (active, its worker is gone) or completed
 }
 
 func newFakeQueue() *fakeQueue {
@@ -172,8 +172,22 @@ func (q *fakeQueue) Missing(_ context.Context, tasks []job.Task) ([]job.Task, er
 	}
 	return slices.DeleteFunc(slices.Clone(tasks), func(t job.Task) bool {
 		known, ok := q.tasks[taskName(t)]
-		return ok && known.state != "completed"
+		return ok && known.state != "completed" && known.state != "abandoned"
 	}), nil
+}
+
+func (q *fakeQueue) Depth(context.Context) (map[string]int64, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	depth := map[string]int64{}
+	for _, t := range q.tasks {
+		if t.state == "pending" && t.RunAt.After(time.Now()) {
+			depth["scheduled"]++
+			continue
+		}
+		depth[t.state]++
+	}
+	return depth, q.err
 }
 
 func (q *fakeQueue) Epoch(context.Context) (int64, string, error) {

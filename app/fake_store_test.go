@@ -2,9 +2,7 @@ package app
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -16,8 +14,8 @@ import (
 // errStorage is what a fake storage says that cannot be reached.
 var errStorage = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The database cannot be reached."}
 
-// fakeStore has the guards of the real one: states, attempts, fences, leases,
-// stamps. Each step is checked against the transition table.
+// fakeStore has the guards of the real one: states, attempts, fences, leases.
+// Each step is checked against the transition table.
 type fakeStore struct {
 	t testing.TB
 
@@ -55,8 +53,7 @@ type row struct {
 	worker   job.ID
 	expiries int
 	dispatch int
-	stamp    int64 // the dispatch epoch, 0 for none
-	locked   bool  // by somebody else: maintenance skips it
+	locked   bool // by somebody else: maintenance skips it
 	history  []job.State
 	ends     []job.Finish // that were accepted
 }
@@ -210,6 +207,9 @@ func (s *fakeStore) Claim(ctx context.Context, worker, id job.ID, attempt int) (
 		if r == nil {
 			return claimed{not: job.NotClaimed{Unknown: true}}, nil
 		}
+		if r.State == job.Running && r.Attempt == attempt && r.worker == worker {
+			return claimed{claim: claimOf(r, false)}, nil // the first answer was lost
+		}
 		waits, alive := r.Attempt == attempt && r.State.Waiting(), s.alive(worker) && !s.deadOnly
 		due := !r.RunAt.After(time.Now()) && s.almostDue == 0
 		if !waits || !due || !alive {
@@ -223,27 +223,17 @@ func (s *fakeStore) Claim(ctx context.Context, worker, id job.ID, attempt int) (
 			s.move(r, job.Queued)
 		}
 		s.move(r, job.Assigned)
+		s.move(r, job.Running)
 		r.fence++
-		r.worker = worker
-		return claimed{claim: &job.Claim{Lease: job.Lease{JobID: id, Attempt: attempt, Fence: r.fence}, Job: r.Job, WasCreated: wasCreated}}, nil
+		now := time.Now()
+		r.worker, r.StartedAt = worker, &now
+		return claimed{claim: claimOf(r, wasCreated)}, nil
 	})
 	return c.claim, c.not, err
 }
 
-func (s *fakeStore) Start(ctx context.Context, l job.Lease) (time.Time, error) {
-	return call(ctx, s, "Start", func() (time.Time, error) {
-		if r := s.current(l, job.Running); r != nil {
-			return *r.StartedAt, nil // the first answer was lost
-		}
-		r := s.current(l, job.Assigned)
-		if r == nil {
-			return time.Time{}, job.ErrStale
-		}
-		s.move(r, job.Running)
-		now := time.Now()
-		r.StartedAt = &now
-		return now, nil
-	})
+func claimOf(r *row, wasCreated bool) *job.Claim {
+	return &job.Claim{Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.fence}, Job: r.Job, WasCreated: wasCreated}
 }
 
 func (s *fakeStore) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
@@ -266,7 +256,7 @@ func (s *fakeStore) Finish(ctx context.Context, f job.Finish) (job.Finished, err
 func (s *fakeStore) requeue(r *row, wait time.Duration) *job.Task {
 	s.move(r, job.Queued)
 	r.Attempt++
-	r.dispatch, r.stamp, r.RunAt = 0, 0, time.Now().Add(wait)
+	r.dispatch, r.RunAt = 0, time.Now().Add(wait)
 	return &job.Task{JobID: r.ID, Attempt: r.Attempt, RunAt: r.RunAt, TraceParent: r.TraceParent}
 }
 
@@ -281,7 +271,7 @@ func (s *fakeStore) Release(ctx context.Context, leases []job.Lease, waits []tim
 			s.move(r, job.Queued)
 			r.expiries++
 			r.dispatch++
-			r.stamp, r.RunAt = 0, time.Now().Add(waits[i])
+			r.RunAt = time.Now().Add(waits[i])
 			tasks = append(tasks, taskOf(r))
 		}
 		return tasks, nil
@@ -294,7 +284,6 @@ func (s *fakeStore) Redispatch(ctx context.Context, tasks []job.Task) ([]job.Tas
 		for _, t := range tasks {
 			if r := s.waiting(t); r != nil && !r.locked {
 				r.dispatch++
-				r.stamp = 0
 				renamed = append(renamed, taskOf(r))
 			}
 		}
@@ -323,13 +312,25 @@ func (s *fakeStore) Register(ctx context.Context, worker job.ID, _ string, _ int
 	return err
 }
 
-func (s *fakeStore) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Held, error) {
-	return call(ctx, s, "Renew", func() ([]job.Held, error) {
+func (s *fakeStore) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Lease, error) {
+	return call(ctx, s, "Renew", func() ([]job.Lease, error) {
 		if !s.alive(worker) {
 			return nil, job.ErrWorkerDead
 		}
 		s.workers[worker].expires = time.Now().Add(lease)
-		return s.held(func(id job.ID) bool { return id == worker }), nil
+		var leases []job.Lease
+		for _, h := range s.held(func(id job.ID) bool { return id == worker }) {
+			leases = append(leases, h.Lease)
+		}
+		return leases, nil
+	})
+}
+
+func (s *fakeStore) Held(ctx context.Context, worker job.ID, leases []job.Lease) ([]job.Held, error) {
+	return call(ctx, s, "Held", func() ([]job.Held, error) {
+		return slices.DeleteFunc(s.held(func(id job.ID) bool { return id == worker }), func(h job.Held) bool {
+			return !slices.Contains(leases, h.Lease)
+		}), nil
 	})
 }
 
@@ -423,29 +424,15 @@ func (s *fakeStore) RaiseEpoch(ctx context.Context, current int64, runID string)
 	return err
 }
 
-func (s *fakeStore) Undispatched(ctx context.Context, epoch int64, after job.Place, horizon, minAge time.Duration, limit int) ([]job.Task, error) {
-	return call(ctx, s, "Undispatched", func() ([]job.Task, error) {
-		now := time.Now()
-		return s.places(after, limit, func(r *row) bool {
-			settled := !r.UpdatedAt.After(now.Add(-minAge)) || !r.RunAt.After(now.Add(-10*time.Second))
-			return r.stamp != epoch && settled && !r.RunAt.After(now.Add(horizon))
-		}), nil
-	})
-}
-
-func (s *fakeStore) Overdue(ctx context.Context, epoch int64, after job.Place, age time.Duration, limit int) ([]job.Task, error) {
-	return call(ctx, s, "Overdue", func() ([]job.Task, error) {
-		return s.places(after, limit, func(r *row) bool {
-			return r.stamp == epoch && !r.RunAt.After(time.Now().Add(-age))
-		}), nil
+func (s *fakeStore) Waiting(ctx context.Context, after job.Place, ahead time.Duration, limit int) ([]job.Task, error) {
+	return call(ctx, s, "Waiting", func() ([]job.Task, error) {
+		return s.places(after, limit, func(r *row) bool { return !r.RunAt.After(time.Now().Add(ahead)) }), nil
 	})
 }
 
 // places gives waiting jobs in their order.
 func (s *fakeStore) places(after job.Place, limit int, match func(*row) bool) []job.Task {
-	order := func(a, b job.Task) int {
-		return cmp.Or(a.RunAt.Compare(b.RunAt), bytes.Compare(a.JobID[:], b.JobID[:]))
-	}
+	order := func(a, b job.Task) int { return placeOrder(placeOf(a), placeOf(b)) }
 	var tasks []job.Task
 	for _, r := range s.jobs {
 		if r.State.Waiting() && match(r) && order(taskOf(r), job.Task{RunAt: after.RunAt, JobID: after.JobID}) > 0 {
@@ -454,21 +441,6 @@ func (s *fakeStore) places(after job.Place, limit int, match func(*row) bool) []
 	}
 	slices.SortFunc(tasks, order)
 	return tasks[:min(limit, len(tasks))]
-}
-
-func (s *fakeStore) Stamp(ctx context.Context, epoch int64, tasks []job.Task) error {
-	_, err := call(ctx, s, "Stamp", func() (struct{}, error) {
-		if len(tasks) == 0 {
-			return struct{}{}, errors.New("a statement for nothing")
-		}
-		for _, t := range tasks {
-			if r := s.waiting(t); r != nil && !r.locked {
-				r.stamp = epoch
-			}
-		}
-		return struct{}{}, nil
-	})
-	return err
 }
 
 func (s *fakeStore) Load(ctx context.Context, limit int) (job.Load, error) {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/forgerun/forgerun/job"
@@ -24,8 +25,12 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	}
 	defer func() { <-w.slots }()
 
-	w.enter()
-	defer w.leave()
+	about := attempt{t.JobID, t.Attempt}
+	if !w.enter(about) {
+		w.metrics.tasksDropped.WithLabelValues("spent").Inc()
+		return nil
+	}
+	defer w.leave(about)
 	worker, claim, err := w.claim(ctx, t)
 	if err != nil || claim == nil {
 		return err
@@ -41,20 +46,31 @@ const claimTries = 3
 
 // claim claims the job of a task, and tells under which identity. A nil claim
 // says that nothing is left to do for the task.
+//
+// When storage fails, the claim may have come about all the same, and the job
+// runs in the name of this worker: so it is asked again, for as long as this
+// worker is who it is, and a claim that came about is answered then.
 func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *job.Claim, err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanAssign)
 	defer func() { endAssign(span, t, worker, claim, err) }()
 	own := context.WithoutCancel(ctx) // a claim that is given up half-way would be held by nobody
-	for range claimTries {
+	var failed error
+	for tries := 0; tries < claimTries; {
 		if worker, err = w.identity(ctx); err != nil {
-			return job.ID{}, nil, err
+			return job.ID{}, nil, errors.Join(failed, err)
 		}
-		claim, not, err := w.store.Claim(own, worker, t.JobID, t.Attempt)
-		switch {
-		case err != nil:
-			w.log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt, errorFields(err))
+		var not job.NotClaimed
+		claim, not, failed = w.store.Claim(own, worker, t.JobID, t.Attempt)
+		if failed != nil {
+			w.log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt, errorFields(failed))
 			w.ease(ctx)
-			return job.ID{}, nil, err
+			if ctx.Err() != nil {
+				return job.ID{}, nil, failed
+			}
+			continue
+		}
+		tries++
+		switch {
 		case claim != nil:
 			return worker, claim, nil
 		case not.WorkerDead:

@@ -101,7 +101,7 @@ func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 		default:
 			lapse.Reset(w.remaining(asked))
 			wait = w.cfg.Heartbeat
-			w.reconcile(ctx, held, asked)
+			w.reconcile(ctx, id, held, asked)
 		}
 	}
 	return context.Cause(ctx)
@@ -144,35 +144,47 @@ func (w *Worker) lose(id job.ID, err error) {
 // hold. Jobs that are no longer its own are stopped; one whose outcome is just
 // being written is left alone, because it may be missing from the answer for
 // that reason, and the write finds out by itself. Jobs that it does not know
-// of, on two beats, come from a claim whose answer was lost: they are given
-// back, again with each beat until storage agrees.
-func (w *Worker) reconcile(ctx context.Context, held []job.Held, asked time.Time) {
-	unknown := make(map[job.Lease]job.Held, len(held))
-	for _, h := range held {
-		unknown[h.Lease] = h
+// of, on two beats, and that it is not asking for either, come from a claim
+// whose answer was lost: they are given back, again with each beat until storage
+// agrees.
+func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.Lease, asked time.Time) {
+	unknown := make(map[job.Lease]bool, len(held))
+	for _, lease := range held {
+		unknown[lease] = true
 	}
 	w.mu.Lock()
 	for lease, h := range w.holding {
-		if _, ok := unknown[lease]; !ok && h.since.Before(asked) {
+		if !unknown[lease] && h.since.Before(asked) {
 			h.stop(errLeaseLost)
 		}
-		delete(unknown, lease)
 	}
-	w.mu.Unlock()
-	suspects := make(map[job.Lease]bool, len(unknown))
-	var lost []job.Held
-	for lease, h := range unknown {
-		suspects[lease] = true
-		if w.suspects[lease] {
-			lost = append(lost, h)
+	for lease := range unknown {
+		if w.busy[attempt{lease.JobID, lease.Attempt}] {
+			delete(unknown, lease)
 		}
 	}
-	w.suspects = suspects
-	if len(lost) == 0 {
+	w.mu.Unlock()
+	var lost []job.Lease
+	for lease := range unknown {
+		if w.suspects[lease] {
+			lost = append(lost, lease)
+		}
+	}
+	w.suspects = unknown
+	if len(lost) > 0 {
+		w.giveBack(ctx, worker, lost)
+	}
+}
+
+// giveBack gives back jobs that this worker holds by storage's account alone.
+func (w *Worker) giveBack(ctx context.Context, worker job.ID, lost []job.Lease) {
+	w.log.WarnContext(ctx, "giving back jobs whose claim was never answered", "action", "requeue", "jobs", len(lost))
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat/2) // the next beat must not wait for it
+	defer cancel()
+	held, err := w.leases.Held(ctx, worker, lost)
+	if err != nil {
+		w.log.WarnContext(ctx, "cannot read the jobs to give back", "action", "requeue", "worker_id", worker.String(), errorFields(err))
 		return
 	}
-	w.log.WarnContext(ctx, "giving back jobs whose claim was never answered", "action", "requeue", "jobs", len(lost))
-	giving, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat/2) // the next beat must not wait for it
-	defer cancel()
-	_ = w.rescuer.giveBack(giving, lost) // it has logged what failed; the next beat tries again
+	_ = w.rescuer.giveBack(ctx, held) // it has logged what failed; the next beat tries again
 }

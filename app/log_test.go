@@ -106,7 +106,7 @@ func TestLinesOfTrouble(t *testing.T) {
 		"cannot requeue jobs of a lost worker":            {"Release", func(w *world) { w.add(heldByTheDead(job.Assigned)); w.lead(); pass(rescuerInterval) }, []string{"jobs"}},
 		"maintenance failed":                              {"QueueDue", func(w *world) { w.lead(); pass(schedulerInterval) }, []string{"task"}},
 		"leader election failed":                          {"Lead", func(w *world) { w.lead() }, nil},
-		"storage trouble while a job is held":             {"Start", func(w *world) { w.start(); _ = w.handle(w.add()) }, []string{"request_id", "client_id", "job_id", "attempt"}},
+		"storage trouble while a job is held":             {"Finish", func(w *world) { w.start(); _ = w.handle(w.add()) }, []string{"request_id", "client_id", "job_id", "attempt"}},
 		"cannot settle batches":                           {"SettleBatches", func(w *world) { w.background(w.settler.Run); w.settler.Touch(newID()); pass(settleRest) }, nil},
 		"cannot look for missed news":                     {"EventSeqs", func(w *world) { w.watching(); pass(time.Minute) }, nil},
 		"cannot count jobs":                               {"Load", func(w *world) { w.background(w.service(1).capacity.Run) }, nil},

@@ -43,12 +43,11 @@ const (
 	censusInterval    = 5 * time.Second
 	censusMemory      = time.Minute // after a leadership that nobody ended
 
-	schedulerBatch = 2000
-	rescuerBatch   = 500
-	settlerBatch   = 100
-	settlerLook    = 10_000 // open batches that one round of the settler looks at
-	cleanerBatch   = 500
-	censusLimit    = 1_000_000
+	rescuerBatch = 500
+	settlerBatch = 100
+	settlerLook  = 10_000 // open batches that one round of the settler looks at
+	cleanerBatch = 500
+	censusLimit  = 1_000_000
 )
 
 // Maintenance repairs what crashes leave behind: it queues jobs whose time has
@@ -76,6 +75,7 @@ type Maintenance struct {
 	ledUntil time.Time   // zero while this process does not lead
 	lapse    *time.Timer // ends the leadership in time, and later what is shown of it
 
+	leads   chan struct{} // closed while this process leads
 	elected chan struct{} // has the census taken at once
 }
 
@@ -99,7 +99,7 @@ type MaintenanceDeps struct {
 // NewMaintenance makes the maintenance of a process.
 func NewMaintenance(d MaintenanceDeps) *Maintenance {
 	return &Maintenance{
-		id: newID(), elected: make(chan struct{}, 1), store: d.Store, census: d.Census, queue: d.Queue, relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
+		id: newID(), leads: make(chan struct{}), elected: make(chan struct{}, 1), store: d.Store, census: d.Census, queue: d.Queue, relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
 		settler: d.Settler, metrics: d.Metrics, log: d.Log,
 		rescuer: &rescuer{
 			store: d.Claims, queue: d.Queue, settler: d.Settler, backoff: d.Backoff, metrics: d.Metrics, tracer: d.Tracer, log: d.Log, ofDead: true,
@@ -139,7 +139,7 @@ func (m *Maintenance) Run(ctx context.Context) {
 // every runs a task at its interval while this process leads, and when hurry
 // says so.
 func (m *Maintenance) every(ctx context.Context, interval time.Duration, hurry <-chan struct{}, name string, task func(context.Context) error) {
-	for rest(ctx, interval, hurry) {
+	for m.awaitLead(ctx) && rest(ctx, interval, hurry) {
 		if !m.Leading() {
 			continue
 		}
@@ -153,6 +153,19 @@ func (m *Maintenance) every(ctx context.Context, interval time.Duration, hurry <
 			m.log.WarnContext(ctx, "maintenance failed", "action", "maintain", "task", name, errorFields(err))
 		}
 	}
+}
+
+// awaitLead waits until this process leads: one that does not is not woken for
+// nothing several times a second. It reports whether ctx goes on.
+func (m *Maintenance) awaitLead(ctx context.Context) bool {
+	m.mu.Lock()
+	leads := m.leads
+	m.mu.Unlock()
+	select {
+	case <-leads:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
 }
 
 // rest waits for the interval, or until it is cut short. It reports whether ctx
@@ -227,11 +240,14 @@ func (m *Maintenance) leadUntil(until time.Time) {
 		return
 	}
 	m.log.Info("leadership changed", "action", "lead", "leading", leads)
-	if leads {
-		select {
-		case m.elected <- struct{}{}:
-		default:
-		}
+	if !leads {
+		m.leads = make(chan struct{})
+		return
+	}
+	close(m.leads)
+	select {
+	case m.elected <- struct{}{}:
+	default:
 	}
 }
 
@@ -268,26 +284,6 @@ func (m *Maintenance) count(ctx context.Context) error {
 	defer m.mu.Unlock()
 	if time.Now().Before(m.ledUntil) {
 		m.metrics.counted(census)
-	}
-	return nil
-}
-
-// schedule queues all jobs whose time has come (section 10).
-func (m *Maintenance) schedule(ctx context.Context) error {
-	for m.Leading() {
-		due, err := m.store.QueueDue(ctx, schedulerBatch)
-		if err != nil {
-			return err
-		}
-		for i := range due {
-			logTransition(ctx, m.log, "schedule", &due[i], job.Created, job.Queued)
-			m.metrics.scheduled(ctx, &due[i])
-			announce(m.queue, &due[i], newsOf(&due[i]))
-		}
-		m.metrics.repaired.WithLabelValues("scheduler").Add(float64(len(due)))
-		if len(due) < schedulerBatch {
-			return nil
-		}
 	}
 	return nil
 }
@@ -330,11 +326,13 @@ func (m *Maintenance) settle(ctx context.Context) error {
 	return nil
 }
 
-// clean removes what is past its retention, in bounded batches.
+// clean removes what is past its retention, in bounded batches. It rests for as
+// long as each took: there may be millions, and nobody waits for their end.
 func (m *Maintenance) clean(ctx context.Context) error {
 	for m.Leading() {
+		began := time.Now()
 		more, err := m.store.Clean(ctx, cleanerBatch)
-		if err != nil || !more {
+		if err != nil || !more || !sleep(ctx, time.Since(began)) {
 			return err
 		}
 	}

@@ -23,6 +23,7 @@ type maintenanceMetrics struct {
 	repaired, deliveriesRepaired    *prometheus.CounterVec
 	leasesExpired                   *prometheus.CounterVec
 	epochsRaised, outcomesPublished prometheus.Counter
+	windowClosed                    prometheus.Gauge
 	census                          censusGauges
 }
 
@@ -41,7 +42,9 @@ func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 			repairReclaimed, repairOrphaned, repairHinted),
 		leasesExpired: in.Counters("leases_expired_total", "Jobs that lost their worker, by the state in which they were.",
 			[]string{"state"}, string(job.Assigned), string(job.Running)),
-		epochsRaised:      in.Counter("dispatch_epochs_total", "Times that all waiting jobs were dispatched anew."),
+		epochsRaised: in.Counter("dispatch_epochs_total", "Times that all waiting jobs were dispatched anew."),
+		windowClosed: in.Gauge("dispatch_window_closed",
+			"1 while new jobs wait in storage until the relay gives them to the queue; 0: they are enqueued at once."),
 		outcomesPublished: in.Counter("outcomes_published_total", "Outcomes appended to the outcome stream, repetitions included."),
 		census:            newCensusGauges(in),
 	}

@@ -31,7 +31,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		batchesCompleted: in.Counters("batches_completed_total", "Batches whose jobs have all ended.", []string{"status"},
 			string(job.StatusCompleted), string(job.StatusCompletedWithErrors), string(job.StatusFailed), string(job.StatusCancelled)),
 		fencedWrites: in.Counters("fenced_writes_total", "Writes of an old holder that changed nothing, repetitions after a lost answer included.",
-			[]string{"operation"}, "start", "finish", "deliver"),
+			[]string{"operation"}, "finish", "deliver"),
 		tasksDropped: in.Counters("tasks_dropped_total", "Queue tasks without a job that waits.", []string{"reason"}, "spent", "unknown"),
 		slots:        in.Gauge("worker_slots", "Jobs that this worker process can hold at once."),
 		slotsUsed:    in.Gauge("worker_slots_used", "Jobs that this worker process holds."),

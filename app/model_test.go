@@ -35,13 +35,6 @@ func (l *link) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.
 	return l.fakeStore.Claim(ctx, worker, id, attempt)
 }
 
-func (l *link) Start(ctx context.Context, lease job.Lease) (time.Time, error) {
-	if err := l.down(); err != nil {
-		return time.Time{}, err
-	}
-	return l.fakeStore.Start(ctx, lease)
-}
-
 func (l *link) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
 	if err := l.down(); err != nil {
 		return job.Finished{}, err
@@ -56,7 +49,7 @@ func (l *link) Register(ctx context.Context, worker job.ID, name string, concurr
 	return l.fakeStore.Register(ctx, worker, name, concurrency, lease)
 }
 
-func (l *link) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Held, error) {
+func (l *link) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Lease, error) {
 	if err := l.down(); err != nil {
 		return nil, err
 	}

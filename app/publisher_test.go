@@ -217,7 +217,7 @@ func TestWithoutAStreamNothingIsPublished(t *testing.T) {
 		w := newWorld(t)
 		w.addOutcome(nil)
 		m := NewMaintenance(MaintenanceDeps{
-			Store: w.store, Claims: w.store, Census: w.store, Queue: w.queue, Relay: NewRelay(w.store, w.queue, w.metrics, w.logger),
+			Store: w.store, Claims: w.store, Census: w.store, Queue: w.queue, Relay: NewRelay(w.store, w.queue, testWindow, w.metrics, w.logger),
 			Deliveries: NewDeliveryRelay(w.store, w.queue, w.metrics, w.logger), Settler: w.settler, Metrics: w.metrics, Log: w.logger,
 		})
 		w.background(m.Run)

@@ -1,8 +1,12 @@
 package app
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/forgerun/forgerun/job"
@@ -12,9 +16,9 @@ import (
 type RelayStore interface {
 	Epoch(ctx context.Context) (epoch int64, redisRunID string, err error)
 	RaiseEpoch(ctx context.Context, current int64, redisRunID string) error
-	Undispatched(ctx context.Context, epoch int64, after job.Place, horizon, minAge time.Duration, limit int) ([]job.Task, error)
-	Overdue(ctx context.Context, epoch int64, after job.Place, age time.Duration, limit int) ([]job.Task, error)
-	Stamp(ctx context.Context, epoch int64, tasks []job.Task) error
+	// Waiting gives jobs that wait, in order of their time, from after the place
+	// to those whose time comes within ahead; negative: that came so long ago.
+	Waiting(ctx context.Context, after job.Place, ahead time.Duration, limit int) ([]job.Task, error)
 	Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error)
 }
 
@@ -23,84 +27,194 @@ type RelayStore interface {
 type RelayQueue interface {
 	Dispatch(ctx context.Context, tasks []job.Task) ([]job.Dispatched, error)
 	Missing(ctx context.Context, tasks []job.Task) ([]job.Task, error)
+	// Depth counts the tasks by state: "pending", "scheduled", "retry" and others.
+	Depth(ctx context.Context) (map[string]int64, error)
 	Epoch(ctx context.Context) (epoch int64, runID string, err error)
 	SetEpoch(ctx context.Context, epoch int64) error
 }
 
 const (
-	relayBatch   = 500
-	relayMinAge  = time.Second      // younger jobs are being enqueued by whoever changed them
-	relayRescan  = 30 * time.Second // how often the relay starts over from the oldest job
-	relaySettled = 10 * time.Second // the place never comes closer to now than this: new jobs appear there
-	probeAge     = 5 * time.Second  // a job that is due for so long may have lost its task
-	probeBatch   = 200
+	relayBatch = 500
+	// relayMinAge is for how long a job must have been due: whoever made a younger
+	// one wait is enqueueing it, or has not committed it yet.
+	relayMinAge  = time.Second
+	probeBatches = 8 // of relayBatch jobs, in one round of the probe
 )
 
-// Relay makes sure that every waiting job that is due has a task in the queue,
-// whatever became of the one that was enqueued after its commit.
+// Relay keeps the queue filled with the jobs that come next, whatever became of
+// the tasks that were enqueued after their commits.
 //
-// A job is stamped with the epoch that was read before its task was enqueued,
-// and only after that: a stamp that came first would lose the job if the
-// process died in between. The queue keeps the epoch as a sentinel; when the
-// sentinel is gone or the server is another one, its tasks may be gone too, so
-// a new epoch begins and every job is dispatched anew, the oldest first.
+// It walks over the waiting jobs in order of their time, asks the queue for
+// their tasks and enqueues those that it does not have, for as long as fewer
+// than the window's tasks are there: the rest waits in storage alone. What was
+// seen in the queue is not written down. The relay remembers how far it came,
+// the front, and the probe goes over the jobs before the front again and again:
+// a task that was lost from there is dispatched anew.
+//
+// The queue keeps the epoch as a sentinel; when the sentinel is gone or the
+// server is another one, its tasks may be gone too, so a new epoch begins and
+// the relay starts over from the oldest job. So does a process that comes to
+// lead for the first time.
 type Relay struct {
 	store   RelayStore
 	queue   RelayQueue
+	window  int
 	metrics *Metrics
 	log     *slog.Logger
 
-	// Used by the leader's two loops, one each.
-	place   job.Place // everything before it is stamped, since scanned
-	epoch   int64     // that place belongs to
-	scanned time.Time // when the relay last started over
-	probing job.Place
+	// Used by the relay's loop alone.
+	epoch int64     // that front and ahead belong to; 0 for none yet
+	ahead job.Place // of the jobs whose time will come, those up to here were looked at
+	alone bool      // the latest round found jobs that nobody had enqueued
+
+	probing job.Place // used by the probe's loop alone
+
+	mu    sync.Mutex
+	front job.Place // every job up to here was in the queue during this epoch
 }
 
-// NewRelay makes a relay; Maintenance runs it.
-func NewRelay(store RelayStore, queue RelayQueue, m *Metrics, log *slog.Logger) *Relay {
-	return &Relay{store: store, queue: queue, metrics: m, log: log}
+// NewRelay makes a relay that keeps about window tasks in the queue;
+// Maintenance runs it.
+func NewRelay(store RelayStore, queue RelayQueue, window int, m *Metrics, log *slog.Logger) *Relay {
+	return &Relay{store: store, queue: queue, window: window, metrics: m, log: log}
 }
 
-// round dispatches what is not stamped with the current epoch, in batches, for
-// as long as this process leads. The epoch is read for each batch: a queue that
-// is emptied meanwhile is noticed, however long the backlog.
+// round fills the window: first with what is due, then with what will be, for as
+// long as there is room and this process leads.
 func (r *Relay) round(ctx context.Context, leading func() bool) error {
-	if time.Since(r.scanned) > relayRescan {
-		r.place, r.scanned = job.Place{}, time.Now()
+	if err := r.fillDue(ctx, leading); err != nil {
+		return err
 	}
-	place := r.place
+	return r.fillAhead(ctx, leading)
+}
+
+// fillDue moves the front on. The epoch is read for each batch: a queue that is
+// emptied meanwhile is noticed, however long the backlog.
+//
+// The youngest jobs are left to whoever made them wait, unless the latest round
+// found jobs that nobody had enqueued: then the others leave theirs to the relay.
+func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
+	minAge := relayMinAge
+	if r.alone {
+		minAge = 0
+	}
+	r.alone = false
+	place, room := r.passed(), unknownRoom
 	for leading() {
-		epoch, err := r.currentEpoch(ctx)
+		began, err := r.followEpoch(ctx)
 		if err != nil {
 			return err
 		}
-		if epoch != r.epoch {
-			r.place, r.epoch, r.scanned = job.Place{}, epoch, time.Now()
-			place = r.place
+		if began {
+			place, room = job.Place{}, unknownRoom
 		}
-		tasks, err := r.store.Undispatched(ctx, epoch, place, dispatchHorizon, relayMinAge, relayBatch)
+		tasks, err := r.store.Waiting(ctx, place, -minAge, r.batch())
 		if err != nil || len(tasks) == 0 {
 			return err
 		}
-		if err := r.dispatch(ctx, epoch, tasks); err != nil {
-			return err
+		if room == unknownRoom {
+			if room, err = r.room(ctx, r.window, "pending", "retry"); err != nil {
+				return err
+			}
 		}
-		r.metrics.repaired.WithLabelValues("relay").Add(float64(len(tasks)))
-		last := tasks[len(tasks)-1]
-		place = job.Place{RunAt: last.RunAt, JobID: last.JobID}
-		if place.RunAt.Before(time.Now().Add(-relaySettled)) {
-			r.place = place
-		}
-		if len(tasks) < relayBatch {
+		if room <= 0 {
 			return nil
 		}
+		enqueued, err := r.relay(ctx, tasks, "relay")
+		if err != nil {
+			return err
+		}
+		r.pass(tasks)
+		r.alone = r.alone || enqueued > 0
+		if len(tasks) < r.batch() {
+			return nil
+		}
+		place, room = placeOf(tasks[len(tasks)-1]), room-enqueued
 	}
 	return nil
 }
 
-// currentEpoch gives the epoch to stamp with, after opening a new one if the
-// queue does not know it.
+// fillAhead gives the queue jobs whose time comes soon, so that they start also
+// while nobody leads, as long as the queue is not half full: what is due comes
+// first. The next ones are looked at each time, the others once; whatever is
+// missing of them then is found when it is due.
+func (r *Relay) fillAhead(ctx context.Context, leading func() bool) error {
+	place, room := job.Place{RunAt: time.Now()}, unknownRoom
+	for leading() {
+		tasks, err := r.store.Waiting(ctx, place, dispatchHorizon, r.batch())
+		if err != nil || len(tasks) == 0 {
+			return err
+		}
+		if room == unknownRoom {
+			if room, err = r.room(ctx, (r.window+1)/2, "pending", "retry", "scheduled"); err != nil {
+				return err
+			}
+		}
+		if room <= 0 {
+			return nil
+		}
+		enqueued, err := r.relay(ctx, tasks, "relay")
+		if err != nil || len(tasks) < r.batch() {
+			return err
+		}
+		place, room = placeOf(tasks[len(tasks)-1]), room-enqueued
+		if placeOrder(place, r.ahead) < 0 {
+			place = r.ahead
+		}
+		r.ahead = place
+	}
+	return nil
+}
+
+// probe looks whether jobs behind the front still have their tasks, a slice of
+// them each time, and dispatches anew those that do not.
+func (r *Relay) probe(ctx context.Context) error {
+	for range probeBatches {
+		front := r.passed()
+		tasks, err := r.store.Waiting(ctx, r.probing, -relayMinAge, relayBatch)
+		if err != nil {
+			return err
+		}
+		tasks = slices.DeleteFunc(tasks, func(t job.Task) bool { return placeOrder(placeOf(t), front) > 0 })
+		if len(tasks) > 0 {
+			if err := r.repair(ctx, tasks); err != nil {
+				return err
+			}
+		}
+		if len(tasks) < relayBatch {
+			r.probing = job.Place{} // around
+			return nil
+		}
+		r.probing = placeOf(tasks[len(tasks)-1])
+	}
+	return nil
+}
+
+func (r *Relay) repair(ctx context.Context, tasks []job.Task) error {
+	missing, err := r.queue.Missing(ctx, tasks)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	_, err = r.relay(ctx, missing, "probe")
+	return err
+}
+
+// followEpoch starts over if there is a new epoch, and tells so. It opens one if
+// the queue does not know the present one.
+func (r *Relay) followEpoch(ctx context.Context) (began bool, err error) {
+	epoch, err := r.currentEpoch(ctx)
+	if err != nil || epoch == r.epoch {
+		return false, err
+	}
+	r.epoch, r.ahead = epoch, job.Place{}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.front = job.Place{}
+	return true, nil
+}
+
+// currentEpoch gives the epoch, after opening a new one if the queue does not
+// know it.
 func (r *Relay) currentEpoch(ctx context.Context) (int64, error) {
 	epoch, knownServer, err := r.store.Epoch(ctx)
 	if err != nil {
@@ -128,75 +242,85 @@ func (r *Relay) currentEpoch(ctx context.Context) (int64, error) {
 	return epoch + 1, nil
 }
 
-// dispatch enqueues tasks, then stamps those that are in the queue. A task
-// whose name is spent gets a new one.
-func (r *Relay) dispatch(ctx context.Context, epoch int64, tasks []job.Task) error {
-	present, spent, err := r.offer(ctx, tasks)
-	if err != nil {
-		return err
-	}
-	if len(spent) > 0 {
-		renamed, err := r.store.Redispatch(ctx, spent)
-		if err != nil {
-			return err
+// relay enqueues those of the tasks that the queue does not have, and tells how
+// many that were. A task whose name is spent gets a new one; if that is spent
+// too, or the job is locked, the probe finds it.
+func (r *Relay) relay(ctx context.Context, tasks []job.Task, by string) (enqueued int, err error) {
+	enqueued, spent, err := r.offer(ctx, tasks)
+	if err == nil && len(spent) > 0 {
+		var renamed []job.Task
+		if renamed, err = r.store.Redispatch(ctx, spent); err == nil && len(renamed) > 0 {
+			var more int
+			more, _, err = r.offer(ctx, renamed)
+			enqueued += more
 		}
-		more, _, err := r.offer(ctx, renamed) // what is spent again is found again
-		if err != nil {
-			return err
-		}
-		present = append(present, more...)
 	}
-	if len(present) == 0 {
-		return nil
-	}
-	return r.store.Stamp(ctx, epoch, present)
+	r.metrics.repaired.WithLabelValues(by).Add(float64(enqueued))
+	return enqueued, err
 }
 
-// offer enqueues tasks and tells which are in the queue now, and which cannot
-// be because their name is spent.
-func (r *Relay) offer(ctx context.Context, tasks []job.Task) (present, spent []job.Task, err error) {
+// offer enqueues tasks, and tells how many were not in the queue yet, and which
+// cannot be because their name is spent.
+func (r *Relay) offer(ctx context.Context, tasks []job.Task) (enqueued int, spent []job.Task, err error) {
 	answers, err := r.queue.Dispatch(ctx, tasks)
 	if err != nil {
-		return nil, nil, err
+		return 0, nil, err
 	}
 	for i, t := range tasks {
-		if answers[i] == job.TaskSpent {
+		switch answers[i] {
+		case job.TaskEnqueued:
+			enqueued++
+		case job.TaskSpent:
 			spent = append(spent, t)
-		} else {
-			present = append(present, t)
 		}
 	}
-	return present, spent, nil
+	return enqueued, spent, nil
 }
 
-// probe looks whether jobs that should have been picked up long ago still have
-// their task, a small sample at a time, and dispatches anew those that do not.
-func (r *Relay) probe(ctx context.Context) error {
-	epoch, _, err := r.store.Epoch(ctx)
+// unknownRoom says that the room in the window was not asked for: as long as
+// nothing waits it does not matter.
+const unknownRoom = -1 << 31
+
+// room is for how many more tasks the queue has room up to the limit, counting
+// those in the given states.
+func (r *Relay) room(ctx context.Context, limit int, states ...string) (int, error) {
+	depth, err := r.queue.Depth(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	tasks, err := r.store.Overdue(ctx, epoch, r.probing, probeAge, probeBatch)
-	if err != nil {
-		return err
+	for _, state := range states {
+		limit -= int(depth[state])
 	}
-	if len(tasks) < probeBatch {
-		r.probing = job.Place{}
-	} else {
-		last := tasks[len(tasks)-1]
-		r.probing = job.Place{RunAt: last.RunAt, JobID: last.JobID}
+	return limit, nil
+}
+
+// batch is how many jobs are looked at together: so many may be too many in the
+// queue, too.
+func (r *Relay) batch() int { return min(relayBatch, r.window) }
+
+// passed gives the front.
+func (r *Relay) passed() job.Place {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.front
+}
+
+// pass moves the front on to the last of the tasks that is old enough: a
+// younger one may be committed later than its successors.
+func (r *Relay) pass(tasks []job.Task) {
+	settled := time.Now().Add(-relayMinAge)
+	for _, t := range slices.Backward(tasks) {
+		if !t.RunAt.After(settled) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.front = placeOf(t)
+			return
+		}
 	}
-	if len(tasks) == 0 {
-		return nil
-	}
-	missing, err := r.queue.Missing(ctx, tasks)
-	if err != nil || len(missing) == 0 {
-		return err
-	}
-	renamed, err := r.store.Redispatch(ctx, missing)
-	if err != nil {
-		return err
-	}
-	r.metrics.repaired.WithLabelValues("probe").Add(float64(len(renamed)))
-	return r.dispatch(ctx, epoch, renamed)
+}
+
+func placeOf(t job.Task) job.Place { return job.Place{RunAt: t.RunAt, JobID: t.JobID} }
+
+func placeOrder(a, b job.Place) int {
+	return cmp.Or(a.RunAt.Compare(b.RunAt), bytes.Compare(a.JobID[:], b.JobID[:]))
 }

@@ -12,10 +12,13 @@ import (
 
 func always() bool { return true }
 
+// testWindow is a few batches.
+const testWindow = 4 * relayBatch
+
 // relaying makes a relay whose queue knows the epoch.
 func relaying(t *testing.T) (*world, *Relay) {
 	w := newWorld(t)
-	return w, NewRelay(w.store, w.queue, w.metrics, w.logger)
+	return w, NewRelay(w.store, w.queue, testWindow, w.metrics, w.logger)
 }
 
 // old is a job that has been waiting for a while.
@@ -28,19 +31,36 @@ func (w *world) round(r *Relay) {
 	require.NoError(w.t, r.round(context.Background(), always))
 }
 
-// inQueue asserts that a job's current task waits in the queue, stamped with
-// the current epoch.
+// inQueue asserts that a job's current task waits in the queue.
 func (w *world) inQueue(t job.Task) {
 	w.t.Helper()
 	r := w.store.job(t.JobID)
 	require.Equal(w.t, "pending", w.queue.state(taskOf(&r)))
-	require.Equal(w.t, w.store.epoch, r.stamp)
+}
+
+// pending counts the tasks that the queue has.
+func (w *world) pending() int {
+	w.t.Helper()
+	depth, err := w.queue.Depth(context.Background())
+	require.NoError(w.t, err)
+	return int(depth["pending"])
+}
+
+// backlog adds jobs that have been waiting for a minute and more, the oldest
+// first.
+func (w *world) backlog(n int) []job.Task {
+	tasks := make([]job.Task, n)
+	for i := range tasks {
+		tasks[i] = w.add(old(time.Minute + time.Duration(n-i)*time.Second))
+	}
+	return tasks
 }
 
 func TestRelayDispatchesWhatNobodyEnqueued(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, r := relaying(t)
 		task := w.add()
+		pass(time.Millisecond)
 		w.round(r)
 		require.Empty(t, w.queue.offered, "whoever changed it is about to enqueue it")
 		pass(relayMinAge)
@@ -48,62 +68,54 @@ func TestRelayDispatchesWhatNobodyEnqueued(t *testing.T) {
 		w.inQueue(task)
 		require.Equal(t, 1.0, w.metric(w.metrics.repaired.WithLabelValues("relay")))
 		w.round(r)
-		require.Len(t, w.queue.offered, 1, "once")
+		require.Equal(t, 1.0, w.metric(w.metrics.repaired.WithLabelValues("relay")), "once")
 	})
 }
 
-func TestRelayStampsAfterTheDispatchOnly(t *testing.T) {
+func TestRelayDoesNotPassWhatItCouldNotDispatch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, r := relaying(t)
 		task := w.add(old(time.Minute))
-		w.queue.onDispatch = func() { require.Zero(t, w.store.job(task.JobID).stamp) }
-		w.round(r)
-		w.inQueue(task)
-	})
-}
-
-func TestRelayDoesNotStampWhatItCouldNotDispatch(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, r := relaying(t)
-		task := w.add(old(time.Minute))
-		w.store.hook("Undispatched", hook{after: func(context.Context) error { w.queue.err = errQueue; return nil }})
+		w.store.hook("Waiting", hook{after: func(context.Context) error { w.queue.err = errQueue; return nil }})
 		require.ErrorIs(t, r.round(context.Background(), always), errQueue)
-		require.Zero(t, w.store.job(task.JobID).stamp)
+		require.Zero(t, r.front)
 
-		w.store.hook("Undispatched", hook{})
+		w.store.hook("Waiting", hook{})
 		w.queue.err = nil
 		w.round(r)
 		w.inQueue(task)
 	})
 }
 
-func TestRelayFindsAgainWhatItDiedBeforeStamping(t *testing.T) {
+// The next leader starts over, and finds what is in the queue there.
+func TestRelayStartsOverInAnotherProcess(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, r := relaying(t)
-		task := w.add(old(time.Minute))
-		w.store.hook("Stamp", hook{before: fails(1, errStorage)})
-		require.ErrorIs(t, r.round(context.Background(), always), errStorage)
-		w.round(NewRelay(w.store, w.queue, w.metrics, w.logger)) // the next leader's
-		w.inQueue(task)
-		require.Zero(t, w.store.job(task.JobID).dispatch, "the task was present: no new name")
+		tasks := w.backlog(3)
+		w.round(r)
+		w.round(NewRelay(w.store, w.queue, testWindow, w.metrics, w.logger))
+		for _, task := range tasks {
+			w.inQueue(task)
+			require.Zero(t, w.store.job(task.JobID).dispatch, "the task was present: no new name")
+		}
+		require.Equal(t, 3.0, w.metric(w.metrics.repaired.WithLabelValues("relay")))
 	})
 }
 
-// The stamp says what was known before the dispatch: if the queue is emptied
-// between the two, the job must be dispatched once more.
-func TestRelayStampsWithTheEpochReadBefore(t *testing.T) {
+// What was in the queue before it was emptied says nothing about now.
+func TestRelayDoesNotPassWhatALostQueueHad(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, r := relaying(t)
 		task := w.add(old(time.Minute))
 		w.queue.onDispatch = func() {
 			w.queue.onDispatch = nil
 			w.queue.flush()
-			other := NewRelay(w.store, w.queue, w.metrics, w.logger)
+			other := NewRelay(w.store, w.queue, testWindow, w.metrics, w.logger)
 			_, err := other.currentEpoch(context.Background()) // another leader notices first
 			require.NoError(t, err)
 		}
 		w.round(r)
-		require.NotEqual(t, w.store.epoch, w.store.job(task.JobID).stamp)
+		require.Zero(t, w.pending())
 		w.round(r)
 		w.inQueue(task)
 	})
@@ -126,7 +138,7 @@ func TestRelayRenamesSpentTasks(t *testing.T) {
 	}
 }
 
-func TestRelayDoesNotStampWhatIsSpentTwice(t *testing.T) {
+func TestProbeFindsWhatIsSpentTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, r := relaying(t)
 		task := w.add(old(time.Minute))
@@ -135,8 +147,7 @@ func TestRelayDoesNotStampWhatIsSpentTwice(t *testing.T) {
 		w.queue.set(task, "completed")
 		w.queue.set(next, "completed")
 		w.round(r)
-		require.Zero(t, w.store.job(task.JobID).stamp)
-		w.round(NewRelay(w.store, w.queue, w.metrics, w.logger))
+		w.probe(r)
 		w.inQueue(task)
 	})
 }
@@ -154,18 +165,94 @@ func TestRelayKeepsToTheHorizon(t *testing.T) {
 	})
 }
 
-func TestRelayWorksOffABacklogOldestFirst(t *testing.T) {
+func TestRelayFillsTheWindowOldestFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, r := relaying(t)
-		const n = 3*relayBatch + 7
-		for i := range n {
-			w.add(old(time.Duration(i+1) * time.Minute))
+		const n = testWindow + 3*relayBatch + 7
+		tasks := w.backlog(n)
+		for range 3 {
+			w.round(r)
+			require.Equal(t, tasks[:testWindow], w.queue.offered, "the rest waits in storage alone")
+		}
+		done := 0
+		for ; done+w.pending() < n; w.round(r) {
+			for _, task := range tasks[done : done+700] {
+				w.store.change(task.JobID, func(r *row) { r.State = job.Assigned })
+				w.queue.done(task, nil)
+			}
+			done += 700
+		}
+		require.Equal(t, tasks, w.queue.offered, "in order, each once")
+		require.Equal(t, float64(n), w.metric(w.metrics.repaired.WithLabelValues("relay")))
+	})
+}
+
+// While the window is closed nobody but the relay enqueues, so nobody else is
+// about to; as soon as others do, the young jobs are left to them.
+func TestRelayTakesYoungJobsWhileItIsAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		w.backlog(1)
+		w.round(r)
+		young := w.add()
+		w.round(r)
+		w.inQueue(young)
+		w.round(r)
+		w.round(r)
+		younger := w.add()
+		pass(time.Millisecond)
+		w.round(r)
+		require.Empty(t, w.queue.state(younger), "whoever added it is about to enqueue it")
+		require.True(t, r.front.RunAt.Before(young.RunAt), "what is committed late may come before it")
+		pass(relayMinAge)
+		w.round(r)
+		w.inQueue(younger)
+	})
+}
+
+func TestRelayGivesSoonDueJobsHalfOfTheWindow(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		const n = testWindow
+		tasks := make([]job.Task, n)
+		for i := range tasks {
+			tasks[i] = w.addDeferred(10*time.Second + time.Duration(i)*time.Millisecond)
+		}
+		for range 5 {
+			w.round(r)
+		}
+		require.Equal(t, tasks[:n/2], w.queue.offered)
+		due := w.add(old(time.Minute))
+		w.round(r)
+		w.inQueue(due)
+		pass(30 * time.Second)
+		w.round(r)
+		for _, task := range tasks {
+			w.inQueue(task)
+		}
+	})
+}
+
+// Far more jobs are about to become due than one look takes in: those that were
+// looked at are not looked at again, but for the next ones.
+func TestRelayLooksAheadOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		r := NewRelay(w.store, w.queue, 2*testWindow, w.metrics, w.logger)
+		for i := range 2 * relayBatch {
+			w.addDeferred(30*time.Second + time.Duration(i)*time.Millisecond)
 		}
 		w.round(r)
-		require.Len(t, w.queue.offered, n)
-		for i := range n - 1 {
-			require.False(t, w.queue.offered[i].RunAt.After(w.queue.offered[i+1].RunAt))
-		}
+		w.round(r)
+		lost, behind := w.addDeferred(20*time.Second), w.addDeferred(30*time.Second+(relayBatch+10)*time.Millisecond)
+		offered := len(w.queue.offered)
+		w.round(r)
+		require.Len(t, w.queue.offered, offered+relayBatch)
+		w.inQueue(lost)
+		require.Empty(t, w.queue.state(behind))
+		pass(32 * time.Second)
+		w.round(r)
+		w.inQueue(behind)
 	})
 }
 
@@ -189,37 +276,8 @@ func TestRelayDoesNotSpinOnLockedRows(t *testing.T) {
 		}
 		last := w.add(old(30 * time.Second))
 		w.round(r)
-		require.LessOrEqual(t, w.store.count("Undispatched"), 4)
+		require.LessOrEqual(t, w.store.count("Waiting"), 5)
 		w.inQueue(last)
-	})
-}
-
-func TestRelayCursor(t *testing.T) {
-	t.Run("old jobs that were stamped are not looked at again, until the rescan", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			w, r := relaying(t)
-			task := w.add(old(time.Hour))
-			w.round(r)
-			require.Equal(t, task.JobID, r.place.JobID)
-			w.store.change(task.JobID, func(r *row) { r.stamp, r.dispatch = 0, 1 })
-			pass(relayRescan)
-			w.round(r)
-			require.Len(t, w.queue.offered, 1)
-			pass(time.Second)
-			w.round(r)
-			w.inQueue(task)
-		})
-	})
-	t.Run("jobs that appear late are found at once", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			w, r := relaying(t)
-			w.add(old(time.Hour))
-			w.add(old(2 * time.Second))
-			w.round(r)
-			late := w.add(old(5 * time.Second)) // committed after a slow statement
-			w.round(r)
-			w.inQueue(late)
-		})
 	})
 }
 
@@ -276,7 +334,7 @@ func TestEpochHealsAfterACrashBetweenItsTwoSteps(t *testing.T) {
 				w.queue.flush()
 				crash(w)
 				require.Error(t, r.round(context.Background(), always))
-				r = NewRelay(w.store, w.queue, w.metrics, w.logger)
+				r = NewRelay(w.store, w.queue, testWindow, w.metrics, w.logger)
 				w.round(r)
 				w.inQueue(task)
 				require.Equal(t, w.store.epoch, w.queue.sentinel)
@@ -291,7 +349,7 @@ func TestEpochHealsAfterACrashBetweenItsTwoSteps(t *testing.T) {
 func TestTwoLeadersRaiseTheEpochAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a := relaying(t)
-		b := NewRelay(w.store, w.queue, w.metrics, w.logger)
+		b := NewRelay(w.store, w.queue, testWindow, w.metrics, w.logger)
 		task := w.add(old(time.Hour))
 		w.queue.flush()
 		w.store.hook("RaiseEpoch", hook{before: func(context.Context) error {
@@ -313,10 +371,7 @@ func TestTwoLeadersRaiseTheEpochAtOnce(t *testing.T) {
 func TestAFlushInTheMiddleOfABacklogIsNoticedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, r := relaying(t)
-		tasks := make([]job.Task, 4*relayBatch)
-		for i := range tasks {
-			tasks[i] = w.add(old(time.Duration(i+1) * time.Minute))
-		}
+		tasks := w.backlog(4 * relayBatch)
 		w.queue.onDispatch = func() {
 			w.queue.onDispatch = nil
 			w.queue.flush()
@@ -334,7 +389,7 @@ func TestNothingIsDispatchedWhileTheQueueIsAway(t *testing.T) {
 		task := w.add(old(time.Minute))
 		w.queue.err = errQueue
 		require.ErrorIs(t, r.round(context.Background(), always), errQueue)
-		require.Zero(t, w.store.count("Stamp"))
+		require.Zero(t, r.front)
 		require.Equal(t, int64(1), w.store.epoch, "silence is no sign of a loss")
 		w.queue.err = nil
 		w.round(r)
@@ -342,65 +397,88 @@ func TestNothingIsDispatchedWhileTheQueueIsAway(t *testing.T) {
 	})
 }
 
-func stamped(epoch int64, age time.Duration) func(*row) {
-	return func(r *row) {
-		old(age)(r)
-		r.stamp = epoch
-	}
+func (w *world) probe(r *Relay) {
+	w.t.Helper()
+	require.NoError(w.t, r.probe(context.Background()))
 }
 
 func TestProbeDispatchesAnewWhatIsMissing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, r := relaying(t)
-		missing := w.add(stamped(1, time.Minute))
-		ended := w.add(stamped(1, time.Minute))
-		present := w.add(stamped(1, time.Minute))
-		young := w.add(stamped(1, probeAge-time.Second))
+		tasks := w.backlog(5)
+		w.round(r)
+		beyond := w.add(old(5 * time.Second))
+		missing, ended, abandoned, taken, present := tasks[0], tasks[1], tasks[2], tasks[3], tasks[4]
+		w.queue.change(func() { delete(w.queue.tasks, taskName(missing)) })
 		w.queue.set(ended, "completed")
-		w.queue.set(present, "pending")
-		require.NoError(t, r.probe(context.Background()))
-		for _, task := range []job.Task{missing, ended} {
-			require.Equal(t, 1, w.store.job(task.JobID).dispatch)
+		w.queue.set(abandoned, "abandoned")
+		w.queue.set(taken, "active")
+		w.probe(r)
+		for _, task := range []job.Task{missing, ended, abandoned, present} {
 			w.inQueue(task)
 		}
-		require.Zero(t, w.store.job(present.JobID).dispatch)
-		require.Zero(t, w.store.job(young.JobID).dispatch)
-		require.Equal(t, 2.0, w.metric(w.metrics.repaired.WithLabelValues("probe")))
+		require.Equal(t, "active", w.queue.state(taken))
+		require.Empty(t, w.queue.state(beyond), "the front has not come there")
+		for task, dispatch := range map[job.Task]int{missing: 0, ended: 1, abandoned: 1, taken: 0, present: 0} {
+			require.Equal(t, dispatch, w.store.job(task.JobID).dispatch)
+		}
+		require.Equal(t, 3.0, w.metric(w.metrics.repaired.WithLabelValues("probe")))
 	})
 }
 
 func TestProbeGoesAround(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w, r := relaying(t)
-		tasks := make([]job.Task, 2*probeBatch+50)
-		for i := range tasks {
-			tasks[i] = w.add(stamped(1, time.Minute))
-			w.queue.set(tasks[i], "pending")
-		}
-		for range 2 { // one turn is three samples
-			w.queue.flush()
+		w := newWorld(t)
+		const batches = 2*probeBatches + 1
+		r := NewRelay(w.store, w.queue, batches*relayBatch, w.metrics, w.logger)
+		tasks := w.backlog(batches*relayBatch - 50)
+		w.round(r)
+		for range 2 { // one turn is three rounds
+			w.queue.change(func() { clear(w.queue.tasks) })
 			for range 3 {
-				require.NoError(t, r.probe(context.Background()))
+				w.probe(r)
 			}
 			for _, task := range tasks {
 				w.inQueue(task)
 			}
 		}
+		w.store.mu.Lock()
+		clear(w.store.jobs)
+		w.store.mu.Unlock()
+		w.probe(r)
 	})
 }
 
 func TestProbeReportsTrouble(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, r := relaying(t)
-		task := w.add(stamped(1, time.Minute))
+		task := w.add(old(time.Minute))
+		w.round(r)
+		w.queue.set(task, "completed")
 		w.queue.err = errQueue
 		require.ErrorIs(t, r.probe(context.Background()), errQueue)
 		w.queue.err = nil
-		for _, operation := range []string{"Epoch", "Overdue", "Redispatch", "Stamp"} {
+		for _, operation := range []string{"Waiting", "Redispatch"} {
 			w.store.hook(operation, hook{before: fails(1, errStorage)})
 			require.ErrorIs(t, r.probe(context.Background()), errStorage, operation)
 		}
-		w.round(r)
+		w.probe(r)
 		w.inQueue(task)
+	})
+}
+
+// Whoever dies between the two steps of giving a task a new name leaves a job
+// without a task.
+func TestProbeFindsWhatWasRenamedOnly(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		task := w.add(old(time.Minute))
+		w.round(r)
+		w.queue.set(task, "completed")
+		w.store.hook("Redispatch", hook{after: fails(1, errStorage)})
+		require.ErrorIs(t, r.probe(context.Background()), errStorage)
+		w.probe(r)
+		w.inQueue(task)
+		require.Equal(t, 1, w.store.job(task.JobID).dispatch)
 	})
 }

@@ -39,7 +39,8 @@ type Targets interface {
 	Check(url string) string
 }
 
-// ServiceDeps is what a Service works with; all but Targets are required.
+// ServiceDeps is what a Service works with; all but Targets and Window are
+// required.
 type ServiceDeps struct {
 	Jobs     JobStore
 	Reader   ReadStore
@@ -50,6 +51,7 @@ type ServiceDeps struct {
 	Targets  Targets // nil: callbacks are not looked at
 	Progress ProgressReader
 	Capacity *Capacity
+	Window   *Window // nil: always open
 	Hub      *Hub
 	Settler  *Settler
 	Metrics  *Metrics
@@ -68,6 +70,7 @@ type Service struct {
 	progress ProgressReader
 	keys     *keyring
 	capacity *Capacity
+	window   *Window
 	hub      *Hub
 	settler  *Settler
 	metrics  *Metrics
@@ -85,7 +88,7 @@ func NewService(cfg ServiceConfig, d ServiceDeps) *Service {
 	}
 	return &Service{
 		cfg: cfg, jobs: d.Jobs, reader: d.Reader, events: d.Events, batches: d.Batches, queue: d.Queue, targets: d.Targets, progress: d.Progress,
-		capacity: d.Capacity, hub: d.Hub, settler: d.Settler, metrics: d.Metrics, log: d.Log,
+		capacity: d.Capacity, window: d.Window, hub: d.Hub, settler: d.Settler, metrics: d.Metrics, log: d.Log,
 		keys: newKeyring(cfg.Keys, d.Keys, cfg.Clock, d.Log),
 	}
 }
@@ -188,10 +191,10 @@ func (s *Service) accepted(ctx context.Context, j *job.Job, state job.State) {
 	s.dispatch(ctx, job.Task{JobID: j.ID, Attempt: 1, RunAt: deref(j.ExecutionAt), TraceParent: j.TraceParent})
 }
 
-// dispatch hands a task to the queue if it is due soon; the relay finds the
-// others, and those that the queue loses.
+// dispatch hands a task to the queue if it is due soon and overtakes nothing;
+// the relay finds the others, and those that the queue loses.
 func (s *Service) dispatch(ctx context.Context, t job.Task) {
-	if t.RunAt.IsZero() || t.RunAt.Before(s.cfg.Clock().Add(dispatchHorizon)) {
+	if t.RunAt.Before(s.cfg.Clock().Add(directHorizon)) && s.window.open() {
 		enqueue(ctx, s.queue, t)
 	}
 }

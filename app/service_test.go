@@ -104,14 +104,14 @@ func TestSubmitDispatchesWithinTheHorizonOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		s := w.service(10)
-		far, err := s.Submit(context.Background(), request(deferred(dispatchHorizon)))
+		far, err := s.Submit(context.Background(), request(deferred(directHorizon)))
 		require.NoError(t, err)
 		require.Equal(t, job.Created, far.State)
 		require.Empty(t, w.queue.sent(), "the relay will")
 
-		near, err := s.Submit(context.Background(), request(deferred(dispatchHorizon-time.Second)))
+		near, err := s.Submit(context.Background(), request(deferred(directHorizon-time.Second)))
 		require.NoError(t, err)
-		require.Equal(t, []job.Task{{JobID: near.JobID, Attempt: 1, RunAt: time.Now().Add(dispatchHorizon - time.Second)}}, w.queue.sent())
+		require.Equal(t, []job.Task{{JobID: near.JobID, Attempt: 1, RunAt: time.Now().Add(directHorizon - time.Second)}}, w.queue.sent())
 		require.Zero(t, w.metric(w.metrics.queued.WithLabelValues("SUCCESS_FAST")), "a deferred job is not queued yet")
 		require.Equal(t, 2.0, w.metric(w.metrics.submitted.WithLabelValues("SUCCESS_FAST")))
 	})

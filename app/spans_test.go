@@ -130,7 +130,7 @@ func TestSpansReachStorage(t *testing.T) {
 			}})
 		}
 		parents := map[string]string{
-			"InsertJob": "submit job", "Claim": "assign job", "Start": "process job", "Finish": "report job", "Retry": "retry job", "Cancel": "cancel job",
+			"InsertJob": "submit job", "Claim": "assign job", "Finish": "report job", "Retry": "retry job", "Cancel": "cancel job",
 		}
 		for operation := range parents {
 			within(operation)
@@ -251,9 +251,11 @@ func TestSpansOfClaims(t *testing.T) {
 		failed bool
 		code   any
 	}{
-		"of a spent task":      {change: func(w *world, task *job.Task) { w.cancel(*task) }},
-		"of an unknown job":    {change: func(_ *world, task *job.Task) { task.JobID = newID() }},
-		"that storage refuses": {change: func(w *world, _ *job.Task) { w.store.hook("Claim", hook{before: fails(1, errStorage)}) }, failed: true, code: "RFA_STORAGE_UNAVAILABLE"},
+		"of a spent task":   {change: func(w *world, task *job.Task) { w.cancel(*task) }},
+		"of an unknown job": {change: func(_ *world, task *job.Task) { task.JobID = newID() }},
+		"that storage refuses": {change: func(w *world, _ *job.Task) {
+			w.store.hook("Claim", hook{before: func(context.Context) error { w.worker.refuse(); return errStorage }})
+		}, failed: true, code: "RFA_STORAGE_UNAVAILABLE"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

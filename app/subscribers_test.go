@@ -102,9 +102,9 @@ func TestEventsOfJobsWithACallbackAreHinted(t *testing.T) {
 			_, err := s.Retry(context.Background(), clientA, w.add(failedJob, callback).JobID)
 			return err
 		}},
-		"execute": {3, func(w *world, _ *Service) error {
+		"execute": {2, func(w *world, _ *Service) error {
 			w.start()
-			return w.handle(w.add(callback)) // assigned, running, succeeded
+			return w.handle(w.add(callback)) // assigned and running, succeeded
 		}},
 		"schedule": {1, func(w *world, _ *Service) error {
 			task := w.addDeferred(time.Second)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
 )
 
 // logTransition writes the one line of a change of state, with the fields that
@@ -23,7 +24,7 @@ func logTransition(ctx context.Context, log *slog.Logger, action string, j *job.
 	if j.CorrelationID != "" {
 		attrs = append(attrs, slog.String("correlation_id", j.CorrelationID))
 	}
-	log.LogAttrs(ctx, slog.LevelInfo, "job transition", append(attrs, more...)...)
+	telemetry.Line(ctx, log, "job transition", append(attrs, more...)...)
 }
 
 // failureAttrs are the fields of a failure in a log line, none for nil.

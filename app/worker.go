@@ -13,7 +13,6 @@ import (
 // ClaimStore is what executing a job needs of storage.
 type ClaimStore interface {
 	Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error)
-	Start(ctx context.Context, l job.Lease) (time.Time, error)
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
 	Release(ctx context.Context, leases []job.Lease, waits []time.Duration) ([]job.Task, error)
 	Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error)
@@ -22,7 +21,10 @@ type ClaimStore interface {
 // LeaseStore keeps a worker's lease.
 type LeaseStore interface {
 	Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error
-	Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Held, error)
+	// Renew answers with what storage says the worker holds, and Held with more
+	// about some of it.
+	Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Lease, error)
+	Held(ctx context.Context, worker job.ID, leases []job.Lease) ([]job.Held, error)
 	Retire(ctx context.Context, worker job.ID) error
 }
 
@@ -69,14 +71,20 @@ type Worker struct {
 	hurry chan struct{} // asks for a heartbeat at once
 
 	mu       sync.Mutex
-	id       job.ID // current identity; zero while there is no valid lease
-	draining bool   // nothing is claimed any more
-	over     bool   // nothing is started any more: the grace of Drain has ended
-	busy     int    // calls of Handle that claim or hold a job
+	id       job.ID           // current identity; zero while there is no valid lease
+	draining bool             // nothing is claimed any more
+	over     bool             // the grace of Drain has ended
+	busy     map[attempt]bool // calls of Handle that claim or hold a job
 	holding  map[job.Lease]*holding
 	changed  chan struct{} // closed when the lease changes, draining begins, or the last busy call ends meanwhile
 
 	suspects map[job.Lease]bool // held by storage's account only, at the last beat; Run's own
+}
+
+// attempt is what a task names.
+type attempt struct {
+	id     job.ID
+	number int
 }
 
 // holding is a job that this worker claimed and has not ended yet.
@@ -93,7 +101,7 @@ func NewWorker(cfg WorkerConfig, store ClaimStore, leases LeaseStore, queue Queu
 		cfg: cfg, store: store, leases: leases, queue: queue, settler: settler, runner: runner, metrics: m, log: log,
 		rescuer: &rescuer{store: store, queue: queue, settler: settler, backoff: cfg.Backoff, metrics: m, log: log},
 		slots:   make(chan struct{}, cfg.Concurrency), hurry: make(chan struct{}, 1),
-		holding: map[job.Lease]*holding{}, changed: make(chan struct{}),
+		busy: map[attempt]bool{}, holding: map[job.Lease]*holding{}, changed: make(chan struct{}),
 	}
 }
 
@@ -130,19 +138,25 @@ func (w *Worker) announce() {
 	w.changed = make(chan struct{})
 }
 
-// enter counts a call of Handle as busy, until leave. A claim whose answer is
-// on its way is counted too, so Drain waits for what will come of it.
-func (w *Worker) enter() {
+// enter notes that a call of Handle is about an attempt, until leave. A claim
+// whose answer is on its way is noted too, so Drain waits for what will come of
+// it. It refuses a second call: storage answers a claim again to the worker
+// that has it.
+func (w *Worker) enter(a attempt) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.busy++
+	if w.busy[a] {
+		return false
+	}
+	w.busy[a] = true
+	return true
 }
 
-func (w *Worker) leave() {
+func (w *Worker) leave(a attempt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.busy--
-	if w.draining && w.busy == 0 {
+	delete(w.busy, a)
+	if w.draining && len(w.busy) == 0 {
 		w.announce()
 	}
 }
@@ -160,17 +174,16 @@ func (w *Worker) Canceled(id job.ID) {
 }
 
 // Drain stops claiming and waits for the running jobs until ctx ends; those
-// that are left are failed, retryable, and waited for. A job that was claimed
-// but not started by then is left to the rescuer, which queues it again, and so
-// is one whose failure cannot be written within another lease. Heartbeats go
-// on meanwhile: Run must still be running. A second call waits as well.
+// that are left are failed, retryable, and waited for. One whose failure cannot
+// be written within another lease is left to the rescuer. Heartbeats go on
+// meanwhile: Run must still be running. A second call waits as well.
 func (w *Worker) Drain(ctx context.Context) {
 	w.refuse()
 	grace := ctx.Done()
 	var bound <-chan time.Time
 	for {
 		w.mu.Lock()
-		id, busy, changed := w.id, w.busy, w.changed
+		id, busy, changed := w.id, len(w.busy), w.changed
 		w.mu.Unlock()
 		if busy == 0 {
 			return
@@ -208,16 +221,19 @@ func (w *Worker) stopAll() {
 }
 
 // hold notes a claimed job; drop forgets it. It refuses when the lease under
-// which the job was claimed has ended since, or the grace of Drain: the job is
-// then the rescuer's.
+// which the job was claimed has ended since: the job is then the rescuer's. After
+// the grace of Drain the job is stopped at once.
 func (w *Worker) hold(worker job.ID, lease job.Lease, lose, stop context.CancelCauseFunc) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.id != worker || w.over {
+	if w.id != worker {
 		return false
 	}
 	w.holding[lease] = &holding{lose: lose, stop: stop, since: time.Now()}
 	w.metrics.slotsUsed.Set(float64(len(w.holding)))
+	if w.over {
+		stop(errShutdown)
+	}
 	return true
 }
 

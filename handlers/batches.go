@@ -10,20 +10,7 @@ import (
 )
 
 func (s *Server) submitBatch(r *call) error {
-	body, err := r.body(false)
-	if err != nil {
-		return err
-	}
-	key, err := r.idempotencyKey()
-	if err != nil {
-		return err
-	}
-	req, err := decodeBatch(body, key, s.cfg.MaxPayloadBytes)
-	if err != nil {
-		return err
-	}
-	s.completeBatch(r, &req)
-	b, replayed, err := s.deps.Batches.SubmitBatch(r.ctx, req)
+	b, replayed, err := s.takeBatch(r)
 	if err != nil {
 		return err
 	}
@@ -36,11 +23,33 @@ func (s *Server) submitBatch(r *call) error {
 	return r.json(fiber.StatusAccepted, s.batchReceiptOf(b))
 }
 
+// takeBatch reads a request for many jobs and has them accepted.
+func (s *Server) takeBatch(r *call) (b *job.Batch, replayed bool, err error) {
+	if err := s.enter(r); err != nil {
+		return nil, false, err
+	}
+	defer func() { s.leave(err == nil) }()
+	body, err := r.body(false)
+	if err != nil {
+		return nil, false, err
+	}
+	key, err := r.idempotencyKey()
+	if err != nil {
+		return nil, false, err
+	}
+	req, err := decodeBatch(body, key, s.cfg.MaxPayloadBytes)
+	if err != nil {
+		return nil, false, err
+	}
+	s.completeBatch(r, &req)
+	return s.deps.Batches.SubmitBatch(r.ctx, req)
+}
+
 // completeBatch adds to a batch request and its items what does not come from
 // the body.
 func (s *Server) completeBatch(r *call, req *job.BatchRequest) {
 	from := s.provenance(r)
-	req.ClientID, req.RequestID, req.ReceivedAt = r.caller.ClientID, r.id.String(), s.receivedAt()
+	req.ClientID, req.RequestID, req.ReceivedAt = r.caller.ClientID, r.idText, s.receivedAt()
 	req.Language, req.CorrelationID = from.language, from.correlationID
 	for i := range req.Items {
 		item := &req.Items[i].Request

@@ -22,6 +22,7 @@ type call struct {
 	span    trace.Span // does nothing if the request is not traced
 	route   *route
 	id      job.ID // of the request
+	idText  string // id as it is written
 	start   time.Time
 	waited  time.Duration // at the client's own wish
 	caller  job.Caller
@@ -31,6 +32,7 @@ type call struct {
 	webhook job.ID     // zero where no webhook is concerned
 	client  job.ID     // whose keys changed, zero elsewhere
 	keyID   string     // the key that changed, "" elsewhere
+	crowded bool       // refused because too many submissions wait
 	failed  *problem   // nil unless the answer is a problem
 }
 

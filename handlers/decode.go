@@ -32,12 +32,21 @@ const (
 // faults beyond the limit it does nothing: see pointer.
 type decoder struct {
 	json   *jsontext.Decoder
+	input  bytes.Buffer // what json reads: body
 	body   []byte
 	names  [maxDepth + 1]nameSpan // by depth, the name read last
+	outer  []outerMember          // of the body's object, those that are known
 	limit  int                    // of each list of violations
+	key    string                 // for idempotency, of the body
 	err    error                  // ends the reading
 	form   []job.Violation        // the structure is wrong: RFA_REQUEST_MALFORMED
 	values []job.Violation        // a value is wrong: RFA_JOB_VALIDATION_FAILED
+}
+
+// outerMember is a member of the body's object, with its value as sent.
+type outerMember struct {
+	name  string
+	value []byte
 }
 
 // nameSpan is where a name stands in the body, its quotes included.
@@ -51,7 +60,19 @@ type member struct {
 }
 
 func newDecoder(body []byte) *decoder {
-	return &decoder{json: jsontext.NewDecoder(bytes.NewBuffer(body)), body: body, limit: job.MaxViolations}
+	d := &decoder{json: new(jsontext.Decoder)}
+	d.reset(body)
+	return d
+}
+
+// reset begins anew with another body. What was found in the one before stays
+// with whoever took it.
+func (d *decoder) reset(body []byte) {
+	d.input = *bytes.NewBuffer(body)
+	d.json.Reset(&d.input)
+	clear(d.outer)
+	d.body, d.outer, d.limit = body, d.outer[:0], job.MaxViolations
+	d.key, d.err, d.form, d.values = "", nil, nil, nil
 }
 
 // violations gives all that was found, what is wrong with the structure first.
@@ -183,7 +204,7 @@ func (d *decoder) object(members []member) {
 			break
 		}
 		if i := slices.IndexFunc(members, func(m member) bool { return m.name == name }); i >= 0 {
-			members[i].read()
+			d.read(members[i])
 			continue
 		}
 		if unknown == "" {
@@ -193,6 +214,15 @@ func (d *decoder) object(members []member) {
 		d.tree()
 	}
 	d.token()
+}
+
+// read reads the value of a member whose name was read.
+func (d *decoder) read(m member) {
+	from := d.json.InputOffset()
+	m.read()
+	if d.err == nil && d.json.StackDepth() == 1 {
+		d.outer = append(d.outer, outerMember{m.name, d.body[from:d.json.InputOffset()]})
+	}
 }
 
 func unknownMember(members []member) string {
@@ -208,37 +238,60 @@ func unknownMember(members []member) string {
 	return "This member is not known; the object may have " + strings.Join(names, ", ") + "."
 }
 
-// keyed reads the whole body as one object that may also have an idempotency
-// key. It gives that key, or the one of the header, and if there is one the
-// hash of the other members.
+// keyed reads the whole body as one object, one of whose members is keyMember.
+// It gives the idempotency key, that of the body or of the header, and if there
+// is one the hash of the other members.
 func (d *decoder) keyed(header string, members []member) (key string, hash [32]byte) {
-	var texts [][]byte // `"name": value` as sent
-	all := make([]member, 0, len(members)+1)
-	for _, m := range members {
-		all = append(all, member{name: m.name, read: func() {
-			m.read()
-			texts = append(texts, d.body[d.names[1].from:d.json.InputOffset()])
-		}})
-	}
-	all = append(all, member{name: "idempotency_key", read: func() { key = d.key() }})
-	d.document(all)
-	if key != "" && header != "" && key != header {
+	d.document(members)
+	if d.key != "" && header != "" && d.key != header {
 		d.values = append(d.values, job.Violation{
-			Pointer: "/idempotency_key", Detail: "This must be the key of the Idempotency-Key header, or be left out.",
+			Pointer: "/" + keyName, Detail: "This must be the key of the Idempotency-Key header, or be left out.",
 		})
 	}
-	if key = cmp.Or(key, header); key != "" && len(d.form) == 0 {
-		hash = canonicalHash(texts)
+	if key = cmp.Or(d.key, header); key != "" && len(d.form) == 0 {
+		hash = canonicalHash(d.outer)
 	}
 	return key, hash
 }
 
-// canonicalHash is the SHA-256 of an object in canonical form: members sorted,
-// white space and string escapes normalised, numbers as they were written.
-func canonicalHash(members [][]byte) [32]byte {
-	text := jsontext.Value("{" + string(bytes.Join(members, []byte(","))) + "}")
-	_ = text.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // valid JSON
-	return sha256.Sum256(text)
+// keyName is the name of the idempotency key, which is not part of what is
+// compared.
+const keyName = "idempotency_key"
+
+// keyMember is the idempotency key in the body.
+func (d *decoder) keyMember() member {
+	return member{name: keyName, read: func() { d.key = d.word(validKey, "The key must be "+keyForm) }}
+}
+
+// canonicalHash is the SHA-256 of an object, without its idempotency key, in
+// canonical form: members sorted, white space and string escapes normalised,
+// numbers as they were written. It reorders members.
+func canonicalHash(members []outerMember) [32]byte {
+	slices.SortFunc(members, func(a, b outerMember) int { return strings.Compare(a.name, b.name) })
+	text := []byte{'{'}
+	for _, m := range members {
+		if m.name == keyName {
+			continue
+		}
+		if len(text) > 1 {
+			text = append(text, ',')
+		}
+		text = append(append(append(text, '"'), m.name...), '"', ':')
+		text = append(text, canonical(m.value)...)
+	}
+	return sha256.Sum256(append(text, '}'))
+}
+
+// canonical gives the canonical form of a member's value as sent, colon and
+// white space before it included. A string without escapes and what is written
+// without quotes and brackets have no other form.
+func canonical(sent []byte) []byte {
+	value := jsontext.Value(bytes.TrimLeft(sent, ": \t\r\n"))
+	if bytes.ContainsAny(value, `\{[`) {
+		value = value.Clone()
+		_ = value.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // valid JSON
+	}
+	return value
 }
 
 // token reads the start or end of an object or array.

@@ -1,14 +1,17 @@
 package handlers
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
@@ -408,4 +411,71 @@ func TestViolationsSayWhatIsAllowed(t *testing.T) {
 	var refusal *job.Error
 	require.ErrorAs(t, err, &refusal)
 	require.Contains(t, refusal.Violations[0].Detail, "1 to 128")
+}
+
+// wholeHash is the hash of a body's members in canonical form as jsontext gives
+// it for the whole object: what is stored must be found again by every version.
+func wholeHash(t *testing.T, body string) [32]byte {
+	t.Helper()
+	var members map[string]jsontext.Value
+	require.NoError(t, json.Unmarshal([]byte(body), &members))
+	delete(members, "idempotency_key")
+	text, err := json.Marshal(members)
+	require.NoError(t, err)
+	whole := jsontext.Value(text)
+	require.NoError(t, whole.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)))
+	return sha256.Sum256(whole)
+}
+
+func TestHashOfMembersIsThatOfTheWhole(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{
+		`{"type":"EXECUTE"}`,
+		` { "work_kind" : "SUCCESS_FAST" ,"type"	:
+			"EXECUTE" , "auto_retry": true, "params":null } `,
+		`{"type":"EXEC\u0055TE","correlation_id":"a-b","params":{"z":1.50,"a":[{"y":"\u00e4\/","b":1E5},null,-0,12345678901234567890]}}`,
+		`{"idempotency_key":"k","\u0074ype":"EXECUTE","params":{"text":"a{b[c","ä":{}}}`,
+		`{"type":"EMIT_EVENT","event":{"name":"x","data":[1, 2 ,{"b":2,"a":1}]},"callback":"https://example.com/{x}"}`,
+	} {
+		r, err := decodeSubmit([]byte(body), "key-of-header", 1<<20)
+		if strings.Contains(body, "idempotency_key") {
+			r, err = decodeSubmit([]byte(body), "", 1<<20)
+		}
+		require.NoError(t, err)
+		require.Empty(t, r.Violations, body)
+		require.Equal(t, wholeHash(t, body), r.Hash, body)
+	}
+}
+
+func TestDecodersKeepNothingOfTheirLastBody(t *testing.T) {
+	t.Parallel()
+	full := `{"type":"EXECUTE","work_kind":"SUCCESS_FAST","params":{"a":1},"callback":"https://example.com","auto_retry":true,"correlation_id":"c","idempotency_key":"k","no":1}`
+	var group sync.WaitGroup
+	for range 10 {
+		group.Go(func() {
+			for range 100 {
+				body := []byte(full)
+				first, err := decodeSubmit(body, "", 1<<20)
+				require.NoError(t, err)
+				second, err := decodeSubmit([]byte(`{"type":"EXECUTE"}`), "", 1<<20)
+				require.NoError(t, err)
+				require.Equal(t, job.Request{Type: job.Execute, Violations: []job.Violation{}}, normal(second))
+				_, err = decodeSubmit([]byte(`{"type":`), "", 1<<20)
+				require.Error(t, err)
+				clear(body) // which is the next request's
+				require.Equal(t, `{"a":1}`, string(first.Params))
+				require.Equal(t, "https://example.com", first.Callback)
+				require.Len(t, first.Violations, 1)
+				require.Equal(t, "/no", first.Violations[0].Pointer)
+			}
+		})
+	}
+	group.Wait()
+}
+
+func normal(r job.Request) job.Request {
+	if r.Violations == nil {
+		r.Violations = []job.Violation{}
+	}
+	return r
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/telemetry"
 )
 
@@ -14,6 +15,17 @@ type metrics struct {
 	duration     *prometheus.HistogramVec
 	inFlight     prometheus.Gauge
 	authFailures *prometheus.CounterVec
+	refused      *prometheus.CounterVec
+	usual        map[string]usualAnswer // by a route's action
+}
+
+// usualAnswer is the good answer of a route, whose metrics need not be looked up
+// each time.
+type usualAnswer struct {
+	method   string
+	status   int
+	requests prometheus.Counter
+	duration prometheus.Observer
 }
 
 // newMetrics makes the metrics of the HTTP side, with the usual answer of each
@@ -30,10 +42,16 @@ func newMetrics(f telemetry.Factory, routes []route) *metrics {
 			"HTTP requests being answered now. A client that waits for its job is among them; an event stream is not, see streams_open."),
 		authFailures: f.Counters("auth_failures_total",
 			"Requests and streams refused for who asks, by error code.", []string{"error_code"}),
+		refused: f.Counters("submissions_refused_total",
+			"Submissions and retries refused for a while: too many wait for storage (overload), the service holds as many jobs as it may (queue_full), the client sends too many (rate_limit).",
+			[]string{"reason"}, "overload", "queue_full", "rate_limit"),
+		usual: map[string]usualAnswer{},
 	}
 	for _, rt := range append(routes, *nowhere) {
-		m.requests.WithLabelValues(rt.path, rt.method, strconv.Itoa(rt.success))
-		m.duration.WithLabelValues(rt.path, class(rt.success))
+		m.usual[rt.action] = usualAnswer{
+			rt.method, rt.success,
+			m.requests.WithLabelValues(rt.path, rt.method, strconv.Itoa(rt.success)), m.duration.WithLabelValues(rt.path, class(rt.success)),
+		}
 	}
 	for _, code := range authCodes {
 		m.authFailures.WithLabelValues(string(code))
@@ -43,8 +61,25 @@ func newMetrics(f telemetry.Factory, routes []route) *metrics {
 
 func (m *metrics) observe(r *call, took time.Duration) {
 	status := r.Response().StatusCode()
+	if usual := m.usual[r.route.action]; usual.status == status && usual.method == r.Method() {
+		usual.requests.Inc()
+		telemetry.Observe(r.ctx, usual.duration, took)
+		return
+	}
 	m.requests.WithLabelValues(r.route.path, r.Method(), strconv.Itoa(status)).Inc()
 	telemetry.Observe(r.ctx, m.duration.WithLabelValues(r.route.path, class(status)), took)
+}
+
+// noteRefused counts a submission that may come again later.
+func (m *metrics) noteRefused(r *call, code job.Code) {
+	switch {
+	case r.crowded:
+		m.refused.WithLabelValues("overload").Inc()
+	case code == job.CodeQueueFull:
+		m.refused.WithLabelValues("queue_full").Inc()
+	case code == job.CodeRateLimited && r.route.submits():
+		m.refused.WithLabelValues("rate_limit").Inc()
+	}
 }
 
 // class gives the class of a status, such as 2xx.

@@ -47,11 +47,15 @@ func TestMetricsFromZero(t *testing.T) {
 	for _, reason := range []string{"end", "client_gone", "stalled", "shutdown", "storage", "unauthorized", "internal"} {
 		want["streams_closed_total "+reason] = 0
 	}
+	for _, reason := range []string{"overload", "queue_full", "rate_limit"} {
+		want["submissions_refused_total "+reason] = 0
+	}
 	for _, rt := range w.server.routes() {
 		want["http_requests_total "+strconv.Itoa(rt.success)+" "+rt.method+" "+rt.path] = 0
 		want["http_request_duration_seconds 2xx "+rt.path] = 0
 	}
 	require.Equal(t, want, series(t, w.registry))
+	require.Len(t, w.server.metrics.usual, len(w.server.routes())+1, "each action is that of one route")
 }
 
 func TestMetrics(t *testing.T) {

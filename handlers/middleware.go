@@ -14,13 +14,15 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/telemetry"
 )
 
 // serve is the way of every request: it gets an id and a time limit, is
 // admitted, handled, answered, counted and logged; a span tells of it.
 func (s *Server) serve(c *fiber.Ctx, rt *route, handle func(*call) error) {
 	r := &call{Ctx: c, route: rt, id: requestID(c.Get("X-Request-Id")), start: time.Now(), base: s.base, span: noop.Span{}}
-	r.Set("X-Request-Id", r.id.String())
+	r.idText = r.id.String()
+	r.Set("X-Request-Id", r.idText)
 	r.Set("X-Content-Type-Options", "nosniff")
 	r.Set("Cache-Control", "no-store")
 	s.metrics.inFlight.Inc()
@@ -132,9 +134,8 @@ func (s *Server) limit(r *call) error {
 	}
 	a := s.deps.Limiter.Allow(r.ctx, r.caller.ClientID)
 	if a.Limit > 0 {
-		name := strconv.Quote(a.Policy)
-		r.Set("RateLimit-Policy", name+";q="+strconv.Itoa(a.Limit)+";w="+strconv.Itoa(window(a.Policy)))
-		r.Set("RateLimit", name+";r="+strconv.Itoa(max(0, a.Remaining))+";t="+strconv.Itoa(seconds(a.Reset)))
+		r.setLimit("RateLimit-Policy", a.Policy, ";q=", a.Limit, ";w=", window(a.Policy))
+		r.setLimit("RateLimit", a.Policy, ";r=", max(0, a.Remaining), ";t=", seconds(a.Reset))
 	}
 	if !a.OK {
 		err := job.Errorf(job.CodeRateLimited, "This client may send %d requests per %s.", a.Limit, a.Policy)
@@ -142,6 +143,14 @@ func (s *Server) limit(r *call) error {
 		return err
 	}
 	return nil
+}
+
+// setLimit sets a header that names a policy and two numbers of it.
+func (r *call) setLimit(header, policy, first string, n int, second string, m int) {
+	value := strconv.AppendQuote(make([]byte, 0, 64), policy)
+	value = strconv.AppendInt(append(value, first...), int64(n), 10)
+	value = strconv.AppendInt(append(value, second...), int64(m), 10)
+	r.Response().Header.SetBytesV(header, value)
 }
 
 // window is the length of a rate limit's window in seconds.
@@ -163,7 +172,7 @@ func (s *Server) logAccess(r *call, took time.Duration) {
 	}
 	attrs := make([]slog.Attr, 0, 14)
 	attrs = append(attrs,
-		slog.String("request_id", r.id.String()), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
+		slog.String("request_id", r.idText), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
 		slog.String("action", r.route.action), slog.String("method", r.Method()),
 		slog.String("route", r.route.path), slog.Int("status", r.Response().StatusCode()),
 		slog.Duration("duration", took), slog.Int("bytes", len(r.Response().Body())))
@@ -174,7 +183,7 @@ func (s *Server) logAccess(r *call, took time.Duration) {
 	if r.failed != nil {
 		attrs = append(attrs, slog.String("error_code", string(r.failed.Code)), slog.String("error_message", clip(r.failed.Detail)))
 	}
-	s.log.LogAttrs(r.ctx, slog.LevelInfo, "request", attrs...)
+	telemetry.Line(r.ctx, s.log, "request", attrs...)
 }
 
 func idOrEmpty(id job.ID) string {

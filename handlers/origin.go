@@ -85,7 +85,7 @@ func (s *Server) provenance(r *call) provenance {
 
 func (s *Server) logIgnored(r *call, message, value string) {
 	s.log.LogAttrs(r.ctx, slog.LevelWarn, message,
-		slog.String("request_id", r.id.String()), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
+		slog.String("request_id", r.idText), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
 		slog.String("action", r.route.action), slog.String("value", strconv.QuoteToASCII(clip(value))))
 }
 

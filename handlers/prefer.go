@@ -12,6 +12,9 @@ type preferences map[string]string
 // parsePrefer reads a Prefer header. The first of several equal preferences
 // counts; what is malformed is ignored, as are parameters.
 func parsePrefer(header string) preferences {
+	if header == "" {
+		return nil
+	}
 	found := preferences{}
 	for item := range splitQuoted(header, ',') {
 		name, value, ok := parsePreference(item)

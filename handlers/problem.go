@@ -44,9 +44,11 @@ func (e statusError) Error() string { return e.detail }
 // plain internal error.
 func (s *Server) sendProblem(r *call, err error) {
 	p := s.problemOf(r.ctx, err)
-	p.Instance = "urn:uuid:" + r.id.String()
+	p.Instance = "urn:uuid:" + r.idText
 	r.failed = &p
+	s.metrics.noteRefused(r, p.Code)
 	switch {
+	case r.crowded: // not a failure, and told by Admission: the log would be full of it
 	case p.Status >= 500:
 		s.logFailure(r, &p, err)
 		r.span.SetStatus(codes.Error, clip(err.Error()))
@@ -117,7 +119,7 @@ var authCodes = []job.Code{job.CodeInvalidCredentials, job.CodeTokenExpired, job
 func (s *Server) noteRefusal(r *call, p *problem) {
 	s.metrics.authFailures.WithLabelValues(string(p.Code)).Inc()
 	who := cmp.Or(r.claimed, r.caller)
-	s.log.LogAttrs(r.ctx, slog.LevelWarn, "authentication failed", slog.String("request_id", r.id.String()),
+	s.log.LogAttrs(r.ctx, slog.LevelWarn, "authentication failed", slog.String("request_id", r.idText),
 		slog.String("client_id", idOrEmpty(who.ClientID)), slog.String("key_id", who.KeyID), slog.String("action", r.route.action),
 		slog.String("error_code", string(p.Code)), slog.String("reason", clip(p.Detail)))
 }
@@ -126,7 +128,7 @@ func (s *Server) noteRefusal(r *call, p *problem) {
 // itself is at fault, the stack.
 func (s *Server) logFailure(r *call, p *problem, err error) {
 	attrs := []slog.Attr{
-		slog.String("request_id", r.id.String()), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
+		slog.String("request_id", r.idText), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
 		slog.String("action", r.route.action), slog.String("error_code", string(p.Code)),
 		slog.String("error_message", clip(err.Error())),
 	}

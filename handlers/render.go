@@ -36,6 +36,19 @@ type receiptView struct {
 	CreatedAt job.Time  `json:"created_at"`
 }
 
+// sendReceipt answers 202 with v, as json would. No other answer is given so
+// often, and reflection would take a tenth of the whole request.
+func (r *call) sendReceipt(v receiptView) {
+	created, _ := v.CreatedAt.MarshalText() // cannot fail
+	body := append(make([]byte, 0, 160), `{"job_id":"`...)
+	body = append(append(body, v.JobID.String()...), `","state":"`...)
+	body = append(append(body, v.State...), `","created_at":"`...)
+	body = append(append(body, created...), "\"}\n"...)
+	r.Response().SetBody(body)
+	r.Status(fiber.StatusAccepted)
+	r.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+}
+
 type changeView struct {
 	JobID     job.ID    `json:"job_id"`
 	State     job.State `json:"state"`

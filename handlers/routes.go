@@ -26,6 +26,11 @@ type route struct {
 	handle       func(*call) error
 }
 
+// submits reports whether a request of this route may end in a new attempt.
+func (rt *route) submits() bool {
+	return rt.action == "submit" || rt.action == "submit_batch" || rt.action == "retry"
+}
+
 // What routes produce.
 var (
 	asJSON   = []string{fiber.MIMEApplicationJSON, mimeProblem}

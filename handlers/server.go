@@ -97,6 +97,13 @@ type Clients interface {
 	RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error
 }
 
+// Admission bounds how many submissions wait for storage at once.
+type Admission interface {
+	// Enter admits a submission, and Leave must follow; an error refuses it.
+	Enter() error
+	Leave(accepted bool)
+}
+
 // Limiter counts a client's requests.
 type Limiter interface {
 	Allow(ctx context.Context, client job.ID) job.Allowance
@@ -160,10 +167,12 @@ type Deps struct {
 	Clients  Clients
 	Limiter  Limiter
 	Health   Health
-	Logger   *slog.Logger          // nil: no log
-	Registry prometheus.Registerer // nil: metrics are not exposed
-	Tracer   trace.Tracer          // nil: no traces begin here
-	Clock    func() time.Time      // nil: time.Now
+	// Admission of submissions. Nil: all are admitted.
+	Admission Admission
+	Logger    *slog.Logger          // nil: no log
+	Registry  prometheus.Registerer // nil: metrics are not exposed
+	Tracer    trace.Tracer          // nil: no traces begin here
+	Clock     func() time.Time      // nil: time.Now
 	// CursorKey gives the secret that signs cursors, the same in all processes.
 	CursorKey func(context.Context) ([]byte, error)
 	// Directory gives the public keys that deliveries are signed with, as a JSON

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 
 	"github.com/forgerun/forgerun/job"
@@ -19,13 +20,33 @@ type submission struct {
 	maxPayload int
 }
 
+// submissions are those that read a request before, with their members.
+var submissions = sync.Pool{New: func() any {
+	s := &keyedSubmission{submission: submission{decoder: newDecoder(nil)}}
+	s.known = append(s.members(), s.keyMember())
+	return s
+}}
+
+// keyedSubmission is a submission that is used again and again.
+type keyedSubmission struct {
+	submission
+	known []member
+}
+
 // decodeSubmit reads the body of a request for a job. key is the one of the
 // header. An error is a body that cannot be read to its end. All else that is
 // wrong is left in the request's Violations, so that the use case can add what
 // it finds.
 func decodeSubmit(body []byte, key string, maxPayload int) (job.Request, error) {
-	s := &submission{decoder: newDecoder(body), maxPayload: maxPayload}
-	s.req.IdempotencyKey, s.req.Hash = s.keyed(key, s.members())
+	s := submissions.Get().(*keyedSubmission)
+	defer func() {
+		s.reset(nil) // which is the caller's
+		s.req = job.Request{}
+		submissions.Put(s)
+	}()
+	s.reset(body)
+	s.req, s.hasType, s.maxPayload = job.Request{}, false, maxPayload
+	s.req.IdempotencyKey, s.req.Hash = s.keyed(key, s.known)
 	s.require(s.hasType, "type")
 	if s.err != nil {
 		return job.Request{}, s.result()
@@ -90,9 +111,6 @@ func (s *submission) readCallback() {
 	}
 	s.req.Callback = text
 }
-
-// key reads an idempotency key.
-func (d *decoder) key() string { return d.word(validKey, "The key must be "+keyForm) }
 
 // word reads a string that must satisfy valid; "" if it is absent or does not.
 func (d *decoder) word(valid func(string) bool, detail string) string {

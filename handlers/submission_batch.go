@@ -36,9 +36,9 @@ func decodeBatch(body []byte, key string, maxPayload int) (job.BatchRequest, err
 	return b.req, nil
 }
 
-// members are those of the request, the idempotency key aside.
+// members are those of the request.
 func (b *batchSubmission) members() []member {
-	return []member{{name: "jobs", read: func() { b.hasJobs = b.readItems() }}}
+	return []member{{name: "jobs", read: func() { b.hasJobs = b.readItems() }}, b.keyMember()}
 }
 
 // readItems reads the array of items; false if it is absent or no array.

@@ -28,6 +28,7 @@ func decodeWebhook(body []byte, key string) (job.WebhookRequest, error) {
 		{name: "events", read: func() { req.Events, hasEvents = d.webhookEvents() }},
 		{name: "description", read: func() { req.Description = d.description() }},
 		{name: "content_mode", read: func() { req.ContentMode = d.contentMode() }},
+		d.keyMember(),
 	})
 	d.require(hasURL, "url")
 	d.require(hasEvents, "events")

@@ -11,21 +11,7 @@ import (
 )
 
 func (s *Server) submit(r *call) error {
-	body, err := r.body(false)
-	if err != nil {
-		return err
-	}
-	key, err := r.idempotencyKey()
-	if err != nil {
-		return err
-	}
-	req, err := decodeSubmit(body, key, s.cfg.MaxPayloadBytes)
-	if err != nil {
-		return err
-	}
-	s.provenance(r).complete(&req)
-	req.ClientID, req.RequestID, req.ReceivedAt = r.caller.ClientID, r.id.String(), s.receivedAt()
-	receipt, err := s.deps.Jobs.Submit(r.ctx, req)
+	req, receipt, err := s.takeJob(r)
 	if err != nil {
 		return err
 	}
@@ -35,6 +21,47 @@ func (s *Server) submit(r *call) error {
 	}
 	r.Set(fiber.HeaderRetryAfter, strconv.Itoa(s.pollAfter(accepted)))
 	return s.accepted(r, receipt)
+}
+
+// takeJob reads a request for a job and has it accepted.
+func (s *Server) takeJob(r *call) (req job.Request, receipt job.Receipt, err error) {
+	if err := s.enter(r); err != nil {
+		return req, receipt, err
+	}
+	defer func() { s.leave(err == nil) }()
+	body, err := r.body(false)
+	if err != nil {
+		return req, receipt, err
+	}
+	key, err := r.idempotencyKey()
+	if err != nil {
+		return req, receipt, err
+	}
+	if req, err = decodeSubmit(body, key, s.cfg.MaxPayloadBytes); err != nil {
+		return req, receipt, err
+	}
+	s.provenance(r).complete(&req)
+	req.ClientID, req.RequestID, req.ReceivedAt = r.caller.ClientID, r.idText, s.receivedAt()
+	receipt, err = s.deps.Jobs.Submit(r.ctx, req)
+	return req, receipt, err
+}
+
+// enter refuses a submission while too many wait, before it costs anything more.
+// Its sender is known by then: how busy the server is, strangers do not learn.
+func (s *Server) enter(r *call) error {
+	if s.deps.Admission == nil {
+		return nil
+	}
+	err := s.deps.Admission.Enter()
+	r.crowded = err != nil
+	return err
+}
+
+// leave ends the wait of a submission that entered.
+func (s *Server) leave(accepted bool) {
+	if s.deps.Admission != nil {
+		s.deps.Admission.Leave(accepted)
+	}
 }
 
 // receivedAt is the time of a request, as precise as storage keeps it.
@@ -61,7 +88,8 @@ func (s *Server) accepted(r *call, receipt job.Receipt) error {
 	}
 	w.applyAsync()
 	w.tell(r)
-	return r.json(fiber.StatusAccepted, receiptView{receipt.JobID, receipt.State, job.Time(receipt.CreatedAt)})
+	r.sendReceipt(receiptView{receipt.JobID, receipt.State, job.Time(receipt.CreatedAt)})
+	return nil
 }
 
 // acceptedAt tells where to look for what was accepted.

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -246,4 +247,14 @@ func TestAccept(t *testing.T) {
 	require.NoError(t, err)
 	r.Header = http.Header{"Authorization": {"Bearer " + goodKey}, "Accept": {"text/csv", "application/json"}}
 	require.Equal(t, 200, w.do(r).StatusCode)
+}
+
+func TestReceiptIsAsEncoded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	answer := w.send(http.MethodPost, "/v1/jobs", shortBody)
+	want, err := json.Marshal(receiptView{jobID, job.Queued, job.Time(now)})
+	require.NoError(t, err)
+	require.Equal(t, string(want)+"\n", answer.text)
+	require.Equal(t, "application/json", answer.Header.Get("Content-Type"))
 }

@@ -46,7 +46,7 @@ func (r *call) endSpan() {
 		return
 	}
 	status := r.Response().StatusCode()
-	r.span.SetAttributes(semconv.HTTPResponseStatusCode(status), telemetry.RequestID.String(r.id.String()))
+	r.span.SetAttributes(semconv.HTTPResponseStatusCode(status), telemetry.RequestID.String(r.idText))
 	r.tellID(telemetry.ClientID, cmp.Or(r.caller.ClientID, r.client, r.claimed.ClientID))
 	r.tellID(telemetry.JobID, r.jobID)
 	r.tellID(telemetry.BatchID, r.batchID)

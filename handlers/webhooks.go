@@ -23,7 +23,7 @@ func (s *Server) registerWebhook(r *call) error {
 	if err != nil {
 		return err
 	}
-	req.ClientID, req.RequestID = r.caller.ClientID, r.id.String()
+	req.ClientID, req.RequestID = r.caller.ClientID, r.idText
 	issued, err := s.deps.Webhooks.Register(r.ctx, req)
 	if err != nil {
 		return err

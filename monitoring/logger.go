@@ -3,10 +3,10 @@ package monitoring
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/trace"
@@ -91,7 +91,7 @@ type escaper struct{ w io.Writer }
 
 func (e escaper) Write(line []byte) (int, error) {
 	escaped := line
-	if slices.Max(line) >= 0x7f && bytes.ContainsFunc(line, isControl) {
+	if !isPlain(line) && bytes.ContainsFunc(line, isControl) {
 		escaped = nil
 		for rest := line; len(rest) > 0; {
 			r, size := utf8.DecodeRune(rest)
@@ -107,6 +107,25 @@ func (e escaper) Write(line []byte) (int, error) {
 		return 0, err
 	}
 	return len(line), nil
+}
+
+// isPlain reports whether all bytes are below 0x7f, by eight at a time: nearly
+// every line is, and all of them are looked at.
+func isPlain(line []byte) bool {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	for ; len(line) >= 8; line = line[8:] {
+		// A sum has the top bit of a byte that is 0x7f, the word that of one above.
+		word := binary.LittleEndian.Uint64(line)
+		if (word|(word+ones))&tops != 0 {
+			return false
+		}
+	}
+	for _, b := range line {
+		if b >= 0x7f {
+			return false
+		}
+	}
+	return true
 }
 
 func isControl(r rune) bool { return r >= 0x7f && r <= 0x9f }

@@ -152,3 +152,18 @@ func TestLoggerIsSilentOfTracesThatAreNotRecorded(t *testing.T) {
 	log.InfoContext(ctx, "hello")
 	require.NotContains(t, parsed(t, line()), "trace_id")
 }
+
+func TestPlainBytes(t *testing.T) {
+	t.Parallel()
+	for length := range 20 {
+		line := bytes.Repeat([]byte{'~'}, length)
+		require.True(t, isPlain(line), length)
+		for at := range length {
+			for b := range 256 {
+				line[at] = byte(b)
+				require.Equal(t, b < 0x7f, isPlain(line), "%x at %d of %d", b, at, length)
+			}
+			line[at] = 0
+		}
+	}
+}

@@ -23,7 +23,7 @@ func TestAttempts(t *testing.T) {
 	current := func() job.Attempt { return f.job(id).CurrentAttempt() }
 
 	requireAttempts(current())
-	l := f.start(f.claim(id, 1))
+	l := f.claim(id, 1)
 	requireAttempts(current())
 	f.finish(failure(l, job.FailedOnce))
 	first := current()
@@ -32,7 +32,7 @@ func TestAttempts(t *testing.T) {
 	_, err := f.store.Retry(f.ctx(), f.client, id, 1, 0, "")
 	require.NoError(t, err)
 	requireAttempts(first, job.Attempt{Number: 2, State: job.Queued})
-	f.finish(success(f.start(f.claim(id, 2))))
+	f.finish(success(f.claim(id, 2)))
 	requireAttempts(first, current())
 
 	_, _, unknown := f.store.Attempts(f.ctx(), f.client, newID())

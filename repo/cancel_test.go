@@ -19,7 +19,7 @@ func (f *fixture) at(s job.State) job.ID {
 	case job.Queued:
 		return f.submit()
 	case job.Assigned:
-		return f.claim(f.submit(), 1).JobID
+		return f.assigned(f.submit(), 1).JobID
 	case job.Running:
 		return f.run().JobID
 	case job.Succeeded:

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-func TestClaimTakesAWaitingJob(t *testing.T) {
+func TestClaimStartsAWaitingJob(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	id := f.submit()
@@ -22,13 +22,19 @@ func TestClaimTakesAWaitingJob(t *testing.T) {
 	require.Zero(t, not)
 	require.Equal(t, job.Lease{JobID: id, Attempt: 1, Fence: 1}, c.Lease)
 	require.Empty(t, cmp.Diff(f.job(id), &c.Job), "the claim carries the job as it is stored")
-	require.Equal(t, job.Assigned, c.Job.State)
+	require.Equal(t, job.Running, c.Job.State)
 	require.Equal(t, f.worker.String(), one[string](f, `SELECT worker_id::text FROM jobs WHERE job_id = $1`, id.String()))
 
 	log := f.log(id)
-	require.Len(t, log, 3)
+	require.Len(t, log, 4)
 	data := map[string]any{"work_kind": "SUCCESS_FAST", "duration_ms": 1000.0, "expected_outcome": "SUCCEEDED"}
-	require.Empty(t, cmp.Diff(event{3, job.EventAssigned, "QUEUED", "ASSIGNED", 1, c.Job.UpdatedAt, data}, log[2]))
+	require.Empty(t, cmp.Diff([]event{
+		{3, job.EventAssigned, "QUEUED", "ASSIGNED", 1, c.Job.UpdatedAt, data},
+		{4, job.EventRunning, "ASSIGNED", "RUNNING", 1, c.Job.UpdatedAt, data},
+	}, log[2:]))
+	require.Equal(t, c.Job.UpdatedAt, *c.Job.StartedAt)
+	require.Equal(t, c.Job.UpdatedAt, one[time.Time](f, `SELECT assigned_at FROM jobs WHERE job_id = $1`, id.String()))
+	f.checkInvariants()
 }
 
 func TestClaimFromCreatedPassesThroughQueued(t *testing.T) {
@@ -38,9 +44,10 @@ func TestClaimFromCreatedPassesThroughQueued(t *testing.T) {
 	f.makeDue(id)
 	f.claim(id, 1)
 	log := f.log(id)
-	require.Equal(t, []string{job.EventCreated, job.EventQueued, job.EventAssigned}, f.names(id))
-	require.Equal(t, []string{"CREATED", "QUEUED", "ASSIGNED"}, []string{log[1].Prev, log[1].Next, log[2].Next})
-	require.Equal(t, 3, f.job(id).EventSeq)
+	require.Equal(t, []string{job.EventCreated, job.EventQueued, job.EventAssigned, job.EventRunning}, f.names(id))
+	require.Equal(t, []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING"}, []string{log[1].Prev, log[2].Prev, log[3].Prev, log[3].Next})
+	require.Equal(t, 4, f.job(id).EventSeq)
+	require.Equal(t, log[3].At, log[1].At)
 	require.Equal(t, log[1].At, one[time.Time](f, `SELECT queued_at FROM jobs WHERE job_id = $1`, id.String()))
 	n, err := countDue(f.store, f.ctx(), 10)
 	require.NoError(t, err)
@@ -73,7 +80,8 @@ func TestClaimRefusals(t *testing.T) {
 		"in its backoff":  {f.worker, backedOff.JobID, 2, job.NotClaimed{StillWaiting: true, Wait: time.Minute, Dispatch: 7}},
 		"earlier attempt": {f.worker, backedOff.JobID, 1, job.NotClaimed{Wait: time.Minute, Dispatch: 7}},
 		"later attempt":   {f.worker, f.submit(), 2, job.NotClaimed{}},
-		"assigned":        {f.worker, f.claim(f.submit(), 1).JobID, 1, job.NotClaimed{}},
+		"assigned":        {f.worker, f.assigned(f.submit(), 1).JobID, 1, job.NotClaimed{}},
+		"running":         {f.newWorker(), f.run().JobID, 1, job.NotClaimed{}},
 		"final":           {f.worker, f.force(job.Canceled), 1, job.NotClaimed{}},
 		"unknown job":     {f.worker, newID(), 1, job.NotClaimed{Unknown: true}},
 		"unknown worker":  {newID(), f.submit(), 1, job.NotClaimed{StillWaiting: true, WorkerDead: true}},
@@ -109,19 +117,19 @@ func TestConcurrentClaimsHaveOneWinner(t *testing.T) {
 	inParallel(len(claims), func(i int) {
 		claims[i], _, errs[i] = stores[i%2].Claim(f.ctx(), workers[i%3], ids[i/claimants], 1)
 	})
-	won := map[job.ID]int{}
-	for i, c := range claims {
-		require.NoError(t, errs[i])
-		if c != nil {
-			won[c.JobID]++
-			require.Equal(t, ids[i/claimants], c.Job.ID, "the answer belongs to the question")
-			require.EqualValues(t, 1, c.Fence)
+	for n, id := range ids {
+		winner := one[string](f, `SELECT worker_id::text FROM jobs WHERE job_id = $1`, id.String())
+		for i := n * claimants; i < (n+1)*claimants; i++ {
+			require.NoError(t, errs[i])
+			require.Equal(t, workers[i%3].String() == winner, claims[i] != nil, "each answer of the winner's, and no other")
+			if c := claims[i]; c != nil {
+				require.Equal(t, id, c.Job.ID, "the answer belongs to the question")
+				require.EqualValues(t, 1, c.Fence)
+			}
 		}
+		require.Equal(t, []string{job.EventCreated, job.EventQueued, job.EventAssigned, job.EventRunning}, f.names(id))
 	}
-	for _, id := range ids {
-		require.Equal(t, 1, won[id])
-		require.Equal(t, []string{job.EventCreated, job.EventQueued, job.EventAssigned}, f.names(id))
-	}
+	f.checkInvariants()
 }
 
 func TestClaimsOfOneFlushAreAnsweredEachOnItsOwn(t *testing.T) {
@@ -150,12 +158,12 @@ func TestFenceRisesWithEachClaim(t *testing.T) {
 	f := setup(t)
 	id := f.submit()
 	for n := range 5 {
-		l := f.claim(id, 1)
+		l := f.assigned(id, 1)
 		require.EqualValues(t, n+1, l.Fence)
 		_, err := f.store.Release(f.ctx(), []job.Lease{l}, []time.Duration{0})
 		require.NoError(t, err)
 	}
-	l := f.start(f.claim(id, 1))
+	l := f.claim(id, 1)
 	f.finish(withRetry(failure(l, job.FailedOnce), 0))
 	require.EqualValues(t, 7, f.claim(id, 2).Fence, "it goes on through the attempts")
 }
@@ -172,29 +180,97 @@ func TestClaimOfADamagedDefinition(t *testing.T) {
 		if d := c.Job.Definition; d != nil {
 			require.ErrorIs(t, d.Validate(), job.ErrBadDefinition, definition)
 		}
-		f.start(c.Lease)
 		f.finish(failure(c.Lease, job.DefinitionInvalid))
 		require.Equal(t, job.Failed, f.state(id), "it can be failed all the same")
 	}
 }
 
-func TestStart(t *testing.T) {
+// The answer to a claim may be lost: who holds the job is told again, and
+// nobody else.
+func TestClaimIsAnsweredAgain(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	l := f.claim(f.submit(), 1)
-	at, err := f.store.Start(f.ctx(), l)
+	id := f.submit(deferred(time.Hour))
+	f.makeDue(id)
+	first, _, err := f.store.Claim(f.ctx(), f.worker, id, 1)
 	require.NoError(t, err)
-	j := f.job(l.JobID)
-	require.Equal(t, job.Running, j.State)
-	require.Equal(t, at, *j.StartedAt)
-	require.Equal(t, at, f.log(l.JobID)[3].At)
-	require.Equal(t, job.EventRunning, f.log(l.JobID)[3].Name)
+	require.True(t, first.WasCreated)
+	before := f.all(id)
+	for range 2 {
+		again, _, err := f.store.Claim(f.ctx(), f.worker, id, 1)
+		require.NoError(t, err)
+		first.WasCreated = false // that step was told of with the first answer
+		require.Empty(t, cmp.Diff(first, again))
+		require.Equal(t, before, f.all(id), "nothing happens twice")
+	}
+}
 
-	before := f.all(l.JobID)
-	again, err := f.store.Start(f.ctx(), l)
-	require.NoError(t, err, "the holder's first answer may have been lost")
-	require.Equal(t, at, again)
-	require.Equal(t, before, f.all(l.JobID))
+func TestClaimIsAnsweredAgainToItsHolderOnly(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	succeeded, failed, canceled := f.at(job.Succeeded), f.at(job.Failed), f.run().JobID
+	_, _, err := f.store.Cancel(f.ctx(), f.client, canceled)
+	require.NoError(t, err)
+	next := f.run()
+	f.finish(withRetry(failure(next, job.FailedOnce), 0))
+	f.claim(next.JobID, 2)
+	returned := f.assigned(f.submit(), 1)
+	_, err = f.store.Release(f.ctx(), []job.Lease{returned}, []time.Duration{time.Hour})
+	require.NoError(t, err)
+	for name, test := range map[string]struct {
+		worker, id job.ID
+		attempt    int
+	}{
+		"another worker":        {f.newWorker(), f.run().JobID, 1},
+		"no worker":             {job.ID{}, f.run().JobID, 1},
+		"a later attempt":       {f.worker, f.run().JobID, 2},
+		"its next attempt runs": {f.worker, next.JobID, 1},
+		"succeeded":             {f.worker, succeeded, 1},
+		"failed":                {f.worker, failed, 1},
+		"canceled":              {f.worker, canceled, 1},
+		"taken back":            {f.worker, returned.JobID, 1},
+		"claimed, not started":  {f.worker, f.assigned(f.submit(), 1).JobID, 1},
+	} {
+		before := f.all(test.id)
+		c, _, err := f.store.Claim(f.ctx(), test.worker, test.id, test.attempt)
+		require.NoError(t, err, name)
+		require.Nil(t, c, name)
+		require.Equal(t, before, f.all(test.id), name)
+	}
+	require.Zero(t, f.storageErrors(), "a claim in vain is no trouble of the database")
+}
+
+// A task that is delivered many times to one worker asks as often.
+func TestConcurrentClaimsOfOneWorkerAreOneClaim(t *testing.T) {
+	t.Parallel()
+	f := setup(t, patient)
+	id, other, foreign := f.submit(), f.submit(), f.submit()
+	stranger := f.newWorker()
+	release := f.occupy(func() { _, _, _ = f.store.Claim(f.ctx(), f.worker, newID(), 1) })
+	const times = 10
+	claims, errs := make([]*job.Claim, times), make([]error, times)
+	var calls sync.WaitGroup
+	for i := range times {
+		calls.Go(func() { claims[i], _, errs[i] = f.store.Claim(f.ctx(), f.worker, id, 1) })
+	}
+	for claimed, worker := range map[job.ID]job.ID{other: f.worker, foreign: stranger} {
+		calls.Go(func() {
+			c, _, err := f.store.Claim(f.ctx(), worker, claimed, 1)
+			if err != nil || c == nil || c.JobID != claimed {
+				t.Errorf("%+v %v", c, err)
+			}
+		})
+	}
+	f.awaitQueued("claim", times+2)
+	release()
+	calls.Wait()
+	for i, c := range claims {
+		require.NoError(t, errs[i])
+		require.NotNil(t, c)
+		require.Equal(t, job.Lease{JobID: id, Attempt: 1, Fence: 1}, c.Lease)
+	}
+	require.Len(t, f.log(id), 4)
+	f.checkInvariants()
 }
 
 // stale lists leases that are not current any more, on jobs that have passed
@@ -214,30 +290,4 @@ func stale(t *testing.T, f *fixture, current func() job.Lease) map[string]job.Le
 		"canceled":      canceled,
 		"unknown job":   {JobID: newID(), Attempt: 1, Fence: 1},
 	}
-}
-
-func TestStartIsFenced(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	leases := stale(t, f, func() job.Lease { return f.claim(f.submit(), 1) })
-	released := f.claim(f.submit(), 1)
-	_, err := f.store.Release(f.ctx(), []job.Lease{released}, []time.Duration{0})
-	require.NoError(t, err)
-	leases["released"] = released
-	reclaimed := f.claim(f.submit(), 1)
-	_, err = f.store.Release(f.ctx(), []job.Lease{reclaimed}, []time.Duration{0})
-	require.NoError(t, err)
-	f.start(f.claim(reclaimed.JobID, 1))
-	leases["running under another"] = reclaimed
-	ended := f.run()
-	f.finish(success(ended))
-	leases["ended"] = ended
-
-	for name, l := range leases {
-		before := f.all(l.JobID)
-		_, err := f.store.Start(f.ctx(), l)
-		require.ErrorIs(t, err, job.ErrStale, name)
-		require.Equal(t, before, f.all(l.JobID), name)
-	}
-	require.Zero(t, f.storageErrors(), "a late write is no trouble of the database")
 }

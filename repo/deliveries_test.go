@@ -126,20 +126,18 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 	}
 	l := f.claim(f.submit(callback), 1) // insert, claim
 	check(l.JobID)
-	f.start(l)
-	check(l.JobID)
 	end := withRetry(failure(l, job.FailedOnce), 0)
 	end.Emit = &job.Emission{Name: "x", Data: json.RawMessage(`1`)}
 	f.finish(end) // emitted, failed, retried
 	check(l.JobID)
-	end = failure(f.start(f.claim(l.JobID, 2)), job.FailedOnce)
+	end = failure(f.claim(l.JobID, 2), job.FailedOnce)
 	end.Exhausted = true
 	f.finish(end)
 	check(l.JobID)
 	_, err = f.store.Retry(f.ctx(), f.client, l.JobID, 2, 0, "")
 	require.NoError(t, err)
 	check(l.JobID)
-	l = f.claim(l.JobID, 3)
+	l = f.assigned(l.JobID, 3)
 	_, err = f.store.Release(f.ctx(), []job.Lease{l}, []time.Duration{0})
 	require.NoError(t, err)
 	check(l.JobID)
@@ -158,7 +156,7 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 	check(later)
 	early := f.submit(callback, deferred(time.Hour))
 	f.makeDue(early)
-	f.finish(success(f.start(f.claim(early, 1)))) // the claim queues it
+	f.finish(success(f.claim(early, 1))) // the claim queues it
 	check(early)
 
 	b := f.batch(2)

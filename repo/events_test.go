@@ -34,7 +34,7 @@ func TestEventsTellEveryAttemptsOwnEnd(t *testing.T) {
 	l := f.run(attempts(2))
 	f.exec(`UPDATE jobs SET correlation_id = 'c-1', language = 'de' WHERE job_id = $1`, l.JobID.String())
 	f.finish(withRetry(failure(l, job.FailedOnce), 0))
-	l = f.start(f.claim(l.JobID, 2))
+	l = f.claim(l.JobID, 2)
 	end := failure(l, job.TimedOut)
 	end.Exhausted = true
 	f.finish(end)

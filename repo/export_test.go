@@ -30,8 +30,6 @@ func (s *Store) Queued(operation string) int {
 		return s.inserts.queued()
 	case "claim":
 		return s.claims.queued()
-	case "start":
-		return s.starts.queued()
 	case "finish":
 		return s.ends.queued()
 	case "cancel":
@@ -50,9 +48,9 @@ func (b *batcher[T, R]) queued() int {
 
 // Statements are the SQL texts whose plans are tested.
 var Statements = map[string]string{
-	"insert": insertJobs, "claim": claimJobs, "start": startJobs, "finish": finishJobs, "cancel": cancelJobs,
-	"retry": retryJobs, "release": releaseJobs, "queueDue": queueDue, "undispatched": undispatched,
-	"overdue": overdue, "stamp": stampJobs, "redispatch": redispatchJobs, "load": countLoad, "census": takeCensus, "orphans": orphans,
+	"insert": insertJobs, "claim": claimJobs, "claimedBefore": claimedBefore, "readHeld": readHeld, "finish": finishJobs, "cancel": cancelJobs,
+	"retry": retryJobs, "release": releaseJobs, "queueDue": queueDue, "waiting": waitingJobs,
+	"redispatch": redispatchJobs, "load": countLoad, "census": takeCensus, "orphans": orphans,
 	"cleanJobs": cleanJobs, "cleanResults": cleanResults, "cleanIdempotencyKeys": cleanIdempotencyKeys,
 	"cleanTombstones": cleanTombstones, "cleanClientEvents": cleanClientEvents, "cleanBatches": cleanBatches,
 	"jobEvents": jobEvents, "eventSeqs": eventSeqs,

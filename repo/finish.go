@@ -26,11 +26,12 @@ const finishJobs = `
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::text[],
     $5::text[], $6::text[], $7::boolean[], $8::int[], $9::text[], $10::text[],
-    $11::interval[], $12::boolean[], $13::jsonb[], $14::text[], $15::bytea[], $16::bytea[])
+    $11::interval[], $12::boolean[], $13::jsonb[], $14::text[], $15::bytea[], $16::bytea[], $18::uuid[])
   AS i(id, attempt, fence, next, reason, code, retryable, retry_after, stage, detail,
-    retry_wait, exhausted, emit, media_type, sha256, body)
+    retry_wait, exhausted, emit, media_type, sha256, body, event_id)
 ), ready AS MATERIALIZED (
-  SELECT j.job_id, j.client_id, j.batch_id, j.event_seq, j.event_tx, j.attempt AS number, j.started_at, j.updated_at, j.worker_id, j.work_kind, j.definition, j.traceparent, i.*,
+  SELECT j.job_id, j.client_id, j.batch_id, j.event_seq, j.event_tx, j.attempt AS number, j.started_at, j.updated_at, j.worker_id, j.work_kind, j.traceparent, i.*,
+    event_data(j.work_kind, j.definition) AS data, j.callback IS NOT NULL AS called_back,
     CASE WHEN i.emit IS NULL THEN 0 ELSE 1 END AS emitted
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.state = 'RUNNING' AND j.attempt = i.attempt AND j.fence = i.fence
@@ -67,15 +68,15 @@ WITH input AS MATERIALIZED (
   INSERT INTO results (job_id, attempt, media_type, size, sha256, expires_at, body)
   SELECT job_id, number, media_type, length(body), sha256, at + $17::interval, body FROM numbered WHERE body IS NOT NULL
 ), log AS (
-  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
-  SELECT s.job_id, s.client_id, e.seq, uuid7(s.at), e.name, e.prev, e.next, e.attempt, s.at, s.tx, event_data(s.work_kind, s.definition) || e.extra
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data, called_back)
+  SELECT s.job_id, s.client_id, e.seq, coalesce(e.id, uuid7(s.at)), e.name, e.prev, e.next, e.attempt, s.at, s.tx, coalesce(s.data || e.extra, s.data), s.called_back
   FROM numbered s CROSS JOIN LATERAL (VALUES
-    (s.emit IS NOT NULL, s.event_seq + 1, 'event.emitted', NULL, NULL, s.number, coalesce(s.emit, '{}')),
+    (s.emit IS NOT NULL, s.event_seq + 1, 'event.emitted', NULL, NULL, s.number, s.emit, NULL),
     (true, s.event_seq + s.emitted + 1, CASE s.next WHEN 'SUCCEEDED' THEN 'job.succeeded' ELSE 'job.failed' END, 'RUNNING', s.next, s.number,
-      CASE WHEN s.code IS NULL THEN '{}' ELSE jsonb_build_object('code', s.code, 'reason', s.reason) END),
-    (s.exhausted, s.last_seq, 'job.retries_exhausted', NULL, NULL, s.number, '{}'),
-    (s.retry_at IS NOT NULL, s.last_seq + 1, 'job.retried', 'FAILED', 'QUEUED', s.number + 1, '{}')
-  ) AS e(present, seq, name, prev, next, attempt, extra) WHERE e.present
+      CASE WHEN s.code IS NOT NULL THEN jsonb_build_object('code', s.code, 'reason', s.reason) END, s.event_id),
+    (s.exhausted, s.last_seq, 'job.retries_exhausted', NULL, NULL, s.number, NULL, NULL),
+    (s.retry_at IS NOT NULL, s.last_seq + 1, 'job.retried', 'FAILED', 'QUEUED', s.number + 1, NULL, NULL)
+  ) AS e(present, seq, name, prev, next, attempt, extra, id) WHERE e.present
 )
 SELECT job_id, client_id, batch_id, work_kind, duration_ms, retry_at, coalesce(traceparent, '') FROM numbered`
 
@@ -122,7 +123,7 @@ func (s *Store) finishJobs(ctx context.Context, db querier, ends []job.Finish) (
 			}
 			return f.Result.Body
 		}),
-		s.cfg.ResultTTL)
+		s.cfg.ResultTTL, eventIDs(len(ends)))
 	if err != nil {
 		return nil, err
 	}

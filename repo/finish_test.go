@@ -162,13 +162,13 @@ func TestFinishIsFenced(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	leases := stale(t, f, func() job.Lease { return f.run() })
-	leases["not started"] = f.claim(f.submit(), 1)
+	leases["not started"] = f.assigned(f.submit(), 1)
 	ended := f.run()
 	f.finish(success(ended))
 	leases["ended"] = ended
 	next := f.run()
 	f.finish(withRetry(failure(next, job.FailedOnce), 0))
-	f.start(f.claim(next.JobID, 2))
+	f.claim(next.JobID, 2)
 	leases["its next attempt runs"] = next
 
 	for name, l := range leases {

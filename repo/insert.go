@@ -51,9 +51,9 @@ const insertJobs = `
 WITH input AS MATERIALIZED (
   SELECT *, clock_timestamp() AS at FROM unnest(
     $1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::json[], $7::int[], $8::boolean[],
-    $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bytea[], $17::uuid[])
+    $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bytea[], $17::uuid[]) WITH ORDINALITY
   AS i(job_id, client_id, type, work_kind, definition, params, max_attempts, auto_retry,
-    execution_at, callback, correlation_id, traceparent, language, request_id, key, request_hash, batch_id)
+    execution_at, callback, correlation_id, traceparent, language, request_id, key, request_hash, batch_id, n)
 ), keys AS (
   INSERT INTO idempotency_keys AS k (client_id, endpoint, key, request_hash, resource_id, state, created_at, expires_at)
   SELECT client_id, '` + jobsEndpoint + `', key, request_hash, job_id,
@@ -72,12 +72,14 @@ WITH input AS MATERIALIZED (
     at, at, execution_at, coalesce(execution_at, at), CASE WHEN execution_at IS NULL THEN at END,
     callback, correlation_id, traceparent, language, request_id
   FROM input WHERE key IS NULL OR job_id IN (SELECT resource_id FROM keys)
-  RETURNING job_id, client_id, event_tx, state, created_at, work_kind, definition
+  RETURNING job_id, state, created_at
 ), log AS (
-  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
-  SELECT job_id, client_id, e.seq, uuid7(created_at), e.name, e.prev, e.next, 1, created_at, event_tx, event_data(work_kind, definition)
-  FROM new JOIN (VALUES (1, 'job.created', NULL, 'CREATED'), (2, 'job.queued', 'CREATED', 'QUEUED')) AS e(seq, name, prev, next)
-    ON e.seq = 1 OR new.state = 'QUEUED'
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data, called_back)
+  SELECT i.job_id, i.client_id, e.seq, ($19::uuid[])[2 * i.n - 2 + e.seq], e.name, e.prev, e.next, 1, i.at, pg_current_xact_id(), i.data, i.callback IS NOT NULL
+  FROM (SELECT job_id, client_id, n, at, callback, execution_at, event_data(work_kind, definition) AS data
+    FROM input WHERE key IS NULL OR job_id IN (SELECT resource_id FROM keys) OFFSET 0) AS i
+  JOIN (VALUES (1, 'job.created', NULL, 'CREATED'), (2, 'job.queued', 'CREATED', 'QUEUED')) AS e(seq, name, prev, next)
+    ON e.seq = 1 OR i.execution_at IS NULL
 )
 SELECT job_id, state, created_at FROM new`
 
@@ -109,7 +111,7 @@ func (s *Store) insertJobs(ctx context.Context, db querier, subs []job.Submissio
 		column(subs, func(x sub) *string { return nullable(x.IdempotencyKey) }),
 		column(subs, func(x sub) []byte { return x.RequestHash[:] }),
 		column(subs, func(x sub) pgtype.UUID { return uuid(x.Job.BatchID) }),
-		s.cfg.IdempotencyWindow)
+		s.cfg.IdempotencyWindow, eventIDs(2*len(subs)))
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func TestListShowsJobsWithoutWhatTheClientSent(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	id := f.submit(func(s *job.Submission) { s.Job.Params, s.Job.CorrelationID = []byte(`{"a": 1}`), "c" })
-	f.finish(failure(f.start(f.claim(id, 1)), job.FailedOnce))
+	f.finish(failure(f.claim(id, 1), job.FailedOnce))
 	page, err := f.store.Jobs(f.ctx(), f.client, job.Query{Limit: 10})
 	require.NoError(t, err)
 	want := f.job(id)

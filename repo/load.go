@@ -18,11 +18,14 @@ func (s *Store) Load(ctx context.Context, limit int) (job.Load, error) {
 	return found[0], nil
 }
 
-// countLoad reads the indexes jobs_waiting and jobs_held.
+// countLoad reads the indexes jobs_waiting, jobs_scheduled and jobs_held, and no
+// row that a vacuum has seen since it changed: what is asked is all in the
+// predicates. What waits and is not CREATED is QUEUED; of more that waits than the
+// limit too little is counted as QUEUED, but then there is no room anyway.
 const countLoad = `
-SELECT waiting.n + held.n, waiting.queued FROM
-  (SELECT count(*) AS n, count(*) FILTER (WHERE queued_at IS NOT NULL) AS queued
-    FROM (SELECT queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT $1) w) waiting,
+SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0) FROM
+  (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT $1) w) waiting,
+  (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL LIMIT $1) c) created,
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NOT NULL LIMIT $1) h) held`
 
 // LiveWorkers counts workers whose lease has not ended.

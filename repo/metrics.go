@@ -14,9 +14,9 @@ import (
 // grouped are the operations of group commits, single all others: the values
 // of the label operation.
 var (
-	grouped = []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"}
+	grouped = []string{"insert", "cancel", "retry", "claim", "finish", "pickup", "record"}
 	single  = []string{
-		"read", "batch", "settle", "delete", "clean", "release", "schedule", "stamp", "bury", "heartbeat", "reclaim", "redeliver", "publish",
+		"read", "batch", "settle", "delete", "clean", "release", "schedule", "bury", "heartbeat", "reclaim", "redeliver", "publish",
 		"lead", "resign", "epoch", "raise epoch", "webhook", "insert client", "change keys", "signing key",
 	}
 )

@@ -52,7 +52,7 @@ func TestMetricsBeginAtZero(t *testing.T) {
 		"database_connections{state=max}": float64(s.Pool().Config().MaxConns),
 		"database_connections_in_use":     0, "database_connection_waits_total": 0, "database_connection_wait_seconds_total": 0, "database_up": 1,
 	}
-	for _, o := range []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"} {
+	for _, o := range []string{"insert", "cancel", "retry", "claim", "finish", "pickup", "record"} {
 		want["group_commit_items{operation="+o+"}"] = 0
 		want["group_commit_seconds{operation="+o+"}"] = 0
 	}
@@ -246,6 +246,6 @@ func TestMetricsOff(t *testing.T) {
 	s := repotest.OpenURL(t, f.url, func(c *repo.Config) { c.Registry = telemetry.Off })
 	_, err := s.InsertJob(f.ctx(), f.submission())
 	require.NoError(t, err)
-	_, err = s.Start(f.ctx(), f.claim(f.submit(), 1))
+	_, _, err = s.Claim(f.ctx(), f.worker, f.submit(), 1)
 	require.NoError(t, err)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/migrations"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
@@ -61,20 +62,21 @@ func TestMigrateWebhooksDownAndUp(t *testing.T) {
 	newest := schema(t, f)
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, 2))
 	before := schema(t, f)
-	id := f.submit(func(s *job.Submission) { s.Job.Callback, s.IdempotencyKey = "http://cb.test/x", "k" })
+	id := f.submitBefore("http://cb.test/x")
+	f.exec(`INSERT INTO idempotency_keys VALUES ($1, 'jobs', 'k', 'hash', $2, 'QUEUED', now(), now() + interval '1 day')`, f.client.String(), id.String())
 	f.clientEvent(f.db)
 
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
 	require.Equal(t, newest, schema(t, f))
 	require.Zero(t, f.count("deliveries"), "what was before is not delivered")
 	f.claim(id, 1)
-	require.Equal(t, []string{"http://cb.test/x job.assigned"}, f.sentTo(`true`))
+	require.Equal(t, []string{"http://cb.test/x job.assigned", "http://cb.test/x job.running"}, f.sentTo(`true`))
 	w, _, err := f.store.InsertWebhook(f.ctx(), f.hook("k", "*"))
 	require.NoError(t, err)
 	_, err = f.store.TestWebhook(f.ctx(), f.client, w.ID)
 	require.NoError(t, err)
 	other := f.submit()
-	require.Len(t, f.deliverAll(), 4)
+	require.Len(t, f.deliverAll(), 5)
 	f.checkInvariants()
 
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, 2))
@@ -104,7 +106,9 @@ func TestMigrateTenAtOnce(t *testing.T) {
 	inParallel(len(errs), func(i int) { errs[i] = repo.Migrate(f.ctx(), f.url, -1) })
 	require.NoError(t, errors.Join(errs...))
 	require.Equal(t, want, schema(t, f))
-	require.Equal(t, 5, one[int](f, `SELECT count(*)::int FROM goose_db_version`), "the zeroth version and ours, once each")
+	files, err := migrations.FS.ReadDir(".")
+	require.NoError(t, err)
+	require.Equal(t, 1+len(files), one[int](f, `SELECT count(*)::int FROM goose_db_version`), "the zeroth version and ours, once each")
 	require.NoError(t, f.store.Ping(f.ctx()))
 }
 
@@ -158,7 +162,7 @@ func TestMigrateGivesOldEventsTheirPlaces(t *testing.T) {
 	f.exec(`INSERT INTO idempotency_keys SELECT client_id, 'batch', key, request_hash, $1, NULL, created_at, expires_at FROM idempotency_keys`, key.String())
 	emptied := f.at(job.Succeeded)
 	f.exec(`UPDATE results SET body = NULL WHERE job_id = $1`, emptied.String())
-	before := one[string](f, `SELECT jsonb_agg(to_jsonb(e) - 'client_id' ORDER BY job_id, seq)::text FROM events e`)
+	before := one[string](f, `SELECT jsonb_agg(to_jsonb(e) - 'client_id' - 'called_back' ORDER BY job_id, seq)::text FROM events e`)
 
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, 1))
 	require.Equal(t, before, one[string](f, `SELECT jsonb_agg(to_jsonb(e) ORDER BY job_id, seq)::text FROM events e`))
@@ -199,8 +203,8 @@ func TestMigrateMendsARestoredDatabase(t *testing.T) {
 	f.checkInvariants()
 	seen := (&follower{f: f}).readAll(2)
 	require.Equal(t, f.places(), positions(seen))
-	require.Len(t, seen, 9)
-	require.Equal(t, uint64(1), seen[8].Position.Tx)
+	require.Len(t, seen, 10)
+	require.Equal(t, uint64(1), seen[9].Position.Tx)
 	mended := f.cursorKey()
 	require.NotEqual(t, key, mended, "a position that a client has kept is refused for good")
 	require.Len(t, mended, len(key))
@@ -210,7 +214,7 @@ func TestMigrateMendsARestoredDatabase(t *testing.T) {
 	_, _, err := f.store.Cancel(f.ctx(), f.client, id)
 	require.NoError(t, err)
 	seen = (&follower{f: f}).readAll(2)
-	require.Equal(t, job.EventCanceled, seen[9].Name, "what comes is after what was")
+	require.Equal(t, job.EventCanceled, seen[10].Name, "what comes is after what was")
 	require.Equal(t, f.places(), positions(seen))
 	f.checkInvariants()
 
@@ -244,7 +248,7 @@ func TestMigrationDoesNotMakeWritersWait(t *testing.T) {
 		return one[bool](f, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'deliveries'::regclass)`)
 	}, patience, 10*time.Millisecond, "the migration waits")
 	for range 20 {
-		f.submit()
+		f.submitBefore("")
 	}
 	require.NoError(t, reader.Rollback(f.ctx()))
 	require.NoError(t, <-migrated)

@@ -25,7 +25,7 @@ func TestOutcomesWaitForTheStream(t *testing.T) {
 	l := f.run()
 	end := withRetry(failure(l, job.FailedOnce), 0)
 	f.finish(end)
-	f.finish(success(f.start(f.claim(l.JobID, 2))))
+	f.finish(success(f.claim(l.JobID, 2)))
 	canceled := f.submit()
 	_, _, err := f.store.Cancel(f.ctx(), f.client, canceled)
 	require.NoError(t, err)

@@ -52,7 +52,7 @@ func TestReportShowsTheWholeLogUpToItsEnd(t *testing.T) {
 	end := withRetry(failure(l, job.FailedOnce), 0)
 	end.Emit = &job.Emission{Name: "x", Data: json.RawMessage(`{"text":"\"\\ é"}`)}
 	f.finish(end)
-	f.start(f.claim(l.JobID, 2))
+	f.claim(l.JobID, 2)
 
 	r, err := f.store.Report(f.ctx(), f.client, l.JobID, 0)
 	require.NoError(t, err)

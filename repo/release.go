@@ -89,8 +89,9 @@ WITH ready AS MATERIALIZED (
   UPDATE jobs SET state = 'QUEUED', queued_at = s.at, updated_at = s.at, event_seq = s.event_seq + 1, event_tx = s.tx
   FROM stamped s WHERE jobs.job_id = s.job_id
 ), log AS (
-  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
-  SELECT job_id, client_id, event_seq + 1, uuid7(at), 'job.queued', 'CREATED', 'QUEUED', attempt, at, tx, event_data(work_kind, definition) FROM stamped
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data, called_back)
+  SELECT job_id, client_id, event_seq + 1, uuid7(at), 'job.queued', 'CREATED', 'QUEUED', attempt, at, tx, event_data(work_kind, definition),
+    callback IS NOT NULL FROM stamped
 )
 SELECT job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(callback, ''), coalesce(traceparent, ''),
   work_kind, definition, execution_at, at FROM stamped`

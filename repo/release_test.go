@@ -15,11 +15,11 @@ import (
 func TestReleaseGivesClaimedJobsBack(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	now, later := f.claim(f.submit(), 1), f.claim(f.submit(), 1)
+	now, later := f.assigned(f.submit(), 1), f.assigned(f.submit(), 1)
 	f.exec(`UPDATE jobs SET dispatch_epoch = 1, dispatch = 4`)
 	running := f.run()
 	others := map[string]job.Lease{"running": running, "unknown": {JobID: newID(), Attempt: 1, Fence: 1}}
-	for name, l := range stale(t, f, func() job.Lease { return f.claim(f.submit(), 1) }) {
+	for name, l := range stale(t, f, func() job.Lease { return f.assigned(f.submit(), 1) }) {
 		others[name] = l
 	}
 	before := map[string]string{}
@@ -46,10 +46,10 @@ func TestReleaseGivesClaimedJobsBack(t *testing.T) {
 			FROM jobs WHERE job_id = $1`, l.JobID.String()))
 		last := f.log(l.JobID)[3]
 		require.Equal(t, []string{job.EventLeaseExpired, "ASSIGNED", "QUEUED"}, []string{last.Name, last.Prev, last.Next})
-		_, err := f.store.Start(f.ctx(), l)
+		_, err := f.store.Finish(f.ctx(), success(l))
 		require.ErrorIs(t, err, job.ErrStale)
 	}
-	again := f.claim(now.JobID, 1)
+	again := f.assigned(now.JobID, 1)
 	require.EqualValues(t, 2, again.Fence)
 	tasks, err = f.store.Release(f.ctx(), []job.Lease{now}, []time.Duration{0})
 	require.NoError(t, err)

@@ -104,7 +104,7 @@ func TestEveryAttemptHasItsReport(t *testing.T) {
 	f := setup(t)
 	id := f.submit(attempts(3))
 	for n := 1; n <= 3; n++ {
-		l := f.start(f.claim(id, n))
+		l := f.claim(id, n)
 		f.finish(failure(l, job.FailedAgain))
 		change, err := f.store.Retry(f.ctx(), f.client, id, n, 0, "")
 		require.NoError(t, err)

@@ -42,9 +42,9 @@ func (f *fixture) end(id job.ID, s job.State, reason job.Reason) {
 		_, _, err := f.store.Cancel(f.ctx(), f.client, id)
 		require.NoError(f.t, err)
 	case job.Succeeded:
-		f.finish(success(f.start(f.claim(id, 1))))
+		f.finish(success(f.claim(id, 1)))
 	default:
-		f.finish(failure(f.start(f.claim(id, 1)), reason))
+		f.finish(failure(f.claim(id, 1), reason))
 	}
 }
 
@@ -228,7 +228,7 @@ func TestSettledBatchStaysAsItIs(t *testing.T) {
 
 	_, err := f.store.Retry(f.ctx(), f.client, ids[0], 1, 0, "")
 	require.NoError(t, err)
-	f.finish(success(f.start(f.claim(ids[0], 2))))
+	f.finish(success(f.claim(ids[0], 2)))
 	require.NoError(t, f.store.Delete(f.ctx(), f.client, ids[1]))
 	require.Empty(t, f.settleBatches())
 	require.Empty(t, f.settleBatches(b.ID))
@@ -294,8 +294,6 @@ func TestSettleAgainstEverything(t *testing.T) {
 				if c == nil {
 					continue
 				}
-				_, err = s.Start(ctx, c.Lease)
-				note(err)
 				_, err = s.Finish(ctx, failure(c.Lease, job.FailedOnce))
 				note(err)
 			}

@@ -29,21 +29,17 @@ func TestTracesGoOnWithTheirJobs(t *testing.T) {
 		opts []func(*job.Submission)
 		tell func(f *fixture, id job.ID) (string, error)
 	}{
-		"undispatched": {tell: func(f *fixture, _ job.ID) (string, error) {
-			return ofTasks(f.undispatched(1, job.Place{}, 0, 10), nil)
-		}},
-		"overdue": {tell: func(f *fixture, id job.ID) (string, error) {
-			f.exec(`UPDATE jobs SET run_at = run_at - interval '1 hour', dispatch_epoch = 1 WHERE job_id = $1`, id.String())
-			return ofTasks(f.overdue(1, job.Place{}, 10), nil)
+		"waiting": {tell: func(f *fixture, _ job.ID) (string, error) {
+			return ofTasks(f.waitingJobs(job.Place{}, 0, 10), nil)
 		}},
 		"redispatched": {tell: func(f *fixture, id job.ID) (string, error) {
 			return ofTasks(f.store.Redispatch(f.ctx(), []job.Task{{JobID: id, Attempt: 1}}))
 		}},
 		"released": {tell: func(f *fixture, id job.ID) (string, error) {
-			return ofTasks(f.store.Release(f.ctx(), []job.Lease{f.claim(id, 1)}, []time.Duration{0}))
+			return ofTasks(f.store.Release(f.ctx(), []job.Lease{f.assigned(id, 1)}, []time.Duration{0}))
 		}},
 		"retried by itself": {tell: func(f *fixture, id job.ID) (string, error) {
-			done, err := f.store.Finish(f.ctx(), withRetry(failure(f.start(f.claim(id, 1)), job.FailedOnce), time.Second))
+			done, err := f.store.Finish(f.ctx(), withRetry(failure(f.claim(id, 1), job.FailedOnce), time.Second))
 			return done.Next.TraceParent, err
 		}},
 		"due": {[]func(*job.Submission){deferred(-time.Second)}, func(f *fixture, _ job.ID) (string, error) {
@@ -55,8 +51,7 @@ func TestTracesGoOnWithTheirJobs(t *testing.T) {
 			return c.Job.TraceParent, err
 		}},
 		"held": {tell: func(f *fixture, id job.ID) (string, error) {
-			f.claim(id, 1)
-			held, err := f.leases().Renew(f.ctx(), f.worker, time.Hour)
+			held, err := f.leases().Held(f.ctx(), f.worker, []job.Lease{f.claim(id, 1)})
 			return held[0].TraceParent, err
 		}},
 		"orphaned": {tell: func(f *fixture, id job.ID) (string, error) {
@@ -88,10 +83,10 @@ func TestRetryBringsItsOwnTrace(t *testing.T) {
 	f := setup(t)
 	id := f.submit(traced(oneTrace))
 	for n, test := range []struct{ given, want string }{{"", oneTrace}, {anotherTrace, anotherTrace}, {"", anotherTrace}} {
-		f.finish(failure(f.start(f.claim(id, n+1)), job.FailedOnce))
+		f.finish(failure(f.claim(id, n+1), job.FailedOnce))
 		_, err := f.store.Retry(f.ctx(), f.client, id, n+1, 0, test.given)
 		require.NoError(t, err)
-		require.Equal(t, test.want, f.undispatched(1, job.Place{}, 0, 10)[0].TraceParent)
+		require.Equal(t, test.want, f.waitingJobs(job.Place{}, 0, 10)[0].TraceParent)
 	}
 	all := f.all(id)
 	for _, attempt := range []int{3, 4} {
@@ -108,7 +103,7 @@ func TestDeliveriesHaveTheTraceOfTheirTime(t *testing.T) {
 	f := setup(t)
 	hook := f.subscribe("*")
 	id := f.submit(traced(oneTrace), func(s *job.Submission) { s.Job.Callback = "http://cb.test/x" })
-	f.finish(failure(f.start(f.claim(id, 1)), job.FailedOnce))
+	f.finish(failure(f.claim(id, 1), job.FailedOnce))
 	_, err := f.store.Retry(f.ctx(), f.client, id, 1, 0, anotherTrace)
 	require.NoError(t, err)
 	f.claim(id, 2)
@@ -132,14 +127,14 @@ func TestDeliveriesHaveTheTraceOfTheirTime(t *testing.T) {
 			seen[p.JobID]++
 		}
 	}
-	require.Equal(t, 14, seen[id], "7 events, to the webhook and the callback")
+	require.Equal(t, 16, seen[id], "8 events, to the webhook and the callback")
 	require.Equal(t, 2, seen[job.ID{}], "events of no job")
 
 	f.exec(`DELETE FROM deliveries WHERE webhook_id IS NOT NULL`)
 	_, err = f.store.ReplayEvents(f.ctx(), f.client, hook, time.Now().Add(-time.Hour), job.Position{}, 100)
 	require.NoError(t, err)
 	again := f.claimAll(hook, 100)
-	require.Len(t, again, 10)
+	require.Len(t, again, 11)
 	for _, p := range again {
 		require.Equal(t, p.JobID == id, p.TraceParent == anotherTrace, "what is sent anew goes on from the job as it is")
 	}
@@ -153,8 +148,8 @@ func TestEventsLookUpTheirTraces(t *testing.T) {
 	f.exec(`INSERT INTO jobs (job_id, client_id, type, work_kind, state, max_attempts, auto_retry, event_seq, created_at, updated_at, run_at, queued_at, language, request_id)
 		SELECT ('00000000-0000-0000-0000-' || lpad(i::text, 12, '0'))::uuid, gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', 'QUEUED', 4, false, 2, now(), now(), now(), now(), 'en', 'r'
 		FROM generate_series(1, $1::int) i`, jobs)
-	insert := `INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
-		SELECT ('00000000-0000-0000-0000-' || lpad(i::text, 12, '0'))::uuid, $1::uuid, 1, gen_random_uuid(), 'job.created', 1, now(), '{}' FROM generate_series(1, 10) i`
+	insert := `INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data, called_back)
+		SELECT ('00000000-0000-0000-0000-' || lpad(i::text, 12, '0'))::uuid, $1::uuid, 1, gen_random_uuid(), 'job.created', 1, now(), '{}', false FROM generate_series(1, 10) i`
 	client := `'` + f.client.String() + `'`
 	require.Zero(t, f.reads("jobs", insert, client), "nobody gets them")
 	f.subscribe("*")
@@ -173,7 +168,6 @@ func TestMigrateTracesWhileJobsRun(t *testing.T) {
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, 3))
 	before := schema(t, f)
 	require.Equal(t, 2, f.count("deliveries"), "they stay")
-	f.claim(old, 1)
 
 	stop := make(chan struct{})
 	var writers sync.WaitGroup
@@ -185,8 +179,7 @@ func TestMigrateTracesWhileJobsRun(t *testing.T) {
 					return
 				default:
 				}
-				sub := f.submission(traced(oneTrace), func(s *job.Submission) { s.Job.Callback = "http://cb.test/x" })
-				if _, err := f.store.InsertJob(f.ctx(), sub); err != nil {
+				if _, err := f.db.Exec(f.ctx(), submitBefore, newID().String(), f.client.String(), "http://cb.test/x"); err != nil {
 					t.Error(err)
 					return
 				}
@@ -203,12 +196,12 @@ func TestMigrateTracesWhileJobsRun(t *testing.T) {
 	close(stop)
 	writers.Wait()
 	require.Equal(t, newest, schema(t, f))
-	f.start(job.Lease{JobID: old, Attempt: 1, Fence: 1})
+	f.claim(old, 1)
 	parcels := f.claimAll(f.endpoints()[0], 1000)
 	require.NotEmpty(t, parcels)
 	for _, p := range parcels {
 		if p.JobID == old {
-			require.Equal(t, p.EventName == job.EventRunning, p.TraceParent == oneTrace, "%s: what was before has none", p.EventName)
+			require.Equal(t, p.Seq > 2, p.TraceParent == oneTrace, "%s: what was before has none", p.EventName)
 		}
 	}
 	f.checkInvariants()

@@ -159,7 +159,6 @@ func TestSpansOfEachOperation(t *testing.T) {
 			lease = c.Lease
 			return err
 		}},
-		{"start", "UPDATE", func(ctx context.Context) error { _, err := f.store.Start(ctx, lease); return err }},
 		{"finish", "UPDATE", func(ctx context.Context) error {
 			_, err := f.store.Finish(ctx, failure(lease, job.FailedOnce))
 			return err
@@ -205,7 +204,7 @@ func TestSpansOfWhatFails(t *testing.T) {
 	stale, broken := f.run(), f.submission(func(s *job.Submission) { s.Job.MaxAttempts = -1 })
 	stale.Fence++
 	for name, call := range map[string]func(ctx context.Context) error{
-		"start":  func(ctx context.Context) error { _, err := f.store.Start(ctx, stale); return err },
+		"finish": func(ctx context.Context) error { _, err := f.store.Finish(ctx, success(stale)); return err },
 		"cancel": func(ctx context.Context) error { _, _, err := f.store.Cancel(ctx, f.client, newID()); return err },
 		"insert": func(ctx context.Context) error { _, err := f.store.InsertJob(ctx, broken); return err },
 	} {
@@ -248,17 +247,17 @@ func TestNoSpansWithoutARequest(t *testing.T) {
 	hook := f.subscribe("*")
 	held := f.run(traced(oneTrace))
 	for name, call := range map[string]func() error{
-		"renew":        func() error { _, err := leases.Renew(f.ctx(), f.worker, time.Hour); return err },
-		"lead":         func() error { _, err := f.store.Lead(f.ctx(), newID(), time.Hour); return err },
-		"epoch":        func() error { _, _, err := f.store.Epoch(f.ctx()); return err },
-		"orphans":      func() error { _, err := f.store.Orphans(f.ctx(), 10); return err },
-		"undispatched": func() error { _, err := f.store.Undispatched(f.ctx(), 1, job.Place{}, 0, 0, 10); return err },
-		"queue due":    func() error { _, err := f.store.QueueDue(f.ctx(), 10); return err },
-		"census":       func() error { _, err := f.store.Census(f.ctx(), 10); return err },
-		"clean":        func() error { _, err := f.store.Clean(f.ctx(), 10); return err },
-		"claims":       func() error { _, _, err := f.store.ClaimDeliveries(f.ctx(), f.client, hook, 10, time.Hour); return err },
-		"finish":       func() error { _, err := f.store.Finish(f.ctx(), success(held)); return err },
-		"scrape":       func() error { _, err := f.registry.Gather(); return err },
+		"renew":     func() error { _, err := leases.Renew(f.ctx(), f.worker, time.Hour); return err },
+		"lead":      func() error { _, err := f.store.Lead(f.ctx(), newID(), time.Hour); return err },
+		"epoch":     func() error { _, _, err := f.store.Epoch(f.ctx()); return err },
+		"orphans":   func() error { _, err := f.store.Orphans(f.ctx(), 10); return err },
+		"waiting":   func() error { _, err := f.store.Waiting(f.ctx(), job.Place{}, 0, 10); return err },
+		"queue due": func() error { _, err := f.store.QueueDue(f.ctx(), 10); return err },
+		"census":    func() error { _, err := f.store.Census(f.ctx(), 10); return err },
+		"clean":     func() error { _, err := f.store.Clean(f.ctx(), 10); return err },
+		"claims":    func() error { _, _, err := f.store.ClaimDeliveries(f.ctx(), f.client, hook, 10, time.Hour); return err },
+		"finish":    func() error { _, err := f.store.Finish(f.ctx(), success(held)); return err },
+		"scrape":    func() error { _, err := f.registry.Gather(); return err },
 	} {
 		require.NoError(t, call(), name)
 		require.Empty(t, spans.GetSpans(), name)
@@ -271,7 +270,7 @@ func TestStatementsAreNamedInOneWord(t *testing.T) {
 	for statement, want := range map[string]string{
 		"-- ping": "PING", "begin": "BEGIN", "commit": "COMMIT", " select 1": "SELECT", "": "",
 		repo.Statements["claim"]: "UPDATE", repo.Statements["insert"]: "INSERT", repo.Statements["delete"]: "DELETE",
-		repo.Statements["undispatched"]: "SELECT", repo.Statements["census"]: "SELECT", repo.Statements["lockGiven"]: "SELECT",
+		repo.Statements["waiting"]: "SELECT", repo.Statements["census"]: "SELECT", repo.Statements["lockGiven"]: "SELECT",
 		`SELECT FROM jobs FOR NO KEY UPDATE OF j SKIP LOCKED`: "SELECT",
 	} {
 		require.Equal(t, want, repo.Verb(statement), statement)

@@ -30,11 +30,12 @@ func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concu
 	})
 }
 
-// Renew extends the lease of a worker that is alive and answers with the jobs
-// that storage says it holds. job.ErrWorkerDead: the lease had ended; all that
-// it held belongs to others now.
-func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Held, error) {
-	var held []job.Held
+// Renew extends the lease of a worker that is alive and answers with the leases
+// of the jobs that storage says it holds: not more, since there may be
+// thousands and this is asked for with every heartbeat. job.ErrWorkerDead: the
+// lease had ended; all that it held belongs to others now.
+func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Lease, error) {
+	var held []job.Lease
 	err := l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		tag, err := conn.Exec(ctx, `UPDATE workers SET heartbeat_at = clock_timestamp(), expires_at = clock_timestamp() + $2::interval
 			WHERE worker_id = $1 AND state = 'ALIVE' AND expires_at > clock_timestamp()`, uuid(worker), lease)
@@ -44,7 +45,26 @@ func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) 
 		if tag.RowsAffected() == 0 {
 			return job.ErrWorkerDead
 		}
-		rows, err := conn.Query(ctx, `SELECT `+heldColumns+` FROM jobs WHERE worker_id = $1`, uuid(worker))
+		rows, err := conn.Query(ctx, `SELECT job_id, attempt, fence FROM jobs WHERE worker_id = $1`, uuid(worker))
+		if err != nil {
+			return err
+		}
+		var h job.Lease
+		_, err = pgx.ForEachRow(rows, []any{scanID(&h.JobID), &h.Attempt, &h.Fence}, func() error {
+			held = append(held, h)
+			return nil
+		})
+		return err
+	})
+	return held, err
+}
+
+// Held tells more about those of the leases that the worker still has.
+func (l *Leases) Held(ctx context.Context, worker job.ID, leases []job.Lease) ([]job.Held, error) {
+	var held []job.Held
+	err := l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		ids, attempts, fences := leaseColumns(leases)
+		rows, err := conn.Query(ctx, readHeld, uuid(worker), ids, attempts, fences)
 		if err != nil {
 			return err
 		}
@@ -100,6 +120,11 @@ func (l *Leases) drop() {
 }
 
 const heldColumns = `job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(traceparent, '') AS traceparent, attempt, fence, state, work_kind, max_attempts, auto_retry, lease_expiries`
+
+// readHeld finds the jobs by primary key, as claimedBefore does.
+const readHeld = `
+SELECT ` + heldColumns + ` FROM unnest($2::uuid[], $3::int[], $4::bigint[]) AS i(id, number, token) JOIN jobs ON jobs.job_id = i.id
+WHERE jobs.attempt = i.number AND jobs.fence = i.token AND jobs.worker_id IS NOT DISTINCT FROM $1`
 
 func scanHeld(row pgx.CollectableRow) (h job.Held, err error) {
 	return h, row.Scan(scanID(&h.JobID), scanID(&h.ClientID), &h.RequestID, &h.CorrelationID, &h.TraceParent, &h.Attempt, &h.Fence, &h.State, &h.WorkKind,

@@ -30,10 +30,10 @@ func TestRenewAnswersWithWhatTheWorkerHolds(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, got)
 
-	assigned, running := f.claim(f.submit(), 1), f.run(func(s *job.Submission) { s.Job.AutoRetry = true })
+	assigned, running := f.assigned(f.submit(), 1), f.run(func(s *job.Submission) { s.Job.AutoRetry = true })
 	f.exec(`UPDATE jobs SET lease_expiries = 3 WHERE job_id = $1`, assigned.JobID.String())
 	f.at(job.Succeeded)
-	released := f.claim(f.submit(), 1)
+	released := f.assigned(f.submit(), 1)
 	_, err = f.store.Release(f.ctx(), []job.Lease{released}, []time.Duration{0})
 	require.NoError(t, err)
 	_, _, err = f.store.Claim(f.ctx(), f.newWorker(), released.JobID, 1)
@@ -43,7 +43,12 @@ func TestRenewAnswersWithWhatTheWorkerHolds(t *testing.T) {
 	require.NoError(t, err)
 	wantAssigned, wantRunning := f.held(assigned, job.Assigned), f.held(running, job.Running)
 	wantAssigned.LeaseExpiries, wantRunning.AutoRetry = 3, true
-	require.ElementsMatch(t, []job.Held{wantAssigned, wantRunning}, got)
+	require.ElementsMatch(t, []job.Lease{assigned, running}, got)
+	gone := running
+	gone.Fence--
+	held, err := leases.Held(f.ctx(), f.worker, []job.Lease{assigned, gone, running, released, {JobID: newID(), Attempt: 1, Fence: 1}})
+	require.NoError(t, err)
+	require.ElementsMatch(t, []job.Held{wantAssigned, wantRunning}, held)
 	require.True(t, one[bool](f, `SELECT expires_at - heartbeat_at BETWEEN interval '59 s' AND interval '61 s' FROM workers WHERE worker_id = $1`, f.worker.String()))
 }
 
@@ -129,14 +134,12 @@ func TestOrphansAreJobsOfDeadWorkers(t *testing.T) {
 	lost := f.newWorker()
 	var want []job.Held
 	for i := range 4 {
-		c, _, err := f.store.Claim(f.ctx(), lost, f.submit(), 1)
-		require.NoError(t, err)
-		state := job.Assigned
+		l, state := f.run(), job.Running
 		if i%2 == 1 {
-			f.start(c.Lease)
-			state = job.Running
+			l, state = f.assigned(f.submit(), 1), job.Assigned
 		}
-		want = append(want, f.held(c.Lease, state)) // ids of version 7 come in order
+		f.exec(`UPDATE jobs SET worker_id = $2 WHERE job_id = $1`, l.JobID.String(), lost.String())
+		want = append(want, f.held(l, state)) // ids of version 7 come in order
 	}
 	got, err := f.store.Orphans(f.ctx(), 10)
 	require.NoError(t, err)
@@ -159,7 +162,7 @@ func TestOrphansAreJobsOfDeadWorkers(t *testing.T) {
 	require.NoError(t, f.leases().Retire(f.ctx(), retiring))
 	got, err = f.store.Orphans(f.ctx(), 10)
 	require.NoError(t, err)
-	require.Contains(t, got, f.held(c.Lease, job.Assigned), "of a retired worker as well, at once")
+	require.Contains(t, got, f.held(c.Lease, job.Running), "of a retired worker as well, at once")
 	require.NotContains(t, got, f.held(alive, job.Running))
 }
 

@@ -18,6 +18,7 @@ func BenchmarkEnqueue(b *testing.B) {
 	r := newDB(b)
 	q := startQueue(b, r, QueueConfig{Buffer: b.N})
 	ts := newTasks(b.N)
+	used := cpuNow(b)
 	b.ResetTimer()
 	for _, t := range ts {
 		q.Enqueue(t)
@@ -26,6 +27,7 @@ func BenchmarkEnqueue(b *testing.B) {
 		time.Sleep(100 * time.Microsecond)
 	}
 	perSecond(b)
+	used.report(b)
 }
 
 // BenchmarkEnqueueOneByOne is the yardstick: a round trip a task.
@@ -66,6 +68,7 @@ func BenchmarkWorkers(b *testing.B) {
 			require.NoError(b, err)
 			var done atomic.Int64
 			finished := make(chan struct{})
+			used := cpuNow(b)
 			b.ResetTimer()
 			startWorkers(b, r, cfg, func(context.Context, job.Task) error {
 				if done.Add(1) == int64(b.N) {
@@ -75,6 +78,7 @@ func BenchmarkWorkers(b *testing.B) {
 			})
 			<-finished
 			perSecond(b)
+			used.report(b)
 		})
 	}
 }

@@ -2,6 +2,8 @@ package tasks
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -81,35 +83,44 @@ func (q *Queue) publish(ids []job.ID) {
 	q.countSignals(resultOK, len(ids))
 }
 
-// subscription hands received signals to a function, one after the other.
+// hearCancel hands the ids of cancelled jobs on.
+func (r *Redis) hearCancel(canceled func(job.ID)) func(message string) {
+	return func(message string) {
+		id, err := job.ParseID(message)
+		if err != nil {
+			r.metrics.signals.WithLabelValues(resultBad).Inc()
+			return
+		}
+		r.metrics.signals.WithLabelValues(resultReceived).Inc()
+		canceled(id)
+	}
+}
+
+// subscription hands received messages to functions, one after the other.
 type subscription struct {
 	pubsub *redis.PubSub
 	done   chan struct{}
 }
 
-// subscribe listens until stop. go-redis connects in the background, connects
-// anew when the connection breaks, and asks for a sign of life when it is
-// silent.
-func (r *Redis) subscribe(client redis.UniversalClient, received func(job.ID)) *subscription {
+// subscribe listens to the channels until stop. go-redis connects in the
+// background, connects anew when the connection breaks, and asks for a sign of
+// life when it is silent.
+func (r *Redis) subscribe(client redis.UniversalClient, received map[string]func(message string)) *subscription {
 	s := &subscription{pubsub: client.Subscribe(context.Background()), done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		// Errors are not lost: the channel's own goroutine tries again.
-		_ = s.pubsub.Subscribe(context.Background(), cancelChannel)
+		_ = s.pubsub.Subscribe(context.Background(), slices.Collect(maps.Keys(received))...)
 		for message := range s.pubsub.Channel() {
-			id, err := job.ParseID(message.Payload)
-			if err != nil {
-				r.metrics.signals.WithLabelValues(resultBad).Inc()
-				continue
+			if handle := received[message.Channel]; handle != nil {
+				handle(message.Payload)
 			}
-			r.metrics.signals.WithLabelValues(resultReceived).Inc()
-			received(id)
 		}
 	}()
 	return s
 }
 
-// stop ends the subscription and waits until no signal is being handled.
+// stop ends the subscription and waits until no message is being handled.
 func (s *subscription) stop() {
 	_ = s.pubsub.Close()
 	<-s.done

@@ -19,15 +19,19 @@ type consumer struct {
 	cfg    WorkersConfig
 	queue  string
 	handle asynq.HandlerFunc
-	// beside starts what else needs the connections and gives what ends it; nil
-	// for nothing.
-	beside func(client redis.UniversalClient) (stop func())
+	// hears are the channels that it listens to, and what is done with what comes;
+	// its queue's bell is one.
+	hears map[string]func(message string)
 
-	client    redis.UniversalClient
-	cutter    *cutter
-	hurry     chan struct{} // closed: no more pauses after errors
-	servers   []*asynq.Server
-	endBeside func()
+	client  redis.UniversalClient
+	cutter  *cutter
+	hurry   chan struct{} // closed: no more pauses after errors
+	broker  *broker
+	servers []*asynq.Server
+	heard   *subscription
+	ringer  *ringer
+	ended   chan struct{} // closed: the servers have ended
+	aside   sync.WaitGroup
 
 	mu       sync.Mutex
 	state    consumerState
@@ -56,8 +60,9 @@ const (
 func newConsumer(r *Redis, cfg WorkersConfig, queue string, handle asynq.HandlerFunc) *consumer {
 	cfg.setDefaults()
 	return &consumer{
-		redis: r, cfg: cfg, queue: queue, handle: handle,
-		cutter: newCutter(r.timeout, r.address.TLSConfig), hurry: make(chan struct{}), stopped: make(chan struct{}),
+		redis: r, cfg: cfg, queue: queue, handle: handle, hears: map[string]func(string){}, ringer: newRinger(r, queue),
+		cutter: newCutter(r.timeout, r.address.TLSConfig), hurry: make(chan struct{}),
+		ended: make(chan struct{}), stopped: make(chan struct{}),
 	}
 }
 
@@ -72,13 +77,13 @@ func (c *consumer) Start(ctx context.Context) error {
 	}
 	c.state = consumerRunning
 	c.connect()
-	if c.beside != nil {
-		c.endBeside = c.beside(c.client)
-	}
+	c.heard = c.redis.subscribe(c.client, c.hears)
+	c.aside.Go(func() { c.broker.finisher.run(c.ended) })
+	c.aside.Go(func() { c.ringer.run(c.ended) })
 	log := newAsynqLog(c.redis.log)
 	for i := range c.cfg.Servers {
-		s := asynq.NewServerFromRedisClient(c.client, c.serverConfig(ctx, i, log))
-		if err := s.Start(c.handle); err != nil {
+		s := asynq.NewServerFromRedisClient(c.broker, c.serverConfig(ctx, i, log))
+		if err := s.Start(asynq.HandlerFunc(c.handleOne)); err != nil {
 			return fmt.Errorf("starting the asynq server: %w", err)
 		}
 		c.servers = append(c.servers, s)
@@ -86,14 +91,29 @@ func (c *consumer) Start(ctx context.Context) error {
 	return nil
 }
 
+// handleOne tells the fetcher when the handler is through, even if it panics.
+func (c *consumer) handleOne(ctx context.Context, t *asynq.Task) error {
+	defer c.broker.fetcher.handled()
+	return c.handle(ctx, t)
+}
+
 // connect makes a client of the consumer's own: with its timeouts, and with
 // connections that can be cut.
 func (c *consumer) connect() {
-	o := c.redis.options(workerPatience*c.redis.timeout, min(c.cfg.Concurrency, 64)+4*c.cfg.Servers)
+	o := c.redis.options(workerPatience*c.redis.timeout, 8+4*c.cfg.Servers)
 	o.Dialer = c.cutter.dial
 	o.MaxRetries = 1 // asynq does not repair a lost "done" by itself
 	c.client = c.redis.newClient(o)
 	c.client.AddHook(pacer{redis: c.redis, stop: c.hurry})
+	fetcher := newFetcher(c.client, c.queue, c.cfg.Concurrency, c.cfg.TaskCheckInterval)
+	c.hears[bellChannel(c.queue)] = func(string) { fetcher.bell.ring() }
+	c.broker = &broker{
+		UniversalClient: c.client, keys: fetcher.keys, fetcher: fetcher, finisher: newFinisher(c.client, c.queue),
+		moved: func() {
+			fetcher.bell.ring()
+			c.ringer.ring()
+		},
+	}
 }
 
 func (c *consumer) serverConfig(ctx context.Context, i int, log asynq.Logger) asynq.Config {
@@ -101,13 +121,17 @@ func (c *consumer) serverConfig(ctx context.Context, i int, log asynq.Logger) as
 	if i < c.cfg.Concurrency%c.cfg.Servers {
 		concurrency++
 	}
+	delayed := c.cfg.DelayedTaskCheckInterval
+	if i > 0 {
+		delayed = time.Hour // the first server looks for all
+	}
 	base := context.WithoutCancel(ctx)
 	return asynq.Config{
 		Concurrency:              concurrency,
 		BaseContext:              func() context.Context { return base },
 		Queues:                   map[string]int{c.queue: 1},
-		TaskCheckInterval:        c.cfg.TaskCheckInterval,
-		DelayedTaskCheckInterval: c.cfg.DelayedTaskCheckInterval,
+		TaskCheckInterval:        1, // the fetcher has waited
+		DelayedTaskCheckInterval: delayed,
 		ShutdownTimeout:          c.cfg.ShutdownTimeout,
 		RetryDelayFunc:           retryDelay,
 		Logger:                   log,
@@ -148,9 +172,11 @@ func (c *consumer) Quiet() {
 	c.mu.Lock()
 	if c.state == consumerRunning {
 		c.state = consumerQuiet
+		close(c.broker.fetcher.quiet)
 		for _, s := range c.servers {
 			c.quieting.Go(s.Stop)
 		}
+		c.quieting.Go(c.broker.fetcher.silence)
 	}
 	c.mu.Unlock()
 	waitFor(&c.quieting, quietWait)
@@ -179,15 +205,16 @@ func (c *consumer) Stop() {
 	for _, s := range c.servers {
 		ending.Go(s.Shutdown)
 	}
-	if c.endBeside != nil {
-		ending.Go(c.endBeside)
-	}
-	if !waitFor(&ending, c.cfg.ShutdownTimeout+cutAfter) {
+	ending.Go(c.heard.stop)
+	cut := time.AfterFunc(c.cfg.ShutdownTimeout+cutAfter, func() {
 		c.redis.log.Warn("Redis does not answer; its connections are cut to stop")
 		c.cutter.cut()
-		ending.Wait()
-	}
+	})
+	ending.Wait()
 	c.quieting.Wait()
+	close(c.ended)
+	c.aside.Wait()
+	cut.Stop()
 	_ = c.client.Close()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -15,24 +16,20 @@ import (
 
 const (
 	dispatchers = 64  // tasks of one Dispatch that are on their way at once
-	probeChunk  = 256 // tasks that one round trip of Missing asks for
+	askChunk    = 256 // tasks that one round trip asks for
+	// leaseRest is how much is left of an active task's lease (30 s) at least,
+	// while its worker renews it: it does so every 5 s.
+	leaseRest = 20 * time.Second
 )
 
-// Dispatch puts tasks into the queue and tells of each, in order, what became
-// of it. With an error none of the answers counts, though some of the tasks may
-// be in the queue: asking again finds those present.
+// Dispatch puts those of the tasks into the queue that it does not have, about
+// in their order, and tells of each what became of it. With an error none of the
+// answers counts, though some of the tasks may be in the queue: asking again
+// finds those present.
 func (q *Queue) Dispatch(ctx context.Context, ts []job.Task) ([]job.Dispatched, error) {
-	answers := make([]job.Dispatched, len(ts))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(dispatchers)
-	for i, t := range ts {
-		group.Go(func() (err error) {
-			answers[i], err = q.dispatch(ctx, t)
-			return err
-		})
-	}
+	answers, err := q.dispatchAll(ctx, ts)
 	counts := q.redis.metrics.dispatched
-	if err := group.Wait(); err != nil {
+	if err != nil {
 		counts.WithLabelValues(resultFailed).Add(float64(len(ts)))
 		return nil, q.redis.failed("dispatch", err)
 	}
@@ -40,6 +37,29 @@ func (q *Queue) Dispatch(ctx context.Context, ts []job.Task) ([]job.Dispatched, 
 		counts.WithLabelValues(dispatchResults[a]).Inc()
 	}
 	return answers, nil
+}
+
+// dispatchAll asks for all tasks first: that is a small part of the work of
+// enqueueing one that turns out to be there.
+func (q *Queue) dispatchAll(ctx context.Context, ts []job.Task) ([]job.Dispatched, error) {
+	states, err := q.states(ctx, ts)
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]job.Dispatched, len(ts))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(dispatchers)
+	for i, t := range ts {
+		if states[i] != "" {
+			answers[i] = answerOf(states[i])
+			continue
+		}
+		group.Go(func() (err error) {
+			answers[i], err = q.dispatch(ctx, t)
+			return err
+		})
+	}
+	return answers, group.Wait()
 }
 
 var dispatchResults = map[job.Dispatched]string{
@@ -63,16 +83,21 @@ func (q *Queue) dispatch(ctx context.Context, t job.Task) (job.Dispatched, error
 		}
 		state, err := q.redis.pipe.HGet(ctx, taskKey(queueJobs, taskName(t)), "state").Result()
 		switch {
-		case errors.Is(err, redis.Nil):
-			continue
-		case err != nil:
+		case err == nil:
+			return answerOf(state), nil
+		case !errors.Is(err, redis.Nil):
 			return 0, err
-		case waits(state):
-			return job.TaskPresent, nil
 		}
-		return job.TaskSpent, nil
 	}
 	return job.TaskSpent, nil
+}
+
+// answerOf is the answer for a task that is in this asynq state.
+func answerOf(state string) job.Dispatched {
+	if waits(state) {
+		return job.TaskPresent
+	}
+	return job.TaskSpent
 }
 
 // waits reports whether a task in this asynq state will still be run. An active
@@ -90,45 +115,76 @@ func waits(state string) bool {
 }
 
 // Missing gives those of the tasks that nobody is going to run: Redis does not
-// know them, or they are finished, or the worker that took them has let its
-// asynq lease (30 s) run out.
+// know them, or they are finished, or the worker that took them no longer renews
+// its asynq lease.
 func (q *Queue) Missing(ctx context.Context, ts []job.Task) ([]job.Task, error) {
-	var missing []job.Task
-	for len(ts) > 0 {
-		n := min(probeChunk, len(ts))
-		var err error
-		if missing, err = q.missing(ctx, ts[:n], missing); err != nil {
-			return nil, q.redis.failed("probe", err)
-		}
-		ts = ts[n:]
+	states, err := q.states(ctx, ts)
+	if err != nil {
+		return nil, q.redis.failed("probe", err)
 	}
-	return missing, nil
-}
-
-func (q *Queue) missing(ctx context.Context, ts []job.Task, missing []job.Task) ([]job.Task, error) {
-	states := make([]*redis.StringCmd, len(ts))
-	leases := make([]*redis.FloatCmd, len(ts))
-	pipe := q.redis.client.Pipeline()
+	var missing, taken []job.Task
 	for i, t := range ts {
-		name := taskName(t)
-		states[i] = pipe.HGet(ctx, taskKey(queueJobs, name), "state")
-		leases[i] = pipe.ZScore(ctx, queueKey(queueJobs, "lease"), name)
-	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, err
-	}
-	now := float64(time.Now().Unix())
-	for i, t := range ts {
-		state, err := states[i].Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return nil, err
-		}
-		active := state == "active" && leases[i].Val() >= now
-		if !waits(state) && !active {
+		switch {
+		case states[i] == "active":
+			taken = append(taken, t)
+		case !waits(states[i]):
 			missing = append(missing, t)
 		}
 	}
-	return missing, nil
+	abandoned, err := q.abandoned(ctx, taken)
+	if err != nil {
+		return nil, q.redis.failed("probe", err)
+	}
+	return append(missing, abandoned...), nil
+}
+
+// states gives the asynq state of each task, "" for one that Redis does not
+// know.
+func (q *Queue) states(ctx context.Context, ts []job.Task) ([]string, error) {
+	states := make([]string, 0, len(ts))
+	for chunk := range slices.Chunk(ts, askChunk) {
+		answers := make([]*redis.StringCmd, len(chunk))
+		pipe := q.redis.client.Pipeline()
+		for i, t := range chunk {
+			answers[i] = pipe.HGet(ctx, taskKey(queueJobs, taskName(t)), "state")
+		}
+		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, err
+		}
+		for _, a := range answers {
+			if err := a.Err(); err != nil && !errors.Is(err, redis.Nil) {
+				return nil, err
+			}
+			states = append(states, a.Val())
+		}
+	}
+	return states, nil
+}
+
+// abandoned gives those of the active tasks whose worker does not renew its
+// lease.
+func (q *Queue) abandoned(ctx context.Context, active []job.Task) ([]job.Task, error) {
+	var abandoned []job.Task
+	for chunk := range slices.Chunk(active, askChunk) {
+		leases := make([]*redis.FloatCmd, len(chunk))
+		pipe := q.redis.client.Pipeline()
+		for i, t := range chunk {
+			leases[i] = pipe.ZScore(ctx, queueKey(queueJobs, "lease"), taskName(t))
+		}
+		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, err
+		}
+		renewed := float64(time.Now().Add(leaseRest).Unix())
+		for i, t := range chunk {
+			if err := leases[i].Err(); err != nil && !errors.Is(err, redis.Nil) {
+				return nil, err
+			}
+			if leases[i].Val() < renewed { // 0: there is none
+				abandoned = append(abandoned, t)
+			}
+		}
+	}
+	return abandoned, nil
 }
 
 // Depth counts the tasks of queue "jobs" by asynq state: pending, active,

@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -96,14 +97,14 @@ func TestDispatchAndMissingByState(t *testing.T) {
 }
 
 // A worker that was killed leaves its task active. Redis only knows that nobody
-// renews its lease any more.
+// renews its lease any more; that it has not ended yet makes no difference.
 func TestMissingFindsTasksOfDeadWorkers(t *testing.T) {
 	t.Parallel()
 	r := newDB(t)
 	q := NewQueue(r, QueueConfig{})
 	task := tasksInEveryState(t, r, q)["active"]
 	require.NoError(t, r.client.ZAdd(t.Context(), queueKey(queueJobs, "lease"),
-		redis.Z{Score: float64(time.Now().Add(-time.Second).Unix()), Member: taskName(task)}).Err())
+		redis.Z{Score: float64(time.Now().Add(leaseRest - 2*time.Second).Unix()), Member: taskName(task)}).Err())
 	missing, err := q.Missing(t.Context(), []job.Task{task})
 	require.NoError(t, err)
 	require.Equal(t, []job.Task{task}, missing)
@@ -134,6 +135,30 @@ func TestDispatchAnswersInOrder(t *testing.T) {
 	require.Empty(t, answers)
 	require.Equal(t, float64(len(ts)), value(r.metrics.dispatched.WithLabelValues(resultOK)))
 	require.Equal(t, float64(len(half)), value(r.metrics.dispatched.WithLabelValues(resultPresent)))
+}
+
+// The queue is a list: tasks are run in the order in which they arrive.
+func TestDispatchKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := NewQueue(r, QueueConfig{})
+	ts := newTasks(5000)
+	place := map[string]int{}
+	for i, task := range ts {
+		place[taskName(task)] = i
+	}
+	for batch := range slices.Chunk(ts, 500) {
+		dispatchAll(t, q, batch...)
+	}
+	names, err := r.client.LRange(t.Context(), queueKey(queueJobs, "pending"), 0, -1).Result()
+	require.NoError(t, err)
+	slices.Reverse(names) // asynq pushes on the left and takes from the right
+	require.Len(t, names, len(ts))
+	worst := 0
+	for i, name := range names {
+		worst = max(worst, i-place[name], place[name]-i)
+	}
+	require.Less(t, worst, 300)
 }
 
 func TestFlushLosesTasksButNotForLong(t *testing.T) {

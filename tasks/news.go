@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -9,6 +10,9 @@ import (
 )
 
 const (
+	// newsPause is how long the sending of news rests: what is announced meanwhile
+	// goes together, and much of it is of the same jobs and clients.
+	newsPause = 5 * time.Millisecond
 	// newsBuffer is how many news may wait to be sent.
 	newsBuffer = 16384
 	// maxNews is how many news one round trip sends.
@@ -42,7 +46,7 @@ func (q *Queue) countNews(result string, n int) {
 	q.redis.metrics.news.WithLabelValues(result).Add(float64(n))
 }
 
-// sendNews sends what came while the sending before was under way.
+// sendNews sends what came since the sending before.
 func (q *Queue) sendNews() {
 	d := newDigest()
 	for {
@@ -51,6 +55,9 @@ func (q *Queue) sendNews() {
 			d.add(n)
 			q.collect(d)
 			q.tell(d)
+			if len(q.news) < maxNews {
+				pauseFor(newsPause, q.stopping)
+			}
 		case <-q.stopping:
 			for q.collect(d); d.news > 0; q.collect(d) {
 				q.tell(d)

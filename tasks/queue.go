@@ -56,6 +56,7 @@ type Queue struct {
 	signals chan job.ID
 	news    chan job.News
 	woken   *hints
+	bells   map[string]*ringer // by queue
 	senders int
 
 	start, halt sync.Once
@@ -91,6 +92,7 @@ func NewQueue(r *Redis, cfg QueueConfig) *Queue {
 		signals:     make(chan job.ID, 4096),
 		news:        make(chan job.News, newsBuffer),
 		woken:       newHints(),
+		bells:       map[string]*ringer{queueJobs: newRinger(r, queueJobs), queueWebhooks: newRinger(r, queueWebhooks)},
 		senders:     cfg.Senders,
 		stopping:    make(chan struct{}),
 		abort:       make(chan struct{}),
@@ -110,6 +112,9 @@ func (q *Queue) Start() {
 		q.running.Go(q.sendNews)
 		q.running.Go(q.sendHints)
 		q.running.Go(q.register)
+		for _, bell := range q.bells {
+			q.running.Go(func() { bell.run(q.stopping) })
+		}
 	})
 }
 
@@ -213,6 +218,9 @@ func (q *Queue) enqueue(ctx context.Context, t job.Task) error {
 	}
 	return q.traced(ctx, t, func(ctx context.Context, task *asynq.Task) error {
 		_, err := q.client.EnqueueContext(ctx, task, options...)
+		if err == nil {
+			q.bells[queueJobs].ring()
+		}
 		return err
 	})
 }

@@ -157,6 +157,8 @@ func TestTraceOfConflictsAndFailures(t *testing.T) {
 	answers, err := q.Dispatch(t.Context(), []job.Task{task})
 	require.NoError(t, err)
 	require.Equal(t, []job.Dispatched{job.TaskPresent}, answers)
+	require.Len(t, spans.GetSpans(), 1, "to ask whether the queue has it is no step of the job")
+	require.ErrorIs(t, q.enqueue(t.Context(), task), asynq.ErrTaskIDConflict)
 	require.Len(t, spans.GetSpans(), 2)
 	require.Equal(t, codes.Unset, spans.GetSpans()[1].Status.Code, "that the queue has it already is an answer")
 
@@ -167,8 +169,7 @@ func TestTraceOfConflictsAndFailures(t *testing.T) {
 
 	spans.Reset()
 	require.NoError(t, server.Stop())
-	_, err = q.Dispatch(t.Context(), []job.Task{task})
-	require.Error(t, err)
+	require.Error(t, q.enqueue(t.Context(), task))
 	require.Equal(t, codes.Error, spans.GetSpans()[0].Status.Code)
 }
 

@@ -123,6 +123,7 @@ func (q *Queue) hintOne(ctx context.Context, client job.ID) (string, error) {
 		options := append([]asynq.Option{asynq.TaskID(name)}, hintOptions...)
 		_, err := q.client.EnqueueContext(ctx, asynq.NewTask(hintType, []byte(payload)), options...)
 		if err == nil {
+			q.bells[queueWebhooks].ring()
 			return resultOK, nil
 		}
 		if !errors.Is(err, asynq.ErrTaskIDConflict) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -13,14 +11,15 @@ import (
 type WorkersConfig struct {
 	// Concurrency is how many tasks are handled at once. Default 1.
 	Concurrency int
-	// Servers is how many asynq servers share them: each fetches with one
-	// goroutine, about ten thousand tasks a second. Default: one for each 128.
+	// Servers is how many asynq servers share them. Each tells Redis every 5 s of
+	// all tasks that it runs, and starts none meanwhile. Default: one for each 2500.
 	Servers int
-	// TaskCheckInterval is how often an idle server looks for tasks, and so how
-	// late it may be. Default 5 ms.
+	// TaskCheckInterval is how often an idle process looks for tasks that it was
+	// not told of, and so how late it may be when Redis' pub/sub fails it. Default
+	// 500 ms.
 	TaskCheckInterval time.Duration
-	// DelayedTaskCheckInterval is how often a server looks for tasks whose time
-	// has come. Default 200 ms.
+	// DelayedTaskCheckInterval is how often a process looks for tasks whose time
+	// has come. Default 250 ms.
 	DelayedTaskCheckInterval time.Duration
 	// ShutdownTimeout is how long Stop waits for handlers before it puts their
 	// tasks back into the queue. Default 35 s, longer than a job's own grace.
@@ -32,14 +31,14 @@ func (c *WorkersConfig) setDefaults() {
 		c.Concurrency = 1
 	}
 	if c.Servers <= 0 {
-		c.Servers = (c.Concurrency + 127) / 128
+		c.Servers = (c.Concurrency + 2499) / 2500
 	}
 	c.Servers = min(c.Servers, c.Concurrency)
 	if c.TaskCheckInterval <= 0 {
-		c.TaskCheckInterval = 5 * time.Millisecond
+		c.TaskCheckInterval = 500 * time.Millisecond
 	}
 	if c.DelayedTaskCheckInterval <= 0 {
-		c.DelayedTaskCheckInterval = 200 * time.Millisecond
+		c.DelayedTaskCheckInterval = 250 * time.Millisecond
 	}
 	if c.ShutdownTimeout <= 0 {
 		c.ShutdownTimeout = 35 * time.Second
@@ -65,6 +64,6 @@ type Workers struct{ *consumer }
 // TraceParent stays empty.
 func NewWorkers(r *Redis, cfg WorkersConfig, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *Workers {
 	c := newConsumer(r, cfg, queueJobs, processed(r.tracer, handler(r, taskType, r.metrics.handled, parseTask, handle)))
-	c.beside = func(client redis.UniversalClient) (stop func()) { return r.subscribe(client, canceled).stop }
+	c.hears[cancelChannel] = r.hearCancel(canceled)
 	return &Workers{c}
 }

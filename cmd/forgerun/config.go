@@ -37,6 +37,7 @@ type Config struct {
 	RateLimitPerMinute          int
 	DailyQuota                  int
 	MaxActiveJobs, MaxQueueSize int
+	DispatchWindow              int
 	MaxBodyBytes, MaxPayload    int
 	JobTypes                    []job.Type
 	WorkKinds                   []job.Kind
@@ -113,6 +114,7 @@ func (c *Config) variables() []variable {
 		{name: "FORGERUN_DAILY_QUOTA", fallback: "0", help: "requests of one client per day (UTC); 0: no quota", parse: integer(&c.DailyQuota, 0, 1_000_000_000)},
 		{name: "FORGERUN_MAX_ACTIVE_JOBS", fallback: "1000000", help: "jobs that are not final, in all", parse: integer(&c.MaxActiveJobs, 1, 1_000_000_000)},
 		{name: "FORGERUN_MAX_QUEUE_SIZE", fallback: "1000000", help: "jobs in QUEUED, in all", parse: integer(&c.MaxQueueSize, 1, 1_000_000_000)},
+		{name: "FORGERUN_DISPATCH_WINDOW", fallback: "50000", help: "about how many jobs that come next live in Redis; the others wait in Postgres alone", parse: integer(&c.DispatchWindow, 1, 10_000_000)},
 		{name: "FORGERUN_MAX_BODY_BYTES", fallback: "1048576", help: "larger request bodies are refused with 413", parse: integer(&c.MaxBodyBytes, 1024, 64<<20)},
 		{name: "FORGERUN_MAX_PAYLOAD_BYTES", fallback: "262144", help: "larger job params are refused with 400", parse: integer(&c.MaxPayload, 1, 64<<20)},
 		{name: "FORGERUN_JOB_TYPES", fallback: "all", help: "allowed job types, separated by commas", parse: subset(&c.JobTypes, job.Types)},

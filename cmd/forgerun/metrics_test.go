@@ -66,7 +66,7 @@ var metricNames = []string{
 	"job_retries_total", "job_retry_outcomes_total", "idempotency_hits_total", "job_schedule_lateness_seconds", "job_oldest_due_seconds",
 	"jobs_current", "workers_alive", "workers_slots", "worker_slots", "worker_slots_used", "worker_leases_lost_total", "leases_expired_total",
 	"fenced_writes_total", "tasks_dropped_total", "maintenance_leader", "maintenance_jobs_total", "maintenance_errors_total",
-	"maintenance_round_seconds", "maintenance_last_success_timestamp_seconds", "dispatch_epoch", "dispatch_epochs_total",
+	"maintenance_round_seconds", "maintenance_last_success_timestamp_seconds", "dispatch_epoch", "dispatch_epochs_total", "dispatch_window_closed",
 	"census_timestamp_seconds", "webhook_deliveries_pending", "webhook_oldest_pending_seconds", "webhooks_disabled_current",
 	"database_errors_total", "database_up", "database_connections", "group_commit_items", "group_commit_seconds",
 	"redis_errors_total", "redis_up", "redis_connections", "asynq_queue_tasks", "tasks_enqueued_total", "tasks_dispatched_total",

@@ -156,7 +156,7 @@ func (p *process) newMaintenance() *app.Maintenance {
 	d := app.MaintenanceDeps{
 		Store: p.store, Claims: p.store, Census: p.store, Queue: p.notifier, Settler: p.settler, Backoff: p.cfg.Backoff,
 		Metrics: p.metrics, Tracer: p.tracer, Log: p.log,
-		Relay:      app.NewRelay(p.store, p.queue, p.metrics, p.log),
+		Relay:      app.NewRelay(p.store, p.queue, p.cfg.DispatchWindow, p.metrics, p.log),
 		Deliveries: app.NewDeliveryRelay(p.store, p.queue, p.metrics, p.log),
 	}
 	if p.cfg.OutcomeStream != "" {
@@ -299,7 +299,7 @@ func (p *process) startAPI() *api {
 	}, handlers.Deps{
 		Jobs: a.service, Reader: a.service, Batches: a.service, Events: a.service, Clients: a.service, CursorKey: a.service.CursorKey,
 		Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(),
-		Limiter: a.limiter, Health: p, Logger: p.log, Registry: p.counted(), Tracer: p.tracer,
+		Limiter: a.limiter, Admission: app.NewAdmission(nil, p.counted(), p.log), Health: p, Logger: p.log, Registry: p.counted(), Tracer: p.tracer,
 	})
 	go func() {
 		if err := a.server.Serve(p.listener); err != nil {
@@ -328,7 +328,7 @@ func (p *process) newService(a *api) *app.Service {
 		},
 	}, app.ServiceDeps{
 		Jobs: p.store, Reader: p.store, Events: p.store, Batches: p.store, Keys: p.store, Queue: p.notifier, Progress: p.queue,
-		Targets: p.guard(), Capacity: capacity, Hub: hub, Settler: p.settler, Metrics: p.metrics, Log: p.log,
+		Targets: p.guard(), Capacity: capacity, Window: app.NewWindow(p.cfg.DispatchWindow, capacity, p.metrics), Hub: hub, Settler: p.settler, Metrics: p.metrics, Log: p.log,
 	})
 	p.loop(hub.Run)
 	p.loop(capacity.Run)

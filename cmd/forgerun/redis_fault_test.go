@@ -3,6 +3,9 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,13 +32,40 @@ func TestFlushAllWithABacklog(t *testing.T) {
 	s.checkInvariants()
 }
 
-// awaitRelayed waits until the relay has nothing left to do for the jobs: from
-// here on it takes notice of their tasks only if they get lost.
+// awaitRelayed waits until each of the jobs has a task in the queue.
 func (s *stack) awaitRelayed(ids []string) {
 	s.t.Helper()
-	eventually(s.t, "the jobs are stamped", func() bool {
-		return s.count(`SELECT count(*) FROM jobs WHERE job_id = ANY($1::uuid[]) AND dispatch_epoch = (SELECT epoch FROM maintenance_state)`, ids) == len(ids)
+	eventually(s.t, "the jobs are in the queue", func() bool {
+		there := map[string]bool{}
+		for name := range s.tasks() {
+			id, _, _ := strings.Cut(name, ":")
+			there[id] = true
+		}
+		return !slices.ContainsFunc(ids, func(id string) bool { return !there[id] })
 	})
+}
+
+// Of a backlog only a window is in Redis, also after that was emptied. The rest
+// follows from Postgres, in order.
+func TestDispatchWindow(t *testing.T) {
+	t.Parallel()
+	const window = 20
+	s := newStack(t, env{"FORGERUN_DISPATCH_WINDOW": strconv.Itoa(window)})
+	api := s.startLeader()
+	u := s.newUser(api)
+	ids := u.submitMany(api, 300, execute("PAYLOAD_SMALL"))
+	full := func() bool { return len(s.tasks()) >= window }
+	eventually(t, "the window is full", full)
+	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
+	eventually(t, "the window is full again", full)
+	require.Less(t, len(s.tasks()), 2*window)
+	s.startWorker()
+	s.await("SUCCEEDED", ids...)
+	late := s.count(`SELECT max(abs(a - b)) FROM (SELECT row_number() OVER (ORDER BY run_at, job_id) AS a,
+		row_number() OVER (ORDER BY assigned_at, job_id) AS b FROM jobs WHERE job_id = ANY($1::uuid[])) o`, ids)
+	require.Less(t, late, 3*window, "first come, first served, but for those under way at once")
+	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence <> 1 OR dispatch_epoch IS NOT NULL`), "nothing is written about tasks that are not lost")
+	s.checkInvariants()
 }
 
 func TestFlushAllWhileJobsRun(t *testing.T) {

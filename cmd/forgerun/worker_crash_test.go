@@ -38,23 +38,51 @@ func TestWorkerKilledWhileItsJobsRun(t *testing.T) {
 	s.checkInvariants()
 }
 
-func TestWorkerKilledWhileItsJobsAreAssigned(t *testing.T) {
+func TestWorkerKilledBeforeItsClaimsAreCommitted(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, env{"FORGERUN_DB_TIMEOUT": "3s"})
 	api := s.startLeader()
 	u := s.newUser(api)
-	start := s.closeGate("RUNNING")
+	claims := s.closeGate("RUNNING")
 	ids := u.submitMany(api, 4, execute("SUCCESS_FAST"))
 	victim := s.startWorker(quickLease)
-	s.await("ASSIGNED", ids...)
+	held := func() bool {
+		return s.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'`) > 0
+	}
+	eventually(t, "the worker claims", held)
+	victim.kill()
+	eventually(t, "its statements end", func() bool { return !held() })
+	claims.open()
+	require.Equal(t, 4, s.countJobs(ids, "QUEUED"))
+	require.Equal(t, 8, s.count(`SELECT count(*) FROM events`), "nothing has happened")
 
+	s.startWorker()
+	s.await("SUCCEEDED", ids...)
+	for _, id := range ids {
+		require.EqualValues(t, 1, u.get(api, id).value("attempt"))
+	}
+	s.checkInvariants()
+}
+
+// Workers of earlier versions claim and start in two steps, and may die in
+// between.
+func TestWorkerKilledWhileItsJobsAreAssigned(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startLeader()
+	u := s.newUser(api)
+	victim := s.startWorker(quickLease)
+	worker := victim.workerID()
 	victim.kill()
 	killed := time.Now()
+	ids := u.submitMany(api, 4, execute("SUCCESS_FAST"))
+	for _, id := range ids {
+		s.forgeClaim(id, worker, false)
+	}
 	s.await("QUEUED", ids...)
 	require.Less(t, time.Since(killed), recoveryLimit)
 	require.Equal(t, 4, s.count(`SELECT count(*) FROM events WHERE event_name = 'job.lease_expired'`))
 
-	start.open()
 	s.startWorker()
 	s.await("SUCCEEDED", ids...)
 	for _, id := range ids {

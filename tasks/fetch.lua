@@ -1,0 +1,28 @@
+-- Takes tasks out of a queue as asynq's own script takes one.
+--
+-- KEYS[1] pending, KEYS[2] paused, KEYS[3] active, KEYS[4] lease
+-- ARGV[1] when the lease ends, in seconds since 1970
+-- ARGV[2] what the keys of tasks begin with
+-- ARGV[3] how many tasks at most
+--
+-- Returns id and message of each task.
+local taken = {}
+if redis.call("EXISTS", KEYS[2]) == 1 then
+  return taken
+end
+for _ = 1, tonumber(ARGV[3]) do
+  local id = redis.call("RPOPLPUSH", KEYS[1], KEYS[3])
+  if not id then
+    break
+  end
+  local key = ARGV[2] .. id
+  redis.call("HSET", key, "state", "active")
+  redis.call("HDEL", key, "pending_since")
+  redis.call("ZADD", KEYS[4], ARGV[1], id)
+  local message = redis.call("HGET", key, "msg")
+  if message then
+    taken[#taken + 1] = id
+    taken[#taken + 1] = message
+  end
+end
+return taken
