@@ -16,7 +16,7 @@ GOLANGCI = $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ##### Run
 
@@ -48,12 +48,19 @@ test: ## Run all tests with the race detector, on real Postgres and Redis
 	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 15m $(TESTFLAGS) ./...
 
 .PHONY: bench
-bench: ## Measure submission and the whole path next to the naive way, deliveries, and what observing costs
+bench: ## Measure each figure against its target, about 10 minutes; ARGS="-help" tells the options
 	@scripts/setup.sh run
-	$(GO) run ./bench $(ARGS)
-	$(GO) run ./bench deliveries
-	$(GO) run ./bench observability
-	$(GO) run ./bench generator
+	$(GO) run ./bench $(ARGS) standard
+
+.PHONY: bench-quick
+bench-quick: ## The figures of submission, the whole path and idle alone, about 1 minute
+	@scripts/setup.sh run
+	$(GO) run ./bench $(ARGS) quick
+
+.PHONY: bench-full
+bench-full: ## All figures, those of large tables, webhooks, observing and the simulator too
+	@scripts/setup.sh run
+	$(GO) run ./bench $(ARGS) full
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -30,41 +29,31 @@ const (
 // each becomes one delivery.
 const eventsPerJob = 2
 
-// runDeliveries measures the sending of webhooks to a fast receiver on the
-// same machine. The share of plain requests, without rows, queue and
-// signatures, says what the machine could do at most.
-func runDeliveries(ctx context.Context, args []string) (ok bool, err error) {
-	flags := flag.NewFlagSet("deliveries", flag.ContinueOnError)
-	jobs := flags.Int("jobs", 10_000, "jobs of a phase; each makes two deliveries")
-	idle := flags.Int("idle", 300, "jobs submitted one by one")
-	if err := flags.Parse(args); err != nil {
-		return false, err
-	}
-	s, err := newStack(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
+const (
+	deliveryJobs = 10_000 // of a phase; each makes two deliveries
+	promptJobs   = 300    // submitted one by one
+)
+
+// deliveries measures the sending of webhooks to a fast receiver on the same
+// machine. The share of plain requests, without rows, queue and signatures, says
+// what the machine could do at most.
+func deliveries(ctx context.Context, l *lab) (figures []figure, err error) {
 	r, err := newReceiver()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defer r.close()
-	d, err := s.newDatabase(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = d.conn.Close(ctx) }()
-	sys, err := s.startForgeRun(ctx, d, options{slots: 1})
-	if err != nil {
-		return false, errors.Join(err, sys.api.stop())
-	}
-	defer func() { err = errors.Join(err, sys.api.stop()) }()
-	m := deliveryMeasure{s: s, d: d, sys: sys, r: r}
-	if err := m.subscribe(ctx); err != nil {
-		return false, err
-	}
-	return m.run(ctx, *jobs, *idle)
+	o := l.o
+	o.slots = 1
+	err = l.phase(ctx, o, l.startForgeRun, func(d *database, sys system) error {
+		m := deliveryMeasure{s: l.stack, d: d, sys: sys, r: r}
+		if err := m.subscribe(ctx); err != nil {
+			return err
+		}
+		figures, err = m.run(ctx, deliveryJobs, promptJobs)
+		return err
+	})
+	return figures, err
 }
 
 type deliveryMeasure struct {
@@ -74,52 +63,52 @@ type deliveryMeasure struct {
 	r   *receiver
 }
 
-func (m *deliveryMeasure) run(ctx context.Context, jobs, idle int) (ok bool, err error) {
+func (m *deliveryMeasure) run(ctx context.Context, jobs, idle int) (figures []figure, err error) {
 	plain, err := m.r.plain(ctx, 3*time.Second)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	fmt.Printf("plain requests: %.0f/s\n", plain)
 	if err := m.submit(ctx, jobs, 64); err != nil {
-		return false, err
+		return nil, err
 	}
 	began := time.Now()
 	hooks, err := launch(m.s.forgerun, m.sys.env, "webhooks")
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, hooks.stop()) }()
 	backlog, err := m.delivered(ctx, jobs*eventsPerJob, began)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	fmt.Printf("backlog: %.0f deliveries/s\n", backlog)
 	began = time.Now()
 	if err := m.submit(ctx, jobs, 64); err != nil {
-		return false, err
+		return nil, err
 	}
 	together, err := m.delivered(ctx, jobs*eventsPerJob, began)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	fmt.Printf("while jobs are submitted: %.0f deliveries/s\n", together)
 	latency, err := m.prompt(ctx, idle)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	p50, p99 := time.Duration(latency.ValueAtQuantile(50))*time.Microsecond, time.Duration(latency.ValueAtQuantile(99))*time.Microsecond
+	p50, p99 := quantile(latency, 50), quantile(latency, 99)
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
 	_, _ = fmt.Fprintf(table, "\none webhook for all events, one webhooks process\tmeasured\tshare of plain requests (%.0f/s)\n", plain)
 	_, _ = fmt.Fprintf(table, "deliveries/s of a backlog\t%.0f\t%.2f\n", backlog, backlog/plain)
 	_, _ = fmt.Fprintf(table, "deliveries/s while jobs are submitted\t%.0f\t%.2f\n", together, together/plain)
 	_, _ = fmt.Fprintf(table, "event to arrival, idle: p50, p99\t%v, %v\t\n", p50.Round(100*time.Microsecond), p99.Round(100*time.Microsecond))
 	if err := table.Flush(); err != nil {
-		return false, err
+		return nil, err
 	}
-	fast, prompt := backlog >= deliveryTarget, p99 < promptTarget
-	fmt.Printf("\n%-28s target >= %.0f, measured %.0f: %s\n", "deliveries/s", deliveryTarget, backlog, verdict(fast))
-	fmt.Printf("%-28s target < %v, measured %v: %s\n", "event to arrival, idle, p99", promptTarget, p99.Round(100*time.Microsecond), verdict(prompt))
-	return fast && prompt, nil
+	return []figure{
+		atLeast("deliveries/s of a backlog", deliveryTarget, backlog, "/s", fmt.Sprintf("plain requests: %.0f/s", plain)),
+		atMost("event to arrival at idle, p99", milliseconds(promptTarget), milliseconds(p99), "ms", fmt.Sprintf("p50 %.1f ms", milliseconds(p50))),
+	}, nil
 }
 
 func (m *deliveryMeasure) subscribe(ctx context.Context) error {
@@ -144,15 +133,17 @@ func (m *deliveryMeasure) subscribe(ctx context.Context) error {
 
 // submit submits n jobs from so many clients at once.
 func (m *deliveryMeasure) submit(ctx context.Context, n, clients int) (err error) {
-	client := &fasthttp.Client{MaxConnsPerHost: clients, ReadTimeout: 20 * time.Second}
+	client := newClient(clients)
+	defer client.CloseIdleConnections()
 	var left atomic.Int64
 	left.Store(int64(n))
 	var group sync.WaitGroup
 	var mu sync.Mutex
 	for range clients {
 		group.Go(func() {
+			s := newSubmission(client, m.sys)
 			for left.Add(-1) >= 0 && ctx.Err() == nil {
-				if failure := submitOne(client, m.sys); failure != nil {
+				if failure := s.send(); failure != nil {
 					mu.Lock()
 					err = errors.Join(err, failure)
 					mu.Unlock()
@@ -163,24 +154,6 @@ func (m *deliveryMeasure) submit(ctx context.Context, n, clients int) (err error
 	}
 	group.Wait()
 	return errors.Join(err, ctx.Err())
-}
-
-func submitOne(client *fasthttp.Client, sys system) error {
-	request, response := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
-	defer fasthttp.ReleaseRequest(request)
-	defer fasthttp.ReleaseResponse(response)
-	request.SetRequestURI(sys.url)
-	request.Header.SetMethod(fasthttp.MethodPost)
-	request.Header.SetContentType("application/json")
-	request.Header.Set("Authorization", "Bearer "+sys.key)
-	request.SetBodyRaw(body)
-	if err := client.Do(request, response); err != nil {
-		return err
-	}
-	if response.StatusCode() != fasthttp.StatusAccepted {
-		return fmt.Errorf("answer %d: %s", response.StatusCode(), response.Body())
-	}
-	return nil
 }
 
 // delivered waits until so many further deliveries have arrived and all of them

@@ -44,71 +44,57 @@ type generated struct {
 	Memory   []int64 // resident bytes after each tenth of the jobs
 }
 
-func runGenerator(ctx context.Context, args []string) (bool, error) {
-	fs := flag.NewFlagSet("generator", flag.ExitOnError)
-	jobs := fs.Int64("jobs", 1_000_000, "how many submissions")
-	watched := fs.Bool("watched", false, "read every event of each job too")
-	role := fs.String("role", "", "for the program's own use")
-	address := fs.String("address", "", "for the program's own use")
-	_ = fs.Parse(args) // it exits
-	switch *role {
-	case "handler":
-		return true, serveNothing()
-	case "generator":
-		return true, runEngine(ctx, *address, *jobs, *watched)
-	}
+// generatedJobs is how many submissions are sent.
+const generatedJobs = 1_000_000
+
+// generator sends from a process with one core to another one that does nothing.
+func generator(ctx context.Context, l *lab) ([]figure, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	handler := exec.CommandContext(ctx, self, "generator", "-role", "handler")
+	handler := exec.CommandContext(ctx, self, "nothing")
 	out, err := handler.StdoutPipe()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	if err := handler.Start(); err != nil {
-		return false, err
+		return nil, err
 	}
 	defer func() { _ = handler.Process.Kill(); _ = handler.Wait() }()
 	listening, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		return false, fmt.Errorf("the handler did not start: %w", err)
+		return nil, fmt.Errorf("the handler did not start: %w", err)
 	}
-	fmt.Printf("sending %d submissions from one core (GOMAXPROCS=1) to a handler that does nothing\n", *jobs)
-	generator := exec.CommandContext(ctx, self, "generator", "-role", "generator", "-jobs", strconv.FormatInt(*jobs, 10),
-		"-watched="+strconv.FormatBool(*watched), "-address", strings.TrimSpace(listening))
-	generator.Env, generator.Stderr = append(os.Environ(), "GOMAXPROCS=1"), os.Stderr
-	told, err := generator.Output()
+	l.say("sending %d submissions from one core (GOMAXPROCS=1) to a handler that does nothing", generatedJobs)
+	engine := exec.CommandContext(ctx, self, "engine", "-jobs", strconv.Itoa(generatedJobs),
+		"-watched="+strconv.FormatBool(l.o.watched), "-address", strings.TrimSpace(listening))
+	engine.Env, engine.Stderr = append(os.Environ(), "GOMAXPROCS=1"), os.Stderr
+	told, err := engine.Output()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	var g generated
 	if err := json.Unmarshal(told, &g); err != nil {
-		return false, err
+		return nil, err
 	}
-	return g.print(*watched), nil
+	return g.figures(l, l.o.watched), nil
 }
 
-func (g generated) print(watched bool) bool {
+func (g generated) figures(l *lab, watched bool) (figures []figure) {
 	rate := float64(g.Requests) / g.Took.Seconds()
-	perCPU := float64(g.Requests) / g.CPU.Seconds()
-	first, last := g.Memory[0], g.Memory[len(g.Memory)-1]
-	growth := float64(last) / float64(first)
-	fmt.Printf("  %d requests in %s: %.0f/s, %.0f for each second of its CPU\n", g.Requests, g.Took.Round(time.Millisecond), rate, perCPU)
-	fmt.Printf("  fasthttp alone, with one request and no JSON: %.0f/s, so that the machine is known\n", g.Bare)
-	fmt.Printf("  resident memory after each tenth, MB:")
-	for _, m := range g.Memory {
-		fmt.Printf(" %d", m>>20)
+	growth := float64(g.Memory[len(g.Memory)-1]) / float64(g.Memory[0])
+	l.say("%d requests in %s: %.0f/s, %.0f for each second of its CPU", g.Requests, g.Took.Round(time.Millisecond), rate, float64(g.Requests)/g.CPU.Seconds())
+	l.say("fasthttp alone, with one request and no JSON: %.0f/s, so that the machine is known", g.Bare)
+	memory := make([]string, len(g.Memory))
+	for i, m := range g.Memory {
+		memory[i] = strconv.FormatInt(m>>20, 10)
 	}
-	fmt.Println()
-	quick, flat := rate >= generatorTarget, growth <= growthTarget
-	if watched { // the target is about sending
-		quick = true
-	} else {
-		fmt.Printf("%-28s target >= %d/s, measured %.0f/s: %s\n", "requests/s on one core", generatorTarget, rate, verdict(quick))
+	l.say("resident memory after each tenth, MB: %s", strings.Join(memory, " "))
+	if !watched { // the target is about sending
+		figures = append(figures, atLeast("the simulator's requests/s on one core", generatorTarget, rate, "/s", fmt.Sprintf("fasthttp alone: %.0f/s", g.Bare)))
 	}
-	fmt.Printf("%-28s target <= %.2fx, measured %.2fx: %s\n", "memory, all jobs to a tenth", growthTarget, growth, verdict(flat))
-	return quick && flat
+	return append(figures, atMost("the simulator's memory, all jobs to a tenth", growthTarget, growth, "x a tenth", ""))
 }
 
 // serveNothing answers as a service would that accepts every job, and ends it at
@@ -179,11 +165,16 @@ const gcPercent = 400
 
 // runEngine runs the simulator's engine, with its history. Where the jobs are not
 // watched, nobody looks what becomes of them.
-func runEngine(ctx context.Context, address string, jobs int64, watched bool) error {
+func runEngine(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("engine", flag.ExitOnError)
+	jobs := flags.Int64("jobs", 0, "")
+	watched := flags.Bool("watched", false, "")
+	address := flags.String("address", "", "")
+	_ = flags.Parse(args) // it exits
 	debug.SetGCPercent(gcPercent)
-	streams := map[bool]int{true: 1}[watched]
+	streams := map[bool]int{true: 1}[*watched]
 	s, err := scenario.Parse("generator.yaml", fmt.Appendf(nil,
-		"jobs: %d\narrival: {open: [{rate: 1000000/s, for: 1h}]}\nmix: [{kind: SUCCESS_FAST}]\nreaders: {streams: %d}\n", jobs, streams))
+		"jobs: %d\narrival: {open: [{rate: 1000000/s, for: 1h}]}\nmix: [{kind: SUCCESS_FAST}]\nreaders: {streams: %d}\n", *jobs, streams))
 	if err != nil {
 		return err
 	}
@@ -197,7 +188,7 @@ func runEngine(ctx context.Context, address string, jobs int64, watched bool) er
 		return err
 	}
 	engine, err := simload.New(simload.Options{
-		URL: "http://" + address, Run: "bench", Unwatched: !watched, Connections: 64, Scenario: s, History: facts, Recorder: simreport.NewRecorder(time.Now()),
+		URL: "http://" + *address, Run: "bench", Unwatched: !*watched, Connections: 64, Scenario: s, History: facts, Recorder: simreport.NewRecorder(time.Now()),
 	})
 	if err != nil {
 		return err
@@ -205,7 +196,7 @@ func runEngine(ctx context.Context, address string, jobs int64, watched bool) er
 	if err := engine.Prepare(ctx); err != nil {
 		return err
 	}
-	g := generated{Requests: jobs, Bare: bareRate(address)}
+	g := generated{Requests: *jobs, Bare: bareRate(*address)}
 	done := make(chan struct{})
 	measured := make(chan struct{})
 	go func() {
@@ -216,7 +207,7 @@ func runEngine(ctx context.Context, address string, jobs int64, watched bool) er
 				return
 			case <-time.After(20 * time.Millisecond):
 			}
-			if engine.Tickets() >= tenth*jobs/10-1 {
+			if engine.Tickets() >= tenth*(*jobs)/10-1 {
 				g.Memory = append(g.Memory, resident())
 				tenth++
 			}

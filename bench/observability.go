@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -19,6 +17,10 @@ import (
 // counted, logged and scraped.
 const keptTarget = 0.95
 
+// observedRounds is how many rounds there are for each one of other comparisons:
+// the difference to be seen is small.
+const observedRounds = 2
+
 // scrapeInterval is that of the Prometheus configuration in monitoring.
 const scrapeInterval = 5 * time.Second
 
@@ -28,58 +30,46 @@ type mode struct {
 	env  []string
 }
 
-// runObservability measures what metrics and logs cost: the same load without
-// any, with logs alone, and with all of them and a scraper. Tracing is off, as it is by default;
-// on request a fourth mode traces each request. The modes take turns, in an order
-// that turns round each time.
-func runObservability(ctx context.Context, args []string) (ok bool, err error) {
-	o := options{clients: 64, slots: 128}
-	flags := flag.NewFlagSet("observability", flag.ContinueOnError)
-	traced := flags.Bool("traced", false, "also measure with each request traced")
-	flags.IntVar(&o.rounds, "rounds", 8, "how often everything is measured; medians of the rounds' ratios are shown")
-	flags.DurationVar(&o.duration, "duration", 6*time.Second, "length of each phase")
-	if err := flags.Parse(args); err != nil {
-		return false, err
-	}
-	s, err := newStack(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
+// observability measures what metrics and logs cost: the same load without any,
+// with logs alone, and with all of them and a scraper. Tracing is off, as it is by
+// default; on request a fourth mode traces each request. The modes take turns, in
+// an order that turns round each time.
+func observability(ctx context.Context, l *lab) ([]figure, error) {
 	traces, err := newCollector()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defer traces.close()
 	modes := []mode{
 		{"unseen", []string{"FORGERUN_METRICS=false", "FORGERUN_LOG_LEVEL=error"}}, {"logged", []string{"FORGERUN_METRICS=false"}}, {"seen", nil},
 	}
-	if *traced {
+	if l.o.traced {
 		modes = append(modes, mode{"traced", []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + traces.url}})
 	}
 	samples := make([][]sample, len(modes))
-	for round := range o.rounds {
+	rounds := observedRounds * l.o.rounds
+	for round := range rounds {
 		for turn := range modes {
 			i := turn
 			if round%2 == 1 {
 				i = len(modes) - 1 - turn
 			}
+			o := l.o
 			o.env = modes[i].env
-			fmt.Printf("round %d of %d: %s\n", round+1, o.rounds, modes[i].name)
-			start, scrapes := s.startForgeRun, &scraper{}
+			start, scrapes := starter(l.startForgeRun), &scraper{}
 			if i > 1 {
-				start = s.scraped(scrapes)
+				start = l.scraped(scrapes)
 			}
-			measured, err := s.measure(ctx, o, start)
+			measured, err := l.measure(ctx, o, start)
 			if err = errors.Join(err, scrapes.failure()); err != nil {
-				return false, fmt.Errorf("%s: %w", modes[i].name, err)
+				return nil, fmt.Errorf("%s: %w", modes[i].name, err)
 			}
-			fmt.Printf("  %s\n", measured)
+			l.say("round %d of %d: %s: %s", round+1, rounds, modes[i].name, measured)
 			samples[i] = append(samples[i], measured)
 		}
 	}
-	if *traced && traces.received.Load() == 0 {
-		return false, errors.New("no spans reached the collector")
+	if l.o.traced && traces.received.Load() == 0 {
+		return nil, errors.New("no spans reached the collector")
 	}
 	return reportObservability(modes, samples)
 }
@@ -109,10 +99,13 @@ type scraper struct {
 	failed error
 }
 
+// adminListening is what a program logs of its admin listener.
+const adminListening = `"admin listening".*"address":"([^"]+)"`
+
 // follow reads a program's metrics once, and then in the background until the
 // program is stopped.
 func (s *scraper) follow(p *program) error {
-	address, err := p.await(`"admin listening".*"address":"([^"]+)"`)
+	address, err := p.await(adminListening)
 	if err != nil {
 		return err
 	}
@@ -188,34 +181,21 @@ func scrape(url string) error {
 }
 
 // reportObservability compares round by round, since a machine's speed drifts.
-func reportObservability(modes []mode, samples [][]sample) (ok bool, err error) {
-	against := func(mode int, of func(sample) float64) float64 {
-		var ratios []float64
-		for round := range samples[mode] {
-			ratios = append(ratios, of(samples[mode][round])/of(samples[0][round]))
-		}
-		slices.Sort(ratios)
-		half := len(ratios) / 2
-		if len(ratios)%2 == 0 {
-			return (ratios[half-1] + ratios[half]) / 2
-		}
-		return ratios[half]
-	}
+func reportObservability(modes []mode, samples [][]sample) (figures []figure, err error) {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
 	_, _ = fmt.Fprintln(table, "\nagainst what nobody sees\taccepted/s\tfinished/s\tCPU per job")
-	ok = true
 	for i := 1; i < len(modes); i++ {
-		accepted := against(i, func(m sample) float64 { return m.accepted })
-		finished := against(i, func(m sample) float64 { return m.finished })
-		cpu := against(i, func(m sample) float64 { return m.cpu })
-		_, _ = fmt.Fprintf(table, "%s\t%.3fx\t%.3fx\t%.3fx\n", modes[i].name, accepted, finished, cpu)
+		against := func(of func(sample) float64) float64 {
+			return median(ratios(column(samples[i], of), column(samples[0], of)))
+		}
+		accepted, finished := against(acceptedRate), against(finishedRate)
+		_, _ = fmt.Fprintf(table, "%s\t%.3fx\t%.3fx\t%.3fx\n", modes[i].name, accepted, finished, against(cpuPerJob))
 		if modes[i].name == "seen" {
-			ok = accepted >= keptTarget && finished >= keptTarget
+			figures = []figure{
+				atLeast("accepted/s with metrics, logs and scrapes", keptTarget, accepted, "x unseen", ""),
+				atLeast("finished/s with metrics, logs and scrapes", keptTarget, finished, "x unseen", ""),
+			}
 		}
 	}
-	if err := table.Flush(); err != nil {
-		return false, err
-	}
-	fmt.Printf("\nmetrics and logs on: target >= %.2fx of both rates: %s\n", keptTarget, verdict(ok))
-	return ok, nil
+	return figures, table.Flush()
 }

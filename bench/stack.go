@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/forgerun/forgerun/devstack"
 	"github.com/forgerun/forgerun/repo"
@@ -33,7 +35,9 @@ type stack struct {
 	redisDB  int    // a fresh one for each system
 }
 
-func newStack(ctx context.Context) (*stack, error) {
+// newStack builds the program and starts the servers. Postgres has what the
+// settings say on top.
+func newStack(ctx context.Context, settings map[string]string) (*stack, error) {
 	dir, err := os.MkdirTemp("", "forgerun-bench-")
 	if err != nil {
 		return nil, err
@@ -43,13 +47,15 @@ func newStack(ctx context.Context) (*stack, error) {
 	build := exec.CommandContext(ctx, "go", "build", "-o", s.forgerun, "github.com/forgerun/forgerun/cmd/forgerun")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
-		return nil, fmt.Errorf("go build: %w", err)
+		return nil, errors.Join(fmt.Errorf("go build: %w", err), os.RemoveAll(dir))
 	}
-	s.servers, err = devstack.Temp(ctx, devstack.TempOptions{
-		Postgres: map[string]string{"max_connections": "200", "shared_buffers": "512MB", "max_wal_size": "8GB"},
-		Redis:    map[string]string{"databases": "64"},
-	})
-	return s, err
+	postgres := map[string]string{"max_connections": "200", "shared_buffers": "512MB", "max_wal_size": "8GB"}
+	maps.Copy(postgres, settings)
+	s.servers, err = devstack.Temp(ctx, devstack.TempOptions{Postgres: postgres, Redis: map[string]string{"databases": "1024"}})
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return s, nil
 }
 
 func (s *stack) close() error {
@@ -86,6 +92,33 @@ func (s *stack) newDatabase(ctx context.Context) (*database, error) {
 	}
 	d.conn, err = pgx.Connect(ctx, d.url)
 	return d, err
+}
+
+// drop removes a database, so that the servers have nothing left to do for it, and
+// flushes what its system left in Redis.
+func (s *stack) drop(ctx context.Context, d *database) error {
+	name := d.conn.Config().Database
+	closed := d.conn.Close(ctx)
+	admin, err := pgx.Connect(ctx, s.servers.Postgres.URL())
+	if err != nil {
+		return errors.Join(closed, err)
+	}
+	defer func() { _ = admin.Close(ctx) }()
+	_, err = admin.Exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)")
+	client, failure := redisClient(d.redis)
+	if failure != nil {
+		return errors.Join(closed, err, failure)
+	}
+	defer func() { _ = client.Close() }()
+	return errors.Join(closed, err, client.FlushDB(ctx).Err())
+}
+
+func redisClient(url string) (*redis.Client, error) {
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return redis.NewClient(o), nil
 }
 
 // system is what is measured: an API, and a worker that can be started later.
@@ -171,6 +204,14 @@ func (p *program) await(pattern string) (string, error) {
 	return found[len(found)-1], nil
 }
 
+// pid is 0 for no program.
+func (p *program) pid() int {
+	if p == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
 func (p *program) stop() error {
 	if p == nil {
 		return nil
@@ -215,14 +256,16 @@ func (s *stack) tryForgeRun(ctx context.Context, d *database, o options) (system
 	}
 	sys := system{base: "http://" + address, url: "http://" + address + "/v1/jobs", env: env, api: api}
 	sys.startWorker = func() (*program, error) {
+		const alive = "SELECT count(*) FROM workers WHERE state = 'ALIVE'"
+		var before, now int
+		if err := d.conn.QueryRow(ctx, alive).Scan(&before); err != nil {
+			return nil, err
+		}
 		w, err := launch(s.forgerun, env, "worker")
 		if err != nil {
 			return nil, err
 		}
-		return w, w.until(func() bool {
-			var alive bool
-			return d.conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM workers WHERE state = 'ALIVE')").Scan(&alive) == nil && alive
-		})
+		return w, w.until(func() bool { return d.conn.QueryRow(ctx, alive).Scan(&now) == nil && now > before })
 	}
 	err = api.until(func() bool {
 		sys.key, err = register(ctx, sys.base)

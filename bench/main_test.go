@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func names(list []experiment) (names []string) {
+	for _, e := range list {
+		names = append(names, e.name)
+	}
+	return names
+}
+
+// Not in parallel: an option is kept in a variable of the program.
+func TestExperimentsAreChosen(t *testing.T) {
+	parsed := func(args ...string) command {
+		c, err := parse(args)
+		require.NoError(t, err)
+		return c
+	}
+	require.Equal(t, []string{"throughput", "half", "idle"}, names(parsed("quick").chosen))
+	require.Equal(t, names(parsed("standard").chosen), names(parsed().chosen))
+	require.Subset(t, names(parsed().chosen), []string{"throughput", "redis"})
+	require.NotContains(t, names(parsed().chosen), "deliveries")
+	require.Equal(t, names(experiments), names(parsed("full").chosen))
+	require.Equal(t, []string{"deliveries"}, names(parsed("deliveries").chosen))
+	require.Equal(t, []string{"idle", "generator"}, names(parsed("generator", "idle").chosen), "in the order of the list")
+	require.Equal(t, []string{"redis"}, names(parsed("-only", "^red", "quick").chosen), "of any kind")
+
+	for _, args := range [][]string{{"fast"}, {"quick", "idle"}, {"-only", "("}, {"-only", "nothing"}, {"-nonsense"}} {
+		_, err := parse(args)
+		require.Error(t, err, args)
+	}
+}
+
+func TestDefaultsAreThoseOfTheKind(t *testing.T) {
+	for _, c := range []struct {
+		args     []string
+		duration time.Duration
+		rounds   int
+		json     string
+	}{
+		{[]string{"quick"}, 4 * time.Second, 1, "bench-quick.json"},
+		{nil, 8 * time.Second, 3, "bench-standard.json"},
+		{[]string{"idle"}, 8 * time.Second, 3, "bench-selected.json"},
+		{[]string{"-only", "idle", "quick"}, 4 * time.Second, 1, "bench-selected.json"},
+		{[]string{"-rounds", "5", "-duration", "1s", "-json", "x", "full"}, time.Second, 5, "x"},
+	} {
+		got, err := parse(c.args)
+		require.NoError(t, err)
+		require.Equal(t, c.duration, got.o.duration)
+		require.Equal(t, c.rounds, got.o.rounds)
+		require.Equal(t, c.json, got.json)
+	}
+}
+
+func TestExperimentNamesAreUniqueAndNoKinds(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{"quick": true, "standard": true, "full": true}
+	for _, e := range experiments {
+		require.False(t, seen[e.name], e.name)
+		seen[e.name] = true
+		require.NotEmpty(t, e.about)
+		require.NotContains(t, roles, e.name, "the program would take it for a role")
+	}
+}
+
+// One experiment that fails keeps no other from being made.
+func TestAllExperimentsAreMade(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("no")
+	l := &lab{}
+	figures, err := l.runAll(t.Context(), []experiment{
+		{name: "a", run: func(context.Context, *lab) ([]figure, error) { return nil, broken }},
+		{name: "b", run: func(context.Context, *lab) ([]figure, error) { return []figure{{Figure: "f"}}, nil }},
+	})
+	require.ErrorIs(t, err, broken)
+	require.Len(t, figures, 1)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	figures, err = l.runAll(ctx, []experiment{{name: "c"}})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Empty(t, figures)
+}
