@@ -29,7 +29,7 @@ const (
 func attemptBelow(request string) []string {
 	return []string{
 		request + enqueued, request + processed, request + processed + " > worker assign job > worker commit claim > sql",
-		request + processed + " > worker commit start > sql", request + processed + " > worker run job",
+		request + processed + " > worker run job",
 		request + processed + " > worker report job > worker commit finish > sql",
 	}
 }
