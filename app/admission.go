@@ -15,9 +15,11 @@ import (
 const (
 	// admissionWait is how long a submission should wait for storage at most.
 	admissionWait = 250 * time.Millisecond
-	// admissionFloor is how many submissions may wait however slow storage is: a
-	// burst is taken, and group commit always has enough to fill its statements.
-	admissionFloor = 512
+	// AdmissionFloor is how many jobs may wait however slow storage is: a burst is
+	// taken, and group commit always has enough to fill its statements.
+	AdmissionFloor = 1024
+	// BatchAdmissionFloor is the same of batches, of which few are stored at once.
+	BatchAdmissionFloor = 64
 	// refusalInterval is the time between two log lines of refusals.
 	refusalInterval = time.Second
 )
@@ -36,6 +38,7 @@ var errTooManyWait = &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second
 // still, and rises again with the first submissions that are accepted. It is not
 // changed by submissions that are not valid, however many there are.
 type Admission struct {
+	floor int
 	clock Clock
 	log   *slog.Logger
 
@@ -47,12 +50,12 @@ type Admission struct {
 	told           time.Time // when that was
 }
 
-// NewAdmission makes the bound. clock is time.Now if nil.
-func NewAdmission(clock Clock, registry prometheus.Registerer, log *slog.Logger) *Admission {
+// NewAdmission makes a bound, of floor at least. clock is time.Now if nil.
+func NewAdmission(floor int, clock Clock, registry prometheus.Registerer, log *slog.Logger) *Admission {
 	if clock == nil {
 		clock = time.Now
 	}
-	a := &Admission{clock: clock, log: log}
+	a := &Admission{floor: floor, clock: clock, log: log}
 	in := telemetry.In(registry)
 	in.GaugeFunc("submissions_waiting", "Submissions that are being stored or wait for it in this process.", func() float64 {
 		waiting, _ := a.look()
@@ -112,7 +115,7 @@ func (a *Admission) Leave(accepted bool) {
 
 // limit is how many may wait now. A short stop must not make it fall: the better
 // of two intervals counts.
-func (a *Admission) limit() int { return max(admissionFloor, a.served, a.before) }
+func (a *Admission) limit() int { return max(a.floor, a.served, a.before) }
 
 // turn begins a new interval when the present one is over.
 func (a *Admission) turn(now time.Time) {

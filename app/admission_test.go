@@ -18,7 +18,7 @@ import (
 
 func newAdmission() (*Admission, *logBuffer) {
 	log := &logBuffer{}
-	return NewAdmission(nil, prometheus.NewRegistry(), slog.New(slog.NewJSONHandler(log, nil))), log
+	return NewAdmission(AdmissionFloor, nil, prometheus.NewRegistry(), slog.New(slog.NewJSONHandler(log, nil))), log
 }
 
 // enter sends in n submissions at once and gives how many were admitted.
@@ -41,8 +41,8 @@ func TestAdmissionTakesBursts(t *testing.T) {
 	t.Parallel()
 	a, log := newAdmission()
 	for range 3 { // one after the other, whatever went before
-		require.Equal(t, admissionFloor, enter(a, admissionFloor))
-		leave(a, admissionFloor)
+		require.Equal(t, AdmissionFloor, enter(a, AdmissionFloor))
+		leave(a, AdmissionFloor)
 	}
 	require.Empty(t, log.lines(t, nil))
 }
@@ -50,7 +50,7 @@ func TestAdmissionTakesBursts(t *testing.T) {
 func TestAdmissionRefusesWhatIsAbove(t *testing.T) {
 	t.Parallel()
 	a, _ := newAdmission()
-	require.Equal(t, admissionFloor, enter(a, admissionFloor+1))
+	require.Equal(t, AdmissionFloor, enter(a, AdmissionFloor+1))
 	err := a.Enter()
 	require.Equal(t, job.CodeQueueFull, job.CodeOf(err))
 	var refusal *job.Error
@@ -140,14 +140,14 @@ func TestAdmissionIsNotRaisedByWhatIsNotAccepted(t *testing.T) {
 			require.NoError(t, a.Enter())
 			a.Leave(false)
 		}
-		require.Equal(t, admissionFloor, enter(a, 2*admissionFloor))
+		require.Equal(t, AdmissionFloor, enter(a, 2*AdmissionFloor))
 	})
 }
 
 func TestAdmissionMetrics(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	a := NewAdmission(nil, registry, slog.New(slog.DiscardHandler))
+	a := NewAdmission(AdmissionFloor, nil, registry, slog.New(slog.DiscardHandler))
 	enter(a, 3)
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP submissions_waiting Submissions that are being stored or wait for it in this process.
@@ -155,13 +155,13 @@ func TestAdmissionMetrics(t *testing.T) {
 submissions_waiting 3
 # HELP submissions_waiting_limit Submissions that may wait in this process; what comes on top is refused.
 # TYPE submissions_waiting_limit gauge
-submissions_waiting_limit 512
+submissions_waiting_limit 1024
 `)))
 }
 
 func TestAdmissionConcurrently(t *testing.T) {
 	t.Parallel()
-	a := NewAdmission(nil, prometheus.NewRegistry(), slog.New(slog.NewJSONHandler(io.Discard, nil)))
+	a := NewAdmission(AdmissionFloor, nil, prometheus.NewRegistry(), slog.New(slog.NewJSONHandler(io.Discard, nil)))
 	var inside, most atomic.Int64
 	var group sync.WaitGroup
 	for range 10 {

@@ -24,7 +24,6 @@ const capacityInterval = time.Second
 const (
 	countShare = 100     // rests for so many times as long as it took: 1 % of a core
 	fewJobs    = 100_000 // quickly counted
-	manyMine   = 10_000  // accepted here: by now many of them may have ended
 	maxRate    = 50_000  // jobs a second that all other processes together may accept
 )
 
@@ -47,6 +46,7 @@ type Capacity struct {
 	// Used by Run alone.
 	countedAt time.Time     // when the latest count began; zero before the first one
 	took      time.Duration // for how long it counted
+	failed    bool
 }
 
 const unknownWorkers = -1
@@ -93,14 +93,6 @@ func (c *Capacity) liveWorkers() int {
 	return c.workers
 }
 
-// queued is how many jobs are QUEUED: by the last count, with those that were
-// accepted here since. Below 100,000 that count is a second old or so.
-func (c *Capacity) queued() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.counted.Queued + c.mine.Queued
-}
-
 // Run refreshes the counts until ctx ends.
 func (c *Capacity) Run(ctx context.Context) {
 	for {
@@ -125,9 +117,11 @@ func (c *Capacity) stale(now time.Time) bool {
 	age := now.Sub(c.countedAt)
 	room := min(c.maxActive-c.counted.Active-c.mine.Active, c.maxQueued-c.counted.Queued-c.mine.Queued)
 	switch {
-	case age >= countShare*c.took, c.counted.Active < fewJobs:
+	case age >= countShare*c.took:
 		return true
-	case c.counted.Queued < fewJobs && c.mine.Queued > manyMine: // queued tells too many
+	case c.failed: // as seldom, whatever it would have told
+		return false
+	case c.counted.Active < fewJobs:
 		return true
 	default: // the others may have filled the room before the next look
 		return float64(room) <= maxRate*(age+capacityInterval).Seconds()
@@ -141,12 +135,12 @@ func (c *Capacity) refresh(ctx context.Context) error {
 	c.mu.Unlock()
 	began := time.Now()
 	load, err := c.store.Load(ctx, max(c.maxActive, c.maxQueued))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.countedAt, c.took, c.failed = began, time.Since(began), err != nil
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.countedAt, c.took = began, time.Since(began)
 	c.counted = load
 	for _, jobs := range c.settled[:before] {
 		c.add(jobs, -1)

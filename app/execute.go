@@ -247,7 +247,7 @@ func (w *Worker) tell(ctx context.Context, c *job.Claim, f job.Finish, done job.
 	announce(w.queue, &c.Job, endOf(done))
 	if done.Next != nil {
 		logTransition(ctx, w.log, "auto_retry", &c.Job, job.Failed, job.Queued, slog.Int("attempt", done.Next.Attempt))
-		enqueue(ctx, w.queue, *done.Next)
+		enqueueSoon(ctx, w.queue, *done.Next)
 		return
 	}
 	w.settler.Touch(done.BatchID)

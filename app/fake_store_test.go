@@ -443,6 +443,18 @@ func (s *fakeStore) places(after job.Place, limit int, match func(*row) bool) []
 	return tasks[:min(limit, len(tasks))]
 }
 
+func (s *fakeStore) CountDue(ctx context.Context, limit int) (int, error) {
+	return call(ctx, s, "CountDue", func() (int, error) {
+		due := 0
+		for _, r := range s.jobs {
+			if r.State.Waiting() && !r.RunAt.After(time.Now()) {
+				due++
+			}
+		}
+		return min(due, limit), nil
+	})
+}
+
 func (s *fakeStore) Load(ctx context.Context, limit int) (job.Load, error) {
 	return call(ctx, s, "Load", func() (job.Load, error) {
 		var load job.Load

@@ -40,8 +40,8 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 }
 
 // claimTries bounds how often a job that becomes due while it is being claimed
-// is claimed again at once, and a claim for which the lease was over under the
-// next lease.
+// is claimed again at once, a claim for which the lease was over under the next
+// lease, and one that storage refuses while it is there.
 const claimTries = 3
 
 // claim claims the job of a task, and tells under which identity. A nil claim
@@ -64,6 +64,9 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 		if failed != nil {
 			w.log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt, errorFields(failed))
 			w.ease(ctx)
+			if job.CodeOf(failed) != job.CodeStorageUnavailable { // this job is what storage has trouble with
+				tries++
+			}
 			if ctx.Err() != nil {
 				return job.ID{}, nil, failed
 			}
@@ -86,7 +89,7 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 			return job.ID{}, nil, w.postpone(own, job.Task{JobID: t.JobID, Attempt: t.Attempt, Dispatch: not.Dispatch})
 		}
 	}
-	return job.ID{}, nil, errBusy
+	return job.ID{}, nil, errors.Join(failed, errBusy)
 }
 
 // ease keeps a slot for a moment after a failed claim, so that a queue full of

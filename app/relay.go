@@ -70,7 +70,7 @@ type Relay struct {
 	probing job.Place // used by the probe's loop alone
 
 	mu    sync.Mutex
-	front job.Place // every job up to here was in the queue during this epoch
+	front job.Place // what waits up to here was given to the queue in this epoch, or is the probe's to find
 }
 
 // NewRelay makes a relay that keeps about window tasks in the queue;
@@ -118,20 +118,31 @@ func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
 			}
 		}
 		if room <= 0 {
-			return nil
+			return r.watchHead(ctx)
 		}
 		enqueued, err := r.relay(ctx, tasks, "relay")
 		if err != nil {
 			return err
 		}
 		r.pass(tasks)
-		r.alone = r.alone || enqueued > 0
+		r.alone = r.alone || enqueued > len(tasks)/2
 		if len(tasks) < r.batch() {
 			return nil
 		}
 		place, room = placeOf(tasks[len(tasks)-1]), room-enqueued
 	}
 	return nil
+}
+
+// watchHead sees to the jobs that come next while the queue is full: they may
+// have no task all the same, and a front that begins anew is not moved on before
+// there is room.
+func (r *Relay) watchHead(ctx context.Context) error {
+	tasks, err := r.store.Waiting(ctx, job.Place{}, -relayMinAge, r.batch())
+	if err != nil || len(tasks) == 0 {
+		return err
+	}
+	return r.repair(ctx, tasks)
 }
 
 // fillAhead gives the queue jobs whose time comes soon, so that they start also

@@ -88,7 +88,7 @@ func (r *rescuer) tellRequeued(ctx context.Context, h job.Held, t job.Task, bega
 	r.transition(ctx, "requeue", h, job.Assigned, job.Queued)
 	r.queue.Announce(job.News{ClientID: h.ClientID, JobID: h.JobID})
 	r.queue.Wake(h.ClientID)
-	enqueue(ctx, r.queue, t)
+	enqueueSoon(ctx, r.queue, t)
 }
 
 // expired counts a job that was in this state when its holder's lease ended.
@@ -138,7 +138,7 @@ func (r *rescuer) tellFailed(ctx context.Context, h job.Held, f job.Finish, done
 	}
 	h.Attempt = done.Next.Attempt
 	r.transition(ctx, "auto_retry", h, job.Failed, job.Queued)
-	enqueue(ctx, r.queue, *done.Next)
+	enqueueSoon(ctx, r.queue, *done.Next)
 }
 
 // transition writes the line of a change of a job that was held.

@@ -194,7 +194,7 @@ func (s *Service) accepted(ctx context.Context, j *job.Job, state job.State) {
 // dispatch hands a task to the queue if it is due soon and overtakes nothing;
 // the relay finds the others, and those that the queue loses.
 func (s *Service) dispatch(ctx context.Context, t job.Task) {
-	if t.RunAt.Before(s.cfg.Clock().Add(directHorizon)) && s.window.open() {
+	if t.RunAt.Before(s.cfg.Clock().Add(directHorizon)) && s.window.admit() {
 		enqueue(ctx, s.queue, t)
 	}
 }

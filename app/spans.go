@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"time"
 
 	"go.opentelemetry.io/otel/codes"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -168,4 +169,12 @@ func enqueue(ctx context.Context, q Queue, t job.Task) {
 		t.TraceParent = here
 	}
 	q.Enqueue(t)
+}
+
+// enqueueSoon is enqueue for a task that is due soon. The others are the relay's,
+// which knows how many of them the queue has room for.
+func enqueueSoon(ctx context.Context, q Queue, t job.Task) {
+	if time.Until(t.RunAt) <= directHorizon {
+		enqueue(ctx, q, t)
+	}
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -11,29 +12,40 @@ import (
 
 func TestWindow(t *testing.T) {
 	w := newWorld(t)
-	c := NewCapacity(1000, 1000, w.store, w.logger)
-	window := NewWindow(10, c, w.metrics)
-	require.False(t, window.open(), "nobody knows what waits")
+	window := NewWindow(10, w.store, w.metrics, w.logger)
+	require.False(t, window.admit(), "nobody knows what waits")
 	ctx := context.Background()
-	require.NoError(t, c.refresh(ctx))
-	require.NoError(t, c.countWorkers(ctx))
+	require.NoError(t, window.count(ctx))
+	require.NoError(t, window.count(ctx)) // the one above is in it
 
 	var tasks []job.Task
 	for _, step := range []struct {
-		queued int
-		open   bool
-	}{{0, true}, {10, true}, {11, false}, {10, false}, {6, false}, {5, true}, {10, true}, {12, false}, {0, true}} {
-		for len(tasks) < step.queued {
+		due  int
+		open bool
+	}{{0, true}, {9, true}, {11, false}, {9, false}, {6, false}, {5, true}, {9, true}, {12, false}, {0, true}} {
+		for len(tasks) < step.due {
 			tasks = append(tasks, w.add())
 		}
-		for len(tasks) > step.queued {
+		for len(tasks) > step.due {
 			w.store.change(tasks[0].JobID, func(r *row) { r.State = job.Succeeded })
 			tasks = tasks[1:]
 		}
-		require.NoError(t, c.refresh(ctx))
-		require.Equal(t, step.open, window.open(), "%d jobs", step.queued)
+		require.NoError(t, window.count(ctx))
+		require.Equal(t, step.open, window.admit(), "%d jobs", step.due)
 		require.Equal(t, !step.open, w.metric(w.metrics.windowClosed) == 1)
+		require.NoError(t, window.count(ctx))
 	}
+}
+
+// Jobs that wait for a retry are nothing that is overtaken.
+func TestWindowCountsWhatIsDue(t *testing.T) {
+	w := newWorld(t)
+	window := NewWindow(3, w.store, w.metrics, w.logger)
+	for range 10 {
+		w.add(func(r *row) { r.RunAt = time.Now().Add(time.Hour) })
+	}
+	require.NoError(t, window.count(context.Background()))
+	require.True(t, window.admit())
 }
 
 // What is accepted here counts at once.
@@ -41,10 +53,9 @@ func TestAClosedWindowLeavesJobsToTheRelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		s := w.service(10)
-		s.window = NewWindow(3, s.capacity, w.metrics)
+		s.window = NewWindow(3, w.store, w.metrics, w.logger)
 		ctx := context.Background()
-		require.NoError(t, s.capacity.refresh(ctx))
-		require.NoError(t, s.capacity.countWorkers(ctx))
+		require.NoError(t, s.window.count(ctx))
 		var ids []job.ID
 		for range 6 {
 			receipt, err := s.Submit(ctx, request())

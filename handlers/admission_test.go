@@ -29,7 +29,7 @@ func (f *fakeAdmission) Leave(accepted bool) { f.left = append(f.left, accepted)
 
 func withAdmission(t *testing.T) (*world, *fakeAdmission) {
 	a := &fakeAdmission{}
-	return newWorld(t, func(_ *Config, d *Deps) { d.Admission = a }), a
+	return newWorld(t, func(_ *Config, d *Deps) { d.Admission, d.BatchAdmission = a, a }), a
 }
 
 func TestSubmissionsAreRefusedWhileTooManyWait(t *testing.T) {

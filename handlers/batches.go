@@ -25,10 +25,10 @@ func (s *Server) submitBatch(r *call) error {
 
 // takeBatch reads a request for many jobs and has them accepted.
 func (s *Server) takeBatch(r *call) (b *job.Batch, replayed bool, err error) {
-	if err := s.enter(r); err != nil {
+	if err := enter(r, s.deps.BatchAdmission); err != nil {
 		return nil, false, err
 	}
-	defer func() { s.leave(err == nil) }()
+	defer func() { leave(s.deps.BatchAdmission, err == nil) }()
 	body, err := r.body(false)
 	if err != nil {
 		return nil, false, err

@@ -167,12 +167,13 @@ type Deps struct {
 	Clients  Clients
 	Limiter  Limiter
 	Health   Health
-	// Admission of submissions. Nil: all are admitted.
-	Admission Admission
-	Logger    *slog.Logger          // nil: no log
-	Registry  prometheus.Registerer // nil: metrics are not exposed
-	Tracer    trace.Tracer          // nil: no traces begin here
-	Clock     func() time.Time      // nil: time.Now
+	// Admission of jobs, and of batches: one of these is much work, and must not
+	// take the room of the others. Nil: all are admitted.
+	Admission, BatchAdmission Admission
+	Logger                    *slog.Logger          // nil: no log
+	Registry                  prometheus.Registerer // nil: metrics are not exposed
+	Tracer                    trace.Tracer          // nil: no traces begin here
+	Clock                     func() time.Time      // nil: time.Now
 	// CursorKey gives the secret that signs cursors, the same in all processes.
 	CursorKey func(context.Context) ([]byte, error)
 	// Directory gives the public keys that deliveries are signed with, as a JSON

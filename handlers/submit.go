@@ -25,10 +25,10 @@ func (s *Server) submit(r *call) error {
 
 // takeJob reads a request for a job and has it accepted.
 func (s *Server) takeJob(r *call) (req job.Request, receipt job.Receipt, err error) {
-	if err := s.enter(r); err != nil {
+	if err := enter(r, s.deps.Admission); err != nil {
 		return req, receipt, err
 	}
-	defer func() { s.leave(err == nil) }()
+	defer func() { leave(s.deps.Admission, err == nil) }()
 	body, err := r.body(false)
 	if err != nil {
 		return req, receipt, err
@@ -48,19 +48,19 @@ func (s *Server) takeJob(r *call) (req job.Request, receipt job.Receipt, err err
 
 // enter refuses a submission while too many wait, before it costs anything more.
 // Its sender is known by then: how busy the server is, strangers do not learn.
-func (s *Server) enter(r *call) error {
-	if s.deps.Admission == nil {
+func enter(r *call, a Admission) error {
+	if a == nil {
 		return nil
 	}
-	err := s.deps.Admission.Enter()
+	err := a.Enter()
 	r.crowded = err != nil
 	return err
 }
 
 // leave ends the wait of a submission that entered.
-func (s *Server) leave(accepted bool) {
-	if s.deps.Admission != nil {
-		s.deps.Admission.Leave(accepted)
+func leave(a Admission, accepted bool) {
+	if a != nil {
+		a.Leave(accepted)
 	}
 }
 

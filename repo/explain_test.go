@@ -81,6 +81,7 @@ var plans = map[string]struct {
 	"queueDue":   {args: `2000`, uses: []use{{"jobs_scheduled", "execution_at <= now()"}}},
 	"waiting":    {args: `'-infinity', '` + nobody + `', '60 s', 500`, uses: []use{{"jobs_waiting", "run_at <= (now() +"}}},
 	"orphans":    {args: `500`, uses: []use{{"jobs_held", "worker_id = ANY"}}},
+	"countDue":   {args: `50001`, uses: []use{{"jobs_waiting", "run_at <= now()"}}, sized: true},
 	"load":       {args: `1000001`, uses: []use{{"jobs_waiting", ""}, {"jobs_held", ""}}, sized: true},
 	"census": {args: `'` + nobody + `', '` + nobody + `', 10000, 100000`, uses: []use{
 		{"jobs_waiting", "run_at <= now()"}, {"jobs_waiting", ""}, {"jobs_scheduled", ""}, {"jobs_held", ""},

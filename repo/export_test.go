@@ -50,7 +50,7 @@ func (b *batcher[T, R]) queued() int {
 var Statements = map[string]string{
 	"insert": insertJobs, "claim": claimJobs, "claimedBefore": claimedBefore, "readHeld": readHeld, "finish": finishJobs, "cancel": cancelJobs,
 	"retry": retryJobs, "release": releaseJobs, "queueDue": queueDue, "waiting": waitingJobs,
-	"redispatch": redispatchJobs, "load": countLoad, "census": takeCensus, "orphans": orphans,
+	"redispatch": redispatchJobs, "load": countLoad, "countDue": countDue, "census": takeCensus, "orphans": orphans,
 	"cleanJobs": cleanJobs, "cleanResults": cleanResults, "cleanIdempotencyKeys": cleanIdempotencyKeys,
 	"cleanTombstones": cleanTombstones, "cleanClientEvents": cleanClientEvents, "cleanBatches": cleanBatches,
 	"jobEvents": jobEvents, "eventSeqs": eventSeqs,

@@ -8,10 +8,12 @@ import (
 )
 
 // broker is the client that a consumer gives to its asynq servers. It passes on
-// what they ask of Redis except for the three scripts that they run for each
-// task or all the time, which it knows by their keys: they would fetch and remove
-// each task in an exchange of its own, and ask for tasks without a pause. Should
-// another version of asynq use other keys, all of it still works, at its price.
+// what they ask of Redis except for some scripts, which it knows by their keys. Two
+// are replaced: they would fetch and remove each task in an exchange of its own,
+// and ask for tasks without a pause. What a server tells of its running tasks is
+// shortened. The script that looks for tasks whose time has come is observed.
+// Should another version of asynq use other keys, all of it still works, at its
+// price.
 type broker struct {
 	redis.UniversalClient
 	keys     queueKeys

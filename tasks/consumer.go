@@ -91,22 +91,24 @@ func (c *consumer) Start(ctx context.Context) error {
 	return nil
 }
 
-// handleOne tells the fetcher when the handler is through, even if it panics.
+// handleOne counts the handler while it runs, even if it panics.
 func (c *consumer) handleOne(ctx context.Context, t *asynq.Task) error {
-	defer c.broker.fetcher.handled()
+	c.broker.fetcher.slots.enter()
+	defer c.broker.fetcher.slots.leave()
 	return c.handle(ctx, t)
 }
 
 // connect makes a client of the consumer's own: with its timeouts, and with
 // connections that can be cut.
 func (c *consumer) connect() {
-	o := c.redis.options(workerPatience*c.redis.timeout, 8+4*c.cfg.Servers)
+	patience := workerPatience * c.redis.timeout
+	o := c.redis.options(patience, 8+4*c.cfg.Servers)
 	o.Dialer = c.cutter.dial
-	o.MaxRetries = 1 // asynq does not repair a lost "done" by itself
+	o.MaxRetries = 1 // asynq does not repair a lost "retry" or "archive" by itself
 	c.client = c.redis.newClient(o)
 	c.client.AddHook(pacer{redis: c.redis, stop: c.hurry})
-	fetcher := newFetcher(c.client, c.queue, c.cfg.Concurrency, c.cfg.TaskCheckInterval)
-	c.hears[bellChannel(c.queue)] = func(string) { fetcher.bell.ring() }
+	fetcher := newFetcher(c.client, patience, c.queue, c.cfg.Concurrency, c.cfg.TaskCheckInterval)
+	c.hears[bellChannel(c.queue)] = func(string) { fetcher.tell() }
 	c.broker = &broker{
 		UniversalClient: c.client, keys: fetcher.keys, fetcher: fetcher, finisher: newFinisher(c.client, c.queue),
 		moved: func() {

@@ -1,4 +1,5 @@
--- Takes tasks out of a queue as asynq's own script takes one.
+-- Takes tasks out of a queue, each like asynq's script, and forgets those of which
+-- Redis has no more than the id.
 --
 -- KEYS[1] pending, KEYS[2] paused, KEYS[3] active, KEYS[4] lease
 -- ARGV[1] when the lease ends, in seconds since 1970
@@ -16,11 +17,13 @@ for _ = 1, tonumber(ARGV[3]) do
     break
   end
   local key = ARGV[2] .. id
-  redis.call("HSET", key, "state", "active")
-  redis.call("HDEL", key, "pending_since")
-  redis.call("ZADD", KEYS[4], ARGV[1], id)
   local message = redis.call("HGET", key, "msg")
-  if message then
+  if not message then
+    redis.call("LREM", KEYS[3], 1, id)
+  else
+    redis.call("HSET", key, "state", "active")
+    redis.call("HDEL", key, "pending_since")
+    redis.call("ZADD", KEYS[4], ARGV[1], id)
     taken[#taken + 1] = id
     taken[#taken + 1] = message
   end

@@ -16,7 +16,7 @@ const (
 	// maxFetch is how many tasks one exchange takes at most.
 	maxFetch = 32
 	// missedWatch is how often a consumer looks for tasks after it found some
-	// that nobody had told of, and missedTime for how long.
+	// that nobody told of, and missedTime for how long, unless it is told of some.
 	missedWatch = 5 * time.Millisecond
 	missedTime  = 2 * time.Second
 )
@@ -39,29 +39,38 @@ var errFetched = errors.New("an answer that no fetch has")
 // it could run elsewhere. While there are none, the servers wait for the bell;
 // one of them keeps watch and looks at times without having been told.
 type fetcher struct {
-	client redis.UniversalClient
-	keys   queueKeys
-	slots  int
-	every  time.Duration // of the watch
-	bell   *bell
-	watch  chan struct{} // holds the token of who keeps watch
-	quiet  chan struct{} // closed: nothing more is fetched
+	client   redis.UniversalClient
+	patience time.Duration // with an exchange
+	keys     queueKeys
+	slots    *slots
+	every    time.Duration // of the watch
+	bell     *bell
+	watch    chan struct{} // holds the token of who keeps watch
+	quiet    chan struct{} // closed: nothing more is fetched
 
-	running atomic.Int64 // tasks that were handed to asynq and are being handled
+	heard atomic.Int64 // when somebody told of tasks, in nanoseconds since 1970
 
-	mu     sync.Mutex
-	ready  []fetched // taken, not handed over
-	looked bool      // the latest fetch was the watch's
-	missed time.Time // when the watch last found tasks
+	mu       sync.Mutex
+	ready    []fetched // taken, not handed over
+	leaseEnd any       // of those
+	failed   bool      // the latest exchange
+	looked   time.Time // when the watch decided to look; zero: somebody has looked since
+	missed   time.Time // when the watch last decided to look and there were tasks
 }
 
 type fetched struct{ id, message string }
 
-func newFetcher(client redis.UniversalClient, queue string, slots int, every time.Duration) *fetcher {
+func newFetcher(client redis.UniversalClient, patience time.Duration, queue string, concurrency int, every time.Duration) *fetcher {
 	return &fetcher{
-		client: client, keys: keysOf(queue), slots: slots, every: every,
+		client: client, patience: patience, keys: keysOf(queue), slots: &slots{total: concurrency}, every: every,
 		bell: newBell(), watch: make(chan struct{}, 1), quiet: make(chan struct{}),
 	}
+}
+
+// tell is called when somebody tells of tasks.
+func (f *fetcher) tell() {
+	f.heard.Store(time.Now().UnixNano())
+	f.bell.ring()
 }
 
 // fetch hands over a task; redis.Nil says that there was none for a while.
@@ -75,23 +84,27 @@ func (f *fetcher) fetch(ctx context.Context, leaseEnd any) (message string, err 
 	return message, err
 }
 
-// handled is called when a task that was handed over has been handled.
-func (f *fetcher) handled() { f.running.Add(-1) }
-
 func (f *fetcher) next(ctx context.Context, leaseEnd any) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	looked := f.looked
+	f.looked = time.Time{}
 	if len(f.ready) == 0 && !f.isQuiet() {
-		if err := f.fill(ctx, leaseEnd); err != nil {
+		err := f.fill(ctx, leaseEnd)
+		if f.failed = err != nil; f.failed {
 			return "", err
 		}
+		if !looked.IsZero() && len(f.ready) > 0 {
+			f.missed = looked
+			f.bell.ring() // the other servers were not told either
+		}
 	}
-	if len(f.ready) == 0 {
+	if len(f.ready) == 0 || f.isQuiet() { // silence puts back what came too late
 		return "", redis.Nil
 	}
 	task := f.ready[0]
 	f.ready = f.ready[1:]
-	f.running.Add(1)
+	f.slots.handOver()
 	return task.message, nil
 }
 
@@ -105,8 +118,16 @@ func (f *fetcher) isQuiet() bool {
 }
 
 // fill asks Redis. The caller holds f.mu, and has a free slot.
+//
+// Redis may execute what it answers too late, and then nobody has the tasks until
+// their lease ends. So it is asked once, and for a single task after a failure.
 func (f *fetcher) fill(ctx context.Context, leaseEnd any) error {
-	n := min(maxFetch, max(1, f.slots-int(f.running.Load())))
+	n := min(maxFetch, max(1, f.slots.free()))
+	if f.failed {
+		n = 1
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.patience) // no time is left to ask again
+	defer cancel()
 	answer, err := fetchScript.Run(ctx, f.client, []string{f.keys.pending, f.keys.paused, f.keys.active, f.keys.lease},
 		leaseEnd, f.keys.task, n).StringSlice()
 	if err != nil {
@@ -115,15 +136,10 @@ func (f *fetcher) fill(ctx context.Context, leaseEnd any) error {
 	if len(answer)%2 != 0 {
 		return errFetched
 	}
-	f.ready = f.ready[:0]
+	f.ready, f.leaseEnd = f.ready[:0], leaseEnd
 	for task := range slices.Chunk(answer, 2) {
 		f.ready = append(f.ready, fetched{id: task[0], message: task[1]})
 	}
-	if f.looked && len(f.ready) > 0 {
-		f.missed = time.Now()
-		f.bell.ring() // the other servers were not told either
-	}
-	f.looked = false
 	return nil
 }
 
@@ -146,16 +162,17 @@ func (f *fetcher) keepWatch(rung <-chan struct{}) {
 	case <-f.quiet:
 	case <-timer.C:
 		f.mu.Lock()
-		f.looked = true
+		f.looked = time.Now()
 		f.mu.Unlock()
 	}
 }
 
-// interval is short after the bell was not heard: it may be out of order.
+// interval is short while the bell may be out of order: there were tasks, and it
+// was not heard since.
 func (f *fetcher) interval() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if time.Since(f.missed) < missedTime {
+	if time.Since(f.missed) < missedTime && f.heard.Load() < f.missed.UnixNano() {
 		return min(missedWatch, f.every)
 	}
 	return f.every
@@ -170,10 +187,12 @@ func (f *fetcher) silence() {
 	if len(f.ready) == 0 {
 		return
 	}
-	args := []any{f.keys.task}
+	args := []any{f.keys.task, f.leaseEnd}
 	for _, task := range slices.Backward(f.ready) {
 		args = append(args, task.id)
 	}
 	f.ready = nil
-	_ = givebackScript.Run(context.Background(), f.client, []string{f.keys.active, f.keys.lease, f.keys.pending}, args...).Err()
+	ctx, cancel := context.WithTimeout(context.Background(), f.patience)
+	defer cancel()
+	_ = givebackScript.Run(ctx, f.client, []string{f.keys.active, f.keys.lease, f.keys.pending}, args...).Err()
 }

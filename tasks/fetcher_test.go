@@ -17,15 +17,15 @@ func TestFetcherTakesNoMoreThanItHasSlots(t *testing.T) {
 	r := newDB(t)
 	ts := newTasks(10)
 	dispatchAll(t, NewQueue(r, QueueConfig{}), ts...)
-	f := newFetcher(r.client, queueJobs, 3, never)
+	f := newFetcher(r.client, within, queueJobs, 3, never)
 	active := func() int64 { return r.client.LLen(t.Context(), queueKey(queueJobs, "active")).Val() }
 	for range 3 {
 		_, err := f.next(t.Context(), soon())
 		require.NoError(t, err)
 		require.Equal(t, int64(3), active())
 	}
-	f.handled()
-	f.handled()
+	f.slots.leave()
+	f.slots.leave()
 	_, err := f.next(t.Context(), soon())
 	require.NoError(t, err)
 	require.Equal(t, int64(5), active())
@@ -40,7 +40,7 @@ func TestFetcherPutsBackWhatItDidNotHandOver(t *testing.T) {
 	for _, task := range ts { // in this order
 		dispatchAll(t, q, task)
 	}
-	f := newFetcher(r.client, queueJobs, 4, never)
+	f := newFetcher(r.client, within, queueJobs, 4, never)
 	first, err := f.fetch(t.Context(), soon())
 	require.NoError(t, err)
 	require.Contains(t, first, taskName(ts[0]))
@@ -52,7 +52,7 @@ func TestFetcherPutsBackWhatItDidNotHandOver(t *testing.T) {
 	require.Equal(t, "active", stateOf(t, r, ts[0]))
 	require.Equal(t, int64(1), r.client.ZCard(t.Context(), queueKey(queueJobs, "lease")).Val())
 
-	f = newFetcher(r.client, queueJobs, 10, never)
+	f = newFetcher(r.client, within, queueJobs, 10, never)
 	for _, task := range ts[1:] {
 		require.Equal(t, "pending", stateOf(t, r, task))
 	}
@@ -69,7 +69,7 @@ func TestFetcherOfAPausedQueue(t *testing.T) {
 	task := newTask()
 	dispatchAll(t, NewQueue(r, QueueConfig{}), task)
 	require.NoError(t, inspector(r).PauseQueue(queueJobs))
-	f := newFetcher(r.client, queueJobs, 1, time.Millisecond)
+	f := newFetcher(r.client, within, queueJobs, 1, time.Millisecond)
 	_, err := f.fetch(t.Context(), soon())
 	require.ErrorIs(t, err, redis.Nil)
 	require.NoError(t, inspector(r).UnpauseQueue(queueJobs))
@@ -80,7 +80,7 @@ func TestFetcherOfAPausedQueue(t *testing.T) {
 // All wait for the bell, and one of them keeps watch.
 func TestFetcherWakesAll(t *testing.T) {
 	t.Parallel()
-	f := newFetcher(newDB(t).client, queueJobs, 5, never)
+	f := newFetcher(newDB(t).client, within, queueJobs, 5, never)
 	var waiting sync.WaitGroup
 	for range 5 {
 		waiting.Go(func() { _, _ = f.fetch(t.Context(), soon()) })

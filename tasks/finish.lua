@@ -1,4 +1,5 @@
--- Removes handled tasks as asynq's own script removes one.
+-- Removes handled tasks. asynq's script removes one, searches the whole list, and
+-- fails when it is not there.
 --
 -- KEYS[1] active, KEYS[2] lease, KEYS[3] the day's count, KEYS[4] the count
 -- ARGV[1] until when the day's count is kept, in seconds since 1970

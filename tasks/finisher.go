@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,8 +14,9 @@ const (
 	// finishPause is for how long handled tasks are gathered before they are
 	// removed from Redis: nobody waits for that.
 	finishPause = 2 * time.Millisecond
-	// maxFinish is how many tasks one exchange removes.
-	maxFinish = 500
+	// maxFinish is how many tasks one exchange removes. Redis may have to search a
+	// long list for each, and does nothing else meanwhile.
+	maxFinish = 100
 	// maxFinished is how many tasks may wait to be removed.
 	maxFinished = 20_000
 	// finishTime is after how long a task is not removed any more: asynq's lease
@@ -105,9 +105,13 @@ func (f *finisher) flush(stopping <-chan struct{}) {
 	}
 }
 
+// take gives tasks that are to be removed now, and forgets those that are too old.
 func (f *finisher) take() ([]finished, dayCount) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for len(f.waiting) > 0 && time.Since(f.waiting[0].at) > finishTime {
+		f.waiting = f.waiting[1:]
+	}
 	n := min(maxFinish, len(f.waiting))
 	tasks := f.waiting[:n:n]
 	if f.waiting = f.waiting[n:]; len(f.waiting) == 0 {
@@ -116,10 +120,8 @@ func (f *finisher) take() ([]finished, dayCount) {
 	return tasks, f.day
 }
 
-// putBack has tasks wait again that are not too old.
+// putBack has tasks wait again that were taken.
 func (f *finisher) putBack(tasks []finished) {
-	oldest := time.Now().Add(-finishTime)
-	tasks = slices.DeleteFunc(tasks, func(t finished) bool { return t.at.Before(oldest) })
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.waiting = append(tasks, f.waiting...)

@@ -17,7 +17,7 @@ func TestFinisherRemovesOnlyActiveTasks(t *testing.T) {
 	r := newDB(t)
 	ts := newTasks(5)
 	dispatchAll(t, NewQueue(r, QueueConfig{}), ts...)
-	fetcher := newFetcher(r.client, queueJobs, 3, never)
+	fetcher := newFetcher(r.client, within, queueJobs, 3, never)
 	for range 3 {
 		_, err := fetcher.next(t.Context(), soon())
 		require.NoError(t, err)

@@ -64,6 +64,8 @@ type Queue struct {
 	stopping    chan struct{} // closed: send what is buffered, then end
 	abort       chan struct{} // closed: drop what is buffered
 	running     sync.WaitGroup
+	sent        chan struct{} // closed: nothing is sent any more
+	ringing     sync.WaitGroup
 }
 
 // NewQueue makes a queue that buffers until Start.
@@ -96,6 +98,7 @@ func NewQueue(r *Redis, cfg QueueConfig) *Queue {
 		senders:     cfg.Senders,
 		stopping:    make(chan struct{}),
 		abort:       make(chan struct{}),
+		sent:        make(chan struct{}),
 	}
 }
 
@@ -113,7 +116,7 @@ func (q *Queue) Start() {
 		q.running.Go(q.sendHints)
 		q.running.Go(q.register)
 		for _, bell := range q.bells {
-			q.running.Go(func() { bell.run(q.stopping) })
+			q.ringing.Go(func() { bell.run(q.sent) })
 		}
 	})
 }
@@ -130,6 +133,8 @@ func (q *Queue) Stop(ctx context.Context) error {
 		done := make(chan struct{})
 		go func() {
 			q.running.Wait()
+			close(q.sent)
+			q.ringing.Wait()
 			close(done)
 		}()
 		select {
@@ -213,12 +218,13 @@ func (q *Queue) count(result string) { q.redis.metrics.enqueued.WithLabelValues(
 // the time it is given, so that is rounded up: a task never comes early.
 func (q *Queue) enqueue(ctx context.Context, t job.Task) error {
 	options := append([]asynq.Option{asynq.TaskID(taskName(t))}, q.options...)
-	if t.RunAt.After(time.Now()) {
+	later := t.RunAt.After(time.Now())
+	if later {
 		options = append(options, asynq.ProcessAt(ceilTime(t.RunAt)))
 	}
 	return q.traced(ctx, t, func(ctx context.Context, task *asynq.Task) error {
 		_, err := q.client.EnqueueContext(ctx, task, options...)
-		if err == nil {
+		if err == nil && !later {
 			q.bells[queueJobs].ring()
 		}
 		return err

@@ -18,8 +18,8 @@ import (
 const (
 	defaultTimeout = time.Second
 	// workerPatience is by how much workers wait longer: a fetch that Redis
-	// executes after the worker gave up takes a task that nobody then runs for
-	// half a minute.
+	// executes after the worker gave up takes up to maxFetch tasks that nobody then
+	// runs for half a minute.
 	workerPatience = 5
 	poolSize       = 16
 )

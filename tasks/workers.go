@@ -54,7 +54,7 @@ type Workers struct{ *consumer }
 // cancelled job to canceled.
 //
 // handle returns nil once the task is done with, whatever became of the job:
-// asynq then forgets the task at once. An error means that the infrastructure
+// Redis forgets the task about 2 ms later. An error means that the infrastructure
 // failed; the task is run again after 1 to 10 seconds. The context ends when
 // Redis has been away for half a minute or QueueConfig.MaxTaskTime is over;
 // asynq then hands the task to somebody else while handle still runs. It is

@@ -299,7 +299,8 @@ func (p *process) startAPI() *api {
 	}, handlers.Deps{
 		Jobs: a.service, Reader: a.service, Batches: a.service, Events: a.service, Clients: a.service, CursorKey: a.service.CursorKey,
 		Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(),
-		Limiter: a.limiter, Admission: app.NewAdmission(nil, p.counted(), p.log), Health: p, Logger: p.log, Registry: p.counted(), Tracer: p.tracer,
+		Limiter: a.limiter, Admission: app.NewAdmission(app.AdmissionFloor, nil, p.counted(), p.log), BatchAdmission: app.NewAdmission(app.BatchAdmissionFloor, nil, telemetry.Off, p.log),
+		 Health: p, Logger: p.log, Registry: p.counted(), Tracer: p.tracer,
 	})
 	go func() {
 		if err := a.server.Serve(p.listener); err != nil {
@@ -316,6 +317,7 @@ func (p *process) newService(a *api) *app.Service {
 	a.listener = tasks.NewListener(p.redis)
 	hub := app.NewHub(p.store, a.listener, p.metrics, p.log)
 	a.listener.Start(hub.Received, hub.Resumed)
+	window := app.NewWindow(p.cfg.DispatchWindow, p.store, p.metrics, p.log)
 	capacity := app.NewCapacity(p.cfg.MaxActiveJobs, p.cfg.MaxQueueSize, p.store, p.log)
 	service := app.NewService(app.ServiceConfig{
 		Catalogue: job.Catalogue{
@@ -328,10 +330,11 @@ func (p *process) newService(a *api) *app.Service {
 		},
 	}, app.ServiceDeps{
 		Jobs: p.store, Reader: p.store, Events: p.store, Batches: p.store, Keys: p.store, Queue: p.notifier, Progress: p.queue,
-		Targets: p.guard(), Capacity: capacity, Window: app.NewWindow(p.cfg.DispatchWindow, capacity, p.metrics), Hub: hub, Settler: p.settler, Metrics: p.metrics, Log: p.log,
+		Targets: p.guard(), Capacity: capacity, Window: window, Hub: hub, Settler: p.settler, Metrics: p.metrics, Log: p.log,
 	})
 	p.loop(hub.Run)
 	p.loop(capacity.Run)
+	p.loop(window.Run)
 	p.loop(service.WatchKeys)
 	return service
 }
