@@ -17,6 +17,7 @@ type usage struct {
 	at                                      time.Time
 	api, worker, postgres, redis, generator float64
 	machine                                 float64 // all processes, the groups' included; 0: unknown
+	stolen                                  float64 // what a virtual machine's host gave to others meanwhile
 	took                                    float64 // seconds; of a difference
 }
 
@@ -25,8 +26,9 @@ func (s *stack) usage(sys system, workers ...*program) usage {
 	p := readProcesses()
 	u := usage{
 		at: time.Now(), api: p.tree(sys.api.pid()), postgres: p.tree(s.servers.Postgres.PID()), redis: p.tree(s.servers.Redis.PID()),
-		generator: ownCPU(), machine: machineCPU(),
+		generator: ownCPU(),
 	}
+	u.machine, u.stolen = machineCPU()
 	for _, w := range workers {
 		u.worker += p.tree(w.pid())
 	}
@@ -36,7 +38,7 @@ func (s *stack) usage(sys system, workers ...*program) usage {
 func (u usage) since(before usage) usage {
 	return usage{
 		at: u.at, took: u.at.Sub(before.at).Seconds(), api: u.api - before.api, worker: u.worker - before.worker, postgres: u.postgres - before.postgres,
-		redis: u.redis - before.redis, generator: u.generator - before.generator, machine: u.machine - before.machine,
+		redis: u.redis - before.redis, generator: u.generator - before.generator, machine: u.machine - before.machine, stolen: u.stolen - before.stolen,
 	}
 }
 
@@ -63,7 +65,8 @@ func (u usage) shares(cores int) string {
 		return strings.TrimSuffix(b.String(), ",")
 	}
 	others := max(0, u.machine-u.service()-u.generator)
-	_, _ = fmt.Fprintf(&b, " others %.0f %%, idle %.0f %%", 100*others/all, 100*max(0, 1-u.machine/all))
+	_, _ = fmt.Fprintf(&b, " others %.0f %%, taken by the host %.0f %%, idle %.0f %%",
+		100*others/all, 100*u.stolen/all, 100*max(0, 1-(u.machine+u.stolen)/all))
 	return b.String()
 }
 
@@ -145,16 +148,16 @@ func (p processes) tree(root int) (seconds float64) {
 	return seconds
 }
 
-// machineCPU is the time that the machine was busy.
-func machineCPU() float64 {
+// machineCPU is the time that the machine was busy, and that its host took.
+func machineCPU() (busy, stolen float64) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return 0
+		return 0, 0
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
 	fields := strings.Fields(line) // cpu user nice system idle iowait irq softirq steal
 	if len(fields) < 9 {
-		return 0
+		return 0, 0
 	}
-	return ticked(fields[1:4]) + ticked(fields[6:9])
+	return ticked(fields[1:4]) + ticked(fields[6:8]), ticked(fields[8:9])
 }
