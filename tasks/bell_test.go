@@ -71,7 +71,7 @@ func TestTasksWhoseTimeHasComeWakeWorkers(t *testing.T) {
 // for a while.
 func TestTasksThatNobodyToldOf(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := connect(t, ownRedis(t).URL()) // databases share channels
 	var c collector
 	w := startWorkers(t, r, WorkersConfig{TaskCheckInterval: 50 * time.Millisecond, Concurrency: 8, Servers: 4}, c.handle)
 	f := w.broker.fetcher
@@ -134,4 +134,29 @@ func TestRingerRingsOnceForMany(t *testing.T) {
 	receive(t, ended, "the end")
 	require.LessOrEqual(t, len(heard), 2+int(time.Since(began)/bellPause))
 	require.Empty(t, bell.due, "who rang before the end was told of")
+}
+
+// What is sent while the queue stops is told of, and what is for later is not.
+func TestQueueRings(t *testing.T) {
+	t.Parallel()
+	r := connect(t, ownRedis(t).URL())
+	q := NewQueue(r, QueueConfig{Senders: 1})
+	later := newTask()
+	later.RunAt = time.Now().Add(time.Hour)
+	dispatchAll(t, q, later)
+	require.Empty(t, q.bells[queueJobs].due)
+
+	channel, heard := bellChannel(queueJobs), make(chan int64, 1000)
+	s := r.subscribe(r.client, map[string]func(string){channel: func(string) {
+		heard <- r.client.LLen(context.Background(), queueKey(queueJobs, "pending")).Val()
+	}})
+	t.Cleanup(s.stop)
+	eventually(t, func() bool { return r.client.PubSubNumSub(t.Context(), channel).Val()[channel] == 1 })
+	for _, task := range newTasks(500) {
+		q.Enqueue(task)
+	}
+	q.Start()
+	require.NoError(t, q.Stop(t.Context()))
+	for receive(t, heard, "a ring after the last task") < 500 {
+	}
 }

@@ -19,7 +19,7 @@ type WorkersConfig struct {
 	// 500 ms.
 	TaskCheckInterval time.Duration
 	// DelayedTaskCheckInterval is how often a process looks for tasks whose time
-	// has come. Default 250 ms.
+	// has come. Default 500 ms.
 	DelayedTaskCheckInterval time.Duration
 	// ShutdownTimeout is how long Stop waits for handlers before it puts their
 	// tasks back into the queue. Default 35 s, longer than a job's own grace.
@@ -38,7 +38,7 @@ func (c *WorkersConfig) setDefaults() {
 		c.TaskCheckInterval = 500 * time.Millisecond
 	}
 	if c.DelayedTaskCheckInterval <= 0 {
-		c.DelayedTaskCheckInterval = 250 * time.Millisecond
+		c.DelayedTaskCheckInterval = 500 * time.Millisecond
 	}
 	if c.ShutdownTimeout <= 0 {
 		c.ShutdownTimeout = 35 * time.Second
