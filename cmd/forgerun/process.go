@@ -300,7 +300,7 @@ func (p *process) startAPI() *api {
 		Jobs: a.service, Reader: a.service, Batches: a.service, Events: a.service, Clients: a.service, CursorKey: a.service.CursorKey,
 		Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(),
 		Limiter: a.limiter, Admission: app.NewAdmission(app.AdmissionFloor, nil, p.counted(), p.log), BatchAdmission: app.NewAdmission(app.BatchAdmissionFloor, nil, telemetry.Off, p.log),
-		 Health: p, Logger: p.log, Registry: p.counted(), Tracer: p.tracer,
+		Health: p, Logger: p.log, Registry: p.counted(), Tracer: p.tracer,
 	})
 	go func() {
 		if err := a.server.Serve(p.listener); err != nil {
