@@ -14,10 +14,10 @@ import (
 
 const (
 	// admissionWait is how long a submission should wait for storage at most.
-	admissionWait = 250 * time.Millisecond
+	admissionWait = time.Second
 	// AdmissionFloor is how many jobs may wait however slow storage is: a burst is
 	// taken, and group commit always has enough to fill its statements.
-	AdmissionFloor = 1024
+	AdmissionFloor = 4096
 	// BatchAdmissionFloor is the same of batches, of which few are stored at once.
 	BatchAdmissionFloor = 64
 	// refusalInterval is the time between two log lines of refusals.
@@ -30,8 +30,8 @@ var errTooManyWait = &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second
 
 // Admission bounds how many submissions wait inside a process at once. It goes
 // by Little's law: what waits for a time is what comes in that time, so when no
-// more may wait than were accepted in the last quarter of a second, nobody waits
-// much longer than that. What is above is refused at once, which costs little,
+// more may wait than were accepted in the last second, nobody waits much longer
+// than that. What is above is refused at once, which costs little,
 // instead of being answered when its client has given up.
 //
 // The bound follows what storage does: it falls to a floor while storage stands

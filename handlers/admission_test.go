@@ -3,7 +3,6 @@ package handlers
 import (
 	"context"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -45,7 +44,7 @@ func TestSubmissionsAreRefusedWhileTooManyWait(t *testing.T) {
 			require.Empty(t, a.left, "who did not enter does not leave")
 			require.Equal(t, 1.0, series(t, w.registry)["submissions_refused_total overload"])
 			require.NotContains(t, w.log.String(), "request failed")
-			require.Equal(t, 1, strings.Count(w.log.String(), `"error_code":"RFA_EXEC_QUEUE_FULL"`), "in the line that every request has")
+			require.NotContains(t, w.log.String(), "RFA_EXEC_QUEUE_FULL", "Admission tells of all of them")
 
 			stranger := w.send(http.MethodPost, path, shortBody, "Authorization", "Bearer nobody's")
 			stranger.requireProblem(t, job.CodeInvalidCredentials)

@@ -167,7 +167,7 @@ func seconds(d time.Duration) int {
 }
 
 func (s *Server) logAccess(r *call, took time.Duration) {
-	if !s.log.Enabled(r.ctx, slog.LevelInfo) {
+	if r.crowded || !s.log.Enabled(r.ctx, slog.LevelInfo) { // Admission tells of those together
 		return
 	}
 	attrs := make([]slog.Attr, 0, 14)
