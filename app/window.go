@@ -74,7 +74,7 @@ func (w *Window) judge() {
 // Run counts until ctx ends.
 func (w *Window) Run(ctx context.Context) {
 	for {
-		if err := w.count(ctx); err != nil && ctx.Err() == nil {
+		if err := w.Count(ctx); err != nil && ctx.Err() == nil {
 			w.log.WarnContext(ctx, "cannot count the jobs that are due", "action", "count", errorFields(err))
 		}
 		if !sleep(ctx, windowInterval) {
@@ -83,7 +83,9 @@ func (w *Window) Run(ctx context.Context) {
 	}
 }
 
-func (w *Window) count(ctx context.Context) error {
+// Count counts once. Before the first time nothing is known, and all is left to the
+// relay.
+func (w *Window) Count(ctx context.Context) error {
 	w.mu.Lock()
 	before := w.added
 	w.mu.Unlock()

@@ -15,8 +15,8 @@ func TestWindow(t *testing.T) {
 	window := NewWindow(10, w.store, w.metrics, w.logger)
 	require.False(t, window.admit(), "nobody knows what waits")
 	ctx := context.Background()
-	require.NoError(t, window.count(ctx))
-	require.NoError(t, window.count(ctx)) // the one above is in it
+	require.NoError(t, window.Count(ctx))
+	require.NoError(t, window.Count(ctx)) // the one above is in it
 
 	var tasks []job.Task
 	for _, step := range []struct {
@@ -30,10 +30,10 @@ func TestWindow(t *testing.T) {
 			w.store.change(tasks[0].JobID, func(r *row) { r.State = job.Succeeded })
 			tasks = tasks[1:]
 		}
-		require.NoError(t, window.count(ctx))
+		require.NoError(t, window.Count(ctx))
 		require.Equal(t, step.open, window.admit(), "%d jobs", step.due)
 		require.Equal(t, !step.open, w.metric(w.metrics.windowClosed) == 1)
-		require.NoError(t, window.count(ctx))
+		require.NoError(t, window.Count(ctx))
 	}
 }
 
@@ -44,7 +44,7 @@ func TestWindowCountsWhatIsDue(t *testing.T) {
 	for range 10 {
 		w.add(func(r *row) { r.RunAt = time.Now().Add(time.Hour) })
 	}
-	require.NoError(t, window.count(context.Background()))
+	require.NoError(t, window.Count(context.Background()))
 	require.True(t, window.admit())
 }
 
@@ -55,7 +55,7 @@ func TestAClosedWindowLeavesJobsToTheRelay(t *testing.T) {
 		s := w.service(10)
 		s.window = NewWindow(3, w.store, w.metrics, w.logger)
 		ctx := context.Background()
-		require.NoError(t, s.window.count(ctx))
+		require.NoError(t, s.window.Count(ctx))
 		var ids []job.ID
 		for range 6 {
 			receipt, err := s.Submit(ctx, request())

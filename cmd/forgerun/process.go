@@ -172,6 +172,10 @@ func (p *process) loop(f func(context.Context)) {
 	p.background.Go(func() { f(p.loops) })
 }
 
+// windowWait is how long a start waits to know whether many jobs wait: the first
+// submissions would be left to the relay.
+const windowWait = time.Second
+
 // closeGrace bounds each step of closing.
 const closeGrace = 5 * time.Second
 
@@ -318,6 +322,9 @@ func (p *process) newService(a *api) *app.Service {
 	hub := app.NewHub(p.store, a.listener, p.metrics, p.log)
 	a.listener.Start(hub.Received, hub.Resumed)
 	window := app.NewWindow(p.cfg.DispatchWindow, p.store, p.metrics, p.log)
+	counting, cancel := context.WithTimeout(p.loops, windowWait)
+	defer cancel()
+	_ = window.Count(counting) // Run tells what is wrong
 	capacity := app.NewCapacity(p.cfg.MaxActiveJobs, p.cfg.MaxQueueSize, p.store, p.log)
 	service := app.NewService(app.ServiceConfig{
 		Catalogue: job.Catalogue{
