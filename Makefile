@@ -50,17 +50,17 @@ test: ## Run all tests with the race detector, on real Postgres and Redis
 .PHONY: bench
 bench: ## Measure each figure against its target, about 10 minutes; ARGS="-help" tells the options
 	@scripts/setup.sh run
-	$(GO) run ./bench $(ARGS) standard
+	$(GO) run ./internal/bench $(ARGS) standard
 
 .PHONY: bench-quick
 bench-quick: ## The figures of submission, the whole path and idle alone, about 1 minute
 	@scripts/setup.sh run
-	$(GO) run ./bench $(ARGS) quick
+	$(GO) run ./internal/bench $(ARGS) quick
 
 .PHONY: bench-full
 bench-full: ## All figures, those of large tables, webhooks, observing and the simulator too
 	@scripts/setup.sh run
-	$(GO) run ./bench $(ARGS) full
+	$(GO) run ./internal/bench $(ARGS) full
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each

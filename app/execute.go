@@ -10,8 +10,8 @@ import (
 	"runtime/debug"
 	"sync"
 
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/telemetry"
 )
 
 // execute runs a claimed job to its end. When it cannot bring it there, the

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/telemetry"
 )
 
 // Handle looks at the job that a task names and, if it waits and is due,

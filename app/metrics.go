@@ -3,8 +3,8 @@ package app
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/telemetry"
 )
 
 // Metrics of the use cases, the worker and the maintenance (section 16). Every

@@ -10,8 +10,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/telemetry"
 )
 
 // JobStore is what changing a client's jobs needs of storage.

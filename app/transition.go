@@ -4,8 +4,8 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/telemetry"
 )
 
 // logTransition writes the one line of a change of state, with the fields that

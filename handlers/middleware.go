@@ -13,8 +13,8 @@ import (
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/telemetry"
 )
 
 // serve is the way of every request: it gets an id and a time limit, is

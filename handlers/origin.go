@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/text/language"
 
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/telemetry"
 )
 
 // matcher finds the best of job.Languages.

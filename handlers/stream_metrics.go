@@ -3,7 +3,7 @@ package handlers
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/forgerun/forgerun/telemetry"
+	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
 // ending is why a stream ended: the label of a metric, and an error, so that it

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/forgerun/forgerun/telemetry"
+	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
 // grouped are the operations of group commits, single all others: the values

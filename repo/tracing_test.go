@@ -16,9 +16,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
-	"github.com/forgerun/forgerun/telemetry"
 )
 
 // traces keeps the spans of a test.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/devstack"
+	"github.com/forgerun/forgerun/internal/devstack"
 )
 
 func epochOf(t *testing.T, q *Queue) (int64, string) {

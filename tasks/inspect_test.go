@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/devstack"
+	"github.com/forgerun/forgerun/internal/devstack"
 )
 
 func inspect(t *testing.T, url string) Inspection {

@@ -3,7 +3,7 @@ package tasks
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/forgerun/forgerun/telemetry"
+	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
 // Results, as label values.

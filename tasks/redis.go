@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/forgerun/forgerun/telemetry"
+	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
 const (

@@ -21,8 +21,8 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/telemetry"
 )
 
 // Bounds of connections. About 50 parcels are sent at once in a process.

@@ -12,7 +12,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/forgerun/forgerun/telemetry"
+	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
 const (

@@ -61,12 +61,11 @@ func TestConformancePageNamesTestsThatExist(t *testing.T) {
 	page, err := os.ReadFile("../../docs/conformance.md")
 	require.NoError(t, err)
 	exist := map[string]bool{}
-	shallow, err := filepath.Glob("../../*/*_test.go")
-	require.NoError(t, err)
-	deep, err := filepath.Glob("../../*/*/*_test.go")
-	require.NoError(t, err)
-	for _, file := range append(shallow, deep...) {
-		content, err := os.ReadFile(file)
+	for _, f := range filesOfModule(t) {
+		if !f.isTest() {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join("../..", f.path))
 		require.NoError(t, err)
 		for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(t`).FindAllStringSubmatch(string(content), -1) {
 			exist[match[1]] = true

@@ -27,39 +27,39 @@ const module = "github.com/forgerun/forgerun"
 var mayImport = []packageRule{
 	{"job", nil},
 	{"migrations", nil},
-	{"telemetry", nil},
+	{"internal/telemetry", nil},
 	{"monitoring", nil},
-	{"devstack", nil},
+	{"internal/devstack", nil},
 
-	{"app", []string{"job", "telemetry"}},
-	{"handlers", []string{"job", "telemetry"}},
+	{"app", []string{"job", "internal/telemetry"}},
+	{"handlers", []string{"job", "internal/telemetry"}},
 	{"handlers/apitest", nil}, // for tests
-	{"tasks", []string{"job", "telemetry"}},
-	{"webhook", []string{"job", "telemetry"}},
-	{"work", []string{"job"}},
-	{"repo", []string{"job", "migrations", "telemetry"}},
-	{"repo/repotest", []string{"job", "migrations", "repo", "devstack"}},
+	{"tasks", []string{"job", "internal/telemetry"}},
+	{"webhook", []string{"job", "internal/telemetry"}},
+	{"internal/work", []string{"job"}},
+	{"repo", []string{"job", "migrations", "internal/telemetry"}},
+	{"repo/repotest", []string{"job", "migrations", "repo", "internal/devstack"}},
 
 	// The outside world: what knows the service through HTTP, and through its rows
 	// where it is asked to, and never through its code.
 	{"client", nil},
-	{"simulator/scenario", nil},
-	{"simulator/history", nil},
-	{"simulator/stack", []string{"devstack"}},
-	{"simulator/judge", []string{"client", "simulator/history"}},
-	{"simulator/receiver", []string{"client", "simulator/history"}},
-	{"simulator/report", []string{"simulator/history", "simulator/judge"}},
-	{"simulator/load", []string{"client", "simulator/history", "simulator/receiver", "simulator/report", "simulator/scenario"}},
+	{"internal/simulator/scenario", nil},
+	{"internal/simulator/history", nil},
+	{"internal/simulator/stack", []string{"internal/devstack"}},
+	{"internal/simulator/judge", []string{"client", "internal/simulator/history"}},
+	{"internal/simulator/receiver", []string{"client", "internal/simulator/history"}},
+	{"internal/simulator/report", []string{"internal/simulator/history", "internal/simulator/judge"}},
+	{"internal/simulator/load", []string{"client", "internal/simulator/history", "internal/simulator/receiver", "internal/simulator/report", "internal/simulator/scenario"}},
 
-	{"cmd/simulator", []string{"client", "devstack", "simulator/...", "job test"}},
+	{"cmd/simulator", []string{"client", "internal/devstack", "internal/simulator/...", "job test"}},
 	{"cmd/...", []string{"..."}},
-	{"bench/...", []string{"..."}},
+	{"internal/bench/...", []string{"..."}},
 }
 
 // testsMayImport is what test files may import of ours besides: real servers
 // and databases, and the check of answers. An adapter's test needs no other
 // adapter; what takes two of them is tested in cmd/forgerun, end to end.
-var testsMayImport = []string{"devstack", "repo/repotest", "handlers/apitest"}
+var testsMayImport = []string{"internal/devstack", "repo/repotest", "handlers/apitest"}
 
 // onlyIn says which packages may see a library at all, tests included: no type
 // of it leaves them.
@@ -67,24 +67,24 @@ var onlyIn = []struct {
 	library string // import path; those below it too
 	pkgs    []string
 }{
-	{"github.com/jackc/pgx", []string{"repo", "repo/repotest", "devstack", "simulator/judge", "bench/...", "cmd/... test"}},
+	{"github.com/jackc/pgx", []string{"repo", "repo/repotest", "internal/devstack", "internal/simulator/judge", "internal/bench/...", "cmd/... test"}},
 	{"github.com/pressly/goose", []string{"repo", "repo/repotest"}},
-	{"github.com/hibiken", []string{"tasks", "bench/...", "cmd/... test"}},
-	{"github.com/redis/go-redis", []string{"tasks", "devstack", "simulator/judge", "bench/...", "cmd/... test"}},
-	{"github.com/alicebob/miniredis", []string{"devstack", "tasks test"}},
-	{"github.com/gofiber/fiber", []string{"handlers", "bench/..."}},
-	{"github.com/valyala/fasthttp", []string{"handlers", "simulator/load", "bench/..."}},
+	{"github.com/hibiken", []string{"tasks", "internal/bench/...", "cmd/... test"}},
+	{"github.com/redis/go-redis", []string{"tasks", "internal/devstack", "internal/simulator/judge", "internal/bench/...", "cmd/... test"}},
+	{"github.com/alicebob/miniredis", []string{"internal/devstack", "tasks test"}},
+	{"github.com/gofiber/fiber", []string{"handlers", "internal/bench/..."}},
+	{"github.com/valyala/fasthttp", []string{"handlers", "internal/simulator/load", "internal/bench/..."}},
 	{"github.com/pb33f", []string{"handlers test"}},
 	{"github.com/dunglas/httpsfv", []string{"webhook", "cmd/..."}},
 	{"github.com/go-jose", []string{"webhook"}},
 	{"code.dny.dev/ssrf", []string{"webhook"}},
 	{"github.com/exaring/otelpgx", []string{"repo"}},
 	{"go.opentelemetry.io/otel/exporters", []string{"monitoring"}},
-	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "telemetry test", "app test", "handlers test", "repo test", "tasks test", "webhook test"}},
+	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "internal/telemetry test", "app test", "handlers test", "repo test", "tasks test", "webhook test"}},
 	{"go.opentelemetry.io/proto", []string{"monitoring test", "cmd/... test"}},
-	{"github.com/chromedp", []string{"simulator/report test", "cmd/... test"}},
+	{"github.com/chromedp", []string{"internal/simulator/report test", "cmd/... test"}},
 	{"github.com/compose-spec", []string{"monitoring test"}},
-	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "handlers test", "job test", "webhook test", "simulator/scenario test", "cmd/... test"}},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "handlers test", "job test", "webhook test", "internal/simulator/scenario test", "cmd/... test"}},
 }
 
 // standardLibraryOnly are the packages whose code (tests aside) imports nothing
@@ -125,9 +125,9 @@ func TestImportRulesCatch(t *testing.T) {
 		"standard library in job":        {"job/x.go", "net/url", false},
 		"library in job":                 {"job/x.go", "github.com/google/uuid", true},
 		"library in a test of job":       {"job/x_test.go", "github.com/stretchr/testify/require", false},
-		"ours in job":                    {"job/x.go", module + "/work", true},
-		"job in an adapter":              {"work/x.go", module + "/job", false},
-		"a test of its own package":      {"work/x_test.go", module + "/work", false},
+		"ours in job":                    {"job/x.go", module + "/internal/work", true},
+		"job in an adapter":              {"internal/work/x.go", module + "/job", false},
+		"a test of its own package":      {"internal/work/x_test.go", module + "/internal/work", false},
 		"adapter in adapter":             {"handlers/x.go", module + "/repo", true},
 		"adapter in a test of adapter":   {"handlers/x_test.go", module + "/repo", true},
 		"adapter in app":                 {"app/x.go", module + "/repo", true},
@@ -135,10 +135,10 @@ func TestImportRulesCatch(t *testing.T) {
 		"database helper in the store":   {"repo/x.go", module + "/repo/repotest", true},
 		"store in its helper":            {"repo/repotest/x.go", module + "/repo", false},
 		"anything in a program":          {"cmd/forgerun/x.go", module + "/handlers", false},
-		"the service in its judge":       {"simulator/judge/x.go", module + "/job", true},
+		"the service in its judge":       {"internal/simulator/judge/x.go", module + "/job", true},
 		"the service in the simulator":   {"cmd/simulator/x.go", module + "/repo", true},
 		"the domain in the simulator":    {"cmd/simulator/x.go", module + "/job", true},
-		"the client in the simulator":    {"simulator/load/x.go", module + "/client", false},
+		"the client in the simulator":    {"internal/simulator/load/x.go", module + "/client", false},
 		"library in the client":          {"client/x.go", "github.com/google/uuid", true},
 		"a program in a package":         {"app/x.go", module + "/cmd/forgerun", true},
 		"a package without a row":        {"util/x.go", "strings", true},

@@ -17,12 +17,12 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/handlers"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/internal/work"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/monitoring"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/tasks"
-	"github.com/forgerun/forgerun/telemetry"
-	"github.com/forgerun/forgerun/work"
 )
 
 // process is what every role is made of. Its parts are started in the order in

@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/devstack"
 	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 

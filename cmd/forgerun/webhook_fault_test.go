@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/devstack"
+	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 

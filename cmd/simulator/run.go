@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forgerun/forgerun/simulator/scenario"
-	"github.com/forgerun/forgerun/simulator/stack"
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
+	"github.com/forgerun/forgerun/internal/simulator/stack"
 )
 
 const runHelp = `Usage: simulator run SCENARIO [flags]

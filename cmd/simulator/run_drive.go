@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forgerun/forgerun/simulator/stack"
+	"github.com/forgerun/forgerun/internal/simulator/stack"
 )
 
 // drive sends the load, with scaling and faults meanwhile, and waits for the end

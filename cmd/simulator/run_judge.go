@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/forgerun/forgerun/simulator/history"
-	"github.com/forgerun/forgerun/simulator/judge"
+	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
 // judge collects what the service says at the end, and goes through everything.

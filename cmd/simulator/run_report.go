@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/forgerun/forgerun/simulator/judge"
-	"github.com/forgerun/forgerun/simulator/report"
-	"github.com/forgerun/forgerun/simulator/scenario"
+	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/simulator/report"
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
 // account puts the report together, around the numbers.

@@ -21,8 +21,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/simulator/judge"
-	"github.com/forgerun/forgerun/simulator/scenario"
+	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
 // built is the real program, built once, and its folder.

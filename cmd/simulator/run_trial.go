@@ -12,14 +12,14 @@ import (
 	"time"
 
 	forgerun "github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/devstack"
-	"github.com/forgerun/forgerun/simulator/history"
-	"github.com/forgerun/forgerun/simulator/judge"
-	"github.com/forgerun/forgerun/simulator/load"
-	webhooks "github.com/forgerun/forgerun/simulator/receiver"
-	"github.com/forgerun/forgerun/simulator/report"
-	"github.com/forgerun/forgerun/simulator/scenario"
-	"github.com/forgerun/forgerun/simulator/stack"
+	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/simulator/load"
+	webhooks "github.com/forgerun/forgerun/internal/simulator/receiver"
+	"github.com/forgerun/forgerun/internal/simulator/report"
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
+	"github.com/forgerun/forgerun/internal/simulator/stack"
 )
 
 // trial is one playing of a scenario.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/forgerun/forgerun/simulator/scenario"
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
 const scenariosHelp = `Usage: simulator scenarios [NAME] [--schema]

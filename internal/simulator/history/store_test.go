@@ -1,0 +1,172 @@
+package history_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/simulator/history"
+)
+
+func TestFactsOfAJobComeBackTogetherAndInOrder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, err := history.Create(dir)
+	require.NoError(t, err)
+	const jobs, facts = 500, 6
+	var writers sync.WaitGroup
+	for j := range jobs {
+		writers.Go(func() {
+			for n := range facts {
+				w.Add(history.Fact{Kind: history.Streamed, Job: fmt.Sprint("job-", j), Event: &history.Event{Seq: n + 1}})
+			}
+		})
+	}
+	writers.Wait()
+	w.Add(history.Fact{Kind: history.Submitted, Ticket: 7, At: time.Unix(1, 0).UTC()})
+	require.EqualValues(t, jobs*facts+1, w.Facts())
+	require.NoError(t, w.Close())
+
+	r, err := history.Open(dir)
+	require.NoError(t, err)
+	seen, filled := 0, 0
+	for b := range history.Buckets {
+		of := 0
+		require.NoError(t, r.Jobs(b, func(jobs map[string][]history.Fact) error {
+			for job, list := range jobs {
+				of++
+				require.Len(t, list, facts, job)
+				for n, f := range list {
+					require.Equal(t, n+1, f.Event.Seq, job)
+				}
+			}
+			return nil
+		}))
+		seen += of
+		filled += min(of, 1)
+	}
+	require.Equal(t, jobs, seen)
+	require.Greater(t, filled, history.Buckets/2, "jobs are spread over the files")
+	var loose []history.Fact
+	require.NoError(t, r.Each(history.Loose, func(f history.Fact) error {
+		loose = append(loose, f)
+		return nil
+	}))
+	require.Equal(t, []history.Fact{{Kind: history.Submitted, Ticket: 7, At: time.Unix(1, 0).UTC()}}, loose)
+}
+
+// A long file is read in parts: no job comes twice, none is left out.
+func TestALongFileIsReadInParts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, err := history.Create(dir)
+	require.NoError(t, err)
+	note := strings.Repeat("x", 10_000)
+	bucket := -1
+	added := 0
+	for j := 0; added < 1000; j++ { // 10 MB of one bucket
+		job := fmt.Sprint("job-", j)
+		if b := history.BucketOf(job); bucket < 0 {
+			bucket = b
+		} else if b != bucket {
+			continue
+		}
+		w.Add(history.Fact{Kind: history.Strange, Job: job, Note: note})
+		added++
+	}
+	require.NoError(t, w.Close())
+	r, err := history.Open(dir)
+	require.NoError(t, err)
+	seen, parts := 0, 0
+	require.NoError(t, r.Jobs(bucket, func(jobs map[string][]history.Fact) error {
+		parts++
+		seen += len(jobs)
+		require.Less(t, len(jobs), 400, "a part is a part")
+		return nil
+	}))
+	require.Equal(t, 1000, seen)
+	require.Greater(t, parts, 3)
+}
+
+func TestAHistoryThatIsCutOffIsAnError(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, err := history.Create(dir)
+	require.NoError(t, err)
+	w.Add(history.Fact{Kind: history.Strange, Job: "a"})
+	require.NoError(t, w.Close())
+	path := filepath.Join(dir, fmt.Sprintf("facts-%03d.jsonl", history.BucketOf("a")))
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, content[:len(content)-5], 0o600))
+	r, err := history.Open(dir)
+	require.NoError(t, err)
+	err = r.Jobs(history.BucketOf("a"), func(map[string][]history.Fact) error { return nil })
+	require.ErrorContains(t, err, "ends within a fact")
+}
+
+func TestAHistoryIsNotMixedWithAnother(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, err := history.Create(dir)
+	require.NoError(t, err)
+	_, err = history.Create(dir)
+	require.ErrorContains(t, err, "exists")
+	require.NoError(t, w.Close())
+	require.NoError(t, w.Close(), "closed twice")
+	w.Add(history.Fact{Kind: history.Strange})
+	require.Zero(t, w.Facts(), "added after the end")
+
+	_, err = history.Open(t.TempDir())
+	require.ErrorContains(t, err, "no history")
+}
+
+// A disk that is full is seen while the run goes on, and again at the end.
+func TestAFullDiskIsTold(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("this system has no device that is always full")
+	}
+	w, err := history.Create(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, w.WriteTo(full))
+	require.NoError(t, w.Err())
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		for range 1000 {
+			_ = w.Err()
+		}
+	}()
+	w.Add(history.Fact{Kind: history.Strange, Note: strings.Repeat("x", 100_000)})
+	require.ErrorContains(t, w.Err(), "no space left")
+	w.Add(history.Fact{Kind: history.Strange})
+	require.Zero(t, w.Facts(), "nothing is kept after the gap")
+	require.ErrorContains(t, w.Close(), "no space left")
+	require.ErrorContains(t, w.Err(), "no space left", "still the first error")
+	<-asked
+}
+
+func BenchmarkAdd(b *testing.B) {
+	w, err := history.Create(b.TempDir())
+	require.NoError(b, err)
+	now := time.Now().UTC()
+	b.ReportAllocs()
+	for i := range b.N {
+		w.Add(history.Fact{
+			At: now, Kind: history.Submitted, Ticket: int64(i), Job: "0190a1b2-c3d4-7000-8000-0000000000e5",
+			Submission: &history.Submission{
+				Key: "k", Type: "EXECUTE", WorkKind: "SUCCESS_FAST", Intended: now,
+				Tries: []history.Try{{Sent: now, Answered: now, Status: 202, RequestID: "0190a1b2-c3d4-7000-8000-0000000000e5", Job: "0190a1b2-c3d4-7000-8000-0000000000e5", State: "QUEUED"}},
+			},
+		})
+	}
+	require.NoError(b, w.Close())
+}

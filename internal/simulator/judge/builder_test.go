@@ -1,0 +1,457 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/forgerun/forgerun/internal/simulator/history"
+)
+
+// world is a run with everything that a simulator sees of a service without a
+// fault. Tests take it as it is, or spoil it.
+type world struct {
+	facts  []history.Fact
+	ground Ground
+	start  time.Time
+	last   int64 // ticket
+}
+
+const (
+	testRun   = "run1"
+	brokenURL = "http://receiver/broken" // answers with 5xx only
+)
+
+var second = time.Second
+
+// newWorld has two tenants, each with a webhook for all of its events; the second
+// one's gets only the ends of jobs.
+func newWorld() *world {
+	scale := 1.0
+	w := &world{start: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	w.ground = Ground{
+		Run: testRun, Tenants: 2, TimeScale: &scale, MaxRuntime: 2 * time.Minute, MaxAttempts: 4, DeliveryTries: 3,
+		Webhooks: []Webhook{
+			{Tenant: 0, ID: "hook-0", URL: "http://receiver/0", Events: []string{"*"}},
+			{Tenant: 1, ID: "hook-1", URL: "http://receiver/1", Events: []string{"job.succeeded", "job.failed"}},
+		},
+		Streams: []Stream{{Tenant: 0, Whole: true}, {Tenant: 1, Whole: true}},
+		Collected: Collected{
+			Asked:   map[Source]bool{Lists: true, Reports: true, Rows: true, Queue: true, Metrics: true},
+			Missing: map[Source]string{},
+		},
+	}
+	return w
+}
+
+// tale is a job of the world while it is being told.
+type tale struct {
+	w      *world
+	id     string
+	tenant int
+	ticket int64
+	now    time.Time
+	row    history.Job
+	sub    history.Submission
+	log    []history.Event
+	state  string
+	starts *time.Time
+	told   []history.Report
+}
+
+func (w *world) add(f history.Fact) { w.facts = append(w.facts, f) }
+
+// end is when all is over and everything is asked for.
+func (w *world) end() time.Time { return w.start.Add(time.Hour) }
+
+// job submits a job a second after the one before.
+func (w *world) job(tenant int, kind string, options ...func(*tale)) *tale {
+	w.last++
+	w.ground.Tickets = w.last
+	t := &tale{w: w, id: fmt.Sprintf("job-%04d", w.last), tenant: tenant, ticket: w.last, now: w.start.Add(time.Duration(w.last%1000) * second)}
+	t.row = history.Job{
+		Type: "EXECUTE", WorkKind: kind, Attempt: 1, MaxAttempts: 4, CreatedAt: t.now, Client: fmt.Sprint("client-", tenant),
+		Correlation: fmt.Sprintf("%s.%d", testRun, w.last), Keys: 1,
+	}
+	ms := catalogue[kind].duration.Milliseconds()
+	t.row.DurationMS, t.row.ShouldFail = &ms, catalogue[kind].fails > 0
+	for _, o := range options {
+		o(t)
+	}
+	t.sub.Key, t.sub.Type, t.sub.WorkKind, t.sub.Intended = fmt.Sprint("key-", w.last), t.row.Type, kind, t.now
+	t.sub.ExecutionAt, t.sub.Batch = t.row.ExecutionAt, t.row.Batch
+	at := t.now
+	t.row.RunAt = &at
+	t.event("job.created", created)
+	if t.row.ExecutionAt == nil {
+		t.event("job.queued", queued)
+	} else {
+		t.row.RunAt = t.row.ExecutionAt
+	}
+	t.try(false)
+	return t
+}
+
+func deferred(ahead time.Duration) func(*tale) {
+	return func(t *tale) {
+		at := t.now.Add(ahead)
+		t.row.Type, t.row.ExecutionAt = "DEFERRED", &at
+	}
+}
+
+// emits makes it a job that publishes an event of the client's own.
+func emits(t *tale) { t.row.Type = emitEvent }
+
+func autoRetry(t *tale)                 { t.sub.AutoRetry = true }
+func inBatch(id string) func(*tale)     { return func(t *tale) { t.row.Batch = id } }
+func calledBack(url string) func(*tale) { return func(t *tale) { t.sub.Callback = url } }
+func (t *tale) fact(k history.Kind) history.Fact {
+	return history.Fact{Kind: k, Tenant: t.tenant, Job: t.id, Ticket: t.ticket}
+}
+
+// try hands the job in, once more.
+func (t *tale) try(replay bool) *tale {
+	state := queued
+	if t.row.ExecutionAt != nil {
+		state = created
+	}
+	t.sub.Tries = append(t.sub.Tries, history.Try{
+		Sent: t.now.Add(-5 * time.Millisecond), Answered: t.now.Add(5 * time.Millisecond), Status: 202, Job: t.id, State: state,
+		CreatedAt: t.row.CreatedAt, Replayed: replay, RequestID: "request",
+	})
+	return t
+}
+
+// wait lets time pass.
+func (t *tale) wait(d time.Duration) *tale {
+	t.now = t.now.Add(d)
+	return t
+}
+
+// event appends to the log, and tells the stream and the subscribers.
+func (t *tale) event(name, next string) *tale {
+	e := history.Event{
+		ID: fmt.Sprintf("%s-event-%d", t.id, len(t.log)+1), Seq: len(t.log) + 1, Name: name, Prev: t.state, Next: next,
+		Attempt: t.row.Attempt, At: t.now, WorkKind: t.row.WorkKind,
+	}
+	if name == nameEmitted {
+		e.Emitted = fmt.Sprintf("simulated %d", t.ticket)
+	}
+	if next == "" {
+		e.Prev = ""
+	} else {
+		t.state, t.row.State, t.row.UpdatedAt = next, next, t.now
+	}
+	t.log = append(t.log, e)
+	f := t.fact(history.StoredEvent)
+	f.Event, f.At, f.Ticket = &e, t.w.end(), 0
+	t.w.add(f)
+	shown := e
+	if endsAttempt(name) {
+		shown = history.Event{Name: "job-" + name[len("job."):], Attempt: e.Attempt, Status: statusOf(name, t.row.Failure)}
+	}
+	f = t.fact(history.Streamed)
+	f.Event, f.At, f.Ticket = &shown, t.now.Add(20*time.Millisecond), 0
+	t.w.add(f)
+	for _, hook := range t.w.ground.Webhooks {
+		if hook.Tenant == t.tenant && subscribed(hook.Events, name) {
+			t.deliver(e, hook.ID, "", 204)
+		}
+	}
+	if t.sub.Callback != "" && (next != "" || name == nameEmitted) {
+		answers := []int{500, 200}
+		if t.sub.Callback == brokenURL {
+			answers = []int{500, 503, 500}
+		}
+		t.deliver(e, "", t.sub.Callback, answers...)
+	}
+	return t
+}
+
+// deliver makes the delivery of an event, with a try for each answer.
+func (t *tale) deliver(e history.Event, hook, url string, answers ...int) {
+	d := history.Delivery{
+		ID: fmt.Sprint(e.ID, "-to-", hook, url), Webhook: hook, URL: url, EventID: e.ID, EventName: e.Name, Seq: e.Seq,
+		State: "DELIVERED", Attempts: len(answers),
+	}
+	if last := answers[len(answers)-1]; !good(last) {
+		d.State, d.Status, d.Error = "FAILED", last, "HTTP_5XX"
+	}
+	stored := t.fact(history.StoredDeliver)
+	stored.At, stored.Delivery, stored.Ticket = t.w.end(), &d, 0
+	told, toldDelivery := stored, d
+	told.Kind, told.Delivery = history.ToldDelivery, &toldDelivery
+	t.w.facts = append(t.w.facts, stored, told)
+	for n, status := range answers {
+		at := t.now.Add(time.Duration(n+1) * 100 * time.Millisecond)
+		tried, got := d, d
+		tried.State, tried.Attempts, tried.Status, tried.Tried = "", n+1, status, at
+		got.State, got.Error, got.Attempts, got.Status, got.Body = "", "", 0, status, "digest of "+e.ID
+		got.JobStatus, got.Emitted = statusOf(e.Name, t.row.Failure), e.Emitted
+		f := t.fact(history.StoredTry)
+		f.At, f.Delivery = t.w.end(), &tried
+		t.w.add(f)
+		f = t.fact(history.Received)
+		f.At, f.Delivery = at, &got
+		t.w.add(f)
+	}
+}
+
+// claim has a worker take the job.
+func (t *tale) claim() *tale {
+	if t.state == created {
+		t.now = later(t.now, *t.row.ExecutionAt)
+		t.event("job.queued", queued)
+	}
+	t.row.Fence++
+	return t.wait(10*time.Millisecond).event("job.assigned", assigned)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// run starts what was claimed.
+func (t *tale) run() *tale {
+	t.wait(10*time.Millisecond).event("job.running", running)
+	at := t.now
+	t.starts, t.row.StartedAt = &at, &at
+	return t
+}
+
+// loseLease gives the claim back.
+func (t *tale) loseLease() *tale {
+	t.row.LeaseExpiries++
+	return t.wait(3*second).event("job.lease_expired", queued)
+}
+
+// ends ends the attempt after the work's time, with a failure's code or "".
+func (t *tale) ends(state, code string) *tale {
+	if state != canceled {
+		t.wait(catalogue[t.row.WorkKind].duration + 30*time.Millisecond)
+	}
+	t.row.Failure = code
+	if t.row.Type == emitEvent && state == succeeded {
+		t.event(nameEmitted, "")
+	}
+	t.event("job."+map[string]string{succeeded: "succeeded", failed: "failed", canceled: "canceled"}[state], state)
+	at := t.now
+	t.row.FinishedAt, t.row.Outcome = &at, outcomes[state]
+	if state == succeeded {
+		t.row.ResultAttempt = t.row.Attempt
+	}
+	if state == failed && t.row.Attempt == t.row.MaxAttempts {
+		t.event(nameExhausted, "")
+	}
+	r := history.Report{Attempt: t.row.Attempt, Outcome: outcomes[state], StartedAt: t.starts, FinishedAt: at, Failure: code, EventSeq: len(t.log), Events: slices.Clone(t.log)}
+	if t.starts != nil {
+		r.DurationMS = at.Sub(*t.starts).Milliseconds()
+	}
+	if state == succeeded {
+		size := catalogue[t.row.WorkKind].result
+		r.ResultSize = &size
+	}
+	t.told = append(t.told, r)
+	return t
+}
+
+func (t *tale) success() *tale            { return t.claim().run().ends(succeeded, "") }
+func (t *tale) failure(code string) *tale { return t.claim().run().ends(failed, code) }
+
+// retried queues the next attempt.
+func (t *tale) retried() *tale {
+	t.row.Attempt++
+	t.row.FinishedAt, t.row.StartedAt, t.starts, t.row.Outcome, t.row.Failure = nil, nil, nil, "", ""
+	return t.event("job.retried", queued)
+}
+
+// acts is a cancel or a retry that is answered with what the job is now.
+func (t *tale) acts(verb string, status int) *tale {
+	f := t.fact(history.Acted)
+	f.At = t.now.Add(5 * time.Millisecond)
+	f.Action = &history.Action{Verb: verb, Sent: t.now.Add(-5 * time.Millisecond), Status: status}
+	if status == 200 {
+		f.Action.Job, f.Action.State, f.Action.Attempt = t.id, t.state, t.row.Attempt
+	} else {
+		f.Action.Code = "RFA_JOB_CONFLICT"
+	}
+	t.w.add(f)
+	return t
+}
+
+// looks polls the job.
+func (t *tale) looks() *tale {
+	f := t.fact(history.Looked)
+	told := t.shown()
+	f.At, f.Sent, f.Told = t.now.Add(4*time.Millisecond), t.now.Add(2*time.Millisecond), &told
+	t.w.add(f)
+	return t.wait(10 * time.Millisecond)
+}
+
+// shown is what the API shows of the job.
+func (t *tale) shown() history.Job {
+	j := t.row
+	j.Client, j.RequestID, j.RunAt, j.EventSeq, j.Fence, j.LeaseExpiries, j.ResultAttempt, j.Keys = "", "", nil, 0, 0, 0, 0, 0
+	j.DurationMS, j.ShouldFail = nil, false
+	return j
+}
+
+// close tells what everybody says at the end.
+func (t *tale) close() *tale {
+	end := t.w.end()
+	f := t.fact(history.Submitted)
+	f.At, f.Submission = t.now, &t.sub
+	t.w.add(f)
+	shown := t.shown()
+	f = t.fact(history.ListedJob)
+	f.At, f.Sent, f.Told = end, end.Add(-second), &shown
+	t.w.add(f)
+	row := t.row
+	row.EventSeq = len(t.log)
+	f = t.fact(history.StoredJob)
+	f.At, f.Told = end, &row
+	t.w.add(f)
+	for _, r := range t.told {
+		stored, told := r, r
+		stored.Events, stored.ResultSize, told.EventSeq = nil, nil, 0
+		f = t.fact(history.StoredReport)
+		f.At, f.Report, f.Ticket = end, &stored, 0
+		t.w.add(f)
+		f = t.fact(history.ToldReport)
+		f.At, f.Report, f.Ticket = end, &told, 0
+		t.w.add(f)
+	}
+	return t
+}
+
+// Numbers of the jobs of a sound world.
+const (
+	plainJob = iota + 1
+	deferredJob
+	retriedJob
+	canceledJob
+	lostJob
+	batchJob
+	calledJob
+	repeatedJob
+	exhaustedJob
+	othersJob
+	othersCanceledJob
+	polledJob
+	autoJob
+	waitingJob
+	timedOutJob
+	unansweredJob
+	emittingJob
+	failingJob // to be delivered to its callback
+)
+
+// soundWorld tells of one job of each sort.
+func soundWorld() *world {
+	w := newWorld()
+	w.job(0, "SUCCESS_FAST").success().close()
+	w.job(0, "SCHEDULED_ON_TIME", deferred(30*second)).success().close()
+	w.job(0, "RETRY_ON_FAIL").failure("RFA_DEPENDENCY_TIMEOUT").wait(second).retried().acts("retry", 200).wait(second).success().close()
+	w.job(0, "CANCEL_DURING_RUN").claim().run().wait(second).ends(canceled, "").acts("cancel", 200).close()
+	w.job(0, "SUCCESS_NORMAL").claim().loseLease().wait(second).success().close()
+	w.job(0, "PAYLOAD_SMALL", inBatch("batch-1")).success().close()
+	w.job(0, "WEBHOOK_5XX", calledBack("http://receiver/callback")).success().close()
+	w.job(0, "DUPLICATE_SUBMIT_SAME_KEY").try(true).wait(second).try(true).success().close()
+	exhausted := w.job(0, "RETRY_LIMIT_REACHED").failure("RFA_DEPENDENCY_TIMEOUT")
+	for range 3 {
+		exhausted.wait(second).retried().acts("retry", 200).wait(second).failure("RFA_DEPENDENCY_TIMEOUT")
+	}
+	exhausted.acts("retry", 409).close()
+	w.job(1, "FAIL_IMMEDIATE").failure("RFA_INTERNAL").close()
+	w.job(1, "CANCEL_BEFORE_START").wait(second).ends(canceled, "").acts("cancel", 200).close()
+	w.job(1, "SUCCESS_FAST").looks().claim().looks().run().looks().looks().ends(succeeded, "").looks().acts("cancel", 200).close()
+	w.job(1, "RETRY_ON_FAIL", autoRetry).failure("RFA_DEPENDENCY_TIMEOUT").retried().wait(second).success().close()
+	w.job(1, "SCHEDULED_FAR_FUTURE", deferred(48*time.Hour)).close()
+	w.job(1, "RUNS_OVER_TIMEOUT").claim().run().wait(2*time.Minute).ends(failed, "RFA_EXEC_TIMEOUT").close()
+	unanswered := w.job(1, "SUCCESS_FAST")
+	unanswered.sub.Tries[0] = history.Try{Sent: unanswered.now, Status: 0, Error: "connection lost"}
+	unanswered.success().close()
+	w.find(history.Submitted, unansweredJob).Job = ""
+
+	w.job(0, "SUCCESS_FAST", emits, calledBack("http://receiver/callback")).success().close()
+	w.job(0, "SUCCESS_FAST", calledBack(brokenURL)).success().close()
+	stranger := w.fact(history.Intruded, plainJob)
+	stranger.Tenant, stranger.Action = 1, &history.Action{Verb: "get", Sent: w.end(), Status: 404, Code: "RFA_JOB_NOT_FOUND"}
+	w.add(stranger)
+
+	refused := &history.Submission{Key: "key", Type: "EXECUTE", WorkKind: "PAYLOAD_INVALID", Tries: []history.Try{{Sent: w.start, Answered: w.start, Status: 400}}}
+	w.last++
+	w.ground.Tickets = w.last
+	w.add(history.Fact{At: w.start, Kind: history.Submitted, Ticket: w.last, Submission: refused})
+	w.batchCompleted()
+	task := w.fact(history.QueuedTask, waitingJob)
+	task.Task = &history.Task{Queue: "jobs", ID: jobName(waitingJob) + ":1:0", State: "scheduled", Attempt: 1}
+	w.add(task)
+	w.ground.Counters = true
+	w.ground.Collected.Measured = []Measure{{Name: "jobs_submitted_total", Metric: 18, Rows: 18, Counter: true}, {Name: "job_queue_depth"}}
+	w.ground.Collected.Oddities = []Oddity{{Invariant: ended, What: "open batches"}}
+	return w
+}
+
+// batchCompleted tells of an event of no job, delivered on the second try.
+func (w *world) batchCompleted() {
+	d := history.Delivery{ID: "batch-delivery", Webhook: "hook-0", EventID: "batch-event", EventName: "batch.completed"}
+	stored := d
+	stored.State, stored.Attempts = "DELIVERED", 2
+	w.add(history.Fact{Kind: history.StoredDeliver, At: w.end(), Delivery: &stored})
+	for _, status := range []int{503, 204} {
+		tried, got := d, d
+		tried.Status, got.Status, got.Body = status, status, "digest"
+		w.add(history.Fact{Kind: history.StoredTry, At: w.end(), Delivery: &tried})
+		w.add(history.Fact{Kind: history.Received, At: w.start, Delivery: &got})
+	}
+}
+
+func jobName(n int) string { return fmt.Sprintf("job-%04d", n) }
+
+func (w *world) fact(k history.Kind, job int) history.Fact {
+	return history.Fact{Kind: k, At: w.end(), Job: jobName(job), Tenant: w.find(history.StoredJob, job).Tenant}
+}
+
+// find gives the first fact of the kind about the job that passes all tests.
+func (w *world) find(k history.Kind, job int, tests ...func(*history.Fact) bool) *history.Fact {
+	for i := range w.facts {
+		f := &w.facts[i]
+		ok := f.Kind == k && (f.Job == jobName(job) || k == history.Submitted && f.Ticket == int64(job))
+		for _, test := range tests {
+			ok = ok && test(f)
+		}
+		if ok {
+			return f
+		}
+	}
+	panic(fmt.Sprint("no fact ", k, " of job ", job))
+}
+
+// drop removes a fact that find gave.
+func (w *world) drop(f *history.Fact) {
+	for i := range w.facts {
+		if &w.facts[i] == f {
+			w.facts = slices.Delete(w.facts, i, i+1)
+			return
+		}
+	}
+}
+
+// dropAll removes all facts that pass the test.
+func (w *world) dropAll(test func(*history.Fact) bool) {
+	w.facts = slices.DeleteFunc(w.facts, func(f history.Fact) bool { return test(&f) })
+}
+
+func named(name string) func(*history.Fact) bool {
+	return func(f *history.Fact) bool {
+		return f.Event != nil && plainName(f.Event.Name) == name || f.Delivery != nil && f.Delivery.EventName == name
+	}
+}
+
+func kindOf(k history.Kind, job int) func(*history.Fact) bool {
+	return func(f *history.Fact) bool { return f.Kind == k && f.Job == jobName(job) }
+}

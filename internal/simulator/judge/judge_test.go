@@ -1,0 +1,252 @@
+package judge
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/simulator/history"
+)
+
+func printed(v *Verdict) string {
+	var text strings.Builder
+	for _, violation := range v.Violations {
+		violation.Write(&text)
+	}
+	return text.String()
+}
+
+// A service without a fault passes, and every invariant has been looked at.
+func TestSoundHistoryPasses(t *testing.T) {
+	t.Parallel()
+	w := soundWorld()
+	v, err := Judge(t.Context(), w.write(t), w.ground) // from the disk
+	require.NoError(t, err)
+	require.Empty(t, printed(v))
+	require.True(t, v.OK())
+	require.EqualValues(t, 18, v.Jobs)
+	require.EqualValues(t, 19, v.Tickets)
+	require.EqualValues(t, len(w.facts), v.Facts)
+	for _, invariant := range Invariants {
+		require.Positive(t, v.Checked[invariant.Key], invariant.Key)
+		require.Contains(t, sources, invariant.Key)
+	}
+	require.Empty(t, v.Skipped)
+}
+
+// without takes a source out of the world: it was not asked, or broke off.
+func (w *world) without(s Source, facts ...history.Kind) *world {
+	w.ground.Collected.Missing[s] = "it broke off"
+	w.dropAll(func(f *history.Fact) bool {
+		for _, k := range facts {
+			if f.Kind == k {
+				return true
+			}
+		}
+		return false
+	})
+	return w
+}
+
+var rowFacts = []history.Kind{
+	history.StoredJob, history.StoredEvent, history.StoredReport, history.StoredDeliver, history.StoredTry,
+}
+
+// What could not be asked is told; a sound history stays sound without it, and
+// what is left still finds what it can.
+func TestMissingSourcesAreTold(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		miss    func(w *world)
+		skipped map[string]string // invariant to a part of the reason
+	}{
+		"no rows":           {func(w *world) { w.without(Rows, rowFacts...) }, map[string]string{fenced: "not checked: rows: it broke off", accepted: "in part", tasked: "not checked"}},
+		"rows half-way":     {func(w *world) { w.without(Rows, history.StoredReport, history.StoredDeliver, history.StoredTry) }, map[string]string{fenced: "rows: it broke off"}},
+		"events half-way":   {func(w *world) { w.without(Rows); w.halfOf(history.StoredEvent) }, map[string]string{logged: "rows: it broke off"}},
+		"no lists":          {func(w *world) { w.without(Lists, history.ListedJob) }, map[string]string{accepted: "in part, without job lists: it broke off"}},
+		"no reports":        {func(w *world) { w.without(Reports, history.ToldReport, history.ToldDelivery) }, map[string]string{timed: "in part"}},
+		"no queue":          {func(w *world) { w.without(Queue, history.QueuedTask) }, map[string]string{tasked: "not checked: queue: it broke off"}},
+		"no metrics":        {func(w *world) { w.without(Metrics); w.ground.Collected.Measured = nil }, map[string]string{measured: "not checked: metrics: it broke off"}},
+		"no whole counters": {func(w *world) { w.ground.Counters = false }, map[string]string{measured: "in part, without counters"}},
+		"no streams": {func(w *world) {
+			w.ground.Streams = nil
+			w.dropAll(func(f *history.Fact) bool { return f.Kind == history.Streamed })
+		}, map[string]string{streamed: "nothing of the kind"}},
+		"nothing but the client": {func(w *world) {
+			w.ground.Collected = Collected{}
+			w.dropAll(func(f *history.Fact) bool {
+				return f.Kind == history.ListedJob || f.Kind == history.ToldReport || f.Kind == history.ToldDelivery || f.Kind == history.QueuedTask
+			})
+			w.dropAll(func(f *history.Fact) bool {
+				for _, k := range rowFacts {
+					if f.Kind == k {
+						return true
+					}
+				}
+				return false
+			})
+		}, map[string]string{accepted: "not checked: job lists: not asked for", fenced: "not checked", delivered: "rows"}},
+		"no subscriber": {func(w *world) {
+			w.ground.Webhooks = nil
+			w.dropAll(func(f *history.Fact) bool { return f.Delivery != nil })
+			for i := range w.facts {
+				if s := w.facts[i].Submission; s != nil {
+					s.Callback = ""
+				}
+			}
+		}, map[string]string{delivered: "nothing of the kind", received: "nothing of the kind"}},
+		"counters that were not read": {func(w *world) { w.ground.Collected.Measured = w.ground.Collected.Measured[1:] }, map[string]string{measured: "in part, without counters"}},
+		"lists alone": {func(w *world) {
+			w.without(Rows, rowFacts...).without(Reports, history.ToldReport, history.ToldDelivery)
+		}, map[string]string{logged: "not checked", accepted: "in part"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := soundWorld()
+			test.miss(w)
+			v := w.judge(t)
+			require.Empty(t, printed(v))
+			for invariant, why := range test.skipped {
+				require.Contains(t, v.Skipped[invariant], why)
+			}
+			for _, invariant := range Invariants {
+				require.True(t, v.Checked[invariant.Key] > 0 || v.Skipped[invariant.Key] != "", "%s passed silently", invariant.Key)
+			}
+		})
+	}
+}
+
+func (w *world) halfOf(k history.Kind) {
+	n := 0
+	w.dropAll(func(f *history.Fact) bool {
+		if f.Kind == k {
+			n++
+		}
+		return f.Kind == k && n > 40
+	})
+}
+
+// Without rows, the API's reports and lists are judged in their place.
+func TestReportsAreJudgedWithoutRows(t *testing.T) {
+	t.Parallel()
+	spoils := map[string]func(w *world){
+		accepted:  func(w *world) { w.drop(w.find(history.ListedJob, plainJob)) },
+		logged:    func(w *world) { w.find(history.ToldReport, plainJob).Report.Events[2].Prev = created },
+		early:     func(w *world) { at := w.start; w.find(history.ToldReport, deferredJob).Report.StartedAt = &at },
+		timed:     func(w *world) { w.find(history.ToldReport, plainJob).Report.DurationMS = 1 },
+		expected:  func(w *world) { w.find(history.ToldReport, othersJob).Report.Failure = codeWorkerLost },
+		delivered: func(w *world) { w.drop(w.find(history.ToldDelivery, plainJob)) },
+		streamed:  func(w *world) { w.drop(w.find(history.Streamed, plainJob, named("job.succeeded"))) },
+		answered:  func(w *world) { w.find(history.Acted, polledJob).Action.State = canceled },
+	}
+	for invariant, spoil := range spoils {
+		w := soundWorld().without(Rows, rowFacts...)
+		spoil(w)
+		v := w.judge(t)
+		require.NotEmpty(t, v.Violations, invariant)
+		require.Contains(t, printed(v), invariant+": ")
+	}
+}
+
+// What faults excuse is no violation; what they do not excuse is one all the same.
+func TestFaultsExcuse(t *testing.T) {
+	t.Parallel()
+	lost := func(w *world) {
+		for _, k := range []history.Kind{history.StoredReport, history.ToldReport} {
+			w.find(k, othersJob).Report.Failure = codeWorkerLost
+		}
+	}
+	unfinished := func(w *world) {
+		told := w.find(history.StoredJob, waitingJob).Told
+		told.RunAt = &w.start
+	}
+	loosened := func(w *world) {
+		w.dropAll(func(f *history.Fact) bool {
+			return f.Job == jobName(plainJob) && named("job.succeeded")(f) && f.Delivery != nil
+		})
+	}
+	tests := map[string]struct {
+		spoil  func(w *world)
+		excuse func(g *Ground)
+	}{
+		"a lost worker":           {lost, func(g *Ground) { g.Killed = true }},
+		"an interrupted run":      {unfinished, func(g *Ground) { g.Interrupted = true }},
+		"a webhook of its own":    {loosened, func(g *Ground) { g.Webhooks[0].Loosened = newWorld().start }},
+		"a webhook by its rows":   {loosened, func(g *Ground) { g.Collected.Webhooks = map[string]time.Time{"hook-0": newWorld().start} }},
+		"a stream that broke off": {func(w *world) { w.drop(w.find(history.Streamed, plainJob)) }, func(g *Ground) { g.Streams[0].Whole = false }},
+	}
+	for name, test := range tests {
+		w := soundWorld()
+		test.spoil(w)
+		require.False(t, w.judge(t).OK(), name)
+		test.excuse(&w.ground)
+		require.Empty(t, printed(w.judge(t)), name)
+	}
+}
+
+// However much is wrong, a verdict stays small, and counts it all.
+func TestVerdictIsBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	const jobs = 1500
+	for range jobs {
+		w.job(0, "SUCCESS_FAST").success().close()
+	}
+	w.dropAll(func(f *history.Fact) bool { return f.Kind == history.Submitted })
+	for n := range 30 { // of those that are judged last
+		w.drop(w.find(history.Streamed, jobs-n, named("job.succeeded")))
+	}
+	v := w.judge(t)
+	require.EqualValues(t, jobs+30, v.ViolationCount)
+	require.EqualValues(t, jobs, v.ByInvariant[accepted])
+	require.EqualValues(t, 30, v.ByInvariant[streamed])
+	of, told := map[string]int{}, map[string]int{}
+	for _, violation := range v.Violations {
+		of[violation.Invariant]++
+		if violation.History != nil {
+			told[violation.Invariant]++
+		}
+	}
+	require.Greater(t, of[accepted], maxViolations/2)
+	require.GreaterOrEqual(t, of[streamed], ofEach, "one that is broken often does not hide another one")
+	require.GreaterOrEqual(t, told[streamed], ofEachTold)
+	require.LessOrEqual(t, len(v.Violations), maxViolations)
+	stories := 0
+	for _, violation := range v.Violations {
+		if violation.History != nil {
+			stories++
+		}
+	}
+	require.Equal(t, stories, told[accepted]+told[streamed])
+	require.LessOrEqual(t, stories, maxHistories)
+	require.Greater(t, stories, maxHistories/2)
+}
+
+// A history tells what happened line by line, in order, and no secret.
+func TestViolationIsReadable(t *testing.T) {
+	t.Parallel()
+	w := soundWorld()
+	w.find(history.Submitted, calledJob).Submission.Callback = "http://user:hush@receiver/callback?token=hush"
+	w.find(history.Submitted, calledJob).Submission.Key = "hush"
+	w.find(history.Submitted, calledJob).Submission.Tries[0].Error = "frk_abc_hush refused \x1b[2J Bearer hush whsec_hush"
+	w.drop(w.find(history.StoredReport, calledJob))
+	v := w.judge(t)
+	require.NotEmpty(t, v.Violations)
+	text := printed(v)
+	require.NotContains(t, text, "hush")
+	require.NotContains(t, text, "\x1b")
+	require.Contains(t, text, "final: attempt 1 ended and has no report\n  job "+jobName(calledJob)+fmt.Sprintf(", ticket %d\n", calledJob))
+	last := ""
+	for _, part := range []string{"job.created", "job.queued", "job.assigned", "job.running", "job.succeeded"} {
+		at := strings.Index(text, part)
+		require.Greater(t, at, strings.Index(text, last), part)
+		last = part
+	}
+	for _, f := range v.Violations[0].History {
+		require.Contains(t, text, string(f.Kind))
+	}
+}

@@ -1,0 +1,58 @@
+package judge
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
+
+// write keeps the world's facts on disk.
+func (w *world) write(t testing.TB) *history.Reader {
+	t.Helper()
+	dir := t.TempDir()
+	out, err := history.Create(dir)
+	require.NoError(t, err)
+	for _, f := range w.facts {
+		out.Add(f)
+	}
+	require.NoError(t, out.Close())
+	r, err := history.Open(dir)
+	require.NoError(t, err)
+	return r
+}
+
+// Jobs and Each make the world a reader of itself: disks are slow. All jobs are
+// in the first bucket.
+func (w *world) Jobs(bucket int, fn func(map[string][]history.Fact) error) error {
+	jobs := map[string][]history.Fact{}
+	for _, f := range w.facts {
+		if bucket == 0 && f.Job != "" {
+			jobs[f.Job] = append(jobs[f.Job], f)
+		}
+	}
+	return fn(jobs)
+}
+
+func (w *world) Each(bucket int, fn func(history.Fact) error) error {
+	for _, f := range w.facts {
+		if bucket == history.Loose && f.Job == "" {
+			if err := fn(f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *world) judge(t testing.TB) *Verdict {
+	t.Helper()
+	v, err := judge(t.Context(), w, w.ground)
+	require.NoError(t, err)
+	return v
+}

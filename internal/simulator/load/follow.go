@@ -1,0 +1,178 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
+)
+
+// follow plays the client's part in a job that was accepted and held: it polls,
+// cancels and retries as the intent says, and lets go of the job at the end. A job
+// that has not ended when the scenario's drain time is over, counted from its own
+// time, is given up: what became of it is for the judge to say.
+func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
+	defer e.jobs.release(t.job)
+	patience := e.o.Scenario.Drain
+	if in.Ahead < patience {
+		patience += in.Ahead
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if in.Polled {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			e.poll(ctx, t)
+		}()
+		defer func() { cancel(); <-done }()
+	}
+	if in.Cancel.In != "" {
+		e.cancelIn(ctx, t, in.Cancel)
+	}
+	for range in.Retries {
+		if state := e.await(ctx, t, isFinal); state != failed {
+			break
+		}
+		if !e.retry(ctx, t) {
+			break
+		}
+	}
+	if e.awaitEnd || in.Polled {
+		e.await(ctx, t, isFinal)
+	}
+}
+
+// await waits until the job's state is as wanted, and gives it, or "" when the
+// context ends first.
+func (e *Engine) await(ctx context.Context, t *ticket, wanted func(state string) bool) string {
+	for {
+		state, _, changed := e.jobs.look(t.job)
+		if wanted(state) {
+			return state
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ""
+		}
+	}
+}
+
+// cancelIn cancels the job some time after it reached the state, or went past it.
+func (e *Engine) cancelIn(ctx context.Context, t *ticket, c scenario.CancelIntent) {
+	if e.await(ctx, t, func(state string) bool { return rank[state] >= rank[c.In] }) == "" || sleep(ctx, c.After) != nil {
+		return
+	}
+	e.act(ctx, t, "cancel", e.accounts[t.tenant].quick.Cancel)
+}
+
+// retry retries the job and reports whether another attempt begins.
+func (e *Engine) retry(ctx context.Context, t *ticket) bool {
+	_, before, _ := e.jobs.look(t.job)
+	a := e.act(ctx, t, "retry", e.accounts[t.tenant].quick.Retry)
+	return a != nil && a.Attempt > before
+}
+
+// act sends a cancel or a retry until it is answered. A retry that is repeated
+// because its answer was lost may begin one more attempt, if the first had failed
+// meanwhile: here that is one more thing that happens, and is written down.
+func (e *Engine) act(ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error)) *client.Changed {
+	began := time.Now()
+	for backoff := firstBackoff; ; backoff = min(2*backoff, longestBackoff) {
+		action := history.Action{Verb: verb, Sent: time.Now().UTC()}
+		a, err := do(ctx, t.job)
+		now := time.Now().UTC()
+		try := history.Try{}
+		if err != nil {
+			explain(&try, err)
+			action.Status, action.Code, action.RequestID, action.Error = try.Status, try.Code, try.RequestID, try.Error
+		} else {
+			action.Status, action.Job, action.State, action.Attempt, action.RequestID = 200, a.JobID, a.State, a.Attempt, a.RequestID
+		}
+		e.o.History.Add(history.Fact{At: now, Kind: history.Acted, Tenant: t.tenant, Ticket: t.number, Job: t.job, Action: &action})
+		if err == nil {
+			e.jobs.saw(t.job, news{state: a.State, attempt: max(a.Attempt, 1), at: now})
+			return a
+		}
+		if !mayPass(try) && try.Status != 0 || time.Since(began) > e.o.Patience || sleep(ctx, backoff) != nil {
+			return nil
+		}
+	}
+}
+
+const (
+	shortestPoll = 50 * time.Millisecond
+	longestPoll  = 2 * time.Second
+)
+
+// poll looks at the job until it is final or the context ends, as often as the
+// service asks for, within bounds: a simulation would rather know than be polite
+// for long.
+func (e *Engine) poll(ctx context.Context, t *ticket) {
+	etag := ""
+	for {
+		wait := e.lookAt(ctx, t.job, t.number, t.tenant, &etag)
+		if wait == 0 || sleep(ctx, min(max(wait, shortestPoll), longestPoll)) != nil {
+			return
+		}
+	}
+}
+
+// lookAt reads the job once. It gives how long to wait before the next look, 0
+// when the job is final.
+func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int, etag *string) time.Duration {
+	var options []client.Option
+	if *etag != "" {
+		options = append(options, client.IfNoneMatch(*etag))
+	}
+	sent := time.Now().UTC()
+	j, err := e.accounts[tenant].quick.Job(ctx, id, options...)
+	now := time.Now().UTC()
+	switch {
+	case errors.Is(err, client.ErrNotModified), err != nil && ctx.Err() != nil:
+		return longestPoll / 4
+	case err != nil:
+		try := history.Try{}
+		explain(&try, err)
+		if try.Status != 0 && !mayPass(try) {
+			e.o.History.Add(history.Fact{
+				At: now, Sent: sent, Kind: history.Looked, Tenant: tenant, Ticket: number, Job: id,
+				Note: err.Error(), Told: &history.Job{Failure: try.Code},
+			})
+			return 0
+		}
+		return longestPoll
+	}
+	*etag = j.ETag
+	e.o.History.Add(history.Fact{At: now, Sent: sent, Kind: history.Looked, Tenant: tenant, Ticket: number, Job: id, Told: told(j)})
+	retryable := j.Failure != nil && j.Failure.Retryable()
+	e.jobs.saw(id, news{state: j.State, attempt: j.Attempt, at: now, retryable: retryable && j.CanRetry})
+	if isFinal(j.State) {
+		return 0
+	}
+	return max(j.RetryAfter/4, shortestPoll)
+}
+
+// told is what a poll tells of the job.
+func told(j *client.Job) *history.Job {
+	h := &history.Job{
+		Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: j.Outcome, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts,
+		CreatedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt, ExecutionAt: known(j.ExecutionAt), StartedAt: known(j.StartedAt), FinishedAt: known(j.FinishedAt),
+		Correlation: j.CorrelationID, Batch: j.BatchID,
+	}
+	if j.Failure != nil {
+		h.Failure = j.Failure.Code
+	}
+	return h
+}
+
+func known(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

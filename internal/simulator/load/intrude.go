@@ -1,0 +1,45 @@
+package load
+
+import (
+	"context"
+	"time"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/history"
+)
+
+// intrudeEvery is of how many tickets one has another tenant ask for its job.
+const intrudeEvery = 50
+
+// intrude lets another tenant ask for the job in every way there is. To it, the
+// job does not exist.
+func (e *Engine) intrude(ctx context.Context, t *ticket) {
+	stranger := e.accounts[(t.tenant+1)%len(e.accounts)]
+	for _, way := range []struct {
+		verb string
+		ask  func(*client.Client) error
+	}{
+		{"get", func(c *client.Client) error { _, err := c.Job(ctx, t.job); return err }},
+		{"cancel", func(c *client.Client) error { _, err := c.Cancel(ctx, t.job); return err }},
+		{"retry", func(c *client.Client) error { _, err := c.Retry(ctx, t.job); return err }},
+		{"report", func(c *client.Client) error { _, err := c.Report(ctx, t.job, 0); return err }},
+		{"result", func(c *client.Client) error { _, err := c.Result(ctx, t.job); return err }},
+		{"delete", func(c *client.Client) error { return c.Delete(ctx, t.job) }},
+		{"events", func(c *client.Client) error {
+			for _, err := range c.JobEvents(ctx, t.job) {
+				return err
+			}
+			return nil
+		}},
+	} {
+		action := history.Action{Verb: way.verb, Sent: time.Now().UTC(), Status: 200}
+		if err := way.ask(stranger.quick); err != nil {
+			try := history.Try{}
+			explain(&try, err)
+			action.Status, action.Code, action.RequestID, action.Error = try.Status, try.Code, try.RequestID, try.Error
+		}
+		e.o.History.Add(history.Fact{
+			At: time.Now().UTC(), Kind: history.Intruded, Tenant: stranger.Tenant, Ticket: t.number, Job: t.job, Action: &action,
+		})
+	}
+}

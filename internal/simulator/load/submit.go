@@ -1,0 +1,291 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/internal/simulator/report"
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
+)
+
+const (
+	codeQueueFull  = "RFA_EXEC_QUEUE_FULL"
+	firstBackoff   = 100 * time.Millisecond
+	longestBackoff = 2 * time.Second
+	// atOnce bounds how many copies of one submission are sent at the same time.
+	atOnce = 64
+)
+
+// ticket is one submission: what was asked for, and how the asking went.
+type ticket struct {
+	number   int64
+	tenant   int
+	request  client.JobRequest
+	intended time.Time
+	hold     bool // its job is followed
+
+	mu   sync.Mutex // copies are sent at the same time
+	fact history.Submission
+	job  string // "" until it is accepted
+}
+
+// ticketsOf makes those of an intent: one, or one for each item of a batch, or one
+// for each copy with a key of its own.
+func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
+	list := make([]*ticket, in.Tickets)
+	params := params(in.ParamsBytes)
+	for i := range list {
+		kind := in.Kind
+		if len(in.Kinds) > 0 {
+			kind = in.Kinds[i]
+		}
+		t := &ticket{number: in.N + int64(i), tenant: in.Tenant, intended: intended, hold: in.Cancel.In != "" || in.Retries > 0 || in.Polled || e.awaitEnd}
+		t.request = client.JobRequest{
+			Type: in.Type, WorkKind: kind, AutoRetry: in.AutoRetry, Params: params,
+			CorrelationID: e.o.Run + "." + strconv.FormatInt(t.number, 10),
+		}
+		if in.Type == scenario.Deferred {
+			t.request.ExecutionAt = intended.Add(in.Ahead).UTC().Truncate(time.Microsecond)
+		}
+		if in.Type == scenario.EmitEvent {
+			t.request.Event = &client.Emission{Name: "simulated", Data: []byte(strconv.FormatInt(t.number, 10))}
+		}
+		if in.Callback != "" && e.o.Receiver != nil {
+			t.request.Callback = e.o.Receiver.URL(in.Tenant, in.Callback)
+		}
+		key := e.o.Run + "." + in.Key // another run may have the same seed
+		if in.Work.Batch == 0 && i > 0 {
+			key = e.o.Run + "." + in.CopyKey(i)
+		}
+		t.fact = history.Submission{
+			Key: key, Type: in.Type, WorkKind: kind,
+			AutoRetry: in.AutoRetry, Callback: t.request.Callback, Intended: intended,
+		}
+		if !t.request.ExecutionAt.IsZero() {
+			t.fact.ExecutionAt = &t.request.ExecutionAt
+		}
+		list[i] = t
+	}
+	return list
+}
+
+// send hands in what the intent asks for, as often as it says, and gives the
+// tickets when all of it is answered or given up.
+func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Time) []*ticket {
+	list := e.ticketsOf(in, intended)
+	copies(in, func(i int) {
+		at := intended
+		if i > 0 && !in.AtOnce {
+			at = time.Now() // when the answer before has come
+		}
+		e.o.Recorder.Sent(at)
+		if in.Work.Batch > 0 {
+			e.handInBatch(ctx, list, at)
+			return
+		}
+		e.handIn(ctx, list[min(i, len(list)-1)], at) // with the same key it is one ticket
+	})
+	for _, t := range list {
+		e.write(t)
+	}
+	return list
+}
+
+// copies calls fn for the first submission and each copy of it, one after the
+// other or at once.
+func copies(in scenario.Intent, fn func(i int)) {
+	if !in.AtOnce {
+		for i := range 1 + in.Copies {
+			fn(i)
+		}
+		return
+	}
+	var group sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for i := range 1 + in.Copies {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			fn(i)
+		})
+	}
+	group.Wait()
+}
+
+// handIn submits one job.
+func (e *Engine) handIn(ctx context.Context, t *ticket, intended time.Time) {
+	account := e.accounts[t.tenant]
+	e.insist(ctx, intended, func(ctx context.Context) history.Try {
+		try := history.Try{Sent: time.Now().UTC()}
+		a, err := account.quick.Submit(ctx, t.request, client.IdempotencyKey(t.fact.Key))
+		try.Answered = time.Now().UTC()
+		if err != nil {
+			explain(&try, err)
+		} else {
+			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed
+			try.Job, try.State, try.CreatedAt = a.JobID, a.State, a.CreatedAt
+		}
+		e.note(t, try)
+		return try
+	})
+}
+
+// handInBatch submits all tickets in one request.
+func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.Time) {
+	account := e.accounts[list[0].tenant]
+	items := make([]client.JobRequest, len(list))
+	for i, t := range list {
+		items[i] = t.request
+		items[i].ItemID = strconv.FormatInt(t.number, 10)
+	}
+	e.insist(ctx, intended, func(ctx context.Context) history.Try {
+		try := history.Try{Sent: time.Now().UTC()}
+		a, err := account.quick.SubmitBatch(ctx, items, client.IdempotencyKey(list[0].fact.Key))
+		try.Answered = time.Now().UTC()
+		if err != nil {
+			explain(&try, err)
+			for _, t := range list {
+				e.note(t, try)
+			}
+			return try
+		}
+		try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed // created_at is the batch's
+		for i, t := range list {
+			of := try
+			if i < len(a.Jobs) {
+				of.Job, of.State = a.Jobs[i].JobID, a.Jobs[i].State
+				if f := a.Jobs[i].Failure; f != nil { // the item was refused
+					of.Status, of.Code = f.Status, f.Code
+				}
+			}
+			e.noteItem(t, of, a.BatchID)
+		}
+		try.Job = a.BatchID
+		return try
+	})
+}
+
+// explain fills in what an error tells of an answer.
+func explain(try *history.Try, err error) {
+	var problem *client.Problem
+	var unexpected *client.UnexpectedError
+	switch {
+	case errors.As(err, &problem):
+		try.Status, try.Code, try.RequestID = problem.Status, problem.Code, problem.RequestID
+	case errors.As(err, &unexpected):
+		try.Status, try.Error = unexpected.Status, err.Error()
+	default:
+		try.Error = err.Error()
+	}
+}
+
+// insist repeats a submission, with the same key, while it is not known what
+// became of it. A refusal is taken for what it is, unless an earlier try may have
+// been more successful.
+func (e *Engine) insist(ctx context.Context, intended time.Time, send func(context.Context) history.Try) {
+	began := time.Now()
+	unknown := false
+	for backoff := firstBackoff; ; backoff = min(2*backoff, longestBackoff) {
+		try := send(ctx)
+		wait := time.Duration(rand.Int64N(int64(backoff)))
+		again := try.Unknown() && try.Code != codeQueueFull || unknown && !try.Accepted() && mayPass(try)
+		if !again || ctx.Err() != nil || time.Since(began)+wait > e.o.Patience {
+			e.o.Recorder.Answered(intended, try.Answered, class(try))
+			return
+		}
+		unknown = unknown || try.Unknown() && try.Code != codeQueueFull
+		if sleep(ctx, wait) != nil {
+			e.o.Recorder.Answered(intended, try.Answered, class(try))
+			return
+		}
+	}
+}
+
+// mayPass tells a refusal that says "later" from one that says "no".
+func mayPass(t history.Try) bool {
+	return t.Status == http.StatusTooManyRequests || t.Status >= 500
+}
+
+func class(t history.Try) string {
+	switch {
+	case t.Accepted() && t.Replayed:
+		return report.Replayed
+	case t.Accepted():
+		return report.Accepted
+	case t.Status == 0:
+		return report.Unanswered
+	case t.Status == http.StatusTooManyRequests || t.Code == codeQueueFull:
+		return report.Refused
+	case t.Status >= 500:
+		return report.Failed
+	default:
+		return rejected
+	}
+}
+
+// rejected is the class of submissions that were not valid, or not allowed.
+const rejected = "rejected"
+
+// note writes a try down, and with the first that is accepted begins to expect
+// the job's end.
+func (e *Engine) note(t *ticket, try history.Try) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.fact.Tries = append(t.fact.Tries, try)
+	if !try.Accepted() || t.job != "" {
+		return
+	}
+	t.job = try.Job
+	if e.o.Unwatched && !t.hold {
+		return
+	}
+	e.jobs.accepted(try.Job, try.State, t.hold, func(j *job) {
+		j.ticket, j.tenant, j.intended, j.autoRetry = t.number, t.tenant, t.intended, t.request.AutoRetry
+		j.waits = t.request.ExecutionAt
+	})
+}
+
+func (e *Engine) noteItem(t *ticket, try history.Try, batch string) {
+	t.mu.Lock()
+	t.fact.Batch = batch
+	t.mu.Unlock()
+	e.note(t, try)
+}
+
+// write keeps the fact of a ticket, with all its tries.
+func (e *Engine) write(t *ticket) {
+	e.o.History.Add(history.Fact{
+		At: time.Now().UTC(), Kind: history.Submitted, Tenant: t.tenant, Ticket: t.number, Job: t.job, Submission: &t.fact,
+	})
+}
+
+// params gives parameters of about the given size.
+func params(bytes int) any {
+	if bytes <= 0 {
+		return nil
+	}
+	return map[string]string{"filler": strings.Repeat("x", max(bytes-len(`{"filler":""}`), 0))}
+}
+
+// sleep waits for d or for the end of ctx, whose cause it then returns.
+func sleep(ctx context.Context, d time.Duration) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,127 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/history"
+)
+
+// ends are the events whose data on a stream is the outcome document of the
+// attempt (docs/api.md, Watching), with the state that they lead to.
+var ends = map[string]struct{ name, state string }{
+	"job-succeeded": {"job.succeeded", succeeded},
+	"job-failed":    {"job.failed", failed},
+	"job-canceled":  {"job.canceled", canceled},
+}
+
+// watch reads the stream of all of a tenant's events, from before its first job.
+// The first stream of a tenant is the one that is written down; connected is
+// called when it is there.
+func (e *Engine) watch(ctx context.Context, a *Account, connected func()) {
+	last := ""
+	var once sync.Once
+	for ctx.Err() == nil {
+		options := client.StreamOptions{LastEventID: last, OnConnect: func(id string) {
+			last = id
+			once.Do(connected)
+		}}
+		for m, err := range a.slow.Stream(ctx, options) {
+			if err != nil {
+				break // and on from the last event
+			}
+			if m.ID != "" {
+				last = m.ID
+			}
+			e.streamed(a.Tenant, m)
+		}
+		_ = sleep(ctx, longestBackoff/4)
+	}
+}
+
+// streamed takes one message of a tenant's stream.
+func (e *Engine) streamed(tenant int, m client.Message) {
+	f := history.Fact{At: time.Now().UTC(), Kind: history.Streamed, Tenant: tenant}
+	var err error
+	var then func()
+	if m.IsOutcome() {
+		then, err = e.ended(m, &f)
+	} else {
+		then, err = e.logged(m, &f)
+	}
+	if err != nil {
+		f.Kind, f.Note = history.Strange, "a stream's message that cannot be read: "+err.Error()
+	}
+	e.o.History.Add(f)
+	if then != nil {
+		then()
+	}
+}
+
+// ended reads the outcome of an attempt or of a batch.
+func (e *Engine) ended(m client.Message, f *history.Fact) (then func(), err error) {
+	o, err := m.Outcome()
+	if err != nil {
+		return nil, err
+	}
+	end, ofJob := ends[m.Name]
+	if !ofJob {
+		f.Event = &history.Event{StreamID: m.ID, Name: "batch.completed", Status: o.JobStatus, At: o.CompletedAt}
+		return nil, nil
+	}
+	f.Job = o.JobID
+	f.Event = &history.Event{StreamID: m.ID, Name: end.name, Attempt: o.Attempt, Status: o.JobStatus, At: o.CompletedAt}
+	return func() {
+		e.jobs.saw(o.JobID, news{state: end.state, attempt: o.Attempt, at: f.At, retryable: o.Retryable(), streamed: true})
+	}, nil
+}
+
+// logged reads an event as the log has it.
+func (e *Engine) logged(m client.Message, f *history.Fact) (then func(), err error) {
+	v, err := m.Event()
+	if err != nil {
+		return nil, err
+	}
+	f.Job = v.JobID
+	f.Event = &history.Event{
+		ID: v.EventID, StreamID: m.ID, Seq: v.Seq, Name: v.Name, Prev: v.PrevState, Next: v.NextState, Attempt: v.Attempt, At: v.Timestamp,
+	}
+	switch {
+	case v.JobID == "": // of a batch or a webhook
+		return nil, nil
+	case v.Name == "event.emitted":
+		f.Event.Emitted, err = emitted(v.Data)
+		return nil, err
+	case v.NextState != "":
+		return func() { e.jobs.saw(v.JobID, news{state: v.NextState, attempt: v.Attempt, at: f.At, streamed: true}) }, nil
+	case v.Name == "job.retries_exhausted":
+		return func() { e.jobs.exhausted(v.JobID) }, nil
+	default:
+		return nil, nil
+	}
+}
+
+// emitted gives what a client's own event said: its name and its data.
+func emitted(data json.RawMessage) (string, error) {
+	var e struct {
+		Name string          `json:"name"`
+		Data json.RawMessage `json:"data"`
+	}
+	err := json.Unmarshal(data, &e)
+	return e.Name + " " + string(e.Data), err
+}
+
+// idle reads a stream slowly and for nobody, as a client that hangs does.
+func (e *Engine) idle(ctx context.Context, a *Account, pause time.Duration) {
+	for ctx.Err() == nil {
+		for _, err := range a.slow.Stream(ctx, client.StreamOptions{}) {
+			if err != nil || sleep(ctx, pause) != nil {
+				break
+			}
+		}
+		_ = sleep(ctx, longestBackoff)
+	}
+}

@@ -1,0 +1,404 @@
+package receiver_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/internal/simulator/receiver"
+)
+
+// bench is a receiver with its history.
+type bench struct {
+	*receiver.Receiver
+	t       *testing.T
+	dir     string
+	history *history.Writer
+}
+
+// start listens with tenant 0's receiver "hook" registered, and "callback" not.
+func start(t *testing.T, o receiver.Options) *bench {
+	t.Helper()
+	b := &bench{t: t, dir: t.TempDir()}
+	var err error
+	b.history, err = history.Create(b.dir)
+	require.NoError(t, err)
+	o.History = b.history
+	if o.Names == nil {
+		o.Names = map[string][]receiver.Answer{"hook": nil, "callback": nil}
+	}
+	if o.Keys == nil {
+		o.Keys = publishedKeys.Key
+	}
+	b.Receiver, err = receiver.Listen("127.0.0.1:0", "", o)
+	require.NoError(t, err)
+	t.Cleanup(b.Close)
+	b.SetWebhook(0, "hook", "webhook-1", secretText)
+	return b
+}
+
+// facts ends the receiver and gives what the history has.
+func (b *bench) facts() (all []history.Fact) {
+	b.t.Helper()
+	b.Close()
+	require.NoError(b.t, b.history.Close())
+	reader, err := history.Open(b.dir)
+	require.NoError(b.t, err)
+	for bucket := range history.Buckets + 1 {
+		require.NoError(b.t, reader.Each(bucket, func(f history.Fact) error { all = append(all, f); return nil }))
+	}
+	return all
+}
+
+func TestGoodMessagesAreReceived(t *testing.T) {
+	t.Parallel()
+	var told atomic.Int32
+	b := start(t, receiver.Options{
+		Owner:     func(job string) (int, bool) { return 0, job == "job-1" },
+		Delivered: func(_ time.Time, ok bool) { require.True(t, ok); told.Add(1) },
+	})
+	began := time.Now()
+	bound := of(b.URL(0, "hook"), "d-1", "job-1")
+	bound.correlation = "run.17"
+	callback := of(b.URL(0, "callback"), "d-2", "job-1")
+	callback.secret = ""
+	early := of(b.URL(0, "hook"), "d-3", "job-of-an-answer-to-come")
+	batch := of(b.URL(0, "hook"), "d-4", "batch-1")
+	batch.event, batch.subject = "batch.completed", "batches/batch-1"
+	test := of(b.URL(0, "hook"), "d-5", "")
+	test.event, test.subject, test.body = "webhook.test", "webhooks/webhook-1", []byte(`{"webhookId":"webhook-1"}`)
+	structured := of(b.URL(0, "hook"), "d-6", "job-1")
+	structured.structured()
+	emitted := of(b.URL(0, "hook"), "d-7", "job-1")
+	emitted.event, emitted.body = "event.emitted", []byte(`{"jobId":"job-1","jobStatus":"PROCESSING","emitted":{"name":"simulated","data":17}}`)
+	for i, d := range []delivery{bound, callback, early, batch, test, structured, emitted} {
+		status, err := d.send(t.Context(), t)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusNoContent, status, d.id)
+		require.EqualValues(t, i+1, b.history.Facts(), "written before it was answered")
+	}
+	facts := map[string]history.Fact{}
+	for _, f := range b.facts() {
+		require.Equal(t, history.Received, f.Kind, f.Note)
+		require.WithinRange(t, f.At, began.Add(-time.Second), time.Now())
+		facts[f.Delivery.ID] = f
+	}
+	require.Len(t, facts, 7)
+	require.EqualValues(t, 7, told.Load())
+	f := facts["d-1"]
+	f.At = time.Time{}
+	require.Equal(t, history.Fact{
+		Kind: history.Received, Ticket: 17, Job: "job-1",
+		Delivery: &history.Delivery{
+			ID: "d-1", Webhook: "webhook-1", Receiver: "hook", URL: bound.url, EventID: "event-of-d-1", EventName: "job.succeeded",
+			Seq: 5, Status: 204, Body: facts["d-1"].Delivery.Body, JobStatus: "COMPLETED",
+		},
+	}, f)
+	require.Len(t, f.Delivery.Body, 64, "SHA-256 in hexadecimal")
+	require.Empty(t, facts["d-2"].Delivery.Webhook)
+	require.Equal(t, "job-of-an-answer-to-come", facts["d-3"].Job)
+	require.Empty(t, facts["d-4"].Job, "of a batch")
+	require.Equal(t, "webhook.test", facts["d-5"].Delivery.EventName)
+	require.Equal(t, "job-1", facts["d-6"].Job)
+	require.Equal(t, "event-of-d-6", facts["d-6"].Delivery.EventID)
+	require.Equal(t, 5, facts["d-6"].Delivery.Seq)
+	require.Equal(t, "COMPLETED", facts["d-6"].Delivery.JobStatus)
+	require.Empty(t, facts["d-6"].Delivery.Emitted)
+	require.Equal(t, "PROCESSING", facts["d-7"].Delivery.JobStatus)
+	require.Equal(t, "simulated 17", facts["d-7"].Delivery.Emitted)
+}
+
+// TestStrangeMessages: each may never be seen, and is told as such.
+func TestStrangeMessages(t *testing.T) {
+	t.Parallel()
+	_, anotherKey, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		change func(*delivery)
+		note   string
+		status int // 0: 403
+	}{
+		"another secret":       {change: func(d *delivery) { d.secret = "whsec_b3RoZXItb3RoZXItb3RoZXItb3RoZXI=" }, note: "that the webhook's secret has not signed: "},
+		"no secret":            {change: func(d *delivery) { d.secret = "" }, note: "that the webhook's secret has not signed: "},
+		"another key":          {change: func(d *delivery) { d.key = anotherKey }, note: "that no published key has signed: "},
+		"no key":               {change: func(d *delivery) { d.key = nil }, note: "that no published key has signed: "},
+		"signed for elsewhere": {change: func(d *delivery) { d.signedURL = "http://receiver.test/0/hook" }, note: "that no published key has signed: "},
+		"signed long ago":      {change: func(d *delivery) { d.at = d.at.Add(-time.Hour) }, note: "that the webhook's secret has not signed: "},
+		"another event": {change: func(d *delivery) {
+			d.tamper = func(r *http.Request) { r.Header.Set("Ce-Type", "job.failed") }
+		}, note: "that no published key has signed: "},
+		"an event besides": {change: func(d *delivery) {
+			d.tamper = func(r *http.Request) { r.Header.Set("Ce-Other", "x") }
+		}, note: "that no published key has signed: "},
+		"another id": {change: func(d *delivery) {
+			d.tamper = func(r *http.Request) { r.Header.Set("Webhook-Id", "x") }
+		}, note: "that the webhook's secret has not signed: "},
+		"body of another job":        {change: func(d *delivery) { d.jobID = "job-2" }, note: `a message of job "job-2" with the subject "jobs/job-1"`},
+		"subject of another job":     {change: func(d *delivery) { d.subject = "jobs/job-2" }, note: `a message of job "job-1" with the subject "jobs/job-2"`},
+		"body of no job":             {change: func(d *delivery) { d.body = []byte(`{}`) }, note: `a message of job none with the subject "jobs/job-1"`},
+		"no subject":                 {change: func(d *delivery) { d.subject = "" }, note: `a message of job "job-1" with the subject none`},
+		"another tenant's job":       {change: func(d *delivery) { d.jobID, d.subject = "foreign", "jobs/foreign" }, note: "tenant 0 got a message of a job of tenant 1"},
+		"not JSON":                   {change: func(d *delivery) { d.body = []byte(`job-1`) }, note: "a message that cannot be read"},
+		"too long":                   {change: func(d *delivery) { d.body = make([]byte, 4<<20+1) }, note: "a message of more than 4 MiB"},
+		"another webhook's":          {change: func(d *delivery) { d.url = strings.Replace(d.url, "/0/", "/1/", 1) }, note: "that the webhook's secret has not signed: "},
+		"not sent by POST":           {change: func(d *delivery) { d.tamper = func(r *http.Request) { r.Method = http.MethodPut } }, note: "that no published key has signed: "},
+		"far too much of everything": {change: func(d *delivery) { d.subject = "jobs/" + strings.Repeat("x", 10_000) }, note: "with the subject"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := start(t, receiver.Options{
+				Owner:     func(job string) (int, bool) { return 1, job == "foreign" },
+				Delivered: func(time.Time, bool) { t.Error("it is no delivery") },
+			})
+			b.SetWebhook(1, "hook", "webhook-2", "whsec_YW5vdGhlci1hbm90aGVyLWFub3RoZXI=")
+			d := of(b.URL(0, "hook"), "d-1", "job-1")
+			c.change(&d)
+			status, err := d.send(t.Context(), t)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusForbidden, status)
+			facts := b.facts()
+			require.Len(t, facts, 1)
+			require.Equal(t, history.Strange, facts[0].Kind)
+			require.Contains(t, facts[0].Note, c.note)
+			require.Less(t, len(facts[0].Note)+len(facts[0].Job), 1000)
+			require.Equal(t, d.url, facts[0].Delivery.URL)
+		})
+	}
+}
+
+// TestAnswers: what the sender gets, and what the history says that it got.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer receiver.Answer
+		status int // 0: the sender gets no answer
+		check  func(t *testing.T, err error, took time.Duration)
+	}{
+		"status": {answer: receiver.Answer{Status: 503}, status: 503},
+		"late": {answer: receiver.Answer{Status: 200, After: 300 * time.Millisecond}, status: 200, check: func(t *testing.T, _ error, took time.Duration) {
+			require.GreaterOrEqual(t, took, 300*time.Millisecond)
+		}},
+		"reset": {answer: receiver.Answer{Reset: true}, check: func(t *testing.T, err error, _ time.Duration) {
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+		}},
+		"hang": {answer: receiver.Answer{Hang: true}, check: func(t *testing.T, err error, _ time.Duration) {
+			require.ErrorIs(t, err, context.Canceled)
+		}},
+		"later than the sender waits": {answer: receiver.Answer{Status: 200, After: time.Hour}, check: func(t *testing.T, err error, _ time.Duration) {
+			require.ErrorIs(t, err, context.Canceled)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ended := make(chan bool, 1)
+			b := start(t, receiver.Options{
+				Names:     map[string][]receiver.Answer{"hook": {c.answer}},
+				Delivered: func(_ time.Time, ok bool) { ended <- ok },
+			})
+			ctx, giveUp := context.WithCancel(t.Context())
+			defer giveUp()
+			if c.answer.Hang || c.answer.After == time.Hour {
+				go func() {
+					for ctx.Err() == nil && (b.Held() == 0 || c.answer.Hang && b.history.Facts() == 0) {
+						time.Sleep(time.Millisecond)
+					}
+					giveUp()
+				}()
+			}
+			began := time.Now()
+			status, err := of(b.URL(0, "hook"), "d-1", "job-1").send(ctx, t)
+			require.Equal(t, c.status, status, err)
+			require.Equal(t, c.status == 0, err != nil, err)
+			if c.check != nil {
+				c.check(t, err, time.Since(began))
+			}
+			require.Equal(t, c.status == 200, <-ended)
+			facts := b.facts()
+			require.Len(t, facts, 1)
+			require.Equal(t, history.Received, facts[0].Kind)
+			require.Equal(t, c.status, facts[0].Delivery.Status)
+			if c.answer.After == time.Hour {
+				require.Equal(t, "the sender gave up before it was answered", facts[0].Note)
+			} else {
+				require.Empty(t, facts[0].Note)
+			}
+		})
+	}
+}
+
+// TestCloseEndsWhatIsHeld: nobody waits for an answer that does not come, and
+// what was not answered yet is in the history when Close returns.
+func TestCloseEndsWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	var told atomic.Int32
+	b := start(t, receiver.Options{
+		Names: map[string][]receiver.Answer{"hook": {{Hang: true}}, "callback": {{Status: 200, After: time.Hour}}},
+		Delivered: func(time.Time, bool) {
+			time.Sleep(50 * time.Millisecond) // Close must wait for it
+			told.Add(1)
+		},
+	})
+	ended := make(chan error, 2)
+	late := of(b.URL(0, "callback"), "d-2", "job-1")
+	for _, d := range []delivery{of(b.URL(0, "hook"), "d-1", "job-1"), late} {
+		go func() {
+			_, err := d.send(t.Context(), t)
+			ended <- err
+		}()
+	}
+	// One is written already, and held; the other one will be written when it is answered.
+	require.Eventually(t, func() bool { return b.Held() == 2 && b.history.Facts() == 1 }, 10*time.Second, time.Millisecond)
+	var closers sync.WaitGroup
+	for range 3 {
+		closers.Go(b.Close)
+	}
+	closers.Wait()
+	require.EqualValues(t, 2, told.Load())
+	require.Error(t, <-ended)
+	require.Error(t, <-ended)
+	facts := b.facts()
+	require.Len(t, facts, 2)
+	for _, f := range facts {
+		require.Zero(t, f.Delivery.Status)
+		require.Equal(t, f.Delivery.ID == "d-2", f.Note == "the receiver was closed before it answered", f.Note)
+	}
+	_, err := of(b.URL(0, "hook"), "d-3", "job-1").send(t.Context(), t)
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+}
+
+// TestTriesOfAMessageAreAnsweredAnew: each try draws an answer of its own, and
+// the same ones in the next run, in which ids are others.
+func TestTriesOfAMessageAreAnsweredAnew(t *testing.T) {
+	t.Parallel()
+	run := func(seed uint64, name string) (statuses []int) {
+		b := start(t, receiver.Options{Seed: seed, Names: map[string][]receiver.Answer{
+			"hook": {{Status: 200, Share: 0.5}, {Status: 500, Share: 0.5}},
+		}})
+		d := of(b.URL(0, "hook"), name, "job-of-"+name)
+		d.correlation = name + ".4711"
+		for range 20 {
+			status, err := d.send(t.Context(), t)
+			require.NoError(t, err)
+			statuses = append(statuses, status)
+		}
+		return statuses
+	}
+	first := run(1, "first")
+	require.Contains(t, first, 200)
+	require.Contains(t, first, 500)
+	require.Equal(t, first, run(1, "second"))
+	require.NotEqual(t, first, run(2, "third"))
+}
+
+// TestKeysThatCannotBeHad: whether the message is good is not known then. It is
+// not taken, and comes again.
+func TestKeysThatCannotBeHad(t *testing.T) {
+	t.Parallel()
+	var away atomic.Bool
+	away.Store(true)
+	b := start(t, receiver.Options{Keys: func(id string) (ed25519.PublicKey, error) {
+		if away.Load() {
+			return nil, errors.New("the service is away")
+		}
+		return publishedKeys.Key(id)
+	}})
+	d := of(b.URL(0, "hook"), "d-1", "job-1")
+	status, err := d.send(t.Context(), t)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	away.Store(false)
+	status, err = d.send(t.Context(), t)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusNoContent, status)
+	facts := b.facts()
+	require.Len(t, facts, 2)
+	require.Equal(t, 503, facts[0].Delivery.Status)
+	require.Contains(t, facts[0].Note, "the service is away")
+	require.Equal(t, history.Received, facts[0].Kind)
+	require.Equal(t, 204, facts[1].Delivery.Status)
+}
+
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	b := start(t, receiver.Options{})
+	require.Equal(t, "http://"+b.Addr()+"/3/hook", b.URL(3, "hook"))
+	_, err := receiver.Listen(b.Addr(), "", receiver.Options{})
+	require.ErrorContains(t, err, "cannot listen")
+	_, err = receiver.Listen(":0", "", receiver.Options{})
+	require.ErrorContains(t, err, "needs the URL at which the service reaches it")
+	for _, wrong := range []string{"hooks.example.com", "ftp://hooks.example.com", "http://", "http://x/?a", "http://x/#a"} {
+		require.ErrorContains(t, b.SetURL("", wrong), "is not an address of the webhook receiver", wrong)
+		_, err := receiver.Listen("127.0.0.1:0", wrong, receiver.Options{})
+		require.Error(t, err, wrong)
+	}
+	for _, path := range []string{"/", "/hook", "/0/other", "/x/hook", "/-1/hook", "/0/hook/"} {
+		status, err := delivery{url: "http://" + b.Addr() + path, at: time.Now()}.send(t.Context(), t)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusNotFound, status, path)
+	}
+
+	// Behind proxies, of which one cuts the path of the public address off.
+	require.NoError(t, b.SetURL("", "https://hooks.example.com/run/"))
+	require.Equal(t, "https://hooks.example.com/run/0/hook", b.URL(0, "hook"))
+	for _, path := range []string{"/run/0/hook", "/0/hook"} {
+		d := of("http://"+b.Addr()+path, "d-1", "job-1")
+		d.signedURL = b.URL(0, "hook")
+		status, err := d.send(t.Context(), t)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusNoContent, status, path)
+	}
+	require.Len(t, b.facts(), 2, "what comes elsewhere is nobody's")
+}
+
+// TestManyAtOnce is for the race detector.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	var delivered atomic.Int32
+	b := start(t, receiver.Options{Delivered: func(time.Time, bool) { delivered.Add(1) }})
+	var senders sync.WaitGroup
+	const messages = 100
+	for i := range messages {
+		senders.Go(func() {
+			status, err := of(b.URL(0, "hook"), "d-"+string(rune('a'+i%26)), "job-1").send(t.Context(), t)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusNoContent, status)
+		})
+	}
+	senders.Wait()
+	require.EqualValues(t, messages, delivered.Load())
+	require.Len(t, b.facts(), messages)
+}
+
+// Receivers with addresses of their own are reached there, and others where all are.
+func TestReceiversOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	facts, err := history.Create(t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, facts.Close()) })
+	r, err := receiver.Listen("127.0.0.1:0", "", receiver.Options{Names: map[string][]receiver.Answer{"one": nil, "two": nil}, History: facts})
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	own, err := r.Open("one")
+	require.NoError(t, err)
+	require.NotEqual(t, "http://"+r.Addr(), own)
+	require.Equal(t, own+"/0/one", r.URL(0, "one"))
+	require.Equal(t, "http://"+r.Addr()+"/0/two", r.URL(0, "two"))
+	for _, address := range []string{r.URL(0, "one"), r.URL(0, "two")} {
+		answer, err := http.Get(address)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+	}
+	require.NoError(t, r.SetURL("one", "http://127.0.0.1:1/proxied/"))
+	require.Equal(t, "http://127.0.0.1:1/proxied/2/one", r.URL(2, "one"))
+	require.ErrorContains(t, r.SetURL("one", "127.0.0.1:1"), "not an address")
+}

@@ -1,0 +1,117 @@
+package report
+
+import (
+	"embed"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/forgerun/forgerun/internal/simulator/judge"
+)
+
+// Of violations, the page lists this many, and the facts of as many as the judge
+// kept.
+const htmlViolations = 1000
+
+//go:embed page
+var pageFiles embed.FS
+
+var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
+	"grouped": grouped, "brief": brief, "printable": printable, "lines": printableLines, "times": times,
+	"story": storyOf, "faultColor": faultColor,
+}).ParseFS(pageFiles, "page/*.html"))
+
+// page is what the template shows of a run.
+type page struct {
+	Run
+	Title        string
+	Class        string // of the outcome
+	Sentence     string
+	When         string
+	Key          []keyNumber
+	Lanes        *plot // nil: no faults
+	Plots        []plot
+	Distribution plot
+	Latencies    []namedLatency
+	Invariants   []checkedInvariant
+	Violations   []judge.Violation
+	More         int64 // violations beyond
+	Settings     []Setting
+}
+
+// keyNumber is one of the numbers that people look for first.
+type keyNumber struct{ Name, Value, Remark string }
+
+// WriteHTML writes the report as one page that needs nothing else: no script has
+// to run, nothing is fetched.
+func WriteHTML(w io.Writer, run Run) error {
+	p := page{
+		Run: run, Title: orDash(run.Scenario), Sentence: run.sentence(), Key: keyNumbers(run),
+		Class: map[Outcome]string{Passed: "good", Unjudged: "open"}[run.Outcome()],
+		When:  run.Started.Format("2006-01-02 15:04:05 MST"),
+		Plots: timePlots(run), Distribution: distributionPlot(run.Numbers),
+		Latencies: run.Numbers.latencies(), Invariants: run.invariants(), Settings: settings(run),
+	}
+	if p.Class == "" {
+		p.Class = "bad"
+	}
+	if len(run.Kinds) > 0 {
+		lanes := faultLanes(run)
+		p.Lanes = &lanes
+	}
+	if run.Verdict != nil {
+		p.Violations = run.Verdict.Violations[:min(len(run.Verdict.Violations), htmlViolations)]
+		p.More = run.Verdict.ViolationCount - int64(len(p.Violations))
+	}
+	return pageTemplate.Execute(w, p)
+}
+
+func keyNumbers(run Run) []keyNumber {
+	n := run.Numbers
+	finished := total(n.Finished)
+	list := []keyNumber{
+		{"Submitted", grouped(n.Arrivals), rate(perSecond(n.Arrivals, run.Took))},
+		{"Finished", grouped(finished), rate(perSecond(finished, run.Took))},
+		{"Submit p99", orNone(n.Submit, n.Submit.P99), "p50 " + orNone(n.Submit, n.Submit.P50)},
+		{"Finish p99", orNone(n.Finish, n.Finish.P99), "p50 " + orNone(n.Finish, n.Finish.P50)},
+	}
+	answered := total(n.Answers)
+	if not := answered - number(n.Answers, Accepted) - number(n.Answers, Replayed); answered > 0 {
+		list = append(list, keyNumber{"Not accepted", grouped(not), fmt.Sprintf("%.2f %% of the answers", 100*float64(not)/float64(answered))})
+	}
+	if most := slices.Max(append([]int64{0}, run.Series.Workers...)); most > 0 {
+		list = append(list, keyNumber{"Workers", grouped(most), "processes at most"})
+	}
+	if n.Delivered+n.Refused > 0 {
+		list = append(list, keyNumber{"Deliveries", grouped(n.Delivered + n.Refused), grouped(n.Refused) + " not taken"})
+	}
+	if n.Injected > 0 {
+		list = append(list, keyNumber{"Faults", grouped(n.Injected), "of " + plural(len(run.Kinds), "kind")})
+	}
+	return list
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func orNone(l Latency, value time.Duration) string {
+	if l.Count == 0 {
+		return "-"
+	}
+	return brief(value)
+}
+
+// settings are what is needed to repeat the run.
+func settings(run Run) []Setting {
+	list := []Setting{
+		{"Scenario", run.Scenario}, {"Seed", fmt.Sprint(run.Seed)}, {"Command", run.Command},
+		{"Started", run.Started.Format("2006-01-02 15:04:05.000 MST")}, {"Took", clockTime(run.Took)},
+	}
+	return slices.Concat(list, run.Service, run.Machine)
+}

@@ -1,0 +1,113 @@
+package report
+
+import (
+	"strings"
+
+	"github.com/forgerun/forgerun/internal/simulator/judge"
+)
+
+// Results of an invariant.
+const (
+	held      = "held"
+	violated  = "VIOLATED"
+	notLooked = "skipped"
+)
+
+// checkedInvariant is what the judge says of one invariant.
+type checkedInvariant struct {
+	Key, Title string
+	Result     string
+	Checked    int64
+	Violations int64  // of those that the verdict lists
+	Why        string // it was not looked at, or only in part
+}
+
+// Remark says how often the invariant was looked at, or why not.
+func (c checkedInvariant) Remark() string {
+	if c.Result == notLooked {
+		return c.Why
+	}
+	text := "checked " + times(c.Checked)
+	if c.Violations > 0 {
+		text += ", violations " + grouped(c.Violations)
+	}
+	if c.Why != "" {
+		text += "; not all of it: " + c.Why
+	}
+	return text
+}
+
+// invariants lists them all, and those of violations that are not in the list.
+func (run Run) invariants() []checkedInvariant {
+	if run.Verdict == nil {
+		return nil
+	}
+	of := map[string]int64{}
+	var unknown []judge.Invariant
+	known := map[string]bool{}
+	for _, i := range judge.Invariants {
+		known[i.Key] = true
+	}
+	for _, v := range run.Verdict.Violations {
+		of[v.Invariant]++
+		if !known[v.Invariant] {
+			known[v.Invariant] = true
+			unknown = append(unknown, judge.Invariant{Key: v.Invariant, Title: v.Invariant})
+		}
+	}
+	var list []checkedInvariant
+	for _, i := range append(append([]judge.Invariant(nil), judge.Invariants...), unknown...) {
+		c := checkedInvariant{Key: printable(i.Key), Title: printable(i.Title), Checked: run.Verdict.Checked[i.Key], Violations: of[i.Key], Why: printable(run.Verdict.Skipped[i.Key]), Result: held}
+		switch {
+		case c.Violations > 0:
+			c.Result = violated
+		case c.Checked == 0:
+			c.Result = notLooked
+			if c.Why == "" {
+				c.Why = "there was nothing to check"
+			}
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// story is a violation as the judge words it, which knows what is secret: what was
+// violated, the job, and what was seen of it, a line for each fact.
+type story struct {
+	What  string
+	About string // job and ticket; "" where it is about none
+	Facts []string
+}
+
+func storyOf(v judge.Violation) story {
+	var text strings.Builder
+	v.Write(&text)
+	var lines []string
+	for line := range strings.SplitSeq(strings.TrimSpace(text.String()), "\n") {
+		lines = append(lines, printable(strings.TrimSpace(line)))
+	}
+	s := story{What: lines[0], Facts: lines[1:]}
+	if len(s.Facts) > 0 && (v.Job != "" || v.Ticket > 0) {
+		s.About, s.Facts = s.Facts[0], s.Facts[1:]
+	}
+	return s
+}
+
+// Headline is all but the facts, on one line.
+func (s story) Headline() string {
+	if s.About == "" {
+		return s.What
+	}
+	return s.What + " (" + s.About + ")"
+}
+
+// Class and Sign are how the result looks.
+func (c checkedInvariant) Class() string {
+	return map[string]string{held: "good", violated: "bad", notLooked: "open"}[c.Result]
+}
+
+// Sign says the same without colour.
+func (c checkedInvariant) Sign() string {
+	return map[string]string{held: "✓", violated: "✗", notLooked: "–"}[c.Result]
+}

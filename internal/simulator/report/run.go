@@ -1,0 +1,189 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forgerun/forgerun/internal/simulator/judge"
+)
+
+// Run is all that a report tells. Recorder.Run gives one with its numbers; the
+// caller sets the first members and the last.
+type Run struct {
+	Scenario    string
+	Description string
+	Text        string // the scenario file
+	Seed        uint64
+	Command     string // without secrets: it is written as it stands
+	Service     []Setting
+	Machine     []Setting
+
+	Started time.Time
+	Took    time.Duration
+	Numbers Numbers
+	Series  Series
+	Stages  []Stage
+	Faults  []Fault     // the first of them
+	Kinds   []FaultKind // all of them, by name
+
+	Verdict      *judge.Verdict // nil: nobody judged
+	Expectations []Expectation
+	Notes        []string // what a reader must know, such as what could not be asked
+}
+
+// Setting is a name and a value that somebody chose or found.
+type Setting struct{ Name, Value string }
+
+// Expectation is what the scenario or the command wanted of the numbers.
+type Expectation struct {
+	Name      string
+	Want, Got string
+	OK        bool
+}
+
+// Series are the numbers over time, all of the same length. The i-th value is of
+// the Step that begins i steps after the start.
+type Series struct {
+	Step      time.Duration
+	Arrivals  []int64
+	Answers   []Line // by class
+	Finished  []Line // by final state
+	States    []Line // jobs in a state at the end of the step
+	Workers   []int64
+	Delivered []int64
+	Refused   []int64 // deliveries
+	Submit    []Tail
+	Finish    []Tail
+}
+
+// Line is one named series.
+type Line struct {
+	Name   string
+	Values []int64
+}
+
+// Tail is the latency of one step, exact to 1 %. Without a Count there is none.
+type Tail struct {
+	Count    int64
+	P50, P99 time.Duration
+}
+
+// Run gives the account of what was recorded until now: the run is over, and
+// nothing more comes.
+func (r *Recorder) Run() Run {
+	now := r.clock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.line.settle(now)
+	for i := r.line.open; i < len(r.line.points); i++ {
+		r.line.points[i].level = r.line.now.copied()
+	}
+	kinds := slices.Clone(r.kinds)
+	slices.SortFunc(kinds, func(a, b FaultKind) int { return strings.Compare(a.Kind, b.Kind) })
+	n := r.numbers()
+	n.Submit.Distribution, n.Finish.Distribution = distributionOf(r.submit), distributionOf(r.finish)
+	return Run{
+		Started: r.line.start, Took: max(now.Sub(r.line.start), 0), Numbers: n, Series: r.series(),
+		Stages: slices.Clone(r.stages), Faults: slices.Clone(r.faults), Kinds: kinds,
+	}
+}
+
+// series needs the lock.
+func (r *Recorder) series() Series {
+	points := r.line.points
+	of := func(value func(*point) int64) []int64 {
+		list := make([]int64, len(points))
+		for i := range points {
+			list[i] = value(&points[i])
+		}
+		return list
+	}
+	lines := func(n names, values func(*point) []int64) []Line {
+		list := make([]Line, len(n.list))
+		for i, name := range n.list {
+			list[i] = Line{name, of(func(p *point) int64 { return valueAt(values(p), i) })}
+		}
+		return list
+	}
+	s := Series{
+		Step:      r.line.step,
+		Arrivals:  of(func(p *point) int64 { return p.arrivals }),
+		Answers:   lines(r.classes, func(p *point) []int64 { return p.answers }),
+		Finished:  lines(r.finals, func(p *point) []int64 { return p.finished }),
+		States:    lines(r.states, func(p *point) []int64 { return p.level.states }),
+		Workers:   of(func(p *point) int64 { return p.level.workers }),
+		Delivered: of(func(p *point) int64 { return p.delivered }),
+		Refused:   of(func(p *point) int64 { return p.failed }),
+		Submit:    make([]Tail, len(points)),
+		Finish:    make([]Tail, len(points)),
+	}
+	for i := range points {
+		s.Submit[i], s.Finish[i] = tailOf(points[i].submit), tailOf(points[i].finish)
+	}
+	return s
+}
+
+// Outcome is a run's verdict in short.
+type Outcome string
+
+// Outcomes, the worst first.
+const (
+	Violated Outcome = "VIOLATIONS"
+	Unmet    Outcome = "EXPECTATIONS NOT MET"
+	Unjudged Outcome = "NOT JUDGED"
+	Passed   Outcome = "PASSED"
+)
+
+// Outcome says how the run went.
+func (run Run) Outcome() Outcome {
+	unmet := func(e Expectation) bool { return !e.OK }
+	switch {
+	case run.Verdict != nil && run.Verdict.ViolationCount > 0:
+		return Violated
+	case slices.ContainsFunc(run.Expectations, unmet):
+		return Unmet
+	case run.looked() == 0:
+		return Unjudged
+	default:
+		return Passed
+	}
+}
+
+// looked counts the invariants that were looked at.
+func (run Run) looked() int {
+	n := 0
+	for _, i := range judge.Invariants {
+		if run.Verdict != nil && run.Verdict.Checked[i.Key] > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// sentence is the verdict in words.
+func (run Run) sentence() string {
+	v := run.Verdict
+	if v == nil {
+		return "The run was not judged."
+	}
+	found := "no violation"
+	switch {
+	case v.ViolationCount == 1:
+		found = "1 violation"
+	case v.ViolationCount > 1:
+		found = grouped(v.ViolationCount) + " violations"
+	}
+	text := fmt.Sprintf("%d of %d invariants checked over %s jobs and %s facts: %s", run.looked(), len(judge.Invariants), grouped(v.Jobs), grouped(v.Facts), found)
+	met := 0
+	for _, e := range run.Expectations {
+		if e.OK {
+			met++
+		}
+	}
+	if n := len(run.Expectations); n > 0 {
+		text += fmt.Sprintf("; %d of %d expectations met", met, n)
+	}
+	return text + "."
+}

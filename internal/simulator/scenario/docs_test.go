@@ -1,0 +1,85 @@
+package scenario_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
+)
+
+const page = "../../../docs/scenarios.md"
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return strings.ReplaceAll(string(text), "\r\n", "\n")
+}
+
+var tableRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
+
+// rows are the first cells of the tables under a heading.
+func rows(t *testing.T, text, heading string) []string {
+	t.Helper()
+	_, section, ok := strings.Cut(text, "\n"+heading+"\n")
+	require.True(t, ok, "no heading %q", heading)
+	section, _, _ = strings.Cut(section, "\n## ")
+	var names []string
+	for _, row := range tableRow.FindAllStringSubmatch(section, -1) {
+		names = append(names, row[1])
+	}
+	return names
+}
+
+func TestPageListsTheReadyMadeScenarios(t *testing.T) {
+	t.Parallel()
+	require.ElementsMatch(t, scenario.Names(), rows(t, read(t, page), "## Ready-made scenarios"))
+}
+
+func TestPageListsEveryMember(t *testing.T) {
+	t.Parallel()
+	var want []string
+	for _, o := range objects {
+		if len(o.path) == 2 && o.path[1] == "env" {
+			continue // settings are described with the service's configuration
+		}
+		for _, name := range members(t, o.text) {
+			want = append(want, strings.Join(append(append([]string(nil), o.path...), name), "."))
+		}
+	}
+	require.ElementsMatch(t, want, rows(t, read(t, page), "## Members"))
+}
+
+func TestExamplesOnThePageAreValid(t *testing.T) {
+	t.Parallel()
+	blocks := strings.Split(read(t, page), "```yaml\n")[1:]
+	require.NotEmpty(t, blocks)
+	schema := compiled(t)
+	for _, block := range blocks {
+		text, _, ok := strings.Cut(block, "```")
+		require.True(t, ok)
+		_, err := scenario.Parse("example.yaml", []byte(text))
+		require.NoError(t, err)
+		require.NoError(t, schema.Validate(instance(t, []byte(text))))
+	}
+}
+
+// The settings that a scenario may give are those of the service, but for those
+// that the simulator chooses and those with a member of their own.
+func TestSettingsAreTheServices(t *testing.T) {
+	t.Parallel()
+	aside := []string{
+		"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR", "FORGERUN_PUBLIC_URL",
+		"FORGERUN_ADMIN_TOKEN", "FORGERUN_OPEN_REGISTRATION", "FORGERUN_DATA_DIR", "FORGERUN_LOG_FORMAT", "FORGERUN_METRICS",
+		"FORGERUN_WORKER_CONCURRENCY", "FORGERUN_TIME_SCALE", "FORGERUN_MASTER_KEY", "FORGERUN_SIGNING_KEY_FILE",
+	}
+	var service []string
+	for _, row := range regexp.MustCompile(`(?m)^\| (FORGERUN_[A-Z_]+) \|`).FindAllStringSubmatch(read(t, "../../../docs/configuration.md"), -1) {
+		service = append(service, row[1])
+	}
+	require.ElementsMatch(t, service, append(members(t, "service: {env: {zzzzzzz: 1}}"), aside...))
+}

@@ -1,0 +1,287 @@
+package scenario_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
+)
+
+func parse(t testing.TB, text string) *scenario.Scenario {
+	t.Helper()
+	s, err := scenario.Parse("test.yaml", []byte(text))
+	require.NoError(t, err)
+	return s
+}
+
+// first gives up to n intents of a new plan.
+func first(s *scenario.Scenario, n int) []scenario.Intent {
+	var intents []scenario.Intent
+	p := s.Plan()
+	for range n {
+		i, ok := p.Next()
+		if !ok {
+			break
+		}
+		intents = append(intents, i)
+	}
+	return intents
+}
+
+// mixed has everything that chance decides.
+const mixed = `
+duration: 1h
+tenants: 5
+arrival: {open: [{for: 10s, rate: 100/s, arrivals: poisson}, {for: 10s, from: 100/s, to: 300/s}, {for: 2s, burst: 50, every: 1s}]}
+receivers: [{name: here, callback: true}]
+readers: {poll: 25%}
+mix:
+  - {kind: SUCCESS_FAST, weight: 5, callback: here, params_bytes: 100}
+  - {kinds: [CANCEL_DURING_RUN, RUNS_LONG], weight: 2, cancel: {in: RUNNING, after: 1s..3s, share: 50%}}
+  - {kind: RETRY_ON_FAIL, weight: 1, retry: {share: 30%, max: 4}, auto_retry: true}
+  - {kind: SUCCESS_FAST, weight: 1, duplicate: {share: 60%, copies: 3, key: different, at_once: true}}
+  - {kind: SUCCESS_FAST, weight: 1, duplicate: {share: 60%, copies: 2, key: same}}
+  - {kinds: [SCHEDULED_ON_TIME], type: DEFERRED, ahead: 5s..20s}
+  - {kinds: ALL, batch: 7, weight: 0.5}
+  - {type: EMIT_EVENT, weight: 0.5}
+`
+
+func TestSameSeedSameIntents(t *testing.T) {
+	t.Parallel()
+	s := parse(t, mixed)
+	want := first(s, 5000)
+	require.Equal(t, want, first(s, 5000))
+
+	again := parse(t, mixed) // another scenario from the same file
+	got := first(again, 5000)
+	for n := range got {
+		require.Equal(t, *want[n].Work, *got[n].Work)
+		got[n].Work = want[n].Work
+	}
+	require.Equal(t, want, got)
+}
+
+func TestAnotherSeedOtherIntents(t *testing.T) {
+	t.Parallel()
+	s := parse(t, mixed)
+	one := first(s, 1000)
+	s.Seed = 2
+	two := first(s, 1000)
+	same := 0
+	for n := range one {
+		require.NotEqual(t, one[n].Key, two[n].Key)
+		require.NotEqual(t, one[n].At, two[n].At, "the gaps are drawn, too")
+		if one[n].Work == two[n].Work && one[n].Tenant == two[n].Tenant {
+			same++
+		}
+	}
+	require.Less(t, same, 200, "of 1000, about 70 are alike by chance")
+}
+
+// A share that is changed changes what it is about, and nothing else.
+func TestChangedShareLeavesTheRestOfThePlan(t *testing.T) {
+	t.Parallel()
+	before := first(parse(t, mixed), 5000)
+	after := first(parse(t, strings.Replace(mixed, "share: 50%", "share: 0%", 1)), 5000)
+	canceled := 0
+	for n := range before {
+		if before[n].Cancel.In != "" {
+			canceled++
+		}
+		require.Empty(t, after[n].Cancel)
+		before[n].Cancel, before[n].Work, after[n].Work = scenario.CancelIntent{}, nil, nil
+	}
+	require.Equal(t, before, after)
+	require.Greater(t, canceled, 100)
+}
+
+func TestTicketsAreDense(t *testing.T) {
+	t.Parallel()
+	next, keys := int64(1), map[string]bool{}
+	for n, i := range first(parse(t, mixed), 5000) {
+		require.EqualValues(t, n+1, i.Index)
+		require.Equal(t, next, i.N)
+		next += int64(i.Tickets)
+		switch {
+		case i.Work.Batch > 0:
+			require.Equal(t, i.Work.Batch, i.Tickets)
+			require.Len(t, i.Kinds, i.Work.Batch)
+			require.Empty(t, i.Kind)
+		case i.Copies > 0 && !i.SameKey:
+			require.Equal(t, 1+i.Copies, i.Tickets)
+		default:
+			require.Equal(t, 1, i.Tickets)
+		}
+		for c := range i.Copies + 1 {
+			key := i.Key
+			if c > 0 {
+				key = i.CopyKey(c)
+				require.Equal(t, i.SameKey, key == i.Key)
+			}
+			require.False(t, keys[key] && !i.SameKey, "the key %s was there before", key)
+			keys[key] = true
+		}
+	}
+}
+
+// The sum of (seen-expected)²/expected over the choices follows the chi-square
+// distribution. The seed is fixed, so the bound cannot be missed by chance, and a
+// wrong weight misses it by far.
+func TestWeightsAreKept(t *testing.T) {
+	t.Parallel()
+	const n = 50_000
+	s := parse(t, mixed)
+	works, tenants := map[*scenario.Work]float64{}, map[int]float64{}
+	kinds := map[string]float64{}
+	canceled, cancelable, polled := 0.0, 0.0, 0.0
+	after := time.Duration(0)
+	for _, i := range first(s, n) {
+		works[i.Work]++
+		tenants[i.Tenant]++
+		if i.Work == &s.Mix[1] {
+			kinds[i.Kind]++
+			cancelable++
+			if i.Cancel.In != "" {
+				canceled++
+				after += i.Cancel.After
+			}
+		}
+		if i.Polled {
+			polled++
+		}
+	}
+	total := 0.0
+	for _, w := range s.Mix {
+		total += w.Weight
+	}
+	chi := 0.0
+	for m := range s.Mix {
+		expected := n * s.Mix[m].Weight / total
+		chi += (works[&s.Mix[m]] - expected) * (works[&s.Mix[m]] - expected) / expected
+	}
+	require.Less(t, chi, 24.3, "7 degrees of freedom, one in a thousand")
+	require.Len(t, tenants, 5)
+	chi = 0
+	for _, seen := range tenants {
+		chi += (seen - n/5) * (seen - n/5) / (n / 5)
+	}
+	require.Less(t, chi, 18.5, "4 degrees of freedom, one in a thousand")
+	require.Len(t, kinds, 2)
+	require.InDelta(t, 0.5, kinds["RUNS_LONG"]/cancelable, 0.02)
+	require.InDelta(t, 0.5, canceled/cancelable, 0.02)
+	require.InDelta(t, 0.25, polled/n, 0.01)
+	require.InDelta(t, 2.0, after.Seconds()/canceled, 0.03)
+}
+
+// What one intent draws says nothing about what the next one does.
+func TestNeighboursAreIndependent(t *testing.T) {
+	t.Parallel()
+	s := parse(t, `{jobs: 50000, arrival: {closed: {clients: 10}}, tenants: 10, mix: [{kind: SUCCESS_FAST}]}`)
+	intents := first(s, 50_000)
+	pairs := map[[2]int]float64{}
+	for n := range intents[1:] {
+		pairs[[2]int{intents[n].Tenant, intents[n+1].Tenant}]++
+	}
+	chi := 0.0
+	for _, seen := range pairs {
+		chi += (seen - 500) * (seen - 500) / 500
+	}
+	require.Len(t, pairs, 100)
+	require.Less(t, chi, 149.5, "99 degrees of freedom, one in a thousand")
+}
+
+func TestInTurn(t *testing.T) {
+	t.Parallel()
+	s := parse(t, `
+jobs: 12
+pick: in_turn
+arrival: {closed: {clients: 1}}
+mix:
+  - kinds: [SUCCESS_FAST, RUNS_LONG]
+  - {type: EMIT_EVENT}
+  - {kinds: [FAIL_IMMEDIATE, CPU_BURST, IO_HEAVY], batch: 4}
+`)
+	var got []string
+	for _, i := range first(s, 100) {
+		got = append(got, i.Type+" "+i.Kind)
+		if i.Work.Batch > 0 {
+			require.Subset(t, i.Kinds, []string{"FAIL_IMMEDIATE", "CPU_BURST", "IO_HEAVY"}, "a batch as long has all kinds")
+		}
+	}
+	round := []string{"EXECUTE SUCCESS_FAST", "EXECUTE RUNS_LONG", "EMIT_EVENT ", "EXECUTE "}
+	require.Equal(t, slices.Concat(round, round, round), got)
+}
+
+func TestBatchesHaveAllKinds(t *testing.T) {
+	t.Parallel()
+	s := parse(t, `{jobs: 500, arrival: {closed: {clients: 1}}, mix: [{kinds: ALL, batch: 10}]}`)
+	seen := map[string]int{}
+	for _, i := range first(s, 500) {
+		for _, kind := range i.Kinds {
+			seen[kind]++
+		}
+	}
+	require.Len(t, seen, 31)
+	for kind, n := range seen {
+		require.Greater(t, n, 100, kind)
+	}
+}
+
+func TestNothingIsDrawnThatIsNotAskedFor(t *testing.T) {
+	t.Parallel()
+	s := parse(t, `{jobs: 1000, arrival: {closed: {clients: 1}}, mix: [{kind: SUCCESS_FAST}]}`)
+	for n, i := range first(s, 2000) {
+		require.Equal(t, scenario.Intent{
+			Index: int64(n + 1), N: int64(n + 1), Tickets: 1, Work: &s.Mix[0],
+			Type: "EXECUTE", Kind: "SUCCESS_FAST", Key: i.Key,
+		}, i)
+		require.Len(t, i.Key, 28)
+	}
+	require.Len(t, first(s, 2000), 1000)
+}
+
+func TestPlanMakesNoGarbage(t *testing.T) {
+	p := parse(t, mixed).Plan()
+	for range 1000 {
+		p.Next()
+	}
+	require.Zero(t, testing.AllocsPerRun(10_000, func() {
+		if _, ok := p.Next(); !ok {
+			t.Fatal("the plan ended")
+		}
+	}))
+}
+
+func BenchmarkPlan(b *testing.B) {
+	s := parse(b, mixed)
+	s.Duration = 7 * 24 * time.Hour
+	p := s.Plan()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, ok := p.Next(); !ok {
+			p = s.Plan()
+		}
+	}
+}
+
+func ExampleScenario_Plan() {
+	s, err := scenario.Load("retry-limits")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	p := s.Plan()
+	for range 3 {
+		i, _ := p.Next()
+		fmt.Println(i.N, i.At, i.Kind, i.Retries)
+	}
+	// Output:
+	// 1 0s RUNS_OVER_TIMEOUT 0
+	// 2 33.333333ms RETRY_LIMIT_REACHED 6
+	// 3 66.666666ms RETRY_ON_FAIL 1
+}

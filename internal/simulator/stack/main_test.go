@@ -1,0 +1,230 @@
+package stack
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/devstack"
+)
+
+// parentEnv makes the test binary be a parent of a process, to be killed.
+const parentEnv = "STACK_TEST_PARENT"
+
+// TestMain is also the program that the quick tests supervise: one that says it
+// is ready and knows no store.
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(parentEnv) != "":
+		beParent()
+	case len(os.Args) > 1 && (os.Args[1] == "worker" || os.Args[1] == "api"):
+		os.Exit(beFake(os.Getenv("FORGERUN_FAKE")))
+	default:
+		code := m.Run()
+		if built.dir != "" {
+			_ = os.RemoveAll(built.dir)
+		}
+		os.Exit(code)
+	}
+}
+
+func beFake(manner string) int {
+	switch manner {
+	case "refuse":
+		fmt.Println("bad configuration: FORGERUN_FAKE must not be refuse")
+		return 2
+	case "crash":
+		fmt.Println("something is missing")
+		return 1
+	case "deaf":
+		signal.Ignore(syscall.SIGTERM)
+	}
+	l, err := net.Listen("tcp", os.Getenv("FORGERUN_ADMIN_ADDR"))
+	if err != nil {
+		return 1
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	go func() { _ = http.Serve(l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) }()
+	<-ctx.Done()
+	if manner == "slow" {
+		stop() // the next signal has its default meaning, as with the real program
+		fmt.Println("ending")
+		time.Sleep(200 * time.Millisecond)
+	}
+	return 0
+}
+
+// built is the real program, built once.
+var built struct {
+	once sync.Once
+	dir  string
+	out  []byte
+	err  error
+}
+
+func forgerun(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "forgerun-stack-test-"); built.err == nil {
+			build := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(built.dir, "forgerun"), "github.com/forgerun/forgerun/cmd/forgerun")
+			built.out, built.err = build.CombinedOutput()
+		}
+	})
+	require.NoError(t, built.err, "%s", built.out)
+	return filepath.Join(built.dir, "forgerun")
+}
+
+// patience bounds every wait for something that must happen.
+const patience = 60 * time.Second
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// startReal starts a stack of the real program and real servers.
+func startReal(t *testing.T, o Options) *Stack {
+	t.Helper()
+	o.Forgerun, o.Lease = forgerun(t), time.Second
+	return startStack(t, o)
+}
+
+// startFake starts a stack that has nothing but fake workers.
+func startFake(t *testing.T, manner string, env ...string) *Stack {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	o := Options{Forgerun: self, DatabaseURL: "postgres://nowhere", RedisURL: "redis://nowhere", Env: map[string]string{"FORGERUN_FAKE": manner}}
+	for i := 0; i < len(env); i += 2 {
+		o.Env[env[i]] = env[i+1]
+	}
+	return startStack(t, o)
+}
+
+func startStack(t *testing.T, o Options) *Stack {
+	t.Helper()
+	dir, err := devstack.MkdirTemp("forgerun-stack-test-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	o.Dir = dir
+	messages := &buffer{}
+	o.Log = messages
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(messages.String())
+		}
+	})
+	s, err := Start(testContext(t), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() }) // tests of Close look at its error
+	return s
+}
+
+// buffer is what a stack says, readable meanwhile.
+type buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// pids are the processes of the stack that run now, servers included.
+func pids(s *Stack) []int {
+	var all []int
+	for _, m := range s.members() {
+		if p := m.living(); p != nil {
+			all = append(all, p.cmd.Process.Pid)
+		}
+	}
+	if s.postgres != nil {
+		all = append(all, s.postgres.PID(), s.redis.PID())
+	}
+	return all
+}
+
+func requireGone(t *testing.T, pids []int) {
+	t.Helper()
+	require.NotEmpty(t, pids)
+	for _, pid := range pids {
+		require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "process %d", pid)
+	}
+}
+
+// eventually polls for a condition that announces itself by no event.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	require.Eventually(t, condition, patience, 5*time.Millisecond, what)
+}
+
+// requireAnswers asks the API for its own health.
+func requireAnswers(t *testing.T, s *Stack) {
+	t.Helper()
+	eventually(t, "the API answers", func() bool {
+		answer, err := asker.Get(s.URL() + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	})
+}
+
+// strike does one fault of the kind, on whatever the seed picks.
+func strikeOnce(t *testing.T, s *Stack, name string, seed uint64) Fault {
+	t.Helper()
+	return strikeUntil(testContext(t), t, s, name, seed)
+}
+
+func strikeUntil(ctx context.Context, t *testing.T, s *Stack, name string, seed uint64) Fault {
+	t.Helper()
+	f, ok := kindNamed(t, name).strike(ctx, s, seed)
+	require.True(t, ok, "there was nothing to hit by %s", name)
+	require.NoError(t, f.Err)
+	require.Equal(t, name, f.Kind)
+	require.False(t, f.Until.Before(f.At))
+	return f
+}
+
+func kindNamed(t *testing.T, name string) kind {
+	t.Helper()
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
+	require.GreaterOrEqual(t, i, 0, name)
+	return kinds[i]
+}
+
+// beParent runs a process, tells its id and waits to be killed.
+func beParent() {
+	p, err := run("sleep", os.DevNull, os.Environ(), "600")
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(p.cmd.Process.Pid)
+	select {}
+}

@@ -1,0 +1,272 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forgerun/forgerun/internal/devstack"
+)
+
+// Options says what a stack is made of.
+type Options struct {
+	// Forgerun is the path of the binary.
+	Forgerun string
+	// Dir is the folder for the servers' data, which Close removes, and for the
+	// logs (in "logs"), which stay. It is made when it is missing. A root parent
+	// needs one that others may enter, such as devstack.MkdirTemp makes.
+	Dir string
+	// Concurrency is the number of jobs at once in a worker process; 0: 100.
+	Concurrency int
+	// TimeScale multiplies the jobs' durations; 0: jobs take no time.
+	TimeScale float64
+	// Env is further configuration (FORGERUN_...), which overrides what the stack
+	// sets. The addresses of the stores and of the processes cannot be set.
+	Env map[string]string
+	// APIs and Webhooks are numbers of processes; 0: one. With foreign servers 0
+	// means none.
+	APIs, Webhooks int
+	// Lease is after how long a silent worker is dead; 0: 3 s.
+	Lease time.Duration
+	// Faults leads the connections to Postgres, Redis, the API and receivers
+	// through proxies.
+	Faults bool
+	// DatabaseURL and RedisURL, both or none, are servers that somebody else runs.
+	// No fault is done to them, and no proxy stands before anything but receivers.
+	// The schema is brought up to date only if APIs is not 0.
+	DatabaseURL, RedisURL string
+	// Log gets a line for each process that comes, and that ends although nobody
+	// asked for it; nil: none.
+	Log io.Writer
+}
+
+// Stack is a running service. Its methods may be called from several goroutines.
+type Stack struct {
+	o   Options
+	log *slog.Logger
+	env environ // not changed once the first process runs
+	url string
+
+	postgres              *devstack.Postgres // nil: foreign
+	redis                 *devstack.Redis    // nil: foreign
+	databaseURL, redisURL string             // direct
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	ops    sync.WaitGroup // calls under way, the watch over the servers
+	// running counts supervised processes; only calls under way add to it.
+	running sync.WaitGroup
+	// storeFault is held by whatever stops or starts Postgres or Redis: at most one
+	// of them is disturbed at a time.
+	storeFault semaphore
+	turn       atomic.Uint64 // which api process gets the next connection
+	scaling    semaphore
+	close      func() error
+
+	mu       sync.Mutex
+	closed   bool
+	apis     []*member
+	webhooks []*member
+	workers  []*member
+	balancer *proxy   // in front of the API; nil: it is reached directly
+	faulty   []*proxy // those that faults may be done to
+}
+
+// errClosed is what calls return that Close has overtaken.
+var errClosed = errors.New("the stack is closed")
+
+// Start starts everything but workers, for which there is Scale, and returns
+// once it is ready. After an error nothing is left running. The context bounds
+// the start only.
+func Start(ctx context.Context, o Options) (*Stack, error) {
+	o, err := o.complete()
+	if err != nil {
+		return nil, err
+	}
+	s := &Stack{o: o, log: slog.New(slog.DiscardHandler), storeFault: newSemaphore(), scaling: newSemaphore()}
+	if o.Log != nil {
+		s.log = slog.New(slog.NewTextHandler(o.Log, nil))
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.close = sync.OnceValue(s.end)
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (o Options) foreign() bool { return o.DatabaseURL != "" }
+
+// complete checks the options and fills in what was left out.
+func (o Options) complete() (Options, error) {
+	if o.Forgerun == "" || o.Dir == "" {
+		return o, errors.New("stack: Forgerun and Dir are required")
+	}
+	if (o.DatabaseURL == "") != (o.RedisURL == "") {
+		return o, errors.New("the addresses of Postgres and Redis are given together, or neither of them")
+	}
+	if o.APIs < 0 || o.Webhooks < 0 || o.Concurrency < 0 || o.TimeScale < 0 {
+		return o, errors.New("stack: a number of the options is negative")
+	}
+	for name := range o.Env {
+		if err := checkVariable(name); err != nil {
+			return o, err
+		}
+	}
+	if o.Lease == 0 {
+		o.Lease = 3 * time.Second
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = 100
+	}
+	if !o.foreign() {
+		o.APIs, o.Webhooks = max(o.APIs, 1), max(o.Webhooks, 1)
+	}
+	dir, err := filepath.Abs(o.Dir)
+	o.Dir = dir
+	return o, err
+}
+
+func (s *Stack) start(ctx context.Context) error {
+	if err := os.MkdirAll(s.logDir(), 0o755); err != nil {
+		return err
+	}
+	if err := s.startStores(ctx); err != nil {
+		return err
+	}
+	if s.o.APIs > 0 {
+		if err := s.migrate(ctx); err != nil {
+			return err
+		}
+	}
+	database, redis, err := s.proxiedStores()
+	if err != nil {
+		return err
+	}
+	s.env = newEnviron(s.o, database, redis)
+	if err := s.startAPIs(ctx); err != nil {
+		return err
+	}
+	webhooks := s.startMembers("webhooks", s.o.Webhooks)
+	s.mu.Lock()
+	s.webhooks = webhooks
+	s.mu.Unlock()
+	return awaitReady(ctx, webhooks)
+}
+
+// URL is the address of the API. It stays the same for the stack's life,
+// whatever happens to the processes; "" without an api process.
+func (s *Stack) URL() string { return s.url }
+
+// DatabaseURL is the address of Postgres itself, around any proxy.
+func (s *Stack) DatabaseURL() string { return s.databaseURL }
+
+// RedisURL is the address of Redis itself, around any proxy.
+func (s *Stack) RedisURL() string { return s.redisURL }
+
+// MetricsURLs are the addresses of the metrics of all processes that live now.
+func (s *Stack) MetricsURLs() []string {
+	var urls []string
+	for _, m := range s.members() {
+		if c := m.living(); c != nil {
+			urls = append(urls, "http://"+c.admin+"/metrics")
+		}
+	}
+	return urls
+}
+
+// begin is the start of a call that Close has to wait for: it gives a context
+// that ends with the stack.
+func (s *Stack) begin(ctx context.Context) (context.Context, func(), error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, nil, errClosed
+	}
+	s.ops.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	unhook := context.AfterFunc(s.ctx, func() { cancel(errClosed) })
+	return ctx, func() {
+		unhook()
+		cancel(nil)
+		s.ops.Done()
+	}, nil
+}
+
+// Heal undoes every fault: servers run, nothing is paused or delayed. It returns
+// once every process says that it is ready.
+func (s *Stack) Heal(ctx context.Context) error {
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return s.heal(ctx)
+}
+
+func (s *Stack) heal(ctx context.Context) error {
+	for _, m := range s.members() {
+		m.resume()
+	}
+	for _, p := range s.proxies() {
+		p.release()
+	}
+	if err := s.healStores(ctx); err != nil {
+		return err
+	}
+	for _, m := range s.members() {
+		if err := m.awaitHealthy(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close ends everything and removes the servers' data. It waits for calls that
+// are under way, whose contexts it ends. A process that has to be killed is an
+// error. It may be called again, and gives the same error then.
+func (s *Stack) Close() error { return s.close() }
+
+func (s *Stack) end() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel() // this ends the processes too
+	s.ops.Wait()
+	var errs []error
+	s.running.Wait()
+	for _, m := range s.members() {
+		errs = append(errs, m.err)
+	}
+	for _, p := range s.proxies() {
+		p.close()
+	}
+	if s.balancer != nil {
+		s.balancer.close()
+	}
+	return errors.Join(append(errs, s.closeStores())...)
+}
+
+func (s *Stack) logDir() string { return filepath.Join(s.o.Dir, "logs") }
+
+// semaphore is a mutex that can be waited for until a context ends.
+type semaphore chan struct{}
+
+func newSemaphore() semaphore { return make(semaphore, 1) }
+
+func (x semaphore) take(ctx context.Context) error {
+	select {
+	case x <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (x semaphore) give() { <-x }

@@ -1,0 +1,241 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/devstack"
+)
+
+// TestChaosHealsAndLeavesNothing does every kind of fault, all at once and far
+// too often, while workers are scaled, and ends in the middle of it.
+func TestChaosHealsAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := startReal(t, Options{Faults: true, APIs: 2})
+	requireAnswers(t, s)
+	require.NoError(t, s.Scale(testContext(t), 2))
+	require.Len(t, s.MetricsURLs(), 2+1+2)
+
+	c, err := ParseChaos("kill=1s,stop=2s,term=2s,flush=1s,redis=3s,redis-pause=3s,redis-full=3s,postgres=3s,cut=300ms,lose=500ms,slow=1s,stall=2s")
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(testContext(t), 6*time.Second)
+	defer cancel()
+	var faults []Fault
+	var running sync.WaitGroup
+	running.Go(func() { // a client, without which there is little to cut
+		for sleep(ctx, 10*time.Millisecond) {
+			if answer, err := asker.Get(s.URL() + "/readyz"); err == nil {
+				_ = answer.Body.Close()
+			}
+		}
+	})
+	running.Go(func() {
+		for n := 1; ctx.Err() == nil; n = n%3 + 1 {
+			_ = s.Scale(ctx, n) // it may be interrupted, and what a fault hits may end badly
+		}
+	})
+	require.NoError(t, c.Run(ctx, s, 1, func(f Fault) { faults = append(faults, f) }))
+	running.Wait()
+	hit := map[string]int{}
+	for _, f := range faults {
+		hit[f.Kind] += f.Count
+		require.NoError(t, f.Err, "%+v", f)
+		require.Positive(t, f.Count)
+		require.False(t, f.Until.Before(f.At))
+	}
+	t.Log(hit)
+	require.GreaterOrEqual(t, len(hit), 8, "%v", hit)
+
+	// Run has healed everything, but the number of workers is the caller's.
+	require.NoError(t, s.Scale(testContext(t), 1))
+	require.Len(t, s.MetricsURLs(), 2+1+1)
+	requireAnswers(t, s)
+	all := pids(s)
+	require.NoError(t, s.Close())
+	requireGone(t, all)
+	left, err := filepath.Glob(filepath.Join(s.o.Dir, "*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{s.logDir()}, left)
+	for _, name := range []string{"api-1", "api-2", "webhooks-1", "worker-1", "migrate", "postgres", "redis"} {
+		require.FileExists(t, filepath.Join(s.logDir(), name+".log"))
+	}
+}
+
+func TestEachFaultOnRealServers(t *testing.T) {
+	t.Parallel()
+	s := startReal(t, Options{Faults: true})
+	require.NoError(t, s.Scale(testContext(t), 1))
+	url := s.URL()
+
+	redis, postgres := s.redis.PID(), s.postgres.PID()
+	require.Equal(t, "redis", strikeOnce(t, s, "redis", 1).Target)
+	require.Equal(t, "postgres", strikeOnce(t, s, "postgres", 1).Target)
+	require.NotEqual(t, redis, s.redis.PID())
+	require.NotEqual(t, postgres, s.postgres.PID())
+	require.NotZero(t, s.redis.PID())
+	require.NotZero(t, s.postgres.PID())
+	requireAnswers(t, s)
+
+	ctx := testContext(t)
+	require.NoError(t, s.askRedis(ctx, "SET mine 1"))
+	strikeOnce(t, s, "flush", 1)
+	require.ErrorContains(t, s.askRedis(ctx, "GET mine"), `"$-1"`)
+
+	// The faults that last are seen from outside, and end with the context.
+	short, cancel := context.WithCancel(ctx)
+	full := make(chan Fault)
+	go func() { full <- strikeUntil(short, t, s, "redis-full", 1) }()
+	eventually(t, "writes are refused", func() bool {
+		err := s.askRedis(ctx, "SET mine 1")
+		return err != nil && err.Error() != ""
+	})
+	cancel()
+	require.Equal(t, "redis", (<-full).Target)
+	require.NoError(t, s.askRedis(ctx, "SET mine 1"))
+
+	kinds := map[string]bool{}
+	for seed := uint64(1); len(kinds) < 3; seed++ { // api, webhooks and worker
+		require.Less(t, seed, uint64(50), "%v", kinds)
+		f := strikeOnce(t, s, "kill", seed)
+		kinds[f.Target] = true
+		require.Len(t, s.MetricsURLs(), 3)
+	}
+	require.Equal(t, url, s.URL())
+	requireAnswers(t, s)
+
+	for _, name := range []string{"cut", "slow"} {
+		f := strikeOnce(t, s, name, 1)
+		require.Contains(t, []string{"postgres", "redis", "api"}, f.Target)
+		require.Positive(t, f.Count)
+	}
+	require.NoError(t, s.Heal(ctx))
+	requireAnswers(t, s)
+}
+
+func TestWithoutFaults(t *testing.T) {
+	t.Parallel()
+	s := startReal(t, Options{TimeScale: 0.5, Concurrency: 7, Env: map[string]string{"FORGERUN_MAX_RETRIES": "5"}})
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, *Stack)
+	}{
+		{"addresses are direct", addressesAreDirect},
+		{"a folder in use", folderInUse},
+		{"foreign servers are spared", foreignServersAreSpared},
+		{"servers that die are started again", serversThatDie},
+	} {
+		t.Run(part.name, func(t *testing.T) { part.run(t, s) })
+	}
+}
+
+func addressesAreDirect(t *testing.T, s *Stack) {
+	require.Nil(t, s.balancer)
+	require.Empty(t, s.proxies())
+	requireAnswers(t, s)
+	require.Equal(t, s.DatabaseURL(), s.env["FORGERUN_DATABASE_URL"])
+	require.Equal(t, s.RedisURL(), s.env["FORGERUN_REDIS_URL"])
+	require.Equal(t, s.URL(), s.env["FORGERUN_PUBLIC_URL"])
+	require.Equal(t, []string{"0.5", "7", "5"}, []string{
+		s.env["FORGERUN_TIME_SCALE"], s.env["FORGERUN_WORKER_CONCURRENCY"], s.env["FORGERUN_MAX_RETRIES"],
+	})
+	direct, err := s.ReceiverURL("http://127.0.0.1:1/x")
+	require.NoError(t, err)
+	require.Equal(t, "http://127.0.0.1:1/x", direct)
+	url := s.URL()
+	s.apis[0].living().kill()
+	requireAnswers(t, s)
+	require.Equal(t, url, s.URL())
+	c, err := ParseChaos("slow=1s")
+	require.NoError(t, err)
+	require.ErrorContains(t, c.Run(testContext(t), s, 1, nil), "no connection leads through a proxy")
+}
+
+func folderInUse(t *testing.T, s *Stack) {
+	_, err := Start(testContext(t), Options{Forgerun: forgerun(t), Dir: s.o.Dir})
+	require.Error(t, err)
+	require.NoError(t, s.Heal(testContext(t)))
+	requireAnswers(t, s)
+}
+
+func foreignServersAreSpared(t *testing.T, theirs *Stack) {
+	ours := startReal(t, Options{DatabaseURL: theirs.DatabaseURL(), RedisURL: theirs.RedisURL(), Faults: true})
+	require.Empty(t, ours.URL())
+	require.NoError(t, ours.Scale(testContext(t), 1))
+	for _, name := range []string{"flush", "redis", "redis-pause", "redis-full", "postgres"} {
+		c, err := ParseChaos(name + "=1s")
+		require.NoError(t, err)
+		require.ErrorContains(t, c.Run(testContext(t), ours, 1, nil), "were not started by the simulator")
+	}
+	require.Equal(t, "worker-1", strikeOnce(t, ours, "kill", 1).Target)
+	require.NoError(t, ours.Close())
+	requireAnswers(t, theirs)
+}
+
+func serversThatDie(t *testing.T, s *Stack) {
+	require.NoError(t, s.redis.Kill())
+	require.NoError(t, s.postgres.Stop(devstack.Immediate))
+	eventually(t, "both are back", func() bool { return s.redis.PID() != 0 && s.postgres.PID() != 0 })
+	require.NoError(t, s.Heal(testContext(t)))
+}
+
+func TestBadConfigurationStopsTheStart(t *testing.T) {
+	t.Parallel()
+	dir, err := devstack.MkdirTemp("forgerun-stack-test-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	_, err = Start(testContext(t), Options{
+		Forgerun: forgerun(t), Dir: dir, Faults: true, Env: map[string]string{"FORGERUN_MAX_RETRIES": "many"},
+	})
+	require.ErrorContains(t, err, "FORGERUN_MAX_RETRIES")
+	require.NoDirExists(t, filepath.Join(dir, "postgres"))
+	require.NoDirExists(t, filepath.Join(dir, "redis"))
+}
+
+func TestCloseDuringFaults(t *testing.T) {
+	t.Parallel()
+	s := startReal(t, Options{Faults: true})
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "thanks") }))
+	t.Cleanup(receiver.Close)
+	url, err := s.ReceiverURL(receiver.URL)
+	require.NoError(t, err)
+	require.NotEqual(t, receiver.URL, url)
+	answer, err := http.Get(url)
+	require.NoError(t, err)
+	body, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Equal(t, "thanks", string(body))
+	_ = answer.Body.Close()
+	require.True(t, slices.ContainsFunc(s.proxies(), func(p *proxy) bool { return p.name == "receiver" }))
+	_, err = s.ReceiverURL("https://receiver.test")
+	require.ErrorContains(t, err, "needed is one like")
+
+	c, err := ParseChaos("postgres=100ms,redis=100ms,kill=100ms,stop=100ms,stall=100ms")
+	require.NoError(t, err)
+	began := make(chan struct{})
+	var once sync.Once
+	ended := make(chan error)
+	go func() {
+		ended <- c.Run(testContext(t), s, 1, func(Fault) { once.Do(func() { close(began) }) })
+	}()
+	<-began
+	all := pids(s)
+	require.NoError(t, s.Close(), "%v", fmt.Sprint(all))
+	require.NoError(t, <-ended)
+	for _, m := range s.members() {
+		<-m.done
+	}
+	require.Zero(t, s.postgres.PID())
+	require.Zero(t, s.redis.PID())
+	require.NoDirExists(t, filepath.Join(s.o.Dir, "postgres"))
+}
