@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/forgerun/forgerun/internal/simulator/trial"
 )
 
 const demoHelp = `Usage: simulator demo [flags]
@@ -66,7 +68,7 @@ func runDemo(ctx context.Context, args []string, getenv func(string) string, std
 	if code, done := parse(fs, demoHelp, args, stdout, stderr); done {
 		return code
 	}
-	path, err := findBinary(*binary)
+	path, err := trial.FindBinary(*binary)
 	if err != nil {
 		return unusable(stderr, err)
 	}
@@ -75,23 +77,6 @@ func runDemo(ctx context.Context, args []string, getenv func(string) string, std
 		kinds: catalogue(), pace: demoPace(), stdout: stdout, stderr: stderr,
 	}
 	return d.run(ctx)
-}
-
-// findBinary gives the path of the forgerun binary: the given one, or the one
-// next to this program.
-func findBinary(path string) (string, error) {
-	if path == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return "", err
-		}
-		path = filepath.Join(filepath.Dir(self), "forgerun")
-	}
-	info, err := os.Stat(path)
-	if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-		return "", fmt.Errorf("there is no forgerun program at %s: build it, or name it with --forgerun", path)
-	}
-	return filepath.Abs(path)
 }
 
 // run plays the demo and gives the exit code. However it ends, the child is

@@ -24,7 +24,7 @@ func (e *Engine) Drain(ctx context.Context) (unfinished int, pending int64) {
 	limit := time.Now().Add(e.o.Scenario.Drain)
 	for e.jobs.waiting(limit) > 0 && time.Now().Before(limit) {
 		e.askForSilent(ctx)
-		if sleep(ctx, drainStep) != nil {
+		if Sleep(ctx, drainStep) != nil {
 			break
 		}
 	}
@@ -32,7 +32,7 @@ func (e *Engine) Drain(ctx context.Context) (unfinished int, pending int64) {
 	limit = time.Now().Add(e.o.Scenario.Drain)
 	for {
 		pending = e.pending(ctx)
-		if pending <= 0 || time.Now().After(limit) || sleep(ctx, drainStep) != nil {
+		if pending <= 0 || time.Now().After(limit) || Sleep(ctx, drainStep) != nil {
 			return unfinished, max(pending, 0)
 		}
 	}
@@ -58,7 +58,7 @@ func (e *Engine) askForSilent(ctx context.Context) {
 // askOn asks for jobs that nobody streams while the load goes on, so that those
 // that have ended are forgotten.
 func (e *Engine) askOn(ctx context.Context) {
-	for sleep(ctx, drainStep) == nil {
+	for Sleep(ctx, drainStep) == nil {
 		e.askForSilent(ctx)
 	}
 }

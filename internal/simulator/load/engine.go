@@ -198,7 +198,7 @@ func (e *Engine) runClosed(ctx context.Context, plan *sharedPlan, c scenario.Clo
 					return
 				}
 				e.play(ctx, in, time.Now())
-				_ = sleep(limit, c.Think.Min+rand.N(c.Think.Max-c.Think.Min+1))
+				_ = Sleep(limit, c.Think.Min+rand.N(c.Think.Max-c.Think.Min+1))
 			}
 		})
 	}
@@ -245,7 +245,7 @@ func (e *Engine) raise(number int64) {
 // sleepUntil is sleep for a moment; one that has passed costs nothing.
 func sleepUntil(ctx context.Context, at time.Time) error {
 	if d := time.Until(at); d > 0 {
-		return sleep(ctx, d)
+		return Sleep(ctx, d)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

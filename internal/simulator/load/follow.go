@@ -64,7 +64,7 @@ func (e *Engine) await(ctx context.Context, t *ticket, wanted func(state string)
 
 // cancelIn cancels the job some time after it reached the state, or went past it.
 func (e *Engine) cancelIn(ctx context.Context, t *ticket, c scenario.CancelIntent) {
-	if e.await(ctx, t, func(state string) bool { return rank[state] >= rank[c.In] }) == "" || sleep(ctx, c.After) != nil {
+	if e.await(ctx, t, func(state string) bool { return rank[state] >= rank[c.In] }) == "" || Sleep(ctx, c.After) != nil {
 		return
 	}
 	e.act(ctx, t, "cancel", e.accounts[t.tenant].quick.Cancel)
@@ -98,7 +98,7 @@ func (e *Engine) act(ctx context.Context, t *ticket, verb string, do func(contex
 			e.jobs.saw(t.job, news{state: a.State, attempt: max(a.Attempt, 1), at: now})
 			return a
 		}
-		if !mayPass(try) && try.Status != 0 || time.Since(began) > e.o.Patience || sleep(ctx, backoff) != nil {
+		if !mayPass(try) && try.Status != 0 || time.Since(began) > e.o.Patience || Sleep(ctx, backoff) != nil {
 			return nil
 		}
 	}
@@ -116,7 +116,7 @@ func (e *Engine) poll(ctx context.Context, t *ticket) {
 	etag := ""
 	for {
 		wait := e.lookAt(ctx, t.job, t.number, t.tenant, &etag)
-		if wait == 0 || sleep(ctx, min(max(wait, shortestPoll), longestPoll)) != nil {
+		if wait == 0 || Sleep(ctx, min(max(wait, shortestPoll), longestPoll)) != nil {
 			return
 		}
 	}

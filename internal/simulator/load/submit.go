@@ -202,7 +202,7 @@ func (e *Engine) insist(ctx context.Context, intended time.Time, send func(conte
 			return
 		}
 		unknown = unknown || try.Unknown() && try.Code != codeQueueFull
-		if sleep(ctx, wait) != nil {
+		if Sleep(ctx, wait) != nil {
 			e.o.Recorder.Answered(intended, try.Answered, class(try))
 			return
 		}
@@ -275,8 +275,8 @@ func params(bytes int) any {
 	return map[string]string{"filler": strings.Repeat("x", max(bytes-len(`{"filler":""}`), 0))}
 }
 
-// sleep waits for d or for the end of ctx, whose cause it then returns.
-func sleep(ctx context.Context, d time.Duration) error {
+// Sleep waits for d or for the end of ctx, whose cause it then returns.
+func Sleep(ctx context.Context, d time.Duration) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

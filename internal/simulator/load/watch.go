@@ -38,7 +38,7 @@ func (e *Engine) watch(ctx context.Context, a *Account, connected func()) {
 			}
 			e.streamed(a.Tenant, m)
 		}
-		_ = sleep(ctx, longestBackoff/4)
+		_ = Sleep(ctx, longestBackoff/4)
 	}
 }
 
@@ -118,10 +118,10 @@ func emitted(data json.RawMessage) (string, error) {
 func (e *Engine) idle(ctx context.Context, a *Account, pause time.Duration) {
 	for ctx.Err() == nil {
 		for _, err := range a.slow.Stream(ctx, client.StreamOptions{}) {
-			if err != nil || sleep(ctx, pause) != nil {
+			if err != nil || Sleep(ctx, pause) != nil {
 				break
 			}
 		}
-		_ = sleep(ctx, longestBackoff)
+		_ = Sleep(ctx, longestBackoff)
 	}
 }

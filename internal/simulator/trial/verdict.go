@@ -1,4 +1,4 @@
-package main
+package trial
 
 import (
 	"context"
@@ -11,27 +11,27 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// judge collects what the service says at the end, and goes through everything.
-func (t *trial) judge(ctx context.Context) (*judge.Verdict, error) {
+// Judge collects what the service says at the end, and goes through everything.
+func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 	t.recorder.Stage("judge")
 	subject := judge.Subject{
-		Run: t.id, DatabaseURL: t.flags.databaseURL, RedisURL: t.flags.redisURL,
-		SampleReports: t.flags.sample, Seed: t.scenario.Seed,
+		Run: t.id, DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
+		SampleReports: t.o.Sample, Seed: t.o.Scenario.Seed,
 		Progress: func(stage string, _ int64) { t.recorder.Stage("judge: " + stage) },
 	}
-	if t.flags.key != "" {
+	if t.o.Key != "" {
 		subject.Since = t.began.Add(-time.Minute) // that client may have had jobs before
 	}
 	ground := judge.Ground{
-		Run: t.id, Tenants: t.scenario.Tenants, Tickets: t.engine.Tickets(), TimeScale: t.flags.scale,
-		Chaos: t.scenario.Chaos != "", Killed: t.harmed || t.shrunk,
+		Run: t.id, Tenants: t.o.Scenario.Tenants, Tickets: t.engine.Tickets(), TimeScale: t.o.TimeScale,
+		Chaos: t.o.Scenario.Chaos != "", Killed: t.harmed || t.shrunk,
 	}
 	if t.stack != nil {
 		subject.MetricsURLs = t.stack.MetricsURLs()
-		ground.Counters = !t.harmed && !t.shrunk && t.flags.url == ""
+		ground.Counters = !t.harmed && !t.shrunk && t.o.URL == ""
 		subject.Counters = ground.Counters
 	}
-	if t.flags.url == "" { // as we configured it
+	if t.o.URL == "" { // as we configured it
 		ground.MaxRuntime = t.duration("FORGERUN_MAX_RUNTIME", 2*time.Minute)
 		ground.KeyWindow = t.duration("FORGERUN_IDEMPOTENCY_WINDOW", 24*time.Hour)
 		ground.MaxAttempts = 1 + t.number("FORGERUN_MAX_RETRIES", 3)
@@ -42,7 +42,7 @@ func (t *trial) judge(ctx context.Context) (*judge.Verdict, error) {
 		for _, w := range a.Webhooks {
 			ground.Webhooks = append(ground.Webhooks, judge.Webhook{Tenant: a.Tenant, ID: w.ID, URL: w.URL, Events: w.Events})
 		}
-		if t.scenario.Readers.Streams > 0 {
+		if t.o.Scenario.Readers.Streams > 0 {
 			ground.Streams = append(ground.Streams, judge.Stream{Tenant: a.Tenant, Whole: t.drained})
 		}
 	}
@@ -57,7 +57,7 @@ func (t *trial) judge(ctx context.Context) (*judge.Verdict, error) {
 	for source, why := range collected.Missing {
 		t.note("the %s could not be read: %s", source, why)
 	}
-	facts, err := history.Open(filepath.Join(t.out, historyFolder))
+	facts, err := history.Open(filepath.Join(t.o.Out, historyFolder))
 	if err != nil {
 		return nil, err
 	}
@@ -66,15 +66,15 @@ func (t *trial) judge(ctx context.Context) (*judge.Verdict, error) {
 
 // duration and number are settings that the service of our own was given, or has
 // by itself.
-func (t *trial) duration(name string, byItself time.Duration) time.Duration {
-	if d, err := time.ParseDuration(t.scenario.Service.Env[name]); err == nil {
+func (t *Trial) duration(name string, byItself time.Duration) time.Duration {
+	if d, err := time.ParseDuration(t.o.Scenario.Service.Env[name]); err == nil {
 		return d
 	}
 	return byItself
 }
 
-func (t *trial) number(name string, byItself int) int {
-	if n, err := strconv.Atoi(t.scenario.Service.Env[name]); err == nil {
+func (t *Trial) number(name string, byItself int) int {
+	if n, err := strconv.Atoi(t.o.Scenario.Service.Env[name]); err == nil {
 		return n
 	}
 	return byItself
