@@ -15,6 +15,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"unicode"
 )
 
 // The exit codes.
@@ -100,6 +101,16 @@ func unusable(stderr io.Writer, err error) int {
 		fmt.Fprintln(stderr, printable(line))
 	}
 	return exitUnusable
+}
+
+// printable replaces control characters.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
 }
 
 // parse reads flags. done tells that the command ends here with the given

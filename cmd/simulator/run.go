@@ -9,7 +9,6 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -104,14 +103,7 @@ func parseRun(args []string, stdout, stderr io.Writer) (f runFlags, code int, do
 	fs.BoolVar(&f.Keep, "keep", false, "keep the history and the logs of a run without violations too")
 	fs.StringVar(&f.ReceiverAddr, "receiver-addr", "127.0.0.1:0", "`address` on which to receive webhooks")
 	fs.StringVar(&f.ReceiverURL, "receiver-url", "", "base `URL` at which the service reaches that (default: the address itself)")
-	fs.Func("time-scale-hint", "FORGERUN_TIME_SCALE of the service at --url, a `number`, if known", func(text string) error {
-		n, err := strconv.ParseFloat(text, 64)
-		if err != nil || !(n >= 0 && n <= 1000) {
-			return errors.New("must be a number from 0 to 1000")
-		}
-		f.TimeScale = &n
-		return nil
-	})
+	fs.Func("time-scale-hint", "FORGERUN_TIME_SCALE of the service at --url, a `number`, if known", timeScale(&f.TimeScale))
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		f.scenario, args = args[0], args[1:]
 	}

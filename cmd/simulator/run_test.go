@@ -206,7 +206,7 @@ func TestRunBadUse(t *testing.T) {
 	usable := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, `{"client_id":"c","api_key":"k"}`)
+		_, _ = io.WriteString(w, `{"client_id":"c","api_key":"k","key_id":"i"}`)
 	}))
 	t.Cleanup(usable.Close)
 	bad := filepath.Join(t.TempDir(), "bad.yaml")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/forgerun/forgerun/client"
@@ -35,6 +36,10 @@ type Subject struct {
 	// read over HTTP. The lists have all jobs.
 	SampleReports int
 	Seed          uint64
+	// WorkKind limits the lists to one kind; "": all.
+	WorkKind string
+	// DeliveryLogs: each delivery of the sample is read by itself, with its tries.
+	DeliveryLogs bool
 
 	// Patience is how long the queue may take to come to rest, and metrics to
 	// follow the rows. 0: 15 s.
@@ -48,7 +53,8 @@ const stranger = math.MaxInt32
 // collector is one Collect under way.
 type collector struct {
 	Subject
-	out   *history.Writer
+	out   interface{ Add(history.Fact) }
+	added atomic.Int64
 	found Collected
 
 	asOf    time.Time      // what the rows tell is as of then, by Postgres' clock
@@ -59,7 +65,7 @@ type collector struct {
 // Collect asks the API, the rows, the queue and the metrics, and adds what they
 // say to the history. A source that does not answer, or not to its end, is told
 // in Collected; the error is only ever the context's.
-func Collect(ctx context.Context, s Subject, out *history.Writer) (Collected, error) {
+func Collect(ctx context.Context, s Subject, out interface{ Add(history.Fact) }) (Collected, error) {
 	c := &collector{Subject: s, out: out, tenants: map[string]int{}, shared: -1}
 	c.Patience = orDefault(s.Patience, 15*time.Second)
 	c.found = Collected{Asked: map[Source]bool{}, Missing: map[Source]string{}, Webhooks: map[string]time.Time{}}
@@ -70,14 +76,13 @@ func Collect(ctx context.Context, s Subject, out *history.Writer) (Collected, er
 			c.tenants[a.ClientID] = a.Tenant
 		}
 	}
-	before := out.Facts()
 	var sample []sampled
 	c.ask(Lists, len(s.Accounts) > 0, func() (err error) { sample, err = c.lists(ctx); return err })
 	c.ask(Reports, len(s.Accounts) > 0 && s.SampleReports > 0, func() error { return c.reports(ctx, sample) })
 	c.ask(Rows, s.DatabaseURL != "", func() error { return c.rows(ctx) })
 	c.ask(Queue, s.RedisURL != "", func() error { return c.queue(ctx) })
 	c.ask(Metrics, len(s.MetricsURLs) > 0 && s.DatabaseURL != "", func() error { return c.metrics(ctx) })
-	c.found.Facts = out.Facts() - before
+	c.found.Facts = c.added.Load()
 	return c.found, context.Cause(ctx)
 }
 
@@ -103,6 +108,7 @@ func (c *collector) add(f history.Fact) {
 	if f.At.IsZero() {
 		f.At = time.Now().UTC()
 	}
+	c.added.Add(1)
 	c.out.Add(f)
 }
 

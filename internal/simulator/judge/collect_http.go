@@ -44,7 +44,7 @@ func (c *collector) lists(ctx context.Context) ([]sampled, error) {
 	for _, a := range c.Accounts {
 		group.Go(func() error {
 			sent := time.Now().UTC()
-			filter := client.JobFilter{PageSize: listPage, CreatedAfter: c.Since}
+			filter := client.JobFilter{PageSize: listPage, CreatedAfter: c.Since, WorkKind: c.WorkKind}
 			for j, err := range a.Client.Jobs(ctx, filter) {
 				if err != nil {
 					return fmt.Errorf("jobs of tenant %d: %w", a.Tenant, err)
@@ -109,7 +109,14 @@ func (c *collector) reports(ctx context.Context, sample []sampled) error {
 				if err != nil {
 					return fmt.Errorf("deliveries of job %s: %w", s.job, err)
 				}
-				c.add(toldDelivery(s, &d))
+				if c.DeliveryLogs {
+					read, err := s.account.Client.JobDelivery(ctx, s.job, d.DeliveryID)
+					if err != nil {
+						return fmt.Errorf("delivery %s of job %s: %w", d.DeliveryID, s.job, err)
+					}
+					d = *read
+				}
+				c.add(toldDelivery(s, &d, c.DeliveryLogs))
 			}
 			c.progress(string(Reports), done.Add(1))
 			return nil
@@ -168,15 +175,17 @@ func listed(j *client.Job) *history.Job {
 }
 
 func toldReport(r *client.Report) *history.Report {
-	told := &history.Report{Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: known(r.StartedAt), FinishedAt: r.FinishedAt, DurationMS: r.DurationMS}
+	told := &history.Report{Job: r.JobID, Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: known(r.StartedAt), FinishedAt: r.FinishedAt, DurationMS: r.DurationMS}
 	if r.Failure != nil {
 		told.Failure = r.Failure.Code
 	}
 	for _, e := range r.Events {
-		told.Events = append(told.Events, history.Event{
+		h := history.Event{
 			ID: e.EventID, Seq: e.Seq, Name: e.Name, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp,
-			Emitted: emission(&e),
-		})
+			Emitted: emission(&e), Job: e.JobID,
+		}
+		readEventData(e.Data, &h)
+		told.Events = append(told.Events, h)
 	}
 	return told
 }
@@ -196,10 +205,15 @@ func emission(e *client.Event) string {
 	return emitted.Name + " " + string(emitted.Data)
 }
 
-func toldDelivery(s sampled, d *client.Delivery) history.Fact {
+func toldDelivery(s sampled, d *client.Delivery, hasLog bool) history.Fact {
 	told := &history.Delivery{
 		ID: d.DeliveryID, Webhook: d.WebhookID, URL: d.URL, EventID: d.EventID, EventName: d.EventName, Seq: d.Seq,
 		State: d.State, Attempts: d.Attempts, Status: d.LastStatus, Next: d.NextAttemptAt,
+		CreatedAt: d.CreatedAt, SettledAt: d.SettledAt, HasLog: hasLog,
+	}
+	for _, t := range d.AttemptsLog {
+		took := time.Duration(t.DurationMS) * time.Millisecond
+		told.Log = append(told.Log, history.LoggedTry{Number: t.Number, Status: t.Status, Took: took})
 	}
 	if d.LastError != nil {
 		told.Error = d.LastError.Code

@@ -30,6 +30,8 @@ type Ground struct {
 
 	ClockSlack time.Duration // by how much the simulator's and Postgres' clocks may differ; 0: 1 s
 	Overdue    time.Duration // by how much a task in the queue may be late at the end; 0: 30 s
+	// DeliveryOverdue is by how much the next try of a delivery may be late at the end.
+	DeliveryOverdue time.Duration
 
 	Webhooks  []Webhook
 	Streams   []Stream

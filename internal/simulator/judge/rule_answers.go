@@ -112,6 +112,7 @@ func toldSighting(what string, f *history.Fact) *sighting {
 // none is refused always.
 func judgeRefusals(s *history.Submission, g *Ground, must func(ok bool, invariant, format string, args ...any)) {
 	for _, t := range s.Tries {
+		judgeReceipt(s, t, must)
 		switch {
 		case t.Code == "RFA_EXEC_IDEMPOTENCY_CONFLICT":
 			must(false, answered, "a repetition of the same request was refused as another one under its key")

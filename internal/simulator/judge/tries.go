@@ -53,7 +53,7 @@ func (t *tries) judge(f *history.Fact, g *Ground) (wrong []string) {
 		must(t.recordedGood == 0, "is FAILED, and %d of its attempts were answered with 2xx", t.recordedGood)
 		must(t.mayFail(d, stored, g), "is FAILED (%s, last status %d) after %d attempts, %s", d.Error, d.Status, d.Attempts, g.deliveryTries())
 	case "PENDING":
-		must(g.Interrupted || d.Next.After(g.asOf(f)), "is PENDING, and was due at %s, before the end", moment(&d.Next))
+		must(g.Interrupted || d.Next.Add(g.DeliveryOverdue).After(g.asOf(f)), "is PENDING, and was due at %s, before the end", moment(&d.Next))
 	default:
 		must(false, "is %q", d.State)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,7 @@ type Options struct {
 	// and digits.
 	Run      string
 	Scenario *scenario.Scenario
-	History  *history.Writer
+	History  interface{ Add(history.Fact) }
 	Recorder *report.Recorder
 	// Receiver gets the webhooks; nil when the scenario has none.
 	Receiver *receiver.Receiver
@@ -38,6 +39,15 @@ type Options struct {
 	// Pending counts the deliveries that are not settled, if that is known without
 	// asking each webhook for its own. May be nil.
 	Pending func(context.Context) (int64, error)
+	// Transport sends all requests; nil: transports of the engine's own.
+	Transport http.RoundTripper
+	// Poll is the longest wait between two looks at a job, and Watch that of a
+	// client that waits for a state to cancel in. 0: as the service asks for, in
+	// bounds.
+	Poll, Watch time.Duration
+	// Recheck is how long a canceled job must stay as it is, after its time too if
+	// that is near: then it is canceled once more and looked at. 0: never.
+	Recheck time.Duration
 	// Unwatched: nobody looks what becomes of the jobs. It is for measuring the
 	// generator, against a service that has none.
 	Unwatched bool
@@ -204,6 +214,10 @@ func (e *Engine) runClosed(ctx context.Context, plan *sharedPlan, c scenario.Clo
 	}
 	clients.Wait()
 }
+
+// Play sends an intent and plays the client's part in its jobs until all of them
+// have ended, or ctx. It may be called by several goroutines, in place of Run.
+func (e *Engine) Play(ctx context.Context, in scenario.Intent) { e.play(ctx, in, time.Now()) }
 
 // play sends an intent and begins to follow its jobs; in a closed loop it waits
 // for their end.

@@ -125,7 +125,7 @@ func (e *Engine) handIn(ctx context.Context, t *ticket, intended time.Time) {
 	account := e.accounts[t.tenant]
 	e.insist(ctx, intended, func(ctx context.Context) history.Try {
 		try := history.Try{Sent: time.Now().UTC()}
-		a, err := account.quick.Submit(ctx, t.request, client.IdempotencyKey(t.fact.Key))
+		a, err := account.quick.Submit(context.WithValue(ctx, tryKey{}, &try), t.request, client.IdempotencyKey(t.fact.Key))
 		try.Answered = time.Now().UTC()
 		if err != nil {
 			explain(&try, err)

@@ -244,7 +244,7 @@ func (t *Trial) listen() error {
 		Keys: c.Directory().Key, Owner: t.owner,
 	})
 	if err != nil {
-		return fmt.Errorf("%w (choose another --receiver-addr)", err)
+		return err
 	}
 	if t.o.ReceiverURL != "" {
 		return nil // all are behind one address
