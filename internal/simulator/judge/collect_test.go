@@ -165,6 +165,7 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request) {
 		for _, e := range s.log() {
 			events = append(events, map[string]any{
 				"event_id": e.ID, "seq": e.Seq, "job_id": theJob, "event_name": e.Name, "prev_state": e.Prev, "next_state": e.Next, "attempt": 1, "timestamp": e.At,
+				"data": map[string]any{"work_kind": "SUCCESS_FAST", "duration_ms": 1000, "expected_outcome": succeeded},
 			})
 		}
 		body = map[string]any{"job_id": theJob, "attempt": 1, "outcome": "SUCCESS", "started_at": s.began, "finished_at": end, "duration_ms": 1000, "events": events}
@@ -186,7 +187,7 @@ func (s *service) collect() (Collected, *Verdict) {
 	require.NoError(s.t, err)
 	out.Add(history.Fact{Kind: history.Submitted, Ticket: 1, Job: theJob, Submission: &history.Submission{
 		Key: "key-1", Type: "EXECUTE", WorkKind: "SUCCESS_FAST",
-		Tries: []history.Try{{Sent: s.began, Answered: s.began, Status: 202, Job: theJob, State: queued, CreatedAt: s.began}},
+		Tries: []history.Try{{Sent: s.began, Answered: s.began, Status: 202, Job: theJob, State: queued, CreatedAt: s.began, Location: "/v1/jobs/" + theJob}},
 	}})
 	out.Add(history.Fact{At: s.began.Add(2 * second), Kind: history.Received, Job: theJob, Delivery: &history.Delivery{
 		ID: s.id, Webhook: theWebhook, EventID: s.log()[4].ID, EventName: "job.succeeded", Seq: 5, Status: 204, Body: "digest", JobStatus: "COMPLETED",
