@@ -108,7 +108,7 @@ func (d *demo) tour(ctx context.Context, s *service) int {
 	}, d.stdout, d.stderr)
 }
 
-// stopped tells an interruption from a service that cannot be started.
+// stopped distinguishes an interruption from a service that cannot be started.
 func (d *demo) stopped(ctx context.Context, err error) int {
 	if ctx.Err() != nil || errors.Is(err, context.Canceled) {
 		return exitInterrupted

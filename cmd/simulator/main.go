@@ -113,7 +113,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// parse reads flags. done tells that the command ends here with the given
+// parse reads flags. done reports that the command ends here with the given
 // code: help was asked for, or the flags are wrong.
 func parse(fs *flag.FlagSet, help string, args []string, stdout, stderr io.Writer) (code int, done bool) {
 	fs.SetOutput(io.Discard)

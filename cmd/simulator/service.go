@@ -192,7 +192,7 @@ func (s *service) restart(ctx context.Context, until time.Time) (times tour.Outa
 	return times, nil
 }
 
-// failure tells how a child ended that should still be running.
+// failure returns how a child ended that should still be running.
 func (c *child) failure() error {
 	if c.err != nil {
 		return c.err

@@ -22,38 +22,142 @@ func TestTourFindsWebhookFlaws(t *testing.T) {
 		kinds  string
 		reason string
 	}{
-		"no delivery":           {flaws: webhookFlaws{none: true}, kinds: allWebhookKinds, reason: "event 5 (job.succeeded) has no delivery to webhook "},
-		"never retried":         {flaws: webhookFlaws{noRetry: true}, kinds: "WEBHOOK_TIMEOUT, WEBHOOK_5XX, WEBHOOK_RETRIES_EXHAUSTED", reason: " is PENDING, and was due at 00:00:00.450000Z, before the end"},
-		"given up at once":      {flaws: webhookFlaws{earlyFailure: true}, kinds: "WEBHOOK_TIMEOUT, WEBHOOK_5XX, WEBHOOK_RETRIES_EXHAUSTED", reason: " is FAILED (HTTP_5XX, last status 503) after 1 attempts, the service makes 4"},
-		"given up too early":    {flaws: webhookFlaws{fewTries: true}, kinds: "WEBHOOK_RETRIES_EXHAUSTED", reason: " is FAILED (HTTP_5XX, last status 500) after 3 attempts, the service makes 4"},
-		"failure as success":    {flaws: webhookFlaws{alwaysAccepted: true}, kinds: "WEBHOOK_TIMEOUT, WEBHOOK_5XX, WEBHOOK_RETRIES_EXHAUSTED", reason: "try 1 is logged with status 200, the receiver answered 503"},
-		"no time limit":         {flaws: webhookFlaws{noTimeLimit: true}, kinds: "WEBHOOK_TIMEOUT", reason: "the delivery was not settled within 1m0s"},
-		"sent after acceptance": {flaws: webhookFlaws{again: true}, kinds: allWebhookKinds, reason: "the service counts 1 tries, the receiver saw 2"},
-		"two deliveries":        {flaws: webhookFlaws{twice: true}, kinds: allWebhookKinds, reason: "event 5 (job.succeeded) has two deliveries to "},
-		"another id each time":  {flaws: webhookFlaws{newIDs: true}, kinds: allWebhookKinds, reason: " came, and there is none of that id"},
-		"another secret":        {flaws: webhookFlaws{otherSecret: true}, kinds: allWebhookKinds, reason: "a message that the webhook's secret has not signed: client: the message is not verified: no signature matches the secret"},
-		"old timestamp":         {flaws: webhookFlaws{oldTimestamp: true}, kinds: allWebhookKinds, reason: "a message that the webhook's secret has not signed: client: the message is not verified: it is too old"},
-		"another digest":        {flaws: webhookFlaws{otherDigest: true}, kinds: allWebhookKinds, reason: "a message that no published key has signed: client: the message is not verified: the body does not match Content-Digest"},
-		"another body":          {flaws: webhookFlaws{otherBody: true}, kinds: allWebhookKinds, reason: "a message that the webhook's secret has not signed: client: the message is not verified: no signature matches the secret"},
-		"no signature":          {flaws: webhookFlaws{noSignature: true}, kinds: allWebhookKinds, reason: "a message that no published key has signed: client: the message is not verified: it has no signature"},
-		"another key":           {flaws: webhookFlaws{otherKey: true}, kinds: allWebhookKinds, reason: "a message that no published key has signed: client: the message is not verified: the signature does not match"},
-		"another target":        {flaws: webhookFlaws{otherTarget: true}, kinds: allWebhookKinds, reason: "a message that no published key has signed: client: the message is not verified: the signature does not match"},
-		"subject not signed":    {flaws: webhookFlaws{uncovered: true}, kinds: allWebhookKinds, reason: "a message that no published key has signed: client: the message is not verified: the signature does not cover ce-subject"},
-		"no published key":      {flaws: webhookFlaws{noKeys: true}, kinds: allWebhookKinds, reason: "a message that no published key has signed: client: the message is not verified: the signature's key is not published"},
-		"another subject":       {flaws: webhookFlaws{otherSubject: true}, kinds: allWebhookKinds, reason: "with the subject \"jobs/1\""},
-		"no secret":             {flaws: webhookFlaws{noSecret: true}, kinds: allWebhookKinds, reason: "the service registered the webhook without a secret"},
-		"secret without whsec_": {flaws: webhookFlaws{bareSecret: true}, kinds: allWebhookKinds, reason: "the webhook's secret does not begin with whsec_"},
-		"events refused":        {flaws: webhookFlaws{refuse: "/events"}, kinds: allWebhookKinds, reason: "the webhook cannot be registered: forgerun answered 400: RFA_JOB_VALIDATION_FAILED; /events Not so."},
-		"no master key":         {flaws: webhookFlaws{noMasterKey: true}, kinds: allWebhookKinds, reason: "the webhook cannot be registered: forgerun answered 503: RFA_CONFIG_INVALID: Told so by the test."},
-		"no callback":           {flaws: webhookFlaws{noCallback: true}, kinds: "WEBHOOK_SUCCESS", reason: "event 2 (job.queued) has no delivery to the callback"},
-		"another event":         {tamper: on("delivery", "WEBHOOK_5XX", set("event_id", "x")), kinds: "WEBHOOK_5XX", reason: " is of event x, which the job does not have"},
-		"another state":         {tamper: on("delivery", "WEBHOOK_SUCCESS", set("state", "FAILED")), kinds: "WEBHOOK_SUCCESS", reason: " is FAILED (, last status 204) after 1 attempts, the service makes 4"},
-		"success with an error": {tamper: on("delivery", "WEBHOOK_5XX", set("last_error", map[string]any{"code": "HTTP_5XX"})), kinds: "WEBHOOK_5XX", reason: ": it is DELIVERED with last_error \"HTTP_5XX\""},
-		"not settled":           {tamper: on("delivery", "WEBHOOK_5XX", set("settled_at", nil)), kinds: "WEBHOOK_5XX", reason: ": it is DELIVERED with settled_at (none)"},
-		"settled too soon":      {tamper: on("delivery", "WEBHOOK_SLOW_RECEIVER", set("settled_at", "2000-01-01T00:00:00.5Z")), kinds: "WEBHOOK_SLOW_RECEIVER", reason: "before the receiver answered"},
-		"short log":             {tamper: on("delivery", "WEBHOOK_5XX", set("attempts_log", []any{})), kinds: "WEBHOOK_5XX", reason: ": it has 2 attempts and a log of 0"},
-		"log misnumbered":       {tamper: on("delivery", "WEBHOOK_SUCCESS", set("attempts_log", []any{map[string]any{"number": 2, "status": 204}})), kinds: "WEBHOOK_SUCCESS", reason: "entry 1 of the log of tries has number 2"},
-		"log too quick":         {tamper: on("delivery", "WEBHOOK_SLOW_RECEIVER", set("attempts_log", []any{map[string]any{"number": 1, "status": 200}})), kinds: "WEBHOOK_SLOW_RECEIVER", reason: "try 1 is logged with 0s, the receiver took 1s"},
+		"no delivery": {
+			flaws: webhookFlaws{none: true},
+			kinds: allWebhookKinds, reason: "event 5 (job.succeeded) has no delivery to webhook ",
+		},
+		"never retried": {
+			flaws:  webhookFlaws{noRetry: true},
+			kinds:  "WEBHOOK_TIMEOUT, WEBHOOK_5XX, WEBHOOK_RETRIES_EXHAUSTED",
+			reason: " is PENDING, and was due at 00:00:00.450000Z, before the end",
+		},
+		"given up at once": {
+			flaws:  webhookFlaws{earlyFailure: true},
+			kinds:  "WEBHOOK_TIMEOUT, WEBHOOK_5XX, WEBHOOK_RETRIES_EXHAUSTED",
+			reason: " is FAILED (HTTP_5XX, last status 503) after 1 attempts, the service makes 4",
+		},
+		"given up too early": {
+			flaws: webhookFlaws{fewTries: true},
+			kinds: "WEBHOOK_RETRIES_EXHAUSTED", reason: " is FAILED (HTTP_5XX, last status 500) after 3 attempts, the service makes 4",
+		},
+		"failure as success": {
+			flaws:  webhookFlaws{alwaysAccepted: true},
+			kinds:  "WEBHOOK_TIMEOUT, WEBHOOK_5XX, WEBHOOK_RETRIES_EXHAUSTED",
+			reason: "try 1 is logged with status 200, the receiver answered 503",
+		},
+		"no time limit": {
+			flaws: webhookFlaws{noTimeLimit: true},
+			kinds: "WEBHOOK_TIMEOUT", reason: "the delivery was not complete within 1m0s",
+		},
+		"sent after acceptance": {
+			flaws: webhookFlaws{again: true},
+			kinds: allWebhookKinds, reason: "the service counts 1 tries, the receiver saw 2",
+		},
+		"two deliveries": {
+			flaws: webhookFlaws{twice: true},
+			kinds: allWebhookKinds, reason: "event 5 (job.succeeded) has two deliveries to ",
+		},
+		"another id each time": {flaws: webhookFlaws{newIDs: true}, kinds: allWebhookKinds, reason: " came, and there is none of that id"},
+		"another secret": {
+			flaws:  webhookFlaws{otherSecret: true},
+			kinds:  allWebhookKinds,
+			reason: "a message that the webhook's secret has not signed: client: the message is not verified: no signature matches the secret",
+		},
+		"old timestamp": {
+			flaws:  webhookFlaws{oldTimestamp: true},
+			kinds:  allWebhookKinds,
+			reason: "a message that the webhook's secret has not signed: client: the message is not verified: it is too old",
+		},
+		"another digest": {
+			flaws:  webhookFlaws{otherDigest: true},
+			kinds:  allWebhookKinds,
+			reason: "a message that no published key has signed: client: the message is not verified: the body does not match Content-Digest",
+		},
+		"another body": {
+			flaws:  webhookFlaws{otherBody: true},
+			kinds:  allWebhookKinds,
+			reason: "a message that the webhook's secret has not signed: client: the message is not verified: no signature matches the secret",
+		},
+		"no signature": {
+			flaws:  webhookFlaws{noSignature: true},
+			kinds:  allWebhookKinds,
+			reason: "a message that no published key has signed: client: the message is not verified: it has no signature",
+		},
+		"another key": {
+			flaws:  webhookFlaws{otherKey: true},
+			kinds:  allWebhookKinds,
+			reason: "a message that no published key has signed: client: the message is not verified: the signature does not match",
+		},
+		"another target": {
+			flaws:  webhookFlaws{otherTarget: true},
+			kinds:  allWebhookKinds,
+			reason: "a message that no published key has signed: client: the message is not verified: the signature does not match",
+		},
+		"subject not signed": {
+			flaws:  webhookFlaws{uncovered: true},
+			kinds:  allWebhookKinds,
+			reason: "a message that no published key has signed: client: the message is not verified: the signature does not cover ce-subject",
+		},
+		"no published key": {
+			flaws:  webhookFlaws{noKeys: true},
+			kinds:  allWebhookKinds,
+			reason: "a message that no published key has signed: client: the message is not verified: the signature's key is not published",
+		},
+		"another subject": {flaws: webhookFlaws{otherSubject: true}, kinds: allWebhookKinds, reason: "with the subject \"jobs/1\""},
+		"no secret": {
+			flaws: webhookFlaws{noSecret: true},
+			kinds: allWebhookKinds, reason: "the service registered the webhook without a secret",
+		},
+		"secret without whsec_": {
+			flaws: webhookFlaws{bareSecret: true},
+			kinds: allWebhookKinds, reason: "the webhook's secret does not begin with whsec_",
+		},
+		"events refused": {
+			flaws:  webhookFlaws{refuse: "/events"},
+			kinds:  allWebhookKinds,
+			reason: "the webhook cannot be registered: forgerun answered 400: RFA_JOB_VALIDATION_FAILED; /events Not so.",
+		},
+		"no master key": {
+			flaws:  webhookFlaws{noMasterKey: true},
+			kinds:  allWebhookKinds,
+			reason: "the webhook cannot be registered: forgerun answered 503: RFA_CONFIG_INVALID: Told so by the test.",
+		},
+		"no callback": {
+			flaws: webhookFlaws{noCallback: true},
+			kinds: "WEBHOOK_SUCCESS", reason: "event 2 (job.queued) has no delivery to the callback",
+		},
+		"another event": {
+			tamper: on("delivery", "WEBHOOK_5XX", set("event_id", "x")),
+			kinds:  "WEBHOOK_5XX", reason: " is of event x, which the job does not have",
+		},
+		"another state": {
+			tamper: on("delivery", "WEBHOOK_SUCCESS", set("state", "FAILED")),
+			kinds:  "WEBHOOK_SUCCESS", reason: " is FAILED (, last status 204) after 1 attempts, the service makes 4",
+		},
+		"success with an error": {
+			tamper: on("delivery", "WEBHOOK_5XX", set("last_error", map[string]any{"code": "HTTP_5XX"})),
+			kinds:  "WEBHOOK_5XX", reason: ": it is DELIVERED with last_error \"HTTP_5XX\"",
+		},
+		"not settled": {
+			tamper: on("delivery", "WEBHOOK_5XX", set("settled_at", nil)),
+			kinds:  "WEBHOOK_5XX", reason: ": it is DELIVERED with settled_at (none)",
+		},
+		"settled too soon": {
+			tamper: on("delivery", "WEBHOOK_SLOW_RECEIVER", set("settled_at", "2000-01-01T00:00:00.5Z")),
+			kinds:  "WEBHOOK_SLOW_RECEIVER", reason: "before the receiver answered",
+		},
+		"short log": {
+			tamper: on("delivery", "WEBHOOK_5XX", set("attempts_log", []any{})),
+			kinds:  "WEBHOOK_5XX", reason: ": it has 2 attempts and a log of 0",
+		},
+		"log misnumbered": {
+			tamper: on("delivery", "WEBHOOK_SUCCESS", set("attempts_log", []any{map[string]any{"number": 2, "status": 204}})),
+			kinds:  "WEBHOOK_SUCCESS", reason: "entry 1 of the log of tries has number 2",
+		},
+		"log too quick": {
+			tamper: on("delivery", "WEBHOOK_SLOW_RECEIVER", set("attempts_log", []any{map[string]any{"number": 1, "status": 200}})),
+			kinds:  "WEBHOOK_SLOW_RECEIVER", reason: "try 1 is logged with 0s, the receiver took 1s",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// judgeDeliveryLogs: where the API told the tries of a delivery, they are those
+// judgeDeliveryLogs: where the API showed the tries of a delivery, they are those
 // that the receiver saw. A worker that dies may send once more than it records.
 func (q *inquiry) judgeDeliveryLogs() {
 	told := map[string]bool{}
@@ -47,18 +47,21 @@ func (q *inquiry) judgeDeliveryLog(d *history.Delivery) {
 			lost++
 		}
 	}
-	must(len(seen) >= d.Attempts-lost && (len(seen) <= d.Attempts || !settled), "the service counts %d tries, the receiver saw %d", d.Attempts, len(seen))
+	must(len(seen) >= d.Attempts-lost && (len(seen) <= d.Attempts || !settled),
+		"the service counts %d tries, the receiver saw %d", d.Attempts, len(seen))
 	accepted := slices.IndexFunc(seen, func(s *history.Delivery) bool { return good(s.Status) })
 	must(accepted < 0 || accepted == len(seen)-1, "it was sent again after the receiver had accepted it")
 	if accepted >= 0 && !d.SettledAt.IsZero() {
-		must(d.SettledAt.Sub(d.CreatedAt) >= seen[accepted].After, "it was settled %s after its event, before the receiver answered", d.SettledAt.Sub(d.CreatedAt))
+		took := d.SettledAt.Sub(d.CreatedAt)
+		must(took >= seen[accepted].After, "it was settled %s after its event, before the receiver answered", took)
 	}
 	if len(seen) != len(d.Log) {
 		return
 	}
 	for i, try := range d.Log {
 		after := seen[i].After
-		must(try.Status != 0 || after == 0, "try %d was given up after %s, the receiver answers after %s: the service's time limit must be longer",
+		must(try.Status != 0 || after == 0,
+			"try %d was given up after %s, the receiver answers after %s: the service's time limit must be longer",
 			i+1, try.Took, after)
 		must(try.Status == seen[i].Status, "try %d is logged with status %d, the receiver answered %d", i+1, try.Status, seen[i].Status)
 		must(try.Status == 0 || try.Took >= after-time.Millisecond, "try %d is logged with %s, the receiver took %s", i+1, try.Took, after)

@@ -8,8 +8,8 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// judgeReceipt: the answer to a submission tells the job, its address, its time
-// and a state in which a job begins; a refusal tells no job.
+// judgeReceipt: the answer to a submission has the job, its address, its time
+// and a state in which a job begins; a refusal has no job.
 func judgeReceipt(s *history.Submission, t history.Try, must func(ok bool, invariant, format string, args ...any)) {
 	switch {
 	case t.Status >= 400:
@@ -18,7 +18,8 @@ func judgeReceipt(s *history.Submission, t history.Try, must func(ok bool, invar
 		must(false, answered, "the submission was answered with %d and cannot be read: %s", t.Status, t.Error)
 	case t.Status == 202 && s.Batch == "":
 		must(!t.CreatedAt.IsZero(), answered, "the acceptance has no created_at")
-		must(strings.HasSuffix(t.Location, "/v1/jobs/"+t.Job), answered, "the acceptance has Location %q, expected the address of the job", t.Location)
+		must(strings.HasSuffix(t.Location, "/v1/jobs/"+t.Job), answered,
+			"the acceptance has Location %q, expected the address of the job", t.Location)
 		begins := t.State == created || t.State == queued && s.ExecutionAt == nil
 		must(t.Replayed || begins || s.Type == emitEvent, answered, "the job was accepted as %s", t.State)
 	}
@@ -66,7 +67,8 @@ func (q *inquiry) judgeDefinition(told *history.Job) {
 	}
 	want := kind.duration.Milliseconds()
 	q.must(want == 0 || *told.DurationMS == want, expected, "definition.duration_ms is %d, the catalogue has %d", *told.DurationMS, want)
-	q.must(told.ShouldFail == (kind.fails > 0), expected, "definition.should_fail is %t, the catalogue has %t", told.ShouldFail, kind.fails > 0)
+	q.must(told.ShouldFail == (kind.fails > 0), expected,
+		"definition.should_fail is %t, the catalogue has %t", told.ShouldFail, kind.fails > 0)
 	q.must(told.PayloadSize == nil || *told.PayloadSize == int64(kind.result), expected,
 		"definition.payload_size is %d, the catalogue has %d", deref(told.PayloadSize), kind.result)
 }
@@ -105,7 +107,7 @@ func (q *inquiry) judgeResultDocument(told *history.Job) {
 	}
 }
 
-// judgeReportDocuments: a report is of the job, and so are its events, which tell
+// judgeReportDocuments: a report is of the job, and so are its events, which say
 // what the catalogue says of the kind; started_at is the start of its attempt, which
 // judgeFence looks at where there are rows.
 func (q *inquiry) judgeReportDocuments() {
@@ -126,7 +128,8 @@ func (q *inquiry) judgeReportDocuments() {
 			q.judgeEventData(i+1, e)
 		}
 		same := start == nil && r.StartedAt == nil || start != nil && r.StartedAt != nil && start.Equal(*r.StartedAt)
-		q.must(same || q.row != nil, answered, "the report of attempt %d has started_at %s, its events tell the start %s", r.Attempt, moment(r.StartedAt), moment(start))
+		q.must(same || q.row != nil, answered,
+			"the report of attempt %d has started_at %s, its events tell the start %s", r.Attempt, moment(r.StartedAt), moment(start))
 	}
 }
 
@@ -150,7 +153,7 @@ func (q *inquiry) judgeEventData(n int, e history.Event) {
 		"event %d (%s) has expected_outcome %s in its data, the catalogue has %s", n, e.Name, e.Expected, outcome)
 }
 
-// readEventData takes what an event tells of the work out of its data.
+// readEventData takes what an event says of the work out of its data.
 func readEventData(data json.RawMessage, into *history.Event) {
 	var d struct {
 		WorkKind        string `json:"work_kind"`

@@ -26,13 +26,13 @@ type Webhook struct {
 	Events        []string
 }
 
-// Client gives the tenant's client for unhurried requests.
+// Client returns the tenant's client for requests that are not load.
 func (a *Account) Client() *client.Client { return a.slow }
 
 // Accounts are the tenants, after Prepare.
 func (e *Engine) Accounts() []*Account { return e.accounts }
 
-// Owner tells whose a job is, as long as its end is not known. It may be called
+// Owner returns whose a job is, as long as its end is not known. It may be called
 // at any time.
 func (e *Engine) Owner(jobID string) (tenant int, known bool) { return e.jobs.owner(jobID) }
 
@@ -90,11 +90,11 @@ func (e *Engine) clients() (quick, slow *client.Client, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	unhurried := client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 8}
+	patient := client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 8}
 	if e.o.Transport != nil {
-		unhurried.HTTP = &http.Client{Transport: e.o.Transport}
+		patient.HTTP = &http.Client{Transport: e.o.Transport}
 	}
-	slow, err = client.New(unhurried)
+	slow, err = client.New(patient)
 	return quick, slow, err
 }
 

@@ -10,13 +10,13 @@ import (
 
 const (
 	drainStep = 200 * time.Millisecond
-	// quiet is how long a job may be without news before it is asked for.
+	// quiet is how long a job may be without an update before it is asked for.
 	quiet     = 3 * time.Second
 	askAtOnce = 32
 )
 
 // Drain waits until all accepted jobs have ended, but for those that are
-// scheduled for later, and until their deliveries are settled: at most the
+// scheduled for later, and until their deliveries are complete: at most the
 // scenario's drain time for each. What is left then is left to the judge.
 // Without streams the jobs' ends are asked for; without Options.Pending only the
 // deliveries to webhooks are waited for, not those to callbacks.
@@ -63,7 +63,7 @@ func (e *Engine) askOn(ctx context.Context) {
 	}
 }
 
-// pending counts unsettled deliveries: all of them where that can be known, else
+// pending counts pending deliveries: all of them where that can be known, else
 // the webhooks that have one. A webhook that cannot be asked counts too. -1:
 // there is nothing to wait for.
 func (e *Engine) pending(ctx context.Context) int64 {

@@ -36,7 +36,7 @@ type Options struct {
 	// Connections bounds those that are open at a time; requests beyond wait, and
 	// their time counts. 0: 256.
 	Connections int
-	// Pending counts the deliveries that are not settled, if that is known without
+	// Pending counts the pending deliveries, if that is known without
 	// asking each webhook for its own. May be nil.
 	Pending func(context.Context) (int64, error)
 	// Transport sends all requests; nil: transports of the engine's own.
@@ -54,7 +54,7 @@ type Options struct {
 }
 
 // inFlight bounds the submissions on their way. Only a service that stands still
-// for long makes that many wait; the generator then waits too, and latencies tell
+// for long makes that many wait; the generator then waits too, and latencies show
 // it, since they count from the intended time.
 const inFlight = 2048
 
@@ -101,7 +101,7 @@ func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }
 // latencies.
 func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 
-// Tickets tells how many submissions the plan has had so far.
+// Tickets returns how many submissions the plan has had so far.
 func (e *Engine) Tickets() int64 { return e.tickets.Load() }
 
 // Run sends the plan and returns when its last submission has been answered or

@@ -27,7 +27,7 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 		go func() {
 			defer close(done)
 			if refused := e.poll(ctx, t, in); refused && !e.watched() {
-				cancel() // nobody else tells of the job
+				cancel() // there is no other source
 			}
 		}()
 		defer func() { cancel(); <-done }()
@@ -99,7 +99,9 @@ func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 // act sends a cancel or a retry until it is answered. A retry that is repeated
 // because its answer was lost may begin one more attempt, if the first had failed
 // meanwhile: here that is one more thing that happens, and is written down.
-func (e *Engine) act(ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error)) *client.Changed {
+func (e *Engine) act(
+	ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error),
+) *client.Changed {
 	began := time.Now()
 	for backoff := firstBackoff; ; backoff = min(2*backoff, longestBackoff) {
 		action := history.Action{Verb: verb, Sent: time.Now().UTC()}
@@ -115,7 +117,7 @@ func (e *Engine) act(ctx context.Context, t *ticket, verb string, do func(contex
 		}
 		e.o.History.Add(history.Fact{At: now, Kind: history.Acted, Tenant: t.tenant, Ticket: t.number, Job: t.job, Action: &action})
 		if err == nil {
-			e.jobs.saw(t.job, news{state: a.State, attempt: max(a.Attempt, 1), at: now})
+			e.jobs.saw(t.job, update{state: a.State, attempt: max(a.Attempt, 1), at: now})
 			return a
 		}
 		if !mayPass(try) && try.Status != 0 || time.Since(began) > e.o.Patience || Sleep(ctx, backoff) != nil {
@@ -186,7 +188,7 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 	*etag = j.ETag
 	e.o.History.Add(history.Fact{At: now, Sent: sent, Kind: history.Looked, Tenant: tenant, Ticket: number, Job: id, Told: told(j)})
 	retryable := j.Failure != nil && j.Failure.Retryable()
-	e.jobs.saw(id, news{state: j.State, attempt: j.Attempt, at: now, retryable: retryable && j.CanRetry})
+	e.jobs.saw(id, update{state: j.State, attempt: j.Attempt, at: now, retryable: retryable && j.CanRetry})
 	if isFinal(j.State) {
 		return 0
 	}
@@ -197,7 +199,8 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 func told(j *client.Job) *history.Job {
 	h := &history.Job{
 		Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: j.Outcome, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts,
-		CreatedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt, ExecutionAt: known(j.ExecutionAt), StartedAt: known(j.StartedAt), FinishedAt: known(j.FinishedAt),
+		CreatedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt,
+		ExecutionAt: known(j.ExecutionAt), StartedAt: known(j.StartedAt), FinishedAt: known(j.FinishedAt),
 		Correlation: j.CorrelationID, Batch: j.BatchID,
 	}
 	if f := j.Failure; f != nil {

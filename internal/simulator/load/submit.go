@@ -47,7 +47,8 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 		if len(in.Kinds) > 0 {
 			kind = in.Kinds[i]
 		}
-		t := &ticket{number: in.N + int64(i), tenant: in.Tenant, intended: intended, hold: in.Cancel.In != "" || in.Retries > 0 || in.Polled || e.awaitEnd}
+		followed := in.Cancel.In != "" || in.Retries > 0 || in.Polled || e.awaitEnd
+		t := &ticket{number: in.N + int64(i), tenant: in.Tenant, intended: intended, hold: followed}
 		t.request = client.JobRequest{
 			Type: in.Type, WorkKind: kind, AutoRetry: in.AutoRetry, Params: params,
 			CorrelationID: e.o.Run + "." + strconv.FormatInt(t.number, 10),
@@ -173,7 +174,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 	})
 }
 
-// explain fills in what an error tells of an answer.
+// explain fills in what an error says of an answer.
 func explain(try *history.Try, err error) {
 	var problem *client.Problem
 	var unexpected *client.UnexpectedError
@@ -209,7 +210,7 @@ func (e *Engine) insist(ctx context.Context, intended time.Time, send func(conte
 	}
 }
 
-// mayPass tells a refusal that says "later" from one that says "no".
+// mayPass distinguishes a refusal that says "later" from one that says "no".
 func mayPass(t history.Try) bool {
 	return t.Status == http.StatusTooManyRequests || t.Status >= 500
 }

@@ -81,7 +81,7 @@ func (t *transport) abort() {
 	defer t.mu.Unlock()
 	t.closed = true
 	for c := range t.open {
-		_ = c.Close() // who uses it is told
+		_ = c.Close() // its user gets an error
 	}
 }
 

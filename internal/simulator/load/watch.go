@@ -75,7 +75,7 @@ func (e *Engine) ended(m client.Message, f *history.Fact) (then func(), err erro
 	f.Job = o.JobID
 	f.Event = &history.Event{StreamID: m.ID, Name: end.name, Attempt: o.Attempt, Status: o.JobStatus, At: o.CompletedAt}
 	return func() {
-		e.jobs.saw(o.JobID, news{state: end.state, attempt: o.Attempt, at: f.At, retryable: o.Retryable(), streamed: true})
+		e.jobs.saw(o.JobID, update{state: end.state, attempt: o.Attempt, at: f.At, retryable: o.Retryable(), streamed: true})
 	}, nil
 }
 
@@ -96,7 +96,7 @@ func (e *Engine) logged(m client.Message, f *history.Fact) (then func(), err err
 		f.Event.Emitted, err = emitted(v.Data)
 		return nil, err
 	case v.NextState != "":
-		return func() { e.jobs.saw(v.JobID, news{state: v.NextState, attempt: v.Attempt, at: f.At, streamed: true}) }, nil
+		return func() { e.jobs.saw(v.JobID, update{state: v.NextState, attempt: v.Attempt, at: f.At, streamed: true}) }, nil
 	case v.Name == "job.retries_exhausted":
 		return func() { e.jobs.exhausted(v.JobID) }, nil
 	default:

@@ -24,10 +24,10 @@ type Options struct {
 	// Choose says how a try is answered that is not strange, counted from 1, of a
 	// message about the ticket. nil: Names are drawn from.
 	Choose func(name string, ticket int64, try int) Answer
-	// Delivered is told of each try that is not strange: when it was answered,
+	// Delivered is called for each try that is not strange: when it was answered,
 	// and whether with 2xx.
 	Delivered func(at time.Time, ok bool)
-	// Owner tells whose job it is, as far as that is known yet: a delivery may
+	// Owner returns whose job it is, as far as that is known yet: a delivery may
 	// come before the answer to the job's submission.
 	Owner func(jobID string) (tenant int, known bool)
 	// Keys finds a published key of the service: client.Directory.Key. Without it
@@ -87,7 +87,8 @@ func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 	}
 	if publicURL == "" {
 		if a, ok := listener.Addr().(*net.TCPAddr); ok && a.IP.IsUnspecified() {
-			return nil, errors.Join(fmt.Errorf("with --receiver-addr %s, say with --receiver-url how the service reaches this machine", addr), listener.Close())
+			err := fmt.Errorf("with --receiver-addr %s, say with --receiver-url how the service reaches this machine", addr)
+			return nil, errors.Join(err, listener.Close())
 		}
 		publicURL = "http://" + listener.Addr().String()
 	}
@@ -157,7 +158,7 @@ func (r *Receiver) URL(tenant int, name string) string {
 	return base + "/" + strconv.Itoa(tenant) + "/" + url.PathEscape(name)
 }
 
-// SetWebhook tells what the registration of the tenant's receiver was answered.
+// SetWebhook sets what the registration of the tenant's receiver was answered.
 // From then on, signatures under the secret are verified.
 func (r *Receiver) SetWebhook(tenant int, name, webhookID, secret string) {
 	r.mu.Lock()

@@ -9,7 +9,7 @@ import (
 
 // ledger takes the facts of a tour and keeps them by kind.
 type ledger struct {
-	see func(kind, state string) // told each state that a client saw
+	see func(kind, state string) // called with each state that a client saw
 
 	mu       sync.Mutex
 	kinds    map[int64]string // by ticket
@@ -26,7 +26,7 @@ func newLedger() *ledger {
 	}
 }
 
-// expect tells of tickets whose kind they are.
+// expect notes of which kind tickets are.
 func (l *ledger) expect(kind string, first int64, count int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,7 +35,7 @@ func (l *ledger) expect(kind string, first int64, count int) {
 	}
 }
 
-// registered tells of a webhook whose kind it is.
+// registered notes of which kind a webhook is.
 func (l *ledger) registered(kind, webhook string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +83,7 @@ func (l *ledger) add(f history.Fact) (kind, state string) {
 	return kind, state
 }
 
-// stateIn is the state that an answer tells, "" for none.
+// stateIn is the state that an answer has, "" for none.
 func stateIn(f history.Fact) string {
 	switch {
 	case f.Kind == history.Looked && f.Told != nil:

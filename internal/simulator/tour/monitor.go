@@ -64,7 +64,7 @@ func (m *monitored) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// since tells how long something has been so, which begins now if it was not.
+// since returns how long something has been so, which begins now if it was not.
 func since(began *time.Time) time.Duration {
 	if began.IsZero() {
 		*began = time.Now()

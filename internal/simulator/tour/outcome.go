@@ -53,7 +53,7 @@ const callbackName = "callback"
 // receiverName is that of a kind's webhook.
 func receiverName(kind string) string { return strings.ReplaceAll(strings.ToLower(kind), "_", "-") }
 
-// story is what the facts of a kind tell of its jobs.
+// story is what the facts of a kind say of its jobs.
 type story struct {
 	jobs     []string // in order of their acceptance
 	states   []string // that the last of them was seen in, repetitions left out

@@ -219,28 +219,28 @@ func (k *kindPlay) received() bool {
 // judge asks the service about the kind's jobs and holds all that is known of them
 // against the invariants. Of a kind that was cut short only answers are judged.
 func (k *kindPlay) judge(ctx context.Context, cut bool) {
-	ground := judge.Ground{
+	run := judge.Ground{
 		Run: k.run, Tenants: 1, Tickets: k.tickets.Load(), TimeScale: k.o.TimeScale, DeliveryTries: k.o.DeliveryTries,
 		DeliveryOverdue: overdue, Interrupted: cut,
 	}
 	if k.webhook != nil {
-		ground.Webhooks = []judge.Webhook{{ID: k.webhook.WebhookID, URL: k.webhook.URL, Events: []string{"job.succeeded"}}}
+		run.Webhooks = []judge.Webhook{{ID: k.webhook.WebhookID, URL: k.webhook.URL, Events: []string{"job.succeeded"}}}
 	}
 	if !cut {
 		collecting, cancel := context.WithTimeout(ctx, collectLimit)
 		defer cancel()
-		ground.Collected, _ = judge.Collect(collecting, judge.Subject{
+		run.Collected, _ = judge.Collect(collecting, judge.Subject{
 			Run: k.run, Since: k.began.Add(-time.Minute), Accounts: []judge.Account{k.account}, SampleReports: 100,
 			WorkKind: k.Kind, DeliveryLogs: true,
 		}, k.facts)
 		if ctx.Err() != nil {
 			return // what could not be read is no finding
 		}
-		for source, why := range ground.Collected.Missing {
+		for source, why := range run.Collected.Missing {
 			k.differs("the %s could not be read: %s", source, why)
 		}
 	}
-	verdict, err := judge.Facts(context.WithoutCancel(ctx), k.facts.of(k.Kind), ground)
+	verdict, err := judge.Facts(context.WithoutCancel(ctx), k.facts.of(k.Kind), run)
 	if err != nil {
 		k.differs("%v", err)
 		return
@@ -267,7 +267,7 @@ func (k *kindPlay) compare(s *story) {
 		k.Notes = append(k.Notes, fmt.Sprintf("after %s the delivery is still %s: %d tries made, the next one due at %s; "+
 			"its end was not waited for (--webhook-patience)", k.o.Patience, d.State, d.Attempts, d.Next.UTC().Format("15:04:05.000Z")))
 		if k.o.DeliveryTries > 0 {
-			k.differs("the delivery was not settled within %s", k.o.Patience)
+			k.differs("the delivery was not complete within %s", k.o.Patience)
 		}
 		if k.Kind != "WEBHOOK_RETRIES_EXHAUSTED" && d.Attempts > 1 {
 			k.differs("the delivery is still %s after %d tries, expected %s", d.State, d.Attempts, k.Expected)

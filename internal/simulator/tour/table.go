@@ -23,7 +23,7 @@ type Row struct {
 	Duration            time.Duration
 	Findings            []string
 	Cut                 bool     // Got is how far it came: the end was not waited for
-	Notes               []string // worth telling, and no difference
+	Notes               []string // to be known, and no difference
 	Err                 error    // why the kind could not be judged to its end
 }
 

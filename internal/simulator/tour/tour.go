@@ -1,5 +1,5 @@
 // Package tour plays its scenario, one job of each work kind, against a service and
-// tells for each kind what was expected and what came: by what the client saw and
+// says for each kind what was expected and what came: by what the client saw and
 // what the judge says of it. Flags and exit codes are the caller's.
 package tour
 

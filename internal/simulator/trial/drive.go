@@ -32,7 +32,8 @@ func (t *Trial) Drive(ctx context.Context) error {
 		return err
 	}
 	if late := t.engine.Late(); late > time.Second {
-		t.note("the last requests were sent %s late: the service did not answer as many as were under way; it is in the latencies", late.Round(time.Millisecond))
+		t.note("the last requests were sent %s late: the service did not answer as many as were under way; "+
+			"it is in the latencies", late.Round(time.Millisecond))
 	}
 	if t.stack != nil {
 		t.recorder.Stage("heal")
@@ -44,7 +45,7 @@ func (t *Trial) Drive(ctx context.Context) error {
 	unfinished, pending := t.engine.Drain(ctx)
 	t.drained = unfinished == 0
 	if unfinished > 0 || pending > 0 {
-		t.note("after %s, %d jobs had not ended and %d deliveries were not settled", t.o.Scenario.Drain, unfinished, pending)
+		t.note("after %s, %d jobs had not ended and %d deliveries were pending", t.o.Scenario.Drain, unfinished, pending)
 	}
 	t.engine.Close()
 	if t.receiver != nil {

@@ -70,7 +70,7 @@ type Trial struct {
 	workers  stack.Schedule
 
 	mu       sync.Mutex
-	notes    []string // worth telling in the report
+	notes    []string // for the report
 	harmed   bool     // by faults
 	drained  bool     // all jobs ended before the streams were closed
 	unhealed error    // the service did not come back after the faults
@@ -86,7 +86,7 @@ func New(o Options) *Trial {
 	return t
 }
 
-// Run plays the scenario, judges it and writes the report. passed tells whether
+// Run plays the scenario, judges it and writes the report. passed reports whether
 // all was as it should be. However it ends, what it started is stopped. An error
 // means that nothing was judged.
 func (t *Trial) Run(ctx context.Context) (passed bool, err error) {
@@ -270,7 +270,7 @@ func (t *Trial) open(name string) error {
 	return t.receiver.SetURL(name, proxied)
 }
 
-// owner tells the receiver whose job a delivery is about.
+// owner returns to the receiver whose job a delivery is about.
 func (t *Trial) owner(jobID string) (tenant int, known bool) {
 	if t.engine == nil {
 		return 0, false
@@ -278,7 +278,7 @@ func (t *Trial) owner(jobID string) (tenant int, known bool) {
 	return t.engine.Owner(jobID)
 }
 
-// pending counts the unsettled deliveries where the rows can be read.
+// pending counts the pending deliveries where the rows can be read.
 func (t *Trial) pending() func(context.Context) (int64, error) {
 	if t.o.DatabaseURL == "" {
 		return nil
