@@ -11,10 +11,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func event(t job.Task) job.News { return job.News{ClientID: clientA, JobID: t.JobID} }
+func event(t job.Task) job.Notification { return job.Notification{ClientID: clientA, JobID: t.JobID} }
 
-func end(t job.Task) job.News {
-	return job.News{ClientID: clientA, JobID: t.JobID, Attempt: t.Attempt, Ended: true}
+func end(t job.Task) job.Notification {
+	return job.Notification{ClientID: clientA, JobID: t.JobID, Attempt: t.Attempt, Ended: true}
 }
 
 func TestSubmissionsAreAnnounced(t *testing.T) {
@@ -24,7 +24,7 @@ func TestSubmissionsAreAnnounced(t *testing.T) {
 		r := request(withKey("k"))
 		receipt, err := s.Submit(context.Background(), r)
 		require.NoError(t, err)
-		require.Equal(t, []job.News{event(job.Task{JobID: receipt.JobID})}, w.queue.news())
+		require.Equal(t, []job.Notification{event(job.Task{JobID: receipt.JobID})}, w.queue.news())
 		_, err = s.Submit(context.Background(), r)
 		require.NoError(t, err)
 		require.Empty(t, w.queue.news(), "a replay")
@@ -40,12 +40,12 @@ func TestCancelsAndRetriesAreAnnounced(t *testing.T) {
 		w := newWorld(t)
 		s := w.service(10)
 		running, failed := w.add(func(r *row) { r.State = job.Running }), w.add(failedJob)
-		for _, want := range [][]job.News{{end(running)}, nil} {
+		for _, want := range [][]job.Notification{{end(running)}, nil} {
 			_, err := s.Cancel(context.Background(), clientA, running.JobID)
 			require.NoError(t, err)
 			require.Equal(t, want, w.queue.news())
 		}
-		for _, want := range [][]job.News{{event(failed)}, nil} {
+		for _, want := range [][]job.Notification{{event(failed)}, nil} {
 			_, err := s.Retry(context.Background(), clientA, failed.JobID)
 			require.NoError(t, err)
 			require.Equal(t, want, w.queue.news())
@@ -59,7 +59,7 @@ func TestAWorkersStepsAreAnnounced(t *testing.T) {
 		w.start()
 		task := w.add()
 		require.NoError(t, w.handle(task))
-		require.Equal(t, []job.News{event(task), end(task)}, w.queue.news())
+		require.Equal(t, []job.Notification{event(task), end(task)}, w.queue.news())
 		require.NoError(t, w.handle(task))
 		require.Empty(t, w.queue.news(), "a spent task")
 
@@ -68,7 +68,7 @@ func TestAWorkersStepsAreAnnounced(t *testing.T) {
 		}
 		task = w.add(func(r *row) { r.AutoRetry = true })
 		require.NoError(t, w.handle(task))
-		require.Equal(t, []job.News{event(task), end(task)}, w.queue.news(), "the retry is of the same commit")
+		require.Equal(t, []job.Notification{event(task), end(task)}, w.queue.news(), "the retry is of the same commit")
 	})
 }
 
@@ -82,7 +82,7 @@ func TestAStaleWorkerAnnouncesNothing(t *testing.T) {
 			return nil
 		}})
 		require.NoError(t, w.handle(task))
-		require.Equal(t, []job.News{event(task), end(task)}, w.queue.news(), "the claim, and that its progress ends")
+		require.Equal(t, []job.Notification{event(task), end(task)}, w.queue.news(), "the claim, and that its progress ends")
 	})
 }
 
@@ -95,7 +95,7 @@ func TestMaintenanceAnnounces(t *testing.T) {
 		retried := w.add(heldByTheDead(job.Running, func(r *row) { r.AutoRetry = true }))
 		w.lead()
 		pass(2 * rescuerInterval)
-		require.ElementsMatch(t, []job.News{event(due), event(assigned), end(running), end(retried)}, w.queue.news())
+		require.ElementsMatch(t, []job.Notification{event(due), event(assigned), end(running), end(retried)}, w.queue.news())
 		for _, action := range []string{"requeue", "fail", "auto_retry"} {
 			lines := w.log.lines(t, map[string]any{"action": action, "request_id": "request-1", "client_id": clientA.String()})
 			require.NotEmpty(t, lines, action)
@@ -123,7 +123,7 @@ func (f reporting) Run(ctx context.Context, _ job.Definition, _ int, report func
 }
 
 // percentages gives the progress of what was announced, in its order.
-func percentages(t *testing.T, news []job.News) []int {
+func percentages(t *testing.T, news []job.Notification) []int {
 	t.Helper()
 	reached, over := []int{}, false
 	for _, n := range news {

@@ -53,7 +53,7 @@ func TestAwait(t *testing.T) {
 		w.relayNews()
 		pass(5 * time.Second)
 		reads := w.store.count("Job")
-		w.hub.Received(job.News{ClientID: clientA, JobID: task.JobID, Attempt: 1, Progress: percent(50)})
+		w.hub.Received(job.Notification{ClientID: clientA, JobID: task.JobID, Attempt: 1, Progress: percent(50)})
 		synctest.Wait()
 		require.Equal(t, reads, w.store.count("Job"), "progress is no reason to read")
 		require.NoError(t, <-running)
@@ -88,11 +88,11 @@ func TestAwaitEndsInTime(t *testing.T) {
 		s := w.service(10)
 		w.background(w.hub.Run)
 		task := w.add(func(r *row) { r.State = job.Running })
-		w.queue.Announce(job.News{JobID: task.JobID, Attempt: 1, Progress: percent(10)})
+		w.queue.Publish(job.Notification{JobID: task.JobID, Attempt: 1, Progress: percent(10)})
 		began := time.Now()
 		answer := w.awaiting(s, 30*time.Second, task.JobID, isFinal)
 		pass(20 * time.Second)
-		w.queue.Announce(job.News{JobID: task.JobID, Attempt: 1, Progress: percent(60)})
+		w.queue.Publish(job.Notification{JobID: task.JobID, Attempt: 1, Progress: percent(60)})
 		a := <-answer
 		require.NoError(t, a.err)
 		require.Equal(t, 30*time.Second, time.Since(began))
@@ -113,7 +113,7 @@ func TestAwaitMissesNothingBetweenReadingAndWaiting(t *testing.T) {
 			if first {
 				first = false
 				w.happens(task, job.Canceled)
-				w.hub.Received(job.News{ClientID: clientA, JobID: task.JobID})
+				w.hub.Received(job.Notification{ClientID: clientA, JobID: task.JobID})
 			}
 			return nil
 		}})
@@ -167,7 +167,7 @@ func TestAwaitThroughTrouble(t *testing.T) {
 		w.store.hook("Job", hook{})
 		answer := w.awaiting(s, 10*time.Second, task.JobID, isFinal)
 		w.store.hook("Job", hook{before: hangs})
-		w.hub.Received(job.News{ClientID: clientA, JobID: task.JobID})
+		w.hub.Received(job.Notification{ClientID: clientA, JobID: task.JobID})
 		a = <-answer
 		require.NoError(t, a.err, "the time was up while it was read again")
 		require.Equal(t, job.Queued, a.job.State)
@@ -175,7 +175,7 @@ func TestAwaitThroughTrouble(t *testing.T) {
 		w.store.hook("Job", hook{})
 		answer = w.awaiting(s, 10*time.Second, task.JobID, isFinal)
 		w.store.hook("Job", hook{before: fails(1, errStorage)})
-		w.hub.Received(job.News{ClientID: clientA, JobID: task.JobID})
+		w.hub.Received(job.Notification{ClientID: clientA, JobID: task.JobID})
 		require.ErrorIs(t, (<-answer).err, errStorage)
 
 		w.store.hook("Job", hook{})

@@ -44,9 +44,9 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	for i := range sub.Jobs {
 		s.accepted(ctx, &sub.Jobs[i], stateAtAcceptance(&sub.Jobs[i]))
 	}
-	s.queue.Announce(job.News{ClientID: r.ClientID}) // nobody can watch one of the jobs yet
+	s.queue.Publish(job.Notification{ClientID: r.ClientID}) // nobody can watch one of the jobs yet
 	if slices.ContainsFunc(sub.Jobs, hasCallback) {
-		s.queue.Wake(r.ClientID)
+		s.queue.WakeDelivery(r.ClientID)
 	}
 	if len(sub.Jobs) == 0 {
 		s.settler.Touch(sub.Batch.ID)

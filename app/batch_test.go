@@ -73,9 +73,9 @@ func TestSubmitBatch(t *testing.T) {
 		require.Equal(t, 1.0, w.metric(w.metrics.submitted.WithLabelValues("SUCCESS_NORMAL")))
 		require.Len(t, w.log.lines(t, map[string]any{"msg": "job transition", "action": "submit", "next_state": "CREATED"}), 4)
 		require.Len(t, w.log.lines(t, map[string]any{"msg": "job transition", "action": "submit", "next_state": "QUEUED"}), 3)
-		require.Equal(t, []job.News{{ClientID: clientA}}, w.queue.news())
+		require.Equal(t, []job.Notification{{ClientID: clientA}}, w.queue.news())
 		require.Equal(t, job.Load{Active: 4, Queued: 3}, s.capacity.mine)
-		require.Zero(t, w.store.count("SettleBatches"))
+		require.Zero(t, w.store.count("CompleteBatches"))
 	})
 }
 
@@ -313,9 +313,9 @@ func TestCancelBatchWhileOthersSettle(t *testing.T) {
 				w := newWorld(t)
 				s := w.service(10)
 				b := w.submitBatch(s, batchRequest(requests(3)...))
-				s.settler = NewSettler(skipping{w.store}, w.queue, w.metrics, w.logger)
+				s.settler = NewBatchCompleter(skipping{w.store}, w.queue, w.metrics, w.logger)
 				began := time.Now()
-				w.store.hook("SettleBatches", hook{before: func(context.Context) error {
+				w.store.hook("CompleteBatches", hook{before: func(context.Context) error {
 					w.store.mu.Lock()
 					defer w.store.mu.Unlock()
 					if time.Since(began) >= late {
@@ -334,8 +334,8 @@ func TestCancelBatchWhileOthersSettle(t *testing.T) {
 // skipping is a store in which somebody else has locked all batches.
 type skipping struct{ *fakeStore }
 
-func (s skipping) SettleBatches(ctx context.Context, _ []job.ID) ([]job.Batch, error) {
-	return nil, second(s.fakeStore.SettleBatches(ctx, nil))
+func (s skipping) CompleteBatches(ctx context.Context, _ []job.ID) ([]job.Batch, error) {
+	return nil, second(s.fakeStore.CompleteBatches(ctx, nil))
 }
 
 func TestCancelBatchDoesNotWaitForever(t *testing.T) {
@@ -343,7 +343,7 @@ func TestCancelBatchDoesNotWaitForever(t *testing.T) {
 		w := newWorld(t)
 		s := w.service(10)
 		b := w.submitBatch(s, batchRequest(requests(3)...))
-		s.settler = NewSettler(skipping{w.store}, w.queue, w.metrics, w.logger)
+		s.settler = NewBatchCompleter(skipping{w.store}, w.queue, w.metrics, w.logger)
 		began := time.Now()
 		answer, err := s.CancelBatch(context.Background(), clientA, b.ID)
 		require.NoError(t, err)
@@ -353,7 +353,7 @@ func TestCancelBatchDoesNotWaitForever(t *testing.T) {
 }
 
 func TestCancelBatchThroughTrouble(t *testing.T) {
-	for operation, want := range map[string]bool{"OpenJobs": false, "Cancel": false, "Batch": false, "SettleBatches": true} {
+	for operation, want := range map[string]bool{"OpenJobs": false, "Cancel": false, "Batch": false, "CompleteBatches": true} {
 		t.Run(operation, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := newWorld(t)
@@ -389,6 +389,6 @@ func TestOtherClientsBatchesDoNotExist(t *testing.T) {
 			require.Equal(t, job.CodeBatchNotFound, job.CodeOf(err))
 		}
 		require.Zero(t, w.store.count("Cancel"))
-		require.Zero(t, w.store.count("SettleBatches"))
+		require.Zero(t, w.store.count("CompleteBatches"))
 	})
 }

@@ -33,7 +33,7 @@ func (s *instantStore) Finish(_ context.Context, f job.Finish) (job.Finished, er
 // silentQueue tells nobody anything.
 type silentQueue struct{ Queue }
 
-func (silentQueue) Announce(job.News) {}
+func (silentQueue) Publish(job.Notification) {}
 
 // BenchmarkHandle is what a job costs the worker itself, with storage and work
 // that take no time.
@@ -51,7 +51,7 @@ func BenchmarkHandle(b *testing.B) {
 			run := runnerFunc(func(context.Context, job.Definition, int) (*job.Result, error) { return result, nil })
 			queue, metrics := silentQueue{}, NewMetrics(prometheus.NewRegistry())
 			w := NewWorker(WorkerConfig{Concurrency: 100, Lease: testLease, Heartbeat: testHeartbeat, Limit: testLimit, Backoff: testBackoff},
-				store, store, queue, NewSettler(nil, queue, metrics, log), run, metrics, log)
+				store, store, queue, NewBatchCompleter(nil, queue, metrics, log), run, metrics, log)
 			w.id = newID()
 			task := job.Task{Attempt: 1}
 			b.ReportAllocs()
@@ -109,9 +109,9 @@ func (s *distantStore) DueEndpoints(context.Context, job.ID) ([]job.ID, error) {
 	return []job.ID{endpointA}, nil
 }
 
-func (s *distantStore) ClaimDeliveries(_ context.Context, client, endpoint job.ID, n int, _ time.Duration) (parcels []job.Parcel, more bool, err error) {
+func (s *distantStore) ClaimDeliveries(_ context.Context, client, endpoint job.ID, n int, _ time.Duration) (parcels []job.ClaimedDelivery, more bool, err error) {
 	time.Sleep(s.away)
-	parcels = make([]job.Parcel, n)
+	parcels = make([]job.ClaimedDelivery, n)
 	for i := range parcels {
 		parcels[i].Delivery = job.Delivery{ID: newID(), ClientID: client, Endpoint: endpoint, WebhookID: endpoint, JobID: newID()}
 	}
@@ -126,7 +126,7 @@ func (s *distantStore) RecordDelivery(context.Context, job.DeliveryResult) (job.
 	return job.Recorded{Number: 1}, nil
 }
 
-func (s *distantStore) ReleaseDeliveries(context.Context, []job.Parcel) error { return nil }
+func (s *distantStore) ReleaseDeliveries(context.Context, []job.ClaimedDelivery) error { return nil }
 
 // BenchmarkCourier is how fast one process delivers to one endpoint, with
 // storage and a receiver that take some milliseconds.
@@ -135,7 +135,7 @@ func BenchmarkCourier(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			store := &distantStore{away: away, done: make(chan struct{})}
 			store.left.Store(int64(b.N))
-			c := NewCourier(CourierConfig{Concurrency: 50, Timeout: testTimeout, Policy: testDeliveryPolicy}, store,
+			c := NewDeliveryWorker(CourierConfig{Concurrency: 50, Timeout: testTimeout, Policy: testDeliveryPolicy}, store,
 				newFakeSender(answers(200, away/3)), silentQueue{}, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 			if err := c.Handle(context.Background(), clientA); err != nil {
 				b.Fatal(err)

@@ -11,18 +11,18 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func (s *fakeStore) Census(ctx context.Context, limit int) (job.Census, error) {
-	return call(ctx, s, "Census", func() (job.Census, error) {
+func (s *fakeStore) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
+	return call(ctx, s, "Census", func() (job.Backlog, error) {
 		if limit != censusLimit {
-			return job.Census{}, errors.New("another limit")
+			return job.Backlog{}, errors.New("another limit")
 		}
 		return s.census, nil
 	})
 }
 
 // someCensus has a value of its own for each gauge.
-func someCensus() job.Census {
-	return job.Census{
+func someCensus() job.Backlog {
+	return job.Backlog{
 		Jobs:      map[job.State]int{job.Created: 1, job.Queued: 2, job.Assigned: 3, job.Running: 4},
 		OldestDue: 5 * time.Second, Epoch: 6, Workers: 7, Slots: 8,
 		Deliveries: 9, OldestDelivery: 10 * time.Second, DisabledWebhooks: 11,
@@ -73,7 +73,7 @@ func TestTheLeaderTakesTheCensus(t *testing.T) {
 		require.Equal(t, counted, w.shown())
 		require.Equal(t, float64(time.Now().Unix()), w.sum("census_timestamp_seconds"))
 
-		w.store.meddle(func() { w.store.census = job.Census{Jobs: map[job.State]int{job.Running: 1}} })
+		w.store.meddle(func() { w.store.census = job.Backlog{Jobs: map[job.State]int{job.Running: 1}} })
 		pass(censusInterval)
 		require.Equal(t, 1.0, w.sum("jobs_current"), "a state without jobs is 0 again")
 		require.Zero(t, w.sum("dispatch_epoch"))

@@ -31,7 +31,7 @@ func (w *world) ranOnce(task job.Task, runs *atomic.Int64) {
 	w.logged(task, "assign", "QUEUED", "ASSIGNED")
 	w.logged(task, "run", "ASSIGNED", "RUNNING")
 	w.logged(task, "finish", "RUNNING", "SUCCEEDED")
-	require.Equal(w.t, []job.News{event(task), end(task)}, w.queue.news())
+	require.Equal(w.t, []job.Notification{event(task), end(task)}, w.queue.news())
 	require.Zero(w.t, w.sum("fenced_writes_total"))
 	synctest.Wait()
 	require.Empty(w.t, w.worker.holding)

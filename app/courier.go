@@ -18,15 +18,15 @@ type CourierStore interface {
 	DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, error)
 	// ClaimDeliveries claims at most n due deliveries. more tells that there may be
 	// further ones: then fewer than n, or none, is no sign of the end.
-	ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (parcels []job.Parcel, more bool, err error)
+	ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (parcels []job.ClaimedDelivery, more bool, err error)
 	RecordDelivery(ctx context.Context, r job.DeliveryResult) (job.Recorded, error)
-	ReleaseDeliveries(ctx context.Context, parcels []job.Parcel) error
+	ReleaseDeliveries(ctx context.Context, parcels []job.ClaimedDelivery) error
 }
 
 // Sender sends a parcel once and tells what became of it. It stops when ctx
 // ends.
 type Sender interface {
-	Send(ctx context.Context, p job.Parcel) job.Sent
+	Send(ctx context.Context, p job.ClaimedDelivery) job.Sent
 }
 
 // CourierConfig of a Courier.
@@ -70,13 +70,13 @@ var (
 	errCrowded  = errors.New("the courier works for too many endpoints")
 )
 
-// Courier sends what is due to the clients that it hears of (section 8). For
+// DeliveryWorker sends what is due to the clients that it hears of (section 8). For
 // each endpoint with something due a pump claims deliveries and sends them. An
 // endpoint takes its share of the process at most, and clients share pumps and
 // sends fairly: those that hang do not delay the others. Storage knows what is
 // due, and guards each claim by a fence; what a courier forgets with its process
 // is released there when the claim has ended.
-type Courier struct {
+type DeliveryWorker struct {
 	cfg     CourierConfig
 	store   CourierStore
 	sender  Sender
@@ -97,8 +97,8 @@ type Courier struct {
 	running sync.WaitGroup // pumps, and parcels that are sent or recorded
 
 	mu       sync.Mutex
-	pumps    map[job.EndpointPlace]*pump
-	failed   map[job.EndpointPlace]failures // of endpoints without a pump, bounded
+	pumps    map[job.EndpointKey]*pump
+	failed   map[job.EndpointKey]failures // of endpoints without a pump, bounded
 	stopping bool
 }
 
@@ -108,14 +108,14 @@ type failures struct {
 	until time.Time
 }
 
-// NewCourier makes a courier; it works on what Handle is told of.
-func NewCourier(cfg CourierConfig, store CourierStore, sender Sender, queue Queue, m *Metrics, log *slog.Logger) *Courier {
+// NewDeliveryWorker makes a courier; it works on what Handle is told of.
+func NewDeliveryWorker(cfg CourierConfig, store CourierStore, sender Sender, queue Queue, m *Metrics, log *slog.Logger) *DeliveryWorker {
 	cfg.Concurrency = max(1, cfg.Concurrency)
-	c := &Courier{
+	c := &DeliveryWorker{
 		cfg: cfg, store: store, sender: sender, queue: queue, metrics: m, log: log, hold: cfg.Timeout + holdMargin,
 		turns: newFairSemaphore(cfg.Concurrency), rooms: newFairSemaphore(pumpShare * cfg.Concurrency),
 		unrecorded: make(chan struct{}, unrecordedShare*cfg.Concurrency),
-		quit:       make(chan struct{}), pumps: map[job.EndpointPlace]*pump{}, failed: map[job.EndpointPlace]failures{},
+		quit:       make(chan struct{}), pumps: map[job.EndpointKey]*pump{}, failed: map[job.EndpointKey]failures{},
 	}
 	c.sending, c.cut = context.WithCancel(context.Background())
 	c.storing, c.abandon = context.WithCancel(context.Background())
@@ -127,7 +127,7 @@ func NewCourier(cfg CourierConfig, store CourierStore, sender Sender, queue Queu
 // that the hint may go to another one; not longer, because other hints wait
 // behind it. A client that has many endpoints gets some of them served now; for
 // the others the hint is to come again.
-func (c *Courier) Handle(ctx context.Context, client job.ID) error {
+func (c *DeliveryWorker) Handle(ctx context.Context, client job.ID) error {
 	c.awaitTurn(ctx)
 	if err := ctx.Err(); err != nil {
 		return err
@@ -140,7 +140,7 @@ func (c *Courier) Handle(ctx context.Context, client job.ID) error {
 	// In any order: otherwise the same ones would be left out each time.
 	rand.Shuffle(len(endpoints), func(i, j int) { endpoints[i], endpoints[j] = endpoints[j], endpoints[i] })
 	for _, endpoint := range endpoints {
-		switch e := c.wake(job.EndpointPlace{Client: client, Endpoint: endpoint}); {
+		switch e := c.wake(job.EndpointKey{Client: client, Endpoint: endpoint}); {
 		case errors.Is(e, errStopping):
 			return e
 		case e != nil:
@@ -152,7 +152,7 @@ func (c *Courier) Handle(ctx context.Context, client job.ID) error {
 
 // awaitTurn waits until a send is free, for busyPause at most. It asks for
 // nobody, who has none.
-func (c *Courier) awaitTurn(ctx context.Context) {
+func (c *DeliveryWorker) awaitTurn(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, busyPause)
 	defer cancel()
 	nobody := job.ID{}
@@ -164,7 +164,7 @@ func (c *Courier) awaitTurn(ctx context.Context) {
 // wake has an endpoint's pump look for what is due, after it has begun to run
 // if none does. It fails with errStopping, or with errCrowded if there are too many
 // pumps.
-func (c *Courier) wake(at job.EndpointPlace) error {
+func (c *DeliveryWorker) wake(at job.EndpointKey) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopping {
@@ -188,7 +188,7 @@ func (c *Courier) wake(at job.EndpointPlace) error {
 }
 
 // leave ends a pump, unless it was woken in the meantime.
-func (c *Courier) leave(p *pump) bool {
+func (c *DeliveryWorker) leave(p *pump) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(p.woken) > 0 && !c.stopping {
@@ -203,7 +203,7 @@ func (c *Courier) leave(p *pump) bool {
 
 // remember keeps the failures of an endpoint for its next pump: of callbacks
 // nobody else knows them. The caller holds the lock.
-func (c *Courier) remember(at job.EndpointPlace, n int) {
+func (c *DeliveryWorker) remember(at job.EndpointKey, n int) {
 	if n == 0 {
 		return
 	}
@@ -218,7 +218,7 @@ func (c *Courier) remember(at job.EndpointPlace, n int) {
 
 // recall gives the failures that still count, and forgets them. The caller
 // holds the lock.
-func (c *Courier) recall(at job.EndpointPlace) int {
+func (c *DeliveryWorker) recall(at job.EndpointKey) int {
 	f := c.failed[at]
 	delete(c.failed, at)
 	if time.Now().After(f.until) {
@@ -228,13 +228,13 @@ func (c *Courier) recall(at job.EndpointPlace) int {
 }
 
 // share is how many parcels one pump may hold when all hold the same.
-func (c *Courier) share() int {
+func (c *DeliveryWorker) share() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return max(2, 2*c.cfg.Concurrency/max(1, len(c.pumps)))
 }
 
-func (c *Courier) stopped() bool {
+func (c *DeliveryWorker) stopped() bool {
 	select {
 	case <-c.quit:
 		return true
@@ -246,7 +246,7 @@ func (c *Courier) stopped() bool {
 // Stop ends the courier: nothing more is claimed, what is being sent is waited
 // for until ctx ends and cut off then, and claims that were not used are given
 // back. It may be called again, and waits then as well.
-func (c *Courier) Stop(ctx context.Context) {
+func (c *DeliveryWorker) Stop(ctx context.Context) {
 	c.mu.Lock()
 	if !c.stopping {
 		c.stopping = true
@@ -276,7 +276,7 @@ func (c *Courier) Stop(ctx context.Context) {
 }
 
 // pause waits, but not when the courier stops.
-func (c *Courier) pause(d time.Duration) {
+func (c *DeliveryWorker) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

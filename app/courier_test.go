@@ -29,23 +29,23 @@ type courierWorld struct {
 	sender *fakeSender
 
 	mu      sync.Mutex
-	courier *Courier
+	courier *DeliveryWorker
 }
 
-func newCourierWorld(t *testing.T, send func(context.Context, job.Parcel) job.Sent) *courierWorld {
+func newCourierWorld(t *testing.T, send func(context.Context, job.ClaimedDelivery) job.Sent) *courierWorld {
 	c := &courierWorld{world: newWorld(t), sender: newFakeSender(send)}
 	c.courier = c.newCourier()
 	return c
 }
 
-func (w *courierWorld) newCourier() *Courier {
-	c := NewCourier(CourierConfig{Concurrency: 10, Timeout: testTimeout, Policy: testDeliveryPolicy, Tracer: w.tracer()},
+func (w *courierWorld) newCourier() *DeliveryWorker {
+	c := NewDeliveryWorker(CourierConfig{Concurrency: 10, Timeout: testTimeout, Policy: testDeliveryPolicy, Tracer: w.tracer()},
 		w.store, w.sender, w.queue, w.metrics, w.logger)
 	w.t.Cleanup(func() { w.stop(c, time.Minute) })
 	return c
 }
 
-func (w *courierWorld) stop(c *Courier, grace time.Duration) {
+func (w *courierWorld) stop(c *DeliveryWorker, grace time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	c.Stop(ctx)
@@ -59,7 +59,7 @@ func (w *courierWorld) hint(clients ...job.ID) {
 	}
 }
 
-func (w *courierWorld) current() *Courier {
+func (w *courierWorld) current() *DeliveryWorker {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.courier
@@ -195,7 +195,7 @@ func TestDeliveriesOfAJobAreSentInOrder(t *testing.T) {
 		var mu sync.Mutex
 		random := rand.New(rand.NewPCG(1, 2))
 		sending, latest := map[job.ID]bool{}, map[job.ID]int{}
-		w := newCourierWorld(t, func(ctx context.Context, p job.Parcel) job.Sent {
+		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			mu.Lock()
 			if sending[p.JobID] || latest[p.JobID] != p.Seq-1 {
 				t.Errorf("event %d of a job after %d, at the same time: %v", p.Seq, latest[p.JobID], sending[p.JobID])
@@ -295,13 +295,13 @@ func TestTheServerSaysWhyItDisabledAWebhook(t *testing.T) {
 		require.Equal(t, job.DisabledGone, w.store.delivery(id).results[0].Disable)
 		require.Equal(t, 1.0, w.metric(w.metrics.webhooksDisabled.WithLabelValues("GONE")))
 		require.Len(t, w.log.lines(t, map[string]any{"msg": "webhook disabled", "reason": "GONE", "webhook_id": endpointA.String()}), 1)
-		require.Equal(t, []job.News{{ClientID: clientA}}, w.queue.news(), "the event of it")
+		require.Equal(t, []job.Notification{{ClientID: clientA}}, w.queue.news(), "the event of it")
 	})
 }
 
 func TestSendingThatPanicsIsAFailedAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, func(context.Context, job.Parcel) job.Sent { panic("boom") })
+		w := newCourierWorld(t, func(context.Context, job.ClaimedDelivery) job.Sent { panic("boom") })
 		id := w.store.deliver(clientA, endpointA)
 		w.hint(clientA)
 		pass(time.Second)
@@ -318,7 +318,7 @@ func TestSendingThatPanicsIsAFailedAttempt(t *testing.T) {
 // A sender that does not keep its own time limit is cut off.
 func TestNoSendOutlastsItsClaim(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, func(ctx context.Context, _ job.Parcel) job.Sent {
+		w := newCourierWorld(t, func(ctx context.Context, _ job.ClaimedDelivery) job.Sent {
 			began := time.Now()
 			<-ctx.Done()
 			return failedWith(began, job.SendTimeout, 0)

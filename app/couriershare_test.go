@@ -18,7 +18,7 @@ func TestAHangingEndpointDelaysNobodyElse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var slowest time.Duration
-		w := newCourierWorld(t, func(ctx context.Context, p job.Parcel) job.Sent {
+		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			if p.Endpoint == endpointA {
 				return hanging(ctx, p)
 			}
@@ -38,7 +38,7 @@ func TestAHangingEndpointDelaysNobodyElse(t *testing.T) {
 			for range 10 {
 				w.store.deliver(clientA, endpointB)
 			}
-			w.queue.Wake(clientA)
+			w.queue.WakeDelivery(clientA)
 			pass(time.Second)
 			if n, _ := w.store.inState(job.DeliveryDelivered); n%10 != 0 {
 				t.Fatal("the healthy endpoint waits")
@@ -57,7 +57,7 @@ func TestAHangingEndpointDelaysNobodyElse(t *testing.T) {
 // A client with many endpoints that hang has its share at most.
 func TestAClientWhoseEndpointsHangDelaysNobodyElse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, func(ctx context.Context, p job.Parcel) job.Sent {
+		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			if p.ClientID == clientA {
 				return hanging(ctx, p)
 			}
@@ -67,12 +67,12 @@ func TestAClientWhoseEndpointsHangDelaysNobodyElse(t *testing.T) {
 			w.store.deliver(clientA, job.ID{1, byte(i)})
 		}
 		w.hinting()
-		w.queue.Wake(clientA)
+		w.queue.WakeDelivery(clientA)
 		pass(time.Second)
 		require.Equal(t, 5.0, w.metric(w.metrics.sends), "half of ten")
 		for range 20 {
 			id := w.store.deliver(clientB, endpointB)
-			w.queue.Wake(clientB)
+			w.queue.WakeDelivery(clientB)
 			pass(50 * time.Millisecond)
 			require.Equal(t, job.DeliveryDelivered, w.store.delivery(id).State)
 			pass(time.Second)
@@ -87,7 +87,7 @@ func TestClientsWhoseEndpointsHangTakeTurns(t *testing.T) {
 		var mu sync.Mutex
 		var slowest time.Duration
 		arrived := 0
-		w := newCourierWorld(t, func(ctx context.Context, p job.Parcel) job.Sent {
+		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			if p.ClientID != clientB {
 				return hanging(ctx, p)
 			}
@@ -105,12 +105,12 @@ func TestClientsWhoseEndpointsHangTakeTurns(t *testing.T) {
 		}
 		w.hinting()
 		for i := range 4 {
-			w.queue.Wake(job.ID{0xc, byte(i)})
+			w.queue.WakeDelivery(job.ID{0xc, byte(i)})
 		}
 		pass(testTimeout + time.Second)
 		for range 120 {
 			w.store.deliver(clientB, endpointB)
-			w.queue.Wake(clientB)
+			w.queue.WakeDelivery(clientB)
 			pass(time.Second)
 		}
 		require.Equal(t, 120, arrived)
@@ -122,7 +122,7 @@ func TestClientsWhoseEndpointsHangTakeTurns(t *testing.T) {
 func TestAFailingEndpointGetsOneAtATimeUntilItSucceeds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var healed atomic.Bool
-		w := newCourierWorld(t, func(ctx context.Context, p job.Parcel) job.Sent {
+		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			if healed.Load() {
 				return answers(200, 100*time.Millisecond)(ctx, p)
 			}
@@ -146,7 +146,7 @@ func TestAFailingEndpointGetsOneAtATimeUntilItSucceeds(t *testing.T) {
 func TestAnEndpointThatBeginsToFailGetsOneAtATime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var broken atomic.Bool
-		w := newCourierWorld(t, func(ctx context.Context, p job.Parcel) job.Sent {
+		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			if broken.Load() {
 				return answers(500, 100*time.Millisecond)(ctx, p)
 			}
@@ -227,7 +227,7 @@ func TestHintsWaitAMomentWhileTheProcessIsBusy(t *testing.T) {
 // One client cannot have all pumps, whatever its callbacks are.
 func TestPumpsAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, func(ctx context.Context, p job.Parcel) job.Sent {
+		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			if p.ClientID == clientA {
 				return hanging(ctx, p)
 			}
@@ -310,7 +310,7 @@ func TestTroubleOnThisSideIsNoTry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var broken atomic.Bool
 		broken.Store(true)
-		w := newCourierWorld(t, func(ctx context.Context, p job.Parcel) job.Sent {
+		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			if broken.Load() {
 				return failedWith(time.Now(), job.SendInternal, 0)
 			}

@@ -23,8 +23,8 @@ const (
 
 // deliver sends a parcel and records what became of it, or gives it back. The
 // pump is told before the result is recorded: storage delays no send.
-func (c *Courier) deliver(h held, results chan<- result) {
-	line := lineOf(h.Parcel)
+func (c *DeliveryWorker) deliver(h held, results chan<- result) {
+	line := lineOf(h.ClaimedDelivery)
 	sent, span, ok := c.attempt(h)
 	if !ok {
 		c.release(h)
@@ -40,7 +40,7 @@ func (c *Courier) deliver(h held, results chan<- result) {
 // attempt sends a parcel when it is its turn. With a result it keeps a token of
 // unrecorded, and a span that covers the recording too. ok is false when there is
 // nothing to record.
-func (c *Courier) attempt(h held) (sent job.Sent, span trace.Span, ok bool) {
+func (c *DeliveryWorker) attempt(h held) (sent job.Sent, span trace.Span, ok bool) {
 	if !c.turns.acquire(h.ClientID, c.quit) {
 		return job.Sent{}, nil, false
 	}
@@ -58,15 +58,15 @@ func (c *Courier) attempt(h held) (sent job.Sent, span trace.Span, ok bool) {
 
 // sendInTime sends a parcel if its claim lasts long enough. ok is false if it
 // does not, and if the courier's end cut the send off.
-func (c *Courier) sendInTime(h held) (sent job.Sent, span trace.Span, ok bool) {
+func (c *DeliveryWorker) sendInTime(h held) (sent job.Sent, span trace.Span, ok bool) {
 	if c.stopped() || time.Until(h.until) < c.cfg.Timeout+sendMargin {
 		return job.Sent{}, nil, false
 	}
 	ctx, cancel := context.WithTimeout(c.sending, c.cfg.Timeout+sendGrace)
 	defer cancel()
 	ctx, span = telemetry.Continue(ctx, c.cfg.Tracer, h.TraceParent, telemetry.SpanDeliver, trace.WithSpanKind(trace.SpanKindClient))
-	describeParcel(span, h.Parcel)
-	sent = c.send(ctx, h.Parcel)
+	describeParcel(span, h.ClaimedDelivery)
+	sent = c.send(ctx, h.ClaimedDelivery)
 	describeSent(span, sent.Attempt)
 	// What was cut off here did not fail there. It may have arrived all the same:
 	// then it arrives twice.
@@ -78,7 +78,7 @@ func (c *Courier) sendInTime(h held) (sent job.Sent, span trace.Span, ok bool) {
 }
 
 // send calls the sender; a panic becomes a failed attempt.
-func (c *Courier) send(ctx context.Context, p job.Parcel) (sent job.Sent) {
+func (c *DeliveryWorker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent) {
 	c.metrics.sends.Inc()
 	began := time.Now()
 	defer func() {
@@ -96,17 +96,17 @@ func (c *Courier) send(ctx context.Context, p job.Parcel) (sent job.Sent) {
 // record writes a result, as long as its claim lasts. A write whose answer was
 // lost finds its own work done and comes back as stale. What cannot be recorded
 // is sent again when the claim has ended.
-func (c *Courier) record(ctx context.Context, h held, sent job.Sent) {
-	r := c.judge(h.Parcel, sent)
+func (c *DeliveryWorker) record(ctx context.Context, h held, sent job.Sent) {
+	r := c.judge(h.ClaimedDelivery, sent)
 	for try := 0; ; {
 		recorded, err := c.store.RecordDelivery(ctx, r)
 		switch {
 		case err == nil:
-			c.tell(ctx, h.Parcel, r, recorded)
+			c.tell(ctx, h.ClaimedDelivery, r, recorded)
 			return
 		case errors.Is(err, job.ErrStale):
 			c.metrics.fencedWrites.WithLabelValues("deliver").Inc()
-			c.log.InfoContext(ctx, "a late write changed nothing", append(aboutDelivery(h.Parcel), "fence", h.Fence,
+			c.log.InfoContext(ctx, "a late write changed nothing", append(aboutDelivery(h.ClaimedDelivery), "fence", h.Fence,
 				"status", sent.Attempt.Status, "error_code", string(sent.Attempt.Error))...)
 			return
 		case refused(err) && (len(r.Sent.Attempt.Header) > 0 || len(r.Sent.Attempt.Body) > 0):
@@ -116,14 +116,14 @@ func (c *Courier) record(ctx context.Context, h held, sent job.Sent) {
 		}
 		wait := recordPause << try
 		if try++; try == recordTries || time.Until(h.until) < wait || !sleep(ctx, wait) {
-			c.log.WarnContext(ctx, "an attempt to deliver is not recorded", append(aboutDelivery(h.Parcel), "status", sent.Attempt.Status, errorFields(err))...)
+			c.log.WarnContext(ctx, "an attempt to deliver is not recorded", append(aboutDelivery(h.ClaimedDelivery), "status", sent.Attempt.Status, errorFields(err))...)
 			return
 		}
 	}
 }
 
 // judge decides what follows an attempt.
-func (c *Courier) judge(p job.Parcel, sent job.Sent) job.DeliveryResult {
+func (c *DeliveryWorker) judge(p job.ClaimedDelivery, sent job.Sent) job.DeliveryResult {
 	r := job.DeliveryResult{DeliveryID: p.Delivery.ID, Endpoint: p.Endpoint, Fence: p.Fence, Sent: sent}
 	r.State, r.Wait = c.cfg.Policy.Next(&p.Delivery, sent, rand.Float64())
 	if sent.Attempt.Error == job.SendGone && !p.WebhookID.IsZero() {
@@ -134,7 +134,7 @@ func (c *Courier) judge(p job.Parcel, sent job.Sent) job.DeliveryResult {
 
 // tell says what was committed: to the log, the metrics and, if the webhook was
 // disabled, to those who watch and to the client's other webhooks.
-func (c *Courier) tell(ctx context.Context, p job.Parcel, r job.DeliveryResult, recorded job.Recorded) {
+func (c *DeliveryWorker) tell(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, recorded job.Recorded) {
 	c.metrics.delivered(p, r)
 	c.logAttempt(ctx, p, r, recorded.Number)
 	if recorded.Disabled == "" {
@@ -143,14 +143,14 @@ func (c *Courier) tell(ctx context.Context, p job.Parcel, r job.DeliveryResult, 
 	c.metrics.webhooksDisabled.WithLabelValues(string(recorded.Disabled)).Inc()
 	c.log.WarnContext(ctx, "webhook disabled", "action", "disable_webhook", "client_id", p.ClientID.String(), "webhook_id", p.WebhookID.String(),
 		"reason", string(recorded.Disabled))
-	c.queue.Announce(job.News{ClientID: p.ClientID})
+	c.queue.Publish(job.Notification{ClientID: p.ClientID})
 }
 
 // release gives claims back. What fails is released when the claim has ended.
-func (c *Courier) release(unused ...held) {
-	parcels := make([]job.Parcel, len(unused))
+func (c *DeliveryWorker) release(unused ...held) {
+	parcels := make([]job.ClaimedDelivery, len(unused))
 	for i, h := range unused {
-		parcels[i] = h.Parcel
+		parcels[i] = h.ClaimedDelivery
 	}
 	if err := c.store.ReleaseDeliveries(c.storing, parcels); err != nil {
 		c.log.WarnContext(c.storing, "cannot give deliveries back", "action", "deliver", "client_id", unused[0].ClientID.String(),
@@ -160,7 +160,7 @@ func (c *Courier) release(unused ...held) {
 
 // aboutDelivery names a delivery in a log line. Of a callback only the host is
 // told: paths and queries may hold secrets.
-func aboutDelivery(p job.Parcel) []any {
+func aboutDelivery(p job.ClaimedDelivery) []any {
 	attrs := append(make([]any, 0, 12), slog.String("action", "deliver"),
 		slog.String("delivery_id", p.Delivery.ID.String()), slog.String("client_id", p.ClientID.String()))
 	if p.WebhookID.IsZero() {
@@ -194,7 +194,7 @@ func hostOf(address string) string {
 }
 
 // logAttempt writes the one line of an attempt (section 16).
-func (c *Courier) logAttempt(ctx context.Context, p job.Parcel, r job.DeliveryResult, number int) {
+func (c *DeliveryWorker) logAttempt(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, number int) {
 	if !c.log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}

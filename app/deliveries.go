@@ -28,8 +28,8 @@ func (s *Webhooks) Test(ctx context.Context, client, id job.ID) (*job.Delivery, 
 	if err != nil {
 		return nil, err
 	}
-	s.queue.Announce(job.News{ClientID: client}) // it is an event of the client's stream, too
-	s.queue.Wake(client)
+	s.queue.Publish(job.Notification{ClientID: client}) // it is an event of the client's stream, too
+	s.queue.WakeDelivery(client)
 	return d, nil
 }
 
@@ -49,7 +49,7 @@ func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.Deliv
 	if err != nil {
 		return nil, err
 	}
-	s.queue.Wake(client)
+	s.queue.WakeDelivery(client)
 	return d, nil
 }
 
@@ -79,7 +79,7 @@ func (s *Webhooks) resend(client job.ID, since time.Time, after job.Position, so
 	}
 	defer func() {
 		if sum.Queued > 0 {
-			s.queue.Wake(client)
+			s.queue.WakeDelivery(client)
 		}
 	}()
 	for {

@@ -22,7 +22,7 @@ func TestSpansOfDeliveries(t *testing.T) {
 		r.WebhookID, r.URL = job.ID{}, "https://user:password@receiver.example:8443/secret?token=secret"
 	}
 	tests := map[string]struct {
-		send    func(context.Context, job.Parcel) job.Sent
+		send    func(context.Context, job.ClaimedDelivery) job.Sent
 		change  func(*parcelRow)
 		want    map[string]any // beside those of every delivery
 		failed  string         // what the span's status says
@@ -46,7 +46,7 @@ func TestSpansOfDeliveries(t *testing.T) {
 			want: map[string]any{"server.address": "receiver.example", "error.type": "TIMEOUT"},
 		},
 		"crashed": {
-			send:    func(context.Context, job.Parcel) job.Sent { panic("a secret") },
+			send:    func(context.Context, job.ClaimedDelivery) job.Sent { panic("a secret") },
 			attempt: 1, failed: job.SendInternal.Text(),
 			want: map[string]any{"forgerun.webhook_id": endpointA.String(), "error.type": "INTERNAL"},
 		},
@@ -87,7 +87,7 @@ func TestSpansOfDeliveries(t *testing.T) {
 func TestTheSpanOfADeliveryReachesSenderAndStorage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var sent string
-		w := newCourierWorld(t, func(ctx context.Context, p job.Parcel) job.Sent {
+		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			sent = telemetry.Traceparent(ctx)
 			return answers(200, 0)(ctx, p)
 		})

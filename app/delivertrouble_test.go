@@ -263,7 +263,7 @@ func deliverOnStoresThatFail(t *testing.T, random *lockedRand) {
 	received := map[job.ID]bool{}
 	calm := false
 	w := newCourierWorld(t, nil)
-	w.sender.send = func(ctx context.Context, p job.Parcel) job.Sent {
+	w.sender.send = func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 		n, took := random.n(20), time.Duration(random.n(200))*time.Millisecond
 		switch {
 		case n == 0:
@@ -291,7 +291,7 @@ func deliverOnStoresThatFail(t *testing.T, random *lockedRand) {
 	w.hinting()
 	for range 200 {
 		w.store.deliver(job.ID{0xc, byte(random.n(3))}, job.ID{0xe, byte(random.n(5))})
-		w.queue.Wake(job.ID{0xc, byte(random.n(3))})
+		w.queue.WakeDelivery(job.ID{0xc, byte(random.n(3))})
 		pass(time.Duration(random.n(200)) * time.Millisecond)
 		if random.n(40) == 0 {
 			w.replace()

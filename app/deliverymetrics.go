@@ -79,7 +79,7 @@ func codeLabel(status int) string {
 
 // sent counts the time that an attempt took and, if it was the first one and
 // succeeded, the time since the event.
-func (m *deliveryMetrics) sent(ctx context.Context, p job.Parcel, a job.DeliveryAttempt, took time.Duration) {
+func (m *deliveryMetrics) sent(ctx context.Context, p job.ClaimedDelivery, a job.DeliveryAttempt, took time.Duration) {
 	telemetry.Observe(ctx, m.sendTime, took)
 	if a.Error == "" && p.Attempts == 0 {
 		telemetry.Observe(ctx, m.deliveryLatency, max(0, time.Since(p.CreatedAt)))
@@ -87,7 +87,7 @@ func (m *deliveryMetrics) sent(ctx context.Context, p job.Parcel, a job.Delivery
 }
 
 // delivered counts a recorded attempt.
-func (m *deliveryMetrics) delivered(p job.Parcel, r job.DeliveryResult) {
+func (m *deliveryMetrics) delivered(p job.ClaimedDelivery, r job.DeliveryResult) {
 	result := resultRetried
 	switch r.State {
 	case job.DeliveryDelivered:

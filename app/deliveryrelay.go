@@ -15,14 +15,14 @@ type DeliveryRelayStore interface {
 	// DueClients looks at so many endpoints after a place, and gives the clients
 	// of those with something due and unclaimed for at least minAge. last is where
 	// to go on, zero when there are no more.
-	DueClients(ctx context.Context, after job.EndpointPlace, minAge time.Duration, look int) (clients []job.ID, last job.EndpointPlace, err error)
+	DueClients(ctx context.Context, after job.EndpointKey, minAge time.Duration, look int) (clients []job.ID, last job.EndpointKey, err error)
 	// FailOrphans ends deliveries of webhooks that are disabled or deleted.
 	FailOrphans(ctx context.Context, look, limit int) (n int, err error)
 }
 
 // DeliveryRelayQueue takes hints, and tells whether it has them.
 type DeliveryRelayQueue interface {
-	WakeAll(ctx context.Context, clients []job.ID) error
+	WakeDeliveries(ctx context.Context, clients []job.ID) error
 }
 
 const (
@@ -48,7 +48,7 @@ type DeliveryRelay struct {
 	metrics *Metrics
 	log     *slog.Logger
 
-	place job.EndpointPlace // where the walk over endpoints goes on; the leader's loop's own
+	place job.EndpointKey // where the walk over endpoints goes on; the leader's loop's own
 }
 
 // NewDeliveryRelay makes a relay of deliveries; Maintenance runs it.
@@ -68,7 +68,7 @@ func (r *DeliveryRelay) round(ctx context.Context, leading func() bool) error {
 		return err
 	}
 	if len(clients) > 0 {
-		if err := r.queue.WakeAll(ctx, clients); err != nil {
+		if err := r.queue.WakeDeliveries(ctx, clients); err != nil {
 			return err
 		}
 		r.metrics.deliveriesRepaired.WithLabelValues(repairHinted).Add(float64(len(clients)))

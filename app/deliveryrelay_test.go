@@ -63,7 +63,7 @@ type smallLooks struct {
 	look, asked int
 }
 
-func (s *smallLooks) DueClients(ctx context.Context, after job.EndpointPlace, minAge time.Duration, look int) ([]job.ID, job.EndpointPlace, error) {
+func (s *smallLooks) DueClients(ctx context.Context, after job.EndpointKey, minAge time.Duration, look int) ([]job.ID, job.EndpointKey, error) {
 	s.asked = max(s.asked, look)
 	return s.fakeStore.DueClients(ctx, after, minAge, s.look)
 }

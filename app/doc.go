@@ -23,23 +23,23 @@ type Queue interface {
 	Enqueue(job.Task)
 	// SignalCancel tells the workers, as well as it can, to stop a job.
 	SignalCancel(job.ID)
-	// Announce tells those who watch, as well as it can and without waiting,
+	// Publish tells those who watch, as well as it can and without waiting,
 	// what was committed, or how far a job has come.
-	Announce(job.News)
+	Publish(job.Notification)
 	// Wake tells the couriers, as well as it can and without waiting, that a
 	// client may have something to be delivered.
-	Wake(client job.ID)
+	WakeDelivery(client job.ID)
 }
 
 // newsOf is the news that an event of j was recorded.
-func newsOf(j *job.Job) job.News { return job.News{ClientID: j.ClientID, JobID: j.ID} }
+func newsOf(j *job.Job) job.Notification { return job.Notification{ClientID: j.ClientID, JobID: j.ID} }
 
 // announce tells those who watch what was recorded of j, and the couriers if it
 // has a callback. They hear of webhooks from the Notifier.
-func announce(q Queue, j *job.Job, n job.News) {
-	q.Announce(n)
+func announce(q Queue, j *job.Job, n job.Notification) {
+	q.Publish(n)
 	if j.Callback != "" {
-		q.Wake(j.ClientID)
+		q.WakeDelivery(j.ClientID)
 	}
 }
 

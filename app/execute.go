@@ -32,7 +32,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
 		return
 	}
 	// Somebody else ended the attempt, or will. Its progress is known here alone.
-	w.queue.Announce(job.News{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
+	w.queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
 }
 
 // aside runs f on a stack of its own and waits for it. A goroutine keeps the
@@ -171,7 +171,7 @@ func (w *Worker) reporter(ctx context.Context, c *job.Claim) (report func(job.Pr
 			return
 		}
 		reached = p.Percentage
-		w.queue.Announce(job.News{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Progress: &p})
+		w.queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Progress: &p})
 	}
 	return report, func() {
 		mu.Lock()
@@ -255,6 +255,6 @@ func (w *Worker) tell(ctx context.Context, c *job.Claim, f job.Finish, done job.
 
 // endOf is the news that an attempt has ended, and whatever was committed with
 // its end.
-func endOf(done job.Finished) job.News {
-	return job.News{ClientID: done.ClientID, JobID: done.JobID, Attempt: done.Attempt, Ended: true}
+func endOf(done job.Finished) job.Notification {
+	return job.Notification{ClientID: done.ClientID, JobID: done.JobID, Attempt: done.Attempt, Ended: true}
 }

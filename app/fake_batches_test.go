@@ -109,8 +109,8 @@ func (s *fakeStore) ReadyBatches(ctx context.Context, after job.ID, look int) (r
 	return ready, last, err
 }
 
-func (s *fakeStore) SettleBatches(ctx context.Context, ids []job.ID) ([]job.Batch, error) {
-	return call(ctx, s, "SettleBatches", func() (settled []job.Batch, err error) {
+func (s *fakeStore) CompleteBatches(ctx context.Context, ids []job.ID) ([]job.Batch, error) {
+	return call(ctx, s, "CompleteBatches", func() (settled []job.Batch, err error) {
 		for id, b := range s.batches {
 			c := s.counted(b).Counts
 			if b.Outcome != nil || !slices.Contains(ids, id) || unfinished(s.counted(b)) {

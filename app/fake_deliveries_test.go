@@ -96,8 +96,8 @@ func (s *fakeStore) DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, 
 	})
 }
 
-func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (parcels []job.Parcel, more bool, err error) {
-	parcels, err = call(ctx, s, "ClaimDeliveries", func() ([]job.Parcel, error) {
+func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (parcels []job.ClaimedDelivery, more bool, err error) {
+	parcels, err = call(ctx, s, "ClaimDeliveries", func() ([]job.ClaimedDelivery, error) {
 		var due []*parcelRow
 		for _, r := range s.parcels {
 			if r.ClientID == client && r.Endpoint == endpoint && r.due(0) && s.endpointOf(endpoint).Disabled == nil {
@@ -112,12 +112,12 @@ func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID
 			some = s.short(some)
 		}
 		more = some == n || some < len(due)
-		parcels := make([]job.Parcel, 0, n)
+		parcels := make([]job.ClaimedDelivery, 0, n)
 		for _, r := range due[:some] {
 			until := time.Now().Add(hold)
 			r.ClaimedUntil = &until
 			r.fence++
-			parcels = append(parcels, job.Parcel{Delivery: r.Delivery, Fence: r.fence, TraceParent: r.traceparent, Target: job.Target{
+			parcels = append(parcels, job.ClaimedDelivery{Delivery: r.Delivery, Fence: r.fence, TraceParent: r.traceparent, Target: job.Target{
 				URL: "https://receiver.example/secret?token=1", Failures: s.endpointOf(endpoint).Failures,
 			}})
 		}
@@ -163,7 +163,7 @@ func (s *fakeStore) RecordDelivery(ctx context.Context, d job.DeliveryResult) (j
 	})
 }
 
-func (s *fakeStore) ReleaseDeliveries(ctx context.Context, parcels []job.Parcel) error {
+func (s *fakeStore) ReleaseDeliveries(ctx context.Context, parcels []job.ClaimedDelivery) error {
 	_, err := call(ctx, s, "ReleaseDeliveries", func() (struct{}, error) {
 		for _, p := range parcels {
 			if r := s.claimedRow(p.Delivery.ID, p.Fence); r != nil {
@@ -187,12 +187,12 @@ func (s *fakeStore) ReclaimDeliveries(ctx context.Context, limit int) (int, erro
 	})
 }
 
-func (s *fakeStore) DueClients(ctx context.Context, after job.EndpointPlace, minAge time.Duration, look int) (clients []job.ID, last job.EndpointPlace, err error) {
+func (s *fakeStore) DueClients(ctx context.Context, after job.EndpointKey, minAge time.Duration, look int) (clients []job.ID, last job.EndpointKey, err error) {
 	_, err = call(ctx, s, "DueClients", func() (struct{}, error) {
-		due := map[job.EndpointPlace]bool{}
-		var places []job.EndpointPlace
+		due := map[job.EndpointKey]bool{}
+		var places []job.EndpointKey
 		for _, r := range s.parcels {
-			at := job.EndpointPlace{Client: r.ClientID, Endpoint: r.Endpoint}
+			at := job.EndpointKey{Client: r.ClientID, Endpoint: r.Endpoint}
 			if r.State != job.DeliveryPending || comparePlaces(at, after) <= 0 {
 				continue
 			}
@@ -216,7 +216,7 @@ func (s *fakeStore) DueClients(ctx context.Context, after job.EndpointPlace, min
 	return clients, last, err
 }
 
-func comparePlaces(a, b job.EndpointPlace) int {
+func comparePlaces(a, b job.EndpointKey) int {
 	return cmp.Or(bytes.Compare(a.Client[:], b.Client[:]), bytes.Compare(a.Endpoint[:], b.Endpoint[:]))
 }
 

@@ -21,11 +21,11 @@ type fakeQueue struct {
 	enqueued []job.Task // by Enqueue, in order
 	offered  []job.Task // by Dispatch, in order
 	signals  []job.ID
-	heard    []job.News
-	woken    []job.ID      // by Wake and WakeAll, in order
+	heard    []job.Notification
+	woken    []job.ID      // by Wake and WakeDeliveries, in order
 	hinted   chan struct{} // holds a token while hints has something to give
 	stream   []job.StreamEntry
-	progress map[job.ID]job.News // the latest of each job
+	progress map[job.ID]job.Notification // the latest of each job
 	sentinel int64
 	runID    string
 
@@ -42,7 +42,7 @@ type queued struct {
 }
 
 func newFakeQueue() *fakeQueue {
-	return &fakeQueue{tasks: map[string]queued{}, progress: map[job.ID]job.News{}, sentinel: 1, runID: "", hinted: make(chan struct{}, 1)}
+	return &fakeQueue{tasks: map[string]queued{}, progress: map[job.ID]job.Notification{}, sentinel: 1, runID: "", hinted: make(chan struct{}, 1)}
 }
 
 func taskName(t job.Task) string { return fmt.Sprintf("%s:%d:%d", t.JobID, t.Attempt, t.Dispatch) }
@@ -65,7 +65,7 @@ func (q *fakeQueue) put(t job.Task) job.Dispatched {
 	case known.state == "pending":
 		return job.TaskPresent
 	}
-	return job.TaskSpent
+	return job.TaskIDUsed
 }
 
 func (q *fakeQueue) SignalCancel(id job.ID) {
@@ -74,7 +74,7 @@ func (q *fakeQueue) SignalCancel(id job.ID) {
 	q.signals = append(q.signals, id)
 }
 
-func (q *fakeQueue) Announce(n job.News) {
+func (q *fakeQueue) Publish(n job.Notification) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.heard = append(q.heard, n)
@@ -83,13 +83,13 @@ func (q *fakeQueue) Announce(n job.News) {
 	}
 }
 
-func (q *fakeQueue) Wake(client job.ID) {
+func (q *fakeQueue) WakeDelivery(client job.ID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.wake(client)
 }
 
-func (q *fakeQueue) WakeAll(_ context.Context, clients []job.ID) error {
+func (q *fakeQueue) WakeDeliveries(_ context.Context, clients []job.ID) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.err == nil {
@@ -128,7 +128,7 @@ func (q *fakeQueue) AppendOutcomes(_ context.Context, stream string, maxLen int6
 }
 
 // news gives what was announced since it was last asked for.
-func (q *fakeQueue) news() []job.News {
+func (q *fakeQueue) news() []job.Notification {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	heard := q.heard

@@ -11,19 +11,19 @@ import (
 
 // fakeSender sends by a function, and counts.
 type fakeSender struct {
-	send func(ctx context.Context, p job.Parcel) job.Sent
+	send func(ctx context.Context, p job.ClaimedDelivery) job.Sent
 
 	mu       sync.Mutex
-	inFlight map[job.ID]int // by endpoint
-	most     map[job.ID]int // at once, by endpoint
-	sent     []job.Parcel   // in the order of their begin
+	inFlight map[job.ID]int        // by endpoint
+	most     map[job.ID]int        // at once, by endpoint
+	sent     []job.ClaimedDelivery // in the order of their begin
 }
 
-func newFakeSender(send func(ctx context.Context, p job.Parcel) job.Sent) *fakeSender {
+func newFakeSender(send func(ctx context.Context, p job.ClaimedDelivery) job.Sent) *fakeSender {
 	return &fakeSender{send: send, inFlight: map[job.ID]int{}, most: map[job.ID]int{}}
 }
 
-func (s *fakeSender) Send(ctx context.Context, p job.Parcel) job.Sent {
+func (s *fakeSender) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	s.mu.Lock()
 	s.sent = append(s.sent, p)
 	s.inFlight[p.Endpoint]++
@@ -47,15 +47,15 @@ func (s *fakeSender) atOnce(endpoint job.ID) int {
 	return most
 }
 
-func (s *fakeSender) begun() []job.Parcel {
+func (s *fakeSender) begun() []job.ClaimedDelivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.sent)
 }
 
 // answers is a receiver that takes a while and answers with a status.
-func answers(status int, took time.Duration) func(context.Context, job.Parcel) job.Sent {
-	return func(ctx context.Context, _ job.Parcel) job.Sent {
+func answers(status int, took time.Duration) func(context.Context, job.ClaimedDelivery) job.Sent {
+	return func(ctx context.Context, _ job.ClaimedDelivery) job.Sent {
 		began := time.Now()
 		if took > 0 && !sleep(ctx, took) {
 			return failedWith(began, job.SendTimeout, 0)
@@ -72,7 +72,7 @@ func answers(status int, took time.Duration) func(context.Context, job.Parcel) j
 }
 
 // hanging is a receiver that never answers.
-func hanging(ctx context.Context, _ job.Parcel) job.Sent {
+func hanging(ctx context.Context, _ job.ClaimedDelivery) job.Sent {
 	began := time.Now()
 	select {
 	case <-ctx.Done():

@@ -39,7 +39,7 @@ type fakeStore struct {
 	leader      job.ID
 	leaderUntil time.Time
 	cleanings   int // how often Clean says that there is more
-	census      job.Census
+	census      job.Backlog
 
 	chaos     func(operation string) (before, after error)
 	short     func(n int) int // how many of n due deliveries a claim gives
@@ -424,14 +424,14 @@ func (s *fakeStore) RaiseEpoch(ctx context.Context, current int64, runID string)
 	return err
 }
 
-func (s *fakeStore) Waiting(ctx context.Context, after job.Place, ahead time.Duration, limit int) ([]job.Task, error) {
+func (s *fakeStore) Waiting(ctx context.Context, after job.QueueCursor, ahead time.Duration, limit int) ([]job.Task, error) {
 	return call(ctx, s, "Waiting", func() ([]job.Task, error) {
 		return s.places(after, limit, func(r *row) bool { return !r.RunAt.After(time.Now().Add(ahead)) }), nil
 	})
 }
 
 // places gives waiting jobs in their order.
-func (s *fakeStore) places(after job.Place, limit int, match func(*row) bool) []job.Task {
+func (s *fakeStore) places(after job.QueueCursor, limit int, match func(*row) bool) []job.Task {
 	order := func(a, b job.Task) int { return placeOrder(placeOf(a), placeOf(b)) }
 	var tasks []job.Task
 	for _, r := range s.jobs {

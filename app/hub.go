@@ -78,7 +78,7 @@ type topic struct {
 var unread = job.Position{Tx: math.MaxUint64}
 
 type watcher struct {
-	news     chan job.News // only Hub.poke sends, with the lock held
+	news     chan job.Notification // only Hub.poke sends, with the lock held
 	progress bool
 }
 
@@ -106,12 +106,12 @@ func (h *Hub) turn(ctx context.Context) (done func(), err error) {
 // again with each news, also if it brings progress: news that comes faster
 // than it is received is merged, and a merged one stands for an event as well.
 // Progress is heard of single jobs only, and is the latest.
-func (h *Hub) Watch(client, id job.ID) (news <-chan job.News, stop func()) {
+func (h *Hub) Watch(client, id job.ID) (news <-chan job.Notification, stop func()) {
 	return h.watch(client, id, !id.IsZero())
 }
 
-func (h *Hub) watch(client, id job.ID, progress bool) (news <-chan job.News, stop func()) {
-	w := &watcher{news: make(chan job.News, 1), progress: progress}
+func (h *Hub) watch(client, id job.ID, progress bool) (news <-chan job.Notification, stop func()) {
+	w := &watcher{news: make(chan job.Notification, 1), progress: progress}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	topics := h.clients[client]
@@ -157,7 +157,7 @@ func (t *topic) kind() string {
 }
 
 // Received passes news on to those who watch.
-func (h *Hub) Received(n job.News) {
+func (h *Hub) Received(n job.Notification) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	topics := h.clients[n.ClientID]
@@ -175,14 +175,14 @@ func (h *Hub) Resumed(client job.ID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, t := range h.clients[client] {
-		h.poke(t, job.News{ClientID: client, JobID: t.job}, pokedByResume)
+		h.poke(t, job.Notification{ClientID: client, JobID: t.job}, pokedByResume)
 	}
 }
 
 // poke hands news to the watchers of a topic, merged with what they have not
 // received yet. It does not wait: the lock is held, so nobody else fills the
 // room in the channel.
-func (h *Hub) poke(t *topic, n job.News, source string) {
+func (h *Hub) poke(t *topic, n job.Notification, source string) {
 	for w := range t.watchers {
 		if n.Progress != nil && !w.progress {
 			continue
@@ -199,7 +199,7 @@ func (h *Hub) poke(t *topic, n job.News, source string) {
 }
 
 // merge makes one news of two, with the progress that is further.
-func merge(pending, n job.News) job.News {
+func merge(pending, n job.Notification) job.Notification {
 	if p := pending.Progress; p != nil && (n.Progress == nil || pending.Attempt > n.Attempt ||
 		pending.Attempt == n.Attempt && p.Percentage > n.Progress.Percentage) {
 		n.Attempt, n.Progress = pending.Attempt, p
@@ -291,7 +291,7 @@ func (h *Hub) compare(topics []*topic, latest func(*topic) (p job.Position, ther
 			t.seen = p
 		}
 		if missed {
-			h.poke(t, job.News{ClientID: t.client, JobID: t.job}, pokedBySweep)
+			h.poke(t, job.Notification{ClientID: t.client, JobID: t.job}, pokedBySweep)
 		}
 	}
 }

@@ -13,16 +13,16 @@ import (
 )
 
 // heard takes the news that is there, and tells whether there was any.
-func heard(news <-chan job.News) (job.News, bool) {
+func heard(news <-chan job.Notification) (job.Notification, bool) {
 	select {
 	case n := <-news:
 		return n, true
 	default:
-		return job.News{}, false
+		return job.Notification{}, false
 	}
 }
 
-func (w *world) requireHeard(news <-chan job.News, what string) job.News {
+func (w *world) requireHeard(news <-chan job.Notification, what string) job.Notification {
 	w.t.Helper()
 	n, ok := heard(news)
 	require.True(w.t, ok, what)
@@ -31,7 +31,7 @@ func (w *world) requireHeard(news <-chan job.News, what string) job.News {
 	return n
 }
 
-func (w *world) requireQuiet(news <-chan job.News, what string) {
+func (w *world) requireQuiet(news <-chan job.Notification, what string) {
 	w.t.Helper()
 	n, ok := heard(news)
 	require.False(w.t, ok, "%s: %+v", what, n)
@@ -83,32 +83,32 @@ func TestHubPassesNewsOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	mine, other := newID(), newID()
-	watch := func(client, id job.ID) <-chan job.News {
+	watch := func(client, id job.ID) <-chan job.Notification {
 		news, stop := w.hub.Watch(client, id)
 		t.Cleanup(stop)
 		return news
 	}
 	one, two, feed := watch(clientA, mine), watch(clientA, mine), watch(clientA, job.ID{})
-	quiet := []<-chan job.News{watch(clientA, other), watch(clientB, mine), watch(clientB, job.ID{})}
+	quiet := []<-chan job.Notification{watch(clientA, other), watch(clientB, mine), watch(clientB, job.ID{})}
 
-	n := job.News{ClientID: clientA, JobID: mine, Ended: true}
+	n := job.Notification{ClientID: clientA, JobID: mine, Ended: true}
 	w.hub.Received(n)
-	for _, news := range []<-chan job.News{one, two, feed} {
+	for _, news := range []<-chan job.Notification{one, two, feed} {
 		require.Equal(t, n, w.requireHeard(news, "an event"))
 	}
-	n = job.News{ClientID: clientA, JobID: mine, Attempt: 1, Progress: percent(10)}
+	n = job.Notification{ClientID: clientA, JobID: mine, Attempt: 1, Progress: percent(10)}
 	w.hub.Received(n)
 	require.Equal(t, n, w.requireHeard(one, "progress"))
 	require.Equal(t, n, w.requireHeard(two, "progress"))
 	w.requireQuiet(feed, "progress is of single jobs")
 
-	w.hub.Received(job.News{ClientID: clientA})
+	w.hub.Received(job.Notification{ClientID: clientA})
 	w.requireHeard(feed, "a batch")
 	w.requireQuiet(one, "a batch")
 	require.Equal(t, 6.0, w.metric(w.metrics.pokes.WithLabelValues("news")))
 
 	w.hub.Resumed(clientA)
-	for _, news := range []<-chan job.News{one, two, feed, quiet[0]} {
+	for _, news := range []<-chan job.Notification{one, two, feed, quiet[0]} {
 		w.requireHeard(news, "resumed")
 	}
 	require.Equal(t, 4.0, w.metric(w.metrics.pokes.WithLabelValues("resumed")))
@@ -119,23 +119,23 @@ func TestHubPassesNewsOn(t *testing.T) {
 
 func TestHubMergesWhatIsNotReceived(t *testing.T) {
 	t.Parallel()
-	event := job.News{}
-	at := func(attempt, percentage int) job.News {
-		return job.News{Attempt: attempt, Progress: percent(percentage)}
+	event := job.Notification{}
+	at := func(attempt, percentage int) job.Notification {
+		return job.Notification{Attempt: attempt, Progress: percent(percentage)}
 	}
 	tests := map[string]struct {
-		news []job.News
-		want job.News
+		news []job.Notification
+		want job.Notification
 	}{
-		"events":                   {[]job.News{event, event}, event},
-		"later progress":           {[]job.News{at(1, 10), at(1, 20), at(1, 30)}, at(1, 30)},
-		"progress out of order":    {[]job.News{at(1, 30), at(1, 20)}, at(1, 30)},
-		"the next attempt":         {[]job.News{at(1, 90), at(2, 10)}, at(2, 10)},
-		"an attempt out of order":  {[]job.News{at(2, 10), at(1, 90)}, at(2, 10)},
-		"progress, then an event":  {[]job.News{at(1, 40), event}, at(1, 40)},
-		"an event, then progress":  {[]job.News{event, at(1, 40)}, at(1, 40)},
-		"an end, then something":   {[]job.News{{Ended: true}, event}, job.News{Ended: true}},
-		"all of these in sequence": {[]job.News{at(1, 10), event, at(1, 50), {Ended: true}, at(1, 20)}, job.News{Attempt: 1, Progress: percent(50), Ended: true}},
+		"events":                   {[]job.Notification{event, event}, event},
+		"later progress":           {[]job.Notification{at(1, 10), at(1, 20), at(1, 30)}, at(1, 30)},
+		"progress out of order":    {[]job.Notification{at(1, 30), at(1, 20)}, at(1, 30)},
+		"the next attempt":         {[]job.Notification{at(1, 90), at(2, 10)}, at(2, 10)},
+		"an attempt out of order":  {[]job.Notification{at(2, 10), at(1, 90)}, at(2, 10)},
+		"progress, then an event":  {[]job.Notification{at(1, 40), event}, at(1, 40)},
+		"an event, then progress":  {[]job.Notification{event, at(1, 40)}, at(1, 40)},
+		"an end, then something":   {[]job.Notification{{Ended: true}, event}, job.Notification{Ended: true}},
+		"all of these in sequence": {[]job.Notification{at(1, 10), event, at(1, 50), {Ended: true}, at(1, 20)}, job.Notification{Attempt: 1, Progress: percent(50), Ended: true}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -165,8 +165,8 @@ func TestHubUnderLoad(t *testing.T) {
 		loud.Go(func() {
 			for n := range 2000 {
 				id := jobs[(n+i)%len(jobs)]
-				w.hub.Received(job.News{ClientID: clientA, JobID: id, Attempt: 1, Progress: percent(n / 20)})
-				w.hub.Received(job.News{ClientID: clientA, JobID: id})
+				w.hub.Received(job.Notification{ClientID: clientA, JobID: id, Attempt: 1, Progress: percent(n / 20)})
+				w.hub.Received(job.Notification{ClientID: clientA, JobID: id})
 				if n%100 == 0 {
 					w.hub.Resumed(clientA)
 					_ = w.hub.sweep(context.Background())
@@ -211,7 +211,7 @@ func TestHubUnderLoad(t *testing.T) {
 	}
 	loud.Wait()
 	for _, id := range jobs {
-		w.hub.Received(job.News{ClientID: clientA, JobID: id, Ended: true})
+		w.hub.Received(job.Notification{ClientID: clientA, JobID: id, Ended: true})
 	}
 	close(calm)
 	quiet.Wait()
@@ -248,8 +248,8 @@ func TestSweepMakesUpForLostNews(t *testing.T) {
 
 				w.happens(task, job.Assigned)
 				pass(interval)
-				require.Equal(t, job.News{ClientID: clientA, JobID: task.JobID}, w.requireHeard(news, "lost news"))
-				require.Equal(t, job.News{ClientID: clientA}, w.requireHeard(feed, "lost news"))
+				require.Equal(t, job.Notification{ClientID: clientA, JobID: task.JobID}, w.requireHeard(news, "lost news"))
+				require.Equal(t, job.Notification{ClientID: clientA}, w.requireHeard(feed, "lost news"))
 				require.Equal(t, 2.0, w.metric(w.metrics.pokes.WithLabelValues("sweep")))
 				pass(2 * interval)
 				w.requireQuiet(news, "nothing else happened")
@@ -268,7 +268,7 @@ func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
 		w.background(w.hub.Run)
 		old := func(r *row) { r.EventSeq = 2 }
 		changed, same := w.add(old), w.add(old)
-		var watching []<-chan job.News
+		var watching []<-chan job.Notification
 		for range 100 {
 			for _, task := range []job.Task{changed, same} {
 				news, stop := s.Watch(clientA, task.JobID)
@@ -411,7 +411,7 @@ func TestSweepThroughStorageTrouble(t *testing.T) {
 		w.store.hook("EventSeqs", hook{before: hangs})
 		pass(calmRounds * sweepInterval)
 		stop() // at once, although storage hangs
-		w.hub.Received(job.News{ClientID: clientA, JobID: task.JobID})
+		w.hub.Received(job.Notification{ClientID: clientA, JobID: task.JobID})
 		w.requireHeard(news, "a hub that is stopped does no harm")
 		synctest.Wait()
 	})

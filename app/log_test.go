@@ -27,7 +27,7 @@ func (h tracingHandler) Handle(ctx context.Context, r slog.Record) error {
 func newTracingWorld(t testing.TB) *world {
 	w := newWorld(t)
 	w.logger = slog.New(tracingHandler{slog.NewJSONHandler(w.log, nil)})
-	w.settler = NewSettler(w.store, w.queue, w.metrics, w.logger)
+	w.settler = NewBatchCompleter(w.store, w.queue, w.metrics, w.logger)
 	w.worker = w.newWorker()
 	return w
 }
@@ -107,7 +107,7 @@ func TestLinesOfTrouble(t *testing.T) {
 		"maintenance failed":                              {"QueueDue", func(w *world) { w.lead(); pass(schedulerInterval) }, []string{"task"}},
 		"leader election failed":                          {"Lead", func(w *world) { w.lead() }, nil},
 		"storage trouble while a job is held":             {"Finish", func(w *world) { w.start(); _ = w.handle(w.add()) }, []string{"request_id", "client_id", "job_id", "attempt"}},
-		"cannot settle batches":                           {"SettleBatches", func(w *world) { w.background(w.settler.Run); w.settler.Touch(newID()); pass(settleRest) }, nil},
+		"cannot settle batches":                           {"CompleteBatches", func(w *world) { w.background(w.settler.Run); w.settler.Touch(newID()); pass(settleRest) }, nil},
 		"cannot look for missed news":                     {"EventSeqs", func(w *world) { w.watching(); pass(time.Minute) }, nil},
 		"cannot count jobs":                               {"Load", func(w *world) { w.background(w.service(1).capacity.Run) }, nil},
 		"cannot count workers":                            {"LiveWorkers", func(w *world) { w.background(w.service(1).capacity.Run) }, nil},

@@ -24,7 +24,7 @@ type MaintenanceStore interface {
 // CensusStore counts what there is to do in the whole system; no count goes
 // beyond the limit.
 type CensusStore interface {
-	Census(ctx context.Context, limit int) (job.Census, error)
+	Backlog(ctx context.Context, limit int) (job.Backlog, error)
 }
 
 // Cadence of the maintenance.
@@ -65,7 +65,7 @@ type Maintenance struct {
 	deliveries *DeliveryRelay
 	publisher  *Publisher
 	rescuer    *rescuer
-	settler    *Settler
+	settler    *BatchCompleter
 	metrics    *Metrics
 	log        *slog.Logger
 
@@ -89,7 +89,7 @@ type MaintenanceDeps struct {
 	Relay      *Relay
 	Deliveries *DeliveryRelay
 	Publisher  *Publisher // nil: outcomes are not published
-	Settler    *Settler
+	Settler    *BatchCompleter
 	Backoff    job.Backoff
 	Metrics    *Metrics
 	Tracer     trace.Tracer // nil: rescues are not traced
@@ -276,7 +276,7 @@ func (m *Maintenance) forget() {
 // count takes the census. It is not shown once the leadership is over: another
 // process shows its own.
 func (m *Maintenance) count(ctx context.Context) error {
-	census, err := m.census.Census(ctx, censusLimit)
+	census, err := m.census.Backlog(ctx, censusLimit)
 	if err != nil {
 		return err
 	}

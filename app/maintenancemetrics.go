@@ -70,12 +70,12 @@ func (m *maintenanceMetrics) leads(leading bool) {
 
 // forgetCensus shows none: another process shows its own.
 func (m *maintenanceMetrics) forgetCensus() {
-	m.census.show(job.Census{})
+	m.census.show(job.Backlog{})
 	m.census.takenAt.Set(0)
 }
 
 // counted shows a census of this moment.
-func (m *maintenanceMetrics) counted(c job.Census) {
+func (m *maintenanceMetrics) counted(c job.Backlog) {
 	m.census.show(c)
 	m.census.takenAt.SetToCurrentTime()
 }
@@ -114,7 +114,7 @@ func newCensusGauges(in telemetry.Factory) censusGauges {
 	}
 }
 
-func (g *censusGauges) show(c job.Census) {
+func (g *censusGauges) show(c job.Backlog) {
 	for _, s := range openStates {
 		g.jobs.WithLabelValues(string(s)).Set(float64(c.Jobs[s]))
 	}

@@ -66,7 +66,7 @@ func TestMetricsCanBeOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.metrics = NewMetrics(telemetry.Off)
-		w.settler = NewSettler(w.store, w.queue, w.metrics, w.logger)
+		w.settler = NewBatchCompleter(w.store, w.queue, w.metrics, w.logger)
 		w.worker = w.newWorker()
 		w.start()
 		w.lead()
@@ -210,7 +210,7 @@ func TestLabelsOfDeliveriesAreBounded(t *testing.T) {
 		require.Equal(t, code, codeLabel(status))
 		for _, event := range append([]string{"job.from_the_future", "", "x\n\xff"}, job.SubscribableEvents...) {
 			for _, class := range job.SendErrors[:len(job.SendErrors)-2] {
-				w.metrics.delivered(job.Parcel{Delivery: job.Delivery{EventName: event}}, job.DeliveryResult{
+				w.metrics.delivered(job.ClaimedDelivery{Delivery: job.Delivery{EventName: event}}, job.DeliveryResult{
 					State: job.DeliveryFailed, Sent: job.Sent{Attempt: job.DeliveryAttempt{Status: status, Error: class}},
 				})
 			}

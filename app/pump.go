@@ -23,8 +23,8 @@ const claimPause = 100 * time.Millisecond
 // a success, and while the latest attempts failed. Of an endpoint that fails twice
 // in a row it gives back what will not have its turn soon.
 type pump struct {
-	courier *Courier
-	place   job.EndpointPlace
+	courier *DeliveryWorker
+	place   job.EndpointKey
 
 	woken   chan struct{} // holds a token while there is something to look for; Courier.mu guards the end
 	claims  chan claims
@@ -41,7 +41,7 @@ type pump struct {
 // held is a claimed parcel. Its claim lasts until then by this process' clock,
 // counted from before it was asked for.
 type held struct {
-	job.Parcel
+	job.ClaimedDelivery
 	until time.Time
 }
 
@@ -58,7 +58,7 @@ type result struct {
 	error job.SendError // of the attempt
 }
 
-func newPump(c *Courier, at job.EndpointPlace, failures int) *pump {
+func newPump(c *DeliveryWorker, at job.EndpointKey, failures int) *pump {
 	return &pump{
 		courier: c, place: at, woken: make(chan struct{}, 1), claims: make(chan claims), results: make(chan result),
 		failures: failures, lines: map[job.ID]struct{}{},
@@ -134,7 +134,7 @@ func (p *pump) ask(n int) claims {
 	}
 	got := claims{parcels: make([]held, len(parcels)), more: more}
 	for i := range parcels {
-		got.parcels[i] = held{Parcel: parcels[i], until: asked.Add(p.courier.hold)}
+		got.parcels[i] = held{ClaimedDelivery: parcels[i], until: asked.Add(p.courier.hold)}
 	}
 	return got
 }
@@ -157,7 +157,7 @@ func (p *pump) sendNext() {
 	}
 	limit, later := p.limit(), []held(nil)
 	for _, h := range p.waiting {
-		line := lineOf(h.Parcel)
+		line := lineOf(h.ClaimedDelivery)
 		if _, busy := p.lines[line]; busy || len(p.lines) >= limit {
 			later = append(later, h)
 			continue
@@ -202,7 +202,7 @@ func (p *pump) ended(r result) {
 
 // lineOf names what is sent one after another: the deliveries of a job. Others
 // are independent.
-func lineOf(p job.Parcel) job.ID {
+func lineOf(p job.ClaimedDelivery) job.ID {
 	if p.JobID.IsZero() {
 		return p.Delivery.ID
 	}

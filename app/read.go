@@ -119,7 +119,7 @@ func (s *Service) FeedEnd(ctx context.Context) (job.Position, error) {
 
 // Watch hears the news of one job, or with the zero id of all of a client's
 // jobs and batches: see Hub.Watch.
-func (s *Service) Watch(client, id job.ID) (news <-chan job.News, stop func()) {
+func (s *Service) Watch(client, id job.ID) (news <-chan job.Notification, stop func()) {
 	return s.hub.Watch(client, id)
 }
 

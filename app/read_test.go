@@ -53,11 +53,11 @@ func TestTheProgressOfAJob(t *testing.T) {
 			return j.Progress
 		}
 		running, ended := w.add(func(r *row) { r.State, r.Attempt = job.Running, 2 }), w.add(failedJob)
-		w.queue.Announce(job.News{JobID: ended.JobID, Attempt: 1, Progress: percent(90)})
-		w.queue.Announce(job.News{JobID: running.JobID, Attempt: 1, Progress: percent(90)})
+		w.queue.Publish(job.Notification{JobID: ended.JobID, Attempt: 1, Progress: percent(90)})
+		w.queue.Publish(job.Notification{JobID: running.JobID, Attempt: 1, Progress: percent(90)})
 		require.Nil(t, progress(ended), "it runs no more")
 		require.Nil(t, progress(running), "of an earlier attempt")
-		w.queue.Announce(job.News{JobID: running.JobID, Attempt: 2, Progress: percent(10)})
+		w.queue.Publish(job.Notification{JobID: running.JobID, Attempt: 2, Progress: percent(10)})
 		require.Equal(t, percent(10), progress(running))
 	})
 }

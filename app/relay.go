@@ -18,7 +18,7 @@ type RelayStore interface {
 	RaiseEpoch(ctx context.Context, current int64, redisRunID string) error
 	// Waiting gives jobs that wait, in order of their time, from after the place
 	// to those whose time comes within ahead; negative: that came so long ago.
-	Waiting(ctx context.Context, after job.Place, ahead time.Duration, limit int) ([]job.Task, error)
+	Waiting(ctx context.Context, after job.QueueCursor, ahead time.Duration, limit int) ([]job.Task, error)
 	Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error)
 }
 
@@ -63,14 +63,14 @@ type Relay struct {
 	log     *slog.Logger
 
 	// Used by the relay's loop alone.
-	epoch int64     // that front and ahead belong to; 0 for none yet
-	ahead job.Place // of the jobs whose time will come, those up to here were looked at
-	alone bool      // the latest round found jobs that nobody had enqueued
+	epoch int64           // that front and ahead belong to; 0 for none yet
+	ahead job.QueueCursor // of the jobs whose time will come, those up to here were looked at
+	alone bool            // the latest round found jobs that nobody had enqueued
 
-	probing job.Place // used by the probe's loop alone
+	probing job.QueueCursor // used by the probe's loop alone
 
 	mu    sync.Mutex
-	front job.Place // what waits up to here was given to the queue in this epoch, or is the probe's to find
+	front job.QueueCursor // what waits up to here was given to the queue in this epoch, or is the probe's to find
 }
 
 // NewRelay makes a relay that keeps about window tasks in the queue;
@@ -106,7 +106,7 @@ func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
 			return err
 		}
 		if began {
-			place, room = job.Place{}, unknownRoom
+			place, room = job.QueueCursor{}, unknownRoom
 		}
 		tasks, err := r.store.Waiting(ctx, place, -minAge, r.batch())
 		if err != nil || len(tasks) == 0 {
@@ -138,7 +138,7 @@ func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
 // have no task all the same, and a front that begins anew is not moved on before
 // there is room.
 func (r *Relay) watchHead(ctx context.Context) error {
-	tasks, err := r.store.Waiting(ctx, job.Place{}, -relayMinAge, r.batch())
+	tasks, err := r.store.Waiting(ctx, job.QueueCursor{}, -relayMinAge, r.batch())
 	if err != nil || len(tasks) == 0 {
 		return err
 	}
@@ -150,7 +150,7 @@ func (r *Relay) watchHead(ctx context.Context) error {
 // first. The next ones are looked at each time, the others once; whatever is
 // missing of them then is found when it is due.
 func (r *Relay) fillAhead(ctx context.Context, leading func() bool) error {
-	place, room := job.Place{RunAt: time.Now()}, unknownRoom
+	place, room := job.QueueCursor{RunAt: time.Now()}, unknownRoom
 	for leading() {
 		tasks, err := r.store.Waiting(ctx, place, dispatchHorizon, r.batch())
 		if err != nil || len(tasks) == 0 {
@@ -193,7 +193,7 @@ func (r *Relay) probe(ctx context.Context) error {
 			}
 		}
 		if len(tasks) < relayBatch {
-			r.probing = job.Place{} // around
+			r.probing = job.QueueCursor{} // around
 			return nil
 		}
 		r.probing = placeOf(tasks[len(tasks)-1])
@@ -217,10 +217,10 @@ func (r *Relay) followEpoch(ctx context.Context) (began bool, err error) {
 	if err != nil || epoch == r.epoch {
 		return false, err
 	}
-	r.epoch, r.ahead = epoch, job.Place{}
+	r.epoch, r.ahead = epoch, job.QueueCursor{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.front = job.Place{}
+	r.front = job.QueueCursor{}
 	return true, nil
 }
 
@@ -281,7 +281,7 @@ func (r *Relay) offer(ctx context.Context, tasks []job.Task) (enqueued int, spen
 		switch answers[i] {
 		case job.TaskEnqueued:
 			enqueued++
-		case job.TaskSpent:
+		case job.TaskIDUsed:
 			spent = append(spent, t)
 		}
 	}
@@ -310,7 +310,7 @@ func (r *Relay) room(ctx context.Context, limit int, states ...string) (int, err
 func (r *Relay) batch() int { return min(relayBatch, r.window) }
 
 // passed gives the front.
-func (r *Relay) passed() job.Place {
+func (r *Relay) passed() job.QueueCursor {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.front
@@ -330,8 +330,8 @@ func (r *Relay) pass(tasks []job.Task) {
 	}
 }
 
-func placeOf(t job.Task) job.Place { return job.Place{RunAt: t.RunAt, JobID: t.JobID} }
+func placeOf(t job.Task) job.QueueCursor { return job.QueueCursor{RunAt: t.RunAt, JobID: t.JobID} }
 
-func placeOrder(a, b job.Place) int {
+func placeOrder(a, b job.QueueCursor) int {
 	return cmp.Or(a.RunAt.Compare(b.RunAt), bytes.Compare(a.JobID[:], b.JobID[:]))
 }

@@ -19,7 +19,7 @@ import (
 type rescuer struct {
 	store   ClaimStore
 	queue   Queue
-	settler *Settler
+	settler *BatchCompleter
 	backoff job.Backoff
 	metrics *Metrics
 	tracer  trace.Tracer
@@ -86,8 +86,8 @@ func (r *rescuer) tellRequeued(ctx context.Context, h job.Held, t job.Task, bega
 	r.expired(job.Assigned)
 	r.metrics.entered(job.Queued, h.WorkKind)
 	r.transition(ctx, "requeue", h, job.Assigned, job.Queued)
-	r.queue.Announce(job.News{ClientID: h.ClientID, JobID: h.JobID})
-	r.queue.Wake(h.ClientID)
+	r.queue.Publish(job.Notification{ClientID: h.ClientID, JobID: h.JobID})
+	r.queue.WakeDelivery(h.ClientID)
 	enqueueSoon(ctx, r.queue, t)
 }
 
@@ -130,8 +130,8 @@ func (r *rescuer) tellFailed(ctx context.Context, h job.Held, f job.Finish, done
 	r.expired(job.Running)
 	r.metrics.finished(ctx, f, h.WorkKind, done)
 	r.transition(ctx, "fail", h, job.Running, job.Failed, failureAttrs(f.Failure)...)
-	r.queue.Announce(endOf(done))
-	r.queue.Wake(h.ClientID)
+	r.queue.Publish(endOf(done))
+	r.queue.WakeDelivery(h.ClientID)
 	if done.Next == nil {
 		r.settler.Touch(done.BatchID)
 		return

@@ -53,7 +53,7 @@ type ServiceDeps struct {
 	Capacity *Capacity
 	Window   *Window // nil: always open
 	Hub      *Hub
-	Settler  *Settler
+	Settler  *BatchCompleter
 	Metrics  *Metrics
 	Log      *slog.Logger
 }
@@ -72,7 +72,7 @@ type Service struct {
 	capacity *Capacity
 	window   *Window
 	hub      *Hub
-	settler  *Settler
+	settler  *BatchCompleter
 	metrics  *Metrics
 	log      *slog.Logger
 
@@ -214,7 +214,7 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Cha
 	}
 	s.metrics.wasCanceled(ctx, before, change)
 	logTransition(ctx, s.log, "cancel", before, before.State, job.Canceled, slog.Int("attempt", change.Attempt))
-	announce(s.queue, before, job.News{ClientID: client, JobID: id, Attempt: change.Attempt, Ended: true})
+	announce(s.queue, before, job.Notification{ClientID: client, JobID: id, Attempt: change.Attempt, Ended: true})
 	s.settler.Touch(before.BatchID)
 	return change, nil
 }
@@ -263,7 +263,7 @@ func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
 	if err := s.jobs.Delete(ctx, client, id); err != nil {
 		return err
 	}
-	s.queue.Announce(job.News{ClientID: client, JobID: id}) // no event, but whoever watches it need not wait any longer
+	s.queue.Publish(job.Notification{ClientID: client, JobID: id}) // no event, but whoever watches it need not wait any longer
 	return nil
 }
 

@@ -12,9 +12,9 @@ import (
 
 // SettleStore ends batches.
 type SettleStore interface {
-	// SettleBatches ends those of the given batches that have no unfinished job
+	// CompleteBatches ends those of the given batches that have no unfinished job
 	// and were not ended before, and tells which.
-	SettleBatches(ctx context.Context, ids []job.ID) ([]job.Batch, error)
+	CompleteBatches(ctx context.Context, ids []job.ID) ([]job.Batch, error)
 	// ReadyBatches looks at so many batches after the given one that were not
 	// ended, and finds those that have no unfinished job. last is where to go on,
 	// zero when there are no more.
@@ -29,9 +29,9 @@ const (
 	settlePause = time.Second
 )
 
-// Settler ends batches soon after their last job has ended. What it forgets
+// BatchCompleter ends batches soon after their last job has ended. What it forgets
 // with its process, the maintenance finds.
-type Settler struct {
+type BatchCompleter struct {
 	store   SettleStore
 	queue   Queue
 	metrics *Metrics
@@ -42,9 +42,9 @@ type Settler struct {
 	wake    chan struct{} // holds a token while something is touched
 }
 
-// NewSettler makes a settler; Run settles.
-func NewSettler(store SettleStore, queue Queue, m *Metrics, log *slog.Logger) *Settler {
-	return &Settler{
+// NewBatchCompleter makes a settler; Run settles.
+func NewBatchCompleter(store SettleStore, queue Queue, m *Metrics, log *slog.Logger) *BatchCompleter {
+	return &BatchCompleter{
 		store: store, queue: queue, metrics: m, log: log,
 		touched: map[job.ID]struct{}{}, wake: make(chan struct{}, 1),
 	}
@@ -52,13 +52,13 @@ func NewSettler(store SettleStore, queue Queue, m *Metrics, log *slog.Logger) *S
 
 // Touch says that a batch may have come to its end. It does not wait; the zero
 // id is no batch.
-func (s *Settler) Touch(batch job.ID) {
+func (s *BatchCompleter) Touch(batch job.ID) {
 	if !batch.IsZero() {
 		s.touch(batch)
 	}
 }
 
-func (s *Settler) touch(batches ...job.ID) {
+func (s *BatchCompleter) touch(batches ...job.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range batches {
@@ -72,7 +72,7 @@ func (s *Settler) touch(batches ...job.ID) {
 
 // Run settles what is touched until ctx ends, the first at once: what gathers
 // while it rests shares a statement. What a failed statement was for is kept.
-func (s *Settler) Run(ctx context.Context) {
+func (s *BatchCompleter) Run(ctx context.Context) {
 	for ; ; sleep(ctx, settleRest) {
 		select {
 		case <-s.wake:
@@ -93,7 +93,7 @@ func (s *Settler) Run(ctx context.Context) {
 	}
 }
 
-func (s *Settler) take() []job.ID {
+func (s *BatchCompleter) take() []job.ID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	batches := make([]job.ID, 0, len(s.touched))
@@ -106,15 +106,15 @@ func (s *Settler) take() []job.ID {
 
 // settle ends those of the given batches that have come to their end, and tells
 // how many it ended. Each is ended, and told of, once, however many try.
-func (s *Settler) settle(ctx context.Context, batches []job.ID) (int, error) {
-	settled, err := s.store.SettleBatches(ctx, batches)
+func (s *BatchCompleter) settle(ctx context.Context, batches []job.ID) (int, error) {
+	settled, err := s.store.CompleteBatches(ctx, batches)
 	for i := range settled {
 		s.tell(ctx, &settled[i])
 	}
 	return len(settled), err
 }
 
-func (s *Settler) tell(ctx context.Context, b *job.Batch) {
+func (s *BatchCompleter) tell(ctx context.Context, b *job.Batch) {
 	status := b.Status()
 	attrs := []slog.Attr{
 		slog.String("action", "batch_completed"), slog.String("request_id", b.RequestID), slog.String("client_id", b.ClientID.String()),
@@ -125,5 +125,5 @@ func (s *Settler) tell(ctx context.Context, b *job.Batch) {
 	}
 	s.log.LogAttrs(ctx, slog.LevelInfo, "batch completed", attrs...)
 	s.metrics.batchesCompleted.WithLabelValues(string(status)).Inc()
-	s.queue.Announce(job.News{ClientID: b.ClientID})
+	s.queue.Publish(job.Notification{ClientID: b.ClientID})
 }

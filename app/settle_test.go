@@ -29,7 +29,7 @@ func (w *world) hasBeenTold(b *job.Batch, status job.Status) {
 	require.Equal(w.t, 1.0, w.metric(w.metrics.batchesCompleted.WithLabelValues(string(status))))
 	told := 0
 	for _, n := range w.queue.news() {
-		if n == (job.News{ClientID: clientA}) {
+		if n == (job.Notification{ClientID: clientA}) {
 			told++
 		}
 	}
@@ -64,7 +64,7 @@ func TestBatchesAreSettled(t *testing.T) {
 					require.Nil(t, w.outcome(b))
 					test.end(w, s, job.Task{JobID: item.JobID, Attempt: 1})
 					pass(settleRest)
-					require.Equal(t, i+1, w.store.count("SettleBatches"))
+					require.Equal(t, i+1, w.store.count("CompleteBatches"))
 				}
 				require.Equal(t, test.want, w.outcome(b).Status)
 				w.hasBeenTold(b, test.want)
@@ -86,7 +86,7 @@ func TestAnAutomaticRetryEndsNothing(t *testing.T) {
 		w.store.change(b.Items[0].JobID, heldByTheDead(job.Running))
 		require.NoError(t, w.worker.rescuer.giveBack(context.Background(), w.orphans()))
 		synctest.Wait()
-		require.Zero(t, w.store.count("SettleBatches"))
+		require.Zero(t, w.store.count("CompleteBatches"))
 	})
 }
 
@@ -97,7 +97,7 @@ func TestSettlingIsRepeatedThroughTrouble(t *testing.T) {
 		stop := w.background(w.settler.Run)
 		b := w.submitBatch(s, batchRequest(request()))
 		w.queue.news()
-		w.store.hook("SettleBatches", hook{before: fails(3, errStorage)})
+		w.store.hook("CompleteBatches", hook{before: fails(3, errStorage)})
 		_, err := s.Cancel(context.Background(), clientA, b.Items[0].JobID)
 		require.NoError(t, err, "nobody waits for it")
 		pass(2*settlePause + 2*settleRest)
@@ -108,7 +108,7 @@ func TestSettlingIsRepeatedThroughTrouble(t *testing.T) {
 		require.Len(t, w.log.lines(t, map[string]any{"level": "WARN", "msg": "cannot settle batches"}), 3)
 		require.Empty(t, w.settler.touched)
 
-		w.store.hook("SettleBatches", hook{before: hangs})
+		w.store.hook("CompleteBatches", hook{before: hangs})
 		w.settler.Touch(b.ID)
 		pass(settleRest)
 		w.settler.Touch(newID()) // does not wait
@@ -119,7 +119,7 @@ func TestSettlingIsRepeatedThroughTrouble(t *testing.T) {
 func TestTouchesShareStatements(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.store.hook("SettleBatches", hook{before: func(context.Context) error { time.Sleep(time.Second); return nil }})
+		w.store.hook("CompleteBatches", hook{before: func(context.Context) error { time.Sleep(time.Second); return nil }})
 		w.background(w.settler.Run)
 		w.settler.Touch(newID())
 		synctest.Wait()
@@ -134,7 +134,7 @@ func TestTouchesShareStatements(t *testing.T) {
 		}
 		all.Wait()
 		pass(time.Minute)
-		require.Equal(t, 3, w.store.count("SettleBatches"))
+		require.Equal(t, 3, w.store.count("CompleteBatches"))
 	})
 }
 
@@ -146,13 +146,13 @@ func TestTouchesOfABusyBatchAreFew(t *testing.T) {
 		id := newID()
 		w.settler.Touch(id)
 		synctest.Wait()
-		require.Equal(t, 1, w.store.count("SettleBatches"), "the first at once")
+		require.Equal(t, 1, w.store.count("CompleteBatches"), "the first at once")
 		for range 1000 {
 			w.settler.Touch(id)
 			pass(time.Millisecond)
 		}
 		pass(settleRest)
-		require.InDelta(t, int(time.Second/settleRest)+1, w.store.count("SettleBatches"), 1)
+		require.InDelta(t, int(time.Second/settleRest)+1, w.store.count("CompleteBatches"), 1)
 	})
 }
 
@@ -168,7 +168,7 @@ func TestMaintenanceSettlesWhatNobodyDid(t *testing.T) {
 			batches = append(batches, b)
 		}
 		open := w.submitBatch(s, batchRequest(request()))
-		w.store.hook("SettleBatches", hook{before: fails(1, errStorage)})
+		w.store.hook("CompleteBatches", hook{before: fails(1, errStorage)})
 		w.lead()
 		pass(settlerInterval)
 		require.Equal(t, 1.0, w.metric(w.metrics.maintenanceErrors.WithLabelValues("settler")))
@@ -194,7 +194,7 @@ func TestMaintenanceKeepsItsPlaceAmongBatches(t *testing.T) {
 		}
 		m, _ := w.lead()
 		m.settleAfter = early.ID
-		w.store.hook("SettleBatches", hook{before: fails(1, errStorage)})
+		w.store.hook("CompleteBatches", hook{before: fails(1, errStorage)})
 		require.ErrorIs(t, m.settle(context.Background()), errStorage)
 		require.Equal(t, early.ID, m.settleAfter, "they are tried again")
 		require.NoError(t, m.settle(context.Background()))

@@ -131,7 +131,7 @@ func crashed(r job.Reason) bool {
 
 // describeParcel tells which delivery a span is about. Of a callback's URL it
 // tells the host alone: the others may hold secrets.
-func describeParcel(span trace.Span, p job.Parcel) {
+func describeParcel(span trace.Span, p job.ClaimedDelivery) {
 	if !span.IsRecording() {
 		return
 	}

@@ -95,10 +95,10 @@ type Notifier struct {
 // NewNotifier makes a notifier on top of the queue.
 func NewNotifier(q Queue, s *Subscribers) *Notifier { return &Notifier{Queue: q, subscribers: s} }
 
-// Announce passes news on. Progress is no event, and is delivered to nobody.
-func (n *Notifier) Announce(news job.News) {
-	n.Queue.Announce(news)
+// Publish passes news on. Progress is no event, and is delivered to nobody.
+func (n *Notifier) Publish(news job.Notification) {
+	n.Queue.Publish(news)
 	if news.Progress == nil && n.subscribers.Has(news.ClientID) {
-		n.Wake(news.ClientID)
+		n.WakeDelivery(news.ClientID)
 	}
 }

@@ -66,13 +66,13 @@ func TestNewsOfSubscribersIsHintedToTheCouriers(t *testing.T) {
 		s := NewSubscribers(w.store, w.logger)
 		n := NewNotifier(w.queue, s)
 		s.Add(clientA)
-		a, b := job.News{ClientID: clientA, JobID: newID()}, job.News{ClientID: clientB, JobID: newID()}
-		n.Announce(a)
-		n.Announce(b)
-		require.Equal(t, []job.News{a, b}, w.queue.news())
+		a, b := job.Notification{ClientID: clientA, JobID: newID()}, job.Notification{ClientID: clientB, JobID: newID()}
+		n.Publish(a)
+		n.Publish(b)
+		require.Equal(t, []job.Notification{a, b}, w.queue.news())
 		require.Equal(t, []job.ID{clientA}, w.queue.hints())
 		a.Progress = &job.Progress{Percentage: 1}
-		n.Announce(a)
+		n.Publish(a)
 		require.Empty(t, w.queue.hints(), "progress is delivered to nobody")
 	})
 }

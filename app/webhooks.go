@@ -160,7 +160,7 @@ func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookP
 	}
 	if w.Disabled == nil {
 		s.subscribers.Add(client)
-		s.queue.Wake(client) // what was waiting when it was disabled, if that is not over yet
+		s.queue.WakeDelivery(client) // what was waiting when it was disabled, if that is not over yet
 	}
 	s.logChange(ctx, "webhook changed", "update_webhook", client, id, slog.Bool("enabled", w.Disabled == nil))
 	return w, nil

@@ -62,7 +62,7 @@ type Worker struct {
 	leases  LeaseStore
 	queue   Queue
 	runner  Runner
-	settler *Settler
+	settler *BatchCompleter
 	rescuer *rescuer
 	metrics *Metrics
 	log     *slog.Logger
@@ -95,7 +95,7 @@ type holding struct {
 }
 
 // NewWorker makes a worker; Run gives it a lease.
-func NewWorker(cfg WorkerConfig, store ClaimStore, leases LeaseStore, queue Queue, settler *Settler, runner Runner, m *Metrics, log *slog.Logger) *Worker {
+func NewWorker(cfg WorkerConfig, store ClaimStore, leases LeaseStore, queue Queue, settler *BatchCompleter, runner Runner, m *Metrics, log *slog.Logger) *Worker {
 	m.slots.Set(float64(cfg.Concurrency))
 	return &Worker{
 		cfg: cfg, store: store, leases: leases, queue: queue, settler: settler, runner: runner, metrics: m, log: log,

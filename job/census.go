@@ -2,9 +2,9 @@ package job
 
 import "time"
 
-// Census is what there is to do in the whole system and who is there to do it,
+// Backlog is what there is to do in the whole system and who is there to do it,
 // counted at one moment (section 16).
-type Census struct {
+type Backlog struct {
 	// Jobs by state, those that are not final. No state is counted beyond the
 	// limit that the count was given.
 	Jobs map[State]int

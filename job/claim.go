@@ -24,7 +24,7 @@ type Dispatched int
 const (
 	TaskEnqueued Dispatched = iota // it is in the queue now
 	TaskPresent                    // the same task already waits there
-	TaskSpent                      // its name is taken by a finished or running task: raise Dispatch
+	TaskIDUsed                     // its name is taken by a finished or running task: raise Dispatch
 )
 
 // Lease names one claim of one attempt. Every write of the holder carries it;
@@ -107,8 +107,8 @@ type Progress struct {
 	UpdatedAt      time.Time `json:"updated_at"`
 }
 
-// Place is a position in the order of waiting jobs.
-type Place struct {
+// QueueCursor is a position in the order of waiting jobs.
+type QueueCursor struct {
 	RunAt time.Time
 	JobID ID
 }

@@ -109,8 +109,8 @@ var sendTexts = map[SendError]string{
 	SendDeleted:     "The webhook was deleted before the event was delivered.",
 }
 
-// Parcel is a claimed delivery with all that it takes to send it.
-type Parcel struct {
+// ClaimedDelivery is a claimed delivery with all that it takes to send it.
+type ClaimedDelivery struct {
 	Delivery
 	Fence       int // of this claim: what is recorded under an older one changes nothing
 	Target      Target
@@ -150,9 +150,9 @@ type Recorded struct {
 	Disabled DisabledReason // why the webhook was disabled because of it, "" if it was not
 }
 
-// EndpointPlace is a place in the order of endpoints. The zero place comes
+// EndpointKey is a place in the order of endpoints. The zero place comes
 // before all.
-type EndpointPlace struct {
+type EndpointKey struct {
 	Client, Endpoint ID
 }
 

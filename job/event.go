@@ -94,9 +94,9 @@ type Feed struct {
 	Held bool
 }
 
-// News says that something happened to a job. Like a task it is a hint:
+// Notification says that something happened to a job. Like a task it is a hint:
 // whoever hears it looks at storage.
-type News struct {
+type Notification struct {
 	ClientID, JobID ID
 	Attempt         int       // of Progress
 	Progress        *Progress // nil: an event was recorded

@@ -54,11 +54,11 @@ func newSender(t testing.TB, cfg SenderConfig) *Sender {
 }
 
 // sampleParcel is a job's failure on its way to a subscription.
-func sampleParcel(t testing.TB) job.Parcel {
+func sampleParcel(t testing.TB) job.ClaimedDelivery {
 	t.Helper()
 	_, sealed, err := NewSecrets(newVault(t)).New(webhookID)
 	require.NoError(t, err)
-	return job.Parcel{
+	return job.ClaimedDelivery{
 		Delivery:   job.Delivery{ID: deliveryID, WebhookID: webhookID},
 		Target:     job.Target{ContentMode: job.ContentBinary, Secrets: []job.SealedSecret{{Sealed: sealed}}},
 		Occurrence: failedOccurrence(job.DependencyFailed),

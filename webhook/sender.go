@@ -116,7 +116,7 @@ func (s *Sender) dialTLS(ctx context.Context, network, address string) (net.Conn
 // Send sends a parcel and says what became of it. It takes no longer than the
 // time limit and never fails: an error of our own is of class SendInternal, and
 // logged. If ctx is canceled the class means nothing.
-func (s *Sender) Send(ctx context.Context, p job.Parcel) (sent job.Sent) {
+func (s *Sender) Send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent) {
 	start := time.Now()
 	defer func() {
 		if v := recover(); v != nil { // one parcel must not stop all others
@@ -148,7 +148,7 @@ func failed(class job.SendError) job.Sent {
 	return job.Sent{Attempt: job.DeliveryAttempt{Error: class}}
 }
 
-func (s *Sender) internal(ctx context.Context, p job.Parcel, err error) job.Sent {
+func (s *Sender) internal(ctx context.Context, p job.ClaimedDelivery, err error) job.Sent {
 	attrs := []slog.Attr{
 		slog.String("action", "deliver"), slog.String("delivery_id", p.ID.String()), slog.String("client_id", p.ClientID.String()),
 		slog.String("error_code", string(job.SendInternal)), slog.String("error_message", err.Error()),
@@ -162,7 +162,7 @@ func (s *Sender) internal(ctx context.Context, p job.Parcel, err error) job.Sent
 
 // request makes the signed request. All but the timestamps, signatures and
 // traceparent is the same on each try.
-func (s *Sender) request(ctx context.Context, p job.Parcel, target *url.URL, now time.Time) (*http.Request, error) {
+func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url.URL, now time.Time) (*http.Request, error) {
 	m, err := render(s.links, &p.Occurrence, p.Target.ContentMode)
 	if err != nil {
 		return nil, err
@@ -213,7 +213,7 @@ func (s *Sender) request(ctx context.Context, p job.Parcel, target *url.URL, now
 // traceparent gives the span from which the receiver can go on (W3C Trace
 // Context): that of this attempt, else the one in which the event happened. ""
 // if there is none.
-func traceparent(ctx context.Context, p job.Parcel) string {
+func traceparent(ctx context.Context, p job.ClaimedDelivery) string {
 	if own := telemetry.Traceparent(ctx); own != "" {
 		return own
 	}
@@ -227,7 +227,7 @@ func traceparent(ctx context.Context, p job.Parcel) string {
 }
 
 // reveal gives the secrets of a subscription that are still valid.
-func (s *Sender) reveal(p job.Parcel, now time.Time) ([]string, error) {
+func (s *Sender) reveal(p job.ClaimedDelivery, now time.Time) ([]string, error) {
 	var secrets []string
 	for _, sealed := range p.Target.Secrets {
 		if sealed.Until != nil && !now.Before(*sealed.Until) {

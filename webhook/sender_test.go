@@ -392,15 +392,15 @@ func TestInternalErrors(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, (*httptest.Server).Start, nil)
 	for name, test := range map[string]struct {
-		change func(s *Sender, p *job.Parcel)
+		change func(s *Sender, p *job.ClaimedDelivery)
 		logged string
 	}{
-		"no attempt":                  {func(_ *Sender, p *job.Parcel) { p.Occurrence.Ended = nil }, "without the attempt"},
-		"no master key":               {func(s *Sender, _ *job.Parcel) { s.secrets = nil }, "FORGERUN_MASTER_KEY"},
-		"another webhook's secret":    {func(_ *Sender, p *job.Parcel) { p.WebhookID = job.ID{9} }, "FORGERUN_MASTER_KEY"},
-		"no signing key":              {func(s *Sender, _ *job.Parcel) { s.keys = NewKeyring(nil, &memoryStore{}, nil) }, "no signing key"},
-		"a panic":                     {func(s *Sender, _ *job.Parcel) { s.keys = nil }, "panic"},
-		"a header that cannot be one": {func(s *Sender, _ *job.Parcel) { s.links.PublicURL = "https://a\nb" }, ""},
+		"no attempt":                  {func(_ *Sender, p *job.ClaimedDelivery) { p.Occurrence.Ended = nil }, "without the attempt"},
+		"no master key":               {func(s *Sender, _ *job.ClaimedDelivery) { s.secrets = nil }, "FORGERUN_MASTER_KEY"},
+		"another webhook's secret":    {func(_ *Sender, p *job.ClaimedDelivery) { p.WebhookID = job.ID{9} }, "FORGERUN_MASTER_KEY"},
+		"no signing key":              {func(s *Sender, _ *job.ClaimedDelivery) { s.keys = NewKeyring(nil, &memoryStore{}, nil) }, "no signing key"},
+		"a panic":                     {func(s *Sender, _ *job.ClaimedDelivery) { s.keys = nil }, "panic"},
+		"a header that cannot be one": {func(s *Sender, _ *job.ClaimedDelivery) { s.links.PublicURL = "https://a\nb" }, ""},
 	} {
 		log, text := logText()
 		s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second, Log: log})

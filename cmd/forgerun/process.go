@@ -41,7 +41,7 @@ type process struct {
 	redis    *tasks.Redis
 	queue    *tasks.Queue
 	notifier *app.Notifier // the queue for whoever writes events
-	settler  *app.Settler
+	settler  *app.BatchCompleter
 
 	subscribers *app.Subscribers
 
@@ -102,7 +102,7 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	p.subscribers = app.NewSubscribers(p.store, p.log)
 	p.loop(p.subscribers.Run)
 	p.notifier = app.NewNotifier(p.queue, p.subscribers)
-	p.settler = app.NewSettler(p.store, p.notifier, p.metrics, p.log)
+	p.settler = app.NewBatchCompleter(p.store, p.notifier, p.metrics, p.log)
 	p.loop(p.settler.Run)
 	p.loop(p.newMaintenance().Run)
 	return p, nil
@@ -367,7 +367,7 @@ func (a *api) stop() {
 type worker struct {
 	p        *process
 	worker   *app.Worker
-	fetching *tasks.Workers
+	fetching *tasks.JobConsumer
 	leases   *repo.Leases
 	lease    context.CancelFunc
 	beating  sync.WaitGroup
@@ -381,7 +381,7 @@ func (p *process) startWorker() (*worker, error) {
 		Name: workerName(), Concurrency: p.cfg.WorkerConcurrency, Lease: p.cfg.LeaseTimeout, Heartbeat: p.cfg.HeartbeatInterval,
 		Limit: limit, Backoff: p.cfg.Backoff,
 	}, p.store, w.leases, p.notifier, p.settler, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
-	w.fetching = tasks.NewWorkers(p.redis, tasks.WorkersConfig{
+	w.fetching = tasks.NewJobConsumer(p.redis, tasks.WorkersConfig{
 		Concurrency: p.cfg.WorkerConcurrency, ShutdownTimeout: closeGrace,
 	}, w.worker.Handle, w.worker.Canceled)
 	ctx, cancel := context.WithCancel(context.Background())

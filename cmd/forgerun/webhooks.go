@@ -70,9 +70,9 @@ func (p *process) newDirectory() func(context.Context) ([]byte, error) {
 // webhooks is the delivering side of a process.
 type webhooks struct {
 	p        *process
-	courier  *app.Courier
+	courier  *app.DeliveryWorker
 	sender   *webhook.Sender
-	fetching *tasks.Couriers
+	fetching *tasks.DeliveryConsumer
 }
 
 // hintHandlers is how many hints a process looks into at once. A handler is
@@ -96,11 +96,11 @@ func (p *process) startWebhooks(ctx context.Context) (*webhooks, error) {
 	w := &webhooks{p: p, sender: webhook.NewSender(webhook.SenderConfig{
 		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.WebhookTimeout, Guard: p.guard(), Log: p.log,
 	}, keys, webhook.NewSecrets(vault))}
-	w.courier = app.NewCourier(app.CourierConfig{
+	w.courier = app.NewDeliveryWorker(app.CourierConfig{
 		Concurrency: p.cfg.WebhookConcurrency, Timeout: p.cfg.WebhookTimeout, Tracer: p.tracer,
 		Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
 	}, p.store, w.sender, p.notifier, p.metrics, p.log)
-	w.fetching = tasks.NewCouriers(p.redis, tasks.WorkersConfig{Concurrency: hintHandlers, ShutdownTimeout: closeGrace}, w.courier.Handle)
+	w.fetching = tasks.NewDeliveryConsumer(p.redis, tasks.WorkersConfig{Concurrency: hintHandlers, ShutdownTimeout: closeGrace}, w.courier.Handle)
 	if err := w.fetching.Start(context.Background()); err != nil {
 		w.stop()
 		return nil, err
