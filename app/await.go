@@ -7,38 +7,39 @@ import (
 )
 
 // Await reads a job again with each of its events until done says so. It costs
-// storage nothing while nothing happens. When ctx ends first, it gives the job
-// as it was read last.
-func (s *Service) Await(ctx context.Context, client, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
+// storage nothing while nothing happens. When ctx ends first, it gives the job as
+// it was read last, and over is true: its progress may have gone on without an
+// event.
+func (h *Hub) Await(
+	ctx context.Context, client, id job.ID, read func(context.Context) (*job.Job, error), done func(*job.Job) bool,
+) (last *job.Job, over bool, err error) {
 	// Watched before it is read: no change falls between the two.
-	news, stop := s.hub.watch(client, id, false)
+	notified, stop := h.watch(client, id, false)
 	defer stop()
-	var last *job.Job
 	for {
-		j, err := s.watchedJob(ctx, client, id)
+		j, err := h.readInTurn(ctx, read)
 		switch {
 		case err == nil && done(j):
-			return j, nil
+			return j, false, nil
 		case err == nil:
 			last = j
-			s.hub.saw(client, id, job.Position{Seq: j.EventSeq})
+			h.saw(client, id, job.Position{Seq: j.EventSeq})
 		case last == nil || ctx.Err() == nil:
-			return nil, err
+			return nil, false, err
 		}
 		select {
-		case <-news:
+		case <-notified:
 		case <-ctx.Done():
-			// Its progress may have gone on without an event.
-			return s.annotated(context.WithoutCancel(ctx), last), nil
+			return last, true, nil
 		}
 	}
 }
 
-func (s *Service) watchedJob(ctx context.Context, client, id job.ID) (*job.Job, error) {
-	done, err := s.hub.turn(ctx)
+func (h *Hub) readInTurn(ctx context.Context, read func(context.Context) (*job.Job, error)) (*job.Job, error) {
+	done, err := h.turn(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return s.Job(ctx, client, id)
+	return read(ctx)
 }

@@ -210,14 +210,14 @@ func TestFewWatchersReadAtOnce(t *testing.T) {
 		var all sync.WaitGroup
 		done := func(*job.Job) bool { return true }
 		for range 20 {
-			all.Go(func() { _, _ = s.JobEvents(context.Background(), clientA, task.JobID, 0, 10) })
-			all.Go(func() { _, _ = s.ClientEvents(context.Background(), clientA, job.Position{}, 10) })
+			all.Go(func() { _, _ = w.reader.JobEvents(context.Background(), clientA, task.JobID, 0, 10) })
+			all.Go(func() { _, _ = w.reader.ClientEvents(context.Background(), clientA, job.Position{}, 10) })
 			all.Go(func() { _, _ = s.Await(context.Background(), clientA, task.JobID, done) })
 		}
 		synctest.Wait()
 		hasty, cancel := context.WithTimeout(context.Background(), time.Second/2)
 		defer cancel()
-		_, err := s.JobEvents(hasty, clientA, task.JobID, 0, 10)
+		_, err := w.reader.JobEvents(hasty, clientA, task.JobID, 0, 10)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		all.Wait()
 		require.Equal(t, watcherReads, most)

@@ -9,6 +9,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -66,3 +67,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // dispatchHorizon is how far ahead the relay gives a task to the queue; jobs that
 // are due later wait in storage alone.
 const dispatchHorizon = time.Minute
+
+// refused reports whether storage will not take the data, however often it is
+// offered.
+func refused(err error) bool {
+	var known *job.Error
+	return errors.As(err, &known) && known.Code == job.CodeInternal
+}

@@ -186,23 +186,8 @@ func complete(r *job.Result, d *job.Definition) bool {
 }
 
 func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
-	return failedFinish(job.Held{
-		Lease: c.Lease, WorkKind: c.Job.WorkKind, MaxAttempts: c.Job.MaxAttempts, AutoRetry: c.Job.AutoRetry,
-	}, reason, w.cfg.Backoff)
-}
-
-// failedFinish ends an attempt as FAILED; with auto_retry a retryable failure
-// queues the next attempt in the same commit.
-func failedFinish(h job.Held, reason job.Reason, b job.Backoff) job.Finish {
-	f := job.Finish{
-		Lease: h.Lease, State: job.Failed, Failure: job.NewFailure(reason, h.Attempt, b),
-		Exhausted: h.Attempt >= h.MaxAttempts,
-	}
-	if h.AutoRetry && f.Failure.Retryable && !f.Exhausted {
-		wait := b.Wait(h.Attempt, rand.Float64())
-		f.RetryWait = &wait
-	}
-	return f
+	held := job.Held{Lease: c.Lease, WorkKind: c.Job.WorkKind, MaxAttempts: c.Job.MaxAttempts, AutoRetry: c.Job.AutoRetry}
+	return held.Fail(reason, w.cfg.Backoff, rand.Float64())
 }
 
 // finish writes the outcome, as often as it takes while the claim is held, and
@@ -232,29 +217,16 @@ func (w *Worker) finish(ctx context.Context, c *job.Claim, f job.Finish) (err er
 	}
 }
 
-// refused reports whether storage will not take the data, however often it is
-// offered.
-func refused(err error) bool {
-	var known *job.Error
-	return errors.As(err, &known) && known.Code == job.CodeInternal
-}
-
 // tell says what was committed: to the log, the metrics, those who watch, and
 // the queue.
 func (w *Worker) tell(ctx context.Context, c *job.Claim, f job.Finish, done job.Finished) {
 	logTransition(ctx, w.log, "finish", &c.Job, job.Running, f.State, append(failureAttrs(f.Failure), slog.Int("attempt", f.Attempt))...)
 	w.metrics.finished(ctx, f, c.Job.WorkKind, done)
-	announce(w.queue, &c.Job, endOf(done))
+	announce(w.queue, &c.Job, done.Notification())
 	if done.Next != nil {
 		logTransition(ctx, w.log, "auto_retry", &c.Job, job.Failed, job.Queued, slog.Int("attempt", done.Next.Attempt))
 		enqueueSoon(ctx, w.queue, *done.Next)
 		return
 	}
 	w.settler.Touch(done.BatchID)
-}
-
-// endOf is the news that an attempt has ended, and whatever was committed with
-// its end.
-func endOf(done job.Finished) job.Notification {
-	return job.Notification{ClientID: done.ClientID, JobID: done.JobID, Attempt: done.Attempt, Ended: true}
 }

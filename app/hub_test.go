@@ -45,7 +45,7 @@ func (w *world) happens(t job.Task, to job.State) {
 // read reads a job's history as a stream does.
 func (w *world) read(s *Service, t job.Task) {
 	w.t.Helper()
-	_, err := s.JobEvents(context.Background(), clientA, t.JobID, 0, 100)
+	_, err := w.reader.JobEvents(context.Background(), clientA, t.JobID, 0, 100)
 	require.NoError(w.t, err)
 }
 
@@ -235,12 +235,12 @@ func TestSweepMakesUpForLostNews(t *testing.T) {
 					interval *= calmRounds
 				}
 				task := w.add(func(r *row) { r.EventSeq = 2 })
-				news, stop := s.Watch(clientA, task.JobID)
+				news, stop := w.reader.Watch(clientA, task.JobID)
 				defer stop()
-				feed, leave := s.Watch(clientA, job.ID{})
+				feed, leave := w.reader.Watch(clientA, job.ID{})
 				defer leave()
 				w.read(s, task)
-				_, err := s.ClientEvents(context.Background(), clientA, job.Position{}, 100)
+				_, err := w.reader.ClientEvents(context.Background(), clientA, job.Position{}, 100)
 				require.NoError(t, err)
 				pass(2 * interval)
 				w.requireQuiet(news, "nothing happened")
@@ -271,7 +271,7 @@ func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
 		var watching []<-chan job.Notification
 		for range 100 {
 			for _, task := range []job.Task{changed, same} {
-				news, stop := s.Watch(clientA, task.JobID)
+				news, stop := w.reader.Watch(clientA, task.JobID)
 				defer stop()
 				w.read(s, task)
 				watching = append(watching, news)
@@ -297,7 +297,7 @@ func TestASweepDuringTheFirstReading(t *testing.T) {
 		w.listener.setConnected(false)
 		w.background(w.hub.Run)
 		task := w.add()
-		news, stop := s.Watch(clientA, task.JobID)
+		news, stop := w.reader.Watch(clientA, task.JobID)
 		defer stop()
 		w.store.hook("Events", hook{after: func(context.Context) error { // a slow answer
 			w.happens(task, job.Assigned)
@@ -318,10 +318,10 @@ func TestAReaderThatFailedIsPokedAgain(t *testing.T) {
 		w.listener.setConnected(false)
 		w.background(w.hub.Run)
 		task := w.add(func(r *row) { r.EventSeq = 2 })
-		news, stop := s.Watch(clientA, task.JobID)
+		news, stop := w.reader.Watch(clientA, task.JobID)
 		defer stop()
 		w.read(s, task)
-		feed, leave := s.Watch(clientA, job.ID{})
+		feed, leave := w.reader.Watch(clientA, job.ID{})
 		defer leave()
 		pass(sweepInterval)
 		w.happens(task, job.Assigned)
@@ -330,9 +330,9 @@ func TestAReaderThatFailedIsPokedAgain(t *testing.T) {
 		w.requireHeard(feed, "of the event")
 		w.store.hook("Events", hook{before: fails(1, errStorage)})
 		w.store.hook("ClientEvents", hook{before: fails(1, errStorage)})
-		_, err := s.JobEvents(context.Background(), clientA, task.JobID, 2, 10)
+		_, err := w.reader.JobEvents(context.Background(), clientA, task.JobID, 2, 10)
 		require.Error(t, err)
-		_, err = s.ClientEvents(context.Background(), clientA, job.Position{}, 10)
+		_, err = w.reader.ClientEvents(context.Background(), clientA, job.Position{}, 10)
 		require.Error(t, err)
 		pass(sweepInterval)
 		w.requireHeard(news, "again")
@@ -346,7 +346,7 @@ func TestAWatchedJobThatIsDeleted(t *testing.T) {
 		s := w.service(10)
 		w.background(w.hub.Run)
 		task := w.add(failedJob)
-		news, stop := s.Watch(clientA, task.JobID)
+		news, stop := w.reader.Watch(clientA, task.JobID)
 		defer stop()
 		w.read(s, task)
 		require.NoError(t, s.Delete(context.Background(), clientA, task.JobID))
@@ -397,7 +397,7 @@ func TestSweepThroughStorageTrouble(t *testing.T) {
 		s := w.service(10)
 		stop := w.background(w.hub.Run)
 		task := w.add()
-		news, leave := s.Watch(clientA, task.JobID)
+		news, leave := w.reader.Watch(clientA, task.JobID)
 		defer leave()
 		w.read(s, task)
 		w.happens(task, job.Assigned)

@@ -36,9 +36,9 @@ const maxKeys = 10
 // maxRemembered bounds the keys that a process remembers.
 const maxRemembered = 10_000
 
-// keyring creates, changes and recognises API keys. It remembers keys that it
+// ClientService creates clients, and creates, changes and recognises their API keys. It remembers keys that it
 // looked up, but only while storage tells it of every change.
-type keyring struct {
+type ClientService struct {
 	cfg   KeyConfig
 	store KeyStore
 	clock Clock
@@ -52,23 +52,27 @@ type keyring struct {
 	known      map[string]job.APIKey
 }
 
-func newKeyring(cfg KeyConfig, store KeyStore, clock Clock, log *slog.Logger) *keyring {
-	return &keyring{cfg: cfg, store: store, clock: clock, log: log, admin: hashAPIKey(cfg.AdminToken), known: map[string]job.APIKey{}}
+// NewClientService makes the service; WatchKeys keeps what it remembers current.
+func NewClientService(cfg KeyConfig, store KeyStore, clock Clock, log *slog.Logger) *ClientService {
+	if clock == nil {
+		clock = time.Now
+	}
+	return &ClientService{cfg: cfg, store: store, clock: clock, log: log, admin: hashAPIKey(cfg.AdminToken), known: map[string]job.APIKey{}}
 }
 
 // WatchKeys keeps what this process remembers of keys true, until ctx ends.
-func (s *Service) WatchKeys(ctx context.Context) {
-	s.keys.store.WatchKeys(ctx, s.keys.forget, s.keys.connected)
+func (k *ClientService) WatchKeys(ctx context.Context) {
+	k.store.WatchKeys(ctx, k.forget, k.connected)
 }
 
-func (k *keyring) forget(id string) {
+func (k *ClientService) forget(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.generation++
 	delete(k.known, id)
 }
 
-func (k *keyring) connected(up bool) {
+func (k *ClientService) connected(up bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.generation++
@@ -77,7 +81,7 @@ func (k *keyring) connected(up bool) {
 }
 
 // find gives a key by its id, from memory or from storage; nil if there is none.
-func (k *keyring) find(ctx context.Context, id string) (*job.APIKey, error) {
+func (k *ClientService) find(ctx context.Context, id string) (*job.APIKey, error) {
 	k.mu.Lock()
 	found, ok := k.known[id]
 	generation := k.generation
@@ -110,11 +114,7 @@ var (
 )
 
 // Authenticate tells who presents the credentials (section 14).
-func (s *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
-	return s.keys.authenticate(ctx, bearer)
-}
-
-func (k *keyring) authenticate(ctx context.Context, bearer string) (job.Caller, error) {
+func (k *ClientService) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
 	if bearer == "" {
 		return job.Caller{}, errNoCredentials
 	}
@@ -146,17 +146,17 @@ func (k *keyring) authenticate(ctx context.Context, bearer string) (job.Caller, 
 func sameSecret(a, b [32]byte) bool { return subtle.ConstantTimeCompare(a[:], b[:]) == 1 }
 
 // CreateClient makes a new client (section 8).
-func (s *Service) CreateClient(ctx context.Context, caller job.Caller) (job.Client, error) {
-	if !caller.Admin && !s.keys.cfg.OpenRegistration {
+func (k *ClientService) CreateClient(ctx context.Context, caller job.Caller) (job.Client, error) {
+	if !caller.Admin && !k.cfg.OpenRegistration {
 		if caller.Anonymous() {
 			return job.Client{}, errNoCredentials
 		}
 		return job.Client{}, errAdminOnly
 	}
-	client, err := s.keys.store.InsertClient(ctx, job.ID(uuid.New()))
+	client, err := k.store.InsertClient(ctx, job.ID(uuid.New()))
 	if err == nil {
 		describeKey(trace.SpanFromContext(ctx), client.ID, "")
-		s.log.InfoContext(ctx, "client created", "action", "create_client", "client_id", client.ID.String())
+		k.log.InfoContext(ctx, "client created", "action", "create_client", "client_id", client.ID.String())
 	}
 	return client, err
 }
@@ -164,10 +164,10 @@ func (s *Service) CreateClient(ctx context.Context, caller job.Caller) (job.Clie
 // CreateKey makes a client's first key, or with rotate a new one that replaces
 // the current one. Otherwise, if there is a usable key, it answers with that
 // key's metadata and no secret: repeating the request is safe.
-func (s *Service) CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool) (job.IssuedKey, error) {
-	return s.keys.change(ctx, caller, client, func(c job.Client, now time.Time, usable []job.APIKey, everHadKey bool) (*job.APIKey, error) {
+func (k *ClientService) CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool) (job.IssuedKey, error) {
+	return k.change(ctx, caller, client, func(c job.Client, now time.Time, usable []job.APIKey, everHadKey bool) (*job.APIKey, error) {
 		if caller.Anonymous() {
-			if !s.keys.cfg.OpenRegistration || everHadKey || now.Sub(c.CreatedAt) > s.keys.cfg.RegistrationWindow {
+			if !k.cfg.OpenRegistration || everHadKey || now.Sub(c.CreatedAt) > k.cfg.RegistrationWindow {
 				return nil, errNoCredentials
 			}
 			return nil, nil
@@ -181,8 +181,8 @@ func (s *Service) CreateKey(ctx context.Context, caller job.Caller, client job.I
 
 // RenewKey replaces the client's current key by a new one. The old one stays
 // valid for the overlap, so a lost answer can be made up for by renewing again.
-func (s *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID) (job.IssuedKey, error) {
-	return s.keys.change(ctx, caller, client, func(_ job.Client, _ time.Time, usable []job.APIKey, _ bool) (*job.APIKey, error) {
+func (k *ClientService) RenewKey(ctx context.Context, caller job.Caller, client job.ID) (job.IssuedKey, error) {
+	return k.change(ctx, caller, client, func(_ job.Client, _ time.Time, usable []job.APIKey, _ bool) (*job.APIKey, error) {
 		switch {
 		case caller.Anonymous():
 			return nil, errNoCredentials
@@ -195,7 +195,7 @@ func (s *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID
 
 // change decides under the lock of the client: rule answers with the key to
 // hand out as it is, or nil to issue a new one in place of the usable ones.
-func (k *keyring) change(ctx context.Context, caller job.Caller, client job.ID,
+func (k *ClientService) change(ctx context.Context, caller job.Caller, client job.ID,
 	rule func(c job.Client, now time.Time, usable []job.APIKey, everHadKey bool) (*job.APIKey, error)) (job.IssuedKey, error) {
 	if err := authorize(caller, client); err != nil {
 		return job.IssuedKey{}, err
@@ -233,7 +233,7 @@ func (k *keyring) change(ctx context.Context, caller job.Caller, client job.ID,
 
 // issue makes a new key that takes over from the usable ones: they stay valid
 // for the overlap at most.
-func (k *keyring) issue(client job.ID, now time.Time, usable []job.APIKey) (job.IssuedKey, job.KeyChange) {
+func (k *ClientService) issue(client job.ID, now time.Time, usable []job.APIKey) (job.IssuedKey, job.KeyChange) {
 	secret, id := newAPIKey()
 	created := now.Truncate(time.Microsecond)
 	key := job.APIKey{ID: id, ClientID: client, SecretHash: hashAPIKey(secret), CreatedAt: created, ExpiresAt: created.Add(k.cfg.TTL)}
@@ -252,7 +252,7 @@ func (k *keyring) issue(client job.ID, now time.Time, usable []job.APIKey) (job.
 }
 
 // RevokeKey ends a key at once. Revoking a revoked key changes nothing.
-func (s *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error {
+func (k *ClientService) RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error {
 	if caller.Anonymous() {
 		return errNoCredentials
 	}
@@ -260,7 +260,7 @@ func (s *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 		return err
 	}
 	revoked := false
-	err := s.keys.store.ChangeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
+	err := k.store.ChangeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
 		if c.ID.IsZero() {
 			return job.KeyChange{}, errNoClient
 		}
@@ -279,9 +279,9 @@ func (s *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 	if err != nil {
 		return err
 	}
-	s.keys.forget(keyID)
+	k.forget(keyID)
 	describeKey(trace.SpanFromContext(ctx), client, keyID)
-	s.log.InfoContext(ctx, "api key revoked", "action", "revoke_key", "client_id", client.String(), "key_id", keyID, "new", revoked)
+	k.log.InfoContext(ctx, "api key revoked", "action", "revoke_key", "client_id", client.String(), "key_id", keyID, "new", revoked)
 	return nil
 }
 

@@ -25,7 +25,7 @@ var (
 
 // keyWorld is the part of the use cases that is about clients and keys.
 type keyWorld struct {
-	*Service
+	*ClientService
 	t    *testing.T
 	w    *world
 	fake *fakeKeys
@@ -38,7 +38,7 @@ func newKeyWorld(t *testing.T, change ...func(*KeyConfig)) *keyWorld {
 	}
 	w := newWorld(t)
 	k := &keyWorld{t: t, w: w, fake: newFakeKeys()}
-	k.Service = NewService(ServiceConfig{Keys: cfg}, ServiceDeps{Keys: k.fake, Metrics: w.metrics, Log: w.logger})
+	k.ClientService = NewClientService(cfg, k.fake, nil, w.logger)
 	return k
 }
 
@@ -414,7 +414,7 @@ func TestARevocationElsewhereIsHeardOf(t *testing.T) {
 		key := k.issue(k.create(admin, k.newClient(), false))
 		require.Empty(t, k.code(key.Secret))
 		elsewhere := newKeyWorld(t)
-		elsewhere.Service.keys.store = k.fake
+		elsewhere.store = k.fake
 		require.NoError(t, elsewhere.revoke(admin, key.ClientID, key.ID))
 		require.Equal(t, job.CodeKeyDisabled, k.code(key.Secret))
 	})
@@ -436,7 +436,7 @@ func TestAnOvertakenLookUpIsNotRemembered(t *testing.T) {
 					overtake(k, key)
 				}
 				_ = k.code(key.Secret)
-				require.Empty(t, k.Service.keys.known)
+				require.Empty(t, k.known)
 			})
 		})
 	}
@@ -447,11 +447,11 @@ func TestTheMemoryOfKeysIsBounded(t *testing.T) {
 		k := newKeyWorld(t)
 		k.w.background(k.WatchKeys)
 		for range maxRemembered {
-			k.Service.keys.known[randomBase62(keyIDLength)] = job.APIKey{}
+			k.known[randomBase62(keyIDLength)] = job.APIKey{}
 		}
 		key := k.issue(k.create(admin, k.newClient(), false))
 		require.Empty(t, k.code(key.Secret))
-		require.Len(t, k.Service.keys.known, 1)
+		require.Len(t, k.known, 1)
 	})
 }
 

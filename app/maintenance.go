@@ -44,7 +44,6 @@ const (
 	censusMemory      = time.Minute // after a leadership that nobody ended
 
 	rescuerBatch = 500
-	settlerBatch = 100
 	settlerLook  = 10_000 // open batches that one round of the settler looks at
 	cleanerBatch = 500
 	censusLimit  = 1_000_000

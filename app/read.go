@@ -16,13 +16,6 @@ type ReadStore interface {
 	CursorKey(ctx context.Context) ([]byte, error)
 }
 
-// EventStore reads histories.
-type EventStore interface {
-	Events(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error)
-	ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error)
-	FeedEnd(ctx context.Context) (job.Position, error)
-}
-
 // ProgressReader knows how far running attempts have come.
 type ProgressReader interface {
 	// Progress gives nil, soon, if it is not known.
@@ -48,6 +41,16 @@ func (s *Service) annotated(ctx context.Context, j *job.Job) *job.Job {
 	return j
 }
 
+// Await reads a job until done says so, or as it is when ctx ends: see Hub.Await.
+func (s *Service) Await(ctx context.Context, client, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
+	read := func(ctx context.Context) (*job.Job, error) { return s.Job(ctx, client, id) }
+	j, over, err := s.hub.Await(ctx, client, id, read, done)
+	if over {
+		j = s.annotated(context.WithoutCancel(ctx), j)
+	}
+	return j, err
+}
+
 // Report reads the report of a finished attempt; attempt 0 is the latest.
 func (s *Service) Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
 	return s.reader.Report(ctx, client, id, attempt)
@@ -66,61 +69,6 @@ func (s *Service) Result(ctx context.Context, client, id job.ID) (*job.StoredRes
 // List reads a part of the list of a client's jobs.
 func (s *Service) List(ctx context.Context, client job.ID, q job.Query) (job.Page, error) {
 	return s.reader.Jobs(ctx, client, q)
-}
-
-// JobEvents reads at most limit events of a job after the given seq.
-func (s *Service) JobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
-	log, err := s.jobEvents(ctx, client, id, after, limit)
-	seen := log.Last
-	if err != nil {
-		seen = after // whoever watches is poked to try again
-	}
-	s.hub.saw(client, id, job.Position{Seq: seen})
-	return log, err
-}
-
-// ClientEvents reads at most limit events of all of a client's jobs and batches
-// after the given position.
-func (s *Service) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
-	feed, err := s.clientEvents(ctx, client, after, limit)
-	seen := after
-	if n := len(feed.Events); n > 0 {
-		seen = feed.Events[n-1].Position
-	}
-	// Where there is more the reader knows it by itself.
-	if err != nil || !feed.More {
-		s.hub.saw(client, job.ID{}, seen)
-	}
-	return feed, err
-}
-
-func (s *Service) jobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
-	done, err := s.hub.turn(ctx)
-	if err != nil {
-		return job.Log{}, err
-	}
-	defer done()
-	return s.events.Events(ctx, client, id, after, limit)
-}
-
-func (s *Service) clientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
-	done, err := s.hub.turn(ctx)
-	if err != nil {
-		return job.Feed{}, err
-	}
-	defer done()
-	return s.events.ClientEvents(ctx, client, after, limit)
-}
-
-// FeedEnd is the position after everything that ClientEvents can give now.
-func (s *Service) FeedEnd(ctx context.Context) (job.Position, error) {
-	return s.events.FeedEnd(ctx)
-}
-
-// Watch hears the news of one job, or with the zero id of all of a client's
-// jobs and batches: see Hub.Watch.
-func (s *Service) Watch(client, id job.ID) (news <-chan job.Notification, stop func()) {
-	return s.hub.Watch(client, id)
 }
 
 // cursorKeyTimeout bounds the one read of the key, which outlives the request

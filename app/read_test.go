@@ -78,12 +78,12 @@ func TestReadingWhatBelongsToAJob(t *testing.T) {
 		page, err := s.List(ctx, clientA, job.Query{})
 		require.NoError(t, err)
 		require.Len(t, page.Jobs, 1)
-		log, err := s.JobEvents(ctx, clientA, task.JobID, 0, 10)
+		log, err := w.reader.JobEvents(ctx, clientA, task.JobID, 0, 10)
 		require.NoError(t, err)
 		require.True(t, log.Ended)
-		end, err := s.FeedEnd(ctx)
+		end, err := w.reader.FeedEnd(ctx)
 		require.NoError(t, err)
-		feed, err := s.ClientEvents(ctx, clientA, end, 10)
+		feed, err := w.reader.ClientEvents(ctx, clientA, end, 10)
 		require.NoError(t, err)
 		require.Empty(t, feed.Events)
 
@@ -91,7 +91,7 @@ func TestReadingWhatBelongsToAJob(t *testing.T) {
 		for what, err := range map[string]error{
 			"attempts": other(),
 			"result":   second(s.Result(ctx, clientB, task.JobID)),
-			"events":   second(s.JobEvents(ctx, clientB, task.JobID, 0, 10)),
+			"events":   second(w.reader.JobEvents(ctx, clientB, task.JobID, 0, 10)),
 			"delete":   s.Delete(ctx, clientB, task.JobID),
 		} {
 			require.Equal(t, job.CodeJobNotFound, job.CodeOf(err), what)

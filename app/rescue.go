@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -109,7 +110,7 @@ func (r *rescuer) fail(ctx context.Context, h job.Held) (err error) {
 	var state job.State
 	ctx, span := r.begin(ctx, h)
 	defer func() { endSpan(span, h.JobID, state, err) }()
-	f := failedFinish(h, job.WorkerLost, r.backoff)
+	f := h.Fail(job.WorkerLost, r.backoff, rand.Float64())
 	done, err := r.store.Finish(ctx, f)
 	if errors.Is(err, job.ErrStale) {
 		return nil // it ended, or was given back, in the meantime
@@ -130,7 +131,7 @@ func (r *rescuer) tellFailed(ctx context.Context, h job.Held, f job.Finish, done
 	r.expired(job.Running)
 	r.metrics.finished(ctx, f, h.WorkKind, done)
 	r.transition(ctx, "fail", h, job.Running, job.Failed, failureAttrs(f.Failure)...)
-	r.queue.Publish(endOf(done))
+	r.queue.Publish(done.Notification())
 	r.queue.WakeDelivery(h.ClientID)
 	if done.Next == nil {
 		r.settler.Touch(done.BatchID)

@@ -30,7 +30,6 @@ type ServiceConfig struct {
 	Catalogue   job.Catalogue
 	MaxAttempts int // first attempt included
 	Backoff     job.Backoff
-	Keys        KeyConfig
 	Clock       Clock // time.Now if nil
 }
 
@@ -44,9 +43,7 @@ type Targets interface {
 type ServiceDeps struct {
 	Jobs     JobStore
 	Reader   ReadStore
-	Events   EventStore
 	Batches  BatchStore
-	Keys     KeyStore
 	Queue    Queue
 	Targets  Targets // nil: callbacks are not looked at
 	Progress ProgressReader
@@ -63,12 +60,10 @@ type Service struct {
 	cfg      ServiceConfig
 	jobs     JobStore
 	reader   ReadStore
-	events   EventStore
 	batches  BatchStore
 	queue    Queue
 	targets  Targets
 	progress ProgressReader
-	keys     *keyring
 	capacity *Capacity
 	window   *Window
 	hub      *Hub
@@ -80,16 +75,15 @@ type Service struct {
 	keyReads  singleflight.Group
 }
 
-// NewService makes the use cases of clients. Capacity, hub, settler and keys
-// have loops of their own: see their Run, and Service.WatchKeys.
+// NewService makes the use cases of clients. Capacity, hub and the
+// batch completer have loops of their own: see their Run.
 func NewService(cfg ServiceConfig, d ServiceDeps) *Service {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
 	return &Service{
-		cfg: cfg, jobs: d.Jobs, reader: d.Reader, events: d.Events, batches: d.Batches, queue: d.Queue, targets: d.Targets, progress: d.Progress,
+		cfg: cfg, jobs: d.Jobs, reader: d.Reader, batches: d.Batches, queue: d.Queue, targets: d.Targets, progress: d.Progress,
 		capacity: d.Capacity, window: d.Window, hub: d.Hub, settler: d.Settler, metrics: d.Metrics, log: d.Log,
-		keys: newKeyring(cfg.Keys, d.Keys, cfg.Clock, d.Log),
 	}
 }
 

@@ -15,13 +15,13 @@ var testCatalogue = job.Catalogue{Types: job.Types, Kinds: job.Kinds(), FailProb
 
 // service makes the use cases of clients; limit bounds active and queued jobs.
 func (w *world) service(limit int, change ...func(*ServiceConfig)) *Service {
-	cfg := ServiceConfig{Catalogue: testCatalogue, MaxAttempts: 4, Backoff: testBackoff, Keys: testKeys}
+	cfg := ServiceConfig{Catalogue: testCatalogue, MaxAttempts: 4, Backoff: testBackoff}
 	for _, f := range change {
 		f(&cfg)
 	}
 	capacity := NewCapacity(limit, limit, w.store, w.logger)
 	return NewService(cfg, ServiceDeps{
-		Jobs: w.store, Reader: w.store, Events: w.store, Batches: w.store, Keys: newFakeKeys(), Queue: w.queue, Progress: w.queue,
+		Jobs: w.store, Reader: w.store, Batches: w.store, Queue: w.queue, Progress: w.queue,
 		Capacity: capacity, Hub: w.hub, Settler: w.settler, Metrics: w.metrics, Log: w.logger,
 	})
 }

@@ -25,6 +25,8 @@ const (
 	// settleRest is the time from one look to the next: each job of a batch that
 	// ends touches it, in vain but for the last one.
 	settleRest = 50 * time.Millisecond
+	// settlerBatch is how many batches one statement completes.
+	settlerBatch = 100
 	// settlePause is the wait after a settlement that failed.
 	settlePause = time.Second
 )

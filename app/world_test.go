@@ -59,6 +59,7 @@ type world struct {
 	logger   *slog.Logger
 	listener *fakeListener
 	hub      *Hub
+	reader   *EventReader
 	settler  *BatchCompleter
 	worker   *Worker
 }
@@ -71,6 +72,7 @@ func newWorld(t testing.TB, change ...func(*WorkerConfig)) *world {
 	w.logger = slog.New(slog.NewJSONHandler(w.log, nil))
 	w.listener = &fakeListener{watched: map[job.ID]bool{}, connected: true}
 	w.hub = NewHub(w.store, w.listener, w.metrics, w.logger)
+	w.reader = NewEventReader(w.store, w.hub)
 	w.settler = NewBatchCompleter(w.store, w.queue, w.metrics, w.logger)
 	w.worker = w.newWorker(change...)
 	return w

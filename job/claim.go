@@ -118,3 +118,23 @@ type Load struct {
 	Active int // jobs that are not final
 	Queued int // of these, jobs in QUEUED
 }
+
+// Fail ends the held attempt as FAILED. With auto_retry a retryable failure
+// queues the next attempt in the same commit, after the backoff; random, from 0
+// to 1, is its jitter.
+func (h Held) Fail(reason Reason, b Backoff, random float64) Finish {
+	f := Finish{
+		Lease: h.Lease, State: Failed, Failure: NewFailure(reason, h.Attempt, b), Exhausted: h.Attempt >= h.MaxAttempts,
+	}
+	if h.AutoRetry && f.Failure.Retryable && !f.Exhausted {
+		wait := b.Wait(h.Attempt, random)
+		f.RetryWait = &wait
+	}
+	return f
+}
+
+// Notification says that the attempt has ended, with whatever was committed
+// with its end.
+func (f Finished) Notification() Notification {
+	return Notification{ClientID: f.ClientID, JobID: f.JobID, Attempt: f.Attempt, Ended: true}
+}

@@ -284,6 +284,8 @@ type api struct {
 	p        *process
 	server   *handlers.Server
 	service  *app.Service
+	events   *app.EventReader
+	clients  *app.ClientService
 	limiter  *tasks.Limiter
 	listener *tasks.Listener
 	addr     string
@@ -294,6 +296,7 @@ type api struct {
 func (p *process) startAPI() *api {
 	a := &api{p: p, addr: p.listener.Addr().String(), failed: make(chan error, 2)}
 	a.service = p.newService(a)
+	a.clients = p.newClients()
 	a.limiter = tasks.NewLimiter(p.redis, tasks.LimiterConfig{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota})
 	a.limiter.Start()
 	a.server = handlers.New(handlers.Config{
@@ -301,7 +304,7 @@ func (p *process) startAPI() *api {
 		TimeScale: p.cfg.TimeScale, RetentionJobs: p.cfg.RetentionJobs,
 		MaxStreams: p.cfg.MaxStreams, MaxStreamsPerClient: p.cfg.MaxStreamsPerClient,
 	}, handlers.Deps{
-		Jobs: a.service, Reader: a.service, Batches: a.service, Events: a.service, Clients: a.service, CursorKey: a.service.CursorKey,
+		Jobs: a.service, Reader: a.service, Batches: a.service, Events: a.events, Clients: a.clients, CursorKey: a.service.CursorKey,
 		Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(),
 		Limiter: a.limiter, Admission: app.NewAdmission(app.AdmissionFloor, nil, p.counted(), p.log), BatchAdmission: app.NewAdmission(app.BatchAdmissionFloor, nil, telemetry.Off, p.log),
 		Health: p, Logger: p.log, Registry: p.counted(), Tracer: p.tracer,
@@ -331,19 +334,25 @@ func (p *process) newService(a *api) *app.Service {
 			Types: p.cfg.JobTypes, Kinds: p.cfg.WorkKinds, FailProbability: p.cfg.FailProbability, MaxRuntime: p.cfg.MaxRuntime,
 		},
 		MaxAttempts: 1 + p.cfg.MaxRetries, Backoff: p.cfg.Backoff,
-		Keys: app.KeyConfig{
-			AdminToken: p.cfg.AdminToken, OpenRegistration: p.cfg.OpenRegistration, RegistrationWindow: registrationWindow,
-			TTL: p.cfg.APIKeyTTL, Overlap: p.cfg.APIKeyOverlap,
-		},
 	}, app.ServiceDeps{
-		Jobs: p.store, Reader: p.store, Events: p.store, Batches: p.store, Keys: p.store, Queue: p.notifier, Progress: p.queue,
+		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue,
 		Targets: p.guard(), Capacity: capacity, Window: window, Hub: hub, Settler: p.settler, Metrics: p.metrics, Log: p.log,
 	})
 	p.loop(hub.Run)
 	p.loop(capacity.Run)
 	p.loop(window.Run)
-	p.loop(service.WatchKeys)
+	a.events = app.NewEventReader(p.store, hub)
 	return service
+}
+
+// newClients makes the use cases of clients and their keys.
+func (p *process) newClients() *app.ClientService {
+	clients := app.NewClientService(app.KeyConfig{
+		AdminToken: p.cfg.AdminToken, OpenRegistration: p.cfg.OpenRegistration, RegistrationWindow: registrationWindow,
+		TTL: p.cfg.APIKeyTTL, Overlap: p.cfg.APIKeyOverlap,
+	}, p.store, nil, p.log)
+	p.loop(clients.WatchKeys)
+	return clients
 }
 
 // registrationWindow is how long after a client's creation its first key may
