@@ -20,7 +20,7 @@ type awaited struct {
 }
 
 // awaiting waits for a job in the background.
-func (w *world) awaiting(s *Service, limit time.Duration, id job.ID, done func(*job.Job) bool) <-chan awaited {
+func (w *worldJobs) awaiting(s *Service, limit time.Duration, id job.ID, done func(*job.Job) bool) <-chan awaited {
 	answer := make(chan awaited, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -33,7 +33,7 @@ func (w *world) awaiting(s *Service, limit time.Duration, id job.ID, done func(*
 }
 
 // relayNews lets the hub hear what was announced.
-func (w *world) relayNews() {
+func (w *worldJobs) relayNews() {
 	for _, n := range w.queue.news() {
 		w.hub.Received(n)
 	}
@@ -42,7 +42,7 @@ func (w *world) relayNews() {
 
 func TestAwait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		w.background(w.hub.Run)
 		w.runner = takes(10 * time.Second)
@@ -66,25 +66,25 @@ func TestAwait(t *testing.T) {
 			t.Fatal("not told of the end")
 		}
 		require.LessOrEqual(t, w.store.count("Job"), 5, "read with its events only")
-		require.Empty(t, w.hub.clients)
+		require.Zero(t, w.sum("watchers"))
 	})
 }
 
 func TestAwaitOfWhatIsDoneAlready(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		task := w.add(failedJob)
 		a := <-w.awaiting(w.service(10), time.Minute, task.JobID, isFinal)
 		require.NoError(t, a.err)
 		require.Equal(t, job.Failed, a.job.State)
 		require.Equal(t, 1, w.store.count("Job"))
-		require.Empty(t, w.hub.clients)
+		require.Zero(t, w.sum("watchers"))
 	})
 }
 
 func TestAwaitEndsInTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		w.background(w.hub.Run)
 		task := w.add(func(r *row) { r.State = job.Running })
@@ -105,7 +105,7 @@ func TestAwaitEndsInTime(t *testing.T) {
 // The change comes after the job was read and before anybody waits.
 func TestAwaitMissesNothingBetweenReadingAndWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		task := w.add()
 		first := true
@@ -126,7 +126,7 @@ func TestAwaitMissesNothingBetweenReadingAndWaiting(t *testing.T) {
 
 func TestAwaitWithoutNews(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		w.listener.setConnected(false)
 		w.background(w.hub.Run)
@@ -143,7 +143,7 @@ func TestAwaitWithoutNews(t *testing.T) {
 
 func TestAwaitOfAJobThatIsDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		w.background(w.hub.Run)
 		task := w.add(failedJob)
@@ -157,7 +157,7 @@ func TestAwaitOfAJobThatIsDeleted(t *testing.T) {
 
 func TestAwaitThroughTrouble(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		task := w.add()
 		w.store.hook("Job", hook{before: hangs})
@@ -181,14 +181,14 @@ func TestAwaitThroughTrouble(t *testing.T) {
 		w.store.hook("Job", hook{})
 		_, err := s.Await(context.Background(), clientB, task.JobID, isFinal)
 		require.Equal(t, job.CodeJobNotFound, job.CodeOf(err))
-		require.Empty(t, w.hub.clients)
+		require.Zero(t, w.sum("watchers"))
 	})
 }
 
 // All watchers want to read at once when news comes in again.
 func TestFewWatchersReadAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		task := w.add()
 		var mu sync.Mutex

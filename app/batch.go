@@ -188,7 +188,7 @@ const (
 func (s *Service) settled(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	for try := 0; ; try++ {
 		b, err := s.batches.Batch(ctx, client, id)
-		if err != nil || b.Outcome != nil || unfinished(b) || try == outcomeTries {
+		if err != nil || b.Outcome != nil || b.Unfinished() || try == outcomeTries {
 			return b, err
 		}
 		if try > 1 && !sleep(ctx, outcomePause) { // it is ready, and was not settled here
@@ -199,16 +199,6 @@ func (s *Service) settled(ctx context.Context, client, id job.ID) (*job.Batch, e
 			return b, nil
 		}
 	}
-}
-
-// unfinished reports whether a batch has a job that is not final.
-func unfinished(b *job.Batch) bool {
-	for state, n := range b.Counts {
-		if n > 0 && !state.Final() {
-			return true
-		}
-	}
-	return false
 }
 
 // cancelAll cancels all that it can, and answers with the first error.

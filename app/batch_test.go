@@ -29,7 +29,7 @@ func requests(n int) []job.Request {
 	return items
 }
 
-func (w *world) submitBatch(s *Service, r job.BatchRequest) *job.Batch {
+func (w *worldJobs) submitBatch(s *Service, r job.BatchRequest) *job.Batch {
 	w.t.Helper()
 	b, replayed, err := s.SubmitBatch(context.Background(), r)
 	require.NoError(w.t, err)
@@ -39,7 +39,7 @@ func (w *world) submitBatch(s *Service, r job.BatchRequest) *job.Batch {
 
 func TestSubmitBatch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		r := batchRequest(
 			request(func(r *job.Request) { r.WorkKind, r.CorrelationID, r.Params = "", "own", []byte(`{"a":1}`) }),
@@ -81,7 +81,7 @@ func TestSubmitBatch(t *testing.T) {
 
 func TestTheRequestsCorrelationWinsOverTheItems(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		r := batchRequest(request(func(r *job.Request) { r.CorrelationID = "own" }), request())
 		r.CorrelationID = "trace"
 		b := w.submitBatch(w.service(10), r)
@@ -94,7 +94,7 @@ func TestTheRequestsCorrelationWinsOverTheItems(t *testing.T) {
 
 func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		r := batchRequest(
 			request(func(r *job.Request) { r.WorkKind = job.PayloadInvalid }),
@@ -129,7 +129,7 @@ func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 
 func TestSubmitBatchBoundsItsComplaints(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		wrong := request(deferred(-time.Second), func(r *job.Request) {
 			r.WorkKind, r.Violations = job.PayloadInvalid, make([]job.Violation, job.MaxViolations)
 		})
@@ -150,7 +150,7 @@ func TestSubmitBatchBoundsItsComplaints(t *testing.T) {
 
 func TestABatchOfRefusedItemsOnlyIsSettledAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(0, func(c *ServiceConfig) { c.Catalogue.Kinds = []job.Kind{job.PayloadInvalid} })
 		w.background(w.settler.Run)
 		b := w.submitBatch(s, batchRequest(request(), request(func(r *job.Request) { r.WorkKind = "" })))
@@ -166,7 +166,7 @@ func TestABatchOfRefusedItemsOnlyIsSettledAtOnce(t *testing.T) {
 
 func TestABatchIsAcceptedAsAWholeOrNot(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(5)
 		_, _, err := s.SubmitBatch(context.Background(), batchRequest(requests(6)...))
 		require.Equal(t, job.CodeQueueFull, job.CodeOf(err))
@@ -183,7 +183,7 @@ func TestABatchIsAcceptedAsAWholeOrNot(t *testing.T) {
 
 func TestSubmitBatchReplays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(2)
 		r := batchRequest(request(), request(deferred(time.Second)))
 		r.IdempotencyKey = "k"
@@ -220,7 +220,7 @@ func TestSubmitBatchReplays(t *testing.T) {
 
 func TestSubmitBatchThroughTrouble(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(2)
 		r := batchRequest(requests(2)...)
 		r.IdempotencyKey = "k"
@@ -249,7 +249,7 @@ func TestSubmitBatchThroughTrouble(t *testing.T) {
 
 func TestCancelBatch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(1000)
 		items := requests(100)
 		for i := range 10 {
@@ -276,7 +276,7 @@ func TestCancelBatch(t *testing.T) {
 
 func TestCancelBatchSharesStatements(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(1000)
 		b := w.submitBatch(s, batchRequest(requests(3*cancelConcurrency)...))
 		w.store.hook("Cancel", hook{before: func(context.Context) error { time.Sleep(time.Second); return nil }})
@@ -289,7 +289,7 @@ func TestCancelBatchSharesStatements(t *testing.T) {
 
 func TestCancelBatchWhileItsJobsEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		b := w.submitBatch(s, batchRequest(requests(3)...))
 		w.store.hook("OpenJobs", hook{after: func(context.Context) error {
@@ -310,7 +310,7 @@ func TestCancelBatchWhileOthersSettle(t *testing.T) {
 	for name, late := range map[string]time.Duration{"before it tries": 0, "while it tries": 5 * outcomePause} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newWorldJobs(t)
 				s := w.service(10)
 				b := w.submitBatch(s, batchRequest(requests(3)...))
 				s.settler = NewBatchCompleter(skipping{w.store}, w.queue, w.metrics, w.logger)
@@ -340,7 +340,7 @@ func (s skipping) CompleteBatches(ctx context.Context, _ []job.ID) ([]job.Batch,
 
 func TestCancelBatchDoesNotWaitForever(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		b := w.submitBatch(s, batchRequest(requests(3)...))
 		s.settler = NewBatchCompleter(skipping{w.store}, w.queue, w.metrics, w.logger)
@@ -356,7 +356,7 @@ func TestCancelBatchThroughTrouble(t *testing.T) {
 	for operation, want := range map[string]bool{"OpenJobs": false, "Cancel": false, "Batch": false, "CompleteBatches": true} {
 		t.Run(operation, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newWorldJobs(t)
 				s := w.service(10)
 				b := w.submitBatch(s, batchRequest(requests(3)...))
 				w.store.hook(operation, hook{before: fails(1, errStorage)})
@@ -379,7 +379,7 @@ func TestCancelBatchThroughTrouble(t *testing.T) {
 
 func TestOtherClientsBatchesDoNotExist(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		b := w.submitBatch(s, batchRequest(requests(2)...))
 		for _, id := range []job.ID{b.ID, newID()} {

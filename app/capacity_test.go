@@ -14,7 +14,7 @@ import (
 
 func TestLimitsAreExactWithinAProcess(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		const limit = 25
 		s := w.service(limit)
 		w.background(s.capacity.Run)
@@ -59,7 +59,7 @@ func TestLimitsAreExactWithinAProcess(t *testing.T) {
 // must be counted here until a count that began later.
 func TestLimitsHoldWhileStorageCounts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		w.store.hook("Load", hook{
 			before: func(context.Context) error { time.Sleep(300 * time.Millisecond); return nil },
@@ -89,7 +89,7 @@ func TestLimitsHoldWhileStorageCounts(t *testing.T) {
 
 func TestDeferredJobsDoNotFillTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(2)
 		s.capacity.maxQueued = 1
 		submit := func(change ...func(*job.Request)) job.Code {
@@ -107,7 +107,7 @@ func TestDeferredJobsDoNotFillTheQueue(t *testing.T) {
 
 func TestRefusalForLimitsTellsWhenToRetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		_, err := w.service(0).Submit(context.Background(), request(withKey("k")))
 		var full *job.Error
 		require.ErrorAs(t, err, &full)
@@ -119,7 +119,7 @@ func TestRefusalForLimitsTellsWhenToRetry(t *testing.T) {
 
 func TestTheCountIsKeptWhileStorageIsAway(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(3)
 		w.add()
 		stop := w.background(s.capacity.Run)
@@ -181,7 +181,7 @@ func TestCountsOfManyJobsAreFewUnlessTheyMatter(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newWorldJobs(t)
 				store := &slowCount{load: c.load, took: c.took}
 				capacity := NewCapacity(c.limit, 10*million, store, w.logger)
 				w.background(capacity.Run)

@@ -30,7 +30,7 @@ func someCensus() job.Backlog {
 }
 
 // shown gives the gauges of the census.
-func (w *world) shown() map[string]float64 {
+func (w *worldMaint) shown() map[string]float64 {
 	shown := map[string]float64{}
 	for _, s := range openStates {
 		shown[string(s)] = w.metric(w.metrics.census.jobs.WithLabelValues(string(s)))
@@ -55,7 +55,7 @@ var (
 	}
 )
 
-func (w *world) requireNoCensus() {
+func (w *worldMaint) requireNoCensus() {
 	w.t.Helper()
 	require.Equal(w.t, uncounted, w.shown())
 	require.Zero(w.t, w.sum("census_timestamp_seconds"))
@@ -64,7 +64,7 @@ func (w *world) requireNoCensus() {
 
 func TestTheLeaderTakesTheCensus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		w.store.census = someCensus()
 		w.lead()
 		require.Equal(t, 1.0, w.sum("maintenance_leader"))
@@ -83,7 +83,7 @@ func TestTheLeaderTakesTheCensus(t *testing.T) {
 
 func TestAFailedCensusKeepsTheLastOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		w.store.census = someCensus()
 		w.lead()
 		pass(censusInterval)
@@ -99,17 +99,17 @@ func TestAFailedCensusKeepsTheLastOne(t *testing.T) {
 }
 
 func TestTheCensusEndsWithTheLeadership(t *testing.T) {
-	ends := map[string]func(w *world, stop func()){
-		"resigned": func(_ *world, stop func()) { stop() },
-		"lost to another process": func(w *world, _ func()) {
+	ends := map[string]func(w *worldMaint, stop func()){
+		"resigned": func(_ *worldMaint, stop func()) { stop() },
+		"lost to another process": func(w *worldMaint, _ func()) {
 			w.store.meddle(func() { w.store.leader, w.store.leaderUntil = newID(), time.Now().Add(time.Hour) })
 			pass(2 * leaderInterval)
 		},
-		"storage is away for long": func(w *world, _ func()) {
+		"storage is away for long": func(w *worldMaint, _ func()) {
 			w.store.hook("Lead", hook{before: fails(-1, errStorage)})
 			pass(leaderLease + censusMemory)
 		},
-		"storage does not answer for long": func(w *world, _ func()) {
+		"storage does not answer for long": func(w *worldMaint, _ func()) {
 			w.store.hook("Lead", hook{before: hangs})
 			pass(leaderLease + censusMemory)
 		},
@@ -117,7 +117,7 @@ func TestTheCensusEndsWithTheLeadership(t *testing.T) {
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newWorldMaint(t)
 				w.store.census = someCensus()
 				_, stop := w.lead()
 				pass(censusInterval)
@@ -134,7 +134,7 @@ func TestTheCensusEndsWithTheLeadership(t *testing.T) {
 // While nobody can lead, what was counted last is still shown.
 func TestTheCensusOutlastsALapse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		w.store.census = someCensus()
 		w.lead()
 		w.store.hook("Lead", hook{before: fails(10, errStorage)})
@@ -152,7 +152,7 @@ func TestTheCensusOutlastsALapse(t *testing.T) {
 // The answer to a census comes after somebody else has begun to lead.
 func TestALateCensusIsNotShown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		w.store.census = someCensus()
 		w.lead()
 		w.store.hook("Census", hook{after: func(ctx context.Context) error {
@@ -169,7 +169,7 @@ func TestALateCensusIsNotShown(t *testing.T) {
 
 func TestOtherProcessesKnowNoCensus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		w.store.census = someCensus()
 		w.store.leader, w.store.leaderUntil = newID(), time.Now().Add(time.Hour)
 		w.lead()
@@ -181,7 +181,7 @@ func TestOtherProcessesKnowNoCensus(t *testing.T) {
 
 func TestRoundsOfMaintenanceAreMeasured(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		w.store.hook("Clean", hook{after: func(context.Context) error { time.Sleep(3 * time.Second); return nil }})
 		w.store.hook("Orphans", hook{before: fails(-1, errStorage)})
 		_, stop := w.lead()

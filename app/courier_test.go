@@ -25,7 +25,7 @@ var (
 
 // courierWorld is a courier with its surroundings.
 type courierWorld struct {
-	*world
+	*worldDelivery
 	sender *fakeSender
 
 	mu      sync.Mutex
@@ -33,7 +33,7 @@ type courierWorld struct {
 }
 
 func newCourierWorld(t *testing.T, send func(context.Context, job.ClaimedDelivery) job.Sent) *courierWorld {
-	c := &courierWorld{world: newWorld(t), sender: newFakeSender(send)}
+	c := &courierWorld{worldDelivery: newWorldDelivery(t), sender: newFakeSender(send)}
 	c.courier = c.newCourier()
 	return c
 }
@@ -245,7 +245,7 @@ func TestDeliveriesOfNoJobAreIndependent(t *testing.T) {
 // that stays.
 func TestNoWakeUpIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		random := &lockedRand{r: rand.New(rand.NewPCG(3, 4))}
+		random := &sharedRand{r: rand.New(rand.NewPCG(3, 4))}
 		pause := func(context.Context) error {
 			if n := random.n(4); n > 0 {
 				time.Sleep(time.Duration(n) * time.Millisecond)

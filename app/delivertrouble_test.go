@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"strconv"
 	"testing"
@@ -254,12 +255,12 @@ func TestAClaimThatIsAnsweredDuringTheStopIsGivenBack(t *testing.T) {
 func TestDeliveringOnStoresThatFail(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			bubble(t, func(t *testing.T) { deliverOnStoresThatFail(t, &lockedRand{r: rand.New(rand.NewPCG(seed, 1))}) })
+			bubble(t, func(t *testing.T) { deliverOnStoresThatFail(t, &sharedRand{r: rand.New(rand.NewPCG(seed, 1))}) })
 		})
 	}
 }
 
-func deliverOnStoresThatFail(t *testing.T, random *lockedRand) {
+func deliverOnStoresThatFail(t *testing.T, random *sharedRand) {
 	received := map[job.ID]bool{}
 	calm := false
 	w := newCourierWorld(t, nil)
@@ -306,6 +307,26 @@ func deliverOnStoresThatFail(t *testing.T, random *lockedRand) {
 		for _, r := range w.store.parcels {
 			require.LessOrEqual(t, len(r.results), 1+testDeliveryPolicy.MaxRetries)
 			require.True(t, r.State != job.DeliveryDelivered || received[r.ID], "delivered without being received")
+		}
+	})
+}
+
+func TestTheLineOfADelivery(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newCourierWorld(t, answers(503, 0))
+		w.logger = slog.New(tracingHandler{slog.NewJSONHandler(w.log, nil)})
+		w.courier = w.newCourier()
+		id := w.store.deliver(clientA, endpointA, withTrace(w.traceparent()))
+		w.hint(clientA)
+		pass(time.Second)
+		lines := w.log.lines(t, map[string]any{"msg": "delivery attempt"})
+		require.Len(t, lines, 1)
+		for field, want := range map[string]any{
+			"action": "deliver", "delivery_id": id.String(), "client_id": clientA.String(), "webhook_id": endpointA.String(), "status": 503.0,
+			"current_state": "PENDING", "next_state": "PENDING", "error_code": "HTTP_5XX", "error_message": job.SendServerError.Text(),
+			"trace_id": w.span("request").SpanContext.TraceID().String(), "span_id": w.span("deliver event").SpanContext.SpanID().String(),
+		} {
+			require.Equal(t, want, lines[0][field], field)
 		}
 	})
 }

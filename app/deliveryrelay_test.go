@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func newDeliveryRelay(t *testing.T) (*world, *DeliveryRelay) {
-	w := newWorld(t)
+func newDeliveryRelay(t *testing.T) (*worldDelivery, *DeliveryRelay) {
+	w := newWorldDelivery(t)
 	return w, NewDeliveryRelay(w.store, w.queue, w.metrics, w.logger)
 }
 
@@ -19,13 +19,13 @@ func TestWhatIsDueAndNotHintedIsHinted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, r := newDeliveryRelay(t)
 		w.store.deliver(clientA, endpointA)
-		require.NoError(t, r.round(context.Background(), always))
+		require.NoError(t, r.round(context.Background(), steadyLead))
 		require.Empty(t, w.queue.hints(), "whoever wrote the event is about to")
 		pass(dueMinAge)
-		require.NoError(t, r.round(context.Background(), always))
+		require.NoError(t, r.round(context.Background(), steadyLead))
 		require.Equal(t, []job.ID{clientA}, w.queue.hints())
 		require.Equal(t, 1.0, w.metric(w.metrics.deliveriesRepaired.WithLabelValues("hinted")))
-		require.NoError(t, r.round(context.Background(), always))
+		require.NoError(t, r.round(context.Background(), steadyLead))
 		require.Equal(t, []job.ID{clientA}, w.queue.hints(), "as long as it is due")
 	})
 }
@@ -44,15 +44,15 @@ func TestARoundLooksAtAPartOfTheEndpoints(t *testing.T) {
 		for _, want := range [][]job.ID{
 			{{1, 0}, {1, 1}, {1, 2}}, {{1, 3}, {1, 4}, {1, 5}}, {{1, 6}, {1, 7}}, {{1, 0}, {1, 1}, {1, 2}},
 		} {
-			require.NoError(t, r.round(context.Background(), always))
+			require.NoError(t, r.round(context.Background(), steadyLead))
 			require.Equal(t, want, w.queue.hints())
 		}
 		require.LessOrEqual(t, small.asked, dueLook)
 
 		w.queue.change(func() { w.queue.err = errQueue })
-		require.ErrorIs(t, r.round(context.Background(), always), errQueue)
+		require.ErrorIs(t, r.round(context.Background(), steadyLead), errQueue)
 		w.queue.change(func() { w.queue.err = nil })
-		require.NoError(t, r.round(context.Background(), always))
+		require.NoError(t, r.round(context.Background(), steadyLead))
 		require.Equal(t, []job.ID{{1, 3}, {1, 4}, {1, 5}}, w.queue.hints(), "the place stays until they are hinted")
 	})
 }
@@ -77,7 +77,7 @@ func TestClaimsThatHaveEndedAreReleased(t *testing.T) {
 		}
 		held := w.store.deliver(clientA, endpointA, func(r *parcelRow) { r.ClaimedUntil = &future })
 		pass(dueMinAge)
-		require.NoError(t, r.round(context.Background(), always))
+		require.NoError(t, r.round(context.Background(), steadyLead))
 		_, claimed := w.store.inState(job.DeliveryPending)
 		require.Equal(t, 1, claimed)
 		require.NotNil(t, w.store.delivery(held).ClaimedUntil)
@@ -100,7 +100,7 @@ func TestDeliveriesOfDisabledWebhooksAreGivenUp(t *testing.T) {
 		n, _ := w.store.inState(job.DeliveryFailed)
 		require.Equal(t, orphanBatch, n, "no more than one statement without the lead")
 		w.lead()
-		pass(orphanInterval + time.Second)
+		pass(leadOrphanInterval + time.Second)
 		n, _ = w.store.inState(job.DeliveryPending)
 		require.Equal(t, 1, n)
 		require.Equal(t, float64(orphanBatch+1), w.metric(w.metrics.deliveriesRepaired.WithLabelValues("orphaned")))

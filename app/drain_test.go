@@ -114,17 +114,6 @@ func TestDrainStopsAJobWhoseClaimCameTooLate(t *testing.T) {
 	})
 }
 
-// lead runs maintenance until the test ends.
-func (w *world) lead() (m *Maintenance, stop func()) {
-	m = NewMaintenance(MaintenanceDeps{
-		Store: w.store, Claims: w.store, Census: w.store, Queue: w.queue, Relay: NewRelay(w.store, w.queue, testWindow, w.metrics, w.logger),
-		Deliveries: NewDeliveryRelay(w.store, w.queue, w.metrics, w.logger),
-		Publisher:  NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testMaxLen, PublicURL: "https://run.example"}, w.store, w.queue, w.metrics, w.logger),
-		Settler:    w.settler, Backoff: testBackoff, Metrics: w.metrics, Tracer: w.tracer(), Log: w.logger,
-	})
-	return m, w.background(m.Run)
-}
-
 func TestDrainDoesNotWaitForAClaimWhileStorageIsAway(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)

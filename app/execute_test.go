@@ -41,7 +41,7 @@ func TestExecuteSucceeds(t *testing.T) {
 
 // logged asserts that a transition was logged once, with the fields of section
 // 16 and of the scenario.
-func (w *world) logged(task job.Task, action, from, to string) map[string]any {
+func (w *testWorld) logged(task job.Task, action, from, to string) map[string]any {
 	w.t.Helper()
 	lines := w.log.lines(w.t, map[string]any{
 		"msg": "job transition", "action": action, "job_id": task.JobID.String(), "current_state": from, "next_state": to,

@@ -62,7 +62,7 @@ func TestWhoHasTheFewestPlacesIsServedFirst(t *testing.T) {
 func TestPlacesAreNotLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newFairSemaphore(3)
-		random := &lockedRand{r: rand.New(rand.NewPCG(5, 6))}
+		random := &sharedRand{r: rand.New(rand.NewPCG(5, 6))}
 		var all sync.WaitGroup
 		for range 200 {
 			all.Go(func() {

@@ -100,7 +100,7 @@ func (s *fakeStore) ReadyBatches(ctx context.Context, after job.ID, look int) (r
 			last = open[look-1]
 		}
 		for _, id := range open {
-			if !unfinished(s.counted(s.batches[id])) {
+			if !s.counted(s.batches[id]).Unfinished() {
 				ready = append(ready, id)
 			}
 		}
@@ -113,7 +113,7 @@ func (s *fakeStore) CompleteBatches(ctx context.Context, ids []job.ID) ([]job.Ba
 	return call(ctx, s, "CompleteBatches", func() (settled []job.Batch, err error) {
 		for id, b := range s.batches {
 			c := s.counted(b).Counts
-			if b.Outcome != nil || !slices.Contains(ids, id) || unfinished(s.counted(b)) {
+			if b.Outcome != nil || !slices.Contains(ids, id) || s.counted(b).Unfinished() {
 				continue
 			}
 			failed := c[job.Failed] + b.Refused()

@@ -35,7 +35,7 @@ func (s *fakeStore) Events(ctx context.Context, client, id job.ID, after, limit 
 func (s *fakeStore) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
 	return call(ctx, s, "ClientEvents", func() (job.Feed, error) {
 		var feed job.Feed
-		if latest := s.latest[client]; before(after, latest) && limit > 0 {
+		if latest := s.latest[client]; after.Before(latest) && limit > 0 {
 			feed.Events = append(feed.Events, job.Occurrence{Position: latest})
 		}
 		return feed, nil

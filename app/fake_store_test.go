@@ -432,7 +432,7 @@ func (s *fakeStore) Waiting(ctx context.Context, after job.QueueCursor, ahead ti
 
 // places gives waiting jobs in their order.
 func (s *fakeStore) places(after job.QueueCursor, limit int, match func(*row) bool) []job.Task {
-	order := func(a, b job.Task) int { return placeOrder(placeOf(a), placeOf(b)) }
+	order := func(a, b job.Task) int { return a.Cursor().Compare(b.Cursor()) }
 	var tasks []job.Task
 	for _, r := range s.jobs {
 		if r.State.Waiting() && match(r) && order(taskOf(r), job.Task{RunAt: after.RunAt, JobID: after.JobID}) > 0 {

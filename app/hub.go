@@ -1,8 +1,6 @@
 package app
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"log/slog"
 	"math"
@@ -213,7 +211,7 @@ func merge(pending, n job.Notification) job.Notification {
 func (h *Hub) saw(client, id job.ID, p job.Position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if t := h.clients[client][id]; t != nil && before(p, t.seen) {
+	if t := h.clients[client][id]; t != nil && p.Before(t.seen) {
 		t.seen = p
 	}
 }
@@ -286,7 +284,7 @@ func (h *Hub) compare(topics []*topic, latest func(*topic) (p job.Position, ther
 	defer h.mu.Unlock()
 	for _, t := range topics {
 		p, there := latest(t)
-		missed := !there || before(t.seen, p)
+		missed := !there || t.seen.Before(p)
 		if there && (missed || t.seen == unread) {
 			t.seen = p
 		}
@@ -294,9 +292,4 @@ func (h *Hub) compare(topics []*topic, latest func(*topic) (p job.Position, ther
 			h.poke(t, job.Notification{ClientID: t.client, JobID: t.job}, pokedBySweep)
 		}
 	}
-}
-
-// before reports whether a comes before b in a history.
-func before(a, b job.Position) bool {
-	return cmp.Or(cmp.Compare(a.Tx, b.Tx), bytes.Compare(a.ID[:], b.ID[:]), cmp.Compare(a.Seq, b.Seq)) < 0
 }

@@ -22,7 +22,7 @@ func heard(news <-chan job.Notification) (job.Notification, bool) {
 	}
 }
 
-func (w *world) requireHeard(news <-chan job.Notification, what string) job.Notification {
+func (w *worldEvents) requireHeard(news <-chan job.Notification, what string) job.Notification {
 	w.t.Helper()
 	n, ok := heard(news)
 	require.True(w.t, ok, what)
@@ -31,19 +31,19 @@ func (w *world) requireHeard(news <-chan job.Notification, what string) job.Noti
 	return n
 }
 
-func (w *world) requireQuiet(news <-chan job.Notification, what string) {
+func (w *worldEvents) requireQuiet(news <-chan job.Notification, what string) {
 	w.t.Helper()
 	n, ok := heard(news)
 	require.False(w.t, ok, "%s: %+v", what, n)
 }
 
 // happens changes a job without anybody being told.
-func (w *world) happens(t job.Task, to job.State) {
+func (w *testWorld) happens(t job.Task, to job.State) {
 	w.store.change(t.JobID, func(r *row) { w.store.move(r, to) })
 }
 
 // read reads a job's history as a stream does.
-func (w *world) read(s *Service, t job.Task) {
+func (w *worldEvents) read(t job.Task) {
 	w.t.Helper()
 	_, err := w.reader.JobEvents(context.Background(), clientA, t.JobID, 0, 100)
 	require.NoError(w.t, err)
@@ -53,7 +53,7 @@ func percent(n int) *job.Progress { return &job.Progress{Percentage: n} }
 
 func TestHubListensForWatchedClientsOnly(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorldEvents(t)
 	_, first := w.hub.Watch(clientA, newID())
 	_, second := w.hub.Watch(clientA, job.ID{})
 	watched, changes := w.listener.watching(clientA)
@@ -81,7 +81,7 @@ func TestHubListensForWatchedClientsOnly(t *testing.T) {
 
 func TestHubPassesNewsOn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorldEvents(t)
 	mine, other := newID(), newID()
 	watch := func(client, id job.ID) <-chan job.Notification {
 		news, stop := w.hub.Watch(client, id)
@@ -140,7 +140,7 @@ func TestHubMergesWhatIsNotReceived(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, id := newWorld(t), newID()
+			w, id := newWorldEvents(t), newID()
 			news, stop := w.hub.Watch(clientA, id)
 			defer stop()
 			for _, n := range test.news {
@@ -157,7 +157,7 @@ func TestHubMergesWhatIsNotReceived(t *testing.T) {
 // word.
 func TestHubUnderLoad(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorldEvents(t)
 	jobs := []job.ID{{}, newID(), newID(), newID()}
 	var loud, quiet sync.WaitGroup
 	calm := make(chan struct{})
@@ -226,8 +226,7 @@ func TestSweepMakesUpForLostNews(t *testing.T) {
 	for name, connected := range map[string]bool{"connected": true, "cut off": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
-				s := w.service(10)
+				w := newWorldEvents(t)
 				w.listener.setConnected(connected)
 				w.background(w.hub.Run)
 				interval := sweepInterval
@@ -239,7 +238,7 @@ func TestSweepMakesUpForLostNews(t *testing.T) {
 				defer stop()
 				feed, leave := w.reader.Watch(clientA, job.ID{})
 				defer leave()
-				w.read(s, task)
+				w.read(task)
 				_, err := w.reader.ClientEvents(context.Background(), clientA, job.Position{}, 100)
 				require.NoError(t, err)
 				pass(2 * interval)
@@ -262,8 +261,7 @@ func TestSweepMakesUpForLostNews(t *testing.T) {
 // Between a watcher's reading and the first sweep, news may be lost too.
 func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		s := w.service(10)
+		w := newWorldEvents(t)
 		w.listener.setConnected(false)
 		w.background(w.hub.Run)
 		old := func(r *row) { r.EventSeq = 2 }
@@ -273,7 +271,7 @@ func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
 			for _, task := range []job.Task{changed, same} {
 				news, stop := w.reader.Watch(clientA, task.JobID)
 				defer stop()
-				w.read(s, task)
+				w.read(task)
 				watching = append(watching, news)
 			}
 		}
@@ -292,8 +290,7 @@ func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
 // A sweep may answer between a watcher's reading and its report of it.
 func TestASweepDuringTheFirstReading(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		s := w.service(10)
+		w := newWorldEvents(t)
 		w.listener.setConnected(false)
 		w.background(w.hub.Run)
 		task := w.add()
@@ -304,7 +301,7 @@ func TestASweepDuringTheFirstReading(t *testing.T) {
 			time.Sleep(3 * sweepInterval / 2)
 			return nil
 		}})
-		w.read(s, task)
+		w.read(task)
 		w.requireQuiet(news, "the sweep could not know")
 		pass(sweepInterval)
 		w.requireHeard(news, "what came after the reading")
@@ -313,14 +310,13 @@ func TestASweepDuringTheFirstReading(t *testing.T) {
 
 func TestAReaderThatFailedIsPokedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		s := w.service(10)
+		w := newWorldEvents(t)
 		w.listener.setConnected(false)
 		w.background(w.hub.Run)
 		task := w.add(func(r *row) { r.EventSeq = 2 })
 		news, stop := w.reader.Watch(clientA, task.JobID)
 		defer stop()
-		w.read(s, task)
+		w.read(task)
 		feed, leave := w.reader.Watch(clientA, job.ID{})
 		defer leave()
 		pass(sweepInterval)
@@ -342,14 +338,13 @@ func TestAReaderThatFailedIsPokedAgain(t *testing.T) {
 
 func TestAWatchedJobThatIsDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		s := w.service(10)
+		w := newWorldEvents(t)
 		w.background(w.hub.Run)
 		task := w.add(failedJob)
 		news, stop := w.reader.Watch(clientA, task.JobID)
 		defer stop()
-		w.read(s, task)
-		require.NoError(t, s.Delete(context.Background(), clientA, task.JobID))
+		w.read(task)
+		require.NoError(t, w.store.Delete(context.Background(), clientA, task.JobID))
 		pass(calmRounds * sweepInterval)
 		w.requireHeard(news, "it is gone")
 	})
@@ -357,7 +352,7 @@ func TestAWatchedJobThatIsDeleted(t *testing.T) {
 
 func TestSweepAsksOnceForAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldEvents(t)
 		w.listener.setConnected(false)
 		w.background(w.hub.Run)
 		pass(10 * sweepInterval)
@@ -393,13 +388,12 @@ func TestSweepAsksOnceForAll(t *testing.T) {
 
 func TestSweepThroughStorageTrouble(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		s := w.service(10)
+		w := newWorldEvents(t)
 		stop := w.background(w.hub.Run)
 		task := w.add()
 		news, leave := w.reader.Watch(clientA, task.JobID)
 		defer leave()
-		w.read(s, task)
+		w.read(task)
 		w.happens(task, job.Assigned)
 		w.store.hook("EventSeqs", hook{before: fails(2, errStorage)})
 		pass((calmRounds + 1) * sweepInterval)

@@ -27,7 +27,7 @@ var (
 type keyWorld struct {
 	*ClientService
 	t    *testing.T
-	w    *world
+	w    *worldClients
 	fake *fakeKeys
 }
 
@@ -36,7 +36,7 @@ func newKeyWorld(t *testing.T, change ...func(*KeyConfig)) *keyWorld {
 	for _, f := range change {
 		f(&cfg)
 	}
-	w := newWorld(t)
+	w := newWorldClients(t)
 	k := &keyWorld{t: t, w: w, fake: newFakeKeys()}
 	k.ClientService = NewClientService(cfg, k.fake, nil, w.logger)
 	return k

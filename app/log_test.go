@@ -109,8 +109,8 @@ func TestLinesOfTrouble(t *testing.T) {
 		"storage trouble while a job is held":             {"Finish", func(w *world) { w.start(); _ = w.handle(w.add()) }, []string{"request_id", "client_id", "job_id", "attempt"}},
 		"cannot settle batches":                           {"CompleteBatches", func(w *world) { w.background(w.settler.Run); w.settler.Touch(newID()); pass(settleRest) }, nil},
 		"cannot look for missed news":                     {"EventSeqs", func(w *world) { w.watching(); pass(time.Minute) }, nil},
-		"cannot count jobs":                               {"Load", func(w *world) { w.background(w.service(1).capacity.Run) }, nil},
-		"cannot count workers":                            {"LiveWorkers", func(w *world) { w.background(w.service(1).capacity.Run) }, nil},
+		"cannot count jobs":                               {"Load", func(w *world) { w.background(NewCapacity(1, 1, w.store, w.logger).Run) }, nil},
+		"cannot count workers":                            {"LiveWorkers", func(w *world) { w.background(NewCapacity(1, 1, w.store, w.logger).Run) }, nil},
 		"cannot resign as leader; the lease will run out": {"Resign", func(w *world) { _, stop := w.lead(); stop() }, nil},
 	}
 	for message, test := range tests {
@@ -137,24 +137,4 @@ func (w *world) watching() {
 	_, stop := w.hub.Watch(clientA, w.add().JobID)
 	w.t.Cleanup(stop)
 	w.background(w.hub.Run)
-}
-
-func TestTheLineOfADelivery(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(503, 0))
-		w.logger = slog.New(tracingHandler{slog.NewJSONHandler(w.log, nil)})
-		w.courier = w.newCourier()
-		id := w.store.deliver(clientA, endpointA, withTrace(w.traceparent()))
-		w.hint(clientA)
-		pass(time.Second)
-		lines := w.log.lines(t, map[string]any{"msg": "delivery attempt"})
-		require.Len(t, lines, 1)
-		for field, want := range map[string]any{
-			"action": "deliver", "delivery_id": id.String(), "client_id": clientA.String(), "webhook_id": endpointA.String(), "status": 503.0,
-			"current_state": "PENDING", "next_state": "PENDING", "error_code": "HTTP_5XX", "error_message": job.SendServerError.Text(),
-			"trace_id": w.span("request").SpanContext.TraceID().String(), "span_id": w.span("deliver event").SpanContext.SpanID().String(),
-		} {
-			require.Equal(t, want, lines[0][field], field)
-		}
-	})
 }

@@ -82,7 +82,7 @@ type Maintenance struct {
 // Tracer are required.
 type MaintenanceDeps struct {
 	Store      MaintenanceStore
-	Claims     ClaimStore
+	Claims     RescueStore
 	Census     CensusStore
 	Queue      Queue
 	Relay      *Relay

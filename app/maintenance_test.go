@@ -17,7 +17,7 @@ var tasksOf = []string{
 
 func TestOneOfManyLeads(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		leaders := make([]*Maintenance, 5)
 		for i := range leaders {
 			leaders[i], _ = w.lead()
@@ -40,7 +40,7 @@ func TestOneOfManyLeads(t *testing.T) {
 
 func TestOnlyTheLeaderWorks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		w.store.leader, w.store.leaderUntil = newID(), time.Now().Add(time.Hour)
 		m, _ := w.lead()
 		pass(time.Minute)
@@ -54,7 +54,7 @@ func TestOnlyTheLeaderWorks(t *testing.T) {
 
 func TestALeaderResigns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		first, stop := w.lead()
 		require.True(t, first.Leading())
 		require.Equal(t, 1.0, w.metric(w.metrics.leading))
@@ -68,7 +68,7 @@ func TestALeaderResigns(t *testing.T) {
 
 func TestADeadLeaderIsReplacedWithinSeconds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		_, stop := w.lead()
 		second, _ := w.lead()
 		w.store.hook("Resign", hook{before: fails(-1, errStorage)})
@@ -90,7 +90,7 @@ func TestALeaderStopsByItsOwnClock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newWorldMaint(t)
 				m, _ := w.lead()
 				asked := time.Now()
 				pass(leaderInterval / 2)
@@ -112,7 +112,7 @@ func TestALeaderStopsByItsOwnClock(t *testing.T) {
 
 func TestLostLeadershipShows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		w.lead()
 		w.store.hook("Lead", hook{before: fails(-1, errStorage)})
 		pass(2 * leaderLease)
@@ -125,7 +125,7 @@ func TestLostLeadershipShows(t *testing.T) {
 // A process that was paused while it asked finds an answer of long ago.
 func TestALateAnswerMakesNoLeader(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		w.store.hook("Lead", hook{after: func(context.Context) error { time.Sleep(leaderLease + time.Second); return nil }})
 		m, _ := w.lead()
 		for range 50 {
@@ -140,7 +140,7 @@ func TestStoppingWhileStorageHangs(t *testing.T) {
 	for _, operation := range append([]string{"Lead", "Resign", "Epoch"}, tasksOf...) {
 		t.Run(operation, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newWorldMaint(t)
 				w.store.hook(operation, hook{before: hangs})
 				_, stop := w.lead()
 				pass(cleanerInterval + time.Second)
@@ -154,7 +154,7 @@ func TestStoppingWhileStorageHangs(t *testing.T) {
 
 func TestDeferredJobsAreQueuedInTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		tasks := make([]job.Task, 2*schedulerBatch+10)
 		for i := range tasks {
 			tasks[i] = w.addDeferred(10 * time.Second)
@@ -174,7 +174,7 @@ func TestDeferredJobsAreQueuedInTime(t *testing.T) {
 
 func TestJobsOfDeadWorkersAreGivenBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		for range rescuerBatch {
 			w.add(heldByTheDead(job.Assigned))
 			w.add(heldByTheDead(job.Running))
@@ -187,7 +187,7 @@ func TestJobsOfDeadWorkersAreGivenBack(t *testing.T) {
 
 func TestRescueDoesNotSpinOnTrouble(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		for range 2 * rescuerBatch {
 			w.add(heldByTheDead(job.Assigned))
 		}
@@ -202,7 +202,7 @@ func TestRescueDoesNotSpinOnTrouble(t *testing.T) {
 
 func TestCleaningGoesOnWhileThereIsMore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		w.store.cleanings = 7
 		w.lead()
 		pass(cleanerInterval + time.Millisecond)
@@ -216,7 +216,7 @@ func TestCleaningGoesOnWhileThereIsMore(t *testing.T) {
 
 func TestLongRoundsEndWithLeadership(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		w.store.cleanings = 1 << 30
 		w.store.hook("Clean", hook{after: func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil }})
 		w.lead()
@@ -232,7 +232,7 @@ func TestLongRoundsEndWithLeadership(t *testing.T) {
 
 func TestTwoLeadersForAMomentAreHarmless(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		for range 300 {
 			w.add(heldByTheDead(job.Assigned))
 			w.add(heldByTheDead(job.Running, func(r *row) { r.AutoRetry = true }))

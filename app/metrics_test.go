@@ -5,42 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
-
-func TestAllMetricsAreThereFromTheStart(t *testing.T) {
-	t.Parallel()
-	registry := prometheus.NewRegistry()
-	NewMetrics(registry)
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	series := map[string]int{}
-	for _, f := range families {
-		series[f.GetName()] = len(f.GetMetric())
-		for _, m := range f.GetMetric() {
-			require.Zero(t, m.GetCounter().GetValue()+m.GetGauge().GetValue()+m.GetHistogram().GetSampleSum())
-		}
-	}
-	kinds, tasks := len(job.Kinds()), len(maintenanceTasks)
-	require.Equal(t, map[string]int{
-		"jobs_submitted_total": kinds, "jobs_queued_total": kinds, "jobs_running_total": kinds, "jobs_succeeded_total": kinds,
-		"jobs_failed_total": kinds, "jobs_canceled_total": kinds, "job_queue_wait_seconds": kinds, "job_execution_seconds": 3 * kinds,
-		"job_schedule_lateness_seconds": 1, "job_retries_total": 2, "job_retry_outcomes_total": 3,
-		"idempotency_hits_total": 1, "batches_completed_total": 4, "watchers": 2, "watcher_pokes_total": 3,
-		"worker_slots": 1, "worker_slots_used": 1, "worker_leases_lost_total": 1, "fenced_writes_total": 2, "tasks_dropped_total": 2,
-		"maintenance_leader": 1, "maintenance_jobs_total": 6, "maintenance_deliveries_total": 3, "maintenance_errors_total": tasks,
-		"maintenance_round_seconds": tasks, "maintenance_last_success_timestamp_seconds": tasks,
-		"leases_expired_total": 2, "dispatch_epochs_total": 1, "dispatch_window_closed": 1, "outcomes_published_total": 1,
-		"job_queue_depth": 1, "jobs_current": 4, "job_oldest_due_seconds": 1, "dispatch_epoch": 1, "workers_alive": 1, "workers_slots": 1,
-		"webhook_deliveries_pending": 1, "webhook_oldest_pending_seconds": 1, "webhooks_disabled_current": 1, "census_timestamp_seconds": 1,
-		"webhook_deliveries_total": 3 * (len(job.SubscribableEvents) + 1), "webhook_failures_total": 5 * (len(job.SendErrors) - 2),
-		"webhook_send_seconds": 1, "webhook_latency_seconds": 1, "webhook_pumps": 1, "webhook_sends_in_flight": 1, "webhook_disabled_total": 2,
-	}, series)
-}
 
 func TestTheUsualFailureOfAKindIsThereFromTheStart(t *testing.T) {
 	t.Parallel()
@@ -80,7 +49,7 @@ func TestMetricsCanBeOff(t *testing.T) {
 
 // executions gives what job_execution_seconds has observed for an outcome: how often,
 // and the sum.
-func (w *world) executions(outcome job.State) (n uint64, sum float64) {
+func (w *testWorld) executions(outcome job.State) (n uint64, sum float64) {
 	families, err := w.registry.Gather()
 	require.NoError(w.t, err)
 	for _, f := range families {
@@ -200,42 +169,13 @@ func TestSlotsAreShown(t *testing.T) {
 	})
 }
 
-// Names of events come from storage: one that this version does not know must
-// not make a series.
-func TestLabelsOfDeliveriesAreBounded(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	before := w.series()
-	for status, code := range map[int]string{0: "none", 100: "none", 204: "2xx", 302: "3xx", 410: "4xx", 503: "5xx", 600: "none", -1: "none"} {
-		require.Equal(t, code, codeLabel(status))
-		for _, event := range append([]string{"job.from_the_future", "", "x\n\xff"}, job.SubscribableEvents...) {
-			for _, class := range job.SendErrors[:len(job.SendErrors)-2] {
-				w.metrics.delivered(job.ClaimedDelivery{Delivery: job.Delivery{EventName: event}}, job.DeliveryResult{
-					State: job.DeliveryFailed, Sent: job.Sent{Attempt: job.DeliveryAttempt{Status: status, Error: class}},
-				})
-			}
-		}
-	}
-	require.Equal(t, before, w.series())
-	require.NotZero(t, w.metric(w.metrics.deliveries.WithLabelValues("other", "failed")))
-}
-
-func (w *world) series() (n int) {
-	families, err := w.registry.Gather()
-	require.NoError(w.t, err)
-	for _, f := range families {
-		n += len(f.GetMetric())
-	}
-	return n
-}
-
 // fixed is work that takes no time.
 func fixed(result *job.Result, err error) runnerFunc {
 	return func(context.Context, job.Definition, int) (*job.Result, error) { return result, err }
 }
 
 // exemplars gives the traces that a histogram names.
-func (w *world) exemplars(name string) (traces []string) {
+func (w *testWorld) exemplars(name string) (traces []string) {
 	families, err := w.registry.Gather()
 	require.NoError(w.t, err)
 	for _, f := range families {
@@ -252,18 +192,29 @@ func (w *world) exemplars(name string) (traces []string) {
 
 func TestHistogramsNameTraces(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, time.Second))
-		w.worker = w.newWorker()
+		w := newWorld(t)
 		w.start()
 		from := w.traceparent()
 		w.runner = takes(time.Second)
 		require.NoError(t, w.process(w.add(func(r *row) { r.TraceParent = from })))
-		w.store.deliver(clientA, endpointA, withTrace(from))
-		w.hint(clientA)
+		endpoint := w.subscribe(clientA).ID
+		w.store.deliver(clientA, endpoint, func(r *parcelRow) { r.traceparent = from })
+		sender := NewDeliveryWorker(CourierConfig{Concurrency: 1, Timeout: 15 * time.Second, Tracer: w.tracer()}, w.store, slowSender{}, w.queue, w.metrics, w.logger)
+		require.NoError(t, sender.Handle(context.Background(), clientA))
 		pass(2 * time.Second)
+		sender.Stop(context.Background())
 		id := []string{w.span("request").SpanContext.TraceID().String()}
 		for _, name := range []string{"job_queue_wait_seconds", "job_execution_seconds", "webhook_send_seconds", "webhook_latency_seconds"} {
 			require.Equal(t, id, w.exemplars(name), name)
 		}
 	})
+}
+
+// slowSender delivers in a second.
+type slowSender struct{}
+
+func (slowSender) Send(_ context.Context, _ job.ClaimedDelivery) job.Sent {
+	began := time.Now()
+	time.Sleep(time.Second)
+	return job.Sent{Attempt: job.DeliveryAttempt{StartedAt: began, Duration: time.Second, Status: 200}}
 }

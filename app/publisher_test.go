@@ -17,7 +17,7 @@ const (
 )
 
 // addOutcome stores an outcome that waits to be published.
-func (w *world) addOutcome(failure *job.Failure) job.ID {
+func (w *worldMaint) addOutcome(failure *job.Failure) job.ID {
 	now, id, state := time.Now(), newID(), job.Succeeded
 	if failure != nil {
 		state = job.Failed
@@ -31,7 +31,7 @@ func (w *world) addOutcome(failure *job.Failure) job.ID {
 	return id
 }
 
-func (w *world) unpublished() (n int) {
+func (w *worldMaint) unpublished() (n int) {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
 	for _, r := range w.store.outbox {
@@ -43,7 +43,7 @@ func (w *world) unpublished() (n int) {
 }
 
 // appended gives how often each job is in the stream.
-func (w *world) appended() map[string]int {
+func (w *worldMaint) appended() map[string]int {
 	w.queue.mu.Lock()
 	defer w.queue.mu.Unlock()
 	times := map[string]int{}
@@ -55,7 +55,7 @@ func (w *world) appended() map[string]int {
 
 func TestOutcomesArePublishedAsTheDocumentsOfTheAPI(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		good, bad := w.addOutcome(nil), w.addOutcome(job.NewFailure(job.TimedOut, 1, testBackoff))
 		w.lead()
 		pass(2 * publisherInterval)
@@ -84,7 +84,7 @@ func TestOutcomesArePublishedAsTheDocumentsOfTheAPI(t *testing.T) {
 
 func TestOutcomesOfOneRoundAreManyPages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		for range 3*publisherBatch + 1 {
 			w.addOutcome(nil)
 		}
@@ -96,16 +96,16 @@ func TestOutcomesOfOneRoundAreManyPages(t *testing.T) {
 }
 
 func TestOutcomesArePublishedAtLeastOnce(t *testing.T) {
-	for name, trouble := range map[string]func(*world){
-		"the stream is away":             func(w *world) { w.queue.change(func() { w.queue.err = errQueue }) },
-		"the stream's answer is lost":    func(w *world) { w.queue.change(func() { w.queue.err, w.queue.appendsLost = errQueue, true }) },
-		"storage is away":                func(w *world) { w.store.hook("UnpublishedOutcomes", hook{before: fails(-1, errStorage)}) },
-		"storage does not note it":       func(w *world) { w.store.hook("MarkPublished", hook{before: fails(-1, errStorage)}) },
-		"storage's answer to it is lost": func(w *world) { w.store.hook("MarkPublished", hook{after: fails(-1, errStorage)}) },
+	for name, trouble := range map[string]func(*worldMaint){
+		"the stream is away":             func(w *worldMaint) { w.queue.change(func() { w.queue.err = errQueue }) },
+		"the stream's answer is lost":    func(w *worldMaint) { w.queue.change(func() { w.queue.err, w.queue.appendsLost = errQueue, true }) },
+		"storage is away":                func(w *worldMaint) { w.store.hook("UnpublishedOutcomes", hook{before: fails(-1, errStorage)}) },
+		"storage does not note it":       func(w *worldMaint) { w.store.hook("MarkPublished", hook{before: fails(-1, errStorage)}) },
+		"storage's answer to it is lost": func(w *worldMaint) { w.store.hook("MarkPublished", hook{after: fails(-1, errStorage)}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newWorldMaint(t)
 				id := w.addOutcome(nil)
 				trouble(w)
 				w.lead()
@@ -126,7 +126,7 @@ func TestOutcomesArePublishedAtLeastOnce(t *testing.T) {
 // Otherwise it would append the same ones five times a second.
 func TestNothingIsRepeatedWhileStorageCannotNoteIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		id := w.addOutcome(nil)
 		w.store.hook("MarkPublished", hook{before: fails(-1, errStorage)})
 		w.lead()
@@ -137,7 +137,7 @@ func TestNothingIsRepeatedWhileStorageCannotNoteIt(t *testing.T) {
 
 func TestTheStreamIsRepairedWhenItsServerWasEmptied(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		id := w.addOutcome(nil)
 		w.lead()
 		pass(time.Second)
@@ -154,7 +154,7 @@ func TestTheStreamIsRepairedWhenItsServerWasEmptied(t *testing.T) {
 // The server takes with it what it was given last. It may be away for long.
 func TestWhatWasPublishedBeforeTheServerWentAwayIsPublishedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		w.lead()
 		old := w.addOutcome(nil)
 		pass(publishedKept + removalInterval + time.Second)
@@ -175,7 +175,7 @@ func TestWhatWasPublishedBeforeTheServerWentAwayIsPublishedAgain(t *testing.T) {
 // The leader before may have died between raising the epoch and the repair.
 func TestANewLeaderRepairsTheStream(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		id := w.addOutcome(nil)
 		w.store.outbox[0].published = time.Now()
 		w.lead()
@@ -187,7 +187,7 @@ func TestANewLeaderRepairsTheStream(t *testing.T) {
 // What the stream had when it was emptied is not noted as published after.
 func TestWhatWasAppendedBeforeTheRepairIsAppendedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		p := NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testMaxLen}, w.store, w.queue, w.metrics, w.logger)
 		id := w.addOutcome(nil)
 		w.store.hook("MarkPublished", hook{before: fails(1, errStorage)})
@@ -201,7 +201,7 @@ func TestWhatWasAppendedBeforeTheRepairIsAppendedAgain(t *testing.T) {
 
 func TestPublishingEndsWithLeadership(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		for range 5 * publisherBatch {
 			w.addOutcome(nil)
 		}
@@ -214,7 +214,7 @@ func TestPublishingEndsWithLeadership(t *testing.T) {
 
 func TestWithoutAStreamNothingIsPublished(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		w.addOutcome(nil)
 		m := NewMaintenance(MaintenanceDeps{
 			Store: w.store, Claims: w.store, Census: w.store, Queue: w.queue, Relay: NewRelay(w.store, w.queue, testWindow, w.metrics, w.logger),

@@ -14,7 +14,7 @@ import (
 
 func TestWhatAJobWaitsFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		waiting := func(task job.Task) job.WaitingReason {
 			j, err := s.Job(context.Background(), clientA, task.JobID)
@@ -45,7 +45,7 @@ func TestWhatAJobWaitsFor(t *testing.T) {
 
 func TestTheProgressOfAJob(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		progress := func(task job.Task) *job.Progress {
 			j, err := s.Job(context.Background(), clientA, task.JobID)
@@ -64,7 +64,7 @@ func TestTheProgressOfAJob(t *testing.T) {
 
 func TestReadingWhatBelongsToAJob(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		task := w.add(failedJob)
 		ctx := context.Background()
@@ -103,7 +103,7 @@ func TestReadingWhatBelongsToAJob(t *testing.T) {
 
 func TestTheCursorKeyIsReadOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		w.store.hook("CursorKey", hook{before: fails(1, errStorage)})
 		_, err := s.CursorKey(context.Background())

@@ -1,8 +1,6 @@
 package app
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -129,7 +127,7 @@ func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
 		if len(tasks) < r.batch() {
 			return nil
 		}
-		place, room = placeOf(tasks[len(tasks)-1]), room-enqueued
+		place, room = tasks[len(tasks)-1].Cursor(), room-enqueued
 	}
 	return nil
 }
@@ -168,8 +166,8 @@ func (r *Relay) fillAhead(ctx context.Context, leading func() bool) error {
 		if err != nil || len(tasks) < r.batch() {
 			return err
 		}
-		place, room = placeOf(tasks[len(tasks)-1]), room-enqueued
-		if placeOrder(place, r.ahead) < 0 {
+		place, room = tasks[len(tasks)-1].Cursor(), room-enqueued
+		if place.Compare(r.ahead) < 0 {
 			place = r.ahead
 		}
 		r.ahead = place
@@ -186,7 +184,7 @@ func (r *Relay) probe(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		tasks = slices.DeleteFunc(tasks, func(t job.Task) bool { return placeOrder(placeOf(t), front) > 0 })
+		tasks = slices.DeleteFunc(tasks, func(t job.Task) bool { return t.Cursor().Compare(front) > 0 })
 		if len(tasks) > 0 {
 			if err := r.repair(ctx, tasks); err != nil {
 				return err
@@ -196,7 +194,7 @@ func (r *Relay) probe(ctx context.Context) error {
 			r.probing = job.QueueCursor{} // around
 			return nil
 		}
-		r.probing = placeOf(tasks[len(tasks)-1])
+		r.probing = tasks[len(tasks)-1].Cursor()
 	}
 	return nil
 }
@@ -324,14 +322,8 @@ func (r *Relay) pass(tasks []job.Task) {
 		if !t.RunAt.After(settled) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.front = placeOf(t)
+			r.front = t.Cursor()
 			return
 		}
 	}
-}
-
-func placeOf(t job.Task) job.QueueCursor { return job.QueueCursor{RunAt: t.RunAt, JobID: t.JobID} }
-
-func placeOrder(a, b job.QueueCursor) int {
-	return cmp.Or(a.RunAt.Compare(b.RunAt), bytes.Compare(a.JobID[:], b.JobID[:]))
 }

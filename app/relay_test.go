@@ -16,8 +16,8 @@ func always() bool { return true }
 const testWindow = 4 * relayBatch
 
 // relaying makes a relay whose queue knows the epoch.
-func relaying(t *testing.T) (*world, *Relay) {
-	w := newWorld(t)
+func relaying(t *testing.T) (*worldMaint, *Relay) {
+	w := newWorldMaint(t)
 	return w, NewRelay(w.store, w.queue, testWindow, w.metrics, w.logger)
 }
 
@@ -26,20 +26,20 @@ func old(age time.Duration) func(*row) {
 	return func(r *row) { r.RunAt, r.UpdatedAt = r.RunAt.Add(-age), r.UpdatedAt.Add(-age) }
 }
 
-func (w *world) round(r *Relay) {
+func (w *worldMaint) round(r *Relay) {
 	w.t.Helper()
 	require.NoError(w.t, r.round(context.Background(), always))
 }
 
 // inQueue asserts that a job's current task waits in the queue.
-func (w *world) inQueue(t job.Task) {
+func (w *worldMaint) inQueue(t job.Task) {
 	w.t.Helper()
 	r := w.store.job(t.JobID)
 	require.Equal(w.t, "pending", w.queue.state(taskOf(&r)))
 }
 
 // pending counts the tasks that the queue has.
-func (w *world) pending() int {
+func (w *worldMaint) pending() int {
 	w.t.Helper()
 	depth, err := w.queue.Depth(context.Background())
 	require.NoError(w.t, err)
@@ -48,7 +48,7 @@ func (w *world) pending() int {
 
 // backlog adds jobs that have been waiting for a minute and more, the oldest
 // first.
-func (w *world) backlog(n int) []job.Task {
+func (w *worldMaint) backlog(n int) []job.Task {
 	tasks := make([]job.Task, n)
 	for i := range tasks {
 		tasks[i] = w.add(old(time.Minute + time.Duration(n-i)*time.Second))
@@ -237,7 +237,7 @@ func TestRelayGivesSoonDueJobsHalfOfTheWindow(t *testing.T) {
 // looked at are not looked at again, but for the next ones.
 func TestRelayLooksAheadOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		r := NewRelay(w.store, w.queue, 2*testWindow, w.metrics, w.logger)
 		for i := range 2 * relayBatch {
 			w.addDeferred(30*time.Second + time.Duration(i)*time.Millisecond)
@@ -312,8 +312,8 @@ func TestEpochIsRaisedWhenTheQueueLosesItsTasks(t *testing.T) {
 }
 
 func TestEpochHealsAfterACrashBetweenItsTwoSteps(t *testing.T) {
-	for name, crash := range map[string]func(*world){
-		"sentinel not set": func(w *world) {
+	for name, crash := range map[string]func(*worldMaint){
+		"sentinel not set": func(w *worldMaint) {
 			failed := false
 			w.queue.onSetEpoch = func() error {
 				if !failed {
@@ -323,8 +323,8 @@ func TestEpochHealsAfterACrashBetweenItsTwoSteps(t *testing.T) {
 				return nil
 			}
 		},
-		"epoch not raised":          func(w *world) { w.store.hook("RaiseEpoch", hook{before: fails(1, errStorage)}) },
-		"answer lost after raising": func(w *world) { w.store.hook("RaiseEpoch", hook{after: fails(1, errStorage)}) },
+		"epoch not raised":          func(w *worldMaint) { w.store.hook("RaiseEpoch", hook{before: fails(1, errStorage)}) },
+		"answer lost after raising": func(w *worldMaint) { w.store.hook("RaiseEpoch", hook{after: fails(1, errStorage)}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -397,7 +397,7 @@ func TestNothingIsDispatchedWhileTheQueueIsAway(t *testing.T) {
 	})
 }
 
-func (w *world) probe(r *Relay) {
+func (w *worldMaint) probe(r *Relay) {
 	w.t.Helper()
 	require.NoError(w.t, r.probe(context.Background()))
 }
@@ -428,7 +428,7 @@ func TestProbeDispatchesAnewWhatIsMissing(t *testing.T) {
 
 func TestProbeGoesAround(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		const batches = 2*probeBatches + 1
 		r := NewRelay(w.store, w.queue, batches*relayBatch, w.metrics, w.logger)
 		tasks := w.backlog(batches*relayBatch - 50)

@@ -14,11 +14,17 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+// RescueStore is what giving jobs back needs of storage.
+type RescueStore interface {
+	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
+	Release(ctx context.Context, leases []job.Lease, waits []time.Duration) ([]job.Task, error)
+}
+
 // rescuer gives back jobs whose holder is gone: claimed ones return to the
 // queue, running ones fail, retryable (section 14). It does not know which of
 // them have a callback, so it hints each client: rescues are rare.
 type rescuer struct {
-	store   ClaimStore
+	store   RescueStore
 	queue   Queue
 	settler *BatchCompleter
 	backoff job.Backoff

@@ -21,7 +21,7 @@ func heldByTheDead(s job.State, change ...func(*row)) func(*row) {
 	}
 }
 
-func (w *world) orphans() []job.Held {
+func (w *testWorld) orphans() []job.Held {
 	held, err := w.store.Orphans(context.Background(), 1000)
 	require.NoError(w.t, err)
 	return held

@@ -15,7 +15,7 @@ import (
 // none of them waits for the log.
 func TestManyDueJobsAreQueuedInLanesAndToldOfAfterwards(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		const due = (2*schedulerLanes + 1) * schedulerBatch
 		for range due {
 			w.addDeferred(2 * time.Second)
@@ -44,7 +44,7 @@ func TestManyDueJobsAreQueuedInLanesAndToldOfAfterwards(t *testing.T) {
 // What one lane has queued is told of, although another one failed.
 func TestWhatWasQueuedIsToldOfDespiteAFailure(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		const due = 3 * schedulerBatch
 		for range due {
 			w.addDeferred(-time.Hour)
@@ -73,7 +73,7 @@ func TestWhatWasQueuedIsToldOfDespiteAFailure(t *testing.T) {
 // The cleaner leaves storage as much time as it takes.
 func TestTheCleanerRestsBetweenItsBatches(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldMaint(t)
 		w.store.cleanings = 1 << 30
 		w.store.hook("Clean", hook{after: func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil }})
 		w.lead()

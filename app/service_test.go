@@ -14,7 +14,7 @@ import (
 var testCatalogue = job.Catalogue{Types: job.Types, Kinds: job.Kinds(), FailProbability: 0.2, MaxRuntime: testLimit}
 
 // service makes the use cases of clients; limit bounds active and queued jobs.
-func (w *world) service(limit int, change ...func(*ServiceConfig)) *Service {
+func (w *worldJobs) service(limit int, change ...func(*ServiceConfig)) *Service {
 	cfg := ServiceConfig{Catalogue: testCatalogue, MaxAttempts: 4, Backoff: testBackoff}
 	for _, f := range change {
 		f(&cfg)
@@ -48,7 +48,7 @@ func withKey(key string) func(*job.Request) {
 }
 
 // nothingDone asserts that a refused submission left no trace.
-func (w *world) nothingDone() {
+func (w *worldJobs) nothingDone() {
 	w.t.Helper()
 	require.Empty(w.t, w.store.jobs)
 	require.Empty(w.t, w.queue.sent())
@@ -61,7 +61,7 @@ func (w *world) nothingDone() {
 
 func TestSubmit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		receipt, err := s.Submit(context.Background(), request(func(r *job.Request) {
 			r.AutoRetry, r.Callback, r.CorrelationID, r.TraceParent, r.Language = true, "https://example.com", "c", "tp", "en"
@@ -91,7 +91,7 @@ func definitionFor(t *testing.T, at time.Time) *job.Definition {
 
 func TestSubmitDrawsAKind(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		receipt, err := w.service(10).Submit(context.Background(), request(func(r *job.Request) { r.WorkKind = "" }))
 		require.NoError(t, err)
 		j := w.store.job(receipt.JobID).Job
@@ -102,7 +102,7 @@ func TestSubmitDrawsAKind(t *testing.T) {
 
 func TestSubmitDispatchesWithinTheHorizonOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		far, err := s.Submit(context.Background(), request(deferred(directHorizon)))
 		require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestSubmitDispatchesWithinTheHorizonOnly(t *testing.T) {
 
 func TestSubmitTellsEverythingThatIsWrong(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		_, err := w.service(10).Submit(context.Background(), request(deferred(-time.Hour), withKey("k"), func(r *job.Request) {
 			r.Type, r.WorkKind, r.Emit = job.Execute, job.PayloadInvalid, &job.Emission{Name: "x"}
 			r.Violations = []job.Violation{{Pointer: "/callback", Detail: "Not a URL."}}
@@ -140,7 +140,7 @@ func TestSubmitTellsEverythingThatIsWrong(t *testing.T) {
 // time, all together.
 func TestSubmitTellsFormAndValuesTogether(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		_, err := w.service(10).Submit(context.Background(), request(deferred(-time.Hour), withKey("k"), func(r *job.Request) {
 			r.WorkKind, r.Malformed = job.PayloadInvalid, true
 			r.Violations = []job.Violation{{Pointer: "/colour", Detail: "Not known."}}
@@ -161,7 +161,7 @@ func TestSubmitTellsFormAndValuesTogether(t *testing.T) {
 // although its key is known.
 func TestOnlyLatenessIsForgivenToARepetition(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		r := request(deferred(time.Minute), withKey("k"))
 		first, err := s.Submit(context.Background(), r)
@@ -184,7 +184,7 @@ func TestOnlyLatenessIsForgivenToARepetition(t *testing.T) {
 
 func TestSubmitRefusesWhatTheCatalogueDoesNotHave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10, func(c *ServiceConfig) { c.Catalogue.Kinds = []job.Kind{job.PayloadInvalid} })
 		for _, kind := range []job.Kind{job.SuccessFast, ""} {
 			_, err := s.Submit(context.Background(), request(func(r *job.Request) { r.WorkKind = kind }))
@@ -197,7 +197,7 @@ func TestSubmitRefusesWhatTheCatalogueDoesNotHave(t *testing.T) {
 
 func TestSubmitRefusesThePast(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		for _, late := range []time.Duration{0, -time.Microsecond, -time.Hour} {
 			_, err := s.Submit(context.Background(), request(deferred(late), withKey("k")))
@@ -213,7 +213,7 @@ func TestSubmitRefusesThePast(t *testing.T) {
 
 func TestSubmitReplays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(1)
 		r := request(deferred(time.Minute), withKey("k"))
 		first, err := s.Submit(context.Background(), r)
@@ -255,7 +255,7 @@ func TestSubmitReplays(t *testing.T) {
 
 func TestSubmitReportsStorageTrouble(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(1)
 		w.store.hook("InsertJob", hook{before: fails(5, errStorage)})
 		for range 5 {
@@ -273,7 +273,7 @@ func TestSubmitReportsStorageTrouble(t *testing.T) {
 
 func TestSubmitWhoseAnswerIsLostIsFoundByItsKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		w.store.hook("InsertJob", hook{after: fails(1, errStorage)})
 		r := request(withKey("k"))
@@ -291,7 +291,7 @@ func TestCancel(t *testing.T) {
 	for _, state := range job.States {
 		t.Run(string(state), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newWorldJobs(t)
 				s := w.service(10)
 				task := w.add(func(r *row) { r.State = state })
 				change, err := s.Cancel(context.Background(), clientA, task.JobID)
@@ -326,7 +326,7 @@ func TestRetry(t *testing.T) {
 	for _, state := range job.States {
 		t.Run(string(state), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newWorldJobs(t)
 				task := w.add(func(r *row) { r.State = state })
 				change, err := w.service(10).Retry(context.Background(), clientA, task.JobID)
 				if code := want[state]; code != "" {
@@ -357,7 +357,7 @@ func failedJob(r *row) { r.State = job.Failed }
 
 func TestRetryOfTheLastAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		task := w.add(failedJob, func(r *row) { r.Attempt = r.MaxAttempts })
 		_, err := w.service(10).Retry(context.Background(), clientA, task.JobID)
 		require.Equal(t, job.CodeConflict, job.CodeOf(err))
@@ -367,7 +367,7 @@ func TestRetryOfTheLastAttempt(t *testing.T) {
 
 func TestRetryTenAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(100)
 		task := w.add(failedJob)
 		w.store.hook("Retry", hook{before: func(context.Context) error { time.Sleep(time.Second); return nil }}) // all have looked
@@ -389,7 +389,7 @@ func TestRetryTenAtOnce(t *testing.T) {
 
 func TestRetryIsSubjectToTheLimits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(1)
 		a, b := w.add(failedJob), w.add(failedJob)
 		_, err := s.Retry(context.Background(), clientA, a.JobID)
@@ -405,7 +405,7 @@ func TestRetryIsSubjectToTheLimits(t *testing.T) {
 
 func TestRetryReportsStorageTrouble(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(1)
 		task := w.add(failedJob)
 		for _, operation := range []string{"Job", "Retry"} {
@@ -421,7 +421,7 @@ func TestRetryReportsStorageTrouble(t *testing.T) {
 
 func TestOtherClientsJobsDoNotExist(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		task := w.add(failedJob)
 		ctx := context.Background()

@@ -15,7 +15,7 @@ import (
 )
 
 // traced runs f as of a request that is traced, and gives its traceparent.
-func (w *world) traced(f func(ctx context.Context)) (traceparent string) {
+func (w *testWorld) traced(f func(ctx context.Context)) (traceparent string) {
 	ctx, span := w.tracer().Start(context.Background(), "request", trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
 	f(ctx)
@@ -23,7 +23,7 @@ func (w *world) traced(f func(ctx context.Context)) (traceparent string) {
 }
 
 // traceparent is of a request that has ended.
-func (w *world) traceparent() string { return w.traced(func(context.Context) {}) }
+func (w *testWorld) traceparent() string { return w.traced(func(context.Context) {}) }
 
 // process hands a task to the worker as the queue does: in a span that goes on
 // from where the task says.
@@ -34,14 +34,14 @@ func (w *world) process(t job.Task) error {
 }
 
 // span gives the only span of a name that has ended.
-func (w *world) span(name string) tracetest.SpanStub {
+func (w *testWorld) span(name string) tracetest.SpanStub {
 	w.t.Helper()
 	named := w.spansNamed(name)
 	require.Len(w.t, named, 1, name)
 	return named[0]
 }
 
-func (w *world) spansNamed(name string) (named []tracetest.SpanStub) {
+func (w *testWorld) spansNamed(name string) (named []tracetest.SpanStub) {
 	for _, s := range w.spans.GetSpans() {
 		if s.Name == name {
 			named = append(named, s)
@@ -51,14 +51,14 @@ func (w *world) spansNamed(name string) (named []tracetest.SpanStub) {
 }
 
 // names gives the names of all spans that have ended.
-func (w *world) names() (names []string) {
+func (w *testWorld) names() (names []string) {
 	for _, s := range w.spans.GetSpans() {
 		names = append(names, s.Name)
 	}
 	return names
 }
 
-func (w *world) requireBelow(child, parent tracetest.SpanStub) {
+func (w *testWorld) requireBelow(child, parent tracetest.SpanStub) {
 	w.t.Helper()
 	require.Equal(w.t, parent.SpanContext.TraceID(), child.SpanContext.TraceID())
 	require.Equal(w.t, parent.SpanContext.SpanID(), child.Parent.SpanID())

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 
 func TestSpansOfARetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		old := w.traceparent()
 		task := w.add(failedJob, func(r *row) { r.TraceParent = old })
 		request := w.traced(func(ctx context.Context) {
@@ -36,7 +35,7 @@ func TestSpansOfARetry(t *testing.T) {
 
 func TestAnUntracedRetryStaysWithTheFirstTrace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		old := w.traceparent()
 		task := w.add(failedJob, func(r *row) { r.TraceParent = old })
 		_, err := w.service(10).Retry(context.Background(), clientA, task.JobID)
@@ -49,7 +48,7 @@ func TestAnUntracedRetryStaysWithTheFirstTrace(t *testing.T) {
 
 func TestSpansOfACancel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		old := w.traceparent()
 		task := w.add(func(r *row) { r.TraceParent = old })
 		for range 2 { // the second time it was canceled before
@@ -74,7 +73,7 @@ func TestSpansOfACancel(t *testing.T) {
 
 func TestSpansOfABatch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		var b *job.Batch
 		w.traced(func(ctx context.Context) {
 			var err error
@@ -95,7 +94,7 @@ func TestSpansOfABatch(t *testing.T) {
 // What is wrong with a request is no error of the server.
 func TestSpansOfWhatIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		w.traced(func(ctx context.Context) {
 			_, err := s.Submit(ctx, request(func(r *job.Request) { r.WorkKind = "NONE" }))
@@ -124,7 +123,7 @@ func TestSpansOfWhatIsRefused(t *testing.T) {
 
 func TestAReplayNamesTheFirstJob(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		first, err := s.Submit(context.Background(), request(withKey("k")))
 		require.NoError(t, err)
@@ -136,7 +135,7 @@ func TestAReplayNamesTheFirstJob(t *testing.T) {
 
 func TestSpansOfARescue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		from := w.traceparent()
 		traced := func(r *row) { r.TraceParent = from }
 		assigned := w.add(heldByTheDead(job.Assigned, traced))
@@ -170,7 +169,7 @@ func TestSpansOfARescue(t *testing.T) {
 
 func TestSpansOfARescueThatFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		from := w.traceparent()
 		w.add(heldByTheDead(job.Running, func(r *row) { r.TraceParent = from }))
 		w.store.hook("Finish", hook{before: fails(1, errStorage)})
@@ -181,37 +180,4 @@ func TestSpansOfARescueThatFails(t *testing.T) {
 		require.Equal(t, codes.Error, spans[0].Status.Code)
 		require.Equal(t, codes.Unset, spans[1].Status.Code)
 	})
-}
-
-func TestSpansOfKeysNameThem(t *testing.T) {
-	t.Parallel()
-	k := newKeyWorld(t)
-	var client job.ID
-	var first, second job.IssuedKey
-	for _, do := range []func(ctx context.Context) error{
-		func(ctx context.Context) error {
-			c, err := k.CreateClient(ctx, admin)
-			client = c.ID
-			return err
-		},
-		func(ctx context.Context) (err error) { first, err = k.CreateKey(ctx, admin, client, false); return err },
-		func(ctx context.Context) (err error) { second, err = k.RenewKey(ctx, admin, client); return err },
-		func(ctx context.Context) error { return k.RevokeKey(ctx, admin, client, first.ID) },
-		func(ctx context.Context) error {
-			if k.RevokeKey(ctx, admin, client, "not a key of this client") == nil {
-				return errors.New("a key that does not exist was revoked")
-			}
-			return nil
-		},
-	} {
-		k.w.traced(func(ctx context.Context) { require.NoError(t, do(ctx)) })
-	}
-	keys := []any{nil, first.ID, second.ID, first.ID, nil}
-	for i, span := range k.w.spansNamed("request") {
-		require.Equal(t, keys[i], attributes(span)["forgerun.key_id"], i)
-		require.NotContains(t, span.Attributes, first.Secret)
-		if i < 4 {
-			require.Equal(t, client.String(), attributes(span)["forgerun.client_id"])
-		}
-	}
 }

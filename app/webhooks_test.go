@@ -14,12 +14,12 @@ import (
 // webhookWorld is the use cases of webhooks with their surroundings.
 type webhookWorld struct {
 	*Webhooks
-	w          *world
+	w          *worldDelivery
 	deliveries *fakeDeliveries
 }
 
 func newWebhookWorld(t *testing.T, change ...func(*WebhooksDeps)) *webhookWorld {
-	w := newWorld(t)
+	w := newWorldDelivery(t)
 	h := &webhookWorld{w: w, deliveries: &fakeDeliveries{}}
 	d := WebhooksDeps{
 		Store: w.store, Reader: w.store, Deliveries: h.deliveries, Secrets: fakeSecrets{}, Targets: noLocals, Queue: w.queue,

@@ -11,7 +11,7 @@ import (
 )
 
 func TestWindow(t *testing.T) {
-	w := newWorld(t)
+	w := newWorldJobs(t)
 	window := NewWindow(10, w.store, w.metrics, w.logger)
 	require.False(t, window.admit(), "nobody knows what waits")
 	ctx := context.Background()
@@ -39,7 +39,7 @@ func TestWindow(t *testing.T) {
 
 // Jobs that wait for a retry are nothing that is overtaken.
 func TestWindowCountsWhatIsDue(t *testing.T) {
-	w := newWorld(t)
+	w := newWorldJobs(t)
 	window := NewWindow(3, w.store, w.metrics, w.logger)
 	for range 10 {
 		w.add(func(r *row) { r.RunAt = time.Now().Add(time.Hour) })
@@ -51,7 +51,7 @@ func TestWindowCountsWhatIsDue(t *testing.T) {
 // What is accepted here counts at once.
 func TestAClosedWindowLeavesJobsToTheRelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		s.window = NewWindow(3, w.store, w.metrics, w.logger)
 		ctx := context.Background()
@@ -67,10 +67,12 @@ func TestAClosedWindowLeavesJobsToTheRelay(t *testing.T) {
 		for i, task := range sent {
 			require.Equal(t, ids[i], task.JobID)
 		}
-		pass(relayMinAge)
-		w.round(NewRelay(w.store, w.queue, 100, w.metrics, w.logger))
+		pass(time.Second)
+		w.lead()
+		pass(time.Second)
 		for _, id := range ids {
-			w.inQueue(job.Task{JobID: id})
+			r := w.store.job(id)
+			require.Equal(t, "pending", w.queue.state(taskOf(&r)))
 		}
 	})
 }

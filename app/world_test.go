@@ -45,12 +45,11 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// world is everything around the use cases, in memory.
-type world struct {
+// testWorld is everything around the use cases, in memory.
+type testWorld struct {
 	t        testing.TB
 	store    *fakeStore
 	queue    *fakeQueue
-	runner   runnerFunc
 	registry *prometheus.Registry
 	metrics  *Metrics
 	spans    *tracetest.InMemoryExporter
@@ -58,19 +57,30 @@ type world struct {
 	log      *logBuffer
 	logger   *slog.Logger
 	listener *fakeListener
-	hub      *Hub
-	reader   *EventReader
-	settler  *BatchCompleter
-	worker   *Worker
 }
 
-func newWorld(t testing.TB, change ...func(*WorkerConfig)) *world {
-	w := &world{t: t, store: newFakeStore(t), queue: newFakeQueue(), registry: prometheus.NewRegistry(), log: &logBuffer{}}
+func newTestWorld(t testing.TB) *testWorld {
+	w := &testWorld{t: t, store: newFakeStore(t), queue: newFakeQueue(), registry: prometheus.NewRegistry(), log: &logBuffer{}}
 	w.metrics = NewMetrics(w.registry)
 	w.spans = tracetest.NewInMemoryExporter()
 	w.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(w.spans))
 	w.logger = slog.New(slog.NewJSONHandler(w.log, nil))
 	w.listener = &fakeListener{watched: map[job.ID]bool{}, connected: true}
+	return w
+}
+
+// world is the use cases with everything around them.
+type world struct {
+	*testWorld
+	runner  runnerFunc
+	hub     *Hub
+	reader  *EventReader
+	settler *BatchCompleter
+	worker  *Worker
+}
+
+func newWorld(t testing.TB, change ...func(*WorkerConfig)) *world {
+	w := &world{testWorld: newTestWorld(t)}
 	w.hub = NewHub(w.store, w.listener, w.metrics, w.logger)
 	w.reader = NewEventReader(w.store, w.hub)
 	w.settler = NewBatchCompleter(w.store, w.queue, w.metrics, w.logger)
@@ -99,7 +109,7 @@ func (w *world) start() (stop func()) { return w.background(w.worker.Run) }
 
 // background runs a loop until the test ends or stop is called, and lets it
 // come to rest.
-func (w *world) background(loop func(context.Context)) (stop func()) {
+func (w *testWorld) background(loop func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { loop(ctx) })
@@ -113,7 +123,7 @@ func (w *world) background(loop func(context.Context)) (stop func()) {
 }
 
 // add stores a waiting job that is due, and gives its task.
-func (w *world) add(change ...func(*row)) job.Task {
+func (w *testWorld) add(change ...func(*row)) job.Task {
 	now := time.Now()
 	r := &row{Job: job.Job{
 		ID: newID(), ClientID: clientA, Type: job.Execute, WorkKind: job.SuccessFast, Definition: definitionOf(job.SuccessFast),
@@ -129,7 +139,7 @@ func (w *world) add(change ...func(*row)) job.Task {
 }
 
 // addDeferred stores a CREATED job that is due after d.
-func (w *world) addDeferred(d time.Duration) job.Task {
+func (w *testWorld) addDeferred(d time.Duration) job.Task {
 	return w.add(func(r *row) {
 		at := time.Now().Add(d)
 		r.Type, r.State, r.ExecutionAt, r.RunAt, r.history = job.Deferred, job.Created, &at, at, []job.State{job.Created}
@@ -148,7 +158,7 @@ func (w *world) handling(t job.Task) <-chan error {
 }
 
 // ended asserts that a job's only end so far is the given one.
-func (w *world) ended(t job.Task, s job.State) job.Finish {
+func (w *testWorld) ended(t job.Task, s job.State) job.Finish {
 	w.t.Helper()
 	r := w.store.job(t.JobID)
 	require.Len(w.t, r.ends, 1, "history %v", r.history)
@@ -157,12 +167,12 @@ func (w *world) ended(t job.Task, s job.State) job.Finish {
 }
 
 // metric reads one counter or gauge.
-func (w *world) metric(c prometheus.Collector) float64 { return testutil.ToFloat64(c) }
+func (w *testWorld) metric(c prometheus.Collector) float64 { return testutil.ToFloat64(c) }
 
-func (w *world) tracer() trace.Tracer { return w.provider.Tracer("test") }
+func (w *testWorld) tracer() trace.Tracer { return w.provider.Tracer("test") }
 
 // sum adds up a metric over its labels; of a histogram what it has observed.
-func (w *world) sum(name string) float64 {
+func (w *testWorld) sum(name string) float64 {
 	families, err := w.registry.Gather()
 	require.NoError(w.t, err)
 	sum := 0.0

@@ -1,6 +1,8 @@
 package job
 
 import (
+	"bytes"
+	"cmp"
 	"time"
 )
 
@@ -111,6 +113,14 @@ type Progress struct {
 type QueueCursor struct {
 	RunAt time.Time
 	JobID ID
+}
+
+// Cursor is the position of a task's job.
+func (t Task) Cursor() QueueCursor { return QueueCursor{RunAt: t.RunAt, JobID: t.JobID} }
+
+// Compare orders waiting jobs by their time, then by their id.
+func (c QueueCursor) Compare(d QueueCursor) int {
+	return cmp.Or(c.RunAt.Compare(d.RunAt), bytes.Compare(c.JobID[:], d.JobID[:]))
 }
 
 // Load is how much there is to do.

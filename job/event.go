@@ -1,6 +1,8 @@
 package job
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"time"
 )
@@ -65,6 +67,11 @@ type Position struct {
 	Tx  uint64
 	ID  ID
 	Seq int
+}
+
+// Before reports whether p comes before q in a history.
+func (p Position) Before(q Position) bool {
+	return cmp.Or(cmp.Compare(p.Tx, q.Tx), bytes.Compare(p.ID[:], q.ID[:]), cmp.Compare(p.Seq, q.Seq)) < 0
 }
 
 // Occurrence is an event with all that it takes to tell a client about it.
