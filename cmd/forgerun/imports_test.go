@@ -32,6 +32,15 @@ var mayImport = []packageRule{
 	{"internal/devstack", nil},
 
 	{"app", []string{"job", "internal/telemetry"}},
+	{"app/clients", []string{"app", "job", "internal/telemetry"}},
+	{"app/events", []string{"app", "job", "internal/telemetry"}},
+	{"app/batches", []string{"app", "job", "internal/telemetry"}},
+	{"app/rescue", []string{"app", "app/batches", "job", "internal/telemetry"}},
+	{"app/delivery", []string{"app", "job", "internal/telemetry"}},
+	{"app/jobs", []string{"app", "app/batches", "app/events", "job", "internal/telemetry", "app/... test"}},
+	{"app/worker", []string{"app", "app/batches", "app/rescue", "job", "internal/telemetry", "app/... test"}},
+	{"app/maintenance", []string{"app", "app/batches", "app/delivery", "app/rescue", "job", "internal/telemetry", "app/... test"}},
+	{"app/apptest", []string{"app", "job", "internal/telemetry"}}, // for tests
 	{"handlers", []string{"job", "internal/telemetry"}},
 	{"handlers/apitest", nil}, // for tests
 	{"tasks", []string{"job", "internal/telemetry"}},
@@ -59,7 +68,7 @@ var mayImport = []packageRule{
 // testsMayImport is what test files may import of ours besides: real servers
 // and databases, and the check of answers. An adapter's test needs no other
 // adapter; what takes two of them is tested in cmd/forgerun, end to end.
-var testsMayImport = []string{"internal/devstack", "repo/repotest", "handlers/apitest"}
+var testsMayImport = []string{"internal/devstack", "repo/repotest", "handlers/apitest", "app/apptest"}
 
 // onlyIn says which packages may see a library at all, tests included: no type
 // of it leaves them.
@@ -80,7 +89,7 @@ var onlyIn = []struct {
 	{"code.dny.dev/ssrf", []string{"webhook"}},
 	{"github.com/exaring/otelpgx", []string{"repo"}},
 	{"go.opentelemetry.io/otel/exporters", []string{"monitoring"}},
-	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "internal/telemetry test", "app test", "handlers test", "repo test", "tasks test", "webhook test"}},
+	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "internal/telemetry test", "app/apptest", "app/... test", "handlers test", "repo test", "tasks test", "webhook test"}},
 	{"go.opentelemetry.io/proto", []string{"monitoring test", "cmd/... test"}},
 	{"github.com/chromedp", []string{"internal/simulator/report test", "cmd/... test"}},
 	{"github.com/compose-spec", []string{"monitoring test"}},

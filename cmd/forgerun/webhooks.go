@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/delivery"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/tasks"
@@ -21,8 +21,8 @@ func (p *process) guard() *webhook.Guard { return webhook.NewGuard(p.cfg.Webhook
 
 // newWebhooks makes the use cases of subscriptions. Without a master key none
 // can be registered; one that is not that of the stored keys stops the process.
-func (p *process) newWebhooks(failed chan<- error) *app.Webhooks {
-	d := app.WebhooksDeps{
+func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
+	d := delivery.WebhooksDeps{
 		Store: p.store, Reader: p.store, Deliveries: p.store, Targets: p.guard(), Queue: p.queue,
 		Subscribers: p.subscribers, Metrics: p.metrics, Log: p.log,
 	}
@@ -35,7 +35,7 @@ func (p *process) newWebhooks(failed chan<- error) *app.Webhooks {
 			}
 		})
 	}
-	return app.NewWebhooks(d)
+	return delivery.NewWebhooks(d)
 }
 
 // directoryAge is how old the published keys may be that are told. A new key
@@ -70,7 +70,7 @@ func (p *process) newDirectory() func(context.Context) ([]byte, error) {
 // webhooks is the delivering side of a process.
 type webhooks struct {
 	p        *process
-	courier  *app.DeliveryWorker
+	courier  *delivery.Worker
 	sender   *webhook.Sender
 	fetching *tasks.DeliveryConsumer
 }
@@ -96,7 +96,7 @@ func (p *process) startWebhooks(ctx context.Context) (*webhooks, error) {
 	w := &webhooks{p: p, sender: webhook.NewSender(webhook.SenderConfig{
 		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.WebhookTimeout, Guard: p.guard(), Log: p.log,
 	}, keys, webhook.NewSecrets(vault))}
-	w.courier = app.NewDeliveryWorker(app.CourierConfig{
+	w.courier = delivery.NewWorker(delivery.WorkerConfig{
 		Concurrency: p.cfg.WebhookConcurrency, Timeout: p.cfg.WebhookTimeout, Tracer: p.tracer,
 		Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
 	}, p.store, w.sender, p.notifier, p.metrics, p.log)

@@ -1,0 +1,81 @@
+// Package app holds the use cases: submit, cancel, retry, read, watch, manage
+// keys and webhooks, execute, deliver, and the maintenance that repairs whatever
+// a crash left behind.
+// HTTP and workers go through the same ones, so every rule stands once.
+//
+// What it needs of the world it declares itself as small interfaces; it knows
+// no database, queue or HTTP.
+package app
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Queue is the hint side: tasks that say "look at this job". Nothing it loses
+// is lost, and nothing it says is believed.
+type Queue interface {
+	// Enqueue hands a task over as well as it can, without waiting.
+	Enqueue(job.Task)
+	// SignalCancel tells the workers, as well as it can, to stop a job.
+	SignalCancel(job.ID)
+	// Publish tells those who watch, as well as it can and without waiting,
+	// what was committed, or how far a job has come.
+	Publish(job.Notification)
+	// Wake tells the couriers, as well as it can and without waiting, that a
+	// client may have something to be delivered.
+	WakeDelivery(client job.ID)
+}
+
+// newsOf is the news that an event of j was recorded.
+func NewsOf(j *job.Job) job.Notification { return job.Notification{ClientID: j.ClientID, JobID: j.ID} }
+
+// announce tells those who watch what was recorded of j, and the couriers if it
+// has a callback. They hear of webhooks from the Notifier.
+func Announce(q Queue, j *job.Job, n job.Notification) {
+	q.Publish(n)
+	if j.Callback != "" {
+		q.WakeDelivery(j.ClientID)
+	}
+}
+
+func HasCallback(j job.Job) bool { return j.Callback != "" }
+
+// Clock tells the time.
+type Clock func() time.Time
+
+// newID makes a version 7 UUID.
+func NewID() job.ID { return job.ID(uuid.Must(uuid.NewV7())) }
+
+// sleep waits for d or for the end of ctx, and reports whether it was d.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// refused reports whether storage will not take the data, however often it is
+// offered.
+func Refused(err error) bool {
+	var known *job.Error
+	return errors.As(err, &known) && known.Code == job.CodeInternal
+}
+
+// Targets tells what is plainly wrong with a URL to deliver to, "" for nothing.
+type Targets interface {
+	Check(url string) string
+}
+
+// directHorizon is how soon a job must be due for its task to be enqueued with
+// its commit. The relay enqueues later ones, as many as the queue has room for.
+const DirectHorizon = 5 * time.Second
