@@ -53,8 +53,8 @@ var corruptions = []corruption{
 	// final
 	{"a job that never ended", ended, plainJob, func(w *world) {
 		for _, k := range []history.Kind{storedJob, history.ListedJob} {
-			told := w.find(k, plainJob).Told
-			told.State, told.Outcome, told.FinishedAt, told.ResultAttempt = running, "", nil, 0
+			job := w.find(k, plainJob).Told
+			job.State, job.Outcome, job.FinishedAt, job.ResultAttempt = running, "", nil, 0
 		}
 	}, false},
 	{"a job that waits past its time", ended, waitingJob, func(w *world) {
@@ -102,8 +102,8 @@ var corruptions = []corruption{
 		w.find(storedEvent, retriedJob, named("job.succeeded")).Event.Attempt = 1
 	}, false},
 	{"a state that the log does not lead to", logged, plainJob, func(w *world) {
-		told := w.find(storedJob, plainJob).Told
-		told.State, told.Outcome, told.ResultAttempt = failed, "FAILED", 0
+		job := w.find(storedJob, plainJob).Told
+		job.State, job.Outcome, job.ResultAttempt = failed, "FAILED", 0
 	}, false},
 	{"an event id twice", logged, plainJob, func(w *world) {
 		w.find(storedEvent, plainJob, named("job.assigned")).Event.ID = w.find(storedEvent, plainJob, named("job.running")).Event.ID
@@ -208,9 +208,9 @@ var corruptions = []corruption{
 	}, true},
 
 	// metrics, queue
-	{"a counter that is off", measured, 0, func(w *world) { w.ground.Collected.Measured[0].Metric = 15 }, true},
-	{"a gauge that is off", measured, 0, func(w *world) { w.ground.Collected.Measured[1].Metric = 1 }, true},
-	{"open batches", ended, 0, func(w *world) { w.ground.Collected.Oddities[0].Count = 2 }, true},
+	{"a counter that is off", measured, 0, func(w *world) { w.run.Collected.Measured[0].Metric = 15 }, true},
+	{"a gauge that is off", measured, 0, func(w *world) { w.run.Collected.Measured[1].Metric = 1 }, true},
+	{"open batches", ended, 0, func(w *world) { w.run.Collected.Inconsistencies[0].Count = 2 }, true},
 	{"a task without a job", tasked, 99, func(w *world) {
 		w.add(history.Fact{Kind: history.QueuedTask, At: w.end(), Job: jobName(99), Task: &history.Task{Queue: "jobs", ID: "job-0099:1:0", State: "pending"}})
 	}, true},
@@ -324,7 +324,7 @@ var corruptions = []corruption{
 		w.find(storedReport, plainJob).Report.DurationMS += 7
 		w.find(history.ToldReport, plainJob).Report.DurationMS += 7
 	}, true},
-	{"work that was too quick", timed, plainJob, func(w *world) { scale := 2.0; w.ground.TimeScale = &scale }, false},
+	{"work that was too quick", timed, plainJob, func(w *world) { scale := 2.0; w.run.TimeScale = &scale }, false},
 
 	// catalogue
 	{"a failing kind that succeeded", expected, plainJob, func(w *world) { rename(w, plainJob, "FAIL_IMMEDIATE") }, false},

@@ -13,8 +13,8 @@ import (
 // Judge holds the history against all invariants. It reads the history one bucket
 // after the other, so that its memory does not grow with the number of jobs, but
 // for a byte a ticket. Its error is one of the disk, or the context's.
-func Judge(ctx context.Context, r *history.Reader, g Ground) (*Verdict, error) {
-	return judge(ctx, r, g)
+func Judge(ctx context.Context, r *history.Reader, run RunContext) (*Verdict, error) {
+	return judge(ctx, r, run)
 }
 
 // reader gives facts as history.Reader does.
@@ -23,9 +23,9 @@ type reader interface {
 	Each(bucket int, fn func(history.Fact) error) error
 }
 
-func judge(ctx context.Context, r reader, g Ground) (*Verdict, error) {
-	b := newBench(&g)
-	if err := b.judgeLoose(r, &g); err != nil {
+func judge(ctx context.Context, r reader, run RunContext) (*Verdict, error) {
+	b := newVerdictBuilder(&run)
+	if err := b.checkUnattributed(r, &run); err != nil {
 		return nil, err
 	}
 	group, working := errgroup.WithContext(ctx)
@@ -35,32 +35,32 @@ func judge(ctx context.Context, r reader, g Ground) (*Verdict, error) {
 			if working.Err() != nil {
 				return context.Cause(working)
 			}
-			return b.judgeBucket(r, bucket, &g)
+			return b.checkBucket(r, bucket, &run)
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	if err := b.judgeTickets(ctx, r, &g); err != nil {
+	if err := b.checkTickets(ctx, r, &run); err != nil {
 		return nil, err
 	}
-	b.loose.judge(&g, func(invariant, what string) {
+	b.unattributed.check(&run, func(invariant, what string) {
 		b.add([]Violation{{Invariant: invariant, What: what}}, nil, nil)
 	})
-	b.judgeMetrics(&g)
-	if g.whole(Queue) && g.whole(Rows) {
+	b.checkMetrics(&run)
+	if run.complete(Queue) && run.complete(Rows) {
 		b.verdict.Checked[tasked]++ // an empty queue is one that was looked at
 	}
-	return b.finish(&g), nil
+	return b.finish(&run), nil
 }
 
-func (b *bench) judgeBucket(r reader, bucket int, g *Ground) error {
+func (b *verdictBuilder) checkBucket(r reader, bucket int, run *RunContext) error {
 	err := r.Jobs(bucket, func(jobs map[string][]history.Fact) error {
 		for job, facts := range jobs {
-			d := newDossier(job, facts, g)
-			q := judgeJob(d, g)
-			b.note(d, g)
-			b.add(q.violations, q.looked, facts)
+			j := newJobFacts(job, facts, run)
+			c := checkJob(j, run)
+			b.note(j, run)
+			b.add(c.violations, c.looked, facts)
 			delete(jobs, job) // it is not needed again
 		}
 		return nil
@@ -72,33 +72,33 @@ func (b *bench) judgeBucket(r reader, bucket int, g *Ground) error {
 }
 
 // note takes what a job says of its ticket, and deliveries of events of no job.
-func (b *bench) note(d *dossier, g *Ground) {
-	for i := range d.facts {
-		if f := &d.facts[i]; f.Delivery != nil && ofNoJob(f.Delivery.EventName) {
-			b.noteLoose(f, g)
+func (b *verdictBuilder) note(j *jobFacts, run *RunContext) {
+	for i := range j.facts {
+		if f := &j.facts[i]; f.Delivery != nil && ofNoJob(f.Delivery.EventName) {
+			b.addUnattributed(f, run)
 		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.verdict.Facts += int64(len(d.facts))
-	for _, f := range d.byKind[history.Submitted] {
+	b.verdict.Facts += int64(len(j.facts))
+	for _, f := range j.byKind[history.Submitted] {
 		if f.Submission != nil {
-			b.tickets.mark(f.Ticket, bitsOf(f.Submission))
+			b.tickets.mark(f.Ticket, flagsOf(f.Submission))
 		}
 	}
-	told := d.told()
-	if told == nil {
+	job := j.current()
+	if job == nil {
 		return
 	}
 	b.verdict.Jobs++
-	if ticket, ok := ticketOf(g.Run, told.Correlation); ok {
+	if ticket, ok := TicketOf(run.Run, job.Correlation); ok {
 		b.tickets.mark(ticket, ticketHasJob)
 	}
 }
 
-func (b *bench) noteLoose(f *history.Fact, g *Ground) {
+func (b *verdictBuilder) addUnattributed(f *history.Fact, run *RunContext) {
 	b.mu.Lock()
-	invariant, wrong := b.loose.add(f, g)
+	invariant, wrong := b.unattributed.add(f, run)
 	b.mu.Unlock()
 	var violations []Violation
 	if wrong != "" {
@@ -109,14 +109,14 @@ func (b *bench) noteLoose(f *history.Fact, g *Ground) {
 
 // judgeLoose goes through the facts about no job one by one: there may be as many
 // as the run has refused submissions.
-func (b *bench) judgeLoose(r reader, g *Ground) error {
+func (b *verdictBuilder) checkUnattributed(r reader, run *RunContext) error {
 	return r.Each(history.Loose, func(f history.Fact) error {
 		b.verdict.Facts++
 		wrong := Violation{Ticket: f.Ticket}
 		switch {
 		case f.Submission != nil:
-			b.tickets.mark(f.Ticket, bitsOf(f.Submission))
-			b.judgeLooseSubmission(&f, g)
+			b.tickets.mark(f.Ticket, flagsOf(f.Submission))
+			b.checkRefusedSubmission(&f, run)
 		case f.Kind == history.Strange:
 			b.verdict.Checked[foreign]++
 			wrong.Invariant, wrong.What = foreign, fmt.Sprintf("tenant %d saw what nobody may: %s", f.Tenant, f.Note)
@@ -126,7 +126,7 @@ func (b *bench) judgeLoose(r reader, g *Ground) error {
 				wrong.Invariant, wrong.What = tasked, fmt.Sprintf("task %s: %s", f.Task.ID, f.Note)
 			}
 		case f.Delivery != nil:
-			b.noteLoose(&f, g)
+			b.addUnattributed(&f, run)
 		}
 		if wrong.Invariant != "" {
 			b.add([]Violation{wrong}, nil, []history.Fact{f})
@@ -136,9 +136,9 @@ func (b *bench) judgeLoose(r reader, g *Ground) error {
 }
 
 // judgeLooseSubmission looks at one that ended without a job.
-func (b *bench) judgeLooseSubmission(f *history.Fact, g *Ground) {
+func (b *verdictBuilder) checkRefusedSubmission(f *history.Fact, run *RunContext) {
 	var found []Violation
-	judgeRefusals(f.Submission, g, func(ok bool, invariant, format string, args ...any) {
+	checkRefusals(f.Submission, run, func(ok bool, invariant, format string, args ...any) {
 		if !ok {
 			found = append(found, Violation{Invariant: invariant, Ticket: f.Ticket, What: fmt.Sprintf(format, args...)})
 		}
@@ -148,13 +148,13 @@ func (b *bench) judgeLooseSubmission(f *history.Fact, g *Ground) {
 
 // judgeTickets finds the tickets that are wrong, and reads the history again for
 // what it says of them: there are none, as a rule.
-func (b *bench) judgeTickets(ctx context.Context, r reader, g *Ground) error {
-	stories := map[int64]*ticketStory{}
+func (b *verdictBuilder) checkTickets(ctx context.Context, r reader, run *RunContext) error {
+	stories := map[int64]*brokenTicket{}
 	more := map[string]int64{} // that are only counted
 	for n := int64(1); n < int64(len(b.tickets)); n++ {
 		if invariant, what := b.tickets.suspect(n); invariant != "" {
 			if len(stories) < maxViolations {
-				stories[n] = &ticketStory{Violation: Violation{Invariant: invariant, Ticket: n, What: what}}
+				stories[n] = &brokenTicket{Violation: Violation{Invariant: invariant, Ticket: n, What: what}}
 			} else {
 				more[invariant]++
 			}
@@ -180,9 +180,9 @@ func (b *bench) judgeTickets(ctx context.Context, r reader, g *Ground) error {
 		}
 		if err := r.Jobs(bucket, func(jobs map[string][]history.Fact) error {
 			for job, facts := range jobs {
-				d := newDossier(job, facts, g)
-				if s := stories[d.ticket]; s != nil {
-					s.add(d)
+				j := newJobFacts(job, facts, run)
+				if s := stories[j.ticket]; s != nil {
+					s.add(j)
 				}
 			}
 			return nil
@@ -200,21 +200,21 @@ func (b *bench) judgeTickets(ctx context.Context, r reader, g *Ground) error {
 }
 
 // ticketStory is a wrong ticket with the facts of its jobs.
-type ticketStory struct {
+type brokenTicket struct {
 	Violation
 	facts  []history.Fact
 	latest *history.Job
 }
 
 // add makes the violation one of the job that was made last.
-func (s *ticketStory) add(d *dossier) {
-	s.facts = append(s.facts, d.facts...)
-	told := d.told()
-	if told == nil {
+func (s *brokenTicket) add(j *jobFacts) {
+	s.facts = append(s.facts, j.facts...)
+	job := j.current()
+	if job == nil {
 		return
 	}
-	s.What += ", " + d.job
-	if s.latest == nil || told.CreatedAt.After(s.latest.CreatedAt) {
-		s.latest, s.Job = told, d.job
+	s.What += ", " + j.job
+	if s.latest == nil || job.CreatedAt.After(s.latest.CreatedAt) {
+		s.latest, s.Job = job, j.job
 	}
 }

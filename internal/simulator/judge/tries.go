@@ -15,28 +15,28 @@ const (
 )
 
 // tries counts what is known of the tries of a delivery.
-type tries struct {
+type deliveryAttempts struct {
 	recorded, recordedGood int // as stored
 	internal               int // of recorded, those that count against no limit
 	good, gone             int // what the receiver answered: 2xx, 410
 }
 
-func (t *tries) add(f *history.Fact) {
+func (t *deliveryAttempts) add(f *history.Fact) {
 	d := f.Delivery
 	switch f.Kind {
 	case history.StoredTry:
 		t.recorded++
-		t.recordedGood += oneIf(good(d.Status))
+		t.recordedGood += oneIf(is2xx(d.Status))
 		t.internal += oneIf(d.Error == sendInternal)
 	case history.Received:
-		t.good += oneIf(good(d.Status))
+		t.good += oneIf(is2xx(d.Status))
 		t.gone += oneIf(d.Status == http.StatusGone)
 	}
 }
 
 // judge holds a delivery as it was at the end against its tries, and tells what
 // is wrong.
-func (t *tries) judge(f *history.Fact, g *Ground) (wrong []string) {
+func (t *deliveryAttempts) check(f *history.Fact, run *RunContext) (wrong []string) {
 	d, stored := f.Delivery, f.Kind == history.StoredDeliver
 	must := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -51,9 +51,9 @@ func (t *tries) judge(f *history.Fact, g *Ground) (wrong []string) {
 		must(!stored || t.recordedGood > 0, "is DELIVERED without an attempt that was answered with 2xx")
 	case "FAILED":
 		must(t.recordedGood == 0, "is FAILED, and %d of its attempts were answered with 2xx", t.recordedGood)
-		must(t.mayFail(d, stored, g), "is FAILED (%s, last status %d) after %d attempts, %s", d.Error, d.Status, d.Attempts, g.deliveryTries())
+		must(t.mayFail(d, stored, run), "is FAILED (%s, last status %d) after %d attempts, %s", d.Error, d.Status, d.Attempts, run.deliveryTries())
 	case "PENDING":
-		must(g.Interrupted || d.Next.After(g.asOf(f)), "is PENDING, and was due at %s, before the end", moment(&d.Next))
+		must(run.Interrupted || d.Next.After(run.asOf(f)), "is PENDING, and was due at %s, before the end", moment(&d.Next))
 	default:
 		must(false, "is %q", d.State)
 	}
@@ -61,28 +61,28 @@ func (t *tries) judge(f *history.Fact, g *Ground) (wrong []string) {
 }
 
 // mayFail: all tries were made, or the receiver is gone, or its webhook is.
-func (t *tries) mayFail(d *history.Delivery, stored bool, g *Ground) bool {
+func (t *deliveryAttempts) mayFail(d *history.Delivery, stored bool, run *RunContext) bool {
 	switch {
 	case d.Status == http.StatusGone:
 		return t.gone > 0
 	case d.Error == sendDisabled || d.Error == sendDeleted:
-		return d.Webhook != "" && g.changed(d.Webhook)
-	case g.DeliveryTries == 0:
+		return d.Webhook != "" && run.changed(d.Webhook)
+	case run.DeliveryTries == 0:
 		return d.Attempts >= 2
 	case stored:
-		return d.Attempts-t.internal == g.DeliveryTries
+		return d.Attempts-t.internal == run.DeliveryTries
 	}
-	return d.Attempts >= g.DeliveryTries
+	return d.Attempts >= run.DeliveryTries
 }
 
-func (g *Ground) deliveryTries() string {
-	if g.DeliveryTries == 0 {
+func (run *RunContext) deliveryTries() string {
+	if run.DeliveryTries == 0 {
 		return "and the service repeats what fails"
 	}
-	return fmt.Sprintf("the service makes %d", g.DeliveryTries)
+	return fmt.Sprintf("the service makes %d", run.DeliveryTries)
 }
 
-func good(status int) bool { return status >= 200 && status < 300 }
+func is2xx(status int) bool { return status >= 200 && status < 300 }
 
 func oneIf(ok bool) int {
 	if ok {

@@ -19,16 +19,16 @@ const (
 
 // room is what a list of bounded length still takes: some of each invariant, and
 // whatever comes first in the rest.
-type room struct {
+type quota struct {
 	each, rest int
 	taken      map[string]int
 }
 
-func newRoom(most, each int) *room {
-	return &room{each: each, rest: most - each*len(Invariants), taken: map[string]int{}}
+func newQuota(most, each int) *quota {
+	return &quota{each: each, rest: most - each*len(Invariants), taken: map[string]int{}}
 }
 
-func (r *room) take(invariant string) bool {
+func (r *quota) take(invariant string) bool {
 	if r.taken[invariant] < r.each {
 		r.taken[invariant]++
 		return true
@@ -57,25 +57,25 @@ type Verdict struct {
 func (v *Verdict) OK() bool { return v.ViolationCount == 0 }
 
 // bench gathers what is found by several goroutines.
-type bench struct {
-	mu      sync.Mutex
-	verdict Verdict
-	listed  *room // violations
-	told    *room // of these, with histories
-	tickets tickets
-	loose   *looseDeliveries
+type verdictBuilder struct {
+	mu           sync.Mutex
+	verdict      Verdict
+	listed       *quota // violations
+	told         *quota // of these, with histories
+	tickets      ticketFlags
+	unattributed *unattributed
 }
 
-func newBench(g *Ground) *bench {
-	return &bench{
-		verdict: Verdict{Tickets: g.Tickets, Checked: map[string]int64{}, Skipped: map[string]string{}, ByInvariant: map[string]int64{}},
-		listed:  newRoom(maxViolations, ofEach), told: newRoom(maxHistories, ofEachTold),
-		tickets: newTickets(g.Tickets), loose: newLooseDeliveries(),
+func newVerdictBuilder(run *RunContext) *verdictBuilder {
+	return &verdictBuilder{
+		verdict: Verdict{Tickets: run.Tickets, Checked: map[string]int64{}, Skipped: map[string]string{}, ByInvariant: map[string]int64{}},
+		listed:  newQuota(maxViolations, ofEach), told: newQuota(maxHistories, ofEachTold),
+		tickets: newTicketFlags(run.Tickets), unattributed: newUnattributed(),
 	}
 }
 
 // add takes what was found about one job; facts are its history.
-func (b *bench) add(violations []Violation, looked map[string]int64, facts []history.Fact) {
+func (b *verdictBuilder) add(violations []Violation, looked map[string]int64, facts []history.Fact) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for invariant, n := range looked {
@@ -98,23 +98,23 @@ func (b *bench) add(violations []Violation, looked map[string]int64, facts []his
 }
 
 // count counts violations that are not told one by one.
-func (b *bench) count(invariant string, n int64) {
+func (b *verdictBuilder) count(invariant string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.countLocked(invariant, n)
 }
 
-func (b *bench) countLocked(invariant string, n int64) {
+func (b *verdictBuilder) countLocked(invariant string, n int64) {
 	b.verdict.ViolationCount += n
 	b.verdict.ByInvariant[invariant] += n
 }
 
 // finish puts violations in order and tells what was not looked at.
-func (b *bench) finish(g *Ground) *Verdict {
+func (b *verdictBuilder) finish(run *RunContext) *Verdict {
 	order := map[string]int{}
 	for i, invariant := range Invariants {
 		order[invariant.Key] = i
-		if why := skipped(g, invariant.Key, b.verdict.Checked[invariant.Key]); why != "" {
+		if why := skipped(run, invariant.Key, b.verdict.Checked[invariant.Key]); why != "" {
 			b.verdict.Skipped[invariant.Key] = why
 		}
 	}
@@ -125,17 +125,17 @@ func (b *bench) finish(g *Ground) *Verdict {
 }
 
 // skipped tells why an invariant was not checked, or not with everything.
-func skipped(g *Ground, key string, checked int64) string {
+func skipped(run *RunContext, key string, checked int64) string {
 	var missing []string
 	for _, source := range sources[key] {
-		if why, ok := g.Collected.Missing[source]; ok {
+		if why, ok := run.Collected.Missing[source]; ok {
 			missing = append(missing, string(source)+": "+why)
-		} else if !g.Collected.Asked[source] {
+		} else if !run.Collected.Asked[source] {
 			missing = append(missing, string(source)+": not asked for")
 		}
 	}
-	counted := slices.ContainsFunc(g.Collected.Measured, func(m Measure) bool { return m.Counter })
-	if key == measured && (!g.Counters || !counted && g.whole(Metrics)) {
+	counted := slices.ContainsFunc(run.Collected.Measured, func(m Measure) bool { return m.Counter })
+	if key == measured && (!run.Counters || !counted && run.complete(Metrics)) {
 		missing = append(missing, "counters: processes ended during the run, or began after the first row")
 	}
 	switch why := strings.Join(missing, "; "); {

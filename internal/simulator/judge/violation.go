@@ -25,7 +25,7 @@ type Violation struct {
 // Write prints the violation and its history, a fact a line, in order of time.
 // Keys and secrets are never printed, and nothing that moves a terminal.
 func (v Violation) Write(w io.Writer) {
-	fmt.Fprintf(w, "%s: %s\n", v.Invariant, printable(v.What))
+	fmt.Fprintf(w, "%s: %s\n", v.Invariant, Printable(v.What))
 	if v.Job != "" {
 		fmt.Fprintf(w, "  job %s", v.Job)
 		if v.Ticket > 0 {
@@ -36,7 +36,7 @@ func (v Violation) Write(w io.Writer) {
 		fmt.Fprintf(w, "  ticket %d\n", v.Ticket)
 	}
 	for _, f := range v.History {
-		fmt.Fprintf(w, "  %s  %-15s tenant %d  %s\n", when(&f).UTC().Format("15:04:05.000000"), f.Kind, f.Tenant, printable(describe(&f)))
+		fmt.Fprintf(w, "  %s  %-15s tenant %d  %s\n", when(&f).UTC().Format("15:04:05.000000"), f.Kind, f.Tenant, Printable(describe(&f)))
 	}
 }
 
@@ -77,7 +77,7 @@ func describe(f *history.Fact) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	if s := f.Submission; s != nil {
-		add("%s %s, execution_at %s, callback %s, batch %q", s.Type, s.WorkKind, moment(s.ExecutionAt), address(s.Callback), s.Batch)
+		add("%s %s, execution_at %s, callback %s, batch %q", s.Type, s.WorkKind, moment(s.ExecutionAt), RedactURL(s.Callback), s.Batch)
 		for _, t := range s.Tries {
 			add("try %s-%s: %d %s job %s %s replayed %t %s", moment(&t.Sent), moment(&t.Answered), t.Status, t.Code, t.Job, t.State, t.Replayed, t.Error)
 		}
@@ -99,7 +99,7 @@ func describe(f *history.Fact) string {
 		add("attempt %d %s, %s to %s, %d ms %s, %d events, event_seq %d", r.Attempt, r.Outcome, moment(r.StartedAt), moment(&r.FinishedAt), r.DurationMS, r.Failure, len(r.Events), r.EventSeq)
 	}
 	if d := f.Delivery; d != nil {
-		add("%s to %s%s: event %d %s (%s) %s, attempts %d, status %d %s, bytes %s %s %s", d.ID, d.Webhook, address(d.URL), d.Seq, d.EventName, d.EventID, d.State, d.Attempts, d.Status, d.Error, d.Body, d.JobStatus, d.Emitted)
+		add("%s to %s%s: event %d %s (%s) %s, attempts %d, status %d %s, bytes %s %s %s", d.ID, d.Webhook, RedactURL(d.URL), d.Seq, d.EventName, d.EventID, d.State, d.Attempts, d.Status, d.Error, d.Body, d.JobStatus, d.Emitted)
 	}
 	if t := f.Task; t != nil {
 		add("queue %s: %s %s", t.Queue, t.ID, t.State)
@@ -111,7 +111,7 @@ func describe(f *history.Fact) string {
 }
 
 // address leaves out what may be secret in a URL.
-func address(text string) string {
+func RedactURL(text string) string {
 	if text == "" {
 		return ""
 	}
@@ -125,7 +125,7 @@ func address(text string) string {
 // secrets are API keys and secrets of webhooks, wherever they stand.
 var secrets = regexp.MustCompile(`\b(frk_|whsec_)[A-Za-z0-9_+/=-]+|\b(Bearer )\S+`)
 
-func printable(text string) string {
+func Printable(text string) string {
 	text = secrets.ReplaceAllString(text, "$1$2***")
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {

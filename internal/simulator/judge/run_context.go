@@ -1,13 +1,14 @@
 package judge
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
 // Ground is what is known of a run beside its facts.
-type Ground struct {
+type RunContext struct {
 	Run     string // correlation ids are {Run}.{ticket}
 	Tenants int
 	Tickets int64 // tickets are numbered from 1 to this
@@ -46,7 +47,7 @@ type Webhook struct {
 
 	// Loosened is from when on it need not get each event: it was disabled,
 	// changed or deleted then. Zero: never. Collect tells it of the rows.
-	Loosened time.Time
+	ExemptSince time.Time
 }
 
 // Stream is a reader of a tenant's event stream. If a tenant has several, its
@@ -59,23 +60,16 @@ type Stream struct {
 	Whole bool
 }
 
-func (g *Ground) slack() time.Duration     { return orDefault(g.ClockSlack, time.Second) }
-func (g *Ground) overdue() time.Duration   { return orDefault(g.Overdue, 30*time.Second) }
-func (g *Ground) keyWindow() time.Duration { return orDefault(g.KeyWindow, 24*time.Hour) }
-
-func orDefault(d, otherwise time.Duration) time.Duration {
-	if d > 0 {
-		return d
-	}
-	return otherwise
-}
+func (run *RunContext) slack() time.Duration     { return cmp.Or(run.ClockSlack, time.Second) }
+func (run *RunContext) overdue() time.Duration   { return cmp.Or(run.Overdue, 30*time.Second) }
+func (run *RunContext) keyWindow() time.Duration { return cmp.Or(run.KeyWindow, 24*time.Hour) }
 
 // limit is the service's scaled execution limit, 0 when it is not known.
-func (g *Ground) limit() time.Duration {
-	if g.MaxRuntime <= 0 || g.TimeScale == nil {
+func (run *RunContext) limit() time.Duration {
+	if run.MaxRuntime <= 0 || run.TimeScale == nil {
 		return 0
 	}
-	return max(leastLimit, scaled(g.MaxRuntime, *g.TimeScale))
+	return max(leastLimit, scaled(run.MaxRuntime, *run.TimeScale))
 }
 
 func scaled(d time.Duration, scale float64) time.Duration {
@@ -83,14 +77,14 @@ func scaled(d time.Duration, scale float64) time.Duration {
 }
 
 // whole tells whether all that a source has to say is in the history.
-func (g *Ground) whole(s Source) bool {
-	_, missing := g.Collected.Missing[s]
-	return !missing && g.Collected.Asked[s]
+func (run *RunContext) complete(s Source) bool {
+	_, missing := run.Collected.Missing[s]
+	return !missing && run.Collected.Asked[s]
 }
 
 // asOf is the latest time of which it is certain that what a fact tells was so
 // later, by Postgres' clock.
-func (g *Ground) asOf(f *history.Fact) time.Time {
+func (run *RunContext) asOf(f *history.Fact) time.Time {
 	at := f.At
 	if !f.Sent.IsZero() {
 		at = f.Sent
@@ -98,56 +92,17 @@ func (g *Ground) asOf(f *history.Fact) time.Time {
 	if f.Kind == history.StoredJob || f.Kind == history.StoredDeliver {
 		return at
 	}
-	return at.Add(-g.slack())
+	return at.Add(-run.slack())
 }
 
 // changed reports whether the webhook may have been disabled, changed or deleted
 // during the run.
-func (g *Ground) changed(webhook string) bool {
-	for _, w := range g.Webhooks {
+func (run *RunContext) changed(webhook string) bool {
+	for _, w := range run.Webhooks {
 		if w.ID == webhook {
-			_, loosened := g.Collected.Webhooks[webhook]
-			return loosened || !w.Loosened.IsZero() || !g.whole(Rows)
+			_, loosened := run.Collected.Webhooks[webhook]
+			return loosened || !w.ExemptSince.IsZero() || !run.complete(Rows)
 		}
 	}
 	return true
-}
-
-// Source is where facts at the end come from.
-type Source string
-
-// The sources.
-const (
-	Lists   Source = "job lists"
-	Reports Source = "reports"
-	Rows    Source = "rows"
-	Queue   Source = "queue"
-	Metrics Source = "metrics"
-)
-
-// Collected is what Collect found beside facts, and what it could not find.
-type Collected struct {
-	Facts   int64             // that were added
-	Asked   map[Source]bool   // sources that were asked
-	Missing map[Source]string // why a source told nothing, or not everything
-
-	Webhooks map[string]time.Time // id to Loosened, of webhooks that were changed
-	Oddities []Oddity             // of rows that must not be there
-	Measured []Measure            // metrics with what the rows say of the same
-}
-
-// Oddity tells of rows that contradict an invariant and belong to no one job.
-type Oddity struct {
-	Invariant string
-	What      string
-	Count     int64
-}
-
-// Measure is a metric, added up over all processes, and the number of rows that
-// it must equal.
-type Measure struct {
-	Name    string
-	Metric  float64
-	Rows    float64
-	Counter bool // counts from the start of its process
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // tickets holds a byte for each ticket: what crosses jobs is seen here.
-type tickets []byte
+type ticketFlags []byte
 
 // What is known of a ticket.
 const (
@@ -18,9 +18,9 @@ const (
 	ticketHasTwo
 )
 
-func newTickets(n int64) tickets { return make(tickets, max(n, 0)+1) }
+func newTicketFlags(n int64) ticketFlags { return make(ticketFlags, max(n, 0)+1) }
 
-func (t tickets) mark(ticket int64, bits byte) {
+func (t ticketFlags) mark(ticket int64, bits byte) {
 	if ticket < 1 || ticket >= int64(len(t)) {
 		return // looked at where the job is
 	}
@@ -31,7 +31,7 @@ func (t tickets) mark(ticket int64, bits byte) {
 }
 
 // bitsOf tells what a submission says of its ticket.
-func bitsOf(s *history.Submission) byte {
+func flagsOf(s *history.Submission) byte {
 	bits := byte(ticketSent)
 	for _, try := range s.Tries {
 		if try.Accepted() {
@@ -44,7 +44,7 @@ func bitsOf(s *history.Submission) byte {
 }
 
 // suspect tells what is wrong with a ticket, "" for nothing.
-func (t tickets) suspect(ticket int64) (invariant, what string) {
+func (t ticketFlags) suspect(ticket int64) (invariant, what string) {
 	bits := t[ticket]
 	switch {
 	case bits&ticketHasTwo != 0:

@@ -8,33 +8,33 @@ import (
 
 // looseDeliveries are those of events that belong to no job, of batches and
 // webhooks: a few words for each, since their facts are not kept together.
-type looseDeliveries struct {
-	byID  map[string]*looseDelivery
+type unattributed struct {
+	byID  map[string]*unattributedDelivery
 	pairs map[string]string // event and webhook to delivery
 }
 
-type looseDelivery struct {
-	tries
+type unattributedDelivery struct {
+	deliveryAttempts
 	told *history.Fact // as stored; nil for none
 	body string
 }
 
-func newLooseDeliveries() *looseDeliveries {
-	return &looseDeliveries{byID: map[string]*looseDelivery{}, pairs: map[string]string{}}
+func newUnattributed() *unattributed {
+	return &unattributed{byID: map[string]*unattributedDelivery{}, pairs: map[string]string{}}
 }
 
 // add takes a fact and tells what is wrong with it at once.
-func (l *looseDeliveries) add(f *history.Fact, g *Ground) (invariant, wrong string) {
+func (l *unattributed) add(f *history.Fact, run *RunContext) (invariant, wrong string) {
 	d := f.Delivery
 	known := l.byID[d.ID]
 	if known == nil {
-		known = &looseDelivery{}
+		known = &unattributedDelivery{}
 		l.byID[d.ID] = known
 	}
-	if w := g.webhook(f); w != nil && w.Tenant != f.Tenant {
+	if w := run.webhook(f); w != nil && w.Tenant != f.Tenant {
 		return foreign, fmt.Sprintf("delivery %s of tenant %d goes to a webhook of tenant %d", d.ID, f.Tenant, w.Tenant)
 	}
-	known.tries.add(f)
+	known.deliveryAttempts.add(f)
 	switch f.Kind {
 	case history.StoredDeliver:
 		told := *f // without those beside it
@@ -54,8 +54,8 @@ func (l *looseDeliveries) add(f *history.Fact, g *Ground) (invariant, wrong stri
 }
 
 // judge tells what is wrong now that all facts are known.
-func (l *looseDeliveries) judge(g *Ground, found func(invariant, what string)) {
-	if !g.whole(Rows) {
+func (l *unattributed) check(run *RunContext, found func(invariant, what string)) {
+	if !run.complete(Rows) {
 		return
 	}
 	for id, d := range l.byID {
@@ -63,7 +63,7 @@ func (l *looseDeliveries) judge(g *Ground, found func(invariant, what string)) {
 			found(received, fmt.Sprintf("delivery %s came, and there is none of that id", id))
 			continue
 		}
-		for _, wrong := range d.tries.judge(d.told, g) {
+		for _, wrong := range d.deliveryAttempts.check(d.told, run) {
 			found(delivered, wrong)
 		}
 	}
