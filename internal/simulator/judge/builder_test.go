@@ -174,7 +174,7 @@ func (t *tale) deliver(e history.Event, hook, url string, answers ...int) {
 		ID: fmt.Sprint(e.ID, "-to-", hook, url), Webhook: hook, URL: url, EventID: e.ID, EventName: e.Name, Seq: e.Seq,
 		State: "DELIVERED", Attempts: len(answers),
 	}
-	if last := answers[len(answers)-1]; !is2xx(last) {
+	if last := answers[len(answers)-1]; last >= 300 {
 		d.State, d.Status, d.Error = "FAILED", last, "HTTP_5XX"
 	}
 	stored := t.fact(history.StoredDeliver)

@@ -48,7 +48,7 @@ func (w *world) Each(bucket int, fn func(history.Fact) error) error {
 
 func (w *world) judge(t testing.TB) *Verdict {
 	t.Helper()
-	v, err := judge(t.Context(), w, w.run)
+	v, err := Judge(t.Context(), w, w.run)
 	require.NoError(t, err)
 	return v
 }

@@ -61,7 +61,7 @@ func peakOf(t *testing.T, c manyJobs) uint64 {
 			}
 		}
 	}()
-	v, err := judge(t.Context(), c, c.run())
+	v, err := Judge(t.Context(), c, c.run())
 	close(done)
 	most := <-peak
 	require.NoError(t, err)

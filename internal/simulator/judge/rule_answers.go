@@ -8,19 +8,19 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// sighting is a state that an answer told, by the simulator's clock.
+// observation is a state that an answer showed, by the simulator's clock.
 type observation struct {
 	what     string
-	sent, at time.Time // sent is zero when it is not known, and then some time before
+	sent, at time.Time // sent is zero where it is unknown
 	state    string
-	attempt  int       // 0: not told
-	updated  time.Time // by Postgres' clock; zero: not told
-	replay   bool      // tells what the first answer told
-	first    int       // steps that fit it; set by place
-	latest   int
+	attempt  int       // 0: unknown
+	updated  time.Time // by Postgres' clock; zero: unknown
+	replay   bool      // repeats what the first answer said
+	first    int       // the first and the last step that fit it; set by match
+	last     int
 }
 
-// longestRequest is what a request may take whose beginning is not known.
+// longestRequest is what a request may take whose beginning is unknown.
 const longestRequest = 30 * time.Second
 
 func (o *observation) asked() time.Time {
@@ -30,7 +30,7 @@ func (o *observation) asked() time.Time {
 	return o.sent
 }
 
-// judgeAnswers: each answer tells a state that the job had between the request
+// checkAnswers: each answer shows a state that the job had between the request
 // and the answer, and no answer is older than one that had come before it was
 // asked for.
 func (c *checker) checkAnswers() {
@@ -39,26 +39,26 @@ func (c *checker) checkAnswers() {
 	if !c.logComplete || len(c.steps) == 0 {
 		return
 	}
-	var placed []*observation
 	all := c.observations()
 	slices.SortStableFunc(all, func(a, b *observation) int { return a.at.Compare(b.at) })
+	var matched []*observation
 	for _, o := range all {
 		c.look(answered)
-		if !c.place(o) {
+		if !c.match(o) {
 			c.must(false, answered, "%s tells %s (attempt %d), which the job was not at that time", o.what, o.state, o.attempt)
 			continue
 		}
-		for _, before := range placed {
+		for _, before := range matched {
 			after := before.at.Before(o.asked())
-			c.must(o.replay || !after || o.latest >= before.first, answered, "%s tells %s, but %s before it had told %s already",
+			c.must(o.replay || !after || o.last >= before.first, answered, "%s tells %s, but %s before it had told %s already",
 				o.what, o.state, before.what, before.state)
 		}
-		placed = append(placed, o)
+		matched = append(matched, o)
 	}
 }
 
-// place finds the steps of the log that the sighting may have seen.
-func (c *checker) place(o *observation) bool {
+// match finds the steps of the log that the observation may have seen.
+func (c *checker) match(o *observation) bool {
 	found := false
 	slack := c.run.slack()
 	for i, step := range c.steps {
@@ -66,56 +66,54 @@ func (c *checker) place(o *observation) bool {
 			continue
 		}
 		if step.At.After(o.at.Add(slack)) {
-			continue // it was not so far yet
+			continue // had not happened yet
 		}
 		if i+1 < len(c.steps) && !o.replay && c.steps[i+1].At.Before(o.asked().Add(-slack)) {
-			continue // it was further already
+			continue // was over already
 		}
 		if !found {
 			o.first, found = i, true
 		}
-		o.latest = i
+		o.last = i
 	}
 	return found
 }
 
 func (c *checker) observations() (all []*observation) {
+	add := func(o observation) { all = append(all, &o) }
 	for _, f := range c.facts {
-		switch {
-		case f.Tenant != c.tenant: // that it got an answer is looked at elsewhere
+		switch j, a := f.Told, f.Action; {
+		case f.Tenant != c.tenant: // checkOwners checks that
 		case f.Submission != nil:
 			for _, t := range f.Submission.Tries {
-				if t.Accepted() && t.Job == c.job && t.State != "" {
-					all = append(all, &observation{what: "the answer to the submission", sent: t.Sent, at: t.Answered, state: t.State, replay: t.Replayed})
+				if t.Accepted() && t.Job == c.id && t.State != "" {
+					add(observation{what: "the answer to the submission", sent: t.Sent, at: t.Answered, state: t.State, replay: t.Replayed})
 				}
 			}
-		case f.Action != nil && f.Action.Status == 200 && f.Action.State != "":
-			a := f.Action
-			all = append(all, &observation{what: "the answer to " + a.Verb, sent: a.Sent, at: f.At, state: a.State, attempt: a.Attempt})
-		case f.Kind == history.Looked && f.Told != nil && f.Told.State != "":
-			all = append(all, jobObservation("a poll", &f))
-		case f.Kind == history.ListedJob && f.Told != nil:
-			all = append(all, jobObservation("the list of jobs", &f))
+		case a != nil && a.Status == http.StatusOK && a.State != "":
+			add(observation{what: "the answer to " + a.Verb, sent: a.Sent, at: f.At, state: a.State, attempt: a.Attempt})
+		case f.Kind == history.Looked && j != nil && j.State != "":
+			add(observation{what: "a poll", sent: f.Sent, at: f.At, state: j.State, attempt: j.Attempt, updated: j.UpdatedAt})
+		case f.Kind == history.ListedJob && j != nil:
+			add(observation{what: "the list of jobs", sent: f.Sent, at: f.At, state: j.State, attempt: j.Attempt, updated: j.UpdatedAt})
 		}
 	}
 	return all
 }
 
-func jobObservation(what string, f *history.Fact) *observation {
-	return &observation{
-		what: what, sent: f.Sent, at: f.At,
-		state: f.Told.State, attempt: f.Told.Attempt, updated: f.Told.UpdatedAt,
-	}
+// isRefusal: a client error, but no "later".
+func isRefusal(status int) bool {
+	return status >= 400 && status < 500 && status != http.StatusTooManyRequests
 }
 
-// judgeRefusals: a valid request is refused only for now, and the kind that has
-// none is refused always.
+// checkRefusals: a valid request is refused only for now, and the kind that is
+// invalid is refused always.
 func checkRefusals(s *history.Submission, run *RunContext, must func(ok bool, invariant, format string, args ...any)) {
 	for _, t := range s.Tries {
 		switch {
 		case t.Code == "RFA_EXEC_IDEMPOTENCY_CONFLICT":
 			must(false, answered, "a repetition of the same request was refused as another one under its key")
-		case t.Status >= 400 && t.Status < 500 && t.Status != http.StatusTooManyRequests:
+		case isRefusal(t.Status):
 			must(!valid(s, t, run.slack()), answered, "a valid request was refused with %d %s", t.Status, t.Code)
 		case t.Accepted():
 			must(s.WorkKind != payloadInvalid, expected, "%s was accepted as job %s", payloadInvalid, t.Job)
@@ -123,21 +121,24 @@ func checkRefusals(s *history.Submission, run *RunContext, must func(ok bool, in
 	}
 }
 
-// valid reports whether there was nothing wrong with the request of a try, for
-// all the time until it was answered: execution_at must be ahead.
+// valid reports whether there was nothing wrong with the request of a try until
+// it was answered: execution_at must be ahead.
 func valid(s *history.Submission, t history.Try, slack time.Duration) bool {
-	looked := t.Sent
-	if t.Answered.After(looked) {
-		looked = t.Answered
+	until := t.Sent
+	if t.Answered.After(until) {
+		until = t.Answered
 	}
-	return s.WorkKind != payloadInvalid && (s.ExecutionAt == nil || s.ExecutionAt.After(looked.Add(slack)))
+	return s.WorkKind != payloadInvalid && (s.ExecutionAt == nil || s.ExecutionAt.After(until.Add(slack)))
 }
 
-// judgeTries: all tries of a ticket are told the same job, made at one time.
+// checkTries: all tries of a ticket, and all polls, show one job, made at one time.
 func (c *checker) checkTries() {
 	var madeAt time.Time
-	if job := c.current(); job != nil {
-		madeAt = job.CreatedAt
+	if c.job != nil {
+		madeAt = c.job.CreatedAt
+	}
+	same := func(what string, at time.Time) {
+		c.must(at.IsZero() || madeAt.IsZero() || at.Equal(madeAt), answered, "%s told created_at %s, the job has %s", what, clock(&at), clock(&madeAt))
 	}
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission == nil {
@@ -149,76 +150,65 @@ func (c *checker) checkTries() {
 			if !t.Accepted() {
 				continue
 			}
-			c.must(t.Job == c.job, answered, "a repetition of the request was told job %s", t.Job)
+			c.must(t.Job == c.id, answered, "a repetition of the request was told job %s", t.Job)
 			if madeAt.IsZero() {
 				madeAt = t.CreatedAt
 			}
-			c.must(t.CreatedAt.IsZero() || t.Job != c.job || t.CreatedAt.Equal(madeAt), answered, "a try was told created_at %s, the job has %s", moment(&t.CreatedAt), moment(&madeAt))
+			if t.Job == c.id {
+				same("a try", t.CreatedAt)
+			}
 		}
 	}
 	for _, f := range c.byKind[history.Looked] {
-		if f.Told != nil && f.Tenant == c.tenant {
-			c.must(f.Told.State != "", answered, "the owner's poll was refused: %s", f.Note)
-			c.must(madeAt.IsZero() || f.Told.CreatedAt.IsZero() || f.Told.CreatedAt.Equal(madeAt), answered, "a poll tells created_at %s, the job has %s", moment(&f.Told.CreatedAt), moment(&madeAt))
-			c.must(f.Told.Outcome == outcomes[f.Told.State], answered, "a poll tells %s with outcome %q", f.Told.State, f.Told.Outcome)
+		if j := f.Told; j != nil && f.Tenant == c.tenant {
+			c.must(j.State != "", answered, "the owner's poll was refused: %s", f.Note)
+			same("a poll", j.CreatedAt)
+			c.must(j.Outcome == outcomes[j.State], answered, "a poll tells %s with outcome %q", j.State, j.Outcome)
 		}
 	}
 }
 
-// judgeActions: a cancel that is answered leaves the job ended, a retry that is
+// checkActions: a cancel that is answered leaves the job ended, a retry that is
 // refused found one that has no attempt to come, and nobody cancels unasked.
 func (c *checker) checkActions() {
-	asked := false
+	j, asked := c.job, false
 	for _, f := range c.byKind[history.Acted] {
 		a := f.Action
 		if a == nil || f.Tenant != c.tenant {
 			continue
 		}
 		c.look(answered)
-		asked = asked || a.Verb == "cancel"
-		c.must(a.Job == "" || a.Job == c.job, answered, "the answer to %s is about job %s", a.Verb, a.Job)
-		refused := a.Status >= 400 && a.Status < 500 && a.Status != 429
+		c.must(a.Job == "" || a.Job == c.id, answered, "the answer to %s is about job %s", a.Verb, a.Job)
+		refused, done := isRefusal(a.Status), a.Status == http.StatusOK
 		if a.Verb == "cancel" {
+			asked = true
 			c.must(!refused, answered, "the cancel was refused with %d %s", a.Status, a.Code)
-			c.must(a.Status != 200 || final(a.State), answered, "the job is %s after its cancel was answered", a.State)
-			job := c.current()
-			c.must(job == nil || a.Status != 200 || a.State != canceled || job.State == canceled, answered, "the job was told to be CANCELED and is %s", stateOf(job))
+			c.must(!done || final(a.State), answered, "the job is %s after its cancel was answered", a.State)
+			if j != nil && done && a.State == canceled {
+				c.must(j.State == canceled, answered, "the job was told to be CANCELED and is %s", j.State)
+			}
 			continue
 		}
-		c.must(!refused || a.Status == 409, answered, "the %s was refused with %d %s", a.Verb, a.Status, a.Code)
-		c.must(a.Status != 409 || c.mayRefuseRetry(f), answered, "the retry was refused with %s, though the job could be retried", a.Code)
+		c.must(!refused || a.Status == http.StatusConflict, answered, "the %s was refused with %d %s", a.Verb, a.Status, a.Code)
+		c.must(a.Status != http.StatusConflict || c.mayRefuseRetry(f), answered,
+			"the retry was refused with %s, though the job could be retried", a.Code)
 	}
-	job := c.current()
-	c.must(job == nil || job.State != canceled || asked || c.submission() == nil, answered, "the job is CANCELED, and nobody asked for that")
+	c.must(j == nil || j.State != canceled || asked || c.submission == nil, answered, "the job is CANCELED, and nobody asked for that")
 }
 
 // mayRefuseRetry: at some time between request and answer the job was SUCCEEDED,
 // CANCELED, or out of attempts.
 func (c *checker) mayRefuseRetry(f *history.Fact) bool {
-	job := c.current()
-	if !c.logComplete || job == nil {
+	if !c.logComplete || c.job == nil {
 		return true
 	}
-	for _, state := range []string{succeeded, canceled, failed} {
-		o := &observation{sent: f.Action.Sent, at: f.At, state: state}
-		if state == failed {
-			o.attempt = job.MaxAttempts
-		}
-		if c.place(o) {
-			return true
-		}
+	was := func(state string, attempt int) bool {
+		return c.match(&observation{sent: f.Action.Sent, at: f.At, state: state, attempt: attempt})
 	}
-	return false
+	return was(succeeded, 0) || was(canceled, 0) || was(failed, c.job.MaxAttempts)
 }
 
-func stateOf(job *history.Job) string {
-	if job == nil {
-		return ""
-	}
-	return job.State
-}
-
-// judgeLists: the list has the job once, and as the rows have it.
+// checkLists: the list has the job once, and as the rows have it.
 func (c *checker) checkLists() {
 	listed := c.byKind[history.ListedJob]
 	if len(listed) == 0 {
@@ -227,13 +217,13 @@ func (c *checker) checkLists() {
 	c.look(answered)
 	c.must(len(listed) == 1, answered, "the list of jobs has the job %d times", len(listed))
 	for _, f := range listed {
-		job := f.Told
-		if c.row == nil || job == nil || job.State != c.row.State || job.Attempt != c.row.Attempt {
-			continue // one that moved meanwhile; whether it was ever so is looked at elsewhere
+		a, b := f.Told, c.row
+		if b == nil || a == nil || a.State != b.State || a.Attempt != b.Attempt {
+			continue // it moved meanwhile; checkAnswers checks whether it ever was so
 		}
-		same := job.Type == c.row.Type && job.WorkKind == c.row.WorkKind && job.Outcome == c.row.Outcome && job.MaxAttempts == c.row.MaxAttempts && job.Correlation == c.row.Correlation &&
-			job.Batch == c.row.Batch && job.CreatedAt.Equal(c.row.CreatedAt) && sameMoment(job.ExecutionAt, c.row.ExecutionAt) &&
-			sameMoment(job.StartedAt, c.row.StartedAt) && sameMoment(job.FinishedAt, c.row.FinishedAt)
+		same := a.Type == b.Type && a.WorkKind == b.WorkKind && a.Outcome == b.Outcome && a.MaxAttempts == b.MaxAttempts &&
+			a.Correlation == b.Correlation && a.Batch == b.Batch && a.CreatedAt.Equal(b.CreatedAt) &&
+			sameTime(a.ExecutionAt, b.ExecutionAt) && sameTime(a.StartedAt, b.StartedAt) && sameTime(a.FinishedAt, b.FinishedAt)
 		c.must(same, answered, "the list of jobs tells the job differently than it is stored")
 	}
 }

@@ -7,72 +7,58 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// judgeEnd: at the end a job is final with the outcome of its state, or waits for
-// a time that has not come. However short ago it came, who waited for the end of
-// the run waited for this job too.
+// checkEnd: at the end a job is final with the outcome of its state, or waits for
+// a time that has not come. The run waited for every job, however late it came.
 func (c *checker) checkEnd() {
-	job := c.current()
-	if job == nil {
+	j := c.job
+	if j == nil {
 		return
 	}
 	c.look(ended)
-	c.must(job.Outcome == outcomes[job.State], ended, "the job is %s with outcome %q", job.State, job.Outcome)
-	c.must((job.FinishedAt != nil) == final(job.State), ended, "the job is %s with finished_at %s", job.State, moment(job.FinishedAt))
-	if !c.run.Interrupted && !final(job.State) {
-		c.must(c.waitsForItsTime(job), ended, "the job is %s though all should have ended", job.State)
-	}
+	c.must(j.Outcome == outcomes[j.State], ended, "the job is %s with outcome %q", j.State, j.Outcome)
+	c.must((j.FinishedAt != nil) == final(j.State), ended, "the job is %s with finished_at %s", j.State, clock(j.FinishedAt))
+	c.must(final(j.State) || c.run.Interrupted || c.isScheduled(), ended, "the job is %s though all should have ended", j.State)
 	if c.row != nil {
 		c.must(!c.row.Held || c.run.Interrupted, ended, "a worker holds the job though all should have ended")
 		c.must(c.row.ResultAttempt == 0 || c.row.State == succeeded, ended, "the job is %s and has a result", c.row.State)
 		c.must(c.row.State != succeeded || c.row.ResultAttempt > 0, ended, "the job is SUCCEEDED without a result")
 	}
-	c.checkTerminalEvents(job)
+	if c.logComplete && len(c.log) > 0 {
+		c.checkTerminalEvents(j)
+	}
 }
 
-// waitsForItsTime: it is CREATED or QUEUED, and its time was still to come when
-// it was seen.
-func (c *checker) waitsForItsTime(job *history.Job) bool {
-	due := job.RunAt
+// isScheduled: it is CREATED or QUEUED, and its time was still to come when it was
+// read.
+func (c *checker) isScheduled() bool {
+	due := c.job.RunAt
 	if due == nil {
-		due = job.ExecutionAt
+		due = c.job.ExecutionAt
 	}
-	return waiting(job.State) && due != nil && due.After(c.run.asOf(c.at))
+	return waiting(c.job.State) && due != nil && due.After(c.run.asOf(c.source))
 }
 
-// judgeTerminalEvents: each attempt before the current one ended once, as FAILED;
+// checkTerminalEvents: each attempt before the current one ended once, as FAILED;
 // the current one ended if the job is final.
-func (c *checker) checkTerminalEvents(job *history.Job) {
-	if !c.logComplete || len(c.log) == 0 {
-		return
-	}
-	count := map[int]int{}
-	for _, s := range c.steps {
-		if final(s.Next) {
-			count[s.Attempt]++
-			c.must(s.Attempt == job.Attempt || s.Next == failed, ended, "attempt %d ended as %s and another one followed", s.Attempt, s.Next)
-		}
-	}
-	for n := 1; n <= job.Attempt; n++ {
-		want := 0
-		if n < job.Attempt || final(job.State) {
-			want = 1
-		}
-		c.must(count[n] == want, ended, "attempt %d has %d terminal events, expected %d", n, count[n], want)
-	}
-	exhausted := 0
+func (c *checker) checkTerminalEvents(j *history.Job) {
+	ends, exhausted := map[int]int{}, 0
 	for _, e := range c.log {
-		if e.Name == nameExhausted {
-			exhausted++
+		exhausted += count(e.Name == nameExhausted)
+		if final(e.Next) {
+			ends[e.Attempt]++
+			c.must(e.Attempt == j.Attempt || e.Next == failed, ended, "attempt %d ended as %s and another one followed", e.Attempt, e.Next)
 		}
 	}
-	if job.MaxAttempts > 0 {
-		last := job.State == failed && job.Attempt == job.MaxAttempts
-		c.must((exhausted == 1) == last && exhausted <= 1, ended, "attempt %d of %d, %s: %d events tell that the retries are exhausted",
-			job.Attempt, job.MaxAttempts, job.State, exhausted)
+	for n := 1; n <= j.Attempt; n++ {
+		want := count(n < j.Attempt || final(j.State))
+		c.must(ends[n] == want, ended, "attempt %d has %d terminal events, expected %d", n, ends[n], want)
 	}
+	last := j.State == failed && j.Attempt == j.MaxAttempts
+	c.must(j.MaxAttempts <= 0 || exhausted == count(last), ended, "attempt %d of %d, %s: %d events tell that the retries are exhausted",
+		j.Attempt, j.MaxAttempts, j.State, exhausted)
 }
 
-// judgeReports: one report for each attempt that ended, which tells its end.
+// checkReports: one report for each attempt that ended, which tells its end.
 func (c *checker) checkReports() {
 	c.checkToldReports()
 	if !c.logComplete || len(c.log) == 0 {
@@ -83,24 +69,24 @@ func (c *checker) checkReports() {
 		c.must(!seen[f.Report.Attempt], ended, "attempt %d has two reports", f.Report.Attempt)
 		seen[f.Report.Attempt] = true
 	}
-	ends := c.ends()
-	for _, n := range slices.Sorted(maps.Keys(ends)) {
-		r, end := c.reports[n], ends[n]
+	for _, n := range slices.Sorted(maps.Keys(c.ends)) {
+		r, end := c.reports[n], c.ends[n]
 		c.must(r != nil, ended, "attempt %d ended and has no report", n)
 		if r == nil {
 			continue
 		}
 		c.must(r.Outcome == outcomes[end.Next], ended, "attempt %d ended as %s, its report says %s", n, end.Next, r.Outcome)
 		c.must((r.Failure != "") == (end.Next == failed), ended, "attempt %d ended as %s, its report has failure %q", n, end.Next, r.Failure)
-		c.must(c.row == nil || r.EventSeq >= end.Seq && r.EventSeq <= len(c.log), ended, "attempt %d ended with event %d, its report ends at %d", n, end.Seq, r.EventSeq)
+		c.must(c.row == nil || r.EventSeq >= end.Seq && r.EventSeq <= len(c.log), ended,
+			"attempt %d ended with event %d, its report ends at %d", n, end.Seq, r.EventSeq)
 	}
-	for _, n := range slices.Sorted(maps.Keys(c.reports)) {
-		_, ok := ends[n]
+	for _, n := range c.attempts {
+		_, ok := c.ends[n]
 		c.must(ok, ended, "attempt %d has a report, and did not end", n)
 	}
 }
 
-// judgeToldReports: the API tells each report as it is stored, and gives the
+// checkToldReports: the API tells each report as it is stored, and gives the
 // result.
 func (c *checker) checkToldReports() {
 	for _, f := range c.byKind[history.ToldReport] {
@@ -114,7 +100,39 @@ func (c *checker) checkToldReports() {
 		if c.row == nil {
 			continue // there is nothing to compare it with
 		}
-		c.must(r != nil && told.Outcome == r.Outcome && sameMoment(told.StartedAt, r.StartedAt) && told.FinishedAt.Equal(r.FinishedAt) &&
-			told.DurationMS == r.DurationMS && told.Failure == r.Failure, answered, "the API tells another report of attempt %d than is stored", told.Attempt)
+		c.must(r != nil && told.Outcome == r.Outcome && sameTime(told.StartedAt, r.StartedAt) && told.FinishedAt.Equal(r.FinishedAt) &&
+			told.DurationMS == r.DurationMS && told.Failure == r.Failure, answered,
+			"the API tells another report of attempt %d than is stored", told.Attempt)
 	}
+}
+
+// checkTasks: a queued task has its job, which waits for it.
+//
+// A worker that died leaves its task active for a minute or two, and a canceled
+// job leaves the one that was scheduled for it until its time: both do no harm.
+func (c *checker) checkTasks() {
+	for _, f := range c.byKind[history.QueuedTask] {
+		if f.Task == nil || !c.run.complete(Rows) {
+			continue
+		}
+		c.look(tasked)
+		c.must(c.row != nil, tasked, "task %s is %s, and its job does not exist", f.Task.ID, f.Task.State)
+		if c.row == nil || c.run.Interrupted {
+			continue
+		}
+		waits := waiting(c.row.State) && c.row.Attempt == f.Task.Attempt
+		c.must(waits || c.mayRemain(f), tasked, "task %s is %s, and its job is %s at attempt %d",
+			f.Task.ID, f.Task.State, c.row.State, c.row.Attempt)
+	}
+}
+
+// mayRemain reports whether a task without a waiting job does no harm.
+func (c *checker) mayRemain(f *history.Fact) bool {
+	switch f.Task.State {
+	case "active":
+		return c.run.Killed || c.run.Chaos
+	case "scheduled":
+		return c.row.RunAt != nil && f.At.Before(c.row.RunAt.Add(c.run.overdue()))
+	}
+	return false
 }

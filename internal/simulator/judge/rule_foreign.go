@@ -1,50 +1,63 @@
 package judge
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// judgeStrange: what the simulator knew at once nobody may ever see.
+func strange(f *history.Fact) string {
+	return fmt.Sprintf("tenant %d saw what nobody may: %s", f.Tenant, f.Note)
+}
+
+// checkStrange reports what the simulator knew at once that nobody may ever see.
 func (c *checker) checkStrange() {
 	for _, f := range c.byKind[history.Strange] {
 		c.look(foreign)
-		c.must(false, foreign, "tenant %d saw what nobody may: %s", f.Tenant, f.Note)
+		c.must(false, foreign, "%s", strange(f))
 	}
 }
 
-// shows are the facts that show something of a job to a tenant.
+// exposures are the facts that show something of a job to a tenant.
 var exposures = map[history.Kind]string{
 	history.Submitted: "an answer to a submission", history.Looked: "a poll", history.ListedJob: "a list", history.ToldReport: "a report",
-	history.ToldDelivery: "a list of deliveries", history.Streamed: "a stream", history.Received: "a delivery", history.StoredDeliver: "a stored delivery",
-	history.StoredJob: "a row", history.StoredEvent: "a stored event",
+	history.ToldDelivery: "a list of deliveries", history.Streamed: "a stream", history.Received: "a delivery",
+	history.StoredDeliver: "a stored delivery", history.StoredJob: "a row", history.StoredEvent: "a stored event",
 }
 
-// judgeOwners: all that is shown of a job is shown to the one whose job it is.
+// exposure says how a fact shows something of a job; "": it does not.
+func exposure(f *history.Fact) string {
+	switch {
+	case f.Kind == history.Looked && (f.Told == nil || f.Told.State == ""), f.Kind == history.ToldReport && f.Report == nil,
+		f.Event != nil && ofNoJob(plainName(f.Event.Name)), f.Delivery != nil && ofNoJob(f.Delivery.EventName):
+		return ""
+	}
+	return exposures[f.Kind]
+}
+
+// checkOwners: what is shown of a job is shown to its tenant only, and only he can
+// act on it.
 func (c *checker) checkOwners() {
-	ours := c.tenant >= 0
-	if !ours && !c.run.complete(Rows) && !c.run.complete(Lists) {
-		return // whose job it is was never said
+	owned := c.tenant >= 0
+	if !owned && !c.run.complete(Rows) && !c.run.complete(Lists) {
+		return // the owner is unknown
 	}
 	for i := range c.facts {
 		f := &c.facts[i]
-		how, shown := exposures[f.Kind]
 		if source, ok := sourceOf[f.Kind]; ok && !c.run.complete(source) {
 			continue
 		}
-		if !shown || f.Kind == history.Looked && (f.Told == nil || f.Told.State == "") || f.Kind == history.ToldReport && f.Report == nil {
-			if a := f.Action; f.Kind == history.Acted && a != nil && ours && f.Tenant != c.tenant {
-				c.look(foreign)
-				c.must(a.Status < 200 || a.Status > 299, foreign, "tenant %d could %s the job of tenant %d", f.Tenant, a.Verb, c.tenant)
-			}
-			continue
+		if a := f.Action; f.Kind == history.Acted && a != nil && owned && f.Tenant != c.tenant {
+			c.look(foreign)
+			c.must(a.Status < 200 || a.Status > 299, foreign, "tenant %d could %s the job of tenant %d", f.Tenant, a.Verb, c.tenant)
 		}
-		if f.Event != nil && ofNoJob(plainName(f.Event.Name)) || f.Delivery != nil && ofNoJob(f.Delivery.EventName) {
+		how := exposure(f)
+		if how == "" {
 			continue
 		}
 		c.look(foreign)
-		if !ours {
+		if !owned {
 			c.must(false, foreign, "%s of tenant %d shows a job that nobody asked for", how, f.Tenant)
 			return
 		}
@@ -55,8 +68,8 @@ func (c *checker) checkOwners() {
 	}
 }
 
-// judgeIntruders: to a tenant who asks for another's job, it does not exist. That
-// it existed once (410) is not told to him either.
+// checkIntruders: to a tenant who asks for another's job, it does not exist. That
+// it existed once (410) is not shown to him either.
 func (c *checker) checkIntruders() {
 	for _, f := range c.byKind[history.Intruded] {
 		a := f.Action
@@ -64,20 +77,7 @@ func (c *checker) checkIntruders() {
 			continue
 		}
 		c.look(foreign)
-		c.must(a.Status == http.StatusNotFound, foreign, "tenant %d asked for the job of tenant %d (%s) and was answered %d %s", f.Tenant, c.tenant, a.Verb, a.Status, a.Code)
+		c.must(a.Status == http.StatusNotFound, foreign, "tenant %d asked for the job of tenant %d (%s) and was answered %d %s",
+			f.Tenant, c.tenant, a.Verb, a.Status, a.Code)
 	}
-}
-
-// webhook is the subscription that a fact's delivery goes to, nil for a callback
-// and for one that the simulator does not know.
-func (run *RunContext) webhook(f *history.Fact) *Webhook {
-	if f.Delivery == nil || f.Delivery.Webhook == "" {
-		return nil
-	}
-	for i := range run.Webhooks {
-		if run.Webhooks[i].ID == f.Delivery.Webhook {
-			return &run.Webhooks[i]
-		}
-	}
-	return nil
 }

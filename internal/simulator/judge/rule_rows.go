@@ -31,25 +31,22 @@ var RowRules = []RowRule{
 		LEFT JOIN jobs j ON j.job_id = d.job_id WHERE w.client_id <> d.client_id OR j.client_id <> d.client_id`},
 }
 
-// checkMetrics compares what was measured with the rows, and notes rows that
-// contradict an invariant whichever job they belong to.
-func (b *verdictBuilder) checkMetrics(run *RunContext) {
-	note := func(invariant, what string) {
-		b.add([]Violation{{Invariant: invariant, What: what}}, nil, nil)
-	}
-	for _, m := range run.Collected.Measured {
-		if m.Counter && !run.Counters {
+// checkMetrics compares what was measured with the rows, and reports what
+// RowRules found.
+func (b *verdictBuilder) checkMetrics() {
+	for _, m := range b.run.Collected.Measured {
+		if m.Counter && !b.run.Counters {
 			continue
 		}
-		b.verdict.Checked[measured]++
+		b.look(measured)
 		if m.Metric != m.Rows {
-			note(measured, fmt.Sprintf("%s is %v, the rows say %v", m.Name, m.Metric, m.Rows))
+			b.violate(Violation{Invariant: measured, What: fmt.Sprintf("%s is %v, the rows say %v", m.Name, m.Metric, m.Rows)})
 		}
 	}
-	for _, o := range run.Collected.Inconsistencies {
-		b.verdict.Checked[o.Invariant]++
-		if o.Count > 0 {
-			note(o.Invariant, fmt.Sprintf("%d %s", o.Count, o.What))
+	for _, i := range b.run.Collected.Inconsistencies {
+		b.look(i.Invariant)
+		if i.Count > 0 {
+			b.violate(Violation{Invariant: i.Invariant, What: fmt.Sprintf("%d %s", i.Count, i.What)})
 		}
 	}
 }

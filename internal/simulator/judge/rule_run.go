@@ -1,21 +1,20 @@
 package judge
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// judgeEarly: all times are Postgres', so nothing is allowed for clocks.
+// checkEarly: nothing begins before execution_at. All times are Postgres', so no
+// clock slack is allowed.
 func (c *checker) checkEarly() {
 	var due *time.Time
-	if s := c.submission(); s != nil {
-		due = s.ExecutionAt
+	if c.submission != nil {
+		due = c.submission.ExecutionAt
 	}
-	if job := c.current(); due == nil && job != nil {
-		due = job.ExecutionAt
+	if due == nil && c.job != nil {
+		due = c.job.ExecutionAt
 	}
 	if due == nil {
 		return
@@ -34,17 +33,18 @@ func (c *checker) checkEarly() {
 		begins := e.Next == queued || e.Next == assigned || e.Next == running
 		c.must(!begins || !e.At.Before(at), early, "event %d (%s) came %s before execution_at", e.Seq, e.Name, at.Sub(e.At))
 	}
-	for _, n := range slices.Sorted(maps.Keys(c.reports)) {
+	for _, n := range c.attempts {
 		start := c.reports[n].StartedAt
-		c.must(start == nil || !start.Before(at), early, "the report of attempt %d says that it started at %s, before execution_at", n, moment(start))
+		c.must(start == nil || !start.Before(at), early, "the report of attempt %d says that it started at %s, before execution_at", n, clock(start))
 	}
-	if job := c.current(); job != nil {
-		c.must(job.StartedAt == nil || !job.StartedAt.Before(at), early, "the job started at %s, before execution_at", moment(job.StartedAt))
+	if c.job != nil {
+		start := c.job.StartedAt
+		c.must(start == nil || !start.Before(at), early, "the job started at %s, before execution_at", clock(start))
 	}
 }
 
-// judgeFence: claims are counted by the fence, and what is told of an attempt is
-// told by the claim that ran it last.
+// checkFence: the fence counts claims, and reports and results are those of the
+// claim that ran the attempt last.
 func (c *checker) checkFence() {
 	if c.row == nil || !c.logComplete {
 		return
@@ -52,36 +52,35 @@ func (c *checker) checkFence() {
 	c.look(fenced)
 	claims, expiries, starts := 0, 0, map[int]history.Event{}
 	for _, s := range c.steps {
-		switch {
-		case s.Next == assigned:
-			claims++
-		case s.Name == nameLeaseExpired:
-			expiries++
-		case s.Next == running:
+		claims += count(s.Next == assigned)
+		expiries += count(s.Name == nameLeaseExpired)
+		if s.Next == running {
 			starts[s.Attempt] = s
 		}
 	}
 	c.must(claims == c.row.Fence, fenced, "the job was claimed %d times, its fence is %d", claims, c.row.Fence)
 	c.must(expiries == c.row.LeaseExpiries, fenced, "%d leases expired, the job counts %d", expiries, c.row.LeaseExpiries)
-	ends := c.ends()
-	for _, n := range slices.Sorted(maps.Keys(c.reports)) {
+	for _, n := range c.attempts {
 		r := c.reports[n]
 		start, ran := starts[n]
 		c.must((r.StartedAt != nil) == ran && (!ran || r.StartedAt.Equal(start.At)), fenced,
-			"the report of attempt %d has started_at %s, which is not the start of its last claim", n, moment(r.StartedAt))
-		end, ok := ends[n]
-		c.must(!ok || r.FinishedAt.Equal(end.At), fenced, "the report of attempt %d has finished_at %s, the attempt ended at %s", n, moment(&r.FinishedAt), moment(&end.At))
+			"the report of attempt %d has started_at %s, which is not the start of its last claim", n, clock(r.StartedAt))
+		end, ok := c.ends[n]
+		c.must(!ok || r.FinishedAt.Equal(end.At), fenced, "the report of attempt %d has finished_at %s, the attempt ended at %s",
+			n, clock(&r.FinishedAt), clock(&end.At))
 	}
 	start, ran := starts[c.row.Attempt]
-	c.must(!ran || c.row.StartedAt != nil && c.row.StartedAt.Equal(start.At), fenced, "the job has started_at %s, its last claim started at %s", moment(c.row.StartedAt), moment(&start.At))
-	c.must(c.row.ResultAttempt == 0 || c.row.ResultAttempt == c.row.Attempt, fenced, "the result is of attempt %d, the job is at attempt %d", c.row.ResultAttempt, c.row.Attempt)
+	c.must(!ran || c.row.StartedAt != nil && c.row.StartedAt.Equal(start.At), fenced,
+		"the job has started_at %s, its last claim started at %s", clock(c.row.StartedAt), clock(&start.At))
+	result := c.row.ResultAttempt
+	c.must(result == 0 || result == c.row.Attempt, fenced, "the result is of attempt %d, the job is at attempt %d", result, c.row.Attempt)
 }
 
-// judgeDurations: a report's duration is what lies between its times, and who
-// did the work, to success or to the failure that the catalogue has for it, took
-// as long as the work.
+// checkDurations: a report's duration is the time between its start and end, and
+// an attempt that did its work, to success or to the failure that the catalogue
+// has for it, took as long as the work.
 func (c *checker) checkDurations() {
-	for _, n := range slices.Sorted(maps.Keys(c.reports)) {
+	for _, n := range c.attempts {
 		r := c.reports[n]
 		c.look(timed)
 		took := time.Duration(0)
@@ -92,7 +91,7 @@ func (c *checker) checkDurations() {
 		c.must(took >= 0, timed, "attempt %d finished before it started", n)
 		c.must((took-told).Abs() <= time.Millisecond, timed, "attempt %d took %s, its report says %s", n, took, told)
 		least := c.leastDuration()
-		worked := r.Outcome == outcomes[succeeded] || r.Failure != "" && r.Failure == catalogue[c.kind()].code && r.Failure != codeTimeout
+		worked := r.Outcome == outcomes[succeeded] || r.Failure != "" && r.Failure == catalogue[c.kind].code && r.Failure != codeTimeout
 		c.must(!worked || took >= least, timed, "attempt %d ended as %s after %s, its work takes %s", n, r.Outcome, took, least)
 	}
 }
@@ -103,7 +102,7 @@ func (c *checker) leastDuration() time.Duration {
 	if c.run.TimeScale == nil {
 		return 0
 	}
-	work := catalogue[c.kind()].duration
+	work := catalogue[c.kind].duration
 	if c.row != nil && c.row.DurationMS != nil {
 		work = time.Duration(*c.row.DurationMS) * time.Millisecond
 	}

@@ -1,10 +1,8 @@
 package judge
 
-import (
-	"github.com/forgerun/forgerun/internal/simulator/history"
-)
+import "github.com/forgerun/forgerun/internal/simulator/history"
 
-// judgeStreams: on each stream that its tenant read from first to last, each event
+// checkStreams: on each stream that its tenant read from first to last, each event
 // of the job's log is there once, in order; on others, none is there twice.
 func (c *checker) checkStreams() {
 	if c.tenant < 0 {
@@ -27,13 +25,10 @@ func (c *checker) checkStreams() {
 	}
 }
 
-// judgeStream walks over a stream. The end of an attempt has no seq on it: it
+// checkStream follows one stream. The end of an attempt has no seq there: it
 // stands for the one that is next.
 func (c *checker) checkStream(s Stream, events []*history.Fact) {
-	next := 0 // 0: not known
-	if s.Whole {
-		next = 1
-	}
+	next := count(s.Whole) // 0: unknown
 	type end struct {
 		name    string
 		attempt int
@@ -45,42 +40,42 @@ func (c *checker) checkStream(s Stream, events []*history.Fact) {
 		case e.Seq > 0:
 			c.must(next == 0 || e.Seq >= next, streamed, "event %d (%s) came again, or after a later one", e.Seq, name)
 			c.must(!s.Whole || e.Seq <= next, streamed, "event %d (%s) came, and not event %d before it", e.Seq, name, next)
-			c.must(name != nameEmitted || c.emits(e.Emitted), streamed, "event %d (%s) is %q, which the client did not ask for", e.Seq, name, e.Emitted)
+			c.must(name != nameEmitted || c.emits(e.Emitted), streamed,
+				"event %d (%s) is %q, which the client did not ask for", e.Seq, name, e.Emitted)
 			next = e.Seq
 		case endsAttempt(name):
 			c.must(!ends[end{name, e.Attempt}], streamed, "%s of attempt %d came twice", name, e.Attempt)
-			c.must(e.Status == "" || c.shows(name, e.Attempt, e.Status), streamed, "%s of attempt %d has jobStatus %s", name, e.Attempt, e.Status)
+			c.must(e.Status == "" || c.hasStatus(name, e.Attempt, e.Status), streamed,
+				"%s of attempt %d has jobStatus %s", name, e.Attempt, e.Status)
 			ends[end{name, e.Attempt}] = true
 		default:
 			c.must(false, streamed, "%s came without a seq", name)
 			continue
 		}
-		if next == 0 {
-			continue
+		if next > 0 {
+			c.checkStreamed(f, name, next)
+			next++
 		}
-		c.checkStreamed(f, name, next)
-		next++
 	}
-	if !s.Whole {
-		return
-	}
-	if c.logComplete {
+	switch j := c.job; {
+	case s.Whole && c.logComplete:
 		c.must(next > len(c.log), streamed, "the stream ends before event %d of %d", next, len(c.log))
-	} else if job := c.current(); job != nil && final(job.State) {
-		c.must(ends[end{eventName(running, job.State), job.Attempt}], streamed, "the stream does not tell that attempt %d ended as %s", job.Attempt, job.State)
+	case s.Whole && j != nil && final(j.State):
+		c.must(ends[end{eventName(running, j.State), j.Attempt}], streamed,
+			"the stream does not tell that attempt %d ended as %s", j.Attempt, j.State)
 	}
 }
 
-// shows reports whether a document that tells of an event has the jobStatus that
-// the event and the attempt's report ask for.
-func (c *checker) shows(name string, attempt int, status string) bool {
+// hasStatus reports whether a document about an event has the jobStatus that the
+// event and the attempt's report ask for.
+func (c *checker) hasStatus(name string, attempt int, status string) bool {
 	if r := c.reports[attempt]; r != nil {
 		return status == statusOf(name, r.Failure)
 	}
 	return status == statusOf(name, "") || status == statusOf(name, codeTimeout)
 }
 
-// judgeStreamed compares an event of a stream with the log.
+// checkStreamed compares an event of a stream with the log.
 func (c *checker) checkStreamed(f *history.Fact, name string, seq int) {
 	if len(c.log) == 0 || !c.logComplete {
 		return

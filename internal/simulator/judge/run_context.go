@@ -2,31 +2,31 @@ package judge
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Ground is what is known of a run beside its facts.
+// RunContext is what is known of a run beside its facts.
 type RunContext struct {
 	Run     string // correlation ids are {Run}.{ticket}
 	Tenants int
 	Tickets int64 // tickets are numbered from 1 to this
 
-	TimeScale  *float64      // of the service; nil: not known, durations are not judged by it
-	MaxRuntime time.Duration // execution limit of the service before the time scale; 0: not known
+	TimeScale  *float64      // of the service; nil: unknown, durations are not compared with it
+	MaxRuntime time.Duration // execution limit of the service before the time scale; 0: unknown
 	KeyWindow  time.Duration // for how long the service keeps an idempotency key; 0: 24 h
 
-	MaxAttempts   int // of each job: 1 and the retries that the service allows; 0: not known
-	DeliveryTries int // of a delivery: 1 and the retries that the service makes; 0: not known, at least 2
+	MaxAttempts   int // of each job: 1 and the retries that the service allows; 0: unknown
+	DeliveryTries int // of a delivery: 1 and the retries that the service makes; 0: unknown, at least 2
 
 	// Chaos: faults were injected. Killed: worker processes died, hung or were
 	// shut down, so attempts may be lost to RFA_EXEC_WORKER_UNAVAILABLE.
 	Chaos, Killed bool
-	// Interrupted: the run was cut short, so that nothing need have ended.
-	Interrupted bool
+	Interrupted   bool // the run was cut short: jobs need not have ended
 	// Counters: all processes of the service lived from the first row of the
-	// database to the end, so that what they counted must equal the rows.
+	// database to the end, so that their counters must equal the rows.
 	Counters bool
 
 	ClockSlack time.Duration // by how much the simulator's and Postgres' clocks may differ; 0: 1 s
@@ -45,8 +45,8 @@ type Webhook struct {
 	URL    string
 	Events []string // names, or patterns such as job.* and *
 
-	// Loosened is from when on it need not get each event: it was disabled,
-	// changed or deleted then. Zero: never. Collect tells it of the rows.
+	// ExemptSince is when it was disabled, changed or deleted: from then on it need
+	// not get each event. Zero: never. Collected has it of the rows.
 	ExemptSince time.Time
 }
 
@@ -76,14 +76,14 @@ func scaled(d time.Duration, scale float64) time.Duration {
 	return time.Duration(float64(d) * scale)
 }
 
-// whole tells whether all that a source has to say is in the history.
+// complete reports whether all that a source has to say is in the history.
 func (run *RunContext) complete(s Source) bool {
 	_, missing := run.Collected.Missing[s]
 	return !missing && run.Collected.Asked[s]
 }
 
-// asOf is the latest time of which it is certain that what a fact tells was so
-// later, by Postgres' clock.
+// asOf is the latest time, by Postgres' clock, after which a fact was certainly
+// still true.
 func (run *RunContext) asOf(f *history.Fact) time.Time {
 	at := f.At
 	if !f.Sent.IsZero() {
@@ -95,14 +95,54 @@ func (run *RunContext) asOf(f *history.Fact) time.Time {
 	return at.Add(-run.slack())
 }
 
-// changed reports whether the webhook may have been disabled, changed or deleted
-// during the run.
-func (run *RunContext) changed(webhook string) bool {
-	for _, w := range run.Webhooks {
-		if w.ID == webhook {
-			_, loosened := run.Collected.Webhooks[webhook]
-			return loosened || !w.ExemptSince.IsZero() || !run.complete(Rows)
-		}
+// webhook is the subscription that a fact's delivery goes to, nil for a callback
+// and for one that the simulator does not know.
+func (run *RunContext) webhook(f *history.Fact) *Webhook {
+	if f.Delivery == nil || f.Delivery.Webhook == "" {
+		return nil
 	}
-	return true
+	i := slices.IndexFunc(run.Webhooks, func(w Webhook) bool { return w.ID == f.Delivery.Webhook })
+	if i < 0 {
+		return nil
+	}
+	return &run.Webhooks[i]
+}
+
+// Source is where facts at the end come from.
+type Source string
+
+// The sources.
+const (
+	Lists   Source = "job lists"
+	Reports Source = "reports"
+	Rows    Source = "rows"
+	Queue   Source = "queue"
+	Metrics Source = "metrics"
+)
+
+// Collected is what was found at the end beside facts, and what could not be read.
+type Collected struct {
+	Facts   int64             // that were added
+	Asked   map[Source]bool   // sources that were asked
+	Missing map[Source]string // why a source told nothing, or not everything
+
+	Webhooks        map[string]time.Time // id to ExemptSince, of webhooks that were changed
+	Inconsistencies []Inconsistency      // what RowRules found
+	Measured        []Measure            // metrics with what the rows say of the same
+}
+
+// Inconsistency counts the rows that a RowRule found.
+type Inconsistency struct {
+	Invariant string
+	What      string
+	Count     int64
+}
+
+// Measure is a metric, added up over all processes, and the number of rows that
+// it must equal.
+type Measure struct {
+	Name    string
+	Metric  float64
+	Rows    float64
+	Counter bool // counts from the start of its process
 }

@@ -16,7 +16,7 @@ const (
 	canceled  = "CANCELED"
 )
 
-// Names of events that decide something here.
+// Names of events.
 const (
 	nameCreated      = "job.created"
 	nameRetried      = "job.retried"
@@ -57,11 +57,7 @@ func eventName(from, to string) string {
 	return "job." + strings.ToLower(to)
 }
 
-// annotation reports whether events of the name tell of no transition.
-func annotation(name string) bool { return name == nameExhausted || name == nameEmitted }
-
-// ofNoJob reports whether events of the name belong to a client, and to none of
-// its jobs.
+// ofNoJob reports whether events of the name belong to a client and to no job.
 func ofNoJob(name string) bool {
 	return strings.HasPrefix(name, "batch.") || strings.HasPrefix(name, "webhook.")
 }
@@ -69,11 +65,8 @@ func ofNoJob(name string) bool {
 // plainName gives the name of an event as logs spell it, of a stream's spelling:
 // job-lease-expired is job.lease_expired.
 func plainName(name string) string {
-	if strings.Contains(name, ".") {
-		return name
-	}
 	first, rest, ok := strings.Cut(name, "-")
-	if !ok {
+	if !ok || strings.Contains(name, ".") {
 		return name
 	}
 	return first + "." + strings.ReplaceAll(rest, "-", "_")
@@ -85,8 +78,8 @@ func endsAttempt(name string) bool {
 	return name == "job.succeeded" || name == "job.failed" || name == "job.canceled"
 }
 
-// statusOf is the jobStatus of the document that tells of an event, "" for one
-// that has none. A failure is TIMED_OUT if its code says so.
+// statusOf is the jobStatus of the document about an event, "" for one that has
+// none. A failure is TIMED_OUT if its code says so.
 func statusOf(name, failure string) string {
 	switch name {
 	case nameCreated, "job.queued", "job.assigned", nameRetried, nameLeaseExpired:
