@@ -24,7 +24,7 @@ func (t *trial) judge(ctx context.Context) (*judge.Verdict, error) {
 		config.Since = t.began.Add(-time.Minute) // that client may have had jobs before
 	}
 	run := judge.RunContext{
-		Run: t.id, Tenants: t.scenario.Tenants, Tickets: t.engine.Tickets(), TimeScale: t.flags.scale,
+		Run: t.id, Tickets: t.engine.Tickets(), TimeScale: t.flags.scale,
 		Chaos: t.scenario.Chaos != "", Killed: t.harmed || t.shrunk,
 	}
 	if t.stack != nil {
@@ -41,7 +41,7 @@ func (t *trial) judge(ctx context.Context) (*judge.Verdict, error) {
 	for _, a := range t.engine.Accounts() {
 		config.Accounts = append(config.Accounts, collect.Account{Tenant: a.Tenant, ClientID: a.ClientID, Client: a.Client()})
 		for _, w := range a.Webhooks {
-			run.Webhooks = append(run.Webhooks, judge.Webhook{Tenant: a.Tenant, ID: w.ID, URL: w.URL, Events: w.Events})
+			run.Webhooks = append(run.Webhooks, judge.Webhook{Tenant: a.Tenant, ID: w.ID, Events: w.Events})
 		}
 		if t.scenario.Readers.Streams > 0 {
 			run.Streams = append(run.Streams, judge.Stream{Tenant: a.Tenant, Whole: t.drained})

@@ -30,10 +30,10 @@ func newWorld() *world {
 	scale := 1.0
 	w := &world{start: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	w.run = RunContext{
-		Run: testRun, Tenants: 2, TimeScale: &scale, MaxRuntime: 2 * time.Minute, MaxAttempts: 4, DeliveryTries: 3,
+		Run: testRun, TimeScale: &scale, MaxRuntime: 2 * time.Minute, MaxAttempts: 4, DeliveryTries: 3,
 		Webhooks: []Webhook{
-			{Tenant: 0, ID: "hook-0", URL: "http://receiver/0", Events: []string{"*"}},
-			{Tenant: 1, ID: "hook-1", URL: "http://receiver/1", Events: []string{"job.succeeded", "job.failed"}},
+			{Tenant: 0, ID: "hook-0", Events: []string{"*"}},
+			{Tenant: 1, ID: "hook-1", Events: []string{"job.succeeded", "job.failed"}},
 		},
 		Streams: []Stream{{Tenant: 0, Whole: true}, {Tenant: 1, Whole: true}},
 		Collected: Collected{

@@ -175,7 +175,6 @@ func TestFaultsExcuse(t *testing.T) {
 	}{
 		"a lost worker":           {lost, func(run *RunContext) { run.Killed = true }},
 		"an interrupted run":      {unfinished, func(run *RunContext) { run.Interrupted = true }},
-		"a webhook of its own":    {loosened, func(run *RunContext) { run.Webhooks[0].ExemptSince = newWorld().start }},
 		"a webhook by its rows":   {loosened, func(run *RunContext) { run.Collected.Webhooks = map[string]time.Time{"hook-0": newWorld().start} }},
 		"a stream that broke off": {func(w *world) { w.drop(w.find(history.Streamed, plainJob)) }, func(run *RunContext) { run.Streams[0].Whole = false }},
 	}

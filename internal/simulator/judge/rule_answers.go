@@ -60,15 +60,14 @@ func (c *checker) checkAnswers() {
 // match finds the steps of the log that the observation may have seen.
 func (c *checker) match(o *observation) bool {
 	found := false
-	slack := c.run.slack()
 	for i, step := range c.steps {
 		if step.Next != o.state || o.attempt > 0 && step.Attempt != o.attempt || !o.updated.IsZero() && !step.At.Equal(o.updated) {
 			continue
 		}
-		if step.At.After(o.at.Add(slack)) {
+		if step.At.After(o.at.Add(clockSlack)) {
 			continue // had not happened yet
 		}
-		if i+1 < len(c.steps) && !o.replay && c.steps[i+1].At.Before(o.asked().Add(-slack)) {
+		if i+1 < len(c.steps) && !o.replay && c.steps[i+1].At.Before(o.asked().Add(-clockSlack)) {
 			continue // was over already
 		}
 		if !found {
@@ -108,13 +107,13 @@ func isRefusal(status int) bool {
 
 // checkRefusals: a valid request is refused only for now, and the kind that is
 // invalid is refused always.
-func checkRefusals(s *history.Submission, run *RunContext, must func(ok bool, invariant, format string, args ...any)) {
+func checkRefusals(s *history.Submission, must func(ok bool, invariant, format string, args ...any)) {
 	for _, t := range s.Tries {
 		switch {
 		case t.Code == "RFA_EXEC_IDEMPOTENCY_CONFLICT":
 			must(false, answered, "a repetition of the same request was refused as another one under its key")
 		case isRefusal(t.Status):
-			must(!valid(s, t, run.slack()), answered, "a valid request was refused with %d %s", t.Status, t.Code)
+			must(!valid(s, t), answered, "a valid request was refused with %d %s", t.Status, t.Code)
 		case t.Accepted():
 			must(s.WorkKind != payloadInvalid, expected, "%s was accepted as job %s", payloadInvalid, t.Job)
 		}
@@ -123,12 +122,12 @@ func checkRefusals(s *history.Submission, run *RunContext, must func(ok bool, in
 
 // valid reports whether there was nothing wrong with the request of a try until
 // it was answered: execution_at must be ahead.
-func valid(s *history.Submission, t history.Try, slack time.Duration) bool {
+func valid(s *history.Submission, t history.Try) bool {
 	until := t.Sent
 	if t.Answered.After(until) {
 		until = t.Answered
 	}
-	return s.WorkKind != payloadInvalid && (s.ExecutionAt == nil || s.ExecutionAt.After(until.Add(slack)))
+	return s.WorkKind != payloadInvalid && (s.ExecutionAt == nil || s.ExecutionAt.After(until.Add(clockSlack)))
 }
 
 // checkTries: all tries of a ticket, and all polls, show one job, made at one time.
@@ -145,7 +144,7 @@ func (c *checker) checkTries() {
 			continue
 		}
 		c.look(answered)
-		checkRefusals(f.Submission, c.run, c.must)
+		checkRefusals(f.Submission, c.must)
 		for _, t := range f.Submission.Tries {
 			if !t.Accepted() {
 				continue

@@ -40,41 +40,21 @@ func fails(milliseconds int64, kib, attempts int, code string) workKind {
 	return kind
 }
 
-// retryable reports whether its failures advise to try again.
-func (k workKind) retryable() bool { return k.code == codeDependency || k.code == codeTimeout }
-
 // catalogue has all work kinds but PAYLOAD_INVALID.
 var catalogue = map[string]workKind{
-	"SUCCESS_FAST":                   succeeds(1_000, 4),
-	"SUCCESS_NORMAL":                 succeeds(10_000, 16),
-	"SUCCESS_SLOW":                   succeeds(90_000, 32),
-	"FAIL_IMMEDIATE":                 fails(500, 1, always, codeInternal),
-	"FAIL_AFTER_PROGRESS":            fails(20_000, 8, always, codeInternal),
-	"FAIL_AFTER_RETRYABLE":           fails(5_000, 8, always, codeDependency),
-	"RUNS_LONG":                      succeeds(110_000, 32),
-	"RUNS_OVER_TIMEOUT":              fails(0, 8, always, codeTimeout),
-	"CPU_BURST":                      succeeds(8_000, 4),
-	"MEMORY_SPIKE":                   succeeds(12_000, 64),
-	"IO_HEAVY":                       succeeds(15_000, 32),
-	"MANY_SMALL_OUTPUTS":             succeeds(9_000, 16),
-	"LARGE_OUTPUT":                   succeeds(9_000, 256),
-	"CANCEL_BEFORE_START":            succeeds(5_000, 4),
-	"CANCEL_DURING_RUN":              succeeds(10_000, 4),
-	"RETRY_ON_FAIL":                  fails(3_000, 4, 1, codeDependency),
-	"RETRY_LIMIT_REACHED":            fails(3_000, 4, always, codeDependency),
-	"DUPLICATE_SUBMIT_SAME_KEY":      succeeds(2_000, 4),
-	"DUPLICATE_SUBMIT_DIFFERENT_KEY": succeeds(2_000, 4),
-	"WEBHOOK_SUCCESS":                succeeds(2_000, 4),
-	"WEBHOOK_TIMEOUT":                succeeds(2_000, 4),
-	"WEBHOOK_5XX":                    succeeds(2_000, 4),
-	"WEBHOOK_RETRIES_EXHAUSTED":      succeeds(2_000, 4),
-	"WEBHOOK_SLOW_RECEIVER":          succeeds(2_000, 4),
-	"SCHEDULED_ON_TIME":              succeeds(2_000, 4),
-	"SCHEDULED_LATE_RECOVERY":        succeeds(2_000, 4),
-	"SCHEDULED_FAR_FUTURE":           succeeds(2_000, 4),
-	"PAYLOAD_SMALL":                  succeeds(2_000, 1),
-	"PAYLOAD_MEDIUM":                 succeeds(2_000, 16),
-	"PAYLOAD_LARGE":                  succeeds(2_000, 256),
+	"SUCCESS_FAST": succeeds(1_000, 4), "SUCCESS_NORMAL": succeeds(10_000, 16), "SUCCESS_SLOW": succeeds(90_000, 32),
+	"FAIL_IMMEDIATE": fails(500, 1, always, codeInternal), "FAIL_AFTER_PROGRESS": fails(20_000, 8, always, codeInternal),
+	"FAIL_AFTER_RETRYABLE": fails(5_000, 8, always, codeDependency),
+	"RUNS_LONG":            succeeds(110_000, 32), "RUNS_OVER_TIMEOUT": fails(0, 8, always, codeTimeout),
+	"CPU_BURST": succeeds(8_000, 4), "MEMORY_SPIKE": succeeds(12_000, 64), "IO_HEAVY": succeeds(15_000, 32),
+	"MANY_SMALL_OUTPUTS": succeeds(9_000, 16), "LARGE_OUTPUT": succeeds(9_000, 256),
+	"CANCEL_BEFORE_START": succeeds(5_000, 4), "CANCEL_DURING_RUN": succeeds(10_000, 4),
+	"RETRY_ON_FAIL": fails(3_000, 4, 1, codeDependency), "RETRY_LIMIT_REACHED": fails(3_000, 4, always, codeDependency),
+	"DUPLICATE_SUBMIT_SAME_KEY": succeeds(2_000, 4), "DUPLICATE_SUBMIT_DIFFERENT_KEY": succeeds(2_000, 4),
+	"WEBHOOK_SUCCESS": succeeds(2_000, 4), "WEBHOOK_TIMEOUT": succeeds(2_000, 4), "WEBHOOK_5XX": succeeds(2_000, 4),
+	"WEBHOOK_RETRIES_EXHAUSTED": succeeds(2_000, 4), "WEBHOOK_SLOW_RECEIVER": succeeds(2_000, 4),
+	"SCHEDULED_ON_TIME": succeeds(2_000, 4), "SCHEDULED_LATE_RECOVERY": succeeds(2_000, 4), "SCHEDULED_FAR_FUTURE": succeeds(2_000, 4),
+	"PAYLOAD_SMALL": succeeds(2_000, 1), "PAYLOAD_MEDIUM": succeeds(2_000, 16), "PAYLOAD_LARGE": succeeds(2_000, 256),
 }
 
 // leastLimit is the lowest execution limit of the service at any time scale.
@@ -151,7 +131,8 @@ func (c *checker) checkRetries() {
 		if step.Next != failed || r == nil || step.Attempt >= c.job.MaxAttempts {
 			continue
 		}
-		advised := r.Failure == codeWorkerLost || r.Failure == codeTimeout || catalogue[c.kind].retryable()
+		code := catalogue[c.kind].code
+		advised := r.Failure == codeWorkerLost || r.Failure == codeTimeout || code == codeDependency || code == codeTimeout
 		again := i+1 < len(c.steps) && c.steps[i+1].Name == nameRetried
 		c.must(again || !advised, expected, "attempt %d failed with %s and was not retried, as auto_retry asks for", step.Attempt, r.Failure)
 	}

@@ -3,7 +3,6 @@ package judge
 import (
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
@@ -55,7 +54,8 @@ func (c *checker) checkDeliveries() {
 	}
 	for _, e := range c.log {
 		for _, w := range c.run.Webhooks {
-			if w.Tenant == c.tenant && subscribed(w.Events, e.Name) && c.run.mustReceive(&w, e) {
+			changed, ok := c.run.Collected.Webhooks[w.ID]
+			if w.Tenant == c.tenant && subscribed(w.Events, e.Name) && (!ok || e.At.Before(changed)) {
 				c.must(made[pair{e.ID, w.ID}] > 0, delivered, "event %d (%s) has no delivery to webhook %s", e.Seq, e.Name, w.ID)
 			}
 		}
@@ -93,20 +93,6 @@ func (c *checker) knownDeliveries() ([]*history.Fact, bool) {
 	}
 	sampled := len(c.byKind[history.ToldReport]) > 0 // both are read together
 	return c.byKind[history.ToldDelivery], sampled && c.run.complete(Reports)
-}
-
-// exemptSince is from when on the webhook need not get each event; zero: never.
-func (run *RunContext) exemptSince(w *Webhook) time.Time {
-	at, ok := run.Collected.Webhooks[w.ID]
-	if ok && (w.ExemptSince.IsZero() || at.Before(w.ExemptSince)) {
-		return at
-	}
-	return w.ExemptSince
-}
-
-func (run *RunContext) mustReceive(w *Webhook, e history.Event) bool {
-	since := run.exemptSince(w)
-	return since.IsZero() || e.At.Before(since)
 }
 
 // checkDelivery: its state agrees with what was sent and answered.
@@ -181,8 +167,8 @@ func (a *deliveryAttempts) mayFail(f *history.Fact, run *RunContext) bool {
 	case d.Status == http.StatusGone:
 		return a.gone > 0
 	case d.Error == sendDisabled || d.Error == sendDeleted:
-		w := run.webhook(f)
-		return d.Webhook != "" && (w == nil || !run.complete(Rows) || !run.exemptSince(w).IsZero())
+		_, changed := run.Collected.Webhooks[d.Webhook]
+		return d.Webhook != "" && (changed || run.webhook(f) == nil || !run.complete(Rows))
 	case run.DeliveryTries == 0:
 		return d.Attempts >= 2
 	case f.Kind == history.StoredDeliver:
@@ -226,7 +212,7 @@ func (c *checker) checkReceived() {
 		c.must(ok, received, "delivery %s brought event %s, which the job does not have", d.ID, d.EventID)
 		c.must(!ok || e.Name == d.EventName && (d.Seq == 0 || d.Seq == e.Seq), received,
 			"delivery %s brought event %d (%s) as %d (%s)", d.ID, e.Seq, e.Name, d.Seq, d.EventName)
-		c.must(!ok || !f.At.Add(c.run.slack()).Before(e.At), received, "delivery %s came %s before its event", d.ID, e.At.Sub(f.At))
+		c.must(!ok || !f.At.Add(clockSlack).Before(e.At), received, "delivery %s came %s before its event", d.ID, e.At.Sub(f.At))
 		c.must(made[d.ID] || !c.run.complete(Rows), received, "delivery %s came, and there is none of that id", d.ID)
 	}
 }

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -31,10 +32,7 @@ func (c *checker) checkEnd() {
 // isScheduled: it is CREATED or QUEUED, and its time was still to come when it was
 // read.
 func (c *checker) isScheduled() bool {
-	due := c.job.RunAt
-	if due == nil {
-		due = c.job.ExecutionAt
-	}
+	due := cmp.Or(c.job.RunAt, c.job.ExecutionAt)
 	return waiting(c.job.State) && due != nil && due.After(c.run.asOf(c.source))
 }
 
@@ -132,7 +130,7 @@ func (c *checker) mayRemain(f *history.Fact) bool {
 	case "active":
 		return c.run.Killed || c.run.Chaos
 	case "scheduled":
-		return c.row.RunAt != nil && f.At.Before(c.row.RunAt.Add(c.run.overdue()))
+		return c.row.RunAt != nil && f.At.Before(c.row.RunAt.Add(maxOverdue))
 	}
 	return false
 }

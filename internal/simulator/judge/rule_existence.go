@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
@@ -61,7 +62,7 @@ func (c *checker) checkKey() {
 		return
 	}
 	c.must(c.row.Keys <= 1, keyed, "%d idempotency keys lead to the job", c.row.Keys)
-	kept := c.run.asOf(c.source).Add(c.run.slack()).Sub(c.row.CreatedAt) < c.run.keyWindow()
+	kept := c.run.asOf(c.source).Add(clockSlack).Sub(c.row.CreatedAt) < cmp.Or(c.run.KeyWindow, 24*time.Hour)
 	c.must(c.row.Keys > 0 || !kept, keyed, "the job's idempotency key is not kept: another try would make another job")
 }
 

@@ -7,16 +7,9 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
+// strange is the violation in what the simulator itself knew that nobody may see.
 func strange(f *history.Fact) string {
 	return fmt.Sprintf("tenant %d saw what nobody may: %s", f.Tenant, f.Note)
-}
-
-// checkStrange reports what the simulator knew at once that nobody may ever see.
-func (c *checker) checkStrange() {
-	for _, f := range c.byKind[history.Strange] {
-		c.look(foreign)
-		c.must(false, foreign, "%s", strange(f))
-	}
 }
 
 // exposures are the facts that show something of a job to a tenant.
@@ -68,9 +61,13 @@ func (c *checker) checkOwners() {
 	}
 }
 
-// checkIntruders: to a tenant who asks for another's job, it does not exist. That
+// checkOutsiders: nobody saw what nobody may, and to a tenant who asks for another's job, it does not exist. That
 // it existed once (410) is not shown to him either.
-func (c *checker) checkIntruders() {
+func (c *checker) checkOutsiders() {
+	for _, f := range c.byKind[history.Strange] {
+		c.look(foreign)
+		c.must(false, foreign, "%s", strange(f))
+	}
 	for _, f := range c.byKind[history.Intruded] {
 		a := f.Action
 		if a == nil || f.Tenant == c.tenant || a.Status == 0 || a.Status == http.StatusTooManyRequests || a.Status >= 500 {

@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -11,8 +10,7 @@ import (
 // RunContext is what is known of a run beside its facts.
 type RunContext struct {
 	Run     string // correlation ids are {Run}.{ticket}
-	Tenants int
-	Tickets int64 // tickets are numbered from 1 to this
+	Tickets int64  // tickets are numbered from 1 to this
 
 	TimeScale  *float64      // of the service; nil: unknown, durations are not compared with it
 	MaxRuntime time.Duration // execution limit of the service before the time scale; 0: unknown
@@ -29,9 +27,6 @@ type RunContext struct {
 	// database to the end, so that their counters must equal the rows.
 	Counters bool
 
-	ClockSlack time.Duration // by how much the simulator's and Postgres' clocks may differ; 0: 1 s
-	Overdue    time.Duration // by how much a task in the queue may be late at the end; 0: 30 s
-
 	Webhooks  []Webhook
 	Streams   []Stream
 	Collected Collected
@@ -42,12 +37,7 @@ type RunContext struct {
 type Webhook struct {
 	Tenant int
 	ID     string
-	URL    string
 	Events []string // names, or patterns such as job.* and *
-
-	// ExemptSince is when it was disabled, changed or deleted: from then on it need
-	// not get each event. Zero: never. Collected has it of the rows.
-	ExemptSince time.Time
 }
 
 // Stream is a reader of a tenant's event stream. If a tenant has several, its
@@ -60,9 +50,10 @@ type Stream struct {
 	Whole bool
 }
 
-func (run *RunContext) slack() time.Duration     { return cmp.Or(run.ClockSlack, time.Second) }
-func (run *RunContext) overdue() time.Duration   { return cmp.Or(run.Overdue, 30*time.Second) }
-func (run *RunContext) keyWindow() time.Duration { return cmp.Or(run.KeyWindow, 24*time.Hour) }
+const (
+	clockSlack = time.Second      // by how much the simulator's and Postgres' clocks may differ
+	maxOverdue = 30 * time.Second // by how much a task in the queue may be late at the end
+)
 
 // limit is the service's scaled execution limit, 0 when it is not known.
 func (run *RunContext) limit() time.Duration {
@@ -72,9 +63,7 @@ func (run *RunContext) limit() time.Duration {
 	return max(leastLimit, scaled(run.MaxRuntime, *run.TimeScale))
 }
 
-func scaled(d time.Duration, scale float64) time.Duration {
-	return time.Duration(float64(d) * scale)
-}
+func scaled(d time.Duration, scale float64) time.Duration { return time.Duration(float64(d) * scale) }
 
 // complete reports whether all that a source has to say is in the history.
 func (run *RunContext) complete(s Source) bool {
@@ -92,7 +81,7 @@ func (run *RunContext) asOf(f *history.Fact) time.Time {
 	if f.Kind == history.StoredJob || f.Kind == history.StoredDeliver {
 		return at
 	}
-	return at.Add(-run.slack())
+	return at.Add(-clockSlack)
 }
 
 // webhook is the subscription that a fact's delivery goes to, nil for a callback
@@ -122,27 +111,26 @@ const (
 
 // Collected is what was found at the end beside facts, and what could not be read.
 type Collected struct {
-	Facts   int64             // that were added
 	Asked   map[Source]bool   // sources that were asked
 	Missing map[Source]string // why a source told nothing, or not everything
 
-	Webhooks        map[string]time.Time // id to ExemptSince, of webhooks that were changed
-	Inconsistencies []Inconsistency      // what RowRules found
-	Measured        []Measure            // metrics with what the rows say of the same
+	// Webhooks says, by id, when a webhook was disabled, changed or deleted: from
+	// then on it need not get each event.
+	Webhooks        map[string]time.Time
+	Inconsistencies []Inconsistency // what RowRules found
+	Measured        []Measure       // metrics with what the rows say of the same
 }
 
 // Inconsistency counts the rows that a RowRule found.
 type Inconsistency struct {
-	Invariant string
-	What      string
-	Count     int64
+	Invariant, What string
+	Count           int64
 }
 
 // Measure is a metric, added up over all processes, and the number of rows that
 // it must equal.
 type Measure struct {
-	Name    string
-	Metric  float64
-	Rows    float64
-	Counter bool // counts from the start of its process
+	Name         string
+	Metric, Rows float64
+	Counter      bool // counts from the start of its process
 }

@@ -18,22 +18,25 @@ const (
 
 // Names of events.
 const (
-	nameCreated      = "job.created"
 	nameRetried      = "job.retried"
 	nameLeaseExpired = "job.lease_expired"
 	nameExhausted    = "job.retries_exhausted"
 	nameEmitted      = "event.emitted"
 )
 
-// transitions is the table of section 9. The return of an expired lease, ASSIGNED
-// to QUEUED, is allowed by the name of its event alone.
-var transitions = map[string][]string{
-	created:  {queued, canceled},
-	queued:   {assigned, canceled},
-	assigned: {running, canceled},
-	running:  {succeeded, failed, canceled},
-	failed:   {queued},
+// transitions is the table of section 9: from each state the states that may
+// follow, with the names of the events. "" is before the job.
+var transitions = map[string]map[string]string{
+	"":       {created: "job.created"},
+	created:  {queued: "job.queued", canceled: "job.canceled"},
+	queued:   {assigned: "job.assigned", canceled: "job.canceled"},
+	assigned: {running: "job.running", canceled: "job.canceled", queued: nameLeaseExpired},
+	running:  {succeeded: "job.succeeded", failed: "job.failed", canceled: "job.canceled"},
+	failed:   {queued: nameRetried},
 }
+
+// eventName names the event of a transition, "" for a pair that is none.
+func eventName(from, to string) string { return transitions[from][to] }
 
 // outcomes maps each final state to its outcome (section 8).
 var outcomes = map[string]string{succeeded: "SUCCESS", failed: "FAILED", canceled: "CANCELED"}
@@ -42,34 +45,21 @@ func final(state string) bool { return outcomes[state] != "" }
 
 func waiting(state string) bool { return state == created || state == queued }
 
-// eventName names the event of a transition, "" for a pair that is none.
-func eventName(from, to string) string {
-	switch {
-	case from == "" && to == created:
-		return nameCreated
-	case from == failed && to == queued:
-		return nameRetried
-	case from == assigned && to == queued:
-		return nameLeaseExpired
-	case !slices.Contains(transitions[from], to):
-		return ""
-	}
-	return "job." + strings.ToLower(to)
+// jobStatuses are the statuses in documents about events, by the events' names.
+var jobStatuses = map[string]string{
+	"job.created": "ACCEPTED", "job.queued": "ACCEPTED", "job.assigned": "ACCEPTED", nameRetried: "ACCEPTED", nameLeaseExpired: "ACCEPTED",
+	"job.running": "PROCESSING", nameEmitted: "PROCESSING",
+	"job.succeeded": "COMPLETED", "job.canceled": "CANCELLED", "job.failed": "FAILED", nameExhausted: "FAILED",
 }
 
-// ofNoJob reports whether events of the name belong to a client and to no job.
-func ofNoJob(name string) bool {
-	return strings.HasPrefix(name, "batch.") || strings.HasPrefix(name, "webhook.")
-}
-
-// plainName gives the name of an event as logs spell it, of a stream's spelling:
-// job-lease-expired is job.lease_expired.
-func plainName(name string) string {
-	first, rest, ok := strings.Cut(name, "-")
-	if !ok || strings.Contains(name, ".") {
-		return name
+// statusOf is the jobStatus of the document about an event, "" for one that has
+// none. A failure is TIMED_OUT if its code says so.
+func statusOf(name, failure string) string {
+	status := jobStatuses[name]
+	if status == "FAILED" && failure == codeTimeout {
+		return "TIMED_OUT"
 	}
-	return first + "." + strings.ReplaceAll(rest, "-", "_")
+	return status
 }
 
 // endsAttempt reports whether events of the name end an attempt: a stream shows
@@ -78,25 +68,19 @@ func endsAttempt(name string) bool {
 	return name == "job.succeeded" || name == "job.failed" || name == "job.canceled"
 }
 
-// statusOf is the jobStatus of the document about an event, "" for one that has
-// none. A failure is TIMED_OUT if its code says so.
-func statusOf(name, failure string) string {
-	switch name {
-	case nameCreated, "job.queued", "job.assigned", nameRetried, nameLeaseExpired:
-		return "ACCEPTED"
-	case "job.running", nameEmitted:
-		return "PROCESSING"
-	case "job.succeeded":
-		return "COMPLETED"
-	case "job.canceled":
-		return "CANCELLED"
-	case "job.failed", nameExhausted:
-		if failure == codeTimeout {
-			return "TIMED_OUT"
-		}
-		return "FAILED"
+// ofNoJob reports whether events of the name belong to a client and to no job.
+func ofNoJob(name string) bool {
+	return strings.HasPrefix(name, "batch.") || strings.HasPrefix(name, "webhook.")
+}
+
+// plainName gives the name of an event as logs spell it: streams have
+// job-lease-expired for job.lease_expired.
+func plainName(name string) string {
+	first, rest, ok := strings.Cut(name, "-")
+	if !ok || strings.Contains(name, ".") {
+		return name
 	}
-	return ""
+	return first + "." + strings.ReplaceAll(rest, "-", "_")
 }
 
 // subscribed reports whether a subscription to the patterns covers an event.

@@ -83,7 +83,7 @@ func (b *verdictBuilder) checkUnattributed(f history.Fact) error {
 	case f.Submission != nil: // ended without a job
 		b.tickets.mark(f.Ticket, flagsOf(f.Submission))
 		b.look(answered)
-		checkRefusals(f.Submission, b.run, func(ok bool, invariant, format string, args ...any) {
+		checkRefusals(f.Submission, func(ok bool, invariant, format string, args ...any) {
 			if !ok {
 				b.violate(Violation{Invariant: invariant, Ticket: f.Ticket, What: fmt.Sprintf(format, args...)}, f)
 			}

@@ -69,6 +69,9 @@ type collector struct {
 // context's.
 func Run(ctx context.Context, config Config, out *history.Writer) (judge.Collected, error) {
 	c := &collector{Config: config, out: out, tenants: map[string]int{}, clientIDs: []string{}, otherTenant: foreignTenant}
+	if c.Progress == nil {
+		c.Progress = func(string, int64) {}
+	}
 	c.MaxWait = cmp.Or(config.MaxWait, 15*time.Second)
 	c.found = judge.Collected{Asked: map[judge.Source]bool{}, Missing: map[judge.Source]string{}, Webhooks: map[string]time.Time{}}
 	for _, a := range c.Accounts {
@@ -79,14 +82,12 @@ func Run(ctx context.Context, config Config, out *history.Writer) (judge.Collect
 		c.tenants[a.ClientID] = a.Tenant
 		c.clientIDs = append(c.clientIDs, a.ClientID)
 	}
-	before := out.Facts()
 	var sample []sampledJob
 	c.ask(judge.Lists, len(c.Accounts) > 0, func() (err error) { sample, err = c.lists(ctx); return err })
 	c.ask(judge.Reports, len(c.Accounts) > 0 && c.SampleReports > 0, func() error { return c.reports(ctx, sample) })
 	c.ask(judge.Rows, c.DatabaseURL != "", func() error { return c.rows(ctx) })
 	c.ask(judge.Queue, c.RedisURL != "", func() error { return c.queue(ctx) })
 	c.ask(judge.Metrics, len(c.MetricsURLs) > 0 && c.DatabaseURL != "", func() error { return c.metrics(ctx) })
-	c.found.Facts = out.Facts() - before
 	return c.found, context.Cause(ctx)
 }
 
@@ -108,19 +109,6 @@ func (c *collector) add(f history.Fact) {
 		f.At = time.Now().UTC()
 	}
 	c.out.Add(f)
-}
-
-func (c *collector) progress(stage string, done int64) {
-	if c.Progress != nil {
-		c.Progress(stage, done)
-	}
-}
-
-func (c *collector) tenantOf(clientID string) int {
-	if tenant, ok := c.tenants[clientID]; ok {
-		return tenant
-	}
-	return c.otherTenant
 }
 
 // poll calls check until it reports true, or for as long as MaxWait.

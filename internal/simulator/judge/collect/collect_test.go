@@ -210,7 +210,7 @@ func (s *service) collect() (judge.Collected, *judge.Verdict) {
 	require.NoError(s.t, err)
 	scale := 1.0
 	v, err := judge.Judge(s.t.Context(), r, judge.RunContext{
-		Run: "run1", Tenants: 1, Tickets: 1, TimeScale: &scale, Counters: true, Collected: found,
+		Run: "run1", Tickets: 1, TimeScale: &scale, Counters: true, Collected: found,
 		Webhooks: []judge.Webhook{{ID: theWebhook, Events: []string{"job.succeeded"}}},
 	})
 	require.NoError(s.t, err)
@@ -225,7 +225,7 @@ func TestCollect(t *testing.T) {
 	require.Empty(t, found.Missing)
 	require.Empty(t, printed(v))
 	require.EqualValues(t, 1, v.Jobs, "another client's job is not the run's")
-	require.EqualValues(t, 12, found.Facts, "list, report, delivery; job, 5 events, report, delivery, attempt")
+	require.EqualValues(t, 2+12, v.Facts, "two of the client; list, report, delivery; job, 5 events, report, delivery, attempt")
 	for _, invariant := range judge.Invariants {
 		if invariant.Key != "stream" && invariant.Key != "early" {
 			require.Positive(t, v.Checked[invariant.Key], invariant.Key)

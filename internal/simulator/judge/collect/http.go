@@ -56,7 +56,7 @@ func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 				}
 				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Told: listedJob(&j)})
 				if n := done.Add(1); n%1000 == 0 {
-					c.progress(string(judge.Lists), n)
+					c.Progress(string(judge.Lists), n)
 				}
 				if c.SampleReports > 0 && ours {
 					mu.Lock()
@@ -110,7 +110,7 @@ func (c *collector) reports(ctx context.Context, sample []sampledJob) error {
 				}
 				c.add(history.Fact{Kind: history.ToldDelivery, Tenant: s.account.Tenant, Job: s.job, Delivery: delivery(&d)})
 			}
-			c.progress(string(judge.Reports), done.Add(1))
+			c.Progress(string(judge.Reports), done.Add(1))
 			return nil
 		})
 	}

@@ -138,7 +138,10 @@ func (c *collector) readTable(ctx context.Context, tx pgx.Tx, t table) error {
 		if err := rows.Scan(append([]any{&f.Job, &clientID}, t.fields(&f)...)...); err != nil {
 			return err
 		}
-		f.Tenant = c.tenantOf(clientID)
+		tenant, ours := c.tenants[clientID]
+		if f.Tenant = tenant; !ours {
+			f.Tenant = c.otherTenant
+		}
 		if f.Kind == history.StoredJob || f.Kind == history.StoredDeliver {
 			f.Sent = c.asOf
 		}
@@ -148,10 +151,10 @@ func (c *collector) readTable(ctx context.Context, tx pgx.Tx, t table) error {
 		}
 		c.add(f)
 		if n++; n%10_000 == 0 {
-			c.progress("table "+t.name, n)
+			c.Progress("table "+t.name, n)
 		}
 	}
-	c.progress("table "+t.name, n)
+	c.Progress("table "+t.name, n)
 	return rows.Err()
 }
 
