@@ -76,9 +76,7 @@ func (j *jobFacts) findOwner(run string) {
 			if j.tenant < 0 {
 				j.tenant = f.Tenant
 			}
-			if j.ticket == 0 {
-				j.ticket = f.Ticket
-			}
+			j.ticket = cmp.Or(j.ticket, f.Ticket)
 			if j.ticket == 0 && f.Told != nil {
 				j.ticket, _ = TicketOf(run, f.Told.Correlation)
 			}

@@ -66,11 +66,11 @@ func (b *verdictBuilder) checkJobs(jobs map[string][]history.Fact) error {
 		c := checkJob(j, b.run)
 		for i := range facts {
 			if f := &facts[i]; f.Delivery != nil && ofNoJob(f.Delivery.EventName) {
-				b.addUnattributed(f)
+				b.addUnattributed(*f)
 			}
 		}
 		b.countJob(j)
-		b.add(c.violations, c.looked, facts...)
+		b.add(c.violations, c.looked, facts)
 		delete(jobs, id)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"time"
@@ -23,12 +24,7 @@ type observation struct {
 // longestRequest is what a request may take whose beginning is unknown.
 const longestRequest = 30 * time.Second
 
-func (o *observation) asked() time.Time {
-	if o.sent.IsZero() {
-		return o.at.Add(-longestRequest)
-	}
-	return o.sent
-}
+func (o *observation) asked() time.Time { return cmp.Or(o.sent, o.at.Add(-longestRequest)) }
 
 // checkAnswers: each answer shows a state that the job had between the request
 // and the answer, and no answer is older than one that had come before it was
@@ -123,11 +119,8 @@ func checkRefusals(s *history.Submission, must func(ok bool, invariant, format s
 // valid reports whether there was nothing wrong with the request of a try until
 // it was answered: execution_at must be ahead.
 func valid(s *history.Submission, t history.Try) bool {
-	until := t.Sent
-	if t.Answered.After(until) {
-		until = t.Answered
-	}
-	return s.WorkKind != payloadInvalid && (s.ExecutionAt == nil || s.ExecutionAt.After(until.Add(clockSlack)))
+	ahead := func(at time.Time) bool { return s.ExecutionAt == nil || s.ExecutionAt.After(at.Add(clockSlack)) }
+	return s.WorkKind != payloadInvalid && ahead(t.Sent) && ahead(t.Answered)
 }
 
 // checkTries: all tries of a ticket, and all polls, show one job, made at one time.
@@ -137,7 +130,8 @@ func (c *checker) checkTries() {
 		madeAt = c.job.CreatedAt
 	}
 	same := func(what string, at time.Time) {
-		c.must(at.IsZero() || madeAt.IsZero() || at.Equal(madeAt), answered, "%s told created_at %s, the job has %s", what, clock(&at), clock(&madeAt))
+		c.must(at.IsZero() || madeAt.IsZero() || at.Equal(madeAt), answered,
+			"%s told created_at %s, the job has %s", what, clock(&at), clock(&madeAt))
 	}
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission == nil {
@@ -150,10 +144,7 @@ func (c *checker) checkTries() {
 				continue
 			}
 			c.must(t.Job == c.id, answered, "a repetition of the request was told job %s", t.Job)
-			if madeAt.IsZero() {
-				madeAt = t.CreatedAt
-			}
-			if t.Job == c.id {
+			if madeAt = cmp.Or(madeAt, t.CreatedAt); t.Job == c.id {
 				same("a try", t.CreatedAt)
 			}
 		}

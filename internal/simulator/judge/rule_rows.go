@@ -1,6 +1,6 @@
 package judge
 
-import "fmt"
+import "github.com/forgerun/forgerun/internal/simulator/history"
 
 // RowRule counts rows that must not be there, whomever they belong to: it reads
 // whole tables.
@@ -39,14 +39,10 @@ func (b *verdictBuilder) checkMetrics() {
 			continue
 		}
 		b.look(measured)
-		if m.Metric != m.Rows {
-			b.violate(Violation{Invariant: measured, What: fmt.Sprintf("%s is %v, the rows say %v", m.Name, m.Metric, m.Rows)})
-		}
+		b.must(m.Metric == m.Rows, history.Fact{}, measured, "%s is %v, the rows say %v", m.Name, m.Metric, m.Rows)
 	}
 	for _, i := range b.run.Collected.Inconsistencies {
 		b.look(i.Invariant)
-		if i.Count > 0 {
-			b.violate(Violation{Invariant: i.Invariant, What: fmt.Sprintf("%d %s", i.Count, i.What)})
-		}
+		b.must(i.Count == 0, history.Fact{}, i.Invariant, "%d %s", i.Count, i.What)
 	}
 }

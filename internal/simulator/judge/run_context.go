@@ -1,7 +1,7 @@
 package judge
 
 import (
-	"slices"
+	"cmp"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
@@ -55,7 +55,7 @@ const (
 	maxOverdue = 30 * time.Second // by how much a task in the queue may be late at the end
 )
 
-// limit is the service's scaled execution limit, 0 when it is not known.
+// limit is the service's scaled execution limit, 0 when it is unknown.
 func (run *RunContext) limit() time.Duration {
 	if run.MaxRuntime <= 0 || run.TimeScale == nil {
 		return 0
@@ -74,10 +74,7 @@ func (run *RunContext) complete(s Source) bool {
 // asOf is the latest time, by Postgres' clock, after which a fact was certainly
 // still true.
 func (run *RunContext) asOf(f *history.Fact) time.Time {
-	at := f.At
-	if !f.Sent.IsZero() {
-		at = f.Sent
-	}
+	at := cmp.Or(f.Sent, f.At)
 	if f.Kind == history.StoredJob || f.Kind == history.StoredDeliver {
 		return at
 	}
@@ -87,14 +84,12 @@ func (run *RunContext) asOf(f *history.Fact) time.Time {
 // webhook is the subscription that a fact's delivery goes to, nil for a callback
 // and for one that the simulator does not know.
 func (run *RunContext) webhook(f *history.Fact) *Webhook {
-	if f.Delivery == nil || f.Delivery.Webhook == "" {
-		return nil
+	for i := range run.Webhooks {
+		if w := &run.Webhooks[i]; f.Delivery != nil && w.ID == f.Delivery.Webhook {
+			return w
+		}
 	}
-	i := slices.IndexFunc(run.Webhooks, func(w Webhook) bool { return w.ID == f.Delivery.Webhook })
-	if i < 0 {
-		return nil
-	}
-	return &run.Webhooks[i]
+	return nil
 }
 
 // Source is where facts at the end come from.

@@ -54,21 +54,18 @@ func flagsOf(s *history.Submission) byte {
 	return flags
 }
 
-// violation says what is wrong with a ticket; nil: nothing.
-func (t ticketFlags) violation(ticket int64) *Violation {
-	broken := func(invariant, format string) *Violation {
-		return &Violation{Invariant: invariant, Ticket: ticket, What: fmt.Sprintf(format, ticket)}
-	}
+// violation says what is wrong with a ticket, "" for nothing.
+func (t ticketFlags) violation(ticket int64) (invariant, what string) {
 	switch flags := t[ticket]; {
 	case flags&ticketHasTwo != 0:
-		return broken(keyed, "ticket %d has more than one job")
+		return keyed, fmt.Sprintf("ticket %d has more than one job", ticket)
 	case flags&ticketHasJob == 0:
 	case flags&ticketSent == 0:
-		return broken(accepted, "the job has ticket %d, which was never sent")
+		return accepted, fmt.Sprintf("the job has ticket %d, which was never sent", ticket)
 	case flags&(ticketAccepted|ticketOpen) == 0:
-		return broken(accepted, "ticket %d was refused, and its job exists")
+		return accepted, fmt.Sprintf("ticket %d was refused, and its job exists", ticket)
 	}
-	return nil
+	return "", ""
 }
 
 // brokenTicket is a ticket's violation with the facts of its jobs.
@@ -98,12 +95,12 @@ func (b *verdictBuilder) checkTickets(ctx context.Context, r Reader) error {
 		if b.tickets[n] != 0 {
 			b.verdict.Checked[keyed]++
 		}
-		if v := b.tickets.violation(n); v == nil {
+		if invariant, what := b.tickets.violation(n); invariant == "" {
 			continue
 		} else if len(broken) < maxViolations {
-			broken[n] = &brokenTicket{Violation: *v}
+			broken[n] = &brokenTicket{Violation: Violation{Invariant: invariant, Ticket: n, What: what}}
 		} else {
-			b.count(v.Invariant)
+			b.count(invariant)
 		}
 	}
 	if len(broken) == 0 {
@@ -127,7 +124,7 @@ func (b *verdictBuilder) checkTickets(ctx context.Context, r Reader) error {
 		})
 	}
 	for _, t := range broken {
-		b.add([]Violation{t.Violation}, nil, t.facts...)
+		b.add([]Violation{t.Violation}, nil, t.facts)
 	}
 	return err
 }

@@ -6,40 +6,44 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// unattributed has the deliveries of events that belong to no job, but to batches
-// and webhooks. Their facts are not read together, so only counts are kept.
-type unattributed struct {
-	byID  map[string]*unattributedDelivery
-	pairs map[string]string // event and webhook to delivery
-}
-
+// unattributedDelivery is one of an event that belongs to no job, but to a batch
+// or a webhook. Its facts are not read together, so only counts are kept.
 type unattributedDelivery struct {
 	deliveryAttempts
 	stored *history.Fact // nil for none
 	body   string
 }
 
-// add takes a fact and says what is wrong with it by itself.
-func (u *unattributed) add(f *history.Fact, run *RunContext) (invariant, wrong string) {
+// addUnattributed adds a fact, and checks what can be checked by itself.
+func (b *verdictBuilder) addUnattributed(f history.Fact) {
+	b.look(delivered)
+	if invariant, wrong := b.recordUnattributed(f); wrong != "" {
+		b.must(false, f, invariant, "%s", wrong)
+	}
+}
+
+func (b *verdictBuilder) recordUnattributed(f history.Fact) (invariant, wrong string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	d := f.Delivery
-	known := u.byID[d.ID]
+	known := b.unattributed[d.ID]
 	if known == nil {
 		known = &unattributedDelivery{}
-		u.byID[d.ID] = known
+		b.unattributed[d.ID] = known
 	}
-	if w := run.webhook(f); w != nil && w.Tenant != f.Tenant {
+	if w := b.run.webhook(&f); w != nil && w.Tenant != f.Tenant {
 		return foreign, fmt.Sprintf("delivery %s of tenant %d goes to a webhook of tenant %d", d.ID, f.Tenant, w.Tenant)
 	}
-	known.deliveryAttempts.add(f)
+	known.deliveryAttempts.add(&f)
 	switch f.Kind {
 	case history.StoredDeliver:
-		stored := *f // without the slice that it is in
-		known.stored = &stored
+		known.stored = &f
 		pair := d.EventID + " " + d.Webhook
-		if other, twice := u.pairs[pair]; twice {
-			return delivered, fmt.Sprintf("event %s (%s) has two deliveries to webhook %s: %s and %s", d.EventID, d.EventName, d.Webhook, other, d.ID)
+		if other, twice := b.pairs[pair]; twice {
+			return delivered, fmt.Sprintf("event %s (%s) has two deliveries to webhook %s: %s and %s",
+				d.EventID, d.EventName, d.Webhook, other, d.ID)
 		}
-		u.pairs[pair] = d.ID
+		b.pairs[pair] = d.ID
 	case history.Received:
 		if known.body != "" && known.body != d.Body {
 			return received, fmt.Sprintf("delivery %s came again with other bytes", d.ID)
@@ -49,28 +53,17 @@ func (u *unattributed) add(f *history.Fact, run *RunContext) (invariant, wrong s
 	return "", ""
 }
 
-func (b *verdictBuilder) addUnattributed(f *history.Fact) {
-	b.mu.Lock()
-	invariant, wrong := b.unattributed.add(f, b.run)
-	b.mu.Unlock()
-	b.look(delivered)
-	if wrong != "" {
-		b.violate(Violation{Invariant: invariant, Job: f.Job, What: wrong}, *f)
-	}
-}
-
-// checkUnattributedDeliveries says what is wrong now that all facts are known.
+// checkUnattributedDeliveries checks the deliveries when all facts are known.
 func (b *verdictBuilder) checkUnattributedDeliveries() {
-	if !b.run.complete(Rows) {
-		return
-	}
-	for id, d := range b.unattributed.byID {
-		if d.stored == nil {
-			b.violate(Violation{Invariant: received, What: fmt.Sprintf("delivery %s came, and there is none of that id", id)})
-			continue
+	for id, d := range b.unattributed {
+		if !b.run.complete(Rows) {
+			return
 		}
-		for _, wrong := range d.check(d.stored, b.run) {
-			b.violate(Violation{Invariant: delivered, What: wrong})
+		b.must(d.stored != nil, history.Fact{}, received, "delivery %s came, and there is none of that id", id)
+		if d.stored != nil {
+			for _, wrong := range d.check(d.stored, b.run) {
+				b.must(false, history.Fact{}, delivered, "%s", wrong)
+			}
 		}
 	}
 }
@@ -83,21 +76,15 @@ func (b *verdictBuilder) checkUnattributed(f history.Fact) error {
 	case f.Submission != nil: // ended without a job
 		b.tickets.mark(f.Ticket, flagsOf(f.Submission))
 		b.look(answered)
-		checkRefusals(f.Submission, func(ok bool, invariant, format string, args ...any) {
-			if !ok {
-				b.violate(Violation{Invariant: invariant, Ticket: f.Ticket, What: fmt.Sprintf(format, args...)}, f)
-			}
-		})
+		checkRefusals(f.Submission, func(ok bool, invariant, format string, args ...any) { b.must(ok, f, invariant, format, args...) })
 	case f.Kind == history.Strange:
 		b.look(foreign)
-		b.violate(Violation{Invariant: foreign, Ticket: f.Ticket, What: strange(&f)}, f)
+		b.must(false, f, foreign, "%s", strange(&f))
 	case f.Kind == history.QueuedTask:
 		b.look(tasked)
-		if f.Note != "" {
-			b.violate(Violation{Invariant: tasked, Ticket: f.Ticket, What: fmt.Sprintf("task %s: %s", f.Task.ID, f.Note)}, f)
-		}
+		b.must(f.Note == "", f, tasked, "task %s: %s", f.Task.ID, f.Note)
 	case f.Delivery != nil:
-		b.addUnattributed(&f)
+		b.addUnattributed(f)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -65,7 +66,8 @@ type verdictBuilder struct {
 	listed       *quota // violations
 	withHistory  *quota // of these
 	tickets      ticketFlags
-	unattributed unattributed
+	unattributed map[string]*unattributedDelivery // by id
+	pairs        map[string]string                // event and webhook to unattributed delivery
 }
 
 func newVerdictBuilder(run *RunContext) *verdictBuilder {
@@ -75,12 +77,13 @@ func newVerdictBuilder(run *RunContext) *verdictBuilder {
 		listed:       newQuota(maxViolations, listedOfEach),
 		withHistory:  newQuota(maxHistories, historiesOfEach),
 		tickets:      make(ticketFlags, max(run.Tickets, 0)+1),
-		unattributed: unattributed{byID: map[string]*unattributedDelivery{}, pairs: map[string]string{}},
+		unattributed: map[string]*unattributedDelivery{},
+		pairs:        map[string]string{},
 	}
 }
 
 // add takes what was found about one job; facts are its history.
-func (b *verdictBuilder) add(violations []Violation, looked map[string]int64, facts ...history.Fact) {
+func (b *verdictBuilder) add(violations []Violation, looked map[string]int64, facts []history.Fact) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for invariant, n := range looked {
@@ -103,10 +106,17 @@ func (b *verdictBuilder) add(violations []Violation, looked map[string]int64, fa
 }
 
 // look counts that an invariant was checked.
-func (b *verdictBuilder) look(invariant string) { b.add(nil, map[string]int64{invariant: 1}) }
+func (b *verdictBuilder) look(invariant string) { b.add(nil, map[string]int64{invariant: 1}, nil) }
 
-func (b *verdictBuilder) violate(v Violation, facts ...history.Fact) {
-	b.add([]Violation{v}, nil, facts...)
+// must notes a violation unless ok, with the fact that shows it, if any.
+func (b *verdictBuilder) must(ok bool, f history.Fact, invariant, format string, args ...any) {
+	if !ok {
+		facts := []history.Fact{f}
+		if f.Kind == "" {
+			facts = nil
+		}
+		b.add([]Violation{{Invariant: invariant, Job: f.Job, Ticket: f.Ticket, What: fmt.Sprintf(format, args...)}}, nil, facts)
+	}
 }
 
 // count counts a violation, listed or not. The caller holds mu or is alone.

@@ -105,9 +105,7 @@ func (c *collector) ask(s judge.Source, given bool, read func() error) {
 }
 
 func (c *collector) add(f history.Fact) {
-	if f.At.IsZero() {
-		f.At = time.Now().UTC()
-	}
+	f.At = cmp.Or(f.At, time.Now().UTC())
 	c.out.Add(f)
 }
 
