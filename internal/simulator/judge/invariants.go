@@ -37,7 +37,7 @@ var Invariants = []Invariant{
 	{delivered, "Each event has its one delivery to each subscriber, and DELIVERED means answered with 2xx", []Source{Reports, Rows}},
 	{measured, "Metrics agree with the rows", []Source{Rows, Metrics}},
 	{tasked, "At rest no task is queued without its job", []Source{Rows, Queue}},
-	{answered, "Each answer tells what was so at its time", []Source{Lists, Reports, Rows}},
+	{answered, "Each answer shows what was so at its time", []Source{Lists, Reports, Rows}},
 	{streamed, "Each event is on its client's stream exactly once, in the order of its job", []Source{Rows}},
 	{received, "What receivers get is a known event, unchanged from try to try", []Source{Rows}},
 	{timed, "Durations are what lies between start and end, and as long as the work", []Source{Reports, Rows}},

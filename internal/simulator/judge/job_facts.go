@@ -68,8 +68,8 @@ func newJobFacts(id string, facts []history.Fact, run *RunContext) *jobFacts {
 	return j
 }
 
-// findOwner: the tenant whose submission was answered with the job owns it, else
-// whom the rows name, else whose list it is on.
+// findOwner finds whose submission was answered with the job, else the rows' owner,
+// else whose list it is on.
 func (j *jobFacts) findOwner(run string) {
 	for _, kind := range []history.Kind{history.Submitted, history.StoredJob, history.ListedJob} {
 		for _, f := range j.byKind[kind] {

@@ -24,9 +24,8 @@ type Reader interface {
 	Each(bucket int, fn func(history.Fact) error) error
 }
 
-// Judge checks the history against all invariants. It reads it one bucket after
-// the other, so that its memory does not grow with the number of jobs, but for a
-// byte a ticket. Its error is the reader's or the context's.
+// Judge checks the history against all invariants, bucket by bucket, so that its
+// memory grows by one byte a ticket. Its error is the reader's or the context's.
 func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 	b := newVerdictBuilder(&run)
 	if err := r.Each(history.Loose, b.checkUnattributed); err != nil {
@@ -69,15 +68,15 @@ func (b *verdictBuilder) checkJobs(jobs map[string][]history.Fact) error {
 				b.addUnattributed(*f)
 			}
 		}
-		b.countJob(j)
 		b.add(c.violations, c.looked, facts)
+		b.count(j)
 		delete(jobs, id)
 	}
 	return nil
 }
 
-// countJob counts the job and its facts, and marks its ticket.
-func (b *verdictBuilder) countJob(j *jobFacts) {
+// count counts the job and its facts, and marks its ticket.
+func (b *verdictBuilder) count(j *jobFacts) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.verdict.Facts += int64(len(j.facts))
@@ -86,12 +85,11 @@ func (b *verdictBuilder) countJob(j *jobFacts) {
 			b.tickets.mark(f.Ticket, flagsOf(f.Submission))
 		}
 	}
-	if j.job == nil {
-		return
-	}
-	b.verdict.Jobs++
-	if ticket, ok := TicketOf(b.run.Run, j.job.Correlation); ok {
-		b.tickets.mark(ticket, ticketHasJob)
+	if j.job != nil {
+		b.verdict.Jobs++
+		if ticket, ok := TicketOf(b.run.Run, j.job.Correlation); ok {
+			b.tickets.mark(ticket, ticketHasJob)
+		}
 	}
 }
 
@@ -125,8 +123,7 @@ func checkJob(j *jobFacts, run *RunContext) *checker {
 	return c
 }
 
-// isJob reports whether the facts are about a job at all, and one of this run:
-// events of batches may be kept under the batch's id.
+// isJob reports whether the facts are about a job: a batch's may be kept under its id.
 func (c *checker) isJob() bool {
 	return len(c.byKind[history.Submitted]) > 0 || c.job != nil || len(c.log) > 0 || len(c.byKind[history.StoredReport]) > 0 ||
 		len(c.byKind[history.QueuedTask]) > 0

@@ -26,9 +26,8 @@ const longestRequest = 30 * time.Second
 
 func (o *observation) asked() time.Time { return cmp.Or(o.sent, o.at.Add(-longestRequest)) }
 
-// checkAnswers: each answer shows a state that the job had between the request
-// and the answer, and no answer is older than one that had come before it was
-// asked for.
+// checkAnswers: each answer shows a state that the job had between request and
+// answer, and none that is older than an answer from before its request.
 func (c *checker) checkAnswers() {
 	c.checkTries()
 	c.checkActions()
@@ -41,12 +40,12 @@ func (c *checker) checkAnswers() {
 	for _, o := range all {
 		c.look(answered)
 		if !c.match(o) {
-			c.must(false, answered, "%s tells %s (attempt %d), which the job was not at that time", o.what, o.state, o.attempt)
+			c.must(false, answered, "%s shows %s (attempt %d), which the job was not at that time", o.what, o.state, o.attempt)
 			continue
 		}
 		for _, before := range matched {
 			after := before.at.Before(o.asked())
-			c.must(o.replay || !after || o.last >= before.first, answered, "%s tells %s, but %s before it had told %s already",
+			c.must(o.replay || !after || o.last >= before.first, answered, "%s shows %s, but %s before it had shown %s already",
 				o.what, o.state, before.what, before.state)
 		}
 		matched = append(matched, o)
@@ -101,8 +100,7 @@ func isRefusal(status int) bool {
 	return status >= 400 && status < 500 && status != http.StatusTooManyRequests
 }
 
-// checkRefusals: a valid request is refused only for now, and the kind that is
-// invalid is refused always.
+// checkRefusals: valid requests are refused only for now, invalid ones always.
 func checkRefusals(s *history.Submission, must func(ok bool, invariant, format string, args ...any)) {
 	for _, t := range s.Tries {
 		switch {
@@ -116,8 +114,7 @@ func checkRefusals(s *history.Submission, must func(ok bool, invariant, format s
 	}
 }
 
-// valid reports whether there was nothing wrong with the request of a try until
-// it was answered: execution_at must be ahead.
+// valid: there was nothing wrong with the request, and execution_at was ahead.
 func valid(s *history.Submission, t history.Try) bool {
 	ahead := func(at time.Time) bool { return s.ExecutionAt == nil || s.ExecutionAt.After(at.Add(clockSlack)) }
 	return s.WorkKind != payloadInvalid && ahead(t.Sent) && ahead(t.Answered)
@@ -131,7 +128,7 @@ func (c *checker) checkTries() {
 	}
 	same := func(what string, at time.Time) {
 		c.must(at.IsZero() || madeAt.IsZero() || at.Equal(madeAt), answered,
-			"%s told created_at %s, the job has %s", what, clock(&at), clock(&madeAt))
+			"%s shows created_at %s, the job has %s", what, clock(&at), clock(&madeAt))
 	}
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission == nil {
@@ -143,7 +140,7 @@ func (c *checker) checkTries() {
 			if !t.Accepted() {
 				continue
 			}
-			c.must(t.Job == c.id, answered, "a repetition of the request was told job %s", t.Job)
+			c.must(t.Job == c.id, answered, "a repetition of the request was answered with job %s", t.Job)
 			if madeAt = cmp.Or(madeAt, t.CreatedAt); t.Job == c.id {
 				same("a try", t.CreatedAt)
 			}
@@ -153,7 +150,7 @@ func (c *checker) checkTries() {
 		if j := f.Told; j != nil && f.Tenant == c.tenant {
 			c.must(j.State != "", answered, "the owner's poll was refused: %s", f.Note)
 			same("a poll", j.CreatedAt)
-			c.must(j.Outcome == outcomes[j.State], answered, "a poll tells %s with outcome %q", j.State, j.Outcome)
+			c.must(j.Outcome == outcomes[j.State], answered, "a poll shows %s with outcome %q", j.State, j.Outcome)
 		}
 	}
 }
@@ -175,7 +172,7 @@ func (c *checker) checkActions() {
 			c.must(!refused, answered, "the cancel was refused with %d %s", a.Status, a.Code)
 			c.must(!done || final(a.State), answered, "the job is %s after its cancel was answered", a.State)
 			if j != nil && done && a.State == canceled {
-				c.must(j.State == canceled, answered, "the job was told to be CANCELED and is %s", j.State)
+				c.must(j.State == canceled, answered, "the cancel was answered with CANCELED, and the job is %s", j.State)
 			}
 			continue
 		}
@@ -186,8 +183,7 @@ func (c *checker) checkActions() {
 	c.must(j == nil || j.State != canceled || asked || c.submission == nil, answered, "the job is CANCELED, and nobody asked for that")
 }
 
-// mayRefuseRetry: at some time between request and answer the job was SUCCEEDED,
-// CANCELED, or out of attempts.
+// mayRefuseRetry: meanwhile the job was SUCCEEDED, CANCELED, or out of attempts.
 func (c *checker) mayRefuseRetry(f *history.Fact) bool {
 	if !c.logComplete || c.job == nil {
 		return true
@@ -214,6 +210,6 @@ func (c *checker) checkLists() {
 		same := a.Type == b.Type && a.WorkKind == b.WorkKind && a.Outcome == b.Outcome && a.MaxAttempts == b.MaxAttempts &&
 			a.Correlation == b.Correlation && a.Batch == b.Batch && a.CreatedAt.Equal(b.CreatedAt) &&
 			sameTime(a.ExecutionAt, b.ExecutionAt) && sameTime(a.StartedAt, b.StartedAt) && sameTime(a.FinishedAt, b.FinishedAt)
-		c.must(same, answered, "the list of jobs tells the job differently than it is stored")
+		c.must(same, answered, "the list of jobs shows the job differently than it is stored")
 	}
 }

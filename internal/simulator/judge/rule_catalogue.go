@@ -19,8 +19,7 @@ const (
 	emitEvent      = "EMIT_EVENT"      // the type of jobs that publish an event of the client's own
 )
 
-// workKind is a row of the catalogue (section 6): how an attempt must end without
-// a fault.
+// workKind is how an attempt must end without a fault (section 6).
 type workKind struct {
 	duration time.Duration // before the time scale; 0: depends on the service's settings
 	result   int           // bytes of the result of a success
@@ -57,12 +56,8 @@ var catalogue = map[string]workKind{
 	"PAYLOAD_SMALL": succeeds(2_000, 1), "PAYLOAD_MEDIUM": succeeds(2_000, 16), "PAYLOAD_LARGE": succeeds(2_000, 256),
 }
 
-// leastLimit is the lowest execution limit of the service at any time scale.
-const leastLimit = time.Second
-
-// checkCatalogue: every attempt ends as its work kind says, unless it was
-// canceled, its worker was lost, or it hit the execution limit; a result is as
-// large as it says.
+// checkCatalogue: an attempt ends as its work kind says, unless it was canceled,
+// lost its worker or hit the execution limit; a result is as large as it says.
 func (c *checker) checkCatalogue() {
 	kind, known := catalogue[c.kind]
 	if !known {
@@ -85,7 +80,8 @@ func (c *checker) checkCatalogue() {
 	}
 	for _, f := range c.byKind[history.ToldReport] {
 		if r := f.Report; r != nil && r.ResultSize != nil {
-			c.must(*r.ResultSize == kind.result, expected, "the result of %s has %d bytes, the catalogue says %d", c.kind, *r.ResultSize, kind.result)
+			c.must(*r.ResultSize == kind.result, expected,
+				"the result of %s has %d bytes, the catalogue says %d", c.kind, *r.ResultSize, kind.result)
 		}
 	}
 }
@@ -101,8 +97,7 @@ func (c *checker) mayFail(kind workKind, r *history.Report) bool {
 	return r.Failure == kind.code && (r.Attempt <= kind.fails || kind.code == codeTimeout)
 }
 
-// checkLimit: a job has as many attempts as the service is set to allow, and
-// never more.
+// checkLimit: a job has at most as many attempts as the service allows.
 func (c *checker) checkLimit() {
 	if c.job == nil || c.job.MaxAttempts == 0 {
 		return

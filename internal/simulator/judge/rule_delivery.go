@@ -15,9 +15,8 @@ const (
 	sendDeleted  = "WEBHOOK_DELETED"
 )
 
-// checkDeliveries: each event has one delivery to each of its subscribers, made
-// when it happened; one that is DELIVERED was answered with 2xx, and none is
-// forgotten.
+// checkDeliveries: each event has one delivery to each of its subscribers; one that
+// is DELIVERED was answered with 2xx, and none is forgotten.
 func (c *checker) checkDeliveries() {
 	facts, ok := c.knownDeliveries()
 	if !ok {
@@ -31,7 +30,7 @@ func (c *checker) checkDeliveries() {
 	if len(facts) > 0 || callback != "" || subscriber {
 		c.look(delivered)
 	}
-	c.checkToldDeliveries()
+	c.checkShownDeliveries()
 	type pair struct{ event, target string }
 	made := map[pair]int{}
 	for _, f := range facts {
@@ -39,7 +38,7 @@ func (c *checker) checkDeliveries() {
 		e, known := c.events[d.EventID]
 		c.must(known || !c.logComplete, delivered, "delivery %s is of event %s, which the job does not have", d.ID, d.EventID)
 		c.must(!known || e.Name == d.EventName && e.Seq == d.Seq, delivered,
-			"delivery %s tells event %d (%s) as %d (%s)", d.ID, e.Seq, e.Name, d.Seq, d.EventName)
+			"delivery %s shows event %d (%s) as %d (%s)", d.ID, e.Seq, e.Name, d.Seq, d.EventName)
 		to := pair{d.EventID, d.Webhook}
 		if d.Webhook == "" {
 			to.target = d.URL
@@ -64,8 +63,8 @@ func (c *checker) checkDeliveries() {
 	}
 }
 
-// checkToldDeliveries: the API tells each delivery as it is stored.
-func (c *checker) checkToldDeliveries() {
+// checkShownDeliveries: the API shows each delivery as it is stored.
+func (c *checker) checkShownDeliveries() {
 	if !c.run.complete(Rows) || len(c.byKind[history.ToldReport]) == 0 {
 		return
 	}
@@ -73,19 +72,18 @@ func (c *checker) checkToldDeliveries() {
 	for _, f := range c.byKind[history.StoredDeliver] {
 		stored[f.Delivery.ID] = f.Delivery
 	}
-	told := c.byKind[history.ToldDelivery]
-	c.must(len(told) == len(stored), answered, "the API tells %d deliveries of the job, %d are stored", len(told), len(stored))
-	for _, f := range told {
+	shown := c.byKind[history.ToldDelivery]
+	c.must(len(shown) == len(stored), answered, "the API shows %d deliveries of the job, %d are stored", len(shown), len(stored))
+	for _, f := range shown {
 		d, s := f.Delivery, stored[f.Delivery.ID]
 		moved := d.State == "PENDING" // and may have ended since
 		same := s != nil && d.EventID == s.EventID && d.Seq == s.Seq && d.Webhook == s.Webhook &&
 			(moved || d.State == s.State && d.Attempts == s.Attempts)
-		c.must(same, answered, "the API tells delivery %s differently than it is stored", d.ID)
+		c.must(same, answered, "the API shows delivery %s differently than it is stored", d.ID)
 	}
 }
 
-// knownDeliveries are the job's deliveries as stored, else as the API tells them;
-// false when they are unknown.
+// knownDeliveries are the job's as stored, else as the API shows them, if it does.
 func (c *checker) knownDeliveries() ([]*history.Fact, bool) {
 	if c.run.complete(Rows) {
 		return c.byKind[history.StoredDeliver], c.row != nil
@@ -129,8 +127,7 @@ func (a *deliveryAttempts) add(f *history.Fact) {
 	}
 }
 
-// check compares a delivery as it was at the end with its attempts, and says what
-// is wrong.
+// check says how a delivery, as it was at the end, contradicts its attempts.
 func (a *deliveryAttempts) check(f *history.Fact, run *RunContext) (wrong []string) {
 	d, stored := f.Delivery, f.Kind == history.StoredDeliver
 	must := func(ok bool, format string, args ...any) {
@@ -199,7 +196,7 @@ func (c *checker) checkReceived() {
 			c.must(d.Body == before.Body && d.EventID == before.EventID, received, "delivery %s came again with other bytes", d.ID)
 		}
 		e, ok := c.events[d.EventID]
-		c.must(c.hasStatus(d.EventName, e.Attempt, d.JobStatus), received, "delivery %s of %s tells jobStatus %q", d.ID, d.EventName, d.JobStatus)
+		c.must(c.hasStatus(d.EventName, e.Attempt, d.JobStatus), received, "delivery %s of %s shows jobStatus %q", d.ID, d.EventName, d.JobStatus)
 		c.must((d.EventName == nameEmitted) == (d.Emitted != "") && (d.Emitted == "" || c.emits(d.Emitted)), received,
 			"delivery %s of %s brings %q as the client's own event", d.ID, d.EventName, d.Emitted)
 		if !c.logComplete {

@@ -29,8 +29,7 @@ func (c *checker) checkEnd() {
 	}
 }
 
-// isScheduled: it is CREATED or QUEUED, and its time was still to come when it was
-// read.
+// isScheduled: it is CREATED or QUEUED, and its time was to come when it was read.
 func (c *checker) isScheduled() bool {
 	due := cmp.Or(c.job.RunAt, c.job.ExecutionAt)
 	return waiting(c.job.State) && due != nil && due.After(c.run.asOf(c.source))
@@ -52,13 +51,13 @@ func (c *checker) checkTerminalEvents(j *history.Job) {
 		c.must(ends[n] == want, ended, "attempt %d has %d terminal events, expected %d", n, ends[n], want)
 	}
 	last := j.State == failed && j.Attempt == j.MaxAttempts
-	c.must(j.MaxAttempts <= 0 || exhausted == count(last), ended, "attempt %d of %d, %s: %d events tell that the retries are exhausted",
+	c.must(j.MaxAttempts <= 0 || exhausted == count(last), ended, "attempt %d of %d, %s: %d events say that the retries are exhausted",
 		j.Attempt, j.MaxAttempts, j.State, exhausted)
 }
 
-// checkReports: one report for each attempt that ended, which tells its end.
+// checkReports: one report for each attempt that ended, which shows its end.
 func (c *checker) checkReports() {
-	c.checkToldReports()
+	c.checkShownReports()
 	if !c.logComplete || len(c.log) == 0 {
 		return
 	}
@@ -84,23 +83,22 @@ func (c *checker) checkReports() {
 	}
 }
 
-// checkToldReports: the API tells each report as it is stored, and gives the
-// result.
-func (c *checker) checkToldReports() {
+// checkShownReports: the API shows each report as it is stored, with the result.
+func (c *checker) checkShownReports() {
 	for _, f := range c.byKind[history.ToldReport] {
 		c.look(answered)
 		if f.Report == nil {
-			c.must(false, answered, "the API tells no report: %s", f.Note)
+			c.must(false, answered, "the API shows no report: %s", f.Note)
 			continue
 		}
 		c.must(f.Report.ResultError == "", answered, "the API does not give the result: %s", f.Report.ResultError)
-		r, told := c.reports[f.Report.Attempt], f.Report
+		r, shown := c.reports[f.Report.Attempt], f.Report
 		if c.row == nil {
 			continue // there is nothing to compare it with
 		}
-		c.must(r != nil && told.Outcome == r.Outcome && sameTime(told.StartedAt, r.StartedAt) && told.FinishedAt.Equal(r.FinishedAt) &&
-			told.DurationMS == r.DurationMS && told.Failure == r.Failure, answered,
-			"the API tells another report of attempt %d than is stored", told.Attempt)
+		c.must(r != nil && shown.Outcome == r.Outcome && sameTime(shown.StartedAt, r.StartedAt) && shown.FinishedAt.Equal(r.FinishedAt) &&
+			shown.DurationMS == r.DurationMS && shown.Failure == r.Failure, answered,
+			"the API shows another report of attempt %d than is stored", shown.Attempt)
 	}
 }
 

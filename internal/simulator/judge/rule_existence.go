@@ -32,7 +32,7 @@ func (c *checker) checkExistence() {
 	ticket, ours := TicketOf(c.run.Run, c.job.Correlation)
 	c.must(ours && ticket <= c.run.Tickets, accepted, "the job has correlation id %q, which nobody sent", c.job.Correlation)
 	for _, f := range submitted {
-		c.must(!ours || f.Ticket == ticket, accepted, "the answer to ticket %d tells the job of ticket %d", f.Ticket, ticket)
+		c.must(!ours || f.Ticket == ticket, accepted, "the answer to ticket %d shows the job of ticket %d", f.Ticket, ticket)
 	}
 	s, j := c.submission, c.job
 	if s == nil {
@@ -57,7 +57,7 @@ func (c *checker) checkKey() {
 			made += count(t.Accepted() && !t.Replayed && t.Job == c.id)
 		}
 	}
-	c.must(made <= 1, keyed, "%d tries with one key were each told that they made the job", made)
+	c.must(made <= 1, keyed, "%d tries with one key were each answered as the one that made the job", made)
 	if c.row == nil || c.submission == nil || c.submission.Key == "" {
 		return
 	}

@@ -29,8 +29,7 @@ func exposure(f *history.Fact) string {
 	return exposures[f.Kind]
 }
 
-// checkOwners: what is shown of a job is shown to its tenant only, and only he can
-// act on it.
+// checkOwners: a job is shown to its tenant only, and nobody else can act on it.
 func (c *checker) checkOwners() {
 	owned := c.tenant >= 0
 	if !owned && !c.run.complete(Rows) && !c.run.complete(Lists) {
@@ -61,8 +60,8 @@ func (c *checker) checkOwners() {
 	}
 }
 
-// checkOutsiders: nobody saw what nobody may, and to a tenant who asks for another's job, it does not exist. That
-// it existed once (410) is not shown to him either.
+// checkOutsiders: to a tenant who asks for another's job, it does not exist, and
+// never did (410).
 func (c *checker) checkOutsiders() {
 	for _, f := range c.byKind[history.Strange] {
 		c.look(foreign)

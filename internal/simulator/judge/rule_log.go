@@ -51,8 +51,7 @@ func (c *checker) checkLog() {
 	}
 }
 
-// emits reports whether the text, name and data, is that of the event that the
-// job was asked to emit.
+// emits reports whether the job was asked to emit the event: name and data.
 func (c *checker) emits(text string) bool {
 	if c.job == nil || c.ticket == 0 {
 		return true // unknown
@@ -73,7 +72,7 @@ func (c *checker) checkReportedLogs() {
 		c.look(answered)
 		for i, e := range r.Events {
 			if i >= len(c.log) || !sameEvent(e, c.log[i]) {
-				c.must(false, answered, "the report of attempt %d tells %s with seq %d as event %d, which the log does not have there",
+				c.must(false, answered, "the report of attempt %d shows %s with seq %d as event %d, which the log does not have there",
 					r.Attempt, e.Name, e.Seq, i+1)
 				break
 			}

@@ -2,8 +2,7 @@ package judge
 
 import "github.com/forgerun/forgerun/internal/simulator/history"
 
-// RowRule counts rows that must not be there, whomever they belong to: it reads
-// whole tables.
+// RowRule counts rows of whole tables that must not be there.
 type RowRule struct{ Invariant, What, SQL string }
 
 // RowRules are what collect.Run counts.
@@ -31,8 +30,7 @@ var RowRules = []RowRule{
 		LEFT JOIN jobs j ON j.job_id = d.job_id WHERE w.client_id <> d.client_id OR j.client_id <> d.client_id`},
 }
 
-// checkMetrics compares what was measured with the rows, and reports what
-// RowRules found.
+// checkMetrics compares metrics with rows, and reports what RowRules found.
 func (b *verdictBuilder) checkMetrics() {
 	for _, m := range b.run.Collected.Measured {
 		if m.Counter && !b.run.Counters {

@@ -6,8 +6,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// checkEarly: nothing begins before execution_at. All times are Postgres', so no
-// clock slack is allowed.
+// checkEarly: nothing begins before execution_at. All times are Postgres'.
 func (c *checker) checkEarly() {
 	var due *time.Time
 	if c.submission != nil {
@@ -35,7 +34,8 @@ func (c *checker) checkEarly() {
 	}
 	for _, n := range c.attempts {
 		start := c.reports[n].StartedAt
-		c.must(start == nil || !start.Before(at), early, "the report of attempt %d says that it started at %s, before execution_at", n, clock(start))
+		c.must(start == nil || !start.Before(at), early,
+			"the report of attempt %d says that it started at %s, before execution_at", n, clock(start))
 	}
 	if c.job != nil {
 		start := c.job.StartedAt
@@ -43,8 +43,7 @@ func (c *checker) checkEarly() {
 	}
 }
 
-// checkFence: the fence counts claims, and reports and results are those of the
-// claim that ran the attempt last.
+// checkFence: the fence counts claims, and reports and results are the last claim's.
 func (c *checker) checkFence() {
 	if c.row == nil || !c.logComplete {
 		return
@@ -76,9 +75,8 @@ func (c *checker) checkFence() {
 	c.must(result == 0 || result == c.row.Attempt, fenced, "the result is of attempt %d, the job is at attempt %d", result, c.row.Attempt)
 }
 
-// checkDurations: a report's duration is the time between its start and end, and
-// an attempt that did its work, to success or to the failure that the catalogue
-// has for it, took as long as the work.
+// checkDurations: a report's duration is the time from start to end, and an attempt
+// that did its work, to the end that the catalogue has for it, took as long.
 func (c *checker) checkDurations() {
 	for _, n := range c.attempts {
 		r := c.reports[n]
@@ -87,17 +85,16 @@ func (c *checker) checkDurations() {
 		if r.StartedAt != nil {
 			took = r.FinishedAt.Sub(*r.StartedAt)
 		}
-		told := time.Duration(r.DurationMS) * time.Millisecond
+		said := time.Duration(r.DurationMS) * time.Millisecond
 		c.must(took >= 0, timed, "attempt %d finished before it started", n)
-		c.must((took-told).Abs() <= time.Millisecond, timed, "attempt %d took %s, its report says %s", n, took, told)
+		c.must((took-said).Abs() <= time.Millisecond, timed, "attempt %d took %s, its report says %s", n, took, said)
 		least := c.leastDuration()
 		worked := r.Outcome == outcomes[succeeded] || r.Failure != "" && r.Failure == catalogue[c.kind].code && r.Failure != codeTimeout
 		c.must(!worked || took >= least, timed, "attempt %d ended as %s after %s, its work takes %s", n, r.Outcome, took, least)
 	}
 }
 
-// leastDuration is what the work takes, less what clocks may be corrected by
-// meanwhile; 0 when it is not known.
+// leastDuration is what the work takes, less corrections of clocks; 0: unknown.
 func (c *checker) leastDuration() time.Duration {
 	if c.run.TimeScale == nil {
 		return 0

@@ -62,12 +62,11 @@ func (c *checker) checkStream(s Stream, events []*history.Fact) {
 		c.must(next > len(c.log), streamed, "the stream ends before event %d of %d", next, len(c.log))
 	case s.Whole && j != nil && final(j.State):
 		c.must(ends[end{eventName(running, j.State), j.Attempt}], streamed,
-			"the stream does not tell that attempt %d ended as %s", j.Attempt, j.State)
+			"the stream does not show that attempt %d ended as %s", j.Attempt, j.State)
 	}
 }
 
-// hasStatus reports whether a document about an event has the jobStatus that the
-// event and the attempt's report ask for.
+// hasStatus: the event and the attempt's report ask for this jobStatus.
 func (c *checker) hasStatus(name string, attempt int, status string) bool {
 	if r := c.reports[attempt]; r != nil {
 		return status == statusOf(name, r.Failure)

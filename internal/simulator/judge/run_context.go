@@ -32,8 +32,7 @@ type RunContext struct {
 	Collected Collected
 }
 
-// Webhook is a subscription that the simulator registered before the first
-// submission.
+// Webhook is a subscription from before the first submission.
 type Webhook struct {
 	Tenant int
 	ID     string
@@ -55,12 +54,12 @@ const (
 	maxOverdue = 30 * time.Second // by how much a task in the queue may be late at the end
 )
 
-// limit is the service's scaled execution limit, 0 when it is unknown.
+// limit is the service's scaled execution limit, never below 1 s; 0: unknown.
 func (run *RunContext) limit() time.Duration {
 	if run.MaxRuntime <= 0 || run.TimeScale == nil {
 		return 0
 	}
-	return max(leastLimit, scaled(run.MaxRuntime, *run.TimeScale))
+	return max(time.Second, scaled(run.MaxRuntime, *run.TimeScale))
 }
 
 func scaled(d time.Duration, scale float64) time.Duration { return time.Duration(float64(d) * scale) }
@@ -71,8 +70,7 @@ func (run *RunContext) complete(s Source) bool {
 	return !missing && run.Collected.Asked[s]
 }
 
-// asOf is the latest time, by Postgres' clock, after which a fact was certainly
-// still true.
+// asOf is a time, by Postgres' clock, that a fact was certainly not read before.
 func (run *RunContext) asOf(f *history.Fact) time.Time {
 	at := cmp.Or(f.Sent, f.At)
 	if f.Kind == history.StoredJob || f.Kind == history.StoredDeliver {
@@ -81,8 +79,7 @@ func (run *RunContext) asOf(f *history.Fact) time.Time {
 	return at.Add(-clockSlack)
 }
 
-// webhook is the subscription that a fact's delivery goes to, nil for a callback
-// and for one that the simulator does not know.
+// webhook is what a fact's delivery goes to, nil for a callback and the unknown.
 func (run *RunContext) webhook(f *history.Fact) *Webhook {
 	for i := range run.Webhooks {
 		if w := &run.Webhooks[i]; f.Delivery != nil && w.ID == f.Delivery.Webhook {
@@ -107,7 +104,7 @@ const (
 // Collected is what was found at the end beside facts, and what could not be read.
 type Collected struct {
 	Asked   map[Source]bool   // sources that were asked
-	Missing map[Source]string // why a source told nothing, or not everything
+	Missing map[Source]string // why a source said nothing, or not everything
 
 	// Webhooks says, by id, when a webhook was disabled, changed or deleted: from
 	// then on it need not get each event.
@@ -122,8 +119,7 @@ type Inconsistency struct {
 	Count           int64
 }
 
-// Measure is a metric, added up over all processes, and the number of rows that
-// it must equal.
+// Measure is a metric, of all processes, and the number of rows that it must equal.
 type Measure struct {
 	Name         string
 	Metric, Rows float64

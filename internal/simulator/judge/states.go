@@ -52,8 +52,7 @@ var jobStatuses = map[string]string{
 	"job.succeeded": "COMPLETED", "job.canceled": "CANCELLED", "job.failed": "FAILED", nameExhausted: "FAILED",
 }
 
-// statusOf is the jobStatus of the document about an event, "" for one that has
-// none. A failure is TIMED_OUT if its code says so.
+// statusOf is the jobStatus of the document about an event, "" for none.
 func statusOf(name, failure string) string {
 	status := jobStatuses[name]
 	if status == "FAILED" && failure == codeTimeout {
@@ -62,8 +61,7 @@ func statusOf(name, failure string) string {
 	return status
 }
 
-// endsAttempt reports whether events of the name end an attempt: a stream shows
-// these as outcome documents.
+// endsAttempt: a stream shows events of these names as outcome documents.
 func endsAttempt(name string) bool {
 	return name == "job.succeeded" || name == "job.failed" || name == "job.canceled"
 }
@@ -73,8 +71,7 @@ func ofNoJob(name string) bool {
 	return strings.HasPrefix(name, "batch.") || strings.HasPrefix(name, "webhook.")
 }
 
-// plainName gives the name of an event as logs spell it: streams have
-// job-lease-expired for job.lease_expired.
+// plainName gives job.lease_expired for job-lease-expired, as streams spell it.
 func plainName(name string) string {
 	first, rest, ok := strings.Cut(name, "-")
 	if !ok || strings.Contains(name, ".") {

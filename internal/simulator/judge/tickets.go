@@ -87,8 +87,7 @@ func (t *brokenTicket) add(j *jobFacts) {
 	}
 }
 
-// checkTickets finds the broken tickets, as a rule none, and reads the history
-// again for their facts.
+// checkTickets reads the history again for broken tickets, if there are any.
 func (b *verdictBuilder) checkTickets(ctx context.Context, r Reader) error {
 	broken := map[int64]*brokenTicket{}
 	for n := int64(1); n < int64(len(b.tickets)); n++ {
@@ -100,7 +99,7 @@ func (b *verdictBuilder) checkTickets(ctx context.Context, r Reader) error {
 		} else if len(broken) < maxViolations {
 			broken[n] = &brokenTicket{Violation: Violation{Invariant: invariant, Ticket: n, What: what}}
 		} else {
-			b.count(invariant)
+			b.countViolation(invariant)
 		}
 	}
 	if len(broken) == 0 {

@@ -30,8 +30,7 @@ func newQuota(most, each int) *quota {
 }
 
 func (q *quota) take(invariant string) bool {
-	if q.taken[invariant] < q.each {
-		q.taken[invariant]++
+	if q.taken[invariant]++; q.taken[invariant] <= q.each {
 		return true
 	}
 	q.rest--
@@ -91,7 +90,7 @@ func (b *verdictBuilder) add(violations []Violation, looked map[string]int64, fa
 	}
 	var sorted []history.Fact
 	for _, v := range violations {
-		b.count(v.Invariant)
+		b.countViolation(v.Invariant)
 		if !b.listed.take(v.Invariant) {
 			continue
 		}
@@ -119,8 +118,8 @@ func (b *verdictBuilder) must(ok bool, f history.Fact, invariant, format string,
 	}
 }
 
-// count counts a violation, listed or not. The caller holds mu or is alone.
-func (b *verdictBuilder) count(invariant string) {
+// countViolation counts one, listed or not. The caller holds mu or is alone.
+func (b *verdictBuilder) countViolation(invariant string) {
 	b.verdict.ViolationCount++
 	b.verdict.ByInvariant[invariant]++
 }

@@ -23,8 +23,7 @@ type Violation struct {
 	History   []history.Fact // in order of time; nil when there are too many violations
 }
 
-// Write prints the violation and its history, a fact a line, in order of time.
-// Keys and secrets are never printed, nor what moves a terminal.
+// Write prints the violation and its history, a fact a line, without secrets.
 func (v Violation) Write(w io.Writer) {
 	var about []string
 	if v.Job != "" {

@@ -24,8 +24,7 @@ type Account struct {
 	Client   *client.Client
 }
 
-// Config says whom to ask. What is not given is not asked for, and the verdict
-// says so.
+// Config says whom to ask. What is not given is reported as not asked for.
 type Config struct {
 	Run      string
 	Since    time.Time // of the first submission; zero: lists are read to their end
@@ -34,18 +33,13 @@ type Config struct {
 	DatabaseURL, RedisURL string
 	MetricsURLs           []string // of all processes of the service
 
-	// Counters: counters are comparable with the rows, and not gauges alone; see
-	// judge.RunContext.
+	// Counters, and not only gauges, are comparable with the rows; see judge.RunContext.
 	Counters bool
 
-	// SampleReports is the number of jobs whose reports, results and deliveries are
-	// read over HTTP. The lists have all jobs. Seed draws the sample.
-	SampleReports int
-	Seed          uint64
+	SampleReports int    // jobs whose reports, results and deliveries are read over HTTP
+	Seed          uint64 // draws the sample
 
-	// MaxWait is how long to wait for the queue to drain, and for metrics to follow
-	// the rows. 0: 15 s.
-	MaxWait  time.Duration
+	MaxWait  time.Duration                  // for the queue to drain, and metrics to follow the rows; 0: 15 s
 	Progress func(stage string, done int64) // may be nil; called by several goroutines
 }
 
@@ -64,9 +58,8 @@ type collector struct {
 	otherTenant int            // the tenant of every other client id
 }
 
-// Run reads all sources and adds what they say to the history. Collected tells
-// which source did not answer, or not to its end; the error is only ever the
-// context's.
+// Run reads all sources and adds what they say to the history. Collected has the
+// sources that failed; the error is only ever the context's.
 func Run(ctx context.Context, config Config, out *history.Writer) (judge.Collected, error) {
 	c := &collector{Config: config, out: out, tenants: map[string]int{}, clientIDs: []string{}, otherTenant: foreignTenant}
 	if c.Progress == nil {

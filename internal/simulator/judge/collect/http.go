@@ -29,14 +29,11 @@ const (
 // sampledJob is a job whose reports are to be read.
 type sampledJob struct {
 	account Account
-	job     string
-	ended   int  // attempts that have ended
-	result  bool // the last one succeeded
-	order   uint64
+	*client.Job
+	order uint64 // its place, which the seed decides
 }
 
-// lists reads each account's list of jobs, and draws the sample: the same of the
-// same jobs and seed.
+// lists reads each account's list of jobs, and draws the sample by the seed.
 func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 	var mu sync.Mutex
 	var sample []sampledJob
@@ -59,8 +56,9 @@ func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 					c.Progress(string(judge.Lists), n)
 				}
 				if c.SampleReports > 0 && ours {
+					one := sampledJob{a, &j, rand.NewPCG(c.Seed, uint64(ticket)).Uint64()}
 					mu.Lock()
-					sample = c.draw(append(sample, c.sampled(a, &j, ticket)), 2*c.SampleReports)
+					sample = c.draw(append(sample, one), 2*c.SampleReports)
 					mu.Unlock()
 				}
 			}
@@ -69,15 +67,6 @@ func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 	}
 	err := group.Wait()
 	return c.draw(sample, c.SampleReports), err
-}
-
-// sampled gives the job, with a place in the order that the seed decides.
-func (c *collector) sampled(a Account, j *client.Job, ticket int64) sampledJob {
-	ended := j.Attempt
-	if !j.Final() {
-		ended--
-	}
-	return sampledJob{a, j.JobID, ended, j.State == client.Succeeded, rand.NewPCG(c.Seed, uint64(ticket)).Uint64()}
 }
 
 // draw keeps the first SampleReports jobs when there are more than most.
@@ -99,16 +88,16 @@ func (c *collector) reports(ctx context.Context, sample []sampledJob) error {
 	group.SetLimit(parallelSample)
 	for _, s := range sample {
 		group.Go(func() error {
-			for attempt := 1; attempt <= s.ended; attempt++ {
+			for attempt := 1; attempt < s.Attempt || attempt == s.Attempt && s.Final(); attempt++ {
 				if err := c.report(ctx, s, attempt); err != nil {
 					return err
 				}
 			}
-			for d, err := range s.account.Client.JobDeliveries(ctx, s.job, client.DeliveryFilter{PageSize: pageSize}) {
+			for d, err := range s.account.Client.JobDeliveries(ctx, s.JobID, client.DeliveryFilter{PageSize: pageSize}) {
 				if err != nil {
-					return fmt.Errorf("deliveries of job %s: %w", s.job, err)
+					return fmt.Errorf("deliveries of job %s: %w", s.JobID, err)
 				}
-				c.add(history.Fact{Kind: history.ToldDelivery, Tenant: s.account.Tenant, Job: s.job, Delivery: delivery(&d)})
+				c.add(history.Fact{Kind: history.ToldDelivery, Tenant: s.account.Tenant, Job: s.JobID, Delivery: delivery(&d)})
 			}
 			c.Progress(string(judge.Reports), done.Add(1))
 			return nil
@@ -118,20 +107,20 @@ func (c *collector) reports(ctx context.Context, sample []sampledJob) error {
 }
 
 func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error {
-	f := history.Fact{Kind: history.ToldReport, Tenant: s.account.Tenant, Job: s.job}
-	r, err := s.account.Client.Report(ctx, s.job, attempt)
+	f := history.Fact{Kind: history.ToldReport, Tenant: s.account.Tenant, Job: s.JobID}
+	r, err := s.account.Client.Report(ctx, s.JobID, attempt)
 	if problem, ok := errors.AsType[*client.Problem](err); ok && problem.Status == http.StatusNotFound {
 		f.Note = fmt.Sprintf("attempt %d: %d %s", attempt, problem.Status, problem.Code)
 		c.add(f)
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("report of job %s: %w", s.job, err)
+		return fmt.Errorf("report of job %s: %w", s.JobID, err)
 	}
 	f.Report = report(r)
-	if s.result && attempt == s.ended {
+	if s.State == client.Succeeded && attempt == s.Attempt {
 		if err := readResult(ctx, s, f.Report); err != nil {
-			return fmt.Errorf("result of job %s: %w", s.job, err)
+			return fmt.Errorf("result of job %s: %w", s.JobID, err)
 		}
 	}
 	c.add(f)
@@ -141,7 +130,7 @@ func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error
 // readResult reads what the job has produced. That it is refused, or that its
 // bytes are not those of its digest, is a fact; no answer is an error.
 func readResult(ctx context.Context, s sampledJob, into *history.Report) error {
-	r, err := s.account.Client.Result(ctx, s.job)
+	r, err := s.account.Client.Result(ctx, s.JobID)
 	if err == nil {
 		size := len(r.Data)
 		into.ResultSize = &size
@@ -170,19 +159,19 @@ func listedJob(j *client.Job) *history.Job {
 }
 
 func report(r *client.Report) *history.Report {
-	told := &history.Report{
+	out := &history.Report{
 		Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: optional(r.StartedAt), FinishedAt: r.FinishedAt, DurationMS: r.DurationMS,
 	}
 	if r.Failure != nil {
-		told.Failure = r.Failure.Code
+		out.Failure = r.Failure.Code
 	}
 	for _, e := range r.Events {
-		told.Events = append(told.Events, history.Event{
+		out.Events = append(out.Events, history.Event{
 			ID: e.EventID, Seq: e.Seq, Name: e.Name, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp,
 			Emitted: emission(&e),
 		})
 	}
-	return told
+	return out
 }
 
 // emission is the client's own event in event.emitted: name and data.
@@ -201,14 +190,14 @@ func emission(e *client.Event) string {
 }
 
 func delivery(d *client.Delivery) *history.Delivery {
-	told := &history.Delivery{
+	out := &history.Delivery{
 		ID: d.DeliveryID, Webhook: d.WebhookID, URL: d.URL, EventID: d.EventID, EventName: d.EventName, Seq: d.Seq,
 		State: d.State, Attempts: d.Attempts, Status: d.LastStatus, Next: d.NextAttemptAt,
 	}
 	if d.LastError != nil {
-		told.Error = d.LastError.Code
+		out.Error = d.LastError.Code
 	}
-	return told
+	return out
 }
 
 // optional gives nil for the zero time.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,29 +16,26 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// countedRows has one statement for each table that metrics must agree with. Its
-// columns are the numbers of rows that the metrics must equal, in their order.
+// countedRows are read in one pass over each table.
 var countedRows = []struct {
 	counters bool // and not gauges
-	metrics  []string
-	sql      string
+	from     string
+	metrics  [][2]string // a metric, and which of the rows it must equal the number of
 }{
-	{true, []string{
-		"jobs_submitted_total", "jobs_queued_total", "jobs_running_total", "jobs_succeeded_total", "jobs_failed_total", "jobs_canceled_total",
-		"job_queue_wait_seconds", "job_retries_total",
-	}, `SELECT count(*) FILTER (WHERE event_name = 'job.created'), count(*) FILTER (WHERE next_state = 'QUEUED'),
-		count(*) FILTER (WHERE next_state = 'RUNNING'), count(*) FILTER (WHERE next_state = 'SUCCEEDED'),
-		count(*) FILTER (WHERE next_state = 'FAILED'), count(*) FILTER (WHERE next_state = 'CANCELED'),
-		count(*) FILTER (WHERE next_state = 'ASSIGNED'), count(*) FILTER (WHERE prev_state = 'FAILED' AND next_state = 'QUEUED') FROM events`},
-	{true, []string{"job_execution_seconds", "job_retry_outcomes_total"},
-		`SELECT count(*) FILTER (WHERE started_at IS NOT NULL), count(*) FILTER (WHERE attempt > 1) FROM reports`},
-	{true, []string{"webhook_deliveries_total"}, `SELECT count(*) FROM delivery_attempts`},
-	{false, []string{
-		`jobs_current{state="CREATED"}`, `jobs_current{state="QUEUED"}`, "job_queue_depth",
-		`jobs_current{state="ASSIGNED"}`, `jobs_current{state="RUNNING"}`,
-	}, `SELECT count(*) FILTER (WHERE state = 'CREATED'), count(*) FILTER (WHERE state = 'QUEUED'), count(*) FILTER (WHERE state = 'QUEUED'),
-		count(*) FILTER (WHERE state = 'ASSIGNED'), count(*) FILTER (WHERE state = 'RUNNING') FROM jobs WHERE finished_at IS NULL`},
-	{false, []string{"webhook_deliveries_pending"}, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'`},
+	{true, "events", [][2]string{
+		{"jobs_submitted_total", "event_name = 'job.created'"}, {"jobs_queued_total", "next_state = 'QUEUED'"},
+		{"jobs_running_total", "next_state = 'RUNNING'"}, {"jobs_succeeded_total", "next_state = 'SUCCEEDED'"},
+		{"jobs_failed_total", "next_state = 'FAILED'"}, {"jobs_canceled_total", "next_state = 'CANCELED'"},
+		{"job_queue_wait_seconds", "next_state = 'ASSIGNED'"}, {"job_retries_total", "prev_state = 'FAILED' AND next_state = 'QUEUED'"},
+	}},
+	{true, "reports", [][2]string{{"job_execution_seconds", "started_at IS NOT NULL"}, {"job_retry_outcomes_total", "attempt > 1"}}},
+	{true, "delivery_attempts", [][2]string{{"webhook_deliveries_total", "true"}}},
+	{false, "jobs WHERE finished_at IS NULL", [][2]string{
+		{`jobs_current{state="CREATED"}`, "state = 'CREATED'"}, {`jobs_current{state="QUEUED"}`, "state = 'QUEUED'"},
+		{`jobs_current{state="ASSIGNED"}`, "state = 'ASSIGNED'"}, {`jobs_current{state="RUNNING"}`, "state = 'RUNNING'"},
+		{"job_queue_depth", "state = 'QUEUED'"},
+	}},
+	{false, "deliveries WHERE state = 'PENDING'", [][2]string{{"webhook_deliveries_pending", "true"}}},
 }
 
 // statisticsTime is the gauge that is set once a process has counted the backlog:
@@ -91,22 +89,25 @@ func (c *collector) countRows(ctx context.Context, conn *pgx.Conn) (all []judge.
 		if of.counters && !c.Counters {
 			continue
 		}
-		rows, _ := conn.Query(ctx, of.sql) // the next line returns its error
+		var columns []string
+		for _, m := range of.metrics {
+			columns = append(columns, "count(*) FILTER (WHERE "+m[1]+")")
+		}
+		rows, _ := conn.Query(ctx, "SELECT "+strings.Join(columns, ", ")+" FROM "+of.from) // the next line returns its error
 		numbers, err := pgx.CollectExactlyOneRow(rows, pgx.CollectableRow.Values)
 		if err != nil {
 			return nil, err
 		}
-		for i, name := range of.metrics {
-			all = append(all, judge.Measure{Name: name, Rows: float64(numbers[i].(int64)), Counter: of.counters})
+		for i, m := range of.metrics {
+			all = append(all, judge.Measure{Name: m[0], Rows: float64(numbers[i].(int64)), Counter: of.counters})
 		}
 	}
 	return all, nil
 }
 
-const (
-	scrapeTimeout = 10 * time.Second
-	scrapeBytes   = 16 << 20
-)
+const scrapeBytes = 16 << 20
+
+var scraper = &http.Client{Timeout: 10 * time.Second}
 
 // scrapeAll adds up the metrics of all processes, by name and by name{label="value"}.
 func (c *collector) scrapeAll(ctx context.Context) (map[string]float64, error) {
@@ -119,16 +120,13 @@ func (c *collector) scrapeAll(ctx context.Context) (map[string]float64, error) {
 	return totals, nil
 }
 
-// scrape adds a process's metrics to the totals: the values of counters and
-// gauges, and the number of observations of histograms.
+// scrape adds a process's metrics to the totals; of histograms, the observations.
 func scrape(ctx context.Context, url string, totals map[string]float64) error {
-	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
-	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return errors.New("the address cannot be read")
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := scraper.Do(request)
 	if err != nil {
 		return err
 	}

@@ -99,8 +99,7 @@ func taskOf(queue, id, state string) history.Task {
 	return t
 }
 
-// addTasks adds what is left over, but not the tasks of jobs and clients that
-// exist and are not the run's.
+// addTasks adds what is left over, but not what belongs to other runs.
 func (c *collector) addTasks(ctx context.Context, left map[string]history.Task) error {
 	subjects := map[string]bool{}
 	for _, t := range left {
@@ -133,9 +132,8 @@ func subjectOf(t history.Task) string {
 	return subject
 }
 
-// whose says of each of the names that is a job's or a client's whether it is of
-// the run. A job without a correlation id is not. Without the database it says
-// nothing.
+// whose says whether jobs and clients are of the run, by name; others and, without
+// the database, all are missing.
 func (c *collector) whose(ctx context.Context, names []string) (map[string]bool, error) {
 	ours := map[string]bool{}
 	if c.DatabaseURL == "" || len(names) == 0 {

@@ -21,8 +21,9 @@ const ofRun = `(j.client_id = ANY ($1::uuid[]) OR starts_with(j.correlation_id, 
 const (
 	selectJobs = `
 SELECT j.job_id::text, j.client_id::text, j.type, j.work_kind, j.state, coalesce(j.outcome, ''), j.attempt, j.max_attempts,
-  j.created_at, j.updated_at, j.execution_at, j.started_at, j.finished_at, coalesce(j.correlation_id, ''), coalesce(j.batch_id::text, ''), coalesce(j.failure_code, ''),
-  j.request_id, j.run_at, j.event_seq, j.fence, j.lease_expiries, coalesce(r.attempt, 0), coalesce(k.n, 0), j.worker_id IS NOT NULL,
+  j.created_at, j.updated_at, j.execution_at, j.started_at, j.finished_at, coalesce(j.correlation_id, ''),
+  coalesce(j.batch_id::text, ''), coalesce(j.failure_code, ''), j.request_id, j.run_at, j.event_seq, j.fence, j.lease_expiries,
+  coalesce(r.attempt, 0), coalesce(k.n, 0), j.worker_id IS NOT NULL,
   CASE jsonb_typeof(j.definition -> 'duration_ms') WHEN 'number' THEN (j.definition ->> 'duration_ms')::numeric::bigint END,
   coalesce(j.definition -> 'should_fail' = 'true', false)
 FROM jobs j LEFT JOIN results r USING (job_id)
@@ -43,14 +44,14 @@ FROM reports r JOIN jobs j USING (job_id) WHERE ` + ofRun
 
 	selectDeliveries = `
 SELECT coalesce(d.job_id::text, ''), d.client_id::text, d.delivery_id::text, coalesce(d.webhook_id::text, ''), coalesce(d.url, ''),
-  d.event_id::text, d.event_name,
-  d.seq, d.state, d.attempts, coalesce(d.last_status, 0), coalesce(d.last_error, ''), d.next_attempt_at
+  d.event_id::text, d.event_name, d.seq, d.state, d.attempts, coalesce(d.last_status, 0), coalesce(d.last_error, ''), d.next_attempt_at
 FROM deliveries d LEFT JOIN jobs j USING (job_id) WHERE d.client_id = ANY ($1::uuid[]) OR ` + ofRun
 
 	selectAttempts = `
-SELECT coalesce(d.job_id::text, ''), d.client_id::text, d.delivery_id::text, coalesce(d.webhook_id::text, ''), d.event_id::text, d.event_name,
-  d.seq, a.number, coalesce(a.status, 0), coalesce(a.error, ''), a.started_at
-FROM delivery_attempts a JOIN deliveries d USING (delivery_id) LEFT JOIN jobs j USING (job_id) WHERE d.client_id = ANY ($1::uuid[]) OR ` + ofRun
+SELECT coalesce(d.job_id::text, ''), d.client_id::text, d.delivery_id::text, coalesce(d.webhook_id::text, ''), d.event_id::text,
+  d.event_name, d.seq, a.number, coalesce(a.status, 0), coalesce(a.error, ''), a.started_at
+FROM delivery_attempts a JOIN deliveries d USING (delivery_id) LEFT JOIN jobs j USING (job_id)
+WHERE d.client_id = ANY ($1::uuid[]) OR ` + ofRun
 
 	// A webhook that was changed after it was made need not have got all events
 	// since then; if it was disabled or deleted last, since that. An event that is

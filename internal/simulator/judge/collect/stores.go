@@ -14,12 +14,10 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// silenceRedis keeps the library from writing to the terminal by itself: its
-// errors are returned all the same.
+// silenceRedis keeps the library from writing to the terminal by itself.
 var silenceRedis = sync.OnceFunc(logging.Disable)
 
-// CheckStores reports whether the stores answer that are to be read at the end.
-// "" stands for none.
+// CheckStores tries the stores that are to be read at the end; "" stands for none.
 func CheckStores(ctx context.Context, databaseURL, redisURL string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -47,9 +45,8 @@ func CheckStores(ctx context.Context, databaseURL, redisURL string) error {
 	return nil
 }
 
-// PendingDeliveries counts the pending deliveries of the clients or, if no client
-// is named, those of all clients that were made since the given time. The end of
-// a run has to wait for them too.
+// PendingDeliveries counts the pending deliveries of the clients or, if none is
+// named, all those since the given time: the end of a run waits for them.
 func PendingDeliveries(ctx context.Context, databaseURL string, clientIDs []string, since time.Time) (n int64, err error) {
 	err = connected(ctx, databaseURL, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'
