@@ -68,7 +68,8 @@ func (w *world) end() time.Time { return w.start.Add(time.Hour) }
 func (w *world) job(tenant int, kind string, options ...func(*tale)) *tale {
 	w.last++
 	w.run.Tickets = w.last
-	t := &tale{w: w, id: fmt.Sprintf("job-%04d", w.last), tenant: tenant, ticket: w.last, now: w.start.Add(time.Duration(w.last%1000) * second)}
+	t := &tale{w: w, id: fmt.Sprintf("job-%04d", w.last), tenant: tenant, ticket: w.last,
+		now: w.start.Add(time.Duration(w.last%1000) * second)}
 	t.row = history.Job{
 		Type: "EXECUTE", WorkKind: kind, Attempt: 1, MaxAttempts: 4, CreatedAt: t.now, Client: fmt.Sprint("client-", tenant),
 		Correlation: fmt.Sprintf("%s.%d", testRun, w.last), Keys: 1,
@@ -246,7 +247,8 @@ func (t *tale) ends(state, code string) *tale {
 	if state == failed && t.row.Attempt == t.row.MaxAttempts {
 		t.event(nameExhausted, "")
 	}
-	r := history.Report{Attempt: t.row.Attempt, Outcome: outcomes[state], StartedAt: t.starts, FinishedAt: at, Failure: code, EventSeq: len(t.log), Events: slices.Clone(t.log)}
+	r := history.Report{Attempt: t.row.Attempt, Outcome: outcomes[state], StartedAt: t.starts, FinishedAt: at, Failure: code,
+		EventSeq: len(t.log), Events: slices.Clone(t.log)}
 	if t.starts != nil {
 		r.DurationMS = at.Sub(*t.starts).Milliseconds()
 	}
@@ -382,7 +384,8 @@ func soundWorld() *world {
 	stranger.Tenant, stranger.Action = 1, &history.Action{Verb: "get", Sent: w.end(), Status: 404, Code: "RFA_JOB_NOT_FOUND"}
 	w.add(stranger)
 
-	refused := &history.Submission{Key: "key", Type: "EXECUTE", WorkKind: "PAYLOAD_INVALID", Tries: []history.Try{{Sent: w.start, Answered: w.start, Status: 400}}}
+	refused := &history.Submission{Key: "key", Type: "EXECUTE", WorkKind: "PAYLOAD_INVALID",
+		Tries: []history.Try{{Sent: w.start, Answered: w.start, Status: 400}}}
 	w.last++
 	w.run.Tickets = w.last
 	w.add(history.Fact{At: w.start, Kind: history.Submitted, Ticket: w.last, Submission: refused})

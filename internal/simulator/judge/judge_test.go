@@ -63,13 +63,26 @@ func TestMissingSourcesAreTold(t *testing.T) {
 		miss    func(w *world)
 		skipped map[string]string // invariant to a part of the reason
 	}{
-		"no rows":           {func(w *world) { w.without(Rows, rowFacts...) }, map[string]string{fenced: "not checked: rows: it broke off", accepted: "in part", tasked: "not checked"}},
-		"rows half-way":     {func(w *world) { w.without(Rows, history.StoredReport, history.StoredDeliver, history.StoredTry) }, map[string]string{fenced: "rows: it broke off"}},
-		"events half-way":   {func(w *world) { w.without(Rows); w.halfOf(history.StoredEvent) }, map[string]string{logged: "rows: it broke off"}},
-		"no lists":          {func(w *world) { w.without(Lists, history.ListedJob) }, map[string]string{accepted: "in part, without job lists: it broke off"}},
-		"no reports":        {func(w *world) { w.without(Reports, history.ToldReport, history.ToldDelivery) }, map[string]string{timed: "in part"}},
-		"no queue":          {func(w *world) { w.without(Queue, history.QueuedTask) }, map[string]string{tasked: "not checked: queue: it broke off"}},
-		"no metrics":        {func(w *world) { w.without(Metrics); w.run.Collected.Measured = nil }, map[string]string{measured: "not checked: metrics: it broke off"}},
+		"no rows": {func(w *world) {
+			w.without(Rows, rowFacts...)
+		}, map[string]string{fenced: "not checked: rows: it broke off", accepted: "in part", tasked: "not checked"}},
+		"rows half-way": {func(w *world) {
+			w.without(Rows, history.StoredReport, history.StoredDeliver, history.StoredTry)
+		}, map[string]string{fenced: "rows: it broke off"}},
+		"events half-way": {func(w *world) { w.without(Rows); w.halfOf(history.StoredEvent) }, map[string]string{logged: "rows: it broke off"}},
+		"no lists": {func(w *world) {
+			w.without(Lists, history.ListedJob)
+		}, map[string]string{accepted: "in part, without job lists: it broke off"}},
+		"no reports": {func(w *world) {
+			w.without(Reports, history.ToldReport, history.ToldDelivery)
+		}, map[string]string{timed: "in part"}},
+		"no queue": {func(w *world) {
+			w.without(Queue, history.QueuedTask)
+		}, map[string]string{tasked: "not checked: queue: it broke off"}},
+		"no metrics": {func(w *world) {
+			w.without(Metrics)
+			w.run.Collected.Measured = nil
+		}, map[string]string{measured: "not checked: metrics: it broke off"}},
 		"no whole counters": {func(w *world) { w.run.Counters = false }, map[string]string{measured: "in part, without counters"}},
 		"no streams": {func(w *world) {
 			w.run.Streams = nil
@@ -98,7 +111,9 @@ func TestMissingSourcesAreTold(t *testing.T) {
 				}
 			}
 		}, map[string]string{delivered: "nothing of the kind", received: "nothing of the kind"}},
-		"counters that were not read": {func(w *world) { w.run.Collected.Measured = w.run.Collected.Measured[1:] }, map[string]string{measured: "in part, without counters"}},
+		"counters that were not read": {func(w *world) {
+			w.run.Collected.Measured = w.run.Collected.Measured[1:]
+		}, map[string]string{measured: "in part, without counters"}},
 		"lists alone": {func(w *world) {
 			w.without(Rows, rowFacts...).without(Reports, history.ToldReport, history.ToldDelivery)
 		}, map[string]string{logged: "not checked", accepted: "in part"}},
@@ -173,10 +188,16 @@ func TestFaultsExcuse(t *testing.T) {
 		spoil  func(w *world)
 		excuse func(run *RunContext)
 	}{
-		"a lost worker":           {lost, func(run *RunContext) { run.Killed = true }},
-		"an interrupted run":      {unfinished, func(run *RunContext) { run.Interrupted = true }},
-		"a webhook by its rows":   {loosened, func(run *RunContext) { run.Collected.Webhooks = map[string]time.Time{"hook-0": newWorld().start} }},
-		"a stream that broke off": {func(w *world) { w.drop(w.find(history.Streamed, plainJob)) }, func(run *RunContext) { run.Streams[0].Whole = false }},
+		"a lost worker":      {lost, func(run *RunContext) { run.Killed = true }},
+		"an interrupted run": {unfinished, func(run *RunContext) { run.Interrupted = true }},
+		"a webhook by its rows": {loosened, func(run *RunContext) {
+			run.Collected.Webhooks = map[string]time.Time{"hook-0": newWorld().start}
+		}},
+		"a stream that broke off": {func(w *world) {
+			w.drop(w.find(history.Streamed, plainJob))
+		}, func(run *RunContext) {
+			run.Streams[0].Whole = false
+		}},
 	}
 	for name, test := range tests {
 		w := soundWorld()

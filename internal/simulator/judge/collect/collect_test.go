@@ -70,7 +70,8 @@ func newService(t *testing.T) *service {
 	s.db, err = pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.db.Close(context.Background()) })
-	s.config = Config{Run: "run1", DatabaseURL: url, RedisURL: s.startRedis(), SampleReports: 10, Seed: 1, MaxWait: 100 * time.Millisecond, Counters: true}
+	s.config = Config{Run: "run1", DatabaseURL: url, RedisURL: s.startRedis(), SampleReports: 10, Seed: 1,
+		MaxWait: 100 * time.Millisecond, Counters: true}
 	s.result = make([]byte, 4096)
 	s.fill()
 	api := httptest.NewServer(http.HandlerFunc(s.answer))
@@ -79,11 +80,16 @@ func newService(t *testing.T) *service {
 	require.NoError(t, err)
 	s.config.Accounts = []Account{{Tenant: 0, ClientID: theClient, Client: c}}
 	s.config.MetricsURLs = []string{api.URL + "/metrics"}
-	s.metrics = "census_timestamp_seconds 1\njobs_submitted_total{work_kind=\"a\"} 1\njobs_submitted_total{work_kind=\"b\"} 1\njobs_queued_total 2\njobs_running_total 1\n" +
-		"jobs_succeeded_total 1\njobs_failed_total 0\njobs_canceled_total 0\njob_retries_total 0\njob_retry_outcomes_total 0\nwebhook_deliveries_total 1\n" +
-		"# TYPE job_queue_wait_seconds histogram\njob_queue_wait_seconds_bucket{le=\"+Inf\"} 1\njob_queue_wait_seconds_sum 1\njob_queue_wait_seconds_count 1\n" +
-		"# TYPE job_execution_seconds histogram\njob_execution_seconds_bucket{le=\"+Inf\"} 1\njob_execution_seconds_sum 1\njob_execution_seconds_count 1\n" +
-		"jobs_current{state=\"CREATED\"} 0\njobs_current{state=\"QUEUED\"} 1\njobs_current{state=\"RUNNING\"} 0\njob_queue_depth 1\nwebhook_deliveries_pending 0\n"
+	s.metrics = "census_timestamp_seconds 1\njobs_submitted_total{work_kind=\"a\"} 1\njobs_submitted_total{work_kind=\"b\"} 1\n" +
+		"jobs_queued_total 2\njobs_running_total 1\n" +
+		"jobs_succeeded_total 1\njobs_failed_total 0\njobs_canceled_total 0\njob_retries_total 0\njob_retry_outcomes_total 0\n" +
+		"webhook_deliveries_total 1\n" +
+		"# TYPE job_queue_wait_seconds histogram\njob_queue_wait_seconds_bucket{le=\"+Inf\"} 1\njob_queue_wait_seconds_sum 1\n" +
+		"job_queue_wait_seconds_count 1\n" +
+		"# TYPE job_execution_seconds histogram\njob_execution_seconds_bucket{le=\"+Inf\"} 1\njob_execution_seconds_sum 1\n" +
+		"job_execution_seconds_count 1\n" +
+		"jobs_current{state=\"CREATED\"} 0\njobs_current{state=\"QUEUED\"} 1\njobs_current{state=\"RUNNING\"} 0\n" +
+		"job_queue_depth 1\nwebhook_deliveries_pending 0\n"
 	return s
 }
 
@@ -116,22 +122,29 @@ func (s *service) fill() {
 	s.exec(`INSERT INTO clients (client_id) VALUES ($1), ($2)`, theClient, theOther)
 	s.exec(`INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at)
 		VALUES ($1, $2, 'http://receiver/0', '{job.succeeded}', '', 'binary', 'x', $3, $3)`, theWebhook, theClient, s.began)
-	insert := `INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome, attempt, max_attempts, auto_retry, event_seq, fence,
+	insert := `INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome, attempt, max_attempts,
+		auto_retry, event_seq, fence,
 		created_at, updated_at, run_at, queued_at, started_at, finished_at, correlation_id, language, request_id)
-		VALUES ($1, $2, 'EXECUTE', 'SUCCESS_FAST', '{"duration_ms": 1000, "should_fail": false}', $3, $4, 1, 4, false, $5, $6, $7, $8, $7, $7, $9, $10, $11, 'en', 'r')`
+		VALUES ($1, $2, 'EXECUTE', 'SUCCESS_FAST', '{"duration_ms": 1000, "should_fail": false}', $3, $4, 1, 4, false, $5,
+		$6, $7, $8, $7, $7, $9, $10, $11, 'en', 'r')`
 	s.exec(insert, theJob, theClient, client.Succeeded, "SUCCESS", 5, 1, s.began, end, s.began, end, "run1.1")
 	s.exec(insert, othersRow, theOther, client.Queued, nil, 2, 0, s.began, s.began, nil, nil, nil)
-	s.exec(`INSERT INTO reports (job_id, attempt, outcome, started_at, finished_at, duration_ms, event_seq) VALUES ($1, 1, 'SUCCESS', $2, $3, 1000, 5)`, theJob, s.began, end)
-	s.exec(`INSERT INTO results (job_id, attempt, media_type, size, sha256, expires_at, body) VALUES ($1, 1, 'text/plain', 1, sha256('x'), now() + interval '1 h', 'x')`, theJob)
-	s.exec(`INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, resource_id, created_at, expires_at) VALUES ($1, 'jobs', 'key-1', '', $2, now(), now() + interval '1 h')`, theClient, theJob)
+	s.exec(`INSERT INTO reports (job_id, attempt, outcome, started_at, finished_at, duration_ms, event_seq)
+		VALUES ($1, 1, 'SUCCESS', $2, $3, 1000, 5)`, theJob, s.began, end)
+	s.exec(`INSERT INTO results (job_id, attempt, media_type, size, sha256, expires_at, body)
+		VALUES ($1, 1, 'text/plain', 1, sha256('x'), now() + interval '1 h', 'x')`, theJob)
+	s.exec(`INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, resource_id, created_at, expires_at)
+		VALUES ($1, 'jobs', 'key-1', '', $2, now(), now() + interval '1 h')`, theClient, theJob)
 	for _, e := range s.log() {
 		s.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
 			VALUES ($1, $2, $3, $4, $5, nullif($6, ''), $7, 1, $8, '{}')`, theJob, theClient, e.Seq, e.ID, e.Name, e.Prev, e.Next, e.At)
 	}
 	s.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data) VALUES
-		($1, $2, 1, gen_random_uuid(), 'job.created', NULL, 'CREATED', 1, now(), '{}'), ($1, $2, 2, gen_random_uuid(), 'job.queued', 'CREATED', 'QUEUED', 1, now(), '{}')`, othersRow, theOther)
+		($1, $2, 1, gen_random_uuid(), 'job.created', NULL, 'CREATED', 1, now(), '{}'),
+		($1, $2, 2, gen_random_uuid(), 'job.queued', 'CREATED', 'QUEUED', 1, now(), '{}')`, othersRow, theOther)
 	s.exec(`UPDATE deliveries SET state = 'DELIVERED', attempts = 1, settled_at = now(), next_attempt_at = NULL, last_status = 204`)
-	s.exec(`INSERT INTO delivery_attempts (delivery_id, number, started_at, duration_ms, status) SELECT delivery_id, 1, created_at, 1, 204 FROM deliveries`)
+	s.exec(`INSERT INTO delivery_attempts (delivery_id, number, started_at, duration_ms, status) SELECT delivery_id, 1, created_at, 1, 204
+		FROM deliveries`)
 	require.NoError(s.t, s.db.QueryRow(s.t.Context(), `SELECT delivery_id::text FROM deliveries`).Scan(&s.id))
 }
 
@@ -139,7 +152,8 @@ func (s *service) log() (all []history.Event) {
 	state := ""
 	names := []string{"job.created", "job.queued", "job.assigned", "job.running", "job.succeeded"}
 	for i, next := range []string{client.Created, client.Queued, client.Assigned, client.Running, client.Succeeded} {
-		e := history.Event{ID: fmt.Sprintf("77777777-7777-7777-8777-77777777777%d", i), Seq: i + 1, Name: names[i], Prev: state, Next: next, Attempt: 1, At: s.began}
+		e := history.Event{ID: fmt.Sprintf("77777777-7777-7777-8777-77777777777%d", i), Seq: i + 1, Name: names[i], Prev: state,
+			Next: next, Attempt: 1, At: s.began}
 		if next == client.Succeeded {
 			e.At = s.began.Add(time.Second)
 		}
@@ -169,19 +183,23 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	case r.URL.Path == "/v1/jobs":
 		body = page(map[string]any{
-			"job_id": theJob, "type": "EXECUTE", "work_kind": "SUCCESS_FAST", "state": client.Succeeded, "outcome": "SUCCESS", "attempt": 1, "max_attempts": 4,
+			"job_id": theJob, "type": "EXECUTE", "work_kind": "SUCCESS_FAST", "state": client.Succeeded, "outcome": "SUCCESS",
+			"attempt": 1, "max_attempts": 4,
 			"created_at": s.began, "updated_at": end, "started_at": s.began, "finished_at": end, "correlation_id": "run1.1",
 		})
 	case strings.HasSuffix(r.URL.Path, "/report"):
 		var events []any
 		for _, e := range s.log() {
 			events = append(events, map[string]any{
-				"event_id": e.ID, "seq": e.Seq, "job_id": theJob, "event_name": e.Name, "prev_state": e.Prev, "next_state": e.Next, "attempt": 1, "timestamp": e.At,
+				"event_id": e.ID, "seq": e.Seq, "job_id": theJob, "event_name": e.Name, "prev_state": e.Prev, "next_state": e.Next,
+				"attempt": 1, "timestamp": e.At,
 			})
 		}
-		body = map[string]any{"job_id": theJob, "attempt": 1, "outcome": "SUCCESS", "started_at": s.began, "finished_at": end, "duration_ms": 1000, "events": events}
+		body = map[string]any{"job_id": theJob, "attempt": 1, "outcome": "SUCCESS", "started_at": s.began, "finished_at": end,
+			"duration_ms": 1000, "events": events}
 	case strings.HasSuffix(r.URL.Path, "/deliveries"):
-		body = page(map[string]any{"delivery_id": s.id, "webhook_id": theWebhook, "job_id": theJob, "event_id": s.log()[4].ID, "event_name": "job.succeeded", "seq": 5, "state": "DELIVERED", "attempts": 1})
+		body = page(map[string]any{"delivery_id": s.id, "webhook_id": theWebhook, "job_id": theJob, "event_id": s.log()[4].ID,
+			"event_name": "job.succeeded", "seq": 5, "state": "DELIVERED", "attempts": 1})
 	default:
 		w.WriteHeader(http.StatusNotFound)
 		return
@@ -201,7 +219,8 @@ func (s *service) collect() (judge.Collected, *judge.Verdict) {
 		Tries: []history.Try{{Sent: s.began, Answered: s.began, Status: 202, Job: theJob, State: client.Queued, CreatedAt: s.began}},
 	}})
 	out.Add(history.Fact{At: s.began.Add(2 * time.Second), Kind: history.Received, Job: theJob, Delivery: &history.Delivery{
-		ID: s.id, Webhook: theWebhook, EventID: s.log()[4].ID, EventName: "job.succeeded", Seq: 5, Status: 204, Body: "digest", JobStatus: "COMPLETED",
+		ID: s.id, Webhook: theWebhook, EventID: s.log()[4].ID, EventName: "job.succeeded", Seq: 5, Status: 204, Body: "digest",
+		JobStatus: "COMPLETED",
 	}})
 	found, err := Run(s.t.Context(), s.config, out)
 	require.NoError(s.t, err)
@@ -249,12 +268,14 @@ func TestCollectFindsDamage(t *testing.T) {
 		"the result is lost":           {func(s *service) { s.exec(`DELETE FROM results`) }, "final"},
 		"the fence is off":             {func(s *service) { s.exec(`UPDATE jobs SET fence = 2 WHERE job_id = $1`, theJob) }, "fence"},
 		"there are two keys": {func(s *service) {
-			s.exec(`INSERT INTO idempotency_keys SELECT client_id, endpoint, 'other', request_hash, resource_id, state, created_at, expires_at FROM idempotency_keys`)
+			s.exec(`INSERT INTO idempotency_keys SELECT client_id, endpoint, 'other', request_hash, resource_id, state, created_at, expires_at
+				FROM idempotency_keys`)
 		}, "key"},
 		"the delivery is lost": {func(s *service) { s.exec(`DELETE FROM deliveries`) }, "delivery"},
 		"the attempt is lost":  {func(s *service) { s.exec(`DELETE FROM delivery_attempts`) }, "delivery"},
 		"a batch has no event": {func(s *service) {
-			s.exec(`INSERT INTO batches (batch_id, client_id, created_at, language, request_id, items, refused, status, completed_at, succeeded, failed, canceled, failures)
+			s.exec(`INSERT INTO batches (batch_id, client_id, created_at, language, request_id, items, refused,
+				status, completed_at, succeeded, failed, canceled, failures)
 				VALUES (gen_random_uuid(), $1, now(), 'en', 'r', '[]', 0, 'COMPLETED', now(), 0, 0, 0, '[]')`, theClient)
 		}, "final"},
 		"a counter is off": {func(s *service) {
@@ -268,7 +289,8 @@ func TestCollectFindsDamage(t *testing.T) {
 		"the result has another size": {func(s *service) { s.result = s.result[1:] }, "catalogue"},
 		"the result is damaged":       {func(s *service) { s.digest = base64.StdEncoding.EncodeToString(make([]byte, 32)) }, "answers"},
 		"an event is the client's own, and nobody asked for it": {func(s *service) {
-			s.exec(`UPDATE events SET event_name = 'event.emitted', prev_state = NULL, next_state = NULL, data = '{"name": "simulated", "data": 1}' WHERE job_id = $1 AND seq = 3`, theJob)
+			s.exec(`UPDATE events SET event_name = 'event.emitted', prev_state = NULL, next_state = NULL, data = '{"name": "simulated", "data": 1}'
+				WHERE job_id = $1 AND seq = 3`, theJob)
 		}, "log"},
 		"a delivery waits past its time": {func(s *service) {
 			s.exec(`UPDATE deliveries SET state = 'PENDING', settled_at = NULL, next_attempt_at = now() - interval '1 s'`)
@@ -298,7 +320,8 @@ func TestCollectFindsDamage(t *testing.T) {
 func TestCollectLeavesExpiredKeysAlone(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.exec(`INSERT INTO idempotency_keys SELECT client_id, endpoint, 'other', request_hash, resource_id, state, created_at, now() FROM idempotency_keys`)
+	s.exec(`INSERT INTO idempotency_keys SELECT client_id, endpoint, 'other', request_hash, resource_id, state, created_at, now()
+		FROM idempotency_keys`)
 	_, v := s.collect()
 	require.Empty(t, printed(v))
 }
