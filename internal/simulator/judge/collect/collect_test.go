@@ -368,7 +368,7 @@ func TestCollectTellsWhatIsMissing(t *testing.T) {
 		"no database":   {func(s *service) { s.config.DatabaseURL = "postgres://user:hush@127.0.0.1:1/none" }, judge.Rows, "failed to connect"},
 		"no Redis":      {func(s *service) { s.config.RedisURL = "redis://:hush@127.0.0.1:1/0" }, judge.Queue, "refused"},
 		"no metrics":    {func(s *service) { s.broken = "/metrics" }, judge.Metrics, "answered 500"},
-		"no census":     {func(s *service) { s.metrics = "census_timestamp_seconds 0\n" }, judge.Metrics, "no process has counted the backlog"},
+		"no statistics": {func(s *service) { s.metrics = "census_timestamp_seconds 0\n" }, judge.Metrics, "no process has counted the backlog"},
 		"no list":       {func(s *service) { s.broken = "/v1/jobs" }, judge.Lists, "jobs of tenant 0"},
 		"no reports":    {func(s *service) { s.broken = "/v1/jobs/" }, judge.Reports, "report of job"},
 		"half the rows": {func(s *service) { s.exec(`DROP TABLE delivery_attempts CASCADE`) }, judge.Rows, "table delivery_attempts"},
