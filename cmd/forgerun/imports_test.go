@@ -55,7 +55,8 @@ var mayImport = []packageRule{
 	{"internal/simulator/scenario", nil},
 	{"internal/simulator/history", nil},
 	{"internal/simulator/stack", []string{"internal/devstack"}},
-	{"internal/simulator/judge", []string{"client", "internal/simulator/history"}},
+	{"internal/simulator/judge", []string{"internal/simulator/history"}},
+	{"internal/simulator/judge/collect", []string{"client", "internal/simulator/history", "internal/simulator/judge"}},
 	{"internal/simulator/receiver", []string{"client", "internal/simulator/history"}},
 	{"internal/simulator/report", []string{"internal/simulator/history", "internal/simulator/judge"}},
 	{"internal/simulator/load", []string{"client", "internal/simulator/history", "internal/simulator/receiver", "internal/simulator/report", "internal/simulator/scenario"}},
@@ -76,10 +77,10 @@ var onlyIn = []struct {
 	library string // import path; those below it too
 	pkgs    []string
 }{
-	{"github.com/jackc/pgx", []string{"repo", "repo/repotest", "internal/devstack", "internal/simulator/judge", "internal/bench/...", "cmd/... test"}},
+	{"github.com/jackc/pgx", []string{"repo", "repo/repotest", "internal/devstack", "internal/simulator/judge/collect", "internal/bench/...", "cmd/... test"}},
 	{"github.com/pressly/goose", []string{"repo", "repo/repotest"}},
 	{"github.com/hibiken", []string{"tasks", "internal/bench/...", "cmd/... test"}},
-	{"github.com/redis/go-redis", []string{"tasks", "internal/devstack", "internal/simulator/judge", "internal/bench/...", "cmd/... test"}},
+	{"github.com/redis/go-redis", []string{"tasks", "internal/devstack", "internal/simulator/judge/collect", "internal/bench/...", "cmd/... test"}},
 	{"github.com/alicebob/miniredis", []string{"internal/devstack", "tasks test"}},
 	{"github.com/gofiber/fiber", []string{"handlers", "internal/bench/..."}},
 	{"github.com/valyala/fasthttp", []string{"handlers", "internal/simulator/load", "internal/bench/..."}},

@@ -9,51 +9,52 @@ import (
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
 )
 
 // judge collects what the service says at the end, and goes through everything.
 func (t *trial) judge(ctx context.Context) (*judge.Verdict, error) {
 	t.recorder.Stage("judge")
-	subject := judge.Subject{
+	config := collect.Config{
 		Run: t.id, DatabaseURL: t.flags.databaseURL, RedisURL: t.flags.redisURL,
 		SampleReports: t.flags.sample, Seed: t.scenario.Seed,
 		Progress: func(stage string, _ int64) { t.recorder.Stage("judge: " + stage) },
 	}
 	if t.flags.key != "" {
-		subject.Since = t.began.Add(-time.Minute) // that client may have had jobs before
+		config.Since = t.began.Add(-time.Minute) // that client may have had jobs before
 	}
-	ground := judge.Ground{
-		Run: t.id, Tenants: t.scenario.Tenants, Tickets: t.engine.Tickets(), TimeScale: t.flags.scale,
+	run := judge.RunContext{
+		Run: t.id, Tickets: t.engine.Tickets(), TimeScale: t.flags.scale,
 		Chaos: t.scenario.Chaos != "", Killed: t.harmed || t.shrunk,
 	}
 	if t.stack != nil {
-		subject.MetricsURLs = t.stack.MetricsURLs()
-		ground.Counters = !t.harmed && !t.shrunk && t.flags.url == ""
-		subject.Counters = ground.Counters
+		config.MetricsURLs = t.stack.MetricsURLs()
+		run.Counters = !t.harmed && !t.shrunk && t.flags.url == ""
+		config.Counters = run.Counters
 	}
 	if t.flags.url == "" { // as we configured it
-		ground.MaxRuntime = t.duration("FORGERUN_MAX_RUNTIME", 2*time.Minute)
-		ground.KeyWindow = t.duration("FORGERUN_IDEMPOTENCY_WINDOW", 24*time.Hour)
-		ground.MaxAttempts = 1 + t.number("FORGERUN_MAX_RETRIES", 3)
-		ground.DeliveryTries = 1 + t.number("FORGERUN_WEBHOOK_MAX_RETRIES", 8)
+		run.MaxRuntime = t.duration("FORGERUN_MAX_RUNTIME", 2*time.Minute)
+		run.KeyWindow = t.duration("FORGERUN_IDEMPOTENCY_WINDOW", 24*time.Hour)
+		run.MaxAttempts = 1 + t.number("FORGERUN_MAX_RETRIES", 3)
+		run.DeliveryTries = 1 + t.number("FORGERUN_WEBHOOK_MAX_RETRIES", 8)
 	}
 	for _, a := range t.engine.Accounts() {
-		subject.Accounts = append(subject.Accounts, judge.Account{Tenant: a.Tenant, ClientID: a.ClientID, Client: a.Client()})
+		config.Accounts = append(config.Accounts, collect.Account{Tenant: a.Tenant, ClientID: a.ClientID, Client: a.Client()})
 		for _, w := range a.Webhooks {
-			ground.Webhooks = append(ground.Webhooks, judge.Webhook{Tenant: a.Tenant, ID: w.ID, URL: w.URL, Events: w.Events})
+			run.Webhooks = append(run.Webhooks, judge.Webhook{Tenant: a.Tenant, ID: w.ID, Events: w.Events})
 		}
 		if t.scenario.Readers.Streams > 0 {
-			ground.Streams = append(ground.Streams, judge.Stream{Tenant: a.Tenant, Whole: t.drained})
+			run.Streams = append(run.Streams, judge.Stream{Tenant: a.Tenant, Whole: t.drained})
 		}
 	}
-	collected, err := judge.Collect(ctx, subject, t.facts)
+	collected, err := collect.Run(ctx, config, t.facts)
 	if err != nil {
 		return nil, err
 	}
 	if err := t.facts.Close(); err != nil {
 		return nil, fmt.Errorf("the history could not be written: %w", err)
 	}
-	ground.Collected = collected
+	run.Collected = collected
 	for source, why := range collected.Missing {
 		t.note("the %s could not be read: %s", source, why)
 	}
@@ -61,7 +62,7 @@ func (t *trial) judge(ctx context.Context) (*judge.Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	return judge.Judge(ctx, facts, ground)
+	return judge.Judge(ctx, facts, run)
 }
 
 // duration and number are settings that the service of our own was given, or has

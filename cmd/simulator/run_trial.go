@@ -14,7 +14,7 @@ import (
 	forgerun "github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/internal/simulator/history"
-	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
 	"github.com/forgerun/forgerun/internal/simulator/load"
 	webhooks "github.com/forgerun/forgerun/internal/simulator/receiver"
 	"github.com/forgerun/forgerun/internal/simulator/report"
@@ -140,7 +140,7 @@ func (t *trial) prepare(ctx context.Context) error {
 	if t.url, err = t.service(ctx); err != nil {
 		return err
 	}
-	if err := judge.Reach(ctx, t.flags.databaseURL, t.flags.redisURL); err != nil {
+	if err := collect.CheckStores(ctx, t.flags.databaseURL, t.flags.redisURL); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(t.out, 0o755); err != nil {
@@ -277,7 +277,7 @@ func (t *trial) pending() func(context.Context) (int64, error) {
 				clients = append(clients, a.ClientID)
 			}
 		}
-		return judge.PendingDeliveries(ctx, t.flags.databaseURL, clients, t.began)
+		return collect.PendingDeliveries(ctx, t.flags.databaseURL, clients, t.began)
 	}
 }
 

@@ -1,4 +1,4 @@
-package judge
+package collect
 
 import (
 	"cmp"
@@ -22,6 +22,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/internal/simulator/judge"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
@@ -42,13 +43,23 @@ type service struct {
 	db      *pgx.Conn
 	rdb     *redis.Client
 	began   time.Time
-	subject Subject
+	config  Config
 	metrics string
 	dir     string
 	id      string // of the delivery
 	broken  string // path that the API answers with 500
 	result  []byte
 	digest  string // in place of the result's
+}
+
+func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
+
+func printed(v *judge.Verdict) string {
+	var text strings.Builder
+	for _, violation := range v.Violations {
+		violation.Write(&text)
+	}
+	return text.String()
 }
 
 func newService(t *testing.T) *service {
@@ -59,20 +70,26 @@ func newService(t *testing.T) *service {
 	s.db, err = pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.db.Close(context.Background()) })
-	s.subject = Subject{Run: testRun, DatabaseURL: url, RedisURL: s.startRedis(), SampleReports: 10, Seed: 1, Patience: 100 * time.Millisecond, Counters: true}
+	s.config = Config{Run: "run1", DatabaseURL: url, RedisURL: s.startRedis(), SampleReports: 10, Seed: 1,
+		MaxWait: 100 * time.Millisecond, Counters: true}
 	s.result = make([]byte, 4096)
 	s.fill()
 	api := httptest.NewServer(http.HandlerFunc(s.answer))
 	t.Cleanup(api.Close)
 	c, err := client.New(client.Config{URL: api.URL, Key: "frk_test", MaxTries: 1})
 	require.NoError(t, err)
-	s.subject.Accounts = []Account{{Tenant: 0, ClientID: theClient, Client: c}}
-	s.subject.MetricsURLs = []string{api.URL + "/metrics"}
-	s.metrics = "census_timestamp_seconds 1\njobs_submitted_total{work_kind=\"a\"} 1\njobs_submitted_total{work_kind=\"b\"} 1\njobs_queued_total 2\njobs_running_total 1\n" +
-		"jobs_succeeded_total 1\njobs_failed_total 0\njobs_canceled_total 0\njob_retries_total 0\njob_retry_outcomes_total 0\nwebhook_deliveries_total 1\n" +
-		"# TYPE job_queue_wait_seconds histogram\njob_queue_wait_seconds_bucket{le=\"+Inf\"} 1\njob_queue_wait_seconds_sum 1\njob_queue_wait_seconds_count 1\n" +
-		"# TYPE job_execution_seconds histogram\njob_execution_seconds_bucket{le=\"+Inf\"} 1\njob_execution_seconds_sum 1\njob_execution_seconds_count 1\n" +
-		"jobs_current{state=\"CREATED\"} 0\njobs_current{state=\"QUEUED\"} 1\njobs_current{state=\"RUNNING\"} 0\njob_queue_depth 1\nwebhook_deliveries_pending 0\n"
+	s.config.Accounts = []Account{{Tenant: 0, ClientID: theClient, Client: c}}
+	s.config.MetricsURLs = []string{api.URL + "/metrics"}
+	s.metrics = "census_timestamp_seconds 1\njobs_submitted_total{work_kind=\"a\"} 1\njobs_submitted_total{work_kind=\"b\"} 1\n" +
+		"jobs_queued_total 2\njobs_running_total 1\n" +
+		"jobs_succeeded_total 1\njobs_failed_total 0\njobs_canceled_total 0\njob_retries_total 0\njob_retry_outcomes_total 0\n" +
+		"webhook_deliveries_total 1\n" +
+		"# TYPE job_queue_wait_seconds histogram\njob_queue_wait_seconds_bucket{le=\"+Inf\"} 1\njob_queue_wait_seconds_sum 1\n" +
+		"job_queue_wait_seconds_count 1\n" +
+		"# TYPE job_execution_seconds histogram\njob_execution_seconds_bucket{le=\"+Inf\"} 1\njob_execution_seconds_sum 1\n" +
+		"job_execution_seconds_count 1\n" +
+		"jobs_current{state=\"CREATED\"} 0\njobs_current{state=\"QUEUED\"} 1\njobs_current{state=\"RUNNING\"} 0\n" +
+		"job_queue_depth 1\nwebhook_deliveries_pending 0\n"
 	return s
 }
 
@@ -105,30 +122,39 @@ func (s *service) fill() {
 	s.exec(`INSERT INTO clients (client_id) VALUES ($1), ($2)`, theClient, theOther)
 	s.exec(`INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at)
 		VALUES ($1, $2, 'http://receiver/0', '{job.succeeded}', '', 'binary', 'x', $3, $3)`, theWebhook, theClient, s.began)
-	insert := `INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome, attempt, max_attempts, auto_retry, event_seq, fence,
+	insert := `INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome, attempt, max_attempts,
+		auto_retry, event_seq, fence,
 		created_at, updated_at, run_at, queued_at, started_at, finished_at, correlation_id, language, request_id)
-		VALUES ($1, $2, 'EXECUTE', 'SUCCESS_FAST', '{"duration_ms": 1000, "should_fail": false}', $3, $4, 1, 4, false, $5, $6, $7, $8, $7, $7, $9, $10, $11, 'en', 'r')`
-	s.exec(insert, theJob, theClient, succeeded, "SUCCESS", 5, 1, s.began, end, s.began, end, testRun+".1")
-	s.exec(insert, othersRow, theOther, queued, nil, 2, 0, s.began, s.began, nil, nil, nil)
-	s.exec(`INSERT INTO reports (job_id, attempt, outcome, started_at, finished_at, duration_ms, event_seq) VALUES ($1, 1, 'SUCCESS', $2, $3, 1000, 5)`, theJob, s.began, end)
-	s.exec(`INSERT INTO results (job_id, attempt, media_type, size, sha256, expires_at, body) VALUES ($1, 1, 'text/plain', 1, sha256('x'), now() + interval '1 h', 'x')`, theJob)
-	s.exec(`INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, resource_id, created_at, expires_at) VALUES ($1, 'jobs', 'key-1', '', $2, now(), now() + interval '1 h')`, theClient, theJob)
+		VALUES ($1, $2, 'EXECUTE', 'SUCCESS_FAST', '{"duration_ms": 1000, "should_fail": false}', $3, $4, 1, 4, false, $5,
+		$6, $7, $8, $7, $7, $9, $10, $11, 'en', 'r')`
+	s.exec(insert, theJob, theClient, client.Succeeded, "SUCCESS", 5, 1, s.began, end, s.began, end, "run1.1")
+	s.exec(insert, othersRow, theOther, client.Queued, nil, 2, 0, s.began, s.began, nil, nil, nil)
+	s.exec(`INSERT INTO reports (job_id, attempt, outcome, started_at, finished_at, duration_ms, event_seq)
+		VALUES ($1, 1, 'SUCCESS', $2, $3, 1000, 5)`, theJob, s.began, end)
+	s.exec(`INSERT INTO results (job_id, attempt, media_type, size, sha256, expires_at, body)
+		VALUES ($1, 1, 'text/plain', 1, sha256('x'), now() + interval '1 h', 'x')`, theJob)
+	s.exec(`INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, resource_id, created_at, expires_at)
+		VALUES ($1, 'jobs', 'key-1', '', $2, now(), now() + interval '1 h')`, theClient, theJob)
 	for _, e := range s.log() {
 		s.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
 			VALUES ($1, $2, $3, $4, $5, nullif($6, ''), $7, 1, $8, '{}')`, theJob, theClient, e.Seq, e.ID, e.Name, e.Prev, e.Next, e.At)
 	}
 	s.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data) VALUES
-		($1, $2, 1, gen_random_uuid(), 'job.created', NULL, 'CREATED', 1, now(), '{}'), ($1, $2, 2, gen_random_uuid(), 'job.queued', 'CREATED', 'QUEUED', 1, now(), '{}')`, othersRow, theOther)
+		($1, $2, 1, gen_random_uuid(), 'job.created', NULL, 'CREATED', 1, now(), '{}'),
+		($1, $2, 2, gen_random_uuid(), 'job.queued', 'CREATED', 'QUEUED', 1, now(), '{}')`, othersRow, theOther)
 	s.exec(`UPDATE deliveries SET state = 'DELIVERED', attempts = 1, settled_at = now(), next_attempt_at = NULL, last_status = 204`)
-	s.exec(`INSERT INTO delivery_attempts (delivery_id, number, started_at, duration_ms, status) SELECT delivery_id, 1, created_at, 1, 204 FROM deliveries`)
+	s.exec(`INSERT INTO delivery_attempts (delivery_id, number, started_at, duration_ms, status) SELECT delivery_id, 1, created_at, 1, 204
+		FROM deliveries`)
 	require.NoError(s.t, s.db.QueryRow(s.t.Context(), `SELECT delivery_id::text FROM deliveries`).Scan(&s.id))
 }
 
 func (s *service) log() (all []history.Event) {
 	state := ""
-	for i, next := range []string{created, queued, assigned, running, succeeded} {
-		e := history.Event{ID: fmt.Sprintf("77777777-7777-7777-8777-77777777777%d", i), Seq: i + 1, Name: eventName(state, next), Prev: state, Next: next, Attempt: 1, At: s.began}
-		if next == succeeded {
+	names := []string{"job.created", "job.queued", "job.assigned", "job.running", "job.succeeded"}
+	for i, next := range []string{client.Created, client.Queued, client.Assigned, client.Running, client.Succeeded} {
+		e := history.Event{ID: fmt.Sprintf("77777777-7777-7777-8777-77777777777%d", i), Seq: i + 1, Name: names[i], Prev: state,
+			Next: next, Attempt: 1, At: s.began}
+		if next == client.Succeeded {
 			e.At = s.began.Add(time.Second)
 		}
 		all, state = append(all, e), next
@@ -157,19 +183,23 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	case r.URL.Path == "/v1/jobs":
 		body = page(map[string]any{
-			"job_id": theJob, "type": "EXECUTE", "work_kind": "SUCCESS_FAST", "state": succeeded, "outcome": "SUCCESS", "attempt": 1, "max_attempts": 4,
-			"created_at": s.began, "updated_at": end, "started_at": s.began, "finished_at": end, "correlation_id": testRun + ".1",
+			"job_id": theJob, "type": "EXECUTE", "work_kind": "SUCCESS_FAST", "state": client.Succeeded, "outcome": "SUCCESS",
+			"attempt": 1, "max_attempts": 4,
+			"created_at": s.began, "updated_at": end, "started_at": s.began, "finished_at": end, "correlation_id": "run1.1",
 		})
 	case strings.HasSuffix(r.URL.Path, "/report"):
 		var events []any
 		for _, e := range s.log() {
 			events = append(events, map[string]any{
-				"event_id": e.ID, "seq": e.Seq, "job_id": theJob, "event_name": e.Name, "prev_state": e.Prev, "next_state": e.Next, "attempt": 1, "timestamp": e.At,
+				"event_id": e.ID, "seq": e.Seq, "job_id": theJob, "event_name": e.Name, "prev_state": e.Prev, "next_state": e.Next,
+				"attempt": 1, "timestamp": e.At,
 			})
 		}
-		body = map[string]any{"job_id": theJob, "attempt": 1, "outcome": "SUCCESS", "started_at": s.began, "finished_at": end, "duration_ms": 1000, "events": events}
+		body = map[string]any{"job_id": theJob, "attempt": 1, "outcome": "SUCCESS", "started_at": s.began, "finished_at": end,
+			"duration_ms": 1000, "events": events}
 	case strings.HasSuffix(r.URL.Path, "/deliveries"):
-		body = page(map[string]any{"delivery_id": s.id, "webhook_id": theWebhook, "job_id": theJob, "event_id": s.log()[4].ID, "event_name": "job.succeeded", "seq": 5, "state": "DELIVERED", "attempts": 1})
+		body = page(map[string]any{"delivery_id": s.id, "webhook_id": theWebhook, "job_id": theJob, "event_id": s.log()[4].ID,
+			"event_name": "job.succeeded", "seq": 5, "state": "DELIVERED", "attempts": 1})
 	default:
 		w.WriteHeader(http.StatusNotFound)
 		return
@@ -179,27 +209,28 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request) {
 }
 
 // collect runs Collect and judges what it found together with what a client saw.
-func (s *service) collect() (Collected, *Verdict) {
+func (s *service) collect() (judge.Collected, *judge.Verdict) {
 	s.t.Helper()
 	dir := filepath.Join(s.dir, fmt.Sprint(time.Now().UnixNano()))
 	out, err := history.Create(dir)
 	require.NoError(s.t, err)
 	out.Add(history.Fact{Kind: history.Submitted, Ticket: 1, Job: theJob, Submission: &history.Submission{
 		Key: "key-1", Type: "EXECUTE", WorkKind: "SUCCESS_FAST",
-		Tries: []history.Try{{Sent: s.began, Answered: s.began, Status: 202, Job: theJob, State: queued, CreatedAt: s.began}},
+		Tries: []history.Try{{Sent: s.began, Answered: s.began, Status: 202, Job: theJob, State: client.Queued, CreatedAt: s.began}},
 	}})
-	out.Add(history.Fact{At: s.began.Add(2 * second), Kind: history.Received, Job: theJob, Delivery: &history.Delivery{
-		ID: s.id, Webhook: theWebhook, EventID: s.log()[4].ID, EventName: "job.succeeded", Seq: 5, Status: 204, Body: "digest", JobStatus: "COMPLETED",
+	out.Add(history.Fact{At: s.began.Add(2 * time.Second), Kind: history.Received, Job: theJob, Delivery: &history.Delivery{
+		ID: s.id, Webhook: theWebhook, EventID: s.log()[4].ID, EventName: "job.succeeded", Seq: 5, Status: 204, Body: "digest",
+		JobStatus: "COMPLETED",
 	}})
-	found, err := Collect(s.t.Context(), s.subject, out)
+	found, err := Run(s.t.Context(), s.config, out)
 	require.NoError(s.t, err)
 	require.NoError(s.t, out.Close())
 	r, err := history.Open(dir)
 	require.NoError(s.t, err)
 	scale := 1.0
-	v, err := Judge(s.t.Context(), r, Ground{
-		Run: testRun, Tenants: 1, Tickets: 1, TimeScale: &scale, Counters: true, Collected: found,
-		Webhooks: []Webhook{{ID: theWebhook, Events: []string{"job.succeeded"}}},
+	v, err := judge.Judge(s.t.Context(), r, judge.RunContext{
+		Run: "run1", Tickets: 1, TimeScale: &scale, Counters: true, Collected: found,
+		Webhooks: []judge.Webhook{{ID: theWebhook, Events: []string{"job.succeeded"}}},
 	})
 	require.NoError(s.t, err)
 	return found, v
@@ -213,9 +244,9 @@ func TestCollect(t *testing.T) {
 	require.Empty(t, found.Missing)
 	require.Empty(t, printed(v))
 	require.EqualValues(t, 1, v.Jobs, "another client's job is not the run's")
-	require.EqualValues(t, 12, found.Facts, "list, report, delivery; job, 5 events, report, delivery, attempt")
-	for _, invariant := range Invariants {
-		if invariant.Key != streamed && invariant.Key != early {
+	require.EqualValues(t, 2+12, v.Facts, "two of the client; list, report, delivery; job, 5 events, report, delivery, attempt")
+	for _, invariant := range judge.Invariants {
+		if invariant.Key != "stream" && invariant.Key != "early" {
 			require.Positive(t, v.Checked[invariant.Key], invariant.Key)
 			require.Empty(t, v.Skipped[invariant.Key], invariant.Key)
 		}
@@ -229,43 +260,46 @@ func TestCollectFindsDamage(t *testing.T) {
 		damage    func(s *service)
 		invariant string
 	}{
-		"an event is lost":             {func(s *service) { s.exec(`DELETE FROM events WHERE job_id = $1 AND seq = 3`, theJob) }, logged},
-		"an event is another client's": {func(s *service) { s.exec(`UPDATE events SET client_id = $1 WHERE seq = 3`, theOther) }, foreign},
-		"the job is another client's":  {func(s *service) { s.exec(`UPDATE jobs SET client_id = $1`, theOther) }, foreign},
-		"the report is lost":           {func(s *service) { s.exec(`DELETE FROM reports`) }, ended},
-		"the job is lost":              {func(s *service) { s.exec(`DELETE FROM jobs WHERE job_id = $1`, theJob) }, accepted},
-		"the result is lost":           {func(s *service) { s.exec(`DELETE FROM results`) }, ended},
-		"the fence is off":             {func(s *service) { s.exec(`UPDATE jobs SET fence = 2 WHERE job_id = $1`, theJob) }, fenced},
+		"an event is lost":             {func(s *service) { s.exec(`DELETE FROM events WHERE job_id = $1 AND seq = 3`, theJob) }, "log"},
+		"an event is another client's": {func(s *service) { s.exec(`UPDATE events SET client_id = $1 WHERE seq = 3`, theOther) }, "foreign"},
+		"the job is another client's":  {func(s *service) { s.exec(`UPDATE jobs SET client_id = $1`, theOther) }, "foreign"},
+		"the report is lost":           {func(s *service) { s.exec(`DELETE FROM reports`) }, "final"},
+		"the job is lost":              {func(s *service) { s.exec(`DELETE FROM jobs WHERE job_id = $1`, theJob) }, "accepted"},
+		"the result is lost":           {func(s *service) { s.exec(`DELETE FROM results`) }, "final"},
+		"the fence is off":             {func(s *service) { s.exec(`UPDATE jobs SET fence = 2 WHERE job_id = $1`, theJob) }, "fence"},
 		"there are two keys": {func(s *service) {
-			s.exec(`INSERT INTO idempotency_keys SELECT client_id, endpoint, 'other', request_hash, resource_id, state, created_at, expires_at FROM idempotency_keys`)
-		}, keyed},
-		"the delivery is lost": {func(s *service) { s.exec(`DELETE FROM deliveries`) }, delivered},
-		"the attempt is lost":  {func(s *service) { s.exec(`DELETE FROM delivery_attempts`) }, delivered},
+			s.exec(`INSERT INTO idempotency_keys SELECT client_id, endpoint, 'other', request_hash, resource_id, state, created_at, expires_at
+				FROM idempotency_keys`)
+		}, "key"},
+		"the delivery is lost": {func(s *service) { s.exec(`DELETE FROM deliveries`) }, "delivery"},
+		"the attempt is lost":  {func(s *service) { s.exec(`DELETE FROM delivery_attempts`) }, "delivery"},
 		"a batch has no event": {func(s *service) {
-			s.exec(`INSERT INTO batches (batch_id, client_id, created_at, language, request_id, items, refused, status, completed_at, succeeded, failed, canceled, failures)
+			s.exec(`INSERT INTO batches (batch_id, client_id, created_at, language, request_id, items, refused,
+				status, completed_at, succeeded, failed, canceled, failures)
 				VALUES (gen_random_uuid(), $1, now(), 'en', 'r', '[]', 0, 'COMPLETED', now(), 0, 0, 0, '[]')`, theClient)
-		}, ended},
+		}, "final"},
 		"a counter is off": {func(s *service) {
 			s.metrics = strings.Replace(s.metrics, "jobs_succeeded_total 1", "jobs_succeeded_total 2", 1)
-		}, measured},
-		"a gauge is off":              {func(s *service) { s.metrics = strings.Replace(s.metrics, `"QUEUED"} 1`, `"QUEUED"} 0`, 1) }, measured},
-		"a delivery is told wrongly":  {func(s *service) { s.id = "other" }, answered},
-		"a task is left":              {func(s *service) { s.task(theJob) }, tasked},
-		"a task has no job":           {func(s *service) { s.task(noJob) }, tasked},
-		"no key is alive":             {func(s *service) { s.exec(`UPDATE idempotency_keys SET expires_at = now()`) }, keyed},
-		"the result has another size": {func(s *service) { s.result = s.result[1:] }, expected},
-		"the result is damaged":       {func(s *service) { s.digest = base64.StdEncoding.EncodeToString(make([]byte, 32)) }, answered},
+		}, "metrics"},
+		"a gauge is off":              {func(s *service) { s.metrics = strings.Replace(s.metrics, `"QUEUED"} 1`, `"QUEUED"} 0`, 1) }, "metrics"},
+		"a delivery is told wrongly":  {func(s *service) { s.id = "other" }, "answers"},
+		"a task is left":              {func(s *service) { s.task(theJob) }, "queue"},
+		"a task has no job":           {func(s *service) { s.task(noJob) }, "queue"},
+		"no key is alive":             {func(s *service) { s.exec(`UPDATE idempotency_keys SET expires_at = now()`) }, "key"},
+		"the result has another size": {func(s *service) { s.result = s.result[1:] }, "catalogue"},
+		"the result is damaged":       {func(s *service) { s.digest = base64.StdEncoding.EncodeToString(make([]byte, 32)) }, "answers"},
 		"an event is the client's own, and nobody asked for it": {func(s *service) {
-			s.exec(`UPDATE events SET event_name = 'event.emitted', prev_state = NULL, next_state = NULL, data = '{"name": "simulated", "data": 1}' WHERE job_id = $1 AND seq = 3`, theJob)
-		}, logged},
+			s.exec(`UPDATE events SET event_name = 'event.emitted', prev_state = NULL, next_state = NULL, data = '{"name": "simulated", "data": 1}'
+				WHERE job_id = $1 AND seq = 3`, theJob)
+		}, "log"},
 		"a delivery waits past its time": {func(s *service) {
 			s.exec(`UPDATE deliveries SET state = 'PENDING', settled_at = NULL, next_attempt_at = now() - interval '1 s'`)
-		}, delivered},
+		}, "delivery"},
 		"a delivery failed at once": {func(s *service) {
 			s.exec(`UPDATE deliveries SET state = 'FAILED', last_error = 'HTTP_5XX', last_status = 500`)
 			s.exec(`UPDATE delivery_attempts SET error = 'HTTP_5XX', status = 500`)
-		}, delivered},
-		"a report is told wrongly": {func(s *service) { s.exec(`UPDATE reports SET duration_ms = 1001`) }, answered},
+		}, "delivery"},
+		"a report is told wrongly": {func(s *service) { s.exec(`UPDATE reports SET duration_ms = 1001`) }, "answers"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -286,7 +320,8 @@ func TestCollectFindsDamage(t *testing.T) {
 func TestCollectLeavesExpiredKeysAlone(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.exec(`INSERT INTO idempotency_keys SELECT client_id, endpoint, 'other', request_hash, resource_id, state, created_at, now() FROM idempotency_keys`)
+	s.exec(`INSERT INTO idempotency_keys SELECT client_id, endpoint, 'other', request_hash, resource_id, state, created_at, now()
+		FROM idempotency_keys`)
 	_, v := s.collect()
 	require.Empty(t, printed(v))
 }
@@ -295,14 +330,14 @@ func TestCollectLeavesExpiredKeysAlone(t *testing.T) {
 func TestCollectWaitsForNoCounterInVain(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.subject.Counters, s.subject.Patience = false, time.Hour
-	s.subject.RedisURL = "" // which is waited for too
+	s.config.Counters, s.config.MaxWait = false, time.Hour
+	s.config.RedisURL = "" // which is waited for too
 	s.metrics = strings.Replace(s.metrics, "jobs_succeeded_total 1", "jobs_succeeded_total 0", 1)
 	found, v := s.collect()
 	require.Empty(t, found.Missing)
 	require.Empty(t, printed(v))
-	require.Positive(t, v.Checked[measured])
-	require.Contains(t, v.Skipped[measured], "counters")
+	require.Positive(t, v.Checked["metrics"])
+	require.Contains(t, v.Skipped["metrics"], "counters")
 }
 
 // task queues a task of a job, as asynq keeps it.
@@ -327,16 +362,16 @@ func TestCollectTellsWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		miss   func(s *service)
-		source Source
+		source judge.Source
 		why    string
 	}{
-		"no database":   {func(s *service) { s.subject.DatabaseURL = "postgres://user:hush@127.0.0.1:1/none" }, Rows, "failed to connect"},
-		"no Redis":      {func(s *service) { s.subject.RedisURL = "redis://:hush@127.0.0.1:1/0" }, Queue, "refused"},
-		"no metrics":    {func(s *service) { s.broken = "/metrics" }, Metrics, "answered 500"},
-		"no census":     {func(s *service) { s.metrics = "census_timestamp_seconds 0\n" }, Metrics, "no process has taken a census"},
-		"no list":       {func(s *service) { s.broken = "/v1/jobs" }, Lists, "jobs of tenant 0"},
-		"no reports":    {func(s *service) { s.broken = "/v1/jobs/" }, Reports, "report of job"},
-		"half the rows": {func(s *service) { s.exec(`DROP TABLE delivery_attempts CASCADE`) }, Rows, "table delivery_attempts"},
+		"no database":   {func(s *service) { s.config.DatabaseURL = "postgres://user:hush@127.0.0.1:1/none" }, judge.Rows, "failed to connect"},
+		"no Redis":      {func(s *service) { s.config.RedisURL = "redis://:hush@127.0.0.1:1/0" }, judge.Queue, "refused"},
+		"no metrics":    {func(s *service) { s.broken = "/metrics" }, judge.Metrics, "answered 500"},
+		"no statistics": {func(s *service) { s.metrics = "census_timestamp_seconds 0\n" }, judge.Metrics, "no process has counted the backlog"},
+		"no list":       {func(s *service) { s.broken = "/v1/jobs" }, judge.Lists, "jobs of tenant 0"},
+		"no reports":    {func(s *service) { s.broken = "/v1/jobs/" }, judge.Reports, "report of job"},
+		"half the rows": {func(s *service) { s.exec(`DROP TABLE delivery_attempts CASCADE`) }, judge.Rows, "table delivery_attempts"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -347,7 +382,7 @@ func TestCollectTellsWhatIsMissing(t *testing.T) {
 			require.Contains(t, found.Missing[test.source], test.why)
 			require.NotContains(t, fmt.Sprint(found.Missing), "hush")
 			require.Empty(t, printed(v))
-			for _, invariant := range Invariants {
+			for _, invariant := range judge.Invariants {
 				require.True(t, v.Checked[invariant.Key] > 0 || v.Skipped[invariant.Key] != "", "%s passed silently", invariant.Key)
 			}
 		})
