@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -97,7 +96,7 @@ func (l *kindList) UnmarshalYAML(n *yaml.Node) error {
 	case n.Kind == yaml.SequenceNode:
 		return n.Decode((*[]string)(l))
 	case n.Value == "ALL":
-		*l = slices.Clone(workKinds())
+		*l = workKinds()[1:]
 	default:
 		*l = kindList{n.Value}
 	}

@@ -37,9 +37,8 @@ func (p *parser) at(path ...string) place {
 	return here
 }
 
-// explain reports the mistakes that the validator found. The hint is what the
-// schema says where it refers to a list of names.
-func (p *parser) explain(e *jsonschema.ValidationError, hint string) {
+// explain reports the mistakes that the validator found.
+func (p *parser) explain(e *jsonschema.ValidationError) {
 	at, k := p.at(e.InstanceLocation...), keywordsAt(e.SchemaURL)
 	title, known := cmp.Or(k.Title, at.name), memberNames(&k.Properties)
 	switch {
@@ -77,10 +76,10 @@ func (p *parser) explain(e *jsonschema.ValidationError, hint string) {
 			p.wrong(at.node, "%s must have members (%s), not %s", title, strings.Join(known, ", "), shown(at.node))
 		}
 	case *kind.Enum:
-		p.unnamed(at, k, hint)
+		p.unnamed(at, k)
 	default:
 		for _, cause := range e.Causes {
-			p.explain(cause, cmp.Or(k.Hint, hint))
+			p.explain(cause)
 		}
 	}
 }
@@ -115,9 +114,9 @@ func (p *parser) unknown(n *yaml.Node, title, name string, known []string) {
 
 // unnamed reports what is not one of the names that are allowed. Of many, which
 // have a title, it suggests the nearest.
-func (p *parser) unnamed(at place, k keywords, hint string) {
+func (p *parser) unnamed(at place, k keywords) {
 	near, _ := nearest(at.node.Value, k.Enum)
-	hint = cmp.Or(hint, "allowed: "+oneOf(k.Enum))
+	hint := cmp.Or(k.Hint, "allowed: "+oneOf(k.Enum))
 	switch {
 	case k.Title == "":
 		p.unlike(at, "must be "+oneOf(k.Enum))

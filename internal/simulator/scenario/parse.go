@@ -48,7 +48,7 @@ func (p *parser) wrong(at *yaml.Node, format string, args ...any) {
 func (p *parser) scenario(s *Scenario) {
 	var mistakes *jsonschema.ValidationError
 	if errors.As(compiled().Validate(p.value(p.root)), &mistakes) {
-		p.explain(mistakes, "")
+		p.explain(mistakes)
 		if len(p.found) == 0 {
 			p.wrong(p.root, "%v", mistakes) // no keyword of the schema is without a message today
 		}
