@@ -36,7 +36,7 @@ type parser struct {
 	file    string
 	root    *yaml.Node
 	found   []Mistake
-	partial bool // value left something out: aliases, or too many entries
+	partial bool // decoded values would not be where their nodes are
 }
 
 func (p *parser) wrong(at *yaml.Node, format string, args ...any) {
@@ -62,8 +62,9 @@ func (p *parser) scenario(s *Scenario) {
 	p.check(s)
 }
 
-// value is a node as the validator wants it. The YAML library would resolve
-// aliases and refuse repeated members without a place, so it decodes scalars only.
+// value is a node as the validator wants it. The YAML library decodes scalars only:
+// it would resolve aliases and merge keys, refuse repeated members without a place,
+// and drop elements of another kind from a list.
 func (p *parser) value(n *yaml.Node) any {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -74,6 +75,7 @@ func (p *parser) value(n *yaml.Node) any {
 		members := map[string]any{}
 		for i, name := range memberNames(n) {
 			members[name] = p.value(n.Content[2*i+1])
+			p.partial = p.partial || name != n.Content[2*i].Value || n.Content[2*i].ShortTag() == "!!merge"
 		}
 		return members
 	case yaml.SequenceNode:
@@ -81,6 +83,7 @@ func (p *parser) value(n *yaml.Node) any {
 		elements := []any{}
 		for _, e := range n.Content[:min(len(n.Content), mostEntries+1)] {
 			elements = append(elements, p.value(e))
+			p.partial = p.partial || e.Kind != n.Content[0].Kind
 		}
 		return elements
 	case yaml.AliasNode:

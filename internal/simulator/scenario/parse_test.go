@@ -283,6 +283,18 @@ arrival: {closed: {  clients: 0}}
 `))
 }
 
+// The checks across members do not run where values and nodes may not correspond.
+func TestMistakesAmongElementsThatAreNone(t *testing.T) {
+	t.Parallel()
+	const answers = "answers: [{share: 60%}, {share: 60%}, {share: 60%}]"
+	for _, first := range []string{"5", "~", "[]", "{name: a, name: b}", "*x", "{name: a, <<: {" + answers + "}}"} {
+		for _, second := range []string{"{name: c, " + answers + "}", "{name: c, events: ['*']}"} {
+			got := mistakes(t, frame("name: &x a\nreceivers: ["+first+", "+second+"]"))
+			require.Contains(t, got[0], "2:", "%s, %s: %v", first, second, got)
+		}
+	}
+}
+
 func TestNoMoreThanTwentyMistakesAreTold(t *testing.T) {
 	t.Parallel()
 	_, err := scenario.Parse("x.yaml", []byte(frame("mix:"+strings.Repeat("\n  - {kind: X}", 57))))
