@@ -219,7 +219,9 @@ func (t *trial) listen() error {
 	names := map[string][]webhooks.Answer{}
 	for _, x := range t.scenario.Receivers {
 		for _, a := range x.Answers {
-			names[x.Name] = append(names[x.Name], webhooks.Answer(a))
+			names[x.Name] = append(names[x.Name], webhooks.Answer{
+				Status: a.Status, After: a.After, Hang: a.Hang, Reset: a.Reset, Share: float64(a.Share),
+			})
 		}
 	}
 	c, err := forgerun.New(forgerun.Config{URL: t.url})
