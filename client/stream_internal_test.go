@@ -13,7 +13,7 @@ import (
 
 func framesOf(t *testing.T, r io.Reader) ([]frame, error) {
 	t.Helper()
-	frames := &frameReader{r: r}
+	frames := newFrameReader(r)
 	var all []frame
 	for {
 		f, err := frames.next()
@@ -66,7 +66,7 @@ func TestFrames(t *testing.T) {
 func TestAFrameIsNotHeldBack(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"data: a\r\r", "data: a\r\n\r", "data: a\n\n"} {
-		frames := &frameReader{r: io.MultiReader(strings.NewReader(text), iotest.ErrReader(io.ErrClosedPipe))}
+		frames := newFrameReader(io.MultiReader(strings.NewReader(text), iotest.ErrReader(io.ErrClosedPipe)))
 		f, err := frames.next()
 		require.NoError(t, err, "%q", text)
 		require.Equal(t, "a", string(f.data))
