@@ -54,7 +54,8 @@ func TestDraft_3_1_NoMemberIsAssumed(t *testing.T) {
 
 func TestDraft_3_1_MembersOfTheWrongTypeCountAsAbsent(t *testing.T) {
 	t.Parallel()
-	o := parse(t, `{"jobId":7,"jobStatus":["FAILED"],"submittedAt":"yesterday","retryable":"true","retryAfter":"5","results":3,"detail":"kept"}`)
+	o := parse(t, `{"jobId":7,"jobStatus":["FAILED"],"submittedAt":"yesterday","retryable":"true","retryAfter":"5","results":3,
+		"detail":"kept"}`)
 	require.Equal(t, "kept", o.Detail)
 	require.Empty(t, o.JobID)
 	require.False(t, o.Retryable())
@@ -179,7 +180,8 @@ func TestDraft_3_7_and_9_4_TheWait(t *testing.T) {
 
 func TestDraft_7_Results(t *testing.T) {
 	t.Parallel()
-	o := parse(t, `{"status":207,"jobStatus":"COMPLETED_WITH_ERRORS","results":[{"itemId":"a","status":"FAILED","retryable":true,"new":1},{"itemId":"b","status":"ODD"}]}`)
+	o := parse(t, `{"status":207,"jobStatus":"COMPLETED_WITH_ERRORS","results":[{"itemId":"a","status":"FAILED","retryable":true,"new":1},
+		{"itemId":"b","status":"ODD"}]}`)
 	require.Equal(t, []client.ItemOutcome{{ItemID: "a", Status: "FAILED", Retryable: true}, {ItemID: "b", Status: "ODD"}}, o.Results)
 	require.False(t, client.TerminalStatus(o.Results[1].Status))
 }
@@ -189,7 +191,8 @@ func TestDraft_F_2_UnknownMembersAreIgnored(t *testing.T) {
 	o := parse(t, `{"jobStatus":"FAILED","jobColour":{"deep":[1,{"x":null}]},"retryAfterDays":1}`)
 	require.True(t, o.Terminal())
 	require.Contains(t, o.Extensions, "jobColour")
-	s := serve(t, ok(`{"job_id":"j","state":"RUNNING","new_member":{"a":[]},"progress":{"percentage":4,"mood":"good"},"links":{"self":"/x","other":"/y"}}`))
+	s := serve(t, ok(`{"job_id":"j","state":"RUNNING","new_member":{"a":[]},"progress":{"percentage":4,"mood":"good"},"links":{"self":"/x",
+		"other":"/y"}}`))
 	job, err := s.c.Job(t.Context(), "j")
 	require.NoError(t, err)
 	require.Equal(t, 4, job.Progress.Percentage)
@@ -218,7 +221,8 @@ func failed(after int) reply {
 func TestDraft_6_10_ResubmissionHasANewKey(t *testing.T) {
 	t.Parallel()
 	s := serve(t, acceptedReply(), failed(3), acceptedReply(), failed(0), acceptedReply(), job("SUCCEEDED", ""))
-	ended, err := s.c.Run(t.Context(), client.JobRequest{Type: client.Deferred, ExecutionAt: s.clock.Now()}, client.IdempotencyKey("first"), client.CorrelationID("c"))
+	ended, err := s.c.Run(t.Context(), client.JobRequest{Type: client.Deferred, ExecutionAt: s.clock.Now()}, client.IdempotencyKey("first"),
+		client.CorrelationID("c"))
 	require.NoError(t, err)
 	require.Equal(t, client.Succeeded, ended.State)
 	require.Equal(t, []time.Duration{3 * time.Second, 2 * time.Second}, s.clock.slept())

@@ -116,7 +116,8 @@ func ExampleClient_Submit_idempotent() {
 // What the service refuses is a *Problem.
 func ExampleProblem() {
 	c, done := connect(scripts{"POST /v1/jobs": {says(400, problemType,
-		`{"title":"Validation failed","code":"RFA_JOB_VALIDATION_FAILED","violations":[{"pointer":"/type","detail":"The type must be one of EXECUTE, DEFERRED, EMIT_EVENT."}]}`)}})
+		`{"title":"Validation failed","code":"RFA_JOB_VALIDATION_FAILED","violations":[{"pointer":"/type",
+			"detail":"The type must be one of EXECUTE, DEFERRED, EMIT_EVENT."}]}`)}})
 	defer done()
 
 	_, err := c.Submit(context.Background(), client.JobRequest{Type: "NOW"})
@@ -204,8 +205,9 @@ func ExampleClient_SubmitBatch() {
 // Each time it is a new job, with a new idempotency key.
 func ExampleClient_Run() {
 	c, done := connect(scripts{
-		"POST /v1/jobs":   {says(202, jsonType, accepted), says(202, jsonType, `{"job_id":"j2","state":"QUEUED"}`)},
-		"GET /v1/jobs/j1": {says(200, jsonType, `{"job_id":"j1","state":"FAILED","failure":{"jobStatus":"FAILED","retryable":true,"retryAfter":30}}`)},
+		"POST /v1/jobs": {says(202, jsonType, accepted), says(202, jsonType, `{"job_id":"j2","state":"QUEUED"}`)},
+		"GET /v1/jobs/j1": {says(200, jsonType, `{"job_id":"j1","state":"FAILED","failure":{"jobStatus":"FAILED","retryable":true,
+			"retryAfter":30}}`)},
 		"GET /v1/jobs/j2": {says(200, jsonType, `{"job_id":"j2","state":"SUCCEEDED"}`)},
 	})
 	defer done()

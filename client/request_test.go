@@ -37,7 +37,8 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 
 func TestBaseAddress(t *testing.T) {
 	t.Parallel()
-	for suffix, want := range map[string]string{"": "/v1/jobs/j", "/": "/v1/jobs/j", "/v1": "/v1/jobs/j", "/v1/": "/v1/jobs/j", "/behind/proxy": "/behind/proxy/v1/jobs/j"} {
+	for suffix, want := range map[string]string{"": "/v1/jobs/j", "/": "/v1/jobs/j", "/v1": "/v1/jobs/j", "/v1/": "/v1/jobs/j",
+		"/behind/proxy": "/behind/proxy/v1/jobs/j"} {
 		s := serve(t, anything)
 		c, err := client.New(client.Config{URL: s.url + suffix})
 		require.NoError(t, err)
@@ -50,7 +51,8 @@ func TestBaseAddress(t *testing.T) {
 // Draft, section 3.2: ids are opaque. None may lead to another resource.
 func TestIDsAreOpaque(t *testing.T) {
 	t.Parallel()
-	for id, want := range map[string]string{"x/1": "/v1/jobs/x%2F1", "a b?c#d": "/v1/jobs/a%20b%3Fc%23d", "..": "/v1/jobs/%2E%2E", "%2f": "/v1/jobs/%252f"} {
+	for id, want := range map[string]string{"x/1": "/v1/jobs/x%2F1", "a b?c#d": "/v1/jobs/a%20b%3Fc%23d", "..": "/v1/jobs/%2E%2E",
+		"%2f": "/v1/jobs/%252f"} {
 		s := serve(t, ok(`{"job_id":`+strconv.Quote(id)+`}`))
 		_, err := s.c.Job(t.Context(), id)
 		require.NoError(t, err)
@@ -150,7 +152,8 @@ func TestARepetitionHasTheSameIdempotencyKey(t *testing.T) {
 func TestRetryAfterOfARequest(t *testing.T) {
 	t.Parallel()
 	date := newClock().now.Add(7 * time.Second).Format(http.TimeFormat)
-	for value, want := range map[string]time.Duration{"3": 3 * time.Second, date: 7 * time.Second, "0": 100 * time.Millisecond, "soon": 100 * time.Millisecond, "-1": 100 * time.Millisecond} {
+	for value, want := range map[string]time.Duration{"3": 3 * time.Second, date: 7 * time.Second, "0": 100 * time.Millisecond,
+		"soon": 100 * time.Millisecond, "-1": 100 * time.Millisecond} {
 		s := serve(t, problem(429, "RFA_REQUEST_RATE_LIMITED").with("Retry-After", value), ok(`{"job_id":"j"}`))
 		job, err := s.c.Job(t.Context(), "j")
 		require.NoError(t, err)
@@ -243,7 +246,8 @@ func TestStatusBeforeBody(t *testing.T) {
 func TestProblem(t *testing.T) {
 	t.Parallel()
 	s := serve(t, reply{status: 400, kind: problemType + "; charset=utf-8", header: map[string]string{"X-Request-Id": "r1"},
-		body: `{"type":"https://x/p","title":"Bad\u001b[31m","detail":"two","instance":"urn:uuid:1","code":"RFA_X","violations":[{"pointer":"/type","detail":"no"},{"parameter":"limit","detail":"too much"}],"expired_at":"2030-01-01T00:00:00Z"}`})
+		body: `{"type":"https://x/p","title":"Bad\u001b[31m","detail":"two","instance":"urn:uuid:1","code":"RFA_X",
+			"violations":[{"pointer":"/type","detail":"no"},{"parameter":"limit","detail":"too much"}],"expired_at":"2030-01-01T00:00:00Z"}`})
 	_, err := s.c.Job(t.Context(), "j")
 	var p *client.Problem
 	require.ErrorAs(t, err, &p)
@@ -316,7 +320,8 @@ func TestHeadersAndKeys(t *testing.T) {
 	t.Parallel()
 	s := serve(t, anything)
 	ctx := t.Context()
-	_, err := s.c.Submit(ctx, client.JobRequest{Type: "DEFERRED", ExecutionAt: s.clock.Now(), Params: map[string]int{"a": 1}, CorrelationID: "body"},
+	_, err := s.c.Submit(ctx, client.JobRequest{Type: "DEFERRED", ExecutionAt: s.clock.Now(), Params: map[string]int{"a": 1},
+		CorrelationID: "body"},
 		client.CorrelationID("c-1"), client.Header("traceparent", "00-x"), client.PreferWait(90*time.Second))
 	require.NoError(t, err)
 	got := s.requests()[0]
@@ -335,7 +340,8 @@ func TestHeadersAndKeys(t *testing.T) {
 	require.Empty(t, s.requests()[2].header.Get("Authorization"))
 
 	for name, option := range map[string]client.Option{
-		"header injection": client.CorrelationID("a\r\nX: y"), "authorization": client.Header("authorization", "x"), "empty key": client.IdempotencyKey(""),
+		"header injection": client.CorrelationID("a\r\nX: y"), "authorization": client.Header("authorization", "x"),
+		"empty key": client.IdempotencyKey(""),
 	} {
 		_, err = s.c.Submit(ctx, client.JobRequest{}, option)
 		require.Error(t, err, name)

@@ -134,13 +134,14 @@ func TestASuccessHasToBeOne(t *testing.T) {
 		"a 202 for a deletion":      {reply{status: 202, kind: jsonType, body: `{}`}, func(c *client.Client) error { return c.Delete(ctx, "j") }},
 		"another attempt":           {ok(`{"jobId":"other"}`), func(c *client.Client) error { _, err := c.Attempt(ctx, "j", 1); return err }},
 		"another webhook":           {ok(`{"webhook_id":"other"}`), func(c *client.Client) error { _, err := c.Webhook(ctx, "w"); return err }},
-		"another delivery":          {ok(`{"delivery_id":"other"}`), func(c *client.Client) error { _, err := c.Redeliver(ctx, "w", "d"); return err }},
-		"another batch":             {ok(`{"batch_id":"other"}`), func(c *client.Client) error { _, err := c.CancelBatch(ctx, "b"); return err }},
-		"a client without an id":    {ok(`{}`), func(c *client.Client) error { _, err := c.CreateClient(ctx); return err }},
-		"a key without an id":       {ok(`{}`), func(c *client.Client) error { _, err := c.RenewKey(ctx, "c"); return err }},
-		"a page for health":         {portal, func(c *client.Client) error { return c.Health(ctx) }},
-		"no list":                   {ok(`{}`), list},
-		"no keys":                   {ok(`{}`), func(c *client.Client) error { _, err := c.SigningKeys(ctx); return err }},
+		"another delivery": {ok(`{"delivery_id":"other"}`),
+			func(c *client.Client) error { _, err := c.Redeliver(ctx, "w", "d"); return err }},
+		"another batch":          {ok(`{"batch_id":"other"}`), func(c *client.Client) error { _, err := c.CancelBatch(ctx, "b"); return err }},
+		"a client without an id": {ok(`{}`), func(c *client.Client) error { _, err := c.CreateClient(ctx); return err }},
+		"a key without an id":    {ok(`{}`), func(c *client.Client) error { _, err := c.RenewKey(ctx, "c"); return err }},
+		"a page for health":      {portal, func(c *client.Client) error { return c.Health(ctx) }},
+		"no list":                {ok(`{}`), list},
+		"no keys":                {ok(`{}`), func(c *client.Client) error { _, err := c.SigningKeys(ctx); return err }},
 	} {
 		s := serve(t, test.answer)
 		var unexpected *client.UnexpectedError
@@ -230,8 +231,10 @@ func TestOptionsOfAllCalls(t *testing.T) {
 	s := serve(t, anything)
 	ctx, german := t.Context(), client.Header("Accept-Language", "de")
 	for _, err := range []error{
-		second(s.c.Cancel(ctx, "j", german)), second(s.c.Retry(ctx, "j", german)), s.c.Delete(ctx, "j", german), s.c.DeleteWebhook(ctx, "w", german),
-		second(s.c.Redeliver(ctx, "w", "d", german)), second(s.c.RedeliverJob(ctx, "j", "d", german)), second(s.c.Replay(ctx, "w", time.Now(), "", german)),
+		second(s.c.Cancel(ctx, "j", german)), second(s.c.Retry(ctx, "j", german)), s.c.Delete(ctx, "j", german),
+		s.c.DeleteWebhook(ctx, "w", german),
+		second(s.c.Redeliver(ctx, "w", "d", german)), second(s.c.RedeliverJob(ctx, "j", "d", german)),
+		second(s.c.Replay(ctx, "w", time.Now(), "", german)),
 		second(s.c.Report(ctx, "j", 0, german)), second(s.c.CancelBatch(ctx, "b", german)), s.c.RevokeKey(ctx, "c", "k", german),
 	} {
 		require.NoError(t, err)
@@ -270,7 +273,8 @@ func TestDraft_3_5_AlsoInAStream(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	const document = `{"jobId":"j","jobStatus":"PROCESSING","completedAt":"2030-01-01T00:00:00Z"}`
-	s := serveWith(t, client.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, stream("id: 1\nevent: job-failed\ndata: "+document+"\n\n"), atEnd,
+	s := serveWith(t, client.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		stream("id: 1\nevent: job-failed\ndata: "+document+"\n\n"), atEnd,
 		reply{status: 200, kind: jsonType, body: document})
 	for m, err := range s.c.Stream(t.Context(), client.StreamOptions{JobID: "j"}) {
 		require.NoError(t, err)
@@ -290,7 +294,8 @@ func TestDraft_3_5_AlsoInAStream(t *testing.T) {
 
 func TestAWebhookMessageKnowsWhenItCame(t *testing.T) {
 	t.Parallel()
-	m, err := client.ParseDelivery(http.Header{"Ce-Id": {"e"}, "Ce-Type": {"job.failed"}, "Content-Type": {problemType}}, []byte(`{"jobStatus":"FAILED"}`))
+	m, err := client.ParseDelivery(http.Header{"Ce-Id": {"e"}, "Ce-Type": {"job.failed"}, "Content-Type": {problemType}},
+		[]byte(`{"jobStatus":"FAILED"}`))
 	require.NoError(t, err)
 	require.False(t, m.ReceivedAt.IsZero())
 	o, err := m.Outcome()
@@ -320,7 +325,8 @@ func TestKeysAreNotShownByOtherWays(t *testing.T) {
 	c, err := client.New(client.Config{URL: "http://x", Key: secret})
 	require.NoError(t, err)
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x"} {
-		for _, value := range []any{*c, program{*c, c}, &program{*c, c}, client.Config{URL: "https://user:" + secret + "@h"}, client.Config{URL: secret + "://[::1"}} {
+		for _, value := range []any{*c, program{*c, c}, &program{*c, c}, client.Config{URL: "https://user:" + secret + "@h"},
+			client.Config{URL: secret + "://[::1"}} {
 			text := fmt.Sprintf(verb, value)
 			require.NotContains(t, text, secret, "%T %s", value, verb)
 			require.NotContains(t, text, fmt.Sprintf("%x", secret), "%T %s", value, verb)

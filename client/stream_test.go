@@ -90,7 +90,8 @@ func TestStreamIsResumedExactly(t *testing.T) {
 
 func TestStreamOfAClientKnowsItsPosition(t *testing.T) {
 	t.Parallel()
-	s := serve(t, stream("retry: 1000\nid: p0\n\n"), stream(":\n\n"), stream("id: p0\n\n"+event("p1", "job-created")+event("p1", "job-created")), problem(403, "RFA_AUTH_API_KEY_DISABLED"))
+	s := serve(t, stream("retry: 1000\nid: p0\n\n"), stream(":\n\n"),
+		stream("id: p0\n\n"+event("p1", "job-created")+event("p1", "job-created")), problem(403, "RFA_AUTH_API_KEY_DISABLED"))
 	var connected []string
 	ids, err := watch(t.Context(), s.c, client.StreamOptions{OnConnect: func(id string) { connected = append(connected, id) }})
 	var p *client.Problem
@@ -118,7 +119,8 @@ func TestStreamBegunAfterAnEvent(t *testing.T) {
 func TestWhatEndsAStream(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]reply{
-		"400": problem(400, "RFA_REQUEST_MALFORMED"), "401": problem(401, "RFA_AUTH_TOKEN_EXPIRED"), "403": problem(403, "RFA_AUTH_API_KEY_DISABLED"),
+		"400": problem(400, "RFA_REQUEST_MALFORMED"), "401": problem(401, "RFA_AUTH_TOKEN_EXPIRED"),
+		"403": problem(403, "RFA_AUTH_API_KEY_DISABLED"),
 		"404": problem(404, "RFA_JOB_NOT_FOUND"), "410": problem(410, "RFA_JOB_GONE"), "misconfigured": problem(503, "RFA_CONFIG_INVALID"),
 		"a page": {status: 200, kind: "text/html"}, "a list": ok(`{"data":[]}`),
 		"a line without an end": stream("data: " + strings.Repeat("a", 3<<20)), "not UTF-8": stream("data: \xff\n\n"),
@@ -135,7 +137,8 @@ func TestWhatDoesNotEndAStream(t *testing.T) {
 	t.Parallel()
 	// On a connection that is used again net/http would repeat a GET by itself.
 	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	s := serveWith(t, client.Config{HTTP: fresh}, stream("retry: 1\n\n"), reply{cut: true}, problem(500, "RFA_INTERNAL"), reply{status: 502, kind: "text/html"},
+	s := serveWith(t, client.Config{HTTP: fresh}, stream("retry: 1\n\n"), reply{cut: true}, problem(500, "RFA_INTERNAL"),
+		reply{status: 502, kind: "text/html"},
 		problem(503, "RFA_STORAGE_UNAVAILABLE"), problem(504, "RFA_EXEC_TIMEOUT"), reply{cut: true}, reply{cut: true}, reply{cut: true},
 		problem(429, "RFA_REQUEST_RATE_LIMITED").with("Retry-After", "77"), stream("retry: 3600000\n\n"), atEnd)
 	_, err := watch(t.Context(), s.c, client.StreamOptions{JobID: "j"})

@@ -59,7 +59,8 @@ func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(co
 		return promauto.With(cfg.Registry).NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithSpanProcessor(ended{counter("trace_spans_ended_total", "Recorded spans that have ended. Those that are neither sent nor failed wait, or were dropped.")}),
+		sdktrace.WithSpanProcessor(ended{counter("trace_spans_ended_total",
+			"Recorded spans that have ended. Those that are neither sent nor failed wait, or were dropped.")}),
 		sdktrace.WithBatcher(&reporter{
 			SpanExporter: exporter, log: cfg.Log, lines: seldom{every: time.Minute},
 			sent:   counter("trace_spans_sent_total", "Spans that the collector took."),

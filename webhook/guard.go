@@ -42,8 +42,9 @@ func (g *Guard) control(network, address string, _ syscall.RawConn) error {
 
 // What Check answers.
 const (
-	notAURL   = "This must be an absolute URL, such as https://example.com/done."
-	unclear   = "The host must be a name in ASCII without a dot at its end (such as example.com; xn--... for others), or an IP address in its usual form (such as 8.8.8.8 or [2606:4700::1111])."
+	notAURL = "This must be an absolute URL, such as https://example.com/done."
+	unclear = "The host must be a name in ASCII without a dot at its end (such as example.com; xn--... for others), " +
+		"or an IP address in its usual form (such as 8.8.8.8 or [2606:4700::1111])."
 	notPublic = "The host must have a public address; local, private and reserved ones must not be called."
 )
 

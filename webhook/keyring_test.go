@@ -212,7 +212,8 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"another kind":   pemOf(t, ec),
 		"not a key":      []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"),
 		"a second wrong": pemOf(t, good, ec),
-		"a public key":   []byte("-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAJrQLj5P/89iXES9+vFgrIy29clF9CC/oPPsw3c5D0bs=\n-----END PUBLIC KEY-----\n"),
+		"a public key": []byte("-----BEGIN PUBLIC KEY-----\n" +
+			"MCowBQYDK2VwAyEAJrQLj5P/89iXES9+vFgrIy29clF9CC/oPPsw3c5D0bs=\n-----END PUBLIC KEY-----\n"),
 	} {
 		store := &memoryStore{}
 		require.ErrorContains(t, NewKeyring(newVault(t), store, file).Ensure(t.Context()), "file of signing keys", name)
