@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// BatchReceipt tells of a submitted batch, item by item.
+// BatchReceipt is the answer to a submitted batch, item by item.
 type BatchReceipt struct {
 	BatchID   string      `json:"batch_id"`
 	CreatedAt time.Time   `json:"created_at"`

@@ -27,7 +27,7 @@ import (
 	"time"
 )
 
-// Config tells how to reach a ForgeRun service. Only URL is required. It prints
+// Config says how to reach a ForgeRun service. Only URL is required. It prints
 // without Key, but fmt cannot call the methods of a Config in an unexported
 // field of a struct: keep the Client there.
 type Config struct {

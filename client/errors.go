@@ -26,8 +26,7 @@ type Problem struct {
 	RetryAfter time.Duration
 	RequestID  string
 	// Tries is how many requests were sent for the call. With more than one, an
-	// earlier one, whose answer was lost, may have had the effect that this
-	// answer speaks of.
+	// earlier one, whose answer was lost, may have caused this answer.
 	Tries int
 	// Extensions are the members that have no field here.
 	Extensions map[string]json.RawMessage

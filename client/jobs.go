@@ -47,7 +47,7 @@ type Emission struct {
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
-// Accepted tells of a submitted job.
+// Accepted is the answer to a submitted job.
 type Accepted struct {
 	JobID     string    `json:"job_id"`
 	State     string    `json:"state"`
@@ -171,7 +171,7 @@ func (c *Client) Job(ctx context.Context, id string, options ...Option) (*Job, e
 
 // readJob reads an answer that shows a job. An outcome document, which the
 // service sends if the caller's Accept asks for it, is converted. Its content
-// type does not tell: that of a job that has not failed is application/json.
+// type does not say which it is: that of a job that has not failed is application/json.
 func (c *Client) readJob(ctx context.Context, r *request, a *answer) (*Job, error) {
 	job := &Job{}
 	if mediaType(a.header.Get("Content-Type")) != problemType {
@@ -201,7 +201,7 @@ func (c *Client) readJob(ctx context.Context, r *request, a *answer) (*Job, erro
 	return job, nil
 }
 
-// jobOf gives what an outcome document tells of a job.
+// jobOf converts an outcome document to the job that it is about.
 func jobOf(o *Outcome) *Job {
 	j := &Job{
 		JobID: o.JobID, State: o.JobStatus, Attempt: o.Attempt, CorrelationID: o.CorrelationID,
@@ -247,8 +247,8 @@ type Changed struct {
 	RequestID string    `json:"-"`
 }
 
-// Cancel ends a job that is not final. A final one stays as it is: the state
-// tells. Safe to repeat, and repeated when an answer is lost.
+// Cancel ends a job that is not final. A final one stays as it is, which the
+// state shows. Safe to repeat, and repeated when an answer is lost.
 func (c *Client) Cancel(ctx context.Context, id string, options ...Option) (*Changed, error) {
 	return c.change(ctx, id, "cancel", anyTime, options)
 }
@@ -259,7 +259,7 @@ func (c *Client) Cancel(ctx context.Context, id string, options ...Option) (*Cha
 //
 // It is repeated after 429 and 503 only. When an answer is lost the attempt may
 // have begun, and may have ended by now, so that a repetition would begin
-// another one: read the job, whose Attempt tells, before you call it again.
+// another one: compare the job's Attempt before you call it again.
 func (c *Client) Retry(ctx context.Context, id string, options ...Option) (*Changed, error) {
 	return c.change(ctx, id, "retry", ifRefused, options)
 }

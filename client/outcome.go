@@ -87,10 +87,9 @@ type ItemOutcome struct {
 	ProcessingStage string `json:"processingStage"`
 }
 
-// ParseOutcome reads an outcome document that came by any way: HTTP, a
-// webhook, an event stream, a broker. The content type may be "" if the way
-// does not tell. There is no log here: what Warnings has is the caller's to
-// log (draft, section 3.5).
+// ParseOutcome reads an outcome document from any source: HTTP, a webhook, an
+// event stream, a broker. The content type may be "" if it is not known. The
+// caller logs the Warnings (draft, section 3.5).
 func ParseOutcome(contentType string, body []byte) (*Outcome, error) {
 	return parseOutcome(contentType, body, time.Now())
 }
@@ -212,7 +211,7 @@ func (o *Outcome) age(now time.Time) time.Duration {
 	return max(0, now.Sub(from))
 }
 
-// received notes when a document came, and logs what contradicts the draft.
+// received sets the time of receipt, and logs what contradicts the draft.
 func (c *Client) received(ctx context.Context, o *Outcome) {
 	if o != nil {
 		o.ReceivedAt = c.now()

@@ -132,7 +132,7 @@ func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Res
 			return nil, err
 		}
 		if matches, known = job.Result.matches(a.body); !known {
-			return nil, bad("neither it nor the job tells a digest")
+			return nil, bad("neither it nor the job has a digest")
 		}
 	}
 	if !matches {

@@ -52,7 +52,7 @@ func (c *Client) SigningKeys(ctx context.Context) (KeySet, error) {
 	return keys, nil
 }
 
-// Keeping the published keys, as docs/webhooks.md tells receivers to.
+// Caching of the published keys, as docs/webhooks.md asks of receivers.
 const (
 	keepKeys    = 5 * time.Minute
 	askAgain    = time.Minute      // for a key that is not among them
@@ -112,7 +112,7 @@ func (d *Directory) ask(now time.Time) {
 	d.mu.Unlock()
 	var keys KeySet
 	err := errors.New("client: the keys were not read")
-	defer func() { // deferred, so that nobody waits for ever if the transport panics
+	defer func() { // deferred, so that waiters are released if the transport panics
 		d.mu.Lock()
 		close(d.asking)
 		d.asking, d.err = nil, err

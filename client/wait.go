@@ -85,7 +85,7 @@ func (c *Client) jitter(wait time.Duration) time.Duration {
 // is a new job. It answers the last job, in whatever state that ended.
 //
 // An error comes with the last job that was submitted: if its end is not known,
-// with what the submission told, JobID among it. The option IdempotencyKey is
+// with the answer to the submission, JobID included. The option IdempotencyKey is
 // for the first submission only, and a DEFERRED job runs at once when it is
 // submitted again.
 func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*Job, error) {

@@ -227,7 +227,7 @@ func (c *Client) delivery(ctx context.Context, r *request) (*Delivery, error) {
 	return delivery, nil
 }
 
-// Replay tells how many deliveries were queued.
+// Replay says how many deliveries were queued.
 type Replay struct {
 	Queued int `json:"queued"`
 	// NextCursor is "" when all is queued; otherwise it continues the request.
