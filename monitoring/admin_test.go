@@ -107,9 +107,9 @@ func TestAdminLogsFailedAuthentications(t *testing.T) {
 	require.Empty(t, out.String())
 }
 
-func TestSeldom(t *testing.T) {
+func TestThrottle(t *testing.T) {
 	t.Parallel()
-	s := seldom{every: time.Minute}
+	s := throttle{every: time.Minute}
 	now := time.Unix(1_900_000_000, 0)
 	for _, step := range []struct {
 		after      time.Duration
