@@ -10,9 +10,9 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// Guard says which addresses may be called. The decision falls when an address
-// is dialled, after its name was resolved: Check is there to tell early what
-// could never work.
+// Guard decides which addresses may be called. It decides when an address is
+// dialled, after its name was resolved; Check reports early what could never
+// work.
 type Guard struct {
 	allowPrivate bool
 	public       *ssrf.Guardian
@@ -22,17 +22,16 @@ type Guard struct {
 // 168.63.129.16 is Azure's channel to the agents of its machines.
 var platformAddresses = netip.MustParsePrefix("168.63.129.16/32")
 
-// NewGuard makes a guard that lets public addresses pass, on any port. With
-// allowPrivate all addresses pass.
+// NewGuard makes a guard that allows public addresses, on any port. With
+// allowPrivate it allows all addresses.
 func NewGuard(allowPrivate bool) *Guard {
 	return &Guard{allowPrivate, ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(platformAddresses))}
 }
 
-// errForbidden is the answer to dialling an address that must not be called.
 var errForbidden = errors.New("the address must not be called")
 
-// control is for net.Dialer: it sees each address right before a connection to
-// it is made, whatever the name was and however often it was resolved.
+// control is for net.Dialer, which calls it with each resolved address right
+// before it connects.
 func (g *Guard) control(network, address string, _ syscall.RawConn) error {
 	if g.allowPrivate || g.public.Safe(network, address, nil) == nil {
 		return nil
@@ -40,7 +39,7 @@ func (g *Guard) control(network, address string, _ syscall.RawConn) error {
 	return errForbidden
 }
 
-// What Check answers.
+// Results of Check.
 const (
 	notAURL = "This must be an absolute URL, such as https://example.com/done."
 	unclear = "The host must be a name in ASCII without a dot at its end (such as example.com; xn--... for others), " +
@@ -48,8 +47,8 @@ const (
 	notPublic = "The host must have a public address; local, private and reserved ones must not be called."
 )
 
-// Check says what is plainly wrong with the host of a target, "" for nothing.
-// Spellings that programs read differently (short, octal or hexadecimal IPv4
+// Check says what is wrong with the host of a target, "" for nothing. Spellings
+// that programs read differently (short, octal or hexadecimal IPv4
 // addresses, zones, names that are not ASCII, a dot at the end) are wrong even
 // where private addresses are allowed.
 func (g *Guard) Check(target string) string {
@@ -57,7 +56,7 @@ func (g *Guard) Check(target string) string {
 	return wrong
 }
 
-// parse reads a target, and says what is plainly wrong with it.
+// parse reads a target, and says what is wrong with it.
 func (g *Guard) parse(target string) (*url.URL, string) {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
