@@ -185,8 +185,8 @@ func TestJobAnswers(t *testing.T) {
 func TestBatchReceipt(t *testing.T) {
 	t.Parallel()
 	s := serve(t, reply{status: 202, kind: jsonType, body: `{"batch_id":"b","jobs":[{"item_id":"a","job_id":"1","state":"QUEUED"},
-		{"item_id":"1","failure":{"title":"T","status":400,"code":"RFA_JOB_VALIDATION_FAILED","violations":[{"pointer":"/jobs/1/type","detail":"no"}],
-			"retryable":false,"processingStage":"validation"}}]}`},
+		{"item_id":"1","failure":{"title":"T","status":400,"code":"RFA_JOB_VALIDATION_FAILED",
+			"violations":[{"pointer":"/jobs/1/type","detail":"no"}],"retryable":false,"processingStage":"validation"}}]}`},
 		ok(`{"batch_id":"b","status":"PROCESSING"}`), ok(`{"batch_id":"b","status":"COMPLETED_WITH_ERRORS",
 			"outcome":{"failed_items":[{"item_id":"1","job_id":null}]}}`))
 	receipt, err := s.c.SubmitBatch(t.Context(), make([]client.JobRequest, 2))

@@ -1,10 +1,7 @@
 package client_test
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -349,26 +346,4 @@ func TestHeadersAndKeys(t *testing.T) {
 	_, err = s.c.Submit(ctx, client.JobRequest{Params: func() {}})
 	require.Error(t, err, "JSON cannot show it")
 	require.Len(t, s.requests(), 3)
-}
-
-func TestKeysAndSecretsAreNotShown(t *testing.T) {
-	t.Parallel()
-	var log bytes.Buffer
-	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	s := serveWith(t, client.Config{Logger: logger}, reply{cut: true}, problem(503, "X"), anything)
-	_, err := s.c.Submit(t.Context(), client.JobRequest{})
-	require.NoError(t, err)
-	require.NotEmpty(t, log.String())
-	const secret = "frk_id_secret"
-	for _, value := range []any{
-		s.c, client.Config{Key: secret}, &client.Config{Key: secret}, client.Webhook{Secret: secret}, &client.Webhook{Secret: secret},
-		client.Key{APIKey: secret}, &client.Key{APIKey: secret}, client.Verifier{Secret: secret}, &client.Verifier{Secret: secret},
-		[]client.Webhook{{Secret: secret}},
-	} {
-		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%d", "%x"} {
-			require.NotContains(t, fmt.Sprintf(verb, value), secret, "%T %s", value, verb)
-		}
-		logger.Info("value", "value", value)
-	}
-	require.NotContains(t, log.String(), secret)
 }

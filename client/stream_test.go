@@ -1,8 +1,10 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -214,4 +216,49 @@ func TestMessages(t *testing.T) {
 	require.Equal(t, 40, progress.Percentage)
 	_, err = client.Message{Name: "job-running", Data: []byte(`{}`)}.Progress()
 	require.Error(t, err)
+}
+
+// A service that ends each connection after an event costs one connection at
+// once, then as any other failure.
+func TestAStreamReconnectsAtOnceOnlyOnce(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for i := range 6 {
+		s.replies = append(s.replies, stream(event(fmt.Sprint(i+1), "job-failed")))
+	}
+	lasted := stream(event("7", "job-failed")) // the service held it for a while
+	s.replies = append(s.replies, lasted, stream(event("8", "job-failed")), atEnd)
+	seen := 0
+	for m, err := range s.c.Stream(t.Context(), client.StreamOptions{JobID: "j"}) {
+		require.NoError(t, err)
+		if seen++; m.ID == "7" {
+			s.clock.pass(time.Minute)
+		}
+	}
+	require.Equal(t, 8, seen)
+	sec := time.Second
+	require.Equal(t, []time.Duration{4 * sec, 8 * sec, 16 * sec, 30 * sec, 30 * sec, 4 * sec}, s.clock.slept())
+}
+
+func TestDraft_3_5_AlsoInAStream(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	const document = `{"jobId":"j","jobStatus":"PROCESSING","completedAt":"2030-01-01T00:00:00Z"}`
+	s := serveWith(t, client.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		stream("id: 1\nevent: job-failed\ndata: "+document+"\n\n"), atEnd,
+		reply{status: 200, kind: jsonType, body: document})
+	for m, err := range s.c.Stream(t.Context(), client.StreamOptions{JobID: "j"}) {
+		require.NoError(t, err)
+		came := s.clock.Now()
+		s.clock.pass(time.Hour) // in some queue of the program
+		o, err := m.Outcome()
+		require.NoError(t, err)
+		require.Equal(t, came, o.ReceivedAt)
+		require.Len(t, o.Warnings, 1)
+	}
+	require.Contains(t, log.String(), "completedAt is ignored")
+	log.Reset()
+	_, err := s.c.Job(t.Context(), "j")
+	require.NoError(t, err)
+	require.Contains(t, log.String(), "completedAt is ignored")
 }

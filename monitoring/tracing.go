@@ -58,16 +58,13 @@ func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(co
 	counter := func(name, help string) prometheus.Counter {
 		return promauto.With(cfg.Registry).NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
-	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithSpanProcessor(ended{counter("trace_spans_ended_total",
-			"Recorded spans that have ended. Those that are neither sent nor failed wait, or were dropped.")}),
-		sdktrace.WithBatcher(&reporter{
-			SpanExporter: exporter, log: cfg.Log, lines: throttle{every: time.Minute},
-			sent:   counter("trace_spans_sent_total", "Spans that the collector took."),
-			failed: counter("trace_spans_failed_total", "Spans that could not be sent."),
-		}),
-		sdktrace.WithResource(about),
-	)
+	batches := sdktrace.NewBatchSpanProcessor(&reporter{
+		SpanExporter: exporter, log: cfg.Log, lines: throttle{every: time.Minute},
+		sent:   counter("trace_spans_sent_total", "Spans that the collector took."),
+		failed: counter("trace_spans_failed_total", "Spans that could not be sent."),
+	})
+	all := counter("trace_spans_ended_total", "Recorded spans that have ended. Those that are neither sent nor failed wait, or were dropped.")
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ended{batches, all}), sdktrace.WithResource(about))
 	return provider, provider.Shutdown, nil
 }
 
@@ -91,23 +88,18 @@ type reporter struct {
 
 // ended counts spans as they end: those that a full buffer drops are counted
 // nowhere else.
-type ended struct{ spans prometheus.Counter }
+type ended struct {
+	sdktrace.SpanProcessor
+	spans prometheus.Counter
+}
 
-// OnStart makes ended a span processor.
-func (ended) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
-
-// OnEnd makes ended a span processor.
+// OnEnd counts a recorded span and passes it on.
 func (e ended) OnEnd(s sdktrace.ReadOnlySpan) {
 	if s.SpanContext().IsSampled() {
 		e.spans.Inc()
 	}
+	e.SpanProcessor.OnEnd(s)
 }
-
-// Shutdown makes ended a span processor.
-func (ended) Shutdown(context.Context) error { return nil }
-
-// ForceFlush makes ended a span processor.
-func (ended) ForceFlush(context.Context) error { return nil }
 
 // ExportSpans makes reporter a span exporter.
 func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -68,9 +69,9 @@ func (g *Guard) parse(target string) (*url.URL, string) {
 func (g *Guard) checkHost(u *url.URL) string {
 	host := u.Hostname()
 	bracketed := strings.HasPrefix(u.Host, "[")
-	if !bracketed && !endsInNumber(host) {
+	if !bracketed && !numberPattern.MatchString(host) {
 		switch {
-		case !isName(host) || strings.Count(u.Host, ":") > 1:
+		case len(host) > 253 || !namePattern.MatchString(host) || strings.Count(u.Host, ":") > 1:
 			return unclear
 		case !g.allowPrivate && isLocalhost(host):
 			return notPublic
@@ -87,35 +88,14 @@ func (g *Guard) checkHost(u *url.URL) string {
 	return ""
 }
 
-// isName reports whether host has the form of a domain name without the dot at
-// its end.
-func isName(host string) bool {
-	const maxName, maxLabel = 253, 63
-	if len(host) > maxName {
-		return false
-	}
-	for label := range strings.SplitSeq(host, ".") {
-		if label == "" || len(label) > maxLabel || strings.ContainsFunc(label, isNoNameChar) {
-			return false
-		}
-	}
-	return true
-}
-
-func isNoNameChar(c rune) bool {
-	return (c < 'a' || 'z' < c) && (c < 'A' || 'Z' < c) && (c < '0' || '9' < c) && c != '-' && c != '_'
-}
-
-// endsInNumber reports whether the last label is a decimal, octal or
-// hexadecimal number. No domain ends in one: some programs read such a host as
-// an IPv4 address (URL standard, section 3.5).
-func endsInNumber(host string) bool {
-	last := strings.ToLower(host[strings.LastIndexByte(host, '.')+1:])
-	if hex, ok := strings.CutPrefix(last, "0x"); ok {
-		return strings.Trim(hex, "0123456789abcdef") == ""
-	}
-	return last != "" && strings.Trim(last, "0123456789") == ""
-}
+var (
+	// namePattern is the form of a domain name without the dot at its end.
+	namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*$`)
+	// numberPattern is a decimal, octal or hexadecimal number as the last label. No
+	// domain ends in one: some programs read such a host as an IPv4 address (URL
+	// standard, section 3.5).
+	numberPattern = regexp.MustCompile(`(?:^|\.)(?:0[xX][0-9a-fA-F]*|[0-9]+)$`)
+)
 
 // isLocalhost reports whether a name means the machine itself (RFC 6761,
 // section 6.3).

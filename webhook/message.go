@@ -46,12 +46,10 @@ type cloudEvent struct {
 // attempt, and the client's own event.
 type emittedDocument struct {
 	job.Document
-	Emitted emission `json:"emitted"`
-}
-
-type emission struct {
-	Name string          `json:"name"`
-	Data json.RawMessage `json:"data"`
+	Emitted struct {
+		Name string          `json:"name"`
+		Data json.RawMessage `json:"data"`
+	} `json:"emitted"`
 }
 
 // render makes the message of an occurrence.
