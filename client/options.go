@@ -99,18 +99,10 @@ func IfNoneMatch(etag string) Option {
 // fieldName reports whether text can be the name of a header (RFC 9110, section
 // 5.6.2).
 func fieldName(text string) bool {
-	for i := range len(text) {
-		if b := text[i]; !letter(b) && !digit(b) && strings.IndexByte("!#$%&'*+-.^_`|~", b) < 0 {
-			return false
-		}
-	}
-	return text != ""
+	return text != "" && strings.Trim(text, letters+digits+"!#$%&'*+-.^_`|~") == ""
 }
 
 // fieldValue reports whether text can stand in a header without changing it.
 func fieldValue(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
-
-func letter(b byte) bool { return b|0x20 >= 'a' && b|0x20 <= 'z' }
-func digit(b byte) bool  { return b >= '0' && b <= '9' }

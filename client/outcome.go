@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -248,7 +249,7 @@ func (m members) take(name string, into any) {
 func (m members) seconds(name string) *int {
 	raw, ok := m[name]
 	delete(m, name)
-	if !ok || raw[0] != '-' && !digit(raw[0]) {
+	if !ok || !strings.ContainsAny(string(raw[:1]), "-"+digits) {
 		return nil
 	}
 	number, err := strconv.ParseFloat(string(raw), 64) // infinite beyond its range

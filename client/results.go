@@ -6,6 +6,7 @@ import (
 	"crypto/sha512"
 	"crypto/subtle"
 	"encoding/hex"
+	"hash"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -153,19 +154,14 @@ func digestMatches(h http.Header, body []byte) (matches, known bool) {
 			return false, true // what cannot be read does not confirm anything
 		}
 		for _, member := range dictionary {
-			var sum []byte
-			switch member.key {
-			case "sha-256":
-				s := sha256.Sum256(body)
-				sum = s[:]
-			case "sha-512":
-				s := sha512.Sum512(body)
-				sum = s[:]
-			default:
+			newHash := map[string]func() hash.Hash{"sha-256": sha256.New, "sha-512": sha512.New}[member.key]
+			if newHash == nil {
 				continue
 			}
+			sum := newHash()
+			sum.Write(body)
 			digest, _ := member.value.([]byte)
-			if subtle.ConstantTimeCompare(digest, sum) == 0 {
+			if subtle.ConstantTimeCompare(digest, sum.Sum(nil)) == 0 {
 				return false, true
 			}
 			known = true

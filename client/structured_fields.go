@@ -1,10 +1,10 @@
 package client
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -34,23 +34,14 @@ type (
 	params map[string]any
 )
 
-// The grammar of RFC 8941, but without decimals. It is stricter than the RFC:
-// spaces stand only where a serializer puts them.
+// Characters of RFC 8941.
 const (
-	keyGrammar    = `[a-z*][a-z0-9_.*-]*`
-	stringGrammar = `"(?:[ !#-\[\]-~]|\\["\\])*"`
-	tokenGrammar  = "[A-Za-z*][A-Za-z0-9!#$%&'*+.^_`|~:/-]*"
-	valueGrammar  = `(?:` + stringGrammar + `|:[A-Za-z0-9+/=]*:|\?[01]|-?[0-9]{1,15}|` + tokenGrammar + `)`
-	paramGrammar  = `(?:;` + keyGrammar + `(?:=` + valueGrammar + `)?)*`
-	itemGrammar   = valueGrammar + paramGrammar
-	listGrammar   = `\((?:` + itemGrammar + `(?: ` + itemGrammar + `)*)?\)`
-)
-
-var (
-	memberPattern = regexp.MustCompile(`^(` + keyGrammar + `)(?:=(` + valueGrammar + `|` + listGrammar + `))?(` + paramGrammar + `)`)
-	itemPattern   = regexp.MustCompile(`(` + valueGrammar + `)(` + paramGrammar + `)`)
-	paramPattern  = regexp.MustCompile(`;(` + keyGrammar + `)(?:=(` + valueGrammar + `))?`)
-	commaPattern  = regexp.MustCompile(`^[ \t]*,[ \t]*`)
+	digits     = "0123456789"
+	lowers     = "abcdefghijklmnopqrstuvwxyz"
+	letters    = lowers + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	keyChars   = lowers + digits + "_-.*"
+	tokenChars = letters + digits + "!#$%&'*+-.^_`|~:/"
+	textChars  = letters + digits + " !#$%&'()*+,-./:;<=>?@[]^_`{|}~" // but for quotes and backslashes
 )
 
 // joined gives all lines of a field as one (RFC 9110, section 5.3).
@@ -62,103 +53,164 @@ func joined(h http.Header, name string) string {
 	return strings.Join(trimmed, ", ")
 }
 
-// parseDictionary reads a dictionary. No key may come twice.
+// parseDictionary reads a dictionary. It is stricter than RFC 8941: no key may
+// come twice, spaces stand only where a serializer puts them, and there are no
+// decimals.
 func parseDictionary(text string) ([]member, error) {
 	if len(text) > maxFields {
 		return nil, errors.New("it is too long")
 	}
+	p := &fieldParser{rest: text}
 	var all []member
 	seen := map[string]bool{}
-	for rest := text; rest != ""; {
+	for p.rest != "" {
+		if len(all) > 0 && !p.take(",") {
+			p.fail(errField)
+		}
 		if len(all) > 0 {
-			comma := commaPattern.FindString(rest)
-			if comma == "" {
-				return nil, errField
-			}
-			rest = rest[len(comma):]
+			p.span(" \t")
 		}
-		match := memberPattern.FindStringSubmatch(rest)
-		if match == nil {
-			return nil, errField
-		}
-		m := member{key: match[1], raw: strings.TrimPrefix(match[0][len(match[1]):], "=")}
+		m := member{key: p.key()}
 		if seen[m.key] {
-			return nil, errors.New("a key comes twice")
+			p.fail(errors.New("a key comes twice"))
 		}
 		seen[m.key] = true
-		var err error
-		if strings.HasPrefix(match[2], "(") {
-			m.value, err = parseItems(match[2])
+		before := strings.TrimPrefix(p.rest, "=")
+		if p.take("=(") {
+			m.value = p.items()
 		} else {
-			m.value, err = parseValue(match[2])
+			m.value = p.assigned()
 		}
-		if err != nil {
-			return nil, err
-		}
-		if m.params, err = parseParams(match[3]); err != nil {
-			return nil, err
-		}
+		m.params = p.params()
+		m.raw = before[:len(before)-len(p.rest)]
+		p.span(" \t")
 		all = append(all, m)
-		rest = strings.TrimRight(rest[len(match[0]):], " \t")
 	}
-	return all, nil
+	return all, p.err
 }
 
-// parseItems reads an inner list that matches listGrammar.
-func parseItems(text string) (items, error) {
+// fieldParser takes what it has read off the beginning of rest. After a mistake
+// nothing is left of it.
+type fieldParser struct {
+	rest string
+	err  error // the first mistake
+}
+
+func (p *fieldParser) fail(err error) { p.rest, p.err = "", cmp.Or(p.err, err) }
+
+func (p *fieldParser) take(prefix string) (ok bool) {
+	p.rest, ok = strings.CutPrefix(p.rest, prefix)
+	return ok
+}
+
+// span takes as many of the characters as follow.
+func (p *fieldParser) span(chars string) string {
+	all := p.rest
+	p.rest = strings.TrimLeft(all, chars)
+	return all[:len(all)-len(p.rest)]
+}
+
+func (p *fieldParser) begins(chars string) bool {
+	return p.rest != "" && strings.IndexByte(chars, p.rest[0]) >= 0
+}
+
+func (p *fieldParser) key() string {
+	if !p.begins(lowers + "*") {
+		p.fail(errField)
+	}
+	return p.span(keyChars)
+}
+
+// items reads an inner list after its parenthesis.
+func (p *fieldParser) items() items {
 	list := items{}
-	for _, match := range itemPattern.FindAllStringSubmatch(text, -1) {
-		value, err := parseValue(match[1])
-		if err != nil {
-			return nil, err
+	for p.err == nil && !p.take(")") {
+		if len(list) > 0 && !p.take(" ") {
+			p.fail(errField)
 		}
-		params, err := parseParams(match[2])
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, item{value, params})
+		list = append(list, item{p.value(), p.params()})
 	}
-	return list, nil
+	return list
 }
 
-// parseParams reads what matches paramGrammar.
-func parseParams(text string) (params, error) {
+func (p *fieldParser) params() params {
 	var all params
-	for _, match := range paramPattern.FindAllStringSubmatch(text, -1) {
-		if _, twice := all[match[1]]; twice {
-			return nil, errors.New("a parameter comes twice")
-		}
-		value, err := parseValue(match[2])
-		if err != nil {
-			return nil, err
+	for p.take(";") {
+		key := p.key()
+		if _, twice := all[key]; twice {
+			p.fail(errors.New("a parameter comes twice"))
 		}
 		if all == nil {
 			all = params{}
 		}
-		all[match[1]] = value
+		all[key] = p.assigned()
 	}
-	return all, nil
+	return all
 }
 
-// parseValue reads what matches valueGrammar; "" is true.
-func parseValue(text string) (any, error) {
-	if text == "" {
-		return true, nil
+// assigned reads = and a value; without them the value is true.
+func (p *fieldParser) assigned() any {
+	if p.take("=") {
+		return p.value()
 	}
-	inner := text[1:max(1, len(text)-1)] // without its quotes or colons
-	switch b := text[0]; {
-	case b == '"':
-		return strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(inner), nil
-	case b == ':':
-		value, err := base64.StdEncoding.Strict().DecodeString(inner)
-		if err != nil {
-			return nil, errField
+	return true
+}
+
+func (p *fieldParser) value() any {
+	switch {
+	case p.take(`"`):
+		return p.text()
+	case p.take(":"):
+		return p.bytes()
+	case p.take("?1"):
+		return true
+	case p.take("?0"):
+		return false
+	case p.begins("-" + digits):
+		return p.integer()
+	case p.begins(letters + "*"):
+		return token(p.span(tokenChars))
+	}
+	p.fail(errField)
+	return nil
+}
+
+func (p *fieldParser) integer() int64 {
+	negative := p.take("-")
+	number := p.span(digits)
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || len(number) > 15 || p.begins(".") {
+		p.fail(errField)
+	}
+	if negative {
+		n = -n
+	}
+	return n
+}
+
+func (p *fieldParser) text() string {
+	var text strings.Builder
+	for {
+		text.WriteString(p.span(textChars))
+		switch {
+		case p.take(`"`):
+			return text.String()
+		case p.take(`\"`):
+			text.WriteByte('"')
+		case p.take(`\\`):
+			text.WriteByte('\\')
+		default:
+			p.fail(errField)
+			return ""
 		}
-		return value, nil
-	case b == '?':
-		return text == "?1", nil
-	case b == '-' || digit(b):
-		return strconv.ParseInt(text, 10, 64)
 	}
-	return token(text), nil
+}
+
+func (p *fieldParser) bytes() []byte {
+	encoded, rest, closed := strings.Cut(p.rest, ":")
+	value, err := base64.StdEncoding.Strict().DecodeString(encoded)
+	if p.rest = rest; !closed || err != nil || strings.ContainsAny(encoded, "\r\n") { // the decoder would ignore line ends
+		p.fail(errField)
+	}
+	return value
 }
