@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -24,7 +23,7 @@ func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.
 	if j.CorrelationID != "" {
 		attrs = append(attrs, slog.String("correlation_id", j.CorrelationID))
 	}
-	telemetry.Line(ctx, log, "job transition", append(attrs, more...)...)
+	log.LogAttrs(ctx, slog.LevelInfo, "job transition", append(attrs, more...)...)
 }
 
 // failureAttrs are the fields of a failure in a log line, none for nil.

@@ -67,7 +67,8 @@ func sampleParcel(t testing.TB) job.ClaimedDelivery {
 
 func failedOccurrence(r job.Reason) job.Occurrence {
 	return job.Occurrence{
-		Event:  job.Event{ID: eventID, JobID: jobID, Seq: 4, Name: job.EventFailed, Prev: job.Running, Next: job.Failed, Attempt: 1, At: eventAt, Data: []byte(`{}`)},
+		Event: job.Event{ID: eventID, JobID: jobID, Seq: 4, Name: job.EventFailed, Prev: job.Running, Next: job.Failed, Attempt: 1,
+			At: eventAt, Data: []byte(`{}`)},
 		Origin: job.Origin{JobID: jobID, CreatedAt: createdAt, CorrelationID: "order-17", Language: "en"},
 		Ended: &job.Attempt{
 			Number: 1, State: job.Failed, Outcome: job.OutcomeFailed, StartedAt: &createdAt, FinishedAt: &finishedAt,

@@ -1,11 +1,8 @@
 package client_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -64,32 +61,6 @@ func TestJobsThatAreShownAsOutcomes(t *testing.T) {
 	}
 }
 
-func TestWaitSurvivesAMistakeOfTheService(t *testing.T) {
-	t.Parallel()
-	s := serve(t, job("RUNNING", ""), problem(500, "RFA_INTERNAL"), job("SUCCEEDED", ""))
-	ended, err := s.c.Wait(t.Context(), "j1")
-	require.NoError(t, err)
-	require.Equal(t, client.Succeeded, ended.State)
-}
-
-// A tag of the caller's would say for ever that nothing has changed.
-func TestWaitHasTagsOfItsOwn(t *testing.T) {
-	t.Parallel()
-	s := serve(t, job("SUCCEEDED", ""))
-	_, err := s.c.Wait(t.Context(), "j1", client.IfNoneMatch(`W/"final"`))
-	require.NoError(t, err)
-	require.Empty(t, s.requests()[0].header.Get("If-None-Match"))
-}
-
-func TestRunTellsTheJobWhoseEndIsNotKnown(t *testing.T) {
-	t.Parallel()
-	s := serve(t, acceptedReply(), problem(401, "RFA_AUTH_TOKEN_EXPIRED"))
-	submitted, err := s.c.Run(t.Context(), client.JobRequest{Type: client.Execute})
-	require.Error(t, err)
-	require.Equal(t, "j1", submitted.JobID)
-	require.Equal(t, client.Queued, submitted.State)
-}
-
 // A lost answer to a retry may hide that an attempt has begun.
 func TestARetryWhoseAnswerWasLostIsNotRepeated(t *testing.T) {
 	t.Parallel()
@@ -134,13 +105,14 @@ func TestASuccessHasToBeOne(t *testing.T) {
 		"a 202 for a deletion":      {reply{status: 202, kind: jsonType, body: `{}`}, func(c *client.Client) error { return c.Delete(ctx, "j") }},
 		"another attempt":           {ok(`{"jobId":"other"}`), func(c *client.Client) error { _, err := c.Attempt(ctx, "j", 1); return err }},
 		"another webhook":           {ok(`{"webhook_id":"other"}`), func(c *client.Client) error { _, err := c.Webhook(ctx, "w"); return err }},
-		"another delivery":          {ok(`{"delivery_id":"other"}`), func(c *client.Client) error { _, err := c.Redeliver(ctx, "w", "d"); return err }},
-		"another batch":             {ok(`{"batch_id":"other"}`), func(c *client.Client) error { _, err := c.CancelBatch(ctx, "b"); return err }},
-		"a client without an id":    {ok(`{}`), func(c *client.Client) error { _, err := c.CreateClient(ctx); return err }},
-		"a key without an id":       {ok(`{}`), func(c *client.Client) error { _, err := c.RenewKey(ctx, "c"); return err }},
-		"a page for health":         {portal, func(c *client.Client) error { return c.Health(ctx) }},
-		"no list":                   {ok(`{}`), list},
-		"no keys":                   {ok(`{}`), func(c *client.Client) error { _, err := c.SigningKeys(ctx); return err }},
+		"another delivery": {ok(`{"delivery_id":"other"}`),
+			func(c *client.Client) error { _, err := c.Redeliver(ctx, "w", "d"); return err }},
+		"another batch":          {ok(`{"batch_id":"other"}`), func(c *client.Client) error { _, err := c.CancelBatch(ctx, "b"); return err }},
+		"a client without an id": {ok(`{}`), func(c *client.Client) error { _, err := c.CreateClient(ctx); return err }},
+		"a key without an id":    {ok(`{}`), func(c *client.Client) error { _, err := c.RenewKey(ctx, "c"); return err }},
+		"a page for health":      {portal, func(c *client.Client) error { return c.Health(ctx) }},
+		"no list":                {ok(`{}`), list},
+		"no keys":                {ok(`{}`), func(c *client.Client) error { _, err := c.SigningKeys(ctx); return err }},
 	} {
 		s := serve(t, test.answer)
 		var unexpected *client.UnexpectedError
@@ -230,8 +202,10 @@ func TestOptionsOfAllCalls(t *testing.T) {
 	s := serve(t, anything)
 	ctx, german := t.Context(), client.Header("Accept-Language", "de")
 	for _, err := range []error{
-		second(s.c.Cancel(ctx, "j", german)), second(s.c.Retry(ctx, "j", german)), s.c.Delete(ctx, "j", german), s.c.DeleteWebhook(ctx, "w", german),
-		second(s.c.Redeliver(ctx, "w", "d", german)), second(s.c.RedeliverJob(ctx, "j", "d", german)), second(s.c.Replay(ctx, "w", time.Now(), "", german)),
+		second(s.c.Cancel(ctx, "j", german)), second(s.c.Retry(ctx, "j", german)), s.c.Delete(ctx, "j", german),
+		s.c.DeleteWebhook(ctx, "w", german),
+		second(s.c.Redeliver(ctx, "w", "d", german)), second(s.c.RedeliverJob(ctx, "j", "d", german)),
+		second(s.c.Replay(ctx, "w", time.Now(), "", german)),
 		second(s.c.Report(ctx, "j", 0, german)), second(s.c.CancelBatch(ctx, "b", german)), s.c.RevokeKey(ctx, "c", "k", german),
 	} {
 		require.NoError(t, err)
@@ -244,60 +218,6 @@ func TestOptionsOfAllCalls(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A service that ends each connection after an event costs one connection at
-// once, then as any other failure.
-func TestAStreamDoesNotHurryForEver(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	for i := range 6 {
-		s.replies = append(s.replies, stream(event(fmt.Sprint(i+1), "job-failed")))
-	}
-	lasted := stream(event("7", "job-failed")) // the service held it for a while
-	s.replies = append(s.replies, lasted, stream(event("8", "job-failed")), atEnd)
-	seen := 0
-	for m, err := range s.c.Stream(t.Context(), client.StreamOptions{JobID: "j"}) {
-		require.NoError(t, err)
-		if seen++; m.ID == "7" {
-			s.clock.pass(time.Minute)
-		}
-	}
-	require.Equal(t, 8, seen)
-	sec := time.Second
-	require.Equal(t, []time.Duration{4 * sec, 8 * sec, 16 * sec, 30 * sec, 30 * sec, 4 * sec}, s.clock.slept())
-}
-
-func TestDraft_3_5_AlsoInAStream(t *testing.T) {
-	t.Parallel()
-	var log bytes.Buffer
-	const document = `{"jobId":"j","jobStatus":"PROCESSING","completedAt":"2030-01-01T00:00:00Z"}`
-	s := serveWith(t, client.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, stream("id: 1\nevent: job-failed\ndata: "+document+"\n\n"), atEnd,
-		reply{status: 200, kind: jsonType, body: document})
-	for m, err := range s.c.Stream(t.Context(), client.StreamOptions{JobID: "j"}) {
-		require.NoError(t, err)
-		came := s.clock.Now()
-		s.clock.pass(time.Hour) // in some queue of the program
-		o, err := m.Outcome()
-		require.NoError(t, err)
-		require.Equal(t, came, o.ReceivedAt)
-		require.Len(t, o.Warnings, 1)
-	}
-	require.Contains(t, log.String(), "completedAt is ignored")
-	log.Reset()
-	_, err := s.c.Job(t.Context(), "j")
-	require.NoError(t, err)
-	require.Contains(t, log.String(), "completedAt is ignored")
-}
-
-func TestAWebhookMessageKnowsWhenItCame(t *testing.T) {
-	t.Parallel()
-	m, err := client.ParseDelivery(http.Header{"Ce-Id": {"e"}, "Ce-Type": {"job.failed"}, "Content-Type": {problemType}}, []byte(`{"jobStatus":"FAILED"}`))
-	require.NoError(t, err)
-	require.False(t, m.ReceivedAt.IsZero())
-	o, err := m.Outcome()
-	require.NoError(t, err)
-	require.Equal(t, m.ReceivedAt, o.ReceivedAt)
-}
-
 type wrapped struct{ http.RoundTripper }
 
 // Not parallel: the default transport is everybody's.
@@ -307,34 +227,6 @@ func TestADefaultTransportOfAnotherKind(t *testing.T) {
 	http.DefaultTransport = wrapped{usual}
 	_, err := client.New(client.Config{URL: "http://x"})
 	require.NoError(t, err)
-}
-
-type program struct {
-	c client.Client
-	p *client.Client
-}
-
-func TestKeysAreNotShownByOtherWays(t *testing.T) {
-	t.Parallel()
-	const secret = "frk_id_secret"
-	c, err := client.New(client.Config{URL: "http://x", Key: secret})
-	require.NoError(t, err)
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x"} {
-		for _, value := range []any{*c, program{*c, c}, &program{*c, c}, client.Config{URL: "https://user:" + secret + "@h"}, client.Config{URL: secret + "://[::1"}} {
-			text := fmt.Sprintf(verb, value)
-			require.NotContains(t, text, secret, "%T %s", value, verb)
-			require.NotContains(t, text, fmt.Sprintf("%x", secret), "%T %s", value, verb)
-		}
-	}
-	s := serve(t, ok(`{"api_key":"`+secret+`","secret":"`+secret+`","created_at":"yesterday"}`))
-	_, keyErr := s.c.CreateKey(t.Context(), "c", false)
-	_, hookErr := s.c.RotateSecret(t.Context(), "w")
-	for _, err := range []error{keyErr, hookErr} {
-		var unexpected *client.UnexpectedError
-		require.True(t, errors.As(err, &unexpected))
-		require.Empty(t, unexpected.Body)
-		require.NotContains(t, fmt.Sprintf("%+v", unexpected), secret)
-	}
 }
 
 func TestOutcomesSurviveJSON(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Bounds of what is read and kept of an answer, beside job.MaxStoredBody.
+// Limits of what is read and stored of a response, beside job.MaxStoredBody.
 const (
 	maxDrained     = 64 << 10 // bytes; with a longer body the connection is closed
 	maxStoredNames = 64
@@ -21,8 +21,8 @@ const (
 	maxRetryAfter  = 24 * time.Hour
 )
 
-// read reads an answer and classifies it. A success must have come completely,
-// as far as it is read; otherwise the status says more than what follows it.
+// read reads a response and classifies it. The body of a success must be
+// complete, as far as it is read; otherwise the status alone decides.
 func read(r *http.Response, now time.Time) job.Sent {
 	a := job.DeliveryAttempt{Status: r.StatusCode, Error: classifyStatus(r.StatusCode), Header: storedHeader(r.Header)}
 	if r.StatusCode >= http.StatusOK { // 101 has no body but the connection
@@ -35,8 +35,8 @@ func read(r *http.Response, now time.Time) job.Sent {
 	return job.Sent{Attempt: a, RetryAfter: retryAfter(r.Header.Get("Retry-After"), now)}
 }
 
-// readBody reads the part of a body that is kept, and some of the rest: if it
-// ends there, the connection can be used again.
+// readBody reads the part of a body that is stored, and some of the rest: if the
+// body ends there, the connection can be used again.
 func readBody(body io.Reader) (kept []byte, truncated bool, err error) {
 	kept, err = io.ReadAll(io.LimitReader(body, job.MaxStoredBody))
 	if err != nil || len(kept) < job.MaxStoredBody {
@@ -46,8 +46,8 @@ func readBody(body io.Reader) (kept []byte, truncated bool, err error) {
 	return kept, n > 0, err
 }
 
-// storedHeader gives what is kept of an answer's head, as text that any store
-// takes. Cookies are the receiver's business.
+// storedHeader gives the part of the header that is stored, as plain text.
+// Cookies are left out.
 func storedHeader(h http.Header) map[string][]string {
 	stored := map[string][]string{}
 	size := 0
@@ -87,7 +87,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 	const maxSeconds = int(maxRetryAfter / time.Second)
 	if value != "" && strings.Trim(value, "0123456789") == "" {
 		seconds, err := strconv.Atoi(value)
-		if err != nil { // more digits than a number has
+		if err != nil { // out of range
 			seconds = maxSeconds
 		}
 		return time.Duration(min(seconds, maxSeconds)) * time.Second

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// WebhookMessage is what a receiver gets, in either content mode. Verify it
-// first: ParseDelivery believes all that it reads. In the binary mode EventID,
+// WebhookMessage is a delivery as a receiver gets it, in either content mode.
+// Verify it first: ParseDelivery does not. In the binary mode EventID,
 // Name, Source, Subject (and so JobID), Time and Sequence come from ce- headers,
 // which VerifyKey protects and VerifySecret does not.
 type WebhookMessage struct {
@@ -63,11 +63,10 @@ func ParseDelivery(header http.Header, body []byte) (*WebhookMessage, error) {
 
 // JobID is the job that the message is about; "" if it is not about one.
 func (m *WebhookMessage) JobID() string {
-	id, ok := strings.CutPrefix(m.Subject, "jobs/")
-	if !ok {
-		return ""
+	if id, ok := strings.CutPrefix(m.Subject, "jobs/"); ok {
+		return id
 	}
-	return id
+	return ""
 }
 
 // Outcome reads the data as an outcome document: all messages about jobs and

@@ -1,7 +1,6 @@
 // Package monitoring sets up what an operator looks at: the logger, the
-// metrics registry, the way of traces to their collector and the admin
-// listener's pages. What is logged, counted and traced is decided where it
-// happens, never here.
+// metrics registry, the export of traces and the admin listener's pages. What
+// is logged, counted and traced is decided in the other packages.
 package monitoring
 
 import (

@@ -3,12 +3,56 @@ package client
 import (
 	"context"
 	"crypto/ed25519"
+	"encoding/base64"
 	"errors"
+	"net/http"
 	"sync"
 	"time"
 )
 
-// Keeping the published keys, as docs/webhooks.md tells receivers to.
+// KeySet is a set of published keys by their ids.
+type KeySet map[string]ed25519.PublicKey
+
+// Key finds a key for Verifier.Keys.
+func (s KeySet) Key(keyID string) (ed25519.PublicKey, error) {
+	key, ok := s[keyID]
+	if !ok {
+		return nil, refused("the signature's key is not published")
+	}
+	return key, nil
+}
+
+// SigningKeys reads the keys that deliveries are signed with. Directory keeps
+// them up to date.
+func (c *Client) SigningKeys(ctx context.Context) (KeySet, error) {
+	var directory struct {
+		Keys []struct {
+			KTY string `json:"kty"`
+			CRV string `json:"crv"`
+			KID string `json:"kid"`
+			X   string `json:"x"`
+		} `json:"keys"`
+	}
+	r := &request{method: http.MethodGet, path: "/.well-known/http-message-signatures-directory"}
+	r.set("Accept", "application/http-message-signatures-directory+json, application/json")
+	a, err := c.call(ctx, r, &directory)
+	if err == nil && directory.Keys == nil {
+		err = r.unexpected(a, "it has no keys")
+	}
+	if err != nil {
+		return nil, err
+	}
+	keys := KeySet{}
+	for _, key := range directory.Keys {
+		x, err := base64.RawURLEncoding.DecodeString(key.X)
+		if key.KTY == "OKP" && key.CRV == "Ed25519" && err == nil && len(x) == ed25519.PublicKeySize {
+			keys[key.KID] = x // keys of other kinds are not for these signatures
+		}
+	}
+	return keys, nil
+}
+
+// Caching of the published keys, as docs/webhooks.md asks of receivers.
 const (
 	keepKeys    = 5 * time.Minute
 	askAgain    = time.Minute      // for a key that is not among them
@@ -68,7 +112,7 @@ func (d *Directory) ask(now time.Time) {
 	d.mu.Unlock()
 	var keys KeySet
 	err := errors.New("client: the keys were not read")
-	defer func() { // deferred, so that nobody waits for ever if the transport panics
+	defer func() { // deferred, so that waiters are released if the transport panics
 		d.mu.Lock()
 		close(d.asking)
 		d.asking, d.err = nil, err

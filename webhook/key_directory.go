@@ -33,10 +33,10 @@ func thumbprint(public ed25519.PublicKey) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sum), nil
 }
 
-// publishedKeys are those of which everybody knows the private part, by their
-// public part in base64: the examples of RFC 9421 (appendix B.1.4) and RFC 8032
+// exampleKeys are keys whose private part is published, by their public part in
+// base64: the examples of RFC 9421 (appendix B.1.4) and RFC 8032
 // (section 7.1; the first is also that of RFC 8037).
-var publishedKeys = map[string]bool{
+var exampleKeys = map[string]bool{
 	"JrQLj5P/89iXES9+vFgrIy29clF9CC/oPPsw3c5D0bs=": true,
 	"11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=": true,
 	"PUAXw+hDiVqStwqnTRt+vJyYLM8uxJaMwM1V8Sr0Zgw=": true,
@@ -45,13 +45,12 @@ var publishedKeys = map[string]bool{
 	"7Bcrk61eVjv0kyxw4SRQNMNUZ+8u/U1k6/gZaDRn4r8=": true,
 }
 
-// errPublished is the answer to a signing key that proves nothing.
-var errPublished = errors.New("it is an example of an RFC, whose private part everybody knows; use another key")
+var errExampleKey = errors.New("it is an example of an RFC, whose private part everybody knows; use another key")
 
-// checkUnpublished refuses the examples of the RFCs.
-func checkUnpublished(public ed25519.PublicKey) error {
-	if publishedKeys[base64.StdEncoding.EncodeToString(public)] {
-		return errPublished
+// refuseExample refuses the keys of the RFCs' examples.
+func refuseExample(public ed25519.PublicKey) error {
+	if exampleKeys[base64.StdEncoding.EncodeToString(public)] {
+		return errExampleKey
 	}
 	return nil
 }

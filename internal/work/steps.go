@@ -16,23 +16,19 @@ type pace struct {
 	report   func(job.Progress)
 }
 
-// run does all steps. The last one is not reported: what it led to is not
-// known yet.
+// run does all steps. The last one is not reported: its result is not known yet.
 func (p *pace) run(ctx context.Context, l load) error {
-	var start time.Time
-	if p.duration > 0 {
-		start = time.Now()
-	}
+	start := time.Now()
 	for i := range p.steps {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		p.tell(i)
+		p.reportDone(i)
 		var until time.Time
 		if p.duration > 0 {
 			until = start.Add(p.duration / time.Duration(p.steps) * time.Duration(i+1))
 		}
-		if err := l.step(ctx, p.steps, until); err != nil {
+		if err := step(ctx, l, p.steps, until); err != nil {
 			return err
 		}
 		if err := waitUntil(ctx, until); err != nil {
@@ -42,8 +38,8 @@ func (p *pace) run(ctx context.Context, l load) error {
 	return nil
 }
 
-// tell reports that the given number of steps is done.
-func (p *pace) tell(done int) {
+// reportDone reports that the given number of steps is done.
+func (p *pace) reportDone(done int) {
 	if p.report == nil {
 		return
 	}
@@ -65,22 +61,14 @@ func (p *pace) tell(done int) {
 // waitUntil returns at the given moment, the zero one being always past, or
 // with context.Cause(ctx) when ctx ends first.
 func waitUntil(ctx context.Context, until time.Time) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if left := time.Until(until); left > 0 {
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+		}
 	}
-	if until.IsZero() {
-		return nil
-	}
-	left := time.Until(until)
-	if left <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return context.Cause(ctx)
 }

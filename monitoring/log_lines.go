@@ -6,17 +6,16 @@ import (
 	"time"
 )
 
-// Bounds of what Lines holds back.
+// Bounds of what Lines buffers.
 const (
 	linesDelay = 5 * time.Millisecond
 	linesBytes = 64 << 10
 )
 
-// Lines passes written lines on together: one call of the system for each line
-// is most of what a log costs. A line that comes after 5 ms of quiet does not
-// wait, nor do warnings and errors, see NewLogger; others wait for 5 ms at most.
-// That is what a process that is killed or crashes in the middle of its work keeps
-// to itself. When 64 KiB are waiting the writer waits too.
+// Lines writes log lines in batches: a system call for each line is most of the
+// cost of a log. A line after 5 ms without one is written at once, and so are
+// warnings and errors, see NewLogger; others wait for 5 ms at most, and are lost
+// if the process is killed meanwhile. When 64 KiB are waiting, Write blocks.
 type Lines struct {
 	out     io.Writer
 	writing sync.Mutex // held while out is written to; taken before mu
@@ -27,10 +26,10 @@ type Lines struct {
 	flushed time.Time // last
 }
 
-// NewLines makes Lines that end in out.
+// NewLines makes Lines that write to out.
 func NewLines(out io.Writer) *Lines { return &Lines{out: out} }
 
-// Write takes whole lines. It never fails: an error of a log has nowhere to go.
+// Write takes whole lines. It never fails: errors of out are dropped.
 func (l *Lines) Write(lines []byte) (int, error) {
 	l.mu.Lock()
 	first, quiet := len(l.waiting) == 0, time.Since(l.flushed) >= linesDelay
@@ -46,7 +45,7 @@ func (l *Lines) Write(lines []byte) (int, error) {
 	return len(lines), nil
 }
 
-// Flush passes on what waits, in order, and returns when that is done.
+// Flush writes what waits, in order, and returns when that is done.
 func (l *Lines) Flush() {
 	l.writing.Lock()
 	defer l.writing.Unlock()

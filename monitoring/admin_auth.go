@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// guard lets operators through: those who know the token.
-type guard struct {
-	token string // empty: everybody is one
+// operatorAuth serves operators only: those who know the token.
+type operatorAuth struct {
+	token string // empty: see local
 	log   *slog.Logger
-	lines *seldom
+	lines *throttle
 }
 
-// keyPrefix begins the API key of a client, which opens nothing here.
+// keyPrefix begins the API key of a client, which is not accepted here.
 const keyPrefix = "frk_"
 
-// only serves operators. Everybody else is asked for the token, and logged:
-// nobody finds a token of 16 characters by trying before the log is noticed.
-func (g guard) only(next http.Handler) http.Handler {
-	if g.token == "" {
+// only serves operators. Others are asked for the token, and logged: guessing a
+// token of 16 characters takes far longer than it takes to notice the log.
+func (a operatorAuth) only(next http.Handler) http.Handler {
+	if a.token == "" {
 		return local(next)
 	}
-	want := sha256.Sum256([]byte(g.token))
+	want := sha256.Sum256([]byte(a.token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given := presented(r)
 		got := sha256.Sum256([]byte(given))
@@ -34,14 +34,14 @@ func (g guard) only(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		g.refused(r, given)
+		a.refused(r, given)
 		w.Header().Set("WWW-Authenticate", `Basic realm="ForgeRun admin: the token is the password"`)
 		http.Error(w, "This page needs the admin token, as a bearer token or as the password.", http.StatusUnauthorized)
 	})
 }
 
-// local serves those who name this machine, as one must who is on it. A page of
-// another site that has its own name point here does not.
+// local serves requests whose Host is localhost or an address. It refuses pages
+// of other sites whose name resolves to this machine (DNS rebinding).
 func local(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -56,9 +56,9 @@ func local(next http.Handler) http.Handler {
 	})
 }
 
-// refused logs a failed authentication, without what was presented. Of many a
-// second the first stands for all, with their number.
-func (g guard) refused(r *http.Request, given string) {
+// refused logs a failed authentication, without what was presented: at most one
+// line a second, with the number of failures.
+func (a operatorAuth) refused(r *http.Request, given string) {
 	reason := "wrong token"
 	switch {
 	case given == "":
@@ -66,8 +66,8 @@ func (g guard) refused(r *http.Request, given string) {
 	case strings.HasPrefix(given, keyPrefix):
 		reason = "a client's API key"
 	}
-	if n, due := g.lines.add(1, time.Now()); due {
-		g.log.LogAttrs(r.Context(), slog.LevelWarn, "admin authentication failed",
+	if n, due := a.lines.add(1, time.Now()); due {
+		a.log.LogAttrs(r.Context(), slog.LevelWarn, "admin authentication failed",
 			slog.String("reason", reason), slog.String("remote", r.RemoteAddr), slog.String("route", r.Pattern), slog.Int("refused", n))
 	}
 }

@@ -112,7 +112,8 @@ func TestGuardRefusesUnclearSpellings(t *testing.T) {
 	for _, target := range trickyURLs("80") {
 		require.NotEmpty(t, NewGuard(false).Check(target), target)
 	}
-	for _, target := range []string{"", "example.com", "ftp://example.com/", "http://", "http:///path", "http://user@example.com/", "http://%zz/"} {
+	for _, target := range []string{"", "example.com", "ftp://example.com/", "http://", "http:///path", "http://user@example.com/",
+		"http://%zz/"} {
 		require.Equal(t, notAURL, NewGuard(true).Check(target), target)
 	}
 }
@@ -121,12 +122,15 @@ func TestGuardRefusesUnclearSpellings(t *testing.T) {
 var trickyHosts = []string{
 	"127.0.0.1.", "127.0.0.1..", ".127.0.0.1", "127..0.0.1", "127.0..1", "localhost.", "localhost..", ".localhost", "a..localhost",
 	"example.com.", "example..com", "8.8.8.8.", "0x7f.1.", "2130706433.",
-	"%31%32%37.0.0.1", "127%2e0%2e0%2e1", "%6c%6f%63alhost", "127.0.0.1%00", "127.0.0.1%20", "localhost%00.example.com", "127.0.0.1%2f@example.com",
+	"%31%32%37.0.0.1", "127%2e0%2e0%2e1", "%6c%6f%63alhost", "127.0.0.1%00", "127.0.0.1%20", "localhost%00.example.com",
+	"127.0.0.1%2f@example.com",
 	"１２７.０.０.１", "①②⑦.⓪.⓪.①", "127。0。0。1", "127．0．0．1", "127｡0｡0｡1", "ｌｏｃａｌｈｏｓｔ", "ⓛocalhost", "lOcaLhoſt", "bücher.example",
 	"%EF%BC%91%EF%BC%92%EF%BC%97.0.0.1", "%E2%91%A0.0.0.1", "127.0.0.1\u00ad", "127.0.0.1\u200b", "١٢٧.٠.٠.١",
-	"[::1%25lo]", "[fe80::1%25eth0]", "[::1%lo]", "[fe80::1%251]", "[127.0.0.1]", "[localhost]", "[::1", "::1", "[::1]]", "[[::1]]", "[]", "[:]",
+	"[::1%25lo]", "[fe80::1%25eth0]", "[::1%lo]", "[fe80::1%251]", "[127.0.0.1]", "[localhost]", "[::1", "::1", "[::1]]", "[[::1]]", "[]",
+	"[:]",
 	"[v1.fe80]", "[0x7f.1]", "[::127.1]", "[::ffff:0x7f.0.0.1]", "[::ffff:127.0.0.01]", "[1:2:3:4:5:6:7:8:9]", "[00001::1]",
-	"127.0.0.1,example.com", "127.0.0.1;example.com", "(127.0.0.1)", "127.0.0.1'", "127.0.0.1!", "a*b", "a$b", "a&b=c", "a+b", "~localhost", "$(id).example",
+	"127.0.0.1,example.com", "127.0.0.1;example.com", "(127.0.0.1)", "127.0.0.1'", "127.0.0.1!", "a*b", "a$b", "a&b=c", "a+b", "~localhost",
+	"$(id).example",
 }
 
 // ipv4Spellings are all ways to write 127.0.0.1 that inet_aton understands, but
@@ -138,7 +142,8 @@ func ipv4Spellings() []string {
 			"0" + strconv.FormatUint(n, 8), "000" + strconv.FormatUint(n, 8), "0x0000000000" + strconv.FormatUint(n, 16),
 		}
 	}
-	spellings := append(writings(0x7f000001), "6425673729", "18446744071695761409", "0x17f000001", "0x", "0", "00", "0x0", "4294967295", "99999999999999999999")
+	spellings := append(writings(0x7f000001), "6425673729", "18446744071695761409", "0x17f000001", "0x", "0", "00", "0x0", "4294967295",
+		"99999999999999999999")
 	for _, a := range writings(127) {
 		for _, b := range writings(1) { // two parts
 			spellings = append(spellings, a+"."+b)
@@ -151,7 +156,8 @@ func ipv4Spellings() []string {
 		spellings = append(spellings, pick(0, 0)+"."+pick(1, 1)+"."+pick(1, 2)+"."+pick(2, 3))
 	}
 	return append(spellings, "0177.0.0.1", "0177.0000.0000.01", "127.000.000.001", "127.0.0.257", "127.0.256", "383.0.0.1",
-		"127.0.0.1.0", "127.0.0.0.1", "0.0.0.0.0", "1.127.0.0.1", "0xa9fea9fe", "0xa9.0xfe.0xa9.0xfe", "2852039166", "0251.0376.0251.0376", "169.254.43518",
+		"127.0.0.1.0", "127.0.0.0.1", "0.0.0.0.0", "1.127.0.0.1", "0xa9fea9fe", "0xa9.0xfe.0xa9.0xfe", "2852039166", "0251.0376.0251.0376",
+		"169.254.43518",
 		"0x0a000001", "167772161", "012.0.0.1", "10.1", "192.168.257", "0300.0250.0.1", "3232235777", "example.1", "example.0x7f", "a.b.1")
 }
 
@@ -159,12 +165,17 @@ func ipv4Spellings() []string {
 func trickyURLs(port string) []string {
 	return []string{
 		"http://8.8.8.8@127.0.0.1:" + port + "/", "http://8.8.8.8:80@127.0.0.1:" + port + "/", "http://127.0.0.1:" + port + `\@8.8.8.8/`,
-		`http://8.8.8.8\@127.0.0.1:` + port + "/", `http:\\127.0.0.1:` + port + "/", "http:127.0.0.1:" + port + "/", "http:/127.0.0.1:" + port + "/",
+		`http://8.8.8.8\@127.0.0.1:` + port + "/", `http:\\127.0.0.1:` + port + "/", "http:127.0.0.1:" + port + "/",
+		"http:/127.0.0.1:" + port + "/",
 		"http:///127.0.0.1:" + port + "/", "//127.0.0.1:" + port + "/", "127.0.0.1:" + port, "http://127.0.0.1:" + port + "#@8.8.8.8/",
-		"http://127.0.0.1:" + port + "?@8.8.8.8/", "http://@127.0.0.1:" + port + "/", "http://:@127.0.0.1:" + port + "/", " http://127.0.0.1:" + port + "/",
-		"http://127.0.0.1 :" + port + "/", "http://127.0.0.1\t:" + port + "/", "http://127.0.0.1\r\n:" + port + "/", "http://8.8.8.8:80:" + port + "/",
-		"http://[::1]:80:" + port + "/", "http://[::1]127.0.0.1:" + port + "/", "http://127.0.0.1:" + port + ":80/", "HTTP://LOCALHOST:" + port + "/",
-		"http://[0:0:0:0:0:0:0:1]:" + port + "/", "http://[0000:0000:0000:0000:0000:0000:0000:0001]:" + port + "/", "http://[::0001]:" + port + "/",
+		"http://127.0.0.1:" + port + "?@8.8.8.8/", "http://@127.0.0.1:" + port + "/", "http://:@127.0.0.1:" + port + "/",
+		" http://127.0.0.1:" + port + "/",
+		"http://127.0.0.1 :" + port + "/", "http://127.0.0.1\t:" + port + "/", "http://127.0.0.1\r\n:" + port + "/",
+		"http://8.8.8.8:80:" + port + "/",
+		"http://[::1]:80:" + port + "/", "http://[::1]127.0.0.1:" + port + "/", "http://127.0.0.1:" + port + ":80/",
+		"HTTP://LOCALHOST:" + port + "/",
+		"http://[0:0:0:0:0:0:0:1]:" + port + "/", "http://[0000:0000:0000:0000:0000:0000:0000:0001]:" + port + "/",
+		"http://[::0001]:" + port + "/",
 		"http://[::FFFF:7F00:1]:" + port + "/", "http://[0:0:0:0:0:ffff:127.0.0.1]:" + port + "/", "http://[::7f00:1]:" + port + "/",
 		"http://[64:FF9B::7F00:0001]:" + port + "/", "ftp://127.0.0.1:" + port + "/", "gopher://127.0.0.1:" + port + "/", "unix:///tmp/socket",
 	}

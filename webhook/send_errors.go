@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"syscall"
 
 	"github.com/forgerun/forgerun/job"
@@ -18,9 +19,9 @@ type handshakeError struct{ error }
 func (e handshakeError) Unwrap() error { return e.error }
 
 // classify gives the class of an error of a connection or of reading from it;
-// answered says that some of an answer came. What the HTTP library finds wrong
-// with an answer or with a connection that ends mostly has no type: it is what
-// is left over.
+// answered says that some of a response was received. net/http's errors about
+// malformed responses and closed connections mostly have no type: they are the
+// last cases.
 func classify(err error, answered bool) job.SendError {
 	var (
 		dns       *net.DNSError
@@ -46,24 +47,16 @@ func classify(err error, answered bool) job.SendError {
 		return job.SendRefused
 	case errors.As(err, &op) && op.Op == "remote error": // a TLS alert after the handshake
 		return job.SendTLS
-	case op != nil, isLost(err), !answered:
+	case op != nil, !answered, slices.ContainsFunc(connectionLost, func(lost error) bool { return errors.Is(err, lost) }):
 		return job.SendReset
 	default:
 		return job.SendBadAnswer
 	}
 }
 
-func isLost(err error) bool {
-	for _, lost := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
-		if errors.Is(err, lost) {
-			return true
-		}
-	}
-	return false
-}
+var connectionLost = []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE}
 
-// classifyStatus gives the class of an answer by its HTTP status, "" for one
-// that says that the delivery arrived.
+// classifyStatus gives the class of an HTTP status, "" for a success.
 func classifyStatus(status int) job.SendError {
 	switch {
 	case status == http.StatusTooManyRequests:
