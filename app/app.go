@@ -17,27 +17,29 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Queue is the hint side: tasks that say "look at this job". Nothing it loses
-// is lost, and nothing it says is believed.
+// Queue carries hints: a task says "look at this job". What it loses, the relay
+// repairs; what it says, storage checks.
 type Queue interface {
-	// Enqueue hands a task over as well as it can, without waiting.
+	// Enqueue hands a task over, best effort, non-blocking.
 	Enqueue(job.Task)
-	// SignalCancel tells the workers, as well as it can, to stop a job.
+	// SignalCancel asks the workers to stop a job, best effort.
 	SignalCancel(job.ID)
-	// Publish tells those who watch, as well as it can and without waiting,
-	// what was committed, or how far a job has come.
+	// Publish notifies watchers of what was committed, or of how far a job has
+	// come; best effort, non-blocking.
 	Publish(job.Notification)
-	// Wake tells the couriers, as well as it can and without waiting, that a
-	// client may have something to be delivered.
+	// Wake tells the couriers, best effort, non-blocking: a client may
+	// have something to deliver.
 	WakeDelivery(client job.ID)
 }
 
-// newsOf is the news that an event of j was recorded.
-func NewsOf(j *job.Job) job.Notification { return job.Notification{ClientID: j.ClientID, JobID: j.ID} }
+// NotificationOf says that an event of j was recorded.
+func NotificationOf(j *job.Job) job.Notification {
+	return job.Notification{ClientID: j.ClientID, JobID: j.ID}
+}
 
-// announce tells those who watch what was recorded of j, and the couriers if it
-// has a callback. They hear of webhooks from the Notifier.
-func Announce(q Queue, j *job.Job, n job.Notification) {
+// Publish sends a notification about j to its watchers, and wakes the delivery
+// workers if it has a callback. For webhooks, the Notifier wakes them.
+func Publish(q Queue, j *job.Job, n job.Notification) {
 	q.Publish(n)
 	if j.Callback != "" {
 		q.WakeDelivery(j.ClientID)
@@ -46,7 +48,7 @@ func Announce(q Queue, j *job.Job, n job.Notification) {
 
 func HasCallback(j job.Job) bool { return j.Callback != "" }
 
-// Clock tells the time.
+// Clock gives the time.
 type Clock func() time.Time
 
 // newID makes a version 7 UUID.
@@ -71,7 +73,7 @@ func Refused(err error) bool {
 	return errors.As(err, &known) && known.Code == job.CodeInternal
 }
 
-// Targets tells what is plainly wrong with a URL to deliver to, "" for nothing.
+// Targets says what is plainly wrong with a URL to deliver to, "" for nothing.
 type Targets interface {
 	Check(url string) string
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Why watchers are poked.
+// Why watchers are notified.
 const (
-	PokedByNews   = "news"
-	PokedByResume = "resumed"
-	PokedBySweep  = "sweep"
+	NotifiedByEvent  = "event"
+	NotifiedByResume = "resumed"
+	NotifiedBySweep  = "sweep"
 )
 
 // Metrics of the use cases, the worker and the maintenance (section 16). Every
@@ -24,7 +24,7 @@ type Metrics struct {
 	Slots, SlotsUsed           prometheus.Gauge
 	LeasesLost                 prometheus.Counter
 	Watchers                   *prometheus.GaugeVec
-	Pokes                      *prometheus.CounterVec
+	Notifications              *prometheus.CounterVec
 	jobMetrics
 	maintenanceMetrics
 	deliveryMetrics
@@ -39,13 +39,13 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			string(job.StatusCompleted), string(job.StatusCompletedWithErrors), string(job.StatusFailed), string(job.StatusCancelled)),
 		FencedWrites: in.Counters("fenced_writes_total", "Writes of an old holder that changed nothing, repetitions after a lost answer included.",
 			[]string{"operation"}, "finish", "deliver"),
-		TasksDropped: in.Counters("tasks_dropped_total", "Queue tasks without a job that waits.", []string{"reason"}, "spent", "unknown"),
+		TasksDropped: in.Counters("tasks_dropped_total", "Queue tasks without a job that waits.", []string{"reason"}, "stale", "unknown"),
 		Slots:        in.Gauge("worker_slots", "Jobs that this worker process can hold at once."),
 		SlotsUsed:    in.Gauge("worker_slots_used", "Jobs that this worker process holds."),
 		LeasesLost:   in.Counter("worker_leases_lost_total", "Times that this worker process lost its lease."),
-		Watchers:     in.Gauges("watchers", "Streams and requests that wait for news.", []string{"kind"}, "job", "client"),
-		Pokes: in.Counters("watcher_pokes_total", "Times that a watcher was told to look, by what said so.", []string{"source"},
-			PokedByNews, PokedByResume, PokedBySweep),
+		Watchers:     in.Gauges("watchers", "Streams and requests that wait for events.", []string{"kind"}, "job", "client"),
+		Notifications: in.Counters("watcher_notifications_total", "Times that a watcher was notified, by the cause.", []string{"source"},
+			NotifiedByEvent, NotifiedByResume, NotifiedBySweep),
 		jobMetrics:         newJobMetrics(in),
 		maintenanceMetrics: newMaintenanceMetrics(in),
 		deliveryMetrics:    newDeliveryMetrics(in),

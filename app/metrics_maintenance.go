@@ -13,12 +13,12 @@ import (
 const (
 	RepairReclaimed = "reclaimed"
 	RepairOrphaned  = "orphaned"
-	RepairHinted    = "hinted"
+	RepairWoken     = "woken"
 )
 
 // maintenanceTasks are what the maintenance does again and again.
 var MaintenanceTasks = []string{
-	"leader", "scheduler", "relay", "probe", "rescuer", "settler", "cleaner", "deliveries", "orphans", "outcomes", "census",
+	"leader", "scheduler", "relay", "probe", "rescuer", "batch_completer", "cleaner", "deliveries", "orphans", "outcomes", "backlog",
 }
 
 // maintenanceMetrics count what the leader does, and what it has counted.
@@ -31,7 +31,7 @@ type maintenanceMetrics struct {
 	LeasesExpired                   *prometheus.CounterVec
 	EpochsRaised, OutcomesPublished prometheus.Counter
 	WindowClosed                    prometheus.Gauge
-	Census                          censusGauges
+	Backlog                         backlogGauges
 }
 
 func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
@@ -42,18 +42,18 @@ func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 		rounds:            in.Histograms("maintenance_round_seconds", "Time that a round of maintenance took.", telemetry.Quick, task, MaintenanceTasks...),
 		SucceededAt: in.Gauges("maintenance_last_success_timestamp_seconds",
 			"Unix time of this process' latest round that did not fail; 0: never.", task, MaintenanceTasks...),
-		Repaired: in.Counters("maintenance_jobs_total", "Jobs, and batches by the settler, that maintenance moved on.", by,
-			"scheduler", "relay", "probe", "rescuer_requeued", "rescuer_failed", "settler"),
+		Repaired: in.Counters("maintenance_jobs_total", "Jobs, and batches by the completer, that maintenance moved on.", by,
+			"scheduler", "relay", "probe", "rescuer_requeued", "rescuer_failed", "batch_completer"),
 		DeliveriesRepaired: in.Counters("maintenance_deliveries_total",
-			"Deliveries whose claim was ended or whose webhook is gone, and clients whose deliveries were hinted again.", by,
-			RepairReclaimed, RepairOrphaned, RepairHinted),
+			"Deliveries whose claim was ended or whose webhook is gone, and clients for which delivery workers were woken again.", by,
+			RepairReclaimed, RepairOrphaned, RepairWoken),
 		LeasesExpired: in.Counters("leases_expired_total", "Jobs that lost their worker, by the state in which they were.",
 			[]string{"state"}, string(job.Assigned), string(job.Running)),
 		EpochsRaised: in.Counter("dispatch_epochs_total", "Times that all waiting jobs were dispatched anew."),
 		WindowClosed: in.Gauge("dispatch_window_closed",
 			"1 while new jobs wait in storage until the relay gives them to the queue; 0: they are enqueued at once."),
 		OutcomesPublished: in.Counter("outcomes_published_total", "Outcomes appended to the outcome stream, repetitions included."),
-		Census:            newCensusGauges(in),
+		Backlog:           newBacklogGauges(in),
 	}
 }
 
@@ -67,7 +67,7 @@ func (m *maintenanceMetrics) Round(task string, took time.Duration, err error) {
 	m.SucceededAt.WithLabelValues(task).SetToCurrentTime()
 }
 
-// leads tells whether this process leads.
+// leads shows whether this process leads.
 func (m *maintenanceMetrics) Leads(leading bool) {
 	m.Leading.Set(0)
 	if leading {
@@ -76,52 +76,52 @@ func (m *maintenanceMetrics) Leads(leading bool) {
 }
 
 // forgetCensus shows none: another process shows its own.
-func (m *maintenanceMetrics) ForgetCensus() {
-	m.Census.show(job.Backlog{})
-	m.Census.takenAt.Set(0)
+func (m *maintenanceMetrics) ForgetBacklog() {
+	m.Backlog.show(job.Backlog{})
+	m.Backlog.takenAt.Set(0)
 }
 
-// counted shows a census of this moment.
+// counted shows the backlog of this moment.
 func (m *maintenanceMetrics) Counted(c job.Backlog) {
-	m.Census.show(c)
-	m.Census.takenAt.SetToCurrentTime()
+	m.Backlog.show(c)
+	m.Backlog.takenAt.SetToCurrentTime()
 }
 
-// censusGauges show the latest census.
-type censusGauges struct {
-	Jobs                     *prometheus.GaugeVec
-	queueDepth, oldestDue    prometheus.Gauge
-	epoch                    prometheus.Gauge
-	workers, slots           prometheus.Gauge
-	deliveries, oldestParcel prometheus.Gauge
-	webhooksDisabled         prometheus.Gauge
-	takenAt                  prometheus.Gauge
+// backlogGauges show the latest backlog.
+type backlogGauges struct {
+	Jobs                       *prometheus.GaugeVec
+	queueDepth, oldestDue      prometheus.Gauge
+	epoch                      prometheus.Gauge
+	workers, slots             prometheus.Gauge
+	deliveries, oldestDelivery prometheus.Gauge
+	webhooksDisabled           prometheus.Gauge
+	takenAt                    prometheus.Gauge
 }
 
 // openStates are the states of jobs that are counted: those that are not final.
 var OpenStates = []job.State{job.Created, job.Queued, job.Assigned, job.Running}
 
-func newCensusGauges(in telemetry.Factory) censusGauges {
+func newBacklogGauges(in telemetry.Factory) backlogGauges {
 	states := make([]string, len(OpenStates))
 	for i, s := range OpenStates {
 		states[i] = string(s)
 	}
 	const note = " Counted by the maintenance's leader; 0 in other processes."
-	return censusGauges{
+	return backlogGauges{
 		Jobs:             in.Gauges("jobs_current", "Jobs in a state."+note, []string{"state"}, states...),
 		queueDepth:       in.Gauge("job_queue_depth", "Jobs in QUEUED."+note),
 		oldestDue:        in.Gauge("job_oldest_due_seconds", "For how long the job that waits longest could have run."+note),
 		epoch:            in.Gauge("dispatch_epoch", "Number of the dispatch: rises when the queue was emptied or replaced."+note),
 		workers:          in.Gauge("workers_alive", "Workers whose lease has not ended."+note),
 		slots:            in.Gauge("workers_slots", "Jobs that the living workers can hold at once."+note),
-		deliveries:       in.Gauge("webhook_deliveries_pending", "Deliveries that are not settled."+note),
-		oldestParcel:     in.Gauge("webhook_oldest_pending_seconds", "For how long the delivery that waits longest has been due."+note),
+		deliveries:       in.Gauge("webhook_deliveries_pending", "Deliveries that are pending."+note),
+		oldestDelivery:   in.Gauge("webhook_oldest_pending_seconds", "For how long the delivery that waits longest has been due."+note),
 		webhooksDisabled: in.Gauge("webhooks_disabled_current", "Webhooks that the server has disabled."+note),
-		takenAt:          in.Gauge("census_timestamp_seconds", "Unix time at which this process counted these; 0: it does not."),
+		takenAt:          in.Gauge("backlog_timestamp_seconds", "Unix time at which this process counted these; 0: it does not."),
 	}
 }
 
-func (g *censusGauges) show(c job.Backlog) {
+func (g *backlogGauges) show(c job.Backlog) {
 	for _, s := range OpenStates {
 		g.Jobs.WithLabelValues(string(s)).Set(float64(c.Jobs[s]))
 	}
@@ -131,6 +131,6 @@ func (g *censusGauges) show(c job.Backlog) {
 	g.workers.Set(float64(c.Workers))
 	g.slots.Set(float64(c.Slots))
 	g.deliveries.Set(float64(c.Deliveries))
-	g.oldestParcel.Set(c.OldestDelivery.Seconds())
+	g.oldestDelivery.Set(c.OldestDelivery.Seconds())
 	g.webhooksDisabled.Set(float64(c.DisabledWebhooks))
 }

@@ -28,15 +28,15 @@ func TestAllMetricsAreThereFromTheStart(t *testing.T) {
 		"jobs_submitted_total": kinds, "jobs_queued_total": kinds, "jobs_running_total": kinds, "jobs_succeeded_total": kinds,
 		"jobs_failed_total": kinds, "jobs_canceled_total": kinds, "job_queue_wait_seconds": kinds, "job_execution_seconds": 3 * kinds,
 		"job_schedule_lateness_seconds": 1, "job_retries_total": 2, "job_retry_outcomes_total": 3,
-		"idempotency_hits_total": 1, "batches_completed_total": 4, "watchers": 2, "watcher_pokes_total": 3,
+		"idempotency_hits_total": 1, "batches_completed_total": 4, "watchers": 2, "watcher_notifications_total": 3,
 		"worker_slots": 1, "worker_slots_used": 1, "worker_leases_lost_total": 1, "fenced_writes_total": 2, "tasks_dropped_total": 2,
 		"maintenance_leader": 1, "maintenance_jobs_total": 6, "maintenance_deliveries_total": 3, "maintenance_errors_total": tasks,
 		"maintenance_round_seconds": tasks, "maintenance_last_success_timestamp_seconds": tasks,
 		"leases_expired_total": 2, "dispatch_epochs_total": 1, "dispatch_window_closed": 1, "outcomes_published_total": 1,
 		"job_queue_depth": 1, "jobs_current": 4, "job_oldest_due_seconds": 1, "dispatch_epoch": 1, "workers_alive": 1, "workers_slots": 1,
-		"webhook_deliveries_pending": 1, "webhook_oldest_pending_seconds": 1, "webhooks_disabled_current": 1, "census_timestamp_seconds": 1,
+		"webhook_deliveries_pending": 1, "webhook_oldest_pending_seconds": 1, "webhooks_disabled_current": 1, "backlog_timestamp_seconds": 1,
 		"webhook_deliveries_total": 3 * (len(job.SubscribableEvents) + 1), "webhook_failures_total": 5 * (len(job.SendErrors) - 2),
-		"webhook_send_seconds": 1, "webhook_latency_seconds": 1, "webhook_pumps": 1, "webhook_sends_in_flight": 1, "webhook_disabled_total": 2,
+		"webhook_send_seconds": 1, "webhook_latency_seconds": 1, "webhook_endpoints_active": 1, "webhook_sends_in_flight": 1, "webhook_disabled_total": 2,
 	}, series)
 }
 

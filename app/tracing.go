@@ -19,7 +19,7 @@ func BeginSpan(ctx context.Context, name string, client job.ID) (context.Context
 	return ctx, span
 }
 
-// describe tells which attempt of which job a span is about.
+// describe says which attempt of which job a span is about.
 func Describe(span trace.Span, j *job.Job, attempt int) {
 	if !span.IsRecording() {
 		return
@@ -32,7 +32,7 @@ func Describe(span trace.Span, j *job.Job, attempt int) {
 	}
 }
 
-// describeKey tells which client, and which key of it if one is given, a span is
+// describeKey says which client, and which key of it if one is given, a span is
 // about.
 func DescribeKey(span trace.Span, client job.ID, keyID string) {
 	if !span.IsRecording() {
@@ -57,7 +57,7 @@ func EndSpan(span trace.Span, id job.ID, state job.State, err error) {
 	if state != "" {
 		span.SetAttributes(telemetry.State.String(string(state)))
 	}
-	if err != nil && !errors.Is(err, job.ErrStale) { // which has no code: it is told to nobody outside
+	if err != nil && !errors.Is(err, job.ErrStale) { // which has no code: it is not shown outside
 		code := job.CodeOf(err)
 		span.SetAttributes(telemetry.ErrorCode.String(string(code)))
 		if code.Spec().Status < http.StatusInternalServerError {

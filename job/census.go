@@ -17,7 +17,7 @@ type Backlog struct {
 	Workers int // whose lease has not ended
 	Slots   int // jobs that these can hold at once
 
-	Deliveries       int           // not settled, up to the limit
+	Deliveries       int           // pending, up to the limit
 	OldestDelivery   time.Duration // for how long the longest waiting one has been due; 0 if none is
 	DisabledWebhooks int           // disabled by the server, up to the limit
 }

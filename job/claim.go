@@ -44,10 +44,10 @@ type Claim struct {
 	WasCreated bool // the claim came before the scheduler, and passed QUEUED on its way
 }
 
-// NotClaimed tells why a claim got no row.
+// NotClaimed says why a claim got no row.
 type NotClaimed struct {
 	// StillWaiting: the attempt waits, but not yet for this long (an early
-	// task or a skewed clock). Otherwise the task is spent and is dropped.
+	// task or a skewed clock). Otherwise the task is stale and is dropped.
 	StillWaiting bool
 	Wait         time.Duration
 	// WorkerDead: the claiming worker's own lease has ended.

@@ -8,7 +8,7 @@ import (
 // DeliveryState is the state of a delivery.
 type DeliveryState string
 
-// The states of a delivery. A settled one can be sent again: it is PENDING then.
+// The states of a delivery. A finished one can be sent again: it is PENDING then.
 const (
 	DeliveryPending   DeliveryState = "PENDING"
 	DeliveryDelivered DeliveryState = "DELIVERED" // the receiver answered 2xx
@@ -119,7 +119,7 @@ type ClaimedDelivery struct {
 	TraceParent string // of the event's job when it happened; "" for none
 }
 
-// Target is where and how a parcel is sent.
+// Target is where and how a delivery is sent.
 type Target struct {
 	URL         string
 	ContentMode ContentMode
@@ -133,7 +133,7 @@ type Sent struct {
 	RetryAfter time.Duration   // what the receiver asked for, 0 for nothing
 }
 
-// DeliveryResult is what storage is told of one attempt.
+// DeliveryResult is what is stored of one attempt.
 type DeliveryResult struct {
 	DeliveryID ID
 	Endpoint   ID

@@ -110,7 +110,7 @@ func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready
 }
 
 func (s *Store) CompleteBatches(ctx context.Context, ids []job.ID) ([]job.Batch, error) {
-	return call(ctx, s, "CompleteBatches", func() (settled []job.Batch, err error) {
+	return call(ctx, s, "CompleteBatches", func() (ended []job.Batch, err error) {
 		for id, b := range s.Batches {
 			c := s.counted(b).Counts
 			if b.Outcome != nil || !slices.Contains(ids, id) || s.counted(b).Unfinished() {
@@ -121,8 +121,8 @@ func (s *Store) CompleteBatches(ctx context.Context, ids []job.ID) ([]job.Batch,
 				Status:      job.BatchStatus(c[job.Succeeded], failed, c[job.Canceled]),
 				CompletedAt: time.Now(), Succeeded: c[job.Succeeded], Failed: failed, Canceled: c[job.Canceled],
 			}
-			settled = append(settled, *b)
+			ended = append(ended, *b)
 		}
-		return settled, nil
+		return ended, nil
 	})
 }

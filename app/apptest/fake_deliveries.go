@@ -11,9 +11,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The part of fakeStore that couriers and their relay see.
+// The part of Store that delivery workers and their relay see.
 
-type ParcelRow struct {
+type DeliveryRow struct {
 	job.Delivery
 	Fence       int
 	Traceparent string
@@ -29,9 +29,9 @@ func (s *Store) EndpointOf(id job.ID) *webhookRow {
 }
 
 // deliver stores a delivery that is due, and gives its id.
-func (s *Store) Deliver(client, endpoint job.ID, change ...func(*ParcelRow)) job.ID {
+func (s *Store) Deliver(client, endpoint job.ID, change ...func(*DeliveryRow)) job.ID {
 	now := time.Now()
-	r := &ParcelRow{Delivery: job.Delivery{
+	r := &DeliveryRow{Delivery: job.Delivery{
 		ID: app.NewID(), ClientID: client, Endpoint: endpoint, WebhookID: endpoint, JobID: app.NewID(), Seq: 1, EventID: app.NewID(),
 		EventName: job.EventSucceeded, CreatedAt: now, State: job.DeliveryPending, NextAttemptAt: &now,
 	}}
@@ -40,7 +40,7 @@ func (s *Store) Deliver(client, endpoint job.ID, change ...func(*ParcelRow)) job
 	}
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	s.Parcels = append(s.Parcels, r)
+	s.DeliveryRows = append(s.DeliveryRows, r)
 	return r.ID
 }
 
@@ -52,14 +52,14 @@ func (s *Store) Meddle(f func()) {
 }
 
 // delivery gives a copy of a row.
-func (s *Store) Delivery(id job.ID) ParcelRow {
+func (s *Store) Delivery(id job.ID) DeliveryRow {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	return *s.Parcel(id)
+	return *s.Row(id)
 }
 
-func (s *Store) Parcel(id job.ID) *ParcelRow {
-	for _, r := range s.Parcels {
+func (s *Store) Row(id job.ID) *DeliveryRow {
+	for _, r := range s.DeliveryRows {
 		if r.ID == id {
 			return r
 		}
@@ -71,7 +71,7 @@ func (s *Store) Parcel(id job.ID) *ParcelRow {
 func (s *Store) InState(state job.DeliveryState) (n, claimed int) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	for _, r := range s.Parcels {
+	for _, r := range s.DeliveryRows {
 		if r.State == state {
 			n++
 			if r.ClaimedUntil != nil {
@@ -82,13 +82,13 @@ func (s *Store) InState(state job.DeliveryState) (n, claimed int) {
 	return n, claimed
 }
 
-func (r *ParcelRow) due(age time.Duration) bool {
+func (r *DeliveryRow) due(age time.Duration) bool {
 	return r.State == job.DeliveryPending && r.ClaimedUntil == nil && !r.NextAttemptAt.After(time.Now().Add(-age))
 }
 
 func (s *Store) DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, error) {
 	return call(ctx, s, "DueEndpoints", func() (endpoints []job.ID, err error) {
-		for _, r := range s.Parcels {
+		for _, r := range s.DeliveryRows {
 			if r.ClientID == client && r.due(0) && !slices.Contains(endpoints, r.Endpoint) {
 				endpoints = append(endpoints, r.Endpoint)
 			}
@@ -97,15 +97,15 @@ func (s *Store) DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, erro
 	})
 }
 
-func (s *Store) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (parcels []job.ClaimedDelivery, more bool, err error) {
-	parcels, err = call(ctx, s, "ClaimDeliveries", func() ([]job.ClaimedDelivery, error) {
-		var due []*ParcelRow
-		for _, r := range s.Parcels {
+func (s *Store) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (deliveries []job.ClaimedDelivery, more bool, err error) {
+	deliveries, err = call(ctx, s, "ClaimDeliveries", func() ([]job.ClaimedDelivery, error) {
+		var due []*DeliveryRow
+		for _, r := range s.DeliveryRows {
 			if r.ClientID == client && r.Endpoint == endpoint && r.due(0) && s.EndpointOf(endpoint).Disabled == nil {
 				due = append(due, r)
 			}
 		}
-		slices.SortStableFunc(due, func(a, b *ParcelRow) int {
+		slices.SortStableFunc(due, func(a, b *DeliveryRow) int {
 			return cmp.Or(a.NextAttemptAt.Compare(*b.NextAttemptAt), bytes.Compare(a.JobID[:], b.JobID[:]), cmp.Compare(a.Seq, b.Seq))
 		})
 		some := min(n, len(due))
@@ -113,23 +113,23 @@ func (s *Store) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n 
 			some = s.Short(some)
 		}
 		more = some == n || some < len(due)
-		parcels := make([]job.ClaimedDelivery, 0, n)
+		deliveries := make([]job.ClaimedDelivery, 0, n)
 		for _, r := range due[:some] {
 			until := time.Now().Add(hold)
 			r.ClaimedUntil = &until
 			r.Fence++
-			parcels = append(parcels, job.ClaimedDelivery{Delivery: r.Delivery, Fence: r.Fence, TraceParent: r.Traceparent, Target: job.Target{
+			deliveries = append(deliveries, job.ClaimedDelivery{Delivery: r.Delivery, Fence: r.Fence, TraceParent: r.Traceparent, Target: job.Target{
 				URL: "https://receiver.example/secret?token=1", Failures: s.EndpointOf(endpoint).Failures,
 			}})
 		}
-		return parcels, nil
+		return deliveries, nil
 	})
-	return parcels, more && err == nil, err
+	return deliveries, more && err == nil, err
 }
 
 // claimedRow gives the row that a claim still holds.
-func (s *Store) claimedRow(id job.ID, fence int) *ParcelRow {
-	r := s.Parcel(id)
+func (s *Store) claimedRow(id job.ID, fence int) *DeliveryRow {
+	r := s.Row(id)
 	if r == nil || r.Fence != fence || r.ClaimedUntil == nil {
 		return nil
 	}
@@ -164,9 +164,9 @@ func (s *Store) RecordDelivery(ctx context.Context, d job.DeliveryResult) (job.R
 	})
 }
 
-func (s *Store) ReleaseDeliveries(ctx context.Context, parcels []job.ClaimedDelivery) error {
+func (s *Store) ReleaseDeliveries(ctx context.Context, deliveries []job.ClaimedDelivery) error {
 	_, err := call(ctx, s, "ReleaseDeliveries", func() (struct{}, error) {
-		for _, p := range parcels {
+		for _, p := range deliveries {
 			if r := s.claimedRow(p.Delivery.ID, p.Fence); r != nil {
 				r.ClaimedUntil = nil
 			}
@@ -178,7 +178,7 @@ func (s *Store) ReleaseDeliveries(ctx context.Context, parcels []job.ClaimedDeli
 
 func (s *Store) ReclaimDeliveries(ctx context.Context, limit int) (int, error) {
 	return call(ctx, s, "ReclaimDeliveries", func() (n int, err error) {
-		for _, r := range s.Parcels {
+		for _, r := range s.DeliveryRows {
 			if n < limit && r.ClaimedUntil != nil && r.ClaimedUntil.Before(time.Now()) {
 				r.ClaimedUntil = nil
 				n++
@@ -192,7 +192,7 @@ func (s *Store) DueClients(ctx context.Context, after job.EndpointKey, minAge ti
 	_, err = call(ctx, s, "DueClients", func() (struct{}, error) {
 		due := map[job.EndpointKey]bool{}
 		var places []job.EndpointKey
-		for _, r := range s.Parcels {
+		for _, r := range s.DeliveryRows {
 			at := job.EndpointKey{Client: r.ClientID, Endpoint: r.Endpoint}
 			if r.State != job.DeliveryPending || comparePlaces(at, after) <= 0 {
 				continue
@@ -223,7 +223,7 @@ func comparePlaces(a, b job.EndpointKey) int {
 
 func (s *Store) FailOrphans(ctx context.Context, _, limit int) (int, error) {
 	return call(ctx, s, "FailOrphans", func() (n int, err error) {
-		for _, r := range s.Parcels {
+		for _, r := range s.DeliveryRows {
 			if n < limit && r.State == job.DeliveryPending && s.EndpointOf(r.Endpoint).Disabled != nil {
 				r.State, r.LastError = job.DeliveryFailed, job.SendDisabled
 				n++

@@ -120,7 +120,7 @@ func (s *Store) Delete(ctx context.Context, client, id job.ID) error {
 	return err
 }
 
-// fakeListener is the way that news comes by.
+// fakeListener is the way that notifications come by.
 type Listener struct {
 	mu      sync.Mutex
 	watched map[job.ID]bool
@@ -151,7 +151,7 @@ func (l *Listener) SetConnected(connected bool) {
 	l.Up = connected
 }
 
-// watching tells whether a client is watched, and how often that changed.
+// watching says whether a client is watched, and how often that changed.
 func (l *Listener) Watching(client job.ID) (bool, int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

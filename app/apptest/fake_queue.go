@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// silentQueue tells nobody anything.
+// SilentQueue drops everything.
 type SilentQueue struct{ app.Queue }
 
 var ErrQueue = errors.New("the queue cannot be reached")
@@ -110,7 +110,7 @@ func (q *Queue) wake(clients ...job.ID) {
 	}
 }
 
-// hints gives the clients that were hinted since it was last asked for.
+// hints gives the clients for which workers were woken since it was last asked for.
 func (q *Queue) Hints() []job.ID {
 	q.Mu.Lock()
 	defer q.Mu.Unlock()
@@ -131,7 +131,7 @@ func (q *Queue) AppendOutcomes(_ context.Context, stream string, maxLen int64, e
 	return q.Err
 }
 
-// news gives what was announced since it was last asked for.
+// News gives what was published since it was last asked for.
 func (q *Queue) News() []job.Notification {
 	q.Mu.Lock()
 	defer q.Mu.Unlock()
@@ -235,7 +235,7 @@ func (q *Queue) Change(f func()) {
 	f()
 }
 
-// state tells where a task is, "" for nowhere.
+// state says where a task is, "" for nowhere.
 func (q *Queue) State(t job.Task) string {
 	q.Mu.Lock()
 	defer q.Mu.Unlock()

@@ -19,27 +19,27 @@ var ErrStorage = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The datab
 type Store struct {
 	t testing.TB
 
-	Mu      sync.Mutex
-	Rows    map[job.ID]*Row
-	Workers map[job.ID]*workerRow
-	keys    map[string]receiptRow
-	Batches map[job.ID]*job.Batch
-	Parcels []*ParcelRow
-	Hooked  map[job.ID]*webhookRow
-	Outbox  []*OutboxRow
-	latest  map[job.ID]job.Position // by client
-	tx      uint64
-	cursor  []byte
-	Asked   [][]job.ID // by EventSeqs and LatestPositions
-	hooks   map[string]Hook
-	calls   map[string]int
+	Mu           sync.Mutex
+	Rows         map[job.ID]*Row
+	Workers      map[job.ID]*workerRow
+	keys         map[string]receiptRow
+	Batches      map[job.ID]*job.Batch
+	DeliveryRows []*DeliveryRow
+	Hooked       map[job.ID]*webhookRow
+	Outbox       []*OutboxRow
+	latest       map[job.ID]job.Position // by client
+	tx           uint64
+	cursor       []byte
+	Asked        [][]job.ID // by EventSeqs and LatestPositions
+	hooks        map[string]Hook
+	calls        map[string]int
 
 	DispatchEpoch int64
 	RunID         string
 	Leader        job.ID
 	LeaderUntil   time.Time
 	Cleanings     int // how often Clean says that there is more
-	Census        job.Backlog
+	BacklogNow    job.Backlog
 
 	Chaos     func(operation string) (before, after error)
 	Short     func(n int) int // how many of n due deliveries a claim gives

@@ -11,10 +11,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// SettleStore ends batches.
-type SettleStore interface {
+// CompletionStore ends batches.
+type CompletionStore interface {
 	// CompleteBatches ends those of the given batches that have no unfinished job
-	// and were not ended before, and tells which.
+	// and were not ended before, and answers which.
 	CompleteBatches(ctx context.Context, ids []job.ID) ([]job.Batch, error)
 	// ReadyBatches looks at so many batches after the given one that were not
 	// ended, and finds those that have no unfinished job. last is where to go on,
@@ -35,7 +35,7 @@ const (
 // BatchCompleter ends batches soon after their last job has ended. What it forgets
 // with its process, the maintenance finds.
 type Completer struct {
-	Store   SettleStore
+	Store   CompletionStore
 	queue   app.Queue
 	metrics *app.Metrics
 	log     *slog.Logger
@@ -45,8 +45,8 @@ type Completer struct {
 	wake    chan struct{} // holds a token while something is touched
 }
 
-// NewBatchCompleter makes a settler; Run settles.
-func NewCompleter(store SettleStore, queue app.Queue, m *app.Metrics, log *slog.Logger) *Completer {
+// NewCompleter makes a completer; Run completes.
+func NewCompleter(store CompletionStore, queue app.Queue, m *app.Metrics, log *slog.Logger) *Completer {
 	return &Completer{
 		Store: store, queue: queue, metrics: m, log: log,
 		touched: map[job.ID]struct{}{}, wake: make(chan struct{}, 1),
@@ -73,7 +73,7 @@ func (s *Completer) touch(batches ...job.ID) {
 	}
 }
 
-// Run settles what is touched until ctx ends, the first at once: what gathers
+// Run completes what is touched until ctx ends, the first at once: what gathers
 // while it rests shares a statement. What a failed statement was for is kept.
 func (s *Completer) Run(ctx context.Context) {
 	for ; ; app.Sleep(ctx, RestInterval) {
@@ -83,10 +83,10 @@ func (s *Completer) Run(ctx context.Context) {
 			return
 		}
 		for batches := range slices.Chunk(s.take(), ChunkSize) {
-			if _, err := s.Settle(ctx, batches); err != nil {
+			if _, err := s.Complete(ctx, batches); err != nil {
 				s.touch(batches...)
 				if ctx.Err() == nil {
-					s.log.WarnContext(ctx, "cannot settle batches", "action", "settle", "batches", len(batches), app.ErrorFields(err))
+					s.log.WarnContext(ctx, "cannot complete batches", "action", "complete_batches", "batches", len(batches), app.ErrorFields(err))
 				}
 				if !app.Sleep(ctx, RetryInterval) {
 					return
@@ -107,17 +107,17 @@ func (s *Completer) take() []job.ID {
 	return batches
 }
 
-// settle ends those of the given batches that have come to their end, and tells
-// how many it ended. Each is ended, and told of, once, however many try.
-func (s *Completer) Settle(ctx context.Context, batches []job.ID) (int, error) {
-	settled, err := s.Store.CompleteBatches(ctx, batches)
-	for i := range settled {
-		s.tell(ctx, &settled[i])
+// Complete ends those of the given batches that have come to their end, and
+// reports how many. Each is ended and published once, however many try.
+func (s *Completer) Complete(ctx context.Context, batches []job.ID) (int, error) {
+	completed, err := s.Store.CompleteBatches(ctx, batches)
+	for i := range completed {
+		s.publish(ctx, &completed[i])
 	}
-	return len(settled), err
+	return len(completed), err
 }
 
-func (s *Completer) tell(ctx context.Context, b *job.Batch) {
+func (s *Completer) publish(ctx context.Context, b *job.Batch) {
 	status := b.Status()
 	attrs := []slog.Attr{
 		slog.String("action", "batch_completed"), slog.String("request_id", b.RequestID), slog.String("client_id", b.ClientID.String()),

@@ -38,7 +38,7 @@ const maxKeys = 10
 const maxRemembered = 10_000
 
 // ClientService creates clients, and creates, changes and recognises their API keys. It remembers keys that it
-// looked up, but only while storage tells it of every change.
+// looked up, but only while storage reports every change.
 type Service struct {
 	cfg   KeyConfig
 	store KeyStore
@@ -114,7 +114,7 @@ var (
 	errAdminOnly     = job.Errorf(job.CodeForbidden, "Open registration is off on this server: only the operator may create clients.")
 )
 
-// Authenticate tells who presents the credentials (section 14).
+// Authenticate says who presents the credentials (section 14).
 func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
 	if bearer == "" {
 		return job.Caller{}, errNoCredentials

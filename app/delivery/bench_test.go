@@ -26,13 +26,13 @@ func (s *distantStore) DueEndpoints(context.Context, job.ID) ([]job.ID, error) {
 	return []job.ID{endpointA}, nil
 }
 
-func (s *distantStore) ClaimDeliveries(_ context.Context, client, endpoint job.ID, n int, _ time.Duration) (parcels []job.ClaimedDelivery, more bool, err error) {
+func (s *distantStore) ClaimDeliveries(_ context.Context, client, endpoint job.ID, n int, _ time.Duration) (deliveries []job.ClaimedDelivery, more bool, err error) {
 	time.Sleep(s.away)
-	parcels = make([]job.ClaimedDelivery, n)
-	for i := range parcels {
-		parcels[i].Delivery = job.Delivery{ID: app.NewID(), ClientID: client, Endpoint: endpoint, WebhookID: endpoint, JobID: app.NewID()}
+	deliveries = make([]job.ClaimedDelivery, n)
+	for i := range deliveries {
+		deliveries[i].Delivery = job.Delivery{ID: app.NewID(), ClientID: client, Endpoint: endpoint, WebhookID: endpoint, JobID: app.NewID()}
 	}
-	return parcels, true, nil
+	return deliveries, true, nil
 }
 
 func (s *distantStore) RecordDelivery(context.Context, job.DeliveryResult) (job.Recorded, error) {
@@ -45,9 +45,9 @@ func (s *distantStore) RecordDelivery(context.Context, job.DeliveryResult) (job.
 
 func (s *distantStore) ReleaseDeliveries(context.Context, []job.ClaimedDelivery) error { return nil }
 
-// BenchmarkCourier is how fast one process delivers to one endpoint, with
+// BenchmarkDelivery is how fast one process delivers to one endpoint, with
 // storage and a receiver that take some milliseconds.
-func BenchmarkCourier(b *testing.B) {
+func BenchmarkDelivery(b *testing.B) {
 	for name, away := range map[string]time.Duration{"instant": 0, "3ms": 3 * time.Millisecond} {
 		b.Run(name, func(b *testing.B) {
 			store := &distantStore{away: away, done: make(chan struct{})}

@@ -22,7 +22,7 @@ type fairSemaphore struct {
 // places are those that a client has, and wants.
 type places struct {
 	held    int
-	tickets []chan struct{} // closed when there is a place, in order
+	tickets []chan struct{} // closed when there is a cursor, in order
 }
 
 func newFairSemaphore(n int) *fairSemaphore {

@@ -38,7 +38,7 @@ func (s *fakeSender) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	return s.send(ctx, p)
 }
 
-// atOnce gives the most parcels that were in flight to an endpoint since it was
+// atOnce gives the most deliveries that were in flight to an endpoint since it was
 // last asked for.
 func (s *fakeSender) atOnce(endpoint job.ID) int {
 	s.mu.Lock()

@@ -9,11 +9,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// DeliveryRelayStore is what the repair of deliveries needs of storage.
+// RelayStore is what the repair of deliveries needs of storage.
 type RelayStore interface {
 	// ReclaimDeliveries makes deliveries wait again whose claim has ended.
 	ReclaimDeliveries(ctx context.Context, limit int) (n int, err error)
-	// DueClients looks at so many endpoints after a place, and gives the clients
+	// DueClients looks at so many endpoints after a cursor, and gives the clients
 	// of those with something due and unclaimed for at least minAge. last is where
 	// to go on, zero when there are no more.
 	DueClients(ctx context.Context, after job.EndpointKey, minAge time.Duration, look int) (clients []job.ID, last job.EndpointKey, err error)
@@ -21,7 +21,7 @@ type RelayStore interface {
 	FailOrphans(ctx context.Context, look, limit int) (n int, err error)
 }
 
-// DeliveryRelayQueue takes hints, and tells whether it has them.
+// RelayQueue wakes delivery workers, and reports failures.
 type RelayQueue interface {
 	WakeDeliveries(ctx context.Context, clients []job.ID) error
 }
@@ -31,18 +31,18 @@ const (
 	orphanBatch  = 500
 	orphanLook   = 10_000      // endpoints that one round looks at
 	dueLook      = 5000        // endpoints that one round looks at
-	dueMinAge    = time.Second // younger deliveries are being hinted by whoever wrote the event
+	dueMinAge    = time.Second // for younger ones, whoever wrote the event wakes the workers
 )
 
 // DeliveryRelay makes sure that what is due is delivered, whatever became of
-// the hints and of the couriers that claimed it.
+// the wake-ups and of the delivery workers that claimed it.
 type Relay struct {
 	store   RelayStore
 	queue   RelayQueue
 	metrics *app.Metrics
 	log     *slog.Logger
 
-	place job.EndpointKey // where the walk over endpoints goes on; the leader's loop's own
+	cursor job.EndpointKey // where the walk over endpoints goes on; the leader's loop's own
 }
 
 // NewDeliveryRelay makes a relay of deliveries; Maintenance runs it.
@@ -50,14 +50,14 @@ func NewRelay(store RelayStore, queue RelayQueue, m *app.Metrics, log *slog.Logg
 	return &Relay{store: store, queue: queue, metrics: m, log: log}
 }
 
-// round ends the claims of couriers that are gone, then hints the clients that
+// round ends the claims of delivery workers that are gone, then wakes the workers for clients that
 // have something due. It looks at a part of the endpoints, the next round at
-// those after it. Without the queue the place stays: they are hinted later.
+// those after it. Without the queue the cursor stays: they are woken later.
 func (r *Relay) Round(ctx context.Context, leading func() bool) error {
 	if err := r.reclaim(ctx, leading); err != nil {
 		return err
 	}
-	clients, last, err := r.store.DueClients(ctx, r.place, dueMinAge, dueLook)
+	clients, last, err := r.store.DueClients(ctx, r.cursor, dueMinAge, dueLook)
 	if err != nil {
 		return err
 	}
@@ -65,9 +65,9 @@ func (r *Relay) Round(ctx context.Context, leading func() bool) error {
 		if err := r.queue.WakeDeliveries(ctx, clients); err != nil {
 			return err
 		}
-		r.metrics.DeliveriesRepaired.WithLabelValues(app.RepairHinted).Add(float64(len(clients)))
+		r.metrics.DeliveriesRepaired.WithLabelValues(app.RepairWoken).Add(float64(len(clients)))
 	}
-	r.place = last
+	r.cursor = last
 	return nil
 }
 

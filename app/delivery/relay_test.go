@@ -25,7 +25,7 @@ func TestWhatIsDueAndNotHintedIsHinted(t *testing.T) {
 		apptest.Pass(dueMinAge)
 		require.NoError(t, r.Round(context.Background(), steadyLead))
 		require.Equal(t, []job.ID{apptest.ClientA}, w.Queue.Hints())
-		require.Equal(t, 1.0, w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("hinted")))
+		require.Equal(t, 1.0, w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("woken")))
 		require.NoError(t, r.Round(context.Background(), steadyLead))
 		require.Equal(t, []job.ID{apptest.ClientA}, w.Queue.Hints(), "as long as it is due")
 	})
@@ -74,9 +74,9 @@ func TestClaimsThatHaveEndedAreReleased(t *testing.T) {
 		w, r := newDeliveryRelay(t)
 		past, future := time.Now(), time.Now().Add(time.Minute)
 		for range 2*reclaimBatch + 1 {
-			w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.ParcelRow) { r.ClaimedUntil = &past })
+			w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.DeliveryRow) { r.ClaimedUntil = &past })
 		}
-		held := w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.ParcelRow) { r.ClaimedUntil = &future })
+		held := w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.DeliveryRow) { r.ClaimedUntil = &future })
 		apptest.Pass(dueMinAge)
 		require.NoError(t, r.Round(context.Background(), steadyLead))
 		_, claimed := w.Store.InState(job.DeliveryPending)

@@ -22,8 +22,8 @@ const (
 	recordPause = 100 * time.Millisecond // doubled each time
 )
 
-// deliver sends a parcel and records what became of it, or gives it back. The
-// pump is told before the result is recorded: storage delays no send.
+// deliver sends a delivery and records what became of it, or gives it back. The
+// dispatcher gets the result before it is recorded: storage delays no send.
 func (c *Worker) deliver(h held, results chan<- result) {
 	line := lineOf(h.ClaimedDelivery)
 	sent, span, ok := c.attempt(h)
@@ -38,7 +38,7 @@ func (c *Worker) deliver(h held, results chan<- result) {
 	<-c.unrecorded
 }
 
-// attempt sends a parcel when it is its turn. With a result it keeps a token of
+// attempt sends a delivery when it is its turn. With a result it keeps a token of
 // unrecorded, and a span that covers the recording too. ok is false when there is
 // nothing to record.
 func (c *Worker) attempt(h held) (sent job.Sent, span trace.Span, ok bool) {
@@ -57,8 +57,8 @@ func (c *Worker) attempt(h held) (sent job.Sent, span trace.Span, ok bool) {
 	return sent, span, ok
 }
 
-// sendInTime sends a parcel if its claim lasts long enough. ok is false if it
-// does not, and if the courier's end cut the send off.
+// sendInTime sends a delivery if its claim lasts long enough. ok is false if it
+// does not, and if the worker's end cut the send off.
 func (c *Worker) sendInTime(h held) (sent job.Sent, span trace.Span, ok bool) {
 	if c.stopped() || time.Until(h.until) < c.cfg.Timeout+sendMargin {
 		return job.Sent{}, nil, false
@@ -66,7 +66,7 @@ func (c *Worker) sendInTime(h held) (sent job.Sent, span trace.Span, ok bool) {
 	ctx, cancel := context.WithTimeout(c.sending, c.cfg.Timeout+sendGrace)
 	defer cancel()
 	ctx, span = telemetry.Continue(ctx, c.cfg.Tracer, h.TraceParent, telemetry.SpanDeliver, trace.WithSpanKind(trace.SpanKindClient))
-	describeParcel(span, h.ClaimedDelivery)
+	describeDelivery(span, h.ClaimedDelivery)
 	sent = c.send(ctx, h.ClaimedDelivery)
 	describeSent(span, sent.Attempt)
 	// What was cut off here did not fail there. It may have arrived all the same:
@@ -149,13 +149,13 @@ func (c *Worker) tell(ctx context.Context, p job.ClaimedDelivery, r job.Delivery
 
 // release gives claims back. What fails is released when the claim has ended.
 func (c *Worker) release(unused ...held) {
-	parcels := make([]job.ClaimedDelivery, len(unused))
+	deliveries := make([]job.ClaimedDelivery, len(unused))
 	for i, h := range unused {
-		parcels[i] = h.ClaimedDelivery
+		deliveries[i] = h.ClaimedDelivery
 	}
-	if err := c.store.ReleaseDeliveries(c.storing, parcels); err != nil {
+	if err := c.store.ReleaseDeliveries(c.storing, deliveries); err != nil {
 		c.log.WarnContext(c.storing, "cannot give deliveries back", "action", "deliver", "client_id", unused[0].ClientID.String(),
-			"deliveries", len(parcels), app.ErrorFields(err))
+			"deliveries", len(deliveries), app.ErrorFields(err))
 	}
 }
 

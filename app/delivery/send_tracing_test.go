@@ -14,17 +14,17 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func withTrace(traceparent string) func(*apptest.ParcelRow) {
-	return func(r *apptest.ParcelRow) { r.Traceparent = traceparent }
+func withTrace(traceparent string) func(*apptest.DeliveryRow) {
+	return func(r *apptest.DeliveryRow) { r.Traceparent = traceparent }
 }
 
 func TestSpansOfDeliveries(t *testing.T) {
-	callback := func(r *apptest.ParcelRow) {
+	callback := func(r *apptest.DeliveryRow) {
 		r.WebhookID, r.URL = job.ID{}, "https://user:password@receiver.example:8443/secret?token=secret"
 	}
 	tests := map[string]struct {
 		send    func(context.Context, job.ClaimedDelivery) job.Sent
-		change  func(*apptest.ParcelRow)
+		change  func(*apptest.DeliveryRow)
 		want    map[string]any // beside those of every delivery
 		failed  string         // what the span's status says
 		attempt int64
@@ -35,7 +35,7 @@ func TestSpansOfDeliveries(t *testing.T) {
 		},
 		"to a callback, the second time": {
 			send: answers(200, 0), attempt: 2,
-			change: func(r *apptest.ParcelRow) { callback(r); r.Attempts = 1 },
+			change: func(r *apptest.DeliveryRow) { callback(r); r.Attempts = 1 },
 			want:   map[string]any{"server.address": "receiver.example", "http.response.status_code": int64(200)},
 		},
 		"refused": {
@@ -55,9 +55,9 @@ func TestSpansOfDeliveries(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
-				w := newCourierWorld(t, test.send)
+				w := newSendingWorld(t, test.send)
 				from := w.Traceparent()
-				id := w.Store.Deliver(apptest.ClientA, endpointA, withTrace(from), func(r *apptest.ParcelRow) {
+				id := w.Store.Deliver(apptest.ClientA, endpointA, withTrace(from), func(r *apptest.DeliveryRow) {
 					if test.change != nil {
 						test.change(r)
 					}
@@ -88,7 +88,7 @@ func TestSpansOfDeliveries(t *testing.T) {
 func TestTheSpanOfADeliveryReachesSenderAndStorage(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		var sent string
-		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			sent = telemetry.Traceparent(ctx)
 			return answers(200, 0)(ctx, p)
 		})
@@ -108,7 +108,7 @@ func TestTheSpanOfADeliveryReachesSenderAndStorage(t *testing.T) {
 
 func TestEachAttemptHasItsSpan(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(500, 0))
+		w := newSendingWorld(t, answers(500, 0))
 		w.hinting()
 		w.Store.Deliver(apptest.ClientA, endpointA, withTrace(w.Traceparent()))
 		w.hint(apptest.ClientA)
@@ -126,7 +126,7 @@ func TestUntracedEventsHaveNoSpans(t *testing.T) {
 	for _, traceparent := range []string{"", "nonsense", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"} {
 		t.Run(traceparent, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
-				w := newCourierWorld(t, answers(200, 0))
+				w := newSendingWorld(t, answers(200, 0))
 				id := w.Store.Deliver(apptest.ClientA, endpointA, withTrace(traceparent))
 				w.hint(apptest.ClientA)
 				apptest.Pass(time.Second)
@@ -139,11 +139,11 @@ func TestUntracedEventsHaveNoSpans(t *testing.T) {
 
 func TestTheSpanOfADeliveryThatIsCutOffEnds(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, hanging)
+		w := newSendingWorld(t, hanging)
 		w.Store.Deliver(apptest.ClientA, endpointA, withTrace(w.Traceparent()))
 		w.hint(apptest.ClientA)
 		apptest.Pass(time.Second)
-		w.stop(w.courier, 0)
+		w.stop(w.worker, 0)
 		span := w.Span("deliver event")
 		require.Equal(t, codes.Error, span.Status.Code)
 		require.Equal(t, errStopping.Error(), span.Status.Description)

@@ -32,7 +32,7 @@ func TestLostAnswersCostTimeAndLoseNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
-				w := newCourierWorld(t, answers(200, 0))
+				w := newSendingWorld(t, answers(200, 0))
 				w.hinting()
 				w.Store.Hook(c.operation, c.hook)
 				id := w.Store.Deliver(apptest.ClientA, endpointA)
@@ -49,11 +49,11 @@ func TestLostAnswersCostTimeAndLoseNothing(t *testing.T) {
 
 func TestALateResultChangesNothing(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, time.Second))
+		w := newSendingWorld(t, answers(200, time.Second))
 		id := w.Store.Deliver(apptest.ClientA, endpointA)
 		w.hint(apptest.ClientA)
 		synctest.Wait()
-		w.Store.Meddle(func() { w.Store.Parcel(id).Fence++ })
+		w.Store.Meddle(func() { w.Store.Row(id).Fence++ })
 		apptest.Pass(2 * time.Second)
 		require.Empty(t, w.Store.Delivery(id).Results)
 		require.Equal(t, 1, w.Store.Count("RecordDelivery"), "and is not repeated")
@@ -66,7 +66,7 @@ func TestALateResultChangesNothing(t *testing.T) {
 // An answer that storage refuses must not have the delivery repeated for good.
 func TestAnAttemptIsRecordedWithoutAnAnswerThatStorageRefuses(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, 0))
+		w := newSendingWorld(t, answers(200, 0))
 		id := w.Store.Deliver(apptest.ClientA, endpointA)
 		w.Store.Hook("RecordDelivery", apptest.Hook{Before: apptest.Fails(1, &job.Error{Code: job.CodeInternal, Detail: "invalid byte sequence"})})
 		w.hint(apptest.ClientA)
@@ -81,7 +81,7 @@ func TestAnAttemptIsRecordedWithoutAnAnswerThatStorageRefuses(t *testing.T) {
 // the delivery by then.
 func TestAClaimThatEndsTooSoonIsGivenBack(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, 0))
+		w := newSendingWorld(t, answers(200, 0))
 		id := w.Store.Deliver(apptest.ClientA, endpointA)
 		late := make(chan struct{})
 		w.Store.Hook("ClaimDeliveries", apptest.Hook{After: func(context.Context) error { <-late; return nil }})
@@ -101,16 +101,16 @@ func TestAClaimThatEndsTooSoonIsGivenBack(t *testing.T) {
 // What waits behind a receiver that is slow is given back for others in time.
 func TestWhatWaitsTooLongIsGivenBack(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, hanging)
+		w := newSendingWorld(t, hanging)
 		first := app.NewID()
 		for seq := 1; seq <= 4; seq++ {
-			w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.ParcelRow) { r.JobID, r.Seq = first, seq })
+			w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.DeliveryRow) { r.JobID, r.Seq = first, seq })
 		}
 		w.hint(apptest.ClientA)
 		apptest.Pass(2*testTimeout + time.Second)
 		require.GreaterOrEqual(t, w.Store.Count("ReleaseDeliveries"), 1)
 		apptest.Pass(3 * testTimeout)
-		for _, r := range w.Store.Parcels {
+		for _, r := range w.Store.DeliveryRows {
 			require.NotEmpty(t, r.Results)
 		}
 		require.Zero(t, w.Metric(w.Metrics.FencedWrites.WithLabelValues("deliver")))
@@ -120,7 +120,7 @@ func TestWhatWaitsTooLongIsGivenBack(t *testing.T) {
 // Others, or this process later, may send it in time.
 func TestWhatAnEndpointThatBeginsToFailCannotTakeIsGivenBack(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(410, time.Second))
+		w := newSendingWorld(t, answers(410, time.Second))
 		for range 20 {
 			w.Store.Deliver(apptest.ClientA, endpointA)
 		}
@@ -140,7 +140,7 @@ func TestWhatAnEndpointThatBeginsToFailCannotTakeIsGivenBack(t *testing.T) {
 // everything would be sent again and again.
 func TestUnrecordedResultsAreBounded(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, 0))
+		w := newSendingWorld(t, answers(200, 0))
 		w.Store.Hook("RecordDelivery", apptest.Hook{Before: apptest.Hangs})
 		clients := []job.ID{apptest.ClientA, apptest.ClientB}
 		for i := range 10 {
@@ -154,7 +154,7 @@ func TestUnrecordedResultsAreBounded(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		began := time.Now()
-		w.courier.Stop(ctx)
+		w.worker.Stop(ctx)
 		require.LessOrEqual(t, time.Since(began), time.Second+cutGrace)
 	})
 }
@@ -162,7 +162,7 @@ func TestUnrecordedResultsAreBounded(t *testing.T) {
 // Results are recorded beside the sends, not between them.
 func TestSlowRecordsDelayNoSend(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, 10*time.Millisecond))
+		w := newSendingWorld(t, answers(200, 10*time.Millisecond))
 		w.Store.Hook("RecordDelivery", apptest.Hook{Before: func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil }})
 		for range 100 {
 			w.Store.Deliver(apptest.ClientA, endpointA)
@@ -175,7 +175,7 @@ func TestSlowRecordsDelayNoSend(t *testing.T) {
 
 func TestStoppingWaitsForSendsAndGivesTheRestBack(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, 3*time.Second))
+		w := newSendingWorld(t, answers(200, 3*time.Second))
 		for range 20 {
 			w.Store.Deliver(apptest.ClientA, endpointA)
 		}
@@ -184,7 +184,7 @@ func TestStoppingWaitsForSendsAndGivesTheRestBack(t *testing.T) {
 		_, claimed := w.Store.InState(job.DeliveryPending)
 		require.Equal(t, heldRounds, claimed, "one is sent, the others wait")
 		began := time.Now()
-		w.stop(w.courier, 10*time.Second)
+		w.stop(w.worker, 10*time.Second)
 		require.Equal(t, 2*time.Second, time.Since(began))
 		delivered, _ := w.Store.InState(job.DeliveryDelivered)
 		require.Equal(t, 1, delivered)
@@ -197,14 +197,14 @@ func TestStoppingWaitsForSendsAndGivesTheRestBack(t *testing.T) {
 // What a shutdown cuts off did not fail: it is sent again, by somebody else.
 func TestStoppingCutsOffWhatTakesTooLong(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, 8*time.Second))
+		w := newSendingWorld(t, answers(200, 8*time.Second))
 		for range 20 {
 			w.Store.Deliver(apptest.ClientA, endpointA)
 		}
 		w.hint(apptest.ClientA)
 		apptest.Pass(time.Second)
 		began := time.Now()
-		w.stop(w.courier, 2*time.Second)
+		w.stop(w.worker, 2*time.Second)
 		require.Equal(t, 2*time.Second, time.Since(began))
 		n, claimed := w.Store.InState(job.DeliveryPending)
 		require.Equal(t, []int{20, 0}, []int{n, claimed})
@@ -216,17 +216,17 @@ func TestStoppingWhileEverythingHangs(t *testing.T) {
 	for _, operation := range []string{"ClaimDeliveries", "RecordDelivery", "ReleaseDeliveries", "DueEndpoints"} {
 		t.Run(operation, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
-				w := newCourierWorld(t, answers(200, 100*time.Millisecond))
+				w := newSendingWorld(t, answers(200, 100*time.Millisecond))
 				for range 20 {
 					w.Store.Deliver(apptest.ClientA, endpointA)
 				}
 				w.Store.Hook(operation, apptest.Hook{Before: apptest.Hangs})
 				ctx, cancel := context.WithCancel(context.Background())
 				handled := make(chan error, 1)
-				go func() { handled <- w.courier.Handle(ctx, apptest.ClientA) }()
+				go func() { handled <- w.worker.Handle(ctx, apptest.ClientA) }()
 				apptest.Pass(50 * time.Millisecond)
 				began := time.Now()
-				w.stop(w.courier, time.Second)
+				w.stop(w.worker, time.Second)
 				require.LessOrEqual(t, time.Since(began), time.Second+cutGrace)
 				cancel()
 				if err := <-handled; err != nil {
@@ -240,11 +240,11 @@ func TestStoppingWhileEverythingHangs(t *testing.T) {
 // A claim whose answer comes during the stop is given back as well.
 func TestAClaimThatIsAnsweredDuringTheStopIsGivenBack(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, 0))
+		w := newSendingWorld(t, answers(200, 0))
 		w.Store.Deliver(apptest.ClientA, endpointA)
 		w.Store.Hook("ClaimDeliveries", apptest.Hook{After: func(context.Context) error { time.Sleep(time.Second); return nil }})
 		w.hint(apptest.ClientA)
-		w.stop(w.courier, time.Minute)
+		w.stop(w.worker, time.Minute)
 		n, claimed := w.Store.InState(job.DeliveryPending)
 		require.Equal(t, []int{1, 0}, []int{n, claimed})
 		require.Empty(t, w.sender.begun())
@@ -265,7 +265,7 @@ func TestDeliveringOnStoresThatFail(t *testing.T) {
 func deliverOnStoresThatFail(t *testing.T, random *sharedRand) {
 	received := map[job.ID]bool{}
 	calm := false
-	w := newCourierWorld(t, nil)
+	w := newSendingWorld(t, nil)
 	w.sender.send = func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 		n, took := random.n(20), time.Duration(random.n(200))*time.Millisecond
 		switch {
@@ -306,7 +306,7 @@ func deliverOnStoresThatFail(t *testing.T, random *sharedRand) {
 	pending, _ := w.Store.InState(job.DeliveryPending)
 	require.Zero(t, pending)
 	w.Store.Meddle(func() {
-		for _, r := range w.Store.Parcels {
+		for _, r := range w.Store.DeliveryRows {
 			require.LessOrEqual(t, len(r.Results), 1+testDeliveryPolicy.MaxRetries)
 			require.True(t, r.State != job.DeliveryDelivered || received[r.ID], "delivered without being received")
 		}
@@ -315,9 +315,9 @@ func deliverOnStoresThatFail(t *testing.T, random *sharedRand) {
 
 func TestTheLineOfADelivery(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(503, 0))
+		w := newSendingWorld(t, answers(503, 0))
 		w.Logger = slog.New(apptest.TracingHandler{Handler: slog.NewJSONHandler(w.Log, nil)})
-		w.courier = w.newCourier()
+		w.worker = w.newSender()
 		id := w.Store.Deliver(apptest.ClientA, endpointA, withTrace(w.Traceparent()))
 		w.hint(apptest.ClientA)
 		apptest.Pass(time.Second)

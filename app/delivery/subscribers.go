@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// SubscriberStore tells which clients have an enabled webhook.
+// SubscriberStore lists which clients have an enabled webhook.
 type SubscriberStore interface {
 	Subscribers(ctx context.Context) ([]job.ID, error)
 }
@@ -21,7 +21,7 @@ type SubscriberStore interface {
 const subscribersInterval = time.Second
 
 // Subscribers knows which clients have an enabled webhook, as of a moment ago,
-// so that no hint is sent for the others.
+// so that no wake-up is sent for the others.
 type Subscribers struct {
 	store SubscriberStore
 	log   *slog.Logger
@@ -52,7 +52,7 @@ func (s *Subscribers) Add(client job.ID) {
 }
 
 // Run keeps the set current until ctx ends. While storage fails it stays as it
-// was: a hint too many costs little.
+// was: a wake-up too many costs little.
 func (s *Subscribers) Run(ctx context.Context) {
 	for failing := false; ; {
 		err := s.read(ctx)
@@ -85,9 +85,9 @@ func (s *Subscribers) read(ctx context.Context) error {
 	return nil
 }
 
-// Notifier is the queue for whoever writes events: what is announced to those
-// who watch is hinted to the couriers too, if the client has webhooks. Like all
-// of the queue it is only a hint, and costs one look into a map without them.
+// Notifier is the queue of processes that write events: publishing an event also
+// wakes the delivery workers if the client has webhooks. Both are best effort; for
+// a client without webhooks it costs one look into a map.
 type Notifier struct {
 	app.Queue
 	subscribers *Subscribers
@@ -96,10 +96,11 @@ type Notifier struct {
 // NewNotifier makes a notifier on top of the queue.
 func NewNotifier(q app.Queue, s *Subscribers) *Notifier { return &Notifier{Queue: q, subscribers: s} }
 
-// Publish passes news on. Progress is no event, and is delivered to nobody.
-func (n *Notifier) Publish(news job.Notification) {
-	n.Queue.Publish(news)
-	if news.Progress == nil && n.subscribers.Has(news.ClientID) {
-		n.WakeDelivery(news.ClientID)
+// Publish notifies watchers, and wakes the delivery workers for an event of a
+// client with webhooks. Progress is no event, and is not delivered.
+func (n *Notifier) Publish(event job.Notification) {
+	n.Queue.Publish(event)
+	if event.Progress == nil && n.subscribers.Has(event.ClientID) {
+		n.WakeDelivery(event.ClientID)
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// describeParcel tells which delivery a span is about. Of a callback's URL it
-// tells the host alone: the others may hold secrets.
-func describeParcel(span trace.Span, p job.ClaimedDelivery) {
+// describeDelivery says which delivery a span is about. Of a callback's URL it
+// gives the host alone: the others may hold secrets.
+func describeDelivery(span trace.Span, p job.ClaimedDelivery) {
 	if !span.IsRecording() {
 		return
 	}
@@ -30,7 +30,7 @@ func describeParcel(span trace.Span, p job.ClaimedDelivery) {
 	}
 }
 
-// describeSent tells what became of an attempt to deliver.
+// describeSent says what became of an attempt to deliver.
 func describeSent(span trace.Span, a job.DeliveryAttempt) {
 	if !span.IsRecording() {
 		return

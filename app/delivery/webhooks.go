@@ -194,7 +194,7 @@ func (s *Webhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.Iss
 	return job.IssuedWebhook{Webhook: *w, Secret: secret}, nil
 }
 
-// logChange tells of a change without URL and secret: a URL may hold
+// logChange logs a change without URL and secret: a URL may hold
 // credentials of its own.
 func (s *Webhooks) logChange(ctx context.Context, message, action string, client, id job.ID, more ...slog.Attr) {
 	attrs := []slog.Attr{

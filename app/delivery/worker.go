@@ -17,20 +17,20 @@ import (
 // CourierStore is what delivering needs of storage.
 type WorkerStore interface {
 	DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, error)
-	// ClaimDeliveries claims at most n due deliveries. more tells that there may be
+	// ClaimDeliveries claims at most n due deliveries. more says that there may be
 	// further ones: then fewer than n, or none, is no sign of the end.
-	ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (parcels []job.ClaimedDelivery, more bool, err error)
+	ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (deliveries []job.ClaimedDelivery, more bool, err error)
 	RecordDelivery(ctx context.Context, r job.DeliveryResult) (job.Recorded, error)
-	ReleaseDeliveries(ctx context.Context, parcels []job.ClaimedDelivery) error
+	ReleaseDeliveries(ctx context.Context, deliveries []job.ClaimedDelivery) error
 }
 
-// Sender sends a parcel once and tells what became of it. It stops when ctx
+// Sender sends a delivery once and reports the result. It stops when ctx
 // ends.
 type Sender interface {
 	Send(ctx context.Context, p job.ClaimedDelivery) job.Sent
 }
 
-// CourierConfig of a Courier.
+// CourierConfig of a Worker.
 type WorkerConfig struct {
 	Concurrency int           // sends at once in this process
 	Timeout     time.Duration // of one attempt, as the sender keeps it
@@ -41,9 +41,9 @@ type WorkerConfig struct {
 const (
 	// endpointShare is the part of the process' sends that one endpoint may take.
 	endpointShare = 5
-	// pumpShare bounds the pumps, as a multiple of the sends.
-	pumpShare = 20
-	// busyPause is how long hints stay with the queue while all sends are taken:
+	// dispatcherShare bounds the dispatchers, as a multiple of the sends.
+	dispatcherShare = 20
+	// busyPause is how long wake-ups stay with the queue while all sends are taken:
 	// another process may have some left.
 	busyPause = time.Second
 	// holdMargin is how much longer than the time limit of a send a claim lasts:
@@ -60,22 +60,22 @@ const (
 	unrecordedShare = 4
 	// cutGrace is how long Stop waits for what it has cut.
 	cutGrace = 5 * time.Second
-	// Failures are remembered for so long, of so many endpoints without a pump.
+	// Failures are remembered for so long, of so many endpoints without a dispatcher.
 	failureMemory = 5 * time.Minute
 	failuresKept  = 10_000
 )
 
-// These make the queue offer a hint again, perhaps to another process.
+// These make the queue offer a wake-up again, perhaps to another process.
 var (
-	errStopping = errors.New("the courier takes no hints any more")
-	errCrowded  = errors.New("the courier works for too many endpoints")
+	errStopping         = errors.New("the delivery worker is stopping")
+	errTooManyEndpoints = errors.New("the worker works for too many endpoints")
 )
 
 // DeliveryWorker sends what is due to the clients that it hears of (section 8). For
-// each endpoint with something due a pump claims deliveries and sends them. An
-// endpoint takes its share of the process at most, and clients share pumps and
+// each endpoint with something due a dispatcher claims deliveries and sends them. An
+// endpoint takes its share of the process at most, and clients share dispatchers and
 // sends fairly: those that hang do not delay the others. Storage knows what is
-// due, and guards each claim by a fence; what a courier forgets with its process
+// due, and guards each claim by a fence; what a worker forgets with its process
 // is released there when the claim has ended.
 type Worker struct {
 	cfg     WorkerConfig
@@ -87,7 +87,7 @@ type Worker struct {
 
 	hold       time.Duration  // of a claim
 	turns      *fairSemaphore // to send
-	rooms      *fairSemaphore // for pumps
+	rooms      *fairSemaphore // for dispatchers
 	unrecorded chan struct{}  // a token for each send until its result is recorded
 
 	quit    chan struct{}   // closed by Stop: nothing more is claimed, no send begins
@@ -95,12 +95,12 @@ type Worker struct {
 	cut     context.CancelFunc
 	storing context.Context // of statements
 	abandon context.CancelFunc
-	running sync.WaitGroup // pumps, and parcels that are sent or recorded
+	running sync.WaitGroup // dispatchers, and deliveries that are sent or recorded
 
-	mu       sync.Mutex
-	pumps    map[job.EndpointKey]*pump
-	failed   map[job.EndpointKey]failures // of endpoints without a pump, bounded
-	stopping bool
+	mu          sync.Mutex
+	dispatchers map[job.EndpointKey]*endpointDispatcher
+	failed      map[job.EndpointKey]failures // of endpoints without a dispatcher, bounded
+	stopping    bool
 }
 
 // failures are those in a row of an endpoint, as far as they count.
@@ -109,14 +109,14 @@ type failures struct {
 	until time.Time
 }
 
-// NewDeliveryWorker makes a courier; it works on what Handle is told of.
+// NewWorker makes a delivery worker; Handle gives it work.
 func NewWorker(cfg WorkerConfig, store WorkerStore, sender Sender, queue app.Queue, m *app.Metrics, log *slog.Logger) *Worker {
 	cfg.Concurrency = max(1, cfg.Concurrency)
 	c := &Worker{
 		cfg: cfg, store: store, sender: sender, queue: queue, metrics: m, log: log, hold: cfg.Timeout + holdMargin,
-		turns: newFairSemaphore(cfg.Concurrency), rooms: newFairSemaphore(pumpShare * cfg.Concurrency),
+		turns: newFairSemaphore(cfg.Concurrency), rooms: newFairSemaphore(dispatcherShare * cfg.Concurrency),
 		unrecorded: make(chan struct{}, unrecordedShare*cfg.Concurrency),
-		quit:       make(chan struct{}), pumps: map[job.EndpointKey]*pump{}, failed: map[job.EndpointKey]failures{},
+		quit:       make(chan struct{}), dispatchers: map[job.EndpointKey]*endpointDispatcher{}, failed: map[job.EndpointKey]failures{},
 	}
 	c.sending, c.cut = context.WithCancel(context.Background())
 	c.storing, c.abandon = context.WithCancel(context.Background())
@@ -125,9 +125,9 @@ func NewWorker(cfg WorkerConfig, store WorkerStore, sender Sender, queue app.Que
 
 // Handle looks what is due to a client, and has it sent. It returns when that
 // is under way. While all sends of this process are taken it waits a moment, so
-// that the hint may go to another one; not longer, because other hints wait
+// that the wake-up may go to another one; not longer, because others wait
 // behind it. A client that has many endpoints gets some of them served now; for
-// the others the hint is to come again.
+// the others the wake-up is to come again.
 func (c *Worker) Handle(ctx context.Context, client job.ID) error {
 	c.awaitTurn(ctx)
 	if err := ctx.Err(); err != nil {
@@ -145,7 +145,7 @@ func (c *Worker) Handle(ctx context.Context, client job.ID) error {
 		case errors.Is(e, errStopping):
 			return e
 		case e != nil:
-			err = e // those that have a pump are woken all the same
+			err = e // those that have a dispatcher are woken all the same
 		}
 	}
 	return err
@@ -162,47 +162,47 @@ func (c *Worker) awaitTurn(ctx context.Context) {
 	}
 }
 
-// wake has an endpoint's pump look for what is due, after it has begun to run
-// if none does. It fails with errStopping, or with errCrowded if there are too many
-// pumps.
+// wake has an endpoint's dispatcher look for what is due, after it has begun to run
+// if none does. It fails with errStopping, or with errTooManyEndpoints if there are too many
+// dispatchers.
 func (c *Worker) wake(at job.EndpointKey) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopping {
 		return errStopping
 	}
-	p := c.pumps[at]
+	p := c.dispatchers[at]
 	if p == nil {
 		if !c.rooms.tryAcquire(at.Client) {
-			return errCrowded
+			return errTooManyEndpoints
 		}
-		p = newPump(c, at, c.recall(at))
-		c.pumps[at] = p
-		c.metrics.Pumps.Set(float64(len(c.pumps)))
+		p = newDispatcher(c, at, c.recall(at))
+		c.dispatchers[at] = p
+		c.metrics.Dispatchers.Set(float64(len(c.dispatchers)))
 		c.running.Go(p.run)
 	}
 	select {
 	case p.woken <- struct{}{}:
-	default: // it was told before, and has not looked since
+	default: // it was woken before, and has not looked since
 	}
 	return nil
 }
 
-// leave ends a pump, unless it was woken in the meantime.
-func (c *Worker) leave(p *pump) bool {
+// leave ends a dispatcher, unless it was woken in the meantime.
+func (c *Worker) leave(p *endpointDispatcher) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(p.woken) > 0 && !c.stopping {
 		return false
 	}
-	delete(c.pumps, p.place)
-	c.rooms.release(p.place.Client)
-	c.remember(p.place, p.failures)
-	c.metrics.Pumps.Set(float64(len(c.pumps)))
+	delete(c.dispatchers, p.endpoint)
+	c.rooms.release(p.endpoint.Client)
+	c.remember(p.endpoint, p.failures)
+	c.metrics.Dispatchers.Set(float64(len(c.dispatchers)))
 	return true
 }
 
-// remember keeps the failures of an endpoint for its next pump: of callbacks
+// remember keeps the failures of an endpoint for its next dispatcher: of callbacks
 // nobody else knows them. The caller holds the lock.
 func (c *Worker) remember(at job.EndpointKey, n int) {
 	if n == 0 {
@@ -228,11 +228,11 @@ func (c *Worker) recall(at job.EndpointKey) int {
 	return f.n
 }
 
-// share is how many parcels one pump may hold when all hold the same.
+// share is how many deliveries one dispatcher may hold when all hold the same.
 func (c *Worker) share() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return max(2, 2*c.cfg.Concurrency/max(1, len(c.pumps)))
+	return max(2, 2*c.cfg.Concurrency/max(1, len(c.dispatchers)))
 }
 
 func (c *Worker) stopped() bool {
@@ -244,7 +244,7 @@ func (c *Worker) stopped() bool {
 	}
 }
 
-// Stop ends the courier: nothing more is claimed, what is being sent is waited
+// Stop ends the worker: nothing more is claimed, what is being sent is waited
 // for until ctx ends and cut off then, and claims that were not used are given
 // back. It may be called again, and waits then as well.
 func (c *Worker) Stop(ctx context.Context) {
@@ -276,7 +276,7 @@ func (c *Worker) Stop(ctx context.Context) {
 	}
 }
 
-// pause waits, but not when the courier stops.
+// pause waits, but not when the worker stops.
 func (c *Worker) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -19,7 +19,7 @@ func TestAHangingEndpointDelaysNobodyElse(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var slowest time.Duration
-		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			if p.Endpoint == endpointA {
 				return hanging(ctx, p)
 			}
@@ -58,7 +58,7 @@ func TestAHangingEndpointDelaysNobodyElse(t *testing.T) {
 // A client with many endpoints that hang has its share at most.
 func TestAClientWhoseEndpointsHangDelaysNobodyElse(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			if p.ClientID == apptest.ClientA {
 				return hanging(ctx, p)
 			}
@@ -88,7 +88,7 @@ func TestClientsWhoseEndpointsHangTakeTurns(t *testing.T) {
 		var mu sync.Mutex
 		var slowest time.Duration
 		arrived := 0
-		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			if p.ClientID != apptest.ClientB {
 				return hanging(ctx, p)
 			}
@@ -123,7 +123,7 @@ func TestClientsWhoseEndpointsHangTakeTurns(t *testing.T) {
 func TestAFailingEndpointGetsOneAtATimeUntilItSucceeds(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		var healed atomic.Bool
-		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			if healed.Load() {
 				return answers(200, 100*time.Millisecond)(ctx, p)
 			}
@@ -147,7 +147,7 @@ func TestAFailingEndpointGetsOneAtATimeUntilItSucceeds(t *testing.T) {
 func TestAnEndpointThatBeginsToFailGetsOneAtATime(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		var broken atomic.Bool
-		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			if broken.Load() {
 				return answers(500, 100*time.Millisecond)(ctx, p)
 			}
@@ -169,21 +169,21 @@ func TestAnEndpointThatBeginsToFailGetsOneAtATime(t *testing.T) {
 }
 
 // forgetFailures makes an endpoint one whose failures storage does not count.
-func (w *courierWorld) forgetFailures(endpoint job.ID) {
+func (w *sendingWorld) forgetFailures(endpoint job.ID) {
 	w.Store.Hook("RecordDelivery", apptest.Hook{After: func(context.Context) error {
 		w.Store.Meddle(func() { w.Store.EndpointOf(endpoint).Failures = 0 })
 		return nil
 	}})
 }
 
-// A pump ends with what is due; the next one begins with what it learned.
+// A dispatcher ends with what is due; the next one begins with what it learned.
 func TestFailuresOfAnEndpointAreRememberedForAWhile(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(410, time.Second))
+		w := newSendingWorld(t, answers(410, time.Second))
 		w.forgetFailures(endpointA)
 		deliver := func(n int) (claimed int) {
 			for range n {
-				w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.ParcelRow) { r.WebhookID = job.ID{} })
+				w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.DeliveryRow) { r.WebhookID = job.ID{} })
 			}
 			w.hint(apptest.ClientA)
 			apptest.Pass(500 * time.Millisecond)
@@ -201,7 +201,7 @@ func TestFailuresOfAnEndpointAreRememberedForAWhile(t *testing.T) {
 
 func TestHintsWaitAMomentWhileTheProcessIsBusy(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, 5*time.Second))
+		w := newSendingWorld(t, answers(200, 5*time.Second))
 		for i := range 10 {
 			client := job.ID{0xc, byte(i)}
 			w.Store.Deliver(client, endpointA)
@@ -214,7 +214,7 @@ func TestHintsWaitAMomentWhileTheProcessIsBusy(t *testing.T) {
 		looked := w.Store.Count("DueEndpoints")
 		ctx, cancel := context.WithTimeout(context.Background(), busyPause/2)
 		defer cancel()
-		require.ErrorIs(t, w.courier.Handle(ctx, apptest.ClientB), context.DeadlineExceeded)
+		require.ErrorIs(t, w.worker.Handle(ctx, apptest.ClientB), context.DeadlineExceeded)
 		require.Equal(t, looked, w.Store.Count("DueEndpoints"), "the hint is somebody else's")
 
 		began := time.Now()
@@ -225,10 +225,10 @@ func TestHintsWaitAMomentWhileTheProcessIsBusy(t *testing.T) {
 	})
 }
 
-// One client cannot have all pumps, whatever its callbacks are.
+// One client cannot have all dispatchers, whatever its callbacks are.
 func TestPumpsAreBounded(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			if p.ClientID == apptest.ClientA {
 				return hanging(ctx, p)
 			}
@@ -239,10 +239,10 @@ func TestPumpsAreBounded(t *testing.T) {
 				w.Store.Deliver(apptest.ClientA, job.ID{1, byte(i >> 8), byte(i)})
 			}
 		}
-		require.ErrorIs(t, w.courier.Handle(context.Background(), apptest.ClientA), errCrowded)
-		require.Equal(t, pumpShare*10/2, w.running())
-		require.ErrorIs(t, w.courier.Handle(context.Background(), apptest.ClientA), errCrowded)
-		require.Equal(t, pumpShare*10/2, w.running())
+		require.ErrorIs(t, w.worker.Handle(context.Background(), apptest.ClientA), errTooManyEndpoints)
+		require.Equal(t, dispatcherShare*10/2, w.running())
+		require.ErrorIs(t, w.worker.Handle(context.Background(), apptest.ClientA), errTooManyEndpoints)
+		require.Equal(t, dispatcherShare*10/2, w.running())
 
 		id := w.Store.Deliver(apptest.ClientB, endpointB)
 		w.hint(apptest.ClientB)
@@ -251,11 +251,11 @@ func TestPumpsAreBounded(t *testing.T) {
 	})
 }
 
-// With very many endpoints each pump holds little, so that the deliveries of
+// With very many endpoints each dispatcher holds little, so that the deliveries of
 // all of them are not claimed by one process.
 func TestManyEndpointsShareWhatOneProcessHolds(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, 100*time.Millisecond))
+		w := newSendingWorld(t, answers(200, 100*time.Millisecond))
 		clients := []job.ID{apptest.ClientA, {0xc}}
 		for i := range 100 {
 			for range 10 {
@@ -276,7 +276,7 @@ func TestManyEndpointsShareWhatOneProcessHolds(t *testing.T) {
 // rows. Nobody repairs here.
 func TestAllIsDeliveredThoughClaimsFallShort(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, time.Millisecond))
+		w := newSendingWorld(t, answers(200, time.Millisecond))
 		claims := 0
 		w.Store.Short = func(n int) int {
 			if claims++; claims%3 == 0 {
@@ -297,7 +297,7 @@ func TestAllIsDeliveredThoughClaimsFallShort(t *testing.T) {
 
 func TestClaimsThatFindOnlyLockedRowsDoNotSpin(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, time.Millisecond))
+		w := newSendingWorld(t, answers(200, time.Millisecond))
 		w.Store.Short = func(int) int { return 0 }
 		w.Store.Deliver(apptest.ClientA, endpointA)
 		w.hint(apptest.ClientA)
@@ -311,7 +311,7 @@ func TestTroubleOnThisSideIsNoTry(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		var broken atomic.Bool
 		broken.Store(true)
-		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			if broken.Load() {
 				return failedWith(time.Now(), job.SendInternal, 0)
 			}
@@ -324,9 +324,9 @@ func TestTroubleOnThisSideIsNoTry(t *testing.T) {
 		require.Equal(t, job.DeliveryPending, d.State)
 		require.Zero(t, d.Tries)
 		require.InDelta(t, 2*60*4/3, len(w.sender.begun()), 2*60/3, "after the longest wait of a minute, less its random part")
-		w.courier.mu.Lock()
-		require.Empty(t, w.courier.failed)
-		w.courier.mu.Unlock()
+		w.worker.mu.Lock()
+		require.Empty(t, w.worker.failed)
+		w.worker.mu.Unlock()
 		broken.Store(false)
 		apptest.Pass(2 * time.Minute)
 		require.Equal(t, job.DeliveryDelivered, w.Store.Delivery(id).State)

@@ -25,58 +25,58 @@ var (
 	testDeliveryPolicy = job.DeliveryPolicy{MaxRetries: 8, Backoff: job.Backoff{Base: 5 * time.Second, Max: time.Minute}}
 )
 
-// courierWorld is a courier with its surroundings.
-type courierWorld struct {
+// sendingWorld is a worker with its surroundings.
+type sendingWorld struct {
 	*worldDelivery
 	sender *fakeSender
 
-	mu      sync.Mutex
-	courier *Worker
+	mu     sync.Mutex
+	worker *Worker
 }
 
-func newCourierWorld(t *testing.T, send func(context.Context, job.ClaimedDelivery) job.Sent) *courierWorld {
-	c := &courierWorld{worldDelivery: newWorldDelivery(t), sender: newFakeSender(send)}
-	c.courier = c.newCourier()
+func newSendingWorld(t *testing.T, send func(context.Context, job.ClaimedDelivery) job.Sent) *sendingWorld {
+	c := &sendingWorld{worldDelivery: newWorldDelivery(t), sender: newFakeSender(send)}
+	c.worker = c.newSender()
 	return c
 }
 
-func (w *courierWorld) newCourier() *Worker {
+func (w *sendingWorld) newSender() *Worker {
 	c := NewWorker(WorkerConfig{Concurrency: 10, Timeout: testTimeout, Policy: testDeliveryPolicy, Tracer: w.Tracer()},
 		w.Store, w.sender, w.Queue, w.Metrics, w.Logger)
 	w.T.Cleanup(func() { w.stop(c, time.Minute) })
 	return c
 }
 
-func (w *courierWorld) stop(c *Worker, grace time.Duration) {
+func (w *sendingWorld) stop(c *Worker, grace time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	c.Stop(ctx)
 }
 
-// hint tells the courier of clients, as the queue would.
-func (w *courierWorld) hint(clients ...job.ID) {
+// hint tells the worker of clients, as the queue would.
+func (w *sendingWorld) hint(clients ...job.ID) {
 	w.T.Helper()
 	for _, client := range clients {
 		require.NoError(w.T, w.current().Handle(context.Background(), client))
 	}
 }
 
-func (w *courierWorld) current() *Worker {
+func (w *sendingWorld) current() *Worker {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.courier
+	return w.worker
 }
 
-// replace puts another process in the place of the courier, which is cut off.
-func (w *courierWorld) replace() {
-	w.stop(w.courier, 0)
+// replace puts another process in the place of the worker, which is cut off.
+func (w *sendingWorld) replace() {
+	w.stop(w.worker, 0)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.courier = w.newCourier()
+	w.worker = w.newSender()
 }
 
 // hinting passes on what the queue is told, and leads the maintenance.
-func (w *courierWorld) hinting() {
+func (w *sendingWorld) hinting() {
 	w.lead()
 	w.Background(func(ctx context.Context) {
 		var handling sync.WaitGroup
@@ -94,15 +94,15 @@ func (w *courierWorld) hinting() {
 	})
 }
 
-func (w *courierWorld) running() int {
-	w.courier.mu.Lock()
-	defer w.courier.mu.Unlock()
-	return len(w.courier.pumps)
+func (w *sendingWorld) running() int {
+	w.worker.mu.Lock()
+	defer w.worker.mu.Unlock()
+	return len(w.worker.dispatchers)
 }
 
 func TestDelivering(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, 30*time.Millisecond))
+		w := newSendingWorld(t, answers(200, 30*time.Millisecond))
 		id := w.Store.Deliver(apptest.ClientA, endpointA)
 		apptest.Pass(20 * time.Millisecond)
 		w.hint(apptest.ClientA)
@@ -125,14 +125,14 @@ func TestDelivering(t *testing.T) {
 		require.Equal(t, 1.0, w.Metric(w.Metrics.Deliveries.WithLabelValues("job.succeeded", "delivered")))
 		require.InDelta(t, 0.03, w.Sum("webhook_send_seconds"), 1e-6)
 		require.InDelta(t, 0.05, w.Sum("webhook_latency_seconds"), 1e-6)
-		require.Zero(t, w.Metric(w.Metrics.Sends)+w.Metric(w.Metrics.Pumps))
+		require.Zero(t, w.Metric(w.Metrics.Sends)+w.Metric(w.Metrics.Dispatchers))
 	})
 }
 
 func TestOfACallbackOnlyTheHostIsLogged(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(410, 0))
-		id := w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.ParcelRow) {
+		w := newSendingWorld(t, answers(410, 0))
+		id := w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.DeliveryRow) {
 			r.WebhookID, r.URL = job.ID{}, "https://receiver.example:8443/secret?token=secret"
 		})
 		w.hint(apptest.ClientA)
@@ -149,7 +149,7 @@ func TestOfACallbackOnlyTheHostIsLogged(t *testing.T) {
 
 func TestFailuresAreRetriedUntilTheLimit(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(500, 0))
+		w := newSendingWorld(t, answers(500, 0))
 		id := w.Store.Deliver(apptest.ClientA, endpointA)
 		w.hinting()
 		apptest.Pass(10 * time.Minute)
@@ -182,8 +182,8 @@ func TestTriesCountFromTheLastRedelivery(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
-				w := newCourierWorld(t, answers(500, 0))
-				id := w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.ParcelRow) { r.Attempts, r.Tries = c.attempts, c.tries })
+				w := newSendingWorld(t, answers(500, 0))
+				id := w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.DeliveryRow) { r.Attempts, r.Tries = c.attempts, c.tries })
 				w.hint(apptest.ClientA)
 				apptest.Pass(time.Second)
 				require.Equal(t, c.want, w.Store.Delivery(id).State)
@@ -197,7 +197,7 @@ func TestDeliveriesOfAJobAreSentInOrder(t *testing.T) {
 		var mu sync.Mutex
 		random := rand.New(rand.NewPCG(1, 2))
 		sending, latest := map[job.ID]bool{}, map[job.ID]int{}
-		w := newCourierWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			mu.Lock()
 			if sending[p.JobID] || latest[p.JobID] != p.Seq-1 {
 				t.Errorf("event %d of a job after %d, at the same time: %v", p.Seq, latest[p.JobID], sending[p.JobID])
@@ -214,7 +214,7 @@ func TestDeliveriesOfAJobAreSentInOrder(t *testing.T) {
 		jobs := []job.ID{app.NewID(), app.NewID(), app.NewID(), app.NewID(), app.NewID()}
 		for seq := 1; seq <= 20; seq++ {
 			for _, id := range jobs {
-				w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.ParcelRow) { r.JobID, r.Seq = id, seq })
+				w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.DeliveryRow) { r.JobID, r.Seq = id, seq })
 			}
 			if seq%2 == 0 { // the pairs are due at the same time
 				w.hint(apptest.ClientA)
@@ -230,9 +230,9 @@ func TestDeliveriesOfAJobAreSentInOrder(t *testing.T) {
 
 func TestDeliveriesOfNoJobAreIndependent(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, time.Second))
+		w := newSendingWorld(t, answers(200, time.Second))
 		for range 10 {
-			w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.ParcelRow) { r.JobID = job.ID{} })
+			w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.DeliveryRow) { r.JobID = job.ID{} })
 		}
 		w.hint(apptest.ClientA)
 		apptest.Pass(500 * time.Millisecond)
@@ -243,7 +243,7 @@ func TestDeliveriesOfNoJobAreIndependent(t *testing.T) {
 }
 
 // Each delivery is hinted once, right after it was written, and nobody repairs:
-// a hint that is lost between a pump's last look and its end shows as a delivery
+// a hint that is lost between a dispatcher's last look and its end shows as a delivery
 // that stays.
 func TestNoWakeUpIsLost(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 			}
 			return nil
 		}
-		w := newCourierWorld(t, answers(200, time.Millisecond))
+		w := newSendingWorld(t, answers(200, time.Millisecond))
 		w.Store.Hook("ClaimDeliveries", apptest.Hook{Before: pause, After: pause})
 		w.Store.Hook("DueEndpoints", apptest.Hook{After: pause})
 		w.Store.Short = func(n int) int { return random.n(n + 1) }
@@ -264,7 +264,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 			writers.Go(func() {
 				for range 200 {
 					w.Store.Deliver(apptest.ClientA, endpoints[random.n(2)])
-					if err := w.courier.Handle(context.Background(), apptest.ClientA); err != nil {
+					if err := w.worker.Handle(context.Background(), apptest.ClientA); err != nil {
 						t.Error(err)
 					}
 					time.Sleep(time.Duration(random.n(12)) * time.Millisecond)
@@ -281,16 +281,16 @@ func TestNoWakeUpIsLost(t *testing.T) {
 
 func TestAHintThatCannotBeLookedIntoIsOfferedAgain(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, 0))
+		w := newSendingWorld(t, answers(200, 0))
 		w.Store.Hook("DueEndpoints", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
-		require.ErrorIs(t, w.courier.Handle(context.Background(), apptest.ClientA), apptest.ErrStorage)
+		require.ErrorIs(t, w.worker.Handle(context.Background(), apptest.ClientA), apptest.ErrStorage)
 		w.hint(apptest.ClientA)
 	})
 }
 
 func TestTheServerSaysWhyItDisabledAWebhook(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(410, 0))
+		w := newSendingWorld(t, answers(410, 0))
 		id := w.Store.Deliver(apptest.ClientA, endpointA)
 		w.hint(apptest.ClientA)
 		apptest.Pass(time.Second)
@@ -303,7 +303,7 @@ func TestTheServerSaysWhyItDisabledAWebhook(t *testing.T) {
 
 func TestSendingThatPanicsIsAFailedAttempt(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, func(context.Context, job.ClaimedDelivery) job.Sent { panic("boom") })
+		w := newSendingWorld(t, func(context.Context, job.ClaimedDelivery) job.Sent { panic("boom") })
 		id := w.Store.Deliver(apptest.ClientA, endpointA)
 		w.hint(apptest.ClientA)
 		apptest.Pass(time.Second)
@@ -320,7 +320,7 @@ func TestSendingThatPanicsIsAFailedAttempt(t *testing.T) {
 // A sender that does not keep its own time limit is cut off.
 func TestNoSendOutlastsItsClaim(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, func(ctx context.Context, _ job.ClaimedDelivery) job.Sent {
+		w := newSendingWorld(t, func(ctx context.Context, _ job.ClaimedDelivery) job.Sent {
 			began := time.Now()
 			<-ctx.Done()
 			return failedWith(began, job.SendTimeout, 0)
@@ -334,11 +334,11 @@ func TestNoSendOutlastsItsClaim(t *testing.T) {
 
 func TestAStoppedCourierTakesNoHints(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newCourierWorld(t, answers(200, 0))
-		w.stop(w.courier, time.Minute)
-		w.stop(w.courier, time.Minute)
+		w := newSendingWorld(t, answers(200, 0))
+		w.stop(w.worker, time.Minute)
+		w.stop(w.worker, time.Minute)
 		w.Store.Deliver(apptest.ClientA, endpointA)
-		require.ErrorIs(t, w.courier.Handle(context.Background(), apptest.ClientA), errStopping)
+		require.ErrorIs(t, w.worker.Handle(context.Background(), apptest.ClientA), errStopping)
 		synctest.Wait()
 		require.Empty(t, w.sender.begun())
 	})

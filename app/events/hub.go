@@ -12,16 +12,16 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Listener hears what other processes announce about the clients that it is
-// told to watch, and hands it to Hub.Received. None of its methods waits for
+// Listener receives what other processes publish about the clients that it
+// watches, and hands it to Hub.Received. None of its methods waits for
 // anything, least of all for Received or Resumed to return.
 type Listener interface {
 	Watch(client job.ID)
 	Unwatch(client job.ID)
-	Connected() bool // news comes in now
+	Connected() bool // notifications come in now
 }
 
-// SweepStore tells how far histories have come.
+// SweepStore knows how far histories have come.
 type SweepStore interface {
 	// EventSeqs gives the seq of each job's latest event; deleted jobs are
 	// missing.
@@ -32,19 +32,19 @@ type SweepStore interface {
 }
 
 const (
-	SweepInterval = time.Second // while news does not come in
+	SweepInterval = time.Second // while no notifications come in
 	calmRounds    = 5           // intervals from one sweep to the next while it does
 	sweepChunk    = 1000        // histories in one query
 
 	// watcherReads is how many watchers read storage at once. All of them want to
-	// when news comes in again; others need connections too.
+	// when notifications come in again; others need connections too.
 	MaxConcurrentReads = 4
 )
 
-// Hub tells the watchers of this process that there is something to see. News
-// may be lost on its way here. A sweep makes up for that: it asks storage, once
-// for all watchers, how far the watched histories have come, and pokes those
-// who have not been told.
+// Hub notifies the watchers of this process of new events. Notifications may be
+// lost on their way here. A sweep makes up for that: it asks storage, once
+// for all watchers, how far the watched histories have come, and notifies
+// those who have not seen that.
 type Hub struct {
 	store    SweepStore
 	listener Listener
@@ -60,18 +60,18 @@ type Hub struct {
 type topic struct {
 	client, job job.ID
 	watchers    map[*watcher]struct{}
-	// seen is a place that each watcher has read up to, or been poked for
+	// seen is a place that each watcher has read up to, or been notified of
 	// since it has not: what comes after it, somebody may not know.
 	seen job.Position
 }
 
 // unread is the place of a topic that nobody has read: its watchers are about
-// to, so there is nothing to poke them for.
+// to, so there is nothing to notify them of.
 var unread = job.Position{Tx: math.MaxUint64}
 
 type watcher struct {
-	news     chan job.Notification // only Hub.poke sends, with the lock held
-	progress bool
+	notifications chan job.Notification // only Hub.notify sends, with the lock held
+	progress      bool
 }
 
 // NewHub makes a hub; Run sweeps.
@@ -95,15 +95,15 @@ func (h *Hub) turn(ctx context.Context) (done func(), err error) {
 
 // Watch hears of one job, or with the zero id of all of a client's jobs and
 // batches, until stop is called. The watcher reads storage after Watch, and
-// again with each news, also if it brings progress: news that comes faster
-// than it is received is merged, and a merged one stands for an event as well.
+// again with each notification, also if it brings progress: those that come faster
+// than they are received are merged, and a merged one stands for an event as well.
 // Progress is heard of single jobs only, and is the latest.
-func (h *Hub) Watch(client, id job.ID) (news <-chan job.Notification, stop func()) {
+func (h *Hub) Watch(client, id job.ID) (notifications <-chan job.Notification, stop func()) {
 	return h.watch(client, id, !id.IsZero())
 }
 
-func (h *Hub) watch(client, id job.ID, progress bool) (news <-chan job.Notification, stop func()) {
-	w := &watcher{news: make(chan job.Notification, 1), progress: progress}
+func (h *Hub) watch(client, id job.ID, progress bool) (notifications <-chan job.Notification, stop func()) {
+	w := &watcher{notifications: make(chan job.Notification, 1), progress: progress}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	topics := h.clients[client]
@@ -119,7 +119,7 @@ func (h *Hub) watch(client, id job.ID, progress bool) (news <-chan job.Notificat
 	}
 	t.watchers[w] = struct{}{}
 	h.metrics.Watchers.WithLabelValues(t.kind()).Inc()
-	return w.news, func() { h.leave(t, w) }
+	return w.notifications, func() { h.leave(t, w) }
 }
 
 func (h *Hub) leave(t *topic, w *watcher) {
@@ -148,49 +148,49 @@ func (t *topic) kind() string {
 	return "job"
 }
 
-// Received passes news on to those who watch.
+// Received passes a notification on to the watchers.
 func (h *Hub) Received(n job.Notification) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	topics := h.clients[n.ClientID]
 	if t := topics[n.JobID]; t != nil {
-		h.poke(t, n, app.PokedByNews)
+		h.notify(t, n, app.NotifiedByEvent)
 	}
 	if t := topics[job.ID{}]; t != nil && !n.JobID.IsZero() {
-		h.poke(t, n, app.PokedByNews)
+		h.notify(t, n, app.NotifiedByEvent)
 	}
 }
 
-// Resumed pokes everybody who watches something of a client: earlier news of
+// Resumed notifies everybody who watches something of a client: earlier ones of
 // it may have been missed.
 func (h *Hub) Resumed(client job.ID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, t := range h.clients[client] {
-		h.poke(t, job.Notification{ClientID: client, JobID: t.job}, app.PokedByResume)
+		h.notify(t, job.Notification{ClientID: client, JobID: t.job}, app.NotifiedByResume)
 	}
 }
 
-// poke hands news to the watchers of a topic, merged with what they have not
+// notify hands a notification to the watchers of a topic, merged with what they have not
 // received yet. It does not wait: the lock is held, so nobody else fills the
 // room in the channel.
-func (h *Hub) poke(t *topic, n job.Notification, source string) {
+func (h *Hub) notify(t *topic, n job.Notification, source string) {
 	for w := range t.watchers {
 		if n.Progress != nil && !w.progress {
 			continue
 		}
 		next := n
 		select {
-		case pending := <-w.news:
+		case pending := <-w.notifications:
 			next = merge(pending, n)
 		default:
 		}
-		w.news <- next
-		h.metrics.Pokes.WithLabelValues(source).Inc()
+		w.notifications <- next
+		h.metrics.Notifications.WithLabelValues(source).Inc()
 	}
 }
 
-// merge makes one news of two, with the progress that is further.
+// merge makes one notification of two, with the progress that is further.
 func merge(pending, n job.Notification) job.Notification {
 	if p := pending.Progress; p != nil && (n.Progress == nil || pending.Attempt > n.Attempt ||
 		pending.Attempt == n.Attempt && p.Percentage > n.Progress.Percentage) {
@@ -201,7 +201,7 @@ func merge(pending, n job.Notification) job.Notification {
 }
 
 // saw notes that somebody has read a history up to p and no further, so that
-// the next sweep pokes for what came later.
+// the next sweep notifies of what came later.
 func (h *Hub) saw(client, id job.ID, p job.Position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -220,7 +220,7 @@ func (h *Hub) Run(ctx context.Context) {
 		err := h.sweep(ctx)
 		failed = err != nil
 		if failed && ctx.Err() == nil {
-			h.log.WarnContext(ctx, "cannot look for missed news", "action", "watch", app.ErrorFields(err))
+			h.log.WarnContext(ctx, "cannot look for missed events", "action", "watch", app.ErrorFields(err))
 		}
 	}
 }
@@ -271,7 +271,7 @@ func (h *Hub) watched() (jobs, feeds []*topic) {
 	return jobs, feeds
 }
 
-// compare pokes the watchers of topics that have come further than was seen,
+// compare notifies the watchers of topics that have come further than was seen,
 // or that are gone.
 func (h *Hub) compare(topics []*topic, latest func(*topic) (p job.Position, there bool)) {
 	h.mu.Lock()
@@ -283,7 +283,7 @@ func (h *Hub) compare(topics []*topic, latest func(*topic) (p job.Position, ther
 			t.seen = p
 		}
 		if missed {
-			h.poke(t, job.Notification{ClientID: t.client, JobID: t.job}, app.PokedBySweep)
+			h.notify(t, job.Notification{ClientID: t.client, JobID: t.job}, app.NotifiedBySweep)
 		}
 	}
 }

@@ -14,28 +14,28 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// heard takes the news that is there, and tells whether there was any.
-func heard(news <-chan job.Notification) (job.Notification, bool) {
+// heard takes the notifications that is there, and tells whether there was any.
+func heard(notifications <-chan job.Notification) (job.Notification, bool) {
 	select {
-	case n := <-news:
+	case n := <-notifications:
 		return n, true
 	default:
 		return job.Notification{}, false
 	}
 }
 
-func (w *worldEvents) requireHeard(news <-chan job.Notification, what string) job.Notification {
+func (w *worldEvents) requireHeard(notifications <-chan job.Notification, what string) job.Notification {
 	w.T.Helper()
-	n, ok := heard(news)
+	n, ok := heard(notifications)
 	require.True(w.T, ok, what)
-	_, again := heard(news)
+	_, again := heard(notifications)
 	require.False(w.T, again, what+", once")
 	return n
 }
 
-func (w *worldEvents) requireQuiet(news <-chan job.Notification, what string) {
+func (w *worldEvents) requireQuiet(notifications <-chan job.Notification, what string) {
 	w.T.Helper()
-	n, ok := heard(news)
+	n, ok := heard(notifications)
 	require.False(w.T, ok, "%s: %+v", what, n)
 }
 
@@ -79,17 +79,17 @@ func TestHubPassesNewsOn(t *testing.T) {
 	w := newWorldEvents(t)
 	mine, other := app.NewID(), app.NewID()
 	watch := func(client, id job.ID) <-chan job.Notification {
-		news, stop := w.hub.Watch(client, id)
+		notifications, stop := w.hub.Watch(client, id)
 		t.Cleanup(stop)
-		return news
+		return notifications
 	}
 	one, two, feed := watch(apptest.ClientA, mine), watch(apptest.ClientA, mine), watch(apptest.ClientA, job.ID{})
 	quiet := []<-chan job.Notification{watch(apptest.ClientA, other), watch(apptest.ClientB, mine), watch(apptest.ClientB, job.ID{})}
 
 	n := job.Notification{ClientID: apptest.ClientA, JobID: mine, Ended: true}
 	w.hub.Received(n)
-	for _, news := range []<-chan job.Notification{one, two, feed} {
-		require.Equal(t, n, w.requireHeard(news, "an event"))
+	for _, notifications := range []<-chan job.Notification{one, two, feed} {
+		require.Equal(t, n, w.requireHeard(notifications, "an event"))
 	}
 	n = job.Notification{ClientID: apptest.ClientA, JobID: mine, Attempt: 1, Progress: apptest.Percent(10)}
 	w.hub.Received(n)
@@ -100,15 +100,15 @@ func TestHubPassesNewsOn(t *testing.T) {
 	w.hub.Received(job.Notification{ClientID: apptest.ClientA})
 	w.requireHeard(feed, "a batch")
 	w.requireQuiet(one, "a batch")
-	require.Equal(t, 6.0, w.Metric(w.Metrics.Pokes.WithLabelValues("news")))
+	require.Equal(t, 6.0, w.Metric(w.Metrics.Notifications.WithLabelValues("news")))
 
 	w.hub.Resumed(apptest.ClientA)
-	for _, news := range []<-chan job.Notification{one, two, feed, quiet[0]} {
-		w.requireHeard(news, "resumed")
+	for _, notifications := range []<-chan job.Notification{one, two, feed, quiet[0]} {
+		w.requireHeard(notifications, "resumed")
 	}
-	require.Equal(t, 4.0, w.Metric(w.Metrics.Pokes.WithLabelValues("resumed")))
-	for _, news := range quiet {
-		w.requireQuiet(news, "somebody else's")
+	require.Equal(t, 4.0, w.Metric(w.Metrics.Notifications.WithLabelValues("resumed")))
+	for _, notifications := range quiet {
+		w.requireQuiet(notifications, "somebody else's")
 	}
 }
 
@@ -119,8 +119,8 @@ func TestHubMergesWhatIsNotReceived(t *testing.T) {
 		return job.Notification{Attempt: attempt, Progress: apptest.Percent(percentage)}
 	}
 	tests := map[string]struct {
-		news []job.Notification
-		want job.Notification
+		notifications []job.Notification
+		want          job.Notification
 	}{
 		"events":                   {[]job.Notification{event, event}, event},
 		"later progress":           {[]job.Notification{at(1, 10), at(1, 20), at(1, 30)}, at(1, 30)},
@@ -136,14 +136,14 @@ func TestHubMergesWhatIsNotReceived(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, id := newWorldEvents(t), app.NewID()
-			news, stop := w.hub.Watch(apptest.ClientA, id)
+			notifications, stop := w.hub.Watch(apptest.ClientA, id)
 			defer stop()
-			for _, n := range test.news {
+			for _, n := range test.notifications {
 				n.ClientID, n.JobID = apptest.ClientA, id
 				w.hub.Received(n)
 			}
 			test.want.ClientID, test.want.JobID = apptest.ClientA, id
-			require.Equal(t, test.want, w.requireHeard(news, "merged"))
+			require.Equal(t, test.want, w.requireHeard(notifications, "merged"))
 		})
 	}
 }
@@ -170,10 +170,10 @@ func TestHubUnderLoad(t *testing.T) {
 		})
 		loud.Go(func() { // come and go
 			for n := range 2000 {
-				news, stop := w.hub.Watch(apptest.ClientA, jobs[(n+i)%len(jobs)])
+				notifications, stop := w.hub.Watch(apptest.ClientA, jobs[(n+i)%len(jobs)])
 				w.hub.saw(apptest.ClientA, jobs[n%len(jobs)], job.Position{Seq: n})
 				if n%2 == 0 {
-					heard(news)
+					heard(notifications)
 				}
 				stop()
 				stop()
@@ -181,18 +181,18 @@ func TestHubUnderLoad(t *testing.T) {
 		})
 	}
 	for i := range 200 { // stay
-		news, stop := w.hub.Watch(apptest.ClientA, jobs[i%len(jobs)])
+		notifications, stop := w.hub.Watch(apptest.ClientA, jobs[i%len(jobs)])
 		quiet.Go(func() {
 			defer stop()
 			for {
 				select {
-				case n := <-news:
+				case n := <-notifications:
 					if n.Ended {
 						return
 					}
 				case <-calm:
 					select {
-					case n := <-news:
+					case n := <-notifications:
 						if !n.Ended {
 							t.Errorf("the last word was lost: %+v", n)
 						}
@@ -229,7 +229,7 @@ func TestSweepMakesUpForLostNews(t *testing.T) {
 					interval *= calmRounds
 				}
 				task := w.Add(func(r *apptest.Row) { r.EventSeq = 2 })
-				news, stop := w.reader.Watch(apptest.ClientA, task.JobID)
+				notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
 				defer stop()
 				feed, leave := w.reader.Watch(apptest.ClientA, job.ID{})
 				defer leave()
@@ -237,23 +237,23 @@ func TestSweepMakesUpForLostNews(t *testing.T) {
 				_, err := w.reader.ClientEvents(context.Background(), apptest.ClientA, job.Position{}, 100)
 				require.NoError(t, err)
 				apptest.Pass(2 * interval)
-				w.requireQuiet(news, "nothing happened")
+				w.requireQuiet(notifications, "nothing happened")
 				w.requireQuiet(feed, "nothing happened")
 
 				w.Happens(task, job.Assigned)
 				apptest.Pass(interval)
-				require.Equal(t, job.Notification{ClientID: apptest.ClientA, JobID: task.JobID}, w.requireHeard(news, "lost news"))
+				require.Equal(t, job.Notification{ClientID: apptest.ClientA, JobID: task.JobID}, w.requireHeard(notifications, "lost news"))
 				require.Equal(t, job.Notification{ClientID: apptest.ClientA}, w.requireHeard(feed, "lost news"))
-				require.Equal(t, 2.0, w.Metric(w.Metrics.Pokes.WithLabelValues("sweep")))
+				require.Equal(t, 2.0, w.Metric(w.Metrics.Notifications.WithLabelValues("sweep")))
 				apptest.Pass(2 * interval)
-				w.requireQuiet(news, "nothing else happened")
+				w.requireQuiet(notifications, "nothing else happened")
 				w.requireQuiet(feed, "nothing else happened")
 			})
 		})
 	}
 }
 
-// Between a watcher's reading and the first sweep, news may be lost too.
+// Between a watcher's reading and the first sweep, notifications may be lost too.
 func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldEvents(t)
@@ -264,19 +264,19 @@ func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
 		var watching []<-chan job.Notification
 		for range 100 {
 			for _, task := range []job.Task{changed, same} {
-				news, stop := w.reader.Watch(apptest.ClientA, task.JobID)
+				notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
 				defer stop()
 				w.read(task)
-				watching = append(watching, news)
+				watching = append(watching, notifications)
 			}
 		}
 		w.Happens(changed, job.Assigned)
 		apptest.Pass(SweepInterval)
-		for i, news := range watching {
+		for i, notifications := range watching {
 			if i%2 == 0 {
-				w.requireHeard(news, "of the change")
+				w.requireHeard(notifications, "of the change")
 			} else {
-				w.requireQuiet(news, "no stampede")
+				w.requireQuiet(notifications, "no stampede")
 			}
 		}
 	})
@@ -289,7 +289,7 @@ func TestASweepDuringTheFirstReading(t *testing.T) {
 		w.Listener.SetConnected(false)
 		w.Background(w.hub.Run)
 		task := w.Add()
-		news, stop := w.reader.Watch(apptest.ClientA, task.JobID)
+		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
 		defer stop()
 		w.Store.Hook("Events", apptest.Hook{After: func(context.Context) error { // a slow answer
 			w.Happens(task, job.Assigned)
@@ -297,9 +297,9 @@ func TestASweepDuringTheFirstReading(t *testing.T) {
 			return nil
 		}})
 		w.read(task)
-		w.requireQuiet(news, "the sweep could not know")
+		w.requireQuiet(notifications, "the sweep could not know")
 		apptest.Pass(SweepInterval)
-		w.requireHeard(news, "what came after the reading")
+		w.requireHeard(notifications, "what came after the reading")
 	})
 }
 
@@ -309,7 +309,7 @@ func TestAReaderThatFailedIsPokedAgain(t *testing.T) {
 		w.Listener.SetConnected(false)
 		w.Background(w.hub.Run)
 		task := w.Add(func(r *apptest.Row) { r.EventSeq = 2 })
-		news, stop := w.reader.Watch(apptest.ClientA, task.JobID)
+		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
 		defer stop()
 		w.read(task)
 		feed, leave := w.reader.Watch(apptest.ClientA, job.ID{})
@@ -317,7 +317,7 @@ func TestAReaderThatFailedIsPokedAgain(t *testing.T) {
 		apptest.Pass(SweepInterval)
 		w.Happens(task, job.Assigned)
 		apptest.Pass(SweepInterval)
-		w.requireHeard(news, "of the event")
+		w.requireHeard(notifications, "of the event")
 		w.requireHeard(feed, "of the event")
 		w.Store.Hook("Events", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
 		w.Store.Hook("ClientEvents", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
@@ -326,7 +326,7 @@ func TestAReaderThatFailedIsPokedAgain(t *testing.T) {
 		_, err = w.reader.ClientEvents(context.Background(), apptest.ClientA, job.Position{}, 10)
 		require.Error(t, err)
 		apptest.Pass(SweepInterval)
-		w.requireHeard(news, "again")
+		w.requireHeard(notifications, "again")
 		w.requireHeard(feed, "again")
 	})
 }
@@ -336,12 +336,12 @@ func TestAWatchedJobThatIsDeleted(t *testing.T) {
 		w := newWorldEvents(t)
 		w.Background(w.hub.Run)
 		task := w.Add(apptest.FailedJob)
-		news, stop := w.reader.Watch(apptest.ClientA, task.JobID)
+		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
 		defer stop()
 		w.read(task)
 		require.NoError(t, w.Store.Delete(context.Background(), apptest.ClientA, task.JobID))
 		apptest.Pass(calmRounds * SweepInterval)
-		w.requireHeard(news, "it is gone")
+		w.requireHeard(notifications, "it is gone")
 	})
 }
 
@@ -386,22 +386,22 @@ func TestSweepThroughStorageTrouble(t *testing.T) {
 		w := newWorldEvents(t)
 		stop := w.Background(w.hub.Run)
 		task := w.Add()
-		news, leave := w.reader.Watch(apptest.ClientA, task.JobID)
+		notifications, leave := w.reader.Watch(apptest.ClientA, task.JobID)
 		defer leave()
 		w.read(task)
 		w.Happens(task, job.Assigned)
 		w.Store.Hook("EventSeqs", apptest.Hook{Before: apptest.Fails(2, apptest.ErrStorage)})
 		apptest.Pass((calmRounds + 1) * SweepInterval)
-		w.requireQuiet(news, "storage is away")
+		w.requireQuiet(notifications, "storage is away")
 		apptest.Pass(SweepInterval)
-		w.requireHeard(news, "soon after it is back")
-		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN", "msg": "cannot look for missed news"}), 2)
+		w.requireHeard(notifications, "soon after it is back")
+		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN", "msg": "cannot look for missed events"}), 2)
 
 		w.Store.Hook("EventSeqs", apptest.Hook{Before: apptest.Hangs})
 		apptest.Pass(calmRounds * SweepInterval)
 		stop() // at once, although storage hangs
 		w.hub.Received(job.Notification{ClientID: apptest.ClientA, JobID: task.JobID})
-		w.requireHeard(news, "a hub that is stopped does no harm")
+		w.requireHeard(notifications, "a hub that is stopped does no harm")
 		synctest.Wait()
 	})
 }

@@ -13,8 +13,8 @@ type EventStore interface {
 	FeedEnd(ctx context.Context) (job.Position, error)
 }
 
-// EventReader reads histories for watchers: each read takes its turn, and tells
-// the hub how far the watcher has come.
+// Reader reads histories for watchers: each read takes its turn, and notes in the
+// hub how far the watcher has come.
 type Reader struct {
 	store EventStore
 	hub   *Hub
@@ -30,7 +30,7 @@ func (r *Reader) JobEvents(ctx context.Context, client, id job.ID, after, limit 
 	log, err := r.jobEvents(ctx, client, id, after, limit)
 	seen := log.Last
 	if err != nil {
-		seen = after // whoever watches is poked to try again
+		seen = after // watchers are notified to try again
 	}
 	r.hub.saw(client, id, job.Position{Seq: seen})
 	return log, err
@@ -74,8 +74,8 @@ func (r *Reader) FeedEnd(ctx context.Context) (job.Position, error) {
 	return r.store.FeedEnd(ctx)
 }
 
-// Watch hears the news of one job, or with the zero id of all of a client's
+// Watch receives the notifications of one job, or with the zero id of all of a client's
 // jobs and batches: see Hub.Watch.
-func (r *Reader) Watch(client, id job.ID) (news <-chan job.Notification, stop func()) {
+func (r *Reader) Watch(client, id job.ID) (notifications <-chan job.Notification, stop func()) {
 	return r.hub.Watch(client, id)
 }

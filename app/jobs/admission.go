@@ -48,7 +48,7 @@ type Admission struct {
 	began          time.Time // of the present interval of admissionWait
 	served, before int       // accepted in the present interval, and in the one before
 	refused        int       // since the last log line
-	told           time.Time // when that was
+	logged         time.Time // when that was
 }
 
 // NewAdmission makes a bound, of floor at least. clock is time.Now if nil.
@@ -90,8 +90,8 @@ func (a *Admission) Enter() error {
 	}
 	a.refused++
 	waiting, refused := a.waiting, 0
-	if now.Sub(a.told) >= refusalInterval {
-		refused, a.refused, a.told = a.refused, 0, now
+	if now.Sub(a.logged) >= refusalInterval {
+		refused, a.refused, a.logged = a.refused, 0, now
 	}
 	a.mu.Unlock()
 	if refused > 0 {

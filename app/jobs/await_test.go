@@ -187,7 +187,7 @@ func TestAwaitThroughTrouble(t *testing.T) {
 	})
 }
 
-// All watchers want to read at once when news comes in again.
+// All watchers want to read at once when notifications come in again.
 func TestFewWatchersReadAtOnce(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)

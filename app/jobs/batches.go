@@ -50,7 +50,7 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 		s.queue.WakeDelivery(r.ClientID)
 	}
 	if len(sub.Jobs) == 0 {
-		s.settler.Touch(sub.Batch.ID)
+		s.completer.Touch(sub.Batch.ID)
 	}
 	return b, false, nil
 }
@@ -65,17 +65,17 @@ func (s *Service) batchOf(r job.BatchRequest) job.BatchSubmission {
 		},
 		IdempotencyKey: r.IdempotencyKey, RequestHash: r.Hash,
 	}
-	now, told := s.cfg.Clock(), 0
+	now, violationsListed := s.cfg.Clock(), 0
 	for i := range r.Items {
 		item, answer := itemRequest(r, i), &sub.Batch.Items[i]
 		answer.ItemID = r.Items[i].ItemID
 		j, violations := s.itemJob(item, now)
 		if len(violations) > 0 {
-			if told >= job.MaxBatchViolations {
+			if violationsListed >= job.MaxBatchViolations {
 				violations = violations[:1]
 			}
 			answer.Refusal = refusal(i, item.Refusal(violations))
-			told += len(answer.Refusal.Violations)
+			violationsListed += len(answer.Refusal.Violations)
 			continue
 		}
 		j.BatchID = sub.Batch.ID
@@ -98,7 +98,7 @@ func itemRequest(r job.BatchRequest, i int) job.Request {
 	return item
 }
 
-// itemJob makes an item's job, or tells everything that is wrong with the item,
+// itemJob makes an item's job, or lists everything that is wrong with the item,
 // with pointers into the item.
 func (s *Service) itemJob(r job.Request, now time.Time) (job.Job, []job.Violation) {
 	violations := s.check(r)
@@ -174,29 +174,29 @@ func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batc
 	if err := s.cancelAll(ctx, client, open); err != nil {
 		return nil, err
 	}
-	return s.settled(ctx, client, id)
+	return s.completed(ctx, client, id)
 }
 
-// While another process settles a batch, its outcome is looked for so often.
+// While another process completes a batch, its outcome is looked for so often.
 const (
 	outcomeTries = 20
 	outcomePause = 25 * time.Millisecond
 )
 
-// settled reads a batch, with its outcome if it has come to its end: it settles
-// it, or waits a moment for whoever does. The read comes last: the settler of
+// completed reads a batch, with its outcome if it has come to its end: it completes
+// it, or waits a moment for whoever does. The read comes last: the completer of
 // this process may be faster.
-func (s *Service) settled(ctx context.Context, client, id job.ID) (*job.Batch, error) {
+func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	for try := 0; ; try++ {
 		b, err := s.batches.Batch(ctx, client, id)
 		if err != nil || b.Outcome != nil || b.Unfinished() || try == outcomeTries {
 			return b, err
 		}
-		if try > 1 && !app.Sleep(ctx, outcomePause) { // it is ready, and was not settled here
+		if try > 1 && !app.Sleep(ctx, outcomePause) { // it is ready, and was not completed here
 			return b, nil
 		}
-		if _, err := s.settler.Settle(ctx, []job.ID{id}); err != nil {
-			s.settler.Touch(id) // its jobs have ended all the same
+		if _, err := s.completer.Complete(ctx, []job.ID{id}); err != nil {
+			s.completer.Touch(id) // its jobs have ended all the same
 			return b, nil
 		}
 	}

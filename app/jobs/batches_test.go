@@ -138,7 +138,7 @@ func TestABatchOfRefusedItemsOnlyIsSettledAtOnce(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(0, func(c *ServiceConfig) { c.Catalogue.Kinds = []job.Kind{job.PayloadInvalid} })
-		w.Background(w.settler.Run)
+		w.Background(w.completer.Run)
 		b := w.submitBatch(s, apptest.BatchRequest(apptest.Request(), apptest.Request(func(r *job.Request) { r.WorkKind = "" })))
 		require.Equal(t, "/jobs/1/work_kind", b.Items[1].Refusal.Violations[0].Pointer, "nothing to draw from")
 		synctest.Wait()
@@ -299,7 +299,7 @@ func TestCancelBatchWhileOthersSettle(t *testing.T) {
 				w := newWorldJobs(t)
 				s := w.service(10)
 				b := w.submitBatch(s, apptest.BatchRequest(apptest.Requests(3)...))
-				s.settler = batches.NewCompleter(skipping{w.Store}, w.Queue, w.Metrics, w.Logger)
+				s.completer = batches.NewCompleter(skipping{w.Store}, w.Queue, w.Metrics, w.Logger)
 				began := time.Now()
 				w.Store.Hook("CompleteBatches", apptest.Hook{Before: func(context.Context) error {
 					w.Store.Mu.Lock()
@@ -329,7 +329,7 @@ func TestCancelBatchDoesNotWaitForever(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
 		b := w.submitBatch(s, apptest.BatchRequest(apptest.Requests(3)...))
-		s.settler = batches.NewCompleter(skipping{w.Store}, w.Queue, w.Metrics, w.Logger)
+		s.completer = batches.NewCompleter(skipping{w.Store}, w.Queue, w.Metrics, w.Logger)
 		began := time.Now()
 		answer, err := s.CancelBatch(context.Background(), apptest.ClientA, b.ID)
 		require.NoError(t, err)
@@ -350,7 +350,7 @@ func TestCancelBatchThroughTrouble(t *testing.T) {
 				if want {
 					require.NoError(t, err, "its jobs are canceled all the same")
 					require.Equal(t, 3, answer.Counts[job.Canceled])
-					w.Background(w.settler.Run)
+					w.Background(w.completer.Run)
 				} else {
 					require.ErrorIs(t, err, apptest.ErrStorage)
 				}

@@ -38,11 +38,11 @@ type Capacity struct {
 	store                LoadStore
 	log                  *slog.Logger
 
-	mu      sync.Mutex
-	counted job.Load   // from storage
-	mine    job.Load   // reserved here and maybe not in counted
-	settled []job.Load // accepted here since the count began
-	workers int        // alive; unknownWorkers before the first count
+	mu       sync.Mutex
+	counted  job.Load   // from storage
+	mine     job.Load   // reserved here and maybe not in counted
+	accepted []job.Load // accepted here since the count began
+	workers  int        // alive; unknownWorkers before the first count
 
 	// Used by Run alone.
 	countedAt time.Time     // when the latest count began; zero before the first one
@@ -72,7 +72,7 @@ func (c *Capacity) reserve(jobs job.Load) (done func(accepted bool), err error) 
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if accepted {
-			c.settled = append(c.settled, jobs)
+			c.accepted = append(c.accepted, jobs)
 			return
 		}
 		c.add(jobs, -1)
@@ -120,7 +120,7 @@ func (c *Capacity) stale(now time.Time) bool {
 	switch {
 	case age >= countShare*c.took:
 		return true
-	case c.failed: // as seldom, whatever it would have told
+	case c.failed: // as seldom, whatever it would have shown
 		return false
 	case c.counted.Active < fewJobs:
 		return true
@@ -129,10 +129,10 @@ func (c *Capacity) stale(now time.Time) bool {
 	}
 }
 
-// refresh counts anew. What was settled before the count began is in it.
+// refresh counts anew. What was accepted before the count began is in it.
 func (c *Capacity) refresh(ctx context.Context) error {
 	c.mu.Lock()
-	before := len(c.settled)
+	before := len(c.accepted)
 	c.mu.Unlock()
 	began := time.Now()
 	load, err := c.store.Load(ctx, max(c.maxActive, c.maxQueued))
@@ -143,10 +143,10 @@ func (c *Capacity) refresh(ctx context.Context) error {
 		return err
 	}
 	c.counted = load
-	for _, jobs := range c.settled[:before] {
+	for _, jobs := range c.accepted[:before] {
 		c.add(jobs, -1)
 	}
-	c.settled = append(c.settled[:0:0], c.settled[before:]...)
+	c.accepted = append(c.accepted[:0:0], c.accepted[before:]...)
 	return nil
 }
 

@@ -135,7 +135,7 @@ func TestTheCountIsKeptWhileStorageIsAway(t *testing.T) {
 		require.Equal(t, job.CodeQueueFull, job.CodeOf(err))
 		require.NotEmpty(t, w.Log.Lines(t, map[string]any{"msg": "cannot count jobs"}))
 		apptest.Pass(5 * capacityInterval)
-		require.Empty(t, s.capacity.settled)
+		require.Empty(t, s.capacity.accepted)
 		require.Equal(t, job.Load{Active: 3, Queued: 3}, s.capacity.counted)
 
 		w.Store.Hook("Load", apptest.Hook{Before: apptest.Hangs})

@@ -39,35 +39,35 @@ type ServiceConfig struct {
 // ServiceDeps is what a Service works with; all but Targets and Window are
 // required.
 type ServiceDeps struct {
-	Jobs     JobStore
-	Reader   ReadStore
-	Batches  BatchStore
-	Queue    app.Queue
-	Targets  app.Targets // nil: callbacks are not looked at
-	Progress ProgressReader
-	Capacity *Capacity
-	Window   *Window // nil: always open
-	Hub      *events.Hub
-	Settler  *batches.Completer
-	Metrics  *app.Metrics
-	Log      *slog.Logger
+	Jobs      JobStore
+	Reader    ReadStore
+	Batches   BatchStore
+	Queue     app.Queue
+	Targets   app.Targets // nil: callbacks are not looked at
+	Progress  ProgressReader
+	Capacity  *Capacity
+	Window    *Window // nil: always open
+	Hub       *events.Hub
+	Completer *batches.Completer
+	Metrics   *app.Metrics
+	Log       *slog.Logger
 }
 
 // Service is the use cases of clients.
 type Service struct {
-	cfg      ServiceConfig
-	jobs     JobStore
-	reader   ReadStore
-	batches  BatchStore
-	queue    app.Queue
-	targets  app.Targets
-	progress ProgressReader
-	capacity *Capacity
-	window   *Window
-	hub      *events.Hub
-	settler  *batches.Completer
-	metrics  *app.Metrics
-	log      *slog.Logger
+	cfg       ServiceConfig
+	jobs      JobStore
+	reader    ReadStore
+	batches   BatchStore
+	queue     app.Queue
+	targets   app.Targets
+	progress  ProgressReader
+	capacity  *Capacity
+	window    *Window
+	hub       *events.Hub
+	completer *batches.Completer
+	metrics   *app.Metrics
+	log       *slog.Logger
 
 	cursorKey atomic.Pointer[[]byte]
 	keyReads  singleflight.Group
@@ -81,7 +81,7 @@ func NewService(cfg ServiceConfig, d ServiceDeps) *Service {
 	}
 	return &Service{
 		cfg: cfg, jobs: d.Jobs, reader: d.Reader, batches: d.Batches, queue: d.Queue, targets: d.Targets, progress: d.Progress,
-		capacity: d.Capacity, window: d.Window, hub: d.Hub, settler: d.Settler, metrics: d.Metrics, log: d.Log,
+		capacity: d.Capacity, window: d.Window, hub: d.Hub, completer: d.Completer, metrics: d.Metrics, log: d.Log,
 	}
 }
 
@@ -155,11 +155,11 @@ func (s *Service) insert(ctx context.Context, r job.Request) (job.Receipt, error
 		return receipt, nil
 	}
 	s.accepted(ctx, &j, receipt.State)
-	app.Announce(s.queue, &j, app.NewsOf(&j))
+	app.Publish(s.queue, &j, app.NotificationOf(&j))
 	return receipt, nil
 }
 
-// define makes the job that r asks for, or tells why there is none.
+// define makes the job that r asks for, or says why there is none.
 func (s *Service) define(r job.Request) (job.Job, []job.Violation) {
 	definition, err := s.cfg.Catalogue.Define(r.Type, r.WorkKind, r.ReceivedAt, r.Emit)
 	if err != nil {
@@ -206,8 +206,8 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Cha
 	}
 	s.metrics.WasCanceled(ctx, before, change)
 	app.LogTransition(ctx, s.log, "cancel", before, before.State, job.Canceled, slog.Int("attempt", change.Attempt))
-	app.Announce(s.queue, before, job.Notification{ClientID: client, JobID: id, Attempt: change.Attempt, Ended: true})
-	s.settler.Touch(before.BatchID)
+	app.Publish(s.queue, before, job.Notification{ClientID: client, JobID: id, Attempt: change.Attempt, Ended: true})
+	s.completer.Touch(before.BatchID)
 	return change, nil
 }
 
@@ -245,7 +245,7 @@ func (s *Service) Retry(ctx context.Context, client, id job.ID) (change job.Chan
 	s.metrics.Retried.WithLabelValues("client").Inc()
 	s.metrics.Entered(job.Queued, j.WorkKind)
 	app.LogTransition(ctx, s.log, "retry", j, job.Failed, job.Queued, slog.Int("attempt", change.Attempt))
-	app.Announce(s.queue, j, app.NewsOf(j))
+	app.Publish(s.queue, j, app.NotificationOf(j))
 	s.dispatch(ctx, job.Task{JobID: id, Attempt: change.Attempt, RunAt: change.RunAt, TraceParent: j.TraceParent})
 	return change, nil
 }

@@ -22,7 +22,7 @@ func (w *worldJobs) service(limit int, change ...func(*ServiceConfig)) *Service 
 	capacity := NewCapacity(limit, limit, w.Store, w.Logger)
 	return NewService(cfg, ServiceDeps{
 		Jobs: w.Store, Reader: w.Store, Batches: w.Store, Queue: w.Queue, Progress: w.Queue,
-		Capacity: capacity, Hub: w.hub, Settler: w.settler, Metrics: w.Metrics, Log: w.Logger,
+		Capacity: capacity, Hub: w.hub, Completer: w.completer, Metrics: w.Metrics, Log: w.Logger,
 	})
 }
 

@@ -17,18 +17,18 @@ import (
 // worldJobs is the use cases of clients, and a worker, with everything around them.
 type worldJobs struct {
 	*apptest.World
-	runner  apptest.RunnerFunc
-	hub     *events.Hub
-	reader  *events.Reader
-	settler *batches.Completer
-	worker  *worker.Worker
+	runner    apptest.RunnerFunc
+	hub       *events.Hub
+	reader    *events.Reader
+	completer *batches.Completer
+	worker    *worker.Worker
 }
 
 func newWorldJobs(t testing.TB) *worldJobs {
 	w := &worldJobs{World: apptest.NewWorld(t)}
 	w.hub = events.NewHub(w.Store, w.Listener, w.Metrics, w.Logger)
 	w.reader = events.NewReader(w.Store, w.hub)
-	w.settler = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
+	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
 	w.worker = w.newWorker()
 	return w
 }
@@ -46,7 +46,7 @@ func (w *worldJobs) newWorker(change ...func(*worker.WorkerConfig)) *worker.Work
 		}
 		return apptest.GoodResult(d), nil
 	})
-	return worker.NewWorker(cfg, w.Store, w.Store, w.Queue, w.settler, run, w.Metrics, w.Logger)
+	return worker.NewWorker(cfg, w.Store, w.Store, w.Queue, w.completer, run, w.Metrics, w.Logger)
 }
 
 // start runs the worker until the test ends or stop is called.
@@ -66,10 +66,10 @@ func (w *worldJobs) handling(t job.Task) <-chan error {
 // lead runs maintenance until the test ends.
 func (w *worldJobs) lead() (m *maintenance.Maintenance, stop func()) {
 	m = maintenance.NewMaintenance(maintenance.MaintenanceDeps{
-		Store: w.Store, Claims: w.Store, Census: w.Store, Queue: w.Queue, Relay: maintenance.NewRelay(w.Store, w.Queue, apptest.Window, w.Metrics, w.Logger),
+		Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: maintenance.NewRelay(w.Store, w.Queue, apptest.Window, w.Metrics, w.Logger),
 		Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger),
 		Publisher:  maintenance.NewPublisher(maintenance.PublisherConfig{Stream: apptest.Stream, MaxLen: apptest.StreamLen, PublicURL: "https://run.example"}, w.Store, w.Queue, w.Metrics, w.Logger),
-		Settler:    w.settler, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
+		Completer:  w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
 	})
 	return m, w.Background(m.Run)
 }

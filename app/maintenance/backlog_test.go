@@ -21,11 +21,11 @@ func someCensus() job.Backlog {
 	}
 }
 
-// shown gives the gauges of the census.
+// shown gives the gauges of the backlog.
 func (w *worldMaint) shown() map[string]float64 {
 	shown := map[string]float64{}
 	for _, s := range app.OpenStates {
-		shown[string(s)] = w.Metric(w.Metrics.Census.Jobs.WithLabelValues(string(s)))
+		shown[string(s)] = w.Metric(w.Metrics.Backlog.Jobs.WithLabelValues(string(s)))
 	}
 	for _, name := range []string{
 		"job_queue_depth", "job_oldest_due_seconds", "dispatch_epoch", "workers_alive", "workers_slots",
@@ -50,43 +50,43 @@ var (
 func (w *worldMaint) requireNoCensus() {
 	w.T.Helper()
 	require.Equal(w.T, uncounted, w.shown())
-	require.Zero(w.T, w.Sum("census_timestamp_seconds"))
+	require.Zero(w.T, w.Sum("backlog_timestamp_seconds"))
 	require.Zero(w.T, w.Sum("maintenance_leader"))
 }
 
 func TestTheLeaderTakesTheCensus(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.Census = someCensus()
+		w.Store.BacklogNow = someCensus()
 		w.lead()
 		require.Equal(t, 1.0, w.Sum("maintenance_leader"))
 		require.Equal(t, counted, w.shown(), "at once")
-		apptest.Pass(censusInterval)
+		apptest.Pass(backlogInterval)
 		require.Equal(t, counted, w.shown())
-		require.Equal(t, float64(time.Now().Unix()), w.Sum("census_timestamp_seconds"))
+		require.Equal(t, float64(time.Now().Unix()), w.Sum("backlog_timestamp_seconds"))
 
-		w.Store.Meddle(func() { w.Store.Census = job.Backlog{Jobs: map[job.State]int{job.Running: 1}} })
-		apptest.Pass(censusInterval)
+		w.Store.Meddle(func() { w.Store.BacklogNow = job.Backlog{Jobs: map[job.State]int{job.Running: 1}} })
+		apptest.Pass(backlogInterval)
 		require.Equal(t, 1.0, w.Sum("jobs_current"), "a state without jobs is 0 again")
 		require.Zero(t, w.Sum("dispatch_epoch"))
-		require.Equal(t, 3, w.Store.Count("Census"))
+		require.Equal(t, 3, w.Store.Count("Backlog"))
 	})
 }
 
 func TestAFailedCensusKeepsTheLastOne(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.Census = someCensus()
+		w.Store.BacklogNow = someCensus()
 		w.lead()
-		apptest.Pass(censusInterval)
-		taken := w.Sum("census_timestamp_seconds")
-		w.Store.Hook("Census", apptest.Hook{Before: apptest.Fails(2, apptest.ErrStorage)})
-		apptest.Pass(2 * censusInterval)
+		apptest.Pass(backlogInterval)
+		taken := w.Sum("backlog_timestamp_seconds")
+		w.Store.Hook("Backlog", apptest.Hook{Before: apptest.Fails(2, apptest.ErrStorage)})
+		apptest.Pass(2 * backlogInterval)
 		require.Equal(t, counted, w.shown())
-		require.Equal(t, taken, w.Sum("census_timestamp_seconds"))
-		require.Equal(t, 2.0, w.Metric(w.Metrics.MaintenanceErrors.WithLabelValues("census")))
-		apptest.Pass(censusInterval)
-		require.Equal(t, taken+15, w.Sum("census_timestamp_seconds"))
+		require.Equal(t, taken, w.Sum("backlog_timestamp_seconds"))
+		require.Equal(t, 2.0, w.Metric(w.Metrics.MaintenanceErrors.WithLabelValues("backlog")))
+		apptest.Pass(backlogInterval)
+		require.Equal(t, taken+15, w.Sum("backlog_timestamp_seconds"))
 	})
 }
 
@@ -99,20 +99,20 @@ func TestTheCensusEndsWithTheLeadership(t *testing.T) {
 		},
 		"storage is away for long": func(w *worldMaint, _ func()) {
 			w.Store.Hook("Lead", apptest.Hook{Before: apptest.Fails(-1, apptest.ErrStorage)})
-			apptest.Pass(leaderLease + censusMemory)
+			apptest.Pass(leaderLease + backlogMemory)
 		},
 		"storage does not answer for long": func(w *worldMaint, _ func()) {
 			w.Store.Hook("Lead", apptest.Hook{Before: apptest.Hangs})
-			apptest.Pass(leaderLease + censusMemory)
+			apptest.Pass(leaderLease + backlogMemory)
 		},
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newWorldMaint(t)
-				w.Store.Census = someCensus()
+				w.Store.BacklogNow = someCensus()
 				_, stop := w.lead()
-				apptest.Pass(censusInterval)
+				apptest.Pass(backlogInterval)
 				require.Equal(t, counted, w.shown())
 				end(w, stop)
 				w.requireNoCensus()
@@ -127,7 +127,7 @@ func TestTheCensusEndsWithTheLeadership(t *testing.T) {
 func TestTheCensusOutlastsALapse(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.Census = someCensus()
+		w.Store.BacklogNow = someCensus()
 		w.lead()
 		w.Store.Hook("Lead", apptest.Hook{Before: apptest.Fails(10, apptest.ErrStorage)})
 		apptest.Pass(leaderLease)
@@ -135,9 +135,9 @@ func TestTheCensusOutlastsALapse(t *testing.T) {
 		require.Equal(t, counted, w.shown())
 		apptest.Pass(leaderLease + leaderInterval)
 		require.Equal(t, 1.0, w.Sum("maintenance_leader"))
-		apptest.Pass(2 * censusMemory)
+		apptest.Pass(2 * backlogMemory)
 		require.Equal(t, counted, w.shown())
-		require.InDelta(t, float64(time.Now().Unix()), w.Sum("census_timestamp_seconds"), censusInterval.Seconds())
+		require.InDelta(t, float64(time.Now().Unix()), w.Sum("backlog_timestamp_seconds"), backlogInterval.Seconds())
 	})
 }
 
@@ -145,16 +145,16 @@ func TestTheCensusOutlastsALapse(t *testing.T) {
 func TestALateCensusIsNotShown(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.Census = someCensus()
+		w.Store.BacklogNow = someCensus()
 		w.lead()
-		w.Store.Hook("Census", apptest.Hook{After: func(ctx context.Context) error {
+		w.Store.Hook("Backlog", apptest.Hook{After: func(ctx context.Context) error {
 			app.Sleep(ctx, 2*leaderLease)
 			return ctx.Err()
 		}})
-		apptest.Pass(censusInterval)
+		apptest.Pass(backlogInterval)
 		w.Store.Meddle(func() { w.Store.Leader, w.Store.LeaderUntil = app.NewID(), time.Now().Add(time.Hour) })
 		apptest.Pass(3 * leaderLease)
-		require.Equal(t, 2, w.Store.Count("Census"))
+		require.Equal(t, 2, w.Store.Count("Backlog"))
 		w.requireNoCensus()
 	})
 }
@@ -162,12 +162,12 @@ func TestALateCensusIsNotShown(t *testing.T) {
 func TestOtherProcessesKnowNoCensus(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.Census = someCensus()
+		w.Store.BacklogNow = someCensus()
 		w.Store.Leader, w.Store.LeaderUntil = app.NewID(), time.Now().Add(time.Hour)
 		w.lead()
 		apptest.Pass(time.Minute)
 		w.requireNoCensus()
-		require.Zero(t, w.Store.Count("Census"))
+		require.Zero(t, w.Store.Count("Backlog"))
 	})
 }
 

@@ -26,14 +26,14 @@ func TestMaintenanceSettlesWhatNobodyDid(t *testing.T) {
 		open := w.submitBatch(s, apptest.BatchRequest(apptest.Request()))
 		w.Store.Hook("CompleteBatches", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
 		w.lead()
-		apptest.Pass(settlerInterval)
-		require.Equal(t, 1.0, w.Metric(w.Metrics.MaintenanceErrors.WithLabelValues("settler")))
-		apptest.Pass(settlerInterval)
+		apptest.Pass(completerInterval)
+		require.Equal(t, 1.0, w.Metric(w.Metrics.MaintenanceErrors.WithLabelValues("batch_completer")))
+		apptest.Pass(completerInterval)
 		for _, b := range ended {
 			require.NotNil(t, w.outcome(b))
 		}
 		require.Nil(t, w.outcome(open))
-		require.Equal(t, float64(len(ended)), w.Metric(w.Metrics.Repaired.WithLabelValues("settler")))
+		require.Equal(t, float64(len(ended)), w.Metric(w.Metrics.Repaired.WithLabelValues("batch_completer")))
 		require.Equal(t, float64(len(ended)), w.Metric(w.Metrics.BatchesCompleted.WithLabelValues("COMPLETED")))
 	})
 }
@@ -49,14 +49,14 @@ func TestMaintenanceKeepsItsPlaceAmongBatches(t *testing.T) {
 			w.Store.Change(b.Items[0].JobID, func(r *apptest.Row) { r.State = job.Succeeded })
 		}
 		m, _ := w.lead()
-		m.settleAfter = early.ID
+		m.completeAfter = early.ID
 		w.Store.Hook("CompleteBatches", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
-		require.ErrorIs(t, m.settle(context.Background()), apptest.ErrStorage)
-		require.Equal(t, early.ID, m.settleAfter, "they are tried again")
-		require.NoError(t, m.settle(context.Background()))
+		require.ErrorIs(t, m.completeBatches(context.Background()), apptest.ErrStorage)
+		require.Equal(t, early.ID, m.completeAfter, "they are tried again")
+		require.NoError(t, m.completeBatches(context.Background()))
 		require.NotNil(t, w.outcome(late))
 		require.Nil(t, w.outcome(early))
-		require.NoError(t, m.settle(context.Background()))
+		require.NoError(t, m.completeBatches(context.Background()))
 		require.NotNil(t, w.outcome(early))
 	})
 }
@@ -70,7 +70,7 @@ func (w *worldMaint) service(limit int, change ...func(*jobs.ServiceConfig)) *jo
 	capacity := jobs.NewCapacity(limit, limit, w.Store, w.Logger)
 	return jobs.NewService(cfg, jobs.ServiceDeps{
 		Jobs: w.Store, Reader: w.Store, Batches: w.Store, Queue: w.Queue, Progress: w.Queue,
-		Capacity: capacity, Hub: w.hub, Settler: w.settler, Metrics: w.Metrics, Log: w.Logger,
+		Capacity: capacity, Hub: w.hub, Completer: w.completer, Metrics: w.Metrics, Log: w.Logger,
 	})
 }
 

@@ -25,9 +25,9 @@ type MaintenanceStore interface {
 	Clean(ctx context.Context, limit int) (more bool, err error)
 }
 
-// CensusStore counts what there is to do in the whole system; no count goes
+// BacklogStore counts what there is to do in the whole system; no count goes
 // beyond the limit.
-type CensusStore interface {
+type BacklogStore interface {
 	Backlog(ctx context.Context, limit int) (job.Backlog, error)
 }
 
@@ -39,47 +39,47 @@ const (
 	relayInterval     = 500 * time.Millisecond
 	probeInterval     = 2 * time.Second
 	RescuerInterval   = time.Second
-	settlerInterval   = 3 * time.Second
+	completerInterval = 3 * time.Second
 	cleanerInterval   = 30 * time.Second
 	deliveryInterval  = 500 * time.Millisecond
 	orphanInterval    = 3 * time.Second
 	publisherInterval = 200 * time.Millisecond
-	censusInterval    = 5 * time.Second
-	censusMemory      = time.Minute // after a leadership that nobody ended
+	backlogInterval   = 5 * time.Second
+	backlogMemory     = time.Minute // after a leadership that nobody ended
 
-	rescuerBatch = 500
-	settlerLook  = 10_000 // open batches that one round of the settler looks at
-	cleanerBatch = 500
-	censusLimit  = 1_000_000
+	rescuerBatch  = 500
+	completerLook = 10_000 // open batches that one round of the completer looks at
+	cleanerBatch  = 500
+	backlogLimit  = 1_000_000
 )
 
 // Maintenance repairs what crashes leave behind: it queues jobs whose time has
-// come, dispatches what the queue lost, gives back jobs of dead workers, settles
-// batches that nobody settled, hints what is due to be delivered, publishes
+// come, dispatches what the queue lost, gives back jobs of dead workers, completes
+// batches that nobody completed, wakes workers for due deliveries, publishes
 // outcomes, removes what is past its retention, and counts what there is. It runs
 // in every process, but works only in the one that holds the leader's lease. All
 // of its statements are guarded: two leaders for a moment do no harm.
 type Maintenance struct {
 	id         job.ID
 	store      MaintenanceStore
-	census     CensusStore
+	backlog    BacklogStore
 	queue      app.Queue
 	relay      *Relay
 	deliveries *delivery.Relay
 	publisher  *Publisher
 	rescuer    *rescue.Rescuer
-	settler    *batches.Completer
+	completer  *batches.Completer
 	metrics    *app.Metrics
 	log        *slog.Logger
 
-	settleAfter job.ID // where the settler goes on; its own
+	completeAfter job.ID // where the completer goes on; its own
 
 	mu       sync.Mutex
 	ledUntil time.Time   // zero while this process does not lead
 	lapse    *time.Timer // ends the leadership in time, and later what is shown of it
 
 	leads   chan struct{} // closed while this process leads
-	elected chan struct{} // has the census taken at once
+	elected chan struct{} // has the backlog counted at once
 }
 
 // MaintenanceDeps is what Maintenance works with; all but Publisher and
@@ -87,12 +87,12 @@ type Maintenance struct {
 type MaintenanceDeps struct {
 	Store      MaintenanceStore
 	Claims     rescue.RescueStore
-	Census     CensusStore
+	Backlog    BacklogStore
 	Queue      app.Queue
 	Relay      *Relay
 	Deliveries *delivery.Relay
 	Publisher  *Publisher // nil: outcomes are not published
-	Settler    *batches.Completer
+	Completer  *batches.Completer
 	Backoff    job.Backoff
 	Metrics    *app.Metrics
 	Tracer     trace.Tracer // nil: rescues are not traced
@@ -102,10 +102,10 @@ type MaintenanceDeps struct {
 // NewMaintenance makes the maintenance of a process.
 func NewMaintenance(d MaintenanceDeps) *Maintenance {
 	return &Maintenance{
-		id: app.NewID(), leads: make(chan struct{}), elected: make(chan struct{}, 1), store: d.Store, census: d.Census, queue: d.Queue, relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
-		settler: d.Settler, metrics: d.Metrics, log: d.Log,
+		id: app.NewID(), leads: make(chan struct{}), elected: make(chan struct{}, 1), store: d.Store, backlog: d.Backlog, queue: d.Queue, relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
+		completer: d.Completer, metrics: d.Metrics, log: d.Log,
 		rescuer: &rescue.Rescuer{
-			Store: d.Claims, Queue: d.Queue, Settler: d.Settler, Backoff: d.Backoff, Metrics: d.Metrics, Tracer: d.Tracer, Log: d.Log, OfDead: true,
+			Store: d.Claims, Queue: d.Queue, Completer: d.Completer, Backoff: d.Backoff, Metrics: d.Metrics, Tracer: d.Tracer, Log: d.Log, OfDead: true,
 		},
 	}
 }
@@ -128,9 +128,9 @@ func (m *Maintenance) Run(ctx context.Context) {
 	every(relayInterval, "relay", m.redispatch)
 	every(probeInterval, "probe", m.relay.probe)
 	every(RescuerInterval, "rescuer", m.rescue)
-	every(settlerInterval, "settler", m.settle)
+	every(completerInterval, "batch_completer", m.completeBatches)
 	every(cleanerInterval, "cleaner", m.clean)
-	tasks.Go(func() { m.every(ctx, censusInterval, m.elected, "census", m.count) })
+	tasks.Go(func() { m.every(ctx, backlogInterval, m.elected, "backlog", m.count) })
 	every(deliveryInterval, "deliveries", func(ctx context.Context) error { return m.deliveries.Round(ctx, m.Leading) })
 	every(orphanInterval, "orphans", func(ctx context.Context) error { return m.deliveries.FailOrphans(ctx, m.Leading) })
 	if m.publisher != nil {
@@ -139,10 +139,10 @@ func (m *Maintenance) Run(ctx context.Context) {
 	tasks.Wait()
 }
 
-// every runs a task at its interval while this process leads, and when hurry
+// every runs a task at its interval while this process leads, and when trigger
 // says so.
-func (m *Maintenance) every(ctx context.Context, interval time.Duration, hurry <-chan struct{}, name string, task func(context.Context) error) {
-	for m.awaitLead(ctx) && rest(ctx, interval, hurry) {
+func (m *Maintenance) every(ctx context.Context, interval time.Duration, trigger <-chan struct{}, name string, task func(context.Context) error) {
+	for m.awaitLead(ctx) && rest(ctx, interval, trigger) {
 		if !m.Leading() {
 			continue
 		}
@@ -173,12 +173,12 @@ func (m *Maintenance) awaitLead(ctx context.Context) bool {
 
 // rest waits for the interval, or until it is cut short. It reports whether ctx
 // goes on.
-func rest(ctx context.Context, interval time.Duration, hurry <-chan struct{}) bool {
+func rest(ctx context.Context, interval time.Duration, trigger <-chan struct{}) bool {
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-hurry:
+	case <-trigger:
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil
@@ -223,7 +223,7 @@ func (m *Maintenance) setLeading(leads bool, asked time.Time) {
 	defer m.mu.Unlock()
 	m.leadUntil(until)
 	if !leads {
-		m.metrics.ForgetCensus()
+		m.metrics.ForgetBacklog()
 	}
 }
 
@@ -264,29 +264,29 @@ func (m *Maintenance) lapsed() {
 		return
 	}
 	m.leadUntil(time.Time{})
-	m.lapse = time.AfterFunc(censusMemory, m.forget)
+	m.lapse = time.AfterFunc(backlogMemory, m.forget)
 }
 
-// forget ends the showing of an old census.
+// forget ends the showing of an old backlog.
 func (m *Maintenance) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ledUntil.IsZero() {
-		m.metrics.ForgetCensus()
+		m.metrics.ForgetBacklog()
 	}
 }
 
-// count takes the census. It is not shown once the leadership is over: another
+// count takes the backlog. It is not shown once the leadership is over: another
 // process shows its own.
 func (m *Maintenance) count(ctx context.Context) error {
-	census, err := m.census.Backlog(ctx, censusLimit)
+	backlog, err := m.backlog.Backlog(ctx, backlogLimit)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if time.Now().Before(m.ledUntil) {
-		m.metrics.Counted(census)
+		m.metrics.Counted(backlog)
 	}
 	return nil
 }
@@ -308,10 +308,10 @@ func (m *Maintenance) rescue(ctx context.Context) error {
 	return nil
 }
 
-// settle ends batches whose last job ended without anybody settling them. A
+// completeBatches ends batches whose last job ended without anybody doing so. A
 // round looks at a slice of the open batches, the next one at those after it.
-func (m *Maintenance) settle(ctx context.Context) error {
-	ready, last, err := m.settler.Store.ReadyBatches(ctx, m.settleAfter, settlerLook)
+func (m *Maintenance) completeBatches(ctx context.Context) error {
+	ready, last, err := m.completer.Store.ReadyBatches(ctx, m.completeAfter, completerLook)
 	if err != nil {
 		return err
 	}
@@ -319,13 +319,13 @@ func (m *Maintenance) settle(ctx context.Context) error {
 		if !m.Leading() {
 			return nil
 		}
-		n, err := m.settler.Settle(ctx, batches)
-		m.metrics.Repaired.WithLabelValues("settler").Add(float64(n))
+		n, err := m.completer.Complete(ctx, batches)
+		m.metrics.Repaired.WithLabelValues("batch_completer").Add(float64(n))
 		if err != nil {
 			return err
 		}
 	}
-	m.settleAfter = last
+	m.completeAfter = last
 	return nil
 }
 

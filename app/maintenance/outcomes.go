@@ -24,7 +24,7 @@ type OutboxStore interface {
 // OutcomeStream takes entries of a stream, in their order.
 type OutcomeStream interface {
 	AppendOutcomes(ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry) error
-	// Epoch tells what the stream's server knows, as RelayQueue's does.
+	// Epoch gives what the stream's server knows, as RelayQueue's does.
 	Epoch(ctx context.Context) (epoch int64, runID string, err error)
 }
 
@@ -153,7 +153,7 @@ func (p *Publisher) publish(ctx context.Context, messages []job.OutcomeMessage) 
 	return nil
 }
 
-// mark tells storage what the stream has. Until that has worked nothing more
+// mark records what the stream has. Until that has worked nothing more
 // is published, so trouble there does not fill the stream with repetitions.
 func (p *Publisher) mark(ctx context.Context) error {
 	if len(p.appended) == 0 {

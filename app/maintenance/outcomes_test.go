@@ -223,8 +223,8 @@ func TestWithoutAStreamNothingIsPublished(t *testing.T) {
 		w := newWorldMaint(t)
 		w.addOutcome(nil)
 		m := NewMaintenance(MaintenanceDeps{
-			Store: w.Store, Claims: w.Store, Census: w.Store, Queue: w.Queue, Relay: NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger),
-			Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger), Settler: w.settler, Metrics: w.Metrics, Log: w.Logger,
+			Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger),
+			Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger), Completer: w.completer, Metrics: w.Metrics, Log: w.Logger,
 		})
 		w.Background(m.Run)
 		apptest.Pass(time.Minute)

@@ -51,7 +51,7 @@ const (
 // their tasks and enqueues those that it does not have, for as long as fewer
 // than the window's tasks are there: the rest waits in storage alone. What was
 // seen in the queue is not written down. The relay remembers how far it came,
-// the front, and the probe goes over the jobs before the front again and again:
+// the watermark, and the probe goes over the jobs before the watermark again and again:
 // a task that was lost from there is dispatched anew.
 //
 // The queue keeps the epoch as a sentinel; when the sentinel is gone or the
@@ -66,14 +66,14 @@ type Relay struct {
 	log     *slog.Logger
 
 	// Used by the relay's loop alone.
-	epoch int64           // that front and ahead belong to; 0 for none yet
+	epoch int64           // that watermark and ahead belong to; 0 for none yet
 	ahead job.QueueCursor // of the jobs whose time will come, those up to here were looked at
 	alone bool            // the latest round found jobs that nobody had enqueued
 
 	probing job.QueueCursor // used by the probe's loop alone
 
-	mu    sync.Mutex
-	front job.QueueCursor // what waits up to here was given to the queue in this epoch, or is the probe's to find
+	mu        sync.Mutex
+	watermark job.QueueCursor // what waits up to here was given to the queue in this epoch, or is the probe's to find
 }
 
 // NewRelay makes a relay that keeps about window tasks in the queue;
@@ -91,7 +91,7 @@ func (r *Relay) round(ctx context.Context, leading func() bool) error {
 	return r.fillAhead(ctx, leading)
 }
 
-// fillDue moves the front on. The epoch is read for each batch: a queue that is
+// fillDue moves the watermark on. The epoch is read for each batch: a queue that is
 // emptied meanwhile is noticed, however long the backlog.
 //
 // The youngest jobs are left to whoever made them wait, unless the latest round
@@ -102,16 +102,16 @@ func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
 		minAge = 0
 	}
 	r.alone = false
-	place, room := r.passed(), unknownRoom
+	cursor, room := r.passed(), unknownRoom
 	for leading() {
 		began, err := r.followEpoch(ctx)
 		if err != nil {
 			return err
 		}
 		if began {
-			place, room = job.QueueCursor{}, unknownRoom
+			cursor, room = job.QueueCursor{}, unknownRoom
 		}
-		tasks, err := r.store.Waiting(ctx, place, -minAge, r.batch())
+		tasks, err := r.store.Waiting(ctx, cursor, -minAge, r.batch())
 		if err != nil || len(tasks) == 0 {
 			return err
 		}
@@ -132,13 +132,13 @@ func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
 		if len(tasks) < r.batch() {
 			return nil
 		}
-		place, room = tasks[len(tasks)-1].Cursor(), room-enqueued
+		cursor, room = tasks[len(tasks)-1].Cursor(), room-enqueued
 	}
 	return nil
 }
 
 // watchHead sees to the jobs that come next while the queue is full: they may
-// have no task all the same, and a front that begins anew is not moved on before
+// have no task all the same, and a watermark that begins anew is not moved on before
 // there is room.
 func (r *Relay) watchHead(ctx context.Context) error {
 	tasks, err := r.store.Waiting(ctx, job.QueueCursor{}, -relayMinAge, r.batch())
@@ -153,9 +153,9 @@ func (r *Relay) watchHead(ctx context.Context) error {
 // first. The next ones are looked at each time, the others once; whatever is
 // missing of them then is found when it is due.
 func (r *Relay) fillAhead(ctx context.Context, leading func() bool) error {
-	place, room := job.QueueCursor{RunAt: time.Now()}, unknownRoom
+	cursor, room := job.QueueCursor{RunAt: time.Now()}, unknownRoom
 	for leading() {
-		tasks, err := r.store.Waiting(ctx, place, dispatchHorizon, r.batch())
+		tasks, err := r.store.Waiting(ctx, cursor, dispatchHorizon, r.batch())
 		if err != nil || len(tasks) == 0 {
 			return err
 		}
@@ -171,25 +171,25 @@ func (r *Relay) fillAhead(ctx context.Context, leading func() bool) error {
 		if err != nil || len(tasks) < r.batch() {
 			return err
 		}
-		place, room = tasks[len(tasks)-1].Cursor(), room-enqueued
-		if place.Compare(r.ahead) < 0 {
-			place = r.ahead
+		cursor, room = tasks[len(tasks)-1].Cursor(), room-enqueued
+		if cursor.Compare(r.ahead) < 0 {
+			cursor = r.ahead
 		}
-		r.ahead = place
+		r.ahead = cursor
 	}
 	return nil
 }
 
-// probe looks whether jobs behind the front still have their tasks, a slice of
+// probe looks whether jobs behind the watermark still have their tasks, a slice of
 // them each time, and dispatches anew those that do not.
 func (r *Relay) probe(ctx context.Context) error {
 	for range probeBatches {
-		front := r.passed()
+		watermark := r.passed()
 		tasks, err := r.store.Waiting(ctx, r.probing, -relayMinAge, relayBatch)
 		if err != nil {
 			return err
 		}
-		tasks = slices.DeleteFunc(tasks, func(t job.Task) bool { return t.Cursor().Compare(front) > 0 })
+		tasks = slices.DeleteFunc(tasks, func(t job.Task) bool { return t.Cursor().Compare(watermark) > 0 })
 		if len(tasks) > 0 {
 			if err := r.repair(ctx, tasks); err != nil {
 				return err
@@ -213,7 +213,7 @@ func (r *Relay) repair(ctx context.Context, tasks []job.Task) error {
 	return err
 }
 
-// followEpoch starts over if there is a new epoch, and tells so. It opens one if
+// followEpoch starts over if there is a new epoch, and reports that. It opens one if
 // the queue does not know the present one.
 func (r *Relay) followEpoch(ctx context.Context) (began bool, err error) {
 	epoch, err := r.currentEpoch(ctx)
@@ -223,7 +223,7 @@ func (r *Relay) followEpoch(ctx context.Context) (began bool, err error) {
 	r.epoch, r.ahead = epoch, job.QueueCursor{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.front = job.QueueCursor{}
+	r.watermark = job.QueueCursor{}
 	return true, nil
 }
 
@@ -256,14 +256,14 @@ func (r *Relay) currentEpoch(ctx context.Context) (int64, error) {
 	return epoch + 1, nil
 }
 
-// relay enqueues those of the tasks that the queue does not have, and tells how
-// many that were. A task whose name is spent gets a new one; if that is spent
+// relay enqueues those of the tasks that the queue does not have, and reports
+// how many that were. A task whose id is used gets a new one; if that is used
 // too, or the job is locked, the probe finds it.
 func (r *Relay) relay(ctx context.Context, tasks []job.Task, by string) (enqueued int, err error) {
-	enqueued, spent, err := r.offer(ctx, tasks)
-	if err == nil && len(spent) > 0 {
+	enqueued, used, err := r.offer(ctx, tasks)
+	if err == nil && len(used) > 0 {
 		var renamed []job.Task
-		if renamed, err = r.store.Redispatch(ctx, spent); err == nil && len(renamed) > 0 {
+		if renamed, err = r.store.Redispatch(ctx, used); err == nil && len(renamed) > 0 {
 			var more int
 			more, _, err = r.offer(ctx, renamed)
 			enqueued += more
@@ -273,9 +273,9 @@ func (r *Relay) relay(ctx context.Context, tasks []job.Task, by string) (enqueue
 	return enqueued, err
 }
 
-// offer enqueues tasks, and tells how many were not in the queue yet, and which
-// cannot be because their name is spent.
-func (r *Relay) offer(ctx context.Context, tasks []job.Task) (enqueued int, spent []job.Task, err error) {
+// offer enqueues tasks, and reports how many were not in the queue yet, and which
+// cannot be because their id is used.
+func (r *Relay) offer(ctx context.Context, tasks []job.Task) (enqueued int, used []job.Task, err error) {
 	answers, err := r.queue.Dispatch(ctx, tasks)
 	if err != nil {
 		return 0, nil, err
@@ -285,10 +285,10 @@ func (r *Relay) offer(ctx context.Context, tasks []job.Task) (enqueued int, spen
 		case job.TaskEnqueued:
 			enqueued++
 		case job.TaskIDUsed:
-			spent = append(spent, t)
+			used = append(used, t)
 		}
 	}
-	return enqueued, spent, nil
+	return enqueued, used, nil
 }
 
 // unknownRoom says that the room in the window was not asked for: as long as
@@ -312,22 +312,22 @@ func (r *Relay) room(ctx context.Context, limit int, states ...string) (int, err
 // queue, too.
 func (r *Relay) batch() int { return min(relayBatch, r.window) }
 
-// passed gives the front.
+// passed gives the watermark.
 func (r *Relay) passed() job.QueueCursor {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.front
+	return r.watermark
 }
 
-// pass moves the front on to the last of the tasks that is old enough: a
+// pass moves the watermark on to the last of the tasks that is old enough: a
 // younger one may be committed later than its successors.
 func (r *Relay) pass(tasks []job.Task) {
-	settled := time.Now().Add(-relayMinAge)
+	oldEnough := time.Now().Add(-relayMinAge)
 	for _, t := range slices.Backward(tasks) {
-		if !t.RunAt.After(settled) {
+		if !t.RunAt.After(oldEnough) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.front = t.Cursor()
+			r.watermark = t.Cursor()
 			return
 		}
 	}

@@ -79,7 +79,7 @@ func TestRelayDoesNotPassWhatItCouldNotDispatch(t *testing.T) {
 		task := w.Add(old(time.Minute))
 		w.Store.Hook("Waiting", apptest.Hook{After: func(context.Context) error { w.Queue.Err = apptest.ErrQueue; return nil }})
 		require.ErrorIs(t, r.round(context.Background(), always), apptest.ErrQueue)
-		require.Zero(t, r.front)
+		require.Zero(t, r.watermark)
 
 		w.Store.Hook("Waiting", apptest.Hook{})
 		w.Queue.Err = nil
@@ -127,12 +127,12 @@ func TestRelayRenamesSpentTasks(t *testing.T) {
 		t.Run(state, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w, r := relaying(t)
-				spent, fresh := w.Add(old(time.Minute)), w.Add(old(time.Minute))
-				w.Queue.Set(spent, state)
+				used, fresh := w.Add(old(time.Minute)), w.Add(old(time.Minute))
+				w.Queue.Set(used, state)
 				w.round(r)
-				require.Equal(t, 1, w.Store.RowOf(spent.JobID).Dispatch)
+				require.Equal(t, 1, w.Store.RowOf(used.JobID).Dispatch)
 				require.Zero(t, w.Store.RowOf(fresh.JobID).Dispatch)
-				w.inQueue(spent)
+				w.inQueue(used)
 				w.inQueue(fresh)
 			})
 		})
@@ -204,7 +204,7 @@ func TestRelayTakesYoungJobsWhileItIsAlone(t *testing.T) {
 		apptest.Pass(time.Millisecond)
 		w.round(r)
 		require.Empty(t, w.Queue.State(younger), "whoever added it is about to enqueue it")
-		require.True(t, r.front.RunAt.Before(young.RunAt), "what is committed late may come before it")
+		require.True(t, r.watermark.RunAt.Before(young.RunAt), "what is committed late may come before it")
 		apptest.Pass(relayMinAge)
 		w.round(r)
 		w.inQueue(younger)
@@ -394,7 +394,7 @@ func TestNothingIsDispatchedWhileTheQueueIsAway(t *testing.T) {
 		task := w.Add(old(time.Minute))
 		w.Queue.Err = apptest.ErrQueue
 		require.ErrorIs(t, r.round(context.Background(), always), apptest.ErrQueue)
-		require.Zero(t, r.front)
+		require.Zero(t, r.watermark)
 		require.Equal(t, int64(1), w.Store.DispatchEpoch, "silence is no sign of a loss")
 		w.Queue.Err = nil
 		w.round(r)
@@ -423,7 +423,7 @@ func TestProbeDispatchesAnewWhatIsMissing(t *testing.T) {
 			w.inQueue(task)
 		}
 		require.Equal(t, "active", w.Queue.State(taken))
-		require.Empty(t, w.Queue.State(beyond), "the front has not come there")
+		require.Empty(t, w.Queue.State(beyond), "the watermark has not come there")
 		for task, dispatch := range map[job.Task]int{missing: 0, ended: 1, abandoned: 1, taken: 0, present: 0} {
 			require.Equal(t, dispatch, w.Store.RowOf(task.JobID).Dispatch)
 		}

@@ -17,12 +17,12 @@ const (
 	// is not enough: so many jobs a second as fit into the last moment before they
 	// are late, and connections and cores are left for those who submit.
 	schedulerLanes = 2
-	// schedulerUntold is how many batches a lane queues before they are told of.
-	schedulerUntold = 10
+	// schedulerUnpublished is how many batches a lane queues before they are published.
+	schedulerUnpublished = 10
 )
 
-// schedule queues all jobs whose time has come (section 10). What was queued is
-// told of afterwards: the others are not to be late because of that.
+// schedule queues all jobs whose time has come (section 10). It
+// publishes after the batch, so that notification cost cannot delay scheduling.
 func (m *Maintenance) schedule(ctx context.Context) error {
 	for more := true; more; {
 		var due []job.Job
@@ -31,7 +31,7 @@ func (m *Maintenance) schedule(ctx context.Context) error {
 		for i := range due {
 			app.LogTransition(ctx, m.log, "schedule", &due[i], job.Created, job.Queued)
 			m.metrics.Scheduled(ctx, &due[i])
-			app.Announce(m.queue, &due[i], app.NewsOf(&due[i]))
+			app.Publish(m.queue, &due[i], app.NotificationOf(&due[i]))
 		}
 		m.metrics.Repaired.WithLabelValues("scheduler").Add(float64(len(due)))
 		if err != nil {
@@ -55,7 +55,7 @@ func (m *Maintenance) queueDue(ctx context.Context) (due []job.Job, more bool, e
 	var lanes errgroup.Group
 	for range schedulerLanes {
 		lanes.Go(func() error {
-			for range schedulerUntold {
+			for range schedulerUnpublished {
 				if !m.Leading() {
 					return nil
 				}

@@ -24,16 +24,16 @@ type RescueStore interface {
 
 // rescuer gives back jobs whose holder is gone: claimed ones return to the
 // queue, running ones fail, retryable (section 14). It does not know which of
-// them have a callback, so it hints each client: rescues are rare.
+// them have a callback, so it wakes the delivery workers for each client: rescues are rare.
 type Rescuer struct {
-	Store   RescueStore
-	Queue   app.Queue
-	Settler *batches.Completer
-	Backoff job.Backoff
-	Metrics *app.Metrics
-	Tracer  trace.Tracer
-	Log     *slog.Logger
-	OfDead  bool // whether the holders' leases have ended; a living one may give back what it lost
+	Store     RescueStore
+	Queue     app.Queue
+	Completer *batches.Completer
+	Backoff   job.Backoff
+	Metrics   *app.Metrics
+	Tracer    trace.Tracer
+	Log       *slog.Logger
+	OfDead    bool // whether the holders' leases have ended; a living one may give back what it lost
 }
 
 // rescueConcurrency lets the failures of one round share their statements.
@@ -142,7 +142,7 @@ func (r *Rescuer) tellFailed(ctx context.Context, h job.Held, f job.Finish, done
 	r.Queue.Publish(done.Notification())
 	r.Queue.WakeDelivery(h.ClientID)
 	if done.Next == nil {
-		r.Settler.Touch(done.BatchID)
+		r.Completer.Touch(done.BatchID)
 		return
 	}
 	h.Attempt = done.Next.Attempt

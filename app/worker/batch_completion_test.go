@@ -61,7 +61,7 @@ func TestBatchesAreSettled(t *testing.T) {
 				w := newWorld(t)
 				s := w.service(10)
 				w.start()
-				w.Background(w.settler.Run)
+				w.Background(w.completer.Run)
 				b := w.submitBatch(s, apptest.BatchRequest(apptest.Requests(2)...))
 				w.Queue.News()
 				for i, item := range b.Items {
@@ -80,7 +80,7 @@ func TestBatchesAreSettled(t *testing.T) {
 func TestAnAutomaticRetryEndsNothing(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.Background(w.settler.Run)
+		w.Background(w.completer.Run)
 		w.start()
 		w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
 			return nil, apptest.Failure{Reason: job.DependencyFailed}
@@ -98,7 +98,7 @@ func TestSettlingIsRepeatedThroughTrouble(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		s := w.service(10)
-		stop := w.Background(w.settler.Run)
+		stop := w.Background(w.completer.Run)
 		b := w.submitBatch(s, apptest.BatchRequest(apptest.Request()))
 		w.Queue.News()
 		w.Store.Hook("CompleteBatches", apptest.Hook{Before: apptest.Fails(3, apptest.ErrStorage)})
@@ -109,16 +109,16 @@ func TestSettlingIsRepeatedThroughTrouble(t *testing.T) {
 		apptest.Pass(batches.RetryInterval + batches.RestInterval)
 		require.NotNil(t, w.outcome(b))
 		w.hasBeenTold(b, job.StatusCancelled)
-		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN", "msg": "cannot settle batches"}), 3)
+		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN", "msg": "cannot complete batches"}), 3)
 		asked := w.Store.Count("CompleteBatches")
 		apptest.Pass(time.Minute)
 		require.Equal(t, asked, w.Store.Count("CompleteBatches"), "nothing is left to complete")
 
 		w.Store.Hook("CompleteBatches", apptest.Hook{Before: apptest.Hangs})
-		w.settler.Touch(b.ID)
+		w.completer.Touch(b.ID)
 		apptest.Pass(batches.RestInterval)
-		w.settler.Touch(app.NewID()) // does not wait
-		stop()                       // at once, although storage hangs
+		w.completer.Touch(app.NewID()) // does not wait
+		stop()                         // at once, although storage hangs
 	})
 }
 
@@ -126,16 +126,16 @@ func TestTouchesShareStatements(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Store.Hook("CompleteBatches", apptest.Hook{Before: func(context.Context) error { time.Sleep(time.Second); return nil }})
-		w.Background(w.settler.Run)
-		w.settler.Touch(app.NewID())
+		w.Background(w.completer.Run)
+		w.completer.Touch(app.NewID())
 		synctest.Wait()
 		var all sync.WaitGroup
 		for range batches.ChunkSize + 1 {
 			all.Go(func() {
 				id := app.NewID()
-				w.settler.Touch(id)
-				w.settler.Touch(id)
-				w.settler.Touch(job.ID{})
+				w.completer.Touch(id)
+				w.completer.Touch(id)
+				w.completer.Touch(job.ID{})
 			})
 		}
 		all.Wait()
@@ -148,13 +148,13 @@ func TestTouchesShareStatements(t *testing.T) {
 func TestTouchesOfABusyBatchAreFew(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.Background(w.settler.Run)
+		w.Background(w.completer.Run)
 		id := app.NewID()
-		w.settler.Touch(id)
+		w.completer.Touch(id)
 		synctest.Wait()
 		require.Equal(t, 1, w.Store.Count("CompleteBatches"), "the first at once")
 		for range 1000 {
-			w.settler.Touch(id)
+			w.completer.Touch(id)
 			apptest.Pass(time.Millisecond)
 		}
 		apptest.Pass(batches.RestInterval)
@@ -166,7 +166,7 @@ func TestABatchIsSettledOnceHoweverManyTry(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		s := w.service(10)
-		w.Background(w.settler.Run)
+		w.Background(w.completer.Run)
 		w.lead()
 		b := w.submitBatch(s, apptest.BatchRequest(apptest.Requests(5)...))
 		var all sync.WaitGroup

@@ -13,7 +13,7 @@ import (
 // Handle looks at the job that a task names and, if it waits and is due,
 // executes it. It returns nil once there is nothing left to do for the task:
 // the outcome is committed, the job is somebody else's, or the task turned out
-// to be spent. An error means that the job could not be claimed; the queue
+// to be stale. An error means that the job could not be claimed; the queue
 // offers the task again.
 //
 // ctx is the queue's: it bounds the waiting for a slot and for a lease, and
@@ -28,7 +28,7 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 
 	about := attempt{t.JobID, t.Attempt}
 	if !w.enter(about) {
-		w.metrics.TasksDropped.WithLabelValues("spent").Inc()
+		w.metrics.TasksDropped.WithLabelValues("stale").Inc()
 		return nil
 	}
 	defer w.leave(about)
@@ -45,7 +45,7 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 // lease, and one that storage refuses while it is there.
 const claimTries = 3
 
-// claim claims the job of a task, and tells under which identity. A nil claim
+// claim claims the job of a task, and says under which identity. A nil claim
 // says that nothing is left to do for the task.
 //
 // When storage fails, the claim may have come about all the same, and the job
@@ -84,7 +84,7 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 			w.metrics.TasksDropped.WithLabelValues("unknown").Inc()
 			return job.ID{}, nil, nil
 		case !not.StillWaiting:
-			w.metrics.TasksDropped.WithLabelValues("spent").Inc()
+			w.metrics.TasksDropped.WithLabelValues("stale").Inc()
 			return job.ID{}, nil, nil
 		case not.Wait > 0:
 			return job.ID{}, nil, w.postpone(own, job.Task{JobID: t.JobID, Attempt: t.Attempt, Dispatch: not.Dispatch})
@@ -111,7 +111,7 @@ func (w *Worker) ease(ctx context.Context) {
 // beatNow asks for a heartbeat at once: it finds out about the lease.
 func (w *Worker) beatNow() {
 	select {
-	case w.hurry <- struct{}{}:
+	case w.trigger <- struct{}{}:
 	default:
 	}
 }

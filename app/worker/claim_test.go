@@ -61,7 +61,7 @@ func TestClaimIsRepeatedThroughStorageTrouble(t *testing.T) {
 
 				require.NoError(t, w.handle(task), "offered again, the task is spent")
 				require.EqualValues(t, 1, runs.Load())
-				require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("spent")))
+				require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
 			})
 		})
 	}
@@ -115,7 +115,7 @@ func TestTasksOfOneJobRunItOnce(t *testing.T) {
 				require.LessOrEqual(t, time.Since(began), 4*time.Second)
 				w.ranOnce(task, runs)
 				require.Equal(t, 1, w.Store.Count("Claim"))
-				require.Equal(t, 2.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("spent")))
+				require.Equal(t, 2.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
 			})
 		})
 	}
@@ -186,6 +186,6 @@ func TestCancelWhileTheClaimHasStorageTrouble(t *testing.T) {
 		w.cancel(task)
 		require.NoError(t, <-running, "there is nothing left for the queue to do")
 		require.Zero(t, runs.Load())
-		require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("spent")))
+		require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
 	})
 }

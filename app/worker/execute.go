@@ -57,7 +57,7 @@ func (w *Worker) tellClaimed(ctx context.Context, worker job.ID, c *job.Claim) {
 	}
 	app.LogTransition(ctx, w.log, "assign", &c.Job, job.Queued, job.Assigned, attrs...)
 	app.LogTransition(ctx, w.log, "run", &c.Job, job.Assigned, job.Running, attrs...)
-	app.Announce(w.queue, &c.Job, app.NewsOf(&c.Job))
+	app.Publish(w.queue, &c.Job, app.NotificationOf(&c.Job))
 	w.metrics.Claimed(ctx, c)
 	w.metrics.Entered(job.Running, c.Job.WorkKind)
 }
@@ -160,7 +160,7 @@ func (w *Worker) run(ctx context.Context, c *job.Claim) (result *job.Result, err
 	return w.runner.Run(ctx, *c.Job.Definition, c.Attempt, report)
 }
 
-// reporter announces how far an attempt has come: never backwards, and nothing
+// reporter publishes how far an attempt has come: never backwards, and nothing
 // once the work was stopped or end was called.
 func (w *Worker) reporter(ctx context.Context, c *job.Claim) (report func(job.Progress), end func()) {
 	var mu sync.Mutex
@@ -223,11 +223,11 @@ func (w *Worker) finish(ctx context.Context, c *job.Claim, f job.Finish) (err er
 func (w *Worker) tell(ctx context.Context, c *job.Claim, f job.Finish, done job.Finished) {
 	app.LogTransition(ctx, w.log, "finish", &c.Job, job.Running, f.State, append(app.FailureAttrs(f.Failure), slog.Int("attempt", f.Attempt))...)
 	w.metrics.Finished(ctx, f, c.Job.WorkKind, done)
-	app.Announce(w.queue, &c.Job, done.Notification())
+	app.Publish(w.queue, &c.Job, done.Notification())
 	if done.Next != nil {
 		app.LogTransition(ctx, w.log, "auto_retry", &c.Job, job.Failed, job.Queued, slog.Int("attempt", done.Next.Attempt))
 		app.EnqueueSoon(ctx, w.queue, *done.Next)
 		return
 	}
-	w.settler.Touch(done.BatchID)
+	w.completer.Touch(done.BatchID)
 }

@@ -35,7 +35,7 @@ func TestHandleDropsSpentTasks(t *testing.T) {
 				}
 				w.start()
 				require.NoError(t, w.handle(make(w)))
-				require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("spent")))
+				require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
 				require.Empty(t, w.Queue.Sent())
 			})
 		})
@@ -237,7 +237,7 @@ func TestHandleCountsTasksOfUnknownJobs(t *testing.T) {
 		w.start()
 		require.NoError(t, w.handle(job.Task{JobID: app.NewID(), Attempt: 1}))
 		require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("unknown")))
-		require.Equal(t, 0.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("spent")))
+		require.Equal(t, 0.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
 	})
 }
 

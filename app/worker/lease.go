@@ -51,7 +51,7 @@ func (w *Worker) register(ctx context.Context) (job.ID, error) {
 	}
 	w.mu.Lock()
 	w.id = id
-	w.announce()
+	w.signalChange()
 	w.mu.Unlock()
 	w.suspects = nil
 	w.log.InfoContext(ctx, "worker registered", "action", "register_worker", "worker_id", id.String(), "concurrency", w.cfg.Concurrency)
@@ -115,7 +115,7 @@ func (w *Worker) rest(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-timer.C:
 		return true
-	case <-w.hurry:
+	case <-w.trigger:
 		return true
 	case <-ctx.Done():
 		return false
@@ -138,7 +138,7 @@ func (w *Worker) lose(id job.ID, err error) {
 	for _, h := range w.holding {
 		h.lose(errLeaseLost)
 	}
-	w.announce()
+	w.signalChange()
 }
 
 // reconcile compares what storage says this worker holds with what it does

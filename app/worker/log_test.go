@@ -20,7 +20,7 @@ import (
 func newTracingWorld(t testing.TB) *world {
 	w := newWorld(t)
 	w.Logger = slog.New(apptest.TracingHandler{Handler: slog.NewJSONHandler(w.Log, nil)})
-	w.settler = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
+	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
 	w.worker = w.newWorker()
 	return w
 }
@@ -108,12 +108,12 @@ func TestLinesOfTrouble(t *testing.T) {
 		"maintenance failed":                  {"QueueDue", func(w *world) { w.lead(); apptest.Pass(maintenance.SchedulerInterval) }, []string{"task"}},
 		"leader election failed":              {"Lead", func(w *world) { w.lead() }, nil},
 		"storage trouble while a job is held": {"Finish", func(w *world) { w.start(); _ = w.handle(w.Add()) }, []string{"request_id", "client_id", "job_id", "attempt"}},
-		"cannot settle batches": {"CompleteBatches", func(w *world) {
-			w.Background(w.settler.Run)
-			w.settler.Touch(app.NewID())
+		"cannot complete batches": {"CompleteBatches", func(w *world) {
+			w.Background(w.completer.Run)
+			w.completer.Touch(app.NewID())
 			apptest.Pass(batches.RestInterval)
 		}, nil},
-		"cannot look for missed news":                     {"EventSeqs", func(w *world) { w.watching(); apptest.Pass(time.Minute) }, nil},
+		"cannot look for missed events":                   {"EventSeqs", func(w *world) { w.watching(); apptest.Pass(time.Minute) }, nil},
 		"cannot count jobs":                               {"Load", func(w *world) { w.Background(jobs.NewCapacity(1, 1, w.Store, w.Logger).Run) }, nil},
 		"cannot count workers":                            {"LiveWorkers", func(w *world) { w.Background(jobs.NewCapacity(1, 1, w.Store, w.Logger).Run) }, nil},
 		"cannot resign as leader; the lease will run out": {"Resign", func(w *world) { _, stop := w.lead(); stop() }, nil},

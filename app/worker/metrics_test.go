@@ -40,7 +40,7 @@ func TestMetricsCanBeOff(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.Metrics = app.NewMetrics(telemetry.Off)
-		w.settler = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
+		w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
 		w.worker = w.newWorker()
 		w.start()
 		w.lead()
@@ -48,7 +48,7 @@ func TestMetricsCanBeOff(t *testing.T) {
 		require.NoError(t, w.handle(task))
 		w.Ended(task, job.Succeeded)
 		apptest.Pass(time.Minute)
-		require.NotZero(t, w.Store.Count("Census"))
+		require.NotZero(t, w.Store.Count("Backlog"))
 	})
 }
 
@@ -166,7 +166,7 @@ func TestHistogramsNameTraces(t *testing.T) {
 		w.runner = apptest.Takes(time.Second)
 		require.NoError(t, w.process(w.Add(func(r *apptest.Row) { r.TraceParent = from })))
 		endpoint := w.Subscribe(apptest.ClientA).ID
-		w.Store.Deliver(apptest.ClientA, endpoint, func(r *apptest.ParcelRow) { r.Traceparent = from })
+		w.Store.Deliver(apptest.ClientA, endpoint, func(r *apptest.DeliveryRow) { r.Traceparent = from })
 		sender := delivery.NewWorker(delivery.WorkerConfig{Concurrency: 1, Timeout: 15 * time.Second, Tracer: w.Tracer()}, w.Store, slowSender{}, w.Queue, w.Metrics, w.Logger)
 		require.NoError(t, sender.Handle(context.Background(), apptest.ClientA))
 		apptest.Pass(2 * time.Second)

@@ -118,7 +118,7 @@ func newModel(t *testing.T, seed uint64) *model {
 		l := &link{Store: m.Store}
 		worker := NewWorker(WorkerConfig{
 			Name: "model", Concurrency: 5, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: 30 * time.Second, Backoff: apptest.Backoff,
-		}, l, l, m.Queue, m.settler, run, m.Metrics, m.Logger)
+		}, l, l, m.Queue, m.completer, run, m.Metrics, m.Logger)
 		m.links, m.loads = append(m.links, l), append(m.loads, worker)
 		m.Background(worker.Run)
 		for range 6 {
@@ -128,7 +128,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	m.lead()
 	m.lead()
 	m.service = m.world.service(100_000)
-	m.Background(m.settler.Run)
+	m.Background(m.completer.Run)
 	m.Background(m.hub.Run)
 	return m
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// endAssign ends the span of a claim. That a task turned out to be spent is no
+// endAssign ends the span of a claim. That a task turned out to be used is no
 // error.
 func endAssign(span trace.Span, t job.Task, worker job.ID, c *job.Claim, err error) {
 	if !span.IsRecording() {

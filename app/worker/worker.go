@@ -60,18 +60,18 @@ var errBusy = errors.New("the worker takes no jobs at the moment")
 // Worker executes jobs under one lease. Only the lease, the execution limit, a
 // cancel and shutdown stop the work; the queue's opinion does not.
 type Worker struct {
-	cfg     WorkerConfig
-	store   ClaimStore
-	leases  LeaseStore
-	queue   app.Queue
-	runner  Runner
-	settler *batches.Completer
-	rescuer *rescue.Rescuer
-	metrics *app.Metrics
-	log     *slog.Logger
+	cfg       WorkerConfig
+	store     ClaimStore
+	leases    LeaseStore
+	queue     app.Queue
+	runner    Runner
+	completer *batches.Completer
+	rescuer   *rescue.Rescuer
+	metrics   *app.Metrics
+	log       *slog.Logger
 
-	slots chan struct{}
-	hurry chan struct{} // asks for a heartbeat at once
+	slots   chan struct{}
+	trigger chan struct{} // asks for a heartbeat at once
 
 	mu       sync.Mutex
 	id       job.ID           // current identity; zero while there is no valid lease
@@ -98,12 +98,12 @@ type holding struct {
 }
 
 // NewWorker makes a worker; Run gives it a lease.
-func NewWorker(cfg WorkerConfig, store ClaimStore, leases LeaseStore, queue app.Queue, settler *batches.Completer, runner Runner, m *app.Metrics, log *slog.Logger) *Worker {
+func NewWorker(cfg WorkerConfig, store ClaimStore, leases LeaseStore, queue app.Queue, completer *batches.Completer, runner Runner, m *app.Metrics, log *slog.Logger) *Worker {
 	m.Slots.Set(float64(cfg.Concurrency))
 	return &Worker{
-		cfg: cfg, store: store, leases: leases, queue: queue, settler: settler, runner: runner, metrics: m, log: log,
-		rescuer: &rescue.Rescuer{Store: store, Queue: queue, Settler: settler, Backoff: cfg.Backoff, Metrics: m, Log: log},
-		slots:   make(chan struct{}, cfg.Concurrency), hurry: make(chan struct{}, 1),
+		cfg: cfg, store: store, leases: leases, queue: queue, completer: completer, runner: runner, metrics: m, log: log,
+		rescuer: &rescue.Rescuer{Store: store, Queue: queue, Completer: completer, Backoff: cfg.Backoff, Metrics: m, Log: log},
+		slots:   make(chan struct{}, cfg.Concurrency), trigger: make(chan struct{}, 1),
 		busy: map[attempt]bool{}, holding: map[job.Lease]*holding{}, changed: make(chan struct{}),
 	}
 }
@@ -135,8 +135,8 @@ func (w *Worker) identity(ctx context.Context) (job.ID, error) {
 	}
 }
 
-// announce wakes all that wait for a change; the caller holds the lock.
-func (w *Worker) announce() {
+// signalChange wakes all that wait for a change; the caller holds the lock.
+func (w *Worker) signalChange() {
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
@@ -160,7 +160,7 @@ func (w *Worker) leave(a attempt) {
 	defer w.mu.Unlock()
 	delete(w.busy, a)
 	if w.draining && len(w.busy) == 0 {
-		w.announce()
+		w.signalChange()
 	}
 }
 
@@ -210,7 +210,7 @@ func (w *Worker) refuse() {
 	defer w.mu.Unlock()
 	if !w.draining {
 		w.draining = true
-		w.announce()
+		w.signalChange()
 	}
 }
 

@@ -15,10 +15,10 @@ import (
 // lead runs maintenance until the test ends.
 func (w *world) lead() (m *maintenance.Maintenance, stop func()) {
 	m = maintenance.NewMaintenance(maintenance.MaintenanceDeps{
-		Store: w.Store, Claims: w.Store, Census: w.Store, Queue: w.Queue, Relay: maintenance.NewRelay(w.Store, w.Queue, apptest.Window, w.Metrics, w.Logger),
+		Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: maintenance.NewRelay(w.Store, w.Queue, apptest.Window, w.Metrics, w.Logger),
 		Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger),
 		Publisher:  maintenance.NewPublisher(maintenance.PublisherConfig{Stream: apptest.Stream, MaxLen: apptest.StreamLen, PublicURL: "https://run.example"}, w.Store, w.Queue, w.Metrics, w.Logger),
-		Settler:    w.settler, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
+		Completer:  w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
 	})
 	return m, w.Background(m.Run)
 }
@@ -32,7 +32,7 @@ func (w *world) service(limit int, change ...func(*jobs.ServiceConfig)) *jobs.Se
 	capacity := jobs.NewCapacity(limit, limit, w.Store, w.Logger)
 	return jobs.NewService(cfg, jobs.ServiceDeps{
 		Jobs: w.Store, Reader: w.Store, Batches: w.Store, Queue: w.Queue, Progress: w.Queue,
-		Capacity: capacity, Hub: w.hub, Settler: w.settler, Metrics: w.Metrics, Log: w.Logger,
+		Capacity: capacity, Hub: w.hub, Completer: w.completer, Metrics: w.Metrics, Log: w.Logger,
 	})
 }
 

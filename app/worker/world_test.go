@@ -14,18 +14,18 @@ import (
 // world is the use cases with everything around them.
 type world struct {
 	*apptest.World
-	runner  apptest.RunnerFunc
-	hub     *events.Hub
-	reader  *events.Reader
-	settler *batches.Completer
-	worker  *Worker
+	runner    apptest.RunnerFunc
+	hub       *events.Hub
+	reader    *events.Reader
+	completer *batches.Completer
+	worker    *Worker
 }
 
 func newWorld(t testing.TB, change ...func(*WorkerConfig)) *world {
 	w := &world{World: apptest.NewWorld(t)}
 	w.hub = events.NewHub(w.Store, w.Listener, w.Metrics, w.Logger)
 	w.reader = events.NewReader(w.Store, w.hub)
-	w.settler = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
+	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
 	w.worker = w.newWorker(change...)
 	return w
 }
@@ -43,7 +43,7 @@ func (w *world) newWorker(change ...func(*WorkerConfig)) *Worker {
 		}
 		return apptest.GoodResult(d), nil
 	})
-	return NewWorker(cfg, w.Store, w.Store, w.Queue, w.settler, run, w.Metrics, w.Logger)
+	return NewWorker(cfg, w.Store, w.Store, w.Queue, w.completer, run, w.Metrics, w.Logger)
 }
 
 // start runs the worker until the test ends or stop is called.

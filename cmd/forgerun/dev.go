@@ -183,7 +183,7 @@ func (a *api) login(ctx context.Context) (login, error) {
 	return fresh, writeJSON(path, fresh)
 }
 
-// note tells other programs where this process is, in a file that is there
+// note publishes where this process is, in a file that is there
 // while it is ready.
 func (a *api) note(l login) (remove func(), err error) {
 	path := filepath.Join(a.p.cfg.DataDir, "dev.json")

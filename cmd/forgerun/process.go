@@ -35,20 +35,20 @@ import (
 // process is what every role is made of. Its parts are started in the order in
 // which they need each other and closed in the reverse one.
 type process struct {
-	cfg      Config
-	role     string
-	lines    *monitoring.Lines // where log ends
-	log      *slog.Logger
-	registry *prometheus.Registry
-	tracing  trace.TracerProvider        // nil: nothing is traced
-	tracer   trace.Tracer                // nil: the same
-	flush    func(context.Context) error // sends the spans that wait
-	metrics  *app.Metrics
-	store    *repo.Store
-	redis    *tasks.Redis
-	queue    *tasks.Queue
-	notifier *delivery.Notifier // the queue for whoever writes events
-	settler  *batches.Completer
+	cfg       Config
+	role      string
+	lines     *monitoring.Lines // where log ends
+	log       *slog.Logger
+	registry  *prometheus.Registry
+	tracing   trace.TracerProvider        // nil: nothing is traced
+	tracer    trace.Tracer                // nil: the same
+	flush     func(context.Context) error // sends the spans that wait
+	metrics   *app.Metrics
+	store     *repo.Store
+	redis     *tasks.Redis
+	queue     *tasks.Queue
+	notifier  *delivery.Notifier // the queue for whoever writes events
+	completer *batches.Completer
 
 	subscribers *delivery.Subscribers
 
@@ -109,8 +109,8 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	p.subscribers = delivery.NewSubscribers(p.store, p.log)
 	p.loop(p.subscribers.Run)
 	p.notifier = delivery.NewNotifier(p.queue, p.subscribers)
-	p.settler = batches.NewCompleter(p.store, p.notifier, p.metrics, p.log)
-	p.loop(p.settler.Run)
+	p.completer = batches.NewCompleter(p.store, p.notifier, p.metrics, p.log)
+	p.loop(p.completer.Run)
 	p.loop(p.newMaintenance().Run)
 	return p, nil
 }
@@ -161,7 +161,7 @@ func listen(cfg *Config, role string) (net.Listener, error) {
 // newMaintenance makes the repairs that one of all processes does.
 func (p *process) newMaintenance() *maintenance.Maintenance {
 	d := maintenance.MaintenanceDeps{
-		Store: p.store, Claims: p.store, Census: p.store, Queue: p.notifier, Settler: p.settler, Backoff: p.cfg.Backoff,
+		Store: p.store, Claims: p.store, Backlog: p.store, Queue: p.notifier, Completer: p.completer, Backoff: p.cfg.Backoff,
 		Metrics: p.metrics, Tracer: p.tracer, Log: p.log,
 		Relay:      maintenance.NewRelay(p.store, p.queue, p.cfg.DispatchWindow, p.metrics, p.log),
 		Deliveries: delivery.NewRelay(p.store, p.queue, p.metrics, p.log),
@@ -223,7 +223,7 @@ func errorFields(err error) slog.Attr {
 // a balancer, waits no longer than a few seconds.
 const readyPatience = time.Second
 
-// ready tells what is wrong, in words. Only those who take from the queue need
+// ready reports what is wrong, in words. Only those who take from the queue need
 // Redis: the API accepts jobs without it.
 func (p *process) ready(ctx context.Context) handlers.Readiness {
 	r := handlers.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "migrations": "ok", "redis": "ok"}}
@@ -334,7 +334,7 @@ func (p *process) newService(a *api) *jobs.Service {
 	window := jobs.NewWindow(p.cfg.DispatchWindow, p.store, p.metrics, p.log)
 	counting, cancel := context.WithTimeout(p.loops, windowWait)
 	defer cancel()
-	_ = window.Count(counting) // Run tells what is wrong
+	_ = window.Count(counting) // Run logs what is wrong
 	capacity := jobs.NewCapacity(p.cfg.MaxActiveJobs, p.cfg.MaxQueueSize, p.store, p.log)
 	service := jobs.NewService(jobs.ServiceConfig{
 		Catalogue: job.Catalogue{
@@ -343,7 +343,7 @@ func (p *process) newService(a *api) *jobs.Service {
 		MaxAttempts: 1 + p.cfg.MaxRetries, Backoff: p.cfg.Backoff,
 	}, jobs.ServiceDeps{
 		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue,
-		Targets: p.guard(), Capacity: capacity, Window: window, Hub: hub, Settler: p.settler, Metrics: p.metrics, Log: p.log,
+		Targets: p.guard(), Capacity: capacity, Window: window, Hub: hub, Completer: p.completer, Metrics: p.metrics, Log: p.log,
 	})
 	p.loop(hub.Run)
 	p.loop(capacity.Run)
@@ -396,7 +396,7 @@ func (p *process) startWorker() (*workerRole, error) {
 	w.worker = worker.NewWorker(worker.WorkerConfig{
 		Name: workerName(), Concurrency: p.cfg.WorkerConcurrency, Lease: p.cfg.LeaseTimeout, Heartbeat: p.cfg.HeartbeatInterval,
 		Limit: limit, Backoff: p.cfg.Backoff,
-	}, p.store, w.leases, p.notifier, p.settler, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
+	}, p.store, w.leases, p.notifier, p.completer, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
 	w.fetching = tasks.NewJobConsumer(p.redis, tasks.WorkersConfig{
 		Concurrency: p.cfg.WorkerConcurrency, ShutdownTimeout: closeGrace,
 	}, w.worker.Handle, w.worker.Canceled)
