@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/base64"
@@ -20,75 +19,85 @@ func TestRoutes(t *testing.T) {
 	t.Parallel()
 	from := time.Date(2030, 1, 31, 12, 0, 0, 500, time.UTC)
 	no := false
-	type call func(ctx context.Context, c *client.Client) error
+	ctx := t.Context()
+	type call func(c *client.Client) error
 	for want, test := range map[string]struct {
 		body, query string
 		call        call
 	}{
-		"POST /v1/jobs/j/cancel":                             {call: func(ctx context.Context, c *client.Client) error { _, err := c.Cancel(ctx, "j"); return err }},
-		"POST /v1/jobs/j/retry":                              {call: func(ctx context.Context, c *client.Client) error { _, err := c.Retry(ctx, "j"); return err }},
-		"GET /v1/events":                                     {call: func(ctx context.Context, c *client.Client) error { return drain(c.Events(ctx)) }},
-		"DELETE /v1/jobs/j":                                  {call: func(ctx context.Context, c *client.Client) error { return c.Delete(ctx, "j") }},
-		"GET /v1/jobs/j/report":                              {query: "attempt=2", call: func(ctx context.Context, c *client.Client) error { _, err := c.Report(ctx, "j", 2); return err }},
-		"GET /v1/jobs/j/attempts":                            {call: func(ctx context.Context, c *client.Client) error { _, err := c.Attempts(ctx, "j"); return err }},
-		"GET /v1/jobs/j/attempts/3":                          {call: func(ctx context.Context, c *client.Client) error { _, err := c.Attempt(ctx, "j", 3); return err }},
-		"GET /v1/jobs/j/events":                              {call: func(ctx context.Context, c *client.Client) error { return drain(c.JobEvents(ctx, "j")) }},
-		"GET /v1/batches/b":                                  {call: func(ctx context.Context, c *client.Client) error { _, err := c.Batch(ctx, "b"); return err }},
-		"POST /v1/batches/b/cancel":                          {call: func(ctx context.Context, c *client.Client) error { _, err := c.CancelBatch(ctx, "b"); return err }},
-		"GET /v1/batches/b/jobs":                             {call: func(ctx context.Context, c *client.Client) error { return drain(c.BatchJobs(ctx, "b")) }},
-		"GET /v1/webhooks":                                   {call: func(ctx context.Context, c *client.Client) error { _, err := c.Webhooks(ctx); return err }},
-		"GET /v1/webhooks/w":                                 {call: func(ctx context.Context, c *client.Client) error { _, err := c.Webhook(ctx, "w"); return err }},
-		"DELETE /v1/webhooks/w":                              {call: func(ctx context.Context, c *client.Client) error { return c.DeleteWebhook(ctx, "w") }},
-		"POST /v1/webhooks/w/rotate-secret":                  {call: func(ctx context.Context, c *client.Client) error { _, err := c.RotateSecret(ctx, "w"); return err }},
-		"POST /v1/webhooks/w/test":                           {call: func(ctx context.Context, c *client.Client) error { _, err := c.TestWebhook(ctx, "w"); return err }},
-		"GET /v1/webhooks/w/deliveries/d":                    {call: func(ctx context.Context, c *client.Client) error { _, err := c.Delivery(ctx, "w", "d"); return err }},
-		"POST /v1/webhooks/w/deliveries/d/redeliver":         {call: func(ctx context.Context, c *client.Client) error { _, err := c.Redeliver(ctx, "w", "d"); return err }},
-		"GET /v1/jobs/j/deliveries/d":                        {call: func(ctx context.Context, c *client.Client) error { _, err := c.JobDelivery(ctx, "j", "d"); return err }},
-		"POST /v1/jobs/j/deliveries/d/redeliver":             {call: func(ctx context.Context, c *client.Client) error { _, err := c.RedeliverJob(ctx, "j", "d"); return err }},
-		"POST /v1/clients":                                   {call: func(ctx context.Context, c *client.Client) error { _, err := c.CreateClient(ctx); return err }},
-		"POST /v1/clients/c/keys/renew":                      {call: func(ctx context.Context, c *client.Client) error { _, err := c.RenewKey(ctx, "c"); return err }},
-		"GET /healthz":                                       {call: func(ctx context.Context, c *client.Client) error { return c.Health(ctx) }},
-		"GET /readyz":                                        {call: func(ctx context.Context, c *client.Client) error { _, err := c.Ready(ctx); return err }},
-		"GET /.well-known/http-message-signatures-directory": {call: func(ctx context.Context, c *client.Client) error { _, err := c.SigningKeys(ctx); return err }},
-		"POST /v1/clients/c/keys": {body: `{"rotate":true}`, call: func(ctx context.Context, c *client.Client) error {
+		"POST /v1/jobs/j/cancel": {call: func(c *client.Client) error { return second(c.Cancel(ctx, "j")) }},
+		"POST /v1/jobs/j/retry":  {call: func(c *client.Client) error { return second(c.Retry(ctx, "j")) }},
+		"GET /v1/events":         {call: func(c *client.Client) error { return drain(c.Events(ctx)) }},
+		"DELETE /v1/jobs/j":      {call: func(c *client.Client) error { return c.Delete(ctx, "j") }},
+		"GET /v1/jobs/j/report": {query: "attempt=2",
+			call: func(c *client.Client) error { return second(c.Report(ctx, "j", 2)) }},
+		"GET /v1/jobs/j/attempts":                    {call: func(c *client.Client) error { return second(c.Attempts(ctx, "j")) }},
+		"GET /v1/jobs/j/attempts/3":                  {call: func(c *client.Client) error { return second(c.Attempt(ctx, "j", 3)) }},
+		"GET /v1/jobs/j/events":                      {call: func(c *client.Client) error { return drain(c.JobEvents(ctx, "j")) }},
+		"GET /v1/batches/b":                          {call: func(c *client.Client) error { return second(c.Batch(ctx, "b")) }},
+		"POST /v1/batches/b/cancel":                  {call: func(c *client.Client) error { return second(c.CancelBatch(ctx, "b")) }},
+		"GET /v1/batches/b/jobs":                     {call: func(c *client.Client) error { return drain(c.BatchJobs(ctx, "b")) }},
+		"GET /v1/webhooks":                           {call: func(c *client.Client) error { return second(c.Webhooks(ctx)) }},
+		"GET /v1/webhooks/w":                         {call: func(c *client.Client) error { return second(c.Webhook(ctx, "w")) }},
+		"DELETE /v1/webhooks/w":                      {call: func(c *client.Client) error { return c.DeleteWebhook(ctx, "w") }},
+		"POST /v1/webhooks/w/rotate-secret":          {call: func(c *client.Client) error { return second(c.RotateSecret(ctx, "w")) }},
+		"POST /v1/webhooks/w/test":                   {call: func(c *client.Client) error { return second(c.TestWebhook(ctx, "w")) }},
+		"GET /v1/webhooks/w/deliveries/d":            {call: func(c *client.Client) error { return second(c.Delivery(ctx, "w", "d")) }},
+		"POST /v1/webhooks/w/deliveries/d/redeliver": {call: func(c *client.Client) error { return second(c.Redeliver(ctx, "w", "d")) }},
+		"GET /v1/jobs/j/deliveries/d": {call: func(c *client.Client) error {
+			return second(c.JobDelivery(ctx, "j", "d"))
+		}},
+		"POST /v1/jobs/j/deliveries/d/redeliver": {call: func(c *client.Client) error {
+			return second(c.RedeliverJob(ctx, "j", "d"))
+		}},
+		"POST /v1/clients":              {call: func(c *client.Client) error { return second(c.CreateClient(ctx)) }},
+		"POST /v1/clients/c/keys/renew": {call: func(c *client.Client) error { return second(c.RenewKey(ctx, "c")) }},
+		"GET /healthz":                  {call: func(c *client.Client) error { return c.Health(ctx) }},
+		"GET /readyz":                   {call: func(c *client.Client) error { return second(c.Ready(ctx)) }},
+		"GET /.well-known/http-message-signatures-directory": {call: func(c *client.Client) error { return second(c.SigningKeys(ctx)) }},
+		"POST /v1/clients/c/keys": {body: `{"rotate":true}`, call: func(c *client.Client) error {
 			_, err := c.CreateKey(ctx, "c", true)
 			return err
 		}},
-		"POST /v1/clients/c/keys/revoke": {body: `{"key_id":"k"}`, call: func(ctx context.Context, c *client.Client) error { return c.RevokeKey(ctx, "c", "k") }},
-		"POST /v1/jobs/batch": {body: `{"jobs":[{"item_id":"a","type":"EXECUTE","auto_retry":true},{"type":"EMIT_EVENT","event":{"name":"n","data":{"x":1}}}]}`,
-			call: func(ctx context.Context, c *client.Client) error {
-				_, err := c.SubmitBatch(ctx, []client.JobRequest{{ItemID: "a", Type: "EXECUTE", AutoRetry: true}, {Type: "EMIT_EVENT", Event: &client.Emission{Name: "n", Data: []byte(`{"x":1}`)}}})
+		"POST /v1/clients/c/keys/revoke": {body: `{"key_id":"k"}`, call: func(c *client.Client) error { return c.RevokeKey(ctx, "c", "k") }},
+		"POST /v1/jobs/batch": {body: `{"jobs":[{"item_id":"a","type":"EXECUTE","auto_retry":true},{"type":"EMIT_EVENT","event":{"name":"n",
+			"data":{"x":1}}}]}`,
+			call: func(c *client.Client) error {
+				_, err := c.SubmitBatch(ctx, []client.JobRequest{{ItemID: "a", Type: "EXECUTE", AutoRetry: true},
+					{Type: "EMIT_EVENT", Event: &client.Emission{Name: "n", Data: []byte(`{"x":1}`)}}})
 				return err
 			}},
-		"POST /v1/webhooks": {body: `{"url":"https://x","events":["*"],"content_mode":"structured"}`, call: func(ctx context.Context, c *client.Client) error {
+		"POST /v1/webhooks": {body: `{"url":"https://x","events":["*"],"content_mode":"structured"}`, call: func(c *client.Client) error {
 			_, err := c.CreateWebhook(ctx, client.WebhookRequest{URL: "https://x", Events: []string{"*"}, ContentMode: "structured"})
 			return err
 		}},
-		"PATCH /v1/webhooks/w": {body: `{"enabled":false}`, call: func(ctx context.Context, c *client.Client) error {
+		"PATCH /v1/webhooks/w": {body: `{"enabled":false}`, call: func(c *client.Client) error {
 			_, err := c.UpdateWebhook(ctx, "w", client.WebhookPatch{Enabled: &no})
 			return err
 		}},
-		"POST /v1/webhooks/w/redeliver": {body: `{"since":"2030-01-31T12:00:00.0000005Z"}`, call: func(ctx context.Context, c *client.Client) error {
+		"POST /v1/webhooks/w/redeliver": {body: `{"since":"2030-01-31T12:00:00.0000005Z"}`, call: func(c *client.Client) error {
 			_, err := c.RedeliverSince(ctx, "w", from, "")
 			return err
 		}},
-		"POST /v1/webhooks/w/replay": {body: `{"since":"2030-01-31T12:00:00.0000005Z","cursor":"next"}`, call: func(ctx context.Context, c *client.Client) error {
+		"POST /v1/webhooks/w/replay": {body: `{"since":"2030-01-31T12:00:00.0000005Z","cursor":"next"}`, call: func(c *client.Client) error {
 			_, err := c.Replay(ctx, "w", from.In(time.FixedZone("", 3600)), "next")
 			return err
 		}},
-		"GET /v1/jobs": {query: "batch_id=b&created_after=2030-01-31T12%3A00%3A00.0000005Z&limit=7&state=FAILED&type=EXECUTE&work_kind=SUCCESS_FAST",
-			call: func(ctx context.Context, c *client.Client) error {
-				return drain(c.Jobs(ctx, client.JobFilter{State: "FAILED", Type: "EXECUTE", WorkKind: "SUCCESS_FAST", BatchID: "b", CreatedAfter: from, PageSize: 7}))
+		"GET /v1/jobs": {query: "batch_id=b&created_after=2030-01-31T12%3A00%3A00.0000005Z&limit=7" +
+			"&state=FAILED&type=EXECUTE&work_kind=SUCCESS_FAST",
+			call: func(c *client.Client) error {
+				return drain(c.Jobs(ctx, client.JobFilter{State: "FAILED", Type: "EXECUTE", WorkKind: "SUCCESS_FAST", BatchID: "b",
+					CreatedAfter: from, PageSize: 7}))
 			}},
-		"GET /v1/webhooks/w/deliveries": {query: "event_name=job.failed&state=PENDING", call: func(ctx context.Context, c *client.Client) error {
+		"GET /v1/webhooks/w/deliveries": {query: "event_name=job.failed&state=PENDING", call: func(c *client.Client) error {
 			return drain(c.Deliveries(ctx, "w", client.DeliveryFilter{State: "PENDING", EventName: "job.failed"}))
 		}},
-		"GET /v1/jobs/j/deliveries": {query: "created_before=2030-01-31T12%3A00%3A00.0000005Z", call: func(ctx context.Context, c *client.Client) error {
+		"GET /v1/jobs/j/deliveries": {query: "created_before=2030-01-31T12%3A00%3A00.0000005Z", call: func(c *client.Client) error {
 			return drain(c.JobDeliveries(ctx, "j", client.DeliveryFilter{CreatedBefore: from}))
 		}},
 	} {
 		s := serve(t, anything)
-		require.NoError(t, test.call(t.Context(), s.c), want)
+		require.NoError(t, test.call(s.c), want)
 		got := s.requests()[0]
 		require.Equal(t, want, got.method+" "+got.path)
 		require.Equal(t, test.query, got.query, want)
@@ -149,7 +158,8 @@ func TestJobAnswers(t *testing.T) {
 	t.Parallel()
 	s := serve(t, ok(`{"job_id":"j","state":"FAILED","outcome":"FAILED","started_at":null,"params":null,"waiting":null,
 		"failure":{"jobStatus":"TIMED_OUT","retryable":true,"retryAfter":2},"result":null,"links":{"retry":"/r"}}`).
-		with("ETag", `W/"5"`).with("Retry-After", "2").with("X-Request-Id", "r"), reply{status: 304}, ok(`{"status":"degraded","checks":{"redis":"down"}}`),
+		with("ETag", `W/"5"`).with("Retry-After", "2").with("X-Request-Id", "r"), reply{status: 304},
+		ok(`{"status":"degraded","checks":{"redis":"down"}}`),
 		reply{status: 503, kind: jsonType, body: `{"status":"unavailable","checks":{"postgres":"down"}}`})
 	j, err := s.c.Job(t.Context(), "j")
 	require.NoError(t, err)
@@ -175,8 +185,10 @@ func TestJobAnswers(t *testing.T) {
 func TestBatchReceipt(t *testing.T) {
 	t.Parallel()
 	s := serve(t, reply{status: 202, kind: jsonType, body: `{"batch_id":"b","jobs":[{"item_id":"a","job_id":"1","state":"QUEUED"},
-		{"item_id":"1","failure":{"title":"T","status":400,"code":"RFA_JOB_VALIDATION_FAILED","violations":[{"pointer":"/jobs/1/type","detail":"no"}],"retryable":false,"processingStage":"validation"}}]}`},
-		ok(`{"batch_id":"b","status":"PROCESSING"}`), ok(`{"batch_id":"b","status":"COMPLETED_WITH_ERRORS","outcome":{"failed_items":[{"item_id":"1","job_id":null}]}}`))
+		{"item_id":"1","failure":{"title":"T","status":400,"code":"RFA_JOB_VALIDATION_FAILED",
+			"violations":[{"pointer":"/jobs/1/type","detail":"no"}],"retryable":false,"processingStage":"validation"}}]}`},
+		ok(`{"batch_id":"b","status":"PROCESSING"}`), ok(`{"batch_id":"b","status":"COMPLETED_WITH_ERRORS",
+			"outcome":{"failed_items":[{"item_id":"1","job_id":null}]}}`))
 	receipt, err := s.c.SubmitBatch(t.Context(), make([]client.JobRequest, 2))
 	require.NoError(t, err)
 	require.Equal(t, 202, receipt.Status)

@@ -3,62 +3,126 @@ package client
 import (
 	"context"
 	"iter"
-	"net/url"
+	"time"
 )
+
+// BatchReceipt is the answer to a submitted batch, item by item.
+type BatchReceipt struct {
+	BatchID   string      `json:"batch_id"`
+	CreatedAt time.Time   `json:"created_at"`
+	Jobs      []BatchItem `json:"jobs"`
+	Status    int         `json:"-"`
+	Replayed  bool        `json:"-"`
+	RequestID string      `json:"-"`
+}
+
+// BatchItem is an item of a batch that was accepted, with JobID and State, or
+// refused, with Failure.
+type BatchItem struct {
+	ItemID  string   `json:"item_id"`
+	JobID   string   `json:"job_id"`
+	State   string   `json:"state"`
+	Failure *Refusal `json:"failure"`
+}
+
+// Refusal says why an item of a batch was not accepted.
+type Refusal struct {
+	Type       string      `json:"type"`
+	Title      string      `json:"title"`
+	Status     int         `json:"status"`
+	Detail     string      `json:"detail"`
+	Code       string      `json:"code"`
+	Violations []Violation `json:"violations"`
+	Retryable  bool        `json:"retryable"`
+	Stage      string      `json:"processingStage"`
+}
 
 // SubmitBatch submits 1 to 1,000 jobs with one idempotency key. Each is
 // accepted or refused by itself: look at the Failure of each item.
 func (c *Client) SubmitBatch(ctx context.Context, jobs []JobRequest, options ...Option) (*BatchReceipt, error) {
-	body := struct {
-		Jobs []JobRequest `json:"jobs"`
-	}{jobs}
-	r, err := keyed("/v1/jobs/batch", body, options)
-	if err != nil {
-		return nil, err
-	}
 	receipt := &BatchReceipt{}
-	a, err := c.call(ctx, r, receipt)
+	r := post(options, "jobs", "batch").with(map[string][]JobRequest{"jobs": jobs}).keyed()
+	a, err := c.call(ctx, r, receipt, &receipt.BatchID)
 	if err != nil {
 		return nil, err
 	}
-	receipt.Status, receipt.RequestID = a.status, a.requestID()
-	receipt.Replayed = first(a.header, "Idempotency-Replayed") == "true"
+	receipt.Status, receipt.RequestID, receipt.Replayed = a.status, a.requestID(), a.replayed()
 	return receipt, nil
+}
+
+// Batch is a batch as the service shows it. Status is a job status of the
+// draft: see TerminalStatus.
+type Batch struct {
+	BatchID       string            `json:"batch_id"`
+	Status        string            `json:"status"`
+	CreatedAt     time.Time         `json:"created_at"`
+	CompletedAt   time.Time         `json:"completed_at"`
+	Total         int               `json:"total"`
+	Counts        BatchCounts       `json:"counts"`
+	Outcome       *BatchOutcome     `json:"outcome"` // nil until every job has ended once; then it never changes
+	CorrelationID string            `json:"correlation_id"`
+	Links         map[string]string `json:"links"`
+	ETag          string            `json:"-"`
+	RetryAfter    time.Duration     `json:"-"`
+	RequestID     string            `json:"-"`
+}
+
+// Final reports whether the batch is complete.
+func (b *Batch) Final() bool { return TerminalStatus(b.Status) }
+
+// BatchCounts are a batch's items by what they are now.
+type BatchCounts struct {
+	Created   int `json:"created"`
+	Queued    int `json:"queued"`
+	Assigned  int `json:"assigned"`
+	Running   int `json:"running"`
+	Succeeded int `json:"succeeded"`
+	Failed    int `json:"failed"`
+	Canceled  int `json:"canceled"`
+	Refused   int `json:"refused"`
+}
+
+// BatchOutcome is how a batch ended.
+type BatchOutcome struct {
+	Status      string       `json:"status"`
+	Succeeded   int          `json:"succeeded"`
+	Failed      int          `json:"failed"`
+	Canceled    int          `json:"canceled"`
+	FailedItems []FailedItem `json:"failed_items"`
+}
+
+// FailedItem is an item that did not succeed.
+type FailedItem struct {
+	ItemID    string `json:"item_id"`
+	JobID     string `json:"job_id"` // "" if it was refused
+	Status    string `json:"status"`
+	Detail    string `json:"detail"`
+	Retryable bool   `json:"retryable"`
+	Stage     string `json:"processing_stage"`
 }
 
 // Batch reads a batch.
 func (c *Client) Batch(ctx context.Context, id string, options ...Option) (*Batch, error) {
-	r, err := get(options, "v1", "batches", id)
-	if err != nil {
-		return nil, err
-	}
-	r.id = id
-	return c.batch(ctx, r)
+	return c.batch(ctx, get(options, "batches", id).of(id))
 }
 
 // CancelBatch cancels the batch's jobs that are not final, and answers the
 // batch as it is then. Safe to repeat.
 func (c *Client) CancelBatch(ctx context.Context, id string, options ...Option) (*Batch, error) {
-	r, err := post(options, "v1", "batches", id, "cancel")
-	if err != nil {
-		return nil, err
-	}
-	r.id = id
-	return c.batch(ctx, r)
+	return c.batch(ctx, post(options, "batches", id, "cancel").of(id))
 }
 
 func (c *Client) batch(ctx context.Context, r *request) (*Batch, error) {
 	batch := &Batch{}
-	a, err := c.call(ctx, r, batch)
+	a, err := c.call(ctx, r, batch, &batch.BatchID)
 	if err != nil {
 		return nil, err
 	}
-	batch.ETag, batch.RequestID = first(a.header, "Etag"), a.requestID()
-	batch.RetryAfter = retryAfter(a.header, c.now())
+	batch.ETag, batch.RequestID, batch.RetryAfter = a.header.Get("Etag"), a.requestID(), retryAfter(a.header, c.now())
 	return batch, nil
 }
 
 // BatchJobs lists the jobs of a batch.
 func (c *Client) BatchJobs(ctx context.Context, id string) iter.Seq2[Job, error] {
-	return pages[Job](ctx, c, url.Values{}, "v1", "batches", id, "jobs")
+	return list[Job](ctx, c, get(nil, "batches", id, "jobs"), false)
 }

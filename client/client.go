@@ -1,6 +1,21 @@
+// Package client is the Go client of ForgeRun: the HTTP API but for ranges of
+// results, and the client's part of draft-ratnawat-httpapi-async-problem-details.
+//
+// A Client is safe for use by several goroutines. Each call takes a context
+// and returns a typed value or an error, which is a *Problem (the service's own
+// answer), a *NoAnswerError (no complete answer came), an *UnexpectedError (an
+// answer that is not ForgeRun's) or the context's error.
+//
+// Requests that are safe to repeat are repeated: those that read, those that
+// delete and cancel, and submissions, which get an idempotency key of their own
+// when the caller gives none. Job and webhook ids are opaque.
+//
+// The package imports the standard library only, and nothing of the service:
+// what it knows of ForgeRun is what the API's documents say.
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,13 +27,15 @@ import (
 	"time"
 )
 
-// Config tells how to reach a ForgeRun service. Only URL is required. It prints
-// without Key, but fmt cannot know that of a Config in an unexported field of a
-// struct: keep the Client there.
+// Config says how to reach a ForgeRun service. Only URL is required. It prints
+// without Key, but fmt cannot call the methods of a Config in an unexported
+// field of a struct: keep the Client there.
 type Config struct {
-	URL       string        // base address, with or without /v1
-	Key       string        // API key; "" for public calls
-	HTTP      *http.Client  // nil: one of its own. Of a given one Transport and Timeout are used; redirects are not followed, cookies not kept.
+	URL string // base address, with or without /v1
+	Key string // API key; "" for public calls
+	// HTTP is the client whose Transport and Timeout are used; nil: one of its
+	// own. Redirects are not followed, cookies not kept.
+	HTTP      *http.Client
 	UserAgent string        // "": forgerun-go
 	MaxTries  int           // of one request; 0: 5; 1: never repeated
 	Timeout   time.Duration // of one try, without the time that PreferWait adds; 0: 30 s; negative: none. Streams have none.
@@ -38,18 +55,17 @@ const (
 // A Client sends requests to one service with one API key.
 type Client struct {
 	transport http.RoundTripper
-	base      url.URL         // without /v1
-	prefix    string          // path that precedes /v1
-	auth      func() []string // of Authorization; a function, since fmt shows the text of any other field
-	userAgent []string
+	base      string        // without /v1
+	auth      func() string // value of Authorization; a function, since fmt prints any other unexported field
+	userAgent string
 	maxTries  int
 	timeout   time.Duration
-	stall     time.Duration // of a stream without any byte
+	stall     time.Duration // how long a stream may be silent
 	log       *slog.Logger
 	now       func() time.Time
 	sleep     func(context.Context, time.Duration) error
 	rand      func() float64
-	err       error // what every call ends with
+	err       error // what every call returns
 }
 
 // New makes a client. It does not connect: an error is one of the
@@ -71,28 +87,24 @@ func New(cfg Config) (*Client, error) {
 	if cfg.MaxTries < 0 {
 		return nil, fmt.Errorf("client: MaxTries is %d; it must not be negative", cfg.MaxTries)
 	}
-	prefix := strings.TrimSuffix(strings.TrimSuffix(strings.TrimRight(base.Path, "/"), "/v1"), "/")
+	prefix := strings.TrimSuffix(strings.TrimSuffix(strings.TrimRight(base.EscapedPath(), "/"), "/v1"), "/")
+	if cfg.Timeout == 0 && cfg.HTTP != nil {
+		cfg.Timeout = max(0, cfg.HTTP.Timeout)
+	}
 	c := &Client{
 		transport: transportOf(cfg.HTTP),
-		base:      url.URL{Scheme: base.Scheme, Host: base.Host},
-		prefix:    prefix,
-		userAgent: []string{orDefault(cfg.UserAgent, "forgerun-go")},
-		maxTries:  orDefault(cfg.MaxTries, defaultTries),
-		timeout:   orDefault(cfg.Timeout, defaultTimeout),
-		stall:     stalled,
-		log:       cfg.Logger,
+		base:      (&url.URL{Scheme: base.Scheme, Host: base.Host}).String() + prefix,
+		userAgent: cmp.Or(cfg.UserAgent, "forgerun-go"),
+		maxTries:  cmp.Or(cfg.MaxTries, defaultTries),
+		timeout:   cmp.Or(cfg.Timeout, defaultTimeout),
+		stall:     maxSilence,
+		log:       cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 		now:       cfg.Now,
 		sleep:     cfg.Sleep,
 		rand:      cfg.Rand,
 	}
-	if cfg.Timeout == 0 && cfg.HTTP != nil && cfg.HTTP.Timeout > 0 {
-		c.timeout = cfg.HTTP.Timeout
-	}
 	if c.setKey(cfg.Key); c.err != nil {
 		return nil, c.err
-	}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
 	}
 	if c.now == nil {
 		c.now = time.Now
@@ -108,7 +120,7 @@ func New(cfg Config) (*Client, error) {
 
 // WithKey gives a client that sends another API key over the same
 // connections; "" for none. If the key has characters that a header cannot
-// have, every call of that client says so.
+// have, every call of that client returns an error.
 func (c *Client) WithKey(key string) *Client {
 	other := *c
 	other.setKey(key)
@@ -120,28 +132,25 @@ func (c *Client) setKey(key string) {
 	if !fieldValue(key) {
 		c.err = errors.New("client: the key has characters that a header cannot have")
 	}
-	var value []string
+	var value string
 	if key != "" {
-		value = []string{"Bearer " + key}
+		value = "Bearer " + key
 	}
-	c.auth = func() []string { return value }
+	c.auth = func() string { return value }
 }
 
-// transportOf gives what sends single requests. An http.Client is not needed
-// above it: it would follow redirects, and one would carry the key to an
-// address that nobody has chosen.
+// transportOf gives the transport of single requests. An http.Client above it
+// would follow redirects, and one would carry the key to an address that nobody
+// has chosen.
 func transportOf(given *http.Client) http.RoundTripper {
 	if given != nil {
-		if given.Transport != nil {
-			return given.Transport
-		}
-		return http.DefaultTransport
+		return cmp.Or(given.Transport, http.DefaultTransport)
 	}
-	usual, ok := http.DefaultTransport.(*http.Transport)
+	standard, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
-		return http.DefaultTransport // the program has put its own in that place
+		return http.DefaultTransport // the program has replaced it
 	}
-	transport := usual.Clone()
+	transport := standard.Clone()
 	transport.MaxIdleConnsPerHost = 100 // the default of 2 would close most connections of a busy client
 	return transport
 }
@@ -157,31 +166,74 @@ func sleep(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-func orDefault[T comparable](value, otherwise T) T {
-	var zero T
-	if value == zero {
-		return otherwise
+// Health asks whether the process answers at all.
+func (c *Client) Health(ctx context.Context) error {
+	r := &request{method: http.MethodGet, path: "/healthz"}
+	var answered struct {
+		Status string `json:"status"`
 	}
-	return value
+	a, err := c.call(ctx, r, &answered)
+	if err == nil && answered.Status == "" {
+		err = r.unexpected(a, "it has no status")
+	}
+	return err
 }
 
-// fieldName reports whether text can be the name of a header (RFC 9110, section
-// 5.6.2).
-func fieldName(text string) bool {
-	for i := range len(text) {
-		if b := text[i]; !lower(b|0x20) && !digit(b) && strings.IndexByte("!#$%&'*+-.^_`|~", b) < 0 {
-			return false
-		}
-	}
-	return text != ""
+// Readiness says whether the service can do its work: ok, degraded or
+// unavailable, and what it checked.
+type Readiness struct {
+	Status string            `json:"status"`
+	Checks map[string]string `json:"checks"`
 }
 
-// fieldValue reports whether text can stand in a header without changing it.
-func fieldValue(text string) bool {
-	for i := range len(text) {
-		if text[i] < ' ' || text[i] == 0x7f {
-			return false
-		}
+// Ready asks once whether the service can do its work. A service that cannot
+// is an answer, not an error.
+func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
+	readiness := &Readiness{}
+	r := &request{method: http.MethodGet, path: "/readyz", repeat: never}
+	a, err := c.call(ctx, r, readiness)
+	if err == nil && readiness.Status == "" {
+		err = r.unexpected(a, "it has no status")
 	}
-	return true
+	var problem *Problem
+	if errors.As(err, &problem) && problem.Status == http.StatusServiceUnavailable {
+		readiness = &Readiness{Status: "unavailable"}
+		members(problem.Extensions).take("checks", &readiness.Checks)
+		return readiness, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return readiness, nil
+}
+
+// Keys and secrets are kept out of logs: the types that have one print without
+// it, whatever the verb, and log/slog does the same with each of them that it
+// gets as a value of its own. JSON has them.
+
+// String says where requests go.
+func (c *Client) String() string { return "client of " + c.base }
+
+// Format writes String for every verb.
+func (c *Client) Format(f fmt.State, _ rune) { format(f, c) }
+
+// String says where requests go.
+func (c Config) String() string { return "configuration of a client of " + withoutUser(c.URL) }
+
+// Format writes String for every verb.
+func (c Config) Format(f fmt.State, _ rune) { format(f, c) }
+
+// LogValue is String.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+func format(f fmt.State, s fmt.Stringer) { _, _ = f.Write([]byte(s.String())) }
+
+// withoutUser leaves out the part of a URL that can have a password.
+func withoutUser(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "an address that cannot be read"
+	}
+	u.User = nil
+	return u.String()
 }

@@ -26,8 +26,7 @@ type Problem struct {
 	RetryAfter time.Duration
 	RequestID  string
 	// Tries is how many requests were sent for the call. With more than one, an
-	// earlier one, whose answer was lost, may have had the effect that this
-	// answer speaks of.
+	// earlier one, whose answer was lost, may have caused this answer.
 	Tries int
 	// Extensions are the members that have no field here.
 	Extensions map[string]json.RawMessage
@@ -59,6 +58,24 @@ func (p *Problem) Error() string {
 	return text.String()
 }
 
+// read fills p from a problem document. A member of the wrong type is treated
+// as absent (RFC 9457, section 3.1).
+func (p *Problem) read(body []byte) error {
+	var m members
+	if err := json.Unmarshal(body, &m); err != nil || m == nil {
+		return errors.New("not a JSON object")
+	}
+	m.take("type", &p.Type)
+	m.take("title", &p.Title)
+	m.take("detail", &p.Detail)
+	m.take("instance", &p.Instance)
+	m.take("code", &p.Code)
+	m.take("violations", &p.Violations)
+	delete(m, "status")
+	p.Extensions = m
+	return nil
+}
+
 // NoAnswerError says that no complete answer came. What the request was to do
 // may have been done or not. Err can be the context's error.
 type NoAnswerError struct {
@@ -69,7 +86,11 @@ type NoAnswerError struct {
 
 // Error names the request and the reason.
 func (e *NoAnswerError) Error() string {
-	return fmt.Sprintf("no answer to %s %s after %d %s: %v", e.Method, e.Path, e.Tries, plural(e.Tries, "try", "tries"), e.Err)
+	tries := "tries"
+	if e.Tries == 1 {
+		tries = "try"
+	}
+	return fmt.Sprintf("no answer to %s %s after %d %s: %v", e.Method, e.Path, e.Tries, tries, e.Err)
 }
 
 // Unwrap gives the reason.
@@ -93,7 +114,42 @@ func (e *UnexpectedError) Error() string {
 	return fmt.Sprintf("unexpected answer to %s %s: status %d, %q: %s", e.Method, e.Path, e.Status, e.ContentType, e.Reason)
 }
 
-// line keeps foreign text from breaking or colouring a log or terminal.
+// refusal makes an error of an answer that is not 2xx.
+func (c *Client) refusal(r *request, a *answer) error {
+	wait := retryAfter(a.header, c.now())
+	if a.status >= 400 && isJSON(a.header) {
+		p := &Problem{Status: a.status, RetryAfter: wait, Tries: a.tries, RequestID: a.requestID()}
+		if err := p.read(a.body); err == nil {
+			return p
+		}
+	}
+	reason := "it is not a problem document"
+	if a.status >= 300 && a.status <= 399 {
+		reason = "redirects are not followed"
+	}
+	err := r.unexpected(a, reason)
+	err.RetryAfter = wait
+	return err
+}
+
+func (r *request) lost(err error, tries int) error {
+	return &NoAnswerError{Method: r.method, Path: r.path, Tries: tries, Err: err}
+}
+
+// unexpected makes the error of an answer that ForgeRun does not give.
+func (r *request) unexpected(a *answer, reason string) *UnexpectedError {
+	err := &UnexpectedError{
+		Method: r.method, Path: r.path, Status: a.status, Tries: a.tries, Reason: reason,
+		ContentType: a.header.Get("Content-Type"), RequestID: a.requestID(),
+	}
+	if !r.secret {
+		err.Body = a.body[:min(len(a.body), maxExcerpt)]
+	}
+	return err
+}
+
+// line replaces control characters, which would break or colour a log or
+// terminal.
 func line(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || (r >= 0x7f && r < 0xa0) {
@@ -101,11 +157,4 @@ func line(text string) string {
 		}
 		return r
 	}, text)
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
 }

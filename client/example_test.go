@@ -18,14 +18,14 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// toy stands for a service: it answers each request with the first script that
-// is left for its method and path.
-type toy struct {
+// scripted stands for a service: it answers each request with the first script
+// that is left for its method and path.
+type scripted struct {
 	mu      sync.Mutex
 	scripts map[string][]func(w http.ResponseWriter, r *http.Request)
 }
 
-func (s *toy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	key := r.Method + " " + r.URL.Path
 	script := s.scripts[key][0]
@@ -36,7 +36,7 @@ func (s *toy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	script(w, r)
 }
 
-func says(status int, kind, body string) func(http.ResponseWriter, *http.Request) {
+func respond(status int, kind, body string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", kind)
 		w.WriteHeader(status)
@@ -48,12 +48,12 @@ func lost(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
 type scripts = map[string][]func(http.ResponseWriter, *http.Request)
 
-// connect starts the toy. A program of yours has the address and the key from
-// its configuration:
+// connect starts a scripted service. A program of yours has the address and the
+// key from its configuration:
 //
 //	c, err := client.New(client.Config{URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_KEY")})
 func connect(answers scripts) (*client.Client, func()) {
-	server := httptest.NewServer(&toy{scripts: answers})
+	server := httptest.NewServer(&scripted{scripts: answers})
 	c, err := client.New(client.Config{
 		URL: server.URL, Key: "frk_...", HTTP: server.Client(),
 		Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }, // examples do not wait
@@ -67,8 +67,9 @@ func connect(answers scripts) (*client.Client, func()) {
 // Submit a job and wait for its end.
 func Example() {
 	c, done := connect(scripts{
-		"POST /v1/jobs":   {says(202, jsonType, accepted)},
-		"GET /v1/jobs/j1": {says(200, jsonType, `{"job_id":"j1","state":"RUNNING"}`), says(200, jsonType, `{"job_id":"j1","state":"SUCCEEDED"}`)},
+		"POST /v1/jobs": {respond(202, jsonType, accepted)},
+		"GET /v1/jobs/j1": {respond(200, jsonType, `{"job_id":"j1","state":"RUNNING"}`),
+			respond(200, jsonType, `{"job_id":"j1","state":"SUCCEEDED"}`)},
 	})
 	defer done()
 	ctx := context.Background()
@@ -101,7 +102,7 @@ func ExampleClient_Submit_idempotent() {
 	}
 	c, done := connect(scripts{"POST /v1/jobs": {note(lost), note(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Idempotency-Replayed", "true")
-		says(202, jsonType, accepted)(w, r)
+		respond(202, jsonType, accepted)(w, r)
 	})}})
 	defer done()
 
@@ -115,8 +116,9 @@ func ExampleClient_Submit_idempotent() {
 
 // What the service refuses is a *Problem.
 func ExampleProblem() {
-	c, done := connect(scripts{"POST /v1/jobs": {says(400, problemType,
-		`{"title":"Validation failed","code":"RFA_JOB_VALIDATION_FAILED","violations":[{"pointer":"/type","detail":"The type must be one of EXECUTE, DEFERRED, EMIT_EVENT."}]}`)}})
+	c, done := connect(scripts{"POST /v1/jobs": {respond(400, problemType,
+		`{"title":"Validation failed","code":"RFA_JOB_VALIDATION_FAILED","violations":[{"pointer":"/type",
+			"detail":"The type must be one of EXECUTE, DEFERRED, EMIT_EVENT."}]}`)}})
 	defer done()
 
 	_, err := c.Submit(context.Background(), client.JobRequest{Type: "NOW"})
@@ -176,7 +178,7 @@ func ExampleClient_Stream() {
 
 // Submit several jobs at once. Each is accepted or refused by itself.
 func ExampleClient_SubmitBatch() {
-	c, done := connect(scripts{"POST /v1/jobs/batch": {says(202, jsonType, `{"batch_id":"b1","jobs":[
+	c, done := connect(scripts{"POST /v1/jobs/batch": {respond(202, jsonType, `{"batch_id":"b1","jobs":[
 		{"item_id":"first","job_id":"j1","state":"QUEUED"},
 		{"item_id":"second","failure":{"status":400,"detail":"The item has invalid values.","code":"RFA_JOB_VALIDATION_FAILED"}}]}`)}})
 	defer done()
@@ -204,9 +206,10 @@ func ExampleClient_SubmitBatch() {
 // Each time it is a new job, with a new idempotency key.
 func ExampleClient_Run() {
 	c, done := connect(scripts{
-		"POST /v1/jobs":   {says(202, jsonType, accepted), says(202, jsonType, `{"job_id":"j2","state":"QUEUED"}`)},
-		"GET /v1/jobs/j1": {says(200, jsonType, `{"job_id":"j1","state":"FAILED","failure":{"jobStatus":"FAILED","retryable":true,"retryAfter":30}}`)},
-		"GET /v1/jobs/j2": {says(200, jsonType, `{"job_id":"j2","state":"SUCCEEDED"}`)},
+		"POST /v1/jobs": {respond(202, jsonType, accepted), respond(202, jsonType, `{"job_id":"j2","state":"QUEUED"}`)},
+		"GET /v1/jobs/j1": {respond(200, jsonType, `{"job_id":"j1","state":"FAILED","failure":{"jobStatus":"FAILED","retryable":true,
+			"retryAfter":30}}`)},
+		"GET /v1/jobs/j2": {respond(200, jsonType, `{"job_id":"j2","state":"SUCCEEDED"}`)},
 	})
 	defer done()
 
@@ -236,7 +239,7 @@ func ExampleOutcome_RetryDelay() {
 // Receive deliveries. The example is called with one that a real service
 // sent.
 func ExampleVerifier() {
-	c, done := connect(scripts{"GET /.well-known/http-message-signatures-directory": {says(200, jsonType, fixture("directory"))}})
+	c, done := connect(scripts{"GET /.well-known/http-message-signatures-directory": {respond(200, jsonType, fixture("directory"))}})
 	defer done()
 	verifier := client.Verifier{Secret: secret(), Keys: c.Directory().Key, Now: theirTime}
 

@@ -1,32 +1,80 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"iter"
 	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 )
 
-// Submit submits a job: when it answers without an error the job is stored,
+// The types of jobs.
+const (
+	Execute   = "EXECUTE"    // runs as soon as possible
+	Deferred  = "DEFERRED"   // runs at ExecutionAt
+	EmitEvent = "EMIT_EVENT" // publishes Event
+)
+
+// The states of a job. There may be others one day: a state that is not known
+// here is not final.
+const (
+	Created   = "CREATED"
+	Queued    = "QUEUED"
+	Assigned  = "ASSIGNED"
+	Running   = "RUNNING"
+	Succeeded = "SUCCEEDED"
+	Failed    = "FAILED"
+	Canceled  = "CANCELED"
+)
+
+// JobRequest is a job to be submitted.
+type JobRequest struct {
+	ItemID        string    `json:"item_id,omitempty"` // of a batch item only
+	Type          string    `json:"type"`
+	WorkKind      string    `json:"work_kind,omitempty"`   // "": one is drawn
+	ExecutionAt   time.Time `json:"execution_at,omitzero"` // Deferred only, and required there
+	Callback      string    `json:"callback,omitempty"`
+	Params        any       `json:"params,omitempty"` // what becomes a JSON object
+	AutoRetry     bool      `json:"auto_retry,omitempty"`
+	Event         *Emission `json:"event,omitempty"` // EmitEvent only
+	CorrelationID string    `json:"correlation_id,omitempty"`
+}
+
+// Emission is an event of the client's own.
+type Emission struct {
+	Name string          `json:"name"`
+	Data json.RawMessage `json:"data,omitempty"`
+}
+
+// Accepted is the answer to a submitted job.
+type Accepted struct {
+	JobID     string    `json:"job_id"`
+	State     string    `json:"state"`
+	CreatedAt time.Time `json:"created_at"`
+	// Status is 202, or 200 if the job ended while the request waited
+	// (PreferWait).
+	Status    int    `json:"-"`
+	Job       *Job   `json:"-"` // with 200
+	Replayed  bool   `json:"-"` // this idempotency key was used before
+	RequestID string `json:"-"`
+	Location  string `json:"-"` // of the job
+}
+
+// Submit submits a job: when it returns without an error the job is stored,
 // and runs whatever happens to the service. A request whose answer is lost is
 // sent again with the same idempotency key, so that there is one job.
 func (c *Client) Submit(ctx context.Context, job JobRequest, options ...Option) (*Accepted, error) {
-	r, err := keyed("/v1/jobs", job, options)
-	if err != nil {
-		return nil, err
-	}
+	r := post(options, "jobs").with(job).keyed()
 	a, err := c.send(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	accepted := &Accepted{
-		Status: a.status, RequestID: a.requestID(), Location: first(a.header, "Location"),
-		Replayed: first(a.header, "Idempotency-Replayed") == "true",
+		Status: a.status, RequestID: a.requestID(), Location: a.header.Get("Location"), Replayed: a.replayed(),
 	}
 	if a.status != http.StatusOK {
-		if err := decode(r, a, accepted); err != nil {
+		if err := r.decode(a, accepted, &accepted.JobID); err != nil {
 			return nil, err
 		}
 		return accepted, nil
@@ -39,31 +87,81 @@ func (c *Client) Submit(ctx context.Context, job JobRequest, options ...Option) 
 	return accepted, nil
 }
 
-// keyed is a POST with an idempotency key: the caller's, or a random one. The
-// key belongs to the request, so that its repetitions have the same.
-func keyed(path string, value any, options []Option) (*request, error) {
-	s, err := gather(options)
-	if err != nil {
-		return nil, err
-	}
-	body, err := encode(value)
-	if err != nil {
-		return nil, err
-	}
-	if s.header["Idempotency-Key"] == nil {
-		s.set("Idempotency-Key", newKey())
-	}
-	return &request{method: http.MethodPost, path: path, body: body, settings: s}, nil
+// Job is a job as the service shows it. What is absent or null is zero; lists
+// leave out what is after ItemID.
+type Job struct {
+	JobID         string    `json:"job_id"`
+	Type          string    `json:"type"`
+	WorkKind      string    `json:"work_kind"`
+	State         string    `json:"state"`
+	Outcome       string    `json:"outcome"` // "" until the job is final
+	CreatedAt     time.Time `json:"created_at"`
+	ExecutionAt   time.Time `json:"execution_at"`
+	UpdatedAt     time.Time `json:"updated_at"`
+	StartedAt     time.Time `json:"started_at"`
+	FinishedAt    time.Time `json:"finished_at"`
+	CanceledAt    time.Time `json:"canceled_at"`
+	Attempt       int       `json:"attempt"`
+	Attempts      int       `json:"attempts"`
+	MaxAttempts   int       `json:"max_attempts"`
+	CanRetry      bool      `json:"can_retry"`
+	BatchID       string    `json:"batch_id"`
+	CorrelationID string    `json:"correlation_id"`
+	ItemID        string    `json:"item_id"` // in a batch's list
+
+	AutoRetry           bool              `json:"auto_retry"`
+	Callback            string            `json:"callback"`
+	Definition          *Definition       `json:"definition"`
+	Params              json.RawMessage   `json:"params"`
+	Waiting             *Waiting          `json:"waiting"`
+	Progress            *Progress         `json:"progress"`
+	EstimatedCompletion time.Time         `json:"estimated_completion"`
+	ExpiresAt           time.Time         `json:"expires_at"`
+	Failure             *Outcome          `json:"failure"` // FAILED only
+	Result              *ResultInfo       `json:"result"`  // SUCCEEDED only
+	Links               map[string]string `json:"links"`
+
+	ETag string `json:"-"`
+	// RetryAfter is the header: while the job is not final, when to look again;
+	// of a failure that may pass, when to resubmit. 0 for none.
+	RetryAfter time.Duration `json:"-"`
+	RequestID  string        `json:"-"`
+}
+
+// Final reports whether the job has ended. A state that is not known has not.
+func (j *Job) Final() bool { return j.State == Succeeded || j.State == Failed || j.State == Canceled }
+
+// Definition is what a job does.
+type Definition struct {
+	WorkKind        string `json:"work_kind"`
+	DurationMS      int64  `json:"duration_ms"`
+	ShouldFail      bool   `json:"should_fail"`
+	PayloadSize     int64  `json:"payload_size"`
+	ExpectedOutcome string `json:"expected_outcome"`
+}
+
+// Waiting says why a job waits: SCHEDULED, BACKOFF, NO_WORKERS or QUEUE, and
+// for the first two until when.
+type Waiting struct {
+	Reason string    `json:"reason"`
+	Until  time.Time `json:"until"`
+}
+
+// Progress is how far a running job has come.
+type Progress struct {
+	Percentage     int       `json:"percentage"`
+	Phase          string    `json:"phase"`
+	StepsCompleted int       `json:"steps_completed"`
+	StepsTotal     int       `json:"steps_total"`
+	ItemsProcessed int       `json:"items_processed"`
+	ItemsTotal     int       `json:"items_total"`
+	UpdatedAt      time.Time `json:"updated_at"`
 }
 
 // Job reads a job. With IfNoneMatch the error is ErrNotModified while it is
 // unchanged; with PreferWait the answer comes with the next change of state.
 func (c *Client) Job(ctx context.Context, id string, options ...Option) (*Job, error) {
-	r, err := get(options, "v1", "jobs", id)
-	if err != nil {
-		return nil, err
-	}
-	r.id = id
+	r := get(options, "jobs", id).of(id)
 	a, err := c.send(ctx, r)
 	if err != nil {
 		return nil, err
@@ -72,23 +170,23 @@ func (c *Client) Job(ctx context.Context, id string, options ...Option) (*Job, e
 }
 
 // readJob reads an answer that shows a job. An outcome document, which the
-// service sends if the caller's Accept asks for it, becomes one. Its type does
-// not tell: that of a job that has not failed is application/json.
+// service sends if the caller's Accept asks for it, is converted. Its content
+// type does not say which it is: that of a job that has not failed is application/json.
 func (c *Client) readJob(ctx context.Context, r *request, a *answer) (*Job, error) {
 	job := &Job{}
-	if mediaType(first(a.header, "Content-Type")) != problemType {
-		if err := decode(r, a, job); err != nil {
+	if mediaType(a.header.Get("Content-Type")) != problemType {
+		if err := r.decode(a, job); err != nil {
 			return nil, err
 		}
 	}
 	if job.State == "" {
 		o := &Outcome{}
-		if err := decode(r, a, o); err != nil {
+		if err := r.decode(a, o); err != nil {
 			return nil, err
 		}
 		if o.JobStatus != "" {
 			job = jobOf(o)
-			job.JobID = orDefault(job.JobID, r.id) // the member may be absent
+			job.JobID = cmp.Or(job.JobID, r.id) // the member may be absent
 			c.received(ctx, o)
 		}
 	}
@@ -98,13 +196,12 @@ func (c *Client) readJob(ctx context.Context, r *request, a *answer) (*Job, erro
 	if string(job.Params) == "null" {
 		job.Params = nil
 	}
-	job.ETag, job.RequestID = first(a.header, "Etag"), a.requestID()
-	job.RetryAfter = retryAfter(a.header, c.now())
+	job.ETag, job.RequestID, job.RetryAfter = a.header.Get("Etag"), a.requestID(), retryAfter(a.header, c.now())
 	c.received(ctx, job.Failure)
 	return job, nil
 }
 
-// jobOf gives what an outcome document tells of a job.
+// jobOf converts an outcome document to the job that it is about.
 func jobOf(o *Outcome) *Job {
 	j := &Job{
 		JobID: o.JobID, State: o.JobStatus, Attempt: o.Attempt, CorrelationID: o.CorrelationID,
@@ -121,23 +218,37 @@ func jobOf(o *Outcome) *Job {
 	return j
 }
 
-// received notes when a document came, and logs what contradicts the draft.
-func (c *Client) received(ctx context.Context, o *Outcome) {
-	if o == nil {
-		return
-	}
-	o.ReceivedAt = c.now()
-	c.warn(ctx, o)
+// JobFilter selects jobs; zero members do not filter.
+type JobFilter struct {
+	State, Type, WorkKind, BatchID string
+	CreatedAfter                   time.Time // inclusive
+	CreatedBefore                  time.Time // exclusive
+	PageSize                       int       // of one request, up to 100; 0: the service's default
 }
 
-func (c *Client) warn(ctx context.Context, o *Outcome) {
-	for _, warning := range o.Warnings {
-		c.log.WarnContext(ctx, "forgerun: inconsistent document", "jobId", line(o.JobID), "warning", warning)
-	}
+// Jobs lists the client's jobs, newest first, page by page as they are read.
+// An error is the last thing it yields.
+func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[Job, error] {
+	r := get(nil, "jobs")
+	r.query = pageQuery(filter.PageSize, filter.CreatedAfter, filter.CreatedBefore)
+	setIf(r.query, "state", filter.State)
+	setIf(r.query, "type", filter.Type)
+	setIf(r.query, "work_kind", filter.WorkKind)
+	setIf(r.query, "batch_id", filter.BatchID)
+	return list[Job](ctx, c, r, false)
 }
 
-// Cancel ends a job that is not final. A final one stays as it is: the state
-// tells. Safe to repeat, and repeated when an answer is lost.
+// Changed is a job's state after Cancel or Retry.
+type Changed struct {
+	JobID     string    `json:"job_id"`
+	State     string    `json:"state"`
+	UpdatedAt time.Time `json:"updated_at"`
+	Attempt   int       `json:"attempt"` // of Retry only
+	RequestID string    `json:"-"`
+}
+
+// Cancel ends a job that is not final. A final one stays as it is, which the
+// state shows. Safe to repeat, and repeated when an answer is lost.
 func (c *Client) Cancel(ctx context.Context, id string, options ...Option) (*Changed, error) {
 	return c.change(ctx, id, "cancel", anyTime, options)
 }
@@ -148,19 +259,16 @@ func (c *Client) Cancel(ctx context.Context, id string, options ...Option) (*Cha
 //
 // It is repeated after 429 and 503 only. When an answer is lost the attempt may
 // have begun, and may have ended by now, so that a repetition would begin
-// another one: read the job, whose Attempt tells, before you call it again.
+// another one: compare the job's Attempt before you call it again.
 func (c *Client) Retry(ctx context.Context, id string, options ...Option) (*Changed, error) {
 	return c.change(ctx, id, "retry", ifRefused, options)
 }
 
 func (c *Client) change(ctx context.Context, id, what string, repeat repetition, options []Option) (*Changed, error) {
-	r, err := post(options, "v1", "jobs", id, what)
-	if err != nil {
-		return nil, err
-	}
-	r.id, r.repeat = id, repeat
+	r := post(options, "jobs", id, what).of(id)
+	r.repeat = repeat
 	changed := &Changed{}
-	a, err := c.call(ctx, r, changed)
+	a, err := c.call(ctx, r, changed, &changed.JobID)
 	if err != nil {
 		return nil, err
 	}
@@ -170,128 +278,10 @@ func (c *Client) change(ctx context.Context, id, what string, repeat repetition,
 
 // Delete removes a final job with all that belongs to it. Safe to repeat.
 func (c *Client) Delete(ctx context.Context, id string, options ...Option) error {
-	r, err := newRequest(http.MethodDelete, options, []string{"v1", "jobs", id})
-	if err != nil {
-		return err
-	}
+	r := newRequest(http.MethodDelete, options, []string{"jobs", id})
 	a, err := c.send(ctx, r)
 	if err == nil && a.status != http.StatusNoContent {
-		err = r.wrong(a, "a deleted job is answered with 204")
+		err = r.unexpected(a, "a deleted job is answered with 204")
 	}
 	return err
-}
-
-// Jobs lists the client's jobs, newest first, page by page as they are read.
-// An error is the last thing it yields.
-func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[Job, error] {
-	q := pageQuery(filter.PageSize, filter.CreatedAfter, filter.CreatedBefore)
-	setIf(q, "state", filter.State)
-	setIf(q, "type", filter.Type)
-	setIf(q, "work_kind", filter.WorkKind)
-	setIf(q, "batch_id", filter.BatchID)
-	return pages[Job](ctx, c, q, "v1", "jobs")
-}
-
-// Attempts lists a job's attempts from the first to the current one.
-func (c *Client) Attempts(ctx context.Context, id string) ([]Attempt, error) {
-	var all []Attempt
-	for attempt, err := range pages[Attempt](ctx, c, url.Values{}, "v1", "jobs", id, "attempts") {
-		if err != nil {
-			return nil, err
-		}
-		c.received(ctx, attempt.Failure)
-		all = append(all, attempt)
-	}
-	return all, nil
-}
-
-// Attempt reads the outcome document of one attempt, counted from 1. Once the
-// attempt has ended it never changes.
-func (c *Client) Attempt(ctx context.Context, id string, attempt int, options ...Option) (*Outcome, error) {
-	r, err := get(options, "v1", "jobs", id, "attempts", strconv.Itoa(attempt))
-	if err != nil {
-		return nil, err
-	}
-	r.id = id
-	o := &Outcome{}
-	a, err := c.call(ctx, r, o)
-	if err == nil && o.JobID != "" { // the member may be absent
-		err = r.checkID(a, o.JobID)
-	}
-	if err != nil {
-		return nil, err
-	}
-	c.received(ctx, o)
-	return o, nil
-}
-
-// Report reads the report of an attempt that has ended; 0 is the latest one.
-func (c *Client) Report(ctx context.Context, id string, attempt int, options ...Option) (*Report, error) {
-	r, err := get(options, "v1", "jobs", id, "report")
-	if err != nil {
-		return nil, err
-	}
-	r.id = id
-	if attempt != 0 {
-		r.query = url.Values{"attempt": {strconv.Itoa(attempt)}}
-	}
-	report := &Report{}
-	a, err := c.call(ctx, r, report)
-	if err != nil {
-		return nil, err
-	}
-	report.RequestID = a.requestID()
-	c.received(ctx, report.Failure)
-	return report, nil
-}
-
-// JobEvents lists a job's log, oldest first, up to now.
-func (c *Client) JobEvents(ctx context.Context, id string) iter.Seq2[Event, error] {
-	return pages[Event](ctx, c, url.Values{}, "v1", "jobs", id, "events")
-}
-
-// Events lists the events of all the client's jobs, batches and webhooks,
-// oldest first, up to now. Stream goes on from there.
-func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
-	return list[Event]{c: c, segments: []string{"v1", "events"}, endless: true}.read(ctx)
-}
-
-func get(options []Option, segments ...string) (*request, error) {
-	return newRequest(http.MethodGet, options, segments)
-}
-
-func post(options []Option, segments ...string) (*request, error) {
-	return newRequest(http.MethodPost, options, segments)
-}
-
-func newRequest(method string, options []Option, segments []string) (*request, error) {
-	s, err := gather(options)
-	if err != nil {
-		return nil, err
-	}
-	target, err := path(segments...)
-	if err != nil {
-		return nil, err
-	}
-	return &request{method: method, path: target, settings: s}, nil
-}
-
-func pageQuery(size int, after, before time.Time) url.Values {
-	q := url.Values{}
-	if size > 0 {
-		q.Set("limit", strconv.Itoa(size))
-	}
-	if !after.IsZero() {
-		q.Set("created_after", since(after))
-	}
-	if !before.IsZero() {
-		q.Set("created_before", since(before))
-	}
-	return q
-}
-
-func setIf(q url.Values, name, value string) {
-	if value != "" {
-		q.Set(name, value)
-	}
 }

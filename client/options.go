@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -32,17 +33,17 @@ func (s *settings) set(name, value string) {
 	s.header.Set(name, value)
 }
 
-func gather(options []Option) (settings, error) {
+func gather(options []Option) settings {
 	var s settings
 	for _, option := range options {
 		option(&s)
 	}
-	return s, s.err
+	return s
 }
 
 // IdempotencyKey sends this key with a submission, of a job, batch or webhook,
 // in place of a random one: 1 to 255 visible ASCII characters. A program that
-// keeps it can repeat the submission after it has died itself.
+// stores it can repeat the submission after a crash of its own.
 func IdempotencyKey(key string) Option {
 	return func(s *settings) {
 		if key == "" {
@@ -60,7 +61,7 @@ func CorrelationID(id string) Option {
 }
 
 // Header sends a header with the request: traceparent or Accept-Language, for
-// example. Authorization cannot be set: that is WithKey's part.
+// example. Authorization cannot be set: see WithKey.
 func Header(name, value string) Option {
 	return func(s *settings) {
 		if http.CanonicalHeaderKey(name) == "Authorization" {
@@ -74,8 +75,8 @@ func Header(name, value string) Option {
 // MaxWait is the longest time for which the service holds an answer back.
 const MaxWait = 30 * time.Second
 
-// PreferWait asks the service to hold its answer back until there is news, for
-// up to d: whole seconds, at most MaxWait.
+// PreferWait asks the service to hold its answer back until the state changes,
+// for up to d: whole seconds, at most MaxWait.
 func PreferWait(d time.Duration) Option {
 	return func(s *settings) {
 		s.wait = min(d, MaxWait).Truncate(time.Second)
@@ -93,4 +94,15 @@ func IfNoneMatch(etag string) Option {
 			s.set("If-None-Match", etag)
 		}
 	}
+}
+
+// fieldName reports whether text can be the name of a header (RFC 9110, section
+// 5.6.2).
+func fieldName(text string) bool {
+	return text != "" && strings.Trim(text, letters+digits+"!#$%&'*+-.^_`|~") == ""
+}
+
+// fieldValue reports whether text can stand in a header without changing it.
+func fieldValue(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f })
 }

@@ -2,12 +2,15 @@ package client
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -85,10 +88,9 @@ type ItemOutcome struct {
 	ProcessingStage string `json:"processingStage"`
 }
 
-// ParseOutcome reads an outcome document that came by any way: HTTP, a
-// webhook, an event stream, a broker. The content type may be "" if the way
-// does not tell. There is no log here: what Warnings has is the caller's to
-// log (draft, section 3.5).
+// ParseOutcome reads an outcome document from any source: HTTP, a webhook, an
+// event stream, a broker. The content type may be "" if it is not known. The
+// caller logs the Warnings (draft, section 3.5).
 func ParseOutcome(contentType string, body []byte) (*Outcome, error) {
 	return parseOutcome(contentType, body, time.Now())
 }
@@ -105,30 +107,35 @@ func parseOutcome(contentType string, body []byte, now time.Time) (*Outcome, err
 	return o, nil
 }
 
-// UnmarshalJSON reads the document member by member.
+// field is a member of the document and the pointer to its field.
+type field struct {
+	name string
+	into any
+}
+
+// fields are the members with a field of their own, but for retryAfter, whose
+// values are limited.
+func (o *Outcome) fields() []field {
+	return []field{
+		{"type", &o.Type}, {"title", &o.Title}, {"status", &o.Status}, {"detail", &o.Detail}, {"instance", &o.Instance}, {"code", &o.Code},
+		{"jobId", &o.JobID}, {"jobStatus", &o.JobStatus}, {"submittedAt", &o.SubmittedAt}, {"completedAt", &o.CompletedAt},
+		{"correlationId", &o.CorrelationID}, {"processingStage", &o.ProcessingStage}, {"attempt", &o.Attempt},
+		{"retryable", &o.RetryableMember}, {"results", &o.Results}, {"emitted", &o.Emitted},
+	}
+}
+
+// UnmarshalJSON reads the document member by member: encoding/json would take
+// names in any case, and end with the first member of a wrong type.
 func (o *Outcome) UnmarshalJSON(text []byte) error {
 	var m members
 	if err := json.Unmarshal(text, &m); err != nil {
 		return err
 	}
 	*o = Outcome{ReceivedAt: time.Now()}
-	m.take("type", &o.Type)
-	m.take("title", &o.Title)
-	m.take("status", &o.Status)
-	m.take("detail", &o.Detail)
-	m.take("instance", &o.Instance)
-	m.take("code", &o.Code)
-	m.take("jobId", &o.JobID)
-	m.take("jobStatus", &o.JobStatus)
-	m.take("submittedAt", &o.SubmittedAt)
-	m.take("completedAt", &o.CompletedAt)
-	m.take("correlationId", &o.CorrelationID)
-	m.take("processingStage", &o.ProcessingStage)
-	m.take("attempt", &o.Attempt)
-	m.take("retryable", &o.RetryableMember)
+	for _, f := range o.fields() {
+		m.take(f.name, f.into)
+	}
 	o.RetryAfter = m.seconds("retryAfter")
-	m.take("results", &o.Results)
-	m.take("emitted", &o.Emitted)
 	o.Extensions = m
 	// Without a jobStatus nothing contradicts completedAt (draft, section 3.5).
 	if !o.CompletedAt.IsZero() && o.JobStatus != "" && !o.Terminal() {
@@ -139,40 +146,19 @@ func (o *Outcome) UnmarshalJSON(text []byte) error {
 }
 
 // MarshalJSON writes the members that are known, under the draft's names, and
-// Extensions. ReceivedAt and Warnings are not of the document.
+// Extensions; zero values are left out, which means the same. ReceivedAt and
+// Warnings are not of the document.
 func (o Outcome) MarshalJSON() ([]byte, error) {
 	document := map[string]any{}
 	for name, value := range o.Extensions {
 		document[name] = value
 	}
-	put(document, "type", o.Type)
-	put(document, "title", o.Title)
-	put(document, "status", o.Status)
-	put(document, "detail", o.Detail)
-	put(document, "instance", o.Instance)
-	put(document, "code", o.Code)
-	put(document, "jobId", o.JobID)
-	put(document, "jobStatus", o.JobStatus)
-	put(document, "submittedAt", o.SubmittedAt)
-	put(document, "completedAt", o.CompletedAt)
-	put(document, "correlationId", o.CorrelationID)
-	put(document, "processingStage", o.ProcessingStage)
-	put(document, "attempt", o.Attempt)
-	put(document, "retryable", o.RetryableMember)
-	put(document, "retryAfter", o.RetryAfter)
-	put(document, "emitted", o.Emitted)
-	if o.Results != nil {
-		document["results"] = o.Results
+	for _, f := range append(o.fields(), field{"retryAfter", &o.RetryAfter}) {
+		if value := reflect.ValueOf(f.into).Elem(); !value.IsZero() {
+			document[f.name] = value.Interface()
+		}
 	}
 	return json.Marshal(document)
-}
-
-// put leaves out what is zero, which means the same as absent.
-func put[T comparable](document map[string]any, name string, value T) {
-	var zero T
-	if value != zero {
-		document[name] = value
-	}
 }
 
 // Terminal reports whether the job has ended. An absent or unknown jobStatus
@@ -226,42 +212,35 @@ func (o *Outcome) age(now time.Time) time.Duration {
 	return max(0, now.Sub(from))
 }
 
+// received sets the time of receipt, and logs what contradicts the draft.
+func (c *Client) received(ctx context.Context, o *Outcome) {
+	if o != nil {
+		o.ReceivedAt = c.now()
+		c.warn(ctx, o)
+	}
+}
+
+func (c *Client) warn(ctx context.Context, o *Outcome) {
+	for _, warning := range o.Warnings {
+		c.log.WarnContext(ctx, "forgerun: inconsistent document", "jobId", line(o.JobID), "warning", warning)
+	}
+}
+
 // members are those of a JSON object, by their exact names.
 type members map[string]json.RawMessage
 
-// take moves a member into its field, and drops one of the wrong type.
+// take moves a member into the field that into points to. One that is null or
+// of the wrong type is dropped, and leaves the field unchanged.
 func (m members) take(name string, into any) {
 	raw, ok := m[name]
 	delete(m, name)
-	if ok && !bytes.Equal(raw, []byte("null")) {
-		decodeInto(raw, into)
+	if !ok || bytes.Equal(raw, []byte("null")) {
+		return
 	}
-}
-
-// decodeInto changes the value only if all of raw can be read.
-func decodeInto(raw json.RawMessage, into any) {
-	switch field := into.(type) {
-	case *string:
-		set(raw, field)
-	case *int:
-		set(raw, field)
-	case *bool:
-		set(raw, field)
-	case *time.Time:
-		set(raw, field)
-	case *[]Violation:
-		set(raw, field)
-	case *[]ItemOutcome:
-		set(raw, field)
-	case **Emission:
-		set(raw, field)
-	}
-}
-
-func set[T any](raw json.RawMessage, field *T) {
-	var value T
-	if json.Unmarshal(raw, &value) == nil {
-		*field = value
+	field := reflect.ValueOf(into).Elem()
+	value := reflect.New(field.Type())
+	if json.Unmarshal(raw, value.Interface()) == nil {
+		field.Set(value.Elem())
 	}
 }
 
@@ -270,7 +249,7 @@ func set[T any](raw json.RawMessage, field *T) {
 func (m members) seconds(name string) *int {
 	raw, ok := m[name]
 	delete(m, name)
-	if !ok || raw[0] != '-' && !digit(raw[0]) {
+	if !ok || !strings.ContainsAny(string(raw[:1]), "-"+digits) {
 		return nil
 	}
 	number, err := strconv.ParseFloat(string(raw), 64) // infinite beyond its range

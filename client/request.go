@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -20,14 +24,6 @@ const (
 	maxAnswer  = 8 << 20
 	maxResult  = 64 << 20
 	maxExcerpt = 1 << 10
-)
-
-// Header values that every request has are shared: net/http does not change
-// them.
-var (
-	jsonType     = []string{"application/json"}
-	plainCoding  = []string{"identity"} // digests are of the bytes as they are stored
-	contentTypes = []string{"application/json"}
 )
 
 // request is one call of the API, which may take several tries.
@@ -44,14 +40,56 @@ type request struct {
 	settings
 }
 
-// repetition says after what a request is sent again.
-type repetition int
+// get makes a request of /v1 and the segments. A mistake in the options or the
+// segments is returned by send.
+func get(options []Option, segments ...string) *request {
+	return newRequest(http.MethodGet, options, segments)
+}
 
-const (
-	anyTime   repetition = iota // it has the same effect as once
-	ifRefused                   // an answer says that nothing was done
-	never
-)
+func post(options []Option, segments ...string) *request {
+	return newRequest(http.MethodPost, options, segments)
+}
+
+// newRequest escapes the segments: ids are opaque and may have any character.
+func newRequest(method string, options []Option, segments []string) *request {
+	r := &request{method: method, path: "/v1", settings: gather(options)}
+	for _, segment := range segments {
+		escaped := url.PathEscape(segment)
+		switch segment {
+		case "":
+			r.err = errors.New("client: an id is empty") // the path would name another resource
+		case ".", "..":
+			escaped = strings.ReplaceAll(segment, ".", "%2E") // dot segments change the path
+		}
+		r.path += "/" + escaped
+	}
+	return r
+}
+
+// of sets the id that the answer must have.
+func (r *request) of(id string) *request {
+	r.id = id
+	return r
+}
+
+// with sets the body. An error is the caller's: a value that JSON cannot show.
+func (r *request) with(value any) *request {
+	body, err := json.Marshal(value)
+	if err != nil {
+		r.err = fmt.Errorf("client: %w", err)
+	}
+	r.body = body
+	return r
+}
+
+// keyed gives the request an idempotency key: the caller's, or a random one.
+// Its repetitions have the same.
+func (r *request) keyed() *request {
+	if r.header["Idempotency-Key"] == nil {
+		r.set("Idempotency-Key", rand.Text())
+	}
+	return r
+}
 
 // answer is a complete answer of 2xx.
 type answer struct {
@@ -61,41 +99,21 @@ type answer struct {
 	tries  int
 }
 
-func (a *answer) requestID() string { return first(a.header, "X-Request-Id") }
+func (a *answer) requestID() string { return a.header.Get("X-Request-Id") }
 
-// first is Header.Get for a name that is canonical already.
-func first(h http.Header, name string) string {
-	if values := h[name]; len(values) > 0 {
-		return values[0]
-	}
-	return ""
-}
+func (a *answer) replayed() bool { return a.header.Get("Idempotency-Replayed") == "true" }
 
 // send sends the request, again where that is safe and may help, and gives the
 // answer.
-func (c *Client) send(ctx context.Context, r *request) (*answer, error) {
-	if err := cmp.Or(c.err, r.err); err != nil {
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
+func (c *Client) send(ctx context.Context, r *request) (a *answer, err error) {
+	if err := cmp.Or(c.err, r.err, ctx.Err()); err != nil {
 		return nil, err // nothing was sent
 	}
-	for try := 1; ; try++ {
-		a, err := c.try(ctx, r, try)
-		if err == nil {
-			a.tries = try
-			return a, nil
-		}
-		wait, again := c.again(ctx, r, err, try)
-		if !again {
-			return nil, err
-		}
-		c.log.DebugContext(ctx, "forgerun: repeating a request", "method", r.method, "path", r.path, "try", try, "wait", wait, "error", err)
-		if ended := c.sleep(ctx, wait); ended != nil {
-			// What the last try ended with says more than that the time is over.
-			return nil, fmt.Errorf("%w (it was not sent again: %w)", err, ended)
-		}
-	}
+	err = c.retry(ctx, r, func(try int) error {
+		a, err = c.try(ctx, r, try)
+		return err
+	}, func(err error, try int) (time.Duration, bool) { return c.again(ctx, r, err, try) })
+	return a, err
 }
 
 // try sends the request once.
@@ -106,173 +124,95 @@ func (c *Client) try(ctx context.Context, r *request, try int) (*answer, error) 
 		limited, cancel = context.WithTimeout(ctx, c.timeout+r.wait)
 		defer cancel()
 	}
-	response, err := c.transport.RoundTrip(c.build(limited, r))
+	response, err := c.roundTrip(limited, r)
 	if err != nil {
-		return nil, &NoAnswerError{Method: r.method, Path: r.path, Tries: try, Err: err}
+		return nil, r.lost(err, try)
 	}
 	defer response.Body.Close()
-	limit := orDefault(r.limit, maxAnswer)
+	limit := cmp.Or(r.limit, maxAnswer)
 	body, err := readBody(response, limit)
-	// The status is looked at before the body: a body can say anything. That a
-	// request was refused is known without the rest of the body.
-	success := response.StatusCode >= 200 && response.StatusCode <= 299
+	// The status counts before the body, which can say anything. That a request
+	// was refused is known without the rest of the body.
+	a := &answer{response.StatusCode, response.Header, body, try}
+	success := a.status >= 200 && a.status <= 299
 	switch {
 	case err != nil && (success || ctx.Err() != nil):
-		return nil, &NoAnswerError{Method: r.method, Path: r.path, Tries: try, Err: err}
-	case response.StatusCode == http.StatusNotModified && r.header["If-None-Match"] != nil:
+		return nil, r.lost(err, try)
+	case a.status == http.StatusNotModified && r.header["If-None-Match"] != nil:
 		return nil, ErrNotModified
 	case !success:
-		return nil, c.refusal(r, response, body, try)
+		return nil, c.refusal(r, a)
 	case len(body) > limit:
-		return nil, unexpected(r, response, body, try, fmt.Sprintf("it has more than %d bytes", limit))
-	case !r.raw && !isJSON(response.Header) && response.StatusCode != http.StatusNoContent:
-		return nil, unexpected(r, response, body, try, "it is not JSON")
-	}
-	return &answer{status: response.StatusCode, header: response.Header, body: body}, nil
-}
-
-// build makes the request of one try. Its body cannot be read again, so that
-// net/http does not repeat a submission by itself: MaxTries counts all of them.
-func (c *Client) build(ctx context.Context, r *request) *http.Request {
-	header := make(http.Header, 8)
-	for name, values := range r.header {
-		header[name] = values
-	}
-	if header["Accept"] == nil {
-		header["Accept"] = jsonType
-	}
-	header["Accept-Encoding"] = plainCoding
-	header["User-Agent"] = c.userAgent
-	if auth := c.auth(); auth != nil {
-		header["Authorization"] = auth
-	}
-	target := c.base
-	raw := c.prefix + r.path
-	target.Path = raw
-	if strings.IndexByte(raw, '%') >= 0 {
-		if plain, err := url.PathUnescape(raw); err == nil {
-			target.Path, target.RawPath = plain, raw
-		}
-	}
-	if len(r.query) > 0 {
-		target.RawQuery = r.query.Encode()
-	}
-	request := &http.Request{
-		Method: r.method, URL: &target, Host: target.Host, Header: header,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}
-	request.Body = http.NoBody
-	if r.body != nil {
-		if header["Content-Type"] == nil {
-			header["Content-Type"] = contentTypes
-		}
-		request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(r.body)), int64(len(r.body))
-	}
-	return request.WithContext(ctx)
-}
-
-// readBody reads up to one byte more than limit.
-func readBody(response *http.Response, limit int) ([]byte, error) {
-	size := response.ContentLength
-	if size == 0 {
-		return nil, nil
-	}
-	if size > int64(limit) {
-		return io.ReadAll(io.LimitReader(response.Body, int64(limit)+1))
-	}
-	if size > 0 {
-		body := make([]byte, size)
-		n, err := io.ReadFull(response.Body, body)
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return body[:n], err
-	}
-	return io.ReadAll(io.LimitReader(response.Body, int64(limit)+1))
-}
-
-// refusal makes an error of an answer that is not 2xx.
-func (c *Client) refusal(r *request, response *http.Response, body []byte, try int) error {
-	wait := retryAfter(response.Header, c.now())
-	if response.StatusCode >= 400 && isJSON(response.Header) {
-		p := Problem{
-			Status: response.StatusCode, RetryAfter: wait, Tries: try,
-			RequestID: first(response.Header, "X-Request-Id"),
-		}
-		if err := p.read(body); err == nil {
-			return &p
-		}
-	}
-	reason := "it is not a problem document"
-	if response.StatusCode >= 300 && response.StatusCode <= 399 {
-		reason = "redirects are not followed"
-	}
-	err := unexpected(r, response, body, try, reason)
-	err.RetryAfter = wait
-	return err
-}
-
-// read fills p from a problem document. A member of the wrong type is treated
-// as absent (RFC 9457, section 3.1).
-func (p *Problem) read(body []byte) error {
-	var m members
-	if err := json.Unmarshal(body, &m); err != nil || m == nil {
-		return errors.New("not a JSON object")
-	}
-	m.take("type", &p.Type)
-	m.take("title", &p.Title)
-	m.take("detail", &p.Detail)
-	m.take("instance", &p.Instance)
-	m.take("code", &p.Code)
-	m.take("violations", &p.Violations)
-	delete(m, "status")
-	p.Extensions = m
-	return nil
-}
-
-func unexpected(r *request, response *http.Response, body []byte, try int, reason string) *UnexpectedError {
-	return r.wrong(&answer{response.StatusCode, response.Header, body, try}, reason)
-}
-
-// wrong says that the answer is not ForgeRun's.
-func (r *request) wrong(a *answer, reason string) *UnexpectedError {
-	err := &UnexpectedError{
-		Method: r.method, Path: r.path, Status: a.status, Tries: a.tries, Reason: reason,
-		ContentType: first(a.header, "Content-Type"), RequestID: a.requestID(),
-	}
-	if !r.secret {
-		err.Body = a.body[:min(len(a.body), maxExcerpt)]
-	}
-	return err
-}
-
-// call sends a request and decodes the JSON of its answer.
-func (c *Client) call(ctx context.Context, r *request, into any) (*answer, error) {
-	a, err := c.send(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	if err := decode(r, a, into); err != nil {
-		return nil, err
+		return nil, r.unexpected(a, fmt.Sprintf("it has more than %d bytes", limit))
+	case !r.raw && !isJSON(a.header) && a.status != http.StatusNoContent:
+		return nil, r.unexpected(a, "it is not JSON")
 	}
 	return a, nil
 }
 
-// identified is what has an id, without which it is not what was asked for.
-type identified interface{ identity() string }
+// roundTrip sends one request. Its body has no GetBody, so that net/http does
+// not repeat a submission by itself: MaxTries counts all requests.
+func (c *Client) roundTrip(ctx context.Context, r *request) (*http.Response, error) {
+	target := c.base + r.path
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	var body io.Reader = http.NoBody
+	if r.body != nil {
+		body = io.NopCloser(bytes.NewReader(r.body))
+	}
+	sent, err := http.NewRequestWithContext(ctx, r.method, target, body)
+	if err != nil {
+		return nil, err
+	}
+	sent.ContentLength = int64(len(r.body))
+	sent.Header.Set("Accept", "application/json")
+	if r.body != nil {
+		sent.Header.Set("Content-Type", "application/json")
+	}
+	maps.Copy(sent.Header, r.header)
+	sent.Header.Set("Accept-Encoding", "identity") // digests are of the bytes as they are stored
+	sent.Header.Set("User-Agent", c.userAgent)
+	if auth := c.auth(); auth != "" {
+		sent.Header.Set("Authorization", auth)
+	}
+	return c.transport.RoundTrip(sent)
+}
+
+// readBody reads up to one byte more than limit.
+func readBody(response *http.Response, limit int) ([]byte, error) {
+	var body bytes.Buffer
+	if size := response.ContentLength; size > 0 {
+		body.Grow(int(min(size, int64(limit))) + bytes.MinRead)
+	}
+	_, err := body.ReadFrom(io.LimitReader(response.Body, int64(limit)+1))
+	return body.Bytes(), err
+}
+
+// call sends a request and decodes the JSON of its answer, which must have the
+// ids.
+func (c *Client) call(ctx context.Context, r *request, into any, ids ...*string) (*answer, error) {
+	a, err := c.send(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return a, r.decode(a, into, ids...)
+}
 
 // decode reads the answer's body. Members that are not known are ignored, and
-// absent ones stay zero, but for the id.
-func decode(r *request, a *answer, into any) error {
+// absent ones stay zero, but for the ids.
+func (r *request) decode(a *answer, into any, ids ...*string) error {
 	if err := json.Unmarshal(a.body, into); err != nil {
 		reason := "its JSON cannot be read"
 		if !r.secret {
 			reason += ": " + err.Error()
 		}
-		return r.wrong(a, reason)
+		return r.unexpected(a, reason)
 	}
-	if named, ok := into.(identified); ok {
-		return r.checkID(a, named.identity())
+	for _, id := range ids {
+		if err := r.checkID(a, *id); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -282,49 +222,19 @@ func decode(r *request, a *answer, into any) error {
 func (r *request) checkID(a *answer, id string) error {
 	switch {
 	case id == "":
-		return r.wrong(a, "it has no id")
+		return r.unexpected(a, "it has no id")
 	case r.id != "" && !strings.EqualFold(id, r.id):
-		return r.wrong(a, "it is about another id than was asked for")
+		return r.unexpected(a, "it is about another id than was asked for")
 	}
 	return nil
 }
 
-// encode makes a request's body. An error is the caller's: a value that JSON
-// cannot show.
-func encode(value any) ([]byte, error) {
-	body, err := json.Marshal(value)
-	if err != nil {
-		return nil, fmt.Errorf("client: %w", err)
-	}
-	return body, nil
-}
-
-// path joins segments. Ids are opaque, so that they may have any character.
-func path(segments ...string) (string, error) {
-	var b strings.Builder
-	for _, segment := range segments {
-		if segment == "" {
-			return "", errors.New("client: an id is empty") // it would name another resource
-		}
-		escaped := url.PathEscape(segment)
-		if segment == "." || segment == ".." {
-			escaped = strings.ReplaceAll(segment, ".", "%2E") // these mean something in a path
-		}
-		b.WriteByte('/')
-		b.WriteString(escaped)
-	}
-	return b.String(), nil
-}
-
 func isJSON(h http.Header) bool {
-	kind := mediaType(first(h, "Content-Type"))
+	kind := mediaType(h.Get("Content-Type"))
 	return kind == "application/json" || strings.HasSuffix(kind, "+json")
 }
 
 func mediaType(contentType string) string {
-	if contentType == "application/json" {
-		return contentType
-	}
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
 		return ""
@@ -332,5 +242,89 @@ func mediaType(contentType string) string {
 	return kind
 }
 
-// since gives a time as the API takes it.
-func since(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+// maxEmptyPages is how many empty pages of a list may follow each other.
+const maxEmptyPages = 100
+
+// list reads a list to its end, page by page as it is iterated. A page may be
+// short or empty before that. If open, the last page has a cursor too, and is
+// empty.
+func list[T any](ctx context.Context, c *Client, first *request, open bool) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		r := *first
+		r.query = url.Values{}
+		maps.Copy(r.query, first.query)
+		for empty := 0; ; {
+			var page struct {
+				Data []T `json:"data"`
+				Page struct {
+					NextCursor string `json:"next_cursor"`
+				} `json:"page"`
+			}
+			a, err := c.call(ctx, &r, &page)
+			if err == nil && page.Data == nil {
+				err = r.unexpected(a, "it is not a list")
+			}
+			if err != nil {
+				yield(none, err)
+				return
+			}
+			for _, item := range page.Data {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if empty++; len(page.Data) > 0 {
+				empty = 0
+			}
+			next := page.Page.NextCursor
+			switch {
+			case next == "" || open && empty > 0:
+				return
+			case next == r.query.Get("cursor"):
+				yield(none, r.unexpected(a, "its next_cursor is the cursor of the request: the list would never end"))
+				return
+			case empty == maxEmptyPages:
+				yield(none, r.unexpected(a, "too many empty pages"))
+				return
+			}
+			r.query.Set("cursor", next)
+		}
+	}
+}
+
+// collect reads a list into a slice.
+func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
+	var all []T
+	for item, err := range list {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, item)
+	}
+	return all, nil
+}
+
+// pageQuery is the query that the filters of lists share.
+func pageQuery(size int, after, before time.Time) url.Values {
+	q := url.Values{}
+	if size > 0 {
+		q.Set("limit", strconv.Itoa(size))
+	}
+	if !after.IsZero() {
+		q.Set("created_after", apiTime(after))
+	}
+	if !before.IsZero() {
+		q.Set("created_before", apiTime(before))
+	}
+	return q
+}
+
+func setIf(q url.Values, name, value string) {
+	if value != "" {
+		q.Set(name, value)
+	}
+}
+
+// apiTime gives a time as the API takes it.
+func apiTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -14,6 +15,37 @@ const (
 	longestWait   = 10 * time.Second
 	maxRetryAfter = time.Minute // a request is not repeated if it has to wait longer
 )
+
+// repetition says after what a request is sent again.
+type repetition int
+
+const (
+	anyTime   repetition = iota // it has the same effect as once
+	ifRefused                   // an answer says that nothing was done
+	never
+)
+
+// retry calls do, with the number of the try from 1, until it succeeds or next
+// refuses another try. In between it sleeps for as long as next says.
+func (c *Client) retry(ctx context.Context, r *request, do func(try int) error, next func(err error, try int) (time.Duration, bool)) error {
+	for try := 1; ; try++ {
+		err := do(try)
+		if err == nil {
+			return nil
+		}
+		wait, again := next(err, try)
+		if !again {
+			return err
+		}
+		c.log.DebugContext(ctx, "forgerun: repeating a request", "method", r.method, "path", r.path, "try", try, "wait", wait, "error", err)
+		if wait <= 0 {
+			continue
+		}
+		if ended := c.sleep(ctx, wait); ended != nil {
+			return fmt.Errorf("%w (it was not sent again: %w)", err, ended) // the last try's error says why there was a wait
+		}
+	}
+}
 
 // again decides whether a request that ended with err is sent once more, and
 // after what wait.
@@ -27,11 +59,11 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 	}
 	wait := c.backoff(firstWait, longestWait, try)
 	if asked > 0 {
-		// Others were told the same moment: the jitter spreads them.
+		// Other clients got the same Retry-After: jitter spreads them.
 		wait = asked + time.Duration(c.rand()*float64(firstWait))
 	}
 	if deadline, ok := ctx.Deadline(); ok && c.now().Add(wait).After(deadline) {
-		return 0, false // the error that there is says more than the deadline's would
+		return 0, false // err says more than the deadline's error would
 	}
 	return wait, true
 }
@@ -39,25 +71,25 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 // refusedForNow reports whether an answer says that nothing was done. A lost
 // answer, and that of a gateway, does not.
 func refusedForNow(err error) bool {
-	status := statusOf(err)
+	status, _, _ := refusalOf(err)
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }
 
-// statusOf is 0 if there was no answer.
-func statusOf(err error) int {
+// refusalOf gives the status, code and Retry-After of an answer; 0 without one.
+func refusalOf(err error) (status int, code string, asked time.Duration) {
 	var problem *Problem
 	var foreign *UnexpectedError
 	switch {
 	case errors.As(err, &problem):
-		return problem.Status
+		return problem.Status, problem.Code, problem.RetryAfter
 	case errors.As(err, &foreign):
-		return foreign.Status
+		return foreign.Status, "", foreign.RetryAfter
 	}
-	return 0
+	return 0, "", 0
 }
 
-// mayPass is transient for those who wait longer than one request does, and
-// whom a mistake of the service, a 500, must not end.
+// mayPass is transient for Wait and Stream, which outlast a failure of the
+// service, a 500, too.
 func mayPass(err error) (asked time.Duration, passing bool) {
 	var problem *Problem
 	if errors.As(err, &problem) && problem.Status == http.StatusInternalServerError {
@@ -74,16 +106,8 @@ func transient(err error) (asked time.Duration, passing bool) {
 	if errors.As(err, &lost) {
 		return 0, true
 	}
-	var code string
-	var problem *Problem
-	var foreign *UnexpectedError
-	switch {
-	case errors.As(err, &problem):
-		code, asked = problem.Code, problem.RetryAfter
-	case errors.As(err, &foreign):
-		asked = foreign.RetryAfter
-	}
-	switch statusOf(err) {
+	status, code, asked := refusalOf(err)
+	switch status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusGatewayTimeout:
 		return asked, true
 	case http.StatusServiceUnavailable:
@@ -110,13 +134,13 @@ func exponential(first, longest time.Duration, try int) time.Duration {
 	return min(whole, longest)
 }
 
-// longestAsked stands for all that is longer: no sum with it overflows.
+// longestAsked is the upper limit of a Retry-After: no sum with it overflows.
 const longestAsked = 100 * 365 * 24 * time.Hour
 
 // retryAfter reads the header Retry-After: seconds, or a date. 0 if there is
 // none.
 func retryAfter(h http.Header, now time.Time) time.Duration {
-	value := first(h, "Retry-After")
+	value := h.Get("Retry-After")
 	if value == "" {
 		return 0
 	}

@@ -1,129 +1,25 @@
 package client
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"iter"
 	"net/http"
 	"time"
+	"unicode/utf8"
 )
 
 // Reconnecting.
 const (
-	stalled        = 45 * time.Second // three heartbeats
-	usualReconnect = 2 * time.Second  // until the service says otherwise
-	minReconnect   = 100 * time.Millisecond
-	maxReconnect   = 30 * time.Second
-	lasting        = 10 * time.Second // a connection of that time ends a row of failures
+	maxSilence       = 45 * time.Second // three heartbeats
+	defaultReconnect = 2 * time.Second  // until the service says otherwise
+	minReconnect     = 100 * time.Millisecond
+	maxReconnect     = 30 * time.Second
+	lasting          = 10 * time.Second // a connection that lasts so long ends a series of failures
 )
-
-// StreamOptions say what to watch.
-type StreamOptions struct {
-	JobID       string // "": all of the client's jobs, batches and webhooks
-	LastEventID string // go on after it; "": a job from its beginning, all from now on
-	// OnConnect is called, by the goroutine that reads, each time the stream is
-	// connected and its position is known: with the id after which it goes on.
-	OnConnect func(lastEventID string)
-}
-
-// Message is one event of a stream.
-type Message struct {
-	ID   string // resumes after it; "" for job-progress, which is not repeated
-	Name string // of the frame: job-running, for example
-	Data json.RawMessage
-	// ReceivedAt is when it came, however long it waited for its reader.
-	ReceivedAt time.Time
-
-	client *Client // whose log is told of inconsistent documents; nil for none
-}
-
-// Event reads the data as an event of the log. The ends of jobs and batches
-// come as outcome documents instead: see Outcome.
-func (m Message) Event() (*Event, error) {
-	if m.IsOutcome() {
-		return nil, fmt.Errorf("client: the data of %s is an outcome document", m.Name)
-	}
-	event := &Event{}
-	if err := json.Unmarshal(m.Data, event); err != nil {
-		return nil, fmt.Errorf("client: %s: %w", line(m.Name), err)
-	}
-	return event, nil
-}
-
-// IsOutcome reports whether the data is an outcome document.
-func (m Message) IsOutcome() bool {
-	switch m.Name {
-	case "job-succeeded", "job-failed", "job-canceled", "batch-completed":
-		return true
-	}
-	return false
-}
-
-// Outcome reads the data as an outcome document.
-func (m Message) Outcome() (*Outcome, error) {
-	if !m.IsOutcome() {
-		return nil, fmt.Errorf("client: the data of %s is not an outcome document", line(m.Name))
-	}
-	o, err := ParseOutcome("", m.Data)
-	if err != nil {
-		return nil, err
-	}
-	if !m.ReceivedAt.IsZero() {
-		o.ReceivedAt = m.ReceivedAt
-	}
-	if m.client != nil {
-		m.client.warn(context.Background(), o)
-	}
-	return o, nil
-}
-
-// Progress reads the data of job-progress.
-func (m Message) Progress() (*Progress, error) {
-	var data struct {
-		Progress *Progress `json:"progress"`
-	}
-	err := json.Unmarshal(m.Data, &data)
-	if err == nil && data.Progress == nil {
-		err = errors.New("it tells no progress")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("client: %s: %w", line(m.Name), err)
-	}
-	return data.Progress, nil
-}
-
-// Stream yields events as they happen, each once and none left out: when the
-// connection is lost or silent for 45 s it connects again and goes on after
-// the last event. It ends after the last event of a final job, when the
-// context ends, and with an error that waiting does not help, such as a wrong
-// key. An error is the last thing it yields. A service that has never answered
-// is given up after Config.MaxTries.
-func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Message, error] {
-	return func(yield func(Message, error) bool) {
-		s := &stream{c: c, o: o, lastID: o.LastEventID, retry: usualReconnect, yield: yield}
-		r, err := get(nil, "v1", "events")
-		if o.JobID != "" {
-			r, err = get(nil, "v1", "jobs", o.JobID, "events")
-		}
-		if err == nil {
-			err = c.err
-		}
-		if err == nil && !fieldValue(o.LastEventID) {
-			err = errors.New("client: LastEventID has characters that a header cannot have")
-		}
-		if err != nil {
-			yield(Message{}, err)
-			return
-		}
-		s.request = r
-		if err := s.follow(ctx); err != nil {
-			yield(Message{}, err)
-		}
-	}
-}
 
 // stream is one run of Stream.
 type stream struct {
@@ -133,49 +29,43 @@ type stream struct {
 	yield   func(Message, error) bool
 
 	lastID    string        // of the last complete frame that had one
-	retry     time.Duration // as the service last said
+	reconnect time.Duration // as the service last said
 	connected bool          // at least once
 	failures  int           // connections in a row that did not last
 	ending    bool          // the last message may be the job's last
-	hurried   bool          // it was connected at once in this row
+	immediate bool          // it reconnected without a wait in this series
 }
 
 var (
-	errStop   = errors.New("the stream is at its end, or its reader has left")
+	errStop   = errors.New("the stream has ended, or its reader stopped")
 	errSilent = errors.New("nothing came, not even a heartbeat")
 )
 
 // follow connects until the stream is over.
 func (s *stream) follow(ctx context.Context) error {
-	for {
-		err := s.connection(ctx)
-		if errors.Is(err, errStop) {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+	err := s.c.retry(ctx, s.request, func(int) error { return s.connection(ctx) }, func(err error, _ int) (time.Duration, bool) {
 		asked, passing := mayPass(err)
-		if !passing || (!s.connected && s.failures >= s.c.maxTries) {
-			return err
+		if !passing || ctx.Err() != nil || !s.connected && s.failures >= s.c.maxTries {
+			return 0, false
 		}
-		wait := s.wait(err, asked)
-		s.c.log.DebugContext(ctx, "forgerun: connecting a stream again", "path", s.request.path, "wait", wait, "error", err)
-		if wait > 0 {
-			if err := s.c.sleep(ctx, wait); err != nil {
-				return err
-			}
-		}
+		return s.wait(err, asked), true
+	})
+	switch {
+	case errors.Is(err, errStop):
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
 	}
+	return err
 }
 
 func (s *stream) wait(err error, asked time.Duration) time.Duration {
-	if s.ending && !s.hurried && errors.Is(err, io.EOF) {
-		s.hurried = true
+	if s.ending && !s.immediate && errors.Is(err, io.EOF) {
+		s.immediate = true
 		return 0 // the job has ended: the next answer will say so
 	}
-	// Half of it more, at random: a restart sends many readers away at once.
-	whole := exponential(s.retry, max(s.retry, maxReconnect), s.failures)
+	// Up to half of it more, at random: a restart disconnects many readers at once.
+	whole := exponential(s.reconnect, max(s.reconnect, maxReconnect), s.failures)
 	return max(whole, min(asked, maxRetryDelay)) + time.Duration(s.c.rand()*float64(whole)/2)
 }
 
@@ -191,61 +81,67 @@ func (s *stream) connection(ctx context.Context) error {
 	if s.lastID != "" {
 		s.request.set("Last-Event-Id", s.lastID)
 	}
-	response, err := s.c.transport.RoundTrip(s.c.build(ctx, s.request))
+	response, err := s.c.roundTrip(ctx, s.request)
 	if err != nil {
-		return s.lost(err)
+		return s.request.lost(err, s.failures)
 	}
 	defer response.Body.Close()
 	silence.Stop()
+	body := &watchedReader{response.Body, silence, s.c.stall}
+	a := &answer{status: response.StatusCode, header: response.Header, tries: s.failures}
 	switch {
-	case response.StatusCode == http.StatusNoContent:
+	case a.status == http.StatusNoContent:
 		return errStop
-	case response.StatusCode != http.StatusOK:
-		// The status and the headers count, even if the body does not come whole.
-		body, _ := io.ReadAll(io.LimitReader(&watched{response.Body, silence, s.c.stall}, maxAnswer))
-		return s.c.refusal(s.request, response, body, s.failures)
-	case mediaType(first(response.Header, "Content-Type")) != "text/event-stream":
-		return unexpected(s.request, response, nil, s.failures, "it is not an event stream")
+	case a.status != http.StatusOK:
+		a.body, _ = io.ReadAll(io.LimitReader(body, maxAnswer)) // status and headers count, even if the body is cut off
+		return s.c.refusal(s.request, a)
+	case mediaType(a.header.Get("Content-Type")) != "text/event-stream":
+		return s.request.unexpected(a, "it is not an event stream")
 	}
 	s.connected = true
 	began := s.c.now()
-	err = s.read(&frameReader{r: &watched{response.Body, silence, s.c.stall}})
+	err = s.read(newFrameReader(body))
 	if s.c.now().Sub(began) >= lasting {
-		s.failures, s.hurried = 1, false // this end is the first of another row
+		s.failures, s.immediate = 1, false // this end is the first of another series
 	}
-	return err
+	switch {
+	case errors.Is(err, errStop):
+		return err
+	case errors.Is(err, errLongLine) || errors.Is(err, errLongEvent) || errors.Is(err, errNotUTF8):
+		a.tries = 1
+		return s.request.unexpected(a, err.Error()) // another connection would not help
+	}
+	return s.request.lost(err, s.failures)
 }
 
-// read yields what comes over one connection.
+// read yields the messages of one connection.
 func (s *stream) read(frames *frameReader) error {
-	told := s.o.OnConnect == nil
-	if !told && (s.o.JobID != "" || s.lastID != "") {
-		told = true
+	reported := s.o.OnConnect == nil
+	if !reported && (s.o.JobID != "" || s.lastID != "") {
+		reported = true
 		s.o.OnConnect(s.lastID)
 	}
 	for {
 		f, err := frames.next()
 		if err != nil {
-			return s.broken(err)
+			return err
 		}
 		if f.retry > 0 {
-			s.retry = min(max(f.retry, minReconnect), maxReconnect)
+			s.reconnect = min(max(f.retry, minReconnect), maxReconnect)
 		}
 		repeated := f.id != "" && f.id == s.lastID
 		if f.id != "" && !f.hasData {
-			s.lastID = f.id // the position at which a stream of all begins
+			s.lastID = f.id // the position at which a stream of all events begins
 		}
-		if !told {
-			told = true
+		if !reported {
+			reported = true
 			s.o.OnConnect(s.lastID)
 		}
 		if !f.hasData || repeated {
 			continue
 		}
-		if f.id != "" {
-			s.lastID = f.id
-		}
-		m := Message{ID: f.id, Name: orDefault(f.event, "message"), Data: f.data, ReceivedAt: s.c.now(), client: s.c}
+		s.lastID = cmp.Or(f.id, s.lastID)
+		m := Message{ID: f.id, Name: cmp.Or(f.event, "message"), Data: f.data, ReceivedAt: s.c.now(), client: s.c}
 		s.ending = s.o.JobID != "" && (m.IsOutcome() || m.Name == "job-retries-exhausted")
 		if !s.yield(m, nil) {
 			return errStop
@@ -253,34 +149,138 @@ func (s *stream) read(frames *frameReader) error {
 	}
 }
 
-// broken tells a stream that breaks the format, which connecting again would
-// not mend, from a connection that ended.
-func (s *stream) broken(err error) error {
-	if errors.Is(err, errLongLine) || errors.Is(err, errLongEvent) || errors.Is(err, errNotUTF8) {
-		return &UnexpectedError{
-			Method: http.MethodGet, Path: s.request.path, Status: http.StatusOK, Tries: 1,
-			ContentType: "text/event-stream", Reason: err.Error(),
-		}
-	}
-	return s.lost(err)
-}
-
-func (s *stream) lost(err error) error {
-	return &NoAnswerError{Method: http.MethodGet, Path: s.request.path, Tries: max(1, s.failures), Err: err}
-}
-
-// watched ends a connection that brings no byte for a while, not even a
-// heartbeat. The time in which the reader is busy with a message does not
+// watchedReader ends a connection that brings no byte for a while, not even a
+// heartbeat. The time in which the stream's reader handles a message does not
 // count.
-type watched struct {
+type watchedReader struct {
 	io.Reader
 	silence *time.Timer
 	limit   time.Duration
 }
 
-func (w *watched) Read(p []byte) (int, error) {
+func (w *watchedReader) Read(p []byte) (int, error) {
 	w.silence.Reset(w.limit)
 	n, err := w.Reader.Read(p)
 	w.silence.Stop()
 	return n, err
+}
+
+// Bounds of an event stream. An event has up to 256 KiB of a client's data,
+// which JSON's escapes can make six times as long.
+const (
+	maxLine  = 2 << 20
+	maxEvent = 4 << 20
+)
+
+var (
+	errLongLine  = errors.New("a line of the event stream is too long")
+	errLongEvent = errors.New("an event of the stream is too long")
+	errNotUTF8   = errors.New("the event stream is not UTF-8")
+)
+
+// frame is the lines between two empty ones of an event stream.
+type frame struct {
+	id      string // "" if it has none
+	event   string
+	data    []byte
+	hasData bool
+	retry   time.Duration // 0 if it has none
+}
+
+// frameReader reads server-sent events (HTML standard, section 9.2.6). A frame
+// counts only with the empty line after it: what a lost connection cut off is
+// sent again.
+type frameReader struct {
+	r      *bufio.Reader
+	line   []byte
+	begun  bool // the first line was read: only that one may have a byte order mark
+	skipLF bool // the last line ended in CR: an LF that follows belongs to it
+}
+
+func newFrameReader(r io.Reader) *frameReader { return &frameReader{r: bufio.NewReader(r)} }
+
+// next gives the next frame that has anything but comments. It does not wait
+// for a byte after the frame's end.
+func (f *frameReader) next() (frame, error) {
+	var current frame
+	for {
+		line, err := f.readLine()
+		if err != nil {
+			return frame{}, err
+		}
+		if len(line) > 0 {
+			if err := current.field(line); err != nil {
+				return frame{}, err
+			}
+			continue
+		}
+		if current.hasData || current.id != "" || current.retry > 0 {
+			return current, nil
+		}
+		current = frame{} // a lone event name is dropped
+	}
+}
+
+// readLine gives a line without its end, which is CR, LF or both. It is valid
+// until the next call.
+func (f *frameReader) readLine() ([]byte, error) {
+	f.line = f.line[:0]
+	for {
+		b, err := f.r.ReadByte()
+		if err != nil {
+			return nil, err
+		}
+		afterCR := f.skipLF
+		f.skipLF = b == '\r'
+		switch {
+		case b == '\n' && afterCR:
+		case b == '\n' || b == '\r':
+			return f.whole()
+		case len(f.line) == maxLine:
+			return nil, errLongLine
+		default:
+			f.line = append(f.line, b)
+		}
+	}
+}
+
+func (f *frameReader) whole() ([]byte, error) {
+	if !utf8.Valid(f.line) {
+		return nil, errNotUTF8
+	}
+	line := f.line
+	if !f.begun {
+		f.begun = true
+		line = bytes.TrimPrefix(line, []byte("\ufeff"))
+	}
+	return line, nil
+}
+
+// field takes a line of a frame: "name: value". A line that begins with a
+// colon is a comment.
+func (f *frame) field(line []byte) error {
+	name, value, _ := bytes.Cut(line, []byte{':'})
+	value = bytes.TrimPrefix(value, []byte{' '})
+	switch string(name) {
+	case "event":
+		f.event = string(value)
+	case "data":
+		if len(f.data)+len(value)+1 > maxEvent {
+			return errLongEvent
+		}
+		if f.hasData {
+			f.data = append(f.data, '\n')
+		}
+		f.data, f.hasData = append(f.data, value...), true
+	case "id":
+		// An empty id would reset the position.
+		if id := string(value); id != "" && fieldValue(id) {
+			f.id = id
+		}
+	case "retry":
+		if ms, ok := wholeNumber(string(value)); ok {
+			f.retry = time.Duration(min(max(1, ms), uint64(longestAsked/time.Millisecond))) * time.Millisecond
+		}
+	}
+	return nil
 }

@@ -1,8 +1,10 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -90,7 +92,8 @@ func TestStreamIsResumedExactly(t *testing.T) {
 
 func TestStreamOfAClientKnowsItsPosition(t *testing.T) {
 	t.Parallel()
-	s := serve(t, stream("retry: 1000\nid: p0\n\n"), stream(":\n\n"), stream("id: p0\n\n"+event("p1", "job-created")+event("p1", "job-created")), problem(403, "RFA_AUTH_API_KEY_DISABLED"))
+	s := serve(t, stream("retry: 1000\nid: p0\n\n"), stream(":\n\n"),
+		stream("id: p0\n\n"+event("p1", "job-created")+event("p1", "job-created")), problem(403, "RFA_AUTH_API_KEY_DISABLED"))
 	var connected []string
 	ids, err := watch(t.Context(), s.c, client.StreamOptions{OnConnect: func(id string) { connected = append(connected, id) }})
 	var p *client.Problem
@@ -118,7 +121,8 @@ func TestStreamBegunAfterAnEvent(t *testing.T) {
 func TestWhatEndsAStream(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]reply{
-		"400": problem(400, "RFA_REQUEST_MALFORMED"), "401": problem(401, "RFA_AUTH_TOKEN_EXPIRED"), "403": problem(403, "RFA_AUTH_API_KEY_DISABLED"),
+		"400": problem(400, "RFA_REQUEST_MALFORMED"), "401": problem(401, "RFA_AUTH_TOKEN_EXPIRED"),
+		"403": problem(403, "RFA_AUTH_API_KEY_DISABLED"),
 		"404": problem(404, "RFA_JOB_NOT_FOUND"), "410": problem(410, "RFA_JOB_GONE"), "misconfigured": problem(503, "RFA_CONFIG_INVALID"),
 		"a page": {status: 200, kind: "text/html"}, "a list": ok(`{"data":[]}`),
 		"a line without an end": stream("data: " + strings.Repeat("a", 3<<20)), "not UTF-8": stream("data: \xff\n\n"),
@@ -135,7 +139,8 @@ func TestWhatDoesNotEndAStream(t *testing.T) {
 	t.Parallel()
 	// On a connection that is used again net/http would repeat a GET by itself.
 	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	s := serveWith(t, client.Config{HTTP: fresh}, stream("retry: 1\n\n"), reply{cut: true}, problem(500, "RFA_INTERNAL"), reply{status: 502, kind: "text/html"},
+	s := serveWith(t, client.Config{HTTP: fresh}, stream("retry: 1\n\n"), reply{cut: true}, problem(500, "RFA_INTERNAL"),
+		reply{status: 502, kind: "text/html"},
 		problem(503, "RFA_STORAGE_UNAVAILABLE"), problem(504, "RFA_EXEC_TIMEOUT"), reply{cut: true}, reply{cut: true}, reply{cut: true},
 		problem(429, "RFA_REQUEST_RATE_LIMITED").with("Retry-After", "77"), stream("retry: 3600000\n\n"), atEnd)
 	_, err := watch(t.Context(), s.c, client.StreamOptions{JobID: "j"})
@@ -211,4 +216,49 @@ func TestMessages(t *testing.T) {
 	require.Equal(t, 40, progress.Percentage)
 	_, err = client.Message{Name: "job-running", Data: []byte(`{}`)}.Progress()
 	require.Error(t, err)
+}
+
+// A service that ends each connection after an event costs one connection at
+// once, then as any other failure.
+func TestAStreamReconnectsAtOnceOnlyOnce(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for i := range 6 {
+		s.replies = append(s.replies, stream(event(fmt.Sprint(i+1), "job-failed")))
+	}
+	lasted := stream(event("7", "job-failed")) // the service held it for a while
+	s.replies = append(s.replies, lasted, stream(event("8", "job-failed")), atEnd)
+	seen := 0
+	for m, err := range s.c.Stream(t.Context(), client.StreamOptions{JobID: "j"}) {
+		require.NoError(t, err)
+		if seen++; m.ID == "7" {
+			s.clock.pass(time.Minute)
+		}
+	}
+	require.Equal(t, 8, seen)
+	sec := time.Second
+	require.Equal(t, []time.Duration{4 * sec, 8 * sec, 16 * sec, 30 * sec, 30 * sec, 4 * sec}, s.clock.slept())
+}
+
+func TestDraft_3_5_AlsoInAStream(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	const document = `{"jobId":"j","jobStatus":"PROCESSING","completedAt":"2030-01-01T00:00:00Z"}`
+	s := serveWith(t, client.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		stream("id: 1\nevent: job-failed\ndata: "+document+"\n\n"), atEnd,
+		reply{status: 200, kind: jsonType, body: document})
+	for m, err := range s.c.Stream(t.Context(), client.StreamOptions{JobID: "j"}) {
+		require.NoError(t, err)
+		came := s.clock.Now()
+		s.clock.pass(time.Hour) // in some queue of the program
+		o, err := m.Outcome()
+		require.NoError(t, err)
+		require.Equal(t, came, o.ReceivedAt)
+		require.Len(t, o.Warnings, 1)
+	}
+	require.Contains(t, log.String(), "completedAt is ignored")
+	log.Reset()
+	_, err := s.c.Job(t.Context(), "j")
+	require.NoError(t, err)
+	require.Contains(t, log.String(), "completedAt is ignored")
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -14,10 +15,10 @@ import (
 	"time"
 )
 
-// ErrSignature is what a message fails with that is not ForgeRun's, or not of
-// now, or changed on its way. Answer 401 to it. Any other error says that
-// the verification was not possible, as when the keys cannot be read: answer
-// 503, and the message comes again.
+// ErrSignature is the error of a message that is not ForgeRun's, or too old, or
+// was changed on its way. Answer 401 to it. Any other error says that the
+// verification was not possible, as when the keys cannot be read: answer 503,
+// and the message is sent again.
 var ErrSignature = errors.New("client: the message is not verified")
 
 // A Verifier checks the signatures of webhook deliveries, as docs/webhooks.md
@@ -30,6 +31,15 @@ type Verifier struct {
 	Keys func(keyID string) (ed25519.PublicKey, error)
 	Now  func() time.Time // nil: time.Now
 }
+
+// String does not show the secret.
+func (v Verifier) String() string { return "verifier of deliveries" }
+
+// Format writes String for every verb.
+func (v Verifier) Format(f fmt.State, _ rune) { format(f, v) }
+
+// LogValue is String.
+func (v Verifier) LogValue() slog.Value { return slog.StringValue(v.String()) }
 
 const (
 	maxAge     = 5 * time.Minute // of a message, by its webhook-timestamp
@@ -50,8 +60,8 @@ func (v *Verifier) now() time.Time {
 //
 // It protects the body, webhook-id and webhook-timestamp, but no ce- header.
 // In the binary content mode EventID, Name, Source, Subject, Time, Sequence and
-// JobID of a WebhookMessage are such headers: whoever is on the way can change
-// them. Believe the body instead, or check VerifyKey too.
+// JobID of a WebhookMessage are such headers: a proxy can change them. Use the
+// body instead, or VerifyKey too.
 func (v *Verifier) VerifySecret(header http.Header, body []byte) error {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(v.Secret, "whsec_"))
 	if err != nil || len(key) == 0 {
@@ -62,8 +72,8 @@ func (v *Verifier) VerifySecret(header http.Header, body []byte) error {
 		return refused("webhook-id or webhook-timestamp is missing, or there twice")
 	}
 	if strings.Contains(id[0], ".") {
-		// The dot separates the parts of what is signed: a part of the body could
-		// be passed off as the id and the time.
+		// The dot separates the fields of the signed text: the beginning of the
+		// body could be passed off as the id and the time.
 		return refused("webhook-id has a dot")
 	}
 	seconds, err := strconv.ParseUint(timestamp[0], 10, 40)
@@ -91,16 +101,16 @@ func (v *Verifier) VerifySecret(header http.Header, body []byte) error {
 }
 
 // VerifyKey checks a signature of RFC 9421 under a published key: that it is
-// of now, matches, and covers the method, the URL, the body by way of
+// current, matches, and covers the method, the URL, the body by way of
 // Content-Digest, Content-Type, webhook-id and every ce- header. targetURI is
-// the URL that was registered, not what a proxy made of it; it is brought into
-// the form that is signed.
+// the URL that was registered, not what a proxy made of it; it is normalized as
+// the service does before it signs.
 //
 // It proves that the service sent the message to this URL, and nothing about
 // whose account it is of: every client of the service can give your URL as a
-// callback, and choose the data of an event. So for a webhook check
+// callback, and choose the data of an event. So for a webhook use
 // VerifySecret, alone or with VerifyKey. For a callback, which has no secret,
-// look before you act whether JobID is a job that you have submitted.
+// check before you act that JobID is a job that you have submitted.
 func (v *Verifier) VerifyKey(method, targetURI string, header http.Header, body []byte) error {
 	if v.Keys == nil {
 		return errors.New("client: the Verifier has no Keys")
@@ -118,10 +128,7 @@ func (v *Verifier) VerifyKey(method, targetURI string, header http.Header, body 
 	}
 	m := message{method: method, target: signedURI(targetURI), header: header}
 	err = refused("it has no signature")
-	for i, input := range inputs {
-		if i >= maxEntries {
-			break
-		}
+	for _, input := range inputs[:min(len(inputs), maxEntries)] {
 		if err = v.verifyInput(m, input, signatures); err == nil {
 			return nil
 		}
@@ -183,7 +190,8 @@ func verifyDigest(header http.Header, body []byte) error {
 	return refused("the body does not match Content-Digest")
 }
 
-// mustCover is what a signature has to protect; all ce- headers as well.
+// mustCover are the components that a signature has to cover, besides all ce-
+// headers.
 var mustCover = []string{"@method", "@target-uri", "content-type", "content-digest", "webhook-id"}
 
 // message is the request that was signed.
@@ -192,8 +200,8 @@ type message struct {
 	header         http.Header
 }
 
-// signatureBase is what was signed (RFC 9421, section 2.5). It is an error if
-// the signature does not cover what it must.
+// signatureBase is the signed text (RFC 9421, section 2.5). A signature that
+// does not cover the components in must is an error.
 func (m message) signatureBase(input member, must []string) ([]byte, error) {
 	components, ok := input.value.(items)
 	if !ok {
@@ -249,20 +257,14 @@ func (m message) component(name string) (string, error) {
 }
 
 // signedURI writes a URL as the service signs it: scheme and host in lower case,
-// without the scheme's own port, the path / if there is none, no fragment, ASCII
-// only. What is no URL stays as it is, and matches nothing.
+// without the scheme's default port, the path / if there is none, no fragment,
+// ASCII only. Text that is not a URL is unchanged, and matches nothing.
 func signedURI(target string) string {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {
 		return target
 	}
-	host := strings.ToLower(u.Host)
-	switch u.Scheme {
-	case "http":
-		host = strings.TrimSuffix(host, ":80")
-	case "https":
-		host = strings.TrimSuffix(host, ":443")
-	}
+	host := strings.TrimSuffix(strings.ToLower(u.Host), map[string]string{"http": ":80", "https": ":443"}[u.Scheme])
 	var query strings.Builder
 	for i := range len(u.RawQuery) {
 		if b := u.RawQuery[i]; b < 0x80 {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -23,16 +24,16 @@ const (
 // With PreferWait the service holds its answers back until the state changes,
 // which is then known at once.
 func (c *Client) Wait(ctx context.Context, id string, options ...Option) (*Job, error) {
-	s, err := gather(options)
-	if err != nil {
-		return nil, err
+	s := gather(options)
+	if s.err != nil {
+		return nil, s.err
 	}
 	var etag string // unused with PreferWait: progress changes it, and the answer would come at once
 	var advised time.Duration
 	for polls, failures := 1, 0; ; polls++ {
 		sent := c.now()
 		job, err := c.Job(ctx, id, append(slices.Clip(options), onlyIfNoneMatch(etag))...)
-		wait := orDefault(advised, c.backoff(firstPoll, longestPoll, polls))
+		wait := cmp.Or(advised, c.backoff(firstPoll, longestPoll, polls))
 		switch {
 		case err == nil && job.Final():
 			return job, nil
@@ -41,7 +42,7 @@ func (c *Client) Wait(ctx context.Context, id string, options ...Option) (*Job, 
 			if s.wait == 0 {
 				etag = job.ETag
 			}
-			wait = orDefault(advised, wait)
+			wait = cmp.Or(advised, wait)
 		case errors.Is(err, ErrNotModified):
 			failures = 0
 		default:
@@ -84,19 +85,19 @@ func (c *Client) jitter(wait time.Duration) time.Duration {
 // is a new job. It answers the last job, in whatever state that ended.
 //
 // An error comes with the last job that was submitted: if its end is not known,
-// with what the submission told, JobID among it. The option IdempotencyKey is
+// with the answer to the submission, JobID included. The option IdempotencyKey is
 // for the first submission only, and a DEFERRED job runs at once when it is
 // submitted again.
 func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*Job, error) {
-	s, err := gather(options)
-	if err != nil {
-		return nil, err
+	s := gather(options)
+	if s.err != nil {
+		return nil, s.err
 	}
 	var last *Job
 	for try := 1; ; try++ {
 		ended, err := c.submitAndWait(ctx, job, s.wait, options)
 		if err != nil {
-			return orDefault(ended, last), err
+			return cmp.Or(ended, last), err
 		}
 		last = ended
 		if ended.State != Failed || ended.Failure == nil {

@@ -3,81 +3,108 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"log/slog"
 	"net/http"
-	"net/url"
 	"time"
 )
+
+// WebhookRequest registers a webhook.
+type WebhookRequest struct {
+	URL         string   `json:"url"`
+	Events      []string `json:"events"` // names, job.* or *
+	Description string   `json:"description,omitempty"`
+	ContentMode string   `json:"content_mode,omitempty"` // binary (default) or structured
+}
+
+// Webhook is an address that gets the client's events.
+type Webhook struct {
+	WebhookID           string         `json:"webhook_id"`
+	URL                 string         `json:"url"`
+	Events              []string       `json:"events"`
+	Description         string         `json:"description"`
+	ContentMode         string         `json:"content_mode"`
+	Enabled             bool           `json:"enabled"`
+	DisabledAt          time.Time      `json:"disabled_at"`
+	DisabledReason      *DisabledCause `json:"disabled_reason"`
+	ConsecutiveFailures int            `json:"consecutive_failures"`
+	FailingSince        time.Time      `json:"failing_since"`
+	OldSecretExpiresAt  time.Time      `json:"old_secret_expires_at"`
+	CreatedAt           time.Time      `json:"created_at"`
+	UpdatedAt           time.Time      `json:"updated_at"`
+	// Secret is shown by CreateWebhook and RotateSecret only.
+	Secret    string `json:"secret"`
+	Replayed  bool   `json:"-"` // CreateWebhook: this idempotency key was used before
+	RequestID string `json:"-"`
+}
+
+// DisabledCause says why a webhook is disabled: OWNER, GONE or FAILING.
+type DisabledCause struct {
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+}
+
+// String names the webhook and its address.
+func (w Webhook) String() string { return "webhook " + w.WebhookID + " to " + withoutUser(w.URL) }
+
+// Format writes String for every verb.
+func (w Webhook) Format(f fmt.State, _ rune) { format(f, w) }
+
+// LogValue is String.
+func (w Webhook) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
 // CreateWebhook registers a webhook. The answer has the secret, which is not
 // shown again except to a repetition with the same idempotency key.
 func (c *Client) CreateWebhook(ctx context.Context, webhook WebhookRequest, options ...Option) (*Webhook, error) {
-	r, err := keyed("/v1/webhooks", webhook, options)
-	if err != nil {
-		return nil, err
-	}
-	return c.webhook(ctx, r)
+	return c.webhook(ctx, post(options, "webhooks").with(webhook).keyed())
 }
 
 func (c *Client) webhook(ctx context.Context, r *request) (*Webhook, error) {
 	webhook := &Webhook{}
 	r.secret = true
-	a, err := c.call(ctx, r, webhook)
+	a, err := c.call(ctx, r, webhook, &webhook.WebhookID)
 	if err != nil {
 		return nil, err
 	}
-	webhook.RequestID, webhook.Replayed = a.requestID(), first(a.header, "Idempotency-Replayed") == "true"
+	webhook.RequestID, webhook.Replayed = a.requestID(), a.replayed()
 	return webhook, nil
 }
 
 // Webhook reads a webhook, without its secret.
 func (c *Client) Webhook(ctx context.Context, id string, options ...Option) (*Webhook, error) {
-	r, err := get(options, "v1", "webhooks", id)
-	if err != nil {
-		return nil, err
-	}
-	r.id = id
-	return c.webhook(ctx, r)
+	return c.webhook(ctx, get(options, "webhooks", id).of(id))
 }
 
 // Webhooks lists the client's webhooks.
 func (c *Client) Webhooks(ctx context.Context) ([]Webhook, error) {
-	var all []Webhook
-	for webhook, err := range pages[Webhook](ctx, c, url.Values{}, "v1", "webhooks") {
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, webhook)
-	}
-	return all, nil
+	return collect(list[Webhook](ctx, c, get(nil, "webhooks"), false))
+}
+
+// WebhookPatch changes the members that are not nil.
+type WebhookPatch struct {
+	URL         *string  `json:"url,omitempty"`
+	Events      []string `json:"events,omitempty"`
+	Description *string  `json:"description,omitempty"`
+	ContentMode *string  `json:"content_mode,omitempty"`
+	Enabled     *bool    `json:"enabled,omitempty"`
 }
 
 // UpdateWebhook changes the members that are given.
 func (c *Client) UpdateWebhook(ctx context.Context, id string, patch WebhookPatch, options ...Option) (*Webhook, error) {
-	r, err := newRequest(http.MethodPatch, options, []string{"v1", "webhooks", id})
-	if err != nil {
-		return nil, err
-	}
-	if r.body, err = encode(patch); err != nil {
-		return nil, err
-	}
-	r.id = id
-	return c.webhook(ctx, r)
+	return c.webhook(ctx, newRequest(http.MethodPatch, options, []string{"webhooks", id}).with(patch).of(id))
 }
 
-// DeleteWebhook removes a webhook. That it is not there after an answer was
-// lost means that it is deleted.
+// DeleteWebhook removes a webhook. A 404 to a repetition after a lost answer
+// counts as deleted.
 func (c *Client) DeleteWebhook(ctx context.Context, id string, options ...Option) error {
-	r, err := newRequest(http.MethodDelete, options, []string{"v1", "webhooks", id})
-	if err != nil {
-		return err
-	}
+	r := newRequest(http.MethodDelete, options, []string{"webhooks", id})
 	var answered struct {
 		Deleted bool `json:"deleted"`
 	}
 	a, err := c.call(ctx, r, &answered)
 	if err == nil && !answered.Deleted {
-		err = r.wrong(a, "it does not say that the webhook is deleted")
+		err = r.unexpected(a, "it does not say that the webhook is deleted")
 	}
 	var problem *Problem
 	if errors.As(err, &problem) && problem.Status == http.StatusNotFound && problem.Tries > 1 {
@@ -90,88 +117,121 @@ func (c *Client) DeleteWebhook(ctx context.Context, id string, options ...Option
 // not repeated: if the answer was lost, call it again, since the last three
 // old secrets stay valid.
 func (c *Client) RotateSecret(ctx context.Context, id string, options ...Option) (*Webhook, error) {
-	r, err := post(options, "v1", "webhooks", id, "rotate-secret")
-	if err != nil {
-		return nil, err
-	}
-	r.id, r.repeat = id, never
+	r := post(options, "webhooks", id, "rotate-secret").of(id)
+	r.repeat = never
 	return c.webhook(ctx, r)
 }
 
 // TestWebhook sends webhook.test to a webhook. It is not repeated.
 func (c *Client) TestWebhook(ctx context.Context, id string, options ...Option) (*Delivery, error) {
-	r, err := post(options, "v1", "webhooks", id, "test")
-	if err != nil {
-		return nil, err
-	}
+	r := post(options, "webhooks", id, "test")
 	r.repeat = never
 	return c.delivery(ctx, r)
 }
 
+// Delivery is the sending of one event to one receiver.
+type Delivery struct {
+	DeliveryID    string            `json:"delivery_id"`
+	WebhookID     string            `json:"webhook_id"` // "" for a callback
+	URL           string            `json:"url"`
+	JobID         string            `json:"job_id"`
+	EventID       string            `json:"event_id"`
+	EventName     string            `json:"event_name"`
+	Seq           int               `json:"seq"`
+	State         string            `json:"state"`
+	Attempts      int               `json:"attempts"`
+	NextAttemptAt time.Time         `json:"next_attempt_at"`
+	CreatedAt     time.Time         `json:"created_at"`
+	SettledAt     time.Time         `json:"settled_at"`
+	LastStatus    int               `json:"last_status"`
+	LastError     *SendFailure      `json:"last_error"`
+	AttemptsLog   []DeliveryAttempt `json:"attempts_log"` // not in lists
+}
+
+// SendFailure says why an attempt to deliver failed.
+type SendFailure struct {
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+}
+
+// DeliveryAttempt is one request to a receiver.
+type DeliveryAttempt struct {
+	Number     int               `json:"number"`
+	StartedAt  time.Time         `json:"started_at"`
+	DurationMS int64             `json:"duration_ms"`
+	Status     int               `json:"status"` // 0 if no answer came
+	Error      *SendFailure      `json:"error"`
+	Response   *ReceiverResponse `json:"response"`
+}
+
+// ReceiverResponse is what a receiver answered, with the beginning of its body.
+type ReceiverResponse struct {
+	Headers    map[string][]string `json:"headers"`
+	Body       string              `json:"body"`
+	BodyBase64 []byte              `json:"body_base64"` // in place of Body if it is not text
+	Truncated  bool                `json:"truncated"`
+}
+
+// DeliveryFilter selects deliveries; zero members do not filter.
+type DeliveryFilter struct {
+	State         string // PENDING, DELIVERED, FAILED
+	EventName     string
+	CreatedAfter  time.Time // inclusive
+	CreatedBefore time.Time // exclusive
+	PageSize      int       // of one request, up to 100; 0: the service's default
+}
+
 // Deliveries lists what was sent to a webhook, newest first.
 func (c *Client) Deliveries(ctx context.Context, webhookID string, filter DeliveryFilter) iter.Seq2[Delivery, error] {
-	return pages[Delivery](ctx, c, filter.query(), "v1", "webhooks", webhookID, "deliveries")
+	return c.deliveries(ctx, get(nil, "webhooks", webhookID, "deliveries"), filter)
 }
 
 // JobDeliveries lists what was sent of a job, to webhooks and its callback,
 // newest first.
 func (c *Client) JobDeliveries(ctx context.Context, jobID string, filter DeliveryFilter) iter.Seq2[Delivery, error] {
-	return pages[Delivery](ctx, c, filter.query(), "v1", "jobs", jobID, "deliveries")
+	return c.deliveries(ctx, get(nil, "jobs", jobID, "deliveries"), filter)
 }
 
-func (f DeliveryFilter) query() url.Values {
-	q := pageQuery(f.PageSize, f.CreatedAfter, f.CreatedBefore)
-	setIf(q, "state", f.State)
-	setIf(q, "event_name", f.EventName)
-	return q
+func (c *Client) deliveries(ctx context.Context, r *request, f DeliveryFilter) iter.Seq2[Delivery, error] {
+	r.query = pageQuery(f.PageSize, f.CreatedAfter, f.CreatedBefore)
+	setIf(r.query, "state", f.State)
+	setIf(r.query, "event_name", f.EventName)
+	return list[Delivery](ctx, c, r, false)
 }
 
 // Delivery reads a delivery to a webhook, with its attempts.
 func (c *Client) Delivery(ctx context.Context, webhookID, deliveryID string, options ...Option) (*Delivery, error) {
-	r, err := get(options, "v1", "webhooks", webhookID, "deliveries", deliveryID)
-	if err != nil {
-		return nil, err
-	}
-	r.id = deliveryID
-	return c.delivery(ctx, r)
+	return c.delivery(ctx, get(options, "webhooks", webhookID, "deliveries", deliveryID).of(deliveryID))
 }
 
 // JobDelivery reads a delivery of a job, with its attempts.
 func (c *Client) JobDelivery(ctx context.Context, jobID, deliveryID string, options ...Option) (*Delivery, error) {
-	r, err := get(options, "v1", "jobs", jobID, "deliveries", deliveryID)
-	if err != nil {
-		return nil, err
-	}
-	r.id = deliveryID
-	return c.delivery(ctx, r)
+	return c.delivery(ctx, get(options, "jobs", jobID, "deliveries", deliveryID).of(deliveryID))
 }
 
 // Redeliver sends a delivery to a webhook again, with the same webhook-id.
 func (c *Client) Redeliver(ctx context.Context, webhookID, deliveryID string, options ...Option) (*Delivery, error) {
-	r, err := post(options, "v1", "webhooks", webhookID, "deliveries", deliveryID, "redeliver")
-	if err != nil {
-		return nil, err
-	}
-	r.id = deliveryID
-	return c.delivery(ctx, r)
+	return c.delivery(ctx, post(options, "webhooks", webhookID, "deliveries", deliveryID, "redeliver").of(deliveryID))
 }
 
 // RedeliverJob sends a delivery of a job again, with the same webhook-id.
 func (c *Client) RedeliverJob(ctx context.Context, jobID, deliveryID string, options ...Option) (*Delivery, error) {
-	r, err := post(options, "v1", "jobs", jobID, "deliveries", deliveryID, "redeliver")
-	if err != nil {
-		return nil, err
-	}
-	r.id = deliveryID
-	return c.delivery(ctx, r)
+	return c.delivery(ctx, post(options, "jobs", jobID, "deliveries", deliveryID, "redeliver").of(deliveryID))
 }
 
 func (c *Client) delivery(ctx context.Context, r *request) (*Delivery, error) {
 	delivery := &Delivery{}
-	if _, err := c.call(ctx, r, delivery); err != nil {
+	if _, err := c.call(ctx, r, delivery, &delivery.DeliveryID); err != nil {
 		return nil, err
 	}
 	return delivery, nil
+}
+
+// Replay says how many deliveries were queued.
+type Replay struct {
+	Queued int `json:"queued"`
+	// NextCursor is "" when all is queued; otherwise it continues the request.
+	NextCursor string `json:"next_cursor"`
 }
 
 // RedeliverSince sends again the deliveries that failed since then. While the
@@ -188,19 +248,12 @@ func (c *Client) Replay(ctx context.Context, webhookID string, from time.Time, c
 }
 
 func (c *Client) replay(ctx context.Context, webhookID, what string, from time.Time, cursor string, options []Option) (*Replay, error) {
-	r, err := post(options, "v1", "webhooks", webhookID, what)
-	if err != nil {
-		return nil, err
-	}
 	body := struct {
 		Since  string `json:"since"`
 		Cursor string `json:"cursor,omitempty"`
-	}{since(from), cursor}
-	if r.body, err = encode(body); err != nil {
-		return nil, err
-	}
+	}{apiTime(from), cursor}
 	replay := &Replay{}
-	if _, err := c.call(ctx, r, replay); err != nil {
+	if _, err := c.call(ctx, post(options, "webhooks", webhookID, what).with(body), replay); err != nil {
 		return nil, err
 	}
 	return replay, nil

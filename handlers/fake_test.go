@@ -200,7 +200,7 @@ func (noEvents) ClientEvents(context.Context, job.ID, job.Position, int) (job.Fe
 
 func (noEvents) FeedEnd(context.Context) (job.Position, error) { return job.Position{Tx: 1}, nil }
 
-func (noEvents) Watch(_, _ job.ID) (news <-chan job.News, stop func()) { return nil, func() {} }
+func (noEvents) Watch(_, _ job.ID) (news <-chan job.Notification, stop func()) { return nil, func() {} }
 
 // fakeClients knows three credentials, and records what it was asked.
 type fakeClients struct {

@@ -13,7 +13,6 @@ import (
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -183,7 +182,7 @@ func (s *Server) logAccess(r *call, took time.Duration) {
 	if r.failed != nil {
 		attrs = append(attrs, slog.String("error_code", string(r.failed.Code)), slog.String("error_message", clip(r.failed.Detail)))
 	}
-	telemetry.Line(r.ctx, s.log, "request", attrs...)
+	s.log.LogAttrs(r.ctx, slog.LevelInfo, "request", attrs...)
 }
 
 func idOrEmpty(id job.ID) string {

@@ -64,7 +64,7 @@ type Events interface {
 	// client's jobs and batches, until stop is called. It may miss some for a
 	// while and hear others twice; what comes faster than it is received is
 	// merged. Progress is heard of single jobs only.
-	Watch(client, id job.ID) (news <-chan job.News, stop func())
+	Watch(client, id job.ID) (news <-chan job.Notification, stop func())
 }
 
 // Webhooks are the use cases of webhooks and of what is delivered to them and

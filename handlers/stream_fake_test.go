@@ -36,13 +36,13 @@ type history struct {
 	withheld int             // so many of the latest events wait for a transaction
 	failing  error           // the answer to every read of events, if set
 	reads    int
-	watchers map[chan job.News]job.News // what each hears, as client and job
+	watchers map[chan job.Notification]job.Notification // what each hears, as client and job
 }
 
 func newHistory() *history {
 	return &history{
 		data: json.RawMessage(`{"work_kind": "FAST_SUCCESS",` + "\n" + ` "t": "<&>"}`), owners: map[job.ID]job.ID{},
-		jobs: map[job.ID]*job.Job{}, watchers: map[chan job.News]job.News{},
+		jobs: map[job.ID]*job.Job{}, watchers: map[chan job.Notification]job.Notification{},
 	}
 }
 
@@ -61,7 +61,7 @@ func (h *history) record(id job.ID, names ...string) {
 	for _, name := range names {
 		h.append(id, name)
 	}
-	h.tell(job.News{ClientID: h.owners[id], JobID: id})
+	h.tell(job.Notification{ClientID: h.owners[id], JobID: id})
 }
 
 var nextState = map[string]job.State{
@@ -110,11 +110,11 @@ func (h *history) progress(id job.ID, attempt, percentage int) {
 	if j := h.jobs[id]; j.Attempt == attempt {
 		j.Progress = p
 	}
-	h.tell(job.News{ClientID: h.owners[id], JobID: id, Attempt: attempt, Progress: p})
+	h.tell(job.Notification{ClientID: h.owners[id], JobID: id, Attempt: attempt, Progress: p})
 }
 
 // tell merges as the hub does.
-func (h *history) tell(n job.News) {
+func (h *history) tell(n job.Notification) {
 	for c, wanted := range h.watchers {
 		if n.ClientID != wanted.ClientID || !wanted.JobID.IsZero() && n.JobID != wanted.JobID || wanted.JobID.IsZero() && n.Progress != nil {
 			continue
@@ -219,11 +219,11 @@ func (h *history) FeedEnd(context.Context) (job.Position, error) {
 	return job.Position{Tx: uint64(100 + len(h.events) - h.withheld)}, h.failing
 }
 
-func (h *history) Watch(client, id job.ID) (<-chan job.News, func()) {
+func (h *history) Watch(client, id job.ID) (<-chan job.Notification, func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := make(chan job.News, 1)
-	h.watchers[c] = job.News{ClientID: client, JobID: id}
+	c := make(chan job.Notification, 1)
+	h.watchers[c] = job.Notification{ClientID: client, JobID: id}
 	return c, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -501,7 +501,7 @@ type hooked struct {
 	watch, read func()
 }
 
-func (h hooked) Watch(client, id job.ID) (<-chan job.News, func()) {
+func (h hooked) Watch(client, id job.ID) (<-chan job.Notification, func()) {
 	if h.watch != nil {
 		h.watch()
 	}

@@ -76,7 +76,7 @@ func (st *stream) follow(ctx context.Context) error {
 // tell writes events, and progress where an attempt ends. It lets go of each
 // once it is written: a slow reader does not hold what it has taken. heard says
 // that news were taken which may be of events after these.
-func (st *stream) tell(ctx context.Context, p part, news <-chan job.News) (heard bool, err error) {
+func (st *stream) tell(ctx context.Context, p part, news <-chan job.Notification) (heard bool, err error) {
 	for i := range p.events {
 		o := &p.events[i]
 		if st.job != nil && st.progress.ends(o) {
@@ -106,7 +106,7 @@ func (st *stream) tell(ctx context.Context, p part, news <-chan job.News) (heard
 }
 
 // drain takes the news that have come already, for the progress among them.
-func (st *stream) drain(news <-chan job.News) (heard bool) {
+func (st *stream) drain(news <-chan job.Notification) (heard bool) {
 	for {
 		select {
 		case n, ok := <-news:
@@ -152,7 +152,7 @@ func (st *stream) askProgress(ctx context.Context) error {
 
 // await returns when it is time to read again: when news came, or after the
 // wait. Meanwhile it keeps the connection alive and shows progress.
-func (st *stream) await(ctx context.Context, news <-chan job.News, wait time.Duration) error {
+func (st *stream) await(ctx context.Context, news <-chan job.Notification, wait time.Duration) error {
 	due := time.Now().Add(wait)
 	for {
 		if err := st.beatIfDue(ctx); err != nil {
@@ -184,7 +184,7 @@ func (st *stream) await(ctx context.Context, news <-chan job.News, wait time.Dur
 
 // heed shows the progress in news, and says how long after the last read the
 // next one may come.
-func (st *stream) heed(n job.News) (pause time.Duration, err error) {
+func (st *stream) heed(n job.Notification) (pause time.Duration, err error) {
 	if st.job == nil || n.Progress == nil {
 		return readPause, nil
 	}

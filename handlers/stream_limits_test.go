@@ -124,7 +124,7 @@ func TestPanicInAStream(t *testing.T) {
 
 type unwatchable struct{ Events }
 
-func (unwatchable) Watch(_, _ job.ID) (<-chan job.News, func()) { panic("no watch") }
+func (unwatchable) Watch(_, _ job.ID) (<-chan job.Notification, func()) { panic("no watch") }
 
 // A connection may fail between the answer's decision and the stream's begin:
 // here because the answer to the request before cannot be written.

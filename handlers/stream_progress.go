@@ -9,16 +9,16 @@ type shownProgress struct {
 	attempt int  // by the events told; 0 until that is known
 	running bool // that attempt has started and not ended
 
-	heard   *job.News     // the furthest heard that is not shown; nil for none
-	shown   *job.Progress // of this attempt, nil for none
-	pending bool          // the use case should be asked for what is known already
+	heard   *job.Notification // the furthest heard that is not shown; nil for none
+	shown   *job.Progress     // of this attempt, nil for none
+	pending bool              // the use case should be asked for what is known already
 }
 
 // hear takes news of progress.
 func (s *shownProgress) hear(attempt int, p *job.Progress) {
 	late := attempt < s.attempt || s.heard != nil && (attempt < s.heard.Attempt || attempt == s.heard.Attempt && !further(p, s.heard.Progress))
 	if !late {
-		s.heard = &job.News{Attempt: attempt, Progress: p}
+		s.heard = &job.Notification{Attempt: attempt, Progress: p}
 	}
 }
 

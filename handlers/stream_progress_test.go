@@ -53,7 +53,7 @@ func TestProgressAfterResuming(t *testing.T) {
 		h := th.history
 		h.append(jobID, job.EventFailed)
 		p := &job.Progress{Percentage: 70, UpdatedAt: now}
-		h.tell(job.News{ClientID: clientA, JobID: jobID, Attempt: 1, Progress: p, Ended: true})
+		h.tell(job.Notification{ClientID: clientA, JobID: jobID, Attempt: 1, Progress: p, Ended: true})
 	})
 	require.Equal(t, 70, r.next().percentage(t))
 	r.events("job-failed")

@@ -214,7 +214,7 @@ func TestDeletedJobEndsItsStream(t *testing.T) {
 	r.events("job-created")
 	th.history.watched(t, 1)
 	th.history.change(func() {
-		th.history.tell(job.News{ClientID: clientA, JobID: jobID})
+		th.history.tell(job.Notification{ClientID: clientA, JobID: jobID})
 		delete(th.history.owners, jobID)
 	})
 	r.end()

@@ -50,6 +50,16 @@ type Batch struct {
 	Outcome       *BatchOutcome // nil until all jobs are final for the first time
 }
 
+// Unfinished reports whether the batch has a job that is not final.
+func (b *Batch) Unfinished() bool {
+	for state, n := range b.Counts {
+		if n > 0 && !state.Final() {
+			return true
+		}
+	}
+	return false
+}
+
 // BatchItem is one item of a batch as it was answered: accepted with a job, or
 // refused.
 type BatchItem struct {

@@ -2,9 +2,9 @@ package job
 
 import "time"
 
-// Census is what there is to do in the whole system and who is there to do it,
+// Backlog is what there is to do in the whole system and who is there to do it,
 // counted at one moment (section 16).
-type Census struct {
+type Backlog struct {
 	// Jobs by state, those that are not final. No state is counted beyond the
 	// limit that the count was given.
 	Jobs map[State]int
@@ -17,7 +17,7 @@ type Census struct {
 	Workers int // whose lease has not ended
 	Slots   int // jobs that these can hold at once
 
-	Deliveries       int           // not settled, up to the limit
+	Deliveries       int           // pending, up to the limit
 	OldestDelivery   time.Duration // for how long the longest waiting one has been due; 0 if none is
 	DisabledWebhooks int           // disabled by the server, up to the limit
 }

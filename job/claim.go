@@ -1,6 +1,8 @@
 package job
 
 import (
+	"bytes"
+	"cmp"
 	"time"
 )
 
@@ -24,7 +26,7 @@ type Dispatched int
 const (
 	TaskEnqueued Dispatched = iota // it is in the queue now
 	TaskPresent                    // the same task already waits there
-	TaskSpent                      // its name is taken by a finished or running task: raise Dispatch
+	TaskIDUsed                     // its name is taken by a finished or running task: raise Dispatch
 )
 
 // Lease names one claim of one attempt. Every write of the holder carries it;
@@ -42,10 +44,10 @@ type Claim struct {
 	WasCreated bool // the claim came before the scheduler, and passed QUEUED on its way
 }
 
-// NotClaimed tells why a claim got no row.
+// NotClaimed says why a claim got no row.
 type NotClaimed struct {
 	// StillWaiting: the attempt waits, but not yet for this long (an early
-	// task or a skewed clock). Otherwise the task is spent and is dropped.
+	// task or a skewed clock). Otherwise the task is stale and is dropped.
 	StillWaiting bool
 	Wait         time.Duration
 	// WorkerDead: the claiming worker's own lease has ended.
@@ -107,14 +109,42 @@ type Progress struct {
 	UpdatedAt      time.Time `json:"updated_at"`
 }
 
-// Place is a position in the order of waiting jobs.
-type Place struct {
+// QueueCursor is a position in the order of waiting jobs.
+type QueueCursor struct {
 	RunAt time.Time
 	JobID ID
+}
+
+// Cursor is the position of a task's job.
+func (t Task) Cursor() QueueCursor { return QueueCursor{RunAt: t.RunAt, JobID: t.JobID} }
+
+// Compare orders waiting jobs by their time, then by their id.
+func (c QueueCursor) Compare(d QueueCursor) int {
+	return cmp.Or(c.RunAt.Compare(d.RunAt), bytes.Compare(c.JobID[:], d.JobID[:]))
 }
 
 // Load is how much there is to do.
 type Load struct {
 	Active int // jobs that are not final
 	Queued int // of these, jobs in QUEUED
+}
+
+// Fail ends the held attempt as FAILED. With auto_retry a retryable failure
+// queues the next attempt in the same commit, after the backoff; random, from 0
+// to 1, is its jitter.
+func (h Held) Fail(reason Reason, b Backoff, random float64) Finish {
+	f := Finish{
+		Lease: h.Lease, State: Failed, Failure: NewFailure(reason, h.Attempt, b), Exhausted: h.Attempt >= h.MaxAttempts,
+	}
+	if h.AutoRetry && f.Failure.Retryable && !f.Exhausted {
+		wait := b.Wait(h.Attempt, random)
+		f.RetryWait = &wait
+	}
+	return f
+}
+
+// Notification says that the attempt has ended, with whatever was committed
+// with its end.
+func (f Finished) Notification() Notification {
+	return Notification{ClientID: f.ClientID, JobID: f.JobID, Attempt: f.Attempt, Ended: true}
 }

@@ -8,7 +8,7 @@ import (
 // DeliveryState is the state of a delivery.
 type DeliveryState string
 
-// The states of a delivery. A settled one can be sent again: it is PENDING then.
+// The states of a delivery. A finished one can be sent again: it is PENDING then.
 const (
 	DeliveryPending   DeliveryState = "PENDING"
 	DeliveryDelivered DeliveryState = "DELIVERED" // the receiver answered 2xx
@@ -109,8 +109,8 @@ var sendTexts = map[SendError]string{
 	SendDeleted:     "The webhook was deleted before the event was delivered.",
 }
 
-// Parcel is a claimed delivery with all that it takes to send it.
-type Parcel struct {
+// ClaimedDelivery is a claimed delivery with all that it takes to send it.
+type ClaimedDelivery struct {
 	Delivery
 	Fence       int // of this claim: what is recorded under an older one changes nothing
 	Target      Target
@@ -119,7 +119,7 @@ type Parcel struct {
 	TraceParent string // of the event's job when it happened; "" for none
 }
 
-// Target is where and how a parcel is sent.
+// Target is where and how a delivery is sent.
 type Target struct {
 	URL         string
 	ContentMode ContentMode
@@ -133,7 +133,7 @@ type Sent struct {
 	RetryAfter time.Duration   // what the receiver asked for, 0 for nothing
 }
 
-// DeliveryResult is what storage is told of one attempt.
+// DeliveryResult is what is stored of one attempt.
 type DeliveryResult struct {
 	DeliveryID ID
 	Endpoint   ID
@@ -150,9 +150,9 @@ type Recorded struct {
 	Disabled DisabledReason // why the webhook was disabled because of it, "" if it was not
 }
 
-// EndpointPlace is a place in the order of endpoints. The zero place comes
+// EndpointKey is a place in the order of endpoints. The zero place comes
 // before all.
-type EndpointPlace struct {
+type EndpointKey struct {
 	Client, Endpoint ID
 }
 

@@ -162,7 +162,7 @@ func Invalid(violations ...Violation) *Error {
 
 // ErrStale is the answer to a write that came too late: the job is no longer
 // held under the given attempt and fence. The holder stops, writes nothing
-// more and tells nobody.
+// more and publishes nothing.
 var ErrStale = errors.New("the claim is no longer current")
 
 // ErrWorkerDead is the answer to a worker whose lease has ended.

@@ -1,6 +1,8 @@
 package job
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"time"
 )
@@ -67,6 +69,11 @@ type Position struct {
 	Seq int
 }
 
+// Before reports whether p comes before q in a history.
+func (p Position) Before(q Position) bool {
+	return cmp.Or(cmp.Compare(p.Tx, q.Tx), bytes.Compare(p.ID[:], q.ID[:]), cmp.Compare(p.Seq, q.Seq)) < 0
+}
+
 // Occurrence is an event with all that it takes to tell a client about it.
 type Occurrence struct {
 	Event
@@ -94,9 +101,9 @@ type Feed struct {
 	Held bool
 }
 
-// News says that something happened to a job. Like a task it is a hint:
+// Notification says that something happened to a job. Like a task it is a hint:
 // whoever hears it looks at storage.
-type News struct {
+type Notification struct {
 	ClientID, JobID ID
 	Attempt         int       // of Progress
 	Progress        *Progress // nil: an event was recorded

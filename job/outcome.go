@@ -69,7 +69,7 @@ type Document struct {
 // application/problem+json; otherwise it is plain JSON (draft section 11.7).
 func (d Document) IsProblem() bool { return d.Type != "" }
 
-// Encode writes d as one line of JSON, without escapes for HTML, and tells its
+// Encode writes d as one line of JSON, without escapes for HTML, and gives its
 // media type (draft section 11.7).
 func (d Document) Encode() (mediaType string, body []byte, err error) {
 	mediaType = "application/json"

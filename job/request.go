@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// MaxViolations is how many violations are told of one job that is asked for.
+// MaxViolations is how many violations are listed for one job of a request.
 const MaxViolations = 50
 
-// MaxBatchViolations bounds what is told of the jobs of one batch: beyond it,
+// MaxBatchViolations bounds what is listed for the jobs of one batch: beyond it,
 // only the first violation of each.
 const MaxBatchViolations = 1000
 
 // Request is a decoded request for a job. Violations holds what decoding found
-// wrong with it, so that the caller is told of everything at once. What it
+// wrong with it, so that the caller learns of everything at once. What it
 // found to be wrong is not in the other members.
 type Request struct {
 	ClientID    ID

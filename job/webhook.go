@@ -43,7 +43,7 @@ const (
 // Valid reports whether m is one of the two.
 func (m ContentMode) Valid() bool { return m == ContentBinary || m == ContentStructured }
 
-// Disabled tells since when and why a webhook gets no events.
+// Disabled says since when and why a webhook gets no events.
 type Disabled struct {
 	At     time.Time
 	Reason DisabledReason

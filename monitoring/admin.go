@@ -43,7 +43,7 @@ func (a Admin) Handler() http.Handler {
 	if a.Log == nil {
 		a.Log = slog.New(slog.DiscardHandler)
 	}
-	operators := guard{token: a.Token, log: a.Log, lines: &seldom{every: time.Second}}
+	operators := operatorAuth{token: a.Token, log: a.Log, lines: &throttle{every: time.Second}}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", a.metrics())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -53,7 +53,7 @@ func (a Admin) Handler() http.Handler {
 	for path, profile := range map[string]http.HandlerFunc{
 		"": pprof.Index, "profile": pprof.Profile, "trace": pprof.Trace, "symbol": pprof.Symbol, "cmdline": pprof.Cmdline,
 	} {
-		mux.Handle("GET /debug/pprof/"+path, operators.only(briefly(profile)))
+		mux.Handle("GET /debug/pprof/"+path, operators.only(limitProfile(profile)))
 	}
 	if a.Dashboard != nil {
 		mux.Handle(DashboardPath+"/", operators.only(a.Dashboard))
@@ -66,31 +66,23 @@ func (a Admin) Handler() http.Handler {
 	return secured(mux)
 }
 
-// Limits of a scrape. The collectors keep to a second or two by themselves, so
-// that what is known is told; scrapeTimeout is for one that does not.
+// Limits of a scrape. The collectors limit themselves to a second or two, so
+// that what is known is shown; scrapeTimeout is for one that does not.
 const (
 	scrapesAtOnce = 64
 	scrapeTimeout = 10 * time.Second
 )
 
-// together has scrapes that come at the same time share one answer: however many
-// come, the collectors are asked by one.
-type together struct {
-	prometheus.Gatherer
-	group singleflight.Group
-}
-
-// Gather makes together a prometheus.Gatherer. Nobody changes what it gives.
-func (t *together) Gather() ([]*dto.MetricFamily, error) {
-	families, err, _ := t.group.Do("", func() (any, error) { return t.Gatherer.Gather() })
-	return families.([]*dto.MetricFamily), err
-}
-
 // metrics answers in the form that is asked for: text, OpenMetrics with
 // exemplars, or protobuf with native histograms. A collector that fails costs
-// its own metrics only.
+// its own metrics only. Concurrent scrapes share one reading of the collectors.
 func (a Admin) metrics() http.Handler {
-	return promhttp.HandlerFor(&together{Gatherer: a.Registry}, promhttp.HandlerOpts{
+	var group singleflight.Group
+	gather := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		families, err, _ := group.Do("", func() (any, error) { return a.Registry.Gather() })
+		return families.([]*dto.MetricFamily), err // shared: read only
+	})
+	return promhttp.HandlerFor(gather, promhttp.HandlerOpts{
 		Registry: a.Registry, EnableOpenMetrics: true,
 		ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(a.Log.Handler(), slog.LevelWarn),
 		MaxRequestsInFlight: scrapesAtOnce, Timeout: scrapeTimeout,
@@ -109,8 +101,8 @@ func (a Admin) readyz(w http.ResponseWriter, r *http.Request) {
 // maxProfile is how long a profile or trace may take. In seconds.
 const maxProfile = 60
 
-// briefly refuses to profile for longer, since profiling has its price.
-func briefly(next http.Handler) http.Handler {
+// limitProfile refuses to profile for longer, since profiling slows the process down.
+func limitProfile(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if given := r.FormValue("seconds"); given != "" {
 			seconds, err := strconv.ParseFloat(given, 64)
@@ -123,7 +115,7 @@ func briefly(next http.Handler) http.Handler {
 	})
 }
 
-// policy has pages load from here alone. Their scripts and styles are in them.
+// policy lets pages load from this listener only; scripts and styles are inline.
 const policy = "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; " +
 	"img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -143,5 +135,5 @@ func secured(next http.Handler) http.Handler {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client has gone; nobody is left to tell
+	_ = json.NewEncoder(w).Encode(v) // the connection is lost
 }

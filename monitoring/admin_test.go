@@ -91,7 +91,8 @@ func TestAdminLogsFailedAuthentications(t *testing.T) {
 	lines := strings.Count(out.String(), "\n")
 	require.Positive(t, lines)
 	require.LessOrEqual(t, lines, 20, "about one a second")
-	require.Contains(t, out.String(), `level=WARN msg="admin authentication failed" reason="wrong token" remote=192.0.2.1:1234 route="GET /debug/pprof/"`)
+	require.Contains(t, out.String(), `level=WARN msg="admin authentication failed" reason="wrong token" `+
+		`remote=192.0.2.1:1234 route="GET /debug/pprof/"`)
 	require.NotContains(t, out.String(), "a-guess")
 	require.NotContains(t, out.String(), adminToken)
 	for presented, reason := range map[string]string{"": "no token", "Bearer frk_x_y": "a client's API key"} {
@@ -106,9 +107,9 @@ func TestAdminLogsFailedAuthentications(t *testing.T) {
 	require.Empty(t, out.String())
 }
 
-func TestSeldom(t *testing.T) {
+func TestThrottle(t *testing.T) {
 	t.Parallel()
-	s := seldom{every: time.Minute}
+	s := throttle{every: time.Minute}
 	now := time.Unix(1_900_000_000, 0)
 	for _, step := range []struct {
 		after      time.Duration
@@ -144,7 +145,8 @@ func TestAdminPage(t *testing.T) {
 	require.Equal(t, http.StatusOK, page.Code)
 	require.NotRegexp(t, `(?i)(https?:)?//[a-z]`, page.Body.String(), "it works without an outside network")
 	h := admin("", true)
-	for _, link := range []string{"/asynqmon/", "/metrics", "/readyz", "/healthz", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=1"} {
+	for _, link := range []string{"/asynqmon/", "/metrics", "/readyz", "/healthz", "/debug/pprof/", "/debug/pprof/heap",
+		"/debug/pprof/goroutine?debug=1"} {
 		require.Contains(t, page.Body.String(), `<a href="`+link+`">`)
 		require.Equal(t, http.StatusOK, get(h, link, nil).Code, link)
 	}
@@ -183,7 +185,8 @@ func TestAdminIsForReading(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(admin("", true))
 	t.Cleanup(server.Close)
-	for _, path := range []string{"/", "/metrics", "/healthz", "/readyz", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/profile?seconds=1", "/debug/pprof/symbol"} {
+	for _, path := range []string{"/", "/metrics", "/healthz", "/readyz", "/debug/pprof/", "/debug/pprof/heap",
+		"/debug/pprof/profile?seconds=1", "/debug/pprof/symbol"} {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
 			w := ask(server.Config.Handler, method, path, nil)
 			require.Equal(t, http.StatusMethodNotAllowed, w.Code, "%s %s", method, path)

@@ -3,7 +3,6 @@ package monitoring
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,7 +14,7 @@ import (
 // NewLogger makes the process' logger: JSON, one object a line, or text for
 // people. Client-supplied text cannot break a line in either, nor steer a
 // terminal: both quote it. A line that is logged with the context of a recorded
-// span has its trace_id and span_id. Lines do not hold warnings and errors back.
+// span has its trace_id and span_id. Warnings and errors flush Lines.
 func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: level}
 	flush := func() {}
@@ -35,7 +34,7 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 // whatever groups its other attributes are in.
 type traceHandler struct {
 	slog.Handler
-	flush func() // for lines that must not wait
+	flush func() // after warnings and errors
 	// outer is Handler without its groups and what is in them, and inner adds
 	// these; nil while there is no group.
 	outer slog.Handler
@@ -85,8 +84,8 @@ func (h traceHandler) within(add func(slog.Handler) slog.Handler) traceHandler {
 }
 
 // escaper escapes in JSON what JSON allows but terminals and readers of lines
-// obey: DEL and the control characters from U+0080 to U+009F, next line (U+0085)
-// among them. They can only stand in strings.
+// interpret: DEL and the control characters from U+0080 to U+009F, next line
+// (U+0085) among them. They can only stand in strings.
 type escaper struct{ w io.Writer }
 
 func (e escaper) Write(line []byte) (int, error) {
@@ -109,17 +108,11 @@ func (e escaper) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// isPlain reports whether all bytes are below 0x7f, by eight at a time: nearly
-// every line is, and all of them are looked at.
+func isControl(r rune) bool { return r >= 0x7f && r <= 0x9f }
+
+// isPlain reports whether all bytes are below 0x7f: nearly every line is, and
+// needs no decoding.
 func isPlain(line []byte) bool {
-	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	for ; len(line) >= 8; line = line[8:] {
-		// A sum has the top bit of a byte that is 0x7f, the word that of one above.
-		word := binary.LittleEndian.Uint64(line)
-		if (word|(word+ones))&tops != 0 {
-			return false
-		}
-	}
 	for _, b := range line {
 		if b >= 0x7f {
 			return false
@@ -127,5 +120,3 @@ func isPlain(line []byte) bool {
 	}
 	return true
 }
-
-func isControl(r rune) bool { return r >= 0x7f && r <= 0x9f }

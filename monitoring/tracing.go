@@ -21,8 +21,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Tracing says how spans leave the process. Where to, and which of
-// them, is read by the OpenTelemetry SDK from its standard variables.
+// Tracing configures the export of spans. Their destination and sampling are
+// read by the OpenTelemetry SDK from its standard variables.
 type Tracing struct {
 	Protocol string // "http/protobuf" or "grpc"
 	// Role and Version of the process, for the resource.
@@ -31,8 +31,8 @@ type Tracing struct {
 	Registry      prometheus.Registerer // gets counts of spans: nil for none
 }
 
-// NewTracing makes what begins the process' spans, and what sends the last of
-// them and ends, within its context. A collector that is away or hangs costs
+// NewTracing makes the process' tracer provider and its shutdown, which sends
+// the last spans within its context. A collector that is down or hangs costs
 // spans, never time: they are sent in the background from a buffer, and dropped
 // when that is full.
 func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(context.Context) error, error) {
@@ -58,15 +58,13 @@ func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(co
 	counter := func(name, help string) prometheus.Counter {
 		return promauto.With(cfg.Registry).NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
-	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithSpanProcessor(ended{counter("trace_spans_ended_total", "Recorded spans that have ended. Those that are neither sent nor failed wait, or were dropped.")}),
-		sdktrace.WithBatcher(&reporter{
-			SpanExporter: exporter, log: cfg.Log, lines: seldom{every: time.Minute},
-			sent:   counter("trace_spans_sent_total", "Spans that the collector took."),
-			failed: counter("trace_spans_failed_total", "Spans that could not be sent."),
-		}),
-		sdktrace.WithResource(about),
-	)
+	batches := sdktrace.NewBatchSpanProcessor(&reporter{
+		SpanExporter: exporter, log: cfg.Log, lines: throttle{every: time.Minute},
+		sent:   counter("trace_spans_sent_total", "Spans that the collector took."),
+		failed: counter("trace_spans_failed_total", "Spans that could not be sent."),
+	})
+	all := counter("trace_spans_ended_total", "Recorded spans that have ended. Those that are neither sent nor failed wait, or were dropped.")
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ended{batches, all}), sdktrace.WithResource(about))
 	return provider, provider.Shutdown, nil
 }
 
@@ -80,33 +78,28 @@ func newExporter(ctx context.Context, protocol string) (sdktrace.SpanExporter, e
 	return nil, fmt.Errorf("protocol %q: http/protobuf or grpc", protocol)
 }
 
-// reporter tells the log, and nobody else, of spans that could not be sent.
+// reporter counts the spans that are sent, and logs and counts the others.
 type reporter struct {
 	sdktrace.SpanExporter
 	log          *slog.Logger
-	lines        seldom
+	lines        throttle
 	sent, failed prometheus.Counter
 }
 
-// ended counts spans as they end: what is dropped from a full buffer is counted
+// ended counts spans as they end: those that a full buffer drops are counted
 // nowhere else.
-type ended struct{ spans prometheus.Counter }
+type ended struct {
+	sdktrace.SpanProcessor
+	spans prometheus.Counter
+}
 
-// OnStart makes ended a span processor.
-func (ended) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
-
-// OnEnd makes ended a span processor.
+// OnEnd counts a recorded span and passes it on.
 func (e ended) OnEnd(s sdktrace.ReadOnlySpan) {
 	if s.SpanContext().IsSampled() {
 		e.spans.Inc()
 	}
+	e.SpanProcessor.OnEnd(s)
 }
-
-// Shutdown makes ended a span processor.
-func (ended) Shutdown(context.Context) error { return nil }
-
-// ForceFlush makes ended a span processor.
-func (ended) ForceFlush(context.Context) error { return nil }
 
 // ExportSpans makes reporter a span exporter.
 func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
@@ -122,7 +115,7 @@ func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	return nil
 }
 
-// clip bounds what a collector answers, for the log.
+// clip limits the length of a collector's answer in the log.
 func clip(text string) string {
 	const limit = 500
 	if len(text) <= limit {
@@ -139,7 +132,7 @@ func routeOtelLog(log *slog.Logger) {
 	otelOnce.Do(func() {
 		log := log.With("component", "opentelemetry")
 		otel.SetLogger(logr.FromSlogHandler(otelLog{log.Handler()}))
-		lines := seldom{every: time.Minute}
+		lines := throttle{every: time.Minute}
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 			if n, due := lines.add(1, time.Now()); due {
 				log.Warn("OpenTelemetry reports errors", "action", "trace", "errors", n, "error_message", clip(err.Error()))
@@ -148,16 +141,14 @@ func routeOtelLog(log *slog.Logger) {
 	})
 }
 
-// otelLog is OpenTelemetry's logger. It quotes what it read from its variables,
-// passwords included, so of the attributes none but a file's name is kept.
+// otelLog is OpenTelemetry's logger. OpenTelemetry logs the values of its
+// variables, passwords included, so that only the attribute "file" is kept.
 type otelLog struct{ handler slog.Handler }
 
-// otelWarning is what OpenTelemetry calls a warning. What it calls information
+// otelLevel raises OpenTelemetry's warnings, which have level -1. Its information
 // is of interest to developers only.
-const otelWarning = slog.Level(-1)
-
 func otelLevel(level slog.Level) slog.Level {
-	if level == otelWarning {
+	if level == -1 {
 		return slog.LevelWarn
 	}
 	return level

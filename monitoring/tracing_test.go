@@ -271,6 +271,7 @@ func TestSpansAreCounted(t *testing.T) {
 		for _, f := range families {
 			counts[f.GetName()] = f.Metric[0].GetCounter().GetValue()
 		}
-		require.Equal(t, map[string]float64{"trace_spans_ended_total": 3, "trace_spans_sent_total": test.sent, "trace_spans_failed_total": test.failed}, counts, name)
+		require.Equal(t, map[string]float64{"trace_spans_ended_total": 3, "trace_spans_sent_total": test.sent,
+			"trace_spans_failed_total": test.failed}, counts, name)
 	}
 }

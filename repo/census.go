@@ -12,8 +12,8 @@ import (
 // It looks at no more than limit rows of each kind, and locks nothing. Of more
 // jobs that wait than that, too few are counted as QUEUED. The oldest delivery is
 // the oldest one of the first 10,000 endpoints that have any.
-func (s *Store) Census(ctx context.Context, limit int) (job.Census, error) {
-	found, err := queryRows(ctx, s, func(row pgx.CollectableRow) (c job.Census, err error) {
+func (s *Store) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
+	found, err := queryRows(ctx, s, func(row pgx.CollectableRow) (c job.Backlog, err error) {
 		var created, waiting, assigned, running int
 		err = row.Scan(&created, &waiting, &assigned, &running, &c.OldestDue, &c.Epoch, &c.Workers, &c.Slots,
 			&c.Deliveries, &c.OldestDelivery, &c.DisabledWebhooks)
@@ -21,7 +21,7 @@ func (s *Store) Census(ctx context.Context, limit int) (job.Census, error) {
 		return c, err
 	}, takeCensus, [16]byte{}, [16]byte{}, maxLookedEndpoints, limit)
 	if err != nil {
-		return job.Census{}, err
+		return job.Backlog{}, err
 	}
 	return found[0], nil
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-func (f *fixture) census(limit int) job.Census {
+func (f *fixture) census(limit int) job.Backlog {
 	f.t.Helper()
-	c, err := f.store.Census(f.ctx(), limit)
+	c, err := f.store.Backlog(f.ctx(), limit)
 	require.NoError(f.t, err)
 	return c
 }
@@ -22,7 +22,7 @@ func TestCensusOfNothing(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.expireWorker(f.worker)
-	require.Equal(t, job.Census{Jobs: map[job.State]int{job.Created: 0, job.Queued: 0, job.Assigned: 0, job.Running: 0}, Epoch: 1}, f.census(100))
+	require.Equal(t, job.Backlog{Jobs: map[job.State]int{job.Created: 0, job.Queued: 0, job.Assigned: 0, job.Running: 0}, Epoch: 1}, f.census(100))
 }
 
 // What it counts by its indexes is what there is by the states of the rows.

@@ -99,9 +99,9 @@ SELECT endpoint_id, due, n = $4 FROM judged WHERE due OR n = $4 LIMIT $3`
 // place, and gives the clients of those that have had something due for minAge.
 // It answers with the last place that it looked at, or with the zero place when
 // there are no more.
-func (s *Store) DueClients(ctx context.Context, after job.EndpointPlace, minAge time.Duration, look int) (clients []job.ID, last job.EndpointPlace, err error) {
+func (s *Store) DueClients(ctx context.Context, after job.EndpointKey, minAge time.Duration, look int) (clients []job.ID, last job.EndpointKey, err error) {
 	type seen struct {
-		job.EndpointPlace
+		job.EndpointKey
 		due, last bool
 	}
 	places, err := queryRows(ctx, s, func(row pgx.CollectableRow) (p seen, err error) {
@@ -112,7 +112,7 @@ func (s *Store) DueClients(ctx context.Context, after job.EndpointPlace, minAge 
 			clients = append(clients, p.Client)
 		}
 		if p.last {
-			last = p.EndpointPlace
+			last = p.EndpointKey
 		}
 	}
 	return clients, last, err
@@ -154,7 +154,7 @@ type pickup struct {
 
 // pickedUp is the answer to a pickup.
 type pickedUp struct {
-	parcels []job.Parcel
+	parcels []job.ClaimedDelivery
 	more    bool
 }
 
@@ -165,7 +165,7 @@ func pickupKey(p pickup) string { return string(p.client[:]) + string(p.endpoint
 // seq, with all that it takes to send them. It takes fewer if their events have
 // much data, and none of a disabled or deleted webhook. It tells whether there
 // may be further due ones: it has taken n, or not all that it saw.
-func (s *Store) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (parcels []job.Parcel, more bool, err error) {
+func (s *Store) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (parcels []job.ClaimedDelivery, more bool, err error) {
 	got, err := s.pickups.do(ctx, pickup{client, endpoint, n, hold})
 	return got.parcels, got.more, err
 }
@@ -270,7 +270,7 @@ func (s *Store) pickUp(ctx context.Context, db querier, asked []pickup) ([]answe
 				continue // removed since; events go before their batches
 			}
 		}
-		a.value.parcels = append(a.value.parcels, c.Parcel)
+		a.value.parcels = append(a.value.parcels, c.ClaimedDelivery)
 	}
 	return answers, nil
 }
@@ -278,7 +278,7 @@ func (s *Store) pickUp(ctx context.Context, db querier, asked []pickup) ([]answe
 // claimed is a row of claimDeliveries: of what was asked for at that place, a
 // delivery, or none.
 type claimed struct {
-	job.Parcel
+	job.ClaimedDelivery
 	asked, seen int
 	batch       job.ID
 }
@@ -313,10 +313,10 @@ func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
 
 // ReleaseDeliveries gives claims back: the deliveries are due as they were.
 // Claims that are not current are skipped.
-func (s *Store) ReleaseDeliveries(ctx context.Context, parcels []job.Parcel) error {
+func (s *Store) ReleaseDeliveries(ctx context.Context, parcels []job.ClaimedDelivery) error {
 	return s.exec(ctx, "release", releaseDeliveries,
-		column(parcels, func(p job.Parcel) pgtype.UUID { return uuid(p.ID) }),
-		column(parcels, func(p job.Parcel) int { return p.Fence }))
+		column(parcels, func(p job.ClaimedDelivery) pgtype.UUID { return uuid(p.ID) }),
+		column(parcels, func(p job.ClaimedDelivery) int { return p.Fence }))
 }
 
 // releaseDeliveries locks the deliveries in order of their ids, found by primary key.

@@ -169,7 +169,7 @@ func TestClaimedBatchCompletion(t *testing.T) {
 	require.NoError(t, err)
 	_, _, err = f.store.Cancel(f.ctx(), f.client, b.Jobs[0].ID)
 	require.NoError(t, err)
-	_, err = f.store.SettleBatches(f.ctx(), []job.ID{b.Batch.ID})
+	_, err = f.store.CompleteBatches(f.ctx(), []job.ID{b.Batch.ID})
 	require.NoError(t, err)
 	p := f.claimAll(hook, 10)
 	require.Len(t, p, 1)
@@ -242,7 +242,7 @@ func TestClaimsOfManyAtOnce(t *testing.T) {
 		f.submit()
 	}
 	stores := []*repo.Store{f.store, repotest.OpenURL(t, f.url)}
-	found := make([][]job.Parcel, 40)
+	found := make([][]job.ClaimedDelivery, 40)
 	inParallel(len(found), func(i int) {
 		var err error
 		found[i], _, err = stores[i%2].ClaimDeliveries(f.ctx(), f.client, hooks[i%5], 4, time.Hour)
@@ -309,13 +309,13 @@ func TestDueClients(t *testing.T) {
 		f.submit()
 	}
 	walk := func(age time.Duration, look int) (found []job.ID, calls int) {
-		var at job.EndpointPlace
+		var at job.EndpointKey
 		for {
 			calls++
 			some, last, err := f.store.DueClients(f.ctx(), at, age, look)
 			require.NoError(t, err)
 			found = append(found, some...)
-			if at = last; last == (job.EndpointPlace{}) {
+			if at = last; last == (job.EndpointKey{}) {
 				return found, calls
 			}
 		}

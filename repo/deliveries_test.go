@@ -13,7 +13,7 @@ import (
 )
 
 // claimAll claims what is due for an endpoint, at most n.
-func (f *fixture) claimAll(endpoint job.ID, n int) []job.Parcel {
+func (f *fixture) claimAll(endpoint job.ID, n int) []job.ClaimedDelivery {
 	f.t.Helper()
 	parcels, _, err := f.store.ClaimDeliveries(f.ctx(), f.client, endpoint, n, time.Hour)
 	require.NoError(f.t, err)
@@ -28,7 +28,7 @@ func (f *fixture) endpoints() []job.ID {
 }
 
 // delivered is what a receiver's 200 makes of a parcel.
-func delivered(p job.Parcel) job.DeliveryResult {
+func delivered(p job.ClaimedDelivery) job.DeliveryResult {
 	return job.DeliveryResult{
 		DeliveryID: p.ID, Endpoint: p.Endpoint, Fence: p.Fence, State: job.DeliveryDelivered,
 		Sent: job.Sent{Attempt: job.DeliveryAttempt{StartedAt: time.Now(), Duration: 5 * time.Millisecond, Status: 200}},
@@ -36,14 +36,14 @@ func delivered(p job.Parcel) job.DeliveryResult {
 }
 
 // refused is what a receiver's 500 makes of it: it waits for another try.
-func refused(p job.Parcel, wait time.Duration) job.DeliveryResult {
+func refused(p job.ClaimedDelivery, wait time.Duration) job.DeliveryResult {
 	r := delivered(p)
 	r.State, r.Wait = job.DeliveryPending, wait
 	r.Sent.Attempt.Status, r.Sent.Attempt.Error = 500, job.SendServerError
 	return r
 }
 
-func givenUp(p job.Parcel) job.DeliveryResult {
+func givenUp(p job.ClaimedDelivery) job.DeliveryResult {
 	r := refused(p, 0)
 	r.State = job.DeliveryFailed
 	return r
@@ -58,7 +58,7 @@ func (f *fixture) record(r job.DeliveryResult) job.Recorded {
 
 // deliverAll sends everything that is due, successfully, and gives it in the
 // order in which it was claimed.
-func (f *fixture) deliverAll() (sent []job.Parcel) {
+func (f *fixture) deliverAll() (sent []job.ClaimedDelivery) {
 	f.t.Helper()
 	for _, endpoint := range f.endpoints() {
 		for parcels := f.claimAll(endpoint, 100); len(parcels) > 0; parcels = f.claimAll(endpoint, 100) {
@@ -167,7 +167,7 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 		_, _, err := f.store.Cancel(f.ctx(), f.client, j.ID)
 		require.NoError(t, err)
 	}
-	_, err = f.store.SettleBatches(f.ctx(), []job.ID{inserted.ID})
+	_, err = f.store.CompleteBatches(f.ctx(), []job.ID{inserted.ID})
 	require.NoError(t, err)
 	require.Equal(t, []string{"all batch.completed", "ends batch.completed"}, f.sentTo(`job_id IS NULL`))
 	require.Zero(t, one[int](f, `SELECT count(*)::int FROM deliveries WHERE client_id <> $1`, f.client.String()))

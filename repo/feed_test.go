@@ -284,7 +284,7 @@ func TestFeedTellsOfBatches(t *testing.T) {
 	})
 	require.NoError(t, err)
 	f.finish(success(f.claim(accepted.ID, 1)))
-	settled, err := f.store.SettleBatches(f.ctx(), []job.ID{b.ID})
+	settled, err := f.store.CompleteBatches(f.ctx(), []job.ID{b.ID})
 	require.NoError(t, err)
 	require.Len(t, settled, 1)
 

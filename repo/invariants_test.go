@@ -123,7 +123,7 @@ func (c *chaos) maintain(ctx context.Context, s *repo.Store, r *rand.Rand) {
 			c.note(err)
 		}
 	default:
-		tasks, err := s.Waiting(ctx, job.Place{}, time.Minute, 5)
+		tasks, err := s.Waiting(ctx, job.QueueCursor{}, time.Minute, 5)
 		c.note(err)
 		_, err = s.Redispatch(ctx, tasks)
 		c.note(err)

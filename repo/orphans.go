@@ -12,7 +12,7 @@ import (
 // orphanWalk is where FailOrphans goes on.
 type orphanWalk struct {
 	mu sync.Mutex
-	at job.EndpointPlace
+	at job.EndpointKey
 }
 
 // FailOrphans gives up waiting deliveries whose webhook was disabled or deleted,
@@ -24,7 +24,7 @@ func (s *Store) FailOrphans(ctx context.Context, look, limit int) (n int, err er
 	defer s.orphans.mu.Unlock()
 	from := s.orphans.at
 	type seen struct {
-		last   job.EndpointPlace
+		last   job.EndpointKey
 		looked int
 		failed int
 	}
@@ -39,7 +39,7 @@ func (s *Store) FailOrphans(ctx context.Context, look, limit int) (n int, err er
 	case last.looked == look:
 		s.orphans.at = last.last
 	default:
-		s.orphans.at = job.EndpointPlace{}
+		s.orphans.at = job.EndpointKey{}
 	}
 	return found[0].failed, nil
 }

@@ -10,7 +10,7 @@ import (
 // Waiting finds at most limit waiting jobs after the given place whose time
 // comes within ahead, in order of their time; with a negative ahead those whose
 // time came so long ago.
-func (s *Store) Waiting(ctx context.Context, after job.Place, ahead time.Duration, limit int) ([]job.Task, error) {
+func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, ahead time.Duration, limit int) ([]job.Task, error) {
 	return queryRows(ctx, s, scanTask, waitingJobs, after.RunAt, [16]byte(after.JobID), ahead, limit)
 }
 

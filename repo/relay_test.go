@@ -10,7 +10,7 @@ import (
 )
 
 // waitingJobs asks as the relay does.
-func (f *fixture) waitingJobs(after job.Place, ahead time.Duration, limit int) []job.Task {
+func (f *fixture) waitingJobs(after job.QueueCursor, ahead time.Duration, limit int) []job.Task {
 	f.t.Helper()
 	tasks, err := f.store.Waiting(f.ctx(), after, ahead, limit)
 	require.NoError(f.t, err)
@@ -39,21 +39,21 @@ func TestWaitingJobsInOrder(t *testing.T) {
 	for _, s := range []job.State{job.Assigned, job.Running, job.Succeeded, job.Failed, job.Canceled} {
 		f.at(s)
 	}
-	require.Equal(t, tasks, f.waitingJobs(job.Place{}, time.Minute, 10))
-	require.Equal(t, tasks[:3], f.waitingJobs(job.Place{}, 0, 10))
+	require.Equal(t, tasks, f.waitingJobs(job.QueueCursor{}, time.Minute, 10))
+	require.Equal(t, tasks[:3], f.waitingJobs(job.QueueCursor{}, 0, 10))
 	f.exec(`UPDATE jobs SET run_at = run_at - interval '1 minute' WHERE job_id = $1`, tasks[0].JobID.String())
 	tasks[0].RunAt = tasks[0].RunAt.Add(-time.Minute)
-	require.Equal(t, tasks[:1], f.waitingJobs(job.Place{}, -30*time.Second, 10))
+	require.Equal(t, tasks[:1], f.waitingJobs(job.QueueCursor{}, -30*time.Second, 10))
 
 	var walked []job.Task
-	for place := (job.Place{}); ; {
+	for place := (job.QueueCursor{}); ; {
 		page := f.waitingJobs(place, time.Minute, 3)
 		if len(page) == 0 {
 			break
 		}
 		walked = append(walked, page...)
 		last := page[len(page)-1]
-		place = job.Place{RunAt: last.RunAt, JobID: last.JobID}
+		place = job.QueueCursor{RunAt: last.RunAt, JobID: last.JobID}
 	}
 	require.Equal(t, tasks, walked, "page by page")
 }
@@ -64,12 +64,12 @@ func TestWaitingJobsOfEqualTimes(t *testing.T) {
 	f.waiting(0, 0, 0, 0, 0)
 	f.exec(`UPDATE jobs SET run_at = '2026-01-01'`)
 	seen := map[job.ID]bool{}
-	place := job.Place{}
+	place := job.QueueCursor{}
 	for range 5 {
 		page := f.waitingJobs(place, 0, 1)
 		require.Len(t, page, 1)
 		seen[page[0].JobID] = true
-		place = job.Place{RunAt: page[0].RunAt, JobID: page[0].JobID}
+		place = job.QueueCursor{RunAt: page[0].RunAt, JobID: page[0].JobID}
 	}
 	require.Len(t, seen, 5)
 	require.Empty(t, f.waitingJobs(place, 0, 1))
@@ -108,7 +108,7 @@ func TestRedispatchRaisesTheName(t *testing.T) {
 		require.NoError(t, err)
 		tasks[0].Dispatch = n
 		require.Equal(t, tasks[:1], renamed)
-		require.Equal(t, tasks, f.waitingJobs(job.Place{}, 0, 10))
+		require.Equal(t, tasks, f.waitingJobs(job.QueueCursor{}, 0, 10))
 		require.Equal(t, epoch, one[int64](f, `SELECT dispatch_epoch FROM jobs WHERE job_id = $1`, tasks[0].JobID.String()), "when its task was lost last")
 	}
 	require.True(t, one[bool](f, `SELECT dispatch_epoch IS NULL FROM jobs WHERE job_id = $1`, tasks[1].JobID.String()))

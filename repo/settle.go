@@ -34,7 +34,7 @@ func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready
 	return ready, last, err
 }
 
-// SettleBatches freezes the outcome of those of the given batches that are open
+// CompleteBatches freezes the outcome of those of the given batches that are open
 // and have no unfinished job, and records batch.completed for each. It answers
 // with those it settled: their identity, items and outcome, not more. It looks
 // before it locks: most of the time no batch is ready.
@@ -42,7 +42,7 @@ func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready
 // An outcome is what was true in one moment in which no job was unfinished; a
 // job that is retried later changes nothing. Until then its jobs cannot be
 // deleted (see notInOpenBatch), so all of them are counted.
-func (s *Store) SettleBatches(ctx context.Context, ids []job.ID) (settled []job.Batch, err error) {
+func (s *Store) CompleteBatches(ctx context.Context, ids []job.ID) (settled []job.Batch, err error) {
 	found, err := queryRows(ctx, s, func(row pgx.CollectableRow) (id job.ID, err error) {
 		return id, row.Scan(scanID(&id))
 	}, readyGiven, column(ids, uuid))

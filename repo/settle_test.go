@@ -22,7 +22,7 @@ func (f *fixture) settleBatches(ids ...job.ID) []job.Batch {
 	if len(ids) == 0 {
 		ids, _ = f.readyBatches(job.ID{}, 1000)
 	}
-	settled, err := f.store.SettleBatches(f.ctx(), ids)
+	settled, err := f.store.CompleteBatches(f.ctx(), ids)
 	require.NoError(f.t, err)
 	return settled
 }
@@ -145,7 +145,7 @@ func TestSettleOnce(t *testing.T) {
 	stores := []*repo.Store{f.store, repotest.OpenURL(t, f.url)}
 	settled := make([]int, 10)
 	inParallel(len(settled), func(i int) {
-		got, err := stores[i%2].SettleBatches(f.ctx(), []job.ID{b.ID})
+		got, err := stores[i%2].CompleteBatches(f.ctx(), []job.ID{b.ID})
 		if err != nil {
 			t.Error(err)
 		}
@@ -194,7 +194,7 @@ func TestNoBatchesAreNotAll(t *testing.T) {
 	f := setup(t)
 	b := f.insertBatch(f.batch(0, refusing(1)))
 	for _, none := range [][]job.ID{nil, {}} {
-		settled, err := f.store.SettleBatches(f.ctx(), none)
+		settled, err := f.store.CompleteBatches(f.ctx(), none)
 		require.NoError(t, err)
 		require.Empty(t, settled)
 	}
@@ -210,7 +210,7 @@ func TestSettleLooksBeforeItLocks(t *testing.T) {
 	require.Empty(t, f.settleBatches(open.ID))
 	found, _ := f.readyBatches(job.ID{}, 10)
 	require.Equal(t, []job.ID{ready.ID}, found)
-	_, err := f.store.SettleBatches(f.ctx(), []job.ID{ready.ID})
+	_, err := f.store.CompleteBatches(f.ctx(), []job.ID{ready.ID})
 	requireTrouble(t, err, job.CodeDBError)
 	unlock()
 	require.Len(t, f.settleBatches(open.ID, ready.ID), 1)
@@ -297,7 +297,7 @@ func TestSettleAgainstEverything(t *testing.T) {
 				_, err = s.Finish(ctx, failure(c.Lease, job.FailedOnce))
 				note(err)
 			}
-			_, err := s.SettleBatches(ctx, []job.ID{b.ID})
+			_, err := s.CompleteBatches(ctx, []job.ID{b.ID})
 			note(err)
 		}
 	})

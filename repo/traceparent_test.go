@@ -30,7 +30,7 @@ func TestTracesGoOnWithTheirJobs(t *testing.T) {
 		tell func(f *fixture, id job.ID) (string, error)
 	}{
 		"waiting": {tell: func(f *fixture, _ job.ID) (string, error) {
-			return ofTasks(f.waitingJobs(job.Place{}, 0, 10), nil)
+			return ofTasks(f.waitingJobs(job.QueueCursor{}, 0, 10), nil)
 		}},
 		"redispatched": {tell: func(f *fixture, id job.ID) (string, error) {
 			return ofTasks(f.store.Redispatch(f.ctx(), []job.Task{{JobID: id, Attempt: 1}}))
@@ -86,7 +86,7 @@ func TestRetryBringsItsOwnTrace(t *testing.T) {
 		f.finish(failure(f.claim(id, n+1), job.FailedOnce))
 		_, err := f.store.Retry(f.ctx(), f.client, id, n+1, 0, test.given)
 		require.NoError(t, err)
-		require.Equal(t, test.want, f.waitingJobs(job.Place{}, 0, 10)[0].TraceParent)
+		require.Equal(t, test.want, f.waitingJobs(job.QueueCursor{}, 0, 10)[0].TraceParent)
 	}
 	all := f.all(id)
 	for _, attempt := range []int{3, 4} {
@@ -111,7 +111,7 @@ func TestDeliveriesHaveTheTraceOfTheirTime(t *testing.T) {
 	_, err = f.store.TestWebhook(f.ctx(), f.client, hook)
 	require.NoError(t, err)
 	f.clientEvent(f.db)
-	want := func(p job.Parcel) string {
+	want := func(p job.ClaimedDelivery) string {
 		switch {
 		case p.JobID != id:
 			return ""

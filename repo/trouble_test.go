@@ -47,7 +47,7 @@ func TestLockedTable(t *testing.T) {
 		"queue due": func() error { _, err := f.store.QueueDue(ctx, 10); return err },
 		"load":      func() error { _, err := f.store.Load(ctx, 10); return err },
 		"orphans":   func() error { _, err := f.store.Orphans(ctx, 10); return err },
-		"waiting":   func() error { _, err := f.store.Waiting(ctx, job.Place{}, 0, 10); return err },
+		"waiting":   func() error { _, err := f.store.Waiting(ctx, job.QueueCursor{}, 0, 10); return err },
 	}
 	for i := range crowd {
 		calls[fmt.Sprint("insert", i)] = func() error { _, err := f.store.InsertJob(ctx, f.submission(keyed(fmt.Sprint(i)))); return err }

@@ -15,7 +15,7 @@ import (
 const never = time.Hour
 
 // startListening starts workers that nobody can tell of a task in vain.
-func startListening(t *testing.T, r *Redis, cfg WorkersConfig, handle func(context.Context, job.Task) error) *Workers {
+func startListening(t *testing.T, r *Redis, cfg WorkersConfig, handle func(context.Context, job.Task) error) *JobConsumer {
 	t.Helper()
 	channel := bellChannel(queueJobs)
 	before := r.client.PubSubNumSub(t.Context(), channel).Val()[channel] // databases share channels

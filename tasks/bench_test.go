@@ -97,7 +97,7 @@ func BenchmarkAnnounce(b *testing.B) {
 				for len(q.news) == newsBuffer {
 					time.Sleep(10 * time.Microsecond)
 				}
-				q.Announce(job.News{ClientID: clients[i%10].JobID, JobID: jobs[i%1000].JobID, Attempt: 1, Progress: progress})
+				q.Publish(job.Notification{ClientID: clients[i%10].JobID, JobID: jobs[i%1000].JobID, Attempt: 1, Progress: progress})
 			}
 			for newsOf(r, resultOK) < float64(b.N) {
 				time.Sleep(100 * time.Microsecond)
@@ -135,7 +135,7 @@ func BenchmarkWake(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			for i := range b.N {
-				q.Wake(clients[i%n])
+				q.WakeDelivery(clients[i%n])
 			}
 		})
 	}
@@ -146,6 +146,6 @@ func BenchmarkWakeAll(b *testing.B) {
 	q := NewQueue(newDB(b), QueueConfig{})
 	clients := newClients(b.N)
 	b.ResetTimer()
-	require.NoError(b, q.WakeAll(b.Context(), clients))
+	require.NoError(b, q.WakeDeliveries(b.Context(), clients))
 	perSecond(b)
 }

@@ -14,7 +14,7 @@ import (
 func listen(t *testing.T, r *Redis, q *Queue) <-chan job.ID {
 	t.Helper()
 	received := make(chan job.ID, 10000)
-	w := NewWorkers(r, WorkersConfig{}, func(context.Context, job.Task) error { return nil }, func(id job.ID) { received <- id })
+	w := NewJobConsumer(r, WorkersConfig{}, func(context.Context, job.Task) error { return nil }, func(id job.ID) { received <- id })
 	require.NoError(t, w.Start(t.Context()))
 	t.Cleanup(w.Stop)
 	requireSignals(t, q, received)

@@ -66,8 +66,8 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 	for _, task := range newTasks(50) {
 		q.Enqueue(task)
 		q.SignalCancel(task.JobID)
-		q.Wake(task.JobID)
-		q.Announce(job.News{JobID: task.JobID, Attempt: 1, Progress: &job.Progress{}})
+		q.WakeDelivery(task.JobID)
+		q.Publish(job.Notification{JobID: task.JobID, Attempt: 1, Progress: &job.Progress{}})
 		_ = q.Progress(t.Context(), task.JobID, 1)
 	}
 	dispatchAll(t, q, newTasks(50)...)
@@ -92,7 +92,7 @@ func TestDepthsOfBothQueues(t *testing.T) {
 	r, registry := connectCounted(t, newDBURL(), within)
 	q := NewQueue(r, QueueConfig{})
 	dispatchAll(t, q, newTasks(3)...)
-	require.NoError(t, q.WakeAll(t.Context(), newClients(2)))
+	require.NoError(t, q.WakeDeliveries(t.Context(), newClients(2)))
 	want := map[[2]string]float64{{queueJobs, "pending"}: 3, {queueWebhooks, "pending"}: 2}
 	families, err := registry.Gather()
 	require.NoError(t, err)

@@ -68,9 +68,9 @@ func requireAllWorks(t *testing.T, url string) {
 	h := hear(t, r, clients...)
 	var running []job.ID
 	for i := range 200 {
-		n := job.News{ClientID: clients[i%20], JobID: newTask().JobID, Attempt: 1, Progress: &job.Progress{Percentage: i % 100}}
+		n := job.Notification{ClientID: clients[i%20], JobID: newTask().JobID, Attempt: 1, Progress: &job.Progress{Percentage: i % 100}}
 		running = append(running, n.JobID)
-		q.Announce(n)
+		q.Publish(n)
 	}
 	for range running {
 		receive(t, h.news, "news")
@@ -87,11 +87,11 @@ func requireAllWorks(t *testing.T, url string) {
 func requireDeliveriesWork(t *testing.T, r *Redis, q *Queue) {
 	t.Helper()
 	clients := newClients(100)
-	require.NoError(t, q.WakeAll(t.Context(), clients[:50]))
-	require.NoError(t, q.WakeAll(t.Context(), clients[:50]))
+	require.NoError(t, q.WakeDeliveries(t.Context(), clients[:50]))
+	require.NoError(t, q.WakeDeliveries(t.Context(), clients[:50]))
 	handled := startCouriers(t, r, WorkersConfig{Concurrency: 4, Servers: 2})
 	for _, client := range clients[50:] {
-		q.Wake(client)
+		q.WakeDelivery(client)
 	}
 	var got []job.ID
 	for range clients {

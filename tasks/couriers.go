@@ -14,12 +14,12 @@ import (
 // maxRetry: asynq would archive the hint then and keep its name taken.
 const hintRetries = 10
 
-// Couriers take hints that clients may have something to deliver out of Redis,
+// DeliveryConsumer take hints that clients may have something to deliver out of Redis,
 // for one process. They run for as long as they are not stopped, with or without
 // Redis.
-type Couriers struct{ *consumer }
+type DeliveryConsumer struct{ *consumer }
 
-// NewCouriers makes couriers that hand the client of each hint to handle.
+// NewDeliveryConsumer makes couriers that hand the client of each hint to handle.
 //
 // handle returns nil once it has seen to what storage has for the client: asynq
 // then forgets the hint. An error means that the infrastructure failed; the hint
@@ -28,8 +28,8 @@ type Couriers struct{ *consumer }
 // The same client may be handled twice at once. The context ends when Redis has
 // been away for half a minute or after a minute, and then the hint is handled
 // anew, perhaps elsewhere; it is no reason to stop.
-func NewCouriers(r *Redis, cfg WorkersConfig, handle func(ctx context.Context, client job.ID) error) *Couriers {
-	return &Couriers{newConsumer(r, cfg, queueWebhooks, handler(r, hintType, r.metrics.hinted, parseHint, bounded(handle)))}
+func NewDeliveryConsumer(r *Redis, cfg WorkersConfig, handle func(ctx context.Context, client job.ID) error) *DeliveryConsumer {
+	return &DeliveryConsumer{newConsumer(r, cfg, queueWebhooks, handler(r, hintType, r.metrics.hinted, parseHint, bounded(handle)))}
 }
 
 // bounded has a hint forgotten that failed too often.

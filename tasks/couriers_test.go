@@ -24,9 +24,9 @@ func startCouriers(t testing.TB, r *Redis, cfg WorkersConfig) <-chan job.ID {
 	return handled
 }
 
-func startCouriersWith(t testing.TB, r *Redis, cfg WorkersConfig, handle func(context.Context, job.ID) error) *Couriers {
+func startCouriersWith(t testing.TB, r *Redis, cfg WorkersConfig, handle func(context.Context, job.ID) error) *DeliveryConsumer {
 	t.Helper()
-	c := NewCouriers(r, cfg, handle)
+	c := NewDeliveryConsumer(r, cfg, handle)
 	require.NoError(t, c.Start(t.Context()))
 	t.Cleanup(c.Stop)
 	return c
@@ -40,7 +40,7 @@ func TestCouriersConsumeTheirQueueOnly(t *testing.T) {
 	task := newTask()
 	dispatchAll(t, q, task)
 	clients := newClients(100)
-	require.NoError(t, q.WakeAll(t.Context(), clients))
+	require.NoError(t, q.WakeDeliveries(t.Context(), clients))
 	handled := startCouriers(t, r, WorkersConfig{Concurrency: 8, Servers: 2})
 	var got []job.ID
 	for range clients {
@@ -62,8 +62,8 @@ func TestCouriersConsumeTheirQueueOnly(t *testing.T) {
 func TestAHintWhileTheClientIsHandledIsNotLost(t *testing.T) {
 	t.Parallel()
 	for name, wake := range map[string]func(*Queue, job.ID) error{
-		"wake":     func(q *Queue, client job.ID) error { q.Wake(client); return nil },
-		"wake all": func(q *Queue, client job.ID) error { return q.WakeAll(context.Background(), []job.ID{client}) },
+		"wake":     func(q *Queue, client job.ID) error { q.WakeDelivery(client); return nil },
+		"wake all": func(q *Queue, client job.ID) error { return q.WakeDeliveries(context.Background(), []job.ID{client}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -102,7 +102,7 @@ func TestAHintWhileTheClientIsHandledIsNotLost(t *testing.T) {
 func TestCouriersHandleAFailedHintAgain(t *testing.T) {
 	t.Parallel()
 	r := newDB(t)
-	require.NoError(t, NewQueue(r, QueueConfig{}).WakeAll(t.Context(), []job.ID{anna}))
+	require.NoError(t, NewQueue(r, QueueConfig{}).WakeDeliveries(t.Context(), []job.ID{anna}))
 	var tries atomic.Int32
 	startCouriersWith(t, r, WorkersConfig{DelayedTaskCheckInterval: 20 * time.Millisecond}, func(context.Context, job.ID) error {
 		if tries.Add(1) < 2 {
@@ -119,7 +119,7 @@ func TestAHintThatFailsTooOftenIsForgotten(t *testing.T) {
 	t.Parallel()
 	r := newDB(t)
 	q := NewQueue(r, QueueConfig{})
-	require.NoError(t, q.WakeAll(t.Context(), []job.ID{anna}))
+	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna}))
 	var tries atomic.Int32
 	startCouriersWith(t, r, WorkersConfig{}, func(context.Context, job.ID) error {
 		tries.Add(1)
@@ -149,7 +149,7 @@ func TestCouriersArchiveWhatTheyCannotRead(t *testing.T) {
 		_, err := client.Enqueue(task, asynq.Queue(queueWebhooks))
 		require.NoError(t, err)
 	}
-	require.NoError(t, NewQueue(r, QueueConfig{}).WakeAll(t.Context(), []job.ID{bert}))
+	require.NoError(t, NewQueue(r, QueueConfig{}).WakeDeliveries(t.Context(), []job.ID{bert}))
 	handled := startCouriers(t, r, WorkersConfig{})
 	require.Equal(t, bert, receive(t, handled, "the good one"))
 	eventually(t, func() bool {
@@ -164,7 +164,7 @@ func TestCouriersStop(t *testing.T) {
 	t.Parallel()
 	r := newDB(t)
 	q := NewQueue(r, QueueConfig{})
-	require.NoError(t, q.WakeAll(t.Context(), []job.ID{anna}))
+	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna}))
 	started, release := make(chan struct{}), make(chan struct{})
 	c := startCouriersWith(t, r, WorkersConfig{ShutdownTimeout: 50 * time.Millisecond}, func(context.Context, job.ID) error {
 		close(started)
@@ -174,13 +174,13 @@ func TestCouriersStop(t *testing.T) {
 	t.Cleanup(func() { close(release) })
 	receive(t, started, "the handler")
 	c.Quiet()
-	require.NoError(t, q.WakeAll(t.Context(), []job.ID{bert}))
+	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{bert}))
 	c.Stop()
 	c.Stop()
 	require.Equal(t, []string{"pending"}, hintStates(t, r, anna), "put back")
 	require.Equal(t, []string{"pending"}, hintStates(t, r, bert))
 
-	unused := NewCouriers(r, WorkersConfig{}, func(context.Context, job.ID) error { return nil })
+	unused := NewDeliveryConsumer(r, WorkersConfig{}, func(context.Context, job.ID) error { return nil })
 	unused.Stop()
 	require.NoError(t, unused.Start(t.Context()))
 	require.Empty(t, unused.servers)
@@ -196,7 +196,7 @@ func TestCouriersSurviveRedis(t *testing.T) {
 	for range 2 {
 		require.NoError(t, server.Start(t.Context()))
 		eventually(t, func() bool {
-			q.Wake(anna)
+			q.WakeDelivery(anna)
 			select {
 			case <-handled:
 				return true

@@ -41,7 +41,7 @@ func newDigest() *digest {
 	return &digest{places: map[subject]int{}, steps: map[job.ID]step{}}
 }
 
-func (d *digest) add(n job.News) {
+func (d *digest) add(n job.Notification) {
 	d.news++
 	m := d.mention(subject{n.ClientID, n.JobID})
 	if n.Progress != nil {
@@ -69,7 +69,7 @@ func (d *digest) mention(s subject) *mention {
 
 // addProgress takes up what is news: not of an attempt that has ended or was
 // followed by another, and not less than what is known.
-func (d *digest) addProgress(m *mention, n job.News) {
+func (d *digest) addProgress(m *mention, n job.Notification) {
 	last := d.steps[n.JobID]
 	old := n.Attempt < last.attempt ||
 		n.Attempt == last.attempt && (last.ended || n.Progress.Percentage < last.percentage)

@@ -16,14 +16,14 @@ var (
 	first, other = job.ID{15: 1}, job.ID{15: 2}
 )
 
-func eventNews(id job.ID) job.News { return job.News{ClientID: anna, JobID: id} }
+func eventNews(id job.ID) job.Notification { return job.Notification{ClientID: anna, JobID: id} }
 
-func progressNews(attempt, percentage int) job.News {
-	return job.News{ClientID: anna, JobID: first, Attempt: attempt, Progress: &job.Progress{Percentage: percentage}}
+func progressNews(attempt, percentage int) job.Notification {
+	return job.Notification{ClientID: anna, JobID: first, Attempt: attempt, Progress: &job.Progress{Percentage: percentage}}
 }
 
-func endNews(attempt int) job.News {
-	return job.News{ClientID: anna, JobID: first, Attempt: attempt, Ended: true}
+func endNews(attempt int) job.Notification {
+	return job.Notification{ClientID: anna, JobID: first, Attempt: attempt, Ended: true}
 }
 
 // told gives what a digest sends as "<client>:<job>[/attempt@percentage]",
@@ -63,32 +63,32 @@ func told(t *testing.T, d *digest) string {
 func TestDigest(t *testing.T) {
 	t.Parallel()
 	event, otherEvent := eventNews(first), eventNews(other)
-	bertsEvent, batchEvent := job.News{ClientID: bert, JobID: job.ID{15: 3}}, job.News{ClientID: bert}
+	bertsEvent, batchEvent := job.Notification{ClientID: bert, JobID: job.ID{15: 3}}, job.Notification{ClientID: bert}
 	lastWords := progressNews(1, 100)
 	lastWords.Ended = true
 	p, end := progressNews, endNews
 	for name, test := range map[string]struct {
-		news []job.News
+		news []job.Notification
 		want string
 	}{
 		"nothing":                    {nil, ""},
-		"an event":                   {[]job.News{event}, "a:1"},
-		"events of a job":            {[]job.News{event, event, event}, "a:1"},
-		"first mention first":        {[]job.News{otherEvent, event, bertsEvent, otherEvent, batchEvent, bertsEvent}, "a:2 a:1 b:3 b:0"},
-		"the latest progress":        {[]job.News{p(1, 10), p(1, 20), p(1, 90)}, "=1/1@90 a:1/1@90"},
-		"not backwards":              {[]job.News{p(1, 90), p(1, 20)}, "=1/1@90 a:1/1@90"},
-		"a newer attempt":            {[]job.News{p(1, 90), p(2, 0)}, "=1/2@0 a:1/2@0"},
-		"an older attempt":           {[]job.News{p(2, 0), p(1, 90)}, "=1/2@0 a:1/2@0"},
-		"events around progress":     {[]job.News{event, p(1, 1), event, p(1, 2), event}, "=1/1@2 a:1 a:1/1@2 a:1"},
-		"an event before":            {[]job.News{event, p(1, 1)}, "=1/1@1 a:1 a:1/1@1"},
-		"progress before its end":    {[]job.News{p(1, 100), end(1)}, "=1/1@100! a:1/1@100 a:1"},
-		"both in one":                {[]job.News{lastWords}, "=1/1@100! a:1/1@100 a:1"},
-		"the end of no attempt":      {[]job.News{p(4, 1), end(0)}, "=1/4@1 a:1/4@1 a:1"},
-		"progress after its end":     {[]job.News{p(1, 50), end(1), p(1, 60)}, "=1/1@50! a:1/1@50 a:1"},
-		"the end of an older one":    {[]job.News{p(2, 50), end(1)}, "=1/2@50 a:1/2@50 a:1"},
-		"the next attempt":           {[]job.News{p(1, 50), end(1), p(2, 5)}, "=1/2@5 a:1 a:1/2@5"},
-		"the end of unknown attempt": {[]job.News{end(1)}, "a:1"},
-		"progress of no job":         {[]job.News{{ClientID: anna, Attempt: 1, Progress: &job.Progress{}}}, ""},
+		"an event":                   {[]job.Notification{event}, "a:1"},
+		"events of a job":            {[]job.Notification{event, event, event}, "a:1"},
+		"first mention first":        {[]job.Notification{otherEvent, event, bertsEvent, otherEvent, batchEvent, bertsEvent}, "a:2 a:1 b:3 b:0"},
+		"the latest progress":        {[]job.Notification{p(1, 10), p(1, 20), p(1, 90)}, "=1/1@90 a:1/1@90"},
+		"not backwards":              {[]job.Notification{p(1, 90), p(1, 20)}, "=1/1@90 a:1/1@90"},
+		"a newer attempt":            {[]job.Notification{p(1, 90), p(2, 0)}, "=1/2@0 a:1/2@0"},
+		"an older attempt":           {[]job.Notification{p(2, 0), p(1, 90)}, "=1/2@0 a:1/2@0"},
+		"events around progress":     {[]job.Notification{event, p(1, 1), event, p(1, 2), event}, "=1/1@2 a:1 a:1/1@2 a:1"},
+		"an event before":            {[]job.Notification{event, p(1, 1)}, "=1/1@1 a:1 a:1/1@1"},
+		"progress before its end":    {[]job.Notification{p(1, 100), end(1)}, "=1/1@100! a:1/1@100 a:1"},
+		"both in one":                {[]job.Notification{lastWords}, "=1/1@100! a:1/1@100 a:1"},
+		"the end of no attempt":      {[]job.Notification{p(4, 1), end(0)}, "=1/4@1 a:1/4@1 a:1"},
+		"progress after its end":     {[]job.Notification{p(1, 50), end(1), p(1, 60)}, "=1/1@50! a:1/1@50 a:1"},
+		"the end of an older one":    {[]job.Notification{p(2, 50), end(1)}, "=1/2@50 a:1/2@50 a:1"},
+		"the next attempt":           {[]job.Notification{p(1, 50), end(1), p(2, 5)}, "=1/2@5 a:1 a:1/2@5"},
+		"the end of unknown attempt": {[]job.Notification{end(1)}, "a:1"},
+		"progress of no job":         {[]job.Notification{{ClientID: anna, Attempt: 1, Progress: &job.Progress{}}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -109,7 +109,7 @@ func TestDigestRemembersProgress(t *testing.T) {
 	t.Parallel()
 	d := newDigest()
 	for _, send := range []struct {
-		news job.News
+		news job.Notification
 		want string
 	}{
 		{progressNews(1, 50), "=1/1@50 a:1/1@50"},
@@ -146,7 +146,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	d := newDigest()
 	var want []job.ID
 	for i := range 3000 {
-		n := job.News{ClientID: anna, JobID: newTask().JobID}
+		n := job.Notification{ClientID: anna, JobID: newTask().JobID}
 		if i%2 == 0 {
 			n.ClientID = bert
 		} else {

@@ -63,7 +63,7 @@ func (q *Queue) dispatchAll(ctx context.Context, ts []job.Task) ([]job.Dispatche
 }
 
 var dispatchResults = map[job.Dispatched]string{
-	job.TaskEnqueued: resultOK, job.TaskPresent: resultPresent, job.TaskSpent: resultSpent,
+	job.TaskEnqueued: resultOK, job.TaskPresent: resultPresent, job.TaskIDUsed: resultSpent,
 }
 
 // dispatch enqueues one task. Its name stays taken for as long as asynq keeps
@@ -89,7 +89,7 @@ func (q *Queue) dispatch(ctx context.Context, t job.Task) (job.Dispatched, error
 			return 0, err
 		}
 	}
-	return job.TaskSpent, nil
+	return job.TaskIDUsed, nil
 }
 
 // answerOf is the answer for a task that is in this asynq state.
@@ -97,7 +97,7 @@ func answerOf(state string) job.Dispatched {
 	if waits(state) {
 		return job.TaskPresent
 	}
-	return job.TaskSpent
+	return job.TaskIDUsed
 }
 
 // waits reports whether a task in this asynq state will still be run. An active

@@ -81,7 +81,7 @@ func TestDispatchAndMissingByState(t *testing.T) {
 	}
 	want := map[string]job.Dispatched{
 		"": job.TaskEnqueued, "pending": job.TaskPresent, "scheduled": job.TaskPresent, "retry": job.TaskPresent,
-		"active": job.TaskSpent, "archived": job.TaskSpent, "completed": job.TaskSpent,
+		"active": job.TaskIDUsed, "archived": job.TaskIDUsed, "completed": job.TaskIDUsed,
 	}
 	for state, task := range in {
 		answers, err := q.Dispatch(ctx, []job.Task{task})

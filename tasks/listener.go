@@ -43,7 +43,7 @@ type Listener struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	received func(job.News)
+	received func(job.Notification)
 	resumed  func(client job.ID)
 }
 
@@ -69,7 +69,7 @@ func NewListener(r *Redis) *Listener {
 // connection. They are called one after the other, from one goroutine. While
 // they block nothing is heard, and Redis breaks the connection when too much
 // piles up. They must not call Stop.
-func (l *Listener) Start(received func(job.News), resumed func(client job.ID)) {
+func (l *Listener) Start(received func(job.Notification), resumed func(client job.ID)) {
 	l.start.Do(func() {
 		l.received, l.resumed = received, resumed
 		l.running.Go(l.run)

@@ -14,18 +14,18 @@ import (
 // hearing is a listener whose calls can be waited for.
 type hearing struct {
 	*Listener
-	news    chan job.News
+	news    chan job.Notification
 	resumed chan job.ID
 }
 
 // hear starts a listener and waits until it hears the clients.
 func hear(t *testing.T, r *Redis, clients ...job.ID) *hearing {
 	t.Helper()
-	h := &hearing{NewListener(r), make(chan job.News, 100_000), make(chan job.ID, 100_000)}
+	h := &hearing{NewListener(r), make(chan job.Notification, 100_000), make(chan job.ID, 100_000)}
 	for _, c := range clients {
 		h.Watch(c)
 	}
-	h.Start(func(n job.News) { h.news <- n }, func(c job.ID) { h.resumed <- c })
+	h.Start(func(n job.Notification) { h.news <- n }, func(c job.ID) { h.resumed <- c })
 	t.Cleanup(h.Stop)
 	h.requireResumed(t, clients...)
 	return h
@@ -51,28 +51,28 @@ func TestListener(t *testing.T) {
 	one, both := hear(t, r, a), hear(t, r, a, b)
 	require.True(t, both.Connected())
 
-	var all, ofA []job.News
+	var all, ofA []job.Notification
 	for i := range 1000 {
-		q.Announce(job.News{ClientID: unwatched, JobID: newTask().JobID})
-		n := job.News{ClientID: a, JobID: newTask().JobID}
+		q.Publish(job.Notification{ClientID: unwatched, JobID: newTask().JobID})
+		n := job.Notification{ClientID: a, JobID: newTask().JobID}
 		switch i % 4 {
 		case 1:
 			n.ClientID = b
 		case 2:
 			n.Attempt, n.Progress = i, &job.Progress{Percentage: 7, Phase: "x", UpdatedAt: time.Unix(0, 0).UTC()}
 		}
-		q.Announce(n)
+		q.Publish(n)
 		all = append(all, n)
 		if n.ClientID == a {
 			ofA = append(ofA, n)
 		}
 	}
-	q.Announce(job.News{ClientID: a}) // of a batch
-	all, ofA = append(all, job.News{ClientID: a}), append(ofA, job.News{ClientID: a})
+	q.Publish(job.Notification{ClientID: a}) // of a batch
+	all, ofA = append(all, job.Notification{ClientID: a}), append(ofA, job.Notification{ClientID: a})
 	for _, want := range ofA {
 		require.Equal(t, want, receive(t, one.news, "news"))
 	}
-	got := map[job.ID][]job.News{}
+	got := map[job.ID][]job.Notification{}
 	for range all {
 		n := receive(t, both.news, "news")
 		got[n.ClientID] = append(got[n.ClientID], n)
@@ -83,10 +83,10 @@ func TestListener(t *testing.T) {
 	both.Unwatch(a)
 	both.Unwatch(a)
 	both.Unwatch(unwatched)
-	q.Announce(job.News{ClientID: a})
-	q.Announce(job.News{ClientID: b})
-	require.Equal(t, job.News{ClientID: b}, receive(t, both.news, "news"))
-	require.Equal(t, job.News{ClientID: a}, receive(t, one.news, "news"))
+	q.Publish(job.Notification{ClientID: a})
+	q.Publish(job.Notification{ClientID: b})
+	require.Equal(t, job.Notification{ClientID: b}, receive(t, both.news, "news"))
+	require.Equal(t, job.Notification{ClientID: a}, receive(t, one.news, "news"))
 	eventually(t, func() bool {
 		return r.client.PubSubNumSub(t.Context(), newsChannel(a)).Val()[newsChannel(a)] == 1
 	}, "unwatching ends the subscription")
@@ -96,9 +96,9 @@ func TestListener(t *testing.T) {
 func TestUnwatchedIsNotHeard(t *testing.T) {
 	t.Parallel()
 	l := NewListener(newDB(t))
-	var news []job.News
+	var news []job.Notification
 	var resumed []job.ID
-	l.received = func(n job.News) { news = append(news, n) }
+	l.received = func(n job.Notification) { news = append(news, n) }
 	l.resumed = func(c job.ID) { resumed = append(resumed, c) }
 	l.Watch(anna)
 	l.Watch(bert)
@@ -109,7 +109,7 @@ func TestUnwatchedIsNotHeard(t *testing.T) {
 		l.handle(&redis.Message{Channel: newsChannel(c), Payload: "-\n"})
 	}
 	require.Equal(t, []job.ID{anna}, resumed)
-	require.Equal(t, []job.News{{ClientID: anna}}, news)
+	require.Equal(t, []job.Notification{{ClientID: anna}}, news)
 }
 
 // Whoever watches anew is told from when on news are heard, even when the
@@ -126,8 +126,8 @@ func TestWatchAgain(t *testing.T) {
 	}
 	h.Watch(c)
 	q := startQueue(t, r, QueueConfig{})
-	q.Announce(job.News{ClientID: c})
-	require.Equal(t, job.News{ClientID: c}, receive(t, h.news, "news"))
+	q.Publish(job.Notification{ClientID: c})
+	require.Equal(t, job.Notification{ClientID: c}, receive(t, h.news, "news"))
 }
 
 func TestListenerSkipsGarbage(t *testing.T) {
@@ -138,8 +138,8 @@ func TestListenerSkipsGarbage(t *testing.T) {
 	for _, message := range []string{"", "\n", "x\n" + first.String() + "\ny", "-\n"} {
 		require.NoError(t, r.client.Publish(t.Context(), newsChannel(c), message).Err())
 	}
-	require.Equal(t, job.News{ClientID: c, JobID: first}, receive(t, h.news, "news"))
-	require.Equal(t, job.News{ClientID: c}, receive(t, h.news, "news"))
+	require.Equal(t, job.Notification{ClientID: c, JobID: first}, receive(t, h.news, "news"))
+	require.Equal(t, job.Notification{ClientID: c}, receive(t, h.news, "news"))
 	require.Equal(t, 4., newsOf(r, resultBad))
 	require.Equal(t, 2., newsOf(r, resultReceived))
 }
@@ -177,11 +177,11 @@ func TestListenerAfterTrouble(t *testing.T) {
 			h.requireResumed(t, a, b, late)
 			require.True(t, h.Connected())
 			eventually(t, func() bool {
-				q.Announce(job.News{ClientID: dropped})
-				q.Announce(job.News{ClientID: b})
+				q.Publish(job.Notification{ClientID: dropped})
+				q.Publish(job.Notification{ClientID: b})
 				return len(h.news) > 0
 			})
-			require.Equal(t, job.News{ClientID: b}, receive(t, h.news, "news"))
+			require.Equal(t, job.Notification{ClientID: b}, receive(t, h.news, "news"))
 			require.Positive(t, value(r.metrics.errors.WithLabelValues("listen")))
 		})
 	}
@@ -195,8 +195,8 @@ func TestListenerIsCutOff(t *testing.T) {
 	h := hear(t, r, c)
 	require.NoError(t, r.client.Do(t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
 	h.requireResumed(t, c)
-	startQueue(t, r, QueueConfig{}).Announce(job.News{ClientID: c})
-	require.Equal(t, job.News{ClientID: c}, receive(t, h.news, "news"))
+	startQueue(t, r, QueueConfig{}).Publish(job.Notification{ClientID: c})
+	require.Equal(t, job.Notification{ClientID: c}, receive(t, h.news, "news"))
 }
 
 func TestListenerAfterAFlush(t *testing.T) {
@@ -206,8 +206,8 @@ func TestListenerAfterAFlush(t *testing.T) {
 	c := newTask().JobID
 	h := hear(t, r, c)
 	require.NoError(t, r.client.FlushAll(t.Context()).Err())
-	q.Announce(job.News{ClientID: c})
-	require.Equal(t, job.News{ClientID: c}, receive(t, h.news, "news"))
+	q.Publish(job.Notification{ClientID: c})
+	require.Equal(t, job.Notification{ClientID: c}, receive(t, h.news, "news"))
 	require.Empty(t, h.resumed)
 }
 
@@ -222,7 +222,7 @@ func TestListenerOfManyClients(t *testing.T) {
 	}
 	h := hear(t, r, clients...)
 	for _, c := range clients {
-		q.Announce(job.News{ClientID: c})
+		q.Publish(job.Notification{ClientID: c})
 	}
 	for _, c := range clients {
 		require.Equal(t, c, receive(t, h.news, "news").ClientID)

@@ -120,9 +120,9 @@ func startQueue(t testing.TB, r *Redis, cfg QueueConfig) *Queue {
 	return q
 }
 
-func startWorkers(t testing.TB, r *Redis, cfg WorkersConfig, handle func(context.Context, job.Task) error) *Workers {
+func startWorkers(t testing.TB, r *Redis, cfg WorkersConfig, handle func(context.Context, job.Task) error) *JobConsumer {
 	t.Helper()
-	w := NewWorkers(r, cfg, handle, func(job.ID) {})
+	w := NewJobConsumer(r, cfg, handle, func(job.ID) {})
 	require.NoError(t, w.Start(t.Context()))
 	t.Cleanup(w.Stop)
 	return w

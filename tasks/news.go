@@ -22,7 +22,7 @@ const (
 	maxMessage = 32 << 10
 )
 
-// Announce tells whoever watches the client's jobs that something happened,
+// Publish tells whoever watches the client's jobs that something happened,
 // soon, and keeps the job's progress in Redis until the attempt has ended. It
 // never waits and reports nothing: news that find the buffer full or Redis down
 // are dropped and counted. News of a job arrive in their order; several events
@@ -30,7 +30,7 @@ const (
 //
 // n.Progress must not be changed afterwards. News with Ended name the attempt;
 // whoever announced its progress announces its end, too.
-func (q *Queue) Announce(n job.News) {
+func (q *Queue) Publish(n job.Notification) {
 	if q.stopped.Load() {
 		q.countNews(resultDropped, 1)
 		return

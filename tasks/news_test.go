@@ -29,7 +29,7 @@ func TestNewsAreMerged(t *testing.T) {
 	ids := [3]job.ID{newTask().JobID, newTask().JobID, newTask().JobID}
 	for percentage := range 100 {
 		for i, id := range ids {
-			q.Announce(job.News{ClientID: clients[i%2], JobID: id, Attempt: 1, Progress: &job.Progress{Percentage: percentage}})
+			q.Publish(job.Notification{ClientID: clients[i%2], JobID: id, Attempt: 1, Progress: &job.Progress{Percentage: percentage}})
 		}
 	}
 	q.Start()
@@ -57,11 +57,11 @@ func TestAnnounceNeverWaits(t *testing.T) {
 	r := newDB(t)
 	q := NewQueue(r, QueueConfig{})
 	for range newsBuffer + 3 {
-		q.Announce(eventNews(first))
+		q.Publish(eventNews(first))
 	}
 	require.Equal(t, 3., newsOf(r, resultDropped))
 	require.NoError(t, q.Stop(t.Context()))
-	q.Announce(eventNews(first))
+	q.Publish(eventNews(first))
 	require.Equal(t, 4., newsOf(r, resultDropped))
 }
 
@@ -73,7 +73,7 @@ func TestAnnounceWhileRedisIsDown(t *testing.T) {
 	q := startQueue(t, r, QueueConfig{})
 	const total = 5 * newsBuffer
 	for range total {
-		q.Announce(eventNews(newTask().JobID))
+		q.Publish(eventNews(newTask().JobID))
 	}
 	accounted := func() float64 {
 		return newsOf(r, resultFailed) + newsOf(r, resultSkipped) + newsOf(r, resultDropped)
@@ -85,7 +85,7 @@ func TestAnnounceWhileRedisIsDown(t *testing.T) {
 
 	require.NoError(t, server.Start(t.Context()))
 	eventually(t, func() bool {
-		q.Announce(eventNews(first))
+		q.Publish(eventNews(first))
 		return newsOf(r, resultOK) > 0
 	})
 }
@@ -97,12 +97,12 @@ func TestAnnounceWhileRedisHangs(t *testing.T) {
 	q := startQueue(t, r, QueueConfig{})
 	require.NoError(t, server.Pause())
 	for range 2 * maxNews {
-		q.Announce(eventNews(newTask().JobID))
+		q.Publish(eventNews(newTask().JobID))
 	}
 	eventually(t, func() bool { return newsOf(r, resultFailed)+newsOf(r, resultSkipped) == 2*maxNews })
 	require.NoError(t, server.Resume())
 	eventually(t, func() bool {
-		q.Announce(eventNews(first))
+		q.Publish(eventNews(first))
 		return newsOf(r, resultOK) > 0
 	})
 }
@@ -117,7 +117,7 @@ func TestNewsWhileRedisIsFull(t *testing.T) {
 	require.NoError(t, r.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	n := progressNews(1, 10)
 	n.ClientID = client
-	q.Announce(n)
+	q.Publish(n)
 	require.Equal(t, n, receive(t, h.news, "progress"))
 	eventually(t, func() bool { return newsOf(r, resultOK) == 1 })
 	require.Equal(t, 1., value(r.metrics.errors.WithLabelValues("progress")))
@@ -133,7 +133,7 @@ func TestQueueStopSendsNews(t *testing.T) {
 	q := NewQueue(r, QueueConfig{})
 	const total = 2*maxNews + 7
 	for range total {
-		q.Announce(job.News{ClientID: client, JobID: newTask().JobID, Attempt: 1, Progress: &job.Progress{}})
+		q.Publish(job.Notification{ClientID: client, JobID: newTask().JobID, Attempt: 1, Progress: &job.Progress{}})
 	}
 	q.Start()
 	require.NoError(t, q.Stop(t.Context()))
@@ -152,7 +152,7 @@ func TestQueueStopDropsNewsWhileRedisHangs(t *testing.T) {
 	require.NoError(t, server.Pause())
 	q := NewQueue(r, QueueConfig{})
 	for range 5 * maxNews {
-		q.Announce(eventNews(first))
+		q.Publish(eventNews(first))
 	}
 	q.Start()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)

@@ -45,13 +45,13 @@ func appendSubject(text []byte, id job.ID) []byte {
 }
 
 // parseNews reads a line, without its end, from the client's channel.
-func parseNews(client job.ID, line string) (job.News, error) {
-	n := job.News{ClientID: client}
+func parseNews(client job.ID, line string) (job.Notification, error) {
+	n := job.Notification{ClientID: client}
 	subject, rest, more := strings.Cut(line, " ")
 	if subject != noJob {
 		var err error
 		if n.JobID, err = job.ParseID(subject); err != nil {
-			return job.News{}, errBadNews
+			return job.Notification{}, errBadNews
 		}
 	}
 	if !more {
@@ -60,10 +60,10 @@ func parseNews(client job.ID, line string) (job.News, error) {
 	attempt, progress, _ := strings.Cut(rest, " ")
 	var err error
 	if n.Attempt, err = strconv.Atoi(attempt); err != nil || n.Attempt < 1 || n.JobID.IsZero() {
-		return job.News{}, errBadNews
+		return job.Notification{}, errBadNews
 	}
 	if n.Progress, err = parseProgress([]byte(progress)); err != nil {
-		return job.News{}, errBadNews
+		return job.Notification{}, errBadNews
 	}
 	return n, nil
 }

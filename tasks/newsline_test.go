@@ -17,7 +17,7 @@ func TestNewsLine(t *testing.T) {
 	p := &job.Progress{Percentage: 40, Phase: "a\nb c", StepsCompleted: 4, StepsTotal: 10, UpdatedAt: time.Unix(1, 5000).UTC()}
 	encoded, err := json.Marshal(p)
 	require.NoError(t, err)
-	for _, n := range []job.News{
+	for _, n := range []job.Notification{
 		{ClientID: client, JobID: id},
 		{ClientID: client},
 		{ClientID: client, JobID: id, Attempt: 3, Progress: p},

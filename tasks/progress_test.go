@@ -29,22 +29,22 @@ func TestProgress(t *testing.T) {
 		Percentage: 30, Phase: "RENDERING", StepsCompleted: 3, StepsTotal: 10, ItemsProcessed: 299, ItemsTotal: 1000,
 		UpdatedAt: time.Date(2030, 1, 2, 3, 4, 5, 6000, time.UTC),
 	}
-	n := job.News{ClientID: anna, JobID: first, Attempt: 2, Progress: p}
-	q.Announce(n)
+	n := job.Notification{ClientID: anna, JobID: first, Attempt: 2, Progress: p}
+	q.Publish(n)
 	requireProgress(t, q, first, 2, p)
 	require.Nil(t, q.Progress(ctx, first, 1))
 	require.Nil(t, q.Progress(ctx, first, 3))
 	require.Nil(t, q.Progress(ctx, other, 2))
 	require.InDelta(t, 1200, r.client.TTL(ctx, key).Val().Seconds(), 60)
 
-	q.Announce(endNews(1)) // another process may tell late
+	q.Publish(endNews(1)) // another process may tell late
 	n.Progress = &job.Progress{Percentage: 29}
-	q.Announce(n)
+	q.Publish(n)
 	eventually(t, func() bool { return newsOf(r, resultOK) == 3 })
 	requireProgress(t, q, first, 2, p)
 	require.Greater(t, r.client.TTL(ctx, key).Val(), time.Minute)
 
-	q.Announce(endNews(2))
+	q.Publish(endNews(2))
 	eventually(t, func() bool { return r.client.TTL(ctx, key).Val() <= progressRest })
 	requireProgress(t, q, first, 2, p)
 	require.NoError(t, r.client.PExpire(ctx, key, time.Millisecond).Err())
@@ -56,9 +56,9 @@ func TestEndOfAnAttemptElsewhere(t *testing.T) {
 	t.Parallel()
 	r := newDB(t)
 	worker, api := startQueue(t, r, QueueConfig{}), startQueue(t, r, QueueConfig{})
-	worker.Announce(progressNews(1, 10))
+	worker.Publish(progressNews(1, 10))
 	requireProgress(t, worker, first, 1, &job.Progress{Percentage: 10})
-	api.Announce(endNews(1))
+	api.Publish(endNews(1))
 	eventually(t, func() bool { return newsOf(r, resultOK) == 2 })
 	require.Greater(t, r.client.TTL(t.Context(), progressKey(first)).Val(), time.Minute)
 }
@@ -91,11 +91,11 @@ func TestProgressAfterAFlush(t *testing.T) {
 	t.Parallel()
 	r := connect(t, ownRedis(t).URL())
 	q := startQueue(t, r, QueueConfig{})
-	q.Announce(progressNews(1, 10))
+	q.Publish(progressNews(1, 10))
 	requireProgress(t, q, first, 1, &job.Progress{Percentage: 10})
 	require.NoError(t, r.client.FlushAll(t.Context()).Err())
 	require.Nil(t, q.Progress(t.Context(), first, 1))
-	q.Announce(progressNews(1, 20))
+	q.Publish(progressNews(1, 20))
 	requireProgress(t, q, first, 1, &job.Progress{Percentage: 20})
 }
 
@@ -106,7 +106,7 @@ func TestProgressWithoutRedis(t *testing.T) {
 	server := ownRedis(t)
 	r := connectHanging(t, server.URL())
 	q := startQueue(t, r, QueueConfig{})
-	q.Announce(progressNews(1, 10))
+	q.Publish(progressNews(1, 10))
 	requireProgress(t, q, first, 1, &job.Progress{Percentage: 10})
 
 	require.NoError(t, server.Pause())
@@ -125,9 +125,9 @@ func TestProgressWithoutRedis(t *testing.T) {
 	require.NoError(t, server.Kill())
 	require.Nil(t, q.Progress(t.Context(), first, 1))
 	require.NoError(t, server.Start(t.Context()))
-	q.Announce(progressNews(1, 20))
+	q.Publish(progressNews(1, 20))
 	eventually(t, func() bool { // the one before may have been lost with the restart
-		q.Announce(progressNews(1, 20))
+		q.Publish(progressNews(1, 20))
 		return q.Progress(t.Context(), first, 1) != nil
 	})
 }

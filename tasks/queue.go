@@ -37,8 +37,8 @@ type QueueConfig struct {
 
 // Queue puts tasks into Redis.
 //
-// Enqueue, SignalCancel, Announce and Wake are best effort and never wait;
-// Progress waits for a moment; Dispatch, Missing, WakeAll, AppendOutcomes, Epoch,
+// Enqueue, SignalCancel, Publish and Wake are best effort and never wait;
+// Progress waits for a moment; Dispatch, Missing, WakeDeliveries, AppendOutcomes, Epoch,
 // SetEpoch and Depth answer, within their context and a few times
 // Options.Timeout.
 type Queue struct {
@@ -46,7 +46,7 @@ type Queue struct {
 	client  *asynq.Client
 	options []asynq.Option
 	circuit *circuit // of Enqueue and SignalCancel
-	telling *circuit // of Announce
+	telling *circuit // of Publish
 	hinting *circuit // of Wake: in a cluster its queue is on another server than "jobs"
 	reading *circuit // of Progress, which gives up early
 
@@ -54,7 +54,7 @@ type Queue struct {
 
 	tasks   chan job.Task
 	signals chan job.ID
-	news    chan job.News
+	news    chan job.Notification
 	woken   *hints
 	bells   map[string]*ringer // by queue
 	senders int
@@ -92,7 +92,7 @@ func NewQueue(r *Redis, cfg QueueConfig) *Queue {
 		maxTaskTime: cfg.MaxTaskTime,
 		tasks:       make(chan job.Task, cfg.Buffer),
 		signals:     make(chan job.ID, 4096),
-		news:        make(chan job.News, newsBuffer),
+		news:        make(chan job.Notification, newsBuffer),
 		woken:       newHints(),
 		bells:       map[string]*ringer{queueJobs: newRinger(r, queueJobs), queueWebhooks: newRinger(r, queueWebhooks)},
 		senders:     cfg.Senders,

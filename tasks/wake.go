@@ -34,7 +34,7 @@ var hintOptions = []asynq.Option{asynq.Queue(queueWebhooks), asynq.MaxRetry(maxR
 // waits and reports nothing: a hint that finds no room or Redis down is dropped
 // and counted, and the relay hints again. The first hint of a client goes at
 // once; of those in the 5 ms after it one goes, at their end.
-func (q *Queue) Wake(client job.ID) {
+func (q *Queue) WakeDelivery(client job.ID) {
 	if q.stopped.Load() || !q.woken.add(client) {
 		q.countHints(resultDropped, 1)
 	}
@@ -44,9 +44,9 @@ func (q *Queue) countHints(result string, n int) {
 	q.redis.metrics.hints.WithLabelValues(result).Add(float64(n))
 }
 
-// WakeAll hints at the clients at once. With an error some hints may be in the
+// WakeDeliveries hints at the clients at once. With an error some hints may be in the
 // queue; all can be given again.
-func (q *Queue) WakeAll(ctx context.Context, clients []job.ID) error {
+func (q *Queue) WakeDeliveries(ctx context.Context, clients []job.ID) error {
 	for chunk := range slices.Chunk(clients, dispatchers) {
 		if err := ctx.Err(); err != nil {
 			return q.redis.failed("hint", err)

@@ -46,11 +46,11 @@ func TestWake(t *testing.T) {
 	r := newDB(t)
 	q := startQueue(t, r, QueueConfig{})
 	client := newTask().JobID
-	q.Wake(client)
+	q.WakeDelivery(client)
 	eventually(t, func() bool { return hintsOf(r, resultOK) == 1 })
 
 	for n := range 3 { // while it rests, or soon after
-		q.Wake(client)
+		q.WakeDelivery(client)
 		eventually(t, func() bool { return hintsOf(r, resultPresent) == float64(1+n) })
 	}
 
@@ -75,9 +75,9 @@ func TestWakesOfAClientAreMerged(t *testing.T) {
 	client := newTask().JobID
 	began := time.Now()
 	for range 100_000 {
-		q.Wake(client)
+		q.WakeDelivery(client)
 	}
-	q.Wake(bert)
+	q.WakeDelivery(bert)
 	eventually(t, func() bool { return len(hintStates(t, r, bert)) == 1 })
 	require.NoError(t, q.Stop(t.Context()))
 	require.Equal(t, []string{"pending"}, hintStates(t, r, client))
@@ -108,7 +108,7 @@ func TestWakeByState(t *testing.T) {
 			client := newTask().JobID
 			test.occupy(t, r, q, client.String())
 			for range 3 {
-				require.NoError(t, q.WakeAll(t.Context(), []job.ID{client}))
+				require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{client}))
 			}
 			require.Equal(t, test.want, hintStates(t, r, client))
 		})
@@ -147,7 +147,7 @@ func TestHintsOfAClientAreBoundedInRedis(t *testing.T) {
 		setHint("active")(t, r, q, hintName(client.String(), n))
 	}
 	for range 100 {
-		require.NoError(t, q.WakeAll(t.Context(), []job.ID{client, client}))
+		require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{client, client}))
 	}
 	require.Equal(t, []string{"active", "active", "active"}, hintStates(t, r, client))
 	require.Equal(t, 200., hintsOf(r, resultSpent))
@@ -164,7 +164,7 @@ func TestAKilledCouriersHintBlocksNoOther(t *testing.T) {
 		redis.Z{Score: float64(time.Now().Add(-time.Second).Unix()), Member: client.String()}).Err())
 	handled := startCouriers(t, r, WorkersConfig{})
 	for range 3 {
-		q.Wake(client)
+		q.WakeDelivery(client)
 		require.Equal(t, client, receive(t, handled, "the hint"))
 	}
 }
@@ -175,7 +175,7 @@ func TestWakeBesideAForeignKey(t *testing.T) {
 	r := newDB(t)
 	q := NewQueue(r, QueueConfig{})
 	require.NoError(t, r.client.Set(t.Context(), taskKey(queueWebhooks, anna.String()), "x", 0).Err())
-	require.NoError(t, q.WakeAll(t.Context(), []job.ID{anna, bert}))
+	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna, bert}))
 	require.Equal(t, 2., hintsOf(r, resultOK))
 	require.Equal(t, int64(1), r.client.Exists(t.Context(), taskKey(queueWebhooks, anna.String()+":1")).Val())
 }
@@ -185,10 +185,10 @@ func TestFlushLosesHintsButNotForLong(t *testing.T) {
 	r := newDB(t)
 	q := startQueue(t, r, QueueConfig{})
 	clients := newClients(200)
-	require.NoError(t, q.WakeAll(t.Context(), clients))
+	require.NoError(t, q.WakeDeliveries(t.Context(), clients))
 	eventually(t, func() bool { return r.client.SCard(t.Context(), "asynq:queues").Val() == 2 }, "registered at start")
 	require.NoError(t, r.client.FlushDB(t.Context()).Err())
-	require.NoError(t, q.WakeAll(t.Context(), clients))
+	require.NoError(t, q.WakeDeliveries(t.Context(), clients))
 	require.NoError(t, q.SetEpoch(t.Context(), 1))
 	info, err := inspector(r).GetQueueInfo(queueWebhooks)
 	require.NoError(t, err, "the dashboard knows the queue")
@@ -206,11 +206,11 @@ func TestWakeNeverWaits(t *testing.T) {
 	r := newDB(t)
 	q := NewQueue(r, QueueConfig{})
 	for _, client := range newClients(maxWoken + 3) {
-		q.Wake(client)
+		q.WakeDelivery(client)
 	}
 	require.Equal(t, 3., hintsOf(r, resultDropped))
 	require.NoError(t, q.Stop(t.Context()))
-	q.Wake(anna)
+	q.WakeDelivery(anna)
 	require.Equal(t, 4., hintsOf(r, resultDropped))
 }
 
@@ -222,17 +222,17 @@ func TestWakeWhileRedisIsDown(t *testing.T) {
 	q := startQueue(t, r, QueueConfig{})
 	const total = 10_000
 	for _, client := range newClients(total) {
-		q.Wake(client)
+		q.WakeDelivery(client)
 	}
 	eventually(t, func() bool { return hintsOf(r, resultFailed)+hintsOf(r, resultSkipped) == total }, "nothing waits for Redis")
 	require.Positive(t, hintsOf(r, resultFailed))
 	require.Greater(t, hintsOf(r, resultSkipped), total/2.)
 	require.False(t, q.circuit.isOpen(), "enqueueing has its own troubles")
-	require.Error(t, q.WakeAll(t.Context(), newClients(3)))
+	require.Error(t, q.WakeDeliveries(t.Context(), newClients(3)))
 
 	require.NoError(t, server.Start(t.Context()))
 	eventually(t, func() bool {
-		q.Wake(newTask().JobID)
+		q.WakeDelivery(newTask().JobID)
 		return hintsOf(r, resultOK) > 0
 	})
 }
@@ -244,12 +244,12 @@ func TestWakeWhileRedisHangs(t *testing.T) {
 	q := startQueue(t, r, QueueConfig{})
 	require.NoError(t, server.Pause())
 	for _, client := range newClients(1000) {
-		q.Wake(client)
+		q.WakeDelivery(client)
 	}
 	eventually(t, func() bool { return hintsOf(r, resultFailed)+hintsOf(r, resultSkipped) == 1000 })
 	require.NoError(t, server.Resume())
 	eventually(t, func() bool {
-		q.Wake(newTask().JobID)
+		q.WakeDelivery(newTask().JobID)
 		return hintsOf(r, resultOK) > 0
 	})
 }
@@ -259,8 +259,8 @@ func TestWakeAllEndsWithItsContext(t *testing.T) {
 	q := NewQueue(newDB(t), QueueConfig{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, q.WakeAll(ctx, newClients(3)), context.Canceled)
-	require.NoError(t, q.WakeAll(ctx, nil))
+	require.ErrorIs(t, q.WakeDeliveries(ctx, newClients(3)), context.Canceled)
+	require.NoError(t, q.WakeDeliveries(ctx, nil))
 }
 
 func TestQueueStopSendsHints(t *testing.T) {
@@ -269,7 +269,7 @@ func TestQueueStopSendsHints(t *testing.T) {
 	q := NewQueue(r, QueueConfig{})
 	clients := newClients(500)
 	for _, client := range clients {
-		q.Wake(client)
+		q.WakeDelivery(client)
 	}
 	q.Start()
 	require.NoError(t, q.Stop(t.Context()))
@@ -283,9 +283,9 @@ func TestQueueStopSendsHintsOfWhoRests(t *testing.T) {
 	t.Parallel()
 	r := newDB(t)
 	q := NewQueue(r, QueueConfig{})
-	q.Wake(anna)
+	q.WakeDelivery(anna)
 	_, _ = q.woken.take(time.Now(), nil)
-	q.Wake(anna)
+	q.WakeDelivery(anna)
 	q.Start()
 	require.NoError(t, q.Stop(t.Context()))
 	require.Equal(t, []string{"pending"}, hintStates(t, r, anna))
@@ -299,7 +299,7 @@ func TestQueueStopDropsHintsWhileRedisHangs(t *testing.T) {
 	require.NoError(t, server.Pause())
 	q := NewQueue(r, QueueConfig{})
 	for _, client := range newClients(10 * dispatchers) {
-		q.Wake(client)
+		q.WakeDelivery(client)
 	}
 	q.Start()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)

@@ -45,12 +45,12 @@ func (c *WorkersConfig) setDefaults() {
 	}
 }
 
-// Workers take tasks that point at jobs out of Redis and receive cancel signals,
+// JobConsumer take tasks that point at jobs out of Redis and receive cancel signals,
 // for one process. They run for as long as they are not stopped, with or without
 // Redis.
-type Workers struct{ *consumer }
+type JobConsumer struct{ *consumer }
 
-// NewWorkers makes workers that hand each task to handle and the id of each
+// NewJobConsumer makes workers that hand each task to handle and the id of each
 // cancelled job to canceled.
 //
 // handle returns nil once the task is done with, whatever became of the job:
@@ -62,8 +62,8 @@ type Workers struct{ *consumer }
 //
 // When the task tells of a span, the context is of one below it; the task's own
 // TraceParent stays empty.
-func NewWorkers(r *Redis, cfg WorkersConfig, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *Workers {
+func NewJobConsumer(r *Redis, cfg WorkersConfig, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *JobConsumer {
 	c := newConsumer(r, cfg, queueJobs, processed(r.tracer, handler(r, taskType, r.metrics.handled, parseTask, handle)))
 	c.hears[cancelChannel] = r.hearCancel(canceled)
-	return &Workers{c}
+	return &JobConsumer{c}
 }

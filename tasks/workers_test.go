@@ -164,7 +164,7 @@ func TestHandlerContext(t *testing.T) {
 	r := newDB(t)
 	dispatchAll(t, NewQueue(r, QueueConfig{MaxTaskTime: time.Hour}), newTask())
 	seen := make(chan context.Context)
-	w := NewWorkers(r, WorkersConfig{}, func(ctx context.Context, _ job.Task) error {
+	w := NewJobConsumer(r, WorkersConfig{}, func(ctx context.Context, _ job.Task) error {
 		seen <- ctx
 		seen <- ctx
 		return nil
@@ -312,7 +312,7 @@ func TestWorkersPutBackWhatDoesNotEnd(t *testing.T) {
 
 func TestWorkersStopBeforeStart(t *testing.T) {
 	t.Parallel()
-	w := NewWorkers(newDB(t), WorkersConfig{}, func(context.Context, job.Task) error { return nil }, func(job.ID) {})
+	w := NewJobConsumer(newDB(t), WorkersConfig{}, func(context.Context, job.Task) error { return nil }, func(job.ID) {})
 	w.Quiet()
 	w.Stop()
 	w.Stop()
@@ -341,7 +341,7 @@ func TestWorkersStopWhileRedisHangs(t *testing.T) {
 	}
 }
 
-func requireStops(t *testing.T, w *Workers) {
+func requireStops(t *testing.T, w *JobConsumer) {
 	t.Helper()
 	stopped := make(chan struct{})
 	go func() {

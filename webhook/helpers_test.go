@@ -54,11 +54,11 @@ func newSender(t testing.TB, cfg SenderConfig) *Sender {
 }
 
 // sampleParcel is a job's failure on its way to a subscription.
-func sampleParcel(t testing.TB) job.Parcel {
+func sampleParcel(t testing.TB) job.ClaimedDelivery {
 	t.Helper()
 	_, sealed, err := NewSecrets(newVault(t)).New(webhookID)
 	require.NoError(t, err)
-	return job.Parcel{
+	return job.ClaimedDelivery{
 		Delivery:   job.Delivery{ID: deliveryID, WebhookID: webhookID},
 		Target:     job.Target{ContentMode: job.ContentBinary, Secrets: []job.SealedSecret{{Sealed: sealed}}},
 		Occurrence: failedOccurrence(job.DependencyFailed),
@@ -67,7 +67,8 @@ func sampleParcel(t testing.TB) job.Parcel {
 
 func failedOccurrence(r job.Reason) job.Occurrence {
 	return job.Occurrence{
-		Event:  job.Event{ID: eventID, JobID: jobID, Seq: 4, Name: job.EventFailed, Prev: job.Running, Next: job.Failed, Attempt: 1, At: eventAt, Data: []byte(`{}`)},
+		Event: job.Event{ID: eventID, JobID: jobID, Seq: 4, Name: job.EventFailed, Prev: job.Running, Next: job.Failed, Attempt: 1,
+			At: eventAt, Data: []byte(`{}`)},
 		Origin: job.Origin{JobID: jobID, CreatedAt: createdAt, CorrelationID: "order-17", Language: "en"},
 		Ended: &job.Attempt{
 			Number: 1, State: job.Failed, Outcome: job.OutcomeFailed, StartedAt: &createdAt, FinishedAt: &finishedAt,

@@ -145,35 +145,38 @@ func TestHostileReceivers(t *testing.T) {
 		"endless headers":             {repeat(ok, "A: b\r\n"), late, job.SendBadAnswer, 0, 0},
 		"large head":                  {say(ok + "A: " + strings.Repeat("x", 70<<10) + "\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
 		"endless body":                {repeat(ok+"\r\n", long), late, "", 200, job.MaxStoredBody},
-		"endless chunks":              {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n", "4000\r\n"+long+"\r\n"), late, "", 200, job.MaxStoredBody},
-		"endless small chunks":        {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"), late, "", 200, job.MaxStoredBody},
-		"endless chunk extension":     {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n1;", long), late, job.SendBadAnswer, 200, 0},
-		"endless trailer":             {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n0\r\nA: ", long), late, job.SendBadAnswer, 200, 0},
-		"huge length":                 {repeat(ok+"Content-Length: 9223372036854775807\r\n\r\n", long), late, "", 200, job.MaxStoredBody},
-		"endless body of a failure":   {repeat("HTTP/1.1 503 Busy\r\n\r\n", long), late, job.SendServerError, 503, job.MaxStoredBody},
-		"closes":                      {say(""), late, job.SendReset, 0, 0},
-		"closes in the head":          {say(ok + "A: b"), late, job.SendReset, 0, 0},
-		"closes in the body":          {say(ok + "Content-Length: 10\r\n\r\nhalf"), late, job.SendReset, 200, 4},
-		"closes in a chunk":           {say(ok + "Transfer-Encoding: chunked\r\n\r\nff\r\nhalf"), late, job.SendReset, 200, 4},
-		"closes when it is gone":      {say("HTTP/1.1 410 Gone\r\nContent-Length: 10\r\n\r\nhalf"), late, job.SendGone, 410, 4},
-		"resets":                      {reset(""), late, job.SendReset, 0, 0},
-		"resets in the head":          {reset(ok), late, job.SendReset, 0, 0},
-		"garbage":                     {say("\x00\x01\x02\xff garbage\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
-		"another protocol":            {say("SSH-2.0-OpenSSH_9.9\r\n"), late, job.SendBadAnswer, 0, 0},
-		"HTTP/2 without TLS":          {say("\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80\x00\x04\x00\x01\x00\x00\r\n"), late, job.SendBadAnswer, 0, 0},
-		"no status":                   {say("HTTP/1.1 abc\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
-		"negative status":             {say("HTTP/1.1 -20 No\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
-		"status 000":                  {say("HTTP/1.1 000 No\r\nContent-Length: 0\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
-		"status 999":                  {say("HTTP/1.1 999 No\r\nContent-Length: 0\r\n\r\n"), late, job.SendBadAnswer, 999, 0},
-		"switches protocols":          {sayAndHang("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"), late, job.SendBadAnswer, 101, 0},
-		"no header":                   {say(ok + "no colon\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
-		"two lengths":                 {say(ok + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx"), late, job.SendBadAnswer, 0, 0},
-		"negative length":             {say(ok + "Content-Length: -1\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
-		"unknown coding":              {say(ok + "Transfer-Encoding: zip\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
-		"bad chunk":                   {say(ok + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), late, job.SendBadAnswer, 200, 0},
-		"compressed bomb":             {repeat(ok+"Content-Encoding: gzip\r\n\r\n", long), late, "", 200, job.MaxStoredBody},
-		"HTTP/1.0":                    {say("HTTP/1.0 200 OK\r\n\r\nold"), late, "", 200, 3},
-		"more than it says":           {say(ok + "Content-Length: 2\r\n\r\nmore"), late, "", 200, 2},
+		"endless chunks": {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n", "4000\r\n"+long+"\r\n"), late, "", 200,
+			job.MaxStoredBody},
+		"endless small chunks":      {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"), late, "", 200, job.MaxStoredBody},
+		"endless chunk extension":   {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n1;", long), late, job.SendBadAnswer, 200, 0},
+		"endless trailer":           {repeat(ok+"Transfer-Encoding: chunked\r\n\r\n0\r\nA: ", long), late, job.SendBadAnswer, 200, 0},
+		"huge length":               {repeat(ok+"Content-Length: 9223372036854775807\r\n\r\n", long), late, "", 200, job.MaxStoredBody},
+		"endless body of a failure": {repeat("HTTP/1.1 503 Busy\r\n\r\n", long), late, job.SendServerError, 503, job.MaxStoredBody},
+		"closes":                    {say(""), late, job.SendReset, 0, 0},
+		"closes in the head":        {say(ok + "A: b"), late, job.SendReset, 0, 0},
+		"closes in the body":        {say(ok + "Content-Length: 10\r\n\r\nhalf"), late, job.SendReset, 200, 4},
+		"closes in a chunk":         {say(ok + "Transfer-Encoding: chunked\r\n\r\nff\r\nhalf"), late, job.SendReset, 200, 4},
+		"closes when it is gone":    {say("HTTP/1.1 410 Gone\r\nContent-Length: 10\r\n\r\nhalf"), late, job.SendGone, 410, 4},
+		"resets":                    {reset(""), late, job.SendReset, 0, 0},
+		"resets in the head":        {reset(ok), late, job.SendReset, 0, 0},
+		"garbage":                   {say("\x00\x01\x02\xff garbage\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"another protocol":          {say("SSH-2.0-OpenSSH_9.9\r\n"), late, job.SendBadAnswer, 0, 0},
+		"HTTP/2 without TLS": {say("\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80\x00\x04\x00\x01\x00\x00\r\n"), late,
+			job.SendBadAnswer, 0, 0},
+		"no status":       {say("HTTP/1.1 abc\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"negative status": {say("HTTP/1.1 -20 No\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"status 000":      {say("HTTP/1.1 000 No\r\nContent-Length: 0\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"status 999":      {say("HTTP/1.1 999 No\r\nContent-Length: 0\r\n\r\n"), late, job.SendBadAnswer, 999, 0},
+		"switches protocols": {sayAndHang("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"), late,
+			job.SendBadAnswer, 101, 0},
+		"no header":         {say(ok + "no colon\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"two lengths":       {say(ok + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx"), late, job.SendBadAnswer, 0, 0},
+		"negative length":   {say(ok + "Content-Length: -1\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"unknown coding":    {say(ok + "Transfer-Encoding: zip\r\n\r\n"), late, job.SendBadAnswer, 0, 0},
+		"bad chunk":         {say(ok + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), late, job.SendBadAnswer, 200, 0},
+		"compressed bomb":   {repeat(ok+"Content-Encoding: gzip\r\n\r\n", long), late, "", 200, job.MaxStoredBody},
+		"HTTP/1.0":          {say("HTTP/1.0 200 OK\r\n\r\nold"), late, "", 200, 3},
+		"more than it says": {say(ok + "Content-Length: 2\r\n\r\nmore"), late, "", 200, 2},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +228,8 @@ func TestReceiverThatClosesIdleConnections(t *testing.T) {
 
 func TestStoredHeadIsPlainText(t *testing.T) {
 	t.Parallel()
-	url, _ := newScript(t, say(ok+"Set-Cookie: session=secret\r\nSet-Cookie: b=secret\r\nX-Bytes: a\xffb\tc\xc3\xbc\r\nX-Two: 1\r\nX-Two: 2\r\nContent-Length: 0\r\n\r\n"))
+	url, _ := newScript(t, say(ok+"Set-Cookie: session=secret\r\nSet-Cookie: b=secret\r\n"+
+		"X-Bytes: a\xffb\tc\xc3\xbc\r\nX-Two: 1\r\nX-Two: 2\r\nContent-Length: 0\r\n\r\n"))
 	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 30 * time.Second})
 	p := sampleParcel(t)
 	p.Target.URL = url
@@ -325,7 +329,8 @@ func TestRetryAfter(t *testing.T) {
 	for value, want := range map[string]time.Duration{
 		"": 0, "0": 0, "1": time.Second, "120": 2 * time.Minute, "86400": 24 * time.Hour, "86401": 24 * time.Hour,
 		"99999999999999999999999999": 24 * time.Hour, "9223372036854775807": 24 * time.Hour, "-1": 0, "+1": 0, "1.5": 0, "1 2": 0, "soon": 0,
-		"Thu, 31 Jan 2030 12:00:30 GMT": 30 * time.Second, "Thursday, 31-Jan-30 12:01:00 GMT": time.Minute, "Thu Jan 31 12:00:10 2030": 10 * time.Second,
+		"Thu, 31 Jan 2030 12:00:30 GMT": 30 * time.Second, "Thursday, 31-Jan-30 12:01:00 GMT": time.Minute,
+		"Thu Jan 31 12:00:10 2030":      10 * time.Second,
 		"Thu, 31 Jan 2030 11:00:00 GMT": 0, "Fri, 31 Jan 2031 12:00:00 GMT": 24 * time.Hour, "Fri, 31 Dec 9999 23:59:59 GMT": 24 * time.Hour,
 	} {
 		require.Equal(t, want, retryAfter(value, now), value)

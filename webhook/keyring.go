@@ -27,15 +27,15 @@ type KeyStore interface {
 
 // Times of a rotation. Receivers may keep the published keys for five minutes.
 const (
-	announced    = 10 * time.Minute // a new key is published before it signs
-	overlapping  = 24 * time.Hour   // an old one is published after it signed
-	refreshEvery = 30 * time.Second
+	publishBefore = 10 * time.Minute // a new key is published before it signs
+	publishAfter  = 24 * time.Hour   // an old one is published after it signed
+	refreshEvery  = 30 * time.Second
 )
 
-// Keyring has the keys that sign all deliveries. They are kept in the store,
-// encrypted, or in a file.
+// Keyring has the keys that sign all deliveries. They are stored, encrypted, or
+// in a file.
 type Keyring struct {
-	Log *slog.Logger // told of refreshes that fail, in Run; nil for none
+	Log *slog.Logger // gets failed refreshes, in Run; nil for none
 
 	vault   *Vault
 	store   KeyStore
@@ -44,16 +44,18 @@ type Keyring struct {
 	keys    atomic.Pointer[[]signingKey]
 }
 
-// signingKey is a key that this process can sign with.
+// signingKey is a published key with its private part, or why this process
+// cannot sign with it.
 type signingKey struct {
 	job.SigningKey
 	private ed25519.PrivateKey
+	err     error
 }
 
 // NewKeyring makes a keyring. The file has ed25519 private keys, PKCS #8 in
-// PEM, and is nil if the keys are kept in the store: the first one signs, the
-// others are there until they retire. Without a vault only keys of the file can
-// be used. What is wrong with the file, Ensure says.
+// PEM, and is nil if the keys are stored: the first one signs, the others are
+// published until they retire. Without a vault only keys of the file can be
+// used. Ensure returns the error of a bad file.
 func NewKeyring(v *Vault, store KeyStore, file []byte) *Keyring {
 	k := &Keyring{vault: v, store: store}
 	if file != nil {
@@ -71,7 +73,7 @@ func parseKeys(file []byte) ([]ed25519.PrivateKey, error) {
 		if err != nil || !ok {
 			return nil, fmt.Errorf("key %d in the file of signing keys is not an ed25519 private key (PKCS #8 in PEM)", len(keys)+1)
 		}
-		if err := checkUnpublished(publicOf(private)); err != nil {
+		if err := refuseExample(publicOf(private)); err != nil {
 			return nil, fmt.Errorf("key %d in the file of signing keys cannot be used: %w", len(keys)+1, err)
 		}
 		keys = append(keys, private)
@@ -82,8 +84,8 @@ func parseKeys(file []byte) ([]ed25519.PrivateKey, error) {
 	return keys, nil
 }
 
-// Ensure reads the keys, and sees to it that there is one: the file's, or else
-// one that is made. Many processes may do so at once: the store decides.
+// Ensure reads the keys, and adds the file's or else a new one if there is none.
+// Several processes may do so at the same time: the store decides.
 func (k *Keyring) Ensure(ctx context.Context) error {
 	if k.fileErr != nil {
 		return k.fileErr
@@ -104,13 +106,13 @@ func (k *Keyring) Ensure(ctx context.Context) error {
 }
 
 // register adds the file's first key, unless it is published: a process with an
-// older file must not retire what came after it.
+// older file must not retire later keys.
 func (k *Keyring) register(ctx context.Context, known []job.SigningKey) error {
 	key, err := newSigningKey(publicOf(k.file[0]))
 	if err != nil || slices.ContainsFunc(known, func(other job.SigningKey) bool { return other.KID == key.KID }) {
 		return err
 	}
-	return k.store.AddSigningKey(ctx, key, false, announced, overlapping)
+	return k.store.AddSigningKey(ctx, key, false, publishBefore, publishAfter)
 }
 
 // Rotate adds a new key. It signs after ten minutes; the one before it stays
@@ -146,11 +148,11 @@ func (k *Keyring) generate(ctx context.Context, onlyFirst bool) error {
 		return err
 	}
 	key.Sealed = k.vault.Seal(keyContext(key.KID), private.Seed())
-	return k.store.AddSigningKey(ctx, key, onlyFirst, announced, overlapping)
+	return k.store.AddSigningKey(ctx, key, onlyFirst, publishBefore, publishAfter)
 }
 
 // Check fails if the store has keys that were encrypted under another master
-// key: whoever has the wrong one must not encrypt secrets with it.
+// key: a process with the wrong one must not encrypt secrets with it.
 func (k *Keyring) Check(ctx context.Context) error {
 	known, err := k.store.SigningKeys(ctx)
 	if err != nil {
@@ -185,8 +187,8 @@ func (k *Keyring) Run(ctx context.Context) {
 	}
 }
 
-// Refresh reads the keys anew. It fails if the one that is to sign now cannot
-// be used. Others may belong to processes with another file or master key.
+// Refresh reads the keys again. It fails if the current one cannot be used.
+// Others may belong to processes with another file or master key.
 func (k *Keyring) Refresh(ctx context.Context) error {
 	known, err := k.store.SigningKeys(ctx)
 	if err != nil {
@@ -194,23 +196,18 @@ func (k *Keyring) Refresh(ctx context.Context) error {
 	}
 	all := make([]signingKey, len(known))
 	for i, key := range known {
-		all[i].SigningKey = key
+		private, err := k.open(key)
+		all[i] = signingKey{key, private, err}
 	}
 	current, err := choose(all, time.Now())
+	if err == nil && current.err != nil {
+		err = fmt.Errorf("the signing key %s cannot be used: %w", current.KID, current.err)
+	}
 	if err != nil {
 		return err
 	}
-	usable := make([]signingKey, 0, len(known))
-	for _, key := range known {
-		private, err := k.open(key)
-		switch {
-		case err == nil:
-			usable = append(usable, signingKey{key, private})
-		case key.KID == current.KID:
-			return fmt.Errorf("the signing key %s cannot be used: %w", key.KID, err)
-		}
-	}
-	k.keys.Store(&usable)
+	all = slices.DeleteFunc(all, func(key signingKey) bool { return key.err != nil })
+	k.keys.Store(&all)
 	return nil
 }
 
@@ -223,7 +220,7 @@ func (k *Keyring) open(key job.SigningKey) (ed25519.PrivateKey, error) {
 	if want.KID != key.KID {
 		return nil, errors.New("its id and its public part do not belong together")
 	}
-	if err := checkUnpublished(key.Public); err != nil {
+	if err := refuseExample(key.Public); err != nil {
 		return nil, err
 	}
 	if key.Sealed == nil {

@@ -59,15 +59,15 @@ func TestRotation(t *testing.T) {
 
 	now := time.Now()
 	require.Equal(t, old, kidAt(t, k, now), "the new key is published before it signs")
-	require.Equal(t, old, kidAt(t, k, now.Add(announced-time.Minute)))
-	require.Equal(t, fresh, kidAt(t, k, now.Add(announced+time.Minute)))
+	require.Equal(t, old, kidAt(t, k, now.Add(publishBefore-time.Minute)))
+	require.Equal(t, fresh, kidAt(t, k, now.Add(publishBefore+time.Minute)))
 	require.Equal(t, fresh, kidAt(t, k, now.Add(1000*time.Hour)))
-	require.WithinDuration(t, now.Add(announced+overlapping), *store.keys[0].RetiresAt, time.Minute)
+	require.WithinDuration(t, now.Add(publishBefore+publishAfter), *store.keys[0].RetiresAt, time.Minute)
 
 	other := NewKeyring(newVault(t), store, nil)
 	require.NoError(t, other.Ensure(t.Context()))
 	require.Equal(t, old, kidAt(t, other, now))
-	store.shift(announced + time.Second)
+	store.shift(publishBefore + time.Second)
 	require.NoError(t, other.Refresh(t.Context()))
 	require.Equal(t, fresh, kidAt(t, other, now))
 }
@@ -89,7 +89,7 @@ func TestRotationsAtOnce(t *testing.T) {
 	for _, k := range rings {
 		require.NoError(t, k.Refresh(t.Context()))
 		require.Equal(t, store.keys[0].KID, kidAt(t, k, time.Now()))
-		require.Equal(t, store.keys[10].KID, kidAt(t, k, time.Now().Add(announced+time.Minute)))
+		require.Equal(t, store.keys[10].KID, kidAt(t, k, time.Now().Add(publishBefore+time.Minute)))
 	}
 }
 
@@ -163,7 +163,7 @@ func TestRefreshThatFailsKeepsTheKeys(t *testing.T) {
 	require.NoError(t, k.Rotate(t.Context()))
 	store.keys = store.keys[:1] // a key that retires
 	require.NoError(t, k.Refresh(t.Context()))
-	_, err := k.current(time.Now().Add(announced + overlapping + time.Minute))
+	_, err := k.current(time.Now().Add(publishBefore + publishAfter + time.Minute))
 	require.ErrorIs(t, err, errNoKey, "a key that receivers cannot know any more does not sign")
 }
 
@@ -183,20 +183,20 @@ func TestKeysOfAFile(t *testing.T) {
 	require.Equal(t, kidA, store.keys[1].KID)
 	require.Nil(t, store.keys[1].Sealed, "the private part stays in the file")
 	require.Equal(t, store.keys[0].KID, kidAt(t, first, time.Now()))
-	store.shift(announced + time.Minute)
+	store.shift(publishBefore + time.Minute)
 	require.NoError(t, first.Refresh(t.Context()))
 	require.Equal(t, kidA, kidAt(t, first, time.Now()))
 
 	second := NewKeyring(nil, store, pemOf(t, b, a)) // rotated; no master key is needed
 	require.NoError(t, second.Ensure(t.Context()))
 	require.Equal(t, kidA, kidAt(t, second, time.Now()))
-	require.Equal(t, kidB, kidAt(t, second, time.Now().Add(announced+time.Minute)))
+	require.Equal(t, kidB, kidAt(t, second, time.Now().Add(publishBefore+time.Minute)))
 	require.ErrorContains(t, second.Rotate(t.Context()), "file")
 
 	require.NoError(t, first.Ensure(t.Context()), "a process with the older file goes on with its key")
 	require.Equal(t, kidA, kidAt(t, first, time.Now()))
 	require.Nil(t, store.keys[2].RetiresAt, "and does not retire the newer one")
-	store.shift(announced + time.Minute)
+	store.shift(publishBefore + time.Minute)
 	require.ErrorContains(t, first.Refresh(t.Context()), kidB)
 	require.Equal(t, kidA, kidAt(t, first, time.Now()), "until its key retires")
 }
@@ -212,7 +212,8 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"another kind":   pemOf(t, ec),
 		"not a key":      []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"),
 		"a second wrong": pemOf(t, good, ec),
-		"a public key":   []byte("-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAJrQLj5P/89iXES9+vFgrIy29clF9CC/oPPsw3c5D0bs=\n-----END PUBLIC KEY-----\n"),
+		"a public key": []byte("-----BEGIN PUBLIC KEY-----\n" +
+			"MCowBQYDK2VwAyEAJrQLj5P/89iXES9+vFgrIy29clF9CC/oPPsw3c5D0bs=\n-----END PUBLIC KEY-----\n"),
 	} {
 		store := &memoryStore{}
 		require.ErrorContains(t, NewKeyring(newVault(t), store, file).Ensure(t.Context()), "file of signing keys", name)
@@ -242,20 +243,20 @@ func rfcKey(t testing.TB, name string) ed25519.PrivateKey {
 func TestKeysOfTheRFCsAreRefused(t *testing.T) {
 	t.Parallel()
 	v := newVault(t)
-	require.Len(t, publishedKeys, len(rfcSeeds))
+	require.Len(t, exampleKeys, len(rfcSeeds))
 	for name := range rfcSeeds {
 		private := rfcKey(t, name)
 		good, _ := newKey(t)
 		for _, file := range [][]byte{pemOf(t, private), pemOf(t, good, private)} {
 			store := &memoryStore{}
-			require.ErrorIs(t, NewKeyring(v, store, file).Ensure(t.Context()), errPublished, name)
+			require.ErrorIs(t, NewKeyring(v, store, file).Ensure(t.Context()), errExampleKey, name)
 			require.Empty(t, store.keys)
 		}
 		key, err := newSigningKey(publicOf(private))
 		require.NoError(t, err)
 		key.Sealed = v.Seal(keyContext(key.KID), private.Seed())
 		k := NewKeyring(v, &memoryStore{keys: []job.SigningKey{key}}, nil)
-		require.ErrorIs(t, k.Ensure(t.Context()), errPublished, name)
+		require.ErrorIs(t, k.Ensure(t.Context()), errExampleKey, name)
 		_, err = k.current(time.Now())
 		require.Error(t, err)
 	}

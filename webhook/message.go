@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/forgerun/forgerun/job"
@@ -15,7 +16,7 @@ const (
 	mimeCloudEvent = "application/cloudevents+json"
 )
 
-// message is what a delivery says. It is the same on each try.
+// message is the content of a delivery. It is the same on each try.
 type message struct {
 	contentType string
 	attributes  []attribute // as headers, in binary mode
@@ -27,8 +28,7 @@ type attribute struct {
 	name, value string
 }
 
-// cloudEvent is an event in the terms of CloudEvents 1.0, with the extension
-// "sequence".
+// cloudEvent is an event of CloudEvents 1.0, with the extension "sequence".
 type cloudEvent struct {
 	SpecVersion     string          `json:"specversion"`
 	ID              string          `json:"id"`
@@ -46,12 +46,10 @@ type cloudEvent struct {
 // attempt, and the client's own event.
 type emittedDocument struct {
 	job.Document
-	Emitted emission `json:"emitted"`
-}
-
-type emission struct {
-	Name string          `json:"name"`
-	Data json.RawMessage `json:"data"`
+	Emitted struct {
+		Name string          `json:"name"`
+		Data json.RawMessage `json:"data"`
+	} `json:"emitted"`
 }
 
 // render makes the message of an occurrence.
@@ -86,13 +84,7 @@ func (e *cloudEvent) attributes() ([]attribute, error) {
 		{"ce-specversion", e.SpecVersion}, {"ce-id", e.ID}, {"ce-type", e.Type}, {"ce-source", e.Source},
 		{"ce-subject", e.Subject}, {"ce-time", string(at)}, {"ce-sequence", e.Sequence}, {"ce-sequencetype", e.SequenceType},
 	}
-	given := all[:0]
-	for _, a := range all {
-		if a.value != "" {
-			given = append(given, a)
-		}
-	}
-	return given, nil
+	return slices.DeleteFunc(all, func(a attribute) bool { return a.value == "" }), nil
 }
 
 func subject(o *job.Occurrence) string {

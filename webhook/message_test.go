@@ -67,7 +67,8 @@ func sampleBatch(status job.Status, failed int) job.Occurrence {
 	return job.Occurrence{Event: job.Event{ID: eventID, Name: job.EventBatchCompleted, At: eventAt, Data: []byte(`{}`)}, Batch: b}
 }
 
-const emittedData = `{"data": {"html": "<b>&</b>", "n": 1.50, "u": "ü\u2028"}, "name": "order.shipped", "work_kind": "SUCCESS_FAST", "duration_ms": 1, "expected_outcome": "SUCCEEDED"}`
+const emittedData = `{"data": {"html": "<b>&</b>", "n": 1.50, "u": "ü\u2028"}, "name": "order.shipped", "work_kind": "SUCCESS_FAST",
+	"duration_ms": 1, "expected_outcome": "SUCCEEDED"}`
 
 func TestMessages(t *testing.T) {
 	t.Parallel()
@@ -78,24 +79,28 @@ func TestMessages(t *testing.T) {
 		status     string
 		members    map[string]any
 	}{
-		"created":  {occurrenceOf(job.EventCreated, "", job.Created, nil), mimeJSON, "ACCEPTED", map[string]any{"attempt": 1.0, "correlationId": "order-17"}},
+		"created": {occurrenceOf(job.EventCreated, "", job.Created, nil), mimeJSON, "ACCEPTED",
+			map[string]any{"attempt": 1.0, "correlationId": "order-17"}},
 		"queued":   {occurrenceOf(job.EventQueued, job.Created, job.Queued, nil), mimeJSON, "ACCEPTED", nil},
 		"assigned": {occurrenceOf(job.EventAssigned, job.Queued, job.Assigned, nil), mimeJSON, "ACCEPTED", nil},
 		"running":  {occurrenceOf(job.EventRunning, job.Assigned, job.Running, nil), mimeJSON, "PROCESSING", nil},
 		"expired":  {occurrenceOf(job.EventLeaseExpired, job.Assigned, job.Queued, nil), mimeJSON, "ACCEPTED", nil},
-		"retried": {occurrenceOf(job.EventRetried, job.Failed, job.Queued, func(o *job.Occurrence) { o.Attempt = 2 }), mimeJSON, "ACCEPTED", map[string]any{
-			"attempt": 2.0, "instance": job.AttemptPath(jobID, 2),
-		}},
-		"succeeded": {occurrenceOf(job.EventSucceeded, job.Running, job.Succeeded, ended(job.Succeeded, "")), mimeJSON, "COMPLETED", map[string]any{"completedAt": "2030-01-31T12:00:05.000000Z"}},
-		"canceled":  {occurrenceOf(job.EventCanceled, job.Running, job.Canceled, ended(job.Canceled, "")), mimeJSON, "CANCELLED", nil},
+		"retried": {occurrenceOf(job.EventRetried, job.Failed, job.Queued, func(o *job.Occurrence) { o.Attempt = 2 }), mimeJSON, "ACCEPTED",
+			map[string]any{
+				"attempt": 2.0, "instance": job.AttemptPath(jobID, 2),
+			}},
+		"succeeded": {occurrenceOf(job.EventSucceeded, job.Running, job.Succeeded, ended(job.Succeeded, "")), mimeJSON, "COMPLETED",
+			map[string]any{"completedAt": "2030-01-31T12:00:05.000000Z"}},
+		"canceled": {occurrenceOf(job.EventCanceled, job.Running, job.Canceled, ended(job.Canceled, "")), mimeJSON, "CANCELLED", nil},
 		"failed": {failedOccurrence(job.FailedImmediately), mimeProblem, "FAILED", map[string]any{
 			"type": publicURL + "/problems/failed-immediately", "retryable": false,
 		}},
 		"timed out":         {failedOccurrence(job.TimedOut), mimeProblem, "TIMED_OUT", nil},
 		"retries exhausted": {occurrenceOf(job.EventRetriesExhausted, "", "", ended(job.Failed, job.FailedAgain)), mimeProblem, "FAILED", nil},
-		"emitted": {occurrenceOf(job.EventEmitted, "", "", func(o *job.Occurrence) { o.Data = []byte(emittedData) }), mimeJSON, "PROCESSING", map[string]any{
-			"emitted": map[string]any{"name": "order.shipped", "data": map[string]any{"html": "<b>&</b>", "n": 1.5, "u": "ü\u2028"}},
-		}},
+		"emitted": {occurrenceOf(job.EventEmitted, "", "", func(o *job.Occurrence) { o.Data = []byte(emittedData) }), mimeJSON, "PROCESSING",
+			map[string]any{
+				"emitted": map[string]any{"name": "order.shipped", "data": map[string]any{"html": "<b>&</b>", "n": 1.5, "u": "ü\u2028"}},
+			}},
 		"batch":            {sampleBatch(job.StatusCompleted, 0), mimeJSON, "COMPLETED", map[string]any{"jobId": job.ID{15: 9}.String()}},
 		"batch with error": {sampleBatch(job.StatusCompletedWithErrors, 2), mimeProblem, "COMPLETED_WITH_ERRORS", nil},
 	}

@@ -1,3 +1,6 @@
+// Package webhook sends one delivery: it renders the message, signs it, checks
+// the address, sends the request and classifies the response. It also makes and
+// reads the secrets and keys to sign with. Retries are scheduled elsewhere.
 package webhook
 
 import (
@@ -25,15 +28,15 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Bounds of connections. About 50 parcels are sent at once in a process.
+// Limits of connections. A process sends about 50 deliveries at the same time.
 const (
 	maxIdle        = 500
 	maxIdlePerHost = 50
 	idleTimeout    = 60 * time.Second
-	pingTimeout    = 15 * time.Second // of HTTP/2: after this silence a ping, and after another one the end
-	maxAnswerHead  = 64 << 10         // bytes, of all 1xx answers and the final one together
+	pingTimeout    = 15 * time.Second // of HTTP/2: silence before a ping, and before the connection is closed
+	maxAnswerHead  = 64 << 10         // bytes, of all 1xx responses and the final one together
 
-	// What HTTP/2 receivers may send before it is read, in bytes.
+	// Receive buffers of HTTP/2, in bytes.
 	maxStreamBuffer = 64 << 10
 	maxConnBuffer   = 1 << 20
 )
@@ -45,11 +48,11 @@ type SenderConfig struct {
 	Timeout   time.Duration
 	Guard     *Guard
 	RootCAs   *x509.CertPool // nil for the system's
-	Log       *slog.Logger   // told why a delivery could not be sent for a reason of our own; nil for none
+	Log       *slog.Logger   // gets errors of class SendInternal; nil for none
 }
 
-// Sender sends parcels, each as one HTTP POST. It follows no redirects and uses
-// no proxy. It may be used by many goroutines at once.
+// Sender sends deliveries, each as one HTTP POST. It follows no redirects and
+// uses no proxy. It is safe for concurrent use.
 type Sender struct {
 	cfg       SenderConfig
 	links     job.Links
@@ -67,8 +70,8 @@ func NewSender(cfg SenderConfig, keys *Keyring, secrets *Secrets) *Sender {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Sender{cfg: cfg, links: job.Links{PublicURL: cfg.PublicURL}, keys: keys, secrets: secrets}
-	// A connection that is being made outlives the attempt that wanted it, so
-	// it has a time limit of its own.
+	// A dial outlives the attempt that started it, so it has a time limit of its
+	// own.
 	s.dialer = &net.Dialer{Timeout: cfg.Timeout, Control: cfg.Guard.control}
 	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.RootCAs, NextProtos: []string{"h2", "http/1.1"}}
 	s.transport = &http.Transport{
@@ -91,7 +94,7 @@ func NewSender(cfg SenderConfig, keys *Keyring, secrets *Secrets) *Sender {
 // Close closes the connections that are not in use.
 func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 
-// dialTLS makes a connection and tells failures of the handshake from others.
+// dialTLS makes a connection. A failed handshake is a handshakeError.
 func (s *Sender) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -113,13 +116,13 @@ func (s *Sender) dialTLS(ctx context.Context, network, address string) (net.Conn
 	return conn, nil
 }
 
-// Send sends a parcel and says what became of it. It takes no longer than the
-// time limit and never fails: an error of our own is of class SendInternal, and
+// Send sends a delivery and returns the outcome. It takes no longer than the time
+// limit and never fails: an error of our own is of class SendInternal, and
 // logged. If ctx is canceled the class means nothing.
-func (s *Sender) Send(ctx context.Context, p job.Parcel) (sent job.Sent) {
+func (s *Sender) Send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent) {
 	start := time.Now()
 	defer func() {
-		if v := recover(); v != nil { // one parcel must not stop all others
+		if v := recover(); v != nil { // one delivery must not stop the others
 			sent = s.internal(ctx, p, fmt.Errorf("panic: %v\n%s", v, debug.Stack()))
 		}
 		sent.Attempt.StartedAt, sent.Attempt.Duration = start.UTC(), time.Since(start)
@@ -148,7 +151,7 @@ func failed(class job.SendError) job.Sent {
 	return job.Sent{Attempt: job.DeliveryAttempt{Error: class}}
 }
 
-func (s *Sender) internal(ctx context.Context, p job.Parcel, err error) job.Sent {
+func (s *Sender) internal(ctx context.Context, p job.ClaimedDelivery, err error) job.Sent {
 	attrs := []slog.Attr{
 		slog.String("action", "deliver"), slog.String("delivery_id", p.ID.String()), slog.String("client_id", p.ClientID.String()),
 		slog.String("error_code", string(job.SendInternal)), slog.String("error_message", err.Error()),
@@ -162,7 +165,7 @@ func (s *Sender) internal(ctx context.Context, p job.Parcel, err error) job.Sent
 
 // request makes the signed request. All but the timestamps, signatures and
 // traceparent is the same on each try.
-func (s *Sender) request(ctx context.Context, p job.Parcel, target *url.URL, now time.Time) (*http.Request, error) {
+func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url.URL, now time.Time) (*http.Request, error) {
 	m, err := render(s.links, &p.Occurrence, p.Target.ContentMode)
 	if err != nil {
 		return nil, err
@@ -185,11 +188,11 @@ func (s *Sender) request(ctx context.Context, p job.Parcel, target *url.URL, now
 	r.Header.Set("Webhook-Id", id)
 	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
 	if parent := traceparent(ctx, p); parent != "" {
-		r.Header.Set("Traceparent", parent) // not signed: who is on the way may go on from it
+		r.Header.Set("Traceparent", parent) // not signed: a proxy may replace it
 	}
-	// Receivers know repeated deliveries by their id: so the transport may send
-	// the request once more if an idle connection turns out to be closed. The
-	// empty list says so, and is not sent.
+	// Receivers recognize repeated deliveries by their id, so the transport may
+	// send the request again if an idle connection turns out to be closed. The
+	// empty list permits that, and is not sent.
 	r.Header["Idempotency-Key"] = []string{}
 
 	secrets, err := s.reveal(p, now)
@@ -213,12 +216,11 @@ func (s *Sender) request(ctx context.Context, p job.Parcel, target *url.URL, now
 // traceparent gives the span from which the receiver can go on (W3C Trace
 // Context): that of this attempt, else the one in which the event happened. ""
 // if there is none.
-func traceparent(ctx context.Context, p job.Parcel) string {
+func traceparent(ctx context.Context, p job.ClaimedDelivery) string {
 	if own := telemetry.Traceparent(ctx); own != "" {
 		return own
 	}
-	// What was stored began as a client's header: only what is understood of it
-	// goes out.
+	// The stored value is a client's header: only its valid part is sent.
 	var format propagation.TraceContext
 	const name = "traceparent"
 	sent := propagation.MapCarrier{}
@@ -227,7 +229,7 @@ func traceparent(ctx context.Context, p job.Parcel) string {
 }
 
 // reveal gives the secrets of a subscription that are still valid.
-func (s *Sender) reveal(p job.Parcel, now time.Time) ([]string, error) {
+func (s *Sender) reveal(p job.ClaimedDelivery, now time.Time) ([]string, error) {
 	var secrets []string
 	for _, sealed := range p.Target.Secrets {
 		if sealed.Until != nil && !now.Before(*sealed.Until) {
@@ -241,15 +243,15 @@ func (s *Sender) reveal(p job.Parcel, now time.Time) ([]string, error) {
 		case err != nil && sealed.Until == nil:
 			return nil, err
 		case err != nil:
-			continue // an old one that nobody can read any more, after another master key
+			continue // an old one, encrypted under an earlier master key
 		}
 		secrets = append(secrets, secret)
 	}
 	return secrets, nil
 }
 
-// plainURL writes a target so that there is one way to put it together from a
-// request: host in lower case, no default port, ASCII only.
+// plainURL writes a target as receivers derive it from a request: host in lower
+// case, no default port, ASCII only.
 func plainURL(u *url.URL) string {
 	plain := *u
 	plain.Host = strings.ToLower(u.Host)

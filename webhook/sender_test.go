@@ -119,7 +119,8 @@ func TestDelivery(t *testing.T) {
 		}
 		names, err := c.verify(publicKey(t, s), time.Now())
 		require.NoError(t, err)
-		require.Equal(t, append(covered, "ce-specversion", "ce-id", "ce-type", "ce-source", "ce-subject", "ce-time", "ce-sequence", "ce-sequencetype"), names)
+		require.Equal(t, append(covered, "ce-specversion", "ce-id", "ce-type", "ce-source", "ce-subject", "ce-time", "ce-sequence",
+			"ce-sequencetype"), names)
 
 		first, err := s.secrets.Reveal(webhookID, p.Target.Secrets[0].Sealed)
 		require.NoError(t, err)
@@ -240,7 +241,8 @@ func TestSignedTargetIsTheOneReceived(t *testing.T) {
 	_, port, err := net.SplitHostPort(r.Listener.Addr().String())
 	require.NoError(t, err)
 	for i, rest := range []string{
-		"", "/", "?a=b", "/?", "/a%2Fb", "/a//b", "//a", "/ä?ü=ö%20x&y=1", "/%e4", "/a;b=c,d", "/!$&'()*+,;=:@", "/..//./x", "/%7Etilde~", `/"quoted"?"q"=<>|^`, "/a?b?c=/d",
+		"", "/", "?a=b", "/?", "/a%2Fb", "/a//b", "//a", "/ä?ü=ö%20x&y=1", "/%e4", "/a;b=c,d", "/!$&'()*+,;=:@", "/..//./x", "/%7Etilde~",
+		`/"quoted"?"q"=<>|^`, "/a?b?c=/d",
 	} {
 		p := sampleParcel(t)
 		p.Target.URL = "http://Receiver.Example:" + port + rest
@@ -258,8 +260,10 @@ func TestSignedTargetIsTheOneReceived(t *testing.T) {
 func TestPlainURL(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"https://Example.COM:443/A?B": "https://example.com/A?B", "http://example.com:80": "http://example.com", "http://example.com:443/": "http://example.com:443/",
-		"https://example.com:80/": "https://example.com:80/", "HTTP://[2606:4700::1111]:80/": "http://[2606:4700::1111]/", "https://example.com/?q=ü": "https://example.com/?q=%C3%BC",
+		"https://Example.COM:443/A?B": "https://example.com/A?B", "http://example.com:80": "http://example.com",
+		"http://example.com:443/": "http://example.com:443/",
+		"https://example.com:80/": "https://example.com:80/", "HTTP://[2606:4700::1111]:80/": "http://[2606:4700::1111]/",
+		"https://example.com/?q=ü":       "https://example.com/?q=%C3%BC",
 		"https://example.com:8443/#part": "https://example.com:8443/", "http://example.com:8080/": "http://example.com:8080/",
 	} {
 		u, err := url.Parse(text)
@@ -278,7 +282,8 @@ func TestStatusesAreClassified(t *testing.T) {
 	s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second})
 	for status, want := range map[int]job.SendError{
 		200: "", 201: "", 202: "", 204: "", 206: "", 226: "", 299: "", 300: job.SendRedirect, 304: job.SendRedirect, 308: job.SendRedirect,
-		400: job.SendClientError, 401: job.SendClientError, 404: job.SendClientError, 410: job.SendGone, 429: job.SendRateLimited, 499: job.SendClientError,
+		400: job.SendClientError, 401: job.SendClientError, 404: job.SendClientError, 410: job.SendGone, 429: job.SendRateLimited,
+		499: job.SendClientError,
 		500: job.SendServerError, 503: job.SendServerError, 599: job.SendServerError, 600: job.SendBadAnswer, 999: job.SendBadAnswer,
 	} {
 		p := sampleParcel(t)
@@ -392,15 +397,15 @@ func TestInternalErrors(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, (*httptest.Server).Start, nil)
 	for name, test := range map[string]struct {
-		change func(s *Sender, p *job.Parcel)
+		change func(s *Sender, p *job.ClaimedDelivery)
 		logged string
 	}{
-		"no attempt":                  {func(_ *Sender, p *job.Parcel) { p.Occurrence.Ended = nil }, "without the attempt"},
-		"no master key":               {func(s *Sender, _ *job.Parcel) { s.secrets = nil }, "FORGERUN_MASTER_KEY"},
-		"another webhook's secret":    {func(_ *Sender, p *job.Parcel) { p.WebhookID = job.ID{9} }, "FORGERUN_MASTER_KEY"},
-		"no signing key":              {func(s *Sender, _ *job.Parcel) { s.keys = NewKeyring(nil, &memoryStore{}, nil) }, "no signing key"},
-		"a panic":                     {func(s *Sender, _ *job.Parcel) { s.keys = nil }, "panic"},
-		"a header that cannot be one": {func(s *Sender, _ *job.Parcel) { s.links.PublicURL = "https://a\nb" }, ""},
+		"no attempt":                  {func(_ *Sender, p *job.ClaimedDelivery) { p.Occurrence.Ended = nil }, "without the attempt"},
+		"no master key":               {func(s *Sender, _ *job.ClaimedDelivery) { s.secrets = nil }, "FORGERUN_MASTER_KEY"},
+		"another webhook's secret":    {func(_ *Sender, p *job.ClaimedDelivery) { p.WebhookID = job.ID{9} }, "FORGERUN_MASTER_KEY"},
+		"no signing key":              {func(s *Sender, _ *job.ClaimedDelivery) { s.keys = NewKeyring(nil, &memoryStore{}, nil) }, "no signing key"},
+		"a panic":                     {func(s *Sender, _ *job.ClaimedDelivery) { s.keys = nil }, "panic"},
+		"a header that cannot be one": {func(s *Sender, _ *job.ClaimedDelivery) { s.links.PublicURL = "https://a\nb" }, ""},
 	} {
 		log, text := logText()
 		s := newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 10 * time.Second, Log: log})

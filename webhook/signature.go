@@ -17,7 +17,7 @@ const signatureLabel = "sig1"
 // signatureLife is how long a signature is good for.
 const signatureLife = 5 * time.Minute
 
-// component is a covered part of a message: a derived component or a header
+// component is a covered component of a message: a derived component or a header
 // field in lower case, with its value (RFC 9421, section 2).
 type component struct {
 	name, value string
@@ -54,7 +54,7 @@ func signRequest(r *http.Request, key signingKey, attributes []attribute, now ti
 	return nil
 }
 
-// targetURI is the target as the receiver puts it together: from the scheme,
+// targetURI is the target as the receiver derives it: from the scheme,
 // the Host header and the request line (RFC 9421, section 2.2.2).
 func targetURI(r *http.Request) string {
 	return r.URL.Scheme + "://" + r.URL.Host + r.URL.RequestURI()

@@ -29,7 +29,8 @@ func TestSignatureOfRFC9421(t *testing.T) {
 	params.Add("keyid", "test-key-ed25519")
 	input, signature, err := sign("sig-b26", components, params, rfcKey(t, "RFC 9421 test-key-ed25519"))
 	require.NoError(t, err)
-	require.Equal(t, `sig-b26=("date" "@method" "@path" "@authority" "content-type" "content-length");created=1618884473;keyid="test-key-ed25519"`, input)
+	require.Equal(t, `sig-b26=("date" "@method" "@path" "@authority" "content-type" "content-length")`+
+		`;created=1618884473;keyid="test-key-ed25519"`, input)
 	require.Equal(t, "sig-b26=:wqcAqbmYJ2ji2glfAMaRy4gruYYnx2nEFN2HN6jrnDnQCK1u02Gb04v9EDgwUPiu4A0w6vuQv5lIp5WPpBKRCw==:", signature)
 }
 

@@ -166,16 +166,16 @@ func (a *api) login(ctx context.Context) (login, error) {
 	path := filepath.Join(a.p.cfg.DataDir, "credentials.json")
 	var known login
 	if content, err := os.ReadFile(path); err == nil && json.Unmarshal(content, &known) == nil {
-		if caller, err := a.service.Authenticate(ctx, known.APIKey); err == nil && caller.ClientID.String() == known.ClientID {
+		if caller, err := a.clients.Authenticate(ctx, known.APIKey); err == nil && caller.ClientID.String() == known.ClientID {
 			return known, nil
 		}
 	}
 	operator := job.Caller{Admin: true}
-	client, err := a.service.CreateClient(ctx, operator)
+	client, err := a.clients.CreateClient(ctx, operator)
 	if err != nil {
 		return login{}, err
 	}
-	key, err := a.service.CreateKey(ctx, operator, client.ID, false)
+	key, err := a.clients.CreateKey(ctx, operator, client.ID, false)
 	if err != nil {
 		return login{}, err
 	}
@@ -183,7 +183,7 @@ func (a *api) login(ctx context.Context) (login, error) {
 	return fresh, writeJSON(path, fresh)
 }
 
-// note tells other programs where this process is, in a file that is there
+// note publishes where this process is, in a file that is there
 // while it is ready.
 func (a *api) note(l login) (remove func(), err error) {
 	path := filepath.Join(a.p.cfg.DataDir, "dev.json")

@@ -165,7 +165,7 @@ func examine(ctx context.Context, role string, cfg Config, bad error, unknown []
 }
 
 // addDevStores fills in the stores that a running dev started itself. They are
-// in the file by which it tells other programs where it is.
+// in the file in which it publishes its addresses.
 func (c *Config) addDevStores() {
 	var noted struct {
 		DatabaseURL string `json:"database_url"`

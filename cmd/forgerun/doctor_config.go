@@ -41,7 +41,7 @@ func (fs *findings) judgeConfig(role string, cfg Config, bad error, unknown []st
 	}
 }
 
-// judgeExposure judges what others can reach or are told. What dev does by
+// judgeExposure judges what others can reach or see. What dev does by
 // default is for one's own machine.
 func (fs *findings) judgeExposure(role string, cfg Config) {
 	switch {
@@ -62,19 +62,19 @@ func (fs *findings) judgeExposure(role string, cfg Config) {
 	}
 }
 
-// judgePublicURL concerns whoever tells addresses of the API.
+// judgePublicURL concerns whoever publishes addresses of the API.
 func (fs *findings) judgePublicURL(role string, cfg Config) {
 	const what, advice = "public URL", "set FORGERUN_PUBLIC_URL to what clients use, such as https://forgerun.example.com, for all roles alike"
 	u, err := url.Parse(cfg.PublicURL)
 	switch {
 	case cfg.PublicURL == "" && role != "api":
-		return // it tells none
+		return // it publishes none
 	case cfg.PublicURL == "":
 		fs.warn(what, "not set: links and problem types begin with http://"+cfg.HTTPAddr, advice)
 	case err == nil && onLoopback(net.JoinHostPort(u.Hostname(), "0")):
 		fs.warn(what, cfg.PublicURL+" is on loopback: links lead others to their own machine", advice)
 	case strings.HasPrefix(cfg.PublicURL, "http://"):
-		fs.warn(what, cfg.PublicURL+" is not https: API keys travel in the clear", "put TLS in front of the API, and "+advice)
+		fs.warn(what, cfg.PublicURL+" is not https: API keys travel in the clear", "put TLS in watermark of the API, and "+advice)
 	default:
 		fs.ok(what, cfg.PublicURL)
 	}

@@ -41,7 +41,7 @@ func TestEndToEndFlow(t *testing.T) {
 	// 3. It sees progress, on the stream and by polling, never backwards.
 	seen := -1.0
 	first := watching.until("job-progress")
-	require.Equal(t, []string{"job-created", "job-queued", "job-assigned", "job-running"}, events(first))
+	require.Equal(t, []string{"job-created", "job-queued", "job-assigned", "job-running"}, frameNames(first))
 	polled = u.call(api, "GET", path, "")
 	require.Equal(t, "RUNNING", polled.text("state"), polled.body)
 	require.NotNil(t, polled.value("progress.percentage"), polled.body)

@@ -32,6 +32,15 @@ var mayImport = []packageRule{
 	{"internal/devstack", nil},
 
 	{"app", []string{"job", "internal/telemetry"}},
+	{"app/clients", []string{"app", "job", "internal/telemetry"}},
+	{"app/events", []string{"app", "job", "internal/telemetry"}},
+	{"app/batches", []string{"app", "job", "internal/telemetry"}},
+	{"app/rescue", []string{"app", "app/batches", "job", "internal/telemetry"}},
+	{"app/delivery", []string{"app", "job", "internal/telemetry"}},
+	{"app/jobs", []string{"app", "app/batches", "app/events", "job", "internal/telemetry", "app/... test"}},
+	{"app/worker", []string{"app", "app/batches", "app/rescue", "job", "internal/telemetry", "app/... test"}},
+	{"app/maintenance", []string{"app", "app/batches", "app/delivery", "app/rescue", "job", "internal/telemetry", "app/... test"}},
+	{"app/apptest", []string{"app", "job", "internal/telemetry"}}, // for tests
 	{"handlers", []string{"job", "internal/telemetry"}},
 	{"handlers/apitest", nil}, // for tests
 	{"tasks", []string{"job", "internal/telemetry"}},
@@ -46,7 +55,8 @@ var mayImport = []packageRule{
 	{"internal/simulator/scenario", nil},
 	{"internal/simulator/history", nil},
 	{"internal/simulator/stack", []string{"internal/devstack"}},
-	{"internal/simulator/judge", []string{"client", "internal/simulator/history"}},
+	{"internal/simulator/judge", []string{"internal/simulator/history"}},
+	{"internal/simulator/judge/collect", []string{"client", "internal/simulator/history", "internal/simulator/judge"}},
 	{"internal/simulator/receiver", []string{"client", "internal/simulator/history"}},
 	{"internal/simulator/report", []string{"internal/simulator/history", "internal/simulator/judge"}},
 	{"internal/simulator/load", []string{"client", "internal/simulator/history", "internal/simulator/receiver", "internal/simulator/report", "internal/simulator/scenario"}},
@@ -61,7 +71,7 @@ var mayImport = []packageRule{
 // testsMayImport is what test files may import of ours besides: real servers
 // and databases, and the check of answers. An adapter's test needs no other
 // adapter; what takes two of them is tested in cmd/forgerun, end to end.
-var testsMayImport = []string{"internal/devstack", "repo/repotest", "handlers/apitest"}
+var testsMayImport = []string{"internal/devstack", "repo/repotest", "handlers/apitest", "app/apptest"}
 
 // onlyIn says which packages may see a library at all, tests included: no type
 // of it leaves them.
@@ -69,10 +79,10 @@ var onlyIn = []struct {
 	library string // import path; those below it too
 	pkgs    []string
 }{
-	{"github.com/jackc/pgx", []string{"repo", "repo/repotest", "internal/devstack", "internal/simulator/judge", "internal/bench/...", "cmd/... test"}},
+	{"github.com/jackc/pgx", []string{"repo", "repo/repotest", "internal/devstack", "internal/simulator/judge/collect", "internal/bench/...", "cmd/... test"}},
 	{"github.com/pressly/goose", []string{"repo", "repo/repotest"}},
 	{"github.com/hibiken", []string{"tasks", "internal/bench/...", "cmd/... test"}},
-	{"github.com/redis/go-redis", []string{"tasks", "internal/devstack", "internal/simulator/judge", "internal/bench/...", "cmd/... test"}},
+	{"github.com/redis/go-redis", []string{"tasks", "internal/devstack", "internal/simulator/judge/collect", "internal/bench/...", "cmd/... test"}},
 	{"github.com/alicebob/miniredis", []string{"internal/devstack", "tasks test"}},
 	{"github.com/gofiber/fiber", []string{"handlers", "internal/bench/..."}},
 	{"github.com/valyala/fasthttp", []string{"handlers", "internal/simulator/load", "internal/bench/..."}},
@@ -82,11 +92,11 @@ var onlyIn = []struct {
 	{"code.dny.dev/ssrf", []string{"webhook"}},
 	{"github.com/exaring/otelpgx", []string{"repo"}},
 	{"go.opentelemetry.io/otel/exporters", []string{"monitoring"}},
-	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "internal/telemetry test", "app test", "handlers test", "repo test", "tasks test", "webhook test"}},
+	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "internal/telemetry test", "app/apptest", "app/... test", "handlers test", "repo test", "tasks test", "webhook test"}},
 	{"go.opentelemetry.io/proto", []string{"monitoring test", "cmd/... test"}},
 	{"github.com/chromedp", []string{"internal/simulator/report test", "cmd/... test"}},
 	{"github.com/compose-spec", []string{"monitoring test"}},
-	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "handlers test", "job test", "webhook test", "internal/simulator/scenario test", "cmd/... test"}},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "handlers test", "job test", "webhook test", "internal/simulator/scenario", "cmd/... test"}},
 }
 
 // standardLibraryOnly are the packages whose code (tests aside) imports nothing

@@ -67,7 +67,7 @@ var metricNames = []string{
 	"jobs_current", "workers_alive", "workers_slots", "worker_slots", "worker_slots_used", "worker_leases_lost_total", "leases_expired_total",
 	"fenced_writes_total", "tasks_dropped_total", "maintenance_leader", "maintenance_jobs_total", "maintenance_errors_total",
 	"maintenance_round_seconds", "maintenance_last_success_timestamp_seconds", "dispatch_epoch", "dispatch_epochs_total", "dispatch_window_closed",
-	"census_timestamp_seconds", "webhook_deliveries_pending", "webhook_oldest_pending_seconds", "webhooks_disabled_current",
+	"backlog_timestamp_seconds", "webhook_deliveries_pending", "webhook_oldest_pending_seconds", "webhooks_disabled_current",
 	"database_errors_total", "database_up", "database_connections", "group_commit_items", "group_commit_seconds",
 	"redis_errors_total", "redis_up", "redis_connections", "asynq_queue_tasks", "tasks_enqueued_total", "tasks_dispatched_total",
 	"forgerun_build_info", "go_goroutines", "process_cpu_seconds_total",
@@ -212,7 +212,7 @@ func TestCensusFollowsTheLeader(t *testing.T) {
 	}
 	eventually(t, "the leader counts", shows(leader, map[string]float64{"job_queue_depth": 7, "jobs_current": 7, "workers_alive": 0, "maintenance_leader": 1}))
 	eventually(t, "they have been due for a while", func() bool { return sum(leader.scrape(), "job_oldest_due_seconds") > 1 })
-	require.True(t, shows(other, map[string]float64{"job_queue_depth": 0, "jobs_current": 0, "census_timestamp_seconds": 0, "maintenance_leader": 0})())
+	require.True(t, shows(other, map[string]float64{"job_queue_depth": 0, "jobs_current": 0, "backlog_timestamp_seconds": 0, "maintenance_leader": 0})())
 	leader.kill()
 	eventually(t, "the next leader counts", shows(other, map[string]float64{"job_queue_depth": 7, "jobs_current": 7, "maintenance_leader": 1}))
 	s.startWorker()
@@ -304,7 +304,7 @@ func TestScrapeDuringOutages(t *testing.T) {
 
 	require.NoError(t, postgres.Stop(devstack.Immediate))
 	eventually(t, "the outage shows", func() bool { return sum(within(), "database_up") == 0 })
-	require.Positive(t, sum(within(), "census_timestamp_seconds")+sum(within(), "jobs_submitted_total"))
+	require.Positive(t, sum(within(), "backlog_timestamp_seconds")+sum(within(), "jobs_submitted_total"))
 	ready(http.StatusServiceUnavailable, `"postgres":`, `"migrations":"unknown"`)
 	require.NoError(t, postgres.Start(t.Context()))
 	s.db.Reset()

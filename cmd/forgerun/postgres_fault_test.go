@@ -192,7 +192,7 @@ func TestPostgresThatLostCommits(t *testing.T) {
 
 	worker := s.startWorker()
 	eventually(t, "the tasks are gone", func() bool { return len(s.tasks()) == 0 })
-	require.Positive(t, worker.metric(`tasks_dropped_total{reason="spent"}`)+worker.metric(`tasks_dropped_total{reason="unknown"}`))
+	require.Positive(t, worker.metric(`tasks_dropped_total{reason="stale"}`)+worker.metric(`tasks_dropped_total{reason="unknown"}`))
 	var next string
 	eventually(t, "the api works", func() bool {
 		a := u.trySubmit(api, execute("SUCCESS_FAST"))

@@ -16,6 +16,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/batches"
+	"github.com/forgerun/forgerun/app/clients"
+	"github.com/forgerun/forgerun/app/delivery"
+	"github.com/forgerun/forgerun/app/events"
+	"github.com/forgerun/forgerun/app/jobs"
+	"github.com/forgerun/forgerun/app/maintenance"
+	"github.com/forgerun/forgerun/app/worker"
 	"github.com/forgerun/forgerun/handlers"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/internal/work"
@@ -28,22 +35,22 @@ import (
 // process is what every role is made of. Its parts are started in the order in
 // which they need each other and closed in the reverse one.
 type process struct {
-	cfg      Config
-	role     string
-	lines    *monitoring.Lines // where log ends
-	log      *slog.Logger
-	registry *prometheus.Registry
-	tracing  trace.TracerProvider        // nil: nothing is traced
-	tracer   trace.Tracer                // nil: the same
-	flush    func(context.Context) error // sends the spans that wait
-	metrics  *app.Metrics
-	store    *repo.Store
-	redis    *tasks.Redis
-	queue    *tasks.Queue
-	notifier *app.Notifier // the queue for whoever writes events
-	settler  *app.Settler
+	cfg       Config
+	role      string
+	lines     *monitoring.Lines // where log ends
+	log       *slog.Logger
+	registry  *prometheus.Registry
+	tracing   trace.TracerProvider        // nil: nothing is traced
+	tracer    trace.Tracer                // nil: the same
+	flush     func(context.Context) error // sends the spans that wait
+	metrics   *app.Metrics
+	store     *repo.Store
+	redis     *tasks.Redis
+	queue     *tasks.Queue
+	notifier  *delivery.Notifier // the queue for whoever writes events
+	completer *batches.Completer
 
-	subscribers *app.Subscribers
+	subscribers *delivery.Subscribers
 
 	background sync.WaitGroup
 	stopLoops  context.CancelFunc
@@ -99,11 +106,11 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	p.queue = tasks.NewQueue(p.redis, tasks.QueueConfig{MaxTaskTime: 2*cfg.ExecutionLimit() + cfg.ShutdownGrace})
 	p.queue.Start()
 	p.loops, p.stopLoops = context.WithCancel(context.Background())
-	p.subscribers = app.NewSubscribers(p.store, p.log)
+	p.subscribers = delivery.NewSubscribers(p.store, p.log)
 	p.loop(p.subscribers.Run)
-	p.notifier = app.NewNotifier(p.queue, p.subscribers)
-	p.settler = app.NewSettler(p.store, p.notifier, p.metrics, p.log)
-	p.loop(p.settler.Run)
+	p.notifier = delivery.NewNotifier(p.queue, p.subscribers)
+	p.completer = batches.NewCompleter(p.store, p.notifier, p.metrics, p.log)
+	p.loop(p.completer.Run)
 	p.loop(p.newMaintenance().Run)
 	return p, nil
 }
@@ -152,19 +159,19 @@ func listen(cfg *Config, role string) (net.Listener, error) {
 }
 
 // newMaintenance makes the repairs that one of all processes does.
-func (p *process) newMaintenance() *app.Maintenance {
-	d := app.MaintenanceDeps{
-		Store: p.store, Claims: p.store, Census: p.store, Queue: p.notifier, Settler: p.settler, Backoff: p.cfg.Backoff,
+func (p *process) newMaintenance() *maintenance.Maintenance {
+	d := maintenance.MaintenanceDeps{
+		Store: p.store, Claims: p.store, Backlog: p.store, Queue: p.notifier, Completer: p.completer, Backoff: p.cfg.Backoff,
 		Metrics: p.metrics, Tracer: p.tracer, Log: p.log,
-		Relay:      app.NewRelay(p.store, p.queue, p.cfg.DispatchWindow, p.metrics, p.log),
-		Deliveries: app.NewDeliveryRelay(p.store, p.queue, p.metrics, p.log),
+		Relay:      maintenance.NewRelay(p.store, p.queue, p.cfg.DispatchWindow, p.metrics, p.log),
+		Deliveries: delivery.NewRelay(p.store, p.queue, p.metrics, p.log),
 	}
 	if p.cfg.OutcomeStream != "" {
-		d.Publisher = app.NewPublisher(app.PublisherConfig{
+		d.Publisher = maintenance.NewPublisher(maintenance.PublisherConfig{
 			Stream: p.cfg.OutcomeStream, MaxLen: int64(p.cfg.OutcomeStreamMaxLen), PublicURL: p.cfg.PublicURL,
 		}, p.store, p.queue, p.metrics, p.log)
 	}
-	return app.NewMaintenance(d)
+	return maintenance.NewMaintenance(d)
 }
 
 // loop runs f until the process closes.
@@ -216,7 +223,7 @@ func errorFields(err error) slog.Attr {
 // a balancer, waits no longer than a few seconds.
 const readyPatience = time.Second
 
-// ready tells what is wrong, in words. Only those who take from the queue need
+// ready reports what is wrong, in words. Only those who take from the queue need
 // Redis: the API accepts jobs without it.
 func (p *process) ready(ctx context.Context) handlers.Readiness {
 	r := handlers.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "migrations": "ok", "redis": "ok"}}
@@ -283,7 +290,9 @@ func (p *process) startAdmin() error {
 type api struct {
 	p        *process
 	server   *handlers.Server
-	service  *app.Service
+	service  *jobs.Service
+	events   *events.Reader
+	clients  *clients.Service
 	limiter  *tasks.Limiter
 	listener *tasks.Listener
 	addr     string
@@ -294,6 +303,7 @@ type api struct {
 func (p *process) startAPI() *api {
 	a := &api{p: p, addr: p.listener.Addr().String(), failed: make(chan error, 2)}
 	a.service = p.newService(a)
+	a.clients = p.newClients()
 	a.limiter = tasks.NewLimiter(p.redis, tasks.LimiterConfig{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota})
 	a.limiter.Start()
 	a.server = handlers.New(handlers.Config{
@@ -301,9 +311,9 @@ func (p *process) startAPI() *api {
 		TimeScale: p.cfg.TimeScale, RetentionJobs: p.cfg.RetentionJobs,
 		MaxStreams: p.cfg.MaxStreams, MaxStreamsPerClient: p.cfg.MaxStreamsPerClient,
 	}, handlers.Deps{
-		Jobs: a.service, Reader: a.service, Batches: a.service, Events: a.service, Clients: a.service, CursorKey: a.service.CursorKey,
+		Jobs: a.service, Reader: a.service, Batches: a.service, Events: a.events, Clients: a.clients, CursorKey: a.service.CursorKey,
 		Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(),
-		Limiter: a.limiter, Admission: app.NewAdmission(app.AdmissionFloor, nil, p.counted(), p.log), BatchAdmission: app.NewAdmission(app.BatchAdmissionFloor, nil, telemetry.Off, p.log),
+		Limiter: a.limiter, Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.counted(), p.log), BatchAdmission: jobs.NewAdmission(jobs.BatchAdmissionFloor, nil, telemetry.Off, p.log),
 		Health: p, Logger: p.log, Registry: p.counted(), Tracer: p.tracer,
 	})
 	go func() {
@@ -317,33 +327,39 @@ func (p *process) startAPI() *api {
 
 // newService makes the use cases of clients and starts the loops that they
 // need.
-func (p *process) newService(a *api) *app.Service {
+func (p *process) newService(a *api) *jobs.Service {
 	a.listener = tasks.NewListener(p.redis)
-	hub := app.NewHub(p.store, a.listener, p.metrics, p.log)
+	hub := events.NewHub(p.store, a.listener, p.metrics, p.log)
 	a.listener.Start(hub.Received, hub.Resumed)
-	window := app.NewWindow(p.cfg.DispatchWindow, p.store, p.metrics, p.log)
+	window := jobs.NewWindow(p.cfg.DispatchWindow, p.store, p.metrics, p.log)
 	counting, cancel := context.WithTimeout(p.loops, windowWait)
 	defer cancel()
-	_ = window.Count(counting) // Run tells what is wrong
-	capacity := app.NewCapacity(p.cfg.MaxActiveJobs, p.cfg.MaxQueueSize, p.store, p.log)
-	service := app.NewService(app.ServiceConfig{
+	_ = window.Count(counting) // Run logs what is wrong
+	capacity := jobs.NewCapacity(p.cfg.MaxActiveJobs, p.cfg.MaxQueueSize, p.store, p.log)
+	service := jobs.NewService(jobs.ServiceConfig{
 		Catalogue: job.Catalogue{
 			Types: p.cfg.JobTypes, Kinds: p.cfg.WorkKinds, FailProbability: p.cfg.FailProbability, MaxRuntime: p.cfg.MaxRuntime,
 		},
 		MaxAttempts: 1 + p.cfg.MaxRetries, Backoff: p.cfg.Backoff,
-		Keys: app.KeyConfig{
-			AdminToken: p.cfg.AdminToken, OpenRegistration: p.cfg.OpenRegistration, RegistrationWindow: registrationWindow,
-			TTL: p.cfg.APIKeyTTL, Overlap: p.cfg.APIKeyOverlap,
-		},
-	}, app.ServiceDeps{
-		Jobs: p.store, Reader: p.store, Events: p.store, Batches: p.store, Keys: p.store, Queue: p.notifier, Progress: p.queue,
-		Targets: p.guard(), Capacity: capacity, Window: window, Hub: hub, Settler: p.settler, Metrics: p.metrics, Log: p.log,
+	}, jobs.ServiceDeps{
+		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue,
+		Targets: p.guard(), Capacity: capacity, Window: window, Hub: hub, Completer: p.completer, Metrics: p.metrics, Log: p.log,
 	})
 	p.loop(hub.Run)
 	p.loop(capacity.Run)
 	p.loop(window.Run)
-	p.loop(service.WatchKeys)
+	a.events = events.NewReader(p.store, hub)
 	return service
+}
+
+// newClients makes the use cases of clients and their keys.
+func (p *process) newClients() *clients.Service {
+	clients := clients.New(clients.KeyConfig{
+		AdminToken: p.cfg.AdminToken, OpenRegistration: p.cfg.OpenRegistration, RegistrationWindow: registrationWindow,
+		TTL: p.cfg.APIKeyTTL, Overlap: p.cfg.APIKeyOverlap,
+	}, p.store, nil, p.log)
+	p.loop(clients.WatchKeys)
+	return clients
 }
 
 // registrationWindow is how long after a client's creation its first key may
@@ -364,24 +380,24 @@ func (a *api) stop() {
 }
 
 // worker is the executing side of a process.
-type worker struct {
+type workerRole struct {
 	p        *process
-	worker   *app.Worker
-	fetching *tasks.Workers
+	worker   *worker.Worker
+	fetching *tasks.JobConsumer
 	leases   *repo.Leases
 	lease    context.CancelFunc
 	beating  sync.WaitGroup
 }
 
 // startWorker takes up a lease and begins to fetch.
-func (p *process) startWorker() (*worker, error) {
-	w := &worker{p: p, leases: p.store.NewLeases()}
+func (p *process) startWorker() (*workerRole, error) {
+	w := &workerRole{p: p, leases: p.store.NewLeases()}
 	limit := p.cfg.ExecutionLimit()
-	w.worker = app.NewWorker(app.WorkerConfig{
+	w.worker = worker.NewWorker(worker.WorkerConfig{
 		Name: workerName(), Concurrency: p.cfg.WorkerConcurrency, Lease: p.cfg.LeaseTimeout, Heartbeat: p.cfg.HeartbeatInterval,
 		Limit: limit, Backoff: p.cfg.Backoff,
-	}, p.store, w.leases, p.notifier, p.settler, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
-	w.fetching = tasks.NewWorkers(p.redis, tasks.WorkersConfig{
+	}, p.store, w.leases, p.notifier, p.completer, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
+	w.fetching = tasks.NewJobConsumer(p.redis, tasks.WorkersConfig{
 		Concurrency: p.cfg.WorkerConcurrency, ShutdownTimeout: closeGrace,
 	}, w.worker.Handle, w.worker.Canceled)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -403,7 +419,7 @@ func workerName() string {
 }
 
 // stop stops fetching, gives running jobs their grace, and gives the lease up.
-func (w *worker) stop() {
+func (w *workerRole) stop() {
 	w.fetching.Quiet()
 	ctx, cancel := context.WithTimeout(context.Background(), w.p.cfg.ShutdownGrace)
 	defer cancel()

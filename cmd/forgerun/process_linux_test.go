@@ -1,6 +1,8 @@
 package main
 
-import "syscall"
+import (
+	"syscall"
+)
 
 // dieWithTest ends a process, paused or not, when the test binary is killed.
 func dieWithTest() *syscall.SysProcAttr {

@@ -2,6 +2,8 @@
 
 package main
 
-import "syscall"
+import (
+	"syscall"
+)
 
 func dieWithTest() *syscall.SysProcAttr { return nil }

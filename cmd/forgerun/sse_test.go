@@ -139,8 +139,8 @@ func (e *eventStream) rest() (all []frame) {
 	}
 }
 
-// events lists the names of frames, progress left out.
-func events(frames []frame) (names []string) {
+// frameNames lists the names of frames, progress left out.
+func frameNames(frames []frame) (names []string) {
 	for _, f := range frames {
 		if f.event != "" && f.event != "job-progress" {
 			names = append(names, f.event)

@@ -24,13 +24,13 @@ func TestJobStreamGoesOnAfterTheAPIIsKilled(t *testing.T) {
 	s.startWorker()
 	path := "/v1/jobs/" + u.submit(api, execute("SUCCESS_NORMAL")) + "/events"
 	stream := u.stream(api, path, "")
-	names := events(stream.until("job-running"))
+	names := frameNames(stream.until("job-running"))
 	api.kill()
 	for _, f := range stream.rest() { // progress may still have come
 		require.Empty(t, f.id)
 	}
 	stream = u.stream(s.startAPI(), path, stream.lastID)
-	names = append(names, events(stream.rest())...)
+	names = append(names, frameNames(stream.rest())...)
 	require.Equal(t, []string{"job-created", "job-queued", "job-assigned", "job-running", "job-succeeded"}, names)
 	s.checkInvariants()
 }
@@ -154,7 +154,7 @@ func TestStreamsAndWaitsGoOnWithoutRedis(t *testing.T) {
 	waiting := make(chan answer, 1)
 	go func() { waiting <- u.call(api, "GET", "/v1/jobs/"+id, "", "Prefer", "wait=30") }()
 	require.Equal(t, http.StatusOK, u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").status)
-	require.Equal(t, []string{"job-canceled"}, events(stream.rest()))
+	require.Equal(t, []string{"job-canceled"}, frameNames(stream.rest()))
 	all.until("job-canceled") // what came shortly before it may be shown as well
 	a := <-waiting
 	require.Equal(t, "CANCELED", a.text("state"), a.body)

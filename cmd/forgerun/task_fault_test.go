@@ -47,6 +47,6 @@ func TestTasksDuplicatedReorderedAndEarly(t *testing.T) {
 	worker := s.startWorker()
 	s.await("SUCCEEDED", ids...)
 	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence <> 1 OR attempt <> 1`))
-	eventually(t, "the others are dropped and counted", func() bool { return worker.metric(`tasks_dropped_total{reason="spent"}`) >= 100 })
+	eventually(t, "the others are dropped and counted", func() bool { return worker.metric(`tasks_dropped_total{reason="stale"}`) >= 100 })
 	s.checkInvariants()
 }

@@ -265,7 +265,7 @@ func TestDeliveryIsPrompt(t *testing.T) {
 	}
 	s.awaitDeliveries()
 	require.Equal(t, before+10, webhooks.metric(`webhook_deliveries_total{event="job.succeeded",result="delivered"}`))
-	require.Less(t, api.metric(`maintenance_deliveries_total{by="hinted"}`), 10.0, "the hints led to them, not the relay")
+	require.Less(t, api.metric(`maintenance_deliveries_total{by="woken"}`), 10.0, "the hints led to them, not the relay")
 	s.checkInvariants()
 }
 

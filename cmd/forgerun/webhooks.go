@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/delivery"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/tasks"
@@ -21,8 +21,8 @@ func (p *process) guard() *webhook.Guard { return webhook.NewGuard(p.cfg.Webhook
 
 // newWebhooks makes the use cases of subscriptions. Without a master key none
 // can be registered; one that is not that of the stored keys stops the process.
-func (p *process) newWebhooks(failed chan<- error) *app.Webhooks {
-	d := app.WebhooksDeps{
+func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
+	d := delivery.WebhooksDeps{
 		Store: p.store, Reader: p.store, Deliveries: p.store, Targets: p.guard(), Queue: p.queue,
 		Subscribers: p.subscribers, Metrics: p.metrics, Log: p.log,
 	}
@@ -35,10 +35,10 @@ func (p *process) newWebhooks(failed chan<- error) *app.Webhooks {
 			}
 		})
 	}
-	return app.NewWebhooks(d)
+	return delivery.NewWebhooks(d)
 }
 
-// directoryAge is how old the published keys may be that are told. A new key
+// directoryAge is how old the published keys may be. A new key
 // does not sign for ten minutes.
 const directoryAge = 5 * time.Second
 
@@ -70,14 +70,14 @@ func (p *process) newDirectory() func(context.Context) ([]byte, error) {
 // webhooks is the delivering side of a process.
 type webhooks struct {
 	p        *process
-	courier  *app.Courier
+	worker   *delivery.Worker
 	sender   *webhook.Sender
-	fetching *tasks.Couriers
+	fetching *tasks.DeliveryConsumer
 }
 
-// hintHandlers is how many hints a process looks into at once. A handler is
+// wakeUpHandlers is how many wake-ups a process handles at once. A handler is
 // done when the sending is under way.
-const hintHandlers = 8
+const wakeUpHandlers = 8
 
 // startWebhooks waits until there is a key to sign with, and begins to deliver.
 func (p *process) startWebhooks(ctx context.Context) (*webhooks, error) {
@@ -96,11 +96,11 @@ func (p *process) startWebhooks(ctx context.Context) (*webhooks, error) {
 	w := &webhooks{p: p, sender: webhook.NewSender(webhook.SenderConfig{
 		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.WebhookTimeout, Guard: p.guard(), Log: p.log,
 	}, keys, webhook.NewSecrets(vault))}
-	w.courier = app.NewCourier(app.CourierConfig{
+	w.worker = delivery.NewWorker(delivery.WorkerConfig{
 		Concurrency: p.cfg.WebhookConcurrency, Timeout: p.cfg.WebhookTimeout, Tracer: p.tracer,
 		Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
 	}, p.store, w.sender, p.notifier, p.metrics, p.log)
-	w.fetching = tasks.NewCouriers(p.redis, tasks.WorkersConfig{Concurrency: hintHandlers, ShutdownTimeout: closeGrace}, w.courier.Handle)
+	w.fetching = tasks.NewDeliveryConsumer(p.redis, tasks.WorkersConfig{Concurrency: wakeUpHandlers, ShutdownTimeout: closeGrace}, w.worker.Handle)
 	if err := w.fetching.Start(context.Background()); err != nil {
 		w.stop()
 		return nil, err
@@ -141,13 +141,13 @@ func (p *process) untilStorageAnswers(ctx context.Context, what func(context.Con
 	}
 }
 
-// stop takes no more hints, lets what is being sent end, and gives the rest
+// stop takes no more wake-ups, lets what is being sent end, and gives the rest
 // back.
 func (w *webhooks) stop() {
 	w.fetching.Quiet()
 	ctx, cancel := context.WithTimeout(context.Background(), w.p.cfg.WebhookTimeout+closeGrace)
 	defer cancel()
-	w.courier.Stop(ctx)
+	w.worker.Stop(ctx)
 	w.fetching.Stop()
 	w.sender.Close()
 }

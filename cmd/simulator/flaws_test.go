@@ -30,7 +30,7 @@ func TestTourFindsFlaws(t *testing.T) {
 		},
 		"wrong outcome": {
 			flaws: on("job", "CPU_BURST", set("outcome", "FAILED")),
-			kinds: "CPU_BURST", reason: `tells SUCCEEDED with outcome "FAILED"`,
+			kinds: "CPU_BURST", reason: `a poll shows SUCCEEDED with outcome "FAILED"`,
 		},
 		"wrong outcome in report": {
 			flaws: on("report", "CPU_BURST", set("outcome", "CANCELED")),
@@ -51,7 +51,7 @@ func TestTourFindsFlaws(t *testing.T) {
 		},
 		"time not in UTC": {
 			flaws: on("job", "IO_HEAVY", set("updated_at", "2030-01-01T00:00:00+01:00")),
-			kinds: "IO_HEAVY", reason: "a poll tells a time that is not in UTC",
+			kinds: "IO_HEAVY", reason: "a poll shows a time that is not in UTC",
 		},
 		"catalogue row changed": {
 			flaws: on("job", "IO_HEAVY", set("definition", map[string]any{"duration_ms": 1})),
@@ -67,7 +67,7 @@ func TestTourFindsFlaws(t *testing.T) {
 		},
 		"ended on another attempt": {
 			flaws: on("job", "SUCCESS_FAST", set("attempt", 2)),
-			kinds: "SUCCESS_FAST", reason: "a poll tells SUCCEEDED (attempt 2), which the job was not at that time",
+			kinds: "SUCCESS_FAST", reason: "a poll shows SUCCEEDED (attempt 2), which the job was not at that time",
 		},
 		"finished before started": {
 			flaws: on("report", "RUNS_LONG", set("finished_at", "1999-01-01T00:00:00Z")),
@@ -95,7 +95,7 @@ func TestTourFindsFlaws(t *testing.T) {
 		},
 		"misnamed event": {
 			flaws: on("report", "MEMORY_SPIKE", event(2, "event_name", "job.running")),
-			kinds: "MEMORY_SPIKE", reason: `goes from "QUEUED" to "ASSIGNED" and is called job.running`,
+			kinds: "MEMORY_SPIKE", reason: `event 3 (job.running) goes from "QUEUED" to "ASSIGNED", which has another name`,
 		},
 		"annotation with a state": {
 			flaws: on("report", "RETRY_LIMIT_REACHED", lastEvent("next_state", "FAILED")),
@@ -119,7 +119,7 @@ func TestTourFindsFlaws(t *testing.T) {
 		},
 		"started though canceled": {
 			flaws: on("report", "CANCEL_BEFORE_START", set("started_at", "2000-01-01T00:00:05Z"), set("finished_at", "2000-01-01T00:00:05Z")),
-			kinds: "CANCEL_BEFORE_START", reason: "the report of attempt 1 has started_at 00:00:05.000000Z, its events tell the start (none)",
+			kinds: "CANCEL_BEFORE_START", reason: "the report of attempt 1 has started_at 00:00:05.000000Z, its events have the start (none)",
 		},
 		"acceptance without time": {
 			flaws: on("receipt", "WEBHOOK_5XX", set("created_at", nil)),
@@ -128,7 +128,7 @@ func TestTourFindsFlaws(t *testing.T) {
 		"acceptance without place": {flaws: flaws{noLocation: true}, kinds: "SUCCESS_FAST", reason: `the acceptance has Location ""`},
 		"replay not told": {
 			flaws: flaws{silentReplay: true},
-			kinds: "DUPLICATE_SUBMIT_SAME_KEY", reason: "2 tries with one key were each told that they made the job",
+			kinds: "DUPLICATE_SUBMIT_SAME_KEY", reason: "2 tries with one key were each answered as the one that made the job",
 		},
 		"refusal with a job": {flaws: flaws{placeRefused: true}, kinds: "PAYLOAD_INVALID", reason: "the refusal names a job (/v1/jobs/1)"},
 		"slow to stop": {
@@ -207,11 +207,11 @@ func TestTourFindsFlaws(t *testing.T) {
 		"duplicate keys forgotten": {flaws: flaws{forgetKeys: true}, kinds: "DUPLICATE_SUBMIT_SAME_KEY", reason: "has more than one job"},
 		"keys mixed up": {
 			flaws: flaws{oneKey: true},
-			kinds: "DUPLICATE_SUBMIT_DIFFERENT_KEY", reason: "the answer to ticket 20 tells the job of ticket 19",
+			kinds: "DUPLICATE_SUBMIT_DIFFERENT_KEY", reason: "the answer to ticket 20 shows the job of ticket 19",
 		},
 		"retry not limited": {
 			flaws: flaws{endlessRetry: true},
-			kinds: "RETRY_LIMIT_REACHED", reason: "a poll tells max_attempts 4 at attempt 5",
+			kinds: "RETRY_LIMIT_REACHED", reason: "a poll shows max_attempts 4 at attempt 5",
 		},
 		"retry refused": {
 			flaws:  flaws{refuseRetry: true},
@@ -224,7 +224,7 @@ func TestTourFindsFlaws(t *testing.T) {
 		},
 		"exhaustion not told": {
 			flaws: on("report", "RETRY_LIMIT_REACHED", events(func(e []any) []any { return e[:len(e)-1] })),
-			kinds: "RETRY_LIMIT_REACHED", reason: "attempt 4 of 4, FAILED: 0 events tell that the retries are exhausted",
+			kinds: "RETRY_LIMIT_REACHED", reason: "attempt 4 of 4, FAILED: 0 events say that the retries are exhausted",
 		},
 		"foreign code": {
 			flaws: onFailure("FAIL_IMMEDIATE", "code", "E_OOPS"),
@@ -278,7 +278,7 @@ func TestTourFindsFlaws(t *testing.T) {
 		"invalid accepted": {flaws: flaws{acceptInvalid: true}, kinds: "PAYLOAD_INVALID", reason: "PAYLOAD_INVALID was accepted as job"},
 		"cancel ignored": {
 			flaws: flaws{ignoreCancel: true},
-			kinds: "CANCEL_BEFORE_START, CANCEL_DURING_RUN, SCHEDULED_FAR_FUTURE", reason: "the job was told to be CANCELED and is SUCCEEDED",
+			kinds: "CANCEL_BEFORE_START, CANCEL_DURING_RUN, SCHEDULED_FAR_FUTURE", reason: "the cancel was answered with CANCELED, and the job is SUCCEEDED",
 		},
 		"canceled twice": {
 			flaws:  flaws{secondCancel: true},

@@ -34,11 +34,11 @@ func TestTourFindsWebhookFlaws(t *testing.T) {
 		"given up at once": {
 			flaws:  webhookFlaws{earlyFailure: true},
 			kinds:  "WEBHOOK_TIMEOUT, WEBHOOK_5XX, WEBHOOK_RETRIES_EXHAUSTED",
-			reason: " is FAILED (HTTP_5XX, last status 503) after 1 attempts, the service makes 4",
+			reason: " is FAILED (HTTP_5XX, last status 503) after 1 attempts of 4 ",
 		},
 		"given up too early": {
 			flaws: webhookFlaws{fewTries: true},
-			kinds: "WEBHOOK_RETRIES_EXHAUSTED", reason: " is FAILED (HTTP_5XX, last status 500) after 3 attempts, the service makes 4",
+			kinds: "WEBHOOK_RETRIES_EXHAUSTED", reason: " is FAILED (HTTP_5XX, last status 500) after 3 attempts of 4 ",
 		},
 		"failure as success": {
 			flaws:  webhookFlaws{alwaysAccepted: true},
@@ -132,7 +132,7 @@ func TestTourFindsWebhookFlaws(t *testing.T) {
 		},
 		"another state": {
 			tamper: on("delivery", "WEBHOOK_SUCCESS", set("state", "FAILED")),
-			kinds:  "WEBHOOK_SUCCESS", reason: " is FAILED (, last status 204) after 1 attempts, the service makes 4",
+			kinds:  "WEBHOOK_SUCCESS", reason: " is FAILED (, last status 204) after 1 attempts of 4 ",
 		},
 		"success with an error": {
 			tamper: on("delivery", "WEBHOOK_5XX", set("last_error", map[string]any{"code": "HTTP_5XX"})),
@@ -231,7 +231,7 @@ func TestTourOfAnUnknownService(t *testing.T) {
 	f.flaws.webhooks.earlyFailure = true
 	p = play(t, f, only("WEBHOOK_RETRIES_EXHAUSTED"), func(o *tour.Options) { o.DeliveryTries = 0 })
 	require.Equal(t, exitDifferent, p.code)
-	require.Contains(t, p.stdout, "after 1 attempts, and the service repeats what fails")
+	require.Contains(t, p.stdout, "after 1 attempts of 0 (0: unknown)")
 }
 
 // TestTourWithAShortTimeLimit names the limit as the reason.

@@ -120,9 +120,9 @@ func TestCompareTakesTurns(t *testing.T) {
 // their places, a millisecond after each other.
 func (g *ground) assign(places ...int) {
 	g.t.Helper()
-	for i, place := range places {
+	for i, cursor := range places {
 		tag, err := g.d.conn.Exec(g.t.Context(), `UPDATE jobs SET assigned_at = now() + $2 * interval '1 ms'
-			WHERE job_id = (SELECT job_id FROM jobs ORDER BY run_at, job_id OFFSET $1 - 1 LIMIT 1)`, place, i)
+			WHERE job_id = (SELECT job_id FROM jobs ORDER BY run_at, job_id OFFSET $1 - 1 LIMIT 1)`, cursor, i)
 		require.NoError(g.t, err)
 		require.EqualValues(g.t, 1, tag.RowsAffected())
 	}

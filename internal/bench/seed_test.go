@@ -100,7 +100,7 @@ func (g *ground) count(sql string) (n int) {
 	return n
 }
 
-// A seeded job looks like one that the service brought to the same place.
+// A seeded job looks like one that the service brought to the same cursor.
 func TestSeededJobsLookLikeTheService(t *testing.T) {
 	t.Parallel()
 	tomorrow := time.Now().Add(24 * time.Hour).Truncate(time.Microsecond)

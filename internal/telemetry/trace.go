@@ -1,3 +1,7 @@
+// Package telemetry is how the other packages report on themselves: it makes
+// their metrics, and begins, continues and ends their spans. What is counted
+// and traced is decided where it happens; where it is sent is decided by
+// package monitoring.
 package telemetry
 
 import (
@@ -59,20 +63,19 @@ func Start(ctx context.Context, name string, options ...trace.SpanStartOption) (
 	return span.TracerProvider().Tracer(Scope).Start(ctx, name, options...)
 }
 
-// Continue begins a span of this process below one that a Traceparent tells of,
-// wherever that was. Without one that is recorded, or without a tracer, there is
-// no span.
-func Continue(ctx context.Context, tracer trace.Tracer, traceparent, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
-	if tracer == nil {
-		return ctx, noop.Span{}
-	}
+// Continue begins a span of this process below the span that the traceparent
+// names, in any process. Without one that is recorded, or without a tracer,
+// there is no span.
+func Continue(
+	ctx context.Context, tracer trace.Tracer, traceparent, name string, options ...trace.SpanStartOption,
+) (context.Context, trace.Span) {
 	parent := parse(traceparent)
-	if !parent.IsSampled() {
+	if tracer == nil || !parent.IsSampled() {
 		return ctx, noop.Span{}
 	}
 	below, span := tracer.Start(trace.ContextWithRemoteSpanContext(ctx, parent), name, options...)
 	if !span.IsRecording() {
-		return ctx, noop.Span{} // logs and exemplars must not tell of a trace that is not there
+		return ctx, noop.Span{} // logs and exemplars must not name a trace that is not recorded
 	}
 	return below, span
 }
@@ -85,8 +88,8 @@ func End(span trace.Span, err error) {
 	span.End()
 }
 
-// Link points from a span to the one that a traceparent tells of. It comes
-// after the span's begin: what a span concerns is often read below it.
+// Link links a span to the one that the traceparent names, after the span's
+// begin: the traceparent is often read within it.
 func Link(span trace.Span, traceparent string) {
 	if !span.IsRecording() {
 		return
@@ -98,8 +101,8 @@ func Link(span trace.Span, traceparent string) {
 
 const header = "traceparent"
 
-// Traceparent tells of the span of ctx in the form of W3C Trace Context, for
-// Continue. "" if it is not recorded.
+// Traceparent gives the span of ctx in the form of W3C Trace Context, for
+// Continue; "" if it is not recorded.
 func Traceparent(ctx context.Context) string {
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return ""

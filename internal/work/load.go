@@ -7,16 +7,16 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// load is what a kind does in each step, before the rest of the step's time is
-// waited out.
+// load is the work of a kind in units of a few milliseconds at most. Each step
+// does a share of them.
 type load interface {
 	// phase names the work in progress reports.
 	phase() string
-	// step does one step of the given number: at least one unit of the work,
-	// then more until the step's share is done or the time is up. It returns
-	// context.Cause(ctx) when ctx ends, checked before each unit; units take
-	// a few milliseconds at most.
-	step(ctx context.Context, steps int, until time.Time) error
+	// units is how many units one of the steps does at most.
+	units(steps int) int
+	// unit does one unit, counted from 0 in each step, and reports whether the
+	// step can do more. It returns context.Cause(ctx) if it waits and ctx ends.
+	unit(ctx context.Context, n int) (more bool, err error)
 	// result makes the result body after the last step.
 	result(d job.Definition) *job.Result
 	// release gives back everything taken. It is always called, once.
@@ -27,23 +27,38 @@ type load interface {
 func (r *Runner) loadOf(d job.Definition) load {
 	switch d.WorkKind {
 	case job.CPUBurst:
-		return &burn{turns: r.turns}
+		return &cpuBurst{turns: r.turns}
 	case job.MemorySpike:
-		return &spike{budget: r.memory}
+		return &memorySpike{budget: r.memory}
 	case job.IOHeavy:
-		return &disk{dir: r.tempDir}
+		return &ioHeavy{dir: r.tempDir}
 	case job.ManySmallOutputs:
-		return newLines(d)
+		return newSmallOutputs(d)
 	default:
 		return idle{}
 	}
 }
 
-// idle does nothing: most kinds just wait. The other loads embed it for what
-// they do not do differently.
+// idle does nothing: most kinds just wait. The other loads embed it for the
+// defaults.
 type idle struct{}
 
-func (idle) phase() string                              { return "WORKING" }
-func (idle) step(context.Context, int, time.Time) error { return nil }
-func (idle) result(d job.Definition) *job.Result        { return document(d) }
-func (idle) release()                                   {}
+func (idle) phase() string                           { return "WORKING" }
+func (idle) units(int) int                           { return 0 }
+func (idle) unit(context.Context, int) (bool, error) { return false, nil }
+func (idle) result(d job.Definition) *job.Result     { return document(d) }
+func (idle) release()                                {}
+
+// step does one of the steps: at least one unit, then more until the step's
+// share is done or the time is up. It returns context.Cause(ctx) when ctx ends.
+func step(ctx context.Context, l load, steps int, until time.Time) error {
+	for n := range l.units(steps) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if more, err := l.unit(ctx, n); err != nil || !more || !time.Now().Before(until) {
+			return err
+		}
+	}
+	return nil
+}

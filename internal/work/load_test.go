@@ -33,11 +33,11 @@ func (c *countdown) Err() error {
 
 var farAway = time.Now().Add(time.Hour)
 
-func TestBurnHashesUntilItIsStopped(t *testing.T) {
+func TestCPUBurstHashesUntilItIsStopped(t *testing.T) {
 	t.Parallel()
 	const units = 5
-	b := &burn{turns: make(chan struct{}, 1)}
-	_ = b.step(&countdown{t.Context(), units}, steps, farAway)
+	b := &cpuBurst{turns: make(chan struct{}, 1)}
+	_ = step(&countdown{t.Context(), units}, b, steps, farAway)
 	var want [4096]byte
 	for range units * 16 {
 		sum := sha256.Sum256(want[:])
@@ -47,7 +47,7 @@ func TestBurnHashesUntilItIsStopped(t *testing.T) {
 	require.Empty(t, b.turns, "the turn is given back")
 }
 
-func TestBurnWaitsForATurn(t *testing.T) {
+func TestCPUBurstWaitsForATurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Config{})
@@ -74,12 +74,12 @@ func TestBurnWaitsForATurn(t *testing.T) {
 	})
 }
 
-func TestBurnLeavesHalfOfTheCPUs(t *testing.T) {
+func TestCPUBurstLeavesHalfOfTheCPUs(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, max(1, runtime.GOMAXPROCS(0)/2), cap(New(Config{}).turns))
 }
 
-func TestSpikeGrowsToItsBound(t *testing.T) {
+func TestMemorySpikeGrowsToItsBound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Config{TimeScale: 1})
@@ -93,12 +93,12 @@ func TestSpikeGrowsToItsBound(t *testing.T) {
 	})
 }
 
-func TestSpikeReallyTouchesItsMemory(t *testing.T) {
+func TestMemorySpikeReallyTouchesItsMemory(t *testing.T) {
 	t.Parallel()
 	r := New(Config{MaxMemory: 8 << 20})
-	s := &spike{budget: r.memory}
+	s := &memorySpike{budget: r.memory}
 	for range steps {
-		require.NoError(t, s.step(t.Context(), steps, farAway))
+		require.NoError(t, step(t.Context(), s, steps, farAway))
 	}
 	require.Len(t, s.held, 8, "all that is allowed, and no more")
 	for _, unit := range s.held {
@@ -107,17 +107,17 @@ func TestSpikeReallyTouchesItsMemory(t *testing.T) {
 			require.NotZero(t, unit[i])
 		}
 	}
-	other := &spike{budget: r.memory}
-	require.NoError(t, other.step(t.Context(), steps, farAway))
+	other := &memorySpike{budget: r.memory}
+	require.NoError(t, step(t.Context(), other, steps, farAway))
 	require.Empty(t, other.held, "the bound is for all runs together")
 	s.release()
-	require.NoError(t, other.step(t.Context(), steps, farAway))
+	require.NoError(t, step(t.Context(), other, steps, farAway))
 	require.Len(t, other.held, 1)
 	other.release()
 	require.Empty(t, r.memory)
 }
 
-func TestSpikeGivesMemoryBack(t *testing.T) {
+func TestMemorySpikeGivesMemoryBack(t *testing.T) {
 	t.Parallel()
 	d := define(t, job.MemorySpike)
 	t.Run("after a cancel", func(t *testing.T) {
@@ -150,64 +150,64 @@ func TestSpikeGivesMemoryBack(t *testing.T) {
 
 func TestStepsStopBetweenUnits(t *testing.T) {
 	t.Parallel()
-	s := &spike{budget: make(chan struct{}, 64)}
-	_ = s.step(&countdown{t.Context(), 3}, 1, farAway)
+	s := &memorySpike{budget: make(chan struct{}, 64)}
+	_ = step(&countdown{t.Context(), 3}, s, 1, farAway)
 	require.Len(t, s.held, 3)
 
-	f := &disk{dir: t.TempDir()}
+	f := &ioHeavy{dir: t.TempDir()}
 	defer f.release()
-	_ = f.step(&countdown{t.Context(), 4}, steps, farAway) // asked once before the file is opened
+	_ = step(&countdown{t.Context(), 3}, f, steps, farAway)
 	info, err := f.file.Stat()
 	require.NoError(t, err)
 	require.EqualValues(t, 3*blockSize, info.Size())
 
-	o := newLines(define(t, job.ManySmallOutputs))
-	_ = o.step(&countdown{t.Context(), 2}, 1, farAway)
+	o := newSmallOutputs(define(t, job.ManySmallOutputs))
+	_ = step(&countdown{t.Context(), 2}, o, 1, farAway)
 	require.Len(t, o.body, 2*lineSize)
 }
 
 func TestStepsDoOneUnitWhenTheTimeIsUp(t *testing.T) {
 	t.Parallel()
 	var past time.Time
-	s := &spike{budget: make(chan struct{}, 64)}
-	require.NoError(t, s.step(t.Context(), 1, past))
+	s := &memorySpike{budget: make(chan struct{}, 64)}
+	require.NoError(t, step(t.Context(), s, 1, past))
 	require.Len(t, s.held, 1)
 
-	f := &disk{dir: t.TempDir()}
+	f := &ioHeavy{dir: t.TempDir()}
 	defer f.release()
-	require.NoError(t, f.step(t.Context(), 1, past))
+	require.NoError(t, step(t.Context(), f, 1, past))
 	info, err := f.file.Stat()
 	require.NoError(t, err)
 	require.EqualValues(t, blockSize, info.Size())
 
-	o := newLines(define(t, job.ManySmallOutputs))
-	require.NoError(t, o.step(t.Context(), 1, past))
+	o := newSmallOutputs(define(t, job.ManySmallOutputs))
+	require.NoError(t, step(t.Context(), o, 1, past))
 	require.Len(t, o.body, lineSize)
 
-	b := &burn{turns: make(chan struct{}, 1)}
-	require.NoError(t, b.step(t.Context(), 1, past))
+	b := &cpuBurst{turns: make(chan struct{}, 1)}
+	require.NoError(t, step(t.Context(), b, 1, past))
 	require.NotZero(t, b.block)
 }
 
 func TestManySmallOutputsGrowStepByStep(t *testing.T) {
 	t.Parallel()
-	o := newLines(define(t, job.ManySmallOutputs))
+	o := newSmallOutputs(define(t, job.ManySmallOutputs))
 	before := 0
 	for range steps - 1 {
-		require.NoError(t, o.step(t.Context(), steps, farAway))
+		require.NoError(t, step(t.Context(), o, steps, farAway))
 		require.Greater(t, len(o.body), before)
 		require.Less(t, len(o.body), cap(o.body))
 		before = len(o.body)
 	}
-	require.NoError(t, o.step(t.Context(), steps, farAway))
+	require.NoError(t, step(t.Context(), o, steps, farAway))
 	require.Len(t, o.body, cap(o.body), "all is there after the last step")
 }
 
-func TestDiskWritesItsFile(t *testing.T) {
+func TestIOHeavyWritesItsFile(t *testing.T) {
 	t.Parallel()
-	f := &disk{dir: t.TempDir()}
+	f := &ioHeavy{dir: t.TempDir()}
 	content := func() []byte {
-		require.NoError(t, f.step(t.Context(), steps, farAway))
+		require.NoError(t, step(t.Context(), f, steps, farAway))
 		all, err := io.ReadAll(io.NewSectionReader(f.file, 0, 1<<30))
 		require.NoError(t, err)
 		require.Len(t, all, 4<<20, "however many steps there are")
@@ -222,35 +222,35 @@ func TestDiskWritesItsFile(t *testing.T) {
 	requireEmptyDir(t, f.dir)
 }
 
-func TestDiskNoticesWrongContent(t *testing.T) {
+func TestIOHeavyNoticesWrongContent(t *testing.T) {
 	t.Parallel()
 	zero, err := os.OpenFile("/dev/zero", os.O_RDWR, 0) // takes everything, gives zeros
 	require.NoError(t, err)
 	defer func() { require.NoError(t, zero.Close()) }()
-	f := &disk{file: zero, written: make([]byte, blockSize), read: make([]byte, blockSize)}
-	require.ErrorIs(t, f.step(t.Context(), 1, time.Time{}), errReadBack)
+	f := &ioHeavy{file: zero, written: make([]byte, blockSize), read: make([]byte, blockSize)}
+	require.ErrorIs(t, step(t.Context(), f, 1, time.Time{}), errReadBack)
 }
 
-func TestDiskRemovesItsFileWhereItCouldNotBefore(t *testing.T) {
+func TestIOHeavyRemovesItsFileWhereItCouldNotBefore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file, err := os.CreateTemp(dir, "forgerun-io-*")
 	require.NoError(t, err)
-	f := &disk{dir: dir, file: file}
+	f := &ioHeavy{dir: dir, file: file}
 	f.release()
 	requireEmptyDir(t, dir)
 }
 
-func TestDiskErrors(t *testing.T) {
+func TestIOHeavyErrors(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing")
 	_, err := New(Config{TempDir: missing}).Run(t.Context(), define(t, job.IOHeavy), 1, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 
-	f := &disk{dir: t.TempDir()}
-	require.NoError(t, f.step(t.Context(), 1, time.Time{}))
+	f := &ioHeavy{dir: t.TempDir()}
+	require.NoError(t, step(t.Context(), f, 1, time.Time{}))
 	require.NoError(t, f.file.Close())
-	require.ErrorIs(t, f.step(t.Context(), 1, time.Time{}), os.ErrClosed)
+	require.ErrorIs(t, step(t.Context(), f, 1, time.Time{}), os.ErrClosed)
 	f.release()
 	requireEmptyDir(t, f.dir)
 }

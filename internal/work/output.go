@@ -4,9 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"time"
 
 	"github.com/forgerun/forgerun/job"
 )
@@ -21,17 +21,15 @@ const (
 // filled up to exactly d.PayloadSize bytes. It depends on d alone, so every
 // attempt of a job gives the same bytes.
 func document(d job.Definition) *job.Result {
-	body := make([]byte, 0, d.PayloadSize)
-	body = append(body, `{"work_kind":"`...)
-	body = append(body, d.WorkKind...)
-	body = append(body, `","seed":`...)
-	body = strconv.AppendInt(body, d.Seed, 10)
-	body = append(body, `,"data":"`...)
-	const end = `"}`
-	filler := body[len(body) : d.PayloadSize-len(end)]
-	fill(filler, randomOf(d))
-	body = append(body[:len(body)+len(filler)], end...)
-	return resultOf(MediaTypeJSON, body)
+	body := fmt.Appendf(make([]byte, 0, d.PayloadSize), `{"work_kind":"%s","seed":%d,"data":"`, d.WorkKind, d.Seed)
+	return resultOf(MediaTypeJSON, appendFilled(body, d.PayloadSize, randomOf(d), `"}`))
+}
+
+// appendFilled appends letters and the end, so that the body is of that size.
+func appendFilled(body []byte, size int, random *rand.PCG, end string) []byte {
+	filler := body[len(body) : size-len(end)]
+	fill(filler, random)
+	return append(body[:len(body)+len(filler)], end...)
 }
 
 func resultOf(mediaType string, body []byte) *job.Result {
@@ -40,36 +38,27 @@ func resultOf(mediaType string, body []byte) *job.Result {
 
 const lineSize = 128
 
-// lines is MANY_SMALL_OUTPUTS: it produces the result body in lines of 128
-// bytes, one by one.
-type lines struct {
+// smallOutputs is MANY_SMALL_OUTPUTS: it produces the result body in lines of
+// 128 bytes, one in each unit.
+type smallOutputs struct {
 	idle
 	body   []byte
 	count  int64
 	random *rand.PCG
 }
 
-func newLines(d job.Definition) *lines {
-	return &lines{body: make([]byte, 0, d.PayloadSize), random: randomOf(d)}
+func newSmallOutputs(d job.Definition) *smallOutputs {
+	return &smallOutputs{body: make([]byte, 0, d.PayloadSize), random: randomOf(d)}
 }
 
-func (*lines) phase() string { return "PRODUCING" }
+func (*smallOutputs) phase() string { return "PRODUCING" }
 
-func (o *lines) step(ctx context.Context, steps int, until time.Time) error {
-	share := cap(o.body)/lineSize/steps + 1
-	for range share {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if !o.line() || !time.Now().Before(until) {
-			return nil
-		}
-	}
-	return nil
-}
+func (o *smallOutputs) units(steps int) int { return cap(o.body)/lineSize/steps + 1 }
+
+func (o *smallOutputs) unit(context.Context, int) (more bool, err error) { return o.line(), nil }
 
 // result produces the lines that are still missing.
-func (o *lines) result(job.Definition) *job.Result {
+func (o *smallOutputs) result(job.Definition) *job.Result {
 	for o.line() {
 	}
 	return resultOf(MediaTypeNDJSON, o.body)
@@ -77,7 +66,7 @@ func (o *lines) result(job.Definition) *job.Result {
 
 // line appends one line and reports whether there was room for one. The last
 // line is longer, so that the body ends with it exactly.
-func (o *lines) line() bool {
+func (o *smallOutputs) line() bool {
 	room := cap(o.body) - len(o.body)
 	if room == 0 {
 		return false
@@ -88,13 +77,8 @@ func (o *lines) line() bool {
 	}
 	o.count++
 	end := len(o.body) + size
-	o.body = append(o.body, `{"line":`...)
-	o.body = strconv.AppendInt(o.body, o.count, 10)
-	o.body = append(o.body, `,"data":"`...)
-	const closing = "\"}\n"
-	filler := o.body[len(o.body) : end-len(closing)]
-	fill(filler, o.random)
-	o.body = append(o.body[:len(o.body)+len(filler)], closing...)
+	o.body = append(strconv.AppendInt(append(o.body, `{"line":`...), o.count, 10), `,"data":"`...)
+	o.body = appendFilled(o.body, end, o.random, "\"}\n")
 	return true
 }
 

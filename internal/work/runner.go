@@ -1,5 +1,5 @@
 // Package work does what a work kind's name says while a job runs: it waits,
-// burns CPU, takes memory, writes files or produces output, within bounds, and
+// uses CPU, takes memory, writes files or produces output, within bounds, and
 // makes the result body. It decides nothing about jobs and stores nothing; a
 // panic here is the caller's to catch.
 package work
@@ -32,14 +32,14 @@ type Config struct {
 	MaxMemory int           // bytes that all MEMORY_SPIKE runs hold together; 0 is DefaultMaxMemory
 }
 
-// Runner runs work. It is safe for concurrent use and has no goroutines.
+// Runner runs work. It is safe for concurrent use and starts no goroutines.
 type Runner struct {
 	scale   float64
 	limit   time.Duration
 	tempDir string
-	// turns holds a token for each run that burns CPU at this moment. At most
-	// half of the CPUs burn, so that heartbeats and cancels get through however
-	// many CPU_BURST jobs run.
+	// turns holds a token for each run that hashes at this moment. CPU_BURST jobs
+	// use at most half of the CPUs, so that heartbeats and cancels are not delayed
+	// however many there are.
 	turns chan struct{}
 	// memory holds a token for each memoryUnit that runs hold.
 	memory chan struct{}
@@ -83,10 +83,7 @@ func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, progres
 	l := r.loadOf(d)
 	defer l.release()
 	reason, fails := d.WorkKind.FailsOn(attempt)
-	p := pace{
-		duration: r.duration(d), steps: steps,
-		phase: l.phase(), items: d.PayloadSize / 1024, report: progress,
-	}
+	p := pace{duration: r.duration(d), steps: steps, phase: l.phase(), items: d.PayloadSize / 1024, report: progress}
 	switch {
 	case d.WorkKind == job.FailImmediate:
 		p.steps = 1
@@ -100,7 +97,7 @@ func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, progres
 		return nil, &Failure{Reason: reason}
 	}
 	result := l.result(d)
-	p.tell(p.steps)
+	p.reportDone(p.steps)
 	return result, nil
 }
 

@@ -40,7 +40,7 @@ func runnable() []job.Kind {
 }
 
 // inBubble tells whether a run can be tested under synctest's clock, which
-// stands still while CPU_BURST burns.
+// stands still while CPU_BURST hashes.
 func inBubble(k job.Kind, scale float64) bool { return k != job.CPUBurst || scale == 0 }
 
 // recorder collects progress reports.
@@ -326,7 +326,7 @@ func TestResultDependsOnTheDefinitionAlone(t *testing.T) {
 		d := define(t, kind)
 		first := body(now, d, 2)
 		require.Equal(t, first, body(now, d, 2))
-		require.Equal(t, first, body(later, d, 3), "neither attempt nor pace change it")
+		require.Equal(t, first, body(later, d, 3), "neither attempt nor speed change it")
 		other := d
 		other.Seed++
 		require.NotEqual(t, first, body(now, other, 2))

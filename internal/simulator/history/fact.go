@@ -2,7 +2,7 @@ package history
 
 import "time"
 
-// Kind says what a fact tells, and with that who saw it.
+// Kind says what a fact is about, and with that who saw it.
 type Kind string
 
 // What the client saw while the run went on.
@@ -20,12 +20,12 @@ const (
 	Streamed Kind = "streamed"
 	// Received is a delivery, as it came to the receiver.
 	Received Kind = "received"
-	// Strange is what nobody may ever see, such as another client's event or a
-	// delivery that nobody signed. Note says what.
+	// Strange is what must never be seen, such as another client's event or a
+	// delivery without a valid signature. Note says what.
 	Strange Kind = "strange"
 )
 
-// What was said when all was over, over HTTP and by the rows.
+// What the API, the rows and Redis said at the end.
 const (
 	ListedJob     Kind = "listed job"      // GET /v1/jobs
 	ToldReport    Kind = "told report"     // GET /v1/jobs/{id}/report?attempt=n, with its events
@@ -42,8 +42,10 @@ const (
 type Fact struct {
 	Job string `json:"job,omitempty"` // "" where there is none; the first member, since the reader looks for it
 
-	At     time.Time `json:"at"`            // by the simulator's clock; of an answer, when it had come
-	Sent   time.Time `json:"sent,omitzero"` // of Looked and ListedJob: when it was asked for; of StoredJob and StoredDeliver: as of when, by Postgres' clock; zero where not known
+	At time.Time `json:"at"` // by the simulator's clock; of an answer, when it had come
+	// Of Looked and ListedJob: when it was asked for; of StoredJob and StoredDeliver:
+	// as of when, by Postgres' clock; zero where not known.
+	Sent   time.Time `json:"sent,omitzero"`
 	Kind   Kind      `json:"kind"`
 	Tenant int       `json:"tenant"`           // whose credentials, stream or webhook it was; from 0
 	Ticket int64     `json:"ticket,omitempty"` // from 1; 0 where it is not known
@@ -58,7 +60,7 @@ type Fact struct {
 	Note       string      `json:"note,omitempty"`
 }
 
-// Submission is what a ticket asked for, and how the asking went.
+// Submission is what a ticket asked for, and its requests.
 type Submission struct {
 	Key         string     `json:"key"` // idempotency key, the same on every try
 	Type        string     `json:"type"`
@@ -108,7 +110,7 @@ type Action struct {
 	Error     string    `json:"error,omitempty"`
 }
 
-// Job is a job as the API or the rows tell it. What they do not tell is empty.
+// Job is a job as the API or the rows have it. What they do not have is empty.
 type Job struct {
 	Type        string     `json:"type,omitempty"`
 	WorkKind    string     `json:"work_kind,omitempty"`
@@ -190,7 +192,7 @@ type Report struct {
 	FinishedAt time.Time  `json:"finished_at"`
 	DurationMS int64      `json:"duration_ms"`
 	Failure    string     `json:"failure,omitempty"`   // its code
-	EventSeq   int        `json:"event_seq,omitempty"` // rows: the last event it tells of
+	EventSeq   int        `json:"event_seq,omitempty"` // rows: the last event that it covers
 	Events     []Event    `json:"events,omitempty"`    // API
 
 	// Of the API only: the job it names, and the result of the attempt, where it was
@@ -201,7 +203,7 @@ type Report struct {
 }
 
 // Delivery is one webhook message: as it came in one try, or as the service
-// tells it.
+// reports it.
 type Delivery struct {
 	ID        string    `json:"id"`
 	Webhook   string    `json:"webhook,omitempty"` // id; "" for a callback
@@ -213,7 +215,7 @@ type Delivery struct {
 	State     string    `json:"state,omitempty"`    // PENDING, DELIVERED, FAILED
 	Attempts  int       `json:"attempts,omitempty"` // as the service counts them
 	Status    int       `json:"status,omitempty"`   // what was answered; 0: nothing
-	Error     string    `json:"error,omitempty"`    // code, as the service tells it
+	Error     string    `json:"error,omitempty"`    // code, as the service reports it
 	Tried     time.Time `json:"tried,omitzero"`
 	Next      time.Time `json:"next,omitzero"`        // when a PENDING one is to be tried next
 	Body      string    `json:"body,omitempty"`       // digest of the bytes

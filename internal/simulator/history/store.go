@@ -28,7 +28,6 @@ type Writer struct {
 	dir     string
 	buckets [Buckets + 1]bucket
 	facts   atomic.Int64
-	bytes   atomic.Int64
 	broken  atomic.Pointer[error] // the first error of the disk
 }
 
@@ -75,7 +74,7 @@ func hash(job []byte) uint32 {
 	return h.Sum32()
 }
 
-// Add keeps the fact. An error of the disk is told by Err and by Close.
+// Add keeps the fact. Err and Close return an error of the disk.
 func (w *Writer) Add(f Fact) {
 	b := &w.buckets[bucketOf(f.Job)]
 	b.mu.Lock()
@@ -94,11 +93,10 @@ func (w *Writer) Add(f Fact) {
 		return
 	}
 	w.facts.Add(1)
-	w.bytes.Add(int64(b.line.Len()))
 }
 
-// Err gives the first error of the disk so far. A history with a gap is good for
-// nothing: who sees one may as well stop.
+// Err returns the first error of the disk so far. A history with a gap cannot be
+// judged: a caller that sees one may stop the run.
 func (w *Writer) Err() error {
 	if err := w.broken.Load(); err != nil {
 		return *err
@@ -106,11 +104,8 @@ func (w *Writer) Err() error {
 	return nil
 }
 
-// Facts tells how many facts were added, and Bytes how long they are.
+// Facts is how many facts were added.
 func (w *Writer) Facts() int64 { return w.facts.Load() }
-
-// Bytes is the size of the history on disk, once it is flushed.
-func (w *Writer) Bytes() int64 { return w.bytes.Load() }
 
 // Close writes out what is buffered. The history may be read afterwards. It
 // returns the first error of any Add.
@@ -202,16 +197,8 @@ func (r *Reader) each(bucket int, wanted func(line []byte) bool, fn func(Fact) e
 	}
 	defer file.Close()
 	lines := bufio.NewReaderSize(file, 64<<10)
-	var long []byte
 	for {
-		line, err := lines.ReadSlice('\n')
-		if errors.Is(err, bufio.ErrBufferFull) || len(long) > 0 {
-			long = append(long, line...)
-			if errors.Is(err, bufio.ErrBufferFull) {
-				continue
-			}
-			line = long
-		}
+		line, err := lines.ReadBytes('\n')
 		if len(line) == 0 && errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -227,6 +214,5 @@ func (r *Reader) each(bucket int, wanted func(line []byte) bool, fn func(Fact) e
 				return err
 			}
 		}
-		long = long[:0]
 	}
 }

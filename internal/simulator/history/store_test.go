@@ -164,7 +164,10 @@ func BenchmarkAdd(b *testing.B) {
 			At: now, Kind: history.Submitted, Ticket: int64(i), Job: "0190a1b2-c3d4-7000-8000-0000000000e5",
 			Submission: &history.Submission{
 				Key: "k", Type: "EXECUTE", WorkKind: "SUCCESS_FAST", Intended: now,
-				Tries: []history.Try{{Sent: now, Answered: now, Status: 202, RequestID: "0190a1b2-c3d4-7000-8000-0000000000e5", Job: "0190a1b2-c3d4-7000-8000-0000000000e5", State: "QUEUED"}},
+				Tries: []history.Try{{
+					Sent: now, Answered: now, Status: 202, State: "QUEUED",
+					RequestID: "0190a1b2-c3d4-7000-8000-0000000000e5", Job: "0190a1b2-c3d4-7000-8000-0000000000e5",
+				}},
 			},
 		})
 	}

@@ -113,7 +113,7 @@ var moreCorruptions = []corruption{
 	{"FAILED too early", delivered, failingJob, func(w *world) { w.tried(500, 503) }, true},
 	{"FAILED after one try of a service with unknown limits", delivered, failingJob, func(w *world) {
 		w.tried(500)
-		w.ground.DeliveryTries = 0
+		w.run.DeliveryTries = 0
 	}, true},
 	{"FAILED, and answered with 2xx", delivered, failingJob, func(w *world) { w.tried(500, 503, 204) }, true},
 	{"FAILED as gone, and the receiver is not", delivered, failingJob, func(w *world) {
@@ -156,7 +156,7 @@ var moreCorruptions = []corruption{
 		w.change(emittingJob, func(f *history.Fact) { f.Told.MaxAttempts = 1 }, of(storedJob, history.ListedJob))
 	}, false},
 	{"an attempt above the limit", expected, exhaustedJob, func(w *world) {
-		w.ground.MaxAttempts = 0
+		w.run.MaxAttempts = 0
 		w.change(exhaustedJob, func(f *history.Fact) { f.Told.MaxAttempts = 3 }, of(storedJob, history.ListedJob))
 	}, false},
 	{"a list that tells another limit", answered, plainJob, func(w *world) { w.find(history.ListedJob, plainJob).Told.MaxAttempts = 3 }, true},
@@ -238,12 +238,12 @@ func TestSoundVariantsPass(t *testing.T) {
 		},
 		"FAILED after some tries of a service with unknown limits": func(w *world) {
 			w.tried(500, 500)
-			w.ground.DeliveryTries = 0
+			w.run.DeliveryTries = 0
 		},
 		"FAILED, since the receiver is gone": func(w *world) { w.tried(410) },
 		"FAILED, since the webhook was disabled": func(w *world) {
 			w.ended("FAILED", sendDisabled, 0)
-			w.ground.Collected.Webhooks = map[string]time.Time{"hook-0": w.end()}
+			w.run.Collected.Webhooks = map[string]time.Time{"hook-0": w.end()}
 		},
 		"a stranger without an answer":       func(w *world) { w.intruder(0) },
 		"a stranger who asks too often":      func(w *world) { w.intruder(429) },
@@ -260,17 +260,17 @@ func TestSoundVariantsPass(t *testing.T) {
 			s := w.refused()
 			s.WorkKind, s.ExecutionAt, s.Tries[0].Answered = "SUCCESS_FAST", &at, w.start.Add(4*second)
 		},
-		"an unknown limit of attempts": func(w *world) { w.ground.MaxAttempts = 0 },
+		"an unknown limit of attempts": func(w *world) { w.run.MaxAttempts = 0 },
 		"a result that was not read":   func(w *world) { w.find(history.ToldReport, plainJob).Report.ResultSize = nil },
 		"a key that has expired": func(w *world) {
-			w.ground.KeyWindow = 30 * time.Minute
+			w.run.KeyWindow = 30 * time.Minute
 			w.find(storedJob, plainJob).Told.Keys = 0
 		},
 		"a worker that was lost early": func(w *world) {
-			w.ground.Killed = true
+			w.run.Killed = true
 			w.fails(othersJob, codeWorkerLost)
 			scale := 10.0 // which makes the others too quick
-			w.ground.TimeScale = &scale
+			w.run.TimeScale = &scale
 			w.dropAll(func(f *history.Fact) bool { return f.Job != jobName(othersJob) })
 		},
 	}

@@ -44,7 +44,9 @@ var corruptions = []corruption{
 	{"a job of a refused request", accepted, unansweredJob, func(w *world) {
 		w.find(history.Submitted, unansweredJob).Submission.Tries[0].Status = 429
 	}, true},
-	{"another job than was asked for", accepted, plainJob, func(w *world) { w.find(history.Submitted, plainJob).Submission.WorkKind = "CPU_BURST" }, true},
+	{"another job than was asked for", accepted, plainJob, func(w *world) {
+		w.find(history.Submitted, plainJob).Submission.WorkKind = "CPU_BURST"
+	}, true},
 	{"events of a job that is not there", accepted, unansweredJob, func(w *world) {
 		w.dropAll(kindOf(storedJob, unansweredJob))
 		w.dropAll(kindOf(history.ListedJob, unansweredJob))
@@ -53,8 +55,8 @@ var corruptions = []corruption{
 	// final
 	{"a job that never ended", ended, plainJob, func(w *world) {
 		for _, k := range []history.Kind{storedJob, history.ListedJob} {
-			told := w.find(k, plainJob).Told
-			told.State, told.Outcome, told.FinishedAt, told.ResultAttempt = running, "", nil, 0
+			job := w.find(k, plainJob).Told
+			job.State, job.Outcome, job.FinishedAt, job.ResultAttempt = running, "", nil, 0
 		}
 	}, false},
 	{"a job that waits past its time", ended, waitingJob, func(w *world) {
@@ -102,8 +104,8 @@ var corruptions = []corruption{
 		w.find(storedEvent, retriedJob, named("job.succeeded")).Event.Attempt = 1
 	}, false},
 	{"a state that the log does not lead to", logged, plainJob, func(w *world) {
-		told := w.find(storedJob, plainJob).Told
-		told.State, told.Outcome, told.ResultAttempt = failed, "FAILED", 0
+		job := w.find(storedJob, plainJob).Told
+		job.State, job.Outcome, job.ResultAttempt = failed, "FAILED", 0
 	}, false},
 	{"an event id twice", logged, plainJob, func(w *world) {
 		w.find(storedEvent, plainJob, named("job.assigned")).Event.ID = w.find(storedEvent, plainJob, named("job.running")).Event.ID
@@ -139,7 +141,9 @@ var corruptions = []corruption{
 	{"two jobs of a ticket", keyed, plainJob, func(w *world) { twin(w, plainJob) }, false},
 	{"two keys of a job", keyed, plainJob, func(w *world) { w.find(storedJob, plainJob).Told.Keys = 2 }, true},
 	{"a key that was not kept", keyed, plainJob, func(w *world) { w.find(storedJob, plainJob).Told.Keys = 0 }, true},
-	{"two tries that made the job", keyed, repeatedJob, func(w *world) { w.find(history.Submitted, repeatedJob).Submission.Tries[1].Replayed = false }, true},
+	{"two tries that made the job", keyed, repeatedJob, func(w *world) {
+		w.find(history.Submitted, repeatedJob).Submission.Tries[1].Replayed = false
+	}, true},
 
 	// foreign
 	{"another's event on a stream", foreign, othersJob, func(w *world) {
@@ -159,7 +163,8 @@ var corruptions = []corruption{
 	}, false},
 	{"another's delivery", foreign, othersJob, func(w *world) { w.find(history.Received, othersJob).Tenant = 0 }, true},
 	{"another's cancel", foreign, othersJob, func(w *world) {
-		w.add(history.Fact{Kind: history.Acted, At: w.end(), Job: jobName(othersJob), Tenant: 0, Action: &history.Action{Verb: "cancel", Status: 200, State: failed, Sent: w.end()}})
+		w.add(history.Fact{Kind: history.Acted, At: w.end(), Job: jobName(othersJob), Tenant: 0, Action: &history.Action{Verb: "cancel",
+			Status: 200, State: failed, Sent: w.end()}})
 	}, true},
 	{"a job that nobody asked for on a stream", foreign, 99, func(w *world) {
 		f := *w.find(history.Streamed, plainJob)
@@ -190,8 +195,12 @@ var corruptions = []corruption{
 	{"DELIVERED, and nobody answered 2xx", delivered, plainJob, func(w *world) {
 		w.find(history.Received, plainJob, named("job.succeeded")).Delivery.Status = 500
 	}, true},
-	{"DELIVERED, and nothing came", delivered, plainJob, func(w *world) { w.drop(w.find(history.Received, plainJob, named("job.succeeded"))) }, true},
-	{"DELIVERED without an attempt", delivered, plainJob, func(w *world) { w.drop(w.find(history.StoredTry, plainJob, named("job.succeeded"))) }, true},
+	{"DELIVERED, and nothing came", delivered, plainJob, func(w *world) {
+		w.drop(w.find(history.Received, plainJob, named("job.succeeded")))
+	}, true},
+	{"DELIVERED without an attempt", delivered, plainJob, func(w *world) {
+		w.drop(w.find(history.StoredTry, plainJob, named("job.succeeded")))
+	}, true},
 	{"PENDING for ever", delivered, plainJob, func(w *world) {
 		d := w.find(history.StoredDeliver, plainJob, named("job.succeeded")).Delivery
 		d.State, d.Next = "PENDING", w.start
@@ -208,11 +217,12 @@ var corruptions = []corruption{
 	}, true},
 
 	// metrics, queue
-	{"a counter that is off", measured, 0, func(w *world) { w.ground.Collected.Measured[0].Metric = 15 }, true},
-	{"a gauge that is off", measured, 0, func(w *world) { w.ground.Collected.Measured[1].Metric = 1 }, true},
-	{"open batches", ended, 0, func(w *world) { w.ground.Collected.Oddities[0].Count = 2 }, true},
+	{"a counter that is off", measured, 0, func(w *world) { w.run.Collected.Measured[0].Metric = 15 }, true},
+	{"a gauge that is off", measured, 0, func(w *world) { w.run.Collected.Measured[1].Metric = 1 }, true},
+	{"open batches", ended, 0, func(w *world) { w.run.Collected.Inconsistencies[0].Count = 2 }, true},
 	{"a task without a job", tasked, 99, func(w *world) {
-		w.add(history.Fact{Kind: history.QueuedTask, At: w.end(), Job: jobName(99), Task: &history.Task{Queue: "jobs", ID: "job-0099:1:0", State: "pending"}})
+		w.add(history.Fact{Kind: history.QueuedTask, At: w.end(), Job: jobName(99), Task: &history.Task{Queue: "jobs",
+			ID: "job-0099:1:0", State: "pending"}})
 	}, true},
 	{"a task of a job that has ended", tasked, plainJob, func(w *world) {
 		f := w.fact(history.QueuedTask, plainJob)
@@ -237,7 +247,9 @@ var corruptions = []corruption{
 		try.CreatedAt = try.CreatedAt.Add(time.Microsecond)
 	}, true},
 	{"a cancel that was ignored", answered, polledJob, func(w *world) { w.find(history.Acted, polledJob).Action.State = canceled }, true},
-	{"a cancel that left the job running", answered, canceledJob, func(w *world) { w.find(history.Acted, canceledJob).Action.State = running }, true},
+	{"a cancel that left the job running", answered, canceledJob, func(w *world) {
+		w.find(history.Acted, canceledJob).Action.State = running
+	}, true},
 	{"a cancel that was refused", answered, canceledJob, func(w *world) {
 		a := w.find(history.Acted, canceledJob).Action
 		a.Status, a.Code, a.State = 404, "RFA_JOB_NOT_FOUND", ""
@@ -273,7 +285,9 @@ var corruptions = []corruption{
 		at := w.start
 		w.find(history.ListedJob, plainJob).Told.StartedAt = &at
 	}, true},
-	{"a report that is told differently", answered, retriedJob, func(w *world) { w.find(history.ToldReport, retriedJob).Report.Outcome = "CANCELED" }, true},
+	{"a report that is told differently", answered, retriedJob, func(w *world) {
+		w.find(history.ToldReport, retriedJob).Report.Outcome = "CANCELED"
+	}, true},
 	{"a report with another log", answered, retriedJob, func(w *world) {
 		events := w.find(history.ToldReport, retriedJob).Report.Events
 		events[2].ID = "another"
@@ -288,13 +302,21 @@ var corruptions = []corruption{
 	}, true},
 
 	// stream
-	{"a missing event on a stream", streamed, plainJob, func(w *world) { w.drop(w.find(history.Streamed, plainJob, named("job.assigned"))) }, true},
-	{"a missing end on a stream", streamed, plainJob, func(w *world) { w.drop(w.find(history.Streamed, plainJob, named("job.succeeded"))) }, true},
+	{"a missing event on a stream", streamed, plainJob, func(w *world) {
+		w.drop(w.find(history.Streamed, plainJob, named("job.assigned")))
+	}, true},
+	{"a missing end on a stream", streamed, plainJob, func(w *world) {
+		w.drop(w.find(history.Streamed, plainJob, named("job.succeeded")))
+	}, true},
 	{"a missing end of an earlier attempt on a stream", streamed, retriedJob, func(w *world) {
 		w.drop(w.find(history.Streamed, retriedJob, named("job.failed")))
 	}, true},
-	{"a doubled event on a stream", streamed, plainJob, func(w *world) { w.add(*w.find(history.Streamed, plainJob, named("job.assigned"))) }, true},
-	{"a doubled end on a stream", streamed, plainJob, func(w *world) { w.add(*w.find(history.Streamed, plainJob, named("job.succeeded"))) }, true},
+	{"a doubled event on a stream", streamed, plainJob, func(w *world) {
+		w.add(*w.find(history.Streamed, plainJob, named("job.assigned")))
+	}, true},
+	{"a doubled end on a stream", streamed, plainJob, func(w *world) {
+		w.add(*w.find(history.Streamed, plainJob, named("job.succeeded")))
+	}, true},
 	{"swapped events on a stream", streamed, plainJob, func(w *world) {
 		a, b := w.find(history.Streamed, plainJob, named("job.assigned")), w.find(history.Streamed, plainJob, named("job.running"))
 		*a, *b = *b, *a
@@ -316,7 +338,9 @@ var corruptions = []corruption{
 	{"a delivery of an unknown event is received", received, plainJob, func(w *world) {
 		w.find(history.Received, plainJob).Delivery.EventID = "nobody's"
 	}, true},
-	{"a delivery before its event", received, plainJob, func(w *world) { w.find(history.Received, plainJob).At = w.start.Add(-time.Minute) }, true},
+	{"a delivery before its event", received, plainJob, func(w *world) {
+		w.find(history.Received, plainJob).At = w.start.Add(-time.Minute)
+	}, true},
 	{"a wrong ce-sequence", received, plainJob, func(w *world) { w.find(history.Received, plainJob).Delivery.Seq = 3 }, true},
 
 	// duration
@@ -324,7 +348,7 @@ var corruptions = []corruption{
 		w.find(storedReport, plainJob).Report.DurationMS += 7
 		w.find(history.ToldReport, plainJob).Report.DurationMS += 7
 	}, true},
-	{"work that was too quick", timed, plainJob, func(w *world) { scale := 2.0; w.ground.TimeScale = &scale }, false},
+	{"work that was too quick", timed, plainJob, func(w *world) { scale := 2.0; w.run.TimeScale = &scale }, false},
 
 	// catalogue
 	{"a failing kind that succeeded", expected, plainJob, func(w *world) { rename(w, plainJob, "FAIL_IMMEDIATE") }, false},

@@ -1,21 +1,13 @@
 package judge
 
-import (
-	"context"
+import "github.com/forgerun/forgerun/internal/simulator/history"
 
-	"github.com/forgerun/forgerun/internal/simulator/history"
-)
+// FactList is a Reader of facts that are in memory, with a single bucket for those
+// about jobs.
+type FactList []history.Fact
 
-// Facts holds facts that are in memory against all invariants, as Judge does with
-// those of a history.
-func Facts(ctx context.Context, facts []history.Fact, g Ground) (*Verdict, error) {
-	return judge(ctx, factList(facts), g)
-}
-
-// factList is read as a history with a single bucket for facts about jobs.
-type factList []history.Fact
-
-func (l factList) Jobs(bucket int, fn func(map[string][]history.Fact) error) error {
+// Jobs calls fn with all facts about jobs.
+func (l FactList) Jobs(bucket int, fn func(map[string][]history.Fact) error) error {
 	if bucket != 0 {
 		return nil
 	}
@@ -28,12 +20,14 @@ func (l factList) Jobs(bucket int, fn func(map[string][]history.Fact) error) err
 	return fn(jobs)
 }
 
-func (l factList) Each(_ int, fn func(history.Fact) error) error {
+// Each calls fn with the facts about no job.
+func (l FactList) Each(_ int, fn func(history.Fact) error) error {
 	for _, f := range l {
-		if f.Job == "" {
-			if err := fn(f); err != nil {
-				return err
-			}
+		if f.Job != "" {
+			continue
+		}
+		if err := fn(f); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -1,3 +1,11 @@
+// Package judge says whether a run of the simulator saw anything that must never
+// happen: Judge compares all facts of each job with the invariants. Package
+// collect adds what the API, the rows, the queue and the metrics say at the end.
+//
+// It knows the service by its contract alone: states, transitions and the
+// catalogue of work kinds are its own copies, so that a mistake of the service is
+// not taken over. What could not be read is reported as not checked; it never
+// passes silently.
 package judge
 
 import (
@@ -10,22 +18,17 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Judge holds the history against all invariants. It reads the history one bucket
-// after the other, so that its memory does not grow with the number of jobs, but
-// for a byte a ticket. Its error is one of the disk, or the context's.
-func Judge(ctx context.Context, r *history.Reader, g Ground) (*Verdict, error) {
-	return judge(ctx, r, g)
-}
-
-// reader gives facts as history.Reader does.
-type reader interface {
+// Reader gives facts as history.Reader does.
+type Reader interface {
 	Jobs(bucket int, fn func(jobs map[string][]history.Fact) error) error
 	Each(bucket int, fn func(history.Fact) error) error
 }
 
-func judge(ctx context.Context, r reader, g Ground) (*Verdict, error) {
-	b := newBench(&g)
-	if err := b.judgeLoose(r, &g); err != nil {
+// Judge checks the history against all invariants, bucket by bucket, so that its
+// memory grows by one byte a ticket. Its error is the reader's or the context's.
+func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
+	b := newVerdictBuilder(&run)
+	if err := r.Each(history.Loose, b.checkUnattributed); err != nil {
 		return nil, err
 	}
 	group, working := errgroup.WithContext(ctx)
@@ -35,186 +38,104 @@ func judge(ctx context.Context, r reader, g Ground) (*Verdict, error) {
 			if working.Err() != nil {
 				return context.Cause(working)
 			}
-			return b.judgeBucket(r, bucket, &g)
+			if err := r.Jobs(bucket, b.checkJobs); err != nil {
+				return fmt.Errorf("bucket %d of the history: %w", bucket, err)
+			}
+			return nil
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	if err := b.judgeTickets(ctx, r, &g); err != nil {
+	if err := b.checkTickets(ctx, r); err != nil {
 		return nil, err
 	}
-	b.loose.judge(&g, func(invariant, what string) {
-		b.add([]Violation{{Invariant: invariant, What: what}}, nil, nil)
-	})
-	b.judgeMetrics(&g)
-	if g.whole(Queue) && g.whole(Rows) {
-		b.verdict.Checked[tasked]++ // an empty queue is one that was looked at
+	b.checkUnattributedDeliveries()
+	b.checkMetrics()
+	if run.complete(Queue) && run.complete(Rows) {
+		b.verdict.Checked[tasked]++ // an empty queue counts as checked
 	}
-	return b.finish(&g), nil
+	return b.finish(), nil
 }
 
-func (b *bench) judgeBucket(r reader, bucket int, g *Ground) error {
-	err := r.Jobs(bucket, func(jobs map[string][]history.Fact) error {
-		for job, facts := range jobs {
-			d := newDossier(job, facts, g)
-			q := judgeJob(d, g)
-			b.note(d, g)
-			b.add(q.violations, q.looked, facts)
-			delete(jobs, job) // it is not needed again
+// checkJobs checks some jobs, and removes each from the map when it is done.
+func (b *verdictBuilder) checkJobs(jobs map[string][]history.Fact) error {
+	for id, facts := range jobs {
+		j := newJobFacts(id, facts, b.run)
+		c := checkJob(j, b.run)
+		for i := range facts {
+			if f := &facts[i]; f.Delivery != nil && ofNoJob(f.Delivery.EventName) {
+				b.addUnattributed(*f)
+			}
 		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("bucket %d of the history: %w", bucket, err)
+		b.add(c.violations, c.looked, facts)
+		b.count(j)
+		delete(jobs, id)
 	}
 	return nil
 }
 
-// note takes what a job says of its ticket, and deliveries of events of no job.
-func (b *bench) note(d *dossier, g *Ground) {
-	for i := range d.facts {
-		if f := &d.facts[i]; f.Delivery != nil && ofNoJob(f.Delivery.EventName) {
-			b.noteLoose(f, g)
-		}
-	}
+// count counts the job and its facts, and marks its ticket.
+func (b *verdictBuilder) count(j *jobFacts) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.verdict.Facts += int64(len(d.facts))
-	for _, f := range d.byKind[history.Submitted] {
+	b.verdict.Facts += int64(len(j.facts))
+	for _, f := range j.byKind[history.Submitted] {
 		if f.Submission != nil {
-			b.tickets.mark(f.Ticket, bitsOf(f.Submission))
+			b.tickets.mark(f.Ticket, flagsOf(f.Submission))
 		}
 	}
-	told := d.told()
-	if told == nil {
-		return
-	}
-	b.verdict.Jobs++
-	if ticket, ok := ticketOf(g.Run, told.Correlation); ok {
-		b.tickets.mark(ticket, ticketHasJob)
+	if j.job != nil {
+		b.verdict.Jobs++
+		if ticket, ok := TicketOf(b.run.Run, j.job.Correlation); ok {
+			b.tickets.mark(ticket, ticketHasJob)
+		}
 	}
 }
 
-func (b *bench) noteLoose(f *history.Fact, g *Ground) {
-	b.mu.Lock()
-	invariant, wrong := b.loose.add(f, g)
-	b.mu.Unlock()
-	var violations []Violation
-	if wrong != "" {
-		violations = []Violation{{Invariant: invariant, Job: f.Job, What: wrong}}
-	}
-	b.add(violations, map[string]int64{delivered: 1}, []history.Fact{*f})
+// checker checks one job.
+type checker struct {
+	*jobFacts
+	run *RunContext
+
+	looked     map[string]int64 // how often each invariant was checked
+	violations []Violation
 }
 
-// judgeLoose goes through the facts about no job one by one: there may be as many
-// as the run has refused submissions.
-func (b *bench) judgeLoose(r reader, g *Ground) error {
-	return r.Each(history.Loose, func(f history.Fact) error {
-		b.verdict.Facts++
-		wrong := Violation{Ticket: f.Ticket}
-		switch {
-		case f.Submission != nil:
-			b.tickets.mark(f.Ticket, bitsOf(f.Submission))
-			b.judgeLooseSubmission(&f, g)
-		case f.Kind == history.Strange:
-			b.verdict.Checked[foreign]++
-			wrong.Invariant, wrong.What = foreign, fmt.Sprintf("tenant %d saw what nobody may: %s", f.Tenant, f.Note)
-		case f.Kind == history.QueuedTask:
-			b.verdict.Checked[tasked]++
-			if f.Note != "" {
-				wrong.Invariant, wrong.What = tasked, fmt.Sprintf("task %s: %s", f.Task.ID, f.Note)
-			}
-		case f.Delivery != nil:
-			b.noteLoose(&f, g)
-		}
-		if wrong.Invariant != "" {
-			b.add([]Violation{wrong}, nil, []history.Fact{f})
-		}
-		return nil
-	})
+// rules are the checks of a job that is the run's.
+var rules = []func(*checker){
+	(*checker).checkExistence, (*checker).checkKey, (*checker).checkLog, (*checker).checkReportedLogs, (*checker).checkEnd,
+	(*checker).checkReports, (*checker).checkRetries, (*checker).checkEarly, (*checker).checkFence, (*checker).checkDurations,
+	(*checker).checkCatalogue, (*checker).checkLimit, (*checker).checkAnswers, (*checker).checkLists, (*checker).checkStreams,
+	(*checker).checkDeliveries, (*checker).checkReceived, (*checker).checkTasks,
+	(*checker).checkPolls, (*checker).checkActionAnswers, (*checker).checkReportDocuments, (*checker).checkDeliveryLogs,
 }
 
-// judgeLooseSubmission looks at one that ended without a job.
-func (b *bench) judgeLooseSubmission(f *history.Fact, g *Ground) {
-	var found []Violation
-	judgeRefusals(f.Submission, g, func(ok bool, invariant, format string, args ...any) {
-		if !ok {
-			found = append(found, Violation{Invariant: invariant, Ticket: f.Ticket, What: fmt.Sprintf(format, args...)})
+// checkJob checks all facts of one job against all invariants.
+func checkJob(j *jobFacts, run *RunContext) *checker {
+	c := &checker{jobFacts: j, run: run, looked: map[string]int64{}}
+	c.checkOwners()
+	c.checkOutsiders()
+	if c.isJob() {
+		for _, rule := range rules {
+			rule(c)
 		}
-	})
-	b.add(found, map[string]int64{answered: 1}, []history.Fact{*f})
+	}
+	return c
 }
 
-// judgeTickets finds the tickets that are wrong, and reads the history again for
-// what it says of them: there are none, as a rule.
-func (b *bench) judgeTickets(ctx context.Context, r reader, g *Ground) error {
-	stories := map[int64]*ticketStory{}
-	more := map[string]int64{} // that are only counted
-	for n := int64(1); n < int64(len(b.tickets)); n++ {
-		if invariant, what := b.tickets.suspect(n); invariant != "" {
-			if len(stories) < maxViolations {
-				stories[n] = &ticketStory{Violation: Violation{Invariant: invariant, Ticket: n, What: what}}
-			} else {
-				more[invariant]++
-			}
-		}
-		if b.tickets[n] != 0 {
-			b.verdict.Checked[keyed]++
-		}
-	}
-	if len(stories) == 0 {
-		return nil
-	}
-	if err := r.Each(history.Loose, func(f history.Fact) error {
-		if s := stories[f.Ticket]; s != nil {
-			s.facts = append(s.facts, f)
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	for bucket := range history.Buckets {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err := r.Jobs(bucket, func(jobs map[string][]history.Fact) error {
-			for job, facts := range jobs {
-				d := newDossier(job, facts, g)
-				if s := stories[d.ticket]; s != nil {
-					s.add(d)
-				}
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
-	}
-	for _, s := range stories {
-		b.add([]Violation{s.Violation}, nil, s.facts)
-	}
-	for invariant, n := range more {
-		b.count(invariant, n)
-	}
-	return nil
+// isJob reports whether the facts are about a job: a batch's may be kept under its id.
+func (c *checker) isJob() bool {
+	return len(c.byKind[history.Submitted]) > 0 || c.job != nil || len(c.log) > 0 || len(c.byKind[history.StoredReport]) > 0 ||
+		len(c.byKind[history.QueuedTask]) > 0
 }
 
-// ticketStory is a wrong ticket with the facts of its jobs.
-type ticketStory struct {
-	Violation
-	facts  []history.Fact
-	latest *history.Job
-}
+// look counts that an invariant was checked.
+func (c *checker) look(invariant string) { c.looked[invariant]++ }
 
-// add makes the violation one of the job that was made last.
-func (s *ticketStory) add(d *dossier) {
-	s.facts = append(s.facts, d.facts...)
-	told := d.told()
-	if told == nil {
-		return
-	}
-	s.What += ", " + d.job
-	if s.latest == nil || told.CreatedAt.After(s.latest.CreatedAt) {
-		s.latest, s.Job = told, d.job
+// must notes a violation unless ok. The text begins with what is wrong.
+func (c *checker) must(ok bool, invariant, format string, args ...any) {
+	if !ok {
+		c.violations = append(c.violations, Violation{Invariant: invariant, Job: c.id, Ticket: c.ticket, What: fmt.Sprintf(format, args...)})
 	}
 }

@@ -1,16 +1,12 @@
 package judge
 
 import (
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
-	"github.com/forgerun/forgerun/repo/repotest"
 )
-
-func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
 // write keeps the world's facts on disk.
 func (w *world) write(t testing.TB) *history.Reader {
@@ -52,7 +48,7 @@ func (w *world) Each(bucket int, fn func(history.Fact) error) error {
 
 func (w *world) judge(t testing.TB) *Verdict {
 	t.Helper()
-	v, err := judge(t.Context(), w, w.ground)
+	v, err := Judge(t.Context(), w, w.run)
 	require.NoError(t, err)
 	return v
 }

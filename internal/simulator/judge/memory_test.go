@@ -12,9 +12,9 @@ import (
 
 // crowd is a history of many sound jobs, made up as it is read, in parts of at
 // most as many jobs as the reader of real files would give.
-type crowd struct{ jobs int64 }
+type manyJobs struct{ jobs int64 }
 
-func (c crowd) Jobs(bucket int, fn func(map[string][]history.Fact) error) error {
+func (c manyJobs) Jobs(bucket int, fn func(map[string][]history.Fact) error) error {
 	const part = 50 // 2 MB, at 40 kB a job that is as busy as these
 	jobs := map[string][]history.Fact{}
 	for n := int64(bucket); n < c.jobs; n += history.Buckets {
@@ -32,16 +32,16 @@ func (c crowd) Jobs(bucket int, fn func(map[string][]history.Fact) error) error 
 	return fn(jobs)
 }
 
-func (crowd) Each(int, func(history.Fact) error) error { return nil }
+func (manyJobs) Each(int, func(history.Fact) error) error { return nil }
 
-func (c crowd) ground() Ground {
-	g := newWorld().ground
-	g.Tickets = c.jobs
-	return g
+func (c manyJobs) run() RunContext {
+	run := newWorld().run
+	run.Tickets = c.jobs
+	return run
 }
 
 // peakOf gives the most memory that is in use while the crowd is judged.
-func peakOf(t *testing.T, c crowd) uint64 {
+func peakOf(t *testing.T, c manyJobs) uint64 {
 	t.Helper()
 	runtime.GC()
 	done, peak := make(chan struct{}), make(chan uint64)
@@ -61,7 +61,7 @@ func peakOf(t *testing.T, c crowd) uint64 {
 			}
 		}
 	}()
-	v, err := judge(t.Context(), c, c.ground())
+	v, err := Judge(t.Context(), c, c.run())
 	close(done)
 	most := <-peak
 	require.NoError(t, err)
@@ -77,7 +77,7 @@ func TestMemoryStaysFlat(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a few seconds")
 	}
-	few, many := peakOf(t, crowd{10_000}), peakOf(t, crowd{100_000})
+	few, many := peakOf(t, manyJobs{10_000}), peakOf(t, manyJobs{100_000})
 	t.Logf("peak heap: %d MiB with 10,000 jobs, %d MiB with 100,000", few>>20, many>>20)
 	const allowed = 16 << 20
 	require.Less(t, many, few+allowed)
@@ -95,7 +95,7 @@ func BenchmarkJudge(b *testing.B) {
 	b.ResetTimer()
 	judged := int64(0)
 	for judged < int64(b.N) {
-		v, err := Judge(b.Context(), r, w.ground)
+		v, err := Judge(b.Context(), r, w.run)
 		require.NoError(b, err)
 		require.True(b, v.OK(), printed(v))
 		judged += v.Jobs

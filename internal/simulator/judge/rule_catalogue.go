@@ -1,92 +1,134 @@
 package judge
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// judgeCatalogue: every attempt ends as its work kind says, unless it was
-// canceled, its worker was lost, or it hit the execution limit; a result is as
-// large as it says.
-func (q *inquiry) judgeCatalogue() {
-	kind, known := catalogue[q.kind()]
+// Codes of failures (section 10).
+const (
+	codeInternal   = "RFA_INTERNAL"
+	codeDependency = "RFA_DEPENDENCY_TIMEOUT"
+	codeTimeout    = "RFA_EXEC_TIMEOUT"
+	codeWorkerLost = "RFA_EXEC_WORKER_UNAVAILABLE" // lost or shut down
+)
+
+const (
+	payloadInvalid = "PAYLOAD_INVALID" // the work kind that is always refused
+	emitEvent      = "EMIT_EVENT"      // the type of jobs that publish an event of the client's own
+)
+
+// workKind is how an attempt must end without a fault (section 6).
+type workKind struct {
+	duration time.Duration // before the time scale; 0: depends on the service's settings
+	result   int           // bytes of the result of a success
+	fails    int           // how many attempts fail
+	code     string        // of the failures
+}
+
+const always = 1 << 30
+
+func succeeds(milliseconds int64, kib int) workKind {
+	return workKind{duration: time.Duration(milliseconds) * time.Millisecond, result: kib << 10}
+}
+
+func fails(milliseconds int64, kib, attempts int, code string) workKind {
+	kind := succeeds(milliseconds, kib)
+	kind.fails, kind.code = attempts, code
+	return kind
+}
+
+// catalogue has all work kinds but PAYLOAD_INVALID.
+var catalogue = map[string]workKind{
+	"SUCCESS_FAST": succeeds(1_000, 4), "SUCCESS_NORMAL": succeeds(10_000, 16), "SUCCESS_SLOW": succeeds(90_000, 32),
+	"FAIL_IMMEDIATE": fails(500, 1, always, codeInternal), "FAIL_AFTER_PROGRESS": fails(20_000, 8, always, codeInternal),
+	"FAIL_AFTER_RETRYABLE": fails(5_000, 8, always, codeDependency),
+	"RUNS_LONG":            succeeds(110_000, 32), "RUNS_OVER_TIMEOUT": fails(0, 8, always, codeTimeout),
+	"CPU_BURST": succeeds(8_000, 4), "MEMORY_SPIKE": succeeds(12_000, 64), "IO_HEAVY": succeeds(15_000, 32),
+	"MANY_SMALL_OUTPUTS": succeeds(9_000, 16), "LARGE_OUTPUT": succeeds(9_000, 256),
+	"CANCEL_BEFORE_START": succeeds(5_000, 4), "CANCEL_DURING_RUN": succeeds(10_000, 4),
+	"RETRY_ON_FAIL": fails(3_000, 4, 1, codeDependency), "RETRY_LIMIT_REACHED": fails(3_000, 4, always, codeDependency),
+	"DUPLICATE_SUBMIT_SAME_KEY": succeeds(2_000, 4), "DUPLICATE_SUBMIT_DIFFERENT_KEY": succeeds(2_000, 4),
+	"WEBHOOK_SUCCESS": succeeds(2_000, 4), "WEBHOOK_TIMEOUT": succeeds(2_000, 4), "WEBHOOK_5XX": succeeds(2_000, 4),
+	"WEBHOOK_RETRIES_EXHAUSTED": succeeds(2_000, 4), "WEBHOOK_SLOW_RECEIVER": succeeds(2_000, 4),
+	"SCHEDULED_ON_TIME": succeeds(2_000, 4), "SCHEDULED_LATE_RECOVERY": succeeds(2_000, 4), "SCHEDULED_FAR_FUTURE": succeeds(2_000, 4),
+	"PAYLOAD_SMALL": succeeds(2_000, 1), "PAYLOAD_MEDIUM": succeeds(2_000, 16), "PAYLOAD_LARGE": succeeds(2_000, 256),
+}
+
+// checkCatalogue: an attempt ends as its work kind says, unless it was canceled,
+// lost its worker or hit the execution limit; a result is as large as it says.
+func (c *checker) checkCatalogue() {
+	kind, known := catalogue[c.kind]
 	if !known {
-		q.must(q.kind() == "", expected, "a job has work kind %s, of which there is none", q.kind())
+		c.must(c.kind == "", expected, "a job has work kind %s, of which there is none", c.kind)
 		return
 	}
-	q.look(expected)
-	if q.row != nil && q.row.DurationMS != nil && kind.duration > 0 {
-		q.must(*q.row.DurationMS == kind.duration.Milliseconds(), expected, "%s is defined to take %d ms, the catalogue has %d",
-			q.kind(), *q.row.DurationMS, kind.duration.Milliseconds())
-		q.must(q.row.ShouldFail == (kind.fails > 0), expected, "%s is defined with should_fail %t", q.kind(), q.row.ShouldFail)
+	c.look(expected)
+	if c.row != nil && c.row.DurationMS != nil && kind.duration > 0 {
+		c.must(*c.row.DurationMS == kind.duration.Milliseconds(), expected, "%s is defined to take %d ms, the catalogue has %d",
+			c.kind, *c.row.DurationMS, kind.duration.Milliseconds())
+		c.must(c.row.ShouldFail == (kind.fails > 0), expected, "%s is defined with should_fail %t", c.kind, c.row.ShouldFail)
 	}
-	for _, n := range slices.Sorted(maps.Keys(q.reports)) {
-		r := q.reports[n]
-		switch r.Outcome {
+	for _, n := range c.attempts {
+		switch r := c.reports[n]; r.Outcome {
 		case outcomes[succeeded]:
-			q.must(n > kind.fails, expected, "attempt %d of %s succeeded", n, q.kind())
+			c.must(n > kind.fails, expected, "attempt %d of %s succeeded", n, c.kind)
 		case outcomes[failed]:
-			q.must(q.mayFail(kind, r), expected, "attempt %d of %s failed with %s", n, q.kind(), r.Failure)
+			c.must(c.mayFail(kind, r), expected, "attempt %d of %s failed with %s", n, c.kind, r.Failure)
 		}
 	}
-	for _, f := range q.byKind[history.ToldReport] {
+	for _, f := range c.byKind[history.ToldReport] {
 		if r := f.Report; r != nil && r.ResultSize != nil {
-			q.must(*r.ResultSize == kind.result, expected, "the result of %s has %d bytes, the catalogue says %d", q.kind(), *r.ResultSize, kind.result)
+			c.must(*r.ResultSize == kind.result, expected,
+				"the result of %s has %d bytes, the catalogue says %d", c.kind, *r.ResultSize, kind.result)
 		}
 	}
 }
 
-// judgeLimit: a job has as many attempts as the service is set to allow, and
-// never more.
-func (q *inquiry) judgeLimit() {
-	told := q.told()
-	if told == nil || told.MaxAttempts == 0 {
-		return
-	}
-	q.look(expected)
-	limit := q.ground.MaxAttempts
-	q.must(limit == 0 || told.MaxAttempts == limit, expected, "the job has max_attempts %d, the service allows %d", told.MaxAttempts, limit)
-	highest := told.Attempt
-	for _, e := range q.log {
-		highest = max(highest, e.Attempt)
-	}
-	for n := range q.reports {
-		highest = max(highest, n)
-	}
-	q.must(highest <= told.MaxAttempts, expected, "the job came to attempt %d of at most %d", highest, told.MaxAttempts)
-}
-
-func (q *inquiry) mayFail(kind workKind, r *history.Report) bool {
-	switch r.Failure {
-	case codeWorkerLost:
-		return q.ground.Killed || q.ground.Chaos
-	case codeTimeout:
-		if kind.code == codeTimeout {
-			return true
-		}
-		limit := q.ground.limit()
+func (c *checker) mayFail(kind workKind, r *history.Report) bool {
+	switch {
+	case r.Failure == codeWorkerLost:
+		return c.run.Killed || c.run.Chaos
+	case r.Failure == codeTimeout && kind.code != codeTimeout:
+		limit := c.run.limit()
 		return limit > 0 && time.Duration(r.DurationMS)*time.Millisecond >= limit-time.Millisecond
 	}
-	return r.Failure == kind.code && r.Attempt <= kind.fails
+	return r.Failure == kind.code && (r.Attempt <= kind.fails || kind.code == codeTimeout)
 }
 
-// judgeRetries: a job that was sent with auto_retry is queued again with each
-// failure that advises it, while attempts are left.
-func (q *inquiry) judgeRetries() {
-	s, told := q.submission(), q.told()
-	if s == nil || told == nil || !s.AutoRetry || !q.whole || told.MaxAttempts == 0 {
+// checkLimit: a job has at most as many attempts as the service allows.
+func (c *checker) checkLimit() {
+	if c.job == nil || c.job.MaxAttempts == 0 {
 		return
 	}
-	for i, step := range q.steps {
-		r := q.reports[step.Attempt]
-		if step.Next != failed || r == nil || step.Attempt >= told.MaxAttempts {
+	c.look(expected)
+	limit, allowed := c.job.MaxAttempts, c.run.MaxAttempts
+	c.must(allowed == 0 || limit == allowed, expected, "the job has max_attempts %d, the service allows %d", limit, allowed)
+	highest := c.job.Attempt
+	for _, e := range c.log {
+		highest = max(highest, e.Attempt)
+	}
+	for _, n := range c.attempts {
+		highest = max(highest, n)
+	}
+	c.must(highest <= limit, expected, "the job came to attempt %d of at most %d", highest, limit)
+}
+
+// checkRetries: a job that was sent with auto_retry is queued again with each
+// failure that advises it, while attempts are left.
+func (c *checker) checkRetries() {
+	if c.submission == nil || !c.submission.AutoRetry || c.job == nil || c.job.MaxAttempts == 0 || !c.logComplete {
+		return
+	}
+	for i, step := range c.steps {
+		r := c.reports[step.Attempt]
+		if step.Next != failed || r == nil || step.Attempt >= c.job.MaxAttempts {
 			continue
 		}
-		advised := r.Failure == codeWorkerLost || r.Failure == codeTimeout || catalogue[q.kind()].retryable()
-		again := i+1 < len(q.steps) && q.steps[i+1].Name == nameRetried
-		q.must(again || !advised, expected, "attempt %d failed with %s and was not retried, as auto_retry asks for", step.Attempt, r.Failure)
+		code := catalogue[c.kind].code
+		advised := r.Failure == codeWorkerLost || r.Failure == codeTimeout || code == codeDependency || code == codeTimeout
+		again := i+1 < len(c.steps) && c.steps[i+1].Name == nameRetried
+		c.must(again || !advised, expected, "attempt %d failed with %s and was not retried, as auto_retry asks for", step.Attempt, r.Failure)
 	}
 }

@@ -1,149 +1,211 @@
 package judge
 
 import (
+	"fmt"
+	"net/http"
 	"slices"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// judgeDeliveries: each event has one delivery to each of its subscribers, made
-// when it happened; one that is DELIVERED was answered with 2xx, and none is
-// forgotten.
-func (q *inquiry) judgeDeliveries() {
-	facts, ok := q.knownDeliveries()
+// Codes of errors of deliveries that are no answer of a receiver.
+const (
+	sendInternal = "INTERNAL" // on the service's side
+	sendDisabled = "WEBHOOK_DISABLED"
+	sendDeleted  = "WEBHOOK_DELETED"
+)
+
+// checkDeliveries: each event has one delivery to each of its subscribers; one that
+// is DELIVERED was answered with 2xx, and none is forgotten.
+func (c *checker) checkDeliveries() {
+	facts, ok := c.knownDeliveries()
 	if !ok {
 		return
 	}
 	callback := ""
-	if s := q.submission(); s != nil {
-		callback = s.Callback
+	if c.submission != nil {
+		callback = c.submission.Callback
 	}
-	subscriber := slices.ContainsFunc(q.ground.Webhooks, func(w Webhook) bool { return w.Tenant == q.tenant })
+	subscriber := slices.ContainsFunc(c.run.Webhooks, func(w Webhook) bool { return w.Tenant == c.tenant })
 	if len(facts) > 0 || callback != "" || subscriber {
-		q.look(delivered)
+		c.look(delivered)
 	}
-	q.judgeToldDeliveries()
+	c.checkShownDeliveries()
 	type pair struct{ event, target string }
 	made := map[pair]int{}
-	events := make(map[string]history.Event, len(q.log))
-	for _, e := range q.log {
-		events[e.ID] = e
-	}
 	for _, f := range facts {
 		d := f.Delivery
-		e, known := events[d.EventID]
-		q.must(known || !q.whole, delivered, "delivery %s is of event %s, which the job does not have", d.ID, d.EventID)
-		q.must(!known || e.Name == d.EventName && e.Seq == d.Seq, delivered, "delivery %s tells event %d (%s) as %d (%s)", d.ID, e.Seq, e.Name, d.Seq, d.EventName)
-		target := d.Webhook
-		if target == "" {
-			target = d.URL
+		e, known := c.events[d.EventID]
+		c.must(known || !c.logComplete, delivered, "delivery %s is of event %s, which the job does not have", d.ID, d.EventID)
+		c.must(!known || e.Name == d.EventName && e.Seq == d.Seq, delivered,
+			"delivery %s shows event %d (%s) as %d (%s)", d.ID, e.Seq, e.Name, d.Seq, d.EventName)
+		to := pair{d.EventID, d.Webhook}
+		if d.Webhook == "" {
+			to.target = d.URL
 		}
-		made[pair{d.EventID, target}]++
-		q.must(made[pair{d.EventID, target}] < 2, delivered, "event %d (%s) has two deliveries to %s", d.Seq, d.EventName, target)
-		q.judgeDelivery(f)
+		made[to]++
+		c.must(made[to] < 2, delivered, "event %d (%s) has two deliveries to %s", d.Seq, d.EventName, to.target)
+		c.checkDelivery(f)
 	}
-	if !q.whole {
+	if !c.logComplete {
 		return
 	}
-	for _, e := range q.log {
-		for i := range q.ground.Webhooks {
-			w := &q.ground.Webhooks[i]
-			if w.Tenant == q.tenant && subscribed(w.Events, e.Name) && q.ground.bound(w, e) {
-				q.must(made[pair{e.ID, w.ID}] > 0, delivered, "event %d (%s) has no delivery to webhook %s", e.Seq, e.Name, w.ID)
+	for _, e := range c.log {
+		for _, w := range c.run.Webhooks {
+			changed, ok := c.run.Collected.Webhooks[w.ID]
+			if w.Tenant == c.tenant && subscribed(w.Events, e.Name) && (!ok || e.At.Before(changed)) {
+				c.must(made[pair{e.ID, w.ID}] > 0, delivered, "event %d (%s) has no delivery to webhook %s", e.Seq, e.Name, w.ID)
 			}
 		}
 		if callback != "" && (e.Next != "" || e.Name == nameEmitted) {
-			q.must(made[pair{e.ID, callback}] > 0, delivered, "event %d (%s) has no delivery to the callback", e.Seq, e.Name)
+			c.must(made[pair{e.ID, callback}] > 0, delivered, "event %d (%s) has no delivery to the callback", e.Seq, e.Name)
 		}
 	}
 }
 
-// judgeToldDeliveries: the API tells each delivery as it is stored.
-func (q *inquiry) judgeToldDeliveries() {
-	if !q.ground.whole(Rows) || len(q.byKind[history.ToldReport]) == 0 {
+// checkShownDeliveries: the API shows each delivery as it is stored.
+func (c *checker) checkShownDeliveries() {
+	if !c.run.complete(Rows) || len(c.byKind[history.ToldReport]) == 0 {
 		return
 	}
 	stored := map[string]*history.Delivery{}
-	for _, f := range q.byKind[history.StoredDeliver] {
+	for _, f := range c.byKind[history.StoredDeliver] {
 		stored[f.Delivery.ID] = f.Delivery
 	}
-	q.must(len(q.byKind[history.ToldDelivery]) == len(stored), answered, "the API tells %d deliveries of the job, %d are stored", len(q.byKind[history.ToldDelivery]), len(stored))
-	for _, f := range q.byKind[history.ToldDelivery] {
-		told, s := f.Delivery, stored[f.Delivery.ID]
-		moved := told.State == "PENDING" // and may have been settled since
-		same := s != nil && told.EventID == s.EventID && told.Seq == s.Seq && told.Webhook == s.Webhook && (moved || told.State == s.State && told.Attempts == s.Attempts)
-		q.must(same, answered, "the API tells delivery %s differently than it is stored", told.ID)
+	shown := c.byKind[history.ToldDelivery]
+	c.must(len(shown) == len(stored), answered, "the API shows %d deliveries of the job, %d are stored", len(shown), len(stored))
+	for _, f := range shown {
+		d, s := f.Delivery, stored[f.Delivery.ID]
+		moved := d.State == "PENDING" // and may have ended since
+		same := s != nil && d.EventID == s.EventID && d.Seq == s.Seq && d.Webhook == s.Webhook &&
+			(moved || d.State == s.State && d.Attempts == s.Attempts)
+		c.must(same, answered, "the API shows delivery %s differently than it is stored", d.ID)
 	}
 }
 
-// knownDeliveries are the job's deliveries as stored, else as told; false when
-// nobody says which there are.
-func (q *inquiry) knownDeliveries() ([]*history.Fact, bool) {
-	if q.ground.whole(Rows) {
-		return q.byKind[history.StoredDeliver], q.row != nil
+// knownDeliveries are the job's as stored, else as the API shows them, if it does.
+func (c *checker) knownDeliveries() ([]*history.Fact, bool) {
+	if c.run.complete(Rows) {
+		return c.byKind[history.StoredDeliver], c.row != nil
 	}
-	sampled := len(q.byKind[history.ToldReport]) > 0 // both are asked for together
-	return q.byKind[history.ToldDelivery], sampled && q.ground.whole(Reports)
+	sampled := len(c.byKind[history.ToldReport]) > 0 // both are read together
+	return c.byKind[history.ToldDelivery], sampled && c.run.complete(Reports)
 }
 
-// bound reports whether the webhook must get the event.
-func (g *Ground) bound(w *Webhook, e history.Event) bool {
-	until := w.Loosened
-	if at, ok := g.Collected.Webhooks[w.ID]; ok && (until.IsZero() || at.Before(until)) {
-		until = at
-	}
-	return until.IsZero() || e.At.Before(until)
-}
-
-// judgeDelivery: what the service says became of it agrees with what was sent and
-// answered.
-func (q *inquiry) judgeDelivery(f *history.Fact) {
-	var t tries
+// checkDelivery: its state agrees with what was sent and answered.
+func (c *checker) checkDelivery(f *history.Fact) {
+	var attempts deliveryAttempts
 	for _, kind := range []history.Kind{history.StoredTry, history.Received} {
-		for _, try := range q.byKind[kind] {
+		for _, try := range c.byKind[kind] {
 			if try.Delivery.ID == f.Delivery.ID {
-				t.add(try)
+				attempts.add(try)
 			}
 		}
 	}
-	for _, wrong := range t.judge(f, q.ground) {
-		q.must(false, delivered, "%s", wrong)
+	for _, wrong := range attempts.check(f, c.run) {
+		c.must(false, delivered, "%s", wrong)
 	}
 }
 
-// judgeReceived: each try of a delivery brings the same bytes, of an event that
-// the job has and that has happened, with what is to be told of it.
-func (q *inquiry) judgeReceived() {
-	first := map[string]*history.Delivery{}
-	known := map[string]history.Event{}
-	for _, e := range q.log {
-		known[e.ID] = e
+// deliveryAttempts counts the attempts of a delivery.
+type deliveryAttempts struct {
+	recorded, recorded2xx int // as stored
+	internal              int // of recorded, those that count against no limit
+	received2xx, gone     int // what the receiver answered: 2xx, 410
+}
+
+func (a *deliveryAttempts) add(f *history.Fact) {
+	ok := count(f.Delivery.Status >= 200 && f.Delivery.Status < 300)
+	switch f.Kind {
+	case history.StoredTry:
+		a.recorded++
+		a.recorded2xx += ok
+		a.internal += count(f.Delivery.Error == sendInternal)
+	case history.Received:
+		a.received2xx += ok
+		a.gone += count(f.Delivery.Status == http.StatusGone)
 	}
-	made := map[string]bool{}
-	for _, f := range q.byKind[history.StoredDeliver] {
+}
+
+// check says how a delivery, as it was at the end, contradicts its attempts.
+func (a *deliveryAttempts) check(f *history.Fact, run *RunContext) (wrong []string) {
+	d, stored := f.Delivery, f.Kind == history.StoredDeliver
+	must := func(ok bool, format string, args ...any) {
+		if !ok {
+			wrong = append(wrong, fmt.Sprintf("delivery %s ", d.ID)+fmt.Sprintf(format, args...))
+		}
+	}
+	must(!stored || a.recorded == d.Attempts, "counts %d attempts, %d are recorded", d.Attempts, a.recorded)
+	must(a.received2xx >= a.recorded2xx, "has %d answers with 2xx on record, the receiver gave %d", a.recorded2xx, a.received2xx)
+	switch d.State {
+	case "DELIVERED":
+		must(a.received2xx > 0, "is DELIVERED, but its receiver never answered with 2xx")
+		must(!stored || a.recorded2xx > 0, "is DELIVERED without an attempt that was answered with 2xx")
+	case "FAILED":
+		must(a.recorded2xx == 0, "is FAILED, and %d of its attempts were answered with 2xx", a.recorded2xx)
+		must(a.mayFail(f, run), "is FAILED (%s, last status %d) after %d attempts of %d (0: unknown)",
+			d.Error, d.Status, d.Attempts, run.DeliveryTries)
+	case "PENDING":
+		must(run.Interrupted || d.Next.Add(run.DeliveryOverdue).After(run.asOf(f)), "is PENDING, and was due at %s, before the end", clock(&d.Next))
+	default:
+		must(false, "is %q", d.State)
+	}
+	return wrong
+}
+
+// mayFail: all attempts were made, or the receiver is gone, or its webhook is.
+func (a *deliveryAttempts) mayFail(f *history.Fact, run *RunContext) bool {
+	d := f.Delivery
+	switch {
+	case d.Status == http.StatusGone:
+		return a.gone > 0
+	case d.Error == sendDisabled || d.Error == sendDeleted:
+		_, changed := run.Collected.Webhooks[d.Webhook]
+		return d.Webhook != "" && (changed || run.webhook(f) == nil || !run.complete(Rows))
+	case run.DeliveryTries == 0:
+		return d.Attempts >= 2
+	case f.Kind == history.StoredDeliver:
+		return d.Attempts-a.internal == run.DeliveryTries
+	}
+	return d.Attempts >= run.DeliveryTries
+}
+
+func count(ok bool) int {
+	if ok {
+		return 1
+	}
+	return 0
+}
+
+// checkReceived: each attempt of a delivery brings the same bytes, of an event
+// that the job has and that has happened, with what is to be said of it.
+func (c *checker) checkReceived() {
+	first, made := map[string]*history.Delivery{}, map[string]bool{}
+	for _, f := range c.byKind[history.StoredDeliver] {
 		made[f.Delivery.ID] = true
 	}
-	for _, f := range q.byKind[history.Received] {
+	for _, f := range c.byKind[history.Received] {
 		d := f.Delivery
 		if ofNoJob(d.EventName) {
 			continue
 		}
-		q.look(received)
+		c.look(received)
 		if before := first[d.ID]; before == nil {
 			first[d.ID] = d
 		} else {
-			q.must(d.Body == before.Body && d.EventID == before.EventID, received, "delivery %s came again with other bytes", d.ID)
+			c.must(d.Body == before.Body && d.EventID == before.EventID, received, "delivery %s came again with other bytes", d.ID)
 		}
-		q.must(q.shows(d.EventName, known[d.EventID].Attempt, d.JobStatus), received, "delivery %s of %s tells jobStatus %q", d.ID, d.EventName, d.JobStatus)
-		q.must((d.EventName == nameEmitted) == (d.Emitted != "") && (d.Emitted == "" || q.emits(d.Emitted)), received,
+		e, ok := c.events[d.EventID]
+		c.must(c.hasStatus(d.EventName, e.Attempt, d.JobStatus), received, "delivery %s of %s shows jobStatus %q", d.ID, d.EventName, d.JobStatus)
+		c.must((d.EventName == nameEmitted) == (d.Emitted != "") && (d.Emitted == "" || c.emits(d.Emitted)), received,
 			"delivery %s of %s brings %q as the client's own event", d.ID, d.EventName, d.Emitted)
-		if !q.whole {
+		if !c.logComplete {
 			continue
 		}
-		e, ok := known[d.EventID]
-		q.must(ok, received, "delivery %s brought event %s, which the job does not have", d.ID, d.EventID)
-		q.must(!ok || e.Name == d.EventName && (d.Seq == 0 || d.Seq == e.Seq), received, "delivery %s brought event %d (%s) as %d (%s)", d.ID, e.Seq, e.Name, d.Seq, d.EventName)
-		q.must(!ok || !f.At.Add(q.ground.slack()).Before(e.At), received, "delivery %s came %s before its event", d.ID, e.At.Sub(f.At))
-		q.must(made[d.ID] || !q.ground.whole(Rows), received, "delivery %s came, and there is none of that id", d.ID)
+		c.must(ok, received, "delivery %s brought event %s, which the job does not have", d.ID, d.EventID)
+		c.must(!ok || e.Name == d.EventName && (d.Seq == 0 || d.Seq == e.Seq), received,
+			"delivery %s brought event %d (%s) as %d (%s)", d.ID, e.Seq, e.Name, d.Seq, d.EventName)
+		c.must(!ok || !f.At.Add(clockSlack).Before(e.At), received, "delivery %s came %s before its event", d.ID, e.At.Sub(f.At))
+		c.must(made[d.ID] || !c.run.complete(Rows), received, "delivery %s came, and there is none of that id", d.ID)
 	}
 }

@@ -7,30 +7,30 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// judgeDeliveryLogs: where the API showed the tries of a delivery, they are those
+// checkDeliveryLogs: where the API showed the tries of a delivery, they are those
 // that the receiver saw. A worker that dies may send once more than it records.
-func (q *inquiry) judgeDeliveryLogs() {
+func (c *checker) checkDeliveryLogs() {
 	told := map[string]bool{}
-	for _, f := range q.byKind[history.ToldDelivery] {
+	for _, f := range c.byKind[history.ToldDelivery] {
 		told[f.Delivery.ID] = true
-		if f.Delivery.HasLog && !q.ground.Chaos && !q.ground.Killed {
-			q.judgeDeliveryLog(f.Delivery)
+		if f.Delivery.HasLog && !c.run.Chaos && !c.run.Killed {
+			c.checkDeliveryLog(f.Delivery)
 		}
 	}
-	if len(q.byKind[history.ToldReport]) == 0 || q.ground.whole(Rows) {
+	if len(c.byKind[history.ToldReport]) == 0 || c.run.complete(Rows) {
 		return // which deliveries there are is not known, or by the rows
 	}
-	for _, f := range q.byKind[history.Received] {
-		q.must(told[f.Delivery.ID] || ofNoJob(f.Delivery.EventName), received, "delivery %s came, and there is none of that id", f.Delivery.ID)
+	for _, f := range c.byKind[history.Received] {
+		c.must(told[f.Delivery.ID] || ofNoJob(f.Delivery.EventName), received, "delivery %s came, and there is none of that id", f.Delivery.ID)
 	}
 }
 
-func (q *inquiry) judgeDeliveryLog(d *history.Delivery) {
+func (c *checker) checkDeliveryLog(d *history.Delivery) {
 	must := func(ok bool, format string, args ...any) {
-		q.must(ok, delivered, "delivery %s: "+format, append([]any{d.ID}, args...)...)
+		c.must(ok, delivered, "delivery %s: "+format, append([]any{d.ID}, args...)...)
 	}
 	var seen []*history.Delivery
-	for _, f := range q.byKind[history.Received] {
+	for _, f := range c.byKind[history.Received] {
 		if f.Delivery.ID == d.ID {
 			seen = append(seen, f.Delivery)
 		}
@@ -38,7 +38,7 @@ func (q *inquiry) judgeDeliveryLog(d *history.Delivery) {
 	settled := d.State != "PENDING"
 	must((d.Error != "") == (d.State == "FAILED") || !settled, "it is %s with last_error %q", d.State, d.Error)
 	must(settled != d.SettledAt.IsZero() && settled == d.Next.IsZero(), "it is %s with settled_at %s and next_attempt_at %s",
-		d.State, moment(&d.SettledAt), moment(&d.Next))
+		d.State, clock(&d.SettledAt), clock(&d.Next))
 	must(len(d.Log) == d.Attempts, "it has %d attempts and a log of %d", d.Attempts, len(d.Log))
 	lost := 0 // tries that may not have come through
 	for i, try := range d.Log {
@@ -49,7 +49,7 @@ func (q *inquiry) judgeDeliveryLog(d *history.Delivery) {
 	}
 	must(len(seen) >= d.Attempts-lost && (len(seen) <= d.Attempts || !settled),
 		"the service counts %d tries, the receiver saw %d", d.Attempts, len(seen))
-	accepted := slices.IndexFunc(seen, func(s *history.Delivery) bool { return good(s.Status) })
+	accepted := slices.IndexFunc(seen, func(s *history.Delivery) bool { return s.Status >= 200 && s.Status < 300 })
 	must(accepted < 0 || accepted == len(seen)-1, "it was sent again after the receiver had accepted it")
 	if accepted >= 0 && !d.SettledAt.IsZero() {
 		took := d.SettledAt.Sub(d.CreatedAt)

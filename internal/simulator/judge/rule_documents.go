@@ -1,16 +1,15 @@
 package judge
 
 import (
-	"encoding/json"
 	"strings"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// judgeReceipt: the answer to a submission has the job, its address, its time
+// checkReceipt: the answer to a submission has the job, its address, its time
 // and a state in which a job begins; a refusal has no job.
-func judgeReceipt(s *history.Submission, t history.Try, must func(ok bool, invariant, format string, args ...any)) {
+func checkReceipt(s *history.Submission, t history.Try, must func(ok bool, invariant, format string, args ...any)) {
 	switch {
 	case t.Status >= 400:
 		must(t.Location == "", answered, "the refusal names a job (%s)", t.Location)
@@ -25,32 +24,36 @@ func judgeReceipt(s *history.Submission, t history.Try, must func(ok bool, invar
 	}
 }
 
-// judgePolls: each poll shows the job that was asked for, as its kind defines it,
+// checkPolls: each poll shows the job that was asked for, as its kind defines it,
 // with the document that belongs to its state.
-func (q *inquiry) judgePolls() {
-	for _, f := range q.byKind[history.Looked] {
+func (c *checker) checkPolls() {
+	for _, f := range c.byKind[history.Looked] {
 		told := f.Told
-		if told == nil || told.State == "" || f.Tenant != q.tenant {
+		if told == nil || told.State == "" || f.Tenant != c.tenant {
 			continue
 		}
-		q.look(answered)
-		if s := q.submission(); s != nil {
-			same := told.Type == s.Type && (s.WorkKind == "" || told.WorkKind == s.WorkKind) && sameMoment(told.ExecutionAt, s.ExecutionAt)
-			q.must(same, answered, "a poll tells %s of kind %s with execution_at %s, asked for was %s of kind %s with %s",
-				told.Type, told.WorkKind, moment(told.ExecutionAt), s.Type, s.WorkKind, moment(s.ExecutionAt))
+		c.look(answered)
+		if s := c.submission; s != nil {
+			same := told.Type == s.Type && (s.WorkKind == "" || told.WorkKind == s.WorkKind) && sameTime(told.ExecutionAt, s.ExecutionAt)
+			c.must(same, answered, "a poll shows %s of kind %s with execution_at %s, asked for was %s of kind %s with %s",
+				told.Type, told.WorkKind, clock(told.ExecutionAt), s.Type, s.WorkKind, clock(s.ExecutionAt))
 		}
 		ordered := !told.CreatedAt.IsZero() && !told.UpdatedAt.Before(told.CreatedAt)
-		q.must(ordered, answered, "a poll tells created_at and updated_at not at all or in the wrong order")
-		q.must(inUTC(told.CreatedAt) && inUTC(told.UpdatedAt), answered, "a poll tells a time that is not in UTC")
-		q.must(told.Attempt <= told.MaxAttempts, answered, "a poll tells max_attempts %d at attempt %d", told.MaxAttempts, told.Attempt)
-		q.judgeDefinition(told)
-		q.judgeFailureDocument(told)
-		q.judgeResultDocument(told)
+		c.must(ordered, answered, "a poll shows created_at and updated_at not at all or in the wrong order")
+		c.must(inUTC(told.CreatedAt) && inUTC(told.UpdatedAt), answered, "a poll shows a time that is not in UTC")
+		c.must(told.Attempt <= told.MaxAttempts, answered, "a poll shows max_attempts %d at attempt %d", told.MaxAttempts, told.Attempt)
+		c.checkDefinition(told)
+		c.checkFailureDocument(told)
+		c.checkResultDocument(told)
 	}
-	for _, f := range q.byKind[history.Acted] {
-		if a := f.Action; a != nil && a.Status == 200 && f.Tenant == q.tenant {
-			q.must(a.Error == "", answered, "the answer to %s cannot be read: %s", a.Verb, a.Error)
-			q.must(a.Error != "" || !a.UpdatedAt.IsZero(), answered, "the answer to %s has no updated_at", a.Verb)
+}
+
+// checkActionAnswers: the answer to a cancel or a retry can be read and has a time.
+func (c *checker) checkActionAnswers() {
+	for _, f := range c.byKind[history.Acted] {
+		if a := f.Action; a != nil && a.Status == 200 && f.Tenant == c.tenant {
+			c.must(a.Error == "", answered, "the answer to %s cannot be read: %s", a.Verb, a.Error)
+			c.must(a.Error != "" || !a.UpdatedAt.IsZero(), answered, "the answer to %s has no updated_at", a.Verb)
 		}
 	}
 }
@@ -60,16 +63,16 @@ func inUTC(t time.Time) bool {
 	return offset == 0
 }
 
-func (q *inquiry) judgeDefinition(told *history.Job) {
+func (c *checker) checkDefinition(told *history.Job) {
 	kind, known := catalogue[told.WorkKind]
 	if !known || told.DurationMS == nil {
 		return
 	}
 	want := kind.duration.Milliseconds()
-	q.must(want == 0 || *told.DurationMS == want, expected, "definition.duration_ms is %d, the catalogue has %d", *told.DurationMS, want)
-	q.must(told.ShouldFail == (kind.fails > 0), expected,
+	c.must(want == 0 || *told.DurationMS == want, expected, "definition.duration_ms is %d, the catalogue has %d", *told.DurationMS, want)
+	c.must(told.ShouldFail == (kind.fails > 0), expected,
 		"definition.should_fail is %t, the catalogue has %t", told.ShouldFail, kind.fails > 0)
-	q.must(told.PayloadSize == nil || *told.PayloadSize == int64(kind.result), expected,
+	c.must(told.PayloadSize == nil || *told.PayloadSize == int64(kind.result), expected,
 		"definition.payload_size is %d, the catalogue has %d", deref(told.PayloadSize), kind.result)
 }
 
@@ -80,86 +83,75 @@ func deref[T any](p *T) (v T) {
 	return v
 }
 
-// judgeFailureDocument: a failed job carries the document of its failure, of the
+// checkFailureDocument: a failed job carries the document of its failure, of the
 // same code as the report of the attempt, and no other job does.
-func (q *inquiry) judgeFailureDocument(told *history.Job) {
+func (c *checker) checkFailureDocument(told *history.Job) {
 	d := told.Document
 	if told.State != failed || d == nil {
-		q.must(d == nil, answered, "the %s job carries a failure", told.State)
-		q.must(told.State != failed, answered, "the failed job carries no failure")
+		c.must(d == nil, answered, "the %s job carries a failure", told.State)
+		c.must(told.State != failed, answered, "the failed job carries no failure")
 		return
 	}
-	q.must(d.Job == q.job, answered, "failure.jobId is %q", d.Job)
-	q.must(d.Status == statusOf("job.failed", d.Code), answered, "failure.jobStatus is %q with the code %s", d.Status, d.Code)
+	c.must(d.Job == c.id, answered, "failure.jobId is %q", d.Job)
+	c.must(d.Status == statusOf("job.failed", d.Code), answered, "failure.jobStatus is %q with the code %s", d.Status, d.Code)
 	advised := d.Code == codeDependency || d.Code == codeTimeout || d.Code == codeWorkerLost
-	q.must(d.Retryable == advised, answered, "failure.retryable is %t, expected %t with the code %s", d.Retryable, advised, d.Code)
-	q.must(!d.Retryable || d.RetryAfter != nil && *d.RetryAfter >= 1, answered, "failure.retryable is true without a retryAfter of at least 1")
-	if r := q.reports[told.Attempt]; r != nil {
-		q.must(d.Code == r.Failure, answered, "failure.code is %s, the report of the attempt has %q", d.Code, r.Failure)
+	c.must(d.Retryable == advised, answered, "failure.retryable is %t, expected %t with the code %s", d.Retryable, advised, d.Code)
+	c.must(!d.Retryable || d.RetryAfter != nil && *d.RetryAfter >= 1, answered, "failure.retryable is true without a retryAfter of at least 1")
+	if r := c.reports[told.Attempt]; r != nil {
+		c.must(d.Code == r.Failure, answered, "failure.code is %s, the report of the attempt has %q", d.Code, r.Failure)
 	}
 }
 
-func (q *inquiry) judgeResultDocument(told *history.Job) {
+func (c *checker) checkResultDocument(told *history.Job) {
 	kind, known := catalogue[told.WorkKind]
 	if r := told.Result; r != nil && known && told.State == succeeded {
-		q.must(r.Size == int64(kind.result), expected, "result.size_bytes is %d, expected %d", r.Size, kind.result)
-		q.must(r.Checksum, answered, "the result has no checksum")
+		c.must(r.Size == int64(kind.result), expected, "result.size_bytes is %d, expected %d", r.Size, kind.result)
+		c.must(r.Checksum, answered, "the result has no checksum")
 	}
 }
 
-// judgeReportDocuments: a report is of the job, and so are its events, which say
+// checkReportDocuments: a report is of the job, and so are its events, which say
 // what the catalogue says of the kind; started_at is the start of its attempt, which
-// judgeFence looks at where there are rows.
-func (q *inquiry) judgeReportDocuments() {
-	for _, f := range q.byKind[history.ToldReport] {
+// checkFence looks at where there are rows.
+func (c *checker) checkReportDocuments() {
+	for _, f := range c.byKind[history.ToldReport] {
 		r := f.Report
 		if r == nil {
 			continue
 		}
-		q.must(r.Job == q.job, answered, "the report of attempt %d is of job %q", r.Attempt, r.Job)
-		q.must(!r.FinishedAt.IsZero(), answered, "the report of attempt %d lacks finished_at", r.Attempt)
-		q.must(len(r.Events) > 0, answered, "the report of attempt %d has no events", r.Attempt)
+		c.must(r.Job == c.id, answered, "the report of attempt %d is of job %q", r.Attempt, r.Job)
+		c.must(!r.FinishedAt.IsZero(), answered, "the report of attempt %d lacks finished_at", r.Attempt)
+		c.must(len(r.Events) > 0, answered, "the report of attempt %d has no events", r.Attempt)
 		var start *time.Time
 		for i, e := range r.Events {
 			if e.Next == running && e.Attempt == r.Attempt {
 				start = &r.Events[i].At
 			}
-			q.must(e.Job == q.job, answered, "event %d (%s) is of job %q", i+1, e.Name, e.Job)
-			q.judgeEventData(i+1, e)
+			c.must(e.Job == c.id, answered, "event %d (%s) is of job %q", i+1, e.Name, e.Job)
+			c.checkEventData(i+1, e)
 		}
 		same := start == nil && r.StartedAt == nil || start != nil && r.StartedAt != nil && start.Equal(*r.StartedAt)
-		q.must(same || q.row != nil, answered,
-			"the report of attempt %d has started_at %s, its events tell the start %s", r.Attempt, moment(r.StartedAt), moment(start))
+		c.must(same || c.row != nil, answered,
+			"the report of attempt %d has started_at %s, its events have the start %s", r.Attempt, clock(r.StartedAt), clock(start))
 	}
 }
 
-func (q *inquiry) judgeEventData(n int, e history.Event) {
-	kind, known := catalogue[q.kind()]
+func (c *checker) checkEventData(n int, e history.Event) {
+	kind, known := catalogue[c.kind]
 	if !known || e.Name == nameEmitted {
 		return
 	}
-	q.must(e.WorkKind == q.kind(), answered, "event %d (%s) has work_kind %q in its data", n, e.Name, e.WorkKind)
+	c.must(e.WorkKind == c.kind, answered, "event %d (%s) has work_kind %q in its data", n, e.Name, e.WorkKind)
 	want := kind.duration.Milliseconds()
-	q.must(e.DurationMS == nil || want == 0 || *e.DurationMS == want, expected,
+	c.must(e.DurationMS == nil || want == 0 || *e.DurationMS == want, expected,
 		"event %d (%s) has duration_ms %d in its data, the catalogue has %d", n, e.Name, deref(e.DurationMS), want)
 	outcome := succeeded
 	switch {
 	case kind.fails > 0:
 		outcome = failed
-	case strings.HasPrefix(q.kind(), "CANCEL_"):
+	case strings.HasPrefix(c.kind, "CANCEL_"):
 		outcome = canceled
 	}
-	q.must(e.Expected == "" || e.Expected == outcome, expected,
+	c.must(e.Expected == "" || e.Expected == outcome, expected,
 		"event %d (%s) has expected_outcome %s in its data, the catalogue has %s", n, e.Name, e.Expected, outcome)
-}
-
-// readEventData takes what an event says of the work out of its data.
-func readEventData(data json.RawMessage, into *history.Event) {
-	var d struct {
-		WorkKind        string `json:"work_kind"`
-		DurationMS      *int64 `json:"duration_ms"`
-		ExpectedOutcome string `json:"expected_outcome"`
-	}
-	_ = json.Unmarshal(data, &d) // what is not there is judged as such
-	into.WorkKind, into.DurationMS, into.Expected = d.WorkKind, d.DurationMS, d.ExpectedOutcome
 }

@@ -1,120 +1,134 @@
 package judge
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// judgeEnd: at the end a job is final with the outcome of its state, or waits for
-// a time that has not come. However short ago it came, who waited for the end of
-// the run waited for this job too.
-func (q *inquiry) judgeEnd() {
-	told := q.told()
-	if told == nil {
+// checkEnd: at the end a job is final with the outcome of its state, or waits for
+// a time that has not come. The run waited for every job, however late it came.
+func (c *checker) checkEnd() {
+	j := c.job
+	if j == nil {
 		return
 	}
-	q.look(ended)
-	q.must(told.Outcome == outcomes[told.State], ended, "the job is %s with outcome %q", told.State, told.Outcome)
-	q.must((told.FinishedAt != nil) == final(told.State), ended, "the job is %s with finished_at %s", told.State, moment(told.FinishedAt))
-	if !q.ground.Interrupted && !final(told.State) {
-		q.must(q.waitsForItsTime(told), ended, "the job is %s though all should have ended", told.State)
+	c.look(ended)
+	c.must(j.Outcome == outcomes[j.State], ended, "the job is %s with outcome %q", j.State, j.Outcome)
+	c.must((j.FinishedAt != nil) == final(j.State), ended, "the job is %s with finished_at %s", j.State, clock(j.FinishedAt))
+	c.must(final(j.State) || c.run.Interrupted || c.isScheduled(), ended, "the job is %s though all should have ended", j.State)
+	if c.row != nil {
+		c.must(!c.row.Held || c.run.Interrupted, ended, "a worker holds the job though all should have ended")
+		c.must(c.row.ResultAttempt == 0 || c.row.State == succeeded, ended, "the job is %s and has a result", c.row.State)
+		c.must(c.row.State != succeeded || c.row.ResultAttempt > 0, ended, "the job is SUCCEEDED without a result")
 	}
-	if q.row != nil {
-		q.must(!q.row.Held || q.ground.Interrupted, ended, "a worker holds the job though all should have ended")
-		q.must(q.row.ResultAttempt == 0 || q.row.State == succeeded, ended, "the job is %s and has a result", q.row.State)
-		q.must(q.row.State != succeeded || q.row.ResultAttempt > 0, ended, "the job is SUCCEEDED without a result")
+	if c.logComplete && len(c.log) > 0 {
+		c.checkTerminalEvents(j)
 	}
-	q.judgeTerminalEvents(told)
 }
 
-// waitsForItsTime: it is CREATED or QUEUED, and its time was still to come when
-// it was seen.
-func (q *inquiry) waitsForItsTime(told *history.Job) bool {
-	due := told.RunAt
-	if due == nil {
-		due = told.ExecutionAt
-	}
-	return waiting(told.State) && due != nil && due.After(q.ground.asOf(q.at))
+// isScheduled: it is CREATED or QUEUED, and its time was to come when it was read.
+func (c *checker) isScheduled() bool {
+	due := cmp.Or(c.job.RunAt, c.job.ExecutionAt)
+	return waiting(c.job.State) && due != nil && due.After(c.run.asOf(c.source))
 }
 
-// judgeTerminalEvents: each attempt before the current one ended once, as FAILED;
+// checkTerminalEvents: each attempt before the current one ended once, as FAILED;
 // the current one ended if the job is final.
-func (q *inquiry) judgeTerminalEvents(told *history.Job) {
-	if !q.whole || len(q.log) == 0 {
-		return
-	}
-	count := map[int]int{}
-	for _, s := range q.steps {
-		if final(s.Next) {
-			count[s.Attempt]++
-			q.must(s.Attempt == told.Attempt || s.Next == failed, ended, "attempt %d ended as %s and another one followed", s.Attempt, s.Next)
+func (c *checker) checkTerminalEvents(j *history.Job) {
+	ends, exhausted := map[int]int{}, 0
+	for _, e := range c.log {
+		exhausted += count(e.Name == nameExhausted)
+		if final(e.Next) {
+			ends[e.Attempt]++
+			c.must(e.Attempt == j.Attempt || e.Next == failed, ended, "attempt %d ended as %s and another one followed", e.Attempt, e.Next)
 		}
 	}
-	for n := 1; n <= told.Attempt; n++ {
-		want := 0
-		if n < told.Attempt || final(told.State) {
-			want = 1
-		}
-		q.must(count[n] == want, ended, "attempt %d has %d terminal events, expected %d", n, count[n], want)
+	for n := 1; n <= j.Attempt; n++ {
+		want := count(n < j.Attempt || final(j.State))
+		c.must(ends[n] == want, ended, "attempt %d has %d terminal events, expected %d", n, ends[n], want)
 	}
-	exhausted := 0
-	for _, e := range q.log {
-		if e.Name == nameExhausted {
-			exhausted++
-		}
-	}
-	if told.MaxAttempts > 0 {
-		last := told.State == failed && told.Attempt == told.MaxAttempts
-		q.must((exhausted == 1) == last && exhausted <= 1, ended, "attempt %d of %d, %s: %d events tell that the retries are exhausted",
-			told.Attempt, told.MaxAttempts, told.State, exhausted)
-	}
+	last := j.State == failed && j.Attempt == j.MaxAttempts
+	c.must(j.MaxAttempts <= 0 || exhausted == count(last), ended, "attempt %d of %d, %s: %d events say that the retries are exhausted",
+		j.Attempt, j.MaxAttempts, j.State, exhausted)
 }
 
-// judgeReports: one report for each attempt that ended, which tells its end.
-func (q *inquiry) judgeReports() {
-	q.judgeToldReports()
-	if !q.whole || len(q.log) == 0 {
+// checkReports: one report for each attempt that ended, which shows its end.
+func (c *checker) checkReports() {
+	c.checkShownReports()
+	if !c.logComplete || len(c.log) == 0 {
 		return
 	}
 	seen := map[int]bool{}
-	for _, f := range q.byKind[history.StoredReport] {
-		q.must(!seen[f.Report.Attempt], ended, "attempt %d has two reports", f.Report.Attempt)
+	for _, f := range c.byKind[history.StoredReport] {
+		c.must(!seen[f.Report.Attempt], ended, "attempt %d has two reports", f.Report.Attempt)
 		seen[f.Report.Attempt] = true
 	}
-	ends := q.ends()
-	for _, n := range slices.Sorted(maps.Keys(ends)) {
-		r, end := q.reports[n], ends[n]
-		q.must(r != nil, ended, "attempt %d ended and has no report", n)
+	for _, n := range slices.Sorted(maps.Keys(c.ends)) {
+		r, end := c.reports[n], c.ends[n]
+		c.must(r != nil, ended, "attempt %d ended and has no report", n)
 		if r == nil {
 			continue
 		}
-		q.must(r.Outcome == outcomes[end.Next], ended, "attempt %d ended as %s, its report says %s", n, end.Next, r.Outcome)
-		q.must((r.Failure != "") == (end.Next == failed), ended, "attempt %d ended as %s, its report has failure %q", n, end.Next, r.Failure)
-		q.must(q.row == nil || r.EventSeq >= end.Seq && r.EventSeq <= len(q.log), ended, "attempt %d ended with event %d, its report ends at %d", n, end.Seq, r.EventSeq)
+		c.must(r.Outcome == outcomes[end.Next], ended, "attempt %d ended as %s, its report says %s", n, end.Next, r.Outcome)
+		c.must((r.Failure != "") == (end.Next == failed), ended, "attempt %d ended as %s, its report has failure %q", n, end.Next, r.Failure)
+		c.must(c.row == nil || r.EventSeq >= end.Seq && r.EventSeq <= len(c.log), ended,
+			"attempt %d ended with event %d, its report ends at %d", n, end.Seq, r.EventSeq)
 	}
-	for _, n := range slices.Sorted(maps.Keys(q.reports)) {
-		_, ok := ends[n]
-		q.must(ok, ended, "attempt %d has a report, and did not end", n)
+	for _, n := range c.attempts {
+		_, ok := c.ends[n]
+		c.must(ok, ended, "attempt %d has a report, and did not end", n)
 	}
 }
 
-// judgeToldReports: the API tells each report as it is stored, and gives the
-// result.
-func (q *inquiry) judgeToldReports() {
-	for _, f := range q.byKind[history.ToldReport] {
-		q.look(answered)
+// checkShownReports: the API shows each report as it is stored, with the result.
+func (c *checker) checkShownReports() {
+	for _, f := range c.byKind[history.ToldReport] {
+		c.look(answered)
 		if f.Report == nil {
-			q.must(false, answered, "the API tells no report: %s", f.Note)
+			c.must(false, answered, "the API shows no report: %s", f.Note)
 			continue
 		}
-		q.must(f.Report.ResultError == "", answered, "the API does not give the result: %s", f.Report.ResultError)
-		r, told := q.reports[f.Report.Attempt], f.Report
-		if q.row == nil {
+		c.must(f.Report.ResultError == "", answered, "the API does not give the result: %s", f.Report.ResultError)
+		r, shown := c.reports[f.Report.Attempt], f.Report
+		if c.row == nil {
 			continue // there is nothing to compare it with
 		}
-		q.must(r != nil && told.Outcome == r.Outcome && sameMoment(told.StartedAt, r.StartedAt) && told.FinishedAt.Equal(r.FinishedAt) &&
-			told.DurationMS == r.DurationMS && told.Failure == r.Failure, answered, "the API tells another report of attempt %d than is stored", told.Attempt)
+		c.must(r != nil && shown.Outcome == r.Outcome && sameTime(shown.StartedAt, r.StartedAt) && shown.FinishedAt.Equal(r.FinishedAt) &&
+			shown.DurationMS == r.DurationMS && shown.Failure == r.Failure, answered,
+			"the API shows another report of attempt %d than is stored", shown.Attempt)
 	}
+}
+
+// checkTasks: a queued task has its job, which waits for it.
+//
+// A worker that died leaves its task active for a minute or two, and a canceled
+// job leaves the one that was scheduled for it until its time: both do no harm.
+func (c *checker) checkTasks() {
+	for _, f := range c.byKind[history.QueuedTask] {
+		if f.Task == nil || !c.run.complete(Rows) {
+			continue
+		}
+		c.look(tasked)
+		c.must(c.row != nil, tasked, "task %s is %s, and its job does not exist", f.Task.ID, f.Task.State)
+		if c.row == nil || c.run.Interrupted {
+			continue
+		}
+		waits := waiting(c.row.State) && c.row.Attempt == f.Task.Attempt
+		c.must(waits || c.mayRemain(f), tasked, "task %s is %s, and its job is %s at attempt %d",
+			f.Task.ID, f.Task.State, c.row.State, c.row.Attempt)
+	}
+}
+
+// mayRemain reports whether a task without a waiting job does no harm.
+func (c *checker) mayRemain(f *history.Fact) bool {
+	switch f.Task.State {
+	case "active":
+		return c.run.Killed || c.run.Chaos
+	case "scheduled":
+		return c.row.RunAt != nil && f.At.Before(c.row.RunAt.Add(maxOverdue))
+	}
+	return false
 }

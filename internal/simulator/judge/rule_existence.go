@@ -1,85 +1,80 @@
 package judge
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// judgeExistence: what was accepted is there, what is there was asked for, and it
-// is what was asked for. That no two jobs have one ticket is seen across jobs.
-func (q *inquiry) judgeExistence() {
-	promised := q.byKind[history.Submitted]
-	rows, lists := q.ground.whole(Rows), q.ground.whole(Lists)
+// checkExistence: what was accepted is there, what is there was asked for, and it
+// is what was asked for. That no two jobs have one ticket is checked across jobs.
+func (c *checker) checkExistence() {
+	submitted := c.byKind[history.Submitted]
+	rows, lists := c.run.complete(Rows), c.run.complete(Lists)
 	if !rows && !lists {
 		return
 	}
-	q.look(accepted)
-	told := q.told()
-	if told == nil {
-		q.must(len(promised) == 0, accepted, "the job was accepted, and is not there any more")
-		q.must(len(q.byKind[history.StoredEvent])+len(q.byKind[history.StoredReport]) == 0, accepted, "there are events or reports of a job that is not there")
+	c.look(accepted)
+	if c.job == nil {
+		c.must(len(submitted) == 0, accepted, "the job was accepted, and is not there any more")
+		stored := len(c.byKind[history.StoredEvent]) + len(c.byKind[history.StoredReport])
+		c.must(stored == 0, accepted, "there are events or reports of a job that is not there")
 		return
 	}
-	listed := q.byKind[history.ListedJob]
 	if rows {
-		q.must(q.row != nil, accepted, "the API lists the job, and the rows do not have it")
-		q.must(len(q.byKind[history.StoredJob]) == 1 || q.row == nil, accepted, "the rows have the job twice")
+		c.must(c.row != nil, accepted, "the API lists the job, and the rows do not have it")
+		c.must(len(c.byKind[history.StoredJob]) == 1 || c.row == nil, accepted, "the rows have the job twice")
 	}
-	if lists && q.row != nil {
-		q.must(len(listed) > 0, accepted, "the rows have the job, and the API does not list it")
+	if lists && c.row != nil {
+		c.must(len(c.byKind[history.ListedJob]) > 0, accepted, "the rows have the job, and the API does not list it")
 	}
-	ticket, ours := ticketOf(q.ground.Run, told.Correlation)
-	q.must(ours && ticket <= q.ground.Tickets, accepted, "the job has correlation id %q, which nobody sent", told.Correlation)
-	for _, f := range promised {
-		q.must(!ours || f.Ticket == ticket, accepted, "the answer to ticket %d tells the job of ticket %d", f.Ticket, ticket)
+	ticket, ours := TicketOf(c.run.Run, c.job.Correlation)
+	c.must(ours && ticket <= c.run.Tickets, accepted, "the job has correlation id %q, which nobody sent", c.job.Correlation)
+	for _, f := range submitted {
+		c.must(!ours || f.Ticket == ticket, accepted, "the answer to ticket %d shows the job of ticket %d", f.Ticket, ticket)
 	}
-	if s := q.submission(); s != nil {
-		q.judgeRequest(s, told)
+	s, j := c.submission, c.job
+	if s == nil {
+		return
 	}
+	c.must(s.Type == j.Type, accepted, "a job of type %s was asked for, this one is %s", s.Type, j.Type)
+	c.must(s.WorkKind == "" || s.WorkKind == j.WorkKind, accepted, "work kind %s was asked for, the job has %s", s.WorkKind, j.WorkKind)
+	c.must(sameTime(s.ExecutionAt, j.ExecutionAt), accepted, "execution_at %s was asked for, the job has %s",
+		clock(s.ExecutionAt), clock(j.ExecutionAt))
+	c.must(s.Batch == j.Batch, accepted, "the job was sent with batch %q and belongs to batch %q", s.Batch, j.Batch)
 }
 
-// judgeRequest: the job is the one that was asked for.
-func (q *inquiry) judgeRequest(s *history.Submission, told *history.Job) {
-	q.must(s.Type == told.Type, accepted, "a job of type %s was asked for, this one is %s", s.Type, told.Type)
-	q.must(s.WorkKind == "" || s.WorkKind == told.WorkKind, accepted, "work kind %s was asked for, the job has %s", s.WorkKind, told.WorkKind)
-	q.must(sameMoment(s.ExecutionAt, told.ExecutionAt), accepted, "execution_at %s was asked for, the job has %s", moment(s.ExecutionAt), moment(told.ExecutionAt))
-	q.must(s.Batch == told.Batch, accepted, "the job was sent with batch %q and belongs to batch %q", s.Batch, told.Batch)
-}
-
-// judgeKey: the tries of a ticket have one key, so they made one job.
-func (q *inquiry) judgeKey() {
+// checkKey: the tries of a ticket have one key, so they made one job.
+func (c *checker) checkKey() {
 	made := 0
-	for _, f := range q.byKind[history.Submitted] {
+	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission == nil {
 			continue
 		}
-		q.look(keyed)
+		c.look(keyed)
 		for _, t := range f.Submission.Tries {
-			if t.Accepted() && !t.Replayed && t.Job == q.job {
-				made++
-			}
+			made += count(t.Accepted() && !t.Replayed && t.Job == c.id)
 		}
 	}
-	q.must(made <= 1, keyed, "%d tries with one key were each told that they made the job", made)
-	s := q.submission()
-	if q.row == nil || s == nil || s.Key == "" {
+	c.must(made <= 1, keyed, "%d tries with one key were each answered as the one that made the job", made)
+	if c.row == nil || c.submission == nil || c.submission.Key == "" {
 		return
 	}
-	q.must(q.row.Keys <= 1, keyed, "%d idempotency keys lead to the job", q.row.Keys)
-	kept := q.ground.asOf(q.at).Add(q.ground.slack()).Sub(q.row.CreatedAt) < q.ground.keyWindow()
-	q.must(q.row.Keys > 0 || !kept, keyed, "the job's idempotency key is not kept: another try would make another job")
+	c.must(c.row.Keys <= 1, keyed, "%d idempotency keys lead to the job", c.row.Keys)
+	kept := c.run.asOf(c.source).Add(clockSlack).Sub(c.row.CreatedAt) < cmp.Or(c.run.KeyWindow, 24*time.Hour)
+	c.must(c.row.Keys > 0 || !kept, keyed, "the job's idempotency key is not kept: another try would make another job")
 }
 
-// sameMoment compares times as the service keeps them: in microseconds.
-func sameMoment(a, b *time.Time) bool {
+// sameTime compares times as the service keeps them: in microseconds.
+func sameTime(a, b *time.Time) bool {
 	if a == nil || b == nil {
-		return a == nil && b == nil
+		return a == b
 	}
 	return a.Truncate(time.Microsecond).Equal(b.Truncate(time.Microsecond)) || a.Round(time.Microsecond).Equal(b.Round(time.Microsecond))
 }
 
-func moment(t *time.Time) string {
+func clock(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return "(none)"
 	}

@@ -1,30 +1,28 @@
 package judge
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// judgeEarly: all times are Postgres', so nothing is allowed for clocks.
-func (q *inquiry) judgeEarly() {
+// checkEarly: nothing begins before execution_at. All times are Postgres'.
+func (c *checker) checkEarly() {
 	var due *time.Time
-	if s := q.submission(); s != nil {
-		due = s.ExecutionAt
+	if c.submission != nil {
+		due = c.submission.ExecutionAt
 	}
-	if told := q.told(); due == nil && told != nil {
-		due = told.ExecutionAt
+	if due == nil && c.job != nil {
+		due = c.job.ExecutionAt
 	}
 	if due == nil {
 		return
 	}
 	at := due.Truncate(time.Microsecond)
-	q.look(early)
-	events := q.log
+	c.look(early)
+	events := c.log
 	if len(events) == 0 {
-		for _, f := range q.byKind[history.Streamed] {
+		for _, f := range c.byKind[history.Streamed] {
 			if f.Event != nil && f.Event.Seq > 0 {
 				events = append(events, *f.Event)
 			}
@@ -32,81 +30,79 @@ func (q *inquiry) judgeEarly() {
 	}
 	for _, e := range events {
 		begins := e.Next == queued || e.Next == assigned || e.Next == running
-		q.must(!begins || !e.At.Before(at), early, "event %d (%s) came %s before execution_at", e.Seq, e.Name, at.Sub(e.At))
+		c.must(!begins || !e.At.Before(at), early, "event %d (%s) came %s before execution_at", e.Seq, e.Name, at.Sub(e.At))
 	}
-	for _, n := range slices.Sorted(maps.Keys(q.reports)) {
-		start := q.reports[n].StartedAt
-		q.must(start == nil || !start.Before(at), early, "the report of attempt %d says that it started at %s, before execution_at", n, moment(start))
+	for _, n := range c.attempts {
+		start := c.reports[n].StartedAt
+		c.must(start == nil || !start.Before(at), early,
+			"the report of attempt %d says that it started at %s, before execution_at", n, clock(start))
 	}
-	if told := q.told(); told != nil {
-		q.must(told.StartedAt == nil || !told.StartedAt.Before(at), early, "the job started at %s, before execution_at", moment(told.StartedAt))
+	if c.job != nil {
+		start := c.job.StartedAt
+		c.must(start == nil || !start.Before(at), early, "the job started at %s, before execution_at", clock(start))
 	}
 }
 
-// judgeFence: claims are counted by the fence, and what is told of an attempt is
-// told by the claim that ran it last.
-func (q *inquiry) judgeFence() {
-	if q.row == nil || !q.whole {
+// checkFence: the fence counts claims, and reports and results are the last claim's.
+func (c *checker) checkFence() {
+	if c.row == nil || !c.logComplete {
 		return
 	}
-	q.look(fenced)
+	c.look(fenced)
 	claims, expiries, starts := 0, 0, map[int]history.Event{}
-	for _, s := range q.steps {
-		switch {
-		case s.Next == assigned:
-			claims++
-		case s.Name == nameLeaseExpired:
-			expiries++
-		case s.Next == running:
+	for _, s := range c.steps {
+		claims += count(s.Next == assigned)
+		expiries += count(s.Name == nameLeaseExpired)
+		if s.Next == running {
 			starts[s.Attempt] = s
 		}
 	}
-	q.must(claims == q.row.Fence, fenced, "the job was claimed %d times, its fence is %d", claims, q.row.Fence)
-	q.must(expiries == q.row.LeaseExpiries, fenced, "%d leases expired, the job counts %d", expiries, q.row.LeaseExpiries)
-	ends := q.ends()
-	for _, n := range slices.Sorted(maps.Keys(q.reports)) {
-		r := q.reports[n]
+	c.must(claims == c.row.Fence, fenced, "the job was claimed %d times, its fence is %d", claims, c.row.Fence)
+	c.must(expiries == c.row.LeaseExpiries, fenced, "%d leases expired, the job counts %d", expiries, c.row.LeaseExpiries)
+	for _, n := range c.attempts {
+		r := c.reports[n]
 		start, ran := starts[n]
-		q.must((r.StartedAt != nil) == ran && (!ran || r.StartedAt.Equal(start.At)), fenced,
-			"the report of attempt %d has started_at %s, which is not the start of its last claim", n, moment(r.StartedAt))
-		end, ok := ends[n]
-		q.must(!ok || r.FinishedAt.Equal(end.At), fenced, "the report of attempt %d has finished_at %s, the attempt ended at %s", n, moment(&r.FinishedAt), moment(&end.At))
+		c.must((r.StartedAt != nil) == ran && (!ran || r.StartedAt.Equal(start.At)), fenced,
+			"the report of attempt %d has started_at %s, which is not the start of its last claim", n, clock(r.StartedAt))
+		end, ok := c.ends[n]
+		c.must(!ok || r.FinishedAt.Equal(end.At), fenced, "the report of attempt %d has finished_at %s, the attempt ended at %s",
+			n, clock(&r.FinishedAt), clock(&end.At))
 	}
-	start, ran := starts[q.row.Attempt]
-	q.must(!ran || q.row.StartedAt != nil && q.row.StartedAt.Equal(start.At), fenced, "the job has started_at %s, its last claim started at %s", moment(q.row.StartedAt), moment(&start.At))
-	q.must(q.row.ResultAttempt == 0 || q.row.ResultAttempt == q.row.Attempt, fenced, "the result is of attempt %d, the job is at attempt %d", q.row.ResultAttempt, q.row.Attempt)
+	start, ran := starts[c.row.Attempt]
+	c.must(!ran || c.row.StartedAt != nil && c.row.StartedAt.Equal(start.At), fenced,
+		"the job has started_at %s, its last claim started at %s", clock(c.row.StartedAt), clock(&start.At))
+	result := c.row.ResultAttempt
+	c.must(result == 0 || result == c.row.Attempt, fenced, "the result is of attempt %d, the job is at attempt %d", result, c.row.Attempt)
 }
 
-// judgeDurations: a report's duration is what lies between its times, and who
-// did the work, to success or to the failure that the catalogue has for it, took
-// as long as the work.
-func (q *inquiry) judgeDurations() {
-	for _, n := range slices.Sorted(maps.Keys(q.reports)) {
-		r := q.reports[n]
-		q.look(timed)
+// checkDurations: a report's duration is the time from start to end, and an attempt
+// that did its work, to the end that the catalogue has for it, took as long.
+func (c *checker) checkDurations() {
+	for _, n := range c.attempts {
+		r := c.reports[n]
+		c.look(timed)
 		took := time.Duration(0)
 		if r.StartedAt != nil {
 			took = r.FinishedAt.Sub(*r.StartedAt)
 		}
-		told := time.Duration(r.DurationMS) * time.Millisecond
-		q.must(took >= 0, timed, "attempt %d finished before it started", n)
-		q.must((took-told).Abs() <= time.Millisecond, timed, "attempt %d took %s, its report says %s", n, took, told)
-		least := q.leastDuration()
-		worked := r.Outcome == outcomes[succeeded] || r.Failure != "" && r.Failure == catalogue[q.kind()].code && r.Failure != codeTimeout
-		q.must(!worked || took >= least, timed, "attempt %d ended as %s after %s, its work takes %s", n, r.Outcome, took, least)
+		said := time.Duration(r.DurationMS) * time.Millisecond
+		c.must(took >= 0, timed, "attempt %d finished before it started", n)
+		c.must((took-said).Abs() <= time.Millisecond, timed, "attempt %d took %s, its report says %s", n, took, said)
+		least := c.leastDuration()
+		worked := r.Outcome == outcomes[succeeded] || r.Failure != "" && r.Failure == catalogue[c.kind].code && r.Failure != codeTimeout
+		c.must(!worked || took >= least, timed, "attempt %d ended as %s after %s, its work takes %s", n, r.Outcome, took, least)
 	}
 }
 
-// leastDuration is what the work takes, less what clocks may be corrected by
-// meanwhile; 0 when it is not known.
-func (q *inquiry) leastDuration() time.Duration {
-	if q.ground.TimeScale == nil {
+// leastDuration is what the work takes, less corrections of clocks; 0: unknown.
+func (c *checker) leastDuration() time.Duration {
+	if c.run.TimeScale == nil {
 		return 0
 	}
-	work := catalogue[q.kind()].duration
-	if q.row != nil && q.row.DurationMS != nil {
-		work = time.Duration(*q.row.DurationMS) * time.Millisecond
+	work := catalogue[c.kind].duration
+	if c.row != nil && c.row.DurationMS != nil {
+		work = time.Duration(*c.row.DurationMS) * time.Millisecond
 	}
-	least := scaled(work, *q.ground.TimeScale)
+	least := scaled(work, *c.run.TimeScale)
 	return least - least/100 - 5*time.Millisecond
 }

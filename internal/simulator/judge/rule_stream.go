@@ -1,39 +1,34 @@
 package judge
 
-import (
-	"github.com/forgerun/forgerun/internal/simulator/history"
-)
+import "github.com/forgerun/forgerun/internal/simulator/history"
 
-// judgeStreams: on each stream that its tenant read from first to last, each event
+// checkStreams: on each stream that its tenant read from first to last, each event
 // of the job's log is there once, in order; on others, none is there twice.
-func (q *inquiry) judgeStreams() {
-	if q.tenant < 0 {
+func (c *checker) checkStreams() {
+	if c.tenant < 0 {
 		return
 	}
-	for _, s := range q.ground.Streams {
-		if s.Tenant != q.tenant {
+	for _, s := range c.run.Streams {
+		if s.Tenant != c.tenant {
 			continue
 		}
 		var events []*history.Fact
-		for _, f := range q.byKind[history.Streamed] {
+		for _, f := range c.byKind[history.Streamed] {
 			if f.Tenant == s.Tenant && f.Note == s.Name && f.Event != nil && plainName(f.Event.Name) != "job.progress" {
 				events = append(events, f)
 			}
 		}
 		if s.Whole || len(events) > 0 {
-			q.look(streamed)
-			q.judgeStream(s, events)
+			c.look(streamed)
+			c.checkStream(s, events)
 		}
 	}
 }
 
-// judgeStream walks over a stream. The end of an attempt has no seq on it: it
+// checkStream follows one stream. The end of an attempt has no seq there: it
 // stands for the one that is next.
-func (q *inquiry) judgeStream(s Stream, events []*history.Fact) {
-	next := 0 // 0: not known
-	if s.Whole {
-		next = 1
-	}
+func (c *checker) checkStream(s Stream, events []*history.Fact) {
+	next := count(s.Whole) // 0: unknown
 	type end struct {
 		name    string
 		attempt int
@@ -43,54 +38,53 @@ func (q *inquiry) judgeStream(s Stream, events []*history.Fact) {
 		e, name := f.Event, plainName(f.Event.Name)
 		switch {
 		case e.Seq > 0:
-			q.must(next == 0 || e.Seq >= next, streamed, "event %d (%s) came again, or after a later one", e.Seq, name)
-			q.must(!s.Whole || e.Seq <= next, streamed, "event %d (%s) came, and not event %d before it", e.Seq, name, next)
-			q.must(name != nameEmitted || q.emits(e.Emitted), streamed, "event %d (%s) is %q, which the client did not ask for", e.Seq, name, e.Emitted)
+			c.must(next == 0 || e.Seq >= next, streamed, "event %d (%s) came again, or after a later one", e.Seq, name)
+			c.must(!s.Whole || e.Seq <= next, streamed, "event %d (%s) came, and not event %d before it", e.Seq, name, next)
+			c.must(name != nameEmitted || c.emits(e.Emitted), streamed,
+				"event %d (%s) is %q, which the client did not ask for", e.Seq, name, e.Emitted)
 			next = e.Seq
 		case endsAttempt(name):
-			q.must(!ends[end{name, e.Attempt}], streamed, "%s of attempt %d came twice", name, e.Attempt)
-			q.must(e.Status == "" || q.shows(name, e.Attempt, e.Status), streamed, "%s of attempt %d has jobStatus %s", name, e.Attempt, e.Status)
+			c.must(!ends[end{name, e.Attempt}], streamed, "%s of attempt %d came twice", name, e.Attempt)
+			c.must(e.Status == "" || c.hasStatus(name, e.Attempt, e.Status), streamed,
+				"%s of attempt %d has jobStatus %s", name, e.Attempt, e.Status)
 			ends[end{name, e.Attempt}] = true
 		default:
-			q.must(false, streamed, "%s came without a seq", name)
+			c.must(false, streamed, "%s came without a seq", name)
 			continue
 		}
-		if next == 0 {
-			continue
+		if next > 0 {
+			c.checkStreamed(f, name, next)
+			next++
 		}
-		q.judgeStreamed(f, name, next)
-		next++
 	}
-	if !s.Whole {
-		return
-	}
-	if q.whole {
-		q.must(next > len(q.log), streamed, "the stream ends before event %d of %d", next, len(q.log))
-	} else if told := q.told(); told != nil && final(told.State) {
-		q.must(ends[end{eventName(running, told.State), told.Attempt}], streamed, "the stream does not tell that attempt %d ended as %s", told.Attempt, told.State)
+	switch j := c.job; {
+	case s.Whole && c.logComplete:
+		c.must(next > len(c.log), streamed, "the stream ends before event %d of %d", next, len(c.log))
+	case s.Whole && j != nil && final(j.State):
+		c.must(ends[end{eventName(running, j.State), j.Attempt}], streamed,
+			"the stream does not show that attempt %d ended as %s", j.Attempt, j.State)
 	}
 }
 
-// shows reports whether a document that tells of an event has the jobStatus that
-// the event and the attempt's report ask for.
-func (q *inquiry) shows(name string, attempt int, status string) bool {
-	if r := q.reports[attempt]; r != nil {
+// hasStatus: the event and the attempt's report ask for this jobStatus.
+func (c *checker) hasStatus(name string, attempt int, status string) bool {
+	if r := c.reports[attempt]; r != nil {
 		return status == statusOf(name, r.Failure)
 	}
 	return status == statusOf(name, "") || status == statusOf(name, codeTimeout)
 }
 
-// judgeStreamed compares an event of a stream with the log.
-func (q *inquiry) judgeStreamed(f *history.Fact, name string, seq int) {
-	if len(q.log) == 0 || !q.whole {
+// checkStreamed compares an event of a stream with the log.
+func (c *checker) checkStreamed(f *history.Fact, name string, seq int) {
+	if len(c.log) == 0 || !c.logComplete {
 		return
 	}
-	if seq > len(q.log) {
-		q.must(false, streamed, "%s came as event %d, the log has only %d", name, seq, len(q.log))
+	if seq > len(c.log) {
+		c.must(false, streamed, "%s came as event %d, the log has only %d", name, seq, len(c.log))
 		return
 	}
-	e := q.log[seq-1]
+	e := c.log[seq-1]
 	same := e.Name == name && e.Attempt == f.Event.Attempt && (f.Event.ID == "" || f.Event.ID == e.ID)
-	q.must(same, streamed, "%s of attempt %d came as event %d, which is %s of attempt %d", name, f.Event.Attempt, seq, e.Name, e.Attempt)
-	q.must(!same || !f.At.Add(q.ground.slack()).Before(e.At), streamed, "event %d (%s) came %s before it happened", seq, name, e.At.Sub(f.At))
+	c.must(same, streamed, "%s of attempt %d came as event %d, which is %s of attempt %d", name, f.Event.Attempt, seq, e.Name, e.Attempt)
+	c.must(!same || !f.At.Add(clockSlack).Before(e.At), streamed, "event %d (%s) came %s before it happened", seq, name, e.At.Sub(f.At))
 }

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,110 +12,124 @@ import (
 
 // Bounds of what a verdict holds.
 const (
-	maxViolations = 1000
-	maxHistories  = 100
-	ofEach        = 20 // violations of an invariant that always have room
-	ofEachTold    = 3  // of these, with their histories
+	maxViolations   = 1000
+	maxHistories    = 100
+	listedOfEach    = 20 // violations of an invariant that are always listed
+	historiesOfEach = 3  // of these
 )
 
-// room is what a list of bounded length still takes: some of each invariant, and
+// quota is what a list of bounded length still takes: some of each invariant, and
 // whatever comes first in the rest.
-type room struct {
+type quota struct {
 	each, rest int
 	taken      map[string]int
 }
 
-func newRoom(most, each int) *room {
-	return &room{each: each, rest: most - each*len(Invariants), taken: map[string]int{}}
+func newQuota(most, each int) *quota {
+	return &quota{each: each, rest: most - each*len(Invariants), taken: map[string]int{}}
 }
 
-func (r *room) take(invariant string) bool {
-	if r.taken[invariant] < r.each {
-		r.taken[invariant]++
+func (q *quota) take(invariant string) bool {
+	if q.taken[invariant]++; q.taken[invariant] <= q.each {
 		return true
 	}
-	r.rest--
-	return r.rest >= 0
+	q.rest--
+	return q.rest >= 0
 }
 
 // Verdict is the outcome of a judgement.
 type Verdict struct {
 	Jobs, Tickets, Facts int64
 
-	// Checked tells how often each invariant was looked at. Skipped tells, for
-	// each that was not looked at or only in part, why.
+	// Checked says how often each invariant was checked, Skipped why one was not,
+	// or only in part.
 	Checked map[string]int64
 	Skipped map[string]string
 
-	// Violations are at most 1000, of which at most 100 have histories. Some of
-	// each invariant are among them, however many there are of another one.
+	// Violations are at most 1000, at most 100 of them with histories, and some of
+	// each invariant, however many there are of another one.
 	Violations     []Violation
 	ViolationCount int64
-	ByInvariant    map[string]int64 // violations; those that are not in the list too
+	ByInvariant    map[string]int64 // unlisted violations too
 }
 
-// OK reports whether nothing was found. What was not looked at is in Skipped.
+// OK reports whether nothing was found. What was not checked is in Skipped.
 func (v *Verdict) OK() bool { return v.ViolationCount == 0 }
 
-// bench gathers what is found by several goroutines.
-type bench struct {
-	mu      sync.Mutex
-	verdict Verdict
-	listed  *room // violations
-	told    *room // of these, with histories
-	tickets tickets
-	loose   *looseDeliveries
+// verdictBuilder gathers what several goroutines find.
+type verdictBuilder struct {
+	run *RunContext
+
+	mu           sync.Mutex
+	verdict      Verdict
+	listed       *quota // violations
+	withHistory  *quota // of these
+	tickets      ticketFlags
+	unattributed map[string]*unattributedDelivery // by id
+	pairs        map[string]string                // event and webhook to unattributed delivery
 }
 
-func newBench(g *Ground) *bench {
-	return &bench{
-		verdict: Verdict{Tickets: g.Tickets, Checked: map[string]int64{}, Skipped: map[string]string{}, ByInvariant: map[string]int64{}},
-		listed:  newRoom(maxViolations, ofEach), told: newRoom(maxHistories, ofEachTold),
-		tickets: newTickets(g.Tickets), loose: newLooseDeliveries(),
+func newVerdictBuilder(run *RunContext) *verdictBuilder {
+	return &verdictBuilder{
+		run:          run,
+		verdict:      Verdict{Tickets: run.Tickets, Checked: map[string]int64{}, Skipped: map[string]string{}, ByInvariant: map[string]int64{}},
+		listed:       newQuota(maxViolations, listedOfEach),
+		withHistory:  newQuota(maxHistories, historiesOfEach),
+		tickets:      make(ticketFlags, max(run.Tickets, 0)+1),
+		unattributed: map[string]*unattributedDelivery{},
+		pairs:        map[string]string{},
 	}
 }
 
 // add takes what was found about one job; facts are its history.
-func (b *bench) add(violations []Violation, looked map[string]int64, facts []history.Fact) {
+func (b *verdictBuilder) add(violations []Violation, looked map[string]int64, facts []history.Fact) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for invariant, n := range looked {
 		b.verdict.Checked[invariant] += n
 	}
-	var story []history.Fact
+	var sorted []history.Fact
 	for _, v := range violations {
-		b.countLocked(v.Invariant, 1)
+		b.countViolation(v.Invariant)
 		if !b.listed.take(v.Invariant) {
 			continue
 		}
-		if b.told.take(v.Invariant) {
-			if story == nil {
-				story = inOrder(facts)
+		if b.withHistory.take(v.Invariant) {
+			if sorted == nil {
+				sorted = inOrder(facts)
 			}
-			v.History = story
+			v.History = sorted
 		}
 		b.verdict.Violations = append(b.verdict.Violations, v)
 	}
 }
 
-// count counts violations that are not told one by one.
-func (b *bench) count(invariant string, n int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.countLocked(invariant, n)
+// look counts that an invariant was checked.
+func (b *verdictBuilder) look(invariant string) { b.add(nil, map[string]int64{invariant: 1}, nil) }
+
+// must notes a violation unless ok, with the fact that shows it, if any.
+func (b *verdictBuilder) must(ok bool, f history.Fact, invariant, format string, args ...any) {
+	if !ok {
+		facts := []history.Fact{f}
+		if f.Kind == "" {
+			facts = nil
+		}
+		b.add([]Violation{{Invariant: invariant, Job: f.Job, Ticket: f.Ticket, What: fmt.Sprintf(format, args...)}}, nil, facts)
+	}
 }
 
-func (b *bench) countLocked(invariant string, n int64) {
-	b.verdict.ViolationCount += n
-	b.verdict.ByInvariant[invariant] += n
+// countViolation counts one, listed or not. The caller holds mu or is alone.
+func (b *verdictBuilder) countViolation(invariant string) {
+	b.verdict.ViolationCount++
+	b.verdict.ByInvariant[invariant]++
 }
 
-// finish puts violations in order and tells what was not looked at.
-func (b *bench) finish(g *Ground) *Verdict {
+// finish sorts the violations and says what was not checked.
+func (b *verdictBuilder) finish() *Verdict {
 	order := map[string]int{}
 	for i, invariant := range Invariants {
 		order[invariant.Key] = i
-		if why := skipped(g, invariant.Key, b.verdict.Checked[invariant.Key]); why != "" {
+		if why := b.run.skipped(invariant, b.verdict.Checked[invariant.Key]); why != "" {
 			b.verdict.Skipped[invariant.Key] = why
 		}
 	}
@@ -124,18 +139,18 @@ func (b *bench) finish(g *Ground) *Verdict {
 	return &b.verdict
 }
 
-// skipped tells why an invariant was not checked, or not with everything.
-func skipped(g *Ground, key string, checked int64) string {
+// skipped says why an invariant was not checked, or not with everything.
+func (run *RunContext) skipped(invariant Invariant, checked int64) string {
 	var missing []string
-	for _, source := range sources[key] {
-		if why, ok := g.Collected.Missing[source]; ok {
+	for _, source := range invariant.sources {
+		if why, ok := run.Collected.Missing[source]; ok {
 			missing = append(missing, string(source)+": "+why)
-		} else if !g.Collected.Asked[source] {
+		} else if !run.Collected.Asked[source] {
 			missing = append(missing, string(source)+": not asked for")
 		}
 	}
-	counted := slices.ContainsFunc(g.Collected.Measured, func(m Measure) bool { return m.Counter })
-	if key == measured && (!g.Counters || !counted && g.whole(Metrics)) {
+	counted := slices.ContainsFunc(run.Collected.Measured, func(m Measure) bool { return m.Counter })
+	if invariant.Key == measured && (!run.Counters || !counted && run.complete(Metrics)) {
 		missing = append(missing, "counters: processes ended during the run, or began after the first row")
 	}
 	switch why := strings.Join(missing, "; "); {

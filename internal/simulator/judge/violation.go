@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
@@ -22,41 +23,40 @@ type Violation struct {
 	History   []history.Fact // in order of time; nil when there are too many violations
 }
 
-// Write prints the violation and its history, a fact a line, in order of time.
-// Keys and secrets are never printed, and nothing that moves a terminal.
+// Write prints the violation and its history, a fact a line, without secrets.
 func (v Violation) Write(w io.Writer) {
-	fmt.Fprintf(w, "%s: %s\n", v.Invariant, printable(v.What))
+	var about []string
 	if v.Job != "" {
-		fmt.Fprintf(w, "  job %s", v.Job)
-		if v.Ticket > 0 {
-			fmt.Fprintf(w, ", ticket %d", v.Ticket)
-		}
-		fmt.Fprintln(w)
-	} else if v.Ticket > 0 {
-		fmt.Fprintf(w, "  ticket %d\n", v.Ticket)
+		about = append(about, "job "+v.Job)
+	}
+	if v.Ticket > 0 {
+		about = append(about, fmt.Sprintf("ticket %d", v.Ticket))
+	}
+	fmt.Fprintf(w, "%s: %s\n", v.Invariant, Printable(v.What))
+	if len(about) > 0 {
+		fmt.Fprintf(w, "  %s\n", strings.Join(about, ", "))
 	}
 	for _, f := range v.History {
-		fmt.Fprintf(w, "  %s  %-15s tenant %d  %s\n", when(&f).UTC().Format("15:04:05.000000"), f.Kind, f.Tenant, printable(describe(&f)))
+		fmt.Fprintf(w, "  %s  %-15s tenant %d  %s\n", when(&f).UTC().Format("15:04:05.000000"), f.Kind, f.Tenant, Printable(describe(&f)))
 	}
 }
 
-// inOrder sorts a copy of facts by the time of what they tell.
+// inOrder sorts a copy of facts by the time of what they say.
 func inOrder(facts []history.Fact) []history.Fact {
+	seq := func(f *history.Fact) int {
+		if f.Event != nil {
+			return f.Event.Seq
+		}
+		return 0
+	}
 	sorted := slices.Clone(facts)
 	slices.SortStableFunc(sorted, func(a, b history.Fact) int {
-		return cmp.Or(when(&a).Compare(when(&b)), cmp.Compare(seqOf(&a), seqOf(&b)))
+		return cmp.Or(when(&a).Compare(when(&b)), cmp.Compare(seq(&a), seq(&b)))
 	})
 	return sorted
 }
 
-func seqOf(f *history.Fact) int {
-	if f.Event != nil {
-		return f.Event.Seq
-	}
-	return 0
-}
-
-// when is the time of what a fact tells: for what was stored, when it happened.
+// when is the time of what a fact says: for what was stored, when it happened.
 func when(f *history.Fact) time.Time {
 	switch {
 	case f.Kind == history.StoredEvent && f.Event != nil:
@@ -77,29 +77,34 @@ func describe(f *history.Fact) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	if s := f.Submission; s != nil {
-		add("%s %s, execution_at %s, callback %s, batch %q", s.Type, s.WorkKind, moment(s.ExecutionAt), address(s.Callback), s.Batch)
+		add("%s %s, execution_at %s, callback %s, batch %q", s.Type, s.WorkKind, clock(s.ExecutionAt), RedactURL(s.Callback), s.Batch)
 		for _, t := range s.Tries {
-			add("try %s-%s: %d %s job %s %s replayed %t %s", moment(&t.Sent), moment(&t.Answered), t.Status, t.Code, t.Job, t.State, t.Replayed, t.Error)
+			add("try %s-%s: %d %s job %s %s replayed %t %s",
+				clock(&t.Sent), clock(&t.Answered), t.Status, t.Code, t.Job, t.State, t.Replayed, t.Error)
 		}
 	}
 	if a := f.Action; a != nil {
-		add("%s answered %s: %d %s %s attempt %d %s", a.Verb, moment(&f.At), a.Status, a.Code, a.State, a.Attempt, a.Error)
+		add("%s answered %s: %d %s %s attempt %d %s", a.Verb, clock(&f.At), a.Status, a.Code, a.State, a.Attempt, a.Error)
 	}
 	if j := f.Told; j != nil {
-		add("%s %s %s %s attempt %d of %d, created %s, updated %s, started %s, finished %s, execution_at %s %s", j.Type, j.WorkKind, j.State, j.Outcome, j.Attempt, j.MaxAttempts,
-			moment(&j.CreatedAt), moment(&j.UpdatedAt), moment(j.StartedAt), moment(j.FinishedAt), moment(j.ExecutionAt), j.Failure)
+		add("%s %s %s %s attempt %d of %d, created %s, updated %s, started %s, finished %s, execution_at %s %s",
+			j.Type, j.WorkKind, j.State, j.Outcome, j.Attempt, j.MaxAttempts,
+			clock(&j.CreatedAt), clock(&j.UpdatedAt), clock(j.StartedAt), clock(j.FinishedAt), clock(j.ExecutionAt), j.Failure)
 		if f.Kind == history.StoredJob {
-			add("event_seq %d, fence %d, lease_expiries %d, result of attempt %d, %d keys, run_at %s, correlation id %s", j.EventSeq, j.Fence, j.LeaseExpiries, j.ResultAttempt, j.Keys, moment(j.RunAt), j.Correlation)
+			add("event_seq %d, fence %d, lease_expiries %d, result of attempt %d, %d keys, run_at %s, correlation id %s",
+				j.EventSeq, j.Fence, j.LeaseExpiries, j.ResultAttempt, j.Keys, clock(j.RunAt), j.Correlation)
 		}
 	}
 	if e := f.Event; e != nil {
-		add("%d %s %s>%s attempt %d at %s %s (%s)", e.Seq, e.Name, e.Prev, e.Next, e.Attempt, moment(&e.At), e.Status+e.Emitted, e.ID)
+		add("%d %s %s>%s attempt %d at %s %s (%s)", e.Seq, e.Name, e.Prev, e.Next, e.Attempt, clock(&e.At), e.Status+e.Emitted, e.ID)
 	}
 	if r := f.Report; r != nil {
-		add("attempt %d %s, %s to %s, %d ms %s, %d events, event_seq %d", r.Attempt, r.Outcome, moment(r.StartedAt), moment(&r.FinishedAt), r.DurationMS, r.Failure, len(r.Events), r.EventSeq)
+		add("attempt %d %s, %s to %s, %d ms %s, %d events, event_seq %d",
+			r.Attempt, r.Outcome, clock(r.StartedAt), clock(&r.FinishedAt), r.DurationMS, r.Failure, len(r.Events), r.EventSeq)
 	}
 	if d := f.Delivery; d != nil {
-		add("%s to %s%s: event %d %s (%s) %s, attempts %d, status %d %s, bytes %s %s %s", d.ID, d.Webhook, address(d.URL), d.Seq, d.EventName, d.EventID, d.State, d.Attempts, d.Status, d.Error, d.Body, d.JobStatus, d.Emitted)
+		add("%s to %s%s: event %d %s (%s) %s, attempts %d, status %d %s, bytes %s %s %s", d.ID, d.Webhook, RedactURL(d.URL),
+			d.Seq, d.EventName, d.EventID, d.State, d.Attempts, d.Status, d.Error, d.Body, d.JobStatus, d.Emitted)
 	}
 	if t := f.Task; t != nil {
 		add("queue %s: %s %s", t.Queue, t.ID, t.State)
@@ -110,11 +115,8 @@ func describe(f *history.Fact) string {
 	return strings.Join(parts, "; ")
 }
 
-// address leaves out what may be secret in a URL.
-func address(text string) string {
-	if text == "" {
-		return ""
-	}
+// RedactURL leaves out what may be secret in a URL.
+func RedactURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
 		return "(a URL)"
@@ -125,12 +127,12 @@ func address(text string) string {
 // secrets are API keys and secrets of webhooks, wherever they stand.
 var secrets = regexp.MustCompile(`\b(frk_|whsec_)[A-Za-z0-9_+/=-]+|\b(Bearer )\S+`)
 
-func printable(text string) string {
-	text = secrets.ReplaceAllString(text, "$1$2***")
+// Printable replaces secrets and control characters.
+func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+		if unicode.IsControl(r) {
 			return '?'
 		}
 		return r
-	}, text)
+	}, secrets.ReplaceAllString(text, "$1$2***"))
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -21,14 +22,14 @@ func (l *Live) block(s Snapshot) []row {
 	rows := []row{
 		{printable(l.o.Scenario), orDash(s.Stage), bold},
 		{"progress", l.bar(s), ""},
-		{"sent", fmt.Sprintf("%12s  %10s now  %10s average", grouped(n.Arrivals), rate(l.speed.arrivals), rate(perSecond(n.Arrivals, s.Elapsed))), ""},
-		{"finished", fmt.Sprintf("%12s  %10s now  %10s average", grouped(total(n.Finished)), rate(l.speed.finished), rate(perSecond(total(n.Finished), s.Elapsed))), ""},
+		{"sent", pace(n.Arrivals, l.speed.arrivals, s.Elapsed), ""},
+		{"finished", pace(total(n.Finished), l.speed.finished, s.Elapsed), ""},
 		{"submit", tails(n.Submit), ""},
 		{"finish", tails(n.Finish), ""},
-		{"jobs", listed(n.States), ""},
+		{"jobs", cmp.Or(listed(n.States), "-"), ""},
 	}
-	if unwell := bad(n); unwell != "" {
-		rows = append(rows, row{"answers", unwell, yellow})
+	if rest := notAccepted(n); rest != "" {
+		rows = append(rows, row{"answers", rest, yellow})
 	}
 	workers := row{"workers", fmt.Sprintf("%12d", n.Workers), ""}
 	if n.Delivered+n.Refused > 0 {
@@ -37,10 +38,14 @@ func (l *Live) block(s Snapshot) []row {
 	rows = append(rows, workers)
 	if n.Injected > 0 {
 		f := s.LastFault
-		ago := clockTime(s.At.Sub(f.Until))
-		rows = append(rows, row{"faults", fmt.Sprintf("%12s  last %s %s, %s ago", grouped(n.Injected), printable(f.Kind), printable(f.Target), ago), yellow})
+		last := fmt.Sprintf("last %s %s, %s ago", printable(f.Kind), printable(f.Target), clockTime(s.At.Sub(f.Until)))
+		rows = append(rows, row{"faults", fmt.Sprintf("%12s  %s", grouped(n.Injected), last), yellow})
 	}
 	return rows
+}
+
+func pace(n int64, now float64, elapsed time.Duration) string {
+	return fmt.Sprintf("%12s  %10s now  %10s average", grouped(n), rate(now), average(n, elapsed))
 }
 
 // bar shows elapsed and left.
@@ -57,7 +62,7 @@ func (l *Live) bar(s Snapshot) string {
 	return text
 }
 
-// left tells how long the load goes on at most, as far as it can be known.
+// left is how long the load goes on at most, as far as it can be known.
 func (l *Live) left(s Snapshot, share float64) (time.Duration, bool) {
 	if share >= 1 || share < 0.01 && l.o.Duration == 0 {
 		return 0, false
@@ -79,9 +84,6 @@ func listed(list []Count) string {
 		if c.N != 0 {
 			parts = append(parts, strings.ToLower(printable(c.Name))+" "+grouped(c.N))
 		}
-	}
-	if len(parts) == 0 {
-		return "-"
 	}
 	return strings.Join(parts, "  ")
 }

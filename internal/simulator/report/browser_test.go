@@ -45,7 +45,8 @@ type view struct {
 }
 
 const lookAround = `(() => {
-	const width = document.documentElement.clientWidth, seen = {Width: document.documentElement.scrollWidth, Plots: 0, Hidden: [], Outside: []};
+	const width = document.documentElement.clientWidth;
+	const seen = {Width: document.documentElement.scrollWidth, Plots: 0, Hidden: [], Outside: []};
 	for (const figure of document.querySelectorAll("figure")) {
 		seen.Plots++;
 		const box = figure.querySelector("svg").getBoundingClientRect();
@@ -123,7 +124,9 @@ func TestPageInABrowser(t *testing.T) {
 			require.NoError(t, err)
 			require.Regexp(t, `^5:\d\d   arrivals \S+   completions \S+`, readout, "the values under the pointer")
 			for _, scheme := range []string{"light", "dark"} {
-				_, err = chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+				_, err = chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+					Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+				})
 				require.NoError(t, err)
 				shot, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
 				require.NoError(t, err)

@@ -60,7 +60,10 @@ func faultColor(k int) string { return fmt.Sprintf("k%d", k%faultColors) }
 // faultLanes show each kind in a lane of its own: the legend of the bands in the
 // other plots, and readable where they overlap.
 func faultLanes(run Run) plot {
-	p := plot{ID: "faults", Title: "Injected faults", Note: "the same colours mark them in the plots below", X: timeAxis(run.Took), Lanes: len(run.Kinds)}
+	p := plot{
+		ID: "faults", Title: "Injected faults", Note: "the same colours mark them in the plots below",
+		X: timeAxis(run.Took), Lanes: len(run.Kinds),
+	}
 	p.Marks = stageMarks(run, p.X)
 	lane := 1 / float64(max(len(run.Kinds), 1))
 	for k, spans := range faultSpans(run, p.X) {

@@ -7,20 +7,16 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+	"golang.org/x/text/width"
 )
 
+var english = message.NewPrinter(language.English)
+
 // grouped writes 1234567 as 1,234,567.
-func grouped(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	first := 0
-	if n < 0 {
-		first = 1
-	}
-	for i := len(text) - 3; i > first; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
+func grouped(n int64) string { return english.Sprintf("%d", n) }
 
 // brief writes a time with three digits, in the unit that fits: 12.3 ms.
 func brief(d time.Duration) string {
@@ -38,16 +34,13 @@ func brief(d time.Duration) string {
 	}
 }
 
-// digits keeps three of them.
+// digits keeps three of them, and no more than two decimals.
 func digits(f float64) string {
-	switch {
-	case f >= 100:
-		return strconv.FormatFloat(f, 'f', 0, 64)
-	case f >= 10:
-		return strconv.FormatFloat(f, 'f', 1, 64)
-	default:
-		return strconv.FormatFloat(f, 'f', 2, 64)
+	decimals := 2
+	for limit := 10.0; f >= limit && decimals > 0; limit *= 10 {
+		decimals--
 	}
+	return strconv.FormatFloat(f, 'f', decimals, 64)
 }
 
 // clockTime writes 1:02:03, or 2:03 below an hour.
@@ -66,6 +59,9 @@ func rate(n float64) string {
 	}
 	return strconv.FormatFloat(n, 'f', 1, 64) + "/s"
 }
+
+// average writes how many there were per second.
+func average(n int64, d time.Duration) string { return rate(perSecond(n, d)) }
 
 // perSecond is an average, 0 for no time at all.
 func perSecond(n int64, d time.Duration) float64 {
@@ -117,28 +113,27 @@ func columns(text string) int {
 }
 
 func runeColumns(r rune) int {
-	switch {
-	case unicode.Is(unicode.Mn, r):
+	if unicode.Is(unicode.Mn, r) {
 		return 0
-	case r >= 0x1100 && (r <= 0x115f || r >= 0x2e80 && r <= 0xa4cf || r >= 0xac00 && r <= 0xd7a3 ||
-		r >= 0xf900 && r <= 0xfaff || r >= 0xfe30 && r <= 0xfe6f || r >= 0xff00 && r <= 0xff60 || r >= 0x1f300):
-		return 2
-	default:
-		return 1
 	}
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
+		return 2
+	}
+	return 1
 }
 
 // cut shortens a text to a width, and shows that it did.
-func cut(text string, width int) string {
-	if columns(text) <= width {
+func cut(text string, limit int) string {
+	if columns(text) <= limit {
 		return text
 	}
-	if width < 1 {
+	if limit < 1 {
 		return ""
 	}
 	n := 0
 	for i, r := range text {
-		if n += runeColumns(r); n > width-1 {
+		if n += runeColumns(r); n > limit-1 {
 			return text[:i] + "…"
 		}
 	}

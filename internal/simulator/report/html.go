@@ -49,13 +49,10 @@ type keyNumber struct{ Name, Value, Remark string }
 func WriteHTML(w io.Writer, run Run) error {
 	p := page{
 		Run: run, Title: orDash(run.Scenario), Sentence: run.sentence(), Key: keyNumbers(run),
-		Class: map[Outcome]string{Passed: "good", Unjudged: "open"}[run.Outcome()],
+		Class: map[Outcome]string{Passed: "good", Unjudged: "open", Unmet: "bad", Violated: "bad"}[run.Outcome()],
 		When:  run.Started.Format("2006-01-02 15:04:05 MST"),
 		Plots: timePlots(run), Distribution: distributionPlot(run.Numbers),
 		Latencies: run.Numbers.latencies(), Invariants: run.invariants(), Settings: settings(run),
-	}
-	if p.Class == "" {
-		p.Class = "bad"
 	}
 	if len(run.Kinds) > 0 {
 		lanes := faultLanes(run)
@@ -72,8 +69,8 @@ func keyNumbers(run Run) []keyNumber {
 	n := run.Numbers
 	finished := total(n.Finished)
 	list := []keyNumber{
-		{"Submitted", grouped(n.Arrivals), rate(perSecond(n.Arrivals, run.Took))},
-		{"Finished", grouped(finished), rate(perSecond(finished, run.Took))},
+		{"Submitted", grouped(n.Arrivals), average(n.Arrivals, run.Took)},
+		{"Finished", grouped(finished), average(finished, run.Took)},
 		{"Submit p99", orNone(n.Submit, n.Submit.P99), "p50 " + orNone(n.Submit, n.Submit.P50)},
 		{"Finish p99", orNone(n.Finish, n.Finish.P99), "p50 " + orNone(n.Finish, n.Finish.P50)},
 	}
@@ -88,16 +85,16 @@ func keyNumbers(run Run) []keyNumber {
 		list = append(list, keyNumber{"Deliveries", grouped(n.Delivered + n.Refused), grouped(n.Refused) + " not taken"})
 	}
 	if n.Injected > 0 {
-		list = append(list, keyNumber{"Faults", grouped(n.Injected), "of " + plural(len(run.Kinds), "kind")})
+		list = append(list, keyNumber{"Faults", grouped(n.Injected), "of " + plural(int64(len(run.Kinds)), "kind")})
 	}
 	return list
 }
 
-func plural(n int, what string) string {
+func plural(n int64, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return grouped(n) + " " + what + "s"
 }
 
 func orNone(l Latency, value time.Duration) string {

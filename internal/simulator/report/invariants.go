@@ -1,6 +1,8 @@
 package report
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/forgerun/forgerun/internal/simulator/judge"
@@ -8,9 +10,9 @@ import (
 
 // Results of an invariant.
 const (
-	held      = "held"
-	violated  = "VIOLATED"
-	notLooked = "skipped"
+	held       = "held"
+	violated   = "VIOLATED"
+	notChecked = "skipped"
 )
 
 // checkedInvariant is what the judge says of one invariant.
@@ -19,12 +21,12 @@ type checkedInvariant struct {
 	Result     string
 	Checked    int64
 	Violations int64  // of those that the verdict lists
-	Why        string // it was not looked at, or only in part
+	Why        string // it was not checked, or only partly
 }
 
-// Remark says how often the invariant was looked at, or why not.
+// Remark says how often the invariant was checked, or why not.
 func (c checkedInvariant) Remark() string {
-	if c.Result == notLooked {
+	if c.Result == notChecked {
 		return c.Why
 	}
 	text := "checked " + times(c.Checked)
@@ -42,30 +44,26 @@ func (run Run) invariants() []checkedInvariant {
 	if run.Verdict == nil {
 		return nil
 	}
-	of := map[string]int64{}
-	var unknown []judge.Invariant
-	known := map[string]bool{}
-	for _, i := range judge.Invariants {
-		known[i.Key] = true
-	}
+	violations := map[string]int64{}
+	all := slices.Clone(judge.Invariants)
 	for _, v := range run.Verdict.Violations {
-		of[v.Invariant]++
-		if !known[v.Invariant] {
-			known[v.Invariant] = true
-			unknown = append(unknown, judge.Invariant{Key: v.Invariant, Title: v.Invariant})
+		violations[v.Invariant]++
+		if !slices.ContainsFunc(all, func(i judge.Invariant) bool { return i.Key == v.Invariant }) {
+			all = append(all, judge.Invariant{Key: v.Invariant, Title: v.Invariant})
 		}
 	}
 	var list []checkedInvariant
-	for _, i := range append(append([]judge.Invariant(nil), judge.Invariants...), unknown...) {
-		c := checkedInvariant{Key: printable(i.Key), Title: printable(i.Title), Checked: run.Verdict.Checked[i.Key], Violations: of[i.Key], Why: printable(run.Verdict.Skipped[i.Key]), Result: held}
+	for _, i := range all {
+		c := checkedInvariant{
+			Key: printable(i.Key), Title: printable(i.Title), Result: held, Checked: run.Verdict.Checked[i.Key],
+			Violations: violations[i.Key], Why: printable(run.Verdict.Skipped[i.Key]),
+		}
 		switch {
 		case c.Violations > 0:
 			c.Result = violated
 		case c.Checked == 0:
-			c.Result = notLooked
-			if c.Why == "" {
-				c.Why = "there was nothing to check"
-			}
+			c.Result = notChecked
+			c.Why = cmp.Or(c.Why, "there was nothing to check")
 		}
 		list = append(list, c)
 	}
@@ -104,10 +102,10 @@ func (s story) Headline() string {
 
 // Class and Sign are how the result looks.
 func (c checkedInvariant) Class() string {
-	return map[string]string{held: "good", violated: "bad", notLooked: "open"}[c.Result]
+	return map[string]string{held: "good", violated: "bad", notChecked: "open"}[c.Result]
 }
 
 // Sign says the same without colour.
 func (c checkedInvariant) Sign() string {
-	return map[string]string{held: "✓", violated: "✗", notLooked: "–"}[c.Result]
+	return map[string]string{held: "✓", violated: "✗", notChecked: "–"}[c.Result]
 }

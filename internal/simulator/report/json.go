@@ -29,7 +29,7 @@ type document struct {
 	DurationMS   float64           `json:"duration_ms"`
 	Totals       jsonTotals        `json:"totals"`
 	Latency      jsonLatencies     `json:"latency_ms"`
-	Expectations []jsonExpectation `json:"expectations"`
+	Expectations []Expectation     `json:"expectations"`
 	Verdict      *jsonVerdict      `json:"verdict"` // null: not judged
 	FaultKinds   []jsonFaultKind   `json:"fault_kinds"`
 	Stages       []jsonStage       `json:"stages"`
@@ -64,13 +64,6 @@ type jsonLatency struct {
 	Max   float64 `json:"max"`
 }
 
-type jsonExpectation struct {
-	Name string `json:"name"`
-	Want string `json:"want"`
-	Got  string `json:"got"`
-	OK   bool   `json:"ok"`
-}
-
 type jsonVerdict struct {
 	Jobs           int64           `json:"jobs"`
 	Tickets        int64           `json:"tickets"`
@@ -84,7 +77,7 @@ type jsonInvariant struct {
 	Key     string `json:"key"`
 	Title   string `json:"title"`
 	Checked int64  `json:"checked"`
-	Skipped string `json:"skipped,omitempty"` // why it was not looked at
+	Skipped string `json:"skipped,omitempty"` // why it was not checked
 }
 
 type jsonViolation struct {
@@ -142,11 +135,9 @@ func WriteJSON(w io.Writer, run Run) error {
 			Deliveries: map[string]int64{"taken": n.Delivered, "not_taken": n.Refused}, Faults: n.Injected,
 		},
 		Latency:      jsonLatencies{jsonLatencyOf(n.Submit), jsonLatencyOf(n.Finish)},
-		Expectations: []jsonExpectation{}, Verdict: jsonVerdictOf(run), FaultKinds: []jsonFaultKind{}, Stages: []jsonStage{},
+		Expectations: append([]Expectation{}, run.Expectations...), Verdict: jsonVerdictOf(run),
+		FaultKinds: []jsonFaultKind{}, Stages: []jsonStage{},
 		Notes: append([]string{}, run.Notes...), Series: jsonSeriesOf(run.Series), Faults: []jsonFault{},
-	}
-	for _, e := range run.Expectations {
-		d.Expectations = append(d.Expectations, jsonExpectation(e))
 	}
 	for _, k := range run.Kinds {
 		d.FaultKinds = append(d.FaultKinds, jsonFaultKind{k.Kind, k.Times, k.Count, ms(k.Lasted)})
@@ -167,17 +158,21 @@ func jsonVerdictOf(run Run) *jsonVerdict {
 		return nil
 	}
 	v := run.Verdict
-	d := &jsonVerdict{Jobs: v.Jobs, Tickets: v.Tickets, Facts: v.Facts, ViolationCount: v.ViolationCount, Invariants: []jsonInvariant{}, Violations: []jsonViolation{}}
+	d := &jsonVerdict{
+		Jobs: v.Jobs, Tickets: v.Tickets, Facts: v.Facts, ViolationCount: v.ViolationCount,
+		Invariants: []jsonInvariant{}, Violations: []jsonViolation{},
+	}
 	for _, i := range run.invariants() {
 		d.Invariants = append(d.Invariants, jsonInvariant{i.Key, i.Title, i.Checked, i.Why})
 	}
 	for i, violation := range v.Violations[:min(len(v.Violations), jsonViolations)] {
-		told := storyOf(violation)
+		story := storyOf(violation)
 		one := jsonViolation{
-			Invariant: violation.Invariant, What: strings.TrimPrefix(told.What, violation.Invariant+": "), Job: violation.Job, Ticket: violation.Ticket,
+			Invariant: violation.Invariant, What: strings.TrimPrefix(story.What, violation.Invariant+": "),
+			Job: violation.Job, Ticket: violation.Ticket,
 		}
 		if i < jsonHistories {
-			one.History = told.Facts
+			one.History = story.Facts
 		}
 		d.Violations = append(d.Violations, one)
 	}
@@ -211,26 +206,24 @@ func ms(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }
 
-func settingMap(list []Setting) map[string]string {
-	m := make(map[string]string, len(list))
-	for _, s := range list {
-		m[s.Name] = s.Value
+// mapOf is a list as the object that JSON has for it.
+func mapOf[T, V any](list []T, member func(T) (string, V)) map[string]V {
+	m := make(map[string]V, len(list))
+	for _, one := range list {
+		name, value := member(one)
+		m[name] = value
 	}
 	return m
+}
+
+func settingMap(list []Setting) map[string]string {
+	return mapOf(list, func(s Setting) (string, string) { return s.Name, s.Value })
 }
 
 func countMap(list []Count) map[string]int64 {
-	m := make(map[string]int64, len(list))
-	for _, c := range list {
-		m[c.Name] = c.N
-	}
-	return m
+	return mapOf(list, func(c Count) (string, int64) { return c.Name, c.N })
 }
 
 func lineMap(list []Line) map[string][]int64 {
-	m := make(map[string][]int64, len(list))
-	for _, l := range list {
-		m[l.Name] = l.Values
-	}
-	return m
+	return mapOf(list, func(l Line) (string, []int64) { return l.Name, l.Values })
 }

@@ -7,27 +7,26 @@ import (
 	"strings"
 )
 
-// Of each invariant's violations, the JUnit file tells this many with the facts.
+// Of each invariant's violations, the JUnit file has this many with the facts.
 const junitViolations = 10
 
 type junitSuites struct {
-	XMLName  xml.Name   `xml:"testsuites"`
-	Name     string     `xml:"name,attr"`
-	Tests    int        `xml:"tests,attr"`
-	Failures int        `xml:"failures,attr"`
-	Skipped  int        `xml:"skipped,attr"`
-	Errors   int        `xml:"errors,attr"`
-	Time     string     `xml:"time,attr"`
-	Suite    junitSuite `xml:"testsuite"`
+	XMLName xml.Name `xml:"testsuites"`
+	junitTotals
+	Suite junitSuite `xml:"testsuite"`
+}
+
+type junitTotals struct {
+	Name     string `xml:"name,attr"`
+	Tests    int    `xml:"tests,attr"`
+	Failures int    `xml:"failures,attr"`
+	Skipped  int    `xml:"skipped,attr"`
+	Errors   int    `xml:"errors,attr"`
+	Time     string `xml:"time,attr"`
 }
 
 type junitSuite struct {
-	Name       string          `xml:"name,attr"`
-	Tests      int             `xml:"tests,attr"`
-	Failures   int             `xml:"failures,attr"`
-	Skipped    int             `xml:"skipped,attr"`
-	Errors     int             `xml:"errors,attr"`
-	Time       string          `xml:"time,attr"`
+	junitTotals
 	Timestamp  string          `xml:"timestamp,attr"`
 	Properties []junitProperty `xml:"properties>property"`
 	Cases      []junitCase     `xml:"testcase"`
@@ -53,20 +52,21 @@ type junitMessage struct {
 }
 
 // WriteJUnit writes the verdict in the form that CI servers read: a test case
-// for each invariant and each expectation. An invariant that was not looked at
+// for each invariant and each expectation. An invariant that was not checked
 // is skipped, and says why.
 func WriteJUnit(w io.Writer, run Run) error {
-	name := "simulator " + orDash(run.Scenario)
-	took := fmt.Sprintf("%.3f", run.Took.Seconds())
 	s := junitSuite{
-		Name: name, Time: took, Timestamp: run.Started.UTC().Format("2006-01-02T15:04:05"),
-		Properties: []junitProperty{{"seed", fmt.Sprint(run.Seed)}, {"command", printable(run.Command)}},
+		junitTotals: junitTotals{Name: "simulator " + orDash(run.Scenario), Time: fmt.Sprintf("%.3f", run.Took.Seconds())},
+		Timestamp:   run.Started.UTC().Format("2006-01-02T15:04:05"),
+		Properties:  []junitProperty{{"seed", fmt.Sprint(run.Seed)}, {"command", printable(run.Command)}},
 	}
 	for _, i := range run.invariants() {
 		s.Cases = append(s.Cases, run.junitInvariant(i))
 	}
 	if run.Verdict == nil {
-		s.Cases = append(s.Cases, junitCase{Name: "verdict", Classname: "invariants", Time: "0", Skipped: &junitMessage{Message: "the run was not judged"}})
+		s.Cases = append(s.Cases, junitCase{
+			Name: "verdict", Classname: "invariants", Time: "0", Skipped: &junitMessage{Message: "the run was not judged"},
+		})
 	}
 	for _, e := range run.Expectations {
 		c := junitCase{Name: printable(e.Name), Classname: "expectations", Time: "0"}
@@ -89,7 +89,7 @@ func WriteJUnit(w io.Writer, run Run) error {
 	}
 	encoder := xml.NewEncoder(w)
 	encoder.Indent("", "  ")
-	if err := encoder.Encode(junitSuites{Name: name, Tests: s.Tests, Failures: s.Failures, Skipped: s.Skipped, Time: took, Suite: s}); err != nil {
+	if err := encoder.Encode(junitSuites{junitTotals: s.junitTotals, Suite: s}); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, "\n")
@@ -99,16 +99,16 @@ func WriteJUnit(w io.Writer, run Run) error {
 func (run Run) junitInvariant(i checkedInvariant) junitCase {
 	c := junitCase{Name: i.Key + ": " + i.Title, Classname: "invariants", Time: "0"}
 	switch i.Result {
-	case notLooked:
+	case notChecked:
 		c.Skipped = &junitMessage{Message: i.Why}
 	case violated:
-		c.Failure = &junitMessage{Message: i.Remark(), Type: "violation", Text: run.told(i.Key)}
+		c.Failure = &junitMessage{Message: i.Remark(), Type: "violation", Text: run.violationsOf(i.Key)}
 	}
 	return c
 }
 
-// told is the first violations of an invariant with what was seen.
-func (run Run) told(key string) string {
+// violationsOf writes the first violations of an invariant with what was seen.
+func (run Run) violationsOf(key string) string {
 	var out strings.Builder
 	n := 0
 	for _, v := range run.Verdict.Violations {
@@ -118,9 +118,9 @@ func (run Run) told(key string) string {
 		if n++; n > junitViolations {
 			continue
 		}
-		told := storyOf(v)
-		fmt.Fprintf(&out, "%s\n", told.Headline())
-		for _, line := range told.Facts {
+		story := storyOf(v)
+		fmt.Fprintf(&out, "%s\n", story.Headline())
+		for _, line := range story.Facts {
 			fmt.Fprintf(&out, "    %s\n", line)
 		}
 	}

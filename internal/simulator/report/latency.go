@@ -6,7 +6,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// What a histogram tells apart. Shorter and longer times count as the limits.
+// The limits of a histogram. Shorter and longer times count as the limits.
 const (
 	shortest = time.Microsecond
 	longest  = time.Hour

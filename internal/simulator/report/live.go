@@ -38,7 +38,7 @@ type Live struct {
 
 	mu      sync.Mutex
 	w       io.Writer
-	part    []byte // of a line that somebody else writes
+	pending []byte // start of a line that is written to the Live
 	speed   speed
 	stopped bool
 
@@ -122,13 +122,13 @@ func (l *Live) Write(text []byte) (int, error) {
 	if l.plain || l.stopped {
 		return l.w.Write(text)
 	}
-	l.part = append(l.part, text...)
-	end := bytes.LastIndexByte(l.part, '\n') + 1
+	l.pending = append(l.pending, text...)
+	end := bytes.LastIndexByte(l.pending, '\n') + 1
 	if end == 0 {
 		return len(text), nil
 	}
-	err := l.screen.above(l.w, l.part[:end])
-	l.part = append(l.part[:0], l.part[end:]...)
+	err := l.screen.above(l.w, l.pending[:end])
+	l.pending = append(l.pending[:0], l.pending[end:]...)
 	return len(text), err
 }
 
@@ -146,11 +146,11 @@ func (l *Live) Stop() {
 	l.stopped = true
 	if !l.plain {
 		l.screen.end(l.w)
-		_, _ = l.w.Write(l.part)
+		_, _ = l.w.Write(l.pending)
 	}
 }
 
-// speed is how fast things went lately: over the last seconds, not since the
+// speed is how fast things went over the last seconds, not since the
 // start.
 type speed struct {
 	seen               []Snapshot
@@ -187,7 +187,7 @@ func (l *Live) progress(s Snapshot) float64 {
 	return min(share, 1)
 }
 
-// line says it all in one.
+// line shows all of it in one line.
 func (l *Live) line(s Snapshot) string {
 	n := s.Numbers
 	parts := []string{
@@ -197,8 +197,8 @@ func (l *Live) line(s Snapshot) string {
 		fmt.Sprintf("submit p50 %s p99 %s", brief(n.Submit.P50), brief(n.Submit.P99)),
 		fmt.Sprintf("finish p50 %s p99 %s", brief(n.Finish.P50), brief(n.Finish.P99)),
 	}
-	if unwell := bad(n); unwell != "" {
-		parts = append(parts, unwell)
+	if rest := notAccepted(n); rest != "" {
+		parts = append(parts, rest)
 	}
 	if n.Workers > 0 { // they are ours
 		parts = append(parts, fmt.Sprintf("workers %d", n.Workers))
@@ -209,8 +209,8 @@ func (l *Live) line(s Snapshot) string {
 	return strings.Join(parts, "  ")
 }
 
-// bad lists the answers that are no jobs.
-func bad(n Numbers) string {
+// notAccepted lists the answers that are no new jobs.
+func notAccepted(n Numbers) string {
 	var list []string
 	for _, c := range n.Answers {
 		if c.Name != Accepted && c.N > 0 {

@@ -68,7 +68,10 @@ func TestLiveBlockSaysWhatIsGoingOn(t *testing.T) {
 	l.show()
 	text := screen.text()
 	require.NotContains(t, text, "…", "it fits 80 columns:\n%s", text)
-	for _, want := range []string{"steady", "load", "50 %", "0:20", "left 0:20", "1,000", "50.1/s", "p99.9", "queued 1,000", "refused 1", "kill worker 2, 0:02 ago", "not taken 100"} {
+	for _, want := range []string{
+		"steady", "load", "50 %", "0:20", "left 0:20", "1,000",
+		"50.1/s", "p99.9", "queued 1,000", "refused 1", "kill worker 2, 0:02 ago", "not taken 100",
+	} {
 		require.Contains(t, text, want)
 	}
 	require.Positive(t, screen.colors)

@@ -35,7 +35,8 @@ var runs = sync.OnceValue(func() map[string]Run {
 })
 
 // hostile has a bit of everything that breaks out of something.
-const hostile = "</script></svg><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>\"'`{{.}}]]>&amp;\x00\x1b[2J\x9b\u202e\xff\r\n" +
+const hostile = "</script></svg><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>" +
+	"\"'`{{.}}]]>&amp;\x00\x1b[2J\x9b\u202e\xff\r\n" +
 	"\ufffe);}*/url(http://evil.example)"
 
 func hostileRun() Run {
@@ -72,6 +73,10 @@ func written(t *testing.T, write func(io.Writer, Run) error, run Run) string {
 	return out.String()
 }
 
+var writers = map[string]func(io.Writer, Run) error{
+	"summary": WriteSummary, "json": WriteJSON, "junit": WriteJUnit, "html": WriteHTML,
+}
+
 // No output of any run has bytes in it that move a terminal or break a document.
 func TestOutputsHoldNoControlCharacters(t *testing.T) {
 	t.Parallel()
@@ -90,7 +95,7 @@ func TestOutputsHoldNoControlCharacters(t *testing.T) {
 
 func TestEveryWriteErrorIsTold(t *testing.T) {
 	t.Parallel()
-	for name, write := range map[string]func(io.Writer, Run) error{"summary": WriteSummary, "json": WriteJSON, "junit": WriteJUnit, "html": WriteHTML} {
+	for name, write := range writers {
 		require.ErrorIs(t, write(brokenWriter{}, Run{}), io.ErrClosedPipe, name)
 	}
 }
@@ -228,7 +233,7 @@ func TestSecretsAreNotTold(t *testing.T) {
 	run.Verdict = violatedVerdict(1)
 	run.Verdict.Violations[0].What = "the answer quotes frk_abcdefgh12345678"
 	run.Verdict.Violations[0].History[0].Note = "signed with whsec_abcdefgh12345678"
-	for name, write := range map[string]func(io.Writer, Run) error{"summary": WriteSummary, "json": WriteJSON, "junit": WriteJUnit, "html": WriteHTML} {
+	for name, write := range writers {
 		require.NotContains(t, written(t, write, run), "abcdefgh12345678", name)
 	}
 }
@@ -246,15 +251,21 @@ func TestPageHasEveryPlotWithItsSeries(t *testing.T) {
 			require.Contains(t, f, `<title id="`+id+`-title">`, name)
 			require.Regexp(t, `<desc id="`+id+`-desc">[^<]+</desc>`, f, "%s: %s", name, id)
 			for _, d := range pathText.FindAllStringSubmatch(f, -1) {
-				require.Equal(t, -1, strings.IndexFunc(d[1], func(r rune) bool { return !strings.ContainsRune("MLZ-0123456789. ", r) }), "%s: %s", name, id)
+				require.Equal(t, -1, strings.IndexFunc(d[1], func(r rune) bool {
+					return !strings.ContainsRune("MLZ-0123456789. ", r)
+				}), "%s: %s", name, id)
 			}
 			drawn := strings.Count(f, `<path class="line `) + strings.Count(f, `<path class="area `)
 			if name == "faults" {
-				want := map[string]int{"faults": 9, "traffic": 5, "submit-latency": 2, "finish-latency": 2, "active": 4, "ended": 3, "workers": 1, "deliveries": 2, "distribution": 2}
+				want := map[string]int{
+					"faults": 9, "traffic": 5, "submit-latency": 2, "finish-latency": 2, "active": 4,
+					"ended": 3, "workers": 1, "deliveries": 2, "distribution": 2,
+				}
 				require.Equal(t, want[id], drawn, id)
 				require.Contains(t, f, "<tbody>", "%s: the numbers behind it", id)
 				if id != "faults" && id != "distribution" {
-					require.Equal(t, 9, strings.Count(strings.Split(strings.Split(f, `<g class="bands`)[1], "</g>")[0], "<path"), "%s: a band of each kind of fault", id)
+					bands := strings.Split(strings.Split(f, `<g class="bands`)[1], "</g>")[0]
+					require.Equal(t, 9, strings.Count(bands, "<path"), "%s: a band of each kind of fault", id)
 				}
 			}
 		}
@@ -326,9 +337,11 @@ func TestFormats(t *testing.T) {
 	t.Parallel()
 	for want, got := range map[string]string{
 		"0": grouped(0), "-1,234": grouped(-1234), "999": grouped(999), "1,234,567": grouped(1234567), "-123": grouped(-123),
-		"1.50 µs": brief(1500), "12.3 ms": brief(12345 * time.Microsecond), "123 ms": brief(123 * time.Millisecond), "90.0 s": brief(90 * time.Second), "2:30": brief(150 * time.Second),
+		"1.50 µs": brief(1500), "12.3 ms": brief(12345 * time.Microsecond), "123 ms": brief(123 * time.Millisecond),
+		"90.0 s": brief(90 * time.Second), "2:30": brief(150 * time.Second),
 		"1:02:03": clockTime(time.Hour + 2*time.Minute + 3*time.Second), "12.5/s": rate(12.5), "20,000/s": rate(20_000),
-		`a\nb\x1b`: printable("a\nb\x1b"), "a\nb    c": printableLines("a\r\nb\tc"), "日…": cut("日本語", 3), "日本": cut("日本", 4), "ab": cut("ab", 2),
+		`a\nb\x1b`: printable("a\nb\x1b"), "a\nb    c": printableLines("a\r\nb\tc"),
+		"日…": cut("日本語", 3), "日本": cut("日本", 4), "ab": cut("ab", 2),
 	} {
 		require.Equal(t, want, got)
 	}

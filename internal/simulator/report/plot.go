@@ -119,6 +119,12 @@ func (p *path) number(v float64) {
 	p.WriteString(strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64))
 }
 
+// vertical is a line over the whole height, at per cent of the width.
+func (p *path) vertical(at float64) {
+	p.move(at/100, 0)
+	p.line(at/100, 1)
+}
+
 // stripe is a bar between two heights.
 func (p *path) stripe(from, to, low, high float64) {
 	p.move(from, low)
@@ -138,8 +144,7 @@ func (p plot) Grid() string {
 		}
 	}
 	for _, t := range p.X.Ticks {
-		line.move(t.At/100, 0)
-		line.line(t.At/100, 1)
+		line.vertical(t.At)
 	}
 	return line.String()
 }
@@ -148,8 +153,7 @@ func (p plot) Grid() string {
 func (p plot) MarkPath() string {
 	var line path
 	for _, m := range p.Marks {
-		line.move(m.At/100, 0)
-		line.line(m.At/100, 1)
+		line.vertical(m.At)
 	}
 	return line.String()
 }

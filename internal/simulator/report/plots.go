@@ -124,7 +124,7 @@ func (f frame) rates(id, title, note string, lines []rateLine) plot {
 }
 
 // width is the length of the i-th step; the last one may be cut short by the end
-// of the run. A sliver of a step counts in full: no rate can be told of it.
+// of the run. Less than half a step counts in full: its rate would mean nothing.
 func (f frame) width(i int) time.Duration {
 	w := f.run.Took - time.Duration(i)*f.step
 	if w < f.step/2 || w > f.step {
@@ -141,13 +141,10 @@ func (f frame) latency(id, title, note string, tails []Tail) plot {
 			least, most = min(least, t.P50), max(most, t.P99)
 		}
 	}
-	if most == 0 {
-		least, most = time.Millisecond, time.Second
-		p.Description = "There was nothing to measure."
-	} else {
+	p.latencyAxis(least, most)
+	if most > 0 {
 		p.Description = fmt.Sprintf("On a logarithmic scale. The median lies above %s, the 99th percentile below %s.", brief(least), brief(most))
 	}
-	p.Y = logAxis(least, most)
 	draw := func(value func(Tail) time.Duration) string {
 		return pathOf(p.X, p.Y, f.n, f.step, func(i int) float64 {
 			if tails[i].Count == 0 {
@@ -168,6 +165,15 @@ func (f frame) latency(id, title, note string, tails []Tail) plot {
 	})
 	p.Table.Head = append(p.Table.Head, "count", "p50", "p99")
 	return p
+}
+
+// latencyAxis is a logarithmic one; most is 0 where nothing was measured.
+func (p *plot) latencyAxis(least, most time.Duration) {
+	if most == 0 {
+		least, most = time.Millisecond, time.Second
+		p.Description = "There was nothing to measure."
+	}
+	p.Y = logAxis(least, most)
 }
 
 func (f frame) stack(id, title, note string, lines []Line) plot {
@@ -206,7 +212,8 @@ func (f frame) workers() plot {
 	values := f.run.Series.Workers
 	most := slices.Max(append([]int64{0}, values...))
 	p.Y = linearAxis(float64(most)+0.5, true) // the line stays off the upper edge
-	p.Curves = []curve{{Name: "workers", Color: "high", Path: pathOf(p.X, p.Y, f.n, f.step, func(i int) float64 { return float64(values[i]) })}}
+	line := pathOf(p.X, p.Y, f.n, f.step, func(i int) float64 { return float64(values[i]) })
+	p.Curves = []curve{{Name: "workers", Color: "high", Path: line}}
 	p.Table = f.table(func(i int) []string { return []string{grouped(values[i])} })
 	p.Table.Head = append(p.Table.Head, "workers")
 	p.Description = fmt.Sprintf("At most %s at a time.", grouped(most))
@@ -239,11 +246,8 @@ func distributionPlot(n Numbers) plot {
 			least, most = min(least, l.Min), max(most, l.Max)
 		}
 	}
-	if most == 0 {
-		least, most = time.Millisecond, time.Second
-		p.Description = "There was nothing to measure."
-	}
-	p.X, p.Y = tailAxis(max(n.Submit.Count, n.Finish.Count)), logAxis(least, most)
+	p.latencyAxis(least, most)
+	p.X = tailAxis(max(n.Submit.Count, n.Finish.Count))
 	p.Table.Head = []string{"share", "submit", "finish"}
 	for i, l := range n.latencies() {
 		var line path
@@ -257,7 +261,8 @@ func distributionPlot(n Numbers) plot {
 		}
 		p.Curves = append(p.Curves, curve{Name: l.Name, Color: []string{"running", "succeeded"}[i], Dash: i > 0, Path: line.String()})
 		if l.Count > 0 {
-			p.Description += fmt.Sprintf("%s: half took at most %s, 99 %% at most %s, the longest %s. ", l.Name, brief(l.P50), brief(l.P99), brief(l.Max))
+			p.Description += fmt.Sprintf("%s: half took at most %s, 99 %% at most %s, the longest %s. ",
+				l.Name, brief(l.P50), brief(l.P99), brief(l.Max))
 		}
 	}
 	for _, q := range distribution {

@@ -31,7 +31,7 @@ const (
 // goroutines; none takes longer than a microsecond or so, and its memory does not
 // grow with the run.
 type Recorder struct {
-	clock func() time.Time // of levels, which are told without a time
+	clock func() time.Time // of levels, which are reported without a time
 
 	mu        sync.Mutex // held for some 100 ns a call: cheaper than shards at the rates meant here
 	line      timeline
@@ -96,8 +96,8 @@ func (r *Recorder) Answered(intended, at time.Time, class string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i, p := r.classes.of(class), r.line.at(at)
-	count(&p.answers, i)
-	count(&r.total.answers, i)
+	add(&p.answers, i, 1)
+	add(&r.total.answers, i, 1)
 	p.submit = recorded(p.submit, took)
 	_ = r.submit.RecordValue(took) // within its limits
 }
@@ -109,8 +109,8 @@ func (r *Recorder) Finished(intended, at time.Time, state string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i, p := r.finals.of(state), r.line.at(at)
-	count(&p.finished, i)
-	count(&r.total.finished, i)
+	add(&p.finished, i, 1)
+	add(&r.total.finished, i, 1)
 	p.finish = recorded(p.finish, took)
 	_ = r.finish.RecordValue(took) // within its limits
 }
@@ -128,13 +128,11 @@ func (r *Recorder) Moved(from, to string) {
 	now := r.clock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.line.settle(now)
+	r.line.fill(now)
 	level := &r.line.now
-	count(&level.states, r.states.of(to))
+	add(&level.states, r.states.of(to), 1)
 	if from != "" {
-		i := r.states.of(from)
-		count(&level.states, i)
-		level.states[i] -= 2
+		add(&level.states, r.states.of(from), -1)
 	}
 }
 
@@ -158,7 +156,7 @@ func (r *Recorder) Workers(n int) {
 	now := r.clock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.line.settle(now)
+	r.line.fill(now)
 	r.line.now.workers = int64(n)
 }
 

@@ -146,11 +146,11 @@ func TestNamesAreBounded(t *testing.T) {
 	require.Len(t, run.Faults, maxFaults)
 	require.Len(t, run.Stages, maxStages)
 	require.EqualValues(t, 1000+2*maxFaults, run.Numbers.Injected)
-	var told int64
+	var counted int64
 	for _, k := range run.Kinds {
-		told += k.Count
+		counted += k.Count
 	}
-	require.Equal(t, run.Numbers.Injected, told, "kinds beyond the bound are counted together")
+	require.Equal(t, run.Numbers.Injected, counted, "kinds beyond the bound are counted together")
 }
 
 func TestManyGoroutinesRecordAtOnce(t *testing.T) {
@@ -176,7 +176,8 @@ func TestManyGoroutinesRecordAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	n := r.Run().Numbers
-	require.EqualValues(t, []int64{8 * each, 8 * each, 8 * each, 8 * each, 8}, []int64{n.Arrivals, total(n.Answers), total(n.Finished), n.Delivered, n.Injected})
+	require.EqualValues(t, []int64{8 * each, 8 * each, 8 * each, 8 * each, 8},
+		[]int64{n.Arrivals, total(n.Answers), total(n.Finished), n.Delivered, n.Injected})
 }
 
 // Ten hours at 20,000 different latencies a second must not take more memory than

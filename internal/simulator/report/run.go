@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Run is all that a report tells. Recorder.Run gives one with its numbers; the
+// Run is all that a report shows. Recorder.Run gives one with its numbers; the
 // caller sets the first members and the last.
 type Run struct {
 	Scenario    string
@@ -28,19 +28,20 @@ type Run struct {
 	Faults  []Fault     // the first of them
 	Kinds   []FaultKind // all of them, by name
 
-	Verdict      *judge.Verdict // nil: nobody judged
+	Verdict      *judge.Verdict // nil: the run was not judged
 	Expectations []Expectation
 	Notes        []string // what a reader must know, such as what could not be asked
 }
 
-// Setting is a name and a value that somebody chose or found.
+// Setting is a name and a value that was chosen or found.
 type Setting struct{ Name, Value string }
 
 // Expectation is what the scenario or the command wanted of the numbers.
 type Expectation struct {
-	Name      string
-	Want, Got string
-	OK        bool
+	Name string `json:"name"`
+	Want string `json:"want"`
+	Got  string `json:"got"`
+	OK   bool   `json:"ok"`
 }
 
 // Series are the numbers over time, all of the same length. The i-th value is of
@@ -76,7 +77,7 @@ func (r *Recorder) Run() Run {
 	now := r.clock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.line.settle(now)
+	r.line.fill(now)
 	for i := r.line.open; i < len(r.line.points); i++ {
 		r.line.points[i].level = r.line.now.copied()
 	}
@@ -144,15 +145,15 @@ func (run Run) Outcome() Outcome {
 		return Violated
 	case slices.ContainsFunc(run.Expectations, unmet):
 		return Unmet
-	case run.looked() == 0:
+	case run.checked() == 0:
 		return Unjudged
 	default:
 		return Passed
 	}
 }
 
-// looked counts the invariants that were looked at.
-func (run Run) looked() int {
+// checked counts the invariants that were checked.
+func (run Run) checked() int {
 	n := 0
 	for _, i := range judge.Invariants {
 		if run.Verdict != nil && run.Verdict.Checked[i.Key] > 0 {
@@ -169,13 +170,11 @@ func (run Run) sentence() string {
 		return "The run was not judged."
 	}
 	found := "no violation"
-	switch {
-	case v.ViolationCount == 1:
-		found = "1 violation"
-	case v.ViolationCount > 1:
-		found = grouped(v.ViolationCount) + " violations"
+	if v.ViolationCount > 0 {
+		found = plural(v.ViolationCount, "violation")
 	}
-	text := fmt.Sprintf("%d of %d invariants checked over %s jobs and %s facts: %s", run.looked(), len(judge.Invariants), grouped(v.Jobs), grouped(v.Facts), found)
+	text := fmt.Sprintf("%d of %d invariants checked over %s jobs and %s facts: %s",
+		run.checked(), len(judge.Invariants), grouped(v.Jobs), grouped(v.Facts), found)
 	met := 0
 	for _, e := range run.Expectations {
 		if e.OK {

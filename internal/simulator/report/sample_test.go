@@ -54,7 +54,8 @@ func sampleRun(took time.Duration, perSecond float64, faults int) Run {
 		}
 		for range int(due*step.Seconds() + random.Float64()) {
 			intended := c.now
-			latency := time.Duration(math.Exp(random.NormFloat64()*0.7+1.6)*float64(time.Millisecond)) + time.Duration(60*max(0, random.Float64()-0.99)*100*float64(time.Millisecond))
+			latency := time.Duration(math.Exp(random.NormFloat64()*0.7+1.6)*float64(time.Millisecond)) +
+				time.Duration(60*max(0, random.Float64()-0.99)*100*float64(time.Millisecond))
 			class := Accepted
 			if random.Float64() < 0.01 {
 				class = []string{Refused, Failed, Unanswered}[random.IntN(3)]
@@ -125,7 +126,10 @@ func violatedVerdict(n int) *judge.Verdict {
 		}
 		if i < 100 {
 			for k := range 6 {
-				one.History = append(one.History, history.Fact{At: began.Add(time.Duration(k) * time.Second), Kind: history.Streamed, Ticket: one.Ticket, Job: one.Job, Event: &history.Event{Seq: k + 1, Name: "job.running", Next: "RUNNING"}})
+				one.History = append(one.History, history.Fact{
+					At: began.Add(time.Duration(k) * time.Second), Kind: history.Streamed, Ticket: one.Ticket, Job: one.Job,
+					Event: &history.Event{Seq: k + 1, Name: "job.running", Next: "RUNNING"},
+				})
 			}
 		}
 		v.Violations = append(v.Violations, one)

@@ -56,9 +56,9 @@ func (l *timeline) index(t time.Time) int {
 	return i
 }
 
-// settle gives all points before t's the level that held so far. It must be
+// fill gives all points before t's the level that held so far. It must be
 // called before the level changes.
-func (l *timeline) settle(t time.Time) {
+func (l *timeline) fill(t time.Time) {
 	for i := l.index(t); l.open < i; l.open++ {
 		l.points[l.open].level = l.now.copied()
 	}
@@ -117,12 +117,12 @@ func merged(a, b *hdrhistogram.PackedHistogram) *hdrhistogram.PackedHistogram {
 	return a
 }
 
-// count adds one to the i-th of the counts, which grow as names are learned.
-func count(counts *[]int64, i int) {
+// add changes the i-th of the counts, which grow as names are learned.
+func add(counts *[]int64, i int, n int64) {
 	for len(*counts) <= i {
 		*counts = append(*counts, 0)
 	}
-	(*counts)[i]++
+	(*counts)[i] += n
 }
 
 // names are the states and classes met so far, in the order in which they came.

@@ -9,14 +9,14 @@ import (
 	"text/tabwriter"
 )
 
-// Of violations, the summary tells this many, and of these some with all that
-// was seen of the job.
+// Of violations, the summary has this many, and of these some with all that was
+// seen of the job.
 const (
 	summaryViolations = 10
 	summaryHistories  = 3
 )
 
-// WriteSummary tells of the run in plain text: the verdict first, then numbers,
+// WriteSummary writes the run in plain text: the verdict first, then numbers,
 // faults, expectations and the first violations. It is coloured on a terminal,
 // unless NO_COLOR is set.
 func WriteSummary(w io.Writer, run Run) error {
@@ -59,25 +59,20 @@ func (s summary) table(rows [][]string) {
 }
 
 func (s summary) verdict(run Run) {
-	style := red
-	switch run.Outcome() {
-	case Passed:
-		style = green
-	case Unjudged:
-		style = yellow
-	}
-	s.line("")
-	s.line(s.styled(bold+style, string(run.Outcome())) + "  " + run.sentence())
-	s.line(fmt.Sprintf("scenario %s, seed %d, %s from %s", orDash(run.Scenario), run.Seed, clockTime(run.Took), run.Started.Format("2006-01-02 15:04:05 MST")))
+	style := map[Outcome]string{Passed: green, Unjudged: yellow, Unmet: red, Violated: red}[run.Outcome()]
+	s.line("\n" + s.styled(bold+style, string(run.Outcome())) + "  " + run.sentence())
+	s.line(fmt.Sprintf("scenario %s, seed %d, %s from %s",
+		orDash(run.Scenario), run.Seed, clockTime(run.Took), run.Started.Format("2006-01-02 15:04:05 MST")))
 }
 
 func (s summary) numbers(run Run) {
 	n := run.Numbers
+	taken := fmt.Sprintf("taken %s  not taken %s", grouped(n.Delivered), grouped(n.Refused))
 	s.line("")
 	s.table([][]string{
-		{"sent", grouped(n.Arrivals), rate(perSecond(n.Arrivals, run.Took)), tallies(n.Answers)},
-		{"finished", grouped(total(n.Finished)), rate(perSecond(total(n.Finished), run.Took)), tallies(n.Finished)},
-		{"deliveries", grouped(n.Delivered + n.Refused), rate(perSecond(n.Delivered+n.Refused, run.Took)), fmt.Sprintf("taken %s  not taken %s", grouped(n.Delivered), grouped(n.Refused))},
+		{"sent", grouped(n.Arrivals), average(n.Arrivals, run.Took), listed(n.Answers)},
+		{"finished", grouped(total(n.Finished)), average(total(n.Finished), run.Took), listed(n.Finished)},
+		{"deliveries", grouped(n.Delivered + n.Refused), average(n.Delivered+n.Refused, run.Took), taken},
 	})
 	s.line("")
 	rows := [][]string{{"", "p50", "p90", "p95", "p99", "p99.9", "max", "mean"}}
@@ -104,19 +99,11 @@ func (n Numbers) latencies() []namedLatency {
 	}
 }
 
-func tallies(list []Count) string {
-	if text := listed(list); text != "-" {
-		return text
-	}
-	return ""
-}
-
 func (s summary) faults(run Run) {
 	if len(run.Kinds) == 0 {
 		return
 	}
-	s.line("")
-	s.line(fmt.Sprintf("%s faults injected", grouped(run.Numbers.Injected)))
+	s.line(fmt.Sprintf("\n%s faults injected", grouped(run.Numbers.Injected)))
 	rows := [][]string{}
 	for _, k := range run.Kinds {
 		rows = append(rows, []string{printable(k.Kind), "×" + grouped(k.Count), times(k.Times), "lasted " + brief(k.Lasted) + " in all"})
@@ -135,28 +122,20 @@ func (s summary) expectations(run Run) {
 	if len(run.Expectations) == 0 {
 		return
 	}
-	s.line("")
-	s.line("expectations")
+	s.line("\nexpectations")
 	rows := [][]string{}
 	for _, e := range run.Expectations {
-		rows = append(rows, []string{mark(e.OK), printable(e.Name), "wanted " + printable(e.Want), "got " + printable(e.Got)})
+		met := map[bool]string{true: "ok", false: "NOT MET"}[e.OK]
+		rows = append(rows, []string{met, printable(e.Name), "wanted " + printable(e.Want), "got " + printable(e.Got)})
 	}
 	s.table(rows)
-}
-
-func mark(ok bool) string {
-	if ok {
-		return "ok"
-	}
-	return "NOT MET"
 }
 
 func (s summary) invariants(run Run) {
 	if run.Verdict == nil {
 		return
 	}
-	s.line("")
-	s.line("invariants")
+	s.line("\ninvariants")
 	rows := [][]string{}
 	for _, i := range run.invariants() {
 		row := []string{i.Result, "×" + grouped(i.Checked), i.Title}
@@ -174,11 +153,10 @@ func (s summary) violations(run Run) {
 	}
 	list := run.Verdict.Violations
 	for i, v := range list[:min(len(list), summaryViolations)] {
-		told := storyOf(v)
-		s.line("")
-		s.line(s.styled(red, fmt.Sprintf("violation %d of %s: ", i+1, grouped(run.Verdict.ViolationCount))) + told.Headline())
+		story := storyOf(v)
+		s.line("\n" + s.styled(red, fmt.Sprintf("violation %d of %s: ", i+1, grouped(run.Verdict.ViolationCount))) + story.Headline())
 		if i < summaryHistories {
-			for _, fact := range told.Facts {
+			for _, fact := range story.Facts {
 				s.line("    " + fact)
 			}
 		}

@@ -1,155 +1,164 @@
 package scenario
 
 import (
-	"regexp"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// The bounds of what a file may ask for.
-const (
-	mostJobs     = 1_000_000_000
-	mostTenants  = 1000
-	mostClients  = 100_000
-	mostEntries  = 100 // of a list or a mapping
-	mostBurst    = 1_000_000
-	mostItems    = 1000 // of a batch, which is the service's bound
-	mostCopies   = 1000
-	mostRetries  = 100
-	mostParams   = 1 << 20
-	mostStreams  = 100
-	mostSlots    = 10_000
-	mostScale    = 1000
-	mostWeight   = 1_000_000
-	leastPhase   = 100 * time.Millisecond
-	leastAhead   = 100 * time.Millisecond // the service must still find it in the future
-	mostAhead    = 366 * 24 * time.Hour
-	mostPause    = time.Hour
-	mostDuration = longest
-)
+// Decoding fills in defaults. It also sees values that the schema has refused, and
+// takes what it can of them. The elements of lists return no error for those: the
+// library would drop the element, and later ones would be at another index.
 
-var (
-	anyText      = regexp.MustCompile(`(?s)^.{0,1000}$`)
-	scenarioName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
-	receiverName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
-	chaosForm    = regexp.MustCompile(`^[a-z-]+=([0-9]+(\.[0-9]+)?(ms|s|m|h))+(,[a-z-]+=([0-9]+(\.[0-9]+)?(ms|s|m|h))+)*$`)
-	workersForm  = regexp.MustCompile(`^([1-9]|[12][0-9]|3[0-2])(\.\.([1-9]|[12][0-9]|3[0-2])|(,([1-9]|[12][0-9]|3[0-2]))+)?$`)
-)
-
-const receiverRule = "1 to 40 of lower-case letters, digits and dashes"
-
-func (d *decoder) scenario(n *yaml.Node, s *Scenario) {
-	var arrival *yaml.Node
-	var mix, receivers []*yaml.Node
-	g := d.mapping("a scenario", n,
-		member{"name", d.text(&s.Name, scenarioName, "1 to 64 of letters, digits, dashes and underscores")},
-		member{"description", d.text(&s.Description, anyText, "text of at most 1000 characters")},
-		member{"seed", d.seed(&s.Seed)},
-		member{"duration", d.duration(&s.Duration, time.Second, mostDuration)},
-		member{"jobs", whole(d, &s.Jobs, 1, mostJobs)},
-		member{"drain", d.duration(&s.Drain, time.Second, mostDuration)},
-		member{"tenants", whole(d, &s.Tenants, 1, mostTenants)},
-		member{"arrival", func(_ string, n *yaml.Node) { arrival = n }},
-		member{"pick", d.choice(&s.Pick, Weighted, InTurn)},
-		member{"mix", d.each(&mix)},
-		member{"receivers", d.each(&receivers)},
-		member{"readers", func(_ string, n *yaml.Node) { d.readers(n, &s.Readers) }},
-		member{"service", func(_ string, n *yaml.Node) { d.service(n, &s.Service) }},
-		member{"chaos", d.text(&s.Chaos, chaosForm, "faults and their mean intervals, such as kill=30s,cut=5s")},
-		member{"expect", func(_ string, n *yaml.Node) { d.expect(n, &s.Expect) }},
-	)
-	if g.node.Kind != yaml.MappingNode {
-		return
-	}
-	// These wait for members that they depend on, wherever in the file those are.
-	if arrival != nil {
-		s.Arrival = d.arrival(arrival, s.Duration)
-	}
-	for _, r := range receivers {
-		s.Receivers = append(s.Receivers, d.receiver(r, s.Receivers))
-	}
-	for _, w := range mix {
-		s.Mix = append(s.Mix, d.work(w, s))
-	}
-	d.checkScenario(g, s)
-}
-
-// each keeps the elements of a list, to be read later.
-func (d *decoder) each(into *[]*yaml.Node) read {
-	return func(name string, n *yaml.Node) {
-		d.list(name, n, mostEntries, func(e *yaml.Node) { *into = append(*into, e) })
+// defaults is a scenario before its file is read.
+func defaults(file string) *Scenario {
+	return &Scenario{
+		Name: nameOf(file), Seed: 1, Drain: time.Minute, Tenants: 1, Pick: Weighted,
+		Readers: Readers{Streams: 1, SlowPause: 100 * time.Millisecond},
+		Service: Service{Workers: "1", Concurrency: 100},
 	}
 }
 
-func (d *decoder) readers(n *yaml.Node, r *Readers) {
-	d.mapping("readers", n,
-		member{"streams", whole(d, &r.Streams, 0, mostStreams)},
-		member{"slow", whole(d, &r.Slow, 0, mostStreams)},
-		member{"slow_pause", d.duration(&r.SlowPause, time.Millisecond, mostPause)},
-		member{"poll", d.share(&r.Poll)},
-	)
+// UnmarshalYAML reads a duration, or two with dots between them.
+func (r *Range) UnmarshalYAML(n *yaml.Node) error {
+	*r, _ = parseRange(n.Value)
+	return nil
 }
 
-func (d *decoder) service(n *yaml.Node, s *Service) {
-	var scale float64
-	g := d.mapping("service", n,
-		member{"workers", func(name string, n *yaml.Node) { d.workers(name, n, &s.Workers) }},
-		member{"concurrency", whole(d, &s.Concurrency, 1, mostSlots)},
-		member{"time_scale", d.number(&scale, func(v float64) bool { return v >= 0 && v <= mostScale }, "a number from 0 to 1000")},
-		member{"env", func(_ string, n *yaml.Node) { s.Env = d.env(n) }},
-	)
-	if g.has("time_scale") {
-		s.TimeScale = &scale
+func parseRange(text string) (r Range, err error) {
+	low, high, two := strings.Cut(text, "..")
+	if !two {
+		high = low
 	}
+	if r.Min, err = time.ParseDuration(low); err != nil {
+		return r, err
+	}
+	r.Max, err = time.ParseDuration(high)
+	return r, err
 }
 
-func (d *decoder) workers(name string, n *yaml.Node, into *string) {
-	text, err := scalar(n)
-	if tag := n.ShortTag(); err != nil || (tag != "!!int" && tag != "!!str") || !workersForm.MatchString(text) {
-		d.wrong(n, "%s must be a number of processes from 1 to 32, such as 2, a ramp, such as 1..4, or steps, such as 1,4,2, not %s", name, shown(n))
-		return
+// UnmarshalYAML reads a number or a percentage. What is neither is no share.
+func (s *Share) UnmarshalYAML(n *yaml.Node) error {
+	v := float(n, strings.TrimSuffix(n.Value, "%"))
+	if strings.HasSuffix(n.Value, "%") {
+		v /= 100
 	}
-	*into = text
+	if *s = Share(v); v < 0 || v > 1 {
+		*s = 0
+	}
+	return nil
 }
 
-func (d *decoder) env(n *yaml.Node) map[string]string {
-	env := map[string]string{}
-	known := make([]member, len(settings))
-	for i, name := range settings {
-		known[i] = member{name, func(name string, n *yaml.Node) {
-			text, err := scalar(n)
-			if err != nil {
-				d.wrong(n, "%s %v", name, err)
-				return
-			}
-			env[name] = text
-		}}
+// rate is a number per second, 5/s or 300/m.
+type rate float64
+
+func (r *rate) UnmarshalYAML(n *yaml.Node) error {
+	number, unit, _ := strings.Cut(n.Value, "/")
+	v := float(n, number)
+	if unit == "m" {
+		v /= 60
 	}
-	d.mapping("env", n, known...)
-	return env
+	*r = rate(v)
+	return nil
 }
 
-func (d *decoder) expect(n *yaml.Node, e *Expect) {
-	var refused float64
-	g := d.mapping("expect", n,
-		member{"refused", d.share(&refused)},
-		member{"submit_p99", d.duration(&e.SubmitP99, time.Millisecond, mostDuration)},
-		member{"finish_p99", d.duration(&e.FinishP99, time.Millisecond, mostDuration)},
-	)
-	if g.has("refused") {
-		e.Refused = &refused
+// float is the number of a node, or else of the text before its unit.
+func float(n *yaml.Node, text string) (v float64) {
+	if n.Decode(&v) != nil {
+		v, _ = strconv.ParseFloat(text, 64)
 	}
+	return v
 }
 
-func isWeight(v float64) bool { return v > 0 && v <= mostWeight }
+// UnmarshalYAML reads a phase: a rate that does not change is a ramp too.
+func (p *Phase) UnmarshalYAML(n *yaml.Node) error {
+	type plain Phase
+	v := struct {
+		*plain   `yaml:",inline"`
+		Rate     rate
+		From, To rate
+		Arrivals string
+	}{plain: (*plain)(p)}
+	_ = n.Decode(&v)
+	p.From, p.To = float64(v.Rate+v.From), float64(v.Rate+v.To)
+	p.Poisson = v.Arrivals == "poisson"
+	return nil
+}
 
-func (d *decoder) checkScenario(g given, s *Scenario) {
-	d.require(g, "a scenario", "arrival", "mix")
-	if !g.has("duration") && !g.has("jobs") {
-		d.wrong(g.node, "a scenario needs duration or jobs, or both: the earlier one ends it")
+// kindList is a name, ALL or a list of names.
+type kindList []string
+
+func (l *kindList) UnmarshalYAML(n *yaml.Node) error {
+	switch {
+	case n.Kind == yaml.SequenceNode:
+		return n.Decode((*[]string)(l))
+	case n.Value == "ALL":
+		*l = workKinds()[1:]
+	default:
+		*l = kindList{n.Value}
 	}
-	if c := s.Arrival.Closed; c != nil && c.Clients > 0 && c.Clients < s.Tenants {
-		d.wrong(g.of("tenants"), "with %d tenants there must be at least as many clients, not %d", s.Tenants, c.Clients)
+	return nil
+}
+
+// UnmarshalYAML reads an entry of the mix.
+func (w *Work) UnmarshalYAML(n *yaml.Node) error {
+	type plain Work
+	*w = Work{Weight: 1, Type: Execute}
+	v := struct {
+		*plain      `yaml:",inline"`
+		Kind, Kinds kindList
+	}{plain: (*plain)(w)}
+	_ = n.Decode(&v)
+	w.Kinds = append(v.Kind, v.Kinds...)
+	return nil
+}
+
+// UnmarshalYAML reads a cancellation, by default of each job.
+func (c *Cancel) UnmarshalYAML(n *yaml.Node) error {
+	type plain Cancel
+	*c = Cancel{Share: 1}
+	return n.Decode((*plain)(c))
+}
+
+// UnmarshalYAML reads a retry, by default of each job, once.
+func (r *Retry) UnmarshalYAML(n *yaml.Node) error {
+	type plain Retry
+	*r = Retry{Share: 1, Max: 1}
+	return n.Decode((*plain)(r))
+}
+
+// UnmarshalYAML reads a duplicate, by default one of each request.
+func (d *Duplicate) UnmarshalYAML(n *yaml.Node) error {
+	type plain Duplicate
+	*d = Duplicate{Share: 1, Copies: 1, Key: SameKey}
+	return n.Decode((*plain)(d))
+}
+
+// UnmarshalYAML reads an answer. One without a share gets a negative one, which
+// is completed with all answers of the receiver.
+func (a *Answer) UnmarshalYAML(n *yaml.Node) error {
+	type plain Answer
+	*a = Answer{Share: -1}
+	_ = n.Decode((*plain)(a))
+	if a.Status == 0 && !a.Hang && !a.Reset {
+		a.Status = 200
 	}
+	return nil
+}
+
+// UnmarshalYAML reads the service's settings. Numbers of workers are text too.
+func (s *Service) UnmarshalYAML(n *yaml.Node) error {
+	type plain Service
+	v := struct {
+		*plain  `yaml:",inline"`
+		Workers any
+	}{plain: (*plain)(s)}
+	err := n.Decode(&v)
+	if v.Workers != nil {
+		s.Workers = fmt.Sprint(v.Workers)
+	}
+	return err
 }

@@ -78,7 +78,8 @@ func TestSettingsAreTheServices(t *testing.T) {
 		"FORGERUN_WORKER_CONCURRENCY", "FORGERUN_TIME_SCALE", "FORGERUN_MASTER_KEY", "FORGERUN_SIGNING_KEY_FILE",
 	}
 	var service []string
-	for _, row := range regexp.MustCompile(`(?m)^\| (FORGERUN_[A-Z_]+) \|`).FindAllStringSubmatch(read(t, "../../../docs/configuration.md"), -1) {
+	setting := regexp.MustCompile(`(?m)^\| (FORGERUN_[A-Z_]+) \|`)
+	for _, row := range setting.FindAllStringSubmatch(read(t, "../../../docs/configuration.md"), -1) {
 		service = append(service, row[1])
 	}
 	require.ElementsMatch(t, service, append(members(t, "service: {env: {zzzzzzz: 1}}"), aside...))

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// maxMistakes is how many mistakes of a file are told.
+// maxMistakes is how many mistakes of a file are reported.
 const maxMistakes = 20
 
 // Mistake is one thing that is wrong in a scenario, and where. Lines and columns
@@ -21,7 +21,7 @@ func (m Mistake) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s", m.File, m.Line, m.Column, m.What)
 }
 
-// InvalidError tells what is wrong in a scenario, in the file's order.
+// InvalidError says what is wrong in a scenario, in the file's order.
 type InvalidError struct {
 	Mistakes []Mistake // at least one, at most 20
 	More     int       // how many there are besides
@@ -49,6 +49,7 @@ func invalid(found []Mistake) error {
 		}
 		return a.Column - b.Column
 	})
-	told := min(len(found), maxMistakes)
-	return &InvalidError{Mistakes: found[:told], More: len(found) - told}
+	found = slices.Compact(found)
+	reported := min(len(found), maxMistakes)
+	return &InvalidError{Mistakes: found[:reported], More: len(found) - reported}
 }

@@ -17,9 +17,6 @@ import (
 //go:embed files/*.yaml
 var files embed.FS
 
-//go:embed schema.json
-var schema []byte
-
 // maxFile is how many bytes a scenario may have.
 const maxFile = 1 << 20
 
@@ -39,9 +36,6 @@ func Names() []string {
 func Text(name string) ([]byte, error) {
 	return files.ReadFile("files/" + name + ".yaml")
 }
-
-// Schema is the JSON Schema (2020-12) of scenario files.
-func Schema() []byte { return append([]byte(nil), schema...) }
 
 // Load reads the ready-made scenario of that name, or else the file there. A
 // file that has the name of a ready-made one is reached as ./name. The error

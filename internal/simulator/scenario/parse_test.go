@@ -57,12 +57,13 @@ receivers:
   - {name: some, events: [job.succeeded, "*"], answers: [{status: 500, share: 5%}]}
   - {name: all}
 readers: {streams: 2, slow: 1, slow_pause: 3s, poll: 50%}
-service: {workers: 1..4, concurrency: 7, time_scale: 0, env: {FORGERUN_MAX_RETRIES: 3, FORGERUN_DB_TIMEOUT: 2s, FORGERUN_WEBHOOK_ALLOW_PRIVATE: true}}
+service: {workers: 1..4, concurrency: 7, time_scale: 0,
+  env: {FORGERUN_MAX_RETRIES: 3, FORGERUN_DB_TIMEOUT: 2s, FORGERUN_WEBHOOK_ALLOW_PRIVATE: true}}
 chaos: kill=30s,redis-pause=1m30s
 expect: {refused: 5%, submit_p99: 200ms, finish_p99: 10s}
 `))
 	require.NoError(t, err)
-	scale, refused := 0.0, 0.05
+	scale, refused := 0.0, scenario.Share(0.05)
 	require.Equal(t, &scenario.Scenario{
 		Name: "my-wave", Description: "Two lines\nof text.\n", Seed: 1<<64 - 1,
 		Duration: 90 * time.Second, Jobs: 1000, Drain: 2 * time.Hour, Tenants: 3,
@@ -98,7 +99,9 @@ expect: {refused: 5%, submit_p99: 200ms, finish_p99: 10s}
 			{Name: "cb", Callback: true, Answers: []scenario.Answer{
 				{Hang: true, Share: 0.1}, {Status: 503, Share: 0.7}, {Reset: true, After: time.Second, Share: 0.2},
 			}},
-			{Name: "some", Events: []string{"job.succeeded", "*"}, Answers: []scenario.Answer{{Status: 500, Share: 0.05}, {Status: 200, Share: 0.95}}},
+			{Name: "some", Events: []string{"job.succeeded", "*"}, Answers: []scenario.Answer{
+				{Status: 500, Share: 0.05}, {Status: 200, Share: 0.95},
+			}},
 			{Name: "all", Events: []string{"*"}, Answers: []scenario.Answer{{Status: 200, Share: 1}}},
 		},
 		Readers: scenario.Readers{Streams: 2, Slow: 1, SlowPause: 3 * time.Second, Poll: 0.5},
@@ -162,10 +165,17 @@ func TestMistakesAreToldWithTheirPlaceAndWhatIsAllowed(t *testing.T) {
 		{"arrival: {}", `1:10: arrival must have one of closed (clients that wait for their jobs) and open`},
 		{"arrival: {closed: {clients: 1}, open: [{rate: 5}]}", `1:10: arrival must have one of closed`},
 		{"arrival: {closed: {}}", `1:19: closed needs the member clients`},
-		{"arrival: {closed: {clients: 1, think: 5s..2s}}", `1:39: think must be a duration or a range of them, such as 5s or 5s..20s, from 0s to 1h, not "5s..2s"`},
+		{
+			"arrival: {closed: {clients: 1, think: 5s..2s}}",
+			`1:39: think must be a duration or a range of them, such as 5s or 5s..20s, from 0s to 1h, not "5s..2s"`,
+		},
 		{"arrival: {open: []}", `1:17: open must have 1 to 100 elements, not 0`},
 		{"arrival: {open: {rate: 5}}", `1:17: open must be a list, not a mapping`},
-		{"arrival: {open: [{rate: 200/h}]}", `1:25: rate must be jobs per second, such as 200 or 200/s, or per minute, such as 30/m: 0, or from 0.001 to 1000000 per second, not "200/h"`},
+		{
+			"arrival: {open: [{rate: 200/h}]}",
+			`1:25: rate must be jobs per second, such as 200 or 200/s, or per minute, such as 30/m: 0, or from 0.001 to 1000000 per second, ` +
+				`not "200/h"`,
+		},
 		{"arrival: {open: [{rate: 0}]}", `1:17: no phase sends anything: one needs a rate above 0 or a burst`},
 		{"arrival: {open: [{rate: 1, burst: 2}]}", `1:18: a phase has one of rate, from and to, and burst`},
 		{"arrival: {open: [{for: 5s}]}", `1:18: a phase has one of rate, from and to, and burst`},
@@ -180,7 +190,10 @@ func TestMistakesAreToldWithTheirPlaceAndWhatIsAllowed(t *testing.T) {
 		{"mix: [{weight: 1}]", `1:7: an entry needs the member kind or kinds`},
 		{"mix: [{kind: SUCCESS_FSAT}]", `1:14: kind: unknown work kind "SUCCESS_FSAT", the nearest is SUCCESS_FAST; ALL stands for all 31`},
 		{"mix: [{kind: [SUCCESS_FAST]}]", `1:14: kind: must be the name of a work kind (ALL stands for all 31), not a list`},
-		{"mix: [{kinds: SUCCESS_FAST}]", `1:15: kinds must be a list of work kinds or ALL, not "SUCCESS_FAST"; for a single one there is the member kind`},
+		{
+			"mix: [{kinds: SUCCESS_FAST}]",
+			`1:15: kinds must be a list of work kinds or ALL, not "SUCCESS_FAST"; for a single one there is the member kind`,
+		},
 		{"mix: [{kinds: [ALL]}]", `1:16: kinds: unknown work kind "ALL"`},
 		{"mix: [{kinds: [RUNS_LONG, RUNS_LONG]}]", `1:27: kinds has RUNS_LONG twice: give it an entry with more weight instead`},
 		{"mix: [{kind: ALL, kinds: ALL}]", `1:26: an entry has one of kind and kinds`},
@@ -190,7 +203,10 @@ func TestMistakesAreToldWithTheirPlaceAndWhatIsAllowed(t *testing.T) {
 		{"mix: [{kind: ALL, type: deferred}]", `1:25: type must be EXECUTE, DEFERRED or EMIT_EVENT, not "deferred"`},
 		{"mix: [{kind: ALL, type: DEFERRED}]", `1:7: DEFERRED needs the member ahead: how long after its submission the job is due`},
 		{"mix: [{kind: ALL, ahead: 5s}]", `1:26: ahead needs type: DEFERRED: other jobs run as soon as possible`},
-		{"mix: [{kind: ALL, type: DEFERRED, ahead: 10ms}]", `1:42: ahead must be a duration or a range of them, such as 5s or 5s..20s, from 100ms to 8784h, not "10ms"`},
+		{
+			"mix: [{kind: ALL, type: DEFERRED, ahead: 10ms}]",
+			`1:42: ahead must be a duration or a range of them, such as 5s or 5s..20s, from 100ms to 8784h, not "10ms"`,
+		},
 		{"mix: [{kind: ALL, type: EMIT_EVENT}]", `1:25: EMIT_EVENT publishes an event of the client's own and takes no kind`},
 		{"mix: [{kind: ALL, cancel: {in: SUCCEEDED}}]", `1:32: in must be CREATED, QUEUED, ASSIGNED or RUNNING, not "SUCCEEDED"`},
 		{"mix: [{kind: ALL, cancel: {}}]", `1:27: cancel needs the member in`},
@@ -201,22 +217,37 @@ func TestMistakesAreToldWithTheirPlaceAndWhatIsAllowed(t *testing.T) {
 		{"mix: [{kind: ALL, batch: 2, duplicate: {key: different}}]", `1:40: a batch is duplicated with key: same only`},
 		{"mix: [{kind: ALL, batch: 1001}]", `1:26: batch must be a whole number from 1 to 1000, not "1001"`},
 		{"mix: [{kind: ALL, callback: x}]", `1:29: callback needs a receiver of that name with callback: true, and there is none in receivers`},
-		{"receivers: [{name: a}, {name: b, callback: true}]\nmix: [{kind: ALL, callback: a}]", `2:29: callback must name a receiver with callback: true (b), not "a"`},
+		{
+			"receivers: [{name: a}, {name: b, callback: true}]\nmix: [{kind: ALL, callback: a}]",
+			`2:29: callback must name a receiver with callback: true (b), not "a"`,
+		},
 		{"receivers: [{name: A}]", `1:20: name must be 1 to 40 of lower-case letters, digits and dashes, not "A"`},
 		{"receivers: [{}]", `1:13: a receiver needs the member name`},
 		{"receivers: [{name: a}, {name: a}]", `1:31: the name "a" is taken: each receiver needs one of its own`},
 		{"receivers: [{name: a, events: [job.done]}]", `1:32: events: unknown event "job.done", the nearest is job.`},
-		{"receivers: [{name: a, events: ['*'], callback: true}]", `1:31: a receiver with callback has no events: a job's callback gets each change of its state`},
+		{
+			"receivers: [{name: a, events: ['*'], callback: true}]",
+			`1:31: a receiver with callback has no events: a job's callback gets each change of its state`,
+		},
 		{"receivers: [{name: a, answers: [{status: 99}]}]", `1:42: status must be a whole number from 200 to 599, not "99"`},
 		{"receivers: [{name: a, answers: [{status: 500, hang: true}]}]", `1:42: an answer has one of status, hang and reset`},
 		{"receivers: [{name: a, answers: [{reset: true, hang: true}]}]", `1:41: an answer has one of status, hang and reset`},
 		{"receivers: [{name: a, answers: [{after: 1s, hang: true}]}]", `1:41: an answer that hangs never comes, so it has no after`},
-		{"receivers: [{name: a, answers: [{share: 60%}, {share: 0.5}]}]", `1:33: the shares of the answers add up to 110%, which must be 100% at most`},
+		{
+			"receivers: [{name: a, answers: [{share: 60%}, {share: 0.5}]}]",
+			`1:33: the shares of the answers add up to 110%, which must be 100% at most`,
+		},
 		{"receivers: [{name: a, answers: [{status: 500}, {hang: true}]}]", `1:48: only one answer may leave its share out, and line 1 did`},
-		{"service: {workers: 0}", `1:20: workers must be a number of processes from 1 to 32, such as 2, a ramp, such as 1..4, or steps, such as 1,4,2, not "0"`},
+		{
+			"service: {workers: 0}",
+			`1:20: workers must be a number of processes from 1 to 32, such as 2, a ramp, such as 1..4, or steps, such as 1,4,2, not "0"`,
+		},
 		{"service: {workers: 1..}", `1:20: workers must be a number of processes`},
 		{"service: {time_scale: -1}", `1:23: time_scale must be a number from 0 to 1000, not "-1"`},
-		{"service: {env: {FORGERUN_MAX_RETRYS: 1}}", `1:17: unknown member "FORGERUN_MAX_RETRYS", did you mean "FORGERUN_MAX_RETRIES"? allowed in env: FORGERUN_API_KEY_OVERLAP,`},
+		{
+			"service: {env: {FORGERUN_MAX_RETRYS: 1}}",
+			`1:17: unknown member "FORGERUN_MAX_RETRYS", did you mean "FORGERUN_MAX_RETRIES"? allowed in env: FORGERUN_API_KEY_OVERLAP,`,
+		},
 		{"service: {env: {FORGERUN_DATABASE_URL: x}}", `1:17: unknown member "FORGERUN_DATABASE_URL"`},
 		{"service: {env: {FORGERUN_MAX_RETRIES: [1]}}", `1:39: FORGERUN_MAX_RETRIES must be text, a number, true or false, not a list`},
 		{"chaos: kill", `1:8: chaos must be faults and their mean intervals, such as kill=30s,cut=5s, not "kill"`},
@@ -237,7 +268,8 @@ func TestAllMistakesAreToldInTheFilesOrder(t *testing.T) {
 	require.Equal(t, []string{
 		"2:1: a scenario needs duration or jobs, or both: the earlier one ends it",
 		`2:7: seed must be a whole number from 0 to 18446744073709551615, not "x"`,
-		`4:5: unknown member "knd", did you mean "kind"? allowed in an entry of mix: kind, kinds, weight, type, ahead, cancel, retry, duplicate, auto_retry, batch, callback, params_bytes`,
+		`4:5: unknown member "knd", did you mean "kind"? allowed in an entry of mix: ` +
+			`kind, kinds, weight, type, ahead, cancel, retry, duplicate, auto_retry, batch, callback, params_bytes`,
 		`4:5: an entry needs the member kind or kinds`,
 		`5:14: weight must be a number above 0, at most 1000000, not "-1"`,
 		`5:30: kind: unknown work kind "RUN_LONG", the nearest is RUNS_LONG; ALL stands for all 31`,
@@ -249,6 +281,18 @@ mix:
   - {weight: -1,       kind: RUN_LONG}
 arrival: {closed: {  clients: 0}}
 `))
+}
+
+// The checks across members do not run where values and nodes may not correspond.
+func TestMistakesAmongElementsThatAreNone(t *testing.T) {
+	t.Parallel()
+	const answers = "answers: [{share: 60%}, {share: 60%}, {share: 60%}]"
+	for _, first := range []string{"5", "~", "[]", "{name: a, name: b}", "*x", "{name: a, <<: {" + answers + "}}"} {
+		for _, second := range []string{"{name: c, " + answers + "}", "{name: c, events: ['*']}"} {
+			got := mistakes(t, frame("name: &x a\nreceivers: ["+first+", "+second+"]"))
+			require.Contains(t, got[0], "2:", "%s, %s: %v", first, second, got)
+		}
+	}
 }
 
 func TestNoMoreThanTwentyMistakesAreTold(t *testing.T) {
@@ -346,7 +390,8 @@ func TestLoad(t *testing.T) {
 	require.Equal(t, "steady", s.Name)
 
 	_, err = scenario.Load("stedy")
-	require.ErrorContains(t, err, `no scenario "stedy": there is neither such a file nor a ready-made one, did you mean "steady"? Ready-made: burst, cancel-storm,`)
+	require.ErrorContains(t, err, `no scenario "stedy": there is neither such a file nor a ready-made one, `+
+		`did you mean "steady"? Ready-made: burst, cancel-storm,`)
 	_, err = scenario.Load("no/such/file.yaml")
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = scenario.Load(t.TempDir())

@@ -107,18 +107,18 @@ func (p *Plan) draw(c chances) Intent {
 		Tenant: int(c.tenant * float64(p.scenario.Tenants)),
 		Work:   e.Work, Type: e.Type, Kind: kind, Key: p.keys.key(p.index), Ahead: e.Ahead.at(c.ahead),
 		AutoRetry: e.AutoRetry, Callback: e.Callback, ParamsBytes: e.ParamsBytes,
-		Polled: c.poll < p.scenario.Readers.Poll,
+		Polled: c.poll < float64(p.scenario.Readers.Poll),
 	}
 	if e.items != nil {
 		i.Kind, i.Kinds = "", e.batch(c.kind)
 	}
-	if e.Cancel != nil && c.cancel < e.Cancel.Share {
+	if e.Cancel != nil && c.cancel < float64(e.Cancel.Share) {
 		i.Cancel = CancelIntent{In: e.Cancel.In, After: e.Cancel.After.at(c.after)}
 	}
-	if e.Retry != nil && c.retry < e.Retry.Share {
+	if e.Retry != nil && c.retry < float64(e.Retry.Share) {
 		i.Retries = e.Retry.Max
 	}
-	if d := e.Duplicate; d != nil && c.duplicate < d.Share {
+	if d := e.Duplicate; d != nil && c.duplicate < float64(d.Share) {
 		i.Copies, i.SameKey, i.AtOnce = d.Copies, d.Key == SameKey, d.AtOnce
 		if !i.SameKey {
 			i.Tickets += d.Copies // those of a batch have its key

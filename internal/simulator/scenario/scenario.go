@@ -58,49 +58,52 @@ type Closed struct {
 // second, or bursts.
 type Phase struct {
 	For      time.Duration // never 0
-	From, To float64       // equal for a constant rate
-	Poisson  bool          // gaps are random, as with independent clients; else even
+	From, To float64       `yaml:"-"` // equal for a constant rate
+	Poisson  bool          `yaml:"-"` // gaps are random, as with independent clients; else even
 	Burst    int           // jobs at once; 0: the phase has a rate
 	Every    time.Duration // from burst to burst; never 0 if there is a Burst
 }
+
+// Share is a part of all, 0 to 1. A file may write it as a percentage.
+type Share float64
 
 // Range is a duration drawn evenly between two ends; equal ends are a fixed one.
 type Range struct{ Min, Max time.Duration }
 
 // Work is an entry of the mix: which jobs, and what the client does with them.
 type Work struct {
-	Kinds       []string // of the catalogue; one is drawn for each job. None for EMIT_EVENT.
+	Kinds       []string `yaml:"-"` // of the catalogue; one is drawn for each job. None for EMIT_EVENT.
 	Weight      float64  // above 0; 1 with InTurn
 	Type        string   // Execute, Deferred or EmitEvent
 	Ahead       Range    // Deferred: execution_at is the send time and so much more
 	Cancel      *Cancel
 	Retry       *Retry
 	Duplicate   *Duplicate
-	AutoRetry   bool
+	AutoRetry   bool   `yaml:"auto_retry"`
 	Batch       int    // items of one request; 0: a job by itself, not a batch
 	Callback    string // name of a receiver with Callback; "" none
-	ParamsBytes int    // size of the job's params; 0: none
+	ParamsBytes int    `yaml:"params_bytes"` // size of the job's params; 0: none
 }
 
 // Cancel is a client that cancels its job some time after it saw it in a state.
 type Cancel struct {
 	In    string // CREATED, QUEUED, ASSIGNED or RUNNING
 	After Range
-	Share float64 // of the entry's jobs, 0 to 1
+	Share Share // of the entry's jobs, 0 to 1
 }
 
 // Retry is a client that asks for another attempt of a job that failed.
 type Retry struct {
-	Share float64 // of the entry's jobs, 0 to 1
-	Max   int     // how often at most for one job
+	Share Share // of the entry's jobs, 0 to 1
+	Max   int   // how often at most for one job
 }
 
 // Duplicate is a client that sends a submission more than once.
 type Duplicate struct {
-	Share  float64 // of the entry's requests, 0 to 1
-	Copies int     // sent besides the first one
-	Key    string  // SameKey: one job; DifferentKeys: a job for each
-	AtOnce bool    // all at the same time, instead of one after the other's answer
+	Share  Share  // of the entry's requests, 0 to 1
+	Copies int    // sent besides the first one
+	Key    string // SameKey: one job; DifferentKeys: a job for each
+	AtOnce bool   `yaml:"at_once"` // all at the same time, instead of one after the other's answer
 }
 
 // Receiver is an endpoint for webhooks: each tenant registers it, or jobs name
@@ -119,37 +122,28 @@ type Answer struct {
 	After  time.Duration // how long it takes
 	Hang   bool
 	Reset  bool
-	Share  float64 // 0 to 1
+	Share  Share // 0 to 1
 }
 
 // Readers says how the clients learn what becomes of their jobs.
 type Readers struct {
 	Streams   int           // event streams that each tenant reads
 	Slow      int           // further ones of each tenant, read slowly and for nothing
-	SlowPause time.Duration // after each message of a slow one
-	Poll      float64       // share of jobs that are polled besides, 0 to 1
+	SlowPause time.Duration `yaml:"slow_pause"` // after each message of a slow one
+	Poll      Share         // share of jobs that are polled besides, 0 to 1
 }
 
 // Service says how the service is run when the simulator starts it itself.
 type Service struct {
-	Workers     string            // processes: "2", "1..4" (ramp) or "1,4,2" (steps)
+	Workers     string            `yaml:"-"` // processes: "2", "1..4" (ramp) or "1,4,2" (steps)
 	Concurrency int               // jobs at once in each of them
-	TimeScale   *float64          // multiplies the catalogue's durations; nil: not said
+	TimeScale   *float64          `yaml:"time_scale"` // multiplies the catalogue's durations; nil: not said
 	Env         map[string]string // further FORGERUN_ settings
 }
 
 // Expect is what the run must keep besides the invariants.
 type Expect struct {
-	Refused   *float64      // largest share of submissions refused as too many; nil: not looked at
-	SubmitP99 time.Duration // from the intended send time to the answer; 0: not looked at
-	FinishP99 time.Duration // from the intended send time to the job's end; 0: not looked at
+	Refused   *Share        // largest share of submissions refused as too many; nil: not looked at
+	SubmitP99 time.Duration `yaml:"submit_p99"` // from the intended send time to the answer; 0: not looked at
+	FinishP99 time.Duration `yaml:"finish_p99"` // from the intended send time to the job's end; 0: not looked at
 }
-
-// The defaults of members that a file leaves out.
-const (
-	defaultSeed        = 1
-	defaultDrain       = 60 * time.Second
-	defaultSlowPause   = 100 * time.Millisecond
-	defaultWorkers     = "1"
-	defaultConcurrency = 100
-)

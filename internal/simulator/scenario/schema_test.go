@@ -3,6 +3,7 @@ package scenario_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -229,6 +230,35 @@ func TestSchemaHasTheParsersMembers(t *testing.T) {
 		want := members(t, o.text)
 		require.ElementsMatch(t, want, slices.Collect(maps.Keys(root.at(o.path).Properties)), "%v", o.path)
 	}
+}
+
+// A message stands next to the bounds that it names.
+func TestMessagesNameTheBounds(t *testing.T) {
+	t.Parallel()
+	messages := 0
+	var look func(value any)
+	look = func(value any) {
+		if list, ok := value.([]any); ok {
+			for _, v := range list {
+				look(v)
+			}
+		}
+		keywords, _ := value.(map[string]any)
+		message, isText := keywords["errorMessage"].(string)
+		for _, bound := range []string{"minimum", "maximum", "minDuration", "maxDuration"} {
+			if limit := keywords[bound]; isText && limit != nil {
+				messages++
+				require.Regexp(t, fmt.Sprintf(`\b%v\b`, limit), message)
+			}
+		}
+		for _, v := range keywords {
+			look(v)
+		}
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(scenario.Schema()))
+	require.NoError(t, err)
+	look(document)
+	require.Greater(t, messages, 40)
 }
 
 func TestSchemaDescribesEveryMember(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
 	"github.com/forgerun/forgerun/internal/simulator/load"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
@@ -219,18 +220,18 @@ func (k *kindPlay) received() bool {
 // judge asks the service about the kind's jobs and holds all that is known of them
 // against the invariants. Of a kind that was cut short only answers are judged.
 func (k *kindPlay) judge(ctx context.Context, cut bool) {
-	run := judge.Ground{
-		Run: k.run, Tenants: 1, Tickets: k.tickets.Load(), TimeScale: k.o.TimeScale, DeliveryTries: k.o.DeliveryTries,
+	run := judge.RunContext{
+		Run: k.run, Tickets: k.tickets.Load(), TimeScale: k.o.TimeScale, DeliveryTries: k.o.DeliveryTries,
 		DeliveryOverdue: overdue, Interrupted: cut,
 	}
 	if k.webhook != nil {
-		run.Webhooks = []judge.Webhook{{ID: k.webhook.WebhookID, URL: k.webhook.URL, Events: []string{"job.succeeded"}}}
+		run.Webhooks = []judge.Webhook{{ID: k.webhook.WebhookID, Events: []string{"job.succeeded"}}}
 	}
 	if !cut {
 		collecting, cancel := context.WithTimeout(ctx, collectLimit)
 		defer cancel()
-		run.Collected, _ = judge.Collect(collecting, judge.Subject{
-			Run: k.run, Since: k.began.Add(-time.Minute), Accounts: []judge.Account{k.account}, SampleReports: 100,
+		run.Collected, _ = collect.Run(collecting, collect.Config{
+			Run: k.run, Since: k.began.Add(-time.Minute), Accounts: []collect.Account{k.account}, SampleReports: 100,
 			WorkKind: k.Kind, DeliveryLogs: true,
 		}, k.facts)
 		if ctx.Err() != nil {
@@ -240,7 +241,7 @@ func (k *kindPlay) judge(ctx context.Context, cut bool) {
 			k.differs("the %s could not be read: %s", source, why)
 		}
 	}
-	verdict, err := judge.Facts(context.WithoutCancel(ctx), k.facts.of(k.Kind), run)
+	verdict, err := judge.Judge(context.WithoutCancel(ctx), judge.FactList(k.facts.of(k.Kind)), run)
 	if err != nil {
 		k.differs("%v", err)
 		return

@@ -17,7 +17,7 @@ import (
 	"crypto/rand"
 
 	"github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
 	"github.com/forgerun/forgerun/internal/simulator/load"
 	"github.com/forgerun/forgerun/internal/simulator/receiver"
 	"github.com/forgerun/forgerun/internal/simulator/report"
@@ -82,7 +82,7 @@ type tour struct {
 	facts     *ledger
 	receiver  *receiver.Receiver
 	engine    *load.Engine
-	account   judge.Account
+	account   collect.Account
 	tickets   atomic.Int64 // given out
 	progress  *progress
 }
@@ -134,7 +134,8 @@ func (t *tour) listen(address string) error {
 			if t.o.Slow > 0 && a.After > 0 {
 				a.After = t.o.Slow
 			}
-			names[r.Name] = append(names[r.Name], receiver.Answer(a))
+			answer := receiver.Answer{Status: a.Status, After: a.After, Hang: a.Hang, Reset: a.Reset}
+			names[r.Name] = append(names[r.Name], answer)
 		}
 	}
 	c, err := client.New(client.Config{URL: address, HTTP: &http.Client{Transport: t.o.Transport}})
@@ -175,7 +176,7 @@ func (t *tour) prepare(ctx context.Context, address string) error {
 	if err := t.engine.Prepare(ctx); err != nil {
 		return err
 	}
-	t.account = judge.Account{Client: t.engine.Accounts()[0].Client()}
+	t.account = collect.Account{Client: t.engine.Accounts()[0].Client()}
 	return nil
 }
 

@@ -52,10 +52,10 @@ func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 func expectations(e scenario.Expect, n report.Numbers) []report.Expectation {
 	var list []report.Expectation
 	if e.Refused != nil {
-		share := refusedShare(n.Answers)
+		want, share := float64(*e.Refused), refusedShare(n.Answers)
 		list = append(list, report.Expectation{
-			Name: "refused submissions", Want: fmt.Sprintf("at most %.3g %%", 100*(*e.Refused)),
-			Got: fmt.Sprintf("%.3g %%", 100*share), OK: share <= *e.Refused,
+			Name: "refused submissions", Want: fmt.Sprintf("at most %.3g %%", 100*want),
+			Got: fmt.Sprintf("%.3g %%", 100*share), OK: share <= want,
 		})
 	}
 	latency := func(name string, want time.Duration, got report.Latency) {

@@ -17,7 +17,7 @@ import (
 	forgerun "github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/internal/simulator/history"
-	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
 	"github.com/forgerun/forgerun/internal/simulator/load"
 	webhooks "github.com/forgerun/forgerun/internal/simulator/receiver"
 	"github.com/forgerun/forgerun/internal/simulator/report"
@@ -157,7 +157,7 @@ func (t *Trial) Prepare(ctx context.Context) error {
 	if t.url, err = t.service(ctx); err != nil {
 		return err
 	}
-	if err := judge.Reach(ctx, t.o.DatabaseURL, t.o.RedisURL); err != nil {
+	if err := collect.CheckStores(ctx, t.o.DatabaseURL, t.o.RedisURL); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(t.o.Out, 0o755); err != nil {
@@ -232,7 +232,9 @@ func (t *Trial) listen() error {
 	names := map[string][]webhooks.Answer{}
 	for _, x := range t.o.Scenario.Receivers {
 		for _, a := range x.Answers {
-			names[x.Name] = append(names[x.Name], webhooks.Answer(a))
+			names[x.Name] = append(names[x.Name], webhooks.Answer{
+				Status: a.Status, After: a.After, Hang: a.Hang, Reset: a.Reset, Share: float64(a.Share),
+			})
 		}
 	}
 	c, err := forgerun.New(forgerun.Config{URL: t.url})
@@ -290,7 +292,7 @@ func (t *Trial) pending() func(context.Context) (int64, error) {
 				clients = append(clients, a.ClientID)
 			}
 		}
-		return judge.PendingDeliveries(ctx, t.o.DatabaseURL, clients, t.began)
+		return collect.PendingDeliveries(ctx, t.o.DatabaseURL, clients, t.began)
 	}
 }
 

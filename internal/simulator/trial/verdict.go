@@ -9,27 +9,28 @@ import (
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
 )
 
 // Judge collects what the service says at the end, and goes through everything.
 func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 	t.recorder.Stage("judge")
-	subject := judge.Subject{
+	config := collect.Config{
 		Run: t.id, DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
 		SampleReports: t.o.Sample, Seed: t.o.Scenario.Seed,
 		Progress: func(stage string, _ int64) { t.recorder.Stage("judge: " + stage) },
 	}
 	if t.o.Key != "" {
-		subject.Since = t.began.Add(-time.Minute) // that client may have had jobs before
+		config.Since = t.began.Add(-time.Minute) // that client may have had jobs before
 	}
-	run := judge.Ground{
-		Run: t.id, Tenants: t.o.Scenario.Tenants, Tickets: t.engine.Tickets(), TimeScale: t.o.TimeScale,
+	run := judge.RunContext{
+		Run: t.id, Tickets: t.engine.Tickets(), TimeScale: t.o.TimeScale,
 		Chaos: t.o.Scenario.Chaos != "", Killed: t.harmed || t.shrunk,
 	}
 	if t.stack != nil {
-		subject.MetricsURLs = t.stack.MetricsURLs()
+		config.MetricsURLs = t.stack.MetricsURLs()
 		run.Counters = !t.harmed && !t.shrunk && t.o.URL == ""
-		subject.Counters = run.Counters
+		config.Counters = run.Counters
 	}
 	if t.o.URL == "" { // as we configured it
 		run.MaxRuntime = t.duration("FORGERUN_MAX_RUNTIME", 2*time.Minute)
@@ -38,15 +39,15 @@ func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 		run.DeliveryTries = 1 + t.number("FORGERUN_WEBHOOK_MAX_RETRIES", 8)
 	}
 	for _, a := range t.engine.Accounts() {
-		subject.Accounts = append(subject.Accounts, judge.Account{Tenant: a.Tenant, ClientID: a.ClientID, Client: a.Client()})
+		config.Accounts = append(config.Accounts, collect.Account{Tenant: a.Tenant, ClientID: a.ClientID, Client: a.Client()})
 		for _, w := range a.Webhooks {
-			run.Webhooks = append(run.Webhooks, judge.Webhook{Tenant: a.Tenant, ID: w.ID, URL: w.URL, Events: w.Events})
+			run.Webhooks = append(run.Webhooks, judge.Webhook{Tenant: a.Tenant, ID: w.ID, Events: w.Events})
 		}
 		if t.o.Scenario.Readers.Streams > 0 {
 			run.Streams = append(run.Streams, judge.Stream{Tenant: a.Tenant, Whole: t.drained})
 		}
 	}
-	collected, err := judge.Collect(ctx, subject, t.facts)
+	collected, err := collect.Run(ctx, config, t.facts)
 	if err != nil {
 		return nil, err
 	}

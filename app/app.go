@@ -1,0 +1,83 @@
+// Package app holds the use cases: submit, cancel, retry, read, watch, manage
+// keys and webhooks, execute, deliver, and the maintenance that repairs whatever
+// a crash left behind.
+// HTTP and workers go through the same ones, so every rule stands once.
+//
+// What it needs of the world it declares itself as small interfaces; it knows
+// no database, queue or HTTP.
+package app
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Queue carries hints: a task says "look at this job". What it loses, the relay
+// repairs; what it says, storage checks.
+type Queue interface {
+	// Enqueue hands a task over, best effort, non-blocking.
+	Enqueue(job.Task)
+	// SignalCancel asks the workers to stop a job, best effort.
+	SignalCancel(job.ID)
+	// Publish notifies watchers of what was committed, or of how far a job has
+	// come; best effort, non-blocking.
+	Publish(job.Notification)
+	// Wake tells the couriers, best effort, non-blocking: a client may
+	// have something to deliver.
+	WakeDelivery(client job.ID)
+}
+
+// NotificationOf says that an event of j was recorded.
+func NotificationOf(j *job.Job) job.Notification {
+	return job.Notification{ClientID: j.ClientID, JobID: j.ID}
+}
+
+// Publish sends a notification about j to its watchers, and wakes the delivery
+// workers if it has a callback. For webhooks, the Notifier wakes them.
+func Publish(q Queue, j *job.Job, n job.Notification) {
+	q.Publish(n)
+	if j.Callback != "" {
+		q.WakeDelivery(j.ClientID)
+	}
+}
+
+func HasCallback(j job.Job) bool { return j.Callback != "" }
+
+// Clock gives the time.
+type Clock func() time.Time
+
+// newID makes a version 7 UUID.
+func NewID() job.ID { return job.ID(uuid.Must(uuid.NewV7())) }
+
+// sleep waits for d or for the end of ctx, and reports whether it was d.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// refused reports whether storage will not take the data, however often it is
+// offered.
+func Refused(err error) bool {
+	var known *job.Error
+	return errors.As(err, &known) && known.Code == job.CodeInternal
+}
+
+// Targets says what is plainly wrong with a URL to deliver to, "" for nothing.
+type Targets interface {
+	Check(url string) string
+}
+
+// directHorizon is how soon a job must be due for its task to be enqueued with
+// its commit. The relay enqueues later ones, as many as the queue has room for.
+const DirectHorizon = 5 * time.Second

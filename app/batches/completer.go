@@ -1,0 +1,132 @@
+package batches
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/job"
+)
+
+// CompletionStore ends batches.
+type CompletionStore interface {
+	// CompleteBatches ends those of the given batches that have no unfinished job
+	// and were not ended before, and answers which.
+	CompleteBatches(ctx context.Context, ids []job.ID) ([]job.Batch, error)
+	// ReadyBatches looks at so many batches after the given one that were not
+	// ended, and finds those that have no unfinished job. last is where to go on,
+	// zero when there are no more.
+	ReadyBatches(ctx context.Context, after job.ID, look int) (ready []job.ID, last job.ID, err error)
+}
+
+const (
+	// settleRest is the time from one look to the next: each job of a batch that
+	// ends touches it, in vain but for the last one.
+	RestInterval = 50 * time.Millisecond
+	// settlerBatch is how many batches one statement completes.
+	ChunkSize = 100
+	// settlePause is the wait after a settlement that failed.
+	RetryInterval = time.Second
+)
+
+// BatchCompleter ends batches soon after their last job has ended. What it forgets
+// with its process, the maintenance finds.
+type Completer struct {
+	Store   CompletionStore
+	queue   app.Queue
+	metrics *app.Metrics
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	touched map[job.ID]struct{}
+	wake    chan struct{} // holds a token while something is touched
+}
+
+// NewCompleter makes a completer; Run completes.
+func NewCompleter(store CompletionStore, queue app.Queue, m *app.Metrics, log *slog.Logger) *Completer {
+	return &Completer{
+		Store: store, queue: queue, metrics: m, log: log,
+		touched: map[job.ID]struct{}{}, wake: make(chan struct{}, 1),
+	}
+}
+
+// Touch says that a batch may have come to its end. It does not wait; the zero
+// id is no batch.
+func (s *Completer) Touch(batch job.ID) {
+	if !batch.IsZero() {
+		s.touch(batch)
+	}
+}
+
+func (s *Completer) touch(batches ...job.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range batches {
+		s.touched[id] = struct{}{}
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run completes what is touched until ctx ends, the first at once: what gathers
+// while it rests shares a statement. What a failed statement was for is kept.
+func (s *Completer) Run(ctx context.Context) {
+	for ; ; app.Sleep(ctx, RestInterval) {
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return
+		}
+		for batches := range slices.Chunk(s.take(), ChunkSize) {
+			if _, err := s.Complete(ctx, batches); err != nil {
+				s.touch(batches...)
+				if ctx.Err() == nil {
+					s.log.WarnContext(ctx, "cannot complete batches", "action", "complete_batches", "batches", len(batches), app.ErrorFields(err))
+				}
+				if !app.Sleep(ctx, RetryInterval) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *Completer) take() []job.ID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	batches := make([]job.ID, 0, len(s.touched))
+	for id := range s.touched {
+		batches = append(batches, id)
+	}
+	clear(s.touched)
+	return batches
+}
+
+// Complete ends those of the given batches that have come to their end, and
+// reports how many. Each is ended and published once, however many try.
+func (s *Completer) Complete(ctx context.Context, batches []job.ID) (int, error) {
+	completed, err := s.Store.CompleteBatches(ctx, batches)
+	for i := range completed {
+		s.publish(ctx, &completed[i])
+	}
+	return len(completed), err
+}
+
+func (s *Completer) publish(ctx context.Context, b *job.Batch) {
+	status := b.Status()
+	attrs := []slog.Attr{
+		slog.String("action", "batch_completed"), slog.String("request_id", b.RequestID), slog.String("client_id", b.ClientID.String()),
+		slog.String("batch_id", b.ID.String()), slog.String("status", string(status)),
+	}
+	if b.CorrelationID != "" {
+		attrs = append(attrs, slog.String("correlation_id", b.CorrelationID))
+	}
+	s.log.LogAttrs(ctx, slog.LevelInfo, "batch completed", attrs...)
+	s.metrics.BatchesCompleted.WithLabelValues(string(status)).Inc()
+	s.queue.Publish(job.Notification{ClientID: b.ClientID})
+}

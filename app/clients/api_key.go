@@ -1,0 +1,74 @@
+package clients
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"hash/crc32"
+	"math/big"
+	"strings"
+)
+
+// An API key reads frk_<id>_<secret><checksum>: three base62 parts of fixed
+// length. The id is public and finds the key's row; of the secret only a hash
+// is stored; the checksum refuses mistyped keys without a look at storage and
+// lets scanners recognise leaked ones.
+const (
+	keyPrefix      = "frk_"
+	keyIDLength    = 12 // 71 bits
+	secretLength   = 43 // 256 bits
+	checksumLength = 6  // CRC-32 of everything before
+	base62         = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+)
+
+const keyLength = len(keyPrefix) + keyIDLength + 1 + secretLength + checksumLength
+
+// newAPIKey draws a key; id is its public part.
+func newAPIKey() (key, id string) {
+	id = randomBase62(keyIDLength)
+	body := keyPrefix + id + "_" + randomBase62(secretLength)
+	return body + checksum(body), id
+}
+
+// parseAPIKey gives the public id of a well-formed key.
+func parseAPIKey(key string) (id string, ok bool) {
+	if len(key) != keyLength || !strings.HasPrefix(key, keyPrefix) || key[len(keyPrefix)+keyIDLength] != '_' {
+		return "", false
+	}
+	body := key[:keyLength-checksumLength]
+	if checksum(body) != key[keyLength-checksumLength:] {
+		return "", false
+	}
+	id = key[len(keyPrefix) : len(keyPrefix)+keyIDLength]
+	for i := range len(id) {
+		if strings.IndexByte(base62, id[i]) < 0 {
+			return "", false
+		}
+	}
+	return id, true
+}
+
+// hashAPIKey is what is stored of a key. The secret is 256 random bits, so a
+// plain hash is enough: there is nothing to guess.
+func hashAPIKey(key string) [32]byte { return sha256.Sum256([]byte(key)) }
+
+func randomBase62(n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		digit, err := rand.Int(rand.Reader, big.NewInt(int64(len(base62))))
+		if err != nil {
+			panic(err) // crypto/rand never fails on a working system
+		}
+		b[i] = base62[digit.Int64()]
+	}
+	return string(b)
+}
+
+func checksum(body string) string {
+	sum := crc32.ChecksumIEEE([]byte(body))
+	var b [checksumLength]byte
+	for i := len(b) - 1; i >= 0; i-- {
+		b[i] = base62[sum%62]
+		sum /= 62
+	}
+	return string(b[:])
+}

@@ -1,0 +1,96 @@
+package delivery
+
+import (
+	"context"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// DeliveryStore reads deliveries and makes them wait to be sent again.
+type DeliveryStore interface {
+	TestWebhook(ctx context.Context, client, id job.ID) (*job.Delivery, error)
+	Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error)
+	Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error)
+	Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error)
+	RedeliverFailed(ctx context.Context, client, webhook job.ID, since time.Time, limit int) (job.Replay, error)
+	ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, after job.Position, limit int) (job.Replay, error)
+}
+
+const (
+	replayBatch  = 1000            // deliveries in one statement
+	replayBudget = 3 * time.Second // after it, a request leaves the rest to the next one
+)
+
+// Test sends an event to one webhook, for its owner to see whether it arrives.
+func (s *Webhooks) Test(ctx context.Context, client, id job.ID) (*job.Delivery, error) {
+	d, err := s.deliveries.TestWebhook(ctx, client, id)
+	if err != nil {
+		return nil, err
+	}
+	s.queue.Publish(job.Notification{ClientID: client}) // it is an event of the client's stream, too
+	s.queue.WakeDelivery(client)
+	return d, nil
+}
+
+// Deliveries lists the deliveries of a webhook or a job.
+func (s *Webhooks) Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error) {
+	return s.deliveries.Deliveries(ctx, client, q)
+}
+
+// Delivery reads a delivery with its attempts.
+func (s *Webhooks) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error) {
+	return s.deliveries.Delivery(ctx, client, owner, id)
+}
+
+// Redeliver sends a delivery once more, now.
+func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
+	d, err := s.deliveries.Redeliver(ctx, client, owner, id)
+	if err != nil {
+		return nil, err
+	}
+	s.queue.WakeDelivery(client)
+	return d, nil
+}
+
+// RedeliverFailed sends once more what was given up since a moment.
+func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error) {
+	return s.resend(client, since, job.Position{}, func(job.Position) (job.Replay, error) {
+		return s.deliveries.RedeliverFailed(ctx, client, id, since, replayBatch)
+	})
+}
+
+// Replay sends what was given up since a moment, and the events since then that
+// the webhook asks for and that have no delivery to it. It goes on after a
+// position that an earlier one gave; the zero position begins.
+func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error) {
+	return s.resend(client, since, after, func(after job.Position) (job.Replay, error) {
+		return s.deliveries.ReplayEvents(ctx, client, id, since, after, replayBatch)
+	})
+}
+
+// resend repeats a statement until there is no more or its time is over, also
+// one that has only passed events and queued none. What an earlier one made
+// stays if a later one fails: a repeated request makes nothing twice.
+func (s *Webhooks) resend(client job.ID, since time.Time, after job.Position, some func(after job.Position) (job.Replay, error)) (sum job.Replay, err error) {
+	began := s.clock()
+	if since.After(began) {
+		return job.Replay{}, job.Invalid(job.Violation{Pointer: "/since", Detail: "The time must not be in the future."})
+	}
+	defer func() {
+		if sum.Queued > 0 {
+			s.queue.WakeDelivery(client)
+		}
+	}()
+	for {
+		part, err := some(after)
+		if err != nil {
+			return sum, err
+		}
+		sum = job.Replay{Queued: sum.Queued + part.Queued, More: part.More, Next: part.Next}
+		if !part.More || s.clock().Sub(began) >= replayBudget {
+			return sum, nil
+		}
+		after = part.Next
+	}
+}

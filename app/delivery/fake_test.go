@@ -1,0 +1,23 @@
+package delivery
+
+import (
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// fakeDeliveries answers for a DeliveryStore; replays is what is left to replay,
+// and passes how many statements find nothing before there is something.
+type fakeDeliveries struct {
+	DeliveryStore
+	replays int
+	passes  int
+	after   []job.Position
+	asked   []job.DeliveryOwner
+	limits  []int
+	slow    time.Duration
+	err     error
+}
+
+// fakeSecrets seals by prefixing.
+type fakeSecrets struct{}

@@ -1,0 +1,106 @@
+package delivery
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/job"
+)
+
+// SubscriberStore lists which clients have an enabled webhook.
+type SubscriberStore interface {
+	Subscribers(ctx context.Context) ([]job.ID, error)
+}
+
+// subscribersInterval is how often the subscribers are read again. What is
+// missed in between, the relay finds in about the same time.
+const subscribersInterval = time.Second
+
+// Subscribers knows which clients have an enabled webhook, as of a moment ago,
+// so that no wake-up is sent for the others.
+type Subscribers struct {
+	store SubscriberStore
+	log   *slog.Logger
+
+	mu    sync.RWMutex
+	known map[job.ID]struct{}
+	added map[job.ID]struct{} // since the reading under way began: it may not have seen them
+}
+
+// NewSubscribers makes an empty set; Run fills it.
+func NewSubscribers(store SubscriberStore, log *slog.Logger) *Subscribers {
+	return &Subscribers{store: store, log: log, known: map[job.ID]struct{}{}, added: map[job.ID]struct{}{}}
+}
+
+// Has reports whether a client is known to have an enabled webhook.
+func (s *Subscribers) Has(client job.ID) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	_, ok := s.known[client]
+	return ok
+}
+
+// Add says that a client has an enabled webhook now.
+func (s *Subscribers) Add(client job.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known[client], s.added[client] = struct{}{}, struct{}{}
+}
+
+// Run keeps the set current until ctx ends. While storage fails it stays as it
+// was: a wake-up too many costs little.
+func (s *Subscribers) Run(ctx context.Context) {
+	for failing := false; ; {
+		err := s.read(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "cannot read who has webhooks; the relay finds what has to be delivered", "action", "deliver", app.ErrorFields(err))
+		}
+		failing = err != nil
+		if !app.Sleep(ctx, subscribersInterval) {
+			return
+		}
+	}
+}
+
+func (s *Subscribers) read(ctx context.Context) error {
+	s.mu.Lock()
+	s.added = map[job.ID]struct{}{}
+	s.mu.Unlock()
+	clients, err := s.store.Subscribers(ctx)
+	if err != nil {
+		return err
+	}
+	known := make(map[job.ID]struct{}, len(clients))
+	for _, id := range clients {
+		known[id] = struct{}{}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.Copy(known, s.added)
+	s.known = known
+	return nil
+}
+
+// Notifier is the queue of processes that write events: publishing an event also
+// wakes the delivery workers if the client has webhooks. Both are best effort; for
+// a client without webhooks it costs one look into a map.
+type Notifier struct {
+	app.Queue
+	subscribers *Subscribers
+}
+
+// NewNotifier makes a notifier on top of the queue.
+func NewNotifier(q app.Queue, s *Subscribers) *Notifier { return &Notifier{Queue: q, subscribers: s} }
+
+// Publish notifies watchers, and wakes the delivery workers for an event of a
+// client with webhooks. Progress is no event, and is not delivered.
+func (n *Notifier) Publish(event job.Notification) {
+	n.Queue.Publish(event)
+	if event.Progress == nil && n.subscribers.Has(event.ClientID) {
+		n.WakeDelivery(event.ClientID)
+	}
+}

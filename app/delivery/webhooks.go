@@ -1,0 +1,204 @@
+package delivery
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/job"
+)
+
+// WebhookStore changes a client's webhooks.
+type WebhookStore interface {
+	InsertWebhook(ctx context.Context, s job.WebhookSubmission) (w job.Webhook, replayed bool, err error)
+	UpdateWebhook(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error)
+	RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error)
+	DeleteWebhook(ctx context.Context, client, id job.ID) error
+}
+
+// WebhookReader reads a client's webhooks.
+type WebhookReader interface {
+	FindWebhook(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Webhook, error)
+	Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error)
+	Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error)
+}
+
+// WebhookSecrets makes signing secrets, and opens those that are stored.
+type WebhookSecrets interface {
+	New(webhook job.ID) (secret string, sealed []byte, err error)
+	Reveal(webhook job.ID, sealed []byte) (string, error)
+}
+
+// secretOverlap is how long a webhook's old secret signs beside the new one.
+const secretOverlap = 24 * time.Hour
+
+// WebhooksDeps is what Webhooks works with. Without Secrets (there is no master
+// key) nothing is registered; without Targets URLs are not looked at.
+type WebhooksDeps struct {
+	Store       WebhookStore
+	Reader      WebhookReader
+	Deliveries  DeliveryStore
+	Secrets     WebhookSecrets
+	Targets     app.Targets
+	Queue       app.Queue
+	Subscribers *Subscribers
+	Clock       app.Clock // time.Now if nil
+	Metrics     *app.Metrics
+	Log         *slog.Logger
+}
+
+// Webhooks is the use cases of subscriptions and of what is delivered to them
+// (section 8).
+type Webhooks struct {
+	store       WebhookStore
+	reader      WebhookReader
+	deliveries  DeliveryStore
+	secrets     WebhookSecrets
+	targets     app.Targets
+	queue       app.Queue
+	subscribers *Subscribers
+	clock       app.Clock
+	metrics     *app.Metrics
+	log         *slog.Logger
+}
+
+// NewWebhooks makes the use cases of subscriptions.
+func NewWebhooks(d WebhooksDeps) *Webhooks {
+	if d.Clock == nil {
+		d.Clock = time.Now
+	}
+	return &Webhooks{
+		store: d.Store, reader: d.Reader, deliveries: d.Deliveries, secrets: d.Secrets, targets: d.Targets, queue: d.Queue,
+		subscribers: d.Subscribers, clock: d.Clock, metrics: d.Metrics, log: d.Log,
+	}
+}
+
+// errNoMasterKey is the answer to whatever needs a secret where none can be kept.
+var errNoMasterKey = job.Errorf(job.CodeConfigInvalid, "Webhooks cannot be registered on this server: its operator must set FORGERUN_MASTER_KEY.")
+
+// Register makes a webhook and shows its secret. A request whose idempotency
+// key is known gets its first answer, with the secret as it is now.
+func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.IssuedWebhook, error) {
+	if violations := s.checkRequest(r); len(violations) > 0 {
+		return job.IssuedWebhook{}, refusalOf(violations, r.Malformed)
+	}
+	if s.secrets == nil {
+		return job.IssuedWebhook{}, errNoMasterKey
+	}
+	if r.IdempotencyKey != "" {
+		known, err := s.reader.FindWebhook(ctx, r.ClientID, r.IdempotencyKey, r.Hash)
+		if err != nil {
+			return job.IssuedWebhook{}, err
+		}
+		if known != nil {
+			return s.replay(*known)
+		}
+	}
+	w, secret, err := s.newWebhook(r)
+	if err != nil {
+		return job.IssuedWebhook{}, err
+	}
+	w, replayed, err := s.store.InsertWebhook(ctx, job.WebhookSubmission{Webhook: w, IdempotencyKey: r.IdempotencyKey, RequestHash: r.Hash})
+	switch {
+	case err != nil:
+		return job.IssuedWebhook{}, err
+	case replayed: // the same request came twice at once
+		return s.replay(w)
+	}
+	s.subscribers.Add(w.ClientID)
+	s.logChange(ctx, "webhook registered", "register_webhook", w.ClientID, w.ID, slog.String("request_id", r.RequestID))
+	return job.IssuedWebhook{Webhook: w, Secret: secret}, nil
+}
+
+// replay answers a repeated registration.
+func (s *Webhooks) replay(w job.Webhook) (job.IssuedWebhook, error) {
+	s.metrics.IdempotencyHits.Inc()
+	if len(w.Secrets) == 0 {
+		return job.IssuedWebhook{}, job.Errorf(job.CodeInternal, "The webhook has no secret.")
+	}
+	secret, err := s.secrets.Reveal(w.ID, w.Secrets[0].Sealed)
+	if err != nil {
+		return job.IssuedWebhook{}, err
+	}
+	return job.IssuedWebhook{Webhook: w, Secret: secret, Replayed: true}, nil
+}
+
+func (s *Webhooks) newWebhook(r job.WebhookRequest) (w job.Webhook, secret string, err error) {
+	id := app.NewID()
+	secret, sealed, err := s.secrets.New(id)
+	if err != nil {
+		return job.Webhook{}, "", err
+	}
+	w = job.Webhook{
+		ID: id, ClientID: r.ClientID, URL: r.URL, Events: r.Events, Description: r.Description, ContentMode: r.ContentMode,
+		Secrets: []job.SealedSecret{{Sealed: sealed}},
+	}
+	if w.ContentMode == "" {
+		w.ContentMode = job.ContentBinary
+	}
+	return w, secret, nil
+}
+
+// Webhooks lists a client's webhooks, newest first.
+func (s *Webhooks) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) {
+	return s.reader.Webhooks(ctx, client)
+}
+
+// Webhook reads a client's webhook.
+func (s *Webhooks) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error) {
+	return s.reader.Webhook(ctx, client, id)
+}
+
+// Update changes a webhook, and disables or enables it.
+func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
+	if violations := s.checkPatch(p); len(violations) > 0 {
+		return nil, refusalOf(violations, p.Malformed)
+	}
+	w, err := s.store.UpdateWebhook(ctx, client, id, p)
+	if err != nil {
+		return nil, err
+	}
+	if w.Disabled == nil {
+		s.subscribers.Add(client)
+		s.queue.WakeDelivery(client) // what was waiting when it was disabled, if that is not over yet
+	}
+	s.logChange(ctx, "webhook changed", "update_webhook", client, id, slog.Bool("enabled", w.Disabled == nil))
+	return w, nil
+}
+
+// Unregister deletes a webhook: nothing is delivered to it any more.
+func (s *Webhooks) Unregister(ctx context.Context, client, id job.ID) error {
+	if err := s.store.DeleteWebhook(ctx, client, id); err != nil {
+		return err
+	}
+	s.logChange(ctx, "webhook deleted", "delete_webhook", client, id)
+	return nil
+}
+
+// RotateSecret gives a webhook a new secret. The old one signs as well for
+// secretOverlap, so that the receiver can change in that time.
+func (s *Webhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.IssuedWebhook, error) {
+	if s.secrets == nil {
+		return job.IssuedWebhook{}, errNoMasterKey
+	}
+	secret, sealed, err := s.secrets.New(id)
+	if err != nil {
+		return job.IssuedWebhook{}, err
+	}
+	w, err := s.store.RotateWebhookSecret(ctx, client, id, sealed, secretOverlap)
+	if err != nil {
+		return job.IssuedWebhook{}, err
+	}
+	s.logChange(ctx, "webhook secret rotated", "rotate_webhook_secret", client, id)
+	return job.IssuedWebhook{Webhook: *w, Secret: secret}, nil
+}
+
+// logChange logs a change without URL and secret: a URL may hold
+// credentials of its own.
+func (s *Webhooks) logChange(ctx context.Context, message, action string, client, id job.ID, more ...slog.Attr) {
+	attrs := []slog.Attr{
+		slog.String("action", action), slog.String("client_id", client.String()), slog.String("webhook_id", id.String()),
+	}
+	s.log.LogAttrs(ctx, slog.LevelInfo, message, append(attrs, more...)...)
+}

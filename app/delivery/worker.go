@@ -1,0 +1,287 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/job"
+)
+
+// CourierStore is what delivering needs of storage.
+type WorkerStore interface {
+	DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, error)
+	// ClaimDeliveries claims at most n due deliveries. more says that there may be
+	// further ones: then fewer than n, or none, is no sign of the end.
+	ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (deliveries []job.ClaimedDelivery, more bool, err error)
+	RecordDelivery(ctx context.Context, r job.DeliveryResult) (job.Recorded, error)
+	ReleaseDeliveries(ctx context.Context, deliveries []job.ClaimedDelivery) error
+}
+
+// Sender sends a delivery once and reports the result. It stops when ctx
+// ends.
+type Sender interface {
+	Send(ctx context.Context, p job.ClaimedDelivery) job.Sent
+}
+
+// CourierConfig of a Worker.
+type WorkerConfig struct {
+	Concurrency int           // sends at once in this process
+	Timeout     time.Duration // of one attempt, as the sender keeps it
+	Policy      job.DeliveryPolicy
+	Tracer      trace.Tracer // nil: deliveries are not traced
+}
+
+const (
+	// endpointShare is the part of the process' sends that one endpoint may take.
+	endpointShare = 5
+	// dispatcherShare bounds the dispatchers, as a multiple of the sends.
+	dispatcherShare = 20
+	// busyPause is how long wake-ups stay with the queue while all sends are taken:
+	// another process may have some left.
+	busyPause = time.Second
+	// holdMargin is how much longer than the time limit of a send a claim lasts:
+	// the delivery may wait for its turn, be sent late, and be recorded. That is a
+	// round at the time limit and a little more.
+	holdMargin = 15 * time.Second
+	// sendMargin is what must be left of a claim after a send that takes the
+	// whole time limit, to record it. sendGrace of it is the sender's, who keeps
+	// the limit itself.
+	sendMargin = 3 * time.Second
+	sendGrace  = time.Second
+	// unrecordedShare bounds the results that wait for storage, as a multiple of
+	// the sends: when storage is slow, sending slows down with it.
+	unrecordedShare = 4
+	// cutGrace is how long Stop waits for what it has cut.
+	cutGrace = 5 * time.Second
+	// Failures are remembered for so long, of so many endpoints without a dispatcher.
+	failureMemory = 5 * time.Minute
+	failuresKept  = 10_000
+)
+
+// These make the queue offer a wake-up again, perhaps to another process.
+var (
+	errStopping         = errors.New("the delivery worker is stopping")
+	errTooManyEndpoints = errors.New("the worker works for too many endpoints")
+)
+
+// DeliveryWorker sends what is due to the clients that it hears of (section 8). For
+// each endpoint with something due a dispatcher claims deliveries and sends them. An
+// endpoint takes its share of the process at most, and clients share dispatchers and
+// sends fairly: those that hang do not delay the others. Storage knows what is
+// due, and guards each claim by a fence; what a worker forgets with its process
+// is released there when the claim has ended.
+type Worker struct {
+	cfg     WorkerConfig
+	store   WorkerStore
+	sender  Sender
+	queue   app.Queue
+	metrics *app.Metrics
+	log     *slog.Logger
+
+	hold       time.Duration  // of a claim
+	turns      *fairSemaphore // to send
+	rooms      *fairSemaphore // for dispatchers
+	unrecorded chan struct{}  // a token for each send until its result is recorded
+
+	quit    chan struct{}   // closed by Stop: nothing more is claimed, no send begins
+	sending context.Context // of sends; cut ends it
+	cut     context.CancelFunc
+	storing context.Context // of statements
+	abandon context.CancelFunc
+	running sync.WaitGroup // dispatchers, and deliveries that are sent or recorded
+
+	mu          sync.Mutex
+	dispatchers map[job.EndpointKey]*endpointDispatcher
+	failed      map[job.EndpointKey]failures // of endpoints without a dispatcher, bounded
+	stopping    bool
+}
+
+// failures are those in a row of an endpoint, as far as they count.
+type failures struct {
+	n     int
+	until time.Time
+}
+
+// NewWorker makes a delivery worker; Handle gives it work.
+func NewWorker(cfg WorkerConfig, store WorkerStore, sender Sender, queue app.Queue, m *app.Metrics, log *slog.Logger) *Worker {
+	cfg.Concurrency = max(1, cfg.Concurrency)
+	c := &Worker{
+		cfg: cfg, store: store, sender: sender, queue: queue, metrics: m, log: log, hold: cfg.Timeout + holdMargin,
+		turns: newFairSemaphore(cfg.Concurrency), rooms: newFairSemaphore(dispatcherShare * cfg.Concurrency),
+		unrecorded: make(chan struct{}, unrecordedShare*cfg.Concurrency),
+		quit:       make(chan struct{}), dispatchers: map[job.EndpointKey]*endpointDispatcher{}, failed: map[job.EndpointKey]failures{},
+	}
+	c.sending, c.cut = context.WithCancel(context.Background())
+	c.storing, c.abandon = context.WithCancel(context.Background())
+	return c
+}
+
+// Handle looks what is due to a client, and has it sent. It returns when that
+// is under way. While all sends of this process are taken it waits a moment, so
+// that the wake-up may go to another one; not longer, because others wait
+// behind it. A client that has many endpoints gets some of them served now; for
+// the others the wake-up is to come again.
+func (c *Worker) Handle(ctx context.Context, client job.ID) error {
+	c.awaitTurn(ctx)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	endpoints, err := c.store.DueEndpoints(ctx, client)
+	if err != nil {
+		c.log.WarnContext(ctx, "cannot look for deliveries", "action", "deliver", "client_id", client.String(), app.ErrorFields(err))
+		return err
+	}
+	// In any order: otherwise the same ones would be left out each time.
+	rand.Shuffle(len(endpoints), func(i, j int) { endpoints[i], endpoints[j] = endpoints[j], endpoints[i] })
+	for _, endpoint := range endpoints {
+		switch e := c.wake(job.EndpointKey{Client: client, Endpoint: endpoint}); {
+		case errors.Is(e, errStopping):
+			return e
+		case e != nil:
+			err = e // those that have a dispatcher are woken all the same
+		}
+	}
+	return err
+}
+
+// awaitTurn waits until a send is free, for busyPause at most. It asks for
+// nobody, who has none.
+func (c *Worker) awaitTurn(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, busyPause)
+	defer cancel()
+	nobody := job.ID{}
+	if c.turns.acquire(nobody, ctx.Done()) {
+		c.turns.release(nobody)
+	}
+}
+
+// wake has an endpoint's dispatcher look for what is due, after it has begun to run
+// if none does. It fails with errStopping, or with errTooManyEndpoints if there are too many
+// dispatchers.
+func (c *Worker) wake(at job.EndpointKey) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopping {
+		return errStopping
+	}
+	p := c.dispatchers[at]
+	if p == nil {
+		if !c.rooms.tryAcquire(at.Client) {
+			return errTooManyEndpoints
+		}
+		p = newDispatcher(c, at, c.recall(at))
+		c.dispatchers[at] = p
+		c.metrics.Dispatchers.Set(float64(len(c.dispatchers)))
+		c.running.Go(p.run)
+	}
+	select {
+	case p.woken <- struct{}{}:
+	default: // it was woken before, and has not looked since
+	}
+	return nil
+}
+
+// leave ends a dispatcher, unless it was woken in the meantime.
+func (c *Worker) leave(p *endpointDispatcher) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(p.woken) > 0 && !c.stopping {
+		return false
+	}
+	delete(c.dispatchers, p.endpoint)
+	c.rooms.release(p.endpoint.Client)
+	c.remember(p.endpoint, p.failures)
+	c.metrics.Dispatchers.Set(float64(len(c.dispatchers)))
+	return true
+}
+
+// remember keeps the failures of an endpoint for its next dispatcher: of callbacks
+// nobody else knows them. The caller holds the lock.
+func (c *Worker) remember(at job.EndpointKey, n int) {
+	if n == 0 {
+		return
+	}
+	if len(c.failed) >= failuresKept {
+		for other := range c.failed { // any of them: to forget one costs little
+			delete(c.failed, other)
+			break
+		}
+	}
+	c.failed[at] = failures{n, time.Now().Add(failureMemory)}
+}
+
+// recall gives the failures that still count, and forgets them. The caller
+// holds the lock.
+func (c *Worker) recall(at job.EndpointKey) int {
+	f := c.failed[at]
+	delete(c.failed, at)
+	if time.Now().After(f.until) {
+		return 0
+	}
+	return f.n
+}
+
+// share is how many deliveries one dispatcher may hold when all hold the same.
+func (c *Worker) share() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return max(2, 2*c.cfg.Concurrency/max(1, len(c.dispatchers)))
+}
+
+func (c *Worker) stopped() bool {
+	select {
+	case <-c.quit:
+		return true
+	default:
+		return false
+	}
+}
+
+// Stop ends the worker: nothing more is claimed, what is being sent is waited
+// for until ctx ends and cut off then, and claims that were not used are given
+// back. It may be called again, and waits then as well.
+func (c *Worker) Stop(ctx context.Context) {
+	c.mu.Lock()
+	if !c.stopping {
+		c.stopping = true
+		close(c.quit)
+	}
+	c.mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		c.running.Wait()
+		close(ended)
+	}()
+	defer c.abandon()
+	defer c.cut()
+	select {
+	case <-ended:
+		return
+	case <-ctx.Done():
+		c.cut()
+	}
+	grace := time.NewTimer(cutGrace)
+	defer grace.Stop()
+	select {
+	case <-ended:
+	case <-grace.C:
+		c.log.WarnContext(ctx, "deliveries are left to the end of their claims", "action", "deliver")
+	}
+}
+
+// pause waits, but not when the worker stops.
+func (c *Worker) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.quit:
+	}
+}

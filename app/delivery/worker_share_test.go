@@ -1,0 +1,334 @@
+package delivery
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/job"
+)
+
+// An endpoint that hangs has its share at most, one at a time once that is
+// known, and the others go on as if it were not there.
+func TestAHangingEndpointDelaysNobodyElse(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var slowest time.Duration
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+			if p.Endpoint == endpointA {
+				return hanging(ctx, p)
+			}
+			mu.Lock()
+			slowest = max(slowest, time.Since(p.CreatedAt))
+			mu.Unlock()
+			return answers(200, 5*time.Millisecond)(ctx, p)
+		})
+		for range 300 {
+			w.Store.Deliver(apptest.ClientA, endpointA)
+		}
+		w.hinting()
+		w.hint(apptest.ClientA)
+		apptest.Pass(100 * time.Millisecond)
+		require.Equal(t, 1, w.sender.atOnce(endpointA))
+		for range 60 {
+			for range 10 {
+				w.Store.Deliver(apptest.ClientA, endpointB)
+			}
+			w.Queue.WakeDelivery(apptest.ClientA)
+			apptest.Pass(time.Second)
+			if n, _ := w.Store.InState(job.DeliveryDelivered); n%10 != 0 {
+				t.Fatal("the healthy endpoint waits")
+			}
+		}
+		n, _ := w.Store.InState(job.DeliveryDelivered)
+		require.Equal(t, 600, n)
+		require.Less(t, slowest, 100*time.Millisecond)
+		require.Equal(t, 1, w.sender.atOnce(endpointA))
+		require.Equal(t, 2, w.sender.atOnce(endpointB), "a fifth of ten")
+		_, claimed := w.Store.InState(job.DeliveryPending)
+		require.LessOrEqual(t, claimed, 2, "what cannot be sent in time is not held")
+	})
+}
+
+// A client with many endpoints that hang has its share at most.
+func TestAClientWhoseEndpointsHangDelaysNobodyElse(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+			if p.ClientID == apptest.ClientA {
+				return hanging(ctx, p)
+			}
+			return answers(200, 5*time.Millisecond)(ctx, p)
+		})
+		for i := range 100 {
+			w.Store.Deliver(apptest.ClientA, job.ID{1, byte(i)})
+		}
+		w.hinting()
+		w.Queue.WakeDelivery(apptest.ClientA)
+		apptest.Pass(time.Second)
+		require.Equal(t, 5.0, w.Metric(w.Metrics.Sends), "half of ten")
+		for range 20 {
+			id := w.Store.Deliver(apptest.ClientB, endpointB)
+			w.Queue.WakeDelivery(apptest.ClientB)
+			apptest.Pass(50 * time.Millisecond)
+			require.Equal(t, job.DeliveryDelivered, w.Store.Delivery(id).State)
+			apptest.Pass(time.Second)
+		}
+	})
+}
+
+// Several such clients can take all places for the time of one send, never
+// longer: then it is somebody else's turn.
+func TestClientsWhoseEndpointsHangTakeTurns(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var slowest time.Duration
+		arrived := 0
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+			if p.ClientID != apptest.ClientB {
+				return hanging(ctx, p)
+			}
+			mu.Lock()
+			slowest, arrived = max(slowest, time.Since(p.CreatedAt)), arrived+1
+			mu.Unlock()
+			return answers(200, 5*time.Millisecond)(ctx, p)
+		})
+		for i := range 4 {
+			for j := range 20 {
+				for range 20 {
+					w.Store.Deliver(job.ID{0xc, byte(i)}, job.ID{1, byte(i), byte(j)})
+				}
+			}
+		}
+		w.hinting()
+		for i := range 4 {
+			w.Queue.WakeDelivery(job.ID{0xc, byte(i)})
+		}
+		apptest.Pass(testTimeout + time.Second)
+		for range 120 {
+			w.Store.Deliver(apptest.ClientB, endpointB)
+			w.Queue.WakeDelivery(apptest.ClientB)
+			apptest.Pass(time.Second)
+		}
+		require.Equal(t, 120, arrived)
+		require.LessOrEqual(t, slowest, testTimeout+time.Second, "at worst until one of those that hang gives its place back")
+		require.GreaterOrEqual(t, w.Metric(w.Metrics.Sends), 7.0, "of ten: what is free is little")
+	})
+}
+
+func TestAFailingEndpointGetsOneAtATimeUntilItSucceeds(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		var healed atomic.Bool
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+			if healed.Load() {
+				return answers(200, 100*time.Millisecond)(ctx, p)
+			}
+			return answers(500, 100*time.Millisecond)(ctx, p)
+		})
+		w.Store.EndpointOf(endpointA).Failures = 3
+		for range 100 {
+			w.Store.Deliver(apptest.ClientA, endpointA)
+		}
+		w.hint(apptest.ClientA)
+		apptest.Pass(1050 * time.Millisecond)
+		require.Equal(t, 1, w.sender.atOnce(endpointA))
+		require.Len(t, w.sender.begun(), 11, "at once after each other")
+		healed.Store(true)
+		apptest.Pass(time.Second)
+		require.Equal(t, 2, w.sender.atOnce(endpointA))
+	})
+}
+
+// Callbacks have no row that remembers failures.
+func TestAnEndpointThatBeginsToFailGetsOneAtATime(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		var broken atomic.Bool
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+			if broken.Load() {
+				return answers(500, 100*time.Millisecond)(ctx, p)
+			}
+			return answers(200, 100*time.Millisecond)(ctx, p)
+		})
+		w.forgetFailures(endpointA)
+		for range 100 {
+			w.Store.Deliver(apptest.ClientA, endpointA)
+		}
+		w.hint(apptest.ClientA)
+		apptest.Pass(550 * time.Millisecond)
+		require.Equal(t, 2, w.sender.atOnce(endpointA))
+		broken.Store(true)
+		apptest.Pass(200 * time.Millisecond)
+		w.sender.atOnce(endpointA)
+		apptest.Pass(time.Second)
+		require.Equal(t, 1, w.sender.atOnce(endpointA))
+	})
+}
+
+// forgetFailures makes an endpoint one whose failures storage does not count.
+func (w *sendingWorld) forgetFailures(endpoint job.ID) {
+	w.Store.Hook("RecordDelivery", apptest.Hook{After: func(context.Context) error {
+		w.Store.Meddle(func() { w.Store.EndpointOf(endpoint).Failures = 0 })
+		return nil
+	}})
+}
+
+// A dispatcher ends with what is due; the next one begins with what it learned.
+func TestFailuresOfAnEndpointAreRememberedForAWhile(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newSendingWorld(t, answers(410, time.Second))
+		w.forgetFailures(endpointA)
+		deliver := func(n int) (claimed int) {
+			for range n {
+				w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.DeliveryRow) { r.WebhookID = job.ID{} })
+			}
+			w.hint(apptest.ClientA)
+			apptest.Pass(500 * time.Millisecond)
+			_, claimed = w.Store.InState(job.DeliveryPending)
+			apptest.Pass(time.Minute)
+			require.Zero(t, w.running())
+			return claimed
+		}
+		require.Equal(t, heldRounds, deliver(10))
+		require.Equal(t, 2, deliver(10))
+		apptest.Pass(failureMemory)
+		require.Equal(t, heldRounds, deliver(10))
+	})
+}
+
+func TestHintsWaitAMomentWhileTheProcessIsBusy(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newSendingWorld(t, answers(200, 5*time.Second))
+		for i := range 10 {
+			client := job.ID{0xc, byte(i)}
+			w.Store.Deliver(client, endpointA)
+			w.hint(client)
+		}
+		apptest.Pass(time.Second)
+		require.Equal(t, 10.0, w.Metric(w.Metrics.Sends))
+
+		id := w.Store.Deliver(apptest.ClientB, endpointB)
+		looked := w.Store.Count("DueEndpoints")
+		ctx, cancel := context.WithTimeout(context.Background(), busyPause/2)
+		defer cancel()
+		require.ErrorIs(t, w.worker.Handle(ctx, apptest.ClientB), context.DeadlineExceeded)
+		require.Equal(t, looked, w.Store.Count("DueEndpoints"), "the hint is somebody else's")
+
+		began := time.Now()
+		w.hint(apptest.ClientB)
+		require.Equal(t, busyPause, time.Since(began))
+		apptest.Pass(8 * time.Second)
+		require.Equal(t, job.DeliveryDelivered, w.Store.Delivery(id).State)
+	})
+}
+
+// One client cannot have all dispatchers, whatever its callbacks are.
+func TestPumpsAreBounded(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+			if p.ClientID == apptest.ClientA {
+				return hanging(ctx, p)
+			}
+			return answers(200, time.Millisecond)(ctx, p)
+		})
+		for i := range 300 {
+			for range 3 {
+				w.Store.Deliver(apptest.ClientA, job.ID{1, byte(i >> 8), byte(i)})
+			}
+		}
+		require.ErrorIs(t, w.worker.Handle(context.Background(), apptest.ClientA), errTooManyEndpoints)
+		require.Equal(t, dispatcherShare*10/2, w.running())
+		require.ErrorIs(t, w.worker.Handle(context.Background(), apptest.ClientA), errTooManyEndpoints)
+		require.Equal(t, dispatcherShare*10/2, w.running())
+
+		id := w.Store.Deliver(apptest.ClientB, endpointB)
+		w.hint(apptest.ClientB)
+		apptest.Pass(time.Second)
+		require.Equal(t, job.DeliveryDelivered, w.Store.Delivery(id).State)
+	})
+}
+
+// With very many endpoints each dispatcher holds little, so that the deliveries of
+// all of them are not claimed by one process.
+func TestManyEndpointsShareWhatOneProcessHolds(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newSendingWorld(t, answers(200, 100*time.Millisecond))
+		clients := []job.ID{apptest.ClientA, {0xc}}
+		for i := range 100 {
+			for range 10 {
+				w.Store.Deliver(clients[i%2], job.ID{1, byte(i)})
+			}
+		}
+		w.hint(clients...)
+		apptest.Pass(10 * time.Millisecond)
+		_, claimed := w.Store.InState(job.DeliveryPending)
+		require.LessOrEqual(t, claimed, 100*2)
+		apptest.Pass(15 * time.Second)
+		n, _ := w.Store.InState(job.DeliveryDelivered)
+		require.Equal(t, 1000, n, "ten at once, each a tenth of a second")
+	})
+}
+
+// Storage may give less than is due: a bound cut the claim, or others have locked
+// rows. Nobody repairs here.
+func TestAllIsDeliveredThoughClaimsFallShort(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newSendingWorld(t, answers(200, time.Millisecond))
+		claims := 0
+		w.Store.Short = func(n int) int {
+			if claims++; claims%3 == 0 {
+				return 0
+			}
+			return min(n, 2)
+		}
+		for range 20 {
+			w.Store.Deliver(apptest.ClientA, endpointA)
+		}
+		w.hint(apptest.ClientA)
+		apptest.Pass(5 * time.Second)
+		n, _ := w.Store.InState(job.DeliveryDelivered)
+		require.Equal(t, 20, n)
+		require.Less(t, w.Store.Count("ClaimDeliveries"), 30)
+	})
+}
+
+func TestClaimsThatFindOnlyLockedRowsDoNotSpin(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newSendingWorld(t, answers(200, time.Millisecond))
+		w.Store.Short = func(int) int { return 0 }
+		w.Store.Deliver(apptest.ClientA, endpointA)
+		w.hint(apptest.ClientA)
+		apptest.Pass(time.Second)
+		require.LessOrEqual(t, w.Store.Count("ClaimDeliveries"), 11)
+	})
+}
+
+// The endpoint is not to blame, and the delivery waits until it can be sent.
+func TestTroubleOnThisSideIsNoTry(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		var broken atomic.Bool
+		broken.Store(true)
+		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+			if broken.Load() {
+				return failedWith(time.Now(), job.SendInternal, 0)
+			}
+			return answers(200, 0)(ctx, p)
+		})
+		id := w.Store.Deliver(apptest.ClientA, endpointA)
+		w.hinting()
+		apptest.Pass(2 * time.Hour)
+		d := w.Store.Delivery(id)
+		require.Equal(t, job.DeliveryPending, d.State)
+		require.Zero(t, d.Tries)
+		require.InDelta(t, 2*60*4/3, len(w.sender.begun()), 2*60/3, "after the longest wait of a minute, less its random part")
+		w.worker.mu.Lock()
+		require.Empty(t, w.worker.failed)
+		w.worker.mu.Unlock()
+		broken.Store(false)
+		apptest.Pass(2 * time.Minute)
+		require.Equal(t, job.DeliveryDelivered, w.Store.Delivery(id).State)
+	})
+}

@@ -1,0 +1,407 @@
+package events
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/job"
+)
+
+// heard takes the notifications that is there, and tells whether there was any.
+func heard(notifications <-chan job.Notification) (job.Notification, bool) {
+	select {
+	case n := <-notifications:
+		return n, true
+	default:
+		return job.Notification{}, false
+	}
+}
+
+func (w *worldEvents) requireHeard(notifications <-chan job.Notification, what string) job.Notification {
+	w.T.Helper()
+	n, ok := heard(notifications)
+	require.True(w.T, ok, what)
+	_, again := heard(notifications)
+	require.False(w.T, again, what+", once")
+	return n
+}
+
+func (w *worldEvents) requireQuiet(notifications <-chan job.Notification, what string) {
+	w.T.Helper()
+	n, ok := heard(notifications)
+	require.False(w.T, ok, "%s: %+v", what, n)
+}
+
+// read reads a job's history as a stream does.
+func (w *worldEvents) read(t job.Task) {
+	w.T.Helper()
+	_, err := w.reader.JobEvents(context.Background(), apptest.ClientA, t.JobID, 0, 100)
+	require.NoError(w.T, err)
+}
+
+func TestHubListensForWatchedClientsOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorldEvents(t)
+	_, first := w.hub.Watch(apptest.ClientA, app.NewID())
+	_, second := w.hub.Watch(apptest.ClientA, job.ID{})
+	watched, changes := w.Listener.Watching(apptest.ClientA)
+	require.True(t, watched)
+	require.Equal(t, 1, changes, "once for all of a client's watchers")
+	require.Equal(t, 1.0, w.Metric(w.Metrics.Watchers.WithLabelValues("job")))
+	require.Equal(t, 1.0, w.Metric(w.Metrics.Watchers.WithLabelValues("client")))
+	first()
+	first()
+	watched, _ = w.Listener.Watching(apptest.ClientA)
+	require.True(t, watched)
+	second()
+	watched, _ = w.Listener.Watching(apptest.ClientA)
+	require.False(t, watched)
+	require.Zero(t, w.Metric(w.Metrics.Watchers.WithLabelValues("job")))
+	require.Zero(t, w.Metric(w.Metrics.Watchers.WithLabelValues("client")))
+	require.Empty(t, w.hub.clients)
+
+	_, third := w.hub.Watch(apptest.ClientA, app.NewID())
+	first()
+	watched, _ = w.Listener.Watching(apptest.ClientA)
+	require.True(t, watched, "who left long ago takes nobody along")
+	third()
+}
+
+func TestHubPassesNewsOn(t *testing.T) {
+	t.Parallel()
+	w := newWorldEvents(t)
+	mine, other := app.NewID(), app.NewID()
+	watch := func(client, id job.ID) <-chan job.Notification {
+		notifications, stop := w.hub.Watch(client, id)
+		t.Cleanup(stop)
+		return notifications
+	}
+	one, two, feed := watch(apptest.ClientA, mine), watch(apptest.ClientA, mine), watch(apptest.ClientA, job.ID{})
+	quiet := []<-chan job.Notification{watch(apptest.ClientA, other), watch(apptest.ClientB, mine), watch(apptest.ClientB, job.ID{})}
+
+	n := job.Notification{ClientID: apptest.ClientA, JobID: mine, Ended: true}
+	w.hub.Received(n)
+	for _, notifications := range []<-chan job.Notification{one, two, feed} {
+		require.Equal(t, n, w.requireHeard(notifications, "an event"))
+	}
+	n = job.Notification{ClientID: apptest.ClientA, JobID: mine, Attempt: 1, Progress: apptest.Percent(10)}
+	w.hub.Received(n)
+	require.Equal(t, n, w.requireHeard(one, "progress"))
+	require.Equal(t, n, w.requireHeard(two, "progress"))
+	w.requireQuiet(feed, "progress is of single jobs")
+
+	w.hub.Received(job.Notification{ClientID: apptest.ClientA})
+	w.requireHeard(feed, "a batch")
+	w.requireQuiet(one, "a batch")
+	require.Equal(t, 6.0, w.Metric(w.Metrics.Notifications.WithLabelValues("news")))
+
+	w.hub.Resumed(apptest.ClientA)
+	for _, notifications := range []<-chan job.Notification{one, two, feed, quiet[0]} {
+		w.requireHeard(notifications, "resumed")
+	}
+	require.Equal(t, 4.0, w.Metric(w.Metrics.Notifications.WithLabelValues("resumed")))
+	for _, notifications := range quiet {
+		w.requireQuiet(notifications, "somebody else's")
+	}
+}
+
+func TestHubMergesWhatIsNotReceived(t *testing.T) {
+	t.Parallel()
+	event := job.Notification{}
+	at := func(attempt, percentage int) job.Notification {
+		return job.Notification{Attempt: attempt, Progress: apptest.Percent(percentage)}
+	}
+	tests := map[string]struct {
+		notifications []job.Notification
+		want          job.Notification
+	}{
+		"events":                   {[]job.Notification{event, event}, event},
+		"later progress":           {[]job.Notification{at(1, 10), at(1, 20), at(1, 30)}, at(1, 30)},
+		"progress out of order":    {[]job.Notification{at(1, 30), at(1, 20)}, at(1, 30)},
+		"the next attempt":         {[]job.Notification{at(1, 90), at(2, 10)}, at(2, 10)},
+		"an attempt out of order":  {[]job.Notification{at(2, 10), at(1, 90)}, at(2, 10)},
+		"progress, then an event":  {[]job.Notification{at(1, 40), event}, at(1, 40)},
+		"an event, then progress":  {[]job.Notification{event, at(1, 40)}, at(1, 40)},
+		"an end, then something":   {[]job.Notification{{Ended: true}, event}, job.Notification{Ended: true}},
+		"all of these in sequence": {[]job.Notification{at(1, 10), event, at(1, 50), {Ended: true}, at(1, 20)}, job.Notification{Attempt: 1, Progress: apptest.Percent(50), Ended: true}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, id := newWorldEvents(t), app.NewID()
+			notifications, stop := w.hub.Watch(apptest.ClientA, id)
+			defer stop()
+			for _, n := range test.notifications {
+				n.ClientID, n.JobID = apptest.ClientA, id
+				w.hub.Received(n)
+			}
+			test.want.ClientID, test.want.JobID = apptest.ClientA, id
+			require.Equal(t, test.want, w.requireHeard(notifications, "merged"))
+		})
+	}
+}
+
+// Everything at once, for the race detector; and whoever stays gets the last
+// word.
+func TestHubUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := newWorldEvents(t)
+	jobs := []job.ID{{}, app.NewID(), app.NewID(), app.NewID()}
+	var loud, quiet sync.WaitGroup
+	calm := make(chan struct{})
+	for i := range 8 {
+		loud.Go(func() {
+			for n := range 2000 {
+				id := jobs[(n+i)%len(jobs)]
+				w.hub.Received(job.Notification{ClientID: apptest.ClientA, JobID: id, Attempt: 1, Progress: apptest.Percent(n / 20)})
+				w.hub.Received(job.Notification{ClientID: apptest.ClientA, JobID: id})
+				if n%100 == 0 {
+					w.hub.Resumed(apptest.ClientA)
+					_ = w.hub.sweep(context.Background())
+				}
+			}
+		})
+		loud.Go(func() { // come and go
+			for n := range 2000 {
+				notifications, stop := w.hub.Watch(apptest.ClientA, jobs[(n+i)%len(jobs)])
+				w.hub.saw(apptest.ClientA, jobs[n%len(jobs)], job.Position{Seq: n})
+				if n%2 == 0 {
+					heard(notifications)
+				}
+				stop()
+				stop()
+			}
+		})
+	}
+	for i := range 200 { // stay
+		notifications, stop := w.hub.Watch(apptest.ClientA, jobs[i%len(jobs)])
+		quiet.Go(func() {
+			defer stop()
+			for {
+				select {
+				case n := <-notifications:
+					if n.Ended {
+						return
+					}
+				case <-calm:
+					select {
+					case n := <-notifications:
+						if !n.Ended {
+							t.Errorf("the last word was lost: %+v", n)
+						}
+					default:
+						t.Error("the last word was lost")
+					}
+					return
+				}
+			}
+		})
+	}
+	loud.Wait()
+	for _, id := range jobs {
+		w.hub.Received(job.Notification{ClientID: apptest.ClientA, JobID: id, Ended: true})
+	}
+	close(calm)
+	quiet.Wait()
+	require.Empty(t, w.hub.clients)
+	require.Zero(t, w.Metric(w.Metrics.Watchers.WithLabelValues("job")))
+	require.Zero(t, w.Metric(w.Metrics.Watchers.WithLabelValues("client")))
+	watched, _ := w.Listener.Watching(apptest.ClientA)
+	require.False(t, watched)
+}
+
+func TestSweepMakesUpForLostNews(t *testing.T) {
+	for name, connected := range map[string]bool{"connected": true, "cut off": false} {
+		t.Run(name, func(t *testing.T) {
+			apptest.Bubble(t, func(t *testing.T) {
+				w := newWorldEvents(t)
+				w.Listener.SetConnected(connected)
+				w.Background(w.hub.Run)
+				interval := SweepInterval
+				if connected {
+					interval *= calmRounds
+				}
+				task := w.Add(func(r *apptest.Row) { r.EventSeq = 2 })
+				notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
+				defer stop()
+				feed, leave := w.reader.Watch(apptest.ClientA, job.ID{})
+				defer leave()
+				w.read(task)
+				_, err := w.reader.ClientEvents(context.Background(), apptest.ClientA, job.Position{}, 100)
+				require.NoError(t, err)
+				apptest.Pass(2 * interval)
+				w.requireQuiet(notifications, "nothing happened")
+				w.requireQuiet(feed, "nothing happened")
+
+				w.Happens(task, job.Assigned)
+				apptest.Pass(interval)
+				require.Equal(t, job.Notification{ClientID: apptest.ClientA, JobID: task.JobID}, w.requireHeard(notifications, "lost news"))
+				require.Equal(t, job.Notification{ClientID: apptest.ClientA}, w.requireHeard(feed, "lost news"))
+				require.Equal(t, 2.0, w.Metric(w.Metrics.Notifications.WithLabelValues("sweep")))
+				apptest.Pass(2 * interval)
+				w.requireQuiet(notifications, "nothing else happened")
+				w.requireQuiet(feed, "nothing else happened")
+			})
+		})
+	}
+}
+
+// Between a watcher's reading and the first sweep, notifications may be lost too.
+func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldEvents(t)
+		w.Listener.SetConnected(false)
+		w.Background(w.hub.Run)
+		old := func(r *apptest.Row) { r.EventSeq = 2 }
+		changed, same := w.Add(old), w.Add(old)
+		var watching []<-chan job.Notification
+		for range 100 {
+			for _, task := range []job.Task{changed, same} {
+				notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
+				defer stop()
+				w.read(task)
+				watching = append(watching, notifications)
+			}
+		}
+		w.Happens(changed, job.Assigned)
+		apptest.Pass(SweepInterval)
+		for i, notifications := range watching {
+			if i%2 == 0 {
+				w.requireHeard(notifications, "of the change")
+			} else {
+				w.requireQuiet(notifications, "no stampede")
+			}
+		}
+	})
+}
+
+// A sweep may answer between a watcher's reading and its report of it.
+func TestASweepDuringTheFirstReading(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldEvents(t)
+		w.Listener.SetConnected(false)
+		w.Background(w.hub.Run)
+		task := w.Add()
+		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
+		defer stop()
+		w.Store.Hook("Events", apptest.Hook{After: func(context.Context) error { // a slow answer
+			w.Happens(task, job.Assigned)
+			time.Sleep(3 * SweepInterval / 2)
+			return nil
+		}})
+		w.read(task)
+		w.requireQuiet(notifications, "the sweep could not know")
+		apptest.Pass(SweepInterval)
+		w.requireHeard(notifications, "what came after the reading")
+	})
+}
+
+func TestAReaderThatFailedIsPokedAgain(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldEvents(t)
+		w.Listener.SetConnected(false)
+		w.Background(w.hub.Run)
+		task := w.Add(func(r *apptest.Row) { r.EventSeq = 2 })
+		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
+		defer stop()
+		w.read(task)
+		feed, leave := w.reader.Watch(apptest.ClientA, job.ID{})
+		defer leave()
+		apptest.Pass(SweepInterval)
+		w.Happens(task, job.Assigned)
+		apptest.Pass(SweepInterval)
+		w.requireHeard(notifications, "of the event")
+		w.requireHeard(feed, "of the event")
+		w.Store.Hook("Events", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
+		w.Store.Hook("ClientEvents", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
+		_, err := w.reader.JobEvents(context.Background(), apptest.ClientA, task.JobID, 2, 10)
+		require.Error(t, err)
+		_, err = w.reader.ClientEvents(context.Background(), apptest.ClientA, job.Position{}, 10)
+		require.Error(t, err)
+		apptest.Pass(SweepInterval)
+		w.requireHeard(notifications, "again")
+		w.requireHeard(feed, "again")
+	})
+}
+
+func TestAWatchedJobThatIsDeleted(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldEvents(t)
+		w.Background(w.hub.Run)
+		task := w.Add(apptest.FailedJob)
+		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
+		defer stop()
+		w.read(task)
+		require.NoError(t, w.Store.Delete(context.Background(), apptest.ClientA, task.JobID))
+		apptest.Pass(calmRounds * SweepInterval)
+		w.requireHeard(notifications, "it is gone")
+	})
+}
+
+func TestSweepAsksOnceForAll(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldEvents(t)
+		w.Listener.SetConnected(false)
+		w.Background(w.hub.Run)
+		apptest.Pass(10 * SweepInterval)
+		require.Empty(t, w.Store.Asked, "nobody watches")
+
+		var stops []func()
+		for i := range 2 * sweepChunk {
+			for range 3 { // of one job
+				_, stop := w.hub.Watch(job.ID{1, byte(i), byte(i >> 8)}, job.ID{2, byte(i), byte(i >> 8)})
+				stops = append(stops, stop)
+			}
+			_, stop := w.hub.Watch(job.ID{1, byte(i), byte(i >> 8)}, job.ID{})
+			stops = append(stops, stop)
+		}
+		apptest.Pass(SweepInterval)
+		require.Len(t, w.Store.Asked, 4)
+		ids := map[job.ID]bool{}
+		for _, asked := range w.Store.Asked {
+			require.Len(t, asked, sweepChunk)
+			for _, id := range asked {
+				ids[id] = true
+			}
+		}
+		require.Len(t, ids, 4*sweepChunk)
+		for _, stop := range stops {
+			stop()
+		}
+		w.Store.Asked = nil
+		apptest.Pass(10 * SweepInterval)
+		require.Empty(t, w.Store.Asked)
+	})
+}
+
+func TestSweepThroughStorageTrouble(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldEvents(t)
+		stop := w.Background(w.hub.Run)
+		task := w.Add()
+		notifications, leave := w.reader.Watch(apptest.ClientA, task.JobID)
+		defer leave()
+		w.read(task)
+		w.Happens(task, job.Assigned)
+		w.Store.Hook("EventSeqs", apptest.Hook{Before: apptest.Fails(2, apptest.ErrStorage)})
+		apptest.Pass((calmRounds + 1) * SweepInterval)
+		w.requireQuiet(notifications, "storage is away")
+		apptest.Pass(SweepInterval)
+		w.requireHeard(notifications, "soon after it is back")
+		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN", "msg": "cannot look for missed events"}), 2)
+
+		w.Store.Hook("EventSeqs", apptest.Hook{Before: apptest.Hangs})
+		apptest.Pass(calmRounds * SweepInterval)
+		stop() // at once, although storage hangs
+		w.hub.Received(job.Notification{ClientID: apptest.ClientA, JobID: task.JobID})
+		w.requireHeard(notifications, "a hub that is stopped does no harm")
+		synctest.Wait()
+	})
+}

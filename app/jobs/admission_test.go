@@ -1,0 +1,184 @@
+package jobs
+
+import (
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/job"
+)
+
+func newAdmission() (*Admission, *apptest.LogBuffer) {
+	log := &apptest.LogBuffer{}
+	return NewAdmission(AdmissionFloor, nil, prometheus.NewRegistry(), slog.New(slog.NewJSONHandler(log, nil))), log
+}
+
+// enter sends in n submissions at once and gives how many were admitted.
+func enter(a *Admission, n int) (admitted int) {
+	for range n {
+		if a.Enter() == nil {
+			admitted++
+		}
+	}
+	return admitted
+}
+
+func leave(a *Admission, n int) {
+	for range n {
+		a.Leave(true)
+	}
+}
+
+func TestAdmissionTakesBursts(t *testing.T) {
+	t.Parallel()
+	a, log := newAdmission()
+	for range 3 { // one after the other, whatever went before
+		require.Equal(t, AdmissionFloor, enter(a, AdmissionFloor))
+		leave(a, AdmissionFloor)
+	}
+	require.Empty(t, log.Lines(t, nil))
+}
+
+func TestAdmissionRefusesWhatIsAbove(t *testing.T) {
+	t.Parallel()
+	a, _ := newAdmission()
+	require.Equal(t, AdmissionFloor, enter(a, AdmissionFloor+1))
+	err := a.Enter()
+	require.Equal(t, job.CodeQueueFull, job.CodeOf(err))
+	var refusal *job.Error
+	require.ErrorAs(t, err, &refusal)
+	require.Positive(t, refusal.RetryAfter)
+
+	leave(a, 1)
+	require.NoError(t, a.Enter(), "there is room again at once")
+}
+
+// fastStore takes submissions at a rate that can be changed.
+type fastStore struct {
+	admission *Admission
+	perTick   int
+	waiting   []time.Time // since when
+	longest   time.Duration
+}
+
+const serveTick = 5 * time.Millisecond
+
+// serve lets time pass while offered submissions come in each tick, and gives
+// how many were accepted and refused.
+func (s *fastStore) serve(d time.Duration, offered int) (accepted, refused int) {
+	for began := time.Now(); time.Since(began) < d; {
+		for range offered {
+			if s.admission.Enter() != nil {
+				refused++
+				continue
+			}
+			s.waiting = append(s.waiting, time.Now())
+		}
+		time.Sleep(serveTick)
+		n := min(s.perTick, len(s.waiting))
+		for _, since := range s.waiting[:n] {
+			s.longest = max(s.longest, time.Since(since))
+			s.admission.Leave(true)
+		}
+		s.waiting = s.waiting[n:]
+		accepted += n
+	}
+	return accepted, refused
+}
+
+func TestAdmissionUnderOverload(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		a, _ := newAdmission()
+		s := &fastStore{admission: a, perTick: 40} // 8,000 a second
+		_, refused := s.serve(2*time.Second, 39)
+		require.Zero(t, refused, "below what storage takes nobody is refused")
+
+		accepted, refused := s.serve(10*time.Second, 80) // twice of what it takes
+		require.GreaterOrEqual(t, accepted, 79_000, "storage is kept busy")
+		require.Greater(t, refused, 70_000)
+		require.Less(t, s.longest, 2*admissionWait, "the accepted ones wait for a bounded time")
+
+		s.serve(admissionWait, 0)
+		s.longest = 0
+		_, refused = s.serve(2*time.Second, 39)
+		require.Zero(t, refused, "when the load falls, everybody is welcome at once")
+		require.Less(t, s.longest, 2*serveTick)
+	})
+}
+
+func TestAdmissionWhileStorageStandsStill(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		a, log := newAdmission()
+		s := &fastStore{admission: a, perTick: 80} // 16,000 a second
+		s.serve(time.Second, 75)
+		s.perTick = 0
+		_, refused := s.serve(3*time.Second, 75)
+		require.LessOrEqual(t, len(s.waiting), 80*int(admissionWait/serveTick), "no heap of waiters")
+		require.Greater(t, refused, 29_000)
+		lines := log.Lines(t, map[string]any{"level": "WARN", "action": "admit", "error_code": "RFA_EXEC_QUEUE_FULL"})
+		require.Contains(t, []int{2, 3, 4}, len(lines), "the log tells of it and is not full of it")
+
+		s.perTick = 80
+		s.serve(admissionWait, 75)
+		_, refused = s.serve(time.Second, 75)
+		require.Zero(t, refused, "as soon as storage goes on, so does the service")
+	})
+}
+
+func TestAdmissionIsNotRaisedByWhatIsNotAccepted(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		a, _ := newAdmission()
+		for range 10_000 { // bodies that are not valid are answered quickly
+			require.NoError(t, a.Enter())
+			a.Leave(false)
+		}
+		require.Equal(t, AdmissionFloor, enter(a, 2*AdmissionFloor))
+	})
+}
+
+func TestAdmissionMetrics(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	a := NewAdmission(AdmissionFloor, nil, registry, slog.New(slog.DiscardHandler))
+	enter(a, 3)
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP submissions_waiting Submissions that are being stored or wait for it in this process.
+# TYPE submissions_waiting gauge
+submissions_waiting 3
+# HELP submissions_waiting_limit Submissions that may wait in this process; what comes on top is refused.
+# TYPE submissions_waiting_limit gauge
+submissions_waiting_limit 4096
+`)))
+}
+
+func TestAdmissionConcurrently(t *testing.T) {
+	t.Parallel()
+	a := NewAdmission(AdmissionFloor, nil, prometheus.NewRegistry(), slog.New(slog.NewJSONHandler(io.Discard, nil)))
+	var inside, most atomic.Int64
+	var group sync.WaitGroup
+	for range 10 {
+		group.Go(func() {
+			for range 200 {
+				n := enter(a, 100)
+				now := inside.Add(int64(n))
+				for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
+				}
+				inside.Add(-int64(n))
+				leave(a, n)
+			}
+		})
+	}
+	group.Wait()
+	waiting, _ := a.look()
+	require.Zero(t, waiting)
+	require.Positive(t, most.Load())
+}

@@ -1,0 +1,219 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// BatchStore is what batches need of storage.
+type BatchStore interface {
+	InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *job.Batch, replayed bool, err error)
+	FindBatch(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Batch, error)
+	Batch(ctx context.Context, client, id job.ID) (*job.Batch, error)
+	OpenJobs(ctx context.Context, client, batch job.ID) ([]job.ID, error)
+}
+
+// SubmitBatch accepts many jobs in one commit. Items that are not valid are
+// refused one by one; for the others there is room, or none is accepted. A
+// request whose idempotency key is known gets its first answer, whatever the
+// time and the load are now.
+func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.Batch, replayed bool, err error) {
+	ctx, span := app.BeginSpan(ctx, telemetry.SpanBatch, r.ClientID)
+	defer func() { endBatch(span, r.RequestID, b, err) }()
+	sub := s.batchOf(r)
+	done, err := s.capacity.reserve(loadOfAll(sub.Jobs))
+	if err != nil {
+		return s.replayBatchOr(ctx, r, err)
+	}
+	b, replayed, err = s.batches.InsertBatch(ctx, sub)
+	done(err == nil && !replayed)
+	switch {
+	case err != nil:
+		return nil, false, err
+	case replayed:
+		s.metrics.IdempotencyHits.Inc()
+		return b, true, nil
+	}
+	for i := range sub.Jobs {
+		s.accepted(ctx, &sub.Jobs[i], stateAtAcceptance(&sub.Jobs[i]))
+	}
+	s.queue.Publish(job.Notification{ClientID: r.ClientID}) // nobody can watch one of the jobs yet
+	if slices.ContainsFunc(sub.Jobs, app.HasCallback) {
+		s.queue.WakeDelivery(r.ClientID)
+	}
+	if len(sub.Jobs) == 0 {
+		s.completer.Touch(sub.Batch.ID)
+	}
+	return b, false, nil
+}
+
+// batchOf decides about each item. The ids rise in the request's order, so
+// lists show the jobs in it.
+func (s *Service) batchOf(r job.BatchRequest) job.BatchSubmission {
+	sub := job.BatchSubmission{
+		Batch: job.Batch{
+			ID: app.NewID(), ClientID: r.ClientID, RequestID: r.RequestID, CorrelationID: r.CorrelationID, Language: r.Language,
+			Items: make([]job.BatchItem, len(r.Items)),
+		},
+		IdempotencyKey: r.IdempotencyKey, RequestHash: r.Hash,
+	}
+	now, violationsListed := s.cfg.Clock(), 0
+	for i := range r.Items {
+		item, answer := itemRequest(r, i), &sub.Batch.Items[i]
+		answer.ItemID = r.Items[i].ItemID
+		j, violations := s.itemJob(item, now)
+		if len(violations) > 0 {
+			if violationsListed >= job.MaxBatchViolations {
+				violations = violations[:1]
+			}
+			answer.Refusal = refusal(i, item.Refusal(violations))
+			violationsListed += len(answer.Refusal.Violations)
+			continue
+		}
+		j.BatchID = sub.Batch.ID
+		answer.JobID, answer.State = j.ID, stateAtAcceptance(&j)
+		sub.Jobs = append(sub.Jobs, j)
+	}
+	return sub
+}
+
+// itemRequest is the request for one item: the item's own, with what the batch
+// request says for all. Each item has a moment of its own, by its index in
+// microseconds, so that each draws a definition of its own.
+func itemRequest(r job.BatchRequest, i int) job.Request {
+	item := r.Items[i].Request
+	item.ClientID, item.RequestID, item.Language = r.ClientID, r.RequestID, r.Language
+	item.ReceivedAt = r.ReceivedAt.Add(time.Duration(i) * time.Microsecond)
+	if r.CorrelationID != "" {
+		item.CorrelationID = r.CorrelationID
+	}
+	return item
+}
+
+// itemJob makes an item's job, or lists everything that is wrong with the item,
+// with pointers into the item.
+func (s *Service) itemJob(r job.Request, now time.Time) (job.Job, []job.Violation) {
+	violations := s.check(r)
+	if v, late := r.TooLate(now); late {
+		violations = append(violations, v)
+	}
+	if len(violations) > 0 {
+		return job.Job{}, violations
+	}
+	return s.define(r)
+}
+
+func refusal(index int, err *job.Error) *job.Refusal {
+	r := &job.Refusal{Code: err.Code, Detail: "The item has invalid values."}
+	if err.Code == job.CodeMalformed {
+		r.Detail = "The item is not of the expected form."
+	}
+	for _, v := range err.Violations {
+		v.Pointer = fmt.Sprintf("/jobs/%d%s", index, v.Pointer)
+		r.Violations = append(r.Violations, v)
+	}
+	return r
+}
+
+func stateAtAcceptance(j *job.Job) job.State {
+	if j.ExecutionAt != nil {
+		return job.Created
+	}
+	return job.Queued
+}
+
+func loadOfAll(jobs []job.Job) (sum job.Load) {
+	for i := range jobs {
+		one := loadOf(jobs[i].ExecutionAt)
+		sum.Active += one.Active
+		sum.Queued += one.Queued
+	}
+	return sum
+}
+
+// replayBatchOr answers a batch request that is refused now with its first
+// answer, if it was accepted before.
+func (s *Service) replayBatchOr(ctx context.Context, r job.BatchRequest, refusal error) (*job.Batch, bool, error) {
+	if r.IdempotencyKey == "" {
+		return nil, false, refusal
+	}
+	b, err := s.batches.FindBatch(ctx, r.ClientID, r.IdempotencyKey, r.Hash)
+	switch {
+	case err != nil:
+		return nil, false, err
+	case b == nil:
+		return nil, false, refusal
+	}
+	s.metrics.IdempotencyHits.Inc()
+	return b, true, nil
+}
+
+// Batch reads a client's batch.
+func (s *Service) Batch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
+	return s.batches.Batch(ctx, client, id)
+}
+
+// cancelConcurrency lets the cancels of one batch share their statements.
+const cancelConcurrency = 64
+
+// CancelBatch stops the jobs of a batch that are not final, and gives the batch
+// as it is then, with its outcome. What it could not do, a repetition does.
+func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
+	open, err := s.batches.OpenJobs(ctx, client, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cancelAll(ctx, client, open); err != nil {
+		return nil, err
+	}
+	return s.completed(ctx, client, id)
+}
+
+// While another process completes a batch, its outcome is looked for so often.
+const (
+	outcomeTries = 20
+	outcomePause = 25 * time.Millisecond
+)
+
+// completed reads a batch, with its outcome if it has come to its end: it completes
+// it, or waits a moment for whoever does. The read comes last: the completer of
+// this process may be faster.
+func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch, error) {
+	for try := 0; ; try++ {
+		b, err := s.batches.Batch(ctx, client, id)
+		if err != nil || b.Outcome != nil || b.Unfinished() || try == outcomeTries {
+			return b, err
+		}
+		if try > 1 && !app.Sleep(ctx, outcomePause) { // it is ready, and was not completed here
+			return b, nil
+		}
+		if _, err := s.completer.Complete(ctx, []job.ID{id}); err != nil {
+			s.completer.Touch(id) // its jobs have ended all the same
+			return b, nil
+		}
+	}
+}
+
+// cancelAll cancels all that it can, and answers with the first error.
+func (s *Service) cancelAll(ctx context.Context, client job.ID, jobs []job.ID) error {
+	var group errgroup.Group
+	group.SetLimit(cancelConcurrency)
+	for _, id := range jobs {
+		group.Go(func() error {
+			_, err := s.Cancel(ctx, client, id)
+			if code := job.CodeOf(err); code == job.CodeJobGone || code == job.CodeJobNotFound {
+				return nil // it ended and was deleted in the meantime
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}

@@ -1,0 +1,276 @@
+package jobs
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/batches"
+	"github.com/forgerun/forgerun/app/events"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// JobStore is what changing a client's jobs needs of storage.
+type JobStore interface {
+	InsertJob(ctx context.Context, s job.Submission) (job.Receipt, error)
+	FindReceipt(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Receipt, error)
+	Job(ctx context.Context, client, id job.ID) (*job.Job, error)
+	Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error)
+	// Retry queues the next attempt. traceparent becomes the job's if it is not "".
+	Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error)
+	Delete(ctx context.Context, client, id job.ID) error
+}
+
+// ServiceConfig of a Service.
+type ServiceConfig struct {
+	Catalogue   job.Catalogue
+	MaxAttempts int // first attempt included
+	Backoff     job.Backoff
+	Clock       app.Clock // time.Now if nil
+}
+
+// ServiceDeps is what a Service works with; all but Targets and Window are
+// required.
+type ServiceDeps struct {
+	Jobs      JobStore
+	Reader    ReadStore
+	Batches   BatchStore
+	Queue     app.Queue
+	Targets   app.Targets // nil: callbacks are not looked at
+	Progress  ProgressReader
+	Capacity  *Capacity
+	Window    *Window // nil: always open
+	Hub       *events.Hub
+	Completer *batches.Completer
+	Metrics   *app.Metrics
+	Log       *slog.Logger
+}
+
+// Service is the use cases of clients.
+type Service struct {
+	cfg       ServiceConfig
+	jobs      JobStore
+	reader    ReadStore
+	batches   BatchStore
+	queue     app.Queue
+	targets   app.Targets
+	progress  ProgressReader
+	capacity  *Capacity
+	window    *Window
+	hub       *events.Hub
+	completer *batches.Completer
+	metrics   *app.Metrics
+	log       *slog.Logger
+
+	cursorKey atomic.Pointer[[]byte]
+	keyReads  singleflight.Group
+}
+
+// NewService makes the use cases of clients. Capacity, hub and the
+// batch completer have loops of their own: see their Run.
+func NewService(cfg ServiceConfig, d ServiceDeps) *Service {
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	return &Service{
+		cfg: cfg, jobs: d.Jobs, reader: d.Reader, batches: d.Batches, queue: d.Queue, targets: d.Targets, progress: d.Progress,
+		capacity: d.Capacity, window: d.Window, hub: d.Hub, completer: d.Completer, metrics: d.Metrics, log: d.Log,
+	}
+}
+
+// Submit accepts a job (section 7): when it returns without an error, the job
+// is durable. A request whose idempotency key is known gets its first answer,
+// whatever the time and the load are now.
+func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receipt, err error) {
+	ctx, span := app.BeginSpan(ctx, telemetry.SpanSubmit, r.ClientID)
+	defer func() { app.EndSpan(span, receipt.JobID, receipt.State, err) }()
+	violations := s.check(r)
+	v, late := r.TooLate(s.cfg.Clock())
+	if late {
+		violations = append(violations, v)
+	}
+	switch {
+	case late && len(violations) == 1: // nothing else is wrong: it may have been accepted in time
+		return s.replayOr(ctx, r, r.Refusal(violations))
+	case len(violations) > 0:
+		return job.Receipt{}, r.Refusal(violations)
+	}
+	done, err := s.capacity.reserve(loadOf(r.ExecutionAt))
+	if err != nil {
+		return s.replayOr(ctx, r, err)
+	}
+	receipt, err = s.insert(ctx, r)
+	done(err == nil && !receipt.Replayed)
+	return receipt, err
+}
+
+// check gives everything that is wrong with r's values, its time aside.
+func (s *Service) check(r job.Request) []job.Violation {
+	violations := s.cfg.Catalogue.Check(r)
+	if r.Callback == "" || s.targets == nil {
+		return violations
+	}
+	if wrong := s.targets.Check(r.Callback); wrong != "" {
+		violations = append(violations, job.Violation{Pointer: "/callback", Detail: wrong})
+	}
+	return violations
+}
+
+// replayOr answers a request that is refused now with its first answer, if it
+// was accepted before.
+func (s *Service) replayOr(ctx context.Context, r job.Request, refusal error) (job.Receipt, error) {
+	if r.IdempotencyKey == "" {
+		return job.Receipt{}, refusal
+	}
+	receipt, err := s.jobs.FindReceipt(ctx, r.ClientID, r.IdempotencyKey, r.Hash)
+	switch {
+	case err != nil:
+		return job.Receipt{}, err
+	case receipt == nil:
+		return job.Receipt{}, refusal
+	}
+	s.metrics.IdempotencyHits.Inc()
+	return *receipt, nil
+}
+
+func (s *Service) insert(ctx context.Context, r job.Request) (job.Receipt, error) {
+	j, violations := s.define(r)
+	if len(violations) > 0 {
+		return job.Receipt{}, job.Invalid(violations...)
+	}
+	app.Describe(trace.SpanFromContext(ctx), &j, 1)
+	receipt, err := s.jobs.InsertJob(ctx, job.Submission{Job: j, IdempotencyKey: r.IdempotencyKey, RequestHash: r.Hash})
+	if err != nil {
+		return job.Receipt{}, err
+	}
+	if receipt.Replayed {
+		s.metrics.IdempotencyHits.Inc()
+		return receipt, nil
+	}
+	s.accepted(ctx, &j, receipt.State)
+	app.Publish(s.queue, &j, app.NotificationOf(&j))
+	return receipt, nil
+}
+
+// define makes the job that r asks for, or says why there is none.
+func (s *Service) define(r job.Request) (job.Job, []job.Violation) {
+	definition, err := s.cfg.Catalogue.Define(r.Type, r.WorkKind, r.ReceivedAt, r.Emit)
+	if err != nil {
+		return job.Job{}, []job.Violation{{Pointer: "/work_kind", Detail: "No work kind is available."}}
+	}
+	return job.Job{
+		ID: app.NewID(), ClientID: r.ClientID, Type: r.Type, WorkKind: definition.WorkKind, Definition: &definition, Params: r.Params,
+		MaxAttempts: s.cfg.MaxAttempts, AutoRetry: r.AutoRetry, ExecutionAt: r.ExecutionAt, Callback: r.Callback,
+		CorrelationID: r.CorrelationID, TraceParent: r.TraceParent, Language: r.Language, RequestID: r.RequestID,
+	}, nil
+}
+
+// accepted says what was committed to the log, the metrics and the queue.
+func (s *Service) accepted(ctx context.Context, j *job.Job, state job.State) {
+	s.metrics.Submitted.WithLabelValues(string(j.WorkKind)).Inc()
+	s.metrics.Entered(state, j.WorkKind)
+	app.LogTransition(ctx, s.log, "submit", j, "", job.Created, slog.Int("attempt", 1))
+	if state == job.Queued { // in the same commit, with an event of its own
+		app.LogTransition(ctx, s.log, "submit", j, job.Created, job.Queued, slog.Int("attempt", 1))
+	}
+	s.dispatch(ctx, job.Task{JobID: j.ID, Attempt: 1, RunAt: deref(j.ExecutionAt), TraceParent: j.TraceParent})
+}
+
+// dispatch hands a task to the queue if it is due soon and overtakes nothing;
+// the relay finds the others, and those that the queue loses.
+func (s *Service) dispatch(ctx context.Context, t job.Task) {
+	if t.RunAt.Before(s.cfg.Clock().Add(app.DirectHorizon)) && s.window.admit() {
+		app.Enqueue(ctx, s.queue, t)
+	}
+}
+
+// Cancel stops a job that is not final; a final one stays as it is (section 14).
+func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Change, err error) {
+	ctx, span := app.BeginSpan(ctx, telemetry.SpanCancel, client)
+	defer func() { app.EndSpan(span, id, change.State, err) }()
+	change, before, err := s.jobs.Cancel(ctx, client, id)
+	if err != nil || before == nil {
+		return change, err
+	}
+	app.Describe(span, before, change.Attempt)
+	telemetry.Link(span, before.TraceParent)
+	if before.State.Held() {
+		s.queue.SignalCancel(id)
+	}
+	s.metrics.WasCanceled(ctx, before, change)
+	app.LogTransition(ctx, s.log, "cancel", before, before.State, job.Canceled, slog.Int("attempt", change.Attempt))
+	app.Publish(s.queue, before, job.Notification{ClientID: client, JobID: id, Attempt: change.Attempt, Ended: true})
+	s.completer.Touch(before.BatchID)
+	return change, nil
+}
+
+// Retry queues the next attempt of a FAILED job after its backoff (section
+// 11). A job that is not final stays as it is; one that cannot be retried is a
+// conflict. What is queued again counts against the limits like a new job.
+func (s *Service) Retry(ctx context.Context, client, id job.ID) (change job.Change, err error) {
+	request := telemetry.Traceparent(ctx)
+	ctx, span := app.BeginSpan(ctx, telemetry.SpanRetry, client)
+	defer func() { app.EndSpan(span, id, change.State, err) }()
+	j, err := s.jobs.Job(ctx, client, id)
+	if err != nil {
+		return job.Change{}, err
+	}
+	app.Describe(span, j, j.Attempt)
+	telemetry.Link(span, j.TraceParent)
+	switch {
+	case !j.State.Final():
+		return job.Change{JobID: id, State: j.State, Attempt: j.Attempt, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt}, nil
+	case j.State != job.Failed:
+		return job.Change{}, job.Errorf(job.CodeConflict, "The job is %s; only a FAILED job can be retried.", j.State)
+	case !j.CanRetry():
+		return job.Change{}, job.Errorf(job.CodeConflict, "The job has used all of its %d attempts.", j.MaxAttempts)
+	}
+	done, err := s.capacity.reserve(loadOf(nil))
+	if err != nil {
+		return job.Change{}, err
+	}
+	change, err = s.jobs.Retry(ctx, client, id, j.Attempt, s.cfg.Backoff.Wait(j.Attempt, rand.Float64()), request)
+	done(err == nil && change.Changed)
+	if err != nil || !change.Changed {
+		return change, err
+	}
+	app.Describe(span, j, change.Attempt)
+	s.metrics.Retried.WithLabelValues("client").Inc()
+	s.metrics.Entered(job.Queued, j.WorkKind)
+	app.LogTransition(ctx, s.log, "retry", j, job.Failed, job.Queued, slog.Int("attempt", change.Attempt))
+	app.Publish(s.queue, j, app.NotificationOf(j))
+	s.dispatch(ctx, job.Task{JobID: id, Attempt: change.Attempt, RunAt: change.RunAt, TraceParent: j.TraceParent})
+	return change, nil
+}
+
+// Delete removes a final job; one that is gone already is no error.
+func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
+	if err := s.jobs.Delete(ctx, client, id); err != nil {
+		return err
+	}
+	s.queue.Publish(job.Notification{ClientID: client, JobID: id}) // no event, but whoever watches it need not wait any longer
+	return nil
+}
+
+// loadOf is the room that one job takes: one that waits for its time is not
+// queued yet.
+func loadOf(executionAt *time.Time) job.Load {
+	if executionAt != nil {
+		return job.Load{Active: 1}
+	}
+	return job.Load{Active: 1, Queued: 1}
+}
+
+func deref(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}

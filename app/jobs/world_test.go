@@ -1,0 +1,75 @@
+package jobs
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/app/batches"
+	"github.com/forgerun/forgerun/app/delivery"
+	"github.com/forgerun/forgerun/app/events"
+	"github.com/forgerun/forgerun/app/maintenance"
+	"github.com/forgerun/forgerun/app/worker"
+	"github.com/forgerun/forgerun/job"
+)
+
+// worldJobs is the use cases of clients, and a worker, with everything around them.
+type worldJobs struct {
+	*apptest.World
+	runner    apptest.RunnerFunc
+	hub       *events.Hub
+	reader    *events.Reader
+	completer *batches.Completer
+	worker    *worker.Worker
+}
+
+func newWorldJobs(t testing.TB) *worldJobs {
+	w := &worldJobs{World: apptest.NewWorld(t)}
+	w.hub = events.NewHub(w.Store, w.Listener, w.Metrics, w.Logger)
+	w.reader = events.NewReader(w.Store, w.hub)
+	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
+	w.worker = w.newWorker()
+	return w
+}
+
+func (w *worldJobs) newWorker(change ...func(*worker.WorkerConfig)) *worker.Worker {
+	cfg := worker.WorkerConfig{
+		Name: "test", Concurrency: 4, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: apptest.Limit, Backoff: apptest.Backoff,
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	run := apptest.RunnerFunc(func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error) {
+		if w.runner != nil {
+			return w.runner(ctx, d, attempt)
+		}
+		return apptest.GoodResult(d), nil
+	})
+	return worker.NewWorker(cfg, w.Store, w.Store, w.Queue, w.completer, run, w.Metrics, w.Logger)
+}
+
+// start runs the worker until the test ends or stop is called.
+func (w *worldJobs) start() (stop func()) { return w.Background(w.worker.Run) }
+
+// handle hands a task to the worker as the queue would.
+func (w *worldJobs) handle(t job.Task) error { return w.worker.Handle(context.Background(), t) }
+
+// handling hands a task over in the background; the channel gives the answer.
+func (w *worldJobs) handling(t job.Task) <-chan error {
+	answer := make(chan error, 1)
+	go func() { answer <- w.handle(t) }()
+	synctest.Wait()
+	return answer
+}
+
+// lead runs maintenance until the test ends.
+func (w *worldJobs) lead() (m *maintenance.Maintenance, stop func()) {
+	m = maintenance.NewMaintenance(maintenance.MaintenanceDeps{
+		Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: maintenance.NewRelay(w.Store, w.Queue, apptest.Window, w.Metrics, w.Logger),
+		Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger),
+		Publisher:  maintenance.NewPublisher(maintenance.PublisherConfig{Stream: apptest.Stream, MaxLen: apptest.StreamLen, PublicURL: "https://run.example"}, w.Store, w.Queue, w.Metrics, w.Logger),
+		Completer:  w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
+	})
+	return m, w.Background(m.Run)
+}

@@ -1,0 +1,42 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// logTransition writes the one line of a change of state, with the fields that
+// section 16 requires.
+func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.Job, from, to job.State, more ...slog.Attr) {
+	if !log.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	attrs := append(make([]slog.Attr, 0, 13),
+		slog.String("action", action), slog.String("request_id", j.RequestID), slog.String("client_id", j.ClientID.String()),
+		slog.String("job_id", j.ID.String()), slog.String("current_state", string(from)), slog.String("next_state", string(to)),
+		slog.String("work_kind", string(j.WorkKind)))
+	if d := j.Definition; d != nil {
+		attrs = append(attrs, slog.Int64("duration_ms", d.DurationMS), slog.String("expected_outcome", d.ExpectedOutcome))
+	}
+	if j.CorrelationID != "" {
+		attrs = append(attrs, slog.String("correlation_id", j.CorrelationID))
+	}
+	log.LogAttrs(ctx, slog.LevelInfo, "job transition", append(attrs, more...)...)
+}
+
+// failureAttrs are the fields of a failure in a log line, none for nil.
+func FailureAttrs(f *job.Failure) []slog.Attr {
+	if f == nil {
+		return nil
+	}
+	return []slog.Attr{
+		slog.String("error_code", string(f.Code)), slog.String("error_message", f.Detail), slog.String("reason", string(f.Reason)),
+	}
+}
+
+// errorFields are the fields of an error in a log line (section 16).
+func ErrorFields(err error) slog.Attr {
+	return slog.Group("", slog.String("error_code", string(job.CodeOf(err))), slog.String("error_message", err.Error()))
+}

@@ -1,0 +1,334 @@
+package maintenance
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/job"
+)
+
+// dispatchHorizon is how far ahead the relay gives a task to the queue; jobs that
+// are due later wait in storage alone.
+const dispatchHorizon = time.Minute
+
+// RelayStore is what the relay needs of storage.
+type RelayStore interface {
+	Epoch(ctx context.Context) (epoch int64, redisRunID string, err error)
+	RaiseEpoch(ctx context.Context, current int64, redisRunID string) error
+	// Waiting gives jobs that wait, in order of their time, from after the place
+	// to those whose time comes within ahead; negative: that came so long ago.
+	Waiting(ctx context.Context, after job.QueueCursor, ahead time.Duration, limit int) ([]job.Task, error)
+	Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error)
+}
+
+// RelayQueue is the queue as the relay sees it: every call waits for its
+// answer.
+type RelayQueue interface {
+	Dispatch(ctx context.Context, tasks []job.Task) ([]job.Dispatched, error)
+	Missing(ctx context.Context, tasks []job.Task) ([]job.Task, error)
+	// Depth counts the tasks by state: "pending", "scheduled", "retry" and others.
+	Depth(ctx context.Context) (map[string]int64, error)
+	Epoch(ctx context.Context) (epoch int64, runID string, err error)
+	SetEpoch(ctx context.Context, epoch int64) error
+}
+
+const (
+	relayBatch = 500
+	// relayMinAge is for how long a job must have been due: whoever made a younger
+	// one wait is enqueueing it, or has not committed it yet.
+	relayMinAge  = time.Second
+	probeBatches = 8 // of relayBatch jobs, in one round of the probe
+)
+
+// Relay keeps the queue filled with the jobs that come next, whatever became of
+// the tasks that were enqueued after their commits.
+//
+// It walks over the waiting jobs in order of their time, asks the queue for
+// their tasks and enqueues those that it does not have, for as long as fewer
+// than the window's tasks are there: the rest waits in storage alone. What was
+// seen in the queue is not written down. The relay remembers how far it came,
+// the watermark, and the probe goes over the jobs before the watermark again and again:
+// a task that was lost from there is dispatched anew.
+//
+// The queue keeps the epoch as a sentinel; when the sentinel is gone or the
+// server is another one, its tasks may be gone too, so a new epoch begins and
+// the relay starts over from the oldest job. So does a process that comes to
+// lead for the first time.
+type Relay struct {
+	store   RelayStore
+	queue   RelayQueue
+	window  int
+	metrics *app.Metrics
+	log     *slog.Logger
+
+	// Used by the relay's loop alone.
+	epoch int64           // that watermark and ahead belong to; 0 for none yet
+	ahead job.QueueCursor // of the jobs whose time will come, those up to here were looked at
+	alone bool            // the latest round found jobs that nobody had enqueued
+
+	probing job.QueueCursor // used by the probe's loop alone
+
+	mu        sync.Mutex
+	watermark job.QueueCursor // what waits up to here was given to the queue in this epoch, or is the probe's to find
+}
+
+// NewRelay makes a relay that keeps about window tasks in the queue;
+// Maintenance runs it.
+func NewRelay(store RelayStore, queue RelayQueue, window int, m *app.Metrics, log *slog.Logger) *Relay {
+	return &Relay{store: store, queue: queue, window: window, metrics: m, log: log}
+}
+
+// round fills the window: first with what is due, then with what will be, for as
+// long as there is room and this process leads.
+func (r *Relay) round(ctx context.Context, leading func() bool) error {
+	if err := r.fillDue(ctx, leading); err != nil {
+		return err
+	}
+	return r.fillAhead(ctx, leading)
+}
+
+// fillDue moves the watermark on. The epoch is read for each batch: a queue that is
+// emptied meanwhile is noticed, however long the backlog.
+//
+// The youngest jobs are left to whoever made them wait, unless the latest round
+// found jobs that nobody had enqueued: then the others leave theirs to the relay.
+func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
+	minAge := relayMinAge
+	if r.alone {
+		minAge = 0
+	}
+	r.alone = false
+	cursor, room := r.passed(), unknownRoom
+	for leading() {
+		began, err := r.followEpoch(ctx)
+		if err != nil {
+			return err
+		}
+		if began {
+			cursor, room = job.QueueCursor{}, unknownRoom
+		}
+		tasks, err := r.store.Waiting(ctx, cursor, -minAge, r.batch())
+		if err != nil || len(tasks) == 0 {
+			return err
+		}
+		if room == unknownRoom {
+			if room, err = r.room(ctx, r.window, "pending", "retry"); err != nil {
+				return err
+			}
+		}
+		if room <= 0 {
+			return r.watchHead(ctx)
+		}
+		enqueued, err := r.relay(ctx, tasks, "relay")
+		if err != nil {
+			return err
+		}
+		r.pass(tasks)
+		r.alone = r.alone || enqueued > len(tasks)/2
+		if len(tasks) < r.batch() {
+			return nil
+		}
+		cursor, room = tasks[len(tasks)-1].Cursor(), room-enqueued
+	}
+	return nil
+}
+
+// watchHead sees to the jobs that come next while the queue is full: they may
+// have no task all the same, and a watermark that begins anew is not moved on before
+// there is room.
+func (r *Relay) watchHead(ctx context.Context) error {
+	tasks, err := r.store.Waiting(ctx, job.QueueCursor{}, -relayMinAge, r.batch())
+	if err != nil || len(tasks) == 0 {
+		return err
+	}
+	return r.repair(ctx, tasks)
+}
+
+// fillAhead gives the queue jobs whose time comes soon, so that they start also
+// while nobody leads, as long as the queue is not half full: what is due comes
+// first. The next ones are looked at each time, the others once; whatever is
+// missing of them then is found when it is due.
+func (r *Relay) fillAhead(ctx context.Context, leading func() bool) error {
+	cursor, room := job.QueueCursor{RunAt: time.Now()}, unknownRoom
+	for leading() {
+		tasks, err := r.store.Waiting(ctx, cursor, dispatchHorizon, r.batch())
+		if err != nil || len(tasks) == 0 {
+			return err
+		}
+		if room == unknownRoom {
+			if room, err = r.room(ctx, (r.window+1)/2, "pending", "retry", "scheduled"); err != nil {
+				return err
+			}
+		}
+		if room <= 0 {
+			return nil
+		}
+		enqueued, err := r.relay(ctx, tasks, "relay")
+		if err != nil || len(tasks) < r.batch() {
+			return err
+		}
+		cursor, room = tasks[len(tasks)-1].Cursor(), room-enqueued
+		if cursor.Compare(r.ahead) < 0 {
+			cursor = r.ahead
+		}
+		r.ahead = cursor
+	}
+	return nil
+}
+
+// probe looks whether jobs behind the watermark still have their tasks, a slice of
+// them each time, and dispatches anew those that do not.
+func (r *Relay) probe(ctx context.Context) error {
+	for range probeBatches {
+		watermark := r.passed()
+		tasks, err := r.store.Waiting(ctx, r.probing, -relayMinAge, relayBatch)
+		if err != nil {
+			return err
+		}
+		tasks = slices.DeleteFunc(tasks, func(t job.Task) bool { return t.Cursor().Compare(watermark) > 0 })
+		if len(tasks) > 0 {
+			if err := r.repair(ctx, tasks); err != nil {
+				return err
+			}
+		}
+		if len(tasks) < relayBatch {
+			r.probing = job.QueueCursor{} // around
+			return nil
+		}
+		r.probing = tasks[len(tasks)-1].Cursor()
+	}
+	return nil
+}
+
+func (r *Relay) repair(ctx context.Context, tasks []job.Task) error {
+	missing, err := r.queue.Missing(ctx, tasks)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	_, err = r.relay(ctx, missing, "probe")
+	return err
+}
+
+// followEpoch starts over if there is a new epoch, and reports that. It opens one if
+// the queue does not know the present one.
+func (r *Relay) followEpoch(ctx context.Context) (began bool, err error) {
+	epoch, err := r.currentEpoch(ctx)
+	if err != nil || epoch == r.epoch {
+		return false, err
+	}
+	r.epoch, r.ahead = epoch, job.QueueCursor{}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watermark = job.QueueCursor{}
+	return true, nil
+}
+
+// currentEpoch gives the epoch, after opening a new one if the queue does not
+// know it.
+func (r *Relay) currentEpoch(ctx context.Context) (int64, error) {
+	epoch, knownServer, err := r.store.Epoch(ctx)
+	if err != nil {
+		return 0, err
+	}
+	sentinel, server, err := r.queue.Epoch(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if sentinel == epoch && server == knownServer {
+		return epoch, nil
+	}
+	if err := r.store.RaiseEpoch(ctx, epoch, server); err != nil {
+		return 0, err
+	}
+	if err := r.queue.SetEpoch(ctx, epoch+1); err != nil {
+		return 0, err
+	}
+	r.metrics.EpochsRaised.Inc()
+	if knownServer == "" && sentinel == 0 {
+		r.log.InfoContext(ctx, "the queue is used for the first time", "action", "dispatch", "epoch", epoch+1)
+		return epoch + 1, nil
+	}
+	r.log.WarnContext(ctx, "the queue was emptied or replaced; all waiting jobs are dispatched anew", "action", "dispatch", "epoch", epoch+1)
+	return epoch + 1, nil
+}
+
+// relay enqueues those of the tasks that the queue does not have, and reports
+// how many that were. A task whose id is used gets a new one; if that is used
+// too, or the job is locked, the probe finds it.
+func (r *Relay) relay(ctx context.Context, tasks []job.Task, by string) (enqueued int, err error) {
+	enqueued, used, err := r.offer(ctx, tasks)
+	if err == nil && len(used) > 0 {
+		var renamed []job.Task
+		if renamed, err = r.store.Redispatch(ctx, used); err == nil && len(renamed) > 0 {
+			var more int
+			more, _, err = r.offer(ctx, renamed)
+			enqueued += more
+		}
+	}
+	r.metrics.Repaired.WithLabelValues(by).Add(float64(enqueued))
+	return enqueued, err
+}
+
+// offer enqueues tasks, and reports how many were not in the queue yet, and which
+// cannot be because their id is used.
+func (r *Relay) offer(ctx context.Context, tasks []job.Task) (enqueued int, used []job.Task, err error) {
+	answers, err := r.queue.Dispatch(ctx, tasks)
+	if err != nil {
+		return 0, nil, err
+	}
+	for i, t := range tasks {
+		switch answers[i] {
+		case job.TaskEnqueued:
+			enqueued++
+		case job.TaskIDUsed:
+			used = append(used, t)
+		}
+	}
+	return enqueued, used, nil
+}
+
+// unknownRoom says that the room in the window was not asked for: as long as
+// nothing waits it does not matter.
+const unknownRoom = -1 << 31
+
+// room is for how many more tasks the queue has room up to the limit, counting
+// those in the given states.
+func (r *Relay) room(ctx context.Context, limit int, states ...string) (int, error) {
+	depth, err := r.queue.Depth(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, state := range states {
+		limit -= int(depth[state])
+	}
+	return limit, nil
+}
+
+// batch is how many jobs are looked at together: so many may be too many in the
+// queue, too.
+func (r *Relay) batch() int { return min(relayBatch, r.window) }
+
+// passed gives the watermark.
+func (r *Relay) passed() job.QueueCursor {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.watermark
+}
+
+// pass moves the watermark on to the last of the tasks that is old enough: a
+// younger one may be committed later than its successors.
+func (r *Relay) pass(tasks []job.Task) {
+	oldEnough := time.Now().Add(-relayMinAge)
+	for _, t := range slices.Backward(tasks) {
+		if !t.RunAt.After(oldEnough) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.watermark = t.Cursor()
+			return
+		}
+	}
+}

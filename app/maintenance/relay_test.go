@@ -1,0 +1,489 @@
+package maintenance
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/job"
+)
+
+func always() bool { return true }
+
+// testWindow is a few batches.
+const testWindow = 4 * relayBatch
+
+// relaying makes a relay whose queue knows the epoch.
+func relaying(t *testing.T) (*worldMaint, *Relay) {
+	w := newWorldMaint(t)
+	return w, NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger)
+}
+
+// old is a job that has been waiting for a while.
+func old(age time.Duration) func(*apptest.Row) {
+	return func(r *apptest.Row) { r.RunAt, r.UpdatedAt = r.RunAt.Add(-age), r.UpdatedAt.Add(-age) }
+}
+
+func (w *worldMaint) round(r *Relay) {
+	w.T.Helper()
+	require.NoError(w.T, r.round(context.Background(), always))
+}
+
+// inQueue asserts that a job's current task waits in the queue.
+func (w *worldMaint) inQueue(t job.Task) {
+	w.T.Helper()
+	r := w.Store.RowOf(t.JobID)
+	require.Equal(w.T, "pending", w.Queue.State(apptest.TaskOf(&r)))
+}
+
+// pending counts the tasks that the queue has.
+func (w *worldMaint) pending() int {
+	w.T.Helper()
+	depth, err := w.Queue.Depth(context.Background())
+	require.NoError(w.T, err)
+	return int(depth["pending"])
+}
+
+// backlog adds jobs that have been waiting for a minute and more, the oldest
+// first.
+func (w *worldMaint) backlog(n int) []job.Task {
+	tasks := make([]job.Task, n)
+	for i := range tasks {
+		tasks[i] = w.Add(old(time.Minute + time.Duration(n-i)*time.Second))
+	}
+	return tasks
+}
+
+func TestRelayDispatchesWhatNobodyEnqueued(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		task := w.Add()
+		apptest.Pass(time.Millisecond)
+		w.round(r)
+		require.Empty(t, w.Queue.Offered, "whoever changed it is about to enqueue it")
+		apptest.Pass(relayMinAge)
+		w.round(r)
+		w.inQueue(task)
+		require.Equal(t, 1.0, w.Metric(w.Metrics.Repaired.WithLabelValues("relay")))
+		w.round(r)
+		require.Equal(t, 1.0, w.Metric(w.Metrics.Repaired.WithLabelValues("relay")), "once")
+	})
+}
+
+func TestRelayDoesNotPassWhatItCouldNotDispatch(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		task := w.Add(old(time.Minute))
+		w.Store.Hook("Waiting", apptest.Hook{After: func(context.Context) error { w.Queue.Err = apptest.ErrQueue; return nil }})
+		require.ErrorIs(t, r.round(context.Background(), always), apptest.ErrQueue)
+		require.Zero(t, r.watermark)
+
+		w.Store.Hook("Waiting", apptest.Hook{})
+		w.Queue.Err = nil
+		w.round(r)
+		w.inQueue(task)
+	})
+}
+
+// The next leader starts over, and finds what is in the queue there.
+func TestRelayStartsOverInAnotherProcess(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		tasks := w.backlog(3)
+		w.round(r)
+		w.round(NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger))
+		for _, task := range tasks {
+			w.inQueue(task)
+			require.Zero(t, w.Store.RowOf(task.JobID).Dispatch, "the task was present: no new name")
+		}
+		require.Equal(t, 3.0, w.Metric(w.Metrics.Repaired.WithLabelValues("relay")))
+	})
+}
+
+// What was in the queue before it was emptied says nothing about now.
+func TestRelayDoesNotPassWhatALostQueueHad(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		task := w.Add(old(time.Minute))
+		w.Queue.OnDispatch = func() {
+			w.Queue.OnDispatch = nil
+			w.Queue.Flush()
+			other := NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger)
+			_, err := other.currentEpoch(context.Background()) // another leader notices first
+			require.NoError(t, err)
+		}
+		w.round(r)
+		require.Zero(t, w.pending())
+		w.round(r)
+		w.inQueue(task)
+	})
+}
+
+func TestRelayRenamesSpentTasks(t *testing.T) {
+	for _, state := range []string{"active", "completed"} {
+		t.Run(state, func(t *testing.T) {
+			apptest.Bubble(t, func(t *testing.T) {
+				w, r := relaying(t)
+				used, fresh := w.Add(old(time.Minute)), w.Add(old(time.Minute))
+				w.Queue.Set(used, state)
+				w.round(r)
+				require.Equal(t, 1, w.Store.RowOf(used.JobID).Dispatch)
+				require.Zero(t, w.Store.RowOf(fresh.JobID).Dispatch)
+				w.inQueue(used)
+				w.inQueue(fresh)
+			})
+		})
+	}
+}
+
+func TestProbeFindsWhatIsSpentTwice(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		task := w.Add(old(time.Minute))
+		next := task
+		next.Dispatch++
+		w.Queue.Set(task, "completed")
+		w.Queue.Set(next, "completed")
+		w.round(r)
+		w.probe(r)
+		w.inQueue(task)
+	})
+}
+
+func TestRelayKeepsToTheHorizon(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		task := w.AddDeferred(dispatchHorizon + 10*time.Second)
+		apptest.Pass(9 * time.Second)
+		w.round(r)
+		require.Empty(t, w.Queue.Offered)
+		apptest.Pass(time.Second)
+		w.round(r)
+		w.inQueue(task)
+	})
+}
+
+func TestRelayFillsTheWindowOldestFirst(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		const n = testWindow + 3*relayBatch + 7
+		tasks := w.backlog(n)
+		for range 3 {
+			w.round(r)
+			require.Equal(t, tasks[:testWindow], w.Queue.Offered, "the rest waits in storage alone")
+		}
+		done := 0
+		for ; done+w.pending() < n; w.round(r) {
+			for _, task := range tasks[done : done+700] {
+				w.Store.Change(task.JobID, func(r *apptest.Row) { r.State = job.Assigned })
+				w.Queue.Done(task, nil)
+			}
+			done += 700
+		}
+		require.Equal(t, tasks, w.Queue.Offered, "in order, each once")
+		require.Equal(t, float64(n), w.Metric(w.Metrics.Repaired.WithLabelValues("relay")))
+	})
+}
+
+// While the window is closed nobody but the relay enqueues, so nobody else is
+// about to; as soon as others do, the young jobs are left to them.
+func TestRelayTakesYoungJobsWhileItIsAlone(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		w.backlog(1)
+		w.round(r)
+		young := w.Add()
+		w.round(r)
+		w.inQueue(young)
+		w.round(r)
+		w.round(r)
+		younger := w.Add()
+		apptest.Pass(time.Millisecond)
+		w.round(r)
+		require.Empty(t, w.Queue.State(younger), "whoever added it is about to enqueue it")
+		require.True(t, r.watermark.RunAt.Before(young.RunAt), "what is committed late may come before it")
+		apptest.Pass(relayMinAge)
+		w.round(r)
+		w.inQueue(younger)
+	})
+}
+
+func TestRelayGivesSoonDueJobsHalfOfTheWindow(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		const n = testWindow
+		tasks := make([]job.Task, n)
+		for i := range tasks {
+			tasks[i] = w.AddDeferred(10*time.Second + time.Duration(i)*time.Millisecond)
+		}
+		for range 5 {
+			w.round(r)
+		}
+		require.Equal(t, tasks[:n/2], w.Queue.Offered)
+		due := w.Add(old(time.Minute))
+		w.round(r)
+		w.inQueue(due)
+		apptest.Pass(30 * time.Second)
+		w.round(r)
+		for _, task := range tasks {
+			w.inQueue(task)
+		}
+	})
+}
+
+// Far more jobs are about to become due than one look takes in: those that were
+// looked at are not looked at again, but for the next ones.
+func TestRelayLooksAheadOnce(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldMaint(t)
+		r := NewRelay(w.Store, w.Queue, 2*testWindow, w.Metrics, w.Logger)
+		for i := range 2 * relayBatch {
+			w.AddDeferred(30*time.Second + time.Duration(i)*time.Millisecond)
+		}
+		w.round(r)
+		w.round(r)
+		lost, behind := w.AddDeferred(20*time.Second), w.AddDeferred(30*time.Second+(relayBatch+10)*time.Millisecond)
+		offered := len(w.Queue.Offered)
+		w.round(r)
+		require.Len(t, w.Queue.Offered, offered+relayBatch)
+		w.inQueue(lost)
+		require.Empty(t, w.Queue.State(behind))
+		apptest.Pass(32 * time.Second)
+		w.round(r)
+		w.inQueue(behind)
+	})
+}
+
+func TestRelayStopsWithLeadership(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		for range 5 * relayBatch {
+			w.Add(old(time.Minute))
+		}
+		batches := 2
+		require.NoError(t, r.round(context.Background(), func() bool { batches--; return batches >= 0 }))
+		require.Len(t, w.Queue.Offered, 2*relayBatch)
+	})
+}
+
+func TestRelayDoesNotSpinOnLockedRows(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		for range 3 * relayBatch {
+			w.Queue.Set(w.Add(old(time.Minute), func(r *apptest.Row) { r.Locked = true }), "active")
+		}
+		last := w.Add(old(30 * time.Second))
+		w.round(r)
+		require.LessOrEqual(t, w.Store.Count("Waiting"), 5)
+		w.inQueue(last)
+	})
+}
+
+func TestEpochIsRaisedWhenTheQueueLosesItsTasks(t *testing.T) {
+	for name, lose := range map[string]func(*apptest.Queue){
+		"flushed":     (*apptest.Queue).Flush,
+		"restarted":   func(q *apptest.Queue) { q.Change(func() { clear(q.Tasks); q.RunID = "another" }) },
+		"rolled back": func(q *apptest.Queue) { q.Change(func() { clear(q.Tasks); q.Sentinel-- }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			apptest.Bubble(t, func(t *testing.T) {
+				w, r := relaying(t)
+				tasks := []job.Task{w.Add(old(time.Hour)), w.Add(old(time.Minute)), w.Add(old(time.Second))}
+				running := w.Add(apptest.HeldByTheDead(job.Running))
+				w.round(r)
+				lose(w.Queue)
+				w.round(r)
+				for _, task := range tasks {
+					w.inQueue(task)
+				}
+				require.Equal(t, job.Running, w.Store.RowOf(running.JobID).State)
+				require.Equal(t, int64(2), w.Store.DispatchEpoch)
+				require.Equal(t, int64(2), w.Queue.Sentinel)
+				require.Equal(t, w.Queue.RunID, w.Store.RunID)
+				for range 10 {
+					w.round(r)
+				}
+				require.Equal(t, 1.0, w.Metric(w.Metrics.EpochsRaised), "once")
+			})
+		})
+	}
+}
+
+func TestEpochHealsAfterACrashBetweenItsTwoSteps(t *testing.T) {
+	for name, crash := range map[string]func(*worldMaint){
+		"sentinel not set": func(w *worldMaint) {
+			failed := false
+			w.Queue.OnSetEpoch = func() error {
+				if !failed {
+					failed = true
+					return apptest.ErrQueue
+				}
+				return nil
+			}
+		},
+		"epoch not raised": func(w *worldMaint) {
+			w.Store.Hook("RaiseEpoch", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
+		},
+		"answer lost after raising": func(w *worldMaint) {
+			w.Store.Hook("RaiseEpoch", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			apptest.Bubble(t, func(t *testing.T) {
+				w, r := relaying(t)
+				task := w.Add(old(time.Hour))
+				w.round(r)
+				w.Queue.Flush()
+				crash(w)
+				require.Error(t, r.round(context.Background(), always))
+				r = NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger)
+				w.round(r)
+				w.inQueue(task)
+				require.Equal(t, w.Store.DispatchEpoch, w.Queue.Sentinel)
+				raised := w.Store.DispatchEpoch
+				w.round(r)
+				require.Equal(t, raised, w.Store.DispatchEpoch)
+			})
+		})
+	}
+}
+
+func TestTwoLeadersRaiseTheEpochAtOnce(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, a := relaying(t)
+		b := NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger)
+		task := w.Add(old(time.Hour))
+		w.Queue.Flush()
+		w.Store.Hook("RaiseEpoch", apptest.Hook{Before: func(context.Context) error {
+			w.Store.Hook("RaiseEpoch", apptest.Hook{})
+			w.round(b) // the other one is quicker
+			return nil
+		}})
+		w.round(a)
+		for range 3 {
+			w.round(a)
+			w.round(b)
+		}
+		w.inQueue(task)
+		require.Equal(t, w.Store.DispatchEpoch, w.Queue.Sentinel)
+		require.Equal(t, int64(2), w.Store.DispatchEpoch)
+	})
+}
+
+func TestAFlushInTheMiddleOfABacklogIsNoticedAtOnce(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		tasks := w.backlog(4 * relayBatch)
+		w.Queue.OnDispatch = func() {
+			w.Queue.OnDispatch = nil
+			w.Queue.Flush()
+		}
+		w.round(r)
+		for _, task := range tasks {
+			w.inQueue(task)
+		}
+	})
+}
+
+func TestNothingIsDispatchedWhileTheQueueIsAway(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		task := w.Add(old(time.Minute))
+		w.Queue.Err = apptest.ErrQueue
+		require.ErrorIs(t, r.round(context.Background(), always), apptest.ErrQueue)
+		require.Zero(t, r.watermark)
+		require.Equal(t, int64(1), w.Store.DispatchEpoch, "silence is no sign of a loss")
+		w.Queue.Err = nil
+		w.round(r)
+		w.inQueue(task)
+	})
+}
+
+func (w *worldMaint) probe(r *Relay) {
+	w.T.Helper()
+	require.NoError(w.T, r.probe(context.Background()))
+}
+
+func TestProbeDispatchesAnewWhatIsMissing(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		tasks := w.backlog(5)
+		w.round(r)
+		beyond := w.Add(old(5 * time.Second))
+		missing, ended, abandoned, taken, present := tasks[0], tasks[1], tasks[2], tasks[3], tasks[4]
+		w.Queue.Change(func() { delete(w.Queue.Tasks, apptest.TaskName(missing)) })
+		w.Queue.Set(ended, "completed")
+		w.Queue.Set(abandoned, "abandoned")
+		w.Queue.Set(taken, "active")
+		w.probe(r)
+		for _, task := range []job.Task{missing, ended, abandoned, present} {
+			w.inQueue(task)
+		}
+		require.Equal(t, "active", w.Queue.State(taken))
+		require.Empty(t, w.Queue.State(beyond), "the watermark has not come there")
+		for task, dispatch := range map[job.Task]int{missing: 0, ended: 1, abandoned: 1, taken: 0, present: 0} {
+			require.Equal(t, dispatch, w.Store.RowOf(task.JobID).Dispatch)
+		}
+		require.Equal(t, 3.0, w.Metric(w.Metrics.Repaired.WithLabelValues("probe")))
+	})
+}
+
+func TestProbeGoesAround(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldMaint(t)
+		const batches = 2*probeBatches + 1
+		r := NewRelay(w.Store, w.Queue, batches*relayBatch, w.Metrics, w.Logger)
+		tasks := w.backlog(batches*relayBatch - 50)
+		w.round(r)
+		for range 2 { // one turn is three rounds
+			w.Queue.Change(func() { clear(w.Queue.Tasks) })
+			for range 3 {
+				w.probe(r)
+			}
+			for _, task := range tasks {
+				w.inQueue(task)
+			}
+		}
+		w.Store.Mu.Lock()
+		clear(w.Store.Rows)
+		w.Store.Mu.Unlock()
+		w.probe(r)
+	})
+}
+
+func TestProbeReportsTrouble(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		task := w.Add(old(time.Minute))
+		w.round(r)
+		w.Queue.Set(task, "completed")
+		w.Queue.Err = apptest.ErrQueue
+		require.ErrorIs(t, r.probe(context.Background()), apptest.ErrQueue)
+		w.Queue.Err = nil
+		for _, operation := range []string{"Waiting", "Redispatch"} {
+			w.Store.Hook(operation, apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
+			require.ErrorIs(t, r.probe(context.Background()), apptest.ErrStorage, operation)
+		}
+		w.probe(r)
+		w.inQueue(task)
+	})
+}
+
+// Whoever dies between the two steps of giving a task a new name leaves a job
+// without a task.
+func TestProbeFindsWhatWasRenamedOnly(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		task := w.Add(old(time.Minute))
+		w.round(r)
+		w.Queue.Set(task, "completed")
+		w.Store.Hook("Redispatch", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)})
+		require.ErrorIs(t, r.probe(context.Background()), apptest.ErrStorage)
+		w.probe(r)
+		w.inQueue(task)
+		require.Equal(t, 1, w.Store.RowOf(task.JobID).Dispatch)
+	})
+}

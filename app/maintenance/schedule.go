@@ -1,0 +1,78 @@
+package maintenance
+
+import (
+	"context"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Bounds of the scheduler.
+const (
+	schedulerBatch = 2000 // jobs that one statement queues: a tenth of a second of one connection
+	// schedulerLanes is how many statements queue jobs at the same time, when one
+	// is not enough: so many jobs a second as fit into the last moment before they
+	// are late, and connections and cores are left for those who submit.
+	schedulerLanes = 2
+	// schedulerUnpublished is how many batches a lane queues before they are published.
+	schedulerUnpublished = 10
+)
+
+// schedule queues all jobs whose time has come (section 10). It
+// publishes after the batch, so that notification cost cannot delay scheduling.
+func (m *Maintenance) schedule(ctx context.Context) error {
+	for more := true; more; {
+		var due []job.Job
+		var err error
+		due, more, err = m.queueDue(ctx)
+		for i := range due {
+			app.LogTransition(ctx, m.log, "schedule", &due[i], job.Created, job.Queued)
+			m.metrics.Scheduled(ctx, &due[i])
+			app.Publish(m.queue, &due[i], app.NotificationOf(&due[i]))
+		}
+		m.metrics.Repaired.WithLabelValues("scheduler").Add(float64(len(due)))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// queueDue queues jobs, and answers with them, also when it fails. There may be
+// more of them.
+func (m *Maintenance) queueDue(ctx context.Context) (due []job.Job, more bool, err error) {
+	if !m.Leading() {
+		return nil, false, nil
+	}
+	due, err = m.store.QueueDue(ctx, schedulerBatch)
+	if err != nil || len(due) < schedulerBatch {
+		return due, false, err
+	}
+	var mu sync.Mutex // of due and more
+	var lanes errgroup.Group
+	for range schedulerLanes {
+		lanes.Go(func() error {
+			for range schedulerUnpublished {
+				if !m.Leading() {
+					return nil
+				}
+				batch, err := m.store.QueueDue(ctx, schedulerBatch)
+				mu.Lock()
+				due = append(due, batch...)
+				mu.Unlock()
+				if err != nil || len(batch) < schedulerBatch {
+					return err
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			more = true
+			return nil
+		})
+	}
+	err = lanes.Wait()
+	return due, more, err
+}

@@ -1,0 +1,84 @@
+package maintenance
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Whoever is due at the same second is queued by several statements at once, and
+// none of them waits for the log.
+func TestManyDueJobsAreQueuedInLanesAndToldOfAfterwards(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldMaint(t)
+		const due = (2*schedulerLanes + 1) * schedulerBatch
+		for range due {
+			w.AddDeferred(2 * time.Second)
+		}
+		var calls, now, most, early atomic.Int64
+		w.Store.Hook("QueueDue", apptest.Hook{Before: func(context.Context) error {
+			if calls.Add(1) <= 2*schedulerLanes+1 {
+				w.Queue.Mu.Lock()
+				early.Add(int64(len(w.Queue.Heard)))
+				w.Queue.Mu.Unlock()
+			}
+			most.Store(max(most.Load(), now.Add(1)))
+			time.Sleep(100 * time.Millisecond)
+			now.Add(-1)
+			return nil
+		}})
+		w.lead()
+		apptest.Pass(2*time.Second + SchedulerInterval + 450*time.Millisecond) // one statement, then two rounds of the lanes, then none are left
+		require.EqualValues(t, schedulerLanes, most.Load())
+		require.Zero(t, early.Load(), "told of while some wait")
+		require.Len(t, w.Queue.Heard, due)
+		require.Equal(t, float64(due), w.Metric(w.Metrics.Repaired.WithLabelValues("scheduler")))
+	})
+}
+
+// What one lane has queued is told of, although another one failed.
+func TestWhatWasQueuedIsToldOfDespiteAFailure(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldMaint(t)
+		const due = 3 * schedulerBatch
+		for range due {
+			w.AddDeferred(-time.Hour)
+		}
+		var calls atomic.Int64
+		w.Store.Hook("QueueDue", apptest.Hook{Before: func(context.Context) error {
+			if calls.Add(1) == 2 {
+				return apptest.ErrStorage
+			}
+			return nil
+		}})
+		w.lead()
+		apptest.Pass(SchedulerInterval)
+		require.Equal(t, 1.0, w.Metric(w.Metrics.MaintenanceErrors.WithLabelValues("scheduler")))
+		queued := 0
+		for _, r := range w.Store.Rows {
+			if r.State == job.Queued {
+				queued++
+			}
+		}
+		require.Positive(t, queued)
+		require.Len(t, w.Queue.Heard, queued)
+	})
+}
+
+// The cleaner leaves storage as much time as it takes.
+func TestTheCleanerRestsBetweenItsBatches(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldMaint(t)
+		w.Store.Cleanings = 1 << 30
+		w.Store.Hook("Clean", apptest.Hook{After: func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil }})
+		w.lead()
+		apptest.Pass(cleanerInterval + 10*time.Second)
+		require.InDelta(t, 50, w.Store.Count("Clean"), 2)
+	})
+}

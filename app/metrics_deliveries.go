@@ -1,0 +1,103 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Results of an attempt to deliver.
+const (
+	resultDelivered = "delivered"
+	resultFailed    = "failed"
+	resultRetried   = "retried"
+)
+
+// deliveryMetrics are the metrics of webhooks.
+type deliveryMetrics struct {
+	Deliveries, DeliveryFailures *prometheus.CounterVec
+	sendTime, deliveryLatency    prometheus.Histogram
+	Dispatchers, Sends           prometheus.Gauge
+	WebhooksDisabled             *prometheus.CounterVec
+}
+
+func newDeliveryMetrics(in telemetry.Factory) deliveryMetrics {
+	m := deliveryMetrics{
+		Deliveries: in.Counters("webhook_deliveries_total", "Attempts to deliver, by what became of the delivery.",
+			[]string{"event", "result"}),
+		DeliveryFailures: in.Counters("webhook_failures_total", "Attempts to deliver that failed, by what went wrong and was answered.",
+			[]string{"class", "code"}),
+		sendTime:        in.Histogram("webhook_send_seconds", "Time that an attempt to deliver took.", telemetry.Long),
+		deliveryLatency: in.Histogram("webhook_latency_seconds", "Time from an event to its delivery, where the first attempt succeeded.", telemetry.Long),
+		Dispatchers:     in.Gauge("webhook_endpoints_active", "Endpoints that this process delivers to at the moment."),
+		Sends:           in.Gauge("webhook_sends_in_flight", "Attempts to deliver that are under way in this process."),
+		WebhooksDisabled: in.Counters("webhook_disabled_total", "Webhooks that the server disabled.", []string{"reason"},
+			string(job.DisabledGone), string(job.DisabledFailing)),
+	}
+	for _, event := range append(slices.Clone(job.SubscribableEvents), otherEvent) {
+		for _, result := range []string{resultDelivered, resultFailed, resultRetried} {
+			m.Deliveries.WithLabelValues(event, result)
+		}
+	}
+	for _, class := range job.SendErrors {
+		if class == job.SendDisabled || class == job.SendDeleted { // these are of no attempt
+			continue
+		}
+		for _, code := range []string{noAnswer, "2xx", "3xx", "4xx", "5xx"} {
+			m.DeliveryFailures.WithLabelValues(string(class), code)
+		}
+	}
+	return m
+}
+
+// otherEvent stands for names that this version does not know: in a
+// rolling upgrade the newer one may have written them.
+const otherEvent = "other"
+
+func eventLabel(name string) string {
+	if slices.Contains(job.SubscribableEvents, name) {
+		return name
+	}
+	return otherEvent
+}
+
+const noAnswer = "none"
+
+// codeLabel is the class of an HTTP status.
+func codeLabel(status int) string {
+	if status < 200 || status > 599 {
+		return noAnswer
+	}
+	return fmt.Sprintf("%dxx", status/100)
+}
+
+// sent counts the time that an attempt took and, if it was the first one and
+// succeeded, the time since the event.
+func (m *deliveryMetrics) Sent(ctx context.Context, p job.ClaimedDelivery, a job.DeliveryAttempt, took time.Duration) {
+	telemetry.Observe(ctx, m.sendTime, took)
+	if a.Error == "" && p.Attempts == 0 {
+		telemetry.Observe(ctx, m.deliveryLatency, max(0, time.Since(p.CreatedAt)))
+	}
+}
+
+// delivered counts a recorded attempt.
+func (m *deliveryMetrics) Delivered(p job.ClaimedDelivery, r job.DeliveryResult) {
+	result := resultRetried
+	switch r.State {
+	case job.DeliveryDelivered:
+		result = resultDelivered
+	case job.DeliveryFailed:
+		result = resultFailed
+	case job.DeliveryPending:
+	}
+	m.Deliveries.WithLabelValues(eventLabel(p.EventName), result).Inc()
+	if a := r.Sent.Attempt; a.Error != "" {
+		m.DeliveryFailures.WithLabelValues(string(a.Error), codeLabel(a.Status)).Inc()
+	}
+}

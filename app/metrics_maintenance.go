@@ -1,0 +1,136 @@
+package app
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// What the relay of deliveries repairs.
+const (
+	RepairReclaimed = "reclaimed"
+	RepairOrphaned  = "orphaned"
+	RepairWoken     = "woken"
+)
+
+// maintenanceTasks are what the maintenance does again and again.
+var MaintenanceTasks = []string{
+	"leader", "scheduler", "relay", "probe", "rescuer", "batch_completer", "cleaner", "deliveries", "orphans", "outcomes", "backlog",
+}
+
+// maintenanceMetrics count what the leader does, and what it has counted.
+type maintenanceMetrics struct {
+	Leading                         prometheus.Gauge
+	MaintenanceErrors               *prometheus.CounterVec
+	rounds                          *prometheus.HistogramVec
+	SucceededAt                     *prometheus.GaugeVec
+	Repaired, DeliveriesRepaired    *prometheus.CounterVec
+	LeasesExpired                   *prometheus.CounterVec
+	EpochsRaised, OutcomesPublished prometheus.Counter
+	WindowClosed                    prometheus.Gauge
+	Backlog                         backlogGauges
+}
+
+func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
+	task, by := []string{"task"}, []string{"by"}
+	return maintenanceMetrics{
+		Leading:           in.Gauge("maintenance_leader", "1 while this process leads the maintenance."),
+		MaintenanceErrors: in.Counters("maintenance_errors_total", "Failed rounds of maintenance.", task, MaintenanceTasks...),
+		rounds:            in.Histograms("maintenance_round_seconds", "Time that a round of maintenance took.", telemetry.Quick, task, MaintenanceTasks...),
+		SucceededAt: in.Gauges("maintenance_last_success_timestamp_seconds",
+			"Unix time of this process' latest round that did not fail; 0: never.", task, MaintenanceTasks...),
+		Repaired: in.Counters("maintenance_jobs_total", "Jobs, and batches by the completer, that maintenance moved on.", by,
+			"scheduler", "relay", "probe", "rescuer_requeued", "rescuer_failed", "batch_completer"),
+		DeliveriesRepaired: in.Counters("maintenance_deliveries_total",
+			"Deliveries whose claim was ended or whose webhook is gone, and clients for which delivery workers were woken again.", by,
+			RepairReclaimed, RepairOrphaned, RepairWoken),
+		LeasesExpired: in.Counters("leases_expired_total", "Jobs that lost their worker, by the state in which they were.",
+			[]string{"state"}, string(job.Assigned), string(job.Running)),
+		EpochsRaised: in.Counter("dispatch_epochs_total", "Times that all waiting jobs were dispatched anew."),
+		WindowClosed: in.Gauge("dispatch_window_closed",
+			"1 while new jobs wait in storage until the relay gives them to the queue; 0: they are enqueued at once."),
+		OutcomesPublished: in.Counter("outcomes_published_total", "Outcomes appended to the outcome stream, repetitions included."),
+		Backlog:           newBacklogGauges(in),
+	}
+}
+
+// round counts a round of a task.
+func (m *maintenanceMetrics) Round(task string, took time.Duration, err error) {
+	m.rounds.WithLabelValues(task).Observe(took.Seconds())
+	if err != nil {
+		m.MaintenanceErrors.WithLabelValues(task).Inc()
+		return
+	}
+	m.SucceededAt.WithLabelValues(task).SetToCurrentTime()
+}
+
+// leads shows whether this process leads.
+func (m *maintenanceMetrics) Leads(leading bool) {
+	m.Leading.Set(0)
+	if leading {
+		m.Leading.Set(1)
+	}
+}
+
+// forgetCensus shows none: another process shows its own.
+func (m *maintenanceMetrics) ForgetBacklog() {
+	m.Backlog.show(job.Backlog{})
+	m.Backlog.takenAt.Set(0)
+}
+
+// counted shows the backlog of this moment.
+func (m *maintenanceMetrics) Counted(c job.Backlog) {
+	m.Backlog.show(c)
+	m.Backlog.takenAt.SetToCurrentTime()
+}
+
+// backlogGauges show the latest backlog.
+type backlogGauges struct {
+	Jobs                       *prometheus.GaugeVec
+	queueDepth, oldestDue      prometheus.Gauge
+	epoch                      prometheus.Gauge
+	workers, slots             prometheus.Gauge
+	deliveries, oldestDelivery prometheus.Gauge
+	webhooksDisabled           prometheus.Gauge
+	takenAt                    prometheus.Gauge
+}
+
+// openStates are the states of jobs that are counted: those that are not final.
+var OpenStates = []job.State{job.Created, job.Queued, job.Assigned, job.Running}
+
+func newBacklogGauges(in telemetry.Factory) backlogGauges {
+	states := make([]string, len(OpenStates))
+	for i, s := range OpenStates {
+		states[i] = string(s)
+	}
+	const note = " Counted by the maintenance's leader; 0 in other processes."
+	return backlogGauges{
+		Jobs:             in.Gauges("jobs_current", "Jobs in a state."+note, []string{"state"}, states...),
+		queueDepth:       in.Gauge("job_queue_depth", "Jobs in QUEUED."+note),
+		oldestDue:        in.Gauge("job_oldest_due_seconds", "For how long the job that waits longest could have run."+note),
+		epoch:            in.Gauge("dispatch_epoch", "Number of the dispatch: rises when the queue was emptied or replaced."+note),
+		workers:          in.Gauge("workers_alive", "Workers whose lease has not ended."+note),
+		slots:            in.Gauge("workers_slots", "Jobs that the living workers can hold at once."+note),
+		deliveries:       in.Gauge("webhook_deliveries_pending", "Deliveries that are pending."+note),
+		oldestDelivery:   in.Gauge("webhook_oldest_pending_seconds", "For how long the delivery that waits longest has been due."+note),
+		webhooksDisabled: in.Gauge("webhooks_disabled_current", "Webhooks that the server has disabled."+note),
+		takenAt:          in.Gauge("backlog_timestamp_seconds", "Unix time at which this process counted these; 0: it does not."),
+	}
+}
+
+func (g *backlogGauges) show(c job.Backlog) {
+	for _, s := range OpenStates {
+		g.Jobs.WithLabelValues(string(s)).Set(float64(c.Jobs[s]))
+	}
+	g.queueDepth.Set(float64(c.Jobs[job.Queued]))
+	g.oldestDue.Set(c.OldestDue.Seconds())
+	g.epoch.Set(float64(c.Epoch))
+	g.workers.Set(float64(c.Workers))
+	g.slots.Set(float64(c.Slots))
+	g.deliveries.Set(float64(c.Deliveries))
+	g.oldestDelivery.Set(c.OldestDelivery.Seconds())
+	g.webhooksDisabled.Set(float64(c.DisabledWebhooks))
+}

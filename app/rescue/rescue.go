@@ -1,0 +1,161 @@
+package rescue
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/batches"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// RescueStore is what giving jobs back needs of storage.
+type RescueStore interface {
+	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
+	Release(ctx context.Context, leases []job.Lease, waits []time.Duration) ([]job.Task, error)
+}
+
+// rescuer gives back jobs whose holder is gone: claimed ones return to the
+// queue, running ones fail, retryable (section 14). It does not know which of
+// them have a callback, so it wakes the delivery workers for each client: rescues are rare.
+type Rescuer struct {
+	Store     RescueStore
+	Queue     app.Queue
+	Completer *batches.Completer
+	Backoff   job.Backoff
+	Metrics   *app.Metrics
+	Tracer    trace.Tracer
+	Log       *slog.Logger
+	OfDead    bool // whether the holders' leases have ended; a living one may give back what it lost
+}
+
+// rescueConcurrency lets the failures of one round share their statements.
+const rescueConcurrency = 64
+
+// giveBack gives back what it can, logs what it cannot, and answers with the
+// first error.
+func (r *Rescuer) GiveBack(ctx context.Context, held []job.Held) error {
+	var group errgroup.Group
+	group.SetLimit(rescueConcurrency)
+	var claimed []job.Held
+	for _, h := range held {
+		if h.State == job.Assigned {
+			claimed = append(claimed, h)
+			continue
+		}
+		group.Go(func() error { return r.fail(ctx, h) })
+	}
+	if len(claimed) > 0 {
+		group.Go(func() error { return r.requeue(ctx, claimed) })
+	}
+	return group.Wait()
+}
+
+// wait is nothing at first; a job that loses holder after holder backs off, so
+// that it cannot take down one worker after the other at full speed.
+func (r *Rescuer) wait(h job.Held) time.Duration {
+	if h.LeaseExpiries == 0 {
+		return 0
+	}
+	return r.Backoff.Ceiling(h.LeaseExpiries)
+}
+
+func (r *Rescuer) requeue(ctx context.Context, claimed []job.Held) error {
+	leases := make([]job.Lease, len(claimed))
+	waits := make([]time.Duration, len(claimed))
+	holds := make(map[job.ID]job.Held, len(claimed))
+	for i, h := range claimed {
+		leases[i], waits[i], holds[h.JobID] = h.Lease, r.wait(h), h
+	}
+	began := time.Now()
+	tasks, err := r.Store.Release(ctx, leases, waits)
+	if err != nil {
+		r.Log.WarnContext(ctx, "cannot requeue jobs of a lost worker", "action", "requeue", "jobs", len(claimed), app.ErrorFields(err))
+		return err
+	}
+	for _, t := range tasks {
+		r.tellRequeued(ctx, holds[t.JobID], t, began)
+	}
+	return nil
+}
+
+// tellRequeued says what was committed, in a span of its own: the statement was
+// for many jobs.
+func (r *Rescuer) tellRequeued(ctx context.Context, h job.Held, t job.Task, began time.Time) {
+	ctx, span := r.begin(ctx, h, trace.WithTimestamp(began))
+	defer app.EndSpan(span, h.JobID, job.Queued, nil)
+	r.Metrics.Repaired.WithLabelValues("rescuer_requeued").Inc()
+	r.expired(job.Assigned)
+	r.Metrics.Entered(job.Queued, h.WorkKind)
+	r.transition(ctx, "requeue", h, job.Assigned, job.Queued)
+	r.Queue.Publish(job.Notification{ClientID: h.ClientID, JobID: h.JobID})
+	r.Queue.WakeDelivery(h.ClientID)
+	app.EnqueueSoon(ctx, r.Queue, t)
+}
+
+// expired counts a job that was in this state when its holder's lease ended.
+func (r *Rescuer) expired(s job.State) {
+	if r.OfDead {
+		r.Metrics.LeasesExpired.WithLabelValues(string(s)).Inc()
+	}
+}
+
+// begin begins the span of a rescue below whatever the job was traced by.
+func (r *Rescuer) begin(ctx context.Context, h job.Held, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+	ctx, span := telemetry.Continue(ctx, r.Tracer, h.TraceParent, telemetry.SpanRescue, options...)
+	app.Describe(span, jobOf(h), h.Attempt)
+	return ctx, span
+}
+
+func (r *Rescuer) fail(ctx context.Context, h job.Held) (err error) {
+	var state job.State
+	ctx, span := r.begin(ctx, h)
+	defer func() { app.EndSpan(span, h.JobID, state, err) }()
+	f := h.Fail(job.WorkerLost, r.Backoff, rand.Float64())
+	done, err := r.Store.Finish(ctx, f)
+	if errors.Is(err, job.ErrStale) {
+		return nil // it ended, or was given back, in the meantime
+	}
+	if err != nil {
+		r.Log.WarnContext(ctx, "cannot fail a job of a lost worker", "action", "fail", "request_id", h.RequestID,
+			"client_id", h.ClientID.String(), "job_id", h.JobID.String(), "attempt", h.Attempt, app.ErrorFields(err))
+		return err
+	}
+	state = done.State
+	r.tellFailed(ctx, h, f, done)
+	return nil
+}
+
+// tellFailed says what was committed.
+func (r *Rescuer) tellFailed(ctx context.Context, h job.Held, f job.Finish, done job.Finished) {
+	r.Metrics.Repaired.WithLabelValues("rescuer_failed").Inc()
+	r.expired(job.Running)
+	r.Metrics.Finished(ctx, f, h.WorkKind, done)
+	r.transition(ctx, "fail", h, job.Running, job.Failed, app.FailureAttrs(f.Failure)...)
+	r.Queue.Publish(done.Notification())
+	r.Queue.WakeDelivery(h.ClientID)
+	if done.Next == nil {
+		r.Completer.Touch(done.BatchID)
+		return
+	}
+	h.Attempt = done.Next.Attempt
+	r.transition(ctx, "auto_retry", h, job.Failed, job.Queued)
+	app.EnqueueSoon(ctx, r.Queue, *done.Next)
+}
+
+// transition writes the line of a change of a job that was held.
+func (r *Rescuer) transition(ctx context.Context, action string, h job.Held, from, to job.State, more ...slog.Attr) {
+	app.LogTransition(ctx, r.Log, action, jobOf(h), from, to, append(more, slog.Int("attempt", h.Attempt))...)
+}
+
+// jobOf is what is known of a job that was held.
+func jobOf(h job.Held) *job.Job {
+	return &job.Job{ID: h.JobID, ClientID: h.ClientID, RequestID: h.RequestID, CorrelationID: h.CorrelationID, WorkKind: h.WorkKind}
+}

@@ -1,0 +1,185 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/app/batches"
+	"github.com/forgerun/forgerun/app/jobs"
+	"github.com/forgerun/forgerun/job"
+)
+
+// outcome gives how a batch ended, nil while it has not.
+func (w *world) outcome(b *job.Batch) *job.BatchOutcome {
+	w.Store.Mu.Lock()
+	defer w.Store.Mu.Unlock()
+	return w.Store.Batches[b.ID].Outcome
+}
+
+// hasBeenTold asserts that the end of a batch was told, once.
+func (w *world) hasBeenTold(b *job.Batch, status job.Status) {
+	w.T.Helper()
+	lines := w.Log.Lines(w.T, map[string]any{
+		"action": "batch_completed", "request_id": "request-1", "client_id": apptest.ClientA.String(), "batch_id": b.ID.String(), "status": string(status),
+	})
+	require.Len(w.T, lines, 1)
+	require.Equal(w.T, 1.0, w.Metric(w.Metrics.BatchesCompleted.WithLabelValues(string(status))))
+	told := 0
+	for _, n := range w.Queue.News() {
+		if n == (job.Notification{ClientID: apptest.ClientA}) {
+			told++
+		}
+	}
+	require.Equal(w.T, 1, told)
+}
+
+// A batch is settled whoever ends its last job.
+func TestBatchesAreSettled(t *testing.T) {
+	ends := map[string]struct {
+		end  func(*world, *jobs.Service, job.Task)
+		want job.Status
+	}{
+		"worker": {func(w *world, _ *jobs.Service, t job.Task) { _ = w.handle(t) }, job.StatusCompleted},
+		"cancel": {func(_ *world, s *jobs.Service, t job.Task) {
+			_, _ = s.Cancel(context.Background(), apptest.ClientA, t.JobID)
+		}, job.StatusCancelled},
+		"rescuer": {func(w *world, _ *jobs.Service, t job.Task) {
+			w.Store.Change(t.JobID, apptest.HeldByTheDead(job.Running))
+			_ = w.worker.rescuer.GiveBack(context.Background(), w.Orphans())
+		}, job.StatusFailed},
+	}
+	for name, test := range ends {
+		t.Run(name, func(t *testing.T) {
+			apptest.Bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				s := w.service(10)
+				w.start()
+				w.Background(w.completer.Run)
+				b := w.submitBatch(s, apptest.BatchRequest(apptest.Requests(2)...))
+				w.Queue.News()
+				for i, item := range b.Items {
+					require.Nil(t, w.outcome(b))
+					test.end(w, s, job.Task{JobID: item.JobID, Attempt: 1})
+					apptest.Pass(batches.RestInterval)
+					require.Equal(t, i+1, w.Store.Count("CompleteBatches"))
+				}
+				require.Equal(t, test.want, w.outcome(b).Status)
+				w.hasBeenTold(b, test.want)
+			})
+		})
+	}
+}
+
+func TestAnAutomaticRetryEndsNothing(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Background(w.completer.Run)
+		w.start()
+		w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
+			return nil, apptest.Failure{Reason: job.DependencyFailed}
+		}
+		b := w.submitBatch(w.service(10), apptest.BatchRequest(apptest.Request(func(r *job.Request) { r.AutoRetry = true })))
+		require.NoError(t, w.handle(job.Task{JobID: b.Items[0].JobID, Attempt: 1}))
+		w.Store.Change(b.Items[0].JobID, apptest.HeldByTheDead(job.Running))
+		require.NoError(t, w.worker.rescuer.GiveBack(context.Background(), w.Orphans()))
+		synctest.Wait()
+		require.Zero(t, w.Store.Count("CompleteBatches"))
+	})
+}
+
+func TestSettlingIsRepeatedThroughTrouble(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := w.service(10)
+		stop := w.Background(w.completer.Run)
+		b := w.submitBatch(s, apptest.BatchRequest(apptest.Request()))
+		w.Queue.News()
+		w.Store.Hook("CompleteBatches", apptest.Hook{Before: apptest.Fails(3, apptest.ErrStorage)})
+		_, err := s.Cancel(context.Background(), apptest.ClientA, b.Items[0].JobID)
+		require.NoError(t, err, "nobody waits for it")
+		apptest.Pass(2*batches.RetryInterval + 2*batches.RestInterval)
+		require.Nil(t, w.outcome(b))
+		apptest.Pass(batches.RetryInterval + batches.RestInterval)
+		require.NotNil(t, w.outcome(b))
+		w.hasBeenTold(b, job.StatusCancelled)
+		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN", "msg": "cannot complete batches"}), 3)
+		asked := w.Store.Count("CompleteBatches")
+		apptest.Pass(time.Minute)
+		require.Equal(t, asked, w.Store.Count("CompleteBatches"), "nothing is left to complete")
+
+		w.Store.Hook("CompleteBatches", apptest.Hook{Before: apptest.Hangs})
+		w.completer.Touch(b.ID)
+		apptest.Pass(batches.RestInterval)
+		w.completer.Touch(app.NewID()) // does not wait
+		stop()                         // at once, although storage hangs
+	})
+}
+
+func TestTouchesShareStatements(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Store.Hook("CompleteBatches", apptest.Hook{Before: func(context.Context) error { time.Sleep(time.Second); return nil }})
+		w.Background(w.completer.Run)
+		w.completer.Touch(app.NewID())
+		synctest.Wait()
+		var all sync.WaitGroup
+		for range batches.ChunkSize + 1 {
+			all.Go(func() {
+				id := app.NewID()
+				w.completer.Touch(id)
+				w.completer.Touch(id)
+				w.completer.Touch(job.ID{})
+			})
+		}
+		all.Wait()
+		apptest.Pass(time.Minute)
+		require.Equal(t, 3, w.Store.Count("CompleteBatches"))
+	})
+}
+
+// A large batch whose jobs end one after the other is looked at now and then.
+func TestTouchesOfABusyBatchAreFew(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Background(w.completer.Run)
+		id := app.NewID()
+		w.completer.Touch(id)
+		synctest.Wait()
+		require.Equal(t, 1, w.Store.Count("CompleteBatches"), "the first at once")
+		for range 1000 {
+			w.completer.Touch(id)
+			apptest.Pass(time.Millisecond)
+		}
+		apptest.Pass(batches.RestInterval)
+		require.InDelta(t, int(time.Second/batches.RestInterval)+1, w.Store.Count("CompleteBatches"), 1)
+	})
+}
+
+func TestABatchIsSettledOnceHoweverManyTry(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := w.service(10)
+		w.Background(w.completer.Run)
+		w.lead()
+		b := w.submitBatch(s, apptest.BatchRequest(apptest.Requests(5)...))
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				if answer, err := s.CancelBatch(context.Background(), apptest.ClientA, b.ID); err != nil || answer.Counts[job.Canceled] != 5 {
+					t.Errorf("got %+v, %v", answer, err)
+				}
+			})
+		}
+		all.Wait()
+		apptest.Pass(time.Minute)
+		require.Equal(t, 1.0, w.Metric(w.Metrics.BatchesCompleted.WithLabelValues("CANCELLED")))
+		require.Equal(t, 5.0, w.Metric(w.Metrics.Canceled.WithLabelValues("SUCCESS_FAST")))
+	})
+}

@@ -1,0 +1,71 @@
+package worker
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/app/jobs"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Whatever is recorded of a job with a callback is hinted by whoever recorded
+// it.
+func TestEventsOfJobsWithACallbackAreHinted(t *testing.T) {
+	callback := func(r *apptest.Row) { r.Callback = "https://receiver.example" }
+	for name, c := range map[string]struct {
+		hints int
+		do    func(w *world, s *jobs.Service) error
+	}{
+		"submit": {1, func(_ *world, s *jobs.Service) error {
+			_, err := s.Submit(context.Background(), apptest.Request(func(r *job.Request) { r.Callback = "https://receiver.example" }))
+			return err
+		}},
+		"batch": {1, func(_ *world, s *jobs.Service) error {
+			_, _, err := s.SubmitBatch(context.Background(), apptest.BatchRequest(
+				apptest.Request(), apptest.Request(func(r *job.Request) { r.Callback = "https://receiver.example" })))
+			return err
+		}},
+		"cancel": {1, func(w *world, s *jobs.Service) error {
+			_, err := s.Cancel(context.Background(), apptest.ClientA, w.Add(callback).JobID)
+			return err
+		}},
+		"retry": {1, func(w *world, s *jobs.Service) error {
+			_, err := s.Retry(context.Background(), apptest.ClientA, w.Add(apptest.FailedJob, callback).JobID)
+			return err
+		}},
+		"execute": {2, func(w *world, _ *jobs.Service) error {
+			w.start()
+			return w.handle(w.Add(callback)) // assigned and running, succeeded
+		}},
+		"schedule": {1, func(w *world, _ *jobs.Service) error {
+			task := w.AddDeferred(time.Second)
+			w.Store.Change(task.JobID, callback)
+			w.lead()
+			apptest.Pass(1500 * time.Millisecond)
+			return nil
+		}},
+		"without a callback": {0, func(w *world, s *jobs.Service) error {
+			w.start()
+			if _, err := s.Submit(context.Background(), apptest.Request()); err != nil {
+				return err
+			}
+			return w.handle(w.Add())
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			apptest.Bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				require.NoError(t, c.do(w, w.service(10)))
+				hints := w.Queue.Hints()
+				require.Len(t, hints, c.hints)
+				for _, client := range hints {
+					require.Equal(t, apptest.ClientA, client)
+				}
+			})
+		})
+	}
+}

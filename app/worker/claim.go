@@ -1,0 +1,127 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Handle looks at the job that a task names and, if it waits and is due,
+// executes it. It returns nil once there is nothing left to do for the task:
+// the outcome is committed, the job is somebody else's, or the task turned out
+// to be stale. An error means that the job could not be claimed; the queue
+// offers the task again.
+//
+// ctx is the queue's: it bounds the waiting for a slot and for a lease, and
+// nothing else.
+func (w *Worker) Handle(ctx context.Context, t job.Task) error {
+	select {
+	case w.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-w.slots }()
+
+	about := attempt{t.JobID, t.Attempt}
+	if !w.enter(about) {
+		w.metrics.TasksDropped.WithLabelValues("stale").Inc()
+		return nil
+	}
+	defer w.leave(about)
+	worker, claim, err := w.claim(ctx, t)
+	if err != nil || claim == nil {
+		return err
+	}
+	w.execute(context.WithoutCancel(ctx), worker, claim)
+	return nil
+}
+
+// claimTries bounds how often a job that becomes due while it is being claimed
+// is claimed again at once, a claim for which the lease was over under the next
+// lease, and one that storage refuses while it is there.
+const claimTries = 3
+
+// claim claims the job of a task, and says under which identity. A nil claim
+// says that nothing is left to do for the task.
+//
+// When storage fails, the claim may have come about all the same, and the job
+// runs in the name of this worker: so it is asked again, for as long as this
+// worker is who it is, and a claim that came about is answered then.
+func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *job.Claim, err error) {
+	ctx, span := telemetry.Start(ctx, telemetry.SpanAssign)
+	defer func() { endAssign(span, t, worker, claim, err) }()
+	own := context.WithoutCancel(ctx) // a claim that is given up half-way would be held by nobody
+	var failed error
+	for tries := 0; tries < claimTries; {
+		if worker, err = w.identity(ctx); err != nil {
+			return job.ID{}, nil, errors.Join(failed, err)
+		}
+		var not job.NotClaimed
+		claim, not, failed = w.store.Claim(own, worker, t.JobID, t.Attempt)
+		if failed != nil {
+			w.log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt, app.ErrorFields(failed))
+			w.ease(ctx)
+			if job.CodeOf(failed) != job.CodeStorageUnavailable { // this job is what storage has trouble with
+				tries++
+			}
+			if ctx.Err() != nil {
+				return job.ID{}, nil, failed
+			}
+			continue
+		}
+		tries++
+		switch {
+		case claim != nil:
+			return worker, claim, nil
+		case not.WorkerDead:
+			w.beatNow()
+			w.ease(ctx)
+		case not.Unknown:
+			w.metrics.TasksDropped.WithLabelValues("unknown").Inc()
+			return job.ID{}, nil, nil
+		case !not.StillWaiting:
+			w.metrics.TasksDropped.WithLabelValues("stale").Inc()
+			return job.ID{}, nil, nil
+		case not.Wait > 0:
+			return job.ID{}, nil, w.postpone(own, job.Task{JobID: t.JobID, Attempt: t.Attempt, Dispatch: not.Dispatch})
+		}
+	}
+	return job.ID{}, nil, errors.Join(failed, errBusy)
+}
+
+// ease keeps a slot for a moment after a failed claim, so that a queue full of
+// tasks is not churned through while storage or the lease is gone.
+func (w *Worker) ease(ctx context.Context) {
+	w.mu.Lock()
+	changed := w.changed
+	w.mu.Unlock()
+	timer := time.NewTimer(w.pause())
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-changed:
+	case <-ctx.Done():
+	}
+}
+
+// beatNow asks for a heartbeat at once: it finds out about the lease.
+func (w *Worker) beatNow() {
+	select {
+	case w.trigger <- struct{}{}:
+	default:
+	}
+}
+
+// postpone dispatches a job anew for its time. This task's name is taken while
+// it runs, so the job gets a new one.
+func (w *Worker) postpone(ctx context.Context, t job.Task) error {
+	tasks, err := w.store.Redispatch(ctx, []job.Task{t})
+	for _, next := range tasks {
+		app.Enqueue(ctx, w.queue, next)
+	}
+	return err
+}

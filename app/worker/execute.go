@@ -1,0 +1,233 @@
+package worker
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// execute runs a claimed job to its end. When it cannot bring it there, the
+// claim was lost, and the job is its new holder's or the rescuer's.
+func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
+	claimed, lose := context.WithCancelCause(ctx)
+	defer lose(nil)
+	working, stop := context.WithCancelCause(claimed)
+	defer stop(nil)
+	held := w.hold(worker, c.Lease, lose, stop)
+	aside(func() { w.tellClaimed(ctx, worker, c) })
+	if !held {
+		w.log.InfoContext(ctx, "a claimed job is not run", append(about(c, "run"), "worker_id", worker.String())...)
+		return
+	}
+	defer w.drop(c.Lease)
+	if finish, ok := w.work(working, c); ok && w.finish(claimed, c, finish) == nil {
+		return
+	}
+	// Somebody else ended the attempt, or will. Its progress is known here alone.
+	w.queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
+}
+
+// aside runs f on a stack of its own and waits for it. A goroutine keeps the
+// stack that it once needed, and this one goes on to run a job: writing log lines
+// takes several times what waiting for the job's end does, and there may be
+// thousands of jobs.
+func aside(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
+}
+
+// tellClaimed says what was committed by a claim.
+func (w *Worker) tellClaimed(ctx context.Context, worker job.ID, c *job.Claim) {
+	attrs := []slog.Attr{slog.Int("attempt", c.Attempt), slog.String("worker_id", worker.String())}
+	if c.WasCreated {
+		app.LogTransition(ctx, w.log, "schedule", &c.Job, job.Created, job.Queued, attrs...)
+	}
+	app.LogTransition(ctx, w.log, "assign", &c.Job, job.Queued, job.Assigned, attrs...)
+	app.LogTransition(ctx, w.log, "run", &c.Job, job.Assigned, job.Running, attrs...)
+	app.Publish(w.queue, &c.Job, app.NotificationOf(&c.Job))
+	w.metrics.Claimed(ctx, c)
+	w.metrics.Entered(job.Running, c.Job.WorkKind)
+}
+
+// again waits before a write is repeated, and reports whether it may be:
+// while the claim is held. A write whose answer was lost finds its own work
+// done and comes back as stale: harmless, because nothing is decided on it
+// that storage did not decide.
+func (w *Worker) again(ctx context.Context, c *job.Claim, operation string, err error) bool {
+	if ctx.Err() == nil {
+		w.log.WarnContext(ctx, "storage trouble while a job is held", append(about(c, operation), app.ErrorFields(err))...)
+		app.Sleep(ctx, w.pause())
+	}
+	if ctx.Err() != nil {
+		w.log.InfoContext(ctx, "a job is let go of", append(about(c, operation), "reason", context.Cause(ctx).Error())...)
+		return false
+	}
+	return true
+}
+
+func (w *Worker) fenced(ctx context.Context, c *job.Claim, operation string) {
+	w.metrics.FencedWrites.WithLabelValues(operation).Inc()
+	w.log.InfoContext(ctx, "a late write changed nothing", append(about(c, operation), "fence", c.Fence)...)
+}
+
+// about names a held job in a log line (section 16).
+func about(c *job.Claim, action string) []any {
+	return []any{"action", action, "request_id", c.Job.RequestID, "client_id", c.Job.ClientID.String(),
+		"job_id", c.JobID.String(), "attempt", c.Attempt}
+}
+
+// work runs the job, in a span of its own, and judges how it ended. ok is false
+// when the holder has nothing to say: the job was canceled or taken away.
+func (w *Worker) work(ctx context.Context, c *job.Claim) (finish job.Finish, ok bool) {
+	ctx, span := telemetry.Start(ctx, telemetry.SpanRun)
+	app.Describe(span, &c.Job, c.Attempt)
+	defer func() { endRun(span, finish, context.Cause(ctx)) }()
+	return w.outcome(ctx, c)
+}
+
+func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, ok bool) {
+	d := c.Job.Definition
+	if err := usable(d, c.Job.Type); err != nil {
+		w.log.ErrorContext(ctx, "job definition unusable", append(about(c, "run"), app.ErrorFields(err))...)
+		return w.failed(c, job.DefinitionInvalid), true
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, w.cfg.Limit, errTimeLimit)
+	defer cancel()
+	result, err := w.run(limited, c)
+	var failure interface{ FailureReason() job.Reason }
+	switch cause := context.Cause(limited); {
+	case errors.Is(cause, errCanceled), errors.Is(cause, errLeaseLost):
+		return job.Finish{}, false
+	case errors.As(err, &failure):
+		return w.failed(c, failure.FailureReason()), true
+	case errors.Is(cause, errTimeLimit): // however it ended: the limit is hard (section 17)
+		return w.failed(c, job.TimedOut), true
+	case err == nil && !complete(result, d):
+		w.log.ErrorContext(ctx, "job output unusable", append(about(c, "finish"), app.ErrorFields(errIncomplete))...)
+		return w.failed(c, job.OutputInvalid), true
+	case err == nil:
+		f := job.Finish{Lease: c.Lease, State: job.Succeeded, Result: result}
+		if c.Job.Type == job.EmitEvent {
+			f.Emit = d.Emit
+		}
+		return f, true
+	case errors.Is(cause, errShutdown):
+		return w.failed(c, job.WorkerShutdown), true
+	case errors.Is(err, job.ErrBadDefinition):
+		return w.failed(c, job.DefinitionInvalid), true
+	default:
+		w.log.ErrorContext(ctx, "job crashed", append(about(c, "finish"), app.ErrorFields(err))...)
+		return w.failed(c, job.WorkPanicked), true
+	}
+}
+
+// usable checks a definition that was read back: nothing runs on defaults
+// (section 14).
+func usable(d *job.Definition, t job.Type) error {
+	switch {
+	case d == nil:
+		return job.ErrBadDefinition
+	case t == job.EmitEvent && d.Emit == nil:
+		return fmt.Errorf("%w: no event to emit", job.ErrBadDefinition)
+	}
+	return d.Validate()
+}
+
+var errIncomplete = errors.New("the work ended without a complete result")
+
+// run calls the runner; a panic of the work becomes an error.
+func (w *Worker) run(ctx context.Context, c *job.Claim) (result *job.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			result, err = nil, fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	report, end := w.reporter(ctx, c)
+	defer end()
+	return w.runner.Run(ctx, *c.Job.Definition, c.Attempt, report)
+}
+
+// reporter publishes how far an attempt has come: never backwards, and nothing
+// once the work was stopped or end was called.
+func (w *Worker) reporter(ctx context.Context, c *job.Claim) (report func(job.Progress), end func()) {
+	var mu sync.Mutex
+	over, reached := false, 0
+	report = func(p job.Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		if over || ctx.Err() != nil || p.Percentage < reached {
+			return
+		}
+		reached = p.Percentage
+		w.queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Progress: &p})
+	}
+	return report, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+	}
+}
+
+// complete reports whether a result is what the definition promises.
+func complete(r *job.Result, d *job.Definition) bool {
+	return r != nil && r.MediaType != "" && len(r.Body) == d.PayloadSize && sha256.Sum256(r.Body) == r.SHA256
+}
+
+func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
+	held := job.Held{Lease: c.Lease, WorkKind: c.Job.WorkKind, MaxAttempts: c.Job.MaxAttempts, AutoRetry: c.Job.AutoRetry}
+	return held.Fail(reason, w.cfg.Backoff, rand.Float64())
+}
+
+// finish writes the outcome, as often as it takes while the claim is held, and
+// answers with nil if it did. A success that cannot be stored is a failure
+// (section 14): repeating it would keep the job RUNNING for good.
+func (w *Worker) finish(ctx context.Context, c *job.Claim, f job.Finish) (err error) {
+	ctx, span := telemetry.Start(ctx, telemetry.SpanReport)
+	app.Describe(span, &c.Job, c.Attempt)
+	var state job.State // unknown unless it was written here
+	defer func() { app.EndSpan(span, c.JobID, state, err) }()
+	for {
+		done, err := w.store.Finish(ctx, f)
+		switch {
+		case err == nil:
+			state = f.State
+			w.tell(ctx, c, f, done)
+			return nil
+		case errors.Is(err, job.ErrStale):
+			w.fenced(ctx, c, "finish")
+			return err
+		case f.State == job.Succeeded && app.Refused(err):
+			w.log.ErrorContext(ctx, "job outcome cannot be stored", append(about(c, "finish"), app.ErrorFields(err))...)
+			f = w.failed(c, job.OutputInvalid)
+		case !w.again(ctx, c, "finish", err):
+			return err
+		}
+	}
+}
+
+// tell says what was committed: to the log, the metrics, those who watch, and
+// the queue.
+func (w *Worker) tell(ctx context.Context, c *job.Claim, f job.Finish, done job.Finished) {
+	app.LogTransition(ctx, w.log, "finish", &c.Job, job.Running, f.State, append(app.FailureAttrs(f.Failure), slog.Int("attempt", f.Attempt))...)
+	w.metrics.Finished(ctx, f, c.Job.WorkKind, done)
+	app.Publish(w.queue, &c.Job, done.Notification())
+	if done.Next != nil {
+		app.LogTransition(ctx, w.log, "auto_retry", &c.Job, job.Failed, job.Queued, slog.Int("attempt", done.Next.Attempt))
+		app.EnqueueSoon(ctx, w.queue, *done.Next)
+		return
+	}
+	w.completer.Touch(done.BatchID)
+}

@@ -1,0 +1,255 @@
+package worker
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/job"
+)
+
+func TestHandleDropsSpentTasks(t *testing.T) {
+	spent := map[string]func(w *world) job.Task{
+		"earlier attempt": func(w *world) job.Task {
+			task := w.Add(func(r *apptest.Row) { r.Attempt = 2 })
+			task.Attempt = 1
+			return task
+		},
+		"canceled": func(w *world) job.Task { return w.Add(func(r *apptest.Row) { r.State = job.Canceled }) },
+		"held by somebody": func(w *world) job.Task {
+			return w.Add(func(r *apptest.Row) { r.State, r.Worker = job.Running, app.NewID() })
+		},
+	}
+	for name, make := range spent {
+		t.Run(name, func(t *testing.T) {
+			apptest.Bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
+					t.Error("a spent task ran its job")
+					return nil, nil
+				}
+				w.start()
+				require.NoError(t, w.handle(make(w)))
+				require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
+				require.Empty(t, w.Queue.Sent())
+			})
+		})
+	}
+}
+
+func TestHandlePostponesAnEarlyTaskUnderANewName(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		early := w.Add(func(r *apptest.Row) { r.RunAt = time.Now().Add(10 * time.Second) })
+		require.NoError(t, w.handle(early))
+
+		later := w.Store.RowOf(early.JobID)
+		require.Equal(t, job.Queued, later.State)
+		require.Equal(t, []job.Task{{JobID: early.JobID, Attempt: 1, Dispatch: 1, RunAt: later.RunAt}}, w.Queue.Sent())
+
+		apptest.Pass(10 * time.Second)
+		require.NoError(t, w.handle(w.Queue.Sent()[0]))
+		w.Ended(early, job.Succeeded)
+	})
+}
+
+func TestHandlePostponesUnderTheNameThatIsNext(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		early := w.Add(func(r *apptest.Row) { r.RunAt, r.Dispatch = time.Now().Add(10*time.Second), 3 })
+		early.Dispatch = 1 // an older task of the same attempt
+		require.NoError(t, w.handle(early))
+		require.Equal(t, 4, w.Queue.Sent()[0].Dispatch)
+	})
+}
+
+func TestHandleReportsAPostponementThatFailed(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		w.Store.Hook("Redispatch", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
+		early := w.Add(func(r *apptest.Row) { r.RunAt = time.Now().Add(10 * time.Second) })
+		require.ErrorIs(t, w.handle(early), apptest.ErrStorage)
+		require.Empty(t, w.Queue.Sent())
+		require.NoError(t, w.handle(early), "the queue offers the task again")
+		require.Len(t, w.Queue.Sent(), 1)
+	})
+}
+
+func TestHandleClaimsAJobThatBecomesDueMeanwhile(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		w.Store.AlmostDue = claimTries - 1
+		task := w.Add()
+		require.NoError(t, w.handle(task))
+		w.Ended(task, job.Succeeded)
+
+		w.Store.AlmostDue = 100
+		require.ErrorIs(t, w.handle(w.Add()), errBusy, "not for ever")
+		require.Equal(t, 2*claimTries, w.Store.Count("Claim"))
+	})
+}
+
+func TestHandleClaimsADeferredJobThatTheSchedulerHasNotSeen(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		task := w.AddDeferred(time.Second)
+		apptest.Pass(time.Second)
+		require.NoError(t, w.handle(task))
+		require.Equal(t, []job.State{job.Created, job.Queued, job.Assigned, job.Running, job.Succeeded}, w.Store.RowOf(task.JobID).History)
+	})
+}
+
+func TestHandleOnADeadWorkerFindsANewLeaseAtOnce(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		first := w.worker.id
+		w.Store.Expire()
+		began := time.Now()
+		task := w.Add()
+		require.NoError(t, w.handle(task))
+		w.Ended(task, job.Succeeded)
+		require.Zero(t, time.Since(began), "without waiting for the next heartbeat")
+		require.NotEqual(t, first, w.worker.id)
+		require.Equal(t, 1.0, w.Metric(w.Metrics.LeasesLost))
+	})
+}
+
+func TestHandleDoesNotWaitForeverForAnotherLease(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		w.Store.DeadOnly = true // the claim looked just before a renewal was committed
+		require.ErrorIs(t, w.handle(w.Add()), errBusy)
+		require.Equal(t, claimTries, w.Store.Count("Claim"))
+	})
+}
+
+func TestHandleEasesOffWithStorageTrouble(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		w.Store.Hook("Claim", apptest.Hook{Before: apptest.Fails(2*claimTries, apptest.ErrStorage)})
+		began := time.Now()
+		task := w.Add()
+		require.NoError(t, w.handle(task))
+		w.Ended(task, job.Succeeded)
+		require.Equal(t, 2*claimTries*w.worker.pause(), time.Since(began), "a whole queue must not be churned through meanwhile")
+	})
+}
+
+func TestHandleWaitsForALease(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Store.Hook("Register", apptest.Hook{Before: apptest.Fails(3, apptest.ErrStorage)})
+		w.start()
+		task := w.Add()
+		began := time.Now()
+		require.NoError(t, w.handle(task))
+		w.Ended(task, job.Succeeded)
+		require.Equal(t, 3*w.worker.pause(), time.Since(began))
+		require.Equal(t, 1, w.Store.Count("Claim"))
+	})
+}
+
+func TestHandleStopsWaitingWithTheQueue(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, func(c *WorkerConfig) { c.Concurrency = 1 })
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, w.worker.Handle(ctx, w.Add()), context.DeadlineExceeded, "there is no lease")
+
+		w.runner = apptest.Takes(time.Minute)
+		w.start()
+		running := w.handling(w.Add())
+		ctx, cancel = context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, w.worker.Handle(ctx, w.Add()), context.DeadlineExceeded, "there is no slot")
+		require.NoError(t, <-running)
+	})
+}
+
+func TestTheQueuesOpinionDoesNotStopAJob(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.runner = apptest.Takes(40 * time.Second)
+		w.start()
+		task := w.Add()
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		require.NoError(t, w.worker.Handle(ctx, task))
+		require.Error(t, ctx.Err())
+		w.Ended(task, job.Succeeded)
+	})
+}
+
+func TestAClaimIsNotGivenUpHalfWay(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		task := w.Add()
+		w.Store.Hook("Claim", apptest.Hook{After: func(ctx context.Context) error {
+			app.Sleep(ctx, 2*time.Second)
+			return ctx.Err()
+		}})
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		require.NoError(t, w.worker.Handle(ctx, task))
+		w.Ended(task, job.Succeeded)
+	})
+}
+
+func TestHandleRunsNoMoreJobsAtOnceThanItHasSlots(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, func(c *WorkerConfig) { c.Concurrency = 2 })
+		w.runner = apptest.Takes(10 * time.Second)
+		w.start()
+		answers := make([]<-chan error, 6)
+		began := time.Now()
+		for i := range answers {
+			answers[i] = w.handling(w.Add())
+		}
+		require.Equal(t, 2.0, w.Metric(w.Metrics.SlotsUsed))
+		for _, answer := range answers {
+			require.NoError(t, <-answer)
+		}
+		require.Equal(t, 30*time.Second, time.Since(began))
+		require.Zero(t, w.Metric(w.Metrics.SlotsUsed))
+		synctest.Wait()
+		require.Empty(t, w.worker.holding)
+		require.Empty(t, w.worker.busy)
+	})
+}
+
+func TestHandleCountsTasksOfUnknownJobs(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		require.NoError(t, w.handle(job.Task{JobID: app.NewID(), Attempt: 1}))
+		require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("unknown")))
+		require.Equal(t, 0.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
+	})
+}
+
+// A claim that comes before the scheduler passes QUEUED, and that counts.
+func TestClaimOfACreatedJobCountsAsQueued(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		queued := w.Metrics.Queued.WithLabelValues(string(job.SuccessFast))
+		past := time.Now().Add(-time.Second)
+		task := w.Add(func(r *apptest.Row) { r.State, r.ExecutionAt, r.WorkKind = job.Created, &past, job.SuccessFast })
+		require.NoError(t, w.handle(task))
+		require.Equal(t, 1.0, w.Metric(queued))
+	})
+}

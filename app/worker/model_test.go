@@ -1,0 +1,266 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/app/jobs"
+	"github.com/forgerun/forgerun/job"
+)
+
+// link is a worker's way to storage; it can be cut, as by a partition or, if
+// for good, by a kill.
+type link struct {
+	*apptest.Store
+	cut atomic.Bool
+}
+
+func (l *link) down() error {
+	if l.cut.Load() {
+		return apptest.ErrStorage
+	}
+	return nil
+}
+
+func (l *link) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error) {
+	if err := l.down(); err != nil {
+		return nil, job.NotClaimed{}, err
+	}
+	return l.Store.Claim(ctx, worker, id, attempt)
+}
+
+func (l *link) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
+	if err := l.down(); err != nil {
+		return job.Finished{}, err
+	}
+	return l.Store.Finish(ctx, f)
+}
+
+func (l *link) Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error {
+	if err := l.down(); err != nil {
+		return err
+	}
+	return l.Store.Register(ctx, worker, name, concurrency, lease)
+}
+
+func (l *link) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Lease, error) {
+	if err := l.down(); err != nil {
+		return nil, err
+	}
+	return l.Store.Renew(ctx, worker, lease)
+}
+
+func (l *link) Retire(ctx context.Context, worker job.ID) error {
+	if err := l.down(); err != nil {
+		return err
+	}
+	return l.Store.Retire(ctx, worker)
+}
+
+// model is three workers, two processes that could lead, and clients, on
+// stores that fail in all ways at random.
+type model struct {
+	*world
+	random *lockedRand
+	links  []*link
+	loads  []*Worker
+	clean  atomic.Bool // no more faults
+
+	service *jobs.Service
+	ids     []job.ID
+	waiting sync.WaitGroup
+}
+
+type lockedRand struct {
+	mu sync.Mutex
+	r  *rand.Rand
+}
+
+func (l *lockedRand) n(n int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.r.IntN(n)
+}
+
+func newModel(t *testing.T, seed uint64) *model {
+	m := &model{world: newWorld(t), random: &lockedRand{r: rand.New(rand.NewPCG(seed, 0))}}
+	m.Store.Chaos = func(string) (before, after error) {
+		if m.clean.Load() {
+			return nil, nil
+		}
+		switch m.random.n(20) {
+		case 0:
+			return apptest.ErrStorage, nil
+		case 1:
+			return nil, apptest.ErrStorage
+		}
+		return nil, nil
+	}
+	run := apptest.RunnerFunc(func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error) {
+		switch m.random.n(6) {
+		case 0:
+			panic("boom")
+		case 1:
+			return nil, apptest.Failure{Reason: job.DependencyFailed}
+		}
+		return apptest.Takes(time.Duration(m.random.n(40_000))*time.Millisecond)(ctx, d, attempt)
+	})
+	for range 3 {
+		l := &link{Store: m.Store}
+		worker := NewWorker(WorkerConfig{
+			Name: "model", Concurrency: 5, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: 30 * time.Second, Backoff: apptest.Backoff,
+		}, l, l, m.Queue, m.completer, run, m.Metrics, m.Logger)
+		m.links, m.loads = append(m.links, l), append(m.loads, worker)
+		m.Background(worker.Run)
+		for range 6 {
+			m.Background(func(ctx context.Context) { m.fetch(ctx, worker) })
+		}
+	}
+	m.lead()
+	m.lead()
+	m.service = m.world.service(100_000)
+	m.Background(m.completer.Run)
+	m.Background(m.hub.Run)
+	return m
+}
+
+// fetch is one slot of the queue's server.
+func (m *model) fetch(ctx context.Context, worker *Worker) {
+	for app.Sleep(ctx, 200*time.Millisecond) {
+		if t, ok := m.Queue.Take(); ok {
+			m.Queue.Done(t, worker.Handle(ctx, t))
+		}
+	}
+}
+
+// client submits, cancels and retries.
+func (m *model) client(jobs int) {
+	for range jobs {
+		time.Sleep(time.Duration(m.random.n(1000)) * time.Millisecond)
+		r := apptest.Request(func(r *job.Request) { r.AutoRetry, r.WorkKind = m.random.n(2) == 0, "" })
+		if m.random.n(4) == 0 {
+			apptest.Deferred(time.Duration(1+m.random.n(120)) * time.Second)(&r)
+		}
+		if receipt, err := m.service.Submit(context.Background(), r); err == nil {
+			m.ids = append(m.ids, receipt.JobID)
+			m.waiting.Go(func() { m.await(receipt.JobID) })
+		}
+		if m.random.n(10) == 0 {
+			m.batch()
+		}
+		if len(m.ids) == 0 {
+			continue
+		}
+		id := m.ids[m.random.n(len(m.ids))]
+		switch m.random.n(5) {
+		case 0:
+			_, _ = m.service.Cancel(context.Background(), apptest.ClientA, id)
+			for _, worker := range m.loads {
+				worker.Canceled(id)
+			}
+		case 1:
+			_, _ = m.service.Retry(context.Background(), apptest.ClientA, id)
+		}
+	}
+}
+
+// await waits for the end of a job. All news is lost on its way.
+func (m *model) await(id job.ID) {
+	for {
+		j, err := m.service.Await(context.Background(), apptest.ClientA, id, modelFinal)
+		if err == nil {
+			if !modelFinal(j) {
+				m.T.Errorf("the wait is over, and the job is %s", j.State)
+			}
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// batch submits a batch, and sometimes cancels it.
+func (m *model) batch() {
+	r := apptest.BatchRequest(apptest.Request(), apptest.Request(apptest.Deferred(10*time.Second)), apptest.Request(func(r *job.Request) { r.WorkKind = job.PayloadInvalid }))
+	b, _, err := m.service.SubmitBatch(context.Background(), r)
+	if err == nil && m.random.n(3) == 0 {
+		time.Sleep(time.Duration(m.random.n(30)) * time.Second)
+		_, _ = m.service.CancelBatch(context.Background(), apptest.ClientA, b.ID)
+	}
+}
+
+// misfortune does something terrible every now and then.
+func (m *model) misfortune(ctx context.Context) {
+	for app.Sleep(ctx, time.Duration(1+m.random.n(20))*time.Second) {
+		switch m.random.n(5) {
+		case 0:
+			m.Queue.Flush()
+		case 1:
+			m.Queue.Change(func() { m.Queue.Err = apptest.ErrQueue })
+			app.Sleep(ctx, time.Duration(m.random.n(40))*time.Second)
+			m.Queue.Change(func() { m.Queue.Err = nil })
+		case 2:
+			m.Store.Expire()
+		case 3:
+			m.Queue.Change(func() { m.Queue.Deaf = !m.Queue.Deaf })
+		case 4:
+			l := m.links[m.random.n(len(m.links))]
+			l.cut.Store(true)
+			app.Sleep(ctx, time.Duration(m.random.n(60))*time.Second)
+			l.cut.Store(false)
+		}
+	}
+}
+
+// Whatever happens, once it is over every accepted job ends, in steps that the
+// table allows (the fake store checks each), once an attempt; whoever waits for
+// one is told; and every batch has an outcome.
+func TestEveryJobEndsWhateverHappens(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			apptest.Bubble(t, func(t *testing.T) {
+				m := newModel(t, seed)
+				calm := m.Background(m.misfortune)
+				m.client(150)
+				calm()
+				m.clean.Store(true)
+				apptest.Pass(10 * time.Minute)
+
+				require.Greater(t, len(m.ids), 100)
+				m.waiting.Wait()
+				require.Zero(t, m.Sum("watchers"))
+				m.Store.Mu.Lock()
+				defer m.Store.Mu.Unlock()
+				for id, r := range m.Store.Rows {
+					require.True(t, r.State.Final(), "%s: %v", id, r.History)
+					attempts := map[int]bool{}
+					for _, end := range r.Ends {
+						require.False(t, attempts[end.Attempt], "attempt %d ended twice: %v", end.Attempt, r.History)
+						attempts[end.Attempt] = true
+					}
+				}
+				require.NotEmpty(t, m.Store.Batches)
+				for _, b := range m.Store.Batches {
+					require.NotNil(t, b.Outcome)
+				}
+				m.Queue.Mu.Lock()
+				defer m.Queue.Mu.Unlock()
+				require.Empty(t, m.Queue.Tasks, "at rest no task is left")
+				for _, worker := range m.loads {
+					require.Empty(t, worker.holding)
+					require.True(t, worker.Alive())
+				}
+			})
+		})
+	}
+}
+
+func modelFinal(j *job.Job) bool { return j.State.Final() }

@@ -1,0 +1,58 @@
+package worker
+
+import (
+	"errors"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// endAssign ends the span of a claim. That a task turned out to be used is no
+// error.
+func endAssign(span trace.Span, t job.Task, worker job.ID, c *job.Claim, err error) {
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(telemetry.Attempt.Int(t.Attempt))
+	if c == nil {
+		app.EndSpan(span, t.JobID, "", err)
+		return
+	}
+	span.SetAttributes(telemetry.WorkerID.String(worker.String()))
+	app.Describe(span, &c.Job, c.Attempt)
+	app.EndSpan(span, t.JobID, job.Assigned, nil)
+}
+
+// endRun ends the span of a job's work. What the work came to is a normal
+// outcome, a failure too, unless it crashed. A job that was stopped has none: a
+// canceled one ended well, one that was taken away did not.
+func endRun(span trace.Span, f job.Finish, stopped error) {
+	if !span.IsRecording() {
+		return
+	}
+	state, err := f.State, error(nil)
+	switch {
+	case f.Failure != nil:
+		span.SetAttributes(telemetry.ErrorCode.String(string(f.Failure.Code)))
+		if crashed(f.Failure.Reason) {
+			err = errors.New(f.Failure.Detail)
+		}
+	case state != "":
+	case errors.Is(stopped, errCanceled):
+		state = job.Canceled
+		span.AddEvent("canceled")
+	default:
+		err = stopped
+	}
+	if state != "" {
+		span.SetAttributes(telemetry.State.String(string(state)))
+	}
+	telemetry.End(span, err)
+}
+
+func crashed(r job.Reason) bool {
+	return r == job.DefinitionInvalid || r == job.OutputInvalid || r == job.WorkPanicked
+}

@@ -1,0 +1,61 @@
+package worker
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/app/batches"
+	"github.com/forgerun/forgerun/app/events"
+	"github.com/forgerun/forgerun/job"
+)
+
+// world is the use cases with everything around them.
+type world struct {
+	*apptest.World
+	runner    apptest.RunnerFunc
+	hub       *events.Hub
+	reader    *events.Reader
+	completer *batches.Completer
+	worker    *Worker
+}
+
+func newWorld(t testing.TB, change ...func(*WorkerConfig)) *world {
+	w := &world{World: apptest.NewWorld(t)}
+	w.hub = events.NewHub(w.Store, w.Listener, w.Metrics, w.Logger)
+	w.reader = events.NewReader(w.Store, w.hub)
+	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
+	w.worker = w.newWorker(change...)
+	return w
+}
+
+func (w *world) newWorker(change ...func(*WorkerConfig)) *Worker {
+	cfg := WorkerConfig{
+		Name: "test", Concurrency: 4, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: apptest.Limit, Backoff: apptest.Backoff,
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	run := apptest.RunnerFunc(func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error) {
+		if w.runner != nil {
+			return w.runner(ctx, d, attempt)
+		}
+		return apptest.GoodResult(d), nil
+	})
+	return NewWorker(cfg, w.Store, w.Store, w.Queue, w.completer, run, w.Metrics, w.Logger)
+}
+
+// start runs the worker until the test ends or stop is called.
+func (w *world) start() (stop func()) { return w.Background(w.worker.Run) }
+
+// handle hands a task to the worker as the queue would.
+func (w *world) handle(t job.Task) error { return w.worker.Handle(context.Background(), t) }
+
+// handling hands a task over in the background; the channel gives the answer.
+func (w *world) handling(t job.Task) <-chan error {
+	answer := make(chan error, 1)
+	go func() { answer <- w.handle(t) }()
+	synctest.Wait()
+	return answer
+}

@@ -1,0 +1,180 @@
+package client
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/subtle"
+	"encoding/hex"
+	"hash"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Attempt is one run of a job.
+type Attempt struct {
+	Attempt    int       `json:"attempt"`
+	State      string    `json:"state"`
+	Outcome    string    `json:"outcome"` // "" until it has ended
+	StartedAt  time.Time `json:"started_at"`
+	FinishedAt time.Time `json:"finished_at"`
+	DurationMS int64     `json:"duration_ms"`
+	Failure    *Outcome  `json:"failure"`
+}
+
+// Attempts lists a job's attempts from the first to the current one.
+func (c *Client) Attempts(ctx context.Context, id string) ([]Attempt, error) {
+	all, err := collect(list[Attempt](ctx, c, get(nil, "jobs", id, "attempts"), false))
+	for _, attempt := range all {
+		c.received(ctx, attempt.Failure)
+	}
+	return all, err
+}
+
+// Attempt reads the outcome document of one attempt, counted from 1. Once the
+// attempt has ended it never changes.
+func (c *Client) Attempt(ctx context.Context, id string, attempt int, options ...Option) (*Outcome, error) {
+	r := get(options, "jobs", id, "attempts", strconv.Itoa(attempt)).of(id)
+	o := &Outcome{}
+	a, err := c.call(ctx, r, o)
+	if err == nil && o.JobID != "" { // the member may be absent
+		err = r.checkID(a, o.JobID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.received(ctx, o)
+	return o, nil
+}
+
+// Report is what is known of an attempt that has ended.
+type Report struct {
+	JobID      string    `json:"job_id"`
+	Attempt    int       `json:"attempt"`
+	Outcome    string    `json:"outcome"`
+	StartedAt  time.Time `json:"started_at"` // zero if it never ran
+	FinishedAt time.Time `json:"finished_at"`
+	DurationMS int64     `json:"duration_ms"`
+	Failure    *Outcome  `json:"failure"`
+	Events     []Event   `json:"events"` // from the job's beginning to the attempt's end
+	RequestID  string    `json:"-"`
+}
+
+// Report reads the report of an attempt that has ended; 0 is the latest one.
+func (c *Client) Report(ctx context.Context, id string, attempt int, options ...Option) (*Report, error) {
+	r := get(options, "jobs", id, "report").of(id)
+	if attempt != 0 {
+		r.query = url.Values{"attempt": {strconv.Itoa(attempt)}}
+	}
+	report := &Report{}
+	a, err := c.call(ctx, r, report, &report.JobID)
+	if err != nil {
+		return nil, err
+	}
+	report.RequestID = a.requestID()
+	c.received(ctx, report.Failure)
+	return report, nil
+}
+
+// ResultInfo describes a job's result: State is AVAILABLE, or EXPIRED with
+// ExpiredAt alone.
+type ResultInfo struct {
+	State       string    `json:"state"`
+	MediaType   string    `json:"media_type"`
+	SizeBytes   int64     `json:"size_bytes"`
+	Checksum    Checksum  `json:"checksum"`
+	ExpiresAt   time.Time `json:"expires_at"`
+	ExpiredAt   time.Time `json:"expired_at"`
+	DownloadURL string    `json:"download_url"`
+}
+
+// Checksum is the hash of a result, in hexadecimal digits.
+type Checksum struct {
+	Algorithm string `json:"algorithm"` // sha256
+	Value     string `json:"value"`
+}
+
+// Result is the bytes that a job has produced.
+type Result struct {
+	ContentType string
+	Data        []byte // as the service's digest says they are
+	ETag        string
+	RequestID   string
+}
+
+// resultTime is added to the time that one try may take: results are large.
+const resultTime = 5 * time.Minute
+
+// Result reads the bytes that a job has produced, up to 64 MiB, and verifies
+// them against the digest that the service sends (RFC 9530) or, without one,
+// the checksum that the job shows. Bytes that are not verified are not returned.
+func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Result, error) {
+	r := get(options, "jobs", id, "result")
+	r.limit, r.wait, r.raw = maxResult, resultTime, true
+	r.set("Accept", "*/*")
+	a, err := c.send(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	bad := func(reason string) error {
+		err := r.unexpected(a, reason)
+		err.Body = nil
+		return err
+	}
+	if a.status != http.StatusOK {
+		return nil, bad("it is not the whole result")
+	}
+	matches, known := digestMatches(a.header, a.body)
+	if !known {
+		job, err := c.Job(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if matches, known = job.Result.matches(a.body); !known {
+			return nil, bad("neither it nor the job has a digest")
+		}
+	}
+	if !matches {
+		return nil, bad("the bytes do not match their digest")
+	}
+	return &Result{
+		ContentType: a.header.Get("Content-Type"), Data: a.body,
+		ETag: a.header.Get("Etag"), RequestID: a.requestID(),
+	}, nil
+}
+
+// digestMatches compares the body with each digest whose algorithm is known.
+// All must match.
+func digestMatches(h http.Header, body []byte) (matches, known bool) {
+	for _, name := range []string{"Repr-Digest", "Content-Digest"} {
+		dictionary, err := parseDictionary(joined(h, name))
+		if err != nil {
+			return false, true // what cannot be read does not confirm anything
+		}
+		for _, member := range dictionary {
+			newHash := map[string]func() hash.Hash{"sha-256": sha256.New, "sha-512": sha512.New}[member.key]
+			if newHash == nil {
+				continue
+			}
+			sum := newHash()
+			sum.Write(body)
+			digest, _ := member.value.([]byte)
+			if subtle.ConstantTimeCompare(digest, sum.Sum(nil)) == 0 {
+				return false, true
+			}
+			known = true
+		}
+	}
+	return known, known
+}
+
+func (r *ResultInfo) matches(body []byte) (matches, known bool) {
+	if r == nil || r.Checksum.Algorithm != "sha256" {
+		return false, false
+	}
+	want, err := hex.DecodeString(r.Checksum.Value)
+	sum := sha256.Sum256(body)
+	return err == nil && subtle.ConstantTimeCompare(want, sum[:]) == 1, true
+}

@@ -1,0 +1,66 @@
+package client
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The example of RFC 9421, appendix B.2.6.
+func TestSignatureBaseOfRFC9421(t *testing.T) {
+	t.Parallel()
+	der, err := base64.StdEncoding.DecodeString("MCowBQYDK2VwAyEAJrQLj5P/89iXES9+vFgrIy29clF9CC/oPPsw3c5D0bs=")
+	require.NoError(t, err)
+	m := message{method: http.MethodPost, target: "https://example.com/foo?param=Value&Pet=dog", header: http.Header{
+		"Date": {"Tue, 20 Apr 2021 02:07:55 GMT"}, "Content-Type": {"application/json"}, "Content-Length": {"18"},
+	}}
+	const signed = `("date" "@method" "@path" "@authority" "content-type" "content-length");created=1618884473;keyid="test-key-ed25519"`
+	inputs, err := parseDictionary(`sig-b26=` + signed)
+	require.NoError(t, err)
+	base, err := m.signatureBase(inputs[0], nil)
+	require.NoError(t, err)
+	require.Equal(t, `"date": Tue, 20 Apr 2021 02:07:55 GMT
+"@method": POST
+"@path": /foo
+"@authority": example.com
+"content-type": application/json
+"content-length": 18
+"@signature-params": `+signed, string(base))
+	signatures, err := parseDictionary(`sig-b26=:wqcAqbmYJ2ji2glfAMaRy4gruYYnx2nEFN2HN6jrnDnQCK1u02Gb04v9EDgwUPiu4A0w6vuQv5lIp5WPpBKRCw==:`)
+	require.NoError(t, err)
+	require.True(t, ed25519.Verify(der[len(der)-ed25519.PublicKeySize:], base, signatures[0].value.([]byte)))
+}
+
+// The form in which the service signs a URL that was registered.
+func TestSignedURI(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		"https://example.com":             "https://example.com/",
+		"https://example.com?x=1":         "https://example.com/?x=1",
+		"https://example.com/":            "https://example.com/",
+		"https://example.com/?":           "https://example.com/?",
+		"https://example.com/a%2Fb?x":     "https://example.com/a%2Fb?x",
+		"https://Example.COM:443/A?B":     "https://example.com/A?B",
+		"http://example.com:80":           "http://example.com/",
+		"http://example.com:443/":         "http://example.com:443/",
+		"https://example.com:80/":         "https://example.com:80/",
+		"http://example.com:8080/":        "http://example.com:8080/",
+		"HTTP://[2606:4700::1111]:80/":    "http://[2606:4700::1111]/",
+		"https://[2606:4700::80]/":        "https://[2606:4700::80]/",
+		"https://example.com:8443/#part":  "https://example.com:8443/",
+		"https://example.com/?q=\u00fc":   "https://example.com/?q=%C3%BC",
+		"https://example.com/\u00e4":      "https://example.com/%C3%A4",
+		"https://example.com/%e4":         "https://example.com/%e4",
+		"https://example.com/%7Etilde~":   "https://example.com/%7Etilde~",
+		"https://example.com/a b?q=a%20b": "https://example.com/a%20b?q=a%20b",
+		"https://example.com//a/./..":     "https://example.com//a/./..",
+		"https://example.com/a;b=c,d":     "https://example.com/a;b=c,d",
+		"/no/host":                        "/no/host",
+		"https://[::1":                    "https://[::1",
+	} {
+		require.Equal(t, want, signedURI(given), given)
+	}
+}

@@ -1,0 +1,183 @@
+package client_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/client"
+)
+
+func job(state, rest string) reply { return ok(`{"job_id":"j1","state":"` + state + `"` + rest + `}`) }
+
+func failed(after int) reply {
+	return job("FAILED", `,"failure":{"jobId":"j1","jobStatus":"FAILED","retryable":true,"retryAfter":`+strconv.Itoa(after)+`}`)
+}
+
+// Draft, sections 6.10 and 9.4: a resubmission is a new job with a new key,
+// after the wait, and not for ever.
+func TestDraft_6_10_ResubmissionHasANewKey(t *testing.T) {
+	t.Parallel()
+	s := serve(t, acceptedReply(), failed(3), acceptedReply(), failed(0), acceptedReply(), job("SUCCEEDED", ""))
+	ended, err := s.c.Run(t.Context(), client.JobRequest{Type: client.Deferred, ExecutionAt: s.clock.Now()}, client.IdempotencyKey("first"),
+		client.CorrelationID("c"))
+	require.NoError(t, err)
+	require.Equal(t, client.Succeeded, ended.State)
+	require.Equal(t, []time.Duration{3 * time.Second, 2 * time.Second}, s.clock.slept())
+	got := s.requests()
+	keys := []string{got[0].header.Get("Idempotency-Key"), got[2].header.Get("Idempotency-Key"), got[4].header.Get("Idempotency-Key")}
+	require.Equal(t, "first", keys[0])
+	require.NotEqual(t, keys[0], keys[1])
+	require.NotEqual(t, keys[1], keys[2])
+	for _, i := range []int{2, 4} {
+		require.NotContains(t, got[i].header.Get("Idempotency-Key"), "j1", "never the jobId")
+		require.NotEmpty(t, got[i].header.Get("Idempotency-Key"))
+		require.Equal(t, "c", got[i].header.Get("X-Correlation-Id"))
+		require.JSONEq(t, `{"type":"EXECUTE"}`, got[i].body, "its time has passed")
+	}
+}
+
+func TestDraft_9_4_AtMostFiveSubmissions(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for range 10 {
+		s.replies = append(s.replies, acceptedReply(), failed(0))
+	}
+	ended, err := s.c.Run(t.Context(), client.JobRequest{Type: client.Execute})
+	require.NoError(t, err)
+	require.Equal(t, client.Failed, ended.State)
+	require.Len(t, s.requests(), 2*client.MaxSubmissions)
+	require.Equal(t, []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}, s.clock.slept())
+}
+
+func TestRunDoesNotResubmit(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]reply{
+		"what succeeded":    job("SUCCEEDED", ""),
+		"what was canceled": job("CANCELED", ""),
+		"a lone retryAfter": job("FAILED", `,"failure":{"jobStatus":"FAILED","retryAfter":1}`).with("Retry-After", "1"),
+		"the impractical":   failed(4000).with("Retry-After", "1"),
+		"without a failure": job("FAILED", ""),
+	} {
+		s := serve(t, acceptedReply(), end)
+		_, err := s.c.Run(t.Context(), client.JobRequest{})
+		require.NoError(t, err, name)
+		require.Len(t, s.requests(), 2, name)
+	}
+}
+
+func TestRunTakesTheAnswerThatWaited(t *testing.T) {
+	t.Parallel()
+	s := serve(t, job("SUCCEEDED", `,"created_at":"2030-01-31T12:00:00Z"`))
+	ended, err := s.c.Run(t.Context(), client.JobRequest{}, client.PreferWait(5*time.Second))
+	require.NoError(t, err)
+	require.Equal(t, client.Succeeded, ended.State)
+	require.Len(t, s.requests(), 1)
+
+	// A 200 with a job that is not final, or of a state that is not known.
+	s = serve(t, job("PAUSED", ""), job("SUCCEEDED", ""))
+	_, err = s.c.Run(t.Context(), client.JobRequest{}, client.PreferWait(5*time.Second))
+	require.NoError(t, err)
+	require.Equal(t, "wait=5", s.requests()[1].header.Get("Prefer"))
+}
+
+func TestRunTellsTheLastJobWithAnError(t *testing.T) {
+	t.Parallel()
+	s := serve(t, acceptedReply(), failed(0), problem(401, "RFA_AUTH_TOKEN_EXPIRED"))
+	ended, err := s.c.Run(t.Context(), client.JobRequest{})
+	require.Error(t, err)
+	require.Equal(t, client.Failed, ended.State)
+}
+
+func TestWait(t *testing.T) {
+	t.Parallel()
+	unchanged := reply{status: 304, header: map[string]string{"ETag": `W/"1"`}}
+	s := serve(t,
+		job("QUEUED", "").with("Retry-After", "20").with("ETag", `W/"1"`), unchanged,
+		job("PAUSED", "").with("ETag", `W/"2"`),
+		job("RUNNING", "").with("Retry-After", "1").with("ETag", `W/"3"`),
+		job("SUCCEEDED", "").with("ETag", `W/"4"`))
+	ended, err := s.c.Wait(t.Context(), "j1")
+	require.NoError(t, err)
+	require.Equal(t, client.Succeeded, ended.State)
+	require.Equal(t, `W/"4"`, ended.ETag)
+	slept := s.clock.slept()
+	require.Equal(t, []time.Duration{20 * time.Second, 20 * time.Second}, slept[:2], "as advised, also by the answer before a 304")
+	require.Equal(t, time.Second, slept[3])
+	var tags []string
+	for _, r := range s.requests() {
+		tags = append(tags, r.header.Get("If-None-Match"))
+		require.Empty(t, r.header.Get("Prefer"))
+	}
+	require.Equal(t, []string{"", `W/"1"`, `W/"1"`, `W/"2"`, `W/"3"`}, tags)
+}
+
+func TestWaitSurvivesAnOutage(t *testing.T) {
+	t.Parallel()
+	s := serveWith(t, client.Config{MaxTries: 1}, job("QUEUED", "").with("Retry-After", "1"))
+	for range 20 {
+		s.replies = append(s.replies, reply{cut: true}, problem(503, "RFA_STORAGE_UNAVAILABLE"))
+	}
+	s.replies = append(s.replies, problem(429, "RFA_REQUEST_RATE_LIMITED").with("Retry-After", "40"), job("CANCELED", ""))
+	ended, err := s.c.Wait(t.Context(), "j1")
+	require.NoError(t, err)
+	require.Equal(t, client.Canceled, ended.State)
+	slept := s.clock.slept()
+	require.Equal(t, 40*time.Second, slept[len(slept)-1].Truncate(time.Second))
+	for _, wait := range slept[:len(slept)-1] {
+		require.LessOrEqual(t, wait, 10*time.Second)
+		require.Positive(t, wait)
+	}
+
+	s = serve(t, job("QUEUED", ""), problem(410, "RFA_JOB_GONE"))
+	_, err = s.c.Wait(t.Context(), "j1")
+	var p *client.Problem
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, 410, p.Status)
+}
+
+// An answer that was held back is followed by the next question at once; one
+// that came at once, since the service had no room to wait, is not.
+func TestWaitWithPreferWait(t *testing.T) {
+	t.Parallel()
+	held := job("RUNNING", "").with("Retry-After", "2").with("ETag", `W/"progress"`)
+	held.took = 3 * time.Second
+	partly := held
+	partly.took = 500 * time.Millisecond
+	s := serve(t, job("QUEUED", "").with("Retry-After", "2"), held, partly, job("SUCCEEDED", ""))
+	_, err := s.c.Wait(t.Context(), "j1", client.PreferWait(20*time.Second))
+	require.NoError(t, err)
+	require.Equal(t, []time.Duration{2 * time.Second, 1500 * time.Millisecond}, s.clock.slept())
+	for _, r := range s.requests() {
+		require.Equal(t, "wait=20", r.header.Get("Prefer"))
+		require.Empty(t, r.header.Get("If-None-Match"), "mere progress is not waited for")
+	}
+}
+
+func TestWaitSurvivesAMistakeOfTheService(t *testing.T) {
+	t.Parallel()
+	s := serve(t, job("RUNNING", ""), problem(500, "RFA_INTERNAL"), job("SUCCEEDED", ""))
+	ended, err := s.c.Wait(t.Context(), "j1")
+	require.NoError(t, err)
+	require.Equal(t, client.Succeeded, ended.State)
+}
+
+// A tag of the caller's would say for ever that nothing has changed.
+func TestWaitHasTagsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	s := serve(t, job("SUCCEEDED", ""))
+	_, err := s.c.Wait(t.Context(), "j1", client.IfNoneMatch(`W/"final"`))
+	require.NoError(t, err)
+	require.Empty(t, s.requests()[0].header.Get("If-None-Match"))
+}
+
+func TestRunTellsTheJobWhoseEndIsNotKnown(t *testing.T) {
+	t.Parallel()
+	s := serve(t, acceptedReply(), problem(401, "RFA_AUTH_TOKEN_EXPIRED"))
+	submitted, err := s.c.Run(t.Context(), client.JobRequest{Type: client.Execute})
+	require.Error(t, err)
+	require.Equal(t, "j1", submitted.JobID)
+	require.Equal(t, client.Queued, submitted.State)
+}

@@ -1,0 +1,44 @@
+package client_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/client"
+)
+
+func TestParseDelivery(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		kind, body string
+	}{
+		"no CloudEvent": {jsonType, `{}`}, "not JSON": {"application/cloudevents+json", `{`},
+		"without an id": {"application/cloudevents+json", `{"type":"job.failed","data":{}}`},
+	} {
+		_, err := client.ParseDelivery(http.Header{"Content-Type": {test.kind}}, []byte(test.body))
+		require.Error(t, err, name)
+	}
+	binary := http.Header{"Ce-Id": {"e"}, "Ce-Type": {"t"}, "Ce-Sequence": {"-4"}, "Content-Type": {jsonType}}
+	m, err := client.ParseDelivery(binary, []byte(`{}`))
+	require.NoError(t, err)
+	require.Zero(t, m.Sequence)
+	_, err = client.ParseDelivery(binary, []byte(`{`))
+	require.Error(t, err)
+	// In the structured mode a header does not say anything.
+	binary.Set("Content-Type", "application/cloudevents+json")
+	_, err = client.ParseDelivery(binary, []byte(`{"type":"x","data":{}}`))
+	require.Error(t, err)
+}
+
+func TestAWebhookMessageKnowsWhenItCame(t *testing.T) {
+	t.Parallel()
+	m, err := client.ParseDelivery(http.Header{"Ce-Id": {"e"}, "Ce-Type": {"job.failed"}, "Content-Type": {problemType}},
+		[]byte(`{"jobStatus":"FAILED"}`))
+	require.NoError(t, err)
+	require.False(t, m.ReceivedAt.IsZero())
+	o, err := m.Outcome()
+	require.NoError(t, err)
+	require.Equal(t, m.ReceivedAt, o.ReceivedAt)
+}

@@ -1,0 +1,130 @@
+// Package collect asks, when a run of the simulator is over, what the API, the
+// rows, the queue and the metrics say. It adds the answers to the history as
+// facts, for package judge to compare.
+package collect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/internal/simulator/judge"
+)
+
+// Account is a tenant of the run.
+type Account struct {
+	Tenant   int
+	ClientID string // "" when its key was given: what else its client has is not read
+	Client   *client.Client
+}
+
+// Config says whom to ask. What is not given is reported as not asked for.
+type Config struct {
+	Run      string
+	Since    time.Time // of the first submission; zero: lists are read to their end
+	Accounts []Account
+
+	DatabaseURL, RedisURL string
+	MetricsURLs           []string // of all processes of the service
+
+	// Counters, and not only gauges, are comparable with the rows; see judge.RunContext.
+	Counters bool
+
+	SampleReports int    // jobs whose reports, results and deliveries are read over HTTP
+	WorkKind      string // limits the lists to one kind; "": all
+	DeliveryLogs  bool   // each delivery of the sample is read by itself, with its tries
+	Seed          uint64 // draws the sample
+
+	MaxWait  time.Duration                  // for the queue to drain, and metrics to follow the rows; 0: 15 s
+	Progress func(stage string, done int64) // may be nil; called by several goroutines
+}
+
+// foreignTenant is the tenant of rows whose client is none of the run's.
+const foreignTenant = math.MaxInt32
+
+// collector is one Run under way.
+type collector struct {
+	Config
+	out   interface{ Add(history.Fact) }
+	found judge.Collected
+
+	asOf        time.Time      // the rows are as of then, by Postgres' clock
+	tenants     map[string]int // by client id
+	clientIDs   []string       // made by the run: all that they have is the run's
+	otherTenant int            // the tenant of every other client id
+}
+
+// Run reads all sources and adds what they say to the history. Collected has the
+// sources that failed; the error is only ever the context's.
+func Run(ctx context.Context, config Config, out interface{ Add(history.Fact) }) (judge.Collected, error) {
+	c := &collector{Config: config, out: out, tenants: map[string]int{}, clientIDs: []string{}, otherTenant: foreignTenant}
+	if c.Progress == nil {
+		c.Progress = func(string, int64) {}
+	}
+	c.MaxWait = cmp.Or(config.MaxWait, 15*time.Second)
+	c.found = judge.Collected{Asked: map[judge.Source]bool{}, Missing: map[judge.Source]string{}, Webhooks: map[string]time.Time{}}
+	for _, a := range c.Accounts {
+		if a.ClientID == "" {
+			c.otherTenant = a.Tenant
+			continue
+		}
+		c.tenants[a.ClientID] = a.Tenant
+		c.clientIDs = append(c.clientIDs, a.ClientID)
+	}
+	var sample []sampledJob
+	c.ask(judge.Lists, len(c.Accounts) > 0, func() (err error) { sample, err = c.lists(ctx); return err })
+	c.ask(judge.Reports, len(c.Accounts) > 0 && c.SampleReports > 0, func() error { return c.reports(ctx, sample) })
+	c.ask(judge.Rows, c.DatabaseURL != "", func() error { return c.rows(ctx) })
+	c.ask(judge.Queue, c.RedisURL != "", func() error { return c.queue(ctx) })
+	c.ask(judge.Metrics, len(c.MetricsURLs) > 0 && c.DatabaseURL != "", func() error { return c.metrics(ctx) })
+	return c.found, context.Cause(ctx)
+}
+
+// ask reads a source if it is given, and notes why it failed, without secrets.
+func (c *collector) ask(s judge.Source, given bool, read func() error) {
+	if !given {
+		return
+	}
+	c.found.Asked[s] = true
+	if err := read(); errors.Is(err, context.Canceled) {
+		c.found.Missing[s] = "the collecting was interrupted"
+	} else if err != nil {
+		c.found.Missing[s] = judge.Printable(err.Error())
+	}
+}
+
+func (c *collector) add(f history.Fact) {
+	f.At = cmp.Or(f.At, time.Now().UTC())
+	c.out.Add(f)
+}
+
+// poll calls check until it reports true, or for as long as MaxWait.
+func (c *collector) poll(ctx context.Context, interval time.Duration, check func() (done bool, err error)) error {
+	for deadline := time.Now().Add(c.MaxWait); ; {
+		done, err := check()
+		if done || err != nil || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(interval):
+		}
+	}
+}
+
+// connected calls do with a connection to the database.
+func connected(ctx context.Context, databaseURL string, do func(*pgx.Conn) error) error {
+	conn, err := pgx.Connect(ctx, databaseURL)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	return do(conn)
+}

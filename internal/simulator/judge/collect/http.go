@@ -1,0 +1,236 @@
+package collect
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/internal/simulator/judge"
+)
+
+const (
+	pageSize       = 100
+	parallelLists  = 4
+	parallelSample = 8
+)
+
+// sampledJob is a job whose reports are to be read.
+type sampledJob struct {
+	account Account
+	*client.Job
+	order uint64 // its place, which the seed decides
+}
+
+// lists reads each account's list of jobs, and draws the sample by the seed.
+func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
+	var mu sync.Mutex
+	var sample []sampledJob
+	var done atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelLists)
+	for _, a := range c.Accounts {
+		group.Go(func() error {
+			sent := time.Now().UTC()
+			for j, err := range a.Client.Jobs(ctx, client.JobFilter{PageSize: pageSize, CreatedAfter: c.Since, WorkKind: c.WorkKind}) {
+				if err != nil {
+					return fmt.Errorf("jobs of tenant %d: %w", a.Tenant, err)
+				}
+				ticket, ours := judge.TicketOf(c.Run, j.CorrelationID)
+				if !ours && a.ClientID == "" {
+					continue // of another run
+				}
+				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Told: listedJob(&j)})
+				if n := done.Add(1); n%1000 == 0 {
+					c.Progress(string(judge.Lists), n)
+				}
+				if c.SampleReports > 0 && ours {
+					one := sampledJob{a, &j, rand.NewPCG(c.Seed, uint64(ticket)).Uint64()}
+					mu.Lock()
+					sample = c.draw(append(sample, one), 2*c.SampleReports)
+					mu.Unlock()
+				}
+			}
+			return nil
+		})
+	}
+	err := group.Wait()
+	return c.draw(sample, c.SampleReports), err
+}
+
+// draw keeps the first SampleReports jobs when there are more than most.
+func (c *collector) draw(all []sampledJob, most int) []sampledJob {
+	if len(all) <= most {
+		return all
+	}
+	slices.SortFunc(all, func(a, b sampledJob) int { return cmp.Compare(a.order, b.order) })
+	return all[:min(len(all), c.SampleReports)]
+}
+
+// reports reads every report of the sample, its results and its deliveries.
+func (c *collector) reports(ctx context.Context, sample []sampledJob) error {
+	if _, missing := c.found.Missing[judge.Lists]; missing && len(sample) == 0 {
+		return errors.New("no job is known without its list")
+	}
+	var done atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelSample)
+	for _, s := range sample {
+		group.Go(func() error {
+			for attempt := 1; attempt < s.Attempt || attempt == s.Attempt && s.Final(); attempt++ {
+				if err := c.report(ctx, s, attempt); err != nil {
+					return err
+				}
+			}
+			for d, err := range s.account.Client.JobDeliveries(ctx, s.JobID, client.DeliveryFilter{PageSize: pageSize}) {
+				if err != nil {
+					return fmt.Errorf("deliveries of job %s: %w", s.JobID, err)
+				}
+				if c.DeliveryLogs {
+					read, err := s.account.Client.JobDelivery(ctx, s.JobID, d.DeliveryID)
+					if err != nil {
+						return fmt.Errorf("delivery %s of job %s: %w", d.DeliveryID, s.JobID, err)
+					}
+					d = *read
+				}
+				f := history.Fact{Kind: history.ToldDelivery, Tenant: s.account.Tenant, Job: s.JobID, Delivery: delivery(&d)}
+				f.Delivery.HasLog = c.DeliveryLogs
+				c.add(f)
+			}
+			c.Progress(string(judge.Reports), done.Add(1))
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error {
+	f := history.Fact{Kind: history.ToldReport, Tenant: s.account.Tenant, Job: s.JobID}
+	r, err := s.account.Client.Report(ctx, s.JobID, attempt)
+	if problem, ok := errors.AsType[*client.Problem](err); ok && problem.Status == http.StatusNotFound {
+		f.Note = fmt.Sprintf("attempt %d: %d %s", attempt, problem.Status, problem.Code)
+		c.add(f)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("report of job %s: %w", s.JobID, err)
+	}
+	f.Report = report(r)
+	if s.State == client.Succeeded && attempt == s.Attempt {
+		if err := readResult(ctx, s, f.Report); err != nil {
+			return fmt.Errorf("result of job %s: %w", s.JobID, err)
+		}
+	}
+	c.add(f)
+	return nil
+}
+
+// readResult reads what the job has produced. That it is refused, or that its
+// bytes are not those of its digest, is a fact; no answer is an error.
+func readResult(ctx context.Context, s sampledJob, into *history.Report) error {
+	r, err := s.account.Client.Result(ctx, s.JobID)
+	if err == nil {
+		size := len(r.Data)
+		into.ResultSize = &size
+		return nil
+	}
+	problem, refused := errors.AsType[*client.Problem](err)
+	unexpected, damaged := errors.AsType[*client.UnexpectedError](err)
+	switch {
+	case refused && problem.Status < 500 && problem.Status != http.StatusTooManyRequests:
+		into.ResultError = fmt.Sprintf("%d %s", problem.Status, problem.Code)
+	case damaged && unexpected.Status < 400:
+		into.ResultError = err.Error()
+	default:
+		return err
+	}
+	return nil
+}
+
+func listedJob(j *client.Job) *history.Job {
+	return &history.Job{
+		Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: j.Outcome, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts,
+		CreatedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt,
+		ExecutionAt: optional(j.ExecutionAt), StartedAt: optional(j.StartedAt), FinishedAt: optional(j.FinishedAt),
+		Correlation: j.CorrelationID, Batch: j.BatchID,
+	}
+}
+
+func report(r *client.Report) *history.Report {
+	out := &history.Report{
+		Job: r.JobID, Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: optional(r.StartedAt), FinishedAt: r.FinishedAt, DurationMS: r.DurationMS,
+	}
+	if r.Failure != nil {
+		out.Failure = r.Failure.Code
+	}
+	for _, e := range r.Events {
+		h := history.Event{
+			ID: e.EventID, Seq: e.Seq, Name: e.Name, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp,
+			Emitted: emission(&e), Job: e.JobID,
+		}
+		readEventData(e.Data, &h)
+		out.Events = append(out.Events, h)
+	}
+	return out
+}
+
+// emission is the client's own event in event.emitted: name and data.
+func emission(e *client.Event) string {
+	if e.Name != "event.emitted" {
+		return ""
+	}
+	var emitted struct {
+		Name string          `json:"name"`
+		Data json.RawMessage `json:"data"`
+	}
+	if err := json.Unmarshal(e.Data, &emitted); err != nil {
+		return err.Error()
+	}
+	return emitted.Name + " " + string(emitted.Data)
+}
+
+func delivery(d *client.Delivery) *history.Delivery {
+	out := &history.Delivery{
+		ID: d.DeliveryID, Webhook: d.WebhookID, URL: d.URL, EventID: d.EventID, EventName: d.EventName, Seq: d.Seq,
+		State: d.State, Attempts: d.Attempts, Status: d.LastStatus, Next: d.NextAttemptAt,
+		CreatedAt: d.CreatedAt, SettledAt: d.SettledAt,
+	}
+	for _, t := range d.AttemptsLog {
+		took := time.Duration(t.DurationMS) * time.Millisecond
+		out.Log = append(out.Log, history.LoggedTry{Number: t.Number, Status: t.Status, Took: took})
+	}
+	if d.LastError != nil {
+		out.Error = d.LastError.Code
+	}
+	return out
+}
+
+// readEventData takes what an event says of the work out of its data.
+func readEventData(data json.RawMessage, into *history.Event) {
+	var d struct {
+		WorkKind        string `json:"work_kind"`
+		DurationMS      *int64 `json:"duration_ms"`
+		ExpectedOutcome string `json:"expected_outcome"`
+	}
+	_ = json.Unmarshal(data, &d) // what is not there is judged as such
+	into.WorkKind, into.DurationMS, into.Expected = d.WorkKind, d.DurationMS, d.ExpectedOutcome
+}
+
+// optional gives nil for the zero time.
+func optional(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

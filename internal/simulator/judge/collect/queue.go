@@ -1,0 +1,151 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/forgerun/forgerun/internal/simulator/history"
+)
+
+const (
+	taskPage   = 500     // keys of one exchange
+	maxTasks   = 100_000 // that are held in memory
+	queuePause = 500 * time.Millisecond
+)
+
+// The asynq queues of the service: tasks of the first are named
+// {job}:{attempt}:{dispatch}, of the second after clients.
+const (
+	jobQueue     = "jobs"
+	webhookQueue = "webhooks"
+)
+
+// queue reads the tasks in Redis until there are none, or for as long as MaxWait:
+// what is there all the time is left over, or scheduled.
+func (c *collector) queue(ctx context.Context) error {
+	options, err := redis.ParseURL(c.RedisURL)
+	if err != nil {
+		return errors.New("the address of Redis cannot be read")
+	}
+	options.DialerRetries = 1 // it answers, or it is missing
+	rdb := redis.NewClient(options)
+	defer func() { _ = rdb.Close() }()
+	var left map[string]history.Task
+	err = c.poll(ctx, queuePause, func() (bool, error) {
+		now, err := readTasks(ctx, rdb)
+		if before := left; before != nil {
+			maps.DeleteFunc(now, func(key string, _ history.Task) bool { _, was := before[key]; return !was })
+		}
+		left = now
+		return len(left) == 0, err
+	})
+	if err != nil {
+		return err
+	}
+	return c.addTasks(ctx, left)
+}
+
+// readTasks gives all tasks, in all states, by their keys. It reads the hashes in
+// which asynq keeps tasks, since its lists may change while they are read.
+func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task, error) {
+	found := map[string]history.Task{}
+	for _, queue := range []string{jobQueue, webhookQueue} {
+		prefix := "asynq:{" + queue + "}:t:"
+		var keys []string
+		scan := rdb.Scan(ctx, 0, prefix+"*", taskPage).Iterator()
+		for scan.Next(ctx) {
+			if keys = append(keys, scan.Val()); len(keys) > maxTasks {
+				return nil, fmt.Errorf("there are more than %d tasks", maxTasks)
+			}
+		}
+		if err := scan.Err(); err != nil {
+			return nil, err
+		}
+		for page := range slices.Chunk(keys, taskPage) {
+			states, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for _, key := range page {
+					p.HGet(ctx, key, "state")
+				}
+				return nil
+			})
+			if err != nil && !errors.Is(err, redis.Nil) {
+				return nil, err
+			}
+			for i, key := range page {
+				if state, err := states[i].(*redis.StringCmd).Result(); err == nil { // otherwise it was done meanwhile
+					found[key] = taskOf(queue, strings.TrimPrefix(key, prefix), state)
+				}
+			}
+		}
+	}
+	return found, nil
+}
+
+func taskOf(queue, id, state string) history.Task {
+	t := history.Task{Queue: queue, ID: id, State: state}
+	if parts := strings.Split(id, ":"); queue == jobQueue && len(parts) == 3 {
+		t.Attempt, _ = strconv.Atoi(parts[1])
+		t.Dispatch, _ = strconv.Atoi(parts[2])
+	}
+	return t
+}
+
+// addTasks adds what is left over, but not what belongs to other runs.
+func (c *collector) addTasks(ctx context.Context, left map[string]history.Task) error {
+	subjects := map[string]bool{}
+	for _, t := range left {
+		subjects[subjectOf(t)] = true
+	}
+	ours, err := c.whose(ctx, slices.Collect(maps.Keys(subjects)))
+	if err != nil {
+		return err
+	}
+	for _, t := range left {
+		subject := subjectOf(t)
+		mine, exists := ours[subject]
+		if exists && !mine {
+			continue
+		}
+		f := history.Fact{Kind: history.QueuedTask, Task: &t}
+		if t.Queue == jobQueue {
+			f.Job = subject
+		} else if !exists && c.DatabaseURL != "" {
+			f.Note = "there is no client of that name"
+		}
+		c.add(f)
+	}
+	return nil
+}
+
+// subjectOf gives the job or the client that a task is named after.
+func subjectOf(t history.Task) string {
+	subject, _, _ := strings.Cut(t.ID, ":")
+	return subject
+}
+
+// whose says whether jobs and clients are of the run, by name; others and, without
+// the database, all are missing.
+func (c *collector) whose(ctx context.Context, names []string) (map[string]bool, error) {
+	ours := map[string]bool{}
+	if c.DatabaseURL == "" || len(names) == 0 {
+		return ours, nil
+	}
+	return ours, connected(ctx, c.DatabaseURL, func(conn *pgx.Conn) error {
+		rows, _ := conn.Query(ctx, `SELECT j.job_id::text, coalesce(`+ofRun+`, false) FROM jobs j WHERE job_id::text = ANY ($3)
+			UNION ALL SELECT client_id::text, client_id = ANY ($1::uuid[]) FROM clients WHERE client_id::text = ANY ($3)`,
+			c.clientIDs, c.Run+".", names) // the next line returns its error
+		var name string
+		var mine bool
+		_, err := pgx.ForEachRow(rows, []any{&name, &mine}, func() error { ours[name] = mine; return nil })
+		return err
+	})
+}

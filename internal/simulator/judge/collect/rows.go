@@ -1,0 +1,180 @@
+package collect
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
+
+	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/internal/simulator/judge"
+)
+
+// ofRun selects the run's jobs j: all of the clients that it made ($1), and those
+// whose correlation id is one of its tickets' ($2).
+const ofRun = `(j.client_id = ANY ($1::uuid[]) OR starts_with(j.correlation_id, $2))`
+
+// The statements read whole tables in whatever order is quickest, and answer row
+// by row. Bodies of results and deliveries are not touched.
+const (
+	selectJobs = `
+SELECT j.job_id::text, j.client_id::text, j.type, j.work_kind, j.state, coalesce(j.outcome, ''), j.attempt, j.max_attempts,
+  j.created_at, j.updated_at, j.execution_at, j.started_at, j.finished_at, coalesce(j.correlation_id, ''),
+  coalesce(j.batch_id::text, ''), coalesce(j.failure_code, ''), j.request_id, j.run_at, j.event_seq, j.fence, j.lease_expiries,
+  coalesce(r.attempt, 0), coalesce(k.n, 0), j.worker_id IS NOT NULL,
+  CASE jsonb_typeof(j.definition -> 'duration_ms') WHEN 'number' THEN (j.definition ->> 'duration_ms')::numeric::bigint END,
+  coalesce(j.definition -> 'should_fail' = 'true', false)
+FROM jobs j LEFT JOIN results r USING (job_id)
+  LEFT JOIN (SELECT resource_id, count(*) AS n FROM idempotency_keys WHERE expires_at > now() GROUP BY resource_id) k
+    ON k.resource_id = coalesce(j.batch_id, j.job_id)
+WHERE ` + ofRun
+
+	selectEvents = `
+SELECT e.job_id::text, e.client_id::text, e.event_id::text, e.seq, e.event_name, coalesce(e.prev_state, ''), coalesce(e.next_state, ''),
+  e.attempt, e.occurred_at, coalesce(e.data ->> 'work_kind', ''),
+  CASE e.event_name WHEN 'event.emitted' THEN concat(e.data ->> 'name', ' ', e.data -> 'data') ELSE '' END
+FROM events e JOIN jobs j USING (job_id) WHERE ` + ofRun
+
+	selectReports = `
+SELECT r.job_id::text, j.client_id::text, r.attempt, r.outcome, r.started_at, r.finished_at, r.duration_ms,
+  coalesce(r.failure_code, ''), r.event_seq
+FROM reports r JOIN jobs j USING (job_id) WHERE ` + ofRun
+
+	selectDeliveries = `
+SELECT coalesce(d.job_id::text, ''), d.client_id::text, d.delivery_id::text, coalesce(d.webhook_id::text, ''), coalesce(d.url, ''),
+  d.event_id::text, d.event_name, d.seq, d.state, d.attempts, coalesce(d.last_status, 0), coalesce(d.last_error, ''), d.next_attempt_at
+FROM deliveries d LEFT JOIN jobs j USING (job_id) WHERE d.client_id = ANY ($1::uuid[]) OR ` + ofRun
+
+	selectAttempts = `
+SELECT coalesce(d.job_id::text, ''), d.client_id::text, d.delivery_id::text, coalesce(d.webhook_id::text, ''), d.event_id::text,
+  d.event_name, d.seq, a.number, coalesce(a.status, 0), coalesce(a.error, ''), a.started_at
+FROM delivery_attempts a JOIN deliveries d USING (delivery_id) LEFT JOIN jobs j USING (job_id)
+WHERE d.client_id = ANY ($1::uuid[]) OR ` + ofRun
+
+	// A webhook that was changed after it was made need not have got all events
+	// since then; if it was disabled or deleted last, since that. An event that is
+	// a little earlier may have been committed later.
+	selectWebhooks = `
+SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
+FROM webhooks WHERE updated_at > created_at`
+)
+
+// table is a statement for the run's rows of a table. Its first two columns are
+// the job's id ("" for none) and the client's. fields sets what kind of fact a row
+// is, and gives the places of the other columns.
+type table struct {
+	name, sql string
+	fields    func(f *history.Fact) []any
+}
+
+var tables = []table{
+	{"jobs", selectJobs, func(f *history.Fact) []any {
+		j := &history.Job{}
+		f.Kind, f.Told = history.StoredJob, j
+		return []any{
+			&j.Type, &j.WorkKind, &j.State, &j.Outcome, &j.Attempt, &j.MaxAttempts, &j.CreatedAt, &j.UpdatedAt, &j.ExecutionAt, &j.StartedAt,
+			&j.FinishedAt, &j.Correlation, &j.Batch, &j.Failure, &j.RequestID, &j.RunAt, &j.EventSeq, &j.Fence, &j.LeaseExpiries,
+			&j.ResultAttempt, &j.Keys, &j.Held, &j.DurationMS, &j.ShouldFail,
+		}
+	}},
+	{"events", selectEvents, func(f *history.Fact) []any {
+		e := &history.Event{}
+		f.Kind, f.Event = history.StoredEvent, e
+		return []any{&e.ID, &e.Seq, &e.Name, &e.Prev, &e.Next, &e.Attempt, &e.At, &e.WorkKind, &e.Emitted}
+	}},
+	{"reports", selectReports, func(f *history.Fact) []any {
+		r := &history.Report{}
+		f.Kind, f.Report = history.StoredReport, r
+		return []any{&r.Attempt, &r.Outcome, &r.StartedAt, &r.FinishedAt, &r.DurationMS, &r.Failure, &r.EventSeq}
+	}},
+	{"deliveries", selectDeliveries, func(f *history.Fact) []any {
+		d := &history.Delivery{}
+		f.Kind, f.Delivery = history.StoredDeliver, d
+		return []any{
+			&d.ID, &d.Webhook, &d.URL, &d.EventID, &d.EventName, &d.Seq, &d.State, &d.Attempts, &d.Status, &d.Error,
+			(*zeronull.Timestamptz)(&d.Next),
+		}
+	}},
+	{"delivery_attempts", selectAttempts, func(f *history.Fact) []any {
+		d := &history.Delivery{}
+		f.Kind, f.Delivery = history.StoredTry, d
+		return []any{&d.ID, &d.Webhook, &d.EventID, &d.EventName, &d.Seq, &d.Attempts, &d.Status, &d.Error, &d.Tried}
+	}},
+}
+
+// rows reads what the database says, as of one moment.
+func (c *collector) rows(ctx context.Context) error {
+	return connected(ctx, c.DatabaseURL, func(conn *pgx.Conn) error {
+		options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+		return pgx.BeginTxFunc(ctx, conn, options, func(tx pgx.Tx) error {
+			if err := tx.QueryRow(ctx, `SELECT now()`).Scan(&c.asOf); err != nil {
+				return err
+			}
+			for _, t := range tables {
+				if err := c.readTable(ctx, tx, t); err != nil {
+					return fmt.Errorf("table %s: %w", t.name, err)
+				}
+			}
+			if err := c.readWebhooks(ctx, tx); err != nil {
+				return fmt.Errorf("table webhooks: %w", err)
+			}
+			return c.countInconsistencies(ctx, tx)
+		})
+	})
+}
+
+// readTable adds a fact for each of the run's rows, row by row.
+func (c *collector) readTable(ctx context.Context, tx pgx.Tx, t table) error {
+	rows, err := tx.Query(ctx, t.sql, c.clientIDs, c.Run+".")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	n := int64(0)
+	for rows.Next() {
+		var f history.Fact
+		var clientID string
+		if err := rows.Scan(append([]any{&f.Job, &clientID}, t.fields(&f)...)...); err != nil {
+			return err
+		}
+		tenant, ours := c.tenants[clientID]
+		if f.Tenant = tenant; !ours {
+			f.Tenant = c.otherTenant
+		}
+		if f.Kind == history.StoredJob || f.Kind == history.StoredDeliver {
+			f.Sent = c.asOf
+		}
+		if f.Told != nil {
+			f.Told.Client = clientID
+			f.Ticket, _ = judge.TicketOf(c.Run, f.Told.Correlation)
+		}
+		c.add(f)
+		if n++; n%10_000 == 0 {
+			c.Progress("table "+t.name, n)
+		}
+	}
+	c.Progress("table "+t.name, n)
+	return rows.Err()
+}
+
+func (c *collector) readWebhooks(ctx context.Context, tx pgx.Tx) error {
+	rows, _ := tx.Query(ctx, selectWebhooks) // the next line returns its error
+	var id string
+	var since time.Time
+	_, err := pgx.ForEachRow(rows, []any{&id, &since}, func() error { c.found.Webhooks[id] = since; return nil })
+	return err
+}
+
+// countInconsistencies counts the rows that must not be there.
+func (c *collector) countInconsistencies(ctx context.Context, tx pgx.Tx) error {
+	for _, rule := range judge.RowRules {
+		found := judge.Inconsistency{Invariant: rule.Invariant, What: rule.What}
+		if err := tx.QueryRow(ctx, rule.SQL).Scan(&found.Count); err != nil {
+			return fmt.Errorf("counting %s: %w", rule.What, err)
+		}
+		c.found.Inconsistencies = append(c.found.Inconsistencies, found)
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package judge
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/forgerun/forgerun/internal/simulator/history"
+)
+
+// RunContext is what is known of a run beside its facts.
+type RunContext struct {
+	Run     string // correlation ids are {Run}.{ticket}
+	Tickets int64  // tickets are numbered from 1 to this
+
+	TimeScale  *float64      // of the service; nil: unknown, durations are not compared with it
+	MaxRuntime time.Duration // execution limit of the service before the time scale; 0: unknown
+	KeyWindow  time.Duration // for how long the service keeps an idempotency key; 0: 24 h
+
+	MaxAttempts   int // of each job: 1 and the retries that the service allows; 0: unknown
+	DeliveryTries int // of a delivery: 1 and the retries that the service makes; 0: unknown, at least 2
+
+	// Chaos: faults were injected. Killed: worker processes died, hung or were
+	// shut down, so attempts may be lost to RFA_EXEC_WORKER_UNAVAILABLE.
+	Chaos, Killed bool
+	Interrupted   bool // the run was cut short: jobs need not have ended
+	// DeliveryOverdue is by how much the next attempt of a delivery may be late at
+	// the end.
+	DeliveryOverdue time.Duration
+	// Counters: all processes of the service lived from the first row of the
+	// database to the end, so that their counters must equal the rows.
+	Counters bool
+
+	Webhooks  []Webhook
+	Streams   []Stream
+	Collected Collected
+}
+
+// Webhook is a subscription from before the first submission.
+type Webhook struct {
+	Tenant int
+	ID     string
+	Events []string // names, or patterns such as job.* and *
+}
+
+// Stream is a reader of a tenant's event stream. If a tenant has several, its
+// facts (Streamed) have the reader's Name as their Note.
+type Stream struct {
+	Tenant int
+	Name   string
+	// Whole: it was connected before the tenant's first submission and was read
+	// until the end, so that each event must be on it.
+	Whole bool
+}
+
+const (
+	clockSlack = time.Second      // by how much the simulator's and Postgres' clocks may differ
+	maxOverdue = 30 * time.Second // by how much a task in the queue may be late at the end
+)
+
+// limit is the service's scaled execution limit, never below 1 s; 0: unknown.
+func (run *RunContext) limit() time.Duration {
+	if run.MaxRuntime <= 0 || run.TimeScale == nil {
+		return 0
+	}
+	return max(time.Second, scaled(run.MaxRuntime, *run.TimeScale))
+}
+
+func scaled(d time.Duration, scale float64) time.Duration { return time.Duration(float64(d) * scale) }
+
+// complete reports whether all that a source has to say is in the history.
+func (run *RunContext) complete(s Source) bool {
+	_, missing := run.Collected.Missing[s]
+	return !missing && run.Collected.Asked[s]
+}
+
+// asOf is a time, by Postgres' clock, that a fact was certainly not read before.
+func (run *RunContext) asOf(f *history.Fact) time.Time {
+	at := cmp.Or(f.Sent, f.At)
+	if f.Kind == history.StoredJob || f.Kind == history.StoredDeliver {
+		return at
+	}
+	return at.Add(-clockSlack)
+}
+
+// webhook is what a fact's delivery goes to, nil for a callback and the unknown.
+func (run *RunContext) webhook(f *history.Fact) *Webhook {
+	for i := range run.Webhooks {
+		if w := &run.Webhooks[i]; f.Delivery != nil && w.ID == f.Delivery.Webhook {
+			return w
+		}
+	}
+	return nil
+}
+
+// Source is where facts at the end come from.
+type Source string
+
+// The sources.
+const (
+	Lists   Source = "job lists"
+	Reports Source = "reports"
+	Rows    Source = "rows"
+	Queue   Source = "queue"
+	Metrics Source = "metrics"
+)
+
+// Collected is what was found at the end beside facts, and what could not be read.
+type Collected struct {
+	Asked   map[Source]bool   // sources that were asked
+	Missing map[Source]string // why a source said nothing, or not everything
+
+	// Webhooks says, by id, when a webhook was disabled, changed or deleted: from
+	// then on it need not get each event.
+	Webhooks        map[string]time.Time
+	Inconsistencies []Inconsistency // what RowRules found
+	Measured        []Measure       // metrics with what the rows say of the same
+}
+
+// Inconsistency counts the rows that a RowRule found.
+type Inconsistency struct {
+	Invariant, What string
+	Count           int64
+}
+
+// Measure is a metric, of all processes, and the number of rows that it must equal.
+type Measure struct {
+	Name         string
+	Metric, Rows float64
+	Counter      bool // counts from the start of its process
+}

@@ -1,0 +1,101 @@
+package scenario
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// check reports what the schema cannot express, and completes what depends on
+// more than one member.
+func (p *parser) check(s *Scenario) {
+	if c := s.Arrival.Closed; c != nil && c.Clients > 0 && c.Clients < s.Tenants {
+		p.also(p.at("tenants").node, "with %d tenants there must be at least as many clients, not %d", s.Tenants, c.Clients)
+	}
+	var callbacks, taken []string
+	for i := range s.Receivers {
+		r, at := &s.Receivers[i], []string{"receivers", strconv.Itoa(i)}
+		if r.Name != "" && slices.Contains(taken, r.Name) {
+			p.also(p.at(append(at, "name")...).node, "the name %q is taken: each receiver needs one of its own", r.Name)
+		}
+		taken = append(taken, r.Name)
+		switch {
+		case r.Callback && r.Name != "":
+			callbacks = append(callbacks, r.Name)
+		case !r.Callback && len(r.Events) == 0:
+			r.Events = []string{"*"}
+		}
+		p.answers(r, p.at(append(at, "answers")...).node)
+	}
+	for i, w := range s.Mix {
+		p.callback(p.at("mix", strconv.Itoa(i), "callback").node, w.Callback, callbacks)
+	}
+	p.phases(s)
+}
+
+// also reports a mistake where there is none yet.
+func (p *parser) also(at *yaml.Node, format string, args ...any) {
+	if !slices.ContainsFunc(p.found, func(m Mistake) bool { return m.Line == at.Line && m.Column == at.Column }) {
+		p.wrong(at, format, args...)
+	}
+}
+
+// answers completes an endpoint's answers. One of them may leave its share out
+// and gets what the others leave; without such a one the rest is 200 at once.
+func (p *parser) answers(r *Receiver, list *yaml.Node) {
+	rest, without := Share(1), -1
+	for i, a := range r.Answers {
+		switch {
+		case a.Share >= 0:
+			rest -= a.Share
+		case without < 0:
+			without = i
+		default:
+			p.also(list.Content[i], "only one answer may leave its share out, and line %d did", list.Content[without].Line)
+		}
+	}
+	switch {
+	case rest < -1e-9:
+		p.also(list.Content[0], "the shares of the answers add up to %.4g%%, which must be 100%% at most", 100*(1-rest))
+	case without >= 0:
+		r.Answers[without].Share = max(rest, 0)
+	case rest > 1e-9:
+		r.Answers = append(r.Answers, Answer{Status: 200, Share: rest})
+	}
+}
+
+// callback checks that an entry's callback is a receiver that is not registered:
+// a registered one signs with its secret, which a callback does not have.
+func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
+	switch {
+	case name == "" || slices.Contains(allowed, name):
+	case len(allowed) == 0:
+		p.also(at, "callback needs a receiver of that name with callback: true, and there is none in receivers")
+	default:
+		p.also(at, "callback must name a receiver with callback: true (%s), not %s", strings.Join(allowed, ", "), shown(at))
+	}
+}
+
+// phases completes an open loop: a phase without an end lasts as the scenario
+// does, and one burst without an interval is the only one of its phase.
+func (p *parser) phases(s *Scenario) {
+	sends := len(s.Arrival.Open) == 0
+	for i := range s.Arrival.Open {
+		phase := &s.Arrival.Open[i]
+		if phase.For == 0 {
+			phase.For = s.Duration
+		}
+		if phase.For == 0 {
+			phase.For = longest
+		}
+		if phase.Every == 0 {
+			phase.Every = phase.For
+		}
+		sends = sends || phase.Burst > 0 || phase.hasRate()
+	}
+	if !sends && len(p.found) == 0 {
+		p.wrong(p.at("arrival", "open").node, "no phase sends anything: one needs a rate above 0 or a burst")
+	}
+}

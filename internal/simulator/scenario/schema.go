@@ -1,0 +1,114 @@
+package scenario
+
+import (
+	"bytes"
+	_ "embed"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"go.yaml.in/yaml/v3"
+)
+
+//go:embed schema.json
+var schema []byte
+
+// Schema is the JSON Schema (2020-12) of scenario files. Besides the standard
+// keywords it has minDuration and maxDuration, which bound a duration or both
+// ends of a range, and errorMessage and hint, which mistakes quote.
+func Schema() []byte { return slices.Clone(schema) }
+
+// compiled is the schema, ready to validate.
+var compiled = sync.OnceValue(func() *jsonschema.Schema {
+	const url = "file:///scenario.schema.json"
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
+	if err != nil {
+		panic(err) // the schema is embedded
+	}
+	c := jsonschema.NewCompiler()
+	c.RegisterVocabulary(&jsonschema.Vocabulary{URL: "file:///durations", Compile: compileBounds})
+	c.AssertVocabs()
+	if err := c.AddResource(url, document); err != nil {
+		panic(err)
+	}
+	return c.MustCompile(url)
+})
+
+// bounds is the keywords minDuration and maxDuration.
+type bounds Range
+
+func compileBounds(_ *jsonschema.CompilerContext, keywords map[string]any) (jsonschema.SchemaExt, error) {
+	low, isBounded := keywords["minDuration"].(string)
+	if !isBounded {
+		return nil, nil
+	}
+	high, _ := keywords["maxDuration"].(string)
+	r, err := parseRange(low + ".." + high)
+	return bounds(r), err
+}
+
+func (b bounds) Validate(ctx *jsonschema.ValidatorContext, value any) {
+	text, _ := value.(string)
+	if r, err := parseRange(text); err != nil || r.Min < b.Min || r.Max > b.Max || r.Min > r.Max {
+		ctx.AddError(&kind.Format{Got: value, Want: "duration"})
+	}
+}
+
+// keywords are those of one subschema that a mistake quotes.
+type keywords struct {
+	Type         any
+	Title        string
+	Properties   yaml.Node // in the schema's order, which mistakes keep
+	Enum         []string
+	MinItems     int    `yaml:"minItems"`
+	MaxItems     int    `yaml:"maxItems"`
+	ErrorMessage string `yaml:"errorMessage"`
+	Hint         string
+}
+
+// schemaTree is the schema as YAML, of which JSON is a part: unlike a map it
+// keeps the order of the properties.
+var schemaTree = sync.OnceValue(func() *yaml.Node {
+	var document yaml.Node
+	if err := yaml.Unmarshal(schema, &document); err != nil {
+		panic(err) // the schema is embedded
+	}
+	return document.Content[0]
+})
+
+// keywordsAt reads the subschema at a URL whose fragment is a JSON pointer.
+func keywordsAt(url string) (k keywords) {
+	n := schemaTree()
+	_, pointer, _ := strings.Cut(url, "#")
+	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+		if token == "" {
+			break
+		}
+		_, n = child(n, token)
+	}
+	if err := n.Decode(&k); err != nil {
+		panic(err) // the schema is embedded
+	}
+	return k
+}
+
+// child is the member or element of that name or index, and its key if it has
+// one; both are nil if there is none.
+func child(n *yaml.Node, token string) (key, value *yaml.Node) {
+	if n.Kind == yaml.SequenceNode {
+		if i, err := strconv.Atoi(token); err == nil && i < len(n.Content) {
+			return nil, n.Content[i]
+		}
+		return nil, nil
+	}
+	if i := slices.Index(memberNames(n), token); i >= 0 {
+		return n.Content[2*i], n.Content[2*i+1]
+	}
+	return nil, nil
+}
+
+// workKinds is ALL and the catalogue of the specification, section 6, in its order.
+func workKinds() []string { return keywordsAt("#/$defs/kind").Enum }

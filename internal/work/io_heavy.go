@@ -1,0 +1,82 @@
+package work
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+)
+
+const (
+	blockSize = 64 << 10
+	fileSize  = 4 << 20
+)
+
+// errReadBack means that a temp file did not hold what was written to it.
+var errReadBack = errors.New("temp file: it was read back differently")
+
+// ioHeavy is IO_HEAVY: in each step it writes a temp file of 4 MiB, block by
+// block, and reads each block back. It does not sync: that would slow the
+// database's disk down.
+type ioHeavy struct {
+	idle
+	dir      string
+	file     *os.File
+	unlinked bool
+	written  []byte // the block to write
+	read     []byte
+	random   rand.PCG
+}
+
+func (*ioHeavy) phase() string { return "WRITING" }
+
+func (*ioHeavy) units(int) int { return fileSize / blockSize }
+
+// unit writes a block and reads it back; each step writes other content.
+func (f *ioHeavy) unit(_ context.Context, block int) (more bool, err error) {
+	if err := f.open(); err != nil {
+		return false, fmt.Errorf("temp file: %w", err)
+	}
+	if block == 0 {
+		fill(f.written, &f.random)
+	}
+	offset := int64(block) * blockSize
+	if _, err := f.file.WriteAt(f.written, offset); err != nil {
+		return false, fmt.Errorf("temp file: %w", err)
+	}
+	if _, err := f.file.ReadAt(f.read, offset); err != nil {
+		return false, fmt.Errorf("temp file: %w", err)
+	}
+	if !bytes.Equal(f.written, f.read) {
+		return false, errReadBack
+	}
+	return true, nil
+}
+
+// open makes the file on the first step. Its name is removed at once where the
+// system allows that, so that not even a killed process leaves it behind.
+func (f *ioHeavy) open() error {
+	if f.file != nil {
+		return nil
+	}
+	file, err := os.CreateTemp(f.dir, "forgerun-io-*")
+	if err != nil {
+		return err
+	}
+	f.file = file
+	f.unlinked = os.Remove(file.Name()) == nil
+	f.written, f.read = make([]byte, blockSize), make([]byte, blockSize)
+	return nil
+}
+
+func (f *ioHeavy) release() {
+	if f.file == nil {
+		return
+	}
+	_ = f.file.Close()
+	if !f.unlinked {
+		_ = os.Remove(f.file.Name())
+	}
+}

@@ -1,0 +1,22 @@
+// Package monitoring sets up what an operator looks at: the logger, the
+// metrics registry, the export of traces and the admin listener's pages. What
+// is logged, counted and traced is decided in the other packages.
+package monitoring
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// NewRegistry makes the process' one metrics registry, with the Go runtime's
+// and the process' own metrics and the version of the program.
+func NewRegistry(version, role string) *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "forgerun_build_info", Help: "Always 1; the labels say what runs here.",
+		ConstLabels: prometheus.Labels{"version": version, "role": role},
+	})
+	info.Set(1)
+	r.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}

@@ -1,0 +1,105 @@
+package webhook
+
+import (
+	"errors"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"code.dny.dev/ssrf"
+)
+
+// Guard decides which addresses may be called. It decides when an address is
+// dialled, after its name was resolved; Check reports early what could never
+// work.
+type Guard struct {
+	allowPrivate bool
+	public       *ssrf.Guardian
+}
+
+// platformAddresses look public, but belong to the host's own platform:
+// 168.63.129.16 is Azure's channel to the agents of its machines.
+var platformAddresses = netip.MustParsePrefix("168.63.129.16/32")
+
+// NewGuard makes a guard that allows public addresses, on any port. With
+// allowPrivate it allows all addresses.
+func NewGuard(allowPrivate bool) *Guard {
+	return &Guard{allowPrivate, ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(platformAddresses))}
+}
+
+var errForbidden = errors.New("the address must not be called")
+
+// control is for net.Dialer, which calls it with each resolved address right
+// before it connects.
+func (g *Guard) control(network, address string, _ syscall.RawConn) error {
+	if g.allowPrivate || g.public.Safe(network, address, nil) == nil {
+		return nil
+	}
+	return errForbidden
+}
+
+// Results of Check.
+const (
+	notAURL = "This must be an absolute URL, such as https://example.com/done."
+	unclear = "The host must be a name in ASCII without a dot at its end (such as example.com; xn--... for others), " +
+		"or an IP address in its usual form (such as 8.8.8.8 or [2606:4700::1111])."
+	notPublic = "The host must have a public address; local, private and reserved ones must not be called."
+)
+
+// Check says what is wrong with the host of a target, "" for nothing. Spellings
+// that programs read differently (short, octal or hexadecimal IPv4
+// addresses, zones, names that are not ASCII, a dot at the end) are wrong even
+// where private addresses are allowed.
+func (g *Guard) Check(target string) string {
+	_, wrong := g.parse(target)
+	return wrong
+}
+
+// parse reads a target, and says what is wrong with it.
+func (g *Guard) parse(target string) (*url.URL, string) {
+	u, err := url.Parse(target)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+		return nil, notAURL
+	}
+	return u, g.checkHost(u)
+}
+
+func (g *Guard) checkHost(u *url.URL) string {
+	host := u.Hostname()
+	bracketed := strings.HasPrefix(u.Host, "[")
+	if !bracketed && !numberPattern.MatchString(host) {
+		switch {
+		case len(host) > 253 || !namePattern.MatchString(host) || strings.Count(u.Host, ":") > 1:
+			return unclear
+		case !g.allowPrivate && isLocalhost(host):
+			return notPublic
+		}
+		return ""
+	}
+	addr, err := netip.ParseAddr(host) // no leading zeros, no missing parts
+	switch {
+	case err != nil || addr.Is6() != bracketed || addr.Zone() != "":
+		return unclear
+	case !g.allowPrivate && g.public.SafeAddr(addr) != nil:
+		return notPublic
+	}
+	return ""
+}
+
+var (
+	// namePattern is the form of a domain name without the dot at its end.
+	namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*$`)
+	// numberPattern is a decimal, octal or hexadecimal number as the last label. No
+	// domain ends in one: some programs read such a host as an IPv4 address (URL
+	// standard, section 3.5).
+	numberPattern = regexp.MustCompile(`(?:^|\.)(?:0[xX][0-9a-fA-F]*|[0-9]+)$`)
+)
+
+// isLocalhost reports whether a name means the machine itself (RFC 6761,
+// section 6.3).
+func isLocalhost(host string) bool {
+	host = strings.ToLower(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}

@@ -1,0 +1,100 @@
+package webhook
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Limits of what is read and stored of a response, beside job.MaxStoredBody.
+const (
+	maxDrained     = 64 << 10 // bytes; with a longer body the connection is closed
+	maxStoredNames = 64
+	maxStoredHead  = 8 << 10 // bytes, of names and values
+	maxRetryAfter  = 24 * time.Hour
+)
+
+// read reads a response and classifies it. The body of a success must be
+// complete, as far as it is read; otherwise the status alone decides.
+func read(r *http.Response, now time.Time) job.Sent {
+	a := job.DeliveryAttempt{Status: r.StatusCode, Error: classifyStatus(r.StatusCode), Header: storedHeader(r.Header)}
+	if r.StatusCode >= http.StatusOK { // 101 has no body but the connection
+		var err error
+		a.Body, a.Truncated, err = readBody(r.Body)
+		if err != nil && a.Error == "" {
+			a.Error = classify(err, true)
+		}
+	}
+	return job.Sent{Attempt: a, RetryAfter: retryAfter(r.Header.Get("Retry-After"), now)}
+}
+
+// readBody reads the part of a body that is stored, and some of the rest: if the
+// body ends there, the connection can be used again.
+func readBody(body io.Reader) (kept []byte, truncated bool, err error) {
+	kept, err = io.ReadAll(io.LimitReader(body, job.MaxStoredBody))
+	if err != nil || len(kept) < job.MaxStoredBody {
+		return kept, false, err
+	}
+	n, err := io.Copy(io.Discard, io.LimitReader(body, maxDrained-job.MaxStoredBody))
+	return kept, n > 0, err
+}
+
+// storedHeader gives the part of the header that is stored, as plain text.
+// Cookies are left out.
+func storedHeader(h http.Header) map[string][]string {
+	stored := map[string][]string{}
+	size := 0
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		if name == "Set-Cookie" {
+			continue
+		}
+		values := make([]string, 0, len(h[name]))
+		for _, v := range h[name] {
+			v = plainText(v)
+			if size+len(name)+len(v) > maxStoredHead {
+				continue
+			}
+			size += len(name) + len(v)
+			values = append(values, v)
+		}
+		if len(values) > 0 && len(stored) < maxStoredNames {
+			stored[plainText(name)] = values
+		}
+	}
+	return stored
+}
+
+// plainText replaces what is not UTF-8, and control characters.
+func plainText(s string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return unicode.ReplacementChar
+		}
+		return c
+	}, strings.ToValidUTF8(s, string(unicode.ReplacementChar)))
+}
+
+// retryAfter reads a Retry-After header: seconds or a date (RFC 9110, section
+// 10.2.3). It is 0 for none, and a day at most.
+func retryAfter(value string, now time.Time) time.Duration {
+	const maxSeconds = int(maxRetryAfter / time.Second)
+	if value != "" && strings.Trim(value, "0123456789") == "" {
+		seconds, err := strconv.Atoi(value)
+		if err != nil { // out of range
+			seconds = maxSeconds
+		}
+		return time.Duration(min(seconds, maxSeconds)) * time.Second
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	return min(max(at.Sub(now), 0), maxRetryAfter)
+}
