@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -65,7 +64,7 @@ func TestTheUsualFailureOfAKindIsThereFromTheStart(t *testing.T) {
 func TestMetricsCanBeOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.metrics = NewMetrics(telemetry.Off)
+		w.metrics = NewMetrics(nil)
 		w.settler = NewSettler(w.store, w.queue, w.metrics, w.logger)
 		w.worker = w.newWorker()
 		w.start()

@@ -14,6 +14,7 @@ type options struct {
 	clients  int           // concurrent HTTP clients
 	slots    int           // jobs at once in a worker process
 	env      []string      // of the programs, on top
+	program  string        // the service; "": as it is
 	traced   bool          // observability: also with each request traced
 	watched  bool          // generator: also read every event of each job
 }

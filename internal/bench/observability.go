@@ -26,8 +26,9 @@ const scrapeInterval = 5 * time.Second
 
 // mode is a way to run the service.
 type mode struct {
-	name string
-	env  []string
+	name    string
+	program string // "": the service as it is
+	env     []string
 }
 
 // observability measures what metrics and logs cost: the same load without any,
@@ -40,11 +41,15 @@ func observability(ctx context.Context, l *lab) ([]figure, error) {
 		return nil, err
 	}
 	defer traces.close()
+	uncounted, err := buildUncounted(ctx, l.dir)
+	if err != nil {
+		return nil, err
+	}
 	modes := []mode{
-		{"unseen", []string{"FORGERUN_METRICS=false", "FORGERUN_LOG_LEVEL=error"}}, {"logged", []string{"FORGERUN_METRICS=false"}}, {"seen", nil},
+		{"unseen", uncounted, []string{"FORGERUN_LOG_LEVEL=error"}}, {"logged", uncounted, nil}, {"seen", "", nil},
 	}
 	if l.o.traced {
-		modes = append(modes, mode{"traced", []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + traces.url}})
+		modes = append(modes, mode{"traced", "", []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + traces.url}})
 	}
 	samples := make([][]sample, len(modes))
 	rounds := observedRounds * l.o.rounds
@@ -55,7 +60,7 @@ func observability(ctx context.Context, l *lab) ([]figure, error) {
 				i = len(modes) - 1 - turn
 			}
 			o := l.o
-			o.env = modes[i].env
+			o.env, o.program = modes[i].env, modes[i].program
 			start, scrapes := starter(l.startForgeRun), &scraper{}
 			if i > 1 {
 				start = l.scraped(scrapes)

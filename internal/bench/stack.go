@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -44,10 +46,8 @@ func newStack(ctx context.Context, settings map[string]string) (*stack, error) {
 	}
 	s := &stack{dir: dir, forgerun: filepath.Join(dir, "forgerun")}
 	fmt.Println("building, starting Postgres and Redis (fsync, synchronous_commit and AOF on)")
-	build := exec.CommandContext(ctx, "go", "build", "-o", s.forgerun, "github.com/forgerun/forgerun/cmd/forgerun")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return nil, errors.Join(fmt.Errorf("go build: %w", err), os.RemoveAll(dir))
+	if err := build(ctx, s.forgerun); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	postgres := map[string]string{"max_connections": "200", "shared_buffers": "512MB", "max_wal_size": "8GB"}
 	maps.Copy(postgres, settings)
@@ -56,6 +56,39 @@ func newStack(ctx context.Context, settings map[string]string) (*stack, error) {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return s, nil
+}
+
+// build builds the service.
+func build(ctx context.Context, path string, flags ...string) error {
+	args := append(append([]string{"build", "-o", path}, flags...), "github.com/forgerun/forgerun/cmd/forgerun")
+	command := exec.CommandContext(ctx, "go", args...)
+	command.Stderr = os.Stderr
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("go build: %w", err)
+	}
+	return nil
+}
+
+// buildUncounted builds the service with internal/bench/uncounted/telemetry in the
+// place of its own metrics.
+func buildUncounted(ctx context.Context, dir string) (path string, err error) {
+	found, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "github.com/forgerun/forgerun/internal/telemetry").Output()
+	if err != nil {
+		return "", fmt.Errorf("go list: %w", err)
+	}
+	counted := strings.TrimSpace(string(found))
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
+		filepath.Join(counted, "metrics.go"): filepath.Join(counted, "..", "bench", "uncounted", "telemetry", "metrics.go"),
+	}})
+	if err != nil {
+		return "", err
+	}
+	list := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(list, overlay, 0o600); err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, "forgerun-uncounted")
+	return path, build(ctx, path, "-overlay", list)
 }
 
 func (s *stack) close() error {
@@ -250,7 +283,7 @@ func (s *stack) tryForgeRun(ctx context.Context, d *database, o options) (system
 		"FORGERUN_RATE_LIMIT_PER_MINUTE=1000000000", "FORGERUN_TIME_SCALE=0", fmt.Sprintf("FORGERUN_WORKER_CONCURRENCY=%d", o.slots),
 		"FORGERUN_MASTER_KEY=" + base64.StdEncoding.EncodeToString(make([]byte, 32)), "FORGERUN_WEBHOOK_ALLOW_PRIVATE=true", "FORGERUN_PUBLIC_URL=http://127.0.0.1",
 	}, o.env...)
-	api, err := launch(s.forgerun, env, "api")
+	api, err := launch(cmp.Or(o.program, s.forgerun), env, "api")
 	if err != nil {
 		return system{}, err
 	}
@@ -261,7 +294,7 @@ func (s *stack) tryForgeRun(ctx context.Context, d *database, o options) (system
 		if err := d.conn.QueryRow(ctx, alive).Scan(&before); err != nil {
 			return nil, err
 		}
-		w, err := launch(s.forgerun, env, "worker")
+		w, err := launch(cmp.Or(o.program, s.forgerun), env, "worker")
 		if err != nil {
 			return nil, err
 		}
