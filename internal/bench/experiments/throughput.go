@@ -1,0 +1,119 @@
+// Package experiments measures the service on small tables: its throughput, its
+// latencies, what it does while Redis is in trouble, and its webhooks; and the
+// simulator's load generator. Package scale has those with many rows.
+package experiments
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/forgerun/forgerun/internal/bench/figures"
+	"github.com/forgerun/forgerun/internal/bench/lab"
+	"github.com/forgerun/forgerun/internal/bench/loadgen"
+	"github.com/forgerun/forgerun/internal/bench/yardstick"
+)
+
+// Targets of throughput.
+const (
+	acceptedTarget = 7.0  // times the naive path
+	pgbenchTarget  = 1.2  // times one transaction for each job
+	finishedTarget = 5.0  // times the naive path
+	cpuTarget      = 0.40 // seconds per 1,000 jobs
+	cpuShareTarget = 0.22 // of the naive path's
+)
+
+// sample is what one system did in one round.
+type sample struct {
+	accepted loadgen.Load // workers stopped
+	usage    lab.Usage
+	path     lab.Path
+}
+
+func acceptedRate(m sample) float64 { return m.accepted.Rate() }
+func finishedRate(m sample) float64 { return m.path.Finished }
+func cpuPerJob(m sample) float64    { return m.path.CPU() }
+
+func (m sample) String() string {
+	return fmt.Sprintf("accepted %.0f/s (p50 %v, p99 %v); %v\n    finished %.0f/s (p50 %v, p99 %v), CPU %.3f s per 1,000 jobs; %v",
+		m.accepted.Rate(), loadgen.Round(m.accepted.Quantile(50)), loadgen.Round(m.accepted.Quantile(99)), m.usage,
+		m.path.Finished, m.path.P50.Round(time.Millisecond), m.path.P99.Round(time.Millisecond), m.path.CPU(), m.path.Usage)
+}
+
+// Throughput measures the service, the naive path and pgbench.
+func Throughput(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
+	var service, naive []sample
+	var plain []float64
+	err := lab.InTurns(l.Options.Rounds, 3, func(round, side int) error {
+		if len(service)+len(naive)+len(plain) == 3*round {
+			l.Printf("round %d of %d", round+1, l.Options.Rounds)
+		}
+		switch side {
+		case 0:
+			return measureInto(ctx, l, "forgerun", l.StartService, &service)
+		case 1:
+			return measureInto(ctx, l, "naive", yardstick.StartNaive, &naive)
+		}
+		rate, err := yardstick.Pgbench(ctx, l)
+		l.Printf("pgbench, one transaction for each job: %.0f/s", rate)
+		plain = append(plain, rate)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.MaxAccepted = figures.Median(figures.Column(service, acceptedRate))
+	return throughputFigures(service, naive, plain), nil
+}
+
+// throughputFigures are medians of the rounds' ratios.
+func throughputFigures(service, naive []sample, plain []float64) []figures.Figure {
+	column := figures.Column[sample]
+	accepted, acceptedNote := figures.Compare(column(service, acceptedRate), column(naive, acceptedRate), "%.0f/s")
+	against, againstNote := figures.Compare(column(service, acceptedRate), plain, "%.0f/s")
+	finished, finishedNote := figures.Compare(column(service, finishedRate), column(naive, finishedRate), "%.0f/s")
+	cpu, cpuNote := figures.Compare(column(service, cpuPerJob), column(naive, cpuPerJob), "%.3f s")
+	acceptedNote += fmt.Sprintf(", p99 %v to %v", loadgen.Round(service[0].accepted.Quantile(99)), loadgen.Round(naive[0].accepted.Quantile(99)))
+	return []figures.Figure{
+		figures.AtLeast("accepted/s, 64 clients, workers stopped, against the naive path", acceptedTarget, accepted, "x naive", acceptedNote),
+		figures.AtLeast("accepted/s against one transaction for each job (pgbench)", pgbenchTarget, against, "x pgbench", againstNote),
+		figures.AtLeast("finished/s, sustained, against the naive path", finishedTarget, finished, "x naive", finishedNote),
+		figures.AtMost("CPU per 1,000 jobs, all processes", cpuTarget, figures.Median(column(service, cpuPerJob)), "s", "the load generator aside"),
+		figures.AtMost("CPU per 1,000 jobs against the naive path", cpuShareTarget, cpu, "x naive", cpuNote),
+	}
+}
+
+// measureInto measures a system once and adds the sample.
+func measureInto(ctx context.Context, l *lab.Lab, name string, start lab.Starter, samples *[]sample) error {
+	measured, err := measure(ctx, l, l.Options, start)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	l.Printf("%s: %s", name, measured)
+	*samples = append(*samples, measured)
+	return nil
+}
+
+// measure takes one system through both phases, each on a fresh database.
+func measure(ctx context.Context, l *lab.Lab, o lab.Options, start lab.Starter) (m sample, err error) {
+	err = l.Phase(ctx, o, start, func(_ *lab.Database, sys lab.System) (err error) {
+		warmup := loadgen.Closed{Clients: o.Clients, During: o.Duration / 8}
+		if _, err := warmup.Submit(ctx, sys.Target); err != nil {
+			return err
+		}
+		before := l.Usage(sys)
+		m.accepted, err = loadgen.Closed{Clients: o.Clients, During: o.Duration}.Submit(ctx, sys.Target)
+		m.usage = l.Usage(sys).Since(before)
+		return err
+	})
+	if err != nil {
+		return m, err
+	}
+	err = l.Phase(ctx, o, start, func(d *lab.Database, sys lab.System) error {
+		return lab.WithWorker(sys, func(worker *lab.Program) (err error) {
+			m.path, err = l.Sustained(ctx, o, d, sys, worker)
+			return err
+		})
+	})
+	return m, err
+}
