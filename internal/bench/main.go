@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -126,25 +127,13 @@ func parse(args []string) (c command, err error) {
 	if *only != "" || flags.NArg() > 0 && !slices.Contains(kindNames, flags.Arg(0)) {
 		selected = "selected" // which leaves the files of whole runs alone
 	}
-	c.fill("bench-" + selected + ".json")
-	return c, nil
-}
-
-// fill sets defaults.
-func (c *command) fill(json string) {
 	duration, rounds := 8*time.Second, 3
 	if c.kind == quick {
 		duration, rounds = 4*time.Second, 1
 	}
-	if c.o.Duration <= 0 {
-		c.o.Duration = duration
-	}
-	if c.o.Rounds <= 0 {
-		c.o.Rounds = rounds
-	}
-	if c.json == "" {
-		c.json = json
-	}
+	c.o.Duration, c.o.Rounds = cmp.Or(max(0, c.o.Duration), duration), cmp.Or(max(0, c.o.Rounds), rounds)
+	c.json = cmp.Or(c.json, "bench-"+selected+".json")
+	return c, nil
 }
 
 // choose gives the experiments of a kind, or the named ones; with a pattern, those of

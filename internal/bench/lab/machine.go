@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os/exec"
@@ -18,24 +19,18 @@ func (l *Lab) Description(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = conn.Close(ctx) }()
-	var postgres string
-	if err := conn.QueryRow(ctx, "SELECT split_part(current_setting('server_version'), ' ', 1)").Scan(&postgres); err != nil {
-		return nil, err
-	}
+	postgres, _, _ := strings.Cut(conn.PgConn().ParameterStatus("server_version"), " ")
+	_ = conn.Close(ctx)
 	client, err := l.Redis()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = client.Close() }()
-	info, err := client.Info(ctx, "server").Result()
-	if err != nil {
-		return nil, err
+	info := client.InfoMap(ctx, "server")
+	if info.Err() != nil {
+		return nil, info.Err()
 	}
-	redis, err := infoLine(info, "redis_version")
-	if err != nil {
-		redis = "unknown" // another server with the same protocol
-	}
+	redis := cmp.Or(info.Item("Server", "redis_version"), "unknown")
 	return []string{
 		time.Now().Format("2006-01-02 15:04 MST"), "commit " + commit(ctx), fmt.Sprintf("%d cores, %s", runtime.NumCPU(), cpuModel()),
 		strings.Replace(runtime.Version(), "go", "Go ", 1), "Postgres " + postgres, "Redis " + redis,

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
+	"github.com/redis/go-redis/v9"
 )
 
 // Usage is the CPU time, in seconds, of each group of processes so far, or what
@@ -159,4 +161,24 @@ func machineCPU() (busy, stolen float64) {
 	}
 	c := stat.CPUTotal
 	return c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ, c.Steal
+}
+
+// RedisMemory is what the Redis server has allocated, in bytes.
+func RedisMemory(ctx context.Context, client *redis.Client) (float64, error) {
+	info := client.InfoMap(ctx, "memory")
+	if info.Err() != nil {
+		return 0, info.Err()
+	}
+	return strconv.ParseFloat(info.Item("Memory", "used_memory"), 64)
+}
+
+// ProcessMemory is a process' resident memory and the most that it ever was, in
+// MB of a million bytes.
+func ProcessMemory(pid int) (now, peak float64, err error) {
+	proc, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	status, err := proc.NewStatus()
+	return float64(status.VmRSS) / 1e6, float64(status.VmHWM) / 1e6, err
 }

@@ -37,24 +37,26 @@ func (c Closed) Submit(ctx context.Context, to Target) (Load, error) {
 	client := NewClient(c.Clients)
 	defer client.CloseIdleConnections()
 	group, ctx := errgroup.WithContext(ctx)
-	if c.Gate != nil {
-		defer context.AfterFunc(ctx, c.Gate.unlock)()
-		defer time.AfterFunc(c.During, c.Gate.unlock).Stop()
+	timed := ctx
+	if c.During > 0 {
+		var cancel context.CancelFunc
+		timed, cancel = context.WithTimeout(ctx, c.During)
+		defer cancel()
 	}
 	var mu sync.Mutex
+	var begun atomic.Int64
 	total := Load{Latency: NewHistogram()}
 	started := time.Now()
-	var begun atomic.Int64
-	over := func(now time.Time) bool {
-		return c.During > 0 && now.Sub(started) >= c.During || c.Jobs > 0 && begun.Add(1) > int64(c.Jobs)
-	}
 	for range c.Clients {
 		group.Go(func() error {
-			accepted, latency, err := c.submitUntil(ctx, NewSubmission(client, to), over)
+			own, err := c.submitUntil(timed, NewSubmission(client, to), &begun)
 			mu.Lock()
 			defer mu.Unlock()
-			total.Accepted += accepted
-			total.Latency.Merge(latency)
+			total.Accepted += own.Accepted
+			total.Latency.Merge(own.Latency)
+			if err == nil {
+				err = ctx.Err()
+			}
 			return err
 		})
 	}
@@ -63,19 +65,46 @@ func (c Closed) Submit(ctx context.Context, to Target) (Load, error) {
 	return total, err
 }
 
-func (c Closed) submitUntil(ctx context.Context, s Submission, over func(time.Time) bool) (int, *hdrhistogram.Histogram, error) {
-	latency := NewHistogram()
-	for accepted := 0; ; accepted++ {
-		if err := c.Gate.enter(ctx); err != nil {
-			return accepted, latency, err
-		}
+// submitUntil submits until the context ends, all jobs are begun or one fails.
+func (c Closed) submitUntil(ctx context.Context, s Submission, begun *atomic.Int64) (Load, error) {
+	own := Load{Latency: NewHistogram()}
+	for c.Gate.enter(ctx) == nil && (c.Jobs == 0 || begun.Add(1) <= int64(c.Jobs)) {
 		sent := time.Now()
-		if over(sent) {
-			return accepted, latency, nil
-		}
 		if err := s.Send(); err != nil {
-			return accepted, latency, err
+			return own, err
 		}
-		Record(latency, time.Since(sent))
+		Record(own.Latency, time.Since(sent))
+		own.Accepted++
+	}
+	return own, nil
+}
+
+// Gate bounds the jobs that are submitted and have not finished. A nil gate is open.
+type Gate struct {
+	unfinished chan struct{}
+	finished   int
+}
+
+// NewGate lets so many jobs through before the first has finished.
+func NewGate(bound int) *Gate { return &Gate{unfinished: make(chan struct{}, bound)} }
+
+// enter waits until one more may be submitted.
+func (g *Gate) enter(ctx context.Context) error {
+	if g != nil {
+		select {
+		case g.unfinished <- struct{}{}:
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
+}
+
+// Update sets how many have finished in all. It is called by one goroutine.
+func (g *Gate) Update(finished int) {
+	for ; g.finished < finished; g.finished++ {
+		select {
+		case <-g.unfinished:
+		default: // the job did not come through the gate
+		}
 	}
 }

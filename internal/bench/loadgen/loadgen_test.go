@@ -49,10 +49,11 @@ func TestQuantiles(t *testing.T) {
 func TestGateKeepsTheBacklogBounded(t *testing.T) {
 	t.Parallel()
 	g := NewGate(2)
+	ctx, end := context.WithCancel(t.Context())
 	entered := make(chan struct{})
 	go func() {
 		for range 5 {
-			_ = g.enter(t.Context())
+			_ = g.enter(ctx)
 			entered <- struct{}{}
 		}
 	}()
@@ -71,7 +72,7 @@ func TestGateKeepsTheBacklogBounded(t *testing.T) {
 	g.Update(1)
 	within(true)
 	within(false)
-	g.unlock()
+	end()
 	within(true)
 	within(true)
 

@@ -7,7 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"flag"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -37,23 +37,25 @@ type naive struct {
 
 // RunNaive is a process of the naive system: "api" or "worker".
 func RunNaive(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("naive", flag.ExitOnError)
-	database := flags.String("database", "", "")
-	redis := flags.String("redis", "", "")
-	slots := flags.Int("slots", 1, "")
-	_ = flags.Parse(args) // it exits
-	pool, err := pgxpool.New(ctx, *database)
+	if len(args) != 4 {
+		return errors.New("naive api|worker DATABASE REDIS SLOTS")
+	}
+	slots, err := strconv.Atoi(args[3])
+	if err != nil {
+		return err
+	}
+	pool, err := pgxpool.New(ctx, args[1])
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	address, err := asynq.ParseRedisURI(*redis)
+	address, err := asynq.ParseRedisURI(args[2])
 	if err != nil {
 		return err
 	}
 	n := naive{pool: pool, work: work.New(work.Config{Limit: time.Second})}
-	if flags.Arg(0) == "worker" {
-		return n.serveTasks(ctx, address, *slots)
+	if args[0] == "worker" {
+		return n.serveTasks(ctx, address, slots)
 	}
 	n.queue = asynq.NewClient(address)
 	return n.serveHTTP(ctx)
@@ -205,14 +207,17 @@ func StartNaive(_ context.Context, d *lab.Database, o lab.Options) (lab.System, 
 	if err != nil {
 		return lab.System{}, err
 	}
-	args := []string{"naive", "-database", d.URL + "&pool_max_conns=24", "-redis", d.RedisURL, "-slots", strconv.Itoa(o.Slots)}
-	api, err := lab.Launch(self, nil, append(args, "api")...)
+	launch := func(role string) (*lab.Program, error) {
+		return lab.Launch(self, nil, "naive", role, d.URL+"&pool_max_conns=24", d.RedisURL, strconv.Itoa(o.Slots))
+	}
+	api, err := launch("api")
 	if err != nil {
 		return lab.System{}, err
 	}
 	address, err := api.Await(`"api listening".*"address":"([^"]+)"`)
-	return lab.System{Target: loadgen.Target{URL: "http://" + address + "/v1/jobs", Key: naiveKey}, API: api, StartWorker: func() (*lab.Program, error) {
-		w, err := lab.Launch(self, nil, append(args, "worker")...)
+	target := loadgen.Target{URL: "http://" + address + "/v1/jobs", Key: naiveKey}
+	return lab.System{Target: target, API: api, StartWorker: func() (*lab.Program, error) {
+		w, err := launch("worker")
 		if err == nil {
 			_, err = w.Await(`("worker ready")`)
 		}
