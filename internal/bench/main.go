@@ -103,8 +103,8 @@ func parse(args []string) (c command, err error) {
 	flags.BoolVar(&c.list, "list", false, "list the experiments and end")
 	flags.StringVar(&c.json, "json", "", "write the figures to this `file` (default bench-KIND.json, or bench-selected.json)")
 	flags.StringVar(&c.markdown, "markdown", "", "also write a table for docs/performance.md to this `file`")
-	flags.StringVar(&c.profile, "profile", "", "profile the whole path at the end and write CPU profiles, statements and shares to this `folder`; "+
-		"pg_stat_statements is loaded for the whole run")
+	flags.StringVar(&c.profile, "profile", "", "profile the whole path at the end and write CPU profiles, statements and shares "+
+		"to this `folder`; pg_stat_statements is loaded for the whole run")
 	flags.DurationVar(&c.o.Duration, "duration", 0, "length of each phase (default 4s in quick, 8s otherwise)")
 	flags.IntVar(&c.o.Rounds, "rounds", 0, "how often comparisons are made; the medians count (default 1 in quick, 3 otherwise)")
 	flags.IntVar(&c.o.Clients, "clients", 64, "concurrent HTTP clients")
@@ -172,7 +172,8 @@ func (c command) run(ctx context.Context) (code int, err error) {
 	settings := map[string]string{}
 	if c.profile != "" {
 		settings["shared_preload_libraries"] = "pg_stat_statements"
-		c.chosen = append(c.chosen, experiment{name: "profile", about: "the whole path again, being profiled", run: experiments.ProfileTo(c.profile)})
+		profile := experiment{name: "profile", about: "the whole path again, being profiled", run: experiments.ProfileTo(c.profile)}
+		c.chosen = append(c.chosen, profile)
 	}
 	l, err := lab.New(ctx, c.o, settings)
 	if err != nil {

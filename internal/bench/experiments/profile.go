@@ -73,7 +73,8 @@ func saveProfile(ctx context.Context, p *lab.Program, d time.Duration, path stri
 // topStatements are those of this database in which Postgres spent most of
 // its time.
 func topStatements(ctx context.Context, conn *pgx.Conn) (string, error) {
-	rows, err := conn.Query(ctx, `SELECT total_exec_time, calls, mean_exec_time, rows, shared_blks_hit + shared_blks_read, wal_bytes::float8, query
+	rows, err := conn.Query(ctx, `SELECT total_exec_time, calls, mean_exec_time, rows,
+			shared_blks_hit + shared_blks_read, wal_bytes::float8, query
 		FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
 		ORDER BY total_exec_time DESC LIMIT 25`)
 	if err != nil {

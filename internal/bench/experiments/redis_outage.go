@@ -62,15 +62,15 @@ func RedisOutage(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(append(outageFigures("slow (200 ms)", states[0].load, states[1].load), outageFigures("stopped", states[0].load, states[2].load)...),
+	list := append(outageFigures("slow (200 ms)", states[0].load, states[1].load), outageFigures("stopped", states[0].load, states[2].load)...)
+	return append(list,
 		figures.AtMost("accepted jobs lost, Redis slow and stopped", 0, float64(lost), "jobs",
 			fmt.Sprintf("of %d, all finished by a worker afterwards", accepted))), nil
 }
 
 func outageFigures(name string, healthy, trouble []loadgen.Load) []figures.Figure {
-	column := figures.Column[loadgen.Load]
-	rate, rateNote := figures.Compare(column(trouble, loadgen.Load.Rate), column(healthy, loadgen.Load.Rate), "%.0f/s")
-	p99, p99Note := figures.Compare(column(trouble, loadP99), column(healthy, loadP99), "%.1f ms")
+	rate, rateNote := figures.Compare(trouble, healthy, loadgen.Load.Rate, "%.0f/s")
+	p99, p99Note := figures.Compare(trouble, healthy, loadP99, "%.1f ms")
 	return []figures.Figure{
 		figures.AtLeast("accepted/s while Redis is "+name, 1/outageTarget, rate, "x healthy", rateNote),
 		figures.AtMost("submit p99 while Redis is "+name, outageTarget, p99, "x healthy", p99Note),

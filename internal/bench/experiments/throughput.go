@@ -70,17 +70,18 @@ func Throughput(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 
 // throughputFigures are medians of the rounds' ratios.
 func throughputFigures(service, naive []sample, plain []float64) []figures.Figure {
-	column := figures.Column[sample]
-	accepted, acceptedNote := figures.Compare(column(service, acceptedRate), column(naive, acceptedRate), "%.0f/s")
-	against, againstNote := figures.Compare(column(service, acceptedRate), plain, "%.0f/s")
-	finished, finishedNote := figures.Compare(column(service, finishedRate), column(naive, finishedRate), "%.0f/s")
-	cpu, cpuNote := figures.Compare(column(service, cpuPerJob), column(naive, cpuPerJob), "%.3f s")
-	acceptedNote += fmt.Sprintf(", p99 %v to %v", loadgen.Round(service[0].accepted.Quantile(99)), loadgen.Round(naive[0].accepted.Quantile(99)))
+	accepted, acceptedNote := figures.Compare(service, naive, acceptedRate, "%.0f/s")
+	against, againstNote := figures.CompareValues(figures.Column(service, acceptedRate), plain, "%.0f/s")
+	finished, finishedNote := figures.Compare(service, naive, finishedRate, "%.0f/s")
+	cpu, cpuNote := figures.Compare(service, naive, cpuPerJob, "%.3f s")
+	p99 := func(s sample) time.Duration { return loadgen.Round(s.accepted.Quantile(99)) }
+	acceptedNote += fmt.Sprintf(", p99 %v to %v", p99(service[0]), p99(naive[0]))
 	return []figures.Figure{
 		figures.AtLeast("accepted/s, 64 clients, workers stopped, against the naive path", acceptedTarget, accepted, "x naive", acceptedNote),
 		figures.AtLeast("accepted/s against one transaction for each job (pgbench)", pgbenchTarget, against, "x pgbench", againstNote),
 		figures.AtLeast("finished/s, sustained, against the naive path", finishedTarget, finished, "x naive", finishedNote),
-		figures.AtMost("CPU per 1,000 jobs, all processes", cpuTarget, figures.Median(column(service, cpuPerJob)), "s", "the load generator aside"),
+		figures.AtMost("CPU per 1,000 jobs, all processes", cpuTarget, figures.Median(figures.Column(service, cpuPerJob)), "s",
+			"the load generator aside"),
 		figures.AtMost("CPU per 1,000 jobs against the naive path", cpuShareTarget, cpu, "x naive", cpuNote),
 	}
 }

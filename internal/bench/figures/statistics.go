@@ -36,7 +36,13 @@ func ratios(of, to []float64) []float64 {
 	return values
 }
 
-// Compare gives the median of the rounds' ratios, and both medians in the format.
-func Compare(of, to []float64, format string) (ratio float64, note string) {
-	return Median(ratios(of, to)), fmt.Sprintf(format+" to "+format, Median(of), Median(to))
+// Compare gives the median of the rounds' ratios of a value, and both medians of the
+// value in the format.
+func Compare[T any](samples, to []T, value func(T) float64, format string) (ratio float64, note string) {
+	return CompareValues(Column(samples, value), Column(to, value), format)
+}
+
+// CompareValues compares as Compare does.
+func CompareValues(values, to []float64, format string) (ratio float64, note string) {
+	return Median(ratios(values, to)), fmt.Sprintf(format+" to "+format, Median(values), Median(to))
 }

@@ -17,7 +17,8 @@ func TestSharesOfTheCores(t *testing.T) {
 	after := Usage{At: time.Unix(110, 0), API: 5, Worker: 2, Postgres: 6, Redis: 1, Generator: 1, Machine: 27, Stolen: 1}
 	u := after.Since(before)
 	require.InEpsilon(t, 13.0, u.Service(), 1e-9)
-	require.Equal(t, "CPU of 2 cores: api 20 %, worker 10 %, Postgres 30 %, Redis 5 %, generator 5 %, others 15 %, taken by the host 5 %, idle 10 %", u.shares(2))
+	require.Equal(t, "CPU of 2 cores: api 20 %, worker 10 %, Postgres 30 %, Redis 5 %, generator 5 %, "+
+		"others 15 %, taken by the host 5 %, idle 10 %", u.shares(2))
 	require.InEpsilon(t, 90.0, u.CoreShare(), 1e-9)
 	require.Equal(t, "CPU unknown", Usage{}.shares(2))
 }

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -19,16 +20,17 @@ type Program struct {
 	mu   sync.Mutex
 	head bytes.Buffer
 
-	Stopping chan struct{} // closed before it is signaled to end
+	Running context.Context // ends before the program is signaled to
+	end     context.CancelFunc
 }
 
 // Launch starts a program.
 func Launch(path string, env []string, args ...string) (*Program, error) {
-	p := &Program{cmd: exec.Command(path, args...), Stopping: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.Stderr = p
-	p.cmd.Stdout = p
+	p := &Program{cmd: exec.Command(path, args...)}
+	p.Running, p.end = context.WithCancel(context.Background())
+	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = append(os.Environ(), env...), p, p
 	if err := p.cmd.Start(); err != nil {
+		p.end()
 		return nil, err
 	}
 	return p, nil
@@ -104,7 +106,7 @@ func (p *Program) Stop() error {
 	if p == nil {
 		return nil
 	}
-	close(p.Stopping)
+	p.end()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}

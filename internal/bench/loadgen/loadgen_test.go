@@ -101,7 +101,8 @@ func TestOpenLoopOffersAllAndCountsAnswers(t *testing.T) {
 
 	blocked := make(chan struct{})
 	time.AfterFunc(200*time.Millisecond, func() { close(blocked) })
-	got = OpenLoop{Rate: 1000, During: 50 * time.Millisecond, Connections: 1, Patience: 10 * time.Millisecond}.Run(t.Context(), func() func() int {
+	impatient := OpenLoop{Rate: 1000, During: 50 * time.Millisecond, Connections: 1, Patience: 10 * time.Millisecond}
+	got = impatient.Run(t.Context(), func() func() int {
 		return func() int { <-blocked; return 0 }
 	})
 	require.Equal(t, 50, got.Offered)

@@ -64,7 +64,7 @@ func compare(l *lab.Lab, empty, many func() (turn, error)) (c comparison, err er
 
 // against gives the median of the rounds' ratios, and the medians behind it.
 func (c comparison) against(of func(turn) float64, format string) (ratio float64, note string) {
-	return figures.Compare(figures.Column(c.many, of), figures.Column(c.empty, of), format)
+	return figures.Compare(c.many, c.empty, of, format)
 }
 
 // withSeeded uses a database that the seeding has filled for a client, whose key is

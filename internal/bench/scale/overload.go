@@ -37,7 +37,8 @@ func Overload(ctx context.Context, l *lab.Lab) (list []figures.Figure, err error
 		if err != nil {
 			return err
 		}
-		loop := loadgen.OpenLoop{Rate: overload * before, During: overloadTime, Connections: overloadConnections(before), Patience: overloadPatience}
+		loop := loadgen.OpenLoop{Rate: overload * before, During: overloadTime, Patience: overloadPatience}
+		loop.Connections = overloadConnections(before)
 		ids, got := submitAll(ctx, sys, loop)
 		l.Printf("%.0f/s offered over %d connections: %v", loop.Rate, loop.Connections, &got)
 		after, err := accept(ctx, l, sys)

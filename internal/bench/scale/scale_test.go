@@ -110,7 +110,8 @@ func TestBusyAgain(t *testing.T) {
 	}
 	move := func(n int, assigned, finished time.Duration) {
 		t.Helper()
-		_, err := g.d.Conn.Exec(t.Context(), `UPDATE jobs SET assigned_at = $2, finished_at = $3 WHERE job_id IN (SELECT job_id FROM jobs WHERE finished_at < $4 LIMIT $1)`,
+		_, err := g.d.Conn.Exec(t.Context(), `UPDATE jobs SET assigned_at = $2, finished_at = $3
+			WHERE job_id IN (SELECT job_id FROM jobs WHERE finished_at < $4 LIMIT $1)`,
 			n, since.Add(assigned), since.Add(finished), since.Add(-time.Minute/2))
 		require.NoError(t, err)
 	}
@@ -147,7 +148,8 @@ func TestLateness(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, late, 3.0)
 	require.Zero(t, early)
-	_, err = g.d.Conn.Exec(t.Context(), "UPDATE jobs SET queued_at = execution_at - interval '1 ms' WHERE job_id IN (SELECT job_id FROM jobs LIMIT 2)")
+	_, err = g.d.Conn.Exec(t.Context(), `UPDATE jobs SET queued_at = execution_at - interval '1 ms'
+		WHERE job_id IN (SELECT job_id FROM jobs LIMIT 2)`)
 	require.NoError(t, err)
 	_, early, err = lateness(t.Context(), g.d, g.client, at, 10)
 	require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -58,20 +59,22 @@ func seedFinishedJobs(ctx context.Context, d *lab.Database, client uuid.UUID, jo
 		clients = append(clients, uuid.Must(uuid.NewV7()))
 	}
 	now := time.Now()
-	return seed(ctx, d, seeding{jobs: jobs, stage: seedSucceeded, clients: clients, from: now.Add(-seedDays * 24 * time.Hour), to: now.Add(-time.Minute)})
+	from := now.Add(-seedDays * 24 * time.Hour)
+	return seed(ctx, d, seeding{jobs: jobs, stage: seedSucceeded, clients: clients, from: from, to: now.Add(-time.Minute)})
 }
 
 // seedQueuedJobs writes jobs of one client that wait to be run, all due; none is
 // in Redis.
 func seedQueuedJobs(ctx context.Context, d *lab.Database, client uuid.UUID, jobs int) error {
-	now := time.Now()
-	return seed(ctx, d, seeding{jobs: jobs, stage: seedQueued, clients: []uuid.UUID{client}, from: now.Add(-time.Hour), to: now.Add(-time.Minute)})
+	from, to := time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)
+	return seed(ctx, d, seeding{jobs: jobs, stage: seedQueued, clients: []uuid.UUID{client}, from: from, to: to})
 }
 
 // seedScheduledJobs writes DEFERRED jobs of one client that are due at one moment.
 func seedScheduledJobs(ctx context.Context, d *lab.Database, client uuid.UUID, jobs int, at time.Time) error {
-	now := time.Now()
-	return seed(ctx, d, seeding{jobs: jobs, stage: seedCreated, clients: []uuid.UUID{client}, from: now.Add(-time.Hour), to: now, executionAt: &at})
+	to := time.Now()
+	clients := []uuid.UUID{client}
+	return seed(ctx, d, seeding{jobs: jobs, stage: seedCreated, clients: clients, from: to.Add(-time.Hour), to: to, executionAt: &at})
 }
 
 // insertSeed writes the jobs numbered $1 to $2. Their transaction ids in the streams of
@@ -112,11 +115,8 @@ func seed(ctx context.Context, d *lab.Database, s seeding) error {
 // seedWork is what all seeded jobs do, and what comes of it.
 func seedWork(ctx context.Context) ([]byte, *job.Result, error) {
 	definition, err := lab.Catalogue.Define(job.Execute, job.PayloadSmall, time.Now(), nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	encoded, err := json.Marshal(definition)
-	if err != nil {
+	encoded, failure := json.Marshal(definition)
+	if err := errors.Join(err, failure); err != nil {
 		return nil, nil, err
 	}
 	result, err := work.New(work.Config{Limit: time.Second}).Run(ctx, definition, 1, nil)
@@ -146,7 +146,8 @@ func overConnections(ctx context.Context, url string, n int, run func(context.Co
 // finishSeeding inserts the clients and leaves nothing to do for vacuum, statistics
 // and checkpoints.
 func finishSeeding(ctx context.Context, d *lab.Database, clients []uuid.UUID) error {
-	if _, err := d.Conn.Exec(ctx, "INSERT INTO clients (client_id) SELECT unnest($1::uuid[]) ON CONFLICT DO NOTHING", clients); err != nil {
+	_, err := d.Conn.Exec(ctx, "INSERT INTO clients (client_id) SELECT unnest($1::uuid[]) ON CONFLICT DO NOTHING", clients)
+	if err != nil {
 		return err
 	}
 	for _, sql := range []string{"VACUUM ANALYZE jobs, events, reports, results, clients", "CHECKPOINT"} {

@@ -81,7 +81,8 @@ func (g *seedTest) shape(id job.ID) (shape string) {
 	g.t.Helper()
 	const varying = `'^(.*_at|job_id|client_id|event_id|request_id|worker_id|tx|event_tx|definition|sha256|body|duration_ms|dispatch_epoch)$'`
 	shapeOf := func(table, order string) string {
-		return `(SELECT coalesce(jsonb_agg((SELECT jsonb_object_agg(key, CASE WHEN value <> 'null' AND key ~ ` + varying + ` THEN '"set"' ELSE value END)
+		return `(SELECT coalesce(jsonb_agg((
+			SELECT jsonb_object_agg(key, CASE WHEN value <> 'null' AND key ~ ` + varying + ` THEN '"set"' ELSE value END)
 			FROM jsonb_each(to_jsonb(x))) ORDER BY ` + order + `), '[]') FROM ` + table + ` x WHERE job_id = $1)`
 	}
 	require.NoError(g.t, g.d.Conn.QueryRow(g.t.Context(), `SELECT jsonb_pretty(jsonb_build_object(
@@ -167,7 +168,8 @@ func TestSeededFinishedJobsAreSpread(t *testing.T) {
 	require.InDelta(t, seedDays, g.count("(SELECT DISTINCT date_bin('1 day', created_at, now() - interval '29 days') FROM jobs) d"), 1)
 	require.InDelta(t, 2_000/seedDays, g.count("results WHERE body IS NOT NULL"), 2)
 	require.Zero(t, g.count("results WHERE body IS NOT NULL AND expires_at < now()"))
-	require.Zero(t, g.count("jobs j JOIN events e USING (job_id, client_id) WHERE e.seq = j.event_seq AND (e.occurred_at <> j.finished_at OR e.tx <> j.event_tx)"))
+	require.Zero(t, g.count("jobs j JOIN events e USING (job_id, client_id) "+
+		"WHERE e.seq = j.event_seq AND (e.occurred_at <> j.finished_at OR e.tx <> j.event_tx)"))
 }
 
 // An experiment for which there is not enough disk is not begun.

@@ -125,7 +125,8 @@ func (n naive) submit(c *fiber.Ctx) error {
 }
 
 func addEvent(ctx context.Context, tx pgx.Tx, id uuid.UUID, seq int, name string, prev any, next string, d job.Definition) error {
-	_, err := tx.Exec(ctx, `INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
+	_, err := tx.Exec(ctx, `INSERT INTO events 
+			(job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
 		SELECT $1, client_id, $2, $3, $4, $5, $6, 1, clock_timestamp(), $7 FROM jobs WHERE job_id = $1`,
 		id, seq, uuid.Must(uuid.NewV7()), name, prev, next,
 		map[string]any{"work_kind": d.WorkKind, "duration_ms": d.DurationMS, "expected_outcome": d.ExpectedOutcome})
@@ -151,7 +152,8 @@ func (n naive) serveTasks(ctx context.Context, redis asynq.RedisConnOpt, slots i
 
 // handle takes a job through its states with one transaction for each.
 func (n naive) handle(ctx context.Context, id, worker uuid.UUID) error {
-	definition, err := n.step(ctx, id, 3, "QUEUED", "ASSIGNED", `worker_id = $2, fence = fence + 1, assigned_at = clock_timestamp()`, nil, worker)
+	const assign = `worker_id = $2, fence = fence + 1, assigned_at = clock_timestamp()`
+	definition, err := n.step(ctx, id, 3, "QUEUED", "ASSIGNED", assign, nil, worker)
 	if err != nil {
 		return err
 	}

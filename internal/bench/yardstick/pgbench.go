@@ -98,7 +98,8 @@ func pgbenchRate(out string) (float64, error) {
 
 // libpqEnv says how to connect; the password stays off the command line.
 func libpqEnv(c *pgx.ConnConfig) []string {
-	return []string{"PGHOST=" + c.Host, fmt.Sprintf("PGPORT=%d", c.Port), "PGUSER=" + c.User, "PGPASSWORD=" + c.Password, "PGDATABASE=" + c.Database}
+	host, port := "PGHOST="+c.Host, fmt.Sprintf("PGPORT=%d", c.Port)
+	return []string{host, port, "PGUSER=" + c.User, "PGPASSWORD=" + c.Password, "PGDATABASE=" + c.Database}
 }
 
 // findPgbench looks beside the server process, and then where a shell looks.

@@ -10,7 +10,8 @@ import (
 
 func TestPgbench(t *testing.T) {
 	t.Parallel()
-	rate, err := pgbenchRate("latency average = 3.1 ms\ninitial connection time = 60 ms\ntps = 20512.345678 (without initial connection time)\n")
+	rate, err := pgbenchRate("latency average = 3.1 ms\ninitial connection time = 60 ms\n" +
+		"tps = 20512.345678 (without initial connection time)\n")
 	require.NoError(t, err)
 	require.InEpsilon(t, 20512.345678, rate, 1e-9)
 	_, err = pgbenchRate("pgbench: error")

@@ -15,19 +15,19 @@ func In(prometheus.Registerer) Factory { return Factory{} }
 func (Factory) Register(prometheus.Collector) {}
 
 // Counter makes a counter.
-func (Factory) Counter(string, string) prometheus.Counter { return idleCounter{} }
+func (Factory) Counter(string, string) prometheus.Counter { return idle{} }
 
 // Counters makes a counter for each value of the labels.
 func (Factory) Counters(name, help string, labels []string, _ ...string) *prometheus.CounterVec {
-	return &prometheus.CounterVec{MetricVec: idleVec(name, help, labels, idleCounter{})}
+	return &prometheus.CounterVec{MetricVec: idleVec(name, help, labels)}
 }
 
 // Gauge makes a gauge.
-func (Factory) Gauge(string, string) prometheus.Gauge { return idleGauge{} }
+func (Factory) Gauge(string, string) prometheus.Gauge { return idle{} }
 
 // Gauges makes a gauge for each value of the labels.
 func (Factory) Gauges(name, help string, labels []string, _ ...string) *prometheus.GaugeVec {
-	return &prometheus.GaugeVec{MetricVec: idleVec(name, help, labels, idleGauge{})}
+	return &prometheus.GaugeVec{MetricVec: idleVec(name, help, labels)}
 }
 
 // GaugeFunc ignores the function.
@@ -37,33 +37,25 @@ func (Factory) GaugeFunc(string, string, func() float64) {}
 func (Factory) CounterFunc(string, string, func() float64) {}
 
 // Histogram makes a histogram.
-func (Factory) Histogram(string, string, []float64) prometheus.Histogram { return idleHistogram{} }
+func (Factory) Histogram(string, string, []float64) prometheus.Histogram { return idle{} }
 
 // Histograms makes a histogram for each value of the labels.
 func (Factory) Histograms(name, help string, _ []float64, labels []string, _ ...string) *prometheus.HistogramVec {
-	return &prometheus.HistogramVec{MetricVec: idleVec(name, help, labels, idleHistogram{})}
+	return &prometheus.HistogramVec{MetricVec: idleVec(name, help, labels)}
 }
 
-// The metrics themselves. Nothing reads their values.
-type (
-	idleCounter   struct{ prometheus.Counter }
-	idleGauge     struct{ prometheus.Gauge }
-	idleHistogram struct{ prometheus.Histogram }
-)
+// idle is a counter, a gauge and a histogram. Nothing reads its value.
+type idle struct{ prometheus.Gauge }
 
-func (idleCounter) Inc()        {}
-func (idleCounter) Add(float64) {}
+func (idle) Inc()                                           {}
+func (idle) Dec()                                           {}
+func (idle) Add(float64)                                    {}
+func (idle) Sub(float64)                                    {}
+func (idle) Set(float64)                                    {}
+func (idle) SetToCurrentTime()                              {}
+func (idle) Observe(float64)                                {}
+func (idle) ObserveWithExemplar(float64, prometheus.Labels) {}
 
-func (idleGauge) Inc()              {}
-func (idleGauge) Dec()              {}
-func (idleGauge) Add(float64)       {}
-func (idleGauge) Sub(float64)       {}
-func (idleGauge) Set(float64)       {}
-func (idleGauge) SetToCurrentTime() {}
-
-func (idleHistogram) Observe(float64)                                {}
-func (idleHistogram) ObserveWithExemplar(float64, prometheus.Labels) {}
-
-func idleVec(name, help string, labels []string, m prometheus.Metric) *prometheus.MetricVec {
-	return prometheus.NewMetricVec(prometheus.NewDesc(name, help, labels, nil), func(...string) prometheus.Metric { return m })
+func idleVec(name, help string, labels []string) *prometheus.MetricVec {
+	return prometheus.NewMetricVec(prometheus.NewDesc(name, help, labels, nil), func(...string) prometheus.Metric { return idle{} })
 }
