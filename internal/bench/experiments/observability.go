@@ -219,8 +219,7 @@ func get(ctx context.Context, client *http.Client, url string, header http.Heade
 	return content, response.Header, err
 }
 
-// listen serves on a free port until the listener is closed; who has a connection
-// then is not waited for.
+// listen serves on a free port until the listener is closed.
 func listen(server *fasthttp.Server) (net.Listener, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -67,7 +67,7 @@ func (l *Lab) tryService(ctx context.Context, d *Database, o Options) (System, e
 	return sys, err
 }
 
-// freeAddress gives one that nobody listens on at the moment.
+// freeAddress is one without a listener at the moment.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
