@@ -129,7 +129,7 @@ func WithWorker(sys System, use func(*Program) error) error {
 // PollInterval is the shortest time between two looks at a state that is waited for.
 const PollInterval = 20 * time.Millisecond
 
-// ErrLate: what was waited for did not come in time.
+// ErrLate is returned when what was waited for did not come in time.
 var ErrLate = errors.New("not in time")
 
 // Pause waits for a while, less if the context ends.

@@ -114,7 +114,7 @@ func watchFinished(ctx context.Context, d *Database, since time.Time, update fun
 	}
 }
 
-// ErrUnfinished: accepted jobs did not finish in time.
+// ErrUnfinished is returned when accepted jobs did not finish in time.
 var ErrUnfinished = errors.New("not all accepted jobs have finished")
 
 // AllFinished waits until so many jobs that were created since a moment have their
