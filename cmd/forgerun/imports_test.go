@@ -90,7 +90,7 @@ var onlyIn = []struct {
 	{"code.dny.dev/ssrf", []string{"webhook"}},
 	{"github.com/exaring/otelpgx", []string{"repo"}},
 	{"go.opentelemetry.io/otel/exporters", []string{"monitoring"}},
-	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "internal/telemetry test", "app/apptest", "app/... test", "handlers test", "repo test", "tasks test", "webhook test"}},
+	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "internal/telemetry test", "app/apptest", "app/... test", "handlers test", "repo test", "tasks test", "webhook test", "internal/bench/... test"}},
 	{"go.opentelemetry.io/proto", []string{"monitoring test", "cmd/... test"}},
 	{"github.com/chromedp", []string{"internal/simulator/report test", "cmd/... test"}},
 	{"github.com/compose-spec", []string{"monitoring test"}},
