@@ -29,7 +29,8 @@ var mayImport = []packageRule{
 	{"migrations", nil},
 	{"internal/telemetry", nil},
 	{"monitoring", nil},
-	{"internal/devstack", nil},
+	{"internal/process", nil},
+	{"internal/devstack", []string{"internal/process"}},
 
 	{"app", []string{"job", "internal/telemetry"}},
 	{"handlers", []string{"job", "internal/telemetry"}},
@@ -45,13 +46,13 @@ var mayImport = []packageRule{
 	{"client", nil},
 	{"internal/simulator/scenario", nil},
 	{"internal/simulator/history", nil},
-	{"internal/simulator/stack", []string{"internal/devstack"}},
+	{"internal/simulator/stack", []string{"internal/devstack", "internal/process"}},
 	{"internal/simulator/judge", []string{"client", "internal/simulator/history"}},
 	{"internal/simulator/receiver", []string{"client", "internal/simulator/history"}},
 	{"internal/simulator/report", []string{"internal/simulator/history", "internal/simulator/judge"}},
 	{"internal/simulator/load", []string{"client", "internal/simulator/history", "internal/simulator/receiver", "internal/simulator/report", "internal/simulator/scenario"}},
 
-	{"cmd/simulator", []string{"client", "internal/devstack", "internal/simulator/...", "job test"}},
+	{"cmd/simulator", []string{"client", "internal/devstack", "internal/process", "internal/simulator/...", "job test"}},
 	{"cmd/...", []string{"..."}},
 	{"internal/bench/...", []string{"..."}},
 }

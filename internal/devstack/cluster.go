@@ -17,6 +17,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 const (
@@ -116,32 +118,15 @@ func (c *cluster) initdb(ctx context.Context, dir string) error {
 	if c.durability == throwaway {
 		args = append(args, "--no-sync")
 	}
-	p, err := c.run("initdb", args, syscall.SIGKILL).run()
-	if err != nil {
+	if err := process.Run(ctx, c.home.command("postgres", filepath.Join(c.bin, "initdb"), args, syscall.SIGKILL)); err != nil {
 		return fmt.Errorf("initdb: %w", err)
 	}
-	select {
-	case <-p.exited:
-		if p.err != nil {
-			return p.log.explain(fmt.Errorf("initdb: %w", p.err), p.output())
-		}
-		return nil
-	case <-ctx.Done():
-		// Its own helper processes end when they lose it.
-		return errors.Join(fmt.Errorf("initdb: %w", context.Cause(ctx)), p.end(step{syscall.SIGKILL, killGrace}))
-	}
-}
-
-func (c *cluster) run(program string, args []string, deathSignal syscall.Signal) command {
-	return command{
-		path: filepath.Join(c.bin, program), args: args,
-		dir: c.home.dir, user: c.home.user, log: c.home.log("postgres"), deathSignal: deathSignal,
-	}
+	return nil
 }
 
 // command runs the server. When the parent dies it stops like after Immediate:
 // at once, whatever its clients do; the next start recovers.
-func (c *cluster) command(port int) command {
+func (c *cluster) command(port int) process.Command {
 	args := []string{"-D", c.dataDir()}
 	set := func(name, value string) { args = append(args, "-c", name+"="+value) }
 	set("timezone", "UTC")
@@ -153,15 +138,14 @@ func (c *cluster) command(port int) command {
 	set("listen_addresses", loopback)
 	set("port", strconv.Itoa(port))
 	set("unix_socket_directories", "")
-	return c.run("postgres", args, syscall.SIGQUIT)
+	return c.home.command("postgres", filepath.Join(c.bin, "postgres"), args, syscall.SIGQUIT)
 }
 
 // ready waits for the server to say so in its pid file, since a connection
 // alone would not tell whose server answered. Then it connects and sees to the
 // database.
 func (c *cluster) ready(ctx context.Context, pid, port int) (bool, error) {
-	f := c.readPIDFile()
-	if f.pid != pid || f.status != "ready" {
+	if writer, status := c.readPIDFile(); writer != pid || status != "ready" {
 		return false, nil
 	}
 	conn, err := pgx.Connect(ctx, c.url(port, "postgres"))
@@ -235,4 +219,48 @@ func syncDir(dir string) error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
+}
+
+// orphan trusts a pid file only if that process is a Postgres on this folder:
+// pids are used again.
+func (c *cluster) orphan(ctx context.Context) (int, bool) {
+	pid, _ := c.readPIDFile()
+	if pid == 0 {
+		return 0, false
+	}
+	args := process.CommandLine(ctx, pid)
+	if len(args) == 0 || filepath.Base(args[0]) != "postgres" {
+		return 0, false
+	}
+	line := strings.Join(args, " ") + " "
+	return pid, strings.Contains(line, " -D "+c.dataDir()+" ")
+}
+
+// dropForeignPIDFile removes a pid file whose pid now belongs to another
+// program, as happens when a container starts again: Postgres would take that
+// program for a running server. It deals with all other leftovers itself.
+func (c *cluster) dropForeignPIDFile() error {
+	pid, _ := c.readPIDFile()
+	if pid == 0 || syscall.Kill(pid, 0) != nil {
+		return nil
+	}
+	return os.Remove(c.pidFile())
+}
+
+func (c *cluster) pidFile() string { return filepath.Join(c.dataDir(), "postmaster.pid") }
+
+// readPIDFile reads the first and the eighth line of postmaster.pid, 0 and ""
+// for what is missing: the file is absent when no server runs, and short while
+// one starts.
+func (c *cluster) readPIDFile() (pid int, status string) {
+	text, _ := os.ReadFile(c.pidFile())
+	lines := strings.Split(string(text), "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(lines[0]))
+	if err != nil || pid <= 0 {
+		return 0, ""
+	}
+	if len(lines) > 7 {
+		status = strings.TrimSpace(lines[7])
+	}
+	return pid, status
 }

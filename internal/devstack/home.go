@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // dataName is the server's own folder within its home; it belongs to the
@@ -29,7 +31,27 @@ type home struct {
 
 func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
 
-func (h *home) log(program string) serverLog { return serverLog{path: h.path(program + ".log")} }
+// command runs a program in the folder, as the server's user, with the log of
+// the server.
+func (h *home) command(server, path string, args []string, deathSignal syscall.Signal) process.Command {
+	return process.Command{
+		Path: path, Args: args, Env: childEnv(), Dir: h.dir, User: h.user.credential(), DeathSignal: deathSignal,
+		Log: process.Log{Path: h.path(server + ".log"), Mode: 0o600, Bounded: true},
+	}
+}
+
+// childEnv is the environment of every server: nothing of this process's
+// configuration and secrets, no PG* variable, untranslated messages (this
+// package reads some), UTC.
+func childEnv() []string {
+	env := []string{"LC_ALL=C", "TZ=UTC"}
+	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
 
 // openHome makes the folder dir usable for a server: it exists, and the user
 // that the server will run as (see accountFor) can enter it and run program.

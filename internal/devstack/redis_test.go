@@ -81,11 +81,11 @@ func TestRedisOrphanIsStoppedFirst(t *testing.T) {
 		require.NoError(t, first.Stop())
 		orphan := runOrphan(t, first.server)
 		if paused {
-			require.NoError(t, orphan.signal(syscall.SIGSTOP))
+			require.NoError(t, orphan.Pause())
 		}
 		text, log := newLogBuffer()
 		second := startRedis(t, RedisOptions{Dir: first.server.home.dir, Logger: log})
-		eventually(t, "the orphan is gone", orphan.hasExited)
+		eventually(t, "the orphan is gone", orphan.HasExited)
 		require.True(t, text.contains("a former parent left behind"))
 		require.False(t, text.contains("signal=killed"), "it ended in order")
 		require.Equal(t, "yes", redisClient(t, second.URL()).Get(testContext(t), "kept").Val())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 )
@@ -51,7 +52,7 @@ func endOrphansIn(dir string) error {
 	defer cancel()
 	h := &home{dir: dir}
 	for name, p := range map[string]program{"postgres": &cluster{home: h}, "redis": &redisProgram{home: h}} {
-		s := &server{name: name, program: p, log: loggerOrNone(nil)}
+		s := &server{name: name, program: p, log: slog.New(slog.DiscardHandler)}
 		if err := s.endOrphan(ctx); err != nil {
 			return err
 		}

@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package devstack
+package process
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 // outlives its parent is stopped by the next start on its folder.
 func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}
 
-// commandLine returns the arguments of a process; empty when it does not exist.
+// CommandLine returns the arguments of a process; empty when it does not exist.
 // An argument with spaces comes as several.
-func commandLine(ctx context.Context, pid int) []string {
+func CommandLine(ctx context.Context, pid int) []string {
 	out, err := exec.CommandContext(ctx, "ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {
 		return nil
@@ -25,5 +25,5 @@ func commandLine(ctx context.Context, pid int) []string {
 	return strings.Fields(string(out))
 }
 
-// isGone reports whether a process has ended.
-func isGone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+// HasEnded reports whether a process has ended.
+func HasEnded(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
