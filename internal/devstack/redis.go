@@ -77,6 +77,8 @@ func (r *Redis) Resume() error { return r.current.Load().Continue() }
 
 // Do sends one command, such as FLUSHALL, which must be answered with OK.
 func (r *Redis) Do(ctx context.Context, command string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
 	lines, err := converse(ctx, r.port, command)
 	if err == nil && lines[0] != "+OK" {
 		err = fmt.Errorf("%s: Redis answers %q", command, lines[0])

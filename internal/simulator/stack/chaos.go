@@ -90,7 +90,8 @@ func parseMean(text string) (mean, error) {
 	}
 	every, err := time.ParseDuration(interval)
 	if err != nil || every < minInterval || every > maxInterval {
-		return mean{}, fmt.Errorf("the mean interval of %s is %q: allowed is a duration from %s to %s, such as 30s", name, interval, minInterval, maxInterval)
+		return mean{}, fmt.Errorf("the mean interval of %s is %q: allowed is a duration from %s to %s, such as 30s",
+			name, interval, minInterval, maxInterval)
 	}
 	return mean{kind: kinds[i], every: every}, nil
 }
@@ -114,23 +115,23 @@ func (c Chaos) Check(s *Stack) error {
 	return nil
 }
 
-// strike is one fault of the plan: when, counted from the start of the chaos,
-// and what the choice of its target and its size are drawn from.
-type strike struct {
+// plannedFault is one fault of the plan: when, counted from the start of the
+// chaos, and what the choice of its target and its size are drawn from.
+type plannedFault struct {
 	at   time.Duration
 	seed uint64
 }
 
-// strikes is the endless plan of one kind: intervals of an exponential
+// plan is the endless plan of one kind: intervals of an exponential
 // distribution, so faults come at random times. It depends on its arguments alone.
-func strikes(seed uint64, name string, every time.Duration) iter.Seq[strike] {
-	return func(yield func(strike) bool) {
+func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] {
+	return func(yield func(plannedFault) bool) {
 		h := fnv.New64a()
 		_, _ = io.WriteString(h, name) // never fails
 		rng := rand.New(rand.NewPCG(seed, h.Sum64()))
 		for at := time.Duration(0); ; {
 			at += time.Duration(rng.ExpFloat64() * float64(every))
-			if !yield(strike{at: at, seed: rng.Uint64()}) {
+			if !yield(plannedFault{at: at, seed: rng.Uint64()}) {
 				return
 			}
 		}
@@ -142,10 +143,10 @@ const healPatience = 90 * time.Second
 
 // Run does faults until the context ends or the stack is closed, heals everything
 // and returns once all is ready. The same seed gives the same plan: times, and draws
-// of the targets, which come from what lives at the moment. Each fault is told
+// of the targets, which come from what lives at the moment. Each fault is reported
 // when it is over, one at a time. A fault for which there is no target at the moment
 // is left out.
-func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, told func(Fault)) error {
+func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault)) error {
 	if err := c.Check(s); err != nil {
 		return err
 	}
@@ -154,19 +155,19 @@ func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, told func(Fault))
 		return err
 	}
 	defer done()
-	var telling sync.Mutex
+	var reporting sync.Mutex
 	var running sync.WaitGroup
 	start := time.Now()
 	for _, m := range c.means {
 		running.Go(func() {
-			for next := range strikes(seed, m.kind.name, m.every) {
+			for next := range plan(seed, m.kind.name, m.every) {
 				if !sleep(ctx, time.Until(start.Add(next.at))) {
 					return
 				}
-				if f, ok := m.kind.strike(ctx, s, next.seed); ok {
-					telling.Lock()
-					told(f)
-					telling.Unlock()
+				if f, ok := m.kind.do(ctx, s, next.seed); ok {
+					reporting.Lock()
+					report(f)
+					reporting.Unlock()
 				}
 			}
 		})
@@ -179,16 +180,4 @@ func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, told func(Fault))
 		return err
 	}
 	return nil
-}
-
-// sleep reports whether the context still lives afterwards.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }

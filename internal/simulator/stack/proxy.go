@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// proxy leads TCP connections to a server and disturbs them when it is told to.
+// proxy forwards TCP connections to a server, and does faults to them.
 //
-// It is our own and not a library, such as toxiproxy's, since what counts in a
-// report is how many connections each fault has hit, and those do not tell. It
-// also reaches an API whose processes come and go at changing addresses.
+// It is our own and not a library, such as toxiproxy's: a report gives the number
+// of connections that each fault has hit, which those do not. It also reaches an
+// API whose processes come and go at changing addresses.
 type proxy struct {
 	name     string
 	dial     func(context.Context) (net.Conn, error)
@@ -28,8 +28,7 @@ type proxy struct {
 	fault atomic.Pointer[delay] // nil: nothing is delayed
 
 	mu     sync.Mutex
-	last   int64
-	links  map[int64]*link // connections with both sides open, by number
+	links  []*link // connections with both sides open, oldest first
 	closed bool
 }
 
@@ -39,6 +38,8 @@ const (
 	// bufferSize is the longest piece that is read at once; there are two buffers
 	// for each connection, of which there may be thousands.
 	bufferSize = 8 << 10
+	// retryPeriod is how long to wait after a connection that failed.
+	retryPeriod = 25 * time.Millisecond
 )
 
 // newProxy begins to listen on a free port of 127.0.0.1, which it keeps.
@@ -47,7 +48,7 @@ func newProxy(name string, dial func(context.Context) (net.Conn, error)) (*proxy
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{name: name, dial: dial, listener: listener, links: map[int64]*link{}}
+	p := &proxy{name: name, dial: dial, listener: listener}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.running.Go(p.accept)
 	return p, nil
@@ -74,10 +75,7 @@ func (p *proxy) accept() {
 			}
 			return
 		case err != nil: // such as too many open files, for the moment
-			select {
-			case <-p.ctx.Done():
-			case <-time.After(askPeriod):
-			}
+			sleep(p.ctx, retryPeriod)
 		default:
 			p.running.Go(func() { p.carry(conn) })
 		}
@@ -142,10 +140,8 @@ func (p *proxy) hold(l *link) bool {
 	if l.delayed.Swap(d) != d {
 		d.hit.Add(1)
 	}
-	timer := time.NewTimer(d.by)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d.by):
 	case <-d.over:
 	case <-l.gone:
 		return false
@@ -182,36 +178,25 @@ func (p *proxy) release() {
 	}
 }
 
-// some picks a share of the open connections, at least one if there are any.
-func (p *proxy) some(share float64, rng *rand.Rand) []*link {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var numbers []int64
-	for number := range p.links {
-		numbers = append(numbers, number)
-	}
-	slices.Sort(numbers)
-	rng.Shuffle(len(numbers), func(i, j int) { numbers[i], numbers[j] = numbers[j], numbers[i] })
-	wanted := int(share * float64(len(numbers)))
-	var picked []*link
-	for _, number := range numbers[:min(max(1, wanted), len(numbers))] {
-		picked = append(picked, p.links[number])
-	}
-	return picked
+// pick picks a share of the open connections, at least one if there are any.
+func (p *proxy) pick(share float64, rng *rand.Rand) []*link {
+	links := p.open()
+	rng.Shuffle(len(links), func(i, j int) { links[i], links[j] = links[j], links[i] })
+	return links[:min(max(1, int(share*float64(len(links)))), len(links))]
 }
 
-// open is the number of connections with both sides open.
-func (p *proxy) open() int {
+// open returns the connections with both sides open, oldest first.
+func (p *proxy) open() []*link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.links)
+	return slices.Clone(p.links)
 }
 
 // cut resets a share of the connections in the middle of whatever is on its
 // way, and returns how many it was.
 func (p *proxy) cut(share float64, rng *rand.Rand) int {
 	cut := 0
-	for _, l := range p.some(share, rng) {
+	for _, l := range p.pick(share, rng) {
 		if l.cut() {
 			cut++
 		}
@@ -222,33 +207,26 @@ func (p *proxy) cut(share float64, rng *rand.Rand) int {
 func (p *proxy) add(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return false
+	if !p.closed {
+		p.links = append(p.links, l)
 	}
-	p.last++
-	l.number = p.last
-	p.links[l.number] = l
-	return true
+	return !p.closed
 }
 
 func (p *proxy) remove(l *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.links, l.number)
+	p.links = slices.DeleteFunc(p.links, func(other *link) bool { return other == l })
 }
 
 // close ends the proxy with all connections. It may be called again.
 func (p *proxy) close() {
 	p.mu.Lock()
 	p.closed = true
-	var links []*link
-	for _, l := range p.links {
-		links = append(links, l)
-	}
 	p.mu.Unlock()
 	p.cancel()
 	_ = p.listener.Close()
-	for _, l := range links {
+	for _, l := range p.open() {
 		l.cut()
 	}
 	p.running.Wait()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Workers is the number of worker processes that are wanted now.
@@ -26,10 +27,10 @@ func (s *Stack) Scale(ctx context.Context, n int) error {
 		return err
 	}
 	defer done()
-	if err := s.scaling.take(ctx); err != nil {
-		return err
+	if s.scaling.Acquire(ctx, 1) != nil {
+		return context.Cause(ctx)
 	}
-	defer s.scaling.give()
+	defer s.scaling.Release(1)
 	s.mu.Lock()
 	have := s.workers
 	kept := have[:min(n, len(have)):min(n, len(have))]
@@ -47,11 +48,7 @@ func (s *Stack) Scale(ctx context.Context, n int) error {
 func (s *Stack) members() []*member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []*member
-	for _, some := range [][]*member{s.apis, s.webhooks, s.workers} {
-		all = append(all, some...)
-	}
-	return all
+	return slices.Concat(s.apis, s.webhooks, s.workers)
 }
 
 func (s *Stack) startMembers(role string, n int) []*member {

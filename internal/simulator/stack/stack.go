@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/forgerun/forgerun/internal/devstack"
 )
 
@@ -62,12 +64,12 @@ type Stack struct {
 	ops    sync.WaitGroup // calls under way, the watch over the servers
 	// running counts supervised processes; only calls under way add to it.
 	running sync.WaitGroup
-	// storeFault is held by whatever stops or starts Postgres or Redis: at most one
+	// serverFault is held by whatever stops or starts Postgres or Redis: at most one
 	// of them is disturbed at a time.
-	storeFault semaphore
-	turn       atomic.Uint64 // which api process gets the next connection
-	scaling    semaphore
-	close      func() error
+	serverFault *semaphore.Weighted
+	scaling     *semaphore.Weighted
+	turn        atomic.Uint64 // which api process gets the next connection
+	close       func() error
 
 	mu       sync.Mutex
 	closed   bool
@@ -89,7 +91,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{o: o, log: slog.New(slog.DiscardHandler), storeFault: newSemaphore(), scaling: newSemaphore()}
+	s := &Stack{o: o, log: slog.New(slog.DiscardHandler), serverFault: semaphore.NewWeighted(1), scaling: semaphore.NewWeighted(1)}
 	if o.Log != nil {
 		s.log = slog.New(slog.NewTextHandler(o.Log, nil))
 	}
@@ -137,7 +139,7 @@ func (s *Stack) start(ctx context.Context) error {
 	if err := os.MkdirAll(s.logDir(), 0o755); err != nil {
 		return err
 	}
-	if err := s.startStores(ctx); err != nil {
+	if err := s.startServers(ctx); err != nil {
 		return err
 	}
 	if s.o.APIs > 0 {
@@ -145,7 +147,7 @@ func (s *Stack) start(ctx context.Context) error {
 			return err
 		}
 	}
-	database, redis, err := s.proxiedStores()
+	database, redis, err := s.proxiedServers()
 	if err != nil {
 		return err
 	}
@@ -174,8 +176,8 @@ func (s *Stack) RedisURL() string { return s.redisURL }
 func (s *Stack) MetricsURLs() []string {
 	var urls []string
 	for _, m := range s.members() {
-		if c := m.living(); c != nil {
-			urls = append(urls, "http://"+c.admin+"/metrics")
+		if r := m.living(); r != nil {
+			urls = append(urls, "http://"+r.admin+"/metrics")
 		}
 	}
 	return urls
@@ -212,12 +214,14 @@ func (s *Stack) Heal(ctx context.Context) error {
 
 func (s *Stack) heal(ctx context.Context) error {
 	for _, m := range s.members() {
-		m.resume()
+		if r := m.latest(); r != nil {
+			_ = r.Continue() // fails only if it has ended
+		}
 	}
 	for _, p := range s.proxies() {
 		p.release()
 	}
-	if err := s.healStores(ctx); err != nil {
+	if err := s.healServers(ctx); err != nil {
 		return err
 	}
 	for _, m := range s.members() {
@@ -250,23 +254,7 @@ func (s *Stack) end() error {
 	if s.balancer != nil {
 		s.balancer.close()
 	}
-	return errors.Join(append(errs, s.closeStores())...)
+	return errors.Join(append(errs, s.closeServers())...)
 }
 
 func (s *Stack) logDir() string { return filepath.Join(s.o.Dir, "logs") }
-
-// semaphore is a mutex that can be waited for until a context ends.
-type semaphore chan struct{}
-
-func newSemaphore() semaphore { return make(semaphore, 1) }
-
-func (x semaphore) take(ctx context.Context) error {
-	select {
-	case x <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (x semaphore) give() { <-x }

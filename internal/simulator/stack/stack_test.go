@@ -35,7 +35,7 @@ func TestChaosHealsAndLeavesNothing(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { // a client, without which there is little to cut
 		for sleep(ctx, 10*time.Millisecond) {
-			if answer, err := asker.Get(s.URL() + "/readyz"); err == nil {
+			if answer, err := healthClient.Get(s.URL() + "/readyz"); err == nil {
 				_ = answer.Body.Close()
 			}
 		}
@@ -88,21 +88,21 @@ func TestEachFaultOnRealServers(t *testing.T) {
 	requireAnswers(t, s)
 
 	ctx := testContext(t)
-	require.NoError(t, s.askRedis(ctx, "SET mine 1"))
+	require.NoError(t, s.redis.Do(ctx, "SET mine 1"))
 	strikeOnce(t, s, "flush", 1)
-	require.ErrorContains(t, s.askRedis(ctx, "GET mine"), `"$-1"`)
+	require.ErrorContains(t, s.redis.Do(ctx, "GET mine"), `"$-1"`)
 
 	// The faults that last are seen from outside, and end with the context.
 	short, cancel := context.WithCancel(ctx)
 	full := make(chan Fault)
 	go func() { full <- strikeUntil(short, t, s, "redis-full", 1) }()
 	eventually(t, "writes are refused", func() bool {
-		err := s.askRedis(ctx, "SET mine 1")
+		err := s.redis.Do(ctx, "SET mine 1")
 		return err != nil && err.Error() != ""
 	})
 	cancel()
 	require.Equal(t, "redis", (<-full).Target)
-	require.NoError(t, s.askRedis(ctx, "SET mine 1"))
+	require.NoError(t, s.redis.Do(ctx, "SET mine 1"))
 
 	kinds := map[string]bool{}
 	for seed := uint64(1); len(kinds) < 3; seed++ { // api, webhooks and worker
@@ -153,7 +153,7 @@ func addressesAreDirect(t *testing.T, s *Stack) {
 	require.NoError(t, err)
 	require.Equal(t, "http://127.0.0.1:1/x", direct)
 	url := s.URL()
-	s.apis[0].living().kill()
+	s.apis[0].living().Kill()
 	requireAnswers(t, s)
 	require.Equal(t, url, s.URL())
 	c, err := ParseChaos("slow=1s")
