@@ -70,8 +70,11 @@ func (c *cluster) prepare(ctx context.Context) error {
 // create runs initdb in a folder aside and renames it when it is complete, so
 // that a data folder is always a whole one.
 func (c *cluster) create(ctx context.Context) error {
-	if err := c.removeHalfDone(); err != nil {
-		return err
+	old, _ := filepath.Glob(c.home.path(initdbPrefix + "*")) // fails for bad patterns only
+	for _, dir := range old {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
 	}
 	if err := c.writePassword(); err != nil {
 		return err
@@ -90,19 +93,6 @@ func (c *cluster) create(ctx context.Context) error {
 		return err
 	}
 	return syncDir(c.home.dir)
-}
-
-func (c *cluster) removeHalfDone() error {
-	old, err := filepath.Glob(c.home.path(initdbPrefix + "*"))
-	if err != nil {
-		return err
-	}
-	for _, dir := range old {
-		if err := os.RemoveAll(dir); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // initdb gives text the order of its code points and UTF-8 everywhere: what a
@@ -127,17 +117,15 @@ func (c *cluster) initdb(ctx context.Context, dir string) error {
 // command runs the server. When the parent dies it stops like after Immediate:
 // at once, whatever its clients do; the next start recovers.
 func (c *cluster) command(port int) process.Command {
-	args := []string{"-D", c.dataDir()}
-	set := func(name, value string) { args = append(args, "-c", name+"="+value) }
-	set("timezone", "UTC")
-	set("log_timezone", "UTC")
-	set("log_checkpoints", "off")
+	settings := []string{"timezone=UTC", "log_timezone=UTC", "log_checkpoints=off"}
 	for _, name := range slices.Sorted(maps.Keys(c.settings)) {
-		set(name, c.settings[name])
+		settings = append(settings, name+"="+c.settings[name])
 	}
-	set("listen_addresses", loopback)
-	set("port", strconv.Itoa(port))
-	set("unix_socket_directories", "")
+	settings = append(settings, "listen_addresses="+loopback, "port="+strconv.Itoa(port), "unix_socket_directories=")
+	args := []string{"-D", c.dataDir()}
+	for _, setting := range settings {
+		args = append(args, "-c", setting)
+	}
 	return c.home.command("postgres", filepath.Join(c.bin, "postgres"), args, syscall.SIGQUIT)
 }
 

@@ -21,7 +21,7 @@ var errNoPort = errors.New("no free port between 20000 and 29999 on 127.0.0.1")
 
 // reservedPort is a port that no other devstack chooses, running or not, until
 // release: a UDP socket on the same number holds it, and choosing a port takes
-// both. Servers bind the TCP port only, so the two do not meet.
+// both. Servers bind the TCP port only.
 type reservedPort struct {
 	number int
 	holder net.PacketConn

@@ -76,13 +76,10 @@ func (m machine) find(names ...string) []string {
 }
 
 func holdsPrograms(dir string, names []string) bool {
-	for _, name := range names {
-		info, err := os.Stat(filepath.Join(dir, name))
-		if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(names, func(name string) bool {
+		_, err := exec.LookPath(filepath.Join(dir, name))
+		return err != nil
+	})
 }
 
 // realDir follows a link to the program's real folder: Postgres looks for its
@@ -102,13 +99,8 @@ func expand(pattern string) []string {
 	if !strings.ContainsAny(pattern, "*?[") {
 		return []string{pattern}
 	}
-	matches, err := filepath.Glob(pattern)
-	if err != nil {
-		return nil
-	}
-	slices.SortStableFunc(matches, func(a, b string) int {
-		return cmp.Compare(versionInPath(b), versionInPath(a))
-	})
+	matches, _ := filepath.Glob(pattern) // fails for bad patterns only
+	slices.SortStableFunc(matches, func(a, b string) int { return cmp.Compare(versionInPath(b), versionInPath(a)) })
 	return matches
 }
 

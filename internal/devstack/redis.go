@@ -131,21 +131,12 @@ func (r *redisProgram) prepare(context.Context) error {
 // command runs the server. When the parent dies it is killed: unlike SIGTERM
 // that also ends a paused server, and the append-only file has what it answered.
 func (r *redisProgram) command(port int) process.Command {
-	var args []string
-	set := func(name, value string) { args = append(args, "--"+name, value) }
-	set("appendonly", "yes")
-	set("appendfsync", "everysec")
-	set("save", "")
-	set("maxmemory-policy", "noeviction")
+	args := []string{"--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction"}
 	for _, name := range slices.Sorted(maps.Keys(r.settings)) {
-		set(name, r.settings[name])
+		args = append(args, "--"+name, r.settings[name])
 	}
-	set("bind", loopback)
-	set("port", strconv.Itoa(port))
-	set("daemonize", "no")
-	set("logfile", "")
-	set("dir", r.dataDir())
-	set("pidfile", filepath.Join(r.dataDir(), redisPIDName))
+	args = append(args, "--bind", loopback, "--port", strconv.Itoa(port), "--daemonize", "no", "--logfile", "",
+		"--dir", r.dataDir(), "--pidfile", filepath.Join(r.dataDir(), redisPIDName))
 	return r.home.command("redis", r.path, args, syscall.SIGKILL)
 }
 
@@ -173,12 +164,9 @@ func (r *redisProgram) orphan(ctx context.Context) (int, bool) {
 	return pid, slices.Contains(words, address(port)) || slices.Contains(words, strconv.Itoa(port))
 }
 
-// readNumber returns 0 when the file holds none.
+// readNumber returns 0 when the file is missing or holds none.
 func readNumber(path string) int {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0
-	}
+	text, _ := os.ReadFile(path)
 	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 	return n
 }

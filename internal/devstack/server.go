@@ -133,17 +133,12 @@ func (s *server) PID() int {
 func (s *server) Start(ctx context.Context) error {
 	s.op.Lock()
 	defer s.op.Unlock()
-	if p := s.current.Load(); p != nil {
-		if !p.HasExited() {
-			return nil
-		}
-		s.forget()
+	if !s.current.Load().HasExited() {
+		return nil
 	}
+	s.forget()
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %v", startTimeout))
 	defer cancel()
-	if err := s.home.acquire(); err != nil {
-		return fmt.Errorf("devstack: starting %s: %w", s.name, err)
-	}
 	if err := s.launch(ctx); err != nil {
 		s.home.release()
 		return fmt.Errorf("devstack: starting %s: %w", s.name, err)
@@ -152,6 +147,9 @@ func (s *server) Start(ctx context.Context) error {
 }
 
 func (s *server) launch(ctx context.Context) error {
+	if err := s.home.acquire(); err != nil {
+		return err
+	}
 	if err := s.endOrphan(ctx); err != nil {
 		return err
 	}
@@ -159,37 +157,28 @@ func (s *server) launch(ctx context.Context) error {
 		return err
 	}
 	for tries := 1; ; {
-		err := s.choosePort()
-		if err == nil {
-			err = s.attempt(ctx)
-		}
+		err := s.attempt(ctx)
 		switch {
 		case errors.Is(err, errPortTaken) && !s.fixed && tries < portTries:
 			tries++
 			s.reserve.release()
 			s.port = 0
-		case errors.Is(err, errDataBusy) && pause(ctx, 5*pollPeriod):
+		case errors.Is(err, errDataBusy) && process.Sleep(ctx, 5*pollPeriod):
 		default:
 			return err
 		}
 	}
 }
 
-func (s *server) choosePort() error {
-	if s.port != 0 {
-		return nil
+// attempt runs the server once, on a new port unless there is one.
+func (s *server) attempt(ctx context.Context) (err error) {
+	if s.port == 0 {
+		if s.reserve, err = reservePort(); err != nil {
+			return err
+		}
+		s.port = s.reserve.number
 	}
-	reserve, err := reservePort()
-	if err != nil {
-		return err
-	}
-	s.reserve, s.port = reserve, reserve.number
-	return nil
-}
-
-// attempt runs the server once on the chosen port.
-func (s *server) attempt(ctx context.Context) error {
-	if err := s.home.writePort(s.port); err != nil {
+	if err = s.home.writePort(s.port); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -245,17 +234,11 @@ func (s *server) stop(steps ...process.Step) error {
 	s.op.Lock()
 	defer s.op.Unlock()
 	p := s.current.Load()
-	if p == nil {
-		return nil
-	}
 	err := p.End(steps...)
 	if p.HasExited() {
 		s.forget()
 	}
-	if err != nil {
-		return fmt.Errorf("devstack: stopping %s: %w", s.name, err)
-	}
-	return nil
+	return err
 }
 
 func (s *server) forget() {
@@ -284,20 +267,10 @@ func (s *server) endOrphan(ctx context.Context) error {
 			if process.HasEnded(pid) {
 				return nil
 			}
-			if !pause(ctx, pollPeriod) {
+			if !process.Sleep(ctx, pollPeriod) {
 				return context.Cause(ctx)
 			}
 		}
 	}
 	return fmt.Errorf("the former %s does not end", s.name)
-}
-
-// pause waits and reports whether the context is still alive.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }

@@ -251,20 +251,24 @@ func (p *Process) End(steps ...Step) error {
 			if i == 0 {
 				return nil
 			}
-			how := "killed"
-			if s.Signal != syscall.SIGKILL {
-				how = "ended by " + signalNames[s.Signal]
-			}
-			return fmt.Errorf("process %d had not ended %v after %s and was %s",
-				p.PID(), steps[0].Grace, signalNames[steps[0].Signal], how)
+			return fmt.Errorf("process %d had not ended %v after %s and was killed",
+				p.PID(), steps[0].Grace, signalNames[steps[0].Signal])
 		case <-time.After(s.Grace):
 		}
 	}
 	return fmt.Errorf("process %d does not end", p.PID())
 }
 
-var signalNames = map[syscall.Signal]string{
-	syscall.SIGINT: "SIGINT", syscall.SIGTERM: "SIGTERM", syscall.SIGQUIT: "SIGQUIT", syscall.SIGKILL: "SIGKILL",
+var signalNames = map[syscall.Signal]string{syscall.SIGINT: "SIGINT", syscall.SIGTERM: "SIGTERM", syscall.SIGQUIT: "SIGQUIT"}
+
+// Sleep waits and reports whether the context is still alive afterwards.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // Kill kills the process and its group (SIGKILL) and waits until it is gone.

@@ -46,10 +46,7 @@ func (s *Stack) startAPIs(ctx context.Context) error {
 func (s *Stack) tryAPIs(ctx context.Context, address string) error {
 	s.url = "http://" + address
 	s.env.setPublicURL(s.o, s.url)
-	apis := s.startMembers("api", s.o.APIs)
-	s.mu.Lock()
-	s.apis = apis
-	s.mu.Unlock()
+	apis := s.startMembers(&s.apis, "api", s.o.APIs)
 	if err := awaitReady(ctx, apis); err != nil {
 		return errors.Join(err, stopMembers(context.WithoutCancel(ctx), apis))
 	}
@@ -82,7 +79,7 @@ func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 				}
 			}
 		}
-		if !sleep(ctx, retryPeriod) {
+		if !process.Sleep(ctx, retryPeriod) {
 			return nil, context.Cause(ctx)
 		}
 	}

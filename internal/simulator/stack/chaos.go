@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // Chaos says which faults are done, and how often.
@@ -21,7 +23,7 @@ type Chaos struct {
 
 // mean is the mean interval between the faults of one kind.
 type mean struct {
-	kind  kind
+	kind  Kind
 	every time.Duration
 }
 
@@ -38,17 +40,8 @@ type Fault struct {
 	Err error
 }
 
-// Kind is a kind of fault.
-type Kind struct{ Name, Does string }
-
 // Kinds are all that ParseChaos knows.
-func Kinds() []Kind {
-	var all []Kind
-	for _, k := range kinds {
-		all = append(all, Kind{Name: k.name, Does: k.does})
-	}
-	return all
-}
+func Kinds() []Kind { return slices.Clone(kinds) }
 
 const (
 	minInterval = 100 * time.Millisecond
@@ -67,8 +60,8 @@ func ParseChaos(text string) (Chaos, error) {
 		if err != nil {
 			return Chaos{}, fmt.Errorf("chaos %q: %w", text, err)
 		}
-		if slices.ContainsFunc(c.means, func(other mean) bool { return other.kind.name == m.kind.name }) {
-			return Chaos{}, fmt.Errorf("chaos %q: %s is there twice", text, m.kind.name)
+		if slices.ContainsFunc(c.means, func(other mean) bool { return other.kind.Name == m.kind.Name }) {
+			return Chaos{}, fmt.Errorf("chaos %q: %s is there twice", text, m.kind.Name)
 		}
 		c.means = append(c.means, m)
 	}
@@ -80,11 +73,11 @@ func parseMean(text string) (mean, error) {
 	if !ok {
 		return mean{}, fmt.Errorf("%q is not a kind of fault with its mean interval, such as kill=30s", text)
 	}
-	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
+	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == name })
 	if i < 0 {
 		var names []string
 		for _, k := range kinds {
-			names = append(names, k.name)
+			names = append(names, k.Name)
 		}
 		return mean{}, fmt.Errorf("there is no fault %q; there are %s", name, strings.Join(names, ", "))
 	}
@@ -107,9 +100,9 @@ func (c Chaos) Check(s *Stack) error {
 	for _, m := range c.means {
 		switch {
 		case m.kind.needs == ourServers && s.o.foreign():
-			return fmt.Errorf("chaos %s: Postgres and Redis were not started by the simulator, which does no fault to them", m.kind.name)
+			return fmt.Errorf("chaos %s: Postgres and Redis were not started by the simulator, which does no fault to them", m.kind.Name)
 		case m.kind.needs == ourProxies && len(s.proxies()) == 0:
-			return fmt.Errorf("chaos %s: no connection leads through a proxy of the simulator", m.kind.name)
+			return fmt.Errorf("chaos %s: no connection leads through a proxy of the simulator", m.kind.Name)
 		}
 	}
 	return nil
@@ -160,8 +153,8 @@ func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault
 	start := time.Now()
 	for _, m := range c.means {
 		running.Go(func() {
-			for next := range plan(seed, m.kind.name, m.every) {
-				if !sleep(ctx, time.Until(start.Add(next.at))) {
+			for next := range plan(seed, m.kind.Name, m.every) {
+				if !process.Sleep(ctx, time.Until(start.Add(next.at))) {
 					return
 				}
 				if f, ok := m.kind.do(ctx, s, next.seed); ok {

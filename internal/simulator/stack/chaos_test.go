@@ -14,7 +14,7 @@ func TestParseChaos(t *testing.T) {
 	require.NoError(t, err)
 	got := map[string]time.Duration{}
 	for _, m := range c.means {
-		got[m.kind.name] = m.every
+		got[m.kind.Name] = m.every
 	}
 	require.Equal(t, map[string]time.Duration{"kill": 30 * time.Second, "cut": 500 * time.Millisecond, "redis-pause": 2 * time.Minute}, got)
 	require.True(t, c.NeedsProxies())

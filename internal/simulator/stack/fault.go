@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // need is what has to be ours for a kind of fault.
@@ -18,18 +19,20 @@ const (
 	ourProxies
 )
 
-// kind is a kind of fault. Its inject picks a target, does the fault, undoes it
-// and returns once that is done, at the latest when the context ends. It leaves
-// Target empty if there is nothing to hit.
-type kind struct {
-	name, does string
-	needs      need
-	inject     injection
+// Kind is a kind of fault.
+type Kind struct {
+	Name, Does string
+
+	needs need
+	// inject picks a target, does the fault, undoes it and returns once that is
+	// done, at the latest when the context ends. It leaves Target empty if there is
+	// nothing to hit.
+	inject injection
 }
 
 type injection func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault)
 
-var kinds = []kind{
+var kinds = []Kind{
 	{"kill", "kill -9 of a process: worker, webhooks or api", ourProcesses, onProcess(kill)},
 	{"stop", "a process is paused for longer than its lease (SIGSTOP, SIGCONT)", ourProcesses, onProcess(pause)},
 	{"term", "a process is asked to end (SIGTERM) and started again", ourProcesses, onProcess(terminate)},
@@ -45,8 +48,8 @@ var kinds = []kind{
 }
 
 // do does one fault. It reports whether anything was hit.
-func (k kind) do(ctx context.Context, s *Stack, seed uint64) (Fault, bool) {
-	f := Fault{Kind: k.name, Count: 1}
+func (k Kind) do(ctx context.Context, s *Stack, seed uint64) (Fault, bool) {
+	f := Fault{Kind: k.Name, Count: 1}
 	if k.needs == ourServers {
 		if s.serverFault.Acquire(ctx, 1) != nil {
 			return f, false
@@ -71,12 +74,6 @@ func wait(ctx context.Context, d time.Duration, early <-chan struct{}) {
 	case <-early:
 	case <-ctx.Done():
 	}
-}
-
-// sleep reports whether the context is still alive afterwards.
-func sleep(ctx context.Context, d time.Duration) bool {
-	wait(ctx, d, nil)
-	return ctx.Err() == nil
 }
 
 // onProcess does a fault to one of the processes, if one runs.
@@ -164,7 +161,7 @@ func crashPostgres(ctx context.Context, s *Stack, rng *rand.Rand) error {
 
 // startAgain starts a stopped server after at most a second.
 func startAgain(ctx context.Context, rng *rand.Rand, stopped error, start func(context.Context) error) error {
-	sleep(ctx, between(rng, 0, time.Second))
+	process.Sleep(ctx, between(rng, 0, time.Second))
 	ctx, cancel := undoing(ctx)
 	defer cancel()
 	return errors.Join(stopped, start(ctx))
@@ -174,7 +171,7 @@ func pauseRedis(ctx context.Context, s *Stack, rng *rand.Rand) error {
 	if err := s.redis.Pause(); err != nil {
 		return err
 	}
-	sleep(ctx, between(rng, 500*time.Millisecond, 4*time.Second))
+	process.Sleep(ctx, between(rng, 500*time.Millisecond, 4*time.Second))
 	return s.redis.Resume()
 }
 
@@ -185,7 +182,7 @@ func fillRedis(ctx context.Context, s *Stack, rng *rand.Rand) error {
 	if err := s.redis.Do(healing, "CONFIG SET maxmemory 1"); err != nil {
 		return err
 	}
-	sleep(ctx, between(rng, 500*time.Millisecond, 4*time.Second))
+	process.Sleep(ctx, between(rng, 500*time.Millisecond, 4*time.Second))
 	return s.redis.Do(healing, "CONFIG SET maxmemory 0")
 }
 

@@ -17,23 +17,19 @@ type link struct {
 
 // cut resets both sides: what is on its way is lost, and both know at once. It
 // reports whether the link was still there.
-func (l *link) cut() (was bool) {
+func (l *link) cut() bool { return l.close(reset) }
+
+// end closes a link whose two directions have ended by themselves.
+func (l *link) end() { l.close(func(conn net.Conn) { _ = conn.Close() }) }
+
+func (l *link) close(side func(net.Conn)) (was bool) {
 	l.once.Do(func() {
 		was = true
-		reset(l.client)
-		reset(l.server)
+		side(l.client)
+		side(l.server)
 		close(l.gone)
 	})
 	return was
-}
-
-// end closes a link whose two directions have ended by themselves.
-func (l *link) end() {
-	l.once.Do(func() {
-		_ = l.client.Close()
-		_ = l.server.Close()
-		close(l.gone)
-	})
 }
 
 // reset closes a connection without delivering what is still on its way.

@@ -207,9 +207,9 @@ func strikeUntil(ctx context.Context, t *testing.T, s *Stack, name string, seed 
 	return f
 }
 
-func kindNamed(t *testing.T, name string) kind {
+func kindNamed(t *testing.T, name string) Kind {
 	t.Helper()
-	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
+	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == name })
 	require.GreaterOrEqual(t, i, 0, name)
 	return kinds[i]
 }

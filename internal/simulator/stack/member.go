@@ -27,8 +27,9 @@ type member struct {
 	// busy: a fault works on it, and no other one may.
 	busy atomic.Bool
 
+	current atomic.Pointer[run] // the latest; nil: none yet
+
 	mu      sync.Mutex
-	current *run          // the latest; nil: none yet
 	early   int           // runs in a row that ended before they were ready
 	failure error         // why the last of them did
 	changed chan struct{} // closed, and replaced, when one of the above changes
@@ -73,17 +74,11 @@ func (r *run) healthy(ctx context.Context) (bool, error) {
 	return answer.StatusCode == http.StatusOK, nil
 }
 
-func newMember(ctx context.Context, name, role string, s *Stack) *member {
-	m := &member{name: name, role: role, stack: s, done: make(chan struct{}), changed: make(chan struct{})}
-	m.ctx, m.stop = context.WithCancel(ctx)
-	return m
-}
-
 // supervise starts the process whenever it does not run, with a growing pause
 // if it dies again and again, until the member's context ends.
 func (m *member) supervise() {
 	defer close(m.done)
-	for pause := time.Duration(0); sleep(m.ctx, pause); {
+	for pause := time.Duration(0); process.Sleep(m.ctx, pause); {
 		began := time.Now()
 		good := m.runOnce() && time.Since(began) >= goodRun
 		if pause = min(max(2*pause, minPause), maxPause); good {
@@ -100,7 +95,7 @@ func (m *member) runOnce() bool {
 		m.note(func() { m.early, m.failure = m.early+1, err })
 		return false
 	}
-	m.note(func() { m.current = r })
+	m.current.Store(r)
 	ready := r.Await(m.ctx, r.healthy) == nil
 	if ready {
 		m.stack.log.Info(m.name+" is ready", "pid", r.PID())
@@ -150,7 +145,7 @@ func (m *member) explain(r *run) error {
 	return r.Explain(fmt.Errorf("%s: %w: %w", m.name, what, r.ExitReason()))
 }
 
-// note changes what await looks at.
+// note changes what awaitReady looks at.
 func (m *member) note(change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,16 +154,9 @@ func (m *member) note(change func()) {
 	m.changed = make(chan struct{})
 }
 
-// latest is the latest run; nil: none yet.
-func (m *member) latest() *run {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.current
-}
-
 // living is the run that is ready for work, as far as is known; nil: none.
 func (m *member) living() *run {
-	if r := m.latest(); r != nil && r.ready.Load() && !r.IsStopping() && !r.HasExited() {
+	if r := m.current.Load(); r != nil && r.ready.Load() && !r.IsStopping() && !r.HasExited() {
 		return r
 	}
 	return nil

@@ -152,8 +152,11 @@ func TestProcessThatIgnoresSIGTERM(t *testing.T) {
 	err := p.Stop(50 * time.Millisecond)
 	require.ErrorContains(t, err, "had not ended 50ms after SIGTERM and was killed")
 	requireGone(t, []int{p.PID()})
-	_, err = s.members()[0].awaitReady(testContext(t))
+	m := s.members()[0]
+	again, err := m.awaitReady(testContext(t))
 	require.NoError(t, err, "and it is started again")
+	m.stop()
+	again.Kill() // it would keep Close waiting
 }
 
 func TestEndsThatMeet(t *testing.T) {

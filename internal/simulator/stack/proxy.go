@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // proxy forwards TCP connections to a server, and does faults to them.
@@ -75,7 +77,7 @@ func (p *proxy) accept() {
 			}
 			return
 		case err != nil: // such as too many open files, for the moment
-			sleep(p.ctx, retryPeriod)
+			process.Sleep(p.ctx, retryPeriod)
 		default:
 			p.running.Go(func() { p.carry(conn) })
 		}

@@ -32,16 +32,15 @@ func (s *Stack) Scale(ctx context.Context, n int) error {
 	}
 	defer s.scaling.Release(1)
 	s.mu.Lock()
-	have := s.workers
-	kept := have[:min(n, len(have)):min(n, len(have))]
-	s.mu.Unlock()
-	for i := len(kept); i < n; i++ {
-		kept = append(kept, s.startMember("worker", i+1))
+	kept := min(n, len(s.workers))
+	dropped := s.workers[kept:]
+	s.workers = slices.Clip(s.workers[:kept])
+	for i := kept; i < n; i++ {
+		s.workers = append(s.workers, s.startMember("worker", i+1))
 	}
-	s.mu.Lock()
-	s.workers = kept
+	wanted := s.workers
 	s.mu.Unlock()
-	return errors.Join(stopMembers(ctx, have[min(n, len(have)):]), awaitReady(ctx, kept))
+	return errors.Join(stopMembers(ctx, dropped), awaitReady(ctx, wanted))
 }
 
 // members are all processes that are wanted now.
@@ -51,16 +50,21 @@ func (s *Stack) members() []*member {
 	return slices.Concat(s.apis, s.webhooks, s.workers)
 }
 
-func (s *Stack) startMembers(role string, n int) []*member {
-	var all []*member
+// startMembers starts n processes of a role and makes them all of that role.
+func (s *Stack) startMembers(all *[]*member, role string, n int) []*member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*all = nil
 	for i := range n {
-		all = append(all, s.startMember(role, i+1))
+		*all = append(*all, s.startMember(role, i+1))
 	}
-	return all
+	return *all
 }
 
 func (s *Stack) startMember(role string, number int) *member {
-	m := newMember(s.ctx, fmt.Sprintf("%s-%d", role, number), role, s)
+	m := &member{name: fmt.Sprintf("%s-%d", role, number), role: role, stack: s}
+	m.done, m.changed = make(chan struct{}), make(chan struct{})
+	m.ctx, m.stop = context.WithCancel(s.ctx)
 	s.running.Go(m.supervise)
 	return m
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -62,7 +61,7 @@ func (s *Stack) serverDir(name string) string { return filepath.Join(s.o.Dir, na
 
 // watchServers starts servers that ended although nobody asked for it.
 func (s *Stack) watchServers() {
-	for sleep(s.ctx, watchPeriod) {
+	for process.Sleep(s.ctx, watchPeriod) {
 		if s.postgres.PID() != 0 && s.redis.PID() != 0 {
 			continue
 		}
@@ -112,30 +111,17 @@ func (s *Stack) closeServers() error {
 	return errors.Join(append(errs, s.removeServer("postgres"), s.removeServer("redis"))...)
 }
 
+// removeServer keeps the log, which a server that never ran does not have, and
+// removes the rest.
 func (s *Stack) removeServer(name string) error {
-	return errors.Join(
-		keepLog(filepath.Join(s.serverDir(name), name+".log"), filepath.Join(s.logDir(), name+".log")),
-		devstack.Remove(s.serverDir(name)),
-	)
-}
-
-// keepLog copies a log: a link would not do, since the folders may be on two
-// file systems. There is none if the server never ran.
-func keepLog(from, to string) error {
-	in, err := os.Open(from)
+	log, err := os.ReadFile(filepath.Join(s.serverDir(name), name+".log"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(s.logDir(), name+".log"), log, 0o644)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		err = nil
 	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = in.Close() }()
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
+	return errors.Join(err, devstack.Remove(s.serverDir(name)))
 }
 
 // migrate brings the schema up to date.

@@ -155,11 +155,7 @@ func (s *Stack) start(ctx context.Context) error {
 	if err := s.startAPIs(ctx); err != nil {
 		return err
 	}
-	webhooks := s.startMembers("webhooks", s.o.Webhooks)
-	s.mu.Lock()
-	s.webhooks = webhooks
-	s.mu.Unlock()
-	return awaitReady(ctx, webhooks)
+	return awaitReady(ctx, s.startMembers(&s.webhooks, "webhooks", s.o.Webhooks))
 }
 
 // URL is the address of the API. It stays the same for the stack's life,
@@ -214,7 +210,7 @@ func (s *Stack) Heal(ctx context.Context) error {
 
 func (s *Stack) heal(ctx context.Context) error {
 	for _, m := range s.members() {
-		if r := m.latest(); r != nil {
+		if r := m.current.Load(); r != nil {
 			_ = r.Continue() // fails only if it has ended
 		}
 	}

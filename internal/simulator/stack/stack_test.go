@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // TestChaosHealsAndLeavesNothing does every kind of fault, all at once and far
@@ -34,7 +35,7 @@ func TestChaosHealsAndLeavesNothing(t *testing.T) {
 	var faults []Fault
 	var running sync.WaitGroup
 	running.Go(func() { // a client, without which there is little to cut
-		for sleep(ctx, 10*time.Millisecond) {
+		for process.Sleep(ctx, 10*time.Millisecond) {
 			if answer, err := healthClient.Get(s.URL() + "/readyz"); err == nil {
 				_ = answer.Body.Close()
 			}
