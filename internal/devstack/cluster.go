@@ -34,30 +34,19 @@ const (
 	tooManyConnections = "53300"
 )
 
-// durability says whether a new cluster is forced to disk.
-type durability int
-
-const (
-	durable durability = iota
-	// throwaway is for clusters that nobody needs after a power failure.
-	throwaway
-)
-
 // cluster is Postgres' data folder and how the server is run on it.
 type cluster struct {
-	home       *home
-	bin        string // folder of the programs
-	settings   map[string]string
-	durability durability
-	password   string // set once, by the first prepare
-	connected  bool   // the database has been seen
+	home      *home
+	bin       string // folder of the programs
+	settings  map[string]string
+	throwaway bool
+	password  string // set once, by the first prepare
+	connected bool   // the database has been seen
 }
-
-func (c *cluster) dataDir() string { return c.home.path(dataName) }
 
 // prepare makes the cluster unless it is there.
 func (c *cluster) prepare(ctx context.Context) error {
-	switch _, err := os.Stat(c.dataDir()); {
+	switch _, err := os.Stat(c.home.dataDir()); {
 	case err == nil:
 		return errors.Join(c.readPassword(), c.dropForeignPIDFile())
 	case errors.Is(err, fs.ErrNotExist):
@@ -89,7 +78,7 @@ func (c *cluster) create(ctx context.Context) error {
 	if err := c.initdb(ctx, dir); err != nil {
 		return err
 	}
-	if err := os.Rename(dir, c.dataDir()); err != nil {
+	if err := os.Rename(dir, c.home.dataDir()); err != nil {
 		return err
 	}
 	return syncDir(c.home.dir)
@@ -105,7 +94,7 @@ func (c *cluster) initdb(ctx context.Context, dir string) error {
 	if runtime.GOOS == "linux" { // elsewhere C.UTF-8 need not exist
 		args = append(args, "--lc-ctype=C.UTF-8")
 	}
-	if c.durability == throwaway {
+	if c.throwaway {
 		args = append(args, "--no-sync")
 	}
 	if err := process.Run(ctx, c.home.command("postgres", filepath.Join(c.bin, "initdb"), args, syscall.SIGKILL)); err != nil {
@@ -122,7 +111,7 @@ func (c *cluster) command(port int) process.Command {
 		settings = append(settings, name+"="+c.settings[name])
 	}
 	settings = append(settings, "listen_addresses="+loopback, "port="+strconv.Itoa(port), "unix_socket_directories=")
-	args := []string{"-D", c.dataDir()}
+	args := []string{"-D", c.home.dataDir()}
 	for _, setting := range settings {
 		args = append(args, "-c", setting)
 	}
@@ -221,7 +210,7 @@ func (c *cluster) orphan(ctx context.Context) (int, bool) {
 		return 0, false
 	}
 	line := strings.Join(args, " ") + " "
-	return pid, strings.Contains(line, " -D "+c.dataDir()+" ")
+	return pid, strings.Contains(line, " -D "+c.home.dataDir()+" ")
 }
 
 // dropForeignPIDFile removes a pid file whose pid now belongs to another
@@ -235,7 +224,7 @@ func (c *cluster) dropForeignPIDFile() error {
 	return os.Remove(c.pidFile())
 }
 
-func (c *cluster) pidFile() string { return filepath.Join(c.dataDir(), "postmaster.pid") }
+func (c *cluster) pidFile() string { return filepath.Join(c.home.dataDir(), "postmaster.pid") }
 
 // readPIDFile reads the first and the eighth line of postmaster.pid, 0 and ""
 // for what is missing: the file is absent when no server runs, and short while

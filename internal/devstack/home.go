@@ -31,6 +31,8 @@ type home struct {
 
 func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
 
+func (h *home) dataDir() string { return h.path(dataName) }
+
 // command runs a program in the folder, as the server's user, with the log of
 // the server.
 func (h *home) command(server, path string, args []string, deathSignal syscall.Signal) process.Command {
@@ -120,12 +122,10 @@ func moveAside(ctx context.Context, m machine, dir, program string, user *accoun
 		return fmt.Errorf("this process is root, the server must not be, and user %s cannot enter %s or run %s: "+
 			"use a folder that every user can reach, such as one below %s: %w", user.name, dir, program, m.spareDir, err)
 	}
-	if err := os.MkdirAll(m.spareDir, 0o755); err != nil {
-		return "", blocked(err)
-	}
+	makeErr := os.MkdirAll(m.spareDir, 0o755)
 	real, err := os.MkdirTemp(m.spareDir, filepath.Base(dir)+"-")
 	if err != nil {
-		return "", blocked(err)
+		return "", blocked(errors.Join(makeErr, err))
 	}
 	if err = os.Chmod(real, 0o711); err == nil {
 		err = user.enters(ctx, real, program)

@@ -33,10 +33,10 @@ type Postgres struct {
 // another running stack uses is refused; a server that a killed parent left
 // there is stopped first.
 func StartPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
-	return thisMachine().startPostgres(ctx, o, durable)
+	return thisMachine().startPostgres(ctx, o)
 }
 
-func (m machine) startPostgres(ctx context.Context, o PostgresOptions, d durability) (*Postgres, error) {
+func (m machine) startPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 	bins := m.find("postgres", "initdb")
 	if len(bins) == 0 {
 		return nil, notInstalled("the Postgres server (programs postgres and initdb)", "postgresql", "postgresql@17")
@@ -49,7 +49,7 @@ func (m machine) startPostgres(ctx context.Context, o PostgresOptions, d durabil
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{home: s.home, bin: bin, settings: o.Settings, durability: d}
+	c := &cluster{home: s.home, bin: bin, settings: o.Settings, throwaway: o.throwaway}
 	s.program = c
 	if err := s.Start(ctx); err != nil {
 		return nil, err
@@ -72,12 +72,5 @@ func (p *Postgres) Stop(mode StopMode) error {
 }
 
 func (c *cluster) url(port int, database string) string {
-	u := url.URL{
-		Scheme:   "postgres",
-		User:     url.UserPassword(roleName, c.password),
-		Host:     address(port),
-		Path:     "/" + database,
-		RawQuery: "sslmode=disable",
-	}
-	return u.String()
+	return "postgres://" + url.UserPassword(roleName, c.password).String() + "@" + address(port) + "/" + database + "?sslmode=disable"
 }

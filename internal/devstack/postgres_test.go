@@ -126,7 +126,7 @@ func TestPostgresFailedStartShowsTheLogAndCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(tempDir(t), "postgres")
 	_, err := StartPostgres(testContext(t), PostgresOptions{Dir: dir, Settings: map[string]string{"max_konnections": "1"}})
-	require.ErrorIs(t, err, errExited)
+	require.ErrorIs(t, err, process.ErrExited)
 	require.ErrorContains(t, err, `unrecognized configuration parameter "max_konnections"`)
 	require.ErrorContains(t, err, filepath.Join(dir, "postgres.log"))
 

@@ -27,7 +27,7 @@ func TestMissingServersAreNamed(t *testing.T) {
 	m := machine{programDirs: []string{t.TempDir(), "/nonexistent/*/bin"}}
 	dir := filepath.Join(t.TempDir(), "never made")
 
-	_, err := m.startPostgres(testContext(t), PostgresOptions{Dir: dir}, durable)
+	_, err := m.startPostgres(testContext(t), PostgresOptions{Dir: dir})
 	require.ErrorIs(t, err, ErrNotInstalled)
 	require.ErrorContains(t, err, "apt-get install postgresql")
 	require.ErrorContains(t, err, "brew install postgresql@17")

@@ -119,13 +119,11 @@ type redisProgram struct {
 	settings map[string]string
 }
 
-func (r *redisProgram) dataDir() string { return r.home.path(dataName) }
-
 func (r *redisProgram) prepare(context.Context) error {
-	if err := os.Mkdir(r.dataDir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(r.home.dataDir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return r.home.user.give(r.dataDir())
+	return r.home.user.give(r.home.dataDir())
 }
 
 // command runs the server. When the parent dies it is killed: unlike SIGTERM
@@ -136,7 +134,7 @@ func (r *redisProgram) command(port int) process.Command {
 		args = append(args, "--"+name, r.settings[name])
 	}
 	args = append(args, "--bind", loopback, "--port", strconv.Itoa(port), "--daemonize", "no", "--logfile", "",
-		"--dir", r.dataDir(), "--pidfile", filepath.Join(r.dataDir(), redisPIDName))
+		"--dir", r.home.dataDir(), "--pidfile", filepath.Join(r.home.dataDir(), redisPIDName))
 	return r.home.command("redis", r.path, args, syscall.SIGKILL)
 }
 
@@ -152,7 +150,7 @@ func (r *redisProgram) ready(ctx context.Context, pid, port int) (bool, error) {
 // orphan trusts the pid file only if that process is a Redis on the port that
 // was written down before the start: Redis does not show its folder.
 func (r *redisProgram) orphan(ctx context.Context) (int, bool) {
-	pid := readNumber(filepath.Join(r.dataDir(), redisPIDName))
+	pid := readNumber(filepath.Join(r.home.dataDir(), redisPIDName))
 	port := readNumber(r.home.path("port"))
 	if pid <= 0 || port <= 0 {
 		return 0, false

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 func TestRedisKeepsDataOverKillAndStop(t *testing.T) {
@@ -69,8 +71,8 @@ func TestRedisPauseAndResume(t *testing.T) {
 
 	require.NoError(t, r.Pause())
 	require.NoError(t, r.Stop(), "a paused server is stopped too")
-	require.ErrorIs(t, r.Pause(), errNotRunning)
-	require.ErrorIs(t, r.Resume(), errNotRunning)
+	require.ErrorIs(t, r.Pause(), process.ErrNotRunning)
+	require.ErrorIs(t, r.Resume(), process.ErrNotRunning)
 }
 
 func TestRedisOrphanIsStoppedFirst(t *testing.T) {
@@ -119,7 +121,7 @@ func TestRedisFailedStartShowsTheLog(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(tempDir(t), "redis")
 	_, err := StartRedis(testContext(t), RedisOptions{Dir: dir, Settings: map[string]string{"maxmemory": "much"}})
-	require.ErrorIs(t, err, errExited)
+	require.ErrorIs(t, err, process.ErrExited)
 	require.ErrorContains(t, err, "memory value")
 }
 

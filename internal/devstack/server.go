@@ -1,6 +1,7 @@
 package devstack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,9 @@ type Options struct {
 	// Logger gets a line for each start, and for an end that nobody asked for.
 	// Nil: none.
 	Logger *slog.Logger
+
+	// throwaway is for a new cluster that nobody needs after a power failure.
+	throwaway bool
 }
 
 type (
@@ -59,8 +63,6 @@ type (
 )
 
 var (
-	errNotRunning = process.ErrNotRunning
-	errExited     = process.ErrExited
 	// errPortTaken: the port was taken when the server tried to bind it.
 	errPortTaken = errors.New("the port is in use")
 	// errDataBusy: backends of a killed Postgres are still finishing.
@@ -106,10 +108,7 @@ func (m machine) newServer(ctx context.Context, name string, o Options, path str
 	if o.Port < 0 || o.Port > 65535 {
 		return nil, fmt.Errorf("devstack: port %d is not between 0 and 65535", o.Port)
 	}
-	log := o.Logger
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	home, err := openHome(ctx, m, o.Dir, path, users, log)
 	if err != nil {
 		return nil, fmt.Errorf("devstack: the folder for %s: %w", name, err)
@@ -204,7 +203,7 @@ func (s *server) attempt(ctx context.Context) (err error) {
 // servers print untranslated messages; see childEnv.
 func classify(err error, output string, port int) error {
 	switch {
-	case !errors.Is(err, errExited):
+	case !errors.Is(err, process.ErrExited):
 		return err
 	case strings.Contains(output, "Address already in use"):
 		return fmt.Errorf("%w: %d: %w", errPortTaken, port, err)

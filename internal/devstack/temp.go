@@ -70,8 +70,8 @@ func (s *Stack) startBoth(ctx context.Context, m machine, o TempOptions) error {
 	}
 	if !o.WithoutPostgres {
 		both.Go(func() (err error) {
-			postgres := Options{Dir: filepath.Join(s.dir, "postgres"), Settings: o.Postgres, Logger: o.Logger}
-			s.Postgres, err = m.startPostgres(ctx, postgres, throwaway)
+			postgres := Options{Dir: filepath.Join(s.dir, "postgres"), Settings: o.Postgres, Logger: o.Logger, throwaway: true}
+			s.Postgres, err = m.startPostgres(ctx, postgres)
 			return err
 		})
 	}

@@ -3,7 +3,6 @@ package stack
 import (
 	"context"
 	"errors"
-	"math"
 	"net"
 	"strings"
 
@@ -71,9 +70,9 @@ func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 		s.mu.Lock()
 		apis := s.apis
 		s.mu.Unlock()
-		first := int(s.turn.Add(1) % math.MaxInt32)
+		first := s.turn.Add(1)
 		for i := range apis {
-			if r := apis[(first+i)%len(apis)].living(); r != nil {
+			if r := apis[(first+uint64(i))%uint64(len(apis))].living(); r != nil {
 				if conn, err := dialer.DialContext(ctx, "tcp4", r.api); err == nil {
 					return conn, nil
 				}

@@ -132,42 +132,32 @@ func pause(ctx context.Context, s *Stack, rng *rand.Rand, _ *member, r *run) err
 	return nil
 }
 
-// onServer does a fault to Postgres or Redis.
-func onServer(name string, inject func(context.Context, *Stack, *rand.Rand) error) injection {
+// onServer does a fault to Postgres or Redis. The context undo is for what must
+// happen even after the end of the chaos.
+func onServer(name string, inject func(ctx, undo context.Context, s *Stack, rng *rand.Rand) error) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverPatience)
+		defer cancel()
 		f.Target = name
-		f.Err = inject(ctx, s, rng)
+		f.Err = inject(ctx, undo, s, rng)
 	}
 }
 
-// undoing is the context of what must happen even after the end of the chaos.
-func undoing(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), serverPatience)
-}
+func flush(_, undo context.Context, s *Stack, _ *rand.Rand) error { return s.redis.Do(undo, "FLUSHALL") }
 
-func flush(ctx context.Context, s *Stack, _ *rand.Rand) error {
-	ctx, cancel := undoing(ctx)
-	defer cancel()
-	return s.redis.Do(ctx, "FLUSHALL")
-}
-
-func killRedis(ctx context.Context, s *Stack, rng *rand.Rand) error {
-	return startAgain(ctx, rng, s.redis.Kill(), s.redis.Start)
-}
-
-func crashPostgres(ctx context.Context, s *Stack, rng *rand.Rand) error {
-	return startAgain(ctx, rng, s.postgres.Stop(devstack.Immediate), s.postgres.Start)
-}
-
-// startAgain starts a stopped server after at most a second.
-func startAgain(ctx context.Context, rng *rand.Rand, stopped error, start func(context.Context) error) error {
+func killRedis(ctx, undo context.Context, s *Stack, rng *rand.Rand) error {
+	killed := s.redis.Kill()
 	process.Sleep(ctx, between(rng, 0, time.Second))
-	ctx, cancel := undoing(ctx)
-	defer cancel()
-	return errors.Join(stopped, start(ctx))
+	return errors.Join(killed, s.redis.Start(undo))
 }
 
-func pauseRedis(ctx context.Context, s *Stack, rng *rand.Rand) error {
+func crashPostgres(ctx, undo context.Context, s *Stack, rng *rand.Rand) error {
+	stopped := s.postgres.Stop(devstack.Immediate)
+	process.Sleep(ctx, between(rng, 0, time.Second))
+	return errors.Join(stopped, s.postgres.Start(undo))
+}
+
+func pauseRedis(ctx, _ context.Context, s *Stack, rng *rand.Rand) error {
 	if err := s.redis.Pause(); err != nil {
 		return err
 	}
@@ -176,14 +166,12 @@ func pauseRedis(ctx context.Context, s *Stack, rng *rand.Rand) error {
 }
 
 // fillRedis sets a limit that is below what an empty server uses.
-func fillRedis(ctx context.Context, s *Stack, rng *rand.Rand) error {
-	healing, cancel := undoing(ctx)
-	defer cancel()
-	if err := s.redis.Do(healing, "CONFIG SET maxmemory 1"); err != nil {
+func fillRedis(ctx, undo context.Context, s *Stack, rng *rand.Rand) error {
+	if err := s.redis.Do(undo, "CONFIG SET maxmemory 1"); err != nil {
 		return err
 	}
 	process.Sleep(ctx, between(rng, 500*time.Millisecond, 4*time.Second))
-	return s.redis.Do(healing, "CONFIG SET maxmemory 0")
+	return s.redis.Do(undo, "CONFIG SET maxmemory 0")
 }
 
 // hitShare is the share of the connections that is hit at once.

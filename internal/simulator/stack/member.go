@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,12 +112,10 @@ func (m *member) runOnce() bool {
 	}
 	if !r.IsStopping() {
 		m.stack.log.Warn(m.name+" ended although nobody asked for it", "pid", r.PID(), "error", r.ExitReason())
-	}
-	m.note(func() {
-		if !ready && !r.IsStopping() {
-			m.early, m.failure = m.early+1, m.explain(r)
+		if !ready {
+			m.note(func() { m.early, m.failure = m.early+1, m.explain(r) })
 		}
-	})
+	}
 	return ready
 }
 
@@ -201,6 +200,32 @@ func (m *member) awaitHealthy(ctx context.Context) error {
 			return fmt.Errorf("%s is not ready: %w", m.name, context.Cause(ctx))
 		}
 	}
+}
+
+// members are all processes that are wanted now.
+func (s *Stack) members() []*member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Concat(s.apis, s.webhooks, s.workers)
+}
+
+// startMembers starts n processes of a role and makes them all of that role.
+func (s *Stack) startMembers(all *[]*member, role string, n int) []*member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*all = nil
+	for i := range n {
+		*all = append(*all, s.startMember(role, i+1))
+	}
+	return *all
+}
+
+func (s *Stack) startMember(role string, number int) *member {
+	m := &member{name: fmt.Sprintf("%s-%d", role, number), role: role, stack: s}
+	m.done, m.changed = make(chan struct{}), make(chan struct{})
+	m.ctx, m.stop = context.WithCancel(s.ctx)
+	s.running.Go(m.supervise)
+	return m
 }
 
 func awaitReady(ctx context.Context, members []*member) error {

@@ -3,9 +3,11 @@ package stack
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,11 +16,9 @@ import (
 	"github.com/forgerun/forgerun/internal/process"
 )
 
-// proxy forwards TCP connections to a server, and does faults to them.
-//
-// It is our own and not a library, such as toxiproxy's: a report gives the number
-// of connections that each fault has hit, which those do not. It also reaches an
-// API whose processes come and go at changing addresses.
+// proxy forwards TCP connections to a server, and does faults to them. A library
+// does not count the connections that each fault has hit (docs/decisions/0025), nor
+// does it reach an API whose processes come and go at changing addresses.
 type proxy struct {
 	name     string
 	dial     func(context.Context) (net.Conn, error)
@@ -232,4 +232,47 @@ func (p *proxy) close() {
 		l.cut()
 	}
 	p.running.Wait()
+}
+
+// proxies are those that faults may be done to.
+func (s *Stack) proxies() []*proxy {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.faulty)
+}
+
+// ReceiverURL gives the address under which the service reaches a receiver of
+// webhooks that listens at upstream (http://127.0.0.1:9000): one that leads
+// through a proxy of its own, or without faults upstream itself.
+func (s *Stack) ReceiverURL(upstream string) (string, error) {
+	if !s.o.Faults {
+		return upstream, nil
+	}
+	u, err := url.Parse(upstream)
+	if err != nil || u.Scheme != "http" || u.Port() == "" {
+		return "", fmt.Errorf("the receiver's address is %q: needed is one like http://127.0.0.1:9000", upstream)
+	}
+	_, done, err := s.begin(s.ctx)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	return s.throughProxy("receiver", upstream)
+}
+
+// throughProxy puts a proxy in front of the server that a URL leads to.
+func (s *Stack) throughProxy(name, address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", err
+	}
+	p, err := newProxy(name, dialer(u.Host))
+	if err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	s.faulty = append(s.faulty, p)
+	s.mu.Unlock()
+	u.Host = p.address()
+	return u.String(), nil
 }

@@ -124,6 +124,18 @@ func (s *Stack) removeServer(name string) error {
 	return errors.Join(err, devstack.Remove(s.serverDir(name)))
 }
 
+// proxiedServers gives the addresses that processes connect to.
+func (s *Stack) proxiedServers() (database, redis string, err error) {
+	if s.o.foreign() || !s.o.Faults {
+		return s.databaseURL, s.redisURL, nil
+	}
+	if database, err = s.throughProxy("postgres", s.databaseURL); err != nil {
+		return "", "", err
+	}
+	redis, err = s.throughProxy("redis", s.redisURL)
+	return database, redis, err
+}
+
 // migrate brings the schema up to date.
 func (s *Stack) migrate(ctx context.Context) error {
 	env := environ{"FORGERUN_DATABASE_URL": s.databaseURL}

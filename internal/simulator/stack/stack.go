@@ -1,12 +1,15 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,10 +94,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{o: o, log: slog.New(slog.DiscardHandler), serverFault: semaphore.NewWeighted(1), scaling: semaphore.NewWeighted(1)}
-	if o.Log != nil {
-		s.log = slog.New(slog.NewTextHandler(o.Log, nil))
-	}
+	s := &Stack{o: o, log: slog.New(slog.NewTextHandler(o.Log, nil)), serverFault: semaphore.NewWeighted(1), scaling: semaphore.NewWeighted(1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.close = sync.OnceValue(s.end)
 	if err := s.start(ctx); err != nil {
@@ -121,11 +121,9 @@ func (o Options) complete() (Options, error) {
 			return o, err
 		}
 	}
-	if o.Lease == 0 {
-		o.Lease = 3 * time.Second
-	}
-	if o.Concurrency == 0 {
-		o.Concurrency = 100
+	o.Lease, o.Concurrency = cmp.Or(o.Lease, 3*time.Second), cmp.Or(o.Concurrency, 100)
+	if o.Log == nil {
+		o.Log = io.Discard
 	}
 	if !o.foreign() {
 		o.APIs, o.Webhooks = max(o.APIs, 1), max(o.Webhooks, 1)
@@ -177,6 +175,42 @@ func (s *Stack) MetricsURLs() []string {
 		}
 	}
 	return urls
+}
+
+// Workers is the number of worker processes that are wanted now.
+func (s *Stack) Workers() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.workers)
+}
+
+// Scale starts or stops worker processes until there are n, and returns once
+// the new ones are ready and the others, which get SIGTERM, have ended. The
+// number holds even if the wait ends early with the context. It may be called
+// while faults are done.
+func (s *Stack) Scale(ctx context.Context, n int) error {
+	if n < 0 || n > maxWorkers {
+		return fmt.Errorf("%d workers: allowed is a number from 0 to %d", n, maxWorkers)
+	}
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if s.scaling.Acquire(ctx, 1) != nil {
+		return context.Cause(ctx)
+	}
+	defer s.scaling.Release(1)
+	s.mu.Lock()
+	kept := min(n, len(s.workers))
+	dropped := s.workers[kept:]
+	s.workers = slices.Clip(s.workers[:kept])
+	for i := kept; i < n; i++ {
+		s.workers = append(s.workers, s.startMember("worker", i+1))
+	}
+	wanted := s.workers
+	s.mu.Unlock()
+	return errors.Join(stopMembers(ctx, dropped), awaitReady(ctx, wanted))
 }
 
 // begin is the start of a call that Close has to wait for: it gives a context
