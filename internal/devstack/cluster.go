@@ -118,9 +118,8 @@ func (c *cluster) command(port int) process.Command {
 	return c.home.command("postgres", filepath.Join(c.bin, "postgres"), args, syscall.SIGQUIT)
 }
 
-// ready waits for the server to say so in its pid file, since a connection
-// alone would not tell whose server answered. Then it connects and sees to the
-// database.
+// ready checks the server's pid file, since any server may answer a connection.
+// Then it connects and makes the database unless it exists.
 func (c *cluster) ready(ctx context.Context, pid, port int) (bool, error) {
 	if writer, status := c.readPIDFile(); writer != pid || status != "ready" {
 		return false, nil

@@ -55,8 +55,8 @@ func ParseChaos(text string) (Chaos, error) {
 	if strings.TrimSpace(text) == "" {
 		return c, nil
 	}
-	for part := range strings.SplitSeq(text, ",") {
-		m, err := parseMean(strings.TrimSpace(part))
+	for entry := range strings.SplitSeq(text, ",") {
+		m, err := parseMean(strings.TrimSpace(entry))
 		if err != nil {
 			return Chaos{}, fmt.Errorf("chaos %q: %w", text, err)
 		}

@@ -143,7 +143,9 @@ func onServer(name string, inject func(ctx, undo context.Context, s *Stack, rng 
 	}
 }
 
-func flush(_, undo context.Context, s *Stack, _ *rand.Rand) error { return s.redis.Do(undo, "FLUSHALL") }
+func flush(_, undo context.Context, s *Stack, _ *rand.Rand) error {
+	return s.redis.Do(undo, "FLUSHALL")
+}
 
 func killRedis(ctx, undo context.Context, s *Stack, rng *rand.Rand) error {
 	killed := s.redis.Kill()

@@ -75,8 +75,9 @@ var built struct {
 func forgerun(t *testing.T) string {
 	t.Helper()
 	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "forgerun-stack-test-"); built.err == nil {
-			build := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(built.dir, "forgerun"), "github.com/forgerun/forgerun/cmd/forgerun")
+		if built.dir, built.err = os.MkdirTemp("", "forgerun-simulator-stack-test-"); built.err == nil {
+			build := exec.Command("go", "build", "-buildvcs=false",
+				"-o", filepath.Join(built.dir, "forgerun"), "github.com/forgerun/forgerun/cmd/forgerun")
 			built.out, built.err = build.CombinedOutput()
 		}
 	})
@@ -106,7 +107,8 @@ func startFake(t *testing.T, manner string, env ...string) *Stack {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	o := Options{Forgerun: self, DatabaseURL: "postgres://nowhere", RedisURL: "redis://nowhere", Env: map[string]string{"FORGERUN_FAKE": manner}}
+	o := Options{Forgerun: self, DatabaseURL: "postgres://nowhere", RedisURL: "redis://nowhere"}
+	o.Env = map[string]string{"FORGERUN_FAKE": manner}
 	for i := 0; i < len(env); i += 2 {
 		o.Env[env[i]] = env[i+1]
 	}
@@ -115,7 +117,7 @@ func startFake(t *testing.T, manner string, env ...string) *Stack {
 
 func startStack(t *testing.T, o Options) *Stack {
 	t.Helper()
-	dir, err := devstack.MkdirTemp("forgerun-stack-test-")
+	dir, err := devstack.MkdirTemp("forgerun-simulator-stack-test-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	o.Dir = dir
@@ -172,7 +174,7 @@ func requireGone(t *testing.T, pids []int) {
 	}
 }
 
-// eventually polls for a condition that announces itself by no event.
+// eventually polls for a condition for which there is no event.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	require.Eventually(t, condition, patience, 5*time.Millisecond, what)

@@ -57,8 +57,8 @@ const (
 // errRefused is for good: no further run will take its configuration either.
 var errRefused = errors.New("it refuses its configuration")
 
-// healthClient keeps no connections: a process is asked a few times, and killed
-// at any time.
+// healthClient keeps no connections: it sends few requests to a process, which
+// may be killed at any time.
 var healthClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // healthy asks the process whether it can work now.

@@ -67,7 +67,7 @@ func TestFaultsOfProcesses(t *testing.T) {
 		require.Equal(t, "worker-1", f.Target)
 		require.Equal(t, 1, f.Count)
 		requireGone(t, before)
-		require.Len(t, pids(s), 1, "it is back when the fault is told")
+		require.Len(t, pids(s), 1, "it is back when the fault is reported")
 	}
 	before := pids(s)
 	f := strikeOnce(t, s, "stop", 1)

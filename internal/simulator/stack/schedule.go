@@ -24,8 +24,8 @@ func ParseWorkers(text string) (Schedule, error) {
 func parseSteps(text string) (steps []int, err error) {
 	first, last, isRamp := strings.Cut(text, "..")
 	if !isRamp {
-		for part := range strings.SplitSeq(text, ",") {
-			n, err := parseCount(part)
+		for count := range strings.SplitSeq(text, ",") {
+			n, err := parseCount(count)
 			if err != nil {
 				return nil, err
 			}

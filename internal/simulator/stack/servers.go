@@ -23,7 +23,7 @@ const (
 	maxConnections = "1000"
 	// serverPatience bounds the way back of a server after a fault.
 	serverPatience = 60 * time.Second
-	// watchPeriod is how often is looked whether the servers run.
+	// watchPeriod is how often the servers are checked.
 	watchPeriod = time.Second
 )
 

@@ -28,7 +28,8 @@ func TestChaosHealsAndLeavesNothing(t *testing.T) {
 	require.NoError(t, s.Scale(testContext(t), 2))
 	require.Len(t, s.MetricsURLs(), 2+1+2)
 
-	c, err := ParseChaos("kill=1s,stop=2s,term=2s,flush=1s,redis=3s,redis-pause=3s,redis-full=3s,postgres=3s,cut=300ms,lose=500ms,slow=1s,stall=2s")
+	c, err := ParseChaos("kill=1s,stop=2s,term=2s,flush=1s,redis=3s,redis-pause=3s,redis-full=3s,postgres=3s," +
+		"cut=300ms,lose=500ms,slow=1s,stall=2s")
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(testContext(t), 6*time.Second)
 	defer cancel()
@@ -192,7 +193,7 @@ func serversThatDie(t *testing.T, s *Stack) {
 
 func TestBadConfigurationStopsTheStart(t *testing.T) {
 	t.Parallel()
-	dir, err := devstack.MkdirTemp("forgerun-stack-test-")
+	dir, err := devstack.MkdirTemp("forgerun-simulator-stack-test-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	_, err = Start(testContext(t), Options{
