@@ -135,7 +135,7 @@ func (s *server) Start(ctx context.Context) error {
 	if !s.current.Load().HasExited() {
 		return nil
 	}
-	s.forget()
+	s.home.release()
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %v", startTimeout))
 	defer cancel()
 	if err := s.launch(ctx); err != nil {
@@ -235,14 +235,10 @@ func (s *server) stop(steps ...process.Step) error {
 	p := s.current.Load()
 	err := p.End(steps...)
 	if p.HasExited() {
-		s.forget()
+		s.current.Store(nil)
+		s.home.release()
 	}
 	return err
-}
-
-func (s *server) forget() {
-	s.current.Store(nil)
-	s.home.release()
 }
 
 // endOrphan stops a server that outlived its parent: gently first.

@@ -11,8 +11,7 @@ import (
 	"syscall"
 )
 
-// dieWithParent does nothing: the system has no such wish. A server that
-// outlives its parent is stopped by the next start on its folder.
+// dieWithParent does nothing: only Linux has death signals.
 func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}
 
 // CommandLine returns the arguments of a process; empty when it does not exist.
