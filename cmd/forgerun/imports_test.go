@@ -29,7 +29,8 @@ var mayImport = []packageRule{
 	{"migrations", nil},
 	{"internal/telemetry", nil},
 	{"monitoring", nil},
-	{"internal/devstack", nil},
+	{"internal/process", nil},
+	{"internal/devstack", []string{"internal/process"}},
 
 	{"app", []string{"job", "internal/telemetry"}},
 	{"app/clients", []string{"app", "job", "internal/telemetry"}},
@@ -54,14 +55,14 @@ var mayImport = []packageRule{
 	{"client", nil},
 	{"internal/simulator/scenario", nil},
 	{"internal/simulator/history", nil},
-	{"internal/simulator/stack", []string{"internal/devstack"}},
+	{"internal/simulator/stack", []string{"internal/devstack", "internal/process"}},
 	{"internal/simulator/judge", []string{"internal/simulator/history"}},
 	{"internal/simulator/judge/collect", []string{"client", "internal/simulator/history", "internal/simulator/judge"}},
 	{"internal/simulator/receiver", []string{"client", "internal/simulator/history"}},
 	{"internal/simulator/report", []string{"internal/simulator/history", "internal/simulator/judge"}},
 	{"internal/simulator/load", []string{"client", "internal/simulator/history", "internal/simulator/receiver", "internal/simulator/report", "internal/simulator/scenario"}},
 
-	{"cmd/simulator", []string{"client", "internal/devstack", "internal/simulator/...", "job test"}},
+	{"cmd/simulator", []string{"client", "internal/devstack", "internal/process", "internal/process", "internal/simulator/...", "job test"}},
 	{"cmd/...", []string{"..."}},
 	{"internal/bench/...", []string{"..."}},
 }

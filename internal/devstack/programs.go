@@ -2,9 +2,12 @@ package devstack
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -73,13 +76,10 @@ func (m machine) find(names ...string) []string {
 }
 
 func holdsPrograms(dir string, names []string) bool {
-	for _, name := range names {
-		info, err := os.Stat(filepath.Join(dir, name))
-		if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(names, func(name string) bool {
+		_, err := exec.LookPath(filepath.Join(dir, name))
+		return err != nil
+	})
 }
 
 // realDir follows a link to the program's real folder: Postgres looks for its
@@ -99,13 +99,8 @@ func expand(pattern string) []string {
 	if !strings.ContainsAny(pattern, "*?[") {
 		return []string{pattern}
 	}
-	matches, err := filepath.Glob(pattern)
-	if err != nil {
-		return nil
-	}
-	slices.SortStableFunc(matches, func(a, b string) int {
-		return cmp.Compare(versionInPath(b), versionInPath(a))
-	})
+	matches, _ := filepath.Glob(pattern) // fails for bad patterns only
+	slices.SortStableFunc(matches, func(a, b string) int { return cmp.Compare(versionInPath(b), versionInPath(a)) })
 	return matches
 }
 
@@ -121,4 +116,46 @@ func versionInPath(binDir string) int {
 func notInstalled(programs, debian, homebrew string) error {
 	return fmt.Errorf("devstack: %s: %w (Debian, Ubuntu: apt-get install %s; macOS: brew install %s)",
 		programs, ErrNotInstalled, debian, homebrew)
+}
+
+// chooseVersion returns the first of the program folders (bins, not empty) that
+// can run the cluster in dataDir: a cluster runs only under the major version
+// that made it. Where there is no cluster yet, that is the first.
+func chooseVersion(ctx context.Context, bins []string, dataDir string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(dataDir, "PG_VERSION"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return bins[0], nil
+	}
+	if err != nil {
+		return "", err
+	}
+	want := strings.TrimSpace(string(text))
+	var have []string
+	for _, bin := range bins {
+		major, err := postgresMajor(ctx, bin)
+		if err != nil {
+			return "", err
+		}
+		if major == want {
+			return bin, nil
+		}
+		have = append(have, major)
+	}
+	return "", fmt.Errorf("the cluster in %s was made by Postgres %s, but this machine has version %s: "+
+		"install version %s, or remove the folder to begin anew", dataDir, want, strings.Join(have, ", "), want)
+}
+
+// postgresMajor reads "17" from "postgres (PostgreSQL) 17.2 (Homebrew)".
+func postgresMajor(ctx context.Context, bin string) (string, error) {
+	program := filepath.Join(bin, "postgres")
+	out, err := exec.CommandContext(ctx, program, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("asking %s for its version: %w", program, err)
+	}
+	words := strings.Fields(string(out))
+	if len(words) < 3 {
+		return "", fmt.Errorf("%s reports no version: %q", program, out)
+	}
+	major, _, _ := strings.Cut(words[2], ".")
+	return major, nil
 }

@@ -3,7 +3,6 @@ package devstack
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,7 +27,7 @@ func TestMissingServersAreNamed(t *testing.T) {
 	m := machine{programDirs: []string{t.TempDir(), "/nonexistent/*/bin"}}
 	dir := filepath.Join(t.TempDir(), "never made")
 
-	_, err := m.startPostgres(testContext(t), PostgresOptions{Dir: dir}, durable)
+	_, err := m.startPostgres(testContext(t), PostgresOptions{Dir: dir})
 	require.ErrorIs(t, err, ErrNotInstalled)
 	require.ErrorContains(t, err, "apt-get install postgresql")
 	require.ErrorContains(t, err, "brew install postgresql@17")
@@ -113,39 +112,4 @@ func TestClusterDecidesTheVersion(t *testing.T) {
 	require.Equal(t, old, got)
 	_, err = choose("14\n")
 	require.ErrorContains(t, err, "install version 14")
-}
-
-func TestLogIsBounded(t *testing.T) {
-	t.Parallel()
-	l := serverLog{path: filepath.Join(t.TempDir(), "server.log")}
-	require.NoError(t, l.trim(), "no log yet")
-	f, size, err := l.open()
-	require.NoError(t, err)
-	require.Zero(t, size)
-	line := strings.Repeat("x", 1023) + "\n"
-	_, err = f.WriteString(strings.Repeat(line, maxLogBytes/len(line)) + "the newest line\n")
-	require.NoError(t, err)
-
-	require.NoError(t, l.trim())
-	_, err = f.WriteString("written on\n")
-	require.NoError(t, err)
-	require.NoError(t, f.Close())
-	text, err := os.ReadFile(l.path)
-	require.NoError(t, err)
-	require.Len(t, text, keptLogBytes+len("written on\n"))
-	require.True(t, strings.HasSuffix(string(text), "the newest line\nwritten on\n"))
-	require.NoError(t, l.trim(), "small enough now")
-	require.Contains(t, l.since(maxLogBytes), "written on", "a place before the cut")
-}
-
-func TestErrorsShowTheLastLines(t *testing.T) {
-	t.Parallel()
-	l := serverLog{path: filepath.Join(t.TempDir(), "server.log")}
-	require.NoError(t, os.WriteFile(l.path, []byte("a former run\n"+strings.Repeat("line\n", 30)+"last\n"), 0o600))
-	err := l.explain(errExited, l.since(int64(len("a former run\n"))))
-	require.ErrorIs(t, err, errExited)
-	require.NotContains(t, err.Error(), "former run")
-	require.Equal(t, tailLines, strings.Count(err.Error(), errorLogIndent))
-	require.True(t, strings.HasSuffix(err.Error(), "| last"))
-	require.ErrorContains(t, l.explain(errExited, ""), "nothing in")
 }

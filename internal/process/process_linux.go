@@ -1,4 +1,4 @@
-package devstack
+package process
 
 import (
 	"bytes"
@@ -11,9 +11,9 @@ import (
 
 func dieWithParent(attr *syscall.SysProcAttr, s syscall.Signal) { attr.Pdeathsig = s }
 
-// commandLine returns the arguments of a process; nothing useful when it does
+// CommandLine returns the arguments of a process; nothing useful when it does
 // not exist or is ending.
-func commandLine(_ context.Context, pid int) []string {
+func CommandLine(_ context.Context, pid int) []string {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
 		return nil
@@ -21,8 +21,8 @@ func commandLine(_ context.Context, pid int) []string {
 	return strings.Split(string(bytes.TrimRight(raw, "\x00")), "\x00")
 }
 
-// isGone reports whether a process has ended; one that nobody has reaped yet has.
-func isGone(pid int) bool {
+// HasEnded reports whether a process has ended; one that nobody has reaped yet has.
+func HasEnded(pid int) bool {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return true
