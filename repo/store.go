@@ -13,9 +13,11 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -100,7 +102,7 @@ const minConns = 20
 // setSession gives every session its limits: a statement ends before the
 // caller gives up on it, and a row that somebody else holds splits out of its
 // batch sooner than that.
-func setSession(c *pgxConfig, cfg Config) {
+func setSession(c *pgconn.Config, cfg Config) {
 	if c.RuntimeParams == nil {
 		c.RuntimeParams = map[string]string{}
 	}
@@ -165,21 +167,6 @@ func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeout(ctx, s.cfg.Timeout+s.cfg.Timeout/5)
 }
 
-// queryRows runs a read and collects its rows with scan.
-func queryRows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, s.failed("read", err)
-	}
-	out, err := pgx.CollectRows(rows, scan)
-	if err != nil {
-		return nil, s.failed("read", err)
-	}
-	return out, nil
-}
-
 // failed translates a driver error, counts it, and drops pooled connections
 // where every other one must be expected to be broken too. An error that is
 // not storage's own passes.
@@ -192,4 +179,72 @@ func (s *Store) failed(operation string, err error) error {
 		s.pool.Reset() // after a failover old connections still lead to the former primary
 	}
 	return translate(err)
+}
+
+// maxBatchInserts is how many batches are inserted at once. One takes long, and
+// holds its connection all the time.
+const maxBatchInserts = 3
+
+// batchKey names an idempotency key of a client.
+type batchKey struct {
+	client job.ID
+	key    string
+}
+
+// slots is room for a number of callers at once.
+type slots chan struct{}
+
+// enter waits for room. An error means that ctx ended before.
+func (s slots) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	case <-ctx.Done():
+		return nil, translate(ctx.Err())
+	}
+}
+
+// keyTurns has one slot for each key that somebody is at. The zero value is ready.
+type keyTurns[K comparable] struct {
+	mu    sync.Mutex
+	there map[K]*turn
+}
+
+type turn struct {
+	slot   slots
+	people int // who is in the slot, or waits for it
+}
+
+// enter waits until nobody is at the key, and tells whether somebody was.
+func (t *keyTurns[K]) enter(ctx context.Context, key K) (waited bool, leave func(), err error) {
+	at, waited := t.come(key)
+	free, err := at.slot.enter(ctx)
+	if err != nil {
+		t.goAway(key, at)
+		return waited, nil, err
+	}
+	return waited, func() { free(); t.goAway(key, at) }, nil
+}
+
+func (t *keyTurns[K]) come(key K) (at *turn, taken bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.there == nil {
+		t.there = map[K]*turn{}
+	}
+	at, taken = t.there[key]
+	if !taken {
+		at = &turn{slot: make(slots, 1)}
+		t.there[key] = at
+	}
+	at.people++
+	return at, taken
+}
+
+func (t *keyTurns[K]) goAway(key K, at *turn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if at.people--; at.people == 0 {
+		delete(t.there, key)
+	}
 }

@@ -37,11 +37,11 @@ func scanKey(row pgx.CollectableRow) (k job.APIKey, err error) {
 
 // Key looks a key up by its public id; nil when there is none.
 func (s *Store) Key(ctx context.Context, id string) (*job.APIKey, error) {
-	found, err := queryRows(ctx, s, scanKey, `SELECT `+keyColumns+` FROM api_keys WHERE key_id = $1`, id)
-	if err != nil || len(found) == 0 {
+	k, found, err := queryFirst(ctx, s, scanKey, `SELECT `+keyColumns+` FROM api_keys WHERE key_id = $1`, id)
+	if err != nil || !found {
 		return nil, err
 	}
-	return &found[0], nil
+	return &k, nil
 }
 
 // ChangeKeys runs decide on the client and all its keys, newest first, with
@@ -156,4 +156,11 @@ func (s *Store) pingConn(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	return conn.Ping(ctx)
+}
+
+// CursorKey gives the secret that signs the cursors of lists: 32 bytes, the
+// same for all processes and at all times.
+func (s *Store) CursorKey(ctx context.Context) (key []byte, err error) {
+	key, _, err = queryFirst(ctx, s, pgx.RowTo[[]byte], `SELECT cursor_key FROM maintenance_state`)
+	return key, err
 }

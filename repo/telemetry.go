@@ -2,11 +2,17 @@ package repo
 
 import (
 	"context"
+	"regexp"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/exaring/otelpgx"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
@@ -83,4 +89,93 @@ func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
 	} {
 		out <- prometheus.MustNewConstMetric(c.connections, prometheus.GaugeValue, float64(n), state)
 	}
+}
+
+// newQueryTracer makes spans of statements below the span of their caller, and
+// none without one. They have the text of the statement and no parameters: those
+// are the clients' data.
+func newQueryTracer(p trace.TracerProvider) pgx.QueryTracer {
+	return otelpgx.NewTracer(otelpgx.WithTracerProvider(p), otelpgx.WithSpanNameFunc(verb),
+		otelpgx.WithQuerySpanNamePrefix(), otelpgx.WithDisableAcquireTracer())
+}
+
+// change is the first change that a statement makes. The names of tables have
+// small letters, what may follow UPDATE elsewhere has not.
+var change = regexp.MustCompile(`\b(INSERT|UPDATE|DELETE)(?: INTO| FROM)? [a-z]`)
+
+// verb names a statement by what it does: most begin with WITH, whatever they do.
+func verb(statement string) string {
+	if strings.HasPrefix(statement, "--") {
+		return "PING" // the driver's way to ask whether a connection is alive
+	}
+	if found := change.FindStringSubmatch(statement); found != nil {
+		return found[1]
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(statement), " ")
+	if first == "WITH" {
+		return "SELECT"
+	}
+	return strings.ToUpper(first)
+}
+
+// probePatience is how long a scrape waits for Postgres.
+const probePatience = time.Second
+
+// probe asks whether Postgres answers. It has a connection of its own, which it
+// keeps: neither a full pool nor a server that takes no more connections is an
+// outage.
+type probe struct {
+	config *pgx.ConnConfig
+
+	mu     sync.Mutex
+	conn   *pgx.Conn // nil until needed, and after an error
+	closed bool
+	last   bool      // the latest answer
+	at     time.Time // of it
+}
+
+// answers reports whether Postgres answers within probePatience. Those who ask
+// at the same moment share the answer.
+func (p *probe) answers() bool {
+	asked := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed && !p.at.After(asked) {
+		p.last, p.at = p.ask(), time.Now()
+	}
+	return p.last
+}
+
+// ask tries the connection that there is, and then a new one.
+func (p *probe) ask() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), probePatience)
+	defer cancel()
+	if p.conn != nil && p.conn.Ping(ctx) == nil {
+		return true
+	}
+	p.drop(ctx)
+	conn, err := pgx.ConnectConfig(ctx, p.config)
+	if err != nil {
+		return false
+	}
+	p.conn = conn
+	return conn.Ping(ctx) == nil
+}
+
+func (p *probe) drop(ctx context.Context) {
+	if p.conn != nil {
+		_ = p.conn.Close(ctx)
+		p.conn = nil
+	}
+}
+
+// close ends the connection. Whoever asks afterwards hears that Postgres does
+// not answer.
+func (p *probe) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), probePatience)
+	defer cancel()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed, p.last = true, false
+	p.drop(ctx)
 }

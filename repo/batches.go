@@ -1,7 +1,6 @@
 package repo
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,8 +9,20 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/forgerun/forgerun/job"
+)
+
+var (
+	takeKey         = statement("takeKey")
+	readBatch       = statement("readBatch")
+	openJobs        = statement("openJobs")
+	endedBatches    = statement("endedBatches")
+	readyAfter      = statement("readyAfter")
+	readyGiven      = statement("readyGiven")
+	lockGiven       = statement("lockGiven")
+	completeBatches = statement("completeBatches")
 )
 
 // batchEndpoint is the scope of idempotency keys of POST /jobs/batch.
@@ -44,20 +55,10 @@ func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *jo
 	}
 	b, err = s.FindBatch(ctx, sub.Batch.ClientID, sub.IdempotencyKey, sub.RequestHash)
 	if err == nil && b == nil { // the key expired in between
-		err = &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: retryAfter,
-			Detail: "Another request with this idempotency key was in flight. Repeat the request."}
+		err = errKeyInFlight
 	}
 	return b, true, err
 }
-
-// takeKey takes an idempotency key that is new or expired. Somebody else who is
-// inserting it is waited for. No row: the key is taken.
-const takeKey = `
-INSERT INTO idempotency_keys AS k (client_id, endpoint, key, request_hash, resource_id, created_at, expires_at)
-SELECT $1, $2, $3, $4, $5, at, at + $6::interval FROM (VALUES (clock_timestamp())) AS v(at)
-ON CONFLICT (client_id, endpoint, key) DO UPDATE SET request_hash = excluded.request_hash, resource_id = excluded.resource_id,
-  created_at = excluded.created_at, expires_at = excluded.expires_at
-  WHERE k.expires_at <= clock_timestamp()`
 
 // insertBatch takes the key, then writes the jobs and the batch. It locks
 // nothing but the key: all other rows are new.
@@ -142,23 +143,11 @@ func (s *Store) commit(ctx context.Context, tx pgx.Tx, operation string) error {
 // stands for a different request. A batch whose retention ended before the
 // key's window is gone: the jobs were done, so the key is not free.
 func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Batch, error) {
-	type known struct {
-		id   job.ID
-		hash []byte
-	}
-	found, err := queryRows(ctx, s, func(row pgx.CollectableRow) (k known, err error) {
-		return k, row.Scan(scanID(&k.id), &k.hash)
-	}, `SELECT resource_id, request_hash FROM idempotency_keys
-		WHERE client_id = $1 AND endpoint = '`+batchEndpoint+`' AND key = $2 AND expires_at > clock_timestamp()`, uuid(client), key)
-	switch {
-	case err != nil:
+	known, err := s.findKey(ctx, client, batchEndpoint, key, hash)
+	if err != nil || known == nil {
 		return nil, err
-	case len(found) == 0:
-		return nil, nil
-	case !bytes.Equal(found[0].hash, hash[:]):
-		return nil, errKeyReused
 	}
-	b, err := s.Batch(ctx, client, found[0].id)
+	b, err := s.Batch(ctx, client, known.JobID)
 	if errors.Is(err, errBatchNotFound) {
 		return nil, errBatchGone
 	}
@@ -177,24 +166,14 @@ var errBatchNotFound = job.Errorf(job.CodeBatchNotFound, "No batch with this id 
 const batchColumns = `batch_id, client_id, created_at, coalesce(correlation_id, ''), language, request_id,
   status, completed_at, succeeded, failed, canceled, failures`
 
-// readBatch counts the batch's jobs by the index jobs_batch.
-const readBatch = `
-SELECT ` + batchColumns + `, items, 0,
-  (SELECT coalesce(jsonb_object_agg(state, n), '{}') FROM (
-    SELECT state, count(*) AS n FROM jobs WHERE jobs.batch_id = batches.batch_id GROUP BY state) AS counted)
-FROM batches WHERE batch_id = $1 AND client_id = $2`
-
 // Batch reads a client's batch, with the numbers of its jobs by state. Jobs
 // that were deleted are in none of them.
 func (s *Store) Batch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
-	found, err := queryRows(ctx, s, scanBatch, readBatch, uuid(id), uuid(client))
-	if err != nil {
-		return nil, err
+	b, found, err := queryFirst(ctx, s, scanBatch, readBatch, uuid(id), uuid(client))
+	if err == nil && !found {
+		err = errBatchNotFound
 	}
-	if len(found) == 0 {
-		return nil, errBatchNotFound
-	}
-	return found[0], nil
+	return b, err
 }
 
 func scanBatch(row pgx.CollectableRow) (*job.Batch, error) {
@@ -213,14 +192,133 @@ func scanBatch(row pgx.CollectableRow) (*job.Batch, error) {
 }
 
 // OpenJobs gives the jobs of a client's batch that are not final, in no order.
-// Somebody else's batch has none, like one that never was.
+// Another client's batch has none, like one that never was.
 func (s *Store) OpenJobs(ctx context.Context, client, batch job.ID) ([]job.ID, error) {
-	return queryRows(ctx, s, func(row pgx.CollectableRow) (id job.ID, err error) {
-		return id, row.Scan(scanID(&id))
-	}, openJobs, uuid(batch), uuid(client))
+	return queryRows(ctx, s, rowToID, openJobs, uuid(batch), uuid(client))
 }
 
-// openJobs finds them by the index jobs_batch_open.
-const openJobs = `
-SELECT job_id FROM jobs WHERE batch_id = $1 AND finished_at IS NULL
-  AND EXISTS (SELECT FROM batches WHERE batch_id = $1 AND client_id = $2)`
+// ReadyBatches looks at so many open batches after the given one, in order of
+// their ids, and finds those that have no unfinished job. It answers with the
+// last one that it looked at, or with zero when there are no more. It locks
+// nothing, and takes some microseconds for each.
+func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready []job.ID, last job.ID, err error) {
+	type seen struct {
+		id          job.ID
+		ready, last bool
+	}
+	batches, err := queryRows(ctx, s, func(row pgx.CollectableRow) (b seen, err error) {
+		return b, row.Scan(scanID(&b.id), &b.ready, &b.last)
+	}, readyAfter, [16]byte(after), look)
+	for _, b := range batches {
+		if b.ready {
+			ready = append(ready, b.id)
+		}
+		if b.last {
+			last = b.id
+		}
+	}
+	return ready, last, err
+}
+
+// CompleteBatches freezes the outcome of those of the given batches that are open
+// and have no unfinished job, and records batch.completed for each. It answers
+// with those it completed: their identity, items and outcome, not more. It reads
+// before it locks: most of the time no batch is ready.
+//
+// An outcome is what was true in one moment in which no job was unfinished; a
+// job that is retried later changes nothing. Until then its jobs cannot be
+// deleted (see notInOpenBatch), so all of them are counted.
+func (s *Store) CompleteBatches(ctx context.Context, ids []job.ID) (completed []job.Batch, err error) {
+	found, err := queryRows(ctx, s, rowToID, readyGiven, column(ids, uuid))
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		ready, err := lockReady(ctx, tx, found)
+		if err == nil && len(ready) > 0 {
+			completed, err = writeOutcomes(ctx, tx, ready)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, s.failed("complete", err)
+	}
+	return completed, nil
+}
+
+func lockReady(ctx context.Context, tx pgx.Tx, ids []job.ID) ([]job.Batch, error) {
+	rows, err := tx.Query(ctx, lockGiven, column(ids, uuid))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (b job.Batch, err error) {
+		var succeeded, canceled int
+		var failed map[job.ID]*job.Failure
+		err = row.Scan(scanID(&b.ID), scanID(&b.ClientID), &b.RequestID, &b.CorrelationID, &b.Items, &succeeded, &canceled, &failed)
+		b.Outcome = batchOutcome(b.Items, succeeded, canceled, failed)
+		return b, err
+	})
+}
+
+// batchOutcome puts together how a batch ended; failed holds the failures of
+// its failed jobs.
+func batchOutcome(items []job.BatchItem, succeeded, canceled int, failed map[job.ID]*job.Failure) *job.BatchOutcome {
+	o := job.BatchOutcome{Succeeded: succeeded, Canceled: canceled, Failures: []job.ItemFailure{}}
+	for _, item := range items {
+		f := failed[item.JobID]
+		if f == nil && item.Refusal == nil {
+			continue
+		}
+		o.Failed++
+		if len(o.Failures) < job.MaxFailedItems {
+			o.Failures = append(o.Failures, itemFailure(item, f))
+		}
+	}
+	o.Status = job.BatchStatus(o.Succeeded, o.Failed, o.Canceled)
+	return &o
+}
+
+func itemFailure(item job.BatchItem, f *job.Failure) job.ItemFailure {
+	if item.Refusal != nil {
+		return job.ItemFailure{ItemID: item.ItemID, Status: job.StatusFailed, Detail: item.Refusal.Detail, Stage: job.StageValidation}
+	}
+	return job.ItemFailure{
+		ItemID: item.ItemID, JobID: item.JobID, Status: job.StatusOf(job.Failed, f),
+		Reason: f.Reason, Detail: f.Detail, Retryable: f.Retryable, Stage: f.Stage,
+	}
+}
+
+// writeOutcomes gives those of the batches that it completed, with the time of it.
+func writeOutcomes(ctx context.Context, tx pgx.Tx, ready []job.Batch) ([]job.Batch, error) {
+	failures := make([][]byte, len(ready))
+	for i, b := range ready {
+		encoded, err := json.Marshal(b.Outcome.Failures)
+		if err != nil {
+			return nil, err
+		}
+		failures[i] = encoded
+	}
+	type batch = job.Batch
+	rows, err := tx.Query(ctx, completeBatches,
+		column(ready, func(b batch) pgtype.UUID { return uuid(b.ID) }),
+		column(ready, func(b batch) string { return string(b.Outcome.Status) }),
+		column(ready, func(b batch) int { return b.Outcome.Succeeded }),
+		column(ready, func(b batch) int { return b.Outcome.Failed }),
+		column(ready, func(b batch) int { return b.Outcome.Canceled }),
+		failures,
+		column(ready, func(b batch) int { return len(b.Items) }))
+	times, err := collectByID(rows, err, func(at *time.Time) []any { return []any{at} })
+	if err != nil {
+		return nil, err
+	}
+	var completed []batch
+	for _, b := range ready {
+		if at, ok := times[b.ID]; ok {
+			b.Outcome.CompletedAt = at
+			completed = append(completed, b)
+		}
+	}
+	return completed, nil
+}
