@@ -37,11 +37,11 @@ var errKeyTaken = errors.New("the idempotency key is taken")
 // database each would wait on a connection.
 func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *job.Batch, replayed bool, err error) {
 	if sub.IdempotencyKey != "" {
-		waited, leave, err := s.batchKeys.enter(ctx, batchKey{sub.Batch.ClientID, sub.IdempotencyKey})
+		waited, unlock, err := s.batchKeys.lock(ctx, batchKey{sub.Batch.ClientID, sub.IdempotencyKey})
 		if err != nil {
 			return nil, false, err
 		}
-		defer leave()
+		defer unlock()
 		if waited {
 			b, err := s.FindBatch(ctx, sub.Batch.ClientID, sub.IdempotencyKey, sub.RequestHash)
 			if b != nil || err != nil {
@@ -63,11 +63,11 @@ func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *jo
 // insertBatch takes the key, then writes the jobs and the batch. It locks
 // nothing but the key: all other rows are new.
 func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.Batch, error) {
-	leave, err := s.batchSlots.enter(ctx)
+	release, err := s.batchSlots.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer release()
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	tx, err := s.pool.Begin(ctx)

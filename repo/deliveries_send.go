@@ -98,8 +98,8 @@ func (s *Store) DueClients(ctx context.Context, after job.EndpointKey, minAge ti
 	return clients, last, err
 }
 
-// Bounds of the data of events that is read at once, in bytes: whoever claims
-// deliveries holds it until they are sent. What reaches a bound is still taken.
+// Bounds of the data of events that is read at once, in bytes: a
+// delivery worker holds it until they are sent. What reaches a bound is still taken.
 const (
 	maxClaimBytes  = 1 << 20 // for one endpoint
 	maxPickupBytes = 8 << 20 // for all that share a statement
@@ -151,8 +151,8 @@ func (s *Store) pickUp(ctx context.Context, db querier, asked []pickup) ([]answe
 			ids = append(ids, c.batch)
 		}
 	}
-	// What is claimed stays so, whether the batches can be read or not: whoever
-	// asked for such deliveries gets them again when the claim has ended.
+	// What is claimed stays so, whether the batches can be read or not: such
+	// deliveries are due again when the claim has ended.
 	batches, err := s.endedBatches(ctx, ids)
 	answers := make([]answer[pickedUp], len(asked))
 	taken := make([]int, len(asked))
@@ -224,7 +224,7 @@ func (s *Store) ReleaseDeliveries(ctx context.Context, claimed []job.ClaimedDeli
 }
 
 // ReclaimDeliveries ends at most limit claims whose time is over, and gives
-// their number: whoever sends such a delivery is given up, and it is due again.
+// their number: the process that sends such a delivery is given up, and it is due again.
 func (s *Store) ReclaimDeliveries(ctx context.Context, limit int) (n int, err error) {
 	return s.change(ctx, "reclaim", reclaimDeliveries, limit)
 }

@@ -73,8 +73,8 @@ func (s *eventScanner) occurrence() *job.Occurrence {
 	return o
 }
 
-// Bounds of what is read at once, beside the number of events: whoever writes a
-// stream of events holds them for as long as their reader takes.
+// Bounds of what is read at once, beside the number of events: a stream
+// holds them for as long as its reader takes.
 const (
 	// pageBytes is how much data, in bytes, ends a page: the event that reaches
 	// it is the last one. So each page has an event, however large it is.
@@ -139,11 +139,11 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 	}
 	lines, err := queryRows(ctx, s, func(row pgx.CollectableRow) (l line, err error) {
 		var tx *uint64
-		var place job.ID
+		var item job.ID
 		var e eventScanner
-		err = row.Scan(append([]any{&l.ahead, &l.held, &l.more, &tx, scanID(&place), scanID(&l.batch), scanID(&l.webhook)}, e.columns()...)...)
+		err = row.Scan(append([]any{&l.ahead, &l.held, &l.more, &tx, scanID(&item), scanID(&l.batch), scanID(&l.webhook)}, e.columns()...)...)
 		if l.event = e.occurrence(); l.event != nil {
-			l.event.Position = job.Position{Tx: deref(tx), ID: place, Seq: l.event.Seq}
+			l.event.Position = job.Position{Tx: deref(tx), ID: item, Seq: l.event.Seq}
 			l.event.Webhook = l.webhook
 		}
 		return l, err

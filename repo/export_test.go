@@ -10,11 +10,11 @@ const (
 	MaxBatchInserts = maxBatchInserts
 )
 
-// BatchKeysTaken tells how many keys somebody is at.
+// BatchKeysTaken gives the number of keys that callers hold.
 func (s *Store) BatchKeysTaken() int {
 	s.batchKeys.mu.Lock()
 	defer s.batchKeys.mu.Unlock()
-	return len(s.batchKeys.there)
+	return len(s.batchKeys.locks)
 }
 
 // ScanUTC makes a test's own connections hand out times as the store does.
@@ -23,7 +23,7 @@ var ScanUTC = scanUTC
 // Pool gives tests the store's own connections, to exhaust or count them.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
-// Queued tells how many items wait for a flusher.
+// Queued gives the number of items that wait for a flusher.
 func (s *Store) Queued(operation string) int {
 	switch operation {
 	case "insert":
@@ -71,3 +71,6 @@ var Statements = map[string]string{
 
 // Verb names a statement for its span.
 var Verb = verb
+
+// AnyLabelAhead is the look for labels that no transaction can have given.
+var AnyLabelAhead = anyLabelAhead

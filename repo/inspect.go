@@ -78,7 +78,7 @@ type State struct {
 // NewestSchema is the newest version of the schema that this program knows.
 func NewestSchema() int64 { return schemaVersion() }
 
-// inspectedSettings are parameters of the server that somebody can judge.
+// inspectedSettings are parameters of the server that doctor judges.
 var inspectedSettings = []string{
 	"fsync", "full_page_writes", "synchronous_commit", "default_transaction_read_only", "autovacuum", "track_counts",
 	"max_connections", "data_checksums",
@@ -170,7 +170,7 @@ func (i *Inspection) readSchema(ctx context.Context, tx pgx.Tx) error {
 	if err != nil || !canRead {
 		return err
 	}
-	return tx.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied`).Scan(&i.SchemaVersion)
+	return tx.QueryRow(ctx, readSchemaVersion).Scan(&i.SchemaVersion)
 }
 
 // readState is only for the schema that this program knows, and for a user who
@@ -198,7 +198,7 @@ func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// obstacle tells which of the errors above it is. A driver that asks for TLS
+// obstacle gives the error above that err stands for. A driver that asks for TLS
 // first calls it an error of TLS when nothing comes, or the end.
 func obstacle(err error) error {
 	var server *pgconn.PgError

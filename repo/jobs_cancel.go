@@ -28,7 +28,7 @@ type canceled struct {
 	before *job.Job
 }
 
-// Cancel ends a job that is not final yet, and tells what it was before: its
+// Cancel ends a job that is not final yet, and gives what it was before: its
 // identity, batch, state, start, definition, callback and trace, not more. A final job is
 // left as it is (section 14), and before is nil.
 func (s *Store) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {

@@ -92,7 +92,7 @@ func (s *Store) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
 	return j, err
 }
 
-// missing tells a job that is gone from one that never was the client's.
+// missing is the error for a job that is gone, or never was the client's.
 func (s *Store) missing(ctx context.Context, client, id job.ID) error {
 	at, found, err := queryFirst(ctx, s, pgx.RowTo[time.Time],
 		`SELECT expired_at FROM tombstones WHERE job_id = $1 AND client_id = $2`, uuid(id), uuid(client))

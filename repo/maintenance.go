@@ -217,7 +217,7 @@ func (s *Store) RepublishOutcomes(ctx context.Context) (n int, err error) {
 }
 
 // RemovePublished removes outcomes that were published longer than minAge ago.
-// The stream may lose what it was given last: whoever calls this knows that it
+// The stream may lose what it was given last: the caller knows that it
 // still has what is that old.
 func (s *Store) RemovePublished(ctx context.Context, minAge time.Duration) error {
 	for {

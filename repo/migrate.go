@@ -136,6 +136,9 @@ func openSQL(url string) (*sql.DB, error) {
 	return stdlib.OpenDB(*cfg.ConnConfig), nil
 }
 
+// readSchemaVersion reads the version that the database has.
+const readSchemaVersion = `SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied`
+
 // schemaVersion is the number of the newest migration.
 var schemaVersion = sync.OnceValue(func() int64 {
 	files, err := fs.Glob(migrations.FS, "*.sql")

@@ -57,14 +57,14 @@ type Store struct {
 	pickups *batcher[pickup, pickedUp]
 	records *batcher[job.DeliveryResult, job.Recorded]
 
-	batchSlots slots              // of transactions that insert batches
-	batchKeys  keyTurns[batchKey] // of batches that are being inserted
-	newHooks   keyTurns[job.ID]   // of clients for whom a webhook is being inserted
+	batchSlots semaphore            // of transactions that insert batches
+	batchKeys  keyedMutex[batchKey] // of batches that are being inserted
+	newHooks   keyedMutex[job.ID]   // of clients for whom a webhook is being inserted
 	orphans    orphanWalk
 }
 
 // Open makes a store. It does not wait for Postgres: an unreachable server
-// shows as errors of the calls, and heals by itself.
+// shows as errors of the calls, until it is there.
 func Open(cfg Config) (*Store, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
@@ -84,7 +84,9 @@ func Open(cfg Config) (*Store, error) {
 	}
 	cfg.Webhooks = cfg.Webhooks.orDefault()
 	shown := telemetry.In(cfg.Registry)
-	s := &Store{pool: pool, cfg: cfg, metrics: newMetrics(shown), probe: probe{config: pc.ConnConfig}, batchSlots: make(slots, maxBatchInserts)}
+	s := &Store{
+		pool: pool, cfg: cfg, metrics: newMetrics(shown), probe: probe{config: pc.ConnConfig}, batchSlots: make(semaphore, maxBatchInserts),
+	}
 	showPool(shown, pool, s.probe.answers)
 	s.inserts = newBatcher("insert", s, s.insertJobs, submissionKey, submissionBytes)
 	s.cancels = newBatcher("cancel", s, s.cancelJobs, func(r cancelRequest) string { return string(r.id[:]) }, nil)
@@ -100,8 +102,8 @@ func Open(cfg Config) (*Store, error) {
 const minConns = 20
 
 // setSession gives every session its limits: a statement ends before the
-// caller gives up on it, and a row that somebody else holds splits out of its
-// batch sooner than that.
+// caller gives up on it, and a row that another session has locked
+// splits out of its batch sooner than that.
 func setSession(c *pgconn.Config, cfg Config) {
 	if c.RuntimeParams == nil {
 		c.RuntimeParams = map[string]string{}
@@ -151,7 +153,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	var version int64
-	err := s.pool.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied`).Scan(&version)
+	err := s.pool.QueryRow(ctx, readSchemaVersion).Scan(&version)
 	if err != nil {
 		return translate(err)
 	}
@@ -191,11 +193,11 @@ type batchKey struct {
 	key    string
 }
 
-// slots is room for a number of callers at once.
-type slots chan struct{}
+// semaphore has room for a number of callers at once.
+type semaphore chan struct{}
 
-// enter waits for room. An error means that ctx ended before.
-func (s slots) enter(ctx context.Context) (leave func(), err error) {
+// acquire waits for room. An error means that ctx ended before.
+func (s semaphore) acquire(ctx context.Context) (release func(), err error) {
 	select {
 	case s <- struct{}{}:
 		return func() { <-s }, nil
@@ -204,47 +206,41 @@ func (s slots) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// keyTurns has one slot for each key that somebody is at. The zero value is ready.
-type keyTurns[K comparable] struct {
+// keyedMutex lets one caller at a time hold a key. The zero value is ready.
+type keyedMutex[K comparable] struct {
 	mu    sync.Mutex
-	there map[K]*turn
+	locks map[K]*keyLock
 }
 
-type turn struct {
-	slot   slots
-	people int // who is in the slot, or waits for it
+type keyLock struct {
+	held  semaphore
+	users int // callers that hold it, or wait for it
 }
 
-// enter waits until nobody is at the key, and tells whether somebody was.
-func (t *keyTurns[K]) enter(ctx context.Context, key K) (waited bool, leave func(), err error) {
-	at, waited := t.come(key)
-	free, err := at.slot.enter(ctx)
+// lock waits until no other caller holds the key; waited: one did.
+func (m *keyedMutex[K]) lock(ctx context.Context, key K) (waited bool, unlock func(), err error) {
+	m.mu.Lock()
+	if m.locks == nil {
+		m.locks = map[K]*keyLock{}
+	}
+	l, waited := m.locks[key]
+	if !waited {
+		l = &keyLock{held: make(semaphore, 1)}
+		m.locks[key] = l
+	}
+	l.users++
+	m.mu.Unlock()
+	leave := func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(m.locks, key)
+		}
+	}
+	release, err := l.held.acquire(ctx)
 	if err != nil {
-		t.goAway(key, at)
+		leave()
 		return waited, nil, err
 	}
-	return waited, func() { free(); t.goAway(key, at) }, nil
-}
-
-func (t *keyTurns[K]) come(key K) (at *turn, taken bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.there == nil {
-		t.there = map[K]*turn{}
-	}
-	at, taken = t.there[key]
-	if !taken {
-		at = &turn{slot: make(slots, 1)}
-		t.there[key] = at
-	}
-	at.people++
-	return at, taken
-}
-
-func (t *keyTurns[K]) goAway(key K, at *turn) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if at.people--; at.people == 0 {
-		delete(t.there, key)
-	}
+	return waited, func() { release(); leave() }, nil
 }

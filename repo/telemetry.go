@@ -22,7 +22,7 @@ import (
 var (
 	grouped = []string{"insert", "cancel", "retry", "claim", "finish", "pickup", "record"}
 	single  = []string{
-		"read", "batch", "settle", "delete", "clean", "release", "schedule", "bury", "heartbeat", "reclaim", "redeliver", "publish",
+		"read", "batch", "complete", "delete", "clean", "release", "schedule", "mark dead", "heartbeat", "reclaim", "redeliver", "publish",
 		"lead", "resign", "epoch", "raise epoch", "webhook", "insert client", "change keys", "signing key",
 	}
 )
@@ -78,7 +78,7 @@ func newPoolCollector(pool *pgxpool.Pool) *poolCollector {
 	return &poolCollector{pool, prometheus.NewDesc("database_connections", "Pooled connections by state; max is how many there may be.", []string{"state"}, nil)}
 }
 
-// Describe tells what there is to collect.
+// Describe describes the metric.
 func (c *poolCollector) Describe(out chan<- *prometheus.Desc) { out <- c.connections }
 
 // Collect reads the pool.
@@ -169,7 +169,7 @@ func (p *probe) drop(ctx context.Context) {
 	}
 }
 
-// close ends the connection. Whoever asks afterwards hears that Postgres does
+// close ends the connection. The answer afterwards is that Postgres does
 // not answer.
 func (p *probe) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), probePatience)

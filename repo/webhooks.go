@@ -100,11 +100,11 @@ func (s secretScanner) valid(now time.Time) []job.SealedSecret {
 // webhook instead, as it is now. A client's submissions wait here for each
 // other: in the database each would wait on a connection.
 func (s *Store) InsertWebhook(ctx context.Context, sub job.WebhookSubmission) (w job.Webhook, replayed bool, err error) {
-	_, leave, err := s.newHooks.enter(ctx, sub.Webhook.ClientID)
+	_, unlock, err := s.newHooks.lock(ctx, sub.Webhook.ClientID)
 	if err != nil {
 		return job.Webhook{}, false, err
 	}
-	defer leave()
+	defer unlock()
 	w, err = s.insertWebhook(ctx, sub)
 	if !errors.Is(err, errKeyTaken) {
 		return w, false, err
@@ -222,7 +222,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
 
 // RotateWebhookSecret gives a webhook another secret. The one that it had stays
 // valid for the overlap, and so do the two before it for what is left of theirs:
-// whoever repeats a rotation without having seen its answer loses nothing.
+// a client that repeats a rotation without having seen its answer loses nothing.
 func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error) {
 	return s.oneWebhook(ctx, rotateSecret, uuid(id), uuid(client), sealed, overlap)
 }

@@ -65,7 +65,7 @@ func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) 
 	return held, err
 }
 
-// Held tells more about those of the leases that the worker still has.
+// Held reads the jobs of those of the leases that the worker still has.
 func (l *Leases) Held(ctx context.Context, worker job.ID, leases []job.Lease) ([]job.Held, error) {
 	var held []job.Held
 	err := l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -125,18 +125,19 @@ func (l *Leases) drop() {
 	}
 }
 
-const heldColumns = `job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(traceparent, '') AS traceparent, attempt, fence, state, work_kind, max_attempts, auto_retry, lease_expiries`
+const heldColumns = `job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(traceparent, '') AS traceparent,
+  attempt, fence, state, work_kind, max_attempts, auto_retry, lease_expiries`
 
 func scanHeld(row pgx.CollectableRow) (h job.Held, err error) {
-	return h, row.Scan(scanID(&h.JobID), scanID(&h.ClientID), &h.RequestID, &h.CorrelationID, &h.TraceParent, &h.Attempt, &h.Fence, &h.State, &h.WorkKind,
-		&h.MaxAttempts, &h.AutoRetry, &h.LeaseExpiries)
+	return h, row.Scan(scanID(&h.JobID), scanID(&h.ClientID), &h.RequestID, &h.CorrelationID, &h.TraceParent,
+		&h.Attempt, &h.Fence, &h.State, &h.WorkKind, &h.MaxAttempts, &h.AutoRetry, &h.LeaseExpiries)
 }
 
 // Orphans marks workers dead whose lease has ended, then answers with at most
 // limit jobs that no living worker holds. The guard of every later write is
 // the job's fence, so a stale answer harms nothing.
 func (s *Store) Orphans(ctx context.Context, limit int) ([]job.Held, error) {
-	if err := s.exec(ctx, "bury", markDeadWorkers); err != nil {
+	if err := s.exec(ctx, "mark dead", markDeadWorkers); err != nil {
 		return nil, err
 	}
 	return queryRows(ctx, s, scanHeld, orphanedJobs, limit)

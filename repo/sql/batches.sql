@@ -78,15 +78,15 @@ WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @statuses::text[], @succeeded::int[], @failed::int[], @canceled::int[], @failures::jsonb[],
     @totals::int[])
   AS i(id, status, succeeded, failed, canceled, failures, total)
-), settled AS (
+), completed AS (
   UPDATE batches SET status = i.status, completed_at = clock_timestamp(),
     succeeded = i.succeeded, failed = i.failed, canceled = i.canceled, failures = i.failures
   FROM input i WHERE batches.batch_id = i.id AND batches.status IS NULL
   RETURNING batches.batch_id, client_id, completed_at, batches.status, batches.succeeded, batches.failed, batches.canceled, i.total
-), told AS (
+), event AS (
   INSERT INTO client_events (event_id, client_id, event_name, occurred_at, batch_id, data)
   SELECT uuid7(completed_at), client_id, 'batch.completed', completed_at, batch_id,
     jsonb_build_object('status', status, 'total', total, 'succeeded', succeeded, 'failed', failed, 'canceled', canceled)
-  FROM settled
+  FROM completed
 )
-SELECT batch_id, completed_at FROM settled
+SELECT batch_id, completed_at FROM completed

@@ -7,12 +7,12 @@ WITH looked AS (
     AND ({{owner}}, delivery_id) >= (@owner::uuid, @from_id) AND {{owner}} IS NOT NULL AND {{guard}}
   ORDER BY {{owner}} DESC, delivery_id DESC LIMIT {{maxLooked}}
 ), judged AS (
-  SELECT *, row_number() OVER (ORDER BY {{owner}} DESC, delivery_id DESC) AS place,
+  SELECT *, row_number() OVER (ORDER BY {{owner}} DESC, delivery_id DESC) AS nth,
     client_id = @client AND (@state::text IS NULL OR state = @state) AND (@event_name::text IS NULL OR event_name = @event_name)
       AND (@created_after::timestamptz IS NULL OR created_at >= @created_after)
         AND (@created_before::timestamptz IS NULL OR created_at < @created_before) AS wanted FROM looked
 )
-SELECT place = {{maxLooked}}, wanted, {{deliveryColumns}} FROM judged AS deliveries WHERE wanted OR place = {{maxLooked}}
+SELECT nth = {{maxLooked}}, wanted, {{deliveryColumns}} FROM judged AS deliveries WHERE wanted OR nth = {{maxLooked}}
 ORDER BY {{owner}} DESC, delivery_id DESC LIMIT @limit
 
 -- fragment: ofOwner
@@ -92,7 +92,7 @@ SELECT max(old)::text::xid8 FROM search
 
 -- name: replayEvents
 -- Walks the indexes events_client and client_events_client from a position on, as clientEvents does, and asks the
--- index deliveries_once about each event. A delivery that somebody else makes meanwhile is waited for. Jobs that are
+-- index deliveries_once about each event. A delivery that another transaction is making is waited for. Jobs that are
 -- just being removed are left out, and the others stay until the end.
 --
 -- The position that it gives passes nothing that an event could still come before: nothing from the snapshot's xmin
@@ -103,8 +103,8 @@ WITH target AS MATERIALIZED (
   SELECT webhook_id, events FROM webhooks WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL
     AND disabled_at IS NULL
 ), looked AS MATERIALIZED (
-  SELECT row_number() OVER (ORDER BY tx, place, seq) AS n, first.* FROM (SELECT * FROM (
-    (SELECT tx, job_id AS place, seq, event_id, job_id, event_name, occurred_at, NULL::uuid AS webhook_id
+  SELECT row_number() OVER (ORDER BY tx, item_id, seq) AS n, first.* FROM (SELECT * FROM (
+    (SELECT tx, job_id AS item_id, seq, event_id, job_id, event_name, occurred_at, NULL::uuid AS webhook_id
       FROM events WHERE client_id = @client AND (tx, job_id, seq) > (@after_tx::xid8, @after_id::uuid, @after_seq::int)
         AND EXISTS (SELECT FROM target)
       ORDER BY tx, job_id, seq LIMIT @looked::bigint + 1)
@@ -112,7 +112,7 @@ WITH target AS MATERIALIZED (
     (SELECT tx, event_id, 0, event_id, NULL, event_name, occurred_at, webhook_id
       FROM client_events WHERE client_id = @client AND (tx, event_id) > (@after_tx, @after_id) AND EXISTS (SELECT FROM target)
       ORDER BY tx, event_id LIMIT @looked::bigint + 1)
-  ) both_kinds ORDER BY tx, place, seq LIMIT @looked::bigint + 1) first
+  ) both_kinds ORDER BY tx, item_id, seq LIMIT @looked::bigint + 1) first
 ), missed AS MATERIALIZED (
   SELECT n, e.event_id, e.job_id, e.seq, e.event_name, t.webhook_id FROM looked e CROSS JOIN target t
   WHERE n <= @looked AND occurred_at >= @since AND t.events && ARRAY['*', split_part(e.event_name, '.', 1) || '.*', e.event_name]
@@ -132,12 +132,12 @@ WITH target AS MATERIALIZED (
 ), seen AS MATERIALIZED (
   SELECT CASE WHEN (SELECT count(*) FROM missed) = @limit THEN (SELECT max(n) FROM missed) ELSE @looked END AS n
 ), passed AS MATERIALIZED (
-  SELECT tx, place, seq FROM looked WHERE n <= (SELECT n FROM seen) AND tx < pg_snapshot_xmin(pg_current_snapshot()) ORDER BY n DESC
+  SELECT tx, item_id, seq FROM looked WHERE n <= (SELECT n FROM seen) AND tx < pg_snapshot_xmin(pg_current_snapshot()) ORDER BY n DESC
     LIMIT 1
 ), queued AS MATERIALIZED (
   SELECT count(*)::int AS n FROM made
 )
 SELECT @after_tx > pg_snapshot_xmax(pg_current_snapshot()), queued.n,
   EXISTS (SELECT FROM looked l WHERE l.n > seen.n AND (queued.n > 0 OR l.tx < pg_snapshot_xmin(pg_current_snapshot()))),
-  coalesce(p.tx, @after_tx), coalesce(p.place, @after_id), coalesce(p.seq, @after_seq)
+  coalesce(p.tx, @after_tx), coalesce(p.item_id, @after_id), coalesce(p.seq, @after_seq)
 FROM target CROSS JOIN seen CROSS JOIN queued LEFT JOIN passed p ON true

@@ -66,13 +66,13 @@ WITH input AS MATERIALIZED (
   FROM unnest(@clients::uuid[], @endpoints::uuid[], @counts::int[], @holds::interval[]) WITH ORDINALITY
     AS i(client_id, endpoint_id, n, hold, asked) WHERE {{endpointEnabled}}
 ), due AS MATERIALIZED (
-  SELECT d.*, i.asked, i.hold, row_number() OVER (PARTITION BY i.client_id, i.endpoint_id ORDER BY next_attempt_at, job_id, seq) AS place
+  SELECT d.*, i.asked, i.hold, row_number() OVER (PARTITION BY i.client_id, i.endpoint_id ORDER BY next_attempt_at, job_id, seq) AS nth
   FROM input i CROSS JOIN LATERAL (
     SELECT delivery_id, client_id, endpoint_id, next_attempt_at, job_id, seq, event_id FROM deliveries
     WHERE client_id = i.client_id AND endpoint_id = i.endpoint_id AND {{waiting}} AND next_attempt_at <= now()
     ORDER BY client_id, endpoint_id, next_attempt_at, job_id, seq LIMIT i.n FOR NO KEY UPDATE SKIP LOCKED) d
-), told AS MATERIALIZED (
-  SELECT due.delivery_id, client_id, endpoint_id, asked, hold, place, e.*,
+), found AS MATERIALIZED (
+  SELECT due.delivery_id, client_id, endpoint_id, asked, hold, nth, e.*,
     CASE WHEN pg_column_compression(data) IS NULL THEN pg_column_size(data)
       ELSE greatest(pg_column_size(data), least(128 * pg_column_size(data), 262144)) END + CASE WHEN batch_id IS NULL THEN 0
         ELSE {{batchBytes}} END AS bytes
@@ -84,21 +84,21 @@ WITH input AS MATERIALIZED (
       FROM client_events WHERE client_events.event_id = due.event_id AND due.job_id IS NULL
     LIMIT 1) e ON true
 ), measured AS MATERIALIZED (
-  SELECT *, sum(bytes) OVER (PARTITION BY client_id, endpoint_id ORDER BY place) - bytes AS before,
-    sum(bytes) OVER (ORDER BY place, bytes, delivery_id) - bytes AS before_all FROM told WHERE bytes IS NOT NULL
+  SELECT *, sum(bytes) OVER (PARTITION BY client_id, endpoint_id ORDER BY nth) - bytes AS before,
+    sum(bytes) OVER (ORDER BY nth, bytes, delivery_id) - bytes AS before_all FROM found WHERE bytes IS NOT NULL
 ), lost AS (
-  DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM told WHERE bytes IS NULL))
+  DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM found WHERE bytes IS NULL))
 ), claimed AS (
   UPDATE deliveries SET dispatch = dispatch + 1, claimed_until = clock_timestamp() + m.hold FROM measured m
   WHERE deliveries.delivery_id = m.delivery_id AND m.before < {{maxClaimBytes}} AND m.before_all < {{maxPickupBytes}}
-  RETURNING deliveries.*, m.asked, m.place, m.prev_state, m.next_state, m.attempt, m.occurred_at, m.data, m.batch_id, m.about
+  RETURNING deliveries.*, m.asked, m.nth, m.prev_state, m.next_state, m.attempt, m.occurred_at, m.data, m.batch_id, m.about
 )
 SELECT i.asked::int - 1, i.seen, {{claimedColumns}}, e.dispatch, coalesce(j.request_id, ''), coalesce(e.traceparent, ''), e.batch_id,
   e.about, w.url, w.content_mode, w.consecutive_failures,
   w.secret, w.old_secrets, w.old_secrets_until, {{eventColumns}}
 FROM input i LEFT JOIN claimed e ON e.asked = i.asked LEFT JOIN jobs j ON j.job_id = e.job_id
 {{ofAttempt}}
-LEFT JOIN LATERAL (SELECT * FROM webhooks WHERE webhook_id = e.webhook_id LIMIT 1) w ON true ORDER BY e.place
+LEFT JOIN LATERAL (SELECT * FROM webhooks WHERE webhook_id = e.webhook_id LIMIT 1) w ON true ORDER BY e.nth
 
 -- fragment: stillClaimed
 -- Guards claimed deliveries d that are found by primary key. It does not name the column as the index
@@ -161,26 +161,26 @@ WITH input AS MATERIALIZED (
     last_status = s.status, last_error = s.failed,
     next_attempt_at = CASE s.next WHEN 'PENDING' THEN s.at + s.wait END, settled_at = CASE s.next WHEN 'PENDING' THEN NULL ELSE s.at END
   FROM stamped s WHERE deliveries.delivery_id = s.delivery_id
-), news AS MATERIALIZED (
+), tally AS MATERIALIZED (
   SELECT webhook_id, count(*) FILTER (WHERE failed IS NOT NULL) AS failures, bool_or(failed IS NULL) AS alive, max(disable) AS disable,
     max(at) AS at
   FROM stamped WHERE webhook_id IS NOT NULL AND NOT ours GROUP BY webhook_id
-), sick AS MATERIALIZED (
-  SELECT w.webhook_id, w.client_id, n.at, n.disable,
-    CASE WHEN n.alive THEN 0 ELSE w.consecutive_failures + n.failures END AS failures,
-    CASE WHEN n.alive THEN NULL ELSE coalesce(w.failing_since, n.at) END AS since
-  FROM news n JOIN webhooks w ON w.webhook_id = n.webhook_id
-  WHERE w.deleted_at IS NULL AND w.disabled_at IS NULL AND (w.consecutive_failures > 0 OR NOT n.alive OR n.disable IS NOT NULL)
+), failing AS MATERIALIZED (
+  SELECT w.webhook_id, w.client_id, t.at, t.disable,
+    CASE WHEN t.alive THEN 0 ELSE w.consecutive_failures + t.failures END AS failures,
+    CASE WHEN t.alive THEN NULL ELSE coalesce(w.failing_since, t.at) END AS since
+  FROM tally t JOIN webhooks w ON w.webhook_id = t.webhook_id
+  WHERE w.deleted_at IS NULL AND w.disabled_at IS NULL AND (w.consecutive_failures > 0 OR NOT t.alive OR t.disable IS NOT NULL)
   ORDER BY w.webhook_id FOR NO KEY UPDATE OF w
 ), judged AS MATERIALIZED (
   SELECT *, CASE WHEN disable IS NOT NULL THEN disable WHEN failures >= @disable_failures
-    AND since <= at - @disable_after::interval THEN 'FAILING' END AS reason FROM sick
+    AND since <= at - @disable_after::interval THEN 'FAILING' END AS reason FROM failing
 ), health AS (
   UPDATE webhooks SET consecutive_failures = j.failures, failing_since = j.since,
     disabled_reason = j.reason, disabled_at = CASE WHEN j.reason IS NOT NULL THEN j.at END,
     updated_at = CASE WHEN j.reason IS NULL THEN updated_at ELSE j.at END
   FROM judged j WHERE webhooks.webhook_id = j.webhook_id
-), told AS (
+), event AS (
   INSERT INTO client_events (event_id, client_id, event_name, occurred_at, webhook_id, data)
   SELECT uuid7(at), client_id, 'webhook.disabled', at, webhook_id, jsonb_build_object('webhookId', webhook_id, 'reason', reason,
     'text', @disabled_texts::jsonb -> reason, 'disabledAt', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))

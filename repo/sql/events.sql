@@ -43,11 +43,11 @@ SELECT job_id, event_seq FROM jobs WHERE job_id = ANY (@ids::uuid[])
 -- would walk all of it for each page.
 --
 -- The page is measured event by event, so that what lies behind its end is not unpacked. An event of a batch counts
--- for the document that is told of it too.
+-- for its document too.
 -- Parameters: @client, @after_tx, @after_id, @after_seq, @limit, @max_bytes
 WITH RECURSIVE chosen AS MATERIALIZED (
-  SELECT row_number() OVER (ORDER BY tx, place, seq) AS n, first.* FROM (SELECT * FROM (
-    (SELECT tx, job_id AS place, seq, event_id, job_id, event_name, prev_state, next_state, attempt, occurred_at, data,
+  SELECT row_number() OVER (ORDER BY tx, item_id, seq) AS n, first.* FROM (SELECT * FROM (
+    (SELECT tx, job_id AS item_id, seq, event_id, job_id, event_name, prev_state, next_state, attempt, occurred_at, data,
       NULL::uuid AS batch_id, NULL::uuid AS webhook_id
       FROM events WHERE client_id = @client AND (tx, job_id, seq) > (@after_tx::xid8, @after_id::uuid, @after_seq::int)
         AND tx < pg_snapshot_xmin(pg_current_snapshot())
@@ -57,7 +57,7 @@ WITH RECURSIVE chosen AS MATERIALIZED (
       FROM client_events WHERE client_id = @client AND (tx, event_id) > (@after_tx, @after_id)
         AND tx < pg_snapshot_xmin(pg_current_snapshot())
       ORDER BY tx, event_id LIMIT @limit::bigint + 1)
-  ) both_kinds ORDER BY tx, place, seq LIMIT @limit::bigint + 1) first
+  ) both_kinds ORDER BY tx, item_id, seq LIMIT @limit::bigint + 1) first
 ), page AS (
   SELECT 0::bigint AS n, 0::bigint AS bytes
   UNION ALL
@@ -70,7 +70,7 @@ SELECT @after_tx > pg_snapshot_xmax(pg_current_snapshot()),
   OR EXISTS (SELECT FROM client_events WHERE client_id = @client AND tx >= greatest(@after_tx, pg_snapshot_xmin(pg_current_snapshot()))
     AND (tx > @after_tx OR event_id > @after_id)),
   (SELECT max(n) FROM chosen) > (SELECT max(n) FROM page) IS TRUE,
-  e.tx, e.place, e.batch_id, e.webhook_id, {{eventColumns}}
+  e.tx, e.item_id, e.batch_id, e.webhook_id, {{eventColumns}}
 FROM page LEFT JOIN chosen e ON e.n = page.n LEFT JOIN jobs j ON j.job_id = e.job_id
 {{endedBy}}
 ORDER BY page.n
@@ -79,10 +79,10 @@ ORDER BY page.n
 -- Reads the last entry of each client in the indexes events_client and client_events_client. Locks nothing. No row:
 -- the client has no events.
 -- Parameters: @clients
-SELECT client, latest.tx, latest.place, latest.seq FROM unnest(@clients::uuid[]) AS client CROSS JOIN LATERAL (
+SELECT client, latest.tx, latest.item_id, latest.seq FROM unnest(@clients::uuid[]) AS client CROSS JOIN LATERAL (
   SELECT * FROM (
-    (SELECT tx, job_id AS place, seq FROM events WHERE client_id = client ORDER BY tx DESC, job_id DESC, seq DESC LIMIT 1)
+    (SELECT tx, job_id AS item_id, seq FROM events WHERE client_id = client ORDER BY tx DESC, job_id DESC, seq DESC LIMIT 1)
     UNION ALL
     (SELECT tx, event_id, 0 FROM client_events WHERE client_id = client ORDER BY tx DESC, event_id DESC LIMIT 1)
-  ) both_kinds ORDER BY tx DESC, place DESC, seq DESC LIMIT 1
+  ) both_kinds ORDER BY tx DESC, item_id DESC, seq DESC LIMIT 1
 ) latest

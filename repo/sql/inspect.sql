@@ -15,9 +15,9 @@ FROM pg_roles, pg_database WHERE rolname = current_user AND datname = current_da
 -- Lists the privileges that the user lacks, such as "INSERT on jobs". Finds the tables as the store does, by the
 -- search path. Ours are those beside jobs that belong to the same owner.
 SELECT p.privilege || ' on ' || t.relname FROM pg_class j JOIN pg_class t ON t.relnamespace = j.relnamespace AND t.relowner = j.relowner
-CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS p(privilege, place)
+CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS p(privilege, nth)
 WHERE j.oid = to_regclass('jobs') AND t.relkind = 'r' AND (t.relname <> 'goose_db_version' OR p.privilege = 'SELECT')
-  AND NOT has_table_privilege(t.oid, p.privilege) ORDER BY t.relname, p.place
+  AND NOT has_table_privilege(t.oid, p.privilege) ORDER BY t.relname, p.nth
 
 -- name: inspectState
 -- Reads what the database says about the processes that share it. Asks for jobs by the indexes jobs_held, jobs_waiting

@@ -86,7 +86,7 @@ no_outcomes AS (
   DELETE FROM reports WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 ), no_results AS (
   DELETE FROM results WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
-), graves AS (
+), tombstone AS (
   INSERT INTO tombstones (job_id, client_id, expired_at) SELECT job_id, client_id, clock_timestamp() FROM old
   ON CONFLICT DO NOTHING
 )

@@ -54,11 +54,11 @@ WITH looked AS (
   SELECT * FROM jobs WHERE ({{owner}}, job_id) < ({{value}}, @to_id) AND ({{owner}}, job_id) >= ({{value}}, @from_id) AND {{guard}}
   ORDER BY {{owner}} DESC, job_id DESC LIMIT {{maxLooked}}
 ), judged AS (
-  SELECT *, row_number() OVER (ORDER BY {{owner}} DESC, job_id DESC) AS place,
+  SELECT *, row_number() OVER (ORDER BY {{owner}} DESC, job_id DESC) AS nth,
     client_id = @client AND (@batch::uuid IS NULL OR batch_id = @batch) AND (@state::text IS NULL OR state = @state)
       AND (@type::text IS NULL OR type = @type)
       AND (@work_kind::text IS NULL OR work_kind = @work_kind) AND (@created_after::timestamptz IS NULL OR created_at >= @created_after)
       AND (@created_before::timestamptz IS NULL OR created_at < @created_before) AS wanted FROM looked
 )
-SELECT place = {{maxLooked}}, wanted, {{listColumns}} FROM judged AS jobs WHERE wanted OR place = {{maxLooked}}
+SELECT nth = {{maxLooked}}, wanted, {{listColumns}} FROM judged AS jobs WHERE wanted OR nth = {{maxLooked}}
 ORDER BY {{owner}} DESC, job_id DESC LIMIT @limit
