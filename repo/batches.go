@@ -78,7 +78,8 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 
 	b := sub.Batch
 	if sub.IdempotencyKey != "" {
-		tag, err := tx.Exec(ctx, takeKey, uuid(b.ClientID), batchEndpoint, sub.IdempotencyKey, sub.RequestHash[:], uuid(b.ID), s.cfg.IdempotencyWindow)
+		tag, err := tx.Exec(ctx, takeKey, uuid(b.ClientID), batchEndpoint, sub.IdempotencyKey, sub.RequestHash[:], uuid(b.ID),
+			s.cfg.IdempotencyWindow)
 		if err != nil {
 			return nil, s.failed("batch", err)
 		}
@@ -132,7 +133,8 @@ func (s *Store) commit(ctx context.Context, tx pgx.Tx, operation string) error {
 	}
 	known := s.failed(operation, err)
 	var refused *pgconn.PgError
-	if errors.Is(err, pgx.ErrTxCommitRollback) || pgconn.SafeToRetry(err) || errors.As(err, &refused) && refused.SeverityUnlocalized == "ERROR" {
+	if errors.Is(err, pgx.ErrTxCommitRollback) || pgconn.SafeToRetry(err) ||
+		errors.As(err, &refused) && refused.SeverityUnlocalized == "ERROR" {
 		return known
 	}
 	return errUnknown(err)

@@ -79,15 +79,18 @@ func TestSettleCountsEachEnd(t *testing.T) {
 		Status: job.StatusCompletedWithErrors, CompletedAt: got.Outcome.CompletedAt, Succeeded: 3, Failed: 3, Canceled: 1,
 		Failures: []job.ItemFailure{
 			{ItemID: "refused-0", Status: job.StatusFailed, Detail: "The request has invalid values.", Stage: job.StageValidation},
-			{ItemID: "item-1", JobID: ids[1], Status: job.StatusTimedOut, Reason: job.TimedOut, Detail: timedOut.Detail, Retryable: true, Stage: timedOut.Stage},
+			{ItemID: "item-1", JobID: ids[1], Status: job.StatusTimedOut, Reason: job.TimedOut, Detail: timedOut.Detail, Retryable: true,
+				Stage: timedOut.Stage},
 			{ItemID: "item-4", JobID: ids[4], Status: job.StatusFailed, Reason: job.FailedImmediately, Detail: failed.Detail, Stage: failed.Stage},
 		},
 	}, got.Outcome)
-	require.Equal(t, job.Batch{ID: b.ID, ClientID: f.client, RequestID: "r-1", CorrelationID: b.CorrelationID, Items: b.Items, Outcome: got.Outcome}, settled[0])
+	require.Equal(t, job.Batch{ID: b.ID, ClientID: f.client, RequestID: "r-1", CorrelationID: b.CorrelationID, Items: b.Items,
+		Outcome: got.Outcome}, settled[0])
 	require.False(t, got.Outcome.CompletedAt.Before(*f.job(ids[5]).FinishedAt))
 	require.Equal(t, got.Outcome.CompletedAt, one[time.Time](f, `SELECT occurred_at FROM client_events`))
 	require.JSONEq(t, `{"status": "COMPLETED_WITH_ERRORS", "total": 7, "succeeded": 3, "failed": 3, "canceled": 1}`, f.told(b.ID)[0])
-	require.True(t, one[bool](f, `SELECT (SELECT tx FROM client_events) > max(tx) FROM events`), "a client hears of it after the ends of its jobs")
+	require.True(t, one[bool](f, `SELECT (SELECT tx FROM client_events) > max(tx) FROM events`),
+		"a client hears of it after the ends of its jobs")
 	require.Empty(t, f.told(open.ID))
 }
 

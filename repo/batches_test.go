@@ -169,7 +169,8 @@ func TestBatchKeys(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, found)
 	first := f.insertBatch(f.batch(2, batchKeyed("k")))
-	require.Equal(t, f.window.Seconds(), one[float64](f, `SELECT extract(epoch FROM expires_at - created_at)::float8 FROM idempotency_keys WHERE state IS NULL`))
+	require.Equal(t, f.window.Seconds(), one[float64](f, `SELECT extract(epoch FROM expires_at - created_at)::float8 FROM idempotency_keys
+		WHERE state IS NULL`))
 
 	again, replayed, err := f.store.InsertBatch(f.ctx(), f.batch(2, batchKeyed("k")))
 	require.NoError(t, err)

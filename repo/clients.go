@@ -11,19 +11,17 @@ import (
 )
 
 // revocationChannel is the NOTIFY channel that names each key whose validity
-// changed, so that no process goes on believing in it.
+// changed, so that every process forgets what it remembers of it.
 const revocationChannel = "forgerun_keys"
 
 // InsertClient stores a new client and gives its moment of creation.
 func (s *Store) InsertClient(ctx context.Context, id job.ID) (job.Client, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	c := job.Client{ID: id}
-	err := s.pool.QueryRow(ctx, `INSERT INTO clients (client_id) VALUES ($1) RETURNING created_at`, uuid(id)).Scan(&c.CreatedAt)
+	created, err := queryRowsAs(ctx, s, "insert client", pgx.RowTo[time.Time],
+		`INSERT INTO clients (client_id) VALUES ($1) RETURNING created_at`, uuid(id))
 	if err != nil {
-		return job.Client{}, s.failed("insert client", err)
+		return job.Client{}, err
 	}
-	return c, nil
+	return job.Client{ID: id, CreatedAt: created[0]}, nil
 }
 
 const keyColumns = `key_id, client_id, secret_hash, created_at, expires_at, revoked_at, coalesce(replaced_by, '')`
@@ -48,7 +46,8 @@ func (s *Store) Key(ctx context.Context, id string) (*job.APIKey, error) {
 // the client's row locked: two changes of one client's keys never overlap.
 // What decide returns is stored. A zero client is handed over when there is
 // none with this id.
-func (s *Store) ChangeKeys(ctx context.Context, client job.ID, decide func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error)) error {
+func (s *Store) ChangeKeys(ctx context.Context, client job.ID,
+	decide func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error)) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -113,7 +112,8 @@ func (s *Store) WatchKeys(ctx context.Context, changed func(id string), connecte
 		err := s.watchKeys(ctx, changed, connected)
 		connected(false)
 		if ctx.Err() == nil {
-			s.cfg.Logger.Warn("key watch interrupted", "action", "watch_keys", "error_code", string(job.CodeOf(translate(err))), "error_message", err.Error())
+			s.cfg.Logger.Warn("key watch interrupted", "action", "watch_keys",
+				"error_code", string(job.CodeOf(translate(err))), "error_message", err.Error())
 		}
 		select {
 		case <-ctx.Done():

@@ -125,7 +125,8 @@ func TestLockedRowSplitsOut(t *testing.T) {
 func TestLockedKeySplitsOut(t *testing.T) {
 	t.Parallel()
 	f := setup(t, impatient)
-	unlock := f.lock(`INSERT INTO idempotency_keys VALUES ($1, 'jobs', 'k', 'hash', gen_random_uuid(), 'QUEUED', now(), now() + interval '1 day')`, f.client.String())
+	unlock := f.lock(`INSERT INTO idempotency_keys VALUES ($1, 'jobs', 'k', 'hash', gen_random_uuid(), 'QUEUED', now(),
+		now() + interval '1 day')`, f.client.String())
 	subs := append(f.submissions(20), f.submission(keyed("k")))
 	errs := f.insertAll(f.ctx(), subs)()
 	requireTrouble(t, errs[20], job.CodeDBError)

@@ -64,7 +64,8 @@ func scanDelivery(row pgx.CollectableRow) (job.Delivery, error) {
 var (
 	listByWebhook = statement("listDeliveries", "owner", "webhook_id", "guard", ownsWebhook)
 	listFailed    = statement("listDeliveries", "owner", "webhook_id", "guard", ownsWebhook+` AND state = 'FAILED'`)
-	listByJob     = statement("listDeliveries", "owner", "job_id", "guard", `EXISTS (SELECT FROM jobs WHERE job_id = @owner AND client_id = @client)`)
+	listByJob     = statement("listDeliveries", "owner", "job_id",
+		"guard", `EXISTS (SELECT FROM jobs WHERE job_id = @owner AND client_id = @client)`)
 )
 
 // ownsWebhook guards the deliveries of a webhook: it is the client's.
@@ -115,7 +116,9 @@ const maxAttemptsKept = 100
 
 // Delivery reads one delivery and its attempts, from the first one on; at most
 // the latest 100 of them.
-func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error) {
+func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (
+	*job.Delivery, []job.DeliveryAttempt, error,
+) {
 	var d deliveryScanner
 	tries, err := queryRows(ctx, s, func(row pgx.CollectableRow) (a job.DeliveryAttempt, err error) {
 		var number, status *int
@@ -207,7 +210,9 @@ const (
 //
 // Neither tests of webhooks nor what the webhook itself was disabled for are
 // replayed.
-func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, after job.Position, limit int) (job.Replay, error) {
+func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, after job.Position, limit int) (
+	job.Replay, error,
+) {
 	failed := 0
 	if after == (job.Position{}) {
 		again, err := s.RedeliverFailed(ctx, client, webhook, since, limit)

@@ -123,7 +123,8 @@ func TestClaimsTellOfMore(t *testing.T) {
 	expect(3, 1, false, "that was all")
 	emit(1)
 	emit(1)
-	unlock := f.lock(`SELECT FROM deliveries WHERE delivery_id = (SELECT delivery_id FROM deliveries WHERE claimed_until IS NULL LIMIT 1) FOR UPDATE`)
+	unlock := f.lock(`SELECT FROM deliveries WHERE delivery_id = (SELECT delivery_id FROM deliveries
+		WHERE claimed_until IS NULL LIMIT 1) FOR UPDATE`)
 	expect(3, 1, true, "somebody else has one")
 	expect(3, 0, true, "and has it still")
 	unlock()
@@ -146,7 +147,8 @@ func TestDueEndpointsOfAClientWithVeryMany(t *testing.T) {
 	f := setup(t)
 	insert := func(endpoint, due, rows string) {
 		f.exec(`INSERT INTO deliveries (delivery_id, client_id, endpoint_id, url, job_id, seq, event_id, event_name, created_at, next_attempt_at)
-			SELECT gen_random_uuid(), $1, (`+endpoint+`)::uuid, 'http://x.test', gen_random_uuid(), 1, gen_random_uuid(), 'job.created', now(), now() + $2::interval
+			SELECT gen_random_uuid(), $1, (`+endpoint+`)::uuid, 'http://x.test', gen_random_uuid(), 1, gen_random_uuid(), 'job.created', now(),
+				now() + $2::interval
 			FROM generate_series(1, `+rows+`) i`, f.client.String(), due)
 	}
 	insert(`'00000000-0000-0000-0000-' || lpad(to_hex(i), 12, '0')`, "1 hour", "9998")
@@ -154,7 +156,8 @@ func TestDueEndpointsOfAClientWithVeryMany(t *testing.T) {
 	insert(`'ffffffff-0000-0000-0000-000000000000'`, "0", "1")
 	require.Len(t, f.endpoints(), 2)
 	insert(`'00000000-0000-0000-0001-' || lpad(to_hex(i), 12, '0')`, "1 hour", "2")
-	require.Less(t, f.reads("deliveries", repo.Statements["dueEndpoints"], `'`+f.client.String()+`', '`+nobody+`', 1000, 10000`), 50_000, "each is looked up")
+	require.Less(t, f.reads("deliveries", repo.Statements["dueEndpoints"], `'`+f.client.String()+`', '`+nobody+`', 1000, 10000`), 50_000,
+		"each is looked up")
 	found := f.endpoints()
 	require.Len(t, found, 2)
 	require.Equal(t, "ffffffff-0000-0000-0000-000000000000", found[1].String())
@@ -369,7 +372,8 @@ func TestBacklogsAreNotRead(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	busy, idle := f.subscribe("*"), f.subscribe("*")
-	f.exec(`INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, job_id, seq, event_id, event_name, created_at, next_attempt_at)
+	f.exec(`INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, job_id, seq, event_id, event_name, created_at,
+		next_attempt_at)
 		SELECT gen_random_uuid(), $1, CASE WHEN i > 1 THEN $2 ELSE $3 END::uuid, CASE WHEN i > 1 THEN $2 ELSE $3 END::uuid, gen_random_uuid(), 1,
 			gen_random_uuid(), 'job.created', now(), now() - interval '1 minute' FROM generate_series(1, 100000) i`,
 		f.client.String(), busy.String(), idle.String())

@@ -19,7 +19,8 @@ func (f *fixture) another(opts ...func(*job.Submission)) (client, id job.ID) {
 
 // addEvents is a statement that writes an event of each job, which says as much
 // about its callback as calledBack does.
-const addEvents = `INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data, called_back)
+const addEvents = `INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data,
+	called_back)
 	SELECT job, client, 7, gen_random_uuid(), name, 'QUEUED', next, 1, now(), '{}', called_back
 	FROM unnest($1::uuid[], $2::uuid[], $3::boolean[], $4::text[], $5::text[]) AS v(job, client, called_back, name, next)`
 
@@ -61,7 +62,8 @@ func TestEventsOfManyClientsInOneStatement(t *testing.T) {
 		event, next string
 		want        []string
 	}{
-		"a step":               {job.EventAssigned, "ASSIGNED", []string{"both", "hooked", "http://cb.test/x", "http://cb.test/x", "http://cb.test/x"}},
+		"a step": {job.EventAssigned, "ASSIGNED", []string{"both", "hooked", "http://cb.test/x", "http://cb.test/x",
+			"http://cb.test/x"}},
 		"no step":              {job.EventRetriesExhausted, "", []string{"both", "hooked"}},
 		"an event of the work": {job.EventEmitted, "", []string{"both", "http://cb.test/x", "http://cb.test/x", "http://cb.test/x"}},
 	} {
@@ -79,7 +81,8 @@ func TestEventsOfManyClientsInOneStatement(t *testing.T) {
 			sql = strings.Replace(sql, "'QUEUED'", "NULL", 1)
 		}
 		f.exec(sql, jobs, clients, says, names, nexts)
-		got := one[[]string](f, `SELECT array_agg(coalesce(w.description, d.url) ORDER BY coalesce(w.description, d.url)) FROM deliveries d LEFT JOIN webhooks w USING (webhook_id)`)
+		got := one[[]string](f, `SELECT array_agg(coalesce(w.description, d.url) ORDER BY coalesce(w.description, d.url)) FROM deliveries d LEFT
+			JOIN webhooks w USING (webhook_id)`)
 		require.Equal(t, test.want, got, name)
 		require.Zero(t, one[int](f, `SELECT count(*)::int FROM deliveries d JOIN events e USING (event_id)
 			WHERE d.client_id <> e.client_id OR d.job_id <> e.job_id OR d.event_name <> e.event_name`), name)
@@ -100,8 +103,10 @@ func TestEventsThatNobodyGetsReadNoJobs(t *testing.T) {
 	_, _, err := f.store.InsertWebhook(f.ctx(), stranger)
 	require.NoError(t, err)
 	reads := func(calledBack string) int {
-		return f.reads("jobs", `INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data, called_back)
-			SELECT job_id, client_id, 7, gen_random_uuid(), 'job.assigned', 'QUEUED', 'ASSIGNED', 1, now(), '{}', `+calledBack+` FROM events WHERE seq = 2 AND client_id = $1`,
+		return f.reads("jobs", `INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at,
+			data, called_back)
+			SELECT job_id, client_id, 7, gen_random_uuid(), 'job.assigned', 'QUEUED', 'ASSIGNED', 1, now(), '{}', `+calledBack+` FROM events
+				WHERE seq = 2 AND client_id = $1`,
 			`'`+f.client.String()+`'`)
 	}
 	require.Zero(t, reads("false"))

@@ -156,10 +156,12 @@ func TestFailingWebhookIsDisabledOnce(t *testing.T) {
 	require.Equal(t, hook, news[0].Occurrence.Webhook)
 	at, err := job.Time(w.Disabled.At).MarshalText()
 	require.NoError(t, err)
-	require.JSONEq(t, `{"webhookId": "`+hook.String()+`", "reason": "FAILING", "text": "`+job.DisabledFailing.Text()+`", "disabledAt": "`+string(at)+`"}`,
+	require.JSONEq(t, `{"webhookId": "`+hook.String()+`", "reason": "FAILING", "text": "`+job.DisabledFailing.Text()+`",
+		"disabledAt": "`+string(at)+`"}`,
 		string(news[0].Occurrence.Data))
 	require.Equal(t, 1, f.count("client_events"))
-	require.Zero(t, one[int](f, `SELECT count(*)::int FROM deliveries WHERE webhook_id = $1 AND event_name = 'webhook.disabled'`, hook.String()))
+	require.Zero(t, one[int](f, `SELECT count(*)::int FROM deliveries WHERE webhook_id = $1 AND event_name = 'webhook.disabled'`,
+		hook.String()))
 	f.checkInvariants()
 }
 
@@ -216,7 +218,8 @@ func TestLatestAttemptsAreKept(t *testing.T) {
 	f.submit()
 	p := f.claimAll(hook, 1)[0]
 	const before = 99
-	f.exec(`INSERT INTO delivery_attempts (delivery_id, number, started_at, duration_ms) SELECT $1, i, now(), 1 FROM generate_series(1, $2::int) i`, p.ID.String(), before)
+	f.exec(`INSERT INTO delivery_attempts (delivery_id, number, started_at, duration_ms) SELECT $1, i, now(), 1 FROM generate_series(1,
+		$2::int) i`, p.ID.String(), before)
 	f.exec(`UPDATE deliveries SET attempts = $2 WHERE delivery_id = $1`, p.ID.String(), before)
 	owner := job.DeliveryOwner{WebhookID: hook}
 	for i := range 3 {
@@ -267,7 +270,8 @@ func TestDeliveriesUnderRandomConcurrentOperations(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		s := stores[i%2]
 		for range steps {
-			if err := courierStep(f, s, r, hooks[r.IntN(len(hooks))]); err != nil && !errors.Is(err, job.ErrStale) && job.CodeOf(err) != job.CodeConflict {
+			if err := courierStep(f, s, r, hooks[r.IntN(len(hooks))]); err != nil && !errors.Is(err, job.ErrStale) &&
+				job.CodeOf(err) != job.CodeConflict {
 				errs[i] = errors.Join(errs[i], err)
 			}
 		}

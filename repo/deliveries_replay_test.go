@@ -50,7 +50,8 @@ func TestReplayBringsWhatWasMissed(t *testing.T) {
 	_, err = f.store.TestWebhook(f.ctx(), f.client, other)
 	require.NoError(t, err)
 	f.exec(`INSERT INTO client_events (event_id, client_id, event_name, occurred_at, webhook_id, data)
-		SELECT gen_random_uuid(), $1, 'webhook.disabled', clock_timestamp(), w::uuid, '{}' FROM unnest(ARRAY[$2, $3]) w`, f.client.String(), hook.String(), other.String())
+		SELECT gen_random_uuid(), $1, 'webhook.disabled', clock_timestamp(), w::uuid, '{}' FROM unnest(ARRAY[$2, $3]) w`, f.client.String(),
+		hook.String(), other.String())
 	_, err = f.store.ReplayEvents(f.ctx(), f.client, hook, time.Time{}, job.Position{}, 10)
 	require.Equal(t, job.CodeConflict, job.CodeOf(err), "it is disabled")
 	f.patch(hook, enabled(true))
@@ -102,11 +103,14 @@ func TestReplayOfALongHistory(t *testing.T) {
 	f := setup(t)
 	// 30,000 events that have a delivery, and two that have none.
 	f.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
-		SELECT gen_random_uuid(), $1, 1, gen_random_uuid(), 'job.created', 1, now() - interval '2 hours', '{}' FROM generate_series(1, 30000) i`, f.client.String())
+		SELECT gen_random_uuid(), $1, 1, gen_random_uuid(), 'job.created', 1, now() - interval '2 hours', '{}' FROM generate_series(1,
+			30000) i`, f.client.String())
 	f.submit()
 	hook := f.subscribe("job.*")
-	f.exec(`INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, job_id, seq, event_id, event_name, created_at, next_attempt_at)
-		SELECT gen_random_uuid(), client_id, $1::uuid, $1::uuid, job_id, seq, event_id, event_name, now(), now() FROM events WHERE occurred_at < now() - interval '1 hour'`, hook.String())
+	f.exec(`INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, job_id, seq, event_id, event_name, created_at,
+		next_attempt_at)
+		SELECT gen_random_uuid(), client_id, $1::uuid, $1::uuid, job_id, seq, event_id, event_name, now(), now() FROM events
+			WHERE occurred_at < now() - interval '1 hour'`, hook.String())
 	f.awaitPast()
 	n, calls := f.replayAll(hook, time.Now().Add(-24*time.Hour), 100)
 	require.Equal(t, 2, n)
@@ -115,7 +119,8 @@ func TestReplayOfALongHistory(t *testing.T) {
 
 	f.exec(`DELETE FROM deliveries WHERE event_id = (SELECT event_id FROM events ORDER BY occurred_at DESC LIMIT 1)`)
 	start := one[string](f, `SELECT (min(tx::text::bigint))::text FROM events WHERE occurred_at > now() - interval '1 hour'`)
-	found := f.reads("events", repo.Statements["findReplayStart"], `'`+f.client.String()+`', '`+time.Now().Add(-time.Hour).Format(time.RFC3339)+`'`)
+	found := f.reads("events", repo.Statements["findReplayStart"],
+		`'`+f.client.String()+`', '`+time.Now().Add(-time.Hour).Format(time.RFC3339)+`'`)
 	require.Less(t, found, 400, "a few for each step")
 	n, calls = f.replayAll(hook, time.Now().Add(-time.Hour), 100)
 	require.Equal(t, 1, n)
@@ -153,7 +158,8 @@ func TestReplaysOfDifferentTimesTakeTurns(t *testing.T) {
 	for range 10 {
 		f.submit()
 	}
-	f.exec(`UPDATE events SET occurred_at = occurred_at - interval '1 hour' WHERE tx < (SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY tx::text::bigint) FROM events)::text::xid8`)
+	f.exec(`UPDATE events SET occurred_at = occurred_at - interval '1 hour'
+		WHERE tx < (SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY tx::text::bigint) FROM events)::text::xid8`)
 	hook := f.subscribe("job.*")
 	total, calls := 0, 0
 	var after [2]job.Position

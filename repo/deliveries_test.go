@@ -75,7 +75,8 @@ func (f *fixture) deliverAll() (sent []job.ClaimedDelivery) {
 // is a webhook's description, or a callback's URL.
 func (f *fixture) sentTo(where string, args ...any) []string {
 	f.t.Helper()
-	text := one[string](f, `SELECT coalesce(string_agg(coalesce(w.description, d.url) || ' ' || event_name, ',' ORDER BY job_id, coalesce(w.description, d.url), seq), '')
+	text := one[string](f, `SELECT coalesce(string_agg(coalesce(w.description, d.url) || ' ' || event_name, ',' ORDER BY job_id,
+		coalesce(w.description, d.url), seq), '')
 		FROM deliveries d LEFT JOIN webhooks w USING (webhook_id) WHERE `+where, args...)
 	if text == "" {
 		return nil

@@ -206,5 +206,6 @@ func (s *Store) FeedEnd(ctx context.Context) (job.Position, error) {
 // LatestPositions gives the position of each client's latest committed event,
 // whether ClientEvents shows it yet or not. Clients without events are missing.
 func (s *Store) LatestPositions(ctx context.Context, clients []job.ID) (map[job.ID]job.Position, error) {
-	return queryByID(ctx, s, func(p *job.Position) []any { return []any{&p.Tx, scanID(&p.ID), &p.Seq} }, latestPositions, column(clients, uuid))
+	return queryByID(ctx, s, func(p *job.Position) []any { return []any{&p.Tx, scanID(&p.ID), &p.Seq} },
+		latestPositions, column(clients, uuid))
 }

@@ -278,7 +278,8 @@ func TestFeedTellsOfBatches(t *testing.T) {
 	b, _, err := f.store.InsertBatch(f.ctx(), job.BatchSubmission{
 		Batch: job.Batch{
 			ID: newID(), ClientID: f.client, Language: "fr", RequestID: "r-1", CorrelationID: "c-1",
-			Items: []job.BatchItem{{ItemID: "a", JobID: accepted.ID}, {ItemID: "b", Refusal: &job.Refusal{Code: job.CodeValidationFailed, Detail: "no"}}},
+			Items: []job.BatchItem{{ItemID: "a", JobID: accepted.ID}, {ItemID: "b", Refusal: &job.Refusal{Code: job.CodeValidationFailed,
+				Detail: "no"}}},
 		},
 		Jobs: []job.Job{accepted},
 	})
@@ -377,7 +378,8 @@ func (c *chaos) transaction(ctx context.Context, dice *rand.Rand) error {
 	}
 	if dice.IntN(3) > 0 {
 		c.f.clientEvent(tx)
-	} else if _, err := tx.Exec(ctx, repo.Statements["cancel"], []string{pick(c, dice, &c.jobs).String()}, []string{c.f.client.String()}); err != nil {
+	} else if _, err := tx.Exec(ctx, repo.Statements["cancel"], []string{pick(c, dice, &c.jobs).String()},
+		[]string{c.f.client.String()}); err != nil {
 		return err
 	}
 	if dice.IntN(3) == 0 {
@@ -391,7 +393,8 @@ func TestFeedReadsNoFurtherThanItsLimit(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, tx, data)
-		SELECT gen_random_uuid(), $1, 1, gen_random_uuid(), 'x', 1, now(), (i % 1000 + 1)::text::xid8, '{}' FROM generate_series(1, 20000) i`, f.client.String())
+		SELECT gen_random_uuid(), $1, 1, gen_random_uuid(), 'x', 1, now(), (i % 1000 + 1)::text::xid8, '{}' FROM generate_series(1, 20000) i`,
+		f.client.String())
 	f.exec(`INSERT INTO client_events (event_id, client_id, event_name, occurred_at, tx, data)
 		SELECT gen_random_uuid(), $1, 'x', now(), (i % 1000 + 1)::text::xid8, '{}' FROM generate_series(1, 5000) i`, f.client.String())
 	f.exec(`ANALYZE`)

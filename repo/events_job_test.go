@@ -24,7 +24,8 @@ func (f *fixture) requireSame(rows []event, got []job.Occurrence) {
 	require.Len(f.t, got, len(rows))
 	for i, o := range got {
 		require.Empty(f.t, cmp.Diff(rows[i], eventOf(f.t, o.Event)))
-		require.Equal(f.t, one[string](f, `SELECT event_id::text FROM events WHERE job_id = $1 AND seq = $2`, o.JobID.String(), o.Seq), o.ID.String())
+		require.Equal(f.t, one[string](f, `SELECT event_id::text FROM events WHERE job_id = $1 AND seq = $2`, o.JobID.String(), o.Seq),
+			o.ID.String())
 	}
 }
 
@@ -121,7 +122,8 @@ func TestEventsOfACanceledJobThatNeverRan(t *testing.T) {
 	id := f.at(job.Canceled)
 	log := f.events(id, 2, 1)
 	require.True(t, log.Ended)
-	require.Equal(t, &job.Attempt{Number: 1, State: job.Canceled, Outcome: job.OutcomeCanceled, FinishedAt: &log.Events[0].At}, log.Events[0].Ended)
+	require.Equal(t, &job.Attempt{Number: 1, State: job.Canceled, Outcome: job.OutcomeCanceled, FinishedAt: &log.Events[0].At},
+		log.Events[0].Ended)
 	require.Equal(t, time.UTC, log.Events[0].At.Location())
 }
 

@@ -66,7 +66,8 @@ var Statements = map[string]string{
 	"dueEndpoints": dueEndpoints, "dueClients": dueClients, "claimDeliveries": claimDeliveries, "recordDeliveries": recordDeliveries,
 	"releaseDeliveries": releaseDeliveries, "reclaimDeliveries": reclaimDeliveries, "failOrphans": failOrphans,
 	"unpublishedOutcomes": unpublishedOutcomes, "markPublished": markPublished, "republishOutcomes": republishOutcomes,
-	"cleanDeliveries": cleanDeliveries, "cleanClientDeliveries": cleanClientDeliveries, "cleanLogs": cleanLogs, "cleanWebhooks": cleanWebhooks, "removePublished": removePublished,
+	"cleanDeliveries": cleanDeliveries, "cleanClientDeliveries": cleanClientDeliveries, "cleanLogs": cleanLogs,
+	"cleanWebhooks": cleanWebhooks, "removePublished": removePublished,
 }
 
 // Verb names a statement for its span.

@@ -88,15 +88,18 @@ var contradictions = map[string]string{
 		WHERE (state = 'SUCCEEDED') <> (r.job_id IS NOT NULL) OR sha256(body) <> sha256`,
 	"nothing without its job": `
 		SELECT job_id::text FROM (SELECT job_id FROM events UNION SELECT job_id FROM reports UNION SELECT job_id FROM results
-			UNION SELECT job_id FROM deliveries WHERE job_id IS NOT NULL UNION SELECT job_id FROM outcome_outbox UNION SELECT resource_id FROM idempotency_keys) AS child
+			UNION SELECT job_id FROM deliveries WHERE job_id IS NOT NULL UNION SELECT job_id FROM outcome_outbox UNION SELECT resource_id
+				FROM idempotency_keys) AS child
 		WHERE job_id NOT IN (SELECT job_id FROM jobs UNION ALL SELECT batch_id FROM batches UNION ALL SELECT webhook_id FROM webhooks)`,
 	"nothing starts early": `
-		SELECT job_id::text FROM events JOIN jobs j USING (job_id) WHERE event_name IN ('job.queued', 'job.assigned', 'job.running') AND occurred_at < j.execution_at`,
+		SELECT job_id::text FROM events JOIN jobs j USING (job_id) WHERE event_name IN ('job.queued', 'job.assigned', 'job.running')
+			AND occurred_at < j.execution_at`,
 	"events are their job's client's, and labelled in order": `
 		SELECT job_id::text FROM (SELECT *, lag(tx) OVER (PARTITION BY job_id ORDER BY seq) AS before FROM events) e JOIN jobs j USING (job_id)
 		WHERE e.client_id <> j.client_id OR e.before > e.tx OR (e.seq = j.event_seq AND e.tx <> j.event_tx)`,
 	"what pends has a time, and what does not has an end": `
-		SELECT delivery_id::text FROM deliveries WHERE (state = 'PENDING') <> (next_attempt_at IS NOT NULL) OR (state = 'PENDING') <> (settled_at IS NULL)`,
+		SELECT delivery_id::text FROM deliveries WHERE (state = 'PENDING') <> (next_attempt_at IS NOT NULL)
+			OR (state = 'PENDING') <> (settled_at IS NULL)`,
 	"what is delivered was answered so at last": `
 		SELECT d.delivery_id::text FROM deliveries d LEFT JOIN delivery_attempts a ON a.delivery_id = d.delivery_id AND a.number = d.attempts
 		WHERE d.state = 'DELIVERED' AND (a.number IS NULL OR a.error IS NOT NULL)`,

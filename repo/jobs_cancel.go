@@ -142,8 +142,10 @@ func (s *Store) Delete(ctx context.Context, client, id job.ID) error {
 		case err != nil:
 			return err
 		case counts:
-			return job.Errorf(job.CodeConflict, "The job belongs to a batch that is not complete. Delete it once the batch is, or cancel the batch first.")
+			return job.Errorf(job.CodeConflict, "The job belongs to a batch that is not complete. Delete it once the batch is, or cancel the batch "+
+				"first.")
 		}
 	}
-	return &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: retryAfter, Detail: "The job is changing at the moment. Repeat the request."}
+	return &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: retryAfter,
+		Detail: "The job is changing at the moment. Repeat the request."}
 }

@@ -49,7 +49,8 @@ func TestCancelFromEachState(t *testing.T) {
 		require.NoError(t, err)
 
 		j := f.job(id)
-		require.Equal(t, job.Change{JobID: id, State: job.Canceled, Attempt: 1, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt, Changed: true}, change, from)
+		require.Equal(t, job.Change{JobID: id, State: job.Canceled, Attempt: 1, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt, Changed: true}, change,
+			from)
 		require.Equal(t, &job.Job{
 			ID: id, ClientID: f.client, State: from, WorkKind: job.SuccessFast, RequestID: "r-1", Definition: f.submission().Job.Definition,
 			BatchID: batch, CorrelationID: "c-1", StartedAt: started,
@@ -66,7 +67,8 @@ func TestCancelFromEachState(t *testing.T) {
 
 		r, err := f.store.Report(f.ctx(), f.client, id, 0)
 		require.NoError(t, err)
-		require.Equal(t, job.Attempt{Number: 1, State: job.Canceled, Outcome: job.OutcomeCanceled, StartedAt: started, FinishedAt: j.FinishedAt}, r.Attempt)
+		require.Equal(t, job.Attempt{Number: 1, State: job.Canceled, Outcome: job.OutcomeCanceled, StartedAt: started,
+			FinishedAt: j.FinishedAt}, r.Attempt)
 		require.Len(t, r.Events, len(log))
 		if started == nil {
 			require.Zero(t, r.Duration)

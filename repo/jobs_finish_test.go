@@ -22,7 +22,8 @@ func TestFinishWithSuccess(t *testing.T) {
 	j := f.job(l.JobID)
 	ran := j.FinishedAt.Sub(*j.StartedAt)
 	require.InDelta(t, ran.Seconds(), done.Duration.Seconds(), 0.0006)
-	require.Equal(t, job.Finished{Lease: l, ClientID: f.client, BatchID: batch, State: job.Succeeded, WorkKind: job.SuccessFast, Duration: done.Duration}, done)
+	require.Equal(t, job.Finished{Lease: l, ClientID: f.client, BatchID: batch, State: job.Succeeded, WorkKind: job.SuccessFast,
+		Duration: done.Duration}, done)
 	require.Equal(t, batch, j.BatchID)
 
 	require.Equal(t, job.Succeeded, j.State)
@@ -38,9 +39,11 @@ func TestFinishWithSuccess(t *testing.T) {
 
 	r, err := f.store.Report(f.ctx(), f.client, l.JobID, 0)
 	require.NoError(t, err)
-	require.Equal(t, job.Attempt{Number: 1, State: job.Succeeded, Outcome: job.OutcomeSuccess, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt}, r.Attempt)
+	require.Equal(t, job.Attempt{Number: 1, State: job.Succeeded, Outcome: job.OutcomeSuccess, StartedAt: j.StartedAt,
+		FinishedAt: j.FinishedAt}, r.Attempt)
 	require.Equal(t, done.Duration, r.Duration)
-	require.Equal(t, f.worker.String(), one[string](f, `SELECT worker_id::text FROM reports WHERE job_id = $1`, l.JobID.String()), "who ran it")
+	require.Equal(t, f.worker.String(), one[string](f, `SELECT worker_id::text FROM reports WHERE job_id = $1`, l.JobID.String()),
+		"who ran it")
 }
 
 func TestFinishWithFailure(t *testing.T) {

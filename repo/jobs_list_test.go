@@ -193,7 +193,8 @@ func TestListOfAHundredThousandJobs(t *testing.T) {
 	f.exec(hundredThousand, f.client.String(), b.ID.String())
 	f.exec(`ANALYZE jobs`)
 
-	require.LessOrEqual(t, rowsRead(t, f, repo.Statements["listByClient"], own+nowhere+`NULL, NULL, NULL, NULL, NULL, 51`), 52, "the jobs of the page, and a look ahead")
+	require.LessOrEqual(t, rowsRead(t, f, repo.Statements["listByClient"], own+nowhere+`NULL, NULL, NULL, NULL, NULL, 51`), 52,
+		"the jobs of the page, and a look ahead")
 	require.Equal(t, 20_000, rowsRead(t, f, repo.Statements["listByClient"], own+nowhere+`'FAILED', NULL, NULL, NULL, NULL, 51`),
 		"a filter that wants nothing does not read everything")
 	few := `'` + one[string](f, `SELECT md5('3')`) + `'`
@@ -246,6 +247,7 @@ func rowsRead(t *testing.T, f *fixture, statement, args string) int {
 // jobsRead counts the rows of jobs that a session has read.
 func jobsRead(f *fixture, conn *pgxpool.Conn) (n int) {
 	f.t.Helper()
-	require.NoError(f.t, conn.QueryRow(f.ctx(), `SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = 'jobs'`).Scan(&n))
+	require.NoError(f.t, conn.QueryRow(f.ctx(), `SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_xact_user_tables
+		WHERE relname = 'jobs'`).Scan(&n))
 	return n
 }

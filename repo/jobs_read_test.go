@@ -64,7 +64,8 @@ func TestReportShowsTheWholeLogUpToItsEnd(t *testing.T) {
 		require.NoError(t, json.Unmarshal(e.Data, &data))
 		require.Empty(t, cmp.Diff(log[i], event{e.Seq, e.Name, string(e.Prev), string(e.Next), e.Attempt, e.At, data}))
 		require.Equal(t, l.JobID, e.JobID)
-		require.Equal(t, one[string](f, `SELECT event_id::text FROM events WHERE job_id = $1 AND seq = $2`, l.JobID.String(), e.Seq), e.ID.String())
+		require.Equal(t, one[string](f, `SELECT event_id::text FROM events WHERE job_id = $1 AND seq = $2`, l.JobID.String(), e.Seq),
+			e.ID.String())
 		require.Equal(t, time.UTC, e.At.Location())
 	}
 

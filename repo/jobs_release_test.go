@@ -42,7 +42,8 @@ func TestReleaseGivesClaimedJobsBack(t *testing.T) {
 		j := f.job(l.JobID)
 		require.Equal(t, job.Queued, j.State)
 		require.Equal(t, j.UpdatedAt.Add(waits[i]), j.RunAt)
-		require.True(t, one[bool](f, `SELECT worker_id IS NULL AND assigned_at IS NULL AND dispatch_epoch IS NULL AND lease_expiries = 1 AND fence = 1
+		require.True(t, one[bool](f, `SELECT worker_id IS NULL AND assigned_at IS NULL AND dispatch_epoch IS NULL AND lease_expiries = 1
+			AND fence = 1
 			FROM jobs WHERE job_id = $1`, l.JobID.String()))
 		last := f.log(l.JobID)[3]
 		require.Equal(t, []string{job.EventLeaseExpired, "ASSIGNED", "QUEUED"}, []string{last.Name, last.Prev, last.Next})

@@ -20,7 +20,8 @@ func TestRetryQueuesTheNextAttempt(t *testing.T) {
 	require.NoError(t, err)
 
 	j := f.job(id)
-	require.Equal(t, job.Change{JobID: id, State: job.Queued, Attempt: 2, UpdatedAt: j.UpdatedAt, RunAt: j.UpdatedAt.Add(time.Minute), Changed: true}, change)
+	require.Equal(t, job.Change{JobID: id, State: job.Queued, Attempt: 2, UpdatedAt: j.UpdatedAt, RunAt: j.UpdatedAt.Add(time.Minute),
+		Changed: true}, change)
 	require.Equal(t, job.Queued, j.State)
 	require.Equal(t, 2, j.Attempt)
 	require.Equal(t, change.RunAt, j.RunAt)
@@ -28,7 +29,8 @@ func TestRetryQueuesTheNextAttempt(t *testing.T) {
 	require.Nil(t, j.Failure)
 	require.Nil(t, j.StartedAt)
 	require.Nil(t, j.FinishedAt)
-	require.True(t, one[bool](f, `SELECT dispatch = 0 AND dispatch_epoch IS NULL AND queued_at = updated_at FROM jobs WHERE job_id = $1`, id.String()))
+	require.True(t, one[bool](f, `SELECT dispatch = 0 AND dispatch_epoch IS NULL AND queued_at = updated_at FROM jobs WHERE job_id = $1`,
+		id.String()))
 
 	log := f.log(id)
 	last := log[len(log)-1]

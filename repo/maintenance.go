@@ -48,7 +48,8 @@ func (s *Store) Lead(ctx context.Context, holder job.ID, lease time.Duration) (b
 
 // Resign gives the leader's lease up at once.
 func (s *Store) Resign(ctx context.Context, holder job.ID) error {
-	return s.exec(ctx, "resign", `UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity' WHERE leader_id = $1`, uuid(holder))
+	return s.exec(ctx, "resign", `UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity' WHERE leader_id = $1`,
+		uuid(holder))
 }
 
 // Epoch reads the dispatch epoch and the run id of the Redis server that it
@@ -66,7 +67,8 @@ func (s *Store) Epoch(ctx context.Context) (epoch int64, redisRunID string, err 
 // RaiseEpoch opens a new dispatch epoch: every waiting job will be dispatched
 // anew. It does nothing if the epoch is not current any more.
 func (s *Store) RaiseEpoch(ctx context.Context, current int64, redisRunID string) error {
-	return s.exec(ctx, "raise epoch", `UPDATE maintenance_state SET epoch = epoch + 1, redis_run_id = $2 WHERE epoch = $1`, current, redisRunID)
+	return s.exec(ctx, "raise epoch", `UPDATE maintenance_state SET epoch = epoch + 1, redis_run_id = $2 WHERE epoch = $1`, current,
+		redisRunID)
 }
 
 // QueueDue moves at most limit jobs whose time has come from CREATED to

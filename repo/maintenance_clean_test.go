@@ -82,7 +82,8 @@ func TestCleanRemovesFinalJobsOnly(t *testing.T) {
 		f.force(s)
 	}
 	f.exec(`UPDATE jobs SET created_at = '2020-01-01', updated_at = '2020-01-01', execution_at = '2020-01-01', run_at = '2020-01-01',
-		queued_at = CASE WHEN queued_at IS NOT NULL THEN timestamptz '2020-01-01' END, finished_at = CASE WHEN finished_at IS NOT NULL THEN timestamptz '2020-01-01' END`)
+		queued_at = CASE WHEN queued_at IS NOT NULL THEN timestamptz '2020-01-01' END,
+			finished_at = CASE WHEN finished_at IS NOT NULL THEN timestamptz '2020-01-01' END`)
 	f.clean(100)
 	require.Equal(t, "ASSIGNED CREATED QUEUED RUNNING", one[string](f, `SELECT string_agg(state, ' ' ORDER BY state) FROM jobs`))
 	require.Equal(t, 3, f.count("tombstones"))
@@ -142,7 +143,8 @@ func TestCleanSmallThings(t *testing.T) {
 	}{
 		"idempotency keys": {
 			"idempotency_keys",
-			`INSERT INTO idempotency_keys SELECT gen_random_uuid(), 'jobs', '%[1]d', 'hash', gen_random_uuid(), 'QUEUED', now(), now() - interval '%[2]s'`,
+			`INSERT INTO idempotency_keys SELECT gen_random_uuid(), 'jobs', '%[1]d', 'hash', gen_random_uuid(), 'QUEUED', now(),
+				now() - interval '%[2]s'`,
 			[]string{"1 s", "1 day"}, []string{"-1 minute"},
 		},
 		"API keys by expiry": {
@@ -182,17 +184,20 @@ func TestCleanSmallThings(t *testing.T) {
 		},
 		"dead workers": {
 			"workers",
-			`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES (gen_random_uuid(), 'w', 1, 'DEAD', now() - interval '%[2]s')`,
+			`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES (gen_random_uuid(), 'w', 1, 'DEAD',
+				now() - interval '%[2]s')`,
 			[]string{"1 hour 1 s", "2 days"}, []string{"59 minutes"},
 		},
 		"stopped workers": {
 			"workers",
-			`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES (gen_random_uuid(), 'w', 1, 'STOPPED', now() - interval '%[2]s')`,
+			`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES (gen_random_uuid(), 'w', 1, 'STOPPED',
+				now() - interval '%[2]s')`,
 			[]string{"1 hour 1 s"}, []string{"1 minute"},
 		},
 		"workers that nobody buried yet": {
 			"workers",
-			`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES (gen_random_uuid(), 'w', 1, 'ALIVE', now() - interval '%[2]s')`,
+			`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES (gen_random_uuid(), 'w', 1, 'ALIVE',
+				now() - interval '%[2]s')`,
 			nil, []string{"2 hours"},
 		},
 	}

@@ -43,7 +43,8 @@ func TestLeadIsForItsTime(t *testing.T) {
 	f := setup(t)
 	_, err := f.store.Lead(f.ctx(), newID(), 90*time.Second)
 	require.NoError(t, err)
-	require.InDelta(t, 90, one[float64](f, `SELECT extract(epoch FROM leader_expires_at - clock_timestamp())::float8 FROM maintenance_state`), 30)
+	require.InDelta(t, 90, one[float64](f, `SELECT extract(epoch FROM leader_expires_at - clock_timestamp())::float8
+		FROM maintenance_state`), 30)
 }
 
 func TestConcurrentCandidatesHaveOneLeader(t *testing.T) {

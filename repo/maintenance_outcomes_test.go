@@ -33,7 +33,8 @@ func TestOutcomesWaitForTheStream(t *testing.T) {
 	messages := f.outcomes(10)
 	require.Len(t, messages, 3)
 	first := messages[0]
-	require.Equal(t, []any{l.JobID, 1, job.OutcomeFailed, job.Failed}, []any{first.JobID, first.Attempt, first.Ended.Outcome, first.Ended.State})
+	require.Equal(t, []any{l.JobID, 1, job.OutcomeFailed, job.Failed}, []any{first.JobID, first.Attempt, first.Ended.Outcome,
+		first.Ended.State})
 	require.Equal(t, end.Failure, first.Ended.Failure)
 	require.Equal(t, job.Origin{JobID: l.JobID, CreatedAt: f.job(l.JobID).CreatedAt, Language: "en"}, first.Origin)
 	require.Equal(t, job.OutcomeSuccess, messages[1].Ended.Outcome)
@@ -68,7 +69,8 @@ func TestManyOutcomes(t *testing.T) {
 	f := setup(t)
 	const many = 11_000
 	f.exec(`INSERT INTO outcome_outbox SELECT gen_random_uuid(), 1, now(), now() - interval '1 hour' FROM generate_series(1, $1::int)`, many)
-	f.exec(`INSERT INTO outcome_outbox SELECT job_id, 2, now(), CASE WHEN substring(job_id::text FROM 1 FOR 1) > '7' THEN now() END FROM outcome_outbox`)
+	f.exec(`INSERT INTO outcome_outbox SELECT job_id, 2, now(), CASE WHEN substring(job_id::text FROM 1 FOR 1) > '7' THEN now() END
+		FROM outcome_outbox`)
 	waiting := one[int](f, `SELECT count(*)::int FROM outcome_outbox WHERE published_at IS NULL`)
 	unlock := f.lock(`SELECT FROM outcome_outbox WHERE published_at < now() - interval '1 minute' ORDER BY job_id LIMIT 1 FOR UPDATE`)
 	require.NoError(t, f.store.RemovePublished(f.ctx(), time.Minute))

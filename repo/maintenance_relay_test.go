@@ -87,7 +87,8 @@ func TestRedispatchLeavesJobsThatWentOn(t *testing.T) {
 	require.NoError(t, err)
 	renamed := f.submit()
 	f.exec(`UPDATE jobs SET dispatch = 1 WHERE job_id = $1`, renamed.String())
-	gone = append(gone, job.Task{JobID: retried, Attempt: 1}, job.Task{JobID: renamed, Attempt: 1, Dispatch: 0}, job.Task{JobID: newID(), Attempt: 1})
+	gone = append(gone, job.Task{JobID: retried, Attempt: 1}, job.Task{JobID: renamed, Attempt: 1, Dispatch: 0},
+		job.Task{JobID: newID(), Attempt: 1})
 
 	before := one[string](f, `SELECT jsonb_agg(to_jsonb(j) ORDER BY job_id)::text FROM jobs j`)
 	tasks, err := f.store.Redispatch(f.ctx(), gone)
@@ -109,7 +110,8 @@ func TestRedispatchRaisesTheName(t *testing.T) {
 		tasks[0].Dispatch = n
 		require.Equal(t, tasks[:1], renamed)
 		require.Equal(t, tasks, f.waitingJobs(job.QueueCursor{}, 0, 10))
-		require.Equal(t, epoch, one[int64](f, `SELECT dispatch_epoch FROM jobs WHERE job_id = $1`, tasks[0].JobID.String()), "when its task was lost last")
+		require.Equal(t, epoch, one[int64](f, `SELECT dispatch_epoch FROM jobs WHERE job_id = $1`, tasks[0].JobID.String()),
+			"when its task was lost last")
 	}
 	require.True(t, one[bool](f, `SELECT dispatch_epoch IS NULL FROM jobs WHERE job_id = $1`, tasks[1].JobID.String()))
 	require.Equal(t, log, f.names(tasks[0].JobID), "how often it is dispatched is nobody else's business")

@@ -199,7 +199,8 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 	if err := tx.Commit(); err != nil {
 		return err
 	}
-	slog.Warn("the database comes from another server: the events' places in the streams of clients were set anew, and places that clients have kept are not valid any more")
+	slog.Warn("the database comes from another server: the events' places in the streams of clients were set anew, and places that clients " +
+		"have kept are not valid any more")
 	return nil
 }
 

@@ -34,8 +34,9 @@ var sections = readSections()
 
 // constants are what the statements share with Go code.
 var constants = map[string]string{
-	"batchColumns": batchColumns, "claimedColumns": strings.ReplaceAll(deliveryColumns, "deliveries.", "e."), "deliveryColumns": deliveryColumns,
-	"eventColumns": eventColumns, "heldColumns": heldColumns, "jobColumns": jobColumns, "listColumns": listColumns,
+	"batchColumns": batchColumns, "claimedColumns": strings.ReplaceAll(deliveryColumns, "deliveries.", "e."),
+	"deliveryColumns": deliveryColumns,
+	"eventColumns":    eventColumns, "heldColumns": heldColumns, "jobColumns": jobColumns, "listColumns": listColumns,
 	"taskColumns": taskColumns, "webhookColumns": webhookColumns,
 	"batchBytes": strconv.Itoa(batchBytes), "maxClaimBytes": strconv.Itoa(maxClaimBytes),
 	"maxLooked": strconv.Itoa(maxLooked), "maxPickupBytes": strconv.Itoa(maxPickupBytes),

@@ -55,7 +55,8 @@ func (m *metrics) flushed(ctx context.Context, operation string, items int, took
 // and of whether Postgres answers. Only the latter asks Postgres.
 func showPool(f telemetry.Factory, pool *pgxpool.Pool, answers func() bool) {
 	f.Register(newPoolCollector(pool))
-	f.GaugeFunc("database_connections_in_use", "Pooled connections that are in use.", func() float64 { return float64(pool.Stat().AcquiredConns()) })
+	f.GaugeFunc("database_connections_in_use", "Pooled connections that are in use.",
+		func() float64 { return float64(pool.Stat().AcquiredConns()) })
 	f.CounterFunc("database_connection_waits_total", "Times that no pooled connection was free at once.",
 		func() float64 { return float64(pool.Stat().EmptyAcquireCount()) })
 	f.CounterFunc("database_connection_wait_seconds_total", "Time that was waited for pooled connections.",
@@ -75,7 +76,8 @@ type poolCollector struct {
 }
 
 func newPoolCollector(pool *pgxpool.Pool) *poolCollector {
-	return &poolCollector{pool, prometheus.NewDesc("database_connections", "Pooled connections by state; max is how many there may be.", []string{"state"}, nil)}
+	return &poolCollector{pool, prometheus.NewDesc("database_connections", "Pooled connections by state; max is how many there may be.",
+		[]string{"state"}, nil)}
 }
 
 // Describe describes the metric.

@@ -51,7 +51,8 @@ var (
 	errWebhookNotFound = job.Errorf(job.CodeWebhookNotFound, "No webhook with this id was found.")
 
 	errWebhookDisabled = job.Errorf(job.CodeConflict, "The webhook is disabled or deleted: it gets no deliveries. Enable it first.")
-	errManyWebhooks    = job.Errorf(job.CodeConflict, "There are %d webhooks already, which is the most that a client may have. Delete one first.", job.MaxWebhooks)
+	errManyWebhooks    = job.Errorf(job.CodeConflict, "There are %d webhooks already, which is the most that a client may have. Delete one "+
+		"first.", job.MaxWebhooks)
 )
 
 // webhookColumns is the one column list of a webhook, read by scanWebhook.
@@ -142,7 +143,8 @@ func (s *Store) addWebhook(ctx context.Context, tx pgx.Tx, sub job.WebhookSubmis
 		return none, err
 	}
 	if sub.IdempotencyKey != "" {
-		tag, err := tx.Exec(ctx, takeWebhookKey, uuid(w.ClientID), webhooksEndpoint, sub.IdempotencyKey, sub.RequestHash[:], uuid(w.ID), s.cfg.IdempotencyWindow)
+		tag, err := tx.Exec(ctx, takeWebhookKey, uuid(w.ClientID), webhooksEndpoint, sub.IdempotencyKey, sub.RequestHash[:], uuid(w.ID),
+			s.cfg.IdempotencyWindow)
 		if err != nil {
 			return none, err
 		}
@@ -157,7 +159,8 @@ func (s *Store) addWebhook(ctx context.Context, tx pgx.Tx, sub job.WebhookSubmis
 	if n >= job.MaxWebhooks {
 		return none, errManyWebhooks
 	}
-	rows, err := tx.Query(ctx, insertWebhook, uuid(w.ID), uuid(w.ClientID), w.URL, w.Events, w.Description, string(w.ContentMode), w.Secrets[0].Sealed)
+	rows, err := tx.Query(ctx, insertWebhook, uuid(w.ID), uuid(w.ClientID), w.URL, w.Events, w.Description, string(w.ContentMode),
+		w.Secrets[0].Sealed)
 	if err != nil {
 		return none, err
 	}
