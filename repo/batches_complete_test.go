@@ -15,16 +15,16 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// settleBatches settles what can be settled of the given batches, or of all
+// completeBatches settles what can be completed of the given batches, or of all
 // there are.
-func (f *fixture) settleBatches(ids ...job.ID) []job.Batch {
+func (f *fixture) completeBatches(ids ...job.ID) []job.Batch {
 	f.t.Helper()
 	if len(ids) == 0 {
 		ids, _ = f.readyBatches(job.ID{}, 1000)
 	}
-	settled, err := f.store.CompleteBatches(f.ctx(), ids)
+	completed, err := f.store.CompleteBatches(f.ctx(), ids)
 	require.NoError(f.t, err)
-	return settled
+	return completed
 }
 
 func (f *fixture) readyBatches(after job.ID, look int) (ready []job.ID, last job.ID) {
@@ -66,13 +66,13 @@ func TestSettleCountsEachEnd(t *testing.T) {
 	f.end(ids[2], job.Canceled, "")
 	f.end(ids[3], job.Succeeded, "")
 	f.end(ids[4], job.Failed, job.FailedImmediately)
-	require.Empty(t, f.settleBatches(), "one job is unfinished")
-	require.Empty(t, f.settleBatches(b.ID))
+	require.Empty(t, f.completeBatches(), "one job is unfinished")
+	require.Empty(t, f.completeBatches(b.ID))
 	require.Nil(t, f.readBatch(b.ID).Outcome)
 	f.end(ids[5], job.Succeeded, "")
 
-	settled := f.settleBatches()
-	require.Len(t, settled, 1)
+	completed := f.completeBatches()
+	require.Len(t, completed, 1)
 	got := f.readBatch(b.ID)
 	timedOut, failed := job.NewFailure(job.TimedOut, 1, backoff), job.NewFailure(job.FailedImmediately, 1, backoff)
 	require.Equal(t, &job.BatchOutcome{
@@ -85,7 +85,7 @@ func TestSettleCountsEachEnd(t *testing.T) {
 		},
 	}, got.Outcome)
 	require.Equal(t, job.Batch{ID: b.ID, ClientID: f.client, RequestID: "r-1", CorrelationID: b.CorrelationID, Items: b.Items,
-		Outcome: got.Outcome}, settled[0])
+		Outcome: got.Outcome}, completed[0])
 	require.False(t, got.Outcome.CompletedAt.Before(*f.job(ids[5]).FinishedAt))
 	require.Equal(t, got.Outcome.CompletedAt, one[time.Time](f, `SELECT occurred_at FROM client_events`))
 	require.JSONEq(t, `{"status": "COMPLETED_WITH_ERRORS", "total": 7, "succeeded": 3, "failed": 3, "canceled": 1}`, f.told(b.ID)[0])
@@ -116,9 +116,9 @@ func TestSettleStatus(t *testing.T) {
 		}
 		want[b.ID] = job.BatchStatus(counts[job.Succeeded], counts[job.Failed]+counts["refused"], counts[job.Canceled])
 	}
-	settled := f.settleBatches()
-	require.Len(t, settled, len(want))
-	for _, b := range settled {
+	completed := f.completeBatches()
+	require.Len(t, completed, len(want))
+	for _, b := range completed {
 		require.Equal(t, want[b.ID], b.Outcome.Status)
 		require.Equal(t, b.Outcome, f.readBatch(b.ID).Outcome)
 	}
@@ -131,7 +131,7 @@ func TestSettleListsTheFirstFailures(t *testing.T) {
 	b := f.insertBatch(f.batch(n))
 	f.exec(`UPDATE jobs SET state = 'FAILED', outcome = 'FAILED', started_at = now(), finished_at = now(),
 		failure_code = 'RFA_INTERNAL', failure_reason = 'work-panicked', failure_detail = 'd', failure_stage = 'processing'`)
-	outcome := f.settleBatches(b.ID)[0].Outcome
+	outcome := f.completeBatches(b.ID)[0].Outcome
 	require.Equal(t, n, outcome.Failed)
 	require.Equal(t, job.StatusFailed, outcome.Status)
 	require.Len(t, outcome.Failures, job.MaxFailedItems)
@@ -146,16 +146,16 @@ func TestSettleOnce(t *testing.T) {
 	f := setup(t)
 	b := f.insertBatch(f.batch(0, refusing(2)))
 	stores := []*repo.Store{f.store, repotest.OpenURL(t, f.url)}
-	settled := make([]int, 10)
-	inParallel(len(settled), func(i int) {
+	completed := make([]int, 10)
+	inParallel(len(completed), func(i int) {
 		got, err := stores[i%2].CompleteBatches(f.ctx(), []job.ID{b.ID})
 		if err != nil {
 			t.Error(err)
 		}
-		settled[i] = len(got)
+		completed[i] = len(got)
 	})
 	sum := 0
-	for _, n := range settled {
+	for _, n := range completed {
 		sum += n
 	}
 	require.Equal(t, 1, sum)
@@ -183,10 +183,10 @@ func TestReadyBatchesAreFoundSliceBySlice(t *testing.T) {
 		found = append(found, ready...)
 	}
 	require.Equal(t, refused, found)
-	require.Len(t, f.settleBatches(refused...), len(refused))
+	require.Len(t, f.completeBatches(refused...), len(refused))
 	ready, last := f.readyBatches(job.ID{}, 3)
 	require.Empty(t, ready)
-	require.Equal(t, all[5], last, "settled ones are not looked at")
+	require.Equal(t, all[5], last, "completed ones are not looked at")
 	ready, last = f.readyBatches(last, 3)
 	require.Empty(t, ready)
 	require.Zero(t, last)
@@ -197,26 +197,26 @@ func TestNoBatchesAreNotAll(t *testing.T) {
 	f := setup(t)
 	b := f.insertBatch(f.batch(0, refusing(1)))
 	for _, none := range [][]job.ID{nil, {}} {
-		settled, err := f.store.CompleteBatches(f.ctx(), none)
+		completed, err := f.store.CompleteBatches(f.ctx(), none)
 		require.NoError(t, err)
-		require.Empty(t, settled)
+		require.Empty(t, completed)
 	}
 	require.Nil(t, f.readBatch(b.ID).Outcome)
 }
 
-// Looking in vain takes no lock that a settlement takes.
+// Looking in vain takes no lock that a completion takes.
 func TestSettleLooksBeforeItLocks(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	open, ready := f.insertBatch(f.batch(1)), f.insertBatch(f.batch(0, refusing(1)))
 	unlock := f.lock(`LOCK TABLE batches IN EXCLUSIVE MODE`)
-	require.Empty(t, f.settleBatches(open.ID))
+	require.Empty(t, f.completeBatches(open.ID))
 	found, _ := f.readyBatches(job.ID{}, 10)
 	require.Equal(t, []job.ID{ready.ID}, found)
 	_, err := f.store.CompleteBatches(f.ctx(), []job.ID{ready.ID})
 	requireTrouble(t, err, job.CodeDBError)
 	unlock()
-	require.Len(t, f.settleBatches(open.ID, ready.ID), 1)
+	require.Len(t, f.completeBatches(open.ID, ready.ID), 1)
 }
 
 func TestSettledBatchStaysAsItIs(t *testing.T) {
@@ -226,16 +226,16 @@ func TestSettledBatchStaysAsItIs(t *testing.T) {
 	ids := jobsOf(b)
 	f.end(ids[0], job.Failed, job.FailedOnce)
 	f.end(ids[1], job.Succeeded, "")
-	require.Len(t, f.settleBatches(), 1)
-	settled := f.readBatch(b.ID)
+	require.Len(t, f.completeBatches(), 1)
+	completed := f.readBatch(b.ID)
 
 	_, err := f.store.Retry(f.ctx(), f.client, ids[0], 1, 0, "")
 	require.NoError(t, err)
 	f.finish(success(f.claim(ids[0], 2)))
 	require.NoError(t, f.store.Delete(f.ctx(), f.client, ids[1]))
-	require.Empty(t, f.settleBatches())
-	require.Empty(t, f.settleBatches(b.ID))
-	require.Equal(t, settled.Outcome, f.readBatch(b.ID).Outcome)
+	require.Empty(t, f.completeBatches())
+	require.Empty(t, f.completeBatches(b.ID))
+	require.Equal(t, completed.Outcome, f.readBatch(b.ID).Outcome)
 	require.Len(t, f.told(b.ID), 1)
 }
 
@@ -251,9 +251,9 @@ func TestSettleCountsJobsThatSomebodyWantsToDelete(t *testing.T) {
 	f.exec(`UPDATE jobs SET finished_at = finished_at - interval '10 years' WHERE job_id = $1`, ids[0].String())
 	_, err = f.store.Clean(f.ctx(), 100)
 	require.NoError(t, err)
-	require.Empty(t, f.settleBatches())
+	require.Empty(t, f.completeBatches())
 	f.end(ids[1], job.Canceled, "")
-	outcome := f.settleBatches(b.ID)[0].Outcome
+	outcome := f.completeBatches(b.ID)[0].Outcome
 	require.Equal(t, 1, outcome.Failed, "it was neither deleted nor cleaned away")
 	require.Equal(t, 1, outcome.Canceled)
 	for _, id := range ids {
@@ -262,8 +262,8 @@ func TestSettleCountsJobsThatSomebodyWantsToDelete(t *testing.T) {
 	require.Equal(t, outcome, f.readBatch(b.ID).Outcome)
 }
 
-// Whoever ends the last job tries to settle; others finish, cancel, retry and
-// settle at the same time. Each batch is settled once, with an outcome that
+// Whoever ends the last job tries to complete its batch; others finish, cancel, retry and
+// complete at the same time. Each batch is completed once, with an outcome that
 // counts each of its jobs.
 func TestSettleAgainstEverything(t *testing.T) {
 	t.Parallel()
@@ -312,7 +312,7 @@ func TestSettleAgainstEverything(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	f.settleBatches()
+	f.completeBatches()
 	for _, b := range all {
 		outcome := f.readBatch(b.ID).Outcome
 		require.Equal(t, size, outcome.Failed+outcome.Canceled)

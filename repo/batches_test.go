@@ -283,7 +283,7 @@ func TestBatchKeyOutlivesItsBatch(t *testing.T) {
 	f := setup(t)
 	b := f.insertBatch(f.batch(1, batchKeyed("k"), refusing(1)))
 	f.end(jobsOf(b)[0], job.Canceled, "")
-	f.settleBatches(b.ID)
+	f.completeBatches(b.ID)
 	f.exec(`DELETE FROM batches`)
 	_, err := f.store.FindBatch(f.ctx(), f.client, "k", f.batch(0).RequestHash)
 	require.Equal(t, job.CodeJobGone, job.CodeOf(err))

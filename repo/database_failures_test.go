@@ -37,7 +37,7 @@ func TestLockedTable(t *testing.T) {
 	unlock := f.lock(`LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE`)
 
 	// Without batches that are given up as a whole this would take minutes.
-	const crowd = 200
+	const many = 200
 	ctx := within(t, patience/2)
 	calls := map[string]func() error{
 		"job":       func() error { _, err := f.store.Job(ctx, f.client, queued); return err },
@@ -49,7 +49,7 @@ func TestLockedTable(t *testing.T) {
 		"orphans":   func() error { _, err := f.store.Orphans(ctx, 10); return err },
 		"waiting":   func() error { _, err := f.store.Waiting(ctx, job.QueueCursor{}, 0, 10); return err },
 	}
-	for i := range crowd {
+	for i := range many {
 		calls[fmt.Sprint("insert", i)] = func() error { _, err := f.store.InsertJob(ctx, f.submission(keyed(fmt.Sprint(i)))); return err }
 	}
 	var mu sync.Mutex

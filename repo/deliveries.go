@@ -62,10 +62,10 @@ func scanDelivery(row pgx.CollectableRow) (job.Delivery, error) {
 }
 
 var (
-	listByWebhook = statement("listDeliveries", "owner", "webhook_id", "guard", ownsWebhook)
-	listFailed    = statement("listDeliveries", "owner", "webhook_id", "guard", ownsWebhook+` AND state = 'FAILED'`)
-	listByJob     = statement("listDeliveries", "owner", "job_id",
-		"guard", `EXISTS (SELECT FROM jobs WHERE job_id = @owner AND client_id = @client)`)
+	listByWebhook = statement("listDeliveries", "{{owner}}", "webhook_id", "{{guard}}", ownsWebhook)
+	listFailed    = statement("listDeliveries", "{{owner}}", "webhook_id", "{{guard}}", ownsWebhook+` AND state = 'FAILED'`)
+	listByJob     = statement("listDeliveries", "{{owner}}", "job_id",
+		"{{guard}}", `EXISTS (SELECT FROM jobs WHERE job_id = @owner AND client_id = @client)`)
 )
 
 // ownsWebhook guards the deliveries of a webhook: it is the client's.

@@ -29,9 +29,9 @@ func TestClaimedDeliveriesHaveAllItTakes(t *testing.T) {
 	endpoints := f.endpoints()
 	require.Len(t, endpoints, 2)
 	require.Contains(t, endpoints, hook)
-	parcels := f.claimAll(hook, 100)
+	claimed := f.claimAll(hook, 100)
 	var names []string
-	for i, p := range parcels {
+	for i, p := range claimed {
 		names = append(names, p.EventName)
 		require.Equal(t, []any{hook, hook, f.client, l.JobID, i + 1, 1}, []any{p.Endpoint, p.WebhookID, p.ClientID, p.JobID, p.Seq, p.Fence})
 		require.Equal(t, "https://x.test/in", p.Target.URL)
@@ -49,13 +49,13 @@ func TestClaimedDeliveriesHaveAllItTakes(t *testing.T) {
 		}
 	}
 	require.Equal(t, f.names(l.JobID), names, "in order")
-	require.Contains(t, string(parcels[4].Occurrence.Data), `"a"`)
+	require.Contains(t, string(claimed[4].Occurrence.Data), `"a"`)
 	require.Empty(t, f.claimAll(hook, 100), "each is claimed once")
 
 	for _, endpoint := range endpoints {
 		if endpoint != hook {
 			calls := f.claimAll(endpoint, 100)
-			require.Len(t, calls, len(parcels)-1, "all but job.retries_exhausted")
+			require.Len(t, calls, len(claimed)-1, "all but job.retries_exhausted")
 			require.Equal(t, job.Target{URL: "http://CB.test:81/x?y", ContentMode: job.ContentBinary}, calls[0].Target)
 			require.Equal(t, "http://CB.test:81/x?y", calls[0].URL)
 		}
@@ -100,9 +100,9 @@ func TestClaimsTellOfMore(t *testing.T) {
 	hook := f.subscribe(job.EventEmitted)
 	claim := func(n int) (int, bool) {
 		t.Helper()
-		parcels, more, err := f.store.ClaimDeliveries(f.ctx(), f.client, hook, n, time.Hour)
+		claimed, more, err := f.store.ClaimDeliveries(f.ctx(), f.client, hook, n, time.Hour)
 		require.NoError(t, err)
-		return len(parcels), more
+		return len(claimed), more
 	}
 	expect := func(n, want int, wantMore bool, why string) {
 		t.Helper()
@@ -255,8 +255,8 @@ func TestClaimsOfManyAtOnce(t *testing.T) {
 		}
 	})
 	seen := map[job.ID]bool{}
-	for _, parcels := range found {
-		for _, p := range parcels {
+	for _, claimed := range found {
+		for _, p := range claimed {
 			require.False(t, seen[p.ID])
 			seen[p.ID] = true
 		}

@@ -128,16 +128,16 @@ func TestFailingWebhookIsDisabledOnce(t *testing.T) {
 	t.Parallel()
 	f := setup(t, strict)
 	hook, witness := f.subscribe(job.EventCreated, job.EventWebhookDisabled), f.subscribe(job.EventWebhookDisabled)
-	const crowd = 10
-	for range crowd {
+	const many = 10
+	for range many {
 		f.submit()
 	}
-	parcels := f.claimAll(hook, crowd)
-	answers := make([]job.Recorded, crowd)
-	inParallel(crowd, func(i int) {
+	claimed := f.claimAll(hook, many)
+	answers := make([]job.Recorded, many)
+	inParallel(many, func(i int) {
 		s := repotest.OpenURL(t, f.url, strict)
 		var err error
-		answers[i], err = s.RecordDelivery(f.ctx(), givenUp(parcels[i]))
+		answers[i], err = s.RecordDelivery(f.ctx(), givenUp(claimed[i]))
 		require.NoError(t, err)
 	})
 	told := 0
@@ -151,14 +151,14 @@ func TestFailingWebhookIsDisabledOnce(t *testing.T) {
 	w := f.webhook(hook)
 	require.Equal(t, job.DisabledFailing, w.Disabled.Reason)
 	require.GreaterOrEqual(t, w.Failures, 3)
-	news := f.claimAll(witness, 10)
-	require.Len(t, news, 1)
-	require.Equal(t, hook, news[0].Occurrence.Webhook)
+	notices := f.claimAll(witness, 10)
+	require.Len(t, notices, 1)
+	require.Equal(t, hook, notices[0].Occurrence.Webhook)
 	at, err := job.Time(w.Disabled.At).MarshalText()
 	require.NoError(t, err)
 	require.JSONEq(t, `{"webhookId": "`+hook.String()+`", "reason": "FAILING", "text": "`+job.DisabledFailing.Text()+`",
 		"disabledAt": "`+string(at)+`"}`,
-		string(news[0].Occurrence.Data))
+		string(notices[0].Occurrence.Data))
 	require.Equal(t, 1, f.count("client_events"))
 	require.Zero(t, one[int](f, `SELECT count(*)::int FROM deliveries WHERE webhook_id = $1 AND event_name = 'webhook.disabled'`,
 		hook.String()))
@@ -270,7 +270,7 @@ func TestDeliveriesUnderRandomConcurrentOperations(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		s := stores[i%2]
 		for range steps {
-			if err := courierStep(f, s, r, hooks[r.IntN(len(hooks))]); err != nil && !errors.Is(err, job.ErrStale) &&
+			if err := deliveryWorkerStep(f, s, r, hooks[r.IntN(len(hooks))]); err != nil && !errors.Is(err, job.ErrStale) &&
 				job.CodeOf(err) != job.CodeConflict {
 				errs[i] = errors.Join(errs[i], err)
 			}
@@ -283,23 +283,23 @@ func TestDeliveriesUnderRandomConcurrentOperations(t *testing.T) {
 	require.NotZero(t, one[int](f, `SELECT count(*)::int FROM client_events WHERE event_name = 'webhook.disabled'`))
 }
 
-func courierStep(f *fixture, s *repo.Store, r *rand.Rand, hook job.ID) error {
+func deliveryWorkerStep(f *fixture, s *repo.Store, r *rand.Rand, hook job.ID) error {
 	switch n := r.IntN(20); {
 	case n < 3:
 		_, err := s.InsertJob(f.ctx(), f.submission())
 		return err
 	case n < 14:
-		parcels, _, err := s.ClaimDeliveries(f.ctx(), f.client, hook, 1+r.IntN(5), time.Duration(r.IntN(50))*time.Millisecond)
-		errs := make([]error, len(parcels))
+		claimed, _, err := s.ClaimDeliveries(f.ctx(), f.client, hook, 1+r.IntN(5), time.Duration(r.IntN(50))*time.Millisecond)
+		errs := make([]error, len(claimed))
 		lucky := r.IntN(4) == 0
-		inParallel(len(parcels), func(i int) {
-			switch p := parcels[i]; {
+		inParallel(len(claimed), func(i int) {
+			switch p := claimed[i]; {
 			case i%4 == 0 && lucky:
 				_, errs[i] = s.RecordDelivery(f.ctx(), delivered(p))
 			case i%4 == 1:
 				_, errs[i] = s.RecordDelivery(f.ctx(), refused(p, 0))
 			case i%4 == 3:
-				errs[i] = s.ReleaseDeliveries(f.ctx(), parcels)
+				errs[i] = s.ReleaseDeliveries(f.ctx(), claimed)
 			default:
 				_, errs[i] = s.RecordDelivery(f.ctx(), givenUp(p))
 			}

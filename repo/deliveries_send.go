@@ -133,7 +133,7 @@ func (s *Store) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n 
 }
 
 func (s *Store) pickUp(ctx context.Context, db querier, asked []pickup) ([]answer[pickedUp], error) {
-	rows, err := db.Query(ctx, claimDeliveries,
+	found, err := db.Query(ctx, claimDeliveries,
 		column(asked, func(p pickup) pgtype.UUID { return uuid(p.client) }),
 		column(asked, func(p pickup) pgtype.UUID { return uuid(p.endpoint) }),
 		column(asked, func(p pickup) int { return p.n }),
@@ -141,22 +141,16 @@ func (s *Store) pickUp(ctx context.Context, db querier, asked []pickup) ([]answe
 	if err != nil {
 		return nil, err
 	}
-	claimed, err := pgx.CollectRows(rows, scanClaimed)
+	rows, err := pgx.CollectRows(found, scanClaimed)
 	if err != nil {
 		return nil, err
 	}
-	var ids []job.ID
-	for _, c := range claimed {
-		if !c.batch.IsZero() {
-			ids = append(ids, c.batch)
-		}
-	}
 	// What is claimed stays so, whether the batches can be read or not: such
 	// deliveries are due again when the claim has ended.
-	batches, err := s.endedBatches(ctx, ids)
+	batches, err := s.endedBatches(ctx, column(rows, func(c claimed) job.ID { return c.batch }))
 	answers := make([]answer[pickedUp], len(asked))
 	taken := make([]int, len(asked))
-	for _, c := range claimed {
+	for _, c := range rows {
 		a := &answers[c.asked]
 		if !c.ID.IsZero() {
 			taken[c.asked]++

@@ -3,6 +3,7 @@ package repo
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -154,13 +155,7 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 	case lines[0].ahead:
 		return job.Feed{}, errAhead
 	}
-	var ids []job.ID
-	for _, l := range lines {
-		if !l.batch.IsZero() {
-			ids = append(ids, l.batch)
-		}
-	}
-	batches, err := s.endedBatches(ctx, ids)
+	batches, err := s.endedBatches(ctx, column(lines, func(l line) job.ID { return l.batch }))
 	if err != nil {
 		return job.Feed{}, err
 	}
@@ -180,9 +175,9 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 }
 
 // endedBatches reads completed batches with their outcome, which never changes:
-// without their items and the numbers of their jobs.
+// without their items and the numbers of their jobs. Zero ids are left out.
 func (s *Store) endedBatches(ctx context.Context, ids []job.ID) (map[job.ID]*job.Batch, error) {
-	if len(ids) == 0 {
+	if ids = slices.DeleteFunc(ids, job.ID.IsZero); len(ids) == 0 {
 		return nil, nil
 	}
 	found, err := queryRows(ctx, s, scanBatch, endedBatches, column(ids, uuid))

@@ -285,9 +285,9 @@ func TestFeedTellsOfBatches(t *testing.T) {
 	})
 	require.NoError(t, err)
 	f.finish(success(f.claim(accepted.ID, 1)))
-	settled, err := f.store.CompleteBatches(f.ctx(), []job.ID{b.ID})
+	completed, err := f.store.CompleteBatches(f.ctx(), []job.ID{b.ID})
 	require.NoError(t, err)
-	require.Len(t, settled, 1)
+	require.Len(t, completed, 1)
 
 	r := &follower{f: f}
 	seen := r.readAll(100)

@@ -26,7 +26,7 @@ func TestWhatWaitsIsCountedWithoutItsRows(t *testing.T) {
 	conn, err := f.store.Pool().Acquire(f.ctx())
 	require.NoError(t, err)
 	defer conn.Release()
-	for _, name := range []string{"load", "census"} {
+	for _, name := range []string{"load", "backlog"} {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			counted := map[string]bool{}
 			explain(t, f, conn, mode, repo.Statements[name], plans[name].args).walk(func(node plan) {

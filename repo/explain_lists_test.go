@@ -20,5 +20,5 @@ func init() {
 	add("readyGiven", arrays("uuid"), use{"batches_open", "batch_id = ANY"}, use{"jobs_batch_open", "batch_id = "})
 	add("lockGiven", arrays("uuid"), use{"batches_open", "batch_id = ANY"}, use{"jobs_batch_open", "batch_id = "},
 		use{"jobs_batch", "batch_id = "})
-	add("settleBatches", arrays("uuid", "COMPLETED", "1", "1", "1", "null", "1"), use{"batches_pkey", "batch_id = "})
+	add("completeBatches", arrays("uuid", "COMPLETED", "1", "1", "1", "null", "1"), use{"batches_pkey", "batch_id = "})
 }

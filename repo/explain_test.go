@@ -95,7 +95,7 @@ var plans = map[string]struct {
 	"orphans":    {args: `500`, uses: []use{{"jobs_held", "worker_id = ANY"}}},
 	"countDue":   {args: `50001`, uses: []use{{"jobs_waiting", "run_at <= now()"}}, sized: true},
 	"load":       {args: `1000001`, uses: []use{{"jobs_waiting", ""}, {"jobs_held", ""}}, sized: true},
-	"census": {args: `'` + nobody + `', '` + nobody + `', 10000, 100000`, uses: []use{
+	"backlog": {args: `'` + nobody + `', '` + nobody + `', 10000, 100000`, uses: []use{
 		{"jobs_waiting", "run_at <= now()"}, {"jobs_waiting", ""}, {"jobs_scheduled", ""}, {"jobs_held", ""},
 		{"deliveries_waiting", "ROW(client_id, endpoint_id) >"}, {"deliveries_waiting", ""}, {"deliveries_claimed", ""}, {"webhooks_client", ""},
 	}, counts: true},

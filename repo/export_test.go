@@ -50,14 +50,14 @@ func (b *batcher[T, R]) queued() int {
 var Statements = map[string]string{
 	"insert": insertJobs, "claim": claimJobs, "claimedBefore": claimedBefore, "readHeld": readHeld, "finish": finishJobs, "cancel": cancelJobs,
 	"retry": retryJobs, "release": releaseJobs, "queueDue": queueDue, "waiting": waitingJobs,
-	"redispatch": redispatchJobs, "load": countLoad, "countDue": countDue, "census": readBacklog, "orphans": orphanedJobs,
+	"redispatch": redispatchJobs, "load": countLoad, "countDue": countDue, "backlog": readBacklog, "orphans": orphanedJobs,
 	"cleanJobs": cleanJobs, "cleanResults": cleanResults, "cleanIdempotencyKeys": cleanIdempotencyKeys,
 	"cleanTombstones": cleanTombstones, "cleanClientEvents": cleanClientEvents, "cleanBatches": cleanBatches,
 	"jobEvents": jobEvents, "eventSeqs": eventSeqs,
 	"clientEvents": clientEvents, "latestPositions": latestPositions, "endedBatches": endedBatches,
 	"listByClient": listByClient, "listByBatch": listByBatch, "delete": deleteJob,
 	"readBatch": readBatch, "openJobs": openJobs,
-	"readyAfter": readyAfter, "readyGiven": readyGiven, "lockGiven": lockGiven, "settleBatches": completeBatches,
+	"readyAfter": readyAfter, "readyGiven": readyGiven, "lockGiven": lockGiven, "completeBatches": completeBatches,
 
 	"readWebhook": readWebhook, "findWebhook": findWebhook, "listWebhooks": listWebhooks, "countWebhooks": countWebhooks,
 	"updateWebhook": updateWebhook, "deleteWebhook": deleteWebhook, "rotateSecret": rotateSecret,

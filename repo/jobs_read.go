@@ -234,11 +234,11 @@ const (
 var listColumns = strings.NewReplacer("jobs.definition", "NULL::jsonb", "jobs.params", "NULL::json").Replace(jobColumns)
 
 var (
-	listByClient = statement("listJobs", "owner", "client_id", "value", "@client::uuid", "guard", "true")
+	listByClient = statement("listJobs", "{{owner}}", "client_id", "{{value}}", "@client::uuid", "{{guard}}", "true")
 	// A batch of another client costs the same as one that never was: its jobs
 	// are not looked at.
-	listByBatch = statement("listJobs", "owner", "batch_id", "value", "@batch::uuid",
-		"guard", "batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)")
+	listByBatch = statement("listJobs", "{{owner}}", "batch_id", "{{value}}", "@batch::uuid",
+		"{{guard}}", "batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)")
 )
 
 // Jobs lists a client's jobs, the newest first by their ids, without Params

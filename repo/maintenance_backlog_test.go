@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-func (f *fixture) census(limit int) job.Backlog {
+func (f *fixture) backlog(limit int) job.Backlog {
 	f.t.Helper()
 	c, err := f.store.Backlog(f.ctx(), limit)
 	require.NoError(f.t, err)
@@ -23,7 +23,7 @@ func TestCensusOfNothing(t *testing.T) {
 	f := setup(t)
 	f.expireWorker(f.worker)
 	require.Equal(t, job.Backlog{Jobs: map[job.State]int{job.Created: 0, job.Queued: 0, job.Assigned: 0, job.Running: 0}, Epoch: 1},
-		f.census(100))
+		f.backlog(100))
 }
 
 // What it counts by its indexes is what there is by the states of the rows.
@@ -44,7 +44,7 @@ func TestCensusCountsWhatIsThere(t *testing.T) {
 		f.exec(`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES ($1, 'w', $2, $3, now() + $4 * interval '1 h')`,
 			w.String(), 1+r.IntN(9), []string{"ALIVE", "DEAD", "STOPPED"}[r.IntN(3)], r.IntN(2)*2-1)
 		f.exec(`UPDATE maintenance_state SET epoch = epoch + 1`)
-		c := f.census(1000)
+		c := f.backlog(1000)
 		for s, n := range c.Jobs {
 			require.Equal(t, one[int](f, `SELECT count(*)::int FROM jobs WHERE state = $1`, string(s)), n, s)
 		}
@@ -126,8 +126,8 @@ func TestCensusIsBounded(t *testing.T) {
 		disabled_reason)
 		SELECT gen_random_uuid(), gen_random_uuid(), 'u', '{*}', '', 'binary', 'x', now(), now(), now(), 'GONE' FROM generate_series(1, $1)`,
 		rows)
-	require.Equal(t, map[job.State]int{job.Created: rows, job.Queued: rows, job.Assigned: 0, job.Running: rows}, f.census(2*rows).Jobs)
-	c := f.census(limit)
+	require.Equal(t, map[job.State]int{job.Created: rows, job.Queued: rows, job.Assigned: 0, job.Running: rows}, f.backlog(2*rows).Jobs)
+	c := f.backlog(limit)
 	require.Equal(t, map[job.State]int{job.Created: limit, job.Queued: 0, job.Assigned: 0, job.Running: limit}, c.Jobs,
 		"never more than there are")
 	require.Equal(t, []int{limit, limit}, []int{c.Deliveries, c.DisabledWebhooks})
@@ -136,6 +136,6 @@ func TestCensusIsBounded(t *testing.T) {
 
 	args := `'` + nobody + `', '` + nobody + `', 10, 100`
 	for table, most := range map[string]int{"jobs": 3*limit + 1, "deliveries": 2*limit + 10, "webhooks": limit} {
-		require.LessOrEqual(t, f.reads(table, repo.Statements["census"], args), 3*most+10, table)
+		require.LessOrEqual(t, f.reads(table, repo.Statements["backlog"], args), 3*most+10, table)
 	}
 }

@@ -3,8 +3,8 @@ package repo
 import (
 	"context"
 	"embed"
-	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,33 +48,22 @@ var (
 )
 
 // statement gives the statement of that name as it is sent: parameters are
-// numbered, and comments are gone. with are pairs of references and what they
-// stand for in this statement.
+// numbered, and comments are gone. with are pairs of references, such as
+// {{owner}}, and what they stand for in this statement.
 func statement(name string, with ...string) string {
-	s, ok := sections[name]
-	if !ok {
-		panic("repo: no statement " + name)
-	}
-	own := map[string]string{}
-	for i := 0; i < len(with); i += 2 {
-		own[with[i]] = with[i+1]
-	}
-	return parameter.ReplaceAllStringFunc(expand(s.text, own), func(p string) string {
-		for i, known := range s.params {
-			if known == p[1:] {
-				return "$" + strconv.Itoa(i+1)
-			}
+	text := expand("{{"+name+"}}", strings.NewReplacer(with...))
+	return parameter.ReplaceAllStringFunc(text, func(p string) string {
+		i := slices.Index(sections[name].params, p[1:])
+		if i < 0 {
+			panic("repo: statement " + name + " has no parameter " + p)
 		}
-		panic(fmt.Sprintf("repo: statement %s has no parameter %s", name, p))
+		return "$" + strconv.Itoa(i+1)
 	})
 }
 
-func expand(text string, own map[string]string) string {
-	return reference.ReplaceAllStringFunc(text, func(ref string) string {
+func expand(text string, with *strings.Replacer) string {
+	return reference.ReplaceAllStringFunc(with.Replace(text), func(ref string) string {
 		name := ref[2 : len(ref)-2]
-		if value, ok := own[name]; ok {
-			return expand(value, own)
-		}
 		if value, ok := constants[name]; ok {
 			return value
 		}
@@ -82,7 +71,7 @@ func expand(text string, own map[string]string) string {
 		if !ok {
 			panic("repo: nothing is called " + name)
 		}
-		return expand(s.text, own)
+		return expand(s.text, with)
 	})
 }
 

@@ -74,13 +74,13 @@ func TestParametersAreNumberedAsListed(t *testing.T) {
 	for name, s := range sections {
 		for i, p := range s.params {
 			require.NotContains(t, s.params[:i], p, "%s", name)
-			require.Contains(t, expand(s.text, map[string]string{"owner": "", "value": "", "guard": ""}), "@"+p, "%s", name)
+			require.Contains(t, expand(s.text, strings.NewReplacer("{{owner}}", "", "{{value}}", "", "{{guard}}", "")), "@"+p, "%s", name)
 		}
 	}
 	require.Equal(t, "SELECT job_id FROM jobs WHERE batch_id = $1 AND finished_at IS NULL\n"+
 		"  AND EXISTS (SELECT FROM batches WHERE batch_id = $1 AND client_id = $2)", openJobs)
 	require.Panics(t, func() { statement("nothing") })
-	require.Panics(t, func() { statement("listJobs", "owner", "client_id", "value", "@other", "guard", "true") })
+	require.Panics(t, func() { statement("listJobs", "{{owner}}", "client_id", "{{value}}", "@other", "{{guard}}", "true") })
 	require.Panics(t, func() { statement("listJobs") }, "owner is not known")
 }
 

@@ -54,7 +54,15 @@ func (m *metrics) flushed(ctx context.Context, operation string, items int, took
 // showPool makes the metrics that are read off a pool when they are scraped,
 // and of whether Postgres answers. Only the latter asks Postgres.
 func showPool(f telemetry.Factory, pool *pgxpool.Pool, answers func() bool) {
-	f.Register(newPoolCollector(pool))
+	for state, count := range map[string]func(*pgxpool.Stat) int32{
+		"in_use": (*pgxpool.Stat).AcquiredConns, "idle": (*pgxpool.Stat).IdleConns,
+		"constructing": (*pgxpool.Stat).ConstructingConns, "max": (*pgxpool.Stat).MaxConns,
+	} {
+		f.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "database_connections", Help: "Pooled connections by state; max is how many there may be.",
+			ConstLabels: prometheus.Labels{"state": state},
+		}, func() float64 { return float64(count(pool.Stat())) }))
+	}
 	f.GaugeFunc("database_connections_in_use", "Pooled connections that are in use.",
 		func() float64 { return float64(pool.Stat().AcquiredConns()) })
 	f.CounterFunc("database_connection_waits_total", "Times that no pooled connection was free at once.",
@@ -67,30 +75,6 @@ func showPool(f telemetry.Factory, pool *pgxpool.Pool, answers func() bool) {
 		}
 		return 0
 	})
-}
-
-// poolCollector shows the connections of a pool by state.
-type poolCollector struct {
-	pool        *pgxpool.Pool
-	connections *prometheus.Desc
-}
-
-func newPoolCollector(pool *pgxpool.Pool) *poolCollector {
-	return &poolCollector{pool, prometheus.NewDesc("database_connections", "Pooled connections by state; max is how many there may be.",
-		[]string{"state"}, nil)}
-}
-
-// Describe describes the metric.
-func (c *poolCollector) Describe(out chan<- *prometheus.Desc) { out <- c.connections }
-
-// Collect reads the pool.
-func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
-	stat := c.pool.Stat()
-	for state, n := range map[string]int32{
-		"in_use": stat.AcquiredConns(), "idle": stat.IdleConns(), "constructing": stat.ConstructingConns(), "max": stat.MaxConns(),
-	} {
-		out <- prometheus.MustNewConstMetric(c.connections, prometheus.GaugeValue, float64(n), state)
-	}
 }
 
 // newQueryTracer makes spans of statements below the span of their caller, and

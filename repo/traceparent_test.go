@@ -200,9 +200,9 @@ func TestMigrateTracesWhileJobsRun(t *testing.T) {
 	writers.Wait()
 	require.Equal(t, newest, schema(t, f))
 	f.claim(old, 1)
-	parcels := f.claimAll(f.endpoints()[0], 1000)
-	require.NotEmpty(t, parcels)
-	for _, p := range parcels {
+	claimed := f.claimAll(f.endpoints()[0], 1000)
+	require.NotEmpty(t, claimed)
+	for _, p := range claimed {
 		if p.JobID == old {
 			require.Equal(t, p.Seq > 2, p.TraceParent == oneTrace, "%s: what was before has none", p.EventName)
 		}

@@ -125,9 +125,9 @@ func TestRotatedSecretStaysValid(t *testing.T) {
 func TestWebhookKeys(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	const crowd = 10
-	ids := make([]job.ID, crowd)
-	inParallel(crowd, func(i int) {
+	const many = 10
+	ids := make([]job.ID, many)
+	inParallel(many, func(i int) {
 		w, _, err := f.store.InsertWebhook(f.ctx(), f.hook("k", "*"))
 		require.NoError(t, err)
 		ids[i] = w.ID
