@@ -71,7 +71,7 @@ type batcher[T, R any] struct {
 	done     sync.WaitGroup
 }
 
-// answer is what became of one item.
+// answer is the result of one item.
 type answer[R any] struct {
 	value R
 	err   error

@@ -125,7 +125,7 @@ func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs [
 }
 
 // commit ends a transaction. Unless the server itself refused, or was never
-// asked, a failed commit may have come about all the same.
+// asked, a failed commit may have taken effect all the same.
 func (s *Store) commit(ctx context.Context, tx pgx.Tx, operation string) error {
 	err := tx.Commit(ctx)
 	if err == nil {

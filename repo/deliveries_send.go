@@ -31,7 +31,7 @@ const (
 )
 
 // DueEndpoints gives endpoints of a client that have something due which
-// nobody is sending: at most 1,000, of the first 10,000 by id that have
+// no worker is sending: at most 1,000, of the first 10,000 by id that have
 // something waiting. If a client has more of these, it looks at 10,000 from a
 // random id on as well, so that calls that are repeated come to all. Disabled
 // and deleted webhooks are left out.

@@ -84,8 +84,8 @@ var inspectedSettings = []string{
 	"max_connections", "data_checksums",
 }
 
-// inspectPatience bounds the connect and each statement.
-const inspectPatience = 3 * time.Second
+// inspectTimeout bounds the connect and each statement.
+const inspectTimeout = 3 * time.Second
 
 // Inspect looks at the database on a connection of its own, in transactions
 // that cannot write. Its error is one of the above, with the server's words
@@ -98,10 +98,10 @@ func Inspect(ctx context.Context, url string) (Inspection, error) {
 	}
 	i.PoolSize, i.User = int(max(cfg.MaxConns, minConns)), cfg.ConnConfig.User
 	i.Place = net.JoinHostPort(cfg.ConnConfig.Host, strconv.Itoa(int(cfg.ConnConfig.Port))) + "/" + cfg.ConnConfig.Database
-	cfg.ConnConfig.ConnectTimeout = inspectPatience
+	cfg.ConnConfig.ConnectTimeout = inspectTimeout
 	cfg.ConnConfig.RuntimeParams["application_name"] = "forgerun doctor"
-	cfg.ConnConfig.RuntimeParams["statement_timeout"] = milliseconds(inspectPatience)
-	cfg.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(inspectPatience / 2)
+	cfg.ConnConfig.RuntimeParams["statement_timeout"] = milliseconds(inspectTimeout)
+	cfg.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(inspectTimeout / 2)
 	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
 	if err != nil {
 		return i, obstacle(err)

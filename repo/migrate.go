@@ -50,18 +50,18 @@ func Migrate(ctx context.Context, url string, version int64) error {
 	return nil
 }
 
-// A change of a table waits for everybody who reads it, and everybody else waits
-// behind it: running services above all. So it waits for a moment only, and
-// tries again for some time.
+// A change of a table waits for all its readers, and later readers wait behind
+// it: running services above all. So its lock timeout is short, and it is
+// repeated for some time.
 const (
 	migrationLockTimeout = 500 * time.Millisecond // well below the services' own
 	migrationPause       = time.Second
-	migrationPatience    = 2 * time.Minute
+	migrationTimeout     = 2 * time.Minute
 )
 
 // unlessLocked repeats what did not get its locks.
 func unlessLocked(ctx context.Context, change func() error) error {
-	for limit := time.Now().Add(migrationPatience); ; {
+	for limit := time.Now().Add(migrationTimeout); ; {
 		err := change()
 		switch {
 		case !hasState(err, stateLockTimeout):
@@ -158,7 +158,7 @@ var schemaVersion = sync.OnceValue(func() int64 {
 // labelsSince is the first version of the schema that has labels in all its tables.
 const labelsSince = 2
 
-// relabelEvents mends a database that was restored from a dump into another
+// relabelEvents repairs a database that was restored from a dump into another
 // server. Transactions are numbered anew there, so the labels of old events can
 // lie ahead: ClientEvents would not show such events for a long time, and new
 // ones not before them. It gives all old events one label that precedes every
@@ -199,8 +199,8 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 	if err := tx.Commit(); err != nil {
 		return err
 	}
-	slog.Warn("the database comes from another server: the events' places in the streams of clients were set anew, and places that clients " +
-		"have kept are not valid any more")
+	slog.Warn("the database comes from another server: the events' positions in the streams of clients were set anew, " +
+		"and positions that clients have kept are not valid any more")
 	return nil
 }
 

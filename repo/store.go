@@ -4,6 +4,10 @@
 // statements are shared by the callers that wait at the same moment (group
 // commit, see batcher).
 //
+// A file is named after what it stores: jobs_*, batches, deliveries*, events,
+// webhooks, clients, workers, maintenance. Its statements, each with its contract,
+// are in the file of the same name in sql/; see statement.
+//
 // No pgx type leaves the package, and no decision that is not about storage
 // is taken in it.
 package repo

@@ -104,8 +104,8 @@ func verb(statement string) string {
 	return strings.ToUpper(first)
 }
 
-// probePatience is how long a scrape waits for Postgres.
-const probePatience = time.Second
+// probeTimeout is how long a scrape waits for Postgres.
+const probeTimeout = time.Second
 
 // probe asks whether Postgres answers. It has a connection of its own, which it
 // keeps: neither a full pool nor a server that takes no more connections is an
@@ -120,7 +120,7 @@ type probe struct {
 	at     time.Time // of it
 }
 
-// answers reports whether Postgres answers within probePatience. Those who ask
+// answers reports whether Postgres answers within probeTimeout. Those who ask
 // at the same moment share the answer.
 func (p *probe) answers() bool {
 	asked := time.Now()
@@ -134,7 +134,7 @@ func (p *probe) answers() bool {
 
 // ask tries the connection that there is, and then a new one.
 func (p *probe) ask() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), probePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	if p.conn != nil && p.conn.Ping(ctx) == nil {
 		return true
@@ -158,7 +158,7 @@ func (p *probe) drop(ctx context.Context) {
 // close ends the connection. The answer afterwards is that Postgres does
 // not answer.
 func (p *probe) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), probePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -56,8 +56,8 @@ SELECT client_id, endpoint_id, due, n = @looked FROM judged WHERE due OR n = @lo
 -- what is not taken is not unpacked. Small events come first, so that the large ones of one client do not keep the
 -- others' waiting.
 --
--- Each endpoint that is asked for is in the answer, with or without a delivery. seen counts what is due whoever has it
--- locked, up to the number that is asked for.
+-- Each endpoint that is asked for is in the answer, with or without a delivery. seen counts what is due, locked
+-- or not, up to the number that is asked for.
 -- Parameters: @clients, @endpoints, @counts, @holds
 WITH input AS MATERIALIZED (
   SELECT i.*, (SELECT count(*)::int FROM (SELECT FROM deliveries
@@ -196,8 +196,7 @@ num_nonnulls(d.claimed_until, d.settled_at) = 0
 
 -- name: failOrphans
 -- Gives up waiting deliveries of webhooks that were disabled or deleted. Finds them by the index deliveries_waiting,
--- and skips what another transaction has locked: whoever enables the webhook meanwhile, or has one of them sent again,
--- prevails.
+-- and skips what another transaction has locked: a request that enables the webhook meanwhile, or redelivers, prevails.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}, orphans AS MATERIALIZED (
   SELECT d.delivery_id FROM walk CROSS JOIN LATERAL (

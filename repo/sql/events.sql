@@ -1,5 +1,5 @@
 -- fragment: endedBy
--- Joins the report of the attempt that an event e ended: of the event's own attempt, whatever became of the job since.
+-- Joins the report of the attempt that an event e ended: of the event's own attempt, whatever state the job has since.
 -- There is one at most; that it is said makes the planner find it by primary key.
 LEFT JOIN LATERAL (
   SELECT * FROM reports WHERE job_id = e.job_id AND attempt = e.attempt AND e.next_state IN ('SUCCEEDED', 'FAILED', 'CANCELED') LIMIT 1
