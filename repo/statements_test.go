@@ -26,9 +26,7 @@ func TestStatementsHaveAContractAndAreUsed(t *testing.T) {
 	require.Len(t, files, len(onDisk), "every file is embedded")
 	names := map[string]bool{}
 	for _, f := range files {
-		if f.Name() != "outcomes.sql" { // of maintenance.go
-			require.FileExists(t, strings.TrimSuffix(f.Name(), ".sql")+".go")
-		}
+		require.FileExists(t, strings.TrimSuffix(f.Name(), ".sql")+".go")
 		content, err := sqlFiles.ReadFile("sql/" + f.Name())
 		require.NoError(t, err)
 		parts := heads.Split(string(content), -1)
