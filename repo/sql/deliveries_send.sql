@@ -74,8 +74,8 @@ WITH input AS MATERIALIZED (
 ), found AS MATERIALIZED (
   SELECT due.delivery_id, client_id, endpoint_id, asked, hold, nth, e.*,
     CASE WHEN pg_column_compression(data) IS NULL THEN pg_column_size(data)
-      ELSE greatest(pg_column_size(data), least(128 * pg_column_size(data), 262144)) END + CASE WHEN batch_id IS NULL THEN 0
-        ELSE {{batchBytes}} END AS bytes
+      ELSE greatest(pg_column_size(data), least(128 * pg_column_size(data), 262144)) END
+      + CASE WHEN batch_id IS NULL THEN 0 ELSE {{batchBytes}} END AS bytes
   FROM due LEFT JOIN LATERAL (
     SELECT prev_state, next_state, attempt, occurred_at, data, NULL::uuid AS batch_id, NULL::uuid AS about
       FROM events WHERE events.job_id = due.job_id AND events.seq = due.seq
@@ -139,8 +139,8 @@ UPDATE deliveries SET claimed_until = NULL WHERE delivery_id = ANY (ARRAY(SELECT
 --   @bodies, @truncated, @disable_failures, @disable_after, @disabled_texts, @max_attempts
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @fences::int[], @states::text[], @waits::interval[], @disables::text[],
-    @started::timestamptz[], @durations_ms::bigint[], @errors::text[], @statuses::int[], @headers::json[], @bodies::bytea[],
-      @truncated::boolean[])
+    @started::timestamptz[], @durations_ms::bigint[], @errors::text[], @statuses::int[], @headers::json[],
+    @bodies::bytea[], @truncated::boolean[])
   AS i(id, fence, next, wait, disable, started_at, duration_ms, failed, status, header, body, truncated)
 ), ready AS MATERIALIZED (
   SELECT d.delivery_id, d.webhook_id, d.attempts + 1 AS number, i.failed IS NOT DISTINCT FROM 'INTERNAL' AS ours, i.*

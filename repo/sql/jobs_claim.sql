@@ -25,8 +25,7 @@ WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @attempts::int[], @workers::uuid[]) WITH ORDINALITY AS i(id, attempt, worker, n)
 ), ready AS MATERIALIZED (
   SELECT j.job_id, j.client_id, j.state, j.event_seq - CASE j.state WHEN 'CREATED' THEN 0 ELSE 1 END AS before, j.event_tx, j.attempt,
-    j.updated_at,
-    event_data(j.work_kind, j.definition) AS data, j.callback IS NOT NULL AS called_back, i.worker, i.n
+    j.updated_at, event_data(j.work_kind, j.definition) AS data, j.callback IS NOT NULL AS called_back, i.worker, i.n
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.attempt = i.attempt AND j.state IN ('CREATED', 'QUEUED') AND j.run_at <= clock_timestamp()
     AND EXISTS (SELECT FROM workers w WHERE w.worker_id = i.worker AND w.state = 'ALIVE' AND w.expires_at > clock_timestamp())

@@ -15,14 +15,13 @@
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @attempts::int[], @fences::bigint[], @states::text[],
     @reasons::text[], @codes::text[], @retryables::boolean[], @retry_afters::int[], @stages::text[], @details::text[],
-    @retry_waits::interval[], @exhausted::boolean[], @emits::jsonb[], @media_types::text[], @sha256s::bytea[], @bodies::bytea[],
-      @event_ids::uuid[])
+    @retry_waits::interval[], @exhausted::boolean[], @emits::jsonb[],
+    @media_types::text[], @sha256s::bytea[], @bodies::bytea[], @event_ids::uuid[])
   AS i(id, attempt, fence, next, reason, code, retryable, retry_after, stage, detail,
     retry_wait, exhausted, emit, media_type, sha256, body, event_id)
 ), ready AS MATERIALIZED (
   SELECT j.job_id, j.client_id, j.batch_id, j.event_seq, j.event_tx, j.attempt AS number, j.started_at, j.updated_at, j.worker_id,
-    j.work_kind, j.traceparent, i.*,
-    event_data(j.work_kind, j.definition) AS data, j.callback IS NOT NULL AS called_back,
+    j.work_kind, j.traceparent, i.*, event_data(j.work_kind, j.definition) AS data, j.callback IS NOT NULL AS called_back,
     CASE WHEN i.emit IS NULL THEN 0 ELSE 1 END AS emitted
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.state = 'RUNNING' AND j.attempt = i.attempt AND j.fence = i.fence
@@ -65,8 +64,8 @@ WITH input AS MATERIALIZED (
     coalesce(s.data || e.extra, s.data), s.called_back
   FROM numbered s CROSS JOIN LATERAL (VALUES
     (s.emit IS NOT NULL, s.event_seq + 1, 'event.emitted', NULL, NULL, s.number, s.emit, NULL),
-    (true, s.event_seq + s.emitted + 1, CASE s.next WHEN 'SUCCEEDED' THEN 'job.succeeded' ELSE 'job.failed' END, 'RUNNING', s.next,
-      s.number,
+    (true, s.event_seq + s.emitted + 1, CASE s.next WHEN 'SUCCEEDED' THEN 'job.succeeded' ELSE 'job.failed' END,
+      'RUNNING', s.next, s.number,
       CASE WHEN s.code IS NOT NULL THEN jsonb_build_object('code', s.code, 'reason', s.reason) END, s.event_id),
     (s.exhausted, s.last_seq, 'job.retries_exhausted', NULL, NULL, s.number, NULL, NULL),
     (s.retry_at IS NOT NULL, s.last_seq + 1, 'job.retried', 'FAILED', 'QUEUED', s.number + 1, NULL, NULL)

@@ -12,10 +12,10 @@
 --   @request_hashes, @batches, @key_window, @event_ids
 WITH input AS MATERIALIZED (
   SELECT *, clock_timestamp() AS at FROM unnest(
-    @ids::uuid[], @clients::uuid[], @types::text[], @work_kinds::text[], @definitions::jsonb[], @params::json[], @max_attempts::int[],
-      @auto_retries::boolean[],
-    @execution_times::timestamptz[], @callbacks::text[], @correlation_ids::text[], @traceparents::text[], @languages::text[],
-      @request_ids::text[], @keys::text[], @request_hashes::bytea[], @batches::uuid[]) WITH ORDINALITY
+    @ids::uuid[], @clients::uuid[], @types::text[], @work_kinds::text[], @definitions::jsonb[], @params::json[],
+    @max_attempts::int[], @auto_retries::boolean[], @execution_times::timestamptz[], @callbacks::text[],
+    @correlation_ids::text[], @traceparents::text[], @languages::text[], @request_ids::text[],
+    @keys::text[], @request_hashes::bytea[], @batches::uuid[]) WITH ORDINALITY
   AS i(job_id, client_id, type, work_kind, definition, params, max_attempts, auto_retry,
     execution_at, callback, correlation_id, traceparent, language, request_id, key, request_hash, batch_id, n)
 ), keys AS (
@@ -28,9 +28,9 @@ WITH input AS MATERIALIZED (
     WHERE k.expires_at <= clock_timestamp()
   RETURNING k.resource_id
 ), new AS (
-  INSERT INTO jobs (job_id, client_id, batch_id, type, work_kind, definition, params, state, max_attempts, auto_retry, event_seq,
-    event_tx,
-    created_at, updated_at, execution_at, run_at, queued_at, callback, correlation_id, traceparent, language, request_id)
+  INSERT INTO jobs (job_id, client_id, batch_id, type, work_kind, definition, params, state, max_attempts, auto_retry,
+    event_seq, event_tx, created_at, updated_at, execution_at, run_at, queued_at,
+    callback, correlation_id, traceparent, language, request_id)
   SELECT job_id, client_id, batch_id, type, work_kind, definition, params,
     CASE WHEN execution_at IS NULL THEN 'QUEUED' ELSE 'CREATED' END, max_attempts, auto_retry,
     CASE WHEN execution_at IS NULL THEN 2 ELSE 1 END, pg_current_xact_id(),
