@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -186,7 +185,7 @@ func TestDurationsHaveExemplars(t *testing.T) {
 
 func TestWithoutMetrics(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(_ *Config, d *Deps) { d.Registry = telemetry.Off }).full()
+	w := newWorld(t, func(_ *Config, d *Deps) { d.Registry = nil }).full()
 	for _, rt := range w.server.routes() {
 		require.Equal(t, rt.success, w.send(rt.method, examplePath(rt), exampleBody(rt)).StatusCode)
 	}

@@ -20,15 +20,16 @@ const (
 	maxFlushBytes = 4 << 20
 	maxQueued     = 16384
 
-	// flushers is how many flushes may be under way. The second one begins when
-	// a crowd waits, or when the first is held up.
-	flushers    = 2
-	crowd       = 24
-	heldUpAfter = 25 * time.Millisecond
+	// flushers is how many flushes may be in flight. The second one begins when
+	// batchThreshold items wait, or when the first has taken longer than
+	// slowFlushThreshold.
+	flushers           = 2
+	batchThreshold     = 24
+	slowFlushThreshold = 25 * time.Millisecond
 
-	// hurriedPart is the part of the statement timeout for which a batch that
-	// met a locked row waits for further ones. It leaves time for some 80 waits.
-	hurriedPart = 100
+	// lockedRowFraction is the fraction of the statement timeout for which a batch
+	// that met a locked row waits for further ones. It leaves time for some 80 waits.
+	lockedRowFraction = 100
 )
 
 // querier is a pool or a transaction.
@@ -42,12 +43,12 @@ var (
 )
 
 // batcher is group commit: the callers that wait at the same moment share one
-// statement. Nobody waits on a timer: whatever is queued when a flush returns
-// goes into the next one. One bad item fails alone. Two items with the same
-// key never share a flush: UPDATE ... FROM would silently keep one of them.
+// statement. There is no timer: what is queued when a flush returns goes into
+// the next one. One bad item fails alone. Two items with the same key never
+// share a flush: UPDATE ... FROM would silently keep one of them.
 //
 // A caller whose context ends before its item was taken gets a plain refusal:
-// nothing was written. One that is cancelled later cannot know its outcome and
+// nothing was written. One that is canceled later cannot know its outcome and
 // gets errUnknown.
 //
 // Each caller that is traced has a span of its wait. What the flush itself does
@@ -59,18 +60,18 @@ type batcher[T, R any] struct {
 	flush func(ctx context.Context, db querier, items []T) ([]answer[R], error)
 	key   func(T) string // "" for none
 	size  func(T) int    // nil: items weigh nothing
-	late  time.Duration  // after which a flush is held up
+	slow  time.Duration  // after which a flush is slow
 
-	mu     sync.Mutex
-	ready  sync.Cond
-	queue  []*waiter[T, R]
-	flying map[string]bool // keys of items that are being flushed
-	prompt int             // flushes under way that are not held up
-	closed bool
-	done   sync.WaitGroup
+	mu       sync.Mutex
+	ready    sync.Cond
+	queue    []*waiter[T, R]
+	inFlight map[string]bool // keys of items that are being flushed
+	quick    int             // flushes in flight that are not slow
+	closed   bool
+	done     sync.WaitGroup
 }
 
-// answer is what became of one item.
+// answer is the result of one item.
 type answer[R any] struct {
 	value R
 	err   error
@@ -85,7 +86,10 @@ type waiter[T, R any] struct {
 
 func newBatcher[T, R any](name string, s *Store, flush func(context.Context, querier, []T) ([]answer[R], error),
 	key func(T) string, size func(T) int) *batcher[T, R] {
-	b := &batcher[T, R]{name: name, span: telemetry.SpanCommit + name, store: s, flush: flush, key: key, size: size, late: heldUpAfter, flying: map[string]bool{}}
+	b := &batcher[T, R]{
+		name: name, span: telemetry.SpanCommit + name, store: s, flush: flush, key: key, size: size,
+		slow: slowFlushThreshold, inFlight: map[string]bool{},
+	}
 	b.ready.L = &b.mu
 	b.done.Add(flushers)
 	for range flushers {
@@ -94,7 +98,7 @@ func newBatcher[T, R any](name string, s *Store, flush func(context.Context, que
 	return b
 }
 
-// do hands in one item and waits for what became of it.
+// do queues one item and waits for its answer.
 func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 	ctx, span := telemetry.Start(ctx, b.span)
 	value, err := b.await(ctx, &waiter[T, R]{item: item, key: b.key(item), span: span, answer: make(chan answer[R], 1)})
@@ -142,7 +146,7 @@ func (b *batcher[T, R]) await(ctx context.Context, w *waiter[T, R]) (R, error) {
 	return none, errUnknown(context.Cause(ctx))
 }
 
-// errUnknown is for writes that may have come about and may not.
+// errUnknown is for writes that may have been committed or not.
 func errUnknown(cause error) error {
 	return &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: retryAfter, Cause: cause,
 		Detail: "The outcome of the write is unknown. Repeat the request with the same idempotency key to learn it."}
@@ -178,20 +182,20 @@ func (b *batcher[T, R]) run() {
 		if batch == nil {
 			return
 		}
-		heldUp := time.AfterFunc(b.late, b.pass)
-		b.settleAll(batch)
+		slow := time.AfterFunc(b.slow, b.endQuick)
+		b.completeAll(batch)
 		b.release(batch)
-		if heldUp.Stop() {
-			b.pass()
+		if slow.Stop() {
+			b.endQuick()
 		}
 	}
 }
 
-// pass ends the waiting for a flush, once for each: when it has returned, or
-// earlier when it is held up, by a locked row for instance.
-func (b *batcher[T, R]) pass() {
+// endQuick lets the next flush begin, once for each: when the flush has returned,
+// or earlier when it is slow, because of a locked row for instance.
+func (b *batcher[T, R]) endQuick() {
 	b.mu.Lock()
-	b.prompt--
+	b.quick--
 	b.mu.Unlock()
 	b.ready.Broadcast()
 }
@@ -202,11 +206,11 @@ func (b *batcher[T, R]) take() []*waiter[T, R] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		// A few items do better to wait for the flush that is under way: together
+		// A few items do better to wait for the flush that is in flight: together
 		// with those that come meanwhile they cost one commit instead of two.
-		if b.prompt == 0 || len(b.queue) >= crowd {
+		if b.quick == 0 || len(b.queue) >= batchThreshold {
 			if batch := b.gather(); len(batch) > 0 {
-				b.prompt++
+				b.quick++
 				return batch
 			}
 		}
@@ -225,12 +229,12 @@ func (b *batcher[T, R]) gather() []*waiter[T, R] {
 			left = append(left, b.queue[i:]...)
 			break
 		}
-		if w.key != "" && b.flying[w.key] {
+		if w.key != "" && b.inFlight[w.key] {
 			left = append(left, w)
 			continue
 		}
 		if w.key != "" {
-			b.flying[w.key] = true
+			b.inFlight[w.key] = true
 		}
 		if b.size != nil {
 			bytes += b.size(w.item)
@@ -244,25 +248,25 @@ func (b *batcher[T, R]) gather() []*waiter[T, R] {
 func (b *batcher[T, R]) release(batch []*waiter[T, R]) {
 	b.mu.Lock()
 	for _, w := range batch {
-		delete(b.flying, w.key)
+		delete(b.inFlight, w.key)
 	}
 	b.mu.Unlock()
 	b.ready.Broadcast()
 }
 
-// settleAll answers each item of a batch exactly once, within the store's own
-// limit and not a caller's: one impatient caller must not undo the others'
-// writes.
-func (b *batcher[T, R]) settleAll(batch []*waiter[T, R]) {
+// completeAll answers each item of a batch exactly once, within the store's own
+// limit and not a caller's: a caller with a short limit must not undo the
+// others' writes.
+func (b *batcher[T, R]) completeAll(batch []*waiter[T, R]) {
 	ctx, cancel := b.store.bound(b.traced(batch))
 	defer cancel()
 	started := time.Now()
-	b.settle(ctx, batch, false)
+	b.complete(ctx, batch, false)
 	b.store.metrics.flushed(ctx, b.name, len(batch), time.Since(started))
 }
 
 // traced gives the context of a flush: with the span of the first caller who
-// has one, and nothing else of the callers'. One who has left meanwhile has none.
+// has one, and nothing else of the callers'. The span of a caller who has left is ended.
 func (b *batcher[T, R]) traced(batch []*waiter[T, R]) context.Context {
 	ctx := context.Background()
 	var first trace.Span
@@ -281,17 +285,17 @@ func (b *batcher[T, R]) traced(batch []*waiter[T, R]) context.Context {
 	return ctx
 }
 
-// settle flushes a batch. One that fails through a row of its own is split
-// until that row stands alone. A row that somebody has locked costs the batch
-// one lock timeout; from then on it hurries, so that its neighbours do not pay
-// the same again at every split.
-func (b *batcher[T, R]) settle(ctx context.Context, batch []*waiter[T, R], hurry bool) {
+// complete flushes a batch. One that fails through a row of its own is split
+// until that row is alone. A row that another session has locked costs the batch
+// one lock timeout; from then on the timeout is short, so that the other items do
+// not pay the same again at every split.
+func (b *batcher[T, R]) complete(ctx context.Context, batch []*waiter[T, R], shortLocks bool) {
 	items := column(batch, func(w *waiter[T, R]) T { return w.item })
-	answers, err := b.attempt(ctx, items, hurry)
+	answers, err := b.attempt(ctx, items, shortLocks)
 	if err != nil && isRowsFault(err) && len(batch) > 1 {
-		hurry = hurry || hasState(err, stateLockTimeout)
-		b.settle(ctx, batch[:len(batch)/2], hurry)
-		b.settle(ctx, batch[len(batch)/2:], hurry)
+		shortLocks = shortLocks || hasState(err, stateLockTimeout)
+		b.complete(ctx, batch[:len(batch)/2], shortLocks)
+		b.complete(ctx, batch[len(batch)/2:], shortLocks)
 		return
 	}
 	if err == nil && len(answers) != len(batch) {
@@ -312,10 +316,10 @@ func (b *batcher[T, R]) settle(ctx context.Context, batch []*waiter[T, R], hurry
 // deadlockTries bounds how often a batch that lost a deadlock is repeated.
 const deadlockTries = 3
 
-func (b *batcher[T, R]) attempt(ctx context.Context, items []T, hurry bool) (answers []answer[R], err error) {
+func (b *batcher[T, R]) attempt(ctx context.Context, items []T, shortLocks bool) (answers []answer[R], err error) {
 	for range deadlockTries {
-		if hurry {
-			answers, err = b.hurriedFlush(ctx, items)
+		if shortLocks {
+			answers, err = b.flushWithShortLocks(ctx, items)
 		} else {
 			answers, err = b.flush(ctx, b.store.pool, items)
 		}
@@ -326,10 +330,10 @@ func (b *batcher[T, R]) attempt(ctx context.Context, items []T, hurry bool) (ans
 	return answers, err
 }
 
-// hurriedFlush flushes with hardly any patience for locked rows.
-func (b *batcher[T, R]) hurriedFlush(ctx context.Context, items []T) (answers []answer[R], err error) {
+// flushWithShortLocks flushes with a short lock timeout.
+func (b *batcher[T, R]) flushWithShortLocks(ctx context.Context, items []T) (answers []answer[R], err error) {
 	err = pgx.BeginFunc(ctx, b.store.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `SET LOCAL lock_timeout = `+milliseconds(b.store.cfg.Timeout/hurriedPart))
+		_, err := tx.Exec(ctx, `SET LOCAL lock_timeout = `+milliseconds(b.store.cfg.Timeout/lockedRowFraction))
 		if err == nil {
 			answers, err = b.flush(ctx, tx, items)
 		}

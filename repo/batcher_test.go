@@ -106,42 +106,42 @@ func TestBatcherGathersAFewWhileAFlushIsUnderWay(t *testing.T) {
 	t.Parallel()
 	g := newGate()
 	b := testBatcher(t, g.flush)
-	b.late = time.Hour
+	b.slow = time.Hour
 	calls := []<-chan answer[string]{call(t.Context(), b, "x")}
 	require.Equal(t, []string{"x"}, <-g.batches)
-	for i := range crowd - 1 {
+	for i := range batchThreshold - 1 {
 		calls = append(calls, call(t.Context(), b, strconv.Itoa(i)))
 		b.awaitQueued(t, i+1)
 	}
 	require.Empty(t, g.batches)
 	g.open <- struct{}{}
-	require.Len(t, <-g.batches, crowd-1, "all of them in the next one")
+	require.Len(t, <-g.batches, batchThreshold-1, "all of them in the next one")
 
-	for i := range crowd {
+	for i := range batchThreshold {
 		calls = append(calls, call(t.Context(), b, "another "+strconv.Itoa(i)))
 	}
-	require.Len(t, <-g.batches, crowd, "a crowd does not wait")
+	require.Len(t, <-g.batches, batchThreshold, "so many do not wait")
 	close(g.open)
 	for _, done := range calls {
 		require.NoError(t, (<-done).err)
 	}
 	require.NoError(t, (<-call(t.Context(), b, "last")).err)
 	b.stop()
-	require.Zero(t, b.prompt)
+	require.Zero(t, b.quick)
 }
 
 func TestBatcherDoesNotWaitForAFlushThatIsHeldUp(t *testing.T) {
 	t.Parallel()
 	g := newGate()
 	b := testBatcher(t, g.flush)
-	b.late = time.Millisecond
+	b.slow = time.Millisecond
 	calls := g.occupy(t.Context(), b)
 	close(g.open)
 	for _, done := range calls {
 		require.NoError(t, (<-done).err)
 	}
 	b.stop()
-	require.Zero(t, b.prompt, "each flush was counted once")
+	require.Zero(t, b.quick, "each flush was counted once")
 }
 
 func TestBatcherBounds(t *testing.T) {

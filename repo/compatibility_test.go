@@ -16,7 +16,8 @@ const submitBefore = `
 WITH new AS (
   INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, max_attempts, auto_retry, event_seq,
     created_at, updated_at, run_at, queued_at, callback, language, request_id)
-  SELECT $1, $2, 'EXECUTE', 'SUCCESS_FAST', '{"work_kind": "SUCCESS_FAST", "duration_ms": 1000, "payload_size": 4096, "expected_outcome": "SUCCEEDED", "seed": 42}',
+  SELECT $1, $2, 'EXECUTE', 'SUCCESS_FAST', '{"work_kind": "SUCCESS_FAST",
+			"duration_ms": 1000, "payload_size": 4096, "expected_outcome": "SUCCEEDED", "seed": 42}',
     'QUEUED', 4, false, 2, at, at, at, at, nullif($3, ''), 'en', 'r-1' FROM clock_timestamp() AS v(at)
   RETURNING job_id, client_id, event_tx, created_at, work_kind, definition
 )
@@ -40,7 +41,8 @@ func (f *fixture) startBefore(l job.Lease) {
 			WHERE job_id = $1 AND state = 'ASSIGNED' AND attempt = $2 AND fence = $3 RETURNING *
 		)
 		INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
-		SELECT job_id, client_id, event_seq, uuid7(updated_at), 'job.running', 'ASSIGNED', 'RUNNING', attempt, updated_at, event_tx, event_data(work_kind, definition)
+		SELECT job_id, client_id, event_seq, uuid7(updated_at), 'job.running', 'ASSIGNED', 'RUNNING', attempt, updated_at, event_tx,
+			event_data(work_kind, definition)
 		FROM started`, l.JobID.String(), l.Attempt, l.Fence)
 }
 
@@ -56,7 +58,8 @@ func TestProgramsOfBeforeBesideThoseOfNow(t *testing.T) {
 	check := func(id job.ID, names ...string) {
 		t.Helper()
 		require.Equal(t, names, f.names(id))
-		sent := one[[]string](f, `SELECT array_agg(coalesce(url, 'hook') || ' ' || event_name ORDER BY url NULLS FIRST, seq) FROM deliveries WHERE job_id = $1`, id.String())
+		sent := one[[]string](f, `SELECT array_agg(coalesce(url, 'hook') || ' ' || event_name ORDER BY url NULLS FIRST, seq) FROM deliveries
+			WHERE job_id = $1`, id.String())
 		var want []string
 		for _, target := range []string{"hook", callback} {
 			for _, name := range names {
@@ -97,7 +100,8 @@ func TestMigrateCheaperEventsDownAndUp(t *testing.T) {
 	newest := schema(t, f)
 	called, plain := f.submit(func(s *job.Submission) { s.Job.Callback = "http://cb.test/x" }), f.submit()
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, 4))
-	require.Zero(t, one[int](f, `SELECT count(*)::int FROM information_schema.columns WHERE table_name = 'events' AND column_name = 'called_back'`))
+	require.Zero(t, one[int](f, `SELECT count(*)::int FROM information_schema.columns WHERE table_name = 'events'
+		AND column_name = 'called_back'`))
 	before := schema(t, f)
 	f.exec(submitBefore, newID().String(), f.client.String(), "http://cb.test/y")
 	require.Equal(t, 4, f.count("deliveries"))

@@ -47,8 +47,9 @@ var broken = []struct {
 
 // brokenElsewhere are statements that the CHECKs of other tables refuse.
 var brokenElsewhere = map[string]string{
-	"api_keys_hash_is_sha256": `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at) VALUES ('k', gen_random_uuid(), '\x00', now(), now())`,
-	"workers_state_known":     `UPDATE workers SET state = 'TIRED'`,
+	"api_keys_hash_is_sha256": `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at) VALUES ('k', gen_random_uuid(),
+		'\x00', now(), now())`,
+	"workers_state_known": `UPDATE workers SET state = 'TIRED'`,
 	"events_seq_positive": `INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
 		VALUES (gen_random_uuid(), gen_random_uuid(), 0, gen_random_uuid(), 'x', 1, now(), '{}')`,
 	"reports_outcome_known":      report(`'MAYBE', now(), 0, NULL`),
@@ -95,12 +96,14 @@ func report(values string) string {
 }
 
 func batch(values string) string {
-	return `INSERT INTO batches (batch_id, client_id, created_at, language, request_id, items, refused, status, completed_at, succeeded, failed, canceled, failures)
+	return `INSERT INTO batches (batch_id, client_id, created_at, language, request_id, items, refused, status, completed_at, succeeded,
+		failed, canceled, failures)
 		VALUES (gen_random_uuid(), gen_random_uuid(), now(), 'en', 'r-1', '[]', 0, ` + values + `)`
 }
 
 func result(values string) string {
-	return `INSERT INTO results (job_id, attempt, media_type, expires_at, size, sha256, body) VALUES (gen_random_uuid(), 1, 'text/plain', now(), ` + values + `)`
+	return `INSERT INTO results (job_id, attempt, media_type, expires_at, size, sha256, body) VALUES (gen_random_uuid(), 1, 'text/plain',
+		now(), ` + values + `)`
 }
 
 func TestSchemaRefusesBrokenRows(t *testing.T) {

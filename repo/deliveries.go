@@ -2,14 +2,21 @@ package repo
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/forgerun/forgerun/job"
+)
+
+var (
+	readDelivery    = statement("readDelivery")
+	redeliver       = statement("redeliver")
+	redeliverFailed = statement("redeliverFailed")
+	testWebhook     = statement("testWebhook")
+	findReplayStart = statement("findReplayStart")
+	replayEvents    = statement("replayEvents")
 )
 
 // errDeliveryNotFound is the same for a delivery that never existed and for one
@@ -54,77 +61,43 @@ func scanDelivery(row pgx.CollectableRow) (job.Delivery, error) {
 	return d.delivery(), err
 }
 
-// ownsWebhook guards what is told of a webhook's deliveries.
-const ownsWebhook = `EXISTS (SELECT FROM webhooks WHERE webhook_id = $2 AND client_id = $1 AND deleted_at IS NULL)`
-
-// ownsEnabled guards what is sent to a webhook.
-const ownsEnabled = `EXISTS (SELECT FROM webhooks WHERE webhook_id = $2 AND client_id = $1 AND deleted_at IS NULL AND disabled_at IS NULL)`
-
-// listDeliveriesBy makes the statement of a list that follows an index (owner,
-// delivery_id) backwards, as listBy does for jobs.
-func listDeliveriesBy(owner, guard string) string {
-	return fmt.Sprintf(`
-WITH looked AS (
-  SELECT * FROM deliveries WHERE (%[1]s, delivery_id) < ($2::uuid, $3) AND (%[1]s, delivery_id) >= ($2::uuid, $4) AND %[1]s IS NOT NULL AND %[2]s
-  ORDER BY %[1]s DESC, delivery_id DESC LIMIT %[3]d
-), judged AS (
-  SELECT *, row_number() OVER (ORDER BY %[1]s DESC, delivery_id DESC) AS place,
-    client_id = $1 AND ($5::text IS NULL OR state = $5) AND ($6::text IS NULL OR event_name = $6)
-      AND ($7::timestamptz IS NULL OR created_at >= $7) AND ($8::timestamptz IS NULL OR created_at < $8) AS wanted FROM looked
-)
-SELECT place = %[3]d, wanted, %[4]s FROM judged AS deliveries WHERE wanted OR place = %[3]d
-ORDER BY %[1]s DESC, delivery_id DESC LIMIT $9`, owner, guard, maxLooked, deliveryColumns)
-}
-
 var (
-	listByWebhook = listDeliveriesBy("webhook_id", ownsWebhook)
-	listFailed    = listDeliveriesBy("webhook_id", ownsWebhook+` AND state = 'FAILED'`) // by the index deliveries_failed
-	listByJob     = listDeliveriesBy("job_id", `EXISTS (SELECT FROM jobs WHERE job_id = $2 AND client_id = $1)`)
+	listByWebhook = statement("listDeliveries", "{{owner}}", "webhook_id", "{{guard}}", ownsWebhook)
+	listFailed    = statement("listDeliveries", "{{owner}}", "webhook_id", "{{guard}}", ownsWebhook+` AND state = 'FAILED'`)
+	listByJob     = statement("listDeliveries", "{{owner}}", "job_id",
+		"{{guard}}", `EXISTS (SELECT FROM jobs WHERE job_id = @owner AND client_id = @client)`)
 )
+
+// ownsWebhook guards the deliveries of a webhook: it is the client's.
+const ownsWebhook = `EXISTS (SELECT FROM webhooks WHERE webhook_id = @owner AND client_id = @client AND deleted_at IS NULL)`
 
 // Deliveries lists the deliveries of a client's webhook or job, the newest
 // first by their ids. A page that found fewer than its limit among the first
 // 20,000 of its range ends there.
 func (s *Store) Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error) {
-	statement, owner := listByWebhook, q.Owner.WebhookID
+	list, owner := listByWebhook, q.Owner.WebhookID
 	switch {
 	case owner.IsZero():
-		statement, owner = listByJob, q.Owner.JobID
+		list, owner = listByJob, q.Owner.JobID
 	case q.State == job.DeliveryFailed:
-		statement = listFailed
-	}
-	type line struct {
-		job.Delivery
-		last, wanted bool
+		list = listFailed
 	}
 	from, to := idRange(job.Query{After: q.After, CreatedAfter: q.CreatedAfter, CreatedBefore: q.CreatedBefore})
-	lines, err := queryRows(ctx, s, func(row pgx.CollectableRow) (l line, err error) {
+	rows, err := queryRows(ctx, s, func(row pgx.CollectableRow) (l listed[job.Delivery], err error) {
 		var d deliveryScanner
 		err = row.Scan(append([]any{&l.last, &l.wanted}, d.columns()...)...)
-		l.Delivery = d.delivery()
+		l.item = d.delivery()
 		return l, err
-	}, statement, uuid(client), uuid(owner), pgtype.UUID{Bytes: to, Valid: true}, pgtype.UUID{Bytes: from, Valid: true},
+	}, list, uuid(client), uuid(owner), [16]byte(to), [16]byte(from),
 		nullable(string(q.State)), nullable(q.EventName), q.CreatedAfter, q.CreatedBefore, q.Limit+1)
 	if err != nil {
 		return job.DeliveryPage{}, err
 	}
-	if len(lines) == 0 {
+	if len(rows) == 0 {
 		return job.DeliveryPage{}, s.owns(ctx, client, q.Owner)
 	}
-	var page job.DeliveryPage
-	for _, l := range lines {
-		if l.last {
-			page.Next = l.ID
-		}
-		if l.wanted {
-			page.Deliveries = append(page.Deliveries, l.Delivery)
-		}
-	}
-	if len(page.Deliveries) > q.Limit {
-		page.Deliveries = page.Deliveries[:q.Limit]
-		page.Next = page.Deliveries[q.Limit-1].ID
-	}
-	return page, nil
+	deliveries, next := onePage(rows, q.Limit, func(d job.Delivery) job.ID { return d.ID })
+	return job.DeliveryPage{Deliveries: deliveries, Next: next}, nil
 }
 
 // owns is an error if the owner of deliveries is not the client's.
@@ -137,28 +110,15 @@ func (s *Store) owns(ctx context.Context, client job.ID, o job.DeliveryOwner) er
 	return err
 }
 
-// ofOwner finds one delivery, by primary key, if it is the client's and the
-// owner's: the webhook's, or the job's if that is given.
-const ofOwner = `deliveries.delivery_id = $1 AND deliveries.client_id = $2
-  AND CASE WHEN $3::uuid IS NULL THEN deliveries.job_id = $4::uuid ELSE deliveries.webhook_id = $3
-    AND EXISTS (SELECT FROM webhooks WHERE webhook_id = $3 AND deleted_at IS NULL) END`
-
 // maxAttemptsKept bounds the log of one delivery; a client may have it sent
 // again and again.
 const maxAttemptsKept = 100
 
-// readDelivery reads a delivery and its latest attempts in one snapshot, in no
-// order. It yields one row at least.
-const readDelivery = `
-SELECT ` + deliveryColumns + `, a.number, a.started_at, a.duration_ms, a.status, a.error, a.response_header, a.response_body, a.body_truncated
-FROM deliveries LEFT JOIN LATERAL (
-  SELECT * FROM delivery_attempts WHERE delivery_id = deliveries.delivery_id ORDER BY number DESC LIMIT $5
-) a ON true
-WHERE ` + ofOwner
-
-// Delivery reads one delivery and what became of its attempts, from the first
-// one on; at most the latest 100 of them.
-func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error) {
+// Delivery reads one delivery and its attempts, from the first one on; at most
+// the latest 100 of them.
+func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (
+	*job.Delivery, []job.DeliveryAttempt, error,
+) {
 	var d deliveryScanner
 	tries, err := queryRows(ctx, s, func(row pgx.CollectableRow) (a job.DeliveryAttempt, err error) {
 		var number, status *int
@@ -188,43 +148,20 @@ func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryO
 	return &found, tries, nil
 }
 
-// canGetSome guards deliveries that are to be sent: their webhook is enabled,
-// or they are of a callback.
-const canGetSome = `NOT EXISTS (SELECT FROM webhooks w WHERE w.webhook_id = deliveries.webhook_id AND (w.deleted_at IS NOT NULL OR w.disabled_at IS NOT NULL))`
-
-// dueAgain makes a settled delivery due, and a waiting one at once.
-const dueAgain = `state = 'PENDING', settled_at = NULL, resent_at = CASE state WHEN 'PENDING' THEN resent_at ELSE attempts END,
-  next_attempt_at = CASE WHEN claimed_until IS NULL THEN least(next_attempt_at, clock_timestamp()) ELSE next_attempt_at END`
-
-// redeliver locks the delivery, by primary key.
-const redeliver = `
-UPDATE deliveries SET ` + dueAgain + ` WHERE ` + ofOwner + ` AND ` + canGetSome + `
-RETURNING ` + deliveryColumns
-
-// Redeliver has a settled delivery sent again, and one that waits at once. One
+// Redeliver has a completed delivery sent again, and one that waits at once. One
 // that is being sent is left as it is. It is a conflict if the webhook is disabled.
 func (s *Store) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
-	found, err := queryRows(ctx, s, scanDelivery, redeliver, uuid(id), uuid(client), uuid(owner.WebhookID), uuid(owner.JobID))
+	d, found, err := queryFirst(ctx, s, scanDelivery, redeliver, uuid(id), uuid(client), uuid(owner.WebhookID), uuid(owner.JobID))
+	if err == nil && !found {
+		if _, _, err = s.Delivery(ctx, client, owner, id); err == nil {
+			err = errWebhookDisabled
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	if len(found) > 0 {
-		return &found[0], nil
-	}
-	if _, _, err := s.Delivery(ctx, client, owner, id); err != nil {
-		return nil, err
-	}
-	return nil, errWebhookDisabled
+	return &d, nil
 }
-
-// redeliverFailed walks the index deliveries_failed, in which a delivery's id
-// stands for its time, and skips what somebody else has locked.
-const redeliverFailed = `
-WITH failed AS MATERIALIZED (
-  SELECT delivery_id FROM deliveries WHERE webhook_id = $2 AND state = 'FAILED' AND delivery_id >= $5 AND created_at >= $3 AND ` + ownsEnabled + `
-  ORDER BY webhook_id, delivery_id LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED
-)
-UPDATE deliveries SET ` + dueAgain + ` WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM failed))`
 
 // RedeliverFailed has FAILED deliveries of a webhook sent again that were made
 // since the given time, the oldest first.
@@ -236,42 +173,90 @@ func (s *Store) RedeliverFailed(ctx context.Context, client, webhook job.ID, sin
 	case w.Disabled != nil:
 		return job.Replay{}, errWebhookDisabled
 	}
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	tag, err := s.pool.Exec(ctx, redeliverFailed, uuid(client), uuid(webhook), since, limit, [16]byte(firstIDOf(since.Add(-idSkew))))
-	if err != nil {
-		return job.Replay{}, s.failed("redeliver", err)
-	}
-	n := int(tag.RowsAffected())
-	return job.Replay{Queued: n, More: n == limit}, nil
+	first := firstIDOf(since.Add(-idSkew))
+	n, err := s.change(ctx, "redeliver", redeliverFailed, uuid(client), uuid(webhook), since, limit, [16]byte(first))
+	return job.Replay{Queued: n, More: n == limit && err == nil}, err
 }
-
-// testWebhook writes an event and its one delivery; the trigger
-// client_events_delivered makes none of it.
-const testWebhook = `
-WITH target AS MATERIALIZED (
-  SELECT webhook_id, client_id, uuid7(at) AS event_id, at FROM webhooks, (VALUES (clock_timestamp())) AS v(at)
-  WHERE webhook_id = $1 AND client_id = $2 AND deleted_at IS NULL AND disabled_at IS NULL
-), event AS (
-  INSERT INTO client_events (event_id, client_id, event_name, occurred_at, webhook_id, data)
-  SELECT event_id, client_id, '` + job.EventWebhookTest + `', at, webhook_id, jsonb_build_object('webhookId', webhook_id) FROM target
-)
-INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, seq, event_id, event_name, created_at, next_attempt_at)
-SELECT uuid7(at), client_id, webhook_id, webhook_id, 0, event_id, '` + job.EventWebhookTest + `', at, at FROM target
-RETURNING ` + deliveryColumns
 
 // TestWebhook has an event of no consequence sent to a webhook, and to no other
 // one. It is a conflict if the webhook is disabled.
 func (s *Store) TestWebhook(ctx context.Context, client, id job.ID) (*job.Delivery, error) {
-	found, err := queryRows(ctx, s, scanDelivery, testWebhook, uuid(id), uuid(client))
+	d, found, err := queryFirst(ctx, s, scanDelivery, testWebhook, uuid(id), uuid(client))
+	if err == nil && !found {
+		err = s.whyNotSent(ctx, client, id)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if len(found) > 0 {
-		return &found[0], nil
+	return &d, nil
+}
+
+const (
+	// maxReplayed is how many events one call of ReplayEvents may look at, of
+	// those of jobs and of the others together.
+	maxReplayed = 10_000
+
+	// replaySlack is how much earlier than another event one can have occurred
+	// that comes after it in the order of transactions: longer than any
+	// transaction that writes events takes.
+	replaySlack = time.Minute
+)
+
+// ReplayEvents sends again what a webhook has missed since the given time: its
+// FAILED deliveries, and then events that it asks for and that have no delivery
+// to it, in the order of the client's events. It looks at a limited number of
+// events. If there are more, the answer has the position to go on after; the
+// zero position begins.
+//
+// Neither tests of webhooks nor what the webhook itself was disabled for are
+// replayed.
+func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, after job.Position, limit int) (
+	job.Replay, error,
+) {
+	failed := 0
+	if after == (job.Position{}) {
+		again, err := s.RedeliverFailed(ctx, client, webhook, since, limit)
+		if err != nil || again.More {
+			return again, err
+		}
+		failed = again.Queued
+		if after, err = s.replayStart(ctx, client, since); err != nil {
+			return again, err
+		}
 	}
-	if _, err := s.Webhook(ctx, client, id); err != nil {
-		return nil, err
+	type result struct {
+		job.Replay
+		ahead bool
 	}
-	return nil, errWebhookDisabled
+	r, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (r result, err error) {
+		return r, row.Scan(&r.ahead, &r.Queued, &r.More, &r.Next.Tx, scanID(&r.Next.ID), &r.Next.Seq)
+	}, replayEvents, uuid(client), uuid(webhook), since, limit-failed, after.Tx, [16]byte(after.ID), after.Seq, maxReplayed)
+	switch {
+	case err != nil:
+		return job.Replay{Queued: failed}, err
+	case !found:
+		return job.Replay{Queued: failed}, s.whyNotSent(ctx, client, webhook)
+	case r.ahead:
+		return job.Replay{Queued: failed}, errAhead
+	}
+	r.Queued += failed
+	if !r.More {
+		r.Next = job.Position{}
+	}
+	return r.Replay, nil
+}
+
+// whyNotSent is the error for a webhook that gets no deliveries.
+func (s *Store) whyNotSent(ctx context.Context, client, webhook job.ID) error {
+	if _, err := s.Webhook(ctx, client, webhook); err != nil {
+		return err
+	}
+	return errWebhookDisabled
+}
+
+// replayStart gives the position after which there are all events since the
+// given time, and hardly earlier ones.
+func (s *Store) replayStart(ctx context.Context, client job.ID, since time.Time) (job.Position, error) {
+	tx, _, err := queryFirst(ctx, s, pgx.RowTo[uint64], findReplayStart, uuid(client), since.Add(-replaySlack))
+	return job.Position{Tx: tx}, err
 }

@@ -15,9 +15,9 @@ import (
 // claimAll claims what is due for an endpoint, at most n.
 func (f *fixture) claimAll(endpoint job.ID, n int) []job.ClaimedDelivery {
 	f.t.Helper()
-	parcels, _, err := f.store.ClaimDeliveries(f.ctx(), f.client, endpoint, n, time.Hour)
+	claimed, _, err := f.store.ClaimDeliveries(f.ctx(), f.client, endpoint, n, time.Hour)
 	require.NoError(f.t, err)
-	return parcels
+	return claimed
 }
 
 func (f *fixture) endpoints() []job.ID {
@@ -27,7 +27,7 @@ func (f *fixture) endpoints() []job.ID {
 	return ids
 }
 
-// delivered is what a receiver's 200 makes of a parcel.
+// delivered is what a receiver's 200 makes of a claimed delivery.
 func delivered(p job.ClaimedDelivery) job.DeliveryResult {
 	return job.DeliveryResult{
 		DeliveryID: p.ID, Endpoint: p.Endpoint, Fence: p.Fence, State: job.DeliveryDelivered,
@@ -61,11 +61,11 @@ func (f *fixture) record(r job.DeliveryResult) job.Recorded {
 func (f *fixture) deliverAll() (sent []job.ClaimedDelivery) {
 	f.t.Helper()
 	for _, endpoint := range f.endpoints() {
-		for parcels := f.claimAll(endpoint, 100); len(parcels) > 0; parcels = f.claimAll(endpoint, 100) {
-			for _, p := range parcels {
+		for claimed := f.claimAll(endpoint, 100); len(claimed) > 0; claimed = f.claimAll(endpoint, 100) {
+			for _, p := range claimed {
 				f.record(delivered(p))
 			}
-			sent = append(sent, parcels...)
+			sent = append(sent, claimed...)
 		}
 	}
 	return sent
@@ -75,7 +75,8 @@ func (f *fixture) deliverAll() (sent []job.ClaimedDelivery) {
 // is a webhook's description, or a callback's URL.
 func (f *fixture) sentTo(where string, args ...any) []string {
 	f.t.Helper()
-	text := one[string](f, `SELECT coalesce(string_agg(coalesce(w.description, d.url) || ' ' || event_name, ',' ORDER BY job_id, coalesce(w.description, d.url), seq), '')
+	text := one[string](f, `SELECT coalesce(string_agg(coalesce(w.description, d.url) || ' ' || event_name, ',' ORDER BY job_id,
+		coalesce(w.description, d.url), seq), '')
 		FROM deliveries d LEFT JOIN webhooks w USING (webhook_id) WHERE `+where, args...)
 	if text == "" {
 		return nil
@@ -294,17 +295,17 @@ func TestRedeliverFailed(t *testing.T) {
 	for range 5 {
 		f.submit()
 	}
-	parcels := f.claimAll(hook, 10)
-	for _, p := range parcels[:4] {
+	claimed := f.claimAll(hook, 10)
+	for _, p := range claimed[:4] {
 		f.record(givenUp(p))
 	}
-	f.record(delivered(parcels[4]))
-	r, err := f.store.RedeliverFailed(f.ctx(), f.client, hook, parcels[1].CreatedAt, 2)
+	f.record(delivered(claimed[4]))
+	r, err := f.store.RedeliverFailed(f.ctx(), f.client, hook, claimed[1].CreatedAt, 2)
 	require.NoError(t, err)
 	require.Equal(t, job.Replay{Queued: 2, More: true}, r)
 	due := f.claimAll(hook, 10)
-	require.Equal(t, []job.ID{parcels[1].ID, parcels[2].ID}, []job.ID{due[0].ID, due[1].ID}, "the oldest first")
-	r, err = f.store.RedeliverFailed(f.ctx(), f.client, hook, parcels[1].CreatedAt, 2)
+	require.Equal(t, []job.ID{claimed[1].ID, claimed[2].ID}, []job.ID{due[0].ID, due[1].ID}, "the oldest first")
+	r, err = f.store.RedeliverFailed(f.ctx(), f.client, hook, claimed[1].CreatedAt, 2)
 	require.NoError(t, err)
 	require.Equal(t, job.Replay{Queued: 1}, r)
 	f.checkInvariants()

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// SQLSTATE codes that are told apart.
+// SQLSTATE codes that are treated differently.
 const (
 	stateDeadlock        = "40P01"
 	stateSerialization   = "40001"

@@ -3,6 +3,7 @@ package repo
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,19 +11,19 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// eventColumns is the one column list of an event e with what it takes to tell
-// of it: its job j, and the report r of the attempt that it ended.
+var (
+	jobEvents       = statement("jobEvents")
+	eventSeqs       = statement("eventSeqs")
+	clientEvents    = statement("clientEvents")
+	latestPositions = statement("latestPositions")
+)
+
+// eventColumns is the one column list of an event e with what it takes to
+// publish it: its job j, and the report r of the attempt that it ended.
 const eventColumns = `e.event_id, e.job_id, e.seq, e.event_name, e.prev_state, e.next_state, e.attempt, e.occurred_at, e.data,
   j.created_at, j.correlation_id, j.language,
   r.attempt, r.outcome, r.started_at, r.finished_at,
   r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage, r.failure_detail`
-
-// endedBy joins the report of the attempt that an event e ended: of the event's
-// own attempt, whatever became of the job since. There is one at most; that it
-// is said makes the planner find it by primary key.
-const endedBy = `LEFT JOIN LATERAL (
-  SELECT * FROM reports WHERE job_id = e.job_id AND attempt = e.attempt AND e.next_state IN ('SUCCEEDED', 'FAILED', 'CANCELED') LIMIT 1
-) r ON true`
 
 // eventScanner reads eventColumns. They are all null where there is no event,
 // those of the job where the event belongs to none, and those of the report
@@ -73,19 +74,19 @@ func (s *eventScanner) occurrence() *job.Occurrence {
 	return o
 }
 
-// Bounds of what is read at once, beside the number of events: whoever tells of
-// events holds them for as long as their reader takes.
+// Bounds of what is read at once, beside the number of events: a stream
+// holds them for as long as its reader takes.
 const (
 	// pageBytes is how much data, in bytes, ends a page: the event that reaches
 	// it is the last one. So each page has an event, however large it is.
 	pageBytes = 256 << 10
 	// batchBytes is what the document of a batch counts for. It is about the
 	// most it has, with all the failed items that it may list.
-	batchBytes = `16384`
+	batchBytes = 16 << 10
 )
 
 // Events reads events of a client's job that come after the given seq: at most
-// limit of them, and no more than pageBytes allows. A job that is not there is told of as by Job.
+// limit of them, and no more than pageBytes allows. A job that is not there is an error as by Job.
 func (s *Store) Events(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
 	type line struct {
 		state job.State
@@ -115,42 +116,91 @@ func (s *Store) Events(ctx context.Context, client, id job.ID, after, limit int)
 	return log, nil
 }
 
-// jobEvents reads a job, found by the index jobs_client, and its events, found
-// by their primary key, in one snapshot. Without further events it yields one
-// row. The seq has no gaps: so it goes from event to event, and looks at no
-// data behind the end of the page. (That each step finds one event at most is
-// said so that the planner searches by the whole key.)
-const jobEvents = `
-WITH RECURSIVE page AS (
-  SELECT greatest($3::bigint, 0) AS seq, 0 AS n, 0::bigint AS bytes
-  UNION ALL
-  SELECT e.seq, n + 1, bytes + octet_length(e.data::text)
-  FROM page CROSS JOIN LATERAL (SELECT * FROM events WHERE job_id = $1 AND seq = page.seq + 1 LIMIT 1) e WHERE n < $4 AND bytes < $5
-)
-SELECT j.state, j.event_seq, ` + eventColumns + `
-FROM jobs j CROSS JOIN page
-LEFT JOIN LATERAL (SELECT * FROM events WHERE job_id = $1 AND seq = page.seq AND n > 0 LIMIT 1) e ON true
-` + endedBy + `
-WHERE j.job_id = $1 AND j.client_id = $2 ORDER BY n`
-
 // EventSeqs gives the seq of the latest event of each job. Jobs that are gone
 // are missing.
 func (s *Store) EventSeqs(ctx context.Context, jobs []job.ID) (map[job.ID]int, error) {
-	type latest struct {
-		id  job.ID
-		seq int
+	return queryByID(ctx, s, func(seq *int) []any { return []any{seq} }, eventSeqs, column(jobs, uuid))
+}
+
+// errAhead is the answer to a position that this server has not come to: a
+// position of another server, or of this one before it was restored.
+var errAhead = job.Errorf(job.CodeMalformed, "This position is ahead of the server's: it is not one of this stream.")
+
+// ClientEvents reads events of a client that come after a position, in the order
+// of positions: at most limit of them, and no more than pageBytes allows.
+//
+// Only what no transaction can come before any more is shown: one that is under
+// way has a number from the snapshot's xmin on, labels its events with that
+// number or a later one, and so cannot add anything below it.
+func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
+	type line struct {
+		ahead, held, more bool
+		event             *job.Occurrence
+		batch, webhook    job.ID
 	}
-	found, err := queryRows(ctx, s, func(row pgx.CollectableRow) (l latest, err error) {
-		return l, row.Scan(scanID(&l.id), &l.seq)
-	}, eventSeqs, column(jobs, uuid))
+	lines, err := queryRows(ctx, s, func(row pgx.CollectableRow) (l line, err error) {
+		var tx *uint64
+		var item job.ID
+		var e eventScanner
+		err = row.Scan(append([]any{&l.ahead, &l.held, &l.more, &tx, scanID(&item), scanID(&l.batch), scanID(&l.webhook)}, e.columns()...)...)
+		if l.event = e.occurrence(); l.event != nil {
+			l.event.Position = job.Position{Tx: deref(tx), ID: item, Seq: l.event.Seq}
+			l.event.Webhook = l.webhook
+		}
+		return l, err
+	}, clientEvents, uuid(client), after.Tx, [16]byte(after.ID), after.Seq, limit, pageBytes)
+	switch {
+	case err != nil:
+		return job.Feed{}, err
+	case lines[0].ahead:
+		return job.Feed{}, errAhead
+	}
+	batches, err := s.endedBatches(ctx, column(lines, func(l line) job.ID { return l.batch }))
+	if err != nil {
+		return job.Feed{}, err
+	}
+	feed := job.Feed{Held: lines[0].held, More: lines[0].more}
+	for _, l := range lines {
+		if l.event == nil {
+			continue
+		}
+		if !l.batch.IsZero() {
+			if l.event.Batch = batches[l.batch]; l.event.Batch == nil {
+				continue // removed since the event was read; events go before their batches
+			}
+		}
+		feed.Events = append(feed.Events, *l.event)
+	}
+	return feed, nil
+}
+
+// endedBatches reads completed batches with their outcome, which never changes:
+// without their items and the numbers of their jobs. Zero ids are left out.
+func (s *Store) endedBatches(ctx context.Context, ids []job.ID) (map[job.ID]*job.Batch, error) {
+	if ids = slices.DeleteFunc(ids, job.ID.IsZero); len(ids) == 0 {
+		return nil, nil
+	}
+	found, err := queryRows(ctx, s, scanBatch, endedBatches, column(ids, uuid))
 	if err != nil {
 		return nil, err
 	}
-	seqs := make(map[job.ID]int, len(found))
-	for _, l := range found {
-		seqs[l.id] = l.seq
+	batches := make(map[job.ID]*job.Batch, len(found))
+	for _, b := range found {
+		batches[b.ID] = b
 	}
-	return seqs, nil
+	return batches, nil
 }
 
-const eventSeqs = `SELECT job_id, event_seq FROM jobs WHERE job_id = ANY ($1::uuid[])`
+// FeedEnd gives the position where new events will come in: what is committed
+// by now and shown already lies before it.
+func (s *Store) FeedEnd(ctx context.Context) (job.Position, error) {
+	tx, _, err := queryFirst(ctx, s, pgx.RowTo[uint64], `SELECT pg_snapshot_xmin(pg_current_snapshot())`)
+	return job.Position{Tx: tx}, err
+}
+
+// LatestPositions gives the position of each client's latest committed event,
+// whether ClientEvents shows it yet or not. Clients without events are missing.
+func (s *Store) LatestPositions(ctx context.Context, clients []job.ID) (map[job.ID]job.Position, error) {
+	return queryByID(ctx, s, func(p *job.Position) []any { return []any{&p.Tx, scanID(&p.ID), &p.Seq} },
+		latestPositions, column(clients, uuid))
+}

@@ -16,31 +16,41 @@ import (
 // seed fills a database as it is after some days: 20,000 ended jobs with all
 // that belongs to them, 1,000 that wait, 2,000 scheduled ones, 200 held.
 const seed = `
-CREATE TEMP TABLE n AS SELECT i, uuid7(now() - i * interval '1 s') AS id, now() - i * interval '1 minute' AS at FROM generate_series(1, 20000) i;
+CREATE TEMP TABLE n AS SELECT i, uuid7(now() - i * interval '1 s') AS id, now() - i * interval '1 minute' AS at FROM generate_series(1,
+	20000) i;
 INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome, max_attempts, auto_retry, event_seq,
   created_at, updated_at, run_at, queued_at, assigned_at, started_at, finished_at, language, request_id)
 SELECT id, gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{"duration_ms": 1000}', 'SUCCEEDED', 'SUCCESS', 4, false, 5,
   at, at, at, at, at, at, at, 'en', 'r' FROM n;
 INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
-SELECT id, CASE WHEN i % 4 = 0 THEN '` + busy + `' ELSE gen_random_uuid() END, s, gen_random_uuid(), 'x', 1, at, '{"work_kind": "SUCCESS_FAST"}' FROM n, generate_series(1, 5) s;
+SELECT id, CASE WHEN i % 4 = 0 THEN '` + busy + `' ELSE gen_random_uuid() END,
+	s, gen_random_uuid(), 'x', 1, at, '{"work_kind": "SUCCESS_FAST"}' FROM n, generate_series(1, 5) s;
 INSERT INTO client_events (event_id, client_id, event_name, occurred_at, batch_id, data)
 SELECT gen_random_uuid(), CASE WHEN i % 4 = 0 THEN '` + busy + `' ELSE gen_random_uuid() END, 'batch.completed', at, id, '{}' FROM n;
-INSERT INTO batches (batch_id, client_id, created_at, language, request_id, items, refused, status, completed_at, succeeded, failed, canceled, failures)
+INSERT INTO batches (batch_id, client_id, created_at, language, request_id, items, refused, status, completed_at, succeeded, failed,
+	canceled, failures)
 SELECT id, gen_random_uuid(), at, 'en', 'r', '[]', 0, 'COMPLETED', at, 1, 0, 0, '[]' FROM n;
-INSERT INTO reports (job_id, attempt, outcome, started_at, finished_at, duration_ms, event_seq) SELECT id, 1, 'SUCCESS', at, at, 0, 5 FROM n;
+INSERT INTO reports (job_id, attempt, outcome, started_at, finished_at, duration_ms, event_seq) SELECT id, 1, 'SUCCESS', at, at, 0, 5
+	FROM n;
 INSERT INTO results SELECT id, 1, 'text/plain', 4, sha256('abcd'), at + interval '1 day', 'abcd' FROM n;
 INSERT INTO idempotency_keys SELECT gen_random_uuid(), 'jobs', i::text, 'hash', id, 'QUEUED', at, at + interval '1 day' FROM n;
 INSERT INTO tombstones SELECT gen_random_uuid(), gen_random_uuid(), at FROM n;
-INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, max_attempts, auto_retry, event_seq, created_at, updated_at, execution_at, run_at, language, request_id)
-SELECT uuid7(at), gen_random_uuid(), 'DEFERRED', 'SUCCESS_FAST', '{}', 'CREATED', 4, false, 1, at, at, now() + i * interval '1 minute', now() + i * interval '1 minute', 'en', 'r'
+INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, max_attempts, auto_retry, event_seq, created_at, updated_at,
+	execution_at, run_at, language, request_id)
+SELECT uuid7(at), gen_random_uuid(), 'DEFERRED', 'SUCCESS_FAST', '{}', 'CREATED', 4, false, 1, at, at, now() + i * interval '1 minute',
+	now() + i * interval '1 minute', 'en', 'r'
 FROM n WHERE i <= 2000;
-INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, max_attempts, auto_retry, event_seq, created_at, updated_at, run_at, queued_at, language, request_id)
-SELECT uuid7(at), gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{}', 'QUEUED', 4, false, 2, now(), now(), now() - i * interval '1 ms', now(), 'en', 'r' FROM n WHERE i <= 1000;
+INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, max_attempts, auto_retry, event_seq, created_at, updated_at,
+	run_at, queued_at, language, request_id)
+SELECT uuid7(at), gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{}', 'QUEUED', 4, false, 2, now(), now(), now() - i * interval '1 ms',
+	now(), 'en', 'r' FROM n WHERE i <= 1000;
 INSERT INTO workers (worker_id, name, concurrency, state, expires_at)
 SELECT gen_random_uuid(), 'w', 1, CASE WHEN i < 10 THEN 'ALIVE' ELSE 'DEAD' END, now() + interval '1 hour' FROM n WHERE i <= 20;
-INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, max_attempts, auto_retry, event_seq, created_at, updated_at, run_at, queued_at,
+INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, max_attempts, auto_retry, event_seq, created_at, updated_at,
+	run_at, queued_at,
   started_at, worker_id, fence, language, request_id)
-SELECT uuid7(at), gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{}', CASE WHEN i % 2 = 0 THEN 'RUNNING' ELSE 'ASSIGNED' END, 4, false, 4, at, at, at, at, at,
+SELECT uuid7(at), gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{}', CASE WHEN i % 2 = 0 THEN 'RUNNING' ELSE 'ASSIGNED' END, 4, false, 4,
+	at, at, at, at, at,
   (SELECT worker_id FROM workers ORDER BY worker_id OFFSET i % 20 LIMIT 1), 1, 'en', 'r' FROM n WHERE i <= 200;
 ` + seedWebhooks + `
 ANALYZE`
@@ -71,11 +81,13 @@ var plans = map[string]struct {
 	"claim":         {args: arrays("uuid", "1", "uuid", "uuid"), uses: []use{byKey}},
 	"readHeld":      {args: `'` + nobody + `', ` + arrays("uuid", "1", "1"), uses: []use{byKey}},
 	"claimedBefore": {args: arrays("uuid", "1", "uuid"), uses: []use{byKey}},
-	"finish":        {args: arrays("uuid", "1", "1", "SUCCEEDED", "x", "x", "t", "1", "x", "x", "1s", "f", "null", "x", "x", "x") + `, '1 day', ` + arrays("uuid"), uses: []use{byKey}},
-	"cancel":        {args: arrays("uuid", "uuid"), uses: []use{byKey}},
-	"retry":         {args: arrays("uuid", "uuid", "1", "1s", "x"), uses: []use{byKey}},
-	"release":       {args: arrays("uuid", "1", "1", "1s"), uses: []use{byKey}},
-	"insert": {args: arrays("uuid", "uuid", "x", "x", "null", "null", "1", "t", "null", "x", "x", "x", "x", "x", "x", "x", "uuid") + `, '1 day', ` + arrays("uuid"),
+	"finish": {args: arrays("uuid", "1", "1", "SUCCEEDED", "x", "x", "t", "1", "x", "x", "1s", "f", "null", "x", "x", "x") +
+		`, '1 day', ` + arrays("uuid"), uses: []use{byKey}},
+	"cancel":  {args: arrays("uuid", "uuid"), uses: []use{byKey}},
+	"retry":   {args: arrays("uuid", "uuid", "1", "1s", "x"), uses: []use{byKey}},
+	"release": {args: arrays("uuid", "1", "1", "1s"), uses: []use{byKey}},
+	"insert": {args: arrays("uuid", "uuid", "x", "x", "null", "null", "1", "t", "null", "x", "x", "x", "x", "x", "x", "x", "uuid") +
+		`, '1 day', ` + arrays("uuid"),
 		uses: nil},
 	"redispatch": {args: arrays("uuid", "1", "1"), uses: []use{byKey}},
 	"queueDue":   {args: `2000`, uses: []use{{"jobs_scheduled", "execution_at <= now()"}}},
@@ -83,7 +95,7 @@ var plans = map[string]struct {
 	"orphans":    {args: `500`, uses: []use{{"jobs_held", "worker_id = ANY"}}},
 	"countDue":   {args: `50001`, uses: []use{{"jobs_waiting", "run_at <= now()"}}, sized: true},
 	"load":       {args: `1000001`, uses: []use{{"jobs_waiting", ""}, {"jobs_held", ""}}, sized: true},
-	"census": {args: `'` + nobody + `', '` + nobody + `', 10000, 100000`, uses: []use{
+	"backlog": {args: `'` + nobody + `', '` + nobody + `', 10000, 100000`, uses: []use{
 		{"jobs_waiting", "run_at <= now()"}, {"jobs_waiting", ""}, {"jobs_scheduled", ""}, {"jobs_held", ""},
 		{"deliveries_waiting", "ROW(client_id, endpoint_id) >"}, {"deliveries_waiting", ""}, {"deliveries_claimed", ""}, {"webhooks_client", ""},
 	}, counts: true},
@@ -91,12 +103,15 @@ var plans = map[string]struct {
 		{"jobs_ended", "finished_at <= (now() -"}, {"jobs_pkey", "job_id = ANY"}, {"events_pkey", "job_id = ANY"},
 		{"reports_pkey", "job_id = ANY"}, {"results_pkey", "job_id = ANY"}, {"outcome_outbox_pkey", "job_id = ANY"},
 	}},
-	"cleanResults":    {args: `'12 days', 500`, uses: []use{{"results_expiry", "expires_at <= (now() -"}, {"results_pkey", "job_id = ANY"}}},
-	"cleanTombstones": {args: `'13 days', 500`, uses: []use{{"tombstones_expiry", "expired_at <= (now() -"}, {"tombstones_pkey", "job_id = ANY"}}},
-	"cleanClientEvents": {args: `'13 days', 500`, uses: []use{{"client_events_age", "occurred_at <= (now() -"}, {"client_events_pkey", "event_id = ANY"},
+	"cleanResults": {args: `'12 days', 500`, uses: []use{{"results_expiry", "expires_at <= (now() -"}, {"results_pkey", "job_id = ANY"}}},
+	"cleanTombstones": {args: `'13 days', 500`, uses: []use{{"tombstones_expiry", "expired_at <= (now() -"},
+		{"tombstones_pkey", "job_id = ANY"}}},
+	"cleanClientEvents": {args: `'13 days', 500`, uses: []use{{"client_events_age", "occurred_at <= (now() -"},
+		{"client_events_pkey", "event_id = ANY"},
 		{"deliveries_once", "event_id = "}}},
 	"cleanBatches": {args: `'13 days', 500`, uses: []use{{"batches_ended", "completed_at <= (now() -"}, {"batches_pkey", "batch_id = ANY"}}},
-	"jobEvents":    {args: `'` + nobody + `', '` + nobody + `', 2, 100, 262144`, uses: []use{{"jobs_client", "job_id = "}, {"events_pkey", "seq = "}, {"reports_pkey", "job_id = "}}},
+	"jobEvents": {args: `'` + nobody + `', '` + nobody + `', 2, 100, 262144`, uses: []use{{"jobs_client", "job_id = "},
+		{"events_pkey", "seq = "}, {"reports_pkey", "job_id = "}}},
 	"eventSeqs":    {args: arrays("uuid"), uses: []use{{"jobs_pkey", "job_id = ANY"}}},
 	"endedBatches": {args: arrays("uuid"), uses: []use{{"batches_pkey", "batch_id = ANY"}}},
 	"clientEvents": {args: `'` + busy + `', '1', '` + nobody + `', 0, 100, 262144`, uses: []use{
@@ -172,7 +187,8 @@ func explain(t *testing.T, f *fixture, conn *pgxpool.Conn, mode, statement, args
 func explainAs(t *testing.T, f *fixture, conn *pgxpool.Conn, options, mode, statement, args string) plan {
 	t.Helper()
 	// Over the simple protocol: several statements, and text for any type.
-	results, err := conn.Conn().PgConn().Exec(f.ctx(), fmt.Sprintf(`SET plan_cache_mode = %s; PREPARE p AS %s; EXPLAIN (%s) EXECUTE p(%s); DEALLOCATE p`,
+	results, err := conn.Conn().PgConn().Exec(f.ctx(), fmt.Sprintf(
+		`SET plan_cache_mode = %s; PREPARE p AS %s; EXPLAIN (%s) EXECUTE p(%s); DEALLOCATE p`,
 		mode, statement, options, args)).ReadAll()
 	require.NoError(t, err)
 	var answer []struct{ Plan plan }
@@ -234,7 +250,8 @@ func requireLockOrder(t *testing.T, name string, p plan) {
 	p.walk(func(node plan) {
 		switch {
 		case node.NodeType == "LockRows" && waits:
-			ordered := node.walks("outcome_outbox_pkey") || node.sortsBy("job_id") || node.sortsBy("delivery_id") || node.sortsBy("webhook_id") || node.sortsBy("job_id", "attempt")
+			ordered := node.walks("outcome_outbox_pkey") || node.sortsBy("job_id") || node.sortsBy("delivery_id") || node.sortsBy("webhook_id") ||
+				node.sortsBy("job_id", "attempt")
 			require.True(t, ordered, "%s: %+v", name, node)
 		case node.NodeType == "ModifyTable" && node.Relation == "idempotency_keys" && waits:
 			require.True(t, node.sortsBy("client_id", "key"), "%s: %+v", name, node)
@@ -252,7 +269,8 @@ func TestUpdatesInPlace(t *testing.T) {
 	require.Equal(t, 1, all)
 	require.Equal(t, 1, inPlace)
 	for name, args := range map[string]string{
-		"claim":  `'{` + waiting + `}', '{1}', '{` + f.worker.String() + `}', '{` + strings.Join([]string{newID().String(), newID().String(), newID().String()}, ",") + `}'`,
+		"claim": `'{` + waiting + `}', '{1}', '{` + f.worker.String() + `}', '{` + strings.Join([]string{newID().String(), newID().String(),
+			newID().String()}, ",") + `}'`,
 		"cancel": `'{` + waiting + `}', '{` + f.client.String() + `}'`,
 	} {
 		all, inPlace = updatesOfJobs(t, f, repo.Statements[name], args)

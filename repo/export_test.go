@@ -10,11 +10,11 @@ const (
 	MaxBatchInserts = maxBatchInserts
 )
 
-// BatchKeysTaken tells how many keys somebody is at.
+// BatchKeysTaken gives the number of keys that callers hold.
 func (s *Store) BatchKeysTaken() int {
 	s.batchKeys.mu.Lock()
 	defer s.batchKeys.mu.Unlock()
-	return len(s.batchKeys.there)
+	return len(s.batchKeys.locks)
 }
 
 // ScanUTC makes a test's own connections hand out times as the store does.
@@ -23,7 +23,7 @@ var ScanUTC = scanUTC
 // Pool gives tests the store's own connections, to exhaust or count them.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
-// Queued tells how many items wait for a flusher.
+// Queued gives the number of items that wait for a flusher.
 func (s *Store) Queued(operation string) int {
 	switch operation {
 	case "insert":
@@ -50,14 +50,14 @@ func (b *batcher[T, R]) queued() int {
 var Statements = map[string]string{
 	"insert": insertJobs, "claim": claimJobs, "claimedBefore": claimedBefore, "readHeld": readHeld, "finish": finishJobs, "cancel": cancelJobs,
 	"retry": retryJobs, "release": releaseJobs, "queueDue": queueDue, "waiting": waitingJobs,
-	"redispatch": redispatchJobs, "load": countLoad, "countDue": countDue, "census": takeCensus, "orphans": orphans,
+	"redispatch": redispatchJobs, "load": countLoad, "countDue": countDue, "backlog": readBacklog, "orphans": orphanedJobs,
 	"cleanJobs": cleanJobs, "cleanResults": cleanResults, "cleanIdempotencyKeys": cleanIdempotencyKeys,
 	"cleanTombstones": cleanTombstones, "cleanClientEvents": cleanClientEvents, "cleanBatches": cleanBatches,
 	"jobEvents": jobEvents, "eventSeqs": eventSeqs,
 	"clientEvents": clientEvents, "latestPositions": latestPositions, "endedBatches": endedBatches,
 	"listByClient": listByClient, "listByBatch": listByBatch, "delete": deleteJob,
 	"readBatch": readBatch, "openJobs": openJobs,
-	"readyAfter": readyAfter, "readyGiven": readyGiven, "lockGiven": lockGiven, "settleBatches": settleBatches,
+	"readyAfter": readyAfter, "readyGiven": readyGiven, "lockGiven": lockGiven, "completeBatches": completeBatches,
 
 	"readWebhook": readWebhook, "findWebhook": findWebhook, "listWebhooks": listWebhooks, "countWebhooks": countWebhooks,
 	"updateWebhook": updateWebhook, "deleteWebhook": deleteWebhook, "rotateSecret": rotateSecret,
@@ -66,8 +66,12 @@ var Statements = map[string]string{
 	"dueEndpoints": dueEndpoints, "dueClients": dueClients, "claimDeliveries": claimDeliveries, "recordDeliveries": recordDeliveries,
 	"releaseDeliveries": releaseDeliveries, "reclaimDeliveries": reclaimDeliveries, "failOrphans": failOrphans,
 	"unpublishedOutcomes": unpublishedOutcomes, "markPublished": markPublished, "republishOutcomes": republishOutcomes,
-	"cleanDeliveries": cleanDeliveries, "cleanClientDeliveries": cleanClientDeliveries, "cleanLogs": cleanLogs, "cleanWebhooks": cleanWebhooks, "removePublished": removePublished,
+	"cleanDeliveries": cleanDeliveries, "cleanClientDeliveries": cleanClientDeliveries, "cleanLogs": cleanLogs,
+	"cleanWebhooks": cleanWebhooks, "removePublished": removePublished,
 }
 
 // Verb names a statement for its span.
 var Verb = verb
+
+// AnyLabelAhead is the look for labels that no transaction can have given.
+var AnyLabelAhead = anyLabelAhead

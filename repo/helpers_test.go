@@ -195,7 +195,8 @@ func (f *fixture) job(id job.ID) *job.Job {
 // makeDue lets the time of a DEFERRED job have come a moment ago.
 func (f *fixture) makeDue(id job.ID) {
 	f.t.Helper()
-	f.exec(`UPDATE jobs SET execution_at = clock_timestamp() - interval '1 ms', run_at = clock_timestamp() - interval '1 ms' WHERE job_id = $1`, id.String())
+	f.exec(`UPDATE jobs SET execution_at = clock_timestamp() - interval '1 ms', run_at = clock_timestamp() - interval '1 ms'
+		WHERE job_id = $1`, id.String())
 }
 
 // backoff is the one that failures in tests advise.

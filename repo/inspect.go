@@ -19,6 +19,13 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+var (
+	inspectServer      = statement("inspectServer")
+	inspectPrivileges  = statement("inspectPrivileges")
+	inspectState       = statement("inspectState")
+	inspectSigningKeys = statement("inspectSigningKeys")
+)
+
 // What can keep Inspect from a look at the database. Their texts go on where
 // "Postgres at db:5432" ends.
 var (
@@ -71,14 +78,14 @@ type State struct {
 // NewestSchema is the newest version of the schema that this program knows.
 func NewestSchema() int64 { return schemaVersion() }
 
-// inspectedSettings are parameters of the server that somebody can judge.
+// inspectedSettings are parameters of the server that doctor judges.
 var inspectedSettings = []string{
 	"fsync", "full_page_writes", "synchronous_commit", "default_transaction_read_only", "autovacuum", "track_counts",
 	"max_connections", "data_checksums",
 }
 
-// inspectPatience bounds the connect and each statement.
-const inspectPatience = 3 * time.Second
+// inspectTimeout bounds the connect and each statement.
+const inspectTimeout = 3 * time.Second
 
 // Inspect looks at the database on a connection of its own, in transactions
 // that cannot write. Its error is one of the above, with the server's words
@@ -91,10 +98,10 @@ func Inspect(ctx context.Context, url string) (Inspection, error) {
 	}
 	i.PoolSize, i.User = int(max(cfg.MaxConns, minConns)), cfg.ConnConfig.User
 	i.Place = net.JoinHostPort(cfg.ConnConfig.Host, strconv.Itoa(int(cfg.ConnConfig.Port))) + "/" + cfg.ConnConfig.Database
-	cfg.ConnConfig.ConnectTimeout = inspectPatience
+	cfg.ConnConfig.ConnectTimeout = inspectTimeout
 	cfg.ConnConfig.RuntimeParams["application_name"] = "forgerun doctor"
-	cfg.ConnConfig.RuntimeParams["statement_timeout"] = milliseconds(inspectPatience)
-	cfg.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(inspectPatience / 2)
+	cfg.ConnConfig.RuntimeParams["statement_timeout"] = milliseconds(inspectTimeout)
+	cfg.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(inspectTimeout / 2)
 	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
 	if err != nil {
 		return i, obstacle(err)
@@ -130,18 +137,6 @@ func (i *Inspection) readServer(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// inspectServer subtracts what the server keeps for superusers and, since
-// version 16, for others with a privilege; and obeys the limits of the user and
-// of the database, which a superuser does not have.
-const inspectServer = `
-SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(), current_setting('server_encoding'),
-  (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend'),
-  least(current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
-      - coalesce(current_setting('reserved_connections', true)::int, 0),
-    CASE WHEN rolconnlimit >= 0 AND NOT rolsuper THEN rolconnlimit END,
-    CASE WHEN datconnlimit >= 0 AND NOT rolsuper THEN datconnlimit END)
-FROM pg_roles, pg_database WHERE rolname = current_user AND datname = current_database()`
-
 // clockTries is how often the clock is read: the quickest answer is the most
 // exact one.
 const clockTries = 3
@@ -161,14 +156,9 @@ func (i *Inspection) readClock(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// readSchema finds the tables as the store does, by the search path. Ours are
-// those beside jobs that belong to the same owner.
+// readSchema reads the version of the schema, and which privileges are missing.
 func (i *Inspection) readSchema(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, `
-		SELECT p.privilege || ' on ' || t.relname FROM pg_class j JOIN pg_class t ON t.relnamespace = j.relnamespace AND t.relowner = j.relowner
-		CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS p(privilege, place)
-		WHERE j.oid = to_regclass('jobs') AND t.relkind = 'r' AND (t.relname <> 'goose_db_version' OR p.privilege = 'SELECT')
-			AND NOT has_table_privilege(t.oid, p.privilege) ORDER BY t.relname, p.place`)
+	rows, err := tx.Query(ctx, inspectPrivileges)
 	if err != nil {
 		return err
 	}
@@ -180,7 +170,7 @@ func (i *Inspection) readSchema(ctx context.Context, tx pgx.Tx) error {
 	if err != nil || !canRead {
 		return err
 	}
-	return tx.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied`).Scan(&i.SchemaVersion)
+	return tx.QueryRow(ctx, readSchemaVersion).Scan(&i.SchemaVersion)
 }
 
 // readState is only for the schema that this program knows, and for a user who
@@ -195,7 +185,7 @@ func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	rows, err := tx.Query(ctx, `SELECT kid, public_key, private_key FROM signing_keys WHERE `+isPublished)
+	rows, err := tx.Query(ctx, inspectSigningKeys)
 	if err != nil {
 		return err
 	}
@@ -208,19 +198,7 @@ func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// inspectState asks for jobs by the indexes jobs_held, jobs_waiting and jobs_ended.
-const inspectState = `
-SELECT w.alive, w.slots, w.held,
-  coalesce((SELECT now() - run_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() ORDER BY run_at, job_id LIMIT 1), '0'),
-  EXISTS (SELECT FROM jobs WHERE finished_at > now() - interval '1 minute' AND state <> 'CANCELED')
-    OR EXISTS (SELECT FROM jobs WHERE worker_id IS NOT NULL AND started_at > now() - interval '1 minute'),
-  m.leader_expires_at > clock_timestamp(), m.epoch, m.redis_run_id,
-  EXISTS (SELECT FROM webhooks WHERE deleted_at IS NULL)
-FROM maintenance_state m, (SELECT count(*)::int AS alive, coalesce(sum(concurrency), 0)::int AS slots,
-    coalesce(sum((SELECT count(*) FROM jobs WHERE jobs.worker_id = workers.worker_id)), 0)::int AS held
-  FROM workers WHERE state = 'ALIVE' AND expires_at > clock_timestamp()) w`
-
-// obstacle tells which of the errors above it is. A driver that asks for TLS
+// obstacle gives the error above that err stands for. A driver that asks for TLS
 // first calls it an error of TLS when nothing comes, or the end.
 func obstacle(err error) error {
 	var server *pgconn.PgError

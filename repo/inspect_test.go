@@ -87,7 +87,8 @@ func TestInspectState(t *testing.T) {
 	state := inspect()
 	require.InDelta(t, 5*time.Minute, state.OldestDue, float64(time.Minute))
 	state.OldestDue = 0
-	require.Equal(t, repo.State{Workers: 2, Slots: 2, HasLeader: true, Epoch: 2, RedisRunID: "run", HasWebhooks: true, SigningKeys: keys}, state)
+	require.Equal(t, repo.State{Workers: 2, Slots: 2, HasLeader: true, Epoch: 2, RedisRunID: "run", HasWebhooks: true, SigningKeys: keys},
+		state)
 
 	ran := f.at(job.Running)
 	state = inspect()
@@ -197,7 +198,8 @@ func TestInspectObstacles(t *testing.T) {
 		{"silent, asked for TLS first", func(u *url.URL) { u.Host, u.RawQuery = silent.Addr().String(), "" }, repo.ErrSilent, ""},
 		{"closes at once", func(u *url.URL) { u.Host = closing }, repo.ErrClosed, ""},
 		{"closes at once, asked for TLS first", func(u *url.URL) { u.Host, u.RawQuery = closing, "" }, repo.ErrClosed, ""},
-		{"wrong password", func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), "planted-secret") }, repo.ErrLogin, "password authentication failed"},
+		{"wrong password", func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), "planted-secret") }, repo.ErrLogin,
+			"password authentication failed"},
 		{"no such database", func(u *url.URL) { u.Path = "/nowhere" }, repo.ErrNoDatabase, `"nowhere" does not exist`},
 		{"no TLS there", func(u *url.URL) { u.RawQuery = "sslmode=require" }, repo.ErrTLS, ""},
 		{"too many sessions", func(u *url.URL) { u.User = url.UserPassword(name, "planted-secret") }, repo.ErrBusy, "too many connections"},

@@ -190,9 +190,12 @@ func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 	})
 	require.NoError(t, errors.Join(c.errs...))
 	f.checkInvariants()
-	require.Zero(t, one[int](f, `SELECT count(*)::int FROM events e FULL JOIN (SELECT * FROM deliveries WHERE webhook_id = $1) d USING (event_id)
+	require.Zero(t, one[int](f, `SELECT count(*)::int FROM events e FULL JOIN (SELECT * FROM deliveries
+		WHERE webhook_id = $1) d USING (event_id)
 		WHERE d.delivery_id IS NULL OR e.job_id <> d.job_id OR e.seq <> d.seq`, hook.String()), "each event has its delivery")
-	for _, name := range []string{job.EventRunning, job.EventSucceeded, job.EventFailed, job.EventCanceled, job.EventRetried, job.EventLeaseExpired} {
-		require.NotZero(t, one[int](f, `SELECT count(*)::int FROM events WHERE event_name = $1`, name), "nothing of this kind came about: %s", name)
+	for _, name := range []string{job.EventRunning, job.EventSucceeded, job.EventFailed, job.EventCanceled, job.EventRetried,
+		job.EventLeaseExpired} {
+		require.NotZero(t, one[int](f, `SELECT count(*)::int FROM events WHERE event_name = $1`, name), "nothing of this kind came about: %s",
+			name)
 	}
 }

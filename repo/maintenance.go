@@ -2,28 +2,54 @@ package repo
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/forgerun/forgerun/job"
+)
+
+var (
+	queueDue              = statement("queueDue")
+	waitingJobs           = statement("waitingJobs")
+	redispatchJobs        = statement("redispatchJobs")
+	countLoad             = statement("countLoad")
+	countDue              = statement("countDue")
+	readBacklog           = statement("readBacklog")
+	cleanDeliveries       = statement("cleanDeliveries")
+	cleanJobs             = statement("cleanJobs")
+	cleanClientDeliveries = statement("cleanClientDeliveries")
+	cleanClientEvents     = statement("cleanClientEvents")
+	cleanBatches          = statement("cleanBatches")
+	cleanLogs             = statement("cleanLogs")
+	cleanWebhooks         = statement("cleanWebhooks")
+	cleanSigningKeys      = statement("cleanSigningKeys")
+	cleanResults          = statement("cleanResults")
+	cleanIdempotencyKeys  = statement("cleanIdempotencyKeys")
+	cleanTombstones       = statement("cleanTombstones")
+	cleanKeys             = statement("cleanKeys")
+	cleanWorkers          = statement("cleanWorkers")
+	unpublishedOutcomes   = statement("unpublishedOutcomes")
+	markPublished         = statement("markPublished")
+	republishOutcomes     = statement("republishOutcomes")
+	removePublished       = statement("removePublished")
 )
 
 // Lead takes or keeps the lease of the one maintenance leader, on Postgres'
 // clock, and reports whether holder has it now. A row and not an advisory
 // lock: a paused process would keep the lock.
 func (s *Store) Lead(ctx context.Context, holder job.ID, lease time.Duration) (bool, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	tag, err := s.pool.Exec(ctx, `UPDATE maintenance_state SET leader_id = $1, leader_expires_at = clock_timestamp() + $2::interval
+	n, err := s.change(ctx, "lead", `UPDATE maintenance_state SET leader_id = $1, leader_expires_at = clock_timestamp() + $2::interval
 		WHERE leader_id = $1 OR leader_expires_at <= clock_timestamp()`, uuid(holder), lease)
-	if err != nil {
-		return false, s.failed("lead", err)
-	}
-	return tag.RowsAffected() == 1, nil
+	return n == 1, err
 }
 
 // Resign gives the leader's lease up at once.
 func (s *Store) Resign(ctx context.Context, holder job.ID) error {
-	return s.exec(ctx, "resign", `UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity' WHERE leader_id = $1`, uuid(holder))
+	return s.exec(ctx, "resign", `UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity' WHERE leader_id = $1`,
+		uuid(holder))
 }
 
 // Epoch reads the dispatch epoch and the run id of the Redis server that it
@@ -41,5 +67,165 @@ func (s *Store) Epoch(ctx context.Context) (epoch int64, redisRunID string, err 
 // RaiseEpoch opens a new dispatch epoch: every waiting job will be dispatched
 // anew. It does nothing if the epoch is not current any more.
 func (s *Store) RaiseEpoch(ctx context.Context, current int64, redisRunID string) error {
-	return s.exec(ctx, "raise epoch", `UPDATE maintenance_state SET epoch = epoch + 1, redis_run_id = $2 WHERE epoch = $1`, current, redisRunID)
+	return s.exec(ctx, "raise epoch", `UPDATE maintenance_state SET epoch = epoch + 1, redis_run_id = $2 WHERE epoch = $1`, current,
+		redisRunID)
+}
+
+// QueueDue moves at most limit jobs whose time has come from CREATED to
+// QUEUED, the earliest first, and answers with them: their identity, definition,
+// callback and trace, the time that had come and that of the change, not more. A
+// time that was missed is due at once (section 10).
+func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
+	return queryRowsAs(ctx, s, "schedule", func(row pgx.CollectableRow) (j job.Job, err error) {
+		var definition []byte
+		err = row.Scan(scanID(&j.ID), scanID(&j.ClientID), &j.RequestID, &j.CorrelationID, &j.Callback, &j.TraceParent,
+			&j.WorkKind, &definition, &j.ExecutionAt, &j.UpdatedAt)
+		j.Definition = decodeDefinition(definition)
+		return j, err
+	}, queueDue, limit)
+}
+
+// Waiting finds at most limit waiting jobs after the given cursor whose time
+// comes within ahead, in order of their time; with a negative ahead those whose
+// time came so long ago.
+func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, ahead time.Duration, limit int) ([]job.Task, error) {
+	return queryRows(ctx, s, scanTask, waitingJobs, after.RunAt, [16]byte(after.JobID), ahead, limit)
+}
+
+// Redispatch raises the dispatch count of tasks whose id is used, and
+// answers with the tasks to enqueue instead. A job that went on meanwhile has
+// none.
+func (s *Store) Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error) {
+	ids, attempts, dispatches := taskArrays(tasks)
+	return queryRows(ctx, s, scanTask, redispatchJobs, ids, attempts, dispatches)
+}
+
+// Load counts what there is to do, but no further than limit each: jobs that
+// are not final, and of these the ones in QUEUED.
+func (s *Store) Load(ctx context.Context, limit int) (job.Load, error) {
+	load, _, err := queryFirst(ctx, s, pgx.RowToStructByPos[job.Load], countLoad, limit+1)
+	return load, err
+}
+
+// CountDue counts the jobs that wait and are due, but no further than limit. It
+// reads the index jobs_waiting.
+func (s *Store) CountDue(ctx context.Context, limit int) (int, error) {
+	return queryNumber(ctx, s, countDue, limit)
+}
+
+// LiveWorkers counts workers whose lease has not ended.
+func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
+	return queryNumber(ctx, s, `SELECT count(*)::int FROM workers WHERE state = 'ALIVE' AND expires_at > clock_timestamp()`)
+}
+
+// Backlog counts what there is to do and who is there to do it, in one moment.
+// It looks at no more than limit rows of each kind, and locks nothing. Of more
+// jobs that wait than that, too few are counted as QUEUED. The oldest delivery is
+// the oldest one of the first 10,000 endpoints that have any.
+func (s *Store) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
+	backlog, _, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (b job.Backlog, err error) {
+		var created, waiting, assigned, running int
+		err = row.Scan(&created, &waiting, &assigned, &running, &b.OldestDue, &b.Epoch, &b.Workers, &b.Slots,
+			&b.Deliveries, &b.OldestDelivery, &b.DisabledWebhooks)
+		b.Jobs = map[job.State]int{job.Created: created, job.Queued: max(0, waiting-created), job.Assigned: assigned, job.Running: running}
+		return b, err
+	}, readBacklog, [16]byte{}, [16]byte{}, maxLookedEndpoints, limit)
+	return backlog, err
+}
+
+// Retention says how long things are kept (section 15).
+type Retention struct {
+	Jobs       time.Duration // after the final state; events, reports and results go with the job; of batches as well
+	Keys       time.Duration // revoked or expired API keys, for audit
+	Tombstones time.Duration // what is left of removed jobs
+}
+
+// deadWorkersKept is how long the row of a dead worker stays to be looked at.
+const deadWorkersKept = time.Hour
+
+// batchesOutlive is how much longer batches are kept than their events:
+// such an event is nothing without its batch.
+const batchesOutlive = time.Hour
+
+// Clean removes at most limit rows of each kind whose time is over, and
+// reports whether a kind may have more. Every statement skips rows that
+// another transaction has locked. A kind that cannot be removed does not keep the others.
+func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
+	keep := s.cfg.Retention
+	var errs []error
+	for _, step := range []struct {
+		sql  string
+		keep time.Duration
+	}{
+		{cleanDeliveries, keep.Jobs}, // before their jobs
+		{cleanJobs, keep.Jobs},
+		{cleanClientDeliveries, keep.Jobs}, // before their events
+		{cleanClientEvents, keep.Jobs},     // before their batches
+		{cleanBatches, keep.Jobs + batchesOutlive},
+		{cleanLogs, keep.Jobs}, // before their webhooks
+		{cleanWebhooks, keep.Jobs},
+		{cleanSigningKeys, 0},
+		{cleanResults, 0},
+		{cleanIdempotencyKeys, 0},
+		{cleanTombstones, keep.Tombstones},
+		{cleanKeys, keep.Keys},
+		{cleanWorkers, deadWorkersKept},
+	} {
+		n, err := s.change(ctx, "clean", step.sql, step.keep, limit)
+		errs = append(errs, err)
+		more = more || n >= limit
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return more, errors.Join(errs...)
+}
+
+// UnpublishedOutcomes gives at most limit outcomes that are to be appended to
+// the outcome stream, the oldest first. Only processes with Config.OutcomeStream
+// write any.
+func (s *Store) UnpublishedOutcomes(ctx context.Context, limit int) ([]job.OutcomeMessage, error) {
+	return queryRows(ctx, s, func(row pgx.CollectableRow) (m job.OutcomeMessage, err error) {
+		var f failureScanner
+		o, a := &m.Origin, &m.Ended
+		err = row.Scan(scanID(&m.JobID), &o.CreatedAt, &o.CorrelationID, &o.Language, &m.Attempt, &a.Outcome, &a.StartedAt, &a.FinishedAt,
+			&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail)
+		o.JobID, a.Number, a.State, a.Failure = m.JobID, m.Attempt, stateOf(a.Outcome), f.failure()
+		return m, err
+	}, unpublishedOutcomes, limit)
+}
+
+// MarkPublished notes that outcomes are in the stream.
+func (s *Store) MarkPublished(ctx context.Context, messages []job.OutcomeMessage) error {
+	return s.exec(ctx, "publish", markPublished,
+		column(messages, func(m job.OutcomeMessage) pgtype.UUID { return uuid(m.JobID) }),
+		column(messages, func(m job.OutcomeMessage) int { return m.Attempt }))
+}
+
+// outcomesAtOnce is how many outcomes one statement marks or removes.
+const outcomesAtOnce = 5000
+
+// RepublishOutcomes has everything published again that is still there, after
+// the stream may have lost some, and gives their number.
+func (s *Store) RepublishOutcomes(ctx context.Context) (n int, err error) {
+	type round struct{ Found, Changed int }
+	for {
+		r, err := queryRows(ctx, s, pgx.RowToStructByPos[round], republishOutcomes, outcomesAtOnce)
+		if err != nil || r[0].Found == 0 {
+			return n, err
+		}
+		n += r[0].Changed
+	}
+}
+
+// RemovePublished removes outcomes that were published longer than minAge ago.
+// The stream may lose what it was given last: the caller knows that it
+// still has what is that old.
+func (s *Store) RemovePublished(ctx context.Context, minAge time.Duration) error {
+	for {
+		n, err := s.change(ctx, "publish", removePublished, minAge, outcomesAtOnce)
+		if err != nil || n < outcomesAtOnce {
+			return err
+		}
+	}
 }

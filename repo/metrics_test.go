@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
@@ -67,7 +66,7 @@ func operationsInSource(t *testing.T) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
-	named := regexp.MustCompile(`(?:failed\(|exec\(ctx, |change\(ctx, |commit\(ctx, tx, |newBatcher\()"([^"]+)"`)
+	named := regexp.MustCompile(`(?:failed\(|queryRowsAs\(ctx, s, |exec\(ctx, |change\(ctx, |commit\(ctx, tx, |newBatcher\()"([^"]+)"`)
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
@@ -243,7 +242,7 @@ func TestScrapesWhilePostgresIsGone(t *testing.T) {
 func TestMetricsOff(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	s := repotest.OpenURL(t, f.url, func(c *repo.Config) { c.Registry = telemetry.Off })
+	s := repotest.OpenURL(t, f.url, func(c *repo.Config) { c.Registry = nil })
 	_, err := s.InsertJob(f.ctx(), f.submission())
 	require.NoError(t, err)
 	_, _, err = s.Claim(f.ctx(), f.worker, f.submit(), 1)

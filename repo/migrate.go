@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,10 @@ import (
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/forgerun/forgerun/migrations"
+)
+
+var (
+	anyLabelAhead = statement("anyLabelAhead")
 )
 
 // Migrate brings the schema of the database to the given version, up or down.
@@ -45,18 +50,18 @@ func Migrate(ctx context.Context, url string, version int64) error {
 	return nil
 }
 
-// A change of a table waits for everybody who reads it, and everybody else waits
-// behind it: running services above all. So it waits for a moment only, and
-// tries again for some time.
+// A change of a table waits for all its readers, and later readers wait behind
+// it: running services above all. So its lock timeout is short, and it is
+// repeated for some time.
 const (
 	migrationLockTimeout = 500 * time.Millisecond // well below the services' own
 	migrationPause       = time.Second
-	migrationPatience    = 2 * time.Minute
+	migrationTimeout     = 2 * time.Minute
 )
 
 // unlessLocked repeats what did not get its locks.
 func unlessLocked(ctx context.Context, change func() error) error {
-	for limit := time.Now().Add(migrationPatience); ; {
+	for limit := time.Now().Add(migrationTimeout); ; {
 		err := change()
 		switch {
 		case !hasState(err, stateLockTimeout):
@@ -131,6 +136,9 @@ func openSQL(url string) (*sql.DB, error) {
 	return stdlib.OpenDB(*cfg.ConnConfig), nil
 }
 
+// readSchemaVersion reads the version that the database has.
+const readSchemaVersion = `SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied`
+
 // schemaVersion is the number of the newest migration.
 var schemaVersion = sync.OnceValue(func() int64 {
 	files, err := fs.Glob(migrations.FS, "*.sql")
@@ -146,3 +154,62 @@ var schemaVersion = sync.OnceValue(func() int64 {
 	}
 	return newest
 })
+
+// labelsSince is the first version of the schema that has labels in all its tables.
+const labelsSince = 2
+
+// relabelEvents repairs a database that was restored from a dump into another
+// server. Transactions are numbered anew there, so the labels of old events can
+// lie ahead: ClientEvents would not show such events for a long time, and new
+// ones not before them. It gives all old events one label that precedes every
+// transaction. A job's events keep their order, which among equal labels is
+// that of their seq. Positions that clients have kept would leave events out once
+// the server's transactions have come to them: with the key that signed them
+// gone, they are refused for good, and so are cursors of lists and of replays.
+func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
+	version, err := provider.GetDBVersion(ctx)
+	if err != nil || version < labelsSince {
+		return err
+	}
+	if ahead, err := labelsAhead(ctx, db); err != nil || !ahead {
+		return err
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	// Every writer of an event writes one of these tables too.
+	if _, err := tx.ExecContext(ctx, `LOCK TABLE jobs, client_events IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+		return err
+	}
+	if ahead, err := labelsAhead(ctx, tx); err != nil || !ahead { // another process was first
+		return err
+	}
+	for _, sql := range []string{
+		`UPDATE events SET tx = '1' WHERE tx <> '1'`,
+		`UPDATE client_events SET tx = '1' WHERE tx <> '1'`,
+		`UPDATE jobs SET event_tx = '1' WHERE event_tx <> '1'`,
+		`UPDATE maintenance_state SET cursor_key = DEFAULT`,
+	} {
+		if _, err := tx.ExecContext(ctx, sql); err != nil {
+			return err
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	slog.Warn("the database comes from another server: the events' positions in the streams of clients were set anew, " +
+		"and positions that clients have kept are not valid any more")
+	return nil
+}
+
+// labelsAhead reports whether an event has a label that no transaction of this
+// server can have given. It goes from client to client in the indexes
+// events_client and client_events_client and looks at the latest label of each:
+// with millions of jobs, all their rows are not read for this.
+func labelsAhead(ctx context.Context, db interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}) (ahead bool, err error) {
+	return ahead, db.QueryRowContext(ctx, anyLabelAhead).Scan(&ahead)
+}

@@ -20,11 +20,14 @@ import (
 func schema(t *testing.T, f *fixture) []string {
 	t.Helper()
 	rows, err := f.db.Query(f.ctx(), `
-		SELECT format('column %s.%s %s %s %s', table_name, column_name, data_type, is_nullable, column_default) FROM information_schema.columns WHERE table_schema = 'public'
-		UNION ALL SELECT format('constraint %s %s', conname, pg_get_constraintdef(oid)) FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+		SELECT format('column %s.%s %s %s %s', table_name, column_name, data_type, is_nullable, column_default) FROM information_schema.columns
+			WHERE table_schema = 'public'
+		UNION ALL SELECT format('constraint %s %s', conname, pg_get_constraintdef(oid)) FROM pg_constraint
+			WHERE connamespace = 'public'::regnamespace
 		UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'public'
 		UNION ALL SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace
-		UNION ALL SELECT format('option %s %s', relname, reloptions) FROM pg_class WHERE relnamespace = 'public'::regnamespace AND reloptions IS NOT NULL
+		UNION ALL SELECT format('option %s %s', relname, reloptions) FROM pg_class WHERE relnamespace = 'public'::regnamespace
+			AND reloptions IS NOT NULL
 		UNION ALL SELECT format('storage %s.%s %s', attrelid::regclass, attname, attstorage) FROM pg_attribute
 			WHERE attrelid = 'results'::regclass::oid AND attnum > 0
 		ORDER BY 1`)
@@ -63,7 +66,8 @@ func TestMigrateWebhooksDownAndUp(t *testing.T) {
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, 2))
 	before := schema(t, f)
 	id := f.submitBefore("http://cb.test/x")
-	f.exec(`INSERT INTO idempotency_keys VALUES ($1, 'jobs', 'k', 'hash', $2, 'QUEUED', now(), now() + interval '1 day')`, f.client.String(), id.String())
+	f.exec(`INSERT INTO idempotency_keys VALUES ($1, 'jobs', 'k', 'hash', $2, 'QUEUED', now(), now() + interval '1 day')`, f.client.String(),
+		id.String())
 	f.clientEvent(f.db)
 
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
@@ -159,14 +163,16 @@ func TestMigrateGivesOldEventsTheirPlaces(t *testing.T) {
 	f.at(job.Succeeded)
 	f.at(job.Failed)
 	waiting, key := f.submit(keyed("k")), newID()
-	f.exec(`INSERT INTO idempotency_keys SELECT client_id, 'batch', key, request_hash, $1, NULL, created_at, expires_at FROM idempotency_keys`, key.String())
+	f.exec(`INSERT INTO idempotency_keys SELECT client_id, 'batch', key, request_hash, $1, NULL, created_at, expires_at
+		FROM idempotency_keys`, key.String())
 	emptied := f.at(job.Succeeded)
 	f.exec(`UPDATE results SET body = NULL WHERE job_id = $1`, emptied.String())
 	before := one[string](f, `SELECT jsonb_agg(to_jsonb(e) - 'client_id' - 'called_back' ORDER BY job_id, seq)::text FROM events e`)
 
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, 1))
 	require.Equal(t, before, one[string](f, `SELECT jsonb_agg(to_jsonb(e) ORDER BY job_id, seq)::text FROM events e`))
-	require.Equal(t, waiting.String(), one[string](f, `SELECT job_id::text FROM idempotency_keys`), "the first schema knows no keys of batches")
+	require.Equal(t, waiting.String(), one[string](f, `SELECT job_id::text FROM idempotency_keys`),
+		"the first schema knows no keys of batches")
 	require.Equal(t, 1, one[int](f, `SELECT count(*)::int FROM results`), "nor results without a body")
 	// Labels of the first schema could run backwards.
 	f.exec(`UPDATE events SET tx = '7' WHERE seq = 3`)

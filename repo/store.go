@@ -4,6 +4,10 @@
 // statements are shared by the callers that wait at the same moment (group
 // commit, see batcher).
 //
+// A file is named after what it stores: jobs_*, batches, deliveries*, events,
+// webhooks, clients, workers, maintenance. Its statements, each with its contract,
+// are in the file of the same name in sql/; see statement.
+//
 // No pgx type leaves the package, and no decision that is not about storage
 // is taken in it.
 package repo
@@ -13,9 +17,11 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -55,14 +61,14 @@ type Store struct {
 	pickups *batcher[pickup, pickedUp]
 	records *batcher[job.DeliveryResult, job.Recorded]
 
-	batchSlots slots              // of transactions that insert batches
-	batchKeys  keyTurns[batchKey] // of batches that are being inserted
-	newHooks   keyTurns[job.ID]   // of clients for whom a webhook is being inserted
+	batchSlots semaphore            // of transactions that insert batches
+	batchKeys  keyedMutex[batchKey] // of batches that are being inserted
+	newHooks   keyedMutex[job.ID]   // of clients for whom a webhook is being inserted
 	orphans    orphanWalk
 }
 
 // Open makes a store. It does not wait for Postgres: an unreachable server
-// shows as errors of the calls, and heals by itself.
+// shows as errors of the calls, until it is there.
 func Open(cfg Config) (*Store, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
@@ -82,7 +88,9 @@ func Open(cfg Config) (*Store, error) {
 	}
 	cfg.Webhooks = cfg.Webhooks.orDefault()
 	shown := telemetry.In(cfg.Registry)
-	s := &Store{pool: pool, cfg: cfg, metrics: newMetrics(shown), probe: probe{config: pc.ConnConfig}, batchSlots: make(slots, maxBatchInserts)}
+	s := &Store{
+		pool: pool, cfg: cfg, metrics: newMetrics(shown), probe: probe{config: pc.ConnConfig}, batchSlots: make(semaphore, maxBatchInserts),
+	}
 	showPool(shown, pool, s.probe.answers)
 	s.inserts = newBatcher("insert", s, s.insertJobs, submissionKey, submissionBytes)
 	s.cancels = newBatcher("cancel", s, s.cancelJobs, func(r cancelRequest) string { return string(r.id[:]) }, nil)
@@ -98,9 +106,9 @@ func Open(cfg Config) (*Store, error) {
 const minConns = 20
 
 // setSession gives every session its limits: a statement ends before the
-// caller gives up on it, and a row that somebody else holds splits out of its
-// batch sooner than that.
-func setSession(c *pgxConfig, cfg Config) {
+// caller gives up on it, and a row that another session has locked
+// splits out of its batch sooner than that.
+func setSession(c *pgconn.Config, cfg Config) {
 	if c.RuntimeParams == nil {
 		c.RuntimeParams = map[string]string{}
 	}
@@ -149,7 +157,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	var version int64
-	err := s.pool.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied`).Scan(&version)
+	err := s.pool.QueryRow(ctx, readSchemaVersion).Scan(&version)
 	if err != nil {
 		return translate(err)
 	}
@@ -165,21 +173,6 @@ func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeout(ctx, s.cfg.Timeout+s.cfg.Timeout/5)
 }
 
-// queryRows runs a read and collects its rows with scan.
-func queryRows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	rows, err := s.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, s.failed("read", err)
-	}
-	out, err := pgx.CollectRows(rows, scan)
-	if err != nil {
-		return nil, s.failed("read", err)
-	}
-	return out, nil
-}
-
 // failed translates a driver error, counts it, and drops pooled connections
 // where every other one must be expected to be broken too. An error that is
 // not storage's own passes.
@@ -192,4 +185,66 @@ func (s *Store) failed(operation string, err error) error {
 		s.pool.Reset() // after a failover old connections still lead to the former primary
 	}
 	return translate(err)
+}
+
+// maxBatchInserts is how many batches are inserted at once. One takes long, and
+// holds its connection all the time.
+const maxBatchInserts = 3
+
+// batchKey names an idempotency key of a client.
+type batchKey struct {
+	client job.ID
+	key    string
+}
+
+// semaphore has room for a number of callers at once.
+type semaphore chan struct{}
+
+// acquire waits for room. An error means that ctx ended before.
+func (s semaphore) acquire(ctx context.Context) (release func(), err error) {
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	case <-ctx.Done():
+		return nil, translate(ctx.Err())
+	}
+}
+
+// keyedMutex lets one caller at a time hold a key. The zero value is ready.
+type keyedMutex[K comparable] struct {
+	mu    sync.Mutex
+	locks map[K]*keyLock
+}
+
+type keyLock struct {
+	held  semaphore
+	users int // callers that hold it, or wait for it
+}
+
+// lock waits until no other caller holds the key; waited: one did.
+func (m *keyedMutex[K]) lock(ctx context.Context, key K) (waited bool, unlock func(), err error) {
+	m.mu.Lock()
+	if m.locks == nil {
+		m.locks = map[K]*keyLock{}
+	}
+	l, waited := m.locks[key]
+	if !waited {
+		l = &keyLock{held: make(semaphore, 1)}
+		m.locks[key] = l
+	}
+	l.users++
+	m.mu.Unlock()
+	leave := func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(m.locks, key)
+		}
+	}
+	release, err := l.held.acquire(ctx)
+	if err != nil {
+		leave()
+		return waited, nil, err
+	}
+	return waited, func() { release(); leave() }, nil
 }

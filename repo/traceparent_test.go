@@ -145,11 +145,14 @@ func TestEventsLookUpTheirTraces(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	const jobs, events = 5000, 10
-	f.exec(`INSERT INTO jobs (job_id, client_id, type, work_kind, state, max_attempts, auto_retry, event_seq, created_at, updated_at, run_at, queued_at, language, request_id)
-		SELECT ('00000000-0000-0000-0000-' || lpad(i::text, 12, '0'))::uuid, gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', 'QUEUED', 4, false, 2, now(), now(), now(), now(), 'en', 'r'
+	f.exec(`INSERT INTO jobs (job_id, client_id, type, work_kind, state, max_attempts, auto_retry, event_seq, created_at, updated_at, run_at,
+		queued_at, language, request_id)
+		SELECT ('00000000-0000-0000-0000-' || lpad(i::text, 12, '0'))::uuid, gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', 'QUEUED', 4, false,
+			2, now(), now(), now(), now(), 'en', 'r'
 		FROM generate_series(1, $1::int) i`, jobs)
 	insert := `INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data, called_back)
-		SELECT ('00000000-0000-0000-0000-' || lpad(i::text, 12, '0'))::uuid, $1::uuid, 1, gen_random_uuid(), 'job.created', 1, now(), '{}', false FROM generate_series(1, 10) i`
+		SELECT ('00000000-0000-0000-0000-' || lpad(i::text, 12, '0'))::uuid, $1::uuid, 1, gen_random_uuid(), 'job.created', 1, now(), '{}',
+			false FROM generate_series(1, 10) i`
 	client := `'` + f.client.String() + `'`
 	require.Zero(t, f.reads("jobs", insert, client), "nobody gets them")
 	f.subscribe("*")
@@ -197,9 +200,9 @@ func TestMigrateTracesWhileJobsRun(t *testing.T) {
 	writers.Wait()
 	require.Equal(t, newest, schema(t, f))
 	f.claim(old, 1)
-	parcels := f.claimAll(f.endpoints()[0], 1000)
-	require.NotEmpty(t, parcels)
-	for _, p := range parcels {
+	claimed := f.claimAll(f.endpoints()[0], 1000)
+	require.NotEmpty(t, claimed)
+	for _, p := range claimed {
 		if p.JobID == old {
 			require.Equal(t, p.Seq > 2, p.TraceParent == oneTrace, "%s: what was before has none", p.EventName)
 		}

@@ -253,7 +253,7 @@ func TestNoSpansWithoutARequest(t *testing.T) {
 		"orphans":   func() error { _, err := f.store.Orphans(f.ctx(), 10); return err },
 		"waiting":   func() error { _, err := f.store.Waiting(f.ctx(), job.QueueCursor{}, 0, 10); return err },
 		"queue due": func() error { _, err := f.store.QueueDue(f.ctx(), 10); return err },
-		"census":    func() error { _, err := f.store.Backlog(f.ctx(), 10); return err },
+		"backlog":   func() error { _, err := f.store.Backlog(f.ctx(), 10); return err },
 		"clean":     func() error { _, err := f.store.Clean(f.ctx(), 10); return err },
 		"claims":    func() error { _, _, err := f.store.ClaimDeliveries(f.ctx(), f.client, hook, 10, time.Hour); return err },
 		"finish":    func() error { _, err := f.store.Finish(f.ctx(), success(held)); return err },
@@ -270,7 +270,7 @@ func TestStatementsAreNamedInOneWord(t *testing.T) {
 	for statement, want := range map[string]string{
 		"-- ping": "PING", "begin": "BEGIN", "commit": "COMMIT", " select 1": "SELECT", "": "",
 		repo.Statements["claim"]: "UPDATE", repo.Statements["insert"]: "INSERT", repo.Statements["delete"]: "DELETE",
-		repo.Statements["waiting"]: "SELECT", repo.Statements["census"]: "SELECT", repo.Statements["lockGiven"]: "SELECT",
+		repo.Statements["waiting"]: "SELECT", repo.Statements["backlog"]: "SELECT", repo.Statements["lockGiven"]: "SELECT",
 		`SELECT FROM jobs FOR NO KEY UPDATE OF j SKIP LOCKED`: "SELECT",
 	} {
 		require.Equal(t, want, repo.Verb(statement), statement)

@@ -17,12 +17,14 @@ import (
 func (f *fixture) force(s job.State) job.ID {
 	f.t.Helper()
 	id := newID()
-	f.exec(`INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome, max_attempts, auto_retry, event_seq, fence, worker_id,
+	f.exec(`INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome, max_attempts, auto_retry, event_seq, fence,
+		worker_id,
 			created_at, updated_at, execution_at, run_at, queued_at, started_at, finished_at, failure_code, failure_reason, language, request_id)
 		SELECT $1, $2, 'DEFERRED', 'SUCCESS_FAST', '{}', $3, nullif($4, ''), 4, false, 1, 1,
 			CASE WHEN $3 IN ('ASSIGNED', 'RUNNING') THEN $5::uuid END,
 			ago, ago, ago, ago, CASE WHEN $3 <> 'CREATED' THEN ago END, CASE WHEN $3 IN ('RUNNING', 'SUCCEEDED', 'FAILED') THEN ago END,
-			CASE WHEN $4 <> '' THEN ago END, CASE $3 WHEN 'FAILED' THEN 'RFA_INTERNAL' END, CASE $3 WHEN 'FAILED' THEN 'work-panicked' END, 'en', 'r-1'
+			CASE WHEN $4 <> '' THEN ago END, CASE $3 WHEN 'FAILED' THEN 'RFA_INTERNAL' END, CASE $3 WHEN 'FAILED' THEN 'work-panicked' END, 'en',
+				'r-1'
 		FROM (VALUES (clock_timestamp() - interval '1 s')) AS v(ago)`,
 		id.String(), f.client.String(), string(s), string(job.OutcomeOf(s)), f.worker.String())
 	return id
@@ -137,7 +139,8 @@ func TestSchemaKnowsTheTable(t *testing.T) {
 						from == "" && to == "" ||
 						from == "" && to == job.Created && seq == 1 ||
 						job.IsLeaseReturn(from, to) && name == job.EventLeaseExpired
-					_, err := f.db.Exec(f.ctx(), `INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
+					_, err := f.db.Exec(f.ctx(), `INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt,
+						occurred_at, data)
 						VALUES (gen_random_uuid(), gen_random_uuid(), $1, gen_random_uuid(), $2, nullif($3, ''), nullif($4, ''), 1, now(), '{}')`,
 						seq, name, string(from), string(to))
 					if allowed {

@@ -11,6 +11,23 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+var (
+	takeWebhookKey      = statement("takeWebhookKey")
+	lockClientsWebhooks = statement("lockClientsWebhooks")
+	countWebhooks       = statement("countWebhooks")
+	insertWebhook       = statement("insertWebhook")
+	findWebhook         = statement("findWebhook")
+	readWebhook         = statement("readWebhook")
+	listWebhooks        = statement("listWebhooks")
+	updateWebhook       = statement("updateWebhook")
+	deleteWebhook       = statement("deleteWebhook")
+	rotateSecret        = statement("rotateSecret")
+	subscribers         = statement("subscribers")
+	signingKeys         = statement("signingKeys")
+	addSigningKey       = statement("addSigningKey")
+	retireOtherKeys     = statement("retireOtherKeys")
+)
+
 // WebhookLimits say when a webhook that keeps failing is disabled: both must be
 // reached. The zero value stands for 20 failures and 10 minutes.
 type WebhookLimits struct {
@@ -34,7 +51,8 @@ var (
 	errWebhookNotFound = job.Errorf(job.CodeWebhookNotFound, "No webhook with this id was found.")
 
 	errWebhookDisabled = job.Errorf(job.CodeConflict, "The webhook is disabled or deleted: it gets no deliveries. Enable it first.")
-	errManyWebhooks    = job.Errorf(job.CodeConflict, "There are %d webhooks already, which is the most that a client may have. Delete one first.", job.MaxWebhooks)
+	errManyWebhooks    = job.Errorf(job.CodeConflict, "There are %d webhooks already, which is the most that a client may have. Delete one "+
+		"first.", job.MaxWebhooks)
 )
 
 // webhookColumns is the one column list of a webhook, read by scanWebhook.
@@ -83,11 +101,11 @@ func (s secretScanner) valid(now time.Time) []job.SealedSecret {
 // webhook instead, as it is now. A client's submissions wait here for each
 // other: in the database each would wait on a connection.
 func (s *Store) InsertWebhook(ctx context.Context, sub job.WebhookSubmission) (w job.Webhook, replayed bool, err error) {
-	_, leave, err := s.newHooks.enter(ctx, sub.Webhook.ClientID)
+	_, unlock, err := s.newHooks.lock(ctx, sub.Webhook.ClientID)
 	if err != nil {
 		return job.Webhook{}, false, err
 	}
-	defer leave()
+	defer unlock()
 	w, err = s.insertWebhook(ctx, sub)
 	if !errors.Is(err, errKeyTaken) {
 		return w, false, err
@@ -97,28 +115,10 @@ func (s *Store) InsertWebhook(ctx context.Context, sub job.WebhookSubmission) (w
 	case err != nil:
 		return job.Webhook{}, false, err
 	case found == nil: // it was deleted, or the key expired, in between
-		return job.Webhook{}, false, &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: retryAfter,
-			Detail: "Another request with this idempotency key was in flight. Repeat the request."}
+		return job.Webhook{}, false, errKeyInFlight
 	}
 	return *found, true, nil
 }
-
-const (
-	// lockClientsWebhooks lets one transaction at a time add a webhook for a
-	// client: only so can they be counted.
-	lockClientsWebhooks = `SELECT pg_advisory_xact_lock(hashtextextended('webhooks of ' || $1::text, 0))`
-
-	// takeWebhookKey takes a key as takeKey does, and also one whose webhook was
-	// deleted.
-	takeWebhookKey = takeKey + ` OR NOT EXISTS (SELECT FROM webhooks WHERE webhook_id = k.resource_id AND deleted_at IS NULL)`
-
-	countWebhooks = `SELECT count(*)::int FROM webhooks WHERE client_id = $1 AND deleted_at IS NULL`
-
-	insertWebhook = `
-INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at)
-SELECT $1, $2, $3, $4, $5, $6, $7, at, at FROM (VALUES (clock_timestamp())) AS v(at)
-RETURNING ` + webhookColumns
-)
 
 func (s *Store) insertWebhook(ctx context.Context, sub job.WebhookSubmission) (w job.Webhook, err error) {
 	ctx, cancel := s.bound(ctx)
@@ -143,7 +143,8 @@ func (s *Store) addWebhook(ctx context.Context, tx pgx.Tx, sub job.WebhookSubmis
 		return none, err
 	}
 	if sub.IdempotencyKey != "" {
-		tag, err := tx.Exec(ctx, takeWebhookKey, uuid(w.ClientID), webhooksEndpoint, sub.IdempotencyKey, sub.RequestHash[:], uuid(w.ID), s.cfg.IdempotencyWindow)
+		tag, err := tx.Exec(ctx, takeWebhookKey, uuid(w.ClientID), webhooksEndpoint, sub.IdempotencyKey, sub.RequestHash[:], uuid(w.ID),
+			s.cfg.IdempotencyWindow)
 		if err != nil {
 			return none, err
 		}
@@ -158,37 +159,29 @@ func (s *Store) addWebhook(ctx context.Context, tx pgx.Tx, sub job.WebhookSubmis
 	if n >= job.MaxWebhooks {
 		return none, errManyWebhooks
 	}
-	rows, err := tx.Query(ctx, insertWebhook, uuid(w.ID), uuid(w.ClientID), w.URL, w.Events, w.Description, string(w.ContentMode), w.Secrets[0].Sealed)
+	rows, err := tx.Query(ctx, insertWebhook, uuid(w.ID), uuid(w.ClientID), w.URL, w.Events, w.Description, string(w.ContentMode),
+		w.Secrets[0].Sealed)
 	if err != nil {
 		return none, err
 	}
 	return pgx.CollectExactlyOneRow(rows, scanWebhook)
 }
 
-// findWebhook finds what a key stands for, unless that was deleted.
-const findWebhook = `
-SELECT k.request_hash, ` + webhookColumns + `
-FROM idempotency_keys k CROSS JOIN LATERAL (
-  SELECT * FROM webhooks WHERE webhook_id = k.resource_id AND client_id = k.client_id AND deleted_at IS NULL LIMIT 1) webhooks
-WHERE k.client_id = $1 AND k.endpoint = '` + webhooksEndpoint + `' AND k.key = $2 AND k.expires_at > clock_timestamp()`
-
 // FindWebhook gives the webhook that an idempotency key stands for: nil when
 // the client never used it, its window is over or the webhook was deleted, an
 // idempotency conflict when it stands for a different request.
 func (s *Store) FindWebhook(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Webhook, error) {
 	var known []byte
-	found, err := queryRows(ctx, s, func(row pgx.CollectableRow) (job.Webhook, error) {
+	w, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (job.Webhook, error) {
 		return scanWebhookAfter(row, &known)
 	}, findWebhook, uuid(client), key)
 	switch {
-	case err != nil:
+	case err != nil || !found:
 		return nil, err
-	case len(found) == 0:
-		return nil, nil
 	case !bytes.Equal(known, hash[:]):
 		return nil, errKeyReused
 	}
-	return &found[0], nil
+	return &w, nil
 }
 
 // Webhook reads a client's webhook.
@@ -196,39 +189,22 @@ func (s *Store) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, e
 	return s.oneWebhook(ctx, readWebhook, uuid(id), uuid(client))
 }
 
-const readWebhook = `
-SELECT ` + webhookColumns + ` FROM webhooks WHERE webhook_id = $1 AND client_id = $2 AND deleted_at IS NULL`
-
 // oneWebhook runs a statement that answers with the webhook that it is about.
 func (s *Store) oneWebhook(ctx context.Context, sql string, args ...any) (*job.Webhook, error) {
-	found, err := queryRows(ctx, s, scanWebhook, sql, args...)
-	if err != nil {
+	w, found, err := queryFirst(ctx, s, scanWebhook, sql, args...)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if len(found) == 0 {
+	case !found:
 		return nil, errWebhookNotFound
 	}
-	return &found[0], nil
+	return &w, nil
 }
 
 // Webhooks lists all of a client's webhooks, the newest first.
 func (s *Store) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) {
 	return queryRows(ctx, s, scanWebhook, listWebhooks, uuid(client))
 }
-
-const listWebhooks = `
-SELECT ` + webhookColumns + ` FROM webhooks WHERE client_id = $1 AND deleted_at IS NULL ORDER BY webhook_id DESC`
-
-// updateWebhook locks the webhook, found by primary key.
-const updateWebhook = `
-UPDATE webhooks SET url = coalesce($3, url), events = coalesce($4, events), description = coalesce($5, description),
-  content_mode = coalesce($6, content_mode), updated_at = clock_timestamp(),
-  disabled_at = CASE WHEN $7 THEN NULL WHEN NOT $7 THEN coalesce(disabled_at, clock_timestamp()) ELSE disabled_at END,
-  disabled_reason = CASE WHEN $7 THEN NULL WHEN NOT $7 THEN coalesce(disabled_reason, 'OWNER') ELSE disabled_reason END,
-  consecutive_failures = CASE WHEN $7 OR $3 <> url THEN 0 ELSE consecutive_failures END,
-  failing_since = CASE WHEN $7 OR $3 <> url THEN NULL ELSE failing_since END
-WHERE webhook_id = $1 AND client_id = $2 AND deleted_at IS NULL
-RETURNING ` + webhookColumns
 
 // UpdateWebhook changes what the patch names. Disabling keeps an earlier
 // reason; enabling, and another URL, forget the failures.
@@ -240,12 +216,6 @@ func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.Webh
 	return s.oneWebhook(ctx, updateWebhook, uuid(id), uuid(client), p.URL, p.Events, p.Description, mode, p.Enabled)
 }
 
-// deleteWebhook leaves no secret behind: nothing is signed with it any more.
-const deleteWebhook = `
-UPDATE webhooks SET deleted_at = at, updated_at = at, secret = '', old_secrets = '{}', old_secrets_until = '{}' FROM (VALUES (clock_timestamp())) AS v(at)
-WHERE webhook_id = $1 AND client_id = $2 AND deleted_at IS NULL
-RETURNING ` + webhookColumns
-
 // DeleteWebhook ends a webhook. Deliveries that wait for it are given up by
 // FailOrphans; its log goes with the jobs, and at last by Clean.
 func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
@@ -253,26 +223,47 @@ func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
 	return err
 }
 
-const rotateSecret = `
-UPDATE webhooks SET secret = $3, old_secrets = (secret || old_secrets)[1:3],
-  old_secrets_until = ((at + $4::interval) || old_secrets_until)[1:3], updated_at = at
-FROM (VALUES (clock_timestamp())) AS v(at)
-WHERE webhook_id = $1 AND client_id = $2 AND deleted_at IS NULL
-RETURNING ` + webhookColumns
-
 // RotateWebhookSecret gives a webhook another secret. The one that it had stays
 // valid for the overlap, and so do the two before it for what is left of theirs:
-// whoever repeats a rotation without having seen its answer loses nothing.
+// a client that repeats a rotation without having seen its answer loses nothing.
 func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error) {
 	return s.oneWebhook(ctx, rotateSecret, uuid(id), uuid(client), sealed, overlap)
 }
 
 // Subscribers gives the clients that have an enabled webhook.
 func (s *Store) Subscribers(ctx context.Context) ([]job.ID, error) {
-	return queryRows(ctx, s, func(row pgx.CollectableRow) (id job.ID, err error) {
-		return id, row.Scan(scanID(&id))
-	}, subscribers)
+	return queryRows(ctx, s, rowToID, subscribers)
 }
 
-// subscribers reads the index webhooks_enabled as a whole, and hardly anything else.
-const subscribers = `SELECT DISTINCT client_id FROM webhooks WHERE deleted_at IS NULL AND disabled_at IS NULL ORDER BY client_id`
+// SigningKeys gives the keys that are published, the oldest first.
+func (s *Store) SigningKeys(ctx context.Context) ([]job.SigningKey, error) {
+	return queryRows(ctx, s, func(row pgx.CollectableRow) (k job.SigningKey, err error) {
+		return k, row.Scan(&k.KID, &k.Public, &k.Sealed, &k.CreatedAt, &k.SignsFrom, &k.RetiresAt)
+	}, signingKeys)
+}
+
+// AddSigningKey publishes a key, to sign after the delay, which gives receivers
+// time to learn of it; the first key of all signs at once. The others are
+// published for the overlap longer than they sign. The times are Postgres'.
+//
+// With onlyFirst nothing happens if there is a key already. A key that is
+// current already stays as it is; the others retire all the same.
+func (s *Store) AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		// Processes that start together take turns.
+		if _, err := tx.Exec(ctx, `LOCK TABLE signing_keys IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, addSigningKey, k.KID, k.Public, k.Sealed, delay, onlyFirst); err != nil || onlyFirst {
+			return err
+		}
+		_, err := tx.Exec(ctx, retireOtherKeys, k.KID, overlap)
+		return err
+	})
+	if err != nil {
+		return s.failed("signing key", err)
+	}
+	return nil
+}

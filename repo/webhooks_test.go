@@ -78,7 +78,8 @@ func TestWebhookLife(t *testing.T) {
 	off := f.patch(second, enabled(false))
 	require.Equal(t, job.DisabledByOwner, off.Disabled.Reason)
 	require.Equal(t, off.Disabled, f.patch(second, enabled(false)).Disabled, "repeated, it changes nothing")
-	f.exec(`UPDATE webhooks SET disabled_reason = 'GONE', consecutive_failures = 3, failing_since = now() WHERE webhook_id = $1`, second.String())
+	f.exec(`UPDATE webhooks SET disabled_reason = 'GONE', consecutive_failures = 3, failing_since = now() WHERE webhook_id = $1`,
+		second.String())
 	require.Equal(t, job.DisabledGone, f.patch(second, enabled(false)).Disabled.Reason, "an earlier reason stays")
 	on := f.patch(second, enabled(true))
 	require.Nil(t, on.Disabled)
@@ -124,9 +125,9 @@ func TestRotatedSecretStaysValid(t *testing.T) {
 func TestWebhookKeys(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	const crowd = 10
-	ids := make([]job.ID, crowd)
-	inParallel(crowd, func(i int) {
+	const many = 10
+	ids := make([]job.ID, many)
+	inParallel(many, func(i int) {
 		w, _, err := f.store.InsertWebhook(f.ctx(), f.hook("k", "*"))
 		require.NoError(t, err)
 		ids[i] = w.ID
@@ -177,7 +178,8 @@ func TestDeletedWebhookHasNoSecrets(t *testing.T) {
 	_, err := f.store.RotateWebhookSecret(f.ctx(), f.client, id, []byte("second"), time.Hour)
 	require.NoError(t, err)
 	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, id))
-	require.Equal(t, "0 0 0", one[string](f, `SELECT concat_ws(' ', length(secret), cardinality(old_secrets), cardinality(old_secrets_until)) FROM webhooks`))
+	require.Equal(t, "0 0 0", one[string](f, `SELECT concat_ws(' ', length(secret), cardinality(old_secrets), cardinality(old_secrets_until))
+		FROM webhooks`))
 }
 
 // Ten processes add webhooks for one client at once; while the table is locked,
@@ -186,7 +188,8 @@ func TestWebhooksAreLimited(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.exec(`INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at)
-		SELECT gen_random_uuid(), $1, 'u', '{*}', '', 'binary', 'x', now(), now() FROM generate_series(1, $2)`, f.client.String(), job.MaxWebhooks-3)
+		SELECT gen_random_uuid(), $1, 'u', '{*}', '', 'binary', 'x', now(), now() FROM generate_series(1, $2)`, f.client.String(),
+		job.MaxWebhooks-3)
 	errs := make([]error, 10)
 	unlock := f.lock(`LOCK TABLE webhooks IN SHARE MODE`)
 	var unlocked sync.WaitGroup

@@ -10,6 +10,12 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+var (
+	readHeld        = statement("readHeld")
+	markDeadWorkers = statement("markDeadWorkers")
+	orphanedJobs    = statement("orphanedJobs")
+)
+
 // Leases keeps the lease of one worker process alive. It has a connection of
 // its own, so that a full pool cannot make the lease expire.
 type Leases struct {
@@ -59,7 +65,7 @@ func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) 
 	return held, err
 }
 
-// Held tells more about those of the leases that the worker still has.
+// Held reads the jobs of those of the leases that the worker still has.
 func (l *Leases) Held(ctx context.Context, worker job.ID, leases []job.Lease) ([]job.Held, error) {
 	var held []job.Held
 	err := l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -119,50 +125,20 @@ func (l *Leases) drop() {
 	}
 }
 
-const heldColumns = `job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(traceparent, '') AS traceparent, attempt, fence, state, work_kind, max_attempts, auto_retry, lease_expiries`
-
-// readHeld finds the jobs by primary key, as claimedBefore does.
-const readHeld = `
-SELECT ` + heldColumns + ` FROM unnest($2::uuid[], $3::int[], $4::bigint[]) AS i(id, number, token) JOIN jobs ON jobs.job_id = i.id
-WHERE jobs.attempt = i.number AND jobs.fence = i.token AND jobs.worker_id IS NOT DISTINCT FROM $1`
+const heldColumns = `job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(traceparent, '') AS traceparent,
+  attempt, fence, state, work_kind, max_attempts, auto_retry, lease_expiries`
 
 func scanHeld(row pgx.CollectableRow) (h job.Held, err error) {
-	return h, row.Scan(scanID(&h.JobID), scanID(&h.ClientID), &h.RequestID, &h.CorrelationID, &h.TraceParent, &h.Attempt, &h.Fence, &h.State, &h.WorkKind,
-		&h.MaxAttempts, &h.AutoRetry, &h.LeaseExpiries)
+	return h, row.Scan(scanID(&h.JobID), scanID(&h.ClientID), &h.RequestID, &h.CorrelationID, &h.TraceParent,
+		&h.Attempt, &h.Fence, &h.State, &h.WorkKind, &h.MaxAttempts, &h.AutoRetry, &h.LeaseExpiries)
 }
 
 // Orphans marks workers dead whose lease has ended, then answers with at most
 // limit jobs that no living worker holds. The guard of every later write is
 // the job's fence, so a stale answer harms nothing.
 func (s *Store) Orphans(ctx context.Context, limit int) ([]job.Held, error) {
-	if err := s.exec(ctx, "bury", buryWorkers); err != nil {
+	if err := s.exec(ctx, "mark dead", markDeadWorkers); err != nil {
 		return nil, err
 	}
-	return queryRows(ctx, s, scanHeld, orphans, limit)
-}
-
-// buryWorkers skips a worker that is just renewing its lease.
-const buryWorkers = `
-WITH dead AS MATERIALIZED (
-  SELECT worker_id FROM workers WHERE state = 'ALIVE' AND expires_at <= clock_timestamp()
-  ORDER BY worker_id FOR UPDATE SKIP LOCKED
-)
-UPDATE workers SET state = 'DEAD' WHERE worker_id IN (SELECT worker_id FROM dead)`
-
-// orphans finds the jobs by the index jobs_held. Apart from the search, order
-// and limit cannot mislead the planner into walking all jobs in their order.
-const orphans = `
-WITH held AS MATERIALIZED (
-  SELECT ` + heldColumns + ` FROM jobs WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM workers WHERE state <> 'ALIVE'))
-)
-SELECT * FROM held ORDER BY job_id LIMIT $1`
-
-// exec runs a statement without an answer.
-func (s *Store) exec(ctx context.Context, operation, sql string, args ...any) error {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	if _, err := s.pool.Exec(ctx, sql, args...); err != nil {
-		return s.failed(operation, err)
-	}
-	return nil
+	return queryRows(ctx, s, scanHeld, orphanedJobs, limit)
 }

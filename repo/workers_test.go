@@ -49,7 +49,8 @@ func TestRenewAnswersWithWhatTheWorkerHolds(t *testing.T) {
 	held, err := leases.Held(f.ctx(), f.worker, []job.Lease{assigned, gone, running, released, {JobID: newID(), Attempt: 1, Fence: 1}})
 	require.NoError(t, err)
 	require.ElementsMatch(t, []job.Held{wantAssigned, wantRunning}, held)
-	require.True(t, one[bool](f, `SELECT expires_at - heartbeat_at BETWEEN interval '59 s' AND interval '61 s' FROM workers WHERE worker_id = $1`, f.worker.String()))
+	require.True(t, one[bool](f, `SELECT expires_at - heartbeat_at BETWEEN interval '59 s' AND interval '61 s' FROM workers
+		WHERE worker_id = $1`, f.worker.String()))
 }
 
 func TestRenewNeedsALiveLease(t *testing.T) {

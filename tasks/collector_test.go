@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/devstack"
-	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -78,7 +77,7 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 
 func TestMetricsThatAreOff(t *testing.T) {
 	t.Parallel()
-	r, err := Connect(newDBURL(), Options{Registry: telemetry.Off, Timeout: within})
+	r, err := Connect(newDBURL(), Options{Registry: nil, Timeout: within})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	q := startQueue(t, r, QueueConfig{})

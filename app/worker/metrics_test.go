@@ -12,7 +12,6 @@ import (
 	"github.com/forgerun/forgerun/app/batches"
 	"github.com/forgerun/forgerun/app/delivery"
 	"github.com/forgerun/forgerun/app/maintenance"
-	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -39,7 +38,7 @@ func TestTheUsualFailureOfAKindIsThereFromTheStart(t *testing.T) {
 func TestMetricsCanBeOff(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.Metrics = app.NewMetrics(telemetry.Off)
+		w.Metrics = app.NewMetrics(nil)
 		w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
 		w.worker = w.newWorker()
 		w.start()

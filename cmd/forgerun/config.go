@@ -24,7 +24,6 @@ type Config struct {
 	DataDir                     string
 	LogLevel                    slog.Level
 	LogFormat                   string
-	Metrics                     bool
 	Tracing                     Tracing
 	WorkerConcurrency           int
 	TimeScale                   float64
@@ -100,7 +99,6 @@ func (c *Config) variables() []variable {
 		{name: "FORGERUN_DATA_DIR", fallback: ".forgerun", help: "folder of dev's own stores", parse: text(&c.DataDir)},
 		{name: "FORGERUN_LOG_LEVEL", fallback: "info", help: "debug, info, warn or error", parse: level(&c.LogLevel)},
 		{name: "FORGERUN_LOG_FORMAT", fallback: "json", dev: "text", help: "json or text", parse: oneOf(&c.LogFormat, "json", "text")},
-		{name: "FORGERUN_METRICS", fallback: "true", help: "whether anything is counted; false only shows what counting costs", parse: boolean(&c.Metrics)},
 		{name: "FORGERUN_WORKER_CONCURRENCY", fallback: "1", dev: "100", help: "jobs at once in a worker process", parse: integer(&c.WorkerConcurrency, 1, 100_000)},
 		{name: "FORGERUN_TIME_SCALE", fallback: "1", help: "multiplies the jobs' durations and the execution limit; 0: jobs take no time", parse: decimal(&c.TimeScale, 0, 1000)},
 		{name: "FORGERUN_MAX_RUNTIME", fallback: "120s", help: "execution limit of a job", parse: duration(&c.MaxRuntime, time.Second, day)},

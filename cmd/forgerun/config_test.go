@@ -71,7 +71,6 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_OUTCOME_STREAM_MAXLEN":    {"0", "all"},
 		"FORGERUN_REQUEST_TIMEOUT":          {"0s"},
 		"FORGERUN_DB_TIMEOUT":               {"0s", "1ms"},
-		"FORGERUN_METRICS":                  {"perhaps"},
 
 		"OTEL_EXPORTER_OTLP_ENDPOINT":        {"localhost:4318", "ftp://localhost", "http://me:hunter2@localhost:4318"},
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": {"localhost:4318", "https://hunter2@localhost/v1/traces"},
@@ -144,8 +143,11 @@ func TestBadConfigurationOfAProcess(t *testing.T) {
 
 func TestUnknownVariableIsWarnedOf(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, env{"FORGERUN_TIMESCALE": "0"})
-	s.startAPI().logged("unknown variable is ignored; see 'forgerun config' for those that exist", "FORGERUN_TIMESCALE")
+	s := newStack(t, env{"FORGERUN_TIMESCALE": "0", "FORGERUN_METRICS": "false"})
+	api := s.startAPI()
+	for _, name := range []string{"FORGERUN_TIMESCALE", "FORGERUN_METRICS"} {
+		api.logged("unknown variable is ignored; see 'forgerun config' for those that exist", name)
+	}
 }
 
 func TestConfigMasksSecrets(t *testing.T) {

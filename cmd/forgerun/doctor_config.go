@@ -31,9 +31,6 @@ func (fs *findings) judgeConfig(role string, cfg Config, bad error, unknown []st
 	if bad != nil {
 		return // values beside a bad one may not be there
 	}
-	if !cfg.Metrics {
-		fs.warn("metrics", "FORGERUN_METRICS is false: nothing is counted, no alert fires", "unset FORGERUN_METRICS")
-	}
 	fs.judgeTimes(role, cfg)
 	fs.judgeKeyFile(role, cfg)
 	if role != "dev" {

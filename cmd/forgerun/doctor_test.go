@@ -216,7 +216,6 @@ func TestDoctorJudgesTheConfiguration(t *testing.T) {
 		{"dev", env{"FORGERUN_PUBLIC_URL": "", "FORGERUN_DATABASE_URL": "", "FORGERUN_REDIS_URL": ""}, healthy, nil},
 		{"api", env{"FORGERUN_MAX_RETRIES": "few"}, failing, []string{`FORGERUN_MAX_RETRIES="few": a whole number`}},
 		{"webhooks", env{"FORGERUN_MASTER_KEY": ""}, failing, []string{"FORGERUN_MASTER_KEY is required"}},
-		{"worker", env{"FORGERUN_METRICS": "false"}, warning, []string{"nothing is counted"}},
 		{"worker", env{"FORGERUN_ADMIN_ADDR": ""}, warning, []string{"no metrics"}},
 		{"api", env{"FORGERUN_ADMIN_ADDR": "0.0.0.0:8081", "FORGERUN_ADMIN_TOKEN": "0123456789abcdef"}, warning, []string{"0.0.0.0:8081 is not on loopback"}},
 		{"api", env{"FORGERUN_PUBLIC_URL": ""}, warning, []string{"http://127.0.0.1:8080"}},

@@ -29,7 +29,8 @@ var mayImport = []packageRule{
 	{"migrations", nil},
 	{"internal/telemetry", nil},
 	{"monitoring", nil},
-	{"internal/devstack", nil},
+	{"internal/process", nil},
+	{"internal/devstack", []string{"internal/process"}},
 
 	{"app", []string{"job", "internal/telemetry"}},
 	{"app/clients", []string{"app", "job", "internal/telemetry"}},
@@ -54,7 +55,7 @@ var mayImport = []packageRule{
 	{"client", nil},
 	{"internal/simulator/scenario", nil},
 	{"internal/simulator/history", nil},
-	{"internal/simulator/stack", []string{"internal/devstack"}},
+	{"internal/simulator/stack", []string{"internal/devstack", "internal/process"}},
 	{"internal/simulator/judge", []string{"internal/simulator/history"}},
 	{"internal/simulator/judge/collect", []string{"client", "internal/simulator/history", "internal/simulator/judge"}},
 	{"internal/simulator/receiver", []string{"client", "internal/simulator/history"}},
@@ -63,7 +64,7 @@ var mayImport = []packageRule{
 	{"internal/simulator/tour", []string{"client", "internal/simulator/..."}},
 	{"internal/simulator/trial", []string{"client", "internal/devstack", "internal/simulator/..."}},
 
-	{"cmd/simulator", []string{"client", "internal/devstack", "internal/simulator/...", "job test"}},
+	{"cmd/simulator", []string{"client", "internal/devstack", "internal/process", "internal/process", "internal/simulator/...", "job test"}},
 	{"cmd/...", []string{"..."}},
 	{"internal/bench/...", []string{"..."}},
 }
@@ -92,7 +93,7 @@ var onlyIn = []struct {
 	{"code.dny.dev/ssrf", []string{"webhook"}},
 	{"github.com/exaring/otelpgx", []string{"repo"}},
 	{"go.opentelemetry.io/otel/exporters", []string{"monitoring"}},
-	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "internal/telemetry test", "app/apptest", "app/... test", "handlers test", "repo test", "tasks test", "webhook test"}},
+	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "internal/telemetry test", "app/apptest", "app/... test", "handlers test", "repo test", "tasks test", "webhook test", "internal/bench/... test"}},
 	{"go.opentelemetry.io/proto", []string{"monitoring test", "cmd/... test"}},
 	{"github.com/chromedp", []string{"internal/simulator/report test", "cmd/... test"}},
 	{"github.com/compose-spec", []string{"monitoring test"}},

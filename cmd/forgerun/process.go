@@ -86,19 +86,19 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	if err := p.startTracing(); err != nil {
 		return nil, err
 	}
-	p.metrics = app.NewMetrics(p.counted())
+	p.metrics = app.NewMetrics(p.registry)
 	p.store, err = repo.Open(repo.Config{
 		URL: cfg.DatabaseURL, Timeout: cfg.DBTimeout, ApplicationName: "forgerun " + role,
 		ResultTTL: cfg.RetentionResults, IdempotencyWindow: cfg.IdempotencyWindow,
 		Retention:     repo.Retention{Jobs: cfg.RetentionJobs, Keys: cfg.RetentionKeys, Tombstones: cfg.RetentionTombstones},
 		Webhooks:      repo.WebhookLimits{DisableFailures: cfg.WebhookDisableFailures, DisableAfter: cfg.WebhookDisableAfter},
 		OutcomeStream: cfg.OutcomeStream != "",
-		Logger:        p.log, Registry: p.counted(), TracerProvider: p.tracing,
+		Logger:        p.log, Registry: p.registry, TracerProvider: p.tracing,
 	})
 	if err != nil {
 		return nil, err
 	}
-	p.redis, err = tasks.Connect(cfg.RedisURL, tasks.Options{Logger: p.log, Registry: p.counted(), Tracer: p.tracer})
+	p.redis, err = tasks.Connect(cfg.RedisURL, tasks.Options{Logger: p.log, Registry: p.registry, Tracer: p.tracer})
 	if err != nil {
 		p.store.Close()
 		return nil, err
@@ -130,14 +130,6 @@ func (p *process) startTracing() error {
 	}
 	p.tracing, p.tracer, p.flush = provider, provider.Tracer(telemetry.Scope), flush
 	return nil
-}
-
-// counted is the registry of everything that the program counts itself.
-func (p *process) counted() prometheus.Registerer {
-	if !p.cfg.Metrics {
-		return telemetry.Off
-	}
-	return p.registry
 }
 
 // listen opens the public listener of the roles that have one, and completes
@@ -313,8 +305,9 @@ func (p *process) startAPI() *api {
 	}, handlers.Deps{
 		Jobs: a.service, Reader: a.service, Batches: a.service, Events: a.events, Clients: a.clients, CursorKey: a.service.CursorKey,
 		Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(),
-		Limiter: a.limiter, Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.counted(), p.log), BatchAdmission: jobs.NewAdmission(jobs.BatchAdmissionFloor, nil, telemetry.Off, p.log),
-		Health: p, Logger: p.log, Registry: p.counted(), Tracer: p.tracer,
+		Limiter: a.limiter, Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.registry, p.log),
+		BatchAdmission: jobs.NewAdmission(jobs.BatchAdmissionFloor, nil, nil, p.log), // its metrics would have the same names
+		Health:         p, Logger: p.log, Registry: p.registry, Tracer: p.tracer,
 	})
 	go func() {
 		if err := a.server.Serve(p.listener); err != nil {

@@ -1,11 +1,12 @@
 // Command bench measures ForgeRun on one machine that also runs Postgres, Redis
 // and the load generator, and beside it the same thing done naively: one
 // transaction for each step of each job. Absolute numbers say more about the
-// machine than about the program; the ratios, taken in turns in one run, say what
-// the design is worth. "bench -help" tells the rest.
+// machine than about the program; the ratios, taken in turns in one run, show what
+// the design is worth. "bench -help" lists the options.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -16,6 +17,11 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/forgerun/forgerun/internal/bench/experiments"
+	"github.com/forgerun/forgerun/internal/bench/figures"
+	"github.com/forgerun/forgerun/internal/bench/lab"
+	"github.com/forgerun/forgerun/internal/bench/yardstick"
 )
 
 // Exit codes.
@@ -25,7 +31,7 @@ const (
 	exitFailed     = 2 // something could not be measured
 )
 
-const usageText = `Usage: go run ./bench [options] [quick|standard|full|EXPERIMENT...]
+const usageText = `Usage: go run ./internal/bench [options] [quick|standard|full|EXPERIMENT...]
 
 Starts a Postgres and a Redis of its own (durable: fsync, synchronous_commit and
 AOF on), measures ForgeRun on them, and prints each figure with its target.
@@ -45,7 +51,8 @@ Options:
 
 // command is what the command line asks for.
 type command struct {
-	o                       options
+	o                       lab.Options
+	kind                    kind
 	chosen                  []experiment
 	json, markdown, profile string
 	list                    bool
@@ -66,15 +73,16 @@ func main() {
 	case err != nil:
 		exit(exitOK, err)
 	case c.list:
-		list()
+		printList()
 		os.Exit(exitOK)
 	}
 	exit(c.run(ctx))
 }
 
-// roles are for the program's own use: what it measures against, and with.
+// roles are processes that experiments start: what the service is measured against,
+// and the subjects of "generator".
 var roles = map[string]func(context.Context, []string) error{
-	"naive": runNaive, "nothing": func(context.Context, []string) error { return serveNothing() }, "engine": runEngine,
+	"naive": yardstick.RunNaive, "nothing": experiments.ServeNothing, "engine": experiments.RunEngine,
 }
 
 func exit(code int, err error) {
@@ -95,14 +103,15 @@ func parse(args []string) (c command, err error) {
 	flags.BoolVar(&c.list, "list", false, "list the experiments and end")
 	flags.StringVar(&c.json, "json", "", "write the figures to this `file` (default bench-KIND.json, or bench-selected.json)")
 	flags.StringVar(&c.markdown, "markdown", "", "also write a table for docs/performance.md to this `file`")
-	flags.StringVar(&c.profile, "profile", "", "profile the whole path at the end and write CPU profiles, statements and shares to this `folder`; pg_stat_statements is loaded for the whole run")
-	flags.DurationVar(&c.o.duration, "duration", 0, "length of each phase (default 4s in quick, 8s otherwise)")
-	flags.IntVar(&c.o.rounds, "rounds", 0, "how often comparisons are made; the medians count (default 1 in quick, 3 otherwise)")
-	flags.IntVar(&c.o.clients, "clients", 64, "concurrent HTTP clients")
-	flags.IntVar(&c.o.slots, "slots", 128, "jobs at once in a worker process")
-	flags.BoolVar(&c.o.traced, "traced", false, "observability: also with each request traced")
-	flags.BoolVar(&c.o.watched, "watched", false, "generator: read every event of each job too")
-	seedFlags(flags)
+	flags.StringVar(&c.profile, "profile", "", "profile the whole path at the end and write CPU profiles, statements and shares "+
+		"to this `folder`; pg_stat_statements is loaded for the whole run")
+	flags.DurationVar(&c.o.Duration, "duration", 0, "length of each phase (default 4s in quick, 8s otherwise)")
+	flags.IntVar(&c.o.Rounds, "rounds", 0, "how often comparisons are made; the medians count (default 1 in quick, 3 otherwise)")
+	flags.IntVar(&c.o.Clients, "clients", 64, "concurrent HTTP clients")
+	flags.IntVar(&c.o.Slots, "slots", 128, "jobs at once in a worker process")
+	flags.BoolVar(&c.o.Traced, "traced", false, "observability: also with each request traced")
+	flags.BoolVar(&c.o.Watched, "watched", false, "generator: read every event of each job too")
+	flags.IntVar(&c.o.Rows, "rows", 0, "seed no more than so many `jobs` in an experiment (default as many as its target says)")
 	if err := flags.Parse(args); err != nil {
 		return c, err
 	}
@@ -110,43 +119,31 @@ func parse(args []string) (c command, err error) {
 	if err != nil {
 		return c, err
 	}
-	c.o.kind = standard
-	if c.chosen, err = choose(&c.o.kind, pattern, flags.Args()); err != nil {
+	c.kind = standard
+	if c.chosen, err = choose(&c.kind, pattern, flags.Args()); err != nil {
 		return c, err
 	}
-	selected := c.o.kind.String()
+	selected := c.kind.String()
 	if *only != "" || flags.NArg() > 0 && !slices.Contains(kindNames, flags.Arg(0)) {
 		selected = "selected" // which leaves the files of whole runs alone
 	}
-	c.fill("bench-" + selected + ".json")
+	duration, rounds := 8*time.Second, 3
+	if c.kind == quick {
+		duration, rounds = 4*time.Second, 1
+	}
+	c.o.Duration, c.o.Rounds = cmp.Or(max(0, c.o.Duration), duration), cmp.Or(max(0, c.o.Rounds), rounds)
+	c.json = cmp.Or(c.json, "bench-"+selected+".json")
 	return c, nil
 }
 
-// fill sets what was left open.
-func (c *command) fill(json string) {
-	duration, rounds := 8*time.Second, 3
-	if c.o.kind == quick {
-		duration, rounds = 4*time.Second, 1
-	}
-	if c.o.duration <= 0 {
-		c.o.duration = duration
-	}
-	if c.o.rounds <= 0 {
-		c.o.rounds = rounds
-	}
-	if c.json == "" {
-		c.json = json
-	}
-}
-
-// choose gives the experiments of a kind, or the named ones; a pattern chooses
-// among those of any kind.
+// choose gives the experiments of a kind, or the named ones; with a pattern, those of
+// any kind.
 func choose(k *kind, pattern *regexp.Regexp, names []string) (chosen []experiment, err error) {
 	if len(names) == 1 && slices.Contains(kindNames, names[0]) {
 		*k = kind(slices.Index(kindNames, names[0]))
 		names = nil
 	}
-	for _, e := range experiments {
+	for _, e := range all {
 		switch {
 		case len(names) > 0 && !slices.Contains(names, e.name), !pattern.MatchString(e.name):
 		case len(names) > 0 || pattern.String() != "" || e.kind <= *k:
@@ -154,7 +151,7 @@ func choose(k *kind, pattern *regexp.Regexp, names []string) (chosen []experimen
 		}
 	}
 	for _, name := range names {
-		if !slices.ContainsFunc(experiments, func(e experiment) bool { return e.name == name }) {
+		if !slices.ContainsFunc(all, func(e experiment) bool { return e.name == name }) {
 			return nil, fmt.Errorf("there is no experiment %q, nor a kind of that name; -list shows what there is (options come first)", name)
 		}
 	}
@@ -164,65 +161,65 @@ func choose(k *kind, pattern *regexp.Regexp, names []string) (chosen []experimen
 	return chosen, nil
 }
 
-func list() {
-	for _, e := range experiments {
+func printList() {
+	for _, e := range all {
 		fmt.Printf("%-14s %-9s %s\n", e.name, e.kind, e.about)
 	}
 }
 
-// run makes the experiments. One that fails does not keep the others from being made.
+// run runs the experiments, the others also if one fails.
 func (c command) run(ctx context.Context) (code int, err error) {
 	settings := map[string]string{}
 	if c.profile != "" {
 		settings["shared_preload_libraries"] = "pg_stat_statements"
-		c.chosen = append(c.chosen, experiment{name: "profile", about: "the whole path again, being profiled", run: profileTo(c.profile)})
+		profile := experiment{name: "profile", about: "the whole path again, being profiled", run: experiments.ProfileTo(c.profile)}
+		c.chosen = append(c.chosen, profile)
 	}
-	s, err := newStack(ctx, settings)
+	l, err := lab.New(ctx, c.o, settings)
 	if err != nil {
 		return exitFailed, err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	about, err := s.about(ctx)
+	defer func() { err = errors.Join(err, l.Close()) }()
+	about, err := l.Description(ctx)
 	if err != nil {
 		return exitFailed, err
 	}
 	for _, line := range about {
 		fmt.Println("  " + line)
 	}
-	l := &lab{stack: s, o: c.o}
-	figures, failed := l.runAll(ctx, c.chosen)
+	list, failed := runAll(ctx, l, c.chosen)
 	fmt.Println()
-	err = errors.Join(writeTable(os.Stdout, figures), writeJSON(c.json, figures))
+	err = errors.Join(figures.WriteTable(os.Stdout, list), figures.WriteJSON(c.json, list))
 	if c.markdown != "" {
-		err = errors.Join(err, writeMarkdown(c.markdown, about, figures))
+		err = errors.Join(err, figures.WriteMarkdown(c.markdown, about, list))
 	}
-	return exitCode(figures, failed), errors.Join(err, failed)
+	return exitCode(list, failed), errors.Join(err, failed)
 }
 
-func (l *lab) runAll(ctx context.Context, chosen []experiment) (figures []figure, failed error) {
+func runAll(ctx context.Context, l *lab.Lab, chosen []experiment) (list []figures.Figure, failed error) {
 	for i, e := range chosen {
 		if ctx.Err() != nil {
-			return figures, errors.Join(failed, ctx.Err())
+			return list, errors.Join(failed, ctx.Err())
 		}
 		fmt.Printf("\n[%d/%d] %s: %s\n", i+1, len(chosen), e.name, e.about)
 		began := time.Now()
 		got, err := e.run(ctx, l)
 		if err != nil {
 			err = fmt.Errorf("%s: %w", e.name, err)
-			l.say("NOT MEASURED: %v", err)
+			l.Printf("NOT MEASURED: %v", err)
 			failed = errors.Join(failed, err)
 		}
-		figures = append(figures, got...)
-		l.say("(%v)", time.Since(began).Round(time.Second))
+		list = append(list, got...)
+		l.Printf("(%v)", time.Since(began).Round(time.Second))
 	}
-	return figures, failed
+	return list, failed
 }
 
-func exitCode(figures []figure, failed error) int {
+func exitCode(list []figures.Figure, failed error) int {
 	switch {
 	case failed != nil:
 		return exitFailed
-	case slices.ContainsFunc(figures, func(f figure) bool { return !f.OK }):
+	case slices.ContainsFunc(list, func(f figures.Figure) bool { return !f.OK }):
 		return exitFallsShort
 	}
 	return exitOK

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/bench/figures"
+	"github.com/forgerun/forgerun/internal/bench/lab"
 )
 
 func names(list []experiment) (names []string) {
@@ -16,8 +19,8 @@ func names(list []experiment) (names []string) {
 	return names
 }
 
-// Not in parallel: an option is kept in a variable of the program.
 func TestExperimentsAreChosen(t *testing.T) {
+	t.Parallel()
 	parsed := func(args ...string) command {
 		c, err := parse(args)
 		require.NoError(t, err)
@@ -27,7 +30,7 @@ func TestExperimentsAreChosen(t *testing.T) {
 	require.Equal(t, names(parsed("standard").chosen), names(parsed().chosen))
 	require.Subset(t, names(parsed().chosen), []string{"throughput", "redis"})
 	require.NotContains(t, names(parsed().chosen), "deliveries")
-	require.Equal(t, names(experiments), names(parsed("full").chosen))
+	require.Equal(t, names(all), names(parsed("full").chosen))
 	require.Equal(t, []string{"deliveries"}, names(parsed("deliveries").chosen))
 	require.Equal(t, []string{"idle", "generator"}, names(parsed("generator", "idle").chosen), "in the order of the list")
 	require.Equal(t, []string{"redis"}, names(parsed("-only", "^red", "quick").chosen), "of any kind")
@@ -39,6 +42,7 @@ func TestExperimentsAreChosen(t *testing.T) {
 }
 
 func TestDefaultsAreThoseOfTheKind(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		args     []string
 		duration time.Duration
@@ -53,8 +57,8 @@ func TestDefaultsAreThoseOfTheKind(t *testing.T) {
 	} {
 		got, err := parse(c.args)
 		require.NoError(t, err)
-		require.Equal(t, c.duration, got.o.duration)
-		require.Equal(t, c.rounds, got.o.rounds)
+		require.Equal(t, c.duration, got.o.Duration)
+		require.Equal(t, c.rounds, got.o.Rounds)
 		require.Equal(t, c.json, got.json)
 	}
 }
@@ -62,7 +66,7 @@ func TestDefaultsAreThoseOfTheKind(t *testing.T) {
 func TestExperimentNamesAreUniqueAndNoKinds(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{"quick": true, "standard": true, "full": true}
-	for _, e := range experiments {
+	for _, e := range all {
 		require.False(t, seen[e.name], e.name)
 		seen[e.name] = true
 		require.NotEmpty(t, e.about)
@@ -70,21 +74,29 @@ func TestExperimentNamesAreUniqueAndNoKinds(t *testing.T) {
 	}
 }
 
-// One experiment that fails keeps no other from being made.
-func TestAllExperimentsAreMade(t *testing.T) {
+// One experiment that fails does not stop the others.
+func TestAllExperimentsRun(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no")
-	l := &lab{}
-	figures, err := l.runAll(t.Context(), []experiment{
-		{name: "a", run: func(context.Context, *lab) ([]figure, error) { return nil, broken }},
-		{name: "b", run: func(context.Context, *lab) ([]figure, error) { return []figure{{Figure: "f"}}, nil }},
+	l := &lab.Lab{}
+	got, err := runAll(t.Context(), l, []experiment{
+		{name: "a", run: func(context.Context, *lab.Lab) ([]figures.Figure, error) { return nil, broken }},
+		{name: "b", run: func(context.Context, *lab.Lab) ([]figures.Figure, error) { return []figures.Figure{{Figure: "f"}}, nil }},
 	})
 	require.ErrorIs(t, err, broken)
-	require.Len(t, figures, 1)
+	require.Len(t, got, 1)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	figures, err = l.runAll(ctx, []experiment{{name: "c"}})
+	got, err = runAll(ctx, l, []experiment{{name: "c"}})
 	require.ErrorIs(t, err, context.Canceled)
-	require.Empty(t, figures)
+	require.Empty(t, got)
+}
+
+func TestExitCode(t *testing.T) {
+	t.Parallel()
+	good, bad := figures.Figure{OK: true}, figures.Figure{}
+	require.Equal(t, 0, exitCode([]figures.Figure{good}, nil))
+	require.Equal(t, 1, exitCode([]figures.Figure{good, bad}, nil))
+	require.Equal(t, 2, exitCode([]figures.Figure{bad}, errors.New("not measured")), "what could not be measured counts more")
 }

@@ -50,15 +50,9 @@ func lookupAccount(name string) (*account, error) {
 	if err != nil {
 		return nil, err
 	}
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	return &account{name: name, uid: uint32(uid), gid: uint32(gid)}, nil
+	uid, noUID := strconv.ParseUint(u.Uid, 10, 32)
+	gid, noGID := strconv.ParseUint(u.Gid, 10, 32)
+	return &account{name: name, uid: uint32(uid), gid: uint32(gid)}, errors.Join(noUID, noGID)
 }
 
 func (a *account) credential() *syscall.Credential {
@@ -77,22 +71,18 @@ func (a *account) give(path string) error {
 	return os.Lchown(path, int(a.uid), int(a.gid))
 }
 
-// enters reports whether the account can run the program with dir as its
-// working folder. It tries it, since modes alone do not tell (access lists,
-// mount options, security modules).
-func (a *account) enters(ctx context.Context, dir, program string) (bool, error) {
+// enters runs the program with dir as its working folder: the error wraps
+// fs.ErrPermission if the account may not. Modes are not all that counts (access
+// lists, mount options, security modules).
+func (a *account) enters(ctx context.Context, dir, program string) error {
 	if a == nil {
-		return true, nil
+		return nil
 	}
 	cmd := exec.CommandContext(ctx, program, "--version")
 	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: a.credential()}
-	err := cmd.Run()
-	if errors.Is(err, fs.ErrPermission) {
-		return false, nil
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("running %s as user %s: %w", filepath.Base(program), a.name, err)
 	}
-	if err != nil {
-		return false, fmt.Errorf("running %s as user %s: %w", filepath.Base(program), a.name, err)
-	}
-	return true, nil
+	return nil
 }

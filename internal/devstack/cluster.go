@@ -17,6 +17,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 const (
@@ -32,30 +34,19 @@ const (
 	tooManyConnections = "53300"
 )
 
-// durability says whether a new cluster is forced to disk.
-type durability int
-
-const (
-	durable durability = iota
-	// throwaway is for clusters that nobody needs after a power failure.
-	throwaway
-)
-
 // cluster is Postgres' data folder and how the server is run on it.
 type cluster struct {
-	home       *home
-	bin        string // folder of the programs
-	settings   map[string]string
-	durability durability
-	password   string // set once, by the first prepare
-	connected  bool   // the database has been seen
+	home      *home
+	bin       string // folder of the programs
+	settings  map[string]string
+	throwaway bool
+	password  string // set once, by the first prepare
+	connected bool   // the database has been seen
 }
-
-func (c *cluster) dataDir() string { return c.home.path(dataName) }
 
 // prepare makes the cluster unless it is there.
 func (c *cluster) prepare(ctx context.Context) error {
-	switch _, err := os.Stat(c.dataDir()); {
+	switch _, err := os.Stat(c.home.dataDir()); {
 	case err == nil:
 		return errors.Join(c.readPassword(), c.dropForeignPIDFile())
 	case errors.Is(err, fs.ErrNotExist):
@@ -68,8 +59,11 @@ func (c *cluster) prepare(ctx context.Context) error {
 // create runs initdb in a folder aside and renames it when it is complete, so
 // that a data folder is always a whole one.
 func (c *cluster) create(ctx context.Context) error {
-	if err := c.removeHalfDone(); err != nil {
-		return err
+	old, _ := filepath.Glob(c.home.path(initdbPrefix + "*")) // fails for bad patterns only
+	for _, dir := range old {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
 	}
 	if err := c.writePassword(); err != nil {
 		return err
@@ -84,23 +78,10 @@ func (c *cluster) create(ctx context.Context) error {
 	if err := c.initdb(ctx, dir); err != nil {
 		return err
 	}
-	if err := os.Rename(dir, c.dataDir()); err != nil {
+	if err := os.Rename(dir, c.home.dataDir()); err != nil {
 		return err
 	}
 	return syncDir(c.home.dir)
-}
-
-func (c *cluster) removeHalfDone() error {
-	old, err := filepath.Glob(c.home.path(initdbPrefix + "*"))
-	if err != nil {
-		return err
-	}
-	for _, dir := range old {
-		if err := os.RemoveAll(dir); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // initdb gives text the order of its code points and UTF-8 everywhere: what a
@@ -113,55 +94,34 @@ func (c *cluster) initdb(ctx context.Context, dir string) error {
 	if runtime.GOOS == "linux" { // elsewhere C.UTF-8 need not exist
 		args = append(args, "--lc-ctype=C.UTF-8")
 	}
-	if c.durability == throwaway {
+	if c.throwaway {
 		args = append(args, "--no-sync")
 	}
-	p, err := c.run("initdb", args, syscall.SIGKILL).run()
-	if err != nil {
+	if err := process.Run(ctx, c.home.command("postgres", filepath.Join(c.bin, "initdb"), args, syscall.SIGKILL)); err != nil {
 		return fmt.Errorf("initdb: %w", err)
 	}
-	select {
-	case <-p.exited:
-		if p.err != nil {
-			return p.log.explain(fmt.Errorf("initdb: %w", p.err), p.output())
-		}
-		return nil
-	case <-ctx.Done():
-		// Its own helper processes end when they lose it.
-		return errors.Join(fmt.Errorf("initdb: %w", context.Cause(ctx)), p.end(step{syscall.SIGKILL, killGrace}))
-	}
-}
-
-func (c *cluster) run(program string, args []string, deathSignal syscall.Signal) command {
-	return command{
-		path: filepath.Join(c.bin, program), args: args,
-		dir: c.home.dir, user: c.home.user, log: c.home.log("postgres"), deathSignal: deathSignal,
-	}
+	return nil
 }
 
 // command runs the server. When the parent dies it stops like after Immediate:
 // at once, whatever its clients do; the next start recovers.
-func (c *cluster) command(port int) command {
-	args := []string{"-D", c.dataDir()}
-	set := func(name, value string) { args = append(args, "-c", name+"="+value) }
-	set("timezone", "UTC")
-	set("log_timezone", "UTC")
-	set("log_checkpoints", "off")
+func (c *cluster) command(port int) process.Command {
+	settings := []string{"timezone=UTC", "log_timezone=UTC", "log_checkpoints=off"}
 	for _, name := range slices.Sorted(maps.Keys(c.settings)) {
-		set(name, c.settings[name])
+		settings = append(settings, name+"="+c.settings[name])
 	}
-	set("listen_addresses", loopback)
-	set("port", strconv.Itoa(port))
-	set("unix_socket_directories", "")
-	return c.run("postgres", args, syscall.SIGQUIT)
+	settings = append(settings, "listen_addresses="+loopback, "port="+strconv.Itoa(port), "unix_socket_directories=")
+	args := []string{"-D", c.home.dataDir()}
+	for _, setting := range settings {
+		args = append(args, "-c", setting)
+	}
+	return c.home.command("postgres", filepath.Join(c.bin, "postgres"), args, syscall.SIGQUIT)
 }
 
-// ready waits for the server to say so in its pid file, since a connection
-// alone would not tell whose server answered. Then it connects and sees to the
-// database.
+// ready checks the server's pid file, since any server may answer a connection.
+// Then it connects and makes the database unless it exists.
 func (c *cluster) ready(ctx context.Context, pid, port int) (bool, error) {
-	f := c.readPIDFile()
-	if f.pid != pid || f.status != "ready" {
+	if writer, status := c.readPIDFile(); writer != pid || status != "ready" {
 		return false, nil
 	}
 	conn, err := pgx.Connect(ctx, c.url(port, "postgres"))
@@ -235,4 +195,48 @@ func syncDir(dir string) error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
+}
+
+// orphan trusts a pid file only if that process is a Postgres on this folder:
+// pids are used again.
+func (c *cluster) orphan(ctx context.Context) (int, bool) {
+	pid, _ := c.readPIDFile()
+	if pid == 0 {
+		return 0, false
+	}
+	args := process.CommandLine(ctx, pid)
+	if len(args) == 0 || filepath.Base(args[0]) != "postgres" {
+		return 0, false
+	}
+	line := strings.Join(args, " ") + " "
+	return pid, strings.Contains(line, " -D "+c.home.dataDir()+" ")
+}
+
+// dropForeignPIDFile removes a pid file whose pid now belongs to another
+// program, as happens when a container starts again: Postgres would take that
+// program for a running server. It deals with all other leftovers itself.
+func (c *cluster) dropForeignPIDFile() error {
+	pid, _ := c.readPIDFile()
+	if pid == 0 || syscall.Kill(pid, 0) != nil {
+		return nil
+	}
+	return os.Remove(c.pidFile())
+}
+
+func (c *cluster) pidFile() string { return filepath.Join(c.home.dataDir(), "postmaster.pid") }
+
+// readPIDFile reads the first and the eighth line of postmaster.pid, 0 and ""
+// for what is missing: the file is absent when no server runs, and short while
+// one starts.
+func (c *cluster) readPIDFile() (pid int, status string) {
+	text, _ := os.ReadFile(c.pidFile())
+	lines := strings.Split(string(text), "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(lines[0]))
+	if err != nil || pid <= 0 {
+		return 0, ""
+	}
+	if len(lines) > 7 {
+		status = strings.TrimSpace(lines[7])
+	}
+	return pid, status
 }

@@ -114,7 +114,7 @@ func redisClient(t *testing.T, url string) *redis.Client {
 	return c
 }
 
-// eventually waits for a condition that announces itself by no event.
+// eventually waits for a condition for which there is no event.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	require.Eventually(t, condition, 30*time.Second, 5*time.Millisecond, what)

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // dataName is the server's own folder within its home; it belongs to the
@@ -29,7 +31,29 @@ type home struct {
 
 func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
 
-func (h *home) log(program string) serverLog { return serverLog{path: h.path(program + ".log")} }
+func (h *home) dataDir() string { return h.path(dataName) }
+
+// command runs a program in the folder, as the server's user, with the log of
+// the server.
+func (h *home) command(server, path string, args []string, deathSignal syscall.Signal) process.Command {
+	return process.Command{
+		Path: path, Args: args, Env: childEnv(), Dir: h.dir, User: h.user.credential(), DeathSignal: deathSignal,
+		Log: process.Log{Path: h.path(server + ".log"), Mode: 0o600, Bounded: true},
+	}
+}
+
+// childEnv is the environment of every server: nothing of this process's
+// configuration and secrets, no PG* variable, untranslated messages (this
+// package reads some), UTC.
+func childEnv() []string {
+	env := []string{"LC_ALL=C", "TZ=UTC"}
+	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
 
 // openHome makes the folder dir usable for a server: it exists, and the user
 // that the server will run as (see accountFor) can enter it and run program.
@@ -53,52 +77,42 @@ func openHome(ctx context.Context, m machine, dir, program string, users []strin
 	if err != nil {
 		return nil, err
 	}
-	ok, err := user.enters(ctx, real, program)
-	if err != nil {
-		return nil, err
-	}
-	if !ok {
+	err = user.enters(ctx, real, program)
+	if errors.Is(err, fs.ErrPermission) {
 		if real, err = moveAside(ctx, m, dir, program, user); err != nil {
 			return nil, err
 		}
 		log.Warn("the server's user cannot enter the folder; its files are kept elsewhere, behind a symbolic link",
 			"folder", dir, "user", user.name, "kept_in", real)
 	}
-	return &home{dir: real, user: user}, nil
+	return &home{dir: real, user: user}, err
 }
 
+// makeHomeDir makes the folder, and lets the server's user pass through one that
+// belongs to root.
 func makeHomeDir(dir string, user *account) (string, error) {
-	mode := fs.FileMode(0o700)
-	if user != nil {
-		mode = 0o711 // the server's user must pass through
-	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", err
 	}
-	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return "", err
 	}
-	return real, makePassable(real, user)
-}
-
-// makePassable lets the server's user search a folder that belongs to root.
-func makePassable(dir string, user *account) error {
-	info, err := os.Stat(dir)
+	info, err := os.Stat(real)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s is not a folder", dir)
+		return "", fmt.Errorf("%s is not a folder", real)
 	}
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if user == nil || !ok || owner.Uid != 0 || info.Mode()&0o111 == 0o111 {
-		return nil
+		return real, nil
 	}
-	return os.Chmod(dir, info.Mode().Perm()|0o111)
+	return real, os.Chmod(real, info.Mode().Perm()|0o111)
 }
 
 // moveAside replaces the empty folder dir by a link to a new one that the
@@ -108,19 +122,13 @@ func moveAside(ctx context.Context, m machine, dir, program string, user *accoun
 		return fmt.Errorf("this process is root, the server must not be, and user %s cannot enter %s or run %s: "+
 			"use a folder that every user can reach, such as one below %s: %w", user.name, dir, program, m.spareDir, err)
 	}
-	if err := os.MkdirAll(m.spareDir, 0o755); err != nil {
-		return "", blocked(err)
-	}
+	makeErr := os.MkdirAll(m.spareDir, 0o755)
 	real, err := os.MkdirTemp(m.spareDir, filepath.Base(dir)+"-")
 	if err != nil {
-		return "", blocked(err)
+		return "", blocked(errors.Join(makeErr, err))
 	}
-	err = os.Chmod(real, 0o711)
-	if err == nil {
-		var ok bool
-		if ok, err = user.enters(ctx, real, program); !ok && err == nil {
-			err = fs.ErrPermission
-		}
+	if err = os.Chmod(real, 0o711); err == nil {
+		err = user.enters(ctx, real, program)
 	}
 	if err == nil {
 		err = os.Remove(dir) // fails unless empty: nothing of anybody's is hidden
@@ -158,12 +166,11 @@ func (h *home) acquire() error {
 // release unlocks explicitly: a child between fork and exec still has a copy of
 // the descriptor, and closing ours alone would leave the lock with it.
 func (h *home) release() {
-	if h.lock == nil {
-		return
+	if h.lock != nil {
+		_ = syscall.Flock(int(h.lock.Fd()), syscall.LOCK_UN)
+		_ = h.lock.Close()
+		h.lock = nil
 	}
-	_ = syscall.Flock(int(h.lock.Fd()), syscall.LOCK_UN)
-	_ = h.lock.Close()
-	h.lock = nil
 }
 
 // writePort notes the port for people and for the next start.

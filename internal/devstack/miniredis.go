@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // Miniredis is a Redis within this process, for machines that have none: no
@@ -14,9 +16,7 @@ import (
 // live that are exact to a tenth of a second.
 type Miniredis struct {
 	server *miniredis.Miniredis
-	stop   chan struct{}
-	once   sync.Once
-	clock  sync.WaitGroup
+	stop   func() // may be called again
 }
 
 // clockPeriod is how often the clock is advanced.
@@ -27,44 +27,39 @@ func StartMiniredis(ctx context.Context) (*Miniredis, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	m := &Miniredis{server: miniredis.NewMiniRedis(), stop: make(chan struct{})}
-	if err := m.server.Start(); err != nil {
+	server := miniredis.NewMiniRedis()
+	if err := server.Start(); err != nil {
 		return nil, fmt.Errorf("devstack: starting the embedded Redis: %w", err)
 	}
-	m.clock.Go(m.advanceClock)
-	return m, nil
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var clock sync.WaitGroup
+	clock.Go(func() { advanceClock(running, server) })
+	return &Miniredis{server: server, stop: sync.OnceFunc(func() {
+		cancel()
+		clock.Wait()
+		server.Close()
+	})}, nil
 }
 
 // URL returns the server's address as clients of Redis write it.
 func (m *Miniredis) URL() string { return redisURL(m.server.Addr()) }
 
 // Stop ends the server; what it held is gone. It may be called again. The error
-// is always nil and there for the likeness with Redis.
+// is always nil: the method is like that of Redis.
 func (m *Miniredis) Stop() error {
-	m.once.Do(func() {
-		close(m.stop)
-		m.clock.Wait()
-		m.server.Close()
-	})
+	m.stop()
 	return nil
 }
 
 // advanceClock makes keys expire: miniredis' own time stands still, and its
 // option to follow the real one walks over all keys at every command.
-func (m *Miniredis) advanceClock() {
+func advanceClock(ctx context.Context, server *miniredis.Miniredis) {
 	last := time.Now()
-	timer := time.NewTimer(clockPeriod)
-	defer timer.Stop()
-	for {
-		select {
-		case <-m.stop:
-			return
-		case <-timer.C:
-		}
+	for period := clockPeriod; process.Sleep(ctx, period); {
 		now := time.Now()
-		m.server.FastForward(now.Sub(last))
+		server.FastForward(now.Sub(last))
 		last = now
 		// A step costs time in the number of keys: take at most a twentieth.
-		timer.Reset(max(clockPeriod, 20*time.Since(now)))
+		period = max(clockPeriod, 20*time.Since(now))
 	}
 }

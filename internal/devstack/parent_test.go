@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // beParent is the helper process: it starts both servers, prints their URLs and
@@ -70,13 +72,13 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 		family := append(childrenOf(t, parent.postgresPID), parent.postgresPID, parent.redisPID)
 		require.Greater(t, len(family), 4, "Postgres' own processes count too")
 		for _, pid := range family {
-			require.False(t, isGone(pid))
+			require.False(t, process.HasEnded(pid))
 		}
 
 		require.NoError(t, parent.cmd.Process.Kill())
 		_ = parent.cmd.Wait()
 		for _, pid := range family {
-			eventually(t, "all children are gone", func() bool { return isGone(pid) })
+			eventually(t, "all children are gone", func() bool { return process.HasEnded(pid) })
 		}
 		p := startPostgres(t, PostgresOptions{Dir: filepath.Join(dir, "postgres")})
 		require.Equal(t, "yes", queryText(t, p.URL(), "SELECT value FROM kept"))

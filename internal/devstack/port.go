@@ -2,7 +2,6 @@ package devstack
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -22,7 +21,7 @@ var errNoPort = errors.New("no free port between 20000 and 29999 on 127.0.0.1")
 
 // reservedPort is a port that no other devstack chooses, running or not, until
 // release: a UDP socket on the same number holds it, and choosing a port takes
-// both. Servers bind the TCP port only, so the two do not meet.
+// both. Servers bind the TCP port only.
 type reservedPort struct {
 	number int
 	holder net.PacketConn
@@ -58,11 +57,15 @@ func portIsFree(number int) bool {
 	return l.Close() == nil
 }
 
-func checkPort(number int) error {
-	if number < 0 || number > 65535 {
-		return fmt.Errorf("devstack: port %d is not between 0 and 65535", number)
+// FreeAddress returns an address on 127.0.0.1 on which nobody listens now, and
+// which no devstack has chosen.
+func FreeAddress() (string, error) {
+	port, err := reservePort()
+	if err != nil {
+		return "", err
 	}
-	return nil
+	port.release()
+	return address(port.number), nil
 }
 
 func address(port int) string {

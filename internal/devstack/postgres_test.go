@@ -14,6 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 func TestPostgresKeepsDataOverStopAndStart(t *testing.T) {
@@ -26,7 +28,7 @@ func TestPostgresKeepsDataOverStopAndStart(t *testing.T) {
 	require.NoError(t, p.Stop(Fast), "a second stop")
 	require.NoError(t, p.Stop(Immediate), "a stop of what is stopped")
 	require.Zero(t, p.PID())
-	require.True(t, isGone(pid))
+	require.True(t, process.HasEnded(pid))
 	_, err := pgx.Connect(testContext(t), url)
 	require.Error(t, err)
 
@@ -34,7 +36,7 @@ func TestPostgresKeepsDataOverStopAndStart(t *testing.T) {
 	require.Equal(t, url, p.URL())
 	require.Equal(t, port, p.Port())
 	require.Equal(t, "yes", queryText(t, url, "SELECT value FROM kept"))
-	require.NotContains(t, p.server.current.Load().output(), "recovery", "a fast stop is an orderly one")
+	require.NotContains(t, p.server.current.Load().Output(), "recovery", "a fast stop is an orderly one")
 
 	again := p.PID()
 	require.NoError(t, p.Start(testContext(t)), "a start of what runs")
@@ -48,7 +50,7 @@ func TestPostgresImmediateStopIsACrashThatLosesNothing(t *testing.T) {
 	require.NoError(t, p.Stop(Immediate))
 	require.NoError(t, p.Start(testContext(t)))
 	require.Equal(t, "yes", queryText(t, p.URL(), "SELECT value FROM kept"))
-	require.Contains(t, p.server.current.Load().output(), "not properly shut down")
+	require.Contains(t, p.server.current.Load().Output(), "not properly shut down")
 }
 
 func TestPostgresConfiguration(t *testing.T) {
@@ -124,7 +126,7 @@ func TestPostgresFailedStartShowsTheLogAndCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(tempDir(t), "postgres")
 	_, err := StartPostgres(testContext(t), PostgresOptions{Dir: dir, Settings: map[string]string{"max_konnections": "1"}})
-	require.ErrorIs(t, err, errExited)
+	require.ErrorIs(t, err, process.ErrExited)
 	require.ErrorContains(t, err, `unrecognized configuration parameter "max_konnections"`)
 	require.ErrorContains(t, err, filepath.Join(dir, "postgres.log"))
 
@@ -182,7 +184,7 @@ func TestPostgresPIDFileWithAStrangersPID(t *testing.T) {
 
 	require.NoError(t, p.Start(testContext(t)))
 	require.Equal(t, "1", queryText(t, p.URL(), "SELECT '1'"))
-	require.False(t, isGone(stranger), "a stranger is left alone")
+	require.False(t, process.HasEnded(stranger), "a stranger is left alone")
 }
 
 func TestPostgresOrphanIsStoppedFirst(t *testing.T) {
@@ -194,22 +196,22 @@ func TestPostgresOrphanIsStoppedFirst(t *testing.T) {
 
 	text, log := newLogBuffer()
 	second := startPostgres(t, PostgresOptions{Dir: first.server.home.dir, Logger: log})
-	eventually(t, "the orphan is gone", orphan.hasExited)
+	eventually(t, "the orphan is gone", orphan.HasExited)
 	require.True(t, text.contains("a former parent left behind"))
 	require.Equal(t, "yes", queryText(t, second.URL(), "SELECT value FROM kept"))
 }
 
 // runOrphan runs a stopped server's program with neither lock nor owner, as
 // when its parent was killed on a system that does not end it.
-func runOrphan(t *testing.T, s *server) *process {
+func runOrphan(t *testing.T, s *server) *process.Process {
 	t.Helper()
 	c := s.program.command(s.port)
-	c.deathSignal = syscall.SIGKILL
-	p, err := c.run()
+	c.DeathSignal = syscall.SIGKILL
+	p, err := process.Start(c)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = p.end(step{syscall.SIGKILL, killGrace}) })
-	require.NoError(t, p.await(testContext(t), func(ctx context.Context) (bool, error) {
-		return s.program.ready(ctx, p.pid(), s.port)
+	t.Cleanup(p.Kill)
+	require.NoError(t, p.Await(testContext(t), func(ctx context.Context) (bool, error) {
+		return s.program.ready(ctx, p.PID(), s.port)
 	}))
 	return p
 }
@@ -241,7 +243,7 @@ func TestPostgresWaitsForBackendsOfAKilledServer(t *testing.T) {
 		text, err := os.ReadFile(p.server.home.path("postgres.log"))
 		return err == nil && strings.Contains(string(text), "pre-existing shared memory block")
 	})
-	require.False(t, isGone(backend))
+	require.False(t, process.HasEnded(backend))
 	endBackend()
 	require.NoError(t, <-started)
 	require.Equal(t, "1", queryText(t, p.URL(), "SELECT '1'"))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -16,28 +15,14 @@ import (
 	"strings"
 	"syscall"
 	"time"
-)
 
-// RedisOptions says where and how a private Redis runs.
-type RedisOptions struct {
-	// Dir is the server's folder: its append-only file (in "data") and the log. It
-	// is created when missing, and used again when present. A root parent runs the
-	// server as user "redis", "valkey" or "nobody"; see PostgresOptions.Dir for
-	// what that means.
-	Dir string
-	// Port is the TCP port on 127.0.0.1; 0 chooses a free one.
-	Port int
-	// Settings are configuration directives of one value, such as maxmemory.
-	Settings map[string]string
-	// Logger gets a line for each start, and for an end that nobody asked for.
-	// Nil: none.
-	Logger *slog.Logger
-}
+	"github.com/forgerun/forgerun/internal/process"
+)
 
 // Redis is a private Redis (or Valkey) server. It appends every write to a file
 // that is forced to disk once a second, and never evicts a key.
 type Redis struct {
-	server *server
+	*server
 }
 
 // StartRedis starts the server and returns once it answers, its data loaded.
@@ -47,29 +32,19 @@ func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 }
 
 func (m machine) startRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
-	if o.Dir == "" {
-		return nil, errors.New("devstack: RedisOptions.Dir is empty")
-	}
-	if err := checkPort(o.Port); err != nil {
-		return nil, err
-	}
-	program, ok := m.findRedis()
+	path, ok := m.findRedis()
 	if !ok {
 		return nil, notInstalled("the Redis server (program redis-server or valkey-server)", "redis-server", "redis")
 	}
-	log := loggerOrNone(o.Logger)
-	home, err := openHome(ctx, m, o.Dir, program, []string{"redis", "valkey", "nobody"}, log)
+	s, err := m.newServer(ctx, "redis", o, path, []string{"redis", "valkey", "nobody"})
 	if err != nil {
-		return nil, fmt.Errorf("devstack: the folder for Redis: %w", err)
-	}
-	r := &Redis{server: &server{
-		name: "redis", home: home, log: log, port: o.Port, fixed: o.Port != 0,
-		program: &redisProgram{home: home, path: program, settings: o.Settings},
-	}}
-	if err := r.Start(ctx); err != nil {
 		return nil, err
 	}
-	return r, nil
+	s.program = &redisProgram{home: s.home, path: path, settings: o.Settings}
+	if err := s.Start(ctx); err != nil {
+		return nil, err
+	}
+	return &Redis{s}, nil
 }
 
 func (m machine) findRedis() (string, bool) {
@@ -83,32 +58,53 @@ func (m machine) findRedis() (string, bool) {
 
 // URL returns the server's address as clients of Redis write it. It stays the
 // same over Stop and Start.
-func (r *Redis) URL() string { return redisURL(address(r.server.port)) }
-
-// Port returns the TCP port on 127.0.0.1. It stays the same over Stop and Start.
-func (r *Redis) Port() int { return r.server.port }
-
-// PID returns the id of the server's process, 0 when it does not run.
-func (r *Redis) PID() int { return r.server.pid() }
+func (r *Redis) URL() string { return redisURL(address(r.port)) }
 
 // Stop ends the server in order (SIGTERM), paused or not, and waits until it is
 // gone. It may be called again and does nothing then. A server that does not
 // end in time is killed, which is reported as an error.
-func (r *Redis) Stop() error { return r.server.stop(step{syscall.SIGTERM, 15 * time.Second}) }
+func (r *Redis) Stop() error { return r.stop(step(syscall.SIGTERM, 15*time.Second)) }
 
 // Kill ends the server like a crash (SIGKILL) and waits until it is gone.
-func (r *Redis) Kill() error { return r.server.stop(step{syscall.SIGKILL, killGrace}) }
+func (r *Redis) Kill() error { return r.stop() }
 
 // Pause makes the server hang (SIGSTOP): connections stay open and are accepted
 // by the system, nothing is answered. It is an error when the server is down.
-func (r *Redis) Pause() error { return r.server.signal(syscall.SIGSTOP) }
+func (r *Redis) Pause() error { return r.current.Load().Pause() }
 
 // Resume undoes Pause.
-func (r *Redis) Resume() error { return r.server.signal(syscall.SIGCONT) }
+func (r *Redis) Resume() error { return r.current.Load().Continue() }
 
-// Start starts the server again after Stop or Kill, or after its death, on the
-// same folder and port. It does nothing when the server runs.
-func (r *Redis) Start(ctx context.Context) error { return r.server.start(ctx) }
+// Do sends one command, such as FLUSHALL, which must be answered with OK.
+func (r *Redis) Do(ctx context.Context, command string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	lines, err := converse(ctx, r.port, command)
+	if err == nil && lines[0] != "+OK" {
+		err = fmt.Errorf("%s: Redis answers %q", command, lines[0])
+	}
+	return err
+}
+
+// converse sends commands to whoever listens on the port, and returns the lines
+// of the answers, at least one. A client library would log refused connections.
+func converse(ctx context.Context, port int, commands ...string) ([]string, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address(port))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	deadline, _ := ctx.Deadline() // none: wait for ever
+	if err := conn.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	if _, err := io.WriteString(conn, strings.Join(append(commands, "QUIT"), "\r\n")+"\r\n"); err != nil {
+		return nil, err
+	}
+	const limit = 64 << 10
+	answer, err := io.ReadAll(io.LimitReader(conn, limit))
+	return strings.Split(string(answer), "\r\n"), err
+}
 
 func redisURL(address string) string { return "redis://" + address + "/0" }
 
@@ -123,84 +119,52 @@ type redisProgram struct {
 	settings map[string]string
 }
 
-func (r *redisProgram) dataDir() string { return r.home.path(dataName) }
-
 func (r *redisProgram) prepare(context.Context) error {
-	if err := os.Mkdir(r.dataDir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(r.home.dataDir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return r.home.user.give(r.dataDir())
+	return r.home.user.give(r.home.dataDir())
 }
 
 // command runs the server. When the parent dies it is killed: unlike SIGTERM
 // that also ends a paused server, and the append-only file has what it answered.
-func (r *redisProgram) command(port int) command {
-	var args []string
-	set := func(name, value string) { args = append(args, "--"+name, value) }
-	set("appendonly", "yes")
-	set("appendfsync", "everysec")
-	set("save", "")
-	set("maxmemory-policy", "noeviction")
+func (r *redisProgram) command(port int) process.Command {
+	args := []string{"--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction"}
 	for _, name := range slices.Sorted(maps.Keys(r.settings)) {
-		set(name, r.settings[name])
+		args = append(args, "--"+name, r.settings[name])
 	}
-	set("bind", loopback)
-	set("port", strconv.Itoa(port))
-	set("daemonize", "no")
-	set("logfile", "")
-	set("dir", r.dataDir())
-	set("pidfile", filepath.Join(r.dataDir(), redisPIDName))
-	return command{
-		path: r.path, args: args,
-		dir: r.home.dir, user: r.home.user, log: r.home.log("redis"), deathSignal: syscall.SIGKILL,
-	}
+	args = append(args, "--bind", loopback, "--port", strconv.Itoa(port), "--daemonize", "no", "--logfile", "",
+		"--dir", r.home.dataDir(), "--pidfile", filepath.Join(r.home.dataDir(), redisPIDName))
+	return r.home.command("redis", r.path, args, syscall.SIGKILL)
 }
 
 // ready asks the server for its process id as well, since another Redis may
-// have taken the port. While it loads its data it refuses PING. A client library
-// would log each refused connection.
+// have taken the port. While it loads its data it refuses PING.
 func (r *redisProgram) ready(ctx context.Context, pid, port int) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address(port))
-	if err != nil {
-		return false, nil // not yet: asked again until the caller's context ends
-	}
-	defer func() { _ = conn.Close() }()
-	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return false, err
-	}
-	if _, err := io.WriteString(conn, "PING\r\nINFO server\r\nQUIT\r\n"); err != nil {
-		return false, nil
-	}
-	const limit = 64 << 10 // whoever listens there
-	answer, _ := io.ReadAll(io.LimitReader(conn, limit))
-	lines := strings.Split(string(answer), "\r\n")
-	return lines[0] == "+PONG" && slices.Contains(lines, "process_id:"+strconv.Itoa(pid)), nil
+	lines, err := converse(ctx, port, "PING", "INFO server")
+	return err == nil && lines[0] == "+PONG" && slices.Contains(lines, "process_id:"+strconv.Itoa(pid)), nil
 }
 
 // orphan trusts the pid file only if that process is a Redis on the port that
 // was written down before the start: Redis does not show its folder.
 func (r *redisProgram) orphan(ctx context.Context) (int, bool) {
-	pid := readNumber(filepath.Join(r.dataDir(), redisPIDName))
+	pid := readNumber(filepath.Join(r.home.dataDir(), redisPIDName))
 	port := readNumber(r.home.path("port"))
 	if pid <= 0 || port <= 0 {
 		return 0, false
 	}
-	words := strings.Fields(strings.Join(commandLine(ctx, pid), " "))
+	words := strings.Fields(strings.Join(process.CommandLine(ctx, pid), " "))
 	if len(words) == 0 || !slices.Contains(redisNames, filepath.Base(words[0])) {
 		return 0, false
 	}
 	return pid, slices.Contains(words, address(port)) || slices.Contains(words, strconv.Itoa(port))
 }
 
-// readNumber returns 0 when the file holds none.
+// readNumber returns 0 when the file is missing or holds none.
 func readNumber(path string) int {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0
-	}
+	text, _ := os.ReadFile(path)
 	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 	return n
 }

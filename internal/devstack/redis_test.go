@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 func TestRedisKeepsDataOverKillAndStop(t *testing.T) {
@@ -69,8 +71,8 @@ func TestRedisPauseAndResume(t *testing.T) {
 
 	require.NoError(t, r.Pause())
 	require.NoError(t, r.Stop(), "a paused server is stopped too")
-	require.ErrorIs(t, r.Pause(), errNotRunning)
-	require.ErrorIs(t, r.Resume(), errNotRunning)
+	require.ErrorIs(t, r.Pause(), process.ErrNotRunning)
+	require.ErrorIs(t, r.Resume(), process.ErrNotRunning)
 }
 
 func TestRedisOrphanIsStoppedFirst(t *testing.T) {
@@ -81,11 +83,11 @@ func TestRedisOrphanIsStoppedFirst(t *testing.T) {
 		require.NoError(t, first.Stop())
 		orphan := runOrphan(t, first.server)
 		if paused {
-			require.NoError(t, orphan.signal(syscall.SIGSTOP))
+			require.NoError(t, orphan.Pause())
 		}
 		text, log := newLogBuffer()
 		second := startRedis(t, RedisOptions{Dir: first.server.home.dir, Logger: log})
-		eventually(t, "the orphan is gone", orphan.hasExited)
+		eventually(t, "the orphan is gone", orphan.HasExited)
 		require.True(t, text.contains("a former parent left behind"))
 		require.False(t, text.contains("signal=killed"), "it ended in order")
 		require.Equal(t, "yes", redisClient(t, second.URL()).Get(testContext(t), "kept").Val())
@@ -119,7 +121,7 @@ func TestRedisFailedStartShowsTheLog(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(tempDir(t), "redis")
 	_, err := StartRedis(testContext(t), RedisOptions{Dir: dir, Settings: map[string]string{"maxmemory": "much"}})
-	require.ErrorIs(t, err, errExited)
+	require.ErrorIs(t, err, process.ErrExited)
 	require.ErrorContains(t, err, "memory value")
 }
 

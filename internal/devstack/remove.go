@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 )
@@ -18,20 +19,27 @@ func Remove(dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err := remove(dir); err != nil {
+		return fmt.Errorf("devstack: removing %s: %w", dir, err)
+	}
+	return nil
+}
+
+func remove(dir string) error {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return fmt.Errorf("devstack: removing %s: %w", dir, err)
+		return err
 	}
 	h := &home{dir: real}
 	if _, err := os.Lstat(h.path(lockName)); err != nil {
-		return fmt.Errorf("devstack: %s is not a server's folder: %w", dir, err)
+		return fmt.Errorf("it is not a server's folder: %w", err)
 	}
 	if err := h.acquire(); err != nil {
-		return fmt.Errorf("devstack: removing %s: %w", dir, err)
+		return err
 	}
 	defer h.release()
 	if err := endOrphansIn(real); err != nil {
-		return fmt.Errorf("devstack: removing %s: %w", dir, err)
+		return err
 	}
 	// The link goes last: while it stands, a failed removal can be repeated.
 	return errors.Join(os.RemoveAll(real), os.RemoveAll(dir))
@@ -51,7 +59,7 @@ func endOrphansIn(dir string) error {
 	defer cancel()
 	h := &home{dir: dir}
 	for name, p := range map[string]program{"postgres": &cluster{home: h}, "redis": &redisProgram{home: h}} {
-		s := &server{name: name, program: p, log: loggerOrNone(nil)}
+		s := &server{name: name, program: p, log: slog.New(slog.DiscardHandler)}
 		if err := s.endOrphan(ctx); err != nil {
 			return err
 		}

@@ -24,10 +24,10 @@ func TestRemoveDeletesAServersFolder(t *testing.T) {
 func TestRemoveStopsAnOrphan(t *testing.T) {
 	t.Parallel()
 	for _, s := range []*server{startPostgres(t, PostgresOptions{}).server, startRedis(t, RedisOptions{}).server} {
-		require.NoError(t, s.stop(step{s.program.command(s.port).deathSignal, killGrace}))
+		require.NoError(t, s.stop(step(s.program.command(s.port).DeathSignal, quitGrace)))
 		orphan := runOrphan(t, s)
 		require.NoError(t, Remove(s.home.dir))
-		eventually(t, "the orphan is gone", orphan.hasExited)
+		eventually(t, "the orphan is gone", orphan.HasExited)
 		require.NoDirExists(t, s.home.dir)
 	}
 }

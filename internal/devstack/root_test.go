@@ -46,9 +46,9 @@ func TestRootKeepsFilesElsewhereWhenTheUserCannotReachThem(t *testing.T) {
 	m := thisMachine()
 	m.spareDir = filepath.Join(tempDir(t), "spare")
 	text, log := newLogBuffer()
-	o := PostgresOptions{Dir: filepath.Join(closed, "stack", "postgres"), Logger: log}
+	o := PostgresOptions{Dir: filepath.Join(closed, "stack", "postgres"), Logger: log, throwaway: true}
 
-	first, err := m.startPostgres(testContext(t), o, throwaway)
+	first, err := m.startPostgres(testContext(t), o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, first.Stop(Immediate)) })
 	execSQL(t, first.URL(), "CREATE TABLE kept AS SELECT 'yes' AS value")
@@ -59,14 +59,14 @@ func TestRootKeepsFilesElsewhereWhenTheUserCannotReachThem(t *testing.T) {
 	require.True(t, text.contains("kept_in="+link))
 	require.FileExists(t, filepath.Join(o.Dir, "postgres.log"))
 
-	second, err := m.startPostgres(testContext(t), o, throwaway)
+	second, err := m.startPostgres(testContext(t), o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, second.Stop(Immediate)) })
 	require.Equal(t, "yes", queryText(t, second.URL(), "SELECT value FROM kept"))
 	require.NoError(t, second.Stop(Fast))
 
 	require.NoError(t, os.Remove(o.Dir))
-	third, err := m.startPostgres(testContext(t), o, throwaway)
+	third, err := m.startPostgres(testContext(t), o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, third.Stop(Immediate)) })
 	require.Equal(t, "0", queryText(t, third.URL(), "SELECT count(*)::text FROM pg_tables WHERE tablename='kept'"),

@@ -1,6 +1,7 @@
 package devstack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 const (
@@ -18,12 +21,48 @@ const (
 	startTimeout = 60 * time.Second
 	// portTries bounds how often a start chooses another port because somebody
 	// took the first between choosing and binding.
-	portTries = 10
-	killGrace = 10 * time.Second
+	portTries  = 10
+	pollPeriod = 10 * time.Millisecond
+	// quitGrace is for SIGQUIT: Postgres itself kills after 5 s what does not follow.
+	quitGrace = 10 * time.Second
+)
+
+// Options says where and how a private server runs.
+type Options struct {
+	// Dir is the server's folder: its data (in "data"), its log, and the password
+	// of Postgres' one role. It is created when missing, and used again when present.
+	//
+	// No server runs as root. A root parent runs Postgres as user "postgres" or
+	// "nobody", and Redis as "redis", "valkey" or "nobody", or as the owner of the
+	// files that are there already. When that user cannot reach Dir (below /root,
+	// or in a folder made by os.MkdirTemp), the files go to a new folder below
+	// /var/lib/forgerun, Dir becomes a symbolic link to it, and a warning says so.
+	// Remove deletes such a folder with its link; MkdirTemp makes temporary folders
+	// that the user can reach.
+	Dir string
+	// Port is the TCP port on 127.0.0.1; 0 chooses a free one.
+	Port int
+	// Settings are configuration parameters of Postgres, such as max_connections,
+	// or directives of Redis that have one value, such as maxmemory. They are given
+	// on the command line, so ALTER SYSTEM cannot change them. Postgres' fsync and
+	// synchronous_commit are on unless set here.
+	Settings map[string]string
+	// Logger gets a line for each start, and for an end that nobody asked for.
+	// Nil: none.
+	Logger *slog.Logger
+
+	// throwaway is for a new cluster that nobody needs after a power failure.
+	throwaway bool
+}
+
+type (
+	// PostgresOptions are the options of StartPostgres.
+	PostgresOptions = Options
+	// RedisOptions are the options of StartRedis.
+	RedisOptions = Options
 )
 
 var (
-	errExited = errors.New("it ended before it was ready")
 	// errPortTaken: the port was taken when the server tried to bind it.
 	errPortTaken = errors.New("the port is in use")
 	// errDataBusy: backends of a killed Postgres are still finishing.
@@ -34,8 +73,8 @@ var (
 type program interface {
 	// prepare makes the data ready. No server runs on it meanwhile.
 	prepare(ctx context.Context) error
-	// command tells how to run the server on the port.
-	command(port int) command
+	// command runs the server on the port.
+	command(port int) process.Command
 	// ready reports whether the process pid serves the port: it, not another.
 	ready(ctx context.Context, pid, port int) (bool, error)
 	// orphan returns the process of an earlier server that still runs on this
@@ -57,25 +96,48 @@ type server struct {
 	// fixed: the caller chose the port, or the server has already run on it.
 	fixed bool
 
-	current atomic.Pointer[process] // nil: not running
+	current atomic.Pointer[process.Process] // nil: not running
 }
 
-// start runs the server and returns when it serves. It does nothing when the
-// server already runs.
-func (s *server) start(ctx context.Context) error {
+// newServer returns a server that does not run yet, with its folder made; its
+// program is still to be set.
+func (m machine) newServer(ctx context.Context, name string, o Options, path string, users []string) (*server, error) {
+	if o.Dir == "" {
+		return nil, fmt.Errorf("devstack: the options for %s: Dir is empty", name)
+	}
+	if o.Port < 0 || o.Port > 65535 {
+		return nil, fmt.Errorf("devstack: port %d is not between 0 and 65535", o.Port)
+	}
+	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	home, err := openHome(ctx, m, o.Dir, path, users, log)
+	if err != nil {
+		return nil, fmt.Errorf("devstack: the folder for %s: %w", name, err)
+	}
+	return &server{name: name, home: home, log: log, port: o.Port, fixed: o.Port != 0}, nil
+}
+
+// Port returns the TCP port on 127.0.0.1. It stays the same over Stop and Start.
+func (s *server) Port() int { return s.port }
+
+// PID returns the id of the server's main process, 0 when it does not run.
+func (s *server) PID() int {
+	if p := s.current.Load(); !p.HasExited() {
+		return p.PID()
+	}
+	return 0
+}
+
+// Start starts the server again after it was stopped or died, on the same folder
+// and port. It does nothing when the server runs.
+func (s *server) Start(ctx context.Context) error {
 	s.op.Lock()
 	defer s.op.Unlock()
-	if p := s.current.Load(); p != nil {
-		if !p.hasExited() {
-			return nil
-		}
-		s.forget()
+	if !s.current.Load().HasExited() {
+		return nil
 	}
+	s.home.release()
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %v", startTimeout))
 	defer cancel()
-	if err := s.home.acquire(); err != nil {
-		return fmt.Errorf("devstack: starting %s: %w", s.name, err)
-	}
 	if err := s.launch(ctx); err != nil {
 		s.home.release()
 		return fmt.Errorf("devstack: starting %s: %w", s.name, err)
@@ -84,6 +146,9 @@ func (s *server) start(ctx context.Context) error {
 }
 
 func (s *server) launch(ctx context.Context) error {
+	if err := s.home.acquire(); err != nil {
+		return err
+	}
 	if err := s.endOrphan(ctx); err != nil {
 		return err
 	}
@@ -91,57 +156,45 @@ func (s *server) launch(ctx context.Context) error {
 		return err
 	}
 	for tries := 1; ; {
-		err := s.choosePort()
-		if err == nil {
-			err = s.attempt(ctx)
-		}
+		err := s.attempt(ctx)
 		switch {
 		case errors.Is(err, errPortTaken) && !s.fixed && tries < portTries:
 			tries++
 			s.reserve.release()
 			s.port = 0
-		case errors.Is(err, errDataBusy) && pause(ctx, 5*pollPeriod):
+		case errors.Is(err, errDataBusy) && process.Sleep(ctx, 5*pollPeriod):
 		default:
 			return err
 		}
 	}
 }
 
-func (s *server) choosePort() error {
-	if s.port != 0 {
-		return nil
+// attempt runs the server once, on a new port unless there is one.
+func (s *server) attempt(ctx context.Context) (err error) {
+	if s.port == 0 {
+		if s.reserve, err = reservePort(); err != nil {
+			return err
+		}
+		s.port = s.reserve.number
 	}
-	reserve, err := reservePort()
-	if err != nil {
-		return err
-	}
-	s.reserve, s.port = reserve, reserve.number
-	return nil
-}
-
-// attempt runs the server once on the chosen port.
-func (s *server) attempt(ctx context.Context) error {
-	if err := s.home.writePort(s.port); err != nil {
+	if err = s.home.writePort(s.port); err != nil {
 		return err
 	}
 	began := time.Now()
 	c := s.program.command(s.port)
-	p, err := c.run()
+	p, err := process.Start(c)
 	if err != nil {
 		return err
 	}
-	err = p.await(ctx, func(ctx context.Context) (bool, error) {
-		return s.program.ready(ctx, p.pid(), s.port)
-	})
+	err = p.Await(ctx, func(ctx context.Context) (bool, error) { return s.program.ready(ctx, p.PID(), s.port) })
 	if err != nil {
-		_ = p.end(step{c.deathSignal, killGrace}, step{syscall.SIGKILL, killGrace})
-		output := p.output()
-		return p.log.explain(classify(err, output, s.port), output)
+		_ = p.End(step(c.DeathSignal, quitGrace))
+		return p.Explain(classify(err, p.Output(), s.port))
 	}
 	s.fixed = true
 	s.current.Store(p)
 	go s.reportExit(p)
-	s.log.Info(s.name+" is ready", "port", s.port, "pid", p.pid(), "folder", s.home.dir,
+	s.log.Info(s.name+" is ready", "port", s.port, "pid", p.PID(), "folder", s.home.dir,
 		"took", time.Since(began).Round(time.Millisecond))
 	return nil
 }
@@ -150,7 +203,7 @@ func (s *server) attempt(ctx context.Context) error {
 // servers print untranslated messages; see childEnv.
 func classify(err error, output string, port int) error {
 	switch {
-	case !errors.Is(err, errExited):
+	case !errors.Is(err, process.ErrExited):
 		return err
 	case strings.Contains(output, "Address already in use"):
 		return fmt.Errorf("%w: %d: %w", errPortTaken, port, err)
@@ -162,85 +215,57 @@ func classify(err error, output string, port int) error {
 }
 
 // reportExit ends with the process.
-func (s *server) reportExit(p *process) {
-	<-p.exited
-	if !p.ended.Load() {
-		err := p.log.explain(p.exitReason(), p.output())
-		s.log.Error(s.name+" ended although nobody stopped it", "pid", p.pid(), "action", "watch_server", "error_message", err.Error())
+func (s *server) reportExit(p *process.Process) {
+	err := p.ExitReason()
+	if !p.IsStopping() {
+		s.log.Error(s.name+" ended although nobody stopped it",
+			"pid", p.PID(), "action", "watch_server", "error_message", p.Explain(err).Error())
 	}
 }
 
-// stop ends the server by the given steps. It does nothing when the server does
-// not run.
-func (s *server) stop(steps ...step) error {
+func step(s syscall.Signal, grace time.Duration) process.Step {
+	return process.Step{Signal: s, Grace: grace}
+}
+
+// stop ends the server by the given steps, and by SIGKILL at last. It does
+// nothing when the server does not run.
+func (s *server) stop(steps ...process.Step) error {
 	s.op.Lock()
 	defer s.op.Unlock()
 	p := s.current.Load()
-	if p == nil {
-		return nil
-	}
-	err := p.end(append(steps, step{syscall.SIGKILL, killGrace})...)
-	if p.hasExited() {
-		s.forget()
+	err := p.End(steps...)
+	if p.HasExited() {
+		s.current.Store(nil)
+		s.home.release()
 	}
 	return err
-}
-
-func (s *server) forget() {
-	s.current.Store(nil)
-	s.home.release()
-}
-
-func (s *server) signal(sig syscall.Signal) error {
-	p := s.current.Load()
-	if p == nil {
-		return errNotRunning
-	}
-	return p.signal(sig)
-}
-
-func (s *server) pid() int {
-	p := s.current.Load()
-	if p == nil || p.hasExited() {
-		return 0
-	}
-	return p.pid()
 }
 
 // endOrphan stops a server that outlived its parent: gently first.
 func (s *server) endOrphan(ctx context.Context) error {
 	// SIGINT is an orderly end to both servers; SIGTERM would make Postgres wait
 	// for its clients.
-	steps := []step{{syscall.SIGINT, 5 * time.Second}, {syscall.SIGQUIT, 6 * time.Second}, {syscall.SIGKILL, killGrace}}
-	for _, st := range steps {
+	for _, st := range []process.Step{
+		step(syscall.SIGINT, 5*time.Second), step(syscall.SIGQUIT, 6*time.Second), step(syscall.SIGKILL, quitGrace),
+	} {
 		pid, found := s.program.orphan(ctx)
 		if !found {
 			return nil
 		}
-		s.log.Warn("stopping a "+s.name+" that a former parent left behind", "pid", pid, "signal", st.signal.String())
-		if err := syscall.Kill(pid, st.signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+		s.log.Warn("stopping a "+s.name+" that a former parent left behind", "pid", pid, "signal", st.Signal.String())
+		if err := syscall.Kill(pid, st.Signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("stopping the former %s, process %d: %w", s.name, pid, err)
 		}
 		_ = syscall.Kill(pid, syscall.SIGCONT)
-		for deadline := time.Now().Add(st.grace); time.Now().Before(deadline); {
+		for deadline := time.Now().Add(st.Grace); time.Now().Before(deadline); {
 			// Its command line goes before its port and its files do.
-			if isGone(pid) {
+			if process.HasEnded(pid) {
 				return nil
 			}
-			if !pause(ctx, pollPeriod) {
+			if !process.Sleep(ctx, pollPeriod) {
 				return context.Cause(ctx)
 			}
 		}
 	}
 	return fmt.Errorf("the former %s does not end", s.name)
-}
-
-// pause waits and reports whether the context is still alive.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }

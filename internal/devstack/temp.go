@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // TempOptions says what a temporary stack has.
@@ -58,28 +60,22 @@ func (m machine) temp(ctx context.Context, o TempOptions, parent string) (*Stack
 	return s, nil
 }
 
-// startBoth starts Redis while Postgres starts.
 func (s *Stack) startBoth(ctx context.Context, m machine, o TempOptions) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	redisDone := make(chan error, 1)
-	go func() {
-		var err error
-		if !o.WithoutRedis {
-			dir := filepath.Join(s.dir, "redis")
-			s.Redis, err = m.startRedis(ctx, RedisOptions{Dir: dir, Settings: o.Redis, Logger: o.Logger})
-		}
-		redisDone <- err
-	}()
-	var err error
+	both, ctx := errgroup.WithContext(ctx)
+	if !o.WithoutRedis {
+		both.Go(func() (err error) {
+			s.Redis, err = m.startRedis(ctx, Options{Dir: filepath.Join(s.dir, "redis"), Settings: o.Redis, Logger: o.Logger})
+			return err
+		})
+	}
 	if !o.WithoutPostgres {
-		opts := PostgresOptions{Dir: filepath.Join(s.dir, "postgres"), Settings: o.Postgres, Logger: o.Logger}
-		s.Postgres, err = m.startPostgres(ctx, opts, throwaway)
+		both.Go(func() (err error) {
+			postgres := Options{Dir: filepath.Join(s.dir, "postgres"), Settings: o.Postgres, Logger: o.Logger, throwaway: true}
+			s.Postgres, err = m.startPostgres(ctx, postgres)
+			return err
+		})
 	}
-	if err != nil {
-		cancel()
-	}
-	return errors.Join(err, <-redisDone)
+	return both.Wait()
 }
 
 // Close stops the servers at once and removes their files. It may be called
@@ -110,13 +106,10 @@ func mkdirTemp(parent, prefix string) (string, error) {
 }
 
 // sweepTemp removes what killed processes left: folders of stacks whose lock
-// is free. A young folder may be one whose lock is about to be taken. Nothing
-// that goes wrong here concerns the caller.
+// is free. A young folder may be one whose lock is about to be taken. Errors do
+// not matter to the caller.
 func sweepTemp(parent string) {
-	dirs, err := filepath.Glob(filepath.Join(parent, tempPrefix+"*"))
-	if err != nil {
-		return
-	}
+	dirs, _ := filepath.Glob(filepath.Join(parent, tempPrefix+"*")) // fails for bad patterns only
 	for _, dir := range dirs {
 		info, err := os.Lstat(dir)
 		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < time.Minute {
@@ -130,18 +123,10 @@ func sweepTemp(parent string) {
 		if h.acquire() != nil {
 			continue
 		}
-		removeOrphaned(dir)
+		// The system may have left servers running.
+		if endOrphansIn(filepath.Join(dir, "postgres")) == nil && endOrphansIn(filepath.Join(dir, "redis")) == nil {
+			_ = os.RemoveAll(dir)
+		}
 		h.release()
 	}
-}
-
-// removeOrphaned stops the servers of an abandoned stack (where the system did
-// not) and removes its folder.
-func removeOrphaned(dir string) {
-	for _, name := range []string{"postgres", "redis"} {
-		if endOrphansIn(filepath.Join(dir, name)) != nil {
-			return
-		}
-	}
-	_ = os.RemoveAll(dir)
 }

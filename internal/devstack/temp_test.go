@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 func TestTwoStacksAtOnce(t *testing.T) {
@@ -36,7 +38,7 @@ func TestTwoStacksAtOnce(t *testing.T) {
 	require.NoError(t, a.Close(), "a second close")
 	require.NoDirExists(t, a.dir)
 	for _, pid := range pids {
-		require.True(t, isGone(pid))
+		require.True(t, process.HasEnded(pid))
 	}
 	require.Equal(t, "1", queryText(t, b.Postgres.URL(), "SELECT '1'"), "the other goes on")
 }

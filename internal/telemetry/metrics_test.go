@@ -112,53 +112,6 @@ func TestWithoutARegistryMetricsCountUnseen(t *testing.T) {
 	require.Equal(t, 1.0, m.GetCounter().GetValue())
 }
 
-// Whatever is done to a metric of Off is refused nowhere, twice as well, and
-// leaves nothing behind.
-func TestOffRefusesNothing(t *testing.T) {
-	t.Parallel()
-	for range 2 {
-		change := all(telemetry.In(telemetry.Off))
-		require.NotPanics(t, change)
-		require.NotPanics(t, change)
-	}
-	require.False(t, telemetry.Off.Unregister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "own"})))
-	require.NoError(t, telemetry.Off.Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: "own"})))
-}
-
-// unseen is a collector that nobody may ask.
-type unseen struct{ prometheus.Collector }
-
-func TestOffMetricsHaveNoState(t *testing.T) {
-	t.Parallel()
-	in := telemetry.In(telemetry.Off)
-	counter, gauge, histogram := in.Counter("one_total", ""), in.Gauge("level", ""), in.Histogram("wait_seconds", "", telemetry.Quick)
-	counters := in.Counters("some_total", "", []string{"by"}, "a")
-	counter.Add(3)
-	gauge.Set(3)
-	histogram.Observe(3)
-	counters.WithLabelValues("a").Add(3)
-	require.Equal(t, in.Counter("fresh_total", ""), counter)
-	require.Equal(t, in.Gauge("fresh", ""), gauge)
-	require.Equal(t, in.Histogram("fresh_seconds", "", telemetry.Long), histogram)
-	require.Equal(t, in.Counter("fresh_total", ""), counters.WithLabelValues("a"))
-	in.Register(unseen{})
-	in.GaugeFunc("read", "", func() float64 { panic("is read") })
-}
-
-func TestOffMetricsTakeEveryCall(t *testing.T) {
-	t.Parallel()
-	in := telemetry.In(telemetry.Off)
-	ctx, _ := recorded(t)
-	h := in.Histograms("waits_seconds", "Histograms.", telemetry.Quick, []string{"of", "by"})
-	require.NotPanics(t, func() {
-		telemetry.Observe(ctx, h.WithLabelValues("a", "b"), time.Second) // with an exemplar
-		h.With(prometheus.Labels{"of": "a", "by": "b"}).Observe(1)
-		h.Reset()
-		in.Gauges("levels", "Gauges.", []string{"of"}).With(prometheus.Labels{"of": "x"}).Set(1)
-		in.Counters("some_total", "Counters.", []string{"of"}).DeleteLabelValues("x")
-	})
-}
-
 func TestObserveAddsTheTraceAsAnExemplar(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()

@@ -49,7 +49,7 @@ func Main(m *testing.M) int {
 }
 
 // URL makes a fresh database with the newest schema and returns its URL. It is
-// dropped, whoever is connected, when the test ends.
+// dropped, connections or not, when the test ends.
 func URL(t testing.TB) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)

@@ -24,10 +24,10 @@ import (
 const urlVariable = "FORGERUN_TEST_DATABASE_URL"
 
 // templateLock is the advisory lock under which processes make and clone
-// templates: a database cannot be cloned while anybody is connected to it.
+// templates: a database cannot be cloned while there are connections to it.
 const templateLock = 7_305_437_201
 
-// unsafeButQuick are the settings of the private server: nobody needs its data
+// unsafeButQuick are the settings of the private server: its data is not needed
 // after the tests, and autovacuum would only disturb them.
 var unsafeButQuick = map[string]string{
 	"max_connections": "600", "shared_buffers": "128MB",
@@ -42,7 +42,7 @@ type server struct {
 
 	once     sync.Once
 	err      error
-	stack    *devstack.Stack // nil: somebody else's server
+	stack    *devstack.Stack // nil: the server of urlVariable
 	url      string
 	admin    *pgxpool.Pool
 	template string
@@ -182,7 +182,7 @@ func (s *server) drop(ctx context.Context, database string) error {
 	return err
 }
 
-// locked runs f while nobody else makes or clones a template. The lock ends
+// locked runs f while no other process makes or clones a template. The lock ends
 // with the session, whatever becomes of this process.
 func (s *server) locked(ctx context.Context, f func(context.Context, *pgxpool.Conn) error) error {
 	s.turn.Lock()

@@ -3,10 +3,11 @@ package stack
 import (
 	"context"
 	"errors"
-	"math"
 	"net"
 	"strings"
-	"time"
+
+	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // apiTries bounds how often another address is chosen for the API.
@@ -31,11 +32,11 @@ func (s *Stack) startAPIs(ctx context.Context) error {
 		return s.tryAPIs(ctx, s.balancer.address())
 	}
 	for try := 1; ; try++ {
-		address, err := freeAddress()
+		address, err := devstack.FreeAddress()
 		if err != nil {
 			return err
 		}
-		if err = s.tryAPIs(ctx, address); !errors.Is(err, errNeverReady) || try == apiTries {
+		if err = s.tryAPIs(ctx, address); !errors.Is(err, process.ErrExited) || try == apiTries {
 			return err
 		}
 	}
@@ -44,21 +45,17 @@ func (s *Stack) startAPIs(ctx context.Context) error {
 func (s *Stack) tryAPIs(ctx context.Context, address string) error {
 	s.url = "http://" + address
 	s.env.setPublicURL(s.o, s.url)
-	apis := s.startMembers("api", s.o.APIs)
-	s.mu.Lock()
-	s.apis = apis
-	s.mu.Unlock()
-	err := awaitReady(ctx, apis)
-	if err != nil {
-		err = errors.Join(err, stopMembers(context.WithoutCancel(ctx), apis))
+	apis := s.startMembers(&s.apis, "api", s.o.APIs)
+	if err := awaitReady(ctx, apis); err != nil {
+		return errors.Join(err, stopMembers(context.WithoutCancel(ctx), apis))
 	}
-	return err
+	return nil
 }
 
 // apiAddress is where the next api process listens.
 func (s *Stack) apiAddress() (string, error) {
 	if s.balancer != nil {
-		return freeAddress()
+		return devstack.FreeAddress()
 	}
 	return strings.TrimPrefix(s.url, "http://"), nil
 }
@@ -70,24 +67,19 @@ func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 	defer cancel()
 	var dialer net.Dialer
 	for {
-		var living []*process
 		s.mu.Lock()
-		for _, m := range s.apis {
-			if p := m.living(); p != nil {
-				living = append(living, p)
-			}
-		}
+		apis := s.apis
 		s.mu.Unlock()
-		first := int(s.turn.Add(1) % math.MaxInt32)
-		for i := range living {
-			if conn, err := dialer.DialContext(ctx, "tcp4", living[(first+i)%len(living)].api); err == nil {
-				return conn, nil
+		first := s.turn.Add(1)
+		for i := range apis {
+			if r := apis[(first+uint64(i))%uint64(len(apis))].living(); r != nil {
+				if conn, err := dialer.DialContext(ctx, "tcp4", r.api); err == nil {
+					return conn, nil
+				}
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !process.Sleep(ctx, retryPeriod) {
 			return nil, context.Cause(ctx)
-		case <-time.After(askPeriod):
 		}
 	}
 }

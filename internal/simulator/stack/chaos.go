@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // Chaos says which faults are done, and how often.
@@ -21,7 +23,7 @@ type Chaos struct {
 
 // mean is the mean interval between the faults of one kind.
 type mean struct {
-	kind  kind
+	kind  Kind
 	every time.Duration
 }
 
@@ -38,17 +40,8 @@ type Fault struct {
 	Err error
 }
 
-// Kind is a kind of fault.
-type Kind struct{ Name, Does string }
-
 // Kinds are all that ParseChaos knows.
-func Kinds() []Kind {
-	var all []Kind
-	for _, k := range kinds {
-		all = append(all, Kind{Name: k.name, Does: k.does})
-	}
-	return all
-}
+func Kinds() []Kind { return slices.Clone(kinds) }
 
 const (
 	minInterval = 100 * time.Millisecond
@@ -62,13 +55,13 @@ func ParseChaos(text string) (Chaos, error) {
 	if strings.TrimSpace(text) == "" {
 		return c, nil
 	}
-	for part := range strings.SplitSeq(text, ",") {
-		m, err := parseMean(strings.TrimSpace(part))
+	for entry := range strings.SplitSeq(text, ",") {
+		m, err := parseMean(strings.TrimSpace(entry))
 		if err != nil {
 			return Chaos{}, fmt.Errorf("chaos %q: %w", text, err)
 		}
-		if slices.ContainsFunc(c.means, func(other mean) bool { return other.kind.name == m.kind.name }) {
-			return Chaos{}, fmt.Errorf("chaos %q: %s is there twice", text, m.kind.name)
+		if slices.ContainsFunc(c.means, func(other mean) bool { return other.kind.Name == m.kind.Name }) {
+			return Chaos{}, fmt.Errorf("chaos %q: %s is there twice", text, m.kind.Name)
 		}
 		c.means = append(c.means, m)
 	}
@@ -80,17 +73,18 @@ func parseMean(text string) (mean, error) {
 	if !ok {
 		return mean{}, fmt.Errorf("%q is not a kind of fault with its mean interval, such as kill=30s", text)
 	}
-	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
+	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == name })
 	if i < 0 {
 		var names []string
 		for _, k := range kinds {
-			names = append(names, k.name)
+			names = append(names, k.Name)
 		}
 		return mean{}, fmt.Errorf("there is no fault %q; there are %s", name, strings.Join(names, ", "))
 	}
 	every, err := time.ParseDuration(interval)
 	if err != nil || every < minInterval || every > maxInterval {
-		return mean{}, fmt.Errorf("the mean interval of %s is %q: allowed is a duration from %s to %s, such as 30s", name, interval, minInterval, maxInterval)
+		return mean{}, fmt.Errorf("the mean interval of %s is %q: allowed is a duration from %s to %s, such as 30s",
+			name, interval, minInterval, maxInterval)
 	}
 	return mean{kind: kinds[i], every: every}, nil
 }
@@ -106,31 +100,31 @@ func (c Chaos) Check(s *Stack) error {
 	for _, m := range c.means {
 		switch {
 		case m.kind.needs == ourServers && s.o.foreign():
-			return fmt.Errorf("chaos %s: Postgres and Redis were not started by the simulator, which does no fault to them", m.kind.name)
+			return fmt.Errorf("chaos %s: Postgres and Redis were not started by the simulator, which does no fault to them", m.kind.Name)
 		case m.kind.needs == ourProxies && len(s.proxies()) == 0:
-			return fmt.Errorf("chaos %s: no connection leads through a proxy of the simulator", m.kind.name)
+			return fmt.Errorf("chaos %s: no connection leads through a proxy of the simulator", m.kind.Name)
 		}
 	}
 	return nil
 }
 
-// strike is one fault of the plan: when, counted from the start of the chaos,
-// and what the choice of its target and its size are drawn from.
-type strike struct {
+// plannedFault is one fault of the plan: when, counted from the start of the
+// chaos, and what the choice of its target and its size are drawn from.
+type plannedFault struct {
 	at   time.Duration
 	seed uint64
 }
 
-// strikes is the endless plan of one kind: intervals of an exponential
+// plan is the endless plan of one kind: intervals of an exponential
 // distribution, so faults come at random times. It depends on its arguments alone.
-func strikes(seed uint64, name string, every time.Duration) iter.Seq[strike] {
-	return func(yield func(strike) bool) {
+func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] {
+	return func(yield func(plannedFault) bool) {
 		h := fnv.New64a()
 		_, _ = io.WriteString(h, name) // never fails
 		rng := rand.New(rand.NewPCG(seed, h.Sum64()))
 		for at := time.Duration(0); ; {
 			at += time.Duration(rng.ExpFloat64() * float64(every))
-			if !yield(strike{at: at, seed: rng.Uint64()}) {
+			if !yield(plannedFault{at: at, seed: rng.Uint64()}) {
 				return
 			}
 		}
@@ -142,10 +136,10 @@ const healPatience = 90 * time.Second
 
 // Run does faults until the context ends or the stack is closed, heals everything
 // and returns once all is ready. The same seed gives the same plan: times, and draws
-// of the targets, which come from what lives at the moment. Each fault is told
+// of the targets, which come from what lives at the moment. Each fault is reported
 // when it is over, one at a time. A fault for which there is no target at the moment
 // is left out.
-func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, told func(Fault)) error {
+func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault)) error {
 	if err := c.Check(s); err != nil {
 		return err
 	}
@@ -154,19 +148,19 @@ func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, told func(Fault))
 		return err
 	}
 	defer done()
-	var telling sync.Mutex
+	var reporting sync.Mutex
 	var running sync.WaitGroup
 	start := time.Now()
 	for _, m := range c.means {
 		running.Go(func() {
-			for next := range strikes(seed, m.kind.name, m.every) {
-				if !sleep(ctx, time.Until(start.Add(next.at))) {
+			for next := range plan(seed, m.kind.Name, m.every) {
+				if !process.Sleep(ctx, time.Until(start.Add(next.at))) {
 					return
 				}
-				if f, ok := m.kind.strike(ctx, s, next.seed); ok {
-					telling.Lock()
-					told(f)
-					telling.Unlock()
+				if f, ok := m.kind.do(ctx, s, next.seed); ok {
+					reporting.Lock()
+					report(f)
+					reporting.Unlock()
 				}
 			}
 		})
@@ -179,16 +173,4 @@ func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, told func(Fault))
 		return err
 	}
 	return nil
-}
-
-// sleep reports whether the context still lives afterwards.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -14,7 +14,7 @@ func TestParseChaos(t *testing.T) {
 	require.NoError(t, err)
 	got := map[string]time.Duration{}
 	for _, m := range c.means {
-		got[m.kind.name] = m.every
+		got[m.kind.Name] = m.every
 	}
 	require.Equal(t, map[string]time.Duration{"kill": 30 * time.Second, "cut": 500 * time.Millisecond, "redis-pause": 2 * time.Minute}, got)
 	require.True(t, c.NeedsProxies())
@@ -54,9 +54,9 @@ func TestKindsAreExplained(t *testing.T) {
 	require.Len(t, seen, 12)
 }
 
-func plan(seed uint64, name string, every time.Duration, n int) []strike {
-	var all []strike
-	for next := range strikes(seed, name, every) {
+func planned(seed uint64, name string, every time.Duration, n int) []plannedFault {
+	var all []plannedFault
+	for next := range plan(seed, name, every) {
 		if all = append(all, next); len(all) == n {
 			break
 		}
@@ -67,11 +67,11 @@ func plan(seed uint64, name string, every time.Duration, n int) []strike {
 func TestSameSeedSamePlan(t *testing.T) {
 	t.Parallel()
 	const n = 5000
-	kill := plan(7, "kill", time.Second, n)
-	require.Equal(t, kill, plan(7, "kill", time.Second, n))
-	require.NotEqual(t, kill[:3], plan(8, "kill", time.Second, 3), "another seed")
-	require.NotEqual(t, kill[:3], plan(7, "stop", time.Second, 3), "another kind")
-	twice := plan(7, "kill", 2*time.Second, 3)
+	kill := planned(7, "kill", time.Second, n)
+	require.Equal(t, kill, planned(7, "kill", time.Second, n))
+	require.NotEqual(t, kill[:3], planned(8, "kill", time.Second, 3), "another seed")
+	require.NotEqual(t, kill[:3], planned(7, "stop", time.Second, 3), "another kind")
+	twice := planned(7, "kill", 2*time.Second, 3)
 	require.InDelta(t, float64(2*kill[2].at), float64(twice[2].at), 10, "the interval is a scale, nothing else")
 	require.Equal(t, kill[2].seed, twice[2].seed)
 

@@ -67,12 +67,7 @@ func (e environ) setPublicURL(o Options, url string) {
 // list is the environment of one process: the caller's, without its FORGERUN_
 // variables, this one and what is the process's own.
 func (e environ) list(own ...string) []string {
-	var all []string
-	for _, entry := range os.Environ() {
-		if !strings.HasPrefix(entry, "FORGERUN_") {
-			all = append(all, entry)
-		}
-	}
+	all := slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "FORGERUN_") })
 	for name, value := range e {
 		all = append(all, name+"="+value)
 	}
@@ -80,7 +75,7 @@ func (e environ) list(own ...string) []string {
 }
 
 // stopPatience is how long a process may take to end after SIGTERM: the grace
-// for its jobs and what it has to tell to stores that may not answer.
+// for its jobs, and time to write to stores that may not answer.
 func (e environ) stopPatience() time.Duration {
 	grace, err := time.ParseDuration(e["FORGERUN_SHUTDOWN_GRACE"])
 	if err != nil { // the processes refuse it

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // need is what has to be ours for a kind of fault.
@@ -18,38 +19,42 @@ const (
 	ourProxies
 )
 
-// kind is a kind of fault. Its inject picks a target, does the fault, undoes it
-// and returns once that is done, at the latest when the context ends. It leaves
-// Target empty if there is nothing to hit.
-type kind struct {
-	name, does string
-	needs      need
-	inject     func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault)
+// Kind is a kind of fault.
+type Kind struct {
+	Name, Does string
+
+	needs need
+	// inject picks a target, does the fault, undoes it and returns once that is
+	// done, at the latest when the context ends. It leaves Target empty if there is
+	// nothing to hit.
+	inject injection
 }
 
-var kinds = []kind{
-	{"kill", "kill -9 of a process: worker, webhooks or api", ourProcesses, kill},
-	{"stop", "a process is paused for longer than its lease (SIGSTOP, SIGCONT)", ourProcesses, stop},
-	{"term", "a process is asked to end (SIGTERM) and started again", ourProcesses, term},
-	{"flush", "Redis loses everything (FLUSHALL)", ourServers, flush},
-	{"redis", "kill -9 of Redis, which is started again", ourServers, killRedis},
-	{"redis-pause", "Redis hangs for a while", ourServers, pauseRedis},
-	{"redis-full", "Redis refuses writes for a while, as if its memory were used up", ourServers, fillRedis},
-	{"postgres", "Postgres stops like in a crash and is started again", ourServers, crashPostgres},
-	{"cut", "a quarter of the connections to Postgres, Redis, the API or a receiver is reset", ourProxies, cut},
-	{"lose", "the next answer on a quarter of the connections is lost, and the connection with it", ourProxies, lose},
-	{"slow", "everything on the connections to one of them is delayed for a while", ourProxies, slow},
-	{"stall", "the connections to one of them pass nothing for a while", ourProxies, stall},
+type injection func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault)
+
+var kinds = []Kind{
+	{"kill", "kill -9 of a process: worker, webhooks or api", ourProcesses, onProcess(kill)},
+	{"stop", "a process is paused for longer than its lease (SIGSTOP, SIGCONT)", ourProcesses, onProcess(pause)},
+	{"term", "a process is asked to end (SIGTERM) and started again", ourProcesses, onProcess(terminate)},
+	{"flush", "Redis loses everything (FLUSHALL)", ourServers, onServer("redis", flush)},
+	{"redis", "kill -9 of Redis, which is started again", ourServers, onServer("redis", killRedis)},
+	{"redis-pause", "Redis hangs for a while", ourServers, onServer("redis", pauseRedis)},
+	{"redis-full", "Redis refuses writes for a while, as if its memory were used up", ourServers, onServer("redis", fillRedis)},
+	{"postgres", "Postgres stops like in a crash and is started again", ourServers, onServer("postgres", crashPostgres)},
+	{"cut", "a quarter of the connections to Postgres, Redis, the API or a receiver is reset", ourProxies, onProxy(cut)},
+	{"lose", "the next answer on a quarter of the connections is lost, and the connection with it", ourProxies, onProxy(lose)},
+	{"slow", "everything on the connections to one of them is delayed for a while", ourProxies, onProxy(slow)},
+	{"stall", "the connections to one of them pass nothing for a while", ourProxies, onProxy(stall)},
 }
 
-// strike does one fault. It reports whether anything was hit.
-func (k kind) strike(ctx context.Context, s *Stack, seed uint64) (Fault, bool) {
-	f := Fault{Kind: k.name, Count: 1}
+// do does one fault. It reports whether anything was hit.
+func (k Kind) do(ctx context.Context, s *Stack, seed uint64) (Fault, bool) {
+	f := Fault{Kind: k.Name, Count: 1}
 	if k.needs == ourServers {
-		if s.storeFault.take(ctx) != nil {
+		if s.serverFault.Acquire(ctx, 1) != nil {
 			return f, false
 		}
-		defer s.storeFault.give()
+		defer s.serverFault.Release(1)
 	}
 	f.At = time.Now()
 	k.inject(ctx, s, rand.New(rand.NewPCG(seed, 0)), &f)
@@ -62,26 +67,44 @@ func between(rng *rand.Rand, from, to time.Duration) time.Duration {
 	return from + time.Duration(rng.Int64N(int64(to-from)+1))
 }
 
+// wait returns when d has passed, early is closed, or the context ends.
+func wait(ctx context.Context, d time.Duration, early <-chan struct{}) {
+	select {
+	case <-time.After(d):
+	case <-early:
+	case <-ctx.Done():
+	}
+}
+
+// onProcess does a fault to one of the processes, if one runs.
+func onProcess(inject func(context.Context, *Stack, *rand.Rand, *member, *run) error) injection {
+	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
+		if m, r, free := s.victim(rng); m != nil {
+			defer free()
+			f.Target = m.name
+			f.Err = inject(ctx, s, rng, m, r)
+		}
+	}
+}
+
 // victim picks one of the processes that live and that no other fault works on,
 // until free is called. Beside foreign servers only workers are touched.
-func (s *Stack) victim(rng *rand.Rand) (m *member, p *process, free func()) {
+func (s *Stack) victim(rng *rand.Rand) (m *member, r *run, free func()) {
 	candidates := s.members()
-	if s.o.foreign() {
-		s.mu.Lock()
-		candidates = append([]*member(nil), s.workers...)
-		s.mu.Unlock()
-	}
 	rng.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
 	for _, m := range candidates {
-		if p := m.living(); p != nil && m.busy.CompareAndSwap(false, true) {
-			return m, p, func() { m.busy.Store(false) }
+		if s.o.foreign() && m.role != "worker" {
+			continue
+		}
+		if r := m.living(); r != nil && m.busy.CompareAndSwap(false, true) {
+			return m, r, func() { m.busy.Store(false) }
 		}
 	}
 	return nil, nil, nil
 }
 
-// comeBack waits for the next run of a process that a fault has ended. Who ends
-// the wait, or the process, is no failure of it.
+// comeBack waits for the next run of a process that a fault has ended. The end
+// of the context, or of the member, is no error.
 func comeBack(ctx context.Context, m *member) error {
 	_, err := m.awaitReady(ctx)
 	if ctx.Err() != nil || m.ctx.Err() != nil {
@@ -90,173 +113,118 @@ func comeBack(ctx context.Context, m *member) error {
 	return err
 }
 
-func kill(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
-	m, p, free := s.victim(rng)
-	if m == nil {
-		return
-	}
-	defer free()
-	f.Target = m.name
-	p.kill()
-	f.Err = comeBack(ctx, m)
+func kill(ctx context.Context, _ *Stack, _ *rand.Rand, m *member, r *run) error {
+	r.Kill()
+	return comeBack(ctx, m)
 }
 
-func term(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
-	m, p, free := s.victim(rng)
-	if m == nil {
-		return
-	}
-	defer free()
-	f.Target = m.name
-	f.Err = errors.Join(p.terminate(s.env.stopPatience()), comeBack(ctx, m))
+func terminate(ctx context.Context, s *Stack, _ *rand.Rand, m *member, r *run) error {
+	return errors.Join(r.Stop(s.env.stopPatience()), comeBack(ctx, m))
 }
 
-func stop(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
-	m, p, free := s.victim(rng)
-	if m == nil {
-		return
+// pause ends early if the process is scaled away.
+func pause(ctx context.Context, s *Stack, rng *rand.Rand, _ *member, r *run) error {
+	if err := r.Pause(); err != nil {
+		return err
 	}
-	defer free()
-	f.Target = m.name
-	if f.Err = p.pause(); f.Err != nil {
-		return
-	}
-	defer p.resume()
-	timer := time.NewTimer(between(rng, s.o.Lease*5/4, s.o.Lease*7/4))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-p.exited: // it was scaled away
-	case <-ctx.Done():
+	defer func() { _ = r.Continue() }() // fails only if it has ended
+	wait(ctx, between(rng, s.o.Lease*5/4, s.o.Lease*7/4), r.Exited())
+	return nil
+}
+
+// onServer does a fault to Postgres or Redis. The context undo is for what must
+// happen even after the end of the chaos.
+func onServer(name string, inject func(ctx, undo context.Context, s *Stack, rng *rand.Rand) error) injection {
+	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverPatience)
+		defer cancel()
+		f.Target = name
+		f.Err = inject(ctx, undo, s, rng)
 	}
 }
 
-// undoing is the context of what must happen even after the end of the chaos.
-func undoing(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), storePatience)
+func flush(_, undo context.Context, s *Stack, _ *rand.Rand) error {
+	return s.redis.Do(undo, "FLUSHALL")
 }
 
-func flush(ctx context.Context, s *Stack, _ *rand.Rand, f *Fault) {
-	f.Target = "redis"
-	ctx, cancel := undoing(ctx)
-	defer cancel()
-	f.Err = s.askRedis(ctx, "FLUSHALL")
+func killRedis(ctx, undo context.Context, s *Stack, rng *rand.Rand) error {
+	killed := s.redis.Kill()
+	process.Sleep(ctx, between(rng, 0, time.Second))
+	return errors.Join(killed, s.redis.Start(undo))
 }
 
-func killRedis(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
-	f.Target = "redis"
-	f.Err = s.redis.Kill()
-	sleep(ctx, between(rng, 0, time.Second))
-	ctx, cancel := undoing(ctx)
-	defer cancel()
-	f.Err = errors.Join(f.Err, s.redis.Start(ctx))
+func crashPostgres(ctx, undo context.Context, s *Stack, rng *rand.Rand) error {
+	stopped := s.postgres.Stop(devstack.Immediate)
+	process.Sleep(ctx, between(rng, 0, time.Second))
+	return errors.Join(stopped, s.postgres.Start(undo))
 }
 
-func pauseRedis(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
-	f.Target = "redis"
-	if f.Err = s.redis.Pause(); f.Err != nil {
-		return
+func pauseRedis(ctx, _ context.Context, s *Stack, rng *rand.Rand) error {
+	if err := s.redis.Pause(); err != nil {
+		return err
 	}
-	sleep(ctx, between(rng, 500*time.Millisecond, 4*time.Second))
-	f.Err = s.redis.Resume()
+	process.Sleep(ctx, between(rng, 500*time.Millisecond, 4*time.Second))
+	return s.redis.Resume()
 }
 
 // fillRedis sets a limit that is below what an empty server uses.
-func fillRedis(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
-	f.Target = "redis"
-	healing, cancel := undoing(ctx)
-	defer cancel()
-	if f.Err = s.askRedis(healing, "CONFIG SET maxmemory 1"); f.Err != nil {
-		return
+func fillRedis(ctx, undo context.Context, s *Stack, rng *rand.Rand) error {
+	if err := s.redis.Do(undo, "CONFIG SET maxmemory 1"); err != nil {
+		return err
 	}
-	sleep(ctx, between(rng, 500*time.Millisecond, 4*time.Second))
-	f.Err = s.askRedis(healing, "CONFIG SET maxmemory 0")
+	process.Sleep(ctx, between(rng, 500*time.Millisecond, 4*time.Second))
+	return s.redis.Do(undo, "CONFIG SET maxmemory 0")
 }
 
-func crashPostgres(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
-	f.Target = "postgres"
-	f.Err = s.postgres.Stop(devstack.Immediate)
-	sleep(ctx, between(rng, 0, time.Second))
-	ctx, cancel := undoing(ctx)
-	defer cancel()
-	f.Err = errors.Join(f.Err, s.postgres.Start(ctx))
-}
-
-// hitShare is the part of the connections that is cut at once.
+// hitShare is the share of the connections that is hit at once.
 const hitShare = 0.25
 
-// carrier picks one of the proxies that carry a connection at the moment.
-func (s *Stack) carrier(rng *rand.Rand) *proxy {
-	var carrying []*proxy
-	for _, p := range s.proxies() {
-		if p.open() > 0 {
-			carrying = append(carrying, p)
+// onProxy does a fault to one of the proxies that have a connection at the
+// moment. inject returns the number of connections that it hit.
+func onProxy(inject func(context.Context, *proxy, *rand.Rand) int) injection {
+	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
+		var used []*proxy
+		for _, p := range s.proxies() {
+			if len(p.open()) > 0 {
+				used = append(used, p)
+			}
+		}
+		if len(used) == 0 {
+			return
+		}
+		p := used[rng.IntN(len(used))]
+		if f.Count = inject(ctx, p, rng); f.Count > 0 {
+			f.Target = p.name
 		}
 	}
-	if len(carrying) == 0 {
-		return nil
-	}
-	return carrying[rng.IntN(len(carrying))]
 }
 
-func cut(_ context.Context, s *Stack, rng *rand.Rand, f *Fault) {
-	p := s.carrier(rng)
-	if p == nil {
-		return
-	}
-	if f.Count = p.cut(hitShare, rng); f.Count > 0 {
-		f.Target = p.name
-	}
+func cut(_ context.Context, p *proxy, rng *rand.Rand) int { return p.cut(hitShare, rng) }
+
+// lose waits a moment for answers, since pooled connections may be idle.
+func lose(ctx context.Context, p *proxy, rng *rand.Rand) int {
+	x := loseAnswers(p.pick(hitShare, rng))
+	wait(ctx, 2*time.Second, x.done)
+	return x.end()
 }
 
-// lose waits a moment for answers, since pooled connections may be at rest.
-func lose(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
-	p := s.carrier(rng)
-	if p == nil {
-		return
-	}
-	x := doom(p.some(hitShare, rng))
-	timer := time.NewTimer(2 * time.Second)
-	defer timer.Stop()
-	select {
-	case <-x.done:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	if f.Count = x.end(); f.Count > 0 {
-		f.Target = p.name
-	}
-}
-
-func slow(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
-	hinder(ctx, s, rng, between(rng, 20*time.Millisecond, 300*time.Millisecond), f)
+func slow(ctx context.Context, p *proxy, rng *rand.Rand) int {
+	return delayFor(ctx, p, rng, between(rng, 20*time.Millisecond, 300*time.Millisecond))
 }
 
 // stall lets nothing through until its end.
-func stall(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
-	hinder(ctx, s, rng, time.Hour, f)
+func stall(ctx context.Context, p *proxy, rng *rand.Rand) int {
+	return delayFor(ctx, p, rng, time.Hour)
 }
 
-// hinder delays one proxy's connections for a while. A delay that hit nothing
-// is not told.
-func hinder(ctx context.Context, s *Stack, rng *rand.Rand, by time.Duration, f *Fault) {
-	p := s.carrier(rng)
-	if p == nil {
-		return
-	}
+// delayFor delays one proxy's connections for a while, unless another fault
+// delays them already.
+func delayFor(ctx context.Context, p *proxy, rng *rand.Rand, by time.Duration) int {
 	d := p.begin(by)
-	if d == nil { // another fault delays it already
-		return
+	if d == nil {
+		return 0
 	}
-	timer := time.NewTimer(between(rng, time.Second, 5*time.Second))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-d.over: // healed
-	case <-ctx.Done():
-	}
+	wait(ctx, between(rng, time.Second, 5*time.Second), d.over)
 	d.end()
-	if f.Count = int(d.hit.Load()); f.Count > 0 {
-		f.Target = p.name
-	}
+	return int(d.hit.Load())
 }

@@ -8,33 +8,28 @@ import (
 
 // link is one connection through a proxy: the client's and the server's side.
 type link struct {
-	number         int64
 	client, server net.Conn
 	once           sync.Once
-	gone           chan struct{}           // closed when both sides are
-	delayed        atomic.Pointer[delay]   // the latest fault that delayed a piece
-	doomed         atomic.Pointer[lossage] // the next answer is lost
+	gone           chan struct{}               // closed when both sides are
+	delayed        atomic.Pointer[delay]       // the latest fault that delayed a piece
+	losing         atomic.Pointer[lostAnswers] // the next answer is lost
 }
 
 // cut resets both sides: what is on its way is lost, and both know at once. It
 // reports whether the link was still there.
-func (l *link) cut() (was bool) {
+func (l *link) cut() bool { return l.close(reset) }
+
+// end closes a link whose two directions have ended by themselves.
+func (l *link) end() { l.close(func(conn net.Conn) { _ = conn.Close() }) }
+
+func (l *link) close(side func(net.Conn)) (was bool) {
 	l.once.Do(func() {
 		was = true
-		reset(l.client)
-		reset(l.server)
+		side(l.client)
+		side(l.server)
 		close(l.gone)
 	})
 	return was
-}
-
-// end closes a link whose two directions have ended by themselves.
-func (l *link) end() {
-	l.once.Do(func() {
-		_ = l.client.Close()
-		_ = l.server.Close()
-		close(l.gone)
-	})
 }
 
 // reset closes a connection without delivering what is still on its way.
@@ -45,9 +40,9 @@ func reset(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// lossage is a fault: on each of some links the next answer is lost. The server
-// has done what it was asked for, and the client does not learn it.
-type lossage struct {
+// lostAnswers is a fault: on each of some links the next answer is lost. The
+// server has done what it was asked for, and the client does not learn it.
+type lostAnswers struct {
 	mu   sync.Mutex
 	over bool
 	lost int
@@ -55,17 +50,17 @@ type lossage struct {
 	done chan struct{} // closed when all answers are lost
 }
 
-// doom makes the next answer on each of the links be lost.
-func doom(links []*link) *lossage {
-	x := &lossage{left: len(links), done: make(chan struct{})}
+// loseAnswers makes the next answer on each of the links be lost.
+func loseAnswers(links []*link) *lostAnswers {
+	x := &lostAnswers{left: len(links), done: make(chan struct{})}
 	for _, l := range links {
-		l.doomed.Store(x)
+		l.losing.Store(x)
 	}
 	return x
 }
 
-// end spares the answers that have not come, and returns how many were lost.
-func (x *lossage) end() int {
+// end lets the answers that have not come pass, and returns how many were lost.
+func (x *lostAnswers) end() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.over = true
@@ -73,9 +68,9 @@ func (x *lossage) end() int {
 }
 
 // loseAnswer cuts the link if its next answer is to be lost. It reports whether
-// it did.
+// the link is gone.
 func (l *link) loseAnswer() bool {
-	x := l.doomed.Swap(nil)
+	x := l.losing.Swap(nil)
 	if x == nil {
 		return false
 	}
@@ -84,12 +79,11 @@ func (l *link) loseAnswer() bool {
 	if x.over {
 		return false
 	}
-	if !l.cut() {
-		return true
-	}
-	x.lost++
-	if x.left--; x.left == 0 {
-		close(x.done)
+	if l.cut() {
+		x.lost++
+		if x.left--; x.left == 0 {
+			close(x.done)
+		}
 	}
 	return true
 }

@@ -21,15 +21,10 @@ import (
 	"github.com/forgerun/forgerun/internal/devstack"
 )
 
-// parentEnv makes the test binary be a parent of a process, to be killed.
-const parentEnv = "STACK_TEST_PARENT"
-
 // TestMain is also the program that the quick tests supervise: one that says it
 // is ready and knows no store.
 func TestMain(m *testing.M) {
 	switch {
-	case os.Getenv(parentEnv) != "":
-		beParent()
 	case len(os.Args) > 1 && (os.Args[1] == "worker" || os.Args[1] == "api"):
 		os.Exit(beFake(os.Getenv("FORGERUN_FAKE")))
 	default:
@@ -49,8 +44,6 @@ func beFake(manner string) int {
 	case "crash":
 		fmt.Println("something is missing")
 		return 1
-	case "deaf":
-		signal.Ignore(syscall.SIGTERM)
 	}
 	l, err := net.Listen("tcp", os.Getenv("FORGERUN_ADMIN_ADDR"))
 	if err != nil {
@@ -58,6 +51,9 @@ func beFake(manner string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	if manner == "deaf" {
+		signal.Ignore(syscall.SIGTERM) // NotifyContext would undo an earlier one
+	}
 	go func() { _ = http.Serve(l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) }()
 	<-ctx.Done()
 	if manner == "slow" {
@@ -79,8 +75,9 @@ var built struct {
 func forgerun(t *testing.T) string {
 	t.Helper()
 	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "forgerun-stack-test-"); built.err == nil {
-			build := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(built.dir, "forgerun"), "github.com/forgerun/forgerun/cmd/forgerun")
+		if built.dir, built.err = os.MkdirTemp("", "forgerun-simulator-stack-test-"); built.err == nil {
+			build := exec.Command("go", "build", "-buildvcs=false",
+				"-o", filepath.Join(built.dir, "forgerun"), "github.com/forgerun/forgerun/cmd/forgerun")
 			built.out, built.err = build.CombinedOutput()
 		}
 	})
@@ -110,7 +107,8 @@ func startFake(t *testing.T, manner string, env ...string) *Stack {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	o := Options{Forgerun: self, DatabaseURL: "postgres://nowhere", RedisURL: "redis://nowhere", Env: map[string]string{"FORGERUN_FAKE": manner}}
+	o := Options{Forgerun: self, DatabaseURL: "postgres://nowhere", RedisURL: "redis://nowhere"}
+	o.Env = map[string]string{"FORGERUN_FAKE": manner}
 	for i := 0; i < len(env); i += 2 {
 		o.Env[env[i]] = env[i+1]
 	}
@@ -119,7 +117,7 @@ func startFake(t *testing.T, manner string, env ...string) *Stack {
 
 func startStack(t *testing.T, o Options) *Stack {
 	t.Helper()
-	dir, err := devstack.MkdirTemp("forgerun-stack-test-")
+	dir, err := devstack.MkdirTemp("forgerun-simulator-stack-test-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	o.Dir = dir
@@ -159,7 +157,7 @@ func pids(s *Stack) []int {
 	var all []int
 	for _, m := range s.members() {
 		if p := m.living(); p != nil {
-			all = append(all, p.cmd.Process.Pid)
+			all = append(all, p.PID())
 		}
 	}
 	if s.postgres != nil {
@@ -176,7 +174,7 @@ func requireGone(t *testing.T, pids []int) {
 	}
 }
 
-// eventually polls for a condition that announces itself by no event.
+// eventually polls for a condition for which there is no event.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	require.Eventually(t, condition, patience, 5*time.Millisecond, what)
@@ -186,7 +184,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 func requireAnswers(t *testing.T, s *Stack) {
 	t.Helper()
 	eventually(t, "the API answers", func() bool {
-		answer, err := asker.Get(s.URL() + "/readyz")
+		answer, err := healthClient.Get(s.URL() + "/readyz")
 		if err != nil {
 			return false
 		}
@@ -195,7 +193,7 @@ func requireAnswers(t *testing.T, s *Stack) {
 	})
 }
 
-// strike does one fault of the kind, on whatever the seed picks.
+// strikeOnce does one fault of the kind, on whatever the seed picks.
 func strikeOnce(t *testing.T, s *Stack, name string, seed uint64) Fault {
 	t.Helper()
 	return strikeUntil(testContext(t), t, s, name, seed)
@@ -203,7 +201,7 @@ func strikeOnce(t *testing.T, s *Stack, name string, seed uint64) Fault {
 
 func strikeUntil(ctx context.Context, t *testing.T, s *Stack, name string, seed uint64) Fault {
 	t.Helper()
-	f, ok := kindNamed(t, name).strike(ctx, s, seed)
+	f, ok := kindNamed(t, name).do(ctx, s, seed)
 	require.True(t, ok, "there was nothing to hit by %s", name)
 	require.NoError(t, f.Err)
 	require.Equal(t, name, f.Kind)
@@ -211,20 +209,9 @@ func strikeUntil(ctx context.Context, t *testing.T, s *Stack, name string, seed 
 	return f
 }
 
-func kindNamed(t *testing.T, name string) kind {
+func kindNamed(t *testing.T, name string) Kind {
 	t.Helper()
-	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
+	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == name })
 	require.GreaterOrEqual(t, i, 0, name)
 	return kinds[i]
-}
-
-// beParent runs a process, tells its id and waits to be killed.
-func beParent() {
-	p, err := run("sleep", os.DevNull, os.Environ(), "600")
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	fmt.Println(p.cmd.Process.Pid)
-	select {}
 }

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // member is a process of the service that has to run: one run after another,
@@ -24,119 +28,123 @@ type member struct {
 	// busy: a fault works on it, and no other one may.
 	busy atomic.Bool
 
+	current atomic.Pointer[run] // the latest; nil: none yet
+
 	mu      sync.Mutex
-	current *process      // the latest run; nil: none yet
 	early   int           // runs in a row that ended before they were ready
 	failure error         // why the last of them did
 	changed chan struct{} // closed, and replaced, when one of the above changes
 }
 
+// run is one run of the program.
+type run struct {
+	*process.Process
+	api   string      // address of the API, "" in the other roles
+	admin string      // address of metrics and health
+	ready atomic.Bool // it has said so once
+}
+
 const (
-	// earlyEnds in a row are taken for more than an accident, such as a port that
-	// somebody else took.
-	earlyEnds = 5
+	// maxEarlyExits in a row are taken for more than an accident, such as a port
+	// that somebody else took.
+	maxEarlyExits = 5
 	// A run this long is a good one: the next begins at once.
 	goodRun              = time.Second
 	minPause, maxPause   = 50 * time.Millisecond, 2 * time.Second
 	exitBadConfiguration = 2
 )
 
-var (
-	errNeverReady = errors.New("it ended before it was ready")
-	// errRefused is for good: no further run will take its configuration either.
-	errRefused = errors.New("it refuses its configuration")
-)
+// errRefused is for good: no further run will take its configuration either.
+var errRefused = errors.New("it refuses its configuration")
 
-func newMember(ctx context.Context, name, role string, s *Stack) *member {
-	m := &member{name: name, role: role, stack: s, done: make(chan struct{}), changed: make(chan struct{})}
-	m.ctx, m.stop = context.WithCancel(ctx)
-	return m
+// healthClient keeps no connections: it sends few requests to a process, which
+// may be killed at any time.
+var healthClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// healthy asks the process whether it can work now.
+func (r *run) healthy(ctx context.Context) (bool, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.admin+"/readyz", nil)
+	if err != nil {
+		return false, err
+	}
+	answer, err := healthClient.Do(request)
+	if err != nil {
+		return false, nil // it does not listen yet
+	}
+	_ = answer.Body.Close()
+	return answer.StatusCode == http.StatusOK, nil
 }
 
 // supervise starts the process whenever it does not run, with a growing pause
 // if it dies again and again, until the member's context ends.
 func (m *member) supervise() {
 	defer close(m.done)
-	var pause time.Duration
-	for m.ctx.Err() == nil {
+	for pause := time.Duration(0); process.Sleep(m.ctx, pause); {
 		began := time.Now()
 		good := m.runOnce() && time.Since(began) >= goodRun
 		if pause = min(max(2*pause, minPause), maxPause); good {
 			pause = 0
 		}
-		select {
-		case <-m.ctx.Done():
-		case <-time.After(pause):
-		}
 	}
 }
 
-// runOnce sees one run through to its end, and reports whether it was ever
-// ready.
+// runOnce starts the process and waits for its end. It reports whether the
+// process was ever ready.
 func (m *member) runOnce() bool {
-	p, err := m.launch()
+	r, err := m.launch()
 	if err != nil {
 		m.note(func() { m.early, m.failure = m.early+1, err })
 		return false
 	}
-	m.note(func() { m.current = p })
-	ready := p.awaitHealthy(m.ctx)
+	m.current.Store(r)
+	ready := r.Await(m.ctx, r.healthy) == nil
 	if ready {
-		m.stack.log.Info(m.name+" is ready", "pid", p.cmd.Process.Pid)
-		p.ready.Store(true)
+		m.stack.log.Info(m.name+" is ready", "pid", r.PID())
+		r.ready.Store(true)
 		m.note(func() { m.early = 0 })
 	}
 	select {
-	case <-p.exited:
+	case <-r.Exited():
 	case <-m.ctx.Done():
-		if err := p.terminate(m.stack.env.stopPatience()); err != nil {
+		if err := r.Stop(m.stack.env.stopPatience()); err != nil {
 			m.err = fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
-	if !p.asked.Load() {
-		m.stack.log.Warn(m.name+" ended although nobody asked for it", "pid", p.cmd.Process.Pid, "error", p.failure())
-	}
-	m.note(func() {
-		if !ready && !p.asked.Load() {
-			m.early, m.failure = m.early+1, m.explain(p)
+	if !r.IsStopping() {
+		m.stack.log.Warn(m.name+" ended although nobody asked for it", "pid", r.PID(), "error", r.ExitReason())
+		if !ready {
+			m.note(func() { m.early, m.failure = m.early+1, m.explain(r) })
 		}
-	})
+	}
 	return ready
 }
 
 // launch runs the process on addresses that are free now.
-func (m *member) launch() (*process, error) {
-	admin, err := freeAddress()
+func (m *member) launch() (*run, error) {
+	admin, err := devstack.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	own := []string{"FORGERUN_ADMIN_ADDR=" + admin}
-	api := ""
+	r, own := &run{admin: admin}, []string{"FORGERUN_ADMIN_ADDR=" + admin}
 	if m.role == "api" {
-		if api, err = m.stack.apiAddress(); err != nil {
+		if r.api, err = m.stack.apiAddress(); err != nil {
 			return nil, err
 		}
-		own = append(own, "FORGERUN_HTTP_ADDR="+api)
+		own = append(own, "FORGERUN_HTTP_ADDR="+r.api)
 	}
-	p, err := run(m.stack.o.Forgerun, m.log(), m.stack.env.list(own...), m.role)
-	if err != nil {
-		return nil, err
-	}
-	p.admin, p.api = admin, api
-	return p, nil
+	r.Process, err = process.Start(m.stack.command(m.name, m.role, m.stack.env.list(own...)))
+	return r, err
 }
 
-func (m *member) log() string { return filepath.Join(m.stack.logDir(), m.name+".log") }
-
-func (m *member) explain(p *process) error {
-	what := errNeverReady
-	if p.exitCode() == exitBadConfiguration {
+func (m *member) explain(r *run) error {
+	what := process.ErrExited
+	if r.ExitCode() == exitBadConfiguration {
 		what = errRefused
 	}
-	return fmt.Errorf("%s: %w: %w; the last lines of %s:\n  | %s", m.name, what, p.failure(), m.log(), lastLines(m.log()))
+	return r.Explain(fmt.Errorf("%s: %w: %w", m.name, what, r.ExitReason()))
 }
 
-// note changes what await looks at.
+// note changes what awaitReady looks at.
 func (m *member) note(change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,30 +154,24 @@ func (m *member) note(change func()) {
 }
 
 // living is the run that is ready for work, as far as is known; nil: none.
-func (m *member) living() *process {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.livingNow()
-}
-
-func (m *member) livingNow() *process {
-	if p := m.current; p != nil && p.ready.Load() && !p.asked.Load() && !p.hasExited() {
-		return p
+func (m *member) living() *run {
+	if r := m.current.Load(); r != nil && r.ready.Load() && !r.IsStopping() && !r.HasExited() {
+		return r
 	}
 	return nil
 }
 
 // awaitReady waits for a run that is ready. It gives up on a process that
 // refuses its configuration, or never gets ready.
-func (m *member) awaitReady(ctx context.Context) (*process, error) {
+func (m *member) awaitReady(ctx context.Context) (*run, error) {
 	for {
 		m.mu.Lock()
-		p, early, failure, changed := m.livingNow(), m.early, m.failure, m.changed
+		early, failure, changed := m.early, m.failure, m.changed
 		m.mu.Unlock()
-		if p != nil {
-			return p, nil
+		if r := m.living(); r != nil {
+			return r, nil
 		}
-		if early >= earlyEnds || early > 0 && errors.Is(failure, errRefused) {
+		if early >= maxEarlyExits || early > 0 && errors.Is(failure, errRefused) {
 			return nil, failure
 		}
 		select {
@@ -186,13 +188,13 @@ func (m *member) awaitReady(ctx context.Context) (*process, error) {
 // stopped meanwhile needs no health.
 func (m *member) awaitHealthy(ctx context.Context) error {
 	for {
-		p, err := m.awaitReady(ctx)
+		r, err := m.awaitReady(ctx)
 		switch {
 		case m.ctx.Err() != nil:
 			return nil
 		case err != nil:
 			return err
-		case p.awaitHealthy(ctx):
+		case r.Await(ctx, r.healthy) == nil:
 			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("%s is not ready: %w", m.name, context.Cause(ctx))
@@ -200,13 +202,30 @@ func (m *member) awaitHealthy(ctx context.Context) error {
 	}
 }
 
-// resume continues a paused run.
-func (m *member) resume() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.current != nil {
-		m.current.resume()
+// members are all processes that are wanted now.
+func (s *Stack) members() []*member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Concat(s.apis, s.webhooks, s.workers)
+}
+
+// startMembers starts n processes of a role and makes them all of that role.
+func (s *Stack) startMembers(all *[]*member, role string, n int) []*member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*all = nil
+	for i := range n {
+		*all = append(*all, s.startMember(role, i+1))
 	}
+	return *all
+}
+
+func (s *Stack) startMember(role string, number int) *member {
+	m := &member{name: fmt.Sprintf("%s-%d", role, number), role: role, stack: s}
+	m.done, m.changed = make(chan struct{}), make(chan struct{})
+	m.ctx, m.stop = context.WithCancel(s.ctx)
+	s.running.Go(m.supervise)
+	return m
 }
 
 func awaitReady(ctx context.Context, members []*member) error {

@@ -1,10 +1,8 @@
 package stack
 
 import (
-	"bufio"
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -13,6 +11,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 func TestScaleUpAndDown(t *testing.T) {
@@ -66,7 +67,7 @@ func TestFaultsOfProcesses(t *testing.T) {
 		require.Equal(t, "worker-1", f.Target)
 		require.Equal(t, 1, f.Count)
 		requireGone(t, before)
-		require.Len(t, pids(s), 1, "it is back when the fault is told")
+		require.Len(t, pids(s), 1, "it is back when the fault is reported")
 	}
 	before := pids(s)
 	f := strikeOnce(t, s, "stop", 1)
@@ -85,7 +86,7 @@ func TestPausedProcessIsScaledAway(t *testing.T) {
 	before := pids(s)
 	struck := make(chan Fault)
 	go func() {
-		f, _ := kindNamed(t, "stop").strike(ctx, s, 1)
+		f, _ := kindNamed(t, "stop").do(ctx, s, 1)
 		struck <- f
 	}()
 	eventually(t, "it is paused", func() bool { return isPaused(before[0]) })
@@ -106,7 +107,7 @@ func TestHealResumesAndEndOfFaultToo(t *testing.T) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	struck := make(chan Fault)
 	go func() {
-		f, _ := kindNamed(t, "stop").strike(ctx, s, 1)
+		f, _ := kindNamed(t, "stop").do(ctx, s, 1)
 		struck <- f
 	}()
 	eventually(t, "it is paused", func() bool { return isPaused(pid) })
@@ -129,7 +130,7 @@ func TestProcessThatNeverGetsReady(t *testing.T) {
 	t.Parallel()
 	s := startFake(t, "crash")
 	err := s.Scale(testContext(t), 1)
-	require.ErrorIs(t, err, errNeverReady)
+	require.ErrorIs(t, err, process.ErrExited)
 	require.ErrorContains(t, err, "exit status 1")
 	require.ErrorContains(t, err, "something is missing")
 	require.NoError(t, s.Close())
@@ -148,66 +149,48 @@ func TestProcessThatIgnoresSIGTERM(t *testing.T) {
 	s := startFake(t, "deaf")
 	require.NoError(t, s.Scale(testContext(t), 1))
 	p := s.members()[0].living()
-	err := p.terminate(50 * time.Millisecond)
+	err := p.Stop(50 * time.Millisecond)
 	require.ErrorContains(t, err, "had not ended 50ms after SIGTERM and was killed")
-	requireGone(t, []int{p.cmd.Process.Pid})
-	_, err = s.members()[0].awaitReady(testContext(t))
+	requireGone(t, []int{p.PID()})
+	m := s.members()[0]
+	again, err := m.awaitReady(testContext(t))
 	require.NoError(t, err, "and it is started again")
+	m.stop()
+	again.Kill() // it would keep Close waiting
 }
 
 func TestEndsThatMeet(t *testing.T) {
 	t.Parallel()
-	p, log := startProcess(t, "slow") // it takes a while to end, or ends at once at a second SIGTERM
+	p := startProcess(t, "slow") // it takes a while to end, or ends at once at a second SIGTERM
 	errs := make(chan error)
-	go func() { errs <- p.terminate(patience) }()
-	eventually(t, "it is about to end", func() bool { return lastLines(log) == "ending" })
-	require.NoError(t, p.terminate(patience))
+	go func() { errs <- p.Stop(patience) }()
+	eventually(t, "it is about to end", func() bool { return p.Output() == "ending\n" })
+	require.NoError(t, p.Stop(patience))
 	require.NoError(t, <-errs)
 
-	p, _ = startProcess(t, "deaf")
-	go func() { errs <- p.terminate(patience) }()
-	eventually(t, "the end is asked for", func() bool { return p.asked.Load() })
-	p.kill()
+	p = startProcess(t, "deaf")
+	go func() { errs <- p.Stop(patience) }()
+	eventually(t, "the end is asked for", func() bool { return p.IsStopping() })
+	p.Kill()
 	require.NoError(t, <-errs, "the kill was asked for too")
 }
 
 // startProcess starts one fake worker that nobody supervises.
-func startProcess(t *testing.T, manner string) (p *process, log string) {
+func startProcess(t *testing.T, manner string) *run {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	admin, err := freeAddress()
+	admin, err := devstack.FreeAddress()
 	require.NoError(t, err)
 	env := environ{"FORGERUN_FAKE": manner, "FORGERUN_ADMIN_ADDR": admin}
-	log = filepath.Join(t.TempDir(), "log")
-	p, err = run(self, log, env.list(), "worker")
-	require.NoError(t, err)
-	t.Cleanup(p.kill)
-	p.admin = admin
-	require.True(t, p.awaitHealthy(testContext(t)))
-	return p, log
-}
-
-func TestProcessesDieWithTheirParent(t *testing.T) {
-	t.Parallel()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	parent := exec.Command(self)
-	parent.Env = append(os.Environ(), parentEnv+"=1")
-	out, err := parent.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, parent.Start())
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	child, err := strconv.Atoi(strings.TrimSpace(line))
-	require.NoError(t, err)
-	require.NoError(t, syscall.Kill(child, 0))
-	require.NoError(t, parent.Process.Kill())
-	_ = parent.Wait()
-	eventually(t, "the child is gone", func() bool {
-		stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(child), "stat"))
-		return err != nil || strings.Contains(string(stat), ") Z ")
+	p, err := process.Start(process.Command{
+		Path: self, Args: []string{"worker"}, Env: env.list(), Log: process.Log{Path: filepath.Join(t.TempDir(), "log"), Mode: 0o600},
 	})
+	require.NoError(t, err)
+	t.Cleanup(p.Kill)
+	r := &run{Process: p, admin: admin}
+	require.NoError(t, r.Await(testContext(t), r.healthy))
+	return r
 }
 
 func TestBadOptions(t *testing.T) {

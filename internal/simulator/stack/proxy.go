@@ -3,20 +3,22 @@ package stack
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
-// proxy leads TCP connections to a server and disturbs them when it is told to.
-//
-// It is our own and not a library, such as toxiproxy's, since what counts in a
-// report is how many connections each fault has hit, and those do not tell. It
-// also reaches an API whose processes come and go at changing addresses.
+// proxy forwards TCP connections to a server, and does faults to them. A library
+// does not count the connections that each fault has hit (docs/decisions/0025), nor
+// does it reach an API whose processes come and go at changing addresses.
 type proxy struct {
 	name     string
 	dial     func(context.Context) (net.Conn, error)
@@ -28,8 +30,7 @@ type proxy struct {
 	fault atomic.Pointer[delay] // nil: nothing is delayed
 
 	mu     sync.Mutex
-	last   int64
-	links  map[int64]*link // connections with both sides open, by number
+	links  []*link // connections with both sides open, oldest first
 	closed bool
 }
 
@@ -39,6 +40,8 @@ const (
 	// bufferSize is the longest piece that is read at once; there are two buffers
 	// for each connection, of which there may be thousands.
 	bufferSize = 8 << 10
+	// retryPeriod is how long to wait after a connection that failed.
+	retryPeriod = 25 * time.Millisecond
 )
 
 // newProxy begins to listen on a free port of 127.0.0.1, which it keeps.
@@ -47,7 +50,7 @@ func newProxy(name string, dial func(context.Context) (net.Conn, error)) (*proxy
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{name: name, dial: dial, listener: listener, links: map[int64]*link{}}
+	p := &proxy{name: name, dial: dial, listener: listener}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.running.Go(p.accept)
 	return p, nil
@@ -74,10 +77,7 @@ func (p *proxy) accept() {
 			}
 			return
 		case err != nil: // such as too many open files, for the moment
-			select {
-			case <-p.ctx.Done():
-			case <-time.After(askPeriod):
-			}
+			process.Sleep(p.ctx, retryPeriod)
 		default:
 			p.running.Go(func() { p.carry(conn) })
 		}
@@ -142,10 +142,8 @@ func (p *proxy) hold(l *link) bool {
 	if l.delayed.Swap(d) != d {
 		d.hit.Add(1)
 	}
-	timer := time.NewTimer(d.by)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d.by):
 	case <-d.over:
 	case <-l.gone:
 		return false
@@ -182,36 +180,25 @@ func (p *proxy) release() {
 	}
 }
 
-// some picks a share of the open connections, at least one if there are any.
-func (p *proxy) some(share float64, rng *rand.Rand) []*link {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var numbers []int64
-	for number := range p.links {
-		numbers = append(numbers, number)
-	}
-	slices.Sort(numbers)
-	rng.Shuffle(len(numbers), func(i, j int) { numbers[i], numbers[j] = numbers[j], numbers[i] })
-	wanted := int(share * float64(len(numbers)))
-	var picked []*link
-	for _, number := range numbers[:min(max(1, wanted), len(numbers))] {
-		picked = append(picked, p.links[number])
-	}
-	return picked
+// pick picks a share of the open connections, at least one if there are any.
+func (p *proxy) pick(share float64, rng *rand.Rand) []*link {
+	links := p.open()
+	rng.Shuffle(len(links), func(i, j int) { links[i], links[j] = links[j], links[i] })
+	return links[:min(max(1, int(share*float64(len(links)))), len(links))]
 }
 
-// open is the number of connections with both sides open.
-func (p *proxy) open() int {
+// open returns the connections with both sides open, oldest first.
+func (p *proxy) open() []*link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.links)
+	return slices.Clone(p.links)
 }
 
 // cut resets a share of the connections in the middle of whatever is on its
 // way, and returns how many it was.
 func (p *proxy) cut(share float64, rng *rand.Rand) int {
 	cut := 0
-	for _, l := range p.some(share, rng) {
+	for _, l := range p.pick(share, rng) {
 		if l.cut() {
 			cut++
 		}
@@ -222,34 +209,70 @@ func (p *proxy) cut(share float64, rng *rand.Rand) int {
 func (p *proxy) add(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return false
+	if !p.closed {
+		p.links = append(p.links, l)
 	}
-	p.last++
-	l.number = p.last
-	p.links[l.number] = l
-	return true
+	return !p.closed
 }
 
 func (p *proxy) remove(l *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.links, l.number)
+	p.links = slices.DeleteFunc(p.links, func(other *link) bool { return other == l })
 }
 
 // close ends the proxy with all connections. It may be called again.
 func (p *proxy) close() {
 	p.mu.Lock()
 	p.closed = true
-	var links []*link
-	for _, l := range p.links {
-		links = append(links, l)
-	}
 	p.mu.Unlock()
 	p.cancel()
 	_ = p.listener.Close()
-	for _, l := range links {
+	for _, l := range p.open() {
 		l.cut()
 	}
 	p.running.Wait()
+}
+
+// proxies are those that faults may be done to.
+func (s *Stack) proxies() []*proxy {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.faulty)
+}
+
+// ReceiverURL gives the address under which the service reaches a receiver of
+// webhooks that listens at upstream (http://127.0.0.1:9000): one that leads
+// through a proxy of its own, or without faults upstream itself.
+func (s *Stack) ReceiverURL(upstream string) (string, error) {
+	if !s.o.Faults {
+		return upstream, nil
+	}
+	u, err := url.Parse(upstream)
+	if err != nil || u.Scheme != "http" || u.Port() == "" {
+		return "", fmt.Errorf("the receiver's address is %q: needed is one like http://127.0.0.1:9000", upstream)
+	}
+	_, done, err := s.begin(s.ctx)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	return s.throughProxy("receiver", upstream)
+}
+
+// throughProxy puts a proxy in front of the server that a URL leads to.
+func (s *Stack) throughProxy(name, address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", err
+	}
+	p, err := newProxy(name, dialer(u.Host))
+	if err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	s.faulty = append(s.faulty, p)
+	s.mu.Unlock()
+	u.Host = p.address()
+	return u.String(), nil
 }

@@ -87,9 +87,9 @@ func TestCutResetsAShare(t *testing.T) {
 	for range 8 {
 		calls = append(calls, call(t, p))
 	}
-	require.Equal(t, 8, p.open())
+	require.Len(t, p.open(), 8)
 	require.Equal(t, 2, p.cut(0.25, newRNG()))
-	eventually(t, "the links are gone", func() bool { return p.open() == 6 })
+	eventually(t, "the links are gone", func() bool { return len(p.open()) == 6 })
 	reset := 0
 	for _, c := range calls {
 		_, err := io.WriteString(c, "still there?\n")
@@ -104,7 +104,7 @@ func TestCutResetsAShare(t *testing.T) {
 	require.Equal(t, 2, reset)
 	require.Equal(t, 1, p.cut(0, newRNG()), "at least one")
 	require.Equal(t, 5, p.cut(1, newRNG()))
-	eventually(t, "no link is left", func() bool { return p.open() == 0 })
+	eventually(t, "no link is left", func() bool { return len(p.open()) == 0 })
 	require.Zero(t, p.cut(1, newRNG()), "there is nothing to cut")
 	call(t, p)
 }
@@ -166,9 +166,9 @@ func TestLostAnswer(t *testing.T) {
 	answer, err := client.Get("http://" + p.address())
 	require.NoError(t, err)
 	_ = answer.Body.Close()
-	eventually(t, "the link is there", func() bool { return p.open() == 1 })
+	eventually(t, "the link is there", func() bool { return len(p.open()) == 1 })
 
-	x := doom(p.some(1, newRNG()))
+	x := loseAnswers(p.pick(1, newRNG()))
 	_, err = client.Post("http://"+p.address(), "text/plain", nil)
 	require.Error(t, err)
 	<-x.done
@@ -178,7 +178,7 @@ func TestLostAnswer(t *testing.T) {
 	answer, err = client.Post("http://"+p.address(), "text/plain", nil)
 	require.NoError(t, err, "only one answer is lost")
 	_ = answer.Body.Close()
-	x = doom(p.some(1, newRNG()))
+	x = loseAnswers(p.pick(1, newRNG()))
 	require.Zero(t, x.end())
 	answer, err = client.Post("http://"+p.address(), "text/plain", nil)
 	require.NoError(t, err, "the fault is over")
@@ -194,7 +194,7 @@ func TestProxyPassesTheEndOn(t *testing.T) {
 	c.hears("last words")
 	_, err := c.in.ReadByte()
 	require.ErrorIs(t, err, io.EOF)
-	eventually(t, "the link ends", func() bool { return p.open() == 0 })
+	eventually(t, "the link ends", func() bool { return len(p.open()) == 0 })
 }
 
 func TestProxyWithoutServerResets(t *testing.T) {

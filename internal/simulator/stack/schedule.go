@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,38 +14,37 @@ type Schedule struct{ steps []int }
 // ParseWorkers reads "4" (always), "1..8" (a ramp over the run, up or down) or
 // "1,4,2" (equal steps).
 func ParseWorkers(text string) (Schedule, error) {
-	first, last, isRamp := strings.Cut(text, "..")
-	if isRamp {
-		return parseRamp(text, first, last)
+	steps, err := parseSteps(text)
+	if err != nil {
+		return Schedule{}, fmt.Errorf("workers %q: %w; allowed are a number (4), a ramp (1..8) and steps (1,4,2)", text, err)
 	}
-	var s Schedule
-	for part := range strings.SplitSeq(text, ",") {
-		n, err := parseCount(part)
-		if err != nil {
-			return Schedule{}, badWorkers(text, err)
-		}
-		s.steps = append(s.steps, n)
-	}
-	return s, nil
+	return Schedule{steps}, nil
 }
 
-func parseRamp(text, first, last string) (Schedule, error) {
+func parseSteps(text string) (steps []int, err error) {
+	first, last, isRamp := strings.Cut(text, "..")
+	if !isRamp {
+		for count := range strings.SplitSeq(text, ",") {
+			n, err := parseCount(count)
+			if err != nil {
+				return nil, err
+			}
+			steps = append(steps, n)
+		}
+		return steps, nil
+	}
 	from, err := parseCount(first)
 	if err != nil {
-		return Schedule{}, badWorkers(text, err)
+		return nil, err
 	}
 	to, err := parseCount(last)
 	if err != nil {
-		return Schedule{}, badWorkers(text, err)
+		return nil, err
 	}
-	var s Schedule
-	for n := min(from, to); n <= max(from, to); n++ {
-		s.steps = append(s.steps, n)
+	for n := from; n != to; n += cmp.Compare(to, from) {
+		steps = append(steps, n)
 	}
-	if from > to {
-		slices.Reverse(s.steps)
-	}
-	return s, nil
+	return append(steps, to), nil
 }
 
 func parseCount(text string) (int, error) {
@@ -53,10 +53,6 @@ func parseCount(text string) (int, error) {
 		return 0, fmt.Errorf("%q is not a number from 1 to %d", text, maxWorkers)
 	}
 	return n, nil
-}
-
-func badWorkers(text string, err error) error {
-	return fmt.Errorf("workers %q: %w; allowed are a number (4), a ramp (1..8) and steps (1,4,2)", text, err)
 }
 
 // At is the number of workers when the share (0 to 1) of the run is over.

@@ -1,15 +1,20 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/forgerun/forgerun/internal/devstack"
 )
@@ -62,12 +67,12 @@ type Stack struct {
 	ops    sync.WaitGroup // calls under way, the watch over the servers
 	// running counts supervised processes; only calls under way add to it.
 	running sync.WaitGroup
-	// storeFault is held by whatever stops or starts Postgres or Redis: at most one
+	// serverFault is held by whatever stops or starts Postgres or Redis: at most one
 	// of them is disturbed at a time.
-	storeFault semaphore
-	turn       atomic.Uint64 // which api process gets the next connection
-	scaling    semaphore
-	close      func() error
+	serverFault *semaphore.Weighted
+	scaling     *semaphore.Weighted
+	turn        atomic.Uint64 // which api process gets the next connection
+	close       func() error
 
 	mu       sync.Mutex
 	closed   bool
@@ -89,10 +94,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{o: o, log: slog.New(slog.DiscardHandler), storeFault: newSemaphore(), scaling: newSemaphore()}
-	if o.Log != nil {
-		s.log = slog.New(slog.NewTextHandler(o.Log, nil))
-	}
+	s := &Stack{o: o, log: slog.New(slog.NewTextHandler(o.Log, nil)), serverFault: semaphore.NewWeighted(1), scaling: semaphore.NewWeighted(1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.close = sync.OnceValue(s.end)
 	if err := s.start(ctx); err != nil {
@@ -119,11 +121,9 @@ func (o Options) complete() (Options, error) {
 			return o, err
 		}
 	}
-	if o.Lease == 0 {
-		o.Lease = 3 * time.Second
-	}
-	if o.Concurrency == 0 {
-		o.Concurrency = 100
+	o.Lease, o.Concurrency = cmp.Or(o.Lease, 3*time.Second), cmp.Or(o.Concurrency, 100)
+	if o.Log == nil {
+		o.Log = io.Discard
 	}
 	if !o.foreign() {
 		o.APIs, o.Webhooks = max(o.APIs, 1), max(o.Webhooks, 1)
@@ -137,7 +137,7 @@ func (s *Stack) start(ctx context.Context) error {
 	if err := os.MkdirAll(s.logDir(), 0o755); err != nil {
 		return err
 	}
-	if err := s.startStores(ctx); err != nil {
+	if err := s.startServers(ctx); err != nil {
 		return err
 	}
 	if s.o.APIs > 0 {
@@ -145,7 +145,7 @@ func (s *Stack) start(ctx context.Context) error {
 			return err
 		}
 	}
-	database, redis, err := s.proxiedStores()
+	database, redis, err := s.proxiedServers()
 	if err != nil {
 		return err
 	}
@@ -153,11 +153,7 @@ func (s *Stack) start(ctx context.Context) error {
 	if err := s.startAPIs(ctx); err != nil {
 		return err
 	}
-	webhooks := s.startMembers("webhooks", s.o.Webhooks)
-	s.mu.Lock()
-	s.webhooks = webhooks
-	s.mu.Unlock()
-	return awaitReady(ctx, webhooks)
+	return awaitReady(ctx, s.startMembers(&s.webhooks, "webhooks", s.o.Webhooks))
 }
 
 // URL is the address of the API. It stays the same for the stack's life,
@@ -174,11 +170,47 @@ func (s *Stack) RedisURL() string { return s.redisURL }
 func (s *Stack) MetricsURLs() []string {
 	var urls []string
 	for _, m := range s.members() {
-		if c := m.living(); c != nil {
-			urls = append(urls, "http://"+c.admin+"/metrics")
+		if r := m.living(); r != nil {
+			urls = append(urls, "http://"+r.admin+"/metrics")
 		}
 	}
 	return urls
+}
+
+// Workers is the number of worker processes that are wanted now.
+func (s *Stack) Workers() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.workers)
+}
+
+// Scale starts or stops worker processes until there are n, and returns once
+// the new ones are ready and the others, which get SIGTERM, have ended. The
+// number holds even if the wait ends early with the context. It may be called
+// while faults are done.
+func (s *Stack) Scale(ctx context.Context, n int) error {
+	if n < 0 || n > maxWorkers {
+		return fmt.Errorf("%d workers: allowed is a number from 0 to %d", n, maxWorkers)
+	}
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if s.scaling.Acquire(ctx, 1) != nil {
+		return context.Cause(ctx)
+	}
+	defer s.scaling.Release(1)
+	s.mu.Lock()
+	kept := min(n, len(s.workers))
+	dropped := s.workers[kept:]
+	s.workers = slices.Clip(s.workers[:kept])
+	for i := kept; i < n; i++ {
+		s.workers = append(s.workers, s.startMember("worker", i+1))
+	}
+	wanted := s.workers
+	s.mu.Unlock()
+	return errors.Join(stopMembers(ctx, dropped), awaitReady(ctx, wanted))
 }
 
 // begin is the start of a call that Close has to wait for: it gives a context
@@ -212,12 +244,14 @@ func (s *Stack) Heal(ctx context.Context) error {
 
 func (s *Stack) heal(ctx context.Context) error {
 	for _, m := range s.members() {
-		m.resume()
+		if r := m.current.Load(); r != nil {
+			_ = r.Continue() // fails only if it has ended
+		}
 	}
 	for _, p := range s.proxies() {
 		p.release()
 	}
-	if err := s.healStores(ctx); err != nil {
+	if err := s.healServers(ctx); err != nil {
 		return err
 	}
 	for _, m := range s.members() {
@@ -250,23 +284,7 @@ func (s *Stack) end() error {
 	if s.balancer != nil {
 		s.balancer.close()
 	}
-	return errors.Join(append(errs, s.closeStores())...)
+	return errors.Join(append(errs, s.closeServers())...)
 }
 
 func (s *Stack) logDir() string { return filepath.Join(s.o.Dir, "logs") }
-
-// semaphore is a mutex that can be waited for until a context ends.
-type semaphore chan struct{}
-
-func newSemaphore() semaphore { return make(semaphore, 1) }
-
-func (x semaphore) take(ctx context.Context) error {
-	select {
-	case x <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (x semaphore) give() { <-x }

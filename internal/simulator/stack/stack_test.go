@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // TestChaosHealsAndLeavesNothing does every kind of fault, all at once and far
@@ -27,15 +28,16 @@ func TestChaosHealsAndLeavesNothing(t *testing.T) {
 	require.NoError(t, s.Scale(testContext(t), 2))
 	require.Len(t, s.MetricsURLs(), 2+1+2)
 
-	c, err := ParseChaos("kill=1s,stop=2s,term=2s,flush=1s,redis=3s,redis-pause=3s,redis-full=3s,postgres=3s,cut=300ms,lose=500ms,slow=1s,stall=2s")
+	c, err := ParseChaos("kill=1s,stop=2s,term=2s,flush=1s,redis=3s,redis-pause=3s,redis-full=3s,postgres=3s," +
+		"cut=300ms,lose=500ms,slow=1s,stall=2s")
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(testContext(t), 6*time.Second)
 	defer cancel()
 	var faults []Fault
 	var running sync.WaitGroup
 	running.Go(func() { // a client, without which there is little to cut
-		for sleep(ctx, 10*time.Millisecond) {
-			if answer, err := asker.Get(s.URL() + "/readyz"); err == nil {
+		for process.Sleep(ctx, 10*time.Millisecond) {
+			if answer, err := healthClient.Get(s.URL() + "/readyz"); err == nil {
 				_ = answer.Body.Close()
 			}
 		}
@@ -88,21 +90,21 @@ func TestEachFaultOnRealServers(t *testing.T) {
 	requireAnswers(t, s)
 
 	ctx := testContext(t)
-	require.NoError(t, s.askRedis(ctx, "SET mine 1"))
+	require.NoError(t, s.redis.Do(ctx, "SET mine 1"))
 	strikeOnce(t, s, "flush", 1)
-	require.ErrorContains(t, s.askRedis(ctx, "GET mine"), `"$-1"`)
+	require.ErrorContains(t, s.redis.Do(ctx, "GET mine"), `"$-1"`)
 
 	// The faults that last are seen from outside, and end with the context.
 	short, cancel := context.WithCancel(ctx)
 	full := make(chan Fault)
 	go func() { full <- strikeUntil(short, t, s, "redis-full", 1) }()
 	eventually(t, "writes are refused", func() bool {
-		err := s.askRedis(ctx, "SET mine 1")
+		err := s.redis.Do(ctx, "SET mine 1")
 		return err != nil && err.Error() != ""
 	})
 	cancel()
 	require.Equal(t, "redis", (<-full).Target)
-	require.NoError(t, s.askRedis(ctx, "SET mine 1"))
+	require.NoError(t, s.redis.Do(ctx, "SET mine 1"))
 
 	kinds := map[string]bool{}
 	for seed := uint64(1); len(kinds) < 3; seed++ { // api, webhooks and worker
@@ -153,7 +155,7 @@ func addressesAreDirect(t *testing.T, s *Stack) {
 	require.NoError(t, err)
 	require.Equal(t, "http://127.0.0.1:1/x", direct)
 	url := s.URL()
-	s.apis[0].living().kill()
+	s.apis[0].living().Kill()
 	requireAnswers(t, s)
 	require.Equal(t, url, s.URL())
 	c, err := ParseChaos("slow=1s")
@@ -191,7 +193,7 @@ func serversThatDie(t *testing.T, s *Stack) {
 
 func TestBadConfigurationStopsTheStart(t *testing.T) {
 	t.Parallel()
-	dir, err := devstack.MkdirTemp("forgerun-stack-test-")
+	dir, err := devstack.MkdirTemp("forgerun-simulator-stack-test-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	_, err = Start(testContext(t), Options{

@@ -1,0 +1,205 @@
+package experiments
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/valyala/fasthttp"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/bench/figures"
+	"github.com/forgerun/forgerun/internal/bench/lab"
+	"github.com/forgerun/forgerun/internal/bench/loadgen"
+)
+
+// Targets of deliveries: signed ones per second, rows and queue included, and
+// the 99th percentile from an event to its arrival when all is idle.
+const (
+	deliveryTarget   = 2000.0
+	delivery99Target = 100.0 // ms
+)
+
+const (
+	// eventsPerJob is how many events a submission writes while no worker runs:
+	// each becomes one delivery.
+	eventsPerJob     = 2
+	deliveryJobs     = 10_000 // of a phase
+	idleDeliveryJobs = 300    // submitted one by one
+	deliveryClients  = 64
+)
+
+// Deliveries measures the sending of webhooks to a fast receiver on the same
+// machine. The share of plain requests, without rows, queue and signatures, shows
+// what the machine could do at most.
+func Deliveries(ctx context.Context, l *lab.Lab) (list []figures.Figure, err error) {
+	m := deliveryMeasure{lab: l}
+	m.received = &counter{answer: m.receive}
+	receiver, err := listen(&fasthttp.Server{Handler: m.received.handle, NoDefaultServerHeader: true})
+	if err != nil {
+		return nil, err
+	}
+	defer receiver.Close()
+	m.url = "http://" + receiver.Addr().String() + "/"
+	o := l.Options
+	o.Slots = 1
+	err = l.Phase(ctx, o, l.StartService, func(d *lab.Database, sys lab.System) error {
+		m.d, m.sys = d, sys
+		c, err := client.New(client.Config{URL: sys.Base, Key: sys.Key})
+		if err != nil {
+			return err
+		}
+		if _, err := c.CreateWebhook(ctx, client.WebhookRequest{URL: m.url, Events: []string{"*"}}); err != nil {
+			return fmt.Errorf("registering a webhook: %w", err)
+		}
+		list, err = m.run(ctx)
+		return err
+	})
+	return list, err
+}
+
+type deliveryMeasure struct {
+	lab      *lab.Lab
+	d        *lab.Database
+	sys      lab.System
+	url      string // of the receiver
+	received *counter
+
+	mu      sync.Mutex
+	latency *hdrhistogram.Histogram // of deliveries, from ce-time to arrival; nil: not measured
+}
+
+// run measures a backlog, deliveries while jobs are submitted, and single ones.
+func (m *deliveryMeasure) run(ctx context.Context) (list []figures.Figure, err error) {
+	plain, err := m.plain(ctx, 3*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Printf("plain requests: %.0f/s\n", plain)
+	if err := m.submit(ctx, deliveryJobs, deliveryClients); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	hooks, err := m.lab.Launch(m.sys, "webhooks")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, hooks.Stop()) }()
+	backlog, err := m.delivered(ctx, deliveryJobs*eventsPerJob, began)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Printf("backlog: %.0f deliveries/s\n", backlog)
+	began = time.Now()
+	if err := m.submit(ctx, deliveryJobs, deliveryClients); err != nil {
+		return nil, err
+	}
+	together, err := m.delivered(ctx, deliveryJobs*eventsPerJob, began)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Printf("while jobs are submitted: %.0f deliveries/s\n", together)
+	if err := m.oneByOne(ctx); err != nil {
+		return nil, err
+	}
+	return m.figures(plain, backlog, together)
+}
+
+func (m *deliveryMeasure) figures(plain, backlog, together float64) ([]figures.Figure, error) {
+	p50, p99 := loadgen.Quantile(m.latency, 50), loadgen.Quantile(m.latency, 99)
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
+	_, _ = fmt.Fprintf(table, "\none webhook for all events, one webhooks process\tmeasured\tshare of plain requests (%.0f/s)\n", plain)
+	_, _ = fmt.Fprintf(table, "deliveries/s of a backlog\t%.0f\t%.2f\n", backlog, backlog/plain)
+	_, _ = fmt.Fprintf(table, "deliveries/s while jobs are submitted\t%.0f\t%.2f\n", together, together/plain)
+	_, _ = fmt.Fprintf(table, "event to arrival, idle: p50, p99\t%v, %v\t\n", p50.Round(100*time.Microsecond), p99.Round(100*time.Microsecond))
+	return []figures.Figure{
+		figures.AtLeast("deliveries/s of a backlog", deliveryTarget, backlog, "/s", fmt.Sprintf("plain requests: %.0f/s", plain)),
+		figures.AtMost("event to arrival at idle, p99", delivery99Target, loadgen.Milliseconds(p99), "ms",
+			fmt.Sprintf("p50 %.1f ms", loadgen.Milliseconds(p50))),
+	}, table.Flush()
+}
+
+func (m *deliveryMeasure) submit(ctx context.Context, jobs, clients int) error {
+	_, err := loadgen.Closed{Clients: clients, Jobs: jobs}.Submit(ctx, m.sys.Target)
+	return err
+}
+
+// delivered waits until so many further deliveries have arrived and all of them
+// are recorded, and gives their rate since began.
+func (m *deliveryMeasure) delivered(ctx context.Context, n int, began time.Time) (rate float64, err error) {
+	var arrived int64
+	var pending float64
+	err = lab.Poll(ctx, 3*time.Minute, "all deliveries recorded", func() (bool, error) {
+		pending, err = m.d.Number(ctx, "SELECT count(*) FROM deliveries WHERE state <> 'DELIVERED'")
+		arrived = m.received.Load()
+		return pending == 0 && arrived >= int64(n), err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("%d of %d deliveries have arrived, %.0f are pending: %w", arrived, n, pending, err)
+	}
+	m.received.Add(int64(-n))
+	return float64(n) / time.Since(began).Seconds(), nil
+}
+
+// oneByOne submits jobs one by one, each when the events of the one before have
+// arrived, and measures the time from the events to their arrival.
+func (m *deliveryMeasure) oneByOne(ctx context.Context) error {
+	m.mu.Lock()
+	m.latency = loadgen.NewHistogram()
+	m.mu.Unlock()
+	for range idleDeliveryJobs {
+		if err := m.submit(ctx, 1, 1); err != nil {
+			return err
+		}
+		if _, err := m.delivered(ctx, eventsPerJob, time.Now()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *deliveryMeasure) receive(c *fasthttp.RequestCtx) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.latency != nil {
+		if at, err := time.Parse(time.RFC3339Nano, string(c.Request.Header.Peek("Ce-Time"))); err == nil {
+			loadgen.Record(m.latency, time.Since(at))
+		}
+	}
+	c.SetStatusCode(fasthttp.StatusNoContent)
+}
+
+// plain gives how many plain requests a second the receiver gets from the same HTTP
+// client, without anything else being done.
+func (m *deliveryMeasure) plain(ctx context.Context, d time.Duration) (float64, error) {
+	const senders = 10
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders}}
+	defer client.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	var group sync.WaitGroup
+	for range senders {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				response, err := client.Post(m.url, "application/json", bytes.NewReader(loadgen.Body))
+				if err != nil {
+					return
+				}
+				_ = response.Body.Close()
+			}
+		})
+	}
+	group.Wait()
+	n := m.received.Swap(0)
+	if n == 0 {
+		return 0, errors.New("the receiver gets nothing")
+	}
+	return float64(n) / d.Seconds(), nil
+}

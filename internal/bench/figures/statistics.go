@@ -1,0 +1,48 @@
+package figures
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Column takes one number of each sample.
+func Column[T any](samples []T, of func(T) float64) []float64 {
+	values := make([]float64, len(samples))
+	for i, s := range samples {
+		values[i] = of(s)
+	}
+	return values
+}
+
+// Median is 0 for no values.
+func Median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	half := len(sorted) / 2
+	if len(sorted)%2 == 0 {
+		return (sorted[half-1] + sorted[half]) / 2
+	}
+	return sorted[half]
+}
+
+// ratios compares round by round.
+func ratios(of, to []float64) []float64 {
+	values := make([]float64, min(len(of), len(to)))
+	for i := range values {
+		values[i] = of[i] / to[i]
+	}
+	return values
+}
+
+// Compare gives the median of the rounds' ratios of a value, and both medians of the
+// value in the format.
+func Compare[T any](samples, to []T, value func(T) float64, format string) (ratio float64, note string) {
+	return CompareValues(Column(samples, value), Column(to, value), format)
+}
+
+// CompareValues compares as Compare does.
+func CompareValues(values, to []float64, format string) (ratio float64, note string) {
+	return Median(ratios(values, to)), fmt.Sprintf(format+" to "+format, Median(values), Median(to))
+}

@@ -1,0 +1,159 @@
+// Package lab is what the experiments share: temporary servers, the processes under
+// test, fresh databases for them, and what all of it takes of the machine.
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/forgerun/forgerun/internal/bench/loadgen"
+	"github.com/forgerun/forgerun/internal/devstack"
+)
+
+// Options of a run.
+type Options struct {
+	Duration time.Duration // of each phase
+	Rounds   int           // how often a comparison is made; medians of the rounds' ratios count
+	Clients  int           // concurrent HTTP clients
+	Slots    int           // jobs at once in a worker process
+	Rows     int           // no experiment seeds more jobs; 0: as many as its target says
+	Env      []string      // of the service, on top
+	Program  string        // the service; "": as it is
+	Traced   bool          // observability: also with each request traced
+	Watched  bool          // generator: also read every event of each job
+}
+
+// With adds to the environment.
+func (o Options) With(env ...string) Options {
+	o.Env = slices.Concat(o.Env, env)
+	return o
+}
+
+// Jobs is how many jobs an experiment seeds of those that its target names.
+func (o Options) Jobs(target int) int {
+	if o.Rows > 0 {
+		return min(o.Rows, target)
+	}
+	return target
+}
+
+// Lab has the servers and the program under test.
+type Lab struct {
+	Options     Options
+	Servers     *devstack.Stack
+	Dir         string  // temporary
+	MaxAccepted float64 // per second, workers stopped; 0: not measured yet
+
+	program string // path of the service
+	redisDB int    // a fresh one for each database
+}
+
+// Printf reports progress.
+func (l *Lab) Printf(format string, args ...any) { fmt.Printf("  "+format+"\n", args...) }
+
+// InTurns measures several sides, round after round, in an order that is reversed
+// each time: a machine whose speed drifts is unfair to none of them.
+func InTurns(rounds, sides int, measure func(round, side int) error) error {
+	for round := range rounds {
+		for side := range sides {
+			if round%2 == 1 {
+				side = sides - 1 - side
+			}
+			if err := measure(round, side); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// System is what is measured: an API, and workers that can be started later.
+type System struct {
+	loadgen.Target
+	Base        string // of the API
+	Env         []string
+	API         *Program
+	StartWorker func() (*Program, error)
+}
+
+// Starter starts a system on a database.
+type Starter func(context.Context, *Database, Options) (System, error)
+
+// Serve runs a system on the database while it is used, for the owner of the
+// database's key, or for a new client if there is none.
+func Serve(ctx context.Context, d *Database, o Options, start Starter, use func(System) error) error {
+	sys, err := start(ctx, d, o)
+	if err == nil {
+		if d.Key != "" {
+			sys.Key = d.Key
+		}
+		err = use(sys)
+	}
+	return errors.Join(err, sys.API.Stop())
+}
+
+// Phase runs a system on a database of its own while it is used.
+func (l *Lab) Phase(ctx context.Context, o Options, start Starter, use func(*Database, System) error) error {
+	d, err := l.NewDatabase(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Drop(context.WithoutCancel(ctx), d) }() // what is left goes with the servers
+	return Serve(ctx, d, o, start, func(sys System) error { return use(d, sys) })
+}
+
+// WithWorkers runs so many worker processes while they are used.
+func WithWorkers(sys System, n int, use func([]*Program) error) (err error) {
+	var workers []*Program
+	for range n {
+		w, failure := sys.StartWorker()
+		workers, err = append(workers, w), errors.Join(err, failure)
+	}
+	if err == nil {
+		err = use(workers)
+	}
+	for _, w := range workers {
+		err = errors.Join(err, w.Stop())
+	}
+	return err
+}
+
+// WithWorker runs one worker process while it is used.
+func WithWorker(sys System, use func(*Program) error) error {
+	return WithWorkers(sys, 1, func(workers []*Program) error { return use(workers[0]) })
+}
+
+// PollInterval is the shortest time between two looks at a state that is waited for.
+const PollInterval = 20 * time.Millisecond
+
+// ErrLate is returned when what was waited for did not come in time.
+var ErrLate = errors.New("not in time")
+
+// Pause waits for a while, less if the context ends.
+func Pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// Poll asks until the answer is yes, for the given time at most. Asking takes no
+// more than a fifth of the time: it must not be what the machine does.
+func Poll(ctx context.Context, limit time.Duration, what string, ask func() (bool, error)) error {
+	for end := time.Now().Add(limit); ; {
+		asked := time.Now()
+		yes, err := ask()
+		if err != nil || yes {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s: %w: %v", what, ErrLate, limit)
+		}
+		if Pause(ctx, max(PollInterval, 4*time.Since(asked))); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}

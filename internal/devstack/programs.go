@@ -1,0 +1,161 @@
+package devstack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ErrNotInstalled is wrapped by the Start functions when a server program is
+// missing. The error's text names the program and says how to get it.
+var ErrNotInstalled = errors.New("not installed")
+
+// machine is what the package takes from the computer it runs on. Tests
+// replace it.
+type machine struct {
+	// programDirs are searched for programs, first match first. Entries may be
+	// glob patterns; the matches of one pattern are tried highest version first.
+	programDirs []string
+	// spareDir is where a root parent puts server folders that the servers'
+	// user could not enter at their proper place; see openHome.
+	spareDir string
+}
+
+func thisMachine() machine {
+	dirs := filepath.SplitList(os.Getenv("PATH"))
+	return machine{
+		programDirs: append(dirs,
+			"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
+			"/usr/pgsql-*/bin",          // packages of postgresql.org for Red Hat
+			"/opt/homebrew/opt/postgresql*/bin",
+			"/usr/local/opt/postgresql*/bin",
+			"/home/linuxbrew/.linuxbrew/opt/postgresql*/bin",
+			"/Applications/Postgres.app/Contents/Versions/*/bin",
+			"/opt/homebrew/bin",
+			"/opt/homebrew/opt/redis/bin",
+			"/opt/homebrew/opt/valkey/bin",
+			"/home/linuxbrew/.linuxbrew/bin",
+			"/usr/local/bin",
+			"/usr/bin",
+			"/usr/sbin",
+		),
+		spareDir: "/var/lib/forgerun",
+	}
+}
+
+// find returns the folders that hold all the named programs, best first.
+func (m machine) find(names ...string) []string {
+	var found []string
+	for _, entry := range m.programDirs {
+		// A relative entry would make the result depend on the working folder.
+		if !filepath.IsAbs(entry) {
+			continue
+		}
+		for _, dir := range expand(entry) {
+			if !holdsPrograms(dir, names) {
+				continue
+			}
+			if real := realDir(dir, names[0]); holdsPrograms(real, names) {
+				dir = real
+			}
+			if !slices.Contains(found, dir) {
+				found = append(found, dir)
+			}
+		}
+	}
+	return found
+}
+
+func holdsPrograms(dir string, names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool {
+		_, err := exec.LookPath(filepath.Join(dir, name))
+		return err != nil
+	})
+}
+
+// realDir follows a link to the program's real folder: Postgres looks for its
+// share folder next to it, and the link may sit where the servers' user cannot
+// go. A link to a program of another name stays as it is (Debian's redis-server
+// is one): such a program asks for the name it was called by.
+func realDir(dir, name string) string {
+	path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
+	if err != nil || filepath.Base(path) != name {
+		return dir
+	}
+	return filepath.Dir(path)
+}
+
+// expand returns the folders that a pattern matches, highest version first.
+func expand(pattern string) []string {
+	if !strings.ContainsAny(pattern, "*?[") {
+		return []string{pattern}
+	}
+	matches, _ := filepath.Glob(pattern) // fails for bad patterns only
+	slices.SortStableFunc(matches, func(a, b string) int { return cmp.Compare(versionInPath(b), versionInPath(a)) })
+	return matches
+}
+
+var firstNumber = regexp.MustCompile(`[0-9]+`)
+
+// versionInPath returns 17 for ".../17/bin" and ".../postgresql@17/bin", and 0
+// when the folder's name has no number.
+func versionInPath(binDir string) int {
+	n, _ := strconv.Atoi(firstNumber.FindString(filepath.Base(filepath.Dir(binDir))))
+	return n
+}
+
+func notInstalled(programs, debian, homebrew string) error {
+	return fmt.Errorf("devstack: %s: %w (Debian, Ubuntu: apt-get install %s; macOS: brew install %s)",
+		programs, ErrNotInstalled, debian, homebrew)
+}
+
+// chooseVersion returns the first of the program folders (bins, not empty) that
+// can run the cluster in dataDir: a cluster runs only under the major version
+// that made it. Where there is no cluster yet, that is the first.
+func chooseVersion(ctx context.Context, bins []string, dataDir string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(dataDir, "PG_VERSION"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return bins[0], nil
+	}
+	if err != nil {
+		return "", err
+	}
+	want := strings.TrimSpace(string(text))
+	var have []string
+	for _, bin := range bins {
+		major, err := postgresMajor(ctx, bin)
+		if err != nil {
+			return "", err
+		}
+		if major == want {
+			return bin, nil
+		}
+		have = append(have, major)
+	}
+	return "", fmt.Errorf("the cluster in %s was made by Postgres %s, but this machine has version %s: "+
+		"install version %s, or remove the folder to begin anew", dataDir, want, strings.Join(have, ", "), want)
+}
+
+// postgresMajor reads "17" from "postgres (PostgreSQL) 17.2 (Homebrew)".
+func postgresMajor(ctx context.Context, bin string) (string, error) {
+	program := filepath.Join(bin, "postgres")
+	out, err := exec.CommandContext(ctx, program, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("asking %s for its version: %w", program, err)
+	}
+	words := strings.Fields(string(out))
+	if len(words) < 3 {
+		return "", fmt.Errorf("%s reports no version: %q", program, out)
+	}
+	major, _, _ := strings.Cut(words[2], ".")
+	return major, nil
+}

@@ -1,0 +1,115 @@
+package devstack
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fakeProgram writes a script that prints a line.
+func fakeProgram(t *testing.T, dir, name, says string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	script := "#!/bin/sh\necho '" + says + "'\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
+}
+
+func fakePostgres(t *testing.T, dir, version string) {
+	t.Helper()
+	fakeProgram(t, dir, "initdb", "")
+	fakeProgram(t, dir, "postgres", "postgres (PostgreSQL) "+version)
+}
+
+func TestMissingServersAreNamed(t *testing.T) {
+	t.Parallel()
+	m := machine{programDirs: []string{t.TempDir(), "/nonexistent/*/bin"}}
+	dir := filepath.Join(t.TempDir(), "never made")
+
+	_, err := m.startPostgres(testContext(t), PostgresOptions{Dir: dir})
+	require.ErrorIs(t, err, ErrNotInstalled)
+	require.ErrorContains(t, err, "apt-get install postgresql")
+	require.ErrorContains(t, err, "brew install postgresql@17")
+	_, err = m.startRedis(testContext(t), RedisOptions{Dir: dir})
+	require.ErrorIs(t, err, ErrNotInstalled)
+	require.ErrorContains(t, err, "redis-server")
+	require.ErrorContains(t, err, "valkey-server")
+	_, err = m.temp(testContext(t), TempOptions{}, t.TempDir())
+	require.ErrorIs(t, err, ErrNotInstalled)
+	require.NoDirExists(t, dir)
+}
+
+func TestFolderIsRequired(t *testing.T) {
+	t.Parallel()
+	_, err := StartPostgres(testContext(t), PostgresOptions{})
+	require.ErrorContains(t, err, "Dir is empty")
+	_, err = StartRedis(testContext(t), RedisOptions{})
+	require.ErrorContains(t, err, "Dir is empty")
+}
+
+func TestProgramsAreFoundInOrder(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	at := func(parts ...string) string { return filepath.Join(append([]string{root}, parts...)...) }
+	for _, version := range []string{"9", "15", "17"} {
+		fakePostgres(t, at("lib", version, "bin"), version)
+	}
+	fakeProgram(t, at("path"), "postgres", "no initdb beside it")
+	require.NoError(t, os.MkdirAll(at("links"), 0o755))
+	for _, name := range []string{"postgres", "initdb"} {
+		require.NoError(t, os.Symlink(at("lib", "15", "bin", name), at("links", name)))
+	}
+	m := machine{programDirs: []string{"relative", at("path"), at("links"), at("lib", "*", "bin")}}
+	require.Equal(t, []string{at("lib", "15", "bin"), at("lib", "17", "bin"), at("lib", "9", "bin")},
+		m.find("postgres", "initdb"))
+
+	// A program that goes by the name it is called must be called by it.
+	fakeProgram(t, at("redis"), "redis-check-rdb", "")
+	require.NoError(t, os.Symlink("redis-check-rdb", at("redis", "redis-server")))
+	fakeProgram(t, at("redis"), "valkey-server", "")
+	m = machine{programDirs: []string{at("redis")}}
+	found, ok := m.findRedis()
+	require.True(t, ok)
+	require.Equal(t, at("redis", "redis-server"), found)
+	require.NoError(t, os.Remove(at("redis", "redis-server")))
+	found, ok = m.findRedis()
+	require.True(t, ok)
+	require.Equal(t, at("redis", "valkey-server"), found)
+}
+
+func TestVersionInPath(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]int{
+		"/usr/lib/postgresql/15/bin":                   15,
+		"/opt/homebrew/opt/postgresql@17/bin":          17,
+		"/opt/homebrew/opt/postgresql/bin":             0,
+		"/usr/pgsql-16/bin":                            16,
+		"/Applications/P.app/Contents/Versions/18/bin": 18,
+	} {
+		require.Equal(t, want, versionInPath(path), path)
+	}
+}
+
+func TestClusterDecidesTheVersion(t *testing.T) {
+	t.Parallel()
+	root, data := t.TempDir(), t.TempDir()
+	new, old := filepath.Join(root, "17"), filepath.Join(root, "15")
+	fakePostgres(t, new, "17.2 (Homebrew)")
+	fakePostgres(t, old, "15.18")
+	bins := []string{new, old}
+	choose := func(version string) (string, error) {
+		require.NoError(t, os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte(version), 0o600))
+		return chooseVersion(testContext(t), bins, data)
+	}
+
+	got, err := chooseVersion(testContext(t), bins, filepath.Join(data, "no cluster yet"))
+	require.NoError(t, err)
+	require.Equal(t, new, got)
+	got, err = choose("15\n")
+	require.NoError(t, err)
+	require.Equal(t, old, got)
+	_, err = choose("14\n")
+	require.ErrorContains(t, err, "install version 14")
+}

@@ -1,0 +1,43 @@
+package telemetry
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Resolution and size of native histograms: buckets that grow by a tenth, at
+// most so many, made anew no more often than hourly when they are too many.
+const (
+	nativeFactor  = 1.1
+	nativeBuckets = 100
+	nativeReset   = time.Hour
+)
+
+func histogramOpts(name, help string, buckets []float64) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{
+		Name: name, Help: help, Buckets: buckets, NativeHistogramBucketFactor: nativeFactor,
+		NativeHistogramMaxBucketNumber: nativeBuckets, NativeHistogramMinResetDuration: nativeReset,
+	}
+}
+
+// Buckets for what takes milliseconds, and for what may take minutes. In
+// seconds.
+var (
+	Quick = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	Long  = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
+)
+
+// Observe observes a duration; if ctx is traced, with the trace's id as an
+// exemplar.
+func Observe(ctx context.Context, o prometheus.Observer, d time.Duration) {
+	if s := trace.SpanContextFromContext(ctx); s.IsSampled() {
+		if e, ok := o.(prometheus.ExemplarObserver); ok {
+			e.ObserveWithExemplar(d.Seconds(), prometheus.Labels{"trace_id": s.TraceID().String()})
+			return
+		}
+	}
+	o.Observe(d.Seconds())
+}

@@ -1,0 +1,326 @@
+package repo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+var (
+	takeKey         = statement("takeKey")
+	readBatch       = statement("readBatch")
+	openJobs        = statement("openJobs")
+	endedBatches    = statement("endedBatches")
+	readyAfter      = statement("readyAfter")
+	readyGiven      = statement("readyGiven")
+	lockGiven       = statement("lockGiven")
+	completeBatches = statement("completeBatches")
+)
+
+// batchEndpoint is the scope of idempotency keys of POST /jobs/batch.
+const batchEndpoint = "batch"
+
+// errKeyTaken: the idempotency key stands for an earlier request.
+var errKeyTaken = errors.New("the idempotency key is taken")
+
+// InsertBatch stores a batch with its jobs in one transaction. It returns only
+// after the commit. A submission whose key is known gets the earlier batch
+// instead, as it is now. Those with one key wait here for each other: in the
+// database each would wait on a connection.
+func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *job.Batch, replayed bool, err error) {
+	if sub.IdempotencyKey != "" {
+		waited, unlock, err := s.batchKeys.lock(ctx, batchKey{sub.Batch.ClientID, sub.IdempotencyKey})
+		if err != nil {
+			return nil, false, err
+		}
+		defer unlock()
+		if waited {
+			b, err := s.FindBatch(ctx, sub.Batch.ClientID, sub.IdempotencyKey, sub.RequestHash)
+			if b != nil || err != nil {
+				return b, true, err
+			}
+		}
+	}
+	b, err = s.insertBatch(ctx, sub)
+	if !errors.Is(err, errKeyTaken) {
+		return b, false, err
+	}
+	b, err = s.FindBatch(ctx, sub.Batch.ClientID, sub.IdempotencyKey, sub.RequestHash)
+	if err == nil && b == nil { // the key expired in between
+		err = errKeyInFlight
+	}
+	return b, true, err
+}
+
+// insertBatch takes the key, then writes the jobs and the batch. It locks
+// nothing but the key: all other rows are new.
+func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.Batch, error) {
+	release, err := s.batchSlots.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return nil, s.failed("batch", err)
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+
+	b := sub.Batch
+	if sub.IdempotencyKey != "" {
+		tag, err := tx.Exec(ctx, takeKey, uuid(b.ClientID), batchEndpoint, sub.IdempotencyKey, sub.RequestHash[:], uuid(b.ID),
+			s.cfg.IdempotencyWindow)
+		if err != nil {
+			return nil, s.failed("batch", err)
+		}
+		if tag.RowsAffected() == 0 {
+			return nil, errKeyTaken
+		}
+	}
+	if err := s.insertItems(ctx, tx, &b, sub.Jobs); err != nil {
+		return nil, s.failed("batch", err)
+	}
+	if err := s.commit(ctx, tx, "batch"); err != nil {
+		return nil, err
+	}
+	return &b, nil
+}
+
+// insertItems writes the jobs, and then the batch with the states they got.
+func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs []job.Job) error {
+	answers, err := s.insertJobs(ctx, tx, column(jobs, func(j job.Job) job.Submission { return job.Submission{Job: j} }))
+	if err != nil {
+		return err
+	}
+	states := make(map[job.ID]job.State, len(answers))
+	b.Counts = map[job.State]int{}
+	for _, a := range answers {
+		if a.err != nil {
+			return a.err
+		}
+		states[a.value.JobID] = a.value.State
+		b.Counts[a.value.State]++
+	}
+	b.Items = slices.Clone(b.Items)
+	for i := range b.Items {
+		b.Items[i].State = states[b.Items[i].JobID]
+	}
+	items, err := json.Marshal(b.Items)
+	if err != nil {
+		return err
+	}
+	return tx.QueryRow(ctx, `INSERT INTO batches (batch_id, client_id, created_at, correlation_id, language, request_id, items, refused)
+		VALUES ($1, $2, now(), $3, $4, $5, $6, $7) RETURNING created_at`,
+		uuid(b.ID), uuid(b.ClientID), nullable(b.CorrelationID), b.Language, b.RequestID, items, b.Refused()).Scan(&b.CreatedAt)
+}
+
+// commit ends a transaction. Unless the server itself refused, or was never
+// asked, a failed commit may have taken effect all the same.
+func (s *Store) commit(ctx context.Context, tx pgx.Tx, operation string) error {
+	err := tx.Commit(ctx)
+	if err == nil {
+		return nil
+	}
+	known := s.failed(operation, err)
+	var refused *pgconn.PgError
+	if errors.Is(err, pgx.ErrTxCommitRollback) || pgconn.SafeToRetry(err) ||
+		errors.As(err, &refused) && refused.SeverityUnlocalized == "ERROR" {
+		return known
+	}
+	return errUnknown(err)
+}
+
+// FindBatch gives the batch that an idempotency key stands for: nil when the
+// client never used it or its window is over, an idempotency conflict when it
+// stands for a different request. A batch whose retention ended before the
+// key's window is gone: the jobs were done, so the key is not free.
+func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Batch, error) {
+	known, err := s.findKey(ctx, client, batchEndpoint, key, hash)
+	if err != nil || known == nil {
+		return nil, err
+	}
+	b, err := s.Batch(ctx, client, known.JobID)
+	if errors.Is(err, errBatchNotFound) {
+		return nil, errBatchGone
+	}
+	return b, err
+}
+
+// errBatchGone answers a request that was accepted before.
+var errBatchGone = job.Errorf(job.CodeJobGone, "This idempotency key stands for a batch whose retention has ended.")
+
+// errBatchNotFound is the same for a batch that never existed and for another
+// client's.
+var errBatchNotFound = job.Errorf(job.CodeBatchNotFound, "No batch with this id was found.")
+
+// batchColumns is the one column list of a batch. After it come its items, the
+// number of items that are left out, and the numbers of its jobs by state.
+const batchColumns = `batch_id, client_id, created_at, coalesce(correlation_id, ''), language, request_id,
+  status, completed_at, succeeded, failed, canceled, failures`
+
+// Batch reads a client's batch, with the numbers of its jobs by state. Jobs
+// that were deleted are in none of them.
+func (s *Store) Batch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
+	b, found, err := queryFirst(ctx, s, scanBatch, readBatch, uuid(id), uuid(client))
+	if err == nil && !found {
+		err = errBatchNotFound
+	}
+	return b, err
+}
+
+func scanBatch(row pgx.CollectableRow) (*job.Batch, error) {
+	var b job.Batch
+	var status *job.Status
+	var completed *time.Time
+	var succeeded, failed, canceled *int
+	var failures []byte
+	err := row.Scan(scanID(&b.ID), scanID(&b.ClientID), &b.CreatedAt, &b.CorrelationID, &b.Language, &b.RequestID,
+		&status, &completed, &succeeded, &failed, &canceled, &failures, &b.Items, &b.Unread, &b.Counts)
+	if err != nil || status == nil {
+		return &b, err
+	}
+	b.Outcome = &job.BatchOutcome{Status: *status, CompletedAt: *completed, Succeeded: *succeeded, Failed: *failed, Canceled: *canceled}
+	return &b, json.Unmarshal(failures, &b.Outcome.Failures)
+}
+
+// OpenJobs gives the jobs of a client's batch that are not final, in no order.
+// Another client's batch has none, like one that never was.
+func (s *Store) OpenJobs(ctx context.Context, client, batch job.ID) ([]job.ID, error) {
+	return queryRows(ctx, s, rowToID, openJobs, uuid(batch), uuid(client))
+}
+
+// ReadyBatches looks at so many open batches after the given one, in order of
+// their ids, and finds those that have no unfinished job. It answers with the
+// last one that it looked at, or with zero when there are no more. It locks
+// nothing, and takes some microseconds for each.
+func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready []job.ID, last job.ID, err error) {
+	type seen struct {
+		id          job.ID
+		ready, last bool
+	}
+	batches, err := queryRows(ctx, s, func(row pgx.CollectableRow) (b seen, err error) {
+		return b, row.Scan(scanID(&b.id), &b.ready, &b.last)
+	}, readyAfter, [16]byte(after), look)
+	for _, b := range batches {
+		if b.ready {
+			ready = append(ready, b.id)
+		}
+		if b.last {
+			last = b.id
+		}
+	}
+	return ready, last, err
+}
+
+// CompleteBatches freezes the outcome of those of the given batches that are open
+// and have no unfinished job, and records batch.completed for each. It answers
+// with those it completed: their identity, items and outcome, not more. It reads
+// before it locks: most of the time no batch is ready.
+//
+// An outcome is what was true in one moment in which no job was unfinished; a
+// job that is retried later changes nothing. Until then its jobs cannot be
+// deleted (see notInOpenBatch), so all of them are counted.
+func (s *Store) CompleteBatches(ctx context.Context, ids []job.ID) (completed []job.Batch, err error) {
+	found, err := queryRows(ctx, s, rowToID, readyGiven, column(ids, uuid))
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		ready, err := lockReady(ctx, tx, found)
+		if err == nil && len(ready) > 0 {
+			completed, err = writeOutcomes(ctx, tx, ready)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, s.failed("complete", err)
+	}
+	return completed, nil
+}
+
+func lockReady(ctx context.Context, tx pgx.Tx, ids []job.ID) ([]job.Batch, error) {
+	rows, err := tx.Query(ctx, lockGiven, column(ids, uuid))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (b job.Batch, err error) {
+		var succeeded, canceled int
+		var failed map[job.ID]*job.Failure
+		err = row.Scan(scanID(&b.ID), scanID(&b.ClientID), &b.RequestID, &b.CorrelationID, &b.Items, &succeeded, &canceled, &failed)
+		b.Outcome = batchOutcome(b.Items, succeeded, canceled, failed)
+		return b, err
+	})
+}
+
+// batchOutcome puts together how a batch ended; failed holds the failures of
+// its failed jobs.
+func batchOutcome(items []job.BatchItem, succeeded, canceled int, failed map[job.ID]*job.Failure) *job.BatchOutcome {
+	o := job.BatchOutcome{Succeeded: succeeded, Canceled: canceled, Failures: []job.ItemFailure{}}
+	for _, item := range items {
+		f := failed[item.JobID]
+		if f == nil && item.Refusal == nil {
+			continue
+		}
+		o.Failed++
+		if len(o.Failures) < job.MaxFailedItems {
+			o.Failures = append(o.Failures, itemFailure(item, f))
+		}
+	}
+	o.Status = job.BatchStatus(o.Succeeded, o.Failed, o.Canceled)
+	return &o
+}
+
+func itemFailure(item job.BatchItem, f *job.Failure) job.ItemFailure {
+	if item.Refusal != nil {
+		return job.ItemFailure{ItemID: item.ItemID, Status: job.StatusFailed, Detail: item.Refusal.Detail, Stage: job.StageValidation}
+	}
+	return job.ItemFailure{
+		ItemID: item.ItemID, JobID: item.JobID, Status: job.StatusOf(job.Failed, f),
+		Reason: f.Reason, Detail: f.Detail, Retryable: f.Retryable, Stage: f.Stage,
+	}
+}
+
+// writeOutcomes gives those of the batches that it completed, with the time of it.
+func writeOutcomes(ctx context.Context, tx pgx.Tx, ready []job.Batch) ([]job.Batch, error) {
+	failures := make([][]byte, len(ready))
+	for i, b := range ready {
+		encoded, err := json.Marshal(b.Outcome.Failures)
+		if err != nil {
+			return nil, err
+		}
+		failures[i] = encoded
+	}
+	type batch = job.Batch
+	rows, err := tx.Query(ctx, completeBatches,
+		column(ready, func(b batch) pgtype.UUID { return uuid(b.ID) }),
+		column(ready, func(b batch) string { return string(b.Outcome.Status) }),
+		column(ready, func(b batch) int { return b.Outcome.Succeeded }),
+		column(ready, func(b batch) int { return b.Outcome.Failed }),
+		column(ready, func(b batch) int { return b.Outcome.Canceled }),
+		failures,
+		column(ready, func(b batch) int { return len(b.Items) }))
+	times, err := collectByID(rows, err, func(at *time.Time) []any { return []any{at} })
+	if err != nil {
+		return nil, err
+	}
+	var completed []batch
+	for _, b := range ready {
+		if at, ok := times[b.ID]; ok {
+			b.Outcome.CompletedAt = at
+			completed = append(completed, b)
+		}
+	}
+	return completed, nil
+}

@@ -1,0 +1,362 @@
+package repo_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+// batch is one of n plain jobs of the fixture's client, changed by opts.
+func (f *fixture) batch(n int, opts ...func(*job.BatchSubmission)) job.BatchSubmission {
+	sub := job.BatchSubmission{
+		Batch:       job.Batch{ID: newID(), ClientID: f.client, CorrelationID: "c", Language: "de", RequestID: "r-1"},
+		RequestHash: sha256.Sum256([]byte("batch")),
+	}
+	for i := range n {
+		j := f.submission().Job
+		j.BatchID = sub.Batch.ID
+		sub.Jobs = append(sub.Jobs, j)
+		sub.Batch.Items = append(sub.Batch.Items, job.BatchItem{ItemID: fmt.Sprint("item-", i), JobID: j.ID})
+	}
+	for _, opt := range opts {
+		opt(&sub)
+	}
+	return sub
+}
+
+func batchKeyed(key string) func(*job.BatchSubmission) {
+	return func(s *job.BatchSubmission) { s.IdempotencyKey = key }
+}
+
+// refusing puts n refused items in front.
+func refusing(n int) func(*job.BatchSubmission) {
+	return func(s *job.BatchSubmission) {
+		var items []job.BatchItem
+		for i := range n {
+			items = append(items, job.BatchItem{ItemID: fmt.Sprint("refused-", i), Refusal: &job.Refusal{
+				Code: job.CodeValidationFailed, Detail: "The request has invalid values.",
+				Violations: []job.Violation{{Pointer: fmt.Sprintf("/jobs/%d/type", i), Detail: "No such type."}},
+			}})
+		}
+		s.Batch.Items = append(items, s.Batch.Items...)
+	}
+}
+
+// insertBatch stores a new batch.
+func (f *fixture) insertBatch(sub job.BatchSubmission) *job.Batch {
+	f.t.Helper()
+	b, replayed, err := f.store.InsertBatch(f.ctx(), sub)
+	require.NoError(f.t, err)
+	require.False(f.t, replayed)
+	return b
+}
+
+// readBatch reads a batch of the fixture's client.
+func (f *fixture) readBatch(id job.ID) *job.Batch {
+	f.t.Helper()
+	b, err := f.store.Batch(f.ctx(), f.client, id)
+	require.NoError(f.t, err)
+	return b
+}
+
+func jobsOf(b *job.Batch) (ids []job.ID) {
+	for _, item := range b.Items {
+		if item.Refusal == nil {
+			ids = append(ids, item.JobID)
+		}
+	}
+	return ids
+}
+
+func TestInsertBatch(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	sub := f.batch(3, refusing(1), func(s *job.BatchSubmission) {
+		later := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
+		s.Jobs[1].Type, s.Jobs[1].ExecutionAt = job.Deferred, &later
+	})
+	b := f.insertBatch(sub)
+
+	want := sub.Batch
+	want.CreatedAt = b.CreatedAt
+	want.Counts = map[job.State]int{job.Queued: 2, job.Created: 1}
+	states := []job.State{"", job.Queued, job.Created, job.Queued}
+	for i, item := range sub.Batch.Items {
+		require.Empty(t, item.State, "the caller's items are its own")
+		item.State = states[i]
+		want.Items[i] = item
+	}
+	require.Equal(t, &want, b)
+	require.Equal(t, b, f.readBatch(b.ID))
+	require.WithinDuration(t, time.Now(), b.CreatedAt, time.Minute)
+	require.Equal(t, time.UTC, b.CreatedAt.Location())
+	require.Equal(t, 1, one[int](f, `SELECT refused FROM batches`))
+	require.Equal(t, 3, f.countJobs())
+	for i, id := range jobsOf(b) {
+		j := f.job(id)
+		require.Equal(t, b.ID, j.BatchID)
+		require.Equal(t, states[i+1], j.State)
+		require.False(t, j.CreatedAt.Before(b.CreatedAt))
+	}
+	f.checkInvariants()
+}
+
+func TestLargestBatch(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	b := f.insertBatch(f.batch(job.MaxBatchItems))
+	require.Equal(t, map[job.State]int{job.Queued: job.MaxBatchItems}, f.readBatch(b.ID).Counts)
+	open, err := f.store.OpenJobs(f.ctx(), f.client, b.ID)
+	require.NoError(t, err)
+	require.ElementsMatch(t, jobsOf(b), open)
+}
+
+func TestBatchFollowsItsJobs(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	b := f.insertBatch(f.batch(4))
+	ids := jobsOf(b)
+	f.finish(success(f.claim(ids[0], 1)))
+	f.claim(ids[1], 1)
+	_, _, err := f.store.Cancel(f.ctx(), f.client, ids[2])
+	require.NoError(t, err)
+	got := f.readBatch(b.ID)
+	require.Equal(t, map[job.State]int{job.Succeeded: 1, job.Running: 1, job.Canceled: 1, job.Queued: 1}, got.Counts)
+	require.Equal(t, b.Items, got.Items, "these tell of the acceptance")
+	open, err := f.store.OpenJobs(f.ctx(), f.client, b.ID)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []job.ID{ids[1], ids[3]}, open)
+
+	_, err = f.store.Retry(f.ctx(), f.client, ids[0], 1, 0, "")
+	require.NoError(t, err)
+	require.Equal(t, got.Counts, f.readBatch(b.ID).Counts, "what changes nothing counts for nothing")
+}
+
+func TestBatchBelongsToTheClient(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	b := f.insertBatch(f.batch(2, batchKeyed("k")))
+	stranger := newID()
+	_, unknown := f.store.Batch(f.ctx(), f.client, newID())
+	require.Equal(t, job.CodeBatchNotFound, job.CodeOf(unknown))
+	_, foreign := f.store.Batch(f.ctx(), stranger, b.ID)
+	require.Equal(t, unknown, foreign)
+	open, err := f.store.OpenJobs(f.ctx(), stranger, b.ID)
+	require.NoError(t, err)
+	require.Empty(t, open)
+	found, err := f.store.FindBatch(f.ctx(), stranger, "k", f.batch(0).RequestHash)
+	require.NoError(t, err)
+	require.Nil(t, found)
+}
+
+func TestBatchKeys(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.submit(keyed("k")) // the key of a job is another one
+	found, err := f.store.FindBatch(f.ctx(), f.client, "k", f.batch(0).RequestHash)
+	require.NoError(t, err)
+	require.Nil(t, found)
+	first := f.insertBatch(f.batch(2, batchKeyed("k")))
+	require.Equal(t, f.window.Seconds(), one[float64](f, `SELECT extract(epoch FROM expires_at - created_at)::float8 FROM idempotency_keys
+		WHERE state IS NULL`))
+
+	again, replayed, err := f.store.InsertBatch(f.ctx(), f.batch(2, batchKeyed("k")))
+	require.NoError(t, err)
+	require.True(t, replayed)
+	require.Equal(t, first, again)
+	found, err = f.store.FindBatch(f.ctx(), f.client, "k", f.batch(0).RequestHash)
+	require.NoError(t, err)
+	require.Equal(t, first, found)
+
+	other := f.batch(2, batchKeyed("k"))
+	other.RequestHash = sha256.Sum256([]byte("another request"))
+	_, _, err = f.store.InsertBatch(f.ctx(), other)
+	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
+	_, err = f.store.FindBatch(f.ctx(), f.client, "k", other.RequestHash)
+	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
+	require.Equal(t, 3, f.countJobs())
+
+	f.expireKeys()
+	require.Equal(t, other.Batch.ID, f.insertBatch(other).ID, "an expired key is taken over")
+	require.Equal(t, 5, f.countJobs())
+	require.Zero(t, f.storageErrors(), "a client's mistake is no trouble of the database")
+	f.checkInvariants()
+}
+
+func TestConcurrentBatchesWithOneKeyMakeOneBatch(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(f *fixture){
+		"new key":     func(*fixture) {},
+		"expired key": func(f *fixture) { f.insertBatch(f.batch(1, batchKeyed("k"))); f.expireKeys() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t)
+			prepare(f)
+			before := f.countJobs()
+			stores := []*repo.Store{f.store, repotest.OpenURL(t, f.url)} // as two processes
+			const n, size = 10, 50
+			batches, replays, errs := make([]*job.Batch, n), make([]bool, n), make([]error, n)
+			inParallel(n, func(i int) {
+				batches[i], replays[i], errs[i] = stores[i%2].InsertBatch(f.ctx(), f.batch(size, batchKeyed("k")))
+			})
+			made := 0
+			for i := range batches {
+				require.NoError(t, errs[i])
+				require.Equal(t, batches[0], batches[i])
+				if !replays[i] {
+					made++
+				}
+			}
+			require.Equal(t, 1, made)
+			require.Equal(t, before+size, f.countJobs())
+			f.checkInvariants()
+		})
+	}
+}
+
+// Batches that wait, for a key or for a lock, leave connections to others.
+func TestWaitingBatchesStarveNobody(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		opts    []func(*job.BatchSubmission)
+		blocked int // in the database
+	}{
+		"with one key": {[]func(*job.BatchSubmission){batchKeyed("k")}, 1},
+		"without keys": {nil, repo.MaxBatchInserts},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, patient)
+			unlock := f.lock(`LOCK TABLE batches IN SHARE MODE`)
+			const n = 40
+			ids, errs := make([]job.ID, n), make([]error, n)
+			var calls sync.WaitGroup
+			for i := range n {
+				calls.Go(func() {
+					b, _, err := f.store.InsertBatch(f.ctx(), f.batch(2, test.opts...))
+					if errs[i] = err; err == nil {
+						ids[i] = b.ID
+					}
+				})
+			}
+			f.awaitBlocked(test.blocked)
+			for range 20 { // and no more come to it
+				_, err := f.store.InsertJob(within(t, patience/6), f.submission())
+				require.NoError(t, err)
+				require.LessOrEqual(t, int(f.store.Pool().Stat().AcquiredConns()), test.blocked+repo.Flushers)
+			}
+			hasty, cancel := context.WithCancel(f.ctx())
+			cancel()
+			_, _, err := f.store.InsertBatch(hasty, f.batch(2, test.opts...))
+			requireTrouble(t, err, job.CodeDBError)
+			unlock()
+			calls.Wait()
+			require.NoError(t, errors.Join(errs...))
+			made := n
+			if test.blocked == 1 {
+				made = 1
+			}
+			require.Equal(t, made, f.count("batches"))
+			slices.SortFunc(ids, func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
+			require.Len(t, slices.Compact(ids), made)
+			require.Zero(t, f.store.BatchKeysTaken())
+			f.checkInvariants()
+		})
+	}
+}
+
+func TestBatchKeyOutlivesItsBatch(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	b := f.insertBatch(f.batch(1, batchKeyed("k"), refusing(1)))
+	f.end(jobsOf(b)[0], job.Canceled, "")
+	f.completeBatches(b.ID)
+	f.exec(`DELETE FROM batches`)
+	_, err := f.store.FindBatch(f.ctx(), f.client, "k", f.batch(0).RequestHash)
+	require.Equal(t, job.CodeJobGone, job.CodeOf(err))
+	_, _, err = f.store.InsertBatch(f.ctx(), f.batch(1, batchKeyed("k")))
+	require.Equal(t, job.CodeJobGone, job.CodeOf(err), "its jobs were done: not again")
+	other := f.batch(1, batchKeyed("k"))
+	other.RequestHash[0]++
+	_, _, err = f.store.InsertBatch(f.ctx(), other)
+	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
+	f.expireKeys()
+	f.insertBatch(other)
+}
+
+func TestBrokenBatchLeavesNothing(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	sub := f.batch(3, batchKeyed("k"))
+	sub.Jobs[2].MaxAttempts = 0
+	_, _, err := f.store.InsertBatch(f.ctx(), sub)
+	require.Equal(t, job.CodeInternal, job.CodeOf(err))
+	f.requireNothing()
+}
+
+func (f *fixture) requireNothing() {
+	f.t.Helper()
+	for _, table := range []string{"jobs", "events", "batches", "idempotency_keys"} {
+		require.Zero(f.t, f.count(table), table)
+	}
+}
+
+func TestBatchConnectionLostInTheMiddle(t *testing.T) {
+	t.Parallel()
+	f := setup(t, patient)
+	sub := f.batch(3, batchKeyed("k"))
+	for _, table := range []string{"jobs", "batches"} {
+		unlock := f.lock(`LOCK TABLE ` + table + ` IN SHARE MODE`)
+		inserted := make(chan error)
+		go func() { _, _, err := f.store.InsertBatch(f.ctx(), sub); inserted <- err }()
+		f.killBlocked()
+		err := <-inserted
+		requireTrouble(t, err, job.CodeStorageUnavailable)
+		require.NotContains(t, err.Error(), "unknown")
+		unlock()
+		f.requireNothing()
+	}
+	f.insertBatch(sub)
+}
+
+// killBlocked ends the one connection that waits for a lock.
+func (f *fixture) killBlocked() {
+	f.t.Helper()
+	f.awaitBlocked(1)
+	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+}
+
+// A commit that waits: a trigger runs at its very beginning.
+func TestBatchConnectionLostInTheCommit(t *testing.T) {
+	t.Parallel()
+	f := setup(t, patient)
+	f.exec(`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END'`)
+	f.exec(`CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON batches DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()`)
+	unlock := f.lock(`SELECT pg_advisory_xact_lock(1)`)
+	sub := f.batch(3, batchKeyed("k"))
+	inserted := make(chan error)
+	go func() { _, _, err := f.store.InsertBatch(f.ctx(), sub); inserted <- err }()
+	f.killBlocked()
+	err := <-inserted
+	requireTrouble(t, err, job.CodeStorageUnavailable)
+	require.ErrorContains(t, err, "outcome of the write is unknown")
+	unlock()
+	f.insertBatch(sub)
+
+	f.exec(`CREATE OR REPLACE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE check_violation; END'`)
+	_, _, err = f.store.InsertBatch(f.ctx(), f.batch(1))
+	require.Equal(t, job.CodeInternal, job.CodeOf(err), "the server says that nothing was written")
+}

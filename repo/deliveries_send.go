@@ -1,0 +1,348 @@
+package repo
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+var (
+	dueEndpoints      = statement("dueEndpoints")
+	dueClients        = statement("dueClients")
+	claimDeliveries   = statement("claimDeliveries")
+	releaseDeliveries = statement("releaseDeliveries")
+	reclaimDeliveries = statement("reclaimDeliveries")
+	recordDeliveries  = statement("recordDeliveries")
+	failOrphans       = statement("failOrphans")
+)
+
+// Bounds of DueEndpoints: how many endpoints it gives, and how many it looks at.
+const (
+	maxEndpoints       = 1000
+	maxLookedEndpoints = 10_000
+)
+
+// DueEndpoints gives endpoints of a client that have something due which
+// no worker is sending: at most 1,000, of the first 10,000 by id that have
+// something waiting. If a client has more of these, it looks at 10,000 from a
+// random id on as well, so that calls that are repeated come to all. Disabled
+// and deleted webhooks are left out.
+func (s *Store) DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, error) {
+	due, cut, err := s.lookForDue(ctx, client, job.ID{}, maxEndpoints)
+	if err != nil || !cut {
+		return due, err
+	}
+	var from job.ID
+	_, _ = rand.Read(from[:]) // never fails
+	others, _, err := s.lookForDue(ctx, client, from, maxEndpoints-len(due))
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range others {
+		if !slices.Contains(due, id) {
+			due = append(due, id)
+		}
+	}
+	return due, nil
+}
+
+// lookForDue walks a client's endpoints after the given one, and reports
+// whether it stopped because it has looked at so many.
+func (s *Store) lookForDue(ctx context.Context, client, after job.ID, limit int) (due []job.ID, cut bool, err error) {
+	type seen struct {
+		id        job.ID
+		due, last bool
+	}
+	endpoints, err := queryRows(ctx, s, func(row pgx.CollectableRow) (e seen, err error) {
+		return e, row.Scan(scanID(&e.id), &e.due, &e.last)
+	}, dueEndpoints, uuid(client), [16]byte(after), limit, maxLookedEndpoints)
+	for _, e := range endpoints {
+		if e.due {
+			due = append(due, e.id)
+		}
+		cut = cut || e.last
+	}
+	return due, cut, err
+}
+
+// DueClients looks at so many endpoints with waiting deliveries after the given
+// one, and gives the clients of those that have had something due for minAge.
+// It answers with the last endpoint that it looked at, or with the zero one when
+// there are no more.
+func (s *Store) DueClients(ctx context.Context, after job.EndpointKey, minAge time.Duration, look int) (
+	clients []job.ID, last job.EndpointKey, err error,
+) {
+	type seen struct {
+		job.EndpointKey
+		due, last bool
+	}
+	endpoints, err := queryRows(ctx, s, func(row pgx.CollectableRow) (e seen, err error) {
+		return e, row.Scan(scanID(&e.Client), scanID(&e.Endpoint), &e.due, &e.last)
+	}, dueClients, [16]byte(after.Client), [16]byte(after.Endpoint), look, minAge)
+	for _, e := range endpoints {
+		if e.due && (len(clients) == 0 || clients[len(clients)-1] != e.Client) {
+			clients = append(clients, e.Client)
+		}
+		if e.last {
+			last = e.EndpointKey
+		}
+	}
+	return clients, last, err
+}
+
+// Bounds of the data of events that is read at once, in bytes: a
+// delivery worker holds it until they are sent. What reaches a bound is still taken.
+const (
+	maxClaimBytes  = 1 << 20 // for one endpoint
+	maxPickupBytes = 8 << 20 // for all that share a statement
+)
+
+// pickup asks for deliveries of an endpoint.
+type pickup struct {
+	client, endpoint job.ID
+	n                int
+	hold             time.Duration
+}
+
+// pickedUp is the answer to a pickup.
+type pickedUp struct {
+	deliveries []job.ClaimedDelivery
+	more       bool
+}
+
+func pickupKey(p pickup) string { return string(p.client[:]) + string(p.endpoint[:]) }
+
+// ClaimDeliveries takes at most n due deliveries of an endpoint, for the given
+// time, in the order in which they are due, those of one moment by job and
+// seq, with all that it takes to send them. It takes fewer if their events have
+// much data, and none of a disabled or deleted webhook. more: there may be
+// further due ones, since it has taken n, or not all that it saw.
+func (s *Store) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (
+	deliveries []job.ClaimedDelivery, more bool, err error,
+) {
+	got, err := s.pickups.do(ctx, pickup{client, endpoint, n, hold})
+	return got.deliveries, got.more, err
+}
+
+func (s *Store) pickUp(ctx context.Context, db querier, asked []pickup) ([]answer[pickedUp], error) {
+	found, err := db.Query(ctx, claimDeliveries,
+		column(asked, func(p pickup) pgtype.UUID { return uuid(p.client) }),
+		column(asked, func(p pickup) pgtype.UUID { return uuid(p.endpoint) }),
+		column(asked, func(p pickup) int { return p.n }),
+		column(asked, func(p pickup) time.Duration { return p.hold }))
+	if err != nil {
+		return nil, err
+	}
+	rows, err := pgx.CollectRows(found, scanClaimed)
+	if err != nil {
+		return nil, err
+	}
+	// What is claimed stays so, whether the batches can be read or not: such
+	// deliveries are due again when the claim has ended.
+	batches, err := s.endedBatches(ctx, column(rows, func(c claimed) job.ID { return c.batch }))
+	answers := make([]answer[pickedUp], len(asked))
+	taken := make([]int, len(asked))
+	for _, c := range rows {
+		a := &answers[c.asked]
+		if !c.ID.IsZero() {
+			taken[c.asked]++
+		}
+		a.value.more = c.seen >= asked[c.asked].n || taken[c.asked] < c.seen
+		if c.ID.IsZero() {
+			continue
+		}
+		if !c.batch.IsZero() {
+			if err != nil {
+				a.err = err
+				continue
+			}
+			if c.Occurrence.Batch = batches[c.batch]; c.Occurrence.Batch == nil {
+				continue // removed since; events go before their batches
+			}
+		}
+		a.value.deliveries = append(a.value.deliveries, c.ClaimedDelivery)
+	}
+	return answers, nil
+}
+
+// claimed is a row of claimDeliveries: a delivery for the pickup at that index,
+// or none.
+type claimed struct {
+	job.ClaimedDelivery
+	asked, seen int
+	batch       job.ID
+}
+
+func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
+	var d deliveryScanner
+	var e eventScanner
+	var about job.ID
+	var url, mode *string
+	var failures *int
+	var secrets secretScanner
+	columns := append([]any{&c.asked, &c.seen}, d.columns()...)
+	if row.RawValues()[2] == nil { // no delivery
+		return c, row.Scan(append(columns[:2], make([]any, len(row.RawValues())-2)...)...)
+	}
+	err = row.Scan(append(append(columns, &c.Fence, &c.RequestID, &c.TraceParent, scanID(&c.batch), scanID(&about),
+		&url, &mode, &failures, &secrets.current, &secrets.old, &secrets.until), e.columns()...)...)
+	if err != nil {
+		return c, err
+	}
+	c.Delivery, c.Occurrence = d.delivery(), *e.occurrence()
+	c.Occurrence.Webhook = about
+	if c.WebhookID.IsZero() {
+		c.Target = job.Target{URL: c.URL, ContentMode: job.ContentBinary}
+		return c, nil
+	}
+	c.Target = job.Target{
+		URL: deref(url), ContentMode: job.ContentMode(deref(mode)), Failures: deref(failures), Secrets: secrets.valid(time.Now()),
+	}
+	return c, nil
+}
+
+// ReleaseDeliveries gives claims back: the deliveries are due as they were.
+// Claims that are not current are skipped.
+func (s *Store) ReleaseDeliveries(ctx context.Context, claimed []job.ClaimedDelivery) error {
+	return s.exec(ctx, "release", releaseDeliveries,
+		column(claimed, func(d job.ClaimedDelivery) pgtype.UUID { return uuid(d.ID) }),
+		column(claimed, func(d job.ClaimedDelivery) int { return d.Fence }))
+}
+
+// ReclaimDeliveries ends at most limit claims whose time is over, and gives
+// their number: the process that sends such a delivery is given up, and it is due again.
+func (s *Store) ReclaimDeliveries(ctx context.Context, limit int) (n int, err error) {
+	return s.change(ctx, "reclaim", reclaimDeliveries, limit)
+}
+
+// RecordDelivery writes the result of an attempt to send a claimed
+// delivery: the attempt, the delivery's state, and the health of its webhook.
+// job.ErrStale: the claim is no longer current and nothing was written.
+//
+// A webhook that has failed too often in a row, and for too long, is disabled,
+// and so is one for which the result asks for it; the client's event
+// webhook.disabled is written once for it.
+//
+// A failure of our own, job.SendInternal, says nothing about the receiver: it
+// does not count, neither against the webhook nor as one of the delivery's tries.
+func (s *Store) RecordDelivery(ctx context.Context, r job.DeliveryResult) (job.Recorded, error) {
+	return s.records.do(ctx, r)
+}
+
+// disabledTexts are the sentences for the reasons that are found here.
+var disabledTexts = map[job.DisabledReason]string{
+	job.DisabledGone: job.DisabledGone.Text(), job.DisabledFailing: job.DisabledFailing.Text(),
+}
+
+func (s *Store) recordDeliveries(ctx context.Context, db querier, results []job.DeliveryResult) ([]answer[job.Recorded], error) {
+	headers := make([][]byte, len(results))
+	for i, r := range results {
+		if r.Sent.Attempt.Header == nil {
+			continue
+		}
+		encoded, err := json.Marshal(r.Sent.Attempt.Header)
+		if err != nil {
+			return nil, err
+		}
+		headers[i] = encoded
+	}
+	type result = job.DeliveryResult
+	rows, err := db.Query(ctx, recordDeliveries,
+		column(results, func(r result) pgtype.UUID { return uuid(r.DeliveryID) }),
+		column(results, func(r result) int { return r.Fence }),
+		column(results, func(r result) string { return string(r.State) }),
+		column(results, func(r result) time.Duration { return r.Wait }),
+		column(results, func(r result) *string { return nullable(string(r.Disable)) }),
+		column(results, func(r result) time.Time { return r.Sent.Attempt.StartedAt }),
+		column(results, func(r result) int64 { return r.Sent.Attempt.Duration.Milliseconds() }),
+		column(results, func(r result) *string { return nullable(string(r.Sent.Attempt.Error)) }),
+		column(results, func(r result) *int { return nullable(r.Sent.Attempt.Status) }),
+		headers,
+		column(results, func(r result) []byte { return r.Sent.Attempt.Body }),
+		column(results, func(r result) bool { return r.Sent.Attempt.Truncated }),
+		s.cfg.Webhooks.DisableFailures, s.cfg.Webhooks.DisableAfter, disabledTexts, maxAttemptsKept)
+	return collectRecorded(rows, err, results)
+}
+
+// collectRecorded reports a disabled webhook once: with the first of the
+// failures that it was disabled for.
+func collectRecorded(rows pgx.Rows, err error, results []job.DeliveryResult) ([]answer[job.Recorded], error) {
+	type line struct {
+		number  int
+		webhook job.ID
+		failed  bool
+		reason  *job.DisabledReason
+	}
+	written, err := collectByID(rows, err, func(l *line) []any { return []any{&l.number, scanID(&l.webhook), &l.failed, &l.reason} })
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]answer[job.Recorded], len(results))
+	reported := map[job.ID]bool{}
+	for i, r := range results {
+		l, ok := written[r.DeliveryID]
+		if !ok {
+			answers[i].err = job.ErrStale
+			continue
+		}
+		answers[i].value.Number = l.number
+		reason := deref(l.reason)
+		if reason != "" && !reported[l.webhook] && l.failed && (r.Disable == reason || reason == job.DisabledFailing) {
+			answers[i].value.Disabled, reported[l.webhook] = reason, true
+		}
+	}
+	return answers, nil
+}
+
+func resultBytes(r job.DeliveryResult) int {
+	n := len(r.Sent.Attempt.Body) + 512
+	for name, values := range r.Sent.Attempt.Header {
+		for _, v := range values {
+			n += len(name) + len(v)
+		}
+	}
+	return n
+}
+
+// orphanWalk is where FailOrphans goes on.
+type orphanWalk struct {
+	mu sync.Mutex
+	at job.EndpointKey
+}
+
+// FailOrphans gives up waiting deliveries whose webhook was disabled or deleted,
+// at most limit of them, and gives their number. Each call looks at so many
+// endpoints with waiting deliveries, from where the call before ended; after the
+// last one it begins again.
+func (s *Store) FailOrphans(ctx context.Context, look, limit int) (n int, err error) {
+	s.orphans.mu.Lock()
+	defer s.orphans.mu.Unlock()
+	from := s.orphans.at
+	type seen struct {
+		last   job.EndpointKey
+		looked int
+		failed int
+	}
+	found, _, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (f seen, err error) {
+		return f, row.Scan(scanID(&f.last.Client), scanID(&f.last.Endpoint), &f.looked, &f.failed)
+	}, failOrphans, [16]byte(from.Client), [16]byte(from.Endpoint), look, limit)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case found.failed == limit: // there may be more of these
+	case found.looked == look:
+		s.orphans.at = found.last
+	default:
+		s.orphans.at = job.EndpointKey{}
+	}
+	return found.failed, nil
+}

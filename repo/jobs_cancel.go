@@ -1,0 +1,151 @@
+package repo
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+var (
+	cancelJobs  = statement("cancelJobs")
+	retryJobs   = statement("retryJobs")
+	deleteJob   = statement("deleteJob")
+	inOpenBatch = statement("inOpenBatch")
+)
+
+// errNotFound is the same for a job that never existed and for another
+// client's.
+var errNotFound = job.Errorf(job.CodeJobNotFound, "No job with this id was found.")
+
+type cancelRequest struct{ client, id job.ID }
+
+type canceled struct {
+	job.Change
+	before *job.Job
+}
+
+// Cancel ends a job that is not final yet, and gives what it was before: its
+// identity, batch, state, start, definition, callback and trace, not more. A final job is
+// left as it is (section 14), and before is nil.
+func (s *Store) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {
+	c, err := s.cancels.do(ctx, cancelRequest{client, id})
+	return c.Change, c.before, err
+}
+
+func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelRequest) ([]answer[canceled], error) {
+	rows, err := db.Query(ctx, cancelJobs,
+		column(requests, func(r cancelRequest) pgtype.UUID { return uuid(r.id) }),
+		column(requests, func(r cancelRequest) pgtype.UUID { return uuid(r.client) }))
+	if err != nil {
+		return nil, err
+	}
+	done := make(map[job.ID]canceled, len(requests))
+	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c canceled, err error) {
+		c = canceled{Change: job.Change{State: job.Canceled, Changed: true}, before: &job.Job{}}
+		var definition []byte
+		err = row.Scan(scanID(&c.JobID), &c.Attempt, &c.UpdatedAt, &c.RunAt, &c.before.State, &c.before.WorkKind, &definition,
+			&c.before.RequestID, scanID(&c.before.BatchID), &c.before.CorrelationID, &c.before.Callback, &c.before.TraceParent, &c.before.StartedAt)
+		c.before.ID, c.before.Definition = c.JobID, decodeDefinition(definition)
+		done[c.JobID] = c
+		return c, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]answer[canceled], len(requests))
+	for i, r := range requests {
+		if c, ok := done[r.id]; ok {
+			c.before.ClientID = r.client
+			answers[i].value = c
+			continue
+		}
+		answers[i].value.Change, answers[i].err = s.look(ctx, r.client, r.id)
+	}
+	return answers, nil
+}
+
+type retryRequest struct {
+	client, id  job.ID
+	attempt     int
+	wait        time.Duration
+	traceparent string
+}
+
+// Retry queues the attempt after the given failed one, to run after wait. If
+// the job is not FAILED at that attempt any more, it is left as it is. The new
+// attempt goes on from the given traceparent, or with "" from the one before.
+func (s *Store) Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error) {
+	return s.retries.do(ctx, retryRequest{client, id, attempt, wait, traceparent})
+}
+
+func (s *Store) retryJobs(ctx context.Context, db querier, requests []retryRequest) ([]answer[job.Change], error) {
+	rows, err := db.Query(ctx, retryJobs,
+		column(requests, func(r retryRequest) pgtype.UUID { return uuid(r.id) }),
+		column(requests, func(r retryRequest) pgtype.UUID { return uuid(r.client) }),
+		column(requests, func(r retryRequest) int { return r.attempt }),
+		column(requests, func(r retryRequest) time.Duration { return r.wait }),
+		column(requests, func(r retryRequest) *string { return nullable(r.traceparent) }))
+	done, err := collectByID(rows, err, func(c *job.Change) []any { return []any{&c.Attempt, &c.UpdatedAt, &c.RunAt} })
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]answer[job.Change], len(requests))
+	for i, r := range requests {
+		if c, ok := done[r.id]; ok {
+			c.JobID, c.State, c.Changed = r.id, job.Queued, true
+			answers[i].value = c
+			continue
+		}
+		answers[i].value, answers[i].err = s.look(ctx, r.client, r.id)
+	}
+	return answers, nil
+}
+
+// look gives an unchanged job's state.
+func (s *Store) look(ctx context.Context, client, id job.ID) (job.Change, error) {
+	c, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (c job.Change, err error) {
+		return c, row.Scan(scanID(&c.JobID), &c.State, &c.Attempt, &c.UpdatedAt, &c.RunAt)
+	}, `SELECT job_id, state, attempt, updated_at, run_at FROM jobs WHERE job_id = $1 AND client_id = $2`, uuid(id), uuid(client))
+	if err == nil && !found {
+		err = s.missing(ctx, client, id)
+	}
+	return c, err
+}
+
+// deleteTries bounds how often a job that changes meanwhile is tried again.
+const deleteTries = 3
+
+// Delete removes a client's job and all that belongs to it, if it is final and
+// not of a batch that is still open; otherwise it is a conflict. A job that is
+// gone already is no error.
+func (s *Store) Delete(ctx context.Context, client, id job.ID) error {
+	for range deleteTries {
+		n, err := s.change(ctx, "delete", deleteJob, uuid(id), uuid(client))
+		if err != nil || n > 0 {
+			return err
+		}
+		found, err := s.look(ctx, client, id)
+		switch {
+		case job.CodeOf(err) == job.CodeJobGone:
+			return nil
+		case err != nil:
+			return err
+		case !found.State.Final():
+			return job.Errorf(job.CodeConflict, "The job is %s; only a job that is SUCCEEDED, FAILED or CANCELED can be deleted.", found.State)
+		}
+		counts, _, err := queryFirst(ctx, s, pgx.RowTo[bool], inOpenBatch, uuid(id))
+		switch {
+		case err != nil:
+			return err
+		case counts:
+			return job.Errorf(job.CodeConflict, "The job belongs to a batch that is not complete. Delete it once the batch is, or cancel the batch "+
+				"first.")
+		}
+	}
+	return &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: retryAfter,
+		Detail: "The job is changing at the moment. Repeat the request."}
+}

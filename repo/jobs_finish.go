@@ -1,0 +1,118 @@
+package repo
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+var finishJobs = statement("finishJobs")
+
+// Finish ends an attempt: final state, outcome, events, report and result in
+// one statement, and with RetryWait the next attempt as well. The trigger
+// events_delivered writes the deliveries of these events in the same transaction.
+// job.ErrStale: the claim is no longer current and nothing was written.
+func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
+	return s.ends.do(ctx, f)
+}
+
+func (s *Store) finishJobs(ctx context.Context, db querier, ends []job.Finish) ([]answer[job.Finished], error) {
+	emits, err := emissions(ends)
+	if err != nil {
+		return nil, err
+	}
+	leases := column(ends, func(f job.Finish) job.Lease { return f.Lease })
+	ids, attempts, fences := leaseColumns(leases)
+	failures := column(ends, func(f job.Finish) job.Failure {
+		if f.Failure == nil {
+			return job.Failure{}
+		}
+		return *f.Failure
+	})
+	mediaTypes, sums, bodies := make([]*string, len(ends)), make([][]byte, len(ends)), make([][]byte, len(ends))
+	for i, f := range ends {
+		if r := f.Result; r != nil {
+			mediaTypes[i], sums[i], bodies[i] = &r.MediaType, r.SHA256[:], r.Body
+		}
+	}
+	type fail = job.Failure
+	rows, err := db.Query(ctx, finishJobs, ids, attempts, fences,
+		column(ends, func(f job.Finish) string { return string(f.State) }),
+		column(failures, func(f fail) *string { return nullable(string(f.Reason)) }),
+		column(failures, func(f fail) *string { return nullable(string(f.Code)) }),
+		column(failures, func(f fail) pgtype.Bool { return pgtype.Bool{Bool: f.Retryable, Valid: f.Code != ""} }),
+		column(failures, func(f fail) *int { return nullable(f.RetryAfter) }),
+		column(failures, func(f fail) *string { return nullable(string(f.Stage)) }),
+		column(failures, func(f fail) *string { return nullable(f.Detail) }),
+		column(ends, func(f job.Finish) *time.Duration { return f.RetryWait }),
+		column(ends, func(f job.Finish) bool { return f.Exhausted }),
+		emits,
+		mediaTypes, sums, bodies,
+		s.cfg.ResultTTL, eventIDs(len(ends)))
+	return collectFinished(rows, err, ends)
+}
+
+func collectFinished(rows pgx.Rows, err error, ends []job.Finish) ([]answer[job.Finished], error) {
+	type row struct {
+		client, batch job.ID
+		kind          job.Kind
+		ms            int64
+		retryAt       *time.Time
+		traceparent   string
+	}
+	ended, err := collectByID(rows, err, func(r *row) []any {
+		return []any{scanID(&r.client), scanID(&r.batch), &r.kind, &r.ms, &r.retryAt, &r.traceparent}
+	})
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]answer[job.Finished], len(ends))
+	for i, f := range ends {
+		r, ok := ended[f.JobID]
+		if !ok {
+			answers[i].err = job.ErrStale
+			continue
+		}
+		done := job.Finished{
+			Lease: f.Lease, ClientID: r.client, BatchID: r.batch,
+			State: f.State, WorkKind: r.kind, Duration: time.Duration(r.ms) * time.Millisecond,
+		}
+		if r.retryAt != nil {
+			done.State = job.Queued
+			done.Next = &job.Task{JobID: f.JobID, Attempt: f.Attempt + 1, RunAt: *r.retryAt, TraceParent: r.traceparent}
+		}
+		answers[i].value = done
+	}
+	return answers, nil
+}
+
+// emissions encodes the data of event.emitted: the client's name and data.
+func emissions(ends []job.Finish) ([][]byte, error) {
+	out := make([][]byte, len(ends))
+	for i, f := range ends {
+		if f.Emit == nil {
+			continue
+		}
+		encoded, err := json.Marshal(struct {
+			Name string          `json:"name"`
+			Data json.RawMessage `json:"data"`
+		}{f.Emit.Name, f.Emit.Data})
+		if err != nil {
+			return nil, err
+		}
+		out[i] = encoded
+	}
+	return out, nil
+}
+
+func finishBytes(f job.Finish) int {
+	if f.Result == nil {
+		return 512
+	}
+	return len(f.Result.Body) + 512
+}

@@ -1,0 +1,132 @@
+package repo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+var insertJobs = statement("insertJobs")
+
+// jobsEndpoint is the scope of idempotency keys of POST /jobs.
+const jobsEndpoint = "jobs"
+
+// errKeyReused is the answer to a known key with another payload.
+var errKeyReused = job.Errorf(job.CodeIdempotencyConflict, "This idempotency key was used for a different request.")
+
+// errKeyInFlight answers a request whose key another one took and gave back, or
+// whose window ended, between two statements.
+var errKeyInFlight = &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: retryAfter,
+	Detail: "Another request with this idempotency key was in flight. Repeat the request."}
+
+// InsertJob stores a submission: the key's row, the job and its first events,
+// in one statement. It returns only after the commit. A submission whose key
+// is known gets the first answer instead.
+func (s *Store) InsertJob(ctx context.Context, sub job.Submission) (job.Receipt, error) {
+	return s.inserts.do(ctx, sub)
+}
+
+func submissionKey(sub job.Submission) string {
+	if sub.IdempotencyKey == "" {
+		return ""
+	}
+	return string(sub.Job.ClientID[:]) + sub.IdempotencyKey
+}
+
+func submissionBytes(sub job.Submission) int {
+	n := len(sub.Job.Params) + 512
+	if d := sub.Job.Definition; d != nil && d.Emit != nil {
+		n += len(d.Emit.Data)
+	}
+	return n
+}
+
+func (s *Store) insertJobs(ctx context.Context, db querier, subs []job.Submission) ([]answer[job.Receipt], error) {
+	definitions := make([][]byte, len(subs))
+	for i, sub := range subs {
+		encoded, err := json.Marshal(sub.Job.Definition)
+		if err != nil {
+			return nil, err
+		}
+		definitions[i] = encoded
+	}
+	type sub = job.Submission
+	rows, err := db.Query(ctx, insertJobs,
+		column(subs, func(x sub) pgtype.UUID { return uuid(x.Job.ID) }),
+		column(subs, func(x sub) pgtype.UUID { return uuid(x.Job.ClientID) }),
+		column(subs, func(x sub) string { return string(x.Job.Type) }),
+		column(subs, func(x sub) string { return string(x.Job.WorkKind) }),
+		definitions,
+		column(subs, func(x sub) []byte { return x.Job.Params }),
+		column(subs, func(x sub) int { return x.Job.MaxAttempts }),
+		column(subs, func(x sub) bool { return x.Job.AutoRetry }),
+		column(subs, func(x sub) *time.Time { return x.Job.ExecutionAt }),
+		column(subs, func(x sub) *string { return nullable(x.Job.Callback) }),
+		column(subs, func(x sub) *string { return nullable(x.Job.CorrelationID) }),
+		column(subs, func(x sub) *string { return nullable(x.Job.TraceParent) }),
+		column(subs, func(x sub) string { return x.Job.Language }),
+		column(subs, func(x sub) string { return x.Job.RequestID }),
+		column(subs, func(x sub) *string { return nullable(x.IdempotencyKey) }),
+		column(subs, func(x sub) []byte { return x.RequestHash[:] }),
+		column(subs, func(x sub) pgtype.UUID { return uuid(x.Job.BatchID) }),
+		s.cfg.IdempotencyWindow, eventIDs(2*len(subs)))
+	receipts, err := collectByID(rows, err, func(r *job.Receipt) []any { return []any{&r.State, &r.CreatedAt} })
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]answer[job.Receipt], len(subs))
+	for i, sub := range subs {
+		if receipt, ok := receipts[sub.Job.ID]; ok {
+			receipt.JobID = sub.Job.ID
+			answers[i].value = receipt
+			continue
+		}
+		answers[i] = s.replay(ctx, sub)
+	}
+	return answers, nil
+}
+
+// replay answers a submission whose key was taken.
+func (s *Store) replay(ctx context.Context, sub job.Submission) answer[job.Receipt] {
+	receipt, err := s.FindReceipt(ctx, sub.Job.ClientID, sub.IdempotencyKey, sub.RequestHash)
+	if err == nil && receipt == nil { // the winner rolled back or expired in between
+		err = errKeyInFlight
+	}
+	if err != nil {
+		return answer[job.Receipt]{err: err}
+	}
+	return answer[job.Receipt]{value: *receipt}
+}
+
+// FindReceipt looks up what an idempotency key was answered with: nil when the
+// client never used it or its window is over, an idempotency conflict when it
+// stood for a different request.
+func (s *Store) FindReceipt(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Receipt, error) {
+	return s.findKey(ctx, client, jobsEndpoint, key, hash)
+}
+
+// findKey gives what a key was answered with; of what is no job, its id alone.
+func (s *Store) findKey(ctx context.Context, client job.ID, endpoint, key string, hash [32]byte) (*job.Receipt, error) {
+	type known struct {
+		job.Receipt
+		hash []byte
+	}
+	k, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (k known, err error) {
+		k.Replayed = true
+		return k, row.Scan(scanID(&k.JobID), &k.State, &k.CreatedAt, &k.hash)
+	}, `SELECT resource_id, coalesce(state, ''), created_at, request_hash FROM idempotency_keys
+		WHERE client_id = $1 AND endpoint = $2 AND key = $3 AND expires_at > clock_timestamp()`, uuid(client), endpoint, key)
+	switch {
+	case err != nil || !found:
+		return nil, err
+	case !bytes.Equal(k.hash, hash[:]):
+		return nil, errKeyReused
+	}
+	return &k.Receipt, nil
+}

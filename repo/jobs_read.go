@@ -1,0 +1,313 @@
+package repo
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+var (
+	readJob      = statement("readJob")
+	readAttempts = statement("readAttempts")
+	readReport   = statement("readReport")
+	readResult   = statement("readResult")
+)
+
+// jobColumns is the one column list of a job, read by scanJob.
+const jobColumns = `jobs.job_id, jobs.client_id, jobs.batch_id, jobs.type, jobs.work_kind, jobs.definition, jobs.params,
+  jobs.state, coalesce(jobs.outcome, ''), jobs.attempt, jobs.max_attempts, jobs.auto_retry, jobs.event_seq,
+  jobs.created_at, jobs.updated_at, jobs.execution_at, jobs.run_at, jobs.started_at, jobs.finished_at,
+  jobs.failure_reason, jobs.failure_code, jobs.failure_retryable, jobs.failure_retry_after, jobs.failure_stage, jobs.failure_detail,
+  coalesce(jobs.callback, ''), coalesce(jobs.correlation_id, ''), coalesce(jobs.traceparent, ''), jobs.language, jobs.request_id`
+
+// scanJob reads a row of leading columns and jobColumns. A definition that
+// cannot be read becomes nil: the job can be looked at, but not run.
+func scanJob(row pgx.CollectableRow, j *job.Job, leading ...any) error {
+	var definition, params []byte
+	var f failureScanner
+	err := row.Scan(append(leading, scanID(&j.ID), scanID(&j.ClientID), scanID(&j.BatchID), &j.Type, &j.WorkKind, &definition, &params,
+		&j.State, &j.Outcome, &j.Attempt, &j.MaxAttempts, &j.AutoRetry, &j.EventSeq,
+		&j.CreatedAt, &j.UpdatedAt, &j.ExecutionAt, &j.RunAt, &j.StartedAt, &j.FinishedAt,
+		&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail,
+		&j.Callback, &j.CorrelationID, &j.TraceParent, &j.Language, &j.RequestID)...)
+	if err != nil {
+		return err
+	}
+	j.Params, j.Failure, j.Definition = params, f.failure(), decodeDefinition(definition)
+	return nil
+}
+
+func decodeDefinition(encoded []byte) *job.Definition {
+	var d job.Definition
+	if json.Unmarshal(encoded, &d) != nil {
+		return nil
+	}
+	return &d
+}
+
+// failureScanner reads the six failure columns, which are null together.
+type failureScanner struct {
+	reason, code, stage, detail *string
+	retryable                   *bool
+	retryAfter                  *int
+}
+
+func (f failureScanner) failure() *job.Failure {
+	if f.code == nil {
+		return nil
+	}
+	return &job.Failure{
+		Reason: job.Reason(deref(f.reason)), Code: job.Code(*f.code), Stage: job.Stage(deref(f.stage)),
+		Retryable: deref(f.retryable), RetryAfter: deref(f.retryAfter), Detail: deref(f.detail),
+	}
+}
+
+// Job reads a client's job. Another client's job is not found, and neither is
+// one that never existed; a deleted one of the client's own is gone.
+func (s *Store) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
+	j, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (*job.Job, error) {
+		var j job.Job
+		var mediaType *string
+		var size *int
+		var sum []byte
+		var expires *time.Time
+		var removed bool
+		err := scanJob(row, &j, &mediaType, &size, &sum, &expires, &removed)
+		if mediaType != nil {
+			j.Result = &job.ResultInfo{MediaType: *mediaType, Size: *size, ExpiresAt: *expires, Removed: removed}
+			copy(j.Result.SHA256[:], sum)
+		}
+		return &j, err
+	}, readJob, uuid(id), uuid(client))
+	if err == nil && !found {
+		err = s.missing(ctx, client, id)
+	}
+	return j, err
+}
+
+// missing is the error for a job that is gone, or never was the client's.
+func (s *Store) missing(ctx context.Context, client, id job.ID) error {
+	at, found, err := queryFirst(ctx, s, pgx.RowTo[time.Time],
+		`SELECT expired_at FROM tombstones WHERE job_id = $1 AND client_id = $2`, uuid(id), uuid(client))
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return errNotFound
+	}
+	return &job.Error{Code: job.CodeJobGone, Detail: "The job was removed at " + at.Format(time.RFC3339) + ".", ExpiredAt: &at}
+}
+
+// Report reads the report of one finished attempt, or with attempt 0 of the
+// latest one. Report and events are read in one snapshot.
+func (s *Store) Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
+	report, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (*job.Report, error) {
+		r := job.Report{Origin: job.Origin{JobID: id}}
+		var ms int64
+		var f failureScanner
+		var events []byte
+		err := row.Scan(&r.Number, &r.Outcome, &r.StartedAt, &r.FinishedAt, &ms,
+			&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail,
+			&r.CreatedAt, &r.CorrelationID, &r.Language, &events)
+		if err != nil {
+			return nil, err
+		}
+		r.State, r.Duration, r.Failure = stateOf(r.Outcome), time.Duration(ms)*time.Millisecond, f.failure()
+		r.Events, err = decodeEvents(id, events)
+		return &r, err
+	}, readReport, uuid(id), uuid(client), attempt)
+	if err != nil || found {
+		return report, err
+	}
+	if _, err := s.look(ctx, client, id); err != nil {
+		return nil, err
+	}
+	return nil, job.Errorf(job.CodeJobNotFound, "The job has no report of such an attempt; one exists once the attempt has ended.")
+}
+
+func stateOf(o job.Outcome) job.State {
+	switch o {
+	case job.OutcomeSuccess:
+		return job.Succeeded
+	case job.OutcomeFailed:
+		return job.Failed
+	default:
+		return job.Canceled
+	}
+}
+
+// decodeEvents reads the array of arrays that Report selects.
+func decodeEvents(id job.ID, encoded []byte) ([]job.Event, error) {
+	var rows [][]json.RawMessage
+	if err := json.Unmarshal(encoded, &rows); err != nil {
+		return nil, err
+	}
+	events := make([]job.Event, len(rows))
+	for i, row := range rows {
+		e := job.Event{JobID: id, Data: row[7]}
+		var at job.Time
+		for n, target := range []any{&e.ID, &e.Seq, &e.Name, &e.Prev, &e.Next, &e.Attempt, &at} {
+			if err := json.Unmarshal(row[n], target); err != nil {
+				return nil, err
+			}
+		}
+		e.At = time.Time(at)
+		events[i] = e
+	}
+	return events, nil
+}
+
+// Attempts reads the attempts of a client's job, from the first one to the
+// current one, in one snapshot. A finished attempt is what its report says; a
+// job that is not final has one more, which has no report yet.
+func (s *Store) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error) {
+	origin := job.Origin{JobID: id}
+	attempts, err := queryRows(ctx, s, func(row pgx.CollectableRow) (a job.Attempt, err error) {
+		var f failureScanner
+		err = row.Scan(&origin.CreatedAt, &origin.CorrelationID, &origin.Language,
+			&a.Number, &a.State, &a.Outcome, &a.StartedAt, &a.FinishedAt,
+			&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail)
+		if a.Outcome != "" {
+			a.State = stateOf(a.Outcome)
+		}
+		a.Failure = f.failure()
+		return a, err
+	}, readAttempts, uuid(id), uuid(client))
+	if err != nil {
+		return job.Origin{}, nil, err
+	}
+	if len(attempts) == 0 { // every job has an attempt
+		return job.Origin{}, nil, s.missing(ctx, client, id)
+	}
+	return origin, attempts, nil
+}
+
+// Result reads the result of a client's job, until it expires: afterwards it
+// is gone, whether the cleaner has removed the body yet or not.
+func (s *Store) Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error) {
+	type stored struct {
+		job.StoredResult
+		exists, kept bool
+	}
+	r, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (r stored, err error) {
+		var mediaType *string
+		var sum []byte
+		var expires *time.Time
+		err = row.Scan(&mediaType, &sum, &expires, &r.kept, &r.Body)
+		r.exists, r.MediaType, r.ExpiresAt = expires != nil, deref(mediaType), deref(expires)
+		copy(r.SHA256[:], sum)
+		return r, err
+	}, readResult, uuid(id), uuid(client))
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return nil, s.missing(ctx, client, id)
+	case !r.exists:
+		return nil, job.Errorf(job.CodeJobNotFound, "The job has no result; a result exists once the job has succeeded.")
+	case !r.kept:
+		at := r.ExpiresAt
+		return nil, &job.Error{Code: job.CodeResultGone, Detail: "The result expired at " + at.Format(time.RFC3339) + ".", ExpiredAt: &at}
+	}
+	return &r.StoredResult, nil
+}
+
+const (
+	// maxLooked is how many jobs one page may look at to find those that its
+	// filters want.
+	maxLooked = 20_000
+
+	// idSkew is how far the time in a job's id, which the api process gave it,
+	// may be from created_at, which is Postgres' time.
+	idSkew = 5 * time.Minute
+)
+
+// listColumns are jobColumns without what a client sent, which can be 256 KiB
+// for each job.
+var listColumns = strings.NewReplacer("jobs.definition", "NULL::jsonb", "jobs.params", "NULL::json").Replace(jobColumns)
+
+var (
+	listByClient = statement("listJobs", "{{owner}}", "client_id", "{{value}}", "@client::uuid", "{{guard}}", "true")
+	// A batch of another client costs the same as one that never was: its jobs
+	// are not looked at.
+	listByBatch = statement("listJobs", "{{owner}}", "batch_id", "{{value}}", "@batch::uuid",
+		"{{guard}}", "batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)")
+)
+
+// Jobs lists a client's jobs, the newest first by their ids, without Params
+// and Definition. A page that found fewer jobs than its limit among the first
+// 20,000 of its range ends there.
+func (s *Store) Jobs(ctx context.Context, client job.ID, q job.Query) (job.Page, error) {
+	list := listByClient
+	if !q.BatchID.IsZero() {
+		list = listByBatch
+	}
+	from, to := idRange(q)
+	rows, err := queryRows(ctx, s, func(row pgx.CollectableRow) (l listed[*job.Job], err error) {
+		l.item = &job.Job{}
+		return l, scanJob(row, l.item, &l.last, &l.wanted)
+	}, list, uuid(client), uuid(q.BatchID), [16]byte(to), [16]byte(from),
+		nullable(string(q.State)), nullable(string(q.Type)), nullable(string(q.WorkKind)), q.CreatedAfter, q.CreatedBefore, q.Limit+1)
+	jobs, next := onePage(rows, q.Limit, func(j *job.Job) job.ID { return j.ID })
+	return job.Page{Jobs: jobs, Next: next}, err
+}
+
+// listed is a row of a list.
+type listed[T any] struct {
+	item   T
+	last   bool // no more is looked at
+	wanted bool
+}
+
+// onePage gives the wanted items of a list, limit of them at most, and the id
+// after which the next page begins; the zero id if there is none.
+func onePage[T any](rows []listed[T], limit int, id func(T) job.ID) (items []T, next job.ID) {
+	for _, r := range rows {
+		if r.last {
+			next = id(r.item)
+		}
+		if r.wanted {
+			items = append(items, r.item)
+		}
+	}
+	if len(items) > limit {
+		items = items[:limit]
+		next = id(items[limit-1])
+	}
+	return items, next
+}
+
+// idRange gives the ids between which the jobs of q lie: from the first one
+// up to, but without, the second.
+func idRange(q job.Query) (from, to job.ID) {
+	for i := range to {
+		to[i] = 0xff
+	}
+	if !q.After.IsZero() {
+		to = q.After
+	}
+	if q.CreatedBefore != nil {
+		if latest := firstIDOf(q.CreatedBefore.Add(idSkew)); bytes.Compare(latest[:], to[:]) < 0 {
+			to = latest
+		}
+	}
+	if q.CreatedAfter != nil {
+		from = firstIDOf(q.CreatedAfter.Add(-idSkew))
+	}
+	return from, to
+}
+
+// firstIDOf is not above any version 7 UUID of t's millisecond or later, and
+// above those of earlier ones.
+func firstIDOf(t time.Time) (id job.ID) {
+	const most = 1<<48 - 1
+	binary.BigEndian.PutUint64(id[:8], uint64(min(max(t.UnixMilli(), 0), most))<<16)
+	return id
+}

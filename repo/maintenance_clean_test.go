@@ -1,0 +1,296 @@
+package repo_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// clean removes in batches until nothing is left to remove, and tells how
+// many batches it took.
+func (f *fixture) clean(limit int) (batches int) {
+	f.t.Helper()
+	for {
+		batches++
+		more, err := f.store.Clean(f.ctx(), limit)
+		require.NoError(f.t, err)
+		if !more {
+			return batches
+		}
+	}
+}
+
+func (f *fixture) count(table string) int {
+	f.t.Helper()
+	return one[int](f, `SELECT count(*)::int FROM `+table)
+}
+
+// age lets a job have ended longer ago.
+func (f *fixture) age(id job.ID, by time.Duration) {
+	f.t.Helper()
+	f.exec(`UPDATE jobs SET finished_at = finished_at - $2::interval WHERE job_id = $1`, id.String(), by)
+}
+
+const month = 30 * 24 * time.Hour // the jobs' retention in tests
+
+func TestCleanRemovesAJobWithAllThatBelongsToIt(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	old, young, waiting := f.at(job.Succeeded), f.at(job.Succeeded), f.submit()
+	f.age(old, month+time.Second)
+	f.age(young, month-time.Minute)
+	kept := f.all(young) + f.all(waiting)
+	require.Equal(t, 1, f.clean(100))
+
+	require.Equal(t, kept, f.all(young)+f.all(waiting))
+	for _, table := range []string{"jobs", "events", "reports", "results"} {
+		require.Zero(t, one[int](f, `SELECT count(*)::int FROM `+table+` WHERE job_id = $1`, old.String()), table)
+	}
+	removed := one[time.Time](f, `SELECT expired_at FROM tombstones WHERE job_id = $1 AND client_id = $2`, old.String(), f.client.String())
+	require.WithinDuration(t, time.Now(), removed, time.Minute)
+
+	stranger := newID()
+	for name, ask := range map[string]func(client job.ID) error{
+		"job":    func(c job.ID) error { _, err := f.store.Job(f.ctx(), c, old); return err },
+		"report": func(c job.ID) error { _, err := f.store.Report(f.ctx(), c, old, 0); return err },
+		"events": func(c job.ID) error { _, err := f.store.Events(f.ctx(), c, old, 0, 10); return err },
+		"cancel": func(c job.ID) error { _, _, err := f.store.Cancel(f.ctx(), c, old); return err },
+		"retry":  func(c job.ID) error { _, err := f.store.Retry(f.ctx(), c, old, 1, 0, ""); return err },
+	} {
+		var gone *job.Error
+		require.ErrorAs(t, ask(f.client), &gone)
+		require.Equal(t, job.CodeJobGone, gone.Code, "%s: its owner is told", name)
+		require.Equal(t, &removed, gone.ExpiredAt, "%s: and since when", name)
+		require.Equal(t, job.CodeJobNotFound, job.CodeOf(ask(stranger)), "%s: nobody else is", name)
+	}
+
+	f.exec(`UPDATE tombstones SET expired_at = expired_at - interval '90 days'`)
+	f.clean(100)
+	_, err := f.store.Job(f.ctx(), f.client, old)
+	require.Equal(t, job.CodeJobNotFound, job.CodeOf(err), "after the tombstone's time nothing is known any more")
+}
+
+func TestCleanRemovesFinalJobsOnly(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	for _, s := range job.States {
+		f.force(s)
+	}
+	f.exec(`UPDATE jobs SET created_at = '2020-01-01', updated_at = '2020-01-01', execution_at = '2020-01-01', run_at = '2020-01-01',
+		queued_at = CASE WHEN queued_at IS NOT NULL THEN timestamptz '2020-01-01' END,
+			finished_at = CASE WHEN finished_at IS NOT NULL THEN timestamptz '2020-01-01' END`)
+	f.clean(100)
+	require.Equal(t, "ASSIGNED CREATED QUEUED RUNNING", one[string](f, `SELECT string_agg(state, ' ' ORDER BY state) FROM jobs`))
+	require.Equal(t, 3, f.count("tombstones"))
+}
+
+func TestCleanWorksInBoundedBatches(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	const n = 7
+	for i := range n {
+		f.age(f.at(job.Canceled), month+time.Duration(n-i)*time.Minute)
+	}
+	f.exec(`CREATE TABLE ages AS SELECT job_id, row_number() OVER (ORDER BY finished_at) AS age FROM jobs`)
+	for left := n; left > 0; {
+		more, err := f.store.Clean(f.ctx(), 3)
+		require.NoError(t, err)
+		require.Equal(t, left >= 3, more)
+		left = max(0, left-3)
+		require.Equal(t, left, f.count("jobs"))
+		require.Zero(t, one[int](f, `SELECT count(*)::int FROM jobs JOIN ages USING (job_id) WHERE age <= $1`, n-left), "the oldest go first")
+	}
+	require.Equal(t, n, f.count("tombstones"))
+}
+
+func TestCleanResultsExpireAlone(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	id, other := f.at(job.Succeeded), f.at(job.Succeeded)
+	before := f.job(id)
+	require.NotNil(t, before.Result)
+	f.exec(`UPDATE results SET expires_at = clock_timestamp() WHERE job_id = $1`, id.String())
+	f.clean(100)
+	after := f.job(id)
+	require.True(t, after.Result.Removed)
+	require.Zero(t, one[int](f, `SELECT count(*)::int FROM results WHERE job_id = $1 AND body IS NOT NULL`, id.String()))
+	after.Result.Removed, after.Result.ExpiresAt = false, before.Result.ExpiresAt
+	require.Equal(t, before, after, "what it was stays known")
+	require.False(t, f.job(other).Result.Removed)
+	_, err := f.store.Report(f.ctx(), f.client, id, 0)
+	require.NoError(t, err)
+}
+
+func TestCleanSmallThings(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.exec(`INSERT INTO clients (client_id) VALUES ($1)`, f.client.String())
+	orphaned := f.newWorker() // dead for long, but a job still names it
+	_, _, err := f.store.Claim(f.ctx(), orphaned, f.submit(), 1)
+	require.NoError(t, err)
+	f.exec(`UPDATE workers SET state = 'DEAD', expires_at = now() - interval '2 hours' WHERE worker_id = $1`, orphaned.String())
+
+	// Each table gets rows that have to go and rows that have to stay.
+	tests := map[string]struct {
+		table      string
+		insert     string // %[1]d is the row's number, %[2]s its time
+		goes, stay []string
+	}{
+		"idempotency keys": {
+			"idempotency_keys",
+			`INSERT INTO idempotency_keys SELECT gen_random_uuid(), 'jobs', '%[1]d', 'hash', gen_random_uuid(), 'QUEUED', now(),
+				now() - interval '%[2]s'`,
+			[]string{"1 s", "1 day"}, []string{"-1 minute"},
+		},
+		"API keys by expiry": {
+			"api_keys",
+			`INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at)
+				SELECT 'e%[1]d', client_id, sha256(''), now(), now() - interval '%[2]s' FROM clients`,
+			[]string{"90 days 1 s"}, []string{"89 days", "-1 day"},
+		},
+		"API keys by revocation": {
+			"api_keys",
+			`INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at, revoked_at)
+				SELECT 'r%[1]d', client_id, sha256(''), now(), now() + interval '1 day', now() - interval '%[2]s' FROM clients`,
+			[]string{"90 days 1 s"}, []string{"89 days", "1 s"},
+		},
+		"tombstones": {
+			"tombstones",
+			`INSERT INTO tombstones SELECT gen_random_uuid(), gen_random_uuid(), now() - interval '%[2]s'`,
+			[]string{"90 days 1 s", "91 days"}, []string{"89 days"},
+		},
+		"events of no job": {
+			"client_events",
+			`INSERT INTO client_events (event_id, client_id, event_name, occurred_at, data)
+				VALUES (gen_random_uuid(), gen_random_uuid(), 'x', now() - interval '%[2]s', '{}')`,
+			[]string{"30 days 1 s", "31 days"}, []string{"29 days"},
+		},
+		"ended batches": {
+			"batches",
+			`INSERT INTO batches SELECT gen_random_uuid(), gen_random_uuid(), now() - interval '99 days', NULL, 'en', 'r', '[]', 0,
+				'COMPLETED', now() - interval '%[2]s', 1, 0, 0, '[]'`,
+			[]string{"30 days 1 hour 1 s", "31 days"}, []string{"30 days 59 minutes"},
+		},
+		"open batches": {
+			"batches",
+			`INSERT INTO batches (batch_id, client_id, created_at, language, request_id, items, refused)
+				VALUES (gen_random_uuid(), gen_random_uuid(), now() - interval '%[2]s', 'en', 'r', '[]', 0)`,
+			nil, []string{"99 days"},
+		},
+		"dead workers": {
+			"workers",
+			`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES (gen_random_uuid(), 'w', 1, 'DEAD',
+				now() - interval '%[2]s')`,
+			[]string{"1 hour 1 s", "2 days"}, []string{"59 minutes"},
+		},
+		"stopped workers": {
+			"workers",
+			`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES (gen_random_uuid(), 'w', 1, 'STOPPED',
+				now() - interval '%[2]s')`,
+			[]string{"1 hour 1 s"}, []string{"1 minute"},
+		},
+		"workers that nobody buried yet": {
+			"workers",
+			`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES (gen_random_uuid(), 'w', 1, 'ALIVE',
+				now() - interval '%[2]s')`,
+			nil, []string{"2 hours"},
+		},
+	}
+	want := map[string]int{"workers": 2} // the fixture's and the one that a job names
+	for _, test := range tests {
+		for i, ago := range append(test.goes, test.stay...) {
+			f.exec(fmt.Sprintf(test.insert, i, ago))
+		}
+		want[test.table] += len(test.stay)
+	}
+	require.Greater(t, f.clean(1), 1)
+	for table, n := range want {
+		require.Equal(t, n, f.count(table), table)
+	}
+	got, err := f.store.Orphans(f.ctx(), 10)
+	require.NoError(t, err)
+	require.Len(t, got, 1, "the worker's job can still be found")
+}
+
+func TestCleanSkipsWhatSomebodyHasLocked(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	locked, free := f.at(job.Failed), f.at(job.Failed)
+	f.age(locked, 2*month)
+	f.age(free, month+time.Second)
+	unlock := f.lockRow(locked.String())
+	f.clean(1)
+	require.Equal(t, 1, f.count("jobs"))
+	require.Equal(t, job.Failed, f.state(locked))
+	unlock()
+	f.clean(1)
+	require.Zero(t, f.count("jobs"))
+}
+
+// A retry that comes while the cleaner is at work either finds the job or
+// finds it gone; the job's events are there with it or gone with it.
+func TestCleanAgainstRetries(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	const n = 40
+	ids := make([]job.ID, n)
+	for i := range ids {
+		ids[i] = f.at(job.Failed)
+	}
+	f.exec(`UPDATE jobs SET finished_at = finished_at - interval '31 days'`)
+	inParallel(2, func(i int) {
+		if i == 0 {
+			f.clean(3)
+			return
+		}
+		for _, id := range ids {
+			if _, err := f.store.Retry(context.Background(), f.client, id, 1, 0, ""); err != nil && job.CodeOf(err) != job.CodeJobGone {
+				t.Error(err)
+			}
+		}
+	})
+	require.Equal(t, n, f.count("jobs")+f.count("tombstones"))
+	require.Equal(t, 6*f.count("jobs"), f.count("events"))
+	require.Equal(t, f.count("jobs"), f.count("reports"))
+}
+
+func TestCleanReportsTrouble(t *testing.T) {
+	t.Parallel()
+	f := setup(t, impatient)
+	unlock := f.lock(`LOCK TABLE tombstones IN ACCESS EXCLUSIVE MODE`)
+	f.clientEvent(f.db)
+	f.exec(`UPDATE client_events SET occurred_at = occurred_at - $1::interval`, month)
+	_, err := f.store.Clean(f.ctx(), 10)
+	require.Equal(t, job.CodeDBError, job.CodeOf(err))
+	require.Zero(t, f.count("client_events"), "other kinds are removed all the same")
+	unlock()
+	require.Equal(t, 1, f.clean(10))
+}
+
+// Events of no job go after their deliveries; one that somebody has locked is
+// left for later, with its event.
+func TestCleanClientEventsAfterTheirDeliveries(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	for range 3 {
+		f.subscribe("*")
+	}
+	f.clientEvent(f.db)
+	f.clientEvent(f.db)
+	require.Equal(t, 6, f.count("deliveries"))
+	f.exec(`UPDATE client_events SET occurred_at = occurred_at - $1::interval`, month)
+	unlock := f.lock(`SELECT FROM deliveries ORDER BY event_id LIMIT 1 FOR UPDATE`)
+	_, err := f.store.Clean(f.ctx(), 10)
+	require.NoError(t, err)
+	require.Equal(t, 1, f.count("deliveries"))
+	require.Equal(t, 1, f.count("client_events"))
+	unlock()
+	f.clean(10)
+	require.Zero(t, f.count("deliveries"))
+	require.Zero(t, f.count("client_events"))
+}

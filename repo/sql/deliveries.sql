@@ -1,0 +1,143 @@
+-- name: listDeliveries
+-- Lists deliveries, the newest first, along an index (owner, delivery_id) backwards, as listJobs does for jobs:
+-- deliveries_webhook, deliveries_failed or deliveries_job. Locks nothing.
+-- Parameters: @client, @owner, @to_id, @from_id, @state, @event_name, @created_after, @created_before, @limit
+WITH looked AS (
+  SELECT * FROM deliveries WHERE ({{owner}}, delivery_id) < (@owner::uuid, @to_id)
+    AND ({{owner}}, delivery_id) >= (@owner::uuid, @from_id) AND {{owner}} IS NOT NULL AND {{guard}}
+  ORDER BY {{owner}} DESC, delivery_id DESC LIMIT {{maxLooked}}
+), judged AS (
+  SELECT *, row_number() OVER (ORDER BY {{owner}} DESC, delivery_id DESC) AS nth,
+    client_id = @client AND (@state::text IS NULL OR state = @state) AND (@event_name::text IS NULL OR event_name = @event_name)
+      AND (@created_after::timestamptz IS NULL OR created_at >= @created_after)
+        AND (@created_before::timestamptz IS NULL OR created_at < @created_before) AS wanted FROM looked
+)
+SELECT nth = {{maxLooked}}, wanted, {{deliveryColumns}} FROM judged AS deliveries WHERE wanted OR nth = {{maxLooked}}
+ORDER BY {{owner}} DESC, delivery_id DESC LIMIT @limit
+
+-- fragment: ofOwner
+-- Finds one delivery, by primary key, if it is the client's and the owner's: the webhook's, or the job's if that is
+-- given.
+deliveries.delivery_id = @delivery AND deliveries.client_id = @client
+  AND CASE WHEN @webhook::uuid IS NULL THEN deliveries.job_id = @job::uuid ELSE deliveries.webhook_id = @webhook
+    AND EXISTS (SELECT FROM webhooks WHERE webhook_id = @webhook AND deleted_at IS NULL) END
+
+-- name: readDelivery
+-- Reads a delivery and its latest attempts in one snapshot, in no order. It yields one row at least.
+-- Parameters: @delivery, @client, @webhook, @job, @max_attempts
+SELECT {{deliveryColumns}}, a.number, a.started_at, a.duration_ms, a.status, a.error, a.response_header, a.response_body, a.body_truncated
+FROM deliveries LEFT JOIN LATERAL (
+  SELECT * FROM delivery_attempts WHERE delivery_id = deliveries.delivery_id ORDER BY number DESC LIMIT @max_attempts
+) a ON true
+WHERE {{ofOwner}}
+
+-- fragment: webhookEnabled
+-- Guards deliveries that are to be sent: their webhook is enabled, or they are of a callback.
+NOT EXISTS (SELECT FROM webhooks w WHERE w.webhook_id = deliveries.webhook_id AND (w.deleted_at IS NOT NULL OR w.disabled_at IS NOT NULL))
+
+-- fragment: dueAgain
+-- Makes a completed delivery due, and a waiting one at once.
+state = 'PENDING', settled_at = NULL, resent_at = CASE state WHEN 'PENDING' THEN resent_at ELSE attempts END,
+  next_attempt_at = CASE WHEN claimed_until IS NULL THEN least(next_attempt_at, clock_timestamp()) ELSE next_attempt_at END
+
+-- name: redeliver
+-- Makes one delivery due. Locks it, found by primary key. No row: no such delivery, or its webhook is disabled.
+-- Parameters: @delivery, @client, @webhook, @job
+UPDATE deliveries SET {{dueAgain}} WHERE {{ofOwner}} AND {{webhookEnabled}}
+RETURNING {{deliveryColumns}}
+
+-- fragment: ownsEnabled
+-- Guards what is sent to a webhook: it is the client's, and enabled.
+EXISTS (SELECT FROM webhooks WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL AND disabled_at IS NULL)
+
+-- name: redeliverFailed
+-- Makes FAILED deliveries of a webhook due, the oldest first. Walks the index deliveries_failed, in which a delivery's
+-- id stands for its time, and skips what another transaction has locked.
+-- Parameters: @client, @webhook, @since, @limit, @first_id
+WITH failed AS MATERIALIZED (
+  SELECT delivery_id FROM deliveries WHERE webhook_id = @webhook AND state = 'FAILED' AND delivery_id >= @first_id
+    AND created_at >= @since AND {{ownsEnabled}}
+  ORDER BY webhook_id, delivery_id LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET {{dueAgain}} WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM failed))
+
+-- name: testWebhook
+-- Writes an event and its one delivery; the trigger client_events_delivered writes none for it. No row: no such
+-- webhook, or it is disabled.
+-- Parameters: @webhook, @client
+WITH target AS MATERIALIZED (
+  SELECT webhook_id, client_id, uuid7(at) AS event_id, at FROM webhooks, (VALUES (clock_timestamp())) AS v(at)
+  WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL AND disabled_at IS NULL
+), event AS (
+  INSERT INTO client_events (event_id, client_id, event_name, occurred_at, webhook_id, data)
+  SELECT event_id, client_id, 'webhook.test', at, webhook_id, jsonb_build_object('webhookId', webhook_id) FROM target
+)
+INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, seq, event_id, event_name, created_at, next_attempt_at)
+SELECT uuid7(at), client_id, webhook_id, webhook_id, 0, event_id, 'webhook.test', at, at FROM target
+RETURNING {{deliveryColumns}}
+
+-- name: findReplayStart
+-- Halves the range of transactions until it has the last one of the client's, about, whose event is too old. The order
+-- of transactions is that of time, but for their length. Each step looks up one event in the index events_client.
+-- Parameters: @client, @since
+WITH RECURSIVE search AS (
+  SELECT 0::bigint AS old, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS young
+  UNION ALL
+  SELECT CASE WHEN is_old THEN middle ELSE old END, CASE WHEN is_old THEN young ELSE middle END
+  FROM (SELECT *, (old + young) / 2 AS middle FROM search WHERE young - old > 1 OFFSET 0) s
+  CROSS JOIN LATERAL (SELECT coalesce((SELECT occurred_at < @since::timestamptz FROM events
+    WHERE client_id = @client AND tx >= s.middle::text::xid8 ORDER BY tx, job_id, seq LIMIT 1), false) AS is_old) e
+)
+SELECT max(old)::text::xid8 FROM search
+
+-- name: replayEvents
+-- Walks the indexes events_client and client_events_client from a position on, as clientEvents does, and asks the
+-- index deliveries_once about each event. A delivery that another transaction is making is waited for. Jobs that are
+-- just being removed are left out, and the others stay until the end.
+--
+-- The position that it gives passes nothing that an event could still come before: nothing from the snapshot's xmin
+-- on. Such events are sent all the same. There is more if that position goes on before others, or if this call queued
+-- something and left something: so a repetition never finds just what the call before it has found.
+-- Parameters: @client, @webhook, @since, @limit, @after_tx, @after_id, @after_seq, @looked
+WITH target AS MATERIALIZED (
+  SELECT webhook_id, events FROM webhooks WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL
+    AND disabled_at IS NULL
+), looked AS MATERIALIZED (
+  SELECT row_number() OVER (ORDER BY tx, item_id, seq) AS n, first.* FROM (SELECT * FROM (
+    (SELECT tx, job_id AS item_id, seq, event_id, job_id, event_name, occurred_at, NULL::uuid AS webhook_id
+      FROM events WHERE client_id = @client AND (tx, job_id, seq) > (@after_tx::xid8, @after_id::uuid, @after_seq::int)
+        AND EXISTS (SELECT FROM target)
+      ORDER BY tx, job_id, seq LIMIT @looked::bigint + 1)
+    UNION ALL
+    (SELECT tx, event_id, 0, event_id, NULL, event_name, occurred_at, webhook_id
+      FROM client_events WHERE client_id = @client AND (tx, event_id) > (@after_tx, @after_id) AND EXISTS (SELECT FROM target)
+      ORDER BY tx, event_id LIMIT @looked::bigint + 1)
+  ) both_kinds ORDER BY tx, item_id, seq LIMIT @looked::bigint + 1) first
+), missed AS MATERIALIZED (
+  SELECT n, e.event_id, e.job_id, e.seq, e.event_name, t.webhook_id FROM looked e CROSS JOIN target t
+  WHERE n <= @looked AND occurred_at >= @since AND t.events && ARRAY['*', split_part(e.event_name, '.', 1) || '.*', e.event_name]
+    AND e.event_name <> 'webhook.test' AND e.webhook_id IS DISTINCT FROM t.webhook_id
+    AND NOT EXISTS (SELECT FROM deliveries d WHERE d.webhook_id = t.webhook_id AND d.event_id = e.event_id AND d.url IS NULL OFFSET 0)
+  ORDER BY n LIMIT @limit
+), there AS MATERIALIZED (
+  SELECT job_id FROM jobs WHERE job_id = ANY (ARRAY(SELECT job_id FROM missed)) FOR KEY SHARE SKIP LOCKED
+), made AS (
+  INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, job_id, seq, event_id, event_name, created_at,
+    next_attempt_at, traceparent)
+  SELECT uuid7(now()), @client, webhook_id, webhook_id, job_id, seq, event_id, event_name, now(), now(),
+    (SELECT traceparent FROM jobs WHERE jobs.job_id = missed.job_id)
+  FROM missed WHERE job_id IS NULL OR job_id = ANY (ARRAY(SELECT job_id FROM there)) ORDER BY n
+  ON CONFLICT (event_id, webhook_id) WHERE url IS NULL DO NOTHING
+  RETURNING 1
+), seen AS MATERIALIZED (
+  SELECT CASE WHEN (SELECT count(*) FROM missed) = @limit THEN (SELECT max(n) FROM missed) ELSE @looked END AS n
+), passed AS MATERIALIZED (
+  SELECT tx, item_id, seq FROM looked WHERE n <= (SELECT n FROM seen) AND tx < pg_snapshot_xmin(pg_current_snapshot()) ORDER BY n DESC
+    LIMIT 1
+), queued AS MATERIALIZED (
+  SELECT count(*)::int AS n FROM made
+)
+SELECT @after_tx > pg_snapshot_xmax(pg_current_snapshot()), queued.n,
+  EXISTS (SELECT FROM looked l WHERE l.n > seen.n AND (queued.n > 0 OR l.tx < pg_snapshot_xmin(pg_current_snapshot()))),
+  coalesce(p.tx, @after_tx), coalesce(p.item_id, @after_id), coalesce(p.seq, @after_seq)
+FROM target CROSS JOIN seen CROSS JOIN queued LEFT JOIN passed p ON true

@@ -1,0 +1,219 @@
+-- fragment: waiting
+-- Guards deliveries that wait, by the columns of the index deliveries_waiting.
+state = 'PENDING' AND claimed_until IS NULL
+
+-- fragment: endpointEnabled
+-- Guards endpoints: not those that are disabled or deleted webhooks.
+NOT EXISTS (SELECT FROM webhooks w WHERE w.webhook_id = endpoint_id AND (w.deleted_at IS NOT NULL OR w.disabled_at IS NOT NULL) OFFSET 0)
+
+-- fragment: walkEndpoints
+-- Begins a statement: goes from endpoint to endpoint in the index deliveries_waiting, from (@after_client,
+-- @after_endpoint) on, @looked of them. The first entry of each is what is due first.
+WITH RECURSIVE walk AS (
+  SELECT @after_client::uuid AS client_id, @after_endpoint::uuid AS endpoint_id, NULL::timestamptz AS next_attempt_at, 0 AS n
+  UNION ALL
+  SELECT d.client_id, d.endpoint_id, d.next_attempt_at, n + 1 FROM walk CROSS JOIN LATERAL (
+    SELECT client_id, endpoint_id, next_attempt_at FROM deliveries
+    WHERE (client_id, endpoint_id) > (walk.client_id, walk.endpoint_id) AND {{waiting}}
+    ORDER BY client_id, endpoint_id, next_attempt_at LIMIT 1) d
+  WHERE n < @looked
+)
+
+-- name: dueEndpoints
+-- Goes from endpoint to endpoint of a client in the index deliveries_waiting. The first entry of each is what is due
+-- first: the others are not looked at. It gives the last endpoint in any case, if there may be more. Locks nothing.
+-- Parameters: @client, @after, @limit, @looked
+WITH RECURSIVE walk AS (
+  SELECT @after::uuid AS endpoint_id, NULL::timestamptz AS next_attempt_at, 0 AS n
+  UNION ALL
+  SELECT d.endpoint_id, d.next_attempt_at, n + 1 FROM walk CROSS JOIN LATERAL (
+    SELECT endpoint_id, next_attempt_at FROM deliveries
+    WHERE client_id = @client AND endpoint_id > walk.endpoint_id AND {{waiting}}
+    ORDER BY client_id, endpoint_id, next_attempt_at LIMIT 1) d
+  WHERE n < @looked
+), judged AS (
+  SELECT endpoint_id, n, next_attempt_at <= now() AND {{endpointEnabled}} AS due FROM walk WHERE n > 0
+)
+SELECT endpoint_id, due, n = @looked FROM judged WHERE due OR n = @looked LIMIT @limit
+
+-- name: dueClients
+-- Gives endpoints with deliveries that have been due for @min_age, and the last endpoint in any case, if there may be
+-- more. Reads the index deliveries_waiting; locks nothing.
+-- Parameters: @after_client, @after_endpoint, @looked, @min_age
+{{walkEndpoints}}, judged AS (
+  SELECT client_id, endpoint_id, n, next_attempt_at <= now() - @min_age::interval AND {{endpointEnabled}} AS due FROM walk WHERE n > 0
+)
+SELECT client_id, endpoint_id, due, n = @looked FROM judged WHERE due OR n = @looked ORDER BY n
+
+-- name: claimDeliveries
+-- Claims due deliveries of endpoints, in the order in which they are due. Finds them by the index deliveries_waiting,
+-- skips those that another transaction has locked, and so never waits.
+--
+-- A delivery and its event are written together, and removed together. Should there be one without its event all the
+-- same, it is removed here: nothing could be sent.
+--
+-- How large the data of an event is, is estimated from what is stored of it, with a high guess for what is compressed:
+-- what is not taken is not unpacked. Small events come first, so that the large ones of one client do not keep the
+-- others' waiting.
+--
+-- Each endpoint that is asked for is in the answer, with or without a delivery. seen counts what is due, locked
+-- or not, up to the number that is asked for.
+-- Parameters: @clients, @endpoints, @counts, @holds
+WITH input AS MATERIALIZED (
+  SELECT i.*, (SELECT count(*)::int FROM (SELECT FROM deliveries
+      WHERE client_id = i.client_id AND endpoint_id = i.endpoint_id AND {{waiting}} AND next_attempt_at <= now()
+      ORDER BY client_id, endpoint_id, next_attempt_at, job_id, seq LIMIT i.n) first) AS seen
+  FROM unnest(@clients::uuid[], @endpoints::uuid[], @counts::int[], @holds::interval[]) WITH ORDINALITY
+    AS i(client_id, endpoint_id, n, hold, asked) WHERE {{endpointEnabled}}
+), due AS MATERIALIZED (
+  SELECT d.*, i.asked, i.hold, row_number() OVER (PARTITION BY i.client_id, i.endpoint_id ORDER BY next_attempt_at, job_id, seq) AS nth
+  FROM input i CROSS JOIN LATERAL (
+    SELECT delivery_id, client_id, endpoint_id, next_attempt_at, job_id, seq, event_id FROM deliveries
+    WHERE client_id = i.client_id AND endpoint_id = i.endpoint_id AND {{waiting}} AND next_attempt_at <= now()
+    ORDER BY client_id, endpoint_id, next_attempt_at, job_id, seq LIMIT i.n FOR NO KEY UPDATE SKIP LOCKED) d
+), found AS MATERIALIZED (
+  SELECT due.delivery_id, client_id, endpoint_id, asked, hold, nth, e.*,
+    CASE WHEN pg_column_compression(data) IS NULL THEN pg_column_size(data)
+      ELSE greatest(pg_column_size(data), least(128 * pg_column_size(data), 262144)) END
+      + CASE WHEN batch_id IS NULL THEN 0 ELSE {{batchBytes}} END AS bytes
+  FROM due LEFT JOIN LATERAL (
+    SELECT prev_state, next_state, attempt, occurred_at, data, NULL::uuid AS batch_id, NULL::uuid AS about
+      FROM events WHERE events.job_id = due.job_id AND events.seq = due.seq
+    UNION ALL
+    SELECT NULL, NULL, NULL, occurred_at, data, batch_id, webhook_id
+      FROM client_events WHERE client_events.event_id = due.event_id AND due.job_id IS NULL
+    LIMIT 1) e ON true
+), measured AS MATERIALIZED (
+  SELECT *, sum(bytes) OVER (PARTITION BY client_id, endpoint_id ORDER BY nth) - bytes AS before,
+    sum(bytes) OVER (ORDER BY nth, bytes, delivery_id) - bytes AS before_all FROM found WHERE bytes IS NOT NULL
+), lost AS (
+  DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM found WHERE bytes IS NULL))
+), claimed AS (
+  UPDATE deliveries SET dispatch = dispatch + 1, claimed_until = clock_timestamp() + m.hold FROM measured m
+  WHERE deliveries.delivery_id = m.delivery_id AND m.before < {{maxClaimBytes}} AND m.before_all < {{maxPickupBytes}}
+  RETURNING deliveries.*, m.asked, m.nth, m.prev_state, m.next_state, m.attempt, m.occurred_at, m.data, m.batch_id, m.about
+)
+SELECT i.asked::int - 1, i.seen, {{claimedColumns}}, e.dispatch, coalesce(j.request_id, ''), coalesce(e.traceparent, ''), e.batch_id,
+  e.about, w.url, w.content_mode, w.consecutive_failures,
+  w.secret, w.old_secrets, w.old_secrets_until, {{eventColumns}}
+FROM input i LEFT JOIN claimed e ON e.asked = i.asked LEFT JOIN jobs j ON j.job_id = e.job_id
+{{ofAttempt}}
+LEFT JOIN LATERAL (SELECT * FROM webhooks WHERE webhook_id = e.webhook_id LIMIT 1) w ON true ORDER BY e.nth
+
+-- fragment: stillClaimed
+-- Guards claimed deliveries d that are found by primary key. It does not name the column as the index
+-- deliveries_claimed does: that can lead the planner to walk the index instead.
+num_nonnulls(d.claimed_until) = 1
+
+-- name: releaseDeliveries
+-- Gives claims back. Locks the deliveries in order of their ids, found by primary key. A claim that is not current is
+-- skipped.
+-- Parameters: @ids, @fences
+WITH held AS MATERIALIZED (
+  SELECT d.delivery_id FROM deliveries d JOIN unnest(@ids::uuid[], @fences::int[]) AS i(id, fence) ON d.delivery_id = i.id
+  WHERE {{stillClaimed}} AND d.dispatch = i.fence ORDER BY d.delivery_id FOR NO KEY UPDATE OF d
+)
+UPDATE deliveries SET claimed_until = NULL WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM held))
+
+-- name: reclaimDeliveries
+-- Ends claims whose time is over. Walks the index deliveries_claimed; skips deliveries that another transaction has
+-- locked.
+-- Parameters: @limit
+WITH expired AS MATERIALIZED (
+  SELECT delivery_id FROM deliveries WHERE claimed_until <= now() ORDER BY claimed_until LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET claimed_until = NULL WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM expired))
+
+-- name: recordDeliveries
+-- Writes the results of attempts to send, the state of their deliveries, and the health of their webhooks. Locks the
+-- deliveries in order of their ids, found by primary key, and then those webhooks whose health changes, in order of
+-- their ids. The webhook of a success that has not failed before is not locked. No row: the claim is not current, and
+-- nothing was written for that item.
+--
+-- Of several results for one webhook a success counts most: it is the proof that the receiver is alive.
+--
+-- Of the attempts of a delivery the latest ones stay: a client may have it sent again and again.
+--
+-- Trigger: client_events_delivered writes the deliveries of webhook.disabled.
+-- Parameters: @ids, @fences, @states, @waits, @disables, @started, @durations_ms, @errors, @statuses, @headers,
+--   @bodies, @truncated, @disable_failures, @disable_after, @disabled_texts, @max_attempts
+WITH input AS MATERIALIZED (
+  SELECT * FROM unnest(@ids::uuid[], @fences::int[], @states::text[], @waits::interval[], @disables::text[],
+    @started::timestamptz[], @durations_ms::bigint[], @errors::text[], @statuses::int[], @headers::json[],
+    @bodies::bytea[], @truncated::boolean[])
+  AS i(id, fence, next, wait, disable, started_at, duration_ms, failed, status, header, body, truncated)
+), ready AS MATERIALIZED (
+  SELECT d.delivery_id, d.webhook_id, d.attempts + 1 AS number, i.failed IS NOT DISTINCT FROM 'INTERNAL' AS ours, i.*
+  FROM deliveries d JOIN input i ON d.delivery_id = i.id
+  WHERE {{stillClaimed}} AND d.dispatch = i.fence
+  ORDER BY d.delivery_id FOR NO KEY UPDATE OF d
+), stamped AS MATERIALIZED (
+  SELECT *, clock_timestamp() AS at FROM ready
+), tried AS (
+  INSERT INTO delivery_attempts (delivery_id, number, started_at, duration_ms, error, status, response_header, response_body,
+    body_truncated)
+  SELECT delivery_id, number, started_at, duration_ms, failed, status, header, body, truncated FROM stamped
+), forgotten AS (
+  DELETE FROM delivery_attempts a USING stamped s WHERE s.number > @max_attempts AND a.delivery_id = s.delivery_id
+    AND a.number <= s.number - @max_attempts
+), changed AS (
+  UPDATE deliveries SET state = s.next, attempts = s.number, resent_at = resent_at + s.ours::int, claimed_until = NULL,
+    last_status = s.status, last_error = s.failed,
+    next_attempt_at = CASE s.next WHEN 'PENDING' THEN s.at + s.wait END, settled_at = CASE s.next WHEN 'PENDING' THEN NULL ELSE s.at END
+  FROM stamped s WHERE deliveries.delivery_id = s.delivery_id
+), tally AS MATERIALIZED (
+  SELECT webhook_id, count(*) FILTER (WHERE failed IS NOT NULL) AS failures, bool_or(failed IS NULL) AS alive, max(disable) AS disable,
+    max(at) AS at
+  FROM stamped WHERE webhook_id IS NOT NULL AND NOT ours GROUP BY webhook_id
+), failing AS MATERIALIZED (
+  SELECT w.webhook_id, w.client_id, t.at, t.disable,
+    CASE WHEN t.alive THEN 0 ELSE w.consecutive_failures + t.failures END AS failures,
+    CASE WHEN t.alive THEN NULL ELSE coalesce(w.failing_since, t.at) END AS since
+  FROM tally t JOIN webhooks w ON w.webhook_id = t.webhook_id
+  WHERE w.deleted_at IS NULL AND w.disabled_at IS NULL AND (w.consecutive_failures > 0 OR NOT t.alive OR t.disable IS NOT NULL)
+  ORDER BY w.webhook_id FOR NO KEY UPDATE OF w
+), judged AS MATERIALIZED (
+  SELECT *, CASE WHEN disable IS NOT NULL THEN disable WHEN failures >= @disable_failures
+    AND since <= at - @disable_after::interval THEN 'FAILING' END AS reason FROM failing
+), health AS (
+  UPDATE webhooks SET consecutive_failures = j.failures, failing_since = j.since,
+    disabled_reason = j.reason, disabled_at = CASE WHEN j.reason IS NOT NULL THEN j.at END,
+    updated_at = CASE WHEN j.reason IS NULL THEN updated_at ELSE j.at END
+  FROM judged j WHERE webhooks.webhook_id = j.webhook_id
+), event AS (
+  INSERT INTO client_events (event_id, client_id, event_name, occurred_at, webhook_id, data)
+  SELECT uuid7(at), client_id, 'webhook.disabled', at, webhook_id, jsonb_build_object('webhookId', webhook_id, 'reason', reason,
+    'text', @disabled_texts::jsonb -> reason, 'disabledAt', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
+  FROM judged WHERE reason IS NOT NULL
+)
+SELECT s.delivery_id, s.number, s.webhook_id, s.failed IS NOT NULL AND NOT s.ours,
+  (SELECT reason FROM judged j WHERE j.webhook_id = s.webhook_id) FROM stamped s
+
+-- fragment: stillWaiting
+-- Guards waiting deliveries d that are found by primary key. It does not name the columns as the index
+-- deliveries_waiting does: that can lead the planner to walk the index instead.
+num_nonnulls(d.claimed_until, d.settled_at) = 0
+
+-- name: failOrphans
+-- Gives up waiting deliveries of webhooks that were disabled or deleted. Finds them by the index deliveries_waiting,
+-- and skips what another transaction has locked: a request that enables the webhook meanwhile, or redelivers, prevails.
+-- Parameters: @after_client, @after_endpoint, @looked, @limit
+{{walkEndpoints}}, orphans AS MATERIALIZED (
+  SELECT d.delivery_id FROM walk CROSS JOIN LATERAL (
+    SELECT webhook_id FROM webhooks WHERE webhook_id = walk.endpoint_id AND (deleted_at IS NOT NULL OR disabled_at IS NOT NULL) LIMIT 1) w
+  CROSS JOIN LATERAL (
+    SELECT delivery_id FROM deliveries WHERE client_id = walk.client_id AND endpoint_id = walk.endpoint_id AND {{waiting}}
+    ORDER BY client_id, endpoint_id, next_attempt_at LIMIT @limit) d
+  LIMIT @limit
+), locked AS MATERIALIZED (
+  SELECT d.delivery_id, w.deleted_at FROM deliveries d JOIN webhooks w ON w.webhook_id = d.endpoint_id
+  WHERE d.delivery_id = ANY (ARRAY(SELECT delivery_id FROM orphans)) AND {{stillWaiting}}
+    AND (w.deleted_at IS NOT NULL OR w.disabled_at IS NOT NULL)
+  FOR NO KEY UPDATE OF d SKIP LOCKED FOR SHARE OF w SKIP LOCKED
+), failed AS (
+  UPDATE deliveries SET state = 'FAILED', next_attempt_at = NULL, settled_at = clock_timestamp(),
+    last_error = CASE WHEN l.deleted_at IS NULL THEN 'WEBHOOK_DISABLED' ELSE 'WEBHOOK_DELETED' END
+  FROM locked l WHERE deliveries.delivery_id = l.delivery_id
+  RETURNING 1
+)
+SELECT client_id, endpoint_id, n, (SELECT count(*)::int FROM failed) FROM walk ORDER BY n DESC LIMIT 1

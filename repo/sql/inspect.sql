@@ -1,0 +1,38 @@
+-- name: inspectServer
+-- Reads facts about the server. The number of usable connections leaves out what the server keeps for superusers and,
+-- since version 16, for others with a privilege; and obeys the limits of the user and of the database, which a
+-- superuser does not have.
+SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(),
+  current_setting('server_encoding'),
+  (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend'),
+  least(current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+      - coalesce(current_setting('reserved_connections', true)::int, 0),
+    CASE WHEN rolconnlimit >= 0 AND NOT rolsuper THEN rolconnlimit END,
+    CASE WHEN datconnlimit >= 0 AND NOT rolsuper THEN datconnlimit END)
+FROM pg_roles, pg_database WHERE rolname = current_user AND datname = current_database()
+
+-- name: inspectPrivileges
+-- Lists the privileges that the user lacks, such as "INSERT on jobs". Finds the tables as the store does, by the
+-- search path. Ours are those beside jobs that belong to the same owner.
+SELECT p.privilege || ' on ' || t.relname FROM pg_class j JOIN pg_class t ON t.relnamespace = j.relnamespace AND t.relowner = j.relowner
+CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS p(privilege, nth)
+WHERE j.oid = to_regclass('jobs') AND t.relkind = 'r' AND (t.relname <> 'goose_db_version' OR p.privilege = 'SELECT')
+  AND NOT has_table_privilege(t.oid, p.privilege) ORDER BY t.relname, p.nth
+
+-- name: inspectState
+-- Reads what the database says about the processes that share it. Asks for jobs by the indexes jobs_held, jobs_waiting
+-- and jobs_ended. Locks nothing.
+SELECT w.alive, w.slots, w.held,
+  coalesce((SELECT now() - run_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() ORDER BY run_at, job_id
+    LIMIT 1), '0'),
+  EXISTS (SELECT FROM jobs WHERE finished_at > now() - interval '1 minute' AND state <> 'CANCELED')
+    OR EXISTS (SELECT FROM jobs WHERE worker_id IS NOT NULL AND started_at > now() - interval '1 minute'),
+  m.leader_expires_at > clock_timestamp(), m.epoch, m.redis_run_id,
+  EXISTS (SELECT FROM webhooks WHERE deleted_at IS NULL)
+FROM maintenance_state m, (SELECT count(*)::int AS alive, coalesce(sum(concurrency), 0)::int AS slots,
+    coalesce(sum((SELECT count(*) FROM jobs WHERE jobs.worker_id = workers.worker_id)), 0)::int AS held
+  FROM workers WHERE state = 'ALIVE' AND expires_at > clock_timestamp()) w
+
+-- name: inspectSigningKeys
+-- Reads the published keys. Locks nothing.
+SELECT kid, public_key, private_key FROM signing_keys WHERE {{isPublished}}

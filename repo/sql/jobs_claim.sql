@@ -1,0 +1,86 @@
+-- fragment: stamped
+-- Follows ready in a transition of jobs. Every transition has the same shape: input is the batch, as arrays; ready are
+-- the rows that pass the guard, locked in job_id order; stamped is the same with the time of the event, taken after
+-- the lock and never before the row's last change, so that an event log does not run backwards; and with the label of
+-- the event, the later of this transaction and the label of the job's event before; changed is the guarded UPDATE; log
+-- writes the events, numbered on from event_seq.
+--
+-- An item whose row is not in ready is an answer, not an error: the caller came too late, too early, or asked for what
+-- is not its own.
+--
+-- Trigger: events_delivered on events writes the deliveries of each event, to the client's enabled webhooks and to the
+-- job's callback, in the same transaction.
+stamped AS MATERIALIZED (
+  SELECT *, greatest(clock_timestamp(), updated_at) AS at, greatest(pg_current_xact_id(), event_tx) AS tx FROM ready
+)
+
+-- name: claimJobs
+-- Moves waiting, due jobs through ASSIGNED to RUNNING, as one new version of the row, and raises their fence. A job
+-- that was still CREATED passes through QUEUED as well. Each step has its event.
+--
+-- Locks the job rows in job_id order; finds them by primary key. No row: not claimed, see claimedBefore and
+-- whyUnclaimed. Trigger: events_delivered writes the deliveries. @event_ids has three for each item.
+-- Parameters: @ids, @attempts, @workers, @event_ids
+WITH input AS MATERIALIZED (
+  SELECT * FROM unnest(@ids::uuid[], @attempts::int[], @workers::uuid[]) WITH ORDINALITY AS i(id, attempt, worker, n)
+), ready AS MATERIALIZED (
+  SELECT j.job_id, j.client_id, j.state, j.event_seq - CASE j.state WHEN 'CREATED' THEN 0 ELSE 1 END AS before, j.event_tx, j.attempt,
+    j.updated_at, event_data(j.work_kind, j.definition) AS data, j.callback IS NOT NULL AS called_back, i.worker, i.n
+  FROM jobs j JOIN input i ON j.job_id = i.id
+  WHERE j.attempt = i.attempt AND j.state IN ('CREATED', 'QUEUED') AND j.run_at <= clock_timestamp()
+    AND EXISTS (SELECT FROM workers w WHERE w.worker_id = i.worker AND w.state = 'ALIVE' AND w.expires_at > clock_timestamp())
+  ORDER BY j.job_id FOR NO KEY UPDATE OF j
+), {{stamped}}, changed AS (
+  UPDATE jobs SET state = 'RUNNING', fence = fence + 1, worker_id = s.worker, assigned_at = s.at, started_at = s.at, updated_at = s.at,
+    queued_at = coalesce(queued_at, s.at), event_tx = s.tx, event_seq = s.before + 3
+  FROM stamped s WHERE jobs.job_id = s.job_id
+  RETURNING s.state = 'CREATED' AS was_created, jobs.fence, {{jobColumns}}
+), log AS (
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data, called_back)
+  SELECT s.job_id, s.client_id, s.before + e.step, (@event_ids::uuid[])[3 * s.n - 3 + e.step], e.name, e.prev, e.next, s.attempt, s.at,
+    s.tx, s.data, s.called_back
+  FROM stamped s JOIN (VALUES (1, 'job.queued', 'CREATED', 'QUEUED'), (2, 'job.assigned', 'QUEUED', 'ASSIGNED'),
+    (3, 'job.running', 'ASSIGNED', 'RUNNING')) AS e(step, name, prev, next) ON e.step > 1 OR s.state = 'CREATED'
+)
+SELECT * FROM changed
+
+-- name: claimedBefore
+-- Finds the unclaimed jobs that run already under the same worker: the answer to their claim was lost. Locks nothing;
+-- finds the jobs by primary key: compared with IS NOT DISTINCT FROM, the worker is of no use to the index jobs_held.
+-- Parameters: @ids, @attempts, @workers
+SELECT false, jobs.fence, {{jobColumns}}
+FROM unnest(@ids::uuid[], @attempts::int[], @workers::uuid[]) AS i(id, attempt, worker) JOIN jobs ON jobs.job_id = i.id
+WHERE jobs.state = 'RUNNING' AND jobs.attempt = i.attempt AND jobs.worker_id IS NOT DISTINCT FROM i.worker
+
+-- name: whyUnclaimed
+-- Says why claims got no row: whether the job still waits at that attempt, its dispatch, how long until it is due, and
+-- whether the worker is dead. Locks nothing; finds the jobs by primary key. No row: the job does not exist.
+-- Parameters: @ids, @attempts, @workers
+SELECT j.job_id, j.state IN ('CREATED', 'QUEUED') AND j.attempt = i.attempt, j.dispatch,
+  greatest(j.run_at - clock_timestamp(), interval '0'),
+  NOT EXISTS (SELECT FROM workers w WHERE w.worker_id = i.worker AND w.state = 'ALIVE' AND w.expires_at > clock_timestamp())
+FROM unnest(@ids::uuid[], @attempts::int[], @workers::uuid[]) AS i(id, attempt, worker) JOIN jobs j ON j.job_id = i.id
+
+-- name: releaseJobs
+-- Moves ASSIGNED jobs back to QUEUED under their lease. Locks the job rows in job_id order, found by primary key. No
+-- row: the lease is not current. Trigger: events_delivered writes the deliveries.
+-- Parameters: @ids, @attempts, @fences, @waits
+WITH input AS MATERIALIZED (
+  SELECT * FROM unnest(@ids::uuid[], @attempts::int[], @fences::bigint[], @waits::interval[]) AS i(id, attempt, fence, wait)
+), ready AS MATERIALIZED (
+  SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt, j.updated_at, j.work_kind, j.definition, i.wait
+  FROM jobs j JOIN input i ON j.job_id = i.id
+  WHERE j.state = 'ASSIGNED' AND j.attempt = i.attempt AND j.fence = i.fence
+  ORDER BY j.job_id FOR NO KEY UPDATE OF j
+), {{stamped}}, changed AS (
+  UPDATE jobs SET state = 'QUEUED', worker_id = NULL, assigned_at = NULL, run_at = s.at + s.wait, queued_at = s.at, updated_at = s.at,
+    lease_expiries = lease_expiries + 1, dispatch = dispatch + 1, dispatch_epoch = NULL,
+    event_seq = s.event_seq + 1, event_tx = s.tx
+  FROM stamped s WHERE jobs.job_id = s.job_id
+  RETURNING {{taskColumns}}
+), log AS (
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
+  SELECT job_id, client_id, event_seq + 1, uuid7(at), 'job.lease_expired', 'ASSIGNED', 'QUEUED', attempt, at, tx,
+    event_data(work_kind, definition) FROM stamped
+)
+SELECT * FROM changed

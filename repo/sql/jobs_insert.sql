@@ -1,0 +1,50 @@
+-- name: insertJobs
+-- Writes a batch of submissions: the idempotency keys, the jobs and their first events.
+--
+-- Locks the rows of idempotency keys, in key order. A key that another transaction is inserting makes the statement
+-- wait for it. An expired key is taken over. A key that is taken and not expired yields no row: its item is answered
+-- by a second statement, because the snapshot of this one cannot see a concurrent winner.
+--
+-- @request_hashes and @keys are those of the idempotency keys; @event_ids has two for each item. Trigger:
+-- events_delivered writes the deliveries.
+-- Parameters: @ids, @clients, @types, @work_kinds, @definitions, @params, @max_attempts, @auto_retries,
+--   @execution_times, @callbacks, @correlation_ids, @traceparents, @languages, @request_ids, @keys,
+--   @request_hashes, @batches, @key_window, @event_ids
+WITH input AS MATERIALIZED (
+  SELECT *, clock_timestamp() AS at FROM unnest(
+    @ids::uuid[], @clients::uuid[], @types::text[], @work_kinds::text[], @definitions::jsonb[], @params::json[],
+    @max_attempts::int[], @auto_retries::boolean[], @execution_times::timestamptz[], @callbacks::text[],
+    @correlation_ids::text[], @traceparents::text[], @languages::text[], @request_ids::text[],
+    @keys::text[], @request_hashes::bytea[], @batches::uuid[]) WITH ORDINALITY
+  AS i(job_id, client_id, type, work_kind, definition, params, max_attempts, auto_retry,
+    execution_at, callback, correlation_id, traceparent, language, request_id, key, request_hash, batch_id, n)
+), keys AS (
+  INSERT INTO idempotency_keys AS k (client_id, endpoint, key, request_hash, resource_id, state, created_at, expires_at)
+  SELECT client_id, 'jobs', key, request_hash, job_id,
+    CASE WHEN execution_at IS NULL THEN 'QUEUED' ELSE 'CREATED' END, at, at + @key_window::interval
+  FROM input WHERE key IS NOT NULL ORDER BY client_id, key
+  ON CONFLICT (client_id, endpoint, key) DO UPDATE SET request_hash = excluded.request_hash, resource_id = excluded.resource_id,
+    state = excluded.state, created_at = excluded.created_at, expires_at = excluded.expires_at
+    WHERE k.expires_at <= clock_timestamp()
+  RETURNING k.resource_id
+), new AS (
+  INSERT INTO jobs (job_id, client_id, batch_id, type, work_kind, definition, params, state, max_attempts, auto_retry,
+    event_seq, event_tx, created_at, updated_at, execution_at, run_at, queued_at,
+    callback, correlation_id, traceparent, language, request_id)
+  SELECT job_id, client_id, batch_id, type, work_kind, definition, params,
+    CASE WHEN execution_at IS NULL THEN 'QUEUED' ELSE 'CREATED' END, max_attempts, auto_retry,
+    CASE WHEN execution_at IS NULL THEN 2 ELSE 1 END, pg_current_xact_id(),
+    at, at, execution_at, coalesce(execution_at, at), CASE WHEN execution_at IS NULL THEN at END,
+    callback, correlation_id, traceparent, language, request_id
+  FROM input WHERE key IS NULL OR job_id IN (SELECT resource_id FROM keys)
+  RETURNING job_id, state, created_at
+), log AS (
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data, called_back)
+  SELECT i.job_id, i.client_id, e.seq, (@event_ids::uuid[])[2 * i.n - 2 + e.seq], e.name, e.prev, e.next, 1, i.at, pg_current_xact_id(),
+    i.data, i.callback IS NOT NULL
+  FROM (SELECT job_id, client_id, n, at, callback, execution_at, event_data(work_kind, definition) AS data
+    FROM input WHERE key IS NULL OR job_id IN (SELECT resource_id FROM keys) OFFSET 0) AS i
+  JOIN (VALUES (1, 'job.created', NULL, 'CREATED'), (2, 'job.queued', 'CREATED', 'QUEUED')) AS e(seq, name, prev, next)
+    ON e.seq = 1 OR i.execution_at IS NULL
+)
+SELECT job_id, state, created_at FROM new

@@ -1,0 +1,64 @@
+-- name: readJob
+-- Reads a job with what is known of its result, both found by primary key. Locks nothing. No row: the client has no
+-- such job.
+-- Parameters: @job, @client
+SELECT results.media_type, results.size, results.sha256, results.expires_at, results.body IS NULL, {{jobColumns}}
+FROM jobs LEFT JOIN results ON results.job_id = jobs.job_id WHERE jobs.job_id = @job AND jobs.client_id = @client
+
+-- name: readAttempts
+-- Reads the attempts of a job in one snapshot: its reports, found by primary key, and the current attempt if the job
+-- is not final. Locks nothing. No row: the client has no such job.
+-- Parameters: @job, @client
+SELECT j.created_at, coalesce(j.correlation_id, ''), j.language, a.*
+FROM jobs j CROSS JOIN LATERAL (
+  SELECT attempt, '' AS state, outcome, started_at, finished_at,
+    failure_reason, failure_code, failure_retryable, failure_retry_after, failure_stage, failure_detail
+  FROM reports r WHERE r.job_id = j.job_id
+  UNION ALL
+  SELECT j.attempt, j.state, '', j.started_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL WHERE j.finished_at IS NULL
+) AS a
+WHERE j.job_id = @job AND j.client_id = @client ORDER BY a.attempt
+
+-- name: readReport
+-- Reads the report of one attempt, or with attempt 0 of the latest one, and the events up to its end, in one snapshot.
+-- All are found by primary key; nothing is locked. No row: there is no such job, or no such report.
+-- Parameters: @job, @client, @attempt
+SELECT r.attempt, r.outcome, r.started_at, r.finished_at, r.duration_ms,
+  r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage, r.failure_detail,
+  j.created_at, coalesce(j.correlation_id, ''), j.language,
+  (SELECT json_agg(json_build_array(e.event_id, e.seq, e.event_name, coalesce(e.prev_state, ''), coalesce(e.next_state, ''), e.attempt,
+    to_char(e.occurred_at, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), e.data) ORDER BY e.seq)
+    FROM events e WHERE e.job_id = r.job_id AND e.seq <= r.event_seq)
+FROM reports r JOIN jobs j ON j.job_id = r.job_id
+WHERE r.job_id = @job AND j.client_id = @client AND (@attempt = 0 OR r.attempt = @attempt) ORDER BY r.attempt DESC LIMIT 1
+
+-- name: readResult
+-- Reads a job's result, found by primary key. kept is false once the result has expired, whether the cleaner has
+-- removed the body or not. Locks nothing. No row: the client has no such job; a row of nulls: the job has no result.
+-- Parameters: @job, @client
+SELECT r.media_type, r.sha256, r.expires_at, kept, CASE WHEN kept THEN r.body END
+FROM jobs j LEFT JOIN results r ON r.job_id = j.job_id
+CROSS JOIN LATERAL (SELECT coalesce(r.expires_at > clock_timestamp() AND r.body IS NOT NULL, false)) AS k(kept)
+WHERE j.job_id = @job AND j.client_id = @client
+
+-- name: listJobs
+-- Lists jobs, the newest first, along an index (owner, job_id) backwards: jobs_client, or jobs_batch for the jobs of
+-- one batch. Each row says whether it is wanted; the maxLooked-th row is answered even if it is not, to go on from
+-- there. Locks nothing.
+--
+-- The planner must not be free to gather all jobs of the owner and sort them, or to walk the primary key past other
+-- clients' jobs, however good that looks by what it knows of the tables. So the range is a comparison of rows, which
+-- no other index can search; the session takes bitmaps away.
+-- Parameters: @client, @batch, @to_id, @from_id, @state, @type, @work_kind, @created_after, @created_before, @limit
+WITH looked AS (
+  SELECT * FROM jobs WHERE ({{owner}}, job_id) < ({{value}}, @to_id) AND ({{owner}}, job_id) >= ({{value}}, @from_id) AND {{guard}}
+  ORDER BY {{owner}} DESC, job_id DESC LIMIT {{maxLooked}}
+), judged AS (
+  SELECT *, row_number() OVER (ORDER BY {{owner}} DESC, job_id DESC) AS nth,
+    client_id = @client AND (@batch::uuid IS NULL OR batch_id = @batch) AND (@state::text IS NULL OR state = @state)
+      AND (@type::text IS NULL OR type = @type)
+      AND (@work_kind::text IS NULL OR work_kind = @work_kind) AND (@created_after::timestamptz IS NULL OR created_at >= @created_after)
+      AND (@created_before::timestamptz IS NULL OR created_at < @created_before) AS wanted FROM looked
+)
+SELECT nth = {{maxLooked}}, wanted, {{listColumns}} FROM judged AS jobs WHERE wanted OR nth = {{maxLooked}}
+ORDER BY {{owner}} DESC, job_id DESC LIMIT @limit

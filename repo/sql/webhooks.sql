@@ -1,0 +1,101 @@
+-- name: takeWebhookKey
+-- Takes a key as takeKey does, and also one whose webhook was deleted.
+-- Parameters: @client, @endpoint, @key, @request_hash, @resource, @key_window
+{{takeKey}} OR NOT EXISTS (SELECT FROM webhooks WHERE webhook_id = k.resource_id AND deleted_at IS NULL)
+
+-- name: lockClientsWebhooks
+-- Lets one transaction at a time add a webhook for a client, by an advisory lock: only so can they be counted.
+-- Parameters: @client
+SELECT pg_advisory_xact_lock(hashtextextended('webhooks of ' || @client::text, 0))
+
+-- name: countWebhooks
+-- Counts a client's webhooks by the index webhooks_client.
+-- Parameters: @client
+SELECT count(*)::int FROM webhooks WHERE client_id = @client AND deleted_at IS NULL
+
+-- name: insertWebhook
+-- Writes an enabled webhook.
+-- Parameters: @webhook, @client, @url, @events, @description, @content_mode, @secret
+INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at)
+SELECT @webhook, @client, @url, @events, @description, @content_mode, @secret, at, at FROM (VALUES (clock_timestamp())) AS v(at)
+RETURNING {{webhookColumns}}
+
+-- name: findWebhook
+-- Finds the webhook that an idempotency key stands for, by primary key. Locks nothing. No row: the key is free, has
+-- expired, or its webhook was deleted.
+-- Parameters: @client, @key
+SELECT k.request_hash, {{webhookColumns}}
+FROM idempotency_keys k CROSS JOIN LATERAL (
+  SELECT * FROM webhooks WHERE webhook_id = k.resource_id AND client_id = k.client_id AND deleted_at IS NULL LIMIT 1) webhooks
+WHERE k.client_id = @client AND k.endpoint = 'webhooks' AND k.key = @key AND k.expires_at > clock_timestamp()
+
+-- name: readWebhook
+-- Reads a webhook by primary key. Locks nothing. No row: the client has no such webhook.
+-- Parameters: @webhook, @client
+SELECT {{webhookColumns}} FROM webhooks WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL
+
+-- name: listWebhooks
+-- Lists a client's webhooks along the index webhooks_client, the newest first.
+-- Parameters: @client
+SELECT {{webhookColumns}} FROM webhooks WHERE client_id = @client AND deleted_at IS NULL ORDER BY webhook_id DESC
+
+-- name: updateWebhook
+-- Changes what is not NULL. Locks the webhook, found by primary key. No row: the client has no such webhook.
+-- Parameters: @webhook, @client, @url, @events, @description, @content_mode, @enabled
+UPDATE webhooks SET url = coalesce(@url, url), events = coalesce(@events, events), description = coalesce(@description, description),
+  content_mode = coalesce(@content_mode, content_mode), updated_at = clock_timestamp(),
+  disabled_at = CASE WHEN @enabled THEN NULL WHEN NOT @enabled THEN coalesce(disabled_at, clock_timestamp()) ELSE disabled_at END,
+  disabled_reason = CASE WHEN @enabled THEN NULL WHEN NOT @enabled THEN coalesce(disabled_reason, 'OWNER') ELSE disabled_reason END,
+  consecutive_failures = CASE WHEN @enabled OR @url <> url THEN 0 ELSE consecutive_failures END,
+  failing_since = CASE WHEN @enabled OR @url <> url THEN NULL ELSE failing_since END
+WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL
+RETURNING {{webhookColumns}}
+
+-- name: deleteWebhook
+-- Marks a webhook deleted and removes its secrets: nothing is signed with them any more. Locks the webhook, found by
+-- primary key. No row: the client has no such webhook.
+-- Parameters: @webhook, @client
+UPDATE webhooks SET deleted_at = at, updated_at = at, secret = '', old_secrets = '{}', old_secrets_until = '{}'
+  FROM (VALUES (clock_timestamp())) AS v(at)
+WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL
+RETURNING {{webhookColumns}}
+
+-- name: rotateSecret
+-- Replaces a webhook's secret, and keeps the last three. Locks the webhook, found by primary key. No row: the client
+-- has no such webhook.
+-- Parameters: @webhook, @client, @secret, @overlap
+UPDATE webhooks SET secret = @secret, old_secrets = (secret || old_secrets)[1:3],
+  old_secrets_until = ((at + @overlap::interval) || old_secrets_until)[1:3], updated_at = at
+FROM (VALUES (clock_timestamp())) AS v(at)
+WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL
+RETURNING {{webhookColumns}}
+
+-- name: subscribers
+-- Reads the index webhooks_enabled as a whole.
+SELECT DISTINCT client_id FROM webhooks WHERE deleted_at IS NULL AND disabled_at IS NULL ORDER BY client_id
+
+-- fragment: isPublished
+-- Guards keys that receivers may still need.
+(retires_at IS NULL OR retires_at > clock_timestamp())
+
+-- name: signingKeys
+-- Reads the published keys, the oldest first. Locks nothing.
+SELECT kid, public_key, private_key, created_at, signs_from, retires_at FROM signing_keys
+WHERE {{isPublished}} ORDER BY created_at, kid
+
+-- name: addSigningKey
+-- Adds a key, or again one that was retiring. No row changed: the key is current, or @only_first and there is a key.
+-- Parameters: @kid, @public, @private, @delay, @only_first
+INSERT INTO signing_keys (kid, public_key, private_key, created_at, signs_from)
+SELECT @kid, @public, @private, at, CASE WHEN k.known THEN at + @delay::interval ELSE at END
+FROM (VALUES (clock_timestamp())) AS v(at), (SELECT EXISTS (SELECT FROM signing_keys WHERE {{isPublished}}) AS known) AS k
+WHERE NOT (@only_first AND k.known)
+ON CONFLICT (kid) DO UPDATE SET created_at = excluded.created_at, signs_from = excluded.signs_from, retires_at = NULL
+WHERE signing_keys.retires_at IS NOT NULL
+
+-- name: retireOtherKeys
+-- Retires all other keys, after the given one has begun to sign and the overlap is over.
+-- Parameters: @kid, @overlap
+UPDATE signing_keys SET retires_at = (SELECT greatest(signs_from, clock_timestamp()) FROM signing_keys
+  WHERE kid = @kid) + @overlap::interval
+WHERE kid <> @kid AND retires_at IS NULL

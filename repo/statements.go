@@ -1,0 +1,250 @@
+package repo
+
+import (
+	"context"
+	"embed"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	guid "github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// The statements stand in sql/, in a file named like the Go file that sends
+// them. Each begins with a comment: its name, its contract (what it locks and in
+// which order, the indexes that it uses, what no row means, the triggers that
+// follow) and its parameters in the order of their values. {{x}} stands for the
+// fragment or the constant x.
+//
+//go:embed sql/*.sql
+var sqlFiles embed.FS
+
+// section is a statement or a fragment, without comments.
+type section struct {
+	text   string
+	params []string
+}
+
+var sections = readSections()
+
+// constants are what the statements share with Go code.
+var constants = map[string]string{
+	"batchColumns": batchColumns, "claimedColumns": strings.ReplaceAll(deliveryColumns, "deliveries.", "e."),
+	"deliveryColumns": deliveryColumns,
+	"eventColumns":    eventColumns, "heldColumns": heldColumns, "jobColumns": jobColumns, "listColumns": listColumns,
+	"taskColumns": taskColumns, "webhookColumns": webhookColumns,
+	"batchBytes": strconv.Itoa(batchBytes), "maxClaimBytes": strconv.Itoa(maxClaimBytes),
+	"maxLooked": strconv.Itoa(maxLooked), "maxPickupBytes": strconv.Itoa(maxPickupBytes),
+}
+
+var (
+	reference = regexp.MustCompile(`\{\{(\w+)\}\}`)
+	parameter = regexp.MustCompile(`@(\w+)`)
+)
+
+// statement gives the statement of that name as it is sent: parameters are
+// numbered, and comments are gone. with are pairs of references, such as
+// {{owner}}, and what they stand for in this statement.
+func statement(name string, with ...string) string {
+	text := expand("{{"+name+"}}", strings.NewReplacer(with...))
+	return parameter.ReplaceAllStringFunc(text, func(p string) string {
+		i := slices.Index(sections[name].params, p[1:])
+		if i < 0 {
+			panic("repo: statement " + name + " has no parameter " + p)
+		}
+		return "$" + strconv.Itoa(i+1)
+	})
+}
+
+func expand(text string, with *strings.Replacer) string {
+	return reference.ReplaceAllStringFunc(with.Replace(text), func(ref string) string {
+		name := ref[2 : len(ref)-2]
+		if value, ok := constants[name]; ok {
+			return value
+		}
+		s, ok := sections[name]
+		if !ok {
+			panic("repo: nothing is called " + name)
+		}
+		return expand(s.text, with)
+	})
+}
+
+// readSections parses the files. A comment has its line for itself.
+func readSections() map[string]section {
+	files, err := sqlFiles.ReadDir("sql")
+	if err != nil {
+		panic(err) // cannot happen: the folder is embedded
+	}
+	all := map[string]section{}
+	for _, f := range files {
+		content, err := sqlFiles.ReadFile("sql/" + f.Name())
+		if err != nil {
+			panic(err)
+		}
+		for _, text := range heads.Split(string(content), -1)[1:] {
+			name, body, _ := strings.Cut(text, "\n")
+			all[name] = readSection(body)
+		}
+	}
+	return all
+}
+
+// heads begin statements and fragments, which only stand within statements.
+var heads = regexp.MustCompile(`(?m)^-- (?:name|fragment): `)
+
+func readSection(body string) section {
+	var s section
+	var lines []string
+	listed := false // the parameters have begun
+	for line := range strings.Lines(body) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "--") {
+			lines = append(lines, line)
+			continue
+		}
+		if listed = listed || strings.HasPrefix(line, "-- Parameters: "); listed {
+			for _, p := range parameter.FindAllStringSubmatch(line, -1) {
+				s.params = append(s.params, p[1])
+			}
+		}
+	}
+	s.text = strings.TrimSpace(strings.Join(lines, ""))
+	return s
+}
+
+// queryRows runs a statement and collects its rows with scan.
+func queryRows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	return queryRowsAs(ctx, s, "read", scan, sql, args...)
+}
+
+// queryRowsAs is queryRows for an operation whose errors are counted on their own.
+func queryRowsAs[T any](ctx context.Context, s *Store, operation string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, s.failed(operation, err)
+	}
+	all, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return nil, s.failed(operation, err)
+	}
+	return all, nil
+}
+
+// queryFirst gives the first row of a statement; found is false if it has none.
+func queryFirst[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) (first T, found bool, err error) {
+	rows, err := queryRows(ctx, s, scan, sql, args...)
+	if err != nil || len(rows) == 0 {
+		return first, false, err
+	}
+	return rows[0], true, nil
+}
+
+// queryNumber runs a statement that counts.
+func queryNumber(ctx context.Context, s *Store, sql string, args ...any) (int, error) {
+	n, _, err := queryFirst(ctx, s, pgx.RowTo[int], sql, args...)
+	return n, err
+}
+
+// collectByID collects rows that begin with an id. columns gives what the
+// others are scanned into.
+func collectByID[T any](rows pgx.Rows, err error, columns func(*T) []any) (map[job.ID]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	var id job.ID
+	var value T
+	found := map[job.ID]T{}
+	_, err = pgx.ForEachRow(rows, append([]any{scanID(&id)}, columns(&value)...), func() error {
+		found[id] = value
+		value = *new(T)
+		return nil
+	})
+	return found, err
+}
+
+// queryByID runs a statement and collects its rows as collectByID does.
+func queryByID[T any](ctx context.Context, s *Store, columns func(*T) []any, sql string, args ...any) (map[job.ID]T, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, sql, args...)
+	found, err := collectByID(rows, err, columns)
+	if err != nil {
+		return nil, s.failed("read", err)
+	}
+	return found, nil
+}
+
+// change runs a statement and gives the number of rows that it changed.
+func (s *Store) change(ctx context.Context, operation, sql string, args ...any) (int, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	tag, err := s.pool.Exec(ctx, sql, args...)
+	if err != nil {
+		return 0, s.failed(operation, err)
+	}
+	return int(tag.RowsAffected()), nil
+}
+
+// exec runs a statement without an answer.
+func (s *Store) exec(ctx context.Context, operation, sql string, args ...any) error {
+	_, err := s.change(ctx, operation, sql, args...)
+	return err
+}
+
+// uuid passes an ID to Postgres; the zero ID is NULL.
+func uuid(id job.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: !id.IsZero()} }
+
+// idScanner reads a uuid column into an ID; NULL is the zero ID.
+type idScanner job.ID
+
+func (s *idScanner) ScanUUID(v pgtype.UUID) error {
+	*s = idScanner(v.Bytes)
+	return nil
+}
+
+func scanID(id *job.ID) *idScanner { return (*idScanner)(id) }
+
+// rowToID reads a row that is an id.
+func rowToID(row pgx.CollectableRow) (id job.ID, err error) { return id, row.Scan(scanID(&id)) }
+
+// eventIDs makes the ids of that many events. Postgres could do it too, for
+// several times the cost.
+func eventIDs(n int) []pgtype.UUID {
+	ids := make([]pgtype.UUID, n)
+	for i := range ids {
+		ids[i] = pgtype.UUID{Bytes: guid.Must(guid.NewV7()), Valid: true}
+	}
+	return ids
+}
+
+// column turns one member of each item into an array argument for unnest.
+func column[T, V any](items []T, value func(T) V) []V {
+	values := make([]V, len(items))
+	for i, item := range items {
+		values[i] = value(item)
+	}
+	return values
+}
+
+// nullable is NULL for the zero value.
+func nullable[V comparable](v V) *V {
+	if v == *new(V) {
+		return nil
+	}
+	return &v
+}
+
+// deref gives the zero value for NULL.
+func deref[V any](p *V) V {
+	if p == nil {
+		return *new(V)
+	}
+	return *p
+}
