@@ -169,7 +169,8 @@ func listedJob(j *client.Job) *history.Job {
 
 func report(r *client.Report) *history.Report {
 	out := &history.Report{
-		Job: r.JobID, Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: optional(r.StartedAt), FinishedAt: r.FinishedAt, DurationMS: r.DurationMS,
+		Job:     r.JobID,
+		Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: optional(r.StartedAt), FinishedAt: r.FinishedAt, DurationMS: r.DurationMS,
 	}
 	if r.Failure != nil {
 		out.Failure = r.Failure.Code
