@@ -22,7 +22,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/monitoring"
 	"github.com/forgerun/forgerun/repo"
-	"github.com/forgerun/forgerun/tasks"
+	"github.com/forgerun/forgerun/tasks/consumer"
+	"github.com/forgerun/forgerun/tasks/notify"
+	"github.com/forgerun/forgerun/tasks/queue"
+	"github.com/forgerun/forgerun/tasks/ratelimit"
+	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
 // process is what every role is made of. Its parts are started in the order in
@@ -38,8 +42,8 @@ type process struct {
 	flush    func(context.Context) error // sends the spans that wait
 	metrics  *app.Metrics
 	store    *repo.Store
-	redis    *tasks.Redis
-	queue    *tasks.Queue
+	redis    *redisconn.Redis
+	queue    *queue.Queue
 	notifier *app.Notifier // the queue for whoever writes events
 	settler  *app.BatchCompleter
 
@@ -91,12 +95,12 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	if err != nil {
 		return nil, err
 	}
-	p.redis, err = tasks.Connect(cfg.RedisURL, tasks.Options{Logger: p.log, Registry: p.counted(), Tracer: p.tracer})
+	p.redis, err = redisconn.Connect(cfg.RedisURL, redisconn.Options{Logger: p.log, Registry: p.counted(), Tracer: p.tracer})
 	if err != nil {
 		p.store.Close()
 		return nil, err
 	}
-	p.queue = tasks.NewQueue(p.redis, tasks.QueueConfig{MaxTaskTime: 2*cfg.ExecutionLimit() + cfg.ShutdownGrace})
+	p.queue = queue.New(p.redis, queue.Config{MaxTaskTime: 2*cfg.ExecutionLimit() + cfg.ShutdownGrace})
 	p.queue.Start()
 	p.loops, p.stopLoops = context.WithCancel(context.Background())
 	p.subscribers = app.NewSubscribers(p.store, p.log)
@@ -263,7 +267,7 @@ func (p *process) startAdmin() error {
 	}
 	p.adminAddr = l.Addr().String()
 	pages := monitoring.Admin{
-		Registry: p.registry, Log: p.log, Token: p.cfg.AdminToken, Dashboard: tasks.MonitorHandler(p.redis, monitoring.DashboardPath),
+		Registry: p.registry, Log: p.log, Token: p.cfg.AdminToken, Dashboard: queue.DashboardHandler(p.redis, monitoring.DashboardPath),
 		Ready: func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
 	}
 	p.admin = &http.Server{
@@ -284,8 +288,8 @@ type api struct {
 	p        *process
 	server   *handlers.Server
 	service  *app.Service
-	limiter  *tasks.Limiter
-	listener *tasks.Listener
+	limiter  *ratelimit.Limiter
+	listener *notify.Events
 	addr     string
 	failed   chan error
 }
@@ -294,7 +298,7 @@ type api struct {
 func (p *process) startAPI() *api {
 	a := &api{p: p, addr: p.listener.Addr().String(), failed: make(chan error, 2)}
 	a.service = p.newService(a)
-	a.limiter = tasks.NewLimiter(p.redis, tasks.LimiterConfig{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota})
+	a.limiter = ratelimit.New(p.redis, ratelimit.Config{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota})
 	a.limiter.Start()
 	a.server = handlers.New(handlers.Config{
 		PublicURL: p.cfg.PublicURL, MaxBodyBytes: p.cfg.MaxBodyBytes, MaxPayloadBytes: p.cfg.MaxPayload, RequestTimeout: p.cfg.RequestTimeout,
@@ -318,7 +322,7 @@ func (p *process) startAPI() *api {
 // newService makes the use cases of clients and starts the loops that they
 // need.
 func (p *process) newService(a *api) *app.Service {
-	a.listener = tasks.NewListener(p.redis)
+	a.listener = notify.NewEvents(p.redis)
 	hub := app.NewHub(p.store, a.listener, p.metrics, p.log)
 	a.listener.Start(hub.Received, hub.Resumed)
 	window := app.NewWindow(p.cfg.DispatchWindow, p.store, p.metrics, p.log)
@@ -357,7 +361,7 @@ func (a *api) stop() {
 	if err := a.server.Shutdown(ctx); err != nil {
 		a.p.log.Warn("requests were cut off", "action", "stop", errorFields(err))
 	}
-	a.listener.Stop()
+	_ = a.listener.Stop(ctx) // it ends with the process
 	if err := a.limiter.Stop(ctx); err != nil {
 		a.p.log.Warn("unused rate limit tokens were not returned", "action", "stop", errorFields(err))
 	}
@@ -367,7 +371,7 @@ func (a *api) stop() {
 type worker struct {
 	p        *process
 	worker   *app.Worker
-	fetching *tasks.JobConsumer
+	fetching *consumer.Jobs
 	leases   *repo.Leases
 	lease    context.CancelFunc
 	beating  sync.WaitGroup
@@ -381,7 +385,7 @@ func (p *process) startWorker() (*worker, error) {
 		Name: workerName(), Concurrency: p.cfg.WorkerConcurrency, Lease: p.cfg.LeaseTimeout, Heartbeat: p.cfg.HeartbeatInterval,
 		Limit: limit, Backoff: p.cfg.Backoff,
 	}, p.store, w.leases, p.notifier, p.settler, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
-	w.fetching = tasks.NewJobConsumer(p.redis, tasks.WorkersConfig{
+	w.fetching = consumer.NewJobs(p.redis, consumer.Config{
 		Concurrency: p.cfg.WorkerConcurrency, ShutdownTimeout: closeGrace,
 	}, w.worker.Handle, w.worker.Canceled)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -408,7 +412,7 @@ func (w *worker) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), w.p.cfg.ShutdownGrace)
 	defer cancel()
 	w.worker.Drain(ctx)
-	w.fetching.Stop()
+	_ = w.fetching.Stop(context.Background())
 	w.lease()
 	w.beating.Wait()
 	w.leases.Close()

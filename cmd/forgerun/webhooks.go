@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
-	"github.com/forgerun/forgerun/tasks"
+	"github.com/forgerun/forgerun/tasks/consumer"
 	"github.com/forgerun/forgerun/webhook"
 )
 
@@ -72,7 +72,7 @@ type webhooks struct {
 	p        *process
 	courier  *app.DeliveryWorker
 	sender   *webhook.Sender
-	fetching *tasks.DeliveryConsumer
+	fetching *consumer.Deliveries
 }
 
 // hintHandlers is how many hints a process looks into at once. A handler is
@@ -100,7 +100,7 @@ func (p *process) startWebhooks(ctx context.Context) (*webhooks, error) {
 		Concurrency: p.cfg.WebhookConcurrency, Timeout: p.cfg.WebhookTimeout, Tracer: p.tracer,
 		Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
 	}, p.store, w.sender, p.notifier, p.metrics, p.log)
-	w.fetching = tasks.NewDeliveryConsumer(p.redis, tasks.WorkersConfig{Concurrency: hintHandlers, ShutdownTimeout: closeGrace}, w.courier.Handle)
+	w.fetching = consumer.NewDeliveries(p.redis, consumer.Config{Concurrency: hintHandlers, ShutdownTimeout: closeGrace}, w.courier.Handle)
 	if err := w.fetching.Start(context.Background()); err != nil {
 		w.stop()
 		return nil, err
@@ -148,7 +148,7 @@ func (w *webhooks) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), w.p.cfg.WebhookTimeout+closeGrace)
 	defer cancel()
 	w.courier.Stop(ctx)
-	w.fetching.Stop()
+	_ = w.fetching.Stop(context.Background())
 	w.sender.Close()
 }
 
