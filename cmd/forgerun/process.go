@@ -371,7 +371,7 @@ func (a *api) stop() {
 type worker struct {
 	p        *process
 	worker   *app.Worker
-	fetching *consumer.Jobs
+	fetching *consumer.Consumer
 	leases   *repo.Leases
 	lease    context.CancelFunc
 	beating  sync.WaitGroup

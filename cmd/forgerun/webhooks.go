@@ -72,7 +72,7 @@ type webhooks struct {
 	p        *process
 	courier  *app.DeliveryWorker
 	sender   *webhook.Sender
-	fetching *consumer.Deliveries
+	fetching *consumer.Consumer
 }
 
 // hintHandlers is how many hints a process looks into at once. A handler is

@@ -45,22 +45,11 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	if c.Concurrency <= 0 {
-		c.Concurrency = 1
-	}
-	if c.Servers <= 0 {
-		c.Servers = (c.Concurrency + 2499) / 2500
-	}
-	c.Servers = min(c.Servers, c.Concurrency)
-	if c.TaskCheckInterval <= 0 {
-		c.TaskCheckInterval = 500 * time.Millisecond
-	}
-	if c.DelayedTaskCheckInterval <= 0 {
-		c.DelayedTaskCheckInterval = 500 * time.Millisecond
-	}
-	if c.ShutdownTimeout <= 0 {
-		c.ShutdownTimeout = 35 * time.Second
-	}
+	c.Concurrency = redisconn.Default(c.Concurrency, 1)
+	c.Servers = min(redisconn.Default(c.Servers, (c.Concurrency+2499)/2500), c.Concurrency)
+	c.TaskCheckInterval = redisconn.Default(c.TaskCheckInterval, 500*time.Millisecond)
+	c.DelayedTaskCheckInterval = redisconn.Default(c.DelayedTaskCheckInterval, 500*time.Millisecond)
+	c.ShutdownTimeout = redisconn.Default(c.ShutdownTimeout, 35*time.Second)
 }
 
 const (
@@ -75,9 +64,9 @@ const (
 	cutAfter = 2 * time.Second
 )
 
-// consumer takes the tasks of one queue out of Redis: what Jobs and Deliveries
-// have in common.
-type consumer struct {
+// Consumer takes the tasks of one queue out of Redis, for one process. It runs
+// for as long as it is not stopped, with or without Redis.
+type Consumer struct {
 	redis    *redisconn.Redis
 	cfg      Config
 	queue    string
@@ -85,7 +74,6 @@ type consumer struct {
 	messages map[string]func(message string) // by the channel that they come from
 
 	client     redis.UniversalClient
-	cutter     *redisconn.Cutter
 	broker     *batch.Broker // nil: asynq fetches
 	servers    []*asynq.Server
 	subscriber *notify.Subscriber
@@ -98,9 +86,9 @@ type consumer struct {
 }
 
 // newConsumer makes a consumer of the queue that hands each task to handle.
-func newConsumer(r *redisconn.Redis, cfg Config, name string, handle asynq.HandlerFunc) *consumer {
+func newConsumer(r *redisconn.Redis, cfg Config, name string, handle asynq.HandlerFunc) *Consumer {
 	cfg.setDefaults()
-	return &consumer{
+	return &Consumer{
 		redis: r, cfg: cfg, queue: name, handle: handle, messages: map[string]func(string){},
 		stopping: make(chan struct{}), stopped: make(chan struct{}),
 	}
@@ -109,12 +97,12 @@ func newConsumer(r *redisconn.Redis, cfg Config, name string, handle asynq.Handl
 // Start begins to fetch. It does not wait for Redis; while Redis is down the
 // consumer keeps trying. ctx gives handlers its values; its end means nothing.
 // A second Start, or one after Quiet or Stop, does nothing.
-func (c *consumer) Start(ctx context.Context) (err error) {
+func (c *Consumer) Start(ctx context.Context) (err error) {
 	c.start.Do(func() { err = c.run(ctx) })
 	return err
 }
 
-func (c *consumer) run(ctx context.Context) error {
+func (c *Consumer) run(ctx context.Context) error {
 	client := c.connect()
 	log := redisconn.NewAsynqLog(c.redis.Log)
 	for i := range c.cfg.Servers {
@@ -127,13 +115,11 @@ func (c *consumer) run(ctx context.Context) error {
 	return nil
 }
 
-// connect makes a client of the consumer's own, with its timeouts and with
-// connections that can be cut, and gives the one for asynq.
-func (c *consumer) connect() redis.UniversalClient {
+// connect makes a client of the consumer's own, with its timeouts, and gives the
+// one for asynq.
+func (c *Consumer) connect() redis.UniversalClient {
 	timeout := timeouts * c.redis.Timeout
 	o := c.redis.ClientOptions(timeout, 8+4*c.cfg.Servers)
-	c.cutter = c.redis.NewCutter()
-	o.Dialer = c.cutter.Dial
 	o.MaxRetries = 1 // asynq does not repair a lost "retry" or "archive" by itself
 	c.client = c.redis.NewClient(o)
 	c.client.AddHook(pacer{redis: c.redis, stop: c.stopping})
@@ -161,7 +147,7 @@ func (c *consumer) connect() redis.UniversalClient {
 	return client
 }
 
-func (c *consumer) serverConfig(ctx context.Context, i int, log asynq.Logger) asynq.Config {
+func (c *Consumer) serverConfig(ctx context.Context, i int, log asynq.Logger) asynq.Config {
 	concurrency := c.cfg.Concurrency / c.cfg.Servers
 	if i < c.cfg.Concurrency%c.cfg.Servers {
 		concurrency++
@@ -216,7 +202,7 @@ func handler[T any](
 
 // Quiet stops fetching and leaves the running handlers alone. A fetch that is
 // on its way may still bring a task. It may be called again.
-func (c *consumer) Quiet() {
+func (c *Consumer) Quiet() {
 	c.start.Do(func() {}) // a later Start starts nothing
 	c.quiet.Do(func() {
 		for _, s := range c.servers {
@@ -235,7 +221,7 @@ func (c *consumer) Quiet() {
 // tasks of those that still run back into the queue, and ends. It does not end
 // handlers. When ctx ends first the rest goes on without it. It may be called
 // again, before Start, and while Redis hangs.
-func (c *consumer) Stop(ctx context.Context) error {
+func (c *Consumer) Stop(ctx context.Context) error {
 	c.Quiet()
 	c.halt.Do(func() {
 		go func() {
@@ -251,14 +237,14 @@ func (c *consumer) Stop(ctx context.Context) error {
 	}
 }
 
-func (c *consumer) shutDown() {
+func (c *Consumer) shutDown() {
 	if c.client == nil {
 		return // it was never started
 	}
 	close(c.stopping)
 	cut := time.AfterFunc(c.cfg.ShutdownTimeout+cutAfter, func() {
 		c.redis.Log.Warn("Redis does not answer; its connections are cut to stop")
-		c.cutter.Cut()
+		_ = c.client.Close() // with the connections on which asynq waits without a timeout
 	})
 	var ending sync.WaitGroup
 	for _, s := range c.servers {

@@ -16,12 +16,8 @@ import (
 // queue.MaxRetry: asynq would archive the task then and keep its name taken.
 const deliveryRetries = 10
 
-// Deliveries takes tasks that name clients that may have something to deliver
-// out of Redis, for one process. It runs for as long as it is not stopped, with
-// or without Redis.
-type Deliveries struct{ *consumer }
-
-// NewDeliveries makes a consumer that hands the client of each task to handle.
+// NewDeliveries makes a consumer of tasks that name clients that may have
+// something to deliver. It hands the client of each task to handle.
 //
 // handle returns nil once it has seen to what storage has for the client: asynq
 // then forgets the task. An error means that the infrastructure failed; the task
@@ -30,9 +26,8 @@ type Deliveries struct{ *consumer }
 // The same client may be handled twice at once. The context ends when Redis has
 // been away for half a minute or after a minute, and then the task is handled
 // anew, perhaps elsewhere; it is no reason to stop.
-func NewDeliveries(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, client job.ID) error) *Deliveries {
-	return &Deliveries{newConsumer(r, cfg, redisconn.Webhooks,
-		handler(r, queue.DeliveryTask, r.Metrics.Woken, queue.ParseDelivery, bounded(handle)))}
+func NewDeliveries(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, client job.ID) error) *Consumer {
+	return newConsumer(r, cfg, redisconn.Webhooks, handler(r, queue.DeliveryTask, r.Metrics.Woken, queue.ParseDelivery, bounded(handle)))
 }
 
 // bounded has a task forgotten that failed too often.

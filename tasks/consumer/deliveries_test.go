@@ -28,7 +28,7 @@ func startCouriers(t testing.TB, r *redisconn.Redis, cfg Config) <-chan job.ID {
 	return handled
 }
 
-func startCouriersWith(t testing.TB, r *redisconn.Redis, cfg Config, handle func(context.Context, job.ID) error) *Deliveries {
+func startCouriersWith(t testing.TB, r *redisconn.Redis, cfg Config, handle func(context.Context, job.ID) error) *Consumer {
 	t.Helper()
 	c := NewDeliveries(r, cfg, handle)
 	require.NoError(t, c.Start(t.Context()))

@@ -14,13 +14,8 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// Jobs takes tasks that point at jobs out of Redis and receives cancel signals,
-// for one process. It runs for as long as it is not stopped, with or without
-// Redis.
-type Jobs struct{ *consumer }
-
-// NewJobs makes a consumer that hands each task to handle and the id of each
-// canceled job to canceled.
+// NewJobs makes a consumer of tasks that point at jobs. It hands each task to
+// handle and the id of each canceled job to canceled.
 //
 // handle returns nil once the task is done with, whatever became of the job:
 // Redis forgets the task about 2 ms later. An error means that the infrastructure
@@ -31,10 +26,10 @@ type Jobs struct{ *consumer }
 //
 // When the task names a span, the context is of one below it; the task's own
 // TraceParent stays empty.
-func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *Jobs {
+func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *Consumer {
 	c := newConsumer(r, cfg, redisconn.Jobs, traced(r.Tracer, handler(r, queue.JobTask, r.Metrics.Handled, queue.ParseTask, handle)))
 	c.messages[notify.CancelChannel] = func(message string) { notify.ReceiveCancel(r, message, canceled) }
-	return &Jobs{c}
+	return c
 }
 
 // traced handles each task within a span, if its header has one to go on

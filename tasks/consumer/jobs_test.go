@@ -344,7 +344,7 @@ func TestWorkersStopWhileRedisHangs(t *testing.T) {
 	}
 }
 
-func requireStops(t *testing.T, w *Jobs) {
+func requireStops(t *testing.T, w *Consumer) {
 	t.Helper()
 	stopped := make(chan struct{})
 	go func() {

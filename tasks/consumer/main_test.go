@@ -66,7 +66,7 @@ func dispatchAll(t *testing.T, q *queue.Queue, ts ...job.Task) {
 	}
 }
 
-func startWorkers(t testing.TB, r *redisconn.Redis, cfg Config, handle func(context.Context, job.Task) error) *Jobs {
+func startWorkers(t testing.TB, r *redisconn.Redis, cfg Config, handle func(context.Context, job.Task) error) *Consumer {
 	t.Helper()
 	w := NewJobs(r, cfg, handle, func(job.ID) {})
 	require.NoError(t, w.Start(t.Context()))

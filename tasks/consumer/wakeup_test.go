@@ -18,7 +18,7 @@ import (
 const never = time.Hour
 
 // startListening starts workers that no wake-up misses.
-func startListening(t *testing.T, r *redisconn.Redis, cfg Config, handle func(context.Context, job.Task) error) *Jobs {
+func startListening(t *testing.T, r *redisconn.Redis, cfg Config, handle func(context.Context, job.Task) error) *Consumer {
 	t.Helper()
 	channel := notify.WakeUpChannel(redisconn.Jobs)
 	before := r.Client.PubSubNumSub(t.Context(), channel).Val()[channel] // databases share channels

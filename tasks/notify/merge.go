@@ -159,13 +159,13 @@ func (e *entry) encode() []byte {
 
 func (e *entry) appendTo(text, progress []byte) []byte {
 	if e.before {
-		text = appendEvent(text, e.job)
+		text = appendLine(text, e.job, 0, nil)
 	}
 	if progress != nil {
-		text = appendProgress(text, e.job, e.attempt, progress)
+		text = appendLine(text, e.job, e.attempt, progress)
 	}
 	if e.after {
-		text = appendEvent(text, e.job)
+		text = appendLine(text, e.job, 0, nil)
 	}
 	return text
 }

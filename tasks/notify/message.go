@@ -26,22 +26,19 @@ func clientOf(channel string) (job.ID, error) {
 	return job.ParseID(strings.TrimPrefix(channel, eventPrefix))
 }
 
-func appendEvent(text []byte, id job.ID) []byte {
-	return append(appendSubject(text, id), '\n')
-}
-
-// appendProgress takes the progress as JSON, which has no line breaks.
-func appendProgress(text []byte, id job.ID, attempt int, progress []byte) []byte {
-	text = append(appendSubject(text, id), ' ')
-	text = append(strconv.AppendInt(text, int64(attempt), 10), ' ')
-	return append(append(text, progress...), '\n')
-}
-
-func appendSubject(text []byte, id job.ID) []byte {
+// appendLine takes the progress as JSON, which has no line breaks; nil for an
+// event.
+func appendLine(text []byte, id job.ID, attempt int, progress []byte) []byte {
 	if id.IsZero() {
-		return append(text, noJob...)
+		text = append(text, noJob...)
+	} else {
+		text = append(text, id.String()...)
 	}
-	return append(text, id.String()...)
+	if progress != nil {
+		text = append(strconv.AppendInt(append(text, ' '), int64(attempt), 10), ' ')
+		text = append(text, progress...)
+	}
+	return append(text, '\n')
 }
 
 // parseLine reads a line, without its end, from the client's channel.

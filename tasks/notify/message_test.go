@@ -23,9 +23,9 @@ func TestLine(t *testing.T) {
 		{ClientID: client},
 		{ClientID: client, JobID: id, Attempt: 3, Progress: p},
 	} {
-		text := appendEvent(nil, n.JobID)
+		text := appendLine(nil, n.JobID, 0, nil)
 		if n.Progress != nil {
-			text = appendProgress(nil, n.JobID, n.Attempt, encoded)
+			text = appendLine(nil, n.JobID, n.Attempt, encoded)
 		}
 		line, ended := strings.CutSuffix(string(text), "\n")
 		require.True(t, ended)

@@ -16,7 +16,7 @@ const wakeUpPause = 5 * time.Millisecond
 func WakeUpChannel(queue string) string { return "forgerun:bell:" + queue }
 
 // WakeUps wakes the consumers of a queue, in all processes.
-type WakeUps struct{ sender *Sender[struct{}] }
+type WakeUps struct{ *Sender[struct{}] }
 
 // NewWakeUps makes the sender of a queue's wake-ups. It ignores failures:
 // consumers look by themselves, too.
@@ -32,14 +32,5 @@ func NewWakeUps(r *redisconn.Redis, queue string) WakeUps {
 }
 
 // Send is called after the task is in Redis: a consumer looks at once. It never
-// waits; what is sent while one wakeup waits needs no other.
-func (w WakeUps) Send() { w.sender.Add(struct{}{}) }
-
-// Start and Stop are those of Sender.
-func (w WakeUps) Start() { w.sender.Start() }
-
-// Stop sends the wake-up that waits, within ctx.
-func (w WakeUps) Stop(ctx context.Context) error { return w.sender.Stop(ctx) }
-
-// Len is 1 while a wake-up waits.
-func (w WakeUps) Len() int { return w.sender.Len() }
+// waits; what is sent while one waits needs no other.
+func (w WakeUps) Send() { w.Add(struct{}{}) }

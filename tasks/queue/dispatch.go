@@ -141,48 +141,49 @@ func (q *Queue) Missing(ctx context.Context, ts []job.Task) ([]job.Task, error) 
 // states gives the asynq state of each task, "" for one that Redis does not
 // know.
 func (q *Queue) states(ctx context.Context, ts []job.Task) ([]string, error) {
-	states := make([]string, 0, len(ts))
-	for chunk := range slices.Chunk(ts, askChunk) {
-		answers := make([]*redis.StringCmd, len(chunk))
-		pipe := q.redis.Client.Pipeline()
-		for i, t := range chunk {
-			answers[i] = pipe.HGet(ctx, redisconn.TaskKey(redisconn.Jobs, TaskName(t)), "state")
-		}
-		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, err
-		}
-		for _, a := range answers {
-			if err := a.Err(); err != nil && !errors.Is(err, redis.Nil) {
-				return nil, err
-			}
-			states = append(states, a.Val())
-		}
-	}
-	return states, nil
+	return ask(ctx, q.redis, ts, func(p redis.Pipeliner, name string) *redis.StringCmd {
+		return p.HGet(ctx, redisconn.TaskKey(redisconn.Jobs, name), "state")
+	})
 }
 
 // abandoned gives those of the active tasks whose worker does not renew its
 // lease.
 func (q *Queue) abandoned(ctx context.Context, active []job.Task) ([]job.Task, error) {
+	leases, err := ask(ctx, q.redis, active, func(p redis.Pipeliner, name string) *redis.FloatCmd {
+		return p.ZScore(ctx, redisconn.QueueKey(redisconn.Jobs, "lease"), name)
+	})
 	var abandoned []job.Task
-	for chunk := range slices.Chunk(active, askChunk) {
-		leases := make([]*redis.FloatCmd, len(chunk))
-		pipe := q.redis.Client.Pipeline()
+	renewed := float64(time.Now().Add(leaseRest).Unix())
+	for i, lease := range leases {
+		if lease < renewed { // 0: there is none
+			abandoned = append(abandoned, active[i])
+		}
+	}
+	return abandoned, err
+}
+
+// ask reads a value of each task, many in one round trip. One that is not there
+// is zero.
+func ask[V any, C interface{ Result() (V, error) }](
+	ctx context.Context, r *redisconn.Redis, ts []job.Task, read func(p redis.Pipeliner, name string) C,
+) ([]V, error) {
+	values := make([]V, 0, len(ts))
+	for chunk := range slices.Chunk(ts, askChunk) {
+		answers := make([]C, len(chunk))
+		pipe := r.Client.Pipeline()
 		for i, t := range chunk {
-			leases[i] = pipe.ZScore(ctx, redisconn.QueueKey(redisconn.Jobs, "lease"), TaskName(t))
+			answers[i] = read(pipe, TaskName(t))
 		}
 		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 			return nil, err
 		}
-		renewed := float64(time.Now().Add(leaseRest).Unix())
-		for i, t := range chunk {
-			if err := leases[i].Err(); err != nil && !errors.Is(err, redis.Nil) {
+		for _, a := range answers {
+			value, err := a.Result()
+			if err != nil && !errors.Is(err, redis.Nil) {
 				return nil, err
 			}
-			if leases[i].Val() < renewed { // 0: there is none
-				abandoned = append(abandoned, t)
-			}
+			values = append(values, value)
 		}
 	}
-	return abandoned, nil
+	return values, nil
 }

@@ -59,15 +59,7 @@ type Queue struct {
 
 // New makes a queue that buffers until Start.
 func New(r *redisconn.Redis, cfg Config) *Queue {
-	if cfg.MaxTaskTime <= 0 {
-		cfg.MaxTaskTime = time.Hour
-	}
-	if cfg.Buffer <= 0 {
-		cfg.Buffer = 65536
-	}
-	if cfg.Senders <= 0 {
-		cfg.Senders = 32
-	}
+	cfg.MaxTaskTime = redisconn.Default(cfg.MaxTaskTime, time.Hour)
 	q := &Queue{
 		Publisher: notify.NewPublisher(r, cfg.MaxTaskTime),
 		redis:     r,
@@ -81,7 +73,7 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 		q.wakeUps[name] = notify.NewWakeUps(r, name)
 	}
 	q.tasks = notify.NewSender(notify.SenderConfig[job.Task]{
-		Buffer: cfg.Buffer, Batch: 1, Workers: cfg.Senders, Send: q.sendTask, Waiting: r.Metrics.Buffered,
+		Buffer: redisconn.Default(cfg.Buffer, 65536), Batch: 1, Workers: redisconn.Default(cfg.Senders, 32), Send: q.sendTask, Waiting: r.Metrics.Buffered,
 		Circuit: redisconn.NewCircuit("enqueueing", r.Log, nil), Results: r.Metrics.Enqueued,
 	})
 	q.clients = notify.NewSender(notify.SenderConfig[job.ID]{

@@ -17,7 +17,7 @@ const (
 	maxPerMinute = 100_000_000 // what counts exactly in a Lua number
 	maxChunk     = 100
 	// keepHeld is how long unused tokens are kept. Meanwhile the shared bucket
-	// refills as if they were spent: so much time's worth of requests, at most,
+	// refills as if they were used: so much time's worth of requests, at most,
 	// may pass all processes above the limit.
 	keepHeld = time.Second
 	// lateReturn is the age at which tokens are not put back into the shared
@@ -129,7 +129,7 @@ func (b *bucket) advance(now time.Time) {
 	b.own.refill(now, b.rates)
 	b.shared.refill(now, b.rates)
 	if d := dayOf(now); d > b.day {
-		// What belongs to the old day is not worth settling.
+		// What belongs to the old day is not worth reporting.
 		b.day, b.used, b.owed, b.returned, b.held = d, 0, 0, 0, 0
 		b.usedAt = time.Time{}
 	}
@@ -178,35 +178,35 @@ func (b *bucket) wants() bool {
 	return quota && b.held < b.rates.chunk/2 && b.shared.units >= token
 }
 
-// settlement is what the shared bucket is told: tokens given back, and requests
+// report is what the shared bucket gets to know: tokens given back, and requests
 // that passed without one.
-type settlement struct {
+type report struct {
 	returned, owed int
 	level          int // by how many tokens the level changes
 	day            int64
 }
 
-// none reports whether there is nothing to tell.
-func (s settlement) none() bool { return s.returned == 0 && s.owed == 0 }
+// none is true when there is nothing to report.
+func (r report) none() bool { return r.returned == 0 && r.owed == 0 }
 
-// settle gives what is to be told, and forgets it. Of the requests that are
+// report gives what is to be reported, and forgets it. Of the requests that are
 // owed only those count for the level which have not refilled meanwhile.
-func (b *bucket) settle(now time.Time) settlement {
+func (b *bucket) report(now time.Time) report {
 	b.advance(now)
-	s := settlement{returned: b.returned, owed: b.owed, day: b.day}
+	r := report{returned: b.returned, owed: b.owed, day: b.day}
 	if now.Sub(b.returnedSince) < lateReturn {
-		s.level = s.returned
+		r.level = r.returned
 	}
-	s.level -= min(s.owed, int((b.rates.full()-b.own.units+token-1)/token))
+	r.level -= min(r.owed, int((b.rates.full()-b.own.units+token-1)/token))
 	b.returned, b.owed = 0, 0
-	return s
+	return r
 }
 
-// unsettle takes back what could not be told. Tokens that were given back are
-// gone: perhaps they arrived.
-func (b *bucket) unsettle(s settlement) {
-	if s.day == b.day {
-		b.owed += s.owed
+// takeBack takes back what could not be reported. Tokens that were given back
+// are gone: perhaps they arrived.
+func (b *bucket) takeBack(r report) {
+	if r.day == b.day {
+		b.owed += r.owed
 	}
 }
 
@@ -234,8 +234,8 @@ func (b *bucket) receive(now time.Time, a answer) {
 // idle reports whether forgetting the bucket changes nothing.
 func (b *bucket) idle(now time.Time) bool {
 	b.advance(now)
-	settled := b.held == 0 && b.owed == 0 && b.returned == 0
-	return settled && b.own.units == b.rates.full() && (b.rates.perDay == 0 || now.Sub(b.usedAt) > time.Minute)
+	nothing := b.held == 0 && b.owed == 0 && b.returned == 0
+	return nothing && b.own.units == b.rates.full() && (b.rates.perDay == 0 || now.Sub(b.usedAt) > time.Minute)
 }
 
 // allowance describes the bucket after a request: the limit that refused it, or

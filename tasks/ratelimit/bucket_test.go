@@ -106,10 +106,10 @@ func TestBucketGivesBackWhatItDoesNotUse(t *testing.T) {
 	require.Equal(t, passed, b.take(noon.Add(keepHeld-1), false))
 	require.Equal(t, mustAsk, b.take(noon.Add(keepHeld), false))
 	require.False(t, b.idle(noon.Add(keepHeld)))
-	s := b.settle(noon.Add(keepHeld))
-	require.Equal(t, settlement{returned: 9, level: 9, day: dayOf(noon)}, s)
-	b.unsettle(s)
-	require.True(t, b.settle(noon.Add(keepHeld)).none(), "what may have arrived is not given back twice")
+	s := b.report(noon.Add(keepHeld))
+	require.Equal(t, report{returned: 9, level: 9, day: dayOf(noon)}, s)
+	b.takeBack(s)
+	require.True(t, b.report(noon.Add(keepHeld)).none(), "what may have arrived is not given back twice")
 	require.True(t, b.idle(noon.Add(2*keepHeld)))
 }
 
@@ -118,27 +118,27 @@ func TestBucketGivesBackTooLate(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 1000), noon)
 	b.receive(noon, answer{taken: 10, left: b.rates.full(), day: dayOf(noon), used: 10})
-	require.Equal(t, settlement{returned: 10, level: 0, day: dayOf(noon)}, b.settle(noon.Add(lateReturn)))
+	require.Equal(t, report{returned: 10, level: 0, day: dayOf(noon)}, b.report(noon.Add(lateReturn)))
 }
 
-func TestBucketSettlesWhatPassedAlone(t *testing.T) {
+func TestBucketReportsWhatPassedAlone(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 1000), noon) // 10 a second
 	for range 3 {
 		require.Equal(t, passed, b.take(noon, true))
 	}
-	s := b.settle(noon)
-	require.Equal(t, settlement{owed: 3, level: -3, day: dayOf(noon)}, s)
-	b.unsettle(s)
+	s := b.report(noon)
+	require.Equal(t, report{owed: 3, level: -3, day: dayOf(noon)}, s)
+	b.takeBack(s)
 	require.Equal(t, passed, b.take(noon, true))
 	later := noon.Add(150 * time.Millisecond)
-	s = b.settle(later)
-	require.Equal(t, settlement{owed: 4, level: -3, day: dayOf(noon)}, s, "some have refilled")
+	s = b.report(later)
+	require.Equal(t, report{owed: 4, level: -3, day: dayOf(noon)}, s, "some have refilled")
 	// After midnight nobody asks any more.
 	midnight := noon.Add(12 * time.Hour)
 	require.Equal(t, passed, b.take(midnight, true))
-	b.unsettle(s)
-	require.Equal(t, 1, b.settle(midnight).owed)
+	b.takeBack(s)
+	require.Equal(t, 1, b.report(midnight).owed)
 }
 
 // Even if Redis forgets everything again and again, one process never lets more
@@ -164,7 +164,7 @@ func TestBucketIdle(t *testing.T) {
 	b := newBucket(newRates(60, 0), noon)
 	require.True(t, b.idle(noon))
 	require.Equal(t, passed, b.take(noon, true))
-	b.settle(noon)
+	b.report(noon)
 	require.False(t, b.idle(noon.Add(time.Second-time.Microsecond)))
 	require.True(t, b.idle(noon.Add(time.Second)))
 }

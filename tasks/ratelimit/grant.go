@@ -38,9 +38,9 @@ func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	if probe {
 		// A Redis that hangs executes it later, perhaps many of it: nothing may
 		// change by that.
-		l.exchange(c, 0, settlement{day: c.bucket.day})
+		l.exchange(c, 0, report{day: c.bucket.day})
 	} else {
-		l.exchange(c, wanted, c.bucket.settle(l.now()))
+		l.exchange(c, wanted, c.bucket.report(l.now()))
 	}
 	return c.asking
 }
@@ -50,16 +50,16 @@ func (l *Limiter) askForTokens(c *client) <-chan struct{} {
 	return l.ask(c, max(c.waiting, l.rates.chunk-c.bucket.held))
 }
 
-// exchange settles with the shared bucket and takes tokens from it, in the
+// exchange reports to the shared bucket and takes tokens from it, in the
 // background. The caller holds c.mu.
-func (l *Limiter) exchange(c *client, wanted int, s settlement) {
+func (l *Limiter) exchange(c *client, wanted int, r report) {
 	answered := make(chan struct{})
 	c.asking = answered
 	l.asking.Go(func() {
-		a, err := l.grant(c.id, wanted, s)
+		a, err := l.grant(c.id, wanted, r)
 		c.mu.Lock()
 		if err != nil {
-			c.bucket.unsettle(s)
+			c.bucket.takeBack(r)
 		} else {
 			c.bucket.receive(l.now(), a)
 		}
@@ -71,7 +71,7 @@ func (l *Limiter) exchange(c *client, wanted int, s settlement) {
 }
 
 // grant runs the script on Redis.
-func (l *Limiter) grant(id job.ID, wanted int, s settlement) (answer, error) {
+func (l *Limiter) grant(id job.ID, wanted int, r report) (answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*l.redis.Timeout)
 	defer cancel()
 	var micros int64
@@ -79,7 +79,7 @@ func (l *Limiter) grant(id job.ID, wanted int, s settlement) (answer, error) {
 		micros = l.now().UnixMicro()
 	}
 	n, err := limiterScript.Run(ctx, l.redis.Client, []string{limiterKey(id)},
-		l.rates.perMinute, l.rates.perDay, wanted, s.level, s.returned-s.owed, s.day, micros).Int64Slice()
+		l.rates.perMinute, l.rates.perDay, wanted, r.level, r.returned-r.owed, r.day, micros).Int64Slice()
 	if err == nil && len(n) != 4 {
 		err = fmt.Errorf("the script returned %d values", len(n))
 	}
@@ -93,16 +93,12 @@ func (l *Limiter) grant(id job.ID, wanted int, s settlement) (answer, error) {
 
 func limiterKey(id job.ID) string { return "forgerun:limit:{" + id.String() + "}" }
 
-// giveBack returns all unused tokens and settles all accounts.
+// giveBack returns all unused tokens, and reports what passed without one.
 func (l *Limiter) giveBack() {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	for _, c := range l.clients {
-		c.mu.Lock()
+	l.each(func(c *client) {
 		c.bucket.putBack()
-		if s := c.bucket.settle(l.now()); !s.none() && c.asking == nil && l.circuit.Allow() {
-			l.exchange(c, 0, s)
+		if r := c.bucket.report(l.now()); !r.none() && c.asking == nil && l.circuit.Allow() {
+			l.exchange(c, 0, r)
 		}
-		c.mu.Unlock()
-	}
+	})
 }

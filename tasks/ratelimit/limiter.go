@@ -28,7 +28,7 @@ type Config struct {
 // tokens are taken in small chunks in advance. Only when this process holds
 // none does one request ask, and those that come meanwhile wait for the same
 // answer. Without Redis each process applies the limit by itself, without
-// waiting, and settles the account when Redis is back.
+// waiting, and reports what passed when Redis is back.
 //
 // What holds: through one process never pass more than PerMinute, and what
 // refills meanwhile. Through several, while Redis works, the same and at most
@@ -57,16 +57,17 @@ type client struct {
 
 	mu      sync.Mutex
 	bucket  *bucket
-	evicted bool
 	asking  chan struct{} // closed with the answer; nil: nobody asks
 	waiting int           // requests that wait for tokens
 }
 
+func (c *client) isIdle(now time.Time) bool {
+	return c.bucket.idle(now) && c.asking == nil && c.waiting == 0
+}
+
 // New makes a limiter. It works at once; Start only adds tidying up.
 func New(r *redisconn.Redis, cfg Config) *Limiter {
-	if cfg.Wait <= 0 {
-		cfg.Wait = 50 * time.Millisecond
-	}
+	cfg.Wait = redisconn.Default(cfg.Wait, 50*time.Millisecond)
 	l := &Limiter{
 		redis: r, cfg: cfg, rates: newRates(cfg.PerMinute, cfg.PerDay), now: cfg.Clock,
 		clients: map[job.ID]*client{}, stopping: make(chan struct{}),
@@ -80,7 +81,7 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 	return l
 }
 
-// Allow counts a request of the client, if it may pass, and tells how the
+// Allow counts a request of the client, if it may pass, and returns how the
 // client's limit stands. It never fails, and waits for Redis no longer than
 // Config.Wait and ctx.
 func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance {
@@ -131,26 +132,25 @@ func (l *Limiter) await(ctx context.Context, timer *time.Timer, answered <-chan 
 	}
 }
 
-// lock gives the client's entry, locked.
+// lock gives the client's entry, locked. An entry is locked while it is known,
+// so none is forgotten in use.
 func (l *Limiter) lock(id job.ID) *client {
-	for {
-		l.mu.RLock()
-		c := l.clients[id]
-		l.mu.RUnlock()
-		if c == nil {
-			l.mu.Lock()
-			if c = l.clients[id]; c == nil {
-				c = &client{id: id, bucket: newBucket(l.rates, l.now())}
-				l.clients[id] = c
-			}
-			l.mu.Unlock()
-		}
+	l.mu.RLock()
+	if c := l.clients[id]; c != nil {
 		c.mu.Lock()
-		if !c.evicted {
-			return c
-		}
-		c.mu.Unlock()
+		l.mu.RUnlock()
+		return c
 	}
+	l.mu.RUnlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.clients[id]
+	if c == nil {
+		c = &client{id: id, bucket: newBucket(l.rates, l.now())}
+		l.clients[id] = c
+	}
+	c.mu.Lock()
+	return c
 }
 
 // Start begins to tidy up, once a second: unused tokens go back to the shared
@@ -172,33 +172,38 @@ func (l *Limiter) Start() {
 	})
 }
 
-// sweep settles and forgets.
+// sweep reports to the shared buckets, and forgets idle clients.
 func (l *Limiter) sweep() {
-	l.mu.RLock()
 	var idle []*client
-	for _, c := range l.clients {
-		c.mu.Lock()
-		if c.bucket.idle(l.now()) && c.asking == nil && c.waiting == 0 {
+	l.each(func(c *client) {
+		if c.isIdle(l.now()) {
 			idle = append(idle, c)
 		} else if c.bucket.returned > 0 || c.bucket.owed > 0 {
 			l.ask(c, 0)
 		}
-		c.mu.Unlock()
+	})
+	if len(idle) == 0 {
+		return
 	}
-	l.mu.RUnlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, c := range idle {
-		l.evict(c)
+		c.mu.Lock()
+		if c.isIdle(l.now()) {
+			delete(l.clients, c.id)
+		}
+		c.mu.Unlock()
 	}
 }
 
-func (l *Limiter) evict(c *client) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.bucket.idle(l.now()) && c.asking == nil && c.waiting == 0 {
-		c.evicted = true
-		delete(l.clients, c.id)
+// each calls f with each client, locked.
+func (l *Limiter) each(f func(*client)) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, c := range l.clients {
+		c.mu.Lock()
+		f(c)
+		c.mu.Unlock()
 	}
 }
 
@@ -211,15 +216,5 @@ func (l *Limiter) Stop(ctx context.Context) error {
 		l.sweeping.Wait()
 		l.giveBack()
 	})
-	done := make(chan struct{})
-	go func() {
-		l.asking.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return redisconn.WaitFor(ctx, l.asking.Wait)
 }

@@ -253,7 +253,7 @@ func TestLimiterWithoutRedis(t *testing.T) {
 			requireShared(t, b)
 			used, err := r.Client.HGet(t.Context(), limiterKey(client), "used").Int()
 			require.NoError(t, err)
-			require.GreaterOrEqual(t, used, 300, "the quota is settled afterwards")
+			require.GreaterOrEqual(t, used, 300, "the quota is corrected afterwards")
 			require.LessOrEqual(t, used, 300+how.slack)
 			clock.advance(time.Minute)
 			a.cfg.Wait, b.cfg.Wait = redistest.Within, redistest.Within
@@ -272,21 +272,21 @@ func openConnections(r *redisconn.Redis, n int) {
 	blocked.Wait()
 }
 
-// requireShared waits until the limiter works with Redis again and has settled.
+// requireShared waits until the limiter works with Redis again and has reported all.
 func requireShared(t *testing.T, l *Limiter) {
 	t.Helper()
 	redistest.Eventually(t, func() bool {
 		l.sweep()
 		l.asking.Wait()
-		settled := !l.circuit.IsOpen()
+		reported := !l.circuit.IsOpen()
 		l.mu.RLock()
 		defer l.mu.RUnlock()
 		for _, c := range l.clients {
 			c.mu.Lock()
-			settled = settled && c.bucket.owed == 0
+			reported = reported && c.bucket.owed == 0
 			c.mu.Unlock()
 		}
-		return settled
+		return reported
 	})
 }
 

@@ -58,36 +58,29 @@ func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 			}
 		}
 	}
-	if connections, ok := c.redis.connections(up == 1); ok {
-		gauge(connectionsDesc, connections.total, "total")
-		gauge(connectionsDesc, connections.idle, "idle")
-		out <- prometheus.MustNewConstMetric(timeoutsDesc, prometheus.CounterValue, float64(connections.timeouts))
+	if total, idle, timeouts, ok := c.redis.connections(up == 1); ok {
+		gauge(connectionsDesc, total, "total")
+		gauge(connectionsDesc, idle, "idle")
+		out <- prometheus.MustNewConstMetric(timeoutsDesc, prometheus.CounterValue, float64(timeouts))
 	}
 }
-
-type connections struct{ total, idle, timeouts int64 }
 
 // connections adds up the pools of all clients. Those of a cluster may first ask
 // it for its nodes, for longer than a scrape waits: they are shown only while
 // Redis is up.
-func (r *Redis) connections(up bool) (sum connections, ok bool) {
+func (r *Redis) connections(up bool) (total, idle, timeouts int64, ok bool) {
 	if r.address.IsClusterMode && !up {
-		return connections{}, false
+		return 0, 0, 0, false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, client := range r.clients {
 		pools := client.PoolStats()
-		sum.add(pools.TotalConns, pools.IdleConns, pools.Timeouts)
-		if p := pools.PipelineStats; p != nil {
-			sum.add(p.TotalConns, p.IdleConns, p.Timeouts)
+		for _, p := range []*redis.PoolStats{pools, (*redis.PoolStats)(pools.PipelineStats)} {
+			if p != nil {
+				total, idle, timeouts = total+int64(p.TotalConns), idle+int64(p.IdleConns), timeouts+int64(p.Timeouts)
+			}
 		}
 	}
-	return sum, true
-}
-
-func (c *connections) add(total, idle, timeouts uint32) {
-	c.total += int64(total)
-	c.idle += int64(idle)
-	c.timeouts += int64(timeouts)
+	return total, idle, timeouts, true
 }

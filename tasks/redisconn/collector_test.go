@@ -113,20 +113,20 @@ func TestConnectionsAreOfAllClients(t *testing.T) {
 	t.Parallel()
 	r := newDB(t)
 	require.NoError(t, r.Ping(t.Context()))
-	shared, ok := r.connections(true)
+	shared, _, timeouts, ok := r.connections(true)
 	require.True(t, ok)
-	require.Positive(t, shared.total)
-	require.Zero(t, shared.timeouts)
+	require.Positive(t, shared)
+	require.Zero(t, timeouts)
 	other := r.NewClient(r.ClientOptions(redistest.Within, 1))
 	require.NoError(t, other.Ping(t.Context()).Err())
 	redistest.Eventually(t, func() bool {
-		all, _ := r.connections(true)
-		return all.total > shared.total
+		all, _, _, _ := r.connections(true)
+		return all > shared
 	})
 	require.NoError(t, other.Close())
 	redistest.Eventually(t, func() bool {
-		left, _ := r.connections(true)
-		return left.total <= shared.total
+		left, _, _, _ := r.connections(true)
+		return left <= shared
 	})
 }
 

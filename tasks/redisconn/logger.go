@@ -8,14 +8,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 )
 
-// AsynqLog is asynq's logger. What asynq calls information is of interest to
+// asynqLog is asynq's logger. What asynq calls information is of interest to
 // developers only; its warnings repeat for as long as a failure lasts, five
 // times a second and once a task, so each kind is written at most every
 // logEvery.
-type AsynqLog struct {
+type asynqLog struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
@@ -28,34 +29,30 @@ const (
 )
 
 // NewAsynqLog makes the logger of asynq servers.
-func NewAsynqLog(log *slog.Logger) *AsynqLog {
-	return &AsynqLog{log: log.With("component", "asynq"), written: map[string]time.Time{}}
+func NewAsynqLog(log *slog.Logger) asynq.Logger {
+	return &asynqLog{log: log.With("component", "asynq"), written: map[string]time.Time{}}
 }
 
-// Debug is for messages that only developers want.
-func (l *AsynqLog) Debug(args ...any) { l.log.Debug(fmt.Sprint(args...)) }
+func (l *asynqLog) Debug(args ...any) { l.log.Debug(fmt.Sprint(args...)) }
 
-// Info is what Debug is.
-func (l *AsynqLog) Info(args ...any) { l.log.Debug(fmt.Sprint(args...)) }
+func (l *asynqLog) Info(args ...any) { l.log.Debug(fmt.Sprint(args...)) }
 
-// Warn writes a warning, unless its kind was written lately.
-func (l *AsynqLog) Warn(args ...any) { l.write(slog.LevelWarn, args) }
+func (l *asynqLog) Warn(args ...any) { l.write(slog.LevelWarn, args) }
 
-// Error writes an error, unless its kind was written lately.
-func (l *AsynqLog) Error(args ...any) { l.write(slog.LevelError, args) }
+func (l *asynqLog) Error(args ...any) { l.write(slog.LevelError, args) }
 
 // Fatal does not end the process as asynq would have it: that is not for a
 // library to decide.
-func (l *AsynqLog) Fatal(args ...any) { l.write(slog.LevelError, args) }
+func (l *asynqLog) Fatal(args ...any) { l.write(slog.LevelError, args) }
 
-func (l *AsynqLog) write(level slog.Level, args []any) {
+func (l *asynqLog) write(level slog.Level, args []any) {
 	message := fmt.Sprint(args...)
 	if l.due(message[:min(logKind, len(message))], time.Now()) {
 		l.log.Log(context.Background(), level, message)
 	}
 }
 
-func (l *AsynqLog) due(kind string, now time.Time) bool {
+func (l *asynqLog) due(kind string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if last, ok := l.written[kind]; ok && now.Sub(last) < logEvery {

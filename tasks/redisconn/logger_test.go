@@ -31,7 +31,7 @@ func TestAsynqLogDoesNotRepeatItself(t *testing.T) {
 
 func TestAsynqLogRepeatsAfterAWhile(t *testing.T) {
 	t.Parallel()
-	l := NewAsynqLog(slog.New(slog.DiscardHandler))
+	l := NewAsynqLog(slog.New(slog.DiscardHandler)).(*asynqLog)
 	now := time.Unix(1000, 0)
 	require.True(t, l.due("a", now))
 	require.False(t, l.due("a", now.Add(logEvery-1)))

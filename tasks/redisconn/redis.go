@@ -18,10 +18,7 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-const (
-	defaultTimeout = time.Second
-	poolSize       = 16
-)
+const poolSize = 16
 
 // Options are what all users of a Redis share.
 type Options struct {
@@ -63,11 +60,8 @@ func Connect(address string, o Options) (*Redis, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Timeout <= 0 {
-		o.Timeout = defaultTimeout
-	}
 	routeGoRedisLog(o.Logger)
-	r := &Redis{address: parsed, Timeout: o.Timeout, Log: o.Logger, Tracer: o.Tracer}
+	r := &Redis{address: parsed, Timeout: Default(o.Timeout, time.Second), Log: o.Logger, Tracer: o.Tracer}
 	r.Client = r.NewClient(r.ClientOptions(r.Timeout, poolSize))
 	if r.Pipe, err = r.Client.AutoPipeline(); err != nil {
 		return nil, fmt.Errorf("redis: %w", err)

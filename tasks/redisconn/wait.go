@@ -5,6 +5,14 @@ import (
 	"time"
 )
 
+// Default gives v, or what is to hold in its place when it is not set.
+func Default[T int | time.Duration](v, otherwise T) T {
+	if v > 0 {
+		return v
+	}
+	return otherwise
+}
+
 // WaitFor waits until wait returns, or ctx ends: then with its error.
 func WaitFor(ctx context.Context, wait func()) error {
 	done := make(chan struct{})
