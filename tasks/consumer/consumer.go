@@ -74,7 +74,8 @@ type Consumer struct {
 	messages map[string]func(message string) // by the channel that they come from
 
 	client     redis.UniversalClient
-	broker     *batch.Broker // nil: asynq fetches
+	cut        context.CancelFunc // breaks its connections
+	broker     *batch.Broker      // nil: asynq fetches
 	servers    []*asynq.Server
 	subscriber *notify.Subscriber
 	wakeUps    notify.WakeUps
@@ -115,11 +116,14 @@ func (c *Consumer) run(ctx context.Context) error {
 	return nil
 }
 
-// connect makes a client of the consumer's own, with its timeouts, and gives the
-// one for asynq.
+// connect makes a client of the consumer's own, with its timeouts and with
+// connections that can be cut, and gives the one for asynq.
 func (c *Consumer) connect() redis.UniversalClient {
 	timeout := timeouts * c.redis.Timeout
 	o := c.redis.ClientOptions(timeout, 8+4*c.cfg.Servers)
+	var connections context.Context
+	connections, c.cut = context.WithCancel(context.Background())
+	o.Dialer = c.redis.DialUntil(connections)
 	o.MaxRetries = 1 // asynq does not repair a lost "retry" or "archive" by itself
 	c.client = c.redis.NewClient(o)
 	c.client.AddHook(pacer{redis: c.redis, stop: c.stopping})
@@ -244,7 +248,7 @@ func (c *Consumer) shutDown() {
 	close(c.stopping)
 	cut := time.AfterFunc(c.cfg.ShutdownTimeout+cutAfter, func() {
 		c.redis.Log.Warn("Redis does not answer; its connections are cut to stop")
-		_ = c.client.Close() // with the connections on which asynq waits without a timeout
+		c.cut()
 	})
 	var ending sync.WaitGroup
 	for _, s := range c.servers {
@@ -260,4 +264,5 @@ func (c *Consumer) shutDown() {
 	_ = c.wakeUps.Stop(ctx)
 	cut.Stop()
 	_ = c.client.Close()
+	c.cut()
 }

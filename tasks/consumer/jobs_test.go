@@ -397,7 +397,7 @@ func TestWorkersShowWhatTheyRun(t *testing.T) {
 	dispatchAll(t, queue.New(r, queue.Config{}), redistest.Tasks(3)...)
 	started, release := make(chan struct{}, 3), make(chan struct{})
 	t.Cleanup(func() { close(release) })
-	startWorkers(t, r, Config{Concurrency: 3}, func(context.Context, job.Task) error {
+	startWorkers(t, r, Config{Concurrency: 3, ShutdownTimeout: 50 * time.Millisecond}, func(context.Context, job.Task) error {
 		started <- struct{}{}
 		<-release
 		return nil
