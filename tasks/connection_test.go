@@ -111,7 +111,8 @@ func requireDeliveriesWork(t *testing.T, r *redisconn.Redis, q *queue.Queue) {
 	messages, err := r.Client.XRange(t.Context(), "outcomes", "-", "+").Result()
 	require.NoError(t, err)
 	for i, m := range messages {
-		require.Equal(t, map[string]any{"key": entries[i].Key, "content-type": entries[i].ContentType, "value": string(entries[i].Value)}, m.Values)
+		want := map[string]any{"key": entries[i].Key, "content-type": entries[i].ContentType, "value": string(entries[i].Value)}
+		require.Equal(t, want, m.Values)
 	}
 	require.Len(t, messages, len(entries))
 }

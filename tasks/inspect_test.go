@@ -39,7 +39,8 @@ func TestInspectRedis(t *testing.T) {
 	i := inspect(t, server.URL())
 	s := i.Servers[0]
 	require.Equal(t, queue.ServerFacts{
-		Address: fmt.Sprint("127.0.0.1:", server.Port()), Product: s.Product, Version: s.Version, Release: s.Release, RunID: s.RunID, Role: "master",
+		Address: fmt.Sprint("127.0.0.1:", server.Port()), Product: s.Product, Version: s.Version, Release: s.Release, RunID: s.RunID,
+		Role:       "master",
 		AppendOnly: "1", AppendFsync: "everysec", AppendStatus: "ok", RewriteStatus: "ok", Policy: "noeviction", Used: s.Used,
 		ClockOffset: s.ClockOffset, RoundTrip: s.RoundTrip,
 	}, s)

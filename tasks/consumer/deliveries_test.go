@@ -17,18 +17,18 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// startCouriers starts couriers that give the client of each hint.
-func startCouriers(t testing.TB, r *redisconn.Redis, cfg Config) <-chan job.ID {
+// startDeliveries gives the client of each task that is handled.
+func startDeliveries(t testing.TB, r *redisconn.Redis, cfg Config) <-chan job.ID {
 	t.Helper()
 	handled := make(chan job.ID, 10000)
-	startCouriersWith(t, r, cfg, func(_ context.Context, client job.ID) error {
+	startDeliveriesWith(t, r, cfg, func(_ context.Context, client job.ID) error {
 		handled <- client
 		return nil
 	})
 	return handled
 }
 
-func startCouriersWith(t testing.TB, r *redisconn.Redis, cfg Config, handle func(context.Context, job.ID) error) *Consumer {
+func startDeliveriesWith(t testing.TB, r *redisconn.Redis, cfg Config, handle func(context.Context, job.ID) error) *Consumer {
 	t.Helper()
 	c := NewDeliveries(r, cfg, handle)
 	require.NoError(t, c.Start(t.Context()))
@@ -36,8 +36,8 @@ func startCouriersWith(t testing.TB, r *redisconn.Redis, cfg Config, handle func
 	return c
 }
 
-// Workers and couriers leave each other's queue alone.
-func TestCouriersConsumeTheirQueueOnly(t *testing.T) {
+// The consumers leave each other's queue alone.
+func TestDeliveriesConsumeTheirQueueOnly(t *testing.T) {
 	t.Parallel()
 	r := newDB(t)
 	q := queue.New(r, queue.Config{})
@@ -45,14 +45,14 @@ func TestCouriersConsumeTheirQueueOnly(t *testing.T) {
 	dispatchAll(t, q, task)
 	clients := redistest.IDs(100)
 	require.NoError(t, q.WakeDeliveries(t.Context(), clients))
-	handled := startCouriers(t, r, Config{Concurrency: 8, Servers: 2})
+	handled := startDeliveries(t, r, Config{Concurrency: 8, Servers: 2})
 	var got []job.ID
 	for range clients {
-		got = append(got, redistest.Receive(t, handled, "a hint"))
+		got = append(got, redistest.Receive(t, handled, "a client"))
 	}
 	require.ElementsMatch(t, clients, got)
 	require.Equal(t, "pending", stateOf(t, r, task))
-	redistest.Eventually(t, func() bool { return len(deliveryStates(t, r, clients[99])) == 0 }, "a handled hint leaves nothing behind")
+	redistest.Eventually(t, func() bool { return len(deliveryStates(t, r, clients[99])) == 0 }, "a handled task leaves nothing behind")
 	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Woken.WithLabelValues(redisconn.ResultOK)) == 100 })
 
 	var c collector
@@ -61,9 +61,9 @@ func TestCouriersConsumeTheirQueueOnly(t *testing.T) {
 	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultOK)))
 }
 
-// A handler may have read storage before the event that a hint is about was
+// A handler may have read storage before the event that a task is about was
 // committed.
-func TestAHintWhileTheClientIsHandledIsNotLost(t *testing.T) {
+func TestAWakeUpWhileTheClientIsHandledIsNotLost(t *testing.T) {
 	t.Parallel()
 	for name, wake := range map[string]func(*queue.Queue, job.ID) error{
 		"wake": func(q *queue.Queue, client job.ID) error { q.WakeDelivery(client); return nil },
@@ -76,12 +76,12 @@ func TestAHintWhileTheClientIsHandledIsNotLost(t *testing.T) {
 			r := newDB(t)
 			q := startQueue(t, r, queue.Config{})
 			started, release := make(chan job.ID), make(chan struct{})
-			startCouriersWith(t, r, Config{Concurrency: 10}, func(_ context.Context, client job.ID) error {
+			startDeliveriesWith(t, r, Config{Concurrency: 10}, func(_ context.Context, client job.ID) error {
 				started <- client
 				<-release
 				return nil
 			})
-			t.Cleanup(func() { close(release) }) // before the couriers' Stop
+			t.Cleanup(func() { close(release) }) // before the consumer's Stop
 			for range deliveryNames {
 				require.NoError(t, wake(q, anna))
 				require.Equal(t, anna, redistest.Receive(t, started, "the handler"))
@@ -105,12 +105,12 @@ func TestAHintWhileTheClientIsHandledIsNotLost(t *testing.T) {
 	}
 }
 
-func TestCouriersHandleAFailedHintAgain(t *testing.T) {
+func TestDeliveriesHandleAFailedTaskAgain(t *testing.T) {
 	t.Parallel()
 	r := newDB(t)
 	require.NoError(t, queue.New(r, queue.Config{}).WakeDeliveries(t.Context(), []job.ID{anna}))
 	var tries atomic.Int32
-	startCouriersWith(t, r, Config{DelayedTaskCheckInterval: 20 * time.Millisecond}, func(context.Context, job.ID) error {
+	startDeliveriesWith(t, r, Config{DelayedTaskCheckInterval: 20 * time.Millisecond}, func(context.Context, job.ID) error {
 		if tries.Add(1) < 2 {
 			return errors.New("no database")
 		}
@@ -120,14 +120,14 @@ func TestCouriersHandleAFailedHintAgain(t *testing.T) {
 	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Woken.WithLabelValues(redisconn.ResultFailed)))
 }
 
-// asynq would archive the hint at last and so keep its name taken for months.
-func TestAHintThatFailsTooOftenIsForgotten(t *testing.T) {
+// asynq would archive the task at last and so keep its name taken for months.
+func TestADeliveryTaskThatFailsTooOftenIsForgotten(t *testing.T) {
 	t.Parallel()
 	r := newDB(t)
 	q := queue.New(r, queue.Config{})
 	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna}))
 	var tries atomic.Int32
-	startCouriersWith(t, r, Config{}, func(context.Context, job.ID) error {
+	startDeliveriesWith(t, r, Config{}, func(context.Context, job.ID) error {
 		tries.Add(1)
 		return errors.New("no database")
 	})
@@ -141,7 +141,7 @@ func TestAHintThatFailsTooOftenIsForgotten(t *testing.T) {
 	require.Equal(t, map[string]int64{"pending": 0, "active": 0, "scheduled": 0, "retry": 0, "archived": 0, "completed": 0}, depth)
 }
 
-func TestCouriersArchiveWhatTheyCannotRead(t *testing.T) {
+func TestDeliveriesArchiveWhatTheyCannotRead(t *testing.T) {
 	t.Parallel()
 	r := newDB(t)
 	client := asynq.NewClientFromRedisClient(r.Client)
@@ -156,7 +156,7 @@ func TestCouriersArchiveWhatTheyCannotRead(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, queue.New(r, queue.Config{}).WakeDeliveries(t.Context(), []job.ID{bert}))
-	handled := startCouriers(t, r, Config{})
+	handled := startDeliveries(t, r, Config{})
 	require.Equal(t, bert, redistest.Receive(t, handled, "the good one"))
 	redistest.Eventually(t, func() bool {
 		depth, err := r.Depth(t.Context(), redisconn.Webhooks)
@@ -166,13 +166,13 @@ func TestCouriersArchiveWhatTheyCannotRead(t *testing.T) {
 	require.Empty(t, handled)
 }
 
-func TestCouriersStop(t *testing.T) {
+func TestDeliveriesStop(t *testing.T) {
 	t.Parallel()
 	r := newDB(t)
 	q := queue.New(r, queue.Config{})
 	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna}))
 	started, release := make(chan struct{}), make(chan struct{})
-	c := startCouriersWith(t, r, Config{ShutdownTimeout: 50 * time.Millisecond}, func(context.Context, job.ID) error {
+	c := startDeliveriesWith(t, r, Config{ShutdownTimeout: 50 * time.Millisecond}, func(context.Context, job.ID) error {
 		close(started)
 		<-release
 		return nil
@@ -192,13 +192,13 @@ func TestCouriersStop(t *testing.T) {
 	require.Empty(t, unused.servers)
 }
 
-func TestCouriersSurviveRedis(t *testing.T) {
+func TestDeliveriesSurviveRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
 	require.NoError(t, server.Stop())
 	r := connect(t, server.URL())
 	q := startQueue(t, r, queue.Config{})
-	handled := startCouriers(t, r, Config{})
+	handled := startDeliveries(t, r, Config{})
 	for range 2 {
 		require.NoError(t, server.Start(t.Context()))
 		redistest.Eventually(t, func() bool {

@@ -225,7 +225,8 @@ func TestTraceOfATaskThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	r, spans := connectTraced(t, redistest.URL())
 	_, err := asynq.NewClientFromRedisClient(r.Client).Enqueue(
-		asynq.NewTaskWithHeaders(queue.JobTask, []byte("nonsense"), map[string]string{queue.TraceHeader: someParent}), asynq.Queue(redisconn.Jobs))
+		asynq.NewTaskWithHeaders(queue.JobTask, []byte("nonsense"), map[string]string{queue.TraceHeader: someParent}),
+		asynq.Queue(redisconn.Jobs))
 	require.NoError(t, err)
 	var c collector
 	startWorkers(t, r, Config{}, c.handle)
@@ -242,7 +243,8 @@ func TestSpanEndsWhenTheHandlerPanics(t *testing.T) {
 	task := redistest.Task()
 	task.TraceParent = someParent
 	require.Panics(t, func() {
-		_ = handle(t.Context(), asynq.NewTaskWithHeaders(queue.JobTask, []byte(queue.TaskName(task)), map[string]string{queue.TraceHeader: someParent}))
+		_ = handle(t.Context(),
+			asynq.NewTaskWithHeaders(queue.JobTask, []byte(queue.TaskName(task)), map[string]string{queue.TraceHeader: someParent}))
 	})
 	require.Len(t, spans.GetSpans(), 1)
 	require.Contains(t, spans.GetSpans()[0].Attributes, attribute.String("forgerun.job_id", task.JobID.String()))

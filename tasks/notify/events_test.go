@@ -100,9 +100,9 @@ func TestEvents(t *testing.T) {
 func TestUnwatchedIsNotHeard(t *testing.T) {
 	t.Parallel()
 	l := NewEvents(newDB(t))
-	var news []job.Notification
+	var got []job.Notification
 	var resumed []job.ID
-	l.received = func(n job.Notification) { news = append(news, n) }
+	l.received = func(n job.Notification) { got = append(got, n) }
 	l.resumed = func(c job.ID) { resumed = append(resumed, c) }
 	l.Watch(anna)
 	l.Watch(bert)
@@ -113,7 +113,7 @@ func TestUnwatchedIsNotHeard(t *testing.T) {
 		l.subscriber.handle(&redis.Message{Channel: eventChannel(c), Payload: "-\n"})
 	}
 	require.Equal(t, []job.ID{anna}, resumed)
-	require.Equal(t, []job.Notification{{ClientID: anna}}, news)
+	require.Equal(t, []job.Notification{{ClientID: anna}}, got)
 }
 
 // Whoever watches anew is told from when on events are received, even when the

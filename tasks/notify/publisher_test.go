@@ -93,7 +93,8 @@ func TestPublishWhileRedisIsDown(t *testing.T) {
 		p.Publish(event(redistest.Task().JobID))
 	}
 	accounted := func() float64 {
-		return notificationsOf(r, redisconn.ResultFailed) + notificationsOf(r, redisconn.ResultSkipped) + notificationsOf(r, redisconn.ResultDropped)
+		return notificationsOf(r, redisconn.ResultFailed) + notificationsOf(r, redisconn.ResultSkipped) +
+			notificationsOf(r, redisconn.ResultDropped)
 	}
 	redistest.Eventually(t, func() bool { return accounted() == total }, "nothing waits for Redis")
 	require.Positive(t, notificationsOf(r, redisconn.ResultFailed))
@@ -158,7 +159,7 @@ func TestStopSendsNotifications(t *testing.T) {
 	require.NoError(t, p.Stop(t.Context()))
 	require.Equal(t, float64(total), notificationsOf(r, redisconn.ResultOK))
 	for range total {
-		redistest.Receive(t, h.events, "news")
+		redistest.Receive(t, h.events, "a notification")
 	}
 	require.Equal(t, int64(total), r.Client.DBSize(t.Context()).Val(), "nothing but progress")
 }

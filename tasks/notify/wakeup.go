@@ -22,7 +22,7 @@ type WakeUps struct{ *Sender[struct{}] }
 // consumers look by themselves, too.
 func NewWakeUps(r *redisconn.Redis, queue string) WakeUps {
 	return WakeUps{NewSender(SenderConfig[struct{}]{
-		Buffer: 1, Batch: 1, Workers: 1, Pause: wakeUpPause,
+		Buffer: 1, Batch: 2, Workers: 1, Pause: wakeUpPause, // never a full batch: there is always a pause
 		Send: func(ctx context.Context, _ []struct{}) error {
 			ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 			defer cancel()

@@ -51,7 +51,7 @@ func BenchmarkWake(b *testing.B) {
 	}
 }
 
-// BenchmarkWakeAll is the way of hints of as many clients into Redis.
+// BenchmarkWakeAll wakes as many clients, until Redis has it.
 func BenchmarkWakeAll(b *testing.B) {
 	q := New(newDB(b), Config{})
 	clients := redistest.IDs(b.N)

@@ -26,7 +26,8 @@ func deliveryStates(t testing.TB, r *redisconn.Redis, client job.ID) []string {
 	t.Helper()
 	states := []string{}
 	for n := range deliveryNames + 1 {
-		state, err := r.Client.HGet(context.Background(), redisconn.TaskKey(redisconn.Webhooks, deliveryName(client.String(), n)), "state").Result()
+		key := redisconn.TaskKey(redisconn.Webhooks, deliveryName(client.String(), n))
+		state, err := r.Client.HGet(context.Background(), key, "state").Result()
 		if err != nil {
 			require.ErrorIs(t, err, redis.Nil)
 		}
@@ -114,7 +115,8 @@ func TestWakeByState(t *testing.T) {
 
 func putTask(t *testing.T, _ *redisconn.Redis, q *Queue, name string) {
 	t.Helper()
-	_, err := q.client.Enqueue(asynq.NewTask(DeliveryTask, []byte(name[:36])), append([]asynq.Option{asynq.TaskID(name)}, deliveryOptions...)...)
+	_, err := q.client.Enqueue(asynq.NewTask(DeliveryTask, []byte(name[:36])),
+		append([]asynq.Option{asynq.TaskID(name)}, deliveryOptions...)...)
 	require.NoError(t, err)
 }
 

@@ -68,8 +68,9 @@ func stateOf(t testing.TB, r *redisconn.Redis, task job.Task) string {
 func serve(t testing.TB, r *redisconn.Redis, name string, handle func(context.Context, string) error) *asynq.Server {
 	t.Helper()
 	server := asynq.NewServerFromRedisClient(r.Client, asynq.Config{
-		Concurrency: 10, Queues: map[string]int{name: 1}, TaskCheckInterval: 5 * time.Millisecond, DelayedTaskCheckInterval: 10 * time.Millisecond,
-		ShutdownTimeout: 100 * time.Millisecond, Logger: redisconn.NewAsynqLog(r.Log),
+		Concurrency: 10, Queues: map[string]int{name: 1}, TaskCheckInterval: 5 * time.Millisecond,
+		DelayedTaskCheckInterval: 10 * time.Millisecond,
+		ShutdownTimeout:          100 * time.Millisecond, Logger: redisconn.NewAsynqLog(r.Log),
 	})
 	require.NoError(t, server.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		return handle(ctx, string(t.Payload()))

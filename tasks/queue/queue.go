@@ -73,7 +73,8 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 		q.wakeUps[name] = notify.NewWakeUps(r, name)
 	}
 	q.tasks = notify.NewSender(notify.SenderConfig[job.Task]{
-		Buffer: redisconn.Default(cfg.Buffer, 65536), Batch: 1, Workers: redisconn.Default(cfg.Senders, 32), Send: q.sendTask, Waiting: r.Metrics.Buffered,
+		Buffer: redisconn.Default(cfg.Buffer, 65536), Batch: 1, Workers: redisconn.Default(cfg.Senders, 32),
+		Send: q.sendTask, Waiting: r.Metrics.Buffered,
 		Circuit: redisconn.NewCircuit("enqueueing", r.Log, nil), Results: r.Metrics.Enqueued,
 	})
 	q.clients = notify.NewSender(notify.SenderConfig[job.ID]{

@@ -143,7 +143,8 @@ func TestLimiterByDay(t *testing.T) {
 	require.Equal(t, 1000, hammer(t, client, a, b))
 	clock.advance(time.Hour)
 	require.Zero(t, hammer(t, client, a, b))
-	require.Equal(t, job.Allowance{Policy: "day", Limit: 1000, Reset: 11 * time.Hour, RetryAfter: 11 * time.Hour}, a.Allow(t.Context(), client))
+	require.Equal(t, job.Allowance{Policy: "day", Limit: 1000, Reset: 11 * time.Hour, RetryAfter: 11 * time.Hour},
+		a.Allow(t.Context(), client))
 	require.Greater(t, r.Client.PTTL(t.Context(), limiterKey(client)).Val(), 10*time.Hour)
 	clock.advance(11 * time.Hour)
 	require.Equal(t, 1000, hammer(t, client, a, b), "a new day")

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// go-redis looks at the socket to tell whether Redis has closed it.
+// go-redis looks at the socket to know whether Redis has closed it.
 func TestDialUntilShowsTheSocket(t *testing.T) {
 	t.Parallel()
 	ctx, cut := context.WithCancel(t.Context())

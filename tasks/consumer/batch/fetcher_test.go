@@ -40,7 +40,8 @@ func TestFetcherTakesNoMoreThanItHasSlots(t *testing.T) {
 	_, err := f.next(t.Context(), soon())
 	require.NoError(t, err)
 	require.Equal(t, int64(5), active())
-	require.Equal(t, int64(5), r.Client.ZCard(t.Context(), redisconn.QueueKey(redisconn.Jobs, "lease")).Val(), "asynq runs them again when a worker is lost")
+	require.Equal(t, int64(5), r.Client.ZCard(t.Context(), redisconn.QueueKey(redisconn.Jobs, "lease")).Val(),
+		"asynq runs them again when a worker is lost")
 }
 
 func TestFetcherPutsBackWhatItDidNotHandOver(t *testing.T) {

@@ -68,7 +68,9 @@ func fetcherOf(client redis.UniversalClient, timeout time.Duration, concurrency 
 
 func newBroker(t testing.TB, r *redisconn.Redis, concurrency int, every time.Duration) *Broker {
 	t.Helper()
-	b := New(r.Client, Config{Queue: redisconn.Jobs, Concurrency: concurrency, CheckInterval: every, Timeout: redistest.Within, Moved: func() {}})
+	b := New(r.Client, Config{
+		Queue: redisconn.Jobs, Concurrency: concurrency, CheckInterval: every, Timeout: redistest.Within, Moved: func() {},
+	})
 	b.Start()
 	b.Start()
 	t.Cleanup(func() {
