@@ -36,6 +36,15 @@ func (l *log) send(_ context.Context, items []int) error {
 	return l.err
 }
 
+// take gives what was sent, and forgets it.
+func (l *log) take() [][]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sent := l.sent
+	l.sent = nil
+	return sent
+}
+
 func (l *log) config() SenderConfig[int] {
 	return SenderConfig[int]{Buffer: 10, Batch: 4, Workers: 1, Send: l.send}
 }
@@ -110,8 +119,7 @@ func TestSenderMergesWhatRests(t *testing.T) {
 			t.Helper()
 			time.Sleep(time.Until(l.began.Add(d)))
 			synctest.Wait()
-			require.Equal(t, want, l.sent)
-			l.sent = nil
+			require.Equal(t, want, l.take())
 		}
 		add := func(item int) {
 			for range 100 {
@@ -134,7 +142,7 @@ func TestSenderMergesWhatRests(t *testing.T) {
 		at(2*rest10+1, []int{1})
 		add(1)
 		require.NoError(t, s.Stop(t.Context()))
-		require.Equal(t, [][]int{{1}}, l.sent, "Stop sends what rests")
+		require.Equal(t, [][]int{{1}}, l.take(), "Stop sends what rests")
 	})
 }
 
