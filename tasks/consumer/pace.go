@@ -49,9 +49,9 @@ func (p pacer) pause(ctx context.Context) {
 	}
 }
 
-// isFailure distinguishes failures of Redis from answers that asynq expects: an empty
-// queue, a script that must be sent in full, a task that is gone. asynq also
-// repeats commands whose context is over.
+// isFailure distinguishes failures of Redis from answers that asynq expects: an
+// empty queue, a script that must be sent in full, a task that is gone. asynq
+// also repeats commands whose context is over.
 func isFailure(err error) bool {
 	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, context.Canceled) {
 		return false

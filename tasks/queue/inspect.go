@@ -67,14 +67,14 @@ type ServerFacts struct {
 	RoundTrip   time.Duration // half of it is how wrong ClockOffset may be
 }
 
-// inspectPatience bounds each exchange.
-const inspectPatience = 3 * time.Second
+// inspectTimeout bounds each exchange.
+const inspectTimeout = 3 * time.Second
 
-// Inspect looks at the Redis at the address, see redisconn.Connect, on connections of its
-// own and with commands that only read. Its error is one of the above, with
-// Redis' words but never with the password.
+// Inspect looks at the Redis at the address (see redisconn.Connect) on
+// connections of its own, with commands that only read. Its error is one of the
+// above, with Redis' words but never with the password.
 func Inspect(ctx context.Context, address string) (Inspection, error) {
-	r, err := redisconn.Connect(address, redisconn.Options{Timeout: inspectPatience})
+	r, err := redisconn.Connect(address, redisconn.Options{Timeout: inspectTimeout})
 	if err != nil {
 		return Inspection{}, fmt.Errorf("%w: %w", ErrBadURL, err) // which does not quote it
 	}

@@ -1,3 +1,5 @@
+// Package ratelimit counts requests for the rate limit, which all processes
+// share through Redis.
 package ratelimit
 
 import (

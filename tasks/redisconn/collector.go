@@ -13,8 +13,8 @@ import (
 // redis_errors_total{operation="depth"} counts it too.
 type serverCollector struct{ redis *Redis }
 
-// scrapePatience bounds what a scrape waits for Redis.
-const scrapePatience = time.Second
+// scrapeTimeout bounds what a scrape waits for Redis.
+const scrapeTimeout = time.Second
 
 var (
 	upDesc          = prometheus.NewDesc("redis_up", "1 if Redis answers.", nil, nil)
@@ -34,7 +34,7 @@ func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, n int64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), labels...)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	var ping *redis.StatusCmd
 	depths := map[string]map[string]*redis.IntCmd{}

@@ -81,7 +81,7 @@ func TestScrapeWithoutRedis(t *testing.T) {
 			for range 3 {
 				began := time.Now()
 				series := gather(t, registry)
-				require.Less(t, time.Since(began), scrapePatience+900*time.Millisecond)
+				require.Less(t, time.Since(began), scrapeTimeout+900*time.Millisecond)
 				require.NotContains(t, series, "asynq_queue_tasks")
 				require.Contains(t, series, "redis_connections")
 				require.Contains(t, series, "redis_pool_timeouts_total")
@@ -102,7 +102,7 @@ type slowCollector struct{}
 func (slowCollector) Describe(out chan<- *prometheus.Desc) { out <- slowDesc }
 
 func (slowCollector) Collect(out chan<- prometheus.Metric) {
-	time.Sleep(scrapePatience)
+	time.Sleep(scrapeTimeout)
 	out <- prometheus.MustNewConstMetric(slowDesc, prometheus.GaugeValue, 1)
 }
 
@@ -138,6 +138,6 @@ func TestScrapeOfAClusterThatIsAway(t *testing.T) {
 	_, registry := connectCounted(t, "redis-cluster://"+address+","+address, redistest.Within)
 	began := time.Now()
 	require.Zero(t, gauge(t, registry, "redis_up"))
-	require.Less(t, time.Since(began), scrapePatience+900*time.Millisecond)
+	require.Less(t, time.Since(began), scrapeTimeout+900*time.Millisecond)
 	require.NoError(t, server.Resume())
 }

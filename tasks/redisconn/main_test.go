@@ -3,7 +3,6 @@ package redisconn
 import (
 	"os"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -22,18 +21,7 @@ func newDB(t testing.TB) *Redis {
 // connect makes a patient connection: a machine under load is no fault.
 func connect(t testing.TB, url string) *Redis {
 	t.Helper()
-	return connectFor(t, url, redistest.Within)
-}
-
-// connectHanging is for tests in which Redis hangs.
-func connectHanging(t testing.TB, url string) *Redis {
-	t.Helper()
-	return connectFor(t, url, 2*time.Second)
-}
-
-func connectFor(t testing.TB, url string, timeout time.Duration) *Redis {
-	t.Helper()
-	r, err := Connect(url, Options{Registry: prometheus.NewRegistry(), Timeout: timeout, Logger: redistest.Log(t)})
+	r, err := Connect(url, Options{Registry: prometheus.NewRegistry(), Timeout: redistest.Within, Logger: redistest.Log(t)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	return r
