@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -21,7 +22,7 @@ func (th *theatre) list(path string, headers ...string) listView[eventView] {
 	require.NoError(th.t, err)
 	require.Equal(th.t, 200, r.StatusCode, string(text))
 	bare, _, _ := strings.Cut(path, "?")
-	require.NoError(th.t, apitest.New(th.t, openAPIDocument).Verify("GET", bare, r.Response, text))
+	require.NoError(th.t, apitest.New(th.t, docs.OpenAPI).Verify("GET", bare, r.Response, text))
 	require.Equal(th.t, "Accept", r.Header.Get("Vary"))
 	var list listView[eventView]
 	require.NoError(th.t, json.Unmarshal(text, &list))

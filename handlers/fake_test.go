@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -322,7 +323,7 @@ func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
 	w.webhooks = &fakeWebhooks{jobs: w.jobs}
 	cfg := Config{PublicURL: publicURL}
 	deps := Deps{
-		Jobs: w.jobs, Reader: w.jobs, Batches: w.batches, Events: noEvents{w.jobs}, Clients: w.clients, Webhooks: w.webhooks,
+		Jobs: w.jobs, Reader: w.jobs, Batches: w.batches, Events: noEvents{w.jobs}, Clients: w.clients, Webhooks: w.webhooks, Deliveries: w.webhooks,
 		Directory: func(context.Context) ([]byte, error) { return []byte(keyDirectory), nil },
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("a secret of 32 bytes for cursors"), nil },
 		Limiter:   fakeLimiter{job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 5999, Reset: 10 * time.Millisecond}},
@@ -426,7 +427,7 @@ func (w *world) do(r *http.Request) *answer {
 	text, err := io.ReadAll(res.Body)
 	require.NoError(w.t, err)
 	if !w.madeUp {
-		apitest.New(w.t, openAPIDocument).Check(w.t, r, res, text)
+		apitest.New(w.t, docs.OpenAPI).Check(w.t, r, res, text)
 	}
 	return &answer{res, string(text)}
 }

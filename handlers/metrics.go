@@ -73,7 +73,7 @@ func (m *metrics) observe(r *call, took time.Duration) {
 // noteRefused counts a submission that may come again later.
 func (m *metrics) noteRefused(r *call, code job.Code) {
 	switch {
-	case r.crowded:
+	case r.refused:
 		m.refused.WithLabelValues("overload").Inc()
 	case code == job.CodeQueueFull:
 		m.refused.WithLabelValues("queue_full").Inc()

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
@@ -157,7 +158,7 @@ func TestRefusedStreamsAreCounted(t *testing.T) {
 	r := th.open(jobStream)
 	th.keys.change(func() { delete(th.keys.keys, goodKey) })
 	r.end()
-	th.closed(endUnauthorized, 1)
+	th.closed(stream.Unauthorized, 1)
 	require.Equal(t, 1.0, testutil.ToFloat64(th.server.metrics.authFailures.WithLabelValues(string(job.CodeKeyDisabled))))
 	eventually(t, func() bool { return strings.Contains(th.log.String(), "stream ended") })
 	require.Contains(t, th.log.String(), `"error_code":"RFA_AUTH_API_KEY_DISABLED"`)

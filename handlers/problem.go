@@ -13,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"go.opentelemetry.io/otel/codes"
 
+	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -48,10 +49,10 @@ func (s *Server) sendProblem(r *call, err error) {
 	r.failed = &p
 	s.metrics.noteRefused(r, p.Code)
 	switch {
-	case r.crowded: // not a failure, and told by Admission: the log would be full of it
+	case r.refused: // not a failure, and logged by Admission: the log would be full of it
 	case p.Status >= 500:
 		s.logFailure(r, &p, err)
-		r.span.SetStatus(codes.Error, clip(err.Error()))
+		r.span.SetStatus(codes.Error, header.Clip(err.Error()))
 	case slices.Contains(authCodes, p.Code):
 		s.noteRefusal(r, &p)
 	}
@@ -121,7 +122,7 @@ func (s *Server) noteRefusal(r *call, p *problem) {
 	who := cmp.Or(r.claimed, r.caller)
 	s.log.LogAttrs(r.ctx, slog.LevelWarn, "authentication failed", slog.String("request_id", r.idText),
 		slog.String("client_id", idOrEmpty(who.ClientID)), slog.String("key_id", who.KeyID), slog.String("action", r.route.action),
-		slog.String("error_code", string(p.Code)), slog.String("reason", clip(p.Detail)))
+		slog.String("error_code", string(p.Code)), slog.String("reason", header.Clip(p.Detail)))
 }
 
 // logFailure logs what the answer hides: the cause, and where the server
@@ -130,7 +131,7 @@ func (s *Server) logFailure(r *call, p *problem, err error) {
 	attrs := []slog.Attr{
 		slog.String("request_id", r.idText), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
 		slog.String("action", r.route.action), slog.String("error_code", string(p.Code)),
-		slog.String("error_message", clip(err.Error())),
+		slog.String("error_message", header.Clip(err.Error())),
 	}
 	attrs = r.appendSubjects(attrs)
 	var crash panicked

@@ -20,6 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -313,10 +315,9 @@ func newTheatre(t testing.TB, change ...func(*Config, *Deps)) *theatre {
 	t.Cleanup(func() {
 		th.shutdown()
 		require.Empty(t, th.history.watchers, "nobody watches any more")
-		require.Zero(t, th.server.seats.taken)
-		require.Empty(t, th.server.seats.of)
-		for _, kind := range []string{streamOfJob, streamOfClient} {
-			require.Zero(t, testutil.ToFloat64(th.server.streams.open.WithLabelValues(kind)))
+		requireNothingHeld(t, th.server)
+		for _, kind := range []string{stream.KindJob, stream.KindClient} {
+			require.Zero(t, testutil.ToFloat64(th.server.streams.Metrics.Open.WithLabelValues(kind)))
 		}
 	})
 	return th
@@ -329,10 +330,10 @@ func (th *theatre) shutdown() {
 }
 
 // closed waits until a stream has ended for a reason for the nth time.
-func (th *theatre) closed(reason ending, n int) {
+func (th *theatre) closed(reason stream.Ending, n int) {
 	th.t.Helper()
 	eventually(th.t, func() bool {
-		return testutil.ToFloat64(th.server.streams.closed.WithLabelValues(string(reason))) == float64(n)
+		return testutil.ToFloat64(th.server.streams.Metrics.Closed.WithLabelValues(string(reason))) == float64(n)
 	})
 }
 
@@ -396,7 +397,7 @@ func (th *theatre) ask(method, path string, headers ...string) *reader {
 	if r.Header.Get("Content-Type") == mimeEventStream {
 		bare, _, _ := strings.Cut(path, "?")
 		r.path = bare
-		require.NoError(th.t, apitest.New(th.t, openAPIDocument).Verify(method, bare, r.Response, nil))
+		require.NoError(th.t, apitest.New(th.t, docs.OpenAPI).Verify(method, bare, r.Response, nil))
 	}
 	return r
 }
@@ -453,7 +454,7 @@ func (r *reader) next() block {
 			continue
 		}
 		if r.path != "" {
-			require.NoError(r.t, apitest.NewStreams(r.t, asyncAPIDocument).Verify(r.path, b.id, b.event, b.data))
+			require.NoError(r.t, apitest.NewStreams(r.t, docs.AsyncAPI).Verify(r.path, b.id, b.event, b.data))
 		}
 		return b
 	}
@@ -486,7 +487,7 @@ func (r *reader) end() {
 // percentage gives the percentage in a progress block.
 func (b block) percentage(t testing.TB) int {
 	t.Helper()
-	require.Equal(t, progressEvent, b.event)
+	require.Equal(t, stream.ProgressEvent, b.event)
 	require.Empty(t, b.id, "progress has no id")
 	var p struct {
 		Progress struct{ Percentage int }

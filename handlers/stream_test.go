@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -56,7 +57,7 @@ func TestJobStream(t *testing.T) {
 	require.Equal(t, "/v1/jobs/"+jobID.String()+"/attempts/1", d.Instance)
 	require.True(t, d.IsProblem())
 	r.end()
-	th.closed(endOfJob, 1)
+	th.closed(stream.EndOfJob, 1)
 
 	var line map[string]any
 	lines := strings.Split(strings.TrimSpace(th.log.String()), "\n")
@@ -161,7 +162,7 @@ func TestHeldEvents(t *testing.T) {
 func TestLongHistoryIsReadInPages(t *testing.T) {
 	t.Parallel()
 	th := newTheatre(t)
-	const n = 3*pageSize + 7
+	const n = 3*stream.PageSize + 7
 	for range n {
 		th.history.record(jobID, job.EventEmitted)
 	}
@@ -218,7 +219,7 @@ func TestDeletedJobEndsItsStream(t *testing.T) {
 		delete(th.history.owners, jobID)
 	})
 	r.end()
-	th.closed(endOfJob, 1)
+	th.closed(stream.EndOfJob, 1)
 }
 
 func TestRevokedKeyEndsTheStream(t *testing.T) {
@@ -231,7 +232,7 @@ func TestRevokedKeyEndsTheStream(t *testing.T) {
 	}
 	th.keys.change(func() { th.keys.fail = nil; delete(th.keys.keys, goodKey) })
 	r.end()
-	th.closed(endUnauthorized, 1)
+	th.closed(stream.Unauthorized, 1)
 }
 
 func TestStreamRefusals(t *testing.T) {
@@ -322,7 +323,7 @@ func TestHeadOfAStream(t *testing.T) {
 			}
 		}
 	}
-	require.Zero(t, th.server.seats.taken)
+	requireNothingHeld(t, th.server)
 }
 
 // Nobody tells the stream of what happens between its first read and its watch.

@@ -13,13 +13,12 @@ import (
 
 const waitingGet = "GET /v1/jobs/01890000-0000-7000-8000-000000000001 HTTP/1.1\r\nHost: x\r\nPrefer: wait=30\r\nAuthorization: Bearer " + goodKey + "\r\n\r\n"
 
-func (w *world) seatsTaken() int {
-	w.server.seats.mu.Lock()
-	defer w.server.seats.mu.Unlock()
-	return w.server.seats.taken
+func (w *world) held() int {
+	total, _ := w.server.limiter.Held()
+	return total
 }
 
-// A client that gives up waiting gives its seat up.
+// A client that gives up waiting is not counted any more.
 func TestWaitEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
@@ -29,9 +28,9 @@ func TestWaitEndsWithItsClient(t *testing.T) {
 		_, err := io.WriteString(c, waitingGet)
 		require.NoError(t, err)
 		w.jobs.poke(t) // it waits
-		require.Equal(t, 1, w.seatsTaken())
+		require.Equal(t, 1, w.held())
 		require.NoError(t, c.Close())
-		eventually(t, func() bool { return w.seatsTaken() == 0 })
+		eventually(t, func() bool { return w.held() == 0 })
 	}
 	c := w.dial() // one that only says that it will ask nothing more gets its answer
 	_, err := io.WriteString(c, waitingGet)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,83 +14,6 @@ import (
 
 	"github.com/forgerun/forgerun/job"
 )
-
-func TestPreferWait(t *testing.T) {
-	t.Parallel()
-	tests := map[string]int{ // seconds; -1: no wait
-		"":                                     -1,
-		"wait":                                 -1,
-		"wait=":                                -1,
-		`wait=""`:                              -1,
-		"wait=0":                               0,
-		"wait=1":                               1,
-		"wait=5":                               5,
-		"wait=007":                             7,
-		"wait=30":                              30,
-		"wait=31":                              30,
-		"wait=3600":                            30,
-		"wait=99999999999999999999999999999":   30,
-		"Wait=5":                               5,
-		"WAIT=5":                               5,
-		" wait = 5 ":                           5,
-		"wait\t=\t5":                           5,
-		`wait="5"`:                             5,
-		`wait="\5"`:                            5,
-		"wait=5; x":                            5,
-		"wait=5;x=y; z=\"a;b,c\"":              5,
-		"wait=5;":                              5,
-		"wait=5;;":                             5,
-		"wait=5, wait=6":                       5,
-		"wait=x, wait=6":                       -1,
-		"wait, wait=6":                         -1,
-		"respond-async, wait=5":                5,
-		"respond-async,wait=5,x":               5,
-		`x="wait=6", wait=5`:                   5,
-		`x="a, wait=6", wait=5`:                5,
-		`x="a\", wait=6", wait=5`:              5,
-		"x;wait=6, wait=5":                     5,
-		"x;wait=6":                             -1,
-		"@@@, wait=5":                          5,
-		"(), wait=5":                           5,
-		", ,wait=5,,":                          5,
-		"=5, wait=5":                           5,
-		"wait=5 6, wait=7":                     7,
-		"wait 5, wait=7":                       7,
-		"wait=1.5":                             -1,
-		"wait=-1":                              -1,
-		"wait=+1":                              -1,
-		"wait=1e1":                             -1,
-		"wait=5s":                              -1,
-		"wait=0x5":                             -1,
-		"wait=\u0665":                          -1,
-		"wait=\u0665, wait=5":                  5,
-		`wait="5`:                              -1,
-		`wait=5"`:                              -1,
-		`"wait=5"`:                             -1,
-		`"wait"=5`:                             -1,
-		`wait="5"6`:                            -1,
-		"wait='5'":                             -1,
-		"wait:5":                               -1,
-		"wait==5":                              -1,
-		"wait=5=6":                             -1,
-		"await=5":                              -1,
-		"wait-=5":                              -1,
-		`x="unterminated, wait=5`:              -1,
-		"wait=5; x=\"y":                        -1,
-		"wait=5; =y":                           -1,
-		"wait=\x00":                            -1,
-		"wait=\"5\x00\"":                       -1,
-		strings.Repeat("x,", 5000) + "wait=5":  5,
-		strings.Repeat(`"`, 9999) + ", wait=5": -1,
-	}
-	for header, want := range tests {
-		limit, ok := parsePrefer(header).wait()
-		require.Equal(t, want >= 0, ok, header)
-		if ok {
-			require.Equal(t, time.Duration(want)*time.Second, limit, header)
-		}
-	}
-}
 
 // TestPreferInSeveralLines sends them as a client may.
 func TestPreferInSeveralLines(t *testing.T) {
@@ -264,7 +186,7 @@ func TestNoSeatNoWait(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = 1 })
 	statefulJob(w, job.Running)
-	release, err := w.server.seats.take(clientA)
+	release, err := w.server.limiter.Acquire(clientA)
 	require.NoError(t, err)
 	w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) {
 		t.Error("it waited without a seat")
@@ -285,7 +207,7 @@ func TestNoSeatNoWait(t *testing.T) {
 	}
 	w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) { panic("planted") }
 	w.send("GET", jobPath(jobID), "", "Prefer", "wait=5").requireProblem(t, job.CodeInternal)
-	release, err = w.server.seats.take(clientA)
+	release, err = w.server.limiter.Acquire(clientA)
 	require.NoError(t, err, "a panic gives it back too")
 	release()
 }

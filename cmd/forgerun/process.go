@@ -306,13 +306,14 @@ func (p *process) startAPI() *api {
 	a.clients = p.newClients()
 	a.limiter = tasks.NewLimiter(p.redis, tasks.LimiterConfig{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota})
 	a.limiter.Start()
+	webhooks := p.newWebhooks(a.failed)
 	a.server = handlers.New(handlers.Config{
 		PublicURL: p.cfg.PublicURL, MaxBodyBytes: p.cfg.MaxBodyBytes, MaxPayloadBytes: p.cfg.MaxPayload, RequestTimeout: p.cfg.RequestTimeout,
 		TimeScale: p.cfg.TimeScale, RetentionJobs: p.cfg.RetentionJobs,
 		MaxStreams: p.cfg.MaxStreams, MaxStreamsPerClient: p.cfg.MaxStreamsPerClient,
 	}, handlers.Deps{
 		Jobs: a.service, Reader: a.service, Batches: a.service, Events: a.events, Clients: a.clients, CursorKey: a.service.CursorKey,
-		Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(),
+		Webhooks: webhooks, Deliveries: webhooks, Directory: p.newDirectory(),
 		Limiter: a.limiter, Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.counted(), p.log), BatchAdmission: jobs.NewAdmission(jobs.BatchAdmissionFloor, nil, telemetry.Off, p.log),
 		Health: p, Logger: p.log, Registry: p.counted(), Tracer: p.tracer,
 	})
