@@ -9,7 +9,7 @@ import (
 
 func TestDocsPageText(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, [][]docSpan{
+	require.Equal(t, [][]span{
 		{{Text: "One "}, {Text: "code", Code: true}, {Text: " and\n"}, {Text: "bold", Bold: true}, {Text: "."}},
 		{{Text: "Two <b>."}},
 	}, paragraphs("One `code` and\n**bold**.\n\nTwo <b>.\n"))
