@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -207,20 +208,7 @@ func unquote(raw jsontext.Value) string {
 // hasNUL reports whether a JSON string has an escaped NUL; JSON allows no
 // other. Storage refuses it in text.
 func hasNUL(raw []byte) bool {
-	const nul = `\u0000`
-	if !bytes.Contains(raw, []byte(nul)) {
-		return false
-	}
-	for i := 0; i < len(raw); i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		if bytes.HasPrefix(raw[i:], []byte(nul)) {
-			return true
-		}
-		i++ // the escaped character, which may be a backslash
-	}
-	return false
+	return bytes.Contains(raw, []byte(`\u0000`)) && strings.Contains(unquote(raw), "\x00")
 }
 
 // isBounded reports whether a number is one that float64 and the database can
