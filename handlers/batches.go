@@ -29,9 +29,9 @@ func (s *Server) submitBatch(r *call) error {
 	r.batchID = b.ID
 	r.acceptedAt(job.BatchPath(b.ID), replayed)
 	r.Set(fiber.HeaderRetryAfter, strconv.Itoa(batchPoll))
-	w := r.preferences()
-	w.applyAsync()
-	w.report(r)
+	prefs := r.preferences()
+	prefs.applyAsync()
+	prefs.report(r)
 	return r.json(fiber.StatusAccepted, s.batchReceiptOf(b))
 }
 

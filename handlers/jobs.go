@@ -35,9 +35,8 @@ func (s *Server) submit(r *call) error {
 	return s.accepted(r, receipt)
 }
 
-// admitted reads a submission and has it accepted. While too many wait it is
-// refused before it costs anything more; its sender is known by then: how busy
-// the server is, strangers do not learn.
+// admitted reads a submission and has it accepted. It is refused first if too many
+// wait; the client is authenticated by then, so that nobody else learns the load.
 func admitted(r *call, a Admission, accept func(body []byte, key string) error) (err error) {
 	if a != nil {
 		if err := a.Enter(); err != nil {
@@ -62,26 +61,26 @@ func (s *Server) receivedAt() time.Time { return s.deps.Clock().UTC().Truncate(t
 func (s *Server) accepted(r *call, receipt job.Receipt) error {
 	r.jobID = receipt.JobID
 	r.acceptedAt(jobPath(receipt.JobID), receipt.Replayed)
-	w := r.preferences()
-	j, err := s.await(r, w, receipt.JobID, func(j *job.Job) bool { return j.State.Final() })
+	prefs := r.preferences()
+	j, err := s.await(r, prefs, receipt.JobID, func(j *job.Job) bool { return j.State.Final() })
 	if err == nil && j != nil && j.State.Final() {
 		r.Response().Header.Del(fiber.HeaderRetryAfter) // it was for polling
-		w.report(r)
+		prefs.report(r)
 		return s.sendJob(r, j)
 	}
 	if err != nil { // a replayed job may be gone: it was not waited for
-		w.applied = nil
+		prefs.applied = nil
 	}
 	if err == nil && j != nil {
 		receipt.State = j.State
 	}
-	w.applyAsync()
-	w.report(r)
+	prefs.applyAsync()
+	prefs.report(r)
 	r.sendReceipt(receiptView{receipt.JobID, receipt.State, job.Time(receipt.CreatedAt)})
 	return nil
 }
 
-// acceptedAt tells where to look for what was accepted.
+// acceptedAt sets the address of what was accepted.
 func (r *call) acceptedAt(path string, replayed bool) {
 	r.Set(fiber.HeaderLocation, path)
 	r.relate(path, "status")
@@ -107,17 +106,17 @@ func (s *Server) deleteJob(r *call) error {
 // client that is willing to wait gets it at the next change of its state: at
 // once if it is final, or if the client has an earlier view of it.
 func (s *Server) getJob(r *call) error {
-	id, w := r.jobID, r.preferences()
+	id, prefs := r.jobID, r.preferences()
 	j, err := s.deps.Reader.Job(r.ctx, r.caller.ClientID, id)
 	if err != nil {
 		return err
 	}
 	known := r.list(fiber.HeaderIfNoneMatch)
 	if j.State.Final() || known != "" && !header.MatchesETag(known, s.jobTag(r, j)) {
-		w.applyWait()
+		prefs.applyWait()
 	} else {
 		first := j
-		later, err := s.await(r, w, id, func(now *job.Job) bool {
+		later, err := s.await(r, prefs, id, func(now *job.Job) bool {
 			return now.State != first.State || now.Attempt != first.Attempt
 		})
 		if err != nil {
@@ -125,7 +124,7 @@ func (s *Server) getJob(r *call) error {
 		}
 		j = cmp.Or(later, first)
 	}
-	w.report(r)
+	prefs.report(r)
 	if header.MatchesETag(known, s.jobTag(r, j)) {
 		s.jobHeaders(r, j)
 		r.Status(fiber.StatusNotModified)

@@ -100,7 +100,7 @@ type jobView struct {
 	jobMembers
 	AutoRetry           bool            `json:"auto_retry"`
 	Callback            *string         `json:"callback"`
-	EstimatedCompletion *job.Time       `json:"estimated_completion"` // null unless it can be told
+	EstimatedCompletion *job.Time       `json:"estimated_completion"` // null unless it can be estimated
 	ExpiresAt           *job.Time       `json:"expires_at"`           // null until final
 	Definition          *definitionView `json:"definition"`           // null when it is damaged
 	Params              json.RawMessage `json:"params"`

@@ -70,8 +70,8 @@ func (m *metrics) observe(r *call, took time.Duration) {
 	telemetry.Observe(r.ctx, m.duration.WithLabelValues(r.route.path, class(status)), took)
 }
 
-// noteRefused counts a submission that may come again later.
-func (m *metrics) noteRefused(r *call, code job.Code) {
+// countRefused counts a submission that may come again later.
+func (m *metrics) countRefused(r *call, code job.Code) {
 	switch {
 	case r.refused:
 		m.refused.WithLabelValues("overload").Inc()

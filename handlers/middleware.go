@@ -227,8 +227,8 @@ func readError(err error) error {
 	return job.Errorf(job.CodeMalformed, "The request is not valid HTTP.")
 }
 
-// expect refuses a body that is announced as too large, instead of inviting it
-// with 100 Continue.
+// expect refuses a body that is declared as too large, instead of sending 100
+// Continue.
 func (s *Server) expect(fctx *fasthttp.RequestCtx) int {
 	if fctx.Request.Header.ContentLength() <= s.cfg.MaxBodyBytes {
 		return fasthttp.StatusContinue

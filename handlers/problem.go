@@ -47,14 +47,14 @@ func (s *Server) sendProblem(r *call, err error) {
 	p := s.problemOf(r.ctx, err)
 	p.Instance = "urn:uuid:" + r.idText
 	r.failed = &p
-	s.metrics.noteRefused(r, p.Code)
+	s.metrics.countRefused(r, p.Code)
 	switch {
 	case r.refused: // not a failure, and logged by Admission: the log would be full of it
 	case p.Status >= 500:
 		s.logFailure(r, &p, err)
 		r.span.SetStatus(codes.Error, header.Clip(err.Error()))
 	case slices.Contains(authCodes, p.Code):
-		s.noteRefusal(r, &p)
+		s.logRefusal(r, &p)
 	}
 	switch p.Status {
 	case fiber.StatusUnauthorized:
@@ -113,11 +113,11 @@ func (s *Server) problem(code job.Code, detail string) problem {
 	}
 }
 
-// authCodes are of refusals for the sake of who asks.
+// authCodes are those of failed authentication and authorisation.
 var authCodes = []job.Code{job.CodeInvalidCredentials, job.CodeTokenExpired, job.CodeForbidden, job.CodeKeyDisabled}
 
-// noteRefusal counts and logs that somebody was refused for who that is.
-func (s *Server) noteRefusal(r *call, p *problem) {
+// logRefusal counts and logs a failed authentication or authorisation.
+func (s *Server) logRefusal(r *call, p *problem) {
 	s.metrics.authFailures.WithLabelValues(string(p.Code)).Inc()
 	who := cmp.Or(r.claimed, r.caller)
 	s.log.LogAttrs(r.ctx, slog.LevelWarn, "authentication failed", slog.String("request_id", r.idText),

@@ -168,7 +168,7 @@ func (r *call) filters() string {
 
 // A cursor is a position in a list, signed together with whose list it is: any
 // change of it, another client or another list make it a bad one. It is not
-// secret, and tells nothing but ids.
+// secret: it holds nothing but ids.
 
 // cursorSum is how much of the HMAC-SHA-256 a cursor carries, in bytes.
 const cursorSum = 16

@@ -85,7 +85,7 @@ func (r *call) byteRange(tag string, size int) (*header.Span, bool) {
 	return header.ParseRange(requested, size)
 }
 
-// resultView tells of a result: AVAILABLE with everything but expired_at, or
+// resultView describes a result: AVAILABLE with everything but expired_at, or
 // EXPIRED with expired_at alone.
 type resultView struct {
 	State       string        `json:"state"`

@@ -120,7 +120,7 @@ type Limiter interface {
 	Allow(ctx context.Context, client job.ID) job.Allowance
 }
 
-// Health tells whether the process can do its work.
+// Health reports whether the process can do its work.
 type Health interface {
 	Ready(ctx context.Context) Readiness
 }
@@ -144,7 +144,7 @@ type Config struct {
 	IdleTimeout     time.Duration // of a kept-alive connection (75 s)
 
 	TimeScale     float64       // of the workers, for estimates
-	RetentionJobs time.Duration // how long a final job is kept; 0: expires_at is not told
+	RetentionJobs time.Duration // how long a final job is kept; 0: expires_at is not shown
 
 	MaxStreams          int           // event streams and waiting requests at once: 503 (10,000)
 	MaxStreamsPerClient int           // of these, of one client: 429 (100)
@@ -180,7 +180,7 @@ type Deps struct {
 	Limiter    Limiter
 	Health     Health
 	// Admission of jobs, and of batches: one of these is much work, and must not
-	// take the room of the others. Nil: all are admitted.
+	// displace the others. Nil: all are admitted.
 	Admission, BatchAdmission Admission
 	Logger                    *slog.Logger          // nil: no log
 	Registry                  prometheus.Registerer // nil: metrics are not exposed

@@ -15,10 +15,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// startSpan begins the span of a request whose sender was looked at. It goes on
-// from the span that a caller tells of who is known. Others do not decide what
-// is recorded: their requests only point to it. What is public is not traced:
-// probes and documents are asked for all the time, and by everybody.
+// startSpan begins the span of a request after its authentication. The parent
+// that an authenticated caller sends is continued; that of others is only linked,
+// so that they do not decide what is recorded. Public routes are not traced:
+// probes and documents are read all the time.
 func (s *Server) startSpan(r *call) {
 	if s.deps.Tracer == nil {
 		return
@@ -41,9 +41,8 @@ func (s *Server) startSpan(r *call) {
 	r.ctx = trace.ContextWithSpan(r.ctx, r.span)
 }
 
-// endSpan tells in the request's span how it was answered, and ends it. That of
-// an event stream ends here too, when its answer begins: nobody would see a span
-// that is open for hours.
+// endSpan adds the answer to the request's span and ends it. That of an event
+// stream ends when its answer begins: a span that is open for hours is not seen.
 func (r *call) endSpan() {
 	if !r.span.IsRecording() {
 		return

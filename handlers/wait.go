@@ -24,26 +24,26 @@ func (r *call) preferences() *preferences {
 	return &preferences{Preferences: header.ParsePrefer(r.list("Prefer"))}
 }
 
-// applyWait notes that a wait was honoured, if the client asked for one. An
+// applyWait records that a wait was honoured, if the client asked for one. An
 // answer that needs no wait honours it too.
-func (w *preferences) applyWait() {
-	if limit, ok := w.Wait(); ok {
-		w.applied = append(w.applied, "wait="+strconv.Itoa(int(limit/time.Second)))
+func (prefs *preferences) applyWait() {
+	if limit, ok := prefs.Wait(); ok {
+		prefs.applied = append(prefs.applied, "wait="+strconv.Itoa(int(limit/time.Second)))
 	}
 }
 
-// applyAsync notes that an answer did not wait for the end of the work, if that
+// applyAsync records that an answer did not wait for the end of the work, if that
 // is what the client asked for.
-func (w *preferences) applyAsync() {
-	if w.Has("respond-async") {
-		w.applied = slices.Insert(w.applied, 0, "respond-async")
+func (prefs *preferences) applyAsync() {
+	if prefs.Has("respond-async") {
+		prefs.applied = slices.Insert(prefs.applied, 0, "respond-async")
 	}
 }
 
 // report names the honoured preferences in the answer.
-func (w *preferences) report(r *call) {
-	if len(w.applied) > 0 {
-		r.Set("Preference-Applied", strings.Join(w.applied, ", "))
+func (prefs *preferences) report(r *call) {
+	if len(prefs.applied) > 0 {
+		r.Set("Preference-Applied", strings.Join(prefs.applied, ", "))
 	}
 }
 
@@ -51,10 +51,10 @@ func (w *preferences) report(r *call) {
 // willing to wait and there; nil if it did not wait, or in vain. A wait counts as
 // a stream does; where the limit is reached the preference is ignored. The
 // request's time begins anew afterwards, and its key must still be good.
-func (s *Server) await(r *call, w *preferences, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
-	limit, _ := w.Wait()
+func (s *Server) await(r *call, prefs *preferences, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
+	limit, _ := prefs.Wait()
 	if limit == 0 {
-		w.applyWait()
+		prefs.applyWait()
 		return nil, nil
 	}
 	release, err := s.limiter.Acquire(r.caller.ClientID)
@@ -62,7 +62,7 @@ func (s *Server) await(r *call, w *preferences, id job.ID, done func(*job.Job) b
 		return nil, nil // the client asked for the job, not for a wait
 	}
 	defer release()
-	w.applyWait()
+	prefs.applyWait()
 	ctx, cancel := context.WithTimeout(s.limiter.Context(), limit)
 	defer cancel()
 	if c, ok := r.Context().Conn().(*conn.Conn); ok {

@@ -17,7 +17,7 @@ type batchSubmission struct {
 	hasJobs    bool
 	maxPayload int
 	ids        map[string]bool // item ids so far
-	noted      int             // violations of items so far
+	reported   int             // violations of items so far
 }
 
 // errTooManyItems ends the reading: the rest of the items is not looked at.
@@ -65,8 +65,8 @@ func (b *batchSubmission) readItem(i int) {
 	}
 	at := "/jobs/" + strconv.Itoa(i)
 	outerForm, outerValues, outerLimit := b.form, b.values, b.limit
-	b.form, b.values = nil, nil // what is noted within the item is kept apart
-	if b.noted >= job.MaxBatchViolations {
+	b.form, b.values = nil, nil // violations of the item are kept apart
+	if b.reported >= job.MaxBatchViolations {
 		b.limit = 1
 	}
 	item, named := b.item(strconv.Itoa(i))
@@ -81,7 +81,7 @@ func (b *batchSubmission) readItem(i int) {
 		all[i].Pointer = strings.TrimPrefix(all[i].Pointer, at)
 	}
 	item.Request.Violations, item.Request.Malformed = all, len(form) > 0
-	b.noted += len(all)
+	b.reported += len(all)
 	if b.ids[item.ItemID] {
 		if named {
 			at += "/item_id"

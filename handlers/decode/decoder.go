@@ -29,7 +29,7 @@ const (
 // decoder reads one JSON object strictly: duplicate and unknown names, invalid
 // UTF-8, NUL characters, trailing data, deep nesting and monstrous numbers are
 // errors. It goes on after an error as long as the text is JSON at all, so
-// that the client is told of everything at once. Every string it returns is a
+// that the client gets all errors at once. Every string it returns is a
 // copy. What it does for a fault is bounded, however long names are, and for
 // faults beyond the limit it does nothing: see pointer.
 type decoder struct {
@@ -80,8 +80,7 @@ func (d *decoder) reset(body []byte) {
 // violations gives all that was found, what is wrong with the structure first.
 func (d *decoder) violations() []job.Violation { return slices.Concat(d.form, d.values) }
 
-// findings gives what a use case is told: all violations, and whether the
-// structure is wrong.
+// findings gives all violations, and whether the structure is wrong.
 func (d *decoder) findings() (all []job.Violation, malformed bool) {
 	return d.violations(), len(d.form) > 0
 }
@@ -95,7 +94,7 @@ func (d *decoder) result() error {
 	return job.Request{Malformed: len(d.form) > 0}.Refusal(all)
 }
 
-// malformed notes a wrong structure at the token read last.
+// malformed records a wrong structure at the token read last.
 func (d *decoder) malformed(detail string) {
 	if len(d.form) < d.limit {
 		d.malformedAt(d.pointer(), detail)
@@ -108,7 +107,7 @@ func (d *decoder) malformedAt(at, detail string) {
 	}
 }
 
-// invalid notes a wrong value at the token read last.
+// invalid records a wrong value at the token read last.
 func (d *decoder) invalid(detail string) {
 	if len(d.values) < d.limit {
 		d.values = append(d.values, job.Violation{Pointer: d.pointer(), Detail: detail})
@@ -144,7 +143,7 @@ func (d *decoder) pointer() string {
 	return at
 }
 
-// require notes that a member of the object read last is missing.
+// require records that a member of the object read last is missing.
 func (d *decoder) require(present bool, name string) {
 	if present || d.err != nil || len(d.form) >= d.limit {
 		return
