@@ -16,10 +16,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// FuzzJob sees that nothing makes the decoder panic, that a refusal
+// FuzzDecodeSubmit sees that nothing makes the decoder panic, that a refusal
 // says why, and that what is accepted keeps its meaning when it is written
 // again, and its hash when its members are in another order.
-func FuzzJob(f *testing.F) {
+func FuzzDecodeSubmit(f *testing.F) {
 	for _, b := range badBodies {
 		if len(b.body) < 10_000 {
 			f.Add([]byte(b.body), "")
@@ -50,7 +50,7 @@ func FuzzJob(f *testing.F) {
 	})
 }
 
-func FuzzBatch(f *testing.F) {
+func FuzzDecodeBatch(f *testing.F) {
 	for _, seed := range []string{
 		items(), items(`{}`, `{"item_id":"a","type":"NOPE"}`), items(`null`), `{"jobs":[]}`, `{"jobs":{}}`, `{"jobs":[{"type":"EXECUTE"},`,
 		items(`{"item_id":"0"}`), items(`{"type":"EMIT_EVENT","event":{"x":1}}`), `{"jobs":[{"type":1,"x":{"y":[]}}],"idempotency_key":"k"}`,
