@@ -26,8 +26,7 @@ type call struct {
 	stop    context.CancelFunc
 	span    trace.Span // does nothing if the request is not traced
 	route   *route
-	id      job.ID // of the request
-	idText  string // id as it is written
+	idText  string // of the request
 	start   time.Time
 	waited  time.Duration // at the client's own wish
 	caller  job.Caller
@@ -169,8 +168,8 @@ func (r *call) bodyOf(optional bool, media ...string) ([]byte, error) {
 	return body, nil
 }
 
-// withoutBody handles requests whose body must say nothing.
-func withoutBody(handle func(*call) error) func(*call) error {
+// noBody handles requests whose body must say nothing.
+func noBody(handle func(*call) error) func(*call) error {
 	return func(r *call) error {
 		body, err := r.body(true)
 		if err == nil {

@@ -43,7 +43,8 @@ func newMetrics(f telemetry.Factory, routes []route) *metrics {
 		authFailures: f.Counters("auth_failures_total",
 			"Requests and streams refused for who asks, by error code.", []string{"error_code"}),
 		refused: f.Counters("submissions_refused_total",
-			"Submissions and retries refused for a while: too many wait for storage (overload), the service holds as many jobs as it may (queue_full), the client sends too many (rate_limit).",
+			"Submissions and retries refused for a while: too many wait for storage (overload), "+
+				"the service holds as many jobs as it may (queue_full), the client sends too many (rate_limit).",
 			[]string{"reason"}, "overload", "queue_full", "rate_limit"),
 		usual: map[string]usualAnswer{},
 	}

@@ -25,8 +25,7 @@ import (
 // serve handles a request: it gives it an id and a time limit, checks who asks,
 // calls the route's handler, and counts, logs and traces the answer.
 func (s *Server) serve(c *fiber.Ctx, rt *route, handle func(*call) error) {
-	r := &call{Ctx: c, route: rt, id: requestID(c.Get("X-Request-Id")), start: time.Now(), base: s.base, span: noop.Span{}}
-	r.idText = r.id.String()
+	r := &call{Ctx: c, route: rt, idText: requestID(c.Get("X-Request-Id")).String(), start: time.Now(), base: s.base, span: noop.Span{}}
 	r.Set("X-Request-Id", r.idText)
 	r.Set("X-Content-Type-Options", "nosniff")
 	r.Set("Cache-Control", "no-store")

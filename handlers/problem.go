@@ -90,7 +90,8 @@ func (s *Server) problemOf(ctx context.Context, err error) problem {
 		return s.problem(job.CodeRequestNotFound, "Nothing is at this path.")
 	// Whatever a use case made of its context's end, the reason is known here.
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return s.problem(job.CodeTimeout, "The request took longer than this server allows. Whether it had an effect is not known; repeat it with the same idempotency key.")
+		return s.problem(job.CodeTimeout, "The request took longer than this server allows. "+
+			"Whether it had an effect is not known; repeat it with the same idempotency key.")
 	case s.base.Err() != nil:
 		return s.problem(job.CodeStorageUnavailable, "The server is shutting down.")
 	case known != nil && known.Code != job.CodeInternal:

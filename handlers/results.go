@@ -40,7 +40,8 @@ func (s *Server) getResult(r *call) error {
 	part, ok := r.byteRange(tag, size)
 	if !ok {
 		r.Set(fiber.HeaderContentRange, "bytes */"+strconv.Itoa(size))
-		return statusError{fiber.StatusRequestedRangeNotSatisfiable, "The range must have some of the result's " + strconv.Itoa(size) + " bytes, which are numbered from 0."}
+		return statusError{fiber.StatusRequestedRangeNotSatisfiable,
+			"The range must have some of the result's " + strconv.Itoa(size) + " bytes, which are numbered from 0."}
 	}
 	s.cacheResult(r, tag, result.ExpiresAt)
 	r.Set(fiber.HeaderContentType, result.MediaType)

@@ -23,8 +23,9 @@ type batchSubmission struct {
 // errTooManyItems ends the reading: the rest of the items is not looked at.
 var errTooManyItems = errors.New("too many items")
 
-// Batch reads the body of a request for many jobs. key is that of the header. An error refuses the whole batch. What is wrong with an item is left
-// in the Violations of its Request, with pointers into the item.
+// Batch reads the body of a request for many jobs. key is that of the header.
+// An error refuses the whole batch. What is wrong with an item is left in the
+// Violations of its Request, with pointers into the item.
 func Batch(body []byte, key string, maxPayload int) (job.BatchRequest, error) {
 	b := &batchSubmission{decoder: newDecoder(body), maxPayload: maxPayload, ids: map[string]bool{}}
 	b.req.IdempotencyKey, b.req.Hash = b.keyed(key, b.members())

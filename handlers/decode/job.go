@@ -33,9 +33,9 @@ type keyedSubmission struct {
 	known []member
 }
 
-// Job reads the body of a request for a job. key is that of the header. An error is a body that cannot be read to its end. All else that is
-// wrong is left in the request's Violations, so that the use case can add what
-// it finds.
+// Job reads the body of a request for a job. key is that of the header. An
+// error is a body that cannot be read to its end. All else that is wrong is left
+// in the request's Violations, so that the use case can add what it finds.
 func Job(body []byte, key string, maxPayload int) (job.Request, error) {
 	s := submissions.Get().(*keyedSubmission)
 	defer func() {

@@ -146,7 +146,8 @@ func (d *decoder) wrongType(want string) {
 var (
 	nulRefused    = "The character NUL (\\u0000) is not allowed."
 	tooDeep       = fmt.Sprintf("The body may be nested %d levels deep at most.", maxDepth)
-	numberRefused = fmt.Sprintf("Numbers may have at most %d characters and exponents from -%d to %d.", maxNumberBytes, maxExponent, maxExponent)
+	numberRefused = fmt.Sprintf("Numbers may have at most %d characters and exponents from -%d to %d.",
+		maxNumberBytes, maxExponent, maxExponent)
 )
 
 // tree reads any value, checking all that is inside, and gives its text as

@@ -15,9 +15,9 @@ const (
 	maxDescriptionRunes = 256
 )
 
-// Webhook reads the body of a request for a webhook. key is that of the header. An error is a body that cannot be read to its end. All else that
-// is wrong is left in the request's Violations, so that the use case can add
-// what it finds.
+// Webhook reads the body of a request for a webhook. key is that of the header.
+// An error is a body that cannot be read to its end. All else that is wrong is
+// left in the request's Violations, so that the use case can add what it finds.
 func Webhook(body []byte, key string) (job.WebhookRequest, error) {
 	d := newDecoder(body)
 	var req job.WebhookRequest

@@ -35,7 +35,8 @@ func Relation(name string) (page []byte, ok bool) {
 // Link headers name the addresses of their pages.
 var relations = []relationSpec{
 	{"job-result", "Result of a job",
-		"The target is what the job produced. It is there once the job has succeeded and until the result expires, and it is read with GET and the same API key."},
+		"The target is what the job produced. It is there once the job has succeeded and until the result expires, " +
+			"and it is read with GET and the same API key."},
 	{"batch-jobs", "Jobs of a batch",
 		"The target is the list of the batch's jobs with their item ids, in pages. It is read with GET and the same API key."},
 }
