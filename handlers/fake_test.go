@@ -59,7 +59,7 @@ type fakeJobs struct {
 	result   func(ctx context.Context, client, id job.ID) (*job.StoredResult, error)
 	list     func(ctx context.Context, client job.ID, q job.Query) (job.Page, error)
 	await    func(ctx context.Context, done func(*job.Job) bool) (*job.Job, error) // nil: reads job with each change
-	changed  chan chan struct{}                                                    // by poke
+	changed  chan chan struct{}                                                    // by wake
 }
 
 var errNoJob = job.Errorf(job.CodeJobNotFound, "There is no such job.")
@@ -121,9 +121,9 @@ func (f *fakeJobs) Await(ctx context.Context, client, id job.ID, done func(*job.
 	}
 }
 
-// poke makes whoever waits for a job read it again. It returns when that is
+// wake makes whoever waits for a job read it again. It returns when that is
 // done, or when nobody has waited for long.
-func (f *fakeJobs) poke(t *testing.T) {
+func (f *fakeJobs) wake(t *testing.T) {
 	t.Helper()
 	looked := make(chan struct{})
 	select {
@@ -201,7 +201,7 @@ func (noEvents) ClientEvents(context.Context, job.ID, job.Position, int) (job.Fe
 
 func (noEvents) FeedEnd(context.Context) (job.Position, error) { return job.Position{Tx: 1}, nil }
 
-func (noEvents) Watch(_, _ job.ID) (news <-chan job.Notification, stop func()) { return nil, func() {} }
+func (noEvents) Watch(_, _ job.ID) (notifications <-chan job.Notification, stop func()) { return nil, func() {} }
 
 // fakeClients knows three credentials, and records what it was asked.
 type fakeClients struct {

@@ -123,7 +123,7 @@ func TestRequestsInFlight(t *testing.T) {
 
 func TestOpenStreamsAreNotInFlight(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.open(clientStream)
 	eventually(t, func() bool { return testutil.ToFloat64(th.server.metrics.inFlight) == 0 })
 }
@@ -154,7 +154,7 @@ func TestAuthenticationFailuresAreCounted(t *testing.T) {
 // A key that ends while its stream is open is a failure like others.
 func TestRefusedStreamsAreCounted(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
 	r := th.open(jobStream)
 	th.keys.change(func() { delete(th.keys.keys, goodKey) })
 	r.end()

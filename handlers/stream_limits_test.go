@@ -26,7 +26,7 @@ import (
 
 func TestStreamCaps(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, func(c *Config, _ *Deps) { c.MaxStreams, c.MaxStreamsPerClient = 3, 2 })
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.MaxStreams, c.MaxStreamsPerClient = 3, 2 })
 	first, second := th.open(clientStream), th.open(jobStream)
 	require.Equal(t, 1.0, testutil.ToFloat64(th.server.streams.Metrics.Open.WithLabelValues(stream.KindClient)))
 	r := th.ask("GET", clientStream)
@@ -60,7 +60,7 @@ func requireRetryAfter(t *testing.T, h http.Header) {
 // A failing start is not counted any more, nor is a panicking one.
 func TestFailedStartsAreNotCounted(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, func(_ *Config, d *Deps) { d.Events = panicking{d.Events} })
+	th := newStreamServer(t, func(_ *Config, d *Deps) { d.Events = panicking{d.Events} })
 	for range 3 {
 		th.ask("GET", "/v1/jobs/01890000-0000-7000-8000-0000000000ff/events").problem(job.CodeJobNotFound)
 		th.ask("GET", clientStream, "Last-Event-ID", "x").problem(job.CodeMalformed)
@@ -76,7 +76,7 @@ func (panicking) FeedEnd(context.Context) (job.Position, error) { panic("no end"
 // A panic in a stream ends that stream only.
 func TestPanicInAStream(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, func(_ *Config, d *Deps) { d.Events = unwatchable{d.Events} })
+	th := newStreamServer(t, func(_ *Config, d *Deps) { d.Events = unwatchable{d.Events} })
 	th.open(clientStream).end()
 	th.closed(stream.Internal, 1)
 	require.Contains(t, th.log.String(), "no watch")
@@ -123,7 +123,7 @@ func requireNothingHeld(t testing.TB, s *Server) {
 // all buffers hold. The other reader must not notice.
 func TestStalledReaderIsDropped(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, func(c *Config, _ *Deps) { c.StallTimeout = 2 * time.Second }) // a busy machine may hold up the eager one as well
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.StallTimeout = 2 * time.Second }) // a busy machine may hold up the eager one as well
 	stalled := th.dial()
 	require.NoError(t, stalled.SetReadBuffer(4096))
 	_, err := io.WriteString(stalled, th.request("GET", clientStream))
@@ -149,7 +149,7 @@ func TestStalledReaderIsDropped(t *testing.T) {
 
 func TestHeartbeats(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
 	r := th.open(jobStream)
 	for range 5 {
 		require.True(t, r.block().comment)
@@ -160,7 +160,7 @@ func TestHeartbeats(t *testing.T) {
 // to, and stuck on a reader that takes nothing.
 func TestShutdownEndsStreams(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	stuck := th.dial()
 	require.NoError(t, stuck.SetReadBuffer(4096))
 	_, err := io.WriteString(stuck, th.request("GET", clientStream))
@@ -186,7 +186,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 }
 
 func TestStreamsLeaveNothingBehind(t *testing.T) {
-	th := newTheatre(t) // not parallel: it counts the goroutines of all streams
+	th := newStreamServer(t) // not parallel: it counts the goroutines of all streams
 	require.Zero(t, streamGoroutines())
 	for range 30 {
 		th.open(clientStream)
@@ -208,7 +208,7 @@ func streamGoroutines() int {
 // and the stream is not disturbed by it.
 func TestStreamInAPipeline(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, job.EventCreated)
 	c := th.dial()
 	health := "GET /problems/ HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -235,7 +235,7 @@ func TestStreamInAPipeline(t *testing.T) {
 
 func TestTalkativeClientIsCutOff(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	r := th.open(clientStream)
 	_, err := io.WriteString(r.conn, strings.Repeat("x", 64<<10))
 	require.NoError(t, err)
@@ -245,7 +245,7 @@ func TestTalkativeClientIsCutOff(t *testing.T) {
 
 func TestStreamOverHTTP10(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, job.EventCreated, job.EventCanceled)
 	c := th.dial()
 	_, err := io.WriteString(c, strings.Replace(th.request("GET", jobStream), "HTTP/1.1", "HTTP/1.0", 1))

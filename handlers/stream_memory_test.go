@@ -39,7 +39,7 @@ func (c copying) JobEvents(ctx context.Context, client, id job.ID, after, limit 
 func TestSlowReadersHoldLittleMemory(t *testing.T) {
 	const streams = 20
 	var reads atomic.Int64
-	th := newTheatre(t, func(_ *Config, d *Deps) { d.Events = copying{d.Events, &reads} }) // not parallel: it measures the heap
+	th := newStreamServer(t, func(_ *Config, d *Deps) { d.Events = copying{d.Events, &reads} }) // not parallel: it measures the heap
 	th.history.data = json.RawMessage(`{"x":"` + strings.Repeat("x", 256<<10) + `"}`)
 	for range 2 * stream.PageSize {
 		th.history.record(jobID, job.EventEmitted)

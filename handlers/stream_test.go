@@ -19,7 +19,7 @@ var allOfAJob = []string{job.EventCreated, job.EventQueued, job.EventAssigned, j
 
 func TestJobStream(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, job.EventCreated)
 	r := th.ask("GET", jobStream)
 	require.Equal(t, 200, r.StatusCode)
@@ -74,7 +74,7 @@ func TestJobStream(t *testing.T) {
 // some gets the rest.
 func TestStreamOfAnEndedJob(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, append(allOfAJob, job.EventSucceeded)...)
 	r := th.open(jobStream, "Last-Event-ID", "3")
 	blocks := r.events("job-running", "job-succeeded")
@@ -88,7 +88,7 @@ func TestStreamOfAnEndedJob(t *testing.T) {
 
 func TestRetriedJobGoesOn(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, append(allOfAJob, job.EventFailed)...)
 	r := th.open(jobStream)
 	r.events("job-created", "job-queued", "job-assigned", "job-running", "job-failed")
@@ -104,7 +104,7 @@ func TestRetriedJobGoesOn(t *testing.T) {
 
 func TestClientStream(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	second, foreign := mustID("01890000-0000-7000-8000-000000000002"), mustID("01890000-0000-7000-8000-00000000000f")
 	th.history.add(clientA, second)
 	th.history.add(clientB, foreign)
@@ -142,7 +142,7 @@ func TestClientStream(t *testing.T) {
 // What is committed, but may still be preceded by something, comes when it can.
 func TestHeldEvents(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	r := th.open(clientStream)
 	th.history.watched(t, 1)
 	th.history.change(func() { th.history.withheld = 2 })
@@ -151,7 +151,7 @@ func TestHeldEvents(t *testing.T) {
 	eventually(t, func() bool {
 		th.history.mu.Lock()
 		defer th.history.mu.Unlock()
-		return th.history.reads >= 3 // it looks again without news
+		return th.history.reads >= 3 // it reads again without a notification
 	})
 	th.history.change(func() { th.history.withheld = 1 })
 	r.events("job-created")
@@ -161,7 +161,7 @@ func TestHeldEvents(t *testing.T) {
 
 func TestLongHistoryIsReadInPages(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	const n = 3*stream.PageSize + 7
 	for range n {
 		th.history.record(jobID, job.EventEmitted)
@@ -183,7 +183,7 @@ func mustSeq(t *testing.T, id string) int {
 
 func TestStreamSurvivesStorage(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, func(c *Config, _ *Deps) { c.Heartbeat = 20 * time.Millisecond })
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = 20 * time.Millisecond })
 	th.history.record(jobID, job.EventCreated)
 	r := th.open(jobStream)
 	r.events("job-created")
@@ -209,13 +209,13 @@ func TestStreamSurvivesStorage(t *testing.T) {
 
 func TestDeletedJobEndsItsStream(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, job.EventCreated)
 	r := th.open(jobStream)
 	r.events("job-created")
 	th.history.watched(t, 1)
 	th.history.change(func() {
-		th.history.tell(job.Notification{ClientID: clientA, JobID: jobID})
+		th.history.publish(job.Notification{ClientID: clientA, JobID: jobID})
 		delete(th.history.owners, jobID)
 	})
 	r.end()
@@ -224,7 +224,7 @@ func TestDeletedJobEndsItsStream(t *testing.T) {
 
 func TestRevokedKeyEndsTheStream(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
 	r := th.open(clientStream)
 	th.keys.change(func() { th.keys.fail = job.Errorf(job.CodeStorageUnavailable, "away") })
 	for range 3 {
@@ -237,7 +237,7 @@ func TestRevokedKeyEndsTheStream(t *testing.T) {
 
 func TestStreamRefusals(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, append(allOfAJob, job.EventFailed)...)
 	foreign := th.ask("GET", clientStream, "Authorization", "Bearer "+otherKey).block().id
 	own := th.ask("GET", clientStream).block().id
@@ -283,7 +283,7 @@ func TestStreamRefusals(t *testing.T) {
 
 func TestStreamNegotiation(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, job.EventCreated)
 	for accept, stream := range map[string]bool{
 		"text/event-stream": true, "TEXT/Event-Stream": true, "text/event-stream, application/json;q=0.9": true,
@@ -308,7 +308,7 @@ func TestStreamNegotiation(t *testing.T) {
 // HEAD is answered and leaves the connection as it was.
 func TestHeadOfAStream(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	c := th.dial()
 	in := bufio.NewReader(c)
 	for range 2 {
@@ -329,8 +329,8 @@ func TestHeadOfAStream(t *testing.T) {
 // Nobody tells the stream of what happens between its first read and its watch.
 func TestNothingIsLostBeforeTheWatch(t *testing.T) {
 	t.Parallel()
-	var th *theatre
-	th = newTheatre(t, func(_ *Config, d *Deps) {
+	var th *streamServer
+	th = newStreamServer(t, func(_ *Config, d *Deps) {
 		d.Events = hooked{Events: d.Events, watch: func() { th.history.record(jobID, job.EventCreated) }}
 	})
 	th.open(jobStream).events("job-created")

@@ -283,7 +283,7 @@ func TestStreamsHaveSpansOfTheirBeginning(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
 	var inStream context.Context
-	th := newTheatre(t, with, func(_ *Config, d *Deps) {
+	th := newStreamServer(t, with, func(_ *Config, d *Deps) {
 		d.Clients = authenticating{d.Clients, func(ctx context.Context) { inStream = ctx }}
 	}, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
 	r := th.open(clientStream, "traceparent", traceparent)

@@ -27,7 +27,7 @@ func TestWaitEndsWithItsClient(t *testing.T) {
 		c := w.dial()
 		_, err := io.WriteString(c, waitingGet)
 		require.NoError(t, err)
-		w.jobs.poke(t) // it waits
+		w.jobs.wake(t) // it waits
 		require.Equal(t, 1, w.held())
 		require.NoError(t, c.Close())
 		eventually(t, func() bool { return w.held() == 0 })
@@ -35,7 +35,7 @@ func TestWaitEndsWithItsClient(t *testing.T) {
 	c := w.dial() // one that only says that it will ask nothing more gets its answer
 	_, err := io.WriteString(c, waitingGet)
 	require.NoError(t, err)
-	w.jobs.poke(t)
+	w.jobs.wake(t)
 	require.NoError(t, c.CloseWrite())
 	require.Equal(t, 200, w.read(bufio.NewReader(c)).StatusCode)
 }
@@ -53,13 +53,13 @@ func TestWaitOnAConnectionThatGoesOn(t *testing.T) {
 		f.state.Store(job.Running)
 		_, err := io.WriteString(c, waitingGet)
 		require.NoError(t, err)
-		w.jobs.poke(t)
+		w.jobs.wake(t)
 		for _, part := range []string{next[:1], next[1:], waitingGet} {
 			_, err = io.WriteString(c, part)
 			require.NoError(t, err)
 		}
 		f.state.Store(job.Succeeded)
-		w.jobs.poke(t)
+		w.jobs.wake(t)
 		for range 3 { // the last does not wait: the job has ended
 			require.Equal(t, 200, w.read(in).StatusCode)
 		}

@@ -58,10 +58,10 @@ func TestGetWaitsForAChangeOfState(t *testing.T) {
 	w := newWorld(t)
 	f := statefulJob(w, job.Queued)
 	answers := w.inBackground("GET", jobPath(jobID), "", "Prefer", "wait=20")
-	w.jobs.poke(t) // read again, and still the same
+	w.jobs.wake(t) // read again, and still the same
 	require.Empty(t, answers)
 	f.state.Store(job.Assigned)
-	w.jobs.poke(t)
+	w.jobs.wake(t)
 	a := within(t, answers)
 	require.Equal(t, 200, a.StatusCode)
 	require.Contains(t, a.text, `"state":"ASSIGNED"`)
@@ -118,10 +118,10 @@ func TestGetWaitsWithTheCurrentTag(t *testing.T) {
 	for _, match := range []string{`W/"5"`, `"4", "5"`, `*`} {
 		f.state.Store(job.Running)
 		answers := w.inBackground("GET", jobPath(jobID), "", "Prefer", "wait=20", "If-None-Match", match)
-		w.jobs.poke(t)
+		w.jobs.wake(t)
 		require.Empty(t, answers)
 		f.state.Store(job.Failed)
-		w.jobs.poke(t)
+		w.jobs.wake(t)
 		a := within(t, answers)
 		require.Equal(t, 304, a.StatusCode, "the fake's tag does not change")
 		require.Equal(t, "wait=20", a.Header.Get("Preference-Applied"))
@@ -189,7 +189,7 @@ func TestNoSeatNoWait(t *testing.T) {
 	release, err := w.server.limiter.Acquire(clientA)
 	require.NoError(t, err)
 	w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) {
-		t.Error("it waited without a seat")
+		t.Error("it waited beyond the limit")
 		return nil, errNoJob
 	}
 	a := w.send("GET", jobPath(jobID), "", "Prefer", "wait=5")
@@ -201,7 +201,7 @@ func TestNoSeatNoWait(t *testing.T) {
 	release()
 
 	waitFor(w, job.Running)
-	for range 3 { // each wait gives its seat back
+	for range 3 { // each wait is counted only while it lasts
 		a = w.send("GET", jobPath(jobID), "", "Prefer", "wait=5")
 		require.Equal(t, "wait=5", a.Header.Get("Preference-Applied"))
 	}
@@ -260,7 +260,7 @@ func TestShutdownEndsWaits(t *testing.T) {
 		text, _ := io.ReadAll(res.Body)
 		answers <- &answer{res, string(text)}
 	}()
-	w.jobs.poke(t) // it waits
+	w.jobs.wake(t) // it waits
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	require.NoError(t, w.server.Shutdown(ctx))
