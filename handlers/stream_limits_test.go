@@ -233,7 +233,7 @@ func TestStreamInAPipeline(t *testing.T) {
 	require.True(t, err == nil || errors.Is(err, syscall.ECONNRESET), err)
 }
 
-func TestTalkativeClientIsCutOff(t *testing.T) {
+func TestClientThatSendsTooMuchIsCutOff(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
 	r := th.open(clientStream)

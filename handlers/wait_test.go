@@ -182,7 +182,7 @@ func TestSubmitIsAcceptedWhateverBecomesOfTheWait(t *testing.T) {
 	}
 }
 
-func TestNoSeatNoWait(t *testing.T) {
+func TestNoWaitBeyondTheLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = 1 })
 	statefulJob(w, job.Running)
