@@ -6,43 +6,33 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/job"
 )
 
 func (s *Server) submitBatch(r *call) error {
-	b, replayed, err := s.takeBatch(r)
+	var b *job.Batch
+	var replayed bool
+	err := admitted(r, s.deps.BatchAdmission, func(body []byte, key string) error {
+		req, err := decode.Batch(body, key, s.cfg.MaxPayloadBytes)
+		if err != nil {
+			return err
+		}
+		s.completeBatch(r, &req)
+		b, replayed, err = s.deps.Batches.SubmitBatch(r.ctx, req)
+		return err
+	})
 	if err != nil {
 		return err
 	}
 	r.batchID = b.ID
 	r.acceptedAt(job.BatchPath(b.ID), replayed)
 	r.Set(fiber.HeaderRetryAfter, strconv.Itoa(batchPoll))
-	w := r.wishes()
-	w.applyAsync()
-	w.tell(r)
+	prefs := r.preferences()
+	prefs.applyAsync()
+	prefs.report(r)
 	return r.json(fiber.StatusAccepted, s.batchReceiptOf(b))
-}
-
-// takeBatch reads a request for many jobs and has them accepted.
-func (s *Server) takeBatch(r *call) (b *job.Batch, replayed bool, err error) {
-	if err := enter(r, s.deps.BatchAdmission); err != nil {
-		return nil, false, err
-	}
-	defer func() { leave(s.deps.BatchAdmission, err == nil) }()
-	body, err := r.body(false)
-	if err != nil {
-		return nil, false, err
-	}
-	key, err := r.idempotencyKey()
-	if err != nil {
-		return nil, false, err
-	}
-	req, err := decodeBatch(body, key, s.cfg.MaxPayloadBytes)
-	if err != nil {
-		return nil, false, err
-	}
-	s.completeBatch(r, &req)
-	return s.deps.Batches.SubmitBatch(r.ctx, req)
 }
 
 // completeBatch adds to a batch request and its items what does not come from
@@ -60,12 +50,12 @@ func (s *Server) completeBatch(r *call, req *job.BatchRequest) {
 
 // getBatch answers with the batch, or with 304 while nothing happened to it.
 func (s *Server) getBatch(r *call) error {
-	b, err := s.deps.Batches.Batch(r.ctx, r.caller.ClientID, r.pathBatch())
+	b, err := s.deps.Batches.Batch(r.ctx, r.caller.ClientID, r.batchID)
 	if err != nil {
 		return err
 	}
 	s.batchHeaders(r, b)
-	if matchesETag(r.list(fiber.HeaderIfNoneMatch), batchTag(r, b)) {
+	if header.MatchesETag(r.list(fiber.HeaderIfNoneMatch), batchTag(r, b)) {
 		r.Status(fiber.StatusNotModified)
 		return nil
 	}
@@ -73,11 +63,7 @@ func (s *Server) getBatch(r *call) error {
 }
 
 func (s *Server) cancelBatch(r *call) error {
-	id := r.pathBatch()
-	if err := r.emptyBody(); err != nil {
-		return err
-	}
-	b, err := s.deps.Batches.CancelBatch(r.ctx, r.caller.ClientID, id)
+	b, err := s.deps.Batches.CancelBatch(r.ctx, r.caller.ClientID, r.batchID)
 	if err != nil {
 		return err
 	}
@@ -132,4 +118,151 @@ func batchTag(r *call, b *job.Batch) string {
 		tag.WriteString("-document")
 	}
 	return `W/"` + tag.String() + `"`
+}
+
+// listBatch answers with the jobs of a batch, as far as they still exist.
+func (s *Server) listBatch(r *call) error {
+	b, err := s.deps.Batches.Batch(r.ctx, r.caller.ClientID, r.batchID)
+	if err != nil {
+		return err
+	}
+	names := make(map[job.ID]string, len(b.Items))
+	for _, item := range b.Items {
+		names[item.JobID] = item.ItemID
+	}
+	return s.sendJobs(r, job.Query{BatchID: b.ID}, "batch "+b.ID.String(), func(j *job.Job) summaryView {
+		v := summaryViewOf(j)
+		v.ItemID = orNull(names[j.ID])
+		return v
+	})
+}
+
+// batchReceiptView is the answer to a batch request.
+type batchReceiptView struct {
+	BatchID   job.ID            `json:"batch_id"`
+	CreatedAt job.Time          `json:"created_at"`
+	Jobs      []itemReceiptView `json:"jobs"`
+}
+
+// itemReceiptView has a job, or says why the item was refused.
+type itemReceiptView struct {
+	ItemID  string       `json:"item_id"`
+	JobID   *job.ID      `json:"job_id,omitempty"`
+	State   job.State    `json:"state,omitempty"`
+	Failure *refusalView `json:"failure,omitempty"`
+}
+
+// refusalView is what an answer of its own would have said of the item.
+type refusalView struct {
+	Type            string          `json:"type"`
+	Title           string          `json:"title"`
+	Status          int             `json:"status"`
+	Detail          string          `json:"detail"`
+	Code            job.Code        `json:"code"`
+	Violations      []job.Violation `json:"violations,omitempty"`
+	Retryable       bool            `json:"retryable"`
+	ProcessingStage job.Stage       `json:"processingStage"`
+}
+
+func (s *Server) batchReceiptOf(b *job.Batch) batchReceiptView {
+	v := batchReceiptView{BatchID: b.ID, CreatedAt: job.Time(b.CreatedAt), Jobs: make([]itemReceiptView, len(b.Items))}
+	for i, item := range b.Items {
+		v.Jobs[i] = itemReceiptView{ItemID: item.ItemID, JobID: idOrNull(item.JobID), State: item.State, Failure: s.refusalViewOf(item.Refusal)}
+	}
+	return v
+}
+
+func (s *Server) refusalViewOf(r *job.Refusal) *refusalView {
+	if r == nil {
+		return nil
+	}
+	p := s.problem(r.Code, r.Detail)
+	return &refusalView{
+		Type: p.Type, Title: p.Title, Status: p.Status, Detail: p.Detail, Code: p.Code,
+		Violations: r.Violations, ProcessingStage: job.StageValidation,
+	}
+}
+
+type batchView struct {
+	BatchID       job.ID            `json:"batch_id"`
+	Status        job.Status        `json:"status"`
+	CreatedAt     job.Time          `json:"created_at"`
+	CompletedAt   *job.Time         `json:"completed_at"`
+	Total         int               `json:"total"`
+	Counts        countsView        `json:"counts"`
+	Outcome       *batchOutcomeView `json:"outcome"` // null until all jobs were final for the first time
+	CorrelationID *string           `json:"correlation_id"`
+	Links         batchLinksView    `json:"links"`
+}
+
+// countsView counts a batch's items by their state now. Deleted jobs are in
+// none of them.
+type countsView struct {
+	Created   int `json:"created"`
+	Queued    int `json:"queued"`
+	Assigned  int `json:"assigned"`
+	Running   int `json:"running"`
+	Succeeded int `json:"succeeded"`
+	Failed    int `json:"failed"`
+	Canceled  int `json:"canceled"`
+	Refused   int `json:"refused"`
+}
+
+type batchOutcomeView struct {
+	Status      job.Status        `json:"status"`
+	Succeeded   int               `json:"succeeded"`
+	Failed      int               `json:"failed"`
+	Canceled    int               `json:"canceled"`
+	FailedItems []itemFailureView `json:"failed_items"` // at most job.MaxFailedItems
+}
+
+type itemFailureView struct {
+	ItemID          string     `json:"item_id"`
+	JobID           *job.ID    `json:"job_id"` // null for a refused item
+	Status          job.Status `json:"status"`
+	Detail          string     `json:"detail"`
+	Retryable       bool       `json:"retryable"`
+	ProcessingStage job.Stage  `json:"processing_stage"`
+}
+
+type batchLinksView struct {
+	Self   string `json:"self"`
+	Jobs   string `json:"jobs"`
+	Cancel string `json:"cancel,omitempty"`
+}
+
+func batchJobsPath(id job.ID) string { return job.BatchPath(id) + "/jobs" }
+
+func batchViewOf(b *job.Batch) *batchView {
+	c := b.Counts
+	v := &batchView{
+		BatchID: b.ID, Status: b.Status(), CreatedAt: job.Time(b.CreatedAt), Total: b.Total(),
+		Counts: countsView{
+			c[job.Created], c[job.Queued], c[job.Assigned], c[job.Running],
+			c[job.Succeeded], c[job.Failed], c[job.Canceled], b.Refused(),
+		},
+		CorrelationID: orNull(b.CorrelationID),
+		Links:         batchLinksView{Self: job.BatchPath(b.ID), Jobs: batchJobsPath(b.ID)},
+	}
+	for _, state := range job.States {
+		if !state.Final() && c[state] > 0 {
+			v.Links.Cancel = job.BatchPath(b.ID) + "/cancel"
+		}
+	}
+	if b.Outcome != nil {
+		v.CompletedAt = job.TimeOf(&b.Outcome.CompletedAt)
+		v.Outcome = batchOutcomeViewOf(b.Outcome, b.Language)
+	}
+	return v
+}
+
+func batchOutcomeViewOf(o *job.BatchOutcome, language string) *batchOutcomeView {
+	v := &batchOutcomeView{
+		Status: o.Status, Succeeded: o.Succeeded, Failed: o.Failed, Canceled: o.Canceled,
+		FailedItems: make([]itemFailureView, len(o.Failures)),
+	}
+	for i, f := range o.Failures {
+		v.FailedItems[i] = itemFailureView{f.ItemID, idOrNull(f.JobID), f.Status, f.In(language), f.Retryable, f.Stage}
+	}
+	return v
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -277,7 +278,7 @@ func TestDecodeBatchRefusesItems(t *testing.T) {
 		{"combinations are not decided here", `{"type":"EXECUTE","event":{"name":"a"}}`, false, nil},
 	}
 	for _, test := range tests {
-		req, err := decodeBatch([]byte(items(test.item, `{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}`)), "", testPayload)
+		req, err := decode.Batch([]byte(items(test.item, `{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}`)), "", testPayload)
 		require.NoError(t, err, test.name)
 		require.Len(t, req.Items, 3)
 		for _, i := range []int{0, 2} {
@@ -299,14 +300,14 @@ func TestDecodeBatchRefusesItems(t *testing.T) {
 func TestDecodeBatchItemIDs(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 128)
-	req, err := decodeBatch([]byte(items(`{"type":"EXECUTE","item_id":"`+long+`"}`, `{"item_id":"A.b-c_2","type":"EXECUTE"}`, `{"type":"EXECUTE"}`)), "", testPayload)
+	req, err := decode.Batch([]byte(items(`{"type":"EXECUTE","item_id":"`+long+`"}`, `{"item_id":"A.b-c_2","type":"EXECUTE"}`, `{"type":"EXECUTE"}`)), "", testPayload)
 	require.NoError(t, err)
 	var ids []string
 	for _, item := range req.Items {
 		ids = append(ids, item.ItemID)
 	}
 	require.Equal(t, []string{"0", long, "A.b-c_2", "3"}, ids)
-	req, err = decodeBatch([]byte(items(repeated(`{"type":"EXECUTE"}`, 999)...)), "", testPayload)
+	req, err = decode.Batch([]byte(items(repeated(`{"type":"EXECUTE"}`, 999)...)), "", testPayload)
 	require.NoError(t, err)
 	require.Len(t, req.Items, job.MaxBatchItems)
 	require.Equal(t, "999", req.Items[999].ItemID)
@@ -320,7 +321,7 @@ func TestDecodeBatchBoundsItsComplaints(t *testing.T) {
 		fmt.Fprintf(&item, `,"%d":0`, i)
 	}
 	item.WriteString("}")
-	req, err := decodeBatch([]byte(items(repeated(item.String(), 999)...)), "", testPayload)
+	req, err := decode.Batch([]byte(items(repeated(item.String(), 999)...)), "", testPayload)
 	require.NoError(t, err)
 	total := 0
 	for _, item := range req.Items[1:] {
@@ -336,7 +337,7 @@ func TestDecodeBatchBoundsItsComplaints(t *testing.T) {
 func TestBatchHashIsCanonical(t *testing.T) {
 	t.Parallel()
 	hash := func(body, key string) [32]byte {
-		req, err := decodeBatch([]byte(body), key, testPayload)
+		req, err := decode.Batch([]byte(body), key, testPayload)
 		require.NoError(t, err)
 		return req.Hash
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
 )
@@ -25,7 +26,7 @@ func BenchmarkDecodeSubmit(b *testing.B) {
 			body := []byte(text)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := decodeSubmit(body, "", 256<<10); err != nil {
+				if _, err := decode.Job(body, "", 256<<10); err != nil {
 					b.Fatal(err)
 				}
 			}

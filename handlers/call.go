@@ -1,15 +1,20 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
+	"mime"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -21,8 +26,7 @@ type call struct {
 	stop    context.CancelFunc
 	span    trace.Span // does nothing if the request is not traced
 	route   *route
-	id      job.ID // of the request
-	idText  string // id as it is written
+	idText  string // of the request
 	start   time.Time
 	waited  time.Duration // at the client's own wish
 	caller  job.Caller
@@ -32,7 +36,7 @@ type call struct {
 	webhook job.ID     // zero where no webhook is concerned
 	client  job.ID     // whose keys changed, zero elsewhere
 	keyID   string     // the key that changed, "" elsewhere
-	crowded bool       // refused because too many submissions wait
+	refused bool       // for load: too many submissions wait
 	failed  *problem   // nil unless the answer is a problem
 }
 
@@ -69,29 +73,23 @@ func (r *call) idOf(name string) job.ID {
 	return id
 }
 
-// pathJob gives the job's id in the path, and notes it for the log.
-func (r *call) pathJob() job.ID {
-	r.jobID = r.pathID()
-	return r.jobID
-}
-
-// pathBatch gives the batch's id in the path, and notes it for the log.
-func (r *call) pathBatch() job.ID {
-	r.batchID = r.pathID()
-	return r.batchID
-}
-
-// pathWebhook gives the webhook's id in the path, and notes it for the log.
-func (r *call) pathWebhook() job.ID {
-	r.webhook = r.pathID()
-	return r.webhook
+// noteSubject notes which job, batch or webhook the path names.
+func (r *call) noteSubject() {
+	switch path := r.route.path; {
+	case strings.HasPrefix(path, "/v1/jobs/:id"):
+		r.jobID = r.pathID()
+	case strings.HasPrefix(path, "/v1/batches/:id"):
+		r.batchID = r.pathID()
+	case strings.HasPrefix(path, "/v1/webhooks/:id"):
+		r.webhook = r.pathID()
+	}
 }
 
 // checkAccept refuses a request that accepts none of the media types.
 func (r *call) checkAccept(produced ...string) error {
 	accept := r.list(fiber.HeaderAccept)
 	for _, media := range produced {
-		if accepts(accept, media) {
+		if header.Accepts(accept, media) {
 			return nil
 		}
 	}
@@ -133,4 +131,123 @@ func (r *call) send(status int, media string, v any) error {
 	r.Status(status)
 	r.Set(fiber.HeaderContentType, media)
 	return nil
+}
+
+// respond renders what a use case gives, and passes its error on.
+func respond[T, V any](r *call, status int, view func(T) V) func(T, error) error {
+	return func(v T, err error) error {
+		if err != nil {
+			return err
+		}
+		return r.json(status, view(v))
+	}
+}
+
+// body gives the request's body as sent, after checking that it is uncompressed
+// JSON. It is valid until the handler returns. Where the body may be missing,
+// it is nil then.
+func (r *call) body(optional bool) ([]byte, error) {
+	return r.bodyOf(optional, fiber.MIMEApplicationJSON)
+}
+
+// bodyOf is body for JSON of one of the given media types.
+func (r *call) bodyOf(optional bool, media ...string) ([]byte, error) {
+	body := r.Request().Body()
+	if len(body) == 0 && optional {
+		return nil, nil
+	}
+	if len(body) == 0 {
+		return nil, job.Errorf(job.CodeMalformed, "The request needs a body.")
+	}
+	if e := r.Get(fiber.HeaderContentEncoding); e != "" && !strings.EqualFold(e, "identity") {
+		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body without a Content-Encoding.")
+	}
+	if sent := r.Get(fiber.HeaderContentType); !slices.ContainsFunc(media, func(m string) bool { return isMedia(sent, m) }) {
+		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body as %s.", strings.Join(media, " or "))
+	}
+	return body, nil
+}
+
+// noBody handles requests whose body must say nothing.
+func noBody(handle func(*call) error) func(*call) error {
+	return func(r *call) error {
+		body, err := r.body(true)
+		if err == nil {
+			err = decode.Empty(body)
+		}
+		if err != nil {
+			return err
+		}
+		return handle(r)
+	}
+}
+
+// keyedBody gives the body and the Idempotency-Key header, "" if there is none.
+func (r *call) keyedBody() (body []byte, key string, err error) {
+	if body, err = r.body(false); err != nil {
+		return nil, "", err
+	}
+	lines := r.Request().Header.PeekAll("Idempotency-Key")
+	if len(lines) == 0 {
+		return body, "", nil
+	}
+	key, ok := header.Key(string(lines[0]))
+	if !ok || !decode.ValidKey(key) || len(lines) > 1 {
+		return nil, "", job.Errorf(job.CodeMalformed, "The Idempotency-Key header must be one key: "+decode.KeyForm)
+	}
+	return body, key, nil
+}
+
+// isMedia takes the given media type, with charset=utf-8 or without parameters.
+func isMedia(contentType, want string) bool {
+	if contentType == want {
+		return true
+	}
+	media, params, err := mime.ParseMediaType(contentType)
+	if err != nil || media != want {
+		return false
+	}
+	charset, ok := params["charset"]
+	return len(params) == 0 || len(params) == 1 && ok && strings.EqualFold(charset, "utf-8")
+}
+
+// orNull makes the absent value null.
+func orNull[T ~string](s T) *T {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// idOrNull makes the id that means none null.
+func idOrNull(id job.ID) *job.ID {
+	if id.IsZero() {
+		return nil
+	}
+	return &id
+}
+
+// wantsDocument reports whether the client prefers the draft's view to that of
+// the API.
+func (r *call) wantsDocument() bool {
+	return header.Prefers(r.list(fiber.HeaderAccept), mimeProblem, fiber.MIMEApplicationJSON)
+}
+
+// mediaOf gives the media type of an outcome document (draft section 11.7).
+func mediaOf(d job.Document) string {
+	if d.IsProblem() {
+		return mimeProblem
+	}
+	return fiber.MIMEApplicationJSON
+}
+
+// inLanguage names the language of the texts in an answer.
+func (r *call) inLanguage(language string) {
+	r.Set(fiber.HeaderContentLanguage, cmp.Or(language, job.Languages[0]))
+}
+
+// relate adds a link from the answer's resource to another one. rel is a
+// registered relation or a URI.
+func (r *call) relate(path, rel string) {
+	r.Append(fiber.HeaderLink, "<"+path+`>; rel="`+rel+`"`)
 }

@@ -1,15 +1,13 @@
 package handlers
 
 import (
-	"fmt"
-
 	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/job"
 )
 
 func (s *Server) createClient(r *call) error {
-	if err := r.emptyBody(); err != nil {
-		return err
-	}
 	created, err := s.deps.Clients.CreateClient(r.ctx, r.caller)
 	if err != nil {
 		return err
@@ -24,7 +22,7 @@ func (s *Server) createKey(r *call) error {
 	if err != nil {
 		return err
 	}
-	rotate, err := decodeCreateKey(body)
+	rotate, err := decode.CreateKey(body)
 	if err != nil {
 		return err
 	}
@@ -37,9 +35,6 @@ func (s *Server) createKey(r *call) error {
 }
 
 func (s *Server) renewKey(r *call) error {
-	if err := r.emptyBody(); err != nil {
-		return err
-	}
 	key, err := s.deps.Clients.RenewKey(r.ctx, r.caller, r.pathID())
 	if err != nil {
 		return err
@@ -53,7 +48,7 @@ func (s *Server) revokeKey(r *call) error {
 	if err != nil {
 		return err
 	}
-	keyID, err := decodeRevokeKey(body)
+	keyID, err := decode.RevokeKey(body)
 	if err != nil {
 		return err
 	}
@@ -65,37 +60,21 @@ func (s *Server) revokeKey(r *call) error {
 	return r.json(fiber.StatusOK, revokedView{Revoked: true})
 }
 
-// emptyBody refuses a body that says anything: none, or {}.
-func (r *call) emptyBody() error {
-	body, err := r.body(true)
-	if err != nil || body == nil {
-		return err
-	}
-	d := newDecoder(body)
-	d.document(nil)
-	return d.result()
+type clientView struct {
+	ClientID job.ID `json:"client_id"`
 }
 
-func decodeCreateKey(body []byte) (rotate bool, err error) {
-	if body == nil {
-		return false, nil
-	}
-	d := newDecoder(body)
-	d.document([]member{{name: "rotate", read: func() { rotate = d.boolean() }}})
-	return rotate, d.result()
+type keyView struct {
+	APIKey    *string  `json:"api_key"` // null when the key existed already
+	KeyID     string   `json:"key_id"`
+	CreatedAt job.Time `json:"created_at"`
+	ExpiresAt job.Time `json:"expires_at"`
 }
 
-// maxKeyIDBytes is far above the length of any key id.
-const maxKeyIDBytes = 128
+func keyViewOf(k job.IssuedKey) keyView {
+	return keyView{orNull(k.Secret), k.ID, job.Time(k.CreatedAt), job.Time(k.ExpiresAt)}
+}
 
-func decodeRevokeKey(body []byte) (keyID string, err error) {
-	d := newDecoder(body)
-	present := false
-	d.document([]member{{name: "key_id", read: func() {
-		if keyID, present = d.text(); present && (keyID == "" || len(keyID) > maxKeyIDBytes) {
-			d.invalid(fmt.Sprintf("This must be the key_id of an API key: 1 to %d bytes.", maxKeyIDBytes))
-		}
-	}}})
-	d.require(present, "key_id")
-	return keyID, d.result()
+type revokedView struct {
+	Revoked bool `json:"revoked"`
 }

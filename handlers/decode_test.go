@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"io"
 	"runtime"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -148,7 +148,7 @@ func TestDecodeRefuses(t *testing.T) {
 	for _, test := range badBodies {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			req, err := decodeSubmit([]byte(test.body), "", testPayload)
+			req, err := decode.Job([]byte(test.body), "", testPayload)
 			refusal := req.Refusal(req.Violations)
 			if err != nil {
 				require.ErrorAs(t, err, &refusal)
@@ -184,7 +184,7 @@ func TestDecodeBoundsItsComplaints(t *testing.T) {
 		fmt.Fprintf(&body, `,"%d":0`, i)
 	}
 	body.WriteString("}")
-	r, err := decodeSubmit([]byte(body.String()), "", testPayload)
+	r, err := decode.Job([]byte(body.String()), "", testPayload)
 	require.NoError(t, err)
 	require.Len(t, r.Violations, job.MaxViolations)
 	require.True(t, r.Malformed)
@@ -218,7 +218,7 @@ func TestDecodeAccepts(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := decodeSubmit([]byte(test.body), "", testPayload)
+			got, err := decode.Job([]byte(test.body), "", testPayload)
 			require.NoError(t, err)
 			require.Empty(t, cmp.Diff(test.want, got))
 		})
@@ -228,7 +228,7 @@ func TestDecodeAccepts(t *testing.T) {
 func TestDecodeCopies(t *testing.T) {
 	t.Parallel()
 	body := []byte(`{"type":"EXECUTE","callback":"http://example.com","params":{"a":1},"idempotency_key":"k","correlation_id":"c","event":{"name":"n","data":[2]}}`)
-	got, err := decodeSubmit(body, "", testPayload)
+	got, err := decode.Job(body, "", testPayload)
 	require.NoError(t, err)
 	for i := range body {
 		body[i] = '#'
@@ -241,29 +241,10 @@ func TestDecodeCopies(t *testing.T) {
 	require.Equal(t, `[2]`, string(got.Emit.Data))
 }
 
-func TestCallbacks(t *testing.T) {
-	t.Parallel()
-	for _, good := range []string{
-		"http://example.com", "https://example.com:8443/a/b?c=d&e=%20", "HTTP://EXAMPLE.COM/", "http://[::1]:80/", "http://127.0.0.1:9",
-		"https://example.com/" + strings.Repeat("x", 2028), "http://münchen.example/ä",
-	} {
-		require.Empty(t, checkCallback(good), good)
-	}
-	for _, bad := range []string{
-		"", "x", "/x", "//example.com", "ftp://example.com", "file:///etc/passwd", "javascript:alert(1)", "http:", "http://", "http:///x", "http:example.com",
-		"http://:80", "http://?x", "http://u@example.com", "http://u:p@example.com", "http://@example.com", "http://example.com#", "http://example.com/#x",
-		"http://example.com:0", "http://example.com:65536", "http://example.com:x", "http://example.com:", "http://example.com:-1",
-		"http://example.com/a b", "http://example.com/\n", "http://example.com/\r\nX: 1", "http://exa\tmple.com", "http://example.com/\x7f", "http://example.com/\u0085",
-		"http://example.com\\@evil.example", "http://[::1", "http://%zz", " http://example.com", "https://example.com/" + strings.Repeat("x", 2029),
-	} {
-		require.NotEmpty(t, checkCallback(bad), bad)
-	}
-}
-
 func TestHashIsCanonical(t *testing.T) {
 	t.Parallel()
 	hash := func(body, header string) [32]byte {
-		r, err := decodeSubmit([]byte(body), header, testPayload)
+		r, err := decode.Job([]byte(body), header, testPayload)
 		require.NoError(t, err)
 		require.Empty(t, r.Violations)
 		return r.Hash
@@ -321,42 +302,12 @@ func TestFaultsCostLittle(t *testing.T) {
 	}
 	for name, body := range bodies {
 		limit := uint64(20*len(body) + 100_000)
-		require.Less(t, allocated(func() { _, _ = decodeSubmit([]byte(body), "", testPayload) }), limit, name)
-		require.Less(t, allocated(func() { _, _ = decodeBatch([]byte(items(body)), "", testPayload) }), limit, name)
+		require.Less(t, allocated(func() { _, _ = decode.Job([]byte(body), "", testPayload) }), limit, name)
+		require.Less(t, allocated(func() { _, _ = decode.Batch([]byte(items(body)), "", testPayload) }), limit, name)
 	}
 	item := `{"type":"EXECUTE","` + strings.Repeat("n", 400) + `":[` + strings.Repeat(`1e999,`, 99) + `0]}`
 	body := items(repeated(item, 999)...)
-	require.Less(t, allocated(func() { _, _ = decodeBatch([]byte(body), "", testPayload) }), uint64(20*len(body)), "many items with faults")
-}
-
-// TestPointersAreNotComputedInVain: beyond the limit nothing is done.
-func TestPointersAreNotComputedInVain(t *testing.T) {
-	name := strings.Repeat("n", 100)
-	d := newDecoder([]byte(`{"` + name + `":1}`))
-	d.token()
-	d.value()
-	require.Equal(t, "/"+name, d.pointer())
-	d.form, d.values = make([]job.Violation, d.limit), make([]job.Violation, d.limit)
-	require.Less(t, allocated(func() {
-		for range 1000 {
-			d.malformed(immodest)
-			d.invalid(immodest)
-		}
-	}), uint64(1000*len(name)/2), "less than that of one pointer each")
-	require.Len(t, d.form, job.MaxViolations)
-	require.Len(t, d.values, job.MaxViolations)
-}
-
-// TestPointersAreThoseOfTheParser compares them after every token.
-func TestPointersAreThoseOfTheParser(t *testing.T) {
-	t.Parallel()
-	d := newDecoder([]byte(`{"a":[1,{"b~/":{},"":[[],[2]]},"x"],"\u0061b":{"c":{"d":null}},"` + strings.Repeat("n", maxPointerBytes-1) + `":1,"e":{"` +
-		strings.Repeat("n", maxPointerBytes) + `":[1,2]}}`))
-	for d.err == nil {
-		d.node()
-		require.Equal(t, shorten(d.json.StackPointer()), d.pointer())
-	}
-	require.ErrorIs(t, d.err, io.EOF)
+	require.Less(t, allocated(func() { _, _ = decode.Batch([]byte(body), "", testPayload) }), uint64(20*len(body)), "many items with faults")
 }
 
 func TestFormAndValuesAreToldTogether(t *testing.T) {
@@ -375,7 +326,7 @@ func TestFormAndValuesAreToldTogether(t *testing.T) {
 		"rules, and something after all": {`{"type":"EXECUTE","event":{"name":"a"}} x`, job.CodeMalformed, []string{"", "/event"}},
 	}
 	for name, test := range tests {
-		r, err := decodeSubmit([]byte(test.body), "", testPayload)
+		r, err := decode.Job([]byte(test.body), "", testPayload)
 		require.NoError(t, err, name)
 		refusal := r.Refusal(catalogue.Check(r))
 		require.Equal(t, test.code, refusal.Code, name)
@@ -385,7 +336,7 @@ func TestFormAndValuesAreToldTogether(t *testing.T) {
 		}
 		require.Equal(t, test.at, at, name)
 	}
-	_, err := decodeSubmit([]byte(`{"type":"DEFERRED","colour":1`), "", testPayload)
+	_, err := decode.Job([]byte(`{"type":"DEFERRED","colour":1`), "", testPayload)
 	var refusal *job.Error
 	require.ErrorAs(t, err, &refusal)
 	require.Len(t, refusal.Violations, 2, "of what was not read to its end only the form is judged")
@@ -397,17 +348,17 @@ func TestViolationsSayWhatIsAllowed(t *testing.T) {
 	for member, want := range map[string]string{
 		`"colour":1`:              "type, work_kind, execution_at, callback, params, auto_retry, event, correlation_id, idempotency_key",
 		`"event":{"x":1}`:         "name, data",
-		`"work_kind":"X"`:         join(job.Kinds()),
-		`"type":"X"`:              join(job.Types),
+		`"work_kind":"X"`:         decode.OneOf(job.Kinds()),
+		`"type":"X"`:              decode.OneOf(job.Types),
 		`"callback":"http://[::"`: "such as https://",
 		`"idempotency_key":""`:    "1 to 255",
 		`"params":{"a":1e999}`:    "64 characters and exponents from -300 to 300",
 	} {
-		r, err := decodeSubmit([]byte(`{`+member+`}`), "", testPayload)
+		r, err := decode.Job([]byte(`{`+member+`}`), "", testPayload)
 		require.NoError(t, err)
 		require.Contains(t, r.Violations[0].Detail+r.Violations[len(r.Violations)-1].Detail, want)
 	}
-	_, err := decodeRevokeKey([]byte(`{"key_id":""}`))
+	_, err := decode.RevokeKey([]byte(`{"key_id":""}`))
 	var refusal *job.Error
 	require.ErrorAs(t, err, &refusal)
 	require.Contains(t, refusal.Violations[0].Detail, "1 to 128")
@@ -437,9 +388,9 @@ func TestHashOfMembersIsThatOfTheWhole(t *testing.T) {
 		`{"idempotency_key":"k","\u0074ype":"EXECUTE","params":{"text":"a{b[c","ä":{}}}`,
 		`{"type":"EMIT_EVENT","event":{"name":"x","data":[1, 2 ,{"b":2,"a":1}]},"callback":"https://example.com/{x}"}`,
 	} {
-		r, err := decodeSubmit([]byte(body), "key-of-header", 1<<20)
+		r, err := decode.Job([]byte(body), "key-of-header", 1<<20)
 		if strings.Contains(body, "idempotency_key") {
-			r, err = decodeSubmit([]byte(body), "", 1<<20)
+			r, err = decode.Job([]byte(body), "", 1<<20)
 		}
 		require.NoError(t, err)
 		require.Empty(t, r.Violations, body)
@@ -455,12 +406,12 @@ func TestDecodersKeepNothingOfTheirLastBody(t *testing.T) {
 		group.Go(func() {
 			for range 100 {
 				body := []byte(full)
-				first, err := decodeSubmit(body, "", 1<<20)
+				first, err := decode.Job(body, "", 1<<20)
 				require.NoError(t, err)
-				second, err := decodeSubmit([]byte(`{"type":"EXECUTE"}`), "", 1<<20)
+				second, err := decode.Job([]byte(`{"type":"EXECUTE"}`), "", 1<<20)
 				require.NoError(t, err)
 				require.Equal(t, job.Request{Type: job.Execute, Violations: []job.Violation{}}, normal(second))
-				_, err = decodeSubmit([]byte(`{"type":`), "", 1<<20)
+				_, err = decode.Job([]byte(`{"type":`), "", 1<<20)
 				require.Error(t, err)
 				clear(body) // which is the next request's
 				require.Equal(t, `{"a":1}`, string(first.Params))

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -241,14 +243,13 @@ func TestEventsOfWebhooks(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, want+string(data)+"}", string(text))
 
-	frame := w.server.frameOf("id", &disabled)
-	require.Equal(t, "webhook-disabled", frame.event)
-	text, err = json.Marshal(frame.data)
+	frame := w.server.frameData(&disabled)
+	require.Equal(t, "webhook-disabled", stream.EventName(disabled.Name))
+	text, err = json.Marshal(frame)
 	require.NoError(t, err)
 	require.JSONEq(t, want+string(data)+"}", string(text))
-	require.NoError(t, compileAt(t, asyncAPIDocument, "/components/messages/webhook-disabled/payload").Validate(plainOf(t, frame.data)))
-	disabled.Name = job.EventWebhookTest
-	require.Equal(t, "webhook-test", w.server.frameOf("id", &disabled).event)
+	require.NoError(t, compileAt(t, docs.AsyncAPI, "/components/messages/webhook-disabled/payload").Validate(plainOf(t, frame)))
+	require.Equal(t, "webhook-test", stream.EventName(job.EventWebhookTest))
 }
 
 // feedOf has one event of a client.

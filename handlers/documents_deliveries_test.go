@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -40,7 +41,7 @@ func delivered(event string, changes ...string) http.Header {
 // TestDeliveriesAreDescribed holds what receivers get against the document.
 func TestDeliveriesAreDescribed(t *testing.T) {
 	t.Parallel()
-	document := apitest.New(t, openAPIDocument)
+	document := apitest.New(t, docs.OpenAPI)
 	bodyOf := func(v any) []byte {
 		text, err := json.Marshal(v)
 		require.NoError(t, err)

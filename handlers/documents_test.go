@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -81,7 +83,7 @@ func each(value any, at string, visit func(at string, o tree)) {
 
 func TestOpenAPIDocumentIsValid(t *testing.T) {
 	t.Parallel()
-	document, err := libopenapi.NewDocument(openAPIDocument)
+	document, err := libopenapi.NewDocument(docs.OpenAPI)
 	require.NoError(t, err)
 	_, err = document.BuildV3Model()
 	require.NoError(t, err)
@@ -98,7 +100,7 @@ func TestOpenAPIDocumentIsValid(t *testing.T) {
 
 func TestReferencesOfDocumentsResolve(t *testing.T) {
 	t.Parallel()
-	for name, text := range map[string][]byte{"openapi": openAPIDocument, "asyncapi": asyncAPIDocument} {
+	for name, text := range map[string][]byte{"openapi": docs.OpenAPI, "asyncapi": docs.AsyncAPI} {
 		root := treeOf(t, text)
 		used := map[string]bool{}
 		each(root, "", func(at string, o tree) {
@@ -121,7 +123,7 @@ var fiberParameter = regexp.MustCompile(`:(\w+)`)
 // missing or extra.
 func TestDocumentHasTheRoutes(t *testing.T) {
 	t.Parallel()
-	root := treeOf(t, openAPIDocument)
+	root := treeOf(t, docs.OpenAPI)
 	var documented []string
 	for path, item := range root.in("paths") {
 		for method := range tree(item.(map[string]any)) {
@@ -236,7 +238,7 @@ func TestDocumentHasTheVocabulary(t *testing.T) {
 		"DeliveryState": texts(deliveryStates), "SendError": texts(job.SendErrors),
 		"DisabledReason": texts([]job.DisabledReason{job.DisabledByOwner, job.DisabledGone, job.DisabledFailing}),
 	}
-	schemas := treeOf(t, openAPIDocument).in("components", "schemas")
+	schemas := treeOf(t, docs.OpenAPI).in("components", "schemas")
 	for name, values := range want {
 		require.Equal(t, values, schemas.in(name).texts("enum"), name)
 	}
@@ -250,7 +252,7 @@ func TestDocumentHasTheVocabulary(t *testing.T) {
 			require.Equal(t, meaning, schemas.in(name, "x-enumDescriptions")[value], value)
 		}
 	}
-	require.Equal(t, job.Languages, treeOf(t, openAPIDocument).in("components", "headers", "Content-Language", "schema").texts("enum"))
+	require.Equal(t, job.Languages, treeOf(t, docs.OpenAPI).in("components", "headers", "Content-Language", "schema").texts("enum"))
 }
 
 // eventNames are all events that can be told.
@@ -262,12 +264,12 @@ var eventNames = []string{
 
 func TestStreamsAreDocumented(t *testing.T) {
 	t.Parallel()
-	root := treeOf(t, asyncAPIDocument)
+	root := treeOf(t, docs.AsyncAPI)
 	var frames []string
 	for _, name := range eventNames {
-		frames = append(frames, frameNames.Replace(name))
+		frames = append(frames, stream.EventName(name))
 	}
-	frames = append(frames, progressEvent)
+	frames = append(frames, stream.ProgressEvent)
 	var messages []string
 	for _, name := range root.in("components", "messages").names() {
 		if name != "outcome" && !strings.HasPrefix(name, "delivered-") {
@@ -279,13 +281,13 @@ func TestStreamsAreDocumented(t *testing.T) {
 		require.Equal(t, name, message.(map[string]any)["name"])
 	}
 	require.ElementsMatch(t, without(frames, "batch-completed", "webhook-disabled", "webhook-test"), root.in("channels", "jobEvents", "messages").names())
-	require.ElementsMatch(t, without(frames, progressEvent), root.in("channels", "clientEvents", "messages").names())
+	require.ElementsMatch(t, without(frames, stream.ProgressEvent), root.in("channels", "clientEvents", "messages").names())
 
 	for _, name := range []string{"jobEvents", "clientEvents"} {
 		address, _ := root.in("channels", name)["address"].(string)
-		require.NotNil(t, treeOf(t, openAPIDocument).in("paths", address, "get"), address)
+		require.NotNil(t, treeOf(t, docs.OpenAPI).in("paths", address, "get"), address)
 	}
-	shared := treeOf(t, openAPIDocument).in("components", "schemas")
+	shared := treeOf(t, docs.OpenAPI).in("components", "schemas")
 	for name, schema := range root.in("components", "schemas") {
 		if name != "ProgressFrame" {
 			require.Equal(t, shared[name], schema, "%s is not as in openapi.yaml", name)
@@ -297,7 +299,7 @@ func TestStreamsAreDocumented(t *testing.T) {
 // both documents, with the same headers and bodies.
 func TestWhatReceiversGetIsDocumented(t *testing.T) {
 	t.Parallel()
-	root, async := treeOf(t, openAPIDocument), treeOf(t, asyncAPIDocument)
+	root, async := treeOf(t, docs.OpenAPI), treeOf(t, docs.AsyncAPI)
 	var types, messages []string
 	headers := map[string]bool{"content-type": false}
 	for name, item := range root.in("webhooks") {
@@ -381,16 +383,16 @@ func TestExamplesAreRight(t *testing.T) {
 		}
 	}
 	for _, section := range []string{"paths", "webhooks"} {
-		each(treeOf(t, openAPIDocument).in(section), "", func(at string, o tree) {
+		each(treeOf(t, docs.OpenAPI).in(section), "", func(at string, o tree) {
 			for name, example := range o.in("examples") {
-				check(openAPIDocument, at+"/"+name, o["schema"], example.(map[string]any)["value"])
+				check(docs.OpenAPI, at+"/"+name, o["schema"], example.(map[string]any)["value"])
 			}
 		})
 	}
-	for name, message := range treeOf(t, asyncAPIDocument).in("components", "messages") {
+	for name, message := range treeOf(t, docs.AsyncAPI).in("components", "messages") {
 		examples, _ := message.(map[string]any)["examples"].([]any)
 		for _, example := range examples {
-			check(asyncAPIDocument, name, message.(map[string]any)["payload"], example.(map[string]any)["payload"])
+			check(docs.AsyncAPI, name, message.(map[string]any)["payload"], example.(map[string]any)["payload"])
 		}
 	}
 	require.Greater(t, checked, 10)
@@ -400,7 +402,7 @@ func TestExamplesAreRight(t *testing.T) {
 func TestDocumentsAreServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for path, text := range map[string][]byte{"/openapi.yaml": openAPIDocument, "/asyncapi.yaml": asyncAPIDocument} {
+	for path, text := range map[string][]byte{"/openapi.yaml": docs.OpenAPI, "/asyncapi.yaml": docs.AsyncAPI} {
 		a := w.send(http.MethodGet, path, "", "Authorization", "-")
 		require.Equal(t, http.StatusOK, a.StatusCode)
 		require.Equal(t, "application/yaml", a.Header.Get("Content-Type"))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -71,7 +72,7 @@ func either(all ...members) members {
 // document or extra in it, and what may be absent is not required.
 func TestDocumentHasTheMembers(t *testing.T) {
 	t.Parallel()
-	root := treeOf(t, openAPIDocument)
+	root := treeOf(t, docs.OpenAPI)
 	tests := []struct {
 		view    any
 		schemas []string // one of which a value of the view has
@@ -155,7 +156,7 @@ func TestDocumentHasTheMembers(t *testing.T) {
 			require.True(t, seen[name] || slices.Contains(others, name), "%s is the schema of nothing", name)
 		}
 	}
-	require.Equal(t, documented(treeOf(t, asyncAPIDocument), "ProgressFrame"), membersOf(reflect.TypeFor[progressFrame]()))
+	require.Equal(t, documented(treeOf(t, docs.AsyncAPI), "ProgressFrame"), membersOf(reflect.TypeFor[progressFrame]()))
 }
 
 // TestDocumentIsStrict: every object of the document says that it has no other
@@ -163,7 +164,7 @@ func TestDocumentHasTheMembers(t *testing.T) {
 func TestDocumentIsStrict(t *testing.T) {
 	t.Parallel()
 	open := []string{"/JobMembers", "/WebhookMembers", "/DeliveryMembers", "/Event/properties/data"}
-	each(treeOf(t, openAPIDocument).in("components", "schemas"), "", func(at string, o tree) {
+	each(treeOf(t, docs.OpenAPI).in("components", "schemas"), "", func(at string, o tree) {
 		if o["type"] != "object" || slices.Contains(open, at) {
 			return
 		}
@@ -171,7 +172,7 @@ func TestDocumentIsStrict(t *testing.T) {
 		require.True(t, closed, at)
 	})
 	for _, name := range []string{"Job", "JobSummary", "BatchJob", "Webhook", "IssuedWebhook", "Delivery", "LoggedDelivery"} {
-		require.Equal(t, false, treeOf(t, openAPIDocument).in("components", "schemas", name)["unevaluatedProperties"], name)
+		require.Equal(t, false, treeOf(t, docs.OpenAPI).in("components", "schemas", name)["unevaluatedProperties"], name)
 	}
 }
 
@@ -179,18 +180,18 @@ func TestDocumentIsStrict(t *testing.T) {
 // document.
 func TestDocumentHasTheRequests(t *testing.T) {
 	t.Parallel()
-	root := treeOf(t, openAPIDocument)
-	known := append(namesInCode(t, "submission.go", "members"), "idempotency_key")
+	root := treeOf(t, docs.OpenAPI)
+	known := append(namesInCode(t, "decode/job.go", "members"), "idempotency_key")
 	tests := map[string][]string{
 		"JobRequest":       known,
-		"Emission":         namesInCode(t, "submission.go", "readEvent"),
-		"BatchRequest":     append(namesInCode(t, "submission_batch.go", "members"), "idempotency_key"),
-		"BatchItemRequest": without(append(namesInCode(t, "submission_batch.go", "item"), known...), "idempotency_key"),
-		"KeyRequest":       namesInCode(t, "clients.go", "decodeCreateKey"),
-		"RevokeRequest":    namesInCode(t, "clients.go", "decodeRevokeKey"),
-		"WebhookRequest":   append(namesInCode(t, "submission_webhook.go", "decodeWebhook"), "idempotency_key"),
-		"WebhookPatch":     namesInCode(t, "submission_webhook.go", "decodeWebhookPatch"),
-		"SinceRequest":     namesInCode(t, "submission_webhook.go", "decodeSince"),
+		"Emission":         namesInCode(t, "decode/job.go", "readEvent"),
+		"BatchRequest":     append(namesInCode(t, "decode/batch.go", "members"), "idempotency_key"),
+		"BatchItemRequest": without(append(namesInCode(t, "decode/batch.go", "item"), known...), "idempotency_key"),
+		"KeyRequest":       namesInCode(t, "decode/client.go", "CreateKey"),
+		"RevokeRequest":    namesInCode(t, "decode/client.go", "RevokeKey"),
+		"WebhookRequest":   append(namesInCode(t, "decode/webhook.go", "Webhook"), "idempotency_key"),
+		"WebhookPatch":     namesInCode(t, "decode/webhook.go", "WebhookPatch"),
+		"SinceRequest":     namesInCode(t, "decode/webhook.go", "Since"),
 		"EmptyRequest":     nil,
 	}
 	for schema, names := range tests {

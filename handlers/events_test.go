@@ -10,18 +10,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/job"
 )
 
 // list reads a page of events.
-func (th *theatre) list(path string, headers ...string) listView[eventView] {
+func (th *streamServer) list(path string, headers ...string) listView[eventView] {
 	th.t.Helper()
 	r := th.ask("GET", path, append([]string{"Accept", "application/json"}, headers...)...)
 	text, err := io.ReadAll(r.in)
 	require.NoError(th.t, err)
 	require.Equal(th.t, 200, r.StatusCode, string(text))
 	bare, _, _ := strings.Cut(path, "?")
-	require.NoError(th.t, apitest.New(th.t, openAPIDocument).Verify("GET", bare, r.Response, text))
+	require.NoError(th.t, apitest.New(th.t, docs.OpenAPI).Verify("GET", bare, r.Response, text))
 	require.Equal(th.t, "Accept", r.Header.Get("Vary"))
 	var list listView[eventView]
 	require.NoError(th.t, json.Unmarshal(text, &list))
@@ -31,7 +32,7 @@ func (th *theatre) list(path string, headers ...string) listView[eventView] {
 
 func TestListOfAJobsEvents(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	empty := th.list(jobStream)
 	require.Empty(t, empty.Data)
 	require.Equal(t, pageView{Limit: maxLimit}, empty.Page)
@@ -63,7 +64,7 @@ func TestListOfAJobsEvents(t *testing.T) {
 
 func TestListOfAClientsEvents(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	require.Nil(t, th.list(clientStream).Page.NextCursor, "nothing to go on from")
 	second, foreign := mustID("01890000-0000-7000-8000-000000000002"), mustID("01890000-0000-7000-8000-00000000000f")
 	th.history.add(clientA, second)
@@ -94,7 +95,7 @@ func TestListOfAClientsEvents(t *testing.T) {
 // elsewhere.
 func TestEventCursorsBelongToTheirList(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	second := mustID("01890000-0000-7000-8000-000000000002")
 	th.history.add(clientA, second)
 	th.history.record(jobID, allOfAJob...)

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -58,7 +59,7 @@ type fakeJobs struct {
 	result   func(ctx context.Context, client, id job.ID) (*job.StoredResult, error)
 	list     func(ctx context.Context, client job.ID, q job.Query) (job.Page, error)
 	await    func(ctx context.Context, done func(*job.Job) bool) (*job.Job, error) // nil: reads job with each change
-	changed  chan chan struct{}                                                    // by poke
+	changed  chan chan struct{}                                                    // by wake
 }
 
 var errNoJob = job.Errorf(job.CodeJobNotFound, "There is no such job.")
@@ -120,9 +121,9 @@ func (f *fakeJobs) Await(ctx context.Context, client, id job.ID, done func(*job.
 	}
 }
 
-// poke makes whoever waits for a job read it again. It returns when that is
+// wake makes whoever waits for a job read it again. It returns when that is
 // done, or when nobody has waited for long.
-func (f *fakeJobs) poke(t *testing.T) {
+func (f *fakeJobs) wake(t *testing.T) {
 	t.Helper()
 	looked := make(chan struct{})
 	select {
@@ -200,7 +201,9 @@ func (noEvents) ClientEvents(context.Context, job.ID, job.Position, int) (job.Fe
 
 func (noEvents) FeedEnd(context.Context) (job.Position, error) { return job.Position{Tx: 1}, nil }
 
-func (noEvents) Watch(_, _ job.ID) (news <-chan job.Notification, stop func()) { return nil, func() {} }
+func (noEvents) Watch(_, _ job.ID) (notifications <-chan job.Notification, stop func()) {
+	return nil, func() {}
+}
 
 // fakeClients knows three credentials, and records what it was asked.
 type fakeClients struct {
@@ -322,7 +325,7 @@ func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
 	w.webhooks = &fakeWebhooks{jobs: w.jobs}
 	cfg := Config{PublicURL: publicURL}
 	deps := Deps{
-		Jobs: w.jobs, Reader: w.jobs, Batches: w.batches, Events: noEvents{w.jobs}, Clients: w.clients, Webhooks: w.webhooks,
+		Jobs: w.jobs, Reader: w.jobs, Batches: w.batches, Events: noEvents{w.jobs}, Clients: w.clients, Webhooks: w.webhooks, Deliveries: w.webhooks,
 		Directory: func(context.Context) ([]byte, error) { return []byte(keyDirectory), nil },
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("a secret of 32 bytes for cursors"), nil },
 		Limiter:   fakeLimiter{job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 5999, Reset: 10 * time.Millisecond}},
@@ -426,7 +429,7 @@ func (w *world) do(r *http.Request) *answer {
 	text, err := io.ReadAll(res.Body)
 	require.NoError(w.t, err)
 	if !w.madeUp {
-		apitest.New(w.t, openAPIDocument).Check(w.t, r, res, text)
+		apitest.New(w.t, docs.OpenAPI).Check(w.t, r, res, text)
 	}
 	return &answer{res, string(text)}
 }

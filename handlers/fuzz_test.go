@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -27,10 +28,10 @@ func FuzzDecodeSubmit(f *testing.F) {
 	f.Add([]byte(`{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2030-01-31T12:00:00.123456789Z","callback":"https://example.com/x?y=1","params": {"a" : [1.50, "\\u0000"]} ,"auto_retry":true,"correlation_id":"a.B-c_1"}`), "k")
 	f.Add([]byte(` { "type" : "EMIT_EVENT" , "event" : {"data":{"b":1e5,"a":"\ud83d\ude00"},"name":"order.paid"} , "idempotency_key":"\u0041" }`), "")
 	f.Fuzz(func(t *testing.T, body []byte, key string) {
-		if !validKey(key) {
+		if !decode.ValidKey(key) {
 			key = ""
 		}
-		req, err := decodeSubmit(body, key, testPayload)
+		req, err := decode.Job(body, key, testPayload)
 		if err != nil {
 			var malformed *job.Error
 			if !errors.As(err, &malformed) || malformed.Code != job.CodeMalformed || len(malformed.Violations) == 0 {
@@ -42,7 +43,7 @@ func FuzzDecodeSubmit(f *testing.F) {
 			return
 		}
 		requireSameAgain(t, req)
-		reversed, err := decodeSubmit(reverseMembers(t, body), key, testPayload)
+		reversed, err := decode.Job(reverseMembers(t, body), key, testPayload)
 		require.NoError(t, err)
 		require.Equal(t, req.Hash, reversed.Hash)
 		require.NotEqual(t, req.IdempotencyKey == "", req.Hash != [32]byte{})
@@ -60,7 +61,7 @@ func FuzzDecodeBatch(f *testing.F) {
 		f.Add([]byte(items(bad.body)))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		req, err := decodeBatch(body, "key", testPayload)
+		req, err := decode.Batch(body, "key", testPayload)
 		if err != nil {
 			var refused *job.Error
 			require.ErrorAs(t, err, &refused)
@@ -73,7 +74,7 @@ func FuzzDecodeBatch(f *testing.F) {
 		require.NotZero(t, req.Hash)
 		ids := map[string]bool{}
 		for _, item := range req.Items {
-			require.True(t, validItemID(item.ItemID))
+			require.Regexp(t, `^[A-Za-z0-9._-]{1,128}$`, item.ItemID)
 			require.False(t, ids[item.ItemID])
 			ids[item.ItemID] = true
 			require.Empty(t, item.Request.IdempotencyKey)
@@ -83,25 +84,9 @@ func FuzzDecodeBatch(f *testing.F) {
 				require.True(t, v.Pointer == "" || strings.HasPrefix(v.Pointer, "/"), v.Pointer)
 			}
 		}
-		again, err := decodeBatch(reverseMembers(t, body), "key", testPayload)
+		again, err := decode.Batch(reverseMembers(t, body), "key", testPayload)
 		require.NoError(t, err)
 		require.Equal(t, req.Hash, again.Hash)
-	})
-}
-
-func FuzzPrefer(f *testing.F) {
-	for _, seed := range []string{"", "wait=5", `wait="5", x`, `a="b\"c";d=e, wait=6`, `"`, ",;=", "wait=5;x=\""} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, header string) {
-		limit, ok := parsePrefer(header).wait()
-		require.LessOrEqual(t, limit, maxWait)
-		require.GreaterOrEqual(t, limit, time.Duration(0))
-		_, first := parsePrefer("wait=7," + header).wait()
-		require.True(t, first)
-		if ok {
-			require.Contains(t, strings.ToLower(header), "wait")
-		}
 	})
 }
 
@@ -134,7 +119,7 @@ func requireSameAgain(t *testing.T, req job.Request) {
 	rest, err := json.Marshal(members)
 	require.NoError(t, err)
 	body.Write(rest[1:])
-	again, err := decodeSubmit([]byte(body.String()), "", testPayload)
+	again, err := decode.Job([]byte(body.String()), "", testPayload)
 	require.NoError(t, err, body.String())
 	again.Hash, req.Hash = [32]byte{}, [32]byte{}
 	require.Empty(t, cmp.Diff(req, again))
@@ -172,32 +157,4 @@ func reverseMembers(t *testing.T, text []byte) []byte {
 		return "{ " + strings.Join(parts, " ,\n") + "}"
 	}
 	return []byte(value())
-}
-
-func FuzzKeyHeader(f *testing.F) {
-	for _, seed := range []string{"", "a", `"a"`, `"a\"b\\"`, `"`, `"\`, `a"`, "ä", " a"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, header string) {
-		key, ok := parseKeyHeader(header)
-		if !ok {
-			return
-		}
-		require.True(t, validKey(key))
-		again, ok := parseKeyHeader(`"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`)
-		require.True(t, ok)
-		require.Equal(t, key, again)
-	})
-}
-
-func FuzzTraceParent(f *testing.F) {
-	for _, seed := range []string{"", traceparent, "ff" + traceparent[2:], traceparent + "-x", "01" + traceparent[2:] + "-x"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, parent string) {
-		if trace, ok := traceIDOf(parent); ok {
-			require.Regexp(t, `^[0-9a-f]{32}$`, trace)
-			require.True(t, validCorrelation(trace))
-		}
-	})
 }

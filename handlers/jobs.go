@@ -3,65 +3,120 @@ package handlers
 import (
 	"cmp"
 	"strconv"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/job"
 )
 
-func (s *Server) cancelJob(r *call) error {
-	id := r.pathJob()
-	if err := r.emptyBody(); err != nil {
+func (s *Server) submit(r *call) error {
+	var req job.Request
+	var receipt job.Receipt
+	err := admitted(r, s.deps.Admission, func(body []byte, key string) (err error) {
+		if req, err = decode.Job(body, key, s.cfg.MaxPayloadBytes); err != nil {
+			return err
+		}
+		s.provenance(r).complete(&req)
+		req.ClientID, req.RequestID, req.ReceivedAt = r.caller.ClientID, r.idText, s.receivedAt()
+		receipt, err = s.deps.Jobs.Submit(r.ctx, req)
 		return err
-	}
-	change, err := s.deps.Jobs.Cancel(r.ctx, r.caller.ClientID, id)
+	})
 	if err != nil {
 		return err
 	}
-	return r.json(fiber.StatusOK, changeView{change.JobID, change.State, job.Time(change.UpdatedAt)})
+	accepted := &job.Job{ID: receipt.JobID, State: receipt.State}
+	if req.ExecutionAt != nil {
+		accepted.RunAt = *req.ExecutionAt
+	}
+	r.Set(fiber.HeaderRetryAfter, strconv.Itoa(s.pollAfter(accepted)))
+	return s.accepted(r, receipt)
+}
+
+// admitted reads a submission and has it accepted. It is refused first if too many
+// wait; the client is authenticated by then, so that nobody else learns the load.
+func admitted(r *call, a Admission, accept func(body []byte, key string) error) (err error) {
+	if a != nil {
+		if err := a.Enter(); err != nil {
+			r.refused = true
+			return err
+		}
+		defer func() { a.Leave(err == nil) }()
+	}
+	body, key, err := r.keyedBody()
+	if err != nil {
+		return err
+	}
+	return accept(body, key)
+}
+
+// receivedAt is the time of a request, as precise as storage keeps it.
+func (s *Server) receivedAt() time.Time { return s.deps.Clock().UTC().Truncate(time.Microsecond) }
+
+// accepted answers 202 with the address to poll. A client that is willing to
+// wait gets 200 with the job if that ends in time. From here on nothing is an
+// error: the job is accepted.
+func (s *Server) accepted(r *call, receipt job.Receipt) error {
+	r.jobID = receipt.JobID
+	r.acceptedAt(jobPath(receipt.JobID), receipt.Replayed)
+	prefs := r.preferences()
+	j, err := s.await(r, prefs, receipt.JobID, func(j *job.Job) bool { return j.State.Final() })
+	if err == nil && j != nil && j.State.Final() {
+		r.Response().Header.Del(fiber.HeaderRetryAfter) // it was for polling
+		prefs.report(r)
+		return s.sendJob(r, j)
+	}
+	if err != nil { // a replayed job may be gone: it was not waited for
+		prefs.applied = nil
+	}
+	if err == nil && j != nil {
+		receipt.State = j.State
+	}
+	prefs.applyAsync()
+	prefs.report(r)
+	r.sendReceipt(receiptView{receipt.JobID, receipt.State, job.Time(receipt.CreatedAt)})
+	return nil
+}
+
+// acceptedAt sets the address of what was accepted.
+func (r *call) acceptedAt(path string, replayed bool) {
+	r.Set(fiber.HeaderLocation, path)
+	r.relate(path, "status")
+	if replayed {
+		r.Set("Idempotency-Replayed", "true")
+	}
+}
+
+func (s *Server) cancelJob(r *call) error {
+	return respond(r, fiber.StatusOK, changeViewOf)(s.deps.Jobs.Cancel(r.ctx, r.caller.ClientID, r.jobID))
 }
 
 func (s *Server) retryJob(r *call) error {
-	id := r.pathJob()
-	if err := r.emptyBody(); err != nil {
-		return err
-	}
-	change, err := s.deps.Jobs.Retry(r.ctx, r.caller.ClientID, id)
-	if err != nil {
-		return err
-	}
-	return r.json(fiber.StatusOK, retryView{
-		changeView{change.JobID, change.State, job.Time(change.UpdatedAt)}, change.Attempt,
-	})
+	return respond(r, fiber.StatusOK, retryViewOf)(s.deps.Jobs.Retry(r.ctx, r.caller.ClientID, r.jobID))
 }
 
 func (s *Server) deleteJob(r *call) error {
-	id := r.pathJob()
-	if err := r.emptyBody(); err != nil {
-		return err
-	}
-	if err := s.deps.Jobs.Delete(r.ctx, r.caller.ClientID, id); err != nil {
-		return err
-	}
 	r.Status(fiber.StatusNoContent)
-	return nil
+	return s.deps.Jobs.Delete(r.ctx, r.caller.ClientID, r.jobID)
 }
 
 // getJob answers with the job, or with 304 while nothing happened to it. A
 // client that is willing to wait gets it at the next change of its state: at
 // once if it is final, or if the client has an earlier view of it.
 func (s *Server) getJob(r *call) error {
-	id, w := r.pathJob(), r.wishes()
+	id, prefs := r.jobID, r.preferences()
 	j, err := s.deps.Reader.Job(r.ctx, r.caller.ClientID, id)
 	if err != nil {
 		return err
 	}
 	known := r.list(fiber.HeaderIfNoneMatch)
-	if j.State.Final() || known != "" && !matchesETag(known, s.jobTag(r, j)) {
-		w.applyWait()
+	if j.State.Final() || known != "" && !header.MatchesETag(known, s.jobTag(r, j)) {
+		prefs.applyWait()
 	} else {
 		first := j
-		later, err := s.await(r, w, id, func(now *job.Job) bool {
+		later, err := s.await(r, prefs, id, func(now *job.Job) bool {
 			return now.State != first.State || now.Attempt != first.Attempt
 		})
 		if err != nil {
@@ -69,8 +124,8 @@ func (s *Server) getJob(r *call) error {
 		}
 		j = cmp.Or(later, first)
 	}
-	w.tell(r)
-	if matchesETag(known, s.jobTag(r, j)) {
+	prefs.report(r)
+	if header.MatchesETag(known, s.jobTag(r, j)) {
 		s.jobHeaders(r, j)
 		r.Status(fiber.StatusNotModified)
 		return nil
@@ -140,65 +195,29 @@ func (s *Server) pollAfter(j *job.Job) int {
 	return min(maxPoll, max(1, seconds(j.RunAt.Sub(s.deps.Clock()))))
 }
 
-// getReport answers with the report of the latest finished attempt, or of the
-// one that ?attempt names.
-func (s *Server) getReport(r *call) error {
-	attempt, _ := parsePositive(r.Query("attempt")) // 0 if there is none; checked with the query
-	report, err := s.deps.Reader.Report(r.ctx, r.caller.ClientID, r.pathJob(), attempt)
+// defaultLimit is the size of a page of jobs when none is asked for.
+const defaultLimit = 50
+
+func (s *Server) listJobs(r *call) error {
+	q := job.Query{
+		State: job.State(r.Query("state")), Type: job.Type(r.Query("type")), WorkKind: job.Kind(r.Query("work_kind")),
+		CreatedAfter: r.queryTime("created_after"), CreatedBefore: r.queryTime("created_before"),
+	}
+	if batch := r.Query("batch_id"); batch != "" {
+		q.BatchID, _ = job.ParseID(batch) // checked with the query
+	}
+	return s.sendJobs(r, q, "jobs?"+r.filters(), summaryViewOf)
+}
+
+// sendJobs answers with the page of a list of jobs that the query asks for.
+func (s *Server) sendJobs(r *call, q job.Query, scope string, view func(*job.Job) summaryView) (err error) {
+	q.Limit = r.queryLimit(defaultLimit)
+	if q.After, err = s.cursorID(r, scope); err != nil {
+		return err
+	}
+	page, err := s.deps.Reader.List(r.ctx, r.caller.ClientID, q)
 	if err != nil {
 		return err
 	}
-	if report.State == job.Failed {
-		r.inLanguage(report.Language)
-	}
-	return r.json(fiber.StatusOK, s.reportViewOf(report))
-}
-
-// listAttempts answers with all attempts of a job: there are few.
-func (s *Server) listAttempts(r *call) error {
-	origin, attempts, err := s.deps.Reader.Attempts(r.ctx, r.caller.ClientID, r.pathJob())
-	if err != nil {
-		return err
-	}
-	list := listView[attemptView]{
-		Data: make([]attemptView, len(attempts)), Page: pageView{Limit: max(maxLimit, len(attempts))},
-	}
-	for i, a := range attempts {
-		list.Data[i] = s.attemptViewOf(origin, a)
-		if list.Data[i].Failure != nil {
-			r.inLanguage(origin.Language)
-		}
-	}
-	return r.json(fiber.StatusOK, list)
-}
-
-// getAttempt answers with the outcome document of one attempt: what the
-// instance of a failure points to.
-func (s *Server) getAttempt(r *call) error {
-	id := r.pathJob()
-	n, ok := parsePositive(r.Params("n"))
-	if !ok {
-		return job.Errorf(job.CodeRequestNotFound, "Attempts are numbered from 1.")
-	}
-	origin, attempts, err := s.deps.Reader.Attempts(r.ctx, r.caller.ClientID, id)
-	if err != nil {
-		return err
-	}
-	for _, a := range attempts {
-		if a.Number == n {
-			return s.sendAttempt(r, origin, a)
-		}
-	}
-	return job.Errorf(job.CodeJobNotFound, "The job has no attempt %d.", n)
-}
-
-func (s *Server) sendAttempt(r *call, origin job.Origin, a job.Attempt) error {
-	document := s.links.Document(origin, a)
-	if document.IsProblem() {
-		r.inLanguage(origin.Language)
-	}
-	if document.RetryAfter > 0 {
-		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(document.RetryAfter)) // draft section 5.1
-	}
-	return r.send(fiber.StatusOK, mediaOf(document), document)
+	return sendPage(s, r, scope, page.Jobs, page.Next, view)
 }

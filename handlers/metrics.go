@@ -43,7 +43,8 @@ func newMetrics(f telemetry.Factory, routes []route) *metrics {
 		authFailures: f.Counters("auth_failures_total",
 			"Requests and streams refused for who asks, by error code.", []string{"error_code"}),
 		refused: f.Counters("submissions_refused_total",
-			"Submissions and retries refused for a while: too many wait for storage (overload), the service holds as many jobs as it may (queue_full), the client sends too many (rate_limit).",
+			"Submissions and retries refused for a while: too many wait for storage (overload), "+
+				"the service holds as many jobs as it may (queue_full), the client sends too many (rate_limit).",
 			[]string{"reason"}, "overload", "queue_full", "rate_limit"),
 		usual: map[string]usualAnswer{},
 	}
@@ -70,10 +71,10 @@ func (m *metrics) observe(r *call, took time.Duration) {
 	telemetry.Observe(r.ctx, m.duration.WithLabelValues(r.route.path, class(status)), took)
 }
 
-// noteRefused counts a submission that may come again later.
-func (m *metrics) noteRefused(r *call, code job.Code) {
+// countRefused counts a submission that may come again later.
+func (m *metrics) countRefused(r *call, code job.Code) {
 	switch {
-	case r.crowded:
+	case r.refused:
 		m.refused.WithLabelValues("overload").Inc()
 	case code == job.CodeQueueFull:
 		m.refused.WithLabelValues("queue_full").Inc()

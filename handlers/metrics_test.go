@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -121,7 +122,7 @@ func TestRequestsInFlight(t *testing.T) {
 
 func TestOpenStreamsAreNotInFlight(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.open(clientStream)
 	eventually(t, func() bool { return testutil.ToFloat64(th.server.metrics.inFlight) == 0 })
 }
@@ -152,11 +153,11 @@ func TestAuthenticationFailuresAreCounted(t *testing.T) {
 // A key that ends while its stream is open is a failure like others.
 func TestRefusedStreamsAreCounted(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
 	r := th.open(jobStream)
 	th.keys.change(func() { delete(th.keys.keys, goodKey) })
 	r.end()
-	th.closed(endUnauthorized, 1)
+	th.closed(stream.Unauthorized, 1)
 	require.Equal(t, 1.0, testutil.ToFloat64(th.server.metrics.authFailures.WithLabelValues(string(job.CodeKeyDisabled))))
 	eventually(t, func() bool { return strings.Contains(th.log.String(), "stream ended") })
 	require.Contains(t, th.log.String(), `"error_code":"RFA_AUTH_API_KEY_DISABLED"`)

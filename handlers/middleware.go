@@ -2,8 +2,10 @@ package handlers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -11,16 +13,18 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
+	"github.com/valyala/fasthttp"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/job"
 )
 
-// serve is the way of every request: it gets an id and a time limit, is
-// admitted, handled, answered, counted and logged; a span tells of it.
+// serve handles a request: it gives it an id and a time limit, checks who asks,
+// calls the route's handler, and counts, logs and traces the answer.
 func (s *Server) serve(c *fiber.Ctx, rt *route, handle func(*call) error) {
-	r := &call{Ctx: c, route: rt, id: requestID(c.Get("X-Request-Id")), start: time.Now(), base: s.base, span: noop.Span{}}
-	r.idText = r.id.String()
+	r := &call{Ctx: c, route: rt, idText: requestID(c.Get("X-Request-Id")).String(), start: time.Now(), base: s.base, span: noop.Span{}}
 	r.Set("X-Request-Id", r.idText)
 	r.Set("X-Content-Type-Options", "nosniff")
 	r.Set("Cache-Control", "no-store")
@@ -63,6 +67,7 @@ func (s *Server) run(r *call, handle func(*call) error) (err error) {
 	if err := s.admit(r); err != nil {
 		return err
 	}
+	r.noteSubject()
 	return handle(r)
 }
 
@@ -166,7 +171,7 @@ func seconds(d time.Duration) int {
 }
 
 func (s *Server) logAccess(r *call, took time.Duration) {
-	if r.crowded || !s.log.Enabled(r.ctx, slog.LevelInfo) { // Admission tells of those together
+	if r.refused || !s.log.Enabled(r.ctx, slog.LevelInfo) { // Admission logs those together
 		return
 	}
 	attrs := make([]slog.Attr, 0, 14)
@@ -180,7 +185,7 @@ func (s *Server) logAccess(r *call, took time.Duration) {
 		attrs = append(attrs, slog.Bool("admin", true))
 	}
 	if r.failed != nil {
-		attrs = append(attrs, slog.String("error_code", string(r.failed.Code)), slog.String("error_message", clip(r.failed.Detail)))
+		attrs = append(attrs, slog.String("error_code", string(r.failed.Code)), slog.String("error_message", header.Clip(r.failed.Detail)))
 	}
 	s.log.LogAttrs(r.ctx, slog.LevelInfo, "request", attrs...)
 }
@@ -192,11 +197,40 @@ func idOrEmpty(id job.ID) string {
 	return id.String()
 }
 
-// clip bounds text that the client may have had a hand in, for the log.
-func clip(text string) string {
-	const limit = 500
-	if len(text) <= limit {
-		return text
+// unreadable answers a request that never became one: too large, too slow or
+// broken. The connection closes after it; fasthttp sees to that.
+func (s *Server) unreadable(fctx *fasthttp.RequestCtx, err error) {
+	nameMethod(fctx)
+	c := s.app.AcquireCtx(fctx)
+	defer s.app.ReleaseCtx(c)
+	err = readError(err)
+	s.serve(c, nowhere, func(*call) error { return err })
+	if sent, ok := fctx.Conn().(*conn.Conn); ok {
+		sent.DrainOnClose()
 	}
-	return strings.ToValidUTF8(text[:limit], "") + "..."
+}
+
+// readError turns fasthttp's error into one with a code. The contract has no
+// codes for 408 and 431: they are malformed requests with their own status.
+func readError(err error) error {
+	var timeout net.Error
+	switch {
+	case errors.Is(err, fasthttp.ErrBodyTooLarge):
+		return job.Errorf(job.CodePayloadTooLarge, "The request body is larger than this server allows.")
+	case errors.As(err, new(*fasthttp.ErrSmallBuffer)):
+		return statusError{fiber.StatusRequestHeaderFieldsTooLarge, "The request's header is larger than this server allows."}
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return statusError{fiber.StatusRequestTimeout, "The request did not arrive in time."}
+	}
+	return job.Errorf(job.CodeMalformed, "The request is not valid HTTP.")
+}
+
+// expect refuses a body that is declared as too large, instead of sending 100
+// Continue.
+func (s *Server) expect(fctx *fasthttp.RequestCtx) int {
+	if fctx.Request.Header.ContentLength() <= s.cfg.MaxBodyBytes {
+		return fasthttp.StatusContinue
+	}
+	s.unreadable(fctx, fasthttp.ErrBodyTooLarge)
+	return fasthttp.StatusRequestEntityTooLarge
 }

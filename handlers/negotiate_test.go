@@ -10,20 +10,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func TestWeights(t *testing.T) {
-	t.Parallel()
-	for accept, want := range map[string]int{ // of application/json
-		"": 1000, "*/*": 1000, ",": 1000, "application/json": 1000, "application/json;q=0.5": 500, "application/json; Q=0.5": 500,
-		"application/json;q=0.001": 1, "application/json;q=0": 0, "application/json;q=0.000": 0, "application/json;q=1.000": 1000,
-		"application/*;q=0.3, */*": 300, "*/*;q=0.2, application/*;q=0.3, application/json;q=0.1": 100, "text/html": 0,
-		"application/json;q=": 1000, "application/json;q=x": 1000, "application/json;q=-1": 1000, "application/json;q=2": 1000,
-		"application/json;q=NaN": 1000, "application/json;q=1e-1": 100, "application/json;v=1;q=0.4": 400, "application/json;q=0.4;v=1": 400,
-		"application/json;;q=0.4": 400, "application/json;qq=0.4": 1000,
-	} {
-		require.Equal(t, want, quality(accept, "application/json"), accept)
-	}
-}
-
 func TestDraftView(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

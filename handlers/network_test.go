@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -40,7 +41,7 @@ func (w *world) read(r *bufio.Reader) *answer {
 	require.NoError(w.t, err)
 	switch res.StatusCode {
 	case 400, 408, 413, 431: // whatever was asked for
-		require.NoError(w.t, apitest.New(w.t, openAPIDocument).Verify("POST", "/v1/jobs", res, text))
+		require.NoError(w.t, apitest.New(w.t, docs.OpenAPI).Verify("POST", "/v1/jobs", res, text))
 	}
 	return &answer{res, string(text)}
 }
@@ -129,33 +130,6 @@ func TestDrainingIsBounded(t *testing.T) {
 		require.NoError(t, err)
 		require.Error(t, writeBody(c, 1<<32, chunked), "the server stops reading")
 	}
-}
-
-// endless is a connection whose client never stops sending.
-type endless struct {
-	net.Conn
-	read     int
-	deadline time.Time
-	closed   bool
-}
-
-func (e *endless) Read(p []byte) (int, error)        { e.read += len(p); return len(p), nil }
-func (e *endless) SetReadDeadline(t time.Time) error { e.deadline = t; return nil }
-func (e *endless) Close() error                      { e.closed = true; return nil }
-
-func TestDrainBounds(t *testing.T) {
-	t.Parallel()
-	e := &endless{}
-	c := &conn{Conn: e, listener: &listener{}}
-	require.NoError(t, c.Close())
-	require.Zero(t, e.read, "a request that was read leaves nothing to drain")
-	c.unread.Store(true)
-	require.NoError(t, c.Close())
-	require.Equal(t, drainBytes, e.read)
-	require.WithinDuration(t, time.Now().Add(drainTime), e.deadline, patience)
-	require.True(t, e.closed)
-	require.NoError(t, c.Close())
-	require.Equal(t, drainBytes, e.read, "once")
 }
 
 func TestBodyAtTheLimitIsTaken(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"go.opentelemetry.io/otel/codes"
 
+	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -46,14 +47,14 @@ func (s *Server) sendProblem(r *call, err error) {
 	p := s.problemOf(r.ctx, err)
 	p.Instance = "urn:uuid:" + r.idText
 	r.failed = &p
-	s.metrics.noteRefused(r, p.Code)
+	s.metrics.countRefused(r, p.Code)
 	switch {
-	case r.crowded: // not a failure, and told by Admission: the log would be full of it
+	case r.refused: // not a failure, and logged by Admission: the log would be full of it
 	case p.Status >= 500:
 		s.logFailure(r, &p, err)
-		r.span.SetStatus(codes.Error, clip(err.Error()))
+		r.span.SetStatus(codes.Error, header.Clip(err.Error()))
 	case slices.Contains(authCodes, p.Code):
-		s.noteRefusal(r, &p)
+		s.logRefusal(r, &p)
 	}
 	switch p.Status {
 	case fiber.StatusUnauthorized:
@@ -89,7 +90,8 @@ func (s *Server) problemOf(ctx context.Context, err error) problem {
 		return s.problem(job.CodeRequestNotFound, "Nothing is at this path.")
 	// Whatever a use case made of its context's end, the reason is known here.
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return s.problem(job.CodeTimeout, "The request took longer than this server allows. Whether it had an effect is not known; repeat it with the same idempotency key.")
+		return s.problem(job.CodeTimeout, "The request took longer than this server allows. "+
+			"Whether it had an effect is not known; repeat it with the same idempotency key.")
 	case s.base.Err() != nil:
 		return s.problem(job.CodeStorageUnavailable, "The server is shutting down.")
 	case known != nil && known.Code != job.CodeInternal:
@@ -112,16 +114,16 @@ func (s *Server) problem(code job.Code, detail string) problem {
 	}
 }
 
-// authCodes are of refusals for the sake of who asks.
+// authCodes are those of failed authentication and authorisation.
 var authCodes = []job.Code{job.CodeInvalidCredentials, job.CodeTokenExpired, job.CodeForbidden, job.CodeKeyDisabled}
 
-// noteRefusal counts and logs that somebody was refused for who that is.
-func (s *Server) noteRefusal(r *call, p *problem) {
+// logRefusal counts and logs a failed authentication or authorisation.
+func (s *Server) logRefusal(r *call, p *problem) {
 	s.metrics.authFailures.WithLabelValues(string(p.Code)).Inc()
 	who := cmp.Or(r.claimed, r.caller)
 	s.log.LogAttrs(r.ctx, slog.LevelWarn, "authentication failed", slog.String("request_id", r.idText),
 		slog.String("client_id", idOrEmpty(who.ClientID)), slog.String("key_id", who.KeyID), slog.String("action", r.route.action),
-		slog.String("error_code", string(p.Code)), slog.String("reason", clip(p.Detail)))
+		slog.String("error_code", string(p.Code)), slog.String("reason", header.Clip(p.Detail)))
 }
 
 // logFailure logs what the answer hides: the cause, and where the server
@@ -130,7 +132,7 @@ func (s *Server) logFailure(r *call, p *problem, err error) {
 	attrs := []slog.Attr{
 		slog.String("request_id", r.idText), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
 		slog.String("action", r.route.action), slog.String("error_code", string(p.Code)),
-		slog.String("error_message", clip(err.Error())),
+		slog.String("error_message", header.Clip(err.Error())),
 	}
 	attrs = r.appendSubjects(attrs)
 	var crash panicked

@@ -1,11 +1,19 @@
 package handlers
 
 import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -23,18 +31,18 @@ var (
 		{"cursor", isCursor, "the next_cursor of a page before, unchanged"},
 	}
 	createdQuery = []parameter{
-		{"created_after", isTime, timeWanted},
-		{"created_before", isTime, timeWanted},
+		{"created_after", isTime, decode.TimeForm},
+		{"created_before", isTime, decode.TimeForm},
 	}
 	listQuery = slices.Concat(pageQuery, []parameter{
-		{"state", isState, "one of " + join(job.States)},
-		{"type", func(s string) bool { return job.Type(s).Valid() }, "one of " + join(job.Types)},
-		{"work_kind", func(s string) bool { return job.Kind(s).Valid() }, kindWanted},
+		{"state", isState, decode.OneOf(job.States)},
+		{"type", func(s string) bool { return job.Type(s).Valid() }, decode.OneOf(job.Types)},
+		{"work_kind", func(s string) bool { return job.Kind(s).Valid() }, decode.OneOf(job.Kinds())},
 		{"batch_id", isID, "the id of a batch, such as 0190a1b2-c3d4-7000-8000-000000000b01"},
 	}, createdQuery)
 	deliveryQuery = slices.Concat(pageQuery, []parameter{
-		{"state", func(s string) bool { return job.DeliveryState(s).Valid() }, "one of " + join(deliveryStates)},
-		{"event_name", func(s string) bool { return slices.Contains(job.SubscribableEvents, s) }, "one of " + join(job.SubscribableEvents)},
+		{"state", func(s string) bool { return job.DeliveryState(s).Valid() }, decode.OneOf(deliveryStates)},
+		{"event_name", func(s string) bool { return slices.Contains(job.SubscribableEvents, s) }, decode.OneOf(job.SubscribableEvents)},
 	}, createdQuery)
 )
 
@@ -42,11 +50,6 @@ var (
 var reportQuery = []parameter{{"attempt", isAttempt, "the number of an attempt, a whole number from 1"}}
 
 var deliveryStates = []job.DeliveryState{job.DeliveryPending, job.DeliveryDelivered, job.DeliveryFailed}
-
-// kindWanted lists the catalogue.
-var kindWanted = "one of " + join(job.Kinds())
-
-const timeWanted = "a time in RFC 3339 in UTC, such as 2030-01-31T12:00:00Z"
 
 func isAttempt(s string) bool { _, ok := parsePositive(s); return ok }
 func isState(s string) bool   { return job.State(s).Valid() }
@@ -67,14 +70,6 @@ const maxLimit = 100
 func isLimit(s string) bool {
 	n, ok := parsePositive(s)
 	return ok && n <= maxLimit
-}
-
-func join[T ~string](values []T) string {
-	texts := make([]string, len(values))
-	for i, v := range values {
-		texts[i] = string(v)
-	}
-	return strings.Join(texts, ", ")
 }
 
 func (rt *route) queryNames() []string {
@@ -157,4 +152,112 @@ func parsePositive(s string) (int, bool) {
 	}
 	n, err := strconv.Atoi(s)
 	return n, err == nil
+}
+
+// filters names the filters of a list, for the scope of its cursors. Values
+// are of forms without separators.
+func (r *call) filters() string {
+	var scope strings.Builder
+	for _, name := range r.route.queryNames() {
+		if value := r.Query(name); value != "" && name != "limit" && name != "cursor" {
+			scope.WriteString(name + "=" + value + "&")
+		}
+	}
+	return scope.String()
+}
+
+// A cursor is a position in a list, signed together with whose list it is: any
+// change of it, another client or another list make it a bad one. It is not
+// secret: it holds nothing but ids.
+
+// cursorSum is how much of the HMAC-SHA-256 a cursor carries, in bytes.
+const cursorSum = 16
+
+var cursorEncoding = base64.RawURLEncoding.Strict()
+
+var errBadCursor = &job.Error{
+	Code: job.CodeMalformed, Detail: "The cursor is not one of this list.",
+	Violations: []job.Violation{{Parameter: "cursor",
+		Detail: "This must be the next_cursor of the page before, unchanged and with the same filters; leave it out to start anew."}},
+}
+
+// sealCursor makes the cursor of a position in a client's list. The scope names
+// the list with its filters.
+func (s *Server) sealCursor(ctx context.Context, client job.ID, scope string, position []byte) (string, error) {
+	sum, err := s.cursorSum(ctx, client, scope, position)
+	if err != nil {
+		return "", err
+	}
+	return cursorEncoding.EncodeToString(append(sum, position...)), nil
+}
+
+// openCursor gives the position in a cursor, which must be size bytes long.
+func (s *Server) openCursor(ctx context.Context, client job.ID, scope, cursor string, size int) ([]byte, error) {
+	raw, err := cursorEncoding.DecodeString(cursor)
+	if err != nil || len(raw) != cursorSum+size || len(cursor) != cursorEncoding.EncodedLen(len(raw)) { // line breaks would be skipped
+		return nil, errBadCursor
+	}
+	position := raw[cursorSum:]
+	sum, err := s.cursorSum(ctx, client, scope, position)
+	if err != nil {
+		return nil, err
+	}
+	if !hmac.Equal(sum, raw[:cursorSum]) {
+		return nil, errBadCursor
+	}
+	return position, nil
+}
+
+func (s *Server) cursorSum(ctx context.Context, client job.ID, scope string, position []byte) ([]byte, error) {
+	key, err := s.deps.CursorKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	mac := hmac.New(sha256.New, key)
+	mac.Write(client[:])
+	mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(scope)))) // so that scope and position cannot be shifted
+	mac.Write([]byte(scope))
+	mac.Write(position)
+	return mac.Sum(nil)[:cursorSum], nil
+}
+
+// cursorID gives the id in the cursor that the query has, the zero id if it has
+// none.
+func (s *Server) cursorID(r *call, scope string) (job.ID, error) {
+	cursor := r.Query("cursor")
+	if cursor == "" {
+		return job.ID{}, nil
+	}
+	position, err := s.openCursor(r.ctx, r.caller.ClientID, scope, cursor, len(job.ID{}))
+	if err != nil {
+		return job.ID{}, err
+	}
+	return job.ID(position), nil
+}
+
+// listView is a page of a list.
+type listView[T any] struct {
+	Data []T      `json:"data"`
+	Page pageView `json:"page"`
+}
+
+type pageView struct {
+	Limit      int     `json:"limit"`
+	NextCursor *string `json:"next_cursor"` // null at the end
+}
+
+// sendPage answers with a page of a list, and with the cursor of the next one.
+func sendPage[T, V any](s *Server, r *call, scope string, entries []T, next job.ID, view func(T) V) error {
+	list := listView[V]{Data: make([]V, len(entries)), Page: pageView{Limit: r.queryLimit(defaultLimit)}}
+	for i, entry := range entries {
+		list.Data[i] = view(entry)
+	}
+	if !next.IsZero() {
+		cursor, err := s.sealCursor(r.ctx, r.caller.ClientID, scope, next[:])
+		if err != nil {
+			return err
+		}
+		list.Page.NextCursor = &cursor
+	}
+	return r.json(fiber.StatusOK, list)
 }

@@ -261,25 +261,3 @@ func TestDelete(t *testing.T) {
 	w.send("DELETE", jobPath(jobID), "").requireProblem(t, job.CodeConflict)
 	require.Equal(t, http.StatusMethodNotAllowed, w.send("DELETE", resultPath(jobID), "").StatusCode)
 }
-
-func FuzzRange(f *testing.F) {
-	for _, seed := range []string{"bytes=0-1", "bytes=-1", "bytes=5-", "bytes=0-0,1-1", "bytes=9999999999999999999-", "bytes=", "", "x=1-2", "bytes=,1-2"} {
-		f.Add(seed, 10)
-	}
-	f.Fuzz(func(t *testing.T, header string, size int) {
-		if size < 0 {
-			return
-		}
-		part, ok := parseRange(header, size)
-		if part == nil {
-			return
-		}
-		require.True(t, ok)
-		require.LessOrEqual(t, 0, part.first)
-		require.LessOrEqual(t, part.first, part.last)
-		require.Less(t, part.last, size)
-		again, ok := parseRange(fmt.Sprintf("bytes=%d-%d", part.first, part.last), size)
-		require.True(t, ok)
-		require.Equal(t, part, again)
-	})
-}

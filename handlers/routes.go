@@ -2,6 +2,8 @@ package handlers
 
 import (
 	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/docs"
 )
 
 // access says whose requests a route takes. It is the only authorisation in
@@ -31,6 +33,15 @@ func (rt *route) submits() bool {
 	return rt.action == "submit" || rt.action == "submit_batch" || rt.action == "retry"
 }
 
+// The methods of routes, patch and delete aside.
+const get, post = fiber.MethodGet, fiber.MethodPost
+
+// Media types of answers that are not plain JSON.
+const (
+	mimeProblem     = "application/problem+json"
+	mimeEventStream = "text/event-stream"
+)
+
 // What routes produce.
 var (
 	asJSON   = []string{fiber.MIMEApplicationJSON, mimeProblem}
@@ -41,60 +52,62 @@ var (
 // and 405 with Allow from it.
 func (s *Server) routes() []route {
 	return []route{
-		{fiber.MethodPost, "/v1/clients", registration, "create_client", nil, asJSON, fiber.StatusCreated, s.createClient},
-		{fiber.MethodPost, "/v1/clients/:id/keys", registration, "create_key", nil, asJSON, fiber.StatusCreated, s.createKey},
-		{fiber.MethodPost, "/v1/clients/:id/keys/renew", account, "renew_key", nil, asJSON, fiber.StatusOK, s.renewKey},
-		{fiber.MethodPost, "/v1/clients/:id/keys/revoke", account, "revoke_key", nil, asJSON, fiber.StatusOK, s.revokeKey},
+		{post, "/v1/clients", registration, "create_client", nil, asJSON, fiber.StatusCreated, noBody(s.createClient)},
+		{post, "/v1/clients/:id/keys", registration, "create_key", nil, asJSON, fiber.StatusCreated, s.createKey},
+		{post, "/v1/clients/:id/keys/renew", account, "renew_key", nil, asJSON, fiber.StatusOK, noBody(s.renewKey)},
+		{post, "/v1/clients/:id/keys/revoke", account, "revoke_key", nil, asJSON, fiber.StatusOK, s.revokeKey},
 
-		{fiber.MethodPost, "/v1/jobs", client, "submit", nil, asJSON, fiber.StatusAccepted, s.submit},
-		{fiber.MethodGet, "/v1/jobs", client, "list", listQuery, asJSON, fiber.StatusOK, s.listJobs},
-		{fiber.MethodPost, "/v1/jobs/batch", client, "submit_batch", nil, asJSON, fiber.StatusAccepted, s.submitBatch},
-		{fiber.MethodGet, "/v1/jobs/:id", client, "get", nil, asJSON, fiber.StatusOK, s.getJob},
-		{fiber.MethodDelete, "/v1/jobs/:id", client, "delete", nil, asJSON, fiber.StatusNoContent, s.deleteJob},
-		{fiber.MethodPost, "/v1/jobs/:id/cancel", client, "cancel", nil, asJSON, fiber.StatusOK, s.cancelJob},
-		{fiber.MethodPost, "/v1/jobs/:id/retry", client, "retry", nil, asJSON, fiber.StatusOK, s.retryJob},
-		{fiber.MethodGet, "/v1/jobs/:id/report", client, "report", reportQuery, asJSON, fiber.StatusOK, s.getReport},
-		{fiber.MethodGet, "/v1/jobs/:id/attempts", client, "attempts", nil, asJSON, fiber.StatusOK, s.listAttempts},
-		{fiber.MethodGet, "/v1/jobs/:id/attempts/:n", client, "attempt", nil, asJSON, fiber.StatusOK, s.getAttempt},
-		{fiber.MethodGet, "/v1/jobs/:id/result", client, "result", nil, nil, fiber.StatusOK, s.getResult},
-		{fiber.MethodGet, "/v1/jobs/:id/events", client, "events", pageQuery, asEvents, fiber.StatusOK, s.jobEvents},
-		{fiber.MethodGet, "/v1/events", client, "client_events", pageQuery, asEvents, fiber.StatusOK, s.clientEvents},
+		{post, "/v1/jobs", client, "submit", nil, asJSON, fiber.StatusAccepted, s.submit},
+		{get, "/v1/jobs", client, "list", listQuery, asJSON, fiber.StatusOK, s.listJobs},
+		{post, "/v1/jobs/batch", client, "submit_batch", nil, asJSON, fiber.StatusAccepted, s.submitBatch},
+		{get, "/v1/jobs/:id", client, "get", nil, asJSON, fiber.StatusOK, s.getJob},
+		{fiber.MethodDelete, "/v1/jobs/:id", client, "delete", nil, asJSON, fiber.StatusNoContent, noBody(s.deleteJob)},
+		{post, "/v1/jobs/:id/cancel", client, "cancel", nil, asJSON, fiber.StatusOK, noBody(s.cancelJob)},
+		{post, "/v1/jobs/:id/retry", client, "retry", nil, asJSON, fiber.StatusOK, noBody(s.retryJob)},
+		{get, "/v1/jobs/:id/report", client, "report", reportQuery, asJSON, fiber.StatusOK, s.getReport},
+		{get, "/v1/jobs/:id/attempts", client, "attempts", nil, asJSON, fiber.StatusOK, s.listAttempts},
+		{get, "/v1/jobs/:id/attempts/:n", client, "attempt", nil, asJSON, fiber.StatusOK, s.getAttempt},
+		{get, "/v1/jobs/:id/result", client, "result", nil, nil, fiber.StatusOK, s.getResult},
+		{get, "/v1/jobs/:id/events", client, "events", pageQuery, asEvents, fiber.StatusOK, s.jobEvents},
+		{get, "/v1/events", client, "client_events", pageQuery, asEvents, fiber.StatusOK, s.clientEvents},
 
-		{fiber.MethodGet, "/v1/batches/:id", client, "get_batch", nil, asJSON, fiber.StatusOK, s.getBatch},
-		{fiber.MethodGet, "/v1/batches/:id/jobs", client, "list_batch", pageQuery, asJSON, fiber.StatusOK, s.listBatch},
-		{fiber.MethodPost, "/v1/batches/:id/cancel", client, "cancel_batch", nil, asJSON, fiber.StatusOK, s.cancelBatch},
+		{get, "/v1/batches/:id", client, "get_batch", nil, asJSON, fiber.StatusOK, s.getBatch},
+		{get, "/v1/batches/:id/jobs", client, "list_batch", pageQuery, asJSON, fiber.StatusOK, s.listBatch},
+		{post, "/v1/batches/:id/cancel", client, "cancel_batch", nil, asJSON, fiber.StatusOK, noBody(s.cancelBatch)},
 
-		{fiber.MethodPost, "/v1/webhooks", client, "register_webhook", nil, asJSON, fiber.StatusCreated, s.registerWebhook},
-		{fiber.MethodGet, "/v1/webhooks", client, "list_webhooks", nil, asJSON, fiber.StatusOK, s.listWebhooks},
-		{fiber.MethodGet, "/v1/webhooks/:id", client, "get_webhook", nil, asJSON, fiber.StatusOK, s.getWebhook},
+		{post, "/v1/webhooks", client, "register_webhook", nil, asJSON, fiber.StatusCreated, s.registerWebhook},
+		{get, "/v1/webhooks", client, "list_webhooks", nil, asJSON, fiber.StatusOK, s.listWebhooks},
+		{get, "/v1/webhooks/:id", client, "get_webhook", nil, asJSON, fiber.StatusOK, s.getWebhook},
 		{fiber.MethodPatch, "/v1/webhooks/:id", client, "update_webhook", nil, asJSON, fiber.StatusOK, s.updateWebhook},
-		{fiber.MethodDelete, "/v1/webhooks/:id", client, "unregister_webhook", nil, asJSON, fiber.StatusOK, s.unregisterWebhook},
-		{fiber.MethodPost, "/v1/webhooks/:id/rotate-secret", client, "rotate_secret", nil, asJSON, fiber.StatusOK, s.rotateSecret},
-		{fiber.MethodPost, "/v1/webhooks/:id/test", client, "test_webhook", nil, asJSON, fiber.StatusAccepted, s.testWebhook},
-		{fiber.MethodPost, "/v1/webhooks/:id/redeliver", client, "redeliver_failed", nil, asJSON, fiber.StatusAccepted, s.redeliverFailed},
-		{fiber.MethodPost, "/v1/webhooks/:id/replay", client, "replay_webhook", nil, asJSON, fiber.StatusAccepted, s.replayWebhook},
-		{fiber.MethodGet, "/v1/webhooks/:id/deliveries", client, "webhook_deliveries", deliveryQuery, asJSON, fiber.StatusOK, s.listDeliveries(ofWebhook)},
-		{fiber.MethodGet, "/v1/webhooks/:id/deliveries/:delivery_id", client, "webhook_delivery", nil, asJSON, fiber.StatusOK, s.getDelivery(ofWebhook)},
-		{fiber.MethodPost, "/v1/webhooks/:id/deliveries/:delivery_id/redeliver", client, "redeliver", nil, asJSON, fiber.StatusAccepted, s.redeliver(ofWebhook)},
-		{fiber.MethodGet, "/v1/jobs/:id/deliveries", client, "job_deliveries", deliveryQuery, asJSON, fiber.StatusOK, s.listDeliveries(ofJob)},
-		{fiber.MethodGet, "/v1/jobs/:id/deliveries/:delivery_id", client, "job_delivery", nil, asJSON, fiber.StatusOK, s.getDelivery(ofJob)},
-		{fiber.MethodPost, "/v1/jobs/:id/deliveries/:delivery_id/redeliver", client, "redeliver_of_job", nil, asJSON, fiber.StatusAccepted, s.redeliver(ofJob)},
+		{fiber.MethodDelete, "/v1/webhooks/:id", client, "unregister_webhook", nil, asJSON, fiber.StatusOK, noBody(s.unregisterWebhook)},
+		{post, "/v1/webhooks/:id/rotate-secret", client, "rotate_secret", nil, asJSON, fiber.StatusOK, noBody(s.rotateSecret)},
+		{post, "/v1/webhooks/:id/test", client, "test_webhook", nil, asJSON, fiber.StatusAccepted, noBody(s.testWebhook)},
+		{post, "/v1/webhooks/:id/redeliver", client, "redeliver_failed", nil, asJSON, fiber.StatusAccepted, s.redeliverFailed},
+		{post, "/v1/webhooks/:id/replay", client, "replay_webhook", nil, asJSON, fiber.StatusAccepted, s.replayWebhook},
+		{get, "/v1/webhooks/:id/deliveries", client, "webhook_deliveries", deliveryQuery, asJSON, fiber.StatusOK, s.listDeliveries},
+		{get, "/v1/webhooks/:id/deliveries/:delivery_id", client, "webhook_delivery", nil, asJSON, fiber.StatusOK, s.getDelivery},
+		{post, "/v1/webhooks/:id/deliveries/:delivery_id/redeliver", client, "redeliver",
+			nil, asJSON, fiber.StatusAccepted, noBody(s.redeliver)},
+		{get, "/v1/jobs/:id/deliveries", client, "job_deliveries", deliveryQuery, asJSON, fiber.StatusOK, s.listDeliveries},
+		{get, "/v1/jobs/:id/deliveries/:delivery_id", client, "job_delivery", nil, asJSON, fiber.StatusOK, s.getDelivery},
+		{post, "/v1/jobs/:id/deliveries/:delivery_id/redeliver", client, "redeliver_of_job",
+			nil, asJSON, fiber.StatusAccepted, noBody(s.redeliver)},
 
-		{fiber.MethodGet, "/healthz", public, "health", nil, nil, fiber.StatusOK, s.healthz},
-		{fiber.MethodGet, "/readyz", public, "ready", nil, nil, fiber.StatusOK, s.readyz},
-		{fiber.MethodGet, "/openapi.yaml", public, "openapi", nil, nil, fiber.StatusOK, s.openAPI},
-		{fiber.MethodGet, "/asyncapi.yaml", public, "asyncapi", nil, nil, fiber.StatusOK, s.asyncAPI},
-		{fiber.MethodGet, "/.well-known/http-message-signatures-directory", public, "signing_keys", nil, nil, fiber.StatusOK, s.signingKeys},
-		{fiber.MethodGet, "/", public, "root", nil, nil, fiber.StatusOK, s.docsPage},
-		{fiber.MethodGet, "/docs", public, "docs", nil, nil, fiber.StatusOK, s.docsPage},
-		{fiber.MethodGet, "/rels/:name", public, "relation", nil, nil, fiber.StatusOK, s.relationPage},
-		{fiber.MethodGet, "/problems/", public, "problems", nil, nil, fiber.StatusOK, s.problemPage},
-		{fiber.MethodGet, "/problems/:slug", public, "problem", nil, nil, fiber.StatusOK, s.problemPage},
+		{get, "/healthz", public, "health", nil, nil, fiber.StatusOK, s.healthz},
+		{get, "/readyz", public, "ready", nil, nil, fiber.StatusOK, s.readyz},
+		{get, "/openapi.yaml", public, "openapi", nil, nil, fiber.StatusOK, document(docs.OpenAPI)},
+		{get, "/asyncapi.yaml", public, "asyncapi", nil, nil, fiber.StatusOK, document(docs.AsyncAPI)},
+		{get, "/.well-known/http-message-signatures-directory", public, "signing_keys", nil, nil, fiber.StatusOK, s.signingKeys},
+		{get, "/", public, "root", nil, nil, fiber.StatusOK, docsPage},
+		{get, "/docs", public, "docs", nil, nil, fiber.StatusOK, docsPage},
+		{get, "/rels/:name", public, "relation", nil, nil, fiber.StatusOK, relationPage},
+		{get, "/problems/", public, "problems", nil, nil, fiber.StatusOK, problemPage},
+		{get, "/problems/:slug", public, "problem", nil, nil, fiber.StatusOK, problemPage},
 	}
 }
 
 // nowhere is the route of requests that no row takes.
-var nowhere = &route{method: fiber.MethodGet, path: "unmatched", access: public, action: "none", success: fiber.StatusNotFound}
+var nowhere = &route{method: get, path: "unmatched", access: public, action: "none", success: fiber.StatusNotFound}
 
 func (s *Server) register() {
 	for _, rt := range s.routes() {

@@ -1,3 +1,9 @@
+// Package handlers is the HTTP side of ForgeRun, on Fiber: one table of
+// routes, strict decoding of requests, the shapes of answers, and the only
+// place where errors become problem documents (RFC 9457).
+//
+// It knows the domain and the few use cases it declares itself. No rule about
+// jobs is decided here, and no Fiber type leaves the package.
 package handlers
 
 import (
@@ -16,6 +22,8 @@ import (
 	"github.com/valyala/fasthttp"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
@@ -60,15 +68,14 @@ type Events interface {
 	ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error)
 	// FeedEnd is the position after everything that ClientEvents can give now.
 	FeedEnd(ctx context.Context) (job.Position, error)
-	// Watch hears the news of one job, or with the zero id of all of a
-	// client's jobs and batches, until stop is called. It may miss some for a
-	// while and hear others twice; what comes faster than it is received is
-	// merged. Progress is heard of single jobs only.
-	Watch(client, id job.ID) (news <-chan job.Notification, stop func())
+	// Watch receives the notifications of one job, or with the zero id of all of a
+	// client's jobs and batches, until stop is called. Some may be late and others
+	// come twice; what is not received in time is merged. Progress comes of single
+	// jobs only.
+	Watch(client, id job.ID) (notifications <-chan job.Notification, stop func())
 }
 
-// Webhooks are the use cases of webhooks and of what is delivered to them and
-// to callbacks.
+// Webhooks are the use cases of webhooks.
 type Webhooks interface {
 	Register(ctx context.Context, r job.WebhookRequest) (job.IssuedWebhook, error)
 	Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) // newest first
@@ -76,6 +83,10 @@ type Webhooks interface {
 	Update(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error)
 	Unregister(ctx context.Context, client, id job.ID) error
 	RotateSecret(ctx context.Context, client, id job.ID) (job.IssuedWebhook, error)
+}
+
+// Deliveries are the use cases of deliveries to webhooks and callbacks.
+type Deliveries interface {
 	Test(ctx context.Context, client, id job.ID) (*job.Delivery, error)
 	Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error)
 	Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error)
@@ -109,7 +120,7 @@ type Limiter interface {
 	Allow(ctx context.Context, client job.ID) job.Allowance
 }
 
-// Health tells whether the process can do its work.
+// Health reports whether the process can do its work.
 type Health interface {
 	Ready(ctx context.Context) Readiness
 }
@@ -133,11 +144,11 @@ type Config struct {
 	IdleTimeout     time.Duration // of a kept-alive connection (75 s)
 
 	TimeScale     float64       // of the workers, for estimates
-	RetentionJobs time.Duration // how long a final job is kept; 0: expires_at is not told
+	RetentionJobs time.Duration // how long a final job is kept; 0: expires_at is not shown
 
 	MaxStreams          int           // event streams and waiting requests at once: 503 (10,000)
 	MaxStreamsPerClient int           // of these, of one client: 429 (100)
-	Heartbeat           time.Duration // between signs of life on an idle stream (15 s)
+	Heartbeat           time.Duration // between heartbeats on an idle stream (15 s)
 	StallTimeout        time.Duration // a reader that takes longer for a piece of 8 KiB is dropped (10 s)
 }
 
@@ -159,16 +170,17 @@ func (c Config) withDefaults() Config {
 // Deps is what the server works with. All are required unless they say
 // otherwise.
 type Deps struct {
-	Jobs     Jobs
-	Reader   Reader
-	Batches  Batches
-	Events   Events
-	Webhooks Webhooks
-	Clients  Clients
-	Limiter  Limiter
-	Health   Health
+	Jobs       Jobs
+	Reader     Reader
+	Batches    Batches
+	Events     Events
+	Webhooks   Webhooks
+	Deliveries Deliveries
+	Clients    Clients
+	Limiter    Limiter
+	Health     Health
 	// Admission of jobs, and of batches: one of these is much work, and must not
-	// take the room of the others. Nil: all are admitted.
+	// displace the others. Nil: all are admitted.
 	Admission, BatchAdmission Admission
 	Logger                    *slog.Logger          // nil: no log
 	Registry                  prometheus.Registerer // nil: metrics are not exposed
@@ -190,9 +202,8 @@ type Server struct {
 	links   job.Links
 	app     *fiber.App
 	metrics *metrics
-	streams *streamMetrics
-	pages   map[string][]byte // by problem slug; "" is the index
-	seats   *seats            // of streams and waiting requests; all end when Shutdown begins
+	streams *stream.Engine
+	limiter *stream.Limiter // of streams and waiting requests; all end when Shutdown begins
 
 	base   context.Context // parent of all requests' contexts; ends with Shutdown
 	cancel context.CancelFunc
@@ -212,12 +223,17 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	s := &Server{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
-		links:   job.Links{PublicURL: cfg.PublicURL},
-		streams: newStreamMetrics(telemetry.In(deps.Registry)),
-		pages:   problemPages(),
+		links: job.Links{PublicURL: cfg.PublicURL},
 	}
 	s.metrics = newMetrics(telemetry.In(deps.Registry), s.routes())
-	s.seats = newSeats(s.cfg)
+	s.limiter = stream.NewLimiter(s.cfg.MaxStreams, s.cfg.MaxStreamsPerClient)
+	s.streams = &stream.Engine{
+		Heartbeat: s.cfg.Heartbeat, StallTimeout: s.cfg.StallTimeout, RequestTimeout: s.cfg.RequestTimeout,
+		Watch:   func(client, id job.ID) (<-chan job.Notification, func()) { return s.deps.Events.Watch(client, id) },
+		Recheck: s.stillGood, Render: s.frameData, RenderProgress: progressFrameOf,
+		Limiter: s.limiter, Metrics: stream.NewMetrics(telemetry.In(deps.Registry)), Logger: s.log,
+		Unauthorized: func(code job.Code) { s.metrics.authFailures.WithLabelValues(string(code)).Inc() },
+	}
 	s.base, s.cancel = context.WithCancel(context.Background())
 	s.app = fiber.New(fiber.Config{
 		// Fiber's strings otherwise point into buffers that the next request
@@ -259,7 +275,7 @@ func nameMethod(c *fasthttp.RequestCtx) {
 
 // Serve answers on l until Shutdown, then returns nil. It closes l.
 func (s *Server) Serve(l net.Listener) error {
-	l = &listener{Listener: l, silent: map[*conn]struct{}{}}
+	l = conn.NewListener(l)
 	s.mu.Lock()
 	if s.stopped {
 		s.mu.Unlock()
@@ -281,8 +297,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		_ = s.listener.Close()
 	}
 	s.mu.Unlock()
-	s.seats.close()
-	return errors.Join(s.app.ShutdownWithContext(ctx), s.seats.wait(ctx))
+	s.limiter.Close()
+	return errors.Join(s.app.ShutdownWithContext(ctx), s.limiter.Wait(ctx))
 }
 
 // Test answers one request without a network.

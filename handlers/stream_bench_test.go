@@ -16,7 +16,7 @@ import (
 // event, and gives what they cost in bytes each: memory that Go holds for heap
 // and stacks, the test's own ends of the connections included.
 func idleStreams(t testing.TB, n int) int {
-	th := newTheatre(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = n })
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = n })
 	th.history.record(jobID, job.EventCreated)
 	buf := make([]byte, 16<<10)
 	open := func(count int) {

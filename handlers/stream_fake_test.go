@@ -20,6 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -61,7 +63,7 @@ func (h *history) record(id job.ID, names ...string) {
 	for _, name := range names {
 		h.append(id, name)
 	}
-	h.tell(job.Notification{ClientID: h.owners[id], JobID: id})
+	h.publish(job.Notification{ClientID: h.owners[id], JobID: id})
 }
 
 var nextState = map[string]job.State{
@@ -110,11 +112,11 @@ func (h *history) progress(id job.ID, attempt, percentage int) {
 	if j := h.jobs[id]; j.Attempt == attempt {
 		j.Progress = p
 	}
-	h.tell(job.Notification{ClientID: h.owners[id], JobID: id, Attempt: attempt, Progress: p})
+	h.publish(job.Notification{ClientID: h.owners[id], JobID: id, Attempt: attempt, Progress: p})
 }
 
-// tell merges as the hub does.
-func (h *history) tell(n job.Notification) {
+// publish merges as the hub does.
+func (h *history) publish(n job.Notification) {
 	for c, wanted := range h.watchers {
 		if n.ClientID != wanted.ClientID || !wanted.JobID.IsZero() && n.JobID != wanted.JobID || wanted.JobID.IsZero() && n.Progress != nil {
 			continue
@@ -274,8 +276,8 @@ func (k *keyring) change(f func()) {
 	f()
 }
 
-// theatre is a server on a loopback port with a history to stream from.
-type theatre struct {
+// streamServer is a server on a loopback port with a history to stream from.
+type streamServer struct {
 	t       testing.TB
 	history *history
 	keys    *keyring
@@ -287,9 +289,9 @@ type theatre struct {
 
 const streamPatience = 60 * time.Second
 
-func newTheatre(t testing.TB, change ...func(*Config, *Deps)) *theatre {
+func newStreamServer(t testing.TB, change ...func(*Config, *Deps)) *streamServer {
 	t.Helper()
-	th := &theatre{
+	th := &streamServer{
 		t: t, history: newHistory(), log: &logBuffer{}, served: make(chan error, 1),
 		keys: &keyring{keys: map[string]job.ID{goodKey: clientA, otherKey: clientB}},
 	}
@@ -313,26 +315,25 @@ func newTheatre(t testing.TB, change ...func(*Config, *Deps)) *theatre {
 	t.Cleanup(func() {
 		th.shutdown()
 		require.Empty(t, th.history.watchers, "nobody watches any more")
-		require.Zero(t, th.server.seats.taken)
-		require.Empty(t, th.server.seats.of)
-		for _, kind := range []string{streamOfJob, streamOfClient} {
-			require.Zero(t, testutil.ToFloat64(th.server.streams.open.WithLabelValues(kind)))
+		requireNothingHeld(t, th.server)
+		for _, kind := range []string{stream.KindJob, stream.KindClient} {
+			require.Zero(t, testutil.ToFloat64(th.server.streams.Metrics.Open.WithLabelValues(kind)))
 		}
 	})
 	return th
 }
 
-func (th *theatre) shutdown() {
+func (th *streamServer) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), streamPatience)
 	defer cancel()
 	require.NoError(th.t, th.server.Shutdown(ctx))
 }
 
 // closed waits until a stream has ended for a reason for the nth time.
-func (th *theatre) closed(reason ending, n int) {
+func (th *streamServer) closed(reason stream.Ending, n int) {
 	th.t.Helper()
 	eventually(th.t, func() bool {
-		return testutil.ToFloat64(th.server.streams.closed.WithLabelValues(string(reason))) == float64(n)
+		return testutil.ToFloat64(th.server.streams.Metrics.Closed.WithLabelValues(string(reason))) == float64(n)
 	})
 }
 
@@ -352,7 +353,7 @@ const (
 )
 
 // request writes a request for a stream; headers are name, value, ...
-func (th *theatre) request(method, path string, headers ...string) string {
+func (th *streamServer) request(method, path string, headers ...string) string {
 	text := method + " " + path + " HTTP/1.1\r\nHost: x\r\n"
 	given := map[string]string{"Authorization": "Bearer " + goodKey, "Accept": "text/event-stream"}
 	for i := 0; i < len(headers); i += 2 {
@@ -377,7 +378,7 @@ func mapKeys(m map[string]string) func(yield func(string) bool) {
 }
 
 // dial opens a connection; every read and write on it has an end.
-func (th *theatre) dial() *net.TCPConn {
+func (th *streamServer) dial() *net.TCPConn {
 	th.t.Helper()
 	c, err := net.Dial("tcp", th.address)
 	require.NoError(th.t, err)
@@ -387,7 +388,7 @@ func (th *theatre) dial() *net.TCPConn {
 }
 
 // ask sends a request on a new connection and reads the answer's head.
-func (th *theatre) ask(method, path string, headers ...string) *reader {
+func (th *streamServer) ask(method, path string, headers ...string) *reader {
 	th.t.Helper()
 	c := th.dial()
 	_, err := io.WriteString(c, th.request(method, path, headers...))
@@ -396,12 +397,12 @@ func (th *theatre) ask(method, path string, headers ...string) *reader {
 	if r.Header.Get("Content-Type") == mimeEventStream {
 		bare, _, _ := strings.Cut(path, "?")
 		r.path = bare
-		require.NoError(th.t, apitest.New(th.t, openAPIDocument).Verify(method, bare, r.Response, nil))
+		require.NoError(th.t, apitest.New(th.t, docs.OpenAPI).Verify(method, bare, r.Response, nil))
 	}
 	return r
 }
 
-func (th *theatre) answer(c *net.TCPConn, method string) *reader {
+func (th *streamServer) answer(c *net.TCPConn, method string) *reader {
 	th.t.Helper()
 	in := bufio.NewReader(c)
 	res, err := http.ReadResponse(in, &http.Request{Method: method})
@@ -410,7 +411,7 @@ func (th *theatre) answer(c *net.TCPConn, method string) *reader {
 }
 
 // open opens a stream and reads its start.
-func (th *theatre) open(path string, headers ...string) *reader {
+func (th *streamServer) open(path string, headers ...string) *reader {
 	th.t.Helper()
 	r := th.ask("GET", path, headers...)
 	require.Equal(th.t, 200, r.StatusCode)
@@ -453,7 +454,7 @@ func (r *reader) next() block {
 			continue
 		}
 		if r.path != "" {
-			require.NoError(r.t, apitest.NewStreams(r.t, asyncAPIDocument).Verify(r.path, b.id, b.event, b.data))
+			require.NoError(r.t, apitest.NewStreams(r.t, docs.AsyncAPI).Verify(r.path, b.id, b.event, b.data))
 		}
 		return b
 	}
@@ -486,7 +487,7 @@ func (r *reader) end() {
 // percentage gives the percentage in a progress block.
 func (b block) percentage(t testing.TB) int {
 	t.Helper()
-	require.Equal(t, progressEvent, b.event)
+	require.Equal(t, stream.ProgressEvent, b.event)
 	require.Empty(t, b.id, "progress has no id")
 	var p struct {
 		Progress struct{ Percentage int }

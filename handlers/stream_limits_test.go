@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -20,14 +19,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 )
 
 func TestStreamCaps(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, func(c *Config, _ *Deps) { c.MaxStreams, c.MaxStreamsPerClient = 3, 2 })
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.MaxStreams, c.MaxStreamsPerClient = 3, 2 })
 	first, second := th.open(clientStream), th.open(jobStream)
-	require.Equal(t, 1.0, testutil.ToFloat64(th.server.streams.open.WithLabelValues(streamOfClient)))
+	require.Equal(t, 1.0, testutil.ToFloat64(th.server.streams.Metrics.Open.WithLabelValues(stream.KindClient)))
 	r := th.ask("GET", clientStream)
 	r.problem(job.CodeRateLimited)
 	requireRetryAfter(t, r.Header)
@@ -40,12 +41,12 @@ func TestStreamCaps(t *testing.T) {
 	requireRetryAfter(t, r.Header)
 
 	require.NoError(t, first.conn.Close())
-	th.closed(endClientGone, 1)
+	th.closed(stream.ClientGone, 1)
 	fourth := th.open(clientStream, foreign...)
 	for n, r := range []*reader{second, third, fourth} {
 		require.NoError(t, r.conn.CloseWrite(), "half a close is a close")
 		r.end()
-		th.closed(endClientGone, n+2)
+		th.closed(stream.ClientGone, n+2)
 	}
 }
 
@@ -56,56 +57,16 @@ func requireRetryAfter(t *testing.T, h http.Header) {
 	require.True(t, 1 <= n && n <= 5, n)
 }
 
-func TestSeats(t *testing.T) {
+// A failing start is not counted any more, nor is a panicking one.
+func TestFailedStartsAreNotCounted(t *testing.T) {
 	t.Parallel()
-	s := newSeats(Config{MaxStreams: 50, MaxStreamsPerClient: 30})
-	var mu sync.Mutex
-	var releases []func()
-	taken := map[job.ID]int{}
-	var wg sync.WaitGroup
-	for range 40 {
-		for _, client := range []job.ID{clientA, clientB} {
-			wg.Go(func() {
-				if release, err := s.take(client); err == nil {
-					mu.Lock()
-					defer mu.Unlock()
-					taken[client]++
-					releases = append(releases, release)
-				}
-			})
-		}
-	}
-	wg.Wait()
-	require.Equal(t, 50, taken[clientA]+taken[clientB])
-	require.LessOrEqual(t, taken[clientA], 30)
-	require.LessOrEqual(t, taken[clientB], 30)
-
-	s.close()
-	_, err := s.take(clientA)
-	require.Equal(t, job.CodeStorageUnavailable, job.CodeOf(err))
-	expired, cancel := context.WithCancel(context.Background())
-	cancel()
-	require.ErrorIs(t, s.wait(expired), context.Canceled)
-	for _, release := range releases {
-		wg.Go(release)
-		wg.Go(release) // twice is once
-	}
-	require.NoError(t, s.wait(context.Background()))
-	wg.Wait()
-	require.Zero(t, s.taken)
-	require.Empty(t, s.of)
-}
-
-// A failing start gives its seat back, a panicking one too.
-func TestFailedStartsFreeTheirSeats(t *testing.T) {
-	t.Parallel()
-	th := newTheatre(t, func(_ *Config, d *Deps) { d.Events = panicking{d.Events} })
+	th := newStreamServer(t, func(_ *Config, d *Deps) { d.Events = panicking{d.Events} })
 	for range 3 {
 		th.ask("GET", "/v1/jobs/01890000-0000-7000-8000-0000000000ff/events").problem(job.CodeJobNotFound)
 		th.ask("GET", clientStream, "Last-Event-ID", "x").problem(job.CodeMalformed)
 		th.ask("GET", clientStream).problem(job.CodeInternal)
 	}
-	require.Zero(t, th.server.seats.taken)
+	requireNothingHeld(t, th.server)
 }
 
 type panicking struct{ Events }
@@ -115,9 +76,9 @@ func (panicking) FeedEnd(context.Context) (job.Position, error) { panic("no end"
 // A panic in a stream ends that stream only.
 func TestPanicInAStream(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, func(_ *Config, d *Deps) { d.Events = unwatchable{d.Events} })
+	th := newStreamServer(t, func(_ *Config, d *Deps) { d.Events = unwatchable{d.Events} })
 	th.open(clientStream).end()
-	th.closed(endInternalError, 1)
+	th.closed(stream.Internal, 1)
 	require.Contains(t, th.log.String(), "no watch")
 	require.Equal(t, 200, th.ask("GET", clientStream, "Accept", "").StatusCode)
 }
@@ -128,24 +89,41 @@ func (unwatchable) Watch(_, _ job.ID) (<-chan job.Notification, func()) { panic(
 
 // A connection may fail between the answer's decision and the stream's begin:
 // here because the answer to the request before cannot be written.
-func TestSeatOfAStreamThatNeverBegins(t *testing.T) {
+func TestLimitOfAStreamThatNeverBegins(t *testing.T) {
 	t.Parallel()
 	s := New(Config{PublicURL: publicURL}, Deps{})
-	release, err := s.seats.take(clientA)
+	release, err := s.limiter.Acquire(clientA)
 	require.NoError(t, err)
 	near, far := net.Pipe()
 	defer func() { _ = far.Close() }()
-	c := &conn{Conn: near, listener: &listener{silent: map[*conn]struct{}{}}}
-	c.seat.Store(&release)
+	accepted, err := conn.NewListener(single{conn: near}).Accept()
+	require.NoError(t, err)
+	c := accepted.(*conn.Conn)
+	c.OnClose.Store(&release)
 	require.NoError(t, c.Close())
-	require.Zero(t, s.seats.taken)
+	requireNothingHeld(t, s)
+}
+
+// single is a listener that accepts one connection.
+type single struct {
+	net.Listener
+	conn net.Conn
+}
+
+func (s single) Accept() (net.Conn, error) { return s.conn, nil }
+
+func requireNothingHeld(t testing.TB, s *Server) {
+	t.Helper()
+	total, clients := s.limiter.Held()
+	require.Zero(t, total)
+	require.Zero(t, clients)
 }
 
 // TestStalledReaderIsDropped lets one reader take nothing while more comes than
 // all buffers hold. The other reader must not notice.
 func TestStalledReaderIsDropped(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, func(c *Config, _ *Deps) { c.StallTimeout = 2 * time.Second }) // a busy machine may hold up the eager one as well
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.StallTimeout = 2 * time.Second }) // a busy machine may hold up the eager one as well
 	stalled := th.dial()
 	require.NoError(t, stalled.SetReadBuffer(4096))
 	_, err := io.WriteString(stalled, th.request("GET", clientStream))
@@ -161,7 +139,7 @@ func TestStalledReaderIsDropped(t *testing.T) {
 	for n := range events {
 		require.Contains(t, eager.next().data, `"seq":`+strconv.Itoa(n+1)+`,`)
 	}
-	th.closed(endStalled, 1)
+	th.closed(stream.Stalled, 1)
 	_, err = io.Copy(io.Discard, stalled)
 	require.Error(t, err, "what it did not take is thrown away")
 	th.history.change(func() { th.history.data = json.RawMessage(`{}`) })
@@ -169,39 +147,9 @@ func TestStalledReaderIsDropped(t *testing.T) {
 	eager.events("event-emitted")
 }
 
-// A reader that is slow is served as long as it takes a piece within the stall
-// time; one that takes a byte now and then is not.
-func TestSlowReaders(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		takes int
-		want  error
-	}{"slow": {writeAtOnce, nil}, "a trickle": {1, endStalled}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				near, far := net.Pipe() // holds nothing: a write waits for its reads
-				w := sseWriter{conn: near, stall: 10 * time.Second}
-				const pieces = 20
-				done := make(chan error, 1)
-				go func() { done <- w.write(make([]byte, pieces*writeAtOnce)) }()
-				for len(done) == 0 {
-					time.Sleep(9 * time.Second)
-					_ = far.SetReadDeadline(time.Now().Add(time.Second / 2))
-					_, _ = io.ReadFull(far, make([]byte, test.takes))
-				}
-				require.ErrorIs(t, <-done, test.want)
-				require.ErrorIs(t, w.write([]byte("x")), endStalled)
-				require.NoError(t, near.Close())
-				require.ErrorIs(t, w.write([]byte("x")), endClientGone)
-			})
-		})
-	}
-}
-
 func TestHeartbeats(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
 	r := th.open(jobStream)
 	for range 5 {
 		require.True(t, r.block().comment)
@@ -212,7 +160,7 @@ func TestHeartbeats(t *testing.T) {
 // to, and stuck on a reader that takes nothing.
 func TestShutdownEndsStreams(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	stuck := th.dial()
 	require.NoError(t, stuck.SetReadBuffer(4096))
 	_, err := io.WriteString(stuck, th.request("GET", clientStream))
@@ -232,13 +180,13 @@ func TestShutdownEndsStreams(t *testing.T) {
 	for _, r := range idle {
 		r.end()
 	}
-	th.closed(endShutdown, 22)
+	th.closed(stream.Shutdown, 22)
 	require.NoError(t, <-th.served)
 	require.Empty(t, th.history.watchers)
 }
 
 func TestStreamsLeaveNothingBehind(t *testing.T) {
-	th := newTheatre(t) // not parallel: it counts the goroutines of all streams
+	th := newStreamServer(t) // not parallel: it counts the goroutines of all streams
 	require.Zero(t, streamGoroutines())
 	for range 30 {
 		th.open(clientStream)
@@ -253,14 +201,14 @@ func TestStreamsLeaveNothingBehind(t *testing.T) {
 func streamGoroutines() int {
 	stacks := make([]byte, 4<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	return strings.Count(string(stacks), "handlers.(*stream).")
+	return strings.Count(string(stacks), "handlers/stream.(*Stream).")
 }
 
 // The answer to a request before is not lost, what comes after is not answered,
 // and the stream is not disturbed by it.
 func TestStreamInAPipeline(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, job.EventCreated)
 	c := th.dial()
 	health := "GET /problems/ HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -285,19 +233,19 @@ func TestStreamInAPipeline(t *testing.T) {
 	require.True(t, err == nil || errors.Is(err, syscall.ECONNRESET), err)
 }
 
-func TestTalkativeClientIsCutOff(t *testing.T) {
+func TestClientThatSendsTooMuchIsCutOff(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	r := th.open(clientStream)
-	_, err := io.WriteString(r.conn, strings.Repeat("x", talkative))
+	_, err := io.WriteString(r.conn, strings.Repeat("x", 64<<10))
 	require.NoError(t, err)
 	r.end()
-	th.closed(endClientGone, 1)
+	th.closed(stream.ClientGone, 1)
 }
 
 func TestStreamOverHTTP10(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, job.EventCreated, job.EventCanceled)
 	c := th.dial()
 	_, err := io.WriteString(c, strings.Replace(th.request("GET", jobStream), "HTTP/1.1", "HTTP/1.0", 1))
@@ -319,24 +267,24 @@ func TestStorageAwayForTooLong(t *testing.T) {
 		keys := &keyring{keys: map[string]job.ID{goodKey: clientA}}
 		s := New(Config{}, Deps{Reader: h, Events: h, Clients: keys})
 		near, far := net.Pipe()
-		release, err := s.seats.take(clientA)
+		release, err := s.limiter.Acquire(clientA)
 		require.NoError(t, err)
 		from := &jobSource{server: s, client: clientA, job: jobID}
-		st := &stream{
-			server: s, source: from, job: from, progress: &shownProgress{pending: true}, conn: near, client: clientA,
-			head: startFrame(""), release: release, authorization: [][]byte{[]byte("Bearer " + goodKey)},
+		st := &stream.Stream{
+			Source: from, JobID: jobID, Job: from.current, Client: clientA, Conn: near,
+			Head: stream.Start(""), Release: release, Authorization: [][]byte{[]byte("Bearer " + goodKey)},
 		}
 		start := time.Now()
 		h.failing = errors.New("away")
-		go st.run()
+		go s.streams.Run(st)
 		r := &reader{t: t, in: bufio.NewReader(far)}
 		require.NotZero(t, r.block().retry)
 		require.True(t, r.block().comment)
 		require.Equal(t, 15*time.Second, time.Since(start))
 		r.end()
-		require.WithinRange(t, time.Now(), start.Add(maxFailing), start.Add(maxFailing+maxRetry))
-		require.NoError(t, s.seats.wait(t.Context()))
-		require.Equal(t, 1.0, testutil.ToFloat64(s.streams.closed.WithLabelValues(string(endStorage))))
+		require.WithinRange(t, time.Now(), start.Add(30*time.Second), start.Add(35*time.Second))
+		require.NoError(t, s.limiter.Wait(t.Context()))
+		require.Equal(t, 1.0, testutil.ToFloat64(s.streams.Metrics.Closed.WithLabelValues(string(stream.Storage))))
 		require.Less(t, h.reads, 20)
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -38,9 +39,9 @@ func (c copying) JobEvents(ctx context.Context, client, id job.ID, after, limit 
 func TestSlowReadersHoldLittleMemory(t *testing.T) {
 	const streams = 20
 	var reads atomic.Int64
-	th := newTheatre(t, func(_ *Config, d *Deps) { d.Events = copying{d.Events, &reads} }) // not parallel: it measures the heap
+	th := newStreamServer(t, func(_ *Config, d *Deps) { d.Events = copying{d.Events, &reads} }) // not parallel: it measures the heap
 	th.history.data = json.RawMessage(`{"x":"` + strings.Repeat("x", 256<<10) + `"}`)
-	for range 2 * pageSize {
+	for range 2 * stream.PageSize {
 		th.history.record(jobID, job.EventEmitted)
 	}
 	before := heapInUse()
@@ -73,24 +74,24 @@ func TestKeyIsCheckedWithinAPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHistory()
 		h.add(clientA, jobID)
-		h.data = json.RawMessage(`{"x":"` + strings.Repeat("x", flushAt) + `"}`)
+		h.data = json.RawMessage(`{"x":"` + strings.Repeat("x", 8<<10) + `"}`)
 		for range 20 {
 			h.record(jobID, job.EventEmitted)
 		}
 		keys := &keyring{keys: map[string]job.ID{goodKey: clientA}}
 		s := New(Config{}, Deps{Reader: h, Events: h, Clients: keys})
 		near, far := net.Pipe()
-		release, err := s.seats.take(clientA)
+		release, err := s.limiter.Acquire(clientA)
 		require.NoError(t, err)
 		from := &jobSource{server: s, client: clientA, job: jobID}
-		st := &stream{
-			server: s, source: from, job: from, progress: &shownProgress{}, conn: near, client: clientA,
-			head: startFrame(""), release: release, authorization: [][]byte{[]byte("Bearer " + goodKey)},
+		st := &stream.Stream{
+			Source: from, JobID: jobID, Job: from.current, Client: clientA, Conn: near,
+			Head: stream.Start(""), Release: release, Authorization: [][]byte{[]byte("Bearer " + goodKey)},
 		}
-		st.first, err = from.read(t.Context(), pageSize)
+		st.First, err = from.Read(t.Context(), stream.PageSize)
 		require.NoError(t, err)
-		require.Len(t, st.first.events, 20)
-		go st.run()
+		require.Len(t, st.First.Events, 20)
+		go s.streams.Run(st)
 		in, events := bufio.NewReader(far), 0
 		for {
 			b, err := readBlock(in)
@@ -104,7 +105,7 @@ func TestKeyIsCheckedWithinAPage(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(t, events, 6, "4 s for each, and a look at the key every 15 s")
-		require.NoError(t, s.seats.wait(t.Context()))
-		require.Equal(t, 1.0, testutil.ToFloat64(s.streams.closed.WithLabelValues(string(endUnauthorized))))
+		require.NoError(t, s.limiter.Wait(t.Context()))
+		require.Equal(t, 1.0, testutil.ToFloat64(s.streams.Metrics.Closed.WithLabelValues(string(stream.Unauthorized))))
 	})
 }

@@ -11,7 +11,7 @@ import (
 
 func TestProgressOnAStream(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, allOfAJob...)
 	th.history.progress(jobID, 1, 10)
 	r := th.open(jobStream)
@@ -44,7 +44,7 @@ func TestProgressOnAStream(t *testing.T) {
 // the last that was heard comes before a failure.
 func TestProgressAfterResuming(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, allOfAJob...)
 	th.history.progress(jobID, 1, 10)
 	r := th.open(jobStream, "Last-Event-ID", "4")
@@ -53,7 +53,7 @@ func TestProgressAfterResuming(t *testing.T) {
 		h := th.history
 		h.append(jobID, job.EventFailed)
 		p := &job.Progress{Percentage: 70, UpdatedAt: now}
-		h.tell(job.Notification{ClientID: clientA, JobID: jobID, Attempt: 1, Progress: p, Ended: true})
+		h.publish(job.Notification{ClientID: clientA, JobID: jobID, Attempt: 1, Progress: p, Ended: true})
 	})
 	require.Equal(t, 70, r.next().percentage(t))
 	r.events("job-failed")
@@ -62,7 +62,7 @@ func TestProgressAfterResuming(t *testing.T) {
 
 func TestProgressOfAttempts(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, allOfAJob...)
 	r := th.open(jobStream)
 	r.events("job-created", "job-queued", "job-assigned", "job-running")
@@ -83,7 +83,7 @@ func TestProgressOfAttempts(t *testing.T) {
 // Without any progress shown, none is made up.
 func TestNoProgressNoLastStep(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, allOfAJob...)
 	r := th.open(jobStream)
 	r.events("job-created", "job-queued", "job-assigned", "job-running")
@@ -94,7 +94,7 @@ func TestNoProgressNoLastStep(t *testing.T) {
 
 func TestProgressIsNotOnTheClientsStream(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	r := th.open(clientStream)
 	th.history.watched(t, 1)
 	th.history.record(jobID, allOfAJob...)
@@ -106,9 +106,9 @@ func TestProgressIsNotOnTheClientsStream(t *testing.T) {
 // The last progress may be told while the end of the attempt is being read.
 func TestLastProgressComesBeforeTheEnd(t *testing.T) {
 	t.Parallel()
-	var th *theatre
+	var th *streamServer
 	var ending atomic.Bool
-	th = newTheatre(t, func(_ *Config, d *Deps) {
+	th = newStreamServer(t, func(_ *Config, d *Deps) {
 		d.Events = hooked{Events: d.Events, read: func() {
 			if ending.Swap(false) {
 				th.history.progress(jobID, 1, 90)

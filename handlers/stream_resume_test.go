@@ -32,7 +32,7 @@ func TestResumingIsExact(t *testing.T) {
 
 func resumeExactly(t *testing.T, path string, random *rand.Rand) {
 	const events = 400
-	th := newTheatre(t, func(c *Config, _ *Deps) { c.Heartbeat = 3 * time.Millisecond })
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = 3 * time.Millisecond })
 	other := mustID("01890000-0000-7000-8000-000000000002")
 	th.history.add(clientA, other)
 	lastID := ""
@@ -115,7 +115,7 @@ func record(h *history, other job.ID, events int, random *rand.Rand) {
 // job's stream is the same position here, and refused if there is none.
 func TestLastEventIDOfAnotherJob(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	other := mustID("01890000-0000-7000-8000-000000000002")
 	th.history.add(clientA, other)
 	th.history.record(jobID, job.EventCreated, job.EventQueued, job.EventAssigned)
@@ -128,7 +128,7 @@ func TestLastEventIDOfAnotherJob(t *testing.T) {
 
 // FuzzLastEventID sends any id: it is refused, or the stream starts after it.
 func FuzzLastEventID(f *testing.F) {
-	th := newTheatre(f)
+	th := newStreamServer(f)
 	th.history.record(jobID, allOfAJob...)
 	own := th.ask("GET", clientStream).block().id
 	for _, id := range []string{"", "1", "4", "5", "0", "-1", own, own[1:], own + "A", "AAAA", " 1", "1\t", "\x00", "é"} {
@@ -138,7 +138,7 @@ func FuzzLastEventID(f *testing.F) {
 		if strings.ContainsAny(id, "\r\n") || len(id) > 4000 {
 			return // another request
 		}
-		th := &theatre{t: t, history: th.history, server: th.server, address: th.address}
+		th := &streamServer{t: t, history: th.history, server: th.server, address: th.address}
 		for _, path := range []string{jobStream, clientStream} {
 			r := th.ask("GET", path, "Last-Event-ID", id)
 			trimmed := strings.Trim(id, " \t")

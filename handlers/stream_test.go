@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -18,7 +19,7 @@ var allOfAJob = []string{job.EventCreated, job.EventQueued, job.EventAssigned, j
 
 func TestJobStream(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, job.EventCreated)
 	r := th.ask("GET", jobStream)
 	require.Equal(t, 200, r.StatusCode)
@@ -56,7 +57,7 @@ func TestJobStream(t *testing.T) {
 	require.Equal(t, "/v1/jobs/"+jobID.String()+"/attempts/1", d.Instance)
 	require.True(t, d.IsProblem())
 	r.end()
-	th.closed(endOfJob, 1)
+	th.closed(stream.EndOfJob, 1)
 
 	var line map[string]any
 	lines := strings.Split(strings.TrimSpace(th.log.String()), "\n")
@@ -73,7 +74,7 @@ func TestJobStream(t *testing.T) {
 // some gets the rest.
 func TestStreamOfAnEndedJob(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, append(allOfAJob, job.EventSucceeded)...)
 	r := th.open(jobStream, "Last-Event-ID", "3")
 	blocks := r.events("job-running", "job-succeeded")
@@ -87,7 +88,7 @@ func TestStreamOfAnEndedJob(t *testing.T) {
 
 func TestRetriedJobGoesOn(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, append(allOfAJob, job.EventFailed)...)
 	r := th.open(jobStream)
 	r.events("job-created", "job-queued", "job-assigned", "job-running", "job-failed")
@@ -103,7 +104,7 @@ func TestRetriedJobGoesOn(t *testing.T) {
 
 func TestClientStream(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	second, foreign := mustID("01890000-0000-7000-8000-000000000002"), mustID("01890000-0000-7000-8000-00000000000f")
 	th.history.add(clientA, second)
 	th.history.add(clientB, foreign)
@@ -141,7 +142,7 @@ func TestClientStream(t *testing.T) {
 // What is committed, but may still be preceded by something, comes when it can.
 func TestHeldEvents(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	r := th.open(clientStream)
 	th.history.watched(t, 1)
 	th.history.change(func() { th.history.withheld = 2 })
@@ -150,7 +151,7 @@ func TestHeldEvents(t *testing.T) {
 	eventually(t, func() bool {
 		th.history.mu.Lock()
 		defer th.history.mu.Unlock()
-		return th.history.reads >= 3 // it looks again without news
+		return th.history.reads >= 3 // it reads again without a notification
 	})
 	th.history.change(func() { th.history.withheld = 1 })
 	r.events("job-created")
@@ -160,8 +161,8 @@ func TestHeldEvents(t *testing.T) {
 
 func TestLongHistoryIsReadInPages(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
-	const n = 3*pageSize + 7
+	th := newStreamServer(t)
+	const n = 3*stream.PageSize + 7
 	for range n {
 		th.history.record(jobID, job.EventEmitted)
 	}
@@ -182,7 +183,7 @@ func mustSeq(t *testing.T, id string) int {
 
 func TestStreamSurvivesStorage(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, func(c *Config, _ *Deps) { c.Heartbeat = 20 * time.Millisecond })
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = 20 * time.Millisecond })
 	th.history.record(jobID, job.EventCreated)
 	r := th.open(jobStream)
 	r.events("job-created")
@@ -208,22 +209,22 @@ func TestStreamSurvivesStorage(t *testing.T) {
 
 func TestDeletedJobEndsItsStream(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, job.EventCreated)
 	r := th.open(jobStream)
 	r.events("job-created")
 	th.history.watched(t, 1)
 	th.history.change(func() {
-		th.history.tell(job.Notification{ClientID: clientA, JobID: jobID})
+		th.history.publish(job.Notification{ClientID: clientA, JobID: jobID})
 		delete(th.history.owners, jobID)
 	})
 	r.end()
-	th.closed(endOfJob, 1)
+	th.closed(stream.EndOfJob, 1)
 }
 
 func TestRevokedKeyEndsTheStream(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
 	r := th.open(clientStream)
 	th.keys.change(func() { th.keys.fail = job.Errorf(job.CodeStorageUnavailable, "away") })
 	for range 3 {
@@ -231,12 +232,12 @@ func TestRevokedKeyEndsTheStream(t *testing.T) {
 	}
 	th.keys.change(func() { th.keys.fail = nil; delete(th.keys.keys, goodKey) })
 	r.end()
-	th.closed(endUnauthorized, 1)
+	th.closed(stream.Unauthorized, 1)
 }
 
 func TestStreamRefusals(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, append(allOfAJob, job.EventFailed)...)
 	foreign := th.ask("GET", clientStream, "Authorization", "Bearer "+otherKey).block().id
 	own := th.ask("GET", clientStream).block().id
@@ -282,7 +283,7 @@ func TestStreamRefusals(t *testing.T) {
 
 func TestStreamNegotiation(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	th.history.record(jobID, job.EventCreated)
 	for accept, stream := range map[string]bool{
 		"text/event-stream": true, "TEXT/Event-Stream": true, "text/event-stream, application/json;q=0.9": true,
@@ -307,7 +308,7 @@ func TestStreamNegotiation(t *testing.T) {
 // HEAD is answered and leaves the connection as it was.
 func TestHeadOfAStream(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t)
+	th := newStreamServer(t)
 	c := th.dial()
 	in := bufio.NewReader(c)
 	for range 2 {
@@ -322,14 +323,14 @@ func TestHeadOfAStream(t *testing.T) {
 			}
 		}
 	}
-	require.Zero(t, th.server.seats.taken)
+	requireNothingHeld(t, th.server)
 }
 
 // Nobody tells the stream of what happens between its first read and its watch.
 func TestNothingIsLostBeforeTheWatch(t *testing.T) {
 	t.Parallel()
-	var th *theatre
-	th = newTheatre(t, func(_ *Config, d *Deps) {
+	var th *streamServer
+	th = newStreamServer(t, func(_ *Config, d *Deps) {
 		d.Events = hooked{Events: d.Events, watch: func() { th.history.record(jobID, job.EventCreated) }}
 	})
 	th.open(jobStream).events("job-created")

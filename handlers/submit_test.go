@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -180,12 +181,12 @@ func TestCorrelation(t *testing.T) {
 
 func TestLanguage(t *testing.T) {
 	t.Parallel()
-	for header, want := range map[string]string{
+	for accept, want := range map[string]string{
 		"": "en", "de": "de", "fr-CA": "fr", "en-GB,de;q=0.9": "en", "zh, ja;q=0.9": "en", "zh;q=0.9, de;q=0.1": "de",
 		"de;q=0.5, fr;q=0.8": "fr", "DE-at": "de", "*": "en", ";;;": "en", "xx-": "en",
 		strings.Repeat("de,", 500): "en", "\x01": "en",
 	} {
-		require.Equal(t, want, chooseLanguage(header), header)
+		require.Equal(t, want, header.Language(accept), accept)
 	}
 	w := newWorld(t)
 	got := w.capture()
@@ -215,7 +216,7 @@ func TestMediaTypes(t *testing.T) {
 
 // acceptable is what routes that produce JSON ask.
 func acceptable(accept string) bool {
-	return accepts(accept, "application/json") || accepts(accept, mimeProblem)
+	return header.Accepts(accept, "application/json") || header.Accepts(accept, mimeProblem)
 }
 
 func TestAccept(t *testing.T) {

@@ -2,20 +2,23 @@ package handlers
 
 import (
 	"cmp"
+	"log/slog"
 	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
-// startSpan begins the span of a request whose sender was looked at. It goes on
-// from the span that a caller tells of who is known. Others do not decide what
-// is recorded: their requests only point to it. What is public is not traced:
-// probes and documents are asked for all the time, and by everybody.
+// startSpan begins the span of a request after its authentication. The parent
+// that an authenticated caller sends is continued; that of others is only linked,
+// so that they do not decide what is recorded. Public routes are not traced:
+// probes and documents are read all the time.
 func (s *Server) startSpan(r *call) {
 	if s.deps.Tracer == nil {
 		return
@@ -25,32 +28,31 @@ func (s *Server) startSpan(r *call) {
 		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(r.start),
 		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method), semconv.HTTPRoute(path)),
 	}
-	parent, _ := r.traceparent()
+	_, parent := r.traceparent()
 	base := s.base
-	switch above := spanOf(parent); {
-	case !above.IsValid():
+	switch {
+	case !parent.IsValid():
 	case known(r.caller.ClientID) || r.caller.Admin:
-		base = trace.ContextWithRemoteSpanContext(base, above)
+		base = trace.ContextWithRemoteSpanContext(base, parent)
 	default:
-		options = append(options, trace.WithLinks(trace.Link{SpanContext: above}))
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: parent}))
 	}
 	r.base, r.span = s.deps.Tracer.Start(base, method+" "+path, options...)
 	r.ctx = trace.ContextWithSpan(r.ctx, r.span)
 }
 
-// endSpan tells in the request's span how it was answered, and ends it. That of
-// an event stream ends here too, when its answer begins: nobody would see a span
-// that is open for hours.
+// endSpan adds the answer to the request's span and ends it. That of an event
+// stream ends when its answer begins: a span that is open for hours is not seen.
 func (r *call) endSpan() {
 	if !r.span.IsRecording() {
 		return
 	}
 	status := r.Response().StatusCode()
 	r.span.SetAttributes(semconv.HTTPResponseStatusCode(status), telemetry.RequestID.String(r.idText))
-	r.tellID(telemetry.ClientID, cmp.Or(r.caller.ClientID, r.client, r.claimed.ClientID))
-	r.tellID(telemetry.JobID, r.jobID)
-	r.tellID(telemetry.BatchID, r.batchID)
-	r.tellID(telemetry.WebhookID, r.webhook)
+	r.setID(telemetry.ClientID, cmp.Or(r.caller.ClientID, r.client, r.claimed.ClientID))
+	r.setID(telemetry.JobID, r.jobID)
+	r.setID(telemetry.BatchID, r.batchID)
+	r.setID(telemetry.WebhookID, r.webhook)
 	if r.keyID != "" {
 		r.span.SetAttributes(telemetry.KeyID.String(r.keyID))
 	}
@@ -64,39 +66,66 @@ func (r *call) endSpan() {
 	r.span.End()
 }
 
-// tellID adds an id to the span, if there is one.
-func (r *call) tellID(key attribute.Key, id job.ID) {
+// setID adds an id to the span, if there is one.
+func (r *call) setID(key attribute.Key, id job.ID) {
 	if known(id) {
 		r.span.SetAttributes(key.String(id.String()))
 	}
 }
 
-// traceparent gives the client's header of that name (W3C Trace Context) and
-// the trace-id in it. Both are "" unless the header is there once and of the
-// right form.
-func (r *call) traceparent() (parent, traceID string) {
+// traceparent gives the client's header of that name and the span in it; "" and
+// one that is not valid unless the header is there once and of the right form.
+func (r *call) traceparent() (string, trace.SpanContext) {
 	lines := r.Request().Header.PeekAll("traceparent")
 	if len(lines) != 1 {
-		return "", ""
+		return "", trace.SpanContext{}
 	}
-	parent = string(lines[0])
-	traceID, ok := traceIDOf(parent)
-	if !ok {
-		return "", ""
+	value := string(lines[0])
+	span := header.Traceparent(value)
+	if !span.IsValid() {
+		return "", span
 	}
-	return parent, traceID
+	return value, span
 }
 
-// spanOf is the span that a valid traceparent tells of; "" stands for none.
-// Flags that are not defined are left out, as the standard asks.
-func spanOf(traceparent string) trace.SpanContext {
-	if traceparent == "" {
-		return trace.SpanContext{}
+// provenance is what the headers of a request say of where it comes from.
+type provenance struct {
+	language      string
+	correlationID string // "" for none
+	traceParent   string // of the span to go on from; "" for none
+}
+
+// provenance reads the headers. The trace-id of traceparent wins over
+// X-Correlation-ID (draft section 3.9). Headers that are not of the right form
+// are ignored.
+func (s *Server) provenance(r *call) provenance {
+	p := provenance{language: header.Language(r.list("Accept-Language"))}
+	if id := r.list("X-Correlation-ID"); decode.ValidCorrelation(id) {
+		p.correlationID = id
+	} else if id != "" {
+		s.logIgnored(r, "correlation id ignored", id)
 	}
-	traceID, _ := trace.TraceIDFromHex(traceparent[3:35])
-	spanID, _ := trace.SpanIDFromHex(traceparent[36:52])
-	flags, _ := strconv.ParseUint(traceparent[53:55], 16, 8)
-	return trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: traceID, SpanID: spanID, TraceFlags: trace.TraceFlags(flags) & (trace.FlagsSampled | trace.FlagsRandom), Remote: true,
-	})
+	if parent, span := r.traceparent(); parent != "" {
+		p.traceParent, p.correlationID = parent, span.TraceID().String()
+	} else if sent := r.list("traceparent"); sent != "" {
+		s.logIgnored(r, "traceparent ignored", sent)
+	}
+	// What is traced goes on from this request, not from the client.
+	p.traceParent = cmp.Or(telemetry.Traceparent(r.ctx), p.traceParent)
+	return p
+}
+
+func (s *Server) logIgnored(r *call, message, value string) {
+	s.log.LogAttrs(r.ctx, slog.LevelWarn, message,
+		slog.String("request_id", r.idText), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
+		slog.String("action", r.route.action), slog.String("value", strconv.QuoteToASCII(header.Clip(value))))
+}
+
+// complete adds to req what does not come from its body. The correlation id of
+// the headers wins over that of the body.
+func (p provenance) complete(req *job.Request) {
+	req.Language, req.TraceParent = p.language, p.traceParent
+	if p.correlationID != "" {
+		req.CorrelationID = p.correlationID
+	}
 }

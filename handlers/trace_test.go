@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
@@ -282,7 +283,7 @@ func TestStreamsHaveSpansOfTheirBeginning(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
 	var inStream context.Context
-	th := newTheatre(t, with, func(_ *Config, d *Deps) {
+	th := newStreamServer(t, with, func(_ *Config, d *Deps) {
 		d.Clients = authenticating{d.Clients, func(ctx context.Context) { inStream = ctx }}
 	}, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
 	r := th.open(clientStream, "traceparent", traceparent)
@@ -292,7 +293,7 @@ func TestStreamsHaveSpansOfTheirBeginning(t *testing.T) {
 	require.Equal(t, "200", attributesOf(s)["http.response.status_code"])
 	require.Equal(t, clientSpan, s.Parent.SpanID().String())
 	_ = r.conn.Close()
-	th.closed(endClientGone, 1)
+	th.closed(stream.ClientGone, 1)
 	require.Empty(t, spans(), "nothing more comes of it")
 	require.Equal(t, s.SpanContext.SpanID(), trace.SpanContextFromContext(inStream).SpanID(), "its log lines are found by the trace")
 	require.False(t, trace.SpanFromContext(inStream).IsRecording())

@@ -9,63 +9,64 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/job"
 )
 
-// wishes are how the client would like to be answered (RFC 7240), and which of
-// its preferences were honoured.
-type wishes struct {
-	preferences
+// preferences are those of the client (RFC 7240), and which of them were honoured.
+type preferences struct {
+	header.Preferences
 	applied []string
 }
 
-func (r *call) wishes() *wishes {
-	return &wishes{preferences: parsePrefer(r.list("Prefer"))}
+func (r *call) preferences() *preferences {
+	return &preferences{Preferences: header.ParsePrefer(r.list("Prefer"))}
 }
 
-// applyWait notes that a wait was honoured, if the client asked for one. An
+// applyWait records that a wait was honoured, if the client asked for one. An
 // answer that needs no wait honours it too.
-func (w *wishes) applyWait() {
-	if limit, ok := w.wait(); ok {
-		w.applied = append(w.applied, "wait="+strconv.Itoa(int(limit/time.Second)))
+func (prefs *preferences) applyWait() {
+	if limit, ok := prefs.Wait(); ok {
+		prefs.applied = append(prefs.applied, "wait="+strconv.Itoa(int(limit/time.Second)))
 	}
 }
 
-// applyAsync notes that an answer did not wait for the end of the work, if that
+// applyAsync records that an answer did not wait for the end of the work, if that
 // is what the client asked for.
-func (w *wishes) applyAsync() {
-	if w.has("respond-async") {
-		w.applied = slices.Insert(w.applied, 0, "respond-async")
+func (prefs *preferences) applyAsync() {
+	if prefs.Has("respond-async") {
+		prefs.applied = slices.Insert(prefs.applied, 0, "respond-async")
 	}
 }
 
-// tell names the honoured preferences in the answer.
-func (w *wishes) tell(r *call) {
-	if len(w.applied) > 0 {
-		r.Set("Preference-Applied", strings.Join(w.applied, ", "))
+// report names the honoured preferences in the answer.
+func (prefs *preferences) report(r *call) {
+	if len(prefs.applied) > 0 {
+		r.Set("Preference-Applied", strings.Join(prefs.applied, ", "))
 	}
 }
 
 // await reads the job again until done says so, for as long as the client is
-// willing to wait and there; nil if it did not wait, or in vain. A wait takes a
-// seat as a stream does; where none is free the preference is ignored. The
+// willing to wait and there; nil if it did not wait, or in vain. A wait counts as
+// a stream does; where the limit is reached the preference is ignored. The
 // request's time begins anew afterwards, and its key must still be good.
-func (s *Server) await(r *call, w *wishes, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
-	limit, _ := w.wait()
+func (s *Server) await(r *call, prefs *preferences, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
+	limit, _ := prefs.Wait()
 	if limit == 0 {
-		w.applyWait()
+		prefs.applyWait()
 		return nil, nil
 	}
-	release, err := s.seats.take(r.caller.ClientID)
+	release, err := s.limiter.Acquire(r.caller.ClientID)
 	if err != nil {
-		return nil, nil // the client did not ask for a seat, but for the job
+		return nil, nil // the client asked for the job, not for a wait
 	}
 	defer release()
-	w.applyWait()
-	ctx, cancel := context.WithTimeout(s.seats.ctx, limit)
+	prefs.applyWait()
+	ctx, cancel := context.WithTimeout(s.limiter.Context(), limit)
 	defer cancel()
-	if c, ok := r.Context().Conn().(*conn); ok {
-		defer c.whenGone(cancel)()
+	if c, ok := r.Context().Conn().(*conn.Conn); ok {
+		defer c.WhenGone(cancel)()
 	}
 	r.span.AddEvent("wait") // what follows is the client's wish
 	began := time.Now()

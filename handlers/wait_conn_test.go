@@ -13,13 +13,12 @@ import (
 
 const waitingGet = "GET /v1/jobs/01890000-0000-7000-8000-000000000001 HTTP/1.1\r\nHost: x\r\nPrefer: wait=30\r\nAuthorization: Bearer " + goodKey + "\r\n\r\n"
 
-func (w *world) seatsTaken() int {
-	w.server.seats.mu.Lock()
-	defer w.server.seats.mu.Unlock()
-	return w.server.seats.taken
+func (w *world) held() int {
+	total, _ := w.server.limiter.Held()
+	return total
 }
 
-// A client that gives up waiting gives its seat up.
+// A client that gives up waiting is not counted any more.
 func TestWaitEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
@@ -28,15 +27,15 @@ func TestWaitEndsWithItsClient(t *testing.T) {
 		c := w.dial()
 		_, err := io.WriteString(c, waitingGet)
 		require.NoError(t, err)
-		w.jobs.poke(t) // it waits
-		require.Equal(t, 1, w.seatsTaken())
+		w.jobs.wake(t) // it waits
+		require.Equal(t, 1, w.held())
 		require.NoError(t, c.Close())
-		eventually(t, func() bool { return w.seatsTaken() == 0 })
+		eventually(t, func() bool { return w.held() == 0 })
 	}
 	c := w.dial() // one that only says that it will ask nothing more gets its answer
 	_, err := io.WriteString(c, waitingGet)
 	require.NoError(t, err)
-	w.jobs.poke(t)
+	w.jobs.wake(t)
 	require.NoError(t, c.CloseWrite())
 	require.Equal(t, 200, w.read(bufio.NewReader(c)).StatusCode)
 }
@@ -54,13 +53,13 @@ func TestWaitOnAConnectionThatGoesOn(t *testing.T) {
 		f.state.Store(job.Running)
 		_, err := io.WriteString(c, waitingGet)
 		require.NoError(t, err)
-		w.jobs.poke(t)
+		w.jobs.wake(t)
 		for _, part := range []string{next[:1], next[1:], waitingGet} {
 			_, err = io.WriteString(c, part)
 			require.NoError(t, err)
 		}
 		f.state.Store(job.Succeeded)
-		w.jobs.poke(t)
+		w.jobs.wake(t)
 		for range 3 { // the last does not wait: the job has ended
 			require.Equal(t, 200, w.read(in).StatusCode)
 		}

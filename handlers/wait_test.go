@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,83 +14,6 @@ import (
 
 	"github.com/forgerun/forgerun/job"
 )
-
-func TestPreferWait(t *testing.T) {
-	t.Parallel()
-	tests := map[string]int{ // seconds; -1: no wait
-		"":                                     -1,
-		"wait":                                 -1,
-		"wait=":                                -1,
-		`wait=""`:                              -1,
-		"wait=0":                               0,
-		"wait=1":                               1,
-		"wait=5":                               5,
-		"wait=007":                             7,
-		"wait=30":                              30,
-		"wait=31":                              30,
-		"wait=3600":                            30,
-		"wait=99999999999999999999999999999":   30,
-		"Wait=5":                               5,
-		"WAIT=5":                               5,
-		" wait = 5 ":                           5,
-		"wait\t=\t5":                           5,
-		`wait="5"`:                             5,
-		`wait="\5"`:                            5,
-		"wait=5; x":                            5,
-		"wait=5;x=y; z=\"a;b,c\"":              5,
-		"wait=5;":                              5,
-		"wait=5;;":                             5,
-		"wait=5, wait=6":                       5,
-		"wait=x, wait=6":                       -1,
-		"wait, wait=6":                         -1,
-		"respond-async, wait=5":                5,
-		"respond-async,wait=5,x":               5,
-		`x="wait=6", wait=5`:                   5,
-		`x="a, wait=6", wait=5`:                5,
-		`x="a\", wait=6", wait=5`:              5,
-		"x;wait=6, wait=5":                     5,
-		"x;wait=6":                             -1,
-		"@@@, wait=5":                          5,
-		"(), wait=5":                           5,
-		", ,wait=5,,":                          5,
-		"=5, wait=5":                           5,
-		"wait=5 6, wait=7":                     7,
-		"wait 5, wait=7":                       7,
-		"wait=1.5":                             -1,
-		"wait=-1":                              -1,
-		"wait=+1":                              -1,
-		"wait=1e1":                             -1,
-		"wait=5s":                              -1,
-		"wait=0x5":                             -1,
-		"wait=\u0665":                          -1,
-		"wait=\u0665, wait=5":                  5,
-		`wait="5`:                              -1,
-		`wait=5"`:                              -1,
-		`"wait=5"`:                             -1,
-		`"wait"=5`:                             -1,
-		`wait="5"6`:                            -1,
-		"wait='5'":                             -1,
-		"wait:5":                               -1,
-		"wait==5":                              -1,
-		"wait=5=6":                             -1,
-		"await=5":                              -1,
-		"wait-=5":                              -1,
-		`x="unterminated, wait=5`:              -1,
-		"wait=5; x=\"y":                        -1,
-		"wait=5; =y":                           -1,
-		"wait=\x00":                            -1,
-		"wait=\"5\x00\"":                       -1,
-		strings.Repeat("x,", 5000) + "wait=5":  5,
-		strings.Repeat(`"`, 9999) + ", wait=5": -1,
-	}
-	for header, want := range tests {
-		limit, ok := parsePrefer(header).wait()
-		require.Equal(t, want >= 0, ok, header)
-		if ok {
-			require.Equal(t, time.Duration(want)*time.Second, limit, header)
-		}
-	}
-}
 
 // TestPreferInSeveralLines sends them as a client may.
 func TestPreferInSeveralLines(t *testing.T) {
@@ -136,10 +58,10 @@ func TestGetWaitsForAChangeOfState(t *testing.T) {
 	w := newWorld(t)
 	f := statefulJob(w, job.Queued)
 	answers := w.inBackground("GET", jobPath(jobID), "", "Prefer", "wait=20")
-	w.jobs.poke(t) // read again, and still the same
+	w.jobs.wake(t) // read again, and still the same
 	require.Empty(t, answers)
 	f.state.Store(job.Assigned)
-	w.jobs.poke(t)
+	w.jobs.wake(t)
 	a := within(t, answers)
 	require.Equal(t, 200, a.StatusCode)
 	require.Contains(t, a.text, `"state":"ASSIGNED"`)
@@ -196,10 +118,10 @@ func TestGetWaitsWithTheCurrentTag(t *testing.T) {
 	for _, match := range []string{`W/"5"`, `"4", "5"`, `*`} {
 		f.state.Store(job.Running)
 		answers := w.inBackground("GET", jobPath(jobID), "", "Prefer", "wait=20", "If-None-Match", match)
-		w.jobs.poke(t)
+		w.jobs.wake(t)
 		require.Empty(t, answers)
 		f.state.Store(job.Failed)
-		w.jobs.poke(t)
+		w.jobs.wake(t)
 		a := within(t, answers)
 		require.Equal(t, 304, a.StatusCode, "the fake's tag does not change")
 		require.Equal(t, "wait=20", a.Header.Get("Preference-Applied"))
@@ -260,14 +182,14 @@ func TestSubmitIsAcceptedWhateverBecomesOfTheWait(t *testing.T) {
 	}
 }
 
-func TestNoSeatNoWait(t *testing.T) {
+func TestNoWaitBeyondTheLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = 1 })
 	statefulJob(w, job.Running)
-	release, err := w.server.seats.take(clientA)
+	release, err := w.server.limiter.Acquire(clientA)
 	require.NoError(t, err)
 	w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) {
-		t.Error("it waited without a seat")
+		t.Error("it waited beyond the limit")
 		return nil, errNoJob
 	}
 	a := w.send("GET", jobPath(jobID), "", "Prefer", "wait=5")
@@ -279,13 +201,13 @@ func TestNoSeatNoWait(t *testing.T) {
 	release()
 
 	waitFor(w, job.Running)
-	for range 3 { // each wait gives its seat back
+	for range 3 { // each wait is counted only while it lasts
 		a = w.send("GET", jobPath(jobID), "", "Prefer", "wait=5")
 		require.Equal(t, "wait=5", a.Header.Get("Preference-Applied"))
 	}
 	w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) { panic("planted") }
 	w.send("GET", jobPath(jobID), "", "Prefer", "wait=5").requireProblem(t, job.CodeInternal)
-	release, err = w.server.seats.take(clientA)
+	release, err = w.server.limiter.Acquire(clientA)
 	require.NoError(t, err, "a panic gives it back too")
 	release()
 }
@@ -338,7 +260,7 @@ func TestShutdownEndsWaits(t *testing.T) {
 		text, _ := io.ReadAll(res.Body)
 		answers <- &answer{res, string(text)}
 	}()
-	w.jobs.poke(t) // it waits
+	w.jobs.wake(t) // it waits
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	require.NoError(t, w.server.Shutdown(ctx))

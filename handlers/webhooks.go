@@ -1,25 +1,18 @@
 package handlers
 
 import (
-	"context"
-	"errors"
-	"time"
-
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/job"
 )
 
 func (s *Server) registerWebhook(r *call) error {
-	body, err := r.body(false)
+	body, key, err := r.keyedBody()
 	if err != nil {
 		return err
 	}
-	key, err := r.idempotencyKey()
-	if err != nil {
-		return err
-	}
-	req, err := decodeWebhook(body, key)
+	req, err := decode.Webhook(body, key)
 	if err != nil {
 		return err
 	}
@@ -33,28 +26,22 @@ func (s *Server) registerWebhook(r *call) error {
 	if issued.Replayed {
 		r.Set("Idempotency-Replayed", "true")
 	}
-	return r.json(fiber.StatusCreated, issuedWebhookViewOf(&issued))
+	return r.json(fiber.StatusCreated, issuedWebhookViewOf(issued))
 }
 
 // listWebhooks answers with all webhooks of a client: there are few.
 func (s *Server) listWebhooks(r *call) error {
-	webhooks, err := s.deps.Webhooks.Webhooks(r.ctx, r.caller.ClientID)
-	if err != nil {
-		return err
-	}
-	list := listView[webhookView]{Data: make([]webhookView, len(webhooks)), Page: pageView{Limit: job.MaxWebhooks}}
-	for i := range webhooks {
-		list.Data[i] = webhookViewOf(&webhooks[i])
-	}
-	return r.json(fiber.StatusOK, list)
+	return respond(r, fiber.StatusOK, func(webhooks []job.Webhook) listView[webhookView] {
+		list := listView[webhookView]{Data: make([]webhookView, len(webhooks)), Page: pageView{Limit: job.MaxWebhooks}}
+		for i := range webhooks {
+			list.Data[i] = webhookViewOf(&webhooks[i])
+		}
+		return list
+	})(s.deps.Webhooks.Webhooks(r.ctx, r.caller.ClientID))
 }
 
 func (s *Server) getWebhook(r *call) error {
-	w, err := s.deps.Webhooks.Webhook(r.ctx, r.caller.ClientID, r.pathWebhook())
-	if err != nil {
-		return err
-	}
-	return r.json(fiber.StatusOK, webhookViewOf(w))
+	return respond(r, fiber.StatusOK, webhookViewOf)(s.deps.Webhooks.Webhook(r.ctx, r.caller.ClientID, r.webhook))
 }
 
 // mimeMergePatch is what a change of a webhook is (RFC 7396). Plain JSON means
@@ -62,114 +49,31 @@ func (s *Server) getWebhook(r *call) error {
 const mimeMergePatch = "application/merge-patch+json"
 
 func (s *Server) updateWebhook(r *call) error {
-	id := r.pathWebhook()
 	body, err := r.bodyOf(false, fiber.MIMEApplicationJSON, mimeMergePatch)
 	if err != nil {
 		return err
 	}
-	patch, err := decodeWebhookPatch(body)
+	patch, err := decode.WebhookPatch(body)
 	if err != nil {
 		return err
 	}
-	w, err := s.deps.Webhooks.Update(r.ctx, r.caller.ClientID, id, patch)
-	if err != nil {
-		return err
-	}
-	return r.json(fiber.StatusOK, webhookViewOf(w))
+	return respond(r, fiber.StatusOK, webhookViewOf)(s.deps.Webhooks.Update(r.ctx, r.caller.ClientID, r.webhook, patch))
 }
 
 func (s *Server) unregisterWebhook(r *call) error {
-	id := r.pathWebhook()
-	if err := r.emptyBody(); err != nil {
-		return err
-	}
-	if err := s.deps.Webhooks.Unregister(r.ctx, r.caller.ClientID, id); err != nil {
+	if err := s.deps.Webhooks.Unregister(r.ctx, r.caller.ClientID, r.webhook); err != nil {
 		return err
 	}
 	return r.json(fiber.StatusOK, deletedView{Deleted: true})
 }
 
 func (s *Server) rotateSecret(r *call) error {
-	id := r.pathWebhook()
-	if err := r.emptyBody(); err != nil {
-		return err
-	}
-	issued, err := s.deps.Webhooks.RotateSecret(r.ctx, r.caller.ClientID, id)
-	if err != nil {
-		return err
-	}
-	return r.json(fiber.StatusOK, issuedWebhookViewOf(&issued))
+	return respond(r, fiber.StatusOK, issuedWebhookViewOf)(s.deps.Webhooks.RotateSecret(r.ctx, r.caller.ClientID, r.webhook))
 }
 
 // testWebhook answers 202 with the delivery, whose path shows what becomes of it.
 func (s *Server) testWebhook(r *call) error {
-	id := r.pathWebhook()
-	if err := r.emptyBody(); err != nil {
-		return err
-	}
-	d, err := s.deps.Webhooks.Test(r.ctx, r.caller.ClientID, id)
-	if err != nil {
-		return err
-	}
-	return r.acceptedDelivery(deliveriesPath(job.DeliveryOwner{WebhookID: id}), d)
-}
-
-// redeliverFailed needs no position: what it has sent again is FAILED no more.
-func (s *Server) redeliverFailed(r *call) error {
-	return s.sendAgain(r, "redeliver", func(ctx context.Context, client, id job.ID, since time.Time, _ job.Position) (job.Replay, error) {
-		return s.deps.Webhooks.RedeliverFailed(ctx, client, id, since)
-	})
-}
-
-func (s *Server) replayWebhook(r *call) error {
-	return s.sendAgain(r, "replay", s.deps.Webhooks.Replay)
-}
-
-var errBadReplayCursor = &job.Error{
-	Code: job.CodeMalformed, Detail: "The cursor is not one of this replay.",
-	Violations: []job.Violation{{Pointer: "/cursor",
-		Detail: "This must be the next_cursor of the answer before, unchanged and with the same since; leave it out to start anew."}},
-}
-
-// sendAgain has a webhook sent again what it missed since a time, from the
-// cursor on. The cursor belongs to the webhook, the action and the time.
-func (s *Server) sendAgain(
-	r *call, action string, send func(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error),
-) error {
-	client, id := r.caller.ClientID, r.pathWebhook()
-	body, err := r.body(false)
-	if err != nil {
-		return err
-	}
-	since, cursor, err := decodeSince(body)
-	if err != nil {
-		return err
-	}
-	var after job.Position
-	scope := webhookPath(id) + "/" + action + "?" + since.Format(time.RFC3339Nano)
-	if cursor != nil {
-		place, err := s.openCursor(r.ctx, client, scope, *cursor, positionBytes)
-		if errors.Is(err, errBadCursor) {
-			return errBadReplayCursor
-		}
-		if err != nil {
-			return err
-		}
-		after = positionOf(place)
-	}
-	replay, err := send(r.ctx, client, id, since, after)
-	if err != nil {
-		return err
-	}
-	answer := replayView{Queued: replay.Queued}
-	if replay.More {
-		next, err := s.sealCursor(r.ctx, client, scope, placeOf(replay.Next))
-		if err != nil {
-			return err
-		}
-		answer.NextCursor = &next
-	}
-	return r.json(fiber.StatusAccepted, answer)
+	return r.acceptedDelivery(s.deps.Deliveries.Test(r.ctx, r.caller.ClientID, r.webhook))
 }
 
 // mimeKeyDirectory is the media type of the directory of signing keys
@@ -186,4 +90,68 @@ func (s *Server) signingKeys(r *call) error {
 	r.Set(fiber.HeaderCacheControl, "public, max-age=300")
 	r.Set(fiber.HeaderContentType, mimeKeyDirectory)
 	return r.Send(keys)
+}
+
+// webhookView is a webhook without its secrets.
+type webhookView struct {
+	WebhookID           job.ID           `json:"webhook_id"`
+	URL                 string           `json:"url"`
+	Events              []string         `json:"events"`
+	Description         string           `json:"description"`
+	ContentMode         job.ContentMode  `json:"content_mode"`
+	Enabled             bool             `json:"enabled"`
+	DisabledAt          *job.Time        `json:"disabled_at"`
+	DisabledReason      *causeView       `json:"disabled_reason"`
+	ConsecutiveFailures int              `json:"consecutive_failures"`
+	FailingSince        *job.Time        `json:"failing_since"`
+	OldSecretExpiresAt  *job.Time        `json:"old_secret_expires_at"` // null unless a rotated secret is still valid
+	CreatedAt           job.Time         `json:"created_at"`
+	UpdatedAt           job.Time         `json:"updated_at"`
+	Links               webhookLinksView `json:"links"`
+}
+
+// issuedWebhookView shows the secret as well: in the answers that make one.
+type issuedWebhookView struct {
+	webhookView
+	Secret string `json:"secret"`
+}
+
+// webhookLinksView holds what can be done with the webhook now.
+type webhookLinksView struct {
+	Self         string `json:"self"`
+	Deliveries   string `json:"deliveries"`
+	RotateSecret string `json:"rotate_secret"`
+	Test         string `json:"test,omitempty"`
+	Redeliver    string `json:"redeliver,omitempty"`
+	Replay       string `json:"replay,omitempty"`
+}
+
+type deletedView struct {
+	Deleted bool `json:"deleted"`
+}
+
+func webhookPath(id job.ID) string { return "/v1/webhooks/" + id.String() }
+
+func webhookViewOf(w *job.Webhook) webhookView {
+	self := webhookPath(w.ID)
+	v := webhookView{
+		WebhookID: w.ID, URL: w.URL, Events: w.Events, Description: w.Description, ContentMode: w.ContentMode,
+		Enabled: w.Disabled == nil, ConsecutiveFailures: w.Failures, FailingSince: job.TimeOf(w.FailingFrom),
+		CreatedAt: job.Time(w.CreatedAt), UpdatedAt: job.Time(w.UpdatedAt),
+		Links: webhookLinksView{Self: self, Deliveries: self + "/deliveries", RotateSecret: self + "/rotate-secret"},
+	}
+	if w.Disabled != nil {
+		v.DisabledAt = job.TimeOf(&w.Disabled.At)
+		v.DisabledReason = &causeView{string(w.Disabled.Reason), w.Disabled.Reason.Text()}
+	} else {
+		v.Links.Test, v.Links.Redeliver, v.Links.Replay = self+"/test", self+"/redeliver", self+"/replay"
+	}
+	if len(w.Secrets) > 1 { // the newest of the old ones
+		v.OldSecretExpiresAt = job.TimeOf(w.Secrets[1].Until)
+	}
+	return v
+}
+
+func issuedWebhookViewOf(w job.IssuedWebhook) issuedWebhookView {
+	return issuedWebhookView{webhookViewOf(&w.Webhook), w.Secret}
 }

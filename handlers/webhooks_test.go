@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -63,7 +64,7 @@ func TestRegisterWebhook(t *testing.T) {
 func TestWebhookHashIsCanonical(t *testing.T) {
 	t.Parallel()
 	hash := func(body, key string) [32]byte {
-		r, err := decodeWebhook([]byte(body), key)
+		r, err := decode.Webhook([]byte(body), key)
 		require.NoError(t, err)
 		require.Empty(t, r.Violations)
 		return r.Hash
@@ -195,7 +196,7 @@ func TestSendAgain(t *testing.T) {
 		}
 		for _, since := range []string{"", "now", "2030-01-31", "2030-01-31T12:00:00", "2030-01-31T13:00:00+01:00", "2030-02-30T00:00:00Z"} {
 			p := w.send("POST", webhookSelf+path, `{"since":"`+since+`"}`).requireProblem(t, job.CodeValidationFailed)
-			require.Equal(t, []job.Violation{{Pointer: "/since", Detail: "This must be " + timeWanted + "."}}, p.Violations)
+			require.Equal(t, []job.Violation{{Pointer: "/since", Detail: "This must be " + decode.TimeForm + "."}}, p.Violations)
 		}
 		w.send("POST", webhookSelf+path, "").requireProblem(t, job.CodeMalformed)
 	}

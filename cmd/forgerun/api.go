@@ -93,9 +93,10 @@ func (p *process) serverDeps(
 		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue,
 		Targets: p.guard(), Capacity: capacity, Window: window, Hub: hub, Completer: p.completer, Metrics: p.metrics, Log: p.log,
 	})
+	webhooks := p.newWebhooks(a.failed)
 	return handlers.Deps{
 		Jobs: service, Reader: service, Batches: service, Events: events.NewReader(p.store, hub), Clients: a.clients, CursorKey: service.CursorKey,
-		Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(),
+		Webhooks: webhooks, Deliveries: webhooks, Directory: p.newDirectory(),
 		Limiter: limiter, Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.registry, p.log),
 		BatchAdmission: jobs.NewAdmission(jobs.BatchAdmissionFloor, nil, nil, p.log), // its metrics would have the same names
 		Health:         p, Logger: p.log, Registry: p.registry, Tracer: p.tracer,

@@ -64,7 +64,7 @@ func newReceiver(t *testing.T, answer func(received, http.ResponseWriter, *http.
 	if answer == nil {
 		answer = answering(http.StatusNoContent)
 	}
-	openAPI, err := os.ReadFile("../../handlers/openapi.yaml")
+	openAPI, err := os.ReadFile("../../handlers/docs/openapi.yaml")
 	require.NoError(t, err)
 	r := &receiver{t: t, answer: answer, documented: apitest.New(t, openAPI)}
 	server := httptest.NewUnstartedServer(r)

@@ -43,7 +43,12 @@ var mayImport = []packageRule{
 	{"app/worker", []string{"app", "app/batches", "app/rescue", "job", "internal/telemetry", "app/... test"}},
 	{"app/maintenance", []string{"app", "app/batches", "app/delivery", "app/rescue", "job", "internal/telemetry", "app/... test"}},
 	{"app/apptest", []string{"app", "job", "internal/telemetry"}}, // for tests
-	{"handlers", []string{"job", "internal/telemetry"}},
+	{"handlers", []string{"handlers/conn", "handlers/decode", "handlers/docs", "handlers/header", "handlers/stream", "job", "internal/telemetry"}},
+	{"handlers/conn", nil},
+	{"handlers/decode", []string{"job"}},
+	{"handlers/docs", []string{"job"}},
+	{"handlers/header", []string{"job", "handlers/decode test"}},
+	{"handlers/stream", []string{"handlers/conn", "handlers/header", "job", "internal/telemetry"}},
 	{"handlers/apitest", nil}, // for tests
 	{"tasks", []string{"job test", "internal/telemetry test", "tasks/... test"}},
 	{"tasks/redisconn", []string{"internal/telemetry", "job", "tasks/redistest test"}},
@@ -98,7 +103,7 @@ var onlyIn = []struct {
 	{"github.com/gofiber/fiber", []string{"handlers", "internal/bench/..."}},
 	{"github.com/valyala/fasthttp", []string{"handlers", "internal/simulator/load", "internal/bench/..."}},
 	{"github.com/pb33f", []string{"handlers test"}},
-	{"github.com/dunglas/httpsfv", []string{"webhook", "cmd/..."}},
+	{"github.com/dunglas/httpsfv", []string{"webhook", "handlers/header", "cmd/..."}},
 	{"github.com/go-jose", []string{"webhook"}},
 	{"code.dny.dev/ssrf", []string{"webhook"}},
 	{"github.com/exaring/otelpgx", []string{"repo"}},

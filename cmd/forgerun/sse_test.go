@@ -43,7 +43,7 @@ func documentedFrames(t *testing.T) *apitest.Streams {
 	return apitest.NewStreams(t, text)
 }
 
-var asyncAPI = sync.OnceValues(func() ([]byte, error) { return os.ReadFile("../../handlers/asyncapi.yaml") })
+var asyncAPI = sync.OnceValues(func() ([]byte, error) { return os.ReadFile("../../handlers/docs/asyncapi.yaml") })
 
 // stream opens an event stream; it is cut at the end of the test at the latest.
 func (u *user) stream(api *proc, path, lastID string) *eventStream {

@@ -55,7 +55,7 @@ func newStack(t *testing.T, environment ...env) *stack {
 
 func newStackOn(t *testing.T, databaseURL string, environment ...env) *stack {
 	t.Helper()
-	openAPI, err := os.ReadFile("../../handlers/openapi.yaml")
+	openAPI, err := os.ReadFile("../../handlers/docs/openapi.yaml")
 	require.NoError(t, err)
 	documented := apitest.New(t, openAPI) // every answer in every test is as the document says
 	s := &stack{

@@ -5,6 +5,7 @@ package apitest
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -61,10 +62,11 @@ func parse(text []byte) (*document, error) {
 	return load.(func() (*document, error))()
 }
 
-// builder reads the parts of a document.
+// builder reads the parts of a document. It goes on after an error.
 type builder struct {
 	root     any
 	compiler *jsonschema.Compiler
+	err      error // the first
 }
 
 // home is the address under which the compiler knows the document.
@@ -75,7 +77,8 @@ func build(text []byte) (*document, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.document()
+	d := b.document()
+	return d, b.err
 }
 
 // load reads a document in YAML.
@@ -99,35 +102,22 @@ func load(text []byte) (*builder, error) {
 	return b, nil
 }
 
-func (b *builder) document() (*document, error) {
-	d := &document{}
-	var err error
-	if d.any, err = b.responses("/" + anyRequest); err != nil {
-		return nil, err
-	}
+func (b *builder) document() *document {
+	d := &document{any: b.responses("/" + anyRequest)}
 	for template, item := range b.members("/paths") {
 		p := path{template, map[string]operation{}}
-		at := "/paths/" + escape(template)
 		for method := range item.(map[string]any) {
-			name := strings.ToUpper(method)
-			if !slices.Contains(methods, name) {
-				continue
-			}
-			if p.operations[name], err = b.responses(at + "/" + method + "/responses"); err != nil {
-				return nil, err
+			if name := strings.ToUpper(method); slices.Contains(methods, name) {
+				p.operations[name] = b.responses("/paths/" + escape(template) + "/" + method + "/responses")
 			}
 		}
 		d.paths = append(d.paths, p)
 	}
 	for name := range b.members("/webhooks") {
-		one, err := b.delivery("/webhooks/" + escape(name) + "/post")
-		if err != nil {
-			return nil, err
-		}
-		d.deliveries = append(d.deliveries, one)
+		d.deliveries = append(d.deliveries, b.delivery("/webhooks/"+escape(name)+"/post"))
 	}
 	slices.SortFunc(d.paths, func(a, b path) int { return strings.Count(a.template, "{") - strings.Count(b.template, "{") })
-	return d, nil
+	return d
 }
 
 var methods = []string{
@@ -135,57 +125,47 @@ var methods = []string{
 	http.MethodPatch, http.MethodTrace,
 }
 
-func (b *builder) responses(at string) (operation, error) {
+func (b *builder) responses(at string) operation {
 	op := operation{}
 	for status := range b.members(at) {
-		res, err := b.response(b.follow(at + "/" + status))
-		if err != nil {
-			return nil, err
-		}
-		op[status] = res
+		op[status] = b.response(b.follow(at + "/" + status))
 	}
-	return op, nil
+	return op
 }
 
-func (b *builder) response(at string) (response, error) {
-	res := response{headers: map[string]header{}}
+func (b *builder) response(at string) response {
+	res := response{headers: map[string]header{}, content: b.content(at)}
 	for name := range b.members(at + "/headers") {
 		head := b.follow(at + "/headers/" + escape(name))
-		schema, err := b.schema(head + "/schema")
-		if err != nil {
-			return response{}, err
-		}
 		required, _ := b.at(head + "/required").(bool)
 		kind, _ := b.at(head + "/schema/type").(string)
-		res.headers[http.CanonicalHeaderKey(name)] = header{required, kind == "integer", schema}
+		res.headers[http.CanonicalHeaderKey(name)] = header{required, kind == "integer", b.schema(head + "/schema")}
 	}
-	var err error
-	res.content, err = b.content(at)
-	return res, err
+	return res
 }
 
-func (b *builder) content(at string) (map[string]*jsonschema.Schema, error) {
+func (b *builder) content(at string) map[string]*jsonschema.Schema {
 	content := map[string]*jsonschema.Schema{}
 	for media := range b.members(at + "/content") {
-		schema, err := b.schema(at + "/content/" + escape(media) + "/schema")
-		if err != nil {
-			return nil, err
-		}
-		content[media] = schema
+		content[media] = b.schema(at + "/content/" + escape(media) + "/schema")
 	}
-	return content, nil
+	return content
 }
 
 // schema compiles the schema at a place, nil if there is none.
-func (b *builder) schema(at string) (*jsonschema.Schema, error) {
+func (b *builder) schema(at string) *jsonschema.Schema {
 	if b.at(at) == nil {
-		return nil, nil
+		return nil
 	}
 	schema, err := b.compiler.Compile(home + "#" + (&url.URL{Fragment: at}).EscapedFragment())
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", at, err)
+		b.fail("%s: %w", at, err)
 	}
-	return schema, nil
+	return schema
+}
+
+func (b *builder) fail(format string, args ...any) {
+	b.err = cmp.Or(b.err, fmt.Errorf(format, args...))
 }
 
 // follow gives the place that a $ref at a place leads to, or the place itself.

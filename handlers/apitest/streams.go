@@ -88,31 +88,27 @@ func buildStreams(text []byte) (*Streams, error) {
 		template, _ := b.at(at + "/address").(string)
 		c := channel{template, map[string]message{}}
 		for name := range b.members(at + "/messages") {
-			if c.messages[name], err = b.message(b.follow(at + "/messages/" + escape(name))); err != nil {
-				return nil, err
-			}
+			c.messages[name] = b.message(b.follow(at + "/messages/" + escape(name)))
 		}
 		s.channels = append(s.channels, c)
 	}
-	return s, nil
+	return s, b.err
 }
 
-func (b *builder) message(at string) (m message, err error) {
-	if m.payload, err = b.schema(at + "/payload"); err != nil {
-		return m, err
-	}
+func (b *builder) message(at string) message {
+	m := message{payload: b.schema(at + "/payload")}
 	if m.payload == nil {
-		return m, fmt.Errorf("%s has no payload", at)
+		b.fail("%s has no payload", at)
 	}
 	traits, _ := b.at(at + "/traits").([]any)
 	for _, t := range traits {
 		trait, _ := t.(map[string]any)
 		ref, _ := trait["$ref"].(string)
-		schema, err := b.schema(strings.TrimPrefix(ref, "#") + "/headers")
-		if err != nil || schema == nil {
-			return m, errors.Join(fmt.Errorf("the trait %q of %s has no headers", ref, at), err)
+		schema := b.schema(strings.TrimPrefix(ref, "#") + "/headers")
+		if schema == nil {
+			b.fail("the trait %q of %s has no headers", ref, at)
 		}
 		m.fields = append(m.fields, schema)
 	}
-	return m, nil
+	return m
 }

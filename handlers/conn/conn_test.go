@@ -1,0 +1,36 @@
+package conn
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// endless is a connection whose client never stops sending.
+type endless struct {
+	net.Conn
+	read     int
+	deadline time.Time
+	closed   bool
+}
+
+func (e *endless) Read(p []byte) (int, error)        { e.read += len(p); return len(p), nil }
+func (e *endless) SetReadDeadline(t time.Time) error { e.deadline = t; return nil }
+func (e *endless) Close() error                      { e.closed = true; return nil }
+
+func TestDrainBounds(t *testing.T) {
+	t.Parallel()
+	e := &endless{}
+	c := &Conn{Conn: e, listener: &Listener{}}
+	require.NoError(t, c.Close())
+	require.Zero(t, e.read, "a request that was read leaves nothing to drain")
+	c.DrainOnClose()
+	require.NoError(t, c.Close())
+	require.Equal(t, drainBytes, e.read)
+	require.WithinDuration(t, time.Now().Add(drainTime), e.deadline, 20*time.Second)
+	require.True(t, e.closed)
+	require.NoError(t, c.Close())
+	require.Equal(t, drainBytes, e.read, "once")
+}

@@ -1,0 +1,29 @@
+package docs
+
+import (
+	"html/template"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestDocsPageText(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, [][]span{
+		{{Text: "One "}, {Text: "code", Code: true}, {Text: " and\n"}, {Text: "bold", Bold: true}, {Text: "."}},
+		{{Text: "Two <b>."}},
+	}, paragraphs("One `code` and\n**bold**.\n\nTwo <b>.\n"))
+	require.NotContains(t, string(Page()), "%!", "a template that failed")
+}
+
+func TestRelations(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for _, rel := range relations {
+		page, ok := Relation(rel.Name)
+		require.True(t, ok)
+		require.Contains(t, string(page), template.HTMLEscapeString(rel.About))
+		names = append(names, rel.Name)
+	}
+	require.Equal(t, []string{"job-result", "batch-jobs"}, names)
+}

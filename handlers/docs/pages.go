@@ -1,0 +1,96 @@
+package docs
+
+import (
+	"bytes"
+	_ "embed" // the templates
+	"html/template"
+	"sync"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+//go:embed pages.html
+var pagesText string
+
+var pagesTemplates = template.Must(template.New("").Parse(pagesText))
+
+// Problem gives the page that a problem type URI points to, and for "" the index
+// of all.
+func Problem(slug string) (page []byte, ok bool) {
+	page, ok = problemPages()[slug]
+	return page, ok
+}
+
+// Relation gives the page that a link relation of the API's own points to.
+func Relation(name string) (page []byte, ok bool) {
+	for _, r := range relations {
+		if r.Name == name {
+			return renderPage("relation", r), true
+		}
+	}
+	return nil, false
+}
+
+// relations are the link relations of this API's own (RFC 8288, section 2.1.2).
+// Link headers name the addresses of their pages.
+var relations = []relationSpec{
+	{"job-result", "Result of a job",
+		"The target is what the job produced. It is there once the job has succeeded and until the result expires, " +
+			"and it is read with GET and the same API key."},
+	{"batch-jobs", "Jobs of a batch",
+		"The target is the list of the batch's jobs with their item ids, in pages. It is read with GET and the same API key."},
+}
+
+type relationSpec struct{ Name, Title, About string }
+
+// entry is what a page says of one problem type.
+type entry struct {
+	Slug, Title, About, Action string
+	Code                       job.Code
+	Status                     int
+	Failure                    bool // of a job, not of a request
+	Batch                      bool // of a batch
+	Retryable                  bool
+	Stage                      job.Stage
+}
+
+// index is what the first page lists.
+type index struct {
+	Entries []entry
+	Stages  []job.StageSpec
+}
+
+// problemPages renders one page for each problem type, and the index as "".
+var problemPages = sync.OnceValue(func() map[string][]byte {
+	var entries []entry
+	for _, c := range job.Codes {
+		entries = append(entries, entry{Slug: c.Slug, Title: c.Title, Action: c.Action, Code: c.Code, Status: c.Status})
+	}
+	for _, reason := range job.Reasons {
+		spec := reason.Code.Spec()
+		entries = append(entries, entry{
+			Slug: string(reason.Reason), Title: reason.Title, About: reason.Detail, Code: reason.Code, Status: spec.Status,
+			Failure: true, Retryable: reason.Retryable, Stage: reason.Stage,
+		})
+	}
+	entries = append(entries,
+		entry{Slug: job.BatchPartiallyFailed, Title: "Batch partially failed", Status: 207, Batch: true,
+			About: "All jobs of a batch have ended. Some succeeded, others failed, timed out or were canceled."},
+		entry{Slug: job.BatchFailed, Title: "Batch failed", Status: 500, Batch: true,
+			About: "All jobs of a batch have ended, and none succeeded."})
+	pages := map[string][]byte{"": renderPage("index", index{entries, job.Stages})}
+	for _, e := range entries {
+		pages[e.Slug] = renderPage("problem", e)
+	}
+	return pages
+})
+
+// renderPage cannot fail: template and data are the program's own, and a test
+// renders every page.
+func renderPage(name string, data any) []byte {
+	var page bytes.Buffer
+	if err := pagesTemplates.ExecuteTemplate(&page, name, data); err != nil {
+		panic(err)
+	}
+	return page.Bytes()
+}

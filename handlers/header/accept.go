@@ -1,0 +1,73 @@
+// Package header reads values of HTTP header fields. It has no library for
+// Accept, Prefer, Range and entity tags: they are no structured fields (RFC
+// 9651), and Fiber ignores weights or refuses what RFC 9110 says to ignore.
+package header
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Accepts reports whether an Accept header allows a media type.
+func Accepts(accept, media string) bool { return quality(accept, media) > 0 }
+
+// Prefers reports whether an Accept header gives a media type a higher weight
+// than another.
+func Prefers(accept, media, over string) bool {
+	return quality(accept, media) > quality(accept, over)
+}
+
+// fullQuality is the weight 1, in thousandths.
+const fullQuality = 1000
+
+// quality gives the weight of a media type without parameters in an Accept
+// header (RFC 9110, section 12.5.1), in thousandths. The most specific range
+// that covers it decides; a header without any range excludes nothing.
+func quality(accept, media string) int {
+	if accept == "" || accept == "*/*" {
+		return fullQuality
+	}
+	major, _, _ := strings.Cut(media, "/")
+	best, weight, ranges := 0, 0, 0
+	for item := range strings.SplitSeq(accept, ",") {
+		mediaRange, params, _ := strings.Cut(item, ";")
+		mediaRange = strings.TrimSpace(mediaRange)
+		if mediaRange == "" {
+			continue
+		}
+		ranges++
+		specific := 0
+		switch {
+		case strings.EqualFold(mediaRange, media):
+			specific = 3
+		case strings.EqualFold(mediaRange, major+"/*"):
+			specific = 2
+		case mediaRange == "*/*":
+			specific = 1
+		}
+		if specific > best {
+			best, weight = specific, weightOf(params)
+		}
+	}
+	if ranges == 0 {
+		return fullQuality
+	}
+	return weight
+}
+
+// weightOf gives the weight among the parameters of a range, 1 if there is no
+// valid one.
+func weightOf(params string) int {
+	for param := range strings.SplitSeq(params, ";") {
+		name, value, _ := strings.Cut(param, "=")
+		if !strings.EqualFold(strings.TrimSpace(name), "q") {
+			continue
+		}
+		weight, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+		if err != nil || !(weight >= 0 && weight <= 1) { // also not a number
+			return fullQuality
+		}
+		return int(weight*fullQuality + 0.5)
+	}
+	return fullQuality
+}

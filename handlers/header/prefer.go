@@ -1,0 +1,72 @@
+package header
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Preferences are those of a Prefer header (RFC 7240), by name in lower case.
+type Preferences map[string]string
+
+// The grammar of a Prefer header (RFC 9110, section 5.6).
+const (
+	tokenForm  = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+	quotedForm = `"(?:[^\x00-\x08\x0a-\x1f\x7f"\\]|\\[^\x00-\x08\x0a-\x1f\x7f])*"`
+	pairForm   = `(` + tokenForm + `)[ \t]*(?:=[ \t]*(` + tokenForm + `|` + quotedForm + `)?[ \t]*)?`
+)
+
+var (
+	// element is a part of a list between commas that are not within quotes; an
+	// unterminated quoted string takes all that follows.
+	element    = regexp.MustCompile(`(?s)(?:"(?:\\.|[^"\\])*"?|[^",])+`)
+	preference = regexp.MustCompile(`^[ \t]*` + pairForm + `(?:;[ \t]*(?:` + pairForm + `)?)*$`)
+	escaped    = regexp.MustCompile(`\\(.)`)
+)
+
+// ParsePrefer reads a Prefer header. The first of several equal preferences
+// counts; what is malformed is ignored, as are parameters.
+func ParsePrefer(header string) Preferences {
+	if header == "" {
+		return nil
+	}
+	found := Preferences{}
+	for _, item := range element.FindAllString(header, -1) {
+		match := preference.FindStringSubmatch(item)
+		if match == nil {
+			continue
+		}
+		name, value := strings.ToLower(match[1]), match[2]
+		if strings.HasPrefix(value, `"`) {
+			value = escaped.ReplaceAllString(value[1:len(value)-1], "$1")
+		}
+		if _, twice := found[name]; !twice {
+			found[name] = value
+		}
+	}
+	return found
+}
+
+// Has reports whether the preference was given without a value.
+func (p Preferences) Has(name string) bool {
+	value, ok := p[name]
+	return ok && value == ""
+}
+
+// MaxWait is the longest time that a request may wait for its job.
+const MaxWait = 30 * time.Second
+
+// Wait gives the time that the client is willing to wait, at most MaxWait;
+// false if it gave none in whole seconds.
+func (p Preferences) Wait() (time.Duration, bool) {
+	value := p["wait"]
+	if value == "" || strings.Trim(value, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n > int(MaxWait/time.Second) { // more digits than an int holds
+		return MaxWait, true
+	}
+	return time.Duration(n) * time.Second, true
+}

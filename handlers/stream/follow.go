@@ -1,0 +1,255 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// The pace of a stream.
+const (
+	minHold = 20 * time.Millisecond // between reads while events are held
+	maxHold = time.Second
+
+	// readPause is the least time between two reads that notifications cause: a
+	// very busy client does not cause as many queries.
+	readPause = 10 * time.Millisecond
+	// progressPause is the same for progress. It is a reason to read only because
+	// a merged notification may stand for an event as well.
+	progressPause = 250 * time.Millisecond
+
+	minRetry    = 100 * time.Millisecond // between tries when storage fails
+	maxRetry    = 5 * time.Second
+	maxFailing  = 30 * time.Second // after which the stream ends
+	noDeadline  = 24 * time.Hour   // a wait that only a notification ends
+	progressMax = 5 * time.Second  // for reading the job's progress
+)
+
+// ProgressEvent is the name of a frame that shows progress.
+const ProgressEvent = "job-progress"
+
+// EventName gives the name of an event's frame.
+func EventName(event string) string { return eventNames.Replace(event) }
+
+var eventNames = strings.NewReplacer(".", "-", "_", "-")
+
+// follow writes events until there is a reason to end.
+func (st *Stream) follow(ctx context.Context) error {
+	notifications, stop := st.engine.Watch(st.Client, st.JobID)
+	defer stop()
+	p := st.First
+	st.First = Page{}
+	p.More = true // events after it may have been published before the watch began
+	for hold := minHold; ; {
+		received, err := st.writePage(ctx, p, notifications)
+		if err != nil {
+			return err
+		}
+		if p.Ended {
+			return EndOfJob
+		}
+		wait := noDeadline
+		switch {
+		case p.More || received:
+			wait = 0
+		case p.Held:
+			wait, hold = hold, min(2*hold, maxHold)
+		}
+		if !p.Held || len(p.Events) > 0 {
+			hold = minHold
+		}
+		p.Events = nil // not kept while it waits
+		if wait > 0 {
+			err = st.readProgress(ctx)
+		}
+		if err == nil {
+			err = st.await(ctx, notifications, wait)
+		}
+		if err == nil {
+			p, err = st.read(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// writePage writes events, and progress where an attempt ends. Each is released
+// once it is written, whatever the reader's speed. received says that
+// notifications were taken which may be of events after these.
+func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan job.Notification) (received bool, err error) {
+	for i := range p.Events {
+		o := &p.Events[i]
+		if !st.JobID.IsZero() && st.progress.endsWith(o) {
+			received = st.drain(notifications) || received
+			if err := st.writeProgress(st.progress.last(o)); err != nil {
+				return false, err
+			}
+		}
+		id, err := st.EventID(ctx, o)
+		if err != nil {
+			return false, Storage // the reader resumes with the id it has
+		}
+		if err := st.out.frame(frame{id, EventName(o.Name), st.engine.Render(o)}); err != nil {
+			return false, err
+		}
+		st.sent++
+		st.engine.Metrics.Events.Inc()
+		st.progress.written(o)
+		p.Events[i] = job.Occurrence{}
+		if err := st.beatIfDue(ctx); err != nil {
+			return false, err
+		}
+	}
+	return received, st.out.flush()
+}
+
+// drain takes the notifications that have come already, for the progress among
+// them.
+func (st *Stream) drain(notifications <-chan job.Notification) (received bool) {
+	for {
+		select {
+		case n, ok := <-notifications:
+			if !ok {
+				return received
+			}
+			received = true
+			if n.Progress != nil {
+				st.progress.receive(n.Attempt, n.Progress)
+			}
+		default:
+			return received
+		}
+	}
+}
+
+// writeProgress appends a frame of progress, if there is any.
+func (st *Stream) writeProgress(p *job.Progress) error {
+	if p == nil {
+		return nil
+	}
+	return st.out.frame(frame{event: ProgressEvent, data: st.engine.RenderProgress(st.JobID, st.progress.attempt, p)})
+}
+
+// readProgress shows what is known of an attempt that has just begun, or that
+// ran before the stream did. What it cannot read now, notifications will bring.
+func (st *Stream) readProgress(ctx context.Context) error {
+	if st.JobID.IsZero() || !st.progress.pending {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, progressMax)
+	defer cancel()
+	j := st.Job(ctx)
+	if j == nil {
+		return nil
+	}
+	st.progress.read(j)
+	if err := st.writeProgress(st.progress.due()); err != nil {
+		return err
+	}
+	return st.out.flush()
+}
+
+// await returns when it is time to read again: after a notification, or after
+// the wait. Meanwhile it keeps the connection alive and shows progress.
+func (st *Stream) await(ctx context.Context, notifications <-chan job.Notification, wait time.Duration) error {
+	due := time.Now().Add(wait)
+	for {
+		if err := st.beatIfDue(ctx); err != nil {
+			return err
+		}
+		now := time.Now()
+		if !now.Before(due) {
+			return nil
+		}
+		st.timer.Reset(min(due.Sub(now), st.nextBeat.Sub(now)))
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-st.timer.C:
+		case n, ok := <-notifications:
+			if !ok {
+				return Shutdown
+			}
+			pause, err := st.notified(n)
+			if err != nil {
+				return err
+			}
+			if soon := st.lastRead.Add(pause); soon.Before(due) {
+				due = soon
+			}
+		}
+	}
+}
+
+// notified shows the progress in a notification, and says how long after the
+// last read the next one may come.
+func (st *Stream) notified(n job.Notification) (pause time.Duration, err error) {
+	if st.JobID.IsZero() || n.Progress == nil {
+		return readPause, nil
+	}
+	st.progress.receive(n.Attempt, n.Progress)
+	p := st.progress.due()
+	pause = progressPause
+	if p == nil || n.Ended {
+		pause = readPause // it may belong to events that are not read yet
+	}
+	if err := st.writeProgress(p); err != nil {
+		return 0, err
+	}
+	return pause, st.out.flush()
+}
+
+// beatIfDue writes a heartbeat when it is time for one, and ends the stream once
+// the key with which it was opened is no longer good. Buffered frames may come
+// after it.
+func (st *Stream) beatIfDue(ctx context.Context) error {
+	now := time.Now()
+	if now.Before(st.nextBeat) {
+		return nil
+	}
+	authCtx, cancel := context.WithTimeout(ctx, st.engine.RequestTimeout)
+	defer cancel()
+	if err := st.engine.Recheck(authCtx, st.Authorization, st.Client); err != nil {
+		return fmt.Errorf("%w: %w", Unauthorized, err)
+	}
+	st.nextBeat = now.Add(st.engine.Heartbeat)
+	return st.out.write(heartbeat)
+}
+
+// read reads what comes next. While storage fails, the stream stays alive: it
+// goes on where it was.
+func (st *Stream) read(ctx context.Context) (Page, error) {
+	var failing time.Time
+	for retry := minRetry; ; retry = min(2*retry, maxRetry) {
+		p, err := st.readOnce(ctx)
+		switch {
+		case err == nil:
+			return p, nil
+		case ctx.Err() != nil:
+			return Page{}, context.Cause(ctx)
+		case job.CodeOf(err).Spec().Status < 500:
+			return Page{}, EndOfJob // the job was deleted
+		case failing.IsZero():
+			failing = time.Now()
+			st.engine.Logger.LogAttrs(ctx, slog.LevelWarn, "stream waits for storage",
+				append(st.attrs(), errorAttrs(job.CodeOf(err), err)...)...)
+		case time.Since(failing) >= maxFailing:
+			return Page{}, Storage
+		}
+		if err := st.await(ctx, nil, retry); err != nil {
+			return Page{}, err
+		}
+	}
+}
+
+func (st *Stream) readOnce(ctx context.Context) (Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, st.engine.RequestTimeout)
+	defer cancel()
+	st.lastRead = time.Now()
+	return st.Read(ctx, PageSize)
+}

@@ -1,0 +1,53 @@
+package stream
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forgerun/forgerun/internal/telemetry"
+)
+
+// Ending is why a stream ended: the label of a metric, and an error, so that it
+// can be the cause of a context's end.
+type Ending string
+
+func (e Ending) Error() string { return "the stream ended: " + string(e) }
+
+// The reasons for which streams end.
+const (
+	EndOfJob     Ending = "end"         // the job's last event was written, or the job was deleted
+	ClientGone   Ending = "client_gone" // the connection is over
+	Stalled      Ending = "stalled"     // the client read too little for too long
+	Shutdown     Ending = "shutdown"
+	Storage      Ending = "storage" // storage failed for too long
+	Unauthorized Ending = "unauthorized"
+	Internal     Ending = "internal"
+)
+
+var endings = []Ending{EndOfJob, ClientGone, Stalled, Shutdown, Storage, Unauthorized, Internal}
+
+// The kinds of streams.
+const (
+	KindJob    = "job"
+	KindClient = "client"
+)
+
+// Metrics count streams and their events.
+type Metrics struct {
+	Open   *prometheus.GaugeVec   // by kind
+	Closed *prometheus.CounterVec // by Ending
+	Events prometheus.Counter
+}
+
+// NewMetrics makes the metrics, with all labels from zero.
+func NewMetrics(f telemetry.Factory) *Metrics {
+	m := &Metrics{
+		Open: f.Gauges("streams_open",
+			"Event streams open now, of one job or of all of a client's jobs.", []string{"kind"}, KindJob, KindClient),
+		Closed: f.Counters("streams_closed_total", "Event streams that ended, by reason.", []string{"reason"}),
+		Events: f.Counter("stream_events_sent_total", "Events sent on event streams, progress aside."),
+	}
+	for _, e := range endings {
+		m.Closed.WithLabelValues(string(e))
+	}
+	return m
+}

@@ -1,0 +1,111 @@
+package stream
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// frame is one server-sent event (HTML standard, section 9.2). Without an id it
+// leaves the reader's last id as it is: a reader that resumes does not get it
+// again.
+type frame struct {
+	id    string
+	event string
+	data  any // JSON, in one line
+}
+
+// heartbeat is a comment: readers ignore it, but the connection is in use.
+var heartbeat = []byte(":\n\n")
+
+// Start tells the reader how long to wait before it connects again, and if id is
+// given, where to go on if the connection ends before the first event.
+func Start(id string) []byte {
+	const least, spread = 1000, 2001 // ms; spread, so that not all come back at once
+	b := strconv.AppendInt([]byte("retry: "), least+rand.Int64N(spread), 10)
+	if id != "" {
+		b = append(append(b, "\nid: "...), id...)
+	}
+	return append(b, "\n\n"...)
+}
+
+// writer writes frames to a connection. Between flushes it holds no buffer: idle
+// streams are many.
+type writer struct {
+	conn  net.Conn
+	stall time.Duration // within which the reader must take what is written at once
+	buf   *bytes.Buffer // nil between flushes
+}
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// Bounds of a writer, in bytes.
+const (
+	flushAt    = 8 << 10  // a buffer this full is written
+	keepBuffer = 64 << 10 // a larger buffer is not reused
+	chunk      = 8 << 10  // is written at once
+)
+
+// frame appends a frame, and flushes a buffer that is full enough.
+func (w *writer) frame(f frame) error {
+	if w.buf == nil {
+		w.buf = buffers.Get().(*bytes.Buffer)
+		w.buf.Reset()
+	}
+	if f.id != "" {
+		w.buf.WriteString("id: " + f.id + "\n")
+	}
+	w.buf.WriteString("event: " + f.event + "\ndata: ")
+	encoder := json.NewEncoder(w.buf)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(f.data); err != nil { // JSON in one line, and its end
+		return errors.Join(Internal, err)
+	}
+	w.buf.WriteByte('\n')
+	if w.buf.Len() < flushAt {
+		return nil
+	}
+	return w.flush()
+}
+
+// flush writes all frames and gives the buffer back.
+func (w *writer) flush() error {
+	if w.buf == nil {
+		return nil
+	}
+	err := w.write(w.buf.Bytes())
+	w.release()
+	return err
+}
+
+func (w *writer) release() {
+	if w.buf != nil && w.buf.Cap() <= keepBuffer {
+		buffers.Put(w.buf)
+	}
+	w.buf = nil
+}
+
+// write writes b in chunks, and gives the reader the stall time for each: a
+// slower one would hold memory for too long.
+func (w *writer) write(b []byte) error {
+	for len(b) > 0 {
+		if err := w.conn.SetWriteDeadline(time.Now().Add(w.stall)); err != nil {
+			return ClientGone
+		}
+		n, err := w.conn.Write(b[:min(len(b), chunk)])
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return Stalled
+		case err != nil:
+			return ClientGone
+		}
+		b = b[n:]
+	}
+	return nil
+}
