@@ -19,9 +19,6 @@ type link struct {
 // reports whether the link was still there.
 func (l *link) cut() bool { return l.close(reset) }
 
-// end closes a link whose two directions have ended by themselves.
-func (l *link) end() { l.close(func(conn net.Conn) { _ = conn.Close() }) }
-
 func (l *link) close(side func(net.Conn)) (was bool) {
 	l.once.Do(func() {
 		was = true
@@ -31,6 +28,9 @@ func (l *link) close(side func(net.Conn)) (was bool) {
 	})
 	return was
 }
+
+// shut closes a connection whose two directions have ended by themselves.
+func shut(conn net.Conn) { _ = conn.Close() }
 
 // reset closes a connection without delivering what is still on its way.
 func reset(conn net.Conn) {

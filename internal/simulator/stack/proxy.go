@@ -102,7 +102,7 @@ func (p *proxy) carry(client net.Conn) {
 	answers.Go(func() { p.pass(l, client, server, true) })
 	p.pass(l, server, client, false)
 	answers.Wait()
-	l.end()
+	l.close(shut)
 }
 
 // pass copies one direction, piece by piece, until it ends or the link does.
@@ -153,32 +153,31 @@ func (p *proxy) hold(l *link) bool {
 
 // delay is a fault of a while: each piece of each connection comes later.
 type delay struct {
-	by   time.Duration
-	over chan struct{}
-	end  func()       // closes over, once
-	hit  atomic.Int64 // connections that had a piece delayed
+	proxy *proxy
+	by    time.Duration
+	over  chan struct{}
+	hit   atomic.Int64 // connections that had a piece delayed
 }
 
 // begin delays everything from now on, until the delay's end. It is nil if
 // there is such a fault already. Pieces that wait at the end go on at once.
 func (p *proxy) begin(by time.Duration) *delay {
-	d := &delay{by: by, over: make(chan struct{})}
-	d.end = sync.OnceFunc(func() {
-		p.fault.CompareAndSwap(d, nil)
-		close(d.over)
-	})
+	d := &delay{proxy: p, by: by, over: make(chan struct{})}
 	if !p.fault.CompareAndSwap(nil, d) {
 		return nil
 	}
 	return d
 }
 
-// release ends the delay of the moment, whoever began it.
-func (p *proxy) release() {
-	if d := p.fault.Load(); d != nil {
-		d.end()
+// end ends the delay, if it has not ended yet.
+func (d *delay) end() {
+	if d != nil && d.proxy.fault.CompareAndSwap(d, nil) {
+		close(d.over)
 	}
 }
+
+// release ends the delay of the moment, whoever began it.
+func (p *proxy) release() { p.fault.Load().end() }
 
 // pick picks a share of the open connections, at least one if there are any.
 func (p *proxy) pick(share float64, rng *rand.Rand) []*link {
@@ -209,10 +208,11 @@ func (p *proxy) cut(share float64, rng *rand.Rand) int {
 func (p *proxy) add(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.closed {
-		p.links = append(p.links, l)
+	if p.closed {
+		return false
 	}
-	return !p.closed
+	p.links = append(p.links, l)
+	return true
 }
 
 func (p *proxy) remove(l *link) {
