@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -136,18 +135,17 @@ func (l *Live) Write(text []byte) (int, error) {
 // returns nothing more is written, and a Write goes straight through. It may be
 // called twice.
 func (l *Live) Stop() {
-	l.once.Do(func() { close(l.quit) })
-	<-l.ended
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.stopped {
-		return
-	}
-	l.stopped = true
-	if !l.plain {
-		l.screen.end(l.w)
-		_, _ = l.w.Write(l.pending)
-	}
+	l.once.Do(func() {
+		close(l.quit)
+		<-l.ended
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.stopped = true
+		if !l.plain {
+			l.screen.end(l.w)
+			_, _ = l.w.Write(l.pending)
+		}
+	})
 }
 
 // speed is how fast things went over the last seconds, not since the
@@ -172,57 +170,4 @@ func (v *speed) update(s Snapshot) {
 	}
 	v.arrivals = perSecond(s.Numbers.Arrivals-first.Numbers.Arrivals, took)
 	v.finished = perSecond(total(s.Numbers.Finished)-total(first.Numbers.Finished), took)
-}
-
-// progress is the share of the load that is over: by time or by number, what is
-// nearer to its end. It is negative when there is no end.
-func (l *Live) progress(s Snapshot) float64 {
-	share := -1.0
-	if l.o.Duration > 0 {
-		share = s.Elapsed.Seconds() / l.o.Duration.Seconds()
-	}
-	if l.o.Jobs > 0 {
-		share = max(share, float64(s.Numbers.Arrivals)/float64(l.o.Jobs))
-	}
-	return min(share, 1)
-}
-
-// line shows all of it in one line.
-func (l *Live) line(s Snapshot) string {
-	n := s.Numbers
-	parts := []string{
-		clockTime(s.Elapsed), orDash(s.Stage),
-		fmt.Sprintf("sent %s (%s)", grouped(n.Arrivals), rate(l.speed.arrivals)),
-		fmt.Sprintf("finished %s (%s)", grouped(total(n.Finished)), rate(l.speed.finished)),
-		fmt.Sprintf("submit p50 %s p99 %s", brief(n.Submit.P50), brief(n.Submit.P99)),
-		fmt.Sprintf("finish p50 %s p99 %s", brief(n.Finish.P50), brief(n.Finish.P99)),
-	}
-	if rest := notAccepted(n); rest != "" {
-		parts = append(parts, rest)
-	}
-	if n.Workers > 0 { // they are ours
-		parts = append(parts, fmt.Sprintf("workers %d", n.Workers))
-	}
-	if n.Injected > 0 {
-		parts = append(parts, "faults "+grouped(n.Injected))
-	}
-	return strings.Join(parts, "  ")
-}
-
-// notAccepted lists the answers that are no new jobs.
-func notAccepted(n Numbers) string {
-	var list []string
-	for _, c := range n.Answers {
-		if c.Name != Accepted && c.N > 0 {
-			list = append(list, fmt.Sprintf("%s %s", printable(c.Name), grouped(c.N)))
-		}
-	}
-	return strings.Join(list, "  ")
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return printable(text)
 }

@@ -42,7 +42,8 @@ type Recorder struct {
 	total     counts
 	stages    []Stage
 	faults    []Fault
-	kinds     []FaultKind
+	kindNames names
+	kinds     []FaultKind // in the order of kindNames
 	injected  int64
 	lastFault Fault
 }
@@ -165,14 +166,9 @@ func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := slices.IndexFunc(r.kinds, func(k FaultKind) bool { return k.Kind == kind })
-	switch n := len(r.kinds); {
-	case i >= 0:
-	case n < maxNames:
-		i, r.kinds = n, append(r.kinds, FaultKind{Kind: kind})
-	default: // no program knows so many: the rest share the last place
-		i = n - 1
-		r.kinds[i].Kind = otherNames
+	i := r.kindNames.index(kind)
+	if i == len(r.kinds) {
+		r.kinds = append(r.kinds, FaultKind{Kind: r.kindNames[i]})
 	}
 	r.kinds[i].Times++
 	r.kinds[i].Count += int64(f.Count)

@@ -94,16 +94,15 @@ func logAxis(least, most time.Duration) axis {
 
 // tickTime writes a round length of time.
 func tickTime(d time.Duration) string {
-	units := []struct {
-		name string
-		d    time.Duration
-	}{{"h", time.Hour}, {"s", time.Second}, {"ms", time.Millisecond}, {"µs", time.Microsecond}}
-	for _, u := range units {
-		if d >= u.d && (u.d < time.Hour || d%time.Hour == 0) {
-			return short(float64(d)/float64(u.d)) + " " + u.name
-		}
+	switch {
+	case d >= time.Hour && d%time.Hour == 0:
+		return short(d.Hours()) + " h"
+	case d >= time.Second:
+		return short(d.Seconds()) + " s"
+	case d >= time.Millisecond:
+		return short(float64(d)/float64(time.Millisecond)) + " ms"
 	}
-	return "0"
+	return short(float64(d)/float64(time.Microsecond)) + " µs"
 }
 
 // timeAxis goes over a run, with some six ticks at whole seconds, minutes, hours.
