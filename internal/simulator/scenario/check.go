@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,15 +85,8 @@ func (p *parser) phases(s *Scenario) {
 	sends := len(s.Arrival.Open) == 0
 	for i := range s.Arrival.Open {
 		phase := &s.Arrival.Open[i]
-		if phase.For == 0 {
-			phase.For = s.Duration
-		}
-		if phase.For == 0 {
-			phase.For = longest
-		}
-		if phase.Every == 0 {
-			phase.Every = phase.For
-		}
+		phase.For = cmp.Or(phase.For, s.Duration, longest)
+		phase.Every = cmp.Or(phase.Every, phase.For)
 		sends = sends || phase.Burst > 0 || phase.hasRate()
 	}
 	if !sends && len(p.found) == 0 {

@@ -83,10 +83,7 @@ var schemaTree = sync.OnceValue(func() *yaml.Node {
 func keywordsAt(url string) (k keywords) {
 	n := schemaTree()
 	_, pointer, _ := strings.Cut(url, "#")
-	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
-		if token == "" {
-			break
-		}
+	for _, token := range strings.Split(pointer, "/")[1:] {
 		_, n = child(n, token)
 	}
 	if err := n.Decode(&k); err != nil {
