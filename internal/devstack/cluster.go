@@ -81,7 +81,7 @@ func (c *cluster) create(ctx context.Context) error {
 	if err := os.Rename(dir, c.home.dataDir()); err != nil {
 		return err
 	}
-	return syncDir(c.home.dir)
+	return syncPath(c.home.dir)
 }
 
 // initdb gives text the order of its code points and UTF-8 everywhere: what a
@@ -163,18 +163,10 @@ func (c *cluster) writePassword() error {
 		c.password = rand.Text()
 	}
 	path := c.home.path(passwordName)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.WriteFile(path, []byte(c.password+"\n"), 0o600); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(c.password + "\n")
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return c.home.user.give(path) // initdb reads it
+	return errors.Join(syncPath(path), c.home.user.give(path)) // initdb reads it
 }
 
 func (c *cluster) readPassword() error {
@@ -189,8 +181,9 @@ func (c *cluster) readPassword() error {
 	return nil
 }
 
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
+// syncPath forces a file or folder to disk.
+func syncPath(path string) error {
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}

@@ -127,17 +127,15 @@ func moveAside(ctx context.Context, m machine, dir, program string, user *accoun
 	if err != nil {
 		return "", blocked(errors.Join(makeErr, err))
 	}
-	if err = os.Chmod(real, 0o711); err == nil {
-		err = user.enters(ctx, real, program)
-	}
-	if err == nil {
-		err = os.Remove(dir) // fails unless empty: nothing of anybody's is hidden
-	}
-	if err == nil {
-		err = os.Symlink(real, dir)
-	}
-	if err != nil {
-		return "", errors.Join(blocked(err), os.Remove(real))
+	for _, do := range []func() error{
+		func() error { return os.Chmod(real, 0o711) },
+		func() error { return user.enters(ctx, real, program) },
+		func() error { return os.Remove(dir) }, // fails unless empty: nothing of anybody's is hidden
+		func() error { return os.Symlink(real, dir) },
+	} {
+		if err := do(); err != nil {
+			return "", errors.Join(blocked(err), os.Remove(real))
+		}
 	}
 	return real, nil
 }

@@ -28,8 +28,7 @@ type reservedPort struct {
 }
 
 func reservePort() (reservedPort, error) {
-	const tries = 200
-	for range tries {
+	for range 200 {
 		number := firstPort + rand.IntN(lastPort-firstPort+1)
 		holder, err := net.ListenPacket("udp4", address(number))
 		if err != nil {

@@ -36,17 +36,10 @@ func thisMachine() machine {
 		programDirs: append(dirs,
 			"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
 			"/usr/pgsql-*/bin",          // packages of postgresql.org for Red Hat
-			"/opt/homebrew/opt/postgresql*/bin",
-			"/usr/local/opt/postgresql*/bin",
-			"/home/linuxbrew/.linuxbrew/opt/postgresql*/bin",
+			"/opt/homebrew/opt/postgresql*/bin", "/usr/local/opt/postgresql*/bin", "/home/linuxbrew/.linuxbrew/opt/postgresql*/bin",
 			"/Applications/Postgres.app/Contents/Versions/*/bin",
-			"/opt/homebrew/bin",
-			"/opt/homebrew/opt/redis/bin",
-			"/opt/homebrew/opt/valkey/bin",
-			"/home/linuxbrew/.linuxbrew/bin",
-			"/usr/local/bin",
-			"/usr/bin",
-			"/usr/sbin",
+			"/opt/homebrew/bin", "/opt/homebrew/opt/redis/bin", "/opt/homebrew/opt/valkey/bin", "/home/linuxbrew/.linuxbrew/bin",
+			"/usr/local/bin", "/usr/bin", "/usr/sbin",
 		),
 		spareDir: "/var/lib/forgerun",
 	}
@@ -96,9 +89,6 @@ func realDir(dir, name string) string {
 
 // expand returns the folders that a pattern matches, highest version first.
 func expand(pattern string) []string {
-	if !strings.ContainsAny(pattern, "*?[") {
-		return []string{pattern}
-	}
 	matches, _ := filepath.Glob(pattern) // fails for bad patterns only
 	slices.SortStableFunc(matches, func(a, b string) int { return cmp.Compare(versionInPath(b), versionInPath(a)) })
 	return matches
@@ -152,10 +142,9 @@ func postgresMajor(ctx context.Context, bin string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("asking %s for its version: %w", program, err)
 	}
-	words := strings.Fields(string(out))
-	if len(words) < 3 {
+	major := firstNumber.FindString(string(out))
+	if major == "" {
 		return "", fmt.Errorf("%s reports no version: %q", program, out)
 	}
-	major, _, _ := strings.Cut(words[2], ".")
 	return major, nil
 }

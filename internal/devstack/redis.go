@@ -156,10 +156,8 @@ func (r *redisProgram) orphan(ctx context.Context) (int, bool) {
 		return 0, false
 	}
 	words := strings.Fields(strings.Join(process.CommandLine(ctx, pid), " "))
-	if len(words) == 0 || !slices.Contains(redisNames, filepath.Base(words[0])) {
-		return 0, false
-	}
-	return pid, slices.Contains(words, address(port)) || slices.Contains(words, strconv.Itoa(port))
+	return pid, len(words) > 0 && slices.Contains(redisNames, filepath.Base(words[0])) &&
+		(slices.Contains(words, address(port)) || slices.Contains(words, strconv.Itoa(port)))
 }
 
 // readNumber returns 0 when the file is missing or holds none.

@@ -186,8 +186,7 @@ func (s *server) attempt(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	err = p.Await(ctx, func(ctx context.Context) (bool, error) { return s.program.ready(ctx, p.PID(), s.port) })
-	if err != nil {
+	if err = p.Await(ctx, func(ctx context.Context) (bool, error) { return s.program.ready(ctx, p.PID(), s.port) }); err != nil {
 		_ = p.End(step(c.DeathSignal, quitGrace))
 		return p.Explain(classify(err, p.Output(), s.port))
 	}
@@ -204,20 +203,17 @@ func (s *server) attempt(ctx context.Context) (err error) {
 func classify(err error, output string, port int) error {
 	switch {
 	case !errors.Is(err, process.ErrExited):
-		return err
 	case strings.Contains(output, "Address already in use"):
 		return fmt.Errorf("%w: %d: %w", errPortTaken, port, err)
 	case strings.Contains(output, "pre-existing shared memory block"):
 		return fmt.Errorf("%w: %w", errDataBusy, err)
-	default:
-		return err
 	}
+	return err
 }
 
 // reportExit ends with the process.
 func (s *server) reportExit(p *process.Process) {
-	err := p.ExitReason()
-	if !p.IsStopping() {
+	if err := p.ExitReason(); !p.IsStopping() {
 		s.log.Error(s.name+" ended although nobody stopped it",
 			"pid", p.PID(), "action", "watch_server", "error_message", p.Explain(err).Error())
 	}

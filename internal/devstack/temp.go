@@ -81,16 +81,16 @@ func (s *Stack) startBoth(ctx context.Context, m machine, o TempOptions) error {
 // Close stops the servers at once and removes their files. It may be called
 // again.
 func (s *Stack) Close() error {
-	var errs []error
+	var err error
 	if s.Redis != nil {
-		errs = append(errs, s.Redis.Kill(), os.RemoveAll(s.Redis.server.home.dir))
+		err = errors.Join(s.Redis.Kill(), os.RemoveAll(s.Redis.home.dir))
 	}
 	if s.Postgres != nil {
-		errs = append(errs, s.Postgres.Stop(Immediate), os.RemoveAll(s.Postgres.server.home.dir))
+		err = errors.Join(err, s.Postgres.Stop(Immediate), os.RemoveAll(s.Postgres.home.dir))
 	}
-	errs = append(errs, os.RemoveAll(s.dir))
+	err = errors.Join(err, os.RemoveAll(s.dir))
 	s.lock.release()
-	return errors.Join(errs...)
+	return err
 }
 
 // MkdirTemp is os.MkdirTemp for server folders: the new folder may be entered,
