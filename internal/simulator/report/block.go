@@ -15,8 +15,7 @@ type row struct {
 	style       string
 }
 
-// block lays the snapshot out: at most ten rows, made for 80 columns and cut
-// where there are fewer.
+// block lays the snapshot out: at most ten rows, for 80 columns, cut where there are fewer.
 func (l *Live) block(s Snapshot) []row {
 	n := s.Numbers
 	rows := []row{

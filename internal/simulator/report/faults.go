@@ -41,8 +41,7 @@ func faultSpans(run Run) [][]span {
 	return spans
 }
 
-// faultBands are bands over the whole height of a plot. They are dense when
-// together they would cover a good part of it.
+// faultBands are bands over the whole height of a plot, dense when together they cover a good part of it.
 func faultBands(spans [][]span) (bands []curve, dense bool) {
 	covered := 0.0
 	for k, kind := range spans {
@@ -58,8 +57,7 @@ func faultBands(spans [][]span) (bands []curve, dense bool) {
 
 func faultColor(k int) string { return fmt.Sprintf("k%d", k%faultColors) }
 
-// faultLanes show each kind in a lane of its own: the legend of the bands in the
-// other plots, and readable where they overlap.
+// faultLanes show each kind in its own lane, which is also the legend of the bands in the other plots.
 func faultLanes(run Run, spans [][]span) *plot {
 	if len(run.Kinds) == 0 {
 		return nil

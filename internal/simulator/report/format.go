@@ -77,9 +77,8 @@ func orDash(text string) string {
 	return printable(text)
 }
 
-// printable makes text from outside safe on a terminal and in XML, on one line:
-// control characters, those that turn the direction of text, and what is no text
-// at all are written as escapes.
+// printable makes text from outside safe on a terminal and in XML, on one line: control characters, those that turn
+// the direction of text, and invalid bytes are written as escapes.
 func printable(text string) string { return escaped(text, false) }
 
 // printableLines is the same and keeps line breaks.

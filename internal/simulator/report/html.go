@@ -11,8 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Of violations, the page lists this many, and the facts of as many as the judge
-// kept.
+// Of violations, the page lists this many, with the facts that the judge kept.
 const htmlViolations = 1000
 
 //go:embed page
@@ -44,8 +43,7 @@ type page struct {
 // keyNumber is one of the numbers that people look for first.
 type keyNumber struct{ Name, Value, Remark string }
 
-// WriteHTML writes the report as one page that needs nothing else: no script has
-// to run, nothing is fetched.
+// WriteHTML writes the report as one page that fetches nothing and needs no script.
 func WriteHTML(w io.Writer, run Run) error {
 	spans := faultSpans(run)
 	p := page{

@@ -72,8 +72,8 @@ func (run Run) invariants() []checkedInvariant {
 	return list
 }
 
-// story is a violation as the judge words it, which knows what is secret: what was
-// violated, the job, and what was seen of it, a line for each fact.
+// story is a violation in the judge's words, which hide secrets: what was violated, the job, and a line for each
+// fact.
 type story struct {
 	What  string
 	About string // job and ticket; "" where it is about none

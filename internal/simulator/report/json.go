@@ -123,8 +123,7 @@ type jsonSeries struct {
 	FinishP99 []*float64         `json:"finish_p99_ms"`
 }
 
-// WriteJSON writes the report for programs: one object, whose members document
-// describes.
+// WriteJSON writes the report for programs: one object, whose members document describes.
 func WriteJSON(w io.Writer, run Run) error {
 	n := run.Numbers
 	d := document{

@@ -16,8 +16,7 @@ const (
 	lineInterval   = 5 * time.Second        // elsewhere, one line each time
 )
 
-// LiveOptions says what a live view shows besides the numbers. The zero value is
-// fine.
+// LiveOptions says what a live view shows besides the numbers. The zero value is fine.
 type LiveOptions struct {
 	Scenario string
 	Duration time.Duration    // of the load; 0: without
@@ -45,8 +44,7 @@ type Live struct {
 	once        sync.Once
 }
 
-// StartLive begins to show r on w: a block drawn in place if w is a terminal,
-// otherwise a line every 5 seconds.
+// StartLive begins to show r on w: a block drawn in place on a terminal, otherwise a line every 5 seconds.
 func StartLive(w io.Writer, r *Recorder, o LiveOptions) *Live {
 	size := sizeOf(w)
 	l := newLive(w, r, o, size)
@@ -131,8 +129,7 @@ func (l *Live) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-// Stop ends the view, takes the block away and gives the cursor back. When it
-// returns nothing more is written, and a Write goes straight through. It may be
+// Stop ends the view, removes the block and shows the cursor. Afterwards a Write goes straight through. It may be
 // called twice.
 func (l *Live) Stop() {
 	l.once.Do(func() {
@@ -148,8 +145,7 @@ func (l *Live) Stop() {
 	})
 }
 
-// speed is how fast things went over the last seconds, not since the
-// start.
+// speed is how fast things went over the last seconds, not since the start.
 type speed struct {
 	seen               []Snapshot
 	arrivals, finished float64 // per second

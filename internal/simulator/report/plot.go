@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// The drawing surface of a plot. It is stretched over whatever width there is;
-// text stands beside it and keeps its size.
+// The drawing surface of a plot, stretched over the available width; text stands beside it and keeps its size.
 const (
 	plotWidth  = 1000
 	plotHeight = 250

@@ -21,8 +21,7 @@ func colorOf(name string, i int) string {
 	return faultColor(i)
 }
 
-// final are the states that jobs end in: they are plotted apart, as in a long run
-// nothing else could be seen beside them.
+// final are the states that jobs end in, plotted apart: in a long run they would hide the others.
 var final = []string{"SUCCEEDED", "FAILED", "CANCELED"}
 
 // frame is what all plots over time share.
@@ -137,8 +136,8 @@ func (f frame) rates(id, title, note string, series []Line, colors []string) plo
 	return p
 }
 
-// width is the length of the i-th step; the last one may be cut short by the end
-// of the run. Less than half a step counts in full: its rate would mean nothing.
+// width is the length of the i-th step. The end of the run may cut the last one short; less than half a step counts
+// in full.
 func (f frame) width(i int) time.Duration {
 	w := f.run.Took - time.Duration(i)*f.step
 	if w < f.step/2 || w > f.step {

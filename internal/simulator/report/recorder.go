@@ -17,8 +17,7 @@ const (
 	Unanswered = "unanswered" // no complete answer came
 )
 
-// States of a job in the order in which they are shown. Others are shown after
-// them, as they come.
+// States of a job in the order in which they are shown. Others follow as they come.
 var states = []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"}
 
 // Faults and stages are kept one by one up to these numbers, counted beyond.
@@ -27,8 +26,8 @@ const (
 	maxStages = 50
 )
 
-// Recorder counts and measures a run. Its methods may be called from many goroutines;
-// none takes longer than a microsecond or so, and its memory does not grow with the run.
+// Recorder counts and measures a run. Its methods may be called from many goroutines and take about a microsecond;
+// its memory does not grow with the run.
 type Recorder struct {
 	clock func() time.Time // of levels, which are reported without a time
 
@@ -99,8 +98,7 @@ func (r *Recorder) Answered(intended, at time.Time, class string) {
 	_ = r.submit.RecordValue(took) // within its limits
 }
 
-// Finished notes that a job's final state was learned at a time; intended is when
-// the job's submission was to be sent.
+// Finished notes that a job's final state was learned; intended is when its submission was to be sent.
 func (r *Recorder) Finished(intended, at time.Time, state string) {
 	took := clamped(at.Sub(intended))
 	r.mu.Lock()
@@ -136,8 +134,7 @@ func (r *Recorder) Moved(from, to string) {
 	}
 }
 
-// Delivered notes a webhook message that the receiver got, and whether it was
-// answered with success.
+// Delivered notes a webhook message that the receiver got, and whether it answered with success.
 func (r *Recorder) Delivered(at time.Time, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,8 +154,7 @@ func (r *Recorder) Workers(n int) {
 	r.line.now[workers] = int64(n)
 }
 
-// Fault notes a disturbance, once it is over. count is how many connections it
-// hit, or 1.
+// Fault notes a disturbance, once it is over. count is how many connections it hit, or 1.
 func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
 	f := Fault{Kind: kind, Target: target, At: at, Until: until, Count: max(count, 1)}
 	if f.Until.Before(f.At) {

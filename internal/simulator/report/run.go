@@ -9,8 +9,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Run is all that a report shows. Recorder.Run gives one with its numbers; the
-// caller sets the first members and the last.
+// Run is all that a report shows. Recorder.Run fills in the numbers, the caller the first members and the last.
 type Run struct {
 	Scenario    string
 	Description string
@@ -44,8 +43,7 @@ type Expectation struct {
 	OK   bool   `json:"ok"`
 }
 
-// Series are the numbers over time, all of the same length. The i-th value is of
-// the Step that begins i steps after the start.
+// Series are the numbers over time, all of the same length, with a value for each Step from the start on.
 type Series struct {
 	Step      time.Duration
 	Arrivals  []int64

@@ -70,8 +70,7 @@ func short(v float64) string {
 	return strconv.FormatFloat(math.Round(v*1000)/1000, 'f', -1, 64) + unit
 }
 
-// logAxis spans lengths of time, in seconds, in whole decades; or finer ones, when
-// there is but one.
+// logAxis spans lengths of time, in seconds, in whole decades; or finer ones, when there is but one.
 func logAxis(least, most time.Duration) axis {
 	lo := math.Floor(math.Log10(max(least, shortest).Seconds()) + 1e-9)
 	hi := math.Ceil(math.Log10(max(most, least, shortest).Seconds()) - 1e-9)
@@ -130,8 +129,7 @@ func timeAxis(took time.Duration) axis {
 	return a
 }
 
-// tailAxis is for shares of samples, spread so that 90 %, 99 % and 99.9 % are
-// equally far from each other. count is the number of samples.
+// tailAxis is for shares of count samples, spread so that 90 %, 99 % and 99.9 % are equally far apart.
 func tailAxis(count int64) axis {
 	nines := max(math.Log10(float64(max(count, 1))), 1)
 	a := axis{place: func(q float64) float64 { return -math.Log10(max(1-q, 1e-12)) / nines }}

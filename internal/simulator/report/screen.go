@@ -65,8 +65,7 @@ func (s *screen) above(w io.Writer, lines []byte) error {
 	return err
 }
 
-// back moves to where the block began. A terminal that has become narrower since
-// has wrapped its rows.
+// back moves to where the block began. A terminal that became narrower has wrapped its rows.
 func (s *screen) back(out *bytes.Buffer, width int) {
 	up := 0
 	for _, drawn := range s.drawn {

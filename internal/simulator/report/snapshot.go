@@ -47,8 +47,7 @@ func (r *Recorder) Snapshot() Snapshot {
 	return s
 }
 
-// Run gives the account of what was recorded until now: the run is over, and
-// nothing more comes.
+// Run gives the account of what was recorded. The run is over: nothing more comes.
 func (r *Recorder) Run() Run {
 	now := r.clock()
 	r.mu.Lock()

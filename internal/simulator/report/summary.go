@@ -9,16 +9,14 @@ import (
 	"text/tabwriter"
 )
 
-// Of violations, the summary has this many, and of these some with all that was
-// seen of the job.
+// Of violations, the summary has this many, and of the first ones all that was seen of the job.
 const (
 	summaryViolations = 10
 	summaryHistories  = 3
 )
 
-// WriteSummary writes the run in plain text: the verdict first, then numbers,
-// faults, expectations and the first violations. It is coloured on a terminal,
-// unless NO_COLOR is set.
+// WriteSummary writes the run in plain text: the verdict first, then numbers, faults, expectations and the first
+// violations. It uses colours on a terminal, unless NO_COLOR is set.
 func WriteSummary(w io.Writer, run Run) error {
 	var out bytes.Buffer
 	s := summary{&out, sizeOf(w) != nil && os.Getenv("NO_COLOR") == ""}

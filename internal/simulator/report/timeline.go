@@ -7,15 +7,13 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A time series has points of one second. When there would be more than
-// maxPoints, two become one: a run of any length takes the same memory.
+// A time series has points of one second. Above maxPoints two become one, so the memory does not grow with the run.
 const (
 	firstStep = time.Second
 	maxPoints = 600
 )
 
-// counts are numbers of events. The classes of answers follow answers, the final
-// states follow finished.
+// counts are numbers of events. The classes of answers follow answers, the final states follow finished.
 type counts [finished + maxNames]int64
 
 const (
@@ -26,8 +24,7 @@ const (
 	finished = answers + maxNames
 )
 
-// level is what stays until it changes: jobs by state, and at workers the number of
-// worker processes.
+// level is what stays until it changes: jobs by state, and at workers the number of worker processes.
 type level [workers + 1]int64
 
 const workers = maxNames
@@ -64,8 +61,7 @@ func (l *timeline) index(t time.Time) int {
 	return i
 }
 
-// fill gives all points before t's the level that held so far. It must be
-// called before the level changes.
+// fill gives all points before t's the level so far. It must be called before the level changes.
 func (l *timeline) fill(t time.Time) {
 	for i := l.index(t); l.open < i; l.open++ {
 		l.points[l.open].level = l.now
@@ -133,8 +129,7 @@ func (l *timeline) series(classes, finals, states names) Series {
 	return s
 }
 
-// names are the states and classes met so far, in the order in which they came.
-// They are few; should they not be, the rest share the last place.
+// names are the states and classes met so far, in the order in which they came. Too many share the last place.
 type names []string
 
 const (

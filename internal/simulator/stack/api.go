@@ -13,8 +13,7 @@ import (
 // apiTries bounds how often another address is chosen for the API.
 const apiTries = 3
 
-// startAPIs starts the api processes. Without a proxy the one process has an
-// address of its own for good; should somebody else have taken it meanwhile,
+// startAPIs starts the api processes. Without a proxy the one process keeps its address; if somebody has taken it,
 // another is chosen.
 func (s *Stack) startAPIs(ctx context.Context) error {
 	if s.o.APIs == 0 {
@@ -60,8 +59,7 @@ func (s *Stack) apiAddress() (string, error) {
 	return strings.TrimPrefix(s.url, "http://"), nil
 }
 
-// dialAPI connects to the api processes that live in turn, and waits a moment
-// for one if there is none.
+// dialAPI connects to the living api processes in turn, and waits a moment for one if there is none.
 func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()

@@ -24,9 +24,8 @@ type Kind struct {
 	Name, Does string
 
 	needs need
-	// inject picks a target, does the fault, undoes it and returns once that is
-	// done, at the latest when the context ends. It leaves Target empty if there is
-	// nothing to hit.
+	// inject picks a target, does the fault, undoes it and returns, at the latest when the context ends. Target stays
+	// empty if there is nothing to hit.
 	inject injection
 }
 
@@ -95,8 +94,7 @@ func onProcess(inject func(context.Context, *Stack, *rand.Rand, *member, *run) e
 	}
 }
 
-// comeBack waits for the next run of a process that a fault has ended. The end
-// of the context, or of the member, is no error.
+// comeBack waits for the next run of a process that a fault has ended, unless the context or the member ends.
 func comeBack(ctx context.Context, m *member) error {
 	_, err := m.awaitReady(ctx)
 	if ctx.Err() != nil || m.ctx.Err() != nil {
@@ -160,8 +158,7 @@ func limitRedis(bytes string) serverStep {
 // hitShare is the share of the connections that is hit at once.
 const hitShare = 0.25
 
-// onProxy does a fault to one of the proxies that have a connection at the
-// moment. inject returns the number of connections that it hit.
+// onProxy does a fault to one of the proxies with connections. inject returns the number of connections that it hit.
 func onProxy(inject func(context.Context, *proxy, *rand.Rand) int) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		var used []*proxy
@@ -198,8 +195,7 @@ func stall(ctx context.Context, p *proxy, rng *rand.Rand) int {
 	return delayFor(ctx, p, rng, time.Hour)
 }
 
-// delayFor delays one proxy's connections for a while, unless another fault
-// delays them already.
+// delayFor delays one proxy's connections for a while, unless another fault does already.
 func delayFor(ctx context.Context, p *proxy, rng *rand.Rand, by time.Duration) int {
 	d := p.begin(by)
 	if d == nil {

@@ -11,8 +11,7 @@ import (
 // Schedule says how many workers there are over a run: equal steps.
 type Schedule struct{ steps []int }
 
-// ParseWorkers reads "4" (always), "1..8" (a ramp over the run, up or down) or
-// "1,4,2" (equal steps).
+// ParseWorkers reads "4" (always), "1..8" (a ramp over the run, up or down) or "1,4,2" (equal steps).
 func ParseWorkers(text string) (Schedule, error) {
 	counts := strings.Split(text, ",")
 	first, last, isRamp := strings.Cut(text, "..")
