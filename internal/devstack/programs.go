@@ -15,18 +15,14 @@ import (
 	"strings"
 )
 
-// ErrNotInstalled is wrapped by the Start functions when a server program is
-// missing. The error's text names the program and says how to get it.
+// ErrNotInstalled is wrapped by the Start functions when a server program is missing. The text says how to get it.
 var ErrNotInstalled = errors.New("not installed")
 
-// machine is what the package takes from the computer it runs on. Tests
-// replace it.
+// machine is what the package takes from the computer it runs on. Tests replace it.
 type machine struct {
-	// programDirs are searched for programs, first match first. Entries may be
-	// glob patterns; the matches of one pattern are tried highest version first.
+	// programDirs are searched for programs in order. Of the matches of a glob pattern the highest version is first.
 	programDirs []string
-	// spareDir is where a root parent puts server folders that the servers'
-	// user could not enter at their proper place; see openHome.
+	// spareDir is where a root parent puts folders that the servers' user could not enter at their place; see openHome.
 	spareDir string
 }
 
@@ -75,10 +71,9 @@ func holdsPrograms(dir string, names []string) bool {
 	})
 }
 
-// realDir follows a link to the program's real folder: Postgres looks for its
-// share folder next to it, and the link may sit where the servers' user cannot
-// go. A link to a program of another name stays as it is (Debian's redis-server
-// is one): such a program asks for the name it was called by.
+// realDir follows a link to the program's real folder: Postgres looks for its share folder next to it, and the link
+// may be where the servers' user cannot go. A link to another name (Debian's redis-server) stays: such a program asks
+// for the name it was called by.
 func realDir(dir, name string) string {
 	path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
 	if err != nil || filepath.Base(path) != name {
@@ -96,8 +91,7 @@ func expand(pattern string) []string {
 
 var firstNumber = regexp.MustCompile(`[0-9]+`)
 
-// versionInPath returns 17 for ".../17/bin" and ".../postgresql@17/bin", and 0
-// when the folder's name has no number.
+// versionInPath returns 17 for ".../17/bin" and ".../postgresql@17/bin", 0 when the folder's name has no number.
 func versionInPath(binDir string) int {
 	n, _ := strconv.Atoi(firstNumber.FindString(filepath.Base(filepath.Dir(binDir))))
 	return n
@@ -108,9 +102,8 @@ func notInstalled(programs, debian, homebrew string) error {
 		programs, ErrNotInstalled, debian, homebrew)
 }
 
-// chooseVersion returns the first of the program folders (bins, not empty) that
-// can run the cluster in dataDir: a cluster runs only under the major version
-// that made it. Where there is no cluster yet, that is the first.
+// chooseVersion returns the first of the program folders (bins, not empty) that can run the cluster in dataDir, which
+// only the major version that made it can. Where there is no cluster yet, that is the first.
 func chooseVersion(ctx context.Context, bins []string, dataDir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(dataDir, "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) {

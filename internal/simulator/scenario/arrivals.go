@@ -79,9 +79,8 @@ func (a *arrivals) inPhase(p *Phase) (time.Duration, bool) {
 	return at, true
 }
 
-// reaches is when the integral of the phase's rate r(t) = From + (To-From)·t/For
-// is area. It is the root of a quadratic equation, in the form that also holds
-// for a constant rate.
+// reaches is when the integral of the phase's rate r(t) = From + (To-From)·t/For is area: the root of a quadratic
+// equation, in the form that also holds for a constant rate.
 func (p *Phase) reaches(area float64) time.Duration {
 	if area == 0 {
 		return 0

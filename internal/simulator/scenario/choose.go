@@ -17,8 +17,7 @@ type turn struct {
 	kind  string
 }
 
-// entry is a Work with the kinds of its batches' items drawn beforehand: a
-// batch takes a stretch of them, which needs no memory of its own.
+// entry is a Work with the kinds of its batches' items drawn beforehand, of which a batch takes a stretch.
 type entry struct {
 	*Work
 	items []string // nil: jobs by themselves, or without a kind
@@ -54,8 +53,8 @@ func turnsOf(n int, w *Work) []turn {
 	return turns
 }
 
-// itemsOf lines up kinds for the batches of entry n: by chance, or in turn, so
-// that a batch as long as the list of kinds has all of them.
+// itemsOf lines up kinds for the batches of entry n: by chance, or in turn, so that a batch long enough has all of
+// them.
 func itemsOf(s *Scenario, n int) []string {
 	w := &s.Mix[n]
 	if w.Batch == 0 || len(w.Kinds) == 0 {

@@ -10,8 +10,7 @@ import (
 // maxMistakes is how many mistakes of a file are reported.
 const maxMistakes = 20
 
-// Mistake is one thing that is wrong in a scenario, and where. Lines and columns
-// count from 1.
+// Mistake is one thing that is wrong in a scenario, and where. Lines and columns count from 1.
 type Mistake struct {
 	File         string
 	Line, Column int

@@ -44,8 +44,7 @@ func (i *Intent) CopyKey(c int) string {
 	return i.Key + "-" + strconv.Itoa(c)
 }
 
-// Plan gives the intents of a scenario one after the other. It is for one
-// goroutine and its memory does not grow.
+// Plan gives the intents of a scenario one after the other. It is for one goroutine and its memory does not grow.
 type Plan struct {
 	scenario Scenario
 	chooser  chooser
@@ -57,8 +56,8 @@ type Plan struct {
 	keys     keyMaker
 }
 
-// Plan starts the plan anew. The scenario must come from Parse or Load; its
-// Seed, Duration, Jobs and Tenants may have been changed to other valid values.
+// Plan starts the plan anew. The scenario must come from Parse or Load; its Seed, Duration, Jobs and Tenants may have
+// been changed to other valid values.
 func (s *Scenario) Plan() *Plan {
 	p := &Plan{scenario: *s, chooser: newChooser(s), arrivals: newArrivals(s)}
 	p.keys.seed = s.Seed
@@ -66,9 +65,8 @@ func (s *Scenario) Plan() *Plan {
 	return p
 }
 
-// Next gives the next intent, or false when there is none: all Jobs are
-// planned, or an open loop reached the Duration. A closed loop without Jobs has
-// no end of its own: whoever runs it watches the Duration.
+// Next gives the next intent, or false after all Jobs, or when an open loop reached the Duration. A closed loop
+// without Jobs does not end by itself.
 func (p *Plan) Next() (Intent, bool) {
 	if p.scenario.Jobs > 0 && p.index >= p.scenario.Jobs {
 		return Intent{}, false
@@ -84,9 +82,8 @@ func (p *Plan) Next() (Intent, bool) {
 	return i, true
 }
 
-// chances are all that is drawn for an intent, each from 0 to below 1. They are
-// drawn whether they are needed or not: then a changed share leaves everything
-// else in the plan as it was.
+// chances are all that is drawn for an intent, each from 0 to below 1, whether it is needed or not: so a changed
+// share leaves the rest of the plan as it was.
 type chances struct {
 	tenant, entry, kind, ahead, cancel, after, retry, duplicate, poll float64
 }

@@ -35,11 +35,11 @@ var kinds = []Kind{
 	{"kill", "kill -9 of a process: worker, webhooks or api", ourProcesses, onProcess(kill)},
 	{"stop", "a process is paused for longer than its lease (SIGSTOP, SIGCONT)", ourProcesses, onProcess(pause)},
 	{"term", "a process is asked to end (SIGTERM) and started again", ourProcesses, onProcess(terminate)},
-	{"flush", "Redis loses everything (FLUSHALL)", ourServers, onServer("redis", flush, nil, 0, 0)},
-	{"redis", "kill -9 of Redis, which is started again", ourServers, onServer("redis", killRedis, startRedis, 0, time.Second)},
-	{"redis-pause", "Redis hangs for a while", ourServers, onServer("redis", pauseRedis, resumeRedis, hangs, hangsAtMost)},
-	{"redis-full", "Redis refuses writes for a while, as if its memory were used up", ourServers, onServer("redis", limitRedis("1"), limitRedis("0"), hangs, hangsAtMost)},
-	{"postgres", "Postgres stops like in a crash and is started again", ourServers, onServer("postgres", crashPostgres, startPostgres, 0, time.Second)},
+	{"flush", "Redis loses everything (FLUSHALL)", ourServers, onServer("redis", flush, nil, atOnce)},
+	{"redis", "kill -9 of Redis, which is started again", ourServers, onServer("redis", killRedis, startRedis, atOnce)},
+	{"redis-pause", "Redis hangs for a while", ourServers, onServer("redis", pauseRedis, resumeRedis, hanging)},
+	{"redis-full", "Redis refuses writes for a while, as if its memory were used up", ourServers, onServer("redis", limitTo("1"), limitTo("0"), hanging)},
+	{"postgres", "Postgres stops like in a crash and is started again", ourServers, onServer("postgres", crashPostgres, startPostgres, atOnce)},
 	{"cut", "a quarter of the connections to Postgres, Redis, the API or a receiver is reset", ourProxies, onProxy(cut)},
 	{"lose", "the next answer on a quarter of the connections is lost, and the connection with it", ourProxies, onProxy(lose)},
 	{"slow", "everything on the connections to one of them is delayed for a while", ourProxies, onProxy(slow)},
@@ -122,21 +122,26 @@ func pause(ctx context.Context, s *Stack, rng *rand.Rand, _ *member, r *run) err
 	return nil
 }
 
-// hangs and hangsAtMost are for how long Redis hangs or refuses writes.
-const hangs, hangsAtMost = 500 * time.Millisecond, 4 * time.Second
+// bounds are the shortest and the longest time that a fault lasts.
+type bounds struct{ least, most time.Duration }
+
+var (
+	atOnce  = bounds{0, time.Second}
+	hanging = bounds{500 * time.Millisecond, 4 * time.Second}
+)
 
 type serverStep func(context.Context, *Stack) error
 
 // onServer does a fault to Postgres or Redis, and undoes it after a time between two
 // bounds. The steps' context outlives the end of the chaos.
-func onServer(name string, do, undo serverStep, least, most time.Duration) injection {
+func onServer(name string, do, undo serverStep, lasts bounds) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverPatience)
 		defer cancel()
 		f.Target = name
 		f.Err = do(lasting, s)
 		if undo != nil {
-			process.Sleep(ctx, between(rng, least, most))
+			process.Sleep(ctx, between(rng, lasts.least, lasts.most))
 			f.Err = errors.Join(f.Err, undo(lasting, s))
 		}
 	}
@@ -150,8 +155,8 @@ func resumeRedis(_ context.Context, s *Stack) error     { return s.redis.Resume(
 func crashPostgres(_ context.Context, s *Stack) error   { return s.postgres.Stop(devstack.Immediate) }
 func startPostgres(ctx context.Context, s *Stack) error { return s.postgres.Start(ctx) }
 
-// limitRedis sets the limit of memory: 1 is below what an empty server uses, 0 is none.
-func limitRedis(bytes string) serverStep {
+// limitTo sets the limit of memory: 1 is below what an empty server uses, 0 is none.
+func limitTo(bytes string) serverStep {
 	return func(ctx context.Context, s *Stack) error { return s.redis.Do(ctx, "CONFIG SET maxmemory "+bytes) }
 }
 
