@@ -38,8 +38,8 @@ var kinds = []Kind{
 	{"flush", "Redis loses everything (FLUSHALL)", ourServers, onServer("redis", flush, nil, atOnce)},
 	{"redis", "kill -9 of Redis, which is started again", ourServers, onServer("redis", killRedis, startRedis, atOnce)},
 	{"redis-pause", "Redis hangs for a while", ourServers, onServer("redis", pauseRedis, resumeRedis, hanging)},
-	{"redis-full", "Redis refuses writes for a while, as if its memory were used up", ourServers, onServer("redis", limitTo("1"), limitTo("0"), hanging)},
-	{"postgres", "Postgres stops like in a crash and is started again", ourServers, onServer("postgres", crashPostgres, startPostgres, atOnce)},
+	{"redis-full", "Redis refuses writes for a while, as if its memory were used up", ourServers, onServer("redis", fill, empty, hanging)},
+	{"postgres", "Postgres stops like in a crash and is started again", ourServers, onServer("postgres", crash, startPostgres, atOnce)},
 	{"cut", "a quarter of the connections to Postgres, Redis, the API or a receiver is reset", ourProxies, onProxy(cut)},
 	{"lose", "the next answer on a quarter of the connections is lost, and the connection with it", ourProxies, onProxy(lose)},
 	{"slow", "everything on the connections to one of them is delayed for a while", ourProxies, onProxy(slow)},
@@ -152,13 +152,12 @@ func killRedis(_ context.Context, s *Stack) error       { return s.redis.Kill() 
 func startRedis(ctx context.Context, s *Stack) error    { return s.redis.Start(ctx) }
 func pauseRedis(_ context.Context, s *Stack) error      { return s.redis.Pause() }
 func resumeRedis(_ context.Context, s *Stack) error     { return s.redis.Resume() }
-func crashPostgres(_ context.Context, s *Stack) error   { return s.postgres.Stop(devstack.Immediate) }
+func crash(_ context.Context, s *Stack) error           { return s.postgres.Stop(devstack.Immediate) }
 func startPostgres(ctx context.Context, s *Stack) error { return s.postgres.Start(ctx) }
 
-// limitTo sets the limit of memory: 1 is below what an empty server uses, 0 is none.
-func limitTo(bytes string) serverStep {
-	return func(ctx context.Context, s *Stack) error { return s.redis.Do(ctx, "CONFIG SET maxmemory "+bytes) }
-}
+// fill sets a limit that is below what an empty server uses; empty sets none.
+func fill(ctx context.Context, s *Stack) error  { return s.redis.Do(ctx, "CONFIG SET maxmemory 1") }
+func empty(ctx context.Context, s *Stack) error { return s.redis.Do(ctx, "CONFIG SET maxmemory 0") }
 
 // hitShare is the share of the connections that is hit at once.
 const hitShare = 0.25
