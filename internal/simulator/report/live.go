@@ -31,8 +31,7 @@ type LiveOptions struct {
 type Live struct {
 	r      *Recorder
 	o      LiveOptions
-	screen screen
-	plain  bool
+	screen screen // without a size: lines instead of a block
 
 	mu      sync.Mutex
 	w       io.Writer
@@ -58,7 +57,7 @@ func StartLive(w io.Writer, r *Recorder, o LiveOptions) *Live {
 // newLive draws a block if there is a terminal of some size, and lines otherwise.
 func newLive(w io.Writer, r *Recorder, o LiveOptions, size func() (width, height int)) *Live {
 	return &Live{
-		r: r, o: o, w: w, plain: size == nil, screen: screen{size: size},
+		r: r, o: o, w: w, screen: screen{size: size},
 		quit: make(chan struct{}), ended: make(chan struct{}),
 	}
 }
@@ -83,7 +82,7 @@ func (l *Live) loop() {
 	tick := l.o.Tick
 	if tick == nil {
 		interval := redrawInterval
-		if l.plain {
+		if l.screen.size == nil {
 			interval = lineInterval
 		}
 		ticker := time.NewTicker(interval)
@@ -105,7 +104,7 @@ func (l *Live) show() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.speed.update(s)
-	if l.plain {
+	if l.screen.size == nil {
 		fmt.Fprintln(l.w, l.line(s))
 		return
 	}
@@ -116,7 +115,7 @@ func (l *Live) show() {
 func (l *Live) Write(text []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.plain || l.stopped {
+	if l.screen.size == nil || l.stopped {
 		return l.w.Write(text)
 	}
 	l.pending = append(l.pending, text...)
@@ -138,7 +137,7 @@ func (l *Live) Stop() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.stopped = true
-		if !l.plain {
+		if l.screen.size != nil {
 			l.screen.end(l.w)
 			_, _ = l.w.Write(l.pending)
 		}

@@ -48,9 +48,6 @@ type table struct {
 	Rows [][]string
 }
 
-// LaneHeight is the height of the plot in pixels.
-func (p plot) LaneHeight() int { return 18 * p.Lanes }
-
 // corner is a place on a plot: shares of its width and height, from below.
 type corner struct{ x, y float64 }
 

@@ -132,7 +132,7 @@ func (p *parser) document(text []byte) *yaml.Node {
 	var document, second yaml.Node
 	err := reader.Decode(&document)
 	switch {
-	case errors.Is(err, io.EOF) || err == nil && empty(&document):
+	case errors.Is(err, io.EOF) || err == nil && (len(document.Content) == 0 || document.Content[0].ShortTag() == "!!null"):
 		p.wrong(start, "the file is empty: a scenario needs at least duration or jobs, arrival and mix")
 		return nil
 	case err != nil:
@@ -148,10 +148,6 @@ func (p *parser) document(text []byte) *yaml.Node {
 		p.wrong(&second, "a second document starts here: a file has one scenario")
 	}
 	return nil
-}
-
-func empty(document *yaml.Node) bool {
-	return len(document.Content) == 0 || document.Content[0].ShortTag() == "!!null"
 }
 
 var yamlError = regexp.MustCompile(`^yaml: (?:line ([0-9]+)(?:, column ([0-9]+))?: )?((?s).*)$`)

@@ -1,7 +1,10 @@
 package scenario
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -107,7 +110,8 @@ func (p *Plan) draw(c chances) Intent {
 		Polled: c.poll < float64(p.scenario.Readers.Poll),
 	}
 	if e.items != nil {
-		i.Kind, i.Kinds = "", e.batch(c.kind)
+		from := int(c.kind * stretches)
+		i.Kind, i.Kinds = "", slices.Clip(e.items[from:from+e.Batch])
 	}
 	if e.Cancel != nil && c.cancel < float64(e.Cancel.Share) {
 		i.Cancel = CancelIntent{In: e.Cancel.In, After: e.Cancel.After.at(c.after)}
@@ -130,7 +134,7 @@ func (r Range) at(share float64) time.Duration {
 }
 
 // keyMaker makes the idempotency keys of a plan: a number drawn from the seed and the
-// intent's index, which tells different seeds apart, and the index itself, so that no
+// intent's index, which differs between seeds, and the index itself, so that no
 // two keys of a plan are equal. Keys are cut out of a string of many: a plan allocates
 // nothing else.
 type keyMaker struct {
@@ -158,15 +162,10 @@ func (k *keyMaker) fill(first int64) {
 	block := make([]byte, 0, blockKeys*keyLen)
 	for index := first; index < first+blockKeys; index++ {
 		k.source.Seed(k.seed, uint64(index))
-		block = appendHex(block, k.source.Uint64(), 16)
-		block = appendHex(block, uint64(index), 12)
+		numbers := binary.BigEndian.AppendUint64(make([]byte, 0, 16), k.source.Uint64())
+		numbers = binary.BigEndian.AppendUint64(numbers, uint64(index))
+		block = hex.AppendEncode(block, numbers[:8])
+		block = hex.AppendEncode(block, numbers[10:])
 	}
 	k.block, k.first = string(block), first
-}
-
-func appendHex(to []byte, v uint64, digits int) []byte {
-	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {
-		to = append(to, "0123456789abcdef"[v>>shift&15])
-	}
-	return to
 }
