@@ -44,11 +44,13 @@ func (s *Stack) startAPIs(ctx context.Context) error {
 func (s *Stack) tryAPIs(ctx context.Context, address string) error {
 	s.url = "http://" + address
 	s.env.setPublicURL(s.o, s.url)
-	apis := s.startMembers(&s.apis, "api", s.o.APIs)
-	if err := awaitReady(ctx, apis); err != nil {
-		return errors.Join(err, stopMembers(context.WithoutCancel(ctx), apis))
+	apis, _ := s.resize(&s.apis, "api", s.o.APIs)
+	err := awaitReady(ctx, apis)
+	if err != nil {
+		_, apis = s.resize(&s.apis, "api", 0)
+		err = errors.Join(err, stopMembers(context.WithoutCancel(ctx), apis))
 	}
-	return nil
+	return err
 }
 
 // apiAddress is where the next api process listens.

@@ -204,23 +204,20 @@ func (s *Stack) members() []*member {
 	return slices.Concat(s.apis, s.webhooks, s.workers)
 }
 
-// startMembers starts n processes of a role and makes them all of that role.
-func (s *Stack) startMembers(all *[]*member, role string, n int) []*member {
+// resize starts or drops processes until there are n of a role. The dropped ones still run.
+func (s *Stack) resize(all *[]*member, role string, n int) (wanted, dropped []*member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	*all = nil
-	for i := range n {
-		*all = append(*all, s.startMember(role, i+1))
+	kept := min(n, len(*all))
+	dropped = (*all)[kept:]
+	*all = slices.Clip((*all)[:kept])
+	for i := kept; i < n; i++ {
+		m := &member{name: fmt.Sprintf("%s-%d", role, i+1), role: role, stack: s, done: make(chan struct{}), changed: make(chan struct{})}
+		m.ctx, m.stop = context.WithCancel(s.ctx)
+		s.running.Go(m.supervise)
+		*all = append(*all, m)
 	}
-	return *all
-}
-
-func (s *Stack) startMember(role string, number int) *member {
-	m := &member{name: fmt.Sprintf("%s-%d", role, number), role: role, stack: s}
-	m.done, m.changed = make(chan struct{}), make(chan struct{})
-	m.ctx, m.stop = context.WithCancel(s.ctx)
-	s.running.Go(m.supervise)
-	return m
+	return *all, dropped
 }
 
 func awaitReady(ctx context.Context, members []*member) error {

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -148,7 +147,8 @@ func (s *Stack) start(ctx context.Context) error {
 	if err := s.startAPIs(ctx); err != nil {
 		return err
 	}
-	return awaitReady(ctx, s.startMembers(&s.webhooks, "webhooks", s.o.Webhooks))
+	webhooks, _ := s.resize(&s.webhooks, "webhooks", s.o.Webhooks)
+	return awaitReady(ctx, webhooks)
 }
 
 // URL is the address of the API, the same for the stack's life; "" without an api process.
@@ -195,15 +195,7 @@ func (s *Stack) Scale(ctx context.Context, n int) error {
 		return context.Cause(ctx)
 	}
 	defer s.scaling.Release(1)
-	s.mu.Lock()
-	kept := min(n, len(s.workers))
-	dropped := s.workers[kept:]
-	s.workers = slices.Clip(s.workers[:kept])
-	for i := kept; i < n; i++ {
-		s.workers = append(s.workers, s.startMember("worker", i+1))
-	}
-	wanted := s.workers
-	s.mu.Unlock()
+	wanted, dropped := s.resize(&s.workers, "worker", n)
 	return errors.Join(stopMembers(ctx, dropped), awaitReady(ctx, wanted))
 }
 
