@@ -102,7 +102,7 @@ func (s summary) faults(run Run) {
 		return
 	}
 	s.line(fmt.Sprintf("\n%s faults injected", grouped(run.Numbers.Injected)))
-	rows := [][]string{}
+	var rows [][]string
 	for _, k := range run.Kinds {
 		rows = append(rows, []string{printable(k.Kind), "×" + grouped(k.Count), times(k.Times), "lasted " + brief(k.Lasted) + " in all"})
 	}
