@@ -18,7 +18,6 @@ const (
 	yellow     = "\x1b[33m"
 	red        = "\x1b[31m"
 	green      = "\x1b[32m"
-	faint      = "\x1b[2m"
 )
 
 const labelWidth = 10

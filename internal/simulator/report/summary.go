@@ -86,15 +86,12 @@ func (s summary) numbers(run Run) {
 
 // namedLatency is one of the two that are measured.
 type namedLatency struct {
-	Name, Meaning string
+	Name string
 	Latency
 }
 
 func (n Numbers) latencies() []namedLatency {
-	return []namedLatency{
-		{"submit", "from when a job was to be submitted to the answer", n.Submit},
-		{"finish", "from when a job was to be submitted to learning of its final state", n.Finish},
-	}
+	return []namedLatency{{"submit", n.Submit}, {"finish", n.Finish}}
 }
 
 func (s summary) faults(run Run) {
