@@ -14,17 +14,15 @@ import (
 	"syscall"
 )
 
-// account is the unprivileged user as which a root parent runs its servers. A
-// nil account means: as this process.
+// account is the unprivileged user as which a root parent runs its servers; nil: as this process.
 type account struct {
 	name string
 	uid  uint32
 	gid  uint32
 }
 
-// accountFor returns the account for a server whose files are in dataDir; nil
-// when this process is not root. Existing files decide: they stay with their
-// owner. Otherwise it is the first of the named users that exists.
+// accountFor returns the account for a server whose files are in dataDir; nil when this process is not root. Existing
+// files stay with their owner; otherwise it is the first of the named users that exists.
 func accountFor(dataDir string, names []string) (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil // nil means: as this process
@@ -62,8 +60,7 @@ func (a *account) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: a.uid, Gid: a.gid}
 }
 
-// give makes the account the owner of a file or folder that this process has
-// just created.
+// give makes the account the owner of a file or folder that this process has just created.
 func (a *account) give(path string) error {
 	if a == nil {
 		return nil
@@ -71,9 +68,8 @@ func (a *account) give(path string) error {
 	return os.Lchown(path, int(a.uid), int(a.gid))
 }
 
-// enters runs the program with dir as its working folder: the error wraps
-// fs.ErrPermission if the account may not. Modes are not all that counts (access
-// lists, mount options, security modules).
+// enters runs the program with dir as its working folder: the error wraps fs.ErrPermission if the account may not.
+// Modes are not all that counts (access lists, mount options, security modules).
 func (a *account) enters(ctx context.Context, dir, program string) error {
 	if a == nil {
 		return nil

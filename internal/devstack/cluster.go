@@ -25,8 +25,7 @@ const (
 	roleName     = "forgerun"
 	databaseName = "forgerun"
 	passwordName = "password"
-	// initdbPrefix begins the names of folders in which initdb works. One that is
-	// found at a start is half done: a complete one is renamed to dataName.
+	// initdbPrefix begins the names of folders in which initdb works. One that is found at a start is half done.
 	initdbPrefix = "initdb-"
 
 	// SQLSTATE codes.
@@ -56,8 +55,7 @@ func (c *cluster) prepare(ctx context.Context) error {
 	}
 }
 
-// create runs initdb in a folder aside and renames it when it is complete, so
-// that a data folder is always a whole one.
+// create runs initdb in a folder aside and renames that when it is complete.
 func (c *cluster) create(ctx context.Context) error {
 	old, _ := filepath.Glob(c.home.path(initdbPrefix + "*")) // fails for bad patterns only
 	for _, dir := range old {
@@ -81,11 +79,10 @@ func (c *cluster) create(ctx context.Context) error {
 	if err := os.Rename(dir, c.home.dataDir()); err != nil {
 		return err
 	}
-	return syncDir(c.home.dir)
+	return syncPath(c.home.dir)
 }
 
-// initdb gives text the order of its code points and UTF-8 everywhere: what a
-// query returns must not depend on the machine's language.
+// initdb sets UTF-8 and the order of code points: what a query returns must not depend on the machine's language.
 func (c *cluster) initdb(ctx context.Context, dir string) error {
 	args := []string{
 		"--pgdata=" + dir, "--username=" + roleName, "--pwfile=" + c.home.path(passwordName),
@@ -103,8 +100,7 @@ func (c *cluster) initdb(ctx context.Context, dir string) error {
 	return nil
 }
 
-// command runs the server. When the parent dies it stops like after Immediate:
-// at once, whatever its clients do; the next start recovers.
+// command runs the server. When the parent dies it stops at once, as after Immediate; the next start recovers.
 func (c *cluster) command(port int) process.Command {
 	settings := []string{"timezone=UTC", "log_timezone=UTC", "log_checkpoints=off"}
 	for _, name := range slices.Sorted(maps.Keys(c.settings)) {
@@ -118,8 +114,7 @@ func (c *cluster) command(port int) process.Command {
 	return c.home.command("postgres", filepath.Join(c.bin, "postgres"), args, syscall.SIGQUIT)
 }
 
-// ready checks the server's pid file, since any server may answer a connection.
-// Then it connects and makes the database unless it exists.
+// ready checks the server's pid file, since any server may answer, and makes the database unless it exists.
 func (c *cluster) ready(ctx context.Context, pid, port int) (bool, error) {
 	if writer, status := c.readPIDFile(); writer != pid || status != "ready" {
 		return false, nil
@@ -156,25 +151,16 @@ func isCode(err error, code string) bool {
 	return errors.As(err, &pgErr) && pgErr.Code == code
 }
 
-// writePassword makes a new password (of 128 random bits and more), unless
-// callers may know one from before the cluster was removed under them.
+// writePassword makes a new password, unless callers may know one from before the cluster was removed under them.
 func (c *cluster) writePassword() error {
 	if c.password == "" {
 		c.password = rand.Text()
 	}
 	path := c.home.path(passwordName)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.WriteFile(path, []byte(c.password+"\n"), 0o600); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(c.password + "\n")
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return c.home.user.give(path) // initdb reads it
+	return errors.Join(syncPath(path), c.home.user.give(path)) // initdb reads it
 }
 
 func (c *cluster) readPassword() error {
@@ -189,16 +175,16 @@ func (c *cluster) readPassword() error {
 	return nil
 }
 
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
+// syncPath forces a file or folder to disk.
+func syncPath(path string) error {
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// orphan trusts a pid file only if that process is a Postgres on this folder:
-// pids are used again.
+// orphan trusts a pid file only if that process is a Postgres on this folder: pids are used again.
 func (c *cluster) orphan(ctx context.Context) (int, bool) {
 	pid, _ := c.readPIDFile()
 	if pid == 0 {
@@ -212,9 +198,8 @@ func (c *cluster) orphan(ctx context.Context) (int, bool) {
 	return pid, strings.Contains(line, " -D "+c.home.dataDir()+" ")
 }
 
-// dropForeignPIDFile removes a pid file whose pid now belongs to another
-// program, as happens when a container starts again: Postgres would take that
-// program for a running server. It deals with all other leftovers itself.
+// dropForeignPIDFile removes a pid file whose pid now belongs to another program, as after the restart of a
+// container: Postgres would take that program for a running server. It deals with other leftovers itself.
 func (c *cluster) dropForeignPIDFile() error {
 	pid, _ := c.readPIDFile()
 	if pid == 0 || syscall.Kill(pid, 0) != nil {
@@ -225,9 +210,8 @@ func (c *cluster) dropForeignPIDFile() error {
 
 func (c *cluster) pidFile() string { return filepath.Join(c.home.dataDir(), "postmaster.pid") }
 
-// readPIDFile reads the first and the eighth line of postmaster.pid, 0 and ""
-// for what is missing: the file is absent when no server runs, and short while
-// one starts.
+// readPIDFile reads lines 1 and 8 of postmaster.pid, 0 and "" for what is missing: there is none when no server runs,
+// and a short one while it starts.
 func (c *cluster) readPIDFile() (pid int, status string) {
 	text, _ := os.ReadFile(c.pidFile())
 	lines := strings.Split(string(text), "\n")

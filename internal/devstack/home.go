@@ -14,9 +14,8 @@ import (
 	"github.com/forgerun/forgerun/internal/process"
 )
 
-// dataName is the server's own folder within its home; it belongs to the
-// server's user. Everything else in a home belongs to this process's user, so
-// that a root parent never writes where a lesser user could plant a link.
+// dataName is the server's own folder within its home; it belongs to the server's user. Everything else there belongs
+// to this process's user, so that a root parent never writes where a lesser user could plant a link.
 const dataName = "data"
 
 // lockName is in every home from its first start on.
@@ -33,8 +32,7 @@ func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
 
 func (h *home) dataDir() string { return h.path(dataName) }
 
-// command runs a program in the folder, as the server's user, with the log of
-// the server.
+// command runs a program in the folder, as the server's user, with the server's log.
 func (h *home) command(server, path string, args []string, deathSignal syscall.Signal) process.Command {
 	return process.Command{
 		Path: path, Args: args, Env: childEnv(), Dir: h.dir, User: h.user.credential(), DeathSignal: deathSignal,
@@ -42,9 +40,8 @@ func (h *home) command(server, path string, args []string, deathSignal syscall.S
 	}
 }
 
-// childEnv is the environment of every server: nothing of this process's
-// configuration and secrets, no PG* variable, untranslated messages (this
-// package reads some), UTC.
+// childEnv is the environment of every server: none of this process's configuration and secrets, no PG* variable,
+// untranslated messages (this package reads some), UTC.
 func childEnv() []string {
 	env := []string{"LC_ALL=C", "TZ=UTC"}
 	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
@@ -88,8 +85,7 @@ func openHome(ctx context.Context, m machine, dir, program string, users []strin
 	return &home{dir: real, user: user}, err
 }
 
-// makeHomeDir makes the folder, and lets the server's user pass through one that
-// belongs to root.
+// makeHomeDir makes the folder, and lets the server's user pass through one of root's.
 func makeHomeDir(dir string, user *account) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", err
@@ -115,8 +111,7 @@ func makeHomeDir(dir string, user *account) (string, error) {
 	return real, os.Chmod(real, info.Mode().Perm()|0o111)
 }
 
-// moveAside replaces the empty folder dir by a link to a new one that the
-// server's user can enter.
+// moveAside replaces the empty folder dir by a link to a new one that the server's user can enter.
 func moveAside(ctx context.Context, m machine, dir, program string, user *account) (string, error) {
 	blocked := func(err error) error {
 		return fmt.Errorf("this process is root, the server must not be, and user %s cannot enter %s or run %s: "+
@@ -127,23 +122,21 @@ func moveAside(ctx context.Context, m machine, dir, program string, user *accoun
 	if err != nil {
 		return "", blocked(errors.Join(makeErr, err))
 	}
-	if err = os.Chmod(real, 0o711); err == nil {
-		err = user.enters(ctx, real, program)
-	}
-	if err == nil {
-		err = os.Remove(dir) // fails unless empty: nothing of anybody's is hidden
-	}
-	if err == nil {
-		err = os.Symlink(real, dir)
-	}
-	if err != nil {
-		return "", errors.Join(blocked(err), os.Remove(real))
+	for _, do := range []func() error{
+		func() error { return os.Chmod(real, 0o711) },
+		func() error { return user.enters(ctx, real, program) },
+		func() error { return os.Remove(dir) }, // fails unless empty: nothing of anybody's is hidden
+		func() error { return os.Symlink(real, dir) },
+	} {
+		if err := do(); err != nil {
+			return "", errors.Join(blocked(err), os.Remove(real))
+		}
 	}
 	return real, nil
 }
 
-// acquire locks the folder for this process. The lock falls with the process,
-// so a server found in an unlocked folder is an orphan.
+// acquire locks the folder for this process. The lock ends with the process: a server in an unlocked folder is an
+// orphan.
 func (h *home) acquire() error {
 	f, err := os.OpenFile(h.path(lockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if errors.Is(err, fs.ErrPermission) {
@@ -163,8 +156,7 @@ func (h *home) acquire() error {
 	return nil
 }
 
-// release unlocks explicitly: a child between fork and exec still has a copy of
-// the descriptor, and closing ours alone would leave the lock with it.
+// release unlocks explicitly: a child between fork and exec has a copy of the descriptor, which would keep the lock.
 func (h *home) release() {
 	if h.lock != nil {
 		_ = syscall.Flock(int(h.lock.Fd()), syscall.LOCK_UN)

@@ -11,9 +11,8 @@ import (
 	"github.com/forgerun/forgerun/internal/process"
 )
 
-// Miniredis is a Redis within this process, for machines that have none: no
-// persistence, not every command (INFO lacks its server section), and times to
-// live that are exact to a tenth of a second.
+// Miniredis is a Redis within this process, for machines that have none: no persistence, not every command (INFO
+// lacks its server section), and times to live exact to a tenth of a second.
 type Miniredis struct {
 	server *miniredis.Miniredis
 	stop   func() // may be called again
@@ -44,15 +43,14 @@ func StartMiniredis(ctx context.Context) (*Miniredis, error) {
 // URL returns the server's address as clients of Redis write it.
 func (m *Miniredis) URL() string { return redisURL(m.server.Addr()) }
 
-// Stop ends the server; what it held is gone. It may be called again. The error
-// is always nil: the method is like that of Redis.
+// Stop ends the server and drops its data. It may be called again. The error is always nil, as the method is that of
+// Redis.
 func (m *Miniredis) Stop() error {
 	m.stop()
 	return nil
 }
 
-// advanceClock makes keys expire: miniredis' own time stands still, and its
-// option to follow the real one walks over all keys at every command.
+// advanceClock makes keys expire: miniredis' own clock stands still, or walks over all keys at every command.
 func advanceClock(ctx context.Context, server *miniredis.Miniredis) {
 	last := time.Now()
 	for period := clockPeriod; process.Sleep(ctx, period); {

@@ -7,9 +7,8 @@ import (
 	"strconv"
 )
 
-// Ports are chosen below every system's range for outgoing connections (Linux
-// starts it at 32768, others higher): a port from that range may be taken by
-// any connection while the server is down for a moment.
+// Ports are chosen below every system's range for outgoing connections (Linux starts it at 32768, others higher),
+// from which any connection may take a port while the server is down.
 const (
 	firstPort = 20000
 	lastPort  = 29999
@@ -19,17 +18,15 @@ const loopback = "127.0.0.1"
 
 var errNoPort = errors.New("no free port between 20000 and 29999 on 127.0.0.1")
 
-// reservedPort is a port that no other devstack chooses, running or not, until
-// release: a UDP socket on the same number holds it, and choosing a port takes
-// both. Servers bind the TCP port only.
+// reservedPort is a port that no other devstack chooses until release: a UDP socket on the same number holds it, and
+// choosing a port takes both. Servers bind the TCP port only.
 type reservedPort struct {
 	number int
 	holder net.PacketConn
 }
 
 func reservePort() (reservedPort, error) {
-	const tries = 200
-	for range tries {
+	for range 200 {
 		number := firstPort + rand.IntN(lastPort-firstPort+1)
 		holder, err := net.ListenPacket("udp4", address(number))
 		if err != nil {
@@ -57,8 +54,7 @@ func portIsFree(number int) bool {
 	return l.Close() == nil
 }
 
-// FreeAddress returns an address on 127.0.0.1 on which nobody listens now, and
-// which no devstack has chosen.
+// FreeAddress returns an address on 127.0.0.1 on which nobody listens now, and which no devstack has chosen.
 func FreeAddress() (string, error) {
 	port, err := reservePort()
 	if err != nil {

@@ -19,19 +19,16 @@ const (
 	Immediate
 )
 
-// Postgres is a private Postgres server with the empty database "forgerun" and
-// a superuser of that name. It asks for a random password, kept in the folder:
-// any local user could otherwise run programs through it as its user.
+// Postgres is a private server with the empty database "forgerun" and a superuser of that name. It asks for a random
+// password, kept in the folder: any local user could otherwise run programs through it.
 type Postgres struct {
 	*server
 	cluster *cluster
 }
 
-// StartPostgres starts the server and returns once it accepts connections. The
-// error wraps ErrNotInstalled when this machine has no Postgres server; of a
-// server that does not start it holds the last lines of its log. A folder that
-// another running stack uses is refused; a server that a killed parent left
-// there is stopped first.
+// StartPostgres starts the server and returns once it accepts connections. The error wraps ErrNotInstalled when this
+// machine has no Postgres; of a server that does not start it holds the last lines of its log. A folder in use by
+// another stack is refused; a server that a killed parent left there is stopped first.
 func StartPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 	return thisMachine().startPostgres(ctx, o)
 }
@@ -57,13 +54,11 @@ func (m machine) startPostgres(ctx context.Context, o PostgresOptions) (*Postgre
 	return &Postgres{server: s, cluster: c}, nil
 }
 
-// URL returns the connection string of database "forgerun", password included.
-// It stays the same over Stop and Start.
+// URL returns the connection string of database "forgerun", password included, the same over Stop and Start.
 func (p *Postgres) URL() string { return p.cluster.url(p.port, databaseName) }
 
-// Stop ends the server and waits until it is gone. It may be called again and
-// does nothing then. A server that does not end in time is killed, which is
-// reported as an error.
+// Stop ends the server and waits until it is gone. It does nothing when called again. A server that does not end in
+// time is killed, which is an error.
 func (p *Postgres) Stop(mode StopMode) error {
 	if mode == Immediate {
 		return p.stop(step(syscall.SIGQUIT, quitGrace))

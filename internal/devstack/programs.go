@@ -15,18 +15,14 @@ import (
 	"strings"
 )
 
-// ErrNotInstalled is wrapped by the Start functions when a server program is
-// missing. The error's text names the program and says how to get it.
+// ErrNotInstalled is wrapped by the Start functions when a server program is missing. The text says how to get it.
 var ErrNotInstalled = errors.New("not installed")
 
-// machine is what the package takes from the computer it runs on. Tests
-// replace it.
+// machine is what the package takes from the computer it runs on. Tests replace it.
 type machine struct {
-	// programDirs are searched for programs, first match first. Entries may be
-	// glob patterns; the matches of one pattern are tried highest version first.
+	// programDirs are searched for programs in order. Of the matches of a glob pattern the highest version is first.
 	programDirs []string
-	// spareDir is where a root parent puts server folders that the servers'
-	// user could not enter at their proper place; see openHome.
+	// spareDir is where a root parent puts folders that the servers' user could not enter at their place; see openHome.
 	spareDir string
 }
 
@@ -36,17 +32,10 @@ func thisMachine() machine {
 		programDirs: append(dirs,
 			"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
 			"/usr/pgsql-*/bin",          // packages of postgresql.org for Red Hat
-			"/opt/homebrew/opt/postgresql*/bin",
-			"/usr/local/opt/postgresql*/bin",
-			"/home/linuxbrew/.linuxbrew/opt/postgresql*/bin",
+			"/opt/homebrew/opt/postgresql*/bin", "/usr/local/opt/postgresql*/bin", "/home/linuxbrew/.linuxbrew/opt/postgresql*/bin",
 			"/Applications/Postgres.app/Contents/Versions/*/bin",
-			"/opt/homebrew/bin",
-			"/opt/homebrew/opt/redis/bin",
-			"/opt/homebrew/opt/valkey/bin",
-			"/home/linuxbrew/.linuxbrew/bin",
-			"/usr/local/bin",
-			"/usr/bin",
-			"/usr/sbin",
+			"/opt/homebrew/bin", "/opt/homebrew/opt/redis/bin", "/opt/homebrew/opt/valkey/bin", "/home/linuxbrew/.linuxbrew/bin",
+			"/usr/local/bin", "/usr/bin", "/usr/sbin",
 		),
 		spareDir: "/var/lib/forgerun",
 	}
@@ -82,10 +71,9 @@ func holdsPrograms(dir string, names []string) bool {
 	})
 }
 
-// realDir follows a link to the program's real folder: Postgres looks for its
-// share folder next to it, and the link may sit where the servers' user cannot
-// go. A link to a program of another name stays as it is (Debian's redis-server
-// is one): such a program asks for the name it was called by.
+// realDir follows a link to the program's real folder: Postgres looks for its share folder next to it, and the link
+// may be where the servers' user cannot go. A link to another name (Debian's redis-server) stays: such a program asks
+// for the name it was called by.
 func realDir(dir, name string) string {
 	path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
 	if err != nil || filepath.Base(path) != name {
@@ -96,9 +84,6 @@ func realDir(dir, name string) string {
 
 // expand returns the folders that a pattern matches, highest version first.
 func expand(pattern string) []string {
-	if !strings.ContainsAny(pattern, "*?[") {
-		return []string{pattern}
-	}
 	matches, _ := filepath.Glob(pattern) // fails for bad patterns only
 	slices.SortStableFunc(matches, func(a, b string) int { return cmp.Compare(versionInPath(b), versionInPath(a)) })
 	return matches
@@ -106,8 +91,7 @@ func expand(pattern string) []string {
 
 var firstNumber = regexp.MustCompile(`[0-9]+`)
 
-// versionInPath returns 17 for ".../17/bin" and ".../postgresql@17/bin", and 0
-// when the folder's name has no number.
+// versionInPath returns 17 for ".../17/bin" and ".../postgresql@17/bin", 0 when the folder's name has no number.
 func versionInPath(binDir string) int {
 	n, _ := strconv.Atoi(firstNumber.FindString(filepath.Base(filepath.Dir(binDir))))
 	return n
@@ -118,9 +102,8 @@ func notInstalled(programs, debian, homebrew string) error {
 		programs, ErrNotInstalled, debian, homebrew)
 }
 
-// chooseVersion returns the first of the program folders (bins, not empty) that
-// can run the cluster in dataDir: a cluster runs only under the major version
-// that made it. Where there is no cluster yet, that is the first.
+// chooseVersion returns the first of the program folders (bins, not empty) that can run the cluster in dataDir, which
+// only the major version that made it can. Where there is no cluster yet, that is the first.
 func chooseVersion(ctx context.Context, bins []string, dataDir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(dataDir, "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -152,10 +135,9 @@ func postgresMajor(ctx context.Context, bin string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("asking %s for its version: %w", program, err)
 	}
-	words := strings.Fields(string(out))
-	if len(words) < 3 {
+	major := firstNumber.FindString(string(out))
+	if major == "" {
 		return "", fmt.Errorf("%s reports no version: %q", program, out)
 	}
-	major, _, _ := strings.Cut(words[2], ".")
 	return major, nil
 }

@@ -19,14 +19,12 @@ import (
 	"github.com/forgerun/forgerun/internal/process"
 )
 
-// Redis is a private Redis (or Valkey) server. It appends every write to a file
-// that is forced to disk once a second, and never evicts a key.
+// Redis is a private Redis (or Valkey) server. It writes an append-only file, synced every second, and evicts no key.
 type Redis struct {
 	*server
 }
 
-// StartRedis starts the server and returns once it answers, its data loaded.
-// Errors are as for StartPostgres.
+// StartRedis starts the server and returns once its data is loaded. Errors are as for StartPostgres.
 func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 	return thisMachine().startRedis(ctx, o)
 }
@@ -56,20 +54,18 @@ func (m machine) findRedis() (string, bool) {
 	return "", false
 }
 
-// URL returns the server's address as clients of Redis write it. It stays the
-// same over Stop and Start.
+// URL returns the server's address as clients of Redis write it, the same over Stop and Start.
 func (r *Redis) URL() string { return redisURL(address(r.port)) }
 
-// Stop ends the server in order (SIGTERM), paused or not, and waits until it is
-// gone. It may be called again and does nothing then. A server that does not
-// end in time is killed, which is reported as an error.
+// Stop ends the server in order (SIGTERM), paused or not, and waits until it is gone. It does nothing when called
+// again. A server that does not end in time is killed, which is an error.
 func (r *Redis) Stop() error { return r.stop(step(syscall.SIGTERM, 15*time.Second)) }
 
 // Kill ends the server like a crash (SIGKILL) and waits until it is gone.
 func (r *Redis) Kill() error { return r.stop() }
 
-// Pause makes the server hang (SIGSTOP): connections stay open and are accepted
-// by the system, nothing is answered. It is an error when the server is down.
+// Pause makes the server hang (SIGSTOP): connections are accepted, nothing is answered. It fails when the server is
+// down.
 func (r *Redis) Pause() error { return r.current.Load().Pause() }
 
 // Resume undoes Pause.
@@ -86,8 +82,8 @@ func (r *Redis) Do(ctx context.Context, command string) error {
 	return err
 }
 
-// converse sends commands to whoever listens on the port, and returns the lines
-// of the answers, at least one. A client library would log refused connections.
+// converse sends commands to whoever listens on the port and returns the lines of the answers, at least one. A client
+// library would log refused connections.
 func converse(ctx context.Context, port int, commands ...string) ([]string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address(port))
 	if err != nil {
@@ -126,8 +122,8 @@ func (r *redisProgram) prepare(context.Context) error {
 	return r.home.user.give(r.home.dataDir())
 }
 
-// command runs the server. When the parent dies it is killed: unlike SIGTERM
-// that also ends a paused server, and the append-only file has what it answered.
+// command runs the server. When the parent dies it is killed: unlike SIGTERM that also ends a paused server, and the
+// append-only file has what it answered.
 func (r *redisProgram) command(port int) process.Command {
 	args := []string{"--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction"}
 	for _, name := range slices.Sorted(maps.Keys(r.settings)) {
@@ -138,8 +134,7 @@ func (r *redisProgram) command(port int) process.Command {
 	return r.home.command("redis", r.path, args, syscall.SIGKILL)
 }
 
-// ready asks the server for its process id as well, since another Redis may
-// have taken the port. While it loads its data it refuses PING.
+// ready also asks for the process id, since another Redis may have the port. While it loads data it refuses PING.
 func (r *redisProgram) ready(ctx context.Context, pid, port int) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -147,8 +142,8 @@ func (r *redisProgram) ready(ctx context.Context, pid, port int) (bool, error) {
 	return err == nil && lines[0] == "+PONG" && slices.Contains(lines, "process_id:"+strconv.Itoa(pid)), nil
 }
 
-// orphan trusts the pid file only if that process is a Redis on the port that
-// was written down before the start: Redis does not show its folder.
+// orphan trusts the pid file only if that process is a Redis on the port written before the start: Redis does not
+// show its folder.
 func (r *redisProgram) orphan(ctx context.Context) (int, bool) {
 	pid := readNumber(filepath.Join(r.home.dataDir(), redisPIDName))
 	port := readNumber(r.home.path("port"))
@@ -156,10 +151,8 @@ func (r *redisProgram) orphan(ctx context.Context) (int, bool) {
 		return 0, false
 	}
 	words := strings.Fields(strings.Join(process.CommandLine(ctx, pid), " "))
-	if len(words) == 0 || !slices.Contains(redisNames, filepath.Base(words[0])) {
-		return 0, false
-	}
-	return pid, slices.Contains(words, address(port)) || slices.Contains(words, strconv.Itoa(port))
+	return pid, len(words) > 0 && slices.Contains(redisNames, filepath.Base(words[0])) &&
+		(slices.Contains(words, address(port)) || slices.Contains(words, strconv.Itoa(port)))
 }
 
 // readNumber returns 0 when the file is missing or holds none.

@@ -10,11 +10,9 @@ import (
 	"path/filepath"
 )
 
-// Remove deletes the folder of a server that does not run, by the name it was
-// given as Dir, with all data. Unlike os.RemoveAll it also deletes files that a
-// root parent keeps elsewhere, behind a symbolic link, and stops a server that a
-// killed parent left there. A folder in use is refused, and so is one that no
-// server of this package has used. A missing folder is no error.
+// Remove deletes the folder of a server that does not run, by the name it was given as Dir, with all data. Unlike
+// os.RemoveAll it also deletes files kept elsewhere behind a symbolic link, and stops a server that a killed parent
+// left there. It refuses a folder in use, and one that no server has used. A missing folder is no error.
 func Remove(dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -45,8 +43,7 @@ func remove(dir string) error {
 	return errors.Join(os.RemoveAll(real), os.RemoveAll(dir))
 }
 
-// endOrphansIn stops a server of either kind that runs on the folder although
-// its parent is gone.
+// endOrphansIn stops a server of either kind that runs on the folder although its parent is gone.
 func endOrphansIn(dir string) error {
 	dir, err := filepath.EvalSymlinks(dir) // servers know their folder so
 	if errors.Is(err, fs.ErrNotExist) {

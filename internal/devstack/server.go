@@ -16,11 +16,9 @@ import (
 )
 
 const (
-	// startTimeout bounds a start whose context sets no earlier end. It covers
-	// the recovery of a crashed cluster on a slow disk.
+	// startTimeout bounds a start whose context does not. It covers the recovery of a crashed cluster on a slow disk.
 	startTimeout = 60 * time.Second
-	// portTries bounds how often a start chooses another port because somebody
-	// took the first between choosing and binding.
+	// portTries bounds how often a start chooses another port because somebody took the first before it was bound.
 	portTries  = 10
 	pollPeriod = 10 * time.Millisecond
 	// quitGrace is for SIGQUIT: Postgres itself kills after 5 s what does not follow.
@@ -42,13 +40,10 @@ type Options struct {
 	Dir string
 	// Port is the TCP port on 127.0.0.1; 0 chooses a free one.
 	Port int
-	// Settings are configuration parameters of Postgres, such as max_connections,
-	// or directives of Redis that have one value, such as maxmemory. They are given
-	// on the command line, so ALTER SYSTEM cannot change them. Postgres' fsync and
-	// synchronous_commit are on unless set here.
+	// Settings are configuration parameters of Postgres, or directives of Redis with one value. They are given on the
+	// command line, so ALTER SYSTEM cannot change them. Postgres' fsync and synchronous_commit are on unless set here.
 	Settings map[string]string
-	// Logger gets a line for each start, and for an end that nobody asked for.
-	// Nil: none.
+	// Logger gets a line for each start, and for an end that nobody asked for. Nil: none.
 	Logger *slog.Logger
 
 	// throwaway is for a new cluster that nobody needs after a power failure.
@@ -77,13 +72,11 @@ type program interface {
 	command(port int) process.Command
 	// ready reports whether the process pid serves the port: it, not another.
 	ready(ctx context.Context, pid, port int) (bool, error)
-	// orphan returns the process of an earlier server that still runs on this
-	// very folder.
+	// orphan returns the process of an earlier server that still runs on this very folder.
 	orphan(ctx context.Context) (pid int, found bool)
 }
 
-// server is one program with its folder and port, running or not. Its methods
-// may be called from several goroutines.
+// server is one program with its folder and port, running or not. Its methods may be called from several goroutines.
 type server struct {
 	name    string
 	home    *home
@@ -99,8 +92,7 @@ type server struct {
 	current atomic.Pointer[process.Process] // nil: not running
 }
 
-// newServer returns a server that does not run yet, with its folder made; its
-// program is still to be set.
+// newServer returns a server that does not run yet, with its folder made; its program is still to be set.
 func (m machine) newServer(ctx context.Context, name string, o Options, path string, users []string) (*server, error) {
 	if o.Dir == "" {
 		return nil, fmt.Errorf("devstack: the options for %s: Dir is empty", name)
@@ -127,8 +119,7 @@ func (s *server) PID() int {
 	return 0
 }
 
-// Start starts the server again after it was stopped or died, on the same folder
-// and port. It does nothing when the server runs.
+// Start starts a server that was stopped or died, on the same folder and port. It does nothing when the server runs.
 func (s *server) Start(ctx context.Context) error {
 	s.op.Lock()
 	defer s.op.Unlock()
@@ -186,8 +177,7 @@ func (s *server) attempt(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	err = p.Await(ctx, func(ctx context.Context) (bool, error) { return s.program.ready(ctx, p.PID(), s.port) })
-	if err != nil {
+	if err = p.Await(ctx, func(ctx context.Context) (bool, error) { return s.program.ready(ctx, p.PID(), s.port) }); err != nil {
 		_ = p.End(step(c.DeathSignal, quitGrace))
 		return p.Explain(classify(err, p.Output(), s.port))
 	}
@@ -199,25 +189,21 @@ func (s *server) attempt(ctx context.Context) (err error) {
 	return nil
 }
 
-// classify recognises the failures of a start that another attempt cures. The
-// servers print untranslated messages; see childEnv.
+// classify recognises the failures that another attempt cures. The servers' messages are untranslated; see childEnv.
 func classify(err error, output string, port int) error {
 	switch {
 	case !errors.Is(err, process.ErrExited):
-		return err
 	case strings.Contains(output, "Address already in use"):
 		return fmt.Errorf("%w: %d: %w", errPortTaken, port, err)
 	case strings.Contains(output, "pre-existing shared memory block"):
 		return fmt.Errorf("%w: %w", errDataBusy, err)
-	default:
-		return err
 	}
+	return err
 }
 
 // reportExit ends with the process.
 func (s *server) reportExit(p *process.Process) {
-	err := p.ExitReason()
-	if !p.IsStopping() {
+	if err := p.ExitReason(); !p.IsStopping() {
 		s.log.Error(s.name+" ended although nobody stopped it",
 			"pid", p.PID(), "action", "watch_server", "error_message", p.Explain(err).Error())
 	}
@@ -227,8 +213,7 @@ func step(s syscall.Signal, grace time.Duration) process.Step {
 	return process.Step{Signal: s, Grace: grace}
 }
 
-// stop ends the server by the given steps, and by SIGKILL at last. It does
-// nothing when the server does not run.
+// stop ends the server by the given steps, and by SIGKILL at last. It does nothing when the server does not run.
 func (s *server) stop(steps ...process.Step) error {
 	s.op.Lock()
 	defer s.op.Unlock()
@@ -243,8 +228,7 @@ func (s *server) stop(steps ...process.Step) error {
 
 // endOrphan stops a server that outlived its parent: gently first.
 func (s *server) endOrphan(ctx context.Context) error {
-	// SIGINT is an orderly end to both servers; SIGTERM would make Postgres wait
-	// for its clients.
+	// SIGINT is an orderly end to both servers; SIGTERM would make Postgres wait for its clients.
 	for _, st := range []process.Step{
 		step(syscall.SIGINT, 5*time.Second), step(syscall.SIGQUIT, 6*time.Second), step(syscall.SIGKILL, quitGrace),
 	} {

@@ -37,9 +37,8 @@ type Stack struct {
 // tempPrefix begins the names of the folders of temporary stacks.
 const tempPrefix = "forgerun-stack-"
 
-// Temp starts a stack that leaves nothing behind after Close. What a killed
-// process could not close, the next Temp removes. The first error is returned,
-// with no server left running.
+// Temp starts a stack that leaves nothing behind after Close. What a killed process could not close, the next Temp
+// removes. After an error no server is left running.
 func Temp(ctx context.Context, o TempOptions) (*Stack, error) {
 	return thisMachine().temp(ctx, o, os.TempDir())
 }
@@ -78,23 +77,22 @@ func (s *Stack) startBoth(ctx context.Context, m machine, o TempOptions) error {
 	return both.Wait()
 }
 
-// Close stops the servers at once and removes their files. It may be called
-// again.
+// Close stops the servers at once and removes their files. It may be called again.
 func (s *Stack) Close() error {
-	var errs []error
+	var err error
 	if s.Redis != nil {
-		errs = append(errs, s.Redis.Kill(), os.RemoveAll(s.Redis.server.home.dir))
+		err = errors.Join(s.Redis.Kill(), os.RemoveAll(s.Redis.home.dir))
 	}
 	if s.Postgres != nil {
-		errs = append(errs, s.Postgres.Stop(Immediate), os.RemoveAll(s.Postgres.server.home.dir))
+		err = errors.Join(err, s.Postgres.Stop(Immediate), os.RemoveAll(s.Postgres.home.dir))
 	}
-	errs = append(errs, os.RemoveAll(s.dir))
+	err = errors.Join(err, os.RemoveAll(s.dir))
 	s.lock.release()
-	return errors.Join(errs...)
+	return err
 }
 
-// MkdirTemp is os.MkdirTemp for server folders: the new folder may be entered,
-// though not listed, by the user as which a root parent runs its servers.
+// MkdirTemp is os.MkdirTemp for server folders: the user as which a root parent runs its servers may enter the
+// folder, though not list it.
 func MkdirTemp(prefix string) (string, error) { return mkdirTemp(os.TempDir(), prefix) }
 
 func mkdirTemp(parent, prefix string) (string, error) {
@@ -105,9 +103,8 @@ func mkdirTemp(parent, prefix string) (string, error) {
 	return dir, os.Chmod(dir, 0o711)
 }
 
-// sweepTemp removes what killed processes left: folders of stacks whose lock
-// is free. A young folder may be one whose lock is about to be taken. Errors do
-// not matter to the caller.
+// sweepTemp removes what killed processes left: folders of stacks whose lock is free. The lock of a young folder may
+// be about to be taken. Errors do not matter to the caller.
 func sweepTemp(parent string) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, tempPrefix+"*")) // fails for bad patterns only
 	for _, dir := range dirs {

@@ -73,8 +73,7 @@ type Submission struct {
 	Tries       []Try      `json:"tries"`
 }
 
-// Try is one request of a submission. Status 0 means that no complete answer
-// came: the job may exist.
+// Try is one request of a submission. Status 0: no complete answer came, and the job may exist.
 type Try struct {
 	Sent      time.Time `json:"sent"`
 	Answered  time.Time `json:"answered"`
@@ -202,8 +201,7 @@ type Report struct {
 	ResultError string `json:"result_error,omitempty"` // why there are none
 }
 
-// Delivery is one webhook message: as it came in one try, or as the service
-// reports it.
+// Delivery is one webhook message: as it came in one try, or as the service reports it.
 type Delivery struct {
 	ID        string    `json:"id"`
 	Webhook   string    `json:"webhook,omitempty"` // id; "" for a callback

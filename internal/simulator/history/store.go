@@ -14,8 +14,7 @@ import (
 	"sync/atomic"
 )
 
-// Buckets is the number of files that facts are spread over, besides the one for
-// facts about no job.
+// Buckets is the number of files that facts are spread over, besides the one for facts about no job.
 const Buckets = 256
 
 // Loose is the bucket of facts about no job: submissions that ended without one.
@@ -39,8 +38,7 @@ type bucket struct {
 	err  error // the first one; later facts are dropped
 }
 
-// Create makes an empty history in dir, which it makes when it is missing. A
-// history that is there already is an error.
+// Create makes an empty history in dir, which it makes when missing. An existing history is an error.
 func Create(dir string) (*Writer, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -95,8 +93,7 @@ func (w *Writer) Add(f Fact) {
 	w.facts.Add(1)
 }
 
-// Err returns the first error of the disk so far. A history with a gap cannot be
-// judged: a caller that sees one may stop the run.
+// Err returns the first error of the disk so far. A history with a gap cannot be judged.
 func (w *Writer) Err() error {
 	if err := w.broken.Load(); err != nil {
 		return *err
@@ -107,8 +104,7 @@ func (w *Writer) Err() error {
 // Facts is how many facts were added.
 func (w *Writer) Facts() int64 { return w.facts.Load() }
 
-// Close writes out what is buffered. The history may be read afterwards. It
-// returns the first error of any Add.
+// Close writes out what is buffered and returns the first error of any Add. The history may be read afterwards.
 func (w *Writer) Close() error {
 	var errs []error
 	for i := range w.buckets {
@@ -147,10 +143,9 @@ func Open(dir string) (*Reader, error) {
 // partSize is about how much of a file is held in memory as facts at a time.
 const partSize = 2 << 20
 
-// Jobs calls fn with the facts of some jobs of the bucket after the other, until
-// it returns an error: with all facts of a job together, in the order in which
-// they were added. A long file is read several times, each time for a part of its
-// jobs, so that the memory for it does not grow with the run.
+// Jobs calls fn with the facts of some of the bucket's jobs after the other, until it returns an error: all facts of
+// a job together, in the order in which they were added. A long file is read several times, each time for a part of
+// its jobs, which bounds the memory.
 func (r *Reader) Jobs(bucket int, fn func(jobs map[string][]Fact) error) error {
 	info, err := os.Stat(bucketPath(r.dir, bucket))
 	if err != nil {
@@ -183,8 +178,7 @@ func jobIn(line []byte) []byte {
 	return job
 }
 
-// Each calls fn with one fact of the bucket after the other, until it returns an
-// error.
+// Each calls fn with one fact of the bucket after the other, until it returns an error.
 func (r *Reader) Each(bucket int, fn func(Fact) error) error {
 	return r.each(bucket, func([]byte) bool { return true }, fn)
 }

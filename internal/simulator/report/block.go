@@ -15,8 +15,7 @@ type row struct {
 	style       string
 }
 
-// block lays the snapshot out: at most ten rows, made for 80 columns and cut
-// where there are fewer.
+// block lays the snapshot out: at most ten rows, for 80 columns, cut where there are fewer.
 func (l *Live) block(s Snapshot) []row {
 	n := s.Numbers
 	rows := []row{
@@ -48,26 +47,27 @@ func pace(n int64, now float64, elapsed time.Duration) string {
 	return fmt.Sprintf("%12s  %10s now  %10s average", grouped(n), rate(now), average(n, elapsed))
 }
 
-// bar shows elapsed and left.
+// bar shows the share of the load that is over, by time or by number, what is nearer
+// to its end, and how long it went on and still goes on at most. A load without an
+// end has no share.
 func (l *Live) bar(s Snapshot) string {
-	share := l.progress(s)
+	share := -1.0
+	if l.o.Duration > 0 {
+		share = s.Elapsed.Seconds() / l.o.Duration.Seconds()
+	}
+	if l.o.Jobs > 0 {
+		share = max(share, float64(s.Numbers.Arrivals)/float64(l.o.Jobs))
+	}
 	if share < 0 {
 		return clockTime(s.Elapsed)
 	}
+	share = min(share, 1)
 	full := int(share * barWidth)
 	text := strings.Repeat("█", full) + strings.Repeat("░", barWidth-full) + fmt.Sprintf(" %3.0f %%  %s", share*100, clockTime(s.Elapsed))
-	if left, ok := l.left(s, share); ok {
-		text += "  left " + clockTime(left)
+	if share < 1 && (share >= 0.01 || l.o.Duration > 0) {
+		text += "  left " + clockTime(time.Duration(float64(s.Elapsed)*(1-share)/max(share, 1e-9)))
 	}
 	return text
-}
-
-// left is how long the load goes on at most, as far as it can be known.
-func (l *Live) left(s Snapshot, share float64) (time.Duration, bool) {
-	if share >= 1 || share < 0.01 && l.o.Duration == 0 {
-		return 0, false
-	}
-	return time.Duration(float64(s.Elapsed) * (1 - share) / max(share, 1e-9)), true
 }
 
 func tails(v Latency) string {
@@ -86,4 +86,37 @@ func listed(list []Count) string {
 		}
 	}
 	return strings.Join(parts, "  ")
+}
+
+// line shows all of it in one line.
+func (l *Live) line(s Snapshot) string {
+	n := s.Numbers
+	parts := []string{
+		clockTime(s.Elapsed), orDash(s.Stage),
+		fmt.Sprintf("sent %s (%s)", grouped(n.Arrivals), rate(l.speed.arrivals)),
+		fmt.Sprintf("finished %s (%s)", grouped(total(n.Finished)), rate(l.speed.finished)),
+		fmt.Sprintf("submit p50 %s p99 %s", brief(n.Submit.P50), brief(n.Submit.P99)),
+		fmt.Sprintf("finish p50 %s p99 %s", brief(n.Finish.P50), brief(n.Finish.P99)),
+	}
+	if rest := notAccepted(n); rest != "" {
+		parts = append(parts, rest)
+	}
+	if n.Workers > 0 { // they are ours
+		parts = append(parts, fmt.Sprintf("workers %d", n.Workers))
+	}
+	if n.Injected > 0 {
+		parts = append(parts, "faults "+grouped(n.Injected))
+	}
+	return strings.Join(parts, "  ")
+}
+
+// notAccepted lists the answers that are no new jobs.
+func notAccepted(n Numbers) string {
+	var list []string
+	for _, c := range n.Answers {
+		if c.Name != Accepted && c.N > 0 {
+			list = append(list, fmt.Sprintf("%s %s", printable(c.Name), grouped(c.N)))
+		}
+	}
+	return strings.Join(list, "  ")
 }

@@ -29,9 +29,8 @@ func brief(d time.Duration) string {
 		return digits(float64(d)/float64(time.Millisecond)) + " ms"
 	case d < 2*time.Minute:
 		return digits(d.Seconds()) + " s"
-	default:
-		return clockTime(d)
 	}
+	return clockTime(d)
 }
 
 // digits keeps three of them, and no more than two decimals.
@@ -71,9 +70,15 @@ func perSecond(n int64, d time.Duration) float64 {
 	return float64(n) / d.Seconds()
 }
 
-// printable makes text from outside safe on a terminal and in XML, on one line:
-// control characters, those that turn the direction of text, and what is no text
-// at all are written as escapes.
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return printable(text)
+}
+
+// printable makes text from outside safe on a terminal and in XML, on one line: control characters, those that turn
+// the direction of text, and invalid bytes are written as escapes.
 func printable(text string) string { return escaped(text, false) }
 
 // printableLines is the same and keeps line breaks.
@@ -107,20 +112,15 @@ func escaped(text string, lines bool) string {
 func columns(text string) int {
 	n := 0
 	for _, r := range text {
-		n += runeColumns(r)
+		switch kind := width.LookupRune(r).Kind(); {
+		case unicode.Is(unicode.Mn, r):
+		case kind == width.EastAsianWide || kind == width.EastAsianFullwidth:
+			n += 2
+		default:
+			n++
+		}
 	}
 	return n
-}
-
-func runeColumns(r rune) int {
-	if unicode.Is(unicode.Mn, r) {
-		return 0
-	}
-	switch width.LookupRune(r).Kind() {
-	case width.EastAsianWide, width.EastAsianFullwidth:
-		return 2
-	}
-	return 1
 }
 
 // cut shortens a text to a width, and shows that it did.
@@ -133,7 +133,7 @@ func cut(text string, limit int) string {
 	}
 	n := 0
 	for i, r := range text {
-		if n += runeColumns(r); n > limit-1 {
+		if n += columns(string(r)); n > limit-1 {
 			return text[:i] + "…"
 		}
 	}

@@ -11,8 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Of violations, the page lists this many, and the facts of as many as the judge
-// kept.
+// Of violations, the page lists this many, with the facts that the judge kept.
 const htmlViolations = 1000
 
 //go:embed page
@@ -44,19 +43,15 @@ type page struct {
 // keyNumber is one of the numbers that people look for first.
 type keyNumber struct{ Name, Value, Remark string }
 
-// WriteHTML writes the report as one page that needs nothing else: no script has
-// to run, nothing is fetched.
+// WriteHTML writes the report as one page that fetches nothing and needs no script.
 func WriteHTML(w io.Writer, run Run) error {
+	spans := faultSpans(run)
 	p := page{
 		Run: run, Title: orDash(run.Scenario), Sentence: run.sentence(), Key: keyNumbers(run),
 		Class: map[Outcome]string{Passed: "good", Unjudged: "open", Unmet: "bad", Violated: "bad"}[run.Outcome()],
 		When:  run.Started.Format("2006-01-02 15:04:05 MST"),
-		Plots: timePlots(run), Distribution: distributionPlot(run.Numbers),
+		Lanes: faultLanes(run, spans), Plots: timePlots(run, spans), Distribution: distributionPlot(run.Numbers),
 		Latencies: run.Numbers.latencies(), Invariants: run.invariants(), Settings: settings(run),
-	}
-	if len(run.Kinds) > 0 {
-		lanes := faultLanes(run)
-		p.Lanes = &lanes
 	}
 	if run.Verdict != nil {
 		p.Violations = run.Verdict.Violations[:min(len(run.Verdict.Violations), htmlViolations)]
@@ -71,14 +66,14 @@ func keyNumbers(run Run) []keyNumber {
 	list := []keyNumber{
 		{"Submitted", grouped(n.Arrivals), average(n.Arrivals, run.Took)},
 		{"Finished", grouped(finished), average(finished, run.Took)},
-		{"Submit p99", orNone(n.Submit, n.Submit.P99), "p50 " + orNone(n.Submit, n.Submit.P50)},
-		{"Finish p99", orNone(n.Finish, n.Finish.P99), "p50 " + orNone(n.Finish, n.Finish.P50)},
+		{"Submit p99", orNone(n.Submit.Count, n.Submit.P99), "p50 " + orNone(n.Submit.Count, n.Submit.P50)},
+		{"Finish p99", orNone(n.Finish.Count, n.Finish.P99), "p50 " + orNone(n.Finish.Count, n.Finish.P50)},
 	}
 	answered := total(n.Answers)
 	if not := answered - number(n.Answers, Accepted) - number(n.Answers, Replayed); answered > 0 {
 		list = append(list, keyNumber{"Not accepted", grouped(not), fmt.Sprintf("%.2f %% of the answers", 100*float64(not)/float64(answered))})
 	}
-	if most := slices.Max(append([]int64{0}, run.Series.Workers...)); most > 0 {
+	if most := mostWorkers(run); most > 0 {
 		list = append(list, keyNumber{"Workers", grouped(most), "processes at most"})
 	}
 	if n.Delivered+n.Refused > 0 {
@@ -97,8 +92,8 @@ func plural(n int64, what string) string {
 	return grouped(n) + " " + what + "s"
 }
 
-func orNone(l Latency, value time.Duration) string {
-	if l.Count == 0 {
+func orNone(count int64, value time.Duration) string {
+	if count == 0 {
 		return "-"
 	}
 	return brief(value)

@@ -19,6 +19,8 @@ const (
 type checkedInvariant struct {
 	Key, Title string
 	Result     string
+	Class      string // how the result looks on the page
+	Sign       string // says the same without colour
 	Checked    int64
 	Violations int64  // of those that the verdict lists
 	Why        string // it was not checked, or only partly
@@ -55,14 +57,14 @@ func (run Run) invariants() []checkedInvariant {
 	var list []checkedInvariant
 	for _, i := range all {
 		c := checkedInvariant{
-			Key: printable(i.Key), Title: printable(i.Title), Result: held, Checked: run.Verdict.Checked[i.Key],
-			Violations: violations[i.Key], Why: printable(run.Verdict.Skipped[i.Key]),
+			Key: printable(i.Key), Title: printable(i.Title), Result: held, Class: "good", Sign: "✓",
+			Checked: run.Verdict.Checked[i.Key], Violations: violations[i.Key], Why: printable(run.Verdict.Skipped[i.Key]),
 		}
 		switch {
 		case c.Violations > 0:
-			c.Result = violated
+			c.Result, c.Class, c.Sign = violated, "bad", "✗"
 		case c.Checked == 0:
-			c.Result = notChecked
+			c.Result, c.Class, c.Sign = notChecked, "open", "–"
 			c.Why = cmp.Or(c.Why, "there was nothing to check")
 		}
 		list = append(list, c)
@@ -70,8 +72,8 @@ func (run Run) invariants() []checkedInvariant {
 	return list
 }
 
-// story is a violation as the judge words it, which knows what is secret: what was
-// violated, the job, and what was seen of it, a line for each fact.
+// story is a violation in the judge's words, which hide secrets: what was violated, the job, and a line for each
+// fact.
 type story struct {
 	What  string
 	About string // job and ticket; "" where it is about none
@@ -98,14 +100,4 @@ func (s story) Headline() string {
 		return s.What
 	}
 	return s.What + " (" + s.About + ")"
-}
-
-// Class and Sign are how the result looks.
-func (c checkedInvariant) Class() string {
-	return map[string]string{held: "good", violated: "bad", notChecked: "open"}[c.Result]
-}
-
-// Sign says the same without colour.
-func (c checkedInvariant) Sign() string {
-	return map[string]string{held: "✓", violated: "✗", notChecked: "–"}[c.Result]
 }

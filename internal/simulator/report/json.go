@@ -18,38 +18,34 @@ const (
 // goes or changes its meaning while Version stays. Times of day are RFC 3339,
 // lengths of time are in milliseconds. Series have one value a step.
 type document struct {
-	Version      int               `json:"version"` // 1
-	Outcome      Outcome           `json:"outcome"`
-	Scenario     string            `json:"scenario"`
-	Seed         uint64            `json:"seed"`
-	Command      string            `json:"command"`
-	Service      map[string]string `json:"service"`
-	Machine      map[string]string `json:"machine"`
-	StartedAt    time.Time         `json:"started_at"`
-	DurationMS   float64           `json:"duration_ms"`
-	Totals       jsonTotals        `json:"totals"`
-	Latency      jsonLatencies     `json:"latency_ms"`
-	Expectations []Expectation     `json:"expectations"`
-	Verdict      *jsonVerdict      `json:"verdict"` // null: not judged
-	FaultKinds   []jsonFaultKind   `json:"fault_kinds"`
-	Stages       []jsonStage       `json:"stages"`
-	Notes        []string          `json:"notes"`
-	Series       jsonSeries        `json:"series"`
-	Faults       []jsonFault       `json:"faults"` // the first 2,000
-}
-
-type jsonTotals struct {
-	Arrivals   int64            `json:"arrivals"`
-	Answers    map[string]int64 `json:"answers"`
-	Finished   map[string]int64 `json:"finished"`
-	States     map[string]int64 `json:"states"`
-	Deliveries map[string]int64 `json:"deliveries"` // taken, not_taken
-	Faults     int64            `json:"faults"`
-}
-
-type jsonLatencies struct {
-	Submit jsonLatency `json:"submit"`
-	Finish jsonLatency `json:"finish"`
+	Version    int               `json:"version"` // 1
+	Outcome    Outcome           `json:"outcome"`
+	Scenario   string            `json:"scenario"`
+	Seed       uint64            `json:"seed"`
+	Command    string            `json:"command"`
+	Service    map[string]string `json:"service"`
+	Machine    map[string]string `json:"machine"`
+	StartedAt  time.Time         `json:"started_at"`
+	DurationMS float64           `json:"duration_ms"`
+	Totals     struct {
+		Arrivals   int64            `json:"arrivals"`
+		Answers    map[string]int64 `json:"answers"`
+		Finished   map[string]int64 `json:"finished"`
+		States     map[string]int64 `json:"states"`
+		Deliveries map[string]int64 `json:"deliveries"` // taken, not_taken
+		Faults     int64            `json:"faults"`
+	} `json:"totals"`
+	Latency struct {
+		Submit jsonLatency `json:"submit"`
+		Finish jsonLatency `json:"finish"`
+	} `json:"latency_ms"`
+	Expectations []Expectation   `json:"expectations"`
+	Verdict      *jsonVerdict    `json:"verdict"` // null: not judged
+	FaultKinds   []jsonFaultKind `json:"fault_kinds"`
+	Stages       []jsonStage     `json:"stages"`
+	Notes        []string        `json:"notes"`
+	Series       jsonSeries      `json:"series"`
+	Faults       []jsonFault     `json:"faults"` // the first 2,000
 }
 
 type jsonLatency struct {
@@ -123,30 +119,28 @@ type jsonSeries struct {
 	FinishP99 []*float64         `json:"finish_p99_ms"`
 }
 
-// WriteJSON writes the report for programs: one object, whose members document
-// describes.
+// WriteJSON writes the report for programs: one object, whose members document describes.
 func WriteJSON(w io.Writer, run Run) error {
-	n := run.Numbers
+	n, started := run.Numbers, run.Started
 	d := document{
 		Version: 1, Outcome: run.Outcome(), Scenario: run.Scenario, Seed: run.Seed, Command: run.Command,
-		Service: settingMap(run.Service), Machine: settingMap(run.Machine), StartedAt: run.Started.UTC(), DurationMS: ms(run.Took),
-		Totals: jsonTotals{
-			Arrivals: n.Arrivals, Answers: countMap(n.Answers), Finished: countMap(n.Finished), States: countMap(n.States),
-			Deliveries: map[string]int64{"taken": n.Delivered, "not_taken": n.Refused}, Faults: n.Injected,
-		},
-		Latency:      jsonLatencies{jsonLatencyOf(n.Submit), jsonLatencyOf(n.Finish)},
+		Service: settingMap(run.Service), Machine: settingMap(run.Machine), StartedAt: started.UTC(), DurationMS: ms(run.Took),
 		Expectations: append([]Expectation{}, run.Expectations...), Verdict: jsonVerdictOf(run),
 		FaultKinds: []jsonFaultKind{}, Stages: []jsonStage{},
 		Notes: append([]string{}, run.Notes...), Series: jsonSeriesOf(run.Series), Faults: []jsonFault{},
 	}
+	d.Totals.Arrivals, d.Totals.Faults = n.Arrivals, n.Injected
+	d.Totals.Answers, d.Totals.Finished, d.Totals.States = countMap(n.Answers), countMap(n.Finished), countMap(n.States)
+	d.Totals.Deliveries = map[string]int64{"taken": n.Delivered, "not_taken": n.Refused}
+	d.Latency.Submit, d.Latency.Finish = jsonLatencyOf(n.Submit), jsonLatencyOf(n.Finish)
 	for _, k := range run.Kinds {
 		d.FaultKinds = append(d.FaultKinds, jsonFaultKind{k.Kind, k.Times, k.Count, ms(k.Lasted)})
 	}
 	for _, s := range run.Stages {
-		d.Stages = append(d.Stages, jsonStage{s.Name, ms(s.Begun.Sub(run.Started))})
+		d.Stages = append(d.Stages, jsonStage{s.Name, ms(s.Begun.Sub(started))})
 	}
 	for _, f := range run.Faults[:min(len(run.Faults), jsonFaults)] {
-		d.Faults = append(d.Faults, jsonFault{f.Kind, f.Target, ms(f.At.Sub(run.Started)), ms(f.Until.Sub(f.At)), f.Count})
+		d.Faults = append(d.Faults, jsonFault{f.Kind, f.Target, ms(f.At.Sub(started)), ms(f.Until.Sub(f.At)), f.Count})
 	}
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)

@@ -51,9 +51,8 @@ type junitMessage struct {
 	Text    string `xml:",cdata"`
 }
 
-// WriteJUnit writes the verdict in the form that CI servers read: a test case
-// for each invariant and each expectation. An invariant that was not checked
-// is skipped, and says why.
+// WriteJUnit writes the verdict for CI servers: a test case for each invariant and each expectation. An unchecked
+// invariant is skipped, and says why.
 func WriteJUnit(w io.Writer, run Run) error {
 	s := junitSuite{
 		junitTotals: junitTotals{Name: "simulator " + orDash(run.Scenario), Time: fmt.Sprintf("%.3f", run.Took.Seconds())},

@@ -26,8 +26,7 @@ type Quantile struct {
 	Value time.Duration
 }
 
-// distribution is where a percentile plot has its points: close together where
-// there are few samples left.
+// distribution is where a percentile plot has its points: close together where few samples are left.
 var distribution = []float64{
 	0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.985,
 	0.99, 0.993, 0.995, 0.997, 0.998, 0.999, 0.9993, 0.9995, 0.9997, 0.9998, 0.9999, 0.99995, 0.99999, 1,
@@ -38,8 +37,7 @@ func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(shortest.Microseconds(), longest.Microseconds(), 3)
 }
 
-// newSmallHistogram is exact to two digits and as large as what it holds: there
-// is one for every point of the time series.
+// newSmallHistogram is exact to two digits and as large as what it holds: each point of the time series has one.
 func newSmallHistogram() *hdrhistogram.PackedHistogram {
 	return hdrhistogram.NewPacked(shortest.Microseconds(), longest.Microseconds(), 2)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,8 +16,7 @@ const (
 	lineInterval   = 5 * time.Second        // elsewhere, one line each time
 )
 
-// LiveOptions says what a live view shows besides the numbers. The zero value is
-// fine.
+// LiveOptions says what a live view shows besides the numbers. The zero value is fine.
 type LiveOptions struct {
 	Scenario string
 	Duration time.Duration    // of the load; 0: without
@@ -33,8 +31,7 @@ type LiveOptions struct {
 type Live struct {
 	r      *Recorder
 	o      LiveOptions
-	screen screen
-	plain  bool
+	screen screen // without a size: lines instead of a block
 
 	mu      sync.Mutex
 	w       io.Writer
@@ -46,8 +43,7 @@ type Live struct {
 	once        sync.Once
 }
 
-// StartLive begins to show r on w: a block drawn in place if w is a terminal,
-// otherwise a line every 5 seconds.
+// StartLive begins to show r on w: a block drawn in place on a terminal, otherwise a line every 5 seconds.
 func StartLive(w io.Writer, r *Recorder, o LiveOptions) *Live {
 	size := sizeOf(w)
 	l := newLive(w, r, o, size)
@@ -61,7 +57,7 @@ func StartLive(w io.Writer, r *Recorder, o LiveOptions) *Live {
 // newLive draws a block if there is a terminal of some size, and lines otherwise.
 func newLive(w io.Writer, r *Recorder, o LiveOptions, size func() (width, height int)) *Live {
 	return &Live{
-		r: r, o: o, w: w, plain: size == nil, screen: screen{size: size},
+		r: r, o: o, w: w, screen: screen{size: size},
 		quit: make(chan struct{}), ended: make(chan struct{}),
 	}
 }
@@ -86,7 +82,7 @@ func (l *Live) loop() {
 	tick := l.o.Tick
 	if tick == nil {
 		interval := redrawInterval
-		if l.plain {
+		if l.screen.size == nil {
 			interval = lineInterval
 		}
 		ticker := time.NewTicker(interval)
@@ -108,7 +104,7 @@ func (l *Live) show() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.speed.update(s)
-	if l.plain {
+	if l.screen.size == nil {
 		fmt.Fprintln(l.w, l.line(s))
 		return
 	}
@@ -119,7 +115,7 @@ func (l *Live) show() {
 func (l *Live) Write(text []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.plain || l.stopped {
+	if l.screen.size == nil || l.stopped {
 		return l.w.Write(text)
 	}
 	l.pending = append(l.pending, text...)
@@ -132,26 +128,23 @@ func (l *Live) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-// Stop ends the view, takes the block away and gives the cursor back. When it
-// returns nothing more is written, and a Write goes straight through. It may be
+// Stop ends the view, removes the block and shows the cursor. Afterwards a Write goes straight through. It may be
 // called twice.
 func (l *Live) Stop() {
-	l.once.Do(func() { close(l.quit) })
-	<-l.ended
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.stopped {
-		return
-	}
-	l.stopped = true
-	if !l.plain {
-		l.screen.end(l.w)
-		_, _ = l.w.Write(l.pending)
-	}
+	l.once.Do(func() {
+		close(l.quit)
+		<-l.ended
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.stopped = true
+		if l.screen.size != nil {
+			l.screen.end(l.w)
+			_, _ = l.w.Write(l.pending)
+		}
+	})
 }
 
-// speed is how fast things went over the last seconds, not since the
-// start.
+// speed is how fast things went over the last seconds, not since the start.
 type speed struct {
 	seen               []Snapshot
 	arrivals, finished float64 // per second
@@ -172,57 +165,4 @@ func (v *speed) update(s Snapshot) {
 	}
 	v.arrivals = perSecond(s.Numbers.Arrivals-first.Numbers.Arrivals, took)
 	v.finished = perSecond(total(s.Numbers.Finished)-total(first.Numbers.Finished), took)
-}
-
-// progress is the share of the load that is over: by time or by number, what is
-// nearer to its end. It is negative when there is no end.
-func (l *Live) progress(s Snapshot) float64 {
-	share := -1.0
-	if l.o.Duration > 0 {
-		share = s.Elapsed.Seconds() / l.o.Duration.Seconds()
-	}
-	if l.o.Jobs > 0 {
-		share = max(share, float64(s.Numbers.Arrivals)/float64(l.o.Jobs))
-	}
-	return min(share, 1)
-}
-
-// line shows all of it in one line.
-func (l *Live) line(s Snapshot) string {
-	n := s.Numbers
-	parts := []string{
-		clockTime(s.Elapsed), orDash(s.Stage),
-		fmt.Sprintf("sent %s (%s)", grouped(n.Arrivals), rate(l.speed.arrivals)),
-		fmt.Sprintf("finished %s (%s)", grouped(total(n.Finished)), rate(l.speed.finished)),
-		fmt.Sprintf("submit p50 %s p99 %s", brief(n.Submit.P50), brief(n.Submit.P99)),
-		fmt.Sprintf("finish p50 %s p99 %s", brief(n.Finish.P50), brief(n.Finish.P99)),
-	}
-	if rest := notAccepted(n); rest != "" {
-		parts = append(parts, rest)
-	}
-	if n.Workers > 0 { // they are ours
-		parts = append(parts, fmt.Sprintf("workers %d", n.Workers))
-	}
-	if n.Injected > 0 {
-		parts = append(parts, "faults "+grouped(n.Injected))
-	}
-	return strings.Join(parts, "  ")
-}
-
-// notAccepted lists the answers that are no new jobs.
-func notAccepted(n Numbers) string {
-	var list []string
-	for _, c := range n.Answers {
-		if c.Name != Accepted && c.N > 0 {
-			list = append(list, fmt.Sprintf("%s %s", printable(c.Name), grouped(c.N)))
-		}
-	}
-	return strings.Join(list, "  ")
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return printable(text)
 }

@@ -17,8 +17,7 @@ const (
 	Unanswered = "unanswered" // no complete answer came
 )
 
-// States of a job in the order in which they are shown. Others are shown after
-// them, as they come.
+// States of a job in the order in which they are shown. Others follow as they come.
 var states = []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"}
 
 // Faults and stages are kept one by one up to these numbers, counted beyond.
@@ -27,9 +26,8 @@ const (
 	maxStages = 50
 )
 
-// Recorder counts and measures a run. Its methods may be called from many
-// goroutines; none takes longer than a microsecond or so, and its memory does not
-// grow with the run.
+// Recorder counts and measures a run. Its methods may be called from many goroutines and take about a microsecond;
+// its memory does not grow with the run.
 type Recorder struct {
 	clock func() time.Time // of levels, which are reported without a time
 
@@ -40,10 +38,11 @@ type Recorder struct {
 	states    names
 	submit    *hdrhistogram.Histogram
 	finish    *hdrhistogram.Histogram
-	total     point // counts only
+	total     counts
 	stages    []Stage
 	faults    []Fault
-	kinds     []FaultKind
+	kindNames names
+	kinds     []FaultKind // in the order of kindNames
 	injected  int64
 	lastFault Fault
 }
@@ -75,7 +74,7 @@ func NewRecorder(start time.Time) *Recorder { return newRecorder(start, time.Now
 func newRecorder(start time.Time, clock func() time.Time) *Recorder {
 	return &Recorder{
 		clock: clock, line: timeline{start: start, step: firstStep},
-		classes: newNames(Accepted, Refused, Failed, Unanswered), finals: newNames(), states: newNames(states...),
+		classes: names{Accepted, Refused, Failed, Unanswered}, states: slices.Clone(states),
 		submit: newHistogram(), finish: newHistogram(),
 	}
 }
@@ -84,35 +83,35 @@ func newRecorder(start time.Time, clock func() time.Time) *Recorder {
 func (r *Recorder) Sent(intended time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.line.at(intended).arrivals++
-	r.total.arrivals++
+	r.count(r.line.at(intended), arrivals)
 }
 
 // Answered notes the end of a submission. Its latency counts from the time when
-// it was to be sent: that the sender itself was held up by a slow service is not
-// left out.
+// it was to be sent, so it includes what a slow service held up the sender itself.
 func (r *Recorder) Answered(intended, at time.Time, class string) {
 	took := clamped(at.Sub(intended))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i, p := r.classes.of(class), r.line.at(at)
-	add(&p.answers, i, 1)
-	add(&r.total.answers, i, 1)
+	p := r.line.at(at)
+	r.count(p, answers+r.classes.index(class))
 	p.submit = recorded(p.submit, took)
 	_ = r.submit.RecordValue(took) // within its limits
 }
 
-// Finished notes that a job's final state was learned at a time; intended is when
-// the job's submission was to be sent.
+// Finished notes that a job's final state was learned; intended is when its submission was to be sent.
 func (r *Recorder) Finished(intended, at time.Time, state string) {
 	took := clamped(at.Sub(intended))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i, p := r.finals.of(state), r.line.at(at)
-	add(&p.finished, i, 1)
-	add(&r.total.finished, i, 1)
+	p := r.line.at(at)
+	r.count(p, finished+r.finals.index(state))
 	p.finish = recorded(p.finish, took)
 	_ = r.finish.RecordValue(took) // within its limits
+}
+
+func (r *Recorder) count(p *point, i int) {
+	p.counts[i]++
+	r.total[i]++
 }
 
 func recorded(h *hdrhistogram.PackedHistogram, took int64) *hdrhistogram.PackedHistogram {
@@ -129,26 +128,21 @@ func (r *Recorder) Moved(from, to string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.line.fill(now)
-	level := &r.line.now
-	add(&level.states, r.states.of(to), 1)
+	r.line.now[r.states.index(to)]++
 	if from != "" {
-		add(&level.states, r.states.of(from), -1)
+		r.line.now[r.states.index(from)]--
 	}
 }
 
-// Delivered notes a webhook message that the receiver got, and whether it was
-// answered with success.
+// Delivered notes a webhook message that the receiver got, and whether it answered with success.
 func (r *Recorder) Delivered(at time.Time, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.line.at(at)
+	i := notTaken
 	if ok {
-		p.delivered++
-		r.total.delivered++
-	} else {
-		p.failed++
-		r.total.failed++
+		i = taken
 	}
+	r.count(r.line.at(at), i)
 }
 
 // Workers notes how many worker processes there are from now on.
@@ -157,11 +151,10 @@ func (r *Recorder) Workers(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.line.fill(now)
-	r.line.now.workers = int64(n)
+	r.line.now[workers] = int64(n)
 }
 
-// Fault notes a disturbance, once it is over. count is how many connections it
-// hit, or 1.
+// Fault notes a disturbance, once it is over. count is how many connections it hit, or 1.
 func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
 	f := Fault{Kind: kind, Target: target, At: at, Until: until, Count: max(count, 1)}
 	if f.Until.Before(f.At) {
@@ -169,14 +162,9 @@ func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := slices.IndexFunc(r.kinds, func(k FaultKind) bool { return k.Kind == kind })
-	switch n := len(r.kinds); {
-	case i >= 0:
-	case n < maxNames:
-		i, r.kinds = n, append(r.kinds, FaultKind{Kind: kind})
-	default: // no program knows so many: the rest share the last place
-		i = n - 1
-		r.kinds[i].Kind = otherNames
+	i := r.kindNames.index(kind)
+	if i == len(r.kinds) {
+		r.kinds = append(r.kinds, FaultKind{Kind: r.kindNames[i]})
 	}
 	r.kinds[i].Times++
 	r.kinds[i].Count += int64(f.Count)

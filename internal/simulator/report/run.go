@@ -3,14 +3,13 @@ package report
 import (
 	"fmt"
 	"slices"
-	"strings"
+
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Run is all that a report shows. Recorder.Run gives one with its numbers; the
-// caller sets the first members and the last.
+// Run is all that a report shows. Recorder.Run fills in the numbers, the caller the first members and the last.
 type Run struct {
 	Scenario    string
 	Description string
@@ -44,8 +43,7 @@ type Expectation struct {
 	OK   bool   `json:"ok"`
 }
 
-// Series are the numbers over time, all of the same length. The i-th value is of
-// the Step that begins i steps after the start.
+// Series are the numbers over time, all of the same length, with a value for each Step from the start on.
 type Series struct {
 	Step      time.Duration
 	Arrivals  []int64
@@ -69,61 +67,6 @@ type Line struct {
 type Tail struct {
 	Count    int64
 	P50, P99 time.Duration
-}
-
-// Run gives the account of what was recorded until now: the run is over, and
-// nothing more comes.
-func (r *Recorder) Run() Run {
-	now := r.clock()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.line.fill(now)
-	for i := r.line.open; i < len(r.line.points); i++ {
-		r.line.points[i].level = r.line.now.copied()
-	}
-	kinds := slices.Clone(r.kinds)
-	slices.SortFunc(kinds, func(a, b FaultKind) int { return strings.Compare(a.Kind, b.Kind) })
-	n := r.numbers()
-	n.Submit.Distribution, n.Finish.Distribution = distributionOf(r.submit), distributionOf(r.finish)
-	return Run{
-		Started: r.line.start, Took: max(now.Sub(r.line.start), 0), Numbers: n, Series: r.series(),
-		Stages: slices.Clone(r.stages), Faults: slices.Clone(r.faults), Kinds: kinds,
-	}
-}
-
-// series needs the lock.
-func (r *Recorder) series() Series {
-	points := r.line.points
-	of := func(value func(*point) int64) []int64 {
-		list := make([]int64, len(points))
-		for i := range points {
-			list[i] = value(&points[i])
-		}
-		return list
-	}
-	lines := func(n names, values func(*point) []int64) []Line {
-		list := make([]Line, len(n.list))
-		for i, name := range n.list {
-			list[i] = Line{name, of(func(p *point) int64 { return valueAt(values(p), i) })}
-		}
-		return list
-	}
-	s := Series{
-		Step:      r.line.step,
-		Arrivals:  of(func(p *point) int64 { return p.arrivals }),
-		Answers:   lines(r.classes, func(p *point) []int64 { return p.answers }),
-		Finished:  lines(r.finals, func(p *point) []int64 { return p.finished }),
-		States:    lines(r.states, func(p *point) []int64 { return p.level.states }),
-		Workers:   of(func(p *point) int64 { return p.level.workers }),
-		Delivered: of(func(p *point) int64 { return p.delivered }),
-		Refused:   of(func(p *point) int64 { return p.failed }),
-		Submit:    make([]Tail, len(points)),
-		Finish:    make([]Tail, len(points)),
-	}
-	for i := range points {
-		s.Submit[i], s.Finish[i] = tailOf(points[i].submit), tailOf(points[i].finish)
-	}
-	return s
 }
 
 // Outcome is a run's verdict in short.

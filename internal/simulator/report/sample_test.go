@@ -136,3 +136,11 @@ func violatedVerdict(n int) *judge.Verdict {
 	}
 	return v
 }
+
+func totalOf(values []int64) int64 {
+	var n int64
+	for _, v := range values {
+		n += v
+	}
+	return n
+}

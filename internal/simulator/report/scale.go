@@ -70,8 +70,7 @@ func short(v float64) string {
 	return strconv.FormatFloat(math.Round(v*1000)/1000, 'f', -1, 64) + unit
 }
 
-// logAxis spans lengths of time, in seconds, in whole decades; or finer ones, when
-// there is but one.
+// logAxis spans lengths of time, in seconds, in whole decades; or finer ones, when there is but one.
 func logAxis(least, most time.Duration) axis {
 	lo := math.Floor(math.Log10(max(least, shortest).Seconds()) + 1e-9)
 	hi := math.Ceil(math.Log10(max(most, least, shortest).Seconds()) - 1e-9)
@@ -94,16 +93,15 @@ func logAxis(least, most time.Duration) axis {
 
 // tickTime writes a round length of time.
 func tickTime(d time.Duration) string {
-	units := []struct {
-		name string
-		d    time.Duration
-	}{{"h", time.Hour}, {"s", time.Second}, {"ms", time.Millisecond}, {"µs", time.Microsecond}}
-	for _, u := range units {
-		if d >= u.d && (u.d < time.Hour || d%time.Hour == 0) {
-			return short(float64(d)/float64(u.d)) + " " + u.name
-		}
+	switch {
+	case d >= time.Hour && d%time.Hour == 0:
+		return short(d.Hours()) + " h"
+	case d >= time.Second:
+		return short(d.Seconds()) + " s"
+	case d >= time.Millisecond:
+		return short(float64(d)/float64(time.Millisecond)) + " ms"
 	}
-	return "0"
+	return short(float64(d)/float64(time.Microsecond)) + " µs"
 }
 
 // timeAxis goes over a run, with some six ticks at whole seconds, minutes, hours.
@@ -131,8 +129,7 @@ func timeAxis(took time.Duration) axis {
 	return a
 }
 
-// tailAxis is for shares of samples, spread so that 90 %, 99 % and 99.9 % are
-// equally far from each other. count is the number of samples.
+// tailAxis is for shares of count samples, spread so that 90 %, 99 % and 99.9 % are equally far apart.
 func tailAxis(count int64) axis {
 	nines := max(math.Log10(float64(max(count, 1))), 1)
 	a := axis{place: func(q float64) float64 { return -math.Log10(max(1-q, 1e-12)) / nines }}

@@ -18,7 +18,6 @@ const (
 	yellow     = "\x1b[33m"
 	red        = "\x1b[31m"
 	green      = "\x1b[32m"
-	faint      = "\x1b[2m"
 )
 
 const labelWidth = 10
@@ -65,8 +64,7 @@ func (s *screen) above(w io.Writer, lines []byte) error {
 	return err
 }
 
-// back moves to where the block began. A terminal that has become narrower since
-// has wrapped its rows.
+// back moves to where the block began. A terminal that became narrower has wrapped its rows.
 func (s *screen) back(out *bytes.Buffer, width int) {
 	up := 0
 	for _, drawn := range s.drawn {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -34,7 +35,7 @@ type Snapshot struct {
 	LastFault Fault
 }
 
-// Snapshot says how things stand.
+// Snapshot gives the numbers of now.
 func (r *Recorder) Snapshot() Snapshot {
 	now := r.clock()
 	r.mu.Lock()
@@ -46,33 +47,36 @@ func (r *Recorder) Snapshot() Snapshot {
 	return s
 }
 
+// Run gives the account of what was recorded. The run is over: nothing more comes.
+func (r *Recorder) Run() Run {
+	now := r.clock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.line.fill(now)
+	for i := r.line.open; i < len(r.line.points); i++ {
+		r.line.points[i].level = r.line.now
+	}
+	kinds := slices.Clone(r.kinds)
+	slices.SortFunc(kinds, func(a, b FaultKind) int { return strings.Compare(a.Kind, b.Kind) })
+	n := r.numbers()
+	n.Submit.Distribution, n.Finish.Distribution = distributionOf(r.submit), distributionOf(r.finish)
+	return Run{
+		Started: r.line.start, Took: max(now.Sub(r.line.start), 0), Numbers: n, Series: r.line.series(r.classes, r.finals, r.states),
+		Stages: slices.Clone(r.stages), Faults: slices.Clone(r.faults), Kinds: kinds,
+	}
+}
+
 // numbers needs the lock.
 func (r *Recorder) numbers() Numbers {
 	return Numbers{
-		Arrivals: r.total.arrivals, Answers: counts(r.classes, r.total.answers), Finished: counts(r.finals, r.total.finished),
-		States: counts(r.states, r.line.now.states), Workers: r.line.now.workers,
-		Delivered: r.total.delivered, Refused: r.total.failed,
+		Arrivals: r.total[arrivals], Answers: r.classes.counts(r.total[answers:]), Finished: r.finals.counts(r.total[finished:]),
+		States: r.states.counts(r.line.now[:]), Workers: r.line.now[workers],
+		Delivered: r.total[taken], Refused: r.total[notTaken],
 		Submit: latencyOf(r.submit), Finish: latencyOf(r.finish), Injected: r.injected,
 	}
 }
 
-func counts(n names, values []int64) []Count {
-	list := make([]Count, len(n.list))
-	for i, name := range n.list {
-		list[i] = Count{Name: name, N: valueAt(values, i)}
-	}
-	return list
-}
-
-// valueAt is the i-th value: those that did not come yet are 0.
-func valueAt(values []int64, i int) int64 {
-	if i < len(values) {
-		return values[i]
-	}
-	return 0
-}
-
-// N gives the number of a name.
+// number is that of a name, 0 where it is not in the list.
 func number(list []Count, name string) int64 {
 	if i := slices.IndexFunc(list, func(c Count) bool { return c.Name == name }); i >= 0 {
 		return list[i].N

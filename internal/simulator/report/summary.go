@@ -9,16 +9,14 @@ import (
 	"text/tabwriter"
 )
 
-// Of violations, the summary has this many, and of these some with all that was
-// seen of the job.
+// Of violations, the summary has this many, and of the first ones all that was seen of the job.
 const (
 	summaryViolations = 10
 	summaryHistories  = 3
 )
 
-// WriteSummary writes the run in plain text: the verdict first, then numbers,
-// faults, expectations and the first violations. It is coloured on a terminal,
-// unless NO_COLOR is set.
+// WriteSummary writes the run in plain text: the verdict first, then numbers, faults, expectations and the first
+// violations. It uses colours on a terminal, unless NO_COLOR is set.
 func WriteSummary(w io.Writer, run Run) error {
 	var out bytes.Buffer
 	s := summary{&out, sizeOf(w) != nil && os.Getenv("NO_COLOR") == ""}
@@ -88,15 +86,12 @@ func (s summary) numbers(run Run) {
 
 // namedLatency is one of the two that are measured.
 type namedLatency struct {
-	Name, Meaning string
+	Name string
 	Latency
 }
 
 func (n Numbers) latencies() []namedLatency {
-	return []namedLatency{
-		{"submit", "from when a job was to be submitted to the answer", n.Submit},
-		{"finish", "from when a job was to be submitted to learning of its final state", n.Finish},
-	}
+	return []namedLatency{{"submit", n.Submit}, {"finish", n.Finish}}
 }
 
 func (s summary) faults(run Run) {
@@ -104,7 +99,7 @@ func (s summary) faults(run Run) {
 		return
 	}
 	s.line(fmt.Sprintf("\n%s faults injected", grouped(run.Numbers.Injected)))
-	rows := [][]string{}
+	var rows [][]string
 	for _, k := range run.Kinds {
 		rows = append(rows, []string{printable(k.Kind), "×" + grouped(k.Count), times(k.Times), "lasted " + brief(k.Lasted) + " in all"})
 	}

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -22,9 +23,7 @@ type arrivals struct {
 	phase int           // the current one
 	start time.Duration // when it started
 	area  float64       // the integral since then, at the next arrival
-	wave  time.Duration // after start, of the current burst
-	left  int           // jobs of the current burst that are still to be sent
-	fresh bool          // nothing of the phase was looked at yet
+	burst int           // jobs of the phase's bursts that were sent
 }
 
 // longest is how long a run may be at most.
@@ -34,10 +33,7 @@ const longest = 7 * 24 * time.Hour
 const areaError = 1e-9
 
 func newArrivals(s *Scenario) arrivals {
-	a := arrivals{phases: s.Arrival.Open, limit: s.Duration, fresh: true}
-	if a.limit == 0 {
-		a.limit = longest
-	}
+	a := arrivals{phases: s.Arrival.Open, limit: cmp.Or(s.Duration, longest)}
 	a.random = rand.New(rand.NewPCG(s.Seed, math.MaxUint64)) // no intent has this index
 	if first := slices.IndexFunc(a.phases, Phase.hasRate); first >= 0 && a.phases[first].Poisson {
 		a.area = a.random.ExpFloat64() // an even one is there at once
@@ -52,14 +48,11 @@ func (a *arrivals) next() (time.Duration, bool) {
 	}
 	for a.start < a.limit {
 		p := &a.phases[a.phase]
-		within, ok := a.inPhase(p)
-		if ok {
-			at := a.start + within
-			return at, at < a.limit
+		if within, ok := a.inPhase(p); ok {
+			return a.start + within, a.start+within < a.limit
 		}
 		a.start += p.For
-		a.phase = (a.phase + 1) % len(a.phases)
-		a.fresh = true
+		a.phase, a.burst = (a.phase+1)%len(a.phases), 0
 	}
 	return 0, false
 }
@@ -68,7 +61,9 @@ func (p Phase) hasRate() bool { return p.From+p.To > 0 }
 
 func (a *arrivals) inPhase(p *Phase) (time.Duration, bool) {
 	if p.Burst > 0 {
-		return a.inBursts(p)
+		at := time.Duration(a.burst/p.Burst) * p.Every
+		a.burst++
+		return at, at < p.For
 	}
 	whole := (p.From + p.To) / 2 * p.For.Seconds()
 	if a.area >= whole-areaError {
@@ -84,29 +79,13 @@ func (a *arrivals) inPhase(p *Phase) (time.Duration, bool) {
 	return at, true
 }
 
-// reaches is when the integral of the phase's rate r(t) = From + (To-From)·t/For
-// is area. It is the root of a quadratic equation, in the form that also holds
-// for a constant rate.
+// reaches is when the integral of the phase's rate r(t) = From + (To-From)·t/For is area: the root of a quadratic
+// equation, in the form that also holds for a constant rate.
 func (p *Phase) reaches(area float64) time.Duration {
 	if area == 0 {
 		return 0
 	}
 	slope := (p.To - p.From) / p.For.Seconds()
-	root := math.Sqrt(max(0, p.From*p.From+2*slope*area))
-	seconds := 2 * area / (p.From + root)
+	seconds := 2 * area / (p.From + math.Sqrt(max(0, p.From*p.From+2*slope*area)))
 	return min(time.Duration(seconds*float64(time.Second)), p.For-1)
-}
-
-func (a *arrivals) inBursts(p *Phase) (time.Duration, bool) {
-	if a.fresh {
-		a.fresh, a.wave, a.left = false, 0, p.Burst
-	}
-	if a.left == 0 {
-		a.wave, a.left = a.wave+p.Every, p.Burst
-	}
-	if a.wave >= p.For {
-		return 0, false
-	}
-	a.left--
-	return a.wave, true
 }

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -8,8 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// check reports what the schema cannot express, and completes what depends on
-// more than one member.
+// check reports what the schema cannot express, and completes what depends on more than one member.
 func (p *parser) check(s *Scenario) {
 	if c := s.Arrival.Closed; c != nil && c.Clients > 0 && c.Clients < s.Tenants {
 		p.also(p.at("tenants").node, "with %d tenants there must be at least as many clients, not %d", s.Tenants, c.Clients)
@@ -42,8 +42,8 @@ func (p *parser) also(at *yaml.Node, format string, args ...any) {
 	}
 }
 
-// answers completes an endpoint's answers. One of them may leave its share out
-// and gets what the others leave; without such a one the rest is 200 at once.
+// answers completes an endpoint's answers. One may leave its share out and gets the rest, which is otherwise 200 at
+// once.
 func (p *parser) answers(r *Receiver, list *yaml.Node) {
 	rest, without := Share(1), -1
 	for i, a := range r.Answers {
@@ -66,8 +66,7 @@ func (p *parser) answers(r *Receiver, list *yaml.Node) {
 	}
 }
 
-// callback checks that an entry's callback is a receiver that is not registered:
-// a registered one signs with its secret, which a callback does not have.
+// callback checks that an entry's callback is an unregistered receiver: a registered one signs with its secret.
 func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	switch {
 	case name == "" || slices.Contains(allowed, name):
@@ -78,21 +77,14 @@ func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	}
 }
 
-// phases completes an open loop: a phase without an end lasts as the scenario
-// does, and one burst without an interval is the only one of its phase.
+// phases completes an open loop: a phase lasts as the scenario does, and has one burst, unless the file says
+// otherwise.
 func (p *parser) phases(s *Scenario) {
 	sends := len(s.Arrival.Open) == 0
 	for i := range s.Arrival.Open {
 		phase := &s.Arrival.Open[i]
-		if phase.For == 0 {
-			phase.For = s.Duration
-		}
-		if phase.For == 0 {
-			phase.For = longest
-		}
-		if phase.Every == 0 {
-			phase.Every = phase.For
-		}
+		phase.For = cmp.Or(phase.For, s.Duration, longest)
+		phase.Every = cmp.Or(phase.Every, phase.For)
 		sends = sends || phase.Burst > 0 || phase.hasRate()
 	}
 	if !sends && len(p.found) == 0 {

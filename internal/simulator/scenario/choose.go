@@ -1,9 +1,6 @@
 package scenario
 
-import (
-	"math/rand/v2"
-	"slices"
-)
+import "math/rand/v2"
 
 // chooser picks the entry of the mix, and the kind, of an intent.
 type chooser struct {
@@ -17,8 +14,7 @@ type turn struct {
 	kind  string
 }
 
-// entry is a Work with the kinds of its batches' items drawn beforehand: a
-// batch takes a stretch of them, which needs no memory of its own.
+// entry is a Work with the kinds of its batches' items drawn beforehand, of which a batch takes a stretch.
 type entry struct {
 	*Work
 	items []string // nil: jobs by themselves, or without a kind
@@ -35,27 +31,21 @@ func newChooser(s *Scenario) chooser {
 		c.entries = append(c.entries, entry{Work: w, items: itemsOf(s, n)})
 		sum += w.Weight
 		c.bounds = append(c.bounds, sum)
-		if s.Pick == InTurn {
-			c.turns = append(c.turns, turnsOf(n, w)...)
+		switch {
+		case s.Pick != InTurn:
+		case len(w.Kinds) == 0 || w.Batch > 0: // a batch is one turn
+			c.turns = append(c.turns, turn{entry: n})
+		default:
+			for _, kind := range w.Kinds {
+				c.turns = append(c.turns, turn{n, kind})
+			}
 		}
 	}
 	return c
 }
 
-// turnsOf is a turn for each kind of the entry. A batch is one turn.
-func turnsOf(n int, w *Work) []turn {
-	if len(w.Kinds) == 0 || w.Batch > 0 {
-		return []turn{{entry: n}}
-	}
-	turns := make([]turn, len(w.Kinds))
-	for k, kind := range w.Kinds {
-		turns[k] = turn{entry: n, kind: kind}
-	}
-	return turns
-}
-
-// itemsOf lines up kinds for the batches of entry n: by chance, or in turn, so
-// that a batch as long as the list of kinds has all of them.
+// itemsOf lines up kinds for the batches of entry n: by chance, or in turn, so that a batch long enough has all of
+// them.
 func itemsOf(s *Scenario, n int) []string {
 	w := &s.Mix[n]
 	if w.Batch == 0 || len(w.Kinds) == 0 {
@@ -71,11 +61,6 @@ func itemsOf(s *Scenario, n int) []string {
 		items[i] = w.Kinds[k%len(w.Kinds)]
 	}
 	return items
-}
-
-func (e *entry) batch(chance float64) []string {
-	from := int(chance * stretches)
-	return slices.Clip(e.items[from : from+e.Batch])
 }
 
 // choose picks for the intent of the index, from 1.

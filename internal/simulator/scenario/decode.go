@@ -137,8 +137,7 @@ func (d *Duplicate) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(d))
 }
 
-// UnmarshalYAML reads an answer. One without a share gets a negative one, which
-// is completed with all answers of the receiver.
+// UnmarshalYAML reads an answer. One without a share gets -1, which parser.answers completes.
 func (a *Answer) UnmarshalYAML(n *yaml.Node) error {
 	type plain Answer
 	*a = Answer{Share: -1}

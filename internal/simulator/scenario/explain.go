@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The validator's own messages name a JSON pointer and a pattern. Those here name
-// the line, what the file has there and what is allowed, and suggest near names.
+// The validator's own messages name a JSON pointer and a pattern. Those here name the line, its text and what is
+// allowed.
 
 // place is where in the file a mistake is.
 type place struct {
@@ -97,8 +97,7 @@ func (p *parser) unlike(at place, rule string) {
 	p.wrong(at.node, "%s %s, not %s%s", at.name, rule, shown(at.node), advice)
 }
 
-// unknown reports a member that the schema does not know; name is its name among
-// memberNames.
+// unknown reports a member that the schema does not know; name is its name among memberNames.
 func (p *parser) unknown(n *yaml.Node, title, name string, known []string) {
 	key, _ := child(n, name)
 	allowed := fmt.Sprintf("allowed in %s: %s", title, strings.Join(known, ", "))
@@ -112,8 +111,7 @@ func (p *parser) unknown(n *yaml.Node, title, name string, known []string) {
 	}
 }
 
-// unnamed reports what is not one of the names that are allowed. Of many, which
-// have a title, it suggests the nearest.
+// unnamed reports what is none of the allowed names. Of many, which have a title, it suggests the nearest.
 func (p *parser) unnamed(at place, k keywords) {
 	near, _ := nearest(at.node.Value, k.Enum)
 	hint := cmp.Or(k.Hint, "allowed: "+oneOf(k.Enum))

@@ -37,9 +37,8 @@ func Text(name string) ([]byte, error) {
 	return files.ReadFile("files/" + name + ".yaml")
 }
 
-// Load reads the ready-made scenario of that name, or else the file there. A
-// file that has the name of a ready-made one is reached as ./name. The error
-// for a bad file is an *InvalidError.
+// Load reads the ready-made scenario of that name, or else the file there; ./name is always a file. The error for a
+// bad file is an *InvalidError.
 func Load(name string) (*Scenario, error) {
 	if text, err := Text(name); err == nil {
 		return Parse(name+".yaml", text)

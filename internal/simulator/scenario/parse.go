@@ -17,8 +17,8 @@ import (
 // mostEntries bounds the members of a mapping and the elements of a list.
 const mostEntries = 100
 
-// Parse reads a scenario; file is what its mistakes name, and what it is named
-// after unless it has a name. The error for a bad one is an *InvalidError.
+// Parse reads a scenario; file is named in its mistakes, and the default name comes from it. The error for a bad one
+// is an *InvalidError.
 func Parse(file string, text []byte) (*Scenario, error) {
 	p := &parser{file: file}
 	s := defaults(file)
@@ -43,8 +43,8 @@ func (p *parser) wrong(at *yaml.Node, format string, args ...any) {
 	p.found = append(p.found, Mistake{p.file, max(at.Line, 1), max(at.Column, 1), fmt.Sprintf(format, args...)})
 }
 
-// scenario validates the file and decodes it as far as it can be decoded: the
-// checks that the schema cannot express are made on the rest of a bad file too.
+// scenario validates and decodes the file as far as possible: the checks beyond the schema are made on a bad file
+// too.
 func (p *parser) scenario(s *Scenario) {
 	var mistakes *jsonschema.ValidationError
 	if errors.As(compiled().Validate(p.value(p.root)), &mistakes) {
@@ -105,8 +105,8 @@ func (p *parser) value(n *yaml.Node) any {
 	return v
 }
 
-// memberNames names the members of a mapping. What is not a plain name, or is
-// there a second time, gets a name that no schema knows.
+// memberNames names the members of a mapping. What is not a plain name, or a repeated one, gets a name that no schema
+// knows.
 func memberNames(n *yaml.Node) []string {
 	var names []string
 	seen := map[string]bool{}
@@ -132,7 +132,7 @@ func (p *parser) document(text []byte) *yaml.Node {
 	var document, second yaml.Node
 	err := reader.Decode(&document)
 	switch {
-	case errors.Is(err, io.EOF) || err == nil && empty(&document):
+	case errors.Is(err, io.EOF) || err == nil && (len(document.Content) == 0 || document.Content[0].ShortTag() == "!!null"):
 		p.wrong(start, "the file is empty: a scenario needs at least duration or jobs, arrival and mix")
 		return nil
 	case err != nil:
@@ -148,10 +148,6 @@ func (p *parser) document(text []byte) *yaml.Node {
 		p.wrong(&second, "a second document starts here: a file has one scenario")
 	}
 	return nil
-}
-
-func empty(document *yaml.Node) bool {
-	return len(document.Content) == 0 || document.Content[0].ShortTag() == "!!null"
 }
 
 var yamlError = regexp.MustCompile(`^yaml: (?:line ([0-9]+)(?:, column ([0-9]+))?: )?((?s).*)$`)

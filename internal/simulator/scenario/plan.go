@@ -1,7 +1,10 @@
 package scenario
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -44,8 +47,7 @@ func (i *Intent) CopyKey(c int) string {
 	return i.Key + "-" + strconv.Itoa(c)
 }
 
-// Plan gives the intents of a scenario one after the other. It is for one
-// goroutine and its memory does not grow.
+// Plan gives the intents of a scenario one after the other. It is for one goroutine and its memory does not grow.
 type Plan struct {
 	scenario Scenario
 	chooser  chooser
@@ -57,8 +59,8 @@ type Plan struct {
 	keys     keyMaker
 }
 
-// Plan starts the plan anew. The scenario must come from Parse or Load; its
-// Seed, Duration, Jobs and Tenants may have been changed to other valid values.
+// Plan starts the plan anew. The scenario must come from Parse or Load; its Seed, Duration, Jobs and Tenants may have
+// been changed to other valid values.
 func (s *Scenario) Plan() *Plan {
 	p := &Plan{scenario: *s, chooser: newChooser(s), arrivals: newArrivals(s)}
 	p.keys.seed = s.Seed
@@ -66,9 +68,8 @@ func (s *Scenario) Plan() *Plan {
 	return p
 }
 
-// Next gives the next intent, or false when there is none: all Jobs are
-// planned, or an open loop reached the Duration. A closed loop without Jobs has
-// no end of its own: whoever runs it watches the Duration.
+// Next gives the next intent, or false after all Jobs, or when an open loop reached the Duration. A closed loop
+// without Jobs does not end by itself.
 func (p *Plan) Next() (Intent, bool) {
 	if p.scenario.Jobs > 0 && p.index >= p.scenario.Jobs {
 		return Intent{}, false
@@ -84,9 +85,8 @@ func (p *Plan) Next() (Intent, bool) {
 	return i, true
 }
 
-// chances are all that is drawn for an intent, each from 0 to below 1. They are
-// drawn whether they are needed or not: then a changed share leaves everything
-// else in the plan as it was.
+// chances are all that is drawn for an intent, each from 0 to below 1, whether it is needed or not: so a changed
+// share leaves the rest of the plan as it was.
 type chances struct {
 	tenant, entry, kind, ahead, cancel, after, retry, duplicate, poll float64
 }
@@ -110,7 +110,8 @@ func (p *Plan) draw(c chances) Intent {
 		Polled: c.poll < float64(p.scenario.Readers.Poll),
 	}
 	if e.items != nil {
-		i.Kind, i.Kinds = "", e.batch(c.kind)
+		from := int(c.kind * stretches)
+		i.Kind, i.Kinds = "", slices.Clip(e.items[from:from+e.Batch])
 	}
 	if e.Cancel != nil && c.cancel < float64(e.Cancel.Share) {
 		i.Cancel = CancelIntent{In: e.Cancel.In, After: e.Cancel.After.at(c.after)}
@@ -130,4 +131,41 @@ func (p *Plan) draw(c chances) Intent {
 // at is the duration at a share of the way, from 0 to below 1.
 func (r Range) at(share float64) time.Duration {
 	return r.Min + time.Duration(share*float64(r.Max-r.Min))
+}
+
+// keyMaker makes the idempotency keys of a plan: a number drawn from the seed and the
+// intent's index, which differs between seeds, and the index itself, so that no
+// two keys of a plan are equal. Keys are cut out of a string of many: a plan allocates
+// nothing else.
+type keyMaker struct {
+	seed   uint64
+	source rand.PCG
+	block  string
+	first  int64 // index of the first key of the block; 0: there is none yet
+}
+
+const (
+	keyLen    = 16 + 12 // hexadecimal digits of both numbers
+	blockKeys = 256
+)
+
+// key is that of the intent of the index, from 1. It is cheap if indexes rise.
+func (k *keyMaker) key(index int64) string {
+	if k.first == 0 || index < k.first || index >= k.first+blockKeys {
+		k.fill(index)
+	}
+	at := int(index-k.first) * keyLen
+	return k.block[at : at+keyLen]
+}
+
+func (k *keyMaker) fill(first int64) {
+	block := make([]byte, 0, blockKeys*keyLen)
+	for index := first; index < first+blockKeys; index++ {
+		k.source.Seed(k.seed, uint64(index))
+		numbers := binary.BigEndian.AppendUint64(make([]byte, 0, 16), k.source.Uint64())
+		numbers = binary.BigEndian.AppendUint64(numbers, uint64(index))
+		block = hex.AppendEncode(block, numbers[:8])
+		block = hex.AppendEncode(block, numbers[10:])
+	}
+	k.block, k.first = string(block), first
 }

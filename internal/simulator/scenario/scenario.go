@@ -46,16 +46,14 @@ type Arrival struct {
 	Open   []Phase // repeated until the scenario ends
 }
 
-// Closed is a fixed number of clients that each submit a job, wait for its end,
-// think, and go on with the next one.
+// Closed is a fixed number of clients that each submit a job, wait for its end, think, and go on with the next one.
 type Closed struct {
 	Clients int // in all, over all tenants
 	Think   Range
 }
 
-// Phase is a stretch of an open loop: jobs are sent at their time, however long
-// earlier ones take. It has a rate that goes from From to To, in jobs per
-// second, or bursts.
+// Phase is a stretch of an open loop: jobs are sent at their time, however long earlier ones take. Its rate goes from
+// From to To, in jobs per second, or it has bursts.
 type Phase struct {
 	For      time.Duration // never 0
 	From, To float64       `yaml:"-"` // equal for a constant rate
@@ -106,8 +104,7 @@ type Duplicate struct {
 	AtOnce bool   `yaml:"at_once"` // all at the same time, instead of one after the other's answer
 }
 
-// Receiver is an endpoint for webhooks: each tenant registers it, or jobs name
-// it as their callback.
+// Receiver is an endpoint for webhooks: each tenant registers it, or jobs name it as their callback.
 type Receiver struct {
 	Name     string   // lower-case letters, digits and dashes; unique
 	Events   []string // what a registered one asks for; none for a callback
@@ -115,8 +112,7 @@ type Receiver struct {
 	Callback bool     // only for callbacks, not registered
 }
 
-// Answer is one way in which a receiver answers. With Hang it says nothing
-// until the sender gives up; with Reset it cuts the connection.
+// Answer is one way in which a receiver answers. With Hang it never does; with Reset it cuts the connection.
 type Answer struct {
 	Status int           // 0 with Hang or Reset
 	After  time.Duration // how long it takes

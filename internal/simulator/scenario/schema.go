@@ -16,9 +16,8 @@ import (
 //go:embed schema.json
 var schema []byte
 
-// Schema is the JSON Schema (2020-12) of scenario files. Besides the standard
-// keywords it has minDuration and maxDuration, which bound a duration or both
-// ends of a range, and errorMessage and hint, which mistakes quote.
+// Schema is the JSON Schema (2020-12) of scenario files. Besides the standard keywords it has minDuration and
+// maxDuration, which bound a duration or a range, and errorMessage and hint, which mistakes quote.
 func Schema() []byte { return slices.Clone(schema) }
 
 // compiled is the schema, ready to validate.
@@ -69,8 +68,7 @@ type keywords struct {
 	Hint         string
 }
 
-// schemaTree is the schema as YAML, of which JSON is a part: unlike a map it
-// keeps the order of the properties.
+// schemaTree is the schema as YAML, of which JSON is a part: unlike a map it keeps the order of the properties.
 var schemaTree = sync.OnceValue(func() *yaml.Node {
 	var document yaml.Node
 	if err := yaml.Unmarshal(schema, &document); err != nil {
@@ -83,10 +81,7 @@ var schemaTree = sync.OnceValue(func() *yaml.Node {
 func keywordsAt(url string) (k keywords) {
 	n := schemaTree()
 	_, pointer, _ := strings.Cut(url, "#")
-	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
-		if token == "" {
-			break
-		}
+	for _, token := range strings.Split(pointer, "/")[1:] {
 		_, n = child(n, token)
 	}
 	if err := n.Decode(&k); err != nil {
@@ -95,8 +90,7 @@ func keywordsAt(url string) (k keywords) {
 	return k
 }
 
-// child is the member or element of that name or index, and its key if it has
-// one; both are nil if there is none.
+// child is the member or element of that name or index, and its key if it has one; nil if there is none.
 func child(n *yaml.Node, token string) (key, value *yaml.Node) {
 	if n.Kind == yaml.SequenceNode {
 		if i, err := strconv.Atoi(token); err == nil && i < len(n.Content) {

@@ -13,8 +13,7 @@ import (
 // apiTries bounds how often another address is chosen for the API.
 const apiTries = 3
 
-// startAPIs starts the api processes. Without a proxy the one process has an
-// address of its own for good; should somebody else have taken it meanwhile,
+// startAPIs starts the api processes. Without a proxy the one process keeps its address; if somebody has taken it,
 // another is chosen.
 func (s *Stack) startAPIs(ctx context.Context) error {
 	if s.o.APIs == 0 {
@@ -45,11 +44,13 @@ func (s *Stack) startAPIs(ctx context.Context) error {
 func (s *Stack) tryAPIs(ctx context.Context, address string) error {
 	s.url = "http://" + address
 	s.env.setPublicURL(s.o, s.url)
-	apis := s.startMembers(&s.apis, "api", s.o.APIs)
-	if err := awaitReady(ctx, apis); err != nil {
-		return errors.Join(err, stopMembers(context.WithoutCancel(ctx), apis))
+	apis, _ := s.resize(&s.apis, "api", s.o.APIs)
+	err := awaitReady(ctx, apis)
+	if err != nil {
+		_, apis = s.resize(&s.apis, "api", 0)
+		err = errors.Join(err, stopMembers(context.WithoutCancel(ctx), apis))
 	}
-	return nil
+	return err
 }
 
 // apiAddress is where the next api process listens.
@@ -60,8 +61,7 @@ func (s *Stack) apiAddress() (string, error) {
 	return strings.TrimPrefix(s.url, "http://"), nil
 }
 
-// dialAPI connects to the api processes that live in turn, and waits a moment
-// for one if there is none.
+// dialAPI connects to the living api processes in turn, and waits a moment for one if there is none.
 func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()

@@ -30,8 +30,7 @@ type mean struct {
 // Fault is one that was done and is over.
 type Fault struct {
 	Kind string
-	// Target is what was hit: a process (worker-2), a server (redis), or the
-	// proxy in front of something (postgres, redis, api, receiver).
+	// Target is what was hit: a process (worker-2), a server (redis) or a proxy (postgres, redis, api, receiver).
 	Target    string
 	At, Until time.Time
 	// Count is the number of connections that were cut or delayed, else 1.
@@ -48,8 +47,7 @@ const (
 	maxInterval = 24 * time.Hour
 )
 
-// ParseChaos reads a list such as "kill=30s,cut=5s": kinds of faults with the
-// mean interval between two of a kind. The empty text means no faults.
+// ParseChaos reads kinds of faults with the mean interval between two of a kind: "kill=30s,cut=5s". Empty: no faults.
 func ParseChaos(text string) (Chaos, error) {
 	var c Chaos
 	if strings.TrimSpace(text) == "" {
@@ -89,8 +87,7 @@ func parseMean(text string) (mean, error) {
 	return mean{kind: kinds[i], every: every}, nil
 }
 
-// NeedsProxies reports whether a kind of fault is among them that is done to
-// connections, for which Options.Faults is needed.
+// NeedsProxies reports whether a kind of fault needs Options.Faults because it is done to connections.
 func (c Chaos) NeedsProxies() bool {
 	return slices.ContainsFunc(c.means, func(m mean) bool { return m.kind.needs == ourProxies })
 }
@@ -108,15 +105,14 @@ func (c Chaos) Check(s *Stack) error {
 	return nil
 }
 
-// plannedFault is one fault of the plan: when, counted from the start of the
-// chaos, and what the choice of its target and its size are drawn from.
+// plannedFault is one fault of the plan: the time after the start, and the seed of its target and size.
 type plannedFault struct {
 	at   time.Duration
 	seed uint64
 }
 
-// plan is the endless plan of one kind: intervals of an exponential
-// distribution, so faults come at random times. It depends on its arguments alone.
+// plan is the endless plan of one kind, with intervals of an exponential distribution. It depends on its arguments
+// alone.
 func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] {
 	return func(yield func(plannedFault) bool) {
 		h := fnv.New64a()
@@ -134,11 +130,9 @@ func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] 
 // healPatience bounds how long everything may take to come back at the end.
 const healPatience = 90 * time.Second
 
-// Run does faults until the context ends or the stack is closed, heals everything
-// and returns once all is ready. The same seed gives the same plan: times, and draws
-// of the targets, which come from what lives at the moment. Each fault is reported
-// when it is over, one at a time. A fault for which there is no target at the moment
-// is left out.
+// Run does faults until the context ends or the stack is closed, heals everything and returns once all is ready. The
+// same seed gives the same times, and the same draws of targets among those that live. Each fault is reported when it
+// is over, one at a time; one without a target is left out.
 func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault)) error {
 	if err := c.Check(s); err != nil {
 		return err

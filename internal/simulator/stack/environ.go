@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// environ is the configuration of all processes, the addresses that each of
-// them listens on aside.
+// environ is the configuration of all processes, without the addresses that each of them listens on.
 type environ map[string]string
 
 // fixed are the variables that only the stack itself knows.
@@ -28,9 +27,8 @@ func checkVariable(name string) error {
 	return nil
 }
 
-// newEnviron makes faults heal within seconds: short leases and backoffs. What
-// processes log at level info, a line for each request, would fill the disk in
-// a long run.
+// newEnviron sets short leases and backoffs, so that faults heal within seconds, and a log level at which a long run
+// does not fill the disk.
 func newEnviron(o Options, databaseURL, redisURL string) environ {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
@@ -64,8 +62,8 @@ func (e environ) setPublicURL(o Options, url string) {
 	}
 }
 
-// list is the environment of one process: the caller's, without its FORGERUN_
-// variables, this one and what is the process's own.
+// list is the environment of one process: the caller's without its FORGERUN_ variables, this one and the process's
+// own.
 func (e environ) list(own ...string) []string {
 	all := slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "FORGERUN_") })
 	for name, value := range e {

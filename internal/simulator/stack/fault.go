@@ -24,9 +24,8 @@ type Kind struct {
 	Name, Does string
 
 	needs need
-	// inject picks a target, does the fault, undoes it and returns once that is
-	// done, at the latest when the context ends. It leaves Target empty if there is
-	// nothing to hit.
+	// inject picks a target, does the fault, undoes it and returns, at the latest when the context ends. Target stays
+	// empty if there is nothing to hit.
 	inject injection
 }
 
@@ -36,11 +35,11 @@ var kinds = []Kind{
 	{"kill", "kill -9 of a process: worker, webhooks or api", ourProcesses, onProcess(kill)},
 	{"stop", "a process is paused for longer than its lease (SIGSTOP, SIGCONT)", ourProcesses, onProcess(pause)},
 	{"term", "a process is asked to end (SIGTERM) and started again", ourProcesses, onProcess(terminate)},
-	{"flush", "Redis loses everything (FLUSHALL)", ourServers, onServer("redis", flush)},
-	{"redis", "kill -9 of Redis, which is started again", ourServers, onServer("redis", killRedis)},
-	{"redis-pause", "Redis hangs for a while", ourServers, onServer("redis", pauseRedis)},
-	{"redis-full", "Redis refuses writes for a while, as if its memory were used up", ourServers, onServer("redis", fillRedis)},
-	{"postgres", "Postgres stops like in a crash and is started again", ourServers, onServer("postgres", crashPostgres)},
+	{"flush", "Redis loses everything (FLUSHALL)", ourServers, onServer("redis", flush, nil, atOnce)},
+	{"redis", "kill -9 of Redis, which is started again", ourServers, onServer("redis", killRedis, startRedis, atOnce)},
+	{"redis-pause", "Redis hangs for a while", ourServers, onServer("redis", pauseRedis, resumeRedis, hanging)},
+	{"redis-full", "Redis refuses writes for a while, as if its memory were used up", ourServers, onServer("redis", fill, empty, hanging)},
+	{"postgres", "Postgres stops like in a crash and is started again", ourServers, onServer("postgres", crash, startPostgres, atOnce)},
 	{"cut", "a quarter of the connections to Postgres, Redis, the API or a receiver is reset", ourProxies, onProxy(cut)},
 	{"lose", "the next answer on a quarter of the connections is lost, and the connection with it", ourProxies, onProxy(lose)},
 	{"slow", "everything on the connections to one of them is delayed for a while", ourProxies, onProxy(slow)},
@@ -76,35 +75,26 @@ func wait(ctx context.Context, d time.Duration, early <-chan struct{}) {
 	}
 }
 
-// onProcess does a fault to one of the processes, if one runs.
+// onProcess does a fault to one of the processes that live and that no other fault
+// works on, if there is one. Beside foreign servers only workers are touched.
 func onProcess(inject func(context.Context, *Stack, *rand.Rand, *member, *run) error) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
-		if m, r, free := s.victim(rng); m != nil {
-			defer free()
-			f.Target = m.name
-			f.Err = inject(ctx, s, rng, m, r)
+		candidates := s.members()
+		rng.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
+		for _, m := range candidates {
+			if s.o.foreign() && m.role != "worker" {
+				continue
+			}
+			if r := m.living(); r != nil && m.busy.CompareAndSwap(false, true) {
+				defer m.busy.Store(false)
+				f.Target, f.Err = m.name, inject(ctx, s, rng, m, r)
+				return
+			}
 		}
 	}
 }
 
-// victim picks one of the processes that live and that no other fault works on,
-// until free is called. Beside foreign servers only workers are touched.
-func (s *Stack) victim(rng *rand.Rand) (m *member, r *run, free func()) {
-	candidates := s.members()
-	rng.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
-	for _, m := range candidates {
-		if s.o.foreign() && m.role != "worker" {
-			continue
-		}
-		if r := m.living(); r != nil && m.busy.CompareAndSwap(false, true) {
-			return m, r, func() { m.busy.Store(false) }
-		}
-	}
-	return nil, nil, nil
-}
-
-// comeBack waits for the next run of a process that a fault has ended. The end
-// of the context, or of the member, is no error.
+// comeBack waits for the next run of a process that a fault has ended, unless the context or the member ends.
 func comeBack(ctx context.Context, m *member) error {
 	_, err := m.awaitReady(ctx)
 	if ctx.Err() != nil || m.ctx.Err() != nil {
@@ -132,55 +122,47 @@ func pause(ctx context.Context, s *Stack, rng *rand.Rand, _ *member, r *run) err
 	return nil
 }
 
-// onServer does a fault to Postgres or Redis. The context undo is for what must
-// happen even after the end of the chaos.
-func onServer(name string, inject func(ctx, undo context.Context, s *Stack, rng *rand.Rand) error) injection {
+// bounds are the shortest and the longest time that a fault lasts.
+type bounds struct{ least, most time.Duration }
+
+var (
+	atOnce  = bounds{0, time.Second}
+	hanging = bounds{500 * time.Millisecond, 4 * time.Second}
+)
+
+type serverStep func(context.Context, *Stack) error
+
+// onServer does a fault to Postgres or Redis, and undoes it after a time between two
+// bounds. The steps' context outlives the end of the chaos.
+func onServer(name string, do, undo serverStep, lasts bounds) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverPatience)
+		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverPatience)
 		defer cancel()
 		f.Target = name
-		f.Err = inject(ctx, undo, s, rng)
+		f.Err = do(lasting, s)
+		if undo != nil {
+			process.Sleep(ctx, between(rng, lasts.least, lasts.most))
+			f.Err = errors.Join(f.Err, undo(lasting, s))
+		}
 	}
 }
 
-func flush(_, undo context.Context, s *Stack, _ *rand.Rand) error {
-	return s.redis.Do(undo, "FLUSHALL")
-}
+func flush(ctx context.Context, s *Stack) error         { return s.redis.Do(ctx, "FLUSHALL") }
+func killRedis(_ context.Context, s *Stack) error       { return s.redis.Kill() }
+func startRedis(ctx context.Context, s *Stack) error    { return s.redis.Start(ctx) }
+func pauseRedis(_ context.Context, s *Stack) error      { return s.redis.Pause() }
+func resumeRedis(_ context.Context, s *Stack) error     { return s.redis.Resume() }
+func crash(_ context.Context, s *Stack) error           { return s.postgres.Stop(devstack.Immediate) }
+func startPostgres(ctx context.Context, s *Stack) error { return s.postgres.Start(ctx) }
 
-func killRedis(ctx, undo context.Context, s *Stack, rng *rand.Rand) error {
-	killed := s.redis.Kill()
-	process.Sleep(ctx, between(rng, 0, time.Second))
-	return errors.Join(killed, s.redis.Start(undo))
-}
-
-func crashPostgres(ctx, undo context.Context, s *Stack, rng *rand.Rand) error {
-	stopped := s.postgres.Stop(devstack.Immediate)
-	process.Sleep(ctx, between(rng, 0, time.Second))
-	return errors.Join(stopped, s.postgres.Start(undo))
-}
-
-func pauseRedis(ctx, _ context.Context, s *Stack, rng *rand.Rand) error {
-	if err := s.redis.Pause(); err != nil {
-		return err
-	}
-	process.Sleep(ctx, between(rng, 500*time.Millisecond, 4*time.Second))
-	return s.redis.Resume()
-}
-
-// fillRedis sets a limit that is below what an empty server uses.
-func fillRedis(ctx, undo context.Context, s *Stack, rng *rand.Rand) error {
-	if err := s.redis.Do(undo, "CONFIG SET maxmemory 1"); err != nil {
-		return err
-	}
-	process.Sleep(ctx, between(rng, 500*time.Millisecond, 4*time.Second))
-	return s.redis.Do(undo, "CONFIG SET maxmemory 0")
-}
+// fill sets a limit that is below what an empty server uses; empty sets none.
+func fill(ctx context.Context, s *Stack) error  { return s.redis.Do(ctx, "CONFIG SET maxmemory 1") }
+func empty(ctx context.Context, s *Stack) error { return s.redis.Do(ctx, "CONFIG SET maxmemory 0") }
 
 // hitShare is the share of the connections that is hit at once.
 const hitShare = 0.25
 
-// onProxy does a fault to one of the proxies that have a connection at the
-// moment. inject returns the number of connections that it hit.
+// onProxy does a fault to one of the proxies with connections. inject returns the number of connections that it hit.
 func onProxy(inject func(context.Context, *proxy, *rand.Rand) int) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		var used []*proxy
@@ -217,8 +199,7 @@ func stall(ctx context.Context, p *proxy, rng *rand.Rand) int {
 	return delayFor(ctx, p, rng, time.Hour)
 }
 
-// delayFor delays one proxy's connections for a while, unless another fault
-// delays them already.
+// delayFor delays one proxy's connections for a while, unless another fault does already.
 func delayFor(ctx context.Context, p *proxy, rng *rand.Rand, by time.Duration) int {
 	d := p.begin(by)
 	if d == nil {

@@ -15,12 +15,8 @@ type link struct {
 	losing         atomic.Pointer[lostAnswers] // the next answer is lost
 }
 
-// cut resets both sides: what is on its way is lost, and both know at once. It
-// reports whether the link was still there.
+// cut resets both sides, and what is on its way is lost. It reports whether the link was still there.
 func (l *link) cut() bool { return l.close(reset) }
-
-// end closes a link whose two directions have ended by themselves.
-func (l *link) end() { l.close(func(conn net.Conn) { _ = conn.Close() }) }
 
 func (l *link) close(side func(net.Conn)) (was bool) {
 	l.once.Do(func() {
@@ -32,6 +28,9 @@ func (l *link) close(side func(net.Conn)) (was bool) {
 	return was
 }
 
+// shut closes a connection whose two directions have ended by themselves.
+func shut(conn net.Conn) { _ = conn.Close() }
+
 // reset closes a connection without delivering what is still on its way.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
@@ -40,8 +39,8 @@ func reset(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// lostAnswers is a fault: on each of some links the next answer is lost. The
-// server has done what it was asked for, and the client does not learn it.
+// lostAnswers is a fault: on each of some links the next answer is lost, so the client does not learn what the server
+// did.
 type lostAnswers struct {
 	mu   sync.Mutex
 	over bool
@@ -67,8 +66,7 @@ func (x *lostAnswers) end() int {
 	return x.lost
 }
 
-// loseAnswer cuts the link if its next answer is to be lost. It reports whether
-// the link is gone.
+// loseAnswer cuts the link if its next answer is to be lost. It reports whether the link is gone.
 func (l *link) loseAnswer() bool {
 	x := l.losing.Swap(nil)
 	if x == nil {

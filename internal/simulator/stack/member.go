@@ -14,8 +14,7 @@ import (
 	"github.com/forgerun/forgerun/internal/process"
 )
 
-// member is a process of the service that has to run: one run after another,
-// until stop. Its goroutine is supervise.
+// member is a process of the service that runs again and again until stop, under the goroutine supervise.
 type member struct {
 	name, role string
 	stack      *Stack
@@ -45,8 +44,7 @@ type run struct {
 }
 
 const (
-	// maxEarlyExits in a row are taken for more than an accident, such as a port
-	// that somebody else took.
+	// maxEarlyExits in a row are more than an accident, such as a port that somebody else took.
 	maxEarlyExits = 5
 	// A run this long is a good one: the next begins at once.
 	goodRun              = time.Second
@@ -57,8 +55,7 @@ const (
 // errRefused is for good: no further run will take its configuration either.
 var errRefused = errors.New("it refuses its configuration")
 
-// healthClient keeps no connections: it sends few requests to a process, which
-// may be killed at any time.
+// healthClient keeps no connections: it sends few requests, to processes that may be killed at any time.
 var healthClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // healthy asks the process whether it can work now.
@@ -75,8 +72,8 @@ func (r *run) healthy(ctx context.Context) (bool, error) {
 	return answer.StatusCode == http.StatusOK, nil
 }
 
-// supervise starts the process whenever it does not run, with a growing pause
-// if it dies again and again, until the member's context ends.
+// supervise starts the process whenever it does not run, with a growing pause while it dies early, until the context
+// ends.
 func (m *member) supervise() {
 	defer close(m.done)
 	for pause := time.Duration(0); process.Sleep(m.ctx, pause); {
@@ -88,8 +85,7 @@ func (m *member) supervise() {
 	}
 }
 
-// runOnce starts the process and waits for its end. It reports whether the
-// process was ever ready.
+// runOnce starts the process and waits for its end. It reports whether the process was ever ready.
 func (m *member) runOnce() bool {
 	r, err := m.launch()
 	if err != nil {
@@ -161,8 +157,8 @@ func (m *member) living() *run {
 	return nil
 }
 
-// awaitReady waits for a run that is ready. It gives up on a process that
-// refuses its configuration, or never gets ready.
+// awaitReady waits for a run that is ready. It gives up on a process that refuses its configuration, or never gets
+// ready.
 func (m *member) awaitReady(ctx context.Context) (*run, error) {
 	for {
 		m.mu.Lock()
@@ -184,8 +180,7 @@ func (m *member) awaitReady(ctx context.Context) (*run, error) {
 	}
 }
 
-// awaitHealthy waits until a run says that it is ready, now. A member that was
-// stopped meanwhile needs no health.
+// awaitHealthy waits until a run is ready at this moment, or the member was stopped.
 func (m *member) awaitHealthy(ctx context.Context) error {
 	for {
 		r, err := m.awaitReady(ctx)
@@ -209,23 +204,20 @@ func (s *Stack) members() []*member {
 	return slices.Concat(s.apis, s.webhooks, s.workers)
 }
 
-// startMembers starts n processes of a role and makes them all of that role.
-func (s *Stack) startMembers(all *[]*member, role string, n int) []*member {
+// resize starts or drops processes until there are n of a role. The dropped ones still run.
+func (s *Stack) resize(all *[]*member, role string, n int) (wanted, dropped []*member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	*all = nil
-	for i := range n {
-		*all = append(*all, s.startMember(role, i+1))
+	kept := min(n, len(*all))
+	dropped = (*all)[kept:]
+	*all = slices.Clip((*all)[:kept])
+	for i := kept; i < n; i++ {
+		m := &member{name: fmt.Sprintf("%s-%d", role, i+1), role: role, stack: s, done: make(chan struct{}), changed: make(chan struct{})}
+		m.ctx, m.stop = context.WithCancel(s.ctx)
+		s.running.Go(m.supervise)
+		*all = append(*all, m)
 	}
-	return *all
-}
-
-func (s *Stack) startMember(role string, number int) *member {
-	m := &member{name: fmt.Sprintf("%s-%d", role, number), role: role, stack: s}
-	m.done, m.changed = make(chan struct{}), make(chan struct{})
-	m.ctx, m.stop = context.WithCancel(s.ctx)
-	s.running.Go(m.supervise)
-	return m
+	return *all, dropped
 }
 
 func awaitReady(ctx context.Context, members []*member) error {
@@ -237,8 +229,7 @@ func awaitReady(ctx context.Context, members []*member) error {
 	return nil
 }
 
-// stopMembers stops all at once and returns when they have ended. When the
-// context ends before, they end without being waited for.
+// stopMembers stops all at once and waits for their end, or for that of the context.
 func stopMembers(ctx context.Context, members []*member) error {
 	for _, m := range members {
 		m.stop()

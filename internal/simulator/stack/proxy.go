@@ -37,8 +37,7 @@ type proxy struct {
 const (
 	// dialPatience bounds how long a client's connection waits for the server's.
 	dialPatience = 2 * time.Second
-	// bufferSize is the longest piece that is read at once; there are two buffers
-	// for each connection, of which there may be thousands.
+	// bufferSize is the longest piece that is read at once; each connection has two buffers.
 	bufferSize = 8 << 10
 	// retryPeriod is how long to wait after a connection that failed.
 	retryPeriod = 25 * time.Millisecond
@@ -84,8 +83,7 @@ func (p *proxy) accept() {
 	}
 }
 
-// carry is one connection from its beginning to its end. A client whose server
-// cannot be reached is refused as late as that is known: by a reset.
+// carry is one connection from beginning to end. If the server cannot be reached, the client is reset.
 func (p *proxy) carry(client net.Conn) {
 	server, err := p.dial(p.ctx)
 	if err != nil {
@@ -102,7 +100,7 @@ func (p *proxy) carry(client net.Conn) {
 	answers.Go(func() { p.pass(l, client, server, true) })
 	p.pass(l, server, client, false)
 	answers.Wait()
-	l.end()
+	l.close(shut)
 }
 
 // pass copies one direction, piece by piece, until it ends or the link does.
@@ -132,8 +130,7 @@ func (p *proxy) pass(l *link, to, from net.Conn, answers bool) {
 	}
 }
 
-// hold delays a piece as the fault of the moment wants it, and reports whether
-// the link is still there.
+// hold delays a piece while a fault wants it, and reports whether the link is still there.
 func (p *proxy) hold(l *link) bool {
 	d := p.fault.Load()
 	if d == nil {
@@ -153,32 +150,30 @@ func (p *proxy) hold(l *link) bool {
 
 // delay is a fault of a while: each piece of each connection comes later.
 type delay struct {
-	by   time.Duration
-	over chan struct{}
-	end  func()       // closes over, once
-	hit  atomic.Int64 // connections that had a piece delayed
+	proxy *proxy
+	by    time.Duration
+	over  chan struct{}
+	hit   atomic.Int64 // connections that had a piece delayed
 }
 
-// begin delays everything from now on, until the delay's end. It is nil if
-// there is such a fault already. Pieces that wait at the end go on at once.
+// begin delays everything until the delay's end. It is nil if there is such a fault already.
 func (p *proxy) begin(by time.Duration) *delay {
-	d := &delay{by: by, over: make(chan struct{})}
-	d.end = sync.OnceFunc(func() {
-		p.fault.CompareAndSwap(d, nil)
-		close(d.over)
-	})
+	d := &delay{proxy: p, by: by, over: make(chan struct{})}
 	if !p.fault.CompareAndSwap(nil, d) {
 		return nil
 	}
 	return d
 }
 
-// release ends the delay of the moment, whoever began it.
-func (p *proxy) release() {
-	if d := p.fault.Load(); d != nil {
-		d.end()
+// end ends the delay, if it has not ended yet.
+func (d *delay) end() {
+	if d != nil && d.proxy.fault.CompareAndSwap(d, nil) {
+		close(d.over)
 	}
 }
+
+// release ends the delay of the moment, whoever began it.
+func (p *proxy) release() { p.fault.Load().end() }
 
 // pick picks a share of the open connections, at least one if there are any.
 func (p *proxy) pick(share float64, rng *rand.Rand) []*link {
@@ -194,8 +189,7 @@ func (p *proxy) open() []*link {
 	return slices.Clone(p.links)
 }
 
-// cut resets a share of the connections in the middle of whatever is on its
-// way, and returns how many it was.
+// cut resets a share of the connections, whatever is on its way, and returns how many it was.
 func (p *proxy) cut(share float64, rng *rand.Rand) int {
 	cut := 0
 	for _, l := range p.pick(share, rng) {
@@ -209,10 +203,11 @@ func (p *proxy) cut(share float64, rng *rand.Rand) int {
 func (p *proxy) add(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.closed {
-		p.links = append(p.links, l)
+	if p.closed {
+		return false
 	}
-	return !p.closed
+	p.links = append(p.links, l)
+	return true
 }
 
 func (p *proxy) remove(l *link) {
@@ -241,9 +236,8 @@ func (s *Stack) proxies() []*proxy {
 	return slices.Clone(s.faulty)
 }
 
-// ReceiverURL gives the address under which the service reaches a receiver of
-// webhooks that listens at upstream (http://127.0.0.1:9000): one that leads
-// through a proxy of its own, or without faults upstream itself.
+// ReceiverURL gives the address at which the service reaches a webhook receiver that listens at upstream
+// (http://127.0.0.1:9000): that of a proxy of its own with Faults, else upstream itself.
 func (s *Stack) ReceiverURL(upstream string) (string, error) {
 	if !s.o.Faults {
 		return upstream, nil

@@ -11,48 +11,30 @@ import (
 // Schedule says how many workers there are over a run: equal steps.
 type Schedule struct{ steps []int }
 
-// ParseWorkers reads "4" (always), "1..8" (a ramp over the run, up or down) or
-// "1,4,2" (equal steps).
+// ParseWorkers reads "4" (always), "1..8" (a ramp over the run, up or down) or "1,4,2" (equal steps).
 func ParseWorkers(text string) (Schedule, error) {
-	steps, err := parseSteps(text)
-	if err != nil {
-		return Schedule{}, fmt.Errorf("workers %q: %w; allowed are a number (4), a ramp (1..8) and steps (1,4,2)", text, err)
-	}
-	return Schedule{steps}, nil
-}
-
-func parseSteps(text string) (steps []int, err error) {
+	counts := strings.Split(text, ",")
 	first, last, isRamp := strings.Cut(text, "..")
-	if !isRamp {
-		for count := range strings.SplitSeq(text, ",") {
-			n, err := parseCount(count)
-			if err != nil {
-				return nil, err
-			}
-			steps = append(steps, n)
+	if isRamp {
+		counts = []string{first, last}
+	}
+	var s Schedule
+	for i, count := range counts {
+		n, err := strconv.Atoi(strings.TrimSpace(count))
+		if err != nil || n < 1 || n > maxWorkers {
+			return Schedule{}, fmt.Errorf("workers %q: %q is not a number from 1 to %d; allowed are a number (4), a ramp (1..8) and steps (1,4,2)",
+				text, count, maxWorkers)
 		}
-		return steps, nil
+		if !isRamp || i == 0 {
+			s.steps = append(s.steps, n)
+			continue
+		}
+		for at := s.steps[0]; at != n; {
+			at += cmp.Compare(n, at)
+			s.steps = append(s.steps, at)
+		}
 	}
-	from, err := parseCount(first)
-	if err != nil {
-		return nil, err
-	}
-	to, err := parseCount(last)
-	if err != nil {
-		return nil, err
-	}
-	for n := from; n != to; n += cmp.Compare(to, from) {
-		steps = append(steps, n)
-	}
-	return append(steps, to), nil
-}
-
-func parseCount(text string) (int, error) {
-	n, err := strconv.Atoi(strings.TrimSpace(text))
-	if err != nil || n < 1 || n > maxWorkers {
-		return 0, fmt.Errorf("%q is not a number from 1 to %d", text, maxWorkers)
-	}
-	return n, nil
+	return s, nil
 }
 
 // At is the number of workers when the share (0 to 1) of the run is over.

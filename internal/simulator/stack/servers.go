@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	// maxWorkers is how many worker processes Postgres has connections for, at
-	// the 20 and some that each process keeps.
+	// maxWorkers is how many worker processes Postgres has connections for, at some 20 for each process.
 	maxWorkers     = 32
 	maxConnections = "1000"
 	// serverPatience bounds the way back of a server after a fault.
@@ -27,8 +26,7 @@ const (
 	watchPeriod = time.Second
 )
 
-// startServers starts Postgres and Redis at once, on empty folders. Writes are
-// forced to disk as in production: faults are the point.
+// startServers starts Postgres and Redis on empty folders. Writes are forced to disk as in production.
 func (s *Stack) startServers(ctx context.Context) error {
 	s.databaseURL, s.redisURL = s.o.DatabaseURL, s.o.RedisURL
 	if s.o.foreign() {
@@ -93,8 +91,7 @@ func (s *Stack) healServers(ctx context.Context) error {
 	return s.runServers(ctx)
 }
 
-// closeServers stops the servers like a crash does, since nobody needs their
-// data, keeps their logs and removes the rest.
+// closeServers stops the servers like a crash does, keeps their logs and removes the rest.
 func (s *Stack) closeServers() error {
 	if s.o.foreign() {
 		return nil
@@ -106,13 +103,11 @@ func (s *Stack) closeServers() error {
 	if s.redis != nil {
 		errs = append(errs, s.redis.Kill())
 	}
-	// A server that did not start may have left a folder, too. One that another
-	// stack uses is refused.
+	// A server that did not start may have left a folder, too. One in use by another stack is refused.
 	return errors.Join(append(errs, s.removeServer("postgres"), s.removeServer("redis"))...)
 }
 
-// removeServer keeps the log, which a server that never ran does not have, and
-// removes the rest.
+// removeServer keeps the log, if there is one, and removes the rest.
 func (s *Stack) removeServer(name string) error {
 	log, err := os.ReadFile(filepath.Join(s.serverDir(name), name+".log"))
 	if err == nil {

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,20 +33,17 @@ type Options struct {
 	// Env is further configuration (FORGERUN_...), which overrides what the stack
 	// sets. The addresses of the stores and of the processes cannot be set.
 	Env map[string]string
-	// APIs and Webhooks are numbers of processes; 0: one. With foreign servers 0
-	// means none.
+	// APIs and Webhooks are numbers of processes; 0: one, or none with foreign servers.
 	APIs, Webhooks int
 	// Lease is after how long a silent worker is dead; 0: 3 s.
 	Lease time.Duration
-	// Faults leads the connections to Postgres, Redis, the API and receivers
-	// through proxies.
+	// Faults leads the connections to Postgres, Redis, the API and receivers through proxies.
 	Faults bool
 	// DatabaseURL and RedisURL, both or none, are servers that somebody else runs.
 	// No fault is done to them, and no proxy stands before anything but receivers.
 	// The schema is brought up to date only if APIs is not 0.
 	DatabaseURL, RedisURL string
-	// Log gets a line for each process that comes, and that ends although nobody
-	// asked for it; nil: none.
+	// Log gets a line for each process that starts, and for each unasked end; nil: none.
 	Log io.Writer
 }
 
@@ -67,8 +63,7 @@ type Stack struct {
 	ops    sync.WaitGroup // calls under way, the watch over the servers
 	// running counts supervised processes; only calls under way add to it.
 	running sync.WaitGroup
-	// serverFault is held by whatever stops or starts Postgres or Redis: at most one
-	// of them is disturbed at a time.
+	// serverFault is held while Postgres or Redis is stopped or started: one of them is disturbed at a time.
 	serverFault *semaphore.Weighted
 	scaling     *semaphore.Weighted
 	turn        atomic.Uint64 // which api process gets the next connection
@@ -86,9 +81,8 @@ type Stack struct {
 // errClosed is what calls return that Close has overtaken.
 var errClosed = errors.New("the stack is closed")
 
-// Start starts everything but workers, for which there is Scale, and returns
-// once it is ready. After an error nothing is left running. The context bounds
-// the start only.
+// Start starts everything but workers (see Scale) and returns once it is ready. After an error nothing is left
+// running. The context bounds the start only.
 func Start(ctx context.Context, o Options) (*Stack, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -153,11 +147,11 @@ func (s *Stack) start(ctx context.Context) error {
 	if err := s.startAPIs(ctx); err != nil {
 		return err
 	}
-	return awaitReady(ctx, s.startMembers(&s.webhooks, "webhooks", s.o.Webhooks))
+	webhooks, _ := s.resize(&s.webhooks, "webhooks", s.o.Webhooks)
+	return awaitReady(ctx, webhooks)
 }
 
-// URL is the address of the API. It stays the same for the stack's life,
-// whatever happens to the processes; "" without an api process.
+// URL is the address of the API, the same for the stack's life; "" without an api process.
 func (s *Stack) URL() string { return s.url }
 
 // DatabaseURL is the address of Postgres itself, around any proxy.
@@ -201,20 +195,11 @@ func (s *Stack) Scale(ctx context.Context, n int) error {
 		return context.Cause(ctx)
 	}
 	defer s.scaling.Release(1)
-	s.mu.Lock()
-	kept := min(n, len(s.workers))
-	dropped := s.workers[kept:]
-	s.workers = slices.Clip(s.workers[:kept])
-	for i := kept; i < n; i++ {
-		s.workers = append(s.workers, s.startMember("worker", i+1))
-	}
-	wanted := s.workers
-	s.mu.Unlock()
+	wanted, dropped := s.resize(&s.workers, "worker", n)
 	return errors.Join(stopMembers(ctx, dropped), awaitReady(ctx, wanted))
 }
 
-// begin is the start of a call that Close has to wait for: it gives a context
-// that ends with the stack.
+// begin is the start of a call that Close waits for: its context ends with the stack.
 func (s *Stack) begin(ctx context.Context) (context.Context, func(), error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,8 +216,7 @@ func (s *Stack) begin(ctx context.Context) (context.Context, func(), error) {
 	}, nil
 }
 
-// Heal undoes every fault: servers run, nothing is paused or delayed. It returns
-// once every process says that it is ready.
+// Heal undoes every fault and returns once every process is ready.
 func (s *Stack) Heal(ctx context.Context) error {
 	ctx, done, err := s.begin(ctx)
 	if err != nil {
@@ -262,9 +246,8 @@ func (s *Stack) heal(ctx context.Context) error {
 	return nil
 }
 
-// Close ends everything and removes the servers' data. It waits for calls that
-// are under way, whose contexts it ends. A process that has to be killed is an
-// error. It may be called again, and gives the same error then.
+// Close ends everything, calls under way too, and removes the servers' data. A process that had to be killed is an
+// error. Further calls return the same.
 func (s *Stack) Close() error { return s.close() }
 
 func (s *Stack) end() error {
