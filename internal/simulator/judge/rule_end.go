@@ -57,7 +57,6 @@ func (c *checker) checkTerminalEvents(j *history.Job) {
 
 // checkReports: one report for each attempt that ended, which shows its end.
 func (c *checker) checkReports() {
-	c.checkShownReports()
 	if !c.logComplete || len(c.log) == 0 {
 		return
 	}
@@ -80,25 +79,6 @@ func (c *checker) checkReports() {
 	for _, n := range c.attempts {
 		_, ok := c.ends[n]
 		c.must(ok, ended, "attempt %d has a report, and did not end", n)
-	}
-}
-
-// checkShownReports: the API shows each report as it is stored, with the result.
-func (c *checker) checkShownReports() {
-	for _, f := range c.byKind[history.ToldReport] {
-		c.look(answered)
-		if f.Report == nil {
-			c.must(false, answered, "the API shows no report: %s", f.Note)
-			continue
-		}
-		c.must(f.Report.ResultError == "", answered, "the API does not give the result: %s", f.Report.ResultError)
-		r, shown := c.reports[f.Report.Attempt], f.Report
-		if c.row == nil {
-			continue // there is nothing to compare it with
-		}
-		c.must(r != nil && shown.Outcome == r.Outcome && sameTime(shown.StartedAt, r.StartedAt) && shown.FinishedAt.Equal(r.FinishedAt) &&
-			shown.DurationMS == r.DurationMS && shown.Failure == r.Failure, answered,
-			"the API shows another report of attempt %d than is stored", shown.Attempt)
 	}
 }
 

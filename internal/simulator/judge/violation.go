@@ -127,12 +127,12 @@ func RedactURL(text string) string {
 // secrets are API keys and secrets of webhooks, wherever they stand.
 var secrets = regexp.MustCompile(`\b(frk_|whsec_)[A-Za-z0-9_+/=-]+|\b(Bearer )\S+`)
 
-// Printable replaces secrets and control characters.
+// Printable replaces secrets, and characters that a terminal may act on.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return '?'
+		if unicode.IsPrint(r) {
+			return r
 		}
-		return r
+		return '?'
 	}, secrets.ReplaceAllString(text, "$1$2***"))
 }

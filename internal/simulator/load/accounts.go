@@ -1,8 +1,10 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"sync"
@@ -56,30 +58,22 @@ func (e *Engine) Prepare(ctx context.Context) error {
 	return e.openStreams(ctx)
 }
 
-// clients makes the two ways to the service: a quick one for the load, which
-// tries once, since what is tried again is decided and written down here; and
-// one with the library's own manners.
+// clients makes a quick client for the load, which tries once, since repetitions
+// are decided and written down here, and one that retries as the library does.
 func (e *Engine) clients() (quick, slow *client.Client, err error) {
-	var way http.RoundTripper
 	u, err := url.Parse(e.o.URL)
 	if err != nil {
 		return nil, nil, err
 	}
-	if e.o.Transport != nil {
-		way = e.o.Transport
-	} else if u.Scheme == "http" {
-		host := u.Host
-		if u.Port() == "" {
-			host += ":80"
-		}
-		e.quick = newTransport(host, e.o.Connections, e.o.RequestTimeout)
-		way = e.quick
-	}
-	limit := e.o.RequestTimeout
-	if e.quick != nil {
-		limit = -1 // the quick way has its own, which is cheaper
-	}
-	if way == nil {
+	way, limit := e.o.Transport, e.o.RequestTimeout
+	patient := client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 8}
+	switch {
+	case way != nil:
+		patient.HTTP = &http.Client{Transport: way}
+	case u.Scheme == "http":
+		e.quick = newTransport(net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")), e.o.Connections, e.o.RequestTimeout)
+		way, limit = e.quick, -1 // it has a limit of its own, which is cheaper
+	default:
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.MaxIdleConnsPerHost, t.MaxConnsPerHost = e.o.Connections, e.o.Connections
 		way = t
@@ -89,10 +83,6 @@ func (e *Engine) clients() (quick, slow *client.Client, err error) {
 	})
 	if err != nil {
 		return nil, nil, err
-	}
-	patient := client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 8}
-	if e.o.Transport != nil {
-		patient.HTTP = &http.Client{Transport: e.o.Transport}
 	}
 	slow, err = client.New(patient)
 	return quick, slow, err

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -76,15 +77,9 @@ type Engine struct {
 
 // New makes an engine.
 func New(o Options) (*Engine, error) {
-	if o.Patience == 0 {
-		o.Patience = time.Minute
-	}
-	if o.RequestTimeout == 0 {
-		o.RequestTimeout = 15 * time.Second
-	}
-	if o.Connections == 0 {
-		o.Connections = 256
-	}
+	o.Patience = cmp.Or(o.Patience, time.Minute)
+	o.RequestTimeout = cmp.Or(o.RequestTimeout, 15*time.Second)
+	o.Connections = cmp.Or(o.Connections, 256)
 	if o.Key != "" && o.Scenario.Tenants > 1 {
 		return nil, errors.New("a scenario of several tenants registers them itself: leave --key out, or set its tenants to 1")
 	}
@@ -117,40 +112,31 @@ func (e *Engine) Run(ctx context.Context) error {
 		defer asker.Wait()
 		defer done()
 	}
-	plan := &sharedPlan{plan: e.o.Scenario.Plan()}
+	next := shared(e.o.Scenario.Plan())
 	if closed := e.o.Scenario.Arrival.Closed; closed != nil {
-		e.runClosed(ctx, plan, *closed)
+		e.runClosed(ctx, next, *closed)
 	} else {
-		e.runOpen(ctx, plan)
+		e.runOpen(ctx, next)
 	}
 	e.follows.Wait()
 	return context.Cause(ctx)
 }
 
-// always is ready.
-var always = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
-// sharedPlan hands out intents to several goroutines, in order.
-type sharedPlan struct {
-	mu   sync.Mutex
-	plan *scenario.Plan
-}
-
-func (p *sharedPlan) next() (scenario.Intent, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.plan.Next()
+// shared hands out the intents of a plan to several goroutines, in order.
+func shared(plan *scenario.Plan) (next func() (scenario.Intent, bool)) {
+	var mu sync.Mutex
+	return func() (scenario.Intent, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		return plan.Next()
+	}
 }
 
 // runOpen sends each intent at its time, whatever became of those before, and all
 // of them: one that comes late is sent late, and measured so. Who has sent one
 // waits for the next: a goroutine whose stack has grown already is much cheaper
 // than a new one.
-func (e *Engine) runOpen(ctx context.Context, plan *sharedPlan) {
+func (e *Engine) runOpen(ctx context.Context, next func() (scenario.Intent, bool)) {
 	began := time.Now()
 	var senders sync.WaitGroup
 	due := make(chan scenario.Intent)
@@ -159,14 +145,11 @@ func (e *Engine) runOpen(ctx context.Context, plan *sharedPlan) {
 		e.late.Store(int64(time.Since(at)))
 		e.play(ctx, in, at)
 	}
-	for n := 0; ; {
-		in, ok := plan.next()
-		if !ok || sleepUntil(ctx, began.Add(in.At)) != nil {
+	slots := make(chan struct{}, inFlight) // one taken by each sender
+	for {
+		in, ok := next()
+		if !ok || Sleep(ctx, time.Until(began.Add(in.At))) != nil {
 			break
-		}
-		var another <-chan struct{} // ready if one more may be begun
-		if n < inFlight {
-			another = always
 		}
 		select {
 		case due <- in: // somebody waits
@@ -175,8 +158,7 @@ func (e *Engine) runOpen(ctx context.Context, plan *sharedPlan) {
 		}
 		select {
 		case due <- in:
-		case <-another:
-			n++
+		case slots <- struct{}{}:
 			senders.Go(func() {
 				send(in)
 				for in := range due {
@@ -192,7 +174,7 @@ func (e *Engine) runOpen(ctx context.Context, plan *sharedPlan) {
 
 // runClosed lets each client send its next request after the end of its last job,
 // until the scenario's time is over.
-func (e *Engine) runClosed(ctx context.Context, plan *sharedPlan, c scenario.Closed) {
+func (e *Engine) runClosed(ctx context.Context, next func() (scenario.Intent, bool), c scenario.Closed) {
 	limit := ctx
 	if d := e.o.Scenario.Duration; d > 0 {
 		var cancel context.CancelFunc
@@ -203,7 +185,7 @@ func (e *Engine) runClosed(ctx context.Context, plan *sharedPlan, c scenario.Clo
 	for range c.Clients {
 		clients.Go(func() {
 			for limit.Err() == nil {
-				in, ok := plan.next()
+				in, ok := next()
 				if !ok {
 					return
 				}
@@ -225,22 +207,20 @@ func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Tim
 	e.raise(in.N + int64(in.Tickets) - 1)
 	list := e.send(ctx, in, intended.UTC())
 	var here sync.WaitGroup
-	for _, t := range list {
-		if t.job != "" && len(e.accounts) > 1 && t.number%intrudeEvery == 0 {
-			e.follows.Add(1)
-			here.Go(func() {
-				defer e.follows.Done()
-				e.intrude(ctx, t)
-			})
-		}
-		if t.job == "" || !t.hold {
-			continue
-		}
+	begin := func(do func()) {
 		e.follows.Add(1)
 		here.Go(func() {
 			defer e.follows.Done()
-			e.follow(ctx, in, t)
+			do()
 		})
+	}
+	for _, t := range list {
+		if t.job != "" && len(e.accounts) > 1 && t.number%intrudeEvery == 0 {
+			begin(func() { e.intrude(ctx, t) })
+		}
+		if t.job != "" && t.hold {
+			begin(func() { e.follow(ctx, in, t) })
+		}
 	}
 	if e.awaitEnd {
 		here.Wait()
@@ -254,15 +234,4 @@ func (e *Engine) raise(number int64) {
 			return
 		}
 	}
-}
-
-// sleepUntil is sleep for a moment; one that has passed costs nothing.
-func sleepUntil(ctx context.Context, at time.Time) error {
-	if d := time.Until(at); d > 0 {
-		return Sleep(ctx, d)
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/facts"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
@@ -36,7 +37,7 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 		e.cancelIn(ctx, t, in.Cancel)
 	}
 	for range in.Retries {
-		if state := e.await(ctx, t, isFinal); state != failed {
+		if state := e.await(ctx, t, isFinal); state != client.Failed {
 			break
 		}
 		if !e.retry(ctx, t) {
@@ -44,7 +45,7 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 		}
 	}
 	if e.awaitEnd || in.Polled {
-		if state := e.await(ctx, t, isFinal); state == canceled && e.o.Recheck > 0 {
+		if state := e.await(ctx, t, isFinal); state == client.Canceled && e.o.Recheck > 0 {
 			e.recheck(ctx, t)
 		}
 	}
@@ -96,9 +97,8 @@ func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 	return a != nil && a.Attempt > before
 }
 
-// act sends a cancel or a retry until it is answered. A retry that is repeated
-// because its answer was lost may begin one more attempt, if the first had failed
-// meanwhile: here that is one more thing that happens, and is written down.
+// act sends a cancel or a retry until it is answered. A retry whose answer was
+// lost is repeated, which may begin one more attempt; all of it is written down.
 func (e *Engine) act(
 	ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error),
 ) *client.Changed {
@@ -107,10 +107,8 @@ func (e *Engine) act(
 		action := history.Action{Verb: verb, Sent: time.Now().UTC()}
 		a, err := do(ctx, t.job)
 		now := time.Now().UTC()
-		try := history.Try{}
 		if err != nil {
-			explain(&try, err)
-			action.Status, action.Code, action.RequestID, action.Error = try.Status, try.Code, try.RequestID, try.Error
+			action.Status, action.Code, action.RequestID, action.Error = explain(err)
 		} else {
 			action.Status, action.Job, action.State, action.Attempt, action.RequestID = 200, a.JobID, a.State, a.Attempt, a.RequestID
 			action.UpdatedAt = a.UpdatedAt
@@ -120,7 +118,7 @@ func (e *Engine) act(
 			e.jobs.saw(t.job, update{state: a.State, attempt: max(a.Attempt, 1), at: now})
 			return a
 		}
-		if !mayPass(try) && try.Status != 0 || time.Since(began) > e.o.Patience || Sleep(ctx, backoff) != nil {
+		if !mayPass(action.Status) && action.Status != 0 || time.Since(began) > e.o.Patience || Sleep(ctx, backoff) != nil {
 			return nil
 		}
 	}
@@ -174,12 +172,10 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 	case errors.Is(err, client.ErrNotModified), err != nil && ctx.Err() != nil:
 		return longestPoll / 4
 	case err != nil:
-		try := history.Try{}
-		explain(&try, err)
-		if try.Status != 0 && !mayPass(try) {
+		if status, code, _, _ := explain(err); status != 0 && !mayPass(status) {
 			e.o.History.Add(history.Fact{
 				At: now, Sent: sent, Kind: history.Looked, Tenant: tenant, Ticket: number, Job: id,
-				Note: err.Error(), Told: &history.Job{Failure: try.Code},
+				Note: err.Error(), Told: &history.Job{Failure: code},
 			})
 			return notShown
 		}
@@ -197,12 +193,7 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 
 // told is what a poll tells of the job.
 func told(j *client.Job) *history.Job {
-	h := &history.Job{
-		Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: j.Outcome, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts,
-		CreatedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt,
-		ExecutionAt: known(j.ExecutionAt), StartedAt: known(j.StartedAt), FinishedAt: known(j.FinishedAt),
-		Correlation: j.CorrelationID, Batch: j.BatchID,
-	}
+	h := facts.Job(j)
 	if f := j.Failure; f != nil {
 		h.Failure = f.Code
 		h.Document = &history.Failure{Code: f.Code, Job: f.JobID, Status: f.JobStatus, Retryable: f.RetryableMember, RetryAfter: f.RetryAfter}
@@ -214,11 +205,4 @@ func told(j *client.Job) *history.Job {
 		h.Result = &history.Result{Size: r.SizeBytes, Checksum: r.Checksum.Value != ""}
 	}
 	return h
-}
-
-func known(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }

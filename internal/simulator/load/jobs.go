@@ -5,24 +5,18 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-)
 
-// The states of a job (section 9).
-const (
-	created   = "CREATED"
-	queued    = "QUEUED"
-	assigned  = "ASSIGNED"
-	running   = "RUNNING"
-	succeeded = "SUCCEEDED"
-	failed    = "FAILED"
-	canceled  = "CANCELED"
+	"github.com/forgerun/forgerun/client"
 )
 
 // rank orders the states of an attempt, so that a late update does not set a
 // job back.
-var rank = map[string]int{created: 1, queued: 2, assigned: 3, running: 4, succeeded: 5, failed: 5, canceled: 5}
+var rank = map[string]int{
+	client.Created: 1, client.Queued: 2, client.Assigned: 3, client.Running: 4,
+	client.Succeeded: 5, client.Failed: 5, client.Canceled: 5,
+}
 
-func isFinal(state string) bool { return rank[state] == rank[succeeded] }
+func isFinal(state string) bool { return rank[state] == rank[client.Succeeded] }
 
 // jobs are those whose end is not known yet. One that is final and of which
 // nothing more is expected is forgotten, so that a long run needs no more memory
@@ -148,7 +142,7 @@ func (js *jobs) update(j *job, n update) {
 		j.streamed = isFinal(n.state)
 	}
 	newer := n.attempt > j.attempt || n.attempt == j.attempt &&
-		(rank[n.state] > rank[j.state] || n.state == queued && j.state == assigned)
+		(rank[n.state] > rank[j.state] || n.state == client.Queued && j.state == client.Assigned)
 	if !newer {
 		return
 	}
@@ -157,7 +151,7 @@ func (js *jobs) update(j *job, n update) {
 	}
 	js.moved(j.state, n.state)
 	j.state, j.attempt, j.last = n.state, n.attempt, n.at
-	j.finished = isFinal(n.state) && !(n.state == failed && n.retryable && j.autoRetry)
+	j.finished = isFinal(n.state) && !(n.state == client.Failed && n.retryable && j.autoRetry)
 	if j.changed != nil {
 		close(j.changed)
 		j.changed = nil
@@ -215,7 +209,7 @@ func (js *jobs) waiting(until time.Time) (n int) {
 		s := &js.shards[i]
 		s.mu.Lock()
 		for _, j := range s.byID {
-			if !js.over(j) && !(j.state == created && j.waits.After(until)) {
+			if !js.over(j) && !(j.state == client.Created && j.waits.After(until)) {
 				n++
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/facts"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
@@ -51,7 +52,7 @@ func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 				if !ours && a.ClientID == "" {
 					continue // of another run
 				}
-				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Told: listedJob(&j)})
+				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Told: facts.Job(&j)})
 				if n := done.Add(1); n%1000 == 0 {
 					c.Progress(string(judge.Lists), n)
 				}
@@ -158,19 +159,10 @@ func readResult(ctx context.Context, s sampledJob, into *history.Report) error {
 	return nil
 }
 
-func listedJob(j *client.Job) *history.Job {
-	return &history.Job{
-		Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: j.Outcome, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts,
-		CreatedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt,
-		ExecutionAt: optional(j.ExecutionAt), StartedAt: optional(j.StartedAt), FinishedAt: optional(j.FinishedAt),
-		Correlation: j.CorrelationID, Batch: j.BatchID,
-	}
-}
-
 func report(r *client.Report) *history.Report {
 	out := &history.Report{
 		Job:     r.JobID,
-		Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: optional(r.StartedAt), FinishedAt: r.FinishedAt, DurationMS: r.DurationMS,
+		Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: facts.Optional(r.StartedAt), FinishedAt: r.FinishedAt, DurationMS: r.DurationMS,
 	}
 	if r.Failure != nil {
 		out.Failure = r.Failure.Code
@@ -178,27 +170,18 @@ func report(r *client.Report) *history.Report {
 	for _, e := range r.Events {
 		h := history.Event{
 			ID: e.EventID, Seq: e.Seq, Name: e.Name, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp,
-			Emitted: emission(&e), Job: e.JobID,
+			Job: e.JobID,
+		}
+		if e.Name == "event.emitted" {
+			emitted, err := facts.Emission(e.Data)
+			if h.Emitted = emitted; err != nil {
+				h.Emitted = err.Error()
+			}
 		}
 		readEventData(e.Data, &h)
 		out.Events = append(out.Events, h)
 	}
 	return out
-}
-
-// emission is the client's own event in event.emitted: name and data.
-func emission(e *client.Event) string {
-	if e.Name != "event.emitted" {
-		return ""
-	}
-	var emitted struct {
-		Name string          `json:"name"`
-		Data json.RawMessage `json:"data"`
-	}
-	if err := json.Unmarshal(e.Data, &emitted); err != nil {
-		return err.Error()
-	}
-	return emitted.Name + " " + string(emitted.Data)
 }
 
 func delivery(d *client.Delivery) *history.Delivery {
@@ -226,12 +209,4 @@ func readEventData(data json.RawMessage, into *history.Event) {
 	}
 	_ = json.Unmarshal(data, &d) // what is not there is judged as such
 	into.WorkKind, into.DurationMS, into.Expected = d.WorkKind, d.DurationMS, d.ExpectedOutcome
-}
-
-// optional gives nil for the zero time.
-func optional(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }
