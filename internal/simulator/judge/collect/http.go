@@ -116,6 +116,7 @@ func (c *collector) reports(ctx context.Context, sample []sampledJob) error {
 	return group.Wait()
 }
 
+// report adds a report, and with that of the last attempt the result.
 func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error {
 	f := history.Fact{Kind: history.ToldReport, Tenant: s.account.Tenant, Job: s.JobID}
 	r, err := s.account.Client.Report(ctx, s.JobID, attempt)
@@ -129,33 +130,23 @@ func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error
 	}
 	f.Report = report(r)
 	if s.State == client.Succeeded && attempt == s.Attempt {
-		if err := readResult(ctx, s, f.Report); err != nil {
+		// That the result is refused, or differs from its digest, is a fact; no answer is an error.
+		result, err := s.account.Client.Result(ctx, s.JobID)
+		problem, refused := errors.AsType[*client.Problem](err)
+		unexpected, damaged := errors.AsType[*client.UnexpectedError](err)
+		switch {
+		case err == nil:
+			size := len(result.Data)
+			f.Report.ResultSize = &size
+		case refused && problem.Status < 500 && problem.Status != http.StatusTooManyRequests:
+			f.Report.ResultError = fmt.Sprintf("%d %s", problem.Status, problem.Code)
+		case damaged && unexpected.Status < 400:
+			f.Report.ResultError = err.Error()
+		default:
 			return fmt.Errorf("result of job %s: %w", s.JobID, err)
 		}
 	}
 	c.add(f)
-	return nil
-}
-
-// readResult reads what the job has produced. That it is refused, or that its
-// bytes are not those of its digest, is a fact; no answer is an error.
-func readResult(ctx context.Context, s sampledJob, into *history.Report) error {
-	r, err := s.account.Client.Result(ctx, s.JobID)
-	if err == nil {
-		size := len(r.Data)
-		into.ResultSize = &size
-		return nil
-	}
-	problem, refused := errors.AsType[*client.Problem](err)
-	unexpected, damaged := errors.AsType[*client.UnexpectedError](err)
-	switch {
-	case refused && problem.Status < 500 && problem.Status != http.StatusTooManyRequests:
-		into.ResultError = fmt.Sprintf("%d %s", problem.Status, problem.Code)
-	case damaged && unexpected.Status < 400:
-		into.ResultError = err.Error()
-	default:
-		return err
-	}
 	return nil
 }
 
@@ -168,6 +159,11 @@ func report(r *client.Report) *history.Report {
 		out.Failure = r.Failure.Code
 	}
 	for _, e := range r.Events {
+		var said struct { // of the work
+			WorkKind        string `json:"work_kind"`
+			DurationMS      *int64 `json:"duration_ms"`
+			ExpectedOutcome string `json:"expected_outcome"`
+		}
 		h := history.Event{
 			ID: e.EventID, Seq: e.Seq, Name: e.Name, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp,
 			Job: e.JobID,
@@ -178,7 +174,8 @@ func report(r *client.Report) *history.Report {
 				h.Emitted = err.Error()
 			}
 		}
-		readEventData(e.Data, &h)
+		_ = json.Unmarshal(e.Data, &said) // what is not there is judged as such
+		h.WorkKind, h.DurationMS, h.Expected = said.WorkKind, said.DurationMS, said.ExpectedOutcome
 		out.Events = append(out.Events, h)
 	}
 	return out
@@ -198,15 +195,4 @@ func delivery(d *client.Delivery) *history.Delivery {
 		out.Error = d.LastError.Code
 	}
 	return out
-}
-
-// readEventData takes what an event says of the work out of its data.
-func readEventData(data json.RawMessage, into *history.Event) {
-	var d struct {
-		WorkKind        string `json:"work_kind"`
-		DurationMS      *int64 `json:"duration_ms"`
-		ExpectedOutcome string `json:"expected_outcome"`
-	}
-	_ = json.Unmarshal(data, &d) // what is not there is judged as such
-	into.WorkKind, into.DurationMS, into.Expected = d.WorkKind, d.DurationMS, d.ExpectedOutcome
 }

@@ -117,7 +117,11 @@ func (c *collector) rows(ctx context.Context) error {
 					return fmt.Errorf("table %s: %w", t.name, err)
 				}
 			}
-			if err := c.readWebhooks(ctx, tx); err != nil {
+			rows, _ := tx.Query(ctx, selectWebhooks) // the next lines return its error
+			var id string
+			var since time.Time
+			note := func() error { c.found.Webhooks[id] = since; return nil }
+			if _, err := pgx.ForEachRow(rows, []any{&id, &since}, note); err != nil {
 				return fmt.Errorf("table webhooks: %w", err)
 			}
 			return c.countInconsistencies(ctx, tx)
@@ -139,8 +143,8 @@ func (c *collector) readTable(ctx context.Context, tx pgx.Tx, t table) error {
 		if err := rows.Scan(append([]any{&f.Job, &clientID}, t.fields(&f)...)...); err != nil {
 			return err
 		}
-		tenant, ours := c.tenants[clientID]
-		if f.Tenant = tenant; !ours {
+		var ours bool
+		if f.Tenant, ours = c.tenants[clientID]; !ours {
 			f.Tenant = c.otherTenant
 		}
 		if f.Kind == history.StoredJob || f.Kind == history.StoredDeliver {
@@ -157,14 +161,6 @@ func (c *collector) readTable(ctx context.Context, tx pgx.Tx, t table) error {
 	}
 	c.Progress("table "+t.name, n)
 	return rows.Err()
-}
-
-func (c *collector) readWebhooks(ctx context.Context, tx pgx.Tx) error {
-	rows, _ := tx.Query(ctx, selectWebhooks) // the next line returns its error
-	var id string
-	var since time.Time
-	_, err := pgx.ForEachRow(rows, []any{&id, &since}, func() error { c.found.Webhooks[id] = since; return nil })
-	return err
 }
 
 // countInconsistencies counts the rows that must not be there.
