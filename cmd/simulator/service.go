@@ -46,9 +46,8 @@ type devInfo struct {
 	PID      int    `json:"pid"`
 }
 
-// devEnviron gives the environment of a demo's service: the caller's without
-// any FORGERUN_ variable, so that a demo is the same everywhere and never
-// touches stores that were configured for something else.
+// devEnviron is the environment of a demo's service: the caller's without FORGERUN_
+// variables, so that a demo never touches stores configured for something else.
 func devEnviron(base []string, dir string, scale float64) []string {
 	var environ []string
 	for _, entry := range base {

@@ -82,10 +82,8 @@ func (c *checker) checkReports() {
 	}
 }
 
-// checkTasks: a queued task has its job, which waits for it.
-//
-// A worker that died leaves its task active for a minute or two, and a canceled
-// job leaves the one that was scheduled for it until its time: both do no harm.
+// checkTasks: a queued task has its job, which waits for it. Harmless are the active
+// task of a worker that died and the scheduled one of a canceled job.
 func (c *checker) checkTasks() {
 	for _, f := range c.byKind[history.QueuedTask] {
 		if f.Task == nil || !c.run.complete(Rows) {

@@ -34,8 +34,7 @@ func (a *Account) Client() *client.Client { return a.slow }
 // Accounts are the tenants, after Prepare.
 func (e *Engine) Accounts() []*Account { return e.accounts }
 
-// Owner returns whose a job is, as long as its end is not known. It may be called
-// at any time.
+// Owner returns whose a job is while its end is unknown, at any time.
 func (e *Engine) Owner(jobID string) (tenant int, known bool) { return e.jobs.owner(jobID) }
 
 // Prepare registers the tenants and their webhooks and opens their streams.
@@ -128,8 +127,7 @@ func (e *Engine) subscribe(ctx context.Context, a *Account) error {
 // streamPatience bounds how long the first connection of a stream may take.
 const streamPatience = 15 * time.Second
 
-// openStreams begins to watch and returns when each tenant's first stream is
-// connected.
+// openStreams returns when each tenant's first stream is connected.
 func (e *Engine) openStreams(ctx context.Context) error {
 	var streams context.Context
 	streams, e.stop = context.WithCancel(context.WithoutCancel(ctx))

@@ -42,21 +42,18 @@ type Options struct {
 	Pending func(context.Context) (int64, error)
 	// Transport sends all requests; nil: transports of the engine's own.
 	Transport http.RoundTripper
-	// Poll is the longest wait between two looks at a job, and Watch that of a
-	// client that waits for a state to cancel in. 0: as the service asks for, in
-	// bounds.
+	// Poll is the longest wait between two polls of a job, Watch that of a client
+	// waiting for a state to cancel in. 0: as the service asks for, in bounds.
 	Poll, Watch time.Duration
-	// Recheck is how long a canceled job must stay as it is, after its time too if
-	// that is near: then it is canceled once more and looked at. 0: never.
+	// Recheck is how long after its cancel, and after its time if that is near, a job
+	// is canceled once more and polled. 0: never.
 	Recheck time.Duration
-	// Unwatched: nobody looks what becomes of the jobs. It is for measuring the
-	// generator, against a service that has none.
+	// Unwatched: jobs are not followed, to measure the generator alone.
 	Unwatched bool
 }
 
-// inFlight bounds the submissions on their way. Only a service that stands still
-// for long makes that many wait; the generator then waits too, and latencies show
-// it, since they count from the intended time.
+// inFlight bounds the submissions under way. When all are taken the generator waits,
+// which latencies show: they count from the intended time.
 const inFlight = 2048
 
 // Engine drives one run. Its methods are called once each, in the order Prepare,
@@ -91,9 +88,7 @@ func New(o Options) (*Engine, error) {
 // watched reports whether the ends of jobs are learned from streams.
 func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }
 
-// Late is by how much the last requests of an open loop were sent after their
-// time: the service was too slow for as many as are sent at once. It is in their
-// latencies.
+// Late is by how much the last request of an open loop was sent after its time.
 func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 
 // Tickets returns how many submissions the plan has had so far.
@@ -132,10 +127,8 @@ func shared(plan *scenario.Plan) (next func() (scenario.Intent, bool)) {
 	}
 }
 
-// runOpen sends each intent at its time, whatever became of those before, and all
-// of them: one that comes late is sent late, and measured so. Who has sent one
-// waits for the next: a goroutine whose stack has grown already is much cheaper
-// than a new one.
+// runOpen sends every intent at its time, or late, whatever became of those before.
+// Senders are reused: a goroutine whose stack has grown is cheaper than a new one.
 func (e *Engine) runOpen(ctx context.Context, next func() (scenario.Intent, bool)) {
 	began := time.Now()
 	var senders sync.WaitGroup

@@ -122,7 +122,8 @@ func (f *fake) submitBatch(w http.ResponseWriter, r *http.Request) {
 
 // add needs the lock.
 func (f *fake) add(job client.JobRequest) string {
-	j := &fakeJob{ID: fmt.Sprintf("job-%d", len(f.jobs)+1), Kind: job.WorkKind, State: client.Queued, Attempt: 1, Correlation: job.CorrelationID}
+	j := &fakeJob{ID: fmt.Sprintf("job-%d", len(f.jobs)+1), Kind: job.WorkKind, State: client.Queued, Attempt: 1,
+		Correlation: job.CorrelationID}
 	f.jobs[j.ID] = j
 	return j.ID
 }
@@ -145,7 +146,8 @@ func (f *fake) begin(j *fakeJob) {
 func (f *fake) change(j *fakeJob, state string) {
 	id := len(f.events) + 1
 	name := "job-" + strings.ToLower(state)
-	data := fmt.Sprintf(`{"event_id":"e-%d","seq":%d,"job_id":%q,"event_name":%q,"prev_state":%q,"next_state":%q,"attempt":%d,"timestamp":"2030-01-01T00:00:00.000000Z"}`,
+	data := fmt.Sprintf(`{"event_id":"e-%d","seq":%d,"job_id":%q,"event_name":%q,`+
+		`"prev_state":%q,"next_state":%q,"attempt":%d,"timestamp":"2030-01-01T00:00:00.000000Z"}`,
 		id, id, j.ID, strings.Replace(name, "-", ".", 1), j.State, state, j.Attempt)
 	if isFinal(state) {
 		data = fmt.Sprintf(`{"jobId":%q,"jobStatus":"COMPLETED","attempt":%d,"retryable":%t}`, j.ID, j.Attempt, state == client.Failed)

@@ -11,10 +11,8 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// follow plays the client's part in a job that was accepted and held: it polls,
-// cancels and retries as the intent says, and lets go of the job at the end. A job
-// that has not ended when the scenario's drain time is over, counted from its own
-// time, is given up: what became of it is for the judge to say.
+// follow polls, cancels and retries an accepted job as the intent says, and releases
+// it at its end, or when the scenario's drain time after its own time is over.
 func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	defer e.jobs.release(t.job)
 	patience := e.o.Scenario.Drain
@@ -51,8 +49,7 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	}
 }
 
-// recheck cancels a canceled job once more when it should have been left alone for
-// a while, and after its time unless that is far, and looks at it.
+// recheck cancels a canceled job once more after Options.Recheck and polls it.
 func (e *Engine) recheck(ctx context.Context, t *ticket) {
 	wait := e.o.Recheck
 	if due := time.Until(t.request.ExecutionAt); due > 0 && due < time.Minute {
@@ -129,9 +126,8 @@ const (
 	longestPoll  = 2 * time.Second
 )
 
-// poll looks at the job until the context ends, as often as the service asks for,
-// within bounds. A job that is final is looked at again with its next attempt. It
-// reports whether it ended because the service does not show the job.
+// poll polls the job until the context ends, and a final one with its next attempt.
+// refused: it ended because the service does not show the job.
 func (e *Engine) poll(ctx context.Context, t *ticket, in scenario.Intent) (refused bool) {
 	most := e.o.Poll
 	if in.Cancel.In != "" && e.o.Watch > 0 {
@@ -158,8 +154,8 @@ func (e *Engine) poll(ctx context.Context, t *ticket, in scenario.Intent) (refus
 // notShown stands for a wait that is of no use: the service refuses to show the job.
 const notShown = time.Duration(-1)
 
-// lookAt reads the job once. It gives how long to wait before the next look, 0
-// when the job is final, or notShown.
+// lookAt polls the job once and gives the wait before the next poll, 0 for a final
+// job, or notShown.
 func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int, etag *string) time.Duration {
 	var options []client.Option
 	if *etag != "" {

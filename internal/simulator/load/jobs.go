@@ -18,9 +18,7 @@ var rank = map[string]int{
 
 func isFinal(state string) bool { return rank[state] == rank[client.Succeeded] }
 
-// jobs are those whose end is not known yet. One that is final and of which
-// nothing more is expected is forgotten, so that a long run needs no more memory
-// than a short one.
+// jobs are those of which more is expected; others are forgotten, to bound memory.
 type jobs struct {
 	seed maphash.Seed
 	// streamed: a job is kept until its end was streamed, even if a poll or the
@@ -93,8 +91,7 @@ func (js *jobs) locked(id string, fn func(*job)) {
 // over reports whether nothing more is to be learned of the job.
 func (js *jobs) over(j *job) bool { return j.finished && (j.streamed || !js.streamed) }
 
-// accepted notes which ticket a job belongs to; fill writes that down. hold
-// keeps it until release.
+// accepted lets fill note a job's ticket; hold keeps the job until release.
 func (js *jobs) accepted(id, state string, hold bool, fill func(*job)) {
 	js.locked(id, func(j *job) {
 		fill(j)
@@ -125,8 +122,7 @@ func (js *jobs) saw(id string, n update) {
 	js.locked(id, func(j *job) { js.update(j, n) })
 }
 
-// exhausted notes that the server has given up retrying the job by itself. A job
-// that was forgotten at its end is not brought back by that.
+// exhausted notes that the service retries the job no more; forgotten jobs stay so.
 func (js *jobs) exhausted(id string) {
 	s := js.shard(id)
 	s.mu.Lock()
@@ -182,9 +178,8 @@ func (js *jobs) owner(id string) (tenant int, known bool) {
 	return j.tenant, true
 }
 
-// silent picks jobs whose end is not known and of which there was no update for the
-// given time, at most limit of them. One that was picked counts as heard of: the
-// next call picks others.
+// silent picks at most limit unfinished jobs without an update for the given time,
+// and notes one for each, so that the next call picks others.
 func (js *jobs) silent(quiet time.Duration, limit int) (list []job) {
 	now := time.Now()
 	first := int(js.turn.Add(1))
@@ -202,8 +197,7 @@ func (js *jobs) silent(quiet time.Duration, limit int) (list []job) {
 	return list
 }
 
-// waiting counts the jobs that are not final and not scheduled beyond the given
-// time.
+// waiting counts the jobs that are not final and not scheduled beyond until.
 func (js *jobs) waiting(until time.Time) (n int) {
 	for i := range js.shards {
 		s := &js.shards[i]

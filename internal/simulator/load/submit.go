@@ -38,8 +38,7 @@ type ticket struct {
 	job  string // "" until it is accepted
 }
 
-// ticketsOf makes those of an intent: one, or one for each item of a batch, or one
-// for each copy with a key of its own.
+// ticketsOf makes a ticket for each item of a batch and each copy with its own key.
 func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 	list := make([]*ticket, in.Tickets)
 	params := params(in.ParamsBytes)
@@ -79,8 +78,7 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 	return list
 }
 
-// send hands in what the intent asks for, as often as it says, and gives the
-// tickets when all of it is answered or given up.
+// send submits an intent and its copies until each is answered or given up.
 func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Time) []*ticket {
 	list := e.ticketsOf(in, intended)
 	copies(in, func(i int) {
@@ -103,8 +101,7 @@ func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Tim
 	return list
 }
 
-// copies calls fn for the first submission and each copy of it, one after the
-// other or at once.
+// copies calls fn for the submission and each copy, in turn or at once.
 func copies(in scenario.Intent, fn func(i int)) {
 	if !in.AtOnce {
 		for i := range 1 + in.Copies {
@@ -190,9 +187,8 @@ func explain(err error) (status int, code, requestID, text string) {
 	return 0, "", "", err.Error()
 }
 
-// insist repeats a submission, with the same key, while it is not known what
-// became of it. A refusal is taken for what it is, unless an earlier try may have
-// been more successful.
+// insist repeats a submission with its key while its outcome is unknown, and after
+// a temporary refusal if an earlier try may have succeeded.
 func (e *Engine) insist(ctx context.Context, intended time.Time, send func(context.Context) history.Try) {
 	began := time.Now()
 	unknown := false

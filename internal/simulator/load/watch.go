@@ -10,17 +10,15 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// ends are the events whose data on a stream is the outcome document of the
-// attempt (docs/api.md, Watching), with the state that they lead to.
+// ends are the stream events with an outcome document (docs/api.md, Watching).
 var ends = map[string]struct{ name, state string }{
 	"job-succeeded": {"job.succeeded", client.Succeeded},
 	"job-failed":    {"job.failed", client.Failed},
 	"job-canceled":  {"job.canceled", client.Canceled},
 }
 
-// watch reads the stream of all of a tenant's events, from before its first job.
-// The first stream of a tenant is the one that is written down; connected is
-// called when it is there.
+// watch records a tenant's first stream, from before its first job, and calls
+// connected when it is open.
 func (e *Engine) watch(ctx context.Context, a *Account, connected func()) {
 	last := ""
 	var once sync.Once

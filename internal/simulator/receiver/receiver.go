@@ -122,9 +122,8 @@ func (r *Receiver) Open(name string) (baseURL string, err error) {
 	return baseURL, r.SetURL(name, baseURL)
 }
 
-// SetURL changes the base of the addresses that URL gives for a receiver, such as
-// to that of a proxy; "" stands for those without one of their own. It is for
-// before they are registered: messages are verified under the present one.
+// SetURL changes the base of a receiver's address, such as to a proxy's, before it is
+// registered; "" stands for the receivers without a base of their own.
 func (r *Receiver) SetURL(name, baseURL string) error {
 	u, err := url.Parse(baseURL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {

@@ -86,9 +86,8 @@ func New(o Options) *Trial {
 	return t
 }
 
-// Run plays the scenario, judges it and writes the report. passed reports whether
-// all was as it should be. However it ends, what it started is stopped. An error
-// means that nothing was judged.
+// Run plays the scenario, judges it, writes the report and stops what it started. An
+// error means that nothing was judged.
 func (t *Trial) Run(ctx context.Context) (passed bool, err error) {
 	account, err := t.playAndJudge(ctx)
 	closing := t.Close()
@@ -108,9 +107,8 @@ func (t *Trial) Run(ctx context.Context) (passed bool, err error) {
 	return closing == nil && account.Outcome() == report.Passed, nil
 }
 
-// Discard removes what a run leaves that was not judged, and the report's folder
-// if there is nothing in it. Logs of processes are kept if so wished; it returns
-// the folder where they are.
+// Discard removes what a run without judgement leaves, and the report's folder if
+// it is empty. It returns the folder of the logs if they are kept.
 func (t *Trial) Discard(keepLogs bool) (logs string) {
 	if keepLogs && t.dir != "" && t.keepLogs() == nil {
 		logs = filepath.Join(t.o.Out, "logs")

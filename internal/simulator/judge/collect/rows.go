@@ -53,17 +53,15 @@ SELECT coalesce(d.job_id::text, ''), d.client_id::text, d.delivery_id::text, coa
 FROM delivery_attempts a JOIN deliveries d USING (delivery_id) LEFT JOIN jobs j USING (job_id)
 WHERE d.client_id = ANY ($1::uuid[]) OR ` + ofRun
 
-	// A webhook that was changed after it was made need not have got all events
-	// since then; if it was disabled or deleted last, since that. An event that is
-	// a little earlier may have been committed later.
+	// Since when a changed webhook may lack events: its end if that was the last
+	// change, else its beginning, less a margin for late commits.
 	selectWebhooks = `
 SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
 FROM webhooks WHERE updated_at > created_at`
 )
 
-// table is a statement for the run's rows of a table. Its first two columns are
-// the job's id ("" for none) and the client's. fields sets what kind of fact a row
-// is, and gives the places of the other columns.
+// table selects the run's rows: job id ("" for none), client id, and the columns for
+// which fields gives the places, after it has set the kind of fact.
 type table struct {
 	name, sql string
 	fields    func(f *history.Fact) []any
