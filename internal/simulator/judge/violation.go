@@ -43,15 +43,9 @@ func (v Violation) Write(w io.Writer) {
 
 // inOrder sorts a copy of facts by the time of what they say.
 func inOrder(facts []history.Fact) []history.Fact {
-	seq := func(f *history.Fact) int {
-		if f.Event != nil {
-			return f.Event.Seq
-		}
-		return 0
-	}
 	sorted := slices.Clone(facts)
 	slices.SortStableFunc(sorted, func(a, b history.Fact) int {
-		return cmp.Or(when(&a).Compare(when(&b)), cmp.Compare(seq(&a), seq(&b)))
+		return cmp.Or(when(&a).Compare(when(&b)), cmp.Compare(deref(a.Event).Seq, deref(b.Event).Seq))
 	})
 	return sorted
 }

@@ -64,17 +64,21 @@ func newJobs(streamed bool, moved func(from, to string), ended func(*job)) *jobs
 	return j
 }
 
-func (js *jobs) shard(id string) *shard {
-	return &js.shards[maphash.String(js.seed, id)%uint64(len(js.shards))]
-}
-
 // locked calls fn with the job, which is made if it is not known, and forgets it
 // afterwards if nothing more is expected of it.
-func (js *jobs) locked(id string, fn func(*job)) {
-	s := js.shard(id)
+func (js *jobs) locked(id string, fn func(*job)) { js.withLock(id, true, fn) }
+
+// ifKnown calls fn with the job unless it is not known.
+func (js *jobs) ifKnown(id string, fn func(*job)) { js.withLock(id, false, fn) }
+
+func (js *jobs) withLock(id string, create bool, fn func(*job)) {
+	s := &js.shards[maphash.String(js.seed, id)%uint64(len(js.shards))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j := s.byID[id]
+	if j == nil && !create {
+		return
+	}
 	if j == nil {
 		j = &job{id: id, attempt: 1}
 		s.byID[id] = j
@@ -124,13 +128,7 @@ func (js *jobs) saw(id string, n update) {
 
 // exhausted notes that the service retries the job no more; forgotten jobs stay so.
 func (js *jobs) exhausted(id string) {
-	s := js.shard(id)
-	s.mu.Lock()
-	known := s.byID[id] != nil
-	s.mu.Unlock()
-	if known {
-		js.locked(id, func(j *job) { j.finished = isFinal(j.state) })
-	}
+	js.ifKnown(id, func(j *job) { j.finished = isFinal(j.state) })
 }
 
 func (js *jobs) update(j *job, n update) {
@@ -168,14 +166,8 @@ func (js *jobs) look(id string) (state string, attempt int, changed <-chan struc
 
 // owner returns whose job it is, while its end is not known.
 func (js *jobs) owner(id string) (tenant int, known bool) {
-	s := js.shard(id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	j := s.byID[id]
-	if j == nil || j.ticket == 0 {
-		return 0, false
-	}
-	return j.tenant, true
+	js.ifKnown(id, func(j *job) { tenant, known = j.tenant, j.ticket != 0 })
+	return tenant, known
 }
 
 // silent picks at most limit unfinished jobs without an update for the given time,

@@ -31,19 +31,18 @@ func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 		{Name: "Processors", Value: strconv.Itoa(runtime.NumCPU())},
 		{Name: "Program", Value: t.o.Program},
 	}
-	a.Service = []report.Setting{{Name: "Service", Value: t.url}}
+	set := func(name, value string) { a.Service = append(a.Service, report.Setting{Name: name, Value: value}) }
+	set("Service", t.url)
 	if t.stack != nil {
-		a.Service = append(a.Service,
-			report.Setting{Name: "Workers", Value: s.Service.Workers},
-			report.Setting{Name: "Jobs at once in each", Value: strconv.Itoa(s.Service.Concurrency)},
-			report.Setting{Name: "Lease", Value: t.o.Lease.String()},
-		)
+		set("Workers", s.Service.Workers)
+		set("Jobs at once in each", strconv.Itoa(s.Service.Concurrency))
+		set("Lease", t.o.Lease.String())
 	}
 	if t.o.TimeScale != nil {
-		a.Service = append(a.Service, report.Setting{Name: "Time scale", Value: strconv.FormatFloat(*t.o.TimeScale, 'g', -1, 64)})
+		set("Time scale", strconv.FormatFloat(*t.o.TimeScale, 'g', -1, 64))
 	}
 	if s.Chaos != "" {
-		a.Service = append(a.Service, report.Setting{Name: "Faults", Value: s.Chaos})
+		set("Faults", s.Chaos)
 	}
 	return a
 }
