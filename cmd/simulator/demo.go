@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -80,7 +79,7 @@ func (d *demo) run(ctx context.Context) int {
 	defer f.release()
 	s := &service{
 		binary: d.binary, dir: f.path, lock: f.lock,
-		environ: devEnviron(d.environ, f.path, demoScale), stopPatience: 30 * time.Second,
+		environ: devEnviron(d.environ, f.path, demoScale), httpAddr: anyPort, adminAddr: anyPort, stopPatience: 30 * time.Second,
 	}
 	code := d.tour(ctx, s)
 	if err := s.stop(); err != nil {
@@ -98,7 +97,10 @@ func (d *demo) tour(ctx context.Context, s *service) int {
 	began := time.Now()
 	fmt.Fprintf(d.stderr, "Starting a service of our own in %s\n", s.dir)
 	if err := s.start(ctx); err != nil {
-		return d.stopped(ctx, err)
+		if ctx.Err() != nil {
+			return exitInterrupted
+		}
+		return unusable(d.stderr, err)
 	}
 	fmt.Fprintf(d.stderr, "Ready at %s after %s\n", s.url, time.Since(began).Round(time.Millisecond))
 	scale := demoScale
@@ -106,12 +108,4 @@ func (d *demo) tour(ctx context.Context, s *service) int {
 		URL: s.url, Kinds: d.kinds, TimeScale: &scale, DeliveryTries: 1 + demoWebhookRetries, Patience: 15 * demoWebhookTimeout,
 		Timeout: demoTimeout - time.Since(began), Outage: s.restart, Listen: listenAt("127.0.0.1:0", ""), Progress: d.stderr,
 	}, d.stdout, d.stderr)
-}
-
-// stopped distinguishes an interruption from a service that cannot be started.
-func (d *demo) stopped(ctx context.Context, err error) int {
-	if ctx.Err() != nil || errors.Is(err, context.Canceled) {
-		return exitInterrupted
-	}
-	return unusable(d.stderr, err)
 }

@@ -277,8 +277,9 @@ func TestTourFindsFlaws(t *testing.T) {
 		},
 		"invalid accepted": {flaws: flaws{acceptInvalid: true}, kinds: "PAYLOAD_INVALID", reason: "PAYLOAD_INVALID was accepted as job"},
 		"cancel ignored": {
-			flaws: flaws{ignoreCancel: true},
-			kinds: "CANCEL_BEFORE_START, CANCEL_DURING_RUN, SCHEDULED_FAR_FUTURE", reason: "the cancel was answered with CANCELED, and the job is SUCCEEDED",
+			flaws:  flaws{ignoreCancel: true},
+			kinds:  "CANCEL_BEFORE_START, CANCEL_DURING_RUN, SCHEDULED_FAR_FUTURE",
+			reason: "the cancel was answered with CANCELED, and the job is SUCCEEDED",
 		},
 		"canceled twice": {
 			flaws:  flaws{secondCancel: true},

@@ -18,9 +18,8 @@ type folder struct {
 	lock *os.File
 }
 
-// claimFolder takes <dataDir>/demo for this demo and empties it. It deletes
-// nothing unless the folder carries the marker of an earlier demo and no other
-// demo, nor a service that one left behind, still uses it.
+// claimFolder locks and empties <dataDir>/demo. It deletes nothing unless the folder
+// carries a demo's marker and no demo or its service still uses it.
 func claimFolder(dataDir string) (*folder, error) {
 	dataDir, err := filepath.Abs(dataDir)
 	if err != nil {

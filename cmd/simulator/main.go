@@ -15,7 +15,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
-	"unicode"
+
+	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
 // The exit codes.
@@ -98,19 +99,9 @@ func unusable(stderr io.Writer, err error) int {
 		if i == 0 {
 			line = "simulator: " + line
 		}
-		fmt.Fprintln(stderr, printable(line))
+		fmt.Fprintln(stderr, judge.Printable(line))
 	}
 	return exitUnusable
-}
-
-// printable replaces control characters.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, s)
 }
 
 // parse reads flags. done reports that the command ends here with the given

@@ -113,7 +113,8 @@ func TestUnusableServices(t *testing.T) {
 		"not now":           {serve(busy.handler()), fakeKey, "is not usable now"},
 		"another server":    {serve(http.NotFoundHandler()), "", "something answers at http://127.0.0.1"},
 		"another, with key": {serve(http.NotFoundHandler()), fakeKey, "but not as ForgeRun does"},
-		"wrong path":        {serve(newFake(1).handler()) + "/api", "", "but not as ForgeRun does (POST /v1/clients: 404 with text/plain): is --url right?"},
+		"wrong path": {serve(newFake(1).handler()) + "/api", "",
+			"but not as ForgeRun does (POST /v1/clients: 404 with text/plain): is --url right?"},
 		"wrong path, ForgeRun itself": {serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			newFake(1).problem(w, http.StatusNotFound, "RFA_REQUEST_NOT_FOUND")
 		})), fakeKey, "404 RFA_REQUEST_NOT_FOUND (Told so by the test.)): is --url right?"},

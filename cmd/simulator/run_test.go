@@ -224,12 +224,15 @@ func TestRunBadUse(t *testing.T) {
 		"unknown fault":    {[]string{"steady", "--chaos", "kil=3s"}, []string{"kil", "kill"}},
 		"bad workers":      {[]string{"steady", "--workers", "many"}, []string{"many", "1..8"}},
 		"no binary":        {[]string{"steady", "--forgerun", "/nonexistent"}, []string{"/nonexistent", "--forgerun"}},
-		"faults elsewhere": {[]string{"steady", "--url", "http://127.0.0.1:1", "--chaos", "kill=3s"}, []string{"--chaos breaks only what the simulator started"}},
-		"workers of whom":  {[]string{"steady", "--url", "http://127.0.0.1:1", "--workers", "2"}, []string{"--database-url"}},
-		"key of whom":      {[]string{"steady", "--key", "frk_x"}, []string{"--url"}},
-		"no database":      {[]string{"steady", "--url", usable.URL, "--database-url", "postgres://u:secret@127.0.0.1:1/d"}, []string{"the database cannot be read"}},
-		"no redis":         {[]string{"steady", "--url", usable.URL, "--redis-url", "redis://127.0.0.1:1"}, []string{"the Redis server does not answer"}},
-		"short lease":      {[]string{"steady", "--lease", "10ms"}, []string{"--lease"}},
+		"faults elsewhere": {[]string{"steady", "--url", "http://127.0.0.1:1", "--chaos", "kill=3s"},
+			[]string{"--chaos breaks only what the simulator started"}},
+		"workers of whom": {[]string{"steady", "--url", "http://127.0.0.1:1", "--workers", "2"}, []string{"--database-url"}},
+		"key of whom":     {[]string{"steady", "--key", "frk_x"}, []string{"--url"}},
+		"no database": {[]string{"steady", "--url", usable.URL, "--database-url", "postgres://u:secret@127.0.0.1:1/d"},
+			[]string{"the database cannot be read"}},
+		"no redis": {[]string{"steady", "--url", usable.URL, "--redis-url", "redis://127.0.0.1:1"},
+			[]string{"the Redis server does not answer"}},
+		"short lease": {[]string{"steady", "--lease", "10ms"}, []string{"--lease"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -250,7 +253,8 @@ func TestRunBadUse(t *testing.T) {
 
 func TestTheReportShowsNoSecret(t *testing.T) {
 	t.Parallel()
-	line := commandLine([]string{"steady", "--key", "frk_a", "--key=frk_b", "-key", "frk_c", "--database-url", "postgres://u:p@h/d", "--redis-url=redis://:p@h", "--seed", "3"})
+	line := commandLine([]string{"steady", "--key", "frk_a", "--key=frk_b", "-key", "frk_c", "--database-url", "postgres://u:p@h/d",
+		"--redis-url=redis://:p@h", "--seed", "3"})
 	require.Equal(t, "simulator run steady --key ... --key=... -key ... --database-url ... --redis-url=... --seed 3", line)
 }
 

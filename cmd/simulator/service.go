@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/forgerun/forgerun/internal/process"
 	"github.com/forgerun/forgerun/internal/simulator/load"
 	"github.com/forgerun/forgerun/internal/simulator/tour"
 )
@@ -22,6 +21,7 @@ const (
 	readyFile     = "dev.json" // written by forgerun dev once it is ready, removed at its end
 	logFile       = "forgerun.log"
 	startPatience = 60 * time.Second
+	anyPort       = "127.0.0.1:0"
 )
 
 // service is a ForgeRun of our own: `forgerun dev` as a child process. It is
@@ -31,19 +31,12 @@ type service struct {
 	dir     string
 	environ []string // of the child; the addresses are added
 	lock    *os.File // inherited by the child, so that the folder stays locked while it lives
-	// Once known, the addresses are kept: the URL must survive a restart.
+	// At first any free port; once known, the addresses survive a restart.
 	httpAddr, adminAddr string
 	url                 string
-	child               *child
+	child               *process.Process // nil: not started, or stopped
 	// stopPatience is how long a child may take to end before it is killed.
 	stopPatience time.Duration
-}
-
-// child is one running process.
-type child struct {
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process has been waited for
-	err   error         // how it ended; read after ended
 }
 
 // devInfo is the part of dev.json that matters here.
@@ -53,9 +46,8 @@ type devInfo struct {
 	PID      int    `json:"pid"`
 }
 
-// devEnviron gives the environment of a demo's service: the caller's without
-// any FORGERUN_ variable, so that a demo is the same everywhere and never
-// touches stores that were configured for something else.
+// devEnviron is the environment of a demo's service: the caller's without FORGERUN_
+// variables, so that a demo never touches stores configured for something else.
 func devEnviron(base []string, dir string, scale float64) []string {
 	var environ []string
 	for _, entry := range base {
@@ -80,54 +72,30 @@ func devEnviron(base []string, dir string, scale float64) []string {
 	)
 }
 
-// start starts the child and returns when it is ready.
+// start starts the child and returns when its ready file names it.
 func (s *service) start(ctx context.Context) error {
-	log, err := os.OpenFile(filepath.Join(s.dir, logFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close() // the child has its own copy
-	cmd := exec.Command(s.binary, "dev")
-	cmd.Env = slices.Concat(s.environ, []string{
-		"FORGERUN_HTTP_ADDR=" + anyPort(s.httpAddr), "FORGERUN_ADMIN_ADDR=" + anyPort(s.adminAddr),
-	})
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{s.lock}
-	// A group of its own: Ctrl-C in the terminal reaches this process alone,
-	// which then stops the child in order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("cannot start %s: %w", s.binary, err)
-	}
-	c := &child{cmd: cmd, ended: make(chan struct{})}
-	s.child = c
-	go func() {
-		c.err = cmd.Wait()
-		close(c.ended)
-	}()
-	info, err := s.awaitReady(ctx)
-	if err != nil {
-		return err
-	}
-	return s.remember(info)
-}
-
-// awaitReady polls for the ready file of this very child.
-func (s *service) awaitReady(ctx context.Context) (devInfo, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("forgerun dev was not ready within %s", startPatience))
 	defer cancel()
-	for {
-		if info, err := readReady(s.dir); err == nil && info.PID == s.child.cmd.Process.Pid {
-			return info, nil
-		}
-		select {
-		case <-s.child.ended:
-			return devInfo{}, fmt.Errorf("forgerun dev ended before it was ready: %w", s.child.failure())
-		case <-ctx.Done():
-			return devInfo{}, context.Cause(ctx)
-		case <-time.After(25 * time.Millisecond):
-		}
+	p, err := process.Start(process.Command{
+		Path: s.binary, Args: []string{"dev"},
+		Env:   slices.Concat(s.environ, []string{"FORGERUN_HTTP_ADDR=" + s.httpAddr, "FORGERUN_ADMIN_ADDR=" + s.adminAddr}),
+		Files: []*os.File{s.lock}, Log: process.Log{Path: filepath.Join(s.dir, logFile), Mode: 0o644},
+	})
+	if err != nil {
+		return err
 	}
+	s.child = p
+	err = p.Await(ctx, func(context.Context) (bool, error) {
+		info, err := readReady(s.dir)
+		if err != nil || info.PID != p.PID() {
+			return false, nil
+		}
+		return true, s.remember(info)
+	})
+	if errors.Is(err, process.ErrExited) {
+		return fmt.Errorf("forgerun dev %w", err)
+	}
+	return err
 }
 
 // readReady reads the ready file of the service in dir.
@@ -152,27 +120,15 @@ func (s *service) remember(info devInfo) error {
 	return nil
 }
 
-// stop asks the child to end and waits until it has; it kills one that does
-// not. Without a running child it does nothing. Any end but a clean one is an
-// error.
+// stop asks the child to end, kills it after stopPatience, and waits until it has
+// ended. Any end but a clean one is an error; without a child there is nothing to do.
 func (s *service) stop() error {
-	c := s.child
-	if c == nil {
-		return nil
-	}
+	err := s.child.Stop(s.stopPatience)
 	s.child = nil
-	_ = c.cmd.Process.Signal(syscall.SIGTERM) // fails only if it has ended
-	select {
-	case <-c.ended:
-		if c.err != nil {
-			return fmt.Errorf("forgerun dev did not end cleanly: %w", c.err)
-		}
-		return nil
-	case <-time.After(s.stopPatience):
-		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
-		<-c.ended
-		return fmt.Errorf("forgerun dev had not ended %s after SIGTERM and was killed", s.stopPatience)
+	if err != nil {
+		return fmt.Errorf("forgerun dev: %w", err)
 	}
+	return nil
 }
 
 // restart is the outage of a demo: down now, back when until has passed.
@@ -192,14 +148,6 @@ func (s *service) restart(ctx context.Context, until time.Time) (times tour.Outa
 	return times, nil
 }
 
-// failure returns how a child ended that should still be running.
-func (c *child) failure() error {
-	if c.err != nil {
-		return c.err
-	}
-	return errors.New("exit status 0")
-}
-
 // lastLines gives the end of the child's log.
 func (s *service) lastLines(n int) string {
 	b, err := os.ReadFile(filepath.Join(s.dir, logFile))
@@ -208,11 +156,4 @@ func (s *service) lastLines(n int) string {
 	}
 	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
-}
-
-func anyPort(addr string) string {
-	if addr == "" {
-		return "127.0.0.1:0"
-	}
-	return addr
 }

@@ -97,7 +97,7 @@ func newService(t *testing.T, way string) *service {
 	require.NoError(t, err)
 	t.Cleanup(f.release)
 	s := &service{
-		binary: self, dir: f.path, lock: f.lock, stopPatience: 30 * time.Second,
+		binary: self, dir: f.path, lock: f.lock, httpAddr: anyPort, adminAddr: anyPort, stopPatience: 30 * time.Second,
 		environ: devEnviron(append(os.Environ(), asServiceVar+"="+way), f.path, demoScale),
 	}
 	t.Cleanup(func() { _ = s.stop() })
@@ -108,12 +108,12 @@ func TestServiceKeepsItsAddressAcrossRestart(t *testing.T) {
 	t.Parallel()
 	s := newService(t, goodService)
 	require.NoError(t, s.start(t.Context()))
-	url, pid := s.url, s.child.cmd.Process.Pid
+	url, pid := s.url, s.child.PID()
 	until := time.Now().Add(100 * time.Millisecond)
 	times, err := s.restart(t.Context(), until)
 	require.NoError(t, err)
 	require.Equal(t, url, s.url)
-	require.NotEqual(t, pid, s.child.cmd.Process.Pid)
+	require.NotEqual(t, pid, s.child.PID())
 	require.False(t, times.Restarted.Before(until))
 	require.True(t, times.Down.Before(times.Restarted) && times.Restarted.Before(times.Ready))
 	require.NoError(t, s.stop())
@@ -134,7 +134,7 @@ func TestServiceThatDoesNotStop(t *testing.T) {
 	s := newService(t, deafService)
 	require.NoError(t, s.start(t.Context()))
 	s.stopPatience = 200 * time.Millisecond
-	pid := s.child.cmd.Process.Pid
+	pid := s.child.PID()
 	require.ErrorContains(t, s.stop(), "had not ended 200ms after SIGTERM and was killed")
 	requireNoProcess(t, pid)
 }
@@ -147,7 +147,7 @@ func TestServiceHoldsTheFolder(t *testing.T) {
 	require.NoError(t, s.start(t.Context()))
 	require.NoError(t, s.lock.Close())
 	_, err := claimFolder(filepath.Dir(s.dir))
-	require.ErrorContains(t, err, fmt.Sprintf("still uses %s (process %d at %s)", s.dir, s.child.cmd.Process.Pid, s.url))
+	require.ErrorContains(t, err, fmt.Sprintf("still uses %s (process %d at %s)", s.dir, s.child.PID(), s.url))
 	require.NoError(t, s.stop())
 	claimSoon(t, filepath.Dir(s.dir)).release()
 }

@@ -193,7 +193,8 @@ func TestTourWithoutAReachableReceiver(t *testing.T) {
 			p := play(t, f, only(append(webhookKinds(), "SUCCESS_FAST")...))
 			require.Equal(t, exitDifferent, p.code)
 			require.Contains(t, p.stdout, "5 of 6 kinds could not be judged: "+allWebhookKinds+".")
-			require.Contains(t, p.stdout, "the service cannot deliver to the receiver at http://receiver.test/hooks "+c.why+": set FORGERUN_WEBHOOK_ALLOW_PRIVATE=true")
+			require.Contains(t, p.stdout,
+				"the service cannot deliver to the receiver at http://receiver.test/hooks "+c.why+": set FORGERUN_WEBHOOK_ALLOW_PRIVATE=true")
 			require.Contains(t, p.stdout, "--receiver-url")
 			require.Regexp(t, `SUCCESS_FAST .*yes`, p.stdout)
 			require.Less(t, p.took, time.Minute)

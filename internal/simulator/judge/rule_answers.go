@@ -152,6 +152,7 @@ func (c *checker) checkTries() {
 			c.must(j.State != "", answered, "the owner's poll was refused: %s", f.Note)
 			same("a poll", j.CreatedAt)
 			c.must(j.Outcome == outcomes[j.State], answered, "a poll shows %s with outcome %q", j.State, j.Outcome)
+			c.checkPoll(j)
 		}
 	}
 }
@@ -168,6 +169,8 @@ func (c *checker) checkActions() {
 		c.look(answered)
 		c.must(a.Job == "" || a.Job == c.id, answered, "the answer to %s is about job %s", a.Verb, a.Job)
 		refused, done := isRefusal(a.Status), a.Status == http.StatusOK
+		c.must(!done || a.Error == "", answered, "the answer to %s cannot be read: %s", a.Verb, a.Error)
+		c.must(!done || a.Error != "" || !a.UpdatedAt.IsZero(), answered, "the answer to %s has no updated_at", a.Verb)
 		if a.Verb == "cancel" {
 			asked = true
 			c.must(!refused, answered, "the cancel was refused with %d %s", a.Status, a.Code)

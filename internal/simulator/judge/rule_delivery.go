@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
@@ -181,8 +182,12 @@ func count(ok bool) int {
 // checkReceived: each attempt of a delivery brings the same bytes, of an event
 // that the job has and that has happened, with what is to be said of it.
 func (c *checker) checkReceived() {
+	deliveries, known := c.byKind[history.StoredDeliver], c.run.complete(Rows)
+	if !known {
+		deliveries, known = c.byKind[history.ToldDelivery], len(c.byKind[history.ToldReport]) > 0
+	}
 	first, made := map[string]*history.Delivery{}, map[string]bool{}
-	for _, f := range c.byKind[history.StoredDeliver] {
+	for _, f := range deliveries {
 		made[f.Delivery.ID] = true
 	}
 	for _, f := range c.byKind[history.Received] {
@@ -200,6 +205,7 @@ func (c *checker) checkReceived() {
 		c.must(c.hasStatus(d.EventName, e.Attempt, d.JobStatus), received, "delivery %s of %s shows jobStatus %q", d.ID, d.EventName, d.JobStatus)
 		c.must((d.EventName == nameEmitted) == (d.Emitted != "") && (d.Emitted == "" || c.emits(d.Emitted)), received,
 			"delivery %s of %s brings %q as the client's own event", d.ID, d.EventName, d.Emitted)
+		c.must(made[d.ID] || !known, received, "delivery %s came, and there is none of that id", d.ID)
 		if !c.logComplete {
 			continue
 		}
@@ -207,6 +213,58 @@ func (c *checker) checkReceived() {
 		c.must(!ok || e.Name == d.EventName && (d.Seq == 0 || d.Seq == e.Seq), received,
 			"delivery %s brought event %d (%s) as %d (%s)", d.ID, e.Seq, e.Name, d.Seq, d.EventName)
 		c.must(!ok || !f.At.Add(clockSlack).Before(e.At), received, "delivery %s came %s before its event", d.ID, e.At.Sub(f.At))
-		c.must(made[d.ID] || !c.run.complete(Rows), received, "delivery %s came, and there is none of that id", d.ID)
+	}
+}
+
+// checkDeliveryLogs: where the API showed the tries of a delivery, they are those
+// that the receiver saw. A worker that dies may send once more than it records.
+func (c *checker) checkDeliveryLogs() {
+	for _, f := range c.byKind[history.ToldDelivery] {
+		if f.Delivery.HasLog && !c.run.Chaos && !c.run.Killed {
+			c.checkDeliveryLog(f.Delivery)
+		}
+	}
+}
+
+func (c *checker) checkDeliveryLog(d *history.Delivery) {
+	must := func(ok bool, format string, args ...any) {
+		c.must(ok, delivered, "delivery %s: "+format, append([]any{d.ID}, args...)...)
+	}
+	var seen []*history.Delivery
+	for _, f := range c.byKind[history.Received] {
+		if f.Delivery.ID == d.ID {
+			seen = append(seen, f.Delivery)
+		}
+	}
+	settled := d.State != "PENDING"
+	must((d.Error != "") == (d.State == "FAILED") || !settled, "it is %s with last_error %q", d.State, d.Error)
+	must(settled != d.SettledAt.IsZero() && settled == d.Next.IsZero(), "it is %s with settled_at %s and next_attempt_at %s",
+		d.State, clock(&d.SettledAt), clock(&d.Next))
+	must(len(d.Log) == d.Attempts, "it has %d attempts and a log of %d", d.Attempts, len(d.Log))
+	lost := 0 // tries that may not have come through
+	for i, try := range d.Log {
+		must(try.Number == i+1, "entry %d of the log of tries has number %d", i+1, try.Number)
+		if try.Status == 0 {
+			lost++
+		}
+	}
+	must(len(seen) >= d.Attempts-lost && (len(seen) <= d.Attempts || !settled),
+		"the service counts %d tries, the receiver saw %d", d.Attempts, len(seen))
+	accepted := slices.IndexFunc(seen, func(s *history.Delivery) bool { return s.Status >= 200 && s.Status < 300 })
+	must(accepted < 0 || accepted == len(seen)-1, "it was sent again after the receiver had accepted it")
+	if accepted >= 0 && !d.SettledAt.IsZero() {
+		took := d.SettledAt.Sub(d.CreatedAt)
+		must(took >= seen[accepted].After, "it was settled %s after its event, before the receiver answered", took)
+	}
+	if len(seen) != len(d.Log) {
+		return
+	}
+	for i, try := range d.Log {
+		after := seen[i].After
+		must(try.Status != 0 || after == 0,
+			"try %d was given up after %s, the receiver answers after %s: the service's time limit must be longer",
+			i+1, try.Took, after)
+		must(try.Status == seen[i].Status, "try %d is logged with status %d, the receiver answered %d", i+1, try.Status, seen[i].Status)
+		must(try.Status == 0 || try.Took >= after-time.Millisecond, "try %d is logged with %s, the receiver took %s", i+1, try.Took, after)
 	}
 }

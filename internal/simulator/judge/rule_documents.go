@@ -24,37 +24,25 @@ func checkReceipt(s *history.Submission, t history.Try, must func(ok bool, invar
 	}
 }
 
-// checkPolls: each poll shows the job that was asked for, as its kind defines it,
-// with the document that belongs to its state.
-func (c *checker) checkPolls() {
-	for _, f := range c.byKind[history.Looked] {
-		told := f.Told
-		if told == nil || told.State == "" || f.Tenant != c.tenant {
-			continue
-		}
-		c.look(answered)
-		if s := c.submission; s != nil {
-			same := told.Type == s.Type && (s.WorkKind == "" || told.WorkKind == s.WorkKind) && sameTime(told.ExecutionAt, s.ExecutionAt)
-			c.must(same, answered, "a poll shows %s of kind %s with execution_at %s, asked for was %s of kind %s with %s",
-				told.Type, told.WorkKind, clock(told.ExecutionAt), s.Type, s.WorkKind, clock(s.ExecutionAt))
-		}
-		ordered := !told.CreatedAt.IsZero() && !told.UpdatedAt.Before(told.CreatedAt)
-		c.must(ordered, answered, "a poll shows created_at and updated_at not at all or in the wrong order")
-		c.must(inUTC(told.CreatedAt) && inUTC(told.UpdatedAt), answered, "a poll shows a time that is not in UTC")
-		c.must(told.Attempt <= told.MaxAttempts, answered, "a poll shows max_attempts %d at attempt %d", told.MaxAttempts, told.Attempt)
-		c.checkDefinition(told)
-		c.checkFailureDocument(told)
-		c.checkResultDocument(told)
+// checkPoll: a poll shows the job that was asked for, as its kind defines it, with
+// the document that belongs to its state.
+func (c *checker) checkPoll(told *history.Job) {
+	if told.State == "" {
+		return
 	}
-}
-
-// checkActionAnswers: the answer to a cancel or a retry can be read and has a time.
-func (c *checker) checkActionAnswers() {
-	for _, f := range c.byKind[history.Acted] {
-		if a := f.Action; a != nil && a.Status == 200 && f.Tenant == c.tenant {
-			c.must(a.Error == "", answered, "the answer to %s cannot be read: %s", a.Verb, a.Error)
-			c.must(a.Error != "" || !a.UpdatedAt.IsZero(), answered, "the answer to %s has no updated_at", a.Verb)
-		}
+	c.look(answered)
+	if s := c.submission; s != nil {
+		same := told.Type == s.Type && (s.WorkKind == "" || told.WorkKind == s.WorkKind) && sameTime(told.ExecutionAt, s.ExecutionAt)
+		c.must(same, answered, "a poll shows %s of kind %s with execution_at %s, asked for was %s of kind %s with %s",
+			told.Type, told.WorkKind, clock(told.ExecutionAt), s.Type, s.WorkKind, clock(s.ExecutionAt))
+	}
+	ordered := !told.CreatedAt.IsZero() && !told.UpdatedAt.Before(told.CreatedAt)
+	c.must(ordered, answered, "a poll shows created_at and updated_at not at all or in the wrong order")
+	c.must(inUTC(told.CreatedAt) && inUTC(told.UpdatedAt), answered, "a poll shows a time that is not in UTC")
+	c.must(told.Attempt <= told.MaxAttempts, answered, "a poll shows max_attempts %d at attempt %d", told.MaxAttempts, told.Attempt)
+	c.checkFailureDocument(told)
+	if kind, known := catalogue[told.WorkKind]; known {
+		c.checkDefinition(kind, told)
 	}
 }
 
@@ -63,9 +51,13 @@ func inUTC(t time.Time) bool {
 	return offset == 0
 }
 
-func (c *checker) checkDefinition(told *history.Job) {
-	kind, known := catalogue[told.WorkKind]
-	if !known || told.DurationMS == nil {
+// checkDefinition compares the definition and the result with the catalogue.
+func (c *checker) checkDefinition(kind workKind, told *history.Job) {
+	if r := told.Result; r != nil && told.State == succeeded {
+		c.must(r.Size == int64(kind.result), expected, "result.size_bytes is %d, expected %d", r.Size, kind.result)
+		c.must(r.Checksum, answered, "the result has no checksum")
+	}
+	if told.DurationMS == nil {
 		return
 	}
 	want := kind.duration.Milliseconds()
@@ -102,38 +94,62 @@ func (c *checker) checkFailureDocument(told *history.Job) {
 	}
 }
 
-func (c *checker) checkResultDocument(told *history.Job) {
-	kind, known := catalogue[told.WorkKind]
-	if r := told.Result; r != nil && known && told.State == succeeded {
-		c.must(r.Size == int64(kind.result), expected, "result.size_bytes is %d, expected %d", r.Size, kind.result)
-		c.must(r.Checksum, answered, "the result has no checksum")
-	}
-}
-
-// checkReportDocuments: a report is of the job, and so are its events, which say
-// what the catalogue says of the kind; started_at is the start of its attempt, which
-// checkFence looks at where there are rows.
-func (c *checker) checkReportDocuments() {
+// checkToldReports: the API shows each report as it is stored, of this job and with
+// the result.
+func (c *checker) checkToldReports() {
 	for _, f := range c.byKind[history.ToldReport] {
+		c.look(answered)
 		r := f.Report
 		if r == nil {
+			c.must(false, answered, "the API shows no report: %s", f.Note)
 			continue
 		}
+		c.must(r.ResultError == "", answered, "the API does not give the result: %s", r.ResultError)
 		c.must(r.Job == c.id, answered, "the report of attempt %d is of job %q", r.Attempt, r.Job)
 		c.must(!r.FinishedAt.IsZero(), answered, "the report of attempt %d lacks finished_at", r.Attempt)
 		c.must(len(r.Events) > 0, answered, "the report of attempt %d has no events", r.Attempt)
-		var start *time.Time
-		for i, e := range r.Events {
-			if e.Next == running && e.Attempt == r.Attempt {
-				start = &r.Events[i].At
-			}
-			c.must(e.Job == c.id, answered, "event %d (%s) is of job %q", i+1, e.Name, e.Job)
-			c.checkEventData(i+1, e)
-		}
-		same := start == nil && r.StartedAt == nil || start != nil && r.StartedAt != nil && start.Equal(*r.StartedAt)
-		c.must(same || c.row != nil, answered,
-			"the report of attempt %d has started_at %s, its events have the start %s", r.Attempt, clock(r.StartedAt), clock(start))
+		s := c.reports[r.Attempt]
+		c.must(c.row == nil || s != nil && r.Outcome == s.Outcome && sameTime(r.StartedAt, s.StartedAt) &&
+			r.FinishedAt.Equal(s.FinishedAt) && r.DurationMS == s.DurationMS && r.Failure == s.Failure, answered,
+			"the API shows another report of attempt %d than is stored", r.Attempt)
+		c.checkToldEvents(r)
 	}
+}
+
+// checkToldEvents: a report's events are the beginning of the job's log, and say
+// what the catalogue says of the kind; started_at is the start of the attempt, which
+// checkFence looks at where there are rows.
+func (c *checker) checkToldEvents(r *history.Report) {
+	var start *time.Time
+	agree := c.logComplete
+	for i, e := range r.Events {
+		if e.Next == running && e.Attempt == r.Attempt {
+			start = &r.Events[i].At
+		}
+		c.must(e.Job == c.id, answered, "event %d (%s) is of job %q", i+1, e.Name, e.Job)
+		c.checkEventData(i+1, e)
+		if agree && (i >= len(c.log) || !sameEvent(e, c.log[i])) {
+			agree = false
+			c.must(false, answered, "the report of attempt %d shows %s with seq %d as event %d, which the log does not have there",
+				r.Attempt, e.Name, e.Seq, i+1)
+		}
+	}
+	same := start == nil && r.StartedAt == nil || start != nil && r.StartedAt != nil && start.Equal(*r.StartedAt)
+	c.must(same || c.row != nil, answered,
+		"the report of attempt %d has started_at %s, its events have the start %s", r.Attempt, clock(r.StartedAt), clock(start))
+	if end, ok := c.ends[r.Attempt]; c.logComplete {
+		c.look(answered)
+		c.must(!ok || len(r.Events) >= end.Seq, answered, "the report of attempt %d has %d events, the attempt ended with event %d",
+			r.Attempt, len(r.Events), end.Seq)
+	}
+}
+
+// sameEvent compares what both the API and the rows say of an event.
+func sameEvent(a, b history.Event) bool {
+	at := a.At.Equal(b.At)
+	a.At, a.StreamID, a.WorkKind, a.Status = b.At, b.StreamID, b.WorkKind, b.Status
+	a.Job, a.DurationMS, a.Expected = b.Job, b.DurationMS, b.Expected
+	return at && a == b
 }
 
 func (c *checker) checkEventData(n int, e history.Event) {

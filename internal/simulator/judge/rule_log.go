@@ -1,10 +1,6 @@
 package judge
 
-import (
-	"fmt"
-
-	"github.com/forgerun/forgerun/internal/simulator/history"
-)
+import "fmt"
 
 // checkLog: numbered from 1, each transition leaves the state that the one before
 // reached, only along the table, and time does not run backwards.
@@ -57,36 +53,4 @@ func (c *checker) emits(text string) bool {
 		return true // unknown
 	}
 	return c.job.Type == emitEvent && text == fmt.Sprintf("simulated %d", c.ticket)
-}
-
-// checkReportedLogs: the log in a report is the beginning of the job's.
-func (c *checker) checkReportedLogs() {
-	if !c.logComplete {
-		return
-	}
-	for _, f := range c.byKind[history.ToldReport] {
-		r := f.Report
-		if r == nil {
-			continue
-		}
-		c.look(answered)
-		for i, e := range r.Events {
-			if i >= len(c.log) || !sameEvent(e, c.log[i]) {
-				c.must(false, answered, "the report of attempt %d shows %s with seq %d as event %d, which the log does not have there",
-					r.Attempt, e.Name, e.Seq, i+1)
-				break
-			}
-		}
-		end, ok := c.ends[r.Attempt]
-		c.must(!ok || len(r.Events) >= end.Seq, answered, "the report of attempt %d has %d events, the attempt ended with event %d",
-			r.Attempt, len(r.Events), end.Seq)
-	}
-}
-
-// sameEvent compares what both the API and the rows say of an event.
-func sameEvent(a, b history.Event) bool {
-	at := a.At.Equal(b.At)
-	a.At, a.StreamID, a.WorkKind, a.Status = b.At, b.StreamID, b.WorkKind, b.Status
-	a.Job, a.DurationMS, a.Expected = b.Job, b.DurationMS, b.Expected
-	return at && a == b
 }

@@ -43,15 +43,9 @@ func (v Violation) Write(w io.Writer) {
 
 // inOrder sorts a copy of facts by the time of what they say.
 func inOrder(facts []history.Fact) []history.Fact {
-	seq := func(f *history.Fact) int {
-		if f.Event != nil {
-			return f.Event.Seq
-		}
-		return 0
-	}
 	sorted := slices.Clone(facts)
 	slices.SortStableFunc(sorted, func(a, b history.Fact) int {
-		return cmp.Or(when(&a).Compare(when(&b)), cmp.Compare(seq(&a), seq(&b)))
+		return cmp.Or(when(&a).Compare(when(&b)), cmp.Compare(deref(a.Event).Seq, deref(b.Event).Seq))
 	})
 	return sorted
 }
@@ -127,12 +121,12 @@ func RedactURL(text string) string {
 // secrets are API keys and secrets of webhooks, wherever they stand.
 var secrets = regexp.MustCompile(`\b(frk_|whsec_)[A-Za-z0-9_+/=-]+|\b(Bearer )\S+`)
 
-// Printable replaces secrets and control characters.
+// Printable replaces secrets, and characters that a terminal may act on.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return '?'
+		if unicode.IsPrint(r) {
+			return r
 		}
-		return r
+		return '?'
 	}, secrets.ReplaceAllString(text, "$1$2***"))
 }

@@ -1,8 +1,10 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"sync"
@@ -32,8 +34,7 @@ func (a *Account) Client() *client.Client { return a.slow }
 // Accounts are the tenants, after Prepare.
 func (e *Engine) Accounts() []*Account { return e.accounts }
 
-// Owner returns whose a job is, as long as its end is not known. It may be called
-// at any time.
+// Owner returns whose a job is while its end is unknown, at any time.
 func (e *Engine) Owner(jobID string) (tenant int, known bool) { return e.jobs.owner(jobID) }
 
 // Prepare registers the tenants and their webhooks and opens their streams.
@@ -56,30 +57,22 @@ func (e *Engine) Prepare(ctx context.Context) error {
 	return e.openStreams(ctx)
 }
 
-// clients makes the two ways to the service: a quick one for the load, which
-// tries once, since what is tried again is decided and written down here; and
-// one with the library's own manners.
+// clients makes a quick client for the load, which tries once, since repetitions
+// are decided and written down here, and one that retries as the library does.
 func (e *Engine) clients() (quick, slow *client.Client, err error) {
-	var way http.RoundTripper
 	u, err := url.Parse(e.o.URL)
 	if err != nil {
 		return nil, nil, err
 	}
-	if e.o.Transport != nil {
-		way = e.o.Transport
-	} else if u.Scheme == "http" {
-		host := u.Host
-		if u.Port() == "" {
-			host += ":80"
-		}
-		e.quick = newTransport(host, e.o.Connections, e.o.RequestTimeout)
-		way = e.quick
-	}
-	limit := e.o.RequestTimeout
-	if e.quick != nil {
-		limit = -1 // the quick way has its own, which is cheaper
-	}
-	if way == nil {
+	way, limit := e.o.Transport, e.o.RequestTimeout
+	patient := client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 8}
+	switch {
+	case way != nil:
+		patient.HTTP = &http.Client{Transport: way}
+	case u.Scheme == "http":
+		e.quick = newTransport(net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")), e.o.Connections, e.o.RequestTimeout)
+		way, limit = e.quick, -1 // it has a limit of its own, which is cheaper
+	default:
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.MaxIdleConnsPerHost, t.MaxConnsPerHost = e.o.Connections, e.o.Connections
 		way = t
@@ -89,10 +82,6 @@ func (e *Engine) clients() (quick, slow *client.Client, err error) {
 	})
 	if err != nil {
 		return nil, nil, err
-	}
-	patient := client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 8}
-	if e.o.Transport != nil {
-		patient.HTTP = &http.Client{Transport: e.o.Transport}
 	}
 	slow, err = client.New(patient)
 	return quick, slow, err
@@ -138,8 +127,7 @@ func (e *Engine) subscribe(ctx context.Context, a *Account) error {
 // streamPatience bounds how long the first connection of a stream may take.
 const streamPatience = 15 * time.Second
 
-// openStreams begins to watch and returns when each tenant's first stream is
-// connected.
+// openStreams returns when each tenant's first stream is connected.
 func (e *Engine) openStreams(ctx context.Context) error {
 	var streams context.Context
 	streams, e.stop = context.WithCancel(context.WithoutCancel(ctx))

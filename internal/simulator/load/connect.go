@@ -28,9 +28,8 @@ func ServiceURL(address string) (string, error) {
 	return u.String(), nil
 }
 
-// Connect finds out, with one try, whether the service takes the key; without a
-// key it registers a client. It returns the key. Every error is one sentence that
-// says what to change.
+// Connect checks with one try that the service takes the key, or registers a client,
+// and returns the key. Every error is one sentence that says what to change.
 func Connect(ctx context.Context, address, key string, transport http.RoundTripper) (string, error) {
 	address, err := ServiceURL(address)
 	if err != nil {
@@ -96,8 +95,7 @@ func foreignError(address, request string, err error) error {
 	return fmt.Errorf("something answers at %s, but not as ForgeRun does (%s: %s): is --url right?", address, request, answerText(err))
 }
 
-// answerText gives status, code and detail of an answer, or its media type when it
-// has no problem document.
+// answerText gives an answer's status with its code and detail, or its media type.
 func answerText(err error) string {
 	var problem *client.Problem
 	var unexpected *client.UnexpectedError

@@ -15,11 +15,9 @@ const (
 	askAtOnce = 32
 )
 
-// Drain waits until all accepted jobs have ended, but for those that are
-// scheduled for later, and until their deliveries are complete: at most the
-// scenario's drain time for each. What is left then is left to the judge.
-// Without streams the jobs' ends are asked for; without Options.Pending only the
-// deliveries to webhooks are waited for, not those to callbacks.
+// Drain waits, at most the scenario's drain time for each, until all accepted jobs
+// have ended, but for those scheduled for later, and then for their deliveries;
+// without Options.Pending only for those to webhooks, not those to callbacks.
 func (e *Engine) Drain(ctx context.Context) (unfinished int, pending int64) {
 	limit := time.Now().Add(e.o.Scenario.Drain)
 	for e.jobs.waiting(limit) > 0 && time.Now().Before(limit) {
@@ -38,8 +36,7 @@ func (e *Engine) Drain(ctx context.Context) (unfinished int, pending int64) {
 	}
 }
 
-// askForSilent looks at jobs that have been silent: their events may be late, or
-// nobody streams them, or the service may have forgotten them.
+// askForSilent polls jobs without a recent update.
 func (e *Engine) askForSilent(ctx context.Context) {
 	wait := quiet
 	if !e.watched() {
@@ -55,17 +52,15 @@ func (e *Engine) askForSilent(ctx context.Context) {
 	group.Wait()
 }
 
-// askOn asks for jobs that nobody streams while the load goes on, so that those
-// that have ended are forgotten.
+// askOn polls silent jobs during the load, so that those that ended are forgotten.
 func (e *Engine) askOn(ctx context.Context) {
 	for Sleep(ctx, drainStep) == nil {
 		e.askForSilent(ctx)
 	}
 }
 
-// pending counts pending deliveries: all of them where that can be known, else
-// the webhooks that have one. A webhook that cannot be asked counts too. -1:
-// there is nothing to wait for.
+// pending counts pending deliveries, or else the webhooks that have one or cannot
+// be asked; -1 without a receiver.
 func (e *Engine) pending(ctx context.Context) int64 {
 	if e.o.Receiver == nil {
 		return -1

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -41,21 +42,18 @@ type Options struct {
 	Pending func(context.Context) (int64, error)
 	// Transport sends all requests; nil: transports of the engine's own.
 	Transport http.RoundTripper
-	// Poll is the longest wait between two looks at a job, and Watch that of a
-	// client that waits for a state to cancel in. 0: as the service asks for, in
-	// bounds.
+	// Poll is the longest wait between two polls of a job, Watch that of a client
+	// waiting for a state to cancel in. 0: as the service asks for, in bounds.
 	Poll, Watch time.Duration
-	// Recheck is how long a canceled job must stay as it is, after its time too if
-	// that is near: then it is canceled once more and looked at. 0: never.
+	// Recheck is how long after its cancel, and after its time if that is near, a job
+	// is canceled once more and polled. 0: never.
 	Recheck time.Duration
-	// Unwatched: nobody looks what becomes of the jobs. It is for measuring the
-	// generator, against a service that has none.
+	// Unwatched: jobs are not followed, to measure the generator alone.
 	Unwatched bool
 }
 
-// inFlight bounds the submissions on their way. Only a service that stands still
-// for long makes that many wait; the generator then waits too, and latencies show
-// it, since they count from the intended time.
+// inFlight bounds the submissions under way. When all are taken the generator waits,
+// which latencies show: they count from the intended time.
 const inFlight = 2048
 
 // Engine drives one run. Its methods are called once each, in the order Prepare,
@@ -76,15 +74,9 @@ type Engine struct {
 
 // New makes an engine.
 func New(o Options) (*Engine, error) {
-	if o.Patience == 0 {
-		o.Patience = time.Minute
-	}
-	if o.RequestTimeout == 0 {
-		o.RequestTimeout = 15 * time.Second
-	}
-	if o.Connections == 0 {
-		o.Connections = 256
-	}
+	o.Patience = cmp.Or(o.Patience, time.Minute)
+	o.RequestTimeout = cmp.Or(o.RequestTimeout, 15*time.Second)
+	o.Connections = cmp.Or(o.Connections, 256)
 	if o.Key != "" && o.Scenario.Tenants > 1 {
 		return nil, errors.New("a scenario of several tenants registers them itself: leave --key out, or set its tenants to 1")
 	}
@@ -96,9 +88,7 @@ func New(o Options) (*Engine, error) {
 // watched reports whether the ends of jobs are learned from streams.
 func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }
 
-// Late is by how much the last requests of an open loop were sent after their
-// time: the service was too slow for as many as are sent at once. It is in their
-// latencies.
+// Late is by how much the last request of an open loop was sent after its time.
 func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 
 // Tickets returns how many submissions the plan has had so far.
@@ -117,40 +107,29 @@ func (e *Engine) Run(ctx context.Context) error {
 		defer asker.Wait()
 		defer done()
 	}
-	plan := &sharedPlan{plan: e.o.Scenario.Plan()}
+	next := shared(e.o.Scenario.Plan())
 	if closed := e.o.Scenario.Arrival.Closed; closed != nil {
-		e.runClosed(ctx, plan, *closed)
+		e.runClosed(ctx, next, *closed)
 	} else {
-		e.runOpen(ctx, plan)
+		e.runOpen(ctx, next)
 	}
 	e.follows.Wait()
 	return context.Cause(ctx)
 }
 
-// always is ready.
-var always = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
-// sharedPlan hands out intents to several goroutines, in order.
-type sharedPlan struct {
-	mu   sync.Mutex
-	plan *scenario.Plan
+// shared hands out the intents of a plan to several goroutines, in order.
+func shared(plan *scenario.Plan) (next func() (scenario.Intent, bool)) {
+	var mu sync.Mutex
+	return func() (scenario.Intent, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		return plan.Next()
+	}
 }
 
-func (p *sharedPlan) next() (scenario.Intent, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.plan.Next()
-}
-
-// runOpen sends each intent at its time, whatever became of those before, and all
-// of them: one that comes late is sent late, and measured so. Who has sent one
-// waits for the next: a goroutine whose stack has grown already is much cheaper
-// than a new one.
-func (e *Engine) runOpen(ctx context.Context, plan *sharedPlan) {
+// runOpen sends every intent at its time, or late, whatever became of those before.
+// Senders are reused: a goroutine whose stack has grown is cheaper than a new one.
+func (e *Engine) runOpen(ctx context.Context, next func() (scenario.Intent, bool)) {
 	began := time.Now()
 	var senders sync.WaitGroup
 	due := make(chan scenario.Intent)
@@ -159,14 +138,11 @@ func (e *Engine) runOpen(ctx context.Context, plan *sharedPlan) {
 		e.late.Store(int64(time.Since(at)))
 		e.play(ctx, in, at)
 	}
-	for n := 0; ; {
-		in, ok := plan.next()
-		if !ok || sleepUntil(ctx, began.Add(in.At)) != nil {
+	slots := make(chan struct{}, inFlight) // one taken by each sender
+	for {
+		in, ok := next()
+		if !ok || Sleep(ctx, time.Until(began.Add(in.At))) != nil {
 			break
-		}
-		var another <-chan struct{} // ready if one more may be begun
-		if n < inFlight {
-			another = always
 		}
 		select {
 		case due <- in: // somebody waits
@@ -175,8 +151,7 @@ func (e *Engine) runOpen(ctx context.Context, plan *sharedPlan) {
 		}
 		select {
 		case due <- in:
-		case <-another:
-			n++
+		case slots <- struct{}{}:
 			senders.Go(func() {
 				send(in)
 				for in := range due {
@@ -192,7 +167,7 @@ func (e *Engine) runOpen(ctx context.Context, plan *sharedPlan) {
 
 // runClosed lets each client send its next request after the end of its last job,
 // until the scenario's time is over.
-func (e *Engine) runClosed(ctx context.Context, plan *sharedPlan, c scenario.Closed) {
+func (e *Engine) runClosed(ctx context.Context, next func() (scenario.Intent, bool), c scenario.Closed) {
 	limit := ctx
 	if d := e.o.Scenario.Duration; d > 0 {
 		var cancel context.CancelFunc
@@ -203,7 +178,7 @@ func (e *Engine) runClosed(ctx context.Context, plan *sharedPlan, c scenario.Clo
 	for range c.Clients {
 		clients.Go(func() {
 			for limit.Err() == nil {
-				in, ok := plan.next()
+				in, ok := next()
 				if !ok {
 					return
 				}
@@ -225,22 +200,20 @@ func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Tim
 	e.raise(in.N + int64(in.Tickets) - 1)
 	list := e.send(ctx, in, intended.UTC())
 	var here sync.WaitGroup
-	for _, t := range list {
-		if t.job != "" && len(e.accounts) > 1 && t.number%intrudeEvery == 0 {
-			e.follows.Add(1)
-			here.Go(func() {
-				defer e.follows.Done()
-				e.intrude(ctx, t)
-			})
-		}
-		if t.job == "" || !t.hold {
-			continue
-		}
+	begin := func(do func()) {
 		e.follows.Add(1)
 		here.Go(func() {
 			defer e.follows.Done()
-			e.follow(ctx, in, t)
+			do()
 		})
+	}
+	for _, t := range list {
+		if t.job != "" && len(e.accounts) > 1 && t.number%intrudeEvery == 0 {
+			begin(func() { e.intrude(ctx, t) })
+		}
+		if t.job != "" && t.hold {
+			begin(func() { e.follow(ctx, in, t) })
+		}
 	}
 	if e.awaitEnd {
 		here.Wait()
@@ -254,15 +227,4 @@ func (e *Engine) raise(number int64) {
 			return
 		}
 	}
-}
-
-// sleepUntil is sleep for a moment; one that has passed costs nothing.
-func sleepUntil(ctx context.Context, at time.Time) error {
-	if d := time.Until(at); d > 0 {
-		return Sleep(ctx, d)
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/report"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
@@ -48,9 +49,9 @@ func TestEachTicketIsSubmittedOnceAndFollowedToItsEnd(t *testing.T) {
 	numbers := p.recorder.Run().Numbers
 	require.EqualValues(t, 50, numbers.Arrivals)
 	require.EqualValues(t, 50, count(numbers.Answers, report.Accepted))
-	require.EqualValues(t, 50, count(numbers.Finished, succeeded))
-	require.EqualValues(t, 50, count(numbers.States, succeeded))
-	require.Zero(t, count(numbers.States, running))
+	require.EqualValues(t, 50, count(numbers.Finished, client.Succeeded))
+	require.EqualValues(t, 50, count(numbers.States, client.Succeeded))
+	require.Zero(t, count(numbers.States, client.Running))
 }
 
 func TestASubmissionOfUnknownFateIsRepeatedWithItsKey(t *testing.T) {
@@ -100,7 +101,7 @@ func TestARefusalIsTakenForAnAnswer(t *testing.T) {
 	require.Len(t, f.keys, 8)
 	numbers := p.recorder.Run().Numbers
 	require.EqualValues(t, 4, count(numbers.Answers, report.Refused))
-	require.EqualValues(t, 2, count(numbers.Answers, rejected))
+	require.EqualValues(t, 2, count(numbers.Answers, "rejected"))
 	require.EqualValues(t, 2, count(numbers.Answers, report.Accepted))
 	require.Empty(t, p.submission(1).Job)
 }
@@ -172,7 +173,7 @@ mix:
 	}
 	require.Equal(t, map[string]int{"cancel 200": 4, "retry 200": 8, "retry 409": 2}, verbs)
 	numbers := p.recorder.Run().Numbers
-	for state, n := range map[string]int64{succeeded: 2, failed: 2, canceled: 4} {
+	for state, n := range map[string]int64{client.Succeeded: 2, client.Failed: 2, client.Canceled: 4} {
 		require.Equal(t, n, count(numbers.Finished, state), "%s: a retried job ends once", state)
 		require.Equal(t, n, count(numbers.States, state), "%s: and is counted once", state)
 	}
@@ -202,7 +203,7 @@ func TestJobsThatNobodyStreamsArePolled(t *testing.T) {
 	p := f.play("jobs: 5\narrival: {open: [{rate: 50/s}]}\nmix: [{kind: SUCCESS_FAST}]\nreaders: {streams: 0, poll: 100%}\n")
 	require.Empty(t, p.facts[history.Streamed])
 	require.GreaterOrEqual(t, len(p.facts[history.Looked]), 5)
-	require.EqualValues(t, 5, count(p.recorder.Run().Numbers.Finished, succeeded))
+	require.EqualValues(t, 5, count(p.recorder.Run().Numbers.Finished, client.Succeeded))
 }
 
 // A service that stands still makes the generator late, not slower: what was to

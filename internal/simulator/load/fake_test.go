@@ -122,22 +122,23 @@ func (f *fake) submitBatch(w http.ResponseWriter, r *http.Request) {
 
 // add needs the lock.
 func (f *fake) add(job client.JobRequest) string {
-	j := &fakeJob{ID: fmt.Sprintf("job-%d", len(f.jobs)+1), Kind: job.WorkKind, State: queued, Attempt: 1, Correlation: job.CorrelationID}
+	j := &fakeJob{ID: fmt.Sprintf("job-%d", len(f.jobs)+1), Kind: job.WorkKind, State: client.Queued, Attempt: 1,
+		Correlation: job.CorrelationID}
 	f.jobs[j.ID] = j
 	return j.ID
 }
 
 // begin runs an attempt as far as it goes without the client.
 func (f *fake) begin(j *fakeJob) {
-	for _, state := range []string{assigned, running} {
+	for _, state := range []string{client.Assigned, client.Running} {
 		f.change(j, state)
 	}
 	switch {
 	case strings.HasPrefix(j.Kind, "CANCEL"):
 	case strings.HasPrefix(j.Kind, "RETRY_LIMIT"), j.Kind == "RETRY_ON_FAIL" && j.Attempt == 1:
-		f.change(j, failed)
+		f.change(j, client.Failed)
 	default:
-		f.change(j, succeeded)
+		f.change(j, client.Succeeded)
 	}
 }
 
@@ -145,10 +146,11 @@ func (f *fake) begin(j *fakeJob) {
 func (f *fake) change(j *fakeJob, state string) {
 	id := len(f.events) + 1
 	name := "job-" + strings.ToLower(state)
-	data := fmt.Sprintf(`{"event_id":"e-%d","seq":%d,"job_id":%q,"event_name":%q,"prev_state":%q,"next_state":%q,"attempt":%d,"timestamp":"2030-01-01T00:00:00.000000Z"}`,
+	data := fmt.Sprintf(`{"event_id":"e-%d","seq":%d,"job_id":%q,"event_name":%q,`+
+		`"prev_state":%q,"next_state":%q,"attempt":%d,"timestamp":"2030-01-01T00:00:00.000000Z"}`,
 		id, id, j.ID, strings.Replace(name, "-", ".", 1), j.State, state, j.Attempt)
 	if isFinal(state) {
-		data = fmt.Sprintf(`{"jobId":%q,"jobStatus":"COMPLETED","attempt":%d,"retryable":%t}`, j.ID, j.Attempt, state == failed)
+		data = fmt.Sprintf(`{"jobId":%q,"jobStatus":"COMPLETED","attempt":%d,"retryable":%t}`, j.ID, j.Attempt, state == client.Failed)
 	}
 	j.State = state
 	f.events = append(f.events, fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", id, name, data))
@@ -174,13 +176,13 @@ func (f *fake) act(w http.ResponseWriter, r *http.Request) {
 	again := false
 	switch {
 	case r.PathValue("verb") == "cancel" && !isFinal(j.State):
-		f.change(j, canceled)
+		f.change(j, client.Canceled)
 	case r.PathValue("verb") == "retry" && j.Attempt == 4:
 		refuse(w, http.StatusConflict, "RFA_JOB_CONFLICT")
 		return
-	case r.PathValue("verb") == "retry" && j.State == failed:
+	case r.PathValue("verb") == "retry" && j.State == client.Failed:
 		j.Attempt++
-		f.change(j, queued)
+		f.change(j, client.Queued)
 		again = true
 	}
 	write(w, http.StatusOK, fmt.Sprintf(`{"job_id":%q,"state":%q,"attempt":%d}`, j.ID, j.State, j.Attempt))

@@ -6,14 +6,13 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/facts"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// follow plays the client's part in a job that was accepted and held: it polls,
-// cancels and retries as the intent says, and lets go of the job at the end. A job
-// that has not ended when the scenario's drain time is over, counted from its own
-// time, is given up: what became of it is for the judge to say.
+// follow polls, cancels and retries an accepted job as the intent says, and releases
+// it at its end, or when the scenario's drain time after its own time is over.
 func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	defer e.jobs.release(t.job)
 	patience := e.o.Scenario.Drain
@@ -36,7 +35,7 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 		e.cancelIn(ctx, t, in.Cancel)
 	}
 	for range in.Retries {
-		if state := e.await(ctx, t, isFinal); state != failed {
+		if state := e.await(ctx, t, isFinal); state != client.Failed {
 			break
 		}
 		if !e.retry(ctx, t) {
@@ -44,14 +43,13 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 		}
 	}
 	if e.awaitEnd || in.Polled {
-		if state := e.await(ctx, t, isFinal); state == canceled && e.o.Recheck > 0 {
+		if state := e.await(ctx, t, isFinal); state == client.Canceled && e.o.Recheck > 0 {
 			e.recheck(ctx, t)
 		}
 	}
 }
 
-// recheck cancels a canceled job once more when it should have been left alone for
-// a while, and after its time unless that is far, and looks at it.
+// recheck cancels a canceled job once more after Options.Recheck and polls it.
 func (e *Engine) recheck(ctx context.Context, t *ticket) {
 	wait := e.o.Recheck
 	if due := time.Until(t.request.ExecutionAt); due > 0 && due < time.Minute {
@@ -96,9 +94,8 @@ func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 	return a != nil && a.Attempt > before
 }
 
-// act sends a cancel or a retry until it is answered. A retry that is repeated
-// because its answer was lost may begin one more attempt, if the first had failed
-// meanwhile: here that is one more thing that happens, and is written down.
+// act sends a cancel or a retry until it is answered. A retry whose answer was
+// lost is repeated, which may begin one more attempt; all of it is written down.
 func (e *Engine) act(
 	ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error),
 ) *client.Changed {
@@ -107,10 +104,8 @@ func (e *Engine) act(
 		action := history.Action{Verb: verb, Sent: time.Now().UTC()}
 		a, err := do(ctx, t.job)
 		now := time.Now().UTC()
-		try := history.Try{}
 		if err != nil {
-			explain(&try, err)
-			action.Status, action.Code, action.RequestID, action.Error = try.Status, try.Code, try.RequestID, try.Error
+			action.Status, action.Code, action.RequestID, action.Error = explain(err)
 		} else {
 			action.Status, action.Job, action.State, action.Attempt, action.RequestID = 200, a.JobID, a.State, a.Attempt, a.RequestID
 			action.UpdatedAt = a.UpdatedAt
@@ -120,7 +115,7 @@ func (e *Engine) act(
 			e.jobs.saw(t.job, update{state: a.State, attempt: max(a.Attempt, 1), at: now})
 			return a
 		}
-		if !mayPass(try) && try.Status != 0 || time.Since(began) > e.o.Patience || Sleep(ctx, backoff) != nil {
+		if !mayPass(action.Status) && action.Status != 0 || time.Since(began) > e.o.Patience || Sleep(ctx, backoff) != nil {
 			return nil
 		}
 	}
@@ -131,9 +126,8 @@ const (
 	longestPoll  = 2 * time.Second
 )
 
-// poll looks at the job until the context ends, as often as the service asks for,
-// within bounds. A job that is final is looked at again with its next attempt. It
-// reports whether it ended because the service does not show the job.
+// poll polls the job until the context ends, and a final one with its next attempt.
+// refused: it ended because the service does not show the job.
 func (e *Engine) poll(ctx context.Context, t *ticket, in scenario.Intent) (refused bool) {
 	most := e.o.Poll
 	if in.Cancel.In != "" && e.o.Watch > 0 {
@@ -160,8 +154,8 @@ func (e *Engine) poll(ctx context.Context, t *ticket, in scenario.Intent) (refus
 // notShown stands for a wait that is of no use: the service refuses to show the job.
 const notShown = time.Duration(-1)
 
-// lookAt reads the job once. It gives how long to wait before the next look, 0
-// when the job is final, or notShown.
+// lookAt polls the job once and gives the wait before the next poll, 0 for a final
+// job, or notShown.
 func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int, etag *string) time.Duration {
 	var options []client.Option
 	if *etag != "" {
@@ -174,12 +168,10 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 	case errors.Is(err, client.ErrNotModified), err != nil && ctx.Err() != nil:
 		return longestPoll / 4
 	case err != nil:
-		try := history.Try{}
-		explain(&try, err)
-		if try.Status != 0 && !mayPass(try) {
+		if status, code, _, _ := explain(err); status != 0 && !mayPass(status) {
 			e.o.History.Add(history.Fact{
 				At: now, Sent: sent, Kind: history.Looked, Tenant: tenant, Ticket: number, Job: id,
-				Note: err.Error(), Told: &history.Job{Failure: try.Code},
+				Note: err.Error(), Told: &history.Job{Failure: code},
 			})
 			return notShown
 		}
@@ -197,12 +189,7 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 
 // told is what a poll tells of the job.
 func told(j *client.Job) *history.Job {
-	h := &history.Job{
-		Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: j.Outcome, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts,
-		CreatedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt,
-		ExecutionAt: known(j.ExecutionAt), StartedAt: known(j.StartedAt), FinishedAt: known(j.FinishedAt),
-		Correlation: j.CorrelationID, Batch: j.BatchID,
-	}
+	h := facts.Job(j)
 	if f := j.Failure; f != nil {
 		h.Failure = f.Code
 		h.Document = &history.Failure{Code: f.Code, Job: f.JobID, Status: f.JobStatus, Retryable: f.RetryableMember, RetryAfter: f.RetryAfter}
@@ -214,11 +201,4 @@ func told(j *client.Job) *history.Job {
 		h.Result = &history.Result{Size: r.SizeBytes, Checksum: r.Checksum.Value != ""}
 	}
 	return h
-}
-
-func known(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }

@@ -34,9 +34,7 @@ func (e *Engine) intrude(ctx context.Context, t *ticket) {
 	} {
 		action := history.Action{Verb: way.verb, Sent: time.Now().UTC(), Status: 200}
 		if err := way.ask(stranger.quick); err != nil {
-			try := history.Try{}
-			explain(&try, err)
-			action.Status, action.Code, action.RequestID, action.Error = try.Status, try.Code, try.RequestID, try.Error
+			action.Status, action.Code, action.RequestID, action.Error = explain(err)
 		}
 		e.o.History.Add(history.Fact{
 			At: time.Now().UTC(), Kind: history.Intruded, Tenant: stranger.Tenant, Ticket: t.number, Job: t.job, Action: &action,

@@ -5,28 +5,20 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-)
 
-// The states of a job (section 9).
-const (
-	created   = "CREATED"
-	queued    = "QUEUED"
-	assigned  = "ASSIGNED"
-	running   = "RUNNING"
-	succeeded = "SUCCEEDED"
-	failed    = "FAILED"
-	canceled  = "CANCELED"
+	"github.com/forgerun/forgerun/client"
 )
 
 // rank orders the states of an attempt, so that a late update does not set a
 // job back.
-var rank = map[string]int{created: 1, queued: 2, assigned: 3, running: 4, succeeded: 5, failed: 5, canceled: 5}
+var rank = map[string]int{
+	client.Created: 1, client.Queued: 2, client.Assigned: 3, client.Running: 4,
+	client.Succeeded: 5, client.Failed: 5, client.Canceled: 5,
+}
 
-func isFinal(state string) bool { return rank[state] == rank[succeeded] }
+func isFinal(state string) bool { return rank[state] == rank[client.Succeeded] }
 
-// jobs are those whose end is not known yet. One that is final and of which
-// nothing more is expected is forgotten, so that a long run needs no more memory
-// than a short one.
+// jobs are those of which more is expected; others are forgotten, to bound memory.
 type jobs struct {
 	seed maphash.Seed
 	// streamed: a job is kept until its end was streamed, even if a poll or the
@@ -72,17 +64,21 @@ func newJobs(streamed bool, moved func(from, to string), ended func(*job)) *jobs
 	return j
 }
 
-func (js *jobs) shard(id string) *shard {
-	return &js.shards[maphash.String(js.seed, id)%uint64(len(js.shards))]
-}
-
 // locked calls fn with the job, which is made if it is not known, and forgets it
 // afterwards if nothing more is expected of it.
-func (js *jobs) locked(id string, fn func(*job)) {
-	s := js.shard(id)
+func (js *jobs) locked(id string, fn func(*job)) { js.withLock(id, true, fn) }
+
+// ifKnown calls fn with the job unless it is not known.
+func (js *jobs) ifKnown(id string, fn func(*job)) { js.withLock(id, false, fn) }
+
+func (js *jobs) withLock(id string, create bool, fn func(*job)) {
+	s := &js.shards[maphash.String(js.seed, id)%uint64(len(js.shards))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j := s.byID[id]
+	if j == nil && !create {
+		return
+	}
 	if j == nil {
 		j = &job{id: id, attempt: 1}
 		s.byID[id] = j
@@ -99,8 +95,7 @@ func (js *jobs) locked(id string, fn func(*job)) {
 // over reports whether nothing more is to be learned of the job.
 func (js *jobs) over(j *job) bool { return j.finished && (j.streamed || !js.streamed) }
 
-// accepted notes which ticket a job belongs to; fill writes that down. hold
-// keeps it until release.
+// accepted lets fill note a job's ticket; hold keeps the job until release.
 func (js *jobs) accepted(id, state string, hold bool, fill func(*job)) {
 	js.locked(id, func(j *job) {
 		fill(j)
@@ -131,16 +126,9 @@ func (js *jobs) saw(id string, n update) {
 	js.locked(id, func(j *job) { js.update(j, n) })
 }
 
-// exhausted notes that the server has given up retrying the job by itself. A job
-// that was forgotten at its end is not brought back by that.
+// exhausted notes that the service retries the job no more; forgotten jobs stay so.
 func (js *jobs) exhausted(id string) {
-	s := js.shard(id)
-	s.mu.Lock()
-	known := s.byID[id] != nil
-	s.mu.Unlock()
-	if known {
-		js.locked(id, func(j *job) { j.finished = isFinal(j.state) })
-	}
+	js.ifKnown(id, func(j *job) { j.finished = isFinal(j.state) })
 }
 
 func (js *jobs) update(j *job, n update) {
@@ -148,7 +136,7 @@ func (js *jobs) update(j *job, n update) {
 		j.streamed = isFinal(n.state)
 	}
 	newer := n.attempt > j.attempt || n.attempt == j.attempt &&
-		(rank[n.state] > rank[j.state] || n.state == queued && j.state == assigned)
+		(rank[n.state] > rank[j.state] || n.state == client.Queued && j.state == client.Assigned)
 	if !newer {
 		return
 	}
@@ -157,7 +145,7 @@ func (js *jobs) update(j *job, n update) {
 	}
 	js.moved(j.state, n.state)
 	j.state, j.attempt, j.last = n.state, n.attempt, n.at
-	j.finished = isFinal(n.state) && !(n.state == failed && n.retryable && j.autoRetry)
+	j.finished = isFinal(n.state) && !(n.state == client.Failed && n.retryable && j.autoRetry)
 	if j.changed != nil {
 		close(j.changed)
 		j.changed = nil
@@ -178,19 +166,12 @@ func (js *jobs) look(id string) (state string, attempt int, changed <-chan struc
 
 // owner returns whose job it is, while its end is not known.
 func (js *jobs) owner(id string) (tenant int, known bool) {
-	s := js.shard(id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	j := s.byID[id]
-	if j == nil || j.ticket == 0 {
-		return 0, false
-	}
-	return j.tenant, true
+	js.ifKnown(id, func(j *job) { tenant, known = j.tenant, j.ticket != 0 })
+	return tenant, known
 }
 
-// silent picks jobs whose end is not known and of which there was no update for the
-// given time, at most limit of them. One that was picked counts as heard of: the
-// next call picks others.
+// silent picks at most limit unfinished jobs without an update for the given time,
+// and notes one for each, so that the next call picks others.
 func (js *jobs) silent(quiet time.Duration, limit int) (list []job) {
 	now := time.Now()
 	first := int(js.turn.Add(1))
@@ -208,14 +189,13 @@ func (js *jobs) silent(quiet time.Duration, limit int) (list []job) {
 	return list
 }
 
-// waiting counts the jobs that are not final and not scheduled beyond the given
-// time.
+// waiting counts the jobs that are not final and not scheduled beyond until.
 func (js *jobs) waiting(until time.Time) (n int) {
 	for i := range js.shards {
 		s := &js.shards[i]
 		s.mu.Lock()
 		for _, j := range s.byID {
-			if !js.over(j) && !(j.state == created && j.waits.After(until)) {
+			if !js.over(j) && !(j.state == client.Created && j.waits.After(until)) {
 				n++
 			}
 		}

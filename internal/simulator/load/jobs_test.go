@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/client"
 )
 
 // watched is a registry whose ends and counts of states can be seen.
@@ -31,93 +33,93 @@ func at(state string, attempt int) update {
 func TestAJobIsForgottenAtItsEnd(t *testing.T) {
 	t.Parallel()
 	w := newWatched()
-	w.accepted("a", queued, false, ticketed(false))
-	for _, state := range []string{assigned, running} {
+	w.accepted("a", client.Queued, false, ticketed(false))
+	for _, state := range []string{client.Assigned, client.Running} {
 		w.saw("a", at(state, 1))
 		require.Equal(t, 1, w.waiting(time.Now()))
 	}
-	w.saw("a", at(succeeded, 1))
-	require.Equal(t, []string{succeeded}, w.ends)
+	w.saw("a", at(client.Succeeded, 1))
+	require.Equal(t, []string{client.Succeeded}, w.ends)
 	require.Zero(t, w.open.Load())
-	require.Equal(t, 1, w.states[succeeded])
-	require.Zero(t, w.states[running])
+	require.Equal(t, 1, w.states[client.Succeeded])
+	require.Zero(t, w.states[client.Running])
 }
 
 func TestEventsThatAreQuickerThanTheAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWatched()
-	for _, state := range []string{created, queued, assigned, running, succeeded} {
+	for _, state := range []string{client.Created, client.Queued, client.Assigned, client.Running, client.Succeeded} {
 		w.saw("a", at(state, 1))
 	}
 	require.Empty(t, w.ends, "it is not known whose it is")
-	w.accepted("a", queued, false, ticketed(false))
-	require.Equal(t, []string{succeeded}, w.ends)
+	w.accepted("a", client.Queued, false, ticketed(false))
+	require.Equal(t, []string{client.Succeeded}, w.ends)
 	require.Zero(t, w.open.Load())
 }
 
 func TestNewsThatComeLateChangeNothing(t *testing.T) {
 	t.Parallel()
 	w := newWatched()
-	w.accepted("a", queued, true, ticketed(false))
-	w.saw("a", at(running, 1))
-	w.saw("a", at(assigned, 1))
+	w.accepted("a", client.Queued, true, ticketed(false))
+	w.saw("a", at(client.Running, 1))
+	w.saw("a", at(client.Assigned, 1))
 	state, _, _ := w.look("a")
-	require.Equal(t, running, state)
-	w.saw("a", at(failed, 1))
-	w.saw("a", at(queued, 2))
-	w.saw("a", at(failed, 1))
+	require.Equal(t, client.Running, state)
+	w.saw("a", at(client.Failed, 1))
+	w.saw("a", at(client.Queued, 2))
+	w.saw("a", at(client.Failed, 1))
 	state, attempt, _ := w.look("a")
-	require.Equal(t, queued, state)
+	require.Equal(t, client.Queued, state)
 	require.Equal(t, 2, attempt)
 }
 
 func TestALeaseThatExpiredSetsAJobBack(t *testing.T) {
 	t.Parallel()
 	w := newWatched()
-	w.accepted("a", queued, false, ticketed(false))
-	w.saw("a", at(assigned, 1))
-	w.saw("a", at(queued, 1))
-	require.Equal(t, 1, w.states[queued])
-	w.saw("a", at(assigned, 1))
-	w.saw("a", at(running, 1))
-	w.saw("a", at(succeeded, 1))
-	require.Equal(t, []string{succeeded}, w.ends)
+	w.accepted("a", client.Queued, false, ticketed(false))
+	w.saw("a", at(client.Assigned, 1))
+	w.saw("a", at(client.Queued, 1))
+	require.Equal(t, 1, w.states[client.Queued])
+	w.saw("a", at(client.Assigned, 1))
+	w.saw("a", at(client.Running, 1))
+	w.saw("a", at(client.Succeeded, 1))
+	require.Equal(t, []string{client.Succeeded}, w.ends)
 }
 
 func TestAHeldJobIsKeptUntilItIsReleased(t *testing.T) {
 	t.Parallel()
 	w := newWatched()
-	w.accepted("a", queued, true, ticketed(false))
+	w.accepted("a", client.Queued, true, ticketed(false))
 	_, _, changed := w.look("a")
-	w.saw("a", at(failed, 1))
+	w.saw("a", at(client.Failed, 1))
 	select {
 	case <-changed:
 	default:
 		t.Fatal("who waits for update is not told")
 	}
 	require.Empty(t, w.ends)
-	w.saw("a", at(queued, 2)) // it was retried
+	w.saw("a", at(client.Queued, 2)) // it was retried
 	w.release("a")
 	require.Empty(t, w.ends)
-	w.saw("a", at(succeeded, 2))
-	require.Equal(t, []string{succeeded}, w.ends)
+	w.saw("a", at(client.Succeeded, 2))
+	require.Equal(t, []string{client.Succeeded}, w.ends)
 }
 
 func TestAJobThatTheServerRetriesGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWatched()
-	w.accepted("a", queued, false, ticketed(true))
-	w.saw("a", at(failed, 1))
+	w.accepted("a", client.Queued, false, ticketed(true))
+	w.saw("a", at(client.Failed, 1))
 	require.Empty(t, w.ends)
-	w.saw("a", at(queued, 2))
-	w.saw("a", at(failed, 2))
+	w.saw("a", at(client.Queued, 2))
+	w.saw("a", at(client.Failed, 2))
 	w.exhausted("a")
-	require.Equal(t, []string{failed}, w.ends)
+	require.Equal(t, []string{client.Failed}, w.ends)
 	w.exhausted("a")
 	require.Zero(t, w.open.Load(), "a forgotten job is not brought back")
 
-	w.accepted("b", queued, false, ticketed(true))
-	w.saw("b", update{state: failed, attempt: 1, at: time.Now(), streamed: true}) // a failure for good
+	w.accepted("b", client.Queued, false, ticketed(true))
+	w.saw("b", update{state: client.Failed, attempt: 1, at: time.Now(), streamed: true}) // a failure for good
 	require.Len(t, w.ends, 2)
 }
 
@@ -125,35 +127,35 @@ func TestAJobThatTheServerRetriesGoesOn(t *testing.T) {
 func TestAJobIsKeptUntilItsEndWasStreamed(t *testing.T) {
 	t.Parallel()
 	w := newWatched()
-	w.accepted("a", queued, true, ticketed(false))
-	w.saw("a", update{state: canceled, attempt: 1, at: time.Now()})
+	w.accepted("a", client.Queued, true, ticketed(false))
+	w.saw("a", update{state: client.Canceled, attempt: 1, at: time.Now()})
 	w.release("a")
 	require.Empty(t, w.ends)
 	require.Equal(t, 1, w.waiting(time.Now()))
-	w.saw("a", at(assigned, 1)) // on its way still
-	w.saw("a", at(canceled, 1))
-	require.Equal(t, []string{canceled}, w.ends)
+	w.saw("a", at(client.Assigned, 1)) // on its way still
+	w.saw("a", at(client.Canceled, 1))
+	require.Equal(t, []string{client.Canceled}, w.ends)
 	require.Zero(t, w.open.Load())
-	require.Equal(t, 1, w.states[canceled])
+	require.Equal(t, 1, w.states[client.Canceled])
 }
 
 func TestTheEndOfARetriedAttemptHasToBeStreamedToo(t *testing.T) {
 	t.Parallel()
 	w := newWatched()
-	w.accepted("a", queued, true, ticketed(false))
-	w.saw("a", at(failed, 1))
-	w.saw("a", update{state: queued, attempt: 2, at: time.Now()})    // the retry's answer
-	w.saw("a", update{state: succeeded, attempt: 2, at: time.Now()}) // a poll
+	w.accepted("a", client.Queued, true, ticketed(false))
+	w.saw("a", at(client.Failed, 1))
+	w.saw("a", update{state: client.Queued, attempt: 2, at: time.Now()})    // the retry's answer
+	w.saw("a", update{state: client.Succeeded, attempt: 2, at: time.Now()}) // a poll
 	w.release("a")
 	require.Empty(t, w.ends)
-	w.saw("a", at(succeeded, 2))
-	require.Equal(t, []string{succeeded}, w.ends)
+	w.saw("a", at(client.Succeeded, 2))
+	require.Equal(t, []string{client.Succeeded}, w.ends)
 }
 
 func TestScheduledJobsBeyondTheLimitAreNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	w := newWatched()
-	w.accepted("a", created, false, func(j *job) { j.ticket, j.waits = 1, time.Now().Add(time.Hour) })
+	w.accepted("a", client.Created, false, func(j *job) { j.ticket, j.waits = 1, time.Now().Add(time.Hour) })
 	require.Zero(t, w.waiting(time.Now().Add(time.Minute)))
 	require.Equal(t, 1, w.waiting(time.Now().Add(2*time.Hour)))
 }

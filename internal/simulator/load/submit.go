@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -37,8 +38,7 @@ type ticket struct {
 	job  string // "" until it is accepted
 }
 
-// ticketsOf makes those of an intent: one, or one for each item of a batch, or one
-// for each copy with a key of its own.
+// ticketsOf makes a ticket for each item of a batch and each copy with its own key.
 func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 	list := make([]*ticket, in.Tickets)
 	params := params(in.ParamsBytes)
@@ -78,8 +78,7 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 	return list
 }
 
-// send hands in what the intent asks for, as often as it says, and gives the
-// tickets when all of it is answered or given up.
+// send submits an intent and its copies until each is answered or given up.
 func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Time) []*ticket {
 	list := e.ticketsOf(in, intended)
 	copies(in, func(i int) {
@@ -95,13 +94,14 @@ func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Tim
 		e.handIn(ctx, list[min(i, len(list)-1)], at) // with the same key it is one ticket
 	})
 	for _, t := range list {
-		e.write(t)
+		e.o.History.Add(history.Fact{
+			At: time.Now().UTC(), Kind: history.Submitted, Tenant: t.tenant, Ticket: t.number, Job: t.job, Submission: &t.fact,
+		})
 	}
 	return list
 }
 
-// copies calls fn for the first submission and each copy of it, one after the
-// other or at once.
+// copies calls fn for the submission and each copy, in turn or at once.
 func copies(in scenario.Intent, fn func(i int)) {
 	if !in.AtOnce {
 		for i := range 1 + in.Copies {
@@ -129,12 +129,12 @@ func (e *Engine) handIn(ctx context.Context, t *ticket, intended time.Time) {
 		a, err := account.quick.Submit(context.WithValue(ctx, tryKey{}, &try), t.request, client.IdempotencyKey(t.fact.Key))
 		try.Answered = time.Now().UTC()
 		if err != nil {
-			explain(&try, err)
+			try.Status, try.Code, try.RequestID, try.Error = explain(err)
 		} else {
 			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed
 			try.Job, try.State, try.CreatedAt = a.JobID, a.State, a.CreatedAt
 		}
-		e.note(t, try)
+		e.note(t, try, "")
 		return try
 	})
 }
@@ -152,9 +152,9 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 		a, err := account.quick.SubmitBatch(ctx, items, client.IdempotencyKey(list[0].fact.Key))
 		try.Answered = time.Now().UTC()
 		if err != nil {
-			explain(&try, err)
+			try.Status, try.Code, try.RequestID, try.Error = explain(err)
 			for _, t := range list {
-				e.note(t, try)
+				e.note(t, try, "")
 			}
 			return try
 		}
@@ -167,43 +167,37 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 					of.Status, of.Code = f.Status, f.Code
 				}
 			}
-			e.noteItem(t, of, a.BatchID)
+			e.note(t, of, a.BatchID)
 		}
 		try.Job = a.BatchID
 		return try
 	})
 }
 
-// explain fills in what an error says of an answer.
-func explain(try *history.Try, err error) {
+// explain gives what an error says of an answer.
+func explain(err error) (status int, code, requestID, text string) {
 	var problem *client.Problem
 	var unexpected *client.UnexpectedError
 	switch {
 	case errors.As(err, &problem):
-		try.Status, try.Code, try.RequestID = problem.Status, problem.Code, problem.RequestID
+		return problem.Status, problem.Code, problem.RequestID, ""
 	case errors.As(err, &unexpected):
-		try.Status, try.Error = unexpected.Status, err.Error()
-	default:
-		try.Error = err.Error()
+		return unexpected.Status, "", "", err.Error()
 	}
+	return 0, "", "", err.Error()
 }
 
-// insist repeats a submission, with the same key, while it is not known what
-// became of it. A refusal is taken for what it is, unless an earlier try may have
-// been more successful.
+// insist repeats a submission with its key while its outcome is unknown, and after
+// a temporary refusal if an earlier try may have succeeded.
 func (e *Engine) insist(ctx context.Context, intended time.Time, send func(context.Context) history.Try) {
 	began := time.Now()
 	unknown := false
 	for backoff := firstBackoff; ; backoff = min(2*backoff, longestBackoff) {
 		try := send(ctx)
 		wait := time.Duration(rand.Int64N(int64(backoff)))
-		again := try.Unknown() && try.Code != codeQueueFull || unknown && !try.Accepted() && mayPass(try)
-		if !again || ctx.Err() != nil || time.Since(began)+wait > e.o.Patience {
-			e.o.Recorder.Answered(intended, try.Answered, class(try))
-			return
-		}
+		again := try.Unknown() && try.Code != codeQueueFull || unknown && !try.Accepted() && mayPass(try.Status)
 		unknown = unknown || try.Unknown() && try.Code != codeQueueFull
-		if Sleep(ctx, wait) != nil {
+		if !again || ctx.Err() != nil || time.Since(began)+wait > e.o.Patience || Sleep(ctx, wait) != nil {
 			e.o.Recorder.Answered(intended, try.Answered, class(try))
 			return
 		}
@@ -211,9 +205,7 @@ func (e *Engine) insist(ctx context.Context, intended time.Time, send func(conte
 }
 
 // mayPass distinguishes a refusal that says "later" from one that says "no".
-func mayPass(t history.Try) bool {
-	return t.Status == http.StatusTooManyRequests || t.Status >= 500
-}
+func mayPass(status int) bool { return status == http.StatusTooManyRequests || status >= 500 }
 
 func class(t history.Try) string {
 	switch {
@@ -228,18 +220,16 @@ func class(t history.Try) string {
 	case t.Status >= 500:
 		return report.Failed
 	default:
-		return rejected
+		return "rejected" // not valid, or not allowed
 	}
 }
 
-// rejected is the class of submissions that were not valid, or not allowed.
-const rejected = "rejected"
-
 // note writes a try down, and with the first that is accepted begins to expect
-// the job's end.
-func (e *Engine) note(t *ticket, try history.Try) {
+// the job's end. batch is "" where it is unknown or there is none.
+func (e *Engine) note(t *ticket, try history.Try, batch string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.fact.Batch = cmp.Or(batch, t.fact.Batch)
 	t.fact.Tries = append(t.fact.Tries, try)
 	if !try.Accepted() || t.job != "" {
 		return
@@ -254,20 +244,6 @@ func (e *Engine) note(t *ticket, try history.Try) {
 	})
 }
 
-func (e *Engine) noteItem(t *ticket, try history.Try, batch string) {
-	t.mu.Lock()
-	t.fact.Batch = batch
-	t.mu.Unlock()
-	e.note(t, try)
-}
-
-// write keeps the fact of a ticket, with all its tries.
-func (e *Engine) write(t *ticket) {
-	e.o.History.Add(history.Fact{
-		At: time.Now().UTC(), Kind: history.Submitted, Tenant: t.tenant, Ticket: t.number, Job: t.job, Submission: &t.fact,
-	})
-}
-
 // params gives parameters of about the given size.
 func params(bytes int) any {
 	if bytes <= 0 {
@@ -276,9 +252,10 @@ func params(bytes int) any {
 	return map[string]string{"filler": strings.Repeat("x", max(bytes-len(`{"filler":""}`), 0))}
 }
 
-// Sleep waits for d or for the end of ctx, whose cause it then returns.
+// Sleep waits for d or for the end of ctx, whose cause it then returns. A d below
+// or at 0 costs nothing.
 func Sleep(ctx context.Context, d time.Duration) error {
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || d <= 0 {
 		return context.Cause(ctx)
 	}
 	timer := time.NewTimer(d)

@@ -14,9 +14,8 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// transport sends requests over fasthttp, which takes a third of the time that
-// net/http takes for one: the generator must not be what limits a run. It is for
-// short requests of plain http only; streams go over net/http.
+// transport sends short requests of plain http over fasthttp, in a third of the time
+// of net/http: the generator must not limit a run. Streams go over net/http.
 type transport struct {
 	host    fasthttp.HostClient
 	timeout time.Duration // of one request, waiting for a connection included
@@ -28,8 +27,7 @@ type transport struct {
 
 const dialTimeout = 5 * time.Second
 
-// newTransport keeps at most connections open to address, a host and a port.
-// Requests beyond wait for one, and their time counts.
+// newTransport keeps at most connections open to address; more requests wait.
 func newTransport(address string, connections int, timeout time.Duration) *transport {
 	t := &transport{timeout: timeout, open: map[net.Conn]bool{}}
 	t.host = fasthttp.HostClient{
@@ -74,8 +72,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// abort ends all requests under way, and those to come: fasthttp would wait for
-// its deadline.
+// abort ends present and future requests; fasthttp alone waits for deadlines.
 func (t *transport) abort() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,8 +82,7 @@ func (t *transport) abort() {
 	}
 }
 
-// locating notes the header Location of the answer to a submission, which the
-// client library does not show of a refusal.
+// locating notes the Location of answers, which the library hides in refusals.
 type locating struct{ http.RoundTripper }
 
 // tryKey is the context's key of the history.Try that a request is sent for.

@@ -2,25 +2,23 @@ package load
 
 import (
 	"context"
-	"encoding/json"
 	"sync"
 	"time"
 
 	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/facts"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// ends are the events whose data on a stream is the outcome document of the
-// attempt (docs/api.md, Watching), with the state that they lead to.
+// ends are the stream events with an outcome document (docs/api.md, Watching).
 var ends = map[string]struct{ name, state string }{
-	"job-succeeded": {"job.succeeded", succeeded},
-	"job-failed":    {"job.failed", failed},
-	"job-canceled":  {"job.canceled", canceled},
+	"job-succeeded": {"job.succeeded", client.Succeeded},
+	"job-failed":    {"job.failed", client.Failed},
+	"job-canceled":  {"job.canceled", client.Canceled},
 }
 
-// watch reads the stream of all of a tenant's events, from before its first job.
-// The first stream of a tenant is the one that is written down; connected is
-// called when it is there.
+// watch records a tenant's first stream, from before its first job, and calls
+// connected when it is open.
 func (e *Engine) watch(ctx context.Context, a *Account, connected func()) {
 	last := ""
 	var once sync.Once
@@ -93,7 +91,7 @@ func (e *Engine) logged(m client.Message, f *history.Fact) (then func(), err err
 	case v.JobID == "": // of a batch or a webhook
 		return nil, nil
 	case v.Name == "event.emitted":
-		f.Event.Emitted, err = emitted(v.Data)
+		f.Event.Emitted, err = facts.Emission(v.Data)
 		return nil, err
 	case v.NextState != "":
 		return func() { e.jobs.saw(v.JobID, update{state: v.NextState, attempt: v.Attempt, at: f.At, streamed: true}) }, nil
@@ -102,16 +100,6 @@ func (e *Engine) logged(m client.Message, f *history.Fact) (then func(), err err
 	default:
 		return nil, nil
 	}
-}
-
-// emitted gives what a client's own event said: its name and its data.
-func emitted(data json.RawMessage) (string, error) {
-	var e struct {
-		Name string          `json:"name"`
-		Data json.RawMessage `json:"data"`
-	}
-	err := json.Unmarshal(data, &e)
-	return e.Name + " " + string(e.Data), err
 }
 
 // idle reads a stream slowly and for nobody, as a client that hangs does.

@@ -30,10 +30,7 @@ func (a Answer) status() int {
 	}
 }
 
-func accepts(status int) bool { return status >= 200 && status < 300 }
-
-// draw picks an answer. It depends on its arguments alone, so that a run with
-// the same seed meets the same answers.
+// draw picks an answer by its arguments alone: the same seed meets the same answers.
 func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 	var sum float64
 	for _, a := range answers {

@@ -64,11 +64,11 @@ func (m *message) job() string { return clip(m.subjectID("jobs/")) }
 // ticket is the number in a correlation id of the form {run}.{n}, 0 in another.
 func (m *message) ticket() int64 {
 	_, number, _ := strings.Cut(m.data.CorrelationID, ".")
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n < 0 {
+	n, err := strconv.ParseUint(number, 10, 63)
+	if err != nil {
 		return 0
 	}
-	return n
+	return int64(n)
 }
 
 // subject names the message for the drawing of answers: the same in another run
@@ -84,30 +84,24 @@ func (m *message) subject() string {
 // for nothing.
 func (m *message) fact(kind history.Kind, status int, note string) history.Fact {
 	e := m.event
-	digest := sha256.Sum256(m.body)
+	digest, emitted := sha256.Sum256(m.body), ""
+	if own := m.data.Emitted; own != nil {
+		emitted = clip(own.Name + " " + string(own.Data))
+	}
 	return history.Fact{
 		At: m.at, Kind: kind, Tenant: m.to.tenant, Ticket: m.ticket(), Job: m.job(), Note: note,
 		Delivery: &history.Delivery{
 			ID: clip(m.id()), Webhook: m.webhook, Receiver: m.to.name, URL: m.url,
 			EventID: clip(e.EventID), EventName: clip(e.Name), Seq: e.Sequence, Status: status, Body: hex.EncodeToString(digest[:]),
-			JobStatus: clip(m.data.JobStatus), Emitted: m.emitted(),
+			JobStatus: clip(m.data.JobStatus), Emitted: emitted,
 		},
 	}
 }
 
-// emitted is the client's own event in the message: name and data.
-func (m *message) emitted() string {
-	if m.data.Emitted == nil {
-		return ""
-	}
-	return clip(m.data.Emitted.Name + " " + string(m.data.Emitted.Data))
-}
-
 // clip bounds what is kept of a stranger's text.
 func clip(s string) string {
-	const most = 200
-	if len(s) > most {
-		return s[:most] + "..."
+	if len(s) > 200 {
+		return s[:200] + "..."
 	}
 	return s
 }

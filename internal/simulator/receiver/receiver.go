@@ -1,6 +1,7 @@
 package receiver
 
 import (
+	"context"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
@@ -40,14 +41,13 @@ type Receiver struct {
 	options  Options
 	listener net.Listener
 	server   *http.Server
-	closing  chan struct{} // closed by Close: nobody waits any longer
 	tries    tries
+	closed   context.Context // ended by Close: nobody waits any longer
+	close    context.CancelFunc
 
 	mu       sync.Mutex
-	closed   bool
 	active   sync.WaitGroup    // messages being answered; grows only while not closed
-	base     string            // of the public addresses, no slash at the end
-	bases    map[string]string // of receivers with an address of their own, by name
+	bases    map[string]string // of the public addresses, no slash at the end; "": of receivers without one of their own
 	webhooks map[address]webhook
 }
 
@@ -71,7 +71,8 @@ const (
 // New makes a receiver that does not listen by itself: it is a handler of requests
 // to publicURL.
 func New(publicURL string, o Options) (*Receiver, error) {
-	r := &Receiver{options: o, closing: make(chan struct{}), webhooks: map[address]webhook{}, bases: map[string]string{}}
+	r := &Receiver{options: o, webhooks: map[address]webhook{}, bases: map[string]string{}}
+	r.closed, r.close = context.WithCancel(context.Background())
 	r.server = &http.Server{
 		Handler: r, ReadHeaderTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 	}
@@ -105,9 +106,8 @@ func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 func (r *Receiver) Addr() string { return r.listener.Addr().String() }
 
 // Open gives the receiver of that name an address of its own, at a free port of
-// the same host, and returns its base URL. A service may hold all that it sends to
-// one host and port back when some of it fails; receivers with ports of their own
-// are unharmed by each other.
+// the same host, and returns its base URL: failures at one host and port may make a
+// service hold back all that it sends there.
 func (r *Receiver) Open(name string) (baseURL string, err error) {
 	host, _, err := net.SplitHostPort(r.Addr())
 	if err != nil {
@@ -122,9 +122,8 @@ func (r *Receiver) Open(name string) (baseURL string, err error) {
 	return baseURL, r.SetURL(name, baseURL)
 }
 
-// SetURL changes the base of the addresses that URL gives for a receiver, such as
-// to that of a proxy; "" stands for those without one of their own. It is for
-// before they are registered: messages are verified under the present one.
+// SetURL changes the base of a receiver's address, such as to a proxy's, before it is
+// registered; "" stands for the receivers without a base of their own.
 func (r *Receiver) SetURL(name, baseURL string) error {
 	u, err := url.Parse(baseURL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
@@ -132,11 +131,7 @@ func (r *Receiver) SetURL(name, baseURL string) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if name == "" {
-		r.base = strings.TrimRight(baseURL, "/")
-	} else {
-		r.bases[name] = strings.TrimRight(baseURL, "/")
-	}
+	r.bases[name] = strings.TrimRight(baseURL, "/")
 	return nil
 }
 
@@ -144,7 +139,7 @@ func (r *Receiver) SetURL(name, baseURL string) error {
 func (r *Receiver) Base() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.base
+	return r.bases[""]
 }
 
 // URL is where the service sends messages for the tenant's receiver.
@@ -153,7 +148,7 @@ func (r *Receiver) URL(tenant int, name string) string {
 	defer r.mu.Unlock()
 	base, own := r.bases[name]
 	if !own {
-		base = r.base
+		base = r.bases[""]
 	}
 	return base + "/" + strconv.Itoa(tenant) + "/" + url.PathEscape(name)
 }
@@ -166,31 +161,12 @@ func (r *Receiver) SetWebhook(tenant int, name, webhookID, secret string) {
 	r.webhooks[address{tenant, name}] = webhook{webhookID, secret}
 }
 
-func (r *Receiver) webhook(a address) webhook {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.webhooks[a]
-}
-
 // Close ends the server and all answers that are held, and waits until what
 // came is written to the history. It may come twice.
 func (r *Receiver) Close() {
 	r.mu.Lock()
-	if !r.closed {
-		r.closed = true
-		close(r.closing)
-	}
+	r.close()
 	r.mu.Unlock()
 	_ = r.server.Close()
 	r.active.Wait()
-}
-
-// begin counts a message in, unless the receiver is closed.
-func (r *Receiver) begin() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.closed {
-		r.active.Add(1)
-	}
-	return !r.closed
 }

@@ -80,7 +80,8 @@ func TestGoodMessagesAreReceived(t *testing.T) {
 	structured := of(b.URL(0, "hook"), "d-6", "job-1")
 	structured.structured()
 	emitted := of(b.URL(0, "hook"), "d-7", "job-1")
-	emitted.event, emitted.body = "event.emitted", []byte(`{"jobId":"job-1","jobStatus":"PROCESSING","emitted":{"name":"simulated","data":17}}`)
+	emitted.event, emitted.body = "event.emitted",
+		[]byte(`{"jobId":"job-1","jobStatus":"PROCESSING","emitted":{"name":"simulated","data":17}}`)
 	for i, d := range []delivery{bound, callback, early, batch, test, structured, emitted} {
 		status, err := d.send(t.Context(), t)
 		require.NoError(t, err)
@@ -128,12 +129,14 @@ func TestStrangeMessages(t *testing.T) {
 		note   string
 		status int // 0: 403
 	}{
-		"another secret":       {change: func(d *delivery) { d.secret = "whsec_b3RoZXItb3RoZXItb3RoZXItb3RoZXI=" }, note: "that the webhook's secret has not signed: "},
-		"no secret":            {change: func(d *delivery) { d.secret = "" }, note: "that the webhook's secret has not signed: "},
-		"another key":          {change: func(d *delivery) { d.key = anotherKey }, note: "that no published key has signed: "},
-		"no key":               {change: func(d *delivery) { d.key = nil }, note: "that no published key has signed: "},
-		"signed for elsewhere": {change: func(d *delivery) { d.signedURL = "http://receiver.test/0/hook" }, note: "that no published key has signed: "},
-		"signed long ago":      {change: func(d *delivery) { d.at = d.at.Add(-time.Hour) }, note: "that the webhook's secret has not signed: "},
+		"another secret": {change: func(d *delivery) { d.secret = "whsec_b3RoZXItb3RoZXItb3RoZXItb3RoZXI=" },
+			note: "that the webhook's secret has not signed: "},
+		"no secret":   {change: func(d *delivery) { d.secret = "" }, note: "that the webhook's secret has not signed: "},
+		"another key": {change: func(d *delivery) { d.key = anotherKey }, note: "that no published key has signed: "},
+		"no key":      {change: func(d *delivery) { d.key = nil }, note: "that no published key has signed: "},
+		"signed for elsewhere": {change: func(d *delivery) { d.signedURL = "http://receiver.test/0/hook" },
+			note: "that no published key has signed: "},
+		"signed long ago": {change: func(d *delivery) { d.at = d.at.Add(-time.Hour) }, note: "that the webhook's secret has not signed: "},
 		"another event": {change: func(d *delivery) {
 			d.tamper = func(r *http.Request) { r.Header.Set("Ce-Type", "job.failed") }
 		}, note: "that no published key has signed: "},
@@ -143,15 +146,21 @@ func TestStrangeMessages(t *testing.T) {
 		"another id": {change: func(d *delivery) {
 			d.tamper = func(r *http.Request) { r.Header.Set("Webhook-Id", "x") }
 		}, note: "that the webhook's secret has not signed: "},
-		"body of another job":        {change: func(d *delivery) { d.jobID = "job-2" }, note: `a message of job "job-2" with the subject "jobs/job-1"`},
-		"subject of another job":     {change: func(d *delivery) { d.subject = "jobs/job-2" }, note: `a message of job "job-1" with the subject "jobs/job-2"`},
-		"body of no job":             {change: func(d *delivery) { d.body = []byte(`{}`) }, note: `a message of job none with the subject "jobs/job-1"`},
-		"no subject":                 {change: func(d *delivery) { d.subject = "" }, note: `a message of job "job-1" with the subject none`},
-		"another tenant's job":       {change: func(d *delivery) { d.jobID, d.subject = "foreign", "jobs/foreign" }, note: "tenant 0 got a message of a job of tenant 1"},
-		"not JSON":                   {change: func(d *delivery) { d.body = []byte(`job-1`) }, note: "a message that cannot be read"},
-		"too long":                   {change: func(d *delivery) { d.body = make([]byte, 4<<20+1) }, note: "a message of more than 4 MiB"},
-		"another webhook's":          {change: func(d *delivery) { d.url = strings.Replace(d.url, "/0/", "/1/", 1) }, note: "that the webhook's secret has not signed: "},
-		"not sent by POST":           {change: func(d *delivery) { d.tamper = func(r *http.Request) { r.Method = http.MethodPut } }, note: "that no published key has signed: "},
+		"body of another job": {change: func(d *delivery) { d.jobID = "job-2" },
+			note: `a message of job "job-2" with the subject "jobs/job-1"`},
+		"subject of another job": {change: func(d *delivery) { d.subject = "jobs/job-2" },
+			note: `a message of job "job-1" with the subject "jobs/job-2"`},
+		"body of no job": {change: func(d *delivery) { d.body = []byte(`{}`) },
+			note: `a message of job none with the subject "jobs/job-1"`},
+		"no subject": {change: func(d *delivery) { d.subject = "" }, note: `a message of job "job-1" with the subject none`},
+		"another tenant's job": {change: func(d *delivery) { d.jobID, d.subject = "foreign", "jobs/foreign" },
+			note: "tenant 0 got a message of a job of tenant 1"},
+		"not JSON": {change: func(d *delivery) { d.body = []byte(`job-1`) }, note: "a message that cannot be read"},
+		"too long": {change: func(d *delivery) { d.body = make([]byte, 4<<20+1) }, note: "a message of more than 4 MiB"},
+		"another webhook's": {change: func(d *delivery) { d.url = strings.Replace(d.url, "/0/", "/1/", 1) },
+			note: "that the webhook's secret has not signed: "},
+		"not sent by POST": {change: func(d *delivery) { d.tamper = func(r *http.Request) { r.Method = http.MethodPut } },
+			note: "that no published key has signed: "},
 		"far too much of everything": {change: func(d *delivery) { d.subject = "jobs/" + strings.Repeat("x", 10_000) }, note: "with the subject"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -185,18 +194,20 @@ func TestAnswers(t *testing.T) {
 		check  func(t *testing.T, err error, took time.Duration)
 	}{
 		"status": {answer: receiver.Answer{Status: 503}, status: 503},
-		"late": {answer: receiver.Answer{Status: 200, After: 300 * time.Millisecond}, status: 200, check: func(t *testing.T, _ error, took time.Duration) {
-			require.GreaterOrEqual(t, took, 300*time.Millisecond)
-		}},
+		"late": {answer: receiver.Answer{Status: 200, After: 300 * time.Millisecond}, status: 200,
+			check: func(t *testing.T, _ error, took time.Duration) {
+				require.GreaterOrEqual(t, took, 300*time.Millisecond)
+			}},
 		"reset": {answer: receiver.Answer{Reset: true}, check: func(t *testing.T, err error, _ time.Duration) {
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 		}},
 		"hang": {answer: receiver.Answer{Hang: true}, check: func(t *testing.T, err error, _ time.Duration) {
 			require.ErrorIs(t, err, context.Canceled)
 		}},
-		"later than the sender waits": {answer: receiver.Answer{Status: 200, After: time.Hour}, check: func(t *testing.T, err error, _ time.Duration) {
-			require.ErrorIs(t, err, context.Canceled)
-		}},
+		"later than the sender waits": {answer: receiver.Answer{Status: 200, After: time.Hour},
+			check: func(t *testing.T, err error, _ time.Duration) {
+				require.ErrorIs(t, err, context.Canceled)
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -47,7 +47,8 @@ type delivery struct {
 
 // of gives a good message of a job's event, to a registered webhook.
 func of(url, id, jobID string) delivery {
-	return delivery{url: url, id: id, event: "job.succeeded", subject: "jobs/" + jobID, jobID: jobID, secret: secretText, key: privateKey, at: time.Now()}
+	return delivery{url: url, id: id, event: "job.succeeded", subject: "jobs/" + jobID, jobID: jobID, secret: secretText, key: privateKey,
+		at: time.Now()}
 }
 
 // request writes and signs the message.
@@ -113,8 +114,10 @@ var transport = &http.Transport{DisableKeepAlives: true}
 
 // structured moves the attributes of CloudEvents into the body.
 func (d *delivery) structured() {
-	d.body = fmt.Appendf(nil, `{"specversion":"1.0","id":"event-of-%s","type":%q,"source":"https://forgerun.test/v1","subject":%q,"sequence":"5",`+
-		`"datacontenttype":"application/json","data":{"jobId":%q,"jobStatus":"COMPLETED","correlationId":%q}}`, d.id, d.event, d.subject, d.jobID, d.correlation)
+	d.body = fmt.Appendf(nil, `{"specversion":"1.0","id":"event-of-%s","type":%q,"source":"https://forgerun.test/v1",`+
+		`"subject":%q,"sequence":"5",`+
+		`"datacontenttype":"application/json","data":{"jobId":%q,"jobStatus":"COMPLETED","correlationId":%q}}`, d.id, d.event, d.subject,
+		d.jobID, d.correlation)
 	d.mediaType = "application/cloudevents+json"
 }
 

@@ -16,9 +16,13 @@ import (
 
 // ServeHTTP receives one try.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if !r.begin() {
+	r.mu.Lock()
+	if r.closed.Err() != nil {
+		r.mu.Unlock()
 		panic(http.ErrAbortHandler)
 	}
+	r.active.Add(1)
+	r.mu.Unlock()
 	defer r.active.Done()
 	to, ok := r.find(req.URL)
 	if !ok {
@@ -26,8 +30,12 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	m := message{at: time.Now().UTC(), to: to, url: r.URL(to.tenant, to.name), method: req.Method, header: req.Header}
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Now().Add(readTimeout))
 	var err error
-	if m.body, err = readBody(w, req); err != nil {
+	m.body, err = io.ReadAll(http.MaxBytesReader(w, req.Body, maxBodyBytes))
+	_ = conn.SetReadDeadline(time.Time{}) // the answer may take longer
+	if err != nil {
 		if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
 			r.refuse(w, m, "a message of more than 4 MiB")
 			return
@@ -40,12 +48,13 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case strange != "":
 		r.refuse(w, m, strange)
 	default:
-		try := r.tries.add(m.id())
-		if r.options.Choose != nil {
-			r.answer(w, req, m, r.options.Choose(to.name, m.ticket(), try), "")
-			return
+		var a Answer
+		if try := r.tries.add(m.id()); r.options.Choose != nil {
+			a = r.options.Choose(to.name, m.ticket(), try)
+		} else {
+			a = draw(r.options.Names[to.name], r.options.Seed, m.subject(), try)
 		}
-		r.answer(w, req, m, draw(r.options.Names[to.name], r.options.Seed, m.subject(), try), "")
+		r.answer(w, req, m, a, "")
 	}
 }
 
@@ -63,18 +72,7 @@ func (r *Receiver) find(u *url.URL) (address, bool) {
 	return address{tenant, name}, err == nil && wrong == nil && tenant >= 0 && known
 }
 
-// readBody reads a message within its bounds of size and time.
-func readBody(w http.ResponseWriter, req *http.Request) ([]byte, error) {
-	conn := http.NewResponseController(w)
-	_ = conn.SetReadDeadline(time.Now().Add(readTimeout))
-	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBodyBytes))
-	_ = conn.SetReadDeadline(time.Time{}) // the answer may take longer
-	return body, err
-}
-
-// answer gives a message its answer. The history has it before the sender does:
-// an answer of which nothing is known was never given. That it was given does
-// not mean that it arrived.
+// answer gives a message its answer, which is in the history before the sender has it.
 func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, m message, a Answer, note string) {
 	status := a.status()
 	if why := r.hold(req.Context(), a.After); why != "" {
@@ -84,7 +82,7 @@ func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, m message, a
 	f.Delivery.After = a.After
 	r.options.History.Add(f)
 	if r.options.Delivered != nil {
-		r.options.Delivered(time.Now(), accepts(status))
+		r.options.Delivered(time.Now(), status/100 == 2)
 	}
 	switch {
 	case status > 0:
@@ -114,14 +112,12 @@ func (r *Receiver) hold(ctx context.Context, d time.Duration) (over string) {
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
-	case <-r.closing:
+	case <-r.closed.Done():
 	}
-	select {
-	case <-r.closing:
+	switch {
+	case r.closed.Err() != nil:
 		return "the receiver was closed before it answered"
-	default:
-	}
-	if ctx.Err() != nil {
+	case ctx.Err() != nil:
 		return "the sender gave up before it was answered"
 	}
 	return ""

@@ -10,7 +10,9 @@ import (
 // verify reads the message and says what is strange about it, "" for nothing.
 // An error means that this cannot be told now, without the published keys.
 func (r *Receiver) verify(m *message) (strange string, err error) {
-	registered := r.webhook(m.to)
+	r.mu.Lock()
+	registered := r.webhooks[m.to]
+	r.mu.Unlock()
 	m.webhook = registered.id
 	unread := m.read() // first, so that the history has what it claims to be
 	if registered.id != "" {

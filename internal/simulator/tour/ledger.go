@@ -1,6 +1,7 @@
 package tour
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
@@ -15,14 +16,12 @@ type ledger struct {
 	kinds    map[int64]string // by ticket
 	tickets  map[string]int64 // by job
 	webhooks map[string]string
-	states   map[string]string // of jobs, as last seen
 	facts    map[string][]history.Fact
 }
 
 func newLedger() *ledger {
 	return &ledger{
-		kinds: map[int64]string{}, tickets: map[string]int64{}, webhooks: map[string]string{}, states: map[string]string{},
-		facts: map[string][]history.Fact{},
+		kinds: map[int64]string{}, tickets: map[string]int64{}, webhooks: map[string]string{}, facts: map[string][]history.Fact{},
 	}
 }
 
@@ -51,36 +50,24 @@ func (l *ledger) kindOf(ticket int64) string {
 // Add keeps a fact with those of its kind. What a webhook got of another kind's
 // job is not kept.
 func (l *ledger) Add(f history.Fact) {
-	kind, state := l.add(f)
-	if state != "" && l.see != nil {
-		l.see(kind, state)
-	}
-}
-
-func (l *ledger) add(f history.Fact) (kind, state string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if f.Ticket == 0 {
-		f.Ticket = l.tickets[f.Job]
-	}
+	f.Ticket = cmp.Or(f.Ticket, l.tickets[f.Job])
 	if f.Kind == history.Submitted || f.Kind == history.ListedJob {
 		l.tickets[f.Job] = f.Ticket
 	}
-	kind = l.kinds[f.Ticket]
+	kind := l.kinds[f.Ticket]
 	if d := f.Delivery; d != nil {
 		owner := l.webhooks[d.Webhook]
-		if kind == "" {
-			kind = owner
-		}
+		kind = cmp.Or(kind, owner)
 		if d.Webhook != "" && owner != kind {
-			return "", ""
+			return
 		}
 	}
 	l.facts[kind] = append(l.facts[kind], f)
-	if state = stateIn(f); state != "" {
-		l.states[f.Job] = state
+	if state := stateIn(f); state != "" && l.see != nil {
+		l.see(kind, state)
 	}
-	return kind, state
 }
 
 // stateIn is the state that an answer has, "" for none.
@@ -99,11 +86,4 @@ func (l *ledger) of(kind string) []history.Fact {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.facts[kind])
-}
-
-// state is how a job was seen last.
-func (l *ledger) state(job string) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.states[job]
 }

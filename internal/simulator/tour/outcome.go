@@ -6,27 +6,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/history"
-)
-
-const (
-	created   = "CREATED"
-	queued    = "QUEUED"
-	running   = "RUNNING"
-	succeeded = "SUCCEEDED"
-	failed    = "FAILED"
-	canceled  = "CANCELED"
 )
 
 // expectations are what must be seen of each kind, in the words of the table. Of
 // all others the job succeeds.
 var expectations = map[string]string{
-	"FAIL_IMMEDIATE":                 failed,
-	"FAIL_AFTER_PROGRESS":            failed,
+	"FAIL_IMMEDIATE":                 client.Failed,
+	"FAIL_AFTER_PROGRESS":            client.Failed,
 	"FAIL_AFTER_RETRYABLE":           "FAILED, retryable",
 	"RUNS_OVER_TIMEOUT":              "FAILED, timed out",
-	"CANCEL_BEFORE_START":            canceled,
-	"CANCEL_DURING_RUN":              canceled,
+	"CANCEL_BEFORE_START":            client.Canceled,
+	"CANCEL_DURING_RUN":              client.Canceled,
 	"RETRY_ON_FAIL":                  "FAILED, then SUCCEEDED",
 	"RETRY_LIMIT_REACHED":            "FAILED, no retry left",
 	"DUPLICATE_SUBMIT_SAME_KEY":      "SUCCEEDED, same job",
@@ -38,13 +30,6 @@ var expectations = map[string]string{
 	"WEBHOOK_SLOW_RECEIVER":          "SUCCEEDED, delivered late",
 	"SCHEDULED_FAR_FUTURE":           "CREATED, then CANCELED",
 	"PAYLOAD_INVALID":                "REJECTED",
-}
-
-func expectedOf(kind string) string {
-	if expected, ok := expectations[kind]; ok {
-		return expected
-	}
-	return succeeded
 }
 
 // callbackName is the receiver of callbacks.
@@ -67,7 +52,7 @@ type story struct {
 
 func storyOf(facts []history.Fact) (s story) {
 	for _, f := range facts {
-		if f.Kind != history.Submitted {
+		if f.Submission == nil {
 			continue
 		}
 		for _, try := range f.Submission.Tries {
@@ -118,7 +103,7 @@ func (s *story) outcome(kind string) string {
 		return "ACCEPTED"
 	case len(s.jobs) == 0:
 		return ""
-	case strings.HasPrefix(kind, "RETRY_") && s.last() == failed && s.refused:
+	case strings.HasPrefix(kind, "RETRY_") && s.last() == client.Failed && s.refused:
 		return "FAILED, no retry left"
 	case kind == "RETRY_ON_FAIL" && s.end != nil && s.end.Attempt > 1:
 		return "FAILED, then " + s.last()
@@ -128,7 +113,7 @@ func (s *story) outcome(kind string) string {
 		return s.states[0] + ", then " + s.last()
 	case strings.HasPrefix(kind, "DUPLICATE_"):
 		return end + map[bool]string{true: ", same job", false: ", two jobs"}[len(s.jobs) == 1]
-	case s.delivery != nil && end == succeeded:
+	case s.delivery != nil && end == client.Succeeded:
 		return end + ", " + s.delivered(kind)
 	default:
 		return end
@@ -136,7 +121,7 @@ func (s *story) outcome(kind string) string {
 }
 
 func (s *story) ending() string {
-	if s.last() != failed || s.end == nil || s.end.Document == nil {
+	if s.last() != client.Failed || s.end == nil || s.end.Document == nil {
 		return s.last()
 	}
 	switch d := s.end.Document; {
@@ -145,7 +130,7 @@ func (s *story) ending() string {
 	case d.Retryable:
 		return "FAILED, retryable"
 	}
-	return failed
+	return client.Failed
 }
 
 func (s *story) delivered(kind string) string {

@@ -1,6 +1,7 @@
 package tour
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ type kindPlay struct {
 	webhook *client.Webhook // nil: the kind has none
 	outage  *OutageTimes
 }
+
+func (k *kindPlay) story() story { return storyOf(k.facts.of(k.Kind)) }
 
 func (k *kindPlay) stopsService() bool {
 	return k.Kind == "SCHEDULED_LATE_RECOVERY" && k.o.Outage != nil
@@ -54,7 +57,7 @@ func (k *kindPlay) play(ctx context.Context) {
 		cause = context.Cause(ctx)
 		k.ended(cause)
 	}
-	s := storyOf(k.facts.of(k.Kind))
+	s := k.story()
 	k.Got = s.outcome(k.Kind)
 	if s.end != nil {
 		k.Attempts = s.end.Attempt
@@ -70,11 +73,11 @@ func (k *kindPlay) play(ctx context.Context) {
 
 // ended notes why the tour ended before the kind did; nil: it did not.
 func (k *kindPlay) ended(cause error) {
-	s := storyOf(k.facts.of(k.Kind))
+	s := k.story()
 	switch {
 	case cause == nil:
 	case errors.Is(cause, errTimeUp):
-		k.differs("not finished within %s; last seen %s", k.o.Timeout, orNone(s.last()))
+		k.differs("not finished within %s; last seen %s", k.o.Timeout, cmp.Or(s.last(), "(none)"))
 	case errors.Is(cause, errBusy):
 		k.differs("%v", cause)
 	default:
@@ -95,7 +98,7 @@ func (k *kindPlay) act(ctx context.Context) error {
 	}
 	k.engine.Play(ctx, k.intent)
 	for tries := 1; k.Kind == "CANCEL_DURING_RUN" && ctx.Err() == nil; tries++ {
-		if s := storyOf(k.facts.of(k.Kind)); s.last() != succeeded {
+		if s := k.story(); s.last() != client.Succeeded {
 			break // else it had ended before it could be canceled, which is nobody's fault
 		}
 		if tries == cancelTries {
@@ -105,7 +108,7 @@ func (k *kindPlay) act(ctx context.Context) error {
 		k.facts.expect(k.Kind, k.intent.N, 1)
 		k.engine.Play(ctx, k.intent)
 	}
-	if s := storyOf(k.facts.of(k.Kind)); k.webhook != nil && s.last() == succeeded {
+	if s := k.story(); k.webhook != nil && s.last() == client.Succeeded {
 		return k.awaitDeliveries(ctx, s.jobs[0])
 	}
 	return nil
@@ -125,7 +128,7 @@ func (k *kindPlay) playAcrossOutage(ctx context.Context) error {
 			return err
 		}
 	}
-	s := storyOf(k.facts.of(k.Kind))
+	s := k.story()
 	if len(s.jobs) == 0 {
 		return nil // what was answered is judged
 	}
@@ -259,7 +262,7 @@ func (k *kindPlay) compare(s *story) {
 	k.Findings = nil
 	defer func() { // what is particular to the kind says most
 		if k.Findings = append(k.Findings, judged...); !k.Cut && k.Got != k.Expected && len(k.Findings) == 0 {
-			k.differs("got %s, expected %s", orNone(k.Got), k.Expected)
+			k.differs("got %s, expected %s", cmp.Or(k.Got, "(none)"), k.Expected)
 		}
 	}()
 	d := s.delivery
@@ -274,7 +277,7 @@ func (k *kindPlay) compare(s *story) {
 			k.differs("the delivery is still %s after %d tries, expected %s", d.State, d.Attempts, k.Expected)
 		}
 	}
-	queuedAt, ok := s.entered(queued)
+	queuedAt, ok := s.entered(client.Queued)
 	switch {
 	case k.outage != nil && !k.outage.Down.Before(s.due):
 		k.differs("the service took until %s after the job's time to stop, so nothing was shown", show(k.outage.Down.Sub(s.due)))
@@ -285,7 +288,7 @@ func (k *kindPlay) compare(s *story) {
 	case k.Kind == "SCHEDULED_ON_TIME" && ok && queuedAt.Sub(s.due) > punctual:
 		k.differs("the job was queued %s after its time, allowed are %s", show(queuedAt.Sub(s.due)), punctual)
 	}
-	if _, ran := s.entered(running); k.Kind == "CANCEL_DURING_RUN" && s.last() == canceled && !ran {
+	if _, ran := s.entered(client.Running); k.Kind == "CANCEL_DURING_RUN" && s.last() == client.Canceled && !ran {
 		k.differs("the job was canceled before it ran")
 	}
 }
@@ -298,18 +301,15 @@ func (k *kindPlay) leave(ctx context.Context, jobs []string) {
 	if k.webhook != nil {
 		_ = k.account.Client.DeleteWebhook(ctx, k.webhook.WebhookID)
 	}
+	states := map[string]string{}
+	for _, f := range k.facts.of(k.Kind) {
+		states[f.Job] = cmp.Or(stateIn(f), states[f.Job])
+	}
 	for _, job := range jobs {
-		if state := k.facts.state(job); state != succeeded && state != failed && state != canceled {
+		if j := (client.Job{State: states[job]}); !j.Final() {
 			_, _ = k.account.Client.Cancel(ctx, job) // what went wrong before is known already
 		}
 	}
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "(none)"
-	}
-	return text
 }
 
 // show rounds a duration to what a reader needs.

@@ -78,8 +78,8 @@ func (p *progress) print() {
 		fmt.Fprintln(p.w, line)
 		return
 	}
-	if p.width > 0 && len(line) >= p.width {
-		line = line[:p.width-1]
+	if p.width > 0 {
+		line = line[:min(len(line), p.width-1)]
 	}
 	fmt.Fprint(p.w, "\r\x1b[K"+line)
 }
@@ -93,23 +93,17 @@ func (p *progress) line(elapsed time.Duration) string {
 		if p.done[k.Kind] {
 			continue
 		}
-		name := k.Kind
-		if state := p.states[k.Kind]; state != "" {
-			name += " " + state
-		}
-		waiting = append(waiting, name)
+		waiting = append(waiting, strings.TrimSpace(k.Kind+" "+p.states[k.Kind]))
 	}
 	line := fmt.Sprintf("%s  %d of %d kinds finished", elapsed.Round(time.Second), len(p.done), len(p.kinds))
 	if p.different > 0 {
 		line += fmt.Sprintf(", %d differ", p.different)
 	}
-	if len(waiting) == 0 {
-		return line
+	if more := len(waiting) - namesShown; more > 0 {
+		return line + fmt.Sprintf("; waiting for %s and %d more", strings.Join(waiting[:namesShown], ", "), more)
 	}
-	shown := waiting[:min(namesShown, len(waiting))]
-	line += "; waiting for " + strings.Join(shown, ", ")
-	if more := len(waiting) - len(shown); more > 0 {
-		line += fmt.Sprintf(" and %d more", more)
+	if len(waiting) > 0 {
+		line += "; waiting for " + strings.Join(waiting, ", ")
 	}
 	return line
 }

@@ -18,7 +18,8 @@ func plays(kinds ...string) (list []*kindPlay) {
 
 func TestProgressLine(t *testing.T) {
 	t.Parallel()
-	p := startProgress(&bytes.Buffer{}, plays("SUCCESS_FAST", "SUCCESS_NORMAL", "SUCCESS_SLOW", "FAIL_IMMEDIATE", "FAIL_AFTER_PROGRESS", "FAIL_AFTER_RETRYABLE"))
+	p := startProgress(&bytes.Buffer{},
+		plays("SUCCESS_FAST", "SUCCESS_NORMAL", "SUCCESS_SLOW", "FAIL_IMMEDIATE", "FAIL_AFTER_PROGRESS", "FAIL_AFTER_RETRYABLE"))
 	defer p.stop()
 	p.see("SUCCESS_FAST", "RUNNING")
 	p.see("SUCCESS_SLOW", "QUEUED")

@@ -1,6 +1,7 @@
 package tour
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
+
+	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
 // maxFindings bounds the reasons printed for one kind: one fault often shows
@@ -30,7 +32,18 @@ type Row struct {
 // OK reports whether all was as expected.
 func (r *Row) OK() bool { return len(r.Findings) == 0 && r.Err == nil }
 
-func (r *Row) judged() bool { return len(r.Findings) > 0 || r.Err == nil }
+// mark is the row's last column.
+func (r *Row) mark() string {
+	switch {
+	case len(r.Findings) > 0:
+		return "NO"
+	case r.Err != nil:
+		return "?" // not judged to its end
+	case r.Cut:
+		return "so far"
+	}
+	return "yes"
+}
 
 // Result is the outcome of a tour.
 type Result struct {
@@ -59,19 +72,11 @@ func (r *Result) Write(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "KIND\tEXPECTED\tGOT\tATTEMPTS\tDURATION\tOK")
 	for _, r := range r.Rows {
-		attempts, duration, ok := "-", "-", "yes"
+		attempts, duration := "-", "-"
 		if r.Attempts > 0 {
 			attempts, duration = strconv.Itoa(r.Attempts), show(r.Duration)
 		}
-		switch {
-		case !r.judged():
-			ok = "?"
-		case !r.OK():
-			ok = "NO"
-		case r.Cut:
-			ok = "so far"
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Kind, r.Expected, orDash(r.Got), attempts, duration, ok)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Kind, r.Expected, judge.Printable(cmp.Or(r.Got, "-")), attempts, duration, r.mark())
 	}
 	_ = table.Flush()
 	printDifferences(w, r.Rows)
@@ -91,24 +96,18 @@ func printDifferences(w io.Writer, rows []Row) {
 				fmt.Fprintf(w, "  - and %d more\n", len(r.Findings)+len(r.Notes)-maxFindings)
 				break
 			}
-			fmt.Fprintf(w, "  - %s\n", printable(f))
+			fmt.Fprintf(w, "  - %s\n", judge.Printable(f))
 		}
 	}
 }
 
 // verdict says in a line how it went.
 func (r *Result) verdict() string {
-	var differ, open, cut []string
+	by := map[string][]string{} // kinds by mark
 	for _, r := range r.Rows {
-		switch {
-		case !r.judged():
-			open = append(open, r.Kind)
-		case !r.OK():
-			differ = append(differ, r.Kind)
-		case r.Cut:
-			cut = append(cut, r.Kind)
-		}
+		by[r.mark()] = append(by[r.mark()], r.Kind)
 	}
+	differ, open, cut := by["NO"], by["?"], by["so far"]
 	switch {
 	case len(differ) > 0:
 		return fmt.Sprintf("%d of %d kinds differ: %s.", len(differ), len(r.Rows), strings.Join(differ, ", "))
@@ -120,21 +119,4 @@ func (r *Result) verdict() string {
 	default:
 		return fmt.Sprintf("All %d kinds behaved as the catalogue says, in %s.", len(r.Rows), r.Took.Round(100*time.Millisecond))
 	}
-}
-
-// printable replaces control characters.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, s)
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return printable(s)
 }

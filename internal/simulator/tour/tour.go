@@ -4,7 +4,9 @@
 package tour
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"errors"
 	"io"
@@ -13,8 +15,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"crypto/rand"
 
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
@@ -192,7 +192,7 @@ func (t *tour) playAll(ctx context.Context) []Row {
 		}
 		t.tickets.Store(in.N + int64(in.Tickets) - 1)
 		if t.o.Kinds == nil || slices.Contains(t.o.Kinds, in.Kind) {
-			kinds = append(kinds, &kindPlay{tour: t, intent: in, Row: Row{Kind: in.Kind, Expected: expectedOf(in.Kind)}})
+			kinds = append(kinds, &kindPlay{tour: t, intent: in, Row: Row{Kind: in.Kind, Expected: cmp.Or(expectations[in.Kind], client.Succeeded)}})
 		}
 	}
 	t.progress = startProgress(t.o.Progress, kinds)

@@ -31,19 +31,18 @@ func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 		{Name: "Processors", Value: strconv.Itoa(runtime.NumCPU())},
 		{Name: "Program", Value: t.o.Program},
 	}
-	a.Service = []report.Setting{{Name: "Service", Value: t.url}}
+	set := func(name, value string) { a.Service = append(a.Service, report.Setting{Name: name, Value: value}) }
+	set("Service", t.url)
 	if t.stack != nil {
-		a.Service = append(a.Service,
-			report.Setting{Name: "Workers", Value: s.Service.Workers},
-			report.Setting{Name: "Jobs at once in each", Value: strconv.Itoa(s.Service.Concurrency)},
-			report.Setting{Name: "Lease", Value: t.o.Lease.String()},
-		)
+		set("Workers", s.Service.Workers)
+		set("Jobs at once in each", strconv.Itoa(s.Service.Concurrency))
+		set("Lease", t.o.Lease.String())
 	}
 	if t.o.TimeScale != nil {
-		a.Service = append(a.Service, report.Setting{Name: "Time scale", Value: strconv.FormatFloat(*t.o.TimeScale, 'g', -1, 64)})
+		set("Time scale", strconv.FormatFloat(*t.o.TimeScale, 'g', -1, 64))
 	}
 	if s.Chaos != "" {
-		a.Service = append(a.Service, report.Setting{Name: "Faults", Value: s.Chaos})
+		set("Faults", s.Chaos)
 	}
 	return a
 }
@@ -52,7 +51,14 @@ func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 func expectations(e scenario.Expect, n report.Numbers) []report.Expectation {
 	var list []report.Expectation
 	if e.Refused != nil {
-		want, share := float64(*e.Refused), refusedShare(n.Answers)
+		refused, all := int64(0), int64(0)
+		for _, c := range n.Answers {
+			all += c.N
+			if c.Name == report.Refused {
+				refused += c.N
+			}
+		}
+		want, share := float64(*e.Refused), float64(refused)/float64(max(all, 1))
 		list = append(list, report.Expectation{
 			Name: "refused submissions", Want: fmt.Sprintf("at most %.3g %%", 100*want),
 			Got: fmt.Sprintf("%.3g %%", 100*share), OK: share <= want,
@@ -73,26 +79,18 @@ func expectations(e scenario.Expect, n report.Numbers) []report.Expectation {
 	return list
 }
 
-func refusedShare(answers []report.Count) float64 {
-	refused, all := int64(0), int64(0)
-	for _, c := range answers {
-		all += c.N
-		if c.Name == report.Refused {
-			refused += c.N
-		}
-	}
-	return float64(refused) / float64(max(all, 1))
-}
-
 // Write writes the report and says where it is. What the judge went by is kept
 // where something was wrong.
 func (t *Trial) Write(a report.Run) error {
-	files := []struct {
+	for _, f := range []struct {
 		name  string
 		write func(io.Writer, report.Run) error
-	}{{"report.html", report.WriteHTML}, {"report.json", report.WriteJSON}, {"junit.xml", report.WriteJUnit}}
-	for _, f := range files {
-		if err := writeFile(filepath.Join(t.o.Out, f.name), func(w io.Writer) error { return f.write(w, a) }); err != nil {
+	}{{"report.html", report.WriteHTML}, {"report.json", report.WriteJSON}, {"junit.xml", report.WriteJUnit}} {
+		file, err := os.Create(filepath.Join(t.o.Out, f.name))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.write(file, a), file.Close()); err != nil {
 			return err
 		}
 	}
@@ -108,14 +106,6 @@ func (t *Trial) Write(a report.Run) error {
 }
 
 const historyFolder = "history"
-
-func writeFile(path string, write func(io.Writer) error) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
-}
 
 // keepLogs copies the logs of the processes to the report's folder.
 func (t *Trial) keepLogs() error {

@@ -86,9 +86,8 @@ func New(o Options) *Trial {
 	return t
 }
 
-// Run plays the scenario, judges it and writes the report. passed reports whether
-// all was as it should be. However it ends, what it started is stopped. An error
-// means that nothing was judged.
+// Run plays the scenario, judges it, writes the report and stops what it started. An
+// error means that nothing was judged.
 func (t *Trial) Run(ctx context.Context) (passed bool, err error) {
 	account, err := t.playAndJudge(ctx)
 	closing := t.Close()
@@ -108,9 +107,8 @@ func (t *Trial) Run(ctx context.Context) (passed bool, err error) {
 	return closing == nil && account.Outcome() == report.Passed, nil
 }
 
-// Discard removes what a run leaves that was not judged, and the report's folder
-// if there is nothing in it. Logs of processes are kept if so wished; it returns
-// the folder where they are.
+// Discard removes what a run without judgement leaves, and the report's folder if
+// it is empty. It returns the folder of the logs if they are kept.
 func (t *Trial) Discard(keepLogs bool) (logs string) {
 	if keepLogs && t.dir != "" && t.keepLogs() == nil {
 		logs = filepath.Join(t.o.Out, "logs")
@@ -243,7 +241,12 @@ func (t *Trial) listen() error {
 	}
 	t.receiver, err = webhooks.Listen(t.o.ReceiverAddr, t.o.ReceiverURL, webhooks.Options{
 		Seed: t.o.Scenario.Seed, Names: names, History: t.facts, Delivered: t.recorder.Delivered,
-		Keys: c.Directory().Key, Owner: t.owner,
+		Keys: c.Directory().Key, Owner: func(jobID string) (tenant int, known bool) {
+			if t.engine == nil {
+				return 0, false
+			}
+			return t.engine.Owner(jobID)
+		},
 	})
 	if err != nil {
 		return err
@@ -252,32 +255,17 @@ func (t *Trial) listen() error {
 		return nil // all are behind one address
 	}
 	for name := range names {
-		if err := t.open(name); err != nil {
+		address, err := t.receiver.Open(name) // a port of its own
+		if err == nil && t.stack != nil {
+			if address, err = t.stack.ReceiverURL(address); err == nil { // of a proxy, if there are faults
+				err = t.receiver.SetURL(name, address)
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// open gives a receiver a port of its own, behind a proxy if there are faults.
-func (t *Trial) open(name string) error {
-	address, err := t.receiver.Open(name)
-	if err != nil || t.stack == nil {
-		return err
-	}
-	proxied, err := t.stack.ReceiverURL(address)
-	if err != nil {
-		return err
-	}
-	return t.receiver.SetURL(name, proxied)
-}
-
-// owner returns to the receiver whose job a delivery is about.
-func (t *Trial) owner(jobID string) (tenant int, known bool) {
-	if t.engine == nil {
-		return 0, false
-	}
-	return t.engine.Owner(jobID)
 }
 
 // pending counts the pending deliveries where the rows can be read.

@@ -33,10 +33,11 @@ func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 		config.Counters = run.Counters
 	}
 	if t.o.URL == "" { // as we configured it
-		run.MaxRuntime = t.duration("FORGERUN_MAX_RUNTIME", 2*time.Minute)
-		run.KeyWindow = t.duration("FORGERUN_IDEMPOTENCY_WINDOW", 24*time.Hour)
-		run.MaxAttempts = 1 + t.number("FORGERUN_MAX_RETRIES", 3)
-		run.DeliveryTries = 1 + t.number("FORGERUN_WEBHOOK_MAX_RETRIES", 8)
+		env := t.o.Scenario.Service.Env
+		run.MaxRuntime = setting(env, "FORGERUN_MAX_RUNTIME", time.ParseDuration, 2*time.Minute)
+		run.KeyWindow = setting(env, "FORGERUN_IDEMPOTENCY_WINDOW", time.ParseDuration, 24*time.Hour)
+		run.MaxAttempts = 1 + setting(env, "FORGERUN_MAX_RETRIES", strconv.Atoi, 3)
+		run.DeliveryTries = 1 + setting(env, "FORGERUN_WEBHOOK_MAX_RETRIES", strconv.Atoi, 8)
 	}
 	for _, a := range t.engine.Accounts() {
 		config.Accounts = append(config.Accounts, collect.Account{Tenant: a.Tenant, ClientID: a.ClientID, Client: a.Client()})
@@ -65,18 +66,10 @@ func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 	return judge.Judge(ctx, facts, run)
 }
 
-// duration and number are settings that the service of our own was given, or has
-// by itself.
-func (t *Trial) duration(name string, byItself time.Duration) time.Duration {
-	if d, err := time.ParseDuration(t.o.Scenario.Service.Env[name]); err == nil {
-		return d
+// setting is what the service of our own was given, or its default.
+func setting[T any](env map[string]string, name string, parse func(string) (T, error), byDefault T) T {
+	if v, err := parse(env[name]); err == nil {
+		return v
 	}
-	return byItself
-}
-
-func (t *Trial) number(name string, byItself int) int {
-	if n, err := strconv.Atoi(t.o.Scenario.Service.Env[name]); err == nil {
-		return n
-	}
-	return byItself
+	return byDefault
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/facts"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
@@ -51,7 +52,7 @@ func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 				if !ours && a.ClientID == "" {
 					continue // of another run
 				}
-				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Told: listedJob(&j)})
+				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Told: facts.Job(&j)})
 				if n := done.Add(1); n%1000 == 0 {
 					c.Progress(string(judge.Lists), n)
 				}
@@ -115,6 +116,7 @@ func (c *collector) reports(ctx context.Context, sample []sampledJob) error {
 	return group.Wait()
 }
 
+// report adds a report, and with that of the last attempt the result.
 func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error {
 	f := history.Fact{Kind: history.ToldReport, Tenant: s.account.Tenant, Job: s.JobID}
 	r, err := s.account.Client.Report(ctx, s.JobID, attempt)
@@ -128,7 +130,19 @@ func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error
 	}
 	f.Report = report(r)
 	if s.State == client.Succeeded && attempt == s.Attempt {
-		if err := readResult(ctx, s, f.Report); err != nil {
+		// That the result is refused, or differs from its digest, is a fact; no answer is an error.
+		result, err := s.account.Client.Result(ctx, s.JobID)
+		problem, refused := errors.AsType[*client.Problem](err)
+		unexpected, damaged := errors.AsType[*client.UnexpectedError](err)
+		switch {
+		case err == nil:
+			size := len(result.Data)
+			f.Report.ResultSize = &size
+		case refused && problem.Status < 500 && problem.Status != http.StatusTooManyRequests:
+			f.Report.ResultError = fmt.Sprintf("%d %s", problem.Status, problem.Code)
+		case damaged && unexpected.Status < 400:
+			f.Report.ResultError = err.Error()
+		default:
 			return fmt.Errorf("result of job %s: %w", s.JobID, err)
 		}
 	}
@@ -136,69 +150,35 @@ func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error
 	return nil
 }
 
-// readResult reads what the job has produced. That it is refused, or that its
-// bytes are not those of its digest, is a fact; no answer is an error.
-func readResult(ctx context.Context, s sampledJob, into *history.Report) error {
-	r, err := s.account.Client.Result(ctx, s.JobID)
-	if err == nil {
-		size := len(r.Data)
-		into.ResultSize = &size
-		return nil
-	}
-	problem, refused := errors.AsType[*client.Problem](err)
-	unexpected, damaged := errors.AsType[*client.UnexpectedError](err)
-	switch {
-	case refused && problem.Status < 500 && problem.Status != http.StatusTooManyRequests:
-		into.ResultError = fmt.Sprintf("%d %s", problem.Status, problem.Code)
-	case damaged && unexpected.Status < 400:
-		into.ResultError = err.Error()
-	default:
-		return err
-	}
-	return nil
-}
-
-func listedJob(j *client.Job) *history.Job {
-	return &history.Job{
-		Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: j.Outcome, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts,
-		CreatedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt,
-		ExecutionAt: optional(j.ExecutionAt), StartedAt: optional(j.StartedAt), FinishedAt: optional(j.FinishedAt),
-		Correlation: j.CorrelationID, Batch: j.BatchID,
-	}
-}
-
 func report(r *client.Report) *history.Report {
 	out := &history.Report{
 		Job:     r.JobID,
-		Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: optional(r.StartedAt), FinishedAt: r.FinishedAt, DurationMS: r.DurationMS,
+		Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: facts.Optional(r.StartedAt), FinishedAt: r.FinishedAt, DurationMS: r.DurationMS,
 	}
 	if r.Failure != nil {
 		out.Failure = r.Failure.Code
 	}
 	for _, e := range r.Events {
+		var said struct { // of the work
+			WorkKind        string `json:"work_kind"`
+			DurationMS      *int64 `json:"duration_ms"`
+			ExpectedOutcome string `json:"expected_outcome"`
+		}
 		h := history.Event{
 			ID: e.EventID, Seq: e.Seq, Name: e.Name, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp,
-			Emitted: emission(&e), Job: e.JobID,
+			Job: e.JobID,
 		}
-		readEventData(e.Data, &h)
+		if e.Name == "event.emitted" {
+			emitted, err := facts.Emission(e.Data)
+			if h.Emitted = emitted; err != nil {
+				h.Emitted = err.Error()
+			}
+		}
+		_ = json.Unmarshal(e.Data, &said) // what is not there is judged as such
+		h.WorkKind, h.DurationMS, h.Expected = said.WorkKind, said.DurationMS, said.ExpectedOutcome
 		out.Events = append(out.Events, h)
 	}
 	return out
-}
-
-// emission is the client's own event in event.emitted: name and data.
-func emission(e *client.Event) string {
-	if e.Name != "event.emitted" {
-		return ""
-	}
-	var emitted struct {
-		Name string          `json:"name"`
-		Data json.RawMessage `json:"data"`
-	}
-	if err := json.Unmarshal(e.Data, &emitted); err != nil {
-		return err.Error()
-	}
-	return emitted.Name + " " + string(emitted.Data)
 }
 
 func delivery(d *client.Delivery) *history.Delivery {
@@ -215,23 +195,4 @@ func delivery(d *client.Delivery) *history.Delivery {
 		out.Error = d.LastError.Code
 	}
 	return out
-}
-
-// readEventData takes what an event says of the work out of its data.
-func readEventData(data json.RawMessage, into *history.Event) {
-	var d struct {
-		WorkKind        string `json:"work_kind"`
-		DurationMS      *int64 `json:"duration_ms"`
-		ExpectedOutcome string `json:"expected_outcome"`
-	}
-	_ = json.Unmarshal(data, &d) // what is not there is judged as such
-	into.WorkKind, into.DurationMS, into.Expected = d.WorkKind, d.DurationMS, d.ExpectedOutcome
-}
-
-// optional gives nil for the zero time.
-func optional(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }

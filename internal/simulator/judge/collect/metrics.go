@@ -42,9 +42,8 @@ var countedRows = []struct {
 // before, the gauges of the backlog mean nothing.
 const statisticsTime = "backlog_timestamp_seconds"
 
-// metrics reads the metrics until they agree with the rows, or for as long as
-// MaxWait: what is committed is counted a moment later, and the backlog every few
-// seconds. Rows that change meanwhile cannot be compared.
+// metrics scrapes until the metrics agree with the rows, at most for MaxWait, since
+// they follow commits. Rows that change meanwhile cannot be compared.
 func (c *collector) metrics(ctx context.Context) error {
 	return connected(ctx, c.DatabaseURL, func(conn *pgx.Conn) error {
 		measures, err := c.countRows(ctx, conn)

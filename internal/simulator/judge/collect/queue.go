@@ -82,7 +82,12 @@ func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task,
 			}
 			for i, key := range page {
 				if state, err := states[i].(*redis.StringCmd).Result(); err == nil { // otherwise it was done meanwhile
-					found[key] = taskOf(queue, strings.TrimPrefix(key, prefix), state)
+					t := history.Task{Queue: queue, ID: strings.TrimPrefix(key, prefix), State: state}
+					if parts := strings.Split(t.ID, ":"); queue == jobQueue && len(parts) == 3 {
+						t.Attempt, _ = strconv.Atoi(parts[1])
+						t.Dispatch, _ = strconv.Atoi(parts[2])
+					}
+					found[key] = t
 				}
 			}
 		}
@@ -90,27 +95,19 @@ func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task,
 	return found, nil
 }
 
-func taskOf(queue, id, state string) history.Task {
-	t := history.Task{Queue: queue, ID: id, State: state}
-	if parts := strings.Split(id, ":"); queue == jobQueue && len(parts) == 3 {
-		t.Attempt, _ = strconv.Atoi(parts[1])
-		t.Dispatch, _ = strconv.Atoi(parts[2])
-	}
-	return t
-}
-
 // addTasks adds what is left over, but not what belongs to other runs.
 func (c *collector) addTasks(ctx context.Context, left map[string]history.Task) error {
-	subjects := map[string]bool{}
+	var subjects []string // the jobs and clients that tasks are named after
 	for _, t := range left {
-		subjects[subjectOf(t)] = true
+		subject, _, _ := strings.Cut(t.ID, ":")
+		subjects = append(subjects, subject)
 	}
-	ours, err := c.whose(ctx, slices.Collect(maps.Keys(subjects)))
+	ours, err := c.whose(ctx, subjects)
 	if err != nil {
 		return err
 	}
 	for _, t := range left {
-		subject := subjectOf(t)
+		subject, _, _ := strings.Cut(t.ID, ":")
 		mine, exists := ours[subject]
 		if exists && !mine {
 			continue
@@ -124,12 +121,6 @@ func (c *collector) addTasks(ctx context.Context, left map[string]history.Task) 
 		c.add(f)
 	}
 	return nil
-}
-
-// subjectOf gives the job or the client that a task is named after.
-func subjectOf(t history.Task) string {
-	subject, _, _ := strings.Cut(t.ID, ":")
-	return subject
 }
 
 // whose says whether jobs and clients are of the run, by name; others and, without

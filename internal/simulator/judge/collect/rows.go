@@ -53,17 +53,15 @@ SELECT coalesce(d.job_id::text, ''), d.client_id::text, d.delivery_id::text, coa
 FROM delivery_attempts a JOIN deliveries d USING (delivery_id) LEFT JOIN jobs j USING (job_id)
 WHERE d.client_id = ANY ($1::uuid[]) OR ` + ofRun
 
-	// A webhook that was changed after it was made need not have got all events
-	// since then; if it was disabled or deleted last, since that. An event that is
-	// a little earlier may have been committed later.
+	// Since when a changed webhook may lack events: its end if that was the last
+	// change, else its beginning, less a margin for late commits.
 	selectWebhooks = `
 SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
 FROM webhooks WHERE updated_at > created_at`
 )
 
-// table is a statement for the run's rows of a table. Its first two columns are
-// the job's id ("" for none) and the client's. fields sets what kind of fact a row
-// is, and gives the places of the other columns.
+// table selects the run's rows: job id ("" for none), client id, and the columns for
+// which fields gives the places, after it has set the kind of fact.
 type table struct {
 	name, sql string
 	fields    func(f *history.Fact) []any
@@ -117,7 +115,11 @@ func (c *collector) rows(ctx context.Context) error {
 					return fmt.Errorf("table %s: %w", t.name, err)
 				}
 			}
-			if err := c.readWebhooks(ctx, tx); err != nil {
+			rows, _ := tx.Query(ctx, selectWebhooks) // the next lines return its error
+			var id string
+			var since time.Time
+			note := func() error { c.found.Webhooks[id] = since; return nil }
+			if _, err := pgx.ForEachRow(rows, []any{&id, &since}, note); err != nil {
 				return fmt.Errorf("table webhooks: %w", err)
 			}
 			return c.countInconsistencies(ctx, tx)
@@ -139,8 +141,8 @@ func (c *collector) readTable(ctx context.Context, tx pgx.Tx, t table) error {
 		if err := rows.Scan(append([]any{&f.Job, &clientID}, t.fields(&f)...)...); err != nil {
 			return err
 		}
-		tenant, ours := c.tenants[clientID]
-		if f.Tenant = tenant; !ours {
+		var ours bool
+		if f.Tenant, ours = c.tenants[clientID]; !ours {
 			f.Tenant = c.otherTenant
 		}
 		if f.Kind == history.StoredJob || f.Kind == history.StoredDeliver {
@@ -157,14 +159,6 @@ func (c *collector) readTable(ctx context.Context, tx pgx.Tx, t table) error {
 	}
 	c.Progress("table "+t.name, n)
 	return rows.Err()
-}
-
-func (c *collector) readWebhooks(ctx context.Context, tx pgx.Tx) error {
-	rows, _ := tx.Query(ctx, selectWebhooks) // the next line returns its error
-	var id string
-	var since time.Time
-	_, err := pgx.ForEachRow(rows, []any{&id, &since}, func() error { c.found.Webhooks[id] = since; return nil })
-	return err
 }
 
 // countInconsistencies counts the rows that must not be there.

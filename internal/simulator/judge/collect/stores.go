@@ -14,8 +14,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// silenceRedis keeps the library from writing to the terminal by itself.
-var silenceRedis = sync.OnceFunc(logging.Disable)
+var silenceRedis = sync.OnceFunc(logging.Disable) // the library writes to the terminal by itself
 
 // CheckStores tries the stores that are to be read at the end; "" stands for none.
 func CheckStores(ctx context.Context, databaseURL, redisURL string) error {

@@ -1,0 +1,38 @@
+// Package facts turns what the client library read into what the history keeps.
+package facts
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/history"
+)
+
+// Job keeps what both a poll and the list of jobs show.
+func Job(j *client.Job) *history.Job {
+	return &history.Job{
+		Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: j.Outcome, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts,
+		CreatedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt,
+		ExecutionAt: Optional(j.ExecutionAt), StartedAt: Optional(j.StartedAt), FinishedAt: Optional(j.FinishedAt),
+		Correlation: j.CorrelationID, Batch: j.BatchID,
+	}
+}
+
+// Emission gives name and data of the client's own event out of an event's data.
+func Emission(data json.RawMessage) (string, error) {
+	var e struct {
+		Name string          `json:"name"`
+		Data json.RawMessage `json:"data"`
+	}
+	err := json.Unmarshal(data, &e)
+	return e.Name + " " + string(e.Data), err
+}
+
+// Optional gives nil for the zero time.
+func Optional(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
