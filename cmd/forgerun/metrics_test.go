@@ -191,8 +191,8 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 	s.checkInvariants()
 }
 
-// The leader, and it alone, tells how much there is to do.
-func TestCensusFollowsTheLeader(t *testing.T) {
+// The leader alone shows the backlog statistics.
+func TestBacklogStatisticsFollowTheLeader(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	leader := s.startLeader()

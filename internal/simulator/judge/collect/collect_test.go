@@ -80,7 +80,7 @@ func newService(t *testing.T) *service {
 	require.NoError(t, err)
 	s.config.Accounts = []Account{{Tenant: 0, ClientID: theClient, Client: c}}
 	s.config.MetricsURLs = []string{api.URL + "/metrics"}
-	s.metrics = "census_timestamp_seconds 1\njobs_submitted_total{work_kind=\"a\"} 1\njobs_submitted_total{work_kind=\"b\"} 1\n" +
+	s.metrics = "backlog_timestamp_seconds 1\njobs_submitted_total{work_kind=\"a\"} 1\njobs_submitted_total{work_kind=\"b\"} 1\n" +
 		"jobs_queued_total 2\njobs_running_total 1\n" +
 		"jobs_succeeded_total 1\njobs_failed_total 0\njobs_canceled_total 0\njob_retries_total 0\njob_retry_outcomes_total 0\n" +
 		"webhook_deliveries_total 1\n" +
@@ -368,7 +368,7 @@ func TestCollectTellsWhatIsMissing(t *testing.T) {
 		"no database":   {func(s *service) { s.config.DatabaseURL = "postgres://user:hush@127.0.0.1:1/none" }, judge.Rows, "failed to connect"},
 		"no Redis":      {func(s *service) { s.config.RedisURL = "redis://:hush@127.0.0.1:1/0" }, judge.Queue, "refused"},
 		"no metrics":    {func(s *service) { s.broken = "/metrics" }, judge.Metrics, "answered 500"},
-		"no statistics": {func(s *service) { s.metrics = "census_timestamp_seconds 0\n" }, judge.Metrics, "no process has counted the backlog"},
+		"no statistics": {func(s *service) { s.metrics = "backlog_timestamp_seconds 0\n" }, judge.Metrics, "no process has counted the backlog"},
 		"no list":       {func(s *service) { s.broken = "/v1/jobs" }, judge.Lists, "jobs of tenant 0"},
 		"no reports":    {func(s *service) { s.broken = "/v1/jobs/" }, judge.Reports, "report of job"},
 		"half the rows": {func(s *service) { s.exec(`DROP TABLE delivery_attempts CASCADE`) }, judge.Rows, "table delivery_attempts"},

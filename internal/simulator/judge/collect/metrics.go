@@ -40,7 +40,7 @@ var countedRows = []struct {
 
 // statisticsTime is the gauge that is set once a process has counted the backlog:
 // before, the gauges of the backlog mean nothing.
-const statisticsTime = "census_timestamp_seconds"
+const statisticsTime = "backlog_timestamp_seconds"
 
 // metrics reads the metrics until they agree with the rows, or for as long as
 // MaxWait: what is committed is counted a moment later, and the backlog every few
