@@ -61,6 +61,8 @@ var mayImport = []packageRule{
 	{"internal/simulator/receiver", []string{"client", "internal/simulator/history"}},
 	{"internal/simulator/report", []string{"internal/simulator/history", "internal/simulator/judge"}},
 	{"internal/simulator/load", []string{"client", "internal/simulator/history", "internal/simulator/receiver", "internal/simulator/report", "internal/simulator/scenario"}},
+	{"internal/simulator/tour", []string{"client", "internal/simulator/..."}},
+	{"internal/simulator/trial", []string{"client", "internal/devstack", "internal/simulator/..."}},
 
 	{"cmd/simulator", []string{"client", "internal/devstack", "internal/process", "internal/process", "internal/simulator/...", "job test"}},
 	{"cmd/...", []string{"..."}},

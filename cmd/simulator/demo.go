@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/forgerun/forgerun/internal/simulator/tour"
+	"github.com/forgerun/forgerun/internal/simulator/trial"
 )
 
 const demoHelp = `Usage: simulator demo [flags]
@@ -36,21 +39,12 @@ const (
 	demoWebhookRetries = 3
 )
 
-// demoPace is the pace for a service that devEnviron has configured.
-func demoPace() pace {
-	scale := demoScale
-	p := paceFor(&scale)
-	p.deliveryTries, p.patience = 1+demoWebhookRetries, 15*demoWebhookTimeout
-	return p
-}
-
 // demo is a tour of a service that it starts and stops itself.
 type demo struct {
 	binary  string
 	dataDir string
 	environ []string
-	kinds   []kind
-	pace    pace
+	kinds   []string // nil: all
 	stdout  io.Writer
 	stderr  io.Writer
 }
@@ -66,32 +60,14 @@ func runDemo(ctx context.Context, args []string, getenv func(string) string, std
 	if code, done := parse(fs, demoHelp, args, stdout, stderr); done {
 		return code
 	}
-	path, err := findBinary(*binary)
+	path, err := trial.FindBinary(*binary)
 	if err != nil {
 		return unusable(stderr, err)
 	}
 	d := &demo{
-		binary: path, dataDir: dataDir, environ: os.Environ(),
-		kinds: catalogue(), pace: demoPace(), stdout: stdout, stderr: stderr,
+		binary: path, dataDir: dataDir, environ: os.Environ(), stdout: stdout, stderr: stderr,
 	}
 	return d.run(ctx)
-}
-
-// findBinary gives the path of the forgerun binary: the given one, or the one
-// next to this program.
-func findBinary(path string) (string, error) {
-	if path == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return "", err
-		}
-		path = filepath.Join(filepath.Dir(self), "forgerun")
-	}
-	info, err := os.Stat(path)
-	if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-		return "", fmt.Errorf("there is no forgerun program at %s: build it, or name it with --forgerun", path)
-	}
-	return filepath.Abs(path)
 }
 
 // run plays the demo and gives the exit code. However it ends, the child is
@@ -124,32 +100,15 @@ func (d *demo) tour(ctx context.Context, s *service) int {
 	if err := s.start(ctx); err != nil {
 		return d.stopped(ctx, err)
 	}
-	transport := newTransport()
-	defer transport.CloseIdleConnections()
-	c, err := newClient(s.url, "", transport)
-	if err != nil {
-		return unusable(d.stderr, err)
-	}
-	r, err := listenReceiver("127.0.0.1:0", "")
-	if err != nil {
-		return unusable(d.stderr, err)
-	}
-	defer r.close()
-	// Connections that wait for nothing must not hold up the service's end.
-	restart := func(ctx context.Context, until time.Time) (outageTimes, error) {
-		transport.CloseIdleConnections()
-		return s.restart(ctx, until)
-	}
-	fmt.Fprintf(d.stderr, "Ready at %s after %s\n", s.url, show(time.Since(began)))
+	fmt.Fprintf(d.stderr, "Ready at %s after %s\n", s.url, time.Since(began).Round(time.Millisecond))
 	scale := demoScale
-	t := &tour{
-		client: c, receiver: r, kinds: d.kinds, pace: d.pace, scale: &scale, outage: restart,
-		timeout: demoTimeout - time.Since(began), stdout: d.stdout, stderr: d.stderr,
-	}
-	return t.run(ctx)
+	return playTour(ctx, tour.Options{
+		URL: s.url, Kinds: d.kinds, TimeScale: &scale, DeliveryTries: 1 + demoWebhookRetries, Patience: 15 * demoWebhookTimeout,
+		Timeout: demoTimeout - time.Since(began), Outage: s.restart, Listen: listenAt("127.0.0.1:0", ""), Progress: d.stderr,
+	}, d.stdout, d.stderr)
 }
 
-// stopped tells an interruption from a service that cannot be started.
+// stopped distinguishes an interruption from a service that cannot be started.
 func (d *demo) stopped(ctx context.Context, err error) int {
 	if ctx.Err() != nil || errors.Is(err, context.Canceled) {
 		return exitInterrupted

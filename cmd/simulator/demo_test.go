@@ -43,12 +43,10 @@ func newDemo(t *testing.T, way string, kinds ...string) (d *demo, stdout, stderr
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	var picked tour
-	only(kinds...)(&picked)
 	stdout, stderr = &output{}, &output{}
 	return &demo{
 		binary: self, dataDir: filepath.Join(t.TempDir(), "data"), environ: append(os.Environ(), asServiceVar+"="+way),
-		kinds: picked.kinds, pace: demoPace(), stdout: stdout, stderr: stderr,
+		kinds: kinds, stdout: stdout, stderr: stderr,
 	}, stdout, stderr
 }
 

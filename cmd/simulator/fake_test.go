@@ -1,11 +1,14 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync"
 	"time"
 
@@ -49,6 +52,7 @@ type flaws struct {
 	endlessRetry  bool
 	refuseRetry   bool
 	ignoreCancel  bool // answers CANCELED and goes on
+	secondCancel  bool // a canceled job is canceled again
 	acceptInvalid bool
 	noLocation    bool
 	silentReplay  bool
@@ -62,7 +66,7 @@ type flaws struct {
 
 type fakeJob struct {
 	ID, Type, Kind, State    string
-	Callback                 string
+	Callback, CorrelationID  string
 	Attempt                  int
 	Created, Updated         time.Time
 	ExecutionAt              *time.Time
@@ -101,8 +105,13 @@ func (f *fake) handler() http.Handler {
 	mux.HandleFunc("POST /v1/clients", f.createClient)
 	mux.HandleFunc("POST /v1/clients/{id}/keys", f.createKey)
 	mux.HandleFunc("POST /v1/jobs", f.authed(f.submit))
+	mux.HandleFunc("GET /v1/jobs", f.authed(f.list))
 	mux.HandleFunc("GET /v1/jobs/{id}", f.authed(f.withJob(f.get)))
-	mux.HandleFunc("GET /v1/jobs/{id}/report", f.authed(f.withJob(f.report)))
+	mux.HandleFunc("GET /v1/jobs/{id}/report", f.authed(func(w http.ResponseWriter, r *http.Request) {
+		attempt, _ := strconv.Atoi(r.URL.Query().Get("attempt"))
+		f.withJob(func(w http.ResponseWriter, j *fakeJob) { f.report(w, j, attempt) })(w, r)
+	}))
+	mux.HandleFunc("GET /v1/jobs/{id}/result", f.authed(f.withJob(f.result)))
 	mux.HandleFunc("POST /v1/jobs/{id}/cancel", f.authed(f.withJob(f.cancel)))
 	mux.HandleFunc("POST /v1/jobs/{id}/retry", f.authed(f.withJob(f.retry)))
 	f.webhookRoutes(mux)
@@ -203,6 +212,8 @@ func (f *fake) submit(w http.ResponseWriter, r *http.Request) {
 		WorkKind    string     `json:"work_kind"`
 		ExecutionAt *time.Time `json:"execution_at"`
 		Callback    string     `json:"callback"`
+
+		CorrelationID string `json:"correlation_id"`
 	}
 	if json.NewDecoder(r.Body).Decode(&s) != nil || !job.Kind(s.WorkKind).Valid() ||
 		s.WorkKind == "PAYLOAD_INVALID" && !f.flaws.acceptInvalid ||
@@ -222,7 +233,7 @@ func (f *fake) submit(w http.ResponseWriter, r *http.Request) {
 		now := fakeNow()
 		j = &fakeJob{
 			ID: uuid.NewString(), Type: s.Type, Kind: s.WorkKind, Attempt: 1,
-			Created: now, Updated: now, ExecutionAt: s.ExecutionAt, Callback: s.Callback,
+			Created: now, Updated: now, ExecutionAt: s.ExecutionAt, Callback: s.Callback, CorrelationID: s.CorrelationID,
 		}
 		f.Jobs[j.ID], f.Keys[key] = j, j.ID
 		f.event(j, "job.created", "CREATED", now)
@@ -291,7 +302,7 @@ func (f *fake) event(j *fakeJob, name, next string, at time.Time) {
 	e := fakeEvent{ID: uuid.NewString(), Name: name, Prev: j.State, Next: next, Attempt: j.Attempt, At: at}
 	j.Events = append(j.Events, e)
 	j.State, j.Updated = next, at
-	f.announce(j, e)
+	f.publish(j, e)
 }
 
 func (f *fake) cancel(w http.ResponseWriter, j *fakeJob) {
@@ -299,7 +310,7 @@ func (f *fake) cancel(w http.ResponseWriter, j *fakeJob) {
 	switch {
 	case f.flaws.ignoreCancel:
 		state = "CANCELED"
-	case !isFinal(j.State):
+	case !isFinal(j.State) || f.flaws.secondCancel && j.State == "CANCELED":
 		now := fakeNow()
 		f.event(j, "job.canceled", "CANCELED", now)
 		j.Plan, j.Finished = nil, &now
@@ -322,36 +333,79 @@ func (f *fake) retry(w http.ResponseWriter, j *fakeJob) {
 	f.send(w, 200, "retry", j, map[string]any{"job_id": j.ID, "state": j.State, "updated_at": stamp(&j.Updated), "attempt": j.Attempt})
 }
 
+// list shows the jobs of a kind.
+func (f *fake) list(w http.ResponseWriter, r *http.Request) {
+	list := []any{}
+	for _, j := range f.Jobs {
+		if f.advance(j); j.Kind == r.URL.Query().Get("work_kind") {
+			list = append(list, f.view(j))
+		}
+	}
+	f.json(w, 200, map[string]any{"data": list, "page": map[string]any{"limit": 100, "next_cursor": nil}})
+}
+
 func (f *fake) get(w http.ResponseWriter, j *fakeJob) {
+	if !isFinal(j.State) {
+		w.Header().Set("Retry-After", "1")
+	}
+	f.send(w, 200, "job", j, f.view(j))
+}
+
+func (f *fake) result(w http.ResponseWriter, j *fakeJob) {
+	spec, _ := job.SpecOf(job.Kind(j.Kind), fakeLimit)
+	content := make([]byte, spec.PayloadSize)
+	sum := sha256.Sum256(content)
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Repr-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(sum[:])+":")
+	_, _ = w.Write(content)
+}
+
+// isFinal and outcomes are section 8's.
+func isFinal(state string) bool { return outcomes[state] != "" }
+
+var outcomes = map[string]string{"SUCCEEDED": "SUCCESS", "FAILED": "FAILED", "CANCELED": "CANCELED"}
+
+func (f *fake) view(j *fakeJob) map[string]any {
 	spec, _ := job.SpecOf(job.Kind(j.Kind), fakeLimit)
 	body := map[string]any{
 		"job_id": j.ID, "type": j.Type, "work_kind": j.Kind, "state": j.State, "outcome": orNull(outcomes[j.State]),
 		"created_at": stamp(&j.Created), "updated_at": stamp(&j.Updated), "execution_at": stamp(j.ExecutionAt),
 		"attempt": j.Attempt, "max_attempts": fakeMaxAttempts, "callback": nil,
+		"correlation_id": j.CorrelationID, "started_at": stamp(j.Started), "finished_at": stamp(j.Finished),
 		"definition": map[string]any{"duration_ms": spec.DurationMS, "should_fail": spec.ShouldFail, "payload_size": spec.PayloadSize},
-	}
-	if !isFinal(j.State) {
-		w.Header().Set("Retry-After", "1")
 	}
 	switch j.State {
 	case "FAILED":
-		reason, _ := job.Kind(j.Kind).FailsOn(j.Attempt)
-		failure := job.NewFailure(reason, j.Attempt, job.Backoff{Base: time.Second, Max: time.Minute})
-		status := job.StatusOf(job.Failed, failure)
-		body["failure"] = map[string]any{
-			"code": failure.Code, "jobId": j.ID, "jobStatus": status, "detail": failure.Detail,
-			"retryable": failure.Retryable, "retryAfter": failure.RetryAfter,
-		}
+		body["failure"] = j.failure(j.Attempt)
 	case "SUCCEEDED":
 		body["result"] = map[string]any{"size_bytes": spec.PayloadSize, "checksum": map[string]any{"algorithm": "sha256", "value": "00"}}
 	}
-	f.send(w, 200, "job", j, body)
+	return body
 }
 
-func (f *fake) report(w http.ResponseWriter, j *fakeJob) {
+func (j *fakeJob) failure(attempt int) map[string]any {
+	reason, _ := job.Kind(j.Kind).FailsOn(attempt)
+	failure := job.NewFailure(reason, attempt, job.Backoff{Base: time.Second, Max: time.Minute})
+	return map[string]any{
+		"code": failure.Code, "jobId": j.ID, "jobStatus": job.StatusOf(job.Failed, failure), "detail": failure.Detail,
+		"retryable": failure.Retryable, "retryAfter": failure.RetryAfter,
+	}
+}
+
+func (f *fake) report(w http.ResponseWriter, j *fakeJob, attempt int) {
 	spec, _ := job.SpecOf(job.Kind(j.Kind), fakeLimit)
 	var events []any
+	var started, finished *time.Time
+	outcome := ""
 	for i, e := range j.Events {
+		switch {
+		case e.Attempt > attempt:
+			continue
+		case e.Attempt == attempt && e.Next == "RUNNING":
+			started = &e.At
+		case e.Attempt == attempt && isFinal(e.Next):
+			finished, outcome = &e.At, outcomes[e.Next]
+		}
 		events = append(events, map[string]any{
 			"event_id": e.ID, "seq": i + 1, "job_id": j.ID, "event_name": e.Name, "prev_state": orNull(e.Prev),
 			"next_state": orNull(e.Next), "attempt": e.Attempt, "timestamp": stamp(&e.At),
@@ -359,11 +413,14 @@ func (f *fake) report(w http.ResponseWriter, j *fakeJob) {
 		})
 	}
 	body := map[string]any{
-		"job_id": j.ID, "outcome": orNull(outcomes[j.State]), "events": events, "started_at": stamp(j.Started),
-		"finished_at": stamp(j.Finished), "duration_ms": 0,
+		"job_id": j.ID, "attempt": attempt, "outcome": orNull(outcome), "events": events, "started_at": stamp(started),
+		"finished_at": stamp(finished), "duration_ms": 0,
 	}
-	if j.Started != nil && j.Finished != nil {
-		body["duration_ms"] = j.Finished.Sub(*j.Started).Milliseconds()
+	if started != nil && finished != nil {
+		body["duration_ms"] = finished.Sub(*started).Milliseconds()
+	}
+	if outcome == "FAILED" {
+		body["failure"] = j.failure(attempt)
 	}
 	f.send(w, 200, "report", j, body)
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/google/uuid"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/forgerun/forgerun/job"
 )
 
 // The fake's webhooks: a goroutine for each delivery, which ends with it.
@@ -136,7 +139,9 @@ func (f *fake) listDeliveries(w http.ResponseWriter, j *fakeJob) {
 }
 
 func (d *fakeDelivery) view(j *fakeJob) map[string]any {
+	seq := 1 + slices.IndexFunc(j.Events, func(e fakeEvent) bool { return e.ID == d.Event.ID })
 	v := map[string]any{
+		"seq":         seq,
 		"delivery_id": d.ID, "webhook_id": nil, "url": d.URL, "job_id": j.ID, "event_id": d.Event.ID, "event_name": d.Event.Name,
 		"state": d.State, "attempts": len(d.Log), "next_attempt_at": stamp(d.Next), "created_at": stamp(&d.Created),
 		"settled_at": stamp(d.Settled), "last_status": d.Status, "last_error": nil,
@@ -150,8 +155,8 @@ func (d *fakeDelivery) view(j *fakeJob) map[string]any {
 	return v
 }
 
-// announce makes the deliveries of an event.
-func (f *fake) announce(j *fakeJob, e fakeEvent) {
+// publish makes the deliveries of an event.
+func (f *fake) publish(j *fakeJob, e fakeEvent) {
 	flaws := f.flaws.webhooks
 	if j.Callback != "" && !flaws.noCallback {
 		f.deliver(j, &fakeDelivery{URL: j.Callback, Event: e})
@@ -176,11 +181,11 @@ func (f *fake) deliver(j *fakeJob, d *fakeDelivery) {
 }
 
 func (f *fake) content(j *fakeJob, e fakeEvent) []byte {
-	status := map[string]string{"SUCCEEDED": "COMPLETED", "CANCELED": "CANCELLED", "FAILED": "FAILED"}[e.Next]
+	status := map[string]string{"RUNNING": "PROCESSING", "SUCCEEDED": "COMPLETED", "CANCELED": "CANCELLED", "FAILED": "FAILED"}[e.Next]
 	if status == "" {
-		status = "PROCESSING"
+		status = "ACCEPTED"
 	}
-	body, err := json.Marshal(map[string]any{"jobId": j.ID, "jobStatus": status})
+	body, err := json.Marshal(map[string]any{"jobId": j.ID, "jobStatus": status, "correlationId": j.CorrelationID})
 	must(err)
 	return body
 }
@@ -219,7 +224,10 @@ func (f *fake) trying(d *fakeDelivery, body []byte) {
 func (f *fake) record(d *fakeDelivery, n, tries int, began time.Time, wait time.Duration, status int, problem string) {
 	now := fakeNow()
 	try := map[string]any{
-		"number": n, "started_at": stamp(&began), "duration_ms": now.Sub(began).Milliseconds(), "status": nil, "error": orNull(problem),
+		"number": n, "started_at": stamp(&began), "duration_ms": now.Sub(began).Milliseconds(), "status": nil, "error": nil,
+	}
+	if problem != "" {
+		try["error"] = map[string]any{"code": problem}
 	}
 	if status > 0 {
 		try["status"] = status
@@ -356,7 +364,12 @@ func (f *fake) jobOf(body []byte) string {
 // handlerTransport is a network of one server.
 type handlerTransport struct{ handler http.Handler }
 
-func (t handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t handlerTransport) RoundTrip(r *http.Request) (response *http.Response, err error) {
+	defer func() {
+		if recover() != nil { // the handler cut the connection
+			err = errors.Join(errors.New("connection closed"), r.Context().Err())
+		}
+	}()
 	rec := httptest.NewRecorder()
 	t.handler.ServeHTTP(rec, r)
 	if err := r.Context().Err(); err != nil {
@@ -367,9 +380,9 @@ func (t handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // webhookKinds are the kinds that need a receiver.
 func webhookKinds() (names []string) {
-	for _, k := range catalogue() {
-		if strings.HasPrefix(k.name, "WEBHOOK_") {
-			names = append(names, k.name)
+	for _, k := range job.Kinds() {
+		if strings.HasPrefix(string(k), "WEBHOOK_") {
+			names = append(names, string(k))
 		}
 	}
 	return names

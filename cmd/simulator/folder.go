@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// marker is the file that tells a demo folder from anything else. It is also
+// marker is the file that distinguishes a demo folder from anything else. It is also
 // the lock of the folder.
 const marker = ".forgerun-demo"
 

@@ -15,6 +15,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"unicode"
 )
 
 // The exit codes.
@@ -102,7 +103,17 @@ func unusable(stderr io.Writer, err error) int {
 	return exitUnusable
 }
 
-// parse reads flags. done tells that the command ends here with the given
+// printable replaces control characters.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
+}
+
+// parse reads flags. done reports that the command ends here with the given
 // code: help was asked for, or the flags are wrong.
 func parse(fs *flag.FlagSet, help string, args []string, stdout, stderr io.Writer) (code int, done bool) {
 	fs.SetOutput(io.Discard)

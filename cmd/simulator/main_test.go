@@ -37,7 +37,10 @@ func TestHelp(t *testing.T) {
 	}{
 		{[]string{"--help"}, []string{"Examples:", "simulator demo", "Exit codes:"}},
 		{[]string{"help"}, []string{"Examples:"}},
-		{[]string{"tour", "--help"}, []string{"Usage: simulator tour --url URL", "-timeout time", "15m", "-time-scale-hint number", "-receiver-addr address", "-receiver-url URL", "-webhook-patience time", "1m0s"}},
+		{[]string{"tour", "--help"}, []string{
+			"Usage: simulator tour --url URL", "-timeout time", "15m", "-time-scale-hint number", "-receiver-addr address", "-receiver-url URL",
+			"-webhook-patience time", "1m0s",
+		}},
 		{[]string{"demo", "-h"}, []string{"Usage: simulator demo", "-data-dir folder", "default \".forgerun\"", "-forgerun path"}},
 		{[]string{"version"}, []string{"simulator ", "go1."}},
 	} {

@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 	"github.com/forgerun/forgerun/internal/simulator/stack"
+	"github.com/forgerun/forgerun/internal/simulator/trial"
 )
 
 const runHelp = `Usage: simulator run SCENARIO [flags]
@@ -42,23 +41,16 @@ Examples:
 
 // runFlags are what the command line of "run" says.
 type runFlags struct {
-	scenario                  string
-	url, key                  string
-	databaseURL, redisURL     string
-	binary, out               string
-	workers, chaos            string
-	seed                      uint64
-	duration                  time.Duration
-	jobs                      int64
-	lease                     time.Duration
-	sample                    int
-	keep                      bool
-	scale                     *float64
-	receiverAddr, receiverURL string
+	trial.Options
+	scenario       string
+	workers, chaos string
+	seed           uint64
+	duration       time.Duration
+	jobs           int64
 }
 
 func runScenario(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	f, s, code, done := parseRun(args, stdout, stderr)
+	f, code, done := parseRun(args, stdout, stderr)
 	if done {
 		return code
 	}
@@ -72,54 +64,65 @@ func runScenario(ctx context.Context, args []string, stdout, stderr io.Writer) i
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400) // the heap is small, and time is what a generator must not waste
 	}
-	t := &trial{flags: f, scenario: s, text: string(text), stdout: stdout, stderr: stderr, command: commandLine(args)}
-	return t.run(ctx)
+	f.Text, f.Command, f.Program, f.Stdout, f.Stderr = string(text), commandLine(args), versionLine(), stdout, stderr
+	t := trial.New(f.Options)
+	passed, err := t.Run(ctx)
+	switch {
+	case err == nil && passed:
+		return exitOK
+	case err == nil:
+		return exitDifferent
+	case ctx.Err() != nil:
+		fmt.Fprintln(stderr, "simulator: interrupted, nothing was judged")
+		t.Discard(false)
+		return exitInterrupted
+	}
+	code = unusable(stderr, err)
+	if logs := t.Discard(true); logs != "" {
+		fmt.Fprintf(stderr, "The logs are in %s\n", logs)
+	}
+	return code
 }
 
 // parseRun reads the flags and the scenario, and lets the flags overrule it.
-func parseRun(args []string, stdout, stderr io.Writer) (f runFlags, s *scenario.Scenario, code int, done bool) {
+func parseRun(args []string, stdout, stderr io.Writer) (f runFlags, code int, done bool) {
 	fs := flag.NewFlagSet("run", flag.ContinueOnError)
-	fs.StringVar(&f.url, "url", "", "base `URL` of a running service; without it, one is started")
-	fs.StringVar(&f.key, "key", "", "API `key` for that; without it, clients are registered")
-	fs.StringVar(&f.databaseURL, "database-url", "", "Postgres `URL` of the service at --url, for the judge")
-	fs.StringVar(&f.redisURL, "redis-url", "", "Redis `URL` of the service at --url, for the judge and for --workers")
-	fs.StringVar(&f.binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
-	fs.StringVar(&f.out, "out", "", "`folder` for the report (default: .forgerun/runs/SCENARIO-TIME)")
+	fs.StringVar(&f.URL, "url", "", "base `URL` of a running service; without it, one is started")
+	fs.StringVar(&f.Key, "key", "", "API `key` for that; without it, clients are registered")
+	fs.StringVar(&f.DatabaseURL, "database-url", "", "Postgres `URL` of the service at --url, for the judge")
+	fs.StringVar(&f.RedisURL, "redis-url", "", "Redis `URL` of the service at --url, for the judge and for --workers")
+	fs.StringVar(&f.Binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
+	fs.StringVar(&f.Out, "out", "", "`folder` for the report (default: .forgerun/runs/SCENARIO-TIME)")
 	fs.StringVar(&f.workers, "workers", "", "worker `processes`: 4, 1..8 (a ramp) or 1,4,2 (equal steps)")
 	fs.StringVar(&f.chaos, "chaos", "", "`faults` such as kill=30s,stop=60s (see above), or none")
 	fs.Uint64Var(&f.seed, "seed", 0, "`number` that decides every request and fault (default: the scenario's)")
 	fs.DurationVar(&f.duration, "duration", 0, "how long to submit, in place of the scenario's `time`")
 	fs.Int64Var(&f.jobs, "jobs", 0, "how many requests to send, in place of the scenario's `number`")
-	fs.DurationVar(&f.lease, "lease", 3*time.Second, "lease `time` of the workers that are started")
-	fs.IntVar(&f.sample, "sample", 2000, "`number` of jobs whose reports and deliveries are read over HTTP; lists and rows tell of all")
-	fs.BoolVar(&f.keep, "keep", false, "keep the history and the logs of a run without violations too")
-	fs.StringVar(&f.receiverAddr, "receiver-addr", "127.0.0.1:0", "`address` on which to receive webhooks")
-	fs.StringVar(&f.receiverURL, "receiver-url", "", "base `URL` at which the service reaches that (default: the address itself)")
-	fs.Func("time-scale-hint", "FORGERUN_TIME_SCALE of the service at --url, a `number`, if known", func(text string) error {
-		n, err := strconv.ParseFloat(text, 64)
-		if err != nil || !(n >= 0 && n <= 1000) {
-			return errors.New("must be a number from 0 to 1000")
-		}
-		f.scale = &n
-		return nil
-	})
+	fs.DurationVar(&f.Lease, "lease", 3*time.Second, "lease `time` of the workers that are started")
+	fs.IntVar(&f.Sample, "sample", 2000, "`number` of jobs whose reports and deliveries are read over HTTP; lists and rows tell of all")
+	fs.BoolVar(&f.Keep, "keep", false, "keep the history and the logs of a run without violations too")
+	fs.StringVar(&f.ReceiverAddr, "receiver-addr", "127.0.0.1:0", "`address` on which to receive webhooks")
+	fs.StringVar(&f.ReceiverURL, "receiver-url", "", "base `URL` at which the service reaches that (default: the address itself)")
+	fs.Func("time-scale-hint", "FORGERUN_TIME_SCALE of the service at --url, a `number`, if known", timeScale(&f.TimeScale))
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		f.scenario, args = args[0], args[1:]
 	}
 	if code, done := parse(fs, fmt.Sprintf(runHelp, chaosHelp()), args, stdout, stderr); done {
-		return f, nil, code, true
+		return f, code, true
 	}
 	if f.scenario == "" {
-		return f, nil, unusable(stderr, fmt.Errorf("name a scenario: a file, or one of %s (simulator run --help)", strings.Join(scenario.Names(), ", "))), true
+		err := fmt.Errorf("name a scenario: a file, or one of %s (simulator run --help)", strings.Join(scenario.Names(), ", "))
+		return f, unusable(stderr, err), true
 	}
 	s, err := scenario.Load(f.scenario)
 	if err == nil {
+		f.Scenario, f.StartWorkers = s, f.workers != ""
 		err = f.overrule(s)
 	}
 	if err != nil {
-		return f, nil, unusable(stderr, err), true
+		return f, unusable(stderr, err), true
 	}
-	return f, s, 0, false
+	return f, 0, false
 }
 
 // overrule puts what the flags say in place of what the scenario says, and looks
@@ -128,7 +131,7 @@ func (f *runFlags) overrule(s *scenario.Scenario) error {
 	if f.seed != 0 {
 		s.Seed = f.seed
 	}
-	if f.duration < 0 || f.jobs < 0 || f.sample < 0 || f.lease < time.Second {
+	if f.duration < 0 || f.jobs < 0 || f.Sample < 0 || f.Lease < time.Second {
 		return errors.New("--duration, --jobs and --sample must not be negative, and --lease must be at least 1s")
 	}
 	if f.duration > 0 {
@@ -146,21 +149,21 @@ func (f *runFlags) overrule(s *scenario.Scenario) error {
 	if s.Chaos == "none" {
 		s.Chaos = ""
 	}
-	own := f.url == ""
+	own := f.URL == ""
 	if !own && f.chaos == "" && f.workers == "" {
 		s.Chaos = "" // the scenario means a service of its own
 	}
 	switch {
-	case own && (f.databaseURL != "" || f.redisURL != "" || f.key != "" || f.scale != nil):
+	case own && (f.DatabaseURL != "" || f.RedisURL != "" || f.Key != "" || f.TimeScale != nil):
 		return errors.New("--key, --database-url, --redis-url and --time-scale-hint are about a service at --url")
-	case !own && f.workers != "" && (f.databaseURL == "" || f.redisURL == ""):
+	case !own && f.workers != "" && (f.DatabaseURL == "" || f.RedisURL == ""):
 		return errors.New("--workers for a service at --url needs its --database-url and --redis-url")
 	case !own && s.Chaos != "" && f.workers == "":
 		return errors.New("--chaos breaks only what the simulator started itself: leave --url out, or start workers with --workers")
 	case f.workers != "":
 		s.Service.Workers = f.workers
 	}
-	if f.key != "" {
+	if f.Key != "" {
 		s.Tenants = 1
 	}
 	return nil
@@ -191,9 +194,4 @@ func chaosHelp() string {
 		fmt.Fprintf(&b, "  %-12s %s\n", k.Name, k.Does)
 	}
 	return b.String()
-}
-
-// outFolder is where a run's files go by default.
-func outFolder(name string, now time.Time) string {
-	return filepath.Join(".forgerun", "runs", name+"-"+now.UTC().Format("20060102-150405"))
 }

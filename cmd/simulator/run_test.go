@@ -23,6 +23,7 @@ import (
 
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
+	"github.com/forgerun/forgerun/internal/simulator/trial"
 )
 
 // built is the real program, built once, and its folder.
@@ -97,21 +98,20 @@ func TestRunSoakUnderFaults(t *testing.T) {
 }
 
 // newTrial is a run against a real service of its own, to be played step by step.
-func newTrial(t *testing.T, text string) *trial {
+func newTrial(t *testing.T, text string) (tr *trial.Trial, out string) {
 	t.Helper()
 	s, err := scenario.Parse("trial.yaml", []byte(text))
 	require.NoError(t, err)
-	tr := &trial{
-		id:       "trial",
-		flags:    runFlags{binary: realForgerun(t), out: t.TempDir(), lease: 3 * time.Second, sample: 1000, receiverAddr: "127.0.0.1:0"},
-		scenario: s, stdout: io.Discard, stderr: io.Discard,
-	}
-	tr.out = tr.flags.out
-	t.Cleanup(func() {
-		require.NoError(t, tr.close())
-		require.NoError(t, os.RemoveAll(tr.dir))
+	out = t.TempDir()
+	tr = trial.New(trial.Options{
+		Binary: realForgerun(t), Out: out, Lease: 3 * time.Second, Sample: 1000, ReceiverAddr: "127.0.0.1:0",
+		Scenario: s, Stdout: io.Discard, Stderr: io.Discard,
 	})
-	return tr
+	t.Cleanup(func() {
+		require.NoError(t, tr.Close())
+		require.NoError(t, os.RemoveAll(tr.Dir()))
+	})
+	return tr, out
 }
 
 const smallLoad = `
@@ -127,10 +127,10 @@ service: {workers: "1", concurrency: 20, time_scale: 0.01}
 func TestTheJudgeSeesWhatIsSpoiltInARealService(t *testing.T) {
 	t.Parallel()
 	const victim = "(SELECT min(job_id::text)::uuid FROM jobs)"
-	tr := newTrial(t, smallLoad)
-	require.NoError(t, tr.prepare(t.Context()))
-	require.NoError(t, tr.drive(t.Context()))
-	db, err := pgx.Connect(t.Context(), tr.stack.DatabaseURL())
+	tr, out := newTrial(t, smallLoad)
+	require.NoError(t, tr.Prepare(t.Context()))
+	require.NoError(t, tr.Drive(t.Context()))
+	db, err := pgx.Connect(t.Context(), tr.DatabaseURL())
 	require.NoError(t, err)
 	for _, sql := range []string{
 		"DELETE FROM jobs WHERE job_id = (SELECT max(job_id::text)::uuid FROM jobs)", // an accepted job is lost
@@ -141,7 +141,7 @@ func TestTheJudgeSeesWhatIsSpoiltInARealService(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, db.Close(t.Context()))
-	verdict, err := tr.judge(t.Context())
+	verdict, err := tr.Judge(t.Context())
 	require.NoError(t, err)
 	broken := map[string]bool{}
 	for _, v := range verdict.Violations {
@@ -153,10 +153,10 @@ func TestTheJudgeSeesWhatIsSpoiltInARealService(t *testing.T) {
 	for _, key := range []string{"accepted", "log", "delivery"} {
 		require.True(t, broken[key], "%s: %v", key, verdict.Violations)
 	}
-	account := tr.account(tr.recorder.Run(), verdict)
-	require.NoError(t, tr.tell(account))
-	require.DirExists(t, filepath.Join(tr.out, "history"), "it is kept where something was wrong")
-	require.FileExists(t, filepath.Join(tr.out, "logs", "api-1.log"))
+	account := tr.Summarize(tr.Numbers(), verdict)
+	require.NoError(t, tr.Write(account))
+	require.DirExists(t, filepath.Join(out, "history"), "it is kept where something was wrong")
+	require.FileExists(t, filepath.Join(out, "logs", "api-1.log"))
 }
 
 const crashingLoad = `
@@ -172,9 +172,9 @@ service: {workers: "1", concurrency: 20, time_scale: 0.01}
 // else holds, the judge must say so.
 func TestTheJudgeSeesAPostgresThatLosesCommits(t *testing.T) {
 	t.Parallel()
-	tr := newTrial(t, crashingLoad)
-	require.NoError(t, tr.prepare(t.Context()))
-	db, err := pgx.Connect(t.Context(), tr.stack.DatabaseURL())
+	tr, _ := newTrial(t, crashingLoad)
+	require.NoError(t, tr.Prepare(t.Context()))
+	db, err := pgx.Connect(t.Context(), tr.DatabaseURL())
 	require.NoError(t, err)
 	for _, sql := range []string{"ALTER SYSTEM SET synchronous_commit = off", "SELECT pg_reload_conf()", "CHECKPOINT"} {
 		_, err := db.Exec(t.Context(), sql)
@@ -186,8 +186,8 @@ func TestTheJudgeSeesAPostgresThatLosesCommits(t *testing.T) {
 	require.NoError(t, db.QueryRow(t.Context(), "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'").Scan(&walWriter))
 	require.NoError(t, syscall.Kill(walWriter, syscall.SIGSTOP))
 	require.NoError(t, db.Close(t.Context()))
-	require.NoError(t, tr.drive(t.Context()))
-	verdict, err := tr.judge(t.Context())
+	require.NoError(t, tr.Drive(t.Context()))
+	verdict, err := tr.Judge(t.Context())
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(verdict.Violations, func(v judge.Violation) bool { return v.Invariant == "accepted" }),
 		"the check goes red: %d violations, not checked: %v", verdict.ViolationCount, verdict.Skipped)
@@ -206,7 +206,7 @@ func TestRunBadUse(t *testing.T) {
 	usable := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, `{"client_id":"c","api_key":"k"}`)
+		_, _ = io.WriteString(w, `{"client_id":"c","api_key":"k","key_id":"i"}`)
 	}))
 	t.Cleanup(usable.Close)
 	bad := filepath.Join(t.TempDir(), "bad.yaml")

@@ -13,6 +13,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/forgerun/forgerun/internal/simulator/load"
+	"github.com/forgerun/forgerun/internal/simulator/tour"
 )
 
 const (
@@ -173,23 +176,23 @@ func (s *service) stop() error {
 }
 
 // restart is the outage of a demo: down now, back when until has passed.
-func (s *service) restart(ctx context.Context, until time.Time) (times outageTimes, err error) {
+func (s *service) restart(ctx context.Context, until time.Time) (times tour.OutageTimes, err error) {
 	if err := s.stop(); err != nil {
 		return times, err
 	}
-	times.down = time.Now()
-	if err := sleep(ctx, time.Until(until)); err != nil {
+	times.Down = time.Now()
+	if err := load.Sleep(ctx, time.Until(until)); err != nil {
 		return times, err
 	}
-	times.restarted = time.Now()
+	times.Restarted = time.Now()
 	if err := s.start(ctx); err != nil {
 		return times, fmt.Errorf("the service did not come back: %w", err)
 	}
-	times.ready = time.Now()
+	times.Ready = time.Now()
 	return times, nil
 }
 
-// failure tells how a child ended that should still be running.
+// failure returns how a child ended that should still be running.
 func (c *child) failure() error {
 	if c.err != nil {
 		return c.err

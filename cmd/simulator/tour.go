@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"sync"
 	"time"
+
+	"github.com/forgerun/forgerun/internal/simulator/receiver"
+	"github.com/forgerun/forgerun/internal/simulator/tour"
 )
 
 const tourHelp = `Usage: simulator tour --url URL [flags]
@@ -37,172 +39,60 @@ Examples:
     --receiver-addr :9000 --receiver-url http://192.0.2.7:9000
 `
 
-// errTimeUp ends the tour at its --timeout.
-var errTimeUp = errors.New("the tour's time is up")
-
-// outage takes the service down and brings it back when the given moment has
-// passed.
-type outage func(ctx context.Context, until time.Time) (outageTimes, error)
-
-// outageTimes are the moments of an outage: fully stopped, about to be
-// started, and ready again.
-type outageTimes struct{ down, restarted, ready time.Time }
-
-// tour plays kinds against one service.
-type tour struct {
-	client   *client
-	receiver *receiver
-	kinds    []kind
-	pace     pace
-	scale    *float64 // the service's time scale, nil when unknown
-	outage   outage   // nil against a service that is not ours
-	timeout  time.Duration
-	stdout   io.Writer
-	stderr   io.Writer
-}
-
-// result is what became of one kind.
-type result struct {
-	kind     kind
-	got      string
-	attempts int // 0: no job
-	duration time.Duration
-	findings []string
-	cut      bool     // got is how far it came: the end was not waited for
-	notes    []string // worth telling, and no difference
-	err      error    // why the kind could not be judged to its end
-}
-
-func (r result) ok() bool     { return len(r.findings) == 0 && r.err == nil }
-func (r result) judged() bool { return len(r.findings) > 0 || r.err == nil }
-
 func runTour(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fs := flag.NewFlagSet("tour", flag.ContinueOnError)
-	address := fs.String("url", "", "base `URL` of the service (required)")
-	key := fs.String("key", "", "API `key`; without one a client is registered")
-	timeout := fs.Duration("timeout", 15*time.Minute, "give up after this `time`")
+	o := tour.Options{Progress: stderr}
+	fs.StringVar(&o.URL, "url", "", "base `URL` of the service (required)")
+	fs.StringVar(&o.Key, "key", "", "API `key`; without one a client is registered")
+	fs.DurationVar(&o.Timeout, "timeout", 15*time.Minute, "give up after this `time`")
 	receiverAddr := fs.String("receiver-addr", "127.0.0.1:0", "`address` on which to receive webhooks")
 	receiverURL := fs.String("receiver-url", "", "base `URL` at which the service reaches that (default: the address itself)")
-	patience := fs.Duration("webhook-patience", paceFor(nil).patience, "wait this `time` for the end of each delivery")
-	var scale *float64
+	fs.DurationVar(&o.Patience, "webhook-patience", tour.DefaultPatience, "wait this `time` for the end of each delivery")
 	fs.Func("time-scale-hint", "the service's FORGERUN_TIME_SCALE, a `number`, if known: the tour then\n"+
-		"looks as often as needed and judges durations too", func(s string) error {
-		f, err := strconv.ParseFloat(s, 64)
-		if err != nil || !(f >= 0 && f <= 1000) {
-			return errors.New("must be a number from 0 to 1000")
-		}
-		scale = &f
-		return nil
-	})
+		"looks as often as needed and judges durations too", timeScale(&o.TimeScale))
 	if code, done := parse(fs, tourHelp, args, stdout, stderr); done {
 		return code
 	}
-	if *timeout <= 0 || *patience <= 0 {
+	if o.Timeout <= 0 || o.Patience <= 0 {
 		return unusable(stderr, errors.New("--timeout and --webhook-patience must be above 0"))
 	}
-	c, err := newClient(*address, *key, newTransport())
-	if err != nil {
-		return unusable(stderr, err)
-	}
-	r, err := listenReceiver(*receiverAddr, *receiverURL)
-	if err != nil {
-		return unusable(stderr, err)
-	}
-	defer r.close()
-	pace := paceFor(scale)
-	pace.patience = *patience
-	t := &tour{
-		client: c, receiver: r, kinds: catalogue(), pace: pace, scale: scale,
-		timeout: *timeout, stdout: stdout, stderr: stderr,
-	}
-	return t.run(ctx)
+	o.Listen = listenAt(*receiverAddr, *receiverURL)
+	return playTour(ctx, o, stdout, stderr)
 }
 
-// run connects, plays all kinds, prints the table and gives the exit code.
-func (t *tour) run(ctx context.Context) int {
-	if err := t.client.connect(ctx); err != nil {
-		if ctx.Err() != nil {
-			return exitInterrupted
+// timeScale reads a time scale.
+func timeScale(into **float64) func(string) error {
+	return func(text string) error {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(n >= 0 && n <= 1000) {
+			return errors.New("must be a number from 0 to 1000")
 		}
-		return unusable(t.stderr, err)
+		*into = &n
+		return nil
 	}
-	began := time.Now()
-	limited, cancel := context.WithTimeoutCause(ctx, t.timeout, errTimeUp)
-	defer cancel()
-	progress := startProgress(t.stderr, t.kinds)
-	results := t.play(limited, progress)
-	progress.stop()
-
-	if ctx.Err() != nil {
-		fmt.Fprintln(t.stderr, "simulator: interrupted")
-		return exitInterrupted
-	}
-	printTable(t.stdout, results, time.Since(began))
-	return t.exitCode(results)
 }
 
-// exitCode sums the results up.
-func (t *tour) exitCode(results []result) int {
-	code := exitOK
-	for _, r := range results {
-		if errors.Is(r.err, errAway) {
-			return unusable(t.stderr, fmt.Errorf("the service at %s stopped answering during the tour: %w", t.client.base, r.err))
-		}
-		if !r.ok() {
-			code = exitDifferent
-		}
-	}
-	return code
+// listenAt starts a receiver of webhooks at an address.
+func listenAt(addr, publicURL string) func(receiver.Options) (*receiver.Receiver, error) {
+	return func(o receiver.Options) (*receiver.Receiver, error) { return receiver.Listen(addr, publicURL, o) }
 }
 
-// play runs all kinds at once, but those that take the service down after all
-// others. A service that stays away ends the whole tour.
-func (t *tour) play(ctx context.Context, progress *progress) []result {
-	ctx, abort := context.WithCancelCause(ctx)
-	defer abort(nil)
-	results := make([]result, len(t.kinds))
-	for _, outageRound := range []bool{false, true} {
-		var round sync.WaitGroup
-		for i, k := range t.kinds {
-			if (k.outage && t.outage != nil) != outageRound {
-				continue
-			}
-			round.Go(func() {
-				results[i] = t.visit(ctx, k, progress)
-				progress.finish(k.name, results[i].ok())
-				if errors.Is(results[i].err, errAway) {
-					abort(results[i].err)
-				}
-			})
-		}
-		round.Wait()
-	}
-	return results
-}
-
-// visit plays one kind.
-func (t *tour) visit(ctx context.Context, k kind, progress *progress) result {
-	v := &visit{
-		kind: k, client: t.client, receiver: t.receiver, pace: t.pace, scale: t.scale, outage: t.outage,
-		open: map[string]bool{}, saw: func(state string) { progress.see(k.name, state) },
-	}
-	err := k.part(ctx, v)
-	v.leave(ctx)
-	r := result{kind: k, got: v.got, attempts: v.attempts, duration: v.duration, cut: v.cut, notes: v.notes}
+// playTour plays a tour, prints the table and gives the exit code.
+func playTour(ctx context.Context, o tour.Options, stdout, stderr io.Writer) int {
+	result, err := tour.Run(ctx, o)
 	switch {
-	case err == nil:
-	case errors.Is(err, errTimeUp):
-		v.differs("not finished within %s; last seen %s", t.timeout, orNone(v.last))
-	case errors.Is(err, errUnreachable):
-		r.err, r.notes = err, append(r.notes, err.Error())
-	case errors.Is(err, errAway) || ctx.Err() != nil:
-		r.err = err
-	default:
-		v.differs("%v", err)
+	case ctx.Err() != nil:
+		fmt.Fprintln(stderr, "simulator: interrupted")
+		return exitInterrupted
+	case err != nil:
+		return unusable(stderr, err)
 	}
-	if err == nil && !v.cut && v.got != k.expected && len(v.findings) == 0 {
-		v.differs("got %s, expected %s", v.got, k.expected)
+	result.Write(stdout)
+	if err := result.Away(); err != nil {
+		return unusable(stderr, err)
 	}
-	r.findings = v.findings
-	return r
+	if !result.OK() {
+		return exitDifferent
+	}
+	return exitOK
 }

@@ -11,6 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/simulator/load"
+	"github.com/forgerun/forgerun/internal/simulator/receiver"
+	"github.com/forgerun/forgerun/internal/simulator/tour"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -23,102 +26,71 @@ type played struct {
 
 // play runs a tour of the fake on virtual time: it takes no real time and no
 // race between tour and fake is left to luck.
-func play(t *testing.T, f *fake, adjust ...func(*tour)) (p played) {
+func play(t *testing.T, f *fake, adjust ...func(*tour.Options)) (p played) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { p = playHere(t.Context(), t, f, adjust...) })
 	return p
 }
 
 // playHere is play for tests that are in a bubble already.
-func playHere(ctx context.Context, t *testing.T, f *fake, adjust ...func(*tour)) played {
+func playHere(ctx context.Context, t *testing.T, f *fake, adjust ...func(*tour.Options)) played {
 	t.Helper()
-	c, err := newClient("http://forgerun.test/v1/", "", f)
-	require.NoError(t, err)
 	scale := f.scale
 	var stdout, stderr bytes.Buffer
-	r := newReceiver("http://receiver.test/hooks")
-	f.receiver = handlerTransport{r}
-	pace := paceFor(&scale)
-	pace.deliveryTries = fakeWebhookTries
-	tr := &tour{
-		client: c, receiver: r, kinds: catalogue(), pace: pace, scale: &scale,
-		timeout: 15 * time.Minute, stdout: &stdout, stderr: &stderr,
+	o := tour.Options{
+		URL: "http://forgerun.test/v1/", Transport: f, TimeScale: &scale, DeliveryTries: fakeWebhookTries,
+		Timeout: 15 * time.Minute, Patience: tour.DefaultPatience, Progress: &stderr,
+		Listen: func(ro receiver.Options) (*receiver.Receiver, error) {
+			r, err := receiver.New("http://receiver.test/hooks", ro)
+			f.receiver = handlerTransport{r}
+			return r, err
+		},
 	}
 	for _, a := range adjust {
-		a(tr)
+		a(&o)
 	}
 	began := time.Now()
-	code := tr.run(ctx)
+	code := playTour(ctx, o, &stdout, &stderr)
 	p := played{code, stdout.String(), stderr.String(), time.Since(began)}
 	f.sending.Wait()
 	return p
 }
 
-func only(names ...string) func(*tour) {
-	return func(t *tour) {
-		t.kinds = nil
-		for _, k := range catalogue() {
-			for _, name := range names {
-				if k.name == name {
-					t.kinds = append(t.kinds, k)
-				}
-			}
-		}
-	}
+func only(names ...string) func(*tour.Options) {
+	return func(o *tour.Options) { o.Kinds = names }
 }
 
 // withOutage lets the tour take the fake down.
-func withOutage(f *fake) func(*tour) {
-	return func(t *tour) {
-		t.outage = func(ctx context.Context, until time.Time) (times outageTimes, err error) {
+func withOutage(f *fake) func(*tour.Options) {
+	return func(o *tour.Options) {
+		o.Outage = func(ctx context.Context, until time.Time) (times tour.OutageTimes, err error) {
 			f.stop()
-			times.down = time.Now()
-			if err := sleep(ctx, time.Until(until)); err != nil {
+			times.Down = time.Now()
+			if err := load.Sleep(ctx, time.Until(until)); err != nil {
 				return times, err
 			}
-			times.restarted = time.Now()
+			times.Restarted = time.Now()
 			f.start()
-			times.ready = time.Now()
+			times.Ready = time.Now()
 			return times, nil
 		}
 	}
 }
 
-func TestCatalogueIsComplete(t *testing.T) {
-	t.Parallel()
-	rows := catalogue()
-	require.Len(t, rows, 31)
-	for i, want := range job.Kinds() {
-		spec, _ := job.SpecOf(want, 0)
-		got := rows[i]
-		require.Equal(t, string(want), got.name)
-		require.Equal(t, spec.PayloadSize, got.payload, got.name)
-		if want != job.RunsOverTimeout {
-			require.Equal(t, spec.DurationMS, got.duration.Milliseconds(), got.name)
-		}
-		if want != job.PayloadInvalid {
-			require.Equal(t, spec.Expected, got.outcome, got.name)
-		}
-		require.Equal(t, spec.ShouldFail, got.failure != nil, got.name)
-	}
-	for _, c := range job.Codes[:22] {
-		require.True(t, contractCodes[string(c.Code)], c.Code)
-	}
-	require.Len(t, contractCodes, 22)
-}
-
 func TestTourOfAPerfectService(t *testing.T) {
 	t.Parallel()
-	for name, adjust := range map[string]func(*fake) []func(*tour){
-		"full length":    func(f *fake) []func(*tour) { f.scale = 1; return nil },
-		"fast":           func(f *fake) []func(*tour) { f.scale = 0.02; return nil },
-		"unknown scale":  func(*fake) []func(*tour) { return []func(*tour){func(t *tour) { t.pace, t.scale = paceFor(nil), nil }} },
-		"with an outage": func(f *fake) []func(*tour) { return []func(*tour){withOutage(f)} },
-		"busy at first": func(f *fake) []func(*tour) {
-			return []func(*tour){func(t *tour) {
-				t.client.key = fakeKey
+	for name, adjust := range map[string]func(*fake) []func(*tour.Options){
+		"full length": func(f *fake) []func(*tour.Options) { f.scale = 1; return nil },
+		"fast":        func(f *fake) []func(*tour.Options) { f.scale = 0.02; return nil },
+		"unknown scale": func(*fake) []func(*tour.Options) {
+			return []func(*tour.Options){func(o *tour.Options) { o.TimeScale = nil }}
+		},
+		"with an outage": func(f *fake) []func(*tour.Options) { return []func(*tour.Options){withOutage(f)} },
+		"busy at first": func(f *fake) []func(*tour.Options) {
+			return []func(*tour.Options){func(o *tour.Options) {
+				o.Key = fakeKey
 				f.scale = 1
-				*t.scale = 1
+				*o.TimeScale = 1
 				time.AfterFunc(time.Millisecond, func() { f.setBusy(40) })
 			}}
 		},
@@ -139,8 +111,8 @@ func TestTourTable(t *testing.T) {
 	p := play(t, newFake(1))
 	lines := strings.Split(p.stdout, "\n")
 	require.Equal(t, strings.Fields("KIND EXPECTED GOT ATTEMPTS DURATION OK"), strings.Fields(lines[0]))
-	for i, k := range catalogue() {
-		require.Equal(t, k.name, strings.Fields(lines[i+1])[0], "rows are in the catalogue's order")
+	for i, k := range job.Kinds() {
+		require.Equal(t, string(k), strings.Fields(lines[i+1])[0], "rows are in the catalogue's order")
 		require.True(t, strings.HasSuffix(lines[i+1], "yes"), lines[i+1])
 	}
 	require.Regexp(t, `SUCCESS_SLOW +SUCCEEDED +SUCCEEDED +1 +1m30s +yes`, p.stdout)
@@ -187,7 +159,7 @@ func TestTourServiceStaysBusy(t *testing.T) {
 		p := playHere(t.Context(), t, f)
 		require.Equal(t, exitDifferent, p.code, p.stderr)
 		require.Contains(t, p.stdout, "3 of 31 kinds differ: SUCCESS_SLOW, RUNS_LONG, RUNS_OVER_TIMEOUT.")
-		require.Contains(t, p.stdout, "answered 503 RFA_STORAGE_UNAVAILABLE (Told so by the test.), expected 200")
+		require.Contains(t, p.stdout, "was answered 503 for 1m30s")
 		require.Less(t, p.took, 3*time.Minute)
 	})
 }
@@ -195,7 +167,7 @@ func TestTourServiceStaysBusy(t *testing.T) {
 func TestTourTimeLimit(t *testing.T) {
 	t.Parallel()
 	f := newFake(1)
-	p := play(t, f, func(tr *tour) { tr.timeout = time.Minute })
+	p := play(t, f, func(o *tour.Options) { o.Timeout = time.Minute })
 	require.Equal(t, exitDifferent, p.code)
 	require.Contains(t, p.stdout, "3 of 31 kinds differ: SUCCESS_SLOW, RUNS_LONG, RUNS_OVER_TIMEOUT.")
 	require.Contains(t, p.stdout, "not finished within 1m0s; last seen RUNNING")

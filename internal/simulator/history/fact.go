@@ -84,6 +84,7 @@ type Try struct {
 	Job       string    `json:"job,omitempty"`
 	State     string    `json:"state,omitempty"`
 	CreatedAt time.Time `json:"created_at,omitzero"`
+	Location  string    `json:"location,omitempty"` // header, of a refusal too
 	Replayed  bool      `json:"replayed,omitempty"`
 	Error     string    `json:"error,omitempty"` // why there was no answer
 }
@@ -105,6 +106,7 @@ type Action struct {
 	Job       string    `json:"job,omitempty"` // the answer's
 	State     string    `json:"state,omitempty"`
 	Attempt   int       `json:"attempt,omitempty"`
+	UpdatedAt time.Time `json:"updated_at,omitzero"`
 	Error     string    `json:"error,omitempty"`
 }
 
@@ -125,6 +127,15 @@ type Job struct {
 	Batch       string     `json:"batch_id,omitempty"`
 	Failure     string     `json:"failure,omitempty"` // its code
 
+	// Of polls only.
+	Document *Failure `json:"failure_document,omitempty"`
+	Result   *Result  `json:"result,omitempty"`
+
+	// Of polls and rows: its definition.
+	DurationMS  *int64 `json:"duration_ms,omitempty"`
+	ShouldFail  bool   `json:"should_fail,omitempty"`
+	PayloadSize *int64 `json:"payload_size,omitempty"` // of polls only
+
 	// Of rows only.
 	Client        string     `json:"client_id,omitempty"`
 	RequestID     string     `json:"request_id,omitempty"`
@@ -134,9 +145,22 @@ type Job struct {
 	LeaseExpiries int        `json:"lease_expiries,omitempty"`
 	ResultAttempt int        `json:"result_attempt,omitempty"` // 0: no result
 	Keys          int        `json:"keys,omitempty"`           // idempotency keys that lead to it and have not expired
-	DurationMS    *int64     `json:"duration_ms,omitempty"`    // of its definition
-	ShouldFail    bool       `json:"should_fail,omitempty"`
-	Held          bool       `json:"held,omitempty"` // has a worker
+	Held          bool       `json:"held,omitempty"`           // has a worker
+}
+
+// Failure is the failure document of a job.
+type Failure struct {
+	Code       string `json:"code"`
+	Job        string `json:"job"`
+	Status     string `json:"status"` // jobStatus
+	Retryable  bool   `json:"retryable"`
+	RetryAfter *int   `json:"retry_after,omitempty"` // seconds
+}
+
+// Result describes what a job has produced.
+type Result struct {
+	Size     int64 `json:"size"`
+	Checksum bool  `json:"checksum"` // there is one
 }
 
 // Event is an entry of a job's log. A stream shows the end of an attempt as its
@@ -153,6 +177,11 @@ type Event struct {
 	WorkKind string    `json:"work_kind,omitempty"`
 	Status   string    `json:"status,omitempty"`  // jobStatus of an outcome document
 	Emitted  string    `json:"emitted,omitempty"` // of event.emitted: name and data, a space between
+
+	// Of reports only: whose event it is, and the rest of its data.
+	Job        string `json:"job,omitempty"`
+	DurationMS *int64 `json:"duration_ms,omitempty"`
+	Expected   string `json:"expected_outcome,omitempty"`
 }
 
 // Report is the account of one finished attempt.
@@ -166,7 +195,9 @@ type Report struct {
 	EventSeq   int        `json:"event_seq,omitempty"` // rows: the last event that it covers
 	Events     []Event    `json:"events,omitempty"`    // API
 
-	// Of the API only: the result of the attempt, where it was read.
+	// Of the API only: the job it names, and the result of the attempt, where it was
+	// read.
+	Job         string `json:"job,omitempty"`
 	ResultSize  *int   `json:"result_size,omitempty"`  // bytes, after they were verified
 	ResultError string `json:"result_error,omitempty"` // why there are none
 }
@@ -190,6 +221,21 @@ type Delivery struct {
 	Body      string    `json:"body,omitempty"`       // digest of the bytes
 	JobStatus string    `json:"job_status,omitempty"` // of the body, as it came
 	Emitted   string    `json:"emitted,omitempty"`    // of event.emitted: as in Event
+
+	After time.Duration `json:"after,omitempty"` // of Received: how late the receiver answers
+
+	// Of the API only. Log is there if the delivery was read by itself.
+	CreatedAt time.Time   `json:"created_at,omitzero"`
+	SettledAt time.Time   `json:"settled_at,omitzero"`
+	HasLog    bool        `json:"has_log,omitempty"`
+	Log       []LoggedTry `json:"log,omitempty"`
+}
+
+// LoggedTry is a try to deliver, as the service tells it.
+type LoggedTry struct {
+	Number int           `json:"number"`
+	Status int           `json:"status"` // 0: no answer
+	Took   time.Duration `json:"took"`
 }
 
 // Task is an entry of the queue in Redis.

@@ -118,7 +118,7 @@ func (t *tale) try(replay bool) *tale {
 	}
 	t.sub.Tries = append(t.sub.Tries, history.Try{
 		Sent: t.now.Add(-5 * time.Millisecond), Answered: t.now.Add(5 * time.Millisecond), Status: 202, Job: t.id, State: state,
-		CreatedAt: t.row.CreatedAt, Replayed: replay, RequestID: "request",
+		CreatedAt: t.row.CreatedAt, Location: "/v1/jobs/" + t.id, Replayed: replay, RequestID: "request",
 	})
 	return t
 }
@@ -133,7 +133,7 @@ func (t *tale) wait(d time.Duration) *tale {
 func (t *tale) event(name, next string) *tale {
 	e := history.Event{
 		ID: fmt.Sprintf("%s-event-%d", t.id, len(t.log)+1), Seq: len(t.log) + 1, Name: name, Prev: t.state, Next: next,
-		Attempt: t.row.Attempt, At: t.now, WorkKind: t.row.WorkKind,
+		Attempt: t.row.Attempt, At: t.now, WorkKind: t.row.WorkKind, Job: t.id,
 	}
 	if name == nameEmitted {
 		e.Emitted = fmt.Sprintf("simulated %d", t.ticket)
@@ -276,7 +276,7 @@ func (t *tale) acts(verb string, status int) *tale {
 	f.At = t.now.Add(5 * time.Millisecond)
 	f.Action = &history.Action{Verb: verb, Sent: t.now.Add(-5 * time.Millisecond), Status: status}
 	if status == 200 {
-		f.Action.Job, f.Action.State, f.Action.Attempt = t.id, t.state, t.row.Attempt
+		f.Action.Job, f.Action.State, f.Action.Attempt, f.Action.UpdatedAt = t.id, t.state, t.row.Attempt, t.row.UpdatedAt
 	} else {
 		f.Action.Code = "RFA_JOB_CONFLICT"
 	}
@@ -318,7 +318,7 @@ func (t *tale) close() *tale {
 	t.w.add(f)
 	for _, r := range t.told {
 		stored, told := r, r
-		stored.Events, stored.ResultSize, told.EventSeq = nil, nil, 0
+		stored.Events, stored.ResultSize, told.EventSeq, told.Job = nil, nil, 0, t.id
 		f = t.fact(history.StoredReport)
 		f.At, f.Report, f.Ticket = end, &stored, 0
 		t.w.add(f)

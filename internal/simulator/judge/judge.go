@@ -108,6 +108,7 @@ var rules = []func(*checker){
 	(*checker).checkReports, (*checker).checkRetries, (*checker).checkEarly, (*checker).checkFence, (*checker).checkDurations,
 	(*checker).checkCatalogue, (*checker).checkLimit, (*checker).checkAnswers, (*checker).checkLists, (*checker).checkStreams,
 	(*checker).checkDeliveries, (*checker).checkReceived, (*checker).checkTasks,
+	(*checker).checkPolls, (*checker).checkActionAnswers, (*checker).checkReportDocuments, (*checker).checkDeliveryLogs,
 }
 
 // checkJob checks all facts of one job against all invariants.

@@ -103,6 +103,7 @@ func isRefusal(status int) bool {
 // checkRefusals: valid requests are refused only for now, invalid ones always.
 func checkRefusals(s *history.Submission, must func(ok bool, invariant, format string, args ...any)) {
 	for _, t := range s.Tries {
+		checkReceipt(s, t, must)
 		switch {
 		case t.Code == "RFA_EXEC_IDEMPOTENCY_CONFLICT":
 			must(false, answered, "a repetition of the same request was refused as another one under its key")

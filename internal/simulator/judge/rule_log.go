@@ -87,5 +87,6 @@ func (c *checker) checkReportedLogs() {
 func sameEvent(a, b history.Event) bool {
 	at := a.At.Equal(b.At)
 	a.At, a.StreamID, a.WorkKind, a.Status = b.At, b.StreamID, b.WorkKind, b.Status
+	a.Job, a.DurationMS, a.Expected = b.Job, b.DurationMS, b.Expected
 	return at && a == b
 }

@@ -23,6 +23,9 @@ type RunContext struct {
 	// shut down, so attempts may be lost to RFA_EXEC_WORKER_UNAVAILABLE.
 	Chaos, Killed bool
 	Interrupted   bool // the run was cut short: jobs need not have ended
+	// DeliveryOverdue is by how much the next attempt of a delivery may be late at
+	// the end.
+	DeliveryOverdue time.Duration
 	// Counters: all processes of the service lived from the first row of the
 	// database to the end, so that their counters must equal the rows.
 	Counters bool

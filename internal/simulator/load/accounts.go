@@ -26,13 +26,13 @@ type Webhook struct {
 	Events        []string
 }
 
-// Client gives the tenant's client for unhurried requests.
+// Client returns the tenant's client for requests that are not load.
 func (a *Account) Client() *client.Client { return a.slow }
 
 // Accounts are the tenants, after Prepare.
 func (e *Engine) Accounts() []*Account { return e.accounts }
 
-// Owner tells whose a job is, as long as its end is not known. It may be called
+// Owner returns whose a job is, as long as its end is not known. It may be called
 // at any time.
 func (e *Engine) Owner(jobID string) (tenant int, known bool) { return e.jobs.owner(jobID) }
 
@@ -65,7 +65,9 @@ func (e *Engine) clients() (quick, slow *client.Client, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if u.Scheme == "http" {
+	if e.o.Transport != nil {
+		way = e.o.Transport
+	} else if u.Scheme == "http" {
 		host := u.Host
 		if u.Port() == "" {
 			host += ":80"
@@ -73,21 +75,26 @@ func (e *Engine) clients() (quick, slow *client.Client, err error) {
 		e.quick = newTransport(host, e.o.Connections, e.o.RequestTimeout)
 		way = e.quick
 	}
-	limit := time.Duration(-1) // the quick way has its own, which is cheaper
+	limit := e.o.RequestTimeout
+	if e.quick != nil {
+		limit = -1 // the quick way has its own, which is cheaper
+	}
 	if way == nil {
-		limit = e.o.RequestTimeout
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.MaxIdleConnsPerHost, t.MaxConnsPerHost = e.o.Connections, e.o.Connections
 		way = t
 	}
-	const name = "forgerun-simulator"
 	quick, err = client.New(client.Config{
-		URL: e.o.URL, Key: e.o.Key, UserAgent: name, MaxTries: 1, Timeout: limit, HTTP: &http.Client{Transport: way},
+		URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 1, Timeout: limit, HTTP: &http.Client{Transport: locating{way}},
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	slow, err = client.New(client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: name, MaxTries: 8})
+	patient := client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 8}
+	if e.o.Transport != nil {
+		patient.HTTP = &http.Client{Transport: e.o.Transport}
+	}
+	slow, err = client.New(patient)
 	return quick, slow, err
 }
 

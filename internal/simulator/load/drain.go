@@ -10,13 +10,13 @@ import (
 
 const (
 	drainStep = 200 * time.Millisecond
-	// quiet is how long a job may be without news before it is asked for.
+	// quiet is how long a job may be without an update before it is asked for.
 	quiet     = 3 * time.Second
 	askAtOnce = 32
 )
 
 // Drain waits until all accepted jobs have ended, but for those that are
-// scheduled for later, and until their deliveries are settled: at most the
+// scheduled for later, and until their deliveries are complete: at most the
 // scenario's drain time for each. What is left then is left to the judge.
 // Without streams the jobs' ends are asked for; without Options.Pending only the
 // deliveries to webhooks are waited for, not those to callbacks.
@@ -24,7 +24,7 @@ func (e *Engine) Drain(ctx context.Context) (unfinished int, pending int64) {
 	limit := time.Now().Add(e.o.Scenario.Drain)
 	for e.jobs.waiting(limit) > 0 && time.Now().Before(limit) {
 		e.askForSilent(ctx)
-		if sleep(ctx, drainStep) != nil {
+		if Sleep(ctx, drainStep) != nil {
 			break
 		}
 	}
@@ -32,7 +32,7 @@ func (e *Engine) Drain(ctx context.Context) (unfinished int, pending int64) {
 	limit = time.Now().Add(e.o.Scenario.Drain)
 	for {
 		pending = e.pending(ctx)
-		if pending <= 0 || time.Now().After(limit) || sleep(ctx, drainStep) != nil {
+		if pending <= 0 || time.Now().After(limit) || Sleep(ctx, drainStep) != nil {
 			return unfinished, max(pending, 0)
 		}
 	}
@@ -58,12 +58,12 @@ func (e *Engine) askForSilent(ctx context.Context) {
 // askOn asks for jobs that nobody streams while the load goes on, so that those
 // that have ended are forgotten.
 func (e *Engine) askOn(ctx context.Context) {
-	for sleep(ctx, drainStep) == nil {
+	for Sleep(ctx, drainStep) == nil {
 		e.askForSilent(ctx)
 	}
 }
 
-// pending counts unsettled deliveries: all of them where that can be known, else
+// pending counts pending deliveries: all of them where that can be known, else
 // the webhooks that have one. A webhook that cannot be asked counts too. -1:
 // there is nothing to wait for.
 func (e *Engine) pending(ctx context.Context) int64 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,7 @@ type Options struct {
 	// and digits.
 	Run      string
 	Scenario *scenario.Scenario
-	History  *history.Writer
+	History  interface{ Add(history.Fact) }
 	Recorder *report.Recorder
 	// Receiver gets the webhooks; nil when the scenario has none.
 	Receiver *receiver.Receiver
@@ -35,16 +36,25 @@ type Options struct {
 	// Connections bounds those that are open at a time; requests beyond wait, and
 	// their time counts. 0: 256.
 	Connections int
-	// Pending counts the deliveries that are not settled, if that is known without
+	// Pending counts the pending deliveries, if that is known without
 	// asking each webhook for its own. May be nil.
 	Pending func(context.Context) (int64, error)
+	// Transport sends all requests; nil: transports of the engine's own.
+	Transport http.RoundTripper
+	// Poll is the longest wait between two looks at a job, and Watch that of a
+	// client that waits for a state to cancel in. 0: as the service asks for, in
+	// bounds.
+	Poll, Watch time.Duration
+	// Recheck is how long a canceled job must stay as it is, after its time too if
+	// that is near: then it is canceled once more and looked at. 0: never.
+	Recheck time.Duration
 	// Unwatched: nobody looks what becomes of the jobs. It is for measuring the
 	// generator, against a service that has none.
 	Unwatched bool
 }
 
 // inFlight bounds the submissions on their way. Only a service that stands still
-// for long makes that many wait; the generator then waits too, and latencies tell
+// for long makes that many wait; the generator then waits too, and latencies show
 // it, since they count from the intended time.
 const inFlight = 2048
 
@@ -91,7 +101,7 @@ func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }
 // latencies.
 func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 
-// Tickets tells how many submissions the plan has had so far.
+// Tickets returns how many submissions the plan has had so far.
 func (e *Engine) Tickets() int64 { return e.tickets.Load() }
 
 // Run sends the plan and returns when its last submission has been answered or
@@ -198,12 +208,16 @@ func (e *Engine) runClosed(ctx context.Context, plan *sharedPlan, c scenario.Clo
 					return
 				}
 				e.play(ctx, in, time.Now())
-				_ = sleep(limit, c.Think.Min+rand.N(c.Think.Max-c.Think.Min+1))
+				_ = Sleep(limit, c.Think.Min+rand.N(c.Think.Max-c.Think.Min+1))
 			}
 		})
 	}
 	clients.Wait()
 }
+
+// Play sends an intent and plays the client's part in its jobs until all of them
+// have ended, or ctx. It may be called by several goroutines, in place of Run.
+func (e *Engine) Play(ctx context.Context, in scenario.Intent) { e.play(ctx, in, time.Now()) }
 
 // play sends an intent and begins to follow its jobs; in a closed loop it waits
 // for their end.
@@ -245,7 +259,7 @@ func (e *Engine) raise(number int64) {
 // sleepUntil is sleep for a moment; one that has passed costs nothing.
 func sleepUntil(ctx context.Context, at time.Time) error {
 	if d := time.Until(at); d > 0 {
-		return sleep(ctx, d)
+		return Sleep(ctx, d)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -26,7 +26,9 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			e.poll(ctx, t)
+			if refused := e.poll(ctx, t, in); refused && !e.watched() {
+				cancel() // there is no other source
+			}
 		}()
 		defer func() { cancel(); <-done }()
 	}
@@ -42,8 +44,25 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 		}
 	}
 	if e.awaitEnd || in.Polled {
-		e.await(ctx, t, isFinal)
+		if state := e.await(ctx, t, isFinal); state == canceled && e.o.Recheck > 0 {
+			e.recheck(ctx, t)
+		}
 	}
+}
+
+// recheck cancels a canceled job once more when it should have been left alone for
+// a while, and after its time unless that is far, and looks at it.
+func (e *Engine) recheck(ctx context.Context, t *ticket) {
+	wait := e.o.Recheck
+	if due := time.Until(t.request.ExecutionAt); due > 0 && due < time.Minute {
+		wait += due
+	}
+	if Sleep(ctx, wait) != nil {
+		return
+	}
+	e.act(ctx, t, "cancel", e.accounts[t.tenant].quick.Cancel)
+	etag := ""
+	e.lookAt(ctx, t.job, t.number, t.tenant, &etag)
 }
 
 // await waits until the job's state is as wanted, and gives it, or "" when the
@@ -64,7 +83,7 @@ func (e *Engine) await(ctx context.Context, t *ticket, wanted func(state string)
 
 // cancelIn cancels the job some time after it reached the state, or went past it.
 func (e *Engine) cancelIn(ctx context.Context, t *ticket, c scenario.CancelIntent) {
-	if e.await(ctx, t, func(state string) bool { return rank[state] >= rank[c.In] }) == "" || sleep(ctx, c.After) != nil {
+	if e.await(ctx, t, func(state string) bool { return rank[state] >= rank[c.In] }) == "" || Sleep(ctx, c.After) != nil {
 		return
 	}
 	e.act(ctx, t, "cancel", e.accounts[t.tenant].quick.Cancel)
@@ -80,7 +99,9 @@ func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 // act sends a cancel or a retry until it is answered. A retry that is repeated
 // because its answer was lost may begin one more attempt, if the first had failed
 // meanwhile: here that is one more thing that happens, and is written down.
-func (e *Engine) act(ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error)) *client.Changed {
+func (e *Engine) act(
+	ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error),
+) *client.Changed {
 	began := time.Now()
 	for backoff := firstBackoff; ; backoff = min(2*backoff, longestBackoff) {
 		action := history.Action{Verb: verb, Sent: time.Now().UTC()}
@@ -92,13 +113,14 @@ func (e *Engine) act(ctx context.Context, t *ticket, verb string, do func(contex
 			action.Status, action.Code, action.RequestID, action.Error = try.Status, try.Code, try.RequestID, try.Error
 		} else {
 			action.Status, action.Job, action.State, action.Attempt, action.RequestID = 200, a.JobID, a.State, a.Attempt, a.RequestID
+			action.UpdatedAt = a.UpdatedAt
 		}
 		e.o.History.Add(history.Fact{At: now, Kind: history.Acted, Tenant: t.tenant, Ticket: t.number, Job: t.job, Action: &action})
 		if err == nil {
-			e.jobs.saw(t.job, news{state: a.State, attempt: max(a.Attempt, 1), at: now})
+			e.jobs.saw(t.job, update{state: a.State, attempt: max(a.Attempt, 1), at: now})
 			return a
 		}
-		if !mayPass(try) && try.Status != 0 || time.Since(began) > e.o.Patience || sleep(ctx, backoff) != nil {
+		if !mayPass(try) && try.Status != 0 || time.Since(began) > e.o.Patience || Sleep(ctx, backoff) != nil {
 			return nil
 		}
 	}
@@ -109,21 +131,37 @@ const (
 	longestPoll  = 2 * time.Second
 )
 
-// poll looks at the job until it is final or the context ends, as often as the
-// service asks for, within bounds: a simulation would rather know than be polite
-// for long.
-func (e *Engine) poll(ctx context.Context, t *ticket) {
-	etag := ""
-	for {
+// poll looks at the job until the context ends, as often as the service asks for,
+// within bounds. A job that is final is looked at again with its next attempt. It
+// reports whether it ended because the service does not show the job.
+func (e *Engine) poll(ctx context.Context, t *ticket, in scenario.Intent) (refused bool) {
+	most := e.o.Poll
+	if in.Cancel.In != "" && e.o.Watch > 0 {
+		most = e.o.Watch
+	}
+	for etag := ""; ; {
 		wait := e.lookAt(ctx, t.job, t.number, t.tenant, &etag)
-		if wait == 0 || sleep(ctx, min(max(wait, shortestPoll), longestPoll)) != nil {
-			return
+		if wait == notShown {
+			return true
+		}
+		if wait == 0 && e.await(ctx, t, func(state string) bool { return !isFinal(state) }) == "" {
+			return false
+		}
+		wait = min(max(wait, shortestPoll), longestPoll)
+		if most > 0 {
+			wait = min(wait, most)
+		}
+		if Sleep(ctx, wait) != nil {
+			return false
 		}
 	}
 }
 
+// notShown stands for a wait that is of no use: the service refuses to show the job.
+const notShown = time.Duration(-1)
+
 // lookAt reads the job once. It gives how long to wait before the next look, 0
-// when the job is final.
+// when the job is final, or notShown.
 func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int, etag *string) time.Duration {
 	var options []client.Option
 	if *etag != "" {
@@ -143,14 +181,14 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 				At: now, Sent: sent, Kind: history.Looked, Tenant: tenant, Ticket: number, Job: id,
 				Note: err.Error(), Told: &history.Job{Failure: try.Code},
 			})
-			return 0
+			return notShown
 		}
 		return longestPoll
 	}
 	*etag = j.ETag
 	e.o.History.Add(history.Fact{At: now, Sent: sent, Kind: history.Looked, Tenant: tenant, Ticket: number, Job: id, Told: told(j)})
 	retryable := j.Failure != nil && j.Failure.Retryable()
-	e.jobs.saw(id, news{state: j.State, attempt: j.Attempt, at: now, retryable: retryable && j.CanRetry})
+	e.jobs.saw(id, update{state: j.State, attempt: j.Attempt, at: now, retryable: retryable && j.CanRetry})
 	if isFinal(j.State) {
 		return 0
 	}
@@ -161,11 +199,19 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 func told(j *client.Job) *history.Job {
 	h := &history.Job{
 		Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: j.Outcome, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts,
-		CreatedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt, ExecutionAt: known(j.ExecutionAt), StartedAt: known(j.StartedAt), FinishedAt: known(j.FinishedAt),
+		CreatedAt: j.CreatedAt, UpdatedAt: j.UpdatedAt,
+		ExecutionAt: known(j.ExecutionAt), StartedAt: known(j.StartedAt), FinishedAt: known(j.FinishedAt),
 		Correlation: j.CorrelationID, Batch: j.BatchID,
 	}
-	if j.Failure != nil {
-		h.Failure = j.Failure.Code
+	if f := j.Failure; f != nil {
+		h.Failure = f.Code
+		h.Document = &history.Failure{Code: f.Code, Job: f.JobID, Status: f.JobStatus, Retryable: f.RetryableMember, RetryAfter: f.RetryAfter}
+	}
+	if d := j.Definition; d != nil {
+		h.DurationMS, h.ShouldFail, h.PayloadSize = &d.DurationMS, d.ShouldFail, &d.PayloadSize
+	}
+	if r := j.Result; r != nil {
+		h.Result = &history.Result{Size: r.SizeBytes, Checksum: r.Checksum.Value != ""}
 	}
 	return h
 }

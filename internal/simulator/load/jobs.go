@@ -18,7 +18,7 @@ const (
 	canceled  = "CANCELED"
 )
 
-// rank orders the states of an attempt, so that news that come late do not set a
+// rank orders the states of an attempt, so that a late update does not set a
 // job back.
 var rank = map[string]int{created: 1, queued: 2, assigned: 3, running: 4, succeeded: 5, failed: 5, canceled: 5}
 
@@ -54,13 +54,13 @@ type job struct {
 	waits    time.Time // execution_at, zero without one
 	state    string
 	attempt  int
-	last     time.Time // when news came, or when it was asked for
+	last     time.Time // when the last update came, or when it was asked for
 
 	autoRetry bool // the server goes on after a failure that may pass
 	held      int  // by whom more is expected of it: it is not forgotten
 	finished  bool
 	streamed  bool // the end of this attempt
-	// changed is closed at the next news, and made when somebody waits for it.
+	// changed is closed at the next update, and made when somebody waits for it.
 	changed chan struct{}
 }
 
@@ -99,7 +99,7 @@ func (js *jobs) locked(id string, fn func(*job)) {
 // over reports whether nothing more is to be learned of the job.
 func (js *jobs) over(j *job) bool { return j.finished && (j.streamed || !js.streamed) }
 
-// accepted tells of a job which ticket it belongs to; fill writes that down. hold
+// accepted notes which ticket a job belongs to; fill writes that down. hold
 // keeps it until release.
 func (js *jobs) accepted(id, state string, hold bool, fill func(*job)) {
 	js.locked(id, func(j *job) {
@@ -107,7 +107,7 @@ func (js *jobs) accepted(id, state string, hold bool, fill func(*job)) {
 		if hold {
 			j.held++
 		}
-		js.news(j, news{state: state, attempt: 1, at: time.Now()})
+		js.update(j, update{state: state, attempt: 1, at: time.Now()})
 	})
 }
 
@@ -116,8 +116,8 @@ func (js *jobs) release(id string) {
 	js.locked(id, func(j *job) { j.held-- })
 }
 
-// news is what was learned of a job: its state in an attempt.
-type news struct {
+// update is what was learned of a job: its state in an attempt.
+type update struct {
 	state   string
 	attempt int
 	at      time.Time
@@ -126,12 +126,12 @@ type news struct {
 	streamed  bool // by the stream
 }
 
-// saw takes news of a job.
-func (js *jobs) saw(id string, n news) {
-	js.locked(id, func(j *job) { js.news(j, n) })
+// saw takes an update of a job.
+func (js *jobs) saw(id string, n update) {
+	js.locked(id, func(j *job) { js.update(j, n) })
 }
 
-// exhausted tells that the server has given up retrying the job by itself. A job
+// exhausted notes that the server has given up retrying the job by itself. A job
 // that was forgotten at its end is not brought back by that.
 func (js *jobs) exhausted(id string) {
 	s := js.shard(id)
@@ -143,7 +143,7 @@ func (js *jobs) exhausted(id string) {
 	}
 }
 
-func (js *jobs) news(j *job, n news) {
+func (js *jobs) update(j *job, n update) {
 	if n.streamed && n.attempt >= j.attempt {
 		j.streamed = isFinal(n.state)
 	}
@@ -165,7 +165,7 @@ func (js *jobs) news(j *job, n news) {
 }
 
 // look gives the job's state and attempt, and a channel that is closed at its
-// next news. The job must be held.
+// next update. The job must be held.
 func (js *jobs) look(id string) (state string, attempt int, changed <-chan struct{}) {
 	js.locked(id, func(j *job) {
 		if j.changed == nil {
@@ -176,7 +176,7 @@ func (js *jobs) look(id string) (state string, attempt int, changed <-chan struc
 	return state, attempt, changed
 }
 
-// owner tells whose job it is, while its end is not known.
+// owner returns whose job it is, while its end is not known.
 func (js *jobs) owner(id string) (tenant int, known bool) {
 	s := js.shard(id)
 	s.mu.Lock()
@@ -188,7 +188,7 @@ func (js *jobs) owner(id string) (tenant int, known bool) {
 	return j.tenant, true
 }
 
-// silent picks jobs whose end is not known and of which there was no news for the
+// silent picks jobs whose end is not known and of which there was no update for the
 // given time, at most limit of them. One that was picked counts as heard of: the
 // next call picks others.
 func (js *jobs) silent(quiet time.Duration, limit int) (list []job) {

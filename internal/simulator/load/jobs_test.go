@@ -24,8 +24,8 @@ func ticketed(auto bool) func(*job) {
 	return func(j *job) { j.ticket, j.autoRetry = 1, auto }
 }
 
-func at(state string, attempt int) news {
-	return news{state: state, attempt: attempt, at: time.Now(), retryable: true, streamed: true}
+func at(state string, attempt int) update {
+	return update{state: state, attempt: attempt, at: time.Now(), retryable: true, streamed: true}
 }
 
 func TestAJobIsForgottenAtItsEnd(t *testing.T) {
@@ -93,7 +93,7 @@ func TestAHeldJobIsKeptUntilItIsReleased(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Fatal("who waits for news is not told")
+		t.Fatal("who waits for update is not told")
 	}
 	require.Empty(t, w.ends)
 	w.saw("a", at(queued, 2)) // it was retried
@@ -117,7 +117,7 @@ func TestAJobThatTheServerRetriesGoesOn(t *testing.T) {
 	require.Zero(t, w.open.Load(), "a forgotten job is not brought back")
 
 	w.accepted("b", queued, false, ticketed(true))
-	w.saw("b", news{state: failed, attempt: 1, at: time.Now(), streamed: true}) // a failure for good
+	w.saw("b", update{state: failed, attempt: 1, at: time.Now(), streamed: true}) // a failure for good
 	require.Len(t, w.ends, 2)
 }
 
@@ -126,7 +126,7 @@ func TestAJobIsKeptUntilItsEndWasStreamed(t *testing.T) {
 	t.Parallel()
 	w := newWatched()
 	w.accepted("a", queued, true, ticketed(false))
-	w.saw("a", news{state: canceled, attempt: 1, at: time.Now()})
+	w.saw("a", update{state: canceled, attempt: 1, at: time.Now()})
 	w.release("a")
 	require.Empty(t, w.ends)
 	require.Equal(t, 1, w.waiting(time.Now()))
@@ -142,8 +142,8 @@ func TestTheEndOfARetriedAttemptHasToBeStreamedToo(t *testing.T) {
 	w := newWatched()
 	w.accepted("a", queued, true, ticketed(false))
 	w.saw("a", at(failed, 1))
-	w.saw("a", news{state: queued, attempt: 2, at: time.Now()})    // the retry's answer
-	w.saw("a", news{state: succeeded, attempt: 2, at: time.Now()}) // a poll
+	w.saw("a", update{state: queued, attempt: 2, at: time.Now()})    // the retry's answer
+	w.saw("a", update{state: succeeded, attempt: 2, at: time.Now()}) // a poll
 	w.release("a")
 	require.Empty(t, w.ends)
 	w.saw("a", at(succeeded, 2))

@@ -47,7 +47,8 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 		if len(in.Kinds) > 0 {
 			kind = in.Kinds[i]
 		}
-		t := &ticket{number: in.N + int64(i), tenant: in.Tenant, intended: intended, hold: in.Cancel.In != "" || in.Retries > 0 || in.Polled || e.awaitEnd}
+		followed := in.Cancel.In != "" || in.Retries > 0 || in.Polled || e.awaitEnd
+		t := &ticket{number: in.N + int64(i), tenant: in.Tenant, intended: intended, hold: followed}
 		t.request = client.JobRequest{
 			Type: in.Type, WorkKind: kind, AutoRetry: in.AutoRetry, Params: params,
 			CorrelationID: e.o.Run + "." + strconv.FormatInt(t.number, 10),
@@ -125,7 +126,7 @@ func (e *Engine) handIn(ctx context.Context, t *ticket, intended time.Time) {
 	account := e.accounts[t.tenant]
 	e.insist(ctx, intended, func(ctx context.Context) history.Try {
 		try := history.Try{Sent: time.Now().UTC()}
-		a, err := account.quick.Submit(ctx, t.request, client.IdempotencyKey(t.fact.Key))
+		a, err := account.quick.Submit(context.WithValue(ctx, tryKey{}, &try), t.request, client.IdempotencyKey(t.fact.Key))
 		try.Answered = time.Now().UTC()
 		if err != nil {
 			explain(&try, err)
@@ -173,7 +174,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 	})
 }
 
-// explain fills in what an error tells of an answer.
+// explain fills in what an error says of an answer.
 func explain(try *history.Try, err error) {
 	var problem *client.Problem
 	var unexpected *client.UnexpectedError
@@ -202,14 +203,14 @@ func (e *Engine) insist(ctx context.Context, intended time.Time, send func(conte
 			return
 		}
 		unknown = unknown || try.Unknown() && try.Code != codeQueueFull
-		if sleep(ctx, wait) != nil {
+		if Sleep(ctx, wait) != nil {
 			e.o.Recorder.Answered(intended, try.Answered, class(try))
 			return
 		}
 	}
 }
 
-// mayPass tells a refusal that says "later" from one that says "no".
+// mayPass distinguishes a refusal that says "later" from one that says "no".
 func mayPass(t history.Try) bool {
 	return t.Status == http.StatusTooManyRequests || t.Status >= 500
 }
@@ -275,8 +276,8 @@ func params(bytes int) any {
 	return map[string]string{"filler": strings.Repeat("x", max(bytes-len(`{"filler":""}`), 0))}
 }
 
-// sleep waits for d or for the end of ctx, whose cause it then returns.
-func sleep(ctx context.Context, d time.Duration) error {
+// Sleep waits for d or for the end of ctx, whose cause it then returns.
+func Sleep(ctx context.Context, d time.Duration) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

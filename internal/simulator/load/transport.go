@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
 // transport sends requests over fasthttp, which takes a third of the time that
@@ -79,8 +81,23 @@ func (t *transport) abort() {
 	defer t.mu.Unlock()
 	t.closed = true
 	for c := range t.open {
-		_ = c.Close() // who uses it is told
+		_ = c.Close() // its user gets an error
 	}
+}
+
+// locating notes the header Location of the answer to a submission, which the
+// client library does not show of a refusal.
+type locating struct{ http.RoundTripper }
+
+// tryKey is the context's key of the history.Try that a request is sent for.
+type tryKey struct{}
+
+func (l locating) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := l.RoundTripper.RoundTrip(r)
+	if try, ok := r.Context().Value(tryKey{}).(*history.Try); ok && err == nil {
+		try.Location = response.Header.Get("Location")
+	}
+	return response, err
 }
 
 const maxBody = 8 << 20

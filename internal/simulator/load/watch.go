@@ -38,7 +38,7 @@ func (e *Engine) watch(ctx context.Context, a *Account, connected func()) {
 			}
 			e.streamed(a.Tenant, m)
 		}
-		_ = sleep(ctx, longestBackoff/4)
+		_ = Sleep(ctx, longestBackoff/4)
 	}
 }
 
@@ -75,7 +75,7 @@ func (e *Engine) ended(m client.Message, f *history.Fact) (then func(), err erro
 	f.Job = o.JobID
 	f.Event = &history.Event{StreamID: m.ID, Name: end.name, Attempt: o.Attempt, Status: o.JobStatus, At: o.CompletedAt}
 	return func() {
-		e.jobs.saw(o.JobID, news{state: end.state, attempt: o.Attempt, at: f.At, retryable: o.Retryable(), streamed: true})
+		e.jobs.saw(o.JobID, update{state: end.state, attempt: o.Attempt, at: f.At, retryable: o.Retryable(), streamed: true})
 	}, nil
 }
 
@@ -96,7 +96,7 @@ func (e *Engine) logged(m client.Message, f *history.Fact) (then func(), err err
 		f.Event.Emitted, err = emitted(v.Data)
 		return nil, err
 	case v.NextState != "":
-		return func() { e.jobs.saw(v.JobID, news{state: v.NextState, attempt: v.Attempt, at: f.At, streamed: true}) }, nil
+		return func() { e.jobs.saw(v.JobID, update{state: v.NextState, attempt: v.Attempt, at: f.At, streamed: true}) }, nil
 	case v.Name == "job.retries_exhausted":
 		return func() { e.jobs.exhausted(v.JobID) }, nil
 	default:
@@ -118,10 +118,10 @@ func emitted(data json.RawMessage) (string, error) {
 func (e *Engine) idle(ctx context.Context, a *Account, pause time.Duration) {
 	for ctx.Err() == nil {
 		for _, err := range a.slow.Stream(ctx, client.StreamOptions{}) {
-			if err != nil || sleep(ctx, pause) != nil {
+			if err != nil || Sleep(ctx, pause) != nil {
 				break
 			}
 		}
-		_ = sleep(ctx, longestBackoff)
+		_ = Sleep(ctx, longestBackoff)
 	}
 }

@@ -20,11 +20,14 @@ import (
 type Options struct {
 	Seed    uint64
 	Names   map[string][]Answer // the receivers of each tenant; without answers each try gets 204
-	History *history.Writer
-	// Delivered is told of each try that is not strange: when it was answered,
+	History interface{ Add(history.Fact) }
+	// Choose says how a try is answered that is not strange, counted from 1, of a
+	// message about the ticket. nil: Names are drawn from.
+	Choose func(name string, ticket int64, try int) Answer
+	// Delivered is called for each try that is not strange: when it was answered,
 	// and whether with 2xx.
 	Delivered func(at time.Time, ok bool)
-	// Owner tells whose job it is, as far as that is known yet: a delivery may
+	// Owner returns whose job it is, as far as that is known yet: a delivery may
 	// come before the answer to the job's submission.
 	Owner func(jobID string) (tenant int, known bool)
 	// Keys finds a published key of the service: client.Directory.Key. Without it
@@ -65,27 +68,35 @@ const (
 	idleTimeout    = 2 * time.Minute  // of a connection between requests
 )
 
-// Listen starts a receiver at addr, such as 127.0.0.1:0. The service reaches it
-// at publicURL, or with "" at the address itself.
-func Listen(addr, publicURL string, o Options) (*Receiver, error) {
+// New makes a receiver that does not listen by itself: it is a handler of requests
+// to publicURL.
+func New(publicURL string, o Options) (*Receiver, error) {
 	r := &Receiver{options: o, closing: make(chan struct{}), webhooks: map[address]webhook{}, bases: map[string]string{}}
-	listener, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("the webhook receiver cannot listen: %w", err)
-	}
-	r.listener = listener
-	if publicURL == "" {
-		if a, ok := listener.Addr().(*net.TCPAddr); ok && a.IP.IsUnspecified() {
-			return nil, errors.Join(fmt.Errorf("a webhook receiver at %s needs the URL at which the service reaches it", addr), listener.Close())
-		}
-		publicURL = "http://" + listener.Addr().String()
-	}
-	if err := r.SetURL("", publicURL); err != nil {
-		return nil, errors.Join(err, listener.Close())
-	}
 	r.server = &http.Server{
 		Handler: r, ReadHeaderTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 	}
+	return r, r.SetURL("", publicURL)
+}
+
+// Listen starts a receiver at addr, such as 127.0.0.1:0. The service reaches it
+// at publicURL, or with "" at the address itself.
+func Listen(addr, publicURL string, o Options) (*Receiver, error) {
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("the webhook receiver cannot listen (choose another --receiver-addr): %w", err)
+	}
+	if publicURL == "" {
+		if a, ok := listener.Addr().(*net.TCPAddr); ok && a.IP.IsUnspecified() {
+			err := fmt.Errorf("with --receiver-addr %s, say with --receiver-url how the service reaches this machine", addr)
+			return nil, errors.Join(err, listener.Close())
+		}
+		publicURL = "http://" + listener.Addr().String()
+	}
+	r, err := New(publicURL, o)
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	r.listener = listener
 	go func() { _ = r.server.Serve(listener) }() // until Close
 	return r, nil
 }
@@ -117,7 +128,7 @@ func (r *Receiver) Open(name string) (baseURL string, err error) {
 func (r *Receiver) SetURL(name, baseURL string) error {
 	u, err := url.Parse(baseURL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return fmt.Errorf("%q is not an address of the webhook receiver: give one such as http://192.0.2.7:9000", baseURL)
+		return fmt.Errorf("%q is not an address of the receiver: give --receiver-url such as http://192.0.2.7:9000", baseURL)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,6 +138,13 @@ func (r *Receiver) SetURL(name, baseURL string) error {
 		r.bases[name] = strings.TrimRight(baseURL, "/")
 	}
 	return nil
+}
+
+// Base is the public address of the receivers without one of their own.
+func (r *Receiver) Base() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.base
 }
 
 // URL is where the service sends messages for the tenant's receiver.
@@ -140,7 +158,7 @@ func (r *Receiver) URL(tenant int, name string) string {
 	return base + "/" + strconv.Itoa(tenant) + "/" + url.PathEscape(name)
 }
 
-// SetWebhook tells what the registration of the tenant's receiver was answered.
+// SetWebhook sets what the registration of the tenant's receiver was answered.
 // From then on, signatures under the secret are verified.
 func (r *Receiver) SetWebhook(tenant int, name, webhookID, secret string) {
 	r.mu.Lock()

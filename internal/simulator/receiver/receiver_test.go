@@ -335,9 +335,9 @@ func TestAddresses(t *testing.T) {
 	_, err := receiver.Listen(b.Addr(), "", receiver.Options{})
 	require.ErrorContains(t, err, "cannot listen")
 	_, err = receiver.Listen(":0", "", receiver.Options{})
-	require.ErrorContains(t, err, "needs the URL at which the service reaches it")
+	require.ErrorContains(t, err, "say with --receiver-url how the service reaches this machine")
 	for _, wrong := range []string{"hooks.example.com", "ftp://hooks.example.com", "http://", "http://x/?a", "http://x/#a"} {
-		require.ErrorContains(t, b.SetURL("", wrong), "is not an address of the webhook receiver", wrong)
+		require.ErrorContains(t, b.SetURL("", wrong), "is not an address of the receiver", wrong)
 		_, err := receiver.Listen("127.0.0.1:0", wrong, receiver.Options{})
 		require.Error(t, err, wrong)
 	}

@@ -36,12 +36,16 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	switch strange, err := r.verify(&m); {
 	case err != nil:
-		r.settle(w, req, m, Answer{Status: http.StatusServiceUnavailable}, err.Error())
+		r.answer(w, req, m, Answer{Status: http.StatusServiceUnavailable}, err.Error())
 	case strange != "":
 		r.refuse(w, m, strange)
 	default:
-		answer := draw(r.options.Names[to.name], r.options.Seed, m.subject(), r.tries.add(m.id()))
-		r.settle(w, req, m, answer, "")
+		try := r.tries.add(m.id())
+		if r.options.Choose != nil {
+			r.answer(w, req, m, r.options.Choose(to.name, m.ticket(), try), "")
+			return
+		}
+		r.answer(w, req, m, draw(r.options.Names[to.name], r.options.Seed, m.subject(), try), "")
 	}
 }
 
@@ -68,15 +72,17 @@ func readBody(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	return body, err
 }
 
-// settle gives a message its answer. The history has it before the sender does:
+// answer gives a message its answer. The history has it before the sender does:
 // an answer of which nothing is known was never given. That it was given does
 // not mean that it arrived.
-func (r *Receiver) settle(w http.ResponseWriter, req *http.Request, m message, a Answer, note string) {
+func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, m message, a Answer, note string) {
 	status := a.status()
 	if why := r.hold(req.Context(), a.After); why != "" {
 		status, note = 0, why
 	}
-	r.options.History.Add(m.fact(history.Received, status, note))
+	f := m.fact(history.Received, status, note)
+	f.Delivery.After = a.After
+	r.options.History.Add(f)
 	if r.options.Delivered != nil {
 		r.options.Delivered(time.Now(), accepts(status))
 	}

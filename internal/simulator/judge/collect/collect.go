@@ -37,6 +37,8 @@ type Config struct {
 	Counters bool
 
 	SampleReports int    // jobs whose reports, results and deliveries are read over HTTP
+	WorkKind      string // limits the lists to one kind; "": all
+	DeliveryLogs  bool   // each delivery of the sample is read by itself, with its tries
 	Seed          uint64 // draws the sample
 
 	MaxWait  time.Duration                  // for the queue to drain, and metrics to follow the rows; 0: 15 s
@@ -49,7 +51,7 @@ const foreignTenant = math.MaxInt32
 // collector is one Run under way.
 type collector struct {
 	Config
-	out   *history.Writer
+	out   interface{ Add(history.Fact) }
 	found judge.Collected
 
 	asOf        time.Time      // the rows are as of then, by Postgres' clock
@@ -60,7 +62,7 @@ type collector struct {
 
 // Run reads all sources and adds what they say to the history. Collected has the
 // sources that failed; the error is only ever the context's.
-func Run(ctx context.Context, config Config, out *history.Writer) (judge.Collected, error) {
+func Run(ctx context.Context, config Config, out interface{ Add(history.Fact) }) (judge.Collected, error) {
 	c := &collector{Config: config, out: out, tenants: map[string]int{}, clientIDs: []string{}, otherTenant: foreignTenant}
 	if c.Progress == nil {
 		c.Progress = func(string, int64) {}

@@ -193,6 +193,7 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request) {
 			events = append(events, map[string]any{
 				"event_id": e.ID, "seq": e.Seq, "job_id": theJob, "event_name": e.Name, "prev_state": e.Prev, "next_state": e.Next,
 				"attempt": 1, "timestamp": e.At,
+				"data": map[string]any{"work_kind": "SUCCESS_FAST", "duration_ms": 1000, "expected_outcome": client.Succeeded},
 			})
 		}
 		body = map[string]any{"job_id": theJob, "attempt": 1, "outcome": "SUCCESS", "started_at": s.began, "finished_at": end,
@@ -216,7 +217,9 @@ func (s *service) collect() (judge.Collected, *judge.Verdict) {
 	require.NoError(s.t, err)
 	out.Add(history.Fact{Kind: history.Submitted, Ticket: 1, Job: theJob, Submission: &history.Submission{
 		Key: "key-1", Type: "EXECUTE", WorkKind: "SUCCESS_FAST",
-		Tries: []history.Try{{Sent: s.began, Answered: s.began, Status: 202, Job: theJob, State: client.Queued, CreatedAt: s.began}},
+		Tries: []history.Try{{
+			Sent: s.began, Answered: s.began, Status: 202, Job: theJob, State: client.Queued, CreatedAt: s.began, Location: "/v1/jobs/" + theJob,
+		}},
 	}})
 	out.Add(history.Fact{At: s.began.Add(2 * time.Second), Kind: history.Received, Job: theJob, Delivery: &history.Delivery{
 		ID: s.id, Webhook: theWebhook, EventID: s.log()[4].ID, EventName: "job.succeeded", Seq: 5, Status: 204, Body: "digest",

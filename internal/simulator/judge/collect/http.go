@@ -43,7 +43,7 @@ func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 	for _, a := range c.Accounts {
 		group.Go(func() error {
 			sent := time.Now().UTC()
-			for j, err := range a.Client.Jobs(ctx, client.JobFilter{PageSize: pageSize, CreatedAfter: c.Since}) {
+			for j, err := range a.Client.Jobs(ctx, client.JobFilter{PageSize: pageSize, CreatedAfter: c.Since, WorkKind: c.WorkKind}) {
 				if err != nil {
 					return fmt.Errorf("jobs of tenant %d: %w", a.Tenant, err)
 				}
@@ -97,7 +97,16 @@ func (c *collector) reports(ctx context.Context, sample []sampledJob) error {
 				if err != nil {
 					return fmt.Errorf("deliveries of job %s: %w", s.JobID, err)
 				}
-				c.add(history.Fact{Kind: history.ToldDelivery, Tenant: s.account.Tenant, Job: s.JobID, Delivery: delivery(&d)})
+				if c.DeliveryLogs {
+					read, err := s.account.Client.JobDelivery(ctx, s.JobID, d.DeliveryID)
+					if err != nil {
+						return fmt.Errorf("delivery %s of job %s: %w", d.DeliveryID, s.JobID, err)
+					}
+					d = *read
+				}
+				f := history.Fact{Kind: history.ToldDelivery, Tenant: s.account.Tenant, Job: s.JobID, Delivery: delivery(&d)}
+				f.Delivery.HasLog = c.DeliveryLogs
+				c.add(f)
 			}
 			c.Progress(string(judge.Reports), done.Add(1))
 			return nil
@@ -160,16 +169,19 @@ func listedJob(j *client.Job) *history.Job {
 
 func report(r *client.Report) *history.Report {
 	out := &history.Report{
+		Job:     r.JobID,
 		Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: optional(r.StartedAt), FinishedAt: r.FinishedAt, DurationMS: r.DurationMS,
 	}
 	if r.Failure != nil {
 		out.Failure = r.Failure.Code
 	}
 	for _, e := range r.Events {
-		out.Events = append(out.Events, history.Event{
+		h := history.Event{
 			ID: e.EventID, Seq: e.Seq, Name: e.Name, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp,
-			Emitted: emission(&e),
-		})
+			Emitted: emission(&e), Job: e.JobID,
+		}
+		readEventData(e.Data, &h)
+		out.Events = append(out.Events, h)
 	}
 	return out
 }
@@ -193,11 +205,27 @@ func delivery(d *client.Delivery) *history.Delivery {
 	out := &history.Delivery{
 		ID: d.DeliveryID, Webhook: d.WebhookID, URL: d.URL, EventID: d.EventID, EventName: d.EventName, Seq: d.Seq,
 		State: d.State, Attempts: d.Attempts, Status: d.LastStatus, Next: d.NextAttemptAt,
+		CreatedAt: d.CreatedAt, SettledAt: d.SettledAt,
+	}
+	for _, t := range d.AttemptsLog {
+		took := time.Duration(t.DurationMS) * time.Millisecond
+		out.Log = append(out.Log, history.LoggedTry{Number: t.Number, Status: t.Status, Took: took})
 	}
 	if d.LastError != nil {
 		out.Error = d.LastError.Code
 	}
 	return out
+}
+
+// readEventData takes what an event says of the work out of its data.
+func readEventData(data json.RawMessage, into *history.Event) {
+	var d struct {
+		WorkKind        string `json:"work_kind"`
+		DurationMS      *int64 `json:"duration_ms"`
+		ExpectedOutcome string `json:"expected_outcome"`
+	}
+	_ = json.Unmarshal(data, &d) // what is not there is judged as such
+	into.WorkKind, into.DurationMS, into.Expected = d.WorkKind, d.DurationMS, d.ExpectedOutcome
 }
 
 // optional gives nil for the zero time.

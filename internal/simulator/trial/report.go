@@ -1,4 +1,4 @@
-package main
+package trial
 
 import (
 	"errors"
@@ -15,10 +15,10 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// account puts the report together, around the numbers.
-func (t *trial) account(a report.Run, verdict *judge.Verdict) report.Run {
-	s := t.scenario
-	a.Scenario, a.Description, a.Seed, a.Command, a.Text = s.Name, s.Description, s.Seed, t.command, t.text
+// Summarize puts the report together, around the numbers.
+func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
+	s := t.o.Scenario
+	a.Scenario, a.Description, a.Seed, a.Command, a.Text = s.Name, s.Description, s.Seed, t.o.Command, t.o.Text
 	a.Verdict, a.Notes = verdict, t.notes
 	a.Expectations = expectations(s.Expect, a.Numbers)
 	if t.unhealed != nil {
@@ -29,18 +29,18 @@ func (t *trial) account(a report.Run, verdict *judge.Verdict) report.Run {
 	a.Machine = []report.Setting{
 		{Name: "System", Value: runtime.GOOS + "/" + runtime.GOARCH},
 		{Name: "Processors", Value: strconv.Itoa(runtime.NumCPU())},
-		{Name: "Program", Value: versionLine()},
+		{Name: "Program", Value: t.o.Program},
 	}
 	a.Service = []report.Setting{{Name: "Service", Value: t.url}}
 	if t.stack != nil {
 		a.Service = append(a.Service,
 			report.Setting{Name: "Workers", Value: s.Service.Workers},
 			report.Setting{Name: "Jobs at once in each", Value: strconv.Itoa(s.Service.Concurrency)},
-			report.Setting{Name: "Lease", Value: t.flags.lease.String()},
+			report.Setting{Name: "Lease", Value: t.o.Lease.String()},
 		)
 	}
-	if t.flags.scale != nil {
-		a.Service = append(a.Service, report.Setting{Name: "Time scale", Value: strconv.FormatFloat(*t.flags.scale, 'g', -1, 64)})
+	if t.o.TimeScale != nil {
+		a.Service = append(a.Service, report.Setting{Name: "Time scale", Value: strconv.FormatFloat(*t.o.TimeScale, 'g', -1, 64)})
 	}
 	if s.Chaos != "" {
 		a.Service = append(a.Service, report.Setting{Name: "Faults", Value: s.Chaos})
@@ -84,27 +84,27 @@ func refusedShare(answers []report.Count) float64 {
 	return float64(refused) / float64(max(all, 1))
 }
 
-// tell writes the report and says where it is. What the judge went by is kept
+// Write writes the report and says where it is. What the judge went by is kept
 // where something was wrong.
-func (t *trial) tell(a report.Run) error {
+func (t *Trial) Write(a report.Run) error {
 	files := []struct {
 		name  string
 		write func(io.Writer, report.Run) error
 	}{{"report.html", report.WriteHTML}, {"report.json", report.WriteJSON}, {"junit.xml", report.WriteJUnit}}
 	for _, f := range files {
-		if err := writeFile(filepath.Join(t.out, f.name), func(w io.Writer) error { return f.write(w, a) }); err != nil {
+		if err := writeFile(filepath.Join(t.o.Out, f.name), func(w io.Writer) error { return f.write(w, a) }); err != nil {
 			return err
 		}
 	}
-	if err := report.WriteSummary(t.stdout, a); err != nil {
+	if err := report.WriteSummary(t.o.Stdout, a); err != nil {
 		return err
 	}
-	fmt.Fprintf(t.stdout, "\nReport: %s\n", filepath.Join(t.out, "report.html"))
-	if t.flags.keep || a.Outcome() == report.Violated {
-		fmt.Fprintf(t.stdout, "History and logs: %s\n", t.out)
+	fmt.Fprintf(t.o.Stdout, "\nReport: %s\n", filepath.Join(t.o.Out, "report.html"))
+	if t.o.Keep || a.Outcome() == report.Violated {
+		fmt.Fprintf(t.o.Stdout, "History and logs: %s\n", t.o.Out)
 		return t.keepLogs()
 	}
-	return os.RemoveAll(filepath.Join(t.out, historyFolder))
+	return os.RemoveAll(filepath.Join(t.o.Out, historyFolder))
 }
 
 const historyFolder = "history"
@@ -118,9 +118,9 @@ func writeFile(path string, write func(io.Writer) error) error {
 }
 
 // keepLogs copies the logs of the processes to the report's folder.
-func (t *trial) keepLogs() error {
+func (t *Trial) keepLogs() error {
 	if t.dir == "" {
 		return nil
 	}
-	return os.CopyFS(filepath.Join(t.out, "logs"), os.DirFS(filepath.Join(t.dir, "logs")))
+	return os.CopyFS(filepath.Join(t.o.Out, "logs"), os.DirFS(filepath.Join(t.dir, "logs")))
 }

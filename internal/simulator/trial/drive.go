@@ -1,4 +1,4 @@
-package main
+package trial
 
 import (
 	"context"
@@ -6,12 +6,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forgerun/forgerun/internal/simulator/load"
 	"github.com/forgerun/forgerun/internal/simulator/stack"
 )
 
-// drive sends the load, with scaling and faults meanwhile, and waits for the end
+// Drive sends the load, with scaling and faults meanwhile, and waits for the end
 // of all jobs and deliveries.
-func (t *trial) drive(ctx context.Context) error {
+func (t *Trial) Drive(ctx context.Context) error {
 	t.recorder.Stage("load")
 	loading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -31,7 +32,8 @@ func (t *trial) drive(ctx context.Context) error {
 		return err
 	}
 	if late := t.engine.Late(); late > time.Second {
-		t.note("the last requests were sent %s late: the service did not answer as many as were under way; it is in the latencies", late.Round(time.Millisecond))
+		t.note("the last requests were sent %s late: the service did not answer as many as were under way; "+
+			"it is in the latencies", late.Round(time.Millisecond))
 	}
 	if t.stack != nil {
 		t.recorder.Stage("heal")
@@ -43,7 +45,7 @@ func (t *trial) drive(ctx context.Context) error {
 	unfinished, pending := t.engine.Drain(ctx)
 	t.drained = unfinished == 0
 	if unfinished > 0 || pending > 0 {
-		t.note("after %s, %d jobs had not ended and %d deliveries were not settled", t.scenario.Drain, unfinished, pending)
+		t.note("after %s, %d jobs had not ended and %d deliveries were pending", t.o.Scenario.Drain, unfinished, pending)
 	}
 	t.engine.Close()
 	if t.receiver != nil {
@@ -53,8 +55,8 @@ func (t *trial) drive(ctx context.Context) error {
 }
 
 // watchDisk ends the load when the history cannot be written.
-func (t *trial) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
-	for sleep(ctx, time.Second) == nil {
+func (t *Trial) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
+	for load.Sleep(ctx, time.Second) == nil {
 		if err := t.facts.Err(); err != nil {
 			stop(fmt.Errorf("the history could not be written: %w", err))
 			return
@@ -65,7 +67,7 @@ func (t *trial) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
 const scaleStep = 500 * time.Millisecond
 
 // scale keeps the number of workers as the schedule says.
-func (t *trial) scale(ctx context.Context) {
+func (t *Trial) scale(ctx context.Context) {
 	began := time.Now()
 	t.recorder.Workers(t.stack.Workers())
 	for {
@@ -78,27 +80,27 @@ func (t *trial) scale(ctx context.Context) {
 			}
 			t.recorder.Workers(t.stack.Workers())
 		}
-		if sleep(ctx, scaleStep) != nil {
+		if load.Sleep(ctx, scaleStep) != nil {
 			return
 		}
 	}
 }
 
 // progress is how much of the load is sent, from 0 to 1.
-func (t *trial) progress(began time.Time) float64 {
+func (t *Trial) progress(began time.Time) float64 {
 	share := 0.0
-	if d := t.scenario.Duration; d > 0 {
+	if d := t.o.Scenario.Duration; d > 0 {
 		share = float64(time.Since(began)) / float64(d)
 	}
-	if n := t.scenario.Jobs; n > 0 {
+	if n := t.o.Scenario.Jobs; n > 0 {
 		share = max(share, float64(t.engine.Tickets())/float64(n))
 	}
 	return min(share, 1)
 }
 
 // disturb does the faults of the scenario until ctx ends.
-func (t *trial) disturb(ctx context.Context) {
-	err := t.chaos.Run(ctx, t.stack, t.scenario.Seed, func(f stack.Fault) {
+func (t *Trial) disturb(ctx context.Context) {
+	err := t.chaos.Run(ctx, t.stack, t.o.Scenario.Seed, func(f stack.Fault) {
 		t.mu.Lock()
 		t.harmed = true
 		t.mu.Unlock()

@@ -1,4 +1,4 @@
-package main
+package tour
 
 import (
 	"fmt"
@@ -24,7 +24,7 @@ type progress struct {
 	live  bool
 	width int // of the terminal
 	began time.Time
-	kinds []kind
+	kinds []*kindPlay
 
 	mu        sync.Mutex
 	states    map[string]string // last state seen of each unfinished kind
@@ -36,7 +36,7 @@ type progress struct {
 }
 
 // startProgress starts showing progress on w: live if w is a terminal.
-func startProgress(w io.Writer, kinds []kind) *progress {
+func startProgress(w io.Writer, kinds []*kindPlay) *progress {
 	p, interval := newProgress(w, kinds), plainInterval
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.live, interval = true, liveInterval
@@ -48,7 +48,7 @@ func startProgress(w io.Writer, kinds []kind) *progress {
 	return p
 }
 
-func newProgress(w io.Writer, kinds []kind) *progress {
+func newProgress(w io.Writer, kinds []*kindPlay) *progress {
 	return &progress{
 		w: w, began: time.Now(), kinds: kinds, states: map[string]string{}, done: map[string]bool{},
 		quit: make(chan struct{}), ended: make(chan struct{}),
@@ -90,11 +90,11 @@ func (p *progress) line(elapsed time.Duration) string {
 	defer p.mu.Unlock()
 	var waiting []string
 	for _, k := range p.kinds {
-		if p.done[k.name] {
+		if p.done[k.Kind] {
 			continue
 		}
-		name := k.name
-		if state := p.states[k.name]; state != "" {
+		name := k.Kind
+		if state := p.states[k.Kind]; state != "" {
 			name += " " + state
 		}
 		waiting = append(waiting, name)

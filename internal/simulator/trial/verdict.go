@@ -1,4 +1,4 @@
-package main
+package trial
 
 import (
 	"context"
@@ -12,27 +12,27 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
 )
 
-// judge collects what the service says at the end, and goes through everything.
-func (t *trial) judge(ctx context.Context) (*judge.Verdict, error) {
+// Judge collects what the service says at the end, and goes through everything.
+func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 	t.recorder.Stage("judge")
 	config := collect.Config{
-		Run: t.id, DatabaseURL: t.flags.databaseURL, RedisURL: t.flags.redisURL,
-		SampleReports: t.flags.sample, Seed: t.scenario.Seed,
+		Run: t.id, DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
+		SampleReports: t.o.Sample, Seed: t.o.Scenario.Seed,
 		Progress: func(stage string, _ int64) { t.recorder.Stage("judge: " + stage) },
 	}
-	if t.flags.key != "" {
+	if t.o.Key != "" {
 		config.Since = t.began.Add(-time.Minute) // that client may have had jobs before
 	}
 	run := judge.RunContext{
-		Run: t.id, Tickets: t.engine.Tickets(), TimeScale: t.flags.scale,
-		Chaos: t.scenario.Chaos != "", Killed: t.harmed || t.shrunk,
+		Run: t.id, Tickets: t.engine.Tickets(), TimeScale: t.o.TimeScale,
+		Chaos: t.o.Scenario.Chaos != "", Killed: t.harmed || t.shrunk,
 	}
 	if t.stack != nil {
 		config.MetricsURLs = t.stack.MetricsURLs()
-		run.Counters = !t.harmed && !t.shrunk && t.flags.url == ""
+		run.Counters = !t.harmed && !t.shrunk && t.o.URL == ""
 		config.Counters = run.Counters
 	}
-	if t.flags.url == "" { // as we configured it
+	if t.o.URL == "" { // as we configured it
 		run.MaxRuntime = t.duration("FORGERUN_MAX_RUNTIME", 2*time.Minute)
 		run.KeyWindow = t.duration("FORGERUN_IDEMPOTENCY_WINDOW", 24*time.Hour)
 		run.MaxAttempts = 1 + t.number("FORGERUN_MAX_RETRIES", 3)
@@ -43,7 +43,7 @@ func (t *trial) judge(ctx context.Context) (*judge.Verdict, error) {
 		for _, w := range a.Webhooks {
 			run.Webhooks = append(run.Webhooks, judge.Webhook{Tenant: a.Tenant, ID: w.ID, Events: w.Events})
 		}
-		if t.scenario.Readers.Streams > 0 {
+		if t.o.Scenario.Readers.Streams > 0 {
 			run.Streams = append(run.Streams, judge.Stream{Tenant: a.Tenant, Whole: t.drained})
 		}
 	}
@@ -58,7 +58,7 @@ func (t *trial) judge(ctx context.Context) (*judge.Verdict, error) {
 	for source, why := range collected.Missing {
 		t.note("the %s could not be read: %s", source, why)
 	}
-	facts, err := history.Open(filepath.Join(t.out, historyFolder))
+	facts, err := history.Open(filepath.Join(t.o.Out, historyFolder))
 	if err != nil {
 		return nil, err
 	}
@@ -67,15 +67,15 @@ func (t *trial) judge(ctx context.Context) (*judge.Verdict, error) {
 
 // duration and number are settings that the service of our own was given, or has
 // by itself.
-func (t *trial) duration(name string, byItself time.Duration) time.Duration {
-	if d, err := time.ParseDuration(t.scenario.Service.Env[name]); err == nil {
+func (t *Trial) duration(name string, byItself time.Duration) time.Duration {
+	if d, err := time.ParseDuration(t.o.Scenario.Service.Env[name]); err == nil {
 		return d
 	}
 	return byItself
 }
 
-func (t *trial) number(name string, byItself int) int {
-	if n, err := strconv.Atoi(t.scenario.Service.Env[name]); err == nil {
+func (t *Trial) number(name string, byItself int) int {
+	if n, err := strconv.Atoi(t.o.Scenario.Service.Env[name]); err == nil {
 		return n
 	}
 	return byItself

@@ -1,0 +1,157 @@
+package judge
+
+import (
+	"strings"
+	"time"
+
+	"github.com/forgerun/forgerun/internal/simulator/history"
+)
+
+// checkReceipt: the answer to a submission has the job, its address, its time
+// and a state in which a job begins; a refusal has no job.
+func checkReceipt(s *history.Submission, t history.Try, must func(ok bool, invariant, format string, args ...any)) {
+	switch {
+	case t.Status >= 400:
+		must(t.Location == "", answered, "the refusal names a job (%s)", t.Location)
+	case t.Status >= 200 && t.Job == "":
+		must(false, answered, "the submission was answered with %d and cannot be read: %s", t.Status, t.Error)
+	case t.Status == 202 && s.Batch == "":
+		must(!t.CreatedAt.IsZero(), answered, "the acceptance has no created_at")
+		must(strings.HasSuffix(t.Location, "/v1/jobs/"+t.Job), answered,
+			"the acceptance has Location %q, expected the address of the job", t.Location)
+		begins := t.State == created || t.State == queued && s.ExecutionAt == nil
+		must(t.Replayed || begins || s.Type == emitEvent, answered, "the job was accepted as %s", t.State)
+	}
+}
+
+// checkPolls: each poll shows the job that was asked for, as its kind defines it,
+// with the document that belongs to its state.
+func (c *checker) checkPolls() {
+	for _, f := range c.byKind[history.Looked] {
+		told := f.Told
+		if told == nil || told.State == "" || f.Tenant != c.tenant {
+			continue
+		}
+		c.look(answered)
+		if s := c.submission; s != nil {
+			same := told.Type == s.Type && (s.WorkKind == "" || told.WorkKind == s.WorkKind) && sameTime(told.ExecutionAt, s.ExecutionAt)
+			c.must(same, answered, "a poll shows %s of kind %s with execution_at %s, asked for was %s of kind %s with %s",
+				told.Type, told.WorkKind, clock(told.ExecutionAt), s.Type, s.WorkKind, clock(s.ExecutionAt))
+		}
+		ordered := !told.CreatedAt.IsZero() && !told.UpdatedAt.Before(told.CreatedAt)
+		c.must(ordered, answered, "a poll shows created_at and updated_at not at all or in the wrong order")
+		c.must(inUTC(told.CreatedAt) && inUTC(told.UpdatedAt), answered, "a poll shows a time that is not in UTC")
+		c.must(told.Attempt <= told.MaxAttempts, answered, "a poll shows max_attempts %d at attempt %d", told.MaxAttempts, told.Attempt)
+		c.checkDefinition(told)
+		c.checkFailureDocument(told)
+		c.checkResultDocument(told)
+	}
+}
+
+// checkActionAnswers: the answer to a cancel or a retry can be read and has a time.
+func (c *checker) checkActionAnswers() {
+	for _, f := range c.byKind[history.Acted] {
+		if a := f.Action; a != nil && a.Status == 200 && f.Tenant == c.tenant {
+			c.must(a.Error == "", answered, "the answer to %s cannot be read: %s", a.Verb, a.Error)
+			c.must(a.Error != "" || !a.UpdatedAt.IsZero(), answered, "the answer to %s has no updated_at", a.Verb)
+		}
+	}
+}
+
+func inUTC(t time.Time) bool {
+	_, offset := t.Zone()
+	return offset == 0
+}
+
+func (c *checker) checkDefinition(told *history.Job) {
+	kind, known := catalogue[told.WorkKind]
+	if !known || told.DurationMS == nil {
+		return
+	}
+	want := kind.duration.Milliseconds()
+	c.must(want == 0 || *told.DurationMS == want, expected, "definition.duration_ms is %d, the catalogue has %d", *told.DurationMS, want)
+	c.must(told.ShouldFail == (kind.fails > 0), expected,
+		"definition.should_fail is %t, the catalogue has %t", told.ShouldFail, kind.fails > 0)
+	c.must(told.PayloadSize == nil || *told.PayloadSize == int64(kind.result), expected,
+		"definition.payload_size is %d, the catalogue has %d", deref(told.PayloadSize), kind.result)
+}
+
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// checkFailureDocument: a failed job carries the document of its failure, of the
+// same code as the report of the attempt, and no other job does.
+func (c *checker) checkFailureDocument(told *history.Job) {
+	d := told.Document
+	if told.State != failed || d == nil {
+		c.must(d == nil, answered, "the %s job carries a failure", told.State)
+		c.must(told.State != failed, answered, "the failed job carries no failure")
+		return
+	}
+	c.must(d.Job == c.id, answered, "failure.jobId is %q", d.Job)
+	c.must(d.Status == statusOf("job.failed", d.Code), answered, "failure.jobStatus is %q with the code %s", d.Status, d.Code)
+	advised := d.Code == codeDependency || d.Code == codeTimeout || d.Code == codeWorkerLost
+	c.must(d.Retryable == advised, answered, "failure.retryable is %t, expected %t with the code %s", d.Retryable, advised, d.Code)
+	c.must(!d.Retryable || d.RetryAfter != nil && *d.RetryAfter >= 1, answered, "failure.retryable is true without a retryAfter of at least 1")
+	if r := c.reports[told.Attempt]; r != nil {
+		c.must(d.Code == r.Failure, answered, "failure.code is %s, the report of the attempt has %q", d.Code, r.Failure)
+	}
+}
+
+func (c *checker) checkResultDocument(told *history.Job) {
+	kind, known := catalogue[told.WorkKind]
+	if r := told.Result; r != nil && known && told.State == succeeded {
+		c.must(r.Size == int64(kind.result), expected, "result.size_bytes is %d, expected %d", r.Size, kind.result)
+		c.must(r.Checksum, answered, "the result has no checksum")
+	}
+}
+
+// checkReportDocuments: a report is of the job, and so are its events, which say
+// what the catalogue says of the kind; started_at is the start of its attempt, which
+// checkFence looks at where there are rows.
+func (c *checker) checkReportDocuments() {
+	for _, f := range c.byKind[history.ToldReport] {
+		r := f.Report
+		if r == nil {
+			continue
+		}
+		c.must(r.Job == c.id, answered, "the report of attempt %d is of job %q", r.Attempt, r.Job)
+		c.must(!r.FinishedAt.IsZero(), answered, "the report of attempt %d lacks finished_at", r.Attempt)
+		c.must(len(r.Events) > 0, answered, "the report of attempt %d has no events", r.Attempt)
+		var start *time.Time
+		for i, e := range r.Events {
+			if e.Next == running && e.Attempt == r.Attempt {
+				start = &r.Events[i].At
+			}
+			c.must(e.Job == c.id, answered, "event %d (%s) is of job %q", i+1, e.Name, e.Job)
+			c.checkEventData(i+1, e)
+		}
+		same := start == nil && r.StartedAt == nil || start != nil && r.StartedAt != nil && start.Equal(*r.StartedAt)
+		c.must(same || c.row != nil, answered,
+			"the report of attempt %d has started_at %s, its events have the start %s", r.Attempt, clock(r.StartedAt), clock(start))
+	}
+}
+
+func (c *checker) checkEventData(n int, e history.Event) {
+	kind, known := catalogue[c.kind]
+	if !known || e.Name == nameEmitted {
+		return
+	}
+	c.must(e.WorkKind == c.kind, answered, "event %d (%s) has work_kind %q in its data", n, e.Name, e.WorkKind)
+	want := kind.duration.Milliseconds()
+	c.must(e.DurationMS == nil || want == 0 || *e.DurationMS == want, expected,
+		"event %d (%s) has duration_ms %d in its data, the catalogue has %d", n, e.Name, deref(e.DurationMS), want)
+	outcome := succeeded
+	switch {
+	case kind.fails > 0:
+		outcome = failed
+	case strings.HasPrefix(c.kind, "CANCEL_"):
+		outcome = canceled
+	}
+	c.must(e.Expected == "" || e.Expected == outcome, expected,
+		"event %d (%s) has expected_outcome %s in its data, the catalogue has %s", n, e.Name, e.Expected, outcome)
+}

@@ -1,0 +1,114 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/forgerun/forgerun/client"
+)
+
+// userAgent names the simulator to the service.
+const userAgent = "forgerun-simulator"
+
+// ServiceURL checks the address of a service, with or without /v1 at its end, and
+// returns it without.
+func ServiceURL(address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return "", fmt.Errorf("%q is not the address of a service: give --url such as http://127.0.0.1:8080", address)
+	}
+	u.Path = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/v1")
+	return u.String(), nil
+}
+
+// Connect finds out, with one try, whether the service takes the key; without a
+// key it registers a client. It returns the key. Every error is one sentence that
+// says what to change.
+func Connect(ctx context.Context, address, key string, transport http.RoundTripper) (string, error) {
+	address, err := ServiceURL(address)
+	if err != nil {
+		return "", err
+	}
+	c, err := client.New(client.Config{URL: address, Key: key, UserAgent: userAgent, MaxTries: 1, HTTP: &http.Client{Transport: transport}})
+	if err != nil {
+		return "", err
+	}
+	if key != "" {
+		return key, checkKey(ctx, c, address)
+	}
+	id, err := c.CreateClient(ctx)
+	if err != nil {
+		return "", registrationError(address, "POST /v1/clients", err)
+	}
+	made, err := c.CreateKey(ctx, id, false)
+	if err != nil {
+		return "", registrationError(address, "POST /v1/clients/"+id+"/keys", err)
+	}
+	return made.APIKey, nil
+}
+
+// checkKey asks for a job that does not exist: what counts is which error comes.
+func checkKey(ctx context.Context, c *client.Client, address string) error {
+	path := uuid.NewString()
+	_, err := c.Job(ctx, path)
+	path = "GET /v1/jobs/" + path
+	var problem *client.Problem
+	switch {
+	case !errors.As(err, &problem):
+		return foreignError(address, path, err)
+	case problem.Code == "RFA_JOB_NOT_FOUND":
+		return nil
+	case problem.Status == http.StatusUnauthorized || problem.Status == http.StatusForbidden:
+		return fmt.Errorf("the service at %s refuses the key: %s", address, answerText(err))
+	case problem.Status != http.StatusNotFound:
+		return fmt.Errorf("the service at %s is not usable now: %s answered %s, expected 404 RFA_JOB_NOT_FOUND", address, path, answerText(err))
+	}
+	return foreignError(address, path, err)
+}
+
+func registrationError(address, request string, err error) error {
+	var problem *client.Problem
+	var unexpected *client.UnexpectedError
+	switch {
+	case errors.As(err, &unexpected) && unexpected.Status == http.StatusCreated:
+		return fmt.Errorf("the service at %s answered the registration without a client id or key", address)
+	case !errors.As(err, &problem) || problem.Status == http.StatusNotFound:
+		return foreignError(address, request, err)
+	case problem.Status == http.StatusUnauthorized || problem.Status == http.StatusForbidden:
+		return fmt.Errorf("the service at %s does not let strangers register (%s): pass a key with --key", address, answerText(err))
+	}
+	return fmt.Errorf("registration at %s failed: %s answered %s, expected 201", address, request, answerText(err))
+}
+
+// foreignError explains an answer that ForgeRun does not give, and the lack of one.
+func foreignError(address, request string, err error) error {
+	var lost *client.NoAnswerError
+	if errors.As(err, &lost) {
+		return fmt.Errorf("nothing answers at %s (%w): is the service running, and is --url right?", address, lost.Err)
+	}
+	return fmt.Errorf("something answers at %s, but not as ForgeRun does (%s: %s): is --url right?", address, request, answerText(err))
+}
+
+// answerText gives status, code and detail of an answer, or its media type when it
+// has no problem document.
+func answerText(err error) string {
+	var problem *client.Problem
+	var unexpected *client.UnexpectedError
+	switch {
+	case errors.As(err, &problem):
+		return fmt.Sprintf("%d %s (%s)", problem.Status, problem.Code, problem.Detail)
+	case errors.As(err, &unexpected):
+		mediaType, _, _ := mime.ParseMediaType(unexpected.ContentType)
+		return fmt.Sprintf("%d with %s", unexpected.Status, mediaType)
+	case err == nil:
+		return "a job that nobody submitted"
+	}
+	return err.Error()
+}

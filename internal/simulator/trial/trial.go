@@ -1,0 +1,349 @@
+// Package trial plays one scenario from beginning to end: it starts or finds the
+// service, drives the load with scaling and faults, lets the judge decide, and
+// writes the report. Flags and exit codes are the caller's.
+package trial
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	forgerun "github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
+	"github.com/forgerun/forgerun/internal/simulator/load"
+	webhooks "github.com/forgerun/forgerun/internal/simulator/receiver"
+	"github.com/forgerun/forgerun/internal/simulator/report"
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
+	"github.com/forgerun/forgerun/internal/simulator/stack"
+)
+
+// Options say what is played against what, and where the report goes.
+type Options struct {
+	Scenario *scenario.Scenario
+	// Text is the scenario's file, and Command the command line, for the report.
+	Text, Command string
+	// Program names the simulator and its version, for the report.
+	Program string
+
+	// URL is the address of a running service, and Key an API key of it. Without a
+	// URL a service is started.
+	URL, Key string
+	// DatabaseURL and RedisURL are those of the service at URL, for the judge.
+	DatabaseURL, RedisURL string
+	// TimeScale is FORGERUN_TIME_SCALE of the service at URL; nil: not known.
+	TimeScale *float64
+	// StartWorkers: worker processes are started for the service at URL too.
+	StartWorkers bool
+	Binary       string        // of forgerun; "": next to this program
+	Lease        time.Duration // of workers that are started
+
+	ReceiverAddr, ReceiverURL string
+	Sample                    int    // jobs whose reports are read over HTTP
+	Out                       string // folder of the report
+	Keep                      bool   // the history and the logs of a run without violations too
+	Stdout, Stderr            io.Writer
+}
+
+// Trial is one playing of a scenario. Its methods are called once each, in the
+// order Prepare, Drive, Judge, Summarize, Write, Close; Run does all of them.
+type Trial struct {
+	o Options
+
+	id       string // marks the run's jobs
+	url      string // of the service
+	began    time.Time
+	stack    *stack.Stack // nil against a service that is not ours, without workers of ours
+	dir      string       // of the stack; "" for none
+	receiver *webhooks.Receiver
+	facts    *history.Writer
+	recorder *report.Recorder
+	engine   *load.Engine
+	chaos    stack.Chaos
+	workers  stack.Schedule
+
+	mu       sync.Mutex
+	notes    []string // for the report
+	harmed   bool     // by faults
+	drained  bool     // all jobs ended before the streams were closed
+	unhealed error    // the service did not come back after the faults
+	shrunk   bool     // a worker was stopped, and with it what it had counted is gone
+}
+
+// New makes a trial.
+func New(o Options) *Trial {
+	t := &Trial{o: o, id: "sim" + rand.Text()[:10], began: time.Now()}
+	if t.o.Out == "" {
+		t.o.Out = filepath.Join(".forgerun", "runs", o.Scenario.Name+"-"+t.began.UTC().Format("20060102-150405"))
+	}
+	return t
+}
+
+// Run plays the scenario, judges it and writes the report. passed reports whether
+// all was as it should be. However it ends, what it started is stopped. An error
+// means that nothing was judged.
+func (t *Trial) Run(ctx context.Context) (passed bool, err error) {
+	account, err := t.playAndJudge(ctx)
+	closing := t.Close()
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := t.Write(account); err != nil {
+		return false, err
+	}
+	_ = os.RemoveAll(t.dir)
+	if closing != nil {
+		fmt.Fprintf(t.o.Stderr, "simulator: the service did not end as it should: %v\n", closing)
+	}
+	return closing == nil && account.Outcome() == report.Passed, nil
+}
+
+// Discard removes what a run leaves that was not judged, and the report's folder
+// if there is nothing in it. Logs of processes are kept if so wished; it returns
+// the folder where they are.
+func (t *Trial) Discard(keepLogs bool) (logs string) {
+	if keepLogs && t.dir != "" && t.keepLogs() == nil {
+		logs = filepath.Join(t.o.Out, "logs")
+	}
+	_ = os.RemoveAll(t.dir)
+	if t.facts != nil { // it is this run's
+		_ = os.RemoveAll(filepath.Join(t.o.Out, historyFolder))
+	}
+	_ = os.Remove(t.o.Out) // fails unless it is empty
+	return logs
+}
+
+func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
+	if err := t.Prepare(ctx); err != nil {
+		return report.Run{}, err
+	}
+	live := report.StartLive(t.o.Stderr, t.recorder, report.LiveOptions{
+		Scenario: t.o.Scenario.Name, Duration: t.o.Scenario.Duration, Jobs: t.o.Scenario.Jobs,
+	})
+	defer live.Stop()
+	if err := t.Drive(ctx); err != nil {
+		return report.Run{}, err
+	}
+	numbers := t.recorder.Run() // what comes now is not load
+	verdict, err := t.Judge(ctx)
+	if err != nil {
+		return report.Run{}, err
+	}
+	return t.Summarize(numbers, verdict), nil
+}
+
+// patience bounds how long our own processes may take to get ready.
+const patience = 90 * time.Second
+
+// Prepare makes everything ready: the service, the folder, the tenants.
+func (t *Trial) Prepare(ctx context.Context) error {
+	var err error
+	if t.chaos, err = stack.ParseChaos(t.o.Scenario.Chaos); err != nil {
+		return err
+	}
+	if t.workers, err = stack.ParseWorkers(t.o.Scenario.Service.Workers); err != nil {
+		return err
+	}
+	if t.url, err = t.service(ctx); err != nil {
+		return err
+	}
+	if err := collect.CheckStores(ctx, t.o.DatabaseURL, t.o.RedisURL); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(t.o.Out, 0o755); err != nil {
+		return err
+	}
+	if t.facts, err = history.Create(filepath.Join(t.o.Out, historyFolder)); err != nil {
+		return fmt.Errorf("%w (choose another --out)", err)
+	}
+	t.recorder = report.NewRecorder(time.Now())
+	if t.o.URL != "" {
+		t.note("the service was running already: of the scenario's service, only what --workers starts applies")
+	}
+	if err := t.listen(); err != nil {
+		return err
+	}
+	t.engine, err = load.New(load.Options{
+		URL: t.url, Key: t.o.Key, Run: t.id, Scenario: t.o.Scenario,
+		History: t.facts, Recorder: t.recorder, Receiver: t.receiver, Pending: t.pending(),
+	})
+	if err != nil {
+		return err
+	}
+	return t.engine.Prepare(ctx)
+}
+
+// service gives the address of the service, which it starts unless it was given
+// one.
+func (t *Trial) service(ctx context.Context) (string, error) {
+	own := t.o.URL == ""
+	if !own {
+		if _, err := load.Connect(ctx, t.o.URL, t.o.Key, nil); err != nil || !t.o.StartWorkers {
+			return t.o.URL, err
+		}
+	}
+	binary, err := FindBinary(t.o.Binary)
+	if err != nil {
+		return "", err
+	}
+	if t.dir, err = devstack.MkdirTemp("forgerun-simulator-"); err != nil {
+		return "", err
+	}
+	fmt.Fprintf(t.o.Stderr, "Starting %s\n", map[bool]string{true: "a service of our own", false: "workers"}[own])
+	scale := 1.0
+	if s := t.o.Scenario.Service.TimeScale; s != nil {
+		scale = *s
+	}
+	o := stack.Options{
+		Forgerun: binary, Dir: t.dir, Concurrency: t.o.Scenario.Service.Concurrency, TimeScale: scale,
+		Env: t.o.Scenario.Service.Env, Lease: t.o.Lease, Faults: t.o.Scenario.Chaos != "",
+		DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
+	}
+	if t.stack, err = stack.Start(ctx, o); err != nil {
+		return "", err
+	}
+	starting, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the workers were not ready within %s", patience))
+	defer cancel()
+	if err := t.stack.Scale(starting, t.workers.At(0)); err != nil {
+		return "", err
+	}
+	if !own {
+		return t.o.URL, nil
+	}
+	t.o.DatabaseURL, t.o.RedisURL, t.o.TimeScale = t.stack.DatabaseURL(), t.stack.RedisURL(), &scale
+	return t.stack.URL(), nil
+}
+
+// listen starts the webhook receiver if the scenario has one.
+func (t *Trial) listen() error {
+	if len(t.o.Scenario.Receivers) == 0 {
+		return nil
+	}
+	names := map[string][]webhooks.Answer{}
+	for _, x := range t.o.Scenario.Receivers {
+		for _, a := range x.Answers {
+			names[x.Name] = append(names[x.Name], webhooks.Answer{
+				Status: a.Status, After: a.After, Hang: a.Hang, Reset: a.Reset, Share: float64(a.Share),
+			})
+		}
+	}
+	c, err := forgerun.New(forgerun.Config{URL: t.url})
+	if err != nil {
+		return err
+	}
+	t.receiver, err = webhooks.Listen(t.o.ReceiverAddr, t.o.ReceiverURL, webhooks.Options{
+		Seed: t.o.Scenario.Seed, Names: names, History: t.facts, Delivered: t.recorder.Delivered,
+		Keys: c.Directory().Key, Owner: t.owner,
+	})
+	if err != nil {
+		return err
+	}
+	if t.o.ReceiverURL != "" {
+		return nil // all are behind one address
+	}
+	for name := range names {
+		if err := t.open(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open gives a receiver a port of its own, behind a proxy if there are faults.
+func (t *Trial) open(name string) error {
+	address, err := t.receiver.Open(name)
+	if err != nil || t.stack == nil {
+		return err
+	}
+	proxied, err := t.stack.ReceiverURL(address)
+	if err != nil {
+		return err
+	}
+	return t.receiver.SetURL(name, proxied)
+}
+
+// owner returns to the receiver whose job a delivery is about.
+func (t *Trial) owner(jobID string) (tenant int, known bool) {
+	if t.engine == nil {
+		return 0, false
+	}
+	return t.engine.Owner(jobID)
+}
+
+// pending counts the pending deliveries where the rows can be read.
+func (t *Trial) pending() func(context.Context) (int64, error) {
+	if t.o.DatabaseURL == "" {
+		return nil
+	}
+	return func(ctx context.Context) (int64, error) {
+		var clients []string
+		for _, a := range t.engine.Accounts() {
+			if a.ClientID != "" {
+				clients = append(clients, a.ClientID)
+			}
+		}
+		return collect.PendingDeliveries(ctx, t.o.DatabaseURL, clients, t.began)
+	}
+}
+
+func (t *Trial) note(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if text := fmt.Sprintf(format, args...); len(t.notes) < 100 {
+		t.notes = append(t.notes, text)
+	}
+}
+
+// DatabaseURL is that of the service, once Prepare has started it.
+func (t *Trial) DatabaseURL() string { return t.o.DatabaseURL }
+
+// Dir is where the processes that were started keep their files; "" for none.
+func (t *Trial) Dir() string { return t.dir }
+
+// Numbers gives what was counted.
+func (t *Trial) Numbers() report.Run { return t.recorder.Run() }
+
+// Close stops what was started. It may be called in any state.
+func (t *Trial) Close() error {
+	if t.engine != nil {
+		t.engine.Close()
+	}
+	if t.receiver != nil {
+		t.receiver.Close()
+	}
+	var errs []error
+	if t.facts != nil {
+		errs = append(errs, t.facts.Close())
+	}
+	if t.stack != nil {
+		errs = append(errs, t.stack.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// FindBinary returns the path of the forgerun binary: the given one, or the one
+// next to this program.
+func FindBinary(path string) (string, error) {
+	if path == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(filepath.Dir(self), "forgerun")
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+		return "", fmt.Errorf("there is no forgerun program at %s: build it, or name it with --forgerun", path)
+	}
+	return filepath.Abs(path)
+}
