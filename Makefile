@@ -86,7 +86,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s) each
 ##### Check
 
 .PHONY: verify
-verify: fmt-check vet lint imports tidy-check generated migrations scripts ## All that is checked without a server
+verify: fmt-check vet lint imports tidy-check generated migrations scripts ## All that is checked without running the service
 
 .PHONY: fmt
 fmt: ## Format the code
