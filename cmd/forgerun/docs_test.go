@@ -21,7 +21,8 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 	unlisted := map[string]bool{ // about this program's papers and its contract, not about faults
 		"TestMain": true, "TestReliabilityPageNamesEveryTest": true, "TestConfigurationPageListsWhatExists": true,
 		"TestImportRulesHold": true, "TestImportRulesCatch": true,
-		"TestConformancePageNamesTestsThatExist": true, "TestAPIPageListsTheCatalogue": true, "TestEndToEndFlow": true, "TestWaitingForTheEnd": true,
+		"TestConformancePageNamesTestsThatExist": true, "TestAPIPageListsTheCatalogue": true, "TestEndToEndFlow": true,
+		"TestWaitingForTheEnd":   true,
 		"TestBatchWithMixedEnds": true, "TestBatchIsCanceled": true,
 		"TestOutcomeDocumentsConformToTheDraft": true, "TestLinkRelationsAreRegisteredOrURIs": true,
 		"TestWebhookSuccess": true, "TestWebhookOfAFailure": true, "TestWebhookOfAnEmittedEvent": true, "TestWebhookSlowReceiver": true,
@@ -29,11 +30,14 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestReceiversAccept": true, "TestReceiversRefuse": true, "TestWebhooksPageQuotesTheSnippets": true,
 		"TestTraceOfAJob": true, "TestTraceOfARetry": true, "TestTraceOfACancel": true, "TestTraceOfAKey": true,
 		"TestEveryProcessShowsEveryMetric": true, "TestMetricsAndLogsAgreeWithRows": true, "TestQueueDashboardInABrowser": true,
-		"TestTracingIsConfigured": true, "TestDoctorFindsStuckJobs": true, "TestDoctorFindsAnotherMasterKey": true, "TestMaskAddress": true, "TestEveryCommandHelps": true, "TestEveryCommandRefusesWhatItDoesNotKnow": true, "TestConsoleInABrowser": true,
-		"TestDashboardsAndRulesUseMetricsThatExist": true, "TestDoctorFindsAHealthyStackHealthy": true, "TestDoctorFindsWhatIsWrong": true, "TestDoctorOfDev": true,
+		"TestTracingIsConfigured": true, "TestDoctorFindsStuckJobs": true, "TestDoctorFindsAnotherMasterKey": true, "TestMaskAddress": true,
+		"TestEveryCommandHelps": true, "TestEveryCommandRefusesWhatItDoesNotKnow": true, "TestConsoleInABrowser": true,
+		"TestDashboardsAndRulesUseMetricsThatExist": true, "TestDoctorFindsAHealthyStackHealthy": true, "TestDoctorFindsWhatIsWrong": true,
+		"TestDoctorOfDev": true,
 		"TestDoctorUsage": true, "TestDoctorJudgesPostgres": true, "TestDoctorJudgesRedis": true, "TestDoctorKnowsEveryObstacle": true,
-		"TestDoctorJudgesTheOthers": true, "TestDoctorJudgesTheConfiguration": true, "TestRunbookFitsTheStores": true, "TestSelectorsAreFound": true,
-		"TestClientLibrary": true, "TestClientLibraryBatch": true, "TestClientLibraryVerifiesWebhooks": true,
+		"TestDoctorJudgesTheOthers": true, "TestDoctorJudgesTheConfiguration": true, "TestRunbookFitsTheStores": true,
+		"TestSelectorsAreFound": true,
+		"TestClientLibrary":     true, "TestClientLibraryBatch": true, "TestClientLibraryVerifiesWebhooks": true,
 	}
 	page, err := os.ReadFile("../../docs/reliability.md")
 	require.NoError(t, err)
