@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
 // cpu measures what a benchmark costs this process and Redis, in µs of CPU a
@@ -25,7 +27,7 @@ func cpuNow(b *testing.B) cpu {
 
 func redisCPU(b *testing.B) float64 {
 	b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", sharedRedis.PID()))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", redistest.Shared.PID()))
 	if err != nil {
 		return 0 // not Linux
 	}

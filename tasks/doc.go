@@ -1,14 +1,13 @@
-// Package tasks is the Redis side: it hands tasks to the asynq queues and takes
-// them out again, tells workers of cancelled jobs and watchers of news, keeps the
-// progress of running jobs and the sentinel by which a lost queue is noticed,
-// appends outcomes to a stream, and counts requests for the rate limit.
+// Package tasks is the Redis side, in rooms of its own:
 //
-// Everything in the queues is a hint. A task says "look at job J, attempt N" or
-// "look at what client C is to be sent"; it may come late, twice, or never, and
-// nothing here decides what becomes of a job or a delivery.
-// So nothing here fails a caller because Redis is slow or gone: what could not
-// be sent is counted, dropped, and sent again by whoever reads the truth.
+//   - redisconn: the connection that all share, its health, logs and metrics
+//   - queue: what goes into the asynq queues, and what is there
+//   - consumer: what comes out of them; consumer/batch takes and removes many
+//     tasks in one exchange
+//   - notify: events, progress, cancel signals and wake-ups by pub/sub
+//   - ratelimit: counts requests for the rate limit
 //
-// No asynq or Redis type leaves this package, and it knows nothing of Postgres
-// or HTTP, save the dashboard's handler.
+// No asynq or Redis type leaves them, and they know nothing of Postgres or HTTP,
+// save the dashboard's handler. This package itself has the tests that use all
+// of them, on every kind of Redis.
 package tasks

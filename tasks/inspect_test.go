@@ -1,27 +1,31 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
 	"fmt"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/tasks/queue"
+	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-func inspect(t *testing.T, url string) Inspection {
+func inspect(t *testing.T, url string) queue.Inspection {
 	t.Helper()
-	i, err := Inspect(t.Context(), url)
+	i, err := queue.Inspect(t.Context(), url)
 	require.NoError(t, err)
 	return i
 }
 
 // inspectOne is of an address that leads to one server.
-func inspectOne(t *testing.T, url string) ServerFacts {
+func inspectOne(t *testing.T, url string) queue.ServerFacts {
 	t.Helper()
 	i := inspect(t, url)
 	require.Len(t, i.Servers, 1)
@@ -30,12 +34,13 @@ func inspectOne(t *testing.T, url string) ServerFacts {
 
 func TestInspectRedis(t *testing.T) {
 	t.Parallel()
-	server := ownRedis(t)
+	server := redistest.Own(t)
 	r := connect(t, server.URL())
 	i := inspect(t, server.URL())
 	s := i.Servers[0]
-	require.Equal(t, ServerFacts{
-		Address: fmt.Sprint("127.0.0.1:", server.Port()), Product: s.Product, Version: s.Version, Release: s.Release, RunID: s.RunID, Role: "master",
+	require.Equal(t, queue.ServerFacts{
+		Address: fmt.Sprint("127.0.0.1:", server.Port()), Product: s.Product, Version: s.Version, Release: s.Release, RunID: s.RunID,
+		Role:       "master",
 		AppendOnly: "1", AppendFsync: "everysec", AppendStatus: "ok", RewriteStatus: "ok", Policy: "noeviction", Used: s.Used,
 		ClockOffset: s.ClockOffset, RoundTrip: s.RoundTrip,
 	}, s)
@@ -44,26 +49,26 @@ func TestInspectRedis(t *testing.T) {
 	require.Positive(t, s.RoundTrip)
 	require.Less(t, s.ClockOffset.Abs(), s.RoundTrip/2+time.Millisecond, "it is the same clock")
 	require.Zero(t, i.Epoch)
-	require.Zero(t, r.client.DBSize(t.Context()).Val(), "nothing is written")
+	require.Zero(t, r.Client.DBSize(t.Context()).Val(), "nothing is written")
 
-	require.NoError(t, startQueue(t, r, QueueConfig{}).SetEpoch(t.Context(), 9))
+	require.NoError(t, startQueue(t, r).SetEpoch(t.Context(), 9))
 	i = inspect(t, server.URL())
 	require.Equal(t, int64(9), i.Epoch)
 	require.Equal(t, s.RunID, i.EpochRunID)
-	require.NoError(t, r.client.Set(t.Context(), epochKey, "of somebody else", 0).Err())
+	require.NoError(t, r.Client.Set(t.Context(), "forgerun:epoch", "of somebody else", 0).Err())
 	require.Zero(t, inspect(t, server.URL()).Epoch)
 }
 
 func TestInspectPausedQueues(t *testing.T) {
 	t.Parallel()
-	server := ownRedis(t)
+	server := redistest.Own(t)
 	r := connect(t, server.URL())
 	require.Empty(t, inspect(t, server.URL()).Paused)
-	require.NoError(t, inspector(r).PauseQueue("jobs"))
+	require.NoError(t, asynq.NewInspector(r).PauseQueue("jobs"))
 	require.Equal(t, []string{"jobs"}, inspect(t, server.URL()).Paused)
-	require.NoError(t, r.client.SAdd(t.Context(), "asynq:{webhooks}:paused", "of another kind").Err())
+	require.NoError(t, r.Client.SAdd(t.Context(), "asynq:{webhooks}:paused", "of another kind").Err())
 	require.Equal(t, []string{"jobs", "webhooks"}, inspect(t, server.URL()).Paused)
-	require.NoError(t, r.client.Del(t.Context(), "asynq:{jobs}:paused").Err())
+	require.NoError(t, r.Client.Del(t.Context(), "asynq:{jobs}:paused").Err())
 	require.Equal(t, []string{"webhooks"}, inspect(t, server.URL()).Paused)
 }
 
@@ -79,28 +84,28 @@ func TestInspectCarelessRedis(t *testing.T) {
 // A provider's user may use neither CONFIG nor TIME.
 func TestInspectWithFewRights(t *testing.T) {
 	t.Parallel()
-	server := ownRedis(t)
+	server := redistest.Own(t)
 	r := connect(t, server.URL())
-	require.NoError(t, r.client.Do(t.Context(), "ACL", "SETUSER", "few", "on", ">pass", "~*", "+info", "+get", "+ping").Err())
+	require.NoError(t, r.Client.Do(t.Context(), "ACL", "SETUSER", "few", "on", ">pass", "~*", "+info", "+get", "+ping").Err())
 	s := inspectOne(t, fmt.Sprintf("redis://few:pass@127.0.0.1:%d", server.Port()))
 	require.Equal(t, "1", s.AppendOnly)
 	require.Empty(t, s.AppendFsync)
 	require.Zero(t, s.RoundTrip)
-	require.NoError(t, r.client.Do(t.Context(), "ACL", "SETUSER", "none", "on", ">pass", "~*").Err())
-	_, err := Inspect(t.Context(), fmt.Sprintf("redis://none:pass@127.0.0.1:%d", server.Port()))
-	require.ErrorIs(t, err, ErrUnread)
+	require.NoError(t, r.Client.Do(t.Context(), "ACL", "SETUSER", "none", "on", ">pass", "~*").Err())
+	_, err := queue.Inspect(t.Context(), fmt.Sprintf("redis://none:pass@127.0.0.1:%d", server.Port()))
+	require.ErrorIs(t, err, queue.ErrUnread)
 	require.ErrorContains(t, err, "NOPERM")
 }
 
 func TestInspectReplica(t *testing.T) {
 	t.Parallel()
-	replica, _ := startRedis(t, map[string]string{"replicaof": fmt.Sprint("127.0.0.1 ", ownRedis(t).Port())})
+	replica, _ := startRedis(t, map[string]string{"replicaof": fmt.Sprint("127.0.0.1 ", redistest.Own(t).Port())})
 	require.Equal(t, "slave", inspectOne(t, replica.URL()).Role)
 }
 
 func TestInspectBySentinel(t *testing.T) {
 	t.Parallel()
-	server := ownRedis(t)
+	server := redistest.Own(t)
 	s := inspectOne(t, "redis-sentinel://"+startSentinel(t, server.Port())+"?master=main")
 	require.Equal(t, "master", s.Role)
 	require.Equal(t, runIDOf(t, server), s.RunID)
@@ -108,18 +113,20 @@ func TestInspectBySentinel(t *testing.T) {
 
 func runIDOf(t *testing.T, server *devstack.Redis) (runID string) {
 	t.Helper()
-	info, err := connect(t, server.URL()).client.Info(t.Context(), "server").Result()
+	info, err := connect(t, server.URL()).Client.Info(t.Context(), "server").Result()
 	require.NoError(t, err)
-	return infoField(info, "run_id")
+	_, rest, _ := strings.Cut(info, "\nrun_id:")
+	runID, _, _ = strings.Cut(rest, "\r")
+	return runID
 }
 
 func TestInspectCluster(t *testing.T) {
 	t.Parallel()
 	server, _ := startRedis(t, map[string]string{"cluster-enabled": "yes"})
 	node := connect(t, server.URL())
-	require.NoError(t, node.client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err())
+	require.NoError(t, node.Client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err())
 	address := fmt.Sprint("redis-cluster://127.0.0.1:", server.Port())
-	eventually(t, func() bool { return connect(t, address).client.Set(t.Context(), epochKey, 5, 0).Err() == nil })
+	redistest.Eventually(t, func() bool { return connect(t, address).Client.Set(t.Context(), "forgerun:epoch", 5, 0).Err() == nil })
 	i := inspect(t, address)
 	require.Len(t, i.Servers, 1)
 	require.Equal(t, "1", i.Servers[0].AppendOnly)
@@ -135,52 +142,40 @@ func TestInspectImitation(t *testing.T) {
 	require.Empty(t, inspectOne(t, mini.URL()).Version)
 }
 
-// Valkey says which Redis it is compatible with, and its own version elsewhere.
-func TestReadInfoOfValkey(t *testing.T) {
-	t.Parallel()
-	var s ServerFacts
-	s.readInfo("# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.3\r\nrun_id:abc\r\n" +
-		"# Persistence\r\nloading:1\r\naof_enabled:1\r\naof_last_write_status:err\r\n# Memory\r\nused_memory:7\r\nmaxmemory:9\r\n# Stats\r\nevicted_keys:3\r\n")
-	require.Equal(t, ServerFacts{
-		Product: "valkey", Version: "7.2.4", Release: "8.1.3", RunID: "abc", Loading: true, AppendOnly: "1", AppendStatus: "err",
-		Used: 7, MaxMemory: 9, Evicted: 3,
-	}, s)
-}
-
 func TestInspectRedisObstacles(t *testing.T) {
 	t.Parallel()
 	guarded, data := startRedis(t, map[string]string{"unixsocket": "redis.sock", "unixsocketperm": "777"})
-	require.NoError(t, connect(t, guarded.URL()).client.ConfigSet(t.Context(), "requirepass", "right").Err())
-	hanging := ownRedis(t)
+	require.NoError(t, connect(t, guarded.URL()).Client.ConfigSet(t.Context(), "requirepass", "right").Err())
+	hanging := redistest.Own(t)
 	require.NoError(t, hanging.Pause())
 	t.Cleanup(func() { require.NoError(t, hanging.Resume()) })
-	plain := fmt.Sprint("127.0.0.1:", sharedRedis.Port())
+	plain := fmt.Sprint("127.0.0.1:", redistest.Shared.Port())
 	for _, c := range []struct {
 		what, url string
 		is        error
 	}{
-		{"away", "redis://127.0.0.1:1", ErrAway},
-		{"no such host", "redis://nowhere.invalid", ErrAway},
-		{"no such socket", "unix:///nowhere.sock", ErrAway},
-		{"no sentinel", "redis-sentinel://127.0.0.1:1?master=main", ErrAway},
-		{"no cluster node", "redis-cluster://127.0.0.1:1", ErrAway},
-		{"hangs", hanging.URL(), ErrSilent},
-		{"no password", guarded.URL(), ErrLogin},
-		{"wrong password", fmt.Sprintf("redis://:planted-secret@127.0.0.1:%d", guarded.Port()), ErrLogin},
-		{"wrong password at a socket", "unix://:planted-secret@" + filepath.Join(data, "redis.sock"), ErrLogin},
-		{"unknown user", "redis://planted-user:planted-secret@" + plain, ErrLogin},
-		{"no such database", "redis://" + plain + "/20000", ErrNoDatabase},
-		{"no TLS there", "rediss://" + plain, ErrSilent}, // it waits for the end of the line
-		{"unknown certificate", "rediss://" + tlsProxy(t, plain), ErrTLS},
-		{"closes at once", "redis://" + closing(t), ErrClosed},
-		{"bad address", "redis://:planted-secret@host:port", ErrBadURL},
-		{"no cluster", "redis-cluster://" + plain, ErrUnread},
+		{"away", "redis://127.0.0.1:1", queue.ErrAway},
+		{"no such host", "redis://nowhere.invalid", queue.ErrAway},
+		{"no such socket", "unix:///nowhere.sock", queue.ErrAway},
+		{"no sentinel", "redis-sentinel://127.0.0.1:1?master=main", queue.ErrAway},
+		{"no cluster node", "redis-cluster://127.0.0.1:1", queue.ErrAway},
+		{"hangs", hanging.URL(), queue.ErrSilent},
+		{"no password", guarded.URL(), queue.ErrLogin},
+		{"wrong password", fmt.Sprintf("redis://:planted-secret@127.0.0.1:%d", guarded.Port()), queue.ErrLogin},
+		{"wrong password at a socket", "unix://:planted-secret@" + filepath.Join(data, "redis.sock"), queue.ErrLogin},
+		{"unknown user", "redis://planted-user:planted-secret@" + plain, queue.ErrLogin},
+		{"no such database", "redis://" + plain + "/20000", queue.ErrNoDatabase},
+		{"no TLS there", "rediss://" + plain, queue.ErrSilent}, // it waits for the end of the line
+		{"unknown certificate", "rediss://" + tlsProxy(t, plain), queue.ErrTLS},
+		{"closes at once", "redis://" + closing(t), queue.ErrClosed},
+		{"bad address", "redis://:planted-secret@host:port", queue.ErrBadURL},
+		{"no cluster", "redis-cluster://" + plain, queue.ErrUnread},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), within)
+			ctx, cancel := context.WithTimeout(t.Context(), redistest.Within)
 			defer cancel()
-			_, err := Inspect(ctx, c.url)
+			_, err := queue.Inspect(ctx, c.url)
 			require.ErrorIs(t, err, c.is)
 			require.NotContains(t, err.Error(), "planted-secret")
 		})

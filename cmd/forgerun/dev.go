@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/monitoring"
 	"github.com/forgerun/forgerun/repo"
@@ -46,47 +47,31 @@ func runDev(ctx context.Context, cfg Config, unknown []string, stdout, stderr io
 	if err := repo.Migrate(ctx, cfg.DatabaseURL, -1); err != nil {
 		return err
 	}
-	p, err := open(cfg, "dev", unknown, stderr)
-	if err != nil {
-		return err
-	}
-	defer p.close()
-	return p.serveDev(ctx, stdout)
+	return serveRole(ctx, cfg, "dev", unknown, stderr, func(p *process) (<-chan error, error) { return p.startDev(ctx, stdout) })
 }
 
-func (p *process) serveDev(ctx context.Context, stdout io.Writer) error {
-	if err := p.startAdmin(); err != nil {
-		return err
+// startDev starts all roles, and says where they are.
+func (p *process) startDev(ctx context.Context, stdout io.Writer) (<-chan error, error) {
+	if err := p.startWorker(ctx); err != nil {
+		return nil, err
 	}
-	w, err := p.startWorker()
+	if err := p.startWebhooks(ctx); err != nil {
+		return nil, err
+	}
+	a, err := p.startAPI(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer w.stop()
-	hooks, err := p.startWebhooks(ctx)
-	if err != nil {
-		return unlessStopped(ctx, err)
-	}
-	defer hooks.stop()
-	a := p.startAPI()
-	defer a.stop()
 	login, err := a.login(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	noted, err := a.note(login)
+	remove, err := a.note(login)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer noted()
 	a.greet(stdout, login)
-	select {
-	case <-ctx.Done():
-		p.log.Info("stopping")
-		return nil
-	case err := <-a.failed:
-		return err
-	}
+	return a.failed, p.parts.Start(ctx, lifecycle.Close("addresses", remove))
 }
 
 // ownMasterKey reads the data folder's master key, and makes one if there is none.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/repo"
-	"github.com/forgerun/forgerun/tasks"
+	"github.com/forgerun/forgerun/tasks/queue"
 )
 
 // severity says how bad a finding is.
@@ -132,14 +132,14 @@ func examine(ctx context.Context, role string, cfg Config, bad error, unknown []
 	ctx, cancel := context.WithTimeout(ctx, examinePatience)
 	defer cancel()
 	var postgres repo.Inspection
-	var redis tasks.Inspection
+	var redis queue.Inspection
 	var noPostgres, noRedis error
 	var looks sync.WaitGroup
 	if cfg.DatabaseURL != "" {
 		looks.Go(func() { postgres, noPostgres = repo.Inspect(ctx, cfg.DatabaseURL) })
 	}
 	if cfg.RedisURL != "" {
-		looks.Go(func() { redis, noRedis = tasks.Inspect(ctx, cfg.RedisURL) })
+		looks.Go(func() { redis, noRedis = queue.Inspect(ctx, cfg.RedisURL) })
 	}
 	looks.Wait()
 	switch {

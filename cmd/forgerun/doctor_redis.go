@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/forgerun/forgerun/repo"
-	"github.com/forgerun/forgerun/tasks"
+	"github.com/forgerun/forgerun/tasks/queue"
 )
 
 // redisObstacles say what to do when there is nothing to look at.
@@ -15,18 +15,18 @@ var redisObstacles = []struct {
 	err    error
 	advice string
 }{
-	{tasks.ErrBadURL, "correct FORGERUN_REDIS_URL"},
-	{tasks.ErrAway, "start Redis, or correct the hosts in FORGERUN_REDIS_URL; until then jobs are accepted, but wait"},
-	{tasks.ErrSilent, "look at the server: it hangs, is overloaded, or a firewall drops the packets; write redis:// for rediss:// if it has no TLS"},
-	{tasks.ErrClosed, "write rediss:// in FORGERUN_REDIS_URL if the server wants TLS; otherwise look at the server's log"},
-	{tasks.ErrLogin, "write the user and password into FORGERUN_REDIS_URL: redis://user:password@host:6379/0 (no user: redis://:password@...)"},
-	{tasks.ErrNoDatabase, "correct the number at the end of FORGERUN_REDIS_URL, or raise 'databases' in redis.conf"},
-	{tasks.ErrTLS, "write redis:// if the server has no TLS, rediss:// if it has; its certificate must be valid for the host"},
-	{tasks.ErrUnread, "allow the user what asynq needs and INFO, GET and TIME: ACL SETUSER name +@all -@dangerous +info +keys ~* &*"},
+	{queue.ErrBadURL, "correct FORGERUN_REDIS_URL"},
+	{queue.ErrAway, "start Redis, or correct the hosts in FORGERUN_REDIS_URL; until then jobs are accepted, but wait"},
+	{queue.ErrSilent, "look at the server: it hangs, is overloaded, or a firewall drops the packets; write redis:// for rediss:// if it has no TLS"},
+	{queue.ErrClosed, "write rediss:// in FORGERUN_REDIS_URL if the server wants TLS; otherwise look at the server's log"},
+	{queue.ErrLogin, "write the user and password into FORGERUN_REDIS_URL: redis://user:password@host:6379/0 (no user: redis://:password@...)"},
+	{queue.ErrNoDatabase, "correct the number at the end of FORGERUN_REDIS_URL, or raise 'databases' in redis.conf"},
+	{queue.ErrTLS, "write redis:// if the server has no TLS, rediss:// if it has; its certificate must be valid for the host"},
+	{queue.ErrUnread, "allow the user what asynq needs and INFO, GET and TIME: ACL SETUSER name +@all -@dangerous +info +keys ~* &*"},
 }
 
 // judgeRedis judges what Inspect found, or why it found nothing.
-func (fs *findings) judgeRedis(i tasks.Inspection, err error) {
+func (fs *findings) judgeRedis(i queue.Inspection, err error) {
 	if err != nil {
 		place := strings.TrimSpace("at " + i.Place)
 		if i.Place == "" {
@@ -54,7 +54,7 @@ func (fs *findings) judgeRedis(i tasks.Inspection, err error) {
 	}
 }
 
-func (fs *findings) judgeServer(name string, s tasks.ServerFacts) {
+func (fs *findings) judgeServer(name string, s queue.ServerFacts) {
 	if s.Version == "" {
 		fs.warn(name+" version", s.Address+" does not tell it, and so nothing else: an imitation of Redis, as of dev where none is installed", "use Redis 6.2 or Valkey in production")
 		return
@@ -83,7 +83,7 @@ func (fs *findings) judgeServer(name string, s tasks.ServerFacts) {
 // judgeAppendOnly only ever warns: what Redis loses is dispatched anew from
 // Postgres, apart from entries of the outcome stream that are older than a
 // minute.
-func (fs *findings) judgeAppendOnly(name string, s tasks.ServerFacts) {
+func (fs *findings) judgeAppendOnly(name string, s queue.ServerFacts) {
 	what := name + " persistence"
 	switch {
 	case s.AppendOnly == "":
@@ -105,7 +105,7 @@ func (fs *findings) judgeAppendOnly(name string, s tasks.ServerFacts) {
 // fullMemory is the part of maxmemory beyond which somebody should look.
 const fullMemory = 0.8
 
-func (fs *findings) judgeMemory(name string, s tasks.ServerFacts) {
+func (fs *findings) judgeMemory(name string, s queue.ServerFacts) {
 	const advice = "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf"
 	switch what := name + " maxmemory-policy"; {
 	case s.Policy == "noeviction":
@@ -133,7 +133,7 @@ func (fs *findings) judgeMemory(name string, s tasks.ServerFacts) {
 
 // judgeEpoch compares what both stores say of the dispatch. Any difference is
 // the leader's to repair.
-func (fs *findings) judgeEpoch(s repo.State, i tasks.Inspection) {
+func (fs *findings) judgeEpoch(s repo.State, i queue.Inspection) {
 	const what, advice = "dispatch epoch", "nothing while a process runs: the leader dispatches everything anew within seconds; otherwise start one"
 	switch {
 	case i.Epoch == 0:

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/repo"
-	"github.com/forgerun/forgerun/tasks"
+	"github.com/forgerun/forgerun/tasks/queue"
 )
 
 // goodPostgres and goodRedis are facts with nothing to say about.
@@ -25,8 +25,8 @@ func goodPostgres() repo.Inspection {
 	}
 }
 
-func goodRedis() tasks.ServerFacts {
-	return tasks.ServerFacts{
+func goodRedis() queue.ServerFacts {
+	return queue.ServerFacts{
 		Address: "cache:6379", Product: "redis", Version: "7.2.4", Release: "7.2.4", RunID: "run", Role: "master", AppendOnly: "1",
 		AppendFsync:  "everysec",
 		AppendStatus: "ok", RewriteStatus: "ok", Policy: "noeviction", Used: 7 << 20, RoundTrip: time.Millisecond,
@@ -109,46 +109,46 @@ func TestDoctorJudgesPostgres(t *testing.T) {
 func TestDoctorJudgesRedis(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		change func(*tasks.ServerFacts)
+		change func(*queue.ServerFacts)
 		level  severity
 		words  []string
 	}{
-		{func(*tasks.ServerFacts) {}, healthy, []string{"Redis 7.2.4 at cache:6379", "appendfsync is everysec", "7 MiB used"}},
-		{func(s *tasks.ServerFacts) { s.Version, s.Release = "6.0.16", "6.0.16" }, failing, []string{"6.0.16", "6.2 is the oldest"}},
-		{func(s *tasks.ServerFacts) { s.Version, s.Release = "6.2.0", "6.2.0" }, healthy, nil},
-		{func(s *tasks.ServerFacts) { s.Version = "10.0.1" }, healthy, nil},
-		{func(s *tasks.ServerFacts) { s.Product, s.Release = "valkey", "8.1.3" }, healthy, []string{"Valkey 8.1.3"}},
-		{func(s *tasks.ServerFacts) { *s = tasks.ServerFacts{Address: "x:1"} }, warning, []string{"imitation"}},
-		{func(s *tasks.ServerFacts) { s.Role = "slave" }, failing, []string{"replica", "redis-sentinel://"}},
-		{func(s *tasks.ServerFacts) { s.Loading = true }, warning, []string{"loading"}},
-		{func(s *tasks.ServerFacts) { s.AppendOnly, s.AppendFsync = "0", "everysec" }, warning, []string{"CONFIG SET appendonly yes"}},
-		{func(s *tasks.ServerFacts) { s.AppendFsync = "always" }, healthy, []string{"always"}},
-		{func(s *tasks.ServerFacts) { s.AppendFsync = "no" }, warning, []string{"CONFIG SET appendfsync everysec"}},
-		{func(s *tasks.ServerFacts) { s.AppendFsync = "" }, healthy, []string{"forbids CONFIG"}},
-		{func(s *tasks.ServerFacts) { s.AppendStatus = "err" }, warning, []string{"full disk"}},
-		{func(s *tasks.ServerFacts) { s.RewriteStatus = "err" }, warning, []string{"full disk"}},
-		{func(s *tasks.ServerFacts) { s.Policy = "allkeys-lru" }, warning, []string{"allkeys-lru", "noeviction"}},
-		{func(s *tasks.ServerFacts) { s.Policy, s.MaxMemory = "allkeys-lru", 1<<30 }, failing, []string{"allkeys-lru", "noeviction"}},
-		{func(s *tasks.ServerFacts) { s.Policy = "" }, healthy, []string{"not checked"}},
-		{func(s *tasks.ServerFacts) { s.MaxMemory = 8 << 20 }, warning, []string{"7 MiB used of 8 MiB"}},
-		{func(s *tasks.ServerFacts) { s.MaxMemory = 80 << 20 }, healthy, []string{"7 MiB used of 80 MiB"}},
-		{func(s *tasks.ServerFacts) { s.Evicted = 5 }, warning, []string{"5 keys"}},
-		{func(s *tasks.ServerFacts) { s.ClockOffset = 31 * time.Second }, failing, []string{"clock"}},
+		{func(*queue.ServerFacts) {}, healthy, []string{"Redis 7.2.4 at cache:6379", "appendfsync is everysec", "7 MiB used"}},
+		{func(s *queue.ServerFacts) { s.Version, s.Release = "6.0.16", "6.0.16" }, failing, []string{"6.0.16", "6.2 is the oldest"}},
+		{func(s *queue.ServerFacts) { s.Version, s.Release = "6.2.0", "6.2.0" }, healthy, nil},
+		{func(s *queue.ServerFacts) { s.Version = "10.0.1" }, healthy, nil},
+		{func(s *queue.ServerFacts) { s.Product, s.Release = "valkey", "8.1.3" }, healthy, []string{"Valkey 8.1.3"}},
+		{func(s *queue.ServerFacts) { *s = queue.ServerFacts{Address: "x:1"} }, warning, []string{"imitation"}},
+		{func(s *queue.ServerFacts) { s.Role = "slave" }, failing, []string{"replica", "redis-sentinel://"}},
+		{func(s *queue.ServerFacts) { s.Loading = true }, warning, []string{"loading"}},
+		{func(s *queue.ServerFacts) { s.AppendOnly, s.AppendFsync = "0", "everysec" }, warning, []string{"CONFIG SET appendonly yes"}},
+		{func(s *queue.ServerFacts) { s.AppendFsync = "always" }, healthy, []string{"always"}},
+		{func(s *queue.ServerFacts) { s.AppendFsync = "no" }, warning, []string{"CONFIG SET appendfsync everysec"}},
+		{func(s *queue.ServerFacts) { s.AppendFsync = "" }, healthy, []string{"forbids CONFIG"}},
+		{func(s *queue.ServerFacts) { s.AppendStatus = "err" }, warning, []string{"full disk"}},
+		{func(s *queue.ServerFacts) { s.RewriteStatus = "err" }, warning, []string{"full disk"}},
+		{func(s *queue.ServerFacts) { s.Policy = "allkeys-lru" }, warning, []string{"allkeys-lru", "noeviction"}},
+		{func(s *queue.ServerFacts) { s.Policy, s.MaxMemory = "allkeys-lru", 1<<30 }, failing, []string{"allkeys-lru", "noeviction"}},
+		{func(s *queue.ServerFacts) { s.Policy = "" }, healthy, []string{"not checked"}},
+		{func(s *queue.ServerFacts) { s.MaxMemory = 8 << 20 }, warning, []string{"7 MiB used of 8 MiB"}},
+		{func(s *queue.ServerFacts) { s.MaxMemory = 80 << 20 }, healthy, []string{"7 MiB used of 80 MiB"}},
+		{func(s *queue.ServerFacts) { s.Evicted = 5 }, warning, []string{"5 keys"}},
+		{func(s *queue.ServerFacts) { s.ClockOffset = 31 * time.Second }, failing, []string{"clock"}},
 	} {
 		s := goodRedis()
 		c.change(&s)
 		var fs findings
-		fs.judgeRedis(tasks.Inspection{Servers: []tasks.ServerFacts{s}}, nil)
+		fs.judgeRedis(queue.Inspection{Servers: []queue.ServerFacts{s}}, nil)
 		only(t, fs, c.level, c.words...)
 	}
 	var fs findings
-	fs.judgeRedis(tasks.Inspection{Servers: []tasks.ServerFacts{goodRedis(), goodRedis()}}, nil)
+	fs.judgeRedis(queue.Inspection{Servers: []queue.ServerFacts{goodRedis(), goodRedis()}}, nil)
 	require.Contains(t, fmt.Sprint(fs), "Redis cache:6379 role", "which one of a cluster")
 	fs = nil
-	fs.judgeRedis(tasks.Inspection{Servers: []tasks.ServerFacts{goodRedis()}, Paused: []string{"jobs"}}, nil)
+	fs.judgeRedis(queue.Inspection{Servers: []queue.ServerFacts{goodRedis()}, Paused: []string{"jobs"}}, nil)
 	only(t, fs, warning, "Redis queue jobs: paused", "DEL 'asynq:{jobs}:paused'")
 	fs = nil
-	fs.judgeRedis(tasks.Inspection{Place: "a:1"}, nil)
+	fs.judgeRedis(queue.Inspection{Place: "a:1"}, nil)
 	only(t, fs, failing, "no masters")
 }
 
@@ -164,10 +164,10 @@ func TestDoctorKnowsEveryObstacle(t *testing.T) {
 		only(t, fs, failing, "Postgres: at db:5432/x "+err.Error()+": words -> ")
 	}
 	for _, err := range []error{
-		tasks.ErrBadURL, tasks.ErrAway, tasks.ErrSilent, tasks.ErrClosed, tasks.ErrLogin, tasks.ErrNoDatabase, tasks.ErrTLS, tasks.ErrUnread,
+		queue.ErrBadURL, queue.ErrAway, queue.ErrSilent, queue.ErrClosed, queue.ErrLogin, queue.ErrNoDatabase, queue.ErrTLS, queue.ErrUnread,
 	} {
 		var fs findings
-		fs.judgeRedis(tasks.Inspection{Place: "cache:6379"}, fmt.Errorf("%w: words", err))
+		fs.judgeRedis(queue.Inspection{Place: "cache:6379"}, fmt.Errorf("%w: words", err))
 		only(t, fs, failing, "Redis: at cache:6379 "+err.Error()+": words -> ")
 	}
 }
@@ -176,27 +176,27 @@ func TestDoctorJudgesTheOthers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		state repo.State
-		redis tasks.Inspection
+		redis queue.Inspection
 		level severity
 		words []string
 	}{
-		{repo.State{Workers: 2, Slots: 8, HasLeader: true, Epoch: 3, RedisRunID: "a"}, tasks.Inspection{Epoch: 3, EpochRunID: "a"}, healthy,
+		{repo.State{Workers: 2, Slots: 8, HasLeader: true, Epoch: 3, RedisRunID: "a"}, queue.Inspection{Epoch: 3, EpochRunID: "a"}, healthy,
 			[]string{"2 alive, room for 8", "3 in both"}},
-		{repo.State{Workers: 2, HasLeader: true, Epoch: 3, RedisRunID: "a"}, tasks.Inspection{Epoch: 3, EpochRunID: "b"}, warning,
+		{repo.State{Workers: 2, HasLeader: true, Epoch: 3, RedisRunID: "a"}, queue.Inspection{Epoch: 3, EpochRunID: "b"}, warning,
 			[]string{"started again"}},
-		{repo.State{Workers: 2, HasLeader: true, Epoch: 3}, tasks.Inspection{}, warning, []string{"emptied"}},
-		{repo.State{Workers: 2, HasLeader: true, Epoch: 3}, tasks.Inspection{Epoch: 2}, warning, []string{"2 in Redis, 3 in Postgres"}},
-		{repo.State{HasLeader: true, Epoch: 3}, tasks.Inspection{Epoch: 3}, warning, []string{"jobs would wait"}},
-		{repo.State{HasLeader: true, Epoch: 3, OldestDue: time.Second}, tasks.Inspection{Epoch: 3}, warning,
+		{repo.State{Workers: 2, HasLeader: true, Epoch: 3}, queue.Inspection{}, warning, []string{"emptied"}},
+		{repo.State{Workers: 2, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 2}, warning, []string{"2 in Redis, 3 in Postgres"}},
+		{repo.State{HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, warning, []string{"jobs would wait"}},
+		{repo.State{HasLeader: true, Epoch: 3, OldestDue: time.Second}, queue.Inspection{Epoch: 3}, warning,
 			[]string{"and jobs wait, one for 1s"}},
-		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, HasLeader: true, Epoch: 3}, tasks.Inspection{Epoch: 3}, warning,
+		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, warning,
 			[]string{"due for 3m0s", "0 of it taken", "none was started"}},
-		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Held: 4, HasLeader: true, Epoch: 3}, tasks.Inspection{Epoch: 3}, healthy,
+		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Held: 4, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, healthy,
 			[]string{"due for 3m0s", "4 of it taken"}},
-		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Moving: true, HasLeader: true, Epoch: 3}, tasks.Inspection{Epoch: 3},
+		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Moving: true, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3},
 			healthy, []string{"due for 3m0s"}},
-		{repo.State{Workers: 1, Slots: 4, OldestDue: time.Minute, HasLeader: true, Epoch: 3}, tasks.Inspection{Epoch: 3}, healthy, nil},
-		{repo.State{Workers: 1, Epoch: 3}, tasks.Inspection{Epoch: 3}, warning, []string{"leader: none"}},
+		{repo.State{Workers: 1, Slots: 4, OldestDue: time.Minute, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, healthy, nil},
+		{repo.State{Workers: 1, Epoch: 3}, queue.Inspection{Epoch: 3}, warning, []string{"leader: none"}},
 	} {
 		var fs findings
 		fs.judgeState(c.state)

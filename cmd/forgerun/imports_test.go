@@ -29,6 +29,7 @@ var mayImport = []packageRule{
 	{"migrations", nil},
 	{"internal/telemetry", nil},
 	{"monitoring", nil},
+	{"internal/lifecycle", nil},
 	{"internal/process", nil},
 	{"internal/devstack", []string{"internal/process"}},
 
@@ -44,7 +45,16 @@ var mayImport = []packageRule{
 	{"app/apptest", []string{"app", "job", "internal/telemetry"}}, // for tests
 	{"handlers", []string{"job", "internal/telemetry"}},
 	{"handlers/apitest", nil}, // for tests
-	{"tasks", []string{"job", "internal/telemetry"}},
+	{"tasks", []string{"job test", "internal/telemetry test", "tasks/... test"}},
+	{"tasks/redisconn", []string{"internal/telemetry", "job", "tasks/redistest test"}},
+	{"tasks/notify", []string{"job", "tasks/redisconn", "tasks/redistest test"}},
+	{"tasks/queue", []string{"job", "internal/telemetry", "tasks/redisconn", "tasks/notify", "tasks/redistest test"}},
+	{"tasks/consumer", []string{
+		"job", "internal/telemetry", "tasks/redisconn", "tasks/notify", "tasks/queue", "tasks/consumer/batch", "tasks/redistest test",
+	}},
+	{"tasks/consumer/batch", []string{"tasks/redisconn", "tasks/notify", "job test", "tasks/queue test", "tasks/redistest test"}},
+	{"tasks/ratelimit", []string{"job", "tasks/redisconn", "tasks/redistest test"}},
+	{"tasks/redistest", []string{"job", "internal/devstack"}}, // for tests
 	{"webhook", []string{"job", "internal/telemetry"}},
 	{"internal/work", []string{"job"}},
 	{"repo", []string{"job", "migrations", "internal/telemetry"}},
@@ -84,10 +94,10 @@ var onlyIn = []struct {
 	{"github.com/jackc/pgx", []string{"repo", "repo/repotest", "internal/devstack", "internal/simulator/judge/collect", "internal/bench/...",
 		"cmd/... test"}},
 	{"github.com/pressly/goose", []string{"repo", "repo/repotest"}},
-	{"github.com/hibiken", []string{"tasks", "internal/bench/...", "cmd/... test"}},
-	{"github.com/redis/go-redis", []string{"tasks", "internal/devstack", "internal/simulator/judge/collect", "internal/bench/...",
+	{"github.com/hibiken", []string{"tasks/...", "internal/bench/...", "cmd/... test"}},
+	{"github.com/redis/go-redis", []string{"tasks/...", "internal/devstack", "internal/simulator/judge/collect", "internal/bench/...",
 		"cmd/... test"}},
-	{"github.com/alicebob/miniredis", []string{"internal/devstack", "tasks test"}},
+	{"github.com/alicebob/miniredis", []string{"internal/devstack", "tasks/... test"}},
 	{"github.com/gofiber/fiber", []string{"handlers", "internal/bench/..."}},
 	{"github.com/valyala/fasthttp", []string{"handlers", "internal/simulator/load", "internal/bench/..."}},
 	{"github.com/pb33f", []string{"handlers test"}},
@@ -97,7 +107,7 @@ var onlyIn = []struct {
 	{"github.com/exaring/otelpgx", []string{"repo"}},
 	{"go.opentelemetry.io/otel/exporters", []string{"monitoring"}},
 	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "internal/telemetry test", "app/apptest", "app/... test", "handlers test",
-		"repo test", "tasks test", "webhook test", "internal/bench/... test"}},
+		"repo test", "tasks/... test", "webhook test", "internal/bench/... test"}},
 	{"go.opentelemetry.io/proto", []string{"monitoring test", "cmd/... test"}},
 	{"github.com/chromedp", []string{"internal/simulator/report test", "cmd/... test"}},
 	{"github.com/compose-spec", []string{"monitoring test"}},
@@ -168,6 +178,9 @@ func TestImportRulesCatch(t *testing.T) {
 		"driver for tests, in a program": {"cmd/forgerun/x.go", "github.com/redis/go-redis/v9", true},
 		"answers' check in a test":       {"cmd/forgerun/x_test.go", module + "/handlers/apitest", false},
 		"answers' check in its subject":  {"handlers/x.go", module + "/handlers/apitest", true},
+		"consumer in the queue":          {"tasks/queue/x.go", module + "/tasks/consumer", true},
+		"queue in a test of the batches": {"tasks/consumer/batch/x_test.go", module + "/tasks/queue", false},
+		"queue in the batches":           {"tasks/consumer/batch/x.go", module + "/tasks/queue", true},
 		"web framework in a program":     {"cmd/forgerun/x.go", "github.com/gofiber/fiber/v2", true},
 	}
 	for name, test := range tests {

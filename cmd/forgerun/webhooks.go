@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/app/delivery"
+	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
-	"github.com/forgerun/forgerun/tasks"
+	"github.com/forgerun/forgerun/tasks/consumer"
 	"github.com/forgerun/forgerun/webhook"
 )
 
@@ -29,11 +30,12 @@ func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 	if vault, err := webhook.NewVault(p.cfg.MasterKey); err == nil {
 		d.Secrets = webhook.NewSecrets(vault)
 		keys := webhook.NewKeyring(vault, p.store, nil)
-		p.loop(func(ctx context.Context) {
+		check := p.loop("master key", func(ctx context.Context) {
 			if err := p.untilStorageAnswers(ctx, keys.Check); err != nil && ctx.Err() == nil {
 				failed <- err
 			}
 		})
+		_ = p.parts.Start(context.Background(), check) // a loop starts always
 	}
 	return delivery.NewWebhooks(d)
 }
@@ -67,46 +69,49 @@ func (p *process) newDirectory() func(context.Context) ([]byte, error) {
 	}
 }
 
-// webhooks is the delivering side of a process.
-type webhooks struct {
-	p        *process
-	worker   *delivery.Worker
-	sender   *webhook.Sender
-	fetching *tasks.DeliveryConsumer
-}
-
 // wakeUpHandlers is how many wake-ups a process handles at once. A handler is
 // done when the sending is under way.
 const wakeUpHandlers = 8
 
 // startWebhooks waits until there is a key to sign with, and begins to deliver.
-func (p *process) startWebhooks(ctx context.Context) (*webhooks, error) {
+func (p *process) startWebhooks(ctx context.Context) error {
 	vault, err := webhook.NewVault(p.cfg.MasterKey)
 	if err != nil {
-		return nil, fmt.Errorf("FORGERUN_MASTER_KEY: %w", err)
+		return fmt.Errorf("FORGERUN_MASTER_KEY: %w", err)
 	}
 	keys, err := newKeyring(p.cfg, vault, p.store, p.log)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := p.untilStorageAnswers(ctx, keys.Ensure); err != nil {
-		return nil, err
+		return err
 	}
-	p.loop(keys.Run)
-	w := &webhooks{p: p, sender: webhook.NewSender(webhook.SenderConfig{
+	sender := webhook.NewSender(webhook.SenderConfig{
 		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.WebhookTimeout, Guard: p.guard(), Log: p.log,
-	}, keys, webhook.NewSecrets(vault))}
-	w.worker = delivery.NewWorker(delivery.WorkerConfig{
+	}, keys, webhook.NewSecrets(vault))
+	w := delivery.NewWorker(delivery.WorkerConfig{
 		Concurrency: p.cfg.WebhookConcurrency, Timeout: p.cfg.WebhookTimeout, Tracer: p.tracer,
 		Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
-	}, p.store, w.sender, p.notifier, p.metrics, p.log)
-	w.fetching = tasks.NewDeliveryConsumer(p.redis, tasks.WorkersConfig{Concurrency: wakeUpHandlers, ShutdownTimeout: closeGrace}, w.worker.Handle)
-	if err := w.fetching.Start(context.Background()); err != nil {
-		w.stop()
-		return nil, err
+	}, p.store, sender, p.notifier, p.metrics, p.log)
+	fetching := consumer.NewDeliveries(p.redis, consumer.Config{Concurrency: wakeUpHandlers, ShutdownTimeout: closeGrace}, w.Handle)
+	err = p.parts.Start(ctx,
+		p.loop("signing keys", keys.Run),
+		lifecycle.Close("sender", sender.Close),
+		lifecycle.Part{
+			Name: "delivery consumer", Grace: p.cfg.WebhookTimeout + closeGrace,
+			Start: func(context.Context) error { return fetching.Start(context.Background()) },
+			// It takes no more wake-ups; what is being sent ends, and the rest is given back.
+			Stop: func(ctx context.Context) error {
+				fetching.Quiet()
+				w.Stop(ctx)
+				return stopped(fetching.Stop)
+			},
+		},
+	)
+	if err == nil {
+		p.log.Info("delivering", "concurrency", p.cfg.WebhookConcurrency)
 	}
-	p.log.Info("delivering", "concurrency", p.cfg.WebhookConcurrency)
-	return w, nil
+	return err
 }
 
 func newKeyring(cfg Config, vault *webhook.Vault, store *repo.Store, log *slog.Logger) (*webhook.Keyring, error) {
@@ -139,17 +144,6 @@ func (p *process) untilStorageAnswers(ctx context.Context, what func(context.Con
 			return ctx.Err()
 		}
 	}
-}
-
-// stop takes no more wake-ups, lets what is being sent end, and gives the rest
-// back.
-func (w *webhooks) stop() {
-	w.fetching.Quiet()
-	ctx, cancel := context.WithTimeout(context.Background(), w.p.cfg.WebhookTimeout+closeGrace)
-	defer cancel()
-	w.worker.Stop(ctx)
-	w.fetching.Stop()
-	w.sender.Close()
 }
 
 // runRotateSigningKey adds the next key that signs deliveries.

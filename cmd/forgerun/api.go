@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/forgerun/forgerun/app/clients"
+	"github.com/forgerun/forgerun/app/events"
+	"github.com/forgerun/forgerun/app/jobs"
+	"github.com/forgerun/forgerun/handlers"
+	"github.com/forgerun/forgerun/internal/lifecycle"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/notify"
+	"github.com/forgerun/forgerun/tasks/ratelimit"
+)
+
+// api is the HTTP side of a process.
+type api struct {
+	p       *process
+	clients *clients.Service
+	addr    string
+	failed  chan error
+}
+
+// windowWait is how long a start waits to know whether many jobs wait: the first
+// submissions would be left to the relay.
+const windowWait = time.Second
+
+// registrationWindow is how long after a client's creation its first key may
+// be made without credentials.
+const registrationWindow = 10 * time.Minute
+
+// startAPI begins to serve.
+func (p *process) startAPI(ctx context.Context) (*api, error) {
+	a := &api{p: p, addr: p.listener.Addr().String(), failed: make(chan error, 2)}
+	a.clients = clients.New(clients.KeyConfig{
+		AdminToken: p.cfg.AdminToken, OpenRegistration: p.cfg.OpenRegistration, RegistrationWindow: registrationWindow,
+		TTL: p.cfg.APIKeyTTL, Overlap: p.cfg.APIKeyOverlap,
+	}, p.store, nil, p.log)
+	notifications := notify.NewEvents(p.redis)
+	hub := events.NewHub(p.store, notifications, p.metrics, p.log)
+	window := jobs.NewWindow(p.cfg.DispatchWindow, p.store, p.metrics, p.log)
+	capacity := jobs.NewCapacity(p.cfg.MaxActiveJobs, p.cfg.MaxQueueSize, p.store, p.log)
+	limiter := ratelimit.New(p.redis, ratelimit.Config{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota})
+	server := handlers.New(p.serverConfig(), p.serverDeps(a, hub, window, capacity, limiter))
+
+	counting, cancel := context.WithTimeout(ctx, windowWait)
+	defer cancel()
+	_ = window.Count(counting) // Run logs what is wrong
+	err := p.parts.Start(ctx,
+		lifecycle.Part{Name: "notifications", Start: begin(func() { notifications.Start(hub.Received, hub.Resumed) }), Stop: notifications.Stop},
+		p.loop("hub", hub.Run),
+		p.loop("capacity", capacity.Run),
+		p.loop("dispatch window", window.Run),
+		p.loop("keys", a.clients.WatchKeys),
+		lifecycle.Part{Name: "rate limit", Start: begin(limiter.Start), Stop: limiter.Stop, Grace: closeGrace},
+		lifecycle.Part{
+			Name: "api", Start: begin(func() { go a.serve(server) }), Stop: server.Shutdown, Grace: p.cfg.RequestTimeout + closeGrace,
+		},
+	)
+	if err != nil {
+		return nil, err
+	}
+	p.log.Info("api listening", "address", a.addr, "public_url", p.cfg.PublicURL)
+	return a, nil
+}
+
+func (a *api) serve(server *handlers.Server) {
+	if err := server.Serve(a.p.listener); err != nil {
+		a.failed <- fmt.Errorf("HTTP listener: %w", err)
+	}
+}
+
+func (p *process) serverConfig() handlers.Config {
+	return handlers.Config{
+		PublicURL: p.cfg.PublicURL, MaxBodyBytes: p.cfg.MaxBodyBytes, MaxPayloadBytes: p.cfg.MaxPayload, RequestTimeout: p.cfg.RequestTimeout,
+		TimeScale: p.cfg.TimeScale, RetentionJobs: p.cfg.RetentionJobs,
+		MaxStreams: p.cfg.MaxStreams, MaxStreamsPerClient: p.cfg.MaxStreamsPerClient,
+	}
+}
+
+// serverDeps joins the use cases with what answers HTTP.
+func (p *process) serverDeps(
+	a *api, hub *events.Hub, window *jobs.Window, capacity *jobs.Capacity, limiter *ratelimit.Limiter,
+) handlers.Deps {
+	service := jobs.NewService(jobs.ServiceConfig{
+		Catalogue: job.Catalogue{
+			Types: p.cfg.JobTypes, Kinds: p.cfg.WorkKinds, FailProbability: p.cfg.FailProbability, MaxRuntime: p.cfg.MaxRuntime,
+		},
+		MaxAttempts: 1 + p.cfg.MaxRetries, Backoff: p.cfg.Backoff,
+	}, jobs.ServiceDeps{
+		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue,
+		Targets: p.guard(), Capacity: capacity, Window: window, Hub: hub, Completer: p.completer, Metrics: p.metrics, Log: p.log,
+	})
+	return handlers.Deps{
+		Jobs: service, Reader: service, Batches: service, Events: events.NewReader(p.store, hub), Clients: a.clients, CursorKey: service.CursorKey,
+		Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(),
+		Limiter: limiter, Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.registry, p.log),
+		BatchAdmission: jobs.NewAdmission(jobs.BatchAdmissionFloor, nil, nil, p.log), // its metrics would have the same names
+		Health:         p, Logger: p.log, Registry: p.registry, Tracer: p.tracer,
+	}
+}

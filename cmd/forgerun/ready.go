@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/handlers"
+	"github.com/forgerun/forgerun/internal/lifecycle"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/monitoring"
+	"github.com/forgerun/forgerun/tasks/queue"
+)
+
+// readyPatience bounds the checks of a process' health: who asks for it, such as
+// a balancer, waits no longer than a few seconds.
+const readyPatience = time.Second
+
+// ready reports what is wrong, in words. Only those who take from the queue need
+// Redis: the API accepts jobs without it.
+func (p *process) ready(ctx context.Context) handlers.Readiness {
+	r := handlers.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "migrations": "ok", "redis": "ok"}}
+	ctx, cancel := context.WithTimeout(ctx, readyPatience)
+	defer cancel()
+	var redis, postgres error
+	var checks sync.WaitGroup
+	checks.Go(func() { redis = p.queue.Ping(ctx) })
+	checks.Go(func() { postgres = p.store.Ping(ctx) })
+	checks.Wait()
+	if redis != nil {
+		r.Checks["redis"] = "unreachable"
+		r.Status, r.OK = "degraded", p.role == "api" || p.role == "dev"
+	}
+	if err := postgres; err != nil {
+		r.OK = false
+		wrong := "unreachable"
+		if known := (*job.Error)(nil); errors.As(err, &known) {
+			wrong = known.Detail
+		}
+		if job.CodeOf(err) == job.CodeConfigInvalid {
+			r.Checks["migrations"] = wrong
+		} else {
+			r.Checks["postgres"], r.Checks["migrations"] = wrong, "unknown"
+		}
+	}
+	if !r.OK {
+		r.Status = "unavailable"
+	}
+	return r
+}
+
+// Ready makes process the Health of the HTTP side.
+func (p *process) Ready(ctx context.Context) handlers.Readiness { return p.ready(ctx) }
+
+// adminPart is the admin listener; without an address there is none.
+func (p *process) adminPart() lifecycle.Part {
+	if p.cfg.AdminAddr == "" {
+		return lifecycle.Part{}
+	}
+	pages := monitoring.Admin{
+		Registry: p.registry, Log: p.log, Token: p.cfg.AdminToken, Dashboard: queue.DashboardHandler(p.redis, monitoring.DashboardPath),
+		Ready: func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
+	}
+	server := &http.Server{
+		Handler: pages.Handler(), ReadHeaderTimeout: closeGrace, IdleTimeout: time.Minute,
+		WriteTimeout: 2 * time.Minute, // profiles take up to one
+	}
+	start := func(context.Context) error {
+		l, err := net.Listen("tcp", p.cfg.AdminAddr)
+		if err != nil {
+			return fmt.Errorf("admin listener: %w", err)
+		}
+		p.adminAddr = l.Addr().String()
+		go func() {
+			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				p.log.Error("admin listener failed", "action", "serve_admin", errorFields(err))
+			}
+		}()
+		p.log.Info("admin listening", "address", p.adminAddr)
+		return nil
+	}
+	stop := func(ctx context.Context) error {
+		if server.Shutdown(ctx) != nil {
+			_ = server.Close() // whoever takes a profile or looks at the dashboards does it again
+		}
+		return nil
+	}
+	return lifecycle.Part{Name: "admin listener", Start: start, Stop: stop, Grace: closeGrace}
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/forgerun/forgerun/app/worker"
+	"github.com/forgerun/forgerun/internal/lifecycle"
+	"github.com/forgerun/forgerun/internal/work"
+	"github.com/forgerun/forgerun/tasks/consumer"
+)
+
+// startWorker takes up a lease and begins to fetch.
+func (p *process) startWorker(ctx context.Context) error {
+	limit, leases := p.cfg.ExecutionLimit(), p.store.NewLeases()
+	w := worker.NewWorker(worker.WorkerConfig{
+		Name: workerName(), Concurrency: p.cfg.WorkerConcurrency, Lease: p.cfg.LeaseTimeout, Heartbeat: p.cfg.HeartbeatInterval,
+		Limit: limit, Backoff: p.cfg.Backoff,
+	}, p.store, leases, p.notifier, p.completer, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
+	fetching := consumer.NewJobs(p.redis, consumer.Config{
+		Concurrency: p.cfg.WorkerConcurrency, ShutdownTimeout: closeGrace,
+	}, w.Handle, w.Canceled)
+	return p.parts.Start(ctx,
+		lifecycle.Close("worker leases", leases.Close),
+		p.loop("worker", w.Run),
+		lifecycle.Part{
+			Name: "job consumer", Grace: p.cfg.ShutdownGrace,
+			Start: func(context.Context) error { return fetching.Start(context.Background()) },
+			// It takes no more tasks, then the running jobs have the grace.
+			Stop: func(ctx context.Context) error {
+				fetching.Quiet()
+				w.Drain(ctx)
+				return stopped(fetching.Stop)
+			},
+		},
+	)
+}
+
+// stopped gives the last step of a stop a time of its own: the grace may be used up.
+func stopped(stop func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	return stop(ctx)
+}
+
+func workerName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
+}

@@ -1,0 +1,215 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/queue"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+	"github.com/forgerun/forgerun/tasks/redistest"
+)
+
+// startDeliveries gives the client of each task that is handled.
+func startDeliveries(t testing.TB, r *redisconn.Redis, cfg Config) <-chan job.ID {
+	t.Helper()
+	handled := make(chan job.ID, 10000)
+	startDeliveriesWith(t, r, cfg, func(_ context.Context, client job.ID) error {
+		handled <- client
+		return nil
+	})
+	return handled
+}
+
+func startDeliveriesWith(t testing.TB, r *redisconn.Redis, cfg Config, handle func(context.Context, job.ID) error) *Consumer {
+	t.Helper()
+	c := NewDeliveries(r, cfg, handle)
+	require.NoError(t, c.Start(t.Context()))
+	t.Cleanup(func() { _ = c.Stop(context.Background()) })
+	return c
+}
+
+// The consumers leave each other's queue alone.
+func TestDeliveriesConsumeTheirQueueOnly(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := queue.New(r, queue.Config{})
+	task := redistest.Task()
+	dispatchAll(t, q, task)
+	clients := redistest.IDs(100)
+	require.NoError(t, q.WakeDeliveries(t.Context(), clients))
+	handled := startDeliveries(t, r, Config{Concurrency: 8, Servers: 2})
+	var got []job.ID
+	for range clients {
+		got = append(got, redistest.Receive(t, handled, "a client"))
+	}
+	require.ElementsMatch(t, clients, got)
+	require.Equal(t, "pending", stateOf(t, r, task))
+	redistest.Eventually(t, func() bool { return len(deliveryStates(t, r, clients[99])) == 0 }, "a handled task leaves nothing behind")
+	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Woken.WithLabelValues(redisconn.ResultOK)) == 100 })
+
+	var c collector
+	startWorkers(t, r, Config{}, c.handle)
+	redistest.Eventually(t, func() bool { return c.has(task) })
+	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultOK)))
+}
+
+// A handler may have read storage before the event that a task is about was
+// committed.
+func TestAWakeUpWhileTheClientIsHandledIsNotLost(t *testing.T) {
+	t.Parallel()
+	for name, wake := range map[string]func(*queue.Queue, job.ID) error{
+		"wake": func(q *queue.Queue, client job.ID) error { q.WakeDelivery(client); return nil },
+		"wake all": func(q *queue.Queue, client job.ID) error {
+			return q.WakeDeliveries(context.Background(), []job.ID{client})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newDB(t)
+			q := startQueue(t, r, queue.Config{})
+			started, release := make(chan job.ID), make(chan struct{})
+			startDeliveriesWith(t, r, Config{Concurrency: 10}, func(_ context.Context, client job.ID) error {
+				started <- client
+				<-release
+				return nil
+			})
+			t.Cleanup(func() { close(release) }) // before the consumer's Stop
+			for range deliveryNames {
+				require.NoError(t, wake(q, anna))
+				require.Equal(t, anna, redistest.Receive(t, started, "the handler"))
+			}
+			require.Equal(t, []string{"active", "active", "active"}, deliveryStates(t, r, anna))
+			require.NoError(t, wake(q, anna))
+			redistest.Eventually(t, func() bool { return wakeUpsOf(r, redisconn.ResultUsed) == 1 })
+			release <- struct{}{}
+			redistest.Eventually(t, func() bool { return wakeUpsOf(r, redisconn.ResultOK) == deliveryNames })
+			redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Woken.WithLabelValues(redisconn.ResultOK)) == 1 })
+			redistest.Eventually(t, func() bool {
+				require.NoError(t, wake(q, anna))
+				select {
+				case <-started:
+					return true
+				default:
+					return false
+				}
+			}, "a name that became free is used again")
+		})
+	}
+}
+
+func TestDeliveriesHandleAFailedTaskAgain(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	require.NoError(t, queue.New(r, queue.Config{}).WakeDeliveries(t.Context(), []job.ID{anna}))
+	var tries atomic.Int32
+	startDeliveriesWith(t, r, Config{DelayedTaskCheckInterval: 20 * time.Millisecond}, func(context.Context, job.ID) error {
+		if tries.Add(1) < 2 {
+			return errors.New("no database")
+		}
+		return nil
+	})
+	redistest.Eventually(t, func() bool { return tries.Load() == 2 && len(deliveryStates(t, r, anna)) == 0 })
+	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Woken.WithLabelValues(redisconn.ResultFailed)))
+}
+
+// asynq would archive the task at last and so keep its name taken for months.
+func TestADeliveryTaskThatFailsTooOftenIsForgotten(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := queue.New(r, queue.Config{})
+	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna}))
+	var tries atomic.Int32
+	startDeliveriesWith(t, r, Config{}, func(context.Context, job.ID) error {
+		tries.Add(1)
+		return errors.New("no database")
+	})
+	redistest.Eventually(t, func() bool {
+		_ = inspector(r).RunTask(redisconn.Webhooks, anna.String()) // without its wait
+		return len(deliveryStates(t, r, anna)) == 0
+	})
+	require.Equal(t, int32(1+deliveryRetries), tries.Load())
+	depth, err := r.Depth(t.Context(), redisconn.Webhooks)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int64{"pending": 0, "active": 0, "scheduled": 0, "retry": 0, "archived": 0, "completed": 0}, depth)
+}
+
+func TestDeliveriesArchiveWhatTheyCannotRead(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	client := asynq.NewClientFromRedisClient(r.Client)
+	for _, task := range []*asynq.Task{
+		asynq.NewTask(queue.DeliveryTask, nil),
+		asynq.NewTask(queue.DeliveryTask, []byte("0190F3A4-7D6E-7C55-8A2B-3D1F5E6A7B8C")),
+		asynq.NewTask(queue.DeliveryTask, []byte(job.ID{}.String())),
+		asynq.NewTask(queue.DeliveryTask, []byte(queue.TaskName(redistest.Task()))),
+		asynq.NewTask(queue.JobTask, []byte(anna.String())),
+	} {
+		_, err := client.Enqueue(task, asynq.Queue(redisconn.Webhooks))
+		require.NoError(t, err)
+	}
+	require.NoError(t, queue.New(r, queue.Config{}).WakeDeliveries(t.Context(), []job.ID{bert}))
+	handled := startDeliveries(t, r, Config{})
+	require.Equal(t, bert, redistest.Receive(t, handled, "the good one"))
+	redistest.Eventually(t, func() bool {
+		depth, err := r.Depth(t.Context(), redisconn.Webhooks)
+		return err == nil && depth["archived"] == 5 && depth["active"] == 0
+	})
+	require.Equal(t, 5., testutil.ToFloat64(r.Metrics.Woken.WithLabelValues(redisconn.ResultBad)))
+	require.Empty(t, handled)
+}
+
+func TestDeliveriesStop(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := queue.New(r, queue.Config{})
+	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna}))
+	started, release := make(chan struct{}), make(chan struct{})
+	c := startDeliveriesWith(t, r, Config{ShutdownTimeout: 50 * time.Millisecond}, func(context.Context, job.ID) error {
+		close(started)
+		<-release
+		return nil
+	})
+	t.Cleanup(func() { close(release) })
+	redistest.Receive(t, started, "the handler")
+	c.Quiet()
+	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{bert}))
+	_ = c.Stop(context.Background())
+	_ = c.Stop(context.Background())
+	require.Equal(t, []string{"pending"}, deliveryStates(t, r, anna), "put back")
+	require.Equal(t, []string{"pending"}, deliveryStates(t, r, bert))
+
+	unused := NewDeliveries(r, Config{}, func(context.Context, job.ID) error { return nil })
+	_ = unused.Stop(context.Background())
+	require.NoError(t, unused.Start(t.Context()))
+	require.Empty(t, unused.servers)
+}
+
+func TestDeliveriesSurviveRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Own(t)
+	require.NoError(t, server.Stop())
+	r := connect(t, server.URL())
+	q := startQueue(t, r, queue.Config{})
+	handled := startDeliveries(t, r, Config{})
+	for range 2 {
+		require.NoError(t, server.Start(t.Context()))
+		redistest.Eventually(t, func() bool {
+			q.WakeDelivery(anna)
+			select {
+			case <-handled:
+				return true
+			default:
+				return false
+			}
+		})
+		require.NoError(t, server.Kill())
+	}
+}

@@ -1,0 +1,56 @@
+package consumer
+
+import (
+	"context"
+
+	"github.com/hibiken/asynq"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/notify"
+	"github.com/forgerun/forgerun/tasks/queue"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+)
+
+// NewJobs makes a consumer of tasks that point at jobs. It hands each task to
+// handle and the id of each canceled job to canceled.
+//
+// handle returns nil once the task is done with, whatever became of the job:
+// Redis forgets the task about 2 ms later. An error means that the infrastructure
+// failed; the task is run again after 1 to 10 seconds. The context ends when
+// Redis has been away for half a minute or queue.Config.MaxTaskTime is over;
+// asynq then hands the task to somebody else while handle still runs. It is
+// information and no reason to stop. canceled must return quickly.
+//
+// When the task names a span, the context is of one below it; the task's own
+// TraceParent stays empty.
+func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *Consumer {
+	c := newConsumer(r, cfg, redisconn.Jobs, traced(r.Tracer, handler(r, queue.JobTask, r.Metrics.Handled, queue.ParseTask, handle)))
+	c.messages[notify.CancelChannel] = func(message string) { notify.ReceiveCancel(r, message, canceled) }
+	return c
+}
+
+// traced handles each task within a span, if its header has one to go on
+// from and this process records it. What else a header says changes nothing.
+func traced(tracer trace.Tracer, handle asynq.HandlerFunc) asynq.HandlerFunc {
+	if tracer == nil {
+		return handle
+	}
+	return func(ctx context.Context, t *asynq.Task) (err error) {
+		traceparent := t.Headers()[queue.TraceHeader]
+		if traceparent == "" || len(traceparent) > queue.MaxTraceparent {
+			return handle(ctx, t)
+		}
+		spanned, span := telemetry.Continue(ctx, tracer, traceparent, telemetry.SpanProcess, trace.WithSpanKind(trace.SpanKindConsumer))
+		if !span.IsRecording() {
+			return handle(ctx, t)
+		}
+		defer func() { telemetry.End(span, err) }() // when the handler panics, too
+		if task, err := queue.ParseTask(string(t.Payload())); err == nil {
+			span.SetAttributes(queue.TaskAttributes(task, semconv.MessagingOperationTypeProcess)...)
+		}
+		return handle(spanned, t)
+	}
+}

@@ -1,0 +1,335 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/queue"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+	"github.com/forgerun/forgerun/tasks/redistest"
+)
+
+// collector is a handler that remembers what it got.
+type collector struct {
+	mu  sync.Mutex
+	got map[job.Task]int
+}
+
+func (c *collector) handle(_ context.Context, t job.Task) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.got == nil {
+		c.got = map[job.Task]int{}
+	}
+	c.got[t]++
+	return nil
+}
+
+func (c *collector) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.got)
+}
+
+func (c *collector) has(t job.Task) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.got[t] > 0
+}
+
+func TestWorkersHandleEachTaskOnce(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := queue.New(r, queue.Config{})
+	ts := redistest.Tasks(500)
+	dispatchAll(t, q, ts...)
+	var c collector
+	startWorkers(t, r, Config{Concurrency: 20, Servers: 3}, c.handle)
+	redistest.Eventually(t, func() bool { return c.count() == len(ts) })
+	for _, task := range ts {
+		require.Equal(t, 1, c.got[task])
+	}
+	// A finished task leaves nothing behind but statistics.
+	redistest.Eventually(t, func() bool {
+		depth, err := q.Depth(t.Context())
+		return err == nil && depth["pending"]+depth["active"]+depth["completed"]+depth["archived"] == 0
+	})
+	require.Empty(t, stateOf(t, r, ts[0]))
+	require.Equal(t, 500., testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultOK)))
+}
+
+func TestWorkersKeepToTheirConcurrency(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	dispatchAll(t, queue.New(r, queue.Config{}), redistest.Tasks(50)...)
+	var now, most, done atomic.Int32
+	full := make(chan struct{})
+	startWorkers(t, r, Config{Concurrency: 5, Servers: 2}, func(context.Context, job.Task) error {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		if n == 5 && done.Load() == 0 {
+			close(full)
+		}
+		<-full
+		done.Add(1)
+		return nil
+	})
+	redistest.Eventually(t, func() bool { return done.Load() == 50 })
+	require.Equal(t, int32(5), most.Load())
+}
+
+func TestWorkersRunAFailedTaskAgain(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	task := redistest.Task()
+	dispatchAll(t, queue.New(r, queue.Config{}), task)
+	var tries atomic.Int32
+	startWorkers(t, r, Config{DelayedTaskCheckInterval: 20 * time.Millisecond}, func(_ context.Context, got job.Task) error {
+		if got != task {
+			return errors.New("another task")
+		}
+		if tries.Add(1) < 3 {
+			return errors.New("no database")
+		}
+		return nil
+	})
+	redistest.Eventually(t, func() bool { return tries.Load() == 3 && stateOf(t, r, task) == "" })
+	require.Equal(t, 2., testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultFailed)))
+}
+
+func TestRetryDelay(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, time.Second, retryDelay(0, nil, nil))
+	require.Equal(t, 3*time.Second, retryDelay(2, nil, nil))
+	require.Equal(t, 10*time.Second, retryDelay(500, nil, nil))
+}
+
+func TestWorkersArchiveWhatTheyCannotRead(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	client := asynq.NewClientFromRedisClient(r.Client)
+	good := redistest.Task()
+	for _, task := range []*asynq.Task{
+		asynq.NewTask(queue.JobTask, []byte("nonsense")),
+		asynq.NewTask(queue.JobTask, nil),
+		asynq.NewTask("other", []byte(queue.TaskName(good))),
+	} {
+		_, err := client.Enqueue(task, asynq.Queue(redisconn.Jobs), asynq.MaxRetry(queue.MaxRetry))
+		require.NoError(t, err)
+	}
+	dispatchAll(t, queue.New(r, queue.Config{}), good)
+	var c collector
+	startWorkers(t, r, Config{}, c.handle)
+	redistest.Eventually(t, func() bool { return c.has(good) })
+	redistest.Eventually(t, func() bool {
+		depth, err := r.Depth(t.Context(), redisconn.Jobs)
+		return err == nil && depth["archived"] == 3 && depth["active"] == 0
+	})
+	require.Equal(t, 1, c.count())
+	require.Equal(t, 3., testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultBad)))
+}
+
+func TestWorkersAreNeverEarly(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	early := make(chan time.Duration, 100)
+	due := map[job.ID]time.Time{}
+	ts := redistest.Tasks(12)
+	for i := range ts {
+		ts[i].RunAt = time.Now().Add(time.Duration(i) * 130 * time.Millisecond)
+		due[ts[i].JobID] = ts[i].RunAt
+	}
+	startWorkers(t, r, Config{Concurrency: 4, DelayedTaskCheckInterval: 5 * time.Millisecond}, func(_ context.Context, got job.Task) error {
+		early <- time.Until(due[got.JobID])
+		return nil
+	})
+	dispatchAll(t, queue.New(r, queue.Config{}), ts...)
+	for range ts {
+		require.LessOrEqual(t, redistest.Receive(t, early, "a task"), time.Duration(0))
+	}
+}
+
+func TestHandlerContext(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	r := newDB(t)
+	dispatchAll(t, queue.New(r, queue.Config{MaxTaskTime: time.Hour}), redistest.Task())
+	seen := make(chan context.Context)
+	w := NewJobs(r, Config{}, func(ctx context.Context, _ job.Task) error {
+		seen <- ctx
+		seen <- ctx
+		return nil
+	}, func(job.ID) {})
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+	require.NoError(t, w.Start(ctx))
+	t.Cleanup(func() { _ = w.Stop(context.Background()) })
+	got := redistest.Receive(t, seen, "the handler")
+	cancel()
+	require.NoError(t, got.Err(), "the end of Start's context means nothing")
+	require.Equal(t, "value", got.Value(key{}))
+	deadline, ok := got.Deadline()
+	require.True(t, ok)
+	require.WithinDuration(t, time.Now().Add(time.Hour), deadline, time.Minute)
+	redistest.Receive(t, seen, "the handler")
+}
+
+func TestWorkersStopWaitsForHandlers(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	task := redistest.Task()
+	dispatchAll(t, queue.New(r, queue.Config{}), task)
+	started, release := make(chan struct{}), make(chan struct{})
+	w := startWorkers(t, r, Config{}, func(context.Context, job.Task) error {
+		close(started)
+		<-release
+		return nil
+	})
+	redistest.Receive(t, started, "the handler")
+	w.Quiet()
+	w.Quiet()
+	late := redistest.Task()
+	dispatchAll(t, queue.New(r, queue.Config{}), late)
+
+	var stops sync.WaitGroup
+	for range 3 {
+		stops.Go(func() { _ = w.Stop(context.Background()) })
+	}
+	stopped := make(chan struct{})
+	go func() {
+		stops.Wait()
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+		require.FailNow(t, "stopped although a handler runs")
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(release)
+	redistest.Receive(t, stopped, "Stop")
+	require.Empty(t, stateOf(t, r, task), "done")
+	require.Equal(t, "pending", stateOf(t, r, late), "a quiet worker fetches nothing")
+}
+
+func TestWorkersPutBackWhatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	task := redistest.Task()
+	dispatchAll(t, queue.New(r, queue.Config{}), task)
+	started, release := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	w := startWorkers(t, r, Config{ShutdownTimeout: 50 * time.Millisecond}, func(context.Context, job.Task) error {
+		close(started)
+		<-release
+		return nil
+	})
+	redistest.Receive(t, started, "the handler")
+	_ = w.Stop(context.Background())
+	require.Equal(t, "pending", stateOf(t, r, task))
+}
+
+func TestWorkersStopBeforeStart(t *testing.T) {
+	t.Parallel()
+	w := NewJobs(newDB(t), Config{}, func(context.Context, job.Task) error { return nil }, func(job.ID) {})
+	w.Quiet()
+	_ = w.Stop(context.Background())
+	_ = w.Stop(context.Background())
+	require.NoError(t, w.Start(t.Context()))
+	require.Empty(t, w.servers)
+}
+
+func requireStops(t *testing.T, w *Consumer) {
+	t.Helper()
+	stopped := make(chan struct{})
+	go func() {
+		_ = w.Stop(context.Background())
+		close(stopped)
+	}()
+	redistest.Receive(t, stopped, "Stop")
+}
+
+func TestIsTrouble(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	ctx := t.Context()
+	require.False(t, isFailure(nil))
+	require.False(t, isFailure(r.Client.Get(ctx, "nothing").Err()))
+	require.False(t, isFailure(r.Client.EvalSha(ctx, "0000000000000000000000000000000000000000", nil).Err()))
+	require.False(t, isFailure(r.Client.Eval(ctx, `return redis.error_reply("NOT FOUND")`, nil).Err()))
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	require.False(t, isFailure(r.Client.Get(canceled, "x").Err()))
+	require.True(t, isFailure(r.Client.Do(ctx, "nonsense").Err()))
+	require.True(t, isFailure(errors.New("broken pipe")))
+}
+
+func TestHandledTasksAreRemovedOnceRedisIsBack(t *testing.T) {
+	t.Parallel()
+	server := redistest.Own(t)
+	r := connectHanging(t, server.URL())
+	task := redistest.Task()
+	dispatchAll(t, queue.New(r, queue.Config{}), task)
+	started, release := make(chan struct{}), make(chan struct{})
+	startWorkers(t, r, Config{}, func(context.Context, job.Task) error {
+		close(started)
+		<-release
+		return nil
+	})
+	redistest.Receive(t, started, "the handler")
+	require.NoError(t, server.Stop())
+	close(release)
+	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultOK)) == 1 })
+	require.NoError(t, server.Start(t.Context()))
+	redistest.Eventually(t, func() bool { return stateOf(t, r, task) == "" })
+}
+
+// asynq takes a server's word for the tasks that it still runs: all leases are
+// extended, however many are shown.
+func TestWorkersShowWhatTheyRun(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	dispatchAll(t, queue.New(r, queue.Config{}), redistest.Tasks(3)...)
+	started, release := make(chan struct{}, 3), make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	startWorkers(t, r, Config{Concurrency: 3, ShutdownTimeout: 50 * time.Millisecond}, func(context.Context, job.Task) error {
+		started <- struct{}{}
+		<-release
+		return nil
+	})
+	for range 3 {
+		redistest.Receive(t, started, "a handler")
+	}
+	redistest.Eventually(t, func() bool {
+		servers, err := inspector(r).Servers()
+		return err == nil && len(servers) == 1 && len(servers[0].ActiveWorkers) == 3
+	})
+}
+
+// Everything that is promised of fetching in batches holds without it.
+func TestPlainFetch(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := queue.New(r, queue.Config{})
+	ts := redistest.Tasks(100)
+	dispatchAll(t, q, ts...)
+	var c collector
+	w := startWorkers(t, r, Config{Concurrency: 8, Servers: 2, TaskCheckInterval: time.Millisecond, PlainFetch: true}, c.handle)
+	require.Nil(t, w.broker)
+	redistest.Eventually(t, func() bool { return c.count() == len(ts) })
+	redistest.Eventually(t, func() bool { return stateOf(t, r, ts[99]) == "" })
+	w.Quiet()
+	late := redistest.Task()
+	dispatchAll(t, q, late)
+	requireStops(t, w)
+	require.Equal(t, "pending", stateOf(t, r, late))
+}

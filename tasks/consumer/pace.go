@@ -1,0 +1,65 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/forgerun/forgerun/tasks/redisconn"
+)
+
+// pacePause is how long each failed command of a consumer takes at least.
+const pacePause = 200 * time.Millisecond
+
+// pacer is a go-redis hook for consumers: asynq fetches again at once when a
+// fetch fails, and would spin for as long as Redis is down, loading its data,
+// out of memory or read-only.
+type pacer struct {
+	redis *redisconn.Redis
+	stop  <-chan struct{} // closed: no more pauses
+}
+
+func (p pacer) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (p pacer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if isFailure(err) {
+			p.redis.Metrics.Errors.WithLabelValues("work").Inc()
+			p.pause(ctx)
+		}
+		return err
+	}
+}
+
+func (p pacer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (p pacer) pause(ctx context.Context) {
+	timer := time.NewTimer(pacePause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-p.stop:
+	}
+}
+
+// isFailure distinguishes failures of Redis from answers that asynq expects: an
+// empty queue, a script that must be sent in full, a task that is gone. asynq
+// also repeats commands whose context is over.
+func isFailure(err error) bool {
+	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, context.Canceled) {
+		return false
+	}
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return true
+	}
+	text := strings.TrimPrefix(answer.Error(), "ERR ")
+	return !strings.HasPrefix(text, "NOSCRIPT") && !strings.HasPrefix(text, "NOT FOUND")
+}

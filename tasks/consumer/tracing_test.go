@@ -1,0 +1,274 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/queue"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+	"github.com/forgerun/forgerun/tasks/redistest"
+)
+
+const (
+	someTrace   = "4bf92f3577b34da6a3ce929d0e0e4736"
+	someSpan    = "00f067aa0ba902b7"
+	someParent  = "00-" + someTrace + "-" + someSpan + "-01"
+	notRecorded = "00-" + someTrace + "-" + someSpan + "-00"
+)
+
+// connectTraced connects to a database of its own as a process that traces.
+func connectTraced(t *testing.T, url string) (*redisconn.Redis, *tracetest.InMemoryExporter) {
+	t.Helper()
+	spans := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+	r, err := redisconn.Connect(url, redisconn.Options{
+		Registry: prometheus.NewRegistry(), Timeout: redistest.Within, Tracer: provider.Tracer(telemetry.Scope),
+		Logger: redistest.Log(t),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return r, spans
+}
+
+// headerOf is the traceparent of a task in the queue.
+func headerOf(t *testing.T, r *redisconn.Redis, task job.Task) string {
+	t.Helper()
+	info, err := inspector(r).GetTaskInfo(redisconn.Jobs, queue.TaskName(task))
+	require.NoError(t, err)
+	require.Equal(t, queue.JobTask, info.Type)
+	require.Equal(t, queue.TaskName(task), string(info.Payload), "the same with or without a trace")
+	return info.Headers[queue.TraceHeader]
+}
+
+// process handles everything that is in the queue and gives the context of
+// each handler, by job.
+func process(t *testing.T, r *redisconn.Redis, n int, result error) map[job.ID]context.Context {
+	t.Helper()
+	type handled struct {
+		ctx  context.Context
+		task job.Task
+	}
+	seen := make(chan handled, n)
+	w := startWorkers(t, r, Config{}, func(ctx context.Context, task job.Task) error {
+		seen <- handled{ctx, task}
+		return result
+	})
+	contexts := map[job.ID]context.Context{}
+	for range n {
+		h := redistest.Receive(t, seen, "a task")
+		require.Empty(t, h.task.TraceParent)
+		contexts[h.task.JobID] = h.ctx
+	}
+	_ = w.Stop(context.Background())
+	return contexts
+}
+
+func TestTraceGoesThroughTheQueue(t *testing.T) {
+	t.Parallel()
+	for name, enqueue := range map[string]func(*testing.T, *queue.Queue, job.Task){
+		"enqueue":  func(_ *testing.T, q *queue.Queue, task job.Task) { q.Enqueue(task) },
+		"dispatch": func(t *testing.T, q *queue.Queue, task job.Task) { dispatchAll(t, q, task) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := redistest.URL()
+			api, sent := connectTraced(t, url)
+			q := startQueue(t, api, queue.Config{})
+			task := redistest.Task()
+			task.Attempt, task.TraceParent = 3, someParent
+			enqueue(t, q, task)
+			redistest.Eventually(t, func() bool { return len(sent.GetSpans()) == 1 })
+			producer := sent.GetSpans()[0]
+			require.Equal(t, telemetry.SpanEnqueue, producer.Name)
+			require.Equal(t, trace.SpanKindProducer, producer.SpanKind)
+			require.Equal(t, someTrace, producer.SpanContext.TraceID().String())
+			require.Equal(t, someSpan, producer.Parent.SpanID().String())
+			requireTaskAttributes(t, producer, task, "send")
+			require.Equal(t, "00-"+someTrace+"-"+producer.SpanContext.SpanID().String()+"-01", headerOf(t, api, task))
+
+			worker, got := connectTraced(t, url)
+			ctx := process(t, worker, 1, nil)[task.JobID]
+			consumer := got.GetSpans()[0]
+			require.Equal(t, telemetry.SpanProcess, consumer.Name)
+			require.Equal(t, trace.SpanKindConsumer, consumer.SpanKind)
+			require.Equal(t, producer.SpanContext.SpanID(), consumer.Parent.SpanID())
+			require.True(t, consumer.Parent.IsRemote())
+			require.Equal(t, consumer.SpanContext, trace.SpanContextFromContext(ctx))
+			require.Equal(t, codes.Unset, consumer.Status.Code)
+			requireTaskAttributes(t, consumer, task, "process")
+			require.Len(t, got.GetSpans(), 1)
+		})
+	}
+}
+
+func requireTaskAttributes(t *testing.T, span tracetest.SpanStub, task job.Task, operation string) {
+	t.Helper()
+	got := map[string]any{}
+	for _, a := range span.Attributes {
+		got[string(a.Key)] = a.Value.AsInterface()
+	}
+	require.Equal(t, map[string]any{
+		"messaging.system": "asynq", "messaging.destination.name": "jobs", "messaging.message.id": queue.TaskName(task),
+		"messaging.operation.name": operation, "messaging.operation.type": operation,
+		"forgerun.job_id": task.JobID.String(), "forgerun.attempt": int64(task.Attempt),
+	}, got)
+}
+
+// A process that does not trace hands on what it was given; the one that takes
+// the task may trace.
+func TestTraceGoesThroughWhoDoesNotTrace(t *testing.T) {
+	t.Parallel()
+	url := redistest.URL()
+	r := connect(t, url)
+	q := queue.New(r, queue.Config{})
+	for traceparent, want := range map[string]string{
+		"": "", someParent: someParent, notRecorded: notRecorded, strings.Repeat("x", queue.MaxTraceparent+1): "", "\xff": "",
+	} {
+		task := redistest.Task()
+		task.TraceParent = traceparent
+		dispatchAll(t, q, task)
+		require.Equal(t, want, headerOf(t, r, task))
+	}
+	for _, ctx := range process(t, r, 5, nil) {
+		require.False(t, trace.SpanContextFromContext(ctx).IsValid(), "no log line tells of what cannot be looked up")
+	}
+}
+
+func TestTraceOfConflictsAndFailures(t *testing.T) {
+	t.Parallel()
+	server := redistest.Own(t)
+	r, spans := connectTraced(t, server.URL())
+	q := startQueue(t, r, queue.Config{})
+	task := redistest.Task()
+	task.TraceParent = someParent
+	dispatchAll(t, q, task)
+	answers, err := q.Dispatch(t.Context(), []job.Task{task})
+	require.NoError(t, err)
+	require.Equal(t, []job.Dispatched{job.TaskPresent}, answers)
+	require.Len(t, spans.GetSpans(), 1, "to ask whether the queue has it is no step of the job")
+	q.Enqueue(task)
+	redistest.Eventually(t, func() bool { return len(spans.GetSpans()) == 2 })
+	redistest.Eventually(t, func() bool {
+		return testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultConflict)) == 1
+	})
+	require.Equal(t, codes.Unset, spans.GetSpans()[1].Status.Code, "that the queue has it already is an answer")
+
+	spans.Reset()
+	process(t, r, 1, errors.New("no database"))
+	require.Equal(t, codes.Error, spans.GetSpans()[0].Status.Code)
+	require.Equal(t, "no database", spans.GetSpans()[0].Status.Description)
+
+	spans.Reset()
+	require.NoError(t, server.Stop())
+	q.Enqueue(task)
+	redistest.Eventually(t, func() bool { return len(spans.GetSpans()) == 1 })
+	require.Equal(t, codes.Error, spans.GetSpans()[0].Status.Code)
+}
+
+// Whatever is in the headers, the task is handled like any other.
+func TestHostileHeaders(t *testing.T) {
+	t.Parallel()
+	r, spans := connectTraced(t, redistest.URL())
+	client := asynq.NewClientFromRedisClient(r.Client)
+	headers := []map[string]string{
+		nil,
+		{},
+		{"Traceparent": someParent},
+		{"other": someParent, "": "", "\x00\n": "\u2028"},
+		{queue.TraceHeader: ""},
+		{queue.TraceHeader: "nonsense"},
+		{queue.TraceHeader: someParent[:54]},
+		{queue.TraceHeader: someParent + "-more"},
+		{queue.TraceHeader: someParent + "\n"},
+		{queue.TraceHeader: strings.ToUpper(someParent)},
+		{queue.TraceHeader: notRecorded},
+		{queue.TraceHeader: "ff" + someParent[2:]},
+		{queue.TraceHeader: "00-" + strings.Repeat("0", 32) + "-" + someSpan + "-01"},
+		{queue.TraceHeader: "00-" + someTrace + "-" + strings.Repeat("0", 16) + "-01"},
+		{queue.TraceHeader: "cc" + someParent[2:] + "-" + strings.Repeat("x", 100)},
+		{queue.TraceHeader: strings.Repeat("-", queue.MaxTraceparent)},
+		{queue.TraceHeader: strings.Repeat(someParent, 10000)},
+		{queue.TraceHeader: "\x00\u2028"},
+	}
+	for _, header := range headers {
+		task := redistest.Task()
+		_, err := client.Enqueue(asynq.NewTaskWithHeaders(queue.JobTask, []byte(queue.TaskName(task)), header),
+			asynq.Queue(redisconn.Jobs), asynq.TaskID(queue.TaskName(task)), asynq.MaxRetry(queue.MaxRetry))
+		require.NoError(t, err)
+	}
+	contexts := process(t, r, len(headers), nil)
+	require.Len(t, contexts, len(headers))
+	for _, ctx := range contexts {
+		require.False(t, trace.SpanContextFromContext(ctx).IsValid())
+	}
+	require.Empty(t, spans.GetSpans())
+	require.Equal(t, float64(len(headers)), testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultOK)))
+}
+
+// A task that cannot be read is archived with a trace as without one.
+func TestTraceOfATaskThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	r, spans := connectTraced(t, redistest.URL())
+	_, err := asynq.NewClientFromRedisClient(r.Client).Enqueue(
+		asynq.NewTaskWithHeaders(queue.JobTask, []byte("nonsense"), map[string]string{queue.TraceHeader: someParent}),
+		asynq.Queue(redisconn.Jobs))
+	require.NoError(t, err)
+	var c collector
+	startWorkers(t, r, Config{}, c.handle)
+	redistest.Eventually(t, func() bool { return len(spans.GetSpans()) == 1 })
+	require.Equal(t, codes.Error, spans.GetSpans()[0].Status.Code)
+	require.Empty(t, spans.GetSpans()[0].Attributes)
+	require.Zero(t, c.count())
+}
+
+func TestSpanEndsWhenTheHandlerPanics(t *testing.T) {
+	t.Parallel()
+	r, spans := connectTraced(t, redistest.URL())
+	handle := traced(r.Tracer, func(context.Context, *asynq.Task) error { panic("a bug") })
+	task := redistest.Task()
+	task.TraceParent = someParent
+	require.Panics(t, func() {
+		_ = handle(t.Context(),
+			asynq.NewTaskWithHeaders(queue.JobTask, []byte(queue.TaskName(task)), map[string]string{queue.TraceHeader: someParent}))
+	})
+	require.Len(t, spans.GetSpans(), 1)
+	require.Contains(t, spans.GetSpans()[0].Attributes, attribute.String("forgerun.job_id", task.JobID.String()))
+}
+
+// A retried task goes on from the same span, so that its tries stand side by
+// side.
+func TestEachTryHasASpan(t *testing.T) {
+	t.Parallel()
+	r, spans := connectTraced(t, redistest.URL())
+	task := redistest.Task()
+	task.TraceParent = someParent
+	dispatchAll(t, queue.New(r, queue.Config{}), task)
+	spans.Reset()
+	tries := 0
+	startWorkers(t, r, Config{DelayedTaskCheckInterval: 20 * time.Millisecond}, func(context.Context, job.Task) error {
+		if tries++; tries < 2 {
+			return errors.New("no database")
+		}
+		return nil
+	})
+	redistest.Eventually(t, func() bool { return len(spans.GetSpans()) == 2 })
+	first, second := spans.GetSpans()[0], spans.GetSpans()[1]
+	require.Equal(t, first.Parent, second.Parent)
+	require.Equal(t, codes.Error, first.Status.Code)
+	require.Equal(t, codes.Unset, second.Status.Code)
+}

@@ -1,0 +1,112 @@
+package tasks_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/queue"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+	"github.com/forgerun/forgerun/tasks/redistest"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMetricsAreThereFromTheStart(t *testing.T) {
+	t.Parallel()
+	r, registry := connectCounted(t, redistest.URL(), redistest.Within)
+	want := map[string]int{
+		"redis_errors_total": 15, "tasks_enqueued_total": 5, "tasks_dispatched_total": 4,
+		"tasks_handled_total": 3, "cancel_signals_total": 6, "notifications_total": 6, "rate_limit_grants_total": 2,
+		"delivery_wake_ups_total": 6, "delivery_wake_ups_handled_total": 3,
+		"tasks_enqueue_buffer": 1, "rate_limit_alone": 1, "asynq_queue_tasks": 12,
+		"redis_up": 1, "redis_connections": 2, "redis_pool_timeouts_total": 1,
+	}
+	redistest.Eventually(t, func() bool { return gauge(t, registry, "redis_up") == 1 })
+	require.Equal(t, want, gather(t, registry))
+	// Using them adds no series.
+	q := startQueue(t, r)
+	for _, task := range redistest.Tasks(50) {
+		q.Enqueue(task)
+		q.SignalCancel(task.JobID)
+		q.WakeDelivery(task.JobID)
+		q.Publish(job.Notification{JobID: task.JobID, Attempt: 1, Progress: &job.Progress{}})
+		_ = q.Progress(t.Context(), task.JobID, 1)
+	}
+	dispatchAll(t, q, redistest.Tasks(50)...)
+	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultOK)) == 50 })
+	redistest.Eventually(t, func() bool {
+		return testutil.ToFloat64(r.Metrics.Notifications.WithLabelValues(redisconn.ResultOK)) == 50
+	})
+	require.Equal(t, want, gather(t, registry))
+}
+
+func TestMetricsThatAreOff(t *testing.T) {
+	t.Parallel()
+	r, err := redisconn.Connect(redistest.URL(), redisconn.Options{Registry: nil, Timeout: redistest.Within})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = r.Close() })
+	q := startQueue(t, r)
+	q.Enqueue(redistest.Task())
+	redistest.Eventually(t, func() bool {
+		return r.Client.LLen(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending")).Val() == 1
+	})
+}
+
+func TestDepthsOfBothQueues(t *testing.T) {
+	t.Parallel()
+	r, registry := connectCounted(t, redistest.URL(), redistest.Within)
+	q := queue.New(r, queue.Config{})
+	dispatchAll(t, q, redistest.Tasks(3)...)
+	require.NoError(t, q.WakeDeliveries(t.Context(), redistest.IDs(2)))
+	want := map[[2]string]float64{{redisconn.Jobs, "pending"}: 3, {redisconn.Webhooks, "pending"}: 2}
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() != "asynq_queue_tasks" {
+			continue
+		}
+		require.Len(t, f.GetMetric(), 12)
+		for _, m := range f.GetMetric() {
+			labels := [2]string{m.GetLabel()[0].GetValue(), m.GetLabel()[1].GetValue()}
+			require.Equal(t, want[labels], m.GetGauge().GetValue(), labels)
+		}
+	}
+}
+
+// gather gives the number of series by name.
+func gather(t *testing.T, g prometheus.Gatherer) map[string]int {
+	t.Helper()
+	families, err := g.Gather()
+	require.NoError(t, err)
+	series := map[string]int{}
+	for _, f := range families {
+		series[f.GetName()] = len(f.GetMetric())
+	}
+	return series
+}
+
+// gauge reads the only series of a gauge.
+func gauge(t *testing.T, g prometheus.Gatherer, name string) float64 {
+	t.Helper()
+	families, err := g.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == name {
+			require.Len(t, f.GetMetric(), 1)
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	require.FailNow(t, "no metric "+name)
+	return 0
+}
+
+func connectCounted(t *testing.T, url string, timeout time.Duration) (*redisconn.Redis, *prometheus.Registry) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	r, err := redisconn.Connect(url, redisconn.Options{Registry: registry, Timeout: timeout, Logger: redistest.Log(t)})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = r.Close() })
+	return r, registry
+}

@@ -1,0 +1,277 @@
+package notify
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+	"github.com/forgerun/forgerun/tasks/redistest"
+)
+
+// hearing is a receiver whose calls can be waited for.
+type hearing struct {
+	*Events
+	events  chan job.Notification
+	resumed chan job.ID
+}
+
+// hear starts a receiver and waits until it hears the clients.
+func hear(t *testing.T, r *redisconn.Redis, clients ...job.ID) *hearing {
+	t.Helper()
+	h := &hearing{NewEvents(r), make(chan job.Notification, 100_000), make(chan job.ID, 100_000)}
+	for _, c := range clients {
+		h.Watch(c)
+	}
+	h.Start(func(n job.Notification) { h.events <- n }, func(c job.ID) { h.resumed <- c })
+	t.Cleanup(func() { _ = h.Stop(context.Background()) })
+	h.requireResumed(t, clients...)
+	return h
+}
+
+// requireResumed waits until all these clients have been resumed.
+func (h *hearing) requireResumed(t *testing.T, clients ...job.ID) {
+	t.Helper()
+	missing := map[job.ID]bool{}
+	for _, c := range clients {
+		missing[c] = true
+	}
+	for len(missing) > 0 {
+		delete(missing, redistest.Receive(t, h.resumed, "a client to be heard"))
+	}
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	p := startPublisher(t, r)
+	a, b, unwatched := redistest.Task().JobID, redistest.Task().JobID, redistest.Task().JobID
+	one, both := hear(t, r, a), hear(t, r, a, b)
+	require.True(t, both.Connected())
+
+	var all, ofA []job.Notification
+	for i := range 1000 {
+		p.Publish(job.Notification{ClientID: unwatched, JobID: redistest.Task().JobID})
+		n := job.Notification{ClientID: a, JobID: redistest.Task().JobID}
+		switch i % 4 {
+		case 1:
+			n.ClientID = b
+		case 2:
+			n.Attempt, n.Progress = i, &job.Progress{Percentage: 7, Phase: "x", UpdatedAt: time.Unix(0, 0).UTC()}
+		}
+		p.Publish(n)
+		all = append(all, n)
+		if n.ClientID == a {
+			ofA = append(ofA, n)
+		}
+	}
+	p.Publish(job.Notification{ClientID: a}) // of a batch
+	all, ofA = append(all, job.Notification{ClientID: a}), append(ofA, job.Notification{ClientID: a})
+	for _, want := range ofA {
+		require.Equal(t, want, redistest.Receive(t, one.events, "a notification"))
+	}
+	got := map[job.ID][]job.Notification{}
+	for range all {
+		n := redistest.Receive(t, both.events, "a notification")
+		got[n.ClientID] = append(got[n.ClientID], n)
+	}
+	require.Equal(t, ofA, got[a], "a client's notifications keep their order")
+	require.Len(t, got[b], len(all)-len(ofA))
+
+	both.Unwatch(a)
+	both.Unwatch(a)
+	both.Unwatch(unwatched)
+	p.Publish(job.Notification{ClientID: a})
+	p.Publish(job.Notification{ClientID: b})
+	require.Equal(t, job.Notification{ClientID: b}, redistest.Receive(t, both.events, "a notification"))
+	require.Equal(t, job.Notification{ClientID: a}, redistest.Receive(t, one.events, "a notification"))
+	redistest.Eventually(t, func() bool {
+		return r.Client.PubSubNumSub(t.Context(), eventChannel(a)).Val()[eventChannel(a)] == 1
+	}, "unwatching ends the subscription")
+}
+
+// What comes before Redis has ended the subscription is dropped.
+func TestUnwatchedIsNotHeard(t *testing.T) {
+	t.Parallel()
+	l := NewEvents(newDB(t))
+	var got []job.Notification
+	var resumed []job.ID
+	l.received = func(n job.Notification) { got = append(got, n) }
+	l.resumed = func(c job.ID) { resumed = append(resumed, c) }
+	l.Watch(anna)
+	l.Watch(bert)
+	l.Unwatch(bert)
+	for _, c := range []job.ID{anna, bert} {
+		l.subscriber.handle(&redis.Subscription{Kind: "subscribe", Channel: eventChannel(c)})
+		l.subscriber.handle(&redis.Subscription{Kind: "unsubscribe", Channel: eventChannel(c)})
+		l.subscriber.handle(&redis.Message{Channel: eventChannel(c), Payload: "-\n"})
+	}
+	require.Equal(t, []job.ID{anna}, resumed)
+	require.Equal(t, []job.Notification{{ClientID: anna}}, got)
+}
+
+// Whoever watches anew is told from when on events are received, even when the
+// subscription did not end in between.
+func TestWatchAgain(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	c := redistest.Task().JobID
+	h := hear(t, r, c)
+	for range 100 {
+		h.Unwatch(c)
+		h.Watch(c)
+		h.requireResumed(t, c)
+	}
+	h.Watch(c)
+	p := startPublisher(t, r)
+	p.Publish(job.Notification{ClientID: c})
+	require.Equal(t, job.Notification{ClientID: c}, redistest.Receive(t, h.events, "a notification"))
+}
+
+func TestEventsSkipGarbage(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	c := redistest.Task().JobID
+	h := hear(t, r, c)
+	for _, message := range []string{"", "\n", "x\n" + first.String() + "\ny", "-\n"} {
+		require.NoError(t, r.Client.Publish(t.Context(), eventChannel(c), message).Err())
+	}
+	require.Equal(t, job.Notification{ClientID: c, JobID: first}, redistest.Receive(t, h.events, "a notification"))
+	require.Equal(t, job.Notification{ClientID: c}, redistest.Receive(t, h.events, "a notification"))
+	require.Equal(t, 4., notificationsOf(r, redisconn.ResultBad))
+	require.Equal(t, 2., notificationsOf(r, redisconn.ResultReceived))
+}
+
+func TestEventsAfterTrouble(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		fault, heal func(*testing.T, *devstack.Redis)
+	}{
+		"kill": {
+			func(t *testing.T, s *devstack.Redis) { require.NoError(t, s.Kill()) },
+			func(t *testing.T, s *devstack.Redis) { require.NoError(t, s.Start(t.Context())) },
+		},
+		"stop": {
+			func(t *testing.T, s *devstack.Redis) { require.NoError(t, s.Stop()) },
+			func(t *testing.T, s *devstack.Redis) { require.NoError(t, s.Start(t.Context())) },
+		},
+		"hang": {
+			func(t *testing.T, s *devstack.Redis) { require.NoError(t, s.Pause()) },
+			func(t *testing.T, s *devstack.Redis) { require.NoError(t, s.Resume()) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Own(t)
+			r := connectHanging(t, server.URL())
+			p := startPublisher(t, r)
+			a, b, late, dropped := redistest.Task().JobID, redistest.Task().JobID, redistest.Task().JobID, redistest.Task().JobID
+			h := hear(t, r, a, b, dropped)
+			test.fault(t, server)
+			redistest.Eventually(t, func() bool { return !h.Connected() })
+			h.Watch(late)
+			h.Unwatch(dropped)
+			test.heal(t, server)
+			h.requireResumed(t, a, b, late)
+			require.True(t, h.Connected())
+			redistest.Eventually(t, func() bool {
+				p.Publish(job.Notification{ClientID: dropped})
+				p.Publish(job.Notification{ClientID: b})
+				return len(h.events) > 0
+			})
+			require.Equal(t, job.Notification{ClientID: b}, redistest.Receive(t, h.events, "a notification"))
+			require.Positive(t, testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("listen")))
+		})
+	}
+}
+
+// A connection that is broken while Redis is well is made anew.
+func TestEventsAreCutOff(t *testing.T) {
+	t.Parallel()
+	r := connect(t, redistest.Own(t).URL())
+	c := redistest.Task().JobID
+	h := hear(t, r, c)
+	require.NoError(t, r.Client.Do(t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
+	h.requireResumed(t, c)
+	startPublisher(t, r).Publish(job.Notification{ClientID: c})
+	require.Equal(t, job.Notification{ClientID: c}, redistest.Receive(t, h.events, "a notification"))
+}
+
+func TestEventsAfterAFlush(t *testing.T) {
+	t.Parallel()
+	r := connect(t, redistest.Own(t).URL())
+	p := startPublisher(t, r)
+	c := redistest.Task().JobID
+	h := hear(t, r, c)
+	require.NoError(t, r.Client.FlushAll(t.Context()).Err())
+	p.Publish(job.Notification{ClientID: c})
+	require.Equal(t, job.Notification{ClientID: c}, redistest.Receive(t, h.events, "a notification"))
+	require.Empty(t, h.resumed)
+}
+
+func TestEventsOfManyClients(t *testing.T) {
+	t.Parallel()
+	server := redistest.Own(t)
+	r := connect(t, server.URL())
+	p := startPublisher(t, r)
+	var clients []job.ID
+	for range 5000 {
+		clients = append(clients, redistest.Task().JobID)
+	}
+	h := hear(t, r, clients...)
+	for _, c := range clients {
+		p.Publish(job.Notification{ClientID: c})
+	}
+	for _, c := range clients {
+		require.Equal(t, c, redistest.Receive(t, h.events, "a notification").ClientID)
+	}
+	require.Len(t, r.Client.PubSubChannels(t.Context(), eventPrefix+"*").Val(), len(clients))
+	require.NoError(t, server.Kill())
+	require.NoError(t, server.Start(t.Context()))
+	h.requireResumed(t, clients...)
+	for _, c := range clients {
+		h.Unwatch(c)
+	}
+	redistest.Eventually(t, func() bool { return len(r.Client.PubSubChannels(t.Context(), eventPrefix+"*").Val()) == 0 })
+}
+
+func TestEventsStop(t *testing.T) {
+	t.Parallel()
+	server := redistest.Own(t)
+	r := connectHanging(t, server.URL())
+	never := func() *hearing { return &hearing{Events: NewEvents(r)} }
+
+	before := never()
+	before.Watch(anna)
+	require.NoError(t, before.Stop(t.Context()))
+	before.Start(nil, nil)
+	require.NoError(t, before.Stop(t.Context()))
+	require.False(t, before.Connected())
+
+	c := redistest.Task().JobID
+	h := hear(t, r, c)
+	h.Start(nil, nil)
+	require.NoError(t, h.Stop(t.Context()))
+	require.NoError(t, h.Stop(t.Context()))
+	require.False(t, h.Connected())
+	h.Watch(redistest.Task().JobID)
+	h.Unwatch(c)
+
+	for _, fault := range []func() error{server.Pause, server.Kill} {
+		late := hear(t, r, c)
+		require.NoError(t, fault())
+		redistest.Eventually(t, func() bool { return !late.Connected() })
+		began := time.Now()
+		require.NoError(t, late.Stop(t.Context()))
+		require.Less(t, time.Since(began), redistest.Within/2)
+		if server.PID() != 0 {
+			require.NoError(t, server.Resume())
+		}
+	}
+}

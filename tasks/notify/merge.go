@@ -1,0 +1,171 @@
+package notify
+
+import (
+	"encoding/json"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// maxSteps is of how many running jobs a merger remembers the progress. It is
+// far above what one process runs; jobs whose end found the buffer full add up.
+const maxSteps = 100_000
+
+// merger merges notifications until they are sent: of each job one progress,
+// and before and after it whether events were recorded. Between sendings it
+// remembers how far running jobs are, so that progress never goes backwards.
+type merger struct {
+	entries []entry
+	index   map[subject]int // in entries
+	steps   map[job.ID]step
+}
+
+type subject struct{ client, job job.ID }
+
+// entry is what is to be sent about one job.
+type entry struct {
+	subject
+	before, after bool // events were recorded before, after the progress
+	attempt       int
+	progress      *job.Progress
+	ended         bool // the attempt whose progress is, or was, kept in Redis
+}
+
+// step is the progress of a job that was last taken up.
+type step struct {
+	attempt, percentage int
+	ended               bool
+}
+
+func newMerger() *merger {
+	return &merger{index: map[subject]int{}, steps: map[job.ID]step{}}
+}
+
+func (m *merger) add(n job.Notification) {
+	e := m.entry(subject{n.ClientID, n.JobID})
+	if n.Progress != nil {
+		m.addProgress(e, n)
+	}
+	if n.Progress == nil || n.Ended {
+		e.before = e.before || e.progress == nil
+		e.after = e.after || e.progress != nil
+	}
+	if last, known := m.steps[n.JobID]; n.Ended && known && n.Attempt == last.attempt { // this process sent its progress
+		last.ended, e.ended = true, true
+		m.steps[n.JobID] = last
+	}
+}
+
+// entry gives the job's entry; the pointer is good until the next call.
+func (m *merger) entry(s subject) *entry {
+	i, ok := m.index[s]
+	if !ok {
+		i = len(m.entries)
+		m.index[s] = i
+		m.entries = append(m.entries, entry{subject: s})
+	}
+	return &m.entries[i]
+}
+
+// addProgress takes up what is new: not of an attempt that has ended or was
+// followed by another, and not less than what is known.
+func (m *merger) addProgress(e *entry, n job.Notification) {
+	last := m.steps[n.JobID]
+	old := n.Attempt < last.attempt ||
+		n.Attempt == last.attempt && (last.ended || n.Progress.Percentage < last.percentage)
+	if old || n.JobID.IsZero() {
+		return
+	}
+	m.steps[n.JobID] = step{attempt: n.Attempt, percentage: n.Progress.Percentage}
+	if e.progress != nil && n.Attempt != e.attempt { // the events between them, too, come before it
+		e.before, e.after = e.before || e.after, false
+	}
+	e.attempt, e.progress, e.ended = n.Attempt, n.Progress, false
+}
+
+// reset begins anew after a sending, or after one that failed.
+func (m *merger) reset() {
+	for i := range m.entries {
+		if m.entries[i].ended {
+			delete(m.steps, m.entries[i].job)
+		}
+	}
+	if len(m.steps) > maxSteps {
+		clear(m.steps)
+	}
+	clear(m.index)
+	clear(m.entries) // lets go of the progress
+	m.entries = m.entries[:0]
+}
+
+// merged is what was merged, in the form in which it is sent.
+type merged struct {
+	kept     []keptProgress
+	messages []message
+}
+
+// keptProgress is a change of the progress that Redis keeps for a job.
+type keptProgress struct {
+	job   job.ID
+	value []byte // nil: only ended
+	ended bool
+}
+
+// message is for the watchers of one client.
+type message struct {
+	client job.ID
+	text   []byte
+}
+
+// merged keeps the order in which jobs, and clients, were first added. A
+// message ends with the entry with which it outgrows maxMessage bytes.
+func (m *merger) merged() merged {
+	var all merged
+	open := map[job.ID]int{}
+	for i := range m.entries {
+		e := &m.entries[i]
+		progress := e.encode()
+		if progress != nil || e.ended {
+			all.kept = append(all.kept, keptProgress{e.job, keptValue(e.attempt, progress), e.ended})
+		}
+		if !e.before && !e.after && progress == nil {
+			continue
+		}
+		at, ok := open[e.client]
+		if !ok {
+			at = len(all.messages)
+			open[e.client] = at
+			all.messages = append(all.messages, message{client: e.client})
+		}
+		text := e.appendTo(all.messages[at].text, progress)
+		all.messages[at].text = text
+		if len(text) >= maxMessage {
+			delete(open, e.client)
+		}
+	}
+	return all
+}
+
+// encode gives the progress as JSON, nil for none.
+func (e *entry) encode() []byte {
+	if e.progress == nil {
+		return nil
+	}
+	text, err := json.Marshal(e.progress)
+	if err != nil { // a time beyond the year 9999
+		return nil
+	}
+	return text
+}
+
+func (e *entry) appendTo(text, progress []byte) []byte {
+	if e.before {
+		text = appendLine(text, e.job, 0, nil)
+	}
+	if progress != nil {
+		text = appendLine(text, e.job, e.attempt, progress)
+	}
+	if e.after {
+		text = appendLine(text, e.job, 0, nil)
+	}
+	return text
+}

@@ -1,0 +1,167 @@
+package notify
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+)
+
+const (
+	// publishPause is the rest after notifications were sent: what is published
+	// meanwhile goes together, and much of it is of the same jobs and clients.
+	publishPause = 5 * time.Millisecond
+	// publishBuffer is how many notifications may wait to be sent.
+	publishBuffer = 16384
+	// maxPublished is how many notifications one round trip sends.
+	maxPublished = 1000
+	// maxMessage is after how many bytes a client's notifications go on in another
+	// message.
+	maxMessage = 32 << 10
+
+	signalBuffer = 4096
+	maxSignals   = 100 // sent in one round trip
+)
+
+// CancelChannel carries the ids of jobs that were canceled, to the workers. A
+// signal saves time and nothing else: a worker that misses it learns of the
+// cancel with its next heartbeat.
+const CancelChannel = "forgerun:cancel"
+
+// Publisher sends events and progress of jobs, and cancel signals, to all
+// processes, best effort, and keeps the progress of running jobs in Redis.
+type Publisher struct {
+	redis       *redisconn.Redis
+	progressTTL time.Duration
+	reading     *redisconn.Circuit // of Progress, which gives up early
+	events      *Sender[job.Notification]
+	signals     *Sender[job.ID]
+	merger      *merger
+}
+
+// NewPublisher makes a publisher that buffers until Start. Progress of an
+// attempt whose end nobody published is kept for progressTTL.
+func NewPublisher(r *redisconn.Redis, progressTTL time.Duration) *Publisher {
+	p := &Publisher{
+		redis: r, progressTTL: progressTTL, merger: newMerger(),
+		reading: redisconn.NewCircuit("reading progress", r.Log, nil),
+	}
+	p.events = NewSender(SenderConfig[job.Notification]{
+		Buffer: publishBuffer, Batch: maxPublished, Workers: 1, Pause: publishPause, Send: p.sendEvents,
+		Circuit: redisconn.NewCircuit("publishing notifications", r.Log, nil), Results: r.Metrics.Notifications,
+	})
+	p.signals = NewSender(SenderConfig[job.ID]{
+		Buffer: signalBuffer, Batch: maxSignals, Workers: 1, Send: p.sendSignals,
+		Circuit: redisconn.NewCircuit("publishing cancel signals", r.Log, nil), Results: r.Metrics.Signals,
+	})
+	return p
+}
+
+// Start begins to send. It does not wait for Redis and may be called again.
+func (p *Publisher) Start() {
+	p.events.Start()
+	p.signals.Start()
+}
+
+// Stop sends what is buffered and ends; see Sender.Stop.
+func (p *Publisher) Stop(ctx context.Context) error {
+	return StopAll(ctx, p.events.Stop, p.signals.Stop)
+}
+
+// StopAll stops several senders at once.
+func StopAll(ctx context.Context, stops ...func(context.Context) error) error {
+	var stopping sync.WaitGroup
+	for _, stop := range stops {
+		stopping.Go(func() { _ = stop(ctx) })
+	}
+	stopping.Wait()
+	return ctx.Err()
+}
+
+// Publish notifies whoever watches the client's jobs, soon, and keeps the job's
+// progress in Redis until the attempt has ended. It never waits and reports
+// nothing: notifications that find the buffer full or Redis down are dropped and
+// counted. Those of a job arrive in their order; several events may arrive as
+// one, and of several progresses of an attempt the latest.
+//
+// n.Progress must not be changed afterwards. A notification with Ended names the
+// attempt; whoever published its progress publishes its end, too.
+func (p *Publisher) Publish(n job.Notification) { p.events.Add(n) }
+
+// SignalCancel signals to all workers that the job was canceled, soon. It never
+// waits and reports nothing.
+func (p *Publisher) SignalCancel(id job.ID) { p.signals.Add(id) }
+
+func (p *Publisher) sendEvents(ctx context.Context, ns []job.Notification) error {
+	defer p.merger.reset()
+	for _, n := range ns {
+		p.merger.add(n)
+	}
+	err := p.redis.Failed("notify", p.sendMerged(ctx, p.merger.merged()))
+	countAll(p.redis.Metrics.Notifications, err, len(ns))
+	return err
+}
+
+// sendMerged sends all in one round trip, progress first: whoever receives it
+// can read it. The error is that of the messages. A Redis that has no room for
+// progress still passes them on.
+func (p *Publisher) sendMerged(ctx context.Context, m merged) error {
+	if len(m.messages) == 0 && len(m.kept) == 0 {
+		return nil
+	}
+	pipe := p.redis.Client.Pipeline()
+	for _, k := range m.kept {
+		p.keepProgress(ctx, pipe, k)
+	}
+	for _, m := range m.messages {
+		// In a cluster all messages of a client go to one node, in their order.
+		pipe.Publish(ctx, eventChannel(m.client), m.text).SetFirstKeyPos(1)
+	}
+	commands, _ := pipe.Exec(ctx)
+	_ = p.redis.Failed("progress", firstError(commands[:len(m.kept)]))
+	return firstError(commands[len(m.kept):])
+}
+
+func (p *Publisher) sendSignals(ctx context.Context, ids []job.ID) error {
+	_, err := p.redis.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, id := range ids {
+			pipe.Publish(ctx, CancelChannel, id.String())
+		}
+		return nil
+	})
+	countAll(p.redis.Metrics.Signals, err, len(ids))
+	return p.redis.Failed("publish", err)
+}
+
+// ReceiveCancel hands the id of a canceled job on.
+func ReceiveCancel(r *redisconn.Redis, message string, canceled func(job.ID)) {
+	id, err := job.ParseID(message)
+	if err != nil {
+		r.Metrics.Signals.WithLabelValues(redisconn.ResultBad).Inc()
+		return
+	}
+	r.Metrics.Signals.WithLabelValues(redisconn.ResultReceived).Inc()
+	canceled(id)
+}
+
+func countAll(results *prometheus.CounterVec, err error, n int) {
+	result := redisconn.ResultOK
+	if err != nil {
+		result = redisconn.ResultFailed
+	}
+	results.WithLabelValues(result).Add(float64(n))
+}
+
+func firstError(commands []redis.Cmder) error {
+	for _, c := range commands {
+		if err := c.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/tasks/redisconn"
+	"github.com/forgerun/forgerun/tasks/redistest"
+)
+
+const rest10 = 10 * time.Millisecond
+
+// log remembers what was sent, and when.
+type log struct {
+	mu    sync.Mutex
+	sent  [][]int
+	began time.Time
+	at    []time.Duration
+	err   error
+}
+
+func (l *log) send(_ context.Context, items []int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sent, l.at = append(l.sent, slices.Clone(items)), append(l.at, time.Since(l.began))
+	return l.err
+}
+
+// take gives what was sent, and forgets it.
+func (l *log) take() [][]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sent := l.sent
+	l.sent = nil
+	return sent
+}
+
+func (l *log) config() SenderConfig[int] {
+	return SenderConfig[int]{Buffer: 10, Batch: 4, Workers: 1, Send: l.send}
+}
+
+func results() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"result"})
+}
+
+func TestSenderSendsManyAtOnce(t *testing.T) {
+	t.Parallel()
+	var l log
+	cfg := l.config()
+	cfg.Results, cfg.Waiting = results(), prometheus.NewGauge(prometheus.GaugeOpts{Name: "y"})
+	s := NewSender(cfg)
+	for i := range 13 {
+		require.Equal(t, i < 10, s.Add(i))
+	}
+	require.Equal(t, 10, s.Len())
+	require.Equal(t, 10., testutil.ToFloat64(cfg.Waiting))
+	s.Start()
+	s.Start()
+	require.NoError(t, s.Stop(t.Context()))
+	require.NoError(t, s.Stop(t.Context()))
+	require.Equal(t, [][]int{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9}}, l.sent)
+	require.False(t, s.Add(1), "it was stopped")
+	require.Equal(t, 4., testutil.ToFloat64(cfg.Results.WithLabelValues(redisconn.ResultDropped)))
+	require.Zero(t, testutil.ToFloat64(cfg.Waiting))
+}
+
+func TestSenderStopBeforeStart(t *testing.T) {
+	t.Parallel()
+	var l log
+	s := NewSender(l.config())
+	require.True(t, s.Add(1))
+	require.NoError(t, s.Stop(t.Context()))
+	s.Start()
+	require.NoError(t, s.Stop(t.Context()))
+	require.Empty(t, l.sent)
+}
+
+// A worker rests after a Send that left less than a batch.
+func TestSenderPauses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := log{began: time.Now()}
+		cfg := l.config()
+		cfg.Pause = rest10
+		s := NewSender(cfg)
+		for i := range 9 {
+			s.Add(i)
+		}
+		s.Start()
+		synctest.Wait()
+		require.Equal(t, [][]int{{0, 1, 2, 3}, {4, 5, 6, 7}}, l.sent)
+		s.Add(9)
+		time.Sleep(rest10)
+		synctest.Wait()
+		require.Equal(t, []int{8, 9}, l.sent[2])
+		require.Equal(t, []time.Duration{0, 0, rest10}, l.at)
+		require.NoError(t, s.Stop(t.Context()))
+	})
+}
+
+func TestSenderMergesWhatRests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := log{began: time.Now()}
+		cfg := l.config()
+		cfg.Rest = rest10
+		s := NewSender(cfg)
+		at := func(d time.Duration, want ...[]int) {
+			t.Helper()
+			time.Sleep(time.Until(l.began.Add(d)))
+			synctest.Wait()
+			require.Equal(t, want, l.take())
+		}
+		add := func(item int) {
+			for range 100 {
+				require.True(t, s.Add(item))
+			}
+		}
+		add(1)
+		s.Start()
+		at(0, []int{1})
+		add(2)
+		at(1, []int{2}) // somebody else's rest delays nobody
+		add(1)
+		at(rest10 - 1)
+		at(rest10, []int{1})
+		at(2*rest10 - 1)
+		require.Len(t, s.known, 1, "2 has rested and is forgotten")
+		at(2 * rest10)
+		require.Empty(t, s.known)
+		add(1)
+		at(2*rest10+1, []int{1})
+		add(1)
+		require.NoError(t, s.Stop(t.Context()))
+		require.Equal(t, [][]int{{1}}, l.take(), "Stop sends what rests")
+	})
+}
+
+func TestSenderOfUniqueItemsIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l log
+		cfg := l.config()
+		cfg.Rest = rest10
+		s := NewSender(cfg)
+		for i := range 10 {
+			require.True(t, s.Add(i))
+		}
+		require.False(t, s.Add(10))
+		require.True(t, s.Add(0), "it waits already")
+		s.Start()
+		synctest.Wait()
+		require.Len(t, slices.Concat(l.sent...), 10)
+		require.False(t, s.Add(10), "those that rest count")
+		time.Sleep(rest10)
+		synctest.Wait()
+		require.True(t, s.Add(10))
+		require.NoError(t, s.Stop(t.Context()))
+	})
+}
+
+func TestSenderRetries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := log{began: time.Now(), err: errors.New("no Redis")}
+		cfg := l.config()
+		cfg.Retry = rest10
+		s := NewSender(cfg)
+		s.Add(1)
+		s.Start()
+		time.Sleep(2*rest10 + 1)
+		synctest.Wait()
+		require.Equal(t, [][]int{{1}, {1}, {1}}, l.sent)
+		require.Equal(t, []time.Duration{0, rest10, 2 * rest10}, l.at)
+		require.NoError(t, s.Stop(t.Context()))
+		require.Less(t, len(l.sent), 6, "Stop ends it")
+	})
+}
+
+// While the circuit is open items are skipped; after the deadline of Stop they
+// are dropped.
+func TestSenderSkipsAndDrops(t *testing.T) {
+	t.Parallel()
+	l := log{err: errors.New("no Redis")}
+	cfg := l.config()
+	cfg.Results, cfg.Circuit = results(), redisconn.NewCircuit("testing", slog.New(slog.DiscardHandler), nil)
+	s := NewSender(cfg)
+	for i := range 10 {
+		s.Add(i)
+	}
+	s.Start()
+	require.NoError(t, s.Stop(t.Context()))
+	require.Len(t, l.sent, 1)
+	require.Equal(t, 6., testutil.ToFloat64(cfg.Results.WithLabelValues(redisconn.ResultSkipped)))
+
+	release := make(chan struct{})
+	cfg.Circuit = nil
+	cfg.Send = func(context.Context, []int) error { <-release; return nil }
+	s = NewSender(cfg)
+	for i := range 10 {
+		s.Add(i)
+	}
+	s.Start()
+	ctx, cancel := context.WithTimeout(t.Context(), rest10)
+	defer cancel()
+	require.ErrorIs(t, s.Stop(ctx), context.DeadlineExceeded)
+	close(release)
+	s.running.Wait()
+	require.GreaterOrEqual(t, testutil.ToFloat64(cfg.Results.WithLabelValues(redisconn.ResultDropped)), 6.)
+}
+
+// In the way of wake-ups: many cost few, and the last is never lost.
+func TestWakeUpsAreMerged(t *testing.T) {
+	t.Parallel()
+	r := connect(t, redistest.Own(t).URL())
+	channel, received := WakeUpChannel("x"), make(chan string, 10_000)
+	s := NewSubscriber(r, SubscriberConfig{
+		Client: r.Client, Outages: redisconn.NewCircuit("testing", slog.New(slog.DiscardHandler), nil),
+		Received: func(_, m string) { received <- m },
+	}, channel)
+	s.Start()
+	t.Cleanup(func() { _ = s.Stop(context.Background()) })
+	redistest.Eventually(t, func() bool { return r.Client.PubSubNumSub(t.Context(), channel).Val()[channel] == 1 })
+	w := NewWakeUps(r, "x")
+	w.Start()
+	began := time.Now()
+	for time.Since(began) < 20*wakeUpPause {
+		w.Send()
+	}
+	redistest.Receive(t, received, "a wake-up")
+	w.Send()
+	require.NoError(t, w.Stop(t.Context()))
+	require.LessOrEqual(t, len(received), 2+int(time.Since(began)/wakeUpPause))
+	require.Zero(t, w.Len(), "what was sent before the end went out")
+}

@@ -1,0 +1,36 @@
+package notify
+
+import (
+	"context"
+	"time"
+
+	"github.com/forgerun/forgerun/tasks/redisconn"
+)
+
+// wakeUpPause is the rest after a wake-up: what is enqueued meanwhile causes one
+// more.
+const wakeUpPause = 5 * time.Millisecond
+
+// WakeUpChannel is where whoever enqueues wakes the consumers of a queue. A
+// wake-up that is lost costs a consumer its TaskCheckInterval.
+func WakeUpChannel(queue string) string { return "forgerun:bell:" + queue }
+
+// WakeUps wakes the consumers of a queue, in all processes.
+type WakeUps struct{ *Sender[struct{}] }
+
+// NewWakeUps makes the sender of a queue's wake-ups. It ignores failures:
+// consumers look by themselves, too.
+func NewWakeUps(r *redisconn.Redis, queue string) WakeUps {
+	return WakeUps{NewSender(SenderConfig[struct{}]{
+		Buffer: 1, Batch: 2, Workers: 1, Pause: wakeUpPause, // never a full batch: there is always a pause
+		Send: func(ctx context.Context, _ []struct{}) error {
+			ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+			defer cancel()
+			return r.Client.Publish(ctx, WakeUpChannel(queue), "").Err()
+		},
+	})}
+}
+
+// Send is called after the task is in Redis: a consumer looks at once. It never
+// waits; what is sent while one waits needs no other.
+func (w WakeUps) Send() { w.Add(struct{}{}) }

@@ -1,0 +1,66 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/forgerun/forgerun/tasks/redistest"
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/require"
+)
+
+// BenchmarkEnqueueOneByOne is the yardstick: a round trip a task.
+func BenchmarkEnqueueOneByOne(b *testing.B) {
+	r := newDB(b)
+	q := New(r, Config{})
+	q.client = asynq.NewClientFromRedisClient(r.Client)
+	ts := redistest.Tasks(b.N)
+	b.ResetTimer()
+	for _, t := range ts {
+		require.NoError(b, q.enqueue(b.Context(), t))
+	}
+	perSecond(b)
+}
+
+func BenchmarkDispatch(b *testing.B) {
+	q := New(newDB(b), Config{})
+	ts := redistest.Tasks(b.N)
+	b.ResetTimer()
+	for len(ts) > 0 {
+		n := min(500, len(ts))
+		_, err := q.Dispatch(b.Context(), ts[:n])
+		require.NoError(b, err)
+		ts = ts[n:]
+	}
+	perSecond(b)
+}
+
+// BenchmarkWake is what a process does after each commit, by how many clients
+// the commits are of.
+func BenchmarkWake(b *testing.B) {
+	for _, n := range []int{1, 10, 1000} {
+		b.Run(fmt.Sprint(n, " clients"), func(b *testing.B) {
+			q := startQueue(b, newDB(b), Config{})
+			clients := redistest.IDs(n)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				q.WakeDelivery(clients[i%n])
+			}
+		})
+	}
+}
+
+// BenchmarkWakeAll wakes as many clients, until Redis has it.
+func BenchmarkWakeAll(b *testing.B) {
+	q := New(newDB(b), Config{})
+	clients := redistest.IDs(b.N)
+	b.ResetTimer()
+	require.NoError(b, q.WakeDeliveries(b.Context(), clients))
+	perSecond(b)
+}
+
+func perSecond(b *testing.B) {
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+	b.ReportMetric(0, "ns/op")
+}

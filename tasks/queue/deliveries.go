@@ -1,0 +1,102 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+)
+
+const (
+	// wakeUpRest is how long a client rests after it was woken: what happens
+	// meanwhile wakes it once more.
+	wakeUpRest = 5 * time.Millisecond
+	// maxWoken is how many clients may wait or rest.
+	maxWoken = 65536
+	// deliveryNames is how many delivery tasks of a client there can be in Redis.
+	deliveryNames = 3
+	// deliveryTime is after how long asynq takes the handler of one for lost.
+	deliveryTime = time.Minute
+)
+
+var deliveryOptions = []asynq.Option{asynq.Queue(redisconn.Webhooks), asynq.MaxRetry(MaxRetry), asynq.Timeout(deliveryTime)}
+
+// WakeDelivery says that the client may have something to deliver, soon. It
+// never waits and reports nothing: a wake-up that finds no room or Redis down is
+// dropped and counted, and the relay repeats it. The first one of a client goes
+// at once; of those in the 5 ms after it one goes, at their end.
+func (q *Queue) WakeDelivery(client job.ID) { q.clients.Add(client) }
+
+// WakeDeliveries wakes the deliveries of the clients at once. With an error some
+// tasks may be in the queue; all can be given again.
+func (q *Queue) WakeDeliveries(ctx context.Context, clients []job.ID) error {
+	for chunk := range slices.Chunk(clients, dispatchers) {
+		if err := ctx.Err(); err != nil {
+			return q.redis.Failed("wake", err)
+		}
+		if err := q.sendWakeUps(ctx, chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendWakeUps puts a task for each of a few clients. One that is refused does
+// not keep the others back.
+func (q *Queue) sendWakeUps(ctx context.Context, clients []job.ID) error {
+	var group errgroup.Group
+	for _, client := range clients {
+		group.Go(func() error {
+			result, err := q.putDelivery(ctx, client.String())
+			q.redis.Metrics.WakeUps.WithLabelValues(result).Inc()
+			return err
+		})
+	}
+	return q.redis.Failed("wake", group.Wait())
+}
+
+// putDelivery puts a task into the queue unless one waits there. One that is
+// being handled may have read storage already, and one whose handler failed
+// waits for its time; beside them another is put. When all names are taken so, a
+// handler or the relay comes to the client in time.
+func (q *Queue) putDelivery(ctx context.Context, client string) (result string, err error) {
+	for n := range deliveryNames {
+		name := deliveryName(client, n)
+		options := append([]asynq.Option{asynq.TaskID(name)}, deliveryOptions...)
+		_, err := q.client.EnqueueContext(ctx, asynq.NewTask(DeliveryTask, []byte(client)), options...)
+		if err == nil {
+			q.wakeUps[redisconn.Webhooks].Send()
+			return redisconn.ResultOK, nil
+		}
+		if !errors.Is(err, asynq.ErrTaskIDConflict) {
+			return redisconn.ResultFailed, err
+		}
+		state, err := q.redis.Pipe.HGet(ctx, redisconn.TaskKey(redisconn.Webhooks, name), "state").Result()
+		switch {
+		case err != nil && !errors.Is(err, redis.Nil) && !isWrongType(err):
+			return redisconn.ResultFailed, err
+		case state == "pending":
+			return redisconn.ResultPresent, nil
+		}
+	}
+	return redisconn.ResultUsed, nil
+}
+
+// deliveryName is the asynq id of a client's n-th task, from 0.
+func deliveryName(client string, n int) string {
+	if n == 0 {
+		return client
+	}
+	return client + ":" + strconv.Itoa(n)
+}
+
+// isWrongType reports whether a key holds another type than ours has.
+func isWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }

@@ -1,0 +1,189 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+)
+
+const (
+	dispatchers = 64  // tasks of one Dispatch that are on their way at once
+	askChunk    = 256 // tasks that one round trip asks for
+	// leaseRest is how much is left of an active task's lease (30 s) at least,
+	// while its worker renews it: it does so every 5 s.
+	leaseRest = 20 * time.Second
+)
+
+// Dispatch puts those of the tasks into the queue that it does not have, about
+// in their order, and answers for each what became of it. With an error none of the
+// answers counts, though some of the tasks may be in the queue: asking again
+// finds those present.
+func (q *Queue) Dispatch(ctx context.Context, ts []job.Task) ([]job.Dispatched, error) {
+	answers, err := q.dispatchAll(ctx, ts)
+	counts := q.redis.Metrics.Dispatched
+	if err != nil {
+		counts.WithLabelValues(redisconn.ResultFailed).Add(float64(len(ts)))
+		return nil, q.redis.Failed("dispatch", err)
+	}
+	for _, a := range answers {
+		counts.WithLabelValues(dispatchResults[a]).Inc()
+	}
+	return answers, nil
+}
+
+// dispatchAll asks for all tasks first: that is a small part of the work of
+// enqueueing one that turns out to be there.
+func (q *Queue) dispatchAll(ctx context.Context, ts []job.Task) ([]job.Dispatched, error) {
+	states, err := q.states(ctx, ts)
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]job.Dispatched, len(ts))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(dispatchers)
+	for i, t := range ts {
+		if states[i] != "" {
+			answers[i] = answerOf(states[i])
+			continue
+		}
+		group.Go(func() (err error) {
+			answers[i], err = q.dispatch(ctx, t)
+			return err
+		})
+	}
+	return answers, group.Wait()
+}
+
+var dispatchResults = map[job.Dispatched]string{
+	job.TaskEnqueued: redisconn.ResultOK, job.TaskPresent: redisconn.ResultPresent, job.TaskIDUsed: redisconn.ResultUsed,
+}
+
+// dispatch enqueues one task. Its name stays taken for as long as asynq keeps
+// the task in any state, so a conflict is looked into. The task may be finished
+// between the two steps; then its name is free again.
+func (q *Queue) dispatch(ctx context.Context, t job.Task) (job.Dispatched, error) {
+	for range 3 {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		err := q.enqueue(ctx, t)
+		if err == nil {
+			return job.TaskEnqueued, nil
+		}
+		if !errors.Is(err, asynq.ErrTaskIDConflict) {
+			return 0, err
+		}
+		state, err := q.redis.Pipe.HGet(ctx, redisconn.TaskKey(redisconn.Jobs, TaskName(t)), "state").Result()
+		switch {
+		case err == nil:
+			return answerOf(state), nil
+		case !errors.Is(err, redis.Nil):
+			return 0, err
+		}
+	}
+	return job.TaskIDUsed, nil
+}
+
+// answerOf is the answer for a task that is in this asynq state.
+func answerOf(state string) job.Dispatched {
+	if waits(state) {
+		return job.TaskPresent
+	}
+	return job.TaskIDUsed
+}
+
+// waits reports whether a task in this asynq state will still be run. An active
+// one may be: but by a worker that is gone, for all that Redis knows, and a
+// second task costs nothing.
+//
+// One in retry comes again within ten seconds.
+//
+// The state is the task's own; whether the list of its state really has it is
+// not checked, since that costs time in proportion to the list. The two are
+// written together and cannot come apart, unless Redis evicts keys, which it
+// must be configured not to do.
+func waits(state string) bool {
+	return state == "pending" || state == "scheduled" || state == "retry"
+}
+
+// Missing gives those of the tasks that nobody is going to run: Redis does not
+// know them, or they are finished, or the worker that took them no longer renews
+// its asynq lease.
+func (q *Queue) Missing(ctx context.Context, ts []job.Task) ([]job.Task, error) {
+	states, err := q.states(ctx, ts)
+	if err != nil {
+		return nil, q.redis.Failed("probe", err)
+	}
+	var missing, taken []job.Task
+	for i, t := range ts {
+		switch {
+		case states[i] == "active":
+			taken = append(taken, t)
+		case !waits(states[i]):
+			missing = append(missing, t)
+		}
+	}
+	abandoned, err := q.abandoned(ctx, taken)
+	if err != nil {
+		return nil, q.redis.Failed("probe", err)
+	}
+	return append(missing, abandoned...), nil
+}
+
+// states gives the asynq state of each task, "" for one that Redis does not
+// know.
+func (q *Queue) states(ctx context.Context, ts []job.Task) ([]string, error) {
+	return ask(ctx, q.redis, ts, func(p redis.Pipeliner, name string) *redis.StringCmd {
+		return p.HGet(ctx, redisconn.TaskKey(redisconn.Jobs, name), "state")
+	})
+}
+
+// abandoned gives those of the active tasks whose worker does not renew its
+// lease.
+func (q *Queue) abandoned(ctx context.Context, active []job.Task) ([]job.Task, error) {
+	leases, err := ask(ctx, q.redis, active, func(p redis.Pipeliner, name string) *redis.FloatCmd {
+		return p.ZScore(ctx, redisconn.QueueKey(redisconn.Jobs, "lease"), name)
+	})
+	var abandoned []job.Task
+	renewed := float64(time.Now().Add(leaseRest).Unix())
+	for i, lease := range leases {
+		if lease < renewed { // 0: there is none
+			abandoned = append(abandoned, active[i])
+		}
+	}
+	return abandoned, err
+}
+
+// ask reads a value of each task, many in one round trip. One that is not there
+// is zero.
+func ask[V any, C interface{ Result() (V, error) }](
+	ctx context.Context, r *redisconn.Redis, ts []job.Task, read func(p redis.Pipeliner, name string) C,
+) ([]V, error) {
+	values := make([]V, 0, len(ts))
+	for chunk := range slices.Chunk(ts, askChunk) {
+		answers := make([]C, len(chunk))
+		pipe := r.Client.Pipeline()
+		for i, t := range chunk {
+			answers[i] = read(pipe, TaskName(t))
+		}
+		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, err
+		}
+		for _, a := range answers {
+			value, err := a.Result()
+			if err != nil && !errors.Is(err, redis.Nil) {
+				return nil, err
+			}
+			values = append(values, value)
+		}
+	}
+	return values, nil
+}

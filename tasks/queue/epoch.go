@@ -1,0 +1,79 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/forgerun/forgerun/tasks/redisconn"
+)
+
+// epochKey is the sentinel: a Redis that lost its data has lost it too.
+const epochKey = "forgerun:epoch"
+
+// Epoch reads the sentinel, 0 when it is missing or was overwritten with
+// something else, and the run id of the server that holds it, which changes
+// with each start: a restart or a failover may have lost the last second of
+// writes although the sentinel is there.
+//
+// In a cluster the server is the one that holds the sentinel; what another one
+// loses is found by Missing. A server without a run id (one that only imitates
+// Redis) has "".
+func (q *Queue) Epoch(ctx context.Context) (epoch int64, runID string, err error) {
+	server, err := q.redis.Holder(ctx, epochKey)
+	if err != nil {
+		return 0, "", q.redis.Failed("epoch", err)
+	}
+	pipe := server.Pipeline()
+	value, info := pipe.Get(ctx, epochKey), pipe.Info(ctx, "server")
+	_, _ = pipe.Exec(ctx)
+	var refused redis.Error // an answer, unlike a broken connection
+	if err := value.Err(); err != nil && !errors.Is(err, redis.Nil) {
+		return 0, "", q.redis.Failed("epoch", err)
+	}
+	if err := info.Err(); err != nil && !errors.As(err, &refused) {
+		return 0, "", q.redis.Failed("epoch", err)
+	}
+	epoch, err = strconv.ParseInt(value.Val(), 10, 64)
+	if err != nil {
+		epoch = 0
+	}
+	return epoch, infoField(info.Val(), "run_id"), nil
+}
+
+// SetEpoch writes the sentinel, and registers the queues for the dashboard:
+// asynq does that once a process, so after a flush nobody would.
+//
+// The last writer wins. Two leaders for a moment may leave the older epoch;
+// the leader takes any difference from what it knows for a loss.
+func (q *Queue) SetEpoch(ctx context.Context, epoch int64) error {
+	_, err := q.redis.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		addQueues(ctx, p)
+		p.Set(ctx, epochKey, epoch, 0)
+		return nil
+	})
+	return q.redis.Failed("epoch", err)
+}
+
+// register registers the queues at start: a Redis that was used before may know
+// fewer of them. One that does not answer now is left to SetEpoch and to asynq.
+func (q *Queue) register() {
+	ctx := context.Background()
+	_ = q.redis.Failed("register", addQueues(ctx, q.redis.Client).Err())
+}
+
+func addQueues(ctx context.Context, c redis.Cmdable) *redis.IntCmd {
+	return c.SAdd(ctx, "asynq:queues", redisconn.Queues)
+}
+
+func infoField(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,230 @@
+package queue
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/forgerun/forgerun/tasks/redisconn"
+)
+
+// What can keep Inspect from a look at a Redis. Their texts go on where "Redis
+// at cache:6379" ends.
+var (
+	ErrBadURL     = errors.New("has an address that cannot be read")
+	ErrAway       = errors.New("does not accept connections")
+	ErrSilent     = errors.New("does not answer in time")
+	ErrClosed     = errors.New("ends connections without an answer")
+	ErrLogin      = errors.New("refuses the login")
+	ErrNoDatabase = errors.New("has no such database")
+	ErrTLS        = errors.New("and this program do not agree on TLS")
+	ErrUnread     = errors.New("refuses to be inspected")
+)
+
+// Inspection is what Inspect found: facts, without a judgement.
+type Inspection struct {
+	Place   string // the hosts of the address
+	Servers []ServerFacts
+
+	Epoch      int64  // the sentinel, 0 if there is none
+	EpochRunID string // of the server that the sentinel belongs to
+
+	Paused []string // queues that somebody paused, in asynq's way
+}
+
+// ServerFacts are about one server: the only one, the one that the sentinels
+// call the master, or a master of a cluster. What a server does not say is "".
+type ServerFacts struct {
+	Address string
+	Product string // redis or valkey
+	Version string // of Redis, or for Valkey of the Redis that it is compatible with
+	Release string // the product's own version
+	RunID   string
+	Role    string // master or slave
+	Loading bool
+
+	AppendOnly      string // aof_enabled: 0 or 1
+	AppendFsync     string // "" also if the user may not use CONFIG
+	AppendStatus    string // of the last write to the append-only file: ok or err
+	RewriteStatus   string // of its last rewrite
+	Policy          string // maxmemory-policy
+	MaxMemory, Used int64  // bytes; MaxMemory 0: no limit
+	Evicted         int64  // keys, since the start
+
+	ClockOffset time.Duration // by how much its clock is ahead of this machine's
+	RoundTrip   time.Duration // half of it is how wrong ClockOffset may be
+}
+
+// inspectTimeout bounds each exchange.
+const inspectTimeout = 3 * time.Second
+
+// Inspect looks at the Redis at the address (see redisconn.Connect) on
+// connections of its own, with commands that only read. Its error is one of the
+// above, with Redis' words but never with the password.
+func Inspect(ctx context.Context, address string) (Inspection, error) {
+	r, err := redisconn.Connect(address, redisconn.Options{Timeout: inspectTimeout})
+	if err != nil {
+		return Inspection{}, fmt.Errorf("%w: %w", ErrBadURL, err) // which does not quote it
+	}
+	defer func() { _ = r.Close() }()
+	i := Inspection{Place: strings.Join(r.Addrs(), ",")}
+	if err := i.readServers(ctx, r.Client); err != nil {
+		return i, obstacle(err)
+	}
+	holder, err := r.Holder(ctx, epochKey)
+	if err != nil {
+		return i, obstacle(err)
+	}
+	sentinel, err := holder.Get(ctx, epochKey).Result()
+	if err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "LOADING") {
+		return i, obstacle(err)
+	}
+	i.Epoch, _ = strconv.ParseInt(sentinel, 10, 64) // anything else is not ours
+	i.EpochRunID = infoField(holder.Info(ctx, "server").Val(), "run_id")
+	if err := i.readPaused(ctx, r.Client); err != nil {
+		return i, obstacle(err)
+	}
+	return i, nil
+}
+
+// readPaused looks for the keys that asynq pauses queues by; what is in them
+// does not matter to it.
+func (i *Inspection) readPaused(ctx context.Context, client redis.UniversalClient) error {
+	for _, queue := range redisconn.Queues {
+		err := client.Get(ctx, redisconn.QueueKey(queue, "paused")).Err()
+		switch {
+		case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "LOADING"):
+		case err == nil, redis.HasErrorPrefix(err, "WRONGTYPE"):
+			i.Paused = append(i.Paused, queue)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *Inspection) readServers(ctx context.Context, client redis.UniversalClient) error {
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		var mu sync.Mutex
+		err := c.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+			s, err := readServer(ctx, master)
+			mu.Lock()
+			defer mu.Unlock()
+			i.Servers = append(i.Servers, s)
+			return err
+		})
+		slices.SortFunc(i.Servers, func(a, b ServerFacts) int { return strings.Compare(a.Address, b.Address) })
+		return err
+	case *redis.Client:
+		s, err := readServer(ctx, c)
+		i.Servers = []ServerFacts{s}
+		return err
+	}
+	return ErrUnread
+}
+
+func readServer(ctx context.Context, c *redis.Client) (ServerFacts, error) {
+	s := ServerFacts{Address: c.Options().Addr}
+	// All sections at once and not by name: an older server takes one name only.
+	info, err := c.Info(ctx).Result()
+	if err != nil {
+		return s, err
+	}
+	s.readInfo(info)
+	// Many providers forbid CONFIG: most of it is in INFO too.
+	if config, err := c.ConfigGet(ctx, "appendfsync").Result(); err == nil {
+		s.AppendFsync = config["appendfsync"]
+	}
+	return s, s.readClock(ctx, c)
+}
+
+func (s *ServerFacts) readInfo(info string) {
+	number := func(name string) int64 {
+		n, _ := strconv.ParseInt(infoField(info, name), 10, 64) // absent: 0
+		return n
+	}
+	s.Product, s.Version = "redis", infoField(info, "redis_version")
+	s.Release = s.Version
+	if own := infoField(info, "valkey_version"); own != "" {
+		s.Product, s.Release = "valkey", own
+	}
+	s.RunID, s.Role, s.Loading = infoField(info, "run_id"), infoField(info, "role"), infoField(info, "loading") == "1"
+	s.AppendOnly, s.AppendStatus = infoField(info, "aof_enabled"), infoField(info, "aof_last_write_status")
+	s.RewriteStatus, s.Policy = infoField(info, "aof_last_bgrewrite_status"), infoField(info, "maxmemory_policy")
+	s.MaxMemory, s.Used, s.Evicted = number("maxmemory"), number("used_memory"), number("evicted_keys")
+}
+
+// clockTries is how often the clock is read: the quickest answer is the most
+// exact one.
+const clockTries = 3
+
+// readClock passes over a server that is still loading, or does not know TIME.
+func (s *ServerFacts) readClock(ctx context.Context, c *redis.Client) error {
+	for range clockTries {
+		asked := time.Now()
+		theirs, err := c.Time(ctx).Result()
+		took := time.Since(asked)
+		var refused redis.Error
+		switch {
+		case errors.As(err, &refused):
+			return nil
+		case err != nil:
+			return err
+		case s.RoundTrip == 0 || took < s.RoundTrip:
+			s.RoundTrip, s.ClockOffset = took, theirs.Sub(asked.Add(took/2))
+		}
+	}
+	return nil
+}
+
+// obstacle maps to the errors above.
+func obstacle(err error) error {
+	var refused redis.Error
+	var network net.Error
+	var lookup *net.DNSError
+	switch {
+	case errors.As(err, &refused):
+		return fmt.Errorf("%w: %s", obstacleOfAnswer(err), refused.Error())
+	case isTLSFailure(err):
+		return ErrTLS
+	case errors.As(err, &lookup):
+		return fmt.Errorf("%w: the name %s is unknown", ErrAway, lookup.Name)
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		return ErrSilent
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return ErrClosed
+	}
+	return ErrAway
+}
+
+func obstacleOfAnswer(err error) error {
+	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "invalid password", "AUTH", "Client sent AUTH"} { // those after "ERR " too
+		if redis.HasErrorPrefix(err, prefix) {
+			return ErrLogin
+		}
+	}
+	if redis.HasErrorPrefix(err, "DB index") {
+		return ErrNoDatabase
+	}
+	return ErrUnread
+}
+
+func isTLSFailure(err error) bool {
+	var record tls.RecordHeaderError
+	var certificate *tls.CertificateVerificationError
+	var unknown x509.UnknownAuthorityError
+	return errors.As(err, &record) || errors.As(err, &certificate) || errors.As(err, &unknown) || strings.Contains(err.Error(), "tls:")
+}

@@ -1,0 +1,118 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+	"github.com/forgerun/forgerun/tasks/redistest"
+)
+
+// newEntries are entries with values of so many bytes.
+func newEntries(n, size int) []job.StreamEntry {
+	entries := make([]job.StreamEntry, n)
+	for i := range entries {
+		entries[i] = job.StreamEntry{
+			Key: redistest.Task().JobID.String(), ContentType: "application/json", Value: bytes.Repeat([]byte{byte(i)}, size),
+		}
+	}
+	return entries
+}
+
+// streamOf reads a whole stream.
+func streamOf(t testing.TB, r *redisconn.Redis, stream string) []job.StreamEntry {
+	t.Helper()
+	messages, err := r.Client.XRange(context.Background(), stream, "-", "+").Result()
+	require.NoError(t, err)
+	entries := []job.StreamEntry{}
+	for _, m := range messages {
+		require.Len(t, m.Values, 3)
+		entries = append(entries, job.StreamEntry{
+			Key: m.Values["key"].(string), ContentType: m.Values["content-type"].(string), Value: []byte(m.Values["value"].(string)),
+		})
+	}
+	return entries
+}
+
+func TestAppendOutcomes(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := New(r, Config{})
+	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 10, nil))
+	require.Empty(t, streamOf(t, r, "outcomes"))
+	entries := newEntries(2*maxAppend+7, 3) // bytes that are no text, too
+	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 0, entries))
+	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 1_000_000, entries))
+	require.Equal(t, append(entries, entries...), streamOf(t, r, "outcomes"), "in order, and not trimmed")
+}
+
+func TestOutcomesAreTrimmed(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := New(r, Config{})
+	entries := newEntries(5000, 10)
+	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 1000, entries))
+	kept := streamOf(t, r, "outcomes")
+	require.GreaterOrEqual(t, len(kept), 1000)
+	require.Less(t, len(kept), 1000+200, "whole blocks, of a hundred entries by default")
+	require.Equal(t, entries[5000-len(kept):], kept)
+}
+
+func TestOutcomesNeedAStream(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	require.NoError(t, r.Client.Set(t.Context(), "outcomes", "x", 0).Err())
+	err := New(r, Config{}).AppendOutcomes(t.Context(), "outcomes", 10, newEntries(3, 1))
+	require.ErrorContains(t, err, `the key "outcomes" is in use and holds no stream: WRONGTYPE`)
+	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("append")))
+}
+
+func TestOutcomesWithoutPermission(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		forbid   []any
+		password string
+		want     string
+	}{
+		"command forbidden": {[]any{"ACL", "SETUSER", "default", "-xadd"}, "", "NOPERM"},
+		"key forbidden":     {[]any{"ACL", "SETUSER", "default", "resetkeys", "~asynq:*"}, "", "NOPERM"},
+		"wrong password":    {[]any{"CONFIG", "SET", "requirepass", "secret"}, ":wrong@", "WRONGPASS"},
+		// Redis may hang up on a stranger who sends more than a few words.
+		"no password": {[]any{"CONFIG", "SET", "requirepass", "secret"}, "", "append"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Own(t)
+			require.NoError(t, connect(t, server.URL()).Client.Do(t.Context(), test.forbid...).Err())
+			r := connect(t, strings.Replace(server.URL(), "redis://", "redis://"+test.password, 1))
+			err := New(r, Config{}).AppendOutcomes(t.Context(), "outcomes", 10, newEntries(3, 1))
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+func TestOutcomesWhileRedisIsOutOfMemory(t *testing.T) {
+	t.Parallel()
+	r := connect(t, redistest.Own(t).URL())
+	q := New(r, Config{})
+	entries := newEntries(3, 1)
+	require.NoError(t, r.Client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	require.ErrorContains(t, q.AppendOutcomes(t.Context(), "outcomes", 10, entries), "OOM")
+	require.NoError(t, r.Client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 10, entries))
+	require.Equal(t, entries, streamOf(t, r, "outcomes"))
+}
+
+func TestPortionsAreBounded(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, 1, portion(newEntries(1, 0)))
+	require.Equal(t, maxAppend, portion(newEntries(maxAppend+1, 1)))
+	require.Equal(t, 4, portion(newEntries(10, maxAppendBytes/4)))
+	require.Equal(t, 1, portion(newEntries(2, 3*maxAppendBytes)))
+}

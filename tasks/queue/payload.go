@@ -1,0 +1,60 @@
+package queue
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// The asynq types: of a task that points at a job, and of one that names a client
+// that may have something to deliver, whose payload is the client's id.
+const (
+	JobTask      = "job"
+	DeliveryTask = "deliveries"
+)
+
+// ErrBadPayload is of a payload that nobody here wrote.
+var ErrBadPayload = errors.New("not a payload that this queue has")
+
+// TaskName is a task's id in asynq and its payload as well:
+// "{job_id}:{attempt}:{dispatch}". One hand-over has one name, so handing it
+// over twice is noticed.
+func TaskName(t job.Task) string {
+	b := make([]byte, 0, 48)
+	b = append(b, t.JobID.String()...)
+	b = append(b, ':')
+	b = strconv.AppendInt(b, int64(t.Attempt), 10)
+	b = append(b, ':')
+	return string(strconv.AppendInt(b, int64(t.Dispatch), 10))
+}
+
+// ParseTask reads a task's name, in exactly the spelling that TaskName gives
+// it. Attempts count from 1, dispatches from 0.
+func ParseTask(name string) (job.Task, error) {
+	id, numbers, ok := strings.Cut(name, ":")
+	attempt, dispatch, ok2 := strings.Cut(numbers, ":")
+	if !ok || !ok2 {
+		return job.Task{}, ErrBadPayload
+	}
+	var t job.Task
+	var err1, err2, err3 error
+	t.JobID, err1 = job.ParseID(id)
+	t.Attempt, err2 = strconv.Atoi(attempt)
+	t.Dispatch, err3 = strconv.Atoi(dispatch)
+	if err1 != nil || err2 != nil || err3 != nil || t.JobID.IsZero() || t.Attempt < 1 || t.Dispatch < 0 || TaskName(t) != name {
+		return job.Task{}, ErrBadPayload
+	}
+	return t, nil
+}
+
+// ParseDelivery reads a delivery task's payload, in exactly the spelling that it
+// is given.
+func ParseDelivery(payload string) (job.ID, error) {
+	client, err := job.ParseID(payload)
+	if err != nil || client.IsZero() || client.String() != payload {
+		return job.ID{}, ErrBadPayload
+	}
+	return client, nil
+}

@@ -1,0 +1,155 @@
+// Package queue puts tasks into the asynq queues and answers for what is there.
+//
+// A task is a hint: "look at job J, attempt N", or "look at what client C is to
+// be sent". It may come late, twice, or never, and nothing here decides what
+// becomes of a job or a delivery. So nothing fails a caller because Redis is
+// slow or gone: what could not be sent is counted, dropped, and sent again by
+// whoever reads the truth.
+package queue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/notify"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+)
+
+// MaxRetry is how often asynq runs a task again whose handler reported a failure
+// of the infrastructure. It is not the number of a job's attempts. When it is
+// used up the task is archived, and the relay dispatches the job anew.
+const MaxRetry = 1000
+
+// Config has defaults for what is zero.
+type Config struct {
+	// MaxTaskTime is after how long asynq takes a handler for lost and the task
+	// is run again; more than any job can take. Default 1 h. Rounded up to whole
+	// seconds.
+	MaxTaskTime time.Duration
+	// Buffer is how many tasks may wait to be enqueued. Default 65536.
+	Buffer int
+	// Senders is how many tasks are enqueued at once. Default 32.
+	Senders int
+}
+
+// Queue puts tasks into Redis, and publishes notifications.
+//
+// Enqueue, SignalCancel, Publish and WakeDelivery are best effort and never
+// wait; Progress waits for a moment; Dispatch, Missing, WakeDeliveries,
+// AppendOutcomes, Epoch, SetEpoch and Depth answer, within their context and a
+// few times Options.Timeout.
+type Queue struct {
+	*notify.Publisher
+	redis   *redisconn.Redis
+	client  *asynq.Client
+	options []asynq.Option
+
+	tasks   *notify.Sender[job.Task]
+	clients *notify.Sender[job.ID]    // of WakeDelivery
+	wakeUps map[string]notify.WakeUps // by queue
+
+	start       sync.Once
+	registering sync.WaitGroup
+}
+
+// New makes a queue that buffers until Start.
+func New(r *redisconn.Redis, cfg Config) *Queue {
+	cfg.MaxTaskTime = redisconn.Default(cfg.MaxTaskTime, time.Hour)
+	q := &Queue{
+		Publisher: notify.NewPublisher(r, cfg.MaxTaskTime),
+		redis:     r,
+		client:    asynq.NewClientFromRedisClient(r.Pipe),
+		options: []asynq.Option{
+			asynq.Queue(redisconn.Jobs), asynq.MaxRetry(MaxRetry), asynq.Timeout(ceilSecond(cfg.MaxTaskTime)),
+		},
+		wakeUps: map[string]notify.WakeUps{},
+	}
+	for _, name := range redisconn.Queues {
+		q.wakeUps[name] = notify.NewWakeUps(r, name)
+	}
+	q.tasks = notify.NewSender(notify.SenderConfig[job.Task]{
+		Buffer: redisconn.Default(cfg.Buffer, 65536), Batch: 1, Workers: redisconn.Default(cfg.Senders, 32),
+		Send: q.sendTask, Waiting: r.Metrics.Buffered,
+		Circuit: redisconn.NewCircuit("enqueueing", r.Log, nil), Results: r.Metrics.Enqueued,
+	})
+	q.clients = notify.NewSender(notify.SenderConfig[job.ID]{
+		Buffer: maxWoken, Batch: dispatchers, Workers: 1, Rest: wakeUpRest, Send: q.sendWakeUps,
+		// In a cluster this queue is on another server than "jobs".
+		Circuit: redisconn.NewCircuit("waking deliveries", r.Log, nil), Results: r.Metrics.WakeUps,
+	})
+	return q
+}
+
+// Start begins to send. It does not wait for Redis and may be called again.
+func (q *Queue) Start() {
+	q.Publisher.Start()
+	q.tasks.Start()
+	q.clients.Start()
+	for _, w := range q.wakeUps {
+		w.Start()
+	}
+	q.start.Do(func() { q.registering.Go(q.register) })
+}
+
+// Stop sends what is buffered and ends. When ctx ends first it drops the rest
+// and returns ctx's error; what is on its way to Redis then may still arrive.
+// It may be called again, and before Start. Later tasks, signals, notifications
+// and wake-ups are dropped.
+func (q *Queue) Stop(ctx context.Context) error {
+	q.start.Do(func() {}) // a later Start starts nothing
+	_ = notify.StopAll(ctx, q.Publisher.Stop, q.tasks.Stop, q.clients.Stop)
+	_ = redisconn.WaitFor(ctx, q.registering.Wait)
+	return notify.StopAll(ctx, q.wakeUps[redisconn.Jobs].Stop, q.wakeUps[redisconn.Webhooks].Stop)
+}
+
+// Enqueue puts the task into the queue, soon. It never waits and reports
+// nothing: a task that finds the buffer full or Redis down is dropped and
+// counted, and the relay dispatches it.
+func (q *Queue) Enqueue(t job.Task) { q.tasks.Add(t) }
+
+func (q *Queue) sendTask(ctx context.Context, ts []job.Task) error {
+	result, err := redisconn.ResultOK, q.enqueue(ctx, ts[0])
+	switch {
+	case errors.Is(err, asynq.ErrTaskIDConflict):
+		result, err = redisconn.ResultConflict, nil
+	case err != nil:
+		result = redisconn.ResultFailed
+	}
+	q.redis.Metrics.Enqueued.WithLabelValues(result).Inc()
+	return q.redis.Failed("enqueue", err)
+}
+
+// enqueue puts one task into Redis. asynq forgets the fraction of a second of
+// the time it is given, so that is rounded up: a task never comes early.
+func (q *Queue) enqueue(ctx context.Context, t job.Task) error {
+	options := append([]asynq.Option{asynq.TaskID(TaskName(t))}, q.options...)
+	later := t.RunAt.After(time.Now())
+	if later {
+		options = append(options, asynq.ProcessAt(ceilTime(t.RunAt)))
+	}
+	return q.traced(ctx, t, func(ctx context.Context, task *asynq.Task) error {
+		_, err := q.client.EnqueueContext(ctx, task, options...)
+		if err == nil && !later {
+			q.wakeUps[redisconn.Jobs].Send()
+		}
+		return err
+	})
+}
+
+func ceilTime(t time.Time) time.Time { return t.Add(time.Second - 1).Truncate(time.Second) }
+
+func ceilSecond(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }
+
+// Depth counts the tasks of queue "jobs" by asynq state: pending, active,
+// scheduled, retry, archived, completed.
+func (q *Queue) Depth(ctx context.Context) (map[string]int64, error) {
+	return q.redis.Depth(ctx, redisconn.Jobs)
+}
+
+// Ping checks that Redis answers.
+func (q *Queue) Ping(ctx context.Context) error { return q.redis.Ping(ctx) }

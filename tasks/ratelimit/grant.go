@@ -1,0 +1,104 @@
+package ratelimit
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+)
+
+//go:embed limiter.lua
+var limiterSource string
+
+var limiterScript = redis.NewScript(limiterSource)
+
+var errSlow = errors.New("no answer in time")
+
+// ask begins an exchange with the client's shared bucket, or joins the one that
+// is on its way, and returns what is closed with its end; nil when Redis is
+// being left alone. The caller holds c.mu.
+func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
+	if c.asking != nil {
+		return c.asking
+	}
+	select {
+	case <-l.stopping:
+		return nil
+	default:
+	}
+	probe := l.circuit.IsOpen()
+	if !l.circuit.Allow() {
+		return nil
+	}
+	if probe {
+		// A Redis that hangs executes it later, perhaps many of it: nothing may
+		// change by that.
+		l.exchange(c, 0, report{day: c.bucket.day})
+	} else {
+		l.exchange(c, wanted, c.bucket.report(l.now()))
+	}
+	return c.asking
+}
+
+// askForTokens asks for a chunk, or for as many as requests wait for.
+func (l *Limiter) askForTokens(c *client) <-chan struct{} {
+	return l.ask(c, max(c.waiting, l.rates.chunk-c.bucket.held))
+}
+
+// exchange reports to the shared bucket and takes tokens from it, in the
+// background. The caller holds c.mu.
+func (l *Limiter) exchange(c *client, wanted int, r report) {
+	answered := make(chan struct{})
+	c.asking = answered
+	l.asking.Go(func() {
+		a, err := l.grant(c.id, wanted, r)
+		c.mu.Lock()
+		if err != nil {
+			c.bucket.takeBack(r)
+		} else {
+			c.bucket.receive(l.now(), a)
+		}
+		c.asking = nil
+		c.mu.Unlock()
+		l.circuit.Report(err)
+		close(answered)
+	})
+}
+
+// grant runs the script on Redis.
+func (l *Limiter) grant(id job.ID, wanted int, r report) (answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*l.redis.Timeout)
+	defer cancel()
+	var micros int64
+	if l.cfg.Clock != nil {
+		micros = l.now().UnixMicro()
+	}
+	n, err := limiterScript.Run(ctx, l.redis.Client, []string{limiterKey(id)},
+		l.rates.perMinute, l.rates.perDay, wanted, r.level, r.returned-r.owed, r.day, micros).Int64Slice()
+	if err == nil && len(n) != 4 {
+		err = fmt.Errorf("the script returned %d values", len(n))
+	}
+	if err != nil {
+		l.redis.Metrics.Grants.WithLabelValues(redisconn.ResultFailed).Inc()
+		return answer{}, l.redis.Failed("limit", err)
+	}
+	l.redis.Metrics.Grants.WithLabelValues(redisconn.ResultOK).Inc()
+	return answer{taken: int(n[0]), left: n[1], day: n[2], used: int(n[3])}, nil
+}
+
+func limiterKey(id job.ID) string { return "forgerun:limit:{" + id.String() + "}" }
+
+// giveBack returns all unused tokens, and reports what passed without one.
+func (l *Limiter) giveBack() {
+	l.each(func(c *client) {
+		c.bucket.putBack()
+		if r := c.bucket.report(l.now()); !r.none() && c.asking == nil && l.circuit.Allow() {
+			l.exchange(c, 0, r)
+		}
+	})
+}

@@ -1,0 +1,222 @@
+// Package ratelimit counts requests for the rate limit, which all processes
+// share through Redis.
+package ratelimit
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+)
+
+// Config says how many requests a client may send.
+type Config struct {
+	// PerMinute is the limit for each minute and the largest burst; 0 for none.
+	PerMinute int
+	// PerDay is the limit for each UTC day; 0 for none.
+	PerDay int
+	// Wait bounds how long a request waits for Redis. Default 50 ms.
+	Wait time.Duration
+	// Clock is for tests. Nil: the shared bucket goes by Redis' clock, so that
+	// processes need not agree on the time, and this process by its own.
+	Clock func() time.Time
+}
+
+// Limiter limits each client's requests, over all processes together.
+//
+// The limit is a token bucket in Redis, but a request seldom waits for Redis:
+// tokens are taken in small chunks in advance. Only when this process holds
+// none does one request ask, and those that come meanwhile wait for the same
+// answer. Without Redis each process applies the limit by itself, without
+// waiting, and reports what passed when Redis is back.
+//
+// What holds: through one process never pass more than PerMinute, and what
+// refills meanwhile. Through several, while Redis works, the same and at most
+// one or two seconds' refill on top, for tokens that were held unused. Tokens
+// given up by a process that dies are lost. A flushed Redis forgets what was
+// used, the day's quota included; each process still bounds its own share.
+type Limiter struct {
+	redis   *redisconn.Redis
+	cfg     Config
+	rates   rates
+	now     func() time.Time
+	circuit *redisconn.Circuit
+
+	mu      sync.RWMutex
+	clients map[job.ID]*client
+
+	start, halt sync.Once
+	stopping    chan struct{}
+	sweeping    sync.WaitGroup
+	asking      sync.WaitGroup
+}
+
+// client is a bucket with its lock and its conversation with Redis.
+type client struct {
+	id job.ID
+
+	mu      sync.Mutex
+	bucket  *bucket
+	asking  chan struct{} // closed with the answer; nil: nobody asks
+	waiting int           // requests that wait for tokens
+}
+
+func (c *client) isIdle(now time.Time) bool {
+	return c.bucket.idle(now) && c.asking == nil && c.waiting == 0
+}
+
+// New makes a limiter. It works at once; Start only adds tidying up.
+func New(r *redisconn.Redis, cfg Config) *Limiter {
+	cfg.Wait = redisconn.Default(cfg.Wait, 50*time.Millisecond)
+	l := &Limiter{
+		redis: r, cfg: cfg, rates: newRates(cfg.PerMinute, cfg.PerDay), now: cfg.Clock,
+		clients: map[job.ID]*client{}, stopping: make(chan struct{}),
+	}
+	if l.now == nil {
+		l.now = time.Now
+	}
+	l.circuit = redisconn.NewCircuit("the shared rate limit", r.Log, func(open bool) {
+		r.Metrics.Alone.Set(map[bool]float64{true: 1}[open])
+	})
+	return l
+}
+
+// Allow counts a request of the client, if it may pass, and returns how the
+// client's limit stands. It never fails, and waits for Redis no longer than
+// Config.Wait and ctx.
+func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance {
+	if l.cfg.PerMinute <= 0 && l.cfg.PerDay <= 0 {
+		return job.Allowance{OK: true}
+	}
+	var timer *time.Timer
+	for alone := false; ; {
+		c := l.lock(id)
+		alone = alone || l.circuit.IsOpen()
+		v := c.bucket.take(l.now(), alone)
+		if v != mustAsk {
+			a := c.bucket.allowance(l.now(), v, alone)
+			if alone || c.bucket.wants() {
+				l.askForTokens(c)
+			}
+			c.mu.Unlock()
+			return a
+		}
+		c.waiting++
+		answered := l.askForTokens(c)
+		c.mu.Unlock()
+		if timer == nil {
+			timer = time.NewTimer(l.cfg.Wait)
+			defer timer.Stop()
+		}
+		alone = !l.await(ctx, timer, answered)
+		c.mu.Lock()
+		c.waiting--
+		c.mu.Unlock()
+	}
+}
+
+// await waits for an answer and reports whether it came. Whoever waits in vain
+// spares the others the wait.
+func (l *Limiter) await(ctx context.Context, timer *time.Timer, answered <-chan struct{}) bool {
+	if answered == nil {
+		return false
+	}
+	select {
+	case <-answered:
+		return true
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		l.circuit.Report(errSlow)
+		return false
+	}
+}
+
+// lock gives the client's entry, locked. An entry is locked while it is known,
+// so none is forgotten in use.
+func (l *Limiter) lock(id job.ID) *client {
+	l.mu.RLock()
+	if c := l.clients[id]; c != nil {
+		c.mu.Lock()
+		l.mu.RUnlock()
+		return c
+	}
+	l.mu.RUnlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.clients[id]
+	if c == nil {
+		c = &client{id: id, bucket: newBucket(l.rates, l.now())}
+		l.clients[id] = c
+	}
+	c.mu.Lock()
+	return c
+}
+
+// Start begins to tidy up, once a second: unused tokens go back to the shared
+// bucket, clients that are idle are forgotten.
+func (l *Limiter) Start() {
+	l.start.Do(func() {
+		l.sweeping.Go(func() {
+			ticker := time.NewTicker(keepHeld)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ticker.C:
+					l.sweep()
+				case <-l.stopping:
+					return
+				}
+			}
+		})
+	})
+}
+
+// sweep reports to the shared buckets, and forgets idle clients.
+func (l *Limiter) sweep() {
+	var idle []*client
+	l.each(func(c *client) {
+		if c.isIdle(l.now()) {
+			idle = append(idle, c)
+		} else if c.bucket.returned > 0 || c.bucket.owed > 0 {
+			l.ask(c, 0)
+		}
+	})
+	if len(idle) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range idle {
+		c.mu.Lock()
+		if c.isIdle(l.now()) {
+			delete(l.clients, c.id)
+		}
+		c.mu.Unlock()
+	}
+}
+
+// each calls f with each client, locked.
+func (l *Limiter) each(f func(*client)) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, c := range l.clients {
+		c.mu.Lock()
+		f(c)
+		c.mu.Unlock()
+	}
+}
+
+// Stop gives unused tokens back and ends, within ctx. Later requests are still
+// answered, by this process alone. It may be called again, and before Start.
+func (l *Limiter) Stop(ctx context.Context) error {
+	l.start.Do(func() {})
+	l.halt.Do(func() {
+		close(l.stopping)
+		l.sweeping.Wait()
+		l.giveBack()
+	})
+	return redisconn.WaitFor(ctx, l.asking.Wait)
+}

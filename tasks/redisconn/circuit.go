@@ -1,0 +1,100 @@
+package redisconn
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// How long an open circuit lets nobody through: doubled with each failed probe.
+const (
+	FirstPause = 250 * time.Millisecond
+	MaxPause   = 2 * time.Second
+)
+
+// Circuit keeps a dead Redis from costing anything: after a failure nobody
+// tries for a while, then one caller does. It logs when that begins and ends,
+// and not in between.
+//
+// It is ours because gobreaker's pause cannot grow with each failed probe, and
+// a try there cannot end without a result.
+type Circuit struct {
+	what    string // for the log: what does not work meanwhile
+	log     *slog.Logger
+	now     func() time.Time
+	changed func(open bool)
+
+	mu      sync.Mutex
+	open    bool
+	probing bool
+	pause   time.Duration
+	until   time.Time
+	since   time.Time
+
+	loggedAt time.Time
+	logged   bool // the present outage was logged
+}
+
+// NewCircuit makes a closed circuit; changed, if not nil, is called when it
+// opens and closes.
+func NewCircuit(what string, log *slog.Logger, changed func(open bool)) *Circuit {
+	if changed == nil {
+		changed = func(bool) {}
+	}
+	return &Circuit{what: what, log: log, now: time.Now, changed: changed}
+}
+
+// IsOpen reports whether Redis is being left alone.
+func (c *Circuit) IsOpen() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open
+}
+
+// Allow reports whether to try. Whoever is allowed reports the result, or
+// abandons the try.
+func (c *Circuit) Allow() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.open {
+		return true
+	}
+	if c.probing || c.now().Before(c.until) {
+		return false
+	}
+	c.probing = true
+	return true
+}
+
+// Report takes the result of a try.
+func (c *Circuit) Report(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	switch {
+	case err == nil && c.open:
+		if c.logged {
+			c.log.Info("Redis works again", "action", "use_redis", "for", c.what, "after", now.Sub(c.since).Round(time.Millisecond))
+		}
+		c.open, c.probing = false, false
+		c.changed(false)
+	case err != nil && !c.open:
+		if c.logged = now.Sub(c.loggedAt) >= logEvery; c.logged {
+			c.log.Warn("Redis does not work", "action", "use_redis", "for", c.what, "error_message", err.Error())
+			c.loggedAt = now
+		}
+		c.open, c.since, c.pause, c.until = true, now, FirstPause, now.Add(FirstPause)
+		c.changed(true)
+	case err != nil && c.probing:
+		c.probing = false
+		c.pause = min(2*c.pause, MaxPause)
+		c.until = now.Add(c.pause)
+	}
+}
+
+// Abandon takes a try that came to no result.
+func (c *Circuit) Abandon() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.probing = false
+}

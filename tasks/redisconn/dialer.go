@@ -1,0 +1,48 @@
+package redisconn
+
+import (
+	"context"
+	"net"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// DialUntil makes the dialer of a client whose connections all break when ctx
+// ends. It is there for a Redis that hangs: an asynq server waits without a
+// timeout for the answer to its first subscription, and would then never stop;
+// closing a client leaves those connections alone that are just being made.
+func (r *Redis) DialUntil(ctx context.Context) func(context.Context, string, string) (net.Conn, error) {
+	next := redis.NewDialer(&redis.Options{DialTimeout: r.Timeout, TLSConfig: r.address.TLSConfig})
+	return func(dialing context.Context, network, addr string) (net.Conn, error) {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		dialed, err := next(dialing, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		conn := cutConn{dialed, context.AfterFunc(ctx, func() { _ = dialed.Close() })}
+		if raw, ok := dialed.(syscall.Conn); ok {
+			return rawConn{conn, raw}, nil
+		}
+		return conn, nil
+	}
+}
+
+type cutConn struct {
+	net.Conn
+	forget func() bool
+}
+
+func (c cutConn) Close() error {
+	c.forget()
+	return c.Conn.Close()
+}
+
+// rawConn lets go-redis see the socket, by which it recognizes a connection that
+// Redis has closed before it uses it.
+type rawConn struct {
+	cutConn
+	syscall.Conn
+}

@@ -1,0 +1,34 @@
+package redisconn
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/tasks/redistest"
+)
+
+// go-redis looks at the socket to know whether Redis has closed it.
+func TestDialUntilShowsTheSocket(t *testing.T) {
+	t.Parallel()
+	ctx, cut := context.WithCancel(t.Context())
+	dial, address := newDB(t).DialUntil(ctx), fmt.Sprint("127.0.0.1:", redistest.Shared.Port())
+	conn, err := dial(t.Context(), "tcp", address)
+	require.NoError(t, err)
+	require.Implements(t, (*syscall.Conn)(nil), conn)
+	require.NoError(t, conn.Close())
+	require.False(t, conn.(rawConn).forget(), "a closed connection is forgotten")
+
+	conn, err = dial(t.Context(), "tcp", address)
+	require.NoError(t, err)
+	cut()
+	_, err = conn.Read(make([]byte, 1))
+	require.ErrorIs(t, err, net.ErrClosed)
+	_, err = dial(t.Context(), "tcp", address)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Error(t, conn.Close())
+}

@@ -1,0 +1,131 @@
+// Package redisconn is the connection to Redis that everything in tasks
+// shares: the address in its forms, connections that can be cut, the circuit
+// that spares a dead Redis, loggers, metrics, and the keys of asynq's queues.
+package redisconn
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forgerun/forgerun/internal/telemetry"
+)
+
+const poolSize = 16
+
+// Options are what all users of a Redis share.
+type Options struct {
+	// Logger: nil for none. The loggers of asynq and go-redis end here too.
+	Logger *slog.Logger
+	// Registry gets the metrics: nil for none. One Redis a registry.
+	Registry prometheus.Registerer
+	// Timeout bounds each exchange with Redis. Default 1 s.
+	Timeout time.Duration
+	// Tracer begins the spans of tasks: nil for none.
+	Tracer trace.Tracer
+}
+
+// Redis is the connection that queue, consumers, notifications, limiter and
+// dashboard share.
+type Redis struct {
+	Client redis.UniversalClient
+	// Pipe is Client, with the commands of concurrent callers sent together.
+	Pipe    *redis.AutoPipeliner
+	Timeout time.Duration
+	Log     *slog.Logger
+	Tracer  trace.Tracer
+	Metrics *Metrics
+	address *redis.UniversalOptions
+	close   func() error
+
+	mu      sync.Mutex
+	clients []redis.UniversalClient // all that were made, for their statistics
+}
+
+// Connect prepares the connection to the Redis at the address; see errBadURL
+// for its forms. It does not connect: Redis may be down now and come later.
+// An error says what is wrong with the address, without quoting it.
+func Connect(address string, o Options) (*Redis, error) {
+	parsed, err := parseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	routeGoRedisLog(o.Logger)
+	r := &Redis{address: parsed, Timeout: Default(o.Timeout, time.Second), Log: o.Logger, Tracer: o.Tracer}
+	r.Client = r.NewClient(r.ClientOptions(r.Timeout, poolSize))
+	if r.Pipe, err = r.Client.AutoPipeline(); err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	r.Metrics = newMetrics(o.Registry)
+	telemetry.In(o.Registry).Register(serverCollector{r})
+	r.close = sync.OnceValue(func() error {
+		_ = r.Pipe.Close()
+		return r.Client.Close()
+	})
+	return r, nil
+}
+
+// ClientOptions are the settings of a client. Everything is tried once: whoever
+// needs Redis tries again anyway and knows better when, and what was executed
+// though its answer was lost is not executed twice behind the caller's back.
+func (r *Redis) ClientOptions(timeout time.Duration, pool int) *redis.UniversalOptions {
+	o := *r.address
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = r.Timeout, timeout, timeout, timeout
+	o.DialerRetries, o.MaxRetries = 1, -1
+	o.PoolSize, o.ContextTimeoutEnabled = pool, true
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return &o
+}
+
+// NewClient makes a client whose connections are counted.
+func (r *Redis) NewClient(o *redis.UniversalOptions) redis.UniversalClient {
+	client := redis.NewUniversalClient(o)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clients = append(r.clients, client)
+	return client
+}
+
+// MakeRedisClient is how asynq asks for a client. It is not asynq's to close.
+func (r *Redis) MakeRedisClient() any { return r.Client }
+
+// Addrs are the hosts, or the socket, of the address.
+func (r *Redis) Addrs() []string { return r.address.Addrs }
+
+// Holder gives the client of the server that holds the key.
+func (r *Redis) Holder(ctx context.Context, key string) (redis.UniversalClient, error) {
+	if cluster, ok := r.Client.(*redis.ClusterClient); ok {
+		return cluster.MasterForKey(ctx, key)
+	}
+	return r.Client, nil
+}
+
+// Ping checks that Redis answers, within ctx and Options.Timeout.
+func (r *Redis) Ping(ctx context.Context) error {
+	return r.Failed("ping", r.Client.Ping(ctx).Err())
+}
+
+// Close closes the connections. Everything that uses them is stopped before.
+// It may be called again.
+func (r *Redis) Close() error { return r.close() }
+
+// Failed counts an error of the operation and wraps it with its name; nil stays
+// nil.
+func (r *Redis) Failed(operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	r.Metrics.Errors.WithLabelValues(operation).Inc()
+	return fmt.Errorf("redis: %s: %w", operation, err)
+}

@@ -1,0 +1,39 @@
+package redisconn
+
+import (
+	"context"
+	"time"
+)
+
+// Default gives v, or what is to hold in its place when it is not set.
+func Default[T int | time.Duration](v, otherwise T) T {
+	if v > 0 {
+		return v
+	}
+	return otherwise
+}
+
+// WaitFor waits until wait returns, or ctx ends: then with its error.
+func WaitFor(ctx context.Context, wait func()) error {
+	done := make(chan struct{})
+	go func() {
+		wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Pause waits for d, or until stopping is closed.
+func Pause(d time.Duration, stopping <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-stopping:
+	}
+}

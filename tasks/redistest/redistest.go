@@ -1,0 +1,124 @@
+// Package redistest is what the tests below tasks share: Redis servers, tasks,
+// and waiting.
+package redistest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Within bounds every wait for something that will happen.
+const Within = 30 * time.Second
+
+// Shared is the server that most tests share, each with a database of its own.
+var Shared *devstack.Redis
+
+var lastDB, lastID atomic.Int64
+
+// Main runs a package's tests and checks that all together left no goroutine
+// behind.
+func Main(m *testing.M) int {
+	stack, err := devstack.Temp(context.Background(), devstack.TempOptions{
+		WithoutPostgres: true, Redis: map[string]string{"databases": "10000"},
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = stack.Close() }()
+	Shared = stack.Redis
+	before := runtime.NumGoroutine()
+	if code := m.Run(); code != 0 || flag.Lookup("test.fuzz").Value.String() != "" {
+		return code // fuzzing leaves goroutines of its own
+	}
+	for deadline := time.Now().Add(Within); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			fmt.Fprintln(os.Stderr, "goroutines were left behind:")
+			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+			return 1
+		}
+	}
+	return 0
+}
+
+// Own starts a server that the test may stop, kill and pause.
+func Own(t testing.TB) *devstack.Redis {
+	t.Helper()
+	stack, err := devstack.Temp(t.Context(), devstack.TempOptions{WithoutPostgres: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stack.Close()) })
+	return stack.Redis
+}
+
+// URL is the address of an empty database of the shared server.
+func URL() string { return strings.TrimSuffix(Shared.URL(), "/0") + fmt.Sprint("/", lastDB.Add(1)) }
+
+// Log shows the log of a failed test.
+func Log(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(testLog{t}, nil)) }
+
+type testLog struct{ testing.TB }
+
+func (l testLog) Write(p []byte) (int, error) {
+	l.Helper()
+	if l.Context().Err() == nil { // a test must not log after its end
+		l.Log(strings.TrimSpace(string(p)))
+	}
+	return len(p), nil
+}
+
+// Task is a task of a job of its own.
+func Task() job.Task {
+	n := lastID.Add(1)
+	id := job.ID{0: 1, 6: 0x70, 8: 0x80, 12: byte(n >> 24), 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)}
+	return job.Task{JobID: id, Attempt: 1}
+}
+
+// Tasks are n of them.
+func Tasks(n int) []job.Task {
+	ts := make([]job.Task, n)
+	for i := range ts {
+		ts[i] = Task()
+	}
+	return ts
+}
+
+// IDs are those of n clients.
+func IDs(n int) []job.ID {
+	ids := make([]job.ID, n)
+	for i := range ids {
+		ids[i] = Task().JobID
+	}
+	return ids
+}
+
+// Eventually waits for the condition.
+func Eventually(t testing.TB, condition func() bool, what ...any) {
+	t.Helper()
+	require.Eventually(t, condition, Within, 5*time.Millisecond, what...)
+}
+
+// Receive waits for a value.
+func Receive[T any](t testing.TB, ch <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(Within):
+		require.FailNow(t, "timed out waiting for "+what)
+		panic("unreachable")
+	}
+}

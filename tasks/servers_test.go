@@ -1,0 +1,146 @@
+package tasks_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/stretchr/testify/require"
+)
+
+// startRedis starts a server with settings in a folder of its own.
+func startRedis(t *testing.T, settings map[string]string) (server *devstack.Redis, data string) {
+	t.Helper()
+	dir, err := devstack.MkdirTemp("forgerun-tasks-")
+	require.NoError(t, err)
+	server, err = devstack.StartRedis(t.Context(), devstack.RedisOptions{Dir: dir, Settings: settings})
+	t.Cleanup(func() {
+		if server != nil {
+			_ = server.Kill()
+		}
+		_ = os.RemoveAll(dir)
+	})
+	require.NoError(t, err)
+	return server, filepath.Join(dir, "data")
+}
+
+// startSentinel starts a sentinel that watches the server as "main". Somebody
+// else may take a port between choosing and using it; then it takes another.
+func startSentinel(t *testing.T, monitored int) string {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "sentinel.conf")
+	for range 10 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		port := l.Addr().(*net.TCPAddr).Port
+		require.NoError(t, l.Close())
+		require.NoError(t, os.WriteFile(config, fmt.Appendf(nil,
+			"bind 127.0.0.1\nport %d\nsentinel monitor main 127.0.0.1 %d 1\n", port, monitored), 0o600))
+		sentinel := exec.Command("redis-server", config, "--sentinel")
+		require.NoError(t, sentinel.Start())
+		exited := make(chan struct{})
+		go func() {
+			_ = sentinel.Wait()
+			close(exited)
+		}()
+		t.Cleanup(func() {
+			_ = sentinel.Process.Kill()
+			<-exited
+		})
+		r := connect(t, fmt.Sprint("redis://127.0.0.1:", port))
+		for ended := false; !ended; {
+			if r.Client.Do(t.Context(), "SENTINEL", "MYID").Err() == nil {
+				return fmt.Sprint("127.0.0.1:", port)
+			}
+			select {
+			case <-exited:
+				ended = true
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+	require.FailNow(t, "no port for a sentinel")
+	return ""
+}
+
+// tlsProxy puts TLS, with a certificate that nobody knows, before an address.
+func tlsProxy(t *testing.T, target string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+	})
+	require.NoError(t, err)
+	serveProxy(t, l, target, func([]byte) bool { return true })
+	return l.Addr().String()
+}
+
+// proxy stands between a client and the Redis on a port. What a connection
+// sends after a piece that pass refuses is not forwarded, that piece included.
+func proxy(t *testing.T, port int, pass func(sent []byte) bool) (url string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	serveProxy(t, l, fmt.Sprint("127.0.0.1:", port), pass)
+	return "redis://" + l.Addr().String()
+}
+
+func serveProxy(t *testing.T, l net.Listener, target string, pass func([]byte) bool) {
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		cancel()
+		_ = l.Close()
+	})
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go forward(ctx, from, target, pass)
+		}
+	}()
+}
+
+func forward(ctx context.Context, from net.Conn, target string, pass func([]byte) bool) {
+	defer func() { _ = from.Close() }()
+	to, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	stop := context.AfterFunc(ctx, func() { _, _ = from.Close(), to.Close() })
+	defer stop()
+	go func() {
+		defer func() { _ = to.Close() }()
+		buffer := make([]byte, 1<<16)
+		for passing := true; ; {
+			n, err := from.Read(buffer)
+			if err != nil {
+				return
+			}
+			if passing = passing && pass(buffer[:n]); passing {
+				_, _ = to.Write(buffer[:n])
+			}
+		}
+	}()
+	_, _ = io.Copy(from, to)
+}
