@@ -10,6 +10,12 @@ TESTFLAGS ?=
 # How long "fuzz" runs each target.
 FUZZTIME  ?= 30s
 
+# Every module of this repository.
+MODULES = . tools docs/examples/webhooks/go
+
+# The tests that hold the documentation against the code; none starts a server.
+DOC_TESTS = ^(TestReliabilityPage|TestConformancePage|TestAPIPage|TestConfigurationPage|TestWebhooksPageQuotes|TestDocumentationNames|TestPageLists|TestExamplesOnThePage|TestSettingsAre)
+
 GOLANGCI = $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
@@ -47,6 +53,18 @@ test: ## Run all tests with the race detector, on real Postgres and Redis
 	@scripts/setup.sh test
 	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 15m $(TESTFLAGS) ./...
 
+# The packages whose tests start no Postgres, no Redis and no browser; SLOW are tests
+# among them that wait for more than a few seconds.
+QUICK = ./webhook ./handlers/... ./app/... ./client ./internal/simulator/history ./internal/simulator/judge \
+	./internal/simulator/load ./internal/simulator/receiver ./internal/simulator/scenario ./internal/telemetry \
+	./internal/work ./job ./migrations
+SLOW = ^TestNoSpellingReachesTheCanary$$
+
+.PHONY: test-quick
+test-quick: ## Run the tests that need no servers, but for one slow one: under a minute once built
+	$(GO) test -p 4 -short -skip '$(SLOW)' $(TESTFLAGS) $(QUICK)
+	$(GO) test -run '^TestImport' $(TESTFLAGS) ./cmd/forgerun
+
 .PHONY: bench
 bench: ## Measure each figure against its target, about 10 minutes; ARGS="-help" tells the options
 	@scripts/setup.sh run
@@ -69,7 +87,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s) each
 ##### Check
 
 .PHONY: verify
-verify: fmt-check vet lint imports ## Formatting, vet, lint and import rules
+verify: fmt-check vet lint imports tidy-check generated migrations scripts ## All that is checked without running the service
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -91,6 +109,24 @@ lint: ## golangci-lint, at the version that tools/go.mod pins (its first run bui
 .PHONY: imports
 imports:
 	$(GO) test -count=1 -run '^TestImport' ./cmd/forgerun
+
+.PHONY: tidy-check
+tidy-check: ## go.mod and go.sum of each module say what is used
+	@for module in $(MODULES); do echo "go mod tidy -diff ($$module)"; (cd $$module && $(GO) mod tidy -diff) || exit 1; done
+
+.PHONY: generated
+generated: ## What follows from code is in step with it: generated files, the tables of the documentation
+	@before=$$(git diff | cksum) && $(GO) generate ./... && [ "$$before" = "$$(git diff | cksum)" ] || \
+		{ echo "go generate changed files (git diff shows them)"; exit 1; }
+	$(GO) test -count=1 -run '$(DOC_TESTS)' ./cmd/forgerun ./internal/simulator/scenario
+
+.PHONY: migrations
+migrations: ## Migrations are numbered without gaps, and none was edited
+	$(GO) test -count=1 ./migrations
+
+.PHONY: scripts
+scripts: ## shellcheck, where it is installed
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/*.sh; else echo "shellcheck is not installed: skipped"; fi
 
 .PHONY: clean
 clean: ## Remove what was built (the data folder .forgerun stays)

@@ -100,7 +100,7 @@ func TestHubPassesNewsOn(t *testing.T) {
 	w.hub.Received(job.Notification{ClientID: apptest.ClientA})
 	w.requireHeard(feed, "a batch")
 	w.requireQuiet(one, "a batch")
-	require.Equal(t, 6.0, w.Metric(w.Metrics.Notifications.WithLabelValues("news")))
+	require.Equal(t, 6.0, w.Metric(w.Metrics.Notifications.WithLabelValues("event")))
 
 	w.hub.Resumed(apptest.ClientA)
 	for _, notifications := range []<-chan job.Notification{one, two, feed, quiet[0]} {

@@ -25,7 +25,8 @@ func TestStrangersSeeNothing(t *testing.T) {
 	hook := owner.subscribe(api, "http://127.0.0.1:9/", "*").id
 	delivery := owner.call(api, "POST", "/v1/webhooks/"+hook+"/test", "").text("delivery_id")
 	require.NotEmpty(t, delivery)
-	hooks := `SELECT md5(string_agg(w::text, '' ORDER BY webhook_id)) || (SELECT md5(string_agg(d::text, '' ORDER BY delivery_id)) FROM deliveries d) FROM webhooks w`
+	hooks := `SELECT md5(string_agg(w::text, '' ORDER BY webhook_id)) || 
+		(SELECT md5(string_agg(d::text, '' ORDER BY delivery_id)) FROM deliveries d) FROM webhooks w`
 	hooksBefore := s.text(hooks)
 	before := s.text(`SELECT md5(string_agg(j::text, '' ORDER BY job_id)) FROM jobs j`)
 	keys := s.text(`SELECT md5(string_agg(k::text, '' ORDER BY key_id)) FROM api_keys k`)
@@ -75,7 +76,8 @@ func TestStrangersSeeNothing(t *testing.T) {
 	} {
 		request := uuid.NewString()
 		ask := func(job, batch, client, hook, delivery string) answer {
-			path := strings.NewReplacer("{job}", job, "{batch}", batch, "{client}", client, "{hook}", hook, "{delivery}", delivery).Replace(route.path)
+			path := strings.NewReplacer("{job}", job, "{batch}", batch, "{client}", client, "{hook}", hook, "{delivery}",
+				delivery).Replace(route.path)
 			a := stranger.call(api, route.method, path, route.body, append(header{"X-Request-Id", request}, route.headers...)...)
 			require.NoError(t, a.err)
 			for _, name := range []string{"Date", "Ratelimit"} { // they say nothing about the job
@@ -95,7 +97,8 @@ func TestStrangersSeeNothing(t *testing.T) {
 			require.Equal(t, random.body, foreign.body, "%s %s", route.method, route.path)
 		}
 		nobody := &user{s: s}
-		a := nobody.call(api, route.method, strings.NewReplacer("{job}", failed, "{batch}", batch, "{client}", owner.id, "{hook}", hook, "{delivery}", delivery).Replace(route.path), route.body, route.headers...)
+		a := nobody.call(api, route.method, strings.NewReplacer("{job}", failed, "{batch}", batch, "{client}", owner.id, "{hook}", hook,
+			"{delivery}", delivery).Replace(route.path), route.body, route.headers...)
 		require.Equal(t, http.StatusUnauthorized, a.status, "%s %s without a key", route.method, route.path)
 	}
 	list := stranger.call(api, "GET", "/v1/jobs?batch_id="+batch, "")

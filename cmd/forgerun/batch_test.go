@@ -68,7 +68,8 @@ func TestBatchWithMixedEnds(t *testing.T) {
 	require.Equal(t, "/v1/batches/"+id, a.header.Get("Location"))
 	items := a.value("jobs").([]any)
 	require.Len(t, items, 6)
-	for i, want := range []struct{ item, pointer string }{{"good", ""}, {"1", ""}, {"late", ""}, {"wrong", "/jobs/3/work_kind"}, {"4", "/jobs/4/colour"}, {"5", "/jobs/5"}} {
+	for i, want := range []struct{ item, pointer string }{{"good", ""}, {"1", ""}, {"late", ""}, {"wrong", "/jobs/3/work_kind"},
+		{"4", "/jobs/4/colour"}, {"5", "/jobs/5"}} {
 		item := items[i].(map[string]any)
 		require.Equal(t, want.item, item["item_id"])
 		if want.pointer == "" {

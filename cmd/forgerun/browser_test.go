@@ -109,7 +109,8 @@ func TestQueueDashboardInABrowser(t *testing.T) {
 	require.Greater(t, len(colors), 50, "the page is drawn")
 	require.NoError(t, os.WriteFile(filepath.Join(t.ArtifactDir(), "asynqmon.png"), shot, 0o600))
 
-	require.NoError(t, chromedp.Do(b.ctx, chromedp.Navigate("http://"+admin+"/asynqmon/queues/jobs"), chromedp.WaitVisible(`//*[contains(text(), "Pending")]`)))
+	require.NoError(t, chromedp.Do(b.ctx, chromedp.Navigate("http://"+admin+"/asynqmon/queues/jobs"),
+		chromedp.WaitVisible(`//*[contains(text(), "Pending")]`)))
 	text, err = chromedp.Run(b.ctx, chromedp.Text("body"))
 	require.NoError(t, err)
 	require.Regexp(t, `(?s)Processed\s+5\b`, text, "the five jobs")

@@ -66,7 +66,8 @@ func TestEveryCommandRefusesWhatItDoesNotKnow(t *testing.T) {
 		require.Contains(t, stderr, sentence)
 	}
 	for _, role := range configRoles {
-		code, stdout, _ := runWith(t, merge(required, env{"FORGERUN_MASTER_KEY": masterKey, "FORGERUN_PUBLIC_URL": "https://x.test"}), "config", role)
+		code, stdout, _ := runWith(t, merge(required, env{"FORGERUN_MASTER_KEY": masterKey, "FORGERUN_PUBLIC_URL": "https://x.test"}), "config",
+			role)
 		require.Zero(t, code)
 		require.Contains(t, stdout, "FORGERUN_DATABASE_URL")
 	}

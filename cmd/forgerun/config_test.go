@@ -82,7 +82,9 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"OTEL_TRACES_SAMPLER_ARG":            {"-1", "2", "x"},
 		"OTEL_SDK_DISABLED":                  {"perhaps"},
 	}
-	anything := []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_DATA_DIR", "FORGERUN_SIGNING_KEY_FILE", "FORGERUN_OUTCOME_STREAM", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_SERVICE_NAME"} // checked when they are used
+	// checked when they are used
+	anything := []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_DATA_DIR", "FORGERUN_SIGNING_KEY_FILE",
+		"FORGERUN_OUTCOME_STREAM", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_SERVICE_NAME"}
 	var cfg Config
 	for _, v := range cfg.variables() {
 		values := bad[v.name]

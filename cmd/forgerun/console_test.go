@@ -25,7 +25,8 @@ func TestConsoleInABrowser(t *testing.T) {
 		return text
 	}
 	page := read(leader)
-	for _, row := range []string{`Jobs in QUEUED\s+3\n`, `Oldest due job waits for, seconds\s+\d+\n`, `Workers alive\s+0\n`, `Their slots\s+0\n`, `Deliveries pending\s+0\n`, `jobs, pending\s+3\n`, `webhooks, pending\s+0\n`, `Jobs submitted\s+3\n`} {
+	for _, row := range []string{`Jobs in QUEUED\s+3\n`, `Oldest due job waits for, seconds\s+\d+\n`, `Workers alive\s+0\n`,
+		`Their slots\s+0\n`, `Deliveries pending\s+0\n`, `jobs, pending\s+3\n`, `webhooks, pending\s+0\n`, `Jobs submitted\s+3\n`} {
 		require.Regexp(t, row, page)
 	}
 	page = read(other)

@@ -88,7 +88,8 @@ func (s *stack) doSomeOfEverything(api *proc) {
 	const sameKey = `"idempotency_key":"the-same"`
 	const soon = 3 * time.Second // after the request has arrived, on a busy machine too
 	ids := []string{
-		u.submit(api, `{"type":"DEFERRED","work_kind":"SCHEDULED_ON_TIME","execution_at":"`+time.Now().Add(soon).UTC().Format(time.RFC3339Nano)+`"}`),
+		u.submit(api, `{"type":"DEFERRED","work_kind":"SCHEDULED_ON_TIME","execution_at":"`+time.Now().Add(soon).UTC().Format(time.RFC3339Nano)+
+			`"}`),
 		u.submit(api, execute("SUCCESS_FAST", sameKey)),
 		u.submit(api, execute("FAIL_IMMEDIATE")), u.submit(api, execute("RETRY_ON_FAIL", `"auto_retry":true`)),
 	}

@@ -21,19 +21,24 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 	unlisted := map[string]bool{ // about this program's papers and its contract, not about faults
 		"TestMain": true, "TestReliabilityPageNamesEveryTest": true, "TestConfigurationPageListsWhatExists": true,
 		"TestImportRulesHold": true, "TestImportRulesCatch": true,
-		"TestConformancePageNamesTestsThatExist": true, "TestAPIPageListsTheCatalogue": true, "TestEndToEndFlow": true, "TestWaitingForTheEnd": true,
-		"TestBatchWithMixedEnds": true, "TestBatchIsCanceled": true,
+		"TestConformancePageNamesTestsThatExist": true, "TestAPIPageListsTheCatalogue": true, "TestEndToEndFlow": true,
+		"TestDocumentationNamesFilesThatExist": true,
+		"TestWaitingForTheEnd":                 true,
+		"TestBatchWithMixedEnds":               true, "TestBatchIsCanceled": true,
 		"TestOutcomeDocumentsConformToTheDraft": true, "TestLinkRelationsAreRegisteredOrURIs": true,
 		"TestWebhookSuccess": true, "TestWebhookOfAFailure": true, "TestWebhookOfAnEmittedEvent": true, "TestWebhookSlowReceiver": true,
 		"TestDeliveryIsPrompt": true, "TestRotation": true, "TestOutcomeStream": true, "TestNoOutcomeStream": true,
 		"TestReceiversAccept": true, "TestReceiversRefuse": true, "TestWebhooksPageQuotesTheSnippets": true,
 		"TestTraceOfAJob": true, "TestTraceOfARetry": true, "TestTraceOfACancel": true, "TestTraceOfAKey": true,
 		"TestEveryProcessShowsEveryMetric": true, "TestMetricsAndLogsAgreeWithRows": true, "TestQueueDashboardInABrowser": true,
-		"TestTracingIsConfigured": true, "TestDoctorFindsStuckJobs": true, "TestDoctorFindsAnotherMasterKey": true, "TestMaskAddress": true, "TestEveryCommandHelps": true, "TestEveryCommandRefusesWhatItDoesNotKnow": true, "TestConsoleInABrowser": true,
-		"TestDashboardsAndRulesUseMetricsThatExist": true, "TestDoctorFindsAHealthyStackHealthy": true, "TestDoctorFindsWhatIsWrong": true, "TestDoctorOfDev": true,
+		"TestTracingIsConfigured": true, "TestDoctorFindsStuckJobs": true, "TestDoctorFindsAnotherMasterKey": true, "TestMaskAddress": true,
+		"TestEveryCommandHelps": true, "TestEveryCommandRefusesWhatItDoesNotKnow": true, "TestConsoleInABrowser": true,
+		"TestDashboardsAndRulesUseMetricsThatExist": true, "TestDoctorFindsAHealthyStackHealthy": true, "TestDoctorFindsWhatIsWrong": true,
+		"TestDoctorOfDev": true,
 		"TestDoctorUsage": true, "TestDoctorJudgesPostgres": true, "TestDoctorJudgesRedis": true, "TestDoctorKnowsEveryObstacle": true,
-		"TestDoctorJudgesTheOthers": true, "TestDoctorJudgesTheConfiguration": true, "TestRunbookFitsTheStores": true, "TestSelectorsAreFound": true,
-		"TestClientLibrary": true, "TestClientLibraryBatch": true, "TestClientLibraryVerifiesWebhooks": true,
+		"TestDoctorJudgesTheOthers": true, "TestDoctorJudgesTheConfiguration": true, "TestRunbookFitsTheStores": true,
+		"TestSelectorsAreFound": true,
+		"TestClientLibrary":     true, "TestClientLibraryBatch": true, "TestClientLibraryVerifiesWebhooks": true,
 	}
 	page, err := os.ReadFile("../../docs/reliability.md")
 	require.NoError(t, err)
@@ -104,5 +109,30 @@ func TestAPIPageListsTheCatalogue(t *testing.T) {
 		}
 		row := "| `" + string(kind) + "` | " + duration + " | " + size + " | " + spec.Expected
 		require.Contains(t, strings.ReplaceAll(string(page), ",", ""), row)
+	}
+}
+
+// sourceFile is a file of this repository as documentation names it.
+var sourceFile = regexp.MustCompile(
+	"`((?:app|client|cmd|handlers|internal|job|migrations|monitoring|repo|scripts|tasks|webhook)/[\\w./-]+\\.\\w+)`")
+
+// Every file that the documentation names exists.
+func TestDocumentationNamesFilesThatExist(t *testing.T) {
+	t.Parallel()
+	pages := []string{"../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md"}
+	for _, pattern := range []string{"../../docs/*.md", "../../docs/decisions/*.md"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		pages = append(pages, found...)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, named := range sourceFile.FindAllStringSubmatch(string(text), -1) {
+			name := strings.Replace(named[1], "NNNNN_what", "00001_core", 1) // the name of a migration to come
+			found, err := filepath.Glob("../../" + name)
+			require.NoError(t, err)
+			require.NotEmpty(t, found, "%s in %s", name, page)
+		}
 	}
 }

@@ -71,7 +71,7 @@ func (fs *findings) judgePublicURL(role string, cfg Config) {
 	case err == nil && onLoopback(net.JoinHostPort(u.Hostname(), "0")):
 		fs.warn(what, cfg.PublicURL+" is on loopback: links lead others to their own machine", advice)
 	case strings.HasPrefix(cfg.PublicURL, "http://"):
-		fs.warn(what, cfg.PublicURL+" is not https: API keys travel in the clear", "put TLS in watermark of the API, and "+advice)
+		fs.warn(what, cfg.PublicURL+" is not https: API keys travel in the clear", "put TLS in front of the API, and "+advice)
 	default:
 		fs.ok(what, cfg.PublicURL)
 	}

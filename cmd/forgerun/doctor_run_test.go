@@ -60,7 +60,8 @@ func TestDoctorFindsAHealthyStackHealthy(t *testing.T) {
 	report := p.stdout.String()
 	require.NotContains(t, report, passwordOf(s.databaseURL))
 	require.Contains(t, report, "\n0 FAIL, 0 warn, ")
-	for _, line := range []string{"ok    configuration: valid for api", "ok    Postgres fsync: on", "ok    Redis persistence: appendonly is yes", "ok    workers: 1 alive, room for 4", "ok    leader: there is one", "in both stores"} {
+	for _, line := range []string{"ok    configuration: valid for api", "ok    Postgres fsync: on",
+		"ok    Redis persistence: appendonly is yes", "ok    workers: 1 alive, room for 4", "ok    leader: there is one", "in both stores"} {
 		require.Contains(t, report, line)
 	}
 
@@ -112,7 +113,8 @@ func TestDoctorWithoutStores(t *testing.T) {
 	require.Contains(t, report, "refuses the login: password authentication failed")
 	require.Contains(t, report, "refuses the login: WRONGPASS")
 
-	code, report = s.doctor(env{"FORGERUN_DATABASE_URL": "postgres://u:planted-secret@127.0.0.1:1/x", "FORGERUN_REDIS_URL": "redis://:planted-secret@127.0.0.1:1"})
+	code, report = s.doctor(env{"FORGERUN_DATABASE_URL": "postgres://u:planted-secret@127.0.0.1:1/x",
+		"FORGERUN_REDIS_URL": "redis://:planted-secret@127.0.0.1:1"})
 	require.Equal(t, 1, code)
 	require.Contains(t, report, "FAIL  Postgres: at 127.0.0.1:1/x does not accept connections -> ")
 	require.Contains(t, report, "FAIL  Redis: at 127.0.0.1:1 does not accept connections -> ")
@@ -149,7 +151,8 @@ func TestDoctorFindsStuckJobs(t *testing.T) {
 	_, err := s.db.Exec(s.ctx(), `UPDATE jobs SET run_at = run_at - interval '3 minutes'`)
 	require.NoError(t, err)
 	_, report := s.doctor(nil)
-	require.Regexp(t, `warn  workers: 1 alive, room for 4 jobs at once, 0 of it taken; a job has been due for 3m\d+s, and none was started`, report)
+	require.Regexp(t, `warn  workers: 1 alive, room for 4 jobs at once, 0 of it taken; a job has been due for 3m\d+s, and none was started`,
+		report)
 	require.Contains(t, report, "warn  Redis queue jobs: paused")
 }
 

@@ -27,7 +27,8 @@ func goodPostgres() repo.Inspection {
 
 func goodRedis() queue.ServerFacts {
 	return queue.ServerFacts{
-		Address: "cache:6379", Product: "redis", Version: "7.2.4", Release: "7.2.4", RunID: "run", Role: "master", AppendOnly: "1", AppendFsync: "everysec",
+		Address: "cache:6379", Product: "redis", Version: "7.2.4", Release: "7.2.4", RunID: "run", Role: "master", AppendOnly: "1",
+		AppendFsync:  "everysec",
 		AppendStatus: "ok", RewriteStatus: "ok", Policy: "noeviction", Used: 7 << 20, RoundTrip: time.Millisecond,
 	}
 }
@@ -155,7 +156,8 @@ func TestDoctorJudgesRedis(t *testing.T) {
 func TestDoctorKnowsEveryObstacle(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
-		repo.ErrBadURL, repo.ErrAway, repo.ErrSilent, repo.ErrClosed, repo.ErrBusy, repo.ErrLogin, repo.ErrNoDatabase, repo.ErrTLS, repo.ErrUnread,
+		repo.ErrBadURL, repo.ErrAway, repo.ErrSilent, repo.ErrClosed, repo.ErrBusy, repo.ErrLogin, repo.ErrNoDatabase, repo.ErrTLS,
+		repo.ErrUnread,
 	} {
 		var fs findings
 		fs.judgePostgres("api", repo.Inspection{Place: "db:5432/x"}, fmt.Errorf("%w: words", err))
@@ -178,15 +180,21 @@ func TestDoctorJudgesTheOthers(t *testing.T) {
 		level severity
 		words []string
 	}{
-		{repo.State{Workers: 2, Slots: 8, HasLeader: true, Epoch: 3, RedisRunID: "a"}, queue.Inspection{Epoch: 3, EpochRunID: "a"}, healthy, []string{"2 alive, room for 8", "3 in both"}},
-		{repo.State{Workers: 2, HasLeader: true, Epoch: 3, RedisRunID: "a"}, queue.Inspection{Epoch: 3, EpochRunID: "b"}, warning, []string{"started again"}},
+		{repo.State{Workers: 2, Slots: 8, HasLeader: true, Epoch: 3, RedisRunID: "a"}, queue.Inspection{Epoch: 3, EpochRunID: "a"}, healthy,
+			[]string{"2 alive, room for 8", "3 in both"}},
+		{repo.State{Workers: 2, HasLeader: true, Epoch: 3, RedisRunID: "a"}, queue.Inspection{Epoch: 3, EpochRunID: "b"}, warning,
+			[]string{"started again"}},
 		{repo.State{Workers: 2, HasLeader: true, Epoch: 3}, queue.Inspection{}, warning, []string{"emptied"}},
 		{repo.State{Workers: 2, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 2}, warning, []string{"2 in Redis, 3 in Postgres"}},
 		{repo.State{HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, warning, []string{"jobs would wait"}},
-		{repo.State{HasLeader: true, Epoch: 3, OldestDue: time.Second}, queue.Inspection{Epoch: 3}, warning, []string{"and jobs wait, one for 1s"}},
-		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, warning, []string{"due for 3m0s", "0 of it taken", "none was started"}},
-		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Held: 4, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, healthy, []string{"due for 3m0s", "4 of it taken"}},
-		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Moving: true, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, healthy, []string{"due for 3m0s"}},
+		{repo.State{HasLeader: true, Epoch: 3, OldestDue: time.Second}, queue.Inspection{Epoch: 3}, warning,
+			[]string{"and jobs wait, one for 1s"}},
+		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, warning,
+			[]string{"due for 3m0s", "0 of it taken", "none was started"}},
+		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Held: 4, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, healthy,
+			[]string{"due for 3m0s", "4 of it taken"}},
+		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Moving: true, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3},
+			healthy, []string{"due for 3m0s"}},
 		{repo.State{Workers: 1, Slots: 4, OldestDue: time.Minute, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, healthy, nil},
 		{repo.State{Workers: 1, Epoch: 3}, queue.Inspection{Epoch: 3}, warning, []string{"leader: none"}},
 	} {
@@ -217,7 +225,8 @@ func TestDoctorJudgesTheConfiguration(t *testing.T) {
 		{"api", env{"FORGERUN_MAX_RETRIES": "few"}, failing, []string{`FORGERUN_MAX_RETRIES="few": a whole number`}},
 		{"webhooks", env{"FORGERUN_MASTER_KEY": ""}, failing, []string{"FORGERUN_MASTER_KEY is required"}},
 		{"worker", env{"FORGERUN_ADMIN_ADDR": ""}, warning, []string{"no metrics"}},
-		{"api", env{"FORGERUN_ADMIN_ADDR": "0.0.0.0:8081", "FORGERUN_ADMIN_TOKEN": "0123456789abcdef"}, warning, []string{"0.0.0.0:8081 is not on loopback"}},
+		{"api", env{"FORGERUN_ADMIN_ADDR": "0.0.0.0:8081", "FORGERUN_ADMIN_TOKEN": "0123456789abcdef"}, warning,
+			[]string{"0.0.0.0:8081 is not on loopback"}},
 		{"api", env{"FORGERUN_PUBLIC_URL": ""}, warning, []string{"http://127.0.0.1:8080"}},
 		{"api", env{"FORGERUN_PUBLIC_URL": "https://localhost:8443"}, warning, []string{"on loopback"}},
 		{"webhooks", env{"FORGERUN_PUBLIC_URL": "http://[::1]"}, warning, []string{"on loopback"}},

@@ -87,7 +87,8 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		return // the sender died; it will come again
 	}
 	r.documented.CheckDelivery(r.t, request.Header, body)
-	d := received{method: request.Method, url: "http://" + request.Host + request.RequestURI, header: request.Header.Clone(), body: string(body), at: time.Now(), nth: 1}
+	d := received{method: request.Method, url: "http://" + request.Host + request.RequestURI, header: request.Header.Clone(),
+		body: string(body), at: time.Now(), nth: 1}
 	r.mu.Lock()
 	for _, earlier := range r.got {
 		if earlier.id() == d.id() {

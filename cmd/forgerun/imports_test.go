@@ -76,7 +76,10 @@ var mayImport = []packageRule{
 	{"internal/simulator/judge/collect", []string{"client", "internal/simulator/facts", "internal/simulator/history", "internal/simulator/judge"}},
 	{"internal/simulator/receiver", []string{"client", "internal/simulator/history"}},
 	{"internal/simulator/report", []string{"internal/simulator/history", "internal/simulator/judge"}},
-	{"internal/simulator/load", []string{"client", "internal/simulator/facts", "internal/simulator/history", "internal/simulator/receiver", "internal/simulator/report", "internal/simulator/scenario"}},
+	{"internal/simulator/load", []string{
+		"client", "internal/simulator/facts", "internal/simulator/history", "internal/simulator/receiver", "internal/simulator/report",
+		"internal/simulator/scenario",
+	}},
 	{"internal/simulator/tour", []string{"client", "internal/simulator/..."}},
 	{"internal/simulator/trial", []string{"client", "internal/devstack", "internal/simulator/..."}},
 
@@ -96,10 +99,12 @@ var onlyIn = []struct {
 	library string // import path; those below it too
 	pkgs    []string
 }{
-	{"github.com/jackc/pgx", []string{"repo", "repo/repotest", "internal/devstack", "internal/simulator/judge/collect", "internal/bench/...", "cmd/... test"}},
+	{"github.com/jackc/pgx", []string{"repo", "repo/repotest", "internal/devstack", "internal/simulator/judge/collect", "internal/bench/...",
+		"cmd/... test"}},
 	{"github.com/pressly/goose", []string{"repo", "repo/repotest"}},
 	{"github.com/hibiken", []string{"tasks/...", "internal/bench/...", "cmd/... test"}},
-	{"github.com/redis/go-redis", []string{"tasks/...", "internal/devstack", "internal/simulator/judge/collect", "internal/bench/...", "cmd/... test"}},
+	{"github.com/redis/go-redis", []string{"tasks/...", "internal/devstack", "internal/simulator/judge/collect", "internal/bench/...",
+		"cmd/... test"}},
 	{"github.com/alicebob/miniredis", []string{"internal/devstack", "tasks/... test"}},
 	{"github.com/gofiber/fiber", []string{"handlers", "internal/bench/..."}},
 	{"github.com/valyala/fasthttp", []string{"handlers", "internal/simulator/load", "internal/bench/..."}},
@@ -109,11 +114,13 @@ var onlyIn = []struct {
 	{"code.dny.dev/ssrf", []string{"webhook"}},
 	{"github.com/exaring/otelpgx", []string{"repo"}},
 	{"go.opentelemetry.io/otel/exporters", []string{"monitoring"}},
-	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "internal/telemetry test", "app/apptest", "app/... test", "handlers test", "repo test", "tasks/... test", "webhook test", "internal/bench/... test"}},
+	{"go.opentelemetry.io/otel/sdk", []string{"monitoring", "internal/telemetry test", "app/apptest", "app/... test", "handlers test",
+		"repo test", "tasks/... test", "webhook test", "internal/bench/... test"}},
 	{"go.opentelemetry.io/proto", []string{"monitoring test", "cmd/... test"}},
 	{"github.com/chromedp", []string{"internal/simulator/report test", "cmd/... test"}},
 	{"github.com/compose-spec", []string{"monitoring test"}},
-	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "handlers test", "job test", "webhook test", "internal/simulator/scenario", "cmd/... test"}},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "handlers test", "job test", "webhook test",
+		"internal/simulator/scenario", "cmd/... test"}},
 }
 
 // standardLibraryOnly are the packages whose code (tests aside) imports nothing

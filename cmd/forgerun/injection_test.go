@@ -34,7 +34,8 @@ func TestHostileTextIsStoredAsItIs(t *testing.T) {
 		quoted, err := json.Marshal(text)
 		require.NoError(t, err)
 		params := `{"text":` + string(quoted) + `,` + string(quoted) + `:1}`
-		id := u.submit(api, execute("PAYLOAD_SMALL", `"params":`+params), "User-Agent", "x"+strings.Map(printable, text), "Accept-Language", strings.Map(printable, text))
+		id := u.submit(api, execute("PAYLOAD_SMALL", `"params":`+params), "User-Agent", "x"+strings.Map(printable, text), "Accept-Language",
+			strings.Map(printable, text))
 		ids = append(ids, id)
 		require.Equal(t, params, s.text(`SELECT params::text FROM jobs WHERE job_id = $1`, id), "byte by byte")
 		require.Equal(t, text, u.get(api, id).value("params").(map[string]any)["text"])
@@ -45,12 +46,14 @@ func TestHostileTextIsStoredAsItIs(t *testing.T) {
 		a.requireProblem(t, http.StatusBadRequest, "RFA_JOB_VALIDATION_FAILED")
 	}
 	for _, callback := range []string{`http://example.com/';DROP%20TABLE%20jobs;--`, `https://example.com/a%0D%0Ab?x='$1`} {
-		id := u.submit(api, execute("PAYLOAD_SMALL", `"callback":"`+callback+`"`, `"idempotency_key":"';DELETE/**/FROM/**/jobs;--`+callback[:5]+`"`))
+		id := u.submit(api, execute("PAYLOAD_SMALL", `"callback":"`+callback+`"`, `"idempotency_key":"';DELETE/**/FROM/**/jobs;--`+callback[:5]+
+			`"`))
 		ids = append(ids, id)
 		require.Equal(t, callback, s.text(`SELECT callback FROM jobs WHERE job_id = $1`, id))
 	}
 	for _, callback := range []string{`http://example.com/\r\nX: y`, `http://example.com/\u001b[31m`, `javascript:alert(1)`} {
-		u.trySubmit(api, execute("PAYLOAD_SMALL", `"callback":"`+callback+`"`)).requireProblem(t, http.StatusBadRequest, "RFA_JOB_VALIDATION_FAILED")
+		u.trySubmit(api, execute("PAYLOAD_SMALL", `"callback":"`+callback+`"`)).requireProblem(t, http.StatusBadRequest,
+			"RFA_JOB_VALIDATION_FAILED")
 	}
 	s.await("SUCCEEDED", ids...)
 	for _, text := range nasty {
@@ -90,7 +93,8 @@ func TestSecretsStayOutOfLogsAndRedis(t *testing.T) {
 	api := s.startLeader()
 	u := s.newUser(api)
 	s.startWorker()
-	planted := []string{"planted-in-params", "planted-in-event", "planted-bad-key", "planted-in-query", "planted-in-body", "planted-operator-token"}
+	planted := []string{"planted-in-params", "planted-in-event", "planted-bad-key", "planted-in-query", "planted-in-body",
+		"planted-operator-token"}
 	s.secret(planted...)
 	ids := []string{
 		u.submit(api, execute("SUCCESS_FAST", `"params":{"password":"planted-in-params"}`)),
@@ -114,7 +118,8 @@ func TestSecretsStayOutOfLogsAndRedis(t *testing.T) {
 		require.NotContains(t, broken.body, internal)
 	}
 	s.exec(`ALTER TABLE planted_in_sql RENAME TO events`)
-	require.Zero(t, s.count(`SELECT count(*) FROM api_keys k WHERE k::text LIKE '%' || $1 || '%'`, u.key[len("frk_")+13:]), "only a hash is stored")
+	require.Zero(t, s.count(`SELECT count(*) FROM api_keys k WHERE k::text LIKE '%' || $1 || '%'`, u.key[len("frk_")+13:]),
+		"only a hash is stored")
 
 	written, err := os.ReadFile(s.appendOnlyFile())
 	require.NoError(t, err)

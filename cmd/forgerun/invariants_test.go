@@ -145,7 +145,8 @@ func (s *stack) histories() map[string]*history {
 	require.NoError(s.t, err)
 	defer func() { _ = tx.Rollback(s.ctx()) }()
 	all := map[string]*history{}
-	for _, row := range rowsOf[jobRow](s, tx, `SELECT job_id::text, request_id, coalesce(batch_id::text, ''), state, coalesce(outcome, ''), attempt, event_seq,
+	for _, row := range rowsOf[jobRow](s, tx, `SELECT job_id::text, request_id, coalesce(batch_id::text, ''), state,
+		coalesce(outcome, ''), attempt, event_seq,
 			fence, lease_expiries, run_at, execution_at, started_at FROM jobs`) {
 		all[row.ID] = &history{jobRow: row}
 	}
@@ -212,10 +213,13 @@ func (s *stack) checkInvariants() {
 
 // storedViolations count rows that must not be there.
 var storedViolations = map[string]string{
-	"idempotency keys without what they stand for": `SELECT count(*) FROM idempotency_keys k WHERE NOT EXISTS (SELECT FROM jobs WHERE job_id = k.resource_id)
-		AND NOT EXISTS (SELECT FROM batches WHERE batch_id = k.resource_id) AND NOT EXISTS (SELECT FROM webhooks WHERE webhook_id = k.resource_id)`,
+	"idempotency keys without what they stand for": `SELECT count(*) FROM idempotency_keys k
+		WHERE NOT EXISTS (SELECT FROM jobs WHERE job_id = k.resource_id)
+		AND NOT EXISTS (SELECT FROM batches WHERE batch_id = k.resource_id)
+		AND NOT EXISTS (SELECT FROM webhooks WHERE webhook_id = k.resource_id)`,
 	"jobs, batches or webhooks with two idempotency keys": `SELECT count(*) - count(DISTINCT resource_id) FROM idempotency_keys`,
-	"events before their predecessor in the client's stream": `SELECT count(*) FROM events e JOIN events p ON p.job_id = e.job_id AND p.seq = e.seq - 1
+	"events before their predecessor in the client's stream": `SELECT count(*) FROM events e
+		JOIN events p ON p.job_id = e.job_id AND p.seq = e.seq - 1
 		WHERE p.tx > e.tx`,
 	"events in another client's stream": `SELECT count(*) FROM events e JOIN jobs j USING (job_id) WHERE e.client_id <> j.client_id`,
 	"batches that are complete without exactly one event": `SELECT count(*) FROM batches b WHERE completed_at IS NOT NULL
@@ -227,13 +231,16 @@ var storedViolations = map[string]string{
 		WHERE w.created_at < e.occurred_at AND w.updated_at = w.created_at AND w.disabled_at IS NULL AND w.deleted_at IS NULL
 		AND w.events && ARRAY['*', split_part(e.event_name, '.', 1) || '.*', e.event_name]
 		AND 1 <> (SELECT count(*) FROM deliveries d WHERE d.webhook_id = w.webhook_id AND d.event_id = e.event_id)`,
-	"deliveries of another client's events": `SELECT count(*) FROM deliveries d LEFT JOIN webhooks w USING (webhook_id) LEFT JOIN jobs j ON j.job_id = d.job_id
+	"deliveries of another client's events": `SELECT count(*) FROM deliveries d
+		LEFT JOIN webhooks w USING (webhook_id) LEFT JOIN jobs j ON j.job_id = d.job_id
 		WHERE w.client_id <> d.client_id OR j.client_id <> d.client_id`,
 	"deliveries that were confirmed by nobody": `SELECT count(*) FROM deliveries d WHERE state = 'DELIVERED'
-		AND NOT EXISTS (SELECT FROM delivery_attempts a WHERE a.delivery_id = d.delivery_id AND a.error IS NULL AND a.status BETWEEN 200 AND 299)`,
+		AND NOT EXISTS (SELECT FROM delivery_attempts a WHERE a.delivery_id = d.delivery_id AND a.error IS NULL
+			AND a.status BETWEEN 200 AND 299)`,
 	"deliveries with another number of attempts than recorded": `SELECT count(*) FROM deliveries d
 		WHERE attempts <> (SELECT count(*) FROM delivery_attempts a WHERE a.delivery_id = d.delivery_id)`,
-	"completed events of batches that are not": `SELECT count(*) FROM client_events e JOIN batches b USING (batch_id) WHERE b.completed_at IS NULL`,
+	"completed events of batches that are not": `SELECT count(*) FROM client_events e
+		JOIN batches b USING (batch_id) WHERE b.completed_at IS NULL`,
 }
 
 // requestViolations: every accepted request has its job, and every job its one

@@ -77,7 +77,8 @@ func TestKeyRotationOverlapsAndKeysExpireOnTime(t *testing.T) {
 	u.key = renewed.text("api_key")
 	s.secret(u.key)
 	end := func(key string) time.Time {
-		at := s.text(`SELECT to_char(expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.USZ') FROM api_keys WHERE $1 LIKE '%' || key_id || '%'`, key)
+		at := s.text(`SELECT to_char(expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.USZ') FROM api_keys
+			WHERE $1 LIKE '%' || key_id || '%'`, key)
 		expires, err := time.Parse(time.RFC3339Nano, at)
 		require.NoError(t, err)
 		return expires

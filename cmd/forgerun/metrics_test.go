@@ -66,7 +66,8 @@ var metricNames = []string{
 	"job_retries_total", "job_retry_outcomes_total", "idempotency_hits_total", "job_schedule_lateness_seconds", "job_oldest_due_seconds",
 	"jobs_current", "workers_alive", "workers_slots", "worker_slots", "worker_slots_used", "worker_leases_lost_total", "leases_expired_total",
 	"fenced_writes_total", "tasks_dropped_total", "maintenance_leader", "maintenance_jobs_total", "maintenance_errors_total",
-	"maintenance_round_seconds", "maintenance_last_success_timestamp_seconds", "dispatch_epoch", "dispatch_epochs_total", "dispatch_window_closed",
+	"maintenance_round_seconds", "maintenance_last_success_timestamp_seconds", "dispatch_epoch", "dispatch_epochs_total",
+	"dispatch_window_closed",
 	"backlog_timestamp_seconds", "webhook_deliveries_pending", "webhook_oldest_pending_seconds", "webhooks_disabled_current",
 	"database_errors_total", "database_up", "database_connections", "group_commit_items", "group_commit_seconds",
 	"redis_errors_total", "redis_up", "redis_connections", "asynq_queue_tasks", "tasks_enqueued_total", "tasks_dispatched_total",
@@ -108,8 +109,10 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 	}
 	ids = append(ids, u.submit(api, execute("RETRY_ON_FAIL", `"auto_retry":true`)),
 		u.submit(api, `{"type":"EMIT_EVENT","event":{"name":"mine","data":1}}`),
-		u.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"`+time.Now().Add(2*time.Second).UTC().Format(time.RFC3339Nano)+`"}`))
-	far := u.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"`+time.Now().Add(time.Hour).UTC().Format(time.RFC3339Nano)+`"}`)
+		u.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"`+
+			time.Now().Add(2*time.Second).UTC().Format(time.RFC3339Nano)+`"}`))
+	far := u.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"`+
+		time.Now().Add(time.Hour).UTC().Format(time.RFC3339Nano)+`"}`)
 	require.Equal(t, http.StatusOK, u.call(api, "POST", "/v1/jobs/"+far+"/cancel", "").status)
 	once := execute("SUCCESS_FAST", `"idempotency_key":"k"`)
 	ids = append(ids, far, u.submit(api, once))
@@ -124,19 +127,20 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 	s.awaitDeliveries()
 
 	counts := map[string]string{
-		"jobs_submitted_total":          `SELECT count(*) FROM events WHERE event_name = 'job.created'`,
-		"jobs_queued_total":             `SELECT count(*) FROM events WHERE next_state = 'QUEUED'`,
-		"jobs_running_total":            `SELECT count(*) FROM events WHERE next_state = 'RUNNING'`,
-		"jobs_succeeded_total":          `SELECT count(*) FROM events WHERE next_state = 'SUCCEEDED'`,
-		"jobs_failed_total":             `SELECT count(*) FROM events WHERE next_state = 'FAILED'`,
-		"jobs_canceled_total":           `SELECT count(*) FROM events WHERE next_state = 'CANCELED'`,
-		"job_execution_seconds":         `SELECT count(*) FROM reports WHERE started_at IS NOT NULL`,
-		"job_queue_wait_seconds":        `SELECT count(*) FROM events WHERE next_state = 'ASSIGNED'`,
-		"job_schedule_lateness_seconds": `SELECT count(*) FROM events JOIN jobs USING (job_id) WHERE prev_state = 'CREATED' AND next_state = 'QUEUED' AND execution_at IS NOT NULL`,
-		"job_retries_total":             `SELECT count(*) FROM events WHERE prev_state = 'FAILED' AND next_state = 'QUEUED'`,
-		"job_retry_outcomes_total":      `SELECT count(*) FROM reports WHERE attempt > 1`,
-		"idempotency_hits_total":        `SELECT 1`,
-		"webhook_deliveries_total":      `SELECT count(*) FROM delivery_attempts`,
+		"jobs_submitted_total":   `SELECT count(*) FROM events WHERE event_name = 'job.created'`,
+		"jobs_queued_total":      `SELECT count(*) FROM events WHERE next_state = 'QUEUED'`,
+		"jobs_running_total":     `SELECT count(*) FROM events WHERE next_state = 'RUNNING'`,
+		"jobs_succeeded_total":   `SELECT count(*) FROM events WHERE next_state = 'SUCCEEDED'`,
+		"jobs_failed_total":      `SELECT count(*) FROM events WHERE next_state = 'FAILED'`,
+		"jobs_canceled_total":    `SELECT count(*) FROM events WHERE next_state = 'CANCELED'`,
+		"job_execution_seconds":  `SELECT count(*) FROM reports WHERE started_at IS NOT NULL`,
+		"job_queue_wait_seconds": `SELECT count(*) FROM events WHERE next_state = 'ASSIGNED'`,
+		"job_schedule_lateness_seconds": `SELECT count(*) FROM events JOIN jobs USING (job_id)
+			WHERE prev_state = 'CREATED' AND next_state = 'QUEUED' AND execution_at IS NOT NULL`,
+		"job_retries_total":        `SELECT count(*) FROM events WHERE prev_state = 'FAILED' AND next_state = 'QUEUED'`,
+		"job_retry_outcomes_total": `SELECT count(*) FROM reports WHERE attempt > 1`,
+		"idempotency_hits_total":   `SELECT 1`,
+		"webhook_deliveries_total": `SELECT count(*) FROM delivery_attempts`,
 	}
 	want, got := map[string]float64{}, map[string]float64{}
 	for name, sql := range counts {
@@ -177,7 +181,10 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 		}
 	}
 	stored := map[string]int{}
-	rows, err := s.db.Query(t.Context(), `SELECT job_id || ' from ' || coalesce(prev_state, '') || ' to ' || next_state, count(*) FROM events WHERE next_state IS NOT NULL GROUP BY 1`)
+	rows,
+		err := s.db.Query(t.Context(),
+		`SELECT job_id || ' from ' || coalesce(prev_state, '') || ' to ' || next_state, count(*) FROM events
+			WHERE next_state IS NOT NULL GROUP BY 1`)
 	require.NoError(t, err)
 	var transition string
 	var n int
@@ -186,13 +193,14 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 	require.Equal(t, stored, transitions)
 	require.Equal(t, s.count(`SELECT count(*) FROM delivery_attempts`), attempts)
 	require.Equal(t, http.StatusUnauthorized, u.look(api, "frk_nobody").status)
-	require.Equal(t, "RFA_AUTH_INVALID_CREDENTIALS", api.logged("authentication failed", `"client_id"`, `"reason"`, `"request_id"`)["error_code"])
+	require.Equal(t, "RFA_AUTH_INVALID_CREDENTIALS", api.logged("authentication failed", `"client_id"`, `"reason"`,
+		`"request_id"`)["error_code"])
 	require.Equal(t, 1.0, sum(api.scrape(), "auth_failures_total"))
 	s.checkInvariants()
 }
 
-// The leader, and it alone, tells how much there is to do.
-func TestCensusFollowsTheLeader(t *testing.T) {
+// The leader alone shows the backlog statistics.
+func TestBacklogStatisticsFollowTheLeader(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	leader := s.startLeader()
@@ -210,13 +218,16 @@ func TestCensusFollowsTheLeader(t *testing.T) {
 			return true
 		}
 	}
-	eventually(t, "the leader counts", shows(leader, map[string]float64{"job_queue_depth": 7, "jobs_current": 7, "workers_alive": 0, "maintenance_leader": 1}))
+	eventually(t, "the leader counts", shows(leader, map[string]float64{"job_queue_depth": 7, "jobs_current": 7, "workers_alive": 0,
+		"maintenance_leader": 1}))
 	eventually(t, "they have been due for a while", func() bool { return sum(leader.scrape(), "job_oldest_due_seconds") > 1 })
-	require.True(t, shows(other, map[string]float64{"job_queue_depth": 0, "jobs_current": 0, "backlog_timestamp_seconds": 0, "maintenance_leader": 0})())
+	require.True(t, shows(other, map[string]float64{"job_queue_depth": 0, "jobs_current": 0, "backlog_timestamp_seconds": 0,
+		"maintenance_leader": 0})())
 	leader.kill()
 	eventually(t, "the next leader counts", shows(other, map[string]float64{"job_queue_depth": 7, "jobs_current": 7, "maintenance_leader": 1}))
 	s.startWorker()
-	eventually(t, "the work is done", shows(other, map[string]float64{"job_queue_depth": 0, "jobs_current": 0, "job_oldest_due_seconds": 0, "workers_alive": 1, "workers_slots": 4}))
+	eventually(t, "the work is done", shows(other, map[string]float64{"job_queue_depth": 0, "jobs_current": 0, "job_oldest_due_seconds": 0,
+		"workers_alive": 1, "workers_slots": 4}))
 	s.checkInvariants()
 }
 
@@ -260,7 +271,8 @@ func TestScrapeDuringOutages(t *testing.T) {
 	u.submitMany(leader, 3, execute("SUCCESS_FAST"))
 	eventually(t, "all is counted", func() bool {
 		all := leader.scrape()
-		return sum(all, "job_queue_depth") == 3 && sum(all, "database_up") == 1 && sum(all, "redis_up") == 1 && sum(all, "asynq_queue_tasks", "queue", "jobs") == 3
+		return sum(all, "job_queue_depth") == 3 && sum(all, "database_up") == 1 && sum(all, "redis_up") == 1 &&
+			sum(all, "asynq_queue_tasks", "queue", "jobs") == 3
 	})
 	within := func() (all map[string]*dto.MetricFamily) {
 		t.Helper()

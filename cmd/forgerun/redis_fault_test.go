@@ -64,7 +64,8 @@ func TestDispatchWindow(t *testing.T) {
 	late := s.count(`SELECT max(abs(a - b)) FROM (SELECT row_number() OVER (ORDER BY run_at, job_id) AS a,
 		row_number() OVER (ORDER BY assigned_at, job_id) AS b FROM jobs WHERE job_id = ANY($1::uuid[])) o`, ids)
 	require.Less(t, late, 3*window, "first come, first served, but for those under way at once")
-	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence <> 1 OR dispatch_epoch IS NOT NULL`), "nothing is written about tasks that are not lost")
+	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence <> 1 OR dispatch_epoch IS NOT NULL`),
+		"nothing is written about tasks that are not lost")
 	s.checkInvariants()
 }
 

@@ -64,7 +64,8 @@ func TestMigrateDownAndUp(t *testing.T) {
 		args    []string
 		version int64
 	}{
-		{[]string{"migrate"}, newest}, {[]string{"migrate", "-to", "3"}, 3}, {[]string{"migrate", "-to", "0"}, 0}, {[]string{"migrate", "up"}, newest},
+		{[]string{"migrate"}, newest}, {[]string{"migrate", "-to", "3"}, 3}, {[]string{"migrate", "-to", "0"}, 0},
+		{[]string{"migrate", "up"}, newest},
 	} {
 		p := startProc(t, s.env, s.knownSecrets, step.args...)
 		require.Zero(t, p.exitCode(), step.args)

@@ -224,7 +224,8 @@ func TestTooManyStreamsAreRefused(t *testing.T) {
 	a.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
 	require.Nil(t, a.value("retryAfter"), "how often to ask is not how soon to resubmit (draft section 6.7)")
 	open = append(open, other.stream(api, "/v1/events", ""))
-	other.call(api, "GET", "/v1/events", "", "Accept", "text/event-stream").requireProblem(t, http.StatusServiceUnavailable, "RFA_EXEC_QUEUE_FULL")
+	other.call(api, "GET", "/v1/events", "", "Accept", "text/event-stream").requireProblem(t, http.StatusServiceUnavailable,
+		"RFA_EXEC_QUEUE_FULL")
 	for _, stream := range open {
 		stream.cut()
 	}
@@ -239,7 +240,8 @@ func TestTooManyStreamsAreRefused(t *testing.T) {
 func TestIdleStreamsAreCheap(t *testing.T) {
 	t.Parallel()
 	const streams, limitKB = 5000, 200 * 1024
-	s := newStack(t, patient, env{"FORGERUN_MAX_STREAMS_PER_CLIENT": "10000", "FORGERUN_RATE_LIMIT_PER_MINUTE": "10000000"}) // an event wakes all of them
+	// an event wakes all of them
+	s := newStack(t, patient, env{"FORGERUN_MAX_STREAMS_PER_CLIENT": "10000", "FORGERUN_RATE_LIMIT_PER_MINUTE": "10000000"})
 	api := startProgram(t, buildProgram(t), s.env, s.knownSecrets, "api")
 	api.waitAPI()
 	u := s.newUser(api)

@@ -35,7 +35,8 @@ func TestTasksDuplicatedReorderedAndEarly(t *testing.T) {
 	for _, task := range append(pending, scheduled...) {
 		for _, copied := range []string{"a", "b"} {
 			duplicates = append(duplicates, func() error {
-				_, err := client.Enqueue(asynq.NewTask(task.Type, task.Payload), asynq.TaskID(task.ID+copied), asynq.Queue("jobs"), asynq.MaxRetry(1000))
+				_, err := client.Enqueue(asynq.NewTask(task.Type, task.Payload), asynq.TaskID(task.ID+copied), asynq.Queue("jobs"),
+					asynq.MaxRetry(1000))
 				return err
 			})
 		}

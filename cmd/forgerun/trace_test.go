@@ -53,7 +53,8 @@ func TestTraceOfAJob(t *testing.T) {
 	root := tree["api POST /v1/jobs"][0]
 	require.Equal(t, "00f067aa0ba902b7", root.parent, "the client's span is above all")
 	require.Equal(t, "SERVER", root.kind)
-	for path, kind := range map[string]string{submit + enqueued: "PRODUCER", submit + processed: "CONSUMER", "api POST /v1/jobs > webhooks deliver event": "CLIENT"} {
+	for path, kind := range map[string]string{submit + enqueued: "PRODUCER", submit + processed: "CONSUMER",
+		"api POST /v1/jobs > webhooks deliver event": "CLIENT"} {
 		require.Len(t, tree[path], 1, path)
 		require.Equal(t, kind, tree[path][0].kind, path)
 		require.Equal(t, id, tree[path][0].attributes["forgerun.job_id"], path)

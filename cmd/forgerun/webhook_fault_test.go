@@ -98,7 +98,8 @@ func TestTerminatedWebhooksProcess(t *testing.T) {
 	webhooks.logged("stopping")
 	release()
 	require.Zero(t, webhooks.exitCode())
-	require.Equal(t, len(r.all()), s.count(`SELECT count(*) FROM deliveries WHERE state = 'DELIVERED'`), "what was on its way was finished and recorded")
+	require.Equal(t, len(r.all()), s.count(`SELECT count(*) FROM deliveries WHERE state = 'DELIVERED'`),
+		"what was on its way was finished and recorded")
 	require.Zero(t, s.count(`SELECT count(*) FROM deliveries WHERE claimed_until IS NOT NULL`), "the rest was given back")
 	s.startWebhooks()
 	s.awaitDeliveries()
@@ -177,7 +178,8 @@ func TestPrivateAddressesAreNotCalled(t *testing.T) {
 	canary.mu.Unlock()
 
 	strict := s.startAPI(env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "false"})
-	for _, url := range []string{canary.url, "http://localhost:9", "http://0x7f000001/", "http://[::1]/", "http://169.254.169.254/latest/meta-data/"} {
+	for _, url := range []string{canary.url, "http://localhost:9", "http://0x7f000001/", "http://[::1]/",
+		"http://169.254.169.254/latest/meta-data/"} {
 		a := u.call(strict, "POST", "/v1/webhooks", `{"url":"`+url+`","events":["*"]}`)
 		a.requireProblem(t, http.StatusBadRequest, "RFA_JOB_VALIDATION_FAILED")
 		a = u.trySubmit(strict, execute("WEBHOOK_SUCCESS", `"callback":"`+url+`"`))

@@ -102,7 +102,8 @@ func TestWebhookOfAFailure(t *testing.T) {
 	require.Equal(t, true, got[0].value("retryable"))
 	require.Equal(t, got[0].body, got[1].body)
 	require.Equal(t, got[0].id(), got[1].id())
-	require.Equal(t, u.call(api, "GET", "/v1/jobs/"+id+"/attempts/1", "", "Accept", "application/problem+json").text("title"), got[0].value("title"),
+	require.Equal(t, u.call(api, "GET", "/v1/jobs/"+id+"/attempts/1", "", "Accept", "application/problem+json").text("title"),
+		got[0].value("title"),
 		"in the language of the submission")
 	s.checkInvariants()
 }
