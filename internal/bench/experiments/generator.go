@@ -53,22 +53,18 @@ func Generator(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	handler := exec.CommandContext(ctx, self, "nothing")
-	out, err := handler.StdoutPipe()
+	handler, err := lab.Launch(self, nil, "nothing")
 	if err != nil {
 		return nil, err
 	}
-	if err := handler.Start(); err != nil {
-		return nil, err
-	}
-	defer func() { _ = handler.Process.Kill(); _ = handler.Wait() }()
-	listening, err := bufio.NewReader(out).ReadString('\n')
+	defer handler.Kill()
+	address, err := handler.Logged(ctx, `listening on (\S+)\n`)
 	if err != nil {
-		return nil, fmt.Errorf("the handler did not start: %w", err)
+		return nil, err
 	}
 	l.Printf("sending %d submissions from one core (GOMAXPROCS=1) to a handler that does nothing", generatorJobs)
 	engine := exec.CommandContext(ctx, self, "engine", "-jobs", strconv.Itoa(generatorJobs),
-		"-watched="+strconv.FormatBool(l.Options.Watched), "-address", strings.TrimSpace(listening))
+		"-watched="+strconv.FormatBool(l.Options.Watched), "-address", address)
 	engine.Env, engine.Stderr = append(os.Environ(), "GOMAXPROCS=1"), os.Stderr
 	result, err := engine.Output()
 	if err != nil {
@@ -193,7 +189,7 @@ func ServeNothing(context.Context, []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(listener.Addr())
+	fmt.Println("listening on", listener.Addr())
 	n := nothing{ended: make(chan string, 1000)}
 	server := &fasthttp.Server{NoDefaultDate: true, Handler: n.handle}
 	return server.Serve(listener)
