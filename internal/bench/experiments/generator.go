@@ -28,9 +28,8 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// The simulator's generator, on one core, against a handler that does nothing: it
-// must not be what limits a run, and a long run must not need more memory than a
-// short one.
+// The simulator's generator must not limit a run, and a long run must not need more
+// memory than a short one.
 const (
 	generatorTarget = 20_000 // requests/s
 	// growthTarget bounds the memory after all jobs, in terms of that after a tenth.
@@ -191,8 +190,7 @@ func ServeNothing(context.Context, []string) error {
 	}
 	fmt.Println("listening on", listener.Addr())
 	n := nothing{ended: make(chan string, 1000)}
-	server := &fasthttp.Server{NoDefaultDate: true, Handler: n.handle}
-	return server.Serve(listener)
+	return (&fasthttp.Server{NoDefaultDate: true, Handler: n.handle}).Serve(listener)
 }
 
 type nothing struct {

@@ -22,12 +22,8 @@ import (
 )
 
 const (
-	// observedTarget is the part of the throughput that must be left when everything is
-	// counted, logged and scraped.
-	observedTarget = 0.95
-	// observedRounds is how many rounds there are for each one of other comparisons:
-	// the difference to be seen is small.
-	observedRounds = 2
+	observedTarget = 0.95 // of the throughput without metrics and logs
+	observedRounds = 2    // for each round of other comparisons: the difference is small
 )
 
 // mode is a way to run the service.
@@ -39,9 +35,8 @@ type mode struct {
 	samples []sample
 }
 
-// Observability measures what metrics and logs cost: the same load without any, with
-// logs alone, and with all of them and a scraper. Without metrics it is a build of
-// the service whose metrics do nothing. Tracing is off, as it is by default; on
+// Observability measures what metrics and logs cost: the same load without any (a build
+// whose metrics do nothing), with logs alone, and with all of them and a scraper. On
 // request a fourth mode traces each request.
 func Observability(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 	uncounted, err := lab.BuildUncounted(ctx, l.Dir)
@@ -55,7 +50,8 @@ func Observability(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 	}
 	defer traces.Close()
 	modes := []*mode{
-		{name: "unseen", program: uncounted, env: []string{"FORGERUN_LOG_LEVEL=error"}}, {name: "logged", program: uncounted}, {name: "seen", scraped: true},
+		{name: "unseen", program: uncounted, env: []string{"FORGERUN_LOG_LEVEL=error"}},
+		{name: "logged", program: uncounted}, {name: "seen", scraped: true},
 	}
 	if l.Options.Traced {
 		modes = append(modes, &mode{name: "traced", scraped: true, env: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + traces.Addr().String()}})

@@ -42,8 +42,7 @@ func (l *Lab) NewDatabase(ctx context.Context) (*Database, error) {
 	return d, err
 }
 
-// Drop removes a database, so that the servers have nothing left to do for it, and
-// flushes what its system left in Redis.
+// Drop removes the database and what its system left in Redis.
 func (l *Lab) Drop(ctx context.Context, d *Database) error {
 	err := errors.Join(d.Conn.Close(ctx), l.admin(ctx, "DROP DATABASE "+d.Conn.Config().Database+" WITH (FORCE)"))
 	client, failure := d.Redis()

@@ -90,10 +90,10 @@ type Starter func(context.Context, *Database, Options) (System, error)
 // database's key, or for a new client if there is none.
 func Serve(ctx context.Context, d *Database, o Options, start Starter, use func(System) error) error {
 	sys, err := start(ctx, d, o)
+	if d.Key != "" {
+		sys.Key, sys.Client = d.Key, d.Client
+	}
 	if err == nil {
-		if d.Key != "" {
-			sys.Key, sys.Client = d.Key, d.Client
-		}
 		err = use(sys)
 	}
 	return errors.Join(err, sys.API.Stop())
@@ -137,8 +137,8 @@ var ErrLate = errors.New("not in time")
 // Pause waits for a while, less if the context ends.
 func Pause(ctx context.Context, d time.Duration) { process.Sleep(ctx, d) }
 
-// Poll asks until the answer is yes, for the given time at most. Asking takes no
-// more than a fifth of the time: it must not be what the machine does.
+// Poll asks until the answer is yes, for the given time at most. Asking takes at most
+// a fifth of the CPU.
 func Poll(ctx context.Context, limit time.Duration, what string, ask func() (bool, error)) error {
 	for end := time.Now().Add(limit); ; {
 		asked := time.Now()

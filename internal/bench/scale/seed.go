@@ -5,8 +5,6 @@ package scale
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -22,10 +20,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Jobs that are there before anything is measured are written by SQL, as the
-// service would have left them: valid by every constraint, with their events,
-// reports and results, and no delivery, since there is no webhook. What differs
-// is the layout: rows that were never updated, in order of their time.
+// Jobs that are there before anything is measured are written by SQL, as the service
+// would have left them, with their events, reports and results. What differs is the
+// layout: rows that were never updated, in order of their time.
 
 // How far a seeded job has come: the number of its events.
 const (
@@ -113,14 +110,13 @@ func seed(ctx context.Context, d *lab.Database, s seeding) error {
 }
 
 // seedWork is what all seeded jobs do, and what comes of it.
-func seedWork(ctx context.Context) ([]byte, *job.Result, error) {
+func seedWork(ctx context.Context) (job.Definition, *job.Result, error) {
 	definition, err := lab.Catalogue.Define(job.Execute, job.PayloadSmall, time.Now(), nil)
-	encoded, failure := json.Marshal(definition)
-	if err := errors.Join(err, failure); err != nil {
-		return nil, nil, err
+	if err != nil {
+		return definition, nil, err
 	}
 	result, err := work.New(work.Config{Limit: time.Second}).Run(ctx, definition, 1, nil)
-	return encoded, result, err
+	return definition, result, err
 }
 
 // overConnections runs the same on several connections whose commits need not be

@@ -104,7 +104,7 @@ func (g *seedTest) count(sql string) (n int) {
 	return n
 }
 
-// A seeded job looks like one that the service brought to the same cursor.
+// A seeded job looks like one that the service brought to the same state.
 func TestSeededJobsLookLikeTheService(t *testing.T) {
 	t.Parallel()
 	tomorrow := time.Now().Add(24 * time.Hour).Truncate(time.Microsecond)
