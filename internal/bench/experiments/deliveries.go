@@ -18,25 +18,21 @@ import (
 	"github.com/forgerun/forgerun/internal/bench/loadgen"
 )
 
-// Targets of deliveries: signed ones per second, rows and queue included, and
-// the 99th percentile from an event to its arrival when all is idle.
+// Targets of deliveries: signed ones per second, and from an event to its arrival.
 const (
 	deliveryTarget   = 2000.0
 	delivery99Target = 100.0 // ms
 )
 
 const (
-	// eventsPerJob is how many events a submission writes while no worker runs:
-	// each becomes one delivery.
-	eventsPerJob     = 2
+	eventsPerJob     = 2      // written by a submission while no worker runs: each is one delivery
 	deliveryJobs     = 10_000 // of a phase
 	idleDeliveryJobs = 300    // submitted one by one
 	deliveryClients  = 64
 )
 
-// Deliveries measures the sending of webhooks to a fast receiver on the same
-// machine. The share of plain requests, without rows, queue and signatures, shows
-// what the machine could do at most.
+// Deliveries measures the sending of webhooks to a fast receiver on the same machine, and
+// beside it plain requests, without rows, queue and signatures.
 func Deliveries(ctx context.Context, l *lab.Lab) (list []figures.Figure, err error) {
 	m := deliveryMeasure{lab: l}
 	m.received = &counter{answer: m.receive}
