@@ -10,23 +10,27 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forgerun/forgerun/internal/doctor"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/webhook"
 )
 
+// configFindings also take what is found in the configuration.
+type configFindings struct{ doctor.Findings }
+
 // judgeConfig judges what needs no store: whether the role would start, and
 // values that are allowed but probably not meant.
-func (fs *findings) judgeConfig(role string, cfg Config, bad error, unknown []string) {
+func (fs *configFindings) judgeConfig(role string, cfg Config, bad error, unknown []string) {
 	if bad == nil {
-		fs.ok("configuration", "valid for "+role)
+		fs.OK("configuration", "valid for "+role)
 	} else {
 		for _, sentence := range sentences(bad) {
-			fs.fail("configuration", sentence, role+" does not start like this: correct the variable ('forgerun config "+role+"' lists them all)")
+			fs.Fail("configuration", sentence, role+" does not start like this: correct the variable ('forgerun config "+role+"' lists them all)")
 		}
 	}
 	for _, name := range unknown {
-		fs.warn("configuration", name+" is no variable of this program and is ignored", "correct the name ('forgerun config' lists them all), or remove it")
+		fs.Warn("configuration", name+" is no variable of this program and is ignored", "correct the name ('forgerun config' lists them all), or remove it")
 	}
 	if bad != nil {
 		return // values beside a bad one may not be there
@@ -40,46 +44,46 @@ func (fs *findings) judgeConfig(role string, cfg Config, bad error, unknown []st
 
 // judgeExposure judges what others can reach or see. What dev does by
 // default is for one's own machine.
-func (fs *findings) judgeExposure(role string, cfg Config) {
+func (fs *configFindings) judgeExposure(role string, cfg Config) {
 	switch {
 	case cfg.AdminAddr == "":
-		fs.warn("admin listener", "none: no metrics, no health, no dashboard of this process", "set FORGERUN_ADMIN_ADDR, such as 127.0.0.1:8082 (each process on a machine its own)")
+		fs.Warn("admin listener", "none: no metrics, no health, no dashboard of this process", "set FORGERUN_ADMIN_ADDR, such as 127.0.0.1:8082 (each process on a machine its own)")
 	case !onLoopback(cfg.AdminAddr):
-		fs.warn("admin listener", cfg.AdminAddr+" is not on loopback: whoever reaches it reads /metrics and /readyz without the token",
+		fs.Warn("admin listener", cfg.AdminAddr+" is not on loopback: whoever reaches it reads /metrics and /readyz without the token",
 			"let only Prometheus and operators reach it (firewall, private network), or set FORGERUN_ADMIN_ADDR to 127.0.0.1:8081")
 	default:
-		fs.ok("admin listener", cfg.AdminAddr+" is on loopback")
+		fs.OK("admin listener", cfg.AdminAddr+" is on loopback")
 	}
 	fs.judgePublicURL(role, cfg)
 	if role == "api" && cfg.OpenRegistration {
-		fs.warn("registration", "open: whoever reaches the API may create clients and keys", "set FORGERUN_OPEN_REGISTRATION=false and create clients with FORGERUN_ADMIN_TOKEN")
+		fs.Warn("registration", "open: whoever reaches the API may create clients and keys", "set FORGERUN_OPEN_REGISTRATION=false and create clients with FORGERUN_ADMIN_TOKEN")
 	}
 	if (role == "api" || role == "webhooks") && cfg.WebhookAllowPrivate {
-		fs.warn("webhook targets", "clients may have this network's own addresses called, loopback too", "set FORGERUN_WEBHOOK_ALLOW_PRIVATE=false, unless every client is trusted")
+		fs.Warn("webhook targets", "clients may have this network's own addresses called, loopback too", "set FORGERUN_WEBHOOK_ALLOW_PRIVATE=false, unless every client is trusted")
 	}
 }
 
 // judgePublicURL concerns whoever publishes addresses of the API.
-func (fs *findings) judgePublicURL(role string, cfg Config) {
+func (fs *configFindings) judgePublicURL(role string, cfg Config) {
 	const what, advice = "public URL", "set FORGERUN_PUBLIC_URL to what clients use, such as https://forgerun.example.com, for all roles alike"
 	u, err := url.Parse(cfg.PublicURL)
 	switch {
 	case cfg.PublicURL == "" && role != "api":
 		return // it publishes none
 	case cfg.PublicURL == "":
-		fs.warn(what, "not set: links and problem types begin with http://"+cfg.HTTPAddr, advice)
+		fs.Warn(what, "not set: links and problem types begin with http://"+cfg.HTTPAddr, advice)
 	case err == nil && onLoopback(net.JoinHostPort(u.Hostname(), "0")):
-		fs.warn(what, cfg.PublicURL+" is on loopback: links lead others to their own machine", advice)
+		fs.Warn(what, cfg.PublicURL+" is on loopback: links lead others to their own machine", advice)
 	case strings.HasPrefix(cfg.PublicURL, "http://"):
-		fs.warn(what, cfg.PublicURL+" is not https: API keys travel in the clear", "put TLS in front of the API, and "+advice)
+		fs.Warn(what, cfg.PublicURL+" is not https: API keys travel in the clear", "put TLS in front of the API, and "+advice)
 	default:
-		fs.ok(what, cfg.PublicURL)
+		fs.OK(what, cfg.PublicURL)
 	}
 }
 
 // judgeTimes concerns workers: a lease must outlive a heartbeat that fails, and
 // the next one.
-func (fs *findings) judgeTimes(role string, cfg Config) {
+func (fs *configFindings) judgeTimes(role string, cfg Config) {
 	if role != "worker" && role != "dev" {
 		return
 	}
@@ -87,40 +91,40 @@ func (fs *findings) judgeTimes(role string, cfg Config) {
 	found := fmt.Sprintf("%v, heartbeat every %v, statements up to %v", cfg.LeaseTimeout, cfg.HeartbeatInterval, cfg.DBTimeout)
 	switch {
 	case cfg.HeartbeatInterval+cfg.DBTimeout*6/5 >= cfg.LeaseTimeout:
-		fs.warn(what, found+": one statement that hangs ends the lease and with it all running jobs",
+		fs.Warn(what, found+": one statement that hangs ends the lease and with it all running jobs",
 			"raise FORGERUN_LEASE_TIMEOUT above FORGERUN_HEARTBEAT_INTERVAL and twice FORGERUN_DB_TIMEOUT")
 	case cfg.HeartbeatInterval*4 > cfg.LeaseTimeout:
-		fs.warn(what, found+": a few heartbeats that come late end the lease and with it all running jobs", "set FORGERUN_HEARTBEAT_INTERVAL to a sixth of FORGERUN_LEASE_TIMEOUT")
+		fs.Warn(what, found+": a few heartbeats that come late end the lease and with it all running jobs", "set FORGERUN_HEARTBEAT_INTERVAL to a sixth of FORGERUN_LEASE_TIMEOUT")
 	default:
-		fs.ok(what, found)
+		fs.OK(what, found)
 	}
 }
 
 // judgeKeyFile only opens the file.
-func (fs *findings) judgeKeyFile(role string, cfg Config) {
+func (fs *configFindings) judgeKeyFile(role string, cfg Config) {
 	if cfg.SigningKeyFile == "" || (role != "webhooks" && role != "dev") {
 		return
 	}
 	file, err := os.Open(cfg.SigningKeyFile)
 	if err != nil {
-		fs.fail("signing keys", "FORGERUN_SIGNING_KEY_FILE "+cfg.SigningKeyFile+" cannot be read", "make the file readable for the user of this process, or unset the variable so that the database keeps the keys")
+		fs.Fail("signing keys", "FORGERUN_SIGNING_KEY_FILE "+cfg.SigningKeyFile+" cannot be read", "make the file readable for the user of this process, or unset the variable so that the database keeps the keys")
 		return
 	}
 	_ = file.Close()
-	fs.ok("signing keys", cfg.SigningKeyFile+" can be read")
+	fs.OK("signing keys", cfg.SigningKeyFile+" can be read")
 }
 
 // judgeMasterKey concerns those who have one, or should: an api without one does
 // start, a webhooks process does not, and dev makes its own. The state is nil if
 // it is not known.
-func (fs *findings) judgeMasterKey(role string, cfg Config, state *repo.State) {
+func (fs *configFindings) judgeMasterKey(role string, cfg Config, state *repo.State) {
 	const what = "master key"
 	if vault, err := webhook.NewVault(cfg.MasterKey); err == nil && role != "worker" && state != nil {
 		keys := webhook.NewKeyring(vault, readKeys(state.SigningKeys), nil)
 		if err := keys.Check(context.Background()); err != nil {
-			fs.fail(what, err.Error(), "set FORGERUN_MASTER_KEY to that of the other processes: with this one, an api stops, and nothing can be signed nor any webhook's secret read")
+			fs.Fail(what, err.Error(), "set FORGERUN_MASTER_KEY to that of the other processes: with this one, an api stops, and nothing can be signed nor any webhook's secret read")
 		} else {
-			fs.ok(what, fmt.Sprintf("fits the signing keys in the database (%d)", len(state.SigningKeys)))
+			fs.OK(what, fmt.Sprintf("fits the signing keys in the database (%d)", len(state.SigningKeys)))
 		}
 	}
 	if role != "api" || cfg.MasterKey != nil {
@@ -130,7 +134,7 @@ func (fs *findings) judgeMasterKey(role string, cfg Config, state *repo.State) {
 	if state != nil && state.HasWebhooks {
 		found += " nor rotate the secrets of those that there are"
 	}
-	fs.warn(what, found, "set FORGERUN_MASTER_KEY as for the webhooks role; if there is none yet: openssl rand -base64 32")
+	fs.Warn(what, found, "set FORGERUN_MASTER_KEY as for the webhooks role; if there is none yet: openssl rand -base64 32")
 }
 
 // readKeys are signing keys that were read already.

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/doctor"
+
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
@@ -135,7 +137,7 @@ func TestDoctorWithHangingStores(t *testing.T) {
 	require.NoError(t, s.redis.Pause())
 	began := time.Now()
 	code, report := s.doctor(nil)
-	require.Less(t, time.Since(began), examinePatience+10*time.Second)
+	require.Less(t, time.Since(began), doctor.InspectTimeout+10*time.Second)
 	require.Equal(t, 1, code)
 	require.Equal(t, 2, strings.Count(report, "does not answer in time"), report)
 }

@@ -1,8 +1,7 @@
 // Command bench measures ForgeRun on one machine that also runs Postgres, Redis
-// and the load generator, and beside it the same thing done naively: one
-// transaction for each step of each job. Absolute numbers say more about the
-// machine than about the program; the ratios, taken in turns in one run, show what
-// the design is worth. "bench -help" lists the options.
+// and the load generator, and beside it a naive implementation: one transaction for
+// each step of each job. Absolute numbers depend on the machine; the ratios are
+// comparable. "bench -help" lists the options.
 package main
 
 import (
@@ -15,6 +14,7 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -69,18 +69,18 @@ func main() {
 	c, err := parse(os.Args[1:])
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		os.Exit(exitOK)
+		exit(exitOK, nil)
 	case err != nil:
-		exit(exitOK, err)
-	case c.list:
-		printList()
-		os.Exit(exitOK)
+		exit(exitFailed, err)
+	case !c.list:
+		exit(c.run(ctx))
 	}
-	exit(c.run(ctx))
+	for _, e := range all {
+		fmt.Printf("%-14s %-9s %s\n", e.name, e.kind, e.about)
+	}
 }
 
-// roles are processes that experiments start: what the service is measured against,
-// and the subjects of "generator".
+// roles are processes that experiments start.
 var roles = map[string]func(context.Context, []string) error{
 	"naive": yardstick.RunNaive, "nothing": experiments.ServeNothing, "engine": experiments.RunEngine,
 }
@@ -136,8 +136,7 @@ func parse(args []string) (c command, err error) {
 	return c, nil
 }
 
-// choose gives the experiments of a kind, or the named ones; with a pattern, those of
-// any kind.
+// choose gives the experiments of a kind, or the named ones; with a pattern, of any kind.
 func choose(k *kind, pattern *regexp.Regexp, names []string) (chosen []experiment, err error) {
 	if len(names) == 1 && slices.Contains(kindNames, names[0]) {
 		*k = kind(slices.Index(kindNames, names[0]))
@@ -161,19 +160,12 @@ func choose(k *kind, pattern *regexp.Regexp, names []string) (chosen []experimen
 	return chosen, nil
 }
 
-func printList() {
-	for _, e := range all {
-		fmt.Printf("%-14s %-9s %s\n", e.name, e.kind, e.about)
-	}
-}
-
 // run runs the experiments, the others also if one fails.
 func (c command) run(ctx context.Context) (code int, err error) {
 	settings := map[string]string{}
 	if c.profile != "" {
 		settings["shared_preload_libraries"] = "pg_stat_statements"
-		profile := experiment{name: "profile", about: "the whole path again, being profiled", run: experiments.ProfileTo(c.profile)}
-		c.chosen = append(c.chosen, profile)
+		c.chosen = append(c.chosen, experiment{"profile", full, "the whole path again, being profiled", experiments.ProfileTo(c.profile)})
 	}
 	l, err := lab.New(ctx, c.o, settings)
 	if err != nil {
@@ -184,9 +176,7 @@ func (c command) run(ctx context.Context) (code int, err error) {
 	if err != nil {
 		return exitFailed, err
 	}
-	for _, line := range about {
-		fmt.Println("  " + line)
-	}
+	l.Printf("%s", strings.Join(about, "\n  "))
 	list, failed := runAll(ctx, l, c.chosen)
 	fmt.Println()
 	err = errors.Join(figures.WriteTable(os.Stdout, list), figures.WriteJSON(c.json, list))

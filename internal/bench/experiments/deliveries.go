@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -20,25 +18,21 @@ import (
 	"github.com/forgerun/forgerun/internal/bench/loadgen"
 )
 
-// Targets of deliveries: signed ones per second, rows and queue included, and
-// the 99th percentile from an event to its arrival when all is idle.
+// Targets of deliveries: signed ones per second, and from an event to its arrival.
 const (
 	deliveryTarget   = 2000.0
 	delivery99Target = 100.0 // ms
 )
 
 const (
-	// eventsPerJob is how many events a submission writes while no worker runs:
-	// each becomes one delivery.
-	eventsPerJob     = 2
+	eventsPerJob     = 2      // written by a submission while no worker runs: each is one delivery
 	deliveryJobs     = 10_000 // of a phase
 	idleDeliveryJobs = 300    // submitted one by one
 	deliveryClients  = 64
 )
 
-// Deliveries measures the sending of webhooks to a fast receiver on the same
-// machine. The share of plain requests, without rows, queue and signatures, shows
-// what the machine could do at most.
+// Deliveries measures the sending of webhooks to a fast receiver on the same machine, and
+// beside it plain requests, without rows, queue and signatures.
 func Deliveries(ctx context.Context, l *lab.Lab) (list []figures.Figure, err error) {
 	m := deliveryMeasure{lab: l}
 	m.received = &counter{answer: m.receive}
@@ -82,7 +76,6 @@ func (m *deliveryMeasure) run(ctx context.Context) (list []figures.Figure, err e
 	if err != nil {
 		return nil, err
 	}
-	fmt.Printf("plain requests: %.0f/s\n", plain)
 	if err := m.submit(ctx, deliveryJobs, deliveryClients); err != nil {
 		return nil, err
 	}
@@ -96,7 +89,6 @@ func (m *deliveryMeasure) run(ctx context.Context) (list []figures.Figure, err e
 	if err != nil {
 		return nil, err
 	}
-	fmt.Printf("backlog: %.0f deliveries/s\n", backlog)
 	began = time.Now()
 	if err := m.submit(ctx, deliveryJobs, deliveryClients); err != nil {
 		return nil, err
@@ -105,25 +97,22 @@ func (m *deliveryMeasure) run(ctx context.Context) (list []figures.Figure, err e
 	if err != nil {
 		return nil, err
 	}
-	fmt.Printf("while jobs are submitted: %.0f deliveries/s\n", together)
 	if err := m.oneByOne(ctx); err != nil {
 		return nil, err
 	}
-	return m.figures(plain, backlog, together)
+	return m.figures(plain, backlog, together), nil
 }
 
-func (m *deliveryMeasure) figures(plain, backlog, together float64) ([]figures.Figure, error) {
-	p50, p99 := loadgen.Quantile(m.latency, 50), loadgen.Quantile(m.latency, 99)
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintf(table, "\none webhook for all events, one webhooks process\tmeasured\tshare of plain requests (%.0f/s)\n", plain)
-	_, _ = fmt.Fprintf(table, "deliveries/s of a backlog\t%.0f\t%.2f\n", backlog, backlog/plain)
-	_, _ = fmt.Fprintf(table, "deliveries/s while jobs are submitted\t%.0f\t%.2f\n", together, together/plain)
-	_, _ = fmt.Fprintf(table, "event to arrival, idle: p50, p99\t%v, %v\t\n", p50.Round(100*time.Microsecond), p99.Round(100*time.Microsecond))
+func (m *deliveryMeasure) figures(plain, backlog, together float64) []figures.Figure {
+	at := func(q float64) float64 { return loadgen.Milliseconds(loadgen.Quantile(m.latency, q)) }
+	m.lab.Printf("one webhook for all events, one webhooks process; plain requests: %.0f/s", plain)
+	m.lab.Printf("deliveries/s of a backlog: %.0f (%.2f of plain requests)", backlog, backlog/plain)
+	m.lab.Printf("deliveries/s while jobs are submitted: %.0f (%.2f of plain requests)", together, together/plain)
+	m.lab.Printf("event to arrival, idle: p50 %.1f ms, p99 %.1f", at(50), at(99))
 	return []figures.Figure{
 		figures.AtLeast("deliveries/s of a backlog", deliveryTarget, backlog, "/s", fmt.Sprintf("plain requests: %.0f/s", plain)),
-		figures.AtMost("event to arrival at idle, p99", delivery99Target, loadgen.Milliseconds(p99), "ms",
-			fmt.Sprintf("p50 %.1f ms", loadgen.Milliseconds(p50))),
-	}, table.Flush()
+		figures.AtMost("event to arrival at idle, p99", delivery99Target, at(99), "ms", fmt.Sprintf("p50 %.1f ms", at(50))),
+	}
 }
 
 func (m *deliveryMeasure) submit(ctx context.Context, jobs, clients int) error {

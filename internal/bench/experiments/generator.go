@@ -28,9 +28,8 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// The simulator's generator, on one core, against a handler that does nothing: it
-// must not be what limits a run, and a long run must not need more memory than a
-// short one.
+// The simulator's generator must not limit a run, and a long run must not need more
+// memory than a short one.
 const (
 	generatorTarget = 20_000 // requests/s
 	// growthTarget bounds the memory after all jobs, in terms of that after a tenth.
@@ -53,22 +52,18 @@ func Generator(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	handler := exec.CommandContext(ctx, self, "nothing")
-	out, err := handler.StdoutPipe()
+	handler, err := lab.Launch(self, nil, "nothing")
 	if err != nil {
 		return nil, err
 	}
-	if err := handler.Start(); err != nil {
-		return nil, err
-	}
-	defer func() { _ = handler.Process.Kill(); _ = handler.Wait() }()
-	listening, err := bufio.NewReader(out).ReadString('\n')
+	defer handler.Kill()
+	address, err := handler.Logged(ctx, `listening on (\S+)\n`)
 	if err != nil {
-		return nil, fmt.Errorf("the handler did not start: %w", err)
+		return nil, err
 	}
 	l.Printf("sending %d submissions from one core (GOMAXPROCS=1) to a handler that does nothing", generatorJobs)
 	engine := exec.CommandContext(ctx, self, "engine", "-jobs", strconv.Itoa(generatorJobs),
-		"-watched="+strconv.FormatBool(l.Options.Watched), "-address", strings.TrimSpace(listening))
+		"-watched="+strconv.FormatBool(l.Options.Watched), "-address", address)
 	engine.Env, engine.Stderr = append(os.Environ(), "GOMAXPROCS=1"), os.Stderr
 	result, err := engine.Output()
 	if err != nil {
@@ -193,10 +188,9 @@ func ServeNothing(context.Context, []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(listener.Addr())
+	fmt.Println("listening on", listener.Addr())
 	n := nothing{ended: make(chan string, 1000)}
-	server := &fasthttp.Server{NoDefaultDate: true, Handler: n.handle}
-	return server.Serve(listener)
+	return (&fasthttp.Server{NoDefaultDate: true, Handler: n.handle}).Serve(listener)
 }
 
 type nothing struct {

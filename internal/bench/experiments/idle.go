@@ -13,6 +13,7 @@ import (
 	"github.com/forgerun/forgerun/internal/bench/figures"
 	"github.com/forgerun/forgerun/internal/bench/lab"
 	"github.com/forgerun/forgerun/internal/bench/loadgen"
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // Targets at idle.
@@ -41,10 +42,9 @@ func Idle(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 				if err != nil {
 					return err
 				}
-				at := func(q float64) time.Duration { return loadgen.Quantile(starts, q) }
-				p50, p99 = append(p50, loadgen.Milliseconds(at(50))), append(p99, loadgen.Milliseconds(at(99)))
-				l.Printf("%d single jobs: submit to RUNNING p50 %v, p99 %v, at most %v", idleJobs,
-					loadgen.Round(at(50)), loadgen.Round(at(99)), loadgen.Round(at(100)))
+				at := func(q float64) float64 { return loadgen.Milliseconds(loadgen.Quantile(starts, q)) }
+				p50, p99 = append(p50, at(50)), append(p99, at(99))
+				l.Printf("%d single jobs: submit to RUNNING p50 %.2f ms, p99 %.2f, at most %.2f", idleJobs, at(50), at(99), at(100))
 				with = l.Rest(ctx, idleWindow, sys, worker)
 				return nil
 			})
@@ -53,8 +53,7 @@ func Idle(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 			}
 			without := l.Rest(ctx, idleWindow, sys)
 			cpu = append(cpu, with.CoreShare()-without.CoreShare())
-			l.Printf("at rest: %.2f %% of a core with a worker (it %.2f, Postgres %.2f, Redis %.2f), %.2f without it", with.CoreShare(),
-				100*with.Worker/with.Took, 100*with.Postgres/with.Took, 100*with.Redis/with.Took, without.CoreShare())
+			l.Printf("at rest: with a worker %s; without it %s", with.PerCore(), without.PerCore())
 		}
 		return ctx.Err()
 	})
@@ -70,8 +69,7 @@ func Idle(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 }
 
 // startsOneByOne submits single jobs with random gaps, long enough for the one
-// before to be over, and gives the times from just before a request is sent to the
-// started_at of its job: the clock is the same, the database's on this machine.
+// before to be over, and gives the times from a request to the start of its job.
 func startsOneByOne(ctx context.Context, d *lab.Database, sys lab.System, n int) (*hdrhistogram.Histogram, error) {
 	client := loadgen.NewClient(1)
 	defer client.CloseIdleConnections()
@@ -79,8 +77,7 @@ func startsOneByOne(ctx context.Context, d *lab.Database, sys lab.System, n int)
 	sent := make(map[uuid.UUID]time.Time, n)
 	began := time.Now()
 	for range n {
-		lab.Pause(ctx, time.Duration(5+rand.IntN(10))*time.Millisecond)
-		if ctx.Err() != nil {
+		if !process.Sleep(ctx, time.Duration(5+rand.IntN(10))*time.Millisecond) {
 			return nil, ctx.Err()
 		}
 		at := time.Now()

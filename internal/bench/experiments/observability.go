@@ -5,28 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
 	"github.com/valyala/fasthttp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/internal/bench/figures"
 	"github.com/forgerun/forgerun/internal/bench/lab"
 )
 
 const (
-	// observedTarget is the part of the throughput that must be left when everything is
-	// counted, logged and scraped.
-	observedTarget = 0.95
-	// observedRounds is how many rounds there are for each one of other comparisons:
-	// the difference to be seen is small.
-	observedRounds = 2
+	observedTarget = 0.95 // of the throughput without metrics and logs
+	observedRounds = 2    // for each round of other comparisons: the difference is small
 )
 
 // mode is a way to run the service.
@@ -38,9 +35,8 @@ type mode struct {
 	samples []sample
 }
 
-// Observability measures what metrics and logs cost: the same load without any, with
-// logs alone, and with all of them and a scraper. Without metrics it is a build of
-// the service whose metrics do nothing. Tracing is off, as it is by default; on
+// Observability measures what metrics and logs cost: the same load without any (a build
+// whose metrics do nothing), with logs alone, and with all of them and a scraper. On
 // request a fourth mode traces each request.
 func Observability(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 	uncounted, err := lab.BuildUncounted(ctx, l.Dir)
@@ -55,8 +51,7 @@ func Observability(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 	defer traces.Close()
 	modes := []*mode{
 		{name: "unseen", program: uncounted, env: []string{"FORGERUN_LOG_LEVEL=error"}},
-		{name: "logged", program: uncounted},
-		{name: "seen", scraped: true},
+		{name: "logged", program: uncounted}, {name: "seen", scraped: true},
 	}
 	if l.Options.Traced {
 		modes = append(modes, &mode{name: "traced", scraped: true, env: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + traces.Addr().String()}})
@@ -88,7 +83,7 @@ func (m *mode) measure(ctx context.Context, l *lab.Lab) error {
 	}
 	measured, err := measure(ctx, l, o, start)
 	m.samples = append(m.samples, measured)
-	return errors.Join(err, scrapes.failure())
+	return errors.Join(err, scrapes.group.Wait()) // otherwise it would not be what scrapes cost
 }
 
 // observabilityFigures compares round by round, since a machine's speed drifts.
@@ -114,10 +109,7 @@ func observabilityFigures(modes []*mode) (list []figures.Figure, err error) {
 
 // scraper reads metrics as the Prometheus of the configuration in monitoring does:
 // as often, in the same form and with the same time limit.
-type scraper struct {
-	mu     sync.Mutex
-	failed error
-}
+type scraper struct{ group errgroup.Group }
 
 const scrapeInterval = 5 * time.Second
 
@@ -143,39 +135,27 @@ func (s *scraper) start(start lab.Starter) lab.Starter {
 	}
 }
 
-// follow reads a program's metrics once, and then in the background until the
-// program is stopped.
+// follow reads a program's metrics now, and then in the background until the program
+// is stopped.
 func (s *scraper) follow(ctx context.Context, p *lab.Program) error {
-	address, err := p.Await(adminListening)
+	address, err := p.Logged(ctx, adminListening)
 	if err != nil {
 		return err
 	}
 	url := "http://" + address + "/metrics"
-	if err := scrape(ctx, url); err != nil {
-		return err
-	}
-	go func() {
-		for lab.Pause(p.Running, scrapeInterval); p.Running.Err() == nil; lab.Pause(p.Running, scrapeInterval) {
-			if err := scrape(ctx, url); p.Running.Err() == nil { // stopping explains an error
-				s.note(err)
+	s.group.Go(func() error {
+		for err := scrape(ctx, url); ; err = scrape(ctx, url) {
+			if err != nil && !p.IsStopping() {
+				return err
+			}
+			select {
+			case <-p.Stopping():
+				return nil
+			case <-time.After(scrapeInterval):
 			}
 		}
-	}()
+	})
 	return nil
-}
-
-func (s *scraper) note(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failed = errors.Join(s.failed, err)
-}
-
-// failure lists the scrapes that failed: what was measured is then not what it costs
-// to be scraped.
-func (s *scraper) failure() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.failed
 }
 
 // scrapeHeader is what Prometheus 3 sends.
@@ -185,10 +165,10 @@ var scrapeHeader = http.Header{
 	"Accept-Encoding": {"gzip"},
 }
 
-var scraping = &http.Client{Timeout: 4 * time.Second}
-
 func scrape(ctx context.Context, url string) error {
-	_, header, err := get(ctx, scraping, url, scrapeHeader)
+	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
+	defer cancel()
+	_, header, err := get(ctx, url, scrapeHeader)
 	if err != nil {
 		return fmt.Errorf("scraping: %w", err)
 	}
@@ -199,15 +179,13 @@ func scrape(ctx context.Context, url string) error {
 }
 
 // get reads an address. Anything but 200 is an error.
-func get(ctx context.Context, client *http.Client, url string, header http.Header) ([]byte, http.Header, error) {
+func get(ctx context.Context, url string, header http.Header) ([]byte, http.Header, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	if header != nil {
-		request.Header = header.Clone()
-	}
-	response, err := client.Do(request)
+	maps.Copy(request.Header, header)
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return nil, nil, err
 	}

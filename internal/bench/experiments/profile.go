@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,12 +57,12 @@ func profile(ctx context.Context, l *lab.Lab, dir string, d *lab.Database, sys l
 
 // saveProfile asks a program's admin listener for a CPU profile.
 func saveProfile(ctx context.Context, p *lab.Program, d time.Duration, path string) error {
-	address, err := p.Await(adminListening)
+	address, err := p.Logged(ctx, adminListening)
 	if err != nil {
 		return err
 	}
 	url := fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", address, max(1, int(d/time.Second)))
-	content, _, err := get(ctx, http.DefaultClient, url, nil)
+	content, _, err := get(ctx, url, nil)
 	if err != nil {
 		return err
 	}
@@ -73,22 +72,13 @@ func saveProfile(ctx context.Context, p *lab.Program, d time.Duration, path stri
 // topStatements are those of this database in which Postgres spent most of
 // its time.
 func topStatements(ctx context.Context, conn *pgx.Conn) (string, error) {
-	rows, err := conn.Query(ctx, `SELECT total_exec_time, calls, mean_exec_time, rows,
-			shared_blks_hit + shared_blks_read, wal_bytes::float8, query
+	rows, err := conn.Query(ctx, `SELECT concat_ws(' | ', round(total_exec_time::numeric), calls, round(mean_exec_time::numeric, 3), rows,
+			shared_blks_hit + shared_blks_read, round(wal_bytes / 1024), regexp_replace(btrim(query), '\s+', ' ', 'g'))
 		FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
 		ORDER BY total_exec_time DESC LIMIT 25`)
 	if err != nil {
 		return "", err
 	}
-	var b strings.Builder
-	_, _ = fmt.Fprintln(&b, "total ms | calls | mean ms | rows | blocks | WAL kB | statement")
-	var total, mean, wal float64
-	var calls, count, blocks int64
-	var query string
-	_, err = pgx.ForEachRow(rows, []any{&total, &calls, &mean, &count, &blocks, &wal, &query}, func() error {
-		_, _ = fmt.Fprintf(&b, "%.0f | %d | %.3f | %d | %d | %.0f | %s\n",
-			total, calls, mean, count, blocks, wal/1024, strings.Join(strings.Fields(query), " "))
-		return nil
-	})
-	return b.String(), err
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return "total ms | calls | mean ms | rows | blocks | WAL kB | statement\n" + strings.Join(lines, "\n") + "\n", err
 }

@@ -6,17 +6,17 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/forgerun/forgerun/internal/bench/figures"
 	"github.com/forgerun/forgerun/internal/bench/lab"
 	"github.com/forgerun/forgerun/internal/bench/loadgen"
 )
 
-// outageTarget: while Redis answers slowly or not at all, rates are at least
-// 1/outageTarget of the healthy ones, and latencies at most outageTarget times.
-const outageTarget = 2.0
-
-// A slow Redis answers nothing for pauseLength, then everything for a short moment.
 const (
+	outageTarget = 2.0 // times worse than healthy, rates and latencies
+
+	// A slow Redis answers nothing for pauseLength, then everything for a short moment.
 	pauseLength   = 200 * time.Millisecond
 	pauseInterval = 220 * time.Millisecond
 )
@@ -62,19 +62,16 @@ func RedisOutage(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := append(outageFigures("slow (200 ms)", states[0].load, states[1].load), outageFigures("stopped", states[0].load, states[2].load)...)
-	return append(list,
-		figures.AtMost("accepted jobs lost, Redis slow and stopped", 0, float64(lost), "jobs",
-			fmt.Sprintf("of %d, all finished by a worker afterwards", accepted))), nil
-}
-
-func outageFigures(name string, healthy, trouble []loadgen.Load) []figures.Figure {
-	rate, rateNote := figures.Compare(trouble, healthy, loadgen.Load.Rate, "%.0f/s")
-	p99, p99Note := figures.Compare(trouble, healthy, loadP99, "%.1f ms")
-	return []figures.Figure{
-		figures.AtLeast("accepted/s while Redis is "+name, 1/outageTarget, rate, "x healthy", rateNote),
-		figures.AtMost("submit p99 while Redis is "+name, outageTarget, p99, "x healthy", p99Note),
+	var list []figures.Figure
+	for i, name := range []string{"slow (200 ms)", "stopped"} {
+		rate, rateNote := figures.Compare(states[i+1].load, states[0].load, loadgen.Load.Rate, "%.0f/s")
+		p99, p99Note := figures.Compare(states[i+1].load, states[0].load, loadP99, "%.1f ms")
+		list = append(list,
+			figures.AtLeast("accepted/s while Redis is "+name, 1/outageTarget, rate, "x healthy", rateNote),
+			figures.AtMost("submit p99 while Redis is "+name, outageTarget, p99, "x healthy", p99Note))
 	}
+	return append(list, figures.AtMost("accepted jobs lost, Redis slow and stopped", 0, float64(lost), "jobs",
+		fmt.Sprintf("of %d, all finished by a worker afterwards", accepted))), nil
 }
 
 // submit measures one phase. The trouble begins before it and is ended after it.
@@ -101,20 +98,19 @@ func slowRedis(ctx context.Context, l *lab.Lab) (end func() error, err error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	go func() {
+	var group errgroup.Group
+	group.Go(func() error {
 		for ctx.Err() == nil {
 			if err := client.ClientPause(ctx, pauseLength).Err(); err != nil && ctx.Err() == nil {
-				done <- err
-				return
+				return err
 			}
 			lab.Pause(ctx, pauseInterval)
 		}
-		done <- nil
-	}()
+		return nil
+	})
 	return func() error {
 		cancel()
-		return errors.Join(<-done, client.ClientUnpause(context.Background()).Err(), client.Close())
+		return errors.Join(group.Wait(), client.ClientUnpause(context.Background()).Err(), client.Close())
 	}, nil
 }
 

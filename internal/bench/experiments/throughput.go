@@ -44,28 +44,29 @@ func (m sample) String() string {
 
 // Throughput measures the service, the naive path and pgbench.
 func Throughput(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
-	var service, naive []sample
+	names, starters := []string{"forgerun", "naive"}, []lab.Starter{l.StartService, yardstick.StartNaive}
+	var samples [2][]sample
 	var plain []float64
 	err := lab.InTurns(l.Options.Rounds, 3, func(round, side int) error {
-		if len(service)+len(naive)+len(plain) == 3*round {
-			l.Printf("round %d of %d", round+1, l.Options.Rounds)
+		if side == len(samples) {
+			rate, err := yardstick.Pgbench(ctx, l)
+			l.Printf("round %d of %d, pgbench, one transaction for each job: %.0f/s", round+1, l.Options.Rounds, rate)
+			plain = append(plain, rate)
+			return err
 		}
-		switch side {
-		case 0:
-			return measureInto(ctx, l, "forgerun", l.StartService, &service)
-		case 1:
-			return measureInto(ctx, l, "naive", yardstick.StartNaive, &naive)
+		m, err := measure(ctx, l, l.Options, starters[side])
+		if err != nil {
+			return fmt.Errorf("%s: %w", names[side], err)
 		}
-		rate, err := yardstick.Pgbench(ctx, l)
-		l.Printf("pgbench, one transaction for each job: %.0f/s", rate)
-		plain = append(plain, rate)
-		return err
+		l.Printf("round %d of %d, %s: %s", round+1, l.Options.Rounds, names[side], m)
+		samples[side] = append(samples[side], m)
+		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	l.MaxAccepted = figures.Median(figures.Column(service, acceptedRate))
-	return throughputFigures(service, naive, plain), nil
+	l.MaxAccepted = figures.Median(figures.Column(samples[0], acceptedRate))
+	return throughputFigures(samples[0], samples[1], plain), nil
 }
 
 // throughputFigures are medians of the rounds' ratios.
@@ -84,17 +85,6 @@ func throughputFigures(service, naive []sample, plain []float64) []figures.Figur
 			"the load generator aside"),
 		figures.AtMost("CPU per 1,000 jobs against the naive path", cpuShareTarget, cpu, "x naive", cpuNote),
 	}
-}
-
-// measureInto measures a system once and adds the sample.
-func measureInto(ctx context.Context, l *lab.Lab, name string, start lab.Starter, samples *[]sample) error {
-	measured, err := measure(ctx, l, l.Options, start)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	l.Printf("%s: %s", name, measured)
-	*samples = append(*samples, measured)
-	return nil
 }
 
 // measure takes one system through both phases, each on a fresh database.
@@ -131,8 +121,15 @@ const (
 // HalfRate submits at half of the maximum rate, in an open loop with the workers
 // stopped, as for the maximum.
 func HalfRate(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
-	if err := findMaximum(ctx, l); err != nil {
-		return nil, err
+	if l.MaxAccepted == 0 { // no experiment before has measured it
+		o := l.Options
+		o.Duration = min(o.Duration, 4*time.Second)
+		m, err := measure(ctx, l, o, l.StartService)
+		if err != nil {
+			return nil, err
+		}
+		l.Printf("maximum rates: %s", m)
+		l.MaxAccepted = m.accepted.Rate()
 	}
 	rate := l.MaxAccepted / 2
 	var p50, p99 []float64 // from when a request is due
@@ -157,21 +154,4 @@ func HalfRate(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 	}
 	return []figures.Figure{figures.AtMost("submit p99 at half of the maximum rate, open loop", halfRateTarget, figures.Median(p99), "ms",
 		fmt.Sprintf("at %.0f/s; p50 %.2f ms", rate, figures.Median(p50)))}, nil
-}
-
-// findMaximum measures the maximum rates briefly unless an experiment before has
-// done so.
-func findMaximum(ctx context.Context, l *lab.Lab) error {
-	if l.MaxAccepted > 0 {
-		return nil
-	}
-	o := l.Options
-	o.Duration = min(o.Duration, 4*time.Second)
-	m, err := measure(ctx, l, o, l.StartService)
-	if err != nil {
-		return err
-	}
-	l.Printf("maximum rates: %s", m)
-	l.MaxAccepted = m.accepted.Rate()
-	return nil
 }

@@ -32,24 +32,20 @@ func AtMost(name string, target, measured float64, unit, note string) Figure {
 	return Figure{Figure: name, Target: target, Measured: measured, Unit: unit, OK: measured <= target, AtMost: true, Note: note}
 }
 
-func verdict(ok bool) string {
-	if ok {
-		return "ok"
-	}
-	return "FALLS SHORT"
-}
-
 // cells of a figure's line: name, target, measured, measured in terms of the target,
 // verdict, note.
 func (f Figure) cells() []string {
-	sign, ratio := ">=", "-"
+	sign, ratio, verdict := ">=", "-", "FALLS SHORT"
 	if f.AtMost {
 		sign = "<="
 	}
 	if f.Target != 0 {
 		ratio = number(f.Measured / f.Target)
 	}
-	return []string{f.Figure, sign + " " + number(f.Target) + " " + f.Unit, number(f.Measured), ratio, verdict(f.OK), f.Note}
+	if f.OK {
+		verdict = "ok"
+	}
+	return []string{f.Figure, sign + " " + number(f.Target) + " " + f.Unit, number(f.Measured), ratio, verdict, f.Note}
 }
 
 var columns = []string{"figure", "target", "measured", "ratio", "ok", ""}

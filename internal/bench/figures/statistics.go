@@ -19,12 +19,8 @@ func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
-	sorted := slices.Sorted(slices.Values(values))
-	half := len(sorted) / 2
-	if len(sorted)%2 == 0 {
-		return (sorted[half-1] + sorted[half]) / 2
-	}
-	return sorted[half]
+	sorted, n := slices.Sorted(slices.Values(values)), len(values)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
 // ratios compares round by round.

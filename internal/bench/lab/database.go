@@ -3,7 +3,6 @@ package lab
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 type Database struct {
 	URL, RedisURL string
 	Key           string // API key of the client that owns its rows; "": none yet
+	Client        uuid.UUID
 	Conn          *pgx.Conn
 }
 
@@ -42,16 +42,14 @@ func (l *Lab) NewDatabase(ctx context.Context) (*Database, error) {
 	return d, err
 }
 
-// Drop removes a database, so that the servers have nothing left to do for it, and
-// flushes what its system left in Redis.
+// Drop removes the database and what its system left in Redis.
 func (l *Lab) Drop(ctx context.Context, d *Database) error {
 	err := errors.Join(d.Conn.Close(ctx), l.admin(ctx, "DROP DATABASE "+d.Conn.Config().Database+" WITH (FORCE)"))
 	client, failure := d.Redis()
 	if failure != nil {
 		return errors.Join(err, failure)
 	}
-	defer func() { _ = client.Close() }()
-	return errors.Join(err, client.FlushDB(ctx).Err())
+	return errors.Join(err, client.FlushDB(ctx).Err(), client.Close())
 }
 
 // admin runs a statement outside the databases of the experiments.
@@ -82,13 +80,4 @@ func redisClient(url string) (*redis.Client, error) {
 func (d *Database) Number(ctx context.Context, sql string, args ...any) (n float64, err error) {
 	err = d.Conn.QueryRow(ctx, "SELECT ("+sql+")::float8", args...).Scan(&n)
 	return n, err
-}
-
-// ClientOf finds the client of an API key.
-func (d *Database) ClientOf(ctx context.Context, key string) (client uuid.UUID, err error) {
-	err = d.Conn.QueryRow(ctx, "SELECT client_id FROM api_keys WHERE starts_with($1, 'frk_' || key_id || '_')", key).Scan(&client)
-	if err != nil {
-		err = fmt.Errorf("the client of a key: %w", err)
-	}
-	return client, err
 }

@@ -9,8 +9,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/forgerun/forgerun/internal/bench/loadgen"
 	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/internal/process"
 )
 
 // Options of a run.
@@ -55,7 +58,7 @@ type Lab struct {
 func (l *Lab) Printf(format string, args ...any) { fmt.Printf("  "+format+"\n", args...) }
 
 // InTurns measures several sides, round after round, in an order that is reversed
-// each time: a machine whose speed drifts is unfair to none of them.
+// each time: a machine whose speed drifts favors none of them.
 func InTurns(rounds, sides int, measure func(round, side int) error) error {
 	for round := range rounds {
 		for side := range sides {
@@ -73,7 +76,8 @@ func InTurns(rounds, sides int, measure func(round, side int) error) error {
 // System is what is measured: an API, and workers that can be started later.
 type System struct {
 	loadgen.Target
-	Base        string // of the API
+	Client      uuid.UUID // the owner of the target's key
+	Base        string    // of the API
 	Env         []string
 	API         *Program
 	StartWorker func() (*Program, error)
@@ -86,10 +90,10 @@ type Starter func(context.Context, *Database, Options) (System, error)
 // database's key, or for a new client if there is none.
 func Serve(ctx context.Context, d *Database, o Options, start Starter, use func(System) error) error {
 	sys, err := start(ctx, d, o)
+	if d.Key != "" {
+		sys.Key, sys.Client = d.Key, d.Client
+	}
 	if err == nil {
-		if d.Key != "" {
-			sys.Key = d.Key
-		}
 		err = use(sys)
 	}
 	return errors.Join(err, sys.API.Stop())
@@ -106,19 +110,17 @@ func (l *Lab) Phase(ctx context.Context, o Options, start Starter, use func(*Dat
 }
 
 // WithWorkers runs so many worker processes while they are used.
-func WithWorkers(sys System, n int, use func([]*Program) error) (err error) {
+func WithWorkers(sys System, n int, use func([]*Program) error) (result error) {
 	var workers []*Program
 	for range n {
-		w, failure := sys.StartWorker()
-		workers, err = append(workers, w), errors.Join(err, failure)
+		w, err := sys.StartWorker()
+		defer func() { result = errors.Join(result, w.Stop()) }()
+		if err != nil {
+			return err
+		}
+		workers = append(workers, w)
 	}
-	if err == nil {
-		err = use(workers)
-	}
-	for _, w := range workers {
-		err = errors.Join(err, w.Stop())
-	}
-	return err
+	return use(workers)
 }
 
 // WithWorker runs one worker process while it is used.
@@ -133,15 +135,10 @@ const PollInterval = 20 * time.Millisecond
 var ErrLate = errors.New("not in time")
 
 // Pause waits for a while, less if the context ends.
-func Pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
+func Pause(ctx context.Context, d time.Duration) { process.Sleep(ctx, d) }
 
-// Poll asks until the answer is yes, for the given time at most. Asking takes no
-// more than a fifth of the time: it must not be what the machine does.
+// Poll asks until the answer is yes, for the given time at most. Asking takes at most
+// a fifth of the CPU.
 func Poll(ctx context.Context, limit time.Duration, what string, ask func() (bool, error)) error {
 	for end := time.Now().Add(limit); ; {
 		asked := time.Now()
@@ -152,7 +149,7 @@ func Poll(ctx context.Context, limit time.Duration, what string, ask func() (boo
 		if time.Now().After(end) {
 			return fmt.Errorf("%s: %w: %v", what, ErrLate, limit)
 		}
-		if Pause(ctx, max(PollInterval, 4*time.Since(asked))); ctx.Err() != nil {
+		if !process.Sleep(ctx, max(PollInterval, 4*time.Since(asked))) {
 			return ctx.Err()
 		}
 	}

@@ -6,31 +6,39 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"regexp"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/forgerun/forgerun/internal/process"
 )
 
-// Program is a child process. The beginning of its log is kept; reading the rest
-// must cost next to nothing, since it would be taken for the program's own cost.
+const (
+	// ReadyWithin bounds the start of a program.
+	ReadyWithin = 20 * time.Second
+	stopGrace   = 2 * time.Minute
+	keptLog     = 64 << 10 // bytes
+)
+
+var errAddressTaken = errors.New("another process took the address")
+
+// Program is a child process. Only the beginning of its log is kept: the CPU time
+// for more would be taken for the program's own.
 type Program struct {
-	cmd  *exec.Cmd
+	*process.Process
+	path string
 	mu   sync.Mutex
 	head bytes.Buffer
-
-	Running context.Context // ends before the program is signaled to
-	end     context.CancelFunc
 }
 
 // Launch starts a program.
 func Launch(path string, env []string, args ...string) (*Program, error) {
-	p := &Program{cmd: exec.Command(path, args...)}
-	p.Running, p.end = context.WithCancel(context.Background())
-	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = append(os.Environ(), env...), p, p
-	if err := p.cmd.Start(); err != nil {
-		p.end()
+	p := &Program{path: path}
+	c := process.Command{Path: path, Args: args, Env: append(os.Environ(), env...), Output: p, DeathSignal: syscall.SIGKILL}
+	var err error
+	if p.Process, err = process.Start(c); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -40,65 +48,45 @@ func Launch(path string, env []string, args ...string) (*Program, error) {
 func (p *Program) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.head.Len() < 64<<10 {
+	if p.head.Len() < keptLog {
 		p.head.Write(b)
 	}
 	return len(b), nil
 }
 
-// ReadyWithin bounds the start of a program.
-const ReadyWithin = 20 * time.Second
+func (p *Program) log() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.head.String()
+}
 
-// Until waits for the program to be ready.
-func (p *Program) Until(ready func() bool) error {
-	for limit := time.Now().Add(ReadyWithin); !ready(); time.Sleep(PollInterval) {
-		if p.said("address already in use") {
-			return errAddressTaken
-		}
-		if time.Now().After(limit) {
-			return p.Late()
-		}
+// Until waits for the program to be ready. One that is not in time is killed.
+func (p *Program) Until(ctx context.Context, ready func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, ReadyWithin)
+	defer cancel()
+	err := p.Await(ctx, func(context.Context) (bool, error) { return ready(), nil })
+	if err == nil {
+		return nil
 	}
-	return nil
+	p.Kill()
+	if strings.Contains(p.log(), "address already in use") {
+		return errAddressTaken
+	}
+	return fmt.Errorf("%s did not get ready: %w; its log:\n%s", p.path, err, p.log())
 }
 
-var errAddressTaken = errors.New("another process took the address")
-
-func (p *Program) said(words string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return bytes.Contains(p.head.Bytes(), []byte(words))
-}
-
-// Late is the error of a program that did not get ready; it has the log.
-func (p *Program) Late() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return fmt.Errorf("%s did not get ready; its log:\n%s", p.cmd.Path, p.head.String())
-}
-
-// Await waits for a line of the log and gives the first group of the pattern.
-func (p *Program) Await(pattern string) (string, error) {
+// Logged waits for a line of the log and gives the first group of the pattern.
+func (p *Program) Logged(ctx context.Context, pattern string) (string, error) {
 	expression := regexp.MustCompile(pattern)
 	var found []string
-	err := p.Until(func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		found = expression.FindStringSubmatch(p.head.String())
+	err := p.Until(ctx, func() bool {
+		found = expression.FindStringSubmatch(p.log())
 		return found != nil
 	})
 	if err != nil {
 		return "", err
 	}
-	return found[len(found)-1], nil
-}
-
-// PID is 0 for no program.
-func (p *Program) PID() int {
-	if p == nil {
-		return 0
-	}
-	return p.cmd.Process.Pid
+	return found[1], nil
 }
 
 // Stop ends the program and waits for it; nil is no program.
@@ -106,9 +94,5 @@ func (p *Program) Stop() error {
 	if p == nil {
 		return nil
 	}
-	p.end()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	return p.cmd.Wait()
+	return p.Process.Stop(stopGrace)
 }

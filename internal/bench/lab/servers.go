@@ -3,7 +3,6 @@ package lab
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,12 +30,11 @@ func New(ctx context.Context, o Options, settings map[string]string) (*Lab, erro
 	}
 	l := &Lab{Options: o, Dir: dir, program: filepath.Join(dir, "forgerun")}
 	fmt.Println("building, starting Postgres and Redis (fsync, synchronous_commit and AOF on)")
-	if err := build(ctx, l.program); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+	if err = build(ctx, l.program); err == nil {
+		postgres := map[string]string{"max_connections": "200", "shared_buffers": "512MB", "max_wal_size": "8GB"}
+		maps.Copy(postgres, settings)
+		l.Servers, err = devstack.Temp(ctx, devstack.TempOptions{Postgres: postgres, Redis: map[string]string{"databases": "1024"}})
 	}
-	postgres := map[string]string{"max_connections": "200", "shared_buffers": "512MB", "max_wal_size": "8GB"}
-	maps.Copy(postgres, settings)
-	l.Servers, err = devstack.Temp(ctx, devstack.TempOptions{Postgres: postgres, Redis: map[string]string{"databases": "1024"}})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -48,10 +46,8 @@ func (l *Lab) Close() error { return errors.Join(l.Servers.Close(), os.RemoveAll
 
 func build(ctx context.Context, path string, flags ...string) error {
 	args := append(append([]string{"build", "-o", path}, flags...), module+"/cmd/forgerun")
-	command := exec.CommandContext(ctx, "go", args...)
-	command.Stderr = os.Stderr
-	if err := command.Run(); err != nil {
-		return fmt.Errorf("go build: %w", err)
+	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w: %s", err, out)
 	}
 	return nil
 }
@@ -64,12 +60,8 @@ func BuildUncounted(ctx context.Context, dir string) (path string, err error) {
 		return "", fmt.Errorf("go list: %w", err)
 	}
 	counted := strings.TrimSpace(string(found))
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
-		filepath.Join(counted, "metrics.go"): filepath.Join(counted, "..", "bench", "uncounted", "telemetry", "metrics.go"),
-	}})
-	if err != nil {
-		return "", err
-	}
+	overlay := fmt.Appendf(nil, `{"Replace": {%q: %q}}`, filepath.Join(counted, "metrics.go"),
+		filepath.Join(counted, "..", "bench", "uncounted", "telemetry", "metrics.go"))
 	list := filepath.Join(dir, "overlay.json")
 	if err := os.WriteFile(list, overlay, 0o600); err != nil {
 		return "", err
@@ -103,10 +95,9 @@ func (l *Lab) Description(ctx context.Context) ([]string, error) {
 }
 
 func cpuModel() string {
-	if proc, err := procfs.NewDefaultFS(); err == nil {
-		if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 && cpus[0].ModelName != "" {
-			return cpus[0].ModelName
-		}
+	proc, _ := procfs.NewDefaultFS()
+	if cpus, _ := proc.CPUInfo(); len(cpus) > 0 {
+		return cmp.Or(cpus[0].ModelName, runtime.GOARCH)
 	}
 	return runtime.GOARCH
 }
@@ -118,8 +109,7 @@ func commit(ctx context.Context) string {
 		return "unknown"
 	}
 	name := strings.TrimSpace(string(head))
-	changed, err := exec.CommandContext(ctx, "git", "--no-optional-locks", "status", "--porcelain").Output()
-	if err == nil && len(changed) > 0 {
+	if changed, _ := exec.CommandContext(ctx, "git", "--no-optional-locks", "status", "--porcelain").Output(); len(changed) > 0 {
 		name += " with changes"
 	}
 	return name

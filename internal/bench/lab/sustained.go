@@ -7,17 +7,16 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/internal/bench/loadgen"
 )
 
 const (
-	// backlogBound is how many accepted jobs wait at most while finished ones are
-	// counted: a worker never waits for work, and the backlog does not grow. It is
-	// small enough for a job to finish within seconds in the slowest system too.
-	backlogBound = 2000
-	// finishedInterval is how often the number of finished jobs is read.
-	finishedInterval = 100 * time.Millisecond
+	// backlogBound is how many accepted jobs wait at most: workers never wait for work,
+	// and a job finishes within seconds in the slowest system too.
+	backlogBound     = 2000
+	finishedInterval = 100 * time.Millisecond // between readings of what has finished
 )
 
 // Path is what a system does from submission to report, after the warm-up.
@@ -40,26 +39,20 @@ func (o Options) Warmup() time.Duration { return max(time.Second, o.Duration/4) 
 func (l *Lab) Sustained(ctx context.Context, o Options, d *Database, sys System, workers ...*Program) (p Path, err error) {
 	began := time.Now()
 	gate := loadgen.NewGate(backlogBound)
+	var group errgroup.Group
 	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	watched := make(chan error, 1)
-	go func() { watched <- watchFinished(watching, d, began, gate.Update) }()
+	group.Go(func() error { return watchFinished(watching, d, began, gate.Update) })
 	var load loadgen.Load
-	submitted := make(chan error, 1)
-	go func() {
-		var err error
+	group.Go(func() (err error) {
+		defer stop()
 		load, err = loadgen.Closed{Clients: o.Clients, During: o.Warmup() + o.Duration, Gate: gate}.Submit(ctx, sys.Target)
-		submitted <- err
-	}()
+		return err
+	})
 	Pause(ctx, o.Warmup())
 	before := l.Usage(sys, workers...)
 	Pause(ctx, o.Duration)
 	p.Usage = l.Usage(sys, workers...).Since(before)
-	if err := errors.Join(<-submitted, ctx.Err()); err != nil {
-		return p, err
-	}
-	stop()
-	if err := <-watched; err != nil && !errors.Is(err, context.Canceled) {
+	if err := errors.Join(group.Wait(), ctx.Err()); err != nil {
 		return p, err
 	}
 	if err := d.AllFinished(ctx, began, load.Accepted, 10*o.Duration); err != nil {
@@ -84,9 +77,8 @@ func (p *Path) read(ctx context.Context, d *Database, began time.Time) error {
 }
 
 // watchFinished passes on how many jobs have finished since a moment, until the
-// context ends. It reads the latest rows only: what finished longer ago than the
-// mark has been counted. That misses a transaction which takes longer than delay to
-// commit, so the number bounds the backlog and is no result.
+// context ends. It reads only rows later than the mark, and so misses transactions
+// that take longer than delay to commit: the number bounds the backlog and is no result.
 func watchFinished(ctx context.Context, d *Database, since time.Time, update func(int)) error {
 	const delay = 500 * time.Millisecond
 	conn, err := pgx.Connect(ctx, d.URL)
@@ -96,9 +88,6 @@ func watchFinished(ctx context.Context, d *Database, since time.Time, update fun
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	counted, mark := 0, since
 	for {
-		if Pause(ctx, finishedInterval); ctx.Err() != nil {
-			return ctx.Err()
-		}
 		next := time.Now().Add(-delay)
 		if next.Before(mark) {
 			next = mark
@@ -106,11 +95,15 @@ func watchFinished(ctx context.Context, d *Database, since time.Time, update fun
 		var old, recent int
 		err := conn.QueryRow(ctx, `SELECT count(*) FILTER (WHERE finished_at <= $2), count(*) FILTER (WHERE finished_at > $2)
 			FROM jobs WHERE finished_at > $1`, mark, next).Scan(&old, &recent)
+		if ctx.Err() != nil {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
 		counted, mark = counted+old, next
 		update(counted + recent)
+		Pause(ctx, finishedInterval)
 	}
 }
 

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -60,6 +61,13 @@ func (u Usage) Since(before Usage) Usage {
 // CoreShare is what worker, Postgres and Redis took, in percent of a core.
 func (u Usage) CoreShare() float64 { return 100 * (u.Worker + u.Postgres + u.Redis) / u.Took }
 
+// PerCore gives the percentages of one core.
+func (u Usage) PerCore() string {
+	of := func(seconds float64) float64 { return 100 * seconds / u.Took }
+	return fmt.Sprintf("%.2f %% of a core (worker %.2f, Postgres %.2f, Redis %.2f), api %.2f",
+		u.CoreShare(), of(u.Worker), of(u.Postgres), of(u.Redis), of(u.API))
+}
+
 // Service is what the system used: everything but the load generator.
 func (u Usage) Service() float64 { return u.API + u.Worker + u.Postgres + u.Redis }
 
@@ -115,18 +123,13 @@ func readProcesses() processes {
 			continue // it has just ended
 		}
 		p.children[stat.PPID] = append(p.children[stat.PPID], proc.PID)
-		own := stat.CPUTime()
-		if precise := scheduled(proc.PID); precise > 0 {
-			own = precise
-		}
-		p.used[proc.PID] = own + float64(stat.CUTime+stat.CSTime)/ticks
+		p.used[proc.PID] = cmp.Or(scheduled(proc.PID), stat.CPUTime()) + float64(stat.CUTime+stat.CSTime)/ticks
 	}
 	return p
 }
 
-// scheduled is the time of a process' threads as the scheduler counts it, in
-// nanoseconds: what an idle process uses is less than a tick. 0 where the kernel does
-// not count it.
+// scheduled is the time of a process' threads as the scheduler counts it: what an
+// idle process uses is less than a tick. 0 where the kernel does not count it.
 func scheduled(pid int) (seconds float64) {
 	threads, _ := procfs.AllThreads(pid)
 	for _, thread := range threads {
@@ -139,9 +142,6 @@ func scheduled(pid int) (seconds float64) {
 
 // tree sums a process and its descendants.
 func (p processes) tree(root int) (seconds float64) {
-	if root == 0 {
-		return 0
-	}
 	for queue := []int{root}; len(queue) > 0; queue = queue[1:] {
 		seconds += p.used[queue[0]]
 		queue = append(queue, p.children[queue[0]]...)
@@ -151,14 +151,8 @@ func (p processes) tree(root int) (seconds float64) {
 
 // machineCPU is the time that the machine was busy, and that its host took.
 func machineCPU() (busy, stolen float64) {
-	proc, err := procfs.NewDefaultFS()
-	if err != nil {
-		return 0, 0
-	}
-	stat, err := proc.Stat()
-	if err != nil {
-		return 0, 0
-	}
+	proc, _ := procfs.NewDefaultFS()
+	stat, _ := proc.Stat() // where there is no /proc, all times are 0
 	c := stat.CPUTotal
 	return c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ, c.Steal
 }

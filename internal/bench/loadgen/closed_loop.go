@@ -1,6 +1,7 @@
 package loadgen
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -52,31 +53,26 @@ func (c Closed) Submit(ctx context.Context, to Target) (Load, error) {
 			own, err := c.submitUntil(timed, NewSubmission(client, to), &begun)
 			mu.Lock()
 			defer mu.Unlock()
-			total.Accepted += own.Accepted
-			total.Latency.Merge(own.Latency)
-			if err == nil {
-				err = ctx.Err()
-			}
-			return err
+			total.Latency.Merge(own)
+			return cmp.Or(err, ctx.Err())
 		})
 	}
 	err := group.Wait()
-	total.Took = time.Since(started)
+	total.Accepted, total.Took = int(total.Latency.TotalCount()), time.Since(started)
 	return total, err
 }
 
 // submitUntil submits until the context ends, all jobs are begun or one fails.
-func (c Closed) submitUntil(ctx context.Context, s Submission, begun *atomic.Int64) (Load, error) {
-	own := Load{Latency: NewHistogram()}
+func (c Closed) submitUntil(ctx context.Context, s Submission, begun *atomic.Int64) (*hdrhistogram.Histogram, error) {
+	accepted := NewHistogram()
 	for c.Gate.enter(ctx) == nil && (c.Jobs == 0 || begun.Add(1) <= int64(c.Jobs)) {
 		sent := time.Now()
 		if err := s.Send(); err != nil {
-			return own, err
+			return accepted, err
 		}
-		Record(own.Latency, time.Since(sent))
-		own.Accepted++
+		Record(accepted, time.Since(sent))
 	}
-	return own, nil
+	return accepted, nil
 }
 
 // Gate bounds the jobs that are submitted and have not finished. A nil gate is open.

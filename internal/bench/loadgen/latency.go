@@ -43,13 +43,18 @@ func (l Latencies) merge(other Latencies) {
 	}
 }
 
-// Quantile of all answers with the given statuses; 0 if there are none.
-func (l Latencies) Quantile(q float64, statuses ...int) time.Duration {
-	all := NewHistogram()
+// all answers with the given statuses.
+func (l Latencies) all(statuses ...int) *hdrhistogram.Histogram {
+	h := NewHistogram()
 	for _, status := range statuses {
 		if l[status] != nil {
-			all.Merge(l[status])
+			h.Merge(l[status])
 		}
 	}
-	return Quantile(all, q)
+	return h
+}
+
+// Quantile of all answers with the given statuses; 0 if there are none.
+func (l Latencies) Quantile(q float64, statuses ...int) time.Duration {
+	return Quantile(l.all(statuses...), q)
 }

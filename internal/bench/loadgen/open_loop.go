@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -60,7 +59,10 @@ func (o OpenLoop) Run(ctx context.Context, newSender func() func() int) Answers 
 			own := o.answer(queue, newSender())
 			mu.Lock()
 			defer mu.Unlock()
-			total.add(own)
+			total.Offered += own.Offered
+			total.Unsent += own.Unsent
+			total.FromDue.merge(own.FromDue)
+			total.FromSent.merge(own.FromSent)
 		})
 	}
 	started := time.Now()
@@ -91,28 +93,14 @@ func (o OpenLoop) answer(queue <-chan time.Time, send func() int) Answers {
 	return own
 }
 
-func (a *Answers) add(other Answers) {
-	a.Offered += other.Offered
-	a.Unsent += other.Unsent
-	a.FromDue.merge(other.FromDue)
-	a.FromSent.merge(other.FromSent)
-}
-
 // Count gives the number of answers with the given statuses.
-func (a *Answers) Count(statuses ...int) (n int) {
-	for _, status := range statuses {
-		if h := a.FromDue[status]; h != nil {
-			n += int(h.TotalCount())
-		}
-	}
-	return n
-}
+func (a *Answers) Count(statuses ...int) int { return int(a.FromDue.all(statuses...).TotalCount()) }
 
 // String lists the answers by status.
 func (a *Answers) String() string {
 	text := fmt.Sprintf("%d offered", a.Offered)
 	for _, status := range slices.Sorted(maps.Keys(a.FromDue)) {
-		name := strconv.Itoa(status)
+		name := fmt.Sprint(status)
 		if status == 0 {
 			name = "no answer"
 		}

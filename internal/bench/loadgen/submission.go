@@ -1,8 +1,6 @@
-// Package loadgen submits jobs as fast as they are accepted (Closed) or at a
-// constant rate (OpenLoop). The simulator's generator (internal/simulator/load)
-// decodes each answer and keeps a history, for which it takes three times the CPU
-// of a bare fasthttp client (docs/performance.md); on the cores of the service whose
-// maximum is measured here, that would be taken for the service's own limit.
+// Package loadgen submits jobs as fast as they are accepted (Closed) or at a constant
+// rate (OpenLoop). The simulator's generator takes three times the CPU, which would
+// lower the maximum rate of a service on the same cores (docs/performance.md).
 package loadgen
 
 import (
@@ -42,13 +40,11 @@ func NewSubmission(client *fasthttp.Client, to Target) Submission {
 
 // Send submits a job. Anything but 202 is an error.
 func (s Submission) Send() error {
-	if err := s.client.Do(s.Request, s.Response); err != nil {
-		return err
+	err := s.client.Do(s.Request, s.Response)
+	if err == nil && s.Response.StatusCode() != fasthttp.StatusAccepted {
+		err = fmt.Errorf("answer %d: %s", s.Response.StatusCode(), s.Response.Body())
 	}
-	if s.Response.StatusCode() != fasthttp.StatusAccepted {
-		return fmt.Errorf("answer %d: %s", s.Response.StatusCode(), s.Response.Body())
-	}
-	return nil
+	return err
 }
 
 // Status sends the request and gives the status of the answer, 0 if there is none.

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/valyala/fasthttp"
 
 	"github.com/forgerun/forgerun/internal/bench/figures"
@@ -37,26 +36,19 @@ func turnAccepted(t turn) float64 { return t.accepted }
 func turnFinished(t turn) float64 { return t.finished }
 func turnRead99(t turn) float64   { return loadgen.Milliseconds(t.read99) }
 
-// comparison is one of tables with many rows against empty ones, on the same
-// servers, in turns: A B B A.
-type comparison struct {
-	empty, many []turn
-}
+// comparison is one of tables with many rows (1) against empty ones (0).
+type comparison [2][]turn
 
+// compare measures both on the same servers, in turns: A B B A.
 func compare(l *lab.Lab, empty, many func() (turn, error)) (c comparison, err error) {
-	sides := []struct {
-		name    string
-		measure func() (turn, error)
-		turns   *[]turn
-	}{{"empty", empty, &c.empty}, {"seeded", many, &c.many}}
-	err = lab.InTurns(max(2, l.Options.Rounds), len(sides), func(_, side int) error {
-		s := sides[side]
-		t, err := s.measure()
+	err = lab.InTurns(max(2, l.Options.Rounds), len(c), func(_, side int) error {
+		name := []string{"empty", "seeded"}[side]
+		t, err := []func() (turn, error){empty, many}[side]()
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
-		l.Printf("%s: %v", s.name, t)
-		*s.turns = append(*s.turns, t)
+		l.Printf("%s: %v", name, t)
+		c[side] = append(c[side], t)
 		return nil
 	})
 	return c, err
@@ -64,14 +56,14 @@ func compare(l *lab.Lab, empty, many func() (turn, error)) (c comparison, err er
 
 // against gives the median of the rounds' ratios, and the medians behind it.
 func (c comparison) against(of func(turn) float64, format string) (ratio float64, note string) {
-	return figures.Compare(c.many, c.empty, of, format)
+	return figures.Compare(c[1], c[0], of, format)
 }
 
-// withSeeded uses a database that the seeding has filled for a client, whose key is
-// the database's.
-func withSeeded(
-	ctx context.Context, l *lab.Lab, seed func(context.Context, *lab.Database, uuid.UUID, int) error, jobs int, use func(*lab.Database) error,
-) error {
+// seeder writes jobs for the client that owns the database's rows.
+type seeder func(ctx context.Context, d *lab.Database, jobs int) error
+
+// withSeeded uses a database that the seeding has filled for a new client.
+func withSeeded(ctx context.Context, l *lab.Lab, seed seeder, jobs int, use func(*lab.Database) error) error {
 	d, err := l.NewDatabase(ctx)
 	if err != nil {
 		return err
@@ -79,18 +71,15 @@ func withSeeded(
 	defer func() { _ = l.Drop(context.WithoutCancel(ctx), d) }() // what is left goes with the servers
 	// The service makes the client, and is stopped while the tables are filled.
 	err = lab.Serve(ctx, d, l.Options, l.StartService, func(sys lab.System) error {
-		d.Key = sys.Key
+		d.Key, d.Client = sys.Key, sys.Client
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	client, err := d.ClientOf(ctx, d.Key)
-	if err != nil {
-		return err
-	}
+	l.Printf("seeding %d jobs", jobs)
 	began := time.Now()
-	if err := seed(ctx, d, client, jobs); err != nil {
+	if err := seed(ctx, d, jobs); err != nil {
 		return err
 	}
 	size, err := d.Number(ctx, "pg_database_size(current_database())")
@@ -127,12 +116,11 @@ func finish(ctx context.Context, l *lab.Lab, d *lab.Database) (perSecond float64
 
 // drained waits until no job is left to be done; ErrUnfinished: some are, still.
 func drained(ctx context.Context, d *lab.Database) error {
-	err := lab.Poll(ctx, drainedWithin, "all jobs finished", func() (bool, error) {
+	err := lab.Poll(ctx, 10*time.Minute, "all jobs finished", func() (bool, error) {
 		left, err := d.Number(ctx, `SELECT count(*) FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT 1) w`)
-		if err != nil || left > 0 {
-			return false, err
+		if err == nil && left == 0 {
+			left, err = d.Number(ctx, "SELECT count(*) FROM jobs WHERE worker_id IS NOT NULL")
 		}
-		left, err = d.Number(ctx, "SELECT count(*) FROM jobs WHERE worker_id IS NOT NULL")
 		return left == 0, err
 	})
 	if errors.Is(err, lab.ErrLate) {
@@ -140,8 +128,6 @@ func drained(ctx context.Context, d *lab.Database) error {
 	}
 	return err
 }
-
-const drainedWithin = 10 * time.Minute
 
 const (
 	readRate    = 500.0 // GET requests a second, far from the limit
@@ -151,15 +137,11 @@ const (
 // read measures GET of random jobs of the client that were created before the
 // given moment.
 func read(ctx context.Context, l *lab.Lab, d *lab.Database, sys lab.System, before time.Time) (p99 time.Duration, err error) {
-	client, err := d.ClientOf(ctx, sys.Key)
-	if err != nil {
-		return 0, err
-	}
 	loop := loadgen.OpenLoop{Rate: readRate, During: l.Options.Duration, Connections: readClients}
 	wanted := int(readRate * loop.During.Seconds())
 	var ids []string
 	err = d.Conn.QueryRow(ctx, `SELECT array_agg(job_id::text) FROM (
-		SELECT job_id FROM jobs WHERE client_id = $1 AND created_at < $2 ORDER BY random() LIMIT $3) j`, client, before, wanted).Scan(&ids)
+		SELECT job_id FROM jobs WHERE client_id = $1 AND created_at < $2 ORDER BY random() LIMIT $3) j`, sys.Client, before, wanted).Scan(&ids)
 	if err != nil {
 		return 0, err
 	}

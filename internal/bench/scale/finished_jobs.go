@@ -15,7 +15,6 @@ const (
 	finishedJobs       = 5_000_000
 	finishedRateTarget = 0.9
 	readTarget         = 1.5
-	bytesOfFinished    = 3500 // in tables and indexes, of one seeded job
 )
 
 // Finished measures submission, the whole path and reading with millions of finished
@@ -25,18 +24,16 @@ func Finished(ctx context.Context, l *lab.Lab) (list []figures.Figure, err error
 	if err := needDisk(uint64(jobs)*bytesOfFinished + spareDisk); err != nil {
 		return nil, err
 	}
-	l.Printf("seeding %d finished jobs of %d clients over %d days", jobs, seedClients, seedDays)
 	err = withSeeded(ctx, l, seedFinishedJobs, jobs, func(seeded *lab.Database) error {
 		began := time.Now()
 		c, err := compare(l, func() (t turn, err error) {
-			err = l.Phase(ctx, l.Options, l.StartService, func(d *lab.Database, sys lab.System) (err error) {
-				t, err = finishedTurn(ctx, l, d, sys, time.Now().Add(time.Hour))
-				return err
+			err = l.Phase(ctx, l.Options, l.StartService, func(d *lab.Database, sys lab.System) error {
+				return finishedTurn(ctx, l, d, sys, time.Now().Add(time.Hour), &t)
 			})
 			return t, err
 		}, func() (t turn, err error) {
-			err = lab.Serve(ctx, seeded, l.Options, l.StartService, func(sys lab.System) (err error) {
-				t, err = finishedTurn(ctx, l, seeded, sys, began)
+			err = lab.Serve(ctx, seeded, l.Options, l.StartService, func(sys lab.System) error {
+				err := finishedTurn(ctx, l, seeded, sys, began, &t)
 				return errors.Join(err, lab.WithWorker(sys, func(*lab.Program) error { return drained(ctx, seeded) }))
 			})
 			return t, err
@@ -63,21 +60,21 @@ func finishedFigures(jobs int, c comparison) []figures.Figure {
 }
 
 // finishedTurn measures one side. What it submits last is left to be done.
-func finishedTurn(ctx context.Context, l *lab.Lab, d *lab.Database, sys lab.System, before time.Time) (t turn, err error) {
-	err = lab.WithWorker(sys, func(worker *lab.Program) error {
+func finishedTurn(ctx context.Context, l *lab.Lab, d *lab.Database, sys lab.System, before time.Time, t *turn) error {
+	err := lab.WithWorker(sys, func(worker *lab.Program) error {
 		p, err := l.Sustained(ctx, l.Options, d, sys, worker)
 		t.finished = p.Finished
 		return err
 	})
 	if err != nil {
-		return t, err
+		return err
 	}
 	if t.accepted, err = accept(ctx, l, sys); err != nil {
-		return t, err
+		return err
 	}
 	lab.Pause(ctx, lab.Quiet)
 	t.read99, err = read(ctx, l, d, sys, before)
-	return t, err
+	return err
 }
 
 // short writes a round number in words.

@@ -25,9 +25,7 @@ const (
 	overloadPatience = time.Second // of the generator, when all its connections wait
 )
 
-// Overload offers twice of what can be accepted, and measures what becomes of it. The
-// peak is that of as many clients as elsewhere, by the same library from this
-// process; the overload needs more of the same two cores than these do.
+// Overload offers twice of what can be accepted, and measures what becomes of it.
 func Overload(ctx context.Context, l *lab.Lab) (list []figures.Figure, err error) {
 	err = l.Phase(ctx, l.Options, l.StartService, func(d *lab.Database, sys lab.System) error {
 		if _, err := accept(ctx, l, sys); err != nil { // the warm-up

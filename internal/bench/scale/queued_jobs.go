@@ -21,45 +21,54 @@ const (
 	redisTarget        = 64.0 // MB
 	displacementTarget = 1000 // jobs
 	busyAgainTarget    = 5.0  // s
-	bytesOfQueued      = 2000 // in tables and indexes, of one seeded job
 )
+
+// queued is a database with jobs that wait, and its Redis.
+type queued struct {
+	lab   *lab.Lab
+	d     *lab.Database
+	redis *redis.Client
+	jobs  int
+}
+
+func withQueued(ctx context.Context, l *lab.Lab, use func(queued) error) error {
+	q := queued{lab: l, jobs: l.Options.Jobs(queuedJobs)}
+	if err := needDisk(uint64(q.jobs)*bytesOfQueued + spareDisk); err != nil {
+		return err
+	}
+	return withSeeded(ctx, l, seedQueuedJobs, q.jobs, func(d *lab.Database) (err error) {
+		q.d = d
+		if q.redis, err = d.Redis(); err != nil {
+			return err
+		}
+		defer func() { _ = q.redis.Close() }()
+		return use(q)
+	})
+}
+
+func (q queued) serve(ctx context.Context, use func(lab.System) error) error {
+	return lab.Serve(ctx, q.d, q.lab.Options.With(unlimited...), q.lab.StartService, use)
+}
 
 // Queued measures submission and finishing with a million jobs waiting and with
 // none, whether these start in their order, what Redis needs for them, and how soon
 // the workers have work again when Redis has lost everything.
 func Queued(ctx context.Context, l *lab.Lab) (list []figures.Figure, err error) {
-	jobs := l.Options.Jobs(queuedJobs)
-	if err := needDisk(uint64(jobs)*bytesOfQueued + spareDisk); err != nil {
-		return nil, err
-	}
-	l.Printf("seeding %d queued jobs", jobs)
-	err = withSeeded(ctx, l, seedQueuedJobs, jobs, func(d *lab.Database) error {
-		redis, err := d.Redis()
-		if err != nil {
+	err = withQueued(ctx, l, func(q queued) (err error) {
+		if err := q.redis.FlushAll(ctx).Err(); err != nil { // the queues of other experiments
 			return err
 		}
-		defer func() { _ = redis.Close() }()
-		if err := redis.FlushAll(ctx).Err(); err != nil { // the queues of other experiments
-			return err
-		}
-		list, err = queued{lab: l, d: d, redis: redis}.measure(ctx, jobs)
+		list, err = q.measure(ctx)
 		return err
 	})
 	return list, err
 }
 
-type queued struct {
-	lab   *lab.Lab
-	d     *lab.Database
-	redis *redis.Client
-}
-
-func (q queued) measure(ctx context.Context, jobs int) ([]figures.Figure, error) {
+func (q queued) measure(ctx context.Context) ([]figures.Figure, error) {
 	var memory float64 // the most that Redis grew by while the seeded jobs were there
 	c, err := compare(q.lab, func() (t turn, err error) {
-		err = q.lab.Phase(ctx, q.lab.Options, q.lab.StartService, func(d *lab.Database, sys lab.System) (err error) {
-			t, err = q.turn(ctx, d, sys)
-			return err
+		err = q.lab.Phase(ctx, q.lab.Options, q.lab.StartService, func(d *lab.Database, sys lab.System) error {
+			return q.turn(ctx, d, sys, &t)
 		})
 		return t, err
 	}, func() (turn, error) {
@@ -78,7 +87,7 @@ func (q queued) measure(ctx context.Context, jobs int) ([]figures.Figure, error)
 	if err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("%s queued jobs: ", short(jobs))
+	name := fmt.Sprintf("%s queued jobs: ", short(q.jobs))
 	accepted, acceptedNote := c.against(turnAccepted, "%.0f/s")
 	finished, finishedNote := c.against(turnFinished, "%.0f/s")
 	return []figures.Figure{
@@ -92,19 +101,14 @@ func (q queued) measure(ctx context.Context, jobs int) ([]figures.Figure, error)
 }
 
 // turn measures one side.
-func (q queued) turn(ctx context.Context, d *lab.Database, sys lab.System) (t turn, err error) {
+func (q queued) turn(ctx context.Context, d *lab.Database, sys lab.System, t *turn) (err error) {
 	if t.accepted, err = accept(ctx, q.lab, sys); err != nil {
-		return t, err
+		return err
 	}
-	err = lab.WithWorker(sys, func(*lab.Program) (err error) {
+	return lab.WithWorker(sys, func(*lab.Program) (err error) {
 		t.finished, err = finish(ctx, q.lab, d)
 		return err
 	})
-	return t, err
-}
-
-func (q queued) serve(ctx context.Context, use func(lab.System) error) error {
-	return lab.Serve(ctx, q.d, q.lab.Options.With(unlimited...), q.lab.StartService, use)
 }
 
 // seededTurn measures the side with the jobs, beginning with an empty Redis.
@@ -119,10 +123,7 @@ func (q queued) seededTurn(ctx context.Context) (t turn, grown float64, err erro
 	watching, stop := context.WithCancel(ctx)
 	most := make(chan float64, 1)
 	go func() { most <- q.watchMemory(watching) }()
-	err = q.serve(ctx, func(sys lab.System) (err error) {
-		t, err = q.turn(ctx, q.d, sys)
-		return err
-	})
+	err = q.serve(ctx, func(sys lab.System) error { return q.turn(ctx, q.d, sys, &t) })
 	stop()
 	return t, <-most - before, err
 }
@@ -139,8 +140,7 @@ func (q queued) watchMemory(ctx context.Context) (most float64) {
 }
 
 // displacement is how far a job's rank among those that were started is from its rank
-// among all jobs in order of their time, at most. A job that waits while a later one
-// starts moves that one forward.
+// among all jobs in order of their time, at most.
 func displacement(ctx context.Context, d *lab.Database) (most, started float64, err error) {
 	err = d.Conn.QueryRow(ctx, `SELECT coalesce(max(abs(wanted - got)), 0)::float8, count(*)::float8 FROM (
 		SELECT wanted, row_number() OVER (ORDER BY assigned_at, wanted) AS got FROM (
@@ -198,28 +198,14 @@ const (
 // Start starts an api process with a million live jobs in the tables and an empty
 // Redis, again and again.
 func Start(ctx context.Context, l *lab.Lab) (list []figures.Figure, err error) {
-	jobs := l.Options.Jobs(queuedJobs)
-	if err := needDisk(uint64(jobs)*bytesOfQueued + spareDisk); err != nil {
-		return nil, err
-	}
-	l.Printf("seeding %d queued jobs", jobs)
-	err = withSeeded(ctx, l, seedQueuedJobs, jobs, func(d *lab.Database) error {
+	err = withQueued(ctx, l, func(q queued) error {
 		var sys lab.System
-		err := lab.Serve(ctx, d, l.Options.With(unlimited...), l.StartService, func(s lab.System) error {
-			sys = s
-			return nil
-		})
-		if err != nil {
+		if err := q.serve(ctx, func(s lab.System) error { sys = s; return nil }); err != nil {
 			return err
 		}
-		redis, err := d.Redis()
-		if err != nil {
-			return err
-		}
-		defer func() { _ = redis.Close() }()
 		var ready, accepted []float64
 		for range startRounds {
-			if err := redis.FlushDB(ctx).Err(); err != nil {
+			if err := q.redis.FlushDB(ctx).Err(); err != nil {
 				return err
 			}
 			r, a, err := startOnce(ctx, l, sys)
@@ -229,7 +215,7 @@ func Start(ctx context.Context, l *lab.Lab) (list []figures.Figure, err error) {
 			l.Printf("ready after %.0f ms, first job accepted after %.0f", loadgen.Milliseconds(r), loadgen.Milliseconds(a))
 			ready, accepted = append(ready, r.Seconds()), append(accepted, a.Seconds())
 		}
-		list = []figures.Figure{figures.AtMost(fmt.Sprintf("start of an api process with %s live jobs, ready", short(jobs)), startTarget,
+		list = []figures.Figure{figures.AtMost(fmt.Sprintf("start of an api process with %s live jobs, ready", short(q.jobs)), startTarget,
 			figures.Median(ready), "s", fmt.Sprintf("Redis empty; first job accepted after %.2f s", figures.Median(accepted)))}
 		return nil
 	})
@@ -247,24 +233,20 @@ func startOnce(ctx context.Context, l *lab.Lab, sys lab.System) (ready, accepted
 	defer func() { err = errors.Join(err, api.Stop()) }()
 	client := &http.Client{Timeout: lab.ReadyWithin}
 	defer client.CloseIdleConnections()
-	for !isReady(client, sys) {
-		if time.Since(began) > lab.ReadyWithin {
-			return 0, 0, api.Late()
+	err = api.Until(ctx, func() bool {
+		response, err := client.Get(sys.Base + "/readyz")
+		if err != nil {
+			return false
 		}
-		lab.Pause(ctx, time.Millisecond)
-	}
+		_ = response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	})
 	ready = time.Since(began)
+	if err != nil {
+		return ready, 0, err
+	}
 	submitting := loadgen.NewClient(1)
 	defer submitting.CloseIdleConnections()
 	err = loadgen.NewSubmission(submitting, sys.Target).Send()
 	return ready, time.Since(began), err
-}
-
-func isReady(client *http.Client, sys lab.System) bool {
-	response, err := client.Get(sys.Base + "/readyz")
-	if err != nil {
-		return false
-	}
-	_ = response.Body.Close()
-	return response.StatusCode == http.StatusOK
 }

@@ -80,7 +80,7 @@ func (g *seedTest) assign(places ...int) {
 func TestDisplacement(t *testing.T) {
 	t.Parallel()
 	g := newSeedTest(t)
-	require.NoError(t, seedQueuedJobs(t.Context(), g.d, g.client, 20))
+	require.NoError(t, seedQueuedJobs(t.Context(), g.d, 20))
 	check := func(most, started float64) {
 		t.Helper()
 		m, s, err := displacement(t.Context(), g.d)
@@ -100,7 +100,7 @@ func TestDisplacement(t *testing.T) {
 func TestBusyAgain(t *testing.T) {
 	t.Parallel()
 	g := newSeedTest(t)
-	require.NoError(t, seedFinishedJobs(t.Context(), g.d, g.client, 100))
+	require.NoError(t, seedFinishedJobs(t.Context(), g.d, 100))
 	since := time.Now()
 	busy := func() float64 {
 		t.Helper()
@@ -127,7 +127,7 @@ func TestBusyAgain(t *testing.T) {
 func TestDrained(t *testing.T) {
 	t.Parallel()
 	g := newSeedTest(t)
-	require.NoError(t, seedFinishedJobs(t.Context(), g.d, g.client, 10))
+	require.NoError(t, seedFinishedJobs(t.Context(), g.d, 10))
 	require.NoError(t, drained(t.Context(), g.d))
 	id := g.submit(nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 15*lab.PollInterval)
@@ -141,19 +141,19 @@ func TestLateness(t *testing.T) {
 	t.Parallel()
 	g := newSeedTest(t)
 	at := time.Now().Add(-3 * time.Second).Truncate(time.Microsecond)
-	require.NoError(t, seedScheduledJobs(t.Context(), g.d, g.client, 10, at))
+	require.NoError(t, seedScheduledJobs(t.Context(), g.d, 10, at))
 	_, err := g.store.QueueDue(t.Context(), 100)
 	require.NoError(t, err)
-	late, early, err := lateness(t.Context(), g.d, g.client, at, 10)
+	late, early, err := lateness(t.Context(), g.d, at, 10)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, late, 3.0)
 	require.Zero(t, early)
 	_, err = g.d.Conn.Exec(t.Context(), `UPDATE jobs SET queued_at = execution_at - interval '1 ms'
 		WHERE job_id IN (SELECT job_id FROM jobs LIMIT 2)`)
 	require.NoError(t, err)
-	_, early, err = lateness(t.Context(), g.d, g.client, at, 10)
+	_, early, err = lateness(t.Context(), g.d, at, 10)
 	require.NoError(t, err)
 	require.Equal(t, 2.0, early)
-	_, _, err = lateness(t.Context(), g.d, g.client, at, 11)
+	_, _, err = lateness(t.Context(), g.d, at, 11)
 	require.ErrorContains(t, err, "10 jobs of 11")
 }

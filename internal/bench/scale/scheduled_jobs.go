@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/forgerun/forgerun/internal/bench/figures"
 	"github.com/forgerun/forgerun/internal/bench/lab"
 	"github.com/forgerun/forgerun/internal/bench/loadgen"
@@ -30,14 +28,11 @@ var meanwhile = loadgen.OpenLoop{Rate: 200, During: time.Second, Connections: 64
 func Scheduled(ctx context.Context, l *lab.Lab) (list []figures.Figure, err error) {
 	jobs := l.Options.Jobs(scheduledJobs)
 	err = l.Phase(ctx, l.Options, l.StartService, func(d *lab.Database, sys lab.System) error {
-		client, err := d.ClientOf(ctx, sys.Key)
-		if err != nil {
-			return err
-		}
+		d.Client = sys.Client
 		_, _ = meanwhile.Submit(ctx, sys.Target) // the warm-up
 		at := time.Now().Add(scheduledNotice + time.Duration(jobs)*200*time.Microsecond).Truncate(time.Second).Add(time.Second)
 		l.Printf("seeding %d jobs for %s", jobs, at.Format(time.TimeOnly))
-		if err := seedScheduledJobs(ctx, d, client, jobs, at); err != nil {
+		if err := seedScheduledJobs(ctx, d, jobs, at); err != nil {
 			return err
 		}
 		if left := time.Until(at); left < scheduledNotice/2 {
@@ -52,7 +47,7 @@ func Scheduled(ctx context.Context, l *lab.Lab) (list []figures.Figure, err erro
 		if err != nil {
 			return err
 		}
-		late, early, err := lateness(ctx, d, client, at, jobs)
+		late, early, err := lateness(ctx, d, at, jobs)
 		l.Printf("all QUEUED %.2f s after their time; submit p99 %.2f ms, %.2f ms without them", late, during, before)
 		name := short(jobs) + " jobs scheduled for one second: "
 		list = []figures.Figure{
@@ -76,7 +71,7 @@ func submitFor(ctx context.Context, sys lab.System, d time.Duration) (p99 float6
 
 // lateness waits until the jobs that were scheduled are QUEUED, and gives the
 // longest time in seconds that one was late by, and how many were early.
-func lateness(ctx context.Context, d *lab.Database, client uuid.UUID, at time.Time, jobs int) (late, early float64, err error) {
+func lateness(ctx context.Context, d *lab.Database, at time.Time, jobs int) (late, early float64, err error) {
 	err = lab.Poll(ctx, 2*time.Minute, "all scheduled jobs QUEUED", func() (bool, error) {
 		left, err := d.Number(ctx, "SELECT count(*) FROM (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL LIMIT 1) w")
 		return left == 0, err
@@ -87,7 +82,7 @@ func lateness(ctx context.Context, d *lab.Database, client uuid.UUID, at time.Ti
 	var n int
 	err = d.Conn.QueryRow(ctx, `SELECT count(*), coalesce(max(extract(epoch FROM queued_at - $2)), 0)::float8,
 			(count(*) FILTER (WHERE queued_at < $2))::float8
-		FROM jobs WHERE client_id = $1 AND type = 'DEFERRED'`, client, at).Scan(&n, &late, &early)
+		FROM jobs WHERE client_id = $1 AND type = 'DEFERRED'`, d.Client, at).Scan(&n, &late, &early)
 	if err == nil && n != jobs {
 		err = fmt.Errorf("there are %d jobs of %d", n, jobs)
 	}

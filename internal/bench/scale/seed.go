@@ -5,8 +5,6 @@ package scale
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -22,10 +20,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Jobs that are there before anything is measured are written by SQL, as the
-// service would have left them: valid by every constraint, with their events,
-// reports and results, and no delivery, since there is no webhook. What differs
-// is the layout: rows that were never updated, in order of their time.
+// Jobs that are there before anything is measured are written by SQL, as the service
+// would have left them, with their events, reports and results. What differs is the
+// layout: rows that were never updated, in order of their time.
 
 // How far a seeded job has come: the number of its events.
 const (
@@ -38,9 +35,9 @@ const (
 type seeding struct {
 	jobs        int
 	stage       int
-	from, to    time.Time // created, evenly spread
-	clients     []uuid.UUID
-	executionAt *time.Time // DEFERRED; nil: EXECUTE
+	from, to    time.Duration // created so long ago, evenly spread
+	clients     []uuid.UUID   // nil: the database's
+	executionAt *time.Time    // DEFERRED; nil: EXECUTE
 }
 
 const (
@@ -48,33 +45,30 @@ const (
 	seedConnections = 4
 	seedClients     = 200
 	seedDays        = 29      // finished jobs are kept for 30
+	bytesOfQueued   = 2000    // in tables and indexes, of one seeded job
+	bytesOfFinished = 3500    // with its result
 	spareDisk       = 6 << 30 // for the WAL and whatever is measured
 )
 
 // seedFinishedJobs writes jobs that succeeded over the last weeks. Each 200th is
 // the given client's. Results older than a day have lost their bodies.
-func seedFinishedJobs(ctx context.Context, d *lab.Database, client uuid.UUID, jobs int) error {
-	clients := []uuid.UUID{client}
+func seedFinishedJobs(ctx context.Context, d *lab.Database, jobs int) error {
+	clients := []uuid.UUID{d.Client}
 	for len(clients) < seedClients {
 		clients = append(clients, uuid.Must(uuid.NewV7()))
 	}
-	now := time.Now()
-	from := now.Add(-seedDays * 24 * time.Hour)
-	return seed(ctx, d, seeding{jobs: jobs, stage: seedSucceeded, clients: clients, from: from, to: now.Add(-time.Minute)})
+	return seed(ctx, d, seeding{jobs: jobs, stage: seedSucceeded, clients: clients, from: seedDays * 24 * time.Hour, to: time.Minute})
 }
 
 // seedQueuedJobs writes jobs of one client that wait to be run, all due; none is
 // in Redis.
-func seedQueuedJobs(ctx context.Context, d *lab.Database, client uuid.UUID, jobs int) error {
-	from, to := time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)
-	return seed(ctx, d, seeding{jobs: jobs, stage: seedQueued, clients: []uuid.UUID{client}, from: from, to: to})
+func seedQueuedJobs(ctx context.Context, d *lab.Database, jobs int) error {
+	return seed(ctx, d, seeding{jobs: jobs, stage: seedQueued, from: time.Hour, to: time.Minute})
 }
 
 // seedScheduledJobs writes DEFERRED jobs of one client that are due at one moment.
-func seedScheduledJobs(ctx context.Context, d *lab.Database, client uuid.UUID, jobs int, at time.Time) error {
-	to := time.Now()
-	clients := []uuid.UUID{client}
-	return seed(ctx, d, seeding{jobs: jobs, stage: seedCreated, clients: clients, from: to.Add(-time.Hour), to: to, executionAt: &at})
+func seedScheduledJobs(ctx context.Context, d *lab.Database, jobs int, at time.Time) error {
+	return seed(ctx, d, seeding{jobs: jobs, stage: seedCreated, from: time.Hour, executionAt: &at})
 }
 
 // insertSeed writes the jobs numbered $1 to $2. Their transaction ids in the streams of
@@ -90,8 +84,11 @@ func seed(ctx context.Context, d *lab.Database, s seeding) error {
 	if err != nil {
 		return err
 	}
-	worker := uuid.Must(uuid.NewV7())
-	step := s.to.Sub(s.from) / time.Duration(max(1, s.jobs))
+	if s.clients == nil {
+		s.clients = []uuid.UUID{d.Client}
+	}
+	worker, from := uuid.Must(uuid.NewV7()), time.Now().Add(-s.from)
+	step := (s.from - s.to) / time.Duration(max(1, s.jobs))
 	var next atomic.Int64 // the first number of the next chunk
 	chunks := func(ctx context.Context, conn *pgx.Conn) error {
 		for {
@@ -99,7 +96,7 @@ func seed(ctx context.Context, d *lab.Database, s seeding) error {
 			if first >= s.jobs {
 				return nil
 			}
-			_, err := conn.Exec(ctx, insertSeed, first, min(first+seedChunk, s.jobs)-1, s.from, step, s.clients, s.stage, s.executionAt,
+			_, err := conn.Exec(ctx, insertSeed, first, min(first+seedChunk, s.jobs)-1, from, step, s.clients, s.stage, s.executionAt,
 				job.PayloadSmall, definition, result.MediaType, result.Body, result.SHA256[:], worker)
 			if err != nil {
 				return fmt.Errorf("seeding: %w", err)
@@ -113,14 +110,13 @@ func seed(ctx context.Context, d *lab.Database, s seeding) error {
 }
 
 // seedWork is what all seeded jobs do, and what comes of it.
-func seedWork(ctx context.Context) ([]byte, *job.Result, error) {
+func seedWork(ctx context.Context) (job.Definition, *job.Result, error) {
 	definition, err := lab.Catalogue.Define(job.Execute, job.PayloadSmall, time.Now(), nil)
-	encoded, failure := json.Marshal(definition)
-	if err := errors.Join(err, failure); err != nil {
-		return nil, nil, err
+	if err != nil {
+		return definition, nil, err
 	}
 	result, err := work.New(work.Config{Limit: time.Second}).Run(ctx, definition, 1, nil)
-	return encoded, result, err
+	return definition, result, err
 }
 
 // overConnections runs the same on several connections whose commits need not be

@@ -26,7 +26,6 @@ type seedTest struct {
 	t      *testing.T
 	d      *lab.Database
 	store  *repo.Store
-	client uuid.UUID
 	worker job.ID
 }
 
@@ -37,8 +36,8 @@ func newSeedTest(t *testing.T) *seedTest {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	g := &seedTest{
-		t: t, d: &lab.Database{URL: url, Conn: conn}, store: repotest.OpenURL(t, url),
-		client: uuid.Must(uuid.NewV7()), worker: job.ID(uuid.Must(uuid.NewV7())),
+		t: t, d: &lab.Database{URL: url, Conn: conn, Client: uuid.Must(uuid.NewV7())}, store: repotest.OpenURL(t, url),
+		worker: job.ID(uuid.Must(uuid.NewV7())),
 	}
 	leases := g.store.NewLeases()
 	defer leases.Close()
@@ -52,7 +51,7 @@ func (g *seedTest) submit(at *time.Time) job.ID {
 	definition, err := lab.Catalogue.Define(job.Execute, job.PayloadSmall, time.Now(), nil)
 	require.NoError(g.t, err)
 	j := job.Job{
-		ID: job.ID(uuid.Must(uuid.NewV7())), ClientID: job.ID(g.client), Type: job.Execute, WorkKind: job.PayloadSmall, Definition: &definition,
+		ID: job.ID(uuid.Must(uuid.NewV7())), ClientID: job.ID(g.d.Client), Type: job.Execute, WorkKind: job.PayloadSmall, Definition: &definition,
 		MaxAttempts: 4, Language: "en", RequestID: uuid.NewString(), ExecutionAt: at,
 	}
 	if at != nil {
@@ -105,7 +104,7 @@ func (g *seedTest) count(sql string) (n int) {
 	return n
 }
 
-// A seeded job looks like one that the service brought to the same cursor.
+// A seeded job looks like one that the service brought to the same state.
 func TestSeededJobsLookLikeTheService(t *testing.T) {
 	t.Parallel()
 	tomorrow := time.Now().Add(24 * time.Hour).Truncate(time.Microsecond)
@@ -115,9 +114,9 @@ func TestSeededJobsLookLikeTheService(t *testing.T) {
 		seed func(*seedTest) error
 		run  bool
 	}{
-		{"finished", nil, func(g *seedTest) error { return seedFinishedJobs(t.Context(), g.d, g.client, 300) }, true},
-		{"queued", nil, func(g *seedTest) error { return seedQueuedJobs(t.Context(), g.d, g.client, 300) }, false},
-		{"scheduled", &tomorrow, func(g *seedTest) error { return seedScheduledJobs(t.Context(), g.d, g.client, 300, tomorrow) }, false},
+		{"finished", nil, func(g *seedTest) error { return seedFinishedJobs(t.Context(), g.d, 300) }, true},
+		{"queued", nil, func(g *seedTest) error { return seedQueuedJobs(t.Context(), g.d, 300) }, false},
+		{"scheduled", &tomorrow, func(g *seedTest) error { return seedScheduledJobs(t.Context(), g.d, 300, tomorrow) }, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -139,7 +138,7 @@ func TestSeededJobsLookLikeTheService(t *testing.T) {
 func TestSeededJobsGoOn(t *testing.T) {
 	t.Parallel()
 	g := newSeedTest(t)
-	require.NoError(t, seedQueuedJobs(t.Context(), g.d, g.client, 20))
+	require.NoError(t, seedQueuedJobs(t.Context(), g.d, 20))
 	rows, err := g.d.Conn.Query(t.Context(), "SELECT job_id FROM jobs ORDER BY run_at")
 	require.NoError(t, err)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
@@ -149,7 +148,7 @@ func TestSeededJobsGoOn(t *testing.T) {
 	for _, id := range ids {
 		g.finish(job.ID(id))
 	}
-	require.NoError(t, seedScheduledJobs(t.Context(), g.d, g.client, 20, time.Now().Add(-time.Second)))
+	require.NoError(t, seedScheduledJobs(t.Context(), g.d, 20, time.Now().Add(-time.Second)))
 	due, err := g.store.QueueDue(t.Context(), 100)
 	require.NoError(t, err)
 	require.Len(t, due, 20)
@@ -162,9 +161,9 @@ func TestSeededJobsGoOn(t *testing.T) {
 func TestSeededFinishedJobsAreSpread(t *testing.T) {
 	t.Parallel()
 	g := newSeedTest(t)
-	require.NoError(t, seedFinishedJobs(t.Context(), g.d, g.client, 2_000))
+	require.NoError(t, seedFinishedJobs(t.Context(), g.d, 2_000))
 	require.Equal(t, seedClients, g.count("(SELECT DISTINCT client_id FROM jobs) c"))
-	require.Equal(t, 2_000/seedClients, g.count("jobs WHERE client_id = '"+g.client.String()+"'"))
+	require.Equal(t, 2_000/seedClients, g.count("jobs WHERE client_id = '"+g.d.Client.String()+"'"))
 	require.InDelta(t, seedDays, g.count("(SELECT DISTINCT date_bin('1 day', created_at, now() - interval '29 days') FROM jobs) d"), 1)
 	require.InDelta(t, 2_000/seedDays, g.count("results WHERE body IS NOT NULL"), 2)
 	require.Zero(t, g.count("results WHERE body IS NOT NULL AND expires_at < now()"))

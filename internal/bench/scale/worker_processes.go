@@ -70,11 +70,8 @@ func Running(ctx context.Context, l *lab.Lab) (list []figures.Figure, err error)
 	o := l.Options.With(fmt.Sprintf("FORGERUN_TIME_SCALE=%d", runningScale),
 		fmt.Sprintf("FORGERUN_WORKER_CONCURRENCY=%d", jobs), "FORGERUN_SHUTDOWN_GRACE=0s")
 	err = l.Phase(ctx, o, l.StartService, func(d *lab.Database, sys lab.System) error {
-		client, err := d.ClientOf(ctx, sys.Key)
-		if err != nil {
-			return err
-		}
-		if err := seedQueuedJobs(ctx, d, client, jobs); err != nil {
+		d.Client = sys.Client
+		if err := seedQueuedJobs(ctx, d, jobs); err != nil {
 			return err
 		}
 		without := l.Rest(ctx, runningWindow, sys)
@@ -92,10 +89,7 @@ func Running(ctx context.Context, l *lab.Lab) (list []figures.Figure, err error)
 			if err := allRunning(ctx, d, jobs); err != nil { // still
 				return err
 			}
-			share := func(seconds, took float64) float64 { return 100 * seconds / took }
-			l.Printf("with them: worker %.2f %% of a core, Postgres %.2f, Redis %.2f, api %.2f; without worker: Postgres %.2f, Redis %.2f, api %.2f",
-				share(with.Worker, with.Took), share(with.Postgres, with.Took), share(with.Redis, with.Took), share(with.API, with.Took),
-				share(without.Postgres, without.Took), share(without.Redis, without.Took), share(without.API, without.Took))
+			l.Printf("with them: %s; without worker: %s", with.PerCore(), without.PerCore())
 			list = runningFigures(jobs, now, peak, with.CoreShare(), without.CoreShare())
 			return ctx.Err()
 		})

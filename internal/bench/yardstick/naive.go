@@ -4,6 +4,7 @@
 package yardstick
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -40,19 +41,13 @@ func RunNaive(ctx context.Context, args []string) error {
 	if len(args) != 4 {
 		return errors.New("naive api|worker DATABASE REDIS SLOTS")
 	}
-	slots, err := strconv.Atoi(args[3])
-	if err != nil {
-		return err
-	}
-	pool, err := pgxpool.New(ctx, args[1])
-	if err != nil {
+	slots, badSlots := strconv.Atoi(args[3])
+	address, badRedis := asynq.ParseRedisURI(args[2])
+	pool, badDatabase := pgxpool.New(ctx, args[1])
+	if err := cmp.Or(badSlots, badRedis, badDatabase); err != nil {
 		return err
 	}
 	defer pool.Close()
-	address, err := asynq.ParseRedisURI(args[2])
-	if err != nil {
-		return err
-	}
 	n := naive{pool: pool, work: work.New(work.Config{Limit: time.Second})}
 	if args[0] == "worker" {
 		return n.serveTasks(ctx, address, slots)
@@ -64,10 +59,8 @@ func RunNaive(ctx context.Context, args []string) error {
 func (n naive) serveHTTP(ctx context.Context) error {
 	client := uuid.New()
 	hash := sha256.Sum256([]byte(naiveKey))
-	if _, err := n.pool.Exec(ctx, `INSERT INTO clients (client_id) VALUES ($1)`, client); err != nil {
-		return err
-	}
-	if _, err := n.pool.Exec(ctx, `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at)
+	if _, err := n.pool.Exec(ctx, `WITH client AS (INSERT INTO clients (client_id) VALUES ($1))
+		INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at)
 		VALUES ('naivenaive00', $1, $2, now(), now() + interval '1 day')`, client, hash[:]); err != nil {
 		return err
 	}
@@ -84,18 +77,18 @@ func (n naive) serveHTTP(ctx context.Context) error {
 
 func (n naive) submit(c *fiber.Ctx) error {
 	ctx := c.Context()
-	token := strings.TrimPrefix(c.Get("Authorization"), "Bearer ")
+	_, key, _ := strings.Cut(c.Get("Authorization"), "_")
+	key, _, _ = strings.Cut(key, "_")
 	var client uuid.UUID
-	err := n.pool.QueryRow(ctx, `SELECT client_id FROM api_keys WHERE key_id = $1 AND expires_at > now() AND revoked_at IS NULL`,
-		strings.Split(token, "_")[1]).Scan(&client)
-	if err != nil {
+	if n.pool.QueryRow(ctx, `SELECT client_id FROM api_keys WHERE key_id = $1 AND expires_at > now() AND revoked_at IS NULL`,
+		key).Scan(&client) != nil {
 		return fiber.ErrUnauthorized
 	}
 	var request struct {
 		Type     job.Type `json:"type"`
 		WorkKind job.Kind `json:"work_kind"`
 	}
-	if err := json.Unmarshal(c.Body(), &request); err != nil {
+	if json.Unmarshal(c.Body(), &request) != nil {
 		return fiber.ErrBadRequest
 	}
 	id, now := uuid.Must(uuid.NewV7()), time.Now()
@@ -110,10 +103,10 @@ func (n naive) submit(c *fiber.Ctx) error {
 			id, client, request.Type, request.WorkKind, definition, now); err != nil {
 			return err
 		}
-		if err := addEvent(ctx, tx, id, 1, "job.created", nil, "CREATED", definition); err != nil {
+		if err := addEvent(ctx, tx, id, 1, nil, "CREATED", definition); err != nil {
 			return err
 		}
-		return addEvent(ctx, tx, id, 2, "job.queued", "CREATED", "QUEUED", definition)
+		return addEvent(ctx, tx, id, 2, "CREATED", "QUEUED", definition)
 	})
 	if err != nil {
 		return err
@@ -124,11 +117,11 @@ func (n naive) submit(c *fiber.Ctx) error {
 	return c.Status(fiber.StatusAccepted).JSON(fiber.Map{"job_id": id, "state": "QUEUED", "created_at": now})
 }
 
-func addEvent(ctx context.Context, tx pgx.Tx, id uuid.UUID, seq int, name string, prev any, next string, d job.Definition) error {
-	_, err := tx.Exec(ctx, `INSERT INTO events 
+func addEvent(ctx context.Context, tx pgx.Tx, id uuid.UUID, seq int, from any, to string, d job.Definition) error {
+	_, err := tx.Exec(ctx, `INSERT INTO events
 			(job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
 		SELECT $1, client_id, $2, $3, $4, $5, $6, 1, clock_timestamp(), $7 FROM jobs WHERE job_id = $1`,
-		id, seq, uuid.Must(uuid.NewV7()), name, prev, next,
+		id, seq, uuid.Must(uuid.NewV7()), "job."+strings.ToLower(to), from, to,
 		map[string]any{"work_kind": d.WorkKind, "duration_ms": d.DurationMS, "expected_outcome": d.ExpectedOutcome})
 	return err
 }
@@ -195,7 +188,7 @@ func (n naive) step(
 		if _, err := tx.Exec(ctx, update, append([]any{id}, args...)...); err != nil {
 			return err
 		}
-		if err := addEvent(ctx, tx, id, seq, "job."+strings.ToLower(to), from, to, definition); err != nil || also == nil {
+		if err := addEvent(ctx, tx, id, seq, from, to, definition); err != nil || also == nil {
 			return err
 		}
 		return also(tx)
@@ -204,25 +197,24 @@ func (n naive) step(
 }
 
 // StartNaive starts the naive system, processes of this program in another role.
-func StartNaive(_ context.Context, d *lab.Database, o lab.Options) (lab.System, error) {
+func StartNaive(ctx context.Context, d *lab.Database, o lab.Options) (sys lab.System, err error) {
 	self, err := os.Executable()
 	if err != nil {
-		return lab.System{}, err
+		return sys, err
 	}
-	launch := func(role string) (*lab.Program, error) {
-		return lab.Launch(self, nil, "naive", role, d.URL+"&pool_max_conns=24", d.RedisURL, strconv.Itoa(o.Slots))
-	}
-	api, err := launch("api")
-	if err != nil {
-		return lab.System{}, err
-	}
-	address, err := api.Await(`"api listening".*"address":"([^"]+)"`)
-	target := loadgen.Target{URL: "http://" + address + "/v1/jobs", Key: naiveKey}
-	return lab.System{Target: target, API: api, StartWorker: func() (*lab.Program, error) {
-		w, err := launch("worker")
+	launch := func(role, ready string) (p *lab.Program, found string, err error) {
+		p, err = lab.Launch(self, nil, "naive", role, d.URL+"&pool_max_conns=24", d.RedisURL, strconv.Itoa(o.Slots))
 		if err == nil {
-			_, err = w.Await(`("worker ready")`)
+			found, err = p.Logged(ctx, ready)
 		}
+		return p, found, err
+	}
+	sys.StartWorker = func() (*lab.Program, error) {
+		w, _, err := launch("worker", `("worker ready")`)
 		return w, err
-	}}, err
+	}
+	var address string
+	sys.API, address, err = launch("api", `"api listening".*"address":"([^"]+)"`)
+	sys.Target = loadgen.Target{URL: "http://" + address + "/v1/jobs", Key: naiveKey}
+	return sys, err
 }

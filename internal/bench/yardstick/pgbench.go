@@ -20,10 +20,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// submissionRows is one transaction for each job: the rows that a submission
-// writes, with the same columns and sizes, in the fastest way that is still one
-// transaction for one job. Keys are in order of time, as the service's; the rest of
-// what the service computes is constant.
+// submissionRows writes the rows of a submission, with the same columns and sizes, in the
+// fastest way that is still one transaction for one job. Keys are in order of time, as
+// the service's; the rest of what the service computes is constant.
 const submissionRows = `WITH new AS (
   INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, max_attempts, auto_retry, event_seq, event_tx,
     created_at, updated_at, run_at, queued_at, language, request_id)
@@ -98,7 +97,7 @@ func pgbenchRate(out string) (float64, error) {
 
 // libpqEnv says how to connect; the password stays off the command line.
 func libpqEnv(c *pgx.ConnConfig) []string {
-	host, port := "PGHOST="+c.Host, fmt.Sprintf("PGPORT=%d", c.Port)
+	host, port := "PGHOST="+c.Host, fmt.Sprint("PGPORT=", c.Port)
 	return []string{host, port, "PGUSER=" + c.User, "PGPASSWORD=" + c.Password, "PGDATABASE=" + c.Database}
 }
 

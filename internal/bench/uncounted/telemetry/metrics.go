@@ -1,6 +1,6 @@
-// Package telemetry takes the place of internal/telemetry/metrics.go in the build
-// of the service against which the experiment "observability" measures what
-// counting costs (go build -overlay). Its metrics do nothing and are exposed nowhere.
+// Package telemetry has metrics that do nothing. Its file replaces that of
+// internal/telemetry (go build -overlay) where the experiment "observability" measures
+// what counting costs.
 package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"

@@ -1,7 +1,6 @@
-package main
+package doctor
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,11 +9,8 @@ import (
 	"github.com/forgerun/forgerun/tasks/queue"
 )
 
-// redisObstacles say what to do when there is nothing to look at.
-var redisObstacles = []struct {
-	err    error
-	advice string
-}{
+// redisObstacles say what to do when Redis cannot be inspected.
+var redisObstacles = []obstacle{
 	{queue.ErrBadURL, "correct FORGERUN_REDIS_URL"},
 	{queue.ErrAway, "start Redis, or correct the hosts in FORGERUN_REDIS_URL; until then jobs are accepted, but wait"},
 	{queue.ErrSilent, "look at the server: it hangs, is overloaded, or a firewall drops the packets; write redis:// for rediss:// if it has no TLS"},
@@ -26,21 +22,13 @@ var redisObstacles = []struct {
 }
 
 // judgeRedis judges what Inspect found, or why it found nothing.
-func (fs *findings) judgeRedis(i queue.Inspection, err error) {
+func (fs *Findings) judgeRedis(i queue.Inspection, err error) {
 	if err != nil {
-		place := strings.TrimSpace("at " + i.Place)
-		if i.Place == "" {
-			place = "(FORGERUN_REDIS_URL)"
-		}
-		for _, o := range redisObstacles {
-			if errors.Is(err, o.err) {
-				fs.fail("Redis", place+" "+err.Error(), o.advice)
-			}
-		}
+		fs.judgeObstacle("Redis", i.Place, "FORGERUN_REDIS_URL", err, redisObstacles)
 		return
 	}
 	if len(i.Servers) == 0 {
-		fs.fail("Redis", "the cluster at "+i.Place+" has no masters", "look at CLUSTER NODES")
+		fs.Fail("Redis", "the cluster at "+i.Place+" has no masters", "look at CLUSTER NODES")
 	}
 	for _, s := range i.Servers {
 		name := "Redis"
@@ -49,29 +37,29 @@ func (fs *findings) judgeRedis(i queue.Inspection, err error) {
 		}
 		fs.judgeServer(name, s)
 	}
-	for _, queue := range i.Paused {
-		fs.warn("Redis queue "+queue, "paused: nobody takes from it", "redis-cli -u \"$FORGERUN_REDIS_URL\" DEL 'asynq:{"+queue+"}:paused'")
+	for _, paused := range i.Paused {
+		fs.Warn("Redis queue "+paused, "paused: nobody takes from it", "redis-cli -u \"$FORGERUN_REDIS_URL\" DEL 'asynq:{"+paused+"}:paused'")
 	}
 }
 
-func (fs *findings) judgeServer(name string, s queue.ServerFacts) {
+func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 	if s.Version == "" {
-		fs.warn(name+" version", s.Address+" does not tell it, and so nothing else: an imitation of Redis, as of dev where none is installed", "use Redis 6.2 or Valkey in production")
+		fs.Warn(name+" version", s.Address+" does not tell it, and so nothing else: an imitation of Redis, as of dev where none is installed", "use Redis 6.2 or Valkey in production")
 		return
 	}
 	product := map[string]string{"redis": "Redis", "valkey": "Valkey"}[s.Product]
 	if found := product + " " + s.Release + " at " + s.Address; atLeast(s.Version, 6, 2) {
-		fs.ok(name+" version", found)
+		fs.OK(name+" version", found)
 	} else {
-		fs.fail(name+" version", found+", but 6.2 is the oldest that is supported", "upgrade the server")
+		fs.Fail(name+" version", found+", but 6.2 is the oldest that is supported", "upgrade the server")
 	}
 	if s.Loading {
-		fs.warn(name+" state", "it is loading its data, and refuses commands", "wait; INFO persistence shows loading_eta_seconds")
+		fs.Warn(name+" state", "it is loading its data, and refuses commands", "wait; INFO persistence shows loading_eta_seconds")
 	}
 	if s.Role == "slave" {
-		fs.fail(name+" role", "replica: it takes no writes", "let FORGERUN_REDIS_URL lead to the master, or use redis-sentinel://")
+		fs.Fail(name+" role", "replica: it takes no writes", "let FORGERUN_REDIS_URL lead to the master, or use redis-sentinel://")
 	} else {
-		fs.ok(name+" role", s.Role)
+		fs.OK(name+" role", s.Role)
 	}
 	fs.judgeAppendOnly(name, s)
 	fs.judgeMemory(name, s)
@@ -83,67 +71,67 @@ func (fs *findings) judgeServer(name string, s queue.ServerFacts) {
 // judgeAppendOnly only ever warns: what Redis loses is dispatched anew from
 // Postgres, apart from entries of the outcome stream that are older than a
 // minute.
-func (fs *findings) judgeAppendOnly(name string, s queue.ServerFacts) {
+func (fs *Findings) judgeAppendOnly(name string, s queue.ServerFacts) {
 	what := name + " persistence"
 	switch {
 	case s.AppendOnly == "":
-		fs.ok(what, "not told by this server, so not checked")
+		fs.OK(what, "not told by this server, so not checked")
 	case s.AppendOnly == "0":
-		fs.warn(what, "appendonly is no: a restart loses the queue, which is then dispatched anew, and the outcome stream for good",
+		fs.Warn(what, "appendonly is no: a restart loses the queue, which is then dispatched anew, and the outcome stream for good",
 			"CONFIG SET appendonly yes, and the same in redis.conf")
 	case s.AppendStatus == "err" || s.RewriteStatus == "err":
-		fs.warn(what, "the last write to the append-only file failed: Redis may refuse writes", "look for a full disk and at the log of Redis (INFO persistence)")
+		fs.Warn(what, "the last write to the append-only file failed: Redis may refuse writes", "look for a full disk and at the log of Redis (INFO persistence)")
 	case s.AppendFsync == "":
-		fs.ok(what, "appendonly is yes; appendfsync is not known, since this server forbids CONFIG")
+		fs.OK(what, "appendonly is yes; appendfsync is not known, since this server forbids CONFIG")
 	case s.AppendFsync == "no":
-		fs.warn(what, "appendfsync is no: a crash of the machine loses up to half a minute of the queue, and of the outcome stream", "CONFIG SET appendfsync everysec, and the same in redis.conf")
+		fs.Warn(what, "appendfsync is no: a crash of the machine loses up to half a minute of the queue, and of the outcome stream", "CONFIG SET appendfsync everysec, and the same in redis.conf")
 	default:
-		fs.ok(what, "appendonly is yes, appendfsync is "+s.AppendFsync)
+		fs.OK(what, "appendonly is yes, appendfsync is "+s.AppendFsync)
 	}
 }
 
 // fullMemory is the part of maxmemory beyond which somebody should look.
 const fullMemory = 0.8
 
-func (fs *findings) judgeMemory(name string, s queue.ServerFacts) {
+func (fs *Findings) judgeMemory(name string, s queue.ServerFacts) {
 	const advice = "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf"
 	switch what := name + " maxmemory-policy"; {
 	case s.Policy == "noeviction":
-		fs.ok(what, s.Policy)
+		fs.OK(what, s.Policy)
 	case s.Policy == "":
-		fs.ok(what, "not told by this server, so not checked")
+		fs.OK(what, "not told by this server, so not checked")
 	case s.MaxMemory > 0:
-		fs.fail(what, s.Policy+": Redis drops tasks, counters and outcomes when it is full, and nobody notices", advice)
+		fs.Fail(what, s.Policy+": Redis drops tasks, counters and outcomes when it is full, and nobody notices", advice)
 	default:
-		fs.warn(what, s.Policy+": harmless only as long as maxmemory is not set", advice)
+		fs.Warn(what, s.Policy+": harmless only as long as maxmemory is not set", advice)
 	}
 	what, used := name+" memory", fmt.Sprintf("%d MiB used", s.Used>>20)
 	switch {
 	case s.MaxMemory == 0:
-		fs.ok(what, used+", no maxmemory")
+		fs.OK(what, used+", no maxmemory")
 	case float64(s.Used) > fullMemory*float64(s.MaxMemory):
-		fs.warn(what, fmt.Sprintf("%s of %d MiB: a full Redis refuses tasks", used, s.MaxMemory>>20), "raise maxmemory, lower FORGERUN_OUTCOME_STREAM_MAXLEN, or find what else is in there (redis-cli --bigkeys)")
+		fs.Warn(what, fmt.Sprintf("%s of %d MiB: a full Redis refuses tasks", used, s.MaxMemory>>20), "raise maxmemory, lower FORGERUN_OUTCOME_STREAM_MAXLEN, or find what else is in there (redis-cli --bigkeys)")
 	default:
-		fs.ok(what, fmt.Sprintf("%s of %d MiB", used, s.MaxMemory>>20))
+		fs.OK(what, fmt.Sprintf("%s of %d MiB", used, s.MaxMemory>>20))
 	}
 	if s.Evicted > 0 {
-		fs.warn(name+" evictions", fmt.Sprintf("%d keys since its start", s.Evicted), advice+"; what was dropped is found by the relay within minutes")
+		fs.Warn(name+" evictions", fmt.Sprintf("%d keys since its start", s.Evicted), advice+"; what was dropped is found by the relay within minutes")
 	}
 }
 
 // judgeEpoch compares what both stores say of the dispatch. Any difference is
 // the leader's to repair.
-func (fs *findings) judgeEpoch(s repo.State, i queue.Inspection) {
+func (fs *Findings) judgeEpoch(s repo.State, i queue.Inspection) {
 	const what, advice = "dispatch epoch", "nothing while a process runs: the leader dispatches everything anew within seconds; otherwise start one"
 	switch {
 	case i.Epoch == 0:
-		fs.warn(what, fmt.Sprintf("Redis does not know it (Postgres: %d): it is new or was emptied", s.Epoch), advice)
+		fs.Warn(what, fmt.Sprintf("Redis does not know it (Postgres: %d): it is new or was emptied", s.Epoch), advice)
 	case i.Epoch != s.Epoch:
-		fs.warn(what, fmt.Sprintf("%d in Redis, %d in Postgres: Redis went back in time, or another ForgeRun uses it", i.Epoch, s.Epoch), advice+", and give each ForgeRun a Redis database of its own")
+		fs.Warn(what, fmt.Sprintf("%d in Redis, %d in Postgres: Redis went back in time, or another ForgeRun uses it", i.Epoch, s.Epoch), advice+", and give each ForgeRun a Redis database of its own")
 	case s.RedisRunID != "" && i.EpochRunID != "" && i.EpochRunID != s.RedisRunID:
-		fs.warn(what, fmt.Sprintf("%d, but Redis was started again since", s.Epoch), advice)
+		fs.Warn(what, fmt.Sprintf("%d, but Redis was started again since", s.Epoch), advice)
 	default:
-		fs.ok(what, fmt.Sprintf("%d in both stores", s.Epoch))
+		fs.OK(what, fmt.Sprintf("%d in both stores", s.Epoch))
 	}
 }
 

@@ -1,7 +1,6 @@
-package main
+package doctor
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -14,11 +13,8 @@ import (
 // still gets fixes.
 const oldestPostgres = 14
 
-// postgresObstacles say what to do when there is nothing to look at.
-var postgresObstacles = []struct {
-	err    error
-	advice string
-}{
+// postgresObstacles say what to do when Postgres cannot be inspected.
+var postgresObstacles = []obstacle{
 	{repo.ErrBadURL, "write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, with special characters of the password percent-encoded"},
 	{repo.ErrAway, "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between"},
 	{repo.ErrSilent, "look at the server: it hangs, is overloaded, or a firewall drops the packets"},
@@ -31,23 +27,15 @@ var postgresObstacles = []struct {
 }
 
 // judgePostgres judges what Inspect found, or why it found nothing.
-func (fs *findings) judgePostgres(role string, i repo.Inspection, err error) {
+func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 	if err != nil {
-		place := strings.TrimSpace("at " + i.Place)
-		if i.Place == "" {
-			place = "(FORGERUN_DATABASE_URL)"
-		}
-		for _, o := range postgresObstacles {
-			if errors.Is(err, o.err) {
-				fs.fail("Postgres", place+" "+err.Error(), o.advice)
-			}
-		}
+		fs.judgeObstacle("Postgres", i.Place, "FORGERUN_DATABASE_URL", err, postgresObstacles)
 		return
 	}
 	if major := i.Version / 10_000; major < oldestPostgres {
-		fs.fail("Postgres version", fmt.Sprintf("%s at %s, but %d is the oldest that is supported", i.VersionName, i.Place, oldestPostgres), "upgrade the server")
+		fs.Fail("Postgres version", fmt.Sprintf("%s at %s, but %d is the oldest that is supported", i.VersionName, i.Place, oldestPostgres), "upgrade the server")
 	} else {
-		fs.ok("Postgres version", i.VersionName+" at "+i.Place)
+		fs.OK("Postgres version", i.VersionName+" at "+i.Place)
 	}
 	fs.judgeSchema(i)
 	fs.judgePrivileges(i)
@@ -58,30 +46,30 @@ func (fs *findings) judgePostgres(role string, i repo.Inspection, err error) {
 	fs.judgeClock("Postgres clock", i.ClockOffset, i.RoundTrip)
 }
 
-func (fs *findings) judgeSchema(i repo.Inspection) {
+func (fs *Findings) judgeSchema(i repo.Inspection) {
 	const what = "Postgres schema"
 	found := fmt.Sprintf("version %d", i.SchemaVersion)
 	differs := fmt.Sprintf("%s, this program needs %d", found, i.NeededVersion)
 	switch {
 	case i.SchemaVersion == 0 && len(i.MissingPrivileges) > 0:
-		fs.fail(what, "its version cannot be read", "give the user the privileges below")
+		fs.Fail(what, "its version cannot be read", "give the user the privileges below")
 	case i.SchemaVersion == 0:
-		fs.fail(what, "none", "run 'forgerun migrate' with the FORGERUN_DATABASE_URL of a user who may create tables; if it is there, give this user USAGE on it, or set the search_path")
+		fs.Fail(what, "none", "run 'forgerun migrate' with the FORGERUN_DATABASE_URL of a user who may create tables; if it is there, give this user USAGE on it, or set the search_path")
 	case i.SchemaVersion < i.NeededVersion:
-		fs.fail(what, differs, "run 'forgerun migrate' of this version, before the other roles are replaced")
+		fs.Fail(what, differs, "run 'forgerun migrate' of this version, before the other roles are replaced")
 	case i.SchemaVersion > i.NeededVersion:
-		fs.fail(what, differs, fmt.Sprintf("use the program that made it, or go back with its 'forgerun migrate -to %d'", i.NeededVersion))
+		fs.Fail(what, differs, fmt.Sprintf("use the program that made it, or go back with its 'forgerun migrate -to %d'", i.NeededVersion))
 	default:
-		fs.ok(what, found)
+		fs.OK(what, found)
 	}
 }
 
-func (fs *findings) judgePrivileges(i repo.Inspection) {
+func (fs *Findings) judgePrivileges(i repo.Inspection) {
 	const shown = 3
 	missing := i.MissingPrivileges
 	if len(missing) == 0 {
 		if i.SchemaVersion > 0 {
-			fs.ok("Postgres privileges", i.User+" may read and write all tables")
+			fs.OK("Postgres privileges", i.User+" may read and write all tables")
 		}
 		return
 	}
@@ -89,57 +77,57 @@ func (fs *findings) judgePrivileges(i repo.Inspection) {
 	if more := len(missing) - shown; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
 	}
-	fs.fail("Postgres privileges", i.User+" lacks "+list,
+	fs.Fail("Postgres privileges", i.User+" lacks "+list,
 		fmt.Sprintf("as the owner of the tables: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO %q", i.User))
 }
 
 // judgeDurability is about what a 202 promises.
-func (fs *findings) judgeDurability(settings map[string]string) {
+func (fs *Findings) judgeDurability(settings map[string]string) {
 	for _, name := range []string{"fsync", "full_page_writes", "synchronous_commit"} {
 		if settings[name] == "off" {
-			fs.fail("Postgres "+name, "off: a crash loses jobs that were acknowledged",
+			fs.Fail("Postgres "+name, "off: a crash loses jobs that were acknowledged",
 				fmt.Sprintf("ALTER SYSTEM SET %s = on; SELECT pg_reload_conf(); and look for a setting of the user or database (\\drds in psql)", name))
 		} else {
-			fs.ok("Postgres "+name, settings[name])
+			fs.OK("Postgres "+name, settings[name])
 		}
 	}
 }
 
-func (fs *findings) judgeWritable(i repo.Inspection) {
+func (fs *Findings) judgeWritable(i repo.Inspection) {
 	const what = "Postgres writes"
 	switch {
 	case i.IsStandby:
-		fs.fail(what, "none: the server is a standby", "let FORGERUN_DATABASE_URL lead to the primary, or name all servers and add target_session_attrs=read-write")
+		fs.Fail(what, "none: the server is a standby", "let FORGERUN_DATABASE_URL lead to the primary, or name all servers and add target_session_attrs=read-write")
 	case i.Settings["default_transaction_read_only"] == "on":
-		fs.fail(what, "none: default_transaction_read_only is on", "set it off where it was set: for the server, the database or the user (\\drds in psql shows the latter two)")
+		fs.Fail(what, "none: default_transaction_read_only is on", "set it off where it was set: for the server, the database or the user (\\drds in psql shows the latter two)")
 	default:
-		fs.ok(what, "accepted: a primary, not read-only")
+		fs.OK(what, "accepted: a primary, not read-only")
 	}
 }
 
-func (fs *findings) judgeUpkeep(i repo.Inspection) {
+func (fs *Findings) judgeUpkeep(i repo.Inspection) {
 	if i.Encoding == "UTF8" {
-		fs.ok("Postgres encoding", i.Encoding)
+		fs.OK("Postgres encoding", i.Encoding)
 	} else {
-		fs.fail("Postgres encoding", i.Encoding+": texts of clients cannot all be stored", "create the database with: createdb -E UTF8 -T template0 NAME")
+		fs.Fail("Postgres encoding", i.Encoding+": texts of clients cannot all be stored", "create the database with: createdb -E UTF8 -T template0 NAME")
 	}
 	if i.Settings["autovacuum"] == "off" || i.Settings["track_counts"] == "off" {
-		fs.warn("Postgres autovacuum", "off: the tables grow and become slow", "ALTER SYSTEM SET autovacuum = on; ALTER SYSTEM SET track_counts = on; SELECT pg_reload_conf();")
+		fs.Warn("Postgres autovacuum", "off: the tables grow and become slow", "ALTER SYSTEM SET autovacuum = on; ALTER SYSTEM SET track_counts = on; SELECT pg_reload_conf();")
 	} else {
-		fs.ok("Postgres autovacuum", "on")
+		fs.OK("Postgres autovacuum", "on")
 	}
-	fs.ok("Postgres data checksums", i.Settings["data_checksums"]+" (on finds damaged disks; pg_checksums switches them on while the server is down)")
+	fs.OK("Postgres data checksums", i.Settings["data_checksums"]+" (on finds damaged disks; pg_checksums switches them on while the server is down)")
 }
 
 // besidesPool is how many connections a process has beside its pool: a worker
-// for its lease, an api to hear of keys, and each to tell in its metrics whether
-// Postgres is there.
+// for its lease, an api for notifications about keys, and each for the metric that says
+// whether Postgres is there.
 var besidesPool = map[string]int{"api": 2, "worker": 2, "webhooks": 1, "dev": 3}
 
 // leastProcesses is a process of each role.
 const leastProcesses = 3
 
-func (fs *findings) judgeConnections(role string, i repo.Inspection) {
+func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 	const what = "Postgres connections"
 	own := i.PoolSize + besidesPool[role]
 	room := i.Usable / own
@@ -148,21 +136,21 @@ func (fs *findings) judgeConnections(role string, i repo.Inspection) {
 	const advice = "raise max_connections (a restart of Postgres) or the limit of the user or database, or lower pool_max_conns in FORGERUN_DATABASE_URL (20 at least)"
 	switch {
 	case room == 0:
-		fs.fail(what, found, advice)
+		fs.Fail(what, found, advice)
 	case room < leastProcesses && role != "dev":
-		fs.warn(what, found+", which is less than one of each role", advice)
+		fs.Warn(what, found+", which is less than one of each role", advice)
 	default:
-		fs.ok(what, found)
+		fs.OK(what, found)
 	}
 }
 
-// judgeState tells who is there. Whoever asks may be about to start them.
-func (fs *findings) judgeState(s repo.State) {
+// judgeState reports which processes there are. Whoever asks may be about to start them.
+func (fs *Findings) judgeState(s repo.State) {
 	fs.judgeWorkers(s)
 	if s.HasLeader {
-		fs.ok("leader", "there is one")
+		fs.OK("leader", "there is one")
 	} else {
-		fs.warn("leader", "none: nothing is scheduled, relayed, rescued or cleaned", "start any role; one of the processes leads within 5 s, or its log says why not")
+		fs.Warn("leader", "none: nothing is scheduled, relayed, rescued or cleaned", "start any role; one of the processes leads within 5 s, or its log says why not")
 	}
 }
 
@@ -170,7 +158,7 @@ func (fs *findings) judgeState(s repo.State) {
 // that Redis lost is dispatched again sooner.
 const longDue = time.Minute
 
-func (fs *findings) judgeWorkers(s repo.State) {
+func (fs *Findings) judgeWorkers(s repo.State) {
 	const what = "workers"
 	found := fmt.Sprintf("%d alive, room for %d jobs at once", s.Workers, s.Slots)
 	if s.OldestDue > longDue {
@@ -178,12 +166,12 @@ func (fs *findings) judgeWorkers(s repo.State) {
 	}
 	switch {
 	case s.Workers == 0 && s.OldestDue > 0:
-		fs.warn(what, fmt.Sprintf("none is alive, and jobs wait, one for %v", s.OldestDue.Round(time.Second)), "start 'forgerun worker'; if one runs, its log says why it has no lease")
+		fs.Warn(what, fmt.Sprintf("none is alive, and jobs wait, one for %v", s.OldestDue.Round(time.Second)), "start 'forgerun worker'; if one runs, its log says why it has no lease")
 	case s.Workers == 0:
-		fs.warn(what, "none is alive: jobs would wait", "start 'forgerun worker'")
+		fs.Warn(what, "none is alive: jobs would wait", "start 'forgerun worker'")
 	case s.OldestDue > longDue && s.Held < s.Slots && !s.Moving:
-		fs.warn(what, found+", and none was started in the last minute", "look for what is wrong with Redis or the leader here, then in the logs of the workers and of the leader")
+		fs.Warn(what, found+", and none was started in the last minute", "look for what is wrong with Redis or the leader here, then in the logs of the workers and of the leader")
 	default:
-		fs.ok(what, found)
+		fs.OK(what, found)
 	}
 }
