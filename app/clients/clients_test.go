@@ -298,10 +298,10 @@ func TestOtherClientsKeysDoNotExist(t *testing.T) {
 		client := k.newClient()
 		stranger := job.Caller{ClientID: k.newClient()}
 		for what, err := range map[string]error{
-			"create":  apptest.Second(k.create(stranger, client, false)),
-			"rotate":  apptest.Second(k.create(stranger, client, true)),
-			"renew":   apptest.Second(k.renew(stranger, client)),
-			"unknown": apptest.Second(k.create(stranger, app.NewID(), false)),
+			"create":  second(k.create(stranger, client, false)),
+			"rotate":  second(k.create(stranger, client, true)),
+			"renew":   second(k.renew(stranger, client)),
+			"unknown": second(k.create(stranger, app.NewID(), false)),
 		} {
 			require.Equal(t, errNoClient, err, what)
 		}
@@ -315,8 +315,8 @@ func TestKeyChangesReportStorageTrouble(t *testing.T) {
 		key := k.issue(k.create(admin, k.newClient(), false))
 		k.fake.err = apptest.ErrStorage
 		for _, err := range []error{
-			apptest.Second(k.create(admin, key.ClientID, true)), apptest.Second(k.renew(admin, key.ClientID)), k.revoke(admin, key.ClientID, key.ID),
-			apptest.Second(k.Authenticate(context.Background(), key.Secret)),
+			second(k.create(admin, key.ClientID, true)), second(k.renew(admin, key.ClientID)), k.revoke(admin, key.ClientID, key.ID),
+			second(k.Authenticate(context.Background(), key.Secret)),
 		} {
 			require.ErrorIs(t, err, apptest.ErrStorage, "not 401: nobody knows")
 		}

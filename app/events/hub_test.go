@@ -100,7 +100,7 @@ func TestHubPassesNewsOn(t *testing.T) {
 	w.hub.Received(job.Notification{ClientID: apptest.ClientA})
 	w.requireHeard(feed, "a batch")
 	w.requireQuiet(one, "a batch")
-	require.Equal(t, 6.0, w.Metric(w.Metrics.Notifications.WithLabelValues("news")))
+	require.Equal(t, 6.0, w.Metric(w.Metrics.Notifications.WithLabelValues("event")))
 
 	w.hub.Resumed(apptest.ClientA)
 	for _, notifications := range []<-chan job.Notification{one, two, feed, quiet[0]} {
@@ -222,7 +222,7 @@ func TestSweepMakesUpForLostNews(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newWorldEvents(t)
-				w.Listener.SetConnected(connected)
+				w.Listener.Up.Store(connected)
 				w.Background(w.hub.Run)
 				interval := SweepInterval
 				if connected {
@@ -257,7 +257,7 @@ func TestSweepMakesUpForLostNews(t *testing.T) {
 func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldEvents(t)
-		w.Listener.SetConnected(false)
+		w.Listener.Up.Store(false)
 		w.Background(w.hub.Run)
 		old := func(r *apptest.Row) { r.EventSeq = 2 }
 		changed, same := w.Add(old), w.Add(old)
@@ -286,7 +286,7 @@ func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
 func TestASweepDuringTheFirstReading(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldEvents(t)
-		w.Listener.SetConnected(false)
+		w.Listener.Up.Store(false)
 		w.Background(w.hub.Run)
 		task := w.Add()
 		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
@@ -306,7 +306,7 @@ func TestASweepDuringTheFirstReading(t *testing.T) {
 func TestAReaderThatFailedIsPokedAgain(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldEvents(t)
-		w.Listener.SetConnected(false)
+		w.Listener.Up.Store(false)
 		w.Background(w.hub.Run)
 		task := w.Add(func(r *apptest.Row) { r.EventSeq = 2 })
 		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
@@ -339,7 +339,7 @@ func TestAWatchedJobThatIsDeleted(t *testing.T) {
 		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
 		defer stop()
 		w.read(task)
-		require.NoError(t, w.Store.Delete(context.Background(), apptest.ClientA, task.JobID))
+		w.Store.Update(func() { delete(w.Store.Rows, task.JobID) })
 		apptest.Pass(calmRounds * SweepInterval)
 		w.requireHeard(notifications, "it is gone")
 	})
@@ -348,7 +348,7 @@ func TestAWatchedJobThatIsDeleted(t *testing.T) {
 func TestSweepAsksOnceForAll(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldEvents(t)
-		w.Listener.SetConnected(false)
+		w.Listener.Up.Store(false)
 		w.Background(w.hub.Run)
 		apptest.Pass(10 * SweepInterval)
 		require.Empty(t, w.Store.Asked, "nobody watches")

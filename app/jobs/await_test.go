@@ -36,7 +36,7 @@ func (w *worldJobs) awaiting(s *Service, limit time.Duration, id job.ID, done fu
 
 // relayNews lets the hub hear what was announced.
 func (w *worldJobs) relayNews() {
-	for _, n := range w.Queue.News() {
+	for _, n := range w.Queue.Notifications() {
 		w.hub.Received(n)
 	}
 	synctest.Wait()
@@ -130,7 +130,7 @@ func TestAwaitWithoutNews(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
-		w.Listener.SetConnected(false)
+		w.Listener.Up.Store(false)
 		w.Background(w.hub.Run)
 		task := w.Add()
 		answer := w.awaiting(s, 30*time.Second, task.JobID, isFinal)

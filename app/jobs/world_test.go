@@ -2,21 +2,28 @@ package jobs
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
 	"github.com/forgerun/forgerun/app/delivery"
 	"github.com/forgerun/forgerun/app/events"
 	"github.com/forgerun/forgerun/app/maintenance"
+	"github.com/forgerun/forgerun/app/rescue"
 	"github.com/forgerun/forgerun/app/worker"
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
 // worldJobs is the use cases of clients, and a worker, with everything around them.
 type worldJobs struct {
 	*apptest.World
+	Store     *fakeStore
 	runner    apptest.RunnerFunc
 	hub       *events.Hub
 	reader    *events.Reader
@@ -26,6 +33,7 @@ type worldJobs struct {
 
 func newWorldJobs(t testing.TB) *worldJobs {
 	w := &worldJobs{World: apptest.NewWorld(t)}
+	w.Store = newFakeStore(w.World.Store)
 	w.hub = events.NewHub(w.Store, w.Listener, w.Metrics, w.Logger)
 	w.reader = events.NewReader(w.Store, w.hub)
 	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
@@ -67,9 +75,35 @@ func (w *worldJobs) handling(t job.Task) <-chan error {
 func (w *worldJobs) lead() (m *maintenance.Maintenance, stop func()) {
 	m = maintenance.NewMaintenance(maintenance.MaintenanceDeps{
 		Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: maintenance.NewRelay(w.Store, w.Queue, apptest.Window, w.Metrics, w.Logger),
-		Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger),
-		Publisher:  maintenance.NewPublisher(maintenance.PublisherConfig{Stream: apptest.Stream, MaxLen: apptest.StreamLen, PublicURL: "https://run.example"}, w.Store, w.Queue, w.Metrics, w.Logger),
+		Deliveries: delivery.NewRelay(apptest.NoDeliveries{}, w.Queue, w.Metrics, w.Logger),
 		Completer:  w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
 	})
 	return m, w.Background(m.Run)
 }
+
+// process hands a task to the worker as the queue does: in a span that goes on
+// from where the task says.
+func (w *worldJobs) process(t job.Task) error {
+	ctx, span := telemetry.Continue(context.Background(), w.Tracer(), t.TraceParent, telemetry.SpanProcess)
+	defer span.End()
+	return w.worker.Handle(ctx, t)
+}
+
+// workerID is that of the only worker.
+func (w *worldJobs) workerID() job.ID {
+	w.Store.Mu.Lock()
+	defer w.Store.Mu.Unlock()
+	require.Len(w.T, w.Store.Workers, 1)
+	return slices.Collect(maps.Keys(w.Store.Workers))[0]
+}
+
+// giveBack rescues what lost workers held.
+func (w *worldJobs) giveBack() error {
+	r := &rescue.Rescuer{
+		Store: w.Store, Queue: w.Queue, Completer: w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
+	}
+	return r.GiveBack(context.Background(), w.Orphans())
+}
+
+// second gives the error of a call that answers with a value, too.
+func second[T any](_ T, err error) error { return err }

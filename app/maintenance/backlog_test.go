@@ -57,7 +57,7 @@ func (w *worldMaint) requireNoCensus() {
 func TestTheLeaderTakesTheCensus(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.BacklogNow = someCensus()
+		w.Store.backlog = someCensus()
 		w.lead()
 		require.Equal(t, 1.0, w.Sum("maintenance_leader"))
 		require.Equal(t, counted, w.shown(), "at once")
@@ -65,7 +65,7 @@ func TestTheLeaderTakesTheCensus(t *testing.T) {
 		require.Equal(t, counted, w.shown())
 		require.Equal(t, float64(time.Now().Unix()), w.Sum("backlog_timestamp_seconds"))
 
-		w.Store.Meddle(func() { w.Store.BacklogNow = job.Backlog{Jobs: map[job.State]int{job.Running: 1}} })
+		w.Store.Update(func() { w.Store.backlog = job.Backlog{Jobs: map[job.State]int{job.Running: 1}} })
 		apptest.Pass(backlogInterval)
 		require.Equal(t, 1.0, w.Sum("jobs_current"), "a state without jobs is 0 again")
 		require.Zero(t, w.Sum("dispatch_epoch"))
@@ -76,7 +76,7 @@ func TestTheLeaderTakesTheCensus(t *testing.T) {
 func TestAFailedCensusKeepsTheLastOne(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.BacklogNow = someCensus()
+		w.Store.backlog = someCensus()
 		w.lead()
 		apptest.Pass(backlogInterval)
 		taken := w.Sum("backlog_timestamp_seconds")
@@ -94,7 +94,7 @@ func TestTheCensusEndsWithTheLeadership(t *testing.T) {
 	ends := map[string]func(w *worldMaint, stop func()){
 		"resigned": func(_ *worldMaint, stop func()) { stop() },
 		"lost to another process": func(w *worldMaint, _ func()) {
-			w.Store.Meddle(func() { w.Store.Leader, w.Store.LeaderUntil = app.NewID(), time.Now().Add(time.Hour) })
+			w.Store.Update(func() { w.Store.Leader, w.Store.LeaderUntil = app.NewID(), time.Now().Add(time.Hour) })
 			apptest.Pass(2 * leaderInterval)
 		},
 		"storage is away for long": func(w *worldMaint, _ func()) {
@@ -110,7 +110,7 @@ func TestTheCensusEndsWithTheLeadership(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newWorldMaint(t)
-				w.Store.BacklogNow = someCensus()
+				w.Store.backlog = someCensus()
 				_, stop := w.lead()
 				apptest.Pass(backlogInterval)
 				require.Equal(t, counted, w.shown())
@@ -127,7 +127,7 @@ func TestTheCensusEndsWithTheLeadership(t *testing.T) {
 func TestTheCensusOutlastsALapse(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.BacklogNow = someCensus()
+		w.Store.backlog = someCensus()
 		w.lead()
 		w.Store.Hook("Lead", apptest.Hook{Before: apptest.Fails(10, apptest.ErrStorage)})
 		apptest.Pass(leaderLease)
@@ -145,14 +145,14 @@ func TestTheCensusOutlastsALapse(t *testing.T) {
 func TestALateCensusIsNotShown(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.BacklogNow = someCensus()
+		w.Store.backlog = someCensus()
 		w.lead()
 		w.Store.Hook("Backlog", apptest.Hook{After: func(ctx context.Context) error {
 			app.Sleep(ctx, 2*leaderLease)
 			return ctx.Err()
 		}})
 		apptest.Pass(backlogInterval)
-		w.Store.Meddle(func() { w.Store.Leader, w.Store.LeaderUntil = app.NewID(), time.Now().Add(time.Hour) })
+		w.Store.Update(func() { w.Store.Leader, w.Store.LeaderUntil = app.NewID(), time.Now().Add(time.Hour) })
 		apptest.Pass(3 * leaderLease)
 		require.Equal(t, 2, w.Store.Count("Backlog"))
 		w.requireNoCensus()
@@ -162,7 +162,7 @@ func TestALateCensusIsNotShown(t *testing.T) {
 func TestOtherProcessesKnowNoCensus(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.BacklogNow = someCensus()
+		w.Store.backlog = someCensus()
 		w.Store.Leader, w.Store.LeaderUntil = app.NewID(), time.Now().Add(time.Hour)
 		w.lead()
 		apptest.Pass(time.Minute)

@@ -21,58 +21,22 @@ func end(t job.Task) job.Notification {
 	return job.Notification{ClientID: apptest.ClientA, JobID: t.JobID, Attempt: t.Attempt, Ended: true}
 }
 
-func TestSubmissionsAreAnnounced(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		s := w.service(10)
-		r := apptest.Request(apptest.WithKey("k"))
-		receipt, err := s.Submit(context.Background(), r)
-		require.NoError(t, err)
-		require.Equal(t, []job.Notification{event(job.Task{JobID: receipt.JobID})}, w.Queue.News())
-		_, err = s.Submit(context.Background(), r)
-		require.NoError(t, err)
-		require.Empty(t, w.Queue.News(), "a replay")
-		w.Store.Hook("InsertJob", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)})
-		_, err = s.Submit(context.Background(), apptest.Request())
-		require.Error(t, err)
-		require.Empty(t, w.Queue.News(), "a refusal")
-	})
-}
-
-func TestCancelsAndRetriesAreAnnounced(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		s := w.service(10)
-		running, failed := w.Add(func(r *apptest.Row) { r.State = job.Running }), w.Add(apptest.FailedJob)
-		for _, want := range [][]job.Notification{{end(running)}, nil} {
-			_, err := s.Cancel(context.Background(), apptest.ClientA, running.JobID)
-			require.NoError(t, err)
-			require.Equal(t, want, w.Queue.News())
-		}
-		for _, want := range [][]job.Notification{{event(failed)}, nil} {
-			_, err := s.Retry(context.Background(), apptest.ClientA, failed.JobID)
-			require.NoError(t, err)
-			require.Equal(t, want, w.Queue.News())
-		}
-	})
-}
-
 func TestAWorkersStepsAreAnnounced(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.start()
 		task := w.Add()
 		require.NoError(t, w.handle(task))
-		require.Equal(t, []job.Notification{event(task), end(task)}, w.Queue.News())
+		require.Equal(t, []job.Notification{event(task), end(task)}, w.Queue.Notifications())
 		require.NoError(t, w.handle(task))
-		require.Empty(t, w.Queue.News(), "a spent task")
+		require.Empty(t, w.Queue.Notifications(), "a spent task")
 
 		w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
 			return nil, apptest.Failure{Reason: job.DependencyFailed}
 		}
 		task = w.Add(func(r *apptest.Row) { r.AutoRetry = true })
 		require.NoError(t, w.handle(task))
-		require.Equal(t, []job.Notification{event(task), end(task)}, w.Queue.News(), "the retry is of the same commit")
+		require.Equal(t, []job.Notification{event(task), end(task)}, w.Queue.Notifications(), "the retry is of the same commit")
 	})
 }
 
@@ -86,7 +50,7 @@ func TestAStaleWorkerAnnouncesNothing(t *testing.T) {
 			return nil
 		}})
 		require.NoError(t, w.handle(task))
-		require.Equal(t, []job.Notification{event(task), end(task)}, w.Queue.News(), "the claim, and that its progress ends")
+		require.Equal(t, []job.Notification{event(task), end(task)}, w.Queue.Notifications(), "the claim, and that its progress ends")
 	})
 }
 
@@ -99,7 +63,7 @@ func TestMaintenanceAnnounces(t *testing.T) {
 		retried := w.Add(apptest.HeldByTheDead(job.Running, func(r *apptest.Row) { r.AutoRetry = true }))
 		w.lead()
 		apptest.Pass(2 * maintenance.RescuerInterval)
-		require.ElementsMatch(t, []job.Notification{event(due), event(assigned), end(running), end(retried)}, w.Queue.News())
+		require.ElementsMatch(t, []job.Notification{event(due), event(assigned), end(running), end(retried)}, w.Queue.Notifications())
 		for _, action := range []string{"requeue", "fail", "auto_retry"} {
 			lines := w.Log.Lines(t, map[string]any{"action": action, "request_id": "request-1", "client_id": apptest.ClientA.String()})
 			require.NotEmpty(t, lines, action)
@@ -157,7 +121,7 @@ func TestProgressIsAnnounced(t *testing.T) {
 		require.NoError(t, w.handle(task))
 		w.Ended(task, job.Succeeded)
 		late(job.Progress{Percentage: 100})
-		require.Equal(t, []int{0, 10, 10, 40, 100}, percentages(t, w.Queue.News()), "never backwards, nothing after the end")
+		require.Equal(t, []int{0, 10, 10, 40, 100}, percentages(t, w.Queue.Notifications()), "never backwards, nothing after the end")
 	})
 }
 
@@ -182,7 +146,7 @@ func TestProgressOfStoppedWorkIsNotAnnounced(t *testing.T) {
 				stop(w, task)
 				require.NoError(t, <-running)
 				synctest.Wait()
-				news := w.Queue.News()
+				news := w.Queue.Notifications()
 				require.Equal(t, []int{30}, percentages(t, news))
 				require.Equal(t, end(task), news[len(news)-1], "the progress is of no more use")
 			})
@@ -198,7 +162,7 @@ func TestProgressAfterTheEndIsNotAnnounced(t *testing.T) {
 		report(job.Progress{Percentage: 10})
 		end()
 		report(job.Progress{Percentage: 20})
-		require.Equal(t, []int{10}, percentages(t, w.Queue.News()))
+		require.Equal(t, []int{10}, percentages(t, w.Queue.Notifications()))
 	})
 }
 
@@ -214,7 +178,7 @@ func TestProgressAtOnce(t *testing.T) {
 		w.start()
 		require.NoError(t, w.handle(w.Add()))
 		synctest.Wait()
-		reached := percentages(t, w.Queue.News())
+		reached := percentages(t, w.Queue.Notifications())
 		require.IsNonDecreasing(t, append([]int{-1, -1}, reached...))
 	})
 }

@@ -33,7 +33,7 @@ func (w *world) ranOnce(task job.Task, runs *atomic.Int64) {
 	w.Logged(task, "assign", "QUEUED", "ASSIGNED")
 	w.Logged(task, "run", "ASSIGNED", "RUNNING")
 	w.Logged(task, "finish", "RUNNING", "SUCCEEDED")
-	require.Equal(w.T, []job.Notification{event(task), end(task)}, w.Queue.News())
+	require.Equal(w.T, []job.Notification{event(task), end(task)}, w.Queue.Notifications())
 	require.Zero(w.T, w.Sum("fenced_writes_total"))
 	synctest.Wait()
 	require.Empty(w.T, w.worker.holding)

@@ -1,4 +1,4 @@
-package worker
+package jobs
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app/apptest"
-	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -18,39 +17,39 @@ func TestEventsOfJobsWithACallbackAreHinted(t *testing.T) {
 	callback := func(r *apptest.Row) { r.Callback = "https://receiver.example" }
 	for name, c := range map[string]struct {
 		hints int
-		do    func(w *world, s *jobs.Service) error
+		do    func(w *worldJobs, s *Service) error
 	}{
-		"submit": {1, func(_ *world, s *jobs.Service) error {
-			_, err := s.Submit(context.Background(), apptest.Request(func(r *job.Request) { r.Callback = "https://receiver.example" }))
+		"submit": {1, func(_ *worldJobs, s *Service) error {
+			_, err := s.Submit(context.Background(), newRequest(func(r *job.Request) { r.Callback = "https://receiver.example" }))
 			return err
 		}},
-		"batch": {1, func(_ *world, s *jobs.Service) error {
-			_, _, err := s.SubmitBatch(context.Background(), apptest.BatchRequest(
-				apptest.Request(), apptest.Request(func(r *job.Request) { r.Callback = "https://receiver.example" })))
+		"batch": {1, func(_ *worldJobs, s *Service) error {
+			_, _, err := s.SubmitBatch(context.Background(), newBatchRequest(
+				newRequest(), newRequest(func(r *job.Request) { r.Callback = "https://receiver.example" })))
 			return err
 		}},
-		"cancel": {1, func(w *world, s *jobs.Service) error {
+		"cancel": {1, func(w *worldJobs, s *Service) error {
 			_, err := s.Cancel(context.Background(), apptest.ClientA, w.Add(callback).JobID)
 			return err
 		}},
-		"retry": {1, func(w *world, s *jobs.Service) error {
+		"retry": {1, func(w *worldJobs, s *Service) error {
 			_, err := s.Retry(context.Background(), apptest.ClientA, w.Add(apptest.FailedJob, callback).JobID)
 			return err
 		}},
-		"execute": {2, func(w *world, _ *jobs.Service) error {
+		"execute": {2, func(w *worldJobs, _ *Service) error {
 			w.start()
 			return w.handle(w.Add(callback)) // assigned and running, succeeded
 		}},
-		"schedule": {1, func(w *world, _ *jobs.Service) error {
+		"schedule": {1, func(w *worldJobs, _ *Service) error {
 			task := w.AddDeferred(time.Second)
 			w.Store.Change(task.JobID, callback)
 			w.lead()
 			apptest.Pass(1500 * time.Millisecond)
 			return nil
 		}},
-		"without a callback": {0, func(w *world, s *jobs.Service) error {
+		"without a callback": {0, func(w *worldJobs, s *Service) error {
 			w.start()
-			if _, err := s.Submit(context.Background(), apptest.Request()); err != nil {
+			if _, err := s.Submit(context.Background(), newRequest()); err != nil {
 				return err
 			}
 			return w.handle(w.Add())
@@ -58,9 +57,9 @@ func TestEventsOfJobsWithACallbackAreHinted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newWorldJobs(t)
 				require.NoError(t, c.do(w, w.service(10)))
-				hints := w.Queue.Hints()
+				hints := w.Queue.Woken()
 				require.Len(t, hints, c.hints)
 				for _, client := range hints {
 					require.Equal(t, apptest.ClientA, client)
