@@ -3,8 +3,6 @@ package apptest
 import (
 	"context"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/forgerun/forgerun/job"
 )
@@ -68,30 +66,4 @@ func (s *Store) LatestPositions(ctx context.Context, clients []job.ID) (map[job.
 		}
 		return latest, nil
 	})
-}
-
-// Listener is the way that notifications come by.
-type Listener struct {
-	mu      sync.Mutex
-	watched map[job.ID]bool
-	changes int
-	Up      atomic.Bool
-}
-
-func (l *Listener) Watch(client job.ID)   { l.set(client, true) }
-func (l *Listener) Unwatch(client job.ID) { l.set(client, false) }
-func (l *Listener) Connected() bool       { return l.Up.Load() }
-
-func (l *Listener) set(client job.ID, watched bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.changes++
-	l.watched[client] = watched
-}
-
-// Watching says whether a client is watched, and how often that changed.
-func (l *Listener) Watching(client job.ID) (bool, int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.watched[client], l.changes
 }

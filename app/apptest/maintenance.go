@@ -117,7 +117,7 @@ func (s *Store) Counted(b *job.Batch) *job.Batch {
 }
 
 func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready []job.ID, last job.ID, err error) {
-	_, err = Call(ctx, s, "ReadyBatches", func() (struct{}, error) {
+	err = Do(ctx, s, "ReadyBatches", func() error {
 		var open []job.ID
 		for id, b := range s.Batches {
 			if b.Outcome == nil && bytes.Compare(id[:], after[:]) > 0 {
@@ -134,7 +134,7 @@ func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready
 				ready = append(ready, id)
 			}
 		}
-		return struct{}{}, nil
+		return nil
 	})
 	return ready, last, err
 }

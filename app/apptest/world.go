@@ -33,7 +33,6 @@ type World struct {
 	provider *sdktrace.TracerProvider
 	Log      *LogBuffer
 	Logger   *slog.Logger
-	Listener *Listener
 }
 
 // NewWorld makes an empty world.
@@ -43,8 +42,6 @@ func NewWorld(t testing.TB) *World {
 	w.spans = tracetest.NewInMemoryExporter()
 	w.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(w.spans))
 	w.Logger = slog.New(slog.NewJSONHandler(w.Log, nil))
-	w.Listener = &Listener{watched: map[job.ID]bool{}}
-	w.Listener.Up.Store(true)
 	return w
 }
 

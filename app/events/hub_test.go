@@ -51,17 +51,17 @@ func TestHubListensForWatchedClientsOnly(t *testing.T) {
 	w := newWorldEvents(t)
 	_, first := w.hub.Watch(apptest.ClientA, app.NewID())
 	_, second := w.hub.Watch(apptest.ClientA, job.ID{})
-	watched, changes := w.Listener.Watching(apptest.ClientA)
+	watched, changes := w.listener.watching(apptest.ClientA)
 	require.True(t, watched)
 	require.Equal(t, 1, changes, "once for all of a client's watchers")
 	require.Equal(t, 1.0, w.Metric(w.Metrics.Watchers.WithLabelValues("job")))
 	require.Equal(t, 1.0, w.Metric(w.Metrics.Watchers.WithLabelValues("client")))
 	first()
 	first()
-	watched, _ = w.Listener.Watching(apptest.ClientA)
+	watched, _ = w.listener.watching(apptest.ClientA)
 	require.True(t, watched)
 	second()
-	watched, _ = w.Listener.Watching(apptest.ClientA)
+	watched, _ = w.listener.watching(apptest.ClientA)
 	require.False(t, watched)
 	require.Zero(t, w.Metric(w.Metrics.Watchers.WithLabelValues("job")))
 	require.Zero(t, w.Metric(w.Metrics.Watchers.WithLabelValues("client")))
@@ -69,7 +69,7 @@ func TestHubListensForWatchedClientsOnly(t *testing.T) {
 
 	_, third := w.hub.Watch(apptest.ClientA, app.NewID())
 	first()
-	watched, _ = w.Listener.Watching(apptest.ClientA)
+	watched, _ = w.listener.watching(apptest.ClientA)
 	require.True(t, watched, "who left long ago takes nobody along")
 	third()
 }
@@ -213,7 +213,7 @@ func TestHubUnderLoad(t *testing.T) {
 	require.Empty(t, w.hub.clients)
 	require.Zero(t, w.Metric(w.Metrics.Watchers.WithLabelValues("job")))
 	require.Zero(t, w.Metric(w.Metrics.Watchers.WithLabelValues("client")))
-	watched, _ := w.Listener.Watching(apptest.ClientA)
+	watched, _ := w.listener.watching(apptest.ClientA)
 	require.False(t, watched)
 }
 
@@ -222,7 +222,7 @@ func TestSweepMakesUpForLostNews(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newWorldEvents(t)
-				w.Listener.Up.Store(connected)
+				w.listener.up.Store(connected)
 				w.Background(w.hub.Run)
 				interval := SweepInterval
 				if connected {
@@ -257,7 +257,7 @@ func TestSweepMakesUpForLostNews(t *testing.T) {
 func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldEvents(t)
-		w.Listener.Up.Store(false)
+		w.listener.up.Store(false)
 		w.Background(w.hub.Run)
 		old := func(r *apptest.Row) { r.EventSeq = 2 }
 		changed, same := w.Add(old), w.Add(old)
@@ -286,7 +286,7 @@ func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
 func TestASweepDuringTheFirstReading(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldEvents(t)
-		w.Listener.Up.Store(false)
+		w.listener.up.Store(false)
 		w.Background(w.hub.Run)
 		task := w.Add()
 		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
@@ -306,7 +306,7 @@ func TestASweepDuringTheFirstReading(t *testing.T) {
 func TestAReaderThatFailedIsPokedAgain(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldEvents(t)
-		w.Listener.Up.Store(false)
+		w.listener.up.Store(false)
 		w.Background(w.hub.Run)
 		task := w.Add(func(r *apptest.Row) { r.EventSeq = 2 })
 		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
@@ -348,7 +348,7 @@ func TestAWatchedJobThatIsDeleted(t *testing.T) {
 func TestSweepAsksOnceForAll(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldEvents(t)
-		w.Listener.Up.Store(false)
+		w.listener.up.Store(false)
 		w.Background(w.hub.Run)
 		apptest.Pass(10 * SweepInterval)
 		require.Empty(t, w.Store.Asked, "nobody watches")

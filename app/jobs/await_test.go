@@ -130,7 +130,7 @@ func TestAwaitWithoutNews(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
-		w.Listener.Up.Store(false)
+		w.listener.up.Store(false)
 		w.Background(w.hub.Run)
 		task := w.Add()
 		answer := w.awaiting(s, 30*time.Second, task.JobID, isFinal)

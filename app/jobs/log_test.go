@@ -137,7 +137,7 @@ func TestLinesOfTrouble(t *testing.T) {
 
 // watching has a client watch, so that the hub has something to sweep.
 func (w *worldJobs) watching() {
-	w.Listener.Up.Store(false)
+	w.listener.up.Store(false)
 	_, stop := w.hub.Watch(apptest.ClientA, w.Add().JobID)
 	w.T.Cleanup(stop)
 	w.Background(w.hub.Run)

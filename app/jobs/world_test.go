@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -25,6 +26,7 @@ type worldJobs struct {
 	*apptest.World
 	Store     *fakeStore
 	runner    apptest.RunnerFunc
+	listener  *connection
 	hub       *events.Hub
 	reader    *events.Reader
 	completer *batches.Completer
@@ -34,7 +36,9 @@ type worldJobs struct {
 func newWorldJobs(t testing.TB) *worldJobs {
 	w := &worldJobs{World: apptest.NewWorld(t)}
 	w.Store = newFakeStore(w.World.Store)
-	w.hub = events.NewHub(w.Store, w.Listener, w.Metrics, w.Logger)
+	w.listener = &connection{}
+	w.listener.up.Store(true)
+	w.hub = events.NewHub(w.Store, w.listener, w.Metrics, w.Logger)
 	w.reader = events.NewReader(w.Store, w.hub)
 	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
 	w.worker = w.newWorker()
@@ -107,3 +111,10 @@ func (w *worldJobs) giveBack() error {
 
 // second gives the error of a call that answers with a value, too.
 func second[T any](_ T, err error) error { return err }
+
+// connection is a listener that is connected while it is up.
+type connection struct{ up atomic.Bool }
+
+func (*connection) Watch(job.ID)      {}
+func (*connection) Unwatch(job.ID)    {}
+func (c *connection) Connected() bool { return c.up.Load() }
