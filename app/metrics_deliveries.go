@@ -77,7 +77,7 @@ func codeLabel(status int) string {
 	return fmt.Sprintf("%dxx", status/100)
 }
 
-// sent counts the time that an attempt took and, if it was the first one and
+// Sent counts the time that an attempt took and, if it was the first one and
 // succeeded, the time since the event.
 func (m *deliveryMetrics) Sent(ctx context.Context, p job.ClaimedDelivery, a job.DeliveryAttempt, took time.Duration) {
 	telemetry.Observe(ctx, m.sendTime, took)
@@ -86,7 +86,7 @@ func (m *deliveryMetrics) Sent(ctx context.Context, p job.ClaimedDelivery, a job
 	}
 }
 
-// delivered counts a recorded attempt.
+// Delivered counts a recorded attempt.
 func (m *deliveryMetrics) Delivered(p job.ClaimedDelivery, r job.DeliveryResult) {
 	result := resultRetried
 	switch r.State {

@@ -7,8 +7,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// DeliveryStore reads deliveries and makes them wait to be sent again.
-type DeliveryStore interface {
+// Store reads deliveries and makes them wait to be sent again.
+type Store interface {
 	TestWebhook(ctx context.Context, client, id job.ID) (*job.Delivery, error)
 	Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error)
 	Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error)
@@ -83,14 +83,14 @@ func (s *Webhooks) resend(client job.ID, since time.Time, after job.Position, so
 		}
 	}()
 	for {
-		part, err := some(after)
+		step, err := some(after)
 		if err != nil {
 			return sum, err
 		}
-		sum = job.Replay{Queued: sum.Queued + part.Queued, More: part.More, Next: part.Next}
-		if !part.More || s.clock().Sub(began) >= replayBudget {
+		sum = job.Replay{Queued: sum.Queued + step.Queued, More: step.More, Next: step.Next}
+		if !step.More || s.clock().Sub(began) >= replayBudget {
 			return sum, nil
 		}
-		after = part.Next
+		after = step.Next
 	}
 }

@@ -38,7 +38,7 @@ const secretOverlap = 24 * time.Hour
 type WebhooksDeps struct {
 	Store       WebhookStore
 	Reader      WebhookReader
-	Deliveries  DeliveryStore
+	Deliveries  Store
 	Secrets     WebhookSecrets
 	Targets     app.Targets
 	Queue       app.Queue
@@ -53,7 +53,7 @@ type WebhooksDeps struct {
 type Webhooks struct {
 	store       WebhookStore
 	reader      WebhookReader
-	deliveries  DeliveryStore
+	deliveries  Store
 	secrets     WebhookSecrets
 	targets     app.Targets
 	queue       app.Queue

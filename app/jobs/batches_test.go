@@ -137,7 +137,7 @@ func TestSubmitBatchBoundsItsComplaints(t *testing.T) {
 func TestABatchOfRefusedItemsOnlyIsSettledAtOnce(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
-		s := w.service(0, func(c *ServiceConfig) { c.Catalogue.Kinds = []job.Kind{job.PayloadInvalid} })
+		s := w.service(0, func(c *Config) { c.Catalogue.Kinds = []job.Kind{job.PayloadInvalid} })
 		w.Background(w.completer.Run)
 		b := w.submitBatch(s, newBatchRequest(newRequest(), newRequest(func(r *job.Request) { r.WorkKind = "" })))
 		require.Equal(t, "/jobs/1/work_kind", b.Items[1].Refusal.Violations[0].Pointer, "nothing to draw from")

@@ -118,7 +118,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	for range 3 {
 		l := &link{fakeStore: m.Store}
 		metrics := app.NewMetrics(nil)
-		load := worker.NewWorker(worker.WorkerConfig{
+		load := worker.New(worker.Config{
 			Name: "model", Concurrency: 5, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: 30 * time.Second, Backoff: apptest.Backoff,
 		}, l, l, m.Queue, m.completer, run, metrics, m.Logger)
 		m.links, m.loads = append(m.links, l), append(m.loads, load)

@@ -14,13 +14,13 @@ import (
 )
 
 // service makes the use cases of clients; limit bounds active and queued jobs.
-func (w *worldJobs) service(limit int, change ...func(*ServiceConfig)) *Service {
-	cfg := ServiceConfig{Catalogue: testCatalogue, MaxAttempts: 4, Backoff: apptest.Backoff}
+func (w *worldJobs) service(limit int, change ...func(*Config)) *Service {
+	cfg := Config{Catalogue: testCatalogue, MaxAttempts: 4, Backoff: apptest.Backoff}
 	for _, f := range change {
 		f(&cfg)
 	}
 	capacity := NewCapacity(limit, limit, w.Store, w.Logger)
-	return NewService(cfg, ServiceDeps{
+	return New(cfg, Deps{
 		Jobs: w.Store, Reader: w.Store, Batches: w.Store, Queue: w.Queue, Progress: w.Queue,
 		Capacity: capacity, Hub: w.hub, Completer: w.completer, Metrics: w.Metrics, Log: w.Logger,
 	})
@@ -164,7 +164,7 @@ func TestOnlyLatenessIsForgivenToARepetition(t *testing.T) {
 func TestSubmitRefusesWhatTheCatalogueDoesNotHave(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
-		s := w.service(10, func(c *ServiceConfig) { c.Catalogue.Kinds = []job.Kind{job.PayloadInvalid} })
+		s := w.service(10, func(c *Config) { c.Catalogue.Kinds = []job.Kind{job.PayloadInvalid} })
 		for _, kind := range []job.Kind{job.SuccessFast, ""} {
 			_, err := s.Submit(context.Background(), newRequest(func(r *job.Request) { r.WorkKind = kind }))
 			require.Equal(t, job.CodeValidationFailed, job.CodeOf(err), "kind %q", kind)

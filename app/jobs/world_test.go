@@ -45,8 +45,8 @@ func newWorldJobs(t testing.TB) *worldJobs {
 	return w
 }
 
-func (w *worldJobs) newWorker(change ...func(*worker.WorkerConfig)) *worker.Worker {
-	cfg := worker.WorkerConfig{
+func (w *worldJobs) newWorker(change ...func(*worker.Config)) *worker.Worker {
+	cfg := worker.Config{
 		Name: "test", Concurrency: 4, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: apptest.Limit, Backoff: apptest.Backoff,
 	}
 	for _, f := range change {
@@ -58,7 +58,7 @@ func (w *worldJobs) newWorker(change ...func(*worker.WorkerConfig)) *worker.Work
 		}
 		return apptest.GoodResult(d), nil
 	})
-	return worker.NewWorker(cfg, w.Store, w.Store, w.Queue, w.completer, run, w.Metrics, w.Logger)
+	return worker.New(cfg, w.Store, w.Store, w.Queue, w.completer, run, w.Metrics, w.Logger)
 }
 
 // start runs the worker until the test ends or stop is called.
@@ -77,7 +77,7 @@ func (w *worldJobs) handling(t job.Task) <-chan error {
 
 // lead runs maintenance until the test ends.
 func (w *worldJobs) lead() (m *maintenance.Maintenance, stop func()) {
-	m = maintenance.NewMaintenance(maintenance.MaintenanceDeps{
+	m = maintenance.New(maintenance.Deps{
 		Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: maintenance.NewRelay(w.Store, w.Queue, apptest.Window, w.Metrics, w.Logger),
 		Deliveries: delivery.NewRelay(apptest.NoDeliveries{}, w.Queue, w.Metrics, w.Logger),
 		Completer:  w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,

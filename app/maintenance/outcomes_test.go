@@ -222,7 +222,7 @@ func TestWithoutAStreamNothingIsPublished(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
 		w.addOutcome(nil)
-		m := NewMaintenance(MaintenanceDeps{
+		m := New(Deps{
 			Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger),
 			Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger), Completer: w.completer, Metrics: w.Metrics, Log: w.Logger,
 		})

@@ -25,7 +25,7 @@ func newWorldMaint(t testing.TB) *worldMaint {
 
 // lead runs maintenance until the test ends.
 func (w *worldMaint) lead() (m *Maintenance, stop func()) {
-	m = NewMaintenance(MaintenanceDeps{
+	m = New(Deps{
 		Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger),
 		Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger),
 		Publisher:  NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testStreamLen, PublicURL: "https://run.example"}, w.Store, w.Queue, w.Metrics, w.Logger),

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/internal/telemetry"
@@ -99,13 +98,7 @@ func (w *Worker) ease(ctx context.Context) {
 	w.mu.Lock()
 	changed := w.changed
 	w.mu.Unlock()
-	timer := time.NewTimer(w.pause())
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-changed:
-	case <-ctx.Done():
-	}
+	app.Rest(ctx, w.pause(), changed)
 }
 
 // beatNow asks for a heartbeat at once: it finds out about the lease.

@@ -47,7 +47,7 @@ func TestClaimIsRepeatedThroughStorageTrouble(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
-				w := newWorld(t, func(c *WorkerConfig) { c.Lease, c.Heartbeat = 3*time.Minute, time.Minute }) // none comes in between
+				w := newWorld(t, func(c *Config) { c.Lease, c.Heartbeat = 3*time.Minute, time.Minute }) // none comes in between
 				runner, runs := countingRuns(apptest.Takes(time.Second))
 				w.runner = runner
 				w.start()
@@ -124,7 +124,7 @@ func TestTasksOfOneJobRunItOnce(t *testing.T) {
 // A claim whose answer is out is no lost one, for however many heartbeats.
 func TestASlowClaimIsNotGivenBack(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, func(c *WorkerConfig) { c.Lease, c.Heartbeat = time.Minute, time.Second })
+		w := newWorld(t, func(c *Config) { c.Lease, c.Heartbeat = time.Minute, time.Second })
 		runner, runs := countingRuns(apptest.Takes(time.Second))
 		w.runner = runner
 		w.start()

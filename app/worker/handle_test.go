@@ -164,7 +164,7 @@ func TestHandleWaitsForALease(t *testing.T) {
 
 func TestHandleStopsWaitingWithTheQueue(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, func(c *WorkerConfig) { c.Concurrency = 1 })
+		w := newWorld(t, func(c *Config) { c.Concurrency = 1 })
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, w.worker.Handle(ctx, w.Add()), context.DeadlineExceeded, "there is no lease")
@@ -211,7 +211,7 @@ func TestAClaimIsNotGivenUpHalfWay(t *testing.T) {
 
 func TestHandleRunsNoMoreJobsAtOnceThanItHasSlots(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, func(c *WorkerConfig) { c.Concurrency = 2 })
+		w := newWorld(t, func(c *Config) { c.Concurrency = 2 })
 		w.runner = apptest.Takes(10 * time.Second)
 		w.start()
 		answers := make([]<-chan error, 6)

@@ -89,7 +89,7 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 // says that the lease has.
 func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 	wait := w.cfg.Heartbeat
-	for w.rest(ctx, wait) {
+	for app.Rest(ctx, wait, w.trigger) {
 		asked := time.Now()
 		held, err := w.leases.Renew(ctx, id, w.cfg.Lease)
 		switch {
@@ -106,20 +106,6 @@ func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 		}
 	}
 	return context.Cause(ctx)
-}
-
-// rest waits until the next heartbeat is due, or is asked for.
-func (w *Worker) rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-w.trigger:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // lose ends the lease on this side: nothing more is claimed under it, and

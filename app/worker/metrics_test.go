@@ -129,7 +129,7 @@ func TestExpiredLeasesAreCounted(t *testing.T) {
 
 func TestSlotsAreShown(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, func(c *WorkerConfig) { c.Concurrency = 7 })
+		w := newWorld(t, func(c *Config) { c.Concurrency = 7 })
 		require.Equal(t, 7.0, w.Sum("worker_slots"))
 	})
 }

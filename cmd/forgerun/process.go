@@ -152,7 +152,7 @@ func listen(cfg *Config, role string) (net.Listener, error) {
 
 // newMaintenance makes the repairs that one of all processes does.
 func (p *process) newMaintenance() *maintenance.Maintenance {
-	d := maintenance.MaintenanceDeps{
+	d := maintenance.Deps{
 		Store: p.store, Claims: p.store, Backlog: p.store, Queue: p.notifier, Completer: p.completer, Backoff: p.cfg.Backoff,
 		Metrics: p.metrics, Tracer: p.tracer, Log: p.log,
 		Relay:      maintenance.NewRelay(p.store, p.queue, p.cfg.DispatchWindow, p.metrics, p.log),
@@ -163,7 +163,7 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 			Stream: p.cfg.OutcomeStream, MaxLen: int64(p.cfg.OutcomeStreamMaxLen), PublicURL: p.cfg.PublicURL,
 		}, p.store, p.queue, p.metrics, p.log)
 	}
-	return maintenance.NewMaintenance(d)
+	return maintenance.New(d)
 }
 
 // loop runs f until the process closes.
@@ -329,12 +329,12 @@ func (p *process) newService(a *api) *jobs.Service {
 	defer cancel()
 	_ = window.Count(counting) // Run logs what is wrong
 	capacity := jobs.NewCapacity(p.cfg.MaxActiveJobs, p.cfg.MaxQueueSize, p.store, p.log)
-	service := jobs.NewService(jobs.ServiceConfig{
+	service := jobs.New(jobs.Config{
 		Catalogue: job.Catalogue{
 			Types: p.cfg.JobTypes, Kinds: p.cfg.WorkKinds, FailProbability: p.cfg.FailProbability, MaxRuntime: p.cfg.MaxRuntime,
 		},
 		MaxAttempts: 1 + p.cfg.MaxRetries, Backoff: p.cfg.Backoff,
-	}, jobs.ServiceDeps{
+	}, jobs.Deps{
 		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue,
 		Targets: p.guard(), Capacity: capacity, Window: window, Hub: hub, Completer: p.completer, Metrics: p.metrics, Log: p.log,
 	})
@@ -347,7 +347,7 @@ func (p *process) newService(a *api) *jobs.Service {
 
 // newClients makes the use cases of clients and their keys.
 func (p *process) newClients() *clients.Service {
-	clients := clients.New(clients.KeyConfig{
+	clients := clients.New(clients.Config{
 		AdminToken: p.cfg.AdminToken, OpenRegistration: p.cfg.OpenRegistration, RegistrationWindow: registrationWindow,
 		TTL: p.cfg.APIKeyTTL, Overlap: p.cfg.APIKeyOverlap,
 	}, p.store, nil, p.log)
@@ -386,7 +386,7 @@ type workerRole struct {
 func (p *process) startWorker() (*workerRole, error) {
 	w := &workerRole{p: p, leases: p.store.NewLeases()}
 	limit := p.cfg.ExecutionLimit()
-	w.worker = worker.NewWorker(worker.WorkerConfig{
+	w.worker = worker.New(worker.Config{
 		Name: workerName(), Concurrency: p.cfg.WorkerConcurrency, Lease: p.cfg.LeaseTimeout, Heartbeat: p.cfg.HeartbeatInterval,
 		Limit: limit, Backoff: p.cfg.Backoff,
 	}, p.store, w.leases, p.notifier, p.completer, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
