@@ -38,8 +38,9 @@ func newJobMetrics(in telemetry.Factory) jobMetrics {
 		RetryOutcomes: in.Counters("job_retry_outcomes_total", "Ends of attempts after the first.",
 			[]string{"outcome"}, ends...),
 		queueWait: in.Histograms("job_queue_wait_seconds", "Time from being due to being claimed.", telemetry.Long, kind, kinds...),
-		execution: in.Histograms("job_execution_seconds", "Time from RUNNING to the attempt's end.", telemetry.Long, []string{"work_kind", "outcome"}),
-		lateness:  in.Histogram("job_schedule_lateness_seconds", "Time from execution_at to QUEUED.", telemetry.Quick),
+		execution: in.Histograms("job_execution_seconds", "Time from RUNNING to the attempt's end.", telemetry.Long,
+			[]string{"work_kind", "outcome"}),
+		lateness: in.Histogram("job_schedule_lateness_seconds", "Time from execution_at to QUEUED.", telemetry.Quick),
 	}
 	for _, k := range job.Kinds() {
 		m.Failed.WithLabelValues(string(k), string(usualFailure(k)))

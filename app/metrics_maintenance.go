@@ -39,7 +39,8 @@ func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 	return maintenanceMetrics{
 		Leading:           in.Gauge("maintenance_leader", "1 while this process leads the maintenance."),
 		MaintenanceErrors: in.Counters("maintenance_errors_total", "Failed rounds of maintenance.", task, MaintenanceTasks...),
-		rounds:            in.Histograms("maintenance_round_seconds", "Time that a round of maintenance took.", telemetry.Quick, task, MaintenanceTasks...),
+		rounds: in.Histograms("maintenance_round_seconds", "Time that a round of maintenance took.", telemetry.Quick, task,
+			MaintenanceTasks...),
 		SucceededAt: in.Gauges("maintenance_last_success_timestamp_seconds",
 			"Unix time of this process' latest round that did not fail; 0: never.", task, MaintenanceTasks...),
 		Repaired: in.Counters("maintenance_jobs_total", "Jobs, and batches by the completer, that maintenance moved on.", by,

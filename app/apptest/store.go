@@ -344,7 +344,8 @@ func (s *Store) held(by func(job.ID) bool) []job.Held {
 		if !r.Worker.IsZero() && by(r.Worker) {
 			held = append(held, job.Held{
 				Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.Fence}, ClientID: r.ClientID, RequestID: r.RequestID,
-				TraceParent: r.TraceParent, State: r.State, WorkKind: r.WorkKind, MaxAttempts: r.MaxAttempts, AutoRetry: r.AutoRetry, LeaseExpiries: r.Expiries,
+				TraceParent: r.TraceParent, State: r.State, WorkKind: r.WorkKind, MaxAttempts: r.MaxAttempts, AutoRetry: r.AutoRetry,
+				LeaseExpiries: r.Expiries,
 			})
 		}
 	}

@@ -228,7 +228,8 @@ func (k *Service) change(ctx context.Context, caller job.Caller, client job.ID,
 		return job.IssuedKey{}, err
 	}
 	app.DescribeKey(trace.SpanFromContext(ctx), client, issued.ID)
-	k.log.InfoContext(ctx, "api key issued", "action", "create_key", "client_id", client.String(), "key_id", issued.ID, "new", issued.Secret != "")
+	k.log.InfoContext(ctx, "api key issued", "action", "create_key", "client_id", client.String(), "key_id", issued.ID, "new",
+		issued.Secret != "")
 	return issued, nil
 }
 

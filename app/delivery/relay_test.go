@@ -11,14 +11,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func newDeliveryRelay(t *testing.T) (*worldDelivery, *Relay) {
+func newTestRelay(t *testing.T) (*worldDelivery, *Relay) {
 	w := newWorldDelivery(t)
 	return w, NewRelay(w.Store, w.Queue, w.Metrics, w.Logger)
 }
 
-func TestWhatIsDueAndNotHintedIsHinted(t *testing.T) {
+func TestRelayWakesWorkersForWhatIsDue(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w, r := newDeliveryRelay(t)
+		w, r := newTestRelay(t)
 		w.Store.deliver(apptest.ClientA, endpointA)
 		require.NoError(t, r.Round(context.Background(), steadyLead))
 		require.Empty(t, w.Queue.Woken(), "whoever wrote the event is about to")
@@ -35,7 +35,7 @@ func TestWhatIsDueAndNotHintedIsHinted(t *testing.T) {
 // and all of them are come to.
 func TestARoundLooksAtAPartOfTheEndpoints(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w, r := newDeliveryRelay(t)
+		w, r := newTestRelay(t)
 		small := &smallLooks{fakeStore: w.Store, look: 3}
 		r.store = small
 		for i := range 8 {
@@ -54,7 +54,7 @@ func TestARoundLooksAtAPartOfTheEndpoints(t *testing.T) {
 		require.ErrorIs(t, r.Round(context.Background(), steadyLead), apptest.ErrQueue)
 		w.Queue.Change(func() { w.Queue.Err = nil })
 		require.NoError(t, r.Round(context.Background(), steadyLead))
-		require.Equal(t, []job.ID{{1, 3}, {1, 4}, {1, 5}}, w.Queue.Woken(), "the place stays until they are hinted")
+		require.Equal(t, []job.ID{{1, 3}, {1, 4}, {1, 5}}, w.Queue.Woken(), "the cursor stays until they are woken")
 	})
 }
 
@@ -64,14 +64,15 @@ type smallLooks struct {
 	look, asked int
 }
 
-func (s *smallLooks) DueClients(ctx context.Context, after job.EndpointKey, minAge time.Duration, look int) ([]job.ID, job.EndpointKey, error) {
+func (s *smallLooks) DueClients(ctx context.Context, after job.EndpointKey, minAge time.Duration,
+	look int) ([]job.ID, job.EndpointKey, error) {
 	s.asked = max(s.asked, look)
 	return s.fakeStore.DueClients(ctx, after, minAge, s.look)
 }
 
 func TestClaimsThatHaveEndedAreReleased(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w, r := newDeliveryRelay(t)
+		w, r := newTestRelay(t)
 		past, future := time.Now(), time.Now().Add(time.Minute)
 		for range 2*reclaimBatch + 1 {
 			w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.ClaimedUntil = &past })
@@ -90,7 +91,7 @@ func TestClaimsThatHaveEndedAreReleased(t *testing.T) {
 
 func TestDeliveriesOfDisabledWebhooksAreGivenUp(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w, r := newDeliveryRelay(t)
+		w, r := newTestRelay(t)
 		for range orphanBatch + 1 {
 			w.Store.deliver(apptest.ClientA, endpointA)
 		}

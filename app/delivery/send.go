@@ -117,7 +117,8 @@ func (c *Worker) record(ctx context.Context, h held, sent job.Sent) {
 		}
 		wait := recordPause << try
 		if try++; try == recordTries || time.Until(h.until) < wait || !app.Sleep(ctx, wait) {
-			c.log.WarnContext(ctx, "an attempt to deliver is not recorded", append(aboutDelivery(h.ClaimedDelivery), "status", sent.Attempt.Status, app.ErrorFields(err))...)
+			c.log.WarnContext(ctx, "an attempt to deliver is not recorded", append(aboutDelivery(h.ClaimedDelivery), "status", sent.Attempt.Status,
+				app.ErrorFields(err))...)
 			return
 		}
 	}
@@ -142,7 +143,8 @@ func (c *Worker) tell(ctx context.Context, p job.ClaimedDelivery, r job.Delivery
 		return
 	}
 	c.metrics.WebhooksDisabled.WithLabelValues(string(recorded.Disabled)).Inc()
-	c.log.WarnContext(ctx, "webhook disabled", "action", "disable_webhook", "client_id", p.ClientID.String(), "webhook_id", p.WebhookID.String(),
+	c.log.WarnContext(ctx, "webhook disabled", "action", "disable_webhook", "client_id", p.ClientID.String(), "webhook_id",
+		p.WebhookID.String(),
 		"reason", string(recorded.Disabled))
 	c.queue.Publish(job.Notification{ClientID: p.ClientID})
 }
@@ -201,7 +203,8 @@ func (c *Worker) logAttempt(ctx context.Context, p job.ClaimedDelivery, r job.De
 	}
 	a := r.Sent.Attempt
 	attrs := append(aboutDelivery(p), slog.Int("attempt", number), slog.Int("status", a.Status),
-		slog.Int64("duration_ms", a.Duration.Milliseconds()), slog.String("current_state", string(job.DeliveryPending)), slog.String("next_state", string(r.State)))
+		slog.Int64("duration_ms", a.Duration.Milliseconds()), slog.String("current_state", string(job.DeliveryPending)),
+		slog.String("next_state", string(r.State)))
 	if a.Error != "" {
 		attrs = append(attrs, slog.String("error_code", string(a.Error)), slog.String("error_message", a.Error.Text()))
 	}

@@ -62,7 +62,7 @@ func TestSpansOfDeliveries(t *testing.T) {
 						test.change(r)
 					}
 				})
-				w.hint(apptest.ClientA)
+				w.wake(apptest.ClientA)
 				apptest.Pass(testTimeout + time.Second)
 
 				span := w.Span("deliver event")
@@ -98,7 +98,7 @@ func TestTheSpanOfADeliveryReachesSenderAndStorage(t *testing.T) {
 			return nil
 		}})
 		w.Store.deliver(apptest.ClientA, endpointA, withTrace(w.Traceparent()))
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
 		span := w.Span("deliver event")
 		require.Equal(t, apptest.TraceparentOf(span), sent)
@@ -111,7 +111,7 @@ func TestEachAttemptHasItsSpan(t *testing.T) {
 		w := newSendingWorld(t, answers(500, 0))
 		w.hinting()
 		w.Store.deliver(apptest.ClientA, endpointA, withTrace(w.Traceparent()))
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Hour)
 		spans := w.SpansNamed("deliver event")
 		require.Len(t, spans, 1+testDeliveryPolicy.MaxRetries)
@@ -128,7 +128,7 @@ func TestUntracedEventsHaveNoSpans(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newSendingWorld(t, answers(200, 0))
 				id := w.Store.deliver(apptest.ClientA, endpointA, withTrace(traceparent))
-				w.hint(apptest.ClientA)
+				w.wake(apptest.ClientA)
 				apptest.Pass(time.Second)
 				require.Equal(t, job.DeliveryDelivered, w.Store.delivery(id).State)
 				require.Empty(t, w.Names())
@@ -141,7 +141,7 @@ func TestTheSpanOfADeliveryThatIsCutOffEnds(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, hanging)
 		w.Store.deliver(apptest.ClientA, endpointA, withTrace(w.Traceparent()))
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
 		w.stop(w.worker, 0)
 		span := w.Span("deliver event")
@@ -155,7 +155,7 @@ func TestHistogramsNameTraces(t *testing.T) {
 		w := newSendingWorld(t, answers(200, time.Second))
 		endpoint := w.subscribe(apptest.ClientA).ID
 		w.Store.deliver(apptest.ClientA, endpoint, withTrace(w.Traceparent()))
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(2 * time.Second)
 		id := []string{w.Span("request").SpanContext.TraceID().String()}
 		for _, name := range []string{"webhook_send_seconds", "webhook_latency_seconds"} {

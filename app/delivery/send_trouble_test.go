@@ -24,11 +24,13 @@ func TestLostAnswersCostTimeAndLoseNothing(t *testing.T) {
 		within    time.Duration
 		sends     int
 	}{
-		"the claim's":                  {"ClaimDeliveries", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)}, hold + 3*time.Second, 1},
-		"the claim fails":              {"ClaimDeliveries", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)}, 2 * time.Second, 1},
-		"the record's":                 {"RecordDelivery", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)}, time.Second, 1},
-		"the record fails for seconds": {"RecordDelivery", apptest.Hook{Before: apptest.Fails(recordTries-1, apptest.ErrStorage)}, 5 * time.Second, 1},
-		"the record fails for long":    {"RecordDelivery", apptest.Hook{Before: apptest.Fails(recordTries, apptest.ErrStorage)}, hold + 3*time.Second, 2},
+		"the claim's":     {"ClaimDeliveries", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)}, hold + 3*time.Second, 1},
+		"the claim fails": {"ClaimDeliveries", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)}, 2 * time.Second, 1},
+		"the record's":    {"RecordDelivery", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)}, time.Second, 1},
+		"the record fails for seconds": {"RecordDelivery", apptest.Hook{Before: apptest.Fails(recordTries-1, apptest.ErrStorage)},
+			5 * time.Second, 1},
+		"the record fails for long": {"RecordDelivery", apptest.Hook{Before: apptest.Fails(recordTries, apptest.ErrStorage)},
+			hold + 3*time.Second, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
@@ -36,7 +38,7 @@ func TestLostAnswersCostTimeAndLoseNothing(t *testing.T) {
 				w.hinting()
 				w.Store.Hook(c.operation, c.hook)
 				id := w.Store.deliver(apptest.ClientA, endpointA)
-				w.hint(apptest.ClientA)
+				w.wake(apptest.ClientA)
 				apptest.Pass(c.within)
 				d := w.Store.delivery(id)
 				require.Equal(t, job.DeliveryDelivered, d.State)
@@ -51,7 +53,7 @@ func TestALateResultChangesNothing(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, time.Second))
 		id := w.Store.deliver(apptest.ClientA, endpointA)
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		synctest.Wait()
 		w.Store.Update(func() { w.Store.row(id).Fence++ })
 		apptest.Pass(2 * time.Second)
@@ -68,8 +70,9 @@ func TestAnAttemptIsRecordedWithoutAnAnswerThatStorageRefuses(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, 0))
 		id := w.Store.deliver(apptest.ClientA, endpointA)
-		w.Store.Hook("RecordDelivery", apptest.Hook{Before: apptest.Fails(1, &job.Error{Code: job.CodeInternal, Detail: "invalid byte sequence"})})
-		w.hint(apptest.ClientA)
+		w.Store.Hook("RecordDelivery", apptest.Hook{Before: apptest.Fails(1, &job.Error{Code: job.CodeInternal,
+			Detail: "invalid byte sequence"})})
+		w.wake(apptest.ClientA)
 		synctest.Wait()
 		d := w.Store.delivery(id)
 		require.Equal(t, job.DeliveryDelivered, d.State)
@@ -85,7 +88,7 @@ func TestAClaimThatEndsTooSoonIsGivenBack(t *testing.T) {
 		id := w.Store.deliver(apptest.ClientA, endpointA)
 		late := make(chan struct{})
 		w.Store.Hook("ClaimDeliveries", apptest.Hook{After: func(context.Context) error { <-late; return nil }})
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(holdMargin - sendMargin + time.Millisecond)
 		require.Equal(t, 1, w.Store.Count("ClaimDeliveries"))
 		close(late)
@@ -106,7 +109,7 @@ func TestWhatWaitsTooLongIsGivenBack(t *testing.T) {
 		for seq := 1; seq <= 4; seq++ {
 			w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.JobID, r.Seq = first, seq })
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(2*testTimeout + time.Second)
 		require.GreaterOrEqual(t, w.Store.Count("ReleaseDeliveries"), 1)
 		apptest.Pass(3 * testTimeout)
@@ -124,7 +127,7 @@ func TestWhatAnEndpointThatBeginsToFailCannotTakeIsGivenBack(t *testing.T) {
 		for range 20 {
 			w.Store.deliver(apptest.ClientA, endpointA)
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(500 * time.Millisecond)
 		_, claimed := w.Store.inState(job.DeliveryPending)
 		require.Equal(t, heldRounds, claimed)
@@ -148,7 +151,7 @@ func TestUnrecordedResultsAreBounded(t *testing.T) {
 				w.Store.deliver(clients[i%2], job.ID{1, byte(i)})
 			}
 		}
-		w.hint(clients...)
+		w.wake(clients...)
 		apptest.Pass(5 * time.Second)
 		require.Len(t, w.sender.begun(), 10*unrecordedShare)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -167,7 +170,7 @@ func TestSlowRecordsDelayNoSend(t *testing.T) {
 		for range 100 {
 			w.Store.deliver(apptest.ClientA, endpointA)
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(520 * time.Millisecond)
 		require.Len(t, w.sender.begun(), 100, "two at once, each a hundredth of a second")
 	})
@@ -179,7 +182,7 @@ func TestStoppingWaitsForSendsAndGivesTheRestBack(t *testing.T) {
 		for range 20 {
 			w.Store.deliver(apptest.ClientA, endpointA)
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
 		_, claimed := w.Store.inState(job.DeliveryPending)
 		require.Equal(t, heldRounds, claimed, "one is sent, the others wait")
@@ -201,7 +204,7 @@ func TestStoppingCutsOffWhatTakesTooLong(t *testing.T) {
 		for range 20 {
 			w.Store.deliver(apptest.ClientA, endpointA)
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
 		began := time.Now()
 		w.stop(w.worker, 2*time.Second)
@@ -243,7 +246,7 @@ func TestAClaimThatIsAnsweredDuringTheStopIsGivenBack(t *testing.T) {
 		w := newSendingWorld(t, answers(200, 0))
 		w.Store.deliver(apptest.ClientA, endpointA)
 		w.Store.Hook("ClaimDeliveries", apptest.Hook{After: func(context.Context) error { time.Sleep(time.Second); return nil }})
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		w.stop(w.worker, time.Minute)
 		n, claimed := w.Store.inState(job.DeliveryPending)
 		require.Equal(t, []int{1, 0}, []int{n, claimed})
@@ -251,7 +254,7 @@ func TestAClaimThatIsAnsweredDuringTheStopIsGivenBack(t *testing.T) {
 	})
 }
 
-// Couriers that come and go on stores that fail in all ways, receivers that
+// Workers that come and go on stores that fail in all ways, receivers that
 // fail and hang, and a queue that is emptied: in the end all is delivered or
 // given up, and what counts as delivered was received.
 func TestDeliveringOnStoresThatFail(t *testing.T) {
@@ -319,12 +322,13 @@ func TestTheLineOfADelivery(t *testing.T) {
 		w.Logger = slog.New(apptest.TracingHandler{Handler: slog.NewJSONHandler(w.Log, nil)})
 		w.worker = w.newSender()
 		id := w.Store.deliver(apptest.ClientA, endpointA, withTrace(w.Traceparent()))
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
 		lines := w.Log.Lines(t, map[string]any{"msg": "delivery attempt"})
 		require.Len(t, lines, 1)
 		for field, want := range map[string]any{
-			"action": "deliver", "delivery_id": id.String(), "client_id": apptest.ClientA.String(), "webhook_id": endpointA.String(), "status": 503.0,
+			"action": "deliver", "delivery_id": id.String(), "client_id": apptest.ClientA.String(), "webhook_id": endpointA.String(),
+			"status":        503.0,
 			"current_state": "PENDING", "next_state": "PENDING", "error_code": "HTTP_5XX", "error_message": job.SendServerError.Text(),
 			"trace_id": w.Span("request").SpanContext.TraceID().String(), "span_id": w.Span("deliver event").SpanContext.SpanID().String(),
 		} {

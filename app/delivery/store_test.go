@@ -101,7 +101,8 @@ func (s *fakeStore) DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, 
 	})
 }
 
-func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (deliveries []job.ClaimedDelivery, more bool, err error) {
+func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int,
+	hold time.Duration) (deliveries []job.ClaimedDelivery, more bool, err error) {
 	deliveries, err = apptest.Call(ctx, s.Store, "ClaimDeliveries", func() ([]job.ClaimedDelivery, error) {
 		var due []*deliveryRow
 		for _, r := range s.deliveries {
@@ -192,7 +193,8 @@ func (s *fakeStore) ReclaimDeliveries(ctx context.Context, limit int) (int, erro
 	})
 }
 
-func (s *fakeStore) DueClients(ctx context.Context, after job.EndpointKey, minAge time.Duration, look int) (clients []job.ID, last job.EndpointKey, err error) {
+func (s *fakeStore) DueClients(ctx context.Context, after job.EndpointKey, minAge time.Duration,
+	look int) (clients []job.ID, last job.EndpointKey, err error) {
 	_, err = apptest.Call(ctx, s.Store, "DueClients", func() (struct{}, error) {
 		due := map[job.EndpointKey]bool{}
 		var places []job.EndpointKey

@@ -57,7 +57,8 @@ func (s *Subscribers) Run(ctx context.Context) {
 	for failing := false; ; {
 		err := s.read(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "cannot read who has webhooks; the relay finds what has to be delivered", "action", "deliver", app.ErrorFields(err))
+			s.log.WarnContext(ctx, "cannot read who has webhooks; the relay finds what has to be delivered", "action", "deliver",
+				app.ErrorFields(err))
 		}
 		failing = err != nil
 		if !app.Sleep(ctx, subscribersInterval) {

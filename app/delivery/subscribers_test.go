@@ -55,7 +55,7 @@ func TestASubscriberThatIsAddedDuringAReadingStays(t *testing.T) {
 	})
 }
 
-func TestNewsOfSubscribersIsHintedToTheCouriers(t *testing.T) {
+func TestEventsOfSubscribersWakeTheWorkers(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldDelivery(t)
 		s := NewSubscribers(w.Store, w.Logger)

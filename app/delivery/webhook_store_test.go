@@ -102,7 +102,8 @@ func (s *fakeStore) UpdateWebhook(ctx context.Context, client, id job.ID, p job.
 	})
 }
 
-func (s *fakeStore) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error) {
+func (s *fakeStore) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte,
+	overlap time.Duration) (*job.Webhook, error) {
 	return s.changeWebhook(ctx, "RotateWebhookSecret", client, id, func(r *webhookRow) {
 		until := time.Now().Add(overlap)
 		r.Secrets = []job.SealedSecret{{Sealed: sealed}, {Sealed: r.Secrets[0].Sealed, Until: &until}}

@@ -75,7 +75,8 @@ func NewWebhooks(d WebhooksDeps) *Webhooks {
 }
 
 // errNoMasterKey is the answer to whatever needs a secret where none can be kept.
-var errNoMasterKey = job.Errorf(job.CodeConfigInvalid, "Webhooks cannot be registered on this server: its operator must set FORGERUN_MASTER_KEY.")
+var errNoMasterKey = job.Errorf(job.CodeConfigInvalid,
+	"Webhooks cannot be registered on this server: its operator must set FORGERUN_MASTER_KEY.")
 
 // Register makes a webhook and shows its secret. A request whose idempotency
 // key is known gets its first answer, with the secret as it is now.

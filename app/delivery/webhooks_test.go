@@ -36,7 +36,8 @@ func newWebhookWorld(t *testing.T, change ...func(*WebhooksDeps)) *webhookWorld 
 
 func webhookRequest(change ...func(*job.WebhookRequest)) job.WebhookRequest {
 	r := job.WebhookRequest{
-		ClientID: apptest.ClientA, RequestID: "request-1", URL: "https://receiver.example/secret-path", Events: []string{"job.*", "batch.completed"}, Hash: [32]byte{1},
+		ClientID: apptest.ClientA, RequestID: "request-1", URL: "https://receiver.example/secret-path",
+		Events: []string{"job.*", "batch.completed"}, Hash: [32]byte{1},
 	}
 	for _, f := range change {
 		f(&r)
@@ -131,7 +132,8 @@ func TestRegisterTellsEverythingThatIsWrong(t *testing.T) {
 		code   job.Code
 	}{
 		"everything": {func(r *job.WebhookRequest) {
-			r.URL, r.Events, r.Description, r.ContentMode = "http://localhost", []string{"job.*", "job.progress", "job.*"}, strings.Repeat("ä", 257), "other"
+			r.URL, r.Events, r.Description, r.ContentMode = "http://localhost", []string{"job.*", "job.progress", "job.*"},
+				strings.Repeat("ä", 257), "other"
 		}, []string{"/url", "/events/1", "/events/2", "/description", "/content_mode"}, job.CodeValidationFailed},
 		"nothing given": {func(r *job.WebhookRequest) { r.URL, r.Events = "", nil }, []string{"/url", "/events"}, job.CodeValidationFailed},
 		"too many":      {func(r *job.WebhookRequest) { r.Events = many }, []string{"/events"}, job.CodeValidationFailed},
@@ -178,7 +180,8 @@ func TestUpdateChecksWhatItChanges(t *testing.T) {
 		id := h.registered().ID
 		bad, long, mode := "http://localhost", strings.Repeat("x", 257), job.ContentMode("")
 		_, err := h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{
-			URL: &bad, Events: []string{}, Description: &long, ContentMode: &mode, Violations: []job.Violation{{Pointer: "/enabled", Detail: "Not a boolean."}},
+			URL: &bad, Events: []string{}, Description: &long, ContentMode: &mode,
+			Violations: []job.Violation{{Pointer: "/enabled", Detail: "Not a boolean."}},
 		})
 		require.Equal(t, []string{"/enabled", "/url", "/events", "/description", "/content_mode"}, pointers(t, err))
 		require.Zero(t, h.w.Store.Count("UpdateWebhook"))
@@ -257,7 +260,7 @@ func TestForeignWebhooksAreNotFound(t *testing.T) {
 	})
 }
 
-func TestWhatIsToBeSentIsHinted(t *testing.T) {
+func TestWhatIsToBeSentWakesTheWorkers(t *testing.T) {
 	owner, id, ctx := job.DeliveryOwner{JobID: job.ID{1}}, job.ID{2}, context.Background()
 	for name, do := range map[string]func(*Webhooks) error{
 		"test":      func(s *Webhooks) error { _, err := s.Test(ctx, apptest.ClientA, id); return err },
@@ -308,10 +311,11 @@ func TestReplay(t *testing.T) {
 		want       job.Replay
 		statements int
 	}{
-		"nothing":            {want: job.Replay{}, statements: 1},
-		"a few":              {replays: 7, want: job.Replay{Queued: 7}, statements: 1},
-		"many":               {replays: 5*replayBatch + 1, want: job.Replay{Queued: 5*replayBatch + 1}, statements: 6},
-		"more than in time":  {replays: 5 * replayBatch, slow: time.Second, want: job.Replay{Queued: 3 * replayBatch, More: true, Next: job.Position{Tx: 10}}, statements: 3},
+		"nothing": {want: job.Replay{}, statements: 1},
+		"a few":   {replays: 7, want: job.Replay{Queued: 7}, statements: 1},
+		"many":    {replays: 5*replayBatch + 1, want: job.Replay{Queued: 5*replayBatch + 1}, statements: 6},
+		"more than in time": {replays: 5 * replayBatch, slow: time.Second, want: job.Replay{Queued: 3 * replayBatch, More: true,
+			Next: job.Position{Tx: 10}}, statements: 3},
 		"long after nothing": {replays: 1, passes: 4, want: job.Replay{Queued: 1}, statements: 5},
 		"nothing in time":    {replays: 1, passes: 9, slow: time.Second, want: job.Replay{More: true, Next: job.Position{Tx: 10}}, statements: 3},
 	} {

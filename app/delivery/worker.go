@@ -19,7 +19,8 @@ type WorkerStore interface {
 	DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, error)
 	// ClaimDeliveries claims at most n due deliveries. more says that there may be
 	// further ones: then fewer than n, or none, is no sign of the end.
-	ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (deliveries []job.ClaimedDelivery, more bool, err error)
+	ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int,
+		hold time.Duration) (deliveries []job.ClaimedDelivery, more bool, err error)
 	RecordDelivery(ctx context.Context, r job.DeliveryResult) (job.Recorded, error)
 	ReleaseDeliveries(ctx context.Context, deliveries []job.ClaimedDelivery) error
 }

@@ -32,7 +32,7 @@ func TestAHangingEndpointDelaysNobodyElse(t *testing.T) {
 			w.Store.deliver(apptest.ClientA, endpointA)
 		}
 		w.hinting()
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(100 * time.Millisecond)
 		require.Equal(t, 1, w.sender.atOnce(endpointA))
 		for range 60 {
@@ -133,7 +133,7 @@ func TestAFailingEndpointGetsOneAtATimeUntilItSucceeds(t *testing.T) {
 		for range 100 {
 			w.Store.deliver(apptest.ClientA, endpointA)
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(1050 * time.Millisecond)
 		require.Equal(t, 1, w.sender.atOnce(endpointA))
 		require.Len(t, w.sender.begun(), 11, "at once after each other")
@@ -157,7 +157,7 @@ func TestAnEndpointThatBeginsToFailGetsOneAtATime(t *testing.T) {
 		for range 100 {
 			w.Store.deliver(apptest.ClientA, endpointA)
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(550 * time.Millisecond)
 		require.Equal(t, 2, w.sender.atOnce(endpointA))
 		broken.Store(true)
@@ -185,7 +185,7 @@ func TestFailuresOfAnEndpointAreRememberedForAWhile(t *testing.T) {
 			for range n {
 				w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.WebhookID = job.ID{} })
 			}
-			w.hint(apptest.ClientA)
+			w.wake(apptest.ClientA)
 			apptest.Pass(500 * time.Millisecond)
 			_, claimed = w.Store.inState(job.DeliveryPending)
 			apptest.Pass(time.Minute)
@@ -199,13 +199,13 @@ func TestFailuresOfAnEndpointAreRememberedForAWhile(t *testing.T) {
 	})
 }
 
-func TestHintsWaitAMomentWhileTheProcessIsBusy(t *testing.T) {
+func TestWakeUpsWaitAMomentWhileTheProcessIsBusy(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, 5*time.Second))
 		for i := range 10 {
 			client := job.ID{0xc, byte(i)}
 			w.Store.deliver(client, endpointA)
-			w.hint(client)
+			w.wake(client)
 		}
 		apptest.Pass(time.Second)
 		require.Equal(t, 10.0, w.Metric(w.Metrics.Sends))
@@ -215,10 +215,10 @@ func TestHintsWaitAMomentWhileTheProcessIsBusy(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), busyPause/2)
 		defer cancel()
 		require.ErrorIs(t, w.worker.Handle(ctx, apptest.ClientB), context.DeadlineExceeded)
-		require.Equal(t, looked, w.Store.Count("DueEndpoints"), "the hint is somebody else's")
+		require.Equal(t, looked, w.Store.Count("DueEndpoints"), "the wake-up is another process's")
 
 		began := time.Now()
-		w.hint(apptest.ClientB)
+		w.wake(apptest.ClientB)
 		require.Equal(t, busyPause, time.Since(began))
 		apptest.Pass(8 * time.Second)
 		require.Equal(t, job.DeliveryDelivered, w.Store.delivery(id).State)
@@ -245,7 +245,7 @@ func TestPumpsAreBounded(t *testing.T) {
 		require.Equal(t, dispatcherShare*10/2, w.running())
 
 		id := w.Store.deliver(apptest.ClientB, endpointB)
-		w.hint(apptest.ClientB)
+		w.wake(apptest.ClientB)
 		apptest.Pass(time.Second)
 		require.Equal(t, job.DeliveryDelivered, w.Store.delivery(id).State)
 	})
@@ -262,7 +262,7 @@ func TestManyEndpointsShareWhatOneProcessHolds(t *testing.T) {
 				w.Store.deliver(clients[i%2], job.ID{1, byte(i)})
 			}
 		}
-		w.hint(clients...)
+		w.wake(clients...)
 		apptest.Pass(10 * time.Millisecond)
 		_, claimed := w.Store.inState(job.DeliveryPending)
 		require.LessOrEqual(t, claimed, 100*2)
@@ -287,7 +287,7 @@ func TestAllIsDeliveredThoughClaimsFallShort(t *testing.T) {
 		for range 20 {
 			w.Store.deliver(apptest.ClientA, endpointA)
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(5 * time.Second)
 		n, _ := w.Store.inState(job.DeliveryDelivered)
 		require.Equal(t, 20, n)
@@ -300,7 +300,7 @@ func TestClaimsThatFindOnlyLockedRowsDoNotSpin(t *testing.T) {
 		w := newSendingWorld(t, answers(200, time.Millisecond))
 		w.Store.short = func(int) int { return 0 }
 		w.Store.deliver(apptest.ClientA, endpointA)
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
 		require.LessOrEqual(t, w.Store.Count("ClaimDeliveries"), 11)
 	})

@@ -53,8 +53,8 @@ func (w *sendingWorld) stop(c *Worker, grace time.Duration) {
 	c.Stop(ctx)
 }
 
-// hint tells the worker of clients, as the queue would.
-func (w *sendingWorld) hint(clients ...job.ID) {
+// wake gives clients to the worker, as the queue would.
+func (w *sendingWorld) wake(clients ...job.ID) {
 	w.T.Helper()
 	for _, client := range clients {
 		require.NoError(w.T, w.current().Handle(context.Background(), client))
@@ -105,7 +105,7 @@ func TestDelivering(t *testing.T) {
 		w := newSendingWorld(t, answers(200, 30*time.Millisecond))
 		id := w.Store.deliver(apptest.ClientA, endpointA)
 		apptest.Pass(20 * time.Millisecond)
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
 		d := w.Store.delivery(id)
 		require.Equal(t, job.DeliveryDelivered, d.State)
@@ -116,7 +116,8 @@ func TestDelivering(t *testing.T) {
 		lines := w.Log.Lines(t, map[string]any{"action": "deliver"})
 		require.Len(t, lines, 1)
 		for name, want := range map[string]any{
-			"level": "INFO", "delivery_id": id.String(), "webhook_id": endpointA.String(), "client_id": apptest.ClientA.String(), "job_id": d.JobID.String(),
+			"level": "INFO", "delivery_id": id.String(), "webhook_id": endpointA.String(), "client_id": apptest.ClientA.String(),
+			"job_id":     d.JobID.String(),
 			"event_name": "job.succeeded", "attempt": 1.0, "status": 200.0, "duration_ms": 30.0, "next_state": "DELIVERED",
 		} {
 			require.Equal(t, want, lines[0][name], name)
@@ -135,7 +136,7 @@ func TestOfACallbackOnlyTheHostIsLogged(t *testing.T) {
 		id := w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) {
 			r.WebhookID, r.URL = job.ID{}, "https://receiver.example:8443/secret?token=secret"
 		})
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
 		lines := w.Log.Lines(t, map[string]any{"action": "deliver", "error_code": "GONE"})
 		require.Len(t, lines, 1)
@@ -184,7 +185,7 @@ func TestTriesCountFromTheLastRedelivery(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newSendingWorld(t, answers(500, 0))
 				id := w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.Attempts, r.Tries = c.attempts, c.tries })
-				w.hint(apptest.ClientA)
+				w.wake(apptest.ClientA)
 				apptest.Pass(time.Second)
 				require.Equal(t, c.want, w.Store.delivery(id).State)
 			})
@@ -217,7 +218,7 @@ func TestDeliveriesOfAJobAreSentInOrder(t *testing.T) {
 				w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.JobID, r.Seq = id, seq })
 			}
 			if seq%2 == 0 { // the pairs are due at the same time
-				w.hint(apptest.ClientA)
+				w.wake(apptest.ClientA)
 				apptest.Pass(time.Millisecond)
 			}
 		}
@@ -234,7 +235,7 @@ func TestDeliveriesOfNoJobAreIndependent(t *testing.T) {
 		for range 10 {
 			w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.JobID = job.ID{} })
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(500 * time.Millisecond)
 		require.Equal(t, 1, w.sender.atOnce(endpointA), "before it is known to answer")
 		apptest.Pass(time.Second)
@@ -242,8 +243,8 @@ func TestDeliveriesOfNoJobAreIndependent(t *testing.T) {
 	})
 }
 
-// Each delivery is hinted once, right after it was written, and nobody repairs:
-// a hint that is lost between a dispatcher's last look and its end shows as a delivery
+// The worker is woken once for each delivery, right after it was written, and nobody repairs:
+// a wake-up that is lost between a dispatcher's last look and its end shows as a delivery
 // that stays.
 func TestNoWakeUpIsLost(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
@@ -279,12 +280,12 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	})
 }
 
-func TestAHintThatCannotBeLookedIntoIsOfferedAgain(t *testing.T) {
+func TestAWakeUpThatFailsIsOfferedAgain(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, 0))
 		w.Store.Hook("DueEndpoints", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
 		require.ErrorIs(t, w.worker.Handle(context.Background(), apptest.ClientA), apptest.ErrStorage)
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 	})
 }
 
@@ -292,7 +293,7 @@ func TestTheServerSaysWhyItDisabledAWebhook(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(410, 0))
 		id := w.Store.deliver(apptest.ClientA, endpointA)
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
 		require.Equal(t, job.DisabledGone, w.Store.delivery(id).Results[0].Disable)
 		require.Equal(t, 1.0, w.Metric(w.Metrics.WebhooksDisabled.WithLabelValues("GONE")))
@@ -305,7 +306,7 @@ func TestSendingThatPanicsIsAFailedAttempt(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, func(context.Context, job.ClaimedDelivery) job.Sent { panic("boom") })
 		id := w.Store.deliver(apptest.ClientA, endpointA)
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
 		d := w.Store.delivery(id)
 		require.Equal(t, job.SendInternal, d.Results[0].Sent.Attempt.Error)
@@ -326,13 +327,13 @@ func TestNoSendOutlastsItsClaim(t *testing.T) {
 			return failedWith(began, job.SendTimeout, 0)
 		})
 		id := w.Store.deliver(apptest.ClientA, endpointA)
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(testTimeout + 2*time.Second)
 		require.Equal(t, testTimeout+sendGrace, w.Store.delivery(id).Results[0].Sent.Attempt.Duration)
 	})
 }
 
-func TestAStoppedCourierTakesNoHints(t *testing.T) {
+func TestAStoppedWorkerTakesNoWakeUps(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, 0))
 		w.stop(w.worker, time.Minute)

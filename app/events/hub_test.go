@@ -74,7 +74,7 @@ func TestHubListensForWatchedClientsOnly(t *testing.T) {
 	third()
 }
 
-func TestHubPassesNewsOn(t *testing.T) {
+func TestHubPassesNotificationsOn(t *testing.T) {
 	t.Parallel()
 	w := newWorldEvents(t)
 	mine, other := app.NewID(), app.NewID()
@@ -122,15 +122,16 @@ func TestHubMergesWhatIsNotReceived(t *testing.T) {
 		notifications []job.Notification
 		want          job.Notification
 	}{
-		"events":                   {[]job.Notification{event, event}, event},
-		"later progress":           {[]job.Notification{at(1, 10), at(1, 20), at(1, 30)}, at(1, 30)},
-		"progress out of order":    {[]job.Notification{at(1, 30), at(1, 20)}, at(1, 30)},
-		"the next attempt":         {[]job.Notification{at(1, 90), at(2, 10)}, at(2, 10)},
-		"an attempt out of order":  {[]job.Notification{at(2, 10), at(1, 90)}, at(2, 10)},
-		"progress, then an event":  {[]job.Notification{at(1, 40), event}, at(1, 40)},
-		"an event, then progress":  {[]job.Notification{event, at(1, 40)}, at(1, 40)},
-		"an end, then something":   {[]job.Notification{{Ended: true}, event}, job.Notification{Ended: true}},
-		"all of these in sequence": {[]job.Notification{at(1, 10), event, at(1, 50), {Ended: true}, at(1, 20)}, job.Notification{Attempt: 1, Progress: apptest.Percent(50), Ended: true}},
+		"events":                  {[]job.Notification{event, event}, event},
+		"later progress":          {[]job.Notification{at(1, 10), at(1, 20), at(1, 30)}, at(1, 30)},
+		"progress out of order":   {[]job.Notification{at(1, 30), at(1, 20)}, at(1, 30)},
+		"the next attempt":        {[]job.Notification{at(1, 90), at(2, 10)}, at(2, 10)},
+		"an attempt out of order": {[]job.Notification{at(2, 10), at(1, 90)}, at(2, 10)},
+		"progress, then an event": {[]job.Notification{at(1, 40), event}, at(1, 40)},
+		"an event, then progress": {[]job.Notification{event, at(1, 40)}, at(1, 40)},
+		"an end, then something":  {[]job.Notification{{Ended: true}, event}, job.Notification{Ended: true}},
+		"all of these in sequence": {[]job.Notification{at(1, 10), event, at(1, 50), {Ended: true}, at(1, 20)},
+			job.Notification{Attempt: 1, Progress: apptest.Percent(50), Ended: true}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -217,7 +218,7 @@ func TestHubUnderLoad(t *testing.T) {
 	require.False(t, watched)
 }
 
-func TestSweepMakesUpForLostNews(t *testing.T) {
+func TestSweepMakesUpForLostNotifications(t *testing.T) {
 	for name, connected := range map[string]bool{"connected": true, "cut off": false} {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
@@ -242,8 +243,8 @@ func TestSweepMakesUpForLostNews(t *testing.T) {
 
 				w.Happens(task, job.Assigned)
 				apptest.Pass(interval)
-				require.Equal(t, job.Notification{ClientID: apptest.ClientA, JobID: task.JobID}, w.requireHeard(notifications, "lost news"))
-				require.Equal(t, job.Notification{ClientID: apptest.ClientA}, w.requireHeard(feed, "lost news"))
+				require.Equal(t, job.Notification{ClientID: apptest.ClientA, JobID: task.JobID}, w.requireHeard(notifications, "a lost notification"))
+				require.Equal(t, job.Notification{ClientID: apptest.ClientA}, w.requireHeard(feed, "a lost notification"))
 				require.Equal(t, 2.0, w.Metric(w.Metrics.Notifications.WithLabelValues("sweep")))
 				apptest.Pass(2 * interval)
 				w.requireQuiet(notifications, "nothing else happened")

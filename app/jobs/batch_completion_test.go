@@ -22,25 +22,26 @@ func (w *worldJobs) outcome(b *job.Batch) *job.BatchOutcome {
 	return w.Store.Batches[b.ID].Outcome
 }
 
-// hasBeenTold asserts that the end of a batch was told, once.
-func (w *worldJobs) hasBeenTold(b *job.Batch, status job.Status) {
+// wasPublished asserts that the end of a batch was logged, counted and published once.
+func (w *worldJobs) wasPublished(b *job.Batch, status job.Status) {
 	w.T.Helper()
 	lines := w.Log.Lines(w.T, map[string]any{
-		"action": "batch_completed", "request_id": "request-1", "client_id": apptest.ClientA.String(), "batch_id": b.ID.String(), "status": string(status),
+		"action": "batch_completed", "request_id": "request-1", "client_id": apptest.ClientA.String(), "batch_id": b.ID.String(),
+		"status": string(status),
 	})
 	require.Len(w.T, lines, 1)
 	require.Equal(w.T, 1.0, w.Metric(w.Metrics.BatchesCompleted.WithLabelValues(string(status))))
-	told := 0
+	published := 0
 	for _, n := range w.Queue.Notifications() {
 		if n == (job.Notification{ClientID: apptest.ClientA}) {
-			told++
+			published++
 		}
 	}
-	require.Equal(w.T, 1, told)
+	require.Equal(w.T, 1, published)
 }
 
-// A batch is settled whoever ends its last job.
-func TestBatchesAreSettled(t *testing.T) {
+// A batch is completed whoever ends its last job.
+func TestBatchesAreCompleted(t *testing.T) {
 	ends := map[string]struct {
 		end  func(*worldJobs, *Service, job.Task)
 		want job.Status
@@ -70,7 +71,7 @@ func TestBatchesAreSettled(t *testing.T) {
 					require.Equal(t, i+1, w.Store.Count("CompleteBatches"))
 				}
 				require.Equal(t, test.want, w.outcome(b).Status)
-				w.hasBeenTold(b, test.want)
+				w.wasPublished(b, test.want)
 			})
 		})
 	}
@@ -93,7 +94,7 @@ func TestAnAutomaticRetryEndsNothing(t *testing.T) {
 	})
 }
 
-func TestSettlingIsRepeatedThroughTrouble(t *testing.T) {
+func TestCompletingIsRepeatedThroughTrouble(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
@@ -107,7 +108,7 @@ func TestSettlingIsRepeatedThroughTrouble(t *testing.T) {
 		require.Nil(t, w.outcome(b))
 		apptest.Pass(batches.RetryInterval + batches.RestInterval)
 		require.NotNil(t, w.outcome(b))
-		w.hasBeenTold(b, job.StatusCancelled)
+		w.wasPublished(b, job.StatusCancelled)
 		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN", "msg": "cannot complete batches"}), 3)
 		asked := w.Store.Count("CompleteBatches")
 		apptest.Pass(time.Minute)
@@ -161,7 +162,7 @@ func TestTouchesOfABusyBatchAreFew(t *testing.T) {
 	})
 }
 
-func TestABatchIsSettledOnceHoweverManyTry(t *testing.T) {
+func TestABatchIsCompletedOnceHoweverManyTry(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)

@@ -42,7 +42,8 @@ func TestSubmitBatch(t *testing.T) {
 			require.Nil(t, item.Refusal)
 			j := w.Store.RowOf(item.JobID).Job
 			require.Equal(t, item.State, j.State)
-			require.Equal(t, []any{apptest.ClientA, "request-1", "de", b.ID, 4}, []any{j.ClientID, j.RequestID, j.Language, j.BatchID, j.MaxAttempts})
+			require.Equal(t, []any{apptest.ClientA, "request-1", "de", b.ID, 4},
+				[]any{j.ClientID, j.RequestID, j.Language, j.BatchID, j.MaxAttempts})
 			require.Equal(t, r.ReceivedAt.UnixMicro()+int64(i), j.Definition.Seed)
 			seeds[j.Definition.Seed] = true
 			ids = append(ids, item.JobID)
@@ -126,15 +127,15 @@ func TestSubmitBatchBoundsItsComplaints(t *testing.T) {
 		b := w.submitBatch(w.service(10), newBatchRequest(requests...))
 		require.Len(t, b.Items[0].Refusal.Violations, job.MaxViolations)
 		require.Len(t, b.Items[len(b.Items)-1].Refusal.Violations, 1)
-		told := 0
+		listed := 0
 		for _, item := range b.Items {
-			told += len(item.Refusal.Violations)
+			listed += len(item.Refusal.Violations)
 		}
-		require.LessOrEqual(t, told, job.MaxBatchViolations+job.MaxViolations+job.MaxBatchItems)
+		require.LessOrEqual(t, listed, job.MaxBatchViolations+job.MaxViolations+job.MaxBatchItems)
 	})
 }
 
-func TestABatchOfRefusedItemsOnlyIsSettledAtOnce(t *testing.T) {
+func TestABatchOfRefusedItemsOnlyIsCompletedAtOnce(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(0, func(c *Config) { c.Catalogue.Kinds = []job.Kind{job.PayloadInvalid} })
@@ -229,7 +230,7 @@ func TestSubmitBatchThroughTrouble(t *testing.T) {
 		s.capacity.maxActive = 0
 		w.Store.Hook("FindBatch", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
 		_, _, err = s.SubmitBatch(context.Background(), r)
-		require.ErrorIs(t, err, apptest.ErrStorage, "whether it was accepted before cannot be told")
+		require.ErrorIs(t, err, apptest.ErrStorage, "whether it was accepted before is unknown")
 	})
 }
 
@@ -250,7 +251,7 @@ func TestCancelBatch(t *testing.T) {
 			canceled, err := s.CancelBatch(context.Background(), apptest.ClientA, b.ID)
 			require.NoError(t, err)
 			require.Equal(t, map[job.State]int{job.Canceled: 98, job.Succeeded: 1, job.Failed: 1}, canceled.Counts)
-			require.NotNil(t, canceled.Outcome, "settled at once")
+			require.NotNil(t, canceled.Outcome, "completed at once")
 			require.Equal(t, job.StatusCompletedWithErrors, canceled.Outcome.Status)
 			require.Equal(t, 98.0, w.Metric(w.Metrics.Canceled.WithLabelValues("SUCCESS_FAST")))
 			require.Len(t, w.Queue.Signaled(), 2)
@@ -291,8 +292,8 @@ func TestCancelBatchWhileItsJobsEnd(t *testing.T) {
 	})
 }
 
-// Whoever else settles the batch, the answer tells how it ended.
-func TestCancelBatchWhileOthersSettle(t *testing.T) {
+// Whoever else completes the batch, the answer tells how it ended.
+func TestCancelBatchWhileOthersCompleteIt(t *testing.T) {
 	for name, late := range map[string]time.Duration{"before it tries": 0, "while it tries": 5 * outcomePause} {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {

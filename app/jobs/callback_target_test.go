@@ -17,7 +17,9 @@ func TestCallbacksToForbiddenTargetsAreRefused(t *testing.T) {
 		s := w.service(10)
 		s.targets = noLocals{}
 		local := func(r *job.Request) { r.Callback = "http://localhost/" }
-		_, err := s.Submit(context.Background(), newRequest(local, func(r *job.Request) { r.Type, r.Emit = job.Execute, &job.Emission{Name: "x"} }))
+		_, err := s.Submit(context.Background(), newRequest(local, func(r *job.Request) {
+			r.Type, r.Emit = job.Execute, &job.Emission{Name: "x"}
+		}))
 		var invalid *job.Error
 		require.ErrorAs(t, err, &invalid)
 		require.Equal(t, job.CodeValidationFailed, invalid.Code)

@@ -11,12 +11,12 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Whatever is recorded of a job with a callback is hinted by whoever recorded
-// it.
-func TestEventsOfJobsWithACallbackAreHinted(t *testing.T) {
+// What is recorded of a job with a callback wakes the delivery workers,
+// whoever recorded it.
+func TestEventsOfJobsWithACallbackWakeTheWorkers(t *testing.T) {
 	callback := func(r *apptest.Row) { r.Callback = "https://receiver.example" }
 	for name, c := range map[string]struct {
-		hints int
+		wakes int
 		do    func(w *worldJobs, s *Service) error
 	}{
 		"submit": {1, func(_ *worldJobs, s *Service) error {
@@ -59,9 +59,9 @@ func TestEventsOfJobsWithACallbackAreHinted(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newWorldJobs(t)
 				require.NoError(t, c.do(w, w.service(10)))
-				hints := w.Queue.Woken()
-				require.Len(t, hints, c.hints)
-				for _, client := range hints {
+				woken := w.Queue.Woken()
+				require.Len(t, woken, c.wakes)
+				for _, client := range woken {
 					require.Equal(t, apptest.ClientA, client)
 				}
 			})

@@ -45,7 +45,8 @@ func TestLinesOfATracedJob(t *testing.T) {
 		steps := make([][3]any, len(lines))
 		for i, line := range lines {
 			steps[i] = [3]any{line["action"], line["current_state"], line["next_state"]}
-			require.Equal(t, []any{"request-1", apptest.ClientA.String(), "SUCCESS_FAST"}, []any{line["request_id"], line["client_id"], line["work_kind"]})
+			require.Equal(t, []any{"request-1", apptest.ClientA.String(), "SUCCESS_FAST"},
+				[]any{line["request_id"], line["client_id"], line["work_kind"]})
 			require.Contains(t, line, "job_id")
 			require.Contains(t, line, "attempt")
 		}
@@ -104,17 +105,23 @@ func TestLinesOfTrouble(t *testing.T) {
 			w.lead()
 			apptest.Pass(maintenance.RescuerInterval)
 		}, []string{"jobs"}},
-		"maintenance failed":                  {"QueueDue", func(w *worldJobs) { w.lead(); apptest.Pass(maintenance.SchedulerInterval) }, []string{"task"}},
-		"leader election failed":              {"Lead", func(w *worldJobs) { w.lead() }, nil},
-		"storage trouble while a job is held": {"Finish", func(w *worldJobs) { w.start(); _ = w.handle(w.Add()) }, []string{"request_id", "client_id", "job_id", "attempt"}},
+		"maintenance failed": {"QueueDue", func(w *worldJobs) { w.lead(); apptest.Pass(maintenance.SchedulerInterval) },
+			[]string{"task"}},
+		"leader election failed": {"Lead", func(w *worldJobs) { w.lead() }, nil},
+		"storage trouble while a job is held": {"Finish", func(w *worldJobs) { w.start(); _ = w.handle(w.Add()) },
+			[]string{"request_id", "client_id", "job_id", "attempt"}},
 		"cannot complete batches": {"CompleteBatches", func(w *worldJobs) {
 			w.Background(w.completer.Run)
 			w.completer.Touch(app.NewID())
 			apptest.Pass(batches.RestInterval)
 		}, nil},
-		"cannot look for missed events":                   {"EventSeqs", func(w *worldJobs) { w.watching(); apptest.Pass(time.Minute) }, nil},
-		"cannot count jobs":                               {"Load", func(w *worldJobs) { w.Background(NewCapacity(1, 1, w.Store, w.Logger).Run) }, nil},
-		"cannot count workers":                            {"LiveWorkers", func(w *worldJobs) { w.Background(NewCapacity(1, 1, w.Store, w.Logger).Run) }, nil},
+		"cannot look for missed events": {"EventSeqs", func(w *worldJobs) { w.watching(); apptest.Pass(time.Minute) }, nil},
+		"cannot count jobs": {"Load", func(w *worldJobs) {
+			w.Background(NewCapacity(1, 1, w.Store, w.Logger).Run)
+		}, nil},
+		"cannot count workers": {"LiveWorkers", func(w *worldJobs) {
+			w.Background(NewCapacity(1, 1, w.Store, w.Logger).Run)
+		}, nil},
 		"cannot resign as leader; the lease will run out": {"Resign", func(w *worldJobs) { _, stop := w.lead(); stop() }, nil},
 	}
 	for message, test := range tests {

@@ -176,7 +176,7 @@ func (m *model) client(jobs int) {
 	}
 }
 
-// await waits for the end of a job. All news is lost on its way.
+// await waits for the end of a job. All notifications are lost on their way.
 func (m *model) await(id job.ID) {
 	for {
 		j, err := m.service.Await(context.Background(), apptest.ClientA, id, modelFinal)
@@ -192,7 +192,8 @@ func (m *model) await(id job.ID) {
 
 // batch submits a batch, and sometimes cancels it.
 func (m *model) batch() {
-	r := newBatchRequest(newRequest(), newRequest(deferred(10*time.Second)), newRequest(func(r *job.Request) { r.WorkKind = job.PayloadInvalid }))
+	r := newBatchRequest(newRequest(), newRequest(deferred(10*time.Second)),
+		newRequest(func(r *job.Request) { r.WorkKind = job.PayloadInvalid }))
 	b, _, err := m.service.SubmitBatch(context.Background(), r)
 	if err == nil && m.random.n(3) == 0 {
 		time.Sleep(time.Duration(m.random.n(30)) * time.Second)
@@ -225,7 +226,7 @@ func (m *model) misfortune(ctx context.Context) {
 
 // Whatever happens, once it is over every accepted job ends, in steps that the
 // table allows (the fake store checks each), once an attempt; whoever waits for
-// one is told; and every batch has an outcome.
+// one is answered; and every batch has an outcome.
 func TestEveryJobEndsWhateverHappens(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

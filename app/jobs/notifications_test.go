@@ -18,7 +18,7 @@ func end(t job.Task) job.Notification {
 	return job.Notification{ClientID: apptest.ClientA, JobID: t.JobID, Attempt: t.Attempt, Ended: true}
 }
 
-func TestSubmissionsAreAnnounced(t *testing.T) {
+func TestSubmissionsArePublished(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
@@ -36,7 +36,7 @@ func TestSubmissionsAreAnnounced(t *testing.T) {
 	})
 }
 
-func TestCancelsAndRetriesAreAnnounced(t *testing.T) {
+func TestCancelsAndRetriesArePublished(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)

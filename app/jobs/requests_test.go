@@ -29,7 +29,8 @@ var testCatalogue = job.Catalogue{Types: job.Types, Kinds: job.Kinds(), FailProb
 
 func newRequest(change ...func(*job.Request)) job.Request {
 	r := job.Request{
-		ClientID: apptest.ClientA, RequestID: "request-1", ReceivedAt: time.Now(), Type: job.Execute, WorkKind: job.SuccessFast, Hash: [32]byte{1},
+		ClientID: apptest.ClientA, RequestID: "request-1", ReceivedAt: time.Now(), Type: job.Execute, WorkKind: job.SuccessFast,
+		Hash: [32]byte{1},
 	}
 	for _, f := range change {
 		f(&r)

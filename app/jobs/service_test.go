@@ -52,8 +52,10 @@ func TestSubmit(t *testing.T) {
 
 		j := w.Store.RowOf(receipt.JobID).Job
 		require.Equal(t, definitionFor(t, time.Now()), j.Definition, "the request's moment is the seed")
-		require.Equal(t, []any{apptest.ClientA, job.Execute, job.SuccessFast, 4, true, "https://example.com", "c", "tp", "en", "request-1", `{"a":1}`},
-			[]any{j.ClientID, j.Type, j.WorkKind, j.MaxAttempts, j.AutoRetry, j.Callback, j.CorrelationID, j.TraceParent, j.Language, j.RequestID, string(j.Params)})
+		require.Equal(t, []any{apptest.ClientA, job.Execute, job.SuccessFast, 4, true, "https://example.com", "c", "tp", "en", "request-1",
+			`{"a":1}`},
+			[]any{j.ClientID, j.Type, j.WorkKind, j.MaxAttempts, j.AutoRetry, j.Callback, j.CorrelationID, j.TraceParent, j.Language, j.RequestID,
+				string(j.Params)})
 		require.Equal(t, []job.Task{{JobID: receipt.JobID, Attempt: 1, TraceParent: "tp"}}, w.Queue.Sent())
 		require.Equal(t, 1.0, w.Metric(w.Metrics.Submitted.WithLabelValues("SUCCESS_FAST")))
 		require.Equal(t, 1.0, w.Metric(w.Metrics.Queued.WithLabelValues("SUCCESS_FAST")))

@@ -13,8 +13,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The process that ended the last job died before it settled the batch.
-func TestMaintenanceSettlesWhatNobodyDid(t *testing.T) {
+// The process that ended the last job died before it completed the batch.
+func TestMaintenanceCompletesWhatNobodyDid(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
 		var ended []*job.Batch

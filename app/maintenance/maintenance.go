@@ -102,10 +102,12 @@ type Deps struct {
 // New makes the maintenance of a process.
 func New(d Deps) *Maintenance {
 	return &Maintenance{
-		id: app.NewID(), leads: make(chan struct{}), elected: make(chan struct{}, 1), store: d.Store, backlog: d.Backlog, queue: d.Queue, relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
+		id: app.NewID(), leads: make(chan struct{}), elected: make(chan struct{}, 1), store: d.Store, backlog: d.Backlog, queue: d.Queue,
+		relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
 		completer: d.Completer, metrics: d.Metrics, log: d.Log,
 		rescuer: &rescue.Rescuer{
-			Store: d.Claims, Queue: d.Queue, Completer: d.Completer, Backoff: d.Backoff, Metrics: d.Metrics, Tracer: d.Tracer, Log: d.Log, OfDead: true,
+			Store: d.Claims, Queue: d.Queue, Completer: d.Completer, Backoff: d.Backoff, Metrics: d.Metrics, Tracer: d.Tracer, Log: d.Log,
+			OfDead: true,
 		},
 	}
 }
@@ -141,7 +143,8 @@ func (m *Maintenance) Run(ctx context.Context) {
 
 // every runs a task at its interval while this process leads, and when trigger
 // says so.
-func (m *Maintenance) every(ctx context.Context, interval time.Duration, trigger <-chan struct{}, name string, task func(context.Context) error) {
+func (m *Maintenance) every(ctx context.Context, interval time.Duration, trigger <-chan struct{}, name string,
+	task func(context.Context) error) {
 	for m.awaitLead(ctx) && app.Rest(ctx, interval, trigger) {
 		if !m.Leading() {
 			continue

@@ -122,7 +122,7 @@ func TestRelayDoesNotPassWhatALostQueueHad(t *testing.T) {
 	})
 }
 
-func TestRelayRenamesSpentTasks(t *testing.T) {
+func TestRelayRenamesUsedTasks(t *testing.T) {
 	for _, state := range []string{"active", "completed"} {
 		t.Run(state, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestRelayRenamesSpentTasks(t *testing.T) {
 	}
 }
 
-func TestProbeFindsWhatIsSpentTwice(t *testing.T) {
+func TestProbeFindsWhatIsUsedTwice(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w, r := relaying(t)
 		task := w.Add(old(time.Minute))

@@ -62,7 +62,8 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 		var not job.NotClaimed
 		claim, not, failed = w.store.Claim(own, worker, t.JobID, t.Attempt)
 		if failed != nil {
-			w.log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt, app.ErrorFields(failed))
+			w.log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt,
+				app.ErrorFields(failed))
 			w.ease(ctx)
 			if job.CodeOf(failed) != job.CodeStorageUnavailable { // this job is what storage has trouble with
 				tries++

@@ -59,7 +59,7 @@ func TestClaimIsRepeatedThroughStorageTrouble(t *testing.T) {
 				require.Len(t, lines, w.Store.Count("Claim")-1)
 				require.Equal(t, "RFA_STORAGE_UNAVAILABLE", lines[0]["error_code"])
 
-				require.NoError(t, w.handle(task), "offered again, the task is spent")
+				require.NoError(t, w.handle(task), "offered again, the task is used")
 				require.EqualValues(t, 1, runs.Load())
 				require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
 			})

@@ -208,7 +208,8 @@ func (w *Worker) finish(ctx context.Context, c *job.Claim, f job.Finish) (err er
 // reportFinished logs, counts and publishes what was committed, and enqueues an
 // automatic retry.
 func (w *Worker) reportFinished(ctx context.Context, c *job.Claim, f job.Finish, done job.Finished) {
-	app.LogTransition(ctx, w.log, "finish", &c.Job, job.Running, f.State, append(app.FailureAttrs(f.Failure), slog.Int("attempt", f.Attempt))...)
+	app.LogTransition(ctx, w.log, "finish", &c.Job, job.Running, f.State, append(app.FailureAttrs(f.Failure),
+		slog.Int("attempt", f.Attempt))...)
 	w.metrics.Finished(ctx, f, c.Job.WorkKind, done)
 	app.Publish(w.queue, &c.Job, done.Notification())
 	if done.Next != nil {

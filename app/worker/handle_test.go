@@ -13,8 +13,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func TestHandleDropsSpentTasks(t *testing.T) {
-	spent := map[string]func(w *world) job.Task{
+func TestHandleDropsUsedTasks(t *testing.T) {
+	used := map[string]func(w *world) job.Task{
 		"earlier attempt": func(w *world) job.Task {
 			task := w.Add(func(r *apptest.Row) { r.Attempt = 2 })
 			task.Attempt = 1
@@ -25,12 +25,12 @@ func TestHandleDropsSpentTasks(t *testing.T) {
 			return w.Add(func(r *apptest.Row) { r.State, r.Worker = job.Running, app.NewID() })
 		},
 	}
-	for name, make := range spent {
+	for name, make := range used {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newWorld(t)
 				w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
-					t.Error("a spent task ran its job")
+					t.Error("a used task ran its job")
 					return nil, nil
 				}
 				w.start()

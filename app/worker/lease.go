@@ -81,7 +81,8 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 	retiring, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Heartbeat)
 	defer cancel()
 	if err := w.leases.Retire(retiring, id); err != nil {
-		w.log.WarnContext(ctx, "cannot retire the worker; its lease will run out", "action", "retire_worker", "worker_id", id.String(), app.ErrorFields(err))
+		w.log.WarnContext(ctx, "cannot retire the worker; its lease will run out", "action", "retire_worker", "worker_id", id.String(),
+			app.ErrorFields(err))
 	}
 }
 
@@ -117,7 +118,8 @@ func (w *Worker) lose(id job.ID, err error) {
 		return // lost already
 	}
 	if err != nil {
-		w.log.Error("the worker lost its lease and stops its jobs", "action", "heartbeat", "worker_id", id.String(), "jobs", len(w.holding), app.ErrorFields(err))
+		w.log.Error("the worker lost its lease and stops its jobs", "action", "heartbeat", "worker_id", id.String(), "jobs", len(w.holding),
+			app.ErrorFields(err))
 		w.metrics.LeasesLost.Inc()
 	}
 	w.id = job.ID{}

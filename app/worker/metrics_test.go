@@ -78,7 +78,8 @@ func TestEndsOfAttemptsAreCounted(t *testing.T) {
 				task := w.Add(func(r *apptest.Row) { r.AutoRetry, r.Attempt = true, test.attempt })
 				require.NoError(t, w.handle(task))
 				for _, metric := range []string{
-					"jobs_succeeded_total", "jobs_failed_total", "jobs_canceled_total", "jobs_queued_total", "job_retries_total", "job_retry_outcomes_total",
+					"jobs_succeeded_total", "jobs_failed_total", "jobs_canceled_total", "jobs_queued_total", "job_retries_total",
+					"job_retry_outcomes_total",
 				} {
 					require.Equal(t, test.want[metric], w.Sum(metric), metric)
 				}

@@ -102,7 +102,7 @@ func TestSpansOfClaims(t *testing.T) {
 		failed bool
 		code   any
 	}{
-		"of a spent task":   {change: func(w *world, task *job.Task) { w.cancel(*task) }},
+		"of a used task":    {change: func(w *world, task *job.Task) { w.cancel(*task) }},
 		"of an unknown job": {change: func(_ *world, task *job.Task) { task.JobID = app.NewID() }},
 		"that storage refuses": {change: func(w *world, _ *job.Task) {
 			w.Store.Hook("Claim", apptest.Hook{Before: func(context.Context) error { w.worker.refuse(); return apptest.ErrStorage }})

@@ -98,7 +98,8 @@ type holding struct {
 }
 
 // New makes a worker; Run gives it a lease.
-func New(cfg Config, store ClaimStore, leases LeaseStore, queue app.Queue, completer *batches.Completer, runner Runner, m *app.Metrics, log *slog.Logger) *Worker {
+func New(cfg Config, store ClaimStore, leases LeaseStore, queue app.Queue, completer *batches.Completer, runner Runner, m *app.Metrics,
+	log *slog.Logger) *Worker {
 	m.Slots.Set(float64(cfg.Concurrency))
 	return &Worker{
 		cfg: cfg, store: store, leases: leases, queue: queue, completer: completer, runner: runner, metrics: m, log: log,

@@ -60,7 +60,8 @@ func (w *world) handling(t job.Task) <-chan error {
 // lead runs maintenance until the test ends.
 func (w *world) lead() (m *maintenance.Maintenance, stop func()) {
 	m = maintenance.New(maintenance.Deps{
-		Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: maintenance.NewRelay(w.Store, w.Queue, apptest.Window, w.Metrics, w.Logger),
+		Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: maintenance.NewRelay(w.Store, w.Queue, apptest.Window,
+			w.Metrics, w.Logger),
 		Deliveries: delivery.NewRelay(apptest.NoDeliveries{}, w.Queue, w.Metrics, w.Logger),
 		Completer:  w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
 	})

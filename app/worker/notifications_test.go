@@ -21,7 +21,7 @@ func end(t job.Task) job.Notification {
 	return job.Notification{ClientID: apptest.ClientA, JobID: t.JobID, Attempt: t.Attempt, Ended: true}
 }
 
-func TestAWorkersStepsAreAnnounced(t *testing.T) {
+func TestAWorkersStepsArePublished(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.start()
@@ -29,7 +29,7 @@ func TestAWorkersStepsAreAnnounced(t *testing.T) {
 		require.NoError(t, w.handle(task))
 		require.Equal(t, []job.Notification{event(task), end(task)}, w.Queue.Notifications())
 		require.NoError(t, w.handle(task))
-		require.Empty(t, w.Queue.Notifications(), "a spent task")
+		require.Empty(t, w.Queue.Notifications(), "a used task")
 
 		w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
 			return nil, apptest.Failure{Reason: job.DependencyFailed}
@@ -40,7 +40,7 @@ func TestAWorkersStepsAreAnnounced(t *testing.T) {
 	})
 }
 
-func TestAStaleWorkerAnnouncesNothing(t *testing.T) {
+func TestAStaleWorkerPublishesNothing(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.start()
@@ -54,7 +54,7 @@ func TestAStaleWorkerAnnouncesNothing(t *testing.T) {
 	})
 }
 
-func TestMaintenanceAnnounces(t *testing.T) {
+func TestMaintenancePublishes(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		due := w.AddDeferred(-time.Second)
@@ -71,7 +71,7 @@ func TestMaintenanceAnnounces(t *testing.T) {
 	})
 }
 
-func TestTransitionsTellTheCorrelationID(t *testing.T) {
+func TestTransitionsLogTheCorrelationID(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.start()
@@ -90,11 +90,11 @@ func (f reporting) Run(ctx context.Context, _ job.Definition, _ int, report func
 	return f(ctx, report)
 }
 
-// percentages gives the progress of what was announced, in its order.
-func percentages(t *testing.T, news []job.Notification) []int {
+// percentages gives the progress that was published, in its order.
+func percentages(t *testing.T, notifications []job.Notification) []int {
 	t.Helper()
 	reached, over := []int{}, false
-	for _, n := range news {
+	for _, n := range notifications {
 		over = over || n.Ended
 		if n.Progress != nil {
 			require.False(t, over, "after the end")
@@ -105,7 +105,7 @@ func percentages(t *testing.T, news []job.Notification) []int {
 	return reached
 }
 
-func TestProgressIsAnnounced(t *testing.T) {
+func TestProgressIsPublished(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		var late func(job.Progress)
@@ -125,7 +125,7 @@ func TestProgressIsAnnounced(t *testing.T) {
 	})
 }
 
-func TestProgressOfStoppedWorkIsNotAnnounced(t *testing.T) {
+func TestProgressOfStoppedWorkIsNotPublished(t *testing.T) {
 	for name, stop := range map[string]func(*world, job.Task){
 		"canceled":   func(w *world, t job.Task) { w.cancel(t) },
 		"lease lost": func(w *world, _ job.Task) { w.worker.lose(w.worker.id, errLapsed) },
@@ -146,16 +146,16 @@ func TestProgressOfStoppedWorkIsNotAnnounced(t *testing.T) {
 				stop(w, task)
 				require.NoError(t, <-running)
 				synctest.Wait()
-				news := w.Queue.Notifications()
-				require.Equal(t, []int{30}, percentages(t, news))
-				require.Equal(t, end(task), news[len(news)-1], "the progress is of no more use")
+				notifications := w.Queue.Notifications()
+				require.Equal(t, []int{30}, percentages(t, notifications))
+				require.Equal(t, end(task), notifications[len(notifications)-1], "the progress is of no more use")
 			})
 		})
 	}
 }
 
 // The end does not depend on the work's context: that may outlive the work.
-func TestProgressAfterTheEndIsNotAnnounced(t *testing.T) {
+func TestProgressAfterTheEndIsNotPublished(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		report, end := w.worker.reporter(context.Background(), &job.Claim{Lease: job.Lease{Attempt: 1}})
