@@ -156,3 +156,32 @@ func (s *Store) CompleteBatches(ctx context.Context, ids []job.ID) ([]job.Batch,
 		return ended, nil
 	})
 }
+
+func (s *Store) Orphans(ctx context.Context, limit int) ([]job.Held, error) {
+	return Call(ctx, s, "Orphans", func() ([]job.Held, error) {
+		held := s.held(func(id job.ID) bool { return !s.Alive(id) })
+		return held[:min(limit, len(held))], nil
+	})
+}
+
+func (s *Store) Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error) {
+	return Call(ctx, s, "Redispatch", func() ([]job.Task, error) {
+		var renamed []job.Task
+		for _, t := range tasks {
+			if r := s.waiting(t); r != nil && !r.Locked {
+				r.Dispatch++
+				renamed = append(renamed, TaskOf(r))
+			}
+		}
+		return renamed, nil
+	})
+}
+
+// waiting gives the row that a task still names.
+func (s *Store) waiting(t job.Task) *Row {
+	r := s.Rows[t.JobID]
+	if r == nil || !r.State.Waiting() || r.Attempt != t.Attempt || r.Dispatch != t.Dispatch {
+		return nil
+	}
+	return r
+}

@@ -69,10 +69,12 @@ func NewStore(t testing.TB) *Store {
 	}
 }
 
+// Hook has an operation fail by h.
 func (s *Store) Hook(operation string, h Hook) {
 	s.Update(func() { s.hooks[operation] = h })
 }
 
+// Count says how often an operation was called.
 func (s *Store) Count(operation string) int {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -176,6 +178,7 @@ func (s *Store) Expire() {
 	})
 }
 
+// Alive reports whether a worker has a valid lease.
 func (s *Store) Alive(id job.ID) bool {
 	w := s.Workers[id]
 	return w != nil && w.alive && time.Now().Before(w.Expires)
@@ -283,30 +286,9 @@ func (s *Store) Release(ctx context.Context, leases []job.Lease, waits []time.Du
 	})
 }
 
-func (s *Store) Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error) {
-	return Call(ctx, s, "Redispatch", func() ([]job.Task, error) {
-		var renamed []job.Task
-		for _, t := range tasks {
-			if r := s.waiting(t); r != nil && !r.Locked {
-				r.Dispatch++
-				renamed = append(renamed, TaskOf(r))
-			}
-		}
-		return renamed, nil
-	})
-}
-
+// TaskOf gives the task that names a row now.
 func TaskOf(r *Row) job.Task {
 	return job.Task{JobID: r.ID, Attempt: r.Attempt, Dispatch: r.Dispatch, RunAt: r.RunAt, TraceParent: r.TraceParent}
-}
-
-// waiting gives the row that a task still names.
-func (s *Store) waiting(t job.Task) *Row {
-	r := s.Rows[t.JobID]
-	if r == nil || !r.State.Waiting() || r.Attempt != t.Attempt || r.Dispatch != t.Dispatch {
-		return nil
-	}
-	return r
 }
 
 func (s *Store) Register(ctx context.Context, worker job.ID, _ string, _ int, lease time.Duration) error {
@@ -359,12 +341,5 @@ func (s *Store) Retire(ctx context.Context, worker job.ID) error {
 			w.alive, w.Retired = false, true
 		}
 		return nil
-	})
-}
-
-func (s *Store) Orphans(ctx context.Context, limit int) ([]job.Held, error) {
-	return Call(ctx, s, "Orphans", func() ([]job.Held, error) {
-		held := s.held(func(id job.ID) bool { return !s.Alive(id) })
-		return held[:min(limit, len(held))], nil
 	})
 }

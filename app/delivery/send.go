@@ -103,7 +103,7 @@ func (c *Worker) record(ctx context.Context, h held, sent job.Sent) {
 		recorded, err := c.store.RecordDelivery(ctx, r)
 		switch {
 		case err == nil:
-			c.tell(ctx, h.ClaimedDelivery, r, recorded)
+			c.reportRecorded(ctx, h.ClaimedDelivery, r, recorded)
 			return
 		case errors.Is(err, job.ErrStale):
 			c.metrics.FencedWrites.WithLabelValues("deliver").Inc()
@@ -134,9 +134,9 @@ func (c *Worker) judge(p job.ClaimedDelivery, sent job.Sent) job.DeliveryResult 
 	return r
 }
 
-// tell says what was committed: to the log, the metrics and, if the webhook was
-// disabled, to those who watch and to the client's other webhooks.
-func (c *Worker) tell(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, recorded job.Recorded) {
+// reportRecorded logs and counts what was committed. If the webhook was disabled,
+// it notifies those who watch and wakes the client's other webhooks.
+func (c *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, recorded job.Recorded) {
 	c.metrics.Delivered(p, r)
 	c.logAttempt(ctx, p, r, recorded.Number)
 	if recorded.Disabled == "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Store is what the leader needs of storage, the relay's part aside.
+// Store is what the leader needs of storage, apart from the relay's.
 type Store interface {
 	Lead(ctx context.Context, holder job.ID, lease time.Duration) (bool, error)
 	Resign(ctx context.Context, holder job.ID) error
