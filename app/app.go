@@ -17,8 +17,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Queue carries hints: a task says "look at this job". What it loses, the relay
-// repairs; what it says, storage checks.
+// Queue is best effort: the relay repairs what it loses, and storage checks what
+// it delivers.
 type Queue interface {
 	// Enqueue hands a task over, best effort, non-blocking.
 	Enqueue(job.Task)
@@ -27,8 +27,8 @@ type Queue interface {
 	// Publish notifies watchers of what was committed, or of how far a job has
 	// come; best effort, non-blocking.
 	Publish(job.Notification)
-	// Wake tells the couriers, best effort, non-blocking: a client may
-	// have something to deliver.
+	// WakeDelivery wakes the delivery workers, best effort, non-blocking: a client
+	// may have something to deliver.
 	WakeDelivery(client job.ID)
 }
 
@@ -38,7 +38,7 @@ func NotificationOf(j *job.Job) job.Notification {
 }
 
 // Publish sends a notification about j to its watchers, and wakes the delivery
-// workers if it has a callback. For webhooks, the Notifier wakes them.
+// workers if it has a callback. For webhooks, delivery.Notifier wakes them.
 func Publish(q Queue, j *job.Job, n job.Notification) {
 	q.Publish(n)
 	if j.Callback != "" {
@@ -46,27 +46,34 @@ func Publish(q Queue, j *job.Job, n job.Notification) {
 	}
 }
 
+// HasCallback reports whether j has a callback.
 func HasCallback(j job.Job) bool { return j.Callback != "" }
 
 // Clock gives the time.
 type Clock func() time.Time
 
-// newID makes a version 7 UUID.
+// NewID makes a version 7 UUID.
 func NewID() job.ID { return job.ID(uuid.Must(uuid.NewV7())) }
 
-// sleep waits for d or for the end of ctx, and reports whether it was d.
-func Sleep(ctx context.Context, d time.Duration) bool {
+// Sleep waits for d or for the end of ctx, and reports whether it was d.
+func Sleep(ctx context.Context, d time.Duration) bool { return Rest(ctx, d, nil) }
+
+// Rest waits for d, or until wake delivers or is closed. It reports false if ctx
+// ended before.
+func Rest(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return true
+	case <-wake:
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
-// refused reports whether storage will not take the data, however often it is
+// Refused reports whether storage will not take the data, however often it is
 // offered.
 func Refused(err error) bool {
 	var known *job.Error
@@ -78,6 +85,6 @@ type Targets interface {
 	Check(url string) string
 }
 
-// directHorizon is how soon a job must be due for its task to be enqueued with
+// DirectHorizon is how soon a job must be due for its task to be enqueued with
 // its commit. The relay enqueues later ones, as many as the queue has room for.
 const DirectHorizon = 5 * time.Second

@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// logTransition writes the one line of a change of state, with the fields that
+// LogTransition writes the one line of a change of state, with the fields that
 // section 16 requires.
 func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.Job, from, to job.State, more ...slog.Attr) {
 	if !log.Enabled(ctx, slog.LevelInfo) {
@@ -26,7 +26,7 @@ func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.
 	log.LogAttrs(ctx, slog.LevelInfo, "job transition", append(attrs, more...)...)
 }
 
-// failureAttrs are the fields of a failure in a log line, none for nil.
+// FailureAttrs are the fields of a failure in a log line, none for nil.
 func FailureAttrs(f *job.Failure) []slog.Attr {
 	if f == nil {
 		return nil
@@ -36,7 +36,7 @@ func FailureAttrs(f *job.Failure) []slog.Attr {
 	}
 }
 
-// errorFields are the fields of an error in a log line (section 16).
+// ErrorFields are the fields of an error in a log line (section 16).
 func ErrorFields(err error) slog.Attr {
 	return slog.Group("", slog.String("error_code", string(job.CodeOf(err))), slog.String("error_message", err.Error()))
 }

@@ -33,10 +33,11 @@ func newDeliveryMetrics(in telemetry.Factory) deliveryMetrics {
 			[]string{"event", "result"}),
 		DeliveryFailures: in.Counters("webhook_failures_total", "Attempts to deliver that failed, by what went wrong and was answered.",
 			[]string{"class", "code"}),
-		sendTime:        in.Histogram("webhook_send_seconds", "Time that an attempt to deliver took.", telemetry.Long),
-		deliveryLatency: in.Histogram("webhook_latency_seconds", "Time from an event to its delivery, where the first attempt succeeded.", telemetry.Long),
-		Dispatchers:     in.Gauge("webhook_endpoints_active", "Endpoints that this process delivers to at the moment."),
-		Sends:           in.Gauge("webhook_sends_in_flight", "Attempts to deliver that are under way in this process."),
+		sendTime: in.Histogram("webhook_send_seconds", "Time that an attempt to deliver took.", telemetry.Long),
+		deliveryLatency: in.Histogram("webhook_latency_seconds", "Time from an event to its delivery, where the first attempt succeeded.",
+			telemetry.Long),
+		Dispatchers: in.Gauge("webhook_endpoints_active", "Endpoints that this process delivers to at the moment."),
+		Sends:       in.Gauge("webhook_sends_in_flight", "Attempts to deliver that are under way in this process."),
 		WebhooksDisabled: in.Counters("webhook_disabled_total", "Webhooks that the server disabled.", []string{"reason"},
 			string(job.DisabledGone), string(job.DisabledFailing)),
 	}
@@ -77,7 +78,7 @@ func codeLabel(status int) string {
 	return fmt.Sprintf("%dxx", status/100)
 }
 
-// sent counts the time that an attempt took and, if it was the first one and
+// Sent counts the time that an attempt took and, if it was the first one and
 // succeeded, the time since the event.
 func (m *deliveryMetrics) Sent(ctx context.Context, p job.ClaimedDelivery, a job.DeliveryAttempt, took time.Duration) {
 	telemetry.Observe(ctx, m.sendTime, took)
@@ -86,7 +87,7 @@ func (m *deliveryMetrics) Sent(ctx context.Context, p job.ClaimedDelivery, a job
 	}
 }
 
-// delivered counts a recorded attempt.
+// Delivered counts a recorded attempt.
 func (m *deliveryMetrics) Delivered(p job.ClaimedDelivery, r job.DeliveryResult) {
 	result := resultRetried
 	switch r.State {

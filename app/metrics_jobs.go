@@ -38,8 +38,9 @@ func newJobMetrics(in telemetry.Factory) jobMetrics {
 		RetryOutcomes: in.Counters("job_retry_outcomes_total", "Ends of attempts after the first.",
 			[]string{"outcome"}, ends...),
 		queueWait: in.Histograms("job_queue_wait_seconds", "Time from being due to being claimed.", telemetry.Long, kind, kinds...),
-		execution: in.Histograms("job_execution_seconds", "Time from RUNNING to the attempt's end.", telemetry.Long, []string{"work_kind", "outcome"}),
-		lateness:  in.Histogram("job_schedule_lateness_seconds", "Time from execution_at to QUEUED.", telemetry.Quick),
+		execution: in.Histograms("job_execution_seconds", "Time from RUNNING to the attempt's end.", telemetry.Long,
+			[]string{"work_kind", "outcome"}),
+		lateness: in.Histogram("job_schedule_lateness_seconds", "Time from execution_at to QUEUED.", telemetry.Quick),
 	}
 	for _, k := range job.Kinds() {
 		m.Failed.WithLabelValues(string(k), string(usualFailure(k)))
@@ -59,7 +60,7 @@ func usualFailure(k job.Kind) job.Code {
 	return job.CodeWorkerUnavailable
 }
 
-// entered counts a job's entry into QUEUED or RUNNING.
+// Entered counts a job's entry into QUEUED or RUNNING.
 func (m *jobMetrics) Entered(s job.State, k job.Kind) {
 	switch s {
 	case job.Queued:
@@ -70,7 +71,7 @@ func (m *jobMetrics) Entered(s job.State, k job.Kind) {
 	}
 }
 
-// scheduled counts a job whose time has come, as it was when it was queued or
+// Scheduled counts a job whose time has come, as it was when it was queued or
 // claimed.
 func (m *jobMetrics) Scheduled(ctx context.Context, j *job.Job) {
 	m.Entered(job.Queued, j.WorkKind)
@@ -79,7 +80,7 @@ func (m *jobMetrics) Scheduled(ctx context.Context, j *job.Job) {
 	}
 }
 
-// claimed counts a claim.
+// Claimed counts a claim.
 func (m *jobMetrics) Claimed(ctx context.Context, c *job.Claim) {
 	if c.WasCreated {
 		m.Scheduled(ctx, &c.Job)
@@ -87,7 +88,7 @@ func (m *jobMetrics) Claimed(ctx context.Context, c *job.Claim) {
 	telemetry.Observe(ctx, m.queueWait.WithLabelValues(string(c.Job.WorkKind)), c.Job.UpdatedAt.Sub(c.Job.RunAt))
 }
 
-// finished counts the end of an attempt, and the automatic retry that came with
+// Finished counts the end of an attempt, and the automatic retry that came with
 // it.
 func (m *jobMetrics) Finished(ctx context.Context, f job.Finish, k job.Kind, done job.Finished) {
 	if f.State == job.Failed {
@@ -103,7 +104,7 @@ func (m *jobMetrics) Finished(ctx context.Context, f job.Finish, k job.Kind, don
 	}
 }
 
-// wasCanceled counts the cancel of a job that was as given before it.
+// WasCanceled counts the cancel of a job that was as given before it.
 func (m *jobMetrics) WasCanceled(ctx context.Context, before *job.Job, c job.Change) {
 	m.Canceled.WithLabelValues(string(before.WorkKind)).Inc()
 	if before.State == job.Running && before.StartedAt != nil {

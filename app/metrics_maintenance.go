@@ -16,7 +16,7 @@ const (
 	RepairWoken     = "woken"
 )
 
-// maintenanceTasks are what the maintenance does again and again.
+// MaintenanceTasks are what the maintenance does again and again.
 var MaintenanceTasks = []string{
 	"leader", "scheduler", "relay", "probe", "rescuer", "batch_completer", "cleaner", "deliveries", "orphans", "outcomes", "backlog",
 }
@@ -39,7 +39,8 @@ func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 	return maintenanceMetrics{
 		Leading:           in.Gauge("maintenance_leader", "1 while this process leads the maintenance."),
 		MaintenanceErrors: in.Counters("maintenance_errors_total", "Failed rounds of maintenance.", task, MaintenanceTasks...),
-		rounds:            in.Histograms("maintenance_round_seconds", "Time that a round of maintenance took.", telemetry.Quick, task, MaintenanceTasks...),
+		rounds: in.Histograms("maintenance_round_seconds", "Time that a round of maintenance took.", telemetry.Quick, task,
+			MaintenanceTasks...),
 		SucceededAt: in.Gauges("maintenance_last_success_timestamp_seconds",
 			"Unix time of this process' latest round that did not fail; 0: never.", task, MaintenanceTasks...),
 		Repaired: in.Counters("maintenance_jobs_total", "Jobs, and batches by the completer, that maintenance moved on.", by,
@@ -57,7 +58,7 @@ func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 	}
 }
 
-// round counts a round of a task.
+// Round counts a round of a task.
 func (m *maintenanceMetrics) Round(task string, took time.Duration, err error) {
 	m.rounds.WithLabelValues(task).Observe(took.Seconds())
 	if err != nil {
@@ -67,7 +68,7 @@ func (m *maintenanceMetrics) Round(task string, took time.Duration, err error) {
 	m.SucceededAt.WithLabelValues(task).SetToCurrentTime()
 }
 
-// leads shows whether this process leads.
+// Leads shows whether this process leads.
 func (m *maintenanceMetrics) Leads(leading bool) {
 	m.Leading.Set(0)
 	if leading {
@@ -81,7 +82,7 @@ func (m *maintenanceMetrics) ForgetBacklog() {
 	m.Backlog.takenAt.Set(0)
 }
 
-// counted shows the backlog of this moment.
+// Counted shows the backlog of this moment.
 func (m *maintenanceMetrics) Counted(c job.Backlog) {
 	m.Backlog.show(c)
 	m.Backlog.takenAt.SetToCurrentTime()
@@ -98,7 +99,7 @@ type backlogGauges struct {
 	takenAt                    prometheus.Gauge
 }
 
-// openStates are the states of jobs that are counted: those that are not final.
+// OpenStates are the states of jobs that are counted: those that are not final.
 var OpenStates = []job.State{job.Created, job.Queued, job.Assigned, job.Running}
 
 func newBacklogGauges(in telemetry.Factory) backlogGauges {

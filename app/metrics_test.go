@@ -36,7 +36,8 @@ func TestAllMetricsAreThereFromTheStart(t *testing.T) {
 		"job_queue_depth": 1, "jobs_current": 4, "job_oldest_due_seconds": 1, "dispatch_epoch": 1, "workers_alive": 1, "workers_slots": 1,
 		"webhook_deliveries_pending": 1, "webhook_oldest_pending_seconds": 1, "webhooks_disabled_current": 1, "backlog_timestamp_seconds": 1,
 		"webhook_deliveries_total": 3 * (len(job.SubscribableEvents) + 1), "webhook_failures_total": 5 * (len(job.SendErrors) - 2),
-		"webhook_send_seconds": 1, "webhook_latency_seconds": 1, "webhook_endpoints_active": 1, "webhook_sends_in_flight": 1, "webhook_disabled_total": 2,
+		"webhook_send_seconds": 1, "webhook_latency_seconds": 1, "webhook_endpoints_active": 1, "webhook_sends_in_flight": 1,
+		"webhook_disabled_total": 2,
 	}, series)
 }
 

@@ -12,14 +12,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// beginSpan begins the span of a client's use case; endSpan ends it.
+// BeginSpan begins the span of a client's use case; EndSpan ends it.
 func BeginSpan(ctx context.Context, name string, client job.ID) (context.Context, trace.Span) {
 	ctx, span := telemetry.Start(ctx, name)
 	DescribeKey(span, client, "")
 	return ctx, span
 }
 
-// describe says which attempt of which job a span is about.
+// Describe says which attempt of which job a span is about.
 func Describe(span trace.Span, j *job.Job, attempt int) {
 	if !span.IsRecording() {
 		return
@@ -32,7 +32,7 @@ func Describe(span trace.Span, j *job.Job, attempt int) {
 	}
 }
 
-// describeKey says which client, and which key of it if one is given, a span is
+// DescribeKey says which client, and which key of it if one is given, a span is
 // about.
 func DescribeKey(span trace.Span, client job.ID, keyID string) {
 	if !span.IsRecording() {
@@ -44,7 +44,7 @@ func DescribeKey(span trace.Span, client job.ID, keyID string) {
 	}
 }
 
-// endSpan ends a span with the job that it was about and the state that the job
+// EndSpan ends a span with the job that it was about and the state that the job
 // has now, as far as they are known. It is failed by what is wrong here; what is
 // wrong with a request is a normal outcome.
 func EndSpan(span trace.Span, id job.ID, state job.State, err error) {
@@ -67,7 +67,7 @@ func EndSpan(span trace.Span, id job.ID, state job.State, err error) {
 	telemetry.End(span, err)
 }
 
-// enqueue hands a task over, to be gone on with from the span of ctx; without
+// Enqueue hands a task over, to be gone on with from the span of ctx; without
 // one, from where the task says.
 func Enqueue(ctx context.Context, q Queue, t job.Task) {
 	if here := telemetry.Traceparent(ctx); here != "" {
@@ -76,7 +76,7 @@ func Enqueue(ctx context.Context, q Queue, t job.Task) {
 	q.Enqueue(t)
 }
 
-// enqueueSoon is enqueue for a task that is due soon. The others are the relay's,
+// EnqueueSoon is enqueue for a task that is due soon. The others are the relay's,
 // which knows how many of them the queue has room for.
 func EnqueueSoon(ctx context.Context, q Queue, t job.Task) {
 	if time.Until(t.RunAt) <= DirectHorizon {

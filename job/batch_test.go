@@ -76,7 +76,8 @@ func TestBatchDocumentOfMixedEnds(t *testing.T) {
 	b.Outcome = &job.BatchOutcome{
 		Status: job.StatusCompletedWithErrors, CompletedAt: finishedAt, Succeeded: 2, Failed: 3,
 		Failures: []job.ItemFailure{
-			{ItemID: "1", JobID: b.ID, Status: job.StatusTimedOut, Reason: job.TimedOut, Detail: "The job ran longer than the execution limit.", Retryable: true, Stage: job.StageProcessing},
+			{ItemID: "1", JobID: b.ID, Status: job.StatusTimedOut, Reason: job.TimedOut, Detail: "The job ran longer than the execution limit.",
+				Retryable: true, Stage: job.StageProcessing},
 			{ItemID: "2", JobID: b.ID, Status: job.StatusFailed, Reason: job.FailedImmediately, Detail: "Stored.", Stage: job.StageValidation},
 			{ItemID: "4", Status: job.StatusFailed, Detail: "The request has invalid values.", Stage: job.StageValidation},
 		},
@@ -93,7 +94,8 @@ func TestBatchDocumentOfMixedEnds(t *testing.T) {
 		"completedAt": "2030-01-31T12:00:05.000000Z",
 		"correlationId": "order-17",
 		"results": [
-			{"itemId": "1", "status": "TIMED_OUT", "detail": "The job ran longer than the execution limit.", "retryable": true, "processingStage": "processing"},
+			{"itemId": "1", "status": "TIMED_OUT", "detail": "The job ran longer than the execution limit.", "retryable": true,
+				"processingStage": "processing"},
 			{"itemId": "2", "status": "FAILED", "detail": "Stored.", "retryable": false, "processingStage": "validation"},
 			{"itemId": "4", "status": "FAILED", "detail": "The request has invalid values.", "retryable": false, "processingStage": "validation"}
 		]

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Task is a hint that a job's attempt may be due: "look at job J, attempt N".
+// Task says that a job's attempt may be due: "look at job J, attempt N".
 // It decides nothing. Dispatch counts how often the attempt was handed to the
 // queue anew, so that each hand-over has a name of its own.
 type Task struct {

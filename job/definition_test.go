@@ -99,7 +99,8 @@ func TestDrawKeepsToTheAllowedKinds(t *testing.T) {
 		probability float64
 		want        []job.Kind
 	}{
-		"one of each":               {[]job.Kind{job.SuccessFast, job.FailImmediate, job.PayloadInvalid}, 0.5, []job.Kind{job.SuccessFast, job.FailImmediate}},
+		"one of each": {[]job.Kind{job.SuccessFast, job.FailImmediate, job.PayloadInvalid}, 0.5,
+			[]job.Kind{job.SuccessFast, job.FailImmediate}},
 		"none fails, one should":    {[]job.Kind{job.SuccessFast, job.RunsLong}, 1, []job.Kind{job.SuccessFast, job.RunsLong}},
 		"all fail, none should":     {[]job.Kind{job.FailImmediate, job.RetryOnFail}, 0, []job.Kind{job.FailImmediate, job.RetryOnFail}},
 		"one alone, and the banned": {[]job.Kind{job.PayloadInvalid, job.IOHeavy}, 0.2, []job.Kind{job.IOHeavy}},

@@ -101,8 +101,8 @@ type Feed struct {
 	Held bool
 }
 
-// Notification says that something happened to a job. Like a task it is a hint:
-// whoever hears it looks at storage.
+// Notification says that something happened to a job. Like a task it is best effort:
+// whoever receives it reads storage.
 type Notification struct {
 	ClientID, JobID ID
 	Attempt         int       // of Progress

@@ -43,8 +43,10 @@ func TestCheck(t *testing.T) {
 		"event with a time":       {fullCatalogue(), job.Request{Type: job.EmitEvent, ExecutionAt: at}, []string{"/execution_at"}},
 		"execute with an event":   {fullCatalogue(), job.Request{Type: job.Execute, Emit: &job.Emission{}}, []string{"/event"}},
 		"deferred with an event":  {fullCatalogue(), job.Request{Type: job.Deferred, ExecutionAt: at, Emit: &job.Emission{}}, []string{"/event"}},
-		"bad time found already":  {fullCatalogue(), job.Request{Type: job.Deferred, Violations: []job.Violation{badTime}}, []string{"/execution_at"}},
-		"all found are kept":      {fullCatalogue(), job.Request{Type: job.Deferred, Violations: []job.Violation{found}}, []string{"/callback", "/execution_at"}},
+		"bad time found already": {fullCatalogue(), job.Request{Type: job.Deferred, Violations: []job.Violation{badTime}},
+			[]string{"/execution_at"}},
+		"all found are kept": {fullCatalogue(), job.Request{Type: job.Deferred, Violations: []job.Violation{found}},
+			[]string{"/callback", "/execution_at"}},
 		"unknown type and kind": { // were found while decoding
 			fullCatalogue(),
 			job.Request{Type: "DANCE", WorkKind: "TANGO", ExecutionAt: at, Emit: &job.Emission{}, Violations: []job.Violation{found}},

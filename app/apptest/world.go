@@ -1,83 +1,28 @@
+// Package apptest has the fakes that the tests of several packages below app
+// share: the rows of jobs, the queue, and a world with metrics, spans and a log.
+// What one package's tests need alone is in that package.
 package apptest
 
 import (
 	"context"
-	"crypto/sha256"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/require"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/app"
-	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
-func Percent(n int) *job.Progress { return &job.Progress{Percentage: n} }
-
-// fixed is work that takes no time.
-func Fixed(result *job.Result, err error) RunnerFunc {
-	return func(context.Context, job.Definition, int) (*job.Result, error) { return result, err }
-}
-
-// heldByTheDead is a job of a worker that does not exist any more.
-func HeldByTheDead(s job.State, change ...func(*Row)) func(*Row) {
-	return func(r *Row) {
-		began := time.Now()
-		r.State, r.Worker, r.Fence, r.StartedAt = s, app.NewID(), 3, &began
-		for _, f := range change {
-			f(r)
-		}
-	}
-}
-
-func FailedJob(r *Row) { r.State = job.Failed }
-
-func Second[T any](_ T, err error) error { return err }
-
-// traceparentOf is what goes on from a span.
-func TraceparentOf(s tracetest.SpanStub) string {
-	return telemetry.Traceparent(trace.ContextWithSpanContext(context.Background(), s.SpanContext))
-}
-
-// attributes of a span, by their names.
-func Attributes(s tracetest.SpanStub) map[string]any {
-	all := map[string]any{}
-	for _, a := range s.Attributes {
-		all[string(a.Key)] = a.Value.AsInterface()
-	}
-	return all
-}
-
-const (
-	LeaseTime = 30 * time.Second
-	Heartbeat = 5 * time.Second
-	Limit     = 120 * time.Second
-)
-
-var Backoff = job.Backoff{Base: time.Second, Max: time.Minute}
-
-// bubble runs a test on a clock of its own, which moves on when every
-// goroutine waits. It fails if goroutines are left over.
-func Bubble(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, f)
-}
-
-// pass lets time pass, and what it brings about come to rest. Only the test's
-// own goroutine may call it.
-func Pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
-// testWorld is everything around the use cases, in memory.
+// World is everything around the use cases, in memory.
 type World struct {
 	T        testing.TB
 	Store    *Store
@@ -88,49 +33,134 @@ type World struct {
 	provider *sdktrace.TracerProvider
 	Log      *LogBuffer
 	Logger   *slog.Logger
-	Listener *Listener
 }
 
+// NewWorld makes an empty world.
 func NewWorld(t testing.TB) *World {
 	w := &World{T: t, Store: NewStore(t), Queue: NewQueue(), Registry: prometheus.NewRegistry(), Log: &LogBuffer{}}
 	w.Metrics = app.NewMetrics(w.Registry)
 	w.spans = tracetest.NewInMemoryExporter()
 	w.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(w.spans))
 	w.Logger = slog.New(slog.NewJSONHandler(w.Log, nil))
-	w.Listener = &Listener{watched: map[job.ID]bool{}, Up: true}
 	return w
 }
 
-var (
-	ClientA = job.ID{0xa}
-	ClientB = job.ID{0xb}
-)
+// Bubble runs a test on a clock of its own, which advances when every goroutine
+// waits. It fails if goroutines are left over.
+func Bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, f)
+}
 
-func DefinitionOf(k job.Kind) *job.Definition {
-	d, err := job.Catalogue{Kinds: job.Kinds(), MaxRuntime: Limit}.Define(job.Execute, k, time.Unix(1, 0), nil)
-	if err != nil {
-		panic(err)
+// Pass sleeps for d and waits until every goroutine is idle. Only the test's own
+// goroutine may call it.
+func Pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// Background runs a loop until the test ends or stop is called, and waits until
+// it is idle.
+func (w *World) Background(loop func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { loop(ctx) })
+	stop = func() {
+		cancel()
+		running.Wait()
 	}
-	return &d
+	w.T.Cleanup(stop)
+	synctest.Wait()
+	return stop
 }
 
-// runnerFunc is a Runner that reports no progress.
-type RunnerFunc func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error)
-
-func GoodResult(d job.Definition) *job.Result {
-	body := make([]byte, d.PayloadSize)
-	return &job.Result{MediaType: "application/octet-stream", Body: body, SHA256: sha256.Sum256(body)}
+// Add stores a waiting job that is due, and gives its task.
+func (w *World) Add(change ...func(*Row)) job.Task {
+	now := time.Now()
+	r := &Row{Job: job.Job{
+		ID: app.NewID(), ClientID: ClientA, Type: job.Execute, WorkKind: job.SuccessFast, Definition: DefinitionOf(job.SuccessFast),
+		State: job.Queued, Attempt: 1, MaxAttempts: 4, CreatedAt: now, UpdatedAt: now, RunAt: now, RequestID: "request-1",
+	}, History: []job.State{job.Created, job.Queued}}
+	for _, f := range change {
+		f(r)
+	}
+	w.Store.Update(func() { w.Store.Rows[r.ID] = r })
+	return TaskOf(r)
 }
 
-// takes is work that takes a while, and stops with its context.
-func Takes(d time.Duration) RunnerFunc {
-	return func(ctx context.Context, definition job.Definition, _ int) (*job.Result, error) {
-		if !app.Sleep(ctx, d) {
-			return nil, context.Cause(ctx)
+// AddDeferred stores a CREATED job that is due after d.
+func (w *World) AddDeferred(d time.Duration) job.Task {
+	return w.Add(func(r *Row) {
+		at := time.Now().Add(d)
+		r.Type, r.State, r.ExecutionAt, r.RunAt, r.History = job.Deferred, job.Created, &at, at, []job.State{job.Created}
+	})
+}
+
+// Happens changes a job without a notification.
+func (w *World) Happens(t job.Task, to job.State) {
+	w.Store.Change(t.JobID, func(r *Row) { w.Store.Move(r, to) })
+}
+
+// Orphans gives what is held by workers whose lease has ended.
+func (w *World) Orphans() []job.Held {
+	held, err := w.Store.Orphans(context.Background(), 1000)
+	require.NoError(w.T, err)
+	return held
+}
+
+// Ended asserts that a job's only end so far is the given one.
+func (w *World) Ended(t job.Task, s job.State) job.Finish {
+	w.T.Helper()
+	r := w.Store.RowOf(t.JobID)
+	require.Len(w.T, r.Ends, 1, "history %v", r.History)
+	require.Equal(w.T, s, r.Ends[0].State)
+	return r.Ends[0]
+}
+
+// Metric reads one counter or gauge.
+func (w *World) Metric(c prometheus.Collector) float64 { return testutil.ToFloat64(c) }
+
+// Sum adds up a metric over its labels; of a histogram what it has observed.
+func (w *World) Sum(name string) (sum float64) {
+	for _, m := range w.Gather(name) {
+		sum += m.GetHistogram().GetSampleSum() + m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	}
+	return sum
+}
+
+// Executions gives what job_execution_seconds has observed for an outcome: how often,
+// and the sum.
+func (w *World) Executions(outcome job.State) (n uint64, sum float64) {
+	for _, m := range w.Gather("job_execution_seconds") {
+		if m.GetLabel()[0].GetValue() == string(outcome) {
+			n += m.GetHistogram().GetSampleCount()
+			sum += m.GetHistogram().GetSampleSum()
 		}
-		return GoodResult(definition), nil
 	}
+	return n, sum
 }
 
-// failure is the error of an attempt that fails by the catalogue.
-type Failure struct{ Reason job.Reason }
+// Exemplars gives the traces that a histogram names.
+func (w *World) Exemplars(name string) (traces []string) {
+	for _, m := range w.Gather(name) {
+		for _, b := range m.GetHistogram().GetBucket() {
+			if e := b.GetExemplar(); e != nil {
+				traces = append(traces, e.GetLabel()[0].GetValue())
+			}
+		}
+	}
+	return traces
+}
+
+// Gather gives a metric with all its labels.
+func (w *World) Gather(name string) []*dto.Metric {
+	families, err := w.Registry.Gather()
+	require.NoError(w.T, err)
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()
+		}
+	}
+	return nil
+}

@@ -23,16 +23,16 @@ type CompletionStore interface {
 }
 
 const (
-	// settleRest is the time from one look to the next: each job of a batch that
+	// RestInterval is the time from one round to the next: each job of a batch that
 	// ends touches it, in vain but for the last one.
 	RestInterval = 50 * time.Millisecond
-	// settlerBatch is how many batches one statement completes.
+	// ChunkSize is how many batches one statement completes.
 	ChunkSize = 100
-	// settlePause is the wait after a settlement that failed.
+	// RetryInterval is the wait after a round that failed.
 	RetryInterval = time.Second
 )
 
-// BatchCompleter ends batches soon after their last job has ended. What it forgets
+// Completer ends batches soon after their last job has ended. What it forgets
 // with its process, the maintenance finds.
 type Completer struct {
 	Store   CompletionStore

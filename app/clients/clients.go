@@ -22,8 +22,8 @@ type KeyStore interface {
 	WatchKeys(ctx context.Context, changed func(id string), connected func(bool))
 }
 
-// KeyConfig of clients and their keys.
-type KeyConfig struct {
+// Config of clients and their keys.
+type Config struct {
 	AdminToken         string        // "" for none
 	OpenRegistration   bool          // anybody may create a client and its first key
 	RegistrationWindow time.Duration // how long after a client's creation its first key may be created openly
@@ -40,7 +40,7 @@ const maxRemembered = 10_000
 // ClientService creates clients, and creates, changes and recognises their API keys. It remembers keys that it
 // looked up, but only while storage reports every change.
 type Service struct {
-	cfg   KeyConfig
+	cfg   Config
 	store KeyStore
 	clock app.Clock
 	log   *slog.Logger
@@ -54,7 +54,7 @@ type Service struct {
 }
 
 // NewClientService makes the service; WatchKeys keeps what it remembers current.
-func New(cfg KeyConfig, store KeyStore, clock app.Clock, log *slog.Logger) *Service {
+func New(cfg Config, store KeyStore, clock app.Clock, log *slog.Logger) *Service {
 	if clock == nil {
 		clock = time.Now
 	}
@@ -228,7 +228,8 @@ func (k *Service) change(ctx context.Context, caller job.Caller, client job.ID,
 		return job.IssuedKey{}, err
 	}
 	app.DescribeKey(trace.SpanFromContext(ctx), client, issued.ID)
-	k.log.InfoContext(ctx, "api key issued", "action", "create_key", "client_id", client.String(), "key_id", issued.ID, "new", issued.Secret != "")
+	k.log.InfoContext(ctx, "api key issued", "action", "create_key", "client_id", client.String(), "key_id", issued.ID, "new",
+		issued.Secret != "")
 	return issued, nil
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-var testKeys = KeyConfig{
+var testKeys = Config{
 	AdminToken: "the-operators-token", OpenRegistration: true, RegistrationWindow: 10 * time.Minute,
 	TTL: 90 * 24 * time.Hour, Overlap: 10 * time.Minute,
 }
@@ -33,7 +33,7 @@ type keyWorld struct {
 	fake *fakeKeys
 }
 
-func newKeyWorld(t *testing.T, change ...func(*KeyConfig)) *keyWorld {
+func newKeyWorld(t *testing.T, change ...func(*Config)) *keyWorld {
 	cfg := testKeys
 	for _, f := range change {
 		f(&cfg)
@@ -91,7 +91,7 @@ func TestCreateClient(t *testing.T) {
 		require.EqualValues(t, 4, a.ID[6]>>4, "a version 4 UUID")
 		require.Len(t, k.w.Log.Lines(t, map[string]any{"action": "create_client", "client_id": a.ID.String()}), 1)
 
-		closed := newKeyWorld(t, func(c *KeyConfig) { c.OpenRegistration = false })
+		closed := newKeyWorld(t, func(c *Config) { c.OpenRegistration = false })
 		_, err = closed.CreateClient(context.Background(), anonymous)
 		require.Equal(t, job.CodeInvalidCredentials, job.CodeOf(err))
 		_, err = closed.CreateClient(context.Background(), job.Caller{ClientID: apptest.ClientA})
@@ -142,7 +142,7 @@ func TestTheFirstKeyIsOpenOnceAndForAWhile(t *testing.T) {
 
 func TestTheFirstKeyNeedsTheOperatorWhenRegistrationIsClosed(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		k := newKeyWorld(t, func(c *KeyConfig) { c.OpenRegistration = false })
+		k := newKeyWorld(t, func(c *Config) { c.OpenRegistration = false })
 		client := k.newClient()
 		_, err := k.create(anonymous, client, false)
 		require.Equal(t, job.CodeInvalidCredentials, job.CodeOf(err))
@@ -298,10 +298,10 @@ func TestOtherClientsKeysDoNotExist(t *testing.T) {
 		client := k.newClient()
 		stranger := job.Caller{ClientID: k.newClient()}
 		for what, err := range map[string]error{
-			"create":  apptest.Second(k.create(stranger, client, false)),
-			"rotate":  apptest.Second(k.create(stranger, client, true)),
-			"renew":   apptest.Second(k.renew(stranger, client)),
-			"unknown": apptest.Second(k.create(stranger, app.NewID(), false)),
+			"create":  second(k.create(stranger, client, false)),
+			"rotate":  second(k.create(stranger, client, true)),
+			"renew":   second(k.renew(stranger, client)),
+			"unknown": second(k.create(stranger, app.NewID(), false)),
 		} {
 			require.Equal(t, errNoClient, err, what)
 		}
@@ -315,8 +315,8 @@ func TestKeyChangesReportStorageTrouble(t *testing.T) {
 		key := k.issue(k.create(admin, k.newClient(), false))
 		k.fake.err = apptest.ErrStorage
 		for _, err := range []error{
-			apptest.Second(k.create(admin, key.ClientID, true)), apptest.Second(k.renew(admin, key.ClientID)), k.revoke(admin, key.ClientID, key.ID),
-			apptest.Second(k.Authenticate(context.Background(), key.Secret)),
+			second(k.create(admin, key.ClientID, true)), second(k.renew(admin, key.ClientID)), k.revoke(admin, key.ClientID, key.ID),
+			second(k.Authenticate(context.Background(), key.Secret)),
 		} {
 			require.ErrorIs(t, err, apptest.ErrStorage, "not 401: nobody knows")
 		}
@@ -346,7 +346,7 @@ func TestAuthenticate(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, admin, caller)
 
-		caller, err = newKeyWorld(t, func(c *KeyConfig) { c.AdminToken = "" }).Authenticate(context.Background(), "")
+		caller, err = newKeyWorld(t, func(c *Config) { c.AdminToken = "" }).Authenticate(context.Background(), "")
 		require.Error(t, err, "no token is not an empty token")
 		require.Equal(t, anonymous, caller)
 	})

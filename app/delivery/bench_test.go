@@ -26,7 +26,8 @@ func (s *distantStore) DueEndpoints(context.Context, job.ID) ([]job.ID, error) {
 	return []job.ID{endpointA}, nil
 }
 
-func (s *distantStore) ClaimDeliveries(_ context.Context, client, endpoint job.ID, n int, _ time.Duration) (deliveries []job.ClaimedDelivery, more bool, err error) {
+func (s *distantStore) ClaimDeliveries(_ context.Context, client, endpoint job.ID, n int,
+	_ time.Duration) (deliveries []job.ClaimedDelivery, more bool, err error) {
 	time.Sleep(s.away)
 	deliveries = make([]job.ClaimedDelivery, n)
 	for i := range deliveries {

@@ -7,8 +7,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// DeliveryStore reads deliveries and makes them wait to be sent again.
-type DeliveryStore interface {
+// Store reads deliveries and makes them wait to be sent again.
+type Store interface {
 	TestWebhook(ctx context.Context, client, id job.ID) (*job.Delivery, error)
 	Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error)
 	Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error)
@@ -39,7 +39,8 @@ func (s *Webhooks) Deliveries(ctx context.Context, client job.ID, q job.Delivery
 }
 
 // Delivery reads a delivery with its attempts.
-func (s *Webhooks) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error) {
+func (s *Webhooks) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner,
+	id job.ID) (*job.Delivery, []job.DeliveryAttempt, error) {
 	return s.deliveries.Delivery(ctx, client, owner, id)
 }
 
@@ -72,7 +73,8 @@ func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Tim
 // resend repeats a statement until there is no more or its time is over, also
 // one that has only passed events and queued none. What an earlier one made
 // stays if a later one fails: a repeated request makes nothing twice.
-func (s *Webhooks) resend(client job.ID, since time.Time, after job.Position, some func(after job.Position) (job.Replay, error)) (sum job.Replay, err error) {
+func (s *Webhooks) resend(client job.ID, since time.Time, after job.Position,
+	some func(after job.Position) (job.Replay, error)) (sum job.Replay, err error) {
 	began := s.clock()
 	if since.After(began) {
 		return job.Replay{}, job.Invalid(job.Violation{Pointer: "/since", Detail: "The time must not be in the future."})
@@ -83,14 +85,14 @@ func (s *Webhooks) resend(client job.ID, since time.Time, after job.Position, so
 		}
 	}()
 	for {
-		part, err := some(after)
+		step, err := some(after)
 		if err != nil {
 			return sum, err
 		}
-		sum = job.Replay{Queued: sum.Queued + part.Queued, More: part.More, Next: part.Next}
-		if !part.More || s.clock().Sub(began) >= replayBudget {
+		sum = job.Replay{Queued: sum.Queued + step.Queued, More: step.More, Next: step.Next}
+		if !step.More || s.clock().Sub(began) >= replayBudget {
 			return sum, nil
 		}
-		after = part.Next
+		after = step.Next
 	}
 }

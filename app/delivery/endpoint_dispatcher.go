@@ -127,7 +127,8 @@ func (p *endpointDispatcher) ask(n int) claims {
 	asked := time.Now()
 	deliveries, more, err := p.worker.store.ClaimDeliveries(p.worker.storing, p.endpoint.Client, p.endpoint.Endpoint, n, p.worker.hold)
 	if err != nil {
-		p.worker.log.WarnContext(p.worker.storing, "cannot claim deliveries", "action", "deliver", "client_id", p.endpoint.Client.String(), app.ErrorFields(err))
+		p.worker.log.WarnContext(p.worker.storing, "cannot claim deliveries", "action", "deliver", "client_id", p.endpoint.Client.String(),
+			app.ErrorFields(err))
 		return claims{}
 	}
 	if more && len(deliveries) == 0 {

@@ -6,10 +6,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// fakeDeliveries answers for a DeliveryStore; replays is what is left to replay,
+// fakeDeliveries answers for a Store; replays is what is left to replay,
 // and passes how many statements find nothing before there is something.
 type fakeDeliveries struct {
-	DeliveryStore
+	Store
 	replays int
 	passes  int
 	after   []job.Position

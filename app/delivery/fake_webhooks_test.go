@@ -19,7 +19,8 @@ func (d *fakeDeliveries) Deliveries(_ context.Context, _ job.ID, q job.DeliveryQ
 	return job.DeliveryPage{}, d.err
 }
 
-func (d *fakeDeliveries) Delivery(_ context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error) {
+func (d *fakeDeliveries) Delivery(_ context.Context, client job.ID, owner job.DeliveryOwner,
+	id job.ID) (*job.Delivery, []job.DeliveryAttempt, error) {
 	d.asked = append(d.asked, owner)
 	return &job.Delivery{ID: id, ClientID: client}, nil, d.err
 }

@@ -34,7 +34,7 @@ const (
 	dueMinAge    = time.Second // for younger ones, whoever wrote the event wakes the workers
 )
 
-// DeliveryRelay makes sure that what is due is delivered, whatever became of
+// Relay makes sure that what is due is delivered, whatever became of
 // the wake-ups and of the delivery workers that claimed it.
 type Relay struct {
 	store   RelayStore
@@ -45,12 +45,12 @@ type Relay struct {
 	cursor job.EndpointKey // where the walk over endpoints goes on; the leader's loop's own
 }
 
-// NewDeliveryRelay makes a relay of deliveries; Maintenance runs it.
+// NewRelay makes a relay of deliveries; Maintenance runs it.
 func NewRelay(store RelayStore, queue RelayQueue, m *app.Metrics, log *slog.Logger) *Relay {
 	return &Relay{store: store, queue: queue, metrics: m, log: log}
 }
 
-// round ends the claims of delivery workers that are gone, then wakes the workers for clients that
+// Round ends the claims of delivery workers that are gone, then wakes the workers for clients that
 // have something due. It looks at a part of the endpoints, the next round at
 // those after it. Without the queue the cursor stays: they are woken later.
 func (r *Relay) Round(ctx context.Context, leading func() bool) error {
@@ -88,7 +88,7 @@ func (r *Relay) reclaim(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// failOrphans ends what cannot be delivered any more, in bounded batches.
+// FailOrphans ends what cannot be delivered any more, in bounded batches.
 func (r *Relay) FailOrphans(ctx context.Context, leading func() bool) error {
 	for leading() {
 		n, err := r.store.FailOrphans(ctx, orphanLook, orphanBatch)

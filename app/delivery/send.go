@@ -103,7 +103,7 @@ func (c *Worker) record(ctx context.Context, h held, sent job.Sent) {
 		recorded, err := c.store.RecordDelivery(ctx, r)
 		switch {
 		case err == nil:
-			c.tell(ctx, h.ClaimedDelivery, r, recorded)
+			c.reportRecorded(ctx, h.ClaimedDelivery, r, recorded)
 			return
 		case errors.Is(err, job.ErrStale):
 			c.metrics.FencedWrites.WithLabelValues("deliver").Inc()
@@ -117,7 +117,8 @@ func (c *Worker) record(ctx context.Context, h held, sent job.Sent) {
 		}
 		wait := recordPause << try
 		if try++; try == recordTries || time.Until(h.until) < wait || !app.Sleep(ctx, wait) {
-			c.log.WarnContext(ctx, "an attempt to deliver is not recorded", append(aboutDelivery(h.ClaimedDelivery), "status", sent.Attempt.Status, app.ErrorFields(err))...)
+			c.log.WarnContext(ctx, "an attempt to deliver is not recorded", append(aboutDelivery(h.ClaimedDelivery), "status", sent.Attempt.Status,
+				app.ErrorFields(err))...)
 			return
 		}
 	}
@@ -133,16 +134,17 @@ func (c *Worker) judge(p job.ClaimedDelivery, sent job.Sent) job.DeliveryResult 
 	return r
 }
 
-// tell says what was committed: to the log, the metrics and, if the webhook was
-// disabled, to those who watch and to the client's other webhooks.
-func (c *Worker) tell(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, recorded job.Recorded) {
+// reportRecorded logs and counts what was committed. If the webhook was disabled,
+// it notifies those who watch and wakes the client's other webhooks.
+func (c *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, recorded job.Recorded) {
 	c.metrics.Delivered(p, r)
 	c.logAttempt(ctx, p, r, recorded.Number)
 	if recorded.Disabled == "" {
 		return
 	}
 	c.metrics.WebhooksDisabled.WithLabelValues(string(recorded.Disabled)).Inc()
-	c.log.WarnContext(ctx, "webhook disabled", "action", "disable_webhook", "client_id", p.ClientID.String(), "webhook_id", p.WebhookID.String(),
+	c.log.WarnContext(ctx, "webhook disabled", "action", "disable_webhook", "client_id", p.ClientID.String(), "webhook_id",
+		p.WebhookID.String(),
 		"reason", string(recorded.Disabled))
 	c.queue.Publish(job.Notification{ClientID: p.ClientID})
 }
@@ -201,7 +203,8 @@ func (c *Worker) logAttempt(ctx context.Context, p job.ClaimedDelivery, r job.De
 	}
 	a := r.Sent.Attempt
 	attrs := append(aboutDelivery(p), slog.Int("attempt", number), slog.Int("status", a.Status),
-		slog.Int64("duration_ms", a.Duration.Milliseconds()), slog.String("current_state", string(job.DeliveryPending)), slog.String("next_state", string(r.State)))
+		slog.Int64("duration_ms", a.Duration.Milliseconds()), slog.String("current_state", string(job.DeliveryPending)),
+		slog.String("next_state", string(r.State)))
 	if a.Error != "" {
 		attrs = append(attrs, slog.String("error_code", string(a.Error)), slog.String("error_message", a.Error.Text()))
 	}

@@ -14,17 +14,17 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func withTrace(traceparent string) func(*apptest.DeliveryRow) {
-	return func(r *apptest.DeliveryRow) { r.Traceparent = traceparent }
+func withTrace(traceparent string) func(*deliveryRow) {
+	return func(r *deliveryRow) { r.Traceparent = traceparent }
 }
 
 func TestSpansOfDeliveries(t *testing.T) {
-	callback := func(r *apptest.DeliveryRow) {
+	callback := func(r *deliveryRow) {
 		r.WebhookID, r.URL = job.ID{}, "https://user:password@receiver.example:8443/secret?token=secret"
 	}
 	tests := map[string]struct {
 		send    func(context.Context, job.ClaimedDelivery) job.Sent
-		change  func(*apptest.DeliveryRow)
+		change  func(*deliveryRow)
 		want    map[string]any // beside those of every delivery
 		failed  string         // what the span's status says
 		attempt int64
@@ -35,7 +35,7 @@ func TestSpansOfDeliveries(t *testing.T) {
 		},
 		"to a callback, the second time": {
 			send: answers(200, 0), attempt: 2,
-			change: func(r *apptest.DeliveryRow) { callback(r); r.Attempts = 1 },
+			change: func(r *deliveryRow) { callback(r); r.Attempts = 1 },
 			want:   map[string]any{"server.address": "receiver.example", "http.response.status_code": int64(200)},
 		},
 		"refused": {
@@ -57,18 +57,18 @@ func TestSpansOfDeliveries(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newSendingWorld(t, test.send)
 				from := w.Traceparent()
-				id := w.Store.Deliver(apptest.ClientA, endpointA, withTrace(from), func(r *apptest.DeliveryRow) {
+				id := w.Store.deliver(apptest.ClientA, endpointA, withTrace(from), func(r *deliveryRow) {
 					if test.change != nil {
 						test.change(r)
 					}
 				})
-				w.hint(apptest.ClientA)
+				w.wake(apptest.ClientA)
 				apptest.Pass(testTimeout + time.Second)
 
 				span := w.Span("deliver event")
 				w.RequireBelow(span, w.Span("request"))
 				require.Equal(t, trace.SpanKindClient, span.SpanKind)
-				d := w.Store.Delivery(id)
+				d := w.Store.delivery(id)
 				for key, value := range map[string]any{
 					"forgerun.delivery_id": id.String(), "forgerun.client_id": apptest.ClientA.String(), "forgerun.job_id": d.JobID.String(),
 					"forgerun.event_name": "job.succeeded", "forgerun.attempt": test.attempt, "http.request.method": "POST",
@@ -97,8 +97,8 @@ func TestTheSpanOfADeliveryReachesSenderAndStorage(t *testing.T) {
 			span.End()
 			return nil
 		}})
-		w.Store.Deliver(apptest.ClientA, endpointA, withTrace(w.Traceparent()))
-		w.hint(apptest.ClientA)
+		w.Store.deliver(apptest.ClientA, endpointA, withTrace(w.Traceparent()))
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
 		span := w.Span("deliver event")
 		require.Equal(t, apptest.TraceparentOf(span), sent)
@@ -110,8 +110,8 @@ func TestEachAttemptHasItsSpan(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(500, 0))
 		w.hinting()
-		w.Store.Deliver(apptest.ClientA, endpointA, withTrace(w.Traceparent()))
-		w.hint(apptest.ClientA)
+		w.Store.deliver(apptest.ClientA, endpointA, withTrace(w.Traceparent()))
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Hour)
 		spans := w.SpansNamed("deliver event")
 		require.Len(t, spans, 1+testDeliveryPolicy.MaxRetries)
@@ -127,10 +127,10 @@ func TestUntracedEventsHaveNoSpans(t *testing.T) {
 		t.Run(traceparent, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newSendingWorld(t, answers(200, 0))
-				id := w.Store.Deliver(apptest.ClientA, endpointA, withTrace(traceparent))
-				w.hint(apptest.ClientA)
+				id := w.Store.deliver(apptest.ClientA, endpointA, withTrace(traceparent))
+				w.wake(apptest.ClientA)
 				apptest.Pass(time.Second)
-				require.Equal(t, job.DeliveryDelivered, w.Store.Delivery(id).State)
+				require.Equal(t, job.DeliveryDelivered, w.Store.delivery(id).State)
 				require.Empty(t, w.Names())
 			})
 		})
@@ -140,12 +140,26 @@ func TestUntracedEventsHaveNoSpans(t *testing.T) {
 func TestTheSpanOfADeliveryThatIsCutOffEnds(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, hanging)
-		w.Store.Deliver(apptest.ClientA, endpointA, withTrace(w.Traceparent()))
-		w.hint(apptest.ClientA)
+		w.Store.deliver(apptest.ClientA, endpointA, withTrace(w.Traceparent()))
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
 		w.stop(w.worker, 0)
 		span := w.Span("deliver event")
 		require.Equal(t, codes.Error, span.Status.Code)
 		require.Equal(t, errStopping.Error(), span.Status.Description)
+	})
+}
+
+func TestHistogramsNameTraces(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newSendingWorld(t, answers(200, time.Second))
+		endpoint := w.subscribe(apptest.ClientA).ID
+		w.Store.deliver(apptest.ClientA, endpoint, withTrace(w.Traceparent()))
+		w.wake(apptest.ClientA)
+		apptest.Pass(2 * time.Second)
+		id := []string{w.Span("request").SpanContext.TraceID().String()}
+		for _, name := range []string{"webhook_send_seconds", "webhook_latency_seconds"} {
+			require.Equal(t, id, w.Exemplars(name), name)
+		}
 	})
 }

@@ -24,21 +24,23 @@ func TestLostAnswersCostTimeAndLoseNothing(t *testing.T) {
 		within    time.Duration
 		sends     int
 	}{
-		"the claim's":                  {"ClaimDeliveries", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)}, hold + 3*time.Second, 1},
-		"the claim fails":              {"ClaimDeliveries", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)}, 2 * time.Second, 1},
-		"the record's":                 {"RecordDelivery", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)}, time.Second, 1},
-		"the record fails for seconds": {"RecordDelivery", apptest.Hook{Before: apptest.Fails(recordTries-1, apptest.ErrStorage)}, 5 * time.Second, 1},
-		"the record fails for long":    {"RecordDelivery", apptest.Hook{Before: apptest.Fails(recordTries, apptest.ErrStorage)}, hold + 3*time.Second, 2},
+		"the claim's":     {"ClaimDeliveries", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)}, hold + 3*time.Second, 1},
+		"the claim fails": {"ClaimDeliveries", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)}, 2 * time.Second, 1},
+		"the record's":    {"RecordDelivery", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)}, time.Second, 1},
+		"the record fails for seconds": {"RecordDelivery", apptest.Hook{Before: apptest.Fails(recordTries-1, apptest.ErrStorage)},
+			5 * time.Second, 1},
+		"the record fails for long": {"RecordDelivery", apptest.Hook{Before: apptest.Fails(recordTries, apptest.ErrStorage)},
+			hold + 3*time.Second, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newSendingWorld(t, answers(200, 0))
 				w.hinting()
 				w.Store.Hook(c.operation, c.hook)
-				id := w.Store.Deliver(apptest.ClientA, endpointA)
-				w.hint(apptest.ClientA)
+				id := w.Store.deliver(apptest.ClientA, endpointA)
+				w.wake(apptest.ClientA)
 				apptest.Pass(c.within)
-				d := w.Store.Delivery(id)
+				d := w.Store.delivery(id)
 				require.Equal(t, job.DeliveryDelivered, d.State)
 				require.Len(t, d.Results, 1)
 				require.Len(t, w.sender.begun(), c.sends)
@@ -50,12 +52,12 @@ func TestLostAnswersCostTimeAndLoseNothing(t *testing.T) {
 func TestALateResultChangesNothing(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, time.Second))
-		id := w.Store.Deliver(apptest.ClientA, endpointA)
-		w.hint(apptest.ClientA)
+		id := w.Store.deliver(apptest.ClientA, endpointA)
+		w.wake(apptest.ClientA)
 		synctest.Wait()
-		w.Store.Meddle(func() { w.Store.Row(id).Fence++ })
+		w.Store.Update(func() { w.Store.row(id).Fence++ })
 		apptest.Pass(2 * time.Second)
-		require.Empty(t, w.Store.Delivery(id).Results)
+		require.Empty(t, w.Store.delivery(id).Results)
 		require.Equal(t, 1, w.Store.Count("RecordDelivery"), "and is not repeated")
 		require.Equal(t, 1.0, w.Metric(w.Metrics.FencedWrites.WithLabelValues("deliver")))
 		require.Zero(t, w.Metric(w.Metrics.Deliveries.WithLabelValues("job.succeeded", "delivered")))
@@ -67,11 +69,12 @@ func TestALateResultChangesNothing(t *testing.T) {
 func TestAnAttemptIsRecordedWithoutAnAnswerThatStorageRefuses(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, 0))
-		id := w.Store.Deliver(apptest.ClientA, endpointA)
-		w.Store.Hook("RecordDelivery", apptest.Hook{Before: apptest.Fails(1, &job.Error{Code: job.CodeInternal, Detail: "invalid byte sequence"})})
-		w.hint(apptest.ClientA)
+		id := w.Store.deliver(apptest.ClientA, endpointA)
+		w.Store.Hook("RecordDelivery", apptest.Hook{Before: apptest.Fails(1, &job.Error{Code: job.CodeInternal,
+			Detail: "invalid byte sequence"})})
+		w.wake(apptest.ClientA)
 		synctest.Wait()
-		d := w.Store.Delivery(id)
+		d := w.Store.delivery(id)
 		require.Equal(t, job.DeliveryDelivered, d.State)
 		require.Empty(t, d.Results[0].Sent.Attempt.Body)
 	})
@@ -82,16 +85,16 @@ func TestAnAttemptIsRecordedWithoutAnAnswerThatStorageRefuses(t *testing.T) {
 func TestAClaimThatEndsTooSoonIsGivenBack(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, 0))
-		id := w.Store.Deliver(apptest.ClientA, endpointA)
+		id := w.Store.deliver(apptest.ClientA, endpointA)
 		late := make(chan struct{})
 		w.Store.Hook("ClaimDeliveries", apptest.Hook{After: func(context.Context) error { <-late; return nil }})
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(holdMargin - sendMargin + time.Millisecond)
 		require.Equal(t, 1, w.Store.Count("ClaimDeliveries"))
 		close(late)
 		synctest.Wait()
 		require.Equal(t, 1, w.Store.Count("ReleaseDeliveries"))
-		d := w.Store.Delivery(id)
+		d := w.Store.delivery(id)
 		require.Len(t, d.Results, 1, "claimed again, at once")
 		require.Equal(t, 2, d.Results[0].Fence)
 		require.Len(t, w.sender.begun(), 1)
@@ -104,13 +107,13 @@ func TestWhatWaitsTooLongIsGivenBack(t *testing.T) {
 		w := newSendingWorld(t, hanging)
 		first := app.NewID()
 		for seq := 1; seq <= 4; seq++ {
-			w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.DeliveryRow) { r.JobID, r.Seq = first, seq })
+			w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.JobID, r.Seq = first, seq })
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(2*testTimeout + time.Second)
 		require.GreaterOrEqual(t, w.Store.Count("ReleaseDeliveries"), 1)
 		apptest.Pass(3 * testTimeout)
-		for _, r := range w.Store.DeliveryRows {
+		for _, r := range w.Store.deliveries {
 			require.NotEmpty(t, r.Results)
 		}
 		require.Zero(t, w.Metric(w.Metrics.FencedWrites.WithLabelValues("deliver")))
@@ -122,14 +125,14 @@ func TestWhatAnEndpointThatBeginsToFailCannotTakeIsGivenBack(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(410, time.Second))
 		for range 20 {
-			w.Store.Deliver(apptest.ClientA, endpointA)
+			w.Store.deliver(apptest.ClientA, endpointA)
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(500 * time.Millisecond)
-		_, claimed := w.Store.InState(job.DeliveryPending)
+		_, claimed := w.Store.inState(job.DeliveryPending)
 		require.Equal(t, heldRounds, claimed)
 		apptest.Pass(2 * time.Second)
-		_, claimed = w.Store.InState(job.DeliveryPending)
+		_, claimed = w.Store.inState(job.DeliveryPending)
 		require.LessOrEqual(t, claimed, 2)
 		apptest.Pass(time.Minute)
 		require.LessOrEqual(t, len(w.sender.begun()), 2+2, "it is gone")
@@ -145,10 +148,10 @@ func TestUnrecordedResultsAreBounded(t *testing.T) {
 		clients := []job.ID{apptest.ClientA, apptest.ClientB}
 		for i := range 10 {
 			for range 20 {
-				w.Store.Deliver(clients[i%2], job.ID{1, byte(i)})
+				w.Store.deliver(clients[i%2], job.ID{1, byte(i)})
 			}
 		}
-		w.hint(clients...)
+		w.wake(clients...)
 		apptest.Pass(5 * time.Second)
 		require.Len(t, w.sender.begun(), 10*unrecordedShare)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -165,9 +168,9 @@ func TestSlowRecordsDelayNoSend(t *testing.T) {
 		w := newSendingWorld(t, answers(200, 10*time.Millisecond))
 		w.Store.Hook("RecordDelivery", apptest.Hook{Before: func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil }})
 		for range 100 {
-			w.Store.Deliver(apptest.ClientA, endpointA)
+			w.Store.deliver(apptest.ClientA, endpointA)
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(520 * time.Millisecond)
 		require.Len(t, w.sender.begun(), 100, "two at once, each a hundredth of a second")
 	})
@@ -177,18 +180,18 @@ func TestStoppingWaitsForSendsAndGivesTheRestBack(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, 3*time.Second))
 		for range 20 {
-			w.Store.Deliver(apptest.ClientA, endpointA)
+			w.Store.deliver(apptest.ClientA, endpointA)
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
-		_, claimed := w.Store.InState(job.DeliveryPending)
+		_, claimed := w.Store.inState(job.DeliveryPending)
 		require.Equal(t, heldRounds, claimed, "one is sent, the others wait")
 		began := time.Now()
 		w.stop(w.worker, 10*time.Second)
 		require.Equal(t, 2*time.Second, time.Since(began))
-		delivered, _ := w.Store.InState(job.DeliveryDelivered)
+		delivered, _ := w.Store.inState(job.DeliveryDelivered)
 		require.Equal(t, 1, delivered)
-		_, claimed = w.Store.InState(job.DeliveryPending)
+		_, claimed = w.Store.inState(job.DeliveryPending)
 		require.Zero(t, claimed)
 		require.Len(t, w.sender.begun(), 1)
 	})
@@ -199,14 +202,14 @@ func TestStoppingCutsOffWhatTakesTooLong(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, 8*time.Second))
 		for range 20 {
-			w.Store.Deliver(apptest.ClientA, endpointA)
+			w.Store.deliver(apptest.ClientA, endpointA)
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
 		began := time.Now()
 		w.stop(w.worker, 2*time.Second)
 		require.Equal(t, 2*time.Second, time.Since(began))
-		n, claimed := w.Store.InState(job.DeliveryPending)
+		n, claimed := w.Store.inState(job.DeliveryPending)
 		require.Equal(t, []int{20, 0}, []int{n, claimed})
 		require.Zero(t, w.Store.Count("RecordDelivery"))
 	})
@@ -218,7 +221,7 @@ func TestStoppingWhileEverythingHangs(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newSendingWorld(t, answers(200, 100*time.Millisecond))
 				for range 20 {
-					w.Store.Deliver(apptest.ClientA, endpointA)
+					w.Store.deliver(apptest.ClientA, endpointA)
 				}
 				w.Store.Hook(operation, apptest.Hook{Before: apptest.Hangs})
 				ctx, cancel := context.WithCancel(context.Background())
@@ -241,17 +244,17 @@ func TestStoppingWhileEverythingHangs(t *testing.T) {
 func TestAClaimThatIsAnsweredDuringTheStopIsGivenBack(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, 0))
-		w.Store.Deliver(apptest.ClientA, endpointA)
+		w.Store.deliver(apptest.ClientA, endpointA)
 		w.Store.Hook("ClaimDeliveries", apptest.Hook{After: func(context.Context) error { time.Sleep(time.Second); return nil }})
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		w.stop(w.worker, time.Minute)
-		n, claimed := w.Store.InState(job.DeliveryPending)
+		n, claimed := w.Store.inState(job.DeliveryPending)
 		require.Equal(t, []int{1, 0}, []int{n, claimed})
 		require.Empty(t, w.sender.begun())
 	})
 }
 
-// Couriers that come and go on stores that fail in all ways, receivers that
+// Workers that come and go on stores that fail in all ways, receivers that
 // fail and hang, and a queue that is emptied: in the end all is delivered or
 // given up, and what counts as delivered was received.
 func TestDeliveringOnStoresThatFail(t *testing.T) {
@@ -277,7 +280,7 @@ func deliverOnStoresThatFail(t *testing.T, random *sharedRand) {
 			return answers(500, took)(ctx, p)
 		}
 		sent := answers(200, took)(ctx, p)
-		w.Store.Meddle(func() { received[p.Delivery.ID] = received[p.Delivery.ID] || sent.Attempt.Error == "" })
+		w.Store.Update(func() { received[p.Delivery.ID] = received[p.Delivery.ID] || sent.Attempt.Error == "" })
 		return sent
 	}
 	w.Store.Chaos = func(string) (before, after error) { // with the lock held
@@ -290,23 +293,23 @@ func deliverOnStoresThatFail(t *testing.T, random *sharedRand) {
 			return nil, apptest.ErrStorage
 		}
 	}
-	w.Store.Short = func(n int) int { return random.n(n + 1) }
+	w.Store.short = func(n int) int { return random.n(n + 1) }
 	w.hinting()
 	for range 200 {
-		w.Store.Deliver(job.ID{0xc, byte(random.n(3))}, job.ID{0xe, byte(random.n(5))})
+		w.Store.deliver(job.ID{0xc, byte(random.n(3))}, job.ID{0xe, byte(random.n(5))})
 		w.Queue.WakeDelivery(job.ID{0xc, byte(random.n(3))})
 		apptest.Pass(time.Duration(random.n(200)) * time.Millisecond)
 		if random.n(40) == 0 {
 			w.replace()
-			w.Queue.Hints()
+			w.Queue.Woken()
 		}
 	}
-	w.Store.Meddle(func() { calm = true })
+	w.Store.Update(func() { calm = true })
 	apptest.Pass(15 * time.Minute)
-	pending, _ := w.Store.InState(job.DeliveryPending)
+	pending, _ := w.Store.inState(job.DeliveryPending)
 	require.Zero(t, pending)
-	w.Store.Meddle(func() {
-		for _, r := range w.Store.DeliveryRows {
+	w.Store.Update(func() {
+		for _, r := range w.Store.deliveries {
 			require.LessOrEqual(t, len(r.Results), 1+testDeliveryPolicy.MaxRetries)
 			require.True(t, r.State != job.DeliveryDelivered || received[r.ID], "delivered without being received")
 		}
@@ -318,13 +321,14 @@ func TestTheLineOfADelivery(t *testing.T) {
 		w := newSendingWorld(t, answers(503, 0))
 		w.Logger = slog.New(apptest.TracingHandler{Handler: slog.NewJSONHandler(w.Log, nil)})
 		w.worker = w.newSender()
-		id := w.Store.Deliver(apptest.ClientA, endpointA, withTrace(w.Traceparent()))
-		w.hint(apptest.ClientA)
+		id := w.Store.deliver(apptest.ClientA, endpointA, withTrace(w.Traceparent()))
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
 		lines := w.Log.Lines(t, map[string]any{"msg": "delivery attempt"})
 		require.Len(t, lines, 1)
 		for field, want := range map[string]any{
-			"action": "deliver", "delivery_id": id.String(), "client_id": apptest.ClientA.String(), "webhook_id": endpointA.String(), "status": 503.0,
+			"action": "deliver", "delivery_id": id.String(), "client_id": apptest.ClientA.String(), "webhook_id": endpointA.String(),
+			"status":        503.0,
 			"current_state": "PENDING", "next_state": "PENDING", "error_code": "HTTP_5XX", "error_message": job.SendServerError.Text(),
 			"trace_id": w.Span("request").SpanContext.TraceID().String(), "span_id": w.Span("deliver event").SpanContext.SpanID().String(),
 		} {

@@ -57,7 +57,8 @@ func (s *Subscribers) Run(ctx context.Context) {
 	for failing := false; ; {
 		err := s.read(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "cannot read who has webhooks; the relay finds what has to be delivered", "action", "deliver", app.ErrorFields(err))
+			s.log.WarnContext(ctx, "cannot read who has webhooks; the relay finds what has to be delivered", "action", "deliver",
+				app.ErrorFields(err))
 		}
 		failing = err != nil
 		if !app.Sleep(ctx, subscribersInterval) {
@@ -86,21 +87,31 @@ func (s *Subscribers) read(ctx context.Context) error {
 }
 
 // Notifier is the queue of processes that write events: publishing an event also
-// wakes the delivery workers if the client has webhooks. Both are best effort; for
-// a client without webhooks it costs one look into a map.
+// wakes the delivery workers if the client has webhooks. Everything else goes to
+// the queue as it is. All of it is best effort; for a client without webhooks,
+// waking costs one look into a map.
 type Notifier struct {
-	app.Queue
+	queue       app.Queue
 	subscribers *Subscribers
 }
 
 // NewNotifier makes a notifier on top of the queue.
-func NewNotifier(q app.Queue, s *Subscribers) *Notifier { return &Notifier{Queue: q, subscribers: s} }
+func NewNotifier(q app.Queue, s *Subscribers) *Notifier { return &Notifier{queue: q, subscribers: s} }
 
 // Publish notifies watchers, and wakes the delivery workers for an event of a
 // client with webhooks. Progress is no event, and is not delivered.
 func (n *Notifier) Publish(event job.Notification) {
-	n.Queue.Publish(event)
+	n.queue.Publish(event)
 	if event.Progress == nil && n.subscribers.Has(event.ClientID) {
-		n.WakeDelivery(event.ClientID)
+		n.queue.WakeDelivery(event.ClientID)
 	}
 }
+
+// Enqueue hands a task to the queue.
+func (n *Notifier) Enqueue(t job.Task) { n.queue.Enqueue(t) }
+
+// SignalCancel asks the workers to stop a job.
+func (n *Notifier) SignalCancel(id job.ID) { n.queue.SignalCancel(id) }
+
+// WakeDelivery wakes the delivery workers for a client.
+func (n *Notifier) WakeDelivery(client job.ID) { n.queue.WakeDelivery(client) }

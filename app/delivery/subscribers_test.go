@@ -16,17 +16,17 @@ import (
 func TestSubscribersAreKnownWithinASecond(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldDelivery(t)
-		first := w.Subscribe(apptest.ClientA)
+		first := w.subscribe(apptest.ClientA)
 		s := NewSubscribers(w.Store, w.Logger)
 		w.Background(s.Run)
 		require.True(t, s.Has(apptest.ClientA), "at once at the start")
 		require.False(t, s.Has(apptest.ClientB))
-		w.Subscribe(apptest.ClientB)
+		w.subscribe(apptest.ClientB)
 		apptest.Pass(subscribersInterval)
 		require.True(t, s.Has(apptest.ClientB))
 
 		w.Store.Hook("Subscribers", apptest.Hook{Before: apptest.Fails(-1, apptest.ErrStorage)})
-		w.Store.Meddle(func() { first.Disabled = &job.Disabled{} })
+		w.Store.Update(func() { first.Disabled = &job.Disabled{} })
 		apptest.Pass(time.Minute)
 		require.True(t, s.Has(apptest.ClientA), "as it was")
 		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN"}), 1, "not with each try")
@@ -55,7 +55,7 @@ func TestASubscriberThatIsAddedDuringAReadingStays(t *testing.T) {
 	})
 }
 
-func TestNewsOfSubscribersIsHintedToTheCouriers(t *testing.T) {
+func TestEventsOfSubscribersWakeTheWorkers(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldDelivery(t)
 		s := NewSubscribers(w.Store, w.Logger)
@@ -64,10 +64,10 @@ func TestNewsOfSubscribersIsHintedToTheCouriers(t *testing.T) {
 		a, b := job.Notification{ClientID: apptest.ClientA, JobID: app.NewID()}, job.Notification{ClientID: apptest.ClientB, JobID: app.NewID()}
 		n.Publish(a)
 		n.Publish(b)
-		require.Equal(t, []job.Notification{a, b}, w.Queue.News())
-		require.Equal(t, []job.ID{apptest.ClientA}, w.Queue.Hints())
+		require.Equal(t, []job.Notification{a, b}, w.Queue.Notifications())
+		require.Equal(t, []job.ID{apptest.ClientA}, w.Queue.Woken())
 		a.Progress = &job.Progress{Percentage: 1}
 		n.Publish(a)
-		require.Empty(t, w.Queue.Hints(), "progress is delivered to nobody")
+		require.Empty(t, w.Queue.Woken(), "progress is delivered to nobody")
 	})
 }

@@ -79,7 +79,8 @@ func (s *Webhooks) checkURL(url string) []job.Violation {
 func checkEvents(events []string) (violations []job.Violation) {
 	if len(events) == 0 || len(events) > maxWebhookEvents {
 		return []job.Violation{{
-			Pointer: "/events", Detail: fmt.Sprintf("A webhook needs 1 to %d names of events; these exist: %s.", maxWebhookEvents, job.SubscribableNames()),
+			Pointer: "/events", Detail: fmt.Sprintf("A webhook needs 1 to %d names of events; these exist: %s.", maxWebhookEvents,
+				job.SubscribableNames()),
 		}}
 	}
 	for i, name := range events {

@@ -38,7 +38,7 @@ const secretOverlap = 24 * time.Hour
 type WebhooksDeps struct {
 	Store       WebhookStore
 	Reader      WebhookReader
-	Deliveries  DeliveryStore
+	Deliveries  Store
 	Secrets     WebhookSecrets
 	Targets     app.Targets
 	Queue       app.Queue
@@ -53,7 +53,7 @@ type WebhooksDeps struct {
 type Webhooks struct {
 	store       WebhookStore
 	reader      WebhookReader
-	deliveries  DeliveryStore
+	deliveries  Store
 	secrets     WebhookSecrets
 	targets     app.Targets
 	queue       app.Queue
@@ -75,7 +75,8 @@ func NewWebhooks(d WebhooksDeps) *Webhooks {
 }
 
 // errNoMasterKey is the answer to whatever needs a secret where none can be kept.
-var errNoMasterKey = job.Errorf(job.CodeConfigInvalid, "Webhooks cannot be registered on this server: its operator must set FORGERUN_MASTER_KEY.")
+var errNoMasterKey = job.Errorf(job.CodeConfigInvalid,
+	"Webhooks cannot be registered on this server: its operator must set FORGERUN_MASTER_KEY.")
 
 // Register makes a webhook and shows its secret. A request whose idempotency
 // key is known gets its first answer, with the secret as it is now.

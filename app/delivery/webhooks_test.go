@@ -24,7 +24,7 @@ func newWebhookWorld(t *testing.T, change ...func(*WebhooksDeps)) *webhookWorld 
 	w := newWorldDelivery(t)
 	h := &webhookWorld{w: w, deliveries: &fakeDeliveries{}}
 	d := WebhooksDeps{
-		Store: w.Store, Reader: w.Store, Deliveries: h.deliveries, Secrets: fakeSecrets{}, Targets: apptest.NoLocals, Queue: w.Queue,
+		Store: w.Store, Reader: w.Store, Deliveries: h.deliveries, Secrets: fakeSecrets{}, Targets: noLocals{}, Queue: w.Queue,
 		Subscribers: NewSubscribers(w.Store, w.Logger), Metrics: w.Metrics, Log: w.Logger,
 	}
 	for _, f := range change {
@@ -36,7 +36,8 @@ func newWebhookWorld(t *testing.T, change ...func(*WebhooksDeps)) *webhookWorld 
 
 func webhookRequest(change ...func(*job.WebhookRequest)) job.WebhookRequest {
 	r := job.WebhookRequest{
-		ClientID: apptest.ClientA, RequestID: "request-1", URL: "https://receiver.example/secret-path", Events: []string{"job.*", "batch.completed"}, Hash: [32]byte{1},
+		ClientID: apptest.ClientA, RequestID: "request-1", URL: "https://receiver.example/secret-path",
+		Events: []string{"job.*", "batch.completed"}, Hash: [32]byte{1},
 	}
 	for _, f := range change {
 		f(&r)
@@ -58,7 +59,7 @@ func TestRegisterWebhook(t *testing.T) {
 		require.True(t, strings.HasPrefix(issued.Secret, "whsec_"))
 		require.Equal(t, job.ContentBinary, issued.ContentMode)
 		require.False(t, issued.Replayed)
-		stored := h.w.Store.Hooked[issued.ID].Webhook
+		stored := h.w.Store.webhooks[issued.ID].Webhook
 		require.Equal(t, []any{apptest.ClientA, "https://receiver.example/secret-path", []string{"job.*", "batch.completed"}},
 			[]any{stored.ClientID, stored.URL, stored.Events})
 		revealed, err := fakeSecrets{}.Reveal(stored.ID, stored.Secrets[0].Sealed)
@@ -105,7 +106,7 @@ func TestRegisteringAgainGivesTheFirstAnswer(t *testing.T) {
 				again := h.registered(keyed)
 				require.True(t, again.Replayed)
 				require.Equal(t, []any{first.ID, first.Secret}, []any{again.ID, again.Secret})
-				require.Len(t, h.w.Store.Hooked, 1)
+				require.Len(t, h.w.Store.webhooks, 1)
 				require.Equal(t, 1.0, h.w.Metric(h.w.Metrics.IdempotencyHits))
 				require.Len(t, h.w.Log.Lines(t, map[string]any{"action": "register_webhook"}), 1)
 
@@ -131,7 +132,8 @@ func TestRegisterTellsEverythingThatIsWrong(t *testing.T) {
 		code   job.Code
 	}{
 		"everything": {func(r *job.WebhookRequest) {
-			r.URL, r.Events, r.Description, r.ContentMode = "http://localhost", []string{"job.*", "job.progress", "job.*"}, strings.Repeat("ä", 257), "other"
+			r.URL, r.Events, r.Description, r.ContentMode = "http://localhost", []string{"job.*", "job.progress", "job.*"},
+				strings.Repeat("ä", 257), "other"
 		}, []string{"/url", "/events/1", "/events/2", "/description", "/content_mode"}, job.CodeValidationFailed},
 		"nothing given": {func(r *job.WebhookRequest) { r.URL, r.Events = "", nil }, []string{"/url", "/events"}, job.CodeValidationFailed},
 		"too many":      {func(r *job.WebhookRequest) { r.Events = many }, []string{"/events"}, job.CodeValidationFailed},
@@ -154,7 +156,7 @@ func TestRegisterTellsEverythingThatIsWrong(t *testing.T) {
 				}
 				require.Equal(t, c.want, pointers(t, err))
 				require.Equal(t, c.code, job.CodeOf(err))
-				require.Empty(t, h.w.Store.Hooked)
+				require.Empty(t, h.w.Store.webhooks)
 			})
 		})
 	}
@@ -178,7 +180,8 @@ func TestUpdateChecksWhatItChanges(t *testing.T) {
 		id := h.registered().ID
 		bad, long, mode := "http://localhost", strings.Repeat("x", 257), job.ContentMode("")
 		_, err := h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{
-			URL: &bad, Events: []string{}, Description: &long, ContentMode: &mode, Violations: []job.Violation{{Pointer: "/enabled", Detail: "Not a boolean."}},
+			URL: &bad, Events: []string{}, Description: &long, ContentMode: &mode,
+			Violations: []job.Violation{{Pointer: "/enabled", Detail: "Not a boolean."}},
 		})
 		require.Equal(t, []string{"/enabled", "/url", "/events", "/description", "/content_mode"}, pointers(t, err))
 		require.Zero(t, h.w.Store.Count("UpdateWebhook"))
@@ -194,13 +197,13 @@ func TestEnablingAWebhookMakesItsClientASubscriber(t *testing.T) {
 		w, err := h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{Enabled: &off})
 		require.NoError(t, err)
 		require.Equal(t, job.DisabledByOwner, w.Disabled.Reason)
-		require.Empty(t, h.w.Queue.Hints())
+		require.Empty(t, h.w.Queue.Woken())
 		require.NoError(t, h.subscribers.read(context.Background()))
 		require.False(t, h.subscribers.Has(apptest.ClientA))
 		_, err = h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{Enabled: &on})
 		require.NoError(t, err)
 		require.True(t, h.subscribers.Has(apptest.ClientA))
-		require.Equal(t, []job.ID{apptest.ClientA}, h.w.Queue.Hints(), "what was waiting")
+		require.Equal(t, []job.ID{apptest.ClientA}, h.w.Queue.Woken(), "what was waiting")
 	})
 }
 
@@ -211,7 +214,7 @@ func TestRotatingKeepsTheOldSecretForADay(t *testing.T) {
 		second, err := h.RotateSecret(context.Background(), apptest.ClientA, first.ID)
 		require.NoError(t, err)
 		require.NotEqual(t, first.Secret, second.Secret)
-		secrets := h.w.Store.Hooked[first.ID].Secrets
+		secrets := h.w.Store.webhooks[first.ID].Secrets
 		require.Len(t, secrets, 2)
 		for i, want := range []string{second.Secret, first.Secret} {
 			revealed, err := h.secrets.Reveal(first.ID, secrets[i].Sealed)
@@ -257,7 +260,7 @@ func TestForeignWebhooksAreNotFound(t *testing.T) {
 	})
 }
 
-func TestWhatIsToBeSentIsHinted(t *testing.T) {
+func TestWhatIsToBeSentWakesTheWorkers(t *testing.T) {
 	owner, id, ctx := job.DeliveryOwner{JobID: job.ID{1}}, job.ID{2}, context.Background()
 	for name, do := range map[string]func(*Webhooks) error{
 		"test":      func(s *Webhooks) error { _, err := s.Test(ctx, apptest.ClientA, id); return err },
@@ -274,11 +277,11 @@ func TestWhatIsToBeSentIsHinted(t *testing.T) {
 				h.deliveries.replays = 1
 				h.deliveries.err = apptest.ErrStorage
 				require.ErrorIs(t, do(h.Webhooks), apptest.ErrStorage)
-				require.Empty(t, h.w.Queue.Hints())
+				require.Empty(t, h.w.Queue.Woken())
 				h.deliveries.replays, h.deliveries.err = 1, nil
 				h.clock = func() time.Time { return time.Now().Add(time.Hour) }
 				require.NoError(t, do(h.Webhooks))
-				require.Equal(t, []job.ID{apptest.ClientA}, h.w.Queue.Hints())
+				require.Equal(t, []job.ID{apptest.ClientA}, h.w.Queue.Woken())
 			})
 		})
 	}
@@ -308,10 +311,11 @@ func TestReplay(t *testing.T) {
 		want       job.Replay
 		statements int
 	}{
-		"nothing":            {want: job.Replay{}, statements: 1},
-		"a few":              {replays: 7, want: job.Replay{Queued: 7}, statements: 1},
-		"many":               {replays: 5*replayBatch + 1, want: job.Replay{Queued: 5*replayBatch + 1}, statements: 6},
-		"more than in time":  {replays: 5 * replayBatch, slow: time.Second, want: job.Replay{Queued: 3 * replayBatch, More: true, Next: job.Position{Tx: 10}}, statements: 3},
+		"nothing": {want: job.Replay{}, statements: 1},
+		"a few":   {replays: 7, want: job.Replay{Queued: 7}, statements: 1},
+		"many":    {replays: 5*replayBatch + 1, want: job.Replay{Queued: 5*replayBatch + 1}, statements: 6},
+		"more than in time": {replays: 5 * replayBatch, slow: time.Second, want: job.Replay{Queued: 3 * replayBatch, More: true,
+			Next: job.Position{Tx: 10}}, statements: 3},
 		"long after nothing": {replays: 1, passes: 4, want: job.Replay{Queued: 1}, statements: 5},
 		"nothing in time":    {replays: 1, passes: 9, slow: time.Second, want: job.Replay{More: true, Next: job.Position{Tx: 10}}, statements: 3},
 	} {
@@ -341,7 +345,7 @@ func TestAReplayThatFailsHalfWay(t *testing.T) {
 		h.deliveries.replays, h.deliveries.err = replayBatch+1, apptest.ErrStorage
 		_, err := h.RedeliverFailed(context.Background(), apptest.ClientA, app.NewID(), time.Now())
 		require.ErrorIs(t, err, apptest.ErrStorage)
-		require.Equal(t, []job.ID{apptest.ClientA}, h.w.Queue.Hints())
+		require.Equal(t, []job.ID{apptest.ClientA}, h.w.Queue.Woken())
 	})
 }
 
@@ -357,4 +361,14 @@ func TestReplaysOfTheFutureAreRefused(t *testing.T) {
 		}
 		require.Empty(t, h.deliveries.limits)
 	})
+}
+
+// noLocals is a Targets that refuses what has the word local in it.
+type noLocals struct{}
+
+func (noLocals) Check(url string) string {
+	if strings.Contains(url, "local") {
+		return "The host is a local one."
+	}
+	return ""
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// CourierStore is what delivering needs of storage.
+// WorkerStore is what delivering needs of storage.
 type WorkerStore interface {
 	DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, error)
 	// ClaimDeliveries claims at most n due deliveries. more says that there may be
 	// further ones: then fewer than n, or none, is no sign of the end.
-	ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (deliveries []job.ClaimedDelivery, more bool, err error)
+	ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int,
+		hold time.Duration) (deliveries []job.ClaimedDelivery, more bool, err error)
 	RecordDelivery(ctx context.Context, r job.DeliveryResult) (job.Recorded, error)
 	ReleaseDeliveries(ctx context.Context, deliveries []job.ClaimedDelivery) error
 }
@@ -30,7 +31,7 @@ type Sender interface {
 	Send(ctx context.Context, p job.ClaimedDelivery) job.Sent
 }
 
-// CourierConfig of a Worker.
+// WorkerConfig of a Worker.
 type WorkerConfig struct {
 	Concurrency int           // sends at once in this process
 	Timeout     time.Duration // of one attempt, as the sender keeps it
@@ -71,7 +72,7 @@ var (
 	errTooManyEndpoints = errors.New("the worker works for too many endpoints")
 )
 
-// DeliveryWorker sends what is due to the clients that it hears of (section 8). For
+// Worker sends what is due to the clients for which it is woken (section 8). For
 // each endpoint with something due a dispatcher claims deliveries and sends them. An
 // endpoint takes its share of the process at most, and clients share dispatchers and
 // sends fairly: those that hang do not delay the others. Storage knows what is
@@ -277,11 +278,4 @@ func (c *Worker) Stop(ctx context.Context) {
 }
 
 // pause waits, but not when the worker stops.
-func (c *Worker) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.quit:
-	}
-}
+func (c *Worker) pause(d time.Duration) { app.Rest(context.Background(), d, c.quit) }

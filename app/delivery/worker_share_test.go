@@ -29,28 +29,28 @@ func TestAHangingEndpointDelaysNobodyElse(t *testing.T) {
 			return answers(200, 5*time.Millisecond)(ctx, p)
 		})
 		for range 300 {
-			w.Store.Deliver(apptest.ClientA, endpointA)
+			w.Store.deliver(apptest.ClientA, endpointA)
 		}
 		w.hinting()
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(100 * time.Millisecond)
 		require.Equal(t, 1, w.sender.atOnce(endpointA))
 		for range 60 {
 			for range 10 {
-				w.Store.Deliver(apptest.ClientA, endpointB)
+				w.Store.deliver(apptest.ClientA, endpointB)
 			}
 			w.Queue.WakeDelivery(apptest.ClientA)
 			apptest.Pass(time.Second)
-			if n, _ := w.Store.InState(job.DeliveryDelivered); n%10 != 0 {
+			if n, _ := w.Store.inState(job.DeliveryDelivered); n%10 != 0 {
 				t.Fatal("the healthy endpoint waits")
 			}
 		}
-		n, _ := w.Store.InState(job.DeliveryDelivered)
+		n, _ := w.Store.inState(job.DeliveryDelivered)
 		require.Equal(t, 600, n)
 		require.Less(t, slowest, 100*time.Millisecond)
 		require.Equal(t, 1, w.sender.atOnce(endpointA))
 		require.Equal(t, 2, w.sender.atOnce(endpointB), "a fifth of ten")
-		_, claimed := w.Store.InState(job.DeliveryPending)
+		_, claimed := w.Store.inState(job.DeliveryPending)
 		require.LessOrEqual(t, claimed, 2, "what cannot be sent in time is not held")
 	})
 }
@@ -65,17 +65,17 @@ func TestAClientWhoseEndpointsHangDelaysNobodyElse(t *testing.T) {
 			return answers(200, 5*time.Millisecond)(ctx, p)
 		})
 		for i := range 100 {
-			w.Store.Deliver(apptest.ClientA, job.ID{1, byte(i)})
+			w.Store.deliver(apptest.ClientA, job.ID{1, byte(i)})
 		}
 		w.hinting()
 		w.Queue.WakeDelivery(apptest.ClientA)
 		apptest.Pass(time.Second)
 		require.Equal(t, 5.0, w.Metric(w.Metrics.Sends), "half of ten")
 		for range 20 {
-			id := w.Store.Deliver(apptest.ClientB, endpointB)
+			id := w.Store.deliver(apptest.ClientB, endpointB)
 			w.Queue.WakeDelivery(apptest.ClientB)
 			apptest.Pass(50 * time.Millisecond)
-			require.Equal(t, job.DeliveryDelivered, w.Store.Delivery(id).State)
+			require.Equal(t, job.DeliveryDelivered, w.Store.delivery(id).State)
 			apptest.Pass(time.Second)
 		}
 	})
@@ -100,7 +100,7 @@ func TestClientsWhoseEndpointsHangTakeTurns(t *testing.T) {
 		for i := range 4 {
 			for j := range 20 {
 				for range 20 {
-					w.Store.Deliver(job.ID{0xc, byte(i)}, job.ID{1, byte(i), byte(j)})
+					w.Store.deliver(job.ID{0xc, byte(i)}, job.ID{1, byte(i), byte(j)})
 				}
 			}
 		}
@@ -110,7 +110,7 @@ func TestClientsWhoseEndpointsHangTakeTurns(t *testing.T) {
 		}
 		apptest.Pass(testTimeout + time.Second)
 		for range 120 {
-			w.Store.Deliver(apptest.ClientB, endpointB)
+			w.Store.deliver(apptest.ClientB, endpointB)
 			w.Queue.WakeDelivery(apptest.ClientB)
 			apptest.Pass(time.Second)
 		}
@@ -129,11 +129,11 @@ func TestAFailingEndpointGetsOneAtATimeUntilItSucceeds(t *testing.T) {
 			}
 			return answers(500, 100*time.Millisecond)(ctx, p)
 		})
-		w.Store.EndpointOf(endpointA).Failures = 3
+		w.Store.endpointOf(endpointA).Failures = 3
 		for range 100 {
-			w.Store.Deliver(apptest.ClientA, endpointA)
+			w.Store.deliver(apptest.ClientA, endpointA)
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(1050 * time.Millisecond)
 		require.Equal(t, 1, w.sender.atOnce(endpointA))
 		require.Len(t, w.sender.begun(), 11, "at once after each other")
@@ -155,9 +155,9 @@ func TestAnEndpointThatBeginsToFailGetsOneAtATime(t *testing.T) {
 		})
 		w.forgetFailures(endpointA)
 		for range 100 {
-			w.Store.Deliver(apptest.ClientA, endpointA)
+			w.Store.deliver(apptest.ClientA, endpointA)
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(550 * time.Millisecond)
 		require.Equal(t, 2, w.sender.atOnce(endpointA))
 		broken.Store(true)
@@ -171,7 +171,7 @@ func TestAnEndpointThatBeginsToFailGetsOneAtATime(t *testing.T) {
 // forgetFailures makes an endpoint one whose failures storage does not count.
 func (w *sendingWorld) forgetFailures(endpoint job.ID) {
 	w.Store.Hook("RecordDelivery", apptest.Hook{After: func(context.Context) error {
-		w.Store.Meddle(func() { w.Store.EndpointOf(endpoint).Failures = 0 })
+		w.Store.Update(func() { w.Store.endpointOf(endpoint).Failures = 0 })
 		return nil
 	}})
 }
@@ -183,11 +183,11 @@ func TestFailuresOfAnEndpointAreRememberedForAWhile(t *testing.T) {
 		w.forgetFailures(endpointA)
 		deliver := func(n int) (claimed int) {
 			for range n {
-				w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.DeliveryRow) { r.WebhookID = job.ID{} })
+				w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.WebhookID = job.ID{} })
 			}
-			w.hint(apptest.ClientA)
+			w.wake(apptest.ClientA)
 			apptest.Pass(500 * time.Millisecond)
-			_, claimed = w.Store.InState(job.DeliveryPending)
+			_, claimed = w.Store.inState(job.DeliveryPending)
 			apptest.Pass(time.Minute)
 			require.Zero(t, w.running())
 			return claimed
@@ -199,29 +199,29 @@ func TestFailuresOfAnEndpointAreRememberedForAWhile(t *testing.T) {
 	})
 }
 
-func TestHintsWaitAMomentWhileTheProcessIsBusy(t *testing.T) {
+func TestWakeUpsWaitAMomentWhileTheProcessIsBusy(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, 5*time.Second))
 		for i := range 10 {
 			client := job.ID{0xc, byte(i)}
-			w.Store.Deliver(client, endpointA)
-			w.hint(client)
+			w.Store.deliver(client, endpointA)
+			w.wake(client)
 		}
 		apptest.Pass(time.Second)
 		require.Equal(t, 10.0, w.Metric(w.Metrics.Sends))
 
-		id := w.Store.Deliver(apptest.ClientB, endpointB)
+		id := w.Store.deliver(apptest.ClientB, endpointB)
 		looked := w.Store.Count("DueEndpoints")
 		ctx, cancel := context.WithTimeout(context.Background(), busyPause/2)
 		defer cancel()
 		require.ErrorIs(t, w.worker.Handle(ctx, apptest.ClientB), context.DeadlineExceeded)
-		require.Equal(t, looked, w.Store.Count("DueEndpoints"), "the hint is somebody else's")
+		require.Equal(t, looked, w.Store.Count("DueEndpoints"), "the wake-up is another process's")
 
 		began := time.Now()
-		w.hint(apptest.ClientB)
+		w.wake(apptest.ClientB)
 		require.Equal(t, busyPause, time.Since(began))
 		apptest.Pass(8 * time.Second)
-		require.Equal(t, job.DeliveryDelivered, w.Store.Delivery(id).State)
+		require.Equal(t, job.DeliveryDelivered, w.Store.delivery(id).State)
 	})
 }
 
@@ -236,7 +236,7 @@ func TestPumpsAreBounded(t *testing.T) {
 		})
 		for i := range 300 {
 			for range 3 {
-				w.Store.Deliver(apptest.ClientA, job.ID{1, byte(i >> 8), byte(i)})
+				w.Store.deliver(apptest.ClientA, job.ID{1, byte(i >> 8), byte(i)})
 			}
 		}
 		require.ErrorIs(t, w.worker.Handle(context.Background(), apptest.ClientA), errTooManyEndpoints)
@@ -244,10 +244,10 @@ func TestPumpsAreBounded(t *testing.T) {
 		require.ErrorIs(t, w.worker.Handle(context.Background(), apptest.ClientA), errTooManyEndpoints)
 		require.Equal(t, dispatcherShare*10/2, w.running())
 
-		id := w.Store.Deliver(apptest.ClientB, endpointB)
-		w.hint(apptest.ClientB)
+		id := w.Store.deliver(apptest.ClientB, endpointB)
+		w.wake(apptest.ClientB)
 		apptest.Pass(time.Second)
-		require.Equal(t, job.DeliveryDelivered, w.Store.Delivery(id).State)
+		require.Equal(t, job.DeliveryDelivered, w.Store.delivery(id).State)
 	})
 }
 
@@ -259,15 +259,15 @@ func TestManyEndpointsShareWhatOneProcessHolds(t *testing.T) {
 		clients := []job.ID{apptest.ClientA, {0xc}}
 		for i := range 100 {
 			for range 10 {
-				w.Store.Deliver(clients[i%2], job.ID{1, byte(i)})
+				w.Store.deliver(clients[i%2], job.ID{1, byte(i)})
 			}
 		}
-		w.hint(clients...)
+		w.wake(clients...)
 		apptest.Pass(10 * time.Millisecond)
-		_, claimed := w.Store.InState(job.DeliveryPending)
+		_, claimed := w.Store.inState(job.DeliveryPending)
 		require.LessOrEqual(t, claimed, 100*2)
 		apptest.Pass(15 * time.Second)
-		n, _ := w.Store.InState(job.DeliveryDelivered)
+		n, _ := w.Store.inState(job.DeliveryDelivered)
 		require.Equal(t, 1000, n, "ten at once, each a tenth of a second")
 	})
 }
@@ -278,18 +278,18 @@ func TestAllIsDeliveredThoughClaimsFallShort(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, time.Millisecond))
 		claims := 0
-		w.Store.Short = func(n int) int {
+		w.Store.short = func(n int) int {
 			if claims++; claims%3 == 0 {
 				return 0
 			}
 			return min(n, 2)
 		}
 		for range 20 {
-			w.Store.Deliver(apptest.ClientA, endpointA)
+			w.Store.deliver(apptest.ClientA, endpointA)
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(5 * time.Second)
-		n, _ := w.Store.InState(job.DeliveryDelivered)
+		n, _ := w.Store.inState(job.DeliveryDelivered)
 		require.Equal(t, 20, n)
 		require.Less(t, w.Store.Count("ClaimDeliveries"), 30)
 	})
@@ -298,9 +298,9 @@ func TestAllIsDeliveredThoughClaimsFallShort(t *testing.T) {
 func TestClaimsThatFindOnlyLockedRowsDoNotSpin(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, time.Millisecond))
-		w.Store.Short = func(int) int { return 0 }
-		w.Store.Deliver(apptest.ClientA, endpointA)
-		w.hint(apptest.ClientA)
+		w.Store.short = func(int) int { return 0 }
+		w.Store.deliver(apptest.ClientA, endpointA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
 		require.LessOrEqual(t, w.Store.Count("ClaimDeliveries"), 11)
 	})
@@ -317,10 +317,10 @@ func TestTroubleOnThisSideIsNoTry(t *testing.T) {
 			}
 			return answers(200, 0)(ctx, p)
 		})
-		id := w.Store.Deliver(apptest.ClientA, endpointA)
+		id := w.Store.deliver(apptest.ClientA, endpointA)
 		w.hinting()
 		apptest.Pass(2 * time.Hour)
-		d := w.Store.Delivery(id)
+		d := w.Store.delivery(id)
 		require.Equal(t, job.DeliveryPending, d.State)
 		require.Zero(t, d.Tries)
 		require.InDelta(t, 2*60*4/3, len(w.sender.begun()), 2*60/3, "after the longest wait of a minute, less its random part")
@@ -329,6 +329,6 @@ func TestTroubleOnThisSideIsNoTry(t *testing.T) {
 		w.worker.mu.Unlock()
 		broken.Store(false)
 		apptest.Pass(2 * time.Minute)
-		require.Equal(t, job.DeliveryDelivered, w.Store.Delivery(id).State)
+		require.Equal(t, job.DeliveryDelivered, w.Store.delivery(id).State)
 	})
 }

@@ -53,8 +53,8 @@ func (w *sendingWorld) stop(c *Worker, grace time.Duration) {
 	c.Stop(ctx)
 }
 
-// hint tells the worker of clients, as the queue would.
-func (w *sendingWorld) hint(clients ...job.ID) {
+// wake gives clients to the worker, as the queue would.
+func (w *sendingWorld) wake(clients ...job.ID) {
 	w.T.Helper()
 	for _, client := range clients {
 		require.NoError(w.T, w.current().Handle(context.Background(), client))
@@ -83,11 +83,11 @@ func (w *sendingWorld) hinting() {
 		defer handling.Wait()
 		for {
 			select {
-			case <-w.Queue.Hinted:
+			case <-w.Queue.Wakes:
 			case <-ctx.Done():
 				return
 			}
-			for _, client := range w.Queue.Hints() {
+			for _, client := range w.Queue.Woken() {
 				handling.Go(func() { _ = w.current().Handle(ctx, client) })
 			}
 		}
@@ -103,11 +103,11 @@ func (w *sendingWorld) running() int {
 func TestDelivering(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, 30*time.Millisecond))
-		id := w.Store.Deliver(apptest.ClientA, endpointA)
+		id := w.Store.deliver(apptest.ClientA, endpointA)
 		apptest.Pass(20 * time.Millisecond)
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
-		d := w.Store.Delivery(id)
+		d := w.Store.delivery(id)
 		require.Equal(t, job.DeliveryDelivered, d.State)
 		require.Len(t, d.Results, 1)
 		require.Equal(t, []any{endpointA, 1, 200}, []any{d.Results[0].Endpoint, d.Results[0].Fence, d.Results[0].Sent.Attempt.Status})
@@ -116,7 +116,8 @@ func TestDelivering(t *testing.T) {
 		lines := w.Log.Lines(t, map[string]any{"action": "deliver"})
 		require.Len(t, lines, 1)
 		for name, want := range map[string]any{
-			"level": "INFO", "delivery_id": id.String(), "webhook_id": endpointA.String(), "client_id": apptest.ClientA.String(), "job_id": d.JobID.String(),
+			"level": "INFO", "delivery_id": id.String(), "webhook_id": endpointA.String(), "client_id": apptest.ClientA.String(),
+			"job_id":     d.JobID.String(),
 			"event_name": "job.succeeded", "attempt": 1.0, "status": 200.0, "duration_ms": 30.0, "next_state": "DELIVERED",
 		} {
 			require.Equal(t, want, lines[0][name], name)
@@ -132,28 +133,28 @@ func TestDelivering(t *testing.T) {
 func TestOfACallbackOnlyTheHostIsLogged(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(410, 0))
-		id := w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.DeliveryRow) {
+		id := w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) {
 			r.WebhookID, r.URL = job.ID{}, "https://receiver.example:8443/secret?token=secret"
 		})
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
 		lines := w.Log.Lines(t, map[string]any{"action": "deliver", "error_code": "GONE"})
 		require.Len(t, lines, 1)
 		require.Equal(t, "receiver.example:8443", lines[0]["callback_host"])
 		require.NotContains(t, lines[0], "webhook_id")
 		require.NotContains(t, w.Log.Buf.String(), "secret")
-		require.Equal(t, job.DeliveryFailed, w.Store.Delivery(id).State)
-		require.Empty(t, w.Store.Delivery(id).Results[0].Disable, "there is nothing to disable")
+		require.Equal(t, job.DeliveryFailed, w.Store.delivery(id).State)
+		require.Empty(t, w.Store.delivery(id).Results[0].Disable, "there is nothing to disable")
 	})
 }
 
 func TestFailuresAreRetriedUntilTheLimit(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(500, 0))
-		id := w.Store.Deliver(apptest.ClientA, endpointA)
+		id := w.Store.deliver(apptest.ClientA, endpointA)
 		w.hinting()
 		apptest.Pass(10 * time.Minute)
-		d := w.Store.Delivery(id)
+		d := w.Store.delivery(id)
 		require.Equal(t, job.DeliveryFailed, d.State)
 		require.Len(t, d.Results, 1+testDeliveryPolicy.MaxRetries)
 		for i, r := range d.Results[:testDeliveryPolicy.MaxRetries] {
@@ -183,10 +184,10 @@ func TestTriesCountFromTheLastRedelivery(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newSendingWorld(t, answers(500, 0))
-				id := w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.DeliveryRow) { r.Attempts, r.Tries = c.attempts, c.tries })
-				w.hint(apptest.ClientA)
+				id := w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.Attempts, r.Tries = c.attempts, c.tries })
+				w.wake(apptest.ClientA)
 				apptest.Pass(time.Second)
-				require.Equal(t, c.want, w.Store.Delivery(id).State)
+				require.Equal(t, c.want, w.Store.delivery(id).State)
 			})
 		})
 	}
@@ -214,15 +215,15 @@ func TestDeliveriesOfAJobAreSentInOrder(t *testing.T) {
 		jobs := []job.ID{app.NewID(), app.NewID(), app.NewID(), app.NewID(), app.NewID()}
 		for seq := 1; seq <= 20; seq++ {
 			for _, id := range jobs {
-				w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.DeliveryRow) { r.JobID, r.Seq = id, seq })
+				w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.JobID, r.Seq = id, seq })
 			}
 			if seq%2 == 0 { // the pairs are due at the same time
-				w.hint(apptest.ClientA)
+				w.wake(apptest.ClientA)
 				apptest.Pass(time.Millisecond)
 			}
 		}
 		apptest.Pass(time.Minute)
-		n, _ := w.Store.InState(job.DeliveryDelivered)
+		n, _ := w.Store.inState(job.DeliveryDelivered)
 		require.Equal(t, 100, n)
 		require.Equal(t, 2, w.sender.atOnce(endpointA), "jobs among each other in parallel")
 	})
@@ -232,9 +233,9 @@ func TestDeliveriesOfNoJobAreIndependent(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, time.Second))
 		for range 10 {
-			w.Store.Deliver(apptest.ClientA, endpointA, func(r *apptest.DeliveryRow) { r.JobID = job.ID{} })
+			w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.JobID = job.ID{} })
 		}
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(500 * time.Millisecond)
 		require.Equal(t, 1, w.sender.atOnce(endpointA), "before it is known to answer")
 		apptest.Pass(time.Second)
@@ -242,8 +243,8 @@ func TestDeliveriesOfNoJobAreIndependent(t *testing.T) {
 	})
 }
 
-// Each delivery is hinted once, right after it was written, and nobody repairs:
-// a hint that is lost between a dispatcher's last look and its end shows as a delivery
+// The worker is woken once for each delivery, right after it was written, and nobody repairs:
+// a wake-up that is lost between a dispatcher's last look and its end shows as a delivery
 // that stays.
 func TestNoWakeUpIsLost(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
@@ -257,13 +258,13 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		w := newSendingWorld(t, answers(200, time.Millisecond))
 		w.Store.Hook("ClaimDeliveries", apptest.Hook{Before: pause, After: pause})
 		w.Store.Hook("DueEndpoints", apptest.Hook{After: pause})
-		w.Store.Short = func(n int) int { return random.n(n + 1) }
+		w.Store.short = func(n int) int { return random.n(n + 1) }
 		endpoints := []job.ID{endpointA, endpointB}
 		var writers sync.WaitGroup
 		for range 4 {
 			writers.Go(func() {
 				for range 200 {
-					w.Store.Deliver(apptest.ClientA, endpoints[random.n(2)])
+					w.Store.deliver(apptest.ClientA, endpoints[random.n(2)])
 					if err := w.worker.Handle(context.Background(), apptest.ClientA); err != nil {
 						t.Error(err)
 					}
@@ -273,41 +274,41 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		}
 		writers.Wait()
 		apptest.Pass(time.Minute)
-		n, _ := w.Store.InState(job.DeliveryDelivered)
+		n, _ := w.Store.inState(job.DeliveryDelivered)
 		require.Equal(t, 800, n)
 		require.Zero(t, w.running())
 	})
 }
 
-func TestAHintThatCannotBeLookedIntoIsOfferedAgain(t *testing.T) {
+func TestAWakeUpThatFailsIsOfferedAgain(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, 0))
 		w.Store.Hook("DueEndpoints", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
 		require.ErrorIs(t, w.worker.Handle(context.Background(), apptest.ClientA), apptest.ErrStorage)
-		w.hint(apptest.ClientA)
+		w.wake(apptest.ClientA)
 	})
 }
 
 func TestTheServerSaysWhyItDisabledAWebhook(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(410, 0))
-		id := w.Store.Deliver(apptest.ClientA, endpointA)
-		w.hint(apptest.ClientA)
+		id := w.Store.deliver(apptest.ClientA, endpointA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
-		require.Equal(t, job.DisabledGone, w.Store.Delivery(id).Results[0].Disable)
+		require.Equal(t, job.DisabledGone, w.Store.delivery(id).Results[0].Disable)
 		require.Equal(t, 1.0, w.Metric(w.Metrics.WebhooksDisabled.WithLabelValues("GONE")))
 		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "webhook disabled", "reason": "GONE", "webhook_id": endpointA.String()}), 1)
-		require.Equal(t, []job.Notification{{ClientID: apptest.ClientA}}, w.Queue.News(), "the event of it")
+		require.Equal(t, []job.Notification{{ClientID: apptest.ClientA}}, w.Queue.Notifications(), "the event of it")
 	})
 }
 
 func TestSendingThatPanicsIsAFailedAttempt(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, func(context.Context, job.ClaimedDelivery) job.Sent { panic("boom") })
-		id := w.Store.Deliver(apptest.ClientA, endpointA)
-		w.hint(apptest.ClientA)
+		id := w.Store.deliver(apptest.ClientA, endpointA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(time.Second)
-		d := w.Store.Delivery(id)
+		d := w.Store.delivery(id)
 		require.Equal(t, job.SendInternal, d.Results[0].Sent.Attempt.Error)
 		require.Equal(t, job.DeliveryPending, d.State)
 		require.Zero(t, w.Metric(w.Metrics.Sends))
@@ -325,19 +326,19 @@ func TestNoSendOutlastsItsClaim(t *testing.T) {
 			<-ctx.Done()
 			return failedWith(began, job.SendTimeout, 0)
 		})
-		id := w.Store.Deliver(apptest.ClientA, endpointA)
-		w.hint(apptest.ClientA)
+		id := w.Store.deliver(apptest.ClientA, endpointA)
+		w.wake(apptest.ClientA)
 		apptest.Pass(testTimeout + 2*time.Second)
-		require.Equal(t, testTimeout+sendGrace, w.Store.Delivery(id).Results[0].Sent.Attempt.Duration)
+		require.Equal(t, testTimeout+sendGrace, w.Store.delivery(id).Results[0].Sent.Attempt.Duration)
 	})
 }
 
-func TestAStoppedCourierTakesNoHints(t *testing.T) {
+func TestAStoppedWorkerTakesNoWakeUps(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newSendingWorld(t, answers(200, 0))
 		w.stop(w.worker, time.Minute)
 		w.stop(w.worker, time.Minute)
-		w.Store.Deliver(apptest.ClientA, endpointA)
+		w.Store.deliver(apptest.ClientA, endpointA)
 		require.ErrorIs(t, w.worker.Handle(context.Background(), apptest.ClientA), errStopping)
 		synctest.Wait()
 		require.Empty(t, w.sender.begun())

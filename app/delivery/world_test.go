@@ -7,12 +7,26 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/job"
 )
 
 // worldDelivery is everything around the delivery worker.
-type worldDelivery struct{ *apptest.World }
+type worldDelivery struct {
+	*apptest.World
+	Store *fakeStore
+}
 
-func newWorldDelivery(t testing.TB) *worldDelivery { return &worldDelivery{apptest.NewWorld(t)} }
+func newWorldDelivery(t testing.TB) *worldDelivery {
+	w := apptest.NewWorld(t)
+	return &worldDelivery{w, newFakeStore(w.Store)}
+}
+
+// subscribe stores a webhook as another process would.
+func (w *worldDelivery) subscribe(client job.ID) *webhookRow {
+	r := &webhookRow{Webhook: job.Webhook{ID: app.NewID(), ClientID: client}}
+	w.Store.Update(func() { w.Store.webhooks[r.ID] = r })
+	return r
+}
 
 // lead repairs deliveries until the test ends, as the leader of the maintenance
 // does.

@@ -17,7 +17,7 @@ func (h *Hub) Await(
 	notified, stop := h.watch(client, id, false)
 	defer stop()
 	for {
-		j, err := h.readInTurn(ctx, read)
+		j, err := inTurn(ctx, h, func() (*job.Job, error) { return read(ctx) })
 		switch {
 		case err == nil && done(j):
 			return j, false, nil
@@ -33,13 +33,4 @@ func (h *Hub) Await(
 			return last, true, nil
 		}
 	}
-}
-
-func (h *Hub) readInTurn(ctx context.Context, read func(context.Context) (*job.Job, error)) (*job.Job, error) {
-	done, err := h.turn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	return read(ctx)
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
 )
@@ -36,7 +38,7 @@ const (
 	calmRounds    = 5           // intervals from one sweep to the next while it does
 	sweepChunk    = 1000        // histories in one query
 
-	// watcherReads is how many watchers read storage at once. All of them want to
+	// MaxConcurrentReads is how many watchers read storage at once. All of them want to
 	// when notifications come in again; others need connections too.
 	MaxConcurrentReads = 4
 )
@@ -50,7 +52,7 @@ type Hub struct {
 	listener Listener
 	metrics  *app.Metrics
 	log      *slog.Logger
-	reads    chan struct{} // holds a token for each watcher that reads
+	reads    *semaphore.Weighted // watchers that read
 
 	mu      sync.Mutex
 	clients map[job.ID]map[job.ID]*topic // by client, then by job
@@ -60,12 +62,12 @@ type Hub struct {
 type topic struct {
 	client, job job.ID
 	watchers    map[*watcher]struct{}
-	// seen is a place that each watcher has read up to, or been notified of
+	// seen is a position that each watcher has read up to, or been notified of
 	// since it has not: what comes after it, somebody may not know.
 	seen job.Position
 }
 
-// unread is the place of a topic that nobody has read: its watchers are about
+// unread is the position of a topic that nobody has read: its watchers are about
 // to, so there is nothing to notify them of.
 var unread = job.Position{Tx: math.MaxUint64}
 
@@ -78,26 +80,25 @@ type watcher struct {
 func NewHub(store SweepStore, listener Listener, m *app.Metrics, log *slog.Logger) *Hub {
 	return &Hub{
 		store: store, listener: listener, metrics: m, log: log,
-		reads: make(chan struct{}, MaxConcurrentReads), clients: map[job.ID]map[job.ID]*topic{},
+		reads: semaphore.NewWeighted(MaxConcurrentReads), clients: map[job.ID]map[job.ID]*topic{},
 	}
 }
 
-// turn waits until a watcher may read storage. An error means that ctx ended
-// before; without one, the watcher calls done when it has read.
-func (h *Hub) turn(ctx context.Context) (done func(), err error) {
-	select {
-	case h.reads <- struct{}{}:
-		return func() { <-h.reads }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+// inTurn reads storage for a watcher, as one of MaxConcurrentReads at most. An
+// error may mean that ctx ended before its turn.
+func inTurn[T any](ctx context.Context, h *Hub, read func() (T, error)) (answer T, err error) {
+	if err := h.reads.Acquire(ctx, 1); err != nil {
+		return answer, err
 	}
+	defer h.reads.Release(1)
+	return read()
 }
 
-// Watch hears of one job, or with the zero id of all of a client's jobs and
+// Watch receives the notifications of one job, or with the zero id of all of a client's jobs and
 // batches, until stop is called. The watcher reads storage after Watch, and
 // again with each notification, also if it brings progress: those that come faster
 // than they are received are merged, and a merged one stands for an event as well.
-// Progress is heard of single jobs only, and is the latest.
+// Progress is received of single jobs only, and is the latest.
 func (h *Hub) Watch(client, id job.ID) (notifications <-chan job.Notification, stop func()) {
 	return h.watch(client, id, !id.IsZero())
 }

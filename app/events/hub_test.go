@@ -51,17 +51,17 @@ func TestHubListensForWatchedClientsOnly(t *testing.T) {
 	w := newWorldEvents(t)
 	_, first := w.hub.Watch(apptest.ClientA, app.NewID())
 	_, second := w.hub.Watch(apptest.ClientA, job.ID{})
-	watched, changes := w.Listener.Watching(apptest.ClientA)
+	watched, changes := w.listener.watching(apptest.ClientA)
 	require.True(t, watched)
 	require.Equal(t, 1, changes, "once for all of a client's watchers")
 	require.Equal(t, 1.0, w.Metric(w.Metrics.Watchers.WithLabelValues("job")))
 	require.Equal(t, 1.0, w.Metric(w.Metrics.Watchers.WithLabelValues("client")))
 	first()
 	first()
-	watched, _ = w.Listener.Watching(apptest.ClientA)
+	watched, _ = w.listener.watching(apptest.ClientA)
 	require.True(t, watched)
 	second()
-	watched, _ = w.Listener.Watching(apptest.ClientA)
+	watched, _ = w.listener.watching(apptest.ClientA)
 	require.False(t, watched)
 	require.Zero(t, w.Metric(w.Metrics.Watchers.WithLabelValues("job")))
 	require.Zero(t, w.Metric(w.Metrics.Watchers.WithLabelValues("client")))
@@ -69,12 +69,12 @@ func TestHubListensForWatchedClientsOnly(t *testing.T) {
 
 	_, third := w.hub.Watch(apptest.ClientA, app.NewID())
 	first()
-	watched, _ = w.Listener.Watching(apptest.ClientA)
+	watched, _ = w.listener.watching(apptest.ClientA)
 	require.True(t, watched, "who left long ago takes nobody along")
 	third()
 }
 
-func TestHubPassesNewsOn(t *testing.T) {
+func TestHubPassesNotificationsOn(t *testing.T) {
 	t.Parallel()
 	w := newWorldEvents(t)
 	mine, other := app.NewID(), app.NewID()
@@ -122,15 +122,16 @@ func TestHubMergesWhatIsNotReceived(t *testing.T) {
 		notifications []job.Notification
 		want          job.Notification
 	}{
-		"events":                   {[]job.Notification{event, event}, event},
-		"later progress":           {[]job.Notification{at(1, 10), at(1, 20), at(1, 30)}, at(1, 30)},
-		"progress out of order":    {[]job.Notification{at(1, 30), at(1, 20)}, at(1, 30)},
-		"the next attempt":         {[]job.Notification{at(1, 90), at(2, 10)}, at(2, 10)},
-		"an attempt out of order":  {[]job.Notification{at(2, 10), at(1, 90)}, at(2, 10)},
-		"progress, then an event":  {[]job.Notification{at(1, 40), event}, at(1, 40)},
-		"an event, then progress":  {[]job.Notification{event, at(1, 40)}, at(1, 40)},
-		"an end, then something":   {[]job.Notification{{Ended: true}, event}, job.Notification{Ended: true}},
-		"all of these in sequence": {[]job.Notification{at(1, 10), event, at(1, 50), {Ended: true}, at(1, 20)}, job.Notification{Attempt: 1, Progress: apptest.Percent(50), Ended: true}},
+		"events":                  {[]job.Notification{event, event}, event},
+		"later progress":          {[]job.Notification{at(1, 10), at(1, 20), at(1, 30)}, at(1, 30)},
+		"progress out of order":   {[]job.Notification{at(1, 30), at(1, 20)}, at(1, 30)},
+		"the next attempt":        {[]job.Notification{at(1, 90), at(2, 10)}, at(2, 10)},
+		"an attempt out of order": {[]job.Notification{at(2, 10), at(1, 90)}, at(2, 10)},
+		"progress, then an event": {[]job.Notification{at(1, 40), event}, at(1, 40)},
+		"an event, then progress": {[]job.Notification{event, at(1, 40)}, at(1, 40)},
+		"an end, then something":  {[]job.Notification{{Ended: true}, event}, job.Notification{Ended: true}},
+		"all of these in sequence": {[]job.Notification{at(1, 10), event, at(1, 50), {Ended: true}, at(1, 20)},
+			job.Notification{Attempt: 1, Progress: apptest.Percent(50), Ended: true}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -213,16 +214,16 @@ func TestHubUnderLoad(t *testing.T) {
 	require.Empty(t, w.hub.clients)
 	require.Zero(t, w.Metric(w.Metrics.Watchers.WithLabelValues("job")))
 	require.Zero(t, w.Metric(w.Metrics.Watchers.WithLabelValues("client")))
-	watched, _ := w.Listener.Watching(apptest.ClientA)
+	watched, _ := w.listener.watching(apptest.ClientA)
 	require.False(t, watched)
 }
 
-func TestSweepMakesUpForLostNews(t *testing.T) {
+func TestSweepMakesUpForLostNotifications(t *testing.T) {
 	for name, connected := range map[string]bool{"connected": true, "cut off": false} {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newWorldEvents(t)
-				w.Listener.SetConnected(connected)
+				w.listener.up.Store(connected)
 				w.Background(w.hub.Run)
 				interval := SweepInterval
 				if connected {
@@ -242,8 +243,8 @@ func TestSweepMakesUpForLostNews(t *testing.T) {
 
 				w.Happens(task, job.Assigned)
 				apptest.Pass(interval)
-				require.Equal(t, job.Notification{ClientID: apptest.ClientA, JobID: task.JobID}, w.requireHeard(notifications, "lost news"))
-				require.Equal(t, job.Notification{ClientID: apptest.ClientA}, w.requireHeard(feed, "lost news"))
+				require.Equal(t, job.Notification{ClientID: apptest.ClientA, JobID: task.JobID}, w.requireHeard(notifications, "a lost notification"))
+				require.Equal(t, job.Notification{ClientID: apptest.ClientA}, w.requireHeard(feed, "a lost notification"))
 				require.Equal(t, 2.0, w.Metric(w.Metrics.Notifications.WithLabelValues("sweep")))
 				apptest.Pass(2 * interval)
 				w.requireQuiet(notifications, "nothing else happened")
@@ -257,7 +258,7 @@ func TestSweepMakesUpForLostNews(t *testing.T) {
 func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldEvents(t)
-		w.Listener.SetConnected(false)
+		w.listener.up.Store(false)
 		w.Background(w.hub.Run)
 		old := func(r *apptest.Row) { r.EventSeq = 2 }
 		changed, same := w.Add(old), w.Add(old)
@@ -286,7 +287,7 @@ func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
 func TestASweepDuringTheFirstReading(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldEvents(t)
-		w.Listener.SetConnected(false)
+		w.listener.up.Store(false)
 		w.Background(w.hub.Run)
 		task := w.Add()
 		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
@@ -306,7 +307,7 @@ func TestASweepDuringTheFirstReading(t *testing.T) {
 func TestAReaderThatFailedIsPokedAgain(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldEvents(t)
-		w.Listener.SetConnected(false)
+		w.listener.up.Store(false)
 		w.Background(w.hub.Run)
 		task := w.Add(func(r *apptest.Row) { r.EventSeq = 2 })
 		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
@@ -339,7 +340,7 @@ func TestAWatchedJobThatIsDeleted(t *testing.T) {
 		notifications, stop := w.reader.Watch(apptest.ClientA, task.JobID)
 		defer stop()
 		w.read(task)
-		require.NoError(t, w.Store.Delete(context.Background(), apptest.ClientA, task.JobID))
+		w.Store.Update(func() { delete(w.Store.Rows, task.JobID) })
 		apptest.Pass(calmRounds * SweepInterval)
 		w.requireHeard(notifications, "it is gone")
 	})
@@ -348,7 +349,7 @@ func TestAWatchedJobThatIsDeleted(t *testing.T) {
 func TestSweepAsksOnceForAll(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldEvents(t)
-		w.Listener.SetConnected(false)
+		w.listener.up.Store(false)
 		w.Background(w.hub.Run)
 		apptest.Pass(10 * SweepInterval)
 		require.Empty(t, w.Store.Asked, "nobody watches")

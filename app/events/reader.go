@@ -6,8 +6,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// EventStore reads histories.
-type EventStore interface {
+// Store reads histories.
+type Store interface {
 	Events(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error)
 	ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error)
 	FeedEnd(ctx context.Context) (job.Position, error)
@@ -16,18 +16,18 @@ type EventStore interface {
 // Reader reads histories for watchers: each read takes its turn, and notes in the
 // hub how far the watcher has come.
 type Reader struct {
-	store EventStore
+	store Store
 	hub   *Hub
 }
 
-// NewEventReader makes a reader of histories.
-func NewReader(store EventStore, hub *Hub) *Reader {
+// NewReader makes a reader of histories.
+func NewReader(store Store, hub *Hub) *Reader {
 	return &Reader{store: store, hub: hub}
 }
 
 // JobEvents reads at most limit events of a job after the given seq.
 func (r *Reader) JobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
-	log, err := r.jobEvents(ctx, client, id, after, limit)
+	log, err := inTurn(ctx, r.hub, func() (job.Log, error) { return r.store.Events(ctx, client, id, after, limit) })
 	seen := log.Last
 	if err != nil {
 		seen = after // watchers are notified to try again
@@ -39,7 +39,7 @@ func (r *Reader) JobEvents(ctx context.Context, client, id job.ID, after, limit 
 // ClientEvents reads at most limit events of all of a client's jobs and batches
 // after the given position.
 func (r *Reader) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
-	feed, err := r.clientEvents(ctx, client, after, limit)
+	feed, err := inTurn(ctx, r.hub, func() (job.Feed, error) { return r.store.ClientEvents(ctx, client, after, limit) })
 	seen := after
 	if n := len(feed.Events); n > 0 {
 		seen = feed.Events[n-1].Position
@@ -49,24 +49,6 @@ func (r *Reader) ClientEvents(ctx context.Context, client job.ID, after job.Posi
 		r.hub.saw(client, job.ID{}, seen)
 	}
 	return feed, err
-}
-
-func (r *Reader) jobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
-	done, err := r.hub.turn(ctx)
-	if err != nil {
-		return job.Log{}, err
-	}
-	defer done()
-	return r.store.Events(ctx, client, id, after, limit)
-}
-
-func (r *Reader) clientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
-	done, err := r.hub.turn(ctx)
-	if err != nil {
-		return job.Feed{}, err
-	}
-	defer done()
-	return r.store.ClientEvents(ctx, client, after, limit)
 }
 
 // FeedEnd is the position after everything that ClientEvents can give now.

@@ -96,7 +96,8 @@ func (a *Admission) Enter() error {
 	a.mu.Unlock()
 	if refused > 0 {
 		a.log.LogAttrs(context.Background(), slog.LevelWarn, "submissions refused: too many wait",
-			slog.String("action", "admit"), slog.String("error_code", string(errTooManyWait.Code)), slog.String("error_message", errTooManyWait.Detail),
+			slog.String("action", "admit"), slog.String("error_code", string(errTooManyWait.Code)),
+			slog.String("error_message", errTooManyWait.Detail),
 			slog.Int("refused", refused), slog.Int("waiting", waiting), slog.Int("limit", limit))
 	}
 	return errTooManyWait

@@ -34,9 +34,9 @@ func (w *worldJobs) awaiting(s *Service, limit time.Duration, id job.ID, done fu
 	return answer
 }
 
-// relayNews lets the hub hear what was announced.
-func (w *worldJobs) relayNews() {
-	for _, n := range w.Queue.News() {
+// receiveAll gives the hub what was published.
+func (w *worldJobs) receiveAll() {
+	for _, n := range w.Queue.Notifications() {
 		w.hub.Received(n)
 	}
 	synctest.Wait()
@@ -52,14 +52,14 @@ func TestAwait(t *testing.T) {
 		task := w.Add()
 		answer := w.awaiting(s, 30*time.Second, task.JobID, isFinal)
 		running := w.handling(task)
-		w.relayNews()
+		w.receiveAll()
 		apptest.Pass(5 * time.Second)
 		reads := w.Store.Count("Job")
 		w.hub.Received(job.Notification{ClientID: apptest.ClientA, JobID: task.JobID, Attempt: 1, Progress: apptest.Percent(50)})
 		synctest.Wait()
 		require.Equal(t, reads, w.Store.Count("Job"), "progress is no reason to read")
 		require.NoError(t, <-running)
-		w.relayNews()
+		w.receiveAll()
 		select {
 		case a := <-answer:
 			require.NoError(t, a.err)
@@ -126,11 +126,11 @@ func TestAwaitMissesNothingBetweenReadingAndWaiting(t *testing.T) {
 	})
 }
 
-func TestAwaitWithoutNews(t *testing.T) {
+func TestAwaitWithoutNotifications(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
-		w.Listener.SetConnected(false)
+		w.listener.up.Store(false)
 		w.Background(w.hub.Run)
 		task := w.Add()
 		answer := w.awaiting(s, 30*time.Second, task.JobID, isFinal)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/app"
@@ -216,4 +217,16 @@ func (s *Service) cancelAll(ctx context.Context, client job.ID, jobs []job.ID) e
 		})
 	}
 	return group.Wait()
+}
+
+// endBatch ends the span of a batch's submission.
+func endBatch(span trace.Span, requestID string, b *job.Batch, err error) {
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(telemetry.RequestID.String(requestID))
+	if b != nil {
+		span.SetAttributes(telemetry.BatchID.String(b.ID.String()))
+	}
+	app.EndSpan(span, job.ID{}, "", err)
 }

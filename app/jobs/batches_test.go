@@ -27,11 +27,11 @@ func TestSubmitBatch(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
-		r := apptest.BatchRequest(
-			apptest.Request(func(r *job.Request) { r.WorkKind, r.CorrelationID, r.Params = "", "own", []byte(`{"a":1}`) }),
-			apptest.Request(apptest.Deferred(time.Hour)),
-			apptest.Request(func(r *job.Request) { r.WorkKind, r.AutoRetry = job.SuccessNormal, true }),
-			apptest.Request(func(r *job.Request) { r.WorkKind = "" }),
+		r := newBatchRequest(
+			newRequest(func(r *job.Request) { r.WorkKind, r.CorrelationID, r.Params = "", "own", []byte(`{"a":1}`) }),
+			newRequest(deferred(time.Hour)),
+			newRequest(func(r *job.Request) { r.WorkKind, r.AutoRetry = job.SuccessNormal, true }),
+			newRequest(func(r *job.Request) { r.WorkKind = "" }),
 		)
 		b := w.submitBatch(s, r)
 		require.Len(t, b.Items, 4)
@@ -42,7 +42,8 @@ func TestSubmitBatch(t *testing.T) {
 			require.Nil(t, item.Refusal)
 			j := w.Store.RowOf(item.JobID).Job
 			require.Equal(t, item.State, j.State)
-			require.Equal(t, []any{apptest.ClientA, "request-1", "de", b.ID, 4}, []any{j.ClientID, j.RequestID, j.Language, j.BatchID, j.MaxAttempts})
+			require.Equal(t, []any{apptest.ClientA, "request-1", "de", b.ID, 4},
+				[]any{j.ClientID, j.RequestID, j.Language, j.BatchID, j.MaxAttempts})
 			require.Equal(t, r.ReceivedAt.UnixMicro()+int64(i), j.Definition.Seed)
 			seeds[j.Definition.Seed] = true
 			ids = append(ids, item.JobID)
@@ -59,7 +60,7 @@ func TestSubmitBatch(t *testing.T) {
 		require.Equal(t, 1.0, w.Metric(w.Metrics.Submitted.WithLabelValues("SUCCESS_NORMAL")))
 		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "job transition", "action": "submit", "next_state": "CREATED"}), 4)
 		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "job transition", "action": "submit", "next_state": "QUEUED"}), 3)
-		require.Equal(t, []job.Notification{{ClientID: apptest.ClientA}}, w.Queue.News())
+		require.Equal(t, []job.Notification{{ClientID: apptest.ClientA}}, w.Queue.Notifications())
 		require.Equal(t, job.Load{Active: 4, Queued: 3}, s.capacity.mine)
 		require.Zero(t, w.Store.Count("CompleteBatches"))
 	})
@@ -68,7 +69,7 @@ func TestSubmitBatch(t *testing.T) {
 func TestTheRequestsCorrelationWinsOverTheItems(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
-		r := apptest.BatchRequest(apptest.Request(func(r *job.Request) { r.CorrelationID = "own" }), apptest.Request())
+		r := newBatchRequest(newRequest(func(r *job.Request) { r.CorrelationID = "own" }), newRequest())
 		r.CorrelationID = "trace"
 		b := w.submitBatch(w.service(10), r)
 		require.Equal(t, "trace", b.CorrelationID)
@@ -82,13 +83,13 @@ func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
-		r := apptest.BatchRequest(
-			apptest.Request(func(r *job.Request) { r.WorkKind = job.PayloadInvalid }),
-			apptest.Request(),
-			apptest.Request(apptest.Deferred(-time.Second), func(r *job.Request) {
+		r := newBatchRequest(
+			newRequest(func(r *job.Request) { r.WorkKind = job.PayloadInvalid }),
+			newRequest(),
+			newRequest(deferred(-time.Second), func(r *job.Request) {
 				r.Violations = []job.Violation{{Pointer: "/callback", Detail: "Not a URL."}, {Detail: "The whole item."}}
 			}),
-			apptest.Request(apptest.Deferred(-time.Second), func(r *job.Request) {
+			newRequest(deferred(-time.Second), func(r *job.Request) {
 				r.Malformed, r.Violations = true, []job.Violation{{Pointer: "/colour", Detail: "Not known."}}
 			}),
 		)
@@ -116,30 +117,30 @@ func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 func TestSubmitBatchBoundsItsComplaints(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
-		wrong := apptest.Request(apptest.Deferred(-time.Second), func(r *job.Request) {
+		wrong := newRequest(deferred(-time.Second), func(r *job.Request) {
 			r.WorkKind, r.Violations = job.PayloadInvalid, make([]job.Violation, job.MaxViolations)
 		})
 		requests := make([]job.Request, job.MaxBatchItems)
 		for i := range requests {
 			requests[i] = wrong
 		}
-		b := w.submitBatch(w.service(10), apptest.BatchRequest(requests...))
+		b := w.submitBatch(w.service(10), newBatchRequest(requests...))
 		require.Len(t, b.Items[0].Refusal.Violations, job.MaxViolations)
 		require.Len(t, b.Items[len(b.Items)-1].Refusal.Violations, 1)
-		told := 0
+		listed := 0
 		for _, item := range b.Items {
-			told += len(item.Refusal.Violations)
+			listed += len(item.Refusal.Violations)
 		}
-		require.LessOrEqual(t, told, job.MaxBatchViolations+job.MaxViolations+job.MaxBatchItems)
+		require.LessOrEqual(t, listed, job.MaxBatchViolations+job.MaxViolations+job.MaxBatchItems)
 	})
 }
 
-func TestABatchOfRefusedItemsOnlyIsSettledAtOnce(t *testing.T) {
+func TestABatchOfRefusedItemsOnlyIsCompletedAtOnce(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
-		s := w.service(0, func(c *ServiceConfig) { c.Catalogue.Kinds = []job.Kind{job.PayloadInvalid} })
+		s := w.service(0, func(c *Config) { c.Catalogue.Kinds = []job.Kind{job.PayloadInvalid} })
 		w.Background(w.completer.Run)
-		b := w.submitBatch(s, apptest.BatchRequest(apptest.Request(), apptest.Request(func(r *job.Request) { r.WorkKind = "" })))
+		b := w.submitBatch(s, newBatchRequest(newRequest(), newRequest(func(r *job.Request) { r.WorkKind = "" })))
 		require.Equal(t, "/jobs/1/work_kind", b.Items[1].Refusal.Violations[0].Pointer, "nothing to draw from")
 		synctest.Wait()
 		b, err := s.Batch(context.Background(), apptest.ClientA, b.ID)
@@ -154,12 +155,12 @@ func TestABatchIsAcceptedAsAWholeOrNot(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(5)
-		_, _, err := s.SubmitBatch(context.Background(), apptest.BatchRequest(apptest.Requests(6)...))
+		_, _, err := s.SubmitBatch(context.Background(), newBatchRequest(newRequests(6)...))
 		require.Equal(t, job.CodeQueueFull, job.CodeOf(err))
 		w.nothingDone()
 		require.Zero(t, s.capacity.mine)
-		w.submitBatch(s, apptest.BatchRequest(apptest.Requests(5)...))
-		_, _, err = s.SubmitBatch(context.Background(), apptest.BatchRequest(apptest.Request()))
+		w.submitBatch(s, newBatchRequest(newRequests(5)...))
+		_, _, err = s.SubmitBatch(context.Background(), newBatchRequest(newRequest()))
 		require.Equal(t, job.CodeQueueFull, job.CodeOf(err))
 		w.Background(s.capacity.Run)
 		apptest.Pass(capacityInterval)
@@ -171,10 +172,10 @@ func TestSubmitBatchReplays(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(2)
-		r := apptest.BatchRequest(apptest.Request(), apptest.Request(apptest.Deferred(time.Second)))
+		r := newBatchRequest(newRequest(), newRequest(deferred(time.Second)))
 		r.IdempotencyKey = "k"
 		first := w.submitBatch(s, r)
-		w.Queue.News()
+		w.Queue.Notifications()
 		tasks := len(w.Queue.Sent())
 		apptest.Pass(time.Minute)
 
@@ -200,7 +201,7 @@ func TestSubmitBatchReplays(t *testing.T) {
 		}
 		require.Len(t, w.Store.Rows, 2)
 		require.Len(t, w.Queue.Sent(), tasks)
-		require.Empty(t, w.Queue.News())
+		require.Empty(t, w.Queue.Notifications())
 	})
 }
 
@@ -208,7 +209,7 @@ func TestSubmitBatchThroughTrouble(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(2)
-		r := apptest.BatchRequest(apptest.Requests(2)...)
+		r := newBatchRequest(newRequests(2)...)
 		r.IdempotencyKey = "k"
 		w.Store.Hook("InsertBatch", apptest.Hook{Before: apptest.Fails(3, apptest.ErrStorage)})
 		for range 3 {
@@ -229,7 +230,7 @@ func TestSubmitBatchThroughTrouble(t *testing.T) {
 		s.capacity.maxActive = 0
 		w.Store.Hook("FindBatch", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
 		_, _, err = s.SubmitBatch(context.Background(), r)
-		require.ErrorIs(t, err, apptest.ErrStorage, "whether it was accepted before cannot be told")
+		require.ErrorIs(t, err, apptest.ErrStorage, "whether it was accepted before is unknown")
 	})
 }
 
@@ -237,26 +238,26 @@ func TestCancelBatch(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(1000)
-		items := apptest.Requests(100)
+		items := newRequests(100)
 		for i := range 10 {
-			items[i] = apptest.Request(apptest.Deferred(time.Hour))
+			items[i] = newRequest(deferred(time.Hour))
 		}
-		b := w.submitBatch(s, apptest.BatchRequest(items...))
+		b := w.submitBatch(s, newBatchRequest(items...))
 		for i, state := range []job.State{job.Succeeded, job.Failed, job.Running, job.Assigned} {
 			w.Store.Change(b.Items[50+i].JobID, func(r *apptest.Row) { r.State = state })
 		}
-		w.Queue.News()
+		w.Queue.Notifications()
 		for range 2 { // a repetition finds nothing to do
 			canceled, err := s.CancelBatch(context.Background(), apptest.ClientA, b.ID)
 			require.NoError(t, err)
 			require.Equal(t, map[job.State]int{job.Canceled: 98, job.Succeeded: 1, job.Failed: 1}, canceled.Counts)
-			require.NotNil(t, canceled.Outcome, "settled at once")
+			require.NotNil(t, canceled.Outcome, "completed at once")
 			require.Equal(t, job.StatusCompletedWithErrors, canceled.Outcome.Status)
 			require.Equal(t, 98.0, w.Metric(w.Metrics.Canceled.WithLabelValues("SUCCESS_FAST")))
 			require.Len(t, w.Queue.Signaled(), 2)
 		}
 		require.Equal(t, 1.0, w.Metric(w.Metrics.BatchesCompleted.WithLabelValues("COMPLETED_WITH_ERRORS")))
-		require.Len(t, w.Queue.News(), 98+1, "each job, and the batch once")
+		require.Len(t, w.Queue.Notifications(), 98+1, "each job, and the batch once")
 	})
 }
 
@@ -264,7 +265,7 @@ func TestCancelBatchSharesStatements(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(1000)
-		b := w.submitBatch(s, apptest.BatchRequest(apptest.Requests(3*cancelConcurrency)...))
+		b := w.submitBatch(s, newBatchRequest(newRequests(3*cancelConcurrency)...))
 		w.Store.Hook("Cancel", apptest.Hook{Before: func(context.Context) error { time.Sleep(time.Second); return nil }})
 		began := time.Now()
 		_, err := s.CancelBatch(context.Background(), apptest.ClientA, b.ID)
@@ -277,7 +278,7 @@ func TestCancelBatchWhileItsJobsEnd(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
-		b := w.submitBatch(s, apptest.BatchRequest(apptest.Requests(3)...))
+		b := w.submitBatch(s, newBatchRequest(newRequests(3)...))
 		w.Store.Hook("OpenJobs", apptest.Hook{After: func(context.Context) error {
 			w.Store.Change(b.Items[0].JobID, func(r *apptest.Row) { r.State = job.Succeeded })
 			w.Store.Mu.Lock()
@@ -291,14 +292,14 @@ func TestCancelBatchWhileItsJobsEnd(t *testing.T) {
 	})
 }
 
-// Whoever else settles the batch, the answer tells how it ended.
-func TestCancelBatchWhileOthersSettle(t *testing.T) {
+// Whoever else completes the batch, the answer tells how it ended.
+func TestCancelBatchWhileOthersCompleteIt(t *testing.T) {
 	for name, late := range map[string]time.Duration{"before it tries": 0, "while it tries": 5 * outcomePause} {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newWorldJobs(t)
 				s := w.service(10)
-				b := w.submitBatch(s, apptest.BatchRequest(apptest.Requests(3)...))
+				b := w.submitBatch(s, newBatchRequest(newRequests(3)...))
 				s.completer = batches.NewCompleter(skipping{w.Store}, w.Queue, w.Metrics, w.Logger)
 				began := time.Now()
 				w.Store.Hook("CompleteBatches", apptest.Hook{Before: func(context.Context) error {
@@ -318,17 +319,17 @@ func TestCancelBatchWhileOthersSettle(t *testing.T) {
 }
 
 // skipping is a store in which somebody else has locked all batches.
-type skipping struct{ *apptest.Store }
+type skipping struct{ *fakeStore }
 
 func (s skipping) CompleteBatches(ctx context.Context, _ []job.ID) ([]job.Batch, error) {
-	return nil, apptest.Second(s.Store.CompleteBatches(ctx, nil))
+	return nil, second(s.Store.CompleteBatches(ctx, nil))
 }
 
 func TestCancelBatchDoesNotWaitForever(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
-		b := w.submitBatch(s, apptest.BatchRequest(apptest.Requests(3)...))
+		b := w.submitBatch(s, newBatchRequest(newRequests(3)...))
 		s.completer = batches.NewCompleter(skipping{w.Store}, w.Queue, w.Metrics, w.Logger)
 		began := time.Now()
 		answer, err := s.CancelBatch(context.Background(), apptest.ClientA, b.ID)
@@ -344,7 +345,7 @@ func TestCancelBatchThroughTrouble(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newWorldJobs(t)
 				s := w.service(10)
-				b := w.submitBatch(s, apptest.BatchRequest(apptest.Requests(3)...))
+				b := w.submitBatch(s, newBatchRequest(newRequests(3)...))
 				w.Store.Hook(operation, apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
 				answer, err := s.CancelBatch(context.Background(), apptest.ClientA, b.ID)
 				if want {
@@ -367,7 +368,7 @@ func TestOtherClientsBatchesDoNotExist(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
-		b := w.submitBatch(s, apptest.BatchRequest(apptest.Requests(2)...))
+		b := w.submitBatch(s, newBatchRequest(newRequests(2)...))
 		for _, id := range []job.ID{b.ID, app.NewID()} {
 			_, err := s.Batch(context.Background(), apptest.ClientB, id)
 			require.Equal(t, job.CodeBatchNotFound, job.CodeOf(err))

@@ -30,10 +30,11 @@ func BenchmarkSubmit(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			queue, metrics := apptest.SilentQueue{}, app.NewMetrics(prometheus.NewRegistry())
-			s := NewService(ServiceConfig{Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: apptest.Limit}, MaxAttempts: 4}, ServiceDeps{
+			s := New(Config{Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: apptest.Limit}, MaxAttempts: 4}, Deps{
 				Jobs: acceptingStore{}, Queue: queue, Capacity: NewCapacity(1<<40, 1<<40, nil, log), Metrics: metrics, Log: log,
 			})
-			r := job.Request{ClientID: apptest.ClientA, Type: job.Execute, WorkKind: job.PayloadSmall, RequestID: app.NewID().String(), ReceivedAt: time.Now()}
+			r := job.Request{ClientID: apptest.ClientA, Type: job.Execute, WorkKind: job.PayloadSmall, RequestID: app.NewID().String(),
+				ReceivedAt: time.Now()}
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := s.Submit(context.Background(), r); err != nil {

@@ -25,7 +25,7 @@ func TestLimitsAreExactWithinAProcess(t *testing.T) {
 			var all sync.WaitGroup
 			for range 200 {
 				all.Go(func() {
-					_, err := s.Submit(context.Background(), apptest.Request())
+					_, err := s.Submit(context.Background(), newRequest())
 					switch {
 					case err == nil:
 						accepted.Add(1)
@@ -74,7 +74,7 @@ func TestLimitsHoldWhileStorageCounts(t *testing.T) {
 		w.Background(s.capacity.Run)
 		var all sync.WaitGroup
 		for range 200 {
-			all.Go(func() { _, _ = s.Submit(context.Background(), apptest.Request()) })
+			all.Go(func() { _, _ = s.Submit(context.Background(), newRequest()) })
 			apptest.Pass(20 * time.Millisecond)
 			w.Store.Mu.Lock()
 			stored := len(w.Store.Rows)
@@ -95,22 +95,22 @@ func TestDeferredJobsDoNotFillTheQueue(t *testing.T) {
 		s := w.service(2)
 		s.capacity.maxQueued = 1
 		submit := func(change ...func(*job.Request)) job.Code {
-			if _, err := s.Submit(context.Background(), apptest.Request(change...)); err != nil {
+			if _, err := s.Submit(context.Background(), newRequest(change...)); err != nil {
 				return job.CodeOf(err)
 			}
 			return ""
 		}
 		require.Empty(t, submit())
 		require.Equal(t, job.CodeQueueFull, submit())
-		require.Empty(t, submit(apptest.Deferred(time.Hour)), "it is not queued yet")
-		require.Equal(t, job.CodeQueueFull, submit(apptest.Deferred(time.Hour)), "but it is active")
+		require.Empty(t, submit(deferred(time.Hour)), "it is not queued yet")
+		require.Equal(t, job.CodeQueueFull, submit(deferred(time.Hour)), "but it is active")
 	})
 }
 
 func TestRefusalForLimitsTellsWhenToRetry(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
-		_, err := w.service(0).Submit(context.Background(), apptest.Request(apptest.WithKey("k")))
+		_, err := w.service(0).Submit(context.Background(), newRequest(withKey("k")))
 		var full *job.Error
 		require.ErrorAs(t, err, &full)
 		require.Equal(t, job.CodeQueueFull, full.Code)
@@ -127,11 +127,11 @@ func TestTheCountIsKeptWhileStorageIsAway(t *testing.T) {
 		stop := w.Background(s.capacity.Run)
 		w.Store.Hook("Load", apptest.Hook{Before: apptest.Fails(5, apptest.ErrStorage)})
 		for range 2 {
-			_, err := s.Submit(context.Background(), apptest.Request())
+			_, err := s.Submit(context.Background(), newRequest())
 			require.NoError(t, err)
 		}
 		apptest.Pass(3 * capacityInterval)
-		_, err := s.Submit(context.Background(), apptest.Request())
+		_, err := s.Submit(context.Background(), newRequest())
 		require.Equal(t, job.CodeQueueFull, job.CodeOf(err))
 		require.NotEmpty(t, w.Log.Lines(t, map[string]any{"msg": "cannot count jobs"}))
 		apptest.Pass(5 * capacityInterval)

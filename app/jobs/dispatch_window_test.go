@@ -59,7 +59,7 @@ func TestAClosedWindowLeavesJobsToTheRelay(t *testing.T) {
 		require.NoError(t, s.window.Count(ctx))
 		var ids []job.ID
 		for range 6 {
-			receipt, err := s.Submit(ctx, apptest.Request())
+			receipt, err := s.Submit(ctx, newRequest())
 			require.NoError(t, err)
 			ids = append(ids, receipt.JobID)
 		}

@@ -91,8 +91,8 @@ func TestReadingWhatBelongsToAJob(t *testing.T) {
 		other := func() error { _, _, err := s.Attempts(ctx, apptest.ClientB, task.JobID); return err }
 		for what, err := range map[string]error{
 			"attempts": other(),
-			"result":   apptest.Second(s.Result(ctx, apptest.ClientB, task.JobID)),
-			"events":   apptest.Second(w.reader.JobEvents(ctx, apptest.ClientB, task.JobID, 0, 10)),
+			"result":   second(s.Result(ctx, apptest.ClientB, task.JobID)),
+			"events":   second(w.reader.JobEvents(ctx, apptest.ClientB, task.JobID, 0, 10)),
 			"delete":   s.Delete(ctx, apptest.ClientB, task.JobID),
 		} {
 			require.Equal(t, job.CodeJobNotFound, job.CodeOf(err), what)

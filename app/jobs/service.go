@@ -28,17 +28,17 @@ type JobStore interface {
 	Delete(ctx context.Context, client, id job.ID) error
 }
 
-// ServiceConfig of a Service.
-type ServiceConfig struct {
+// Config of a Service.
+type Config struct {
 	Catalogue   job.Catalogue
 	MaxAttempts int // first attempt included
 	Backoff     job.Backoff
 	Clock       app.Clock // time.Now if nil
 }
 
-// ServiceDeps is what a Service works with; all but Targets and Window are
+// Deps is what a Service works with; all but Targets and Window are
 // required.
-type ServiceDeps struct {
+type Deps struct {
 	Jobs      JobStore
 	Reader    ReadStore
 	Batches   BatchStore
@@ -55,7 +55,7 @@ type ServiceDeps struct {
 
 // Service is the use cases of clients.
 type Service struct {
-	cfg       ServiceConfig
+	cfg       Config
 	jobs      JobStore
 	reader    ReadStore
 	batches   BatchStore
@@ -73,9 +73,9 @@ type Service struct {
 	keyReads  singleflight.Group
 }
 
-// NewService makes the use cases of clients. Capacity, hub and the
+// New makes the use cases of clients. Capacity, hub and the
 // batch completer have loops of their own: see their Run.
-func NewService(cfg ServiceConfig, d ServiceDeps) *Service {
+func New(cfg Config, d Deps) *Service {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}

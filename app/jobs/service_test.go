@@ -14,13 +14,13 @@ import (
 )
 
 // service makes the use cases of clients; limit bounds active and queued jobs.
-func (w *worldJobs) service(limit int, change ...func(*ServiceConfig)) *Service {
-	cfg := ServiceConfig{Catalogue: apptest.Catalogue, MaxAttempts: 4, Backoff: apptest.Backoff}
+func (w *worldJobs) service(limit int, change ...func(*Config)) *Service {
+	cfg := Config{Catalogue: testCatalogue, MaxAttempts: 4, Backoff: apptest.Backoff}
 	for _, f := range change {
 		f(&cfg)
 	}
 	capacity := NewCapacity(limit, limit, w.Store, w.Logger)
-	return NewService(cfg, ServiceDeps{
+	return New(cfg, Deps{
 		Jobs: w.Store, Reader: w.Store, Batches: w.Store, Queue: w.Queue, Progress: w.Queue,
 		Capacity: capacity, Hub: w.hub, Completer: w.completer, Metrics: w.Metrics, Log: w.Logger,
 	})
@@ -42,7 +42,7 @@ func TestSubmit(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
-		receipt, err := s.Submit(context.Background(), apptest.Request(func(r *job.Request) {
+		receipt, err := s.Submit(context.Background(), newRequest(func(r *job.Request) {
 			r.AutoRetry, r.Callback, r.CorrelationID, r.TraceParent, r.Language = true, "https://example.com", "c", "tp", "en"
 			r.Params = []byte(`{"a":1}`)
 		}))
@@ -52,8 +52,10 @@ func TestSubmit(t *testing.T) {
 
 		j := w.Store.RowOf(receipt.JobID).Job
 		require.Equal(t, definitionFor(t, time.Now()), j.Definition, "the request's moment is the seed")
-		require.Equal(t, []any{apptest.ClientA, job.Execute, job.SuccessFast, 4, true, "https://example.com", "c", "tp", "en", "request-1", `{"a":1}`},
-			[]any{j.ClientID, j.Type, j.WorkKind, j.MaxAttempts, j.AutoRetry, j.Callback, j.CorrelationID, j.TraceParent, j.Language, j.RequestID, string(j.Params)})
+		require.Equal(t, []any{apptest.ClientA, job.Execute, job.SuccessFast, 4, true, "https://example.com", "c", "tp", "en", "request-1",
+			`{"a":1}`},
+			[]any{j.ClientID, j.Type, j.WorkKind, j.MaxAttempts, j.AutoRetry, j.Callback, j.CorrelationID, j.TraceParent, j.Language, j.RequestID,
+				string(j.Params)})
 		require.Equal(t, []job.Task{{JobID: receipt.JobID, Attempt: 1, TraceParent: "tp"}}, w.Queue.Sent())
 		require.Equal(t, 1.0, w.Metric(w.Metrics.Submitted.WithLabelValues("SUCCESS_FAST")))
 		require.Equal(t, 1.0, w.Metric(w.Metrics.Queued.WithLabelValues("SUCCESS_FAST")))
@@ -63,7 +65,7 @@ func TestSubmit(t *testing.T) {
 }
 
 func definitionFor(t *testing.T, at time.Time) *job.Definition {
-	d, err := apptest.Catalogue.Define(job.Execute, job.SuccessFast, at, nil)
+	d, err := testCatalogue.Define(job.Execute, job.SuccessFast, at, nil)
 	require.NoError(t, err)
 	return &d
 }
@@ -71,7 +73,7 @@ func definitionFor(t *testing.T, at time.Time) *job.Definition {
 func TestSubmitDrawsAKind(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
-		receipt, err := w.service(10).Submit(context.Background(), apptest.Request(func(r *job.Request) { r.WorkKind = "" }))
+		receipt, err := w.service(10).Submit(context.Background(), newRequest(func(r *job.Request) { r.WorkKind = "" }))
 		require.NoError(t, err)
 		j := w.Store.RowOf(receipt.JobID).Job
 		require.True(t, j.WorkKind.Valid())
@@ -83,12 +85,12 @@ func TestSubmitDispatchesWithinTheHorizonOnly(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
-		far, err := s.Submit(context.Background(), apptest.Request(apptest.Deferred(app.DirectHorizon)))
+		far, err := s.Submit(context.Background(), newRequest(deferred(app.DirectHorizon)))
 		require.NoError(t, err)
 		require.Equal(t, job.Created, far.State)
 		require.Empty(t, w.Queue.Sent(), "the relay will")
 
-		near, err := s.Submit(context.Background(), apptest.Request(apptest.Deferred(app.DirectHorizon-time.Second)))
+		near, err := s.Submit(context.Background(), newRequest(deferred(app.DirectHorizon-time.Second)))
 		require.NoError(t, err)
 		require.Equal(t, []job.Task{{JobID: near.JobID, Attempt: 1, RunAt: time.Now().Add(app.DirectHorizon - time.Second)}}, w.Queue.Sent())
 		require.Zero(t, w.Metric(w.Metrics.Queued.WithLabelValues("SUCCESS_FAST")), "a deferred job is not queued yet")
@@ -99,7 +101,7 @@ func TestSubmitDispatchesWithinTheHorizonOnly(t *testing.T) {
 func TestSubmitTellsEverythingThatIsWrong(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
-		_, err := w.service(10).Submit(context.Background(), apptest.Request(apptest.Deferred(-time.Hour), apptest.WithKey("k"), func(r *job.Request) {
+		_, err := w.service(10).Submit(context.Background(), newRequest(deferred(-time.Hour), withKey("k"), func(r *job.Request) {
 			r.Type, r.WorkKind, r.Emit = job.Execute, job.PayloadInvalid, &job.Emission{Name: "x"}
 			r.Violations = []job.Violation{{Pointer: "/callback", Detail: "Not a URL."}}
 		}))
@@ -120,7 +122,7 @@ func TestSubmitTellsEverythingThatIsWrong(t *testing.T) {
 func TestSubmitTellsFormAndValuesTogether(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
-		_, err := w.service(10).Submit(context.Background(), apptest.Request(apptest.Deferred(-time.Hour), apptest.WithKey("k"), func(r *job.Request) {
+		_, err := w.service(10).Submit(context.Background(), newRequest(deferred(-time.Hour), withKey("k"), func(r *job.Request) {
 			r.WorkKind, r.Malformed = job.PayloadInvalid, true
 			r.Violations = []job.Violation{{Pointer: "/colour", Detail: "Not known."}}
 		}))
@@ -142,7 +144,7 @@ func TestOnlyLatenessIsForgivenToARepetition(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
-		r := apptest.Request(apptest.Deferred(time.Minute), apptest.WithKey("k"))
+		r := newRequest(deferred(time.Minute), withKey("k"))
 		first, err := s.Submit(context.Background(), r)
 		require.NoError(t, err)
 		apptest.Pass(time.Hour)
@@ -164,9 +166,9 @@ func TestOnlyLatenessIsForgivenToARepetition(t *testing.T) {
 func TestSubmitRefusesWhatTheCatalogueDoesNotHave(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
-		s := w.service(10, func(c *ServiceConfig) { c.Catalogue.Kinds = []job.Kind{job.PayloadInvalid} })
+		s := w.service(10, func(c *Config) { c.Catalogue.Kinds = []job.Kind{job.PayloadInvalid} })
 		for _, kind := range []job.Kind{job.SuccessFast, ""} {
-			_, err := s.Submit(context.Background(), apptest.Request(func(r *job.Request) { r.WorkKind = kind }))
+			_, err := s.Submit(context.Background(), newRequest(func(r *job.Request) { r.WorkKind = kind }))
 			require.Equal(t, job.CodeValidationFailed, job.CodeOf(err), "kind %q", kind)
 		}
 		w.nothingDone()
@@ -179,13 +181,13 @@ func TestSubmitRefusesThePast(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
 		for _, late := range []time.Duration{0, -time.Microsecond, -time.Hour} {
-			_, err := s.Submit(context.Background(), apptest.Request(apptest.Deferred(late), apptest.WithKey("k")))
+			_, err := s.Submit(context.Background(), newRequest(deferred(late), withKey("k")))
 			var invalid *job.Error
 			require.ErrorAs(t, err, &invalid)
 			require.Equal(t, "/execution_at", invalid.Violations[0].Pointer)
 		}
 		w.nothingDone()
-		_, err := s.Submit(context.Background(), apptest.Request(apptest.Deferred(time.Microsecond)))
+		_, err := s.Submit(context.Background(), newRequest(deferred(time.Microsecond)))
 		require.NoError(t, err)
 	})
 }
@@ -194,7 +196,7 @@ func TestSubmitReplays(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(1)
-		r := apptest.Request(apptest.Deferred(time.Minute), apptest.WithKey("k"))
+		r := newRequest(deferred(time.Minute), withKey("k"))
 		first, err := s.Submit(context.Background(), r)
 		require.NoError(t, err)
 		apptest.Pass(2 * time.Minute)
@@ -238,14 +240,14 @@ func TestSubmitReportsStorageTrouble(t *testing.T) {
 		s := w.service(1)
 		w.Store.Hook("InsertJob", apptest.Hook{Before: apptest.Fails(5, apptest.ErrStorage)})
 		for range 5 {
-			_, err := s.Submit(context.Background(), apptest.Request())
+			_, err := s.Submit(context.Background(), newRequest())
 			require.Equal(t, job.CodeStorageUnavailable, job.CodeOf(err))
 		}
 		w.nothingDone()
 		w.Store.Hook("FindReceipt", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
-		_, err := s.Submit(context.Background(), apptest.Request(apptest.Deferred(0), apptest.WithKey("k")))
+		_, err := s.Submit(context.Background(), newRequest(deferred(0), withKey("k")))
 		require.Equal(t, job.CodeStorageUnavailable, job.CodeOf(err), "whether it was accepted before cannot be told")
-		_, err = s.Submit(context.Background(), apptest.Request())
+		_, err = s.Submit(context.Background(), newRequest())
 		require.NoError(t, err, "failed ones take no room")
 	})
 }
@@ -255,7 +257,7 @@ func TestSubmitWhoseAnswerIsLostIsFoundByItsKey(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
 		w.Store.Hook("InsertJob", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)})
-		r := apptest.Request(apptest.WithKey("k"))
+		r := newRequest(withKey("k"))
 		_, err := s.Submit(context.Background(), r)
 		require.Error(t, err)
 		require.Empty(t, w.Queue.Sent(), "only what is known to be committed is enqueued")
@@ -403,10 +405,10 @@ func TestOtherClientsJobsDoNotExist(t *testing.T) {
 		task := w.Add(apptest.FailedJob)
 		ctx := context.Background()
 		for what, err := range map[string]error{
-			"cancel": apptest.Second(s.Cancel(ctx, apptest.ClientB, task.JobID)),
-			"retry":  apptest.Second(s.Retry(ctx, apptest.ClientB, task.JobID)),
-			"job":    apptest.Second(s.Job(ctx, apptest.ClientB, task.JobID)),
-			"report": apptest.Second(s.Report(ctx, apptest.ClientB, task.JobID, 0)),
+			"cancel": second(s.Cancel(ctx, apptest.ClientB, task.JobID)),
+			"retry":  second(s.Retry(ctx, apptest.ClientB, task.JobID)),
+			"job":    second(s.Job(ctx, apptest.ClientB, task.JobID)),
+			"report": second(s.Report(ctx, apptest.ClientB, task.JobID, 0)),
 		} {
 			require.Equal(t, job.CodeJobNotFound, job.CodeOf(err), what)
 		}

@@ -80,7 +80,7 @@ func TestSpansOfABatch(t *testing.T) {
 		var b *job.Batch
 		w.Traced(func(ctx context.Context) {
 			var err error
-			b, _, err = w.service(10).SubmitBatch(ctx, apptest.BatchRequest(apptest.Requests(2)...))
+			b, _, err = w.service(10).SubmitBatch(ctx, newBatchRequest(newRequests(2)...))
 			require.NoError(t, err)
 		})
 		span := w.Span("submit batch")
@@ -100,7 +100,7 @@ func TestSpansOfWhatIsRefused(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
 		w.Traced(func(ctx context.Context) {
-			_, err := s.Submit(ctx, apptest.Request(func(r *job.Request) { r.WorkKind = "NONE" }))
+			_, err := s.Submit(ctx, newRequest(func(r *job.Request) { r.WorkKind = "NONE" }))
 			require.Error(t, err)
 			_, err = s.Cancel(ctx, apptest.ClientA, app.NewID())
 			require.Error(t, err)
@@ -128,9 +128,9 @@ func TestAReplayNamesTheFirstJob(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
-		first, err := s.Submit(context.Background(), apptest.Request(apptest.WithKey("k")))
+		first, err := s.Submit(context.Background(), newRequest(withKey("k")))
 		require.NoError(t, err)
-		w.Traced(func(ctx context.Context) { _, err = s.Submit(ctx, apptest.Request(apptest.WithKey("k"))) })
+		w.Traced(func(ctx context.Context) { _, err = s.Submit(ctx, newRequest(withKey("k"))) })
 		require.NoError(t, err)
 		require.Equal(t, first.JobID.String(), apptest.Attributes(w.Span("submit job"))["forgerun.job_id"])
 	})

@@ -12,8 +12,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// someCensus has a value of its own for each gauge.
-func someCensus() job.Backlog {
+// someBacklog has a value of its own for each gauge.
+func someBacklog() job.Backlog {
 	return job.Backlog{
 		Jobs:      map[job.State]int{job.Created: 1, job.Queued: 2, job.Assigned: 3, job.Running: 4},
 		OldestDue: 5 * time.Second, Epoch: 6, Workers: 7, Slots: 8,
@@ -39,25 +39,27 @@ func (w *worldMaint) shown() map[string]float64 {
 var (
 	counted = map[string]float64{
 		"CREATED": 1, "QUEUED": 2, "ASSIGNED": 3, "RUNNING": 4, "job_queue_depth": 2, "job_oldest_due_seconds": 5, "dispatch_epoch": 6,
-		"workers_alive": 7, "workers_slots": 8, "webhook_deliveries_pending": 9, "webhook_oldest_pending_seconds": 10, "webhooks_disabled_current": 11,
+		"workers_alive": 7, "workers_slots": 8, "webhook_deliveries_pending": 9, "webhook_oldest_pending_seconds": 10,
+		"webhooks_disabled_current": 11,
 	}
 	uncounted = map[string]float64{
 		"CREATED": 0, "QUEUED": 0, "ASSIGNED": 0, "RUNNING": 0, "job_queue_depth": 0, "job_oldest_due_seconds": 0, "dispatch_epoch": 0,
-		"workers_alive": 0, "workers_slots": 0, "webhook_deliveries_pending": 0, "webhook_oldest_pending_seconds": 0, "webhooks_disabled_current": 0,
+		"workers_alive": 0, "workers_slots": 0, "webhook_deliveries_pending": 0, "webhook_oldest_pending_seconds": 0,
+		"webhooks_disabled_current": 0,
 	}
 )
 
-func (w *worldMaint) requireNoCensus() {
+func (w *worldMaint) requireNoBacklog() {
 	w.T.Helper()
 	require.Equal(w.T, uncounted, w.shown())
 	require.Zero(w.T, w.Sum("backlog_timestamp_seconds"))
 	require.Zero(w.T, w.Sum("maintenance_leader"))
 }
 
-func TestTheLeaderTakesTheCensus(t *testing.T) {
+func TestTheLeaderTakesTheBacklog(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.BacklogNow = someCensus()
+		w.Store.backlog = someBacklog()
 		w.lead()
 		require.Equal(t, 1.0, w.Sum("maintenance_leader"))
 		require.Equal(t, counted, w.shown(), "at once")
@@ -65,7 +67,7 @@ func TestTheLeaderTakesTheCensus(t *testing.T) {
 		require.Equal(t, counted, w.shown())
 		require.Equal(t, float64(time.Now().Unix()), w.Sum("backlog_timestamp_seconds"))
 
-		w.Store.Meddle(func() { w.Store.BacklogNow = job.Backlog{Jobs: map[job.State]int{job.Running: 1}} })
+		w.Store.Update(func() { w.Store.backlog = job.Backlog{Jobs: map[job.State]int{job.Running: 1}} })
 		apptest.Pass(backlogInterval)
 		require.Equal(t, 1.0, w.Sum("jobs_current"), "a state without jobs is 0 again")
 		require.Zero(t, w.Sum("dispatch_epoch"))
@@ -73,10 +75,10 @@ func TestTheLeaderTakesTheCensus(t *testing.T) {
 	})
 }
 
-func TestAFailedCensusKeepsTheLastOne(t *testing.T) {
+func TestAFailedBacklogKeepsTheLastOne(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.BacklogNow = someCensus()
+		w.Store.backlog = someBacklog()
 		w.lead()
 		apptest.Pass(backlogInterval)
 		taken := w.Sum("backlog_timestamp_seconds")
@@ -90,11 +92,11 @@ func TestAFailedCensusKeepsTheLastOne(t *testing.T) {
 	})
 }
 
-func TestTheCensusEndsWithTheLeadership(t *testing.T) {
+func TestTheBacklogEndsWithTheLeadership(t *testing.T) {
 	ends := map[string]func(w *worldMaint, stop func()){
 		"resigned": func(_ *worldMaint, stop func()) { stop() },
 		"lost to another process": func(w *worldMaint, _ func()) {
-			w.Store.Meddle(func() { w.Store.Leader, w.Store.LeaderUntil = app.NewID(), time.Now().Add(time.Hour) })
+			w.Store.Update(func() { w.Store.Leader, w.Store.LeaderUntil = app.NewID(), time.Now().Add(time.Hour) })
 			apptest.Pass(2 * leaderInterval)
 		},
 		"storage is away for long": func(w *worldMaint, _ func()) {
@@ -110,24 +112,24 @@ func TestTheCensusEndsWithTheLeadership(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newWorldMaint(t)
-				w.Store.BacklogNow = someCensus()
+				w.Store.backlog = someBacklog()
 				_, stop := w.lead()
 				apptest.Pass(backlogInterval)
 				require.Equal(t, counted, w.shown())
 				end(w, stop)
-				w.requireNoCensus()
+				w.requireNoBacklog()
 				apptest.Pass(time.Minute)
-				w.requireNoCensus()
+				w.requireNoBacklog()
 			})
 		})
 	}
 }
 
 // While nobody can lead, what was counted last is still shown.
-func TestTheCensusOutlastsALapse(t *testing.T) {
+func TestTheBacklogOutlastsALapse(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.BacklogNow = someCensus()
+		w.Store.backlog = someBacklog()
 		w.lead()
 		w.Store.Hook("Lead", apptest.Hook{Before: apptest.Fails(10, apptest.ErrStorage)})
 		apptest.Pass(leaderLease)
@@ -141,32 +143,32 @@ func TestTheCensusOutlastsALapse(t *testing.T) {
 	})
 }
 
-// The answer to a census comes after somebody else has begun to lead.
-func TestALateCensusIsNotShown(t *testing.T) {
+// The answer to a count of the backlog comes after somebody else has begun to lead.
+func TestALateBacklogIsNotShown(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.BacklogNow = someCensus()
+		w.Store.backlog = someBacklog()
 		w.lead()
 		w.Store.Hook("Backlog", apptest.Hook{After: func(ctx context.Context) error {
 			app.Sleep(ctx, 2*leaderLease)
 			return ctx.Err()
 		}})
 		apptest.Pass(backlogInterval)
-		w.Store.Meddle(func() { w.Store.Leader, w.Store.LeaderUntil = app.NewID(), time.Now().Add(time.Hour) })
+		w.Store.Update(func() { w.Store.Leader, w.Store.LeaderUntil = app.NewID(), time.Now().Add(time.Hour) })
 		apptest.Pass(3 * leaderLease)
 		require.Equal(t, 2, w.Store.Count("Backlog"))
-		w.requireNoCensus()
+		w.requireNoBacklog()
 	})
 }
 
-func TestOtherProcessesKnowNoCensus(t *testing.T) {
+func TestOtherProcessesKnowNoBacklog(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.BacklogNow = someCensus()
+		w.Store.backlog = someBacklog()
 		w.Store.Leader, w.Store.LeaderUntil = app.NewID(), time.Now().Add(time.Hour)
 		w.lead()
 		apptest.Pass(time.Minute)
-		w.requireNoCensus()
+		w.requireNoBacklog()
 		require.Zero(t, w.Store.Count("Backlog"))
 	})
 }

@@ -3,27 +3,27 @@ package maintenance
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
-	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/job"
 )
 
-// The process that ended the last job died before it settled the batch.
-func TestMaintenanceSettlesWhatNobodyDid(t *testing.T) {
+// The process that ended the last job died before it completed the batch.
+func TestMaintenanceCompletesWhatNobodyDid(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		s := w.service(10_000)
 		var ended []*job.Batch
 		for range batches.ChunkSize + 5 {
-			b := w.submitBatch(s, apptest.BatchRequest(apptest.Request()))
-			w.Store.Change(b.Items[0].JobID, func(r *apptest.Row) { r.State = job.Succeeded })
+			b, only := w.addBatch()
+			w.Store.Change(only.JobID, func(r *apptest.Row) { r.State = job.Succeeded })
 			ended = append(ended, b)
 		}
-		open := w.submitBatch(s, apptest.BatchRequest(apptest.Request()))
+		open, _ := w.addBatch()
 		w.Store.Hook("CompleteBatches", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
 		w.lead()
 		apptest.Pass(completerInterval)
@@ -43,10 +43,10 @@ func TestMaintenanceSettlesWhatNobodyDid(t *testing.T) {
 func TestMaintenanceKeepsItsPlaceAmongBatches(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		s := w.service(10)
-		early, late := w.submitBatch(s, apptest.BatchRequest(apptest.Request())), w.submitBatch(s, apptest.BatchRequest(apptest.Request()))
-		for _, b := range []*job.Batch{early, late} {
-			w.Store.Change(b.Items[0].JobID, func(r *apptest.Row) { r.State = job.Succeeded })
+		early, first := w.addBatch()
+		late, second := w.addBatch()
+		for _, only := range []job.Task{first, second} {
+			w.Store.Change(only.JobID, func(r *apptest.Row) { r.State = job.Succeeded })
 		}
 		m, _ := w.lead()
 		m.completeAfter = early.ID
@@ -61,25 +61,11 @@ func TestMaintenanceKeepsItsPlaceAmongBatches(t *testing.T) {
 	})
 }
 
-// service makes the use cases of clients; limit bounds active and queued jobs.
-func (w *worldMaint) service(limit int, change ...func(*jobs.ServiceConfig)) *jobs.Service {
-	cfg := jobs.ServiceConfig{Catalogue: apptest.Catalogue, MaxAttempts: 4, Backoff: apptest.Backoff}
-	for _, f := range change {
-		f(&cfg)
-	}
-	capacity := jobs.NewCapacity(limit, limit, w.Store, w.Logger)
-	return jobs.NewService(cfg, jobs.ServiceDeps{
-		Jobs: w.Store, Reader: w.Store, Batches: w.Store, Queue: w.Queue, Progress: w.Queue,
-		Capacity: capacity, Hub: w.hub, Completer: w.completer, Metrics: w.Metrics, Log: w.Logger,
-	})
-}
-
-func (w *worldMaint) submitBatch(s *jobs.Service, r job.BatchRequest) *job.Batch {
-	w.T.Helper()
-	b, replayed, err := s.SubmitBatch(context.Background(), r)
-	require.NoError(w.T, err)
-	require.False(w.T, replayed)
-	return b
+// addBatch stores a batch of one job.
+func (w *worldMaint) addBatch() (*job.Batch, job.Task) {
+	b := &job.Batch{ID: app.NewID(), ClientID: apptest.ClientA, RequestID: "request-1", CreatedAt: time.Now()}
+	w.Store.Update(func() { w.Store.Batches[b.ID] = b })
+	return b, w.Add(func(r *apptest.Row) { r.BatchID = b.ID })
 }
 
 // outcome gives how a batch ended, nil while it has not.

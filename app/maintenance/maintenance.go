@@ -16,8 +16,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// MaintenanceStore is what the leader needs of storage, the relay's part aside.
-type MaintenanceStore interface {
+// Store is what the leader needs of storage, apart from the relay's.
+type Store interface {
 	Lead(ctx context.Context, holder job.ID, lease time.Duration) (bool, error)
 	Resign(ctx context.Context, holder job.ID) error
 	QueueDue(ctx context.Context, limit int) ([]job.Job, error)
@@ -61,7 +61,7 @@ const (
 // of its statements are guarded: two leaders for a moment do no harm.
 type Maintenance struct {
 	id         job.ID
-	store      MaintenanceStore
+	store      Store
 	backlog    BacklogStore
 	queue      app.Queue
 	relay      *Relay
@@ -82,11 +82,11 @@ type Maintenance struct {
 	elected chan struct{} // has the backlog counted at once
 }
 
-// MaintenanceDeps is what Maintenance works with; all but Publisher and
+// Deps is what Maintenance works with; all but Publisher and
 // Tracer are required.
-type MaintenanceDeps struct {
-	Store      MaintenanceStore
-	Claims     rescue.RescueStore
+type Deps struct {
+	Store      Store
+	Claims     rescue.Store
 	Backlog    BacklogStore
 	Queue      app.Queue
 	Relay      *Relay
@@ -99,13 +99,15 @@ type MaintenanceDeps struct {
 	Log        *slog.Logger
 }
 
-// NewMaintenance makes the maintenance of a process.
-func NewMaintenance(d MaintenanceDeps) *Maintenance {
+// New makes the maintenance of a process.
+func New(d Deps) *Maintenance {
 	return &Maintenance{
-		id: app.NewID(), leads: make(chan struct{}), elected: make(chan struct{}, 1), store: d.Store, backlog: d.Backlog, queue: d.Queue, relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
+		id: app.NewID(), leads: make(chan struct{}), elected: make(chan struct{}, 1), store: d.Store, backlog: d.Backlog, queue: d.Queue,
+		relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
 		completer: d.Completer, metrics: d.Metrics, log: d.Log,
 		rescuer: &rescue.Rescuer{
-			Store: d.Claims, Queue: d.Queue, Completer: d.Completer, Backoff: d.Backoff, Metrics: d.Metrics, Tracer: d.Tracer, Log: d.Log, OfDead: true,
+			Store: d.Claims, Queue: d.Queue, Completer: d.Completer, Backoff: d.Backoff, Metrics: d.Metrics, Tracer: d.Tracer, Log: d.Log,
+			OfDead: true,
 		},
 	}
 }
@@ -141,8 +143,9 @@ func (m *Maintenance) Run(ctx context.Context) {
 
 // every runs a task at its interval while this process leads, and when trigger
 // says so.
-func (m *Maintenance) every(ctx context.Context, interval time.Duration, trigger <-chan struct{}, name string, task func(context.Context) error) {
-	for m.awaitLead(ctx) && rest(ctx, interval, trigger) {
+func (m *Maintenance) every(ctx context.Context, interval time.Duration, trigger <-chan struct{}, name string,
+	task func(context.Context) error) {
+	for m.awaitLead(ctx) && app.Rest(ctx, interval, trigger) {
 		if !m.Leading() {
 			continue
 		}
@@ -166,19 +169,6 @@ func (m *Maintenance) awaitLead(ctx context.Context) bool {
 	m.mu.Unlock()
 	select {
 	case <-leads:
-	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
-}
-
-// rest waits for the interval, or until it is cut short. It reports whether ctx
-// goes on.
-func rest(ctx context.Context, interval time.Duration, trigger <-chan struct{}) bool {
-	timer := time.NewTimer(interval)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-trigger:
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil

@@ -205,7 +205,7 @@ func TestRescueDoesNotSpinOnTrouble(t *testing.T) {
 func TestCleaningGoesOnWhileThereIsMore(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.Cleanings = 7
+		w.Store.cleanings = 7
 		w.lead()
 		apptest.Pass(cleanerInterval + time.Millisecond)
 		require.Equal(t, 8, w.Store.Count("Clean"))
@@ -219,7 +219,7 @@ func TestCleaningGoesOnWhileThereIsMore(t *testing.T) {
 func TestLongRoundsEndWithLeadership(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.Cleanings = 1 << 30
+		w.Store.cleanings = 1 << 30
 		w.Store.Hook("Clean", apptest.Hook{After: func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil }})
 		w.lead()
 		apptest.Pass(cleanerInterval)

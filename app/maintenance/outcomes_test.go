@@ -22,7 +22,7 @@ func (w *worldMaint) addOutcome(failure *job.Failure) job.ID {
 	}
 	w.Store.Mu.Lock()
 	defer w.Store.Mu.Unlock()
-	w.Store.Outbox = append(w.Store.Outbox, &apptest.OutboxRow{OutcomeMessage: job.OutcomeMessage{
+	w.Store.outbox = append(w.Store.outbox, &outboxRow{OutcomeMessage: job.OutcomeMessage{
 		JobID: id, Attempt: 1, Origin: job.Origin{JobID: id, CreatedAt: now, Language: "en", CorrelationID: "<c>"},
 		Ended: job.Attempt{Number: 1, State: state, FinishedAt: &now, Failure: failure},
 	}})
@@ -32,7 +32,7 @@ func (w *worldMaint) addOutcome(failure *job.Failure) job.ID {
 func (w *worldMaint) unpublished() (n int) {
 	w.Store.Mu.Lock()
 	defer w.Store.Mu.Unlock()
-	for _, r := range w.Store.Outbox {
+	for _, r := range w.Store.outbox {
 		if r.Published.IsZero() {
 			n++
 		}
@@ -45,7 +45,7 @@ func (w *worldMaint) appended() map[string]int {
 	w.Queue.Mu.Lock()
 	defer w.Queue.Mu.Unlock()
 	times := map[string]int{}
-	for _, e := range w.Queue.Stream {
+	for _, e := range w.Queue.stream {
 		times[e.Key]++
 	}
 	return times
@@ -57,13 +57,13 @@ func TestOutcomesArePublishedAsTheDocumentsOfTheAPI(t *testing.T) {
 		good, bad := w.addOutcome(nil), w.addOutcome(job.NewFailure(job.TimedOut, 1, apptest.Backoff))
 		w.lead()
 		apptest.Pass(2 * publisherInterval)
-		require.Len(t, w.Queue.Stream, 2)
+		require.Len(t, w.Queue.stream, 2)
 		for i, want := range []struct {
 			id          job.ID
 			contentType string
 			status      job.Status
 		}{{good, "application/json", job.StatusCompleted}, {bad, "application/problem+json", job.StatusTimedOut}} {
-			entry := w.Queue.Stream[i]
+			entry := w.Queue.stream[i]
 			require.Equal(t, []string{want.id.String(), want.contentType}, []string{entry.Key, entry.ContentType})
 			var d job.Document
 			require.NoError(t, json.Unmarshal(entry.Value, &d))
@@ -72,11 +72,11 @@ func TestOutcomesArePublishedAsTheDocumentsOfTheAPI(t *testing.T) {
 			require.Contains(t, string(entry.Value), `"correlationId":"<c>"`, "as it is, without the escapes of HTML")
 			require.NotContains(t, string(entry.Value), "\n")
 		}
-		require.Contains(t, string(w.Queue.Stream[1].Value), `"type":"https://run.example/problems/`)
+		require.Contains(t, string(w.Queue.stream[1].Value), `"type":"https://run.example/problems/`)
 		require.Zero(t, w.unpublished())
 		require.Equal(t, 2.0, w.Metric(w.Metrics.OutcomesPublished))
 		apptest.Pass(time.Minute)
-		require.Len(t, w.Queue.Stream, 2, "once, as long as nothing goes wrong")
+		require.Len(t, w.Queue.stream, 2, "once, as long as nothing goes wrong")
 	})
 }
 
@@ -88,7 +88,7 @@ func TestOutcomesOfOneRoundAreManyPages(t *testing.T) {
 		}
 		w.lead()
 		apptest.Pass(publisherInterval)
-		require.Len(t, w.Queue.Stream, 3*publisherBatch+1)
+		require.Len(t, w.Queue.stream, 3*publisherBatch+1)
 		require.Zero(t, w.unpublished())
 	})
 }
@@ -97,7 +97,7 @@ func TestOutcomesArePublishedAtLeastOnce(t *testing.T) {
 	for name, trouble := range map[string]func(*worldMaint){
 		"the stream is away": func(w *worldMaint) { w.Queue.Change(func() { w.Queue.Err = apptest.ErrQueue }) },
 		"the stream's answer is lost": func(w *worldMaint) {
-			w.Queue.Change(func() { w.Queue.Err, w.Queue.AppendsLost = apptest.ErrQueue, true })
+			w.Queue.Change(func() { w.Queue.Err, w.Queue.appendsLost = apptest.ErrQueue, true })
 		},
 		"storage is away": func(w *worldMaint) {
 			w.Store.Hook("UnpublishedOutcomes", apptest.Hook{Before: apptest.Fails(-1, apptest.ErrStorage)})
@@ -147,9 +147,9 @@ func TestTheStreamIsRepairedWhenItsServerWasEmptied(t *testing.T) {
 		id := w.addOutcome(nil)
 		w.lead()
 		apptest.Pass(time.Second)
-		require.Len(t, w.Queue.Stream, 1)
+		require.Len(t, w.Queue.stream, 1)
 		w.Queue.Flush()
-		w.Queue.Change(func() { w.Queue.Stream = nil })
+		w.Queue.Change(func() { w.Queue.stream = nil })
 		w.Store.Hook("RepublishOutcomes", apptest.Hook{Before: apptest.Fails(2, apptest.ErrStorage)})
 		apptest.Pass(2 * time.Second)
 		require.Equal(t, map[string]int{id.String(): 1}, w.appended())
@@ -164,7 +164,7 @@ func TestWhatWasPublishedBeforeTheServerWentAwayIsPublishedAgain(t *testing.T) {
 		w.lead()
 		old := w.addOutcome(nil)
 		apptest.Pass(publishedKept + removalInterval + time.Second)
-		require.Empty(t, w.Store.Outbox, "it is kept for a while only")
+		require.Empty(t, w.Store.outbox, "it is kept for a while only")
 		recent := w.addOutcome(nil)
 		apptest.Pass(time.Second)
 		require.Equal(t, map[string]int{old.String(): 1, recent.String(): 1}, w.appended())
@@ -172,7 +172,7 @@ func TestWhatWasPublishedBeforeTheServerWentAwayIsPublishedAgain(t *testing.T) {
 		w.Queue.Change(func() { w.Queue.Err = apptest.ErrQueue })
 		apptest.Pass(5 * time.Minute)
 		w.Queue.Flush()
-		w.Queue.Change(func() { w.Queue.Err, w.Queue.RunID, w.Queue.Stream = nil, "another", nil })
+		w.Queue.Change(func() { w.Queue.Err, w.Queue.RunID, w.Queue.stream = nil, "another", nil })
 		apptest.Pass(5 * time.Second)
 		require.Equal(t, map[string]int{recent.String(): 1}, w.appended())
 	})
@@ -183,7 +183,7 @@ func TestANewLeaderRepairsTheStream(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
 		id := w.addOutcome(nil)
-		w.Store.Outbox[0].Published = time.Now()
+		w.Store.outbox[0].Published = time.Now()
 		w.lead()
 		apptest.Pass(time.Second)
 		require.Equal(t, map[string]int{id.String(): 1}, w.appended())
@@ -194,11 +194,11 @@ func TestANewLeaderRepairsTheStream(t *testing.T) {
 func TestWhatWasAppendedBeforeTheRepairIsAppendedAgain(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		p := NewPublisher(PublisherConfig{Stream: apptest.Stream, MaxLen: apptest.StreamLen}, w.Store, w.Queue, w.Metrics, w.Logger)
+		p := NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testStreamLen}, w.Store, w.Queue, w.Metrics, w.Logger)
 		id := w.addOutcome(nil)
 		w.Store.Hook("MarkPublished", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
 		require.Error(t, p.round(context.Background(), always))
-		w.Queue.Stream = nil
+		w.Queue.stream = nil
 		require.NoError(t, w.Store.RaiseEpoch(context.Background(), w.Store.DispatchEpoch, "another"))
 		require.NoError(t, p.round(context.Background(), always))
 		require.Equal(t, map[string]int{id.String(): 1}, w.appended())
@@ -211,10 +211,10 @@ func TestPublishingEndsWithLeadership(t *testing.T) {
 		for range 5 * publisherBatch {
 			w.addOutcome(nil)
 		}
-		p := NewPublisher(PublisherConfig{Stream: apptest.Stream, MaxLen: apptest.StreamLen}, w.Store, w.Queue, w.Metrics, w.Logger)
+		p := NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testStreamLen}, w.Store, w.Queue, w.Metrics, w.Logger)
 		rounds := 0
 		require.NoError(t, p.round(context.Background(), func() bool { rounds++; return rounds <= 2 }))
-		require.Len(t, w.Queue.Stream, 2*publisherBatch)
+		require.Len(t, w.Queue.stream, 2*publisherBatch)
 	})
 }
 
@@ -222,13 +222,13 @@ func TestWithoutAStreamNothingIsPublished(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
 		w.addOutcome(nil)
-		m := NewMaintenance(MaintenanceDeps{
+		m := New(Deps{
 			Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger),
 			Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger), Completer: w.completer, Metrics: w.Metrics, Log: w.Logger,
 		})
 		w.Background(m.Run)
 		apptest.Pass(time.Minute)
 		require.Zero(t, w.Store.Count("UnpublishedOutcomes"))
-		require.Empty(t, w.Queue.Stream)
+		require.Empty(t, w.Queue.stream)
 	})
 }

@@ -63,7 +63,7 @@ func TestRelayDispatchesWhatNobodyEnqueued(t *testing.T) {
 		task := w.Add()
 		apptest.Pass(time.Millisecond)
 		w.round(r)
-		require.Empty(t, w.Queue.Offered, "whoever changed it is about to enqueue it")
+		require.Empty(t, w.Queue.offered, "whoever changed it is about to enqueue it")
 		apptest.Pass(relayMinAge)
 		w.round(r)
 		w.inQueue(task)
@@ -108,8 +108,8 @@ func TestRelayDoesNotPassWhatALostQueueHad(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w, r := relaying(t)
 		task := w.Add(old(time.Minute))
-		w.Queue.OnDispatch = func() {
-			w.Queue.OnDispatch = nil
+		w.Queue.onDispatch = func() {
+			w.Queue.onDispatch = nil
 			w.Queue.Flush()
 			other := NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger)
 			_, err := other.currentEpoch(context.Background()) // another leader notices first
@@ -122,13 +122,13 @@ func TestRelayDoesNotPassWhatALostQueueHad(t *testing.T) {
 	})
 }
 
-func TestRelayRenamesSpentTasks(t *testing.T) {
+func TestRelayRenamesUsedTasks(t *testing.T) {
 	for _, state := range []string{"active", "completed"} {
 		t.Run(state, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w, r := relaying(t)
 				used, fresh := w.Add(old(time.Minute)), w.Add(old(time.Minute))
-				w.Queue.Set(used, state)
+				w.Queue.set(used, state)
 				w.round(r)
 				require.Equal(t, 1, w.Store.RowOf(used.JobID).Dispatch)
 				require.Zero(t, w.Store.RowOf(fresh.JobID).Dispatch)
@@ -139,14 +139,14 @@ func TestRelayRenamesSpentTasks(t *testing.T) {
 	}
 }
 
-func TestProbeFindsWhatIsSpentTwice(t *testing.T) {
+func TestProbeFindsWhatIsUsedTwice(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w, r := relaying(t)
 		task := w.Add(old(time.Minute))
 		next := task
 		next.Dispatch++
-		w.Queue.Set(task, "completed")
-		w.Queue.Set(next, "completed")
+		w.Queue.set(task, "completed")
+		w.Queue.set(next, "completed")
 		w.round(r)
 		w.probe(r)
 		w.inQueue(task)
@@ -159,7 +159,7 @@ func TestRelayKeepsToTheHorizon(t *testing.T) {
 		task := w.AddDeferred(dispatchHorizon + 10*time.Second)
 		apptest.Pass(9 * time.Second)
 		w.round(r)
-		require.Empty(t, w.Queue.Offered)
+		require.Empty(t, w.Queue.offered)
 		apptest.Pass(time.Second)
 		w.round(r)
 		w.inQueue(task)
@@ -173,17 +173,17 @@ func TestRelayFillsTheWindowOldestFirst(t *testing.T) {
 		tasks := w.backlog(n)
 		for range 3 {
 			w.round(r)
-			require.Equal(t, tasks[:testWindow], w.Queue.Offered, "the rest waits in storage alone")
+			require.Equal(t, tasks[:testWindow], w.Queue.offered, "the rest waits in storage alone")
 		}
 		done := 0
 		for ; done+w.pending() < n; w.round(r) {
 			for _, task := range tasks[done : done+700] {
 				w.Store.Change(task.JobID, func(r *apptest.Row) { r.State = job.Assigned })
-				w.Queue.Done(task, nil)
+				w.Queue.Change(func() { delete(w.Queue.Tasks, apptest.TaskName(task)) })
 			}
 			done += 700
 		}
-		require.Equal(t, tasks, w.Queue.Offered, "in order, each once")
+		require.Equal(t, tasks, w.Queue.offered, "in order, each once")
 		require.Equal(t, float64(n), w.Metric(w.Metrics.Repaired.WithLabelValues("relay")))
 	})
 }
@@ -222,7 +222,7 @@ func TestRelayGivesSoonDueJobsHalfOfTheWindow(t *testing.T) {
 		for range 5 {
 			w.round(r)
 		}
-		require.Equal(t, tasks[:n/2], w.Queue.Offered)
+		require.Equal(t, tasks[:n/2], w.Queue.offered)
 		due := w.Add(old(time.Minute))
 		w.round(r)
 		w.inQueue(due)
@@ -246,9 +246,9 @@ func TestRelayLooksAheadOnce(t *testing.T) {
 		w.round(r)
 		w.round(r)
 		lost, behind := w.AddDeferred(20*time.Second), w.AddDeferred(30*time.Second+(relayBatch+10)*time.Millisecond)
-		offered := len(w.Queue.Offered)
+		offered := len(w.Queue.offered)
 		w.round(r)
-		require.Len(t, w.Queue.Offered, offered+relayBatch)
+		require.Len(t, w.Queue.offered, offered+relayBatch)
 		w.inQueue(lost)
 		require.Empty(t, w.Queue.State(behind))
 		apptest.Pass(32 * time.Second)
@@ -265,7 +265,7 @@ func TestRelayStopsWithLeadership(t *testing.T) {
 		}
 		batches := 2
 		require.NoError(t, r.round(context.Background(), func() bool { batches--; return batches >= 0 }))
-		require.Len(t, w.Queue.Offered, 2*relayBatch)
+		require.Len(t, w.Queue.offered, 2*relayBatch)
 	})
 }
 
@@ -273,7 +273,7 @@ func TestRelayDoesNotSpinOnLockedRows(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w, r := relaying(t)
 		for range 3 * relayBatch {
-			w.Queue.Set(w.Add(old(time.Minute), func(r *apptest.Row) { r.Locked = true }), "active")
+			w.Queue.set(w.Add(old(time.Minute), func(r *apptest.Row) { r.Locked = true }), "active")
 		}
 		last := w.Add(old(30 * time.Second))
 		w.round(r)
@@ -283,10 +283,10 @@ func TestRelayDoesNotSpinOnLockedRows(t *testing.T) {
 }
 
 func TestEpochIsRaisedWhenTheQueueLosesItsTasks(t *testing.T) {
-	for name, lose := range map[string]func(*apptest.Queue){
-		"flushed":     (*apptest.Queue).Flush,
-		"restarted":   func(q *apptest.Queue) { q.Change(func() { clear(q.Tasks); q.RunID = "another" }) },
-		"rolled back": func(q *apptest.Queue) { q.Change(func() { clear(q.Tasks); q.Sentinel-- }) },
+	for name, lose := range map[string]func(*fakeQueue){
+		"flushed":     func(q *fakeQueue) { q.Flush() },
+		"restarted":   func(q *fakeQueue) { q.Change(func() { clear(q.Tasks); q.RunID = "another" }) },
+		"rolled back": func(q *fakeQueue) { q.Change(func() { clear(q.Tasks); q.Sentinel-- }) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
@@ -316,7 +316,7 @@ func TestEpochHealsAfterACrashBetweenItsTwoSteps(t *testing.T) {
 	for name, crash := range map[string]func(*worldMaint){
 		"sentinel not set": func(w *worldMaint) {
 			failed := false
-			w.Queue.OnSetEpoch = func() error {
+			w.Queue.onSetEpoch = func() error {
 				if !failed {
 					failed = true
 					return apptest.ErrQueue
@@ -377,8 +377,8 @@ func TestAFlushInTheMiddleOfABacklogIsNoticedAtOnce(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w, r := relaying(t)
 		tasks := w.backlog(4 * relayBatch)
-		w.Queue.OnDispatch = func() {
-			w.Queue.OnDispatch = nil
+		w.Queue.onDispatch = func() {
+			w.Queue.onDispatch = nil
 			w.Queue.Flush()
 		}
 		w.round(r)
@@ -415,9 +415,9 @@ func TestProbeDispatchesAnewWhatIsMissing(t *testing.T) {
 		beyond := w.Add(old(5 * time.Second))
 		missing, ended, abandoned, taken, present := tasks[0], tasks[1], tasks[2], tasks[3], tasks[4]
 		w.Queue.Change(func() { delete(w.Queue.Tasks, apptest.TaskName(missing)) })
-		w.Queue.Set(ended, "completed")
-		w.Queue.Set(abandoned, "abandoned")
-		w.Queue.Set(taken, "active")
+		w.Queue.set(ended, "completed")
+		w.Queue.set(abandoned, "abandoned")
+		w.Queue.set(taken, "active")
 		w.probe(r)
 		for _, task := range []job.Task{missing, ended, abandoned, present} {
 			w.inQueue(task)
@@ -459,7 +459,7 @@ func TestProbeReportsTrouble(t *testing.T) {
 		w, r := relaying(t)
 		task := w.Add(old(time.Minute))
 		w.round(r)
-		w.Queue.Set(task, "completed")
+		w.Queue.set(task, "completed")
 		w.Queue.Err = apptest.ErrQueue
 		require.ErrorIs(t, r.probe(context.Background()), apptest.ErrQueue)
 		w.Queue.Err = nil
@@ -479,7 +479,7 @@ func TestProbeFindsWhatWasRenamedOnly(t *testing.T) {
 		w, r := relaying(t)
 		task := w.Add(old(time.Minute))
 		w.round(r)
-		w.Queue.Set(task, "completed")
+		w.Queue.set(task, "completed")
 		w.Store.Hook("Redispatch", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)})
 		require.ErrorIs(t, r.probe(context.Background()), apptest.ErrStorage)
 		w.probe(r)

@@ -25,7 +25,7 @@ func TestManyDueJobsAreQueuedInLanesAndToldOfAfterwards(t *testing.T) {
 		w.Store.Hook("QueueDue", apptest.Hook{Before: func(context.Context) error {
 			if calls.Add(1) <= 2*schedulerLanes+1 {
 				w.Queue.Mu.Lock()
-				early.Add(int64(len(w.Queue.Heard)))
+				early.Add(int64(len(w.Queue.Published)))
 				w.Queue.Mu.Unlock()
 			}
 			most.Store(max(most.Load(), now.Add(1)))
@@ -37,7 +37,7 @@ func TestManyDueJobsAreQueuedInLanesAndToldOfAfterwards(t *testing.T) {
 		apptest.Pass(2*time.Second + SchedulerInterval + 450*time.Millisecond) // one statement, then two rounds of the lanes, then none are left
 		require.EqualValues(t, schedulerLanes, most.Load())
 		require.Zero(t, early.Load(), "told of while some wait")
-		require.Len(t, w.Queue.Heard, due)
+		require.Len(t, w.Queue.Published, due)
 		require.Equal(t, float64(due), w.Metric(w.Metrics.Repaired.WithLabelValues("scheduler")))
 	})
 }
@@ -67,7 +67,7 @@ func TestWhatWasQueuedIsToldOfDespiteAFailure(t *testing.T) {
 			}
 		}
 		require.Positive(t, queued)
-		require.Len(t, w.Queue.Heard, queued)
+		require.Len(t, w.Queue.Published, queued)
 	})
 }
 
@@ -75,7 +75,7 @@ func TestWhatWasQueuedIsToldOfDespiteAFailure(t *testing.T) {
 func TestTheCleanerRestsBetweenItsBatches(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		w.Store.Cleanings = 1 << 30
+		w.Store.cleanings = 1 << 30
 		w.Store.Hook("Clean", apptest.Hook{After: func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil }})
 		w.lead()
 		apptest.Pass(cleanerInterval + 10*time.Second)

@@ -6,30 +6,31 @@ import (
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
 	"github.com/forgerun/forgerun/app/delivery"
-	"github.com/forgerun/forgerun/app/events"
 )
 
 // worldMaint is everything around the maintenance.
 type worldMaint struct {
 	*apptest.World
+	Store     *fakeStore
+	Queue     *fakeQueue
 	completer *batches.Completer
-	hub       *events.Hub
 }
 
 func newWorldMaint(t testing.TB) *worldMaint {
 	w := &worldMaint{World: apptest.NewWorld(t)}
+	w.Store, w.Queue = &fakeStore{Store: w.World.Store}, &fakeQueue{Queue: w.World.Queue}
 	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
-	w.hub = events.NewHub(w.Store, w.Listener, w.Metrics, w.Logger)
 	return w
 }
 
 // lead runs maintenance until the test ends.
 func (w *worldMaint) lead() (m *Maintenance, stop func()) {
-	m = NewMaintenance(MaintenanceDeps{
+	m = New(Deps{
 		Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger),
 		Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger),
-		Publisher:  NewPublisher(PublisherConfig{Stream: apptest.Stream, MaxLen: apptest.StreamLen, PublicURL: "https://run.example"}, w.Store, w.Queue, w.Metrics, w.Logger),
-		Completer:  w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
+		Publisher: NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testStreamLen, PublicURL: "https://run.example"}, w.Store, w.Queue,
+			w.Metrics, w.Logger),
+		Completer: w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
 	})
 	return m, w.Background(m.Run)
 }

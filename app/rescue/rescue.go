@@ -16,17 +16,17 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// RescueStore is what giving jobs back needs of storage.
-type RescueStore interface {
+// Store is what giving jobs back needs of storage.
+type Store interface {
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
 	Release(ctx context.Context, leases []job.Lease, waits []time.Duration) ([]job.Task, error)
 }
 
-// rescuer gives back jobs whose holder is gone: claimed ones return to the
+// Rescuer gives back jobs whose holder is gone: claimed ones return to the
 // queue, running ones fail, retryable (section 14). It does not know which of
 // them have a callback, so it wakes the delivery workers for each client: rescues are rare.
 type Rescuer struct {
-	Store     RescueStore
+	Store     Store
 	Queue     app.Queue
 	Completer *batches.Completer
 	Backoff   job.Backoff
@@ -39,7 +39,7 @@ type Rescuer struct {
 // rescueConcurrency lets the failures of one round share their statements.
 const rescueConcurrency = 64
 
-// giveBack gives back what it can, logs what it cannot, and answers with the
+// GiveBack gives back what it can, logs what it cannot, and answers with the
 // first error.
 func (r *Rescuer) GiveBack(ctx context.Context, held []job.Held) error {
 	var group errgroup.Group
@@ -81,14 +81,14 @@ func (r *Rescuer) requeue(ctx context.Context, claimed []job.Held) error {
 		return err
 	}
 	for _, t := range tasks {
-		r.tellRequeued(ctx, holds[t.JobID], t, began)
+		r.reportRequeued(ctx, holds[t.JobID], t, began)
 	}
 	return nil
 }
 
-// tellRequeued says what was committed, in a span of its own: the statement was
-// for many jobs.
-func (r *Rescuer) tellRequeued(ctx context.Context, h job.Held, t job.Task, began time.Time) {
+// reportRequeued logs, counts and publishes what was committed, in a span of its
+// own: the statement was for many jobs.
+func (r *Rescuer) reportRequeued(ctx context.Context, h job.Held, t job.Task, began time.Time) {
 	ctx, span := r.begin(ctx, h, trace.WithTimestamp(began))
 	defer app.EndSpan(span, h.JobID, job.Queued, nil)
 	r.Metrics.Repaired.WithLabelValues("rescuer_requeued").Inc()
@@ -129,12 +129,12 @@ func (r *Rescuer) fail(ctx context.Context, h job.Held) (err error) {
 		return err
 	}
 	state = done.State
-	r.tellFailed(ctx, h, f, done)
+	r.reportFailed(ctx, h, f, done)
 	return nil
 }
 
-// tellFailed says what was committed.
-func (r *Rescuer) tellFailed(ctx context.Context, h job.Held, f job.Finish, done job.Finished) {
+// reportFailed logs, counts and publishes what was committed.
+func (r *Rescuer) reportFailed(ctx context.Context, h job.Held, f job.Finish, done job.Finished) {
 	r.Metrics.Repaired.WithLabelValues("rescuer_failed").Inc()
 	r.expired(job.Running)
 	r.Metrics.Finished(ctx, f, h.WorkKind, done)

@@ -46,7 +46,8 @@ func BenchmarkHandle(b *testing.B) {
 			}}
 			run := apptest.RunnerFunc(func(context.Context, job.Definition, int) (*job.Result, error) { return result, nil })
 			queue, metrics := apptest.SilentQueue{}, app.NewMetrics(prometheus.NewRegistry())
-			w := NewWorker(WorkerConfig{Concurrency: 100, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: apptest.Limit, Backoff: apptest.Backoff},
+			w := New(Config{Concurrency: 100, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: apptest.Limit,
+				Backoff: apptest.Backoff},
 				store, store, queue, batches.NewCompleter(nil, queue, metrics, log), run, metrics, log)
 			w.id = app.NewID()
 			task := job.Task{Attempt: 1}

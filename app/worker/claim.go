@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/internal/telemetry"
@@ -63,7 +62,8 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 		var not job.NotClaimed
 		claim, not, failed = w.store.Claim(own, worker, t.JobID, t.Attempt)
 		if failed != nil {
-			w.log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt, app.ErrorFields(failed))
+			w.log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt,
+				app.ErrorFields(failed))
 			w.ease(ctx)
 			if job.CodeOf(failed) != job.CodeStorageUnavailable { // this job is what storage has trouble with
 				tries++
@@ -99,13 +99,7 @@ func (w *Worker) ease(ctx context.Context) {
 	w.mu.Lock()
 	changed := w.changed
 	w.mu.Unlock()
-	timer := time.NewTimer(w.pause())
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-changed:
-	case <-ctx.Done():
-	}
+	app.Rest(ctx, w.pause(), changed)
 }
 
 // beatNow asks for a heartbeat at once: it finds out about the lease.

@@ -33,7 +33,7 @@ func (w *world) ranOnce(task job.Task, runs *atomic.Int64) {
 	w.Logged(task, "assign", "QUEUED", "ASSIGNED")
 	w.Logged(task, "run", "ASSIGNED", "RUNNING")
 	w.Logged(task, "finish", "RUNNING", "SUCCEEDED")
-	require.Equal(w.T, []job.Notification{event(task), end(task)}, w.Queue.News())
+	require.Equal(w.T, []job.Notification{event(task), end(task)}, w.Queue.Notifications())
 	require.Zero(w.T, w.Sum("fenced_writes_total"))
 	synctest.Wait()
 	require.Empty(w.T, w.worker.holding)
@@ -47,7 +47,7 @@ func TestClaimIsRepeatedThroughStorageTrouble(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
-				w := newWorld(t, func(c *WorkerConfig) { c.Lease, c.Heartbeat = 3*time.Minute, time.Minute }) // none comes in between
+				w := newWorld(t, func(c *Config) { c.Lease, c.Heartbeat = 3*time.Minute, time.Minute }) // none comes in between
 				runner, runs := countingRuns(apptest.Takes(time.Second))
 				w.runner = runner
 				w.start()
@@ -59,7 +59,7 @@ func TestClaimIsRepeatedThroughStorageTrouble(t *testing.T) {
 				require.Len(t, lines, w.Store.Count("Claim")-1)
 				require.Equal(t, "RFA_STORAGE_UNAVAILABLE", lines[0]["error_code"])
 
-				require.NoError(t, w.handle(task), "offered again, the task is spent")
+				require.NoError(t, w.handle(task), "offered again, the task is used")
 				require.EqualValues(t, 1, runs.Load())
 				require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
 			})
@@ -124,7 +124,7 @@ func TestTasksOfOneJobRunItOnce(t *testing.T) {
 // A claim whose answer is out is no lost one, for however many heartbeats.
 func TestASlowClaimIsNotGivenBack(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, func(c *WorkerConfig) { c.Lease, c.Heartbeat = time.Minute, time.Second })
+		w := newWorld(t, func(c *Config) { c.Lease, c.Heartbeat = time.Minute, time.Second })
 		runner, runs := countingRuns(apptest.Takes(time.Second))
 		w.runner = runner
 		w.start()

@@ -182,7 +182,7 @@ func TestDrainWakesThoseThatWaitForALease(t *testing.T) {
 
 func TestDrainRefusesThoseThatWaitForASlot(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, func(c *WorkerConfig) { c.Concurrency = 1 })
+		w := newWorld(t, func(c *Config) { c.Concurrency = 1 })
 		w.runner = apptest.Takes(10 * time.Second)
 		w.start()
 		first, second := w.handling(w.Add()), w.handling(w.Add())

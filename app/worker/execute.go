@@ -23,7 +23,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
 	working, stop := context.WithCancelCause(claimed)
 	defer stop(nil)
 	held := w.hold(worker, c.Lease, lose, stop)
-	aside(func() { w.tellClaimed(ctx, worker, c) })
+	w.reportClaimed(ctx, worker, c)
 	if !held {
 		w.log.InfoContext(ctx, "a claimed job is not run", append(about(c, "run"), "worker_id", worker.String())...)
 		return
@@ -36,21 +36,8 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
 	w.queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
 }
 
-// aside runs f on a stack of its own and waits for it. A goroutine keeps the
-// stack that it once needed, and this one goes on to run a job: writing log lines
-// takes several times what waiting for the job's end does, and there may be
-// thousands of jobs.
-func aside(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	<-done
-}
-
-// tellClaimed says what was committed by a claim.
-func (w *Worker) tellClaimed(ctx context.Context, worker job.ID, c *job.Claim) {
+// reportClaimed logs, counts and publishes what a claim has committed.
+func (w *Worker) reportClaimed(ctx context.Context, worker job.ID, c *job.Claim) {
 	attrs := []slog.Attr{slog.Int("attempt", c.Attempt), slog.String("worker_id", worker.String())}
 	if c.WasCreated {
 		app.LogTransition(ctx, w.log, "schedule", &c.Job, job.Created, job.Queued, attrs...)
@@ -204,7 +191,7 @@ func (w *Worker) finish(ctx context.Context, c *job.Claim, f job.Finish) (err er
 		switch {
 		case err == nil:
 			state = f.State
-			w.tell(ctx, c, f, done)
+			w.reportFinished(ctx, c, f, done)
 			return nil
 		case errors.Is(err, job.ErrStale):
 			w.fenced(ctx, c, "finish")
@@ -218,10 +205,11 @@ func (w *Worker) finish(ctx context.Context, c *job.Claim, f job.Finish) (err er
 	}
 }
 
-// tell says what was committed: to the log, the metrics, those who watch, and
-// the queue.
-func (w *Worker) tell(ctx context.Context, c *job.Claim, f job.Finish, done job.Finished) {
-	app.LogTransition(ctx, w.log, "finish", &c.Job, job.Running, f.State, append(app.FailureAttrs(f.Failure), slog.Int("attempt", f.Attempt))...)
+// reportFinished logs, counts and publishes what was committed, and enqueues an
+// automatic retry.
+func (w *Worker) reportFinished(ctx context.Context, c *job.Claim, f job.Finish, done job.Finished) {
+	app.LogTransition(ctx, w.log, "finish", &c.Job, job.Running, f.State, append(app.FailureAttrs(f.Failure),
+		slog.Int("attempt", f.Attempt))...)
 	w.metrics.Finished(ctx, f, c.Job.WorkKind, done)
 	app.Publish(w.queue, &c.Job, done.Notification())
 	if done.Next != nil {

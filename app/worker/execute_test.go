@@ -71,21 +71,24 @@ func TestExecuteFails(t *testing.T) {
 		change func(*apptest.Row)
 		want   job.Reason
 	}{
-		"by the catalogue":          {runner: work(nil, apptest.Failure{Reason: job.DependencyFailed}), want: job.DependencyFailed},
-		"by the catalogue, wrapped": {runner: work(nil, errors.Join(errors.New("x"), apptest.Failure{Reason: job.FailedAgain})), want: job.FailedAgain},
-		"panic":                     {runner: func(context.Context, job.Definition, int) (*job.Result, error) { panic("boom") }, want: job.WorkPanicked},
+		"by the catalogue": {runner: work(nil, apptest.Failure{Reason: job.DependencyFailed}), want: job.DependencyFailed},
+		"by the catalogue, wrapped": {runner: work(nil, errors.Join(errors.New("x"), apptest.Failure{Reason: job.FailedAgain})),
+			want: job.FailedAgain},
+		"panic": {runner: func(context.Context, job.Definition, int) (*job.Result, error) { panic("boom") },
+			want: job.WorkPanicked},
 		"nil pointer": {runner: func(context.Context, job.Definition, int) (*job.Result, error) {
 			var d *job.Result
 			return nil, errors.New(d.MediaType)
 		}, want: job.WorkPanicked},
-		"unexpected error":           {runner: work(nil, errors.New("no space left on device")), want: job.WorkPanicked},
-		"refused by the runner":      {runner: work(nil, job.ErrBadDefinition), want: job.DefinitionInvalid},
-		"no definition":              {runner: never, change: func(r *apptest.Row) { r.Definition = nil }, want: job.DefinitionInvalid},
-		"damaged definition":         {runner: never, change: func(r *apptest.Row) { r.Definition.PayloadSize = 0 }, want: job.DefinitionInvalid},
-		"nothing to emit":            {runner: never, change: func(r *apptest.Row) { r.Type = job.EmitEvent }, want: job.DefinitionInvalid},
-		"no result":                  {runner: work(nil, nil), want: job.OutputInvalid},
-		"result without media type":  {runner: work(altered(func(r *job.Result) { r.MediaType = "" }), nil), want: job.OutputInvalid},
-		"short result":               {runner: work(altered(func(r *job.Result) { r.Body = r.Body[1:]; r.SHA256 = sha256.Sum256(r.Body) }), nil), want: job.OutputInvalid},
+		"unexpected error":          {runner: work(nil, errors.New("no space left on device")), want: job.WorkPanicked},
+		"refused by the runner":     {runner: work(nil, job.ErrBadDefinition), want: job.DefinitionInvalid},
+		"no definition":             {runner: never, change: func(r *apptest.Row) { r.Definition = nil }, want: job.DefinitionInvalid},
+		"damaged definition":        {runner: never, change: func(r *apptest.Row) { r.Definition.PayloadSize = 0 }, want: job.DefinitionInvalid},
+		"nothing to emit":           {runner: never, change: func(r *apptest.Row) { r.Type = job.EmitEvent }, want: job.DefinitionInvalid},
+		"no result":                 {runner: work(nil, nil), want: job.OutputInvalid},
+		"result without media type": {runner: work(altered(func(r *job.Result) { r.MediaType = "" }), nil), want: job.OutputInvalid},
+		"short result": {runner: work(altered(func(r *job.Result) { r.Body = r.Body[1:]; r.SHA256 = sha256.Sum256(r.Body) }),
+			nil), want: job.OutputInvalid},
 		"result with a wrong digest": {runner: work(altered(func(r *job.Result) { r.SHA256[0]++ }), nil), want: job.OutputInvalid},
 		"time limit":                 {runner: apptest.Takes(apptest.Limit + time.Second), want: job.TimedOut},
 		"result after the time limit": {runner: func(ctx context.Context, _ job.Definition, _ int) (*job.Result, error) {
@@ -328,7 +331,8 @@ func TestAnOutcomeThatCannotBeStoredIsAFailure(t *testing.T) {
 		w := newWorld(t)
 		w.start()
 		task := w.Add()
-		w.Store.Hook("Finish", apptest.Hook{Before: apptest.Fails(1, &job.Error{Code: job.CodeInternal, Detail: "The data could not be stored."})})
+		w.Store.Hook("Finish", apptest.Hook{Before: apptest.Fails(1, &job.Error{Code: job.CodeInternal,
+			Detail: "The data could not be stored."})})
 		began := time.Now()
 		require.NoError(t, w.handle(task))
 		require.Zero(t, time.Since(began))

@@ -13,8 +13,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func TestHandleDropsSpentTasks(t *testing.T) {
-	spent := map[string]func(w *world) job.Task{
+func TestHandleDropsUsedTasks(t *testing.T) {
+	used := map[string]func(w *world) job.Task{
 		"earlier attempt": func(w *world) job.Task {
 			task := w.Add(func(r *apptest.Row) { r.Attempt = 2 })
 			task.Attempt = 1
@@ -25,12 +25,12 @@ func TestHandleDropsSpentTasks(t *testing.T) {
 			return w.Add(func(r *apptest.Row) { r.State, r.Worker = job.Running, app.NewID() })
 		},
 	}
-	for name, make := range spent {
+	for name, make := range used {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newWorld(t)
 				w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
-					t.Error("a spent task ran its job")
+					t.Error("a used task ran its job")
 					return nil, nil
 				}
 				w.start()
@@ -164,7 +164,7 @@ func TestHandleWaitsForALease(t *testing.T) {
 
 func TestHandleStopsWaitingWithTheQueue(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, func(c *WorkerConfig) { c.Concurrency = 1 })
+		w := newWorld(t, func(c *Config) { c.Concurrency = 1 })
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, w.worker.Handle(ctx, w.Add()), context.DeadlineExceeded, "there is no lease")
@@ -211,7 +211,7 @@ func TestAClaimIsNotGivenUpHalfWay(t *testing.T) {
 
 func TestHandleRunsNoMoreJobsAtOnceThanItHasSlots(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, func(c *WorkerConfig) { c.Concurrency = 2 })
+		w := newWorld(t, func(c *Config) { c.Concurrency = 2 })
 		w.runner = apptest.Takes(10 * time.Second)
 		w.start()
 		answers := make([]<-chan error, 6)

@@ -81,7 +81,8 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 	retiring, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Heartbeat)
 	defer cancel()
 	if err := w.leases.Retire(retiring, id); err != nil {
-		w.log.WarnContext(ctx, "cannot retire the worker; its lease will run out", "action", "retire_worker", "worker_id", id.String(), app.ErrorFields(err))
+		w.log.WarnContext(ctx, "cannot retire the worker; its lease will run out", "action", "retire_worker", "worker_id", id.String(),
+			app.ErrorFields(err))
 	}
 }
 
@@ -89,7 +90,7 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 // says that the lease has.
 func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 	wait := w.cfg.Heartbeat
-	for w.rest(ctx, wait) {
+	for app.Rest(ctx, wait, w.trigger) {
 		asked := time.Now()
 		held, err := w.leases.Renew(ctx, id, w.cfg.Lease)
 		switch {
@@ -108,20 +109,6 @@ func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 	return context.Cause(ctx)
 }
 
-// rest waits until the next heartbeat is due, or is asked for.
-func (w *Worker) rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-w.trigger:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // lose ends the lease on this side: nothing more is claimed under it, and
 // nothing that it held is written. A nil error says that it was given up.
 func (w *Worker) lose(id job.ID, err error) {
@@ -131,7 +118,8 @@ func (w *Worker) lose(id job.ID, err error) {
 		return // lost already
 	}
 	if err != nil {
-		w.log.Error("the worker lost its lease and stops its jobs", "action", "heartbeat", "worker_id", id.String(), "jobs", len(w.holding), app.ErrorFields(err))
+		w.log.Error("the worker lost its lease and stops its jobs", "action", "heartbeat", "worker_id", id.String(), "jobs", len(w.holding),
+			app.ErrorFields(err))
 		w.metrics.LeasesLost.Inc()
 	}
 	w.id = job.ID{}

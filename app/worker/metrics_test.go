@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
-	"github.com/forgerun/forgerun/app/delivery"
 	"github.com/forgerun/forgerun/app/maintenance"
 	"github.com/forgerun/forgerun/job"
 )
@@ -80,7 +78,8 @@ func TestEndsOfAttemptsAreCounted(t *testing.T) {
 				task := w.Add(func(r *apptest.Row) { r.AutoRetry, r.Attempt = true, test.attempt })
 				require.NoError(t, w.handle(task))
 				for _, metric := range []string{
-					"jobs_succeeded_total", "jobs_failed_total", "jobs_canceled_total", "jobs_queued_total", "job_retries_total", "job_retry_outcomes_total",
+					"jobs_succeeded_total", "jobs_failed_total", "jobs_canceled_total", "jobs_queued_total", "job_retries_total",
+					"job_retry_outcomes_total",
 				} {
 					require.Equal(t, test.want[metric], w.Sum(metric), metric)
 				}
@@ -93,27 +92,6 @@ func TestEndsOfAttemptsAreCounted(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestCancelsAreCounted(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		s := w.service(10)
-		began := time.Now()
-		running := w.Add(func(r *apptest.Row) { r.State, r.StartedAt = job.Running, &began })
-		retried := w.Add(func(r *apptest.Row) { r.Attempt = 2 })
-		apptest.Pass(3 * time.Second)
-		for range 2 { // the second time nothing is canceled
-			for _, task := range []job.Task{running, retried} {
-				_, err := s.Cancel(context.Background(), apptest.ClientA, task.JobID)
-				require.NoError(t, err)
-			}
-		}
-		n, sum := w.Executions(job.Canceled)
-		require.Equal(t, []any{uint64(1), 3.0}, []any{n, sum}, "only one of them ran")
-		require.Equal(t, 2.0, w.Metric(w.Metrics.Canceled.WithLabelValues("SUCCESS_FAST")))
-		require.Equal(t, 1.0, w.Metric(w.Metrics.RetryOutcomes.WithLabelValues("CANCELED")))
-	})
 }
 
 func TestLatenessIsMeasured(t *testing.T) {
@@ -152,7 +130,7 @@ func TestExpiredLeasesAreCounted(t *testing.T) {
 
 func TestSlotsAreShown(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, func(c *WorkerConfig) { c.Concurrency = 7 })
+		w := newWorld(t, func(c *Config) { c.Concurrency = 7 })
 		require.Equal(t, 7.0, w.Sum("worker_slots"))
 	})
 }
@@ -164,24 +142,9 @@ func TestHistogramsNameTraces(t *testing.T) {
 		from := w.Traceparent()
 		w.runner = apptest.Takes(time.Second)
 		require.NoError(t, w.process(w.Add(func(r *apptest.Row) { r.TraceParent = from })))
-		endpoint := w.Subscribe(apptest.ClientA).ID
-		w.Store.Deliver(apptest.ClientA, endpoint, func(r *apptest.DeliveryRow) { r.Traceparent = from })
-		sender := delivery.NewWorker(delivery.WorkerConfig{Concurrency: 1, Timeout: 15 * time.Second, Tracer: w.Tracer()}, w.Store, slowSender{}, w.Queue, w.Metrics, w.Logger)
-		require.NoError(t, sender.Handle(context.Background(), apptest.ClientA))
-		apptest.Pass(2 * time.Second)
-		sender.Stop(context.Background())
 		id := []string{w.Span("request").SpanContext.TraceID().String()}
-		for _, name := range []string{"job_queue_wait_seconds", "job_execution_seconds", "webhook_send_seconds", "webhook_latency_seconds"} {
+		for _, name := range []string{"job_queue_wait_seconds", "job_execution_seconds"} {
 			require.Equal(t, id, w.Exemplars(name), name)
 		}
 	})
-}
-
-// slowSender delivers in a second.
-type slowSender struct{}
-
-func (slowSender) Send(_ context.Context, _ job.ClaimedDelivery) job.Sent {
-	began := time.Now()
-	time.Sleep(time.Second)
-	return job.Sent{Attempt: job.DeliveryAttempt{StartedAt: began, Duration: time.Second, Status: 200}}
 }

@@ -36,8 +36,8 @@ type Runner interface {
 	Run(ctx context.Context, d job.Definition, attempt int, progress func(job.Progress)) (*job.Result, error)
 }
 
-// WorkerConfig of a Worker.
-type WorkerConfig struct {
+// Config of a Worker.
+type Config struct {
 	Name        string        // shown in the workers table
 	Concurrency int           // jobs at once
 	Lease       time.Duration // without a heartbeat for this long, the worker counts as dead
@@ -60,7 +60,7 @@ var errBusy = errors.New("the worker takes no jobs at the moment")
 // Worker executes jobs under one lease. Only the lease, the execution limit, a
 // cancel and shutdown stop the work; the queue's opinion does not.
 type Worker struct {
-	cfg       WorkerConfig
+	cfg       Config
 	store     ClaimStore
 	leases    LeaseStore
 	queue     app.Queue
@@ -97,8 +97,9 @@ type holding struct {
 	since time.Time
 }
 
-// NewWorker makes a worker; Run gives it a lease.
-func NewWorker(cfg WorkerConfig, store ClaimStore, leases LeaseStore, queue app.Queue, completer *batches.Completer, runner Runner, m *app.Metrics, log *slog.Logger) *Worker {
+// New makes a worker; Run gives it a lease.
+func New(cfg Config, store ClaimStore, leases LeaseStore, queue app.Queue, completer *batches.Completer, runner Runner, m *app.Metrics,
+	log *slog.Logger) *Worker {
 	m.Slots.Set(float64(cfg.Concurrency))
 	return &Worker{
 		cfg: cfg, store: store, leases: leases, queue: queue, completer: completer, runner: runner, metrics: m, log: log,

@@ -7,7 +7,8 @@ import (
 
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
-	"github.com/forgerun/forgerun/app/events"
+	"github.com/forgerun/forgerun/app/delivery"
+	"github.com/forgerun/forgerun/app/maintenance"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -15,23 +16,19 @@ import (
 type world struct {
 	*apptest.World
 	runner    apptest.RunnerFunc
-	hub       *events.Hub
-	reader    *events.Reader
 	completer *batches.Completer
 	worker    *Worker
 }
 
-func newWorld(t testing.TB, change ...func(*WorkerConfig)) *world {
+func newWorld(t testing.TB, change ...func(*Config)) *world {
 	w := &world{World: apptest.NewWorld(t)}
-	w.hub = events.NewHub(w.Store, w.Listener, w.Metrics, w.Logger)
-	w.reader = events.NewReader(w.Store, w.hub)
 	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
 	w.worker = w.newWorker(change...)
 	return w
 }
 
-func (w *world) newWorker(change ...func(*WorkerConfig)) *Worker {
-	cfg := WorkerConfig{
+func (w *world) newWorker(change ...func(*Config)) *Worker {
+	cfg := Config{
 		Name: "test", Concurrency: 4, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: apptest.Limit, Backoff: apptest.Backoff,
 	}
 	for _, f := range change {
@@ -43,7 +40,7 @@ func (w *world) newWorker(change ...func(*WorkerConfig)) *Worker {
 		}
 		return apptest.GoodResult(d), nil
 	})
-	return NewWorker(cfg, w.Store, w.Store, w.Queue, w.completer, run, w.Metrics, w.Logger)
+	return New(cfg, w.Store, w.Store, w.Queue, w.completer, run, w.Metrics, w.Logger)
 }
 
 // start runs the worker until the test ends or stop is called.
@@ -58,4 +55,15 @@ func (w *world) handling(t job.Task) <-chan error {
 	go func() { answer <- w.handle(t) }()
 	synctest.Wait()
 	return answer
+}
+
+// lead runs maintenance until the test ends.
+func (w *world) lead() (m *maintenance.Maintenance, stop func()) {
+	m = maintenance.New(maintenance.Deps{
+		Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: maintenance.NewRelay(w.Store, w.Queue, apptest.Window,
+			w.Metrics, w.Logger),
+		Deliveries: delivery.NewRelay(apptest.NoDeliveries{}, w.Queue, w.Metrics, w.Logger),
+		Completer:  w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
+	})
+	return m, w.Background(m.Run)
 }

@@ -34,7 +34,7 @@ const registrationWindow = 10 * time.Minute
 // startAPI begins to serve.
 func (p *process) startAPI(ctx context.Context) (*api, error) {
 	a := &api{p: p, addr: p.listener.Addr().String(), failed: make(chan error, 2)}
-	a.clients = clients.New(clients.KeyConfig{
+	a.clients = clients.New(clients.Config{
 		AdminToken: p.cfg.AdminToken, OpenRegistration: p.cfg.OpenRegistration, RegistrationWindow: registrationWindow,
 		TTL: p.cfg.APIKeyTTL, Overlap: p.cfg.APIKeyOverlap,
 	}, p.store, nil, p.log)
@@ -84,12 +84,12 @@ func (p *process) serverConfig() handlers.Config {
 func (p *process) serverDeps(
 	a *api, hub *events.Hub, window *jobs.Window, capacity *jobs.Capacity, limiter *ratelimit.Limiter,
 ) handlers.Deps {
-	service := jobs.NewService(jobs.ServiceConfig{
+	service := jobs.New(jobs.Config{
 		Catalogue: job.Catalogue{
 			Types: p.cfg.JobTypes, Kinds: p.cfg.WorkKinds, FailProbability: p.cfg.FailProbability, MaxRuntime: p.cfg.MaxRuntime,
 		},
 		MaxAttempts: 1 + p.cfg.MaxRetries, Backoff: p.cfg.Backoff,
-	}, jobs.ServiceDeps{
+	}, jobs.Deps{
 		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue,
 		Targets: p.guard(), Capacity: capacity, Window: window, Hub: hub, Completer: p.completer, Metrics: p.metrics, Log: p.log,
 	})

@@ -63,7 +63,7 @@ var mayImport = []packageRule{
 	{"webhook", []string{"job", "internal/telemetry"}},
 	{"internal/work", []string{"job"}},
 	{"repo", []string{"job", "migrations", "internal/telemetry"}},
-	{"internal/doctor", []string{"repo", "tasks"}}, // judges what both found out about their servers
+	{"internal/doctor", []string{"repo", "tasks/queue"}}, // judges what both found out about their servers
 	{"repo/repotest", []string{"job", "migrations", "repo", "internal/devstack"}},
 
 	// The outside world: what knows the service through HTTP, and through its rows

@@ -153,7 +153,7 @@ func listen(cfg *Config, role string) (net.Listener, error) {
 
 // newMaintenance makes the repairs that one of all processes does.
 func (p *process) newMaintenance() *maintenance.Maintenance {
-	d := maintenance.MaintenanceDeps{
+	d := maintenance.Deps{
 		Store: p.store, Claims: p.store, Backlog: p.store, Queue: p.notifier, Completer: p.completer, Backoff: p.cfg.Backoff,
 		Metrics: p.metrics, Tracer: p.tracer, Log: p.log,
 		Relay:      maintenance.NewRelay(p.store, p.queue, p.cfg.DispatchWindow, p.metrics, p.log),
@@ -164,7 +164,7 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 			Stream: p.cfg.OutcomeStream, MaxLen: int64(p.cfg.OutcomeStreamMaxLen), PublicURL: p.cfg.PublicURL,
 		}, p.store, p.queue, p.metrics, p.log)
 	}
-	return maintenance.NewMaintenance(d)
+	return maintenance.New(d)
 }
 
 // loop is a part that runs f. What it does last may wait for a statement.

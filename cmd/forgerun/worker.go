@@ -14,7 +14,7 @@ import (
 // startWorker takes up a lease and begins to fetch.
 func (p *process) startWorker(ctx context.Context) error {
 	limit, leases := p.cfg.ExecutionLimit(), p.store.NewLeases()
-	w := worker.NewWorker(worker.WorkerConfig{
+	w := worker.New(worker.Config{
 		Name: workerName(), Concurrency: p.cfg.WorkerConcurrency, Lease: p.cfg.LeaseTimeout, Heartbeat: p.cfg.HeartbeatInterval,
 		Limit: limit, Backoff: p.cfg.Backoff,
 	}, p.store, leases, p.notifier, p.completer, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)

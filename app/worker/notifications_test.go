@@ -21,62 +21,26 @@ func end(t job.Task) job.Notification {
 	return job.Notification{ClientID: apptest.ClientA, JobID: t.JobID, Attempt: t.Attempt, Ended: true}
 }
 
-func TestSubmissionsAreAnnounced(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		s := w.service(10)
-		r := apptest.Request(apptest.WithKey("k"))
-		receipt, err := s.Submit(context.Background(), r)
-		require.NoError(t, err)
-		require.Equal(t, []job.Notification{event(job.Task{JobID: receipt.JobID})}, w.Queue.News())
-		_, err = s.Submit(context.Background(), r)
-		require.NoError(t, err)
-		require.Empty(t, w.Queue.News(), "a replay")
-		w.Store.Hook("InsertJob", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)})
-		_, err = s.Submit(context.Background(), apptest.Request())
-		require.Error(t, err)
-		require.Empty(t, w.Queue.News(), "a refusal")
-	})
-}
-
-func TestCancelsAndRetriesAreAnnounced(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		s := w.service(10)
-		running, failed := w.Add(func(r *apptest.Row) { r.State = job.Running }), w.Add(apptest.FailedJob)
-		for _, want := range [][]job.Notification{{end(running)}, nil} {
-			_, err := s.Cancel(context.Background(), apptest.ClientA, running.JobID)
-			require.NoError(t, err)
-			require.Equal(t, want, w.Queue.News())
-		}
-		for _, want := range [][]job.Notification{{event(failed)}, nil} {
-			_, err := s.Retry(context.Background(), apptest.ClientA, failed.JobID)
-			require.NoError(t, err)
-			require.Equal(t, want, w.Queue.News())
-		}
-	})
-}
-
-func TestAWorkersStepsAreAnnounced(t *testing.T) {
+func TestAWorkersStepsArePublished(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.start()
 		task := w.Add()
 		require.NoError(t, w.handle(task))
-		require.Equal(t, []job.Notification{event(task), end(task)}, w.Queue.News())
+		require.Equal(t, []job.Notification{event(task), end(task)}, w.Queue.Notifications())
 		require.NoError(t, w.handle(task))
-		require.Empty(t, w.Queue.News(), "a spent task")
+		require.Empty(t, w.Queue.Notifications(), "a used task")
 
 		w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
 			return nil, apptest.Failure{Reason: job.DependencyFailed}
 		}
 		task = w.Add(func(r *apptest.Row) { r.AutoRetry = true })
 		require.NoError(t, w.handle(task))
-		require.Equal(t, []job.Notification{event(task), end(task)}, w.Queue.News(), "the retry is of the same commit")
+		require.Equal(t, []job.Notification{event(task), end(task)}, w.Queue.Notifications(), "the retry is of the same commit")
 	})
 }
 
-func TestAStaleWorkerAnnouncesNothing(t *testing.T) {
+func TestAStaleWorkerPublishesNothing(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.start()
@@ -86,11 +50,11 @@ func TestAStaleWorkerAnnouncesNothing(t *testing.T) {
 			return nil
 		}})
 		require.NoError(t, w.handle(task))
-		require.Equal(t, []job.Notification{event(task), end(task)}, w.Queue.News(), "the claim, and that its progress ends")
+		require.Equal(t, []job.Notification{event(task), end(task)}, w.Queue.Notifications(), "the claim, and that its progress ends")
 	})
 }
 
-func TestMaintenanceAnnounces(t *testing.T) {
+func TestMaintenancePublishes(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		due := w.AddDeferred(-time.Second)
@@ -99,7 +63,7 @@ func TestMaintenanceAnnounces(t *testing.T) {
 		retried := w.Add(apptest.HeldByTheDead(job.Running, func(r *apptest.Row) { r.AutoRetry = true }))
 		w.lead()
 		apptest.Pass(2 * maintenance.RescuerInterval)
-		require.ElementsMatch(t, []job.Notification{event(due), event(assigned), end(running), end(retried)}, w.Queue.News())
+		require.ElementsMatch(t, []job.Notification{event(due), event(assigned), end(running), end(retried)}, w.Queue.Notifications())
 		for _, action := range []string{"requeue", "fail", "auto_retry"} {
 			lines := w.Log.Lines(t, map[string]any{"action": action, "request_id": "request-1", "client_id": apptest.ClientA.String()})
 			require.NotEmpty(t, lines, action)
@@ -107,7 +71,7 @@ func TestMaintenanceAnnounces(t *testing.T) {
 	})
 }
 
-func TestTransitionsTellTheCorrelationID(t *testing.T) {
+func TestTransitionsLogTheCorrelationID(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.start()
@@ -126,11 +90,11 @@ func (f reporting) Run(ctx context.Context, _ job.Definition, _ int, report func
 	return f(ctx, report)
 }
 
-// percentages gives the progress of what was announced, in its order.
-func percentages(t *testing.T, news []job.Notification) []int {
+// percentages gives the progress that was published, in its order.
+func percentages(t *testing.T, notifications []job.Notification) []int {
 	t.Helper()
 	reached, over := []int{}, false
-	for _, n := range news {
+	for _, n := range notifications {
 		over = over || n.Ended
 		if n.Progress != nil {
 			require.False(t, over, "after the end")
@@ -141,7 +105,7 @@ func percentages(t *testing.T, news []job.Notification) []int {
 	return reached
 }
 
-func TestProgressIsAnnounced(t *testing.T) {
+func TestProgressIsPublished(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		var late func(job.Progress)
@@ -157,11 +121,11 @@ func TestProgressIsAnnounced(t *testing.T) {
 		require.NoError(t, w.handle(task))
 		w.Ended(task, job.Succeeded)
 		late(job.Progress{Percentage: 100})
-		require.Equal(t, []int{0, 10, 10, 40, 100}, percentages(t, w.Queue.News()), "never backwards, nothing after the end")
+		require.Equal(t, []int{0, 10, 10, 40, 100}, percentages(t, w.Queue.Notifications()), "never backwards, nothing after the end")
 	})
 }
 
-func TestProgressOfStoppedWorkIsNotAnnounced(t *testing.T) {
+func TestProgressOfStoppedWorkIsNotPublished(t *testing.T) {
 	for name, stop := range map[string]func(*world, job.Task){
 		"canceled":   func(w *world, t job.Task) { w.cancel(t) },
 		"lease lost": func(w *world, _ job.Task) { w.worker.lose(w.worker.id, errLapsed) },
@@ -182,23 +146,23 @@ func TestProgressOfStoppedWorkIsNotAnnounced(t *testing.T) {
 				stop(w, task)
 				require.NoError(t, <-running)
 				synctest.Wait()
-				news := w.Queue.News()
-				require.Equal(t, []int{30}, percentages(t, news))
-				require.Equal(t, end(task), news[len(news)-1], "the progress is of no more use")
+				notifications := w.Queue.Notifications()
+				require.Equal(t, []int{30}, percentages(t, notifications))
+				require.Equal(t, end(task), notifications[len(notifications)-1], "the progress is of no more use")
 			})
 		})
 	}
 }
 
 // The end does not depend on the work's context: that may outlive the work.
-func TestProgressAfterTheEndIsNotAnnounced(t *testing.T) {
+func TestProgressAfterTheEndIsNotPublished(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		report, end := w.worker.reporter(context.Background(), &job.Claim{Lease: job.Lease{Attempt: 1}})
 		report(job.Progress{Percentage: 10})
 		end()
 		report(job.Progress{Percentage: 20})
-		require.Equal(t, []int{10}, percentages(t, w.Queue.News()))
+		require.Equal(t, []int{10}, percentages(t, w.Queue.Notifications()))
 	})
 }
 
@@ -214,7 +178,7 @@ func TestProgressAtOnce(t *testing.T) {
 		w.start()
 		require.NoError(t, w.handle(w.Add()))
 		synctest.Wait()
-		reached := percentages(t, w.Queue.News())
+		reached := percentages(t, w.Queue.Notifications())
 		require.IsNonDecreasing(t, append([]int{-1, -1}, reached...))
 	})
 }

@@ -1,4 +1,4 @@
-package worker
+package jobs
 
 import (
 	"context"
@@ -12,58 +12,58 @@ import (
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
-	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/job"
 )
 
 // outcome gives how a batch ended, nil while it has not.
-func (w *world) outcome(b *job.Batch) *job.BatchOutcome {
+func (w *worldJobs) outcome(b *job.Batch) *job.BatchOutcome {
 	w.Store.Mu.Lock()
 	defer w.Store.Mu.Unlock()
 	return w.Store.Batches[b.ID].Outcome
 }
 
-// hasBeenTold asserts that the end of a batch was told, once.
-func (w *world) hasBeenTold(b *job.Batch, status job.Status) {
+// wasPublished asserts that the end of a batch was logged, counted and published once.
+func (w *worldJobs) wasPublished(b *job.Batch, status job.Status) {
 	w.T.Helper()
 	lines := w.Log.Lines(w.T, map[string]any{
-		"action": "batch_completed", "request_id": "request-1", "client_id": apptest.ClientA.String(), "batch_id": b.ID.String(), "status": string(status),
+		"action": "batch_completed", "request_id": "request-1", "client_id": apptest.ClientA.String(), "batch_id": b.ID.String(),
+		"status": string(status),
 	})
 	require.Len(w.T, lines, 1)
 	require.Equal(w.T, 1.0, w.Metric(w.Metrics.BatchesCompleted.WithLabelValues(string(status))))
-	told := 0
-	for _, n := range w.Queue.News() {
+	published := 0
+	for _, n := range w.Queue.Notifications() {
 		if n == (job.Notification{ClientID: apptest.ClientA}) {
-			told++
+			published++
 		}
 	}
-	require.Equal(w.T, 1, told)
+	require.Equal(w.T, 1, published)
 }
 
-// A batch is settled whoever ends its last job.
-func TestBatchesAreSettled(t *testing.T) {
+// A batch is completed whoever ends its last job.
+func TestBatchesAreCompleted(t *testing.T) {
 	ends := map[string]struct {
-		end  func(*world, *jobs.Service, job.Task)
+		end  func(*worldJobs, *Service, job.Task)
 		want job.Status
 	}{
-		"worker": {func(w *world, _ *jobs.Service, t job.Task) { _ = w.handle(t) }, job.StatusCompleted},
-		"cancel": {func(_ *world, s *jobs.Service, t job.Task) {
+		"worker": {func(w *worldJobs, _ *Service, t job.Task) { _ = w.handle(t) }, job.StatusCompleted},
+		"cancel": {func(_ *worldJobs, s *Service, t job.Task) {
 			_, _ = s.Cancel(context.Background(), apptest.ClientA, t.JobID)
 		}, job.StatusCancelled},
-		"rescuer": {func(w *world, _ *jobs.Service, t job.Task) {
+		"rescuer": {func(w *worldJobs, _ *Service, t job.Task) {
 			w.Store.Change(t.JobID, apptest.HeldByTheDead(job.Running))
-			_ = w.worker.rescuer.GiveBack(context.Background(), w.Orphans())
+			_ = w.giveBack()
 		}, job.StatusFailed},
 	}
 	for name, test := range ends {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newWorldJobs(t)
 				s := w.service(10)
 				w.start()
 				w.Background(w.completer.Run)
-				b := w.submitBatch(s, apptest.BatchRequest(apptest.Requests(2)...))
-				w.Queue.News()
+				b := w.submitBatch(s, newBatchRequest(newRequests(2)...))
+				w.Queue.Notifications()
 				for i, item := range b.Items {
 					require.Nil(t, w.outcome(b))
 					test.end(w, s, job.Task{JobID: item.JobID, Attempt: 1})
@@ -71,7 +71,7 @@ func TestBatchesAreSettled(t *testing.T) {
 					require.Equal(t, i+1, w.Store.Count("CompleteBatches"))
 				}
 				require.Equal(t, test.want, w.outcome(b).Status)
-				w.hasBeenTold(b, test.want)
+				w.wasPublished(b, test.want)
 			})
 		})
 	}
@@ -79,28 +79,28 @@ func TestBatchesAreSettled(t *testing.T) {
 
 func TestAnAutomaticRetryEndsNothing(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		w.Background(w.completer.Run)
 		w.start()
 		w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
 			return nil, apptest.Failure{Reason: job.DependencyFailed}
 		}
-		b := w.submitBatch(w.service(10), apptest.BatchRequest(apptest.Request(func(r *job.Request) { r.AutoRetry = true })))
+		b := w.submitBatch(w.service(10), newBatchRequest(newRequest(func(r *job.Request) { r.AutoRetry = true })))
 		require.NoError(t, w.handle(job.Task{JobID: b.Items[0].JobID, Attempt: 1}))
 		w.Store.Change(b.Items[0].JobID, apptest.HeldByTheDead(job.Running))
-		require.NoError(t, w.worker.rescuer.GiveBack(context.Background(), w.Orphans()))
+		require.NoError(t, w.giveBack())
 		synctest.Wait()
 		require.Zero(t, w.Store.Count("CompleteBatches"))
 	})
 }
 
-func TestSettlingIsRepeatedThroughTrouble(t *testing.T) {
+func TestCompletingIsRepeatedThroughTrouble(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		stop := w.Background(w.completer.Run)
-		b := w.submitBatch(s, apptest.BatchRequest(apptest.Request()))
-		w.Queue.News()
+		b := w.submitBatch(s, newBatchRequest(newRequest()))
+		w.Queue.Notifications()
 		w.Store.Hook("CompleteBatches", apptest.Hook{Before: apptest.Fails(3, apptest.ErrStorage)})
 		_, err := s.Cancel(context.Background(), apptest.ClientA, b.Items[0].JobID)
 		require.NoError(t, err, "nobody waits for it")
@@ -108,7 +108,7 @@ func TestSettlingIsRepeatedThroughTrouble(t *testing.T) {
 		require.Nil(t, w.outcome(b))
 		apptest.Pass(batches.RetryInterval + batches.RestInterval)
 		require.NotNil(t, w.outcome(b))
-		w.hasBeenTold(b, job.StatusCancelled)
+		w.wasPublished(b, job.StatusCancelled)
 		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN", "msg": "cannot complete batches"}), 3)
 		asked := w.Store.Count("CompleteBatches")
 		apptest.Pass(time.Minute)
@@ -124,7 +124,7 @@ func TestSettlingIsRepeatedThroughTrouble(t *testing.T) {
 
 func TestTouchesShareStatements(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		w.Store.Hook("CompleteBatches", apptest.Hook{Before: func(context.Context) error { time.Sleep(time.Second); return nil }})
 		w.Background(w.completer.Run)
 		w.completer.Touch(app.NewID())
@@ -147,7 +147,7 @@ func TestTouchesShareStatements(t *testing.T) {
 // A large batch whose jobs end one after the other is looked at now and then.
 func TestTouchesOfABusyBatchAreFew(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		w.Background(w.completer.Run)
 		id := app.NewID()
 		w.completer.Touch(id)
@@ -162,13 +162,13 @@ func TestTouchesOfABusyBatchAreFew(t *testing.T) {
 	})
 }
 
-func TestABatchIsSettledOnceHoweverManyTry(t *testing.T) {
+func TestABatchIsCompletedOnceHoweverManyTry(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorldJobs(t)
 		s := w.service(10)
 		w.Background(w.completer.Run)
 		w.lead()
-		b := w.submitBatch(s, apptest.BatchRequest(apptest.Requests(5)...))
+		b := w.submitBatch(s, newBatchRequest(newRequests(5)...))
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() {

@@ -1,4 +1,4 @@
-package worker
+package jobs
 
 import (
 	"context"
@@ -13,14 +13,14 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
-	"github.com/forgerun/forgerun/app/jobs"
+	"github.com/forgerun/forgerun/app/worker"
 	"github.com/forgerun/forgerun/job"
 )
 
 // link is a worker's way to storage; it can be cut, as by a partition or, if
 // for good, by a kill.
 type link struct {
-	*apptest.Store
+	*fakeStore
 	cut atomic.Bool
 }
 
@@ -35,47 +35,48 @@ func (l *link) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.
 	if err := l.down(); err != nil {
 		return nil, job.NotClaimed{}, err
 	}
-	return l.Store.Claim(ctx, worker, id, attempt)
+	return l.fakeStore.Claim(ctx, worker, id, attempt)
 }
 
 func (l *link) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
 	if err := l.down(); err != nil {
 		return job.Finished{}, err
 	}
-	return l.Store.Finish(ctx, f)
+	return l.fakeStore.Finish(ctx, f)
 }
 
 func (l *link) Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error {
 	if err := l.down(); err != nil {
 		return err
 	}
-	return l.Store.Register(ctx, worker, name, concurrency, lease)
+	return l.fakeStore.Register(ctx, worker, name, concurrency, lease)
 }
 
 func (l *link) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Lease, error) {
 	if err := l.down(); err != nil {
 		return nil, err
 	}
-	return l.Store.Renew(ctx, worker, lease)
+	return l.fakeStore.Renew(ctx, worker, lease)
 }
 
 func (l *link) Retire(ctx context.Context, worker job.ID) error {
 	if err := l.down(); err != nil {
 		return err
 	}
-	return l.Store.Retire(ctx, worker)
+	return l.fakeStore.Retire(ctx, worker)
 }
 
 // model is three workers, two processes that could lead, and clients, on
 // stores that fail in all ways at random.
 type model struct {
-	*world
+	*worldJobs
 	random *lockedRand
 	links  []*link
-	loads  []*Worker
-	clean  atomic.Bool // no more faults
+	loads  []*worker.Worker
+	slots  []*app.Metrics // of each worker
+	clean  atomic.Bool    // no more faults
 
-	service *jobs.Service
+	service *Service
 	ids     []job.ID
 	waiting sync.WaitGroup
 }
@@ -92,7 +93,7 @@ func (l *lockedRand) n(n int) int {
 }
 
 func newModel(t *testing.T, seed uint64) *model {
-	m := &model{world: newWorld(t), random: &lockedRand{r: rand.New(rand.NewPCG(seed, 0))}}
+	m := &model{worldJobs: newWorldJobs(t), random: &lockedRand{r: rand.New(rand.NewPCG(seed, 0))}}
 	m.Store.Chaos = func(string) (before, after error) {
 		if m.clean.Load() {
 			return nil, nil
@@ -115,29 +116,31 @@ func newModel(t *testing.T, seed uint64) *model {
 		return apptest.Takes(time.Duration(m.random.n(40_000))*time.Millisecond)(ctx, d, attempt)
 	})
 	for range 3 {
-		l := &link{Store: m.Store}
-		worker := NewWorker(WorkerConfig{
+		l := &link{fakeStore: m.Store}
+		metrics := app.NewMetrics(nil)
+		load := worker.New(worker.Config{
 			Name: "model", Concurrency: 5, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: 30 * time.Second, Backoff: apptest.Backoff,
-		}, l, l, m.Queue, m.completer, run, m.Metrics, m.Logger)
-		m.links, m.loads = append(m.links, l), append(m.loads, worker)
-		m.Background(worker.Run)
+		}, l, l, m.Queue, m.completer, run, metrics, m.Logger)
+		m.links, m.loads = append(m.links, l), append(m.loads, load)
+		m.slots = append(m.slots, metrics)
+		m.Background(load.Run)
 		for range 6 {
-			m.Background(func(ctx context.Context) { m.fetch(ctx, worker) })
+			m.Background(func(ctx context.Context) { m.fetch(ctx, load) })
 		}
 	}
 	m.lead()
 	m.lead()
-	m.service = m.world.service(100_000)
+	m.service = m.worldJobs.service(100_000)
 	m.Background(m.completer.Run)
 	m.Background(m.hub.Run)
 	return m
 }
 
 // fetch is one slot of the queue's server.
-func (m *model) fetch(ctx context.Context, worker *Worker) {
+func (m *model) fetch(ctx context.Context, load *worker.Worker) {
 	for app.Sleep(ctx, 200*time.Millisecond) {
-		if t, ok := m.Queue.Take(); ok {
-			m.Queue.Done(t, worker.Handle(ctx, t))
+		if t, ok := m.take(); ok {
+			m.done(t, load.Handle(ctx, t))
 		}
 	}
 }
@@ -146,9 +149,9 @@ func (m *model) fetch(ctx context.Context, worker *Worker) {
 func (m *model) client(jobs int) {
 	for range jobs {
 		time.Sleep(time.Duration(m.random.n(1000)) * time.Millisecond)
-		r := apptest.Request(func(r *job.Request) { r.AutoRetry, r.WorkKind = m.random.n(2) == 0, "" })
+		r := newRequest(func(r *job.Request) { r.AutoRetry, r.WorkKind = m.random.n(2) == 0, "" })
 		if m.random.n(4) == 0 {
-			apptest.Deferred(time.Duration(1+m.random.n(120)) * time.Second)(&r)
+			deferred(time.Duration(1+m.random.n(120)) * time.Second)(&r)
 		}
 		if receipt, err := m.service.Submit(context.Background(), r); err == nil {
 			m.ids = append(m.ids, receipt.JobID)
@@ -164,8 +167,8 @@ func (m *model) client(jobs int) {
 		switch m.random.n(5) {
 		case 0:
 			_, _ = m.service.Cancel(context.Background(), apptest.ClientA, id)
-			for _, worker := range m.loads {
-				worker.Canceled(id)
+			for _, load := range m.loads {
+				load.Canceled(id)
 			}
 		case 1:
 			_, _ = m.service.Retry(context.Background(), apptest.ClientA, id)
@@ -173,7 +176,7 @@ func (m *model) client(jobs int) {
 	}
 }
 
-// await waits for the end of a job. All news is lost on its way.
+// await waits for the end of a job. All notifications are lost on their way.
 func (m *model) await(id job.ID) {
 	for {
 		j, err := m.service.Await(context.Background(), apptest.ClientA, id, modelFinal)
@@ -189,7 +192,8 @@ func (m *model) await(id job.ID) {
 
 // batch submits a batch, and sometimes cancels it.
 func (m *model) batch() {
-	r := apptest.BatchRequest(apptest.Request(), apptest.Request(apptest.Deferred(10*time.Second)), apptest.Request(func(r *job.Request) { r.WorkKind = job.PayloadInvalid }))
+	r := newBatchRequest(newRequest(), newRequest(deferred(10*time.Second)),
+		newRequest(func(r *job.Request) { r.WorkKind = job.PayloadInvalid }))
 	b, _, err := m.service.SubmitBatch(context.Background(), r)
 	if err == nil && m.random.n(3) == 0 {
 		time.Sleep(time.Duration(m.random.n(30)) * time.Second)
@@ -222,7 +226,7 @@ func (m *model) misfortune(ctx context.Context) {
 
 // Whatever happens, once it is over every accepted job ends, in steps that the
 // table allows (the fake store checks each), once an attempt; whoever waits for
-// one is told; and every batch has an outcome.
+// one is answered; and every batch has an outcome.
 func TestEveryJobEndsWhateverHappens(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -254,9 +258,9 @@ func TestEveryJobEndsWhateverHappens(t *testing.T) {
 				m.Queue.Mu.Lock()
 				defer m.Queue.Mu.Unlock()
 				require.Empty(t, m.Queue.Tasks, "at rest no task is left")
-				for _, worker := range m.loads {
-					require.Empty(t, worker.holding)
-					require.True(t, worker.Alive())
+				for i, load := range m.loads {
+					require.Zero(t, m.Metric(m.slots[i].SlotsUsed), "jobs that it holds")
+					require.True(t, load.Alive())
 				}
 			})
 		})

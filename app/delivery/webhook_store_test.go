@@ -1,14 +1,13 @@
-package apptest
+package delivery
 
 import (
 	"context"
 	"slices"
 	"time"
 
+	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/job"
 )
-
-// The part of fakeStore that the use cases of webhooks see.
 
 type webhookRow struct {
 	job.Webhook
@@ -17,15 +16,15 @@ type webhookRow struct {
 	hash    [32]byte
 }
 
-func (s *Store) ownWebhook(client, id job.ID) (*webhookRow, error) {
-	if r := s.Hooked[id]; r != nil && r.ClientID == client && !r.deleted {
+func (s *fakeStore) ownWebhook(client, id job.ID) (*webhookRow, error) {
+	if r := s.webhooks[id]; r != nil && r.ClientID == client && !r.deleted {
 		return r, nil
 	}
 	return nil, job.Errorf(job.CodeWebhookNotFound, "No webhook with this id was found.")
 }
 
-func (s *Store) webhookOf(client job.ID, key string, hash [32]byte) (*job.Webhook, error) {
-	for _, r := range s.Hooked {
+func (s *fakeStore) webhookOf(client job.ID, key string, hash [32]byte) (*job.Webhook, error) {
+	for _, r := range s.webhooks {
 		switch {
 		case key == "" || r.ClientID != client || r.key != key || r.deleted:
 		case r.hash != hash:
@@ -38,9 +37,9 @@ func (s *Store) webhookOf(client job.ID, key string, hash [32]byte) (*job.Webhoo
 	return nil, nil
 }
 
-func (s *Store) InsertWebhook(ctx context.Context, sub job.WebhookSubmission) (job.Webhook, bool, error) {
+func (s *fakeStore) InsertWebhook(ctx context.Context, sub job.WebhookSubmission) (job.Webhook, bool, error) {
 	replayed := false
-	w, err := call(ctx, s, "InsertWebhook", func() (job.Webhook, error) {
+	w, err := apptest.Call(ctx, s.Store, "InsertWebhook", func() (job.Webhook, error) {
 		known, err := s.webhookOf(sub.Webhook.ClientID, sub.IdempotencyKey, sub.RequestHash)
 		if err != nil {
 			return job.Webhook{}, err
@@ -51,22 +50,22 @@ func (s *Store) InsertWebhook(ctx context.Context, sub job.WebhookSubmission) (j
 		}
 		r := &webhookRow{Webhook: sub.Webhook, key: sub.IdempotencyKey, hash: sub.RequestHash}
 		r.CreatedAt, r.UpdatedAt = time.Now(), time.Now()
-		s.Hooked[r.ID] = r
+		s.webhooks[r.ID] = r
 		return r.Webhook, nil
 	})
 	return w, replayed, err
 }
 
-func (s *Store) FindWebhook(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Webhook, error) {
-	return call(ctx, s, "FindWebhook", func() (*job.Webhook, error) { return s.webhookOf(client, key, hash) })
+func (s *fakeStore) FindWebhook(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Webhook, error) {
+	return apptest.Call(ctx, s.Store, "FindWebhook", func() (*job.Webhook, error) { return s.webhookOf(client, key, hash) })
 }
 
-func (s *Store) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error) {
+func (s *fakeStore) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error) {
 	return s.changeWebhook(ctx, "Webhook", client, id, func(*webhookRow) {})
 }
 
-func (s *Store) changeWebhook(ctx context.Context, operation string, client, id job.ID, f func(*webhookRow)) (*job.Webhook, error) {
-	return call(ctx, s, operation, func() (*job.Webhook, error) {
+func (s *fakeStore) changeWebhook(ctx context.Context, operation string, client, id job.ID, f func(*webhookRow)) (*job.Webhook, error) {
+	return apptest.Call(ctx, s.Store, operation, func() (*job.Webhook, error) {
 		r, err := s.ownWebhook(client, id)
 		if err != nil {
 			return nil, err
@@ -77,9 +76,9 @@ func (s *Store) changeWebhook(ctx context.Context, operation string, client, id 
 	})
 }
 
-func (s *Store) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) {
-	return call(ctx, s, "Webhooks", func() (list []job.Webhook, err error) {
-		for _, r := range s.Hooked {
+func (s *fakeStore) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) {
+	return apptest.Call(ctx, s.Store, "Webhooks", func() (list []job.Webhook, err error) {
+		for _, r := range s.webhooks {
 			if r.ClientID == client && !r.deleted {
 				list = append(list, r.Webhook)
 			}
@@ -88,7 +87,7 @@ func (s *Store) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, err
 	})
 }
 
-func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
+func (s *fakeStore) UpdateWebhook(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
 	return s.changeWebhook(ctx, "UpdateWebhook", client, id, func(r *webhookRow) {
 		if p.URL != nil {
 			r.URL = *p.URL
@@ -103,21 +102,22 @@ func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.Webh
 	})
 }
 
-func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error) {
+func (s *fakeStore) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte,
+	overlap time.Duration) (*job.Webhook, error) {
 	return s.changeWebhook(ctx, "RotateWebhookSecret", client, id, func(r *webhookRow) {
 		until := time.Now().Add(overlap)
 		r.Secrets = []job.SealedSecret{{Sealed: sealed}, {Sealed: r.Secrets[0].Sealed, Until: &until}}
 	})
 }
 
-func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
+func (s *fakeStore) DeleteWebhook(ctx context.Context, client, id job.ID) error {
 	_, err := s.changeWebhook(ctx, "DeleteWebhook", client, id, func(r *webhookRow) { r.deleted = true })
 	return err
 }
 
-func (s *Store) Subscribers(ctx context.Context) ([]job.ID, error) {
-	return call(ctx, s, "Subscribers", func() (clients []job.ID, err error) {
-		for _, r := range s.Hooked {
+func (s *fakeStore) Subscribers(ctx context.Context) ([]job.ID, error) {
+	return apptest.Call(ctx, s.Store, "Subscribers", func() (clients []job.ID, err error) {
+		for _, r := range s.webhooks {
 			if !r.deleted && r.Disabled == nil && !slices.Contains(clients, r.ClientID) {
 				clients = append(clients, r.ClientID)
 			}
@@ -125,5 +125,3 @@ func (s *Store) Subscribers(ctx context.Context) ([]job.ID, error) {
 		return clients, nil
 	})
 }
-
-func (f targetsFunc) Check(url string) string { return f(url) }

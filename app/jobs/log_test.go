@@ -1,4 +1,4 @@
-package worker
+package jobs
 
 import (
 	"context"
@@ -11,14 +11,13 @@ import (
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
-	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/app/maintenance"
 	"github.com/forgerun/forgerun/job"
 )
 
 // newTracingWorld is a world whose log names spans.
-func newTracingWorld(t testing.TB) *world {
-	w := newWorld(t)
+func newTracingWorld(t testing.TB) *worldJobs {
+	w := newWorldJobs(t)
 	w.Logger = slog.New(apptest.TracingHandler{Handler: slog.NewJSONHandler(w.Log, nil)})
 	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
 	w.worker = w.newWorker()
@@ -33,7 +32,7 @@ func TestLinesOfATracedJob(t *testing.T) {
 		s := w.service(10)
 		w.runner = apptest.Fixed(nil, apptest.Failure{Reason: job.DependencyFailed})
 		w.Traced(func(ctx context.Context) {
-			_, err := s.Submit(ctx, apptest.Request(func(r *job.Request) { r.AutoRetry = true }, apptest.Deferred(time.Second)))
+			_, err := s.Submit(ctx, newRequest(func(r *job.Request) { r.AutoRetry = true }, deferred(time.Second)))
 			require.NoError(t, err)
 			task := w.Queue.Sent()[0]
 			apptest.Pass(time.Second)
@@ -46,7 +45,8 @@ func TestLinesOfATracedJob(t *testing.T) {
 		steps := make([][3]any, len(lines))
 		for i, line := range lines {
 			steps[i] = [3]any{line["action"], line["current_state"], line["next_state"]}
-			require.Equal(t, []any{"request-1", apptest.ClientA.String(), "SUCCESS_FAST"}, []any{line["request_id"], line["client_id"], line["work_kind"]})
+			require.Equal(t, []any{"request-1", apptest.ClientA.String(), "SUCCESS_FAST"},
+				[]any{line["request_id"], line["client_id"], line["work_kind"]})
 			require.Contains(t, line, "job_id")
 			require.Contains(t, line, "attempt")
 		}
@@ -89,39 +89,45 @@ func TestLinesOfARescue(t *testing.T) {
 func TestLinesOfTrouble(t *testing.T) {
 	tests := map[string]struct {
 		operation string
-		run       func(w *world)
+		run       func(w *worldJobs)
 		want      []string // fields, beside those of all
 	}{
-		"cannot claim a job":         {"Claim", func(w *world) { w.start(); _ = w.handle(w.Add()) }, []string{"job_id", "attempt"}},
-		"cannot register the worker": {"Register", func(w *world) { w.start() }, nil},
-		"heartbeat failed":           {"Renew", func(w *world) { w.start(); apptest.Pass(apptest.Heartbeat) }, []string{"worker_id"}},
-		"cannot fail a job of a lost worker": {"Finish", func(w *world) {
+		"cannot claim a job":         {"Claim", func(w *worldJobs) { w.start(); _ = w.handle(w.Add()) }, []string{"job_id", "attempt"}},
+		"cannot register the worker": {"Register", func(w *worldJobs) { w.start() }, nil},
+		"heartbeat failed":           {"Renew", func(w *worldJobs) { w.start(); apptest.Pass(apptest.Heartbeat) }, []string{"worker_id"}},
+		"cannot fail a job of a lost worker": {"Finish", func(w *worldJobs) {
 			w.Add(apptest.HeldByTheDead(job.Running))
 			w.lead()
 			apptest.Pass(maintenance.RescuerInterval)
 		}, []string{"request_id", "client_id", "job_id"}},
-		"cannot requeue jobs of a lost worker": {"Release", func(w *world) {
+		"cannot requeue jobs of a lost worker": {"Release", func(w *worldJobs) {
 			w.Add(apptest.HeldByTheDead(job.Assigned))
 			w.lead()
 			apptest.Pass(maintenance.RescuerInterval)
 		}, []string{"jobs"}},
-		"maintenance failed":                  {"QueueDue", func(w *world) { w.lead(); apptest.Pass(maintenance.SchedulerInterval) }, []string{"task"}},
-		"leader election failed":              {"Lead", func(w *world) { w.lead() }, nil},
-		"storage trouble while a job is held": {"Finish", func(w *world) { w.start(); _ = w.handle(w.Add()) }, []string{"request_id", "client_id", "job_id", "attempt"}},
-		"cannot complete batches": {"CompleteBatches", func(w *world) {
+		"maintenance failed": {"QueueDue", func(w *worldJobs) { w.lead(); apptest.Pass(maintenance.SchedulerInterval) },
+			[]string{"task"}},
+		"leader election failed": {"Lead", func(w *worldJobs) { w.lead() }, nil},
+		"storage trouble while a job is held": {"Finish", func(w *worldJobs) { w.start(); _ = w.handle(w.Add()) },
+			[]string{"request_id", "client_id", "job_id", "attempt"}},
+		"cannot complete batches": {"CompleteBatches", func(w *worldJobs) {
 			w.Background(w.completer.Run)
 			w.completer.Touch(app.NewID())
 			apptest.Pass(batches.RestInterval)
 		}, nil},
-		"cannot look for missed events":                   {"EventSeqs", func(w *world) { w.watching(); apptest.Pass(time.Minute) }, nil},
-		"cannot count jobs":                               {"Load", func(w *world) { w.Background(jobs.NewCapacity(1, 1, w.Store, w.Logger).Run) }, nil},
-		"cannot count workers":                            {"LiveWorkers", func(w *world) { w.Background(jobs.NewCapacity(1, 1, w.Store, w.Logger).Run) }, nil},
-		"cannot resign as leader; the lease will run out": {"Resign", func(w *world) { _, stop := w.lead(); stop() }, nil},
+		"cannot look for missed events": {"EventSeqs", func(w *worldJobs) { w.watching(); apptest.Pass(time.Minute) }, nil},
+		"cannot count jobs": {"Load", func(w *worldJobs) {
+			w.Background(NewCapacity(1, 1, w.Store, w.Logger).Run)
+		}, nil},
+		"cannot count workers": {"LiveWorkers", func(w *worldJobs) {
+			w.Background(NewCapacity(1, 1, w.Store, w.Logger).Run)
+		}, nil},
+		"cannot resign as leader; the lease will run out": {"Resign", func(w *worldJobs) { _, stop := w.lead(); stop() }, nil},
 	}
 	for message, test := range tests {
 		t.Run(message, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newWorldJobs(t)
 				w.Store.Hook(test.operation, apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
 				test.run(w)
 				lines := w.Log.Lines(t, map[string]any{"msg": message})
@@ -137,8 +143,8 @@ func TestLinesOfTrouble(t *testing.T) {
 }
 
 // watching has a client watch, so that the hub has something to sweep.
-func (w *world) watching() {
-	w.Listener.Up = false
+func (w *worldJobs) watching() {
+	w.listener.up.Store(false)
 	_, stop := w.hub.Watch(apptest.ClientA, w.Add().JobID)
 	w.T.Cleanup(stop)
 	w.Background(w.hub.Run)

@@ -10,7 +10,10 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// traced runs f as of a request that is traced, and gives its traceparent.
+// Tracer makes the spans that Span and its siblings find.
+func (w *World) Tracer() trace.Tracer { return w.provider.Tracer("test") }
+
+// Traced runs f in the span of a request, and gives its traceparent.
 func (w *World) Traced(f func(ctx context.Context)) (traceparent string) {
 	ctx, span := w.Tracer().Start(context.Background(), "request", trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
@@ -18,10 +21,10 @@ func (w *World) Traced(f func(ctx context.Context)) (traceparent string) {
 	return telemetry.Traceparent(ctx)
 }
 
-// traceparent is of a request that has ended.
+// Traceparent is that of a request that has ended.
 func (w *World) Traceparent() string { return w.Traced(func(context.Context) {}) }
 
-// span gives the only span of a name that has ended.
+// Span gives the only span of a name that has ended.
 func (w *World) Span(name string) tracetest.SpanStub {
 	w.T.Helper()
 	named := w.SpansNamed(name)
@@ -29,6 +32,7 @@ func (w *World) Span(name string) tracetest.SpanStub {
 	return named[0]
 }
 
+// SpansNamed gives the spans of a name that have ended.
 func (w *World) SpansNamed(name string) (named []tracetest.SpanStub) {
 	for _, s := range w.spans.GetSpans() {
 		if s.Name == name {
@@ -38,7 +42,7 @@ func (w *World) SpansNamed(name string) (named []tracetest.SpanStub) {
 	return named
 }
 
-// names gives the names of all spans that have ended.
+// Names gives the names of all spans that have ended.
 func (w *World) Names() (names []string) {
 	for _, s := range w.spans.GetSpans() {
 		names = append(names, s.Name)
@@ -46,8 +50,23 @@ func (w *World) Names() (names []string) {
 	return names
 }
 
+// RequireBelow asserts that one span is the other's child.
 func (w *World) RequireBelow(child, parent tracetest.SpanStub) {
 	w.T.Helper()
 	require.Equal(w.T, parent.SpanContext.TraceID(), child.SpanContext.TraceID())
 	require.Equal(w.T, parent.SpanContext.SpanID(), child.Parent.SpanID())
+}
+
+// TraceparentOf is the traceparent of what continues a span.
+func TraceparentOf(s tracetest.SpanStub) string {
+	return telemetry.Traceparent(trace.ContextWithSpanContext(context.Background(), s.SpanContext))
+}
+
+// Attributes of a span, by their names.
+func Attributes(s tracetest.SpanStub) map[string]any {
+	all := map[string]any{}
+	for _, a := range s.Attributes {
+		all[string(a.Key)] = a.Value.AsInterface()
+	}
+	return all
 }

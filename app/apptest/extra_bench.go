@@ -1,9 +1,0 @@
-package apptest
-
-import (
-	"github.com/forgerun/forgerun/job"
-)
-
-func (SilentQueue) Publish(job.Notification) {}
-
-func (SilentQueue) Enqueue(job.Task) {}

@@ -1,0 +1,345 @@
+package apptest
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// ErrStorage is what a fake storage says that cannot be reached.
+var ErrStorage = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The database cannot be reached."}
+
+// Store has the guards of the real one: states, attempts, fences, leases.
+// Each step is checked against the transition table.
+type Store struct {
+	t testing.TB
+
+	Mu      sync.Mutex
+	Rows    map[job.ID]*Row
+	Workers map[job.ID]*workerRow
+	Batches map[job.ID]*job.Batch
+	Asked   [][]job.ID              // by EventSeqs and LatestPositions
+	latest  map[job.ID]job.Position // by client
+	tx      uint64
+	hooks   map[string]Hook
+	calls   map[string]int
+
+	DispatchEpoch int64
+	RunID         string
+	Leader        job.ID
+	LeaderUntil   time.Time
+
+	Chaos     func(operation string) (before, after error)
+	AlmostDue int  // how many claims find a job that becomes due that moment
+	DeadOnly  bool // every claim finds its worker dead, whatever Renew says
+}
+
+// Row is a job as it is stored.
+type Row struct {
+	job.Job
+	Fence    int64
+	Worker   job.ID
+	Expiries int
+	Dispatch int
+	Locked   bool // by somebody else: maintenance skips it
+	History  []job.State
+	Ends     []job.Finish // that were accepted
+}
+
+type workerRow struct {
+	alive   bool
+	Expires time.Time
+	Retired bool
+}
+
+// Hook makes a call fail: before it does anything, or after it has done its
+// work, so that the answer is lost. It runs without the lock.
+type Hook struct{ Before, After func(context.Context) error }
+
+// NewStore makes an empty store; a forbidden transition fails the test.
+func NewStore(t testing.TB) *Store {
+	return &Store{
+		t: t, Rows: map[job.ID]*Row{}, Workers: map[job.ID]*workerRow{}, Batches: map[job.ID]*job.Batch{}, latest: map[job.ID]job.Position{},
+		hooks: map[string]Hook{}, calls: map[string]int{}, DispatchEpoch: 1,
+	}
+}
+
+// Hook has an operation fail by h.
+func (s *Store) Hook(operation string, h Hook) {
+	s.Update(func() { s.hooks[operation] = h })
+}
+
+// Count says how often an operation was called.
+func (s *Store) Count(operation string) int {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.calls[operation]
+}
+
+// Call does an operation under the lock, between its hooks.
+func Call[T any](ctx context.Context, s *Store, operation string, do func() (T, error)) (T, error) {
+	var none T
+	s.Mu.Lock()
+	s.calls[operation]++
+	h := s.hooks[operation]
+	var refused, lost error
+	if s.Chaos != nil {
+		refused, lost = s.Chaos(operation)
+	}
+	s.Mu.Unlock()
+	if refused != nil {
+		return none, refused
+	}
+	if h.Before != nil {
+		if err := h.Before(ctx); err != nil {
+			return none, err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	s.Mu.Lock()
+	value, err := do()
+	s.Mu.Unlock()
+	if h.After != nil {
+		lost = h.After(ctx)
+	}
+	if lost != nil {
+		return none, lost
+	}
+	return value, err
+}
+
+// Do is Call for an operation that answers with an error alone.
+func Do(ctx context.Context, s *Store, operation string, do func() error) error {
+	_, err := Call(ctx, s, operation, func() (struct{}, error) { return struct{}{}, do() })
+	return err
+}
+
+// Fails is a hook that fails n times, or always for a negative n.
+func Fails(n int, err error) func(context.Context) error {
+	var mu sync.Mutex
+	return func(context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		n--
+		return err
+	}
+}
+
+// Hangs is a hook that does not answer until its caller gives up.
+func Hangs(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// RowOf gives a copy of a row.
+func (s *Store) RowOf(id job.ID) Row {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return *s.Rows[id]
+}
+
+// Change lets a test interfere, as another process would.
+func (s *Store) Change(id job.ID, f func(*Row)) {
+	s.Update(func() { f(s.Rows[id]) })
+}
+
+// Update changes what is stored, as another process would.
+func (s *Store) Update(f func()) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	f()
+}
+
+// Own gives the row of a client's job.
+func (s *Store) Own(client, id job.ID) (*Row, error) {
+	r := s.Rows[id]
+	if r == nil || r.ClientID != client {
+		return nil, job.Errorf(job.CodeJobNotFound, "No job with this id was found.")
+	}
+	return r, nil
+}
+
+// Expire ends the leases of all workers at once.
+func (s *Store) Expire() {
+	s.Update(func() {
+		for _, w := range s.Workers {
+			w.alive = false
+		}
+	})
+}
+
+// Alive reports whether a worker has a valid lease.
+func (s *Store) Alive(id job.ID) bool {
+	w := s.Workers[id]
+	return w != nil && w.alive && time.Now().Before(w.Expires)
+}
+
+// Move changes a row's state by the table.
+func (s *Store) Move(r *Row, to job.State) {
+	if !job.CanTransition(r.State, to) && !job.IsLeaseReturn(r.State, to) {
+		s.t.Errorf("forbidden transition %s -> %s", r.State, to)
+	}
+	r.State, r.UpdatedAt, r.History = to, time.Now(), append(r.History, to)
+	r.Outcome = job.OutcomeOf(to)
+	s.Record(r, 1)
+	if !to.Held() {
+		r.Worker = job.ID{}
+	}
+}
+
+func (s *Store) current(l job.Lease, state job.State) *Row {
+	r := s.Rows[l.JobID]
+	if r == nil || r.State != state || r.Attempt != l.Attempt || r.Fence != l.Fence {
+		return nil
+	}
+	return r
+}
+
+func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (c *job.Claim, not job.NotClaimed, err error) {
+	c, err = Call(ctx, s, "Claim", func() (*job.Claim, error) {
+		r := s.Rows[id]
+		if r == nil {
+			not.Unknown = true
+			return nil, nil
+		}
+		if r.State == job.Running && r.Attempt == attempt && r.Worker == worker {
+			return claimOf(r, false), nil // the first answer was lost
+		}
+		waits, alive := r.Attempt == attempt && r.State.Waiting(), s.Alive(worker) && !s.DeadOnly
+		due := !r.RunAt.After(time.Now()) && s.AlmostDue == 0
+		if !waits || !due || !alive {
+			s.AlmostDue = max(0, s.AlmostDue-1)
+			not = job.NotClaimed{StillWaiting: waits, Wait: max(0, time.Until(r.RunAt)), WorkerDead: !alive, Dispatch: r.Dispatch}
+			return nil, nil
+		}
+		wasCreated := r.State == job.Created
+		if wasCreated {
+			s.Move(r, job.Queued)
+		}
+		s.Move(r, job.Assigned)
+		s.Move(r, job.Running)
+		r.Fence++
+		now := time.Now()
+		r.Worker, r.StartedAt = worker, &now
+		return claimOf(r, wasCreated), nil
+	})
+	if err != nil {
+		not = job.NotClaimed{}
+	}
+	return c, not, err
+}
+
+func claimOf(r *Row, wasCreated bool) *job.Claim {
+	return &job.Claim{Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.Fence}, Job: r.Job, WasCreated: wasCreated}
+}
+
+func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
+	return Call(ctx, s, "Finish", func() (job.Finished, error) {
+		r := s.current(f.Lease, job.Running)
+		if r == nil {
+			return job.Finished{}, job.ErrStale
+		}
+		s.Move(r, f.State)
+		r.Failure, r.Ends = f.Failure, append(r.Ends, f)
+		done := job.Finished{Lease: f.Lease, State: f.State, ClientID: r.ClientID, BatchID: r.BatchID,
+			WorkKind: r.WorkKind, Duration: time.Since(*r.StartedAt)}
+		if f.RetryWait != nil {
+			done.State, done.Next = job.Queued, s.Requeue(r, *f.RetryWait)
+		}
+		return done, nil
+	})
+}
+
+// Requeue queues the next attempt of a failed job.
+func (s *Store) Requeue(r *Row, wait time.Duration) *job.Task {
+	s.Move(r, job.Queued)
+	r.Attempt++
+	r.Dispatch, r.RunAt = 0, time.Now().Add(wait)
+	return &job.Task{JobID: r.ID, Attempt: r.Attempt, RunAt: r.RunAt, TraceParent: r.TraceParent}
+}
+
+func (s *Store) Release(ctx context.Context, leases []job.Lease, waits []time.Duration) ([]job.Task, error) {
+	return Call(ctx, s, "Release", func() ([]job.Task, error) {
+		var tasks []job.Task
+		for i, l := range leases {
+			r := s.current(l, job.Assigned)
+			if r == nil {
+				continue
+			}
+			s.Move(r, job.Queued)
+			r.Expiries++
+			r.Dispatch++
+			r.RunAt = time.Now().Add(waits[i])
+			tasks = append(tasks, TaskOf(r))
+		}
+		return tasks, nil
+	})
+}
+
+// TaskOf gives the task that names a row now.
+func TaskOf(r *Row) job.Task {
+	return job.Task{JobID: r.ID, Attempt: r.Attempt, Dispatch: r.Dispatch, RunAt: r.RunAt, TraceParent: r.TraceParent}
+}
+
+func (s *Store) Register(ctx context.Context, worker job.ID, _ string, _ int, lease time.Duration) error {
+	return Do(ctx, s, "Register", func() error {
+		s.Workers[worker] = &workerRow{alive: true, Expires: time.Now().Add(lease)}
+		return nil
+	})
+}
+
+func (s *Store) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Lease, error) {
+	return Call(ctx, s, "Renew", func() ([]job.Lease, error) {
+		if !s.Alive(worker) {
+			return nil, job.ErrWorkerDead
+		}
+		s.Workers[worker].Expires = time.Now().Add(lease)
+		var leases []job.Lease
+		for _, h := range s.held(func(id job.ID) bool { return id == worker }) {
+			leases = append(leases, h.Lease)
+		}
+		return leases, nil
+	})
+}
+
+func (s *Store) Held(ctx context.Context, worker job.ID, leases []job.Lease) ([]job.Held, error) {
+	return Call(ctx, s, "Held", func() ([]job.Held, error) {
+		return slices.DeleteFunc(s.held(func(id job.ID) bool { return id == worker }), func(h job.Held) bool {
+			return !slices.Contains(leases, h.Lease)
+		}), nil
+	})
+}
+
+func (s *Store) held(by func(job.ID) bool) []job.Held {
+	var held []job.Held
+	for _, r := range s.Rows {
+		if !r.Worker.IsZero() && by(r.Worker) {
+			held = append(held, job.Held{
+				Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.Fence}, ClientID: r.ClientID, RequestID: r.RequestID,
+				TraceParent: r.TraceParent, State: r.State, WorkKind: r.WorkKind, MaxAttempts: r.MaxAttempts, AutoRetry: r.AutoRetry,
+				LeaseExpiries: r.Expiries,
+			})
+		}
+	}
+	slices.SortFunc(held, func(a, b job.Held) int { return bytes.Compare(a.JobID[:], b.JobID[:]) })
+	return held
+}
+
+func (s *Store) Retire(ctx context.Context, worker job.ID) error {
+	return Do(ctx, s, "Retire", func() error {
+		if w := s.Workers[worker]; w != nil {
+			w.alive, w.Retired = false, true
+		}
+		return nil
+	})
+}

@@ -1,0 +1,87 @@
+package apptest
+
+import (
+	"context"
+	"crypto/sha256"
+	"time"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Values that tests use where theirs do not matter.
+const (
+	LeaseTime = 30 * time.Second
+	Heartbeat = 5 * time.Second
+	Limit     = 120 * time.Second
+)
+
+// More of them.
+var (
+	ClientA = job.ID{0xa}
+	ClientB = job.ID{0xb}
+	Backoff = job.Backoff{Base: time.Second, Max: time.Minute}
+)
+
+// RunnerFunc is a Runner that reports no progress.
+type RunnerFunc func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error)
+
+// Run runs the work.
+func (f RunnerFunc) Run(ctx context.Context, d job.Definition, attempt int, _ func(job.Progress)) (*job.Result, error) {
+	return f(ctx, d, attempt)
+}
+
+// Fixed is work that takes no time.
+func Fixed(result *job.Result, err error) RunnerFunc {
+	return func(context.Context, job.Definition, int) (*job.Result, error) { return result, err }
+}
+
+// Takes is work that takes a while, and stops with its context.
+func Takes(d time.Duration) RunnerFunc {
+	return func(ctx context.Context, definition job.Definition, _ int) (*job.Result, error) {
+		if !app.Sleep(ctx, d) {
+			return nil, context.Cause(ctx)
+		}
+		return GoodResult(definition), nil
+	}
+}
+
+// DefinitionOf gives the definition of a kind.
+func DefinitionOf(k job.Kind) *job.Definition {
+	d, err := job.Catalogue{Kinds: job.Kinds(), MaxRuntime: Limit}.Define(job.Execute, k, time.Unix(1, 0), nil)
+	if err != nil {
+		panic(err)
+	}
+	return &d
+}
+
+// GoodResult is a result as the definition promises it.
+func GoodResult(d job.Definition) *job.Result {
+	body := make([]byte, d.PayloadSize)
+	return &job.Result{MediaType: "application/octet-stream", Body: body, SHA256: sha256.Sum256(body)}
+}
+
+// Failure is the error of an attempt that fails by the catalogue.
+type Failure struct{ Reason job.Reason }
+
+func (f Failure) Error() string { return string(f.Reason) }
+
+// FailureReason says why the attempt fails.
+func (f Failure) FailureReason() job.Reason { return f.Reason }
+
+// HeldByTheDead makes a row that of a worker that does not exist any more.
+func HeldByTheDead(s job.State, change ...func(*Row)) func(*Row) {
+	return func(r *Row) {
+		began := time.Now()
+		r.State, r.Worker, r.Fence, r.StartedAt = s, app.NewID(), 3, &began
+		for _, f := range change {
+			f(r)
+		}
+	}
+}
+
+// FailedJob makes a row that of a failed job.
+func FailedJob(r *Row) { r.State = job.Failed }
+
+// Percent is progress without a phase.
+func Percent(n int) *job.Progress { return &job.Progress{Percentage: n} }

@@ -1,0 +1,240 @@
+package delivery
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/job"
+)
+
+// fakeStore adds deliveries and webhooks to the shared store.
+type fakeStore struct {
+	*apptest.Store
+	deliveries []*deliveryRow
+	webhooks   map[job.ID]*webhookRow
+	short      func(n int) int // how many of n due deliveries a claim gives
+}
+
+func newFakeStore(s *apptest.Store) *fakeStore {
+	return &fakeStore{Store: s, webhooks: map[job.ID]*webhookRow{}}
+}
+
+type deliveryRow struct {
+	job.Delivery
+	Fence       int
+	Traceparent string
+	Results     []job.DeliveryResult // that were accepted
+}
+
+// endpointOf is the state of an endpoint; the zero one is a callback's.
+func (s *fakeStore) endpointOf(id job.ID) *webhookRow {
+	if s.webhooks[id] == nil {
+		s.webhooks[id] = &webhookRow{}
+	}
+	return s.webhooks[id]
+}
+
+// deliver stores a delivery that is due, and gives its id.
+func (s *fakeStore) deliver(client, endpoint job.ID, change ...func(*deliveryRow)) job.ID {
+	now := time.Now()
+	r := &deliveryRow{Delivery: job.Delivery{
+		ID: app.NewID(), ClientID: client, Endpoint: endpoint, WebhookID: endpoint, JobID: app.NewID(), Seq: 1, EventID: app.NewID(),
+		EventName: job.EventSucceeded, CreatedAt: now, State: job.DeliveryPending, NextAttemptAt: &now,
+	}}
+	for _, f := range change {
+		f(r)
+	}
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	s.deliveries = append(s.deliveries, r)
+	return r.ID
+}
+
+// delivery gives a copy of a row.
+func (s *fakeStore) delivery(id job.ID) deliveryRow {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return *s.row(id)
+}
+
+func (s *fakeStore) row(id job.ID) *deliveryRow {
+	for _, r := range s.deliveries {
+		if r.ID == id {
+			return r
+		}
+	}
+	return nil
+}
+
+// inState counts the deliveries in a state, and those of them that are claimed.
+func (s *fakeStore) inState(state job.DeliveryState) (n, claimed int) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	for _, r := range s.deliveries {
+		if r.State == state {
+			n++
+			if r.ClaimedUntil != nil {
+				claimed++
+			}
+		}
+	}
+	return n, claimed
+}
+
+func (r *deliveryRow) due(age time.Duration) bool {
+	return r.State == job.DeliveryPending && r.ClaimedUntil == nil && !r.NextAttemptAt.After(time.Now().Add(-age))
+}
+
+func (s *fakeStore) DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, error) {
+	return apptest.Call(ctx, s.Store, "DueEndpoints", func() (endpoints []job.ID, err error) {
+		for _, r := range s.deliveries {
+			if r.ClientID == client && r.due(0) && !slices.Contains(endpoints, r.Endpoint) {
+				endpoints = append(endpoints, r.Endpoint)
+			}
+		}
+		return endpoints, nil
+	})
+}
+
+func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int,
+	hold time.Duration) (deliveries []job.ClaimedDelivery, more bool, err error) {
+	deliveries, err = apptest.Call(ctx, s.Store, "ClaimDeliveries", func() ([]job.ClaimedDelivery, error) {
+		var due []*deliveryRow
+		for _, r := range s.deliveries {
+			if r.ClientID == client && r.Endpoint == endpoint && r.due(0) && s.endpointOf(endpoint).Disabled == nil {
+				due = append(due, r)
+			}
+		}
+		slices.SortStableFunc(due, func(a, b *deliveryRow) int {
+			return cmp.Or(a.NextAttemptAt.Compare(*b.NextAttemptAt), bytes.Compare(a.JobID[:], b.JobID[:]), cmp.Compare(a.Seq, b.Seq))
+		})
+		some := min(n, len(due))
+		if s.short != nil {
+			some = s.short(some)
+		}
+		more = some == n || some < len(due)
+		deliveries := make([]job.ClaimedDelivery, 0, n)
+		for _, r := range due[:some] {
+			until := time.Now().Add(hold)
+			r.ClaimedUntil = &until
+			r.Fence++
+			deliveries = append(deliveries, job.ClaimedDelivery{Delivery: r.Delivery, Fence: r.Fence, TraceParent: r.Traceparent, Target: job.Target{
+				URL: "https://receiver.example/secret?token=1", Failures: s.endpointOf(endpoint).Failures,
+			}})
+		}
+		return deliveries, nil
+	})
+	return deliveries, more && err == nil, err
+}
+
+// claimedRow gives the row that a claim still holds.
+func (s *fakeStore) claimedRow(id job.ID, fence int) *deliveryRow {
+	r := s.row(id)
+	if r == nil || r.Fence != fence || r.ClaimedUntil == nil {
+		return nil
+	}
+	return r
+}
+
+func (s *fakeStore) RecordDelivery(ctx context.Context, d job.DeliveryResult) (job.Recorded, error) {
+	return apptest.Call(ctx, s.Store, "RecordDelivery", func() (job.Recorded, error) {
+		r := s.claimedRow(d.DeliveryID, d.Fence)
+		if r == nil {
+			return job.Recorded{}, job.ErrStale
+		}
+		r.Results = append(r.Results, d)
+		r.State, r.ClaimedUntil, r.NextAttemptAt = d.State, nil, nil
+		r.Attempts++
+		if d.State == job.DeliveryPending {
+			at := time.Now().Add(d.Wait)
+			r.NextAttemptAt = &at
+		}
+		e := s.endpointOf(r.Endpoint)
+		if d.Sent.Attempt.Error != job.SendInternal { // which is no try
+			r.Tries++
+			e.Failures++
+		}
+		if d.Sent.Attempt.Error == "" {
+			e.Failures = 0
+		}
+		if d.Disable != "" {
+			e.Disabled = &job.Disabled{At: time.Now(), Reason: d.Disable}
+		}
+		return job.Recorded{Number: r.Attempts, Disabled: d.Disable}, nil
+	})
+}
+
+func (s *fakeStore) ReleaseDeliveries(ctx context.Context, deliveries []job.ClaimedDelivery) error {
+	_, err := apptest.Call(ctx, s.Store, "ReleaseDeliveries", func() (struct{}, error) {
+		for _, p := range deliveries {
+			if r := s.claimedRow(p.Delivery.ID, p.Fence); r != nil {
+				r.ClaimedUntil = nil
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (s *fakeStore) ReclaimDeliveries(ctx context.Context, limit int) (int, error) {
+	return apptest.Call(ctx, s.Store, "ReclaimDeliveries", func() (n int, err error) {
+		for _, r := range s.deliveries {
+			if n < limit && r.ClaimedUntil != nil && r.ClaimedUntil.Before(time.Now()) {
+				r.ClaimedUntil = nil
+				n++
+			}
+		}
+		return n, nil
+	})
+}
+
+func (s *fakeStore) DueClients(ctx context.Context, after job.EndpointKey, minAge time.Duration,
+	look int) (clients []job.ID, last job.EndpointKey, err error) {
+	_, err = apptest.Call(ctx, s.Store, "DueClients", func() (struct{}, error) {
+		due := map[job.EndpointKey]bool{}
+		var places []job.EndpointKey
+		for _, r := range s.deliveries {
+			at := job.EndpointKey{Client: r.ClientID, Endpoint: r.Endpoint}
+			if r.State != job.DeliveryPending || comparePlaces(at, after) <= 0 {
+				continue
+			}
+			if _, known := due[at]; !known {
+				places = append(places, at)
+			}
+			due[at] = due[at] || r.due(minAge)
+		}
+		slices.SortFunc(places, comparePlaces)
+		if len(places) > look {
+			places = places[:look]
+			last = places[look-1]
+		}
+		for _, at := range places {
+			if due[at] && !slices.Contains(clients, at.Client) {
+				clients = append(clients, at.Client)
+			}
+		}
+		return struct{}{}, nil
+	})
+	return clients, last, err
+}
+
+func comparePlaces(a, b job.EndpointKey) int {
+	return cmp.Or(bytes.Compare(a.Client[:], b.Client[:]), bytes.Compare(a.Endpoint[:], b.Endpoint[:]))
+}
+
+func (s *fakeStore) FailOrphans(ctx context.Context, _, limit int) (int, error) {
+	return apptest.Call(ctx, s.Store, "FailOrphans", func() (n int, err error) {
+		for _, r := range s.deliveries {
+			if n < limit && r.State == job.DeliveryPending && s.endpointOf(r.Endpoint).Disabled != nil {
+				r.State, r.LastError = job.DeliveryFailed, job.SendDisabled
+				n++
+			}
+		}
+		return n, nil
+	})
+}
