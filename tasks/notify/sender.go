@@ -142,7 +142,7 @@ func (s *Sender[T]) work() {
 			batch = s.gather(append(batch[:0], item))
 			s.send(batch)
 			if s.cfg.Pause > 0 && len(s.items) < s.cfg.Batch {
-				redisconn.Pause(s.cfg.Pause, s.stopping)
+				redisconn.Pause(context.Background(), s.cfg.Pause, s.stopping)
 			}
 		case <-s.stopping:
 			s.endRests(time.Now().Add(s.cfg.Rest)) // nobody rests longer
@@ -192,7 +192,7 @@ func (s *Sender[T]) send(batch []T) {
 		if err == nil || s.cfg.Retry == 0 || closed(s.stopping) {
 			return
 		}
-		redisconn.Pause(s.cfg.Retry, s.stopping)
+		redisconn.Pause(context.Background(), s.cfg.Retry, s.stopping)
 	}
 }
 

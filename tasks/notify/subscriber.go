@@ -136,7 +136,7 @@ func (s *Subscriber) run() {
 		if time.Since(began) > redisconn.MaxPause {
 			pause = redisconn.FirstPause
 		}
-		redisconn.Pause(pause, s.ctx.Done())
+		redisconn.Pause(s.ctx, pause, nil)
 	}
 }
 
