@@ -1,6 +1,5 @@
-// Package consumer takes tasks out of the asynq queues and hands them to
-// handlers: tasks that point at jobs, with the cancel signals, and tasks that
-// name clients that may have something to deliver.
+// Package consumer takes tasks out of the asynq queues and hands them to handlers: tasks that point at jobs, with the cancel
+// signals, and tasks that name clients that may have something to deliver.
 package consumer
 
 import (
@@ -29,18 +28,13 @@ type Config struct {
 	// Servers is how many asynq servers share them. Each writes to Redis every 5 s
 	// which tasks it runs, and starts none meanwhile. Default: one for each 2500.
 	Servers int
-	// TaskCheckInterval is how often an idle process looks for tasks that it was
-	// not woken for, and so how late it may be when Redis' pub/sub fails it.
-	// Default 500 ms.
+	// TaskCheckInterval is how often an idle process looks for tasks without a wake-up. Default 500 ms.
 	TaskCheckInterval time.Duration
-	// DelayedTaskCheckInterval is how often a process looks for tasks whose time
-	// has come. Default 500 ms.
+	// DelayedTaskCheckInterval is how often a process looks for tasks whose time has come. Default 500 ms.
 	DelayedTaskCheckInterval time.Duration
-	// ShutdownTimeout is how long Stop waits for handlers before it puts their
-	// tasks back into the queue. Default 35 s, longer than a job's own grace.
+	// ShutdownTimeout is how long Stop waits for handlers before it puts their tasks back. Default 35 s, longer than a job's grace.
 	ShutdownTimeout time.Duration
-	// PlainFetch leaves fetching and removing tasks to asynq, one at a time, as
-	// when its version is one that package batch does not know.
+	// PlainFetch leaves fetching and removing tasks to asynq, one at a time, as with a version that package batch does not know.
 	PlainFetch bool
 }
 
@@ -53,19 +47,15 @@ func (c *Config) setDefaults() {
 }
 
 const (
-	// timeouts is by how much consumers wait longer: a fetch that Redis executes
-	// after the consumer gave up takes many tasks that nobody then runs for half a
-	// minute.
+	// timeouts is by how much consumers wait longer: the tasks of a fetch that Redis executes too late run half a minute later.
 	timeouts = 5
 	// quietWait bounds how long Quiet waits for a fetch that hangs in Redis.
 	quietWait = time.Second
-	// cutAfter is by how much Stop may outlast ShutdownTimeout before it cuts the
-	// connections.
+	// cutAfter is by how much Stop may outlast ShutdownTimeout before it cuts the connections.
 	cutAfter = 2 * time.Second
 )
 
-// Consumer takes the tasks of one queue out of Redis, for one process. It runs
-// for as long as it is not stopped, with or without Redis.
+// Consumer takes the tasks of one queue out of Redis, for one process. It runs until Stop, with or without Redis.
 type Consumer struct {
 	redis    *redisconn.Redis
 	cfg      Config
@@ -95,8 +85,7 @@ func newConsumer(r *redisconn.Redis, cfg Config, name string, handle asynq.Handl
 	}
 }
 
-// Start begins to fetch. It does not wait for Redis; while Redis is down the
-// consumer keeps trying. ctx gives handlers its values; its end means nothing.
+// Start begins to fetch. It does not wait for Redis, which is tried until Stop. ctx gives handlers its values; its end means nothing.
 // A second Start, or one after Quiet or Stop, does nothing.
 func (c *Consumer) Start(ctx context.Context) (err error) {
 	c.start.Do(func() { err = c.run(ctx) })
@@ -116,8 +105,7 @@ func (c *Consumer) run(ctx context.Context) error {
 	return nil
 }
 
-// connect makes a client of the consumer's own, with its timeouts and with
-// connections that can be cut, and gives the one for asynq.
+// connect makes the consumer's own client, with its timeouts and connections that can be cut, and gives the one for asynq.
 func (c *Consumer) connect() redis.UniversalClient {
 	timeout := timeouts * c.redis.Timeout
 	o := c.redis.ClientOptions(timeout, 8+4*c.cfg.Servers)
@@ -182,8 +170,7 @@ func retryDelay(n int, _ error, _ *asynq.Task) time.Duration {
 	return min(time.Duration(n+1)*time.Second, 10*time.Second)
 }
 
-// handler makes the asynq handler for tasks of one type whose payload parse
-// reads. A task that cannot be read is archived, where the dashboard shows it.
+// handler makes the asynq handler for tasks of one type. A task that parse cannot read is archived, where the dashboard shows it.
 func handler[T any](
 	r *redisconn.Redis, taskType string, results *prometheus.CounterVec, parse func(string) (T, error), handle func(context.Context, T) error,
 ) asynq.HandlerFunc {
@@ -191,8 +178,7 @@ func handler[T any](
 		task, err := parse(string(t.Payload()))
 		if err != nil || t.Type() != taskType {
 			results.WithLabelValues(redisconn.ResultBad).Inc()
-			r.Log.Error("a task cannot be read; it is left in the archive",
-				"type", t.Type(), slog.Int("bytes", len(t.Payload())))
+			r.Log.Error("a task cannot be read; it is left in the archive", "type", t.Type(), slog.Int("bytes", len(t.Payload())))
 			return fmt.Errorf("%w: %w", queue.ErrBadPayload, asynq.SkipRetry)
 		}
 		if err := handle(ctx, task); err != nil {
@@ -204,8 +190,7 @@ func handler[T any](
 	}
 }
 
-// Quiet stops fetching and leaves the running handlers alone. A fetch that is
-// on its way may still bring a task. It may be called again.
+// Quiet stops fetching; handlers go on. A fetch in flight may still bring a task. It may be called again.
 func (c *Consumer) Quiet() {
 	c.start.Do(func() {}) // a later Start starts nothing
 	c.quiet.Do(func() {
@@ -221,10 +206,9 @@ func (c *Consumer) Quiet() {
 	_ = redisconn.WaitFor(ctx, c.quieting.Wait)
 }
 
-// Stop stops fetching, waits up to ShutdownTimeout for the handlers, puts the
-// tasks of those that still run back into the queue, and ends. It does not end
-// handlers. When ctx ends first the rest goes on without it. It may be called
-// again, before Start, and while Redis hangs.
+// Stop stops fetching, waits up to ShutdownTimeout for the handlers, puts the tasks of those that still run back into the queue,
+// and ends. It does not end handlers. When ctx ends first the rest goes on without it. It may be called again, before Start, and
+// while Redis hangs.
 func (c *Consumer) Stop(ctx context.Context) error {
 	c.Quiet()
 	c.halt.Do(func() {

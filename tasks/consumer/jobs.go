@@ -14,26 +14,20 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// NewJobs makes a consumer of tasks that point at jobs. It hands each task to
-// handle and the id of each canceled job to canceled.
+// NewJobs makes a consumer of tasks that point at jobs. It hands each task to handle and the id of each canceled job to canceled,
+// which must return quickly.
 //
-// handle returns nil once the task is done with, whatever became of the job:
-// Redis forgets the task about 2 ms later. An error means that the infrastructure
-// failed; the task is run again after 1 to 10 seconds. The context ends when
-// Redis has been away for half a minute or queue.Config.MaxTaskTime is over;
-// asynq then hands the task to somebody else while handle still runs. It is
-// information and no reason to stop. canceled must return quickly.
-//
-// When the task names a span, the context is of one below it; the task's own
-// TraceParent stays empty.
+// handle returns nil once the task is done with, whatever became of the job: Redis forgets the task about 2 ms later. An error
+// means that the infrastructure failed; the task is run again after 1 to 10 seconds. The context ends when Redis has been away for
+// half a minute or queue.Config.MaxTaskTime is over; asynq then hands the task to another consumer while handle still runs, which
+// is no reason to stop. When the task names a span, the context is of one below it; the task's own TraceParent stays empty.
 func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *Consumer {
 	c := newConsumer(r, cfg, redisconn.Jobs, traced(r.Tracer, handler(r, queue.JobTask, r.Metrics.Handled, queue.ParseTask, handle)))
 	c.messages[notify.CancelChannel] = func(message string) { notify.ReceiveCancel(r, message, canceled) }
 	return c
 }
 
-// traced handles each task within a span, if its header has one to go on
-// from and this process records it. What else a header says changes nothing.
+// traced handles each task within a span, if its header has one to go on from and this process records it.
 func traced(tracer trace.Tracer, handle asynq.HandlerFunc) asynq.HandlerFunc {
 	if tracer == nil {
 		return handle

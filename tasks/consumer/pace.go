@@ -14,9 +14,7 @@ import (
 // pacePause is how long each failed command of a consumer takes at least.
 const pacePause = 200 * time.Millisecond
 
-// pacer is a go-redis hook for consumers: asynq fetches again at once when a
-// fetch fails, and would spin for as long as Redis is down, loading its data,
-// out of memory or read-only.
+// pacer is a go-redis hook for consumers: asynq fetches again at once when a fetch fails, and would spin until Redis works.
 type pacer struct {
 	redis *redisconn.Redis
 	stop  <-chan struct{} // closed: no more pauses
@@ -29,7 +27,7 @@ func (p pacer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		err := next(ctx, cmd)
 		if isFailure(err) {
 			p.redis.Metrics.Errors.WithLabelValues("work").Inc()
-			p.pause(ctx)
+			redisconn.Pause(ctx, pacePause, p.stop)
 		}
 		return err
 	}
@@ -39,19 +37,8 @@ func (p pacer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return next
 }
 
-func (p pacer) pause(ctx context.Context) {
-	timer := time.NewTimer(pacePause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-p.stop:
-	}
-}
-
-// isFailure distinguishes failures of Redis from answers that asynq expects: an
-// empty queue, a script that must be sent in full, a task that is gone. asynq
-// also repeats commands whose context is over.
+// isFailure distinguishes failures of Redis from answers that asynq expects: an empty queue, an unknown script, a task that is
+// gone. asynq also repeats commands whose context is over.
 func isFailure(err error) bool {
 	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, context.Canceled) {
 		return false

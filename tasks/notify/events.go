@@ -8,9 +8,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// Events receives the notifications of the clients that are watched, for one
-// process. After a connection broke, and when a client is watched anew, resumed
-// says from when on they are received.
+// Events receives the notifications of watched clients, for one process.
 type Events struct {
 	redis      *redisconn.Redis
 	subscriber *Subscriber
@@ -28,11 +26,9 @@ func NewEvents(r *redisconn.Redis) *Events {
 	return e
 }
 
-// Start begins to receive; see Subscriber.Start.
-//
-// received gets each notification of watched clients; its Ended is never set.
-// resumed gets a client whose notifications are received from now on, earlier
-// ones perhaps not. For both hold the rules of SubscriberConfig.
+// Start begins to receive; see Subscriber.Start. received gets each notification of watched clients; its Ended is never set.
+// resumed gets a client whose notifications are received from now on, earlier ones perhaps not: when it is watched anew and after
+// the connection broke. For both hold the rules of SubscriberConfig.
 func (e *Events) Start(received func(job.Notification), resumed func(client job.ID)) {
 	e.subscriber.start.Do(func() {
 		e.received, e.resumed = received, resumed
@@ -46,12 +42,10 @@ func (e *Events) Stop(ctx context.Context) error { return e.subscriber.Stop(ctx)
 // Connected reports whether Redis answers; see Subscriber.Connected.
 func (e *Events) Connected() bool { return e.subscriber.Connected() }
 
-// Watch begins to receive the client's notifications, soon: resumed says when.
-// It does nothing for a client that is watched already. It never waits.
+// Watch begins to receive the client's notifications, soon: resumed says when. It never waits; see Subscriber.Add.
 func (e *Events) Watch(client job.ID) { e.subscriber.Add(eventChannel(client)) }
 
-// Unwatch ends receiving the client's notifications: what comes later is
-// dropped. It does nothing for a client that is not watched. It never waits.
+// Unwatch ends receiving the client's notifications; see Subscriber.Remove.
 func (e *Events) Unwatch(client job.ID) { e.subscriber.Remove(eventChannel(client)) }
 
 func (e *Events) resume(channel string) {

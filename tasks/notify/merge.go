@@ -6,13 +6,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// maxSteps is of how many running jobs a merger remembers the progress. It is
-// far above what one process runs; jobs whose end found the buffer full add up.
+// maxSteps is of how many running jobs a merger remembers the progress: more than a process runs. Jobs whose end was dropped add up.
 const maxSteps = 100_000
 
-// merger merges notifications until they are sent: of each job one progress,
-// and before and after it whether events were recorded. Between sendings it
-// remembers how far running jobs are, so that progress never goes backwards.
+// merger merges notifications until they are sent: of each job one progress, and whether events were recorded before and after
+// it. It remembers how far running jobs are, so that progress never goes backwards.
 type merger struct {
 	entries []entry
 	index   map[subject]int // in entries
@@ -66,8 +64,7 @@ func (m *merger) entry(s subject) *entry {
 	return &m.entries[i]
 }
 
-// addProgress takes up what is new: not of an attempt that has ended or was
-// followed by another, and not less than what is known.
+// addProgress ignores progress of an attempt that has ended or was followed by another, and less than what is known.
 func (m *merger) addProgress(e *entry, n job.Notification) {
 	last := m.steps[n.JobID]
 	old := n.Attempt < last.attempt ||
@@ -100,7 +97,7 @@ func (m *merger) reset() {
 // merged is what was merged, in the form in which it is sent.
 type merged struct {
 	kept     []keptProgress
-	messages []message
+	messages []message // each for the watchers of one client
 }
 
 // keptProgress is a change of the progress that Redis keeps for a job.
@@ -110,20 +107,21 @@ type keptProgress struct {
 	ended bool
 }
 
-// message is for the watchers of one client.
 type message struct {
 	client job.ID
 	text   []byte
 }
 
-// merged keeps the order in which jobs, and clients, were first added. A
-// message ends with the entry with which it outgrows maxMessage bytes.
+// merged keeps the order in which jobs, and clients, were first added. A message ends with the entry that takes it over maxMessage.
 func (m *merger) merged() merged {
 	var all merged
 	open := map[job.ID]int{}
 	for i := range m.entries {
 		e := &m.entries[i]
-		progress := e.encode()
+		var progress []byte
+		if e.progress != nil {
+			progress, _ = json.Marshal(e.progress) // nil for a time beyond the year 9999
+		}
 		if progress != nil || e.ended {
 			all.kept = append(all.kept, keptProgress{e.job, keptValue(e.attempt, progress), e.ended})
 		}
@@ -136,36 +134,20 @@ func (m *merger) merged() merged {
 			open[e.client] = at
 			all.messages = append(all.messages, message{client: e.client})
 		}
-		text := e.appendTo(all.messages[at].text, progress)
+		text := all.messages[at].text
+		if e.before {
+			text = appendLine(text, e.job, 0, nil)
+		}
+		if progress != nil {
+			text = appendLine(text, e.job, e.attempt, progress)
+		}
+		if e.after {
+			text = appendLine(text, e.job, 0, nil)
+		}
 		all.messages[at].text = text
 		if len(text) >= maxMessage {
 			delete(open, e.client)
 		}
 	}
 	return all
-}
-
-// encode gives the progress as JSON, nil for none.
-func (e *entry) encode() []byte {
-	if e.progress == nil {
-		return nil
-	}
-	text, err := json.Marshal(e.progress)
-	if err != nil { // a time beyond the year 9999
-		return nil
-	}
-	return text
-}
-
-func (e *entry) appendTo(text, progress []byte) []byte {
-	if e.before {
-		text = appendLine(text, e.job, 0, nil)
-	}
-	if progress != nil {
-		text = appendLine(text, e.job, e.attempt, progress)
-	}
-	if e.after {
-		text = appendLine(text, e.job, 0, nil)
-	}
-	return text
 }

@@ -9,10 +9,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// A message has a line for each notification: "<job id>" when an event was
-// recorded, "<job id> <attempt> <progress as JSON>" for progress, and noJob in
-// place of the id for one of no job. Each client has a channel. Channels are
-// shared by all databases of a Redis.
+// A message has a line for each notification: "<job id>" for an event, "<job id> <attempt> <progress as JSON>" for progress, with
+// noJob in place of the id for no job. Each client has a channel, which all databases of a Redis share.
 const (
 	eventPrefix = "forgerun:news:"
 	noJob       = "-"
@@ -26,8 +24,7 @@ func clientOf(channel string) (job.ID, error) {
 	return job.ParseID(strings.TrimPrefix(channel, eventPrefix))
 }
 
-// appendLine takes the progress as JSON, which has no line breaks; nil for an
-// event.
+// appendLine takes the progress as JSON, which has no line breaks; nil for an event.
 func appendLine(text []byte, id job.ID, attempt int, progress []byte) []byte {
 	if id.IsZero() {
 		text = append(text, noJob...)
@@ -45,8 +42,8 @@ func appendLine(text []byte, id job.ID, attempt int, progress []byte) []byte {
 func parseLine(client job.ID, line string) (job.Notification, error) {
 	n := job.Notification{ClientID: client}
 	subject, rest, more := strings.Cut(line, " ")
+	var err error
 	if subject != noJob {
-		var err error
 		if n.JobID, err = job.ParseID(subject); err != nil {
 			return job.Notification{}, errBadLine
 		}
@@ -55,26 +52,20 @@ func parseLine(client job.ID, line string) (job.Notification, error) {
 		return n, nil
 	}
 	attempt, progress, _ := strings.Cut(rest, " ")
-	var err error
-	if n.Attempt, err = strconv.Atoi(attempt); err != nil || n.Attempt < 1 || n.JobID.IsZero() {
-		return job.Notification{}, errBadLine
-	}
-	if n.Progress, err = parseProgress([]byte(progress)); err != nil {
+	n.Attempt, err = strconv.Atoi(attempt)
+	n.Progress = parseProgress([]byte(progress))
+	if err != nil || n.Attempt < 1 || n.JobID.IsZero() || n.Progress == nil {
 		return job.Notification{}, errBadLine
 	}
 	return n, nil
 }
 
-// parseProgress refuses what no worker would have written.
-func parseProgress(text []byte) (*job.Progress, error) {
+// parseProgress gives nil for what no worker would have written.
+func parseProgress(text []byte) *job.Progress {
 	var p *job.Progress
-	if err := json.Unmarshal(text, &p); err != nil || !plausible(p) {
-		return nil, errBadLine
+	if json.Unmarshal(text, &p) != nil || p == nil || p.Percentage > 100 ||
+		min(p.Percentage, p.StepsCompleted, p.StepsTotal) < 0 || min(p.ItemsProcessed, p.ItemsTotal) < 0 {
+		return nil
 	}
-	return p, nil
-}
-
-func plausible(p *job.Progress) bool {
-	return p != nil && p.Percentage >= 0 && p.Percentage <= 100 &&
-		p.StepsCompleted >= 0 && p.StepsTotal >= 0 && p.ItemsProcessed >= 0 && p.ItemsTotal >= 0
+	return p
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strconv"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,11 +13,9 @@ import (
 )
 
 const (
-	// progressWait bounds how long a reader waits for progress: it is a detail of
-	// an answer that Postgres has given already.
+	// progressWait bounds how long a reader waits for progress.
 	progressWait = 100 * time.Millisecond
-	// progressRest is for how long the progress of an ended attempt is kept, for
-	// readers that have seen the job running.
+	// progressRest is how long the progress of an ended attempt is kept, for readers that have seen the job running.
 	progressRest = 10 * time.Second
 )
 
@@ -28,13 +26,10 @@ func keptValue(attempt int, progress []byte) []byte {
 	if progress == nil {
 		return nil
 	}
-	value := strconv.AppendInt([]byte(`{"attempt":`), int64(attempt), 10)
-	value = append(value, `,"progress":`...)
-	return append(append(value, progress...), '}')
+	return fmt.Appendf(nil, `{"attempt":%d,"progress":%s}`, attempt, progress)
 }
 
-// keepProgress adds the command that changes what Redis keeps. A key that
-// nobody lets expire is gone once no attempt can still run.
+// keepProgress adds the command that changes what Redis keeps. Each key expires, at the latest when no attempt can still run.
 func (p *Publisher) keepProgress(ctx context.Context, pipe redis.Pipeliner, k keptProgress) {
 	key, kept := progressKey(k.job), p.progressTTL
 	if k.ended {
@@ -42,14 +37,13 @@ func (p *Publisher) keepProgress(ctx context.Context, pipe redis.Pipeliner, k ke
 	}
 	if k.value == nil {
 		pipe.Expire(ctx, key, kept)
-		return
+	} else {
+		pipe.Set(ctx, key, k.value, kept)
 	}
-	pipe.Set(ctx, key, k.value, kept)
 }
 
-// Progress reads how far the attempt of a running job has come: nil when that
-// is not known, or Redis does not say at once. While Redis is down or hangs it
-// costs nothing.
+// Progress reads how far the attempt of a running job has come: nil when that is not known, or Redis does not answer at once.
+// While Redis is known to be down it does not try.
 func (p *Publisher) Progress(ctx context.Context, id job.ID, attempt int) *job.Progress {
 	if ctx.Err() != nil || !p.reading.Allow() {
 		return nil
@@ -90,9 +84,5 @@ func readKept(value []byte, attempt int) *job.Progress {
 	if json.Unmarshal(value, &kept) != nil || kept.Attempt != attempt {
 		return nil
 	}
-	p, err := parseProgress(kept.Progress)
-	if err != nil {
-		return nil
-	}
-	return p
+	return parseProgress(kept.Progress)
 }

@@ -13,28 +13,20 @@ import (
 )
 
 const (
-	// publishPause is the rest after notifications were sent: what is published
-	// meanwhile goes together, and much of it is of the same jobs and clients.
-	publishPause = 5 * time.Millisecond
-	// publishBuffer is how many notifications may wait to be sent.
-	publishBuffer = 16384
-	// maxPublished is how many notifications one round trip sends.
-	maxPublished = 1000
-	// maxMessage is after how many bytes a client's notifications go on in another
-	// message.
-	maxMessage = 32 << 10
-
-	signalBuffer = 4096
-	maxSignals   = 100 // sent in one round trip
+	// publishPause is the rest after sending: what is published meanwhile goes together, much of it of the same jobs and clients.
+	publishPause  = 5 * time.Millisecond
+	publishBuffer = 16384    // notifications that may wait
+	maxPublished  = 1000     // notifications in one round trip
+	maxMessage    = 32 << 10 // bytes after which a client's notifications go on in another message
+	signalBuffer  = 4096
+	maxSignals    = 100 // in one round trip
 )
 
-// CancelChannel carries the ids of jobs that were canceled, to the workers. A
-// signal saves time and nothing else: a worker that misses it learns of the
-// cancel with its next heartbeat.
+// CancelChannel carries the ids of canceled jobs to the workers. One that misses a signal learns of it with its next heartbeat.
 const CancelChannel = "forgerun:cancel"
 
-// Publisher sends events and progress of jobs, and cancel signals, to all
-// processes, best effort, and keeps the progress of running jobs in Redis.
+// Publisher sends events and progress of jobs, and cancel signals, to all processes, best effort, and keeps the progress of
+// running jobs in Redis.
 type Publisher struct {
 	redis       *redisconn.Redis
 	progressTTL time.Duration
@@ -44,8 +36,7 @@ type Publisher struct {
 	merger      *merger
 }
 
-// NewPublisher makes a publisher that buffers until Start. Progress of an
-// attempt whose end nobody published is kept for progressTTL.
+// NewPublisher makes a publisher that buffers until Start. Progress of an attempt whose end nobody published is kept for progressTTL.
 func NewPublisher(r *redisconn.Redis, progressTTL time.Duration) *Publisher {
 	p := &Publisher{
 		redis: r, progressTTL: progressTTL, merger: newMerger(),
@@ -83,18 +74,14 @@ func StopAll(ctx context.Context, stops ...func(context.Context) error) error {
 	return ctx.Err()
 }
 
-// Publish notifies whoever watches the client's jobs, soon, and keeps the job's
-// progress in Redis until the attempt has ended. It never waits and reports
-// nothing: notifications that find the buffer full or Redis down are dropped and
-// counted. Those of a job arrive in their order; several events may arrive as
-// one, and of several progresses of an attempt the latest.
+// Publish notifies whoever watches the client's jobs and keeps the job's progress in Redis until the attempt has ended, best
+// effort, non-blocking: what finds the buffer full or Redis down is dropped and counted. Notifications of a job arrive in their
+// order; several events may arrive as one, and of several progresses of an attempt the latest.
 //
-// n.Progress must not be changed afterwards. A notification with Ended names the
-// attempt; whoever published its progress publishes its end, too.
+// n.Progress must not be changed afterwards. Whoever published an attempt's progress publishes its end too, with Ended and Attempt.
 func (p *Publisher) Publish(n job.Notification) { p.events.Add(n) }
 
-// SignalCancel signals to all workers that the job was canceled, soon. It never
-// waits and reports nothing.
+// SignalCancel signals to all workers that the job was canceled, best effort, non-blocking.
 func (p *Publisher) SignalCancel(id job.ID) { p.signals.Add(id) }
 
 func (p *Publisher) sendEvents(ctx context.Context, ns []job.Notification) error {
@@ -107,9 +94,8 @@ func (p *Publisher) sendEvents(ctx context.Context, ns []job.Notification) error
 	return err
 }
 
-// sendMerged sends all in one round trip, progress first: whoever receives it
-// can read it. The error is that of the messages. A Redis that has no room for
-// progress still passes them on.
+// sendMerged sends all in one round trip, progress first, so that who receives it can read it. The error is that of the
+// messages: a Redis that has no room for progress still passes them on.
 func (p *Publisher) sendMerged(ctx context.Context, m merged) error {
 	if len(m.messages) == 0 && len(m.kept) == 0 {
 		return nil

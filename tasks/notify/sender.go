@@ -2,8 +2,7 @@
 // tasks: events and progress of jobs, cancel signals, and wake-ups of consumers.
 // One kind of sender sends all of it, one kind of subscriber receives it.
 //
-// Notifications are best effort: what cannot be sent is counted and dropped, and
-// whoever depends on it looks by himself in time.
+// Notifications are best effort: what cannot be sent is counted and dropped, and those who depend on it also poll.
 package notify
 
 import (
@@ -18,8 +17,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// SenderConfig says what a sender does with its items. Buffer, Batch, Workers
-// and Send are needed.
+// SenderConfig says what a sender does with its items. Buffer, Batch, Workers and Send are needed.
 type SenderConfig[T comparable] struct {
 	Buffer  int // how many items may wait; further ones are dropped
 	Batch   int // how many items one Send gets at most
@@ -28,11 +26,9 @@ type SenderConfig[T comparable] struct {
 	Send func(ctx context.Context, items []T) error
 	// Pause is the rest of a worker after a Send that left less than a batch.
 	Pause time.Duration
-	// Rest, if not 0, makes items unique: one that waits is not added again, and
-	// one that was added within Rest after it was taken is sent at its end.
+	// Rest, if not 0, makes items unique: one that waits is not added again; one added within Rest after it was taken is sent at its end.
 	Rest time.Duration
-	// Retry, if not 0, is after how long a Send that failed is repeated with the
-	// same items, until Stop or until it gives them up by returning nil.
+	// Retry, if not 0, is after how long a failed Send is repeated with the same items, until Stop or until it returns nil.
 	Retry time.Duration
 	// Circuit: nil if Send is to be tried whatever became of the one before.
 	Circuit *redisconn.Circuit
@@ -70,8 +66,7 @@ func NewSender[T comparable](cfg SenderConfig[T]) *Sender[T] {
 	}
 }
 
-// Add has the item sent, soon. It never waits. It reports false when the item
-// is dropped: there is no room, or the sender was stopped.
+// Add has the item sent, soon. It never waits, and reports false when the item is dropped: no room, or the sender was stopped.
 func (s *Sender[T]) Add(item T) bool {
 	ok := !s.stopped.Load() && (s.cfg.Rest == 0 && s.offer(item) || s.cfg.Rest > 0 && s.offerOnce(item))
 	if !ok {
@@ -118,9 +113,8 @@ func (s *Sender[T]) Start() {
 	})
 }
 
-// Stop sends what is buffered and ends. When ctx ends first it drops the rest
-// and returns ctx's error; what is on its way to Redis then may still arrive.
-// It may be called again, and before Start.
+// Stop sends what is buffered and ends. When ctx ends first it drops the rest and returns ctx's error; what is on its way to
+// Redis then may still arrive. It may be called again, and before Start.
 func (s *Sender[T]) Stop(ctx context.Context) error {
 	s.start.Do(func() {}) // a later Start starts nothing
 	s.halt.Do(func() {
@@ -142,7 +136,7 @@ func (s *Sender[T]) work() {
 			batch = s.gather(append(batch[:0], item))
 			s.send(batch)
 			if s.cfg.Pause > 0 && len(s.items) < s.cfg.Batch {
-				redisconn.Pause(s.cfg.Pause, s.stopping)
+				redisconn.Pause(context.Background(), s.cfg.Pause, s.stopping)
 			}
 		case <-s.stopping:
 			s.endRests(time.Now().Add(s.cfg.Rest)) // nobody rests longer
@@ -192,12 +186,11 @@ func (s *Sender[T]) send(batch []T) {
 		if err == nil || s.cfg.Retry == 0 || closed(s.stopping) {
 			return
 		}
-		redisconn.Pause(s.cfg.Retry, s.stopping)
+		redisconn.Pause(context.Background(), s.cfg.Retry, s.stopping)
 	}
 }
 
-// rest begins the rests of items that were taken. It comes before they are
-// sent: whoever adds one from now on has it sent once more.
+// rest begins the rests of items before they are sent: who adds one from now on has it sent once more.
 func (s *Sender[T]) rest(batch []T) {
 	if s.cfg.Rest == 0 {
 		return
@@ -212,8 +205,8 @@ func (s *Sender[T]) rest(batch []T) {
 	time.AfterFunc(s.cfg.Rest, func() { s.endRests(time.Now()) })
 }
 
-// endRests ends the rests that are over: items that were added meanwhile wait,
-// the others are forgotten. As known items never exceed the buffer, it has room.
+// endRests ends the rests that are over: items that were added meanwhile wait, the others are forgotten. Known items never exceed
+// the buffer, so it has room.
 func (s *Sender[T]) endRests(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

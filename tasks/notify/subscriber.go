@@ -13,33 +13,25 @@ import (
 )
 
 const (
-	// pingEvery is how often a subscriber pings Redis. It takes the connection for
-	// broken when nothing came for that time and twice Options.Timeout.
-	pingEvery = time.Second
-	// maxChannels is to how many channels one command subscribes.
-	maxChannels = 500
+	// pingEvery is how often a subscriber pings. A connection is broken when nothing came for that time and twice Options.Timeout.
+	pingEvery   = time.Second
+	maxChannels = 500 // that one command subscribes to
 )
 
-// SubscriberConfig says who gets what a subscriber receives. The functions are
-// called one after the other, from one goroutine. While they block nothing is
-// received, and Redis breaks the connection when too much piles up. They must
-// not call Stop.
+// SubscriberConfig says who gets what a subscriber receives. The functions are called one after the other, from one goroutine.
+// While they block nothing is received, and Redis breaks the connection when too much piles up. They must not call Stop.
 type SubscriberConfig struct {
-	// Client makes the connection.
-	Client redis.UniversalClient
-	// Outages logs them.
-	Outages *redisconn.Circuit
+	Client  redis.UniversalClient // makes the connection
+	Outages *redisconn.Circuit    // logs them
 	// Received gets each message from a channel that is wanted.
 	Received func(channel, message string)
-	// Subscribed gets a channel whose messages are received from now on, earlier
-	// ones perhaps not: at least once after each Add, and after each break of the
-	// connection. Nil for nobody.
+	// Subscribed gets a channel whose messages are received from now on, earlier ones perhaps not: at least once after each Add,
+	// and after each break of the connection. Nil for nobody.
 	Subscribed func(channel string)
 }
 
-// Subscriber receives what is published to channels, on one connection of its
-// own. In a cluster that is a connection to any node: the nodes pass messages on
-// to each other. Messages may be lost at any time.
+// Subscriber receives what is published to channels, on one connection of its own, in a cluster to any node: they pass messages
+// on to each other. Messages may be lost at any time.
 type Subscriber struct {
 	cfg       SubscriberConfig
 	redis     *redisconn.Redis
@@ -68,25 +60,21 @@ func NewSubscriber(r *redisconn.Redis, cfg SubscriberConfig, channels ...string)
 	return s
 }
 
-// Start begins to receive. It does not wait for Redis, and a subscriber without
-// Redis tries until Stop. A second Start, or one after Stop, does nothing.
+// Start begins to receive. It does not wait for Redis, which is tried until Stop. A second Start, or one after Stop, does nothing.
 func (s *Subscriber) Start() { s.start.Do(func() { s.running.Go(s.run) }) }
 
-// Stop ends receiving, within ctx; no function is called afterwards. While Redis
-// hangs it takes up to the client's timeout. It may be called again and before
-// Start, and comes before Redis.Close.
+// Stop ends receiving, within ctx; no function is called afterwards. While Redis hangs it takes up to the client's timeout. It may
+// be called again and before Start, and comes before Redis.Close.
 func (s *Subscriber) Stop(ctx context.Context) error {
 	s.start.Do(func() {}) // a later Start starts nothing
 	s.cancel()
 	return redisconn.WaitFor(ctx, s.running.Wait)
 }
 
-// Connected reports whether Redis answers on the subscriber's connection. It is
-// false before the first answer.
+// Connected reports whether Redis answers on the subscriber's connection. It is false before the first answer.
 func (s *Subscriber) Connected() bool { return s.connected.Load() }
 
-// Add begins to receive from the channel, soon: Subscribed says when. It does
-// nothing for a channel that was added already. It never waits.
+// Add begins to receive from the channel, soon: Subscribed says when. Adding again does nothing. It never waits.
 func (s *Subscriber) Add(channel string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,8 +84,7 @@ func (s *Subscriber) Add(channel string) {
 	}
 }
 
-// Remove ends receiving from the channel: what comes later is dropped. It does
-// nothing for a channel that was not added. It never waits.
+// Remove ends receiving from the channel: what comes later is dropped. It never waits.
 func (s *Subscriber) Remove(channel string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,13 +123,12 @@ func (s *Subscriber) run() {
 		if time.Since(began) > redisconn.MaxPause {
 			pause = redisconn.FirstPause
 		}
-		redisconn.Pause(pause, s.ctx.Done())
+		redisconn.Pause(s.ctx, pause, nil)
 	}
 }
 
-// receive receives on one connection until it breaks. go-redis would connect
-// anew by itself, but not when Redis hangs or the network swallows everything,
-// and without a notice; so each connection has a PubSub of its own.
+// receive receives on one connection until it breaks. Each has a PubSub of its own: go-redis reconnects silently, and not when
+// Redis hangs or the network drops everything.
 func (s *Subscriber) receive() error {
 	ctx, end := context.WithCancelCause(s.ctx)
 	pubsub := s.cfg.Client.Subscribe(ctx)
@@ -162,8 +148,7 @@ func (s *Subscriber) receive() error {
 		}
 	})
 	for {
-		// A reply of which only the beginning came in time is cut by the timeout: this
-		// connection is not to be read again.
+		// After a timeout a reply may have been read in part: this connection is not to be read again.
 		reply, err := pubsub.ReceiveTimeout(ctx, pingEvery+2*s.redis.Timeout)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -178,8 +163,7 @@ func (s *Subscriber) receive() error {
 	}
 }
 
-// subscribe keeps the subscriptions of a new connection as they are wanted, and
-// pings, until ctx ends or the connection breaks.
+// subscribe keeps the subscriptions of a new connection as they are wanted, and pings, until ctx ends or the connection breaks.
 func (s *Subscriber) subscribe(ctx context.Context, pubsub *redis.PubSub) error {
 	s.mu.Lock()
 	for channel := range s.wanted {
@@ -204,8 +188,7 @@ func (s *Subscriber) subscribe(ctx context.Context, pubsub *redis.PubSub) error 
 	}
 }
 
-// reconcile sends what changed. A channel that was removed and added again is
-// subscribed to once more: Redis confirms that too, and Subscribed is called.
+// reconcile sends what changed. A channel that was removed and added again is subscribed to once more, and confirmed once more.
 func (s *Subscriber) reconcile(ctx context.Context, pubsub *redis.PubSub) error {
 	var wanted, unwanted []string
 	s.mu.Lock()

@@ -7,19 +7,16 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// wakeUpPause is the rest after a wake-up: what is enqueued meanwhile causes one
-// more.
+// wakeUpPause is the rest after a wake-up: what is enqueued meanwhile causes one more.
 const wakeUpPause = 5 * time.Millisecond
 
-// WakeUpChannel is where whoever enqueues wakes the consumers of a queue. A
-// wake-up that is lost costs a consumer its TaskCheckInterval.
+// WakeUpChannel is where a queue's consumers are woken. A lost wake-up costs them their TaskCheckInterval.
 func WakeUpChannel(queue string) string { return "forgerun:bell:" + queue }
 
 // WakeUps wakes the consumers of a queue, in all processes.
 type WakeUps struct{ *Sender[struct{}] }
 
-// NewWakeUps makes the sender of a queue's wake-ups. It ignores failures:
-// consumers look by themselves, too.
+// NewWakeUps makes the sender of a queue's wake-ups. It ignores failures: consumers look by themselves, too.
 func NewWakeUps(r *redisconn.Redis, queue string) WakeUps {
 	return WakeUps{NewSender(SenderConfig[struct{}]{
 		Buffer: 1, Batch: 2, Workers: 1, Pause: wakeUpPause, // never a full batch: there is always a pause
@@ -31,6 +28,5 @@ func NewWakeUps(r *redisconn.Redis, queue string) WakeUps {
 	})}
 }
 
-// Send is called after the task is in Redis: a consumer looks at once. It never
-// waits; what is sent while one waits needs no other.
+// Send is called after the task is in Redis. It never waits; what is sent while one waits needs no other.
 func (w WakeUps) Send() { w.Add(struct{}{}) }

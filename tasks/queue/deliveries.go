@@ -16,27 +16,20 @@ import (
 )
 
 const (
-	// wakeUpRest is how long a client rests after it was woken: what happens
-	// meanwhile wakes it once more.
-	wakeUpRest = 5 * time.Millisecond
-	// maxWoken is how many clients may wait or rest.
-	maxWoken = 65536
-	// deliveryNames is how many delivery tasks of a client there can be in Redis.
-	deliveryNames = 3
-	// deliveryTime is after how long asynq takes the handler of one for lost.
-	deliveryTime = time.Minute
+	wakeUpRest    = 5 * time.Millisecond // of a client after it was woken: what happens meanwhile wakes it once more
+	maxWoken      = 65536                // clients that may wait or rest
+	deliveryNames = 3                    // delivery tasks of a client that there can be in Redis
+	deliveryTime  = time.Minute          // after which asynq takes a handler for lost
 )
 
 var deliveryOptions = []asynq.Option{asynq.Queue(redisconn.Webhooks), asynq.MaxRetry(MaxRetry), asynq.Timeout(deliveryTime)}
 
-// WakeDelivery says that the client may have something to deliver, soon. It
-// never waits and reports nothing: a wake-up that finds no room or Redis down is
-// dropped and counted, and the relay repeats it. The first one of a client goes
-// at once; of those in the 5 ms after it one goes, at their end.
+// WakeDelivery says that the client may have something to deliver, best effort, non-blocking: a wake-up that finds no room or
+// Redis down is dropped and counted, and the relay repeats it. A client's first one is sent at once; of those in the 5 ms after it
+// one is sent, at their end.
 func (q *Queue) WakeDelivery(client job.ID) { q.clients.Add(client) }
 
-// WakeDeliveries wakes the deliveries of the clients at once. With an error some
-// tasks may be in the queue; all can be given again.
+// WakeDeliveries wakes the deliveries of the clients at once. With an error some tasks may be in the queue; all can be given again.
 func (q *Queue) WakeDeliveries(ctx context.Context, clients []job.ID) error {
 	for chunk := range slices.Chunk(clients, dispatchers) {
 		if err := ctx.Err(); err != nil {
@@ -49,8 +42,7 @@ func (q *Queue) WakeDeliveries(ctx context.Context, clients []job.ID) error {
 	return nil
 }
 
-// sendWakeUps puts a task for each of a few clients. One that is refused does
-// not keep the others back.
+// sendWakeUps puts a task for each of a few clients. One that is refused does not keep the others back.
 func (q *Queue) sendWakeUps(ctx context.Context, clients []job.ID) error {
 	var group errgroup.Group
 	for _, client := range clients {
@@ -63,10 +55,9 @@ func (q *Queue) sendWakeUps(ctx context.Context, clients []job.ID) error {
 	return q.redis.Failed("wake", group.Wait())
 }
 
-// putDelivery puts a task into the queue unless one waits there. One that is
-// being handled may have read storage already, and one whose handler failed
-// waits for its time; beside them another is put. When all names are taken so, a
-// handler or the relay comes to the client in time.
+// putDelivery puts a task into the queue unless one is pending. One that is being handled may have read storage already, and one
+// whose handler failed waits for its time; beside them another is put. When all names are taken, a handler or the relay serves
+// the client in time.
 func (q *Queue) putDelivery(ctx context.Context, client string) (result string, err error) {
 	for n := range deliveryNames {
 		name := deliveryName(client, n)

@@ -15,17 +15,14 @@ import (
 )
 
 const (
-	dispatchers = 64  // tasks of one Dispatch that are on their way at once
+	dispatchers = 64  // tasks of one Dispatch in flight at once
 	askChunk    = 256 // tasks that one round trip asks for
-	// leaseRest is how much is left of an active task's lease (30 s) at least,
-	// while its worker renews it: it does so every 5 s.
+	// leaseRest is how much is left of an active task's lease (30 s) at least while its worker renews it, every 5 s.
 	leaseRest = 20 * time.Second
 )
 
-// Dispatch puts those of the tasks into the queue that it does not have, about
-// in their order, and answers for each what became of it. With an error none of the
-// answers counts, though some of the tasks may be in the queue: asking again
-// finds those present.
+// Dispatch puts those of the tasks into the queue that it does not have, about in their order, and returns what became of each.
+// With an error there are no answers, though some of the tasks may be in the queue: asking again finds those present.
 func (q *Queue) Dispatch(ctx context.Context, ts []job.Task) ([]job.Dispatched, error) {
 	answers, err := q.dispatchAll(ctx, ts)
 	counts := q.redis.Metrics.Dispatched
@@ -39,8 +36,7 @@ func (q *Queue) Dispatch(ctx context.Context, ts []job.Task) ([]job.Dispatched, 
 	return answers, nil
 }
 
-// dispatchAll asks for all tasks first: that is a small part of the work of
-// enqueueing one that turns out to be there.
+// dispatchAll asks for all tasks first: that costs less than enqueueing one that turns out to be there.
 func (q *Queue) dispatchAll(ctx context.Context, ts []job.Task) ([]job.Dispatched, error) {
 	states, err := q.states(ctx, ts)
 	if err != nil {
@@ -66,9 +62,8 @@ var dispatchResults = map[job.Dispatched]string{
 	job.TaskEnqueued: redisconn.ResultOK, job.TaskPresent: redisconn.ResultPresent, job.TaskIDUsed: redisconn.ResultUsed,
 }
 
-// dispatch enqueues one task. Its name stays taken for as long as asynq keeps
-// the task in any state, so a conflict is looked into. The task may be finished
-// between the two steps; then its name is free again.
+// dispatch enqueues one task. Its name is taken for as long as asynq keeps the task in any state, so after a conflict the state is
+// read. The task may be finished between the two steps; then its name is free again.
 func (q *Queue) dispatch(ctx context.Context, t job.Task) (job.Dispatched, error) {
 	for range 3 {
 		if err := ctx.Err(); err != nil {
@@ -100,23 +95,17 @@ func answerOf(state string) job.Dispatched {
 	return job.TaskIDUsed
 }
 
-// waits reports whether a task in this asynq state will still be run. An active
-// one may be: but by a worker that is gone, for all that Redis knows, and a
-// second task costs nothing.
+// waits reports whether a task in this asynq state will still be run. An active one may be with a worker that is gone, and a second
+// task costs nothing. One in retry comes again within ten seconds.
 //
-// One in retry comes again within ten seconds.
-//
-// The state is the task's own; whether the list of its state really has it is
-// not checked, since that costs time in proportion to the list. The two are
-// written together and cannot come apart, unless Redis evicts keys, which it
-// must be configured not to do.
+// Whether the list of its state really has the task is not checked: that costs time in proportion to the list, and the two are
+// written together, so they differ only if Redis evicts keys, which it must be configured not to do.
 func waits(state string) bool {
 	return state == "pending" || state == "scheduled" || state == "retry"
 }
 
-// Missing gives those of the tasks that nobody is going to run: Redis does not
-// know them, or they are finished, or the worker that took them no longer renews
-// its asynq lease.
+// Missing gives those of the tasks that nobody is going to run: Redis does not know them, or they are finished, or their worker no
+// longer renews its asynq lease.
 func (q *Queue) Missing(ctx context.Context, ts []job.Task) ([]job.Task, error) {
 	states, err := q.states(ctx, ts)
 	if err != nil {
@@ -138,16 +127,14 @@ func (q *Queue) Missing(ctx context.Context, ts []job.Task) ([]job.Task, error) 
 	return append(missing, abandoned...), nil
 }
 
-// states gives the asynq state of each task, "" for one that Redis does not
-// know.
+// states gives the asynq state of each task, "" for one that Redis does not know.
 func (q *Queue) states(ctx context.Context, ts []job.Task) ([]string, error) {
 	return ask(ctx, q.redis, ts, func(p redis.Pipeliner, name string) *redis.StringCmd {
 		return p.HGet(ctx, redisconn.TaskKey(redisconn.Jobs, name), "state")
 	})
 }
 
-// abandoned gives those of the active tasks whose worker does not renew its
-// lease.
+// abandoned gives those of the active tasks whose worker does not renew its lease.
 func (q *Queue) abandoned(ctx context.Context, active []job.Task) ([]job.Task, error) {
 	leases, err := ask(ctx, q.redis, active, func(p redis.Pipeliner, name string) *redis.FloatCmd {
 		return p.ZScore(ctx, redisconn.QueueKey(redisconn.Jobs, "lease"), name)
@@ -162,8 +149,7 @@ func (q *Queue) abandoned(ctx context.Context, active []job.Task) ([]job.Task, e
 	return abandoned, err
 }
 
-// ask reads a value of each task, many in one round trip. One that is not there
-// is zero.
+// ask reads a value of each task, many in one round trip. One that is not there is zero.
 func ask[V any, C interface{ Result() (V, error) }](
 	ctx context.Context, r *redisconn.Redis, ts []job.Task, read func(p redis.Pipeliner, name string) C,
 ) ([]V, error) {

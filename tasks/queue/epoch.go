@@ -14,14 +14,9 @@ import (
 // epochKey is the sentinel: a Redis that lost its data has lost it too.
 const epochKey = "forgerun:epoch"
 
-// Epoch reads the sentinel, 0 when it is missing or was overwritten with
-// something else, and the run id of the server that holds it, which changes
-// with each start: a restart or a failover may have lost the last second of
-// writes although the sentinel is there.
-//
-// In a cluster the server is the one that holds the sentinel; what another one
-// loses is found by Missing. A server without a run id (one that only imitates
-// Redis) has "".
+// Epoch reads the sentinel, 0 when it is missing or not a number, and the run id of the server that holds it, "" if it has none.
+// The run id changes with each start: a restart or a failover may have lost the last second of writes although the sentinel is
+// there. In a cluster what another server loses is found by Missing.
 func (q *Queue) Epoch(ctx context.Context) (epoch int64, runID string, err error) {
 	server, err := q.redis.Holder(ctx, epochKey)
 	if err != nil {
@@ -37,18 +32,14 @@ func (q *Queue) Epoch(ctx context.Context) (epoch int64, runID string, err error
 	if err := info.Err(); err != nil && !errors.As(err, &refused) {
 		return 0, "", q.redis.Failed("epoch", err)
 	}
-	epoch, err = strconv.ParseInt(value.Val(), 10, 64)
-	if err != nil {
+	if epoch, err = strconv.ParseInt(value.Val(), 10, 64); err != nil {
 		epoch = 0
 	}
 	return epoch, infoField(info.Val(), "run_id"), nil
 }
 
-// SetEpoch writes the sentinel, and registers the queues for the dashboard:
-// asynq does that once a process, so after a flush nobody would.
-//
-// The last writer wins. Two leaders for a moment may leave the older epoch;
-// the leader takes any difference from what it knows for a loss.
+// SetEpoch writes the sentinel, and registers the queues for the dashboard, which asynq does once a process and not after a flush.
+// The last writer wins. Two leaders may for a moment leave the older epoch; the leader takes any difference for a loss.
 func (q *Queue) SetEpoch(ctx context.Context, epoch int64) error {
 	_, err := q.redis.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		addQueues(ctx, p)
@@ -58,8 +49,7 @@ func (q *Queue) SetEpoch(ctx context.Context, epoch int64) error {
 	return q.redis.Failed("epoch", err)
 }
 
-// register registers the queues at start: a Redis that was used before may know
-// fewer of them. One that does not answer now is left to SetEpoch and to asynq.
+// register registers the queues at start: a Redis that was used before may know fewer. If it fails, SetEpoch and asynq do it later.
 func (q *Queue) register() {
 	ctx := context.Background()
 	_ = q.redis.Failed("register", addQueues(ctx, q.redis.Client).Err())

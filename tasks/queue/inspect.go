@@ -20,8 +20,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// What can keep Inspect from a look at a Redis. Their texts go on where "Redis
-// at cache:6379" ends.
+// The errors of Inspect, as they follow "Redis at cache:6379".
 var (
 	ErrBadURL     = errors.New("has an address that cannot be read")
 	ErrAway       = errors.New("does not accept connections")
@@ -44,8 +43,7 @@ type Inspection struct {
 	Paused []string // queues that somebody paused, in asynq's way
 }
 
-// ServerFacts are about one server: the only one, the one that the sentinels
-// call the master, or a master of a cluster. What a server does not say is "".
+// ServerFacts are about one server: the only one, the sentinels' master, or a master of a cluster. "" is what it does not say.
 type ServerFacts struct {
 	Address string
 	Product string // redis or valkey
@@ -70,9 +68,8 @@ type ServerFacts struct {
 // inspectTimeout bounds each exchange.
 const inspectTimeout = 3 * time.Second
 
-// Inspect looks at the Redis at the address (see redisconn.Connect) on
-// connections of its own, with commands that only read. Its error is one of the
-// above, with Redis' words but never with the password.
+// Inspect looks at the Redis at the address (see redisconn.Connect) on connections of its own, with commands that only read. Its
+// error is one of the above, with Redis' words but never with the password.
 func Inspect(ctx context.Context, address string) (Inspection, error) {
 	r, err := redisconn.Connect(address, redisconn.Options{Timeout: inspectTimeout})
 	if err != nil {
@@ -99,8 +96,7 @@ func Inspect(ctx context.Context, address string) (Inspection, error) {
 	return i, nil
 }
 
-// readPaused looks for the keys that asynq pauses queues by; what is in them
-// does not matter to it.
+// readPaused looks for the keys by which asynq pauses queues, whatever is in them.
 func (i *Inspection) readPaused(ctx context.Context, client redis.UniversalClient) error {
 	for _, queue := range redisconn.Queues {
 		err := client.Get(ctx, redisconn.QueueKey(queue, "paused")).Err()
@@ -167,8 +163,7 @@ func (s *ServerFacts) readInfo(info string) {
 	s.MaxMemory, s.Used, s.Evicted = number("maxmemory"), number("used_memory"), number("evicted_keys")
 }
 
-// clockTries is how often the clock is read: the quickest answer is the most
-// exact one.
+// clockTries is how often the clock is read: the quickest answer is the most exact one.
 const clockTries = 3
 
 // readClock passes over a server that is still loading, or does not know TIME.
@@ -211,7 +206,7 @@ func obstacle(err error) error {
 }
 
 func obstacleOfAnswer(err error) error {
-	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "invalid password", "AUTH", "Client sent AUTH"} { // those after "ERR " too
+	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "invalid password", "AUTH", "Client sent AUTH"} { // also after "ERR "
 		if redis.HasErrorPrefix(err, prefix) {
 			return ErrLogin
 		}

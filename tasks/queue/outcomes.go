@@ -9,18 +9,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// What one round trip appends to a stream: at most so many entries, and no
-// further one after so many bytes.
+// What one round trip appends to a stream: at most so many entries, and no further one after so many bytes.
 const (
 	maxAppend      = 500
 	maxAppendBytes = 1 << 20
 )
 
-// AppendOutcomes appends the entries to the Redis stream, in order, and trims it
-// to about maxLen entries (0: not at all): Redis removes whole blocks, so there
-// may be some more. An entry has the fields "key", "content-type" and "value".
-//
-// With an error some of the entries may have been appended. Appending all of
+// AppendOutcomes appends the entries to the Redis stream, in order, and trims it to about maxLen entries (0: not at all). An entry
+// has the fields "key", "content-type" and "value". With an error some of the entries may have been appended; appending all of
 // them again repeats those and keeps the order.
 func (q *Queue) AppendOutcomes(ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry) error {
 	for len(entries) > 0 {

@@ -18,9 +18,7 @@ const (
 // ErrBadPayload is of a payload that nobody here wrote.
 var ErrBadPayload = errors.New("not a payload that this queue has")
 
-// TaskName is a task's id in asynq and its payload as well:
-// "{job_id}:{attempt}:{dispatch}". One hand-over has one name, so handing it
-// over twice is noticed.
+// TaskName is a task's id in asynq and its payload as well: "{job_id}:{attempt}:{dispatch}". So a second enqueue is a conflict.
 func TaskName(t job.Task) string {
 	b := make([]byte, 0, 48)
 	b = append(b, t.JobID.String()...)
@@ -30,14 +28,10 @@ func TaskName(t job.Task) string {
 	return string(strconv.AppendInt(b, int64(t.Dispatch), 10))
 }
 
-// ParseTask reads a task's name, in exactly the spelling that TaskName gives
-// it. Attempts count from 1, dispatches from 0.
+// ParseTask reads a task's name, in exactly the spelling of TaskName. Attempts count from 1, dispatches from 0.
 func ParseTask(name string) (job.Task, error) {
-	id, numbers, ok := strings.Cut(name, ":")
-	attempt, dispatch, ok2 := strings.Cut(numbers, ":")
-	if !ok || !ok2 {
-		return job.Task{}, ErrBadPayload
-	}
+	id, numbers, _ := strings.Cut(name, ":")
+	attempt, dispatch, _ := strings.Cut(numbers, ":")
 	var t job.Task
 	var err1, err2, err3 error
 	t.JobID, err1 = job.ParseID(id)
@@ -49,8 +43,7 @@ func ParseTask(name string) (job.Task, error) {
 	return t, nil
 }
 
-// ParseDelivery reads a delivery task's payload, in exactly the spelling that it
-// is given.
+// ParseDelivery reads a delivery task's payload, in exactly the spelling that it is given.
 func ParseDelivery(payload string) (job.ID, error) {
 	client, err := job.ParseID(payload)
 	if err != nil || client.IsZero() || client.String() != payload {

@@ -1,10 +1,7 @@
 // Package queue puts tasks into the asynq queues and answers for what is there.
 //
-// A task is a hint: "look at job J, attempt N", or "look at what client C is to
-// be sent". It may come late, twice, or never, and nothing here decides what
-// becomes of a job or a delivery. So nothing fails a caller because Redis is
-// slow or gone: what could not be sent is counted, dropped, and sent again by
-// whoever reads the truth.
+// A task is a hint: "look at job J, attempt N", or "look at what client C is to be sent". It may come late, twice, or never. What
+// could not be sent is counted and dropped, and the relay sends it again from Postgres.
 package queue
 
 import (
@@ -20,16 +17,14 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// MaxRetry is how often asynq runs a task again whose handler reported a failure
-// of the infrastructure. It is not the number of a job's attempts. When it is
-// used up the task is archived, and the relay dispatches the job anew.
+// MaxRetry is how often asynq runs a task again whose handler reported a failure of the infrastructure; it is not the number of a
+// job's attempts. Then the task is archived, and the relay dispatches the job anew.
 const MaxRetry = 1000
 
 // Config has defaults for what is zero.
 type Config struct {
-	// MaxTaskTime is after how long asynq takes a handler for lost and the task
-	// is run again; more than any job can take. Default 1 h. Rounded up to whole
-	// seconds.
+	// MaxTaskTime is after how long asynq takes a handler for lost and the task is run again; more than any job can take.
+	// Default 1 h. Rounded up to whole seconds.
 	MaxTaskTime time.Duration
 	// Buffer is how many tasks may wait to be enqueued. Default 65536.
 	Buffer int
@@ -39,10 +34,8 @@ type Config struct {
 
 // Queue puts tasks into Redis, and publishes notifications.
 //
-// Enqueue, SignalCancel, Publish and WakeDelivery are best effort and never
-// wait; Progress waits for a moment; Dispatch, Missing, WakeDeliveries,
-// AppendOutcomes, Epoch, SetEpoch and Depth answer, within their context and a
-// few times Options.Timeout.
+// Enqueue, SignalCancel, Publish and WakeDelivery are best effort, non-blocking; Progress waits for a moment; Dispatch, Missing,
+// WakeDeliveries, AppendOutcomes, Epoch, SetEpoch and Depth answer, within their context and a few times Options.Timeout.
 type Queue struct {
 	*notify.Publisher
 	redis   *redisconn.Redis
@@ -96,10 +89,7 @@ func (q *Queue) Start() {
 	q.start.Do(func() { q.registering.Go(q.register) })
 }
 
-// Stop sends what is buffered and ends. When ctx ends first it drops the rest
-// and returns ctx's error; what is on its way to Redis then may still arrive.
-// It may be called again, and before Start. Later tasks, signals, notifications
-// and wake-ups are dropped.
+// Stop sends what is buffered and ends; see notify.Sender.Stop. Later tasks, signals, notifications and wake-ups are dropped.
 func (q *Queue) Stop(ctx context.Context) error {
 	q.start.Do(func() {}) // a later Start starts nothing
 	_ = notify.StopAll(ctx, q.Publisher.Stop, q.tasks.Stop, q.clients.Stop)
@@ -107,8 +97,7 @@ func (q *Queue) Stop(ctx context.Context) error {
 	return notify.StopAll(ctx, q.wakeUps[redisconn.Jobs].Stop, q.wakeUps[redisconn.Webhooks].Stop)
 }
 
-// Enqueue puts the task into the queue, soon. It never waits and reports
-// nothing: a task that finds the buffer full or Redis down is dropped and
+// Enqueue puts the task into the queue, best effort, non-blocking: a task that finds the buffer full or Redis down is dropped and
 // counted, and the relay dispatches it.
 func (q *Queue) Enqueue(t job.Task) { q.tasks.Add(t) }
 
@@ -124,8 +113,7 @@ func (q *Queue) sendTask(ctx context.Context, ts []job.Task) error {
 	return q.redis.Failed("enqueue", err)
 }
 
-// enqueue puts one task into Redis. asynq forgets the fraction of a second of
-// the time it is given, so that is rounded up: a task never comes early.
+// enqueue puts one task into Redis. asynq drops fractions of a second, so the time is rounded up: a task never comes early.
 func (q *Queue) enqueue(ctx context.Context, t job.Task) error {
 	options := append([]asynq.Option{asynq.TaskID(TaskName(t))}, q.options...)
 	later := t.RunAt.After(time.Now())

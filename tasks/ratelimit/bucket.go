@@ -16,15 +16,12 @@ const day = 24 * time.Hour
 const (
 	maxPerMinute = 100_000_000 // what counts exactly in a Lua number
 	maxChunk     = 100
-	// keepHeld is how long unused tokens are kept. Meanwhile the shared bucket
-	// refills as if they were used: so much time's worth of requests, at most,
-	// may pass all processes above the limit.
+	// keepHeld is how long unused tokens are kept. Meanwhile the shared bucket refills as if they were used: so much time's worth
+	// of requests, at most, may pass all processes above the limit.
 	keepHeld = time.Second
-	// lateReturn is the age at which tokens are not put back into the shared
-	// bucket any more, only taken off the day's count: the bucket has refilled.
+	// lateReturn is the age at which tokens are only taken off the day's count: the shared bucket has refilled.
 	lateReturn = 3 * keepHeld
-	// trustQuota is how long "the day's quota is used up" is believed: another
-	// process may give some back.
+	// trustQuota is how long a used-up day's quota is believed: another process may give some back.
 	trustQuota = time.Second
 )
 
@@ -72,11 +69,8 @@ func (r rates) full() int64 { return int64(r.perMinute) * token }
 
 // until is the time in which units come in, rounded up.
 func (r rates) until(units int64) time.Duration {
-	if units <= 0 {
-		return 0
-	}
 	n := int64(r.perMinute)
-	return time.Duration((units+n-1)/n) * time.Microsecond
+	return time.Duration((max(0, units)+n-1)/n) * time.Microsecond
 }
 
 // verdict is what a bucket says to a request.
@@ -89,32 +83,21 @@ const (
 	mustAsk           // only the shared bucket knows
 )
 
-// bucket is this process's half of one client's rate limit. It reads no clock
-// and knows no Redis; time does not go back.
+// bucket is this process's half of one client's rate limit. It reads no clock; time does not go back.
 type bucket struct {
-	rates rates
-
-	// own is what this process would allow by itself. It bounds what passes here
-	// whatever Redis says, and is the whole limit when Redis says nothing.
-	own level
-
-	// held are tokens taken from the shared bucket and not used yet.
-	held      int
-	heldSince time.Time
-
-	// shared is what the shared bucket had at the last answer, refilled since:
-	// others may have taken some, so it is at most that.
-	shared level
+	rates  rates
+	own    level // what this process would allow by itself: a bound even if Redis allows more
+	shared level // what the shared bucket had at the last answer, refilled since: the most that it can have now
 	asked  bool
 
-	// used is the day's count of all processes at the last answer, held tokens
-	// included. owed are requests that passed since without a token.
-	day    int64
-	used   int
-	usedAt time.Time
-	owed   int
-	// returned are tokens to give back, held since then.
-	returned      int
+	held      int // tokens taken from the shared bucket and not used yet
+	heldSince time.Time
+
+	day           int64
+	used          int // the day's count of all processes at the last answer, held tokens included
+	usedAt        time.Time
+	owed          int // requests that passed since without a token
+	returned      int // tokens to give back
 	returnedSince time.Time
 }
 
@@ -129,9 +112,8 @@ func (b *bucket) advance(now time.Time) {
 	b.own.refill(now, b.rates)
 	b.shared.refill(now, b.rates)
 	if d := dayOf(now); d > b.day {
-		// What belongs to the old day is not worth reporting.
-		b.day, b.used, b.owed, b.returned, b.held = d, 0, 0, 0, 0
-		b.usedAt = time.Time{}
+		// What belongs to the old day is not reported.
+		b.day, b.used, b.owed, b.returned, b.held, b.usedAt = d, 0, 0, 0, 0, time.Time{}
 	}
 	if b.held > 0 && now.Sub(b.heldSince) >= keepHeld {
 		b.putBack()
@@ -140,11 +122,10 @@ func (b *bucket) advance(now time.Time) {
 
 // putBack makes what is held ready to be given back.
 func (b *bucket) putBack() {
-	if b.held == 0 {
-		return
+	if b.held > 0 {
+		b.returned += b.held
+		b.held, b.returnedSince = 0, b.heldSince
 	}
-	b.returned += b.held
-	b.held, b.returnedSince = 0, b.heldSince
 }
 
 // take lets a request pass if it may. alone means without Redis.
@@ -171,15 +152,13 @@ func (b *bucket) take(now time.Time, alone bool) verdict {
 	return passed
 }
 
-// wants reports whether to take more tokens before the last one is used. With
-// chunks of one there is no such time.
+// wants reports whether to take more tokens before the last one is used: never with chunks of one.
 func (b *bucket) wants() bool {
 	quota := b.rates.perDay == 0 || b.used < b.rates.perDay
 	return quota && b.held < b.rates.chunk/2 && b.shared.units >= token
 }
 
-// report is what the shared bucket gets to know: tokens given back, and requests
-// that passed without one.
+// report is for the shared bucket: tokens given back, and requests that passed without one.
 type report struct {
 	returned, owed int
 	level          int // by how many tokens the level changes
@@ -189,8 +168,7 @@ type report struct {
 // none is true when there is nothing to report.
 func (r report) none() bool { return r.returned == 0 && r.owed == 0 }
 
-// report gives what is to be reported, and forgets it. Of the requests that are
-// owed only those count for the level which have not refilled meanwhile.
+// report gives what is to be reported, and forgets it. Requests that have refilled meanwhile do not count for the level.
 func (b *bucket) report(now time.Time) report {
 	b.advance(now)
 	r := report{returned: b.returned, owed: b.owed, day: b.day}
@@ -202,8 +180,7 @@ func (b *bucket) report(now time.Time) report {
 	return r
 }
 
-// takeBack takes back what could not be reported. Tokens that were given back
-// are gone: perhaps they arrived.
+// takeBack takes back what could not be reported, except returned tokens, which may have arrived.
 func (b *bucket) takeBack(r report) {
 	if r.day == b.day {
 		b.owed += r.owed
@@ -223,8 +200,7 @@ func (b *bucket) receive(now time.Time, a answer) {
 	b.asked = true
 	b.shared = level{a.left, now}
 	if a.taken > 0 {
-		b.held += a.taken
-		b.heldSince = now
+		b.held, b.heldSince = b.held+a.taken, now
 	}
 	if a.day >= b.day {
 		b.day, b.used, b.usedAt = a.day, a.used, now
@@ -238,29 +214,28 @@ func (b *bucket) idle(now time.Time) bool {
 	return nothing && b.own.units == b.rates.full() && (b.rates.perDay == 0 || now.Sub(b.usedAt) > time.Minute)
 }
 
-// allowance describes the bucket after a request: the limit that refused it, or
-// the one with less left.
+// allowance describes the bucket after a request: the limit that refused it, or the one with less left.
 func (b *bucket) allowance(now time.Time, v verdict, alone bool) job.Allowance {
 	have := b.own.units
 	if b.asked && !alone {
 		have = min(have, int64(b.held)*token+b.shared.units)
 	}
 	left := max(0, b.rates.perDay-b.used-b.owed+b.held)
+	var a job.Allowance
 	byDay := b.rates.perDay > 0 && int64(left) < have/token
 	if v == quotaUsed || (v == passed && byDay) || b.rates.noMinute {
 		reset := time.Unix((dayOf(now)+1)*int64(day/time.Second), 0).Sub(now)
-		a := job.Allowance{OK: v == passed, Policy: "day", Limit: b.rates.perDay, Remaining: left, Reset: reset}
-		if !a.OK {
-			a.Remaining, a.RetryAfter = 0, reset
+		a = job.Allowance{Policy: "day", Limit: b.rates.perDay, Remaining: left, Reset: reset, RetryAfter: reset}
+	} else {
+		reset := b.rates.until(b.rates.full() - have)
+		a = job.Allowance{
+			Policy: "minute", Limit: b.rates.perMinute, Remaining: int(have / token), Reset: reset, RetryAfter: b.rates.until(token - have),
 		}
-		return a
 	}
-	a := job.Allowance{
-		OK: v == passed, Policy: "minute", Limit: b.rates.perMinute,
-		Remaining: int(have / token), Reset: b.rates.until(b.rates.full() - have),
-	}
-	if !a.OK {
-		a.Remaining, a.RetryAfter = 0, b.rates.until(token-have)
+	if a.OK = v == passed; a.OK {
+		a.RetryAfter = 0
+	} else {
+		a.Remaining = 0
 	}
 	return a
 }

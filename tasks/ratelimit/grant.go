@@ -19,9 +19,8 @@ var limiterScript = redis.NewScript(limiterSource)
 
 var errSlow = errors.New("no answer in time")
 
-// ask begins an exchange with the client's shared bucket, or joins the one that
-// is on its way, and returns what is closed with its end; nil when Redis is
-// being left alone. The caller holds c.mu.
+// ask begins an exchange with the client's shared bucket, or joins the one in flight, and returns what is closed with its end;
+// nil while the circuit is open. The caller holds c.mu.
 func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	if c.asking != nil {
 		return c.asking
@@ -36,8 +35,7 @@ func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 		return nil
 	}
 	if probe {
-		// A Redis that hangs executes it later, perhaps many of it: nothing may
-		// change by that.
+		// A Redis that hangs may execute many probes later: they must change nothing.
 		l.exchange(c, 0, report{day: c.bucket.day})
 	} else {
 		l.exchange(c, wanted, c.bucket.report(l.now()))
@@ -50,8 +48,7 @@ func (l *Limiter) askForTokens(c *client) <-chan struct{} {
 	return l.ask(c, max(c.waiting, l.rates.chunk-c.bucket.held))
 }
 
-// exchange reports to the shared bucket and takes tokens from it, in the
-// background. The caller holds c.mu.
+// exchange reports to the shared bucket and takes tokens from it, in the background. The caller holds c.mu.
 func (l *Limiter) exchange(c *client, wanted int, r report) {
 	answered := make(chan struct{})
 	c.asking = answered

@@ -19,24 +19,19 @@ type Config struct {
 	PerDay int
 	// Wait bounds how long a request waits for Redis. Default 50 ms.
 	Wait time.Duration
-	// Clock is for tests. Nil: the shared bucket goes by Redis' clock, so that
-	// processes need not agree on the time, and this process by its own.
+	// Clock is for tests. Nil: the shared bucket goes by Redis' clock, and this process by its own.
 	Clock func() time.Time
 }
 
 // Limiter limits each client's requests, over all processes together.
 //
-// The limit is a token bucket in Redis, but a request seldom waits for Redis:
-// tokens are taken in small chunks in advance. Only when this process holds
-// none does one request ask, and those that come meanwhile wait for the same
-// answer. Without Redis each process applies the limit by itself, without
-// waiting, and reports what passed when Redis is back.
+// The limit is a token bucket in Redis, of which tokens are taken in small chunks in advance. Only when this process holds none
+// does one request ask, and those that come meanwhile wait for the same answer. Without Redis each process applies the limit by
+// itself, without waiting, and reports what passed when Redis is back.
 //
-// What holds: through one process never pass more than PerMinute, and what
-// refills meanwhile. Through several, while Redis works, the same and at most
-// one or two seconds' refill on top, for tokens that were held unused. Tokens
-// given up by a process that dies are lost. A flushed Redis forgets what was
-// used, the day's quota included; each process still bounds its own share.
+// Through one process never pass more than PerMinute and what refills meanwhile. Through several, while Redis works, the same and
+// at most one or two seconds' refill on top, for tokens that were held unused. Tokens of a process that dies are lost. A flushed
+// Redis forgets what was used, the day's quota included; each process still bounds its own share.
 type Limiter struct {
 	redis   *redisconn.Redis
 	cfg     Config
@@ -83,9 +78,8 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 	return l
 }
 
-// Allow counts a request of the client, if it may pass, and returns how the
-// client's limit stands. It never fails, and waits for Redis no longer than
-// Config.Wait and ctx.
+// Allow counts a request of the client, if it may pass, and returns the state of the client's limit. It never fails, and waits
+// for Redis no longer than Config.Wait and ctx.
 func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance {
 	if l.cfg.PerMinute <= 0 && l.cfg.PerDay <= 0 {
 		return job.Allowance{OK: true}
@@ -117,8 +111,7 @@ func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance {
 	}
 }
 
-// await waits for an answer and reports whether it came. Whoever waits in vain
-// spares the others the wait.
+// await waits for an answer and reports whether it came. A timeout opens the circuit, so that others do not wait.
 func (l *Limiter) await(ctx context.Context, timer *time.Timer, answered <-chan struct{}) bool {
 	if answered == nil {
 		return false
@@ -134,8 +127,7 @@ func (l *Limiter) await(ctx context.Context, timer *time.Timer, answered <-chan 
 	}
 }
 
-// lock gives the client's entry, locked. An entry is locked while it is known,
-// so none is forgotten in use.
+// lock gives the client's entry, locked while l.mu is held, so that none is forgotten in use.
 func (l *Limiter) lock(id job.ID) *client {
 	l.mu.RLock()
 	if c := l.clients[id]; c != nil {
@@ -155,8 +147,7 @@ func (l *Limiter) lock(id job.ID) *client {
 	return c
 }
 
-// Start begins to tidy up, once a second: unused tokens go back to the shared
-// bucket, clients that are idle are forgotten.
+// Start begins to tidy up, once a second: unused tokens go back to the shared bucket, idle clients are forgotten.
 func (l *Limiter) Start() {
 	l.start.Do(func() {
 		l.sweeping.Go(func() {
@@ -209,8 +200,8 @@ func (l *Limiter) each(f func(*client)) {
 	}
 }
 
-// Stop gives unused tokens back and ends, within ctx. Later requests are still
-// answered, by this process alone. It may be called again, and before Start.
+// Stop gives unused tokens back and ends, within ctx. Later requests are still answered, by this process alone. It may be called
+// again, and before Start.
 func (l *Limiter) Stop(ctx context.Context) error {
 	l.start.Do(func() {})
 	l.halt.Do(func() {

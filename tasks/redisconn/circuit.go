@@ -12,12 +12,8 @@ const (
 	MaxPause   = 2 * time.Second
 )
 
-// Circuit keeps a dead Redis from costing anything: after a failure nobody
-// tries for a while, then one caller does. It logs when that begins and ends,
-// and not in between.
-//
-// It is ours because gobreaker's pause cannot grow with each failed probe, and
-// a try there cannot end without a result.
+// Circuit is a circuit breaker: after a failure nobody tries for a while, then one caller does. It logs when that begins and
+// ends. With gobreaker the pause cannot grow with each failed probe, and a try cannot end without a result.
 type Circuit struct {
 	what    string // for the log: what does not work meanwhile
 	log     *slog.Logger
@@ -35,8 +31,7 @@ type Circuit struct {
 	logged   bool // the present outage was logged
 }
 
-// NewCircuit makes a closed circuit; changed, if not nil, is called when it
-// opens and closes.
+// NewCircuit makes a closed circuit; changed, if not nil, is called when it opens and closes.
 func NewCircuit(what string, log *slog.Logger, changed func(open bool)) *Circuit {
 	if changed == nil {
 		changed = func(bool) {}
@@ -51,18 +46,14 @@ func (c *Circuit) IsOpen() bool {
 	return c.open
 }
 
-// Allow reports whether to try. Whoever is allowed reports the result, or
-// abandons the try.
+// Allow reports whether to try. Whoever is allowed calls Report or Abandon.
 func (c *Circuit) Allow() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.open {
-		return true
-	}
-	if c.probing || c.now().Before(c.until) {
+	if c.open && (c.probing || c.now().Before(c.until)) {
 		return false
 	}
-	c.probing = true
+	c.probing = c.open
 	return true
 }
 

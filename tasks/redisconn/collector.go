@@ -8,9 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// serverCollector shows the state of the Redis server and of the connections to
-// it, when it is scraped. Without Redis it shows that, and nothing of the queues;
-// redis_errors_total{operation="depth"} counts it too.
+// serverCollector shows the state of the Redis server and of the connections to it, and without Redis nothing of the queues.
 type serverCollector struct{ redis *Redis }
 
 // scrapeTimeout bounds what a scrape waits for Redis.
@@ -65,9 +63,8 @@ func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// connections adds up the pools of all clients. Those of a cluster may first ask
-// it for its nodes, for longer than a scrape waits: they are shown only while
-// Redis is up.
+// connections adds up the pools of all clients. Those of a cluster may first ask it for its nodes, for longer than a scrape
+// waits: they are shown only while Redis is up.
 func (r *Redis) connections(up bool) (total, idle, timeouts int64, ok bool) {
 	if r.address.IsClusterMode && !up {
 		return 0, 0, 0, false

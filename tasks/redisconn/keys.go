@@ -7,8 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The asynq queues: of tasks that point at jobs, and of tasks that each name a
-// client that may have something to deliver.
+// The asynq queues: of tasks that point at jobs, and of tasks that each name a client that may have something to deliver.
 const (
 	Jobs     = "jobs"
 	Webhooks = "webhooks"

@@ -12,10 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// asynqLog is asynq's logger. What asynq calls information is of interest to
-// developers only; its warnings repeat for as long as a failure lasts, five
-// times a second and once a task, so each kind is written at most every
-// logEvery.
+// asynqLog is asynq's logger. asynq's information is for debugging. Its warnings repeat for as long as a failure lasts, so each
+// kind is written at most every logEvery.
 type asynqLog struct {
 	log *slog.Logger
 
@@ -34,15 +32,11 @@ func NewAsynqLog(log *slog.Logger) asynq.Logger {
 }
 
 func (l *asynqLog) Debug(args ...any) { l.log.Debug(fmt.Sprint(args...)) }
-
-func (l *asynqLog) Info(args ...any) { l.log.Debug(fmt.Sprint(args...)) }
-
-func (l *asynqLog) Warn(args ...any) { l.write(slog.LevelWarn, args) }
-
+func (l *asynqLog) Info(args ...any)  { l.log.Debug(fmt.Sprint(args...)) }
+func (l *asynqLog) Warn(args ...any)  { l.write(slog.LevelWarn, args) }
 func (l *asynqLog) Error(args ...any) { l.write(slog.LevelError, args) }
 
-// Fatal does not end the process as asynq would have it: that is not for a
-// library to decide.
+// Fatal does not end the process, as asynq's own logger would.
 func (l *asynqLog) Fatal(args ...any) { l.write(slog.LevelError, args) }
 
 func (l *asynqLog) write(level slog.Level, args []any) {
@@ -65,8 +59,7 @@ func (l *asynqLog) due(kind string, now time.Time) bool {
 	return true
 }
 
-// goRedisLog is the logger of go-redis, which reports each failed dial. An outage
-// of Redis is logged once by those who notice it; see Circuit.
+// goRedisLog is the logger of go-redis, which reports each failed dial; Circuit logs outages.
 type goRedisLog struct{ log *slog.Logger }
 
 func (l goRedisLog) Printf(_ context.Context, format string, v ...any) {
@@ -75,8 +68,7 @@ func (l goRedisLog) Printf(_ context.Context, format string, v ...any) {
 
 var goRedisOnce sync.Once
 
-// routeGoRedisLog sets the logger of go-redis, which the whole process shares:
-// the first one stays.
+// routeGoRedisLog sets the logger of go-redis, which the whole process shares: the first one stays.
 func routeGoRedisLog(log *slog.Logger) {
 	goRedisOnce.Do(func() { redis.SetLogger(goRedisLog{log.With("component", "go-redis")}) })
 }

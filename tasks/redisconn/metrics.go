@@ -24,8 +24,7 @@ var operations = []string{
 	"notify", "progress", "listen", "wake", "append", "register",
 }
 
-// Metrics are of everything that is done with a Redis. They are made with it,
-// so that a process shows each series from the start.
+// Metrics are of everything that is done with a Redis. They are made with it, so each series is shown from the start.
 type Metrics struct {
 	Errors        *prometheus.CounterVec
 	Enqueued      *prometheus.CounterVec

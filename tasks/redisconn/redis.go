@@ -1,6 +1,5 @@
-// Package redisconn is the connection to Redis that everything in tasks
-// shares: the address in its forms, connections that can be cut, the circuit
-// that spares a dead Redis, loggers, metrics, and the keys of asynq's queues.
+// Package redisconn is the connection to Redis that everything in tasks shares: address, dialer, circuit breaker, loggers,
+// metrics, and the keys of asynq's queues.
 package redisconn
 
 import (
@@ -32,8 +31,7 @@ type Options struct {
 	Tracer trace.Tracer
 }
 
-// Redis is the connection that queue, consumers, notifications, limiter and
-// dashboard share.
+// Redis is the connection that queue, consumers, notifications, limiter and dashboard share.
 type Redis struct {
 	Client redis.UniversalClient
 	// Pipe is Client, with the commands of concurrent callers sent together.
@@ -49,9 +47,8 @@ type Redis struct {
 	clients []redis.UniversalClient // all that were made, for their statistics
 }
 
-// Connect prepares the connection to the Redis at the address; see errBadURL
-// for its forms. It does not connect: Redis may be down now and come later.
-// An error says what is wrong with the address, without quoting it.
+// Connect prepares the connection to the Redis at the address; see errBadURL for its forms. It does not connect: Redis may be
+// down now and come later. An error says what is wrong with the address, without quoting it.
 func Connect(address string, o Options) (*Redis, error) {
 	parsed, err := parseURL(address)
 	if err != nil {
@@ -75,9 +72,8 @@ func Connect(address string, o Options) (*Redis, error) {
 	return r, nil
 }
 
-// ClientOptions are the settings of a client. Everything is tried once: whoever
-// needs Redis tries again anyway and knows better when, and what was executed
-// though its answer was lost is not executed twice behind the caller's back.
+// ClientOptions are the settings of a client. Everything is tried once: callers try again by themselves, and what was executed
+// though its answer was lost is not executed twice.
 func (r *Redis) ClientOptions(timeout time.Duration, pool int) *redis.UniversalOptions {
 	o := *r.address
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = r.Timeout, timeout, timeout, timeout
@@ -116,12 +112,10 @@ func (r *Redis) Ping(ctx context.Context) error {
 	return r.Failed("ping", r.Client.Ping(ctx).Err())
 }
 
-// Close closes the connections. Everything that uses them is stopped before.
-// It may be called again.
+// Close closes the connections. Everything that uses them is stopped before. It may be called again.
 func (r *Redis) Close() error { return r.close() }
 
-// Failed counts an error of the operation and wraps it with its name; nil stays
-// nil.
+// Failed counts an error of the operation and wraps it with its name; nil stays nil.
 func (r *Redis) Failed(operation string, err error) error {
 	if err == nil {
 		return nil

@@ -19,72 +19,84 @@ var errBadURL = errors.New("not a Redis address; the forms are " +
 	"redis-sentinel://[user:password@]host1[:port],host2[:port][/db]?master=name " +
 	"and redis-cluster://[user:password@]host1[:port],host2[:port]")
 
-// parseURL reads the address of a Redis, in the forms of errBadURL. Beside them
-// it knows redis-socket:// as another word for unix://, and the parameters
-// tls=true and skip_verify=true, and for sentinels sentinel_username and
-// sentinel_password; the user and password before the @ are those of the Redis
-// itself. Anything else is an error.
-//
-// The list of hosts is split by hand: net/url refuses more than one port.
+// scheme is what an address that begins with its name may hold.
+type scheme struct {
+	port   string // the default; "" for a socket
+	many   bool   // hosts
+	params []string
+}
+
+var (
+	tlsParams = []string{"db", "tls", "skip_verify"}
+	schemes   = map[string]scheme{
+		"redis":          {port: "6379", params: tlsParams},
+		"rediss":         {port: "6379", params: tlsParams},
+		"redis-cluster":  {port: "6379", params: tlsParams, many: true},
+		"redis-sentinel": {port: "26379", params: append([]string{"master", "sentinel_username", "sentinel_password"}, tlsParams...), many: true},
+		"unix":           {params: []string{"db"}},
+		"redis-socket":   {params: []string{"db"}}, // another word for unix
+	}
+)
+
+// parseURL reads an address in one of the forms of errBadURL, with the parameters of its scheme. User and password before the
+// @ are those of the Redis itself, not of its sentinels. go-redis' own parsers know neither sentinels nor a list of hosts, and
+// net/url refuses more than one port, so hosts are split by hand.
 func parseURL(raw string) (*redis.UniversalOptions, error) {
-	scheme, rest, ok := strings.Cut(raw, "://")
-	if !ok {
+	name, rest, ok := strings.Cut(raw, "://")
+	form, known := schemes[name]
+	if !ok || !known {
 		return nil, errBadURL
 	}
-	authority, tail := rest, ""
-	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		authority, tail = rest[:i], rest[i:]
-	}
-	user, hosts := "", authority
-	if i := strings.LastIndex(authority, "@"); i >= 0 {
-		user, hosts = authority[:i+1], authority[i+1:]
-	}
-	u, err := url.Parse(scheme + "://" + user + tail)
+	end := strings.IndexAny(rest+"/", "/?#")
+	at := strings.LastIndex(rest[:end], "@") + 1
+	hosts := rest[at:end]
+	u, err := url.Parse(name + "://" + rest[:at] + rest[end:])
 	if err != nil || u.Fragment != "" {
 		return nil, errBadURL
 	}
-	password, _ := u.User.Password()
-	o := &redis.UniversalOptions{Username: u.User.Username(), Password: password}
-	if err := readQuery(o, scheme, u.RawQuery); err != nil {
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, errBadURL
+	}
+	for param := range query {
+		if !slices.Contains(form.params, param) {
+			return nil, fmt.Errorf("the parameter %q means nothing in a %s:// address", param, name)
+		}
+	}
+	o := &redis.UniversalOptions{
+		Username: u.User.Username(), IsClusterMode: name == "redis-cluster", MasterName: query.Get("master"),
+		SentinelUsername: query.Get("sentinel_username"), SentinelPassword: query.Get("sentinel_password"),
+	}
+	o.Password, _ = u.User.Password()
+	skipVerify := query.Get("skip_verify") == "true"
+	if name == "rediss" || skipVerify || query.Get("tls") == "true" {
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: skipVerify} //nolint:gosec // the operator asks for it
+	}
+	if name == "redis-sentinel" && o.MasterName == "" {
+		return nil, fmt.Errorf("the parameter master is missing: %w", errBadURL)
+	}
+	if form.port == "" {
+		if hosts != "" || u.Path == "" {
+			return nil, errBadURL
+		}
+		o.Addrs, u.Path = []string{u.Path}, ""
+	} else if o.Addrs, err = splitHosts(hosts, form.port); err != nil {
 		return nil, err
 	}
-	return o, readLocation(o, scheme, hosts, u.Path)
+	if len(o.Addrs) > 1 && !form.many {
+		return nil, fmt.Errorf("%s:// takes one host: %w", name, errBadURL)
+	}
+	return o, readDatabase(o, query.Get("db"), u.Path)
 }
 
-// readLocation fills in where the Redis is: hosts or socket, and database.
-func readLocation(o *redis.UniversalOptions, scheme, hosts, path string) (err error) {
-	port := "6379"
-	switch scheme {
-	case "unix", "redis-socket":
-		if hosts != "" || path == "" {
-			return errBadURL
+// readDatabase takes the number from the path, or else from the parameter db. Both must be valid.
+func readDatabase(o *redis.UniversalOptions, param, path string) (err error) {
+	for _, number := range []string{param, strings.Trim(path, "/")} {
+		if number == "" {
+			continue
 		}
-		o.Addrs = []string{path}
-		return nil
-	case "rediss":
-		if o.TLSConfig == nil {
-			o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-		}
-	case "redis-sentinel":
-		port = "26379"
-		if o.MasterName == "" {
-			return fmt.Errorf("the parameter master is missing: %w", errBadURL)
-		}
-	case "redis-cluster":
-		o.IsClusterMode = true
-	case "redis":
-	default:
-		return errBadURL
-	}
-	if o.Addrs, err = readHosts(hosts, port); err != nil {
-		return err
-	}
-	if single := scheme == "redis" || scheme == "rediss"; single && len(o.Addrs) > 1 {
-		return fmt.Errorf("%s:// takes one host: %w", scheme, errBadURL)
-	}
-	if path = strings.Trim(path, "/"); path != "" {
-		if o.DB, err = readDB(path); err != nil {
-			return err
+		if o.DB, err = strconv.Atoi(number); err != nil || o.DB < 0 {
+			return errors.New("the number of the Redis database is not a number from 0 up")
 		}
 	}
 	if o.IsClusterMode && o.DB != 0 {
@@ -93,7 +105,7 @@ func readLocation(o *redis.UniversalOptions, scheme, hosts, path string) (err er
 	return nil
 }
 
-func readHosts(hosts, defaultPort string) ([]string, error) {
+func splitHosts(hosts, defaultPort string) ([]string, error) {
 	var addrs []string
 	for _, hostport := range strings.Split(hosts, ",") {
 		host, port, err := net.SplitHostPort(hostport)
@@ -112,47 +124,4 @@ func readHosts(hosts, defaultPort string) ([]string, error) {
 		addrs = append(addrs, net.JoinHostPort(host, port))
 	}
 	return addrs, nil
-}
-
-func readDB(s string) (int, error) {
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 0 {
-		return 0, errors.New("the number of the Redis database is not a number from 0 up")
-	}
-	return n, nil
-}
-
-// readQuery fills in what the parameters say. Which ones a scheme knows is
-// checked, so that a misplaced one is not silently ignored.
-func readQuery(o *redis.UniversalOptions, scheme, raw string) error {
-	known := []string{"tls", "skip_verify", "db"}
-	switch scheme {
-	case "redis-sentinel":
-		known = append(known, "master", "sentinel_username", "sentinel_password")
-	case "unix", "redis-socket":
-		known = []string{"db"}
-	}
-	query, err := url.ParseQuery(raw)
-	if err != nil {
-		return errBadURL
-	}
-	for name := range query {
-		if !slices.Contains(known, name) {
-			return fmt.Errorf("the parameter %q means nothing in a %s:// address", name, scheme)
-		}
-	}
-	if db := query.Get("db"); db != "" {
-		if o.DB, err = readDB(db); err != nil {
-			return err
-		}
-	}
-	if query.Get("tls") == "true" || query.Get("skip_verify") == "true" {
-		o.TLSConfig = &tls.Config{
-			MinVersion:         tls.VersionTLS12,
-			InsecureSkipVerify: query.Get("skip_verify") == "true", //nolint:gosec // asked for by the operator
-		}
-	}
-	o.MasterName = query.Get("master")
-	o.SentinelUsername, o.SentinelPassword = query.Get("sentinel_username"), query.Get("sentinel_password")
-	return nil
 }

@@ -28,12 +28,13 @@ func WaitFor(ctx context.Context, wait func()) error {
 	}
 }
 
-// Pause waits for d, or until stopping is closed.
-func Pause(d time.Duration, stopping <-chan struct{}) {
+// Pause waits for d, or until ctx ends or stopping is closed.
+func Pause(ctx context.Context, d time.Duration, stopping <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+	case <-ctx.Done():
 	case <-stopping:
 	}
 }

@@ -1,12 +1,9 @@
-// Package batch replaces two private scripts of asynq: the one by which a server
-// fetches a task ("dequeue") and the one by which it removes a handled one
-// ("done"). asynq makes an exchange of its own for each task and asks without a
-// pause; here many tasks go in one exchange, and an idle server waits to be
-// woken.
+// Package batch replaces two private scripts of asynq: the one by which a server fetches a task ("dequeue") and the one by which it
+// removes a handled one ("done"). asynq makes an exchange for each task and polls without a pause; here many tasks go in one
+// exchange, and an idle server waits to be woken.
 //
-// Scripts are recognized by the names of their keys, and what is done instead
-// leaves the same keys behind. Both hold for one version of asynq: Supported is
-// false with any other, and a test compares every key.
+// Scripts are recognized by the names of their keys, and what is done instead leaves the same keys behind. Both hold for one
+// version of asynq: Supported is false with any other, and a test compares every key.
 package batch
 
 import (
@@ -23,15 +20,13 @@ import (
 // asynqVersion is the version whose scripts are replaced.
 const asynqVersion = "v0.26.0"
 
-// Supported reports whether this program has the version of asynq whose scripts
-// are known here.
+// Supported reports whether this program has the version of asynq whose scripts are known here.
 func Supported() bool {
 	info, _ := debug.ReadBuildInfo()
 	return supports(info)
 }
 
-// supports takes a program that lists no modules, such as a test, for one with
-// the version in go.mod.
+// supports takes a program that lists no modules, such as a test, for one with the version in go.mod.
 func supports(info *debug.BuildInfo) bool {
 	if info == nil || len(info.Deps) == 0 {
 		return true
@@ -48,19 +43,14 @@ func supports(info *debug.BuildInfo) bool {
 type Config struct {
 	Queue       string
 	Concurrency int // how many tasks are handled at once
-	// CheckInterval is how often an idle consumer looks for tasks without having
-	// been woken.
+	// CheckInterval is how often an idle consumer looks for tasks without a wake-up.
 	CheckInterval time.Duration
-	// Timeout bounds each exchange.
-	Timeout time.Duration
-	// Moved is called when some tasks' time has come, and they are in the queue.
-	Moved func()
+	Timeout       time.Duration // of each exchange
+	Moved         func()        // called when some tasks' time has come, and they are in the queue
 }
 
-// Broker is the client that a consumer gives to its asynq servers. It passes on
-// what they ask of Redis, except for the two scripts. The script that writes
-// which tasks a server runs is shortened, and the one that looks for tasks whose
-// time has come is observed.
+// Broker is the client that a consumer gives to its asynq servers. It passes on their commands, except for the two scripts. What
+// they write about the tasks they run is shortened, and the script that looks for tasks whose time has come is observed.
 type Broker struct {
 	redis.UniversalClient
 	keys     queueKeys
@@ -93,12 +83,11 @@ func (b *Broker) Handle(handle func() error) error {
 	return handle()
 }
 
-// Quiet stops fetching, and puts back what was fetched and not handed over. It
-// may be called again, and before Start.
+// Quiet stops fetching, and puts back what was fetched and not handed over. It may be called again, and before Start.
 func (b *Broker) Quiet() { b.fetcher.silence() }
 
-// Stop removes the handled tasks that wait, within ctx, and ends. It comes after
-// the servers' end. It may be called again, and before Start.
+// Stop removes the handled tasks that wait, within ctx, and ends. It comes after the servers' end. It may be called again, and
+// before Start.
 func (b *Broker) Stop(ctx context.Context) error { return b.finisher.Stop(ctx) }
 
 // EvalSha is how asynq runs a script.
@@ -117,12 +106,10 @@ func (b *Broker) Eval(ctx context.Context, script string, keys []string, args ..
 	return b.observe(keys, b.UniversalClient.Eval(ctx, script, keys, shown(keys, args)...))
 }
 
-// maxShown is how many running tasks of each server the dashboard shows: asynq
-// writes all of them anew every 5 s, for nobody else.
+// maxShown is how many running tasks of each server the dashboard shows: asynq writes all of them every 5 s, for it alone.
 const maxShown = 100
 
-// shown shortens what asynq's script about a server gets: how long it is kept,
-// the server, then name and description of each running task.
+// shown shortens the arguments of asynq's script about a server: expiry, the server, then name and description of each running task.
 func shown(keys []string, args []any) []any {
 	if len(keys) == 2 && strings.HasPrefix(keys[1], "asynq:workers:") && len(args) > 2+2*maxShown {
 		return args[:2+2*maxShown]
@@ -149,8 +136,7 @@ func (b *Broker) done(ctx context.Context, t handled) *redis.Cmd {
 	return cmd
 }
 
-// observe passes an answer on, and calls moved if it says that the time of some
-// tasks has come.
+// observe passes an answer on, and calls moved if it says that the time of some tasks has come.
 func (b *Broker) observe(keys []string, answer *redis.Cmd) *redis.Cmd {
 	if len(keys) == 2 && keys[1] == b.keys.pending {
 		if n, err := answer.Int(); err == nil && n > 0 {

@@ -15,8 +15,7 @@ import (
 const (
 	// maxFetch is how many tasks one exchange takes at most.
 	maxFetch = 32
-	// missedWatch is how often a consumer looks for tasks after it found some
-	// that no wake-up came for, and missedTime for how long, unless one comes.
+	// missedWatch is how often a consumer looks after it found tasks without a wake-up, and missedTime for how long, unless one comes.
 	missedWatch = 5 * time.Millisecond
 	missedTime  = 2 * time.Second
 )
@@ -34,10 +33,8 @@ var (
 
 var errFetched = errors.New("an answer that no fetch has")
 
-// fetcher takes tasks out of Redis for all asynq servers of a consumer: as many
-// in one exchange as there are free slots for, so none of them waits here while
-// it could run elsewhere. While there are none, the servers wait for a wake-up;
-// one of them keeps watch and looks at times without one.
+// fetcher takes tasks out of Redis for all asynq servers of a consumer: as many in one exchange as there are free slots, so none
+// waits here while it could run elsewhere. While there are none, the servers wait for a wake-up, and one of them polls.
 type fetcher struct {
 	client  redis.UniversalClient
 	timeout time.Duration // of an exchange
@@ -74,8 +71,7 @@ func (f *fetcher) wakeUp() {
 	f.signal.fire()
 }
 
-// fetch hands over a task; redis.Nil says that there was none for a while.
-// leaseEnd is when Redis takes whoever has the task for lost.
+// fetch hands over a task; redis.Nil says that there was none for a while. leaseEnd is that of asynq's lease.
 func (f *fetcher) fetch(ctx context.Context, leaseEnd any) (message string, err error) {
 	woken := f.signal.wait()
 	message, err = f.next(ctx, leaseEnd)
@@ -118,10 +114,8 @@ func (f *fetcher) isQuiet() bool {
 	}
 }
 
-// fill asks Redis. The caller holds f.mu, and has a free slot.
-//
-// Redis may execute what it answers too late, and then nobody has the tasks until
-// their lease ends. So it is asked once, and for a single task after a failure.
+// fill asks Redis. The caller holds f.mu, and has a free slot. Redis may execute a fetch whose answer comes too late, and then the
+// tasks wait for the end of their lease. So it is asked once, and for a single task after a failure.
 func (f *fetcher) fill(ctx context.Context, leaseEnd any) error {
 	n := min(maxFetch, max(1, f.slots.free()))
 	if f.failed {
@@ -168,8 +162,7 @@ func (f *fetcher) keepWatch(woken <-chan struct{}) {
 	}
 }
 
-// interval is short while wake-ups may be lost: there were tasks, and none came
-// since.
+// interval is short while wake-ups may be lost: there were tasks, and none came since.
 func (f *fetcher) interval() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -185,8 +178,7 @@ func (f *fetcher) silence() {
 	f.putBack()
 }
 
-// putBack puts back what was taken. What cannot be put back is run again when
-// its lease has ended, like the tasks of a process that was killed.
+// putBack puts back what was taken. What cannot be put back is run again when its lease has ended, as after a kill.
 func (f *fetcher) putBack() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -211,8 +203,7 @@ type signal struct {
 
 func newSignal() *signal { return &signal{next: make(chan struct{})} }
 
-// wait gives what the next fire closes. Whoever gets it before he looks for
-// tasks misses none.
+// wait gives what the next fire closes. It is called before looking for tasks, so that none is missed.
 func (s *signal) wait() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

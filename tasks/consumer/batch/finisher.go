@@ -12,19 +12,11 @@ import (
 )
 
 const (
-	// finishPause is the rest after an exchange, in which handled tasks gather:
-	// nobody waits for their removal.
-	finishPause = 2 * time.Millisecond
-	// finishRetry is the wait after a failure.
-	finishRetry = 200 * time.Millisecond
-	// maxFinish is how many tasks one exchange removes. Redis may have to search a
-	// long list for each, and does nothing else meanwhile.
-	maxFinish = 100
-	// maxFinished is how many tasks may wait to be removed.
-	maxFinished = 20_000
-	// finishTime is after how long a task is not removed any more: asynq's lease
-	// has ended, and it may be somebody else's.
-	finishTime = 30 * time.Second
+	finishPause = 2 * time.Millisecond   // after an exchange, in which handled tasks gather
+	finishRetry = 200 * time.Millisecond // after a failure
+	maxFinish   = 100                    // tasks in one exchange: Redis may search a long list for each, and blocks meanwhile
+	maxFinished = 20_000                 // tasks that may wait to be removed
+	finishTime  = 30 * time.Second       // of asynq's lease: after it the task may be another consumer's, and is not removed
 )
 
 //go:embed finish.lua
@@ -34,17 +26,15 @@ var finishScript = redis.NewScript(finishSource)
 
 var errFinishFull = errors.New("too many handled tasks wait to be removed from Redis")
 
-// finisher removes handled tasks from Redis, soon, many in one exchange. asynq
-// takes them for removed before: one that is not removed after all is run again
-// when its lease has ended, and its handler then finds nothing to do.
+// finisher removes handled tasks from Redis, soon, many in one exchange. asynq takes them for removed before: one that is not is run
+// again when its lease has ended, and its handler then finds nothing to do.
 type finisher struct {
 	*notify.Sender[handled]
 	client redis.UniversalClient
 	keys   queueKeys
 }
 
-// handled is a task, when it was handled, and where asynq counts the tasks of
-// the day, and until when.
+// handled is a task, when it was handled, and where asynq counts the tasks of the day, and until when.
 type handled struct {
 	id       string
 	at       int64 // nanoseconds since 1970
@@ -69,8 +59,7 @@ func (f finisher) finish(t handled) error {
 	return nil
 }
 
-// remove removes tasks, but not those that are too old. The day is the latest
-// one's.
+// remove removes tasks, but not those that are too old. The day is the latest one's.
 func (f finisher) remove(ctx context.Context, tasks []handled) error {
 	day := tasks[len(tasks)-1]
 	args := make([]any, 0, 2+len(tasks))

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// startTime is how long a task may be on its way to its handler. Some never come
-// there: asynq cannot read them, or their time is over.
+// startTime is how long a task may take to its handler. Some never come there: asynq cannot read them, or their time is over.
 const startTime = 5 * time.Second
 
 // slots counts the tasks that the asynq servers of a consumer have.
@@ -35,8 +34,7 @@ func (s *slots) handOver() {
 	s.starting = append(s.starting, time.Now())
 }
 
-// enter is called when a handler begins. It takes its task for the latest one, so
-// those that never come to their handlers are the oldest.
+// enter is called when a handler begins. It takes its task for the latest, so those that never come to a handler are the oldest.
 func (s *slots) enter() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
