@@ -40,14 +40,11 @@ type Refusal struct {
 // SubmitBatch submits 1 to 1,000 jobs with one idempotency key. Each is
 // accepted or refused by itself: look at the Failure of each item.
 func (c *Client) SubmitBatch(ctx context.Context, jobs []JobRequest, options ...Option) (*BatchReceipt, error) {
-	receipt := &BatchReceipt{}
 	r := post(options, "jobs", "batch").with(map[string][]JobRequest{"jobs": jobs}).keyed()
-	a, err := c.call(ctx, r, receipt, &receipt.BatchID)
-	if err != nil {
-		return nil, err
-	}
-	receipt.Status, receipt.RequestID, receipt.Replayed = a.status, a.requestID(), a.replayed()
-	return receipt, nil
+	return fetch(ctx, c, r, func(b *BatchReceipt, a *answer) *string {
+		b.Status, b.RequestID, b.Replayed = a.status, a.requestID(), a.replayed()
+		return &b.BatchID
+	})
 }
 
 // Batch is a batch as the service shows it. Status is a job status of the
@@ -113,13 +110,10 @@ func (c *Client) CancelBatch(ctx context.Context, id string, options ...Option) 
 }
 
 func (c *Client) batch(ctx context.Context, r *request) (*Batch, error) {
-	batch := &Batch{}
-	a, err := c.call(ctx, r, batch, &batch.BatchID)
-	if err != nil {
-		return nil, err
-	}
-	batch.ETag, batch.RequestID, batch.RetryAfter = a.header.Get("Etag"), a.requestID(), retryAfter(a.header, c.now())
-	return batch, nil
+	return fetch(ctx, c, r, func(b *Batch, a *answer) *string {
+		b.ETag, b.RequestID, b.RetryAfter = a.header.Get("Etag"), a.requestID(), retryAfter(a.header, c.now())
+		return &b.BatchID
+	})
 }
 
 // BatchJobs lists the jobs of a batch.

@@ -55,24 +55,14 @@ func (c *Client) RenewKey(ctx context.Context, clientID string, options ...Optio
 
 func (c *Client) key(ctx context.Context, r *request) (*Key, error) {
 	r.repeat, r.secret = never, true
-	key := &Key{}
-	a, err := c.call(ctx, r, key, &key.KeyID)
-	if err != nil {
-		return nil, err
-	}
-	key.RequestID = a.requestID()
-	return key, nil
+	return fetch(ctx, c, r, func(k *Key, a *answer) *string {
+		k.RequestID = a.requestID()
+		return &k.KeyID
+	})
 }
 
 // RevokeKey ends a key at once. Safe to repeat.
 func (c *Client) RevokeKey(ctx context.Context, clientID, keyID string, options ...Option) error {
 	r := post(options, "clients", clientID, "keys", "revoke").with(map[string]string{"key_id": keyID})
-	var answered struct {
-		Revoked bool `json:"revoked"`
-	}
-	a, err := c.call(ctx, r, &answered)
-	if err == nil && !answered.Revoked {
-		err = r.unexpected(a, "it does not say that the key is revoked")
-	}
-	return err
+	return c.confirm(ctx, r, "revoked", "it does not say that the key is revoked")
 }

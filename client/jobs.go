@@ -267,13 +267,10 @@ func (c *Client) Retry(ctx context.Context, id string, options ...Option) (*Chan
 func (c *Client) change(ctx context.Context, id, what string, repeat repetition, options []Option) (*Changed, error) {
 	r := post(options, "jobs", id, what).of(id)
 	r.repeat = repeat
-	changed := &Changed{}
-	a, err := c.call(ctx, r, changed, &changed.JobID)
-	if err != nil {
-		return nil, err
-	}
-	changed.RequestID = a.requestID()
-	return changed, nil
+	return fetch(ctx, c, r, func(changed *Changed, a *answer) *string {
+		changed.RequestID = a.requestID()
+		return &changed.JobID
+	})
 }
 
 // Delete removes a final job with all that belongs to it. Safe to repeat.

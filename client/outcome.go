@@ -113,8 +113,7 @@ type field struct {
 	into any
 }
 
-// fields are the members with a field of their own, but for retryAfter, whose
-// values are limited.
+// fields are the members with a field of their own, but for retryAfter, whose values are limited.
 func (o *Outcome) fields() []field {
 	return []field{
 		{"type", &o.Type}, {"title", &o.Title}, {"status", &o.Status}, {"detail", &o.Detail}, {"instance", &o.Instance}, {"code", &o.Code},
@@ -199,8 +198,7 @@ func (o *Outcome) retryDelay(now time.Time, try int, random float64) (time.Durat
 	return wait + time.Duration(random*float64(backoff)/2), true
 }
 
-// age is the time since retryAfter counts. A server whose clock is ahead does
-// not make the wait longer.
+// age is the time since retryAfter counts, never negative: a server's clock may be ahead.
 func (o *Outcome) age(now time.Time) time.Duration {
 	from := o.CompletedAt
 	if from.IsZero() {
@@ -244,8 +242,7 @@ func (m members) take(name string, into any) {
 	}
 }
 
-// seconds takes an integer that is not negative, and nil for anything else. A
-// number too large for any clock stays large.
+// seconds takes an integer that is not negative, limited to 32 bits; nil for anything else.
 func (m members) seconds(name string) *int {
 	raw, ok := m[name]
 	delete(m, name)

@@ -199,6 +199,31 @@ func (c *Client) call(ctx context.Context, r *request, into any, ids ...*string)
 	return a, r.decode(a, into, ids...)
 }
 
+// fetch sends a request and decodes its answer. take adds what the headers say, and gives the id that must be there; nil for none.
+func fetch[T any](ctx context.Context, c *Client, r *request, take func(*T, *answer) *string) (*T, error) {
+	value := new(T)
+	a, err := c.call(ctx, r, value)
+	if err != nil {
+		return nil, err
+	}
+	if id := take(value, a); id != nil {
+		if err := r.checkID(a, *id); err != nil {
+			return nil, err
+		}
+	}
+	return value, nil
+}
+
+// confirm sends a request whose answer must have true in the member.
+func (c *Client) confirm(ctx context.Context, r *request, member, otherwise string) error {
+	var answered members
+	a, err := c.call(ctx, r, &answered)
+	if err == nil && string(answered[member]) != "true" {
+		err = r.unexpected(a, otherwise)
+	}
+	return err
+}
+
 // decode reads the answer's body. Members that are not known are ignored, and
 // absent ones stay zero, but for the ids.
 func (r *request) decode(a *answer, into any, ids ...*string) error {

@@ -68,14 +68,14 @@ func (c *Client) Report(ctx context.Context, id string, attempt int, options ...
 	if attempt != 0 {
 		r.query = url.Values{"attempt": {strconv.Itoa(attempt)}}
 	}
-	report := &Report{}
-	a, err := c.call(ctx, r, report, &report.JobID)
-	if err != nil {
-		return nil, err
+	report, err := fetch(ctx, c, r, func(report *Report, a *answer) *string {
+		report.RequestID = a.requestID()
+		return &report.JobID
+	})
+	if err == nil {
+		c.received(ctx, report.Failure)
 	}
-	report.RequestID = a.requestID()
-	c.received(ctx, report.Failure)
-	return report, nil
+	return report, err
 }
 
 // ResultInfo describes a job's result: State is AVAILABLE, or EXPIRED with

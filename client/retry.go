@@ -47,8 +47,7 @@ func (c *Client) retry(ctx context.Context, r *request, do func(try int) error, 
 	}
 }
 
-// again decides whether a request that ended with err is sent once more, and
-// after what wait.
+// again decides whether a request that ended with err is sent once more, and after what wait.
 func (c *Client) again(ctx context.Context, r *request, err error, try int) (time.Duration, bool) {
 	if try >= c.maxTries || r.repeat == never || r.repeat == ifRefused && !refusedForNow(err) || ctx.Err() != nil {
 		return 0, false
@@ -68,8 +67,7 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 	return wait, true
 }
 
-// refusedForNow reports whether an answer says that nothing was done. A lost
-// answer, and that of a gateway, does not.
+// refusedForNow reports whether an answer says that nothing was done. A lost or a gateway's answer does not.
 func refusedForNow(err error) bool {
 	status, _, _ := refusalOf(err)
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable

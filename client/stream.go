@@ -149,9 +149,7 @@ func (s *stream) read(frames *frameReader) error {
 	}
 }
 
-// watchedReader ends a connection that brings no byte for a while, not even a
-// heartbeat. The time in which the stream's reader handles a message does not
-// count.
+// watchedReader ends a connection that is silent too long; the time spent handling a message does not count.
 type watchedReader struct {
 	io.Reader
 	silence *time.Timer
@@ -221,8 +219,7 @@ func (f *frameReader) next() (frame, error) {
 	}
 }
 
-// readLine gives a line without its end, which is CR, LF or both. It is valid
-// until the next call.
+// readLine gives a line without its end, which is CR, LF or both; it is valid until the next call.
 func (f *frameReader) readLine() ([]byte, error) {
 	f.line = f.line[:0]
 	for {
@@ -256,8 +253,7 @@ func (f *frameReader) whole() ([]byte, error) {
 	return line, nil
 }
 
-// field takes a line of a frame: "name: value". A line that begins with a
-// colon is a comment.
+// field takes a line of a frame, "name: value"; one that begins with a colon is a comment.
 func (f *frame) field(line []byte) error {
 	name, value, _ := bytes.Cut(line, []byte{':'})
 	value = bytes.TrimPrefix(value, []byte{' '})

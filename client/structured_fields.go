@@ -89,8 +89,7 @@ func parseDictionary(text string) ([]member, error) {
 	return all, p.err
 }
 
-// fieldParser takes what it has read off the beginning of rest. After a mistake
-// nothing is left of it.
+// fieldParser takes what it has read off the beginning of rest, which is empty after a mistake.
 type fieldParser struct {
 	rest string
 	err  error // the first mistake

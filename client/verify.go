@@ -71,9 +71,7 @@ func (v *Verifier) VerifySecret(header http.Header, body []byte) error {
 	if len(id) != 1 || id[0] == "" || len(timestamp) != 1 {
 		return refused("webhook-id or webhook-timestamp is missing, or there twice")
 	}
-	if strings.Contains(id[0], ".") {
-		// The dot separates the fields of the signed text: the beginning of the
-		// body could be passed off as the id and the time.
+	if strings.Contains(id[0], ".") { // it separates the signed fields: the body's beginning could pass for id and time
 		return refused("webhook-id has a dot")
 	}
 	seconds, err := strconv.ParseUint(timestamp[0], 10, 40)
@@ -136,8 +134,7 @@ func (v *Verifier) VerifyKey(method, targetURI string, header http.Header, body 
 	return err
 }
 
-// verifyInput checks the signature that one member of Signature-Input
-// describes.
+// verifyInput checks the signature that one member of Signature-Input describes.
 func (v *Verifier) verifyInput(m message, input member, signatures []member) error {
 	created, ok := input.params["created"].(int64)
 	expires, ok2 := input.params["expires"].(int64)
@@ -190,8 +187,7 @@ func verifyDigest(header http.Header, body []byte) error {
 	return refused("the body does not match Content-Digest")
 }
 
-// mustCover are the components that a signature has to cover, besides all ce-
-// headers.
+// mustCover are the components that a signature has to cover, besides all ce- headers.
 var mustCover = []string{"@method", "@target-uri", "content-type", "content-digest", "webhook-id"}
 
 // message is the request that was signed.

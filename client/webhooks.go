@@ -61,14 +61,11 @@ func (c *Client) CreateWebhook(ctx context.Context, webhook WebhookRequest, opti
 }
 
 func (c *Client) webhook(ctx context.Context, r *request) (*Webhook, error) {
-	webhook := &Webhook{}
 	r.secret = true
-	a, err := c.call(ctx, r, webhook, &webhook.WebhookID)
-	if err != nil {
-		return nil, err
-	}
-	webhook.RequestID, webhook.Replayed = a.requestID(), a.replayed()
-	return webhook, nil
+	return fetch(ctx, c, r, func(w *Webhook, a *answer) *string {
+		w.RequestID, w.Replayed = a.requestID(), a.replayed()
+		return &w.WebhookID
+	})
 }
 
 // Webhook reads a webhook, without its secret.
@@ -99,13 +96,7 @@ func (c *Client) UpdateWebhook(ctx context.Context, id string, patch WebhookPatc
 // counts as deleted.
 func (c *Client) DeleteWebhook(ctx context.Context, id string, options ...Option) error {
 	r := newRequest(http.MethodDelete, options, []string{"webhooks", id})
-	var answered struct {
-		Deleted bool `json:"deleted"`
-	}
-	a, err := c.call(ctx, r, &answered)
-	if err == nil && !answered.Deleted {
-		err = r.unexpected(a, "it does not say that the webhook is deleted")
-	}
+	err := c.confirm(ctx, r, "deleted", "it does not say that the webhook is deleted")
 	var problem *Problem
 	if errors.As(err, &problem) && problem.Status == http.StatusNotFound && problem.Tries > 1 {
 		return nil
@@ -220,11 +211,7 @@ func (c *Client) RedeliverJob(ctx context.Context, jobID, deliveryID string, opt
 }
 
 func (c *Client) delivery(ctx context.Context, r *request) (*Delivery, error) {
-	delivery := &Delivery{}
-	if _, err := c.call(ctx, r, delivery, &delivery.DeliveryID); err != nil {
-		return nil, err
-	}
-	return delivery, nil
+	return fetch(ctx, c, r, func(d *Delivery, _ *answer) *string { return &d.DeliveryID })
 }
 
 // Replay says how many deliveries were queued.
@@ -252,9 +239,5 @@ func (c *Client) replay(ctx context.Context, webhookID, what string, from time.T
 		Since  string `json:"since"`
 		Cursor string `json:"cursor,omitempty"`
 	}{apiTime(from), cursor}
-	replay := &Replay{}
-	if _, err := c.call(ctx, post(options, "webhooks", webhookID, what).with(body), replay); err != nil {
-		return nil, err
-	}
-	return replay, nil
+	return fetch(ctx, c, post(options, "webhooks", webhookID, what).with(body), func(*Replay, *answer) *string { return nil })
 }

@@ -20,8 +20,7 @@ type operatorAuth struct {
 // keyPrefix begins the API key of a client, which is not accepted here.
 const keyPrefix = "frk_"
 
-// only serves operators. Others are asked for the token, and logged: guessing a
-// token of 16 characters takes far longer than it takes to notice the log.
+// only serves operators. Others are asked for the token, and logged.
 func (a operatorAuth) only(next http.Handler) http.Handler {
 	if a.token == "" {
 		return local(next)
@@ -40,8 +39,7 @@ func (a operatorAuth) only(next http.Handler) http.Handler {
 	})
 }
 
-// local serves requests whose Host is localhost or an address. It refuses pages
-// of other sites whose name resolves to this machine (DNS rebinding).
+// local serves requests whose Host is localhost or an address, no other name (DNS rebinding).
 func local(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -56,8 +54,7 @@ func local(next http.Handler) http.Handler {
 	})
 }
 
-// refused logs a failed authentication, without what was presented: at most one
-// line a second, with the number of failures.
+// refused logs failed authentications, at most one line a second, without what was presented.
 func (a operatorAuth) refused(r *http.Request, given string) {
 	reason := "wrong token"
 	switch {

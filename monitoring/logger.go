@@ -30,8 +30,7 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 	return nil, fmt.Errorf("log format %q: json or text", format)
 }
 
-// traceHandler adds the ids of the context's span, at the top of a line,
-// whatever groups its other attributes are in.
+// traceHandler adds the ids of the context's span at the top of a line, outside of all groups.
 type traceHandler struct {
 	slog.Handler
 	flush func() // after warnings and errors
@@ -110,8 +109,7 @@ func (e escaper) Write(line []byte) (int, error) {
 
 func isControl(r rune) bool { return r >= 0x7f && r <= 0x9f }
 
-// isPlain reports whether all bytes are below 0x7f: nearly every line is, and
-// needs no decoding.
+// isPlain reports whether all bytes are below 0x7f: then the line needs no decoding.
 func isPlain(line []byte) bool {
 	for _, b := range line {
 		if b >= 0x7f {

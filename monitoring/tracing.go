@@ -86,8 +86,7 @@ type reporter struct {
 	sent, failed prometheus.Counter
 }
 
-// ended counts spans as they end: those that a full buffer drops are counted
-// nowhere else.
+// ended counts spans as they end, including those that a full buffer drops.
 type ended struct {
 	sdktrace.SpanProcessor
 	spans prometheus.Counter
@@ -141,12 +140,10 @@ func routeOtelLog(log *slog.Logger) {
 	})
 }
 
-// otelLog is OpenTelemetry's logger. OpenTelemetry logs the values of its
-// variables, passwords included, so that only the attribute "file" is kept.
+// otelLog keeps only the attribute "file": OpenTelemetry logs the values of its variables, passwords included.
 type otelLog struct{ handler slog.Handler }
 
-// otelLevel raises OpenTelemetry's warnings, which have level -1. Its information
-// is of interest to developers only.
+// otelLevel raises OpenTelemetry's warnings, which have level -1.
 func otelLevel(level slog.Level) slog.Level {
 	if level == -1 {
 		return slog.LevelWarn

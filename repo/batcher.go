@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -156,13 +157,11 @@ func errUnknown(cause error) error {
 func (b *batcher[T, R]) withdraw(w *waiter[T, R]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, queued := range b.queue {
-		if queued == w {
-			b.queue = append(b.queue[:i], b.queue[i+1:]...)
-			return true
-		}
+	i := slices.Index(b.queue, w)
+	if i >= 0 {
+		b.queue = slices.Delete(b.queue, i, i+1)
 	}
-	return false
+	return i >= 0
 }
 
 // stop refuses new items, flushes those that wait, and returns when all are
@@ -302,13 +301,9 @@ func (b *batcher[T, R]) complete(ctx context.Context, batch []*waiter[T, R], sho
 		err = errors.New(b.name + ": the flush answered fewer items than it was given")
 	}
 	if err != nil {
-		err = b.store.failed(b.name, err)
+		answers = slices.Repeat([]answer[R]{{err: b.store.failed(b.name, err)}}, len(batch))
 	}
 	for i, w := range batch {
-		if err != nil {
-			w.answer <- answer[R]{err: err}
-			continue
-		}
 		w.answer <- answers[i]
 	}
 }

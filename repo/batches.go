@@ -68,32 +68,48 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 		return nil, err
 	}
 	defer release()
+	b := sub.Batch
+	err = s.insertTx(ctx, "batch", func(ctx context.Context, tx pgx.Tx) error {
+		err := s.takeKey(ctx, tx, takeKey, b.ClientID, batchEndpoint, sub.IdempotencyKey, sub.RequestHash, b.ID)
+		if err != nil {
+			return err
+		}
+		return s.insertItems(ctx, tx, &b, sub.Jobs)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &b, nil
+}
+
+// takeKey stores an idempotency key, if there is one. errKeyTaken: it is stored already.
+func (s *Store) takeKey(ctx context.Context, tx pgx.Tx, sql string, client job.ID, endpoint, key string, hash [32]byte, id job.ID) error {
+	if key == "" {
+		return nil
+	}
+	tag, err := tx.Exec(ctx, sql, uuid(client), endpoint, key, hash[:], uuid(id), s.cfg.IdempotencyWindow)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = errKeyTaken
+	}
+	return err
+}
+
+// insertTx runs write in a transaction of its own and commits it.
+func (s *Store) insertTx(ctx context.Context, operation string, write func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	tx, err := s.pool.Begin(ctx)
 	if err != nil {
-		return nil, s.failed("batch", err)
+		return s.failed(operation, err)
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
-
-	b := sub.Batch
-	if sub.IdempotencyKey != "" {
-		tag, err := tx.Exec(ctx, takeKey, uuid(b.ClientID), batchEndpoint, sub.IdempotencyKey, sub.RequestHash[:], uuid(b.ID),
-			s.cfg.IdempotencyWindow)
-		if err != nil {
-			return nil, s.failed("batch", err)
+	if err := write(ctx, tx); err != nil {
+		if errors.Is(err, errKeyTaken) {
+			return err
 		}
-		if tag.RowsAffected() == 0 {
-			return nil, errKeyTaken
-		}
+		return s.failed(operation, err)
 	}
-	if err := s.insertItems(ctx, tx, &b, sub.Jobs); err != nil {
-		return nil, s.failed("batch", err)
-	}
-	if err := s.commit(ctx, tx, "batch"); err != nil {
-		return nil, err
-	}
-	return &b, nil
+	return s.commit(ctx, tx, operation)
 }
 
 // insertItems writes the jobs, and then the batch with the states they got.
@@ -235,9 +251,7 @@ func (s *Store) CompleteBatches(ctx context.Context, ids []job.ID) (completed []
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, "complete", func(ctx context.Context, tx pgx.Tx) error {
 		ready, err := lockReady(ctx, tx, found)
 		if err == nil && len(ready) > 0 {
 			completed, err = writeOutcomes(ctx, tx, ready)
@@ -245,7 +259,7 @@ func (s *Store) CompleteBatches(ctx context.Context, ids []job.ID) (completed []
 		return err
 	})
 	if err != nil {
-		return nil, s.failed("complete", err)
+		return nil, err
 	}
 	return completed, nil
 }
@@ -294,15 +308,11 @@ func itemFailure(item job.BatchItem, f *job.Failure) job.ItemFailure {
 
 // writeOutcomes gives those of the batches that it completed, with the time of it.
 func writeOutcomes(ctx context.Context, tx pgx.Tx, ready []job.Batch) ([]job.Batch, error) {
-	failures := make([][]byte, len(ready))
-	for i, b := range ready {
-		encoded, err := json.Marshal(b.Outcome.Failures)
-		if err != nil {
-			return nil, err
-		}
-		failures[i] = encoded
-	}
 	type batch = job.Batch
+	failures, err := jsonColumn(ready, func(b batch) ([]job.ItemFailure, bool) { return b.Outcome.Failures, true })
+	if err != nil {
+		return nil, err
+	}
 	rows, err := tx.Query(ctx, completeBatches,
 		column(ready, func(b batch) pgtype.UUID { return uuid(b.ID) }),
 		column(ready, func(b batch) string { return string(b.Outcome.Status) }),

@@ -48,9 +48,7 @@ func (s *Store) Key(ctx context.Context, id string) (*job.APIKey, error) {
 // none with this id.
 func (s *Store) ChangeKeys(ctx context.Context, client job.ID,
 	decide func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error)) error {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	return s.inTx(ctx, "change keys", func(ctx context.Context, tx pgx.Tx) error {
 		var c job.Client
 		var now time.Time
 		err := tx.QueryRow(ctx, lockClient, uuid(client)).Scan(scanID(&c.ID), &c.CreatedAt, &now)
@@ -71,10 +69,6 @@ func (s *Store) ChangeKeys(ctx context.Context, client job.ID,
 		}
 		return storeKeys(ctx, tx, change)
 	})
-	if err != nil {
-		return s.failed("change keys", err)
-	}
-	return nil
 }
 
 // lockClient reads the clock after it got the lock: in one query level with

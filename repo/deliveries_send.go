@@ -3,7 +3,6 @@ package repo
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -243,18 +242,13 @@ var disabledTexts = map[job.DisabledReason]string{
 }
 
 func (s *Store) recordDeliveries(ctx context.Context, db querier, results []job.DeliveryResult) ([]answer[job.Recorded], error) {
-	headers := make([][]byte, len(results))
-	for i, r := range results {
-		if r.Sent.Attempt.Header == nil {
-			continue
-		}
-		encoded, err := json.Marshal(r.Sent.Attempt.Header)
-		if err != nil {
-			return nil, err
-		}
-		headers[i] = encoded
-	}
 	type result = job.DeliveryResult
+	headers, err := jsonColumn(results, func(r result) (map[string][]string, bool) {
+		return r.Sent.Attempt.Header, r.Sent.Attempt.Header != nil
+	})
+	if err != nil {
+		return nil, err
+	}
 	rows, err := db.Query(ctx, recordDeliveries,
 		column(results, func(r result) pgtype.UUID { return uuid(r.DeliveryID) }),
 		column(results, func(r result) int { return r.Fence }),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,27 +91,12 @@ func isConnectionLoss(err error) bool {
 
 func hasState(err error, states ...string) bool {
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return false
-	}
-	for _, s := range states {
-		if pg.Code == s {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &pg) && slices.Contains(states, pg.Code)
 }
 
 func inClass(code string, classes ...string) bool {
-	for _, c := range classes {
-		if strings.HasPrefix(code, c) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(classes, func(class string) bool { return strings.HasPrefix(code, class) })
 }
-
-func isReadOnly(err error) bool { return hasState(err, stateReadOnly) }
 
 // isRowsFault reports whether one row of a batch can be to blame, so that
 // splitting the batch helps: bad data, a broken constraint, a blocked row.

@@ -22,7 +22,12 @@ func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) 
 }
 
 func (s *Store) finishJobs(ctx context.Context, db querier, ends []job.Finish) ([]answer[job.Finished], error) {
-	emits, err := emissions(ends)
+	emits, err := jsonColumn(ends, func(f job.Finish) (emission, bool) {
+		if f.Emit == nil {
+			return emission{}, false
+		}
+		return emission{f.Emit.Name, f.Emit.Data}, true
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -91,23 +96,10 @@ func collectFinished(rows pgx.Rows, err error, ends []job.Finish) ([]answer[job.
 	return answers, nil
 }
 
-// emissions encodes the data of event.emitted: the client's name and data.
-func emissions(ends []job.Finish) ([][]byte, error) {
-	out := make([][]byte, len(ends))
-	for i, f := range ends {
-		if f.Emit == nil {
-			continue
-		}
-		encoded, err := json.Marshal(struct {
-			Name string          `json:"name"`
-			Data json.RawMessage `json:"data"`
-		}{f.Emit.Name, f.Emit.Data})
-		if err != nil {
-			return nil, err
-		}
-		out[i] = encoded
-	}
-	return out, nil
+// emission is the data of event.emitted: the client's name and data.
+type emission struct {
+	Name string          `json:"name"`
+	Data json.RawMessage `json:"data"`
 }
 
 func finishBytes(f job.Finish) int {

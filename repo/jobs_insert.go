@@ -3,7 +3,6 @@ package repo
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -48,15 +47,11 @@ func submissionBytes(sub job.Submission) int {
 }
 
 func (s *Store) insertJobs(ctx context.Context, db querier, subs []job.Submission) ([]answer[job.Receipt], error) {
-	definitions := make([][]byte, len(subs))
-	for i, sub := range subs {
-		encoded, err := json.Marshal(sub.Job.Definition)
-		if err != nil {
-			return nil, err
-		}
-		definitions[i] = encoded
-	}
 	type sub = job.Submission
+	definitions, err := jsonColumn(subs, func(x sub) (*job.Definition, bool) { return x.Job.Definition, true })
+	if err != nil {
+		return nil, err
+	}
 	rows, err := db.Query(ctx, insertJobs,
 		column(subs, func(x sub) pgtype.UUID { return uuid(x.Job.ID) }),
 		column(subs, func(x sub) pgtype.UUID { return uuid(x.Job.ClientID) }),

@@ -110,12 +110,15 @@ func (s *Store) Load(ctx context.Context, limit int) (job.Load, error) {
 // CountDue counts the jobs that wait and are due, but no further than limit. It
 // reads the index jobs_waiting.
 func (s *Store) CountDue(ctx context.Context, limit int) (int, error) {
-	return queryNumber(ctx, s, countDue, limit)
+	n, _, err := queryFirst(ctx, s, pgx.RowTo[int], countDue, limit)
+	return n, err
 }
 
 // LiveWorkers counts workers whose lease has not ended.
 func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
-	return queryNumber(ctx, s, `SELECT count(*)::int FROM workers WHERE state = 'ALIVE' AND expires_at > clock_timestamp()`)
+	n, _, err := queryFirst(ctx, s, pgx.RowTo[int],
+		`SELECT count(*)::int FROM workers WHERE state = 'ALIVE' AND expires_at > clock_timestamp()`)
+	return n, err
 }
 
 // Backlog counts what there is to do and who is there to do it, in one moment.

@@ -3,6 +3,7 @@ package repo
 import (
 	"context"
 	"embed"
+	"encoding/json"
 	"regexp"
 	"slices"
 	"strconv"
@@ -126,10 +127,7 @@ func queryRows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql 
 func queryRowsAs[T any](ctx context.Context, s *Store, operation string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, s.failed(operation, err)
-	}
+	rows, _ := s.pool.Query(ctx, sql, args...) // CollectRows returns its error
 	all, err := pgx.CollectRows(rows, scan)
 	if err != nil {
 		return nil, s.failed(operation, err)
@@ -144,12 +142,6 @@ func queryFirst[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql
 		return first, false, err
 	}
 	return rows[0], true, nil
-}
-
-// queryNumber runs a statement that counts.
-func queryNumber(ctx context.Context, s *Store, sql string, args ...any) (int, error) {
-	n, _, err := queryFirst(ctx, s, pgx.RowTo[int], sql, args...)
-	return n, err
 }
 
 // collectByID collects rows that begin with an id. columns gives what the
@@ -192,6 +184,17 @@ func (s *Store) change(ctx context.Context, operation, sql string, args ...any) 
 	return int(tag.RowsAffected()), nil
 }
 
+// inTx runs a function in a transaction.
+func (s *Store) inTx(ctx context.Context, operation string, do func(context.Context, pgx.Tx) error) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return do(ctx, tx) })
+	if err != nil {
+		return s.failed(operation, err)
+	}
+	return nil
+}
+
 // exec runs a statement without an answer.
 func (s *Store) exec(ctx context.Context, operation, sql string, args ...any) error {
 	_, err := s.change(ctx, operation, sql, args...)
@@ -231,6 +234,22 @@ func column[T, V any](items []T, value func(T) V) []V {
 		values[i] = value(item)
 	}
 	return values
+}
+
+// jsonColumn is column for jsonb: it encodes one member of each item, or passes NULL if an item has none.
+func jsonColumn[T, V any](items []T, value func(T) (v V, ok bool)) ([][]byte, error) {
+	encoded := make([][]byte, len(items))
+	for i, item := range items {
+		v, ok := value(item)
+		if !ok {
+			continue
+		}
+		var err error
+		if encoded[i], err = json.Marshal(v); err != nil {
+			return nil, err
+		}
+	}
+	return encoded, nil
 }
 
 // nullable is NULL for the zero value.

@@ -88,9 +88,8 @@ func Open(cfg Config) (*Store, error) {
 	}
 	cfg.Webhooks = cfg.Webhooks.orDefault()
 	shown := telemetry.In(cfg.Registry)
-	s := &Store{
-		pool: pool, cfg: cfg, metrics: newMetrics(shown), probe: probe{config: pc.ConnConfig}, batchSlots: make(semaphore, maxBatchInserts),
-	}
+	s := &Store{pool: pool, cfg: cfg, metrics: newMetrics(shown), batchSlots: make(semaphore, maxBatchInserts)}
+	s.probe.own.config = pc.ConnConfig
 	showPool(shown, pool, s.probe.answers)
 	s.inserts = newBatcher("insert", s, s.insertJobs, submissionKey, submissionBytes)
 	s.cancels = newBatcher("cancel", s, s.cancelJobs, func(r cancelRequest) string { return string(r.id[:]) }, nil)
@@ -181,7 +180,7 @@ func (s *Store) failed(operation string, err error) error {
 		return err
 	}
 	s.metrics.errors.WithLabelValues(operation).Inc()
-	if isReadOnly(err) {
+	if hasState(err, stateReadOnly) {
 		s.pool.Reset() // after a failover old connections still lead to the former primary
 	}
 	return translate(err)

@@ -111,10 +111,8 @@ const probeTimeout = time.Second
 // keeps: neither a full pool nor a server that takes no more connections is an
 // outage.
 type probe struct {
-	config *pgx.ConnConfig
-
 	mu     sync.Mutex
-	conn   *pgx.Conn // nil until needed, and after an error
+	own    ownConn
 	closed bool
 	last   bool      // the latest answer
 	at     time.Time // of it
@@ -136,32 +134,47 @@ func (p *probe) answers() bool {
 func (p *probe) ask() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
-	if p.conn != nil && p.conn.Ping(ctx) == nil {
-		return true
+	for range 2 {
+		conn, err := p.own.open(ctx)
+		if err != nil {
+			return false
+		}
+		if conn.Ping(ctx) == nil {
+			return true
+		}
+		p.own.drop()
 	}
-	p.drop(ctx)
-	conn, err := pgx.ConnectConfig(ctx, p.config)
-	if err != nil {
-		return false
-	}
-	p.conn = conn
-	return conn.Ping(ctx) == nil
-}
-
-func (p *probe) drop(ctx context.Context) {
-	if p.conn != nil {
-		_ = p.conn.Close(ctx)
-		p.conn = nil
-	}
+	return false
 }
 
 // close ends the connection. The answer afterwards is that Postgres does
 // not answer.
 func (p *probe) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
-	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed, p.last = true, false
-	p.drop(ctx)
+	p.own.drop()
+}
+
+// ownConn is a connection outside of the pool. Its owner guards it with a mutex.
+type ownConn struct {
+	config *pgx.ConnConfig
+	conn   *pgx.Conn // nil until needed, and after drop
+}
+
+// open gives the connection, and connects if there is none.
+func (c *ownConn) open(ctx context.Context) (conn *pgx.Conn, err error) {
+	if c.conn == nil || c.conn.IsClosed() {
+		c.conn, err = pgx.ConnectConfig(ctx, c.config)
+	}
+	return c.conn, err
+}
+
+func (c *ownConn) drop() {
+	if c.conn != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.conn.Close(ctx)
+		c.conn = nil
+	}
 }

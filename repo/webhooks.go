@@ -106,7 +106,10 @@ func (s *Store) InsertWebhook(ctx context.Context, sub job.WebhookSubmission) (w
 		return job.Webhook{}, false, err
 	}
 	defer unlock()
-	w, err = s.insertWebhook(ctx, sub)
+	err = s.insertTx(ctx, "webhook", func(ctx context.Context, tx pgx.Tx) (err error) {
+		w, err = s.addWebhook(ctx, tx, sub)
+		return err
+	})
 	if !errors.Is(err, errKeyTaken) {
 		return w, false, err
 	}
@@ -120,37 +123,14 @@ func (s *Store) InsertWebhook(ctx context.Context, sub job.WebhookSubmission) (w
 	return *found, true, nil
 }
 
-func (s *Store) insertWebhook(ctx context.Context, sub job.WebhookSubmission) (w job.Webhook, err error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	tx, err := s.pool.Begin(ctx)
-	if err != nil {
-		return w, s.failed("webhook", err)
-	}
-	defer func() { _ = tx.Rollback(ctx) }()
-	if w, err = s.addWebhook(ctx, tx, sub); err != nil {
-		if errors.Is(err, errKeyTaken) {
-			return w, err
-		}
-		return w, s.failed("webhook", err)
-	}
-	return w, s.commit(ctx, tx, "webhook")
-}
-
 func (s *Store) addWebhook(ctx context.Context, tx pgx.Tx, sub job.WebhookSubmission) (none job.Webhook, err error) {
 	w := sub.Webhook
 	if _, err := tx.Exec(ctx, lockClientsWebhooks, w.ClientID.String()); err != nil {
 		return none, err
 	}
-	if sub.IdempotencyKey != "" {
-		tag, err := tx.Exec(ctx, takeWebhookKey, uuid(w.ClientID), webhooksEndpoint, sub.IdempotencyKey, sub.RequestHash[:], uuid(w.ID),
-			s.cfg.IdempotencyWindow)
-		if err != nil {
-			return none, err
-		}
-		if tag.RowsAffected() == 0 {
-			return none, errKeyTaken
-		}
+	err = s.takeKey(ctx, tx, takeWebhookKey, w.ClientID, webhooksEndpoint, sub.IdempotencyKey, sub.RequestHash, w.ID)
+	if err != nil {
+		return none, err
 	}
 	var n int
 	if err := tx.QueryRow(ctx, countWebhooks, uuid(w.ClientID)).Scan(&n); err != nil {
@@ -249,9 +229,7 @@ func (s *Store) SigningKeys(ctx context.Context) ([]job.SigningKey, error) {
 // With onlyFirst nothing happens if there is a key already. A key that is
 // current already stays as it is; the others retire all the same.
 func (s *Store) AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	return s.inTx(ctx, "signing key", func(ctx context.Context, tx pgx.Tx) error {
 		// Processes that start together take turns.
 		if _, err := tx.Exec(ctx, `LOCK TABLE signing_keys IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 			return err
@@ -262,8 +240,4 @@ func (s *Store) AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst b
 		_, err := tx.Exec(ctx, retireOtherKeys, k.KID, overlap)
 		return err
 	})
-	if err != nil {
-		return s.failed("signing key", err)
-	}
-	return nil
 }

@@ -21,11 +21,13 @@ var (
 type Leases struct {
 	store *Store
 	mu    sync.Mutex
-	conn  *pgx.Conn // nil until needed, and after an error
+	own   ownConn
 }
 
 // NewLeases makes the lease side of a worker.
-func (s *Store) NewLeases() *Leases { return &Leases{store: s} }
+func (s *Store) NewLeases() *Leases {
+	return &Leases{store: s, own: ownConn{config: s.probe.own.config}}
+}
 
 // Register makes a worker known and alive for the length of a lease.
 func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error {
@@ -93,7 +95,7 @@ func (l *Leases) Retire(ctx context.Context, worker job.ID) error {
 func (l *Leases) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.drop()
+	l.own.drop()
 }
 
 func (l *Leases) with(ctx context.Context, use func(context.Context, *pgx.Conn) error) error {
@@ -101,28 +103,15 @@ func (l *Leases) with(ctx context.Context, use func(context.Context, *pgx.Conn) 
 	defer l.mu.Unlock()
 	ctx, cancel := l.store.bound(ctx)
 	defer cancel()
-	if l.conn == nil || l.conn.IsClosed() {
-		conn, err := pgx.ConnectConfig(ctx, l.store.pool.Config().ConnConfig)
-		if err != nil {
-			return l.store.failed("heartbeat", err)
-		}
-		l.conn = conn
+	conn, err := l.own.open(ctx)
+	if err == nil {
+		err = use(ctx, conn)
 	}
-	err := use(ctx, l.conn)
 	if err == nil || isKnown(err) {
 		return err
 	}
-	l.drop()
+	l.own.drop()
 	return l.store.failed("heartbeat", err)
-}
-
-func (l *Leases) drop() {
-	if l.conn != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = l.conn.Close(ctx)
-		l.conn = nil
-	}
 }
 
 const heldColumns = `job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(traceparent, '') AS traceparent,

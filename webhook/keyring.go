@@ -44,8 +44,7 @@ type Keyring struct {
 	keys    atomic.Pointer[[]signingKey]
 }
 
-// signingKey is a published key with its private part, or why this process
-// cannot sign with it.
+// signingKey is a published key with its private part, or the reason why there is none.
 type signingKey struct {
 	job.SigningKey
 	private ed25519.PrivateKey
@@ -105,8 +104,7 @@ func (k *Keyring) Ensure(ctx context.Context) error {
 	return k.Refresh(ctx)
 }
 
-// register adds the file's first key, unless it is published: a process with an
-// older file must not retire later keys.
+// register adds the file's first key unless it is published: an older file must not retire later keys.
 func (k *Keyring) register(ctx context.Context, known []job.SigningKey) error {
 	key, err := newSigningKey(publicOf(k.file[0]))
 	if err != nil || slices.ContainsFunc(known, func(other job.SigningKey) bool { return other.KID == key.KID }) {
@@ -259,9 +257,7 @@ func (k *Keyring) current(now time.Time) (signingKey, error) {
 	return choose(*keys, now)
 }
 
-// choose gives the key that has signed for the shortest time. If none signs
-// already, it is the one that will first: the store's clock may be ahead of
-// ours.
+// choose gives the key that has signed for the shortest time, or else the next to sign: the store's clock may be ahead.
 func choose(keys []signingKey, now time.Time) (signingKey, error) {
 	var best *signingKey
 	for i := range keys {

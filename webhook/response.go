@@ -35,8 +35,7 @@ func read(r *http.Response, now time.Time) job.Sent {
 	return job.Sent{Attempt: a, RetryAfter: retryAfter(r.Header.Get("Retry-After"), now)}
 }
 
-// readBody reads the part of a body that is stored, and some of the rest: if the
-// body ends there, the connection can be used again.
+// readBody reads what is stored of a body, and some of the rest, so that the connection can be used again.
 func readBody(body io.Reader) (kept []byte, truncated bool, err error) {
 	kept, err = io.ReadAll(io.LimitReader(body, job.MaxStoredBody))
 	if err != nil || len(kept) < job.MaxStoredBody {

@@ -18,10 +18,8 @@ type handshakeError struct{ error }
 
 func (e handshakeError) Unwrap() error { return e.error }
 
-// classify gives the class of an error of a connection or of reading from it;
-// answered says that some of a response was received. net/http's errors about
-// malformed responses and closed connections mostly have no type: they are the
-// last cases.
+// classify gives the class of a connection's error; answered: some of a response was received.
+// Most errors of net/http about bad responses have no type: they are the last cases.
 func classify(err error, answered bool) job.SendError {
 	var (
 		dns       *net.DNSError

@@ -70,8 +70,7 @@ func NewSender(cfg SenderConfig, keys *Keyring, secrets *Secrets) *Sender {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Sender{cfg: cfg, links: job.Links{PublicURL: cfg.PublicURL}, keys: keys, secrets: secrets}
-	// A dial outlives the attempt that started it, so it has a time limit of its
-	// own.
+	// A dial outlives the attempt that started it, so it has a time limit of its own.
 	s.dialer = &net.Dialer{Timeout: cfg.Timeout, Control: cfg.Guard.control}
 	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.RootCAs, NextProtos: []string{"h2", "http/1.1"}}
 	s.transport = &http.Transport{
@@ -190,9 +189,7 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	if parent := traceparent(ctx, p); parent != "" {
 		r.Header.Set("Traceparent", parent) // not signed: a proxy may replace it
 	}
-	// Receivers recognize repeated deliveries by their id, so the transport may
-	// send the request again if an idle connection turns out to be closed. The
-	// empty list permits that, and is not sent.
+	// An empty list, which is not sent, lets the transport repeat the request when an idle connection was closed.
 	r.Header["Idempotency-Key"] = []string{}
 
 	secrets, err := s.reveal(p, now)
@@ -213,9 +210,7 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	return r, signRequest(r, key, m.attributes, now)
 }
 
-// traceparent gives the span from which the receiver can go on (W3C Trace
-// Context): that of this attempt, else the one in which the event happened. ""
-// if there is none.
+// traceparent gives the span of this attempt, else that of the event (W3C Trace Context); "" if there is none.
 func traceparent(ctx context.Context, p job.ClaimedDelivery) string {
 	if own := telemetry.Traceparent(ctx); own != "" {
 		return own

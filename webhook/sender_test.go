@@ -403,8 +403,9 @@ func TestInternalErrors(t *testing.T) {
 		"no attempt":               {func(_ *Sender, p *job.ClaimedDelivery) { p.Occurrence.Ended = nil }, "without the attempt"},
 		"no master key":            {func(s *Sender, _ *job.ClaimedDelivery) { s.secrets = nil }, "FORGERUN_MASTER_KEY"},
 		"another webhook's secret": {func(_ *Sender, p *job.ClaimedDelivery) { p.WebhookID = job.ID{9} }, "FORGERUN_MASTER_KEY"},
-		"no signing key": {func(s *Sender, _ *job.ClaimedDelivery) { s.keys = NewKeyring(nil, &memoryStore{}, nil) },
-			"no signing key"},
+		"no signing key": {
+			func(s *Sender, _ *job.ClaimedDelivery) { s.keys = NewKeyring(nil, &memoryStore{}, nil) }, "no signing key",
+		},
 		"a panic":                     {func(s *Sender, _ *job.ClaimedDelivery) { s.keys = nil }, "panic"},
 		"a header that cannot be one": {func(s *Sender, _ *job.ClaimedDelivery) { s.links.PublicURL = "https://a\nb" }, ""},
 	} {

@@ -1,6 +1,9 @@
 package telemetry
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // Factory makes metrics and registers them, each label value from zero: an
 // alert can only see a change of what is there.
@@ -20,16 +23,13 @@ func (f Factory) Register(c prometheus.Collector) {
 
 // Counter makes a counter.
 func (f Factory) Counter(name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	f.Register(c)
-	return c
+	return promauto.With(f.registry).NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
 // Counters makes a counter for each value of the label; of several labels the
 // values are given by the caller, with WithLabelValues.
 func (f Factory) Counters(name, help string, labels []string, values ...string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	f.Register(c)
+	c := promauto.With(f.registry).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	for _, v := range values {
 		c.WithLabelValues(v)
 	}
@@ -38,15 +38,12 @@ func (f Factory) Counters(name, help string, labels []string, values ...string) 
 
 // Gauge makes a gauge.
 func (f Factory) Gauge(name, help string) prometheus.Gauge {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-	f.Register(g)
-	return g
+	return promauto.With(f.registry).NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 }
 
 // Gauges makes a gauge for each value of the label; see Counters.
 func (f Factory) Gauges(name, help string, labels []string, values ...string) *prometheus.GaugeVec {
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-	f.Register(g)
+	g := promauto.With(f.registry).NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	for _, v := range values {
 		g.WithLabelValues(v)
 	}
@@ -55,26 +52,23 @@ func (f Factory) Gauges(name, help string, labels []string, values ...string) *p
 
 // GaugeFunc makes a gauge that is read when it is scraped.
 func (f Factory) GaugeFunc(name, help string, read func() float64) {
-	f.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
+	promauto.With(f.registry).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read)
 }
 
 // CounterFunc makes a counter that is read when it is scraped.
 func (f Factory) CounterFunc(name, help string, read func() float64) {
-	f.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read))
+	promauto.With(f.registry).NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read)
 }
 
 // Histogram makes a histogram with these classic buckets, and native ones for
 // scrapers that take them.
 func (f Factory) Histogram(name, help string, buckets []float64) prometheus.Histogram {
-	h := prometheus.NewHistogram(histogramOpts(name, help, buckets))
-	f.Register(h)
-	return h
+	return promauto.With(f.registry).NewHistogram(histogramOpts(name, help, buckets))
 }
 
 // Histograms makes a histogram for each value of the label; see Counters.
 func (f Factory) Histograms(name, help string, buckets []float64, labels []string, values ...string) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(histogramOpts(name, help, buckets), labels)
-	f.Register(h)
+	h := promauto.With(f.registry).NewHistogramVec(histogramOpts(name, help, buckets), labels)
 	for _, v := range values {
 		h.WithLabelValues(v)
 	}

@@ -55,8 +55,7 @@ func (f *ioHeavy) unit(_ context.Context, block int) (more bool, err error) {
 	return true, nil
 }
 
-// open makes the file on the first step. Its name is removed at once where the
-// system allows that, so that not even a killed process leaves it behind.
+// open makes the file on the first step, and removes its name at once where the system allows that.
 func (f *ioHeavy) open() error {
 	if f.file != nil {
 		return nil

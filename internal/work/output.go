@@ -64,8 +64,7 @@ func (o *smallOutputs) result(job.Definition) *job.Result {
 	return resultOf(MediaTypeNDJSON, o.body)
 }
 
-// line appends one line and reports whether there was room for one. The last
-// line is longer, so that the body ends with it exactly.
+// line appends a line and reports whether there was room; the last one is longer and fills the body.
 func (o *smallOutputs) line() bool {
 	room := cap(o.body) - len(o.body)
 	if room == 0 {
@@ -87,8 +86,7 @@ func randomOf(d job.Definition) *rand.PCG {
 	return rand.NewPCG(uint64(d.Seed), uint64(d.PayloadSize))
 }
 
-// fill writes letters from a to p, 16 from each random number: JSON strings
-// need no escapes for them.
+// fill writes letters from a to p, which JSON need not escape, 16 from each random number.
 func fill(b []byte, random *rand.PCG) {
 	const low, a = 0x0f0f0f0f0f0f0f0f, 0x6161616161616161
 	var letters [16]byte
