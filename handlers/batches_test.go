@@ -34,7 +34,8 @@ func failedBatch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	b.Outcome = &job.BatchOutcome{
 		Status: job.StatusFailed, CompletedAt: *at(9), Failed: 2,
 		Failures: []job.ItemFailure{
-			{ItemID: "0", JobID: jobID, Status: job.StatusTimedOut, Reason: job.TimedOut, Detail: "In English.", Retryable: true, Stage: job.StageProcessing},
+			{ItemID: "0", JobID: jobID, Status: job.StatusTimedOut, Reason: job.TimedOut, Detail: "In English.", Retryable: true,
+				Stage: job.StageProcessing},
 			{ItemID: "b", Status: job.StatusFailed, Detail: "The item has invalid values.", Stage: job.StageValidation},
 		},
 	}
@@ -52,13 +53,15 @@ func TestSubmitBatch(t *testing.T) {
 		b, err := openBatch(context.Background(), clientA, batchID)
 		return b, r.IdempotencyKey == "again", err
 	}
-	a := w.send("POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE","correlation_id":"own"},{"item_id":"b","type":"NOPE"}],"idempotency_key":"k"}`,
+	a := w.send("POST", "/v1/jobs/batch",
+		`{"jobs":[{"type":"EXECUTE","correlation_id":"own"},{"item_id":"b","type":"NOPE"}],"idempotency_key":"k"}`,
 		"Accept-Language", "de", "Prefer", "respond-async, wait=5")
 	require.Equal(t, 202, a.StatusCode)
 	require.JSONEq(t, `{"batch_id": "01890000-0000-7000-8000-0000000000ba", "created_at": "2030-01-31T12:00:00.123456Z", "jobs": [
 		{"item_id": "0", "job_id": "01890000-0000-7000-8000-000000000001", "state": "QUEUED"},
 		{"item_id": "b", "failure": {"type": "https://forgerun.example/problems/validation-failed", "title": "Validation failed", "status": 400,
-			"detail": "The item has invalid values.", "code": "RFA_JOB_VALIDATION_FAILED", "violations": [{"pointer": "/jobs/1/type", "detail": "No."}],
+			"detail": "The item has invalid values.", "code": "RFA_JOB_VALIDATION_FAILED", "violations": [{"pointer": "/jobs/1/type",
+				"detail": "No."}],
 			"retryable": false, "processingStage": "validation"}}
 	]}`, a.text)
 	require.Equal(t, batchSelf, a.Header.Get("Location"))
@@ -84,7 +87,8 @@ func TestSubmitBatch(t *testing.T) {
 	require.Equal(t, "own", got.Items[0].Request.CorrelationID)
 	require.Equal(t, []job.Violation{{Pointer: "/type", Detail: got.Items[1].Request.Violations[0].Detail}}, got.Items[1].Request.Violations)
 
-	a = w.send("POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE","correlation_id":"own"}]}`, "Idempotency-Key", "again", "Traceparent", traceparent)
+	a = w.send("POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE","correlation_id":"own"}]}`, "Idempotency-Key", "again", "Traceparent",
+		traceparent)
 	require.Equal(t, "true", a.Header.Get("Idempotency-Replayed"))
 	require.Equal(t, traceparent[3:35], got.CorrelationID)
 	require.Equal(t, traceparent[3:35], got.Items[0].Request.CorrelationID, "headers win")
@@ -107,7 +111,8 @@ func TestGetOpenBatch(t *testing.T) {
 		require.Equal(t, "Accept", a.Header.Get("Vary"))
 		require.Empty(t, a.Header.Get("Content-Language"))
 		require.Equal(t, "<"+batchSelf+`/jobs>; rel="https://forgerun.example/rels/batch-jobs"`, a.Header.Get("Link"))
-		require.JSONEq(t, `{"batch_id": "01890000-0000-7000-8000-0000000000ba", "status": "PROCESSING", "created_at": "2030-01-31T12:00:00.123456Z",
+		require.JSONEq(t,
+			`{"batch_id": "01890000-0000-7000-8000-0000000000ba", "status": "PROCESSING", "created_at": "2030-01-31T12:00:00.123456Z",
 			"completed_at": null, "total": 2, "outcome": null, "correlation_id": null,
 			"counts": {"created": 0, "queued": 0, "assigned": 0, "running": 1, "succeeded": 0, "failed": 0, "canceled": 0, "refused": 1},
 			"links": {"self": "`+batchSelf+`", "jobs": "`+batchSelf+`/jobs", "cancel": "`+batchSelf+`/cancel"}}`, a.text)
@@ -126,9 +131,11 @@ func TestGetCompletedBatch(t *testing.T) {
 		"completed_at": "2030-01-31T12:00:09.123456Z", "total": 2, "correlation_id": "corr-1",
 		"counts": {"created": 0, "queued": 0, "assigned": 0, "running": 0, "succeeded": 0, "failed": 1, "canceled": 0, "refused": 1},
 		"outcome": {"status": "FAILED", "succeeded": 0, "failed": 2, "canceled": 0, "failed_items": [
-			{"item_id": "0", "job_id": "01890000-0000-7000-8000-000000000001", "status": "TIMED_OUT", "retryable": true, "processing_stage": "processing",
+			{"item_id": "0", "job_id": "01890000-0000-7000-8000-000000000001", "status": "TIMED_OUT", "retryable": true,
+				"processing_stage": "processing",
 				"detail": "Der Job lief länger, als die Grenze der Laufzeit erlaubt."},
-			{"item_id": "b", "job_id": null, "status": "FAILED", "retryable": false, "processing_stage": "validation", "detail": "Der Eintrag wurde bei der Einreichung abgelehnt."}
+			{"item_id": "b", "job_id": null, "status": "FAILED", "retryable": false, "processing_stage": "validation",
+				"detail": "Der Eintrag wurde bei der Einreichung abgelehnt."}
 		]},
 		"links": {"self": "`+batchSelf+`", "jobs": "`+batchSelf+`/jobs"}}`, a.text)
 
@@ -213,11 +220,13 @@ func TestDecodeBatchRefusesAll(t *testing.T) {
 		{"items that are none", items(`1`, `"x"`, `[]`, `{"type":"EXECUTE"}`, `[{"type":"EXECUTE"}]`, `true`), job.CodeMalformed,
 			[]string{"/jobs/1", "/jobs/2", "/jobs/3", "/jobs/5", "/jobs/6"}},
 		{"duplicate name in an item", items(`{"type":"EXECUTE","type":"EXECUTE"}`), job.CodeMalformed, []string{"/jobs/1/type"}},
-		{"deep item", items(`{"params":` + strings.Repeat(`{"a":`, 70) + `1` + strings.Repeat(`}`, 71)), job.CodeMalformed, []string{"/jobs/1/params" + strings.Repeat("/a", 61)}},
+		{"deep item", items(`{"params":` + strings.Repeat(`{"a":`, 70) + `1` + strings.Repeat(`}`, 71)), job.CodeMalformed,
+			[]string{"/jobs/1/params" + strings.Repeat("/a", 61)}},
 		{"invalid UTF-8", items("{\"type\":\"\xff\"}"), job.CodeMalformed, []string{"/jobs/1/type"}},
 		{"number key", `{"jobs":[{"type":"EXECUTE"}],"idempotency_key":1}`, job.CodeMalformed, []string{"/idempotency_key"}},
 		{"empty key", `{"jobs":[{"type":"EXECUTE"}],"idempotency_key":""}`, job.CodeValidationFailed, []string{"/idempotency_key"}},
-		{"equal ids", items(`{"type":"EXECUTE","item_id":"a"}`, `{"type":"EXECUTE","item_id":"a"}`, `{"type":"EXECUTE","item_id":"\u0061"}`), job.CodeMalformed,
+		{"equal ids", items(`{"type":"EXECUTE","item_id":"a"}`, `{"type":"EXECUTE","item_id":"a"}`, `{"type":"EXECUTE","item_id":"\u0061"}`),
+			job.CodeMalformed,
 			[]string{"/jobs/2/item_id", "/jobs/3/item_id"}},
 		{"id of an index before", items(`{"type":"EXECUTE","item_id":"0"}`), job.CodeMalformed, []string{"/jobs/1/item_id"}},
 		{"id of an index after", `{"jobs":[{"type":"EXECUTE","item_id":"1"},{"type":"EXECUTE"}]}`, job.CodeMalformed, []string{"/jobs/1"}},
@@ -239,7 +248,8 @@ func TestDecodeBatchRefusesAll(t *testing.T) {
 		}
 		require.Equal(t, test.at, at, test.name)
 	}
-	p := w.send("POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE"}],"idempotency_key":"a"}`, "Idempotency-Key", "b").requireProblem(t, job.CodeValidationFailed)
+	p := w.send("POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE"}],"idempotency_key":"a"}`, "Idempotency-Key", "b").requireProblem(t,
+		job.CodeValidationFailed)
 	require.Equal(t, "/idempotency_key", p.Violations[0].Pointer)
 }
 
@@ -300,7 +310,8 @@ func TestDecodeBatchRefusesItems(t *testing.T) {
 func TestDecodeBatchItemIDs(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 128)
-	req, err := decode.Batch([]byte(items(`{"type":"EXECUTE","item_id":"`+long+`"}`, `{"item_id":"A.b-c_2","type":"EXECUTE"}`, `{"type":"EXECUTE"}`)), "", testPayload)
+	req, err := decode.Batch([]byte(items(`{"type":"EXECUTE","item_id":"`+long+`"}`, `{"item_id":"A.b-c_2","type":"EXECUTE"}`,
+		`{"type":"EXECUTE"}`)), "", testPayload)
 	require.NoError(t, err)
 	var ids []string
 	for _, item := range req.Items {

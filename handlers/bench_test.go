@@ -16,7 +16,8 @@ import (
 // The bodies of a submission: a usual one, and one with all that costs.
 const shortBody = `{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL"}`
 
-const benchBody = `{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL","params":{"order":4711,"tags":["a","b"],"note":"something to carry"},"idempotency_key":"8e03978e-40d5-43e8-bc93-6894a57f9324"}`
+const benchBody = `{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL","params":{"order":4711,"tags":["a","b"],` +
+	`"note":"something to carry"},"idempotency_key":"8e03978e-40d5-43e8-bc93-6894a57f9324"}`
 
 // BenchmarkDecodeSubmit is the decoding of a body, and the hashing of one with an
 // idempotency key.

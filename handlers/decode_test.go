@@ -78,9 +78,12 @@ var badBodies = []struct {
 	{"NUL in params", `{"type":"EXECUTE","params":{"a":["x","\\\u0000"]}}`, job.CodeMalformed, []string{"/params/a/1"}},
 	{"NUL in a name", `{"type":"EXECUTE","params":{"\u0000":1}}`, job.CodeMalformed, []string{"/params"}},
 	{"NUL in event data", `{"type":"EMIT_EVENT","event":{"name":"a","data":"\u0000"}}`, job.CodeMalformed, []string{"/event/data"}},
-	{"65 levels", `{"type":"EXECUTE","params":{"a":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + `}}`, job.CodeMalformed, []string{"/params/a" + strings.Repeat("/0", 62)}},
-	{"deep objects", `{"type":"EXECUTE","params":` + strings.Repeat(`{"a":`, 400) + `1` + strings.Repeat(`}`, 401), job.CodeMalformed, []string{"/params" + strings.Repeat("/a", 63)}},
-	{"endlessly deep", `{"type":"EXECUTE","params":{"a":` + strings.Repeat("[", 500_000), job.CodeMalformed, []string{"/params/a" + strings.Repeat("/0", 62)}},
+	{"65 levels", `{"type":"EXECUTE","params":{"a":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + `}}`, job.CodeMalformed,
+		[]string{"/params/a" + strings.Repeat("/0", 62)}},
+	{"deep objects", `{"type":"EXECUTE","params":` + strings.Repeat(`{"a":`, 400) + `1` + strings.Repeat(`}`, 401), job.CodeMalformed,
+		[]string{"/params" + strings.Repeat("/a", 63)}},
+	{"endlessly deep", `{"type":"EXECUTE","params":{"a":` + strings.Repeat("[", 500_000), job.CodeMalformed,
+		[]string{"/params/a" + strings.Repeat("/0", 62)}},
 	{"deep unknown member", `{"x":` + strings.Repeat("[", 500_000), job.CodeMalformed, []string{"/x", "/x" + strings.Repeat("/0", 63)}},
 	{"deep array", strings.Repeat("[", 500_000), job.CodeMalformed, []string{strings.Repeat("/0", 64)}},
 	{"long number", `{"type":"EXECUTE","params":{"a":` + strings.Repeat("9", 65) + `}}`, job.CodeMalformed, []string{"/params/a"}},
@@ -112,7 +115,8 @@ var badBodies = []struct {
 	{"nameless event", `{"type":"EMIT_EVENT","event":{}}`, job.CodeMalformed, []string{"/event/name"}},
 	{"null event name", `{"type":"EMIT_EVENT","event":{"name":null}}`, job.CodeMalformed, []string{"/event/name"}},
 	{"unknown in event", `{"type":"EMIT_EVENT","event":{"name":"a","x":1}}`, job.CodeMalformed, []string{"/event/x"}},
-	{"everything", `{"x":1,"work_kind":1,"auto_retry":0,"params":{"a":"\u0000"},"event":{"y":1},"callback":"ftp://a","type":"NOPE"}`, job.CodeMalformed,
+	{"everything", `{"x":1,"work_kind":1,"auto_retry":0,"params":{"a":"\u0000"},"event":{"y":1},"callback":"ftp://a","type":"NOPE"}`,
+		job.CodeMalformed,
 		[]string{"/x", "/work_kind", "/auto_retry", "/params/a", "/event/y", "/event/name", "/callback", "/type"}},
 
 	// Wrong values.
@@ -125,19 +129,25 @@ var badBodies = []struct {
 	{"date", `{"type":"DEFERRED","execution_at":"2030-01-31"}`, job.CodeValidationFailed, []string{"/execution_at"}},
 	{"no such day", `{"type":"DEFERRED","execution_at":"2030-02-30T12:00:00Z"}`, job.CodeValidationFailed, []string{"/execution_at"}},
 	{"empty time", `{"type":"DEFERRED","execution_at":""}`, job.CodeValidationFailed, []string{"/execution_at"}},
-	{"large params", `{"type":"EXECUTE","params":{"a":"` + strings.Repeat("x", testPayload) + `"}}`, job.CodeValidationFailed, []string{"/params"}},
-	{"large data", `{"type":"EMIT_EVENT","event":{"name":"a","data":"` + strings.Repeat("x", testPayload) + `"}}`, job.CodeValidationFailed, []string{"/event/data"}},
+	{"large params", `{"type":"EXECUTE","params":{"a":"` + strings.Repeat("x", testPayload) + `"}}`, job.CodeValidationFailed,
+		[]string{"/params"}},
+	{"large data", `{"type":"EMIT_EVENT","event":{"name":"a","data":"` + strings.Repeat("x", testPayload) + `"}}`, job.CodeValidationFailed,
+		[]string{"/event/data"}},
 	{"empty key", `{"type":"EXECUTE","idempotency_key":""}`, job.CodeValidationFailed, []string{"/idempotency_key"}},
-	{"long key", `{"type":"EXECUTE","idempotency_key":"` + strings.Repeat("x", 256) + `"}`, job.CodeValidationFailed, []string{"/idempotency_key"}},
+	{"long key", `{"type":"EXECUTE","idempotency_key":"` + strings.Repeat("x", 256) + `"}`, job.CodeValidationFailed,
+		[]string{"/idempotency_key"}},
 	{"key with space", `{"type":"EXECUTE","idempotency_key":"a b"}`, job.CodeValidationFailed, []string{"/idempotency_key"}},
 	{"key with umlaut", `{"type":"EXECUTE","idempotency_key":"ä"}`, job.CodeValidationFailed, []string{"/idempotency_key"}},
 	{"key with newline", `{"type":"EXECUTE","idempotency_key":"a\r\nb"}`, job.CodeValidationFailed, []string{"/idempotency_key"}},
 	{"empty correlation", `{"type":"EXECUTE","correlation_id":""}`, job.CodeValidationFailed, []string{"/correlation_id"}},
-	{"correlation with newline", `{"type":"EXECUTE","correlation_id":"a\r\nX-Evil: 1"}`, job.CodeValidationFailed, []string{"/correlation_id"}},
+	{"correlation with newline", `{"type":"EXECUTE","correlation_id":"a\r\nX-Evil: 1"}`, job.CodeValidationFailed,
+		[]string{"/correlation_id"}},
 	{"correlation with markup", `{"type":"EXECUTE","correlation_id":"<script>"}`, job.CodeValidationFailed, []string{"/correlation_id"}},
-	{"long correlation", `{"type":"EXECUTE","correlation_id":"` + strings.Repeat("x", 257) + `"}`, job.CodeValidationFailed, []string{"/correlation_id"}},
+	{"long correlation", `{"type":"EXECUTE","correlation_id":"` + strings.Repeat("x", 257) + `"}`, job.CodeValidationFailed,
+		[]string{"/correlation_id"}},
 	{"empty event name", `{"type":"EMIT_EVENT","event":{"name":""}}`, job.CodeValidationFailed, []string{"/event/name"}},
-	{"long event name", `{"type":"EMIT_EVENT","event":{"name":"` + strings.Repeat("x", 129) + `"}}`, job.CodeValidationFailed, []string{"/event/name"}},
+	{"long event name", `{"type":"EMIT_EVENT","event":{"name":"` + strings.Repeat("x", 129) + `"}}`, job.CodeValidationFailed,
+		[]string{"/event/name"}},
 	{"event name with space", `{"type":"EMIT_EVENT","event":{"name":"a b"}}`, job.CodeValidationFailed, []string{"/event/name"}},
 	{"several values", `{"type":"A","work_kind":"B","callback":"C","idempotency_key":""}`, job.CodeValidationFailed,
 		[]string{"/type", "/work_kind", "/callback", "/idempotency_key"}},
@@ -201,19 +211,26 @@ func TestDecodeAccepts(t *testing.T) {
 		{"least", `{"type":"EXECUTE"}`, job.Request{Type: job.Execute}},
 		{"white space", " {\r\n\t\"type\" : \"EXECUTE\" } \n", job.Request{Type: job.Execute}},
 		{"escapes", `{"t\u0079pe":"EXEC\u0055TE"}`, job.Request{Type: job.Execute}},
-		{"nulls", `{"type":"EXECUTE","work_kind":null,"execution_at":null,"callback":null,"params":null,"auto_retry":null,"event":null,"idempotency_key":null,"correlation_id":null}`,
+		{"nulls",
+			`{"type":"EXECUTE","work_kind":null,"execution_at":null,"callback":null,"params":null,"auto_retry":null,"event":null,` +
+				`"idempotency_key":null,"correlation_id":null}`,
 			job.Request{Type: job.Execute}},
-		{"all", `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2030-01-31T12:00:00Z","callback":"https://example.com/x?y=1","params": {"a" : [1.50, "\\u0000"]} ,"auto_retry":true,"correlation_id":"a.B-c_1"}`,
+		{"all",
+			`{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2030-01-31T12:00:00Z",` +
+				`"callback":"https://example.com/x?y=1","params": {"a" : [1.50, "\\u0000"]} ,"auto_retry":true,"correlation_id":"a.B-c_1"}`,
 			job.Request{Type: job.Deferred, WorkKind: job.SuccessFast, ExecutionAt: &when, Callback: "https://example.com/x?y=1",
 				Params: json.RawMessage(`{"a" : [1.50, "\\u0000"]}`), AutoRetry: true, CorrelationID: "a.B-c_1"}},
 		{"event", `{"type":"EMIT_EVENT","event":{"name":"order.paid","data": -0.5e-3 }}`,
 			job.Request{Type: job.EmitEvent, Emit: &job.Emission{Name: "order.paid", Data: json.RawMessage(`-0.5e-3`)}}},
-		{"event without data", `{"type":"EMIT_EVENT","event":{"name":"a","data":null}}`, job.Request{Type: job.EmitEvent, Emit: &job.Emission{Name: "a"}}},
-		{"wrong combination is not decided here", `{"type":"EXECUTE","event":{"name":"a"}}`, job.Request{Type: job.Execute, Emit: &job.Emission{Name: "a"}}},
+		{"event without data", `{"type":"EMIT_EVENT","event":{"name":"a","data":null}}`,
+			job.Request{Type: job.EmitEvent, Emit: &job.Emission{Name: "a"}}},
+		{"wrong combination is not decided here", `{"type":"EXECUTE","event":{"name":"a"}}`,
+			job.Request{Type: job.Execute, Emit: &job.Emission{Name: "a"}}},
 		{"64 levels", `{"type":"EXECUTE","params":` + deepest + `}`, job.Request{Type: job.Execute, Params: json.RawMessage(deepest)}},
 		{"largest numbers", `{"type":"EXECUTE","params":{"a":[1e300,1E-300,` + strings.Repeat("9", 64) + `]}}`,
 			job.Request{Type: job.Execute, Params: json.RawMessage(`{"a":[1e300,1E-300,` + strings.Repeat("9", 64) + `]}`)}},
-		{"surrogate pair", `{"type":"EXECUTE","params":{"\ud83d\ude00":"😀"}}`, job.Request{Type: job.Execute, Params: json.RawMessage(`{"\ud83d\ude00":"😀"}`)}},
+		{"surrogate pair", `{"type":"EXECUTE","params":{"\ud83d\ude00":"😀"}}`,
+			job.Request{Type: job.Execute, Params: json.RawMessage(`{"\ud83d\ude00":"😀"}`)}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -227,7 +244,8 @@ func TestDecodeAccepts(t *testing.T) {
 
 func TestDecodeCopies(t *testing.T) {
 	t.Parallel()
-	body := []byte(`{"type":"EXECUTE","callback":"http://example.com","params":{"a":1},"idempotency_key":"k","correlation_id":"c","event":{"name":"n","data":[2]}}`)
+	body := []byte(`{"type":"EXECUTE","callback":"http://example.com","params":{"a":1},"idempotency_key":"k",` +
+		`"correlation_id":"c","event":{"name":"n","data":[2]}}`)
 	got, err := decode.Job(body, "", testPayload)
 	require.NoError(t, err)
 	for i := range body {
@@ -254,7 +272,8 @@ func TestHashIsCanonical(t *testing.T) {
 	for _, same := range []string{
 		`{"type":"EXECUTE","params":{"a":1,"b":[1.0,{"x":1,"y":2}]}}`,
 		`{"idempotency_key":"k","params":{"b":[1.0,{"y":2,"x":1}],"a":1},"type":"EXECUTE"}`,
-		" {\n\"idempotency\\u005fkey\": \"k\" , \"par\\u0061ms\" : { \"\\u0061\" : 1, \"b\" :[1.0,{\"x\":1,\"y\":2}]},\"type\":\"\\u0045XECUTE\"} ",
+		" {\n\"idempotency\\u005fkey\": \"k\" , \"par\\u0061ms\" : { \"\\u0061\" : 1, \"b\" " +
+			":[1.0,{\"x\":1,\"y\":2}]},\"type\":\"\\u0045XECUTE\"} ",
 	} {
 		require.Equal(t, base, hash(same, "k"), same)
 	}
@@ -318,10 +337,13 @@ func TestFormAndValuesAreToldTogether(t *testing.T) {
 		code job.Code
 		at   []string
 	}{
-		"time that must not be there":    {`{"type":"EXECUTE","execution_at":"2030-01-01T00:00:00Z","colour":1}`, job.CodeMalformed, []string{"/colour", "/execution_at"}},
-		"time that is missing":           {`{"type":"DEFERRED","auto_retry":"x","callback":"x"}`, job.CodeMalformed, []string{"/auto_retry", "/callback", "/execution_at"}},
-		"time of the wrong type":         {`{"type":"DEFERRED","execution_at":5}`, job.CodeMalformed, []string{"/execution_at"}},
-		"values only":                    {`{"type":"EXECUTE","callback":"x","work_kind":"PAYLOAD_INVALID"}`, job.CodeValidationFailed, []string{"/callback", "/work_kind"}},
+		"time that must not be there": {`{"type":"EXECUTE","execution_at":"2030-01-01T00:00:00Z","colour":1}`, job.CodeMalformed,
+			[]string{"/colour", "/execution_at"}},
+		"time that is missing": {`{"type":"DEFERRED","auto_retry":"x","callback":"x"}`, job.CodeMalformed,
+			[]string{"/auto_retry", "/callback", "/execution_at"}},
+		"time of the wrong type": {`{"type":"DEFERRED","execution_at":5}`, job.CodeMalformed, []string{"/execution_at"}},
+		"values only": {`{"type":"EXECUTE","callback":"x","work_kind":"PAYLOAD_INVALID"}`, job.CodeValidationFailed,
+			[]string{"/callback", "/work_kind"}},
 		"form only":                      {`{"work_kind":"SUCCESS_FAST"}`, job.CodeMalformed, []string{"/type"}},
 		"rules, and something after all": {`{"type":"EXECUTE","event":{"name":"a"}} x`, job.CodeMalformed, []string{"", "/event"}},
 	}
@@ -400,7 +422,8 @@ func TestHashOfMembersIsThatOfTheWhole(t *testing.T) {
 
 func TestDecodersKeepNothingOfTheirLastBody(t *testing.T) {
 	t.Parallel()
-	full := `{"type":"EXECUTE","work_kind":"SUCCESS_FAST","params":{"a":1},"callback":"https://example.com","auto_retry":true,"correlation_id":"c","idempotency_key":"k","no":1}`
+	full := `{"type":"EXECUTE","work_kind":"SUCCESS_FAST","params":{"a":1},"callback":"https://example.com","auto_retry":true,` +
+		`"correlation_id":"c","idempotency_key":"k","no":1}`
 	var group sync.WaitGroup
 	for range 10 {
 		group.Go(func() {

@@ -41,11 +41,13 @@ func TestListDeliveries(t *testing.T) {
 		self := path + "/" + deliveryID.String()
 		require.JSONEq(t, `{"data": [
 			{"delivery_id": "01890000-0000-7000-8000-0000000000d1", "webhook_id": "01890000-0000-7000-8000-0000000000c1", "url": null,
-				"job_id": "01890000-0000-7000-8000-000000000001", "seq": 5, "event_id": "01890000-0000-7000-8000-0000000000e1", "event_name": "job.failed",
+				"job_id": "01890000-0000-7000-8000-000000000001", "seq": 5, "event_id": "01890000-0000-7000-8000-0000000000e1",
+					"event_name": "job.failed",
 				"state": "PENDING", "attempts": 0, "next_attempt_at": "2030-01-31T12:00:02.123456Z", "created_at": "2030-01-31T12:00:00.123456Z",
 				"settled_at": null, "last_status": null, "last_error": null, "links": {"self": "`+self+`", "redeliver": "`+self+`/redeliver"}},
 			{"delivery_id": "01890000-0000-7000-8000-0000000000d1", "webhook_id": null, "url": "https://example.com/done",
-				"job_id": "01890000-0000-7000-8000-000000000001", "seq": 3, "event_id": "01890000-0000-7000-8000-0000000000e1", "event_name": "job.assigned",
+				"job_id": "01890000-0000-7000-8000-000000000001", "seq": 3, "event_id": "01890000-0000-7000-8000-0000000000e1",
+					"event_name": "job.assigned",
 				"state": "FAILED", "attempts": 9, "next_attempt_at": null, "created_at": "2030-01-31T12:00:00.123456Z",
 				"settled_at": "2030-01-31T12:01:00.123456Z", "last_status": null,
 				"last_error": {"code": "TIMEOUT", "detail": "The receiver did not answer completely within the time limit."},
@@ -56,7 +58,10 @@ func TestListDeliveries(t *testing.T) {
 		require.Equal(t, job.DeliveryQuery{Owner: owner, Limit: 7, After: nextID}, w.webhooks.query)
 
 		after, before := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2030, 1, 2, 0, 0, 0, 1000, time.UTC)
-		w.send("GET", path+"?state=DELIVERED&event_name=batch.completed&created_after=2030-01-01T00:00:00Z&created_before=2030-01-02T00:00:00.0000001Z&limit=100", "").page(t)
+		w.send("GET",
+			path+
+				"?state=DELIVERED&event_name=batch.completed&created_after=2030-01-01T00:00:00Z"+
+				"&created_before=2030-01-02T00:00:00.0000001Z&limit=100", "").page(t)
 		require.Equal(t, job.DeliveryQuery{
 			Owner: owner, Limit: 100, State: job.DeliveryDelivered, EventName: job.EventBatchCompleted, CreatedAfter: &after, CreatedBefore: &before,
 		}, w.webhooks.query)
@@ -105,7 +110,8 @@ func TestDeliveryCursorsAreOfTheirList(t *testing.T) {
 	w.webhooks.find = func(_, _ job.ID) (*job.Webhook, error) { return aWebhook(), nil }
 	all := map[string]string{}
 	for _, path := range []string{
-		ofOneWebhook + "?", ofOneWebhook + "?state=FAILED&", ofOneWebhook + "?event_name=job.failed&", ofOneWebhook + "?created_after=2030-01-01T00:00:00Z&",
+		ofOneWebhook + "?", ofOneWebhook + "?state=FAILED&", ofOneWebhook + "?event_name=job.failed&",
+		ofOneWebhook + "?created_after=2030-01-01T00:00:00Z&",
 		webhookPath(batchID) + "/deliveries?", ofOneJob + "?", ofOneJob + "?state=FAILED&", jobPath(webhookID) + "/deliveries?",
 	} {
 		all[path] = *w.send("GET", path+"limit=1", "").page(t).Page.NextCursor
@@ -159,7 +165,8 @@ func TestGetDelivery(t *testing.T) {
 				"error": {"code": "TIMEOUT", "detail": "The receiver did not answer completely within the time limit."}},
 			{"number": 2, "started_at": "2030-01-31T12:00:05.123456Z", "duration_ms": 1, "status": 503,
 				"error": {"code": "HTTP_5XX", "detail": "The receiver answered with a 5xx status."},
-				"response": {"headers": {"Content-Type": ["text/html"], "Set-Cookie": ["a=1", "b=2"]}, "body": "<script>ä</script>", "truncated": false}}
+				"response": {"headers": {"Content-Type": ["text/html"], "Set-Cookie": ["a=1", "b=2"]}, "body": "<script>ä</script>",
+					"truncated": false}}
 		]`, string(log))
 	}
 	for _, id := range []string{webhookID.String(), "x", "%00", strings.ToUpper(deliveryID.String()) + "0"} {
@@ -230,13 +237,16 @@ func TestRedeliver(t *testing.T) {
 // no job.
 func TestEventsOfWebhooks(t *testing.T) {
 	t.Parallel()
-	data := json.RawMessage(`{"webhookId":"01890000-0000-7000-8000-0000000000c1","reason":"GONE","text":"The receiver answered 410 Gone.","disabledAt":"2030-01-31T12:00:00.123456Z"}`)
+	data := json.RawMessage(`{"webhookId":"01890000-0000-7000-8000-0000000000c1","reason":"GONE",` +
+		`"text":"The receiver answered 410 Gone.","disabledAt":"2030-01-31T12:00:00.123456Z"}`)
 	disabled := job.Occurrence{
 		Event:    job.Event{ID: eventID, Name: job.EventWebhookDisabled, At: now, Data: data},
 		Position: job.Position{Tx: 5, ID: eventID}, Webhook: webhookID,
 	}
-	const want = `{"event_id": "01890000-0000-7000-8000-0000000000e1", "seq": null, "job_id": null, "webhook_id": "01890000-0000-7000-8000-0000000000c1",
-		"event_name": "webhook.disabled", "prev_state": null, "next_state": null, "attempt": null, "timestamp": "2030-01-31T12:00:00.123456Z", "data": `
+	const want = `{"event_id": "01890000-0000-7000-8000-0000000000e1", "seq": null, "job_id": null,
+		"webhook_id": "01890000-0000-7000-8000-0000000000c1",
+		"event_name": "webhook.disabled", "prev_state": null, "next_state": null, "attempt": null,
+			"timestamp": "2030-01-31T12:00:00.123456Z", "data": `
 	w := newWorld(t, func(_ *Config, d *Deps) { d.Events = feedOf{noEvents{&fakeJobs{}}, disabled} })
 	a := w.send(http.MethodGet, "/v1/events", "")
 	text, err := json.Marshal(a.page(t).Data[0])

@@ -54,8 +54,11 @@ func TestDeliveriesAreDescribed(t *testing.T) {
 	batch, err := failedBatch(t.Context(), clientA, batchID)
 	require.NoError(t, err)
 	structured := func(event string, data []byte) []byte {
-		return []byte(`{"specversion":"1.0","id":"` + eventID.String() + `","type":"` + event + `","source":"` + publicURL + `/v1","subject":"jobs/` +
-			jobID.String() + `","time":"2030-01-31T12:00:00Z","sequence":"5","sequencetype":"Integer","datacontenttype":"application/json","data":` + string(data) + `}`)
+		return []byte(`{"specversion":"1.0","id":"` + eventID.String() + `","type":"` + event + `","source":"` + publicURL +
+			`/v1","subject":"jobs/` +
+			jobID.String() +
+			`","time":"2030-01-31T12:00:00Z","sequence":"5","sequencetype":"Integer","datacontenttype":"application/json","data":` + string(data) +
+			`}`)
 	}
 	inBody := []string{"Content-Type", "application/cloudevents+json", "ce-specversion", "-", "ce-id", "-", "ce-type", "-", "ce-source", "-",
 		"ce-subject", "-", "ce-time", "-", "ce-sequence", "-", "ce-sequencetype", "-"}
@@ -64,21 +67,25 @@ func TestDeliveriesAreDescribed(t *testing.T) {
 		body   []byte
 		wrong  string // part of what is said; "" for nothing
 	}{
-		"job":               {delivered(job.EventSucceeded), ended, ""},
-		"callback":          {delivered(job.EventSucceeded, "webhook-signature", "-"), ended, ""},
-		"batch":             {delivered(job.EventBatchCompleted, "Content-Type", "application/problem+json"), bodyOf(links.BatchDocument(batch)), ""},
-		"test":              {delivered(job.EventWebhookTest), []byte(`{"webhookId":"` + webhookID.String() + `"}`), ""},
-		"structured":        {delivered("", inBody...), structured(job.EventSucceeded, ended), ""},
-		"emitted":           {delivered(job.EventEmitted), []byte(`{"instance":"/v1/jobs/x/attempts/1","jobId":"` + jobID.String() + `","jobStatus":"PROCESSING","submittedAt":"2030-01-31T12:00:00.123456Z","attempt":1,"emitted":{"name":"a","data":[1]}}`), ""},
-		"other event":       {delivered("job.progress"), ended, "job.progress"},
-		"no digest":         {delivered(job.EventSucceeded, "Content-Digest", "-"), ended, "Content-Digest is missing"},
-		"no attribute":      {delivered(job.EventSucceeded, "ce-sequence", "-"), ended, "Ce-Sequence is missing"},
-		"bad id":            {delivered(job.EventSucceeded, "webhook-id", "1"), ended, "uuid"},
-		"unknown header":    {delivered(job.EventSucceeded, "X-Own", "1"), ended, "X-Own is not documented"},
-		"problem as JSON":   {delivered(job.EventBatchCompleted, "Content-Type", "text/json"), ended, "not JSON"},
-		"body of another":   {delivered(job.EventWebhookTest), ended, "webhookId"},
-		"half a body":       {delivered(job.EventSucceeded), ended[:9], "not JSON"},
-		"both modes":        {delivered(job.EventSucceeded, "Content-Type", "application/cloudevents+json"), structured(job.EventSucceeded, ended), "structured mode"},
+		"job":      {delivered(job.EventSucceeded), ended, ""},
+		"callback": {delivered(job.EventSucceeded, "webhook-signature", "-"), ended, ""},
+		"batch": {delivered(job.EventBatchCompleted, "Content-Type", "application/problem+json"),
+			bodyOf(links.BatchDocument(batch)), ""},
+		"test":       {delivered(job.EventWebhookTest), []byte(`{"webhookId":"` + webhookID.String() + `"}`), ""},
+		"structured": {delivered("", inBody...), structured(job.EventSucceeded, ended), ""},
+		"emitted": {delivered(job.EventEmitted),
+			[]byte(`{"instance":"/v1/jobs/x/attempts/1","jobId":"` + jobID.String() +
+				`","jobStatus":"PROCESSING","submittedAt":"2030-01-31T12:00:00.123456Z","attempt":1,"emitted":{"name":"a","data":[1]}}`), ""},
+		"other event":     {delivered("job.progress"), ended, "job.progress"},
+		"no digest":       {delivered(job.EventSucceeded, "Content-Digest", "-"), ended, "Content-Digest is missing"},
+		"no attribute":    {delivered(job.EventSucceeded, "ce-sequence", "-"), ended, "Ce-Sequence is missing"},
+		"bad id":          {delivered(job.EventSucceeded, "webhook-id", "1"), ended, "uuid"},
+		"unknown header":  {delivered(job.EventSucceeded, "X-Own", "1"), ended, "X-Own is not documented"},
+		"problem as JSON": {delivered(job.EventBatchCompleted, "Content-Type", "text/json"), ended, "not JSON"},
+		"body of another": {delivered(job.EventWebhookTest), ended, "webhookId"},
+		"half a body":     {delivered(job.EventSucceeded), ended[:9], "not JSON"},
+		"both modes": {delivered(job.EventSucceeded, "Content-Type", "application/cloudevents+json"),
+			structured(job.EventSucceeded, ended), "structured mode"},
 		"attribute missing": {delivered("", inBody...), []byte(`{"type":"job.failed"}`), "specversion"},
 	}
 	for name, test := range tests {

@@ -280,7 +280,8 @@ func TestStreamsAreDocumented(t *testing.T) {
 	for name, message := range root.in("components", "messages") {
 		require.Equal(t, name, message.(map[string]any)["name"])
 	}
-	require.ElementsMatch(t, without(frames, "batch-completed", "webhook-disabled", "webhook-test"), root.in("channels", "jobEvents", "messages").names())
+	require.ElementsMatch(t, without(frames, "batch-completed", "webhook-disabled", "webhook-test"),
+		root.in("channels", "jobEvents", "messages").names())
 	require.ElementsMatch(t, without(frames, stream.ProgressEvent), root.in("channels", "clientEvents", "messages").names())
 
 	for _, name := range []string{"jobEvents", "clientEvents"} {

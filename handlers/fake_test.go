@@ -325,13 +325,14 @@ func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
 	w.webhooks = &fakeWebhooks{jobs: w.jobs}
 	cfg := Config{PublicURL: publicURL}
 	deps := Deps{
-		Jobs: w.jobs, Reader: w.jobs, Batches: w.batches, Events: noEvents{w.jobs}, Clients: w.clients, Webhooks: w.webhooks, Deliveries: w.webhooks,
-		Directory: func(context.Context) ([]byte, error) { return []byte(keyDirectory), nil },
-		CursorKey: func(context.Context) ([]byte, error) { return []byte("a secret of 32 bytes for cursors"), nil },
-		Limiter:   fakeLimiter{job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 5999, Reset: 10 * time.Millisecond}},
-		Health:    fakeHealth{Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok"}}},
-		Logger:    slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Registry:  w.registry, Clock: func() time.Time { return now },
+		Jobs: w.jobs, Reader: w.jobs, Batches: w.batches, Events: noEvents{w.jobs}, Clients: w.clients, Webhooks: w.webhooks,
+		Deliveries: w.webhooks,
+		Directory:  func(context.Context) ([]byte, error) { return []byte(keyDirectory), nil },
+		CursorKey:  func(context.Context) ([]byte, error) { return []byte("a secret of 32 bytes for cursors"), nil },
+		Limiter:    fakeLimiter{job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 5999, Reset: 10 * time.Millisecond}},
+		Health:     fakeHealth{Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok"}}},
+		Logger:     slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Registry:   w.registry, Clock: func() time.Time { return now },
 	}
 	for _, f := range change {
 		f(&cfg, &deps)

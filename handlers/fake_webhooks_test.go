@@ -145,7 +145,8 @@ func (f *fakeWebhooks) Deliveries(ctx context.Context, client job.ID, q job.Deli
 	return f.page, f.check(ctx, client, q.Owner)
 }
 
-func (f *fakeWebhooks) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error) {
+func (f *fakeWebhooks) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery,
+	[]job.DeliveryAttempt, error) {
 	d, err := f.Redeliver(ctx, client, owner, id)
 	return d, f.attempts, err
 }

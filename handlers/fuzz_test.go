@@ -25,8 +25,10 @@ func FuzzDecodeSubmit(f *testing.F) {
 			f.Add([]byte(b.body), "")
 		}
 	}
-	f.Add([]byte(`{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2030-01-31T12:00:00.123456789Z","callback":"https://example.com/x?y=1","params": {"a" : [1.50, "\\u0000"]} ,"auto_retry":true,"correlation_id":"a.B-c_1"}`), "k")
-	f.Add([]byte(` { "type" : "EMIT_EVENT" , "event" : {"data":{"b":1e5,"a":"\ud83d\ude00"},"name":"order.paid"} , "idempotency_key":"\u0041" }`), "")
+	f.Add([]byte(`{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2030-01-31T12:00:00.123456789Z",`+
+		`"callback":"https://example.com/x?y=1","params": {"a" : [1.50, "\\u0000"]} ,"auto_retry":true,"correlation_id":"a.B-c_1"}`), "k")
+	f.Add([]byte(` { "type" : "EMIT_EVENT" , "event" : {"data":{"b":1e5,"a":"\ud83d\ude00"},"name":"order.paid"} ,`+
+		` "idempotency_key":"\u0041" }`), "")
 	f.Fuzz(func(t *testing.T, body []byte, key string) {
 		if !decode.ValidKey(key) {
 			key = ""

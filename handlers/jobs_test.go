@@ -44,7 +44,8 @@ func finishedReport(context.Context, job.ID, job.ID, int) (*job.Report, error) {
 		Origin:  job.Origin{JobID: jobID, CreatedAt: now},
 		Attempt: job.Attempt{Number: 1, State: job.Succeeded, Outcome: job.OutcomeSuccess, StartedAt: at(1), FinishedAt: at(2)},
 		Events: []job.Event{
-			{ID: clientB, JobID: jobID, Seq: 1, Name: job.EventCreated, Next: job.Created, Attempt: 1, At: now, Data: []byte(`{"work_kind":"SUCCESS_FAST"}`)},
+			{ID: clientB, JobID: jobID, Seq: 1, Name: job.EventCreated, Next: job.Created, Attempt: 1, At: now,
+				Data: []byte(`{"work_kind":"SUCCESS_FAST"}`)},
 			{ID: clientB, JobID: jobID, Seq: 2, Name: job.EventQueued, Prev: job.Created, Next: job.Queued, Attempt: 1, At: now, Data: []byte(`{}`)},
 			{ID: clientB, JobID: jobID, Seq: 3, Name: job.EventEmitted, Attempt: 1, At: now, Data: []byte(`{"name":"a"}`)},
 		},
@@ -101,7 +102,8 @@ func TestGetSucceededJob(t *testing.T) {
 		"finished_at": "2030-01-31T12:00:02.123456Z", "canceled_at": null,
 		"attempt": 1, "attempts": 1, "max_attempts": 4, "can_retry": false, "auto_retry": false, "batch_id": null,
 		"estimated_completion": null, "expires_at": null, "callback": null, "correlation_id": null, "params": {"a": "<&>"},
-		"definition": {"work_kind": "SUCCESS_FAST", "duration_ms": 1000, "should_fail": false, "payload_size": 4096, "expected_outcome": "SUCCEEDED"},
+		"definition": {"work_kind": "SUCCESS_FAST", "duration_ms": 1000, "should_fail": false, "payload_size": 4096,
+			"expected_outcome": "SUCCEEDED"},
 		"result": {"state": "AVAILABLE", "media_type": "text/plain", "size_bytes": 4096, "expires_at": "2030-01-31T13:00:00.123456Z",
 			"checksum": {"algorithm": "sha256", "value": "01ab000000000000000000000000000000000000000000000000000000000000"},
 			"download_url": "/v1/jobs/01890000-0000-7000-8000-000000000001/result"},
@@ -245,11 +247,15 @@ func TestReport(t *testing.T) {
 		"job_id": "01890000-0000-7000-8000-000000000001", "attempt": 1, "outcome": "SUCCESS",
 		"started_at": "2030-01-31T12:00:01.123456Z", "finished_at": "2030-01-31T12:00:02.123456Z", "duration_ms": 1234,
 		"events": [
-			{"event_id": "00000000-0000-4000-8000-00000000000b", "seq": 1, "job_id": "01890000-0000-7000-8000-000000000001", "event_name": "job.created",
-				"prev_state": null, "next_state": "CREATED", "attempt": 1, "timestamp": "2030-01-31T12:00:00.123456Z", "data": {"work_kind": "SUCCESS_FAST"}},
-			{"event_id": "00000000-0000-4000-8000-00000000000b", "seq": 2, "job_id": "01890000-0000-7000-8000-000000000001", "event_name": "job.queued",
+			{"event_id": "00000000-0000-4000-8000-00000000000b", "seq": 1, "job_id": "01890000-0000-7000-8000-000000000001",
+				"event_name": "job.created",
+				"prev_state": null, "next_state": "CREATED", "attempt": 1, "timestamp": "2030-01-31T12:00:00.123456Z",
+					"data": {"work_kind": "SUCCESS_FAST"}},
+			{"event_id": "00000000-0000-4000-8000-00000000000b", "seq": 2, "job_id": "01890000-0000-7000-8000-000000000001",
+				"event_name": "job.queued",
 				"prev_state": "CREATED", "next_state": "QUEUED", "attempt": 1, "timestamp": "2030-01-31T12:00:00.123456Z", "data": {}},
-			{"event_id": "00000000-0000-4000-8000-00000000000b", "seq": 3, "job_id": "01890000-0000-7000-8000-000000000001", "event_name": "event.emitted",
+			{"event_id": "00000000-0000-4000-8000-00000000000b", "seq": 3, "job_id": "01890000-0000-7000-8000-000000000001",
+				"event_name": "event.emitted",
 				"prev_state": null, "next_state": null, "attempt": 1, "timestamp": "2030-01-31T12:00:00.123456Z", "data": {"name": "a"}}
 		]}`, a.text)
 
@@ -306,7 +312,8 @@ func TestAttemptDocument(t *testing.T) {
 	require.Empty(t, a.Header.Get("Retry-After"))
 	require.JSONEq(t, `{
 		"instance": "/v1/jobs/01890000-0000-7000-8000-000000000001/attempts/1", "jobId": "01890000-0000-7000-8000-000000000001",
-		"jobStatus": "COMPLETED", "submittedAt": "2030-01-31T12:00:00.123456Z", "completedAt": "2030-01-31T12:00:02.123456Z", "attempt": 1}`, a.text)
+		"jobStatus": "COMPLETED", "submittedAt": "2030-01-31T12:00:00.123456Z", "completedAt": "2030-01-31T12:00:02.123456Z", "attempt": 1}`,
+		a.text)
 
 	w.jobs.attempts = nil
 	w.send("GET", jobPath(jobID)+"/attempts/1", "").requireProblem(t, job.CodeJobNotFound)
@@ -322,7 +329,8 @@ func TestClients(t *testing.T) {
 
 	const key = `"key_id": "abc", "created_at": "2030-01-31T12:00:00.123456Z", "expires_at": "2030-01-31T13:00:00.123456Z"}`
 	keys := "/v1/clients/" + clientB.String() + "/keys"
-	for body, rotate := range map[string]bool{"": false, "{}": false, `{"rotate":true}`: true, `{"rotate":false}`: false, `{"rotate":null}`: false} {
+	for body, rotate := range map[string]bool{"": false, "{}": false, `{"rotate":true}`: true, `{"rotate":false}`: false,
+		`{"rotate":null}`: false} {
 		a = w.send("POST", keys, body)
 		require.Equal(t, 201, a.StatusCode)
 		require.JSONEq(t, `{"api_key": "frk_secret", `+key, a.text)

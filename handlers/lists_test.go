@@ -93,13 +93,14 @@ func TestBadQueries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	bad := map[string][]string{
-		"limit":          {"", "0", "-1", "101", "1000000000000", "01", "1.0", "x", "1e1", "%201", "1%0a", "%00", "٣"},
-		"cursor":         {"", "x", "AAAA", "AAAA=", "!", strings.Repeat("A", 5000), "%00", "null"},
-		"state":          {"", "failed", "FAILED,QUEUED", "NOPE", "FAILED%00"},
-		"type":           {"", "execute", "NOPE"},
-		"work_kind":      {"", "SUCCESS", "success_fast"},
-		"batch_id":       {"", "x", batchID.String() + "x", strings.ReplaceAll(batchID.String(), "-", ""), "'%20or%201=1"},
-		"created_after":  {"", "now", "2030-01-01", "2030-01-01T00:00:00", "2030-01-01T00:00:00%2B01:00", "2030-01-01T00:00:00+00:00", "2030-02-30T00:00:00Z", "1893456000"},
+		"limit":     {"", "0", "-1", "101", "1000000000000", "01", "1.0", "x", "1e1", "%201", "1%0a", "%00", "٣"},
+		"cursor":    {"", "x", "AAAA", "AAAA=", "!", strings.Repeat("A", 5000), "%00", "null"},
+		"state":     {"", "failed", "FAILED,QUEUED", "NOPE", "FAILED%00"},
+		"type":      {"", "execute", "NOPE"},
+		"work_kind": {"", "SUCCESS", "success_fast"},
+		"batch_id":  {"", "x", batchID.String() + "x", strings.ReplaceAll(batchID.String(), "-", ""), "'%20or%201=1"},
+		"created_after": {"", "now", "2030-01-01", "2030-01-01T00:00:00", "2030-01-01T00:00:00%2B01:00", "2030-01-01T00:00:00+00:00",
+			"2030-02-30T00:00:00Z", "1893456000"},
 		"created_before": {"", "now"},
 	}
 	for _, parameter := range listQuery {
@@ -240,9 +241,11 @@ func TestListAttempts(t *testing.T) {
 	require.Equal(t, "de", a.Header.Get("Content-Language"))
 	const self = "/v1/jobs/01890000-0000-7000-8000-000000000001"
 	require.JSONEq(t, `{"data": [
-		{"attempt": 1, "state": "CANCELED", "outcome": "CANCELED", "started_at": null, "finished_at": "2030-01-31T12:00:01.123456Z", "duration_ms": null,
+		{"attempt": 1, "state": "CANCELED", "outcome": "CANCELED", "started_at": null,
+			"finished_at": "2030-01-31T12:00:01.123456Z", "duration_ms": null,
 			"links": {"self": "`+self+`/attempts/1", "report": "`+self+`/report?attempt=1"}},
-		{"attempt": 2, "state": "FAILED", "outcome": "FAILED", "started_at": "2030-01-31T12:00:02.123456Z", "finished_at": "2030-01-31T12:00:04.123456Z", "duration_ms": 2000,
+		{"attempt": 2, "state": "FAILED", "outcome": "FAILED", "started_at": "2030-01-31T12:00:02.123456Z",
+			"finished_at": "2030-01-31T12:00:04.123456Z", "duration_ms": 2000,
 			"failure": `+failureDocument+`, "links": {"self": "`+self+`/attempts/2", "report": "`+self+`/report?attempt=2"}},
 		{"attempt": 3, "state": "RUNNING", "outcome": null, "started_at": "2030-01-31T12:00:06.123456Z", "finished_at": null, "duration_ms": null,
 			"links": {"self": "`+self+`/attempts/3"}}

@@ -147,7 +147,8 @@ func TestAuthenticationFailuresAreCounted(t *testing.T) {
 	w.send("GET", jobPath(jobID), "").requireProblem(t, job.CodeJobNotFound)
 	w.server.deps.Clients = brokenClients{}
 	w.send("GET", jobPath(jobID), "").requireProblem(t, job.CodeStorageUnavailable)
-	require.Equal(t, []float64{1, 1, 1, 2}, []float64{failures(job.CodeInvalidCredentials), failures(job.CodeTokenExpired), failures(job.CodeKeyDisabled), failures(job.CodeForbidden)})
+	require.Equal(t, []float64{1, 1, 1, 2}, []float64{failures(job.CodeInvalidCredentials), failures(job.CodeTokenExpired),
+		failures(job.CodeKeyDisabled), failures(job.CodeForbidden)})
 }
 
 // A key that ends while its stream is open is a failure like others.

@@ -103,9 +103,12 @@ func TestWaitingProgressAndEstimates(t *testing.T) {
 	require.NotContains(t, text, `"progress"`)
 	require.NotContains(t, text, `"result"`)
 
-	progress := &job.Progress{Percentage: 40, Phase: "render", StepsCompleted: 2, StepsTotal: 5, ItemsProcessed: 4, ItemsTotal: 10, UpdatedAt: now.In(time.FixedZone("x", 3600))}
+	progress := &job.Progress{Percentage: 40, Phase: "render", StepsCompleted: 2, StepsTotal: 5, ItemsProcessed: 4, ItemsTotal: 10,
+		UpdatedAt: now.In(time.FixedZone("x", 3600))}
 	text = show(func(j *job.Job) { j.State, j.FinishedAt, j.Progress = job.Running, nil, progress })
-	require.Contains(t, text, `"progress":{"percentage":40,"phase":"render","steps_completed":2,"steps_total":5,"items_processed":4,"items_total":10,"updated_at":"2030-01-31T12:00:00.123456Z"}`)
+	require.Contains(t, text,
+		`"progress":{"percentage":40,"phase":"render","steps_completed":2,"steps_total":5,"items_processed":4,"items_total":10,`+
+			`"updated_at":"2030-01-31T12:00:00.123456Z"}`)
 	require.Contains(t, text, `"estimated_completion":"2030-01-31T12:00:03.123456Z"`)
 	require.NotContains(t, text, `"waiting"`)
 

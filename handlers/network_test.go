@@ -226,8 +226,10 @@ func TestUnreadableRequests(t *testing.T) {
 func TestHeaderInjection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
-	for _, value := range []string{"a%0d%0aSet-Cookie: evil=1", `a\r\nSet-Cookie: evil=1`, "a\r\n Set-Cookie: evil=1", "a\u2028Set-Cookie: evil=1", "a\u0085Set-Cookie: evil=1"} {
-		for _, name := range []string{"X-Request-Id", "X-Correlation-ID", "Prefer", "Idempotency-Key", "Accept-Language", "Traceparent", "Accept"} {
+	for _, value := range []string{"a%0d%0aSet-Cookie: evil=1", `a\r\nSet-Cookie: evil=1`, "a\r\n Set-Cookie: evil=1",
+		"a\u2028Set-Cookie: evil=1", "a\u0085Set-Cookie: evil=1"} {
+		for _, name := range []string{"X-Request-Id", "X-Correlation-ID", "Prefer", "Idempotency-Key", "Accept-Language", "Traceparent",
+			"Accept"} {
 			c := w.dial()
 			const body = `{"type":"EXECUTE"}`
 			_, err := io.WriteString(c, submitHead+name+": "+value+"\r\n"+framing(len(body), false)+body)
@@ -330,7 +332,8 @@ func TestClientsDoNotMix(t *testing.T) {
 		wg.Go(func() {
 			for n := range each {
 				mark := fmt.Sprintf("%06d%06d", sender, n)
-				body := fmt.Sprintf(`{"type":"EMIT_EVENT","callback":"http://%s.example","params":{"m":"%s"},"idempotency_key":"k%s","event":{"name":"e%s","data":"%s"}}`, mark, mark, mark, mark, mark)
+				body := fmt.Sprintf(`{"type":"EMIT_EVENT","callback":"http://%s.example","params":{"m":"%s"},"idempotency_key":"k%s",`+
+					`"event":{"name":"e%s","data":"%s"}}`, mark, mark, mark, mark, mark)
 				r, _ := http.NewRequest("POST", w.url+"/v1/jobs", strings.NewReader(body))
 				id := "00000000-0000-4000-8000-" + mark
 				r.Header = http.Header{

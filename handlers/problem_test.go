@@ -156,7 +156,8 @@ func TestRequestIDs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	seen := map[string]bool{}
-	for _, own := range []string{"-", "", "abc", jobID.String() + "x", "{" + jobID.String() + "}", strings.Repeat("a", 300), `"><script>`, "a b", "\xff"} {
+	for _, own := range []string{"-", "", "abc", jobID.String() + "x", "{" + jobID.String() + "}", strings.Repeat("a", 300), `"><script>`,
+		"a b", "\xff"} {
 		for _, a := range []*answer{
 			w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "X-Request-Id", own),
 			w.send("GET", "/nowhere", "", "X-Request-Id", own),
@@ -177,7 +178,8 @@ func TestRequestIDs(t *testing.T) {
 func TestAccessLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.send("POST", "/v1/jobs", `{"type":"EXECUTE","idempotency_key":"hidden-key","params":{"x":"hidden-param"}}`, "X-Correlation-ID", "evil\u00e9 \"quoted\"")
+	w.send("POST", "/v1/jobs", `{"type":"EXECUTE","idempotency_key":"hidden-key","params":{"x":"hidden-param"}}`, "X-Correlation-ID",
+		"evil\u00e9 \"quoted\"")
 	w.send("POST", "/v1/jobs", `{"type":"hidden-value"}`)
 	w.send("GET", "/hidden-path?hidden=query", "")
 	var lines []map[string]any

@@ -225,7 +225,8 @@ func TestForeignIDsLookUnknown(t *testing.T) {
 		}
 		path := examplePath(rt)
 		require.Less(t, w.send(rt.method, path, exampleBody(rt)).StatusCode, 300, rt.path)
-		for _, headers := range [][]string{{}, {"Prefer", "wait=1"}, {"Accept", "application/problem+json"}, {"Range", "bytes=0-1"}, {"If-None-Match", "*"}} {
+		for _, headers := range [][]string{{}, {"Prefer", "wait=1"}, {"Accept", "application/problem+json"}, {"Range", "bytes=0-1"},
+			{"If-None-Match", "*"}} {
 			headers = append([]string{"Authorization", "Bearer " + otherKey, "X-Request-Id", jobID.String()}, headers...)
 			foreign := w.send(rt.method, path, exampleBody(rt), headers...)
 			unknown := w.send(rt.method, examplePath(route{path: strings.Replace(rt.path, ":id", clientB.String(), 1)}), exampleBody(rt), headers...)
@@ -241,7 +242,8 @@ func TestForeignIDsLookUnknown(t *testing.T) {
 func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for _, path := range []string{"/v1", "/v1/", "/v1/job", "/V1/jobs", "/v1/Jobs", "/v1/jobs/", "/v2/jobs", "//v1/jobs", "/v1//jobs", "/v1/jobs/" + jobID.String() + "/", "/problems", "/problems/conflict/", "/healthz/", "/v1/clients/", "/%761/jobs", "/metrics"} {
+	for _, path := range []string{"/v1", "/v1/", "/v1/job", "/V1/jobs", "/v1/Jobs", "/v1/jobs/", "/v2/jobs", "//v1/jobs", "/v1//jobs",
+		"/v1/jobs/" + jobID.String() + "/", "/problems", "/problems/conflict/", "/healthz/", "/v1/clients/", "/%761/jobs", "/metrics"} {
 		for _, method := range []string{"GET", "POST", "OPTIONS", "BREW"} {
 			w.send(method, path, "").requireProblem(t, job.CodeRequestNotFound)
 		}

@@ -34,7 +34,8 @@ func TestProgressOnAStream(t *testing.T) {
 		b = r.next()
 	}
 	require.Equal(t, 100, b.percentage(t))
-	require.JSONEq(t, `{"job_id":"`+jobID.String()+`","attempt":1,"progress":{"percentage":100,"phase":"DONE","steps_completed":100,"steps_total":100,
+	require.JSONEq(t,
+		`{"job_id":"`+jobID.String()+`","attempt":1,"progress":{"percentage":100,"phase":"DONE","steps_completed":100,"steps_total":100,
 		"items_processed":7,"items_total":7,"updated_at":"2030-01-31T12:00:00.127456Z"}}`, b.data)
 	r.events("job-succeeded")
 	r.end()

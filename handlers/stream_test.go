@@ -117,10 +117,12 @@ func TestClientStream(t *testing.T) {
 	th.history.record(foreign, job.EventCreated)
 	th.history.record(jobID, job.EventQueued, job.EventCanceled)
 	th.history.change(func() {
-		batch := &job.Batch{ID: foreign, ClientID: clientA, Language: "en", Outcome: &job.BatchOutcome{Status: job.StatusCompleted, CompletedAt: now}}
+		batch := &job.Batch{ID: foreign, ClientID: clientA, Language: "en",
+			Outcome: &job.BatchOutcome{Status: job.StatusCompleted, CompletedAt: now}}
 		th.history.owners[job.ID{}] = clientA
 		th.history.events = append(th.history.events, job.Occurrence{
-			Event: job.Event{ID: foreign, Name: job.EventBatchCompleted, At: now}, Batch: batch, Position: job.Position{Tx: uint64(100 + len(th.history.events)), ID: foreign},
+			Event: job.Event{ID: foreign, Name: job.EventBatchCompleted, At: now}, Batch: batch,
+			Position: job.Position{Tx: uint64(100 + len(th.history.events)), ID: foreign},
 		})
 	})
 	th.history.record(second, job.EventQueued)
@@ -264,7 +266,8 @@ func TestStreamRefusals(t *testing.T) {
 		{"after the last", jobStream, []string{"Last-Event-ID", "6"}, job.CodeMalformed},
 		{"two ids", jobStream, []string{"Last-Event-ID", "1\r\nLast-Event-ID: 2"}, job.CodeMalformed},
 	}
-	for _, id := range []string{"0", "-1", "+1", "01", "1.0", "1e0", "0x1", "1 2", "9999999999", "99999999999999999999", "x", "١", "%31", strings.Repeat("1", 5000)} {
+	for _, id := range []string{"0", "-1", "+1", "01", "1.0", "1e0", "0x1", "1 2", "9999999999", "99999999999999999999", "x", "١", "%31",
+		strings.Repeat("1", 5000)} {
 		tests = append(tests, struct {
 			name, path string
 			headers    []string

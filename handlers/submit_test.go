@@ -115,10 +115,12 @@ func TestIdempotencyKey(t *testing.T) {
 func TestBadIdempotencyKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for _, header := range []string{"", `""`, `"`, `"abc`, `"abc" ` + "x", `"abc";a=1`, `"a\bc"`, `"abc\`, "a b", `"a b"`, "ä", strings.Repeat("k", 256), `"` + strings.Repeat("k", 256) + `"`} {
+	for _, header := range []string{"", `""`, `"`, `"abc`, `"abc" ` + "x", `"abc";a=1`, `"a\bc"`, `"abc\`, "a b", `"a b"`, "ä",
+		strings.Repeat("k", 256), `"` + strings.Repeat("k", 256) + `"`} {
 		w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`, "Idempotency-Key", header).requireProblem(t, job.CodeMalformed)
 	}
-	p := w.send("POST", "/v1/jobs", `{"type":"EXECUTE","idempotency_key":"a"}`, "Idempotency-Key", "b").requireProblem(t, job.CodeValidationFailed)
+	p := w.send("POST", "/v1/jobs", `{"type":"EXECUTE","idempotency_key":"a"}`, "Idempotency-Key", "b").requireProblem(t,
+		job.CodeValidationFailed)
 	require.Equal(t, "/idempotency_key", p.Violations[0].Pointer)
 
 	r, err := http.NewRequest("POST", "http://forgerun.test/v1/jobs", strings.NewReader(`{"type":"EXECUTE"}`))
@@ -198,11 +200,14 @@ func TestMediaTypes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const body = `{"type":"EXECUTE"}`
-	for _, good := range []string{"application/json", "Application/JSON", "application/json; charset=utf-8", `application/json;charset="UTF-8"`} {
+	for _, good := range []string{"application/json", "Application/JSON", "application/json; charset=utf-8",
+		`application/json;charset="UTF-8"`} {
 		require.Equal(t, 202, w.send("POST", "/v1/jobs", body, "Content-Type", good).StatusCode, good)
 	}
-	for _, bad := range []string{"-", "", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json; charset=latin1",
-		"application/json; x=y", "application/json; charset=utf-8; x=y", "application/problem+json", "application/jsonx", "json", "application/json, text/plain", ";"} {
+	for _, bad := range []string{"-", "", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
+		"application/json; charset=latin1",
+		"application/json; x=y", "application/json; charset=utf-8; x=y", "application/problem+json", "application/jsonx", "json",
+		"application/json, text/plain", ";"} {
 		w.send("POST", "/v1/jobs", body, "Content-Type", bad).requireProblem(t, job.CodeUnsupportedMediaType)
 		w.send("POST", jobPath(jobID)+"/cancel", "{}", "Content-Type", bad).requireProblem(t, job.CodeUnsupportedMediaType)
 	}
@@ -223,14 +228,16 @@ func TestAccept(t *testing.T) {
 	t.Parallel()
 	for _, good := range []string{
 		"", "*/*", "application/json", "application/problem+json", "application/*", "APPLICATION/JSON", "text/html, application/json;q=0.1",
-		"application/json;q=0, */*;q=0.1", "application/json;q=0, application/problem+json", "text/html,*/*;q=0.8", "application/json; charset=utf-8", ",", " , application/json",
+		"application/json;q=0, */*;q=0.1", "application/json;q=0, application/problem+json", "text/html,*/*;q=0.8",
+		"application/json; charset=utf-8", ",", " , application/json",
 		"application/json;q=0.001", "application/json;q=x", "application/*;q=0, application/json",
 	} {
 		require.True(t, acceptable(good), good)
 	}
 	for _, bad := range []string{
 		"text/html", "text/*", "application/xml", "application/json;q=0", "application/json;q=0.000, application/problem+json; q=0", "*/*;q=0",
-		"application/*;q=0, */*", "*/*, application/*; q=0.0", "json", "application/jsonx", "application/json;q=0,application/problem+json;Q=0,*/*",
+		"application/*;q=0, */*", "*/*, application/*; q=0.0", "json", "application/jsonx",
+		"application/json;q=0,application/problem+json;Q=0,*/*",
 	} {
 		require.False(t, acceptable(bad), bad)
 	}

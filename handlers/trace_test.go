@@ -159,7 +159,8 @@ func TestParentsOfSpans(t *testing.T) {
 				return
 			}
 			s := one(t, spans())
-			require.Equal(t, "00-"+s.SpanContext.TraceID().String()+"-"+s.SpanContext.SpanID().String()+"-01", got.TraceParent, "the job goes on from the request")
+			require.Equal(t, "00-"+s.SpanContext.TraceID().String()+"-"+s.SpanContext.SpanID().String()+"-01", got.TraceParent,
+				"the job goes on from the request")
 			if test.trace == "" {
 				require.False(t, s.Parent.IsValid())
 				require.NotEqual(t, clientTrace, s.SpanContext.TraceID().String())
@@ -205,13 +206,15 @@ func TestFailuresInSpans(t *testing.T) {
 		code   job.Code
 		says   string // the span; "": it is no error
 	}{
-		"client's fault": {func(context.Context, job.ID, job.ID) (job.Change, error) { return job.Change{}, errNoJob }, goodKey, job.CodeJobNotFound, ""},
-		"bad key":        {nil, "nonsense", job.CodeInvalidCredentials, ""},
+		"client's fault": {func(context.Context, job.ID, job.ID) (job.Change, error) { return job.Change{}, errNoJob }, goodKey,
+			job.CodeJobNotFound, ""},
+		"bad key": {nil, "nonsense", job.CodeInvalidCredentials, ""},
 		"storage": {func(context.Context, job.ID, job.ID) (job.Change, error) {
 			return job.Change{}, job.Errorf(job.CodeStorageUnavailable, "Storage cannot be reached.")
 		}, goodKey, job.CodeStorageUnavailable, "cannot be reached"},
-		"unknown": {func(context.Context, job.ID, job.ID) (job.Change, error) { return job.Change{}, errors.New("odd") }, goodKey, job.CodeInternal, "odd"},
-		"panic":   {func(context.Context, job.ID, job.ID) (job.Change, error) { panic("planted") }, goodKey, job.CodeInternal, "panic: planted"},
+		"unknown": {func(context.Context, job.ID, job.ID) (job.Change, error) { return job.Change{}, errors.New("odd") }, goodKey,
+			job.CodeInternal, "odd"},
+		"panic": {func(context.Context, job.ID, job.ID) (job.Change, error) { panic("planted") }, goodKey, job.CodeInternal, "panic: planted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

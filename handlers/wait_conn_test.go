@@ -11,7 +11,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-const waitingGet = "GET /v1/jobs/01890000-0000-7000-8000-000000000001 HTTP/1.1\r\nHost: x\r\nPrefer: wait=30\r\nAuthorization: Bearer " + goodKey + "\r\n\r\n"
+const waitingGet = "GET /v1/jobs/01890000-0000-7000-8000-000000000001 HTTP/1.1\r\nHost: x\r\nPrefer: wait=30\r\nAuthorization: Bearer " +
+	goodKey + "\r\n\r\n"
 
 func (w *world) held() int {
 	total, _ := w.server.limiter.Held()

@@ -158,7 +158,8 @@ func TestSubmitWaits(t *testing.T) {
 	require.Equal(t, 200, a.StatusCode)
 	require.Equal(t, "wait=30", a.Header.Get("Preference-Applied"))
 	require.Equal(t, jobPath(jobID), a.Header.Get("Location"))
-	require.Equal(t, "<"+jobPath(jobID)+`>; rel="status", <`+jobPath(jobID)+`/result>; rel="https://forgerun.example/rels/job-result"`, a.Header.Get("Link"))
+	require.Equal(t, "<"+jobPath(jobID)+`>; rel="status", <`+jobPath(jobID)+`/result>; rel="https://forgerun.example/rels/job-result"`,
+		a.Header.Get("Link"))
 	w.jobs.job = finishedJob
 	get := w.send("GET", jobPath(jobID), "")
 	require.Equal(t, get.text, a.text)

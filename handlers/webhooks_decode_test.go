@@ -52,7 +52,9 @@ var badWebhooks = []struct {
 
 	{"no events", `{"url":"https://example.com","events":[]}`, job.CodeValidationFailed, []string{"/events"}},
 	{"21 events", `{"url":"https://example.com","events":[` + names(21) + `]}`, job.CodeValidationFailed, []string{"/events"}},
-	{"unknown events", `{"url":"https://example.com","events":["","job","job.","JOB.FAILED","job.progress","job.*.x","webhook.*","batch.*"," *"]}`, job.CodeValidationFailed,
+	{"unknown events",
+		`{"url":"https://example.com","events":["","job","job.","JOB.FAILED","job.progress","job.*.x","webhook.*","batch.*"," *"]}`,
+		job.CodeValidationFailed,
 		[]string{"/events/0", "/events/1", "/events/2", "/events/3", "/events/4", "/events/5", "/events/6", "/events/7", "/events/8"}},
 	{"long description", hook(`,"description":"` + strings.Repeat("ä", 257) + `"`), job.CodeValidationFailed, []string{"/description"}},
 	{"content mode", hook(`,"content_mode":"Binary"`), job.CodeValidationFailed, []string{"/content_mode"}},
@@ -61,7 +63,8 @@ var badWebhooks = []struct {
 	{"URLs", `{"url":"","events":["*"]}`, job.CodeValidationFailed, []string{"/url"}},
 	{"URL with a user", `{"url":"https://u:p@example.com","events":["*"]}`, job.CodeValidationFailed, []string{"/url"}},
 	{"long URL", `{"url":"https://example.com/` + strings.Repeat("x", 2029) + `","events":["*"]}`, job.CodeValidationFailed, []string{"/url"}},
-	{"all values", `{"url":"x","events":["x","*"],"description":"` + strings.Repeat("x", 257) + `","content_mode":"x","idempotency_key":"ä"}`, job.CodeValidationFailed,
+	{"all values", `{"url":"x","events":["x","*"],"description":"` + strings.Repeat("x", 257) +
+		`","content_mode":"x","idempotency_key":"ä"}`, job.CodeValidationFailed,
 		[]string{"/url", "/events/0", "/description", "/content_mode", "/idempotency_key"}},
 }
 
@@ -114,7 +117,8 @@ func TestWebhookViolationsSayWhatIsAllowed(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
 		hook(`,"colour":1`): "url, events, description, content_mode, idempotency_key",
-		`{"url":"https://example.com","events":["job.progress"]}`:    job.SubscribableNames() + ". Progress, job.progress, is shown in event streams only.",
+		`{"url":"https://example.com","events":["job.progress"]}`: job.SubscribableNames() +
+			". Progress, job.progress, is shown in event streams only.",
 		`{"url":"https://example.com","events":[` + names(22) + `]}`: "1 to 20 names of events and has 22",
 		hook(`,"content_mode":"x"`):                                  "binary or structured",
 		hook(`,"description":"` + strings.Repeat("x", 300) + `"`):    "at most 256 characters and has 300",
@@ -155,7 +159,8 @@ func TestBadWebhookPatches(t *testing.T) {
 			[]string{"/secret", "/idempotency_key", "/webhook_id", "/disabled_reason"}},
 		{"duplicate name", `{"enabled":true,"enabled":false}`, job.CodeMalformed, []string{"/enabled"}},
 		{"no events", `{"events":[]}`, job.CodeValidationFailed, []string{"/events"}},
-		{"values", `{"url":"x","events":["*","job.progress"],"description":"` + strings.Repeat("x", 257) + `","content_mode":""}`, job.CodeValidationFailed,
+		{"values", `{"url":"x","events":["*","job.progress"],"description":"` + strings.Repeat("x", 257) + `","content_mode":""}`,
+			job.CodeValidationFailed,
 			[]string{"/url", "/events/1", "/description", "/content_mode"}},
 		{"form and values", `{"url":"x","enabled":0}`, job.CodeMalformed, []string{"/enabled", "/url"}},
 	}
@@ -176,7 +181,8 @@ func FuzzDecodeWebhook(f *testing.F) {
 		}
 	}
 	for _, seed := range []string{
-		hook(`,"description":"ä","content_mode":"structured","idempotency_key":"k"`), `{"enabled":true}`, `{"enabled":null}`, `{"since":"2030-01-31T12:00:00Z","cursor":"AAAA"}`,
+		hook(`,"description":"ä","content_mode":"structured","idempotency_key":"k"`), `{"enabled":true}`, `{"enabled":null}`,
+		`{"since":"2030-01-31T12:00:00Z","cursor":"AAAA"}`,
 	} {
 		f.Add([]byte(seed))
 	}

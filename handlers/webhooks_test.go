@@ -21,13 +21,16 @@ const webhookMembers = `"webhook_id": "01890000-0000-7000-8000-0000000000c1", "u
 	"events": ["job.*", "batch.completed"], "description": "Mine", "content_mode": "binary", "enabled": true,
 	"disabled_at": null, "disabled_reason": null, "consecutive_failures": 0, "failing_since": null, "old_secret_expires_at": null,
 	"created_at": "2030-01-31T12:00:00.123456Z", "updated_at": "2030-01-31T12:00:01.123456Z",
-	"links": {"self": "` + webhookSelf + `", "deliveries": "` + webhookSelf + `/deliveries", "rotate_secret": "` + webhookSelf + `/rotate-secret",
+	"links": {"self": "` + webhookSelf + `", "deliveries": "` + webhookSelf + `/deliveries", "rotate_secret": "` + webhookSelf +
+	`/rotate-secret",
 		"test": "` + webhookSelf + `/test", "redeliver": "` + webhookSelf + `/redeliver", "replay": "` + webhookSelf + `/replay"}`
 
 func TestRegisterWebhook(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	a := w.send("POST", "/v1/webhooks", `{"url":"https://example.com/x","events":["job.failed","*","job.failed"],"description":"ä\n","content_mode":"structured","idempotency_key":"k"}`)
+	a := w.send("POST", "/v1/webhooks",
+		`{"url":"https://example.com/x","events":["job.failed","*","job.failed"],"description":"ä\n","content_mode":"structured",`+
+			`"idempotency_key":"k"}`)
 	require.Equal(t, 201, a.StatusCode, a.text)
 	require.JSONEq(t, `{`+webhookMembers+`, "secret": "`+testSecret+`"}`, a.text)
 	require.Equal(t, webhookSelf, a.Header.Get("Location"))
@@ -46,7 +49,8 @@ func TestRegisterWebhook(t *testing.T) {
 	}, got)
 
 	w.webhooks.replayed = true
-	a = w.send("POST", "/v1/webhooks", `{"url":"https://example.com/x","events":["*"],"description":null,"content_mode":null}`, "Idempotency-Key", `"again"`)
+	a = w.send("POST", "/v1/webhooks", `{"url":"https://example.com/x","events":["*"],"description":null,"content_mode":null}`,
+		"Idempotency-Key", `"again"`)
 	require.Equal(t, 201, a.StatusCode)
 	require.Equal(t, "true", a.Header.Get("Idempotency-Replayed"))
 	require.Contains(t, a.text, testSecret, "whoever lost the first answer gets it again")
@@ -100,9 +104,11 @@ func TestReadWebhooks(t *testing.T) {
 	}
 	a = w.send("GET", webhookSelf, "")
 	for _, part := range []string{
-		`"enabled":false,"disabled_at":"2030-01-31T12:00:05.123456Z","disabled_reason":{"code":"FAILING","detail":"Deliveries kept failing; see the log of deliveries."}`,
+		`"enabled":false,"disabled_at":"2030-01-31T12:00:05.123456Z","disabled_reason":{"code":"FAILING",` +
+			`"detail":"Deliveries kept failing; see the log of deliveries."}`,
 		`"consecutive_failures":21,"failing_since":"2030-01-31T12:00:03.123456Z","old_secret_expires_at":"2030-01-31T12:00:09.123456Z"`,
-		`"links":{"self":"` + webhookSelf + `","deliveries":"` + webhookSelf + `/deliveries","rotate_secret":"` + webhookSelf + `/rotate-secret"}`,
+		`"links":{"self":"` + webhookSelf + `","deliveries":"` + webhookSelf + `/deliveries","rotate_secret":"` + webhookSelf +
+			`/rotate-secret"}`,
 	} {
 		require.Contains(t, a.text, part)
 	}
@@ -130,7 +136,8 @@ func TestUpdateWebhook(t *testing.T) {
 	for _, media := range []string{"application/json-patch+json", "text/plain", "application/merge-patch", "-"} {
 		w.send("PATCH", webhookSelf, `{"enabled":true}`, "Content-Type", media).requireProblem(t, job.CodeUnsupportedMediaType)
 	}
-	w.send("POST", "/v1/webhooks", `{"url":"https://a.example","events":["*"]}`, "Content-Type", "application/merge-patch+json").requireProblem(t, job.CodeUnsupportedMediaType)
+	w.send("POST", "/v1/webhooks", `{"url":"https://a.example","events":["*"]}`, "Content-Type",
+		"application/merge-patch+json").requireProblem(t, job.CodeUnsupportedMediaType)
 	w.send("PATCH", webhookSelf, "").requireProblem(t, job.CodeMalformed)
 	w.webhooks.find = nil
 	w.send("PATCH", webhookSelf, `{"enabled":true}`).requireProblem(t, job.CodeWebhookNotFound)
@@ -158,7 +165,8 @@ func TestRotateSecret(t *testing.T) {
 	require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
 	require.NotContains(t, w.log.String(), "whsec_")
 	w.webhooks.err = job.Errorf(job.CodeConfigInvalid, "Set FORGERUN_MASTER_KEY.")
-	require.Contains(t, w.send("POST", webhookSelf+"/rotate-secret", "{}").requireProblem(t, job.CodeConfigInvalid).Detail, "FORGERUN_MASTER_KEY")
+	require.Contains(t, w.send("POST", webhookSelf+"/rotate-secret", "{}").requireProblem(t, job.CodeConfigInvalid).Detail,
+		"FORGERUN_MASTER_KEY")
 }
 
 func TestTestWebhook(t *testing.T) {
@@ -167,8 +175,10 @@ func TestTestWebhook(t *testing.T) {
 	a := w.send("POST", webhookSelf+"/test", "")
 	require.Equal(t, 202, a.StatusCode)
 	self := webhookSelf + "/deliveries/" + deliveryID.String()
-	require.JSONEq(t, `{"delivery_id": "01890000-0000-7000-8000-0000000000d1", "webhook_id": "01890000-0000-7000-8000-0000000000c1", "url": null,
-		"job_id": null, "seq": null, "event_id": "01890000-0000-7000-8000-0000000000e1", "event_name": "webhook.test", "state": "PENDING", "attempts": 0,
+	require.JSONEq(t,
+		`{"delivery_id": "01890000-0000-7000-8000-0000000000d1", "webhook_id": "01890000-0000-7000-8000-0000000000c1", "url": null,
+		"job_id": null, "seq": null, "event_id": "01890000-0000-7000-8000-0000000000e1", "event_name": "webhook.test",
+			"state": "PENDING", "attempts": 0,
 		"next_attempt_at": "2030-01-31T12:00:00.123456Z", "created_at": "2030-01-31T12:00:00.123456Z", "settled_at": null,
 		"last_status": null, "last_error": null, "links": {"self": "`+self+`", "redeliver": "`+self+`/redeliver"}}`, a.text)
 	require.Equal(t, self, a.Header.Get("Location"))
@@ -187,7 +197,8 @@ func TestSendAgain(t *testing.T) {
 		require.JSONEq(t, `{"queued": 7, "next_cursor": null}`, a.text)
 		require.Equal(t, now, w.webhooks.since)
 		for body, at := range map[string]string{
-			`{}`: "/since", `{"since":null}`: "/since", `{"since":1893456000}`: "/since", `{"since":["x"]}`: "/since", `[]`: "", `{"since":"2030-01-31T12:00:00Z","x":1}`: "/x",
+			`{}`: "/since", `{"since":null}`: "/since", `{"since":1893456000}`: "/since", `{"since":["x"]}`: "/since", `[]`: "",
+			`{"since":"2030-01-31T12:00:00Z","x":1}`:      "/x",
 			`{"since":"2030-01-31T12:00:00Z","cursor":7}`: "/cursor",
 		} {
 			p := w.send("POST", webhookSelf+path, body).requireProblem(t, job.CodeMalformed)
@@ -251,7 +262,8 @@ func TestSendAgainFromACursor(t *testing.T) {
 		p := w.send("POST", c.path, `{"since":`+c.since+`,"cursor":"`+c.cursor+`"}`).requireProblem(t, job.CodeMalformed)
 		require.Equal(t, errBadReplayCursor.Violations, p.Violations, what)
 	}
-	p := w.send("POST", replay, `{"since":`+since+`,"cursor":"`+good+`"}`, "Authorization", "Bearer "+otherKey).requireProblem(t, job.CodeMalformed)
+	p := w.send("POST", replay, `{"since":`+since+`,"cursor":"`+good+`"}`, "Authorization", "Bearer "+otherKey).requireProblem(t,
+		job.CodeMalformed)
 	require.Equal(t, errBadReplayCursor.Violations, p.Violations, "another client")
 	require.Equal(t, calls, w.webhooks.replays+w.webhooks.failures)
 }

@@ -95,8 +95,9 @@ func (p *process) serverDeps(
 	})
 	webhooks := p.newWebhooks(a.failed)
 	return handlers.Deps{
-		Jobs: service, Reader: service, Batches: service, Events: events.NewReader(p.store, hub), Clients: a.clients, CursorKey: service.CursorKey,
-		Webhooks: webhooks, Deliveries: webhooks, Directory: p.newDirectory(),
+		Jobs: service, Reader: service, Batches: service, Events: events.NewReader(p.store, hub), Clients: a.clients,
+		CursorKey: service.CursorKey,
+		Webhooks:  webhooks, Deliveries: webhooks, Directory: p.newDirectory(),
 		Limiter: limiter, Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.registry, p.log),
 		BatchAdmission: jobs.NewAdmission(jobs.BatchAdmissionFloor, nil, nil, p.log), // its metrics would have the same names
 		Health:         p, Logger: p.log, Registry: p.registry, Tracer: p.tracer,

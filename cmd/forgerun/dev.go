@@ -132,7 +132,9 @@ func startStores(ctx context.Context, cfg *Config, stdout io.Writer, log *slog.L
 		}
 		s.stops = append(s.stops, embedded.Stop)
 		cfg.RedisURL = embedded.URL()
-		_, _ = fmt.Fprintln(stdout, "No Redis server is installed: an embedded one is used. Its queue does not survive a restart;\nthe jobs do, Postgres has them.")
+		_,
+			_ = fmt.Fprintln(stdout,
+			"No Redis server is installed: an embedded one is used. Its queue does not survive a restart;\nthe jobs do, Postgres has them.")
 	default:
 		return s, err
 	}
@@ -215,11 +217,13 @@ ForgeRun %s is ready.
 Submit a job, watch it to its end, look at it, read its report:
 
   AUTH="Authorization: Bearer %s"
-  JOB=$(curl -s %s/jobs -H "$AUTH" -H "Content-Type: application/json" -d '{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}' | grep -o '[0-9a-f-]\{36\}'); echo "$JOB"
+  JOB=$(curl -s %s/jobs -H "$AUTH" -H "Content-Type: application/json" \
+     -d '{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}' | grep -o '[0-9a-f-]\{36\}'); echo "$JOB"
   curl -sN %s/jobs/$JOB/events -H "$AUTH" -H "Accept: text/event-stream"
   curl -s %s/jobs/$JOB -H "$AUTH"
   curl -s %s/jobs/$JOB/report -H "$AUTH"
 
 Stop with Ctrl-C.
-`, version, base, l.ClientID, l.APIKey, a.addr, a.p.adminAddr, a.p.adminAddr, monitoring.DashboardPath, a.p.cfg.DataDir, l.APIKey, base, base, base, base)
+`, version, base, l.ClientID, l.APIKey, a.addr, a.p.adminAddr, a.p.adminAddr, monitoring.DashboardPath, a.p.cfg.DataDir, l.APIKey, base,
+		base, base, base)
 }

@@ -30,7 +30,8 @@ func (fs *configFindings) judgeConfig(role string, cfg Config, bad error, unknow
 		}
 	}
 	for _, name := range unknown {
-		fs.Warn("configuration", name+" is no variable of this program and is ignored", "correct the name ('forgerun config' lists them all), or remove it")
+		fs.Warn("configuration", name+" is no variable of this program and is ignored",
+			"correct the name ('forgerun config' lists them all), or remove it")
 	}
 	if bad != nil {
 		return // values beside a bad one may not be there
@@ -47,7 +48,8 @@ func (fs *configFindings) judgeConfig(role string, cfg Config, bad error, unknow
 func (fs *configFindings) judgeExposure(role string, cfg Config) {
 	switch {
 	case cfg.AdminAddr == "":
-		fs.Warn("admin listener", "none: no metrics, no health, no dashboard of this process", "set FORGERUN_ADMIN_ADDR, such as 127.0.0.1:8082 (each process on a machine its own)")
+		fs.Warn("admin listener", "none: no metrics, no health, no dashboard of this process",
+			"set FORGERUN_ADMIN_ADDR, such as 127.0.0.1:8082 (each process on a machine its own)")
 	case !onLoopback(cfg.AdminAddr):
 		fs.Warn("admin listener", cfg.AdminAddr+" is not on loopback: whoever reaches it reads /metrics and /readyz without the token",
 			"let only Prometheus and operators reach it (firewall, private network), or set FORGERUN_ADMIN_ADDR to 127.0.0.1:8081")
@@ -56,10 +58,12 @@ func (fs *configFindings) judgeExposure(role string, cfg Config) {
 	}
 	fs.judgePublicURL(role, cfg)
 	if role == "api" && cfg.OpenRegistration {
-		fs.Warn("registration", "open: whoever reaches the API may create clients and keys", "set FORGERUN_OPEN_REGISTRATION=false and create clients with FORGERUN_ADMIN_TOKEN")
+		fs.Warn("registration", "open: whoever reaches the API may create clients and keys",
+			"set FORGERUN_OPEN_REGISTRATION=false and create clients with FORGERUN_ADMIN_TOKEN")
 	}
 	if (role == "api" || role == "webhooks") && cfg.WebhookAllowPrivate {
-		fs.Warn("webhook targets", "clients may have this network's own addresses called, loopback too", "set FORGERUN_WEBHOOK_ALLOW_PRIVATE=false, unless every client is trusted")
+		fs.Warn("webhook targets", "clients may have this network's own addresses called, loopback too",
+			"set FORGERUN_WEBHOOK_ALLOW_PRIVATE=false, unless every client is trusted")
 	}
 }
 
@@ -94,7 +98,8 @@ func (fs *configFindings) judgeTimes(role string, cfg Config) {
 		fs.Warn(what, found+": one statement that hangs ends the lease and with it all running jobs",
 			"raise FORGERUN_LEASE_TIMEOUT above FORGERUN_HEARTBEAT_INTERVAL and twice FORGERUN_DB_TIMEOUT")
 	case cfg.HeartbeatInterval*4 > cfg.LeaseTimeout:
-		fs.Warn(what, found+": a few heartbeats that come late end the lease and with it all running jobs", "set FORGERUN_HEARTBEAT_INTERVAL to a sixth of FORGERUN_LEASE_TIMEOUT")
+		fs.Warn(what, found+": a few heartbeats that come late end the lease and with it all running jobs",
+			"set FORGERUN_HEARTBEAT_INTERVAL to a sixth of FORGERUN_LEASE_TIMEOUT")
 	default:
 		fs.OK(what, found)
 	}
@@ -107,7 +112,8 @@ func (fs *configFindings) judgeKeyFile(role string, cfg Config) {
 	}
 	file, err := os.Open(cfg.SigningKeyFile)
 	if err != nil {
-		fs.Fail("signing keys", "FORGERUN_SIGNING_KEY_FILE "+cfg.SigningKeyFile+" cannot be read", "make the file readable for the user of this process, or unset the variable so that the database keeps the keys")
+		fs.Fail("signing keys", "FORGERUN_SIGNING_KEY_FILE "+cfg.SigningKeyFile+" cannot be read",
+			"make the file readable for the user of this process, or unset the variable so that the database keeps the keys")
 		return
 	}
 	_ = file.Close()
@@ -122,7 +128,9 @@ func (fs *configFindings) judgeMasterKey(role string, cfg Config, state *repo.St
 	if vault, err := webhook.NewVault(cfg.MasterKey); err == nil && role != "worker" && state != nil {
 		keys := webhook.NewKeyring(vault, readKeys(state.SigningKeys), nil)
 		if err := keys.Check(context.Background()); err != nil {
-			fs.Fail(what, err.Error(), "set FORGERUN_MASTER_KEY to that of the other processes: with this one, an api stops, and nothing can be signed nor any webhook's secret read")
+			fs.Fail(what, err.Error(),
+				"set FORGERUN_MASTER_KEY to that of the other processes: with this one, an api stops, and nothing can be signed nor any "+
+					"webhook's secret read")
 		} else {
 			fs.OK(what, fmt.Sprintf("fits the signing keys in the database (%d)", len(state.SigningKeys)))
 		}

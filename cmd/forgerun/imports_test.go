@@ -43,7 +43,8 @@ var mayImport = []packageRule{
 	{"app/worker", []string{"app", "app/batches", "app/rescue", "job", "internal/telemetry", "app/... test"}},
 	{"app/maintenance", []string{"app", "app/batches", "app/delivery", "app/rescue", "job", "internal/telemetry", "app/... test"}},
 	{"app/apptest", []string{"app", "job", "internal/telemetry"}}, // for tests
-	{"handlers", []string{"handlers/conn", "handlers/decode", "handlers/docs", "handlers/header", "handlers/stream", "job", "internal/telemetry"}},
+	{"handlers", []string{"handlers/conn", "handlers/decode", "handlers/docs", "handlers/header", "handlers/stream", "job",
+		"internal/telemetry"}},
 	{"handlers/conn", nil},
 	{"handlers/decode", []string{"job"}},
 	{"handlers/docs", []string{"job"}},
@@ -74,7 +75,8 @@ var mayImport = []packageRule{
 	{"internal/simulator/stack", []string{"internal/devstack", "internal/process"}},
 	{"internal/simulator/facts", []string{"client", "internal/simulator/history"}},
 	{"internal/simulator/judge", []string{"internal/simulator/history"}},
-	{"internal/simulator/judge/collect", []string{"client", "internal/simulator/facts", "internal/simulator/history", "internal/simulator/judge"}},
+	{"internal/simulator/judge/collect", []string{"client", "internal/simulator/facts", "internal/simulator/history",
+		"internal/simulator/judge"}},
 	{"internal/simulator/receiver", []string{"client", "internal/simulator/history"}},
 	{"internal/simulator/report", []string{"internal/simulator/history", "internal/simulator/judge"}},
 	{"internal/simulator/load", []string{

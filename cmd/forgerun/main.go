@@ -86,7 +86,8 @@ func runRole(ctx context.Context, role string, args []string, getenv func(string
 		return 0
 	}
 	if len(args) > 0 {
-		_, _ = fmt.Fprintf(stderr, "forgerun %s takes no arguments, but got %q; it is configured by the environment.\n", role, strings.Join(args, " "))
+		_, _ = fmt.Fprintf(stderr, "forgerun %s takes no arguments, but got %q; it is configured by the environment.\n", role,
+			strings.Join(args, " "))
 		return 2
 	}
 	cfg, err := LoadConfig(role, getenv)

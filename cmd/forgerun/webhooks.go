@@ -164,13 +164,15 @@ func runRotateSigningKey(ctx context.Context, args []string, getenv func(string)
 		return fail(2, err)
 	}
 	if cfg.SigningKeyFile != "" {
-		return fail(2, "the signing keys are in FORGERUN_SIGNING_KEY_FILE: put the new key first in that file, and restart the webhooks processes.")
+		return fail(2,
+			"the signing keys are in FORGERUN_SIGNING_KEY_FILE: put the new key first in that file, and restart the webhooks processes.")
 	}
 	vault, err := webhook.NewVault(cfg.MasterKey)
 	if err != nil {
 		return fail(2, err)
 	}
-	store, err := repo.Open(repo.Config{URL: cfg.DatabaseURL, Timeout: cfg.DBTimeout, ApplicationName: "forgerun rotate-signing-key", Logger: slog.New(slog.DiscardHandler)})
+	store, err := repo.Open(repo.Config{URL: cfg.DatabaseURL, Timeout: cfg.DBTimeout, ApplicationName: "forgerun rotate-signing-key",
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return fail(1, err)
 	}

@@ -105,7 +105,8 @@ func TestVerify(t *testing.T) {
 		"no such method":          {"PUT", thisPath, answer(405, "", ct, asProblem), `{"status": 405}`, ""},
 		"unreadable anywhere":     {"PUT", "/nothing", answer(400, "", ct, asProblem), `{"status": 400}`, ""},
 
-		"extra member":        {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id), `{"name": "a", "made": "2030-01-31T12:00:00Z", "color": 1}`, "color"},
+		"extra member": {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id),
+			`{"name": "a", "made": "2030-01-31T12:00:00Z", "color": 1}`, "color"},
 		"missing member":      {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id), `{"name": "a"}`, "made"},
 		"wrong type":          {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id), `{"name": 1, "made": "2030-01-31T12:00:00Z"}`, "/name"},
 		"wrong null":          {"GET", thisPath, answer(200, "", ct, asJSON, "X-Id", id), `{"name": "a", "made": null}`, "/made"},

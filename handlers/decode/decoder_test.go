@@ -20,11 +20,15 @@ func TestCallbacks(t *testing.T) {
 		require.Empty(t, checkURL(good), good)
 	}
 	for _, bad := range []string{
-		"", "x", "/x", "//example.com", "ftp://example.com", "file:///etc/passwd", "javascript:alert(1)", "http:", "http://", "http:///x", "http:example.com",
-		"http://:80", "http://?x", "http://u@example.com", "http://u:p@example.com", "http://@example.com", "http://example.com#", "http://example.com/#x",
+		"", "x", "/x", "//example.com", "ftp://example.com", "file:///etc/passwd", "javascript:alert(1)", "http:", "http://", "http:///x",
+		"http:example.com",
+		"http://:80", "http://?x", "http://u@example.com", "http://u:p@example.com", "http://@example.com", "http://example.com#",
+		"http://example.com/#x",
 		"http://example.com:0", "http://example.com:65536", "http://example.com:x", "http://example.com:", "http://example.com:-1",
-		"http://example.com/a b", "http://example.com/\n", "http://example.com/\r\nX: 1", "http://exa\tmple.com", "http://example.com/\x7f", "http://example.com/\u0085",
-		"http://example.com\\@evil.example", "http://[::1", "http://%zz", " http://example.com", "https://example.com/" + strings.Repeat("x", 2029),
+		"http://example.com/a b", "http://example.com/\n", "http://example.com/\r\nX: 1", "http://exa\tmple.com", "http://example.com/\x7f",
+		"http://example.com/\u0085",
+		"http://example.com\\@evil.example", "http://[::1", "http://%zz", " http://example.com",
+		"https://example.com/" + strings.Repeat("x", 2029),
 	} {
 		require.NotEmpty(t, checkURL(bad), bad)
 	}
@@ -51,7 +55,8 @@ func TestPointersAreNotComputedInVain(t *testing.T) {
 // TestPointersAreThoseOfTheParser compares them after every token.
 func TestPointersAreThoseOfTheParser(t *testing.T) {
 	t.Parallel()
-	d := newDecoder([]byte(`{"a":[1,{"b~/":{},"":[[],[2]]},"x"],"\u0061b":{"c":{"d":null}},"` + strings.Repeat("n", maxPointerBytes-1) + `":1,"e":{"` +
+	d := newDecoder([]byte(`{"a":[1,{"b~/":{},"":[[],[2]]},"x"],"\u0061b":{"c":{"d":null}},"` + strings.Repeat("n", maxPointerBytes-1) +
+		`":1,"e":{"` +
 		strings.Repeat("n", maxPointerBytes) + `":[1,2]}}`))
 	for d.err == nil {
 		d.node()

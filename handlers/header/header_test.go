@@ -103,7 +103,8 @@ func TestPreferWait(t *testing.T) {
 }
 
 func FuzzRange(f *testing.F) {
-	for _, seed := range []string{"bytes=0-1", "bytes=-1", "bytes=5-", "bytes=0-0,1-1", "bytes=9999999999999999999-", "bytes=", "", "x=1-2", "bytes=,1-2"} {
+	for _, seed := range []string{"bytes=0-1", "bytes=-1", "bytes=5-", "bytes=0-0,1-1", "bytes=9999999999999999999-", "bytes=", "", "x=1-2",
+		"bytes=,1-2"} {
 		f.Add(seed, 10)
 	}
 	f.Fuzz(func(t *testing.T, header string, size int) {

@@ -25,7 +25,8 @@ func goodPostgres() repo.Inspection {
 
 func goodRedis() queue.ServerFacts {
 	return queue.ServerFacts{
-		Address: "cache:6379", Product: "redis", Version: "7.2.4", Release: "7.2.4", RunID: "run", Role: "master", AppendOnly: "1", AppendFsync: "everysec",
+		Address: "cache:6379", Product: "redis", Version: "7.2.4", Release: "7.2.4", RunID: "run", Role: "master", AppendOnly: "1",
+		AppendFsync:  "everysec",
 		AppendStatus: "ok", RewriteStatus: "ok", Policy: "noeviction", Used: 7 << 20, RoundTrip: time.Millisecond,
 	}
 }
@@ -153,7 +154,8 @@ func TestDoctorJudgesRedis(t *testing.T) {
 func TestDoctorKnowsEveryObstacle(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
-		repo.ErrBadURL, repo.ErrAway, repo.ErrSilent, repo.ErrClosed, repo.ErrBusy, repo.ErrLogin, repo.ErrNoDatabase, repo.ErrTLS, repo.ErrUnread,
+		repo.ErrBadURL, repo.ErrAway, repo.ErrSilent, repo.ErrClosed, repo.ErrBusy, repo.ErrLogin, repo.ErrNoDatabase, repo.ErrTLS,
+		repo.ErrUnread,
 	} {
 		var fs Findings
 		fs.judgePostgres("api", repo.Inspection{Place: "db:5432/x"}, fmt.Errorf("%w: words", err))
@@ -176,15 +178,21 @@ func TestDoctorJudgesTheOthers(t *testing.T) {
 		level Severity
 		words []string
 	}{
-		{repo.State{Workers: 2, Slots: 8, HasLeader: true, Epoch: 3, RedisRunID: "a"}, queue.Inspection{Epoch: 3, EpochRunID: "a"}, Healthy, []string{"2 alive, room for 8", "3 in both"}},
-		{repo.State{Workers: 2, HasLeader: true, Epoch: 3, RedisRunID: "a"}, queue.Inspection{Epoch: 3, EpochRunID: "b"}, Warning, []string{"started again"}},
+		{repo.State{Workers: 2, Slots: 8, HasLeader: true, Epoch: 3, RedisRunID: "a"}, queue.Inspection{Epoch: 3, EpochRunID: "a"}, Healthy,
+			[]string{"2 alive, room for 8", "3 in both"}},
+		{repo.State{Workers: 2, HasLeader: true, Epoch: 3, RedisRunID: "a"}, queue.Inspection{Epoch: 3, EpochRunID: "b"}, Warning,
+			[]string{"started again"}},
 		{repo.State{Workers: 2, HasLeader: true, Epoch: 3}, queue.Inspection{}, Warning, []string{"emptied"}},
 		{repo.State{Workers: 2, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 2}, Warning, []string{"2 in Redis, 3 in Postgres"}},
 		{repo.State{HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, Warning, []string{"jobs would wait"}},
-		{repo.State{HasLeader: true, Epoch: 3, OldestDue: time.Second}, queue.Inspection{Epoch: 3}, Warning, []string{"and jobs wait, one for 1s"}},
-		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, Warning, []string{"due for 3m0s", "0 of it taken", "none was started"}},
-		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Held: 4, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, Healthy, []string{"due for 3m0s", "4 of it taken"}},
-		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Moving: true, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, Healthy, []string{"due for 3m0s"}},
+		{repo.State{HasLeader: true, Epoch: 3, OldestDue: time.Second}, queue.Inspection{Epoch: 3}, Warning,
+			[]string{"and jobs wait, one for 1s"}},
+		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, Warning,
+			[]string{"due for 3m0s", "0 of it taken", "none was started"}},
+		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Held: 4, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, Healthy,
+			[]string{"due for 3m0s", "4 of it taken"}},
+		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Moving: true, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3},
+			Healthy, []string{"due for 3m0s"}},
 		{repo.State{Workers: 1, Slots: 4, OldestDue: time.Minute, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, Healthy, nil},
 		{repo.State{Workers: 1, Epoch: 3}, queue.Inspection{Epoch: 3}, Warning, []string{"leader: none"}},
 	} {

@@ -15,14 +15,18 @@ const oldestPostgres = 14
 
 // postgresObstacles say what to do when Postgres cannot be inspected.
 var postgresObstacles = []obstacle{
-	{repo.ErrBadURL, "write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, with special characters of the password percent-encoded"},
+	{repo.ErrBadURL,
+		"write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, with special characters of the password percent-encoded"},
 	{repo.ErrAway, "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between"},
 	{repo.ErrSilent, "look at the server: it hangs, is overloaded, or a firewall drops the packets"},
-	{repo.ErrClosed, "look at the server's log, and whether host and port in FORGERUN_DATABASE_URL are those of Postgres and not of something else (a proxy without a server behind it)"},
+	{repo.ErrClosed,
+		"look at the server's log, and whether host and port in FORGERUN_DATABASE_URL are those of Postgres and not of something " +
+			"else (a proxy without a server behind it)"},
 	{repo.ErrBusy, "wait if it starts or stops; if it is full, raise max_connections or lower pool_max_conns in FORGERUN_DATABASE_URL"},
 	{repo.ErrLogin, "correct user and password in FORGERUN_DATABASE_URL, or let the user in by pg_hba.conf"},
 	{repo.ErrNoDatabase, "create it (createdb), or correct the name in FORGERUN_DATABASE_URL"},
-	{repo.ErrTLS, "set sslmode in FORGERUN_DATABASE_URL: require or verify-full (with sslrootcert) if the server wants TLS, disable if it has none"},
+	{repo.ErrTLS,
+		"set sslmode in FORGERUN_DATABASE_URL: require or verify-full (with sslrootcert) if the server wants TLS, disable if it has none"},
 	{repo.ErrUnread, "look at the server's log"},
 }
 
@@ -33,7 +37,8 @@ func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 		return
 	}
 	if major := i.Version / 10_000; major < oldestPostgres {
-		fs.Fail("Postgres version", fmt.Sprintf("%s at %s, but %d is the oldest that is supported", i.VersionName, i.Place, oldestPostgres), "upgrade the server")
+		fs.Fail("Postgres version", fmt.Sprintf("%s at %s, but %d is the oldest that is supported", i.VersionName, i.Place, oldestPostgres),
+			"upgrade the server")
 	} else {
 		fs.OK("Postgres version", i.VersionName+" at "+i.Place)
 	}
@@ -54,7 +59,9 @@ func (fs *Findings) judgeSchema(i repo.Inspection) {
 	case i.SchemaVersion == 0 && len(i.MissingPrivileges) > 0:
 		fs.Fail(what, "its version cannot be read", "give the user the privileges below")
 	case i.SchemaVersion == 0:
-		fs.Fail(what, "none", "run 'forgerun migrate' with the FORGERUN_DATABASE_URL of a user who may create tables; if it is there, give this user USAGE on it, or set the search_path")
+		fs.Fail(what, "none",
+			"run 'forgerun migrate' with the FORGERUN_DATABASE_URL of a user who may create tables; if it is there, give this user "+
+				"USAGE on it, or set the search_path")
 	case i.SchemaVersion < i.NeededVersion:
 		fs.Fail(what, differs, "run 'forgerun migrate' of this version, before the other roles are replaced")
 	case i.SchemaVersion > i.NeededVersion:
@@ -97,9 +104,11 @@ func (fs *Findings) judgeWritable(i repo.Inspection) {
 	const what = "Postgres writes"
 	switch {
 	case i.IsStandby:
-		fs.Fail(what, "none: the server is a standby", "let FORGERUN_DATABASE_URL lead to the primary, or name all servers and add target_session_attrs=read-write")
+		fs.Fail(what, "none: the server is a standby",
+			"let FORGERUN_DATABASE_URL lead to the primary, or name all servers and add target_session_attrs=read-write")
 	case i.Settings["default_transaction_read_only"] == "on":
-		fs.Fail(what, "none: default_transaction_read_only is on", "set it off where it was set: for the server, the database or the user (\\drds in psql shows the latter two)")
+		fs.Fail(what, "none: default_transaction_read_only is on",
+			"set it off where it was set: for the server, the database or the user (\\drds in psql shows the latter two)")
 	default:
 		fs.OK(what, "accepted: a primary, not read-only")
 	}
@@ -109,14 +118,17 @@ func (fs *Findings) judgeUpkeep(i repo.Inspection) {
 	if i.Encoding == "UTF8" {
 		fs.OK("Postgres encoding", i.Encoding)
 	} else {
-		fs.Fail("Postgres encoding", i.Encoding+": texts of clients cannot all be stored", "create the database with: createdb -E UTF8 -T template0 NAME")
+		fs.Fail("Postgres encoding", i.Encoding+": texts of clients cannot all be stored",
+			"create the database with: createdb -E UTF8 -T template0 NAME")
 	}
 	if i.Settings["autovacuum"] == "off" || i.Settings["track_counts"] == "off" {
-		fs.Warn("Postgres autovacuum", "off: the tables grow and become slow", "ALTER SYSTEM SET autovacuum = on; ALTER SYSTEM SET track_counts = on; SELECT pg_reload_conf();")
+		fs.Warn("Postgres autovacuum", "off: the tables grow and become slow",
+			"ALTER SYSTEM SET autovacuum = on; ALTER SYSTEM SET track_counts = on; SELECT pg_reload_conf();")
 	} else {
 		fs.OK("Postgres autovacuum", "on")
 	}
-	fs.OK("Postgres data checksums", i.Settings["data_checksums"]+" (on finds damaged disks; pg_checksums switches them on while the server is down)")
+	fs.OK("Postgres data checksums", i.Settings["data_checksums"]+
+		" (on finds damaged disks; pg_checksums switches them on while the server is down)")
 }
 
 // besidesPool is how many connections a process has beside its pool: a worker
@@ -133,7 +145,8 @@ func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 	room := i.Usable / own
 	found := fmt.Sprintf("%d for this user (max_connections %s), %d taken now; a process takes up to %d: room for %d",
 		i.Usable, i.Settings["max_connections"], i.Connections, own, room)
-	const advice = "raise max_connections (a restart of Postgres) or the limit of the user or database, or lower pool_max_conns in FORGERUN_DATABASE_URL (20 at least)"
+	const advice = "raise max_connections (a restart of Postgres) or the limit of the user or database, or lower pool_max_conns " +
+		"in FORGERUN_DATABASE_URL (20 at least)"
 	switch {
 	case room == 0:
 		fs.Fail(what, found, advice)
@@ -150,7 +163,8 @@ func (fs *Findings) judgeState(s repo.State) {
 	if s.HasLeader {
 		fs.OK("leader", "there is one")
 	} else {
-		fs.Warn("leader", "none: nothing is scheduled, relayed, rescued or cleaned", "start any role; one of the processes leads within 5 s, or its log says why not")
+		fs.Warn("leader", "none: nothing is scheduled, relayed, rescued or cleaned",
+			"start any role; one of the processes leads within 5 s, or its log says why not")
 	}
 }
 
@@ -166,11 +180,13 @@ func (fs *Findings) judgeWorkers(s repo.State) {
 	}
 	switch {
 	case s.Workers == 0 && s.OldestDue > 0:
-		fs.Warn(what, fmt.Sprintf("none is alive, and jobs wait, one for %v", s.OldestDue.Round(time.Second)), "start 'forgerun worker'; if one runs, its log says why it has no lease")
+		fs.Warn(what, fmt.Sprintf("none is alive, and jobs wait, one for %v", s.OldestDue.Round(time.Second)),
+			"start 'forgerun worker'; if one runs, its log says why it has no lease")
 	case s.Workers == 0:
 		fs.Warn(what, "none is alive: jobs would wait", "start 'forgerun worker'")
 	case s.OldestDue > longDue && s.Held < s.Slots && !s.Moving:
-		fs.Warn(what, found+", and none was started in the last minute", "look for what is wrong with Redis or the leader here, then in the logs of the workers and of the leader")
+		fs.Warn(what, found+", and none was started in the last minute",
+			"look for what is wrong with Redis or the leader here, then in the logs of the workers and of the leader")
 	default:
 		fs.OK(what, found)
 	}

@@ -13,9 +13,11 @@ import (
 var redisObstacles = []obstacle{
 	{queue.ErrBadURL, "correct FORGERUN_REDIS_URL"},
 	{queue.ErrAway, "start Redis, or correct the hosts in FORGERUN_REDIS_URL; until then jobs are accepted, but wait"},
-	{queue.ErrSilent, "look at the server: it hangs, is overloaded, or a firewall drops the packets; write redis:// for rediss:// if it has no TLS"},
+	{queue.ErrSilent,
+		"look at the server: it hangs, is overloaded, or a firewall drops the packets; write redis:// for rediss:// if it has no TLS"},
 	{queue.ErrClosed, "write rediss:// in FORGERUN_REDIS_URL if the server wants TLS; otherwise look at the server's log"},
-	{queue.ErrLogin, "write the user and password into FORGERUN_REDIS_URL: redis://user:password@host:6379/0 (no user: redis://:password@...)"},
+	{queue.ErrLogin,
+		"write the user and password into FORGERUN_REDIS_URL: redis://user:password@host:6379/0 (no user: redis://:password@...)"},
 	{queue.ErrNoDatabase, "correct the number at the end of FORGERUN_REDIS_URL, or raise 'databases' in redis.conf"},
 	{queue.ErrTLS, "write redis:// if the server has no TLS, rediss:// if it has; its certificate must be valid for the host"},
 	{queue.ErrUnread, "allow the user what asynq needs and INFO, GET and TIME: ACL SETUSER name +@all -@dangerous +info +keys ~* &*"},
@@ -44,7 +46,8 @@ func (fs *Findings) judgeRedis(i queue.Inspection, err error) {
 
 func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 	if s.Version == "" {
-		fs.Warn(name+" version", s.Address+" does not tell it, and so nothing else: an imitation of Redis, as of dev where none is installed", "use Redis 6.2 or Valkey in production")
+		fs.Warn(name+" version", s.Address+" does not tell it, and so nothing else: an imitation of Redis, as of dev where none is installed",
+			"use Redis 6.2 or Valkey in production")
 		return
 	}
 	product := map[string]string{"redis": "Redis", "valkey": "Valkey"}[s.Product]
@@ -80,11 +83,13 @@ func (fs *Findings) judgeAppendOnly(name string, s queue.ServerFacts) {
 		fs.Warn(what, "appendonly is no: a restart loses the queue, which is then dispatched anew, and the outcome stream for good",
 			"CONFIG SET appendonly yes, and the same in redis.conf")
 	case s.AppendStatus == "err" || s.RewriteStatus == "err":
-		fs.Warn(what, "the last write to the append-only file failed: Redis may refuse writes", "look for a full disk and at the log of Redis (INFO persistence)")
+		fs.Warn(what, "the last write to the append-only file failed: Redis may refuse writes",
+			"look for a full disk and at the log of Redis (INFO persistence)")
 	case s.AppendFsync == "":
 		fs.OK(what, "appendonly is yes; appendfsync is not known, since this server forbids CONFIG")
 	case s.AppendFsync == "no":
-		fs.Warn(what, "appendfsync is no: a crash of the machine loses up to half a minute of the queue, and of the outcome stream", "CONFIG SET appendfsync everysec, and the same in redis.conf")
+		fs.Warn(what, "appendfsync is no: a crash of the machine loses up to half a minute of the queue, and of the outcome stream",
+			"CONFIG SET appendfsync everysec, and the same in redis.conf")
 	default:
 		fs.OK(what, "appendonly is yes, appendfsync is "+s.AppendFsync)
 	}
@@ -110,24 +115,28 @@ func (fs *Findings) judgeMemory(name string, s queue.ServerFacts) {
 	case s.MaxMemory == 0:
 		fs.OK(what, used+", no maxmemory")
 	case float64(s.Used) > fullMemory*float64(s.MaxMemory):
-		fs.Warn(what, fmt.Sprintf("%s of %d MiB: a full Redis refuses tasks", used, s.MaxMemory>>20), "raise maxmemory, lower FORGERUN_OUTCOME_STREAM_MAXLEN, or find what else is in there (redis-cli --bigkeys)")
+		fs.Warn(what, fmt.Sprintf("%s of %d MiB: a full Redis refuses tasks", used, s.MaxMemory>>20),
+			"raise maxmemory, lower FORGERUN_OUTCOME_STREAM_MAXLEN, or find what else is in there (redis-cli --bigkeys)")
 	default:
 		fs.OK(what, fmt.Sprintf("%s of %d MiB", used, s.MaxMemory>>20))
 	}
 	if s.Evicted > 0 {
-		fs.Warn(name+" evictions", fmt.Sprintf("%d keys since its start", s.Evicted), advice+"; what was dropped is found by the relay within minutes")
+		fs.Warn(name+" evictions", fmt.Sprintf("%d keys since its start", s.Evicted),
+			advice+"; what was dropped is found by the relay within minutes")
 	}
 }
 
 // judgeEpoch compares what both stores say of the dispatch. Any difference is
 // the leader's to repair.
 func (fs *Findings) judgeEpoch(s repo.State, i queue.Inspection) {
-	const what, advice = "dispatch epoch", "nothing while a process runs: the leader dispatches everything anew within seconds; otherwise start one"
+	const what, advice = "dispatch epoch",
+		"nothing while a process runs: the leader dispatches everything anew within seconds; otherwise start one"
 	switch {
 	case i.Epoch == 0:
 		fs.Warn(what, fmt.Sprintf("Redis does not know it (Postgres: %d): it is new or was emptied", s.Epoch), advice)
 	case i.Epoch != s.Epoch:
-		fs.Warn(what, fmt.Sprintf("%d in Redis, %d in Postgres: Redis went back in time, or another ForgeRun uses it", i.Epoch, s.Epoch), advice+", and give each ForgeRun a Redis database of its own")
+		fs.Warn(what, fmt.Sprintf("%d in Redis, %d in Postgres: Redis went back in time, or another ForgeRun uses it", i.Epoch, s.Epoch),
+			advice+", and give each ForgeRun a Redis database of its own")
 	case s.RedisRunID != "" && i.EpochRunID != "" && i.EpochRunID != s.RedisRunID:
 		fs.Warn(what, fmt.Sprintf("%d, but Redis was started again since", s.Epoch), advice)
 	default:
