@@ -1,3 +1,4 @@
+// Package batches ends batches whose jobs have all ended.
 package batches
 
 import (

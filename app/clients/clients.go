@@ -1,3 +1,5 @@
+// Package clients holds the use cases of clients and their API keys (sections 7
+// and 14): create, renew, revoke, authenticate.
 package clients
 
 import (
@@ -37,8 +39,8 @@ const maxKeys = 10
 // maxRemembered bounds the keys that a process remembers.
 const maxRemembered = 10_000
 
-// ClientService creates clients, and creates, changes and recognises their API keys. It remembers keys that it
-// looked up, but only while storage reports every change.
+// Service creates clients, and creates, changes and recognises their API keys. It
+// remembers keys that it looked up, but only while storage reports every change.
 type Service struct {
 	cfg   Config
 	store KeyStore
@@ -53,7 +55,7 @@ type Service struct {
 	known      map[string]job.APIKey
 }
 
-// NewClientService makes the service; WatchKeys keeps what it remembers current.
+// New makes the service; WatchKeys keeps what it remembers current.
 func New(cfg Config, store KeyStore, clock app.Clock, log *slog.Logger) *Service {
 	if clock == nil {
 		clock = time.Now

@@ -1,3 +1,6 @@
+// Package delivery holds the use cases of webhooks (section 8), and the delivery
+// worker: it claims what is due, sends it, records the result, and retries. A relay
+// repairs what was lost.
 package delivery
 
 import (

@@ -1,3 +1,5 @@
+// Package events lets clients watch: it notifies watchers of new events, reads
+// histories for them, and makes up for notifications that were lost.
 package events
 
 import (
@@ -33,6 +35,7 @@ type SweepStore interface {
 	LatestPositions(ctx context.Context, clients []job.ID) (map[job.ID]job.Position, error)
 }
 
+// Bounds of the hub.
 const (
 	SweepInterval = time.Second // while no notifications come in
 	calmRounds    = 5           // intervals from one sweep to the next while it does

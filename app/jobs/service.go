@@ -1,3 +1,5 @@
+// Package jobs holds the use cases of a client's jobs and batches: submit, cancel,
+// retry, delete, read and wait; with admission, capacity and the dispatch window.
 package jobs
 
 import (

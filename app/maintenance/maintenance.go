@@ -1,3 +1,6 @@
+// Package maintenance repairs what crashes leave behind, in the one process that
+// holds the leader's lease: it queues what is due, enqueues what Redis lost, gives
+// back jobs of dead workers, publishes outcomes and counts the backlog.
 package maintenance
 
 import (

@@ -1,3 +1,4 @@
+// Package rescue gives back jobs whose holder is gone.
 package rescue
 
 import (

@@ -1,3 +1,5 @@
+// Package worker executes jobs under a lease: it claims, runs, and writes the
+// outcome, guarded by the claim's fence.
 package worker
 
 import (

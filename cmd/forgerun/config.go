@@ -88,6 +88,11 @@ const day = 24 * time.Hour
 
 // variables ties each environment variable to its field.
 func (c *Config) variables() []variable {
+	return slices.Concat(c.serviceVariables(), c.limitVariables(), c.deliveryVariables(), c.tracingVariables())
+}
+
+// serviceVariables are those of the stores, the listeners and the workers.
+func (c *Config) serviceVariables() []variable {
 	return []variable{
 		{name: "FORGERUN_DATABASE_URL", help: "Postgres; dev runs its own if unset", secret: true, parse: text(&c.DatabaseURL)},
 		{name: "FORGERUN_REDIS_URL", help: "redis, rediss, unix, redis-sentinel or redis-cluster; dev runs its own if unset", secret: true,
@@ -98,7 +103,7 @@ func (c *Config) variables() []variable {
 			help:  "address of metrics, health and dashboards; unset: 127.0.0.1:8081 for api, none for worker and webhooks",
 			parse: address(&c.AdminAddr)},
 		{name: "FORGERUN_PUBLIC_URL",
-			help: "base of links and problem types, which deliveries tell too; unset: from the API's address. Required by webhooks, " +
+			help: "base of links and problem types, which deliveries carry too; unset: from the API's address. Required by webhooks, " +
 				"and by worker with an outcome stream", parse: publicURL(&c.PublicURL)},
 		{name: "FORGERUN_ADMIN_TOKEN", help: "the operator's token, 16 characters at least; unset: the admin address must be on loopback",
 			secret: true, parse: token(&c.AdminToken)},
@@ -122,6 +127,12 @@ func (c *Config) variables() []variable {
 		{name: "FORGERUN_RETRY_BACKOFF_BASE", fallback: "1s",
 			help: "wait before the first retry, doubled for each further one, with full jitter", parse: duration(&c.Backoff.Base, 0, day)},
 		{name: "FORGERUN_RETRY_BACKOFF_MAX", fallback: "60s", help: "longest wait before a retry", parse: duration(&c.Backoff.Max, 0, day)},
+	}
+}
+
+// limitVariables are those of limits, the catalogue, keys and retention.
+func (c *Config) limitVariables() []variable {
+	return []variable{
 		{name: "FORGERUN_RATE_LIMIT_PER_MINUTE", fallback: "6000", dev: "600000", help: "requests of one client per minute, over all processes",
 			parse: integer(&c.RateLimitPerMinute, 1, 1_000_000_000)},
 		{name: "FORGERUN_DAILY_QUOTA", fallback: "0", help: "requests of one client per day (UTC); 0: no quota",
@@ -157,6 +168,12 @@ func (c *Config) variables() []variable {
 			parse: integer(&c.MaxStreams, 1, 1_000_000)},
 		{name: "FORGERUN_MAX_STREAMS_PER_CLIENT", fallback: "100", help: "the same, of one client: 429",
 			parse: integer(&c.MaxStreamsPerClient, 1, 1_000_000)},
+	}
+}
+
+// deliveryVariables are those of webhooks, the outcome stream and time limits.
+func (c *Config) deliveryVariables() []variable {
+	return []variable{
 		{name: "FORGERUN_MASTER_KEY",
 			help:   "encrypts webhook secrets and signing keys: 32 bytes in base64, as of 'openssl rand -base64 32'; dev makes its own if unset",
 			secret: true, parse: key(&c.MasterKey)},
@@ -189,6 +206,12 @@ func (c *Config) variables() []variable {
 			parse: duration(&c.RequestTimeout, 100*time.Millisecond, time.Hour)},
 		{name: "FORGERUN_DB_TIMEOUT", fallback: "5s", help: "limit of one statement: 503",
 			parse: duration(&c.DBTimeout, 50*time.Millisecond, time.Hour)},
+	}
+}
+
+// tracingVariables are those of OpenTelemetry.
+func (c *Config) tracingVariables() []variable {
+	return []variable{
 		{name: "OTEL_EXPORTER_OTLP_ENDPOINT", help: "where traces are sent, such as http://127.0.0.1:4318; unset: there are none",
 			parse: endpoint(&c.Tracing.Endpoint)},
 		{name: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", help: "the same for traces alone, with the whole path; it wins",
@@ -206,7 +229,7 @@ func (c *Config) variables() []variable {
 				"parentbased_traceidratio")},
 		{name: "OTEL_TRACES_SAMPLER_ARG", fallback: "1", help: "the part of them, for traceidratio", parse: decimal(&c.Tracing.Ratio, 0, 1)},
 		{name: "OTEL_SERVICE_NAME", fallback: "forgerun", help: "how traces name the service", parse: unread},
-		{name: "OTEL_RESOURCE_ATTRIBUTES", help: "what else traces tell of the process: key=value pairs, separated by commas", parse: pairs},
+		{name: "OTEL_RESOURCE_ATTRIBUTES", help: "what else traces say of the process: key=value pairs, separated by commas", parse: pairs},
 		{name: "OTEL_SDK_DISABLED", fallback: "false", help: "true: no traces, whatever else is set", parse: boolean(&c.Tracing.Disabled)},
 	}
 }

@@ -12,9 +12,9 @@ type Preferences map[string]string
 
 // The grammar of a Prefer header (RFC 9110, section 5.6).
 const (
-	tokenForm  = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+	wordForm   = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 	quotedForm = `"(?:[^\x00-\x08\x0a-\x1f\x7f"\\]|\\[^\x00-\x08\x0a-\x1f\x7f])*"`
-	pairForm   = `(` + tokenForm + `)[ \t]*(?:=[ \t]*(` + tokenForm + `|` + quotedForm + `)?[ \t]*)?`
+	pairForm   = `(` + wordForm + `)[ \t]*(?:=[ \t]*(` + wordForm + `|` + quotedForm + `)?[ \t]*)?`
 )
 
 var (

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -112,7 +113,7 @@ func (w *Work) UnmarshalYAML(n *yaml.Node) error {
 		Kind, Kinds kindList
 	}{plain: (*plain)(w)}
 	_ = n.Decode(&v)
-	w.Kinds = append(v.Kind, v.Kinds...)
+	w.Kinds = slices.Concat(v.Kind, v.Kinds)
 	return nil
 }
 
