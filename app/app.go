@@ -1,10 +1,8 @@
-// Package app holds the use cases: submit, cancel, retry, read, watch, manage
-// keys and webhooks, execute, deliver, and the maintenance that repairs whatever
-// a crash left behind.
-// HTTP and workers go through the same ones, so every rule stands once.
-//
-// What it needs of the world it declares itself as small interfaces; it knows
-// no database, queue or HTTP.
+// Package app holds what the use cases in its sub-packages share: the queue that
+// they publish to and enqueue in, metrics, spans, and the log line of a transition.
+// HTTP and workers go through the same use cases, so every rule stands once. What
+// they need of the world they declare as small interfaces: they know no database,
+// queue or HTTP.
 package app
 
 import (
