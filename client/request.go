@@ -103,8 +103,7 @@ func (a *answer) requestID() string { return a.header.Get("X-Request-Id") }
 
 func (a *answer) replayed() bool { return a.header.Get("Idempotency-Replayed") == "true" }
 
-// send sends the request, again where that is safe and may help, and gives the
-// answer.
+// send sends the request, again where that is safe and may help, and gives the answer.
 func (c *Client) send(ctx context.Context, r *request) (a *answer, err error) {
 	if err := cmp.Or(c.err, r.err, ctx.Err()); err != nil {
 		return nil, err // nothing was sent
@@ -189,8 +188,7 @@ func readBody(response *http.Response, limit int) ([]byte, error) {
 	return body.Bytes(), err
 }
 
-// call sends a request and decodes the JSON of its answer, which must have the
-// ids.
+// call sends a request and decodes the JSON of its answer, which must have the ids.
 func (c *Client) call(ctx context.Context, r *request, into any, ids ...*string) (*answer, error) {
 	a, err := c.send(ctx, r)
 	if err != nil {
@@ -242,8 +240,7 @@ func (r *request) decode(a *answer, into any, ids ...*string) error {
 	return nil
 }
 
-// checkID compares ids without regard to case, since the service takes both and
-// answers with one.
+// checkID compares ids without regard to case, since the service takes both and answers with one.
 func (r *request) checkID(a *answer, id string) error {
 	switch {
 	case id == "":
@@ -270,9 +267,8 @@ func mediaType(contentType string) string {
 // maxEmptyPages is how many empty pages of a list may follow each other.
 const maxEmptyPages = 100
 
-// list reads a list to its end, page by page as it is iterated. A page may be
-// short or empty before that. If open, the last page has a cursor too, and is
-// empty.
+// list reads a list to its end, page by page as it is iterated. A page may be short or empty before
+// that. If open, the last page has a cursor too, and is empty.
 func list[T any](ctx context.Context, c *Client, first *request, open bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
