@@ -40,8 +40,7 @@ type request struct {
 	settings
 }
 
-// get makes a request of /v1 and the segments. A mistake in the options or the
-// segments is returned by send.
+// get makes a request of /v1 and the segments; send returns a mistake in them.
 func get(options []Option, segments ...string) *request {
 	return newRequest(http.MethodGet, options, segments)
 }
@@ -67,10 +66,7 @@ func newRequest(method string, options []Option, segments []string) *request {
 }
 
 // of sets the id that the answer must have.
-func (r *request) of(id string) *request {
-	r.id = id
-	return r
-}
+func (r *request) of(id string) *request { r.id = id; return r }
 
 // with sets the body. An error is the caller's: a value that JSON cannot show.
 func (r *request) with(value any) *request {
