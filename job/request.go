@@ -78,14 +78,19 @@ func (c Catalogue) Check(r Request) []Violation {
 	return violations
 }
 
-// TooLate gives the violation of a request whose execution_at is not in the
-// future at now, and false otherwise (section 10). A time of a job that may
-// have none is left to Check.
+// clockSkew is how far in the past an execution_at may lie: the client's clock may
+// be behind by so much (section 10). Such a job is due at once.
+const clockSkew = time.Second
+
+// TooLate gives the violation of a request whose execution_at lies further in
+// the past at now than clocks may differ, and false otherwise (section 10). A
+// time of a job that may have none is left to Check.
 func (r Request) TooLate(now time.Time) (Violation, bool) {
-	if r.ExecutionAt == nil || r.ExecutionAt.After(now) || r.Type == Execute || r.Type == EmitEvent {
+	if r.ExecutionAt == nil || !r.ExecutionAt.Before(now.Add(-clockSkew)) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false
 	}
-	return Violation{Pointer: "/execution_at", Detail: "The time must be in the future."}, true
+	return Violation{Pointer: "/execution_at", Detail: "The time is in the past. It must be in the future; " +
+		"up to one second in the past is taken as now. The server's time is " + now.UTC().Format(time.RFC3339) + "."}, true
 }
 
 func names[T ~string](list []T) string {

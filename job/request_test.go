@@ -83,7 +83,7 @@ func TestTooLate(t *testing.T) {
 	t.Parallel()
 	now := requestedAt
 	for offset, want := range map[time.Duration]bool{
-		-time.Hour: true, -time.Microsecond: true, 0: true, time.Microsecond: false, time.Hour: false,
+		-time.Hour: true, -time.Second - time.Microsecond: true, -time.Second: false, 0: false, time.Hour: false,
 	} {
 		at := now.Add(offset)
 		v, late := job.Request{Type: job.Deferred, ExecutionAt: &at}.TooLate(now)

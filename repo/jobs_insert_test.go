@@ -83,6 +83,9 @@ func TestInsertJobOfDeferredTimeInThePast(t *testing.T) {
 	f := setup(t)
 	id := f.submit(deferred(-time.Minute)) // it was in the future when it was checked
 	require.Equal(t, job.Created, f.state(id))
+	require.True(t, one[bool](f, `SELECT run_at = created_at AND execution_at < created_at - interval '50s'
+		FROM jobs WHERE job_id = $1`, id.String()),
+		"it is due from now on, and stays as it was given")
 	n, err := countDue(f.store, f.ctx(), 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)

@@ -86,10 +86,10 @@ func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 		r := newBatchRequest(
 			newRequest(func(r *job.Request) { r.WorkKind = job.PayloadInvalid }),
 			newRequest(),
-			newRequest(deferred(-time.Second), func(r *job.Request) {
+			newRequest(deferred(-2*time.Second), func(r *job.Request) {
 				r.Violations = []job.Violation{{Pointer: "/callback", Detail: "Not a URL."}, {Detail: "The whole item."}}
 			}),
-			newRequest(deferred(-time.Second), func(r *job.Request) {
+			newRequest(deferred(-2*time.Second), func(r *job.Request) {
 				r.Malformed, r.Violations = true, []job.Violation{{Pointer: "/colour", Detail: "Not known."}}
 			}),
 		)
@@ -114,10 +114,20 @@ func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 	})
 }
 
+func TestSubmitBatchTakesAMomentAgoAsNow(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldJobs(t)
+		b := w.submitBatch(w.service(10), newBatchRequest(
+			newRequest(deferred(-time.Second)), newRequest(deferred(-time.Second-time.Microsecond)), newRequest(deferred(0))))
+		require.Equal(t, []job.State{job.Created, "", job.Created}, []job.State{b.Items[0].State, b.Items[1].State, b.Items[2].State})
+		require.Equal(t, "/jobs/1/execution_at", b.Items[1].Refusal.Violations[0].Pointer)
+	})
+}
+
 func TestSubmitBatchBoundsItsComplaints(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
-		wrong := newRequest(deferred(-time.Second), func(r *job.Request) {
+		wrong := newRequest(deferred(-2*time.Second), func(r *job.Request) {
 			r.WorkKind, r.Violations = job.PayloadInvalid, make([]job.Violation, job.MaxViolations)
 		})
 		requests := make([]job.Request, job.MaxBatchItems)

@@ -180,15 +180,20 @@ func TestSubmitRefusesThePast(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
-		for _, late := range []time.Duration{0, -time.Microsecond, -time.Hour} {
+		for _, late := range []time.Duration{-time.Second - time.Microsecond, -time.Hour} {
 			_, err := s.Submit(context.Background(), newRequest(deferred(late), withKey("k")))
 			var invalid *job.Error
 			require.ErrorAs(t, err, &invalid)
 			require.Equal(t, "/execution_at", invalid.Violations[0].Pointer)
 		}
 		w.nothingDone()
-		_, err := s.Submit(context.Background(), newRequest(deferred(time.Microsecond)))
-		require.NoError(t, err)
+		for _, given := range []time.Duration{-time.Second, -time.Microsecond, 0, time.Microsecond} {
+			r := newRequest(deferred(given))
+			receipt, err := s.Submit(context.Background(), r)
+			require.NoError(t, err)
+			require.Equal(t, *r.ExecutionAt, *w.Store.RowOf(receipt.JobID).ExecutionAt, "as the client gave it")
+			require.NotEmpty(t, w.Queue.Sent(), "it is dispatched at once")
+		}
 	})
 }
 
@@ -221,7 +226,7 @@ func TestSubmitReplays(t *testing.T) {
 		for what, change := range map[string]func(){
 			"usual": func() {},
 			"full":  func() { s.capacity.maxActive = 0 },
-			"late":  func() { *r.ExecutionAt = time.Now() },
+			"late":  func() { *r.ExecutionAt = time.Now().Add(-time.Hour) },
 		} {
 			change()
 			_, err := s.Submit(context.Background(), r)
@@ -245,7 +250,7 @@ func TestSubmitReportsStorageTrouble(t *testing.T) {
 		}
 		w.nothingDone()
 		w.Store.Hook("FindReceipt", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
-		_, err := s.Submit(context.Background(), newRequest(deferred(0), withKey("k")))
+		_, err := s.Submit(context.Background(), newRequest(deferred(-time.Hour), withKey("k")))
 		require.Equal(t, job.CodeStorageUnavailable, job.CodeOf(err), "whether it was accepted before cannot be told")
 		_, err = s.Submit(context.Background(), newRequest())
 		require.NoError(t, err, "failed ones take no room")

@@ -6,7 +6,7 @@
 -- by a second statement, because the snapshot of this one cannot see a concurrent winner.
 --
 -- @request_hashes and @keys are those of the idempotency keys; @event_ids has two for each item. Trigger:
--- events_delivered writes the deliveries.
+-- events_delivered writes the deliveries. A time in the past is due from now on, so that nobody overtakes with it.
 -- Parameters: @ids, @clients, @types, @work_kinds, @definitions, @params, @max_attempts, @auto_retries,
 --   @execution_times, @callbacks, @correlation_ids, @traceparents, @languages, @request_ids, @keys,
 --   @request_hashes, @batches, @key_window, @event_ids
@@ -34,7 +34,7 @@ WITH input AS MATERIALIZED (
   SELECT job_id, client_id, batch_id, type, work_kind, definition, params,
     CASE WHEN execution_at IS NULL THEN 'QUEUED' ELSE 'CREATED' END, max_attempts, auto_retry,
     CASE WHEN execution_at IS NULL THEN 2 ELSE 1 END, pg_current_xact_id(),
-    at, at, execution_at, coalesce(execution_at, at), CASE WHEN execution_at IS NULL THEN at END,
+    at, at, execution_at, greatest(execution_at, at), CASE WHEN execution_at IS NULL THEN at END,
     callback, correlation_id, traceparent, language, request_id
   FROM input WHERE key IS NULL OR job_id IN (SELECT resource_id FROM keys)
   RETURNING job_id, state, created_at
