@@ -1,20 +1,24 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
 // LogTransition writes the one line of a change of state, with the fields that
-// section 16 requires.
+// section 16 requires. Its request_id is that of the request that asked for the
+// change; a change that nobody asked for has that of the job's submission.
 func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.Job, from, to job.State, more ...slog.Attr) {
 	if !log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
 	attrs := append(make([]slog.Attr, 0, 13),
-		slog.String("action", action), slog.String("request_id", j.RequestID), slog.String("client_id", j.ClientID.String()),
+		slog.String("action", action), slog.String("request_id", cmp.Or(telemetry.RequestOf(ctx), j.RequestID)),
+		slog.String("client_id", j.ClientID.String()),
 		slog.String("job_id", j.ID.String()), slog.String("current_state", string(from)), slog.String("next_state", string(to)),
 		slog.String("work_kind", string(j.WorkKind)))
 	if d := j.Definition; d != nil {

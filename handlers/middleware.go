@@ -18,13 +18,15 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
 // serve handles a request: it gives it an id and a time limit, checks who asks,
 // calls the route's handler, and counts, logs and traces the answer.
 func (s *Server) serve(c *fiber.Ctx, rt *route, handle func(*call) error) {
-	r := &call{Ctx: c, route: rt, idText: requestID(c.Get("X-Request-Id")).String(), start: time.Now(), base: s.base, span: noop.Span{}}
+	r := &call{Ctx: c, route: rt, idText: requestID(c.Get("X-Request-Id")).String(), start: time.Now(), span: noop.Span{}}
+	r.base = telemetry.WithRequest(s.base, r.idText)
 	r.Set("X-Request-Id", r.idText)
 	r.Set("X-Content-Type-Options", "nosniff")
 	r.Set("Cache-Control", "no-store")

@@ -29,7 +29,7 @@ func (s *Server) startSpan(r *call) {
 		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method), semconv.HTTPRoute(path)),
 	}
 	_, parent := r.traceparent()
-	base := s.base
+	base := r.base
 	switch {
 	case !parent.IsValid():
 	case known(r.caller.ClientID) || r.caller.Admin:

@@ -16,7 +16,7 @@ func (s *Server) registerWebhook(r *call) error {
 	if err != nil {
 		return err
 	}
-	req.ClientID, req.RequestID = r.caller.ClientID, r.idText
+	req.ClientID = r.caller.ClientID
 	issued, err := s.deps.Webhooks.Register(r.ctx, req)
 	if err != nil {
 		return err

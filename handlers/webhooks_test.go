@@ -44,7 +44,7 @@ func TestRegisterWebhook(t *testing.T) {
 	require.NotZero(t, got.Hash)
 	got.Hash = [32]byte{}
 	require.Equal(t, job.WebhookRequest{
-		ClientID: clientA, RequestID: a.Header.Get("X-Request-Id"), URL: "https://example.com/x", Events: []string{"job.failed", "*"},
+		ClientID: clientA, URL: "https://example.com/x", Events: []string{"job.failed", "*"},
 		Description: "ä\n", ContentMode: job.ContentStructured, IdempotencyKey: "k",
 	}, got)
 

@@ -96,7 +96,6 @@ func SubscribableNames() string { return "*, job.*, " + strings.Join(Subscribabl
 // decoding found wrong with it.
 type WebhookRequest struct {
 	ClientID    ID
-	RequestID   string
 	URL         string
 	Events      []string
 	Description string

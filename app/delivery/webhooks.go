@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -108,7 +109,7 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 		return s.replay(w)
 	}
 	s.subscribers.Add(w.ClientID)
-	s.logChange(ctx, "webhook registered", "register_webhook", w.ClientID, w.ID, slog.String("request_id", r.RequestID))
+	s.logChange(ctx, "webhook registered", "register_webhook", w.ClientID, w.ID)
 	return job.IssuedWebhook{Webhook: w, Secret: secret}, nil
 }
 
@@ -195,11 +196,12 @@ func (s *Webhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.Iss
 	return job.IssuedWebhook{Webhook: *w, Secret: secret}, nil
 }
 
-// logChange logs a change without URL and secret: a URL may hold
-// credentials of its own.
+// logChange logs a change, with the request that asked for it and without URL
+// and secret: a URL may hold credentials of its own.
 func (s *Webhooks) logChange(ctx context.Context, message, action string, client, id job.ID, more ...slog.Attr) {
 	attrs := []slog.Attr{
-		slog.String("action", action), slog.String("client_id", client.String()), slog.String("webhook_id", id.String()),
+		slog.String("action", action), slog.String("request_id", telemetry.RequestOf(ctx)), slog.String("client_id", client.String()),
+		slog.String("webhook_id", id.String()),
 	}
 	s.log.LogAttrs(ctx, slog.LevelInfo, message, append(attrs, more...)...)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -36,7 +37,7 @@ func newWebhookWorld(t *testing.T, change ...func(*WebhooksDeps)) *webhookWorld 
 
 func webhookRequest(change ...func(*job.WebhookRequest)) job.WebhookRequest {
 	r := job.WebhookRequest{
-		ClientID: apptest.ClientA, RequestID: "request-1", URL: "https://receiver.example/secret-path",
+		ClientID: apptest.ClientA, URL: "https://receiver.example/secret-path",
 		Events: []string{"job.*", "batch.completed"}, Hash: [32]byte{1},
 	}
 	for _, f := range change {
@@ -55,7 +56,8 @@ func (h *webhookWorld) registered(change ...func(*job.WebhookRequest)) job.Issue
 func TestRegisterWebhook(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		h := newWebhookWorld(t)
-		issued := h.registered()
+		issued, err := h.Register(telemetry.WithRequest(t.Context(), "request-1"), webhookRequest())
+		require.NoError(t, err)
 		require.True(t, strings.HasPrefix(issued.Secret, "whsec_"))
 		require.Equal(t, job.ContentBinary, issued.ContentMode)
 		require.False(t, issued.Replayed)
@@ -77,15 +79,17 @@ func TestRegisterWebhook(t *testing.T) {
 func TestNoURLAndNoSecretIsLogged(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		h := newWebhookWorld(t)
-		first := h.registered()
-		second, err := h.RotateSecret(context.Background(), apptest.ClientA, first.ID)
+		first, err := h.Register(telemetry.WithRequest(t.Context(), "register_webhook"), webhookRequest())
+		require.NoError(t, err)
+		second, err := h.RotateSecret(telemetry.WithRequest(t.Context(), "rotate_webhook_secret"), apptest.ClientA, first.ID)
 		require.NoError(t, err)
 		url := "https://other.example/secret-path"
-		_, err = h.Update(context.Background(), apptest.ClientA, first.ID, job.WebhookPatch{URL: &url})
+		_, err = h.Update(telemetry.WithRequest(t.Context(), "update_webhook"), apptest.ClientA, first.ID, job.WebhookPatch{URL: &url})
 		require.NoError(t, err)
-		require.NoError(t, h.Unregister(context.Background(), apptest.ClientA, first.ID))
+		require.NoError(t, h.Unregister(telemetry.WithRequest(t.Context(), "delete_webhook"), apptest.ClientA, first.ID))
 		for _, action := range []string{"register_webhook", "rotate_webhook_secret", "update_webhook", "delete_webhook"} {
-			require.Len(t, h.w.Log.Lines(t, map[string]any{"action": action, "webhook_id": first.ID.String()}), 1, action)
+			require.Len(t, h.w.Log.Lines(t, map[string]any{
+				"action": action, "request_id": action, "webhook_id": first.ID.String()}), 1, "%s: of its own request", action)
 		}
 		for _, secret := range []string{"example", "secret-path", first.Secret, second.Secret} {
 			require.NotContains(t, h.w.Log.Buf.String(), secret)

@@ -12,6 +12,7 @@ import (
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
 	"github.com/forgerun/forgerun/app/maintenance"
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -37,7 +38,7 @@ func TestLinesOfATracedJob(t *testing.T) {
 			task := w.Queue.Sent()[0]
 			apptest.Pass(time.Second)
 			require.NoError(t, w.process(task))
-			_, err = s.Cancel(ctx, apptest.ClientA, task.JobID)
+			_, err = s.Cancel(telemetry.WithRequest(ctx, "request-2"), apptest.ClientA, task.JobID)
 			require.NoError(t, err)
 		})
 		trace := w.Span("request").SpanContext.TraceID().String()
@@ -45,7 +46,11 @@ func TestLinesOfATracedJob(t *testing.T) {
 		steps := make([][3]any, len(lines))
 		for i, line := range lines {
 			steps[i] = [3]any{line["action"], line["current_state"], line["next_state"]}
-			require.Equal(t, []any{"request-1", apptest.ClientA.String(), "SUCCESS_FAST"},
+			request := "request-1"
+			if line["action"] == "cancel" {
+				request = "request-2" // it has a request of its own
+			}
+			require.Equal(t, []any{request, apptest.ClientA.String(), "SUCCESS_FAST"},
 				[]any{line["request_id"], line["client_id"], line["work_kind"]})
 			require.Contains(t, line, "job_id")
 			require.Contains(t, line, "attempt")
@@ -54,6 +59,7 @@ func TestLinesOfATracedJob(t *testing.T) {
 			{"submit", "", "CREATED"}, {"schedule", "CREATED", "QUEUED"}, {"assign", "QUEUED", "ASSIGNED"}, {"run", "ASSIGNED", "RUNNING"},
 			{"finish", "RUNNING", "FAILED"}, {"auto_retry", "FAILED", "QUEUED"}, {"cancel", "QUEUED", "CANCELED"},
 		}, steps)
+		require.Equal(t, "request-2", apptest.Attributes(w.Span("cancel job"))["forgerun.request_id"])
 		require.Equal(t, w.Span("report job").SpanContext.SpanID().String(), lines[4]["span_id"])
 		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "job transition"}), len(lines))
 	})

@@ -201,7 +201,7 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Cha
 	if err != nil || before == nil {
 		return change, err
 	}
-	app.Describe(span, before, change.Attempt)
+	describe(ctx, span, before, change.Attempt)
 	telemetry.Link(span, before.TraceParent)
 	if before.State.Held() {
 		s.queue.SignalCancel(id)
@@ -224,7 +224,7 @@ func (s *Service) Retry(ctx context.Context, client, id job.ID) (change job.Chan
 	if err != nil {
 		return job.Change{}, err
 	}
-	app.Describe(span, j, j.Attempt)
+	describe(ctx, span, j, j.Attempt)
 	telemetry.Link(span, j.TraceParent)
 	switch {
 	case !j.State.Final():
@@ -243,13 +243,22 @@ func (s *Service) Retry(ctx context.Context, client, id job.ID) (change job.Chan
 	if err != nil || !change.Changed {
 		return change, err
 	}
-	app.Describe(span, j, change.Attempt)
+	describe(ctx, span, j, change.Attempt)
 	s.metrics.Retried.WithLabelValues("client").Inc()
 	s.metrics.Entered(job.Queued, j.WorkKind)
 	app.LogTransition(ctx, s.log, "retry", j, job.Failed, job.Queued, slog.Int("attempt", change.Attempt))
 	app.Publish(s.queue, j, app.NotificationOf(j))
 	s.dispatch(ctx, job.Task{JobID: id, Attempt: change.Attempt, RunAt: change.RunAt, TraceParent: j.TraceParent})
 	return change, nil
+}
+
+// describe says what a span is about, with the request that asked for it: the
+// job knows that of its submission only.
+func describe(ctx context.Context, span trace.Span, j *job.Job, attempt int) {
+	app.Describe(span, j, attempt)
+	if id := telemetry.RequestOf(ctx); id != "" && span.IsRecording() {
+		span.SetAttributes(telemetry.RequestID.String(id))
+	}
 }
 
 // Delete removes a final job; one that is gone already is no error.
