@@ -127,15 +127,19 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	var documented []string
 	for path, item := range root.in("paths") {
 		for method := range tree(item.(map[string]any)) {
-			if method != "parameters" {
-				documented = append(documented, strings.ToUpper(method)+" "+path)
+			if method == "parameters" || method == "x-also-at" {
+				continue
 			}
+			documented = append(documented, strings.ToUpper(method)+" "+path)
 		}
 	}
 	var served []string
 	ids := map[string]bool{}
 	for _, rt := range newWorld(t).server.routes() {
 		path := fiberParameter.ReplaceAllString(rt.path, "{$1}")
+		if short := strings.TrimSuffix(path, "/"); root.in("paths", short)["x-also-at"] == path {
+			continue
+		}
 		served = append(served, rt.method+" "+path)
 		item := root.in("paths", path)
 		operation := item.in(strings.ToLower(rt.method))
@@ -400,13 +404,25 @@ func TestExamplesAreRight(t *testing.T) {
 	require.Greater(t, documents, 4)
 }
 
+func TestDocumentsAreTheSameInJSON(t *testing.T) {
+	t.Parallel()
+	for _, forms := range [][2][]byte{{docs.OpenAPI, docs.OpenAPIJSON()}, {docs.AsyncAPI, docs.AsyncAPIJSON()}} {
+		plain, err := json.Marshal(treeOf(t, forms[0]))
+		require.NoError(t, err)
+		require.JSONEq(t, string(plain), string(forms[1]))
+	}
+}
+
 func TestDocumentsAreServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for path, text := range map[string][]byte{"/openapi.yaml": docs.OpenAPI, "/asyncapi.yaml": docs.AsyncAPI} {
+	for path, text := range map[string][]byte{
+		"/openapi.yaml": docs.OpenAPI, "/openapi.json": docs.OpenAPIJSON(),
+		"/asyncapi.yaml": docs.AsyncAPI, "/asyncapi.json": docs.AsyncAPIJSON(),
+	} {
 		a := w.send(http.MethodGet, path, "", "Authorization", "-")
 		require.Equal(t, http.StatusOK, a.StatusCode)
-		require.Equal(t, "application/yaml", a.Header.Get("Content-Type"))
+		require.Equal(t, "application/"+path[strings.IndexByte(path, '.')+1:], a.Header.Get("Content-Type"))
 		require.Equal(t, "max-age=3600", a.Header.Get("Cache-Control"))
 		require.Equal(t, string(text), a.text)
 		tag := a.Header.Get("ETag")

@@ -32,8 +32,8 @@ type healthView struct {
 
 const mimeYAML = "application/yaml" // RFC 9512; it has no charset parameter
 
-// document is the handler of a YAML file of the program's own.
-func document(text []byte) func(*call) error {
+// document is the handler of a document of the program's own.
+func document(mime string, text []byte) func(*call) error {
 	sum := sha256.Sum256(text)
 	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
 	return func(r *call) error {
@@ -43,13 +43,19 @@ func document(text []byte) func(*call) error {
 			r.Status(fiber.StatusNotModified)
 			return nil
 		}
-		r.Set(fiber.HeaderContentType, mimeYAML)
+		r.Set(fiber.HeaderContentType, mime)
 		return r.Send(text)
 	}
 }
 
 // docsPage answers with the OpenAPI document as a page to read.
 func docsPage(r *call) error { return r.html(docs.Page()) }
+
+// problemIndex answers with the list of all problem types. Their pages are at
+// base, seen from the list: the list has an address with a slash at its end too.
+func problemIndex(base string) func(*call) error {
+	return func(r *call) error { return r.html(docs.ProblemIndex(base)) }
+}
 
 // problemPage answers with the page that a problem type URI points to.
 func problemPage(r *call) error {

@@ -95,13 +95,16 @@ func (s *Server) routes() []route {
 
 		{get, "/healthz", public, "health", nil, nil, fiber.StatusOK, s.healthz},
 		{get, "/readyz", public, "ready", nil, nil, fiber.StatusOK, s.readyz},
-		{get, "/openapi.yaml", public, "openapi", nil, nil, fiber.StatusOK, document(docs.OpenAPI)},
-		{get, "/asyncapi.yaml", public, "asyncapi", nil, nil, fiber.StatusOK, document(docs.AsyncAPI)},
+		{get, "/openapi.yaml", public, "openapi", nil, nil, fiber.StatusOK, document(mimeYAML, docs.OpenAPI)},
+		{get, "/openapi.json", public, "openapi_json", nil, nil, fiber.StatusOK, document(fiber.MIMEApplicationJSON, docs.OpenAPIJSON())},
+		{get, "/asyncapi.yaml", public, "asyncapi", nil, nil, fiber.StatusOK, document(mimeYAML, docs.AsyncAPI)},
+		{get, "/asyncapi.json", public, "asyncapi_json", nil, nil, fiber.StatusOK, document(fiber.MIMEApplicationJSON, docs.AsyncAPIJSON())},
 		{get, "/.well-known/http-message-signatures-directory", public, "signing_keys", nil, nil, fiber.StatusOK, s.signingKeys},
 		{get, "/", public, "root", nil, nil, fiber.StatusOK, docsPage},
 		{get, "/docs", public, "docs", nil, nil, fiber.StatusOK, docsPage},
 		{get, "/rels/:name", public, "relation", nil, nil, fiber.StatusOK, relationPage},
-		{get, "/problems/", public, "problems", nil, nil, fiber.StatusOK, problemPage},
+		{get, "/problems", public, "problem_types", nil, nil, fiber.StatusOK, problemIndex("problems/")},
+		{get, "/problems/", public, "problems", nil, nil, fiber.StatusOK, problemIndex("")},
 		{get, "/problems/:slug", public, "problem", nil, nil, fiber.StatusOK, problemPage},
 	}
 }

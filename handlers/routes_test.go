@@ -96,8 +96,9 @@ func TestOnlyTheFewRoutesAreOpen(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{
-		"/v1/clients", "/v1/clients/:id/keys", "/healthz", "/readyz", "/openapi.yaml", "/asyncapi.yaml",
-		"/.well-known/http-message-signatures-directory", "/", "/docs", "/rels/:name", "/problems/", "/problems/:slug",
+		"/v1/clients", "/v1/clients/:id/keys", "/healthz", "/readyz", "/openapi.yaml", "/openapi.json", "/asyncapi.yaml",
+		"/asyncapi.json", "/.well-known/http-message-signatures-directory", "/", "/docs", "/rels/:name",
+		"/problems", "/problems/", "/problems/:slug",
 	}, open)
 }
 
@@ -243,7 +244,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, path := range []string{"/v1", "/v1/", "/v1/job", "/V1/jobs", "/v1/Jobs", "/v1/jobs/", "/v2/jobs", "//v1/jobs", "/v1//jobs",
-		"/v1/jobs/" + jobID.String() + "/", "/problems", "/problems/conflict/", "/healthz/", "/v1/clients/", "/%761/jobs", "/metrics"} {
+		"/v1/jobs/" + jobID.String() + "/", "/problems/conflict/", "/healthz/", "/v1/clients/", "/%761/jobs", "/metrics"} {
 		for _, method := range []string{"GET", "POST", "OPTIONS", "BREW"} {
 			w.send(method, path, "").requireProblem(t, job.CodeRequestNotFound)
 		}
@@ -333,11 +334,13 @@ func TestPublicPages(t *testing.T) {
 	slugs[job.BatchPartiallyFailed], slugs[job.BatchFailed] = true, true
 	require.Len(t, slugs, len(job.Codes)+len(job.Reasons)+2, "each type URI means one thing")
 	index := w.send("GET", "/problems/", "", "Authorization", "-")
+	short := w.send("GET", "/problems", "", "Authorization", "-")
 	for slug := range slugs {
 		a := w.send("GET", "/problems/"+slug, "", "Authorization", "-", "Accept", "text/html")
 		require.Equal(t, 200, a.StatusCode)
 		require.Equal(t, "text/html; charset=utf-8", a.Header.Get("Content-Type"))
 		require.Contains(t, index.text, `href="`+slug+`"`)
+		require.Contains(t, short.text, `href="problems/`+slug+`"`)
 		require.NotRegexp(t, `(src|href)="(https?:)?//`, a.text, "no external assets")
 		require.Equal(t, !strings.HasPrefix(slug, "batch-"+"partially") && slug != job.BatchFailed, strings.Contains(a.text, "RFA_"))
 	}

@@ -51,6 +51,10 @@ type header struct {
 // its path and method.
 const anyRequest = "x-any-request"
 
+// alsoAt is the member of a path for another path where the same is found, which
+// linters would not take as one of its own.
+const alsoAt = "x-also-at"
+
 // parsed keeps what was made of each document: func() (*document, error) by the
 // digest of its text.
 var parsed sync.Map
@@ -112,6 +116,9 @@ func (b *builder) document() *document {
 			}
 		}
 		d.paths = append(d.paths, p)
+		if also, ok := item.(map[string]any)[alsoAt].(string); ok {
+			d.paths = append(d.paths, path{also, p.operations})
+		}
 	}
 	for name := range b.members("/webhooks") {
 		d.deliveries = append(d.deliveries, b.delivery("/webhooks/"+escape(name)+"/post"))

@@ -61,8 +61,14 @@ func (n node) values() []string {
 	return values
 }
 
-// Ref gives the last part of a $ref, "" if there is none.
+// Ref gives the last part of a $ref, "" if there is none. A schema that extends
+// another one, or says more of it, has its $ref in an allOf.
 func (n node) Ref() string {
+	for _, part := range n.Get("allOf").Entries() {
+		if ref := part.Ref(); ref != "" {
+			return ref
+		}
+	}
 	ref := n.Text("$ref")
 	return ref[strings.LastIndexByte(ref, '/')+1:]
 }
@@ -91,18 +97,18 @@ type word struct{ Text, Schema string }
 
 // member shows a schema as that of a member.
 func (n node) member(name string, required bool) member {
-	if strings.Contains(n.Text("$ref"), "/properties/") { // one member's schema may point to another's
-		n = n.Follow()
-	}
 	return member{Name: name, Required: required, Type: n.Type(), Limits: n.Limits(), About: n.Text("description")}
 }
 
-// Properties gives the members that a schema has.
+// Properties gives the members that a schema has, without those of the schema
+// that it extends.
 func (n node) Properties() []member {
 	var members []member
-	required := n.Get("required").values()
-	for _, m := range n.Get("properties").Members() {
-		members = append(members, m.member(m.Key, slices.Contains(required, m.Key)))
+	for _, part := range append([]node{n}, n.Get("allOf").Entries()...) {
+		required := part.Get("required").values()
+		for _, m := range part.Get("properties").Members() {
+			members = append(members, m.member(m.Key, slices.Contains(required, m.Key)))
+		}
 	}
 	return members
 }

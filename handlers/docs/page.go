@@ -25,6 +25,23 @@ var (
 	AsyncAPI []byte
 )
 
+// The same documents as JSON, their members in the same order.
+var (
+	OpenAPIJSON  = sync.OnceValue(func() []byte { return asJSON(OpenAPI) })
+	AsyncAPIJSON = sync.OnceValue(func() []byte { return asJSON(AsyncAPI) })
+)
+
+func asJSON(text []byte) []byte { return []byte(read(text).pretty("") + "\n") }
+
+// read cannot fail: the documents are the program's own, and tests read them.
+func read(text []byte) node {
+	var root yaml.Node
+	if err := yaml.Unmarshal(text, &root); err != nil {
+		panic(err)
+	}
+	return node{Node: root.Content[0], root: root.Content[0]}
+}
+
 // Page is OpenAPI as a page to read. It is rendered when it is first asked for.
 var Page = sync.OnceValue(func() []byte { return render(OpenAPI) })
 
@@ -33,15 +50,10 @@ var pageText string
 
 var pageTemplate = template.Must(template.New("docs").Funcs(template.FuncMap{"paragraphs": paragraphs}).Parse(pageText))
 
-// render cannot fail: template and document are the program's own, and a test
-// renders them.
+// render cannot fail: the template is the program's own, and a test renders it.
 func render(text []byte) []byte {
-	var root yaml.Node
-	if err := yaml.Unmarshal(text, &root); err != nil {
-		panic(err)
-	}
 	var out bytes.Buffer
-	if err := pageTemplate.Execute(&out, page{node{Node: root.Content[0], root: root.Content[0]}}); err != nil {
+	if err := pageTemplate.Execute(&out, page{read(text)}); err != nil {
 		panic(err)
 	}
 	return out.Bytes()
@@ -61,7 +73,7 @@ func (p page) Operations(tag string) []operation {
 	var operations []operation
 	for _, item := range p.Get("paths").Members() {
 		for _, o := range item.Members() {
-			if o.Key != "parameters" && o.Get("tags").Content[0].Value == tag {
+			if tags := o.Get("tags").values(); len(tags) > 0 && tags[0] == tag {
 				operations = append(operations, operationOf(item, o))
 			}
 		}

@@ -14,8 +14,7 @@ var pagesText string
 
 var pagesTemplates = template.Must(template.New("").Parse(pagesText))
 
-// Problem gives the page that a problem type URI points to, and for "" the index
-// of all.
+// Problem gives the page that a problem type URI points to.
 func Problem(slug string) (page []byte, ok bool) {
 	page, ok = problemPages()[slug]
 	return page, ok
@@ -54,14 +53,29 @@ type entry struct {
 	Stage                      job.Stage
 }
 
-// index is what the first page lists.
+// index is what the page of all problem types lists.
 type index struct {
+	Base    string // before the slug in a link
 	Entries []entry
 	Stages  []job.StageSpec
 }
 
-// problemPages renders one page for each problem type, and the index as "".
+// ProblemIndex gives the page of all problem types, with links that begin with
+// base.
+func ProblemIndex(base string) []byte {
+	return renderPage("index", index{base, problemEntries(), job.Stages})
+}
+
+// problemPages renders one page for each problem type.
 var problemPages = sync.OnceValue(func() map[string][]byte {
+	pages := map[string][]byte{}
+	for _, e := range problemEntries() {
+		pages[e.Slug] = renderPage("problem", e)
+	}
+	return pages
+})
+
+func problemEntries() []entry {
 	var entries []entry
 	for _, c := range job.Codes {
 		entries = append(entries, entry{Slug: c.Slug, Title: c.Title, Action: c.Action, Code: c.Code, Status: c.Status})
@@ -73,17 +87,12 @@ var problemPages = sync.OnceValue(func() map[string][]byte {
 			Failure: true, Retryable: reason.Retryable, Stage: reason.Stage,
 		})
 	}
-	entries = append(entries,
+	return append(entries,
 		entry{Slug: job.BatchPartiallyFailed, Title: "Batch partially failed", Status: 207, Batch: true,
 			About: "All jobs of a batch have ended. Some succeeded, others failed, timed out or were canceled."},
 		entry{Slug: job.BatchFailed, Title: "Batch failed", Status: 500, Batch: true,
 			About: "All jobs of a batch have ended, and none succeeded."})
-	pages := map[string][]byte{"": renderPage("index", index{entries, job.Stages})}
-	for _, e := range entries {
-		pages[e.Slug] = renderPage("problem", e)
-	}
-	return pages
-})
+}
 
 // renderPage cannot fail: template and data are the program's own, and a test
 // renders every page.
