@@ -17,7 +17,7 @@ import (
 
 // BenchmarkEnqueue is what the API does after a commit, until Redis has it.
 func BenchmarkEnqueue(b *testing.B) {
-	r := newDB(b)
+	r := redistest.DB(b)
 	q := queue.New(r, queue.Config{Buffer: b.N})
 	q.Start()
 	b.Cleanup(func() { _ = q.Stop(context.Background()) })
@@ -42,7 +42,7 @@ func BenchmarkWorkers(b *testing.B) {
 		"plain":     {Concurrency: 100, Servers: 2, PlainFetch: true},
 	} {
 		b.Run(name, func(b *testing.B) {
-			r := newDB(b)
+			r := redistest.DB(b)
 			_, err := queue.New(r, queue.Config{}).Dispatch(b.Context(), redistest.Tasks(b.N))
 			require.NoError(b, err)
 			var done atomic.Int64

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/consumer"
 	"github.com/forgerun/forgerun/tasks/queue"
@@ -24,7 +23,7 @@ import (
 func requireAllWorks(t *testing.T, url string) {
 	t.Helper()
 	ctx := t.Context()
-	r := connect(t, url)
+	r := redistest.Connect(t, url)
 	q := startQueue(t, r)
 	redistest.Eventually(t, func() bool { return q.Ping(ctx) == nil })
 	require.NoError(t, q.SetEpoch(ctx, 4))
@@ -124,19 +123,16 @@ func TestOneRedis(t *testing.T) {
 
 func TestMiniredis(t *testing.T) {
 	t.Parallel()
-	mini, err := devstack.StartMiniredis(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = mini.Stop() })
-	requireAllWorks(t, mini.URL())
+	requireAllWorks(t, redistest.MiniURL(t))
 }
 
 func TestUnixSocketWithPassword(t *testing.T) {
 	t.Parallel()
 	server, data := startRedis(t, map[string]string{"unixsocket": "redis.sock", "unixsocketperm": "777"})
-	open := connect(t, server.URL())
+	open := redistest.Connect(t, server.URL())
 	require.NoError(t, open.Client.Do(t.Context(), "ACL", "SETUSER", "anna", "on", ">ge/heim", "~*", "&*", "+@all").Err())
 	requireAllWorks(t, "unix://anna:ge%2Fheim@"+filepath.Join(data, "redis.sock")+"?db=3")
-	wrong := connect(t, "unix://anna:x@"+filepath.Join(data, "redis.sock"))
+	wrong := redistest.Connect(t, "unix://anna:x@"+filepath.Join(data, "redis.sock"))
 	require.ErrorContains(t, wrong.Ping(t.Context()), "WRONGPASS")
 }
 
@@ -146,7 +142,7 @@ func TestCluster(t *testing.T) {
 	var addresses []string
 	for i := range 2 {
 		server, _ := startRedis(t, map[string]string{"cluster-enabled": "yes"})
-		node := connect(t, server.URL())
+		node := redistest.Connect(t, server.URL())
 		require.NoError(t, node.Client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", i*8192, i*8192+8191).Err())
 		nodes, addresses = append(nodes, node), append(addresses, fmt.Sprint("127.0.0.1:", server.Port()))
 	}
@@ -171,6 +167,6 @@ func TestTLS(t *testing.T) {
 	t.Parallel()
 	address := tlsProxy(t, fmt.Sprint("127.0.0.1:", redistest.Own(t).Port()))
 	requireAllWorks(t, "rediss://"+address+"/2?skip_verify=true")
-	strict := connect(t, "rediss://"+address)
+	strict := redistest.Connect(t, "rediss://"+address)
 	require.ErrorContains(t, strict.Ping(t.Context()), "certificate")
 }

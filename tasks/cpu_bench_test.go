@@ -27,7 +27,7 @@ func cpuNow(b *testing.B) cpu {
 
 func redisCPU(b *testing.B) float64 {
 	b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", redistest.Shared.PID()))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", redistest.Shared(b).PID()))
 	if err != nil {
 		return 0 // not Linux
 	}

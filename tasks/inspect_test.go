@@ -35,7 +35,7 @@ func inspectOne(t *testing.T, url string) queue.ServerFacts {
 func TestInspectRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connect(t, server.URL())
+	r := redistest.Connect(t, server.URL())
 	i := inspect(t, server.URL())
 	s := i.Servers[0]
 	require.Equal(t, queue.ServerFacts{
@@ -62,7 +62,7 @@ func TestInspectRedis(t *testing.T) {
 func TestInspectPausedQueues(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connect(t, server.URL())
+	r := redistest.Connect(t, server.URL())
 	require.Empty(t, inspect(t, server.URL()).Paused)
 	require.NoError(t, asynq.NewInspector(r).PauseQueue("jobs"))
 	require.Equal(t, []string{"jobs"}, inspect(t, server.URL()).Paused)
@@ -85,7 +85,7 @@ func TestInspectCarelessRedis(t *testing.T) {
 func TestInspectWithFewRights(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connect(t, server.URL())
+	r := redistest.Connect(t, server.URL())
 	require.NoError(t, r.Client.Do(t.Context(), "ACL", "SETUSER", "few", "on", ">pass", "~*", "+info", "+get", "+ping").Err())
 	s := inspectOne(t, fmt.Sprintf("redis://few:pass@127.0.0.1:%d", server.Port()))
 	require.Equal(t, "1", s.AppendOnly)
@@ -113,7 +113,7 @@ func TestInspectBySentinel(t *testing.T) {
 
 func runIDOf(t *testing.T, server *devstack.Redis) (runID string) {
 	t.Helper()
-	info, err := connect(t, server.URL()).Client.Info(t.Context(), "server").Result()
+	info, err := redistest.Connect(t, server.URL()).Client.Info(t.Context(), "server").Result()
 	require.NoError(t, err)
 	_, rest, _ := strings.Cut(info, "\nrun_id:")
 	runID, _, _ = strings.Cut(rest, "\r")
@@ -123,10 +123,12 @@ func runIDOf(t *testing.T, server *devstack.Redis) (runID string) {
 func TestInspectCluster(t *testing.T) {
 	t.Parallel()
 	server, _ := startRedis(t, map[string]string{"cluster-enabled": "yes"})
-	node := connect(t, server.URL())
+	node := redistest.Connect(t, server.URL())
 	require.NoError(t, node.Client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err())
 	address := fmt.Sprint("redis-cluster://127.0.0.1:", server.Port())
-	redistest.Eventually(t, func() bool { return connect(t, address).Client.Set(t.Context(), "forgerun:epoch", 5, 0).Err() == nil })
+	redistest.Eventually(t, func() bool {
+		return redistest.Connect(t, address).Client.Set(t.Context(), "forgerun:epoch", 5, 0).Err() == nil
+	})
 	i := inspect(t, address)
 	require.Len(t, i.Servers, 1)
 	require.Equal(t, "1", i.Servers[0].AppendOnly)
@@ -136,20 +138,17 @@ func TestInspectCluster(t *testing.T) {
 
 func TestInspectImitation(t *testing.T) {
 	t.Parallel()
-	mini, err := devstack.StartMiniredis(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = mini.Stop() })
-	require.Empty(t, inspectOne(t, mini.URL()).Version)
+	require.Empty(t, inspectOne(t, redistest.MiniURL(t)).Version)
 }
 
 func TestInspectRedisObstacles(t *testing.T) {
 	t.Parallel()
 	guarded, data := startRedis(t, map[string]string{"unixsocket": "redis.sock", "unixsocketperm": "777"})
-	require.NoError(t, connect(t, guarded.URL()).Client.ConfigSet(t.Context(), "requirepass", "right").Err())
+	require.NoError(t, redistest.Connect(t, guarded.URL()).Client.ConfigSet(t.Context(), "requirepass", "right").Err())
 	hanging := redistest.Own(t)
 	require.NoError(t, hanging.Pause())
 	t.Cleanup(func() { require.NoError(t, hanging.Resume()) })
-	plain := fmt.Sprint("127.0.0.1:", redistest.Shared.Port())
+	plain := fmt.Sprint("127.0.0.1:", redistest.Shared(t).Port())
 	for _, c := range []struct {
 		what, url string
 		is        error

@@ -2,20 +2,18 @@ package tasks_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/queue"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 )
 
 func TestMetricsAreThereFromTheStart(t *testing.T) {
 	t.Parallel()
-	r, registry := connectCounted(t, redistest.URL(), redistest.Within)
+	r, registry := redistest.ConnectCounted(t, redistest.URL(t), redistest.Within)
 	want := map[string]int{
 		"redis_errors_total": 15, "tasks_enqueued_total": 5, "tasks_dispatched_total": 4,
 		"tasks_handled_total": 3, "cancel_signals_total": 6, "notifications_total": 6, "rate_limit_grants_total": 2,
@@ -23,8 +21,8 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 		"tasks_enqueue_buffer": 1, "rate_limit_alone": 1, "asynq_queue_tasks": 12,
 		"redis_up": 1, "redis_connections": 2, "redis_pool_timeouts_total": 1,
 	}
-	redistest.Eventually(t, func() bool { return gauge(t, registry, "redis_up") == 1 })
-	require.Equal(t, want, gather(t, registry))
+	redistest.Eventually(t, func() bool { return redistest.Gauge(t, registry, "redis_up") == 1 })
+	require.Equal(t, want, redistest.SeriesOf(t, registry))
 	// Using them adds no series.
 	q := startQueue(t, r)
 	for _, task := range redistest.Tasks(50) {
@@ -39,12 +37,12 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 	redistest.Eventually(t, func() bool {
 		return testutil.ToFloat64(r.Metrics.Notifications.WithLabelValues(redisconn.ResultOK)) == 50
 	})
-	require.Equal(t, want, gather(t, registry))
+	require.Equal(t, want, redistest.SeriesOf(t, registry))
 }
 
 func TestMetricsThatAreOff(t *testing.T) {
 	t.Parallel()
-	r, err := redisconn.Connect(redistest.URL(), redisconn.Options{Registry: nil, Timeout: redistest.Within})
+	r, err := redisconn.Connect(redistest.URL(t), redisconn.Options{Registry: nil, Timeout: redistest.Within})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	q := startQueue(t, r)
@@ -56,7 +54,7 @@ func TestMetricsThatAreOff(t *testing.T) {
 
 func TestDepthsOfBothQueues(t *testing.T) {
 	t.Parallel()
-	r, registry := connectCounted(t, redistest.URL(), redistest.Within)
+	r, registry := redistest.ConnectCounted(t, redistest.URL(t), redistest.Within)
 	q := queue.New(r, queue.Config{})
 	dispatchAll(t, q, redistest.Tasks(3)...)
 	require.NoError(t, q.WakeDeliveries(t.Context(), redistest.IDs(2)))
@@ -73,40 +71,4 @@ func TestDepthsOfBothQueues(t *testing.T) {
 			require.Equal(t, want[labels], m.GetGauge().GetValue(), labels)
 		}
 	}
-}
-
-// gather gives the number of series by name.
-func gather(t *testing.T, g prometheus.Gatherer) map[string]int {
-	t.Helper()
-	families, err := g.Gather()
-	require.NoError(t, err)
-	series := map[string]int{}
-	for _, f := range families {
-		series[f.GetName()] = len(f.GetMetric())
-	}
-	return series
-}
-
-// gauge reads the only series of a gauge.
-func gauge(t *testing.T, g prometheus.Gatherer, name string) float64 {
-	t.Helper()
-	families, err := g.Gather()
-	require.NoError(t, err)
-	for _, f := range families {
-		if f.GetName() == name {
-			require.Len(t, f.GetMetric(), 1)
-			return f.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	require.FailNow(t, "no metric "+name)
-	return 0
-}
-
-func connectCounted(t *testing.T, url string, timeout time.Duration) (*redisconn.Redis, *prometheus.Registry) {
-	t.Helper()
-	registry := prometheus.NewRegistry()
-	r, err := redisconn.Connect(url, redisconn.Options{Registry: registry, Timeout: timeout, Logger: redistest.Log(t)})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = r.Close() })
-	return r, registry
 }

@@ -18,12 +18,14 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/tasks/redistest"
 	"github.com/stretchr/testify/require"
 )
 
 // startRedis starts a server with settings in a folder of its own.
 func startRedis(t *testing.T, settings map[string]string) (server *devstack.Redis, data string) {
 	t.Helper()
+	redistest.NeedServer(t)
 	dir, err := devstack.MkdirTemp("forgerun-tasks-")
 	require.NoError(t, err)
 	server, err = devstack.StartRedis(t.Context(), devstack.RedisOptions{Dir: dir, Settings: settings})
@@ -60,7 +62,7 @@ func startSentinel(t *testing.T, monitored int) string {
 			_ = sentinel.Process.Kill()
 			<-exited
 		})
-		r := connect(t, fmt.Sprint("redis://127.0.0.1:", port))
+		r := redistest.Connect(t, fmt.Sprint("redis://127.0.0.1:", port))
 		for ended := false; !ended; {
 			if r.Client.Do(t.Context(), "SENTINEL", "MYID").Err() == nil {
 				return fmt.Sprint("127.0.0.1:", port)

@@ -16,7 +16,7 @@ func TestWorkersWithoutPubSub(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
 	url := proxy(t, server.Port(), func(sent []byte) bool { return !bytes.Contains(sent, []byte("subscribe")) })
-	r := connectHanging(t, url)
+	r := redistest.ConnectHanging(t, url)
 	handled, _ := startJobs(t, r, consumer.Config{ShutdownTimeout: 50 * time.Millisecond})
 	q := startQueue(t, r)
 	for range 3 {
@@ -37,7 +37,7 @@ func TestWorkersStopWhileASubscriptionHangs(t *testing.T) {
 		subscribed <- struct{}{}
 		return false
 	})
-	c := consumer.NewJobs(connectHanging(t, url), consumer.Config{ShutdownTimeout: 50 * time.Millisecond},
+	c := consumer.NewJobs(redistest.ConnectHanging(t, url), consumer.Config{ShutdownTimeout: 50 * time.Millisecond},
 		func(context.Context, job.Task) error { return nil }, func(job.ID) {})
 	require.NoError(t, c.Start(t.Context()))
 	redistest.Receive(t, subscribed, "our subscription or asynq's")

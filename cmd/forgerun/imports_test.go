@@ -60,7 +60,7 @@ var mayImport = []packageRule{
 	}},
 	{"tasks/consumer/batch", []string{"tasks/redisconn", "tasks/notify", "job test", "tasks/queue test", "tasks/redistest test"}},
 	{"tasks/ratelimit", []string{"job", "tasks/redisconn", "tasks/redistest test"}},
-	{"tasks/redistest", []string{"job", "internal/devstack"}}, // for tests
+	{"tasks/redistest", []string{"job", "internal/devstack", "tasks/redisconn"}}, // for tests
 	{"webhook", []string{"job", "internal/telemetry"}},
 	{"internal/work", []string{"job"}},
 	{"repo", []string{"job", "migrations", "internal/telemetry"}},

@@ -48,7 +48,7 @@ func requireSignals(t *testing.T, q *queue.Queue, received <-chan job.ID) {
 func TestCancelSignal(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t) // channels are shared by all databases of a server
-	sender, receiver := connect(t, server.URL()), connect(t, server.URL())
+	sender, receiver := redistest.Connect(t, server.URL()), redistest.Connect(t, server.URL())
 	q := startQueue(t, sender, queue.Config{})
 	received := listen(t, receiver, q)
 	also := listen(t, receiver, q)
@@ -74,7 +74,7 @@ func TestCancelSignal(t *testing.T) {
 func TestCancelSignalAfterARestart(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connect(t, server.URL())
+	r := redistest.Connect(t, server.URL())
 	q := startQueue(t, r, queue.Config{})
 	received := listen(t, r, q)
 	require.NoError(t, server.Kill())

@@ -17,7 +17,7 @@ func TestWorkersStartWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
 	require.NoError(t, server.Stop())
-	r := connect(t, server.URL())
+	r := redistest.Connect(t, server.URL())
 	var c collector
 	startWorkers(t, r, Config{}, c.handle)
 	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("work")) > 0 })
@@ -66,7 +66,7 @@ func TestWorkersSurviveRedis(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Own(t)
-			r := connectHanging(t, server.URL())
+			r := redistest.ConnectHanging(t, server.URL())
 			var c collector
 			startWorkers(t, r, Config{Concurrency: 2}, c.handle)
 			requireWorks(t, r, &c)
@@ -93,7 +93,7 @@ func TestWorkersStopWhileRedisHangs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Own(t)
-			r := connectHanging(t, server.URL())
+			r := redistest.ConnectHanging(t, server.URL())
 			if hangsFirst {
 				require.NoError(t, server.Pause())
 			}

@@ -4,12 +4,9 @@ import (
 	"context"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
@@ -19,32 +16,6 @@ import (
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
-
-// newDB connects to an empty database of the shared server.
-func newDB(t testing.TB) *redisconn.Redis {
-	t.Helper()
-	return connect(t, redistest.URL())
-}
-
-// connect makes a patient connection: a machine under load is no fault.
-func connect(t testing.TB, url string) *redisconn.Redis {
-	t.Helper()
-	return connectFor(t, url, redistest.Within)
-}
-
-// connectHanging is for tests in which Redis hangs.
-func connectHanging(t testing.TB, url string) *redisconn.Redis {
-	t.Helper()
-	return connectFor(t, url, 2*time.Second)
-}
-
-func connectFor(t testing.TB, url string, timeout time.Duration) *redisconn.Redis {
-	t.Helper()
-	r, err := redisconn.Connect(url, redisconn.Options{Registry: prometheus.NewRegistry(), Timeout: timeout, Logger: redistest.Log(t)})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, r.Close()) })
-	return r
-}
 
 // Short forms of clients.
 var anna, bert = job.ID{15: 0xa}, job.ID{15: 0xb}
@@ -79,16 +50,7 @@ func inspector(r *redisconn.Redis) *asynq.Inspector { return asynq.NewInspector(
 // stateOf is a task's state in Redis, "" for none.
 func stateOf(t testing.TB, r *redisconn.Redis, task job.Task) string {
 	t.Helper()
-	return stateOfID(t, r, redisconn.Jobs, queue.TaskName(task))
-}
-
-func stateOfID(t testing.TB, r *redisconn.Redis, name, id string) string {
-	t.Helper()
-	state, err := r.Client.HGet(context.Background(), redisconn.TaskKey(name, id), "state").Result()
-	if err != nil {
-		require.ErrorIs(t, err, redis.Nil)
-	}
-	return state
+	return redistest.StateOf(t, r, redisconn.Jobs, queue.TaskName(task))
 }
 
 // deliveryNames is how many delivery tasks of a client there can be in Redis.
@@ -100,7 +62,7 @@ func deliveryStates(t testing.TB, r *redisconn.Redis, client job.ID) []string {
 	t.Helper()
 	states := []string{}
 	for _, suffix := range []string{"", ":1", ":2", ":3"} {
-		states = append(states, stateOfID(t, r, redisconn.Webhooks, client.String()+suffix))
+		states = append(states, redistest.StateOf(t, r, redisconn.Webhooks, client.String()+suffix))
 	}
 	for len(states) > 0 && states[len(states)-1] == "" {
 		states = states[:len(states)-1]

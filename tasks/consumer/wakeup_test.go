@@ -29,7 +29,7 @@ func startListening(t *testing.T, r *redisconn.Redis, cfg Config, handle func(co
 
 func TestIdleWorkersAreWoken(t *testing.T) {
 	t.Parallel()
-	r := connect(t, redistest.Own(t).URL())
+	r := redistest.Connect(t, redistest.Own(t).URL())
 	var c collector
 	w := startListening(t, r, Config{TaskCheckInterval: never, Concurrency: 4, Servers: 2}, c.handle)
 	q := startQueue(t, r, queue.Config{})
@@ -43,7 +43,7 @@ func TestIdleWorkersAreWoken(t *testing.T) {
 
 func TestABurstIsHandledToItsEnd(t *testing.T) {
 	t.Parallel()
-	r := connect(t, redistest.Own(t).URL())
+	r := redistest.Connect(t, redistest.Own(t).URL())
 	var c collector
 	startListening(t, r, Config{TaskCheckInterval: never, Concurrency: 7, Servers: 3}, c.handle)
 	q := startQueue(t, r, queue.Config{})
@@ -58,7 +58,7 @@ func TestABurstIsHandledToItsEnd(t *testing.T) {
 
 func TestTasksWhoseTimeHasComeWakeWorkers(t *testing.T) {
 	t.Parallel()
-	r := connect(t, redistest.Own(t).URL())
+	r := redistest.Connect(t, redistest.Own(t).URL())
 	var c collector
 	startListening(t, r, Config{TaskCheckInterval: never}, c.handle)
 	for range 2 {
@@ -72,7 +72,7 @@ func TestTasksWhoseTimeHasComeWakeWorkers(t *testing.T) {
 
 func TestWorkersThatWaitForTasksStopAtOnce(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	var c collector
 	w := startWorkers(t, r, Config{TaskCheckInterval: never, Concurrency: 6, Servers: 3}, c.handle)
 	redistest.Eventually(t, func() bool { return w.broker.Idle() })

@@ -14,7 +14,7 @@ import (
 func BenchmarkPublish(b *testing.B) {
 	for name, progress := range map[string]*job.Progress{"event": nil, "progress": {Percentage: 50, Phase: "RENDERING"}} {
 		b.Run(name, func(b *testing.B) {
-			r := newDB(b)
+			r := redistest.DB(b)
 			p := startPublisher(b, r)
 			clients, jobs := redistest.Tasks(10), redistest.Tasks(1000)
 			b.ReportAllocs()

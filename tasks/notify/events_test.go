@@ -49,7 +49,7 @@ func (h *hearing) requireResumed(t *testing.T, clients ...job.ID) {
 
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	p := startPublisher(t, r)
 	a, b, unwatched := redistest.Task().JobID, redistest.Task().JobID, redistest.Task().JobID
 	one, both := hear(t, r, a), hear(t, r, a, b)
@@ -99,7 +99,7 @@ func TestEvents(t *testing.T) {
 // What comes before Redis has ended the subscription is dropped.
 func TestUnwatchedIsNotHeard(t *testing.T) {
 	t.Parallel()
-	l := NewEvents(newDB(t))
+	l := NewEvents(redistest.DB(t))
 	var got []job.Notification
 	var resumed []job.ID
 	l.received = func(n job.Notification) { got = append(got, n) }
@@ -120,7 +120,7 @@ func TestUnwatchedIsNotHeard(t *testing.T) {
 // subscription did not end in between.
 func TestWatchAgain(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	c := redistest.Task().JobID
 	h := hear(t, r, c)
 	for range 100 {
@@ -136,7 +136,7 @@ func TestWatchAgain(t *testing.T) {
 
 func TestEventsSkipGarbage(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	c := redistest.Task().JobID
 	h := hear(t, r, c)
 	for _, message := range []string{"", "\n", "x\n" + first.String() + "\ny", "-\n"} {
@@ -169,7 +169,7 @@ func TestEventsAfterTrouble(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Own(t)
-			r := connectHanging(t, server.URL())
+			r := redistest.ConnectHanging(t, server.URL())
 			p := startPublisher(t, r)
 			a, b, late, dropped := redistest.Task().JobID, redistest.Task().JobID, redistest.Task().JobID, redistest.Task().JobID
 			h := hear(t, r, a, b, dropped)
@@ -194,7 +194,7 @@ func TestEventsAfterTrouble(t *testing.T) {
 // A connection that is broken while Redis is well is made anew.
 func TestEventsAreCutOff(t *testing.T) {
 	t.Parallel()
-	r := connect(t, redistest.Own(t).URL())
+	r := redistest.Connect(t, redistest.Own(t).URL())
 	c := redistest.Task().JobID
 	h := hear(t, r, c)
 	require.NoError(t, r.Client.Do(t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
@@ -205,7 +205,7 @@ func TestEventsAreCutOff(t *testing.T) {
 
 func TestEventsAfterAFlush(t *testing.T) {
 	t.Parallel()
-	r := connect(t, redistest.Own(t).URL())
+	r := redistest.Connect(t, redistest.Own(t).URL())
 	p := startPublisher(t, r)
 	c := redistest.Task().JobID
 	h := hear(t, r, c)
@@ -218,7 +218,7 @@ func TestEventsAfterAFlush(t *testing.T) {
 func TestEventsOfManyClients(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connect(t, server.URL())
+	r := redistest.Connect(t, server.URL())
 	p := startPublisher(t, r)
 	var clients []job.ID
 	for range 5000 {
@@ -244,7 +244,7 @@ func TestEventsOfManyClients(t *testing.T) {
 func TestEventsStop(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connectHanging(t, server.URL())
+	r := redistest.ConnectHanging(t, server.URL())
 	never := func() *hearing { return &hearing{Events: NewEvents(r)} }
 
 	before := never()

@@ -24,7 +24,7 @@ func requireProgress(t *testing.T, p *Publisher, id job.ID, attempt int, want *j
 
 func TestProgress(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	p := startPublisherFor(t, r, 20*time.Minute)
 	ctx, key := t.Context(), progressKey(first)
 	require.Nil(t, p.Progress(ctx, first, 1))
@@ -57,7 +57,7 @@ func TestProgress(t *testing.T) {
 // The end that another process tells of, such as a cancel, changes no key.
 func TestEndOfAnAttemptElsewhere(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	worker, api := startPublisher(t, r), startPublisher(t, r)
 	worker.Publish(progressOf(1, 10))
 	requireProgress(t, worker, first, 1, &job.Progress{Percentage: 10})
@@ -68,7 +68,7 @@ func TestEndOfAnAttemptElsewhere(t *testing.T) {
 
 func TestGarbageIsNoProgress(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	p := NewPublisher(r, time.Hour)
 	ctx, key := t.Context(), progressKey(first)
 	for _, value := range []string{
@@ -92,7 +92,7 @@ func TestGarbageIsNoProgress(t *testing.T) {
 
 func TestProgressAfterAFlush(t *testing.T) {
 	t.Parallel()
-	r := connect(t, redistest.Own(t).URL())
+	r := redistest.Connect(t, redistest.Own(t).URL())
 	p := startPublisher(t, r)
 	p.Publish(progressOf(1, 10))
 	requireProgress(t, p, first, 1, &job.Progress{Percentage: 10})
@@ -107,7 +107,7 @@ func TestProgressAfterAFlush(t *testing.T) {
 func TestProgressWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connectHanging(t, server.URL())
+	r := redistest.ConnectHanging(t, server.URL())
 	p := startPublisher(t, r)
 	p.Publish(progressOf(1, 10))
 	requireProgress(t, p, first, 1, &job.Progress{Percentage: 10})
@@ -139,7 +139,7 @@ func TestProgressWithoutRedis(t *testing.T) {
 func TestProgressForNobody(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connectHanging(t, server.URL())
+	r := redistest.ConnectHanging(t, server.URL())
 	p := NewPublisher(r, time.Hour)
 	redistest.Eventually(t, func() bool { return r.Ping(t.Context()) == nil })
 	require.NoError(t, server.Pause())

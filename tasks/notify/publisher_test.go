@@ -34,7 +34,7 @@ func startPublisherFor(t testing.TB, r *redisconn.Redis, progressTTL time.Durati
 // What waits for the publisher goes as one message a client.
 func TestNotificationsAreMerged(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	clients := [2]job.ID{redistest.Task().JobID, redistest.Task().JobID}
 	pubsub := r.Client.Subscribe(t.Context(), eventChannel(clients[0]), eventChannel(clients[1]))
 	t.Cleanup(func() { _ = pubsub.Close() })
@@ -71,7 +71,7 @@ func TestNotificationsAreMerged(t *testing.T) {
 // would wait for ever.
 func TestPublishNeverWaits(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	p := NewPublisher(r, time.Hour)
 	for range publishBuffer + 3 {
 		p.Publish(event(first))
@@ -86,7 +86,7 @@ func TestPublishWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
 	require.NoError(t, server.Stop())
-	r := connect(t, server.URL())
+	r := redistest.Connect(t, server.URL())
 	p := startPublisher(t, r)
 	const total = 5 * publishBuffer
 	for range total {
@@ -111,7 +111,7 @@ func TestPublishWhileRedisIsDown(t *testing.T) {
 func TestPublishWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connectHanging(t, server.URL())
+	r := redistest.ConnectHanging(t, server.URL())
 	p := startPublisher(t, r)
 	require.NoError(t, server.Pause())
 	for range 2 * maxPublished {
@@ -130,7 +130,7 @@ func TestPublishWhileRedisHangs(t *testing.T) {
 // A Redis that takes no more data still passes notifications on.
 func TestNotificationsWhileRedisIsFull(t *testing.T) {
 	t.Parallel()
-	r := connect(t, redistest.Own(t).URL())
+	r := redistest.Connect(t, redistest.Own(t).URL())
 	p := startPublisher(t, r)
 	client := redistest.Task().JobID
 	h := hear(t, r, client)
@@ -147,7 +147,7 @@ func TestNotificationsWhileRedisIsFull(t *testing.T) {
 
 func TestStopSendsNotifications(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	client := redistest.Task().JobID
 	h := hear(t, r, client)
 	p := NewPublisher(r, time.Hour)
@@ -167,7 +167,7 @@ func TestStopSendsNotifications(t *testing.T) {
 func TestStopDropsNotificationsWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connectHanging(t, server.URL())
+	r := redistest.ConnectHanging(t, server.URL())
 	redistest.Eventually(t, func() bool { return r.Ping(t.Context()) == nil })
 	require.NoError(t, server.Pause())
 	p := NewPublisher(r, time.Hour)

@@ -222,7 +222,7 @@ func TestSenderSkipsAndDrops(t *testing.T) {
 // In the way of wake-ups: many cost few, and the last is never lost.
 func TestWakeUpsAreMerged(t *testing.T) {
 	t.Parallel()
-	r := connect(t, redistest.Own(t).URL())
+	r := redistest.Connect(t, redistest.Own(t).URL())
 	channel, received := WakeUpChannel("x"), make(chan string, 10_000)
 	s := NewSubscriber(r, SubscriberConfig{
 		Client: r.Client, Outages: redisconn.NewCircuit("testing", slog.New(slog.DiscardHandler), nil),

@@ -11,7 +11,7 @@ import (
 
 // BenchmarkEnqueueOneByOne is the yardstick: a round trip a task.
 func BenchmarkEnqueueOneByOne(b *testing.B) {
-	r := newDB(b)
+	r := redistest.DB(b)
 	q := New(r, Config{})
 	q.client = asynq.NewClientFromRedisClient(r.Client)
 	ts := redistest.Tasks(b.N)
@@ -23,7 +23,7 @@ func BenchmarkEnqueueOneByOne(b *testing.B) {
 }
 
 func BenchmarkDispatch(b *testing.B) {
-	q := New(newDB(b), Config{})
+	q := New(redistest.DB(b), Config{})
 	ts := redistest.Tasks(b.N)
 	b.ResetTimer()
 	for len(ts) > 0 {
@@ -40,7 +40,7 @@ func BenchmarkDispatch(b *testing.B) {
 func BenchmarkWake(b *testing.B) {
 	for _, n := range []int{1, 10, 1000} {
 		b.Run(fmt.Sprint(n, " clients"), func(b *testing.B) {
-			q := startQueue(b, newDB(b), Config{})
+			q := startQueue(b, redistest.DB(b), Config{})
 			clients := redistest.IDs(n)
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -53,7 +53,7 @@ func BenchmarkWake(b *testing.B) {
 
 // BenchmarkWakeAll wakes as many clients, until Redis has it.
 func BenchmarkWakeAll(b *testing.B) {
-	q := New(newDB(b), Config{})
+	q := New(redistest.DB(b), Config{})
 	clients := redistest.IDs(b.N)
 	b.ResetTimer()
 	require.NoError(b, q.WakeDeliveries(b.Context(), clients))

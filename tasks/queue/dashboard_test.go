@@ -17,7 +17,7 @@ import (
 
 func newMonitor(t *testing.T) (r *redisconn.Redis, request func(method, path, body string) *httptest.ResponseRecorder) {
 	t.Helper()
-	r = newDB(t)
+	r = redistest.DB(t)
 	handler := DashboardHandler(r, "/asynqmon")
 	return r, func(method, path, body string) *httptest.ResponseRecorder {
 		rec := httptest.NewRecorder()

@@ -41,7 +41,7 @@ func deliveryStates(t testing.TB, r *redisconn.Redis, client job.ID) []string {
 
 func TestWake(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := startQueue(t, r, Config{})
 	client := redistest.Task().JobID
 	q.WakeDelivery(client)
@@ -68,7 +68,7 @@ func TestWake(t *testing.T) {
 // Nobody consumes the tasks, and few wake-ups get as far as Redis.
 func TestWakeUpsOfAClientAreMerged(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := startQueue(t, r, Config{})
 	client := redistest.Task().JobID
 	began := time.Now()
@@ -101,7 +101,7 @@ func TestWakeByState(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newDB(t)
+			r := redistest.DB(t)
 			q := New(r, Config{})
 			client := redistest.Task().JobID
 			test.occupy(t, r, q, client.String())
@@ -139,7 +139,7 @@ func setTask(state string) func(*testing.T, *redisconn.Redis, *Queue, string) {
 
 func TestTasksOfAClientAreBoundedInRedis(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{})
 	client := redistest.Task().JobID
 	for n := range deliveryNames {
@@ -155,7 +155,7 @@ func TestTasksOfAClientAreBoundedInRedis(t *testing.T) {
 // A process that was killed leaves its tasks active for a minute or two.
 func TestATaskOfAKilledProcessBlocksNoOther(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := startQueue(t, r, Config{})
 	client := redistest.Task().JobID
 	setTask("active")(t, r, q, client.String())
@@ -171,7 +171,7 @@ func TestATaskOfAKilledProcessBlocksNoOther(t *testing.T) {
 // Somebody else's key in the place of a task costs one name and disturbs nobody.
 func TestWakeBesideAForeignKey(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{})
 	require.NoError(t, r.Client.Set(t.Context(), redisconn.TaskKey(redisconn.Webhooks, anna.String()), "x", 0).Err())
 	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna, bert}))
@@ -181,7 +181,7 @@ func TestWakeBesideAForeignKey(t *testing.T) {
 
 func TestFlushLosesWakeUpsButNotForLong(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := startQueue(t, r, Config{})
 	clients := redistest.IDs(200)
 	require.NoError(t, q.WakeDeliveries(t.Context(), clients))
@@ -202,7 +202,7 @@ func TestFlushLosesWakeUpsButNotForLong(t *testing.T) {
 // wait for ever.
 func TestWakeNeverWaits(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{})
 	for _, client := range redistest.IDs(maxWoken + 3) {
 		q.WakeDelivery(client)
@@ -217,7 +217,7 @@ func TestWakeWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
 	require.NoError(t, server.Stop())
-	r := connect(t, server.URL())
+	r := redistest.Connect(t, server.URL())
 	q := startQueue(t, r, Config{})
 	const total = 10_000
 	for _, client := range redistest.IDs(total) {
@@ -245,7 +245,7 @@ func TestWakeWhileRedisIsDown(t *testing.T) {
 func TestWakeWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connectHanging(t, server.URL())
+	r := redistest.ConnectHanging(t, server.URL())
 	q := startQueue(t, r, Config{})
 	require.NoError(t, server.Pause())
 	for _, client := range redistest.IDs(1000) {
@@ -261,7 +261,7 @@ func TestWakeWhileRedisHangs(t *testing.T) {
 
 func TestWakeAllEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	q := New(newDB(t), Config{})
+	q := New(redistest.DB(t), Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, q.WakeDeliveries(ctx, redistest.IDs(3)), context.Canceled)
@@ -270,7 +270,7 @@ func TestWakeAllEndsWithItsContext(t *testing.T) {
 
 func TestStopSendsWakeUps(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{})
 	clients := redistest.IDs(500)
 	for _, client := range clients {
@@ -287,7 +287,7 @@ func TestStopSendsWakeUps(t *testing.T) {
 func TestStopDropsWakeUpsWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connectHanging(t, server.URL())
+	r := redistest.ConnectHanging(t, server.URL())
 	redistest.Eventually(t, func() bool { return r.Ping(t.Context()) == nil })
 	require.NoError(t, server.Pause())
 	q := New(r, Config{})

@@ -73,7 +73,7 @@ func dispatchAll(t *testing.T, q *Queue, ts ...job.Task) {
 
 func TestDispatchAndMissingByState(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{})
 	in := tasksInEveryState(t, r, q)
 	ctx := t.Context()
@@ -105,7 +105,7 @@ func TestDispatchAndMissingByState(t *testing.T) {
 // renews its lease any more; that it has not ended yet makes no difference.
 func TestMissingFindsTasksOfDeadWorkers(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{})
 	task := tasksInEveryState(t, r, q)["active"]
 	require.NoError(t, r.Client.ZAdd(t.Context(), redisconn.QueueKey(redisconn.Jobs, "lease"),
@@ -117,7 +117,7 @@ func TestMissingFindsTasksOfDeadWorkers(t *testing.T) {
 
 func TestDispatchAnswersInOrder(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{})
 	ts := redistest.Tasks(2000)
 	var half []job.Task
@@ -145,7 +145,7 @@ func TestDispatchAnswersInOrder(t *testing.T) {
 // The queue is a list: tasks are run in the order in which they arrive.
 func TestDispatchKeepsTheOrder(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{})
 	ts := redistest.Tasks(5000)
 	place := map[string]int{}
@@ -168,7 +168,7 @@ func TestDispatchKeepsTheOrder(t *testing.T) {
 
 func TestFlushLosesTasksButNotForLong(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{})
 	ts := redistest.Tasks(300)
 	dispatchAll(t, q, ts...)
@@ -184,7 +184,7 @@ func TestFlushLosesTasksButNotForLong(t *testing.T) {
 
 func TestDispatchEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	q := New(newDB(t), Config{})
+	q := New(redistest.DB(t), Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := q.Dispatch(ctx, redistest.Tasks(10))
@@ -197,7 +197,7 @@ func TestDispatchEndsWithItsContext(t *testing.T) {
 func TestDispatchWhileRedisIsOutOfMemory(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connect(t, server.URL())
+	r := redistest.Connect(t, server.URL())
 	q := New(r, Config{})
 	ts := redistest.Tasks(10)
 	dispatchAll(t, q, ts[:5]...)

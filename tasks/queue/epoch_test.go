@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
@@ -19,7 +18,7 @@ func epochOf(t *testing.T, q *Queue) (int64, string) {
 
 func TestEpoch(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{})
 	epoch, runID := epochOf(t, q)
 	require.Zero(t, epoch)
@@ -50,7 +49,7 @@ func TestEpoch(t *testing.T) {
 func TestEpochTellsOfARestart(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connect(t, server.URL())
+	r := redistest.Connect(t, server.URL())
 	q := New(r, Config{})
 	require.NoError(t, q.SetEpoch(t.Context(), 3))
 	_, before := epochOf(t, q)
@@ -71,10 +70,7 @@ func TestEpochTellsOfARestart(t *testing.T) {
 // The embedded Redis of a machine that has none has no run id.
 func TestEpochOnMiniredis(t *testing.T) {
 	t.Parallel()
-	mini, err := devstack.StartMiniredis(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = mini.Stop() })
-	q := New(connect(t, mini.URL()), Config{})
+	q := New(redistest.Mini(t), Config{})
 	require.NoError(t, q.SetEpoch(t.Context(), 5))
 	epoch, runID := epochOf(t, q)
 	require.Equal(t, int64(5), epoch)

@@ -42,7 +42,7 @@ func streamOf(t testing.TB, r *redisconn.Redis, stream string) []job.StreamEntry
 
 func TestAppendOutcomes(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{})
 	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 10, nil))
 	require.Empty(t, streamOf(t, r, "outcomes"))
@@ -54,7 +54,7 @@ func TestAppendOutcomes(t *testing.T) {
 
 func TestOutcomesAreTrimmed(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{})
 	entries := newEntries(5000, 10)
 	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 1000, entries))
@@ -66,7 +66,7 @@ func TestOutcomesAreTrimmed(t *testing.T) {
 
 func TestOutcomesNeedAStream(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	require.NoError(t, r.Client.Set(t.Context(), "outcomes", "x", 0).Err())
 	err := New(r, Config{}).AppendOutcomes(t.Context(), "outcomes", 10, newEntries(3, 1))
 	require.ErrorContains(t, err, `the key "outcomes" is in use and holds no stream: WRONGTYPE`)
@@ -89,8 +89,8 @@ func TestOutcomesWithoutPermission(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Own(t)
-			require.NoError(t, connect(t, server.URL()).Client.Do(t.Context(), test.forbid...).Err())
-			r := connect(t, strings.Replace(server.URL(), "redis://", "redis://"+test.password, 1))
+			require.NoError(t, redistest.Connect(t, server.URL()).Client.Do(t.Context(), test.forbid...).Err())
+			r := redistest.Connect(t, strings.Replace(server.URL(), "redis://", "redis://"+test.password, 1))
 			err := New(r, Config{}).AppendOutcomes(t.Context(), "outcomes", 10, newEntries(3, 1))
 			require.ErrorContains(t, err, test.want)
 		})
@@ -99,7 +99,7 @@ func TestOutcomesWithoutPermission(t *testing.T) {
 
 func TestOutcomesWhileRedisIsOutOfMemory(t *testing.T) {
 	t.Parallel()
-	r := connect(t, redistest.Own(t).URL())
+	r := redistest.Connect(t, redistest.Own(t).URL())
 	q := New(r, Config{})
 	entries := newEntries(3, 1)
 	require.NoError(t, r.Client.ConfigSet(t.Context(), "maxmemory", "1").Err())

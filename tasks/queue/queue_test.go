@@ -16,7 +16,7 @@ import (
 
 func TestEnqueue(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := startQueue(t, r, Config{MaxTaskTime: 150*time.Second + 1})
 	task := redistest.Task()
 	task.Attempt, task.Dispatch = 2, 5
@@ -43,7 +43,7 @@ func TestEnqueue(t *testing.T) {
 
 func TestEnqueueForLater(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := startQueue(t, r, Config{})
 	past, later := redistest.Task(), redistest.Task()
 	past.RunAt = time.Now().Add(-time.Hour)
@@ -69,7 +69,7 @@ func TestCeilTime(t *testing.T) {
 // would wait for ever.
 func TestEnqueueNeverWaits(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{Buffer: 10})
 	for range 25 {
 		q.Enqueue(redistest.Task())
@@ -87,7 +87,7 @@ func TestEnqueueNeverWaits(t *testing.T) {
 func TestEnqueueWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connectHanging(t, server.URL())
+	r := redistest.ConnectHanging(t, server.URL())
 	q := startQueue(t, r, Config{})
 	first := redistest.Task()
 	q.Enqueue(first)
@@ -114,7 +114,7 @@ func TestEnqueueWhileRedisHangs(t *testing.T) {
 
 func TestQueueStopSendsWhatIsBuffered(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{Senders: 4})
 	for _, task := range redistest.Tasks(500) {
 		q.Enqueue(task)
@@ -137,7 +137,7 @@ func TestQueueStopSendsWhatIsBuffered(t *testing.T) {
 
 func TestQueueStopBeforeStart(t *testing.T) {
 	t.Parallel()
-	q := New(newDB(t), Config{})
+	q := New(redistest.DB(t), Config{})
 	q.Enqueue(redistest.Task())
 	require.NoError(t, q.Stop(t.Context()))
 	q.Start()
@@ -147,7 +147,7 @@ func TestQueueStopBeforeStart(t *testing.T) {
 func TestQueueStopWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connectHanging(t, server.URL())
+	r := redistest.ConnectHanging(t, server.URL())
 	redistest.Eventually(t, func() bool { return r.Ping(t.Context()) == nil })
 	require.NoError(t, server.Pause())
 	q := New(r, Config{Senders: 1})
@@ -168,7 +168,7 @@ func TestRedisThatIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
 	require.NoError(t, server.Stop())
-	r := connect(t, server.URL())
+	r := redistest.Connect(t, server.URL())
 	q := startQueue(t, r, Config{})
 	ctx := t.Context()
 
@@ -199,7 +199,7 @@ func TestRedisThatIsDown(t *testing.T) {
 // not.
 func TestQueueWakesConsumers(t *testing.T) {
 	t.Parallel()
-	r := connect(t, redistest.Own(t).URL())
+	r := redistest.Connect(t, redistest.Own(t).URL())
 	q := New(r, Config{Senders: 1})
 	later := redistest.Task()
 	later.RunAt = time.Now().Add(time.Hour)

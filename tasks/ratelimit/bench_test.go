@@ -7,7 +7,7 @@ import (
 )
 
 func BenchmarkAllow(b *testing.B) {
-	l := newLimiter(b, newDB(b), Config{PerMinute: maxPerMinute})
+	l := newLimiter(b, redistest.DB(b), Config{PerMinute: maxPerMinute})
 	client := redistest.Task().JobID
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {

@@ -63,7 +63,7 @@ func TestLimiterLetsExactlyTheLimitPass(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{1, 2, 5, 60, 119, 1000, 6000, 12345} {
 		clock := newClock()
-		r := newDB(t)
+		r := redistest.DB(t)
 		client := redistest.Task().JobID
 		one := newLimiter(t, r, Config{PerMinute: limit, Clock: clock.now})
 		require.Equal(t, limit, hammer(t, client, one), "one process")
@@ -82,7 +82,7 @@ func TestLimiterLetsExactlyTheLimitPass(t *testing.T) {
 func TestLimiterRefills(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	r := newDB(t)
+	r := redistest.DB(t)
 	client := redistest.Task().JobID
 	a := newLimiter(t, r, Config{PerMinute: 6000, Clock: clock.now})
 	b := newLimiter(t, r, Config{PerMinute: 6000, Clock: clock.now})
@@ -99,7 +99,7 @@ func TestLimiterRefills(t *testing.T) {
 func TestLimiterOnRealTime(t *testing.T) {
 	t.Parallel()
 	const limit = 600
-	r := newDB(t)
+	r := redistest.DB(t)
 	client := redistest.Task().JobID
 	var ls []*Limiter
 	for range 4 {
@@ -118,7 +118,7 @@ func TestLimiterOnRealTime(t *testing.T) {
 func TestAllowanceOfASmallLimit(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	l := newLimiter(t, newDB(t), Config{PerMinute: 5, Clock: clock.now})
+	l := newLimiter(t, redistest.DB(t), Config{PerMinute: 5, Clock: clock.now})
 	client := redistest.Task().JobID
 	for left := 4; left >= 0; left-- {
 		want := job.Allowance{OK: true, Policy: "minute", Limit: 5, Remaining: left, Reset: time.Duration(5-left) * 12 * time.Second}
@@ -136,7 +136,7 @@ func TestAllowanceOfASmallLimit(t *testing.T) {
 func TestLimiterByDay(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	r := newDB(t)
+	r := redistest.DB(t)
 	client := redistest.Task().JobID
 	cfg := Config{PerMinute: 6000, PerDay: 1000, Clock: clock.now}
 	a, b := newLimiter(t, r, cfg), newLimiter(t, r, cfg)
@@ -153,7 +153,7 @@ func TestLimiterByDay(t *testing.T) {
 func TestLimiterByDayAlone(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	l := newLimiter(t, newDB(t), Config{PerDay: 7, Clock: clock.now})
+	l := newLimiter(t, redistest.DB(t), Config{PerDay: 7, Clock: clock.now})
 	client := redistest.Task().JobID
 	first := l.Allow(t.Context(), client)
 	require.Equal(t, job.Allowance{OK: true, Policy: "day", Limit: 7, Remaining: 6, Reset: 12 * time.Hour}, first)
@@ -162,7 +162,7 @@ func TestLimiterByDayAlone(t *testing.T) {
 
 func TestNoLimit(t *testing.T) {
 	t.Parallel()
-	l := newLimiter(t, newDB(t), Config{})
+	l := newLimiter(t, redistest.DB(t), Config{})
 	for range 1000 {
 		require.Equal(t, job.Allowance{OK: true}, l.Allow(t.Context(), job.ID{1}))
 	}
@@ -173,7 +173,7 @@ func TestNoLimit(t *testing.T) {
 func TestLimiterReturnsUnusedTokens(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	r := newDB(t)
+	r := redistest.DB(t)
 	client := redistest.Task().JobID
 	cfg := Config{PerMinute: 6000, PerDay: 10_000, Clock: clock.now}
 	a, b := newLimiter(t, r, cfg), newLimiter(t, r, cfg)
@@ -197,7 +197,7 @@ func TestLimiterReturnsUnusedTokens(t *testing.T) {
 func TestLimiterForgetsIdleClients(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	l := newLimiter(t, newDB(t), Config{PerMinute: 600, Clock: clock.now})
+	l := newLimiter(t, redistest.DB(t), Config{PerMinute: 600, Clock: clock.now})
 	for _, task := range redistest.Tasks(100) {
 		require.True(t, l.Allow(t.Context(), task.JobID).OK)
 	}
@@ -227,7 +227,7 @@ func TestLimiterWithoutRedis(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Own(t)
-			r := connectHanging(t, server.URL())
+			r := redistest.ConnectHanging(t, server.URL())
 			clock := newClock()
 			cfg := Config{PerMinute: 100, PerDay: 1000, Clock: clock.now}
 			a, b := newLimiter(t, r, cfg), newLimiter(t, r, cfg)
@@ -294,7 +294,7 @@ func requireShared(t *testing.T, l *Limiter) {
 func TestLimiterDoesNotWaitForASlowRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connectHanging(t, server.URL())
+	r := redistest.ConnectHanging(t, server.URL())
 	l := newLimiter(t, r, Config{PerMinute: 1000})
 	require.NoError(t, server.Pause())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -312,7 +312,7 @@ func TestLimiterDoesNotWaitForASlowRedis(t *testing.T) {
 func TestLimiterAloneKnowsOnlyItself(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	r := newDB(t)
+	r := redistest.DB(t)
 	client := redistest.Task().JobID
 	a := newLimiter(t, r, Config{PerMinute: 50, Clock: clock.now})
 	b := newLimiter(t, r, Config{PerMinute: 50, Clock: clock.now})
@@ -324,7 +324,7 @@ func TestLimiterAloneKnowsOnlyItself(t *testing.T) {
 
 func TestLimiterAsksForAllWhoWait(t *testing.T) {
 	t.Parallel()
-	l := newLimiter(t, newDB(t), Config{PerMinute: 60, Clock: newClock().now})
+	l := newLimiter(t, redistest.DB(t), Config{PerMinute: 60, Clock: newClock().now})
 	c := l.lock(job.ID{1})
 	c.waiting = 10
 	answered := l.askForTokens(c)
@@ -338,7 +338,7 @@ func TestLimiterAsksForAllWhoWait(t *testing.T) {
 func TestLimiterAfterAFlush(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	r := newDB(t)
+	r := redistest.DB(t)
 	client := redistest.Task().JobID
 	a := newLimiter(t, r, Config{PerMinute: 300, Clock: clock.now})
 	b := newLimiter(t, r, Config{PerMinute: 300, Clock: clock.now})
@@ -354,7 +354,7 @@ func TestLimiterAfterAFlush(t *testing.T) {
 func TestLimiterOnDamagedData(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	r := newDB(t)
+	r := redistest.DB(t)
 	client := redistest.Task().JobID
 	require.NoError(t, r.Client.HSet(t.Context(), limiterKey(client), "level", "x", "at", "", "day", "-", "used", "NaN").Err())
 	require.Equal(t, 50, hammer(t, client, newLimiter(t, r, Config{PerMinute: 50, Clock: clock.now})))
@@ -363,10 +363,7 @@ func TestLimiterOnDamagedData(t *testing.T) {
 // The embedded Redis runs the same script.
 func TestLimiterOnMiniredis(t *testing.T) {
 	t.Parallel()
-	mini, err := devstack.StartMiniredis(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = mini.Stop() })
-	r := connect(t, mini.URL())
+	r := redistest.Mini(t)
 	require.Equal(t, 20, hammer(t, redistest.Task().JobID, newLimiter(t, r, Config{PerMinute: 20, PerDay: 100, Clock: newClock().now})))
 	require.True(t, newLimiter(t, r, Config{PerMinute: 20}).Allow(t.Context(), redistest.Task().JobID).OK)
 	require.Zero(t, testutil.ToFloat64(r.Metrics.Grants.WithLabelValues(redisconn.ResultFailed)))

@@ -1,4 +1,4 @@
-package redisconn
+package redisconn_test
 
 import (
 	"testing"
@@ -9,44 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
-
-// gather gives the number of series by name.
-func gather(t *testing.T, g prometheus.Gatherer) map[string]int {
-	t.Helper()
-	families, err := g.Gather()
-	require.NoError(t, err)
-	series := map[string]int{}
-	for _, f := range families {
-		series[f.GetName()] = len(f.GetMetric())
-	}
-	return series
-}
-
-// gauge reads the only series of a gauge.
-func gauge(t *testing.T, g prometheus.Gatherer, name string) float64 {
-	t.Helper()
-	families, err := g.Gather()
-	require.NoError(t, err)
-	for _, f := range families {
-		if f.GetName() == name {
-			require.Len(t, f.GetMetric(), 1)
-			return f.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	require.FailNow(t, "no metric "+name)
-	return 0
-}
-
-func connectCounted(t *testing.T, url string, timeout time.Duration) (*Redis, *prometheus.Registry) {
-	t.Helper()
-	registry := prometheus.NewRegistry()
-	r, err := Connect(url, Options{Registry: registry, Timeout: timeout, Logger: redistest.Log(t)})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = r.Close() })
-	return r, registry
-}
 
 // A scrape waits for Redis once, and only for a moment: for the settled
 // connections of a Redis that begins to hang and for new ones. Its other
@@ -54,44 +19,44 @@ func connectCounted(t *testing.T, url string, timeout time.Duration) (*Redis, *p
 func TestScrapeWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct {
-		begin, end func(*testing.T, *Redis, *devstack.Redis)
+		begin, end func(*testing.T, *redisconn.Redis, *devstack.Redis)
 	}{
 		"stopped": {
-			func(t *testing.T, _ *Redis, s *devstack.Redis) { require.NoError(t, s.Stop()) },
-			func(t *testing.T, _ *Redis, s *devstack.Redis) { require.NoError(t, s.Start(t.Context())) },
+			func(t *testing.T, _ *redisconn.Redis, s *devstack.Redis) { require.NoError(t, s.Stop()) },
+			func(t *testing.T, _ *redisconn.Redis, s *devstack.Redis) { require.NoError(t, s.Start(t.Context())) },
 		},
 		"hangs": {
-			func(t *testing.T, _ *Redis, s *devstack.Redis) { require.NoError(t, s.Pause()) },
-			func(t *testing.T, _ *Redis, s *devstack.Redis) { require.NoError(t, s.Resume()) },
+			func(t *testing.T, _ *redisconn.Redis, s *devstack.Redis) { require.NoError(t, s.Pause()) },
+			func(t *testing.T, _ *redisconn.Redis, s *devstack.Redis) { require.NoError(t, s.Resume()) },
 		},
 		"answers nobody": {
-			func(t *testing.T, r *Redis, _ *devstack.Redis) {
+			func(t *testing.T, r *redisconn.Redis, _ *devstack.Redis) {
 				require.NoError(t, r.Client.Do(t.Context(), "CLIENT", "PAUSE", "5000", "ALL").Err())
 			},
-			func(*testing.T, *Redis, *devstack.Redis) {},
+			func(*testing.T, *redisconn.Redis, *devstack.Redis) {},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Own(t)
-			r, registry := connectCounted(t, server.URL(), redistest.Within)
-			redistest.Eventually(t, func() bool { return gauge(t, registry, "redis_up") == 1 })
+			r, registry := redistest.ConnectCounted(t, server.URL(), redistest.Within)
+			redistest.Eventually(t, func() bool { return redistest.Gauge(t, registry, "redis_up") == 1 })
 			registry.MustRegister(slowCollector{})
 			fault.begin(t, r, server)
 			for range 3 {
 				began := time.Now()
-				series := gather(t, registry)
-				require.Less(t, time.Since(began), scrapeTimeout+900*time.Millisecond)
+				series := redistest.SeriesOf(t, registry)
+				require.Less(t, time.Since(began), redisconn.ScrapeTimeout+900*time.Millisecond)
 				require.NotContains(t, series, "asynq_queue_tasks")
 				require.Contains(t, series, "redis_connections")
 				require.Contains(t, series, "redis_pool_timeouts_total")
 				require.Contains(t, series, "tasks_enqueued_total")
 			}
-			require.Zero(t, gauge(t, registry, "redis_up"))
+			require.Zero(t, redistest.Gauge(t, registry, "redis_up"))
 			require.Positive(t, testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("depth")))
 			fault.end(t, r, server)
-			redistest.Eventually(t, func() bool { return gauge(t, registry, "redis_up") == 1 })
-			require.Equal(t, 12, gather(t, registry)["asynq_queue_tasks"])
+			redistest.Eventually(t, func() bool { return redistest.Gauge(t, registry, "redis_up") == 1 })
+			require.Equal(t, 12, redistest.SeriesOf(t, registry)["asynq_queue_tasks"])
 		})
 	}
 }
@@ -102,7 +67,7 @@ type slowCollector struct{}
 func (slowCollector) Describe(out chan<- *prometheus.Desc) { out <- slowDesc }
 
 func (slowCollector) Collect(out chan<- prometheus.Metric) {
-	time.Sleep(scrapeTimeout)
+	time.Sleep(redisconn.ScrapeTimeout)
 	out <- prometheus.MustNewConstMetric(slowDesc, prometheus.GaugeValue, 1)
 }
 
@@ -111,21 +76,21 @@ var slowDesc = prometheus.NewDesc("slow", "A collector that waits.", nil, nil)
 // The connections of consumers count as well: theirs is another pool.
 func TestConnectionsAreOfAllClients(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	require.NoError(t, r.Ping(t.Context()))
-	shared, _, timeouts, ok := r.connections(true)
+	shared, _, timeouts, ok := r.Connections(true)
 	require.True(t, ok)
 	require.Positive(t, shared)
 	require.Zero(t, timeouts)
 	other := r.NewClient(r.ClientOptions(redistest.Within, 1))
 	require.NoError(t, other.Ping(t.Context()).Err())
 	redistest.Eventually(t, func() bool {
-		all, _, _, _ := r.connections(true)
+		all, _, _, _ := r.Connections(true)
 		return all > shared
 	})
 	require.NoError(t, other.Close())
 	redistest.Eventually(t, func() bool {
-		left, _, _, _ := r.connections(true)
+		left, _, _, _ := r.Connections(true)
 		return left <= shared
 	})
 }
@@ -135,9 +100,9 @@ func TestScrapeOfAClusterThatIsAway(t *testing.T) {
 	server := redistest.Own(t)
 	require.NoError(t, server.Pause())
 	address := server.URL()[len("redis://") : len(server.URL())-len("/0")]
-	_, registry := connectCounted(t, "redis-cluster://"+address+","+address, redistest.Within)
+	_, registry := redistest.ConnectCounted(t, "redis-cluster://"+address+","+address, redistest.Within)
 	began := time.Now()
-	require.Zero(t, gauge(t, registry, "redis_up"))
-	require.Less(t, time.Since(began), scrapeTimeout+900*time.Millisecond)
+	require.Zero(t, redistest.Gauge(t, registry, "redis_up"))
+	require.Less(t, time.Since(began), redisconn.ScrapeTimeout+900*time.Millisecond)
 	require.NoError(t, server.Resume())
 }

@@ -1,4 +1,4 @@
-package redisconn
+package redisconn_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
@@ -16,12 +17,12 @@ import (
 func TestDialUntilShowsTheSocket(t *testing.T) {
 	t.Parallel()
 	ctx, cut := context.WithCancel(t.Context())
-	dial, address := newDB(t).DialUntil(ctx), fmt.Sprint("127.0.0.1:", redistest.Shared.Port())
+	dial, address := redistest.DB(t).DialUntil(ctx), fmt.Sprint("127.0.0.1:", redistest.Shared(t).Port())
 	conn, err := dial(t.Context(), "tcp", address)
 	require.NoError(t, err)
 	require.Implements(t, (*syscall.Conn)(nil), conn)
 	require.NoError(t, conn.Close())
-	require.False(t, conn.(rawConn).forget(), "a closed connection is forgotten")
+	require.False(t, redisconn.Forget(conn), "a closed connection is forgotten")
 
 	conn, err = dial(t.Context(), "tcp", address)
 	require.NoError(t, err)

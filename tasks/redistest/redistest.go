@@ -1,5 +1,8 @@
-// Package redistest is what the tests below tasks share: Redis servers, tasks,
-// and waiting.
+// Package redistest is what the tests below tasks share: Redis, tasks, and waiting.
+//
+// Mini is an embedded Redis, for everything that a Redis must merely answer. DB is a database of a real one, for tests in which
+// the server is the point: what it blocks, publishes, persists or forgets, and scripts that must be the same as asynq's. Own is
+// a server that the test may break. Tests of real servers are left out of "go test -short", which starts none.
 package redistest
 
 import (
@@ -24,23 +27,25 @@ import (
 // Within bounds every wait for something that will happen.
 const Within = 30 * time.Second
 
-// Shared is the server that most tests share, each with a database of its own.
-var Shared *devstack.Redis
+// shared is nil with -short.
+var shared *devstack.Redis
 
 var lastDB, lastID atomic.Int64
 
-// Main runs a package's tests and checks that all together left no goroutine
-// behind.
+// Main runs a package's tests and checks that all together left no goroutine behind.
 func Main(m *testing.M) int {
-	stack, err := devstack.Temp(context.Background(), devstack.TempOptions{
-		WithoutPostgres: true, Redis: map[string]string{"databases": "10000"},
-	})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	flag.Parse()
+	if !testing.Short() {
+		stack, err := devstack.Temp(context.Background(), devstack.TempOptions{
+			WithoutPostgres: true, Redis: map[string]string{"databases": "10000"},
+		})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = stack.Close() }()
+		shared = stack.Redis
 	}
-	defer func() { _ = stack.Close() }()
-	Shared = stack.Redis
 	before := runtime.NumGoroutine()
 	if code := m.Run(); code != 0 || flag.Lookup("test.fuzz").Value.String() != "" {
 		return code // fuzzing leaves goroutines of its own
@@ -55,17 +60,45 @@ func Main(m *testing.M) int {
 	return 0
 }
 
+// NeedServer skips the test with -short, which starts no server.
+func NeedServer(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a real Redis")
+	}
+}
+
 // Own starts a server that the test may stop, kill and pause.
 func Own(t testing.TB) *devstack.Redis {
 	t.Helper()
+	NeedServer(t)
 	stack, err := devstack.Temp(t.Context(), devstack.TempOptions{WithoutPostgres: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stack.Close()) })
 	return stack.Redis
 }
 
+// Shared is the server that most tests of a real one share, each with a database of its own.
+func Shared(t testing.TB) *devstack.Redis {
+	t.Helper()
+	NeedServer(t)
+	return shared
+}
+
 // URL is the address of an empty database of the shared server.
-func URL() string { return strings.TrimSuffix(Shared.URL(), "/0") + fmt.Sprint("/", lastDB.Add(1)) }
+func URL(t testing.TB) string {
+	t.Helper()
+	return strings.TrimSuffix(Shared(t).URL(), "/0") + fmt.Sprint("/", lastDB.Add(1))
+}
+
+// MiniURL starts an embedded Redis of the test's own, and gives its address.
+func MiniURL(t testing.TB) string {
+	t.Helper()
+	mini, err := devstack.StartMiniredis(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, mini.Stop()) })
+	return mini.URL()
+}
 
 // Log shows the log of a failed test.
 func Log(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(testLog{t}, nil)) }

@@ -47,7 +47,7 @@ func TestContractWithAsynq(t *testing.T) {
 	const n = 50
 	ts := redistest.Tasks(n)
 	states := map[string][2]map[string]string{} // what is there at each stage, by asynq and by us
-	for side, r := range []*redisconn.Redis{newDB(t), newDB(t)} {
+	for side, r := range []*redisconn.Redis{redistest.DB(t), redistest.DB(t)} {
 		client := r.Client
 		if side == 1 {
 			client = newBroker(t, r, n, time.Millisecond)

@@ -23,7 +23,7 @@ func soon() int64 { return time.Now().Add(30 * time.Second).Unix() }
 
 func TestFetcherTakesNoMoreThanItHasSlots(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	ts := redistest.Tasks(10)
 	dispatchAll(t, queue.New(r, queue.Config{}), ts...)
 	f := fetcherOf(r.Client, redistest.Within, 3, never)
@@ -46,7 +46,7 @@ func TestFetcherTakesNoMoreThanItHasSlots(t *testing.T) {
 
 func TestFetcherPutsBackWhatItDidNotHandOver(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	ts := redistest.Tasks(6)
 	q := queue.New(r, queue.Config{})
 	for _, task := range ts { // in this order
@@ -76,7 +76,7 @@ func TestFetcherPutsBackWhatItDidNotHandOver(t *testing.T) {
 
 func TestFetcherOfAPausedQueue(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	task := redistest.Task()
 	dispatchAll(t, queue.New(r, queue.Config{}), task)
 	require.NoError(t, asynq.NewInspector(r).PauseQueue(redisconn.Jobs))
@@ -92,7 +92,7 @@ func TestFetcherOfAPausedQueue(t *testing.T) {
 // nobody gets.
 func TestFetchThatReturnsAfterQuiet(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	task := redistest.Task()
 	dispatchAll(t, queue.New(r, queue.Config{}), task)
 	f := fetcherOf(r.Client, redistest.Within, 1, never)
@@ -107,7 +107,7 @@ func TestFetchThatReturnsAfterQuiet(t *testing.T) {
 // A word to give tasks back may come twice, and the second time too late.
 func TestGivingBackTakesFromNobodyElse(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	task := redistest.Task()
 	dispatchAll(t, queue.New(r, queue.Config{}), task)
 	f, other := fetcherOf(r.Client, redistest.Within, 1, never), fetcherOf(r.Client, redistest.Within, 1, never)
@@ -129,7 +129,7 @@ func TestGivingBackTakesFromNobodyElse(t *testing.T) {
 func TestLostFetchesTakeFewTasks(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
-	r := connectHanging(t, server.URL())
+	r := redistest.ConnectHanging(t, server.URL())
 	q, ts := queue.New(r, queue.Config{}), redistest.Tasks(200)
 	dispatchAll(t, q, ts...)
 	const timeout = 300 * time.Millisecond
@@ -168,7 +168,7 @@ func TestLostFetchesTakeFewTasks(t *testing.T) {
 
 func TestRedisForgetsTheScripts(t *testing.T) {
 	t.Parallel()
-	r := connect(t, redistest.Own(t).URL())
+	r := redistest.Connect(t, redistest.Own(t).URL())
 	q, ts := queue.New(r, queue.Config{}), redistest.Tasks(3)
 	for _, task := range ts {
 		dispatchAll(t, q, task)
@@ -195,7 +195,7 @@ func TestRedisForgetsTheScripts(t *testing.T) {
 
 func TestFetcherForgetsTasksThatAreGone(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	gone, task := redistest.Task(), redistest.Task()
 	q := queue.New(r, queue.Config{})
 	dispatchAll(t, q, gone)
@@ -213,7 +213,7 @@ func TestFetcherForgetsTasksThatAreGone(t *testing.T) {
 // asynq never calls a handler for a message that it cannot read.
 func TestUnreadableTasksCostNoSlots(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	ts := redistest.Tasks(4)
 	dispatchAll(t, queue.New(r, queue.Config{}), ts...)
 	for _, task := range ts[1:] {
@@ -243,7 +243,7 @@ func TestUnreadableTasksCostNoSlots(t *testing.T) {
 // it, nor when another fetch came first.
 func TestSuspicionOfLostWakeUps(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	dispatchAll(t, queue.New(r, queue.Config{}), redistest.Tasks(2)...)
 	f := fetcherOf(r.Client, redistest.Within, 1, never)
 	look := func() {
@@ -265,7 +265,7 @@ func TestSuspicionOfLostWakeUps(t *testing.T) {
 // All wait for a wake-up, and one of them keeps watch.
 func TestFetcherWakesAll(t *testing.T) {
 	t.Parallel()
-	f := fetcherOf(newDB(t).Client, redistest.Within, 5, never)
+	f := fetcherOf(redistest.DB(t).Client, redistest.Within, 5, never)
 	var waiting sync.WaitGroup
 	for range 5 {
 		waiting.Go(func() { _, _ = f.fetch(t.Context(), soon()) })
@@ -284,7 +284,7 @@ func TestFetcherWakesAll(t *testing.T) {
 // trusted for a while.
 func TestTasksWithoutAWakeUp(t *testing.T) {
 	t.Parallel()
-	r := connect(t, redistest.URL())
+	r := redistest.Connect(t, redistest.URL(t))
 	var handled atomic.Int32
 	b := newBroker(t, r, 8, 50*time.Millisecond)
 	serve(t, b, 4, 8, func(string) error {

@@ -25,7 +25,7 @@ func handledToday(ts ...job.Task) []handled {
 
 func TestFinisherRemovesOnlyActiveTasks(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	ts := redistest.Tasks(5)
 	dispatchAll(t, queue.New(r, queue.Config{}), ts...)
 	fetcher := fetcherOf(r.Client, redistest.Within, 3, never)
@@ -65,7 +65,7 @@ func TestFinisherIsBounded(t *testing.T) {
 // A task that is too old may be somebody else's by now.
 func TestFinisherLeavesOldTasks(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	ts := redistest.Tasks(2)
 	dispatchAll(t, queue.New(r, queue.Config{}), ts...)
 	fetcher := fetcherOf(r.Client, redistest.Within, 2, never)

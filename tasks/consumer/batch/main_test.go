@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -18,32 +17,6 @@ import (
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
-
-// newDB connects to an empty database of the shared server.
-func newDB(t testing.TB) *redisconn.Redis {
-	t.Helper()
-	return connect(t, redistest.URL())
-}
-
-// connect makes a patient connection: a machine under load is no fault.
-func connect(t testing.TB, url string) *redisconn.Redis {
-	t.Helper()
-	return connectFor(t, url, redistest.Within)
-}
-
-// connectHanging is for tests in which Redis hangs.
-func connectHanging(t testing.TB, url string) *redisconn.Redis {
-	t.Helper()
-	return connectFor(t, url, 2*time.Second)
-}
-
-func connectFor(t testing.TB, url string, timeout time.Duration) *redisconn.Redis {
-	t.Helper()
-	r, err := redisconn.Connect(url, redisconn.Options{Registry: prometheus.NewRegistry(), Timeout: timeout, Logger: redistest.Log(t)})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, r.Close()) })
-	return r
-}
 
 func dispatchAll(t *testing.T, q *queue.Queue, ts ...job.Task) {
 	t.Helper()
@@ -57,9 +30,7 @@ func dispatchAll(t *testing.T, q *queue.Queue, ts ...job.Task) {
 // stateOf is a task's state in Redis, "" for none.
 func stateOf(t testing.TB, r *redisconn.Redis, task job.Task) string {
 	t.Helper()
-	fields, err := r.Client.HGetAll(context.Background(), redisconn.TaskKey(redisconn.Jobs, queue.TaskName(task))).Result()
-	require.NoError(t, err)
-	return fields["state"]
+	return redistest.StateOf(t, r, redisconn.Jobs, queue.TaskName(task))
 }
 
 func fetcherOf(client redis.UniversalClient, timeout time.Duration, concurrency int, every time.Duration) *fetcher {
