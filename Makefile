@@ -53,11 +53,12 @@ test: ## Run all tests with the race detector, on real Postgres and Redis
 	@scripts/setup.sh test
 	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 15m $(TESTFLAGS) ./...
 
-# The packages whose tests start no Postgres, no Redis and no browser; SLOW are tests
-# among them that wait for more than a few seconds.
+# The packages whose tests start no Postgres, no Redis and no browser, below tasks with -short:
+# there the embedded Redis serves those that need no real one. SLOW are tests that wait for more
+# than a few seconds.
 QUICK = ./webhook ./handlers/... ./app/... ./client ./internal/simulator/history ./internal/simulator/judge \
 	./internal/simulator/load ./internal/simulator/receiver ./internal/simulator/scenario ./internal/telemetry \
-	./internal/work ./job ./migrations
+	./internal/work ./job ./migrations ./tasks/...
 SLOW = ^TestNoSpellingReachesTheCanary$$
 
 .PHONY: test-quick

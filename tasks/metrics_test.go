@@ -42,7 +42,7 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 
 func TestMetricsThatAreOff(t *testing.T) {
 	t.Parallel()
-	r, err := redisconn.Connect(redistest.URL(t), redisconn.Options{Registry: nil, Timeout: redistest.Within})
+	r, err := redisconn.Connect(redistest.MiniURL(t), redisconn.Options{Registry: nil, Timeout: redistest.Within})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	q := startQueue(t, r)
@@ -54,7 +54,7 @@ func TestMetricsThatAreOff(t *testing.T) {
 
 func TestDepthsOfBothQueues(t *testing.T) {
 	t.Parallel()
-	r, registry := redistest.ConnectCounted(t, redistest.URL(t), redistest.Within)
+	r, registry := redistest.ConnectCounted(t, redistest.MiniURL(t), redistest.Within)
 	q := queue.New(r, queue.Config{})
 	dispatchAll(t, q, redistest.Tasks(3)...)
 	require.NoError(t, q.WakeDeliveries(t.Context(), redistest.IDs(2)))

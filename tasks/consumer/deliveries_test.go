@@ -39,7 +39,7 @@ func startDeliveriesWith(t testing.TB, r *redisconn.Redis, cfg Config, handle fu
 // The consumers leave each other's queue alone.
 func TestDeliveriesConsumeTheirQueueOnly(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := queue.New(r, queue.Config{})
 	task := redistest.Task()
 	dispatchAll(t, q, task)
@@ -73,7 +73,7 @@ func TestAWakeUpWhileTheClientIsHandledIsNotLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := redistest.DB(t)
+			r := redistest.Mini(t)
 			q := startQueue(t, r, queue.Config{})
 			started, release := make(chan job.ID), make(chan struct{})
 			startDeliveriesWith(t, r, Config{Concurrency: 10}, func(_ context.Context, client job.ID) error {
@@ -107,7 +107,7 @@ func TestAWakeUpWhileTheClientIsHandledIsNotLost(t *testing.T) {
 
 func TestDeliveriesHandleAFailedTaskAgain(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	require.NoError(t, queue.New(r, queue.Config{}).WakeDeliveries(t.Context(), []job.ID{anna}))
 	var tries atomic.Int32
 	startDeliveriesWith(t, r, Config{DelayedTaskCheckInterval: 20 * time.Millisecond}, func(context.Context, job.ID) error {
@@ -123,7 +123,7 @@ func TestDeliveriesHandleAFailedTaskAgain(t *testing.T) {
 // asynq would archive the task at last and so keep its name taken for months.
 func TestADeliveryTaskThatFailsTooOftenIsForgotten(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := queue.New(r, queue.Config{})
 	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna}))
 	var tries atomic.Int32
@@ -143,7 +143,7 @@ func TestADeliveryTaskThatFailsTooOftenIsForgotten(t *testing.T) {
 
 func TestDeliveriesArchiveWhatTheyCannotRead(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	client := asynq.NewClientFromRedisClient(r.Client)
 	for _, task := range []*asynq.Task{
 		asynq.NewTask(queue.DeliveryTask, nil),
@@ -168,7 +168,7 @@ func TestDeliveriesArchiveWhatTheyCannotRead(t *testing.T) {
 
 func TestDeliveriesStop(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := queue.New(r, queue.Config{})
 	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna}))
 	started, release := make(chan struct{}), make(chan struct{})

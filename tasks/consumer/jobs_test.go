@@ -69,7 +69,7 @@ func TestWorkersHandleEachTaskOnce(t *testing.T) {
 
 func TestWorkersKeepToTheirConcurrency(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	dispatchAll(t, queue.New(r, queue.Config{}), redistest.Tasks(50)...)
 	var now, most, done atomic.Int32
 	full := make(chan struct{})
@@ -91,7 +91,7 @@ func TestWorkersKeepToTheirConcurrency(t *testing.T) {
 
 func TestWorkersRunAFailedTaskAgain(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	task := redistest.Task()
 	dispatchAll(t, queue.New(r, queue.Config{}), task)
 	var tries atomic.Int32
@@ -117,7 +117,7 @@ func TestRetryDelay(t *testing.T) {
 
 func TestWorkersArchiveWhatTheyCannotRead(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	client := asynq.NewClientFromRedisClient(r.Client)
 	good := redistest.Task()
 	for _, task := range []*asynq.Task{
@@ -142,7 +142,7 @@ func TestWorkersArchiveWhatTheyCannotRead(t *testing.T) {
 
 func TestWorkersAreNeverEarly(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	early := make(chan time.Duration, 100)
 	due := map[job.ID]time.Time{}
 	ts := redistest.Tasks(12)
@@ -163,7 +163,7 @@ func TestWorkersAreNeverEarly(t *testing.T) {
 func TestHandlerContext(t *testing.T) {
 	t.Parallel()
 	type key struct{}
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	dispatchAll(t, queue.New(r, queue.Config{MaxTaskTime: time.Hour}), redistest.Task())
 	seen := make(chan context.Context)
 	w := NewJobs(r, Config{}, func(ctx context.Context, _ job.Task) error {
@@ -186,7 +186,7 @@ func TestHandlerContext(t *testing.T) {
 
 func TestWorkersStopWaitsForHandlers(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	task := redistest.Task()
 	dispatchAll(t, queue.New(r, queue.Config{}), task)
 	started, release := make(chan struct{}), make(chan struct{})
@@ -223,7 +223,7 @@ func TestWorkersStopWaitsForHandlers(t *testing.T) {
 
 func TestWorkersPutBackWhatDoesNotEnd(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	task := redistest.Task()
 	dispatchAll(t, queue.New(r, queue.Config{}), task)
 	started, release := make(chan struct{}), make(chan struct{})
@@ -240,7 +240,7 @@ func TestWorkersPutBackWhatDoesNotEnd(t *testing.T) {
 
 func TestWorkersStopBeforeStart(t *testing.T) {
 	t.Parallel()
-	w := NewJobs(redistest.DB(t), Config{}, func(context.Context, job.Task) error { return nil }, func(job.ID) {})
+	w := NewJobs(redistest.Mini(t), Config{}, func(context.Context, job.Task) error { return nil }, func(job.ID) {})
 	w.Quiet()
 	_ = w.Stop(context.Background())
 	_ = w.Stop(context.Background())
@@ -260,7 +260,7 @@ func requireStops(t *testing.T, w *Consumer) {
 
 func TestIsTrouble(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	ctx := t.Context()
 	require.False(t, isFailure(nil))
 	require.False(t, isFailure(r.Client.Get(ctx, "nothing").Err()))

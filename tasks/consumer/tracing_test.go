@@ -133,7 +133,7 @@ func requireTaskAttributes(t *testing.T, span tracetest.SpanStub, task job.Task,
 // the task may trace.
 func TestTraceGoesThroughWhoDoesNotTrace(t *testing.T) {
 	t.Parallel()
-	url := redistest.URL(t)
+	url := redistest.MiniURL(t)
 	r := redistest.Connect(t, url)
 	q := queue.New(r, queue.Config{})
 	for traceparent, want := range map[string]string{
@@ -183,7 +183,7 @@ func TestTraceOfConflictsAndFailures(t *testing.T) {
 // Whatever is in the headers, the task is handled like any other.
 func TestHostileHeaders(t *testing.T) {
 	t.Parallel()
-	r, spans := connectTraced(t, redistest.URL(t))
+	r, spans := connectTraced(t, redistest.MiniURL(t))
 	client := asynq.NewClientFromRedisClient(r.Client)
 	headers := []map[string]string{
 		nil,
@@ -223,7 +223,7 @@ func TestHostileHeaders(t *testing.T) {
 // A task that cannot be read is archived with a trace as without one.
 func TestTraceOfATaskThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	r, spans := connectTraced(t, redistest.URL(t))
+	r, spans := connectTraced(t, redistest.MiniURL(t))
 	_, err := asynq.NewClientFromRedisClient(r.Client).Enqueue(
 		asynq.NewTaskWithHeaders(queue.JobTask, []byte("nonsense"), map[string]string{queue.TraceHeader: someParent}),
 		asynq.Queue(redisconn.Jobs))
@@ -238,7 +238,7 @@ func TestTraceOfATaskThatCannotBeRead(t *testing.T) {
 
 func TestSpanEndsWhenTheHandlerPanics(t *testing.T) {
 	t.Parallel()
-	r, spans := connectTraced(t, redistest.URL(t))
+	r, spans := connectTraced(t, redistest.MiniURL(t))
 	handle := traced(r.Tracer, func(context.Context, *asynq.Task) error { panic("a bug") })
 	task := redistest.Task()
 	task.TraceParent = someParent
@@ -254,7 +254,7 @@ func TestSpanEndsWhenTheHandlerPanics(t *testing.T) {
 // side.
 func TestEachTryHasASpan(t *testing.T) {
 	t.Parallel()
-	r, spans := connectTraced(t, redistest.URL(t))
+	r, spans := connectTraced(t, redistest.MiniURL(t))
 	task := redistest.Task()
 	task.TraceParent = someParent
 	dispatchAll(t, queue.New(r, queue.Config{}), task)

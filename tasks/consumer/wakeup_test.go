@@ -72,7 +72,7 @@ func TestTasksWhoseTimeHasComeWakeWorkers(t *testing.T) {
 
 func TestWorkersThatWaitForTasksStopAtOnce(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	var c collector
 	w := startWorkers(t, r, Config{TaskCheckInterval: never, Concurrency: 6, Servers: 3}, c.handle)
 	redistest.Eventually(t, func() bool { return w.broker.Idle() })

@@ -49,7 +49,7 @@ func (h *hearing) requireResumed(t *testing.T, clients ...job.ID) {
 
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	p := startPublisher(t, r)
 	a, b, unwatched := redistest.Task().JobID, redistest.Task().JobID, redistest.Task().JobID
 	one, both := hear(t, r, a), hear(t, r, a, b)
@@ -99,7 +99,7 @@ func TestEvents(t *testing.T) {
 // What comes before Redis has ended the subscription is dropped.
 func TestUnwatchedIsNotHeard(t *testing.T) {
 	t.Parallel()
-	l := NewEvents(redistest.DB(t))
+	l := NewEvents(redistest.Mini(t))
 	var got []job.Notification
 	var resumed []job.ID
 	l.received = func(n job.Notification) { got = append(got, n) }
@@ -120,7 +120,7 @@ func TestUnwatchedIsNotHeard(t *testing.T) {
 // subscription did not end in between.
 func TestWatchAgain(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	c := redistest.Task().JobID
 	h := hear(t, r, c)
 	for range 100 {
@@ -136,7 +136,7 @@ func TestWatchAgain(t *testing.T) {
 
 func TestEventsSkipGarbage(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	c := redistest.Task().JobID
 	h := hear(t, r, c)
 	for _, message := range []string{"", "\n", "x\n" + first.String() + "\ny", "-\n"} {

@@ -24,7 +24,7 @@ func requireProgress(t *testing.T, p *Publisher, id job.ID, attempt int, want *j
 
 func TestProgress(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	p := startPublisherFor(t, r, 20*time.Minute)
 	ctx, key := t.Context(), progressKey(first)
 	require.Nil(t, p.Progress(ctx, first, 1))
@@ -57,7 +57,7 @@ func TestProgress(t *testing.T) {
 // The end that another process tells of, such as a cancel, changes no key.
 func TestEndOfAnAttemptElsewhere(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	worker, api := startPublisher(t, r), startPublisher(t, r)
 	worker.Publish(progressOf(1, 10))
 	requireProgress(t, worker, first, 1, &job.Progress{Percentage: 10})
@@ -68,7 +68,7 @@ func TestEndOfAnAttemptElsewhere(t *testing.T) {
 
 func TestGarbageIsNoProgress(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	p := NewPublisher(r, time.Hour)
 	ctx, key := t.Context(), progressKey(first)
 	for _, value := range []string{

@@ -34,7 +34,7 @@ func startPublisherFor(t testing.TB, r *redisconn.Redis, progressTTL time.Durati
 // What waits for the publisher goes as one message a client.
 func TestNotificationsAreMerged(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	clients := [2]job.ID{redistest.Task().JobID, redistest.Task().JobID}
 	pubsub := r.Client.Subscribe(t.Context(), eventChannel(clients[0]), eventChannel(clients[1]))
 	t.Cleanup(func() { _ = pubsub.Close() })
@@ -71,7 +71,7 @@ func TestNotificationsAreMerged(t *testing.T) {
 // would wait for ever.
 func TestPublishNeverWaits(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	p := NewPublisher(r, time.Hour)
 	for range publishBuffer + 3 {
 		p.Publish(event(first))
@@ -147,7 +147,7 @@ func TestNotificationsWhileRedisIsFull(t *testing.T) {
 
 func TestStopSendsNotifications(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	client := redistest.Task().JobID
 	h := hear(t, r, client)
 	p := NewPublisher(r, time.Hour)

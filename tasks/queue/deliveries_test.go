@@ -41,7 +41,7 @@ func deliveryStates(t testing.TB, r *redisconn.Redis, client job.ID) []string {
 
 func TestWake(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := startQueue(t, r, Config{})
 	client := redistest.Task().JobID
 	q.WakeDelivery(client)
@@ -68,7 +68,7 @@ func TestWake(t *testing.T) {
 // Nobody consumes the tasks, and few wake-ups get as far as Redis.
 func TestWakeUpsOfAClientAreMerged(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := startQueue(t, r, Config{})
 	client := redistest.Task().JobID
 	began := time.Now()
@@ -139,7 +139,7 @@ func setTask(state string) func(*testing.T, *redisconn.Redis, *Queue, string) {
 
 func TestTasksOfAClientAreBoundedInRedis(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := New(r, Config{})
 	client := redistest.Task().JobID
 	for n := range deliveryNames {
@@ -155,7 +155,7 @@ func TestTasksOfAClientAreBoundedInRedis(t *testing.T) {
 // A process that was killed leaves its tasks active for a minute or two.
 func TestATaskOfAKilledProcessBlocksNoOther(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := startQueue(t, r, Config{})
 	client := redistest.Task().JobID
 	setTask("active")(t, r, q, client.String())
@@ -171,7 +171,7 @@ func TestATaskOfAKilledProcessBlocksNoOther(t *testing.T) {
 // Somebody else's key in the place of a task costs one name and disturbs nobody.
 func TestWakeBesideAForeignKey(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := New(r, Config{})
 	require.NoError(t, r.Client.Set(t.Context(), redisconn.TaskKey(redisconn.Webhooks, anna.String()), "x", 0).Err())
 	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna, bert}))
@@ -181,7 +181,7 @@ func TestWakeBesideAForeignKey(t *testing.T) {
 
 func TestFlushLosesWakeUpsButNotForLong(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := startQueue(t, r, Config{})
 	clients := redistest.IDs(200)
 	require.NoError(t, q.WakeDeliveries(t.Context(), clients))
@@ -202,7 +202,7 @@ func TestFlushLosesWakeUpsButNotForLong(t *testing.T) {
 // wait for ever.
 func TestWakeNeverWaits(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := New(r, Config{})
 	for _, client := range redistest.IDs(maxWoken + 3) {
 		q.WakeDelivery(client)
@@ -261,7 +261,7 @@ func TestWakeWhileRedisHangs(t *testing.T) {
 
 func TestWakeAllEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	q := New(redistest.DB(t), Config{})
+	q := New(redistest.Mini(t), Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, q.WakeDeliveries(ctx, redistest.IDs(3)), context.Canceled)
@@ -270,7 +270,7 @@ func TestWakeAllEndsWithItsContext(t *testing.T) {
 
 func TestStopSendsWakeUps(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := New(r, Config{})
 	clients := redistest.IDs(500)
 	for _, client := range clients {

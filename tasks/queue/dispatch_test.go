@@ -168,7 +168,7 @@ func TestDispatchKeepsTheOrder(t *testing.T) {
 
 func TestFlushLosesTasksButNotForLong(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := New(r, Config{})
 	ts := redistest.Tasks(300)
 	dispatchAll(t, q, ts...)
@@ -184,7 +184,7 @@ func TestFlushLosesTasksButNotForLong(t *testing.T) {
 
 func TestDispatchEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	q := New(redistest.DB(t), Config{})
+	q := New(redistest.Mini(t), Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := q.Dispatch(ctx, redistest.Tasks(10))

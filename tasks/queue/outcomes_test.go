@@ -42,7 +42,7 @@ func streamOf(t testing.TB, r *redisconn.Redis, stream string) []job.StreamEntry
 
 func TestAppendOutcomes(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := New(r, Config{})
 	require.NoError(t, q.AppendOutcomes(t.Context(), "outcomes", 10, nil))
 	require.Empty(t, streamOf(t, r, "outcomes"))
@@ -66,7 +66,7 @@ func TestOutcomesAreTrimmed(t *testing.T) {
 
 func TestOutcomesNeedAStream(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	require.NoError(t, r.Client.Set(t.Context(), "outcomes", "x", 0).Err())
 	err := New(r, Config{}).AppendOutcomes(t.Context(), "outcomes", 10, newEntries(3, 1))
 	require.ErrorContains(t, err, `the key "outcomes" is in use and holds no stream: WRONGTYPE`)

@@ -16,7 +16,7 @@ import (
 
 func TestEnqueue(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := startQueue(t, r, Config{MaxTaskTime: 150*time.Second + 1})
 	task := redistest.Task()
 	task.Attempt, task.Dispatch = 2, 5
@@ -43,7 +43,7 @@ func TestEnqueue(t *testing.T) {
 
 func TestEnqueueForLater(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := startQueue(t, r, Config{})
 	past, later := redistest.Task(), redistest.Task()
 	past.RunAt = time.Now().Add(-time.Hour)
@@ -69,7 +69,7 @@ func TestCeilTime(t *testing.T) {
 // would wait for ever.
 func TestEnqueueNeverWaits(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := New(r, Config{Buffer: 10})
 	for range 25 {
 		q.Enqueue(redistest.Task())
@@ -114,7 +114,7 @@ func TestEnqueueWhileRedisHangs(t *testing.T) {
 
 func TestQueueStopSendsWhatIsBuffered(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	q := New(r, Config{Senders: 4})
 	for _, task := range redistest.Tasks(500) {
 		q.Enqueue(task)
@@ -137,7 +137,7 @@ func TestQueueStopSendsWhatIsBuffered(t *testing.T) {
 
 func TestQueueStopBeforeStart(t *testing.T) {
 	t.Parallel()
-	q := New(redistest.DB(t), Config{})
+	q := New(redistest.Mini(t), Config{})
 	q.Enqueue(redistest.Task())
 	require.NoError(t, q.Stop(t.Context()))
 	q.Start()

@@ -23,7 +23,7 @@ func soon() int64 { return time.Now().Add(30 * time.Second).Unix() }
 
 func TestFetcherTakesNoMoreThanItHasSlots(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	ts := redistest.Tasks(10)
 	dispatchAll(t, queue.New(r, queue.Config{}), ts...)
 	f := fetcherOf(r.Client, redistest.Within, 3, never)
@@ -46,7 +46,7 @@ func TestFetcherTakesNoMoreThanItHasSlots(t *testing.T) {
 
 func TestFetcherPutsBackWhatItDidNotHandOver(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	ts := redistest.Tasks(6)
 	q := queue.New(r, queue.Config{})
 	for _, task := range ts { // in this order
@@ -76,7 +76,7 @@ func TestFetcherPutsBackWhatItDidNotHandOver(t *testing.T) {
 
 func TestFetcherOfAPausedQueue(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	task := redistest.Task()
 	dispatchAll(t, queue.New(r, queue.Config{}), task)
 	require.NoError(t, asynq.NewInspector(r).PauseQueue(redisconn.Jobs))
@@ -92,7 +92,7 @@ func TestFetcherOfAPausedQueue(t *testing.T) {
 // nobody gets.
 func TestFetchThatReturnsAfterQuiet(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	task := redistest.Task()
 	dispatchAll(t, queue.New(r, queue.Config{}), task)
 	f := fetcherOf(r.Client, redistest.Within, 1, never)
@@ -195,7 +195,7 @@ func TestRedisForgetsTheScripts(t *testing.T) {
 
 func TestFetcherForgetsTasksThatAreGone(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	gone, task := redistest.Task(), redistest.Task()
 	q := queue.New(r, queue.Config{})
 	dispatchAll(t, q, gone)
@@ -213,7 +213,7 @@ func TestFetcherForgetsTasksThatAreGone(t *testing.T) {
 // asynq never calls a handler for a message that it cannot read.
 func TestUnreadableTasksCostNoSlots(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	ts := redistest.Tasks(4)
 	dispatchAll(t, queue.New(r, queue.Config{}), ts...)
 	for _, task := range ts[1:] {
@@ -243,7 +243,7 @@ func TestUnreadableTasksCostNoSlots(t *testing.T) {
 // it, nor when another fetch came first.
 func TestSuspicionOfLostWakeUps(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	dispatchAll(t, queue.New(r, queue.Config{}), redistest.Tasks(2)...)
 	f := fetcherOf(r.Client, redistest.Within, 1, never)
 	look := func() {
@@ -265,7 +265,7 @@ func TestSuspicionOfLostWakeUps(t *testing.T) {
 // All wait for a wake-up, and one of them keeps watch.
 func TestFetcherWakesAll(t *testing.T) {
 	t.Parallel()
-	f := fetcherOf(redistest.DB(t).Client, redistest.Within, 5, never)
+	f := fetcherOf(redistest.Mini(t).Client, redistest.Within, 5, never)
 	var waiting sync.WaitGroup
 	for range 5 {
 		waiting.Go(func() { _, _ = f.fetch(t.Context(), soon()) })

@@ -65,7 +65,7 @@ func TestFinisherIsBounded(t *testing.T) {
 // A task that is too old may be somebody else's by now.
 func TestFinisherLeavesOldTasks(t *testing.T) {
 	t.Parallel()
-	r := redistest.DB(t)
+	r := redistest.Mini(t)
 	ts := redistest.Tasks(2)
 	dispatchAll(t, queue.New(r, queue.Config{}), ts...)
 	fetcher := fetcherOf(r.Client, redistest.Within, 2, never)
