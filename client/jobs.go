@@ -243,6 +243,7 @@ type Changed struct {
 	JobID     string    `json:"job_id"`
 	State     string    `json:"state"`
 	UpdatedAt time.Time `json:"updated_at"`
+	Changed   bool      `json:"changed"` // false: the job was left as it is
 	Attempt   int       `json:"attempt"` // of Retry only
 	RequestID string    `json:"-"`
 }

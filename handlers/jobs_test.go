@@ -220,9 +220,10 @@ func TestCancelAndRetry(t *testing.T) {
 	w.jobs.change = func(_ context.Context, client, id job.ID) (job.Change, error) {
 		require.Equal(t, clientA, client)
 		require.Equal(t, jobID, id)
-		return job.Change{JobID: id, State: job.Queued, Attempt: 3, UpdatedAt: now}, nil
+		return job.Change{JobID: id, State: job.Queued, Attempt: 3, UpdatedAt: now, Changed: true}, nil
 	}
-	const answer = `{"job_id": "01890000-0000-7000-8000-000000000001", "state": "QUEUED", "updated_at": "2030-01-31T12:00:00.123456Z"`
+	const answer = `{"job_id": "01890000-0000-7000-8000-000000000001", "state": "QUEUED",
+		"updated_at": "2030-01-31T12:00:00.123456Z", "changed": true`
 	for _, body := range []string{"", "{}", " { } \n"} {
 		a := w.send("POST", jobPath(jobID)+"/cancel", body)
 		require.Equal(t, 200, a.StatusCode)

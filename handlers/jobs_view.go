@@ -32,10 +32,11 @@ type changeView struct {
 	JobID     job.ID    `json:"job_id"`
 	State     job.State `json:"state"`
 	UpdatedAt job.Time  `json:"updated_at"`
+	Changed   bool      `json:"changed"` // false: the job was left as it is
 }
 
 func changeViewOf(c job.Change) changeView {
-	return changeView{c.JobID, c.State, job.Time(c.UpdatedAt)}
+	return changeView{c.JobID, c.State, job.Time(c.UpdatedAt), c.Changed}
 }
 
 type retryView struct {

@@ -58,7 +58,7 @@ type ReasonSpec struct {
 	Reason    Reason
 	Code      Code
 	Stage     Stage
-	Retryable bool // advice about resubmission, not a bar to /retry
+	Retryable bool // another attempt may succeed: /retry is refused without it
 	Title     string
 	Detail    string
 }

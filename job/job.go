@@ -107,7 +107,23 @@ func (j *Job) EstimatedCompletion(scale float64) *time.Time {
 }
 
 // CanRetry reports whether /retry would queue the job again (section 11).
-func (j *Job) CanRetry() bool { return j.State == Failed && j.Attempt < j.MaxAttempts }
+func (j *Job) CanRetry() bool { return j.RefusalOfRetry() == nil }
+
+// RefusalOfRetry says why a final job cannot be retried; nil if it can be. Only a
+// failure that another attempt may mend is worth one (job management patterns,
+// retry API).
+func (j *Job) RefusalOfRetry() error {
+	switch {
+	case j.State != Failed:
+		return Errorf(CodeConflict, "The job is %s; only a FAILED job can be retried.", j.State)
+	case j.Failure == nil || !j.Failure.Retryable:
+		return Errorf(CodeConflict, "The job's failure is not retryable: another attempt would end in the same way. "+
+			"Submit a new job if the cause is mended.")
+	case j.Attempt >= j.MaxAttempts:
+		return Errorf(CodeConflict, "The job has used all of its %d attempts.", j.MaxAttempts)
+	}
+	return nil
+}
 
 // CurrentAttempt gives the job's current attempt as an Attempt.
 func (j *Job) CurrentAttempt() Attempt {

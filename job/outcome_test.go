@@ -167,8 +167,11 @@ func TestCanRetry(t *testing.T) {
 	t.Parallel()
 	for _, s := range job.States {
 		for attempt := 1; attempt <= 5; attempt++ {
-			j := job.Job{State: s, Attempt: attempt, MaxAttempts: 4}
-			require.Equal(t, s == "FAILED" && attempt < 4, j.CanRetry(), "%s, attempt %d", s, attempt)
+			for _, r := range job.Reasons {
+				j := job.Job{State: s, Attempt: attempt, MaxAttempts: 4, Failure: job.NewFailure(r.Reason, attempt, job.Backoff{})}
+				require.Equal(t, s == "FAILED" && attempt < 4 && r.Retryable, j.CanRetry(), "%s, attempt %d, %s", s, attempt, r.Reason)
+			}
+			require.False(t, (&job.Job{State: s, Attempt: attempt, MaxAttempts: 4}).CanRetry(), "no failure is known")
 		}
 	}
 }

@@ -47,11 +47,14 @@ func TestRetryGuards(t *testing.T) {
 	f := setup(t)
 	exhausted := f.run(attempts(1))
 	f.finish(failure(exhausted, job.FailedOnce))
+	hopeless := f.run()
+	f.finish(failure(hopeless, job.FailedImmediately))
 	tests := map[string]struct {
 		id      job.ID
 		attempt int
 	}{
 		"used up":         {exhausted.JobID, 1},
+		"not retryable":   {hopeless.JobID, 1},
 		"earlier attempt": {f.at(job.Failed), 0},
 		"later attempt":   {f.at(job.Failed), 2},
 	}

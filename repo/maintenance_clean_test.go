@@ -153,11 +153,17 @@ func TestCleanSmallThings(t *testing.T) {
 				SELECT 'e%[1]d', client_id, sha256(''), now(), now() - interval '%[2]s' FROM clients`,
 			[]string{"90 days 1 s"}, []string{"89 days", "-1 day"},
 		},
-		"API keys by revocation": {
+		"API keys by revocation after their end": {
 			"api_keys",
 			`INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at, revoked_at)
-				SELECT 'r%[1]d', client_id, sha256(''), now(), now() + interval '1 day', now() - interval '%[2]s' FROM clients`,
+				SELECT 'r%[1]d', client_id, sha256(''), now(), now() - interval '99 days', now() - interval '%[2]s' FROM clients`,
 			[]string{"90 days 1 s"}, []string{"89 days", "1 s"},
+		},
+		"API keys that were revoked before their end": {
+			"api_keys",
+			`INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at, revoked_at)
+				SELECT 'b%[1]d', client_id, sha256(''), now(), now() - interval '%[2]s', now() - interval '99 days' FROM clients`,
+			[]string{"90 days 1 s"}, []string{"89 days", "-1 day"},
 		},
 		"tombstones": {
 			"tombstones",

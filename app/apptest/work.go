@@ -81,7 +81,9 @@ func HeldByTheDead(s job.State, change ...func(*Row)) func(*Row) {
 }
 
 // FailedJob makes a row that of a failed job.
-func FailedJob(r *Row) { r.State = job.Failed }
+func FailedJob(r *Row) {
+	r.State, r.Failure = job.Failed, job.NewFailure(job.DependencyFailed, 1, Backoff)
+}
 
 // Percent is progress without a phase.
 func Percent(n int) *job.Progress { return &job.Progress{Percentage: n} }

@@ -214,8 +214,8 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Cha
 }
 
 // Retry queues the next attempt of a FAILED job after its backoff (section
-// 11). A job that is not final stays as it is; one that cannot be retried is a
-// conflict. What is queued again counts against the limits like a new job.
+// 11). A job that is not final stays as it is; one that has not failed, or
+// whose failure is not retryable, or has no attempts left, is a conflict. What is queued again counts against the limits like a new job.
 func (s *Service) Retry(ctx context.Context, client, id job.ID) (change job.Change, err error) {
 	request := telemetry.Traceparent(ctx)
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanRetry, client)
@@ -226,13 +226,11 @@ func (s *Service) Retry(ctx context.Context, client, id job.ID) (change job.Chan
 	}
 	describe(ctx, span, j, j.Attempt)
 	telemetry.Link(span, j.TraceParent)
-	switch {
-	case !j.State.Final():
+	if !j.State.Final() {
 		return job.Change{JobID: id, State: j.State, Attempt: j.Attempt, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt}, nil
-	case j.State != job.Failed:
-		return job.Change{}, job.Errorf(job.CodeConflict, "The job is %s; only a FAILED job can be retried.", j.State)
-	case !j.CanRetry():
-		return job.Change{}, job.Errorf(job.CodeConflict, "The job has used all of its %d attempts.", j.MaxAttempts)
+	}
+	if err := j.RefusalOfRetry(); err != nil {
+		return job.Change{}, err
 	}
 	done, err := s.capacity.reserve(loadOf(nil))
 	if err != nil {

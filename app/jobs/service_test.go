@@ -313,7 +313,7 @@ func TestRetry(t *testing.T) {
 		t.Run(string(state), func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newWorldJobs(t)
-				task := w.Add(func(r *apptest.Row) { r.State = state })
+				task := w.Add(func(r *apptest.Row) { apptest.FailedJob(r); r.State = state })
 				change, err := w.service(10).Retry(context.Background(), apptest.ClientA, task.JobID)
 				if code := want[state]; code != "" {
 					require.Equal(t, code, job.CodeOf(err))
@@ -346,6 +346,18 @@ func TestRetryOfTheLastAttempt(t *testing.T) {
 		_, err := w.service(10).Retry(context.Background(), apptest.ClientA, task.JobID)
 		require.Equal(t, job.CodeConflict, job.CodeOf(err))
 		require.Equal(t, job.Failed, w.Store.RowOf(task.JobID).State)
+	})
+}
+
+func TestRetryOfAFailureThatIsNotRetryable(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldJobs(t)
+		task := w.Add(apptest.FailedJob, func(r *apptest.Row) { r.Failure.Retryable = false })
+		_, err := w.service(10).Retry(context.Background(), apptest.ClientA, task.JobID)
+		require.Equal(t, job.CodeConflict, job.CodeOf(err))
+		require.ErrorContains(t, err, "not retryable")
+		require.Equal(t, job.Failed, w.Store.RowOf(task.JobID).State)
+		require.Zero(t, w.Store.Count("Retry"))
 	})
 }
 

@@ -117,7 +117,7 @@ func (s *fakeStore) Retry(ctx context.Context, client, id job.ID, attempt int, w
 		if err != nil {
 			return job.Change{}, err
 		}
-		if r.State != job.Failed || r.Attempt != attempt || r.Attempt >= r.MaxAttempts {
+		if r.Attempt != attempt || !r.CanRetry() {
 			return changeOf(r, false), nil
 		}
 		if traceparent != "" {

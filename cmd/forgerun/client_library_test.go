@@ -83,15 +83,16 @@ func TestClientLibrary(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, client.Failed, failed.State)
 	require.False(t, failed.Failure.Retryable())
-	changed, err := c.Retry(ctx, failed.JobID)
-	require.NoError(t, err)
-	require.Equal(t, 2, changed.Attempt)
+	require.False(t, failed.CanRetry)
+	_, err = c.Retry(ctx, failed.JobID)
+	require.ErrorAs(t, err, &problem)
+	require.Equal(t, "RFA_JOB_CONFLICT", problem.Code)
 	canceled, err := c.Submit(ctx, client.JobRequest{Type: client.Deferred, WorkKind: "SUCCESS_FAST", ExecutionAt: time.Now().Add(time.Hour)})
 	require.NoError(t, err)
-	changed, err = c.Cancel(ctx, canceled.JobID)
+	changed, err := c.Cancel(ctx, canceled.JobID)
 	require.NoError(t, err)
+	require.True(t, changed.Changed)
 	require.Equal(t, client.Canceled, changed.State)
-	s.awaitFinal(failed.JobID)
 
 	var listed []string
 	for j, err := range c.Jobs(ctx, client.JobFilter{PageSize: 1}) {

@@ -32,7 +32,7 @@ SELECT job_id, attempt, at, run_at, state, work_kind, definition, request_id, ba
   started_at FROM stamped
 
 -- name: retryJobs
--- Moves FAILED jobs with attempts left back to QUEUED. The failed attempt stays in its report.
+-- Moves FAILED jobs with attempts left, whose failure is retryable, back to QUEUED. The failed attempt stays in its report.
 --
 -- Locks the job rows in job_id order, found by primary key. No row: the job is not FAILED at that attempt any more, or
 -- not the client's. Trigger: events_delivered writes the deliveries.
@@ -44,7 +44,7 @@ WITH input AS MATERIALIZED (
   SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt + 1 AS number, j.updated_at, j.work_kind, j.definition, i.wait,
     i.traceparent
   FROM jobs j JOIN input i ON j.job_id = i.id
-  WHERE j.client_id = i.client AND j.state = 'FAILED' AND j.attempt = i.attempt AND j.attempt < j.max_attempts
+  WHERE j.client_id = i.client AND j.state = 'FAILED' AND j.attempt = i.attempt AND j.attempt < j.max_attempts AND j.failure_retryable
   ORDER BY j.job_id FOR NO KEY UPDATE OF j
 ), {{stamped}}, changed AS (
   UPDATE jobs SET state = 'QUEUED', attempt = s.number, outcome = NULL, finished_at = NULL, started_at = NULL,

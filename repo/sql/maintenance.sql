@@ -209,10 +209,10 @@ WITH old AS MATERIALIZED (
 DELETE FROM tombstones WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 
 -- name: cleanKeys
--- Removes API keys that were revoked or have expired long ago.
+-- Removes API keys that were revoked and have expired long ago, whichever came later, or expired without being revoked.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
-  SELECT key_id FROM api_keys WHERE least(revoked_at, expires_at) <= now() - @keep::interval LIMIT @limit FOR UPDATE SKIP LOCKED
+  SELECT key_id FROM api_keys WHERE greatest(revoked_at, expires_at) <= now() - @keep::interval LIMIT @limit FOR UPDATE SKIP LOCKED
 )
 DELETE FROM api_keys WHERE key_id = ANY (ARRAY(SELECT key_id FROM old))
 

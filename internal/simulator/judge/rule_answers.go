@@ -187,10 +187,16 @@ func (c *checker) checkActions() {
 	c.must(j == nil || j.State != canceled || asked || c.submission == nil, answered, "the job is CANCELED, and nobody asked for that")
 }
 
-// mayRefuseRetry: meanwhile the job was SUCCEEDED, CANCELED, or out of attempts.
+// mayRefuseRetry: the job's failures are not retryable, or meanwhile it was SUCCEEDED,
+// CANCELED, or out of attempts.
 func (c *checker) mayRefuseRetry(f *history.Fact) bool {
 	if !c.logComplete || c.job == nil {
 		return true
+	}
+	for _, r := range c.reports {
+		if r.Failure == codeInternal {
+			return true
+		}
 	}
 	was := func(state string, attempt int) bool {
 		return c.match(&observation{sent: f.Action.Sent, at: f.At, state: state, attempt: attempt})
