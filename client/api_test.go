@@ -244,3 +244,26 @@ func TestResultIsVerified(t *testing.T) {
 		require.Equal(t, "identity", s.requests()[0].header.Get("Accept-Encoding"))
 	}
 }
+
+func TestWhatIsNotFinished(t *testing.T) {
+	t.Parallel()
+	for _, read := range []func(s *service) error{
+		func(s *service) error {
+			_, err := s.c.Report(t.Context(), "j", 0, client.PreferWait(10*time.Second))
+			return err
+		},
+		func(s *service) error {
+			_, err := s.c.Result(t.Context(), "j", client.PreferWait(10*time.Second))
+			return err
+		},
+	} {
+		s := serve(t, problem(404, "RFA_JOB_NOT_FINISHED").with("Retry-After", "7"))
+		err := read(s)
+		var p *client.Problem
+		require.ErrorAs(t, err, &p)
+		require.Equal(t, "RFA_JOB_NOT_FINISHED", p.Code)
+		require.Equal(t, 7*time.Second, p.RetryAfter)
+		require.Len(t, s.requests(), 1, "when to ask again is the caller's decision")
+		require.Equal(t, "wait=10", s.requests()[0].header.Get("Prefer"))
+	}
+}

@@ -9,10 +9,13 @@ import (
 )
 
 // getReport answers with the report of the latest finished attempt, or of the
-// one that ?attempt names.
+// one that ?attempt names; see onceEnded.
 func (s *Server) getReport(r *call) error {
 	attempt, _ := parsePositive(r.Query("attempt")) // 0 if there is none; checked with the query
-	report, err := s.deps.Reader.Report(r.ctx, r.caller.ClientID, r.jobID, attempt)
+	first := max(attempt, 1)
+	report, err := onceEnded(s, r,
+		func() (*job.Report, error) { return s.deps.Reader.Report(r.ctx, r.caller.ClientID, r.jobID, attempt) },
+		func(j *job.Job) bool { return j.Attempt > first || j.Attempt == first && j.State.Final() })
 	if err != nil {
 		return err
 	}

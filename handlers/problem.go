@@ -56,10 +56,11 @@ func (s *Server) sendProblem(r *call, err error) {
 	case slices.Contains(authCodes, p.Code):
 		s.logRefusal(r, &p)
 	}
-	switch p.Status {
-	case fiber.StatusUnauthorized:
+	switch {
+	case p.Status == fiber.StatusUnauthorized:
 		r.Set(fiber.HeaderWWWAuthenticate, "Bearer")
-	case fiber.StatusTooManyRequests, fiber.StatusServiceUnavailable, fiber.StatusGatewayTimeout:
+	case p.Code == job.CodeJobNotFinished, p.Status == fiber.StatusTooManyRequests,
+		p.Status == fiber.StatusServiceUnavailable, p.Status == fiber.StatusGatewayTimeout:
 		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(max(1, seconds(p.retryAfter))))
 	}
 	_ = r.send(p.Status, mimeProblem, &p) // strings and numbers: cannot fail

@@ -34,8 +34,8 @@ func TestEveryCodeOfAUseCase(t *testing.T) {
 		require.NotContains(t, a.text, "retryAfter")
 		require.NotContains(t, a.text, "wrapped")
 		require.Empty(t, a.Header.Get("Location"))
-		switch spec.Status {
-		case 429, 503, 504:
+		switch {
+		case spec.Code == job.CodeJobNotFinished, spec.Status == 429, spec.Status == 503, spec.Status == 504:
 			require.Equal(t, "2", a.Header.Get("Retry-After"))
 		default:
 			require.Empty(t, a.Header.Get("Retry-After"))

@@ -17,9 +17,11 @@ import (
 
 // getResult answers with the bytes that the job produced, whole or one range of
 // them, under the conditions that the client sets (RFC 9110, sections 13 and
-// 14) and with their digests (RFC 9530).
+// 14) and with their digests (RFC 9530); see onceEnded.
 func (s *Server) getResult(r *call) error {
-	result, err := s.deps.Reader.Result(r.ctx, r.caller.ClientID, r.jobID)
+	result, err := onceEnded(s, r,
+		func() (*job.StoredResult, error) { return s.deps.Reader.Result(r.ctx, r.caller.ClientID, r.jobID) },
+		func(j *job.Job) bool { return j.State.Final() })
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,6 +82,50 @@ func (s *Server) await(r *call, prefs *preferences, id job.ID, done func(*job.Jo
 		return nil, nil // the time was up before the job was read even once
 	}
 	return j, err
+}
+
+// onceEnded reads what is there once the job, or one of its attempts, has ended,
+// as ended tells. A client that is willing to wait gets it then; the refusal of
+// one that comes too early says when to look again.
+func onceEnded[T any](s *Server, r *call, read func() (T, error), ended func(*job.Job) bool) (T, error) {
+	prefs := r.preferences()
+	v, err := read()
+	if err == nil {
+		prefs.applyWait()
+	}
+	var j *job.Job
+	if tooEarly(err) != nil {
+		var failed error
+		if j, failed = s.await(r, prefs, r.jobID, ended); failed != nil {
+			return v, failed
+		}
+		if j != nil {
+			v, err = read()
+		}
+	}
+	prefs.report(r)
+	early := tooEarly(err)
+	if early == nil {
+		return v, err
+	}
+	if j == nil { // it did not wait
+		if j, err = s.deps.Reader.Job(r.ctx, r.caller.ClientID, r.jobID); err != nil {
+			return v, err
+		}
+	}
+	early.RetryAfter = time.Duration(s.pollAfter(j)) * time.Second
+	return v, early
+}
+
+// tooEarly gives a copy of the error that says that something has not ended, nil
+// for others.
+func tooEarly(err error) *job.Error {
+	var known *job.Error
+	if !errors.As(err, &known) || known.Code != job.CodeJobNotFinished {
+		return nil
+	}
+	early := *known
+	return &early
 }
 
 // stillGood says why a key with which something was begun a while ago is good

@@ -108,7 +108,29 @@ func (s *Store) missing(ctx context.Context, client, id job.ID) error {
 // Report reads the report of one finished attempt, or with attempt 0 of the
 // latest one. Report and events are read in one snapshot.
 func (s *Store) Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
-	report, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (*job.Report, error) {
+	report, found, err := s.report(ctx, client, id, attempt)
+	if err != nil || found {
+		return report, err
+	}
+	now, err := s.look(ctx, client, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case attempt > now.Attempt:
+		return nil, job.Errorf(job.CodeJobNotFound, "The job has no attempt %d; its latest one is attempt %d.", attempt, now.Attempt)
+	case max(attempt, 1) == now.Attempt && !now.State.Final():
+		return nil, job.Errorf(job.CodeJobNotFinished, "The job is %s: attempt %d has not ended, and has no report yet.", now.State, now.Attempt)
+	}
+	report, found, err = s.report(ctx, client, id, attempt) // it ended in between
+	if err == nil && !found {
+		err = job.Errorf(job.CodeJobNotFound, "The job has no such report.")
+	}
+	return report, err
+}
+
+// report is Report, where a report that is not there is not found.
+func (s *Store) report(ctx context.Context, client, id job.ID, attempt int) (report *job.Report, found bool, err error) {
+	return queryFirst(ctx, s, func(row pgx.CollectableRow) (*job.Report, error) {
 		r := job.Report{Origin: job.Origin{JobID: id}}
 		var ms int64
 		var f failureScanner
@@ -123,13 +145,6 @@ func (s *Store) Report(ctx context.Context, client, id job.ID, attempt int) (*jo
 		r.Events, err = decodeEvents(id, events)
 		return &r, err
 	}, readReport, uuid(id), uuid(client), attempt)
-	if err != nil || found {
-		return report, err
-	}
-	if _, err := s.look(ctx, client, id); err != nil {
-		return nil, err
-	}
-	return nil, job.Errorf(job.CodeJobNotFound, "The job has no report of such an attempt; one exists once the attempt has ended.")
 }
 
 func stateOf(o job.Outcome) job.State {
@@ -194,13 +209,14 @@ func (s *Store) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []
 func (s *Store) Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error) {
 	type stored struct {
 		job.StoredResult
+		state        job.State
 		exists, kept bool
 	}
 	r, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (r stored, err error) {
 		var mediaType *string
 		var sum []byte
 		var expires *time.Time
-		err = row.Scan(&mediaType, &sum, &expires, &r.kept, &r.Body)
+		err = row.Scan(&r.state, &mediaType, &sum, &expires, &r.kept, &r.Body)
 		r.exists, r.MediaType, r.ExpiresAt = expires != nil, deref(mediaType), deref(expires)
 		copy(r.SHA256[:], sum)
 		return r, err
@@ -211,12 +227,25 @@ func (s *Store) Result(ctx context.Context, client, id job.ID) (*job.StoredResul
 	case !found:
 		return nil, s.missing(ctx, client, id)
 	case !r.exists:
-		return nil, job.Errorf(job.CodeJobNotFound, "The job has no result; a result exists once the job has succeeded.")
+		return nil, noResult(r.state)
 	case !r.kept:
 		at := r.ExpiresAt
 		return nil, &job.Error{Code: job.CodeResultGone, Detail: "The result expired at " + at.Format(time.RFC3339) + ".", ExpiredAt: &at}
 	}
 	return &r.StoredResult, nil
+}
+
+// noResult says why a job in this state has no result.
+func noResult(state job.State) error {
+	switch state {
+	case job.Succeeded:
+		return job.Errorf(job.CodeResultNotFound, "The job SUCCEEDED, and its work has no result.")
+	case job.Failed:
+		return job.Errorf(job.CodeResultNotFound, "The job FAILED, and so it has no result; its report says why it failed.")
+	case job.Canceled:
+		return job.Errorf(job.CodeResultNotFound, "The job was CANCELED, and so it has no result.")
+	}
+	return job.Errorf(job.CodeJobNotFinished, "The job is %s: it has no result yet. It will have one if it succeeds.", state)
 }
 
 const (

@@ -83,14 +83,28 @@ func TestReportThatDoesNotExistYet(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	running, ended := f.at(job.Running), f.at(job.Failed)
+	second := f.claim(f.submit(), 1)
+	f.finish(withRetry(failure(second, job.FailedOnce), 0))
 	for _, test := range []struct {
 		id      job.ID
 		attempt int
-	}{{running, 0}, {running, 1}, {ended, 2}, {ended, -1}} {
+		code    job.Code
+		detail  string
+	}{
+		{running, 0, job.CodeJobNotFinished, "The job is RUNNING: attempt 1 has not ended"},
+		{running, 1, job.CodeJobNotFinished, "The job is RUNNING: attempt 1 has not ended"},
+		{running, 2, job.CodeJobNotFound, "no attempt 2; its latest one is attempt 1"},
+		{second.JobID, 2, job.CodeJobNotFinished, "The job is QUEUED: attempt 2 has not ended"},
+		{ended, 2, job.CodeJobNotFound, "no attempt 2"},
+		{ended, -1, job.CodeJobNotFound, "no such report"},
+	} {
 		_, err := f.store.Report(f.ctx(), f.client, test.id, test.attempt)
-		require.Equal(t, job.CodeJobNotFound, job.CodeOf(err))
-		require.ErrorContains(t, err, "no report of such an attempt")
+		require.Equal(t, test.code, job.CodeOf(err), test.attempt)
+		require.ErrorContains(t, err, test.detail)
 	}
+	f.exec(`DELETE FROM reports WHERE job_id = $1`, ended.String())
+	_, err := f.store.Report(f.ctx(), f.client, ended, 1)
+	require.Equal(t, job.CodeJobNotFound, job.CodeOf(err), "it ended, so that there is nothing to wait for")
 }
 
 func TestTimesAreUTC(t *testing.T) {

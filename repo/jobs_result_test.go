@@ -31,11 +31,19 @@ func TestResult(t *testing.T) {
 func TestResultThatDoesNotExist(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	for _, s := range []job.State{job.Running, job.Failed, job.Canceled} {
+	for s, want := range map[job.State]job.Code{
+		job.Created: job.CodeJobNotFinished, job.Queued: job.CodeJobNotFinished, job.Running: job.CodeJobNotFinished,
+		job.Failed: job.CodeResultNotFound, job.Canceled: job.CodeResultNotFound,
+	} {
 		_, err := f.store.Result(f.ctx(), f.client, f.at(s))
-		require.Equal(t, job.CodeJobNotFound, job.CodeOf(err))
+		require.Equal(t, want, job.CodeOf(err), s)
 		require.ErrorContains(t, err, "no result")
+		require.ErrorContains(t, err, string(s))
 	}
+	without := f.at(job.Succeeded)
+	f.exec(`DELETE FROM results WHERE job_id = $1`, without.String())
+	_, err := f.store.Result(f.ctx(), f.client, without)
+	require.Equal(t, job.CodeResultNotFound, job.CodeOf(err))
 }
 
 func TestResultExpires(t *testing.T) {

@@ -34,9 +34,9 @@ WHERE r.job_id = @job AND j.client_id = @client AND (@attempt = 0 OR r.attempt =
 
 -- name: readResult
 -- Reads a job's result, found by primary key. kept is false once the result has expired, whether the cleaner has
--- removed the body or not. Locks nothing. No row: the client has no such job; a row of nulls: the job has no result.
+-- removed the body or not. Locks nothing. No row: the client has no such job; a row without media_type: the job has no result.
 -- Parameters: @job, @client
-SELECT r.media_type, r.sha256, r.expires_at, kept, CASE WHEN kept THEN r.body END
+SELECT j.state, r.media_type, r.sha256, r.expires_at, kept, CASE WHEN kept THEN r.body END
 FROM jobs j LEFT JOIN results r ON r.job_id = j.job_id
 CROSS JOIN LATERAL (SELECT coalesce(r.expires_at > clock_timestamp() AND r.body IS NOT NULL, false)) AS k(kept)
 WHERE j.job_id = @job AND j.client_id = @client
