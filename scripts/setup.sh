@@ -6,9 +6,11 @@
 #                           and FORGERUN_REDIS_URL name
 #   scripts/setup.sh test   to test as well: a C compiler, which -race needs
 #   scripts/setup.sh ci     to test everything: Prometheus, which checks the rules
-#                           and dashboards, and Chromium, which opens the pages.
-#                           Without them, tests that need them are skipped.
-#                           Ubuntu has no package of Chromium: install it by hand.
+#                           and dashboards, Chromium, which opens the pages, and
+#                           Node with the packages of tools/documents, which check
+#                           the API's documents. Without them, tests that need
+#                           them are skipped. Ubuntu has no package of Chromium:
+#                           install it by hand.
 #
 # Go is only checked. The rest is installed: with apt-get on Debian and Ubuntu
 # (through sudo unless root), with Homebrew on macOS. Servers are installed as
@@ -32,7 +34,12 @@ prepare() {
   local missing
   check_go
   missing=$(list_missing "$1")
-  [ -n "$missing" ] || return 0
+  [ -z "$missing" ] || install_missing "$1" "$missing"
+  if [ "$1" = ci ]; then install_document_tools; fi
+}
+
+install_missing() {
+  local missing=$2
   case "$(uname -s)" in
     Darwin) install_with_brew "$missing" ;;
     *)
@@ -65,8 +72,17 @@ check_go() {
   fi
 }
 
+# install_document_tools installs exactly the packages that the lock file names,
+# unless they are there. npm writes the file that is looked at when it is done.
+install_document_tools() {
+  local dir=$root/tools/documents
+  [ "$dir/node_modules/.package-lock.json" -nt "$dir/package-lock.json" ] && return
+  say "running: npm ci (in tools/documents)"
+  (cd "$dir" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null) || die "npm ci failed (above)"
+}
+
 # list_missing names what is not there, among: make postgres redis cc prometheus
-# chromium.
+# chromium node.
 list_missing() {
   local missing=() database="" redis=""
   if [ "$1" = dev ]; then
@@ -79,6 +95,7 @@ list_missing() {
   if [ "$1" = ci ]; then
     { command -v prometheus && command -v promtool; } >/dev/null || missing+=(prometheus)
     have_browser || missing+=(chromium)
+    have_node || missing+=(node)
   fi
   echo "${missing[*]-}"
 }
@@ -102,6 +119,11 @@ have_browser() {
   command -v chromium || command -v chromium-browser || command -v google-chrome
 } >/dev/null
 
+# have_node asks for the versions that the document tools run with.
+have_node() {
+  command -v npm >/dev/null && [ "$(node -p 'Number(process.versions.node.split(".")[0]) >= 18' 2>/dev/null)" = true ]
+}
+
 # can_compile asks for a C compiler with its headers.
 can_compile() {
   local cc
@@ -118,6 +140,7 @@ install_with_brew() {
       redis) formulas+=(redis) ;;
       prometheus) formulas+=(prometheus) ;;
       chromium) formulas+=(chromium) ;; # a cask; it puts the program on PATH
+      node) formulas+=(node) ;;
     esac
   done
   command -v brew >/dev/null || die "Homebrew is missing (https://brew.sh). With it: brew install ${formulas[*]}"
@@ -134,6 +157,7 @@ install_with_apt() {
       redis) packages+=(redis-server) ;;
       cc) packages+=(gcc libc6-dev) ;;
       prometheus) packages+=(prometheus) ;;
+      node) packages+=(nodejs npm) ;;
       chromium)
         if grep -qsx 'ID=ubuntu' /etc/os-release; then
           say "Ubuntu has no package of Chromium: please install it with snap, or Google Chrome, by hand"
