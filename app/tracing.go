@@ -69,11 +69,15 @@ func EndSpan(span trace.Span, id job.ID, state job.State, err error) {
 
 // Enqueue hands a task over, to be gone on with from the span of ctx; without
 // one, from where the task says.
-func Enqueue(ctx context.Context, q Queue, t job.Task) {
+func Enqueue(ctx context.Context, q Queue, t job.Task) { q.Enqueue(TracedTask(ctx, t)) }
+
+// TracedTask is the task, to be gone on with from the span of ctx; without one,
+// from where the task says.
+func TracedTask(ctx context.Context, t job.Task) job.Task {
 	if here := telemetry.Traceparent(ctx); here != "" {
 		t.TraceParent = here
 	}
-	q.Enqueue(t)
+	return t
 }
 
 // EnqueueSoon is enqueue for a task that is due soon. The others are the relay's,

@@ -75,6 +75,7 @@ type BatchSubmission struct {
 	Jobs           []Job
 	IdempotencyKey string
 	RequestHash    [32]byte
+	Committed      func() // as in Submission, once for the whole batch
 }
 
 // BatchOutcome is how a batch ended. It is taken once, when all its jobs are

@@ -194,6 +194,10 @@ type Submission struct {
 	Job            Job
 	IdempotencyKey string   // "" for none; scoped to the client
 	RequestHash    [32]byte // of the canonical request without the key
+	// Committed, unless nil, is called once the job is durable, in the order of
+	// created_at of all jobs of the process; it must not block. It is not called for
+	// a replay, nor for a commit whose outcome is unknown.
+	Committed func(Receipt)
 }
 
 // Receipt is the durable answer to a submission.

@@ -69,6 +69,8 @@ type batcher[T, R any] struct {
 	inFlight map[string]bool // keys of items that are being flushed
 	quick    int             // flushes in flight that are not slow
 	closed   bool
+	prepare  func() // this and begin may be nil, see order
+	begin    func(batch []*waiter[T, R]) (end func())
 	done     sync.WaitGroup
 }
 
@@ -83,6 +85,7 @@ type waiter[T, R any] struct {
 	key    string
 	span   trace.Span
 	answer chan answer[R]
+	got    answer[R] // the same, for the flusher
 }
 
 func newBatcher[T, R any](name string, s *Store, flush func(context.Context, querier, []T) ([]answer[R], error),
@@ -97,6 +100,14 @@ func newBatcher[T, R any](name string, s *Store, flush func(context.Context, que
 		go b.run()
 	}
 	return b
+}
+
+// order has prepare called before a batch is taken, and begin with each batch, in
+// the order of taking, and what begin returns when the batch was answered.
+func (b *batcher[T, R]) order(prepare func(), begin func(batch []*waiter[T, R]) (end func())) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.prepare, b.begin = prepare, begin
 }
 
 // do queues one item and waits for its answer.
@@ -177,12 +188,15 @@ func (b *batcher[T, R]) stop() {
 func (b *batcher[T, R]) run() {
 	defer b.done.Done()
 	for {
-		batch := b.take()
+		batch, end := b.take()
 		if batch == nil {
 			return
 		}
 		slow := time.AfterFunc(b.slow, b.endQuick)
 		b.completeAll(batch)
+		if end != nil {
+			end()
+		}
 		b.release(batch)
 		if slow.Stop() {
 			b.endQuick()
@@ -201,22 +215,35 @@ func (b *batcher[T, R]) endQuick() {
 
 // take waits for items and takes as many as one flush may hold; nil when the
 // batcher is closed and empty. Items whose key is in flight stay queued.
-func (b *batcher[T, R]) take() []*waiter[T, R] {
+func (b *batcher[T, R]) take() (batch []*waiter[T, R], end func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
 		// A few items do better to wait for the flush that is in flight: together
 		// with those that come meanwhile they cost one commit instead of two.
 		if b.quick == 0 || len(b.queue) >= batchThreshold {
-			if batch := b.gather(); len(batch) > 0 {
+			b.beReady()
+			if batch = b.gather(); len(batch) > 0 {
 				b.quick++
-				return batch
+				if b.begin != nil {
+					end = b.begin(batch)
+				}
+				return batch, end
 			}
 		}
 		if b.closed && len(b.queue) == 0 {
-			return nil
+			return nil, nil
 		}
 		b.ready.Wait()
+	}
+}
+
+// beReady prepares a flush, without the lock that the caller holds.
+func (b *batcher[T, R]) beReady() {
+	if b.prepare != nil && len(b.queue) > 0 {
+		b.mu.Unlock()
+		defer b.mu.Lock()
+		b.prepare()
 	}
 }
 
@@ -304,6 +331,7 @@ func (b *batcher[T, R]) complete(ctx context.Context, batch []*waiter[T, R], sho
 		answers = slices.Repeat([]answer[R]{{err: b.store.failed(b.name, err)}}, len(batch))
 	}
 	for i, w := range batch {
+		w.got = answers[i]
 		w.answer <- answers[i]
 	}
 }

@@ -68,14 +68,25 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 		return nil, err
 	}
 	defer release()
+	s.learnClock()
 	b := sub.Batch
+	var p place
 	err = s.insertTx(ctx, "batch", func(ctx context.Context, tx pgx.Tx) error {
 		err := s.takeKey(ctx, tx, takeKey, b.ClientID, batchEndpoint, sub.IdempotencyKey, sub.RequestHash, b.ID)
 		if err != nil {
 			return err
 		}
-		return s.insertItems(ctx, tx, &b, sub.Jobs)
+		if len(sub.Jobs) > 0 {
+			p = s.order.take(len(sub.Jobs)) // not before the key, for which it may wait
+		}
+		return s.insertItems(ctx, tx, &b, sub.Jobs, p)
 	})
+	if err != nil {
+		sub.Committed = nil
+	}
+	if p.number > 0 {
+		s.order.end(p, len(sub.Jobs), sub.Committed)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -113,16 +124,24 @@ func (s *Store) insertTx(ctx context.Context, operation string, write func(conte
 }
 
 // insertItems writes the jobs, and then the batch with the states they got.
-func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs []job.Job) error {
-	answers, err := s.insertJobs(ctx, tx, column(jobs, func(j job.Job) job.Submission { return job.Submission{Job: j} }))
+func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs []job.Job, p place) error {
+	items := make([]insertion, len(jobs))
+	for i, j := range jobs {
+		items[i] = insertion{job.Submission{Job: j}, p.at(i)}
+	}
+	answers, err := s.insertJobs(ctx, tx, items)
 	if err != nil {
 		return err
 	}
 	states := make(map[job.ID]job.State, len(answers))
 	b.Counts = map[job.State]int{}
-	for _, a := range answers {
+	var first *time.Time // the batch is no younger than its jobs
+	for i, a := range answers {
 		if a.err != nil {
 			return a.err
+		}
+		if i == 0 {
+			first = &a.value.CreatedAt
 		}
 		states[a.value.JobID] = a.value.State
 		b.Counts[a.value.State]++
@@ -131,13 +150,13 @@ func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs [
 	for i := range b.Items {
 		b.Items[i].State = states[b.Items[i].JobID]
 	}
-	items, err := json.Marshal(b.Items)
+	answer, err := json.Marshal(b.Items)
 	if err != nil {
 		return err
 	}
 	return tx.QueryRow(ctx, `INSERT INTO batches (batch_id, client_id, created_at, correlation_id, language, request_id, items, refused)
-		VALUES ($1, $2, now(), $3, $4, $5, $6, $7) RETURNING created_at`,
-		uuid(b.ID), uuid(b.ClientID), nullable(b.CorrelationID), b.Language, b.RequestID, items, b.Refused()).Scan(&b.CreatedAt)
+		VALUES ($1, $2, least($8, now()), $3, $4, $5, $6, $7) RETURNING created_at`,
+		uuid(b.ID), uuid(b.ClientID), nullable(b.CorrelationID), b.Language, b.RequestID, answer, b.Refused(), first).Scan(&b.CreatedAt)
 }
 
 // commit ends a transaction. Unless the server itself refused, or was never

@@ -1,6 +1,10 @@
 package repo
 
-import "github.com/jackc/pgx/v5/pgxpool"
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
 
 // Bounds of the batcher, for tests.
 const (
@@ -75,3 +79,6 @@ var Verb = verb
 
 // AnyLabelAhead is the look for labels that no transaction can have given.
 var AnyLabelAhead = anyLabelAhead
+
+// KeepOrder makes flushes of new jobs wait for so long for the ones before them.
+func (s *Store) KeepOrder(wait time.Duration) { s.order.wait = wait }

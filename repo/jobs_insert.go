@@ -26,19 +26,44 @@ var errKeyInFlight = &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: re
 
 // InsertJob stores a submission: the key's row, the job and its first events,
 // in one statement. It returns only after the commit. A submission whose key
-// is known gets the first answer instead.
+// is known gets the first answer instead. Committed is called for a new job, in the
+// order of created_at, whatever became of the caller.
 func (s *Store) InsertJob(ctx context.Context, sub job.Submission) (job.Receipt, error) {
-	return s.inserts.do(ctx, sub)
+	return s.inserts.do(ctx, insertion{Submission: sub})
 }
 
-func submissionKey(sub job.Submission) string {
+// insertion is a submission with the created_at that its flush gave it; zero: it
+// is Postgres' time.
+type insertion struct {
+	job.Submission
+	at time.Time
+}
+
+// beginInserts gives a flush its place in the order.
+func (s *Store) beginInserts(batch []*waiter[insertion, job.Receipt]) (end func()) {
+	p := s.order.take(len(batch))
+	for i, w := range batch {
+		w.item.at = p.at(i)
+	}
+	return func() {
+		s.order.end(p, len(batch), func() {
+			for _, w := range batch {
+				if w.got.err == nil && !w.got.value.Replayed && w.item.Committed != nil {
+					w.item.Committed(w.got.value)
+				}
+			}
+		})
+	}
+}
+
+func submissionKey(sub insertion) string {
 	if sub.IdempotencyKey == "" {
 		return ""
 	}
 	return string(sub.Job.ClientID[:]) + sub.IdempotencyKey
 }
 
-func submissionBytes(sub job.Submission) int {
+func submissionBytes(sub insertion) int {
 	n := len(sub.Job.Params) + 512
 	if d := sub.Job.Definition; d != nil && d.Emit != nil {
 		n += len(d.Emit.Data)
@@ -46,8 +71,8 @@ func submissionBytes(sub job.Submission) int {
 	return n
 }
 
-func (s *Store) insertJobs(ctx context.Context, db querier, subs []job.Submission) ([]answer[job.Receipt], error) {
-	type sub = job.Submission
+func (s *Store) insertJobs(ctx context.Context, db querier, subs []insertion) ([]answer[job.Receipt], error) {
+	type sub = insertion
 	definitions, err := jsonColumn(subs, func(x sub) (*job.Definition, bool) { return x.Job.Definition, true })
 	if err != nil {
 		return nil, err
@@ -70,19 +95,28 @@ func (s *Store) insertJobs(ctx context.Context, db querier, subs []job.Submissio
 		column(subs, func(x sub) *string { return nullable(x.IdempotencyKey) }),
 		column(subs, func(x sub) []byte { return x.RequestHash[:] }),
 		column(subs, func(x sub) pgtype.UUID { return uuid(x.Job.BatchID) }),
+		column(subs, func(x sub) *time.Time { return nullable(x.at) }),
 		s.cfg.IdempotencyWindow, eventIDs(2*len(subs)))
-	receipts, err := collectByID(rows, err, func(r *job.Receipt) []any { return []any{&r.State, &r.CreatedAt} })
+	type stored struct {
+		job.Receipt
+		server time.Time // Postgres' clock in the statement
+	}
+	receipts, err := collectByID(rows, err, func(r *stored) []any { return []any{&r.State, &r.CreatedAt, &r.server} })
 	if err != nil {
 		return nil, err
 	}
 	answers := make([]answer[job.Receipt], len(subs))
 	for i, sub := range subs {
-		if receipt, ok := receipts[sub.Job.ID]; ok {
-			receipt.JobID = sub.Job.ID
-			answers[i].value = receipt
+		receipt, ok := receipts[sub.Job.ID]
+		if !ok {
+			answers[i] = s.replay(ctx, sub.Submission)
 			continue
 		}
-		answers[i] = s.replay(ctx, sub)
+		if i == len(subs)-1 { // times rise within a flush
+			s.order.stored(sub.at, receipt.CreatedAt, receipt.server)
+		}
+		receipt.JobID = sub.Job.ID
+		answers[i].value = receipt.Receipt
 	}
 	return answers, nil
 }

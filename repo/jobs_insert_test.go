@@ -157,3 +157,31 @@ func TestInsertJobOneBadRowFailsAlone(t *testing.T) {
 	require.Zero(t, one[int](f, `SELECT count(*)::int FROM idempotency_keys`), "a key without its job")
 	require.Equal(t, 3, f.awaitFlushed("insert", good+len(bad)+2))
 }
+
+// A flush that is held up, by a key that another session is taking, does not keep
+// the next one from its commit; what both stored is handed over in the order of
+// created_at all the same.
+func TestCommitsAreHandedOverInOrder(t *testing.T) {
+	t.Parallel()
+	f := setup(t, patient)
+	f.store.KeepOrder(patience)
+	f.submit() // Postgres' time is known from here on
+	handed := make(chan job.Receipt, 2)
+	committed := func(s *job.Submission) { s.Committed = func(r job.Receipt) { handed <- r } }
+	unlock := f.lock(`INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, resource_id, created_at, expires_at)
+		VALUES ($1, 'jobs', 'k', $2, $3, now(), now() + interval '1 h')`, f.client, make([]byte, 32), newID().String())
+	heldUp := make(chan error, 1)
+	go func() {
+		_, err := f.store.InsertJob(f.ctx(), f.submission(keyed("k"), committed))
+		heldUp <- err
+	}()
+	f.awaitBlocked(1)
+	second, err := f.store.InsertJob(f.ctx(), f.submission(committed))
+	require.NoError(t, err)
+	require.Empty(t, handed, "the second waits for the first")
+	unlock()
+	require.NoError(t, <-heldUp)
+	first := <-handed
+	require.Equal(t, second, <-handed)
+	require.True(t, first.CreatedAt.Before(second.CreatedAt))
+}

@@ -53,7 +53,8 @@ type Store struct {
 	metrics *metrics
 	probe   probe
 
-	inserts *batcher[job.Submission, job.Receipt]
+	order   *order // of flushes of new jobs
+	inserts *batcher[insertion, job.Receipt]
 	cancels *batcher[cancelRequest, canceled]
 	retries *batcher[retryRequest, job.Change]
 	claims  *batcher[claimRequest, claimAnswer]
@@ -91,7 +92,9 @@ func Open(cfg Config) (*Store, error) {
 	s := &Store{pool: pool, cfg: cfg, metrics: newMetrics(shown), batchSlots: make(semaphore, maxBatchInserts)}
 	s.probe.own.config = pc.ConnConfig
 	showPool(shown, pool, s.probe.answers)
+	s.order = newOrder(s.metrics.late)
 	s.inserts = newBatcher("insert", s, s.insertJobs, submissionKey, submissionBytes)
+	s.inserts.order(s.learnClock, s.beginInserts)
 	s.cancels = newBatcher("cancel", s, s.cancelJobs, func(r cancelRequest) string { return string(r.id[:]) }, nil)
 	s.retries = newBatcher("retry", s, s.retryJobs, func(r retryRequest) string { return string(r.id[:]) }, nil)
 	s.claims = newBatcher("claim", s, s.claimJobs, func(r claimRequest) string { return string(r.job[:]) }, nil)

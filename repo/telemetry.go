@@ -34,6 +34,7 @@ type metrics struct {
 	errors     *prometheus.CounterVec
 	flushSize  *prometheus.HistogramVec
 	flushDelay *prometheus.HistogramVec
+	late       prometheus.Counter
 }
 
 func newMetrics(f telemetry.Factory) *metrics {
@@ -42,6 +43,8 @@ func newMetrics(f telemetry.Factory) *metrics {
 		errors:     f.Counters("database_errors_total", "Failed database operations.", operation, slices.Concat(grouped, single)...),
 		flushSize:  f.Histograms("group_commit_items", "Items that shared one statement.", flushSizes, operation, grouped...),
 		flushDelay: f.Histograms("group_commit_seconds", "Time of one shared statement.", telemetry.Quick, operation, grouped...),
+		late: f.Counter("submissions_out_of_order_total",
+			"Jobs that were handed to the queue after younger ones, because their commit took longer than a second."),
 	}
 }
 

@@ -33,6 +33,9 @@ func (s *fakeStore) InsertBatch(ctx context.Context, sub job.BatchSubmission) (*
 		}
 		return s.Counted(&b), nil
 	})
+	if err == nil && !replayed {
+		sub.Committed()
+	}
 	return b, replayed, err
 }
 

@@ -34,6 +34,7 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	if err != nil {
 		return s.replayBatchOr(ctx, r, err)
 	}
+	sub.Committed = s.dispatchAll(ctx, sub.Jobs)
 	b, replayed, err = s.batches.InsertBatch(ctx, sub)
 	done(err == nil && !replayed)
 	switch {
@@ -54,6 +55,15 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 		s.completer.Touch(sub.Batch.ID)
 	}
 	return b, false, nil
+}
+
+// dispatchAll dispatches the first attempts of jobs, in their order.
+func (s *Service) dispatchAll(ctx context.Context, jobs []job.Job) func() {
+	return func() {
+		for i := range jobs {
+			s.dispatch(firstTask(ctx, &jobs[i]))
+		}
+	}
 }
 
 // batchOf decides about each item. The ids rise in the request's order, so

@@ -18,7 +18,9 @@ import (
 type acceptingStore struct{ JobStore }
 
 func (acceptingStore) InsertJob(_ context.Context, s job.Submission) (job.Receipt, error) {
-	return job.Receipt{JobID: s.Job.ID, State: job.Queued, CreatedAt: time.Now()}, nil
+	receipt := job.Receipt{JobID: s.Job.ID, State: job.Queued, CreatedAt: time.Now()}
+	s.Committed(receipt)
+	return receipt, nil
 }
 
 // BenchmarkSubmit is what a submission costs the use case itself, with storage

@@ -148,7 +148,10 @@ func (s *Service) insert(ctx context.Context, r job.Request) (job.Receipt, error
 		return job.Receipt{}, job.Invalid(violations...)
 	}
 	app.Describe(trace.SpanFromContext(ctx), &j, 1)
-	receipt, err := s.jobs.InsertJob(ctx, job.Submission{Job: j, IdempotencyKey: r.IdempotencyKey, RequestHash: r.Hash})
+	task := firstTask(ctx, &j)
+	receipt, err := s.jobs.InsertJob(ctx, job.Submission{
+		Job: j, IdempotencyKey: r.IdempotencyKey, RequestHash: r.Hash, Committed: func(job.Receipt) { s.dispatch(task) },
+	})
 	if err != nil {
 		return job.Receipt{}, err
 	}
@@ -174,7 +177,7 @@ func (s *Service) define(r job.Request) (job.Job, []job.Violation) {
 	}, nil
 }
 
-// accepted says what was committed to the log, the metrics and the queue.
+// accepted says what was committed to the log and the metrics.
 func (s *Service) accepted(ctx context.Context, j *job.Job, state job.State) {
 	s.metrics.Submitted.WithLabelValues(string(j.WorkKind)).Inc()
 	s.metrics.Entered(state, j.WorkKind)
@@ -182,14 +185,19 @@ func (s *Service) accepted(ctx context.Context, j *job.Job, state job.State) {
 	if state == job.Queued { // in the same commit, with an event of its own
 		app.LogTransition(ctx, s.log, "submit", j, job.Created, job.Queued, slog.Int("attempt", 1))
 	}
-	s.dispatch(ctx, job.Task{JobID: j.ID, Attempt: 1, RunAt: deref(j.ExecutionAt), TraceParent: j.TraceParent})
+}
+
+// firstTask is the task of a job that is about to be stored, to be gone on with
+// from the span of ctx.
+func firstTask(ctx context.Context, j *job.Job) job.Task {
+	return app.TracedTask(ctx, job.Task{JobID: j.ID, Attempt: 1, RunAt: deref(j.ExecutionAt), TraceParent: j.TraceParent})
 }
 
 // dispatch hands a task to the queue if it is due soon and overtakes nothing;
 // the relay finds the others, and those that the queue loses.
-func (s *Service) dispatch(ctx context.Context, t job.Task) {
+func (s *Service) dispatch(t job.Task) {
 	if t.RunAt.Before(s.cfg.Clock().Add(app.DirectHorizon)) && s.window.admit() {
-		app.Enqueue(ctx, s.queue, t)
+		s.queue.Enqueue(t)
 	}
 }
 
@@ -246,7 +254,7 @@ func (s *Service) Retry(ctx context.Context, client, id job.ID) (change job.Chan
 	s.metrics.Entered(job.Queued, j.WorkKind)
 	app.LogTransition(ctx, s.log, "retry", j, job.Failed, job.Queued, slog.Int("attempt", change.Attempt))
 	app.Publish(s.queue, j, app.NotificationOf(j))
-	s.dispatch(ctx, job.Task{JobID: id, Attempt: change.Attempt, RunAt: change.RunAt, TraceParent: j.TraceParent})
+	s.dispatch(app.TracedTask(ctx, job.Task{JobID: id, Attempt: change.Attempt, RunAt: change.RunAt, TraceParent: j.TraceParent}))
 	return change, nil
 }
 

@@ -22,6 +22,14 @@ type receiptRow struct {
 }
 
 func (s *fakeStore) InsertJob(ctx context.Context, sub job.Submission) (job.Receipt, error) {
+	receipt, err := s.insertJob(ctx, sub)
+	if err == nil && !receipt.Replayed {
+		sub.Committed(receipt)
+	}
+	return receipt, err
+}
+
+func (s *fakeStore) insertJob(ctx context.Context, sub job.Submission) (job.Receipt, error) {
 	return apptest.Call(ctx, s.Store, "InsertJob", func() (job.Receipt, error) {
 		name := sub.Job.ClientID.String() + sub.IdempotencyKey
 		if sub.IdempotencyKey != "" {

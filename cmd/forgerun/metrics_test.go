@@ -70,6 +70,7 @@ var metricNames = []string{
 	"dispatch_window_closed",
 	"backlog_timestamp_seconds", "webhook_deliveries_pending", "webhook_oldest_pending_seconds", "webhooks_disabled_current",
 	"database_errors_total", "database_up", "database_connections", "group_commit_items", "group_commit_seconds",
+	"submissions_out_of_order_total",
 	"redis_errors_total", "redis_up", "redis_connections", "asynq_queue_tasks", "tasks_enqueued_total", "tasks_dispatched_total",
 	"forgerun_build_info", "go_goroutines", "process_cpu_seconds_total",
 }

@@ -5,19 +5,20 @@
 -- wait for it. An expired key is taken over. A key that is taken and not expired yields no row: its item is answered
 -- by a second statement, because the snapshot of this one cannot see a concurrent winner.
 --
--- @request_hashes and @keys are those of the idempotency keys; @event_ids has two for each item. Trigger:
+-- @created_times are the times that the flush has in the order of flushes, NULL for Postgres' own; none is ahead of
+-- Postgres' clock. @request_hashes and @keys are those of the idempotency keys; @event_ids has two for each item. Trigger:
 -- events_delivered writes the deliveries. A time in the past is due from now on, so that nobody overtakes with it.
 -- Parameters: @ids, @clients, @types, @work_kinds, @definitions, @params, @max_attempts, @auto_retries,
 --   @execution_times, @callbacks, @correlation_ids, @traceparents, @languages, @request_ids, @keys,
---   @request_hashes, @batches, @key_window, @event_ids
+--   @request_hashes, @batches, @created_times, @key_window, @event_ids
 WITH input AS MATERIALIZED (
-  SELECT *, clock_timestamp() AS at FROM unnest(
+  SELECT *, least(created_time, clock_timestamp()) AS at FROM unnest(
     @ids::uuid[], @clients::uuid[], @types::text[], @work_kinds::text[], @definitions::jsonb[], @params::json[],
     @max_attempts::int[], @auto_retries::boolean[], @execution_times::timestamptz[], @callbacks::text[],
     @correlation_ids::text[], @traceparents::text[], @languages::text[], @request_ids::text[],
-    @keys::text[], @request_hashes::bytea[], @batches::uuid[]) WITH ORDINALITY
+    @keys::text[], @request_hashes::bytea[], @batches::uuid[], @created_times::timestamptz[]) WITH ORDINALITY
   AS i(job_id, client_id, type, work_kind, definition, params, max_attempts, auto_retry,
-    execution_at, callback, correlation_id, traceparent, language, request_id, key, request_hash, batch_id, n)
+    execution_at, callback, correlation_id, traceparent, language, request_id, key, request_hash, batch_id, created_time, n)
 ), keys AS (
   INSERT INTO idempotency_keys AS k (client_id, endpoint, key, request_hash, resource_id, state, created_at, expires_at)
   SELECT client_id, 'jobs', key, request_hash, job_id,
@@ -47,4 +48,4 @@ WITH input AS MATERIALIZED (
   JOIN (VALUES (1, 'job.created', NULL, 'CREATED'), (2, 'job.queued', 'CREATED', 'QUEUED')) AS e(seq, name, prev, next)
     ON e.seq = 1 OR i.execution_at IS NULL
 )
-SELECT job_id, state, created_at FROM new
+SELECT job_id, state, created_at, clock_timestamp() FROM new

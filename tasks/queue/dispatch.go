@@ -8,20 +8,19 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
 const (
-	dispatchers = 64  // tasks of one Dispatch in flight at once
+	dispatchers = 64  // clients that are woken at once
 	askChunk    = 256 // tasks that one round trip asks for
 	// leaseRest is how much is left of an active task's lease (30 s) at least while its worker renews it, every 5 s.
 	leaseRest = 20 * time.Second
 )
 
-// Dispatch puts those of the tasks into the queue that it does not have, about in their order, and returns what became of each.
+// Dispatch puts those of the tasks into the queue that it does not have, in their order, and returns what became of each.
 // With an error there are no answers, though some of the tasks may be in the queue: asking again finds those present.
 func (q *Queue) Dispatch(ctx context.Context, ts []job.Task) ([]job.Dispatched, error) {
 	answers, err := q.dispatchAll(ctx, ts)
@@ -43,19 +42,24 @@ func (q *Queue) dispatchAll(ctx context.Context, ts []job.Task) ([]job.Dispatche
 		return nil, err
 	}
 	answers := make([]job.Dispatched, len(ts))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(dispatchers)
-	for i, t := range ts {
-		if states[i] != "" {
-			answers[i] = answerOf(states[i])
+	var missing []int
+	for i := range ts {
+		if states[i] == "" {
+			missing = append(missing, i)
 			continue
 		}
-		group.Go(func() (err error) {
-			answers[i], err = q.dispatch(ctx, t)
+		answers[i] = answerOf(states[i])
+	}
+	for chunk := range slices.Chunk(missing, orderedBatch) {
+		err := q.inOrder(ctx, len(chunk), func(ctx context.Context, n int) (err error) {
+			answers[chunk[n]], err = q.dispatch(ctx, ts[chunk[n]])
 			return err
 		})
+		if err != nil {
+			return nil, err
+		}
 	}
-	return answers, group.Wait()
+	return answers, nil
 }
 
 var dispatchResults = map[job.Dispatched]string{

@@ -28,8 +28,6 @@ type Config struct {
 	MaxTaskTime time.Duration
 	// Buffer is how many tasks may wait to be enqueued. Default 65536.
 	Buffer int
-	// Senders is how many tasks are enqueued at once. Default 32.
-	Senders int
 }
 
 // Queue puts tasks into Redis, and publishes notifications.
@@ -56,7 +54,7 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 	q := &Queue{
 		Publisher: notify.NewPublisher(r, cfg.MaxTaskTime),
 		redis:     r,
-		client:    asynq.NewClientFromRedisClient(r.Pipe),
+		client:    asynq.NewClientFromRedisClient(scripts{r.Pipe}),
 		options: []asynq.Option{
 			asynq.Queue(redisconn.Jobs), asynq.MaxRetry(MaxRetry), asynq.Timeout(ceilSecond(cfg.MaxTaskTime)),
 		},
@@ -66,8 +64,8 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 		q.wakeUps[name] = notify.NewWakeUps(r, name)
 	}
 	q.tasks = notify.NewSender(notify.SenderConfig[job.Task]{
-		Buffer: redisconn.Default(cfg.Buffer, 65536), Batch: 1, Workers: redisconn.Default(cfg.Senders, 32),
-		Send: q.sendTask, Waiting: r.Metrics.Buffered,
+		Buffer: redisconn.Default(cfg.Buffer, 65536), Batch: orderedBatch, Workers: 1, // one keeps the order
+		Send: q.sendTasks, Waiting: r.Metrics.Buffered,
 		Circuit: redisconn.NewCircuit("enqueueing", r.Log, nil), Results: r.Metrics.Enqueued,
 	})
 	q.clients = notify.NewSender(notify.SenderConfig[job.ID]{
@@ -97,12 +95,16 @@ func (q *Queue) Stop(ctx context.Context) error {
 	return notify.StopAll(ctx, q.wakeUps[redisconn.Jobs].Stop, q.wakeUps[redisconn.Webhooks].Stop)
 }
 
-// Enqueue puts the task into the queue, best effort, non-blocking: a task that finds the buffer full or Redis down is dropped and
+// Enqueue puts the task into the queue, after those that were enqueued before, best effort, non-blocking: a task that finds the buffer full or Redis down is dropped and
 // counted, and the relay dispatches it.
 func (q *Queue) Enqueue(t job.Task) { q.tasks.Add(t) }
 
-func (q *Queue) sendTask(ctx context.Context, ts []job.Task) error {
-	result, err := redisconn.ResultOK, q.enqueue(ctx, ts[0])
+func (q *Queue) sendTasks(ctx context.Context, ts []job.Task) error {
+	return q.inOrder(ctx, len(ts), func(ctx context.Context, i int) error { return q.sendTask(ctx, ts[i]) })
+}
+
+func (q *Queue) sendTask(ctx context.Context, t job.Task) error {
+	result, err := redisconn.ResultOK, q.enqueue(ctx, t)
 	switch {
 	case errors.Is(err, asynq.ErrTaskIDConflict):
 		result, err = redisconn.ResultConflict, nil
