@@ -95,8 +95,8 @@ func (q *Queue) Stop(ctx context.Context) error {
 	return notify.StopAll(ctx, q.wakeUps[redisconn.Jobs].Stop, q.wakeUps[redisconn.Webhooks].Stop)
 }
 
-// Enqueue puts the task into the queue, after those that were enqueued before, best effort, non-blocking: a task that finds the buffer full or Redis down is dropped and
-// counted, and the relay dispatches it.
+// Enqueue puts the task into the queue, after those that were enqueued before, best effort, non-blocking: a task that finds the
+// buffer full or Redis down is dropped and counted, and the relay dispatches it.
 func (q *Queue) Enqueue(t job.Task) { q.tasks.Add(t) }
 
 func (q *Queue) sendTasks(ctx context.Context, ts []job.Task) error {
