@@ -369,41 +369,6 @@ func draftSchema(t testing.TB) *jsonschema.Schema {
 	return compileAt(t, text, "")
 }
 
-// TestExamplesAreRight: every example is as its schema says, and those of
-// outcome documents are as the draft says too.
-func TestExamplesAreRight(t *testing.T) {
-	t.Parallel()
-	draft := draftSchema(t)
-	checked, documents := 0, 0
-	check := func(text []byte, at string, schema any, value any) {
-		whole := treeOf(t, text)
-		whole["example"] = schema
-		wrapped, err := json.Marshal(whole)
-		require.NoError(t, err)
-		require.NoError(t, compileAt(t, wrapped, "/example").Validate(plainOf(t, value)), at)
-		checked++
-		if members, _ := value.(map[string]any); members["jobStatus"] != nil && members["emitted"] == nil {
-			require.NoError(t, draft.Validate(plainOf(t, value)), at)
-			documents++
-		}
-	}
-	for _, section := range []string{"paths", "webhooks"} {
-		each(treeOf(t, docs.OpenAPI).in(section), "", func(at string, o tree) {
-			for name, example := range o.in("examples") {
-				check(docs.OpenAPI, at+"/"+name, o["schema"], example.(map[string]any)["value"])
-			}
-		})
-	}
-	for name, message := range treeOf(t, docs.AsyncAPI).in("components", "messages") {
-		examples, _ := message.(map[string]any)["examples"].([]any)
-		for _, example := range examples {
-			check(docs.AsyncAPI, name, message.(map[string]any)["payload"], example.(map[string]any)["payload"])
-		}
-	}
-	require.Greater(t, checked, 10)
-	require.Greater(t, documents, 4)
-}
-
 func TestDocumentsAreTheSameInJSON(t *testing.T) {
 	t.Parallel()
 	for _, forms := range [][2][]byte{{docs.OpenAPI, docs.OpenAPIJSON()}, {docs.AsyncAPI, docs.AsyncAPIJSON()}} {
