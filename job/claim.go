@@ -3,6 +3,7 @@ package job
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"time"
 )
 
@@ -17,7 +18,29 @@ type Task struct {
 	// TraceParent is the span to go on from, as in W3C Trace Context; "" for a
 	// job that is not traced.
 	TraceParent string
+
+	// For those who look at the queue; a handler gets none of it.
+	ClientID ID
+	WorkKind Kind
+	Reason   Reason // why the attempt before failed; "" for a first attempt
 }
+
+// What became of a task that was handled, where nil does not say it all. Any other error says that the infrastructure failed, and
+// the task is handled again.
+
+// TaskFailed is of a task whose work was done and failed, and that is recorded: the queue counts it as failed, and keeps it for a
+// while with the text.
+type TaskFailed struct{ Text string }
+
+func (e *TaskFailed) Error() string { return e.Text }
+
+// TaskEarly is of a task whose time comes after Wait: it is handled again then, and is not counted now.
+type TaskEarly struct{ Wait time.Duration }
+
+func (e *TaskEarly) Error() string { return "the task's time has not come" }
+
+// ErrTaskStale is of a task with which there is nothing to do any more: it is forgotten, and not counted.
+var ErrTaskStale = errors.New("there is nothing to do for the task any more")
 
 // Dispatched is what became of a task that was offered to the queue.
 type Dispatched int
@@ -27,6 +50,7 @@ const (
 	TaskEnqueued Dispatched = iota // it is in the queue now
 	TaskPresent                    // the same task already waits there
 	TaskIDUsed                     // its name is taken by a finished or running task: raise Dispatch
+	TaskRefused                    // its time comes after that of all tasks for which there is room
 )
 
 // Lease names one claim of one attempt. Every write of the holder carries it;

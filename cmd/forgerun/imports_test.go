@@ -58,7 +58,7 @@ var mayImport = []packageRule{
 	{"tasks/consumer", []string{
 		"job", "internal/telemetry", "tasks/redisconn", "tasks/notify", "tasks/queue", "tasks/consumer/batch", "tasks/redistest test",
 	}},
-	{"tasks/consumer/batch", []string{"tasks/redisconn", "tasks/notify", "job test", "tasks/queue test", "tasks/redistest test"}},
+	{"tasks/consumer/batch", []string{"job", "tasks/redisconn", "tasks/notify", "tasks/queue test", "tasks/redistest test"}},
 	{"tasks/ratelimit", []string{"job", "tasks/redisconn", "tasks/redistest test"}},
 	{"tasks/redistest", []string{"job", "internal/devstack", "tasks/redisconn"}}, // for tests
 	{"webhook", []string{"job", "internal/telemetry"}},

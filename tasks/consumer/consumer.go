@@ -4,6 +4,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/consumer/batch"
 	"github.com/forgerun/forgerun/tasks/notify"
 	"github.com/forgerun/forgerun/tasks/queue"
@@ -97,7 +99,7 @@ func (c *Consumer) run(ctx context.Context) error {
 	log := redisconn.NewAsynqLog(c.redis.Log)
 	for i := range c.cfg.Servers {
 		s := asynq.NewServerFromRedisClient(client, c.serverConfig(ctx, i, log))
-		if err := s.Start(c.handle); err != nil {
+		if err := s.Start(told(c.handle)); err != nil {
 			return fmt.Errorf("starting the asynq server: %w", err)
 		}
 		c.servers = append(c.servers, s)
@@ -115,18 +117,25 @@ func (c *Consumer) connect() redis.UniversalClient {
 	o.MaxRetries = 1 // asynq does not repair a lost "retry" or "archive" by itself
 	c.client = c.redis.NewClient(o)
 	c.client.AddHook(pacer{redis: c.redis, stop: c.stopping})
-	c.wakeUps = notify.NewWakeUps(c.redis, c.queue)
+	c.wakeUps = notify.NewWakeUps(c.redis, c.queue, notify.MessageTasks)
 	c.wakeUps.Start()
 	client := c.client
 	if !c.cfg.PlainFetch && batch.Supported() {
 		c.broker = batch.New(c.client, batch.Config{
-			Queue: c.queue, Concurrency: c.cfg.Concurrency, CheckInterval: c.cfg.TaskCheckInterval, Timeout: timeout, Moved: c.wakeUps.Send,
+			Queue: c.queue, Concurrency: c.cfg.Concurrency, CheckInterval: c.cfg.TaskCheckInterval,
+			DelayedCheckInterval: c.cfg.DelayedTaskCheckInterval, Timeout: timeout, Moved: c.wakeUps.Send, Stopping: c.stopping,
 		})
 		c.broker.Start()
-		c.messages[notify.WakeUpChannel(c.queue)] = func(string) { c.broker.WakeUp() }
+		c.messages[notify.WakeUpChannel(c.queue)] = func(message string) {
+			if message == notify.MessageDue {
+				c.broker.TellDue()
+				return
+			}
+			c.broker.WakeUp()
+		}
 		handle := c.handle
 		c.handle = func(ctx context.Context, t *asynq.Task) error {
-			return c.broker.Handle(func() error { return handle(ctx, t) })
+			return c.broker.Handle(ctx, func() error { return handle(ctx, t) })
 		}
 		client = c.broker
 	}
@@ -146,7 +155,7 @@ func (c *Consumer) serverConfig(ctx context.Context, i int, log asynq.Logger) as
 	}
 	check, delayed := c.cfg.TaskCheckInterval, c.cfg.DelayedTaskCheckInterval
 	if c.broker != nil {
-		check = 1 // the broker has waited
+		check, delayed = 1, 1 // the broker has waited
 	}
 	if i > 0 {
 		delayed = time.Hour // the first server looks for all
@@ -155,22 +164,41 @@ func (c *Consumer) serverConfig(ctx context.Context, i int, log asynq.Logger) as
 	return asynq.Config{
 		Concurrency:              concurrency,
 		BaseContext:              func() context.Context { return base },
-		Queues:                   map[string]int{c.queue: 1},
+		Queues:                   map[string]int{c.queue: queue.ReadsJSON},
 		TaskCheckInterval:        check,
 		DelayedTaskCheckInterval: delayed,
 		ShutdownTimeout:          c.cfg.ShutdownTimeout,
 		RetryDelayFunc:           retryDelay,
+		IsFailure:                countsAsFailed,
 		Logger:                   log,
 		LogLevel:                 asynq.InfoLevel,
 	}
 }
 
-// retryDelay is the wait after the n-th failure (from 0) of a task's handler.
-func retryDelay(n int, _ error, _ *asynq.Task) time.Duration {
+// retryDelay is the wait after the n-th failure (from 0) of a task's handler. A task that came early waits for its time: asynq
+// drops fractions of seconds, so they are rounded up.
+func retryDelay(n int, err error, _ *asynq.Task) time.Duration {
+	var early *job.TaskEarly
+	if errors.As(err, &early) {
+		return early.Wait + time.Second
+	}
 	return min(time.Duration(n+1)*time.Second, 10*time.Second)
 }
 
-// handler makes the asynq handler for tasks of one type. A task that parse cannot read is archived, where the dashboard shows it.
+// countsAsFailed reports whether asynq counts the task as failed.
+func countsAsFailed(err error) bool {
+	var early *job.TaskEarly
+	return !errors.As(err, &early)
+}
+
+// archived has asynq keep a task in the archive, with the text as its error.
+type archived struct{ error }
+
+func (archived) Is(target error) bool { return target == asynq.SkipRetry }
+
+func (a archived) Unwrap() error { return a.error }
+
+// handler makes the handler for tasks of one type. A task that parse cannot read is archived, where the dashboard shows it.
 func handler[T any](
 	r *redisconn.Redis, taskType string, results *prometheus.CounterVec, parse func(string) (T, error), handle func(context.Context, T) error,
 ) asynq.HandlerFunc {
@@ -179,13 +207,37 @@ func handler[T any](
 		if err != nil || t.Type() != taskType {
 			results.WithLabelValues(redisconn.ResultBad).Inc()
 			r.Log.Error("a task cannot be read; it is left in the archive", "type", t.Type(), slog.Int("bytes", len(t.Payload())))
-			return fmt.Errorf("%w: %w", queue.ErrBadPayload, asynq.SkipRetry)
+			return archived{queue.ErrBadPayload}
 		}
-		if err := handle(ctx, task); err != nil {
-			results.WithLabelValues(redisconn.ResultFailed).Inc()
+		result, err := resultOf(handle(ctx, task))
+		results.WithLabelValues(result).Inc()
+		return err
+	}
+}
+
+// resultOf gives what is counted of a handled task, and what asynq is to hear: a task whose work failed is archived.
+func resultOf(err error) (string, error) {
+	var failed *job.TaskFailed
+	var early *job.TaskEarly
+	switch {
+	case err == nil:
+		return redisconn.ResultOK, nil
+	case errors.As(err, &failed):
+		return redisconn.ResultOK, archived{failed}
+	case errors.Is(err, job.ErrTaskStale):
+		return redisconn.ResultStale, err
+	case errors.As(err, &early):
+		return redisconn.ResultEarly, err
+	}
+	return redisconn.ResultFailed, err
+}
+
+// told has asynq forget a stale task, as one that is done. By itself it counts that too; the broker does not.
+func told(handle asynq.HandlerFunc) asynq.HandlerFunc {
+	return func(ctx context.Context, t *asynq.Task) error {
+		if err := handle(ctx, t); !errors.Is(err, job.ErrTaskStale) {
 			return err
 		}
-		results.WithLabelValues(redisconn.ResultOK).Inc()
 		return nil
 	}
 }

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 
 	"github.com/hibiken/asynq"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -17,8 +18,9 @@ import (
 // NewJobs makes a consumer of tasks that point at jobs. It hands each task to handle and the id of each canceled job to canceled,
 // which must return quickly.
 //
-// handle returns nil once the task is done with, whatever became of the job: Redis forgets the task about 2 ms later. An error
-// means that the infrastructure failed; the task is run again after 1 to 10 seconds. The context ends when Redis has been away for
+// handle returns nil once the task is done with: Redis forgets the task about 2 ms later. The errors of package job about a handled
+// task say that the attempt failed, that its time has not come, or that there was nothing to do. Any other error means that the
+// infrastructure failed; the task is run again after 1 to 10 seconds. The context ends when Redis has been away for
 // half a minute or queue.Config.MaxTaskTime is over; asynq then hands the task to another consumer while handle still runs, which
 // is no reason to stop. When the task names a span, the context is of one below it; the task's own TraceParent stays empty.
 func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *Consumer {
@@ -41,7 +43,13 @@ func traced(tracer trace.Tracer, handle asynq.HandlerFunc) asynq.HandlerFunc {
 		if !span.IsRecording() {
 			return handle(ctx, t)
 		}
-		defer func() { telemetry.End(span, err) }() // when the handler panics, too
+		defer func() { // when the handler panics, too
+			if result, _ := resultOf(err); result == redisconn.ResultFailed || errors.Is(err, queue.ErrBadPayload) {
+				telemetry.End(span, err)
+				return
+			}
+			telemetry.End(span, nil)
+		}()
 		if task, err := queue.ParseTask(string(t.Payload())); err == nil {
 			span.SetAttributes(queue.TaskAttributes(task, semconv.MessagingOperationTypeProcess)...)
 		}

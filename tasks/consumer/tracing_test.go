@@ -51,7 +51,9 @@ func headerOf(t *testing.T, r *redisconn.Redis, task job.Task) string {
 	info, err := inspector(r).GetTaskInfo(redisconn.Jobs, queue.TaskName(task))
 	require.NoError(t, err)
 	require.Equal(t, queue.JobTask, info.Type)
-	require.Equal(t, queue.TaskName(task), string(info.Payload), "the same with or without a trace")
+	read, err := queue.ParseTask(string(info.Payload))
+	require.NoError(t, err)
+	require.Equal(t, queue.TaskName(task), queue.TaskName(read), "the same with or without a trace")
 	return info.Headers[queue.TraceHeader]
 }
 

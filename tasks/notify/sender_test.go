@@ -231,7 +231,7 @@ func TestWakeUpsAreMerged(t *testing.T) {
 	s.Start()
 	t.Cleanup(func() { _ = s.Stop(context.Background()) })
 	redistest.Eventually(t, func() bool { return r.Client.PubSubNumSub(t.Context(), channel).Val()[channel] == 1 })
-	w := NewWakeUps(r, "x")
+	w := NewWakeUps(r, "x", MessageTasks)
 	w.Start()
 	began := time.Now()
 	for time.Since(began) < 20*wakeUpPause {

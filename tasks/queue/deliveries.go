@@ -22,7 +22,7 @@ const (
 	deliveryTime  = time.Minute          // after which asynq takes a handler for lost
 )
 
-var deliveryOptions = []asynq.Option{asynq.Queue(redisconn.Webhooks), asynq.MaxRetry(MaxRetry), asynq.Timeout(deliveryTime)}
+var deliveryOptions = []asynq.Option{asynq.MaxRetry(MaxRetry), asynq.Timeout(deliveryTime)}
 
 // WakeDelivery says that the client may have something to deliver, best effort, non-blocking: a wake-up that finds no room or
 // Redis down is dropped and counted, and the relay repeats it. A client's first one is sent at once; of those in the 5 ms after it
@@ -62,9 +62,8 @@ func (q *Queue) putDelivery(ctx context.Context, client string) (result string, 
 	for n := range deliveryNames {
 		name := deliveryName(client, n)
 		options := append([]asynq.Option{asynq.TaskID(name)}, deliveryOptions...)
-		_, err := q.client.EnqueueContext(ctx, asynq.NewTask(DeliveryTask, []byte(client)), options...)
+		err := q.put(ctx, redisconn.Webhooks, asynq.NewTask(DeliveryTask, []byte(client)), time.Time{}, 0, options...)
 		if err == nil {
-			q.wakeUps[redisconn.Webhooks].Send()
 			return redisconn.ResultOK, nil
 		}
 		if !errors.Is(err, asynq.ErrTaskIDConflict) {

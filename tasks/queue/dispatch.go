@@ -64,6 +64,7 @@ func (q *Queue) dispatchAll(ctx context.Context, ts []job.Task) ([]job.Dispatche
 
 var dispatchResults = map[job.Dispatched]string{
 	job.TaskEnqueued: redisconn.ResultOK, job.TaskPresent: redisconn.ResultPresent, job.TaskIDUsed: redisconn.ResultUsed,
+	job.TaskRefused: redisconn.ResultNoRoom,
 }
 
 // dispatch enqueues one task. Its name is taken for as long as asynq keeps the task in any state, so after a conflict the state is
@@ -74,10 +75,12 @@ func (q *Queue) dispatch(ctx context.Context, t job.Task) (job.Dispatched, error
 			return 0, err
 		}
 		err := q.enqueue(ctx, t)
-		if err == nil {
+		switch {
+		case err == nil:
 			return job.TaskEnqueued, nil
-		}
-		if !errors.Is(err, asynq.ErrTaskIDConflict) {
+		case errors.Is(err, errNoRoom):
+			return job.TaskRefused, nil
+		case !errors.Is(err, asynq.ErrTaskIDConflict):
 			return 0, err
 		}
 		state, err := q.redis.Pipe.HGet(ctx, redisconn.TaskKey(redisconn.Jobs, TaskName(t)), "state").Result()

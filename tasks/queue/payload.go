@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
@@ -18,7 +19,7 @@ const (
 // ErrBadPayload is of a payload that nobody here wrote.
 var ErrBadPayload = errors.New("not a payload that this queue has")
 
-// TaskName is a task's id in asynq and its payload as well: "{job_id}:{attempt}:{dispatch}". So a second enqueue is a conflict.
+// TaskName is a task's id in asynq: "{job_id}:{attempt}:{dispatch}". So a second enqueue is a conflict.
 func TaskName(t job.Task) string {
 	b := make([]byte, 0, 48)
 	b = append(b, t.JobID.String()...)
@@ -28,8 +29,47 @@ func TaskName(t job.Task) string {
 	return string(strconv.AppendInt(b, int64(t.Dispatch), 10))
 }
 
-// ParseTask reads a task's name, in exactly the spelling of TaskName. Attempts count from 1, dispatches from 0.
-func ParseTask(name string) (job.Task, error) {
+// jobPayload is what a task says. The first three members name it; the others are for who looks at the queue.
+type jobPayload struct {
+	Job      string     `json:"job"`
+	Attempt  int        `json:"attempt"`
+	Dispatch int        `json:"dispatch,omitempty"`
+	Kind     job.Kind   `json:"kind,omitempty"`
+	Client   string     `json:"client,omitempty"`
+	Reason   job.Reason `json:"reason,omitempty"` // why the attempt before failed
+}
+
+// payloadOf writes a task as JSON, or as its name for consumers that read nothing else.
+func payloadOf(t job.Task, name bool) []byte {
+	if name {
+		return []byte(TaskName(t))
+	}
+	p := jobPayload{Job: t.JobID.String(), Attempt: t.Attempt, Dispatch: t.Dispatch, Kind: t.WorkKind, Reason: t.Reason}
+	if !t.ClientID.IsZero() {
+		p.Client = t.ClientID.String()
+	}
+	b, _ := json.Marshal(p) // strings and numbers
+	return b
+}
+
+// ParseTask reads a task's payload: its name, in exactly the spelling of TaskName, or the JSON of payloadOf, of which only the
+// name's members count. Attempts count from 1, dispatches from 0.
+func ParseTask(payload string) (job.Task, error) {
+	if !strings.HasPrefix(payload, "{") {
+		return parseName(payload)
+	}
+	var p struct {
+		Job      string `json:"job"`
+		Attempt  int    `json:"attempt"`
+		Dispatch int    `json:"dispatch"`
+	}
+	if err := json.Unmarshal([]byte(payload), &p); err != nil {
+		return job.Task{}, ErrBadPayload
+	}
+	return parseName(p.Job + ":" + strconv.Itoa(p.Attempt) + ":" + strconv.Itoa(p.Dispatch))
+}
+
+func parseName(name string) (job.Task, error) {
 	id, numbers, _ := strings.Cut(name, ":")
 	attempt, dispatch, _ := strings.Cut(numbers, ":")
 	var t job.Task

@@ -28,21 +28,27 @@ type Config struct {
 	MaxTaskTime time.Duration
 	// Buffer is how many tasks may wait to be enqueued. Default 65536.
 	Buffer int
+	// Scheduled is how many tasks of jobs may wait in Redis for their time. Default 25000.
+	Scheduled int
 }
 
 // Queue puts tasks into Redis, and publishes notifications.
 //
-// Enqueue, SignalCancel, Publish and WakeDelivery are best effort, non-blocking; Progress waits for a moment; Dispatch, Missing,
+// Enqueue, Remove, SignalCancel, Publish and WakeDelivery are best effort, non-blocking; Progress waits for a moment; Dispatch, Missing,
 // WakeDeliveries, AppendOutcomes, Epoch, SetEpoch and Depth answer, within their context and a few times Options.Timeout.
 type Queue struct {
 	*notify.Publisher
-	redis   *redisconn.Redis
-	client  *asynq.Client
-	options []asynq.Option
+	redis     *redisconn.Redis
+	client    *asynq.Client
+	options   []asynq.Option
+	scheduled int
+	readers   *readers
 
-	tasks   *notify.Sender[job.Task]
-	clients *notify.Sender[job.ID]    // of WakeDelivery
-	wakeUps map[string]notify.WakeUps // by queue
+	tasks    *notify.Sender[job.Task]
+	removals *notify.Sender[removal]
+	clients  *notify.Sender[job.ID]    // of WakeDelivery
+	wakeUps  map[string]notify.WakeUps // by queue
+	dueSoon  map[string]notify.WakeUps // by queue
 
 	start       sync.Once
 	registering sync.WaitGroup
@@ -54,15 +60,18 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 	q := &Queue{
 		Publisher: notify.NewPublisher(r, cfg.MaxTaskTime),
 		redis:     r,
-		client:    asynq.NewClientFromRedisClient(scripts{r.Pipe}),
-		options: []asynq.Option{
-			asynq.Queue(redisconn.Jobs), asynq.MaxRetry(MaxRetry), asynq.Timeout(ceilSecond(cfg.MaxTaskTime)),
-		},
-		wakeUps: map[string]notify.WakeUps{},
+		client:    asynq.NewClientFromRedisClient(schedulingClient{scripts{r.Pipe}}),
+		options:   []asynq.Option{asynq.MaxRetry(MaxRetry), asynq.Timeout(ceilSecond(cfg.MaxTaskTime))},
+		scheduled: redisconn.Default(cfg.Scheduled, 25_000),
+		readers:   newReaders(r),
+		wakeUps:   map[string]notify.WakeUps{},
+		dueSoon:   map[string]notify.WakeUps{},
 	}
 	for _, name := range redisconn.Queues {
-		q.wakeUps[name] = notify.NewWakeUps(r, name)
+		q.wakeUps[name] = notify.NewWakeUps(r, name, notify.MessageTasks)
+		q.dueSoon[name] = notify.NewWakeUps(r, name, notify.MessageDue)
 	}
+	q.removals = q.newRemovals()
 	q.tasks = notify.NewSender(notify.SenderConfig[job.Task]{
 		Buffer: redisconn.Default(cfg.Buffer, 65536), Batch: orderedBatch, Workers: 1, // one keeps the order
 		Send: q.sendTasks, Waiting: r.Metrics.Buffered,
@@ -80,9 +89,11 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 func (q *Queue) Start() {
 	q.Publisher.Start()
 	q.tasks.Start()
+	q.removals.Start()
 	q.clients.Start()
-	for _, w := range q.wakeUps {
-		w.Start()
+	for _, name := range redisconn.Queues {
+		q.wakeUps[name].Start()
+		q.dueSoon[name].Start()
 	}
 	q.start.Do(func() { q.registering.Go(q.register) })
 }
@@ -90,9 +101,13 @@ func (q *Queue) Start() {
 // Stop sends what is buffered and ends; see notify.Sender.Stop. Later tasks, signals, notifications and wake-ups are dropped.
 func (q *Queue) Stop(ctx context.Context) error {
 	q.start.Do(func() {}) // a later Start starts nothing
-	_ = notify.StopAll(ctx, q.Publisher.Stop, q.tasks.Stop, q.clients.Stop)
+	_ = notify.StopAll(ctx, q.Publisher.Stop, q.tasks.Stop, q.removals.Stop, q.clients.Stop)
 	_ = redisconn.WaitFor(ctx, q.registering.Wait)
-	return notify.StopAll(ctx, q.wakeUps[redisconn.Jobs].Stop, q.wakeUps[redisconn.Webhooks].Stop)
+	var stops []func(context.Context) error
+	for _, name := range redisconn.Queues {
+		stops = append(stops, q.wakeUps[name].Stop, q.dueSoon[name].Stop)
+	}
+	return notify.StopAll(ctx, stops...)
 }
 
 // Enqueue puts the task into the queue, after those that were enqueued before, best effort, non-blocking: a task that finds the
@@ -108,6 +123,8 @@ func (q *Queue) sendTask(ctx context.Context, t job.Task) error {
 	switch {
 	case errors.Is(err, asynq.ErrTaskIDConflict):
 		result, err = redisconn.ResultConflict, nil
+	case errors.Is(err, errNoRoom):
+		result, err = redisconn.ResultNoRoom, nil
 	case err != nil:
 		result = redisconn.ResultFailed
 	}
@@ -115,19 +132,10 @@ func (q *Queue) sendTask(ctx context.Context, t job.Task) error {
 	return q.redis.Failed("enqueue", err)
 }
 
-// enqueue puts one task into Redis. asynq drops fractions of a second, so the time is rounded up: a task never comes early.
+// enqueue puts one task into Redis.
 func (q *Queue) enqueue(ctx context.Context, t job.Task) error {
-	options := append([]asynq.Option{asynq.TaskID(TaskName(t))}, q.options...)
-	later := t.RunAt.After(time.Now())
-	if later {
-		options = append(options, asynq.ProcessAt(ceilTime(t.RunAt)))
-	}
 	return q.traced(ctx, t, func(ctx context.Context, task *asynq.Task) error {
-		_, err := q.client.EnqueueContext(ctx, task, options...)
-		if err == nil && !later {
-			q.wakeUps[redisconn.Jobs].Send()
-		}
-		return err
+		return q.put(ctx, redisconn.Jobs, task, t.RunAt, q.scheduled, append(q.options, asynq.TaskID(TaskName(t)))...)
 	})
 }
 

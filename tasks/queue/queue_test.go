@@ -27,7 +27,7 @@ func TestEnqueue(t *testing.T) {
 	info, err := inspector(r).GetTaskInfo(redisconn.Jobs, TaskName(task))
 	require.NoError(t, err)
 	require.Equal(t, JobTask, info.Type)
-	require.Equal(t, TaskName(task), string(info.Payload))
+	require.JSONEq(t, `{"job":"`+task.JobID.String()+`","attempt":2,"dispatch":5}`, string(info.Payload))
 	require.Equal(t, 151*time.Second, info.Timeout, "rounded up")
 	require.Equal(t, MaxRetry, info.MaxRetry)
 	require.Zero(t, info.Retention, "a finished task's name is free at once")
@@ -55,7 +55,7 @@ func TestEnqueueForLater(t *testing.T) {
 	redistest.Eventually(t, func() bool { return stateOf(t, r, later) == "scheduled" })
 	score, err := r.Client.ZScore(t.Context(), redisconn.QueueKey(redisconn.Jobs, "scheduled"), TaskName(later)).Result()
 	require.NoError(t, err)
-	require.Equal(t, later.RunAt.Unix()+1, int64(score), "rounded up to the second")
+	require.InDelta(t, float64(later.RunAt.UnixMilli())/1000, score, 1e-6)
 }
 
 func TestCeilTime(t *testing.T) {

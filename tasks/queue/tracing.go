@@ -26,30 +26,30 @@ const MaxTraceparent = 110
 
 // traced enqueues a task within a span, if the task has one to go on from, and
 // has the worker go on from the new one. That the queue has the task already is
-// an answer and no failure of the span.
+// an answer and no failure of the span, and so is that it has no room.
 func (q *Queue) traced(ctx context.Context, t job.Task, enqueue func(context.Context, *asynq.Task) error) error {
 	if q.redis.Tracer == nil {
-		return enqueue(ctx, newTask(t)) // whoever takes the task may trace it
+		return enqueue(ctx, q.newTask(t)) // whoever takes the task may trace it
 	}
 	ctx, span := telemetry.Continue(ctx, q.redis.Tracer, t.TraceParent, telemetry.SpanEnqueue, trace.WithSpanKind(trace.SpanKindProducer))
 	if span.IsRecording() {
 		span.SetAttributes(TaskAttributes(t, semconv.MessagingOperationTypeSend)...)
 		t.TraceParent = telemetry.Traceparent(ctx)
 	}
-	err := enqueue(ctx, newTask(t))
+	err := enqueue(ctx, q.newTask(t))
 	failure := err
-	if errors.Is(err, asynq.ErrTaskIDConflict) {
+	if errors.Is(err, asynq.ErrTaskIDConflict) || errors.Is(err, errNoRoom) {
 		failure = nil
 	}
 	telemetry.End(span, failure)
 	return err
 }
 
-// newTask makes the asynq task. Name and payload are the same for whoever
-// enqueues it; only the header may differ. asynq refuses a task whose header is
+// newTask makes the asynq task. Its name is the same for whoever enqueues it, and
+// so is what the payload says; only the header may differ. asynq refuses a task whose header is
 // no UTF-8.
-func newTask(t job.Task) *asynq.Task {
-	payload := []byte(TaskName(t))
+func (q *Queue) newTask(t job.Task) *asynq.Task {
+	payload := payloadOf(t, q.readers.readNames(redisconn.Jobs))
 	if t.TraceParent == "" || len(t.TraceParent) > MaxTraceparent || !utf8.ValidString(t.TraceParent) {
 		return asynq.NewTask(JobTask, payload)
 	}

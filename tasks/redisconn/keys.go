@@ -3,6 +3,8 @@ package redisconn
 import (
 	"context"
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -21,6 +23,16 @@ func QueueKey(queue, name string) string { return fmt.Sprintf("asynq:{%s}:%s", q
 
 // TaskKey is the key of a task.
 func TaskKey(queue, id string) string { return QueueKey(queue, "t:"+id) }
+
+// Score is the place of a time in a set of tasks that wait for theirs: seconds since 1970, rounded up to a millisecond, so that
+// none comes early. asynq compares it with whole seconds, and shows it without its fraction.
+func Score(t time.Time) string {
+	ms := t.Add(time.Millisecond - 1).UnixMilli()
+	return fmt.Sprintf("%d.%03d", ms/1000, ms%1000)
+}
+
+// ScoreTime is the time of a Score.
+func ScoreTime(score float64) time.Time { return time.UnixMilli(int64(math.Round(score * 1000))) }
 
 // Depth counts the tasks of a queue by asynq state.
 func (r *Redis) Depth(ctx context.Context, queue string) (map[string]int64, error) {

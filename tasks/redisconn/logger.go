@@ -26,6 +26,9 @@ const (
 	logKind  = 20
 )
 
+// archiving begins what asynq says of each task that it archives: those whose work failed, and whoever handled it has logged that.
+const archiving = "Retry exhausted for task"
+
 // NewAsynqLog makes the logger of asynq servers.
 func NewAsynqLog(log *slog.Logger) asynq.Logger {
 	return &asynqLog{log: log.With("component", "asynq"), written: map[string]time.Time{}}
@@ -33,7 +36,13 @@ func NewAsynqLog(log *slog.Logger) asynq.Logger {
 
 func (l *asynqLog) Debug(args ...any) { l.log.Debug(fmt.Sprint(args...)) }
 func (l *asynqLog) Info(args ...any)  { l.log.Debug(fmt.Sprint(args...)) }
-func (l *asynqLog) Warn(args ...any)  { l.write(slog.LevelWarn, args) }
+func (l *asynqLog) Warn(args ...any) {
+	if message := fmt.Sprint(args...); strings.HasPrefix(message, archiving) {
+		l.log.Debug(message)
+		return
+	}
+	l.write(slog.LevelWarn, args)
+}
 func (l *asynqLog) Error(args ...any) { l.write(slog.LevelError, args) }
 
 // Fatal does not end the process, as asynq's own logger would.

@@ -14,14 +14,17 @@ const (
 	ResultSkipped  = "skipped"  // Redis is known not to work
 	ResultConflict = "conflict" // a task of that name is there already
 	ResultPresent  = "present"
-	ResultUsed     = "used" // the task's id, by a task that is not going to run
+	ResultUsed     = "used"    // the task's id, by a task that is not going to run
+	ResultNoRoom   = "no_room" // for a task whose time comes later than that of all others
+	ResultStale    = "stale"   // there was nothing to do
+	ResultEarly    = "early"   // the task is handled again at its time
 	ResultReceived = "received"
 	ResultBad      = "malformed"
 )
 
 var operations = []string{
 	"ping", "enqueue", "dispatch", "probe", "epoch", "publish", "depth", "work", "limit",
-	"notify", "progress", "listen", "wake", "append", "register",
+	"notify", "progress", "listen", "wake", "append", "register", "remove",
 }
 
 // Metrics are of everything that is done with a Redis. They are made with it, so each series is shown from the start.
@@ -47,18 +50,19 @@ func newMetrics(registry prometheus.Registerer) *Metrics {
 	return &Metrics{
 		Errors: in.Counters("redis_errors_total", "Failed operations on Redis.", []string{"operation"}, operations...),
 		Enqueued: results("tasks_enqueued_total", "Tasks that were to be enqueued right after a commit.",
-			ResultOK, ResultConflict, ResultFailed, ResultDropped, ResultSkipped),
+			ResultOK, ResultConflict, ResultNoRoom, ResultFailed, ResultDropped, ResultSkipped),
 		Dispatched: results("tasks_dispatched_total", "Tasks that the relay handed to the queue.",
-			ResultOK, ResultPresent, ResultUsed, ResultFailed),
+			ResultOK, ResultPresent, ResultUsed, ResultNoRoom, ResultFailed),
 		Signals: results("cancel_signals_total", "Cancel signals to and from other processes.",
 			ResultOK, ResultFailed, ResultDropped, ResultSkipped, ResultReceived, ResultBad),
 		Notifications: results("notifications_total", "Notifications for watchers of jobs, to and from other processes.",
 			ResultOK, ResultFailed, ResultDropped, ResultSkipped, ResultReceived, ResultBad),
-		Handled: results("tasks_handled_total", "Tasks that workers took from the queue.", ResultOK, ResultFailed, ResultBad),
+		Handled: results("tasks_handled_total", "Tasks that workers took from the queue.",
+			ResultOK, ResultStale, ResultEarly, ResultFailed, ResultBad),
 		WakeUps: results("delivery_wake_ups_total", "Tasks that say that a client may have something to deliver, for the queue.",
 			ResultOK, ResultPresent, ResultUsed, ResultFailed, ResultDropped, ResultSkipped),
 		Woken: results("delivery_wake_ups_handled_total", "Tasks that delivery workers took from the queue.",
-			ResultOK, ResultFailed, ResultBad),
+			ResultOK, ResultStale, ResultEarly, ResultFailed, ResultBad),
 		Grants:   results("rate_limit_grants_total", "Exchanges with the shared rate limit.", ResultOK, ResultFailed),
 		Buffered: in.Gauge("tasks_enqueue_buffer", "Tasks that wait in this process to be enqueued."),
 		Alone:    in.Gauge("rate_limit_alone", "1 while this process applies the rate limit without Redis."),

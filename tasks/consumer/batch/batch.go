@@ -1,6 +1,7 @@
-// Package batch replaces two private scripts of asynq: the one by which a server fetches a task ("dequeue") and the one by which it
-// removes a handled one ("done"). asynq makes an exchange for each task and polls without a pause; here many tasks go in one
-// exchange, and an idle server waits to be woken.
+// Package batch replaces private scripts of asynq: those by which a server fetches a task ("dequeue"), and by which it removes or
+// archives a handled one ("done", "archive"). asynq makes an exchange for each task and polls without a pause; here many tasks go
+// in one exchange, and an idle server waits to be woken. Tasks whose time comes are moved at that time and not at the next second,
+// and a task that came early goes back among them.
 //
 // Scripts are recognized by the names of their keys, and what is done instead leaves the same keys behind. Both hold for one
 // version of asynq: Supported is false with any other, and a test compares every key.
@@ -8,6 +9,7 @@ package batch
 
 import (
 	"context"
+	_ "embed"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -45,25 +47,38 @@ type Config struct {
 	Concurrency int // how many tasks are handled at once
 	// CheckInterval is how often an idle consumer looks for tasks without a wake-up.
 	CheckInterval time.Duration
-	Timeout       time.Duration // of each exchange
-	Moved         func()        // called when some tasks' time has come, and they are in the queue
+	// DelayedCheckInterval is how often a consumer at least looks when the next task's time comes.
+	DelayedCheckInterval time.Duration
+	Timeout              time.Duration   // of each exchange
+	Moved                func()          // called when some tasks' time has come, and they are in the queue
+	Stopping             <-chan struct{} // closed before the servers are shut down
 }
 
-// Broker is the client that a consumer gives to its asynq servers. It passes on their commands, except for the two scripts. What
-// they write about the tasks they run is shortened, and the script that looks for tasks whose time has come is observed.
+// Broker is the client that a consumer gives to its asynq servers. It passes on their commands, except for the scripts that it
+// replaces. What they write about the tasks they run is shortened.
 type Broker struct {
 	redis.UniversalClient
-	keys     queueKeys
-	fetcher  *fetcher
-	finisher finisher
-	moved    func()
+	keys      queueKeys
+	fetcher   *fetcher
+	finisher  finisher
+	forwarder *forwarder
+	endings   endings
+	moved     func()
 }
+
+//go:embed postpone.lua
+var postponeSource string
+
+var postponeScript = redis.NewScript(postponeSource)
 
 // New makes a broker on the client.
 func New(client redis.UniversalClient, cfg Config) *Broker {
 	fetcher := newFetcher(client, cfg)
 	return &Broker{
 		UniversalClient: client, keys: fetcher.keys, fetcher: fetcher, finisher: newFinisher(client, cfg.Queue), moved: cfg.Moved,
+		forwarder: &forwarder{
+			client: client, keys: fetcher.keys, every: cfg.DelayedCheckInterval, due: make(chan struct{}, 1), stop: cfg.Stopping,
+		},
 	}
 }
 
@@ -76,10 +91,15 @@ func (b *Broker) Idle() bool { return len(b.fetcher.watch) == 1 }
 // WakeUp says that there may be tasks. It never waits.
 func (b *Broker) WakeUp() { b.fetcher.wakeUp() }
 
-// Handle runs a handler, and counts it while it runs, even if it panics.
-func (b *Broker) Handle(handle func() error) error {
+// TellDue says that a task's time comes soon. It never waits.
+func (b *Broker) TellDue() { b.forwarder.tell() }
+
+// Handle runs the handler of the task that ctx is of, and counts it while it runs, even if it panics. The errors of package job
+// about a handled task are understood.
+func (b *Broker) Handle(ctx context.Context, handle func() error) (err error) {
 	b.fetcher.slots.enter()
 	defer b.fetcher.slots.leave()
+	defer func() { b.endings.note(ctx, err) }()
 	return handle()
 }
 
@@ -95,15 +115,35 @@ func (b *Broker) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	switch k := b.keys; {
 	case len(keys) == 4 && keys[0] == k.pending && keys[1] == k.paused && len(args) == 2:
 		return b.dequeue(ctx, args[0])
-	case len(keys) == 5 && keys[0] == k.active && keys[1] == k.lease && strings.HasPrefix(keys[2], k.task) && len(args) == 3:
-		return b.done(ctx, handled{id: keys[2][len(k.task):], countKey: keys[3], countEnd: args[1]})
+	case len(keys) == 5 && keys[0] == k.active && keys[1] == k.lease && k.isTask(keys[2]) && len(args) == 3:
+		return b.done(ctx, keys[2][len(k.task):], keys[3], args[1])
+	case len(keys) == 9 && k.isTask(keys[0]) && keys[1] == k.active && keys[3] == k.archived && len(args) == 7:
+		return b.archive(ctx, keys[0][len(k.task):], keys[4], args)
+	case len(keys) == 8 && k.isTask(keys[0]) && keys[1] == k.active && keys[3] == k.retry:
+		if end := b.endings.take(keys[0][len(k.task):]); !end.due.IsZero() {
+			return postponeScript.Run(ctx, b.UniversalClient, []string{k.active, k.lease, k.scheduled, keys[0]}, keys[0][len(k.task):],
+				redisconn.Score(end.due))
+		}
+	case b.forwards(keys, args):
+		if !b.forwarder.await(ctx) {
+			return answered(ctx, int64(0))
+		}
+		args = exactly(args)
 	}
 	return b.observe(keys, b.UniversalClient.EvalSha(ctx, sha, keys, shown(keys, args)...))
 }
 
 // Eval is how asynq runs a script that Redis does not know yet.
 func (b *Broker) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	if b.forwards(keys, args) {
+		args = exactly(args)
+	}
 	return b.observe(keys, b.UniversalClient.Eval(ctx, script, keys, shown(keys, args)...))
+}
+
+// forwards reports whether the script is the one that moves scheduled tasks whose time has come.
+func (b *Broker) forwards(keys []string, args []any) bool {
+	return len(keys) == 2 && keys[0] == b.keys.scheduled && keys[1] == b.keys.pending && len(args) == 4
 }
 
 // maxShown is how many running tasks of each server the dashboard shows: asynq writes all of them every 5 s, for it alone.
@@ -118,46 +158,77 @@ func shown(keys []string, args []any) []any {
 }
 
 func (b *Broker) dequeue(ctx context.Context, leaseEnd any) *redis.Cmd {
-	cmd := redis.NewCmd(ctx)
-	if message, err := b.fetcher.fetch(ctx, leaseEnd); err != nil {
-		cmd.SetErr(err)
-	} else {
-		cmd.SetVal(message)
+	message, err := b.fetcher.fetch(ctx, leaseEnd)
+	if err != nil {
+		return failed(ctx, err)
 	}
+	return answered(ctx, message)
+}
+
+func (b *Broker) done(ctx context.Context, id, countKey string, countEnd any) *redis.Cmd {
+	as := taskDone
+	if b.endings.take(id).stale {
+		as = taskStale
+	}
+	if err := b.finisher.finish(handled{id: id, as: as, countKey: countKey, countEnd: countEnd}); err != nil {
+		return failed(ctx, err)
+	}
+	return answered(ctx, "OK")
+}
+
+// archive takes asynq's arguments: id, message, now, what is older than is removed, how many are kept, until when a day is counted.
+func (b *Broker) archive(ctx context.Context, id, countKey string, args []any) *redis.Cmd {
+	message, _ := args[1].([]byte)
+	err := b.finisher.finish(handled{
+		id: id, as: taskFailed, message: string(message), now: args[2], old: args[3], countKey: countKey, countEnd: args[5],
+	})
+	if err != nil {
+		return failed(ctx, err)
+	}
+	return answered(ctx, "OK")
+}
+
+func answered(ctx context.Context, value any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetVal(value)
 	return cmd
 }
 
-func (b *Broker) done(ctx context.Context, t handled) *redis.Cmd {
+func failed(ctx context.Context, err error) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
-	cmd.SetVal("OK")
-	if err := b.finisher.finish(t); err != nil {
-		cmd.SetErr(err)
-	}
+	cmd.SetErr(err)
 	return cmd
 }
 
 // observe passes an answer on, and calls moved if it says that the time of some tasks has come.
 func (b *Broker) observe(keys []string, answer *redis.Cmd) *redis.Cmd {
-	if len(keys) == 2 && keys[1] == b.keys.pending {
-		if n, err := answer.Int(); err == nil && n > 0 {
-			b.fetcher.signal.fire()
-			b.moved()
-		}
+	if len(keys) != 2 || keys[1] != b.keys.pending {
+		return answer
+	}
+	if keys[0] == b.keys.scheduled {
+		b.forwarder.ran(answer)
+	}
+	if n, err := answer.Int(); err == nil && n > 0 {
+		b.fetcher.signal.fire()
+		b.moved()
 	}
 	return answer
 }
 
 // queueKeys are the keys that asynq has for a queue.
 type queueKeys struct {
-	pending, paused, active, lease string
-	count                          string // of all tasks that were handled
-	task                           string // what the keys of tasks begin with
+	pending, paused, active, lease, scheduled, retry, archived string
+	count, failed                                              string // of all tasks that were handled, and of those that failed
+	task                                                       string // what the keys of tasks begin with
 }
 
 func keysOf(queue string) queueKeys {
 	key := func(name string) string { return redisconn.QueueKey(queue, name) }
 	return queueKeys{
-		pending: key("pending"), paused: key("paused"), active: key("active"),
-		lease: key("lease"), count: key("processed"), task: redisconn.TaskKey(queue, ""),
+		pending: key("pending"), paused: key("paused"), active: key("active"), lease: key("lease"), scheduled: key("scheduled"),
+		retry: key("retry"), archived: key("archived"), count: key("processed"), failed: key("failed"),
+		task: redisconn.TaskKey(queue, ""),
 	}
 }
+
+func (k queueKeys) isTask(key string) bool { return strings.HasPrefix(key, k.task) }

@@ -7,13 +7,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/queue"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
-	"github.com/stretchr/testify/require"
 )
 
 // All tasks are running; of those that the dashboard shows there is a bound.
@@ -94,6 +99,163 @@ func TestContractWithAsynq(t *testing.T) {
 	}
 }
 
+// archivedMessage is what a message says, but for the second in which its task failed.
+func archivedMessage(t *testing.T, r *redisconn.Redis, id string) string {
+	t.Helper()
+	info, err := asynq.NewInspectorFromRedisClient(r.Client).GetTaskInfo(redisconn.Jobs, id)
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now(), info.LastFailedAt, redistest.Within)
+	return fmt.Sprintf("%s %s %s %q %d %d %v", info.ID, info.Type, info.Payload, info.LastErr, info.Retried, info.MaxRetry, info.Timeout)
+}
+
+// What asynq's own script leaves of tasks that failed, and what ours leaves. Some are done in between.
+func TestArchiveContractWithAsynq(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	ts := redistest.Tasks(n)
+	var left [2]map[string]string
+	for side, r := range []*redisconn.Redis{redistest.DB(t), redistest.DB(t)} {
+		client := r.Client
+		if side == 1 {
+			client = newBroker(t, r, n, time.Millisecond)
+		}
+		q := queue.New(r, queue.Config{})
+		dispatchAll(t, q, ts...)
+		var handled atomic.Int32
+		serve(t, client, 1, n, func(string) error {
+			if handled.Add(1)%2 == 0 {
+				return nil
+			}
+			return fmt.Errorf("RFA_INTERNAL: it broke%w", silent{asynq.SkipRetry})
+		})
+		redistest.Eventually(t, func() bool {
+			return r.Client.Get(t.Context(), redisconn.QueueKey(redisconn.Jobs, "processed")).Val() == strconv.Itoa(n)
+		})
+		require.Equal(t, strconv.Itoa(n/2), r.Client.Get(t.Context(), redisconn.QueueKey(redisconn.Jobs, "failed")).Val())
+		infos, err := asynq.NewInspectorFromRedisClient(r.Client).ListArchivedTasks(redisconn.Jobs)
+		require.NoError(t, err)
+		require.Len(t, infos, n/2)
+		require.Equal(t, "RFA_INTERNAL: it broke", infos[0].LastErr)
+		left[side] = keysAndValues(t, r)
+	}
+	// Which of the tasks failed is chance.
+	require.Equal(t, keysOnly(left[0]), keysOnly(left[1]))
+	for _, count := range []string{"processed", "failed"} {
+		key := redisconn.QueueKey(redisconn.Jobs, count)
+		require.Equal(t, left[0][key], left[1][key])
+	}
+}
+
+// silent is an error without a text.
+type silent struct{ error }
+
+func (silent) Error() string   { return "" }
+func (s silent) Unwrap() error { return s.error }
+
+// keysOnly are the names of keys and how long they live, the tasks' as one.
+func keysOnly(all map[string]string) map[string]string {
+	keys := map[string]string{}
+	for key, value := range all {
+		if strings.HasPrefix(key, redisconn.TaskKey(redisconn.Jobs, "")) {
+			id := strings.TrimPrefix(key, redisconn.TaskKey(redisconn.Jobs, ""))
+			key, value = redisconn.TaskKey(redisconn.Jobs, "*"), strings.ReplaceAll(strings.ReplaceAll(value, id, "*"), id[:36], "*")
+		} else {
+			value = value[strings.LastIndex(value, ","):]
+		}
+		keys[key] = value
+	}
+	return keys
+}
+
+// The archive keeps the latest, however many another consumer left there.
+func TestArchiveIsBounded(t *testing.T) {
+	t.Parallel()
+	r := redistest.DB(t)
+	archived := redisconn.QueueKey(redisconn.Jobs, "archived")
+	old := redistest.Tasks(maxArchived + 600)
+	for i, task := range old {
+		name := queue.TaskName(task)
+		require.NoError(t, r.Client.ZAdd(t.Context(), archived, redis.Z{Score: float64(1000 + i), Member: name}).Err())
+		require.NoError(t, r.Client.HSet(t.Context(), redisconn.TaskKey(redisconn.Jobs, name), "state", "archived", "msg", "m").Err())
+	}
+	f := newFinisher(r.Client, redisconn.Jobs)
+	fetcher := fetcherOf(r.Client, redistest.Within, 2, never)
+	ts := redistest.Tasks(2)
+	for i, task := range ts {
+		dispatchAll(t, queue.New(r, queue.Config{}), task)
+		_, err := fetcher.next(t.Context(), soon())
+		require.NoError(t, err)
+		failed := handledToday(task)
+		failed[0].as, failed[0].message, failed[0].now, failed[0].old = taskFailed, "message", time.Now().Unix(), 0
+		require.NoError(t, f.end(t.Context(), failed))
+		require.Equal(t, []int64{1101, 1000}[i], r.Client.ZCard(t.Context(), archived).Val(), "at most 500 in one run")
+	}
+	require.Equal(t, "archived", stateOf(t, r, ts[0]))
+	require.Empty(t, stateOf(t, r, old[0]), "the oldest are gone, with what was kept of them")
+	require.Empty(t, stateOf(t, r, old[601]))
+	require.Equal(t, "archived", stateOf(t, r, old[602]))
+	require.Equal(t, "2", r.Client.Get(t.Context(), fetcher.keys.failed).Val())
+	require.Equal(t, "2", r.Client.Get(t.Context(), fetcher.keys.count).Val())
+}
+
+// A task that came early is handled again at its time, and one with which there was nothing to do is forgotten. Neither counts.
+func TestEarlyAndStaleTasksAreNotCounted(t *testing.T) {
+	t.Parallel()
+	r := redistest.DB(t)
+	b := newBroker(t, r, 2, time.Millisecond)
+	early, stale := redistest.Task(), redistest.Task()
+	dispatchAll(t, queue.New(r, queue.Config{}), early, stale)
+	const wait = 300 * time.Millisecond
+	began := make(chan time.Time, 10)
+	serve(t, b, 1, 2, func(payload string) error {
+		task, err := queue.ParseTask(payload)
+		switch {
+		case err != nil:
+			return err
+		case task == stale:
+			return job.ErrTaskStale
+		}
+		began <- time.Now()
+		if len(began) == 1 {
+			return &job.TaskEarly{Wait: wait}
+		}
+		return nil
+	})
+	redistest.Eventually(t, func() bool { return len(began) == 2 })
+	require.GreaterOrEqual(t, -time.Until(<-began)+time.Until(<-began), wait)
+	processed := redisconn.QueueKey(redisconn.Jobs, "processed")
+	redistest.Eventually(t, func() bool { return r.Client.Exists(t.Context(), processed).Val() == 1 })
+	redistest.Eventually(t, func() bool { return stateOf(t, r, stale) == "" && stateOf(t, r, early) == "" })
+	require.Equal(t, "1", r.Client.Get(t.Context(), processed).Val())
+	require.Zero(t, r.Client.Exists(t.Context(), b.keys.failed, b.keys.active, b.keys.lease, b.keys.retry).Val())
+}
+
+// Tasks come at their time, not at the next second, also one that is scheduled while a later one is waited for.
+func TestTasksComeAtTheirTime(t *testing.T) {
+	t.Parallel()
+	r := redistest.DB(t)
+	q := queue.New(r, queue.Config{})
+	b := newBroker(t, r, 10, never)
+	b.forwarder.every = never
+	came := make(chan time.Time, 10)
+	serve(t, b, 1, 10, func(string) error {
+		came <- time.Now()
+		return nil
+	})
+	second := time.Now().Truncate(time.Second).Add(2 * time.Second)
+	for _, after := range []time.Duration{700 * time.Millisecond, 100 * time.Millisecond, 400 * time.Millisecond} {
+		task := redistest.Task()
+		task.RunAt = second.Add(after)
+		dispatchAll(t, q, task)
+		b.TellDue()
+		b.TellDue()
+	}
+	for _, after := range []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, 700 * time.Millisecond} {
+		at := redistest.Receive(t, came, "a task")
+		require.False(t, at.Before(second.Add(after)), "never early")
+	}
+}
+
 // keysAndValues is all that Redis has, but for what a server writes about itself.
 // Times to live and the ends of leases are rounded to what a slow test may differ
 // by; of the time since when a task is pending only that it is there counts.
@@ -113,16 +275,23 @@ func keysAndValues(t *testing.T, r *redisconn.Redis) map[string]string {
 		case "set":
 			values = r.Client.SMembers(ctx, key).Val()
 		case "zset":
+			expected := 20.
+			if strings.HasSuffix(key, ":archived") {
+				expected = 0
+			}
 			for _, z := range r.Client.ZRangeWithScores(ctx, key, 0, -1).Val() {
 				left := time.Until(time.Unix(int64(z.Score), 0))
-				require.InDelta(t, 20, left.Seconds(), 15, "asynq's lease is 30 s: %v", z)
+				require.InDelta(t, expected, left.Seconds(), 15, "asynq's lease is 30 s: %v", z)
 				values = append(values, fmt.Sprint(z.Member))
 			}
 			slices.Sort(values) // the scores are of the second in which a task was fetched
 		case "hash":
 			for field, value := range r.Client.HGetAll(ctx, key).Val() {
-				if field == "pending_since" {
+				switch {
+				case field == "pending_since":
 					value = "then"
+				case field == "msg" && r.Client.HGet(ctx, key, "state").Val() == "archived":
+					value = archivedMessage(t, r, strings.TrimPrefix(key, redisconn.TaskKey(redisconn.Jobs, "")))
 				}
 				values = append(values, field+"="+value)
 			}

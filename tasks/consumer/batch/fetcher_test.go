@@ -184,7 +184,7 @@ func TestRedisForgetsTheScripts(t *testing.T) {
 		f.putBack()
 		require.Equal(t, "pending", stateOf(t, r, ts[2]))
 		forget()
-		require.NoError(t, done.remove(t.Context(), handledToday(ts...)))
+		require.NoError(t, done.end(t.Context(), handledToday(ts...)))
 		depth, err := q.Depth(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, depth["active"])

@@ -16,7 +16,7 @@ func handledToday(ts ...job.Task) []handled {
 	all := make([]handled, len(ts))
 	for i, task := range ts {
 		all[i] = handled{
-			id: queue.TaskName(task), at: time.Now().UnixNano(),
+			id: queue.TaskName(task), at: time.Now().UnixNano(), as: taskDone,
 			countKey: redisconn.QueueKey(redisconn.Jobs, "processed:2026-01-31"), countEnd: time.Now().Add(time.Hour).Unix(),
 		}
 	}
@@ -73,8 +73,8 @@ func TestFinisherLeavesOldTasks(t *testing.T) {
 	f := newFinisher(r.Client, redisconn.Jobs)
 	today := handledToday(ts...)
 	today[0].at = time.Now().Add(-finishTime - time.Second).UnixNano()
-	require.NoError(t, f.remove(t.Context(), today))
+	require.NoError(t, f.end(t.Context(), today))
 	require.Equal(t, "active", stateOf(t, r, ts[0]))
 	require.Empty(t, stateOf(t, r, ts[1]))
-	require.NoError(t, f.remove(t.Context(), today[:1]), "there is nothing to retry")
+	require.NoError(t, f.end(t.Context(), today[:1]), "there is nothing to retry")
 }

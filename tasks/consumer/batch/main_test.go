@@ -2,7 +2,9 @@ package batch
 
 import (
 	"context"
+	"errors"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,11 +39,17 @@ func fetcherOf(client redis.UniversalClient, timeout time.Duration, concurrency 
 	return newFetcher(client, Config{Queue: redisconn.Jobs, Concurrency: concurrency, CheckInterval: every, Timeout: timeout})
 }
 
+// stops has what is to be called before the servers of a Broker are shut down.
+var stops sync.Map
+
 func newBroker(t testing.TB, r *redisconn.Redis, concurrency int, every time.Duration) *Broker {
 	t.Helper()
+	stopping := make(chan struct{})
 	b := New(r.Client, Config{
-		Queue: redisconn.Jobs, Concurrency: concurrency, CheckInterval: every, Timeout: redistest.Within, Moved: func() {},
+		Queue: redisconn.Jobs, Concurrency: concurrency, CheckInterval: every, DelayedCheckInterval: 10 * time.Millisecond,
+		Timeout: redistest.Within, Moved: func() {}, Stopping: stopping,
 	})
+	stops.Store(b, sync.OnceFunc(func() { close(stopping) }))
 	b.Start()
 	b.Start()
 	t.Cleanup(func() {
@@ -56,16 +64,20 @@ func serve(t testing.TB, client redis.UniversalClient, servers, concurrency int,
 	t.Helper()
 	for range servers {
 		s := asynq.NewServerFromRedisClient(client, asynq.Config{
-			Concurrency: concurrency / servers, Queues: map[string]int{redisconn.Jobs: 1}, TaskCheckInterval: time.Millisecond,
-			DelayedTaskCheckInterval: 10 * time.Millisecond, ShutdownTimeout: 100 * time.Millisecond,
+			Concurrency: concurrency / servers, Queues: map[string]int{redisconn.Jobs: queue.ReadsJSON}, TaskCheckInterval: time.Millisecond,
+			DelayedTaskCheckInterval: time.Millisecond, ShutdownTimeout: 100 * time.Millisecond,
 			Logger: redisconn.NewAsynqLog(redistest.Log(t)),
 		})
-		require.NoError(t, s.Start(asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
+		require.NoError(t, s.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 			run := func() error { return handle(string(task.Payload())) }
-			if b, ok := client.(*Broker); ok {
-				return b.Handle(run)
+			b, ok := client.(*Broker)
+			if !ok {
+				return run()
 			}
-			return run()
+			if err := b.Handle(ctx, run); !errors.Is(err, job.ErrTaskStale) {
+				return err
+			}
+			return nil
 		})))
 		t.Cleanup(s.Shutdown)
 	}
@@ -73,6 +85,8 @@ func serve(t testing.TB, client redis.UniversalClient, servers, concurrency int,
 		if b, ok := client.(*Broker); ok {
 			b.Quiet()
 			b.Quiet()
+			stop, _ := stops.Load(b)
+			stop.(func())()
 		}
 	})
 }
