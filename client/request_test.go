@@ -149,8 +149,8 @@ func TestARepetitionHasTheSameIdempotencyKey(t *testing.T) {
 func TestRetryAfterOfARequest(t *testing.T) {
 	t.Parallel()
 	date := newClock().now.Add(7 * time.Second).Format(http.TimeFormat)
-	for value, want := range map[string]time.Duration{"3": 3 * time.Second, date: 7 * time.Second, "0": 100 * time.Millisecond,
-		"soon": 100 * time.Millisecond, "-1": 100 * time.Millisecond} {
+	for value, want := range map[string]time.Duration{"3": 3 * time.Second, "61": 61 * time.Second, date: 7 * time.Second,
+		"0": 100 * time.Millisecond, "soon": 100 * time.Millisecond, "-1": 100 * time.Millisecond} {
 		s := serve(t, problem(429, "RFA_REQUEST_RATE_LIMITED").with("Retry-After", value), ok(`{"job_id":"j"}`))
 		job, err := s.c.Job(t.Context(), "j")
 		require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 const (
 	firstWait     = 200 * time.Millisecond
 	longestWait   = 10 * time.Second
-	maxRetryAfter = time.Minute // a request is not repeated if it has to wait longer
+	maxRetryAfter = 90 * time.Second // a request is not repeated if it has to wait longer; a rate limit can say 61 s
 )
 
 // repetition says after what a request is sent again.

@@ -6,22 +6,15 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// token is one request, in the unit in which buckets are counted: each
-// microsecond adds perMinute of them, so nothing is ever rounded.
-const token = int64(time.Minute / time.Microsecond)
-
 const day = 24 * time.Hour
 
 // Limits and chunks of the rate limit.
 const (
-	maxPerMinute = 100_000_000 // what counts exactly in a Lua number
+	maxPerMinute = 100_000_000
 	maxChunk     = 100
-	// keepHeld is how long unused tokens are kept. Meanwhile the shared bucket refills as if they were used: so much time's worth
-	// of requests, at most, may pass all processes above the limit.
-	keepHeld = time.Second
-	// lateReturn is the age at which tokens are only taken off the day's count: the shared bucket has refilled.
-	lateReturn = 3 * keepHeld
-	// trustQuota is how long a used-up day's quota is believed: another process may give some back.
+	// trust is how long a refusal of the shared counts is believed: another process may give some back.
+	trust = 200 * time.Millisecond
+	// trustQuota is the same for a day's quota.
 	trustQuota = time.Second
 )
 
@@ -29,7 +22,7 @@ const (
 type rates struct {
 	perMinute int
 	perDay    int // 0: no limit
-	chunk     int // tokens taken from the shared bucket at a time
+	chunk     int // tokens taken from the shared counts at a time
 	noMinute  bool
 }
 
@@ -46,33 +39,6 @@ func newRates(perMinute, perDay int) rates {
 	return r
 }
 
-// level is a bucket's content at a time.
-type level struct {
-	units int64
-	at    time.Time
-}
-
-// refill brings the level to now. It keeps the fraction of a microsecond.
-func (l *level) refill(now time.Time, r rates) {
-	us := now.Sub(l.at).Microseconds()
-	switch {
-	case us <= 0:
-	case us >= token:
-		l.units, l.at = r.full(), now
-	default:
-		l.units = min(r.full(), l.units+us*int64(r.perMinute))
-		l.at = l.at.Add(time.Duration(us) * time.Microsecond)
-	}
-}
-
-func (r rates) full() int64 { return int64(r.perMinute) * token }
-
-// until is the time in which units come in, rounded up.
-func (r rates) until(units int64) time.Duration {
-	n := int64(r.perMinute)
-	return time.Duration((max(0, units)+n-1)/n) * time.Microsecond
-}
-
 // verdict is what a bucket says to a request.
 type verdict int
 
@@ -80,51 +46,80 @@ const (
 	passed    verdict = iota
 	tooFast           // the minute's allowance is used up
 	quotaUsed         // the day's
-	mustAsk           // only the shared bucket knows
+	mustAsk           // only Redis knows
 )
+
+// chunk is what one answer of Redis gave: tokens of the shared counts, each for one request.
+type chunk struct {
+	n     int
+	slot  int64     // of Redis' clock, in which they count
+	day   int64     // of Redis' clock, to whose count they belong
+	until time.Time // when they end
+}
 
 // bucket is this process's half of one client's rate limit. It reads no clock; time does not go back.
 type bucket struct {
-	rates  rates
-	own    level // what this process would allow by itself: a bound even if Redis allows more
-	shared level // what the shared bucket had at the last answer, refilled since: the most that it can have now
-	asked  bool
+	rates rates
+	began time.Time
+	own   window // what passed here: a bound even if Redis allows more
 
-	held      int // tokens taken from the shared bucket and not used yet
-	heldSince time.Time
+	chunks []chunk // oldest first, none empty
+	held   int     // their sum
+	unused []chunk // to be given back
 
-	day           int64
-	used          int // the day's count of all processes at the last answer, held tokens included
-	usedAt        time.Time
-	owed          int // requests that passed since without a token
-	returned      int // tokens to give back
-	returnedSince time.Time
+	asked      bool // there was an answer, and what follows is from the last one
+	available  int  // tokens left for any process
+	believedTo time.Time
+	freeAt     time.Time // when there is a token again
+	wholeAt    time.Time // when nothing counts any more
+
+	day       int64
+	dayEnds   time.Time
+	used      int // the day's count of all processes at the last answer, held tokens included
+	usedAt    time.Time
+	owed      int // requests that passed since without a token
+	owedToday int // of these, the day's
 }
 
 func newBucket(r rates, now time.Time) *bucket {
-	return &bucket{rates: r, own: level{r.full(), now}, day: dayOf(now)}
+	b := &bucket{rates: r, began: now, day: dayOf(now)}
+	// Until Redis says when its day ends.
+	b.dayEnds = now.Add(time.Unix((b.day+1)*int64(day/time.Second), 0).Sub(now))
+	return b
 }
 
 func dayOf(now time.Time) int64 { return now.Unix() / int64(day/time.Second) }
 
 // advance brings everything to now.
 func (b *bucket) advance(now time.Time) {
-	b.own.refill(now, b.rates)
-	b.shared.refill(now, b.rates)
-	if d := dayOf(now); d > b.day {
-		// What belongs to the old day is not reported.
-		b.day, b.used, b.owed, b.returned, b.held, b.usedAt = d, 0, 0, 0, 0, time.Time{}
+	b.own.advance(now.Sub(b.began))
+	if !now.Before(b.dayEnds) {
+		days := now.Sub(b.dayEnds)/day + 1
+		b.day, b.dayEnds = b.day+int64(days), b.dayEnds.Add(days*day)
+		b.used, b.usedAt, b.owedToday = 0, time.Time{}, 0
+		b.putBack(len(b.chunks)) // they count for the day before
 	}
-	if b.held > 0 && now.Sub(b.heldSince) >= keepHeld {
-		b.putBack()
+	ended := 0
+	for ended < len(b.chunks) && !now.Before(b.chunks[ended].until) {
+		ended++
 	}
+	b.putBack(ended)
 }
 
-// putBack makes what is held ready to be given back.
-func (b *bucket) putBack() {
-	if b.held > 0 {
-		b.returned += b.held
-		b.held, b.returnedSince = 0, b.heldSince
+// putBack makes what is left of the oldest n chunks ready to be given back.
+func (b *bucket) putBack(n int) {
+	for _, c := range b.chunks[:n] {
+		b.held -= c.n
+		b.unused = append(b.unused, c)
+	}
+	b.chunks = b.chunks[:copy(b.chunks, b.chunks[n:])]
+}
+
+// use uses one held token.
+func (b *bucket) use() {
+	b.held--
+	if b.chunks[0].n--; b.chunks[0].n == 0 {
+		b.chunks = b.chunks[:copy(b.chunks, b.chunks[1:])]
 	}
 }
 
@@ -132,104 +127,129 @@ func (b *bucket) putBack() {
 func (b *bucket) take(now time.Time, alone bool) verdict {
 	b.advance(now)
 	switch {
-	case b.own.units < token:
+	case b.own.total >= b.rates.perMinute:
 		return tooFast
 	case b.held > 0:
-		b.held--
+		b.use()
 	case alone:
-		if b.rates.perDay > 0 && b.used+b.owed >= b.rates.perDay {
+		if b.rates.perDay > 0 && b.used+b.owedToday >= b.rates.perDay {
 			return quotaUsed
 		}
 		b.owed++
+		b.owedToday++
 	case b.rates.perDay > 0 && b.used >= b.rates.perDay && now.Sub(b.usedAt) < trustQuota:
 		return quotaUsed
-	case b.asked && b.shared.units < token:
+	case b.asked && b.available == 0 && now.Before(b.believedTo):
 		return tooFast
 	default:
 		return mustAsk
 	}
-	b.own.units -= token
+	b.own.add(now.Sub(b.began))
 	return passed
 }
 
 // wants reports whether to take more tokens before the last one is used: never with chunks of one.
 func (b *bucket) wants() bool {
 	quota := b.rates.perDay == 0 || b.used < b.rates.perDay
-	return quota && b.held < b.rates.chunk/2 && b.shared.units >= token
+	return quota && b.held < b.rates.chunk/2 && b.available > 0
 }
 
-// report is for the shared bucket: tokens given back, and requests that passed without one.
+// report is for the shared counts: tokens given back, and requests that passed without one.
 type report struct {
-	returned, owed int
-	level          int // by how many tokens the level changes
-	day            int64
+	unused          []chunk
+	owed, owedToday int
+	counting        int // of the owed, those that still count for the minute
+	day             int64
 }
 
 // none is true when there is nothing to report.
-func (r report) none() bool { return r.returned == 0 && r.owed == 0 }
+func (r report) none() bool { return len(r.unused) == 0 && r.owed == 0 && r.owedToday == 0 }
 
-// report gives what is to be reported, and forgets it. Requests that have refilled meanwhile do not count for the level.
+// report gives what is to be reported, and forgets it.
 func (b *bucket) report(now time.Time) report {
 	b.advance(now)
-	r := report{returned: b.returned, owed: b.owed, day: b.day}
-	if now.Sub(b.returnedSince) < lateReturn {
-		r.level = r.returned
-	}
-	r.level -= min(r.owed, int((b.rates.full()-b.own.units+token-1)/token))
-	b.returned, b.owed = 0, 0
+	r := report{unused: b.unused, owed: b.owed, owedToday: b.owedToday, counting: min(b.owed, b.own.total), day: b.day}
+	b.unused, b.owed, b.owedToday = nil, 0, 0
 	return r
+}
+
+// usedChange is by how much the day's count changes.
+func (r report) usedChange() int {
+	change := r.owedToday
+	for _, c := range r.unused {
+		if c.day == r.day {
+			change -= c.n
+		}
+	}
+	return change
 }
 
 // takeBack takes back what could not be reported, except returned tokens, which may have arrived.
 func (b *bucket) takeBack(r report) {
+	b.owed += r.owed
 	if r.day == b.day {
-		b.owed += r.owed
+		b.owedToday += r.owedToday
 	}
 }
 
-// answer is what the shared bucket said.
+// answer is what the shared counts said.
 type answer struct {
-	taken int
-	left  int64 // units
-	day   int64
-	used  int
+	taken     int
+	available int   // tokens left
+	slot      int64 // in which the taken ones count
+	free      time.Duration
+	whole     time.Duration
+	day       int64
+	dayLeft   time.Duration
+	used      int
 }
 
-func (b *bucket) receive(now time.Time, a answer) {
+// receive takes the answer to a question that was sent at a time.
+func (b *bucket) receive(now, sent time.Time, a answer) {
 	b.advance(now)
-	b.asked = true
-	b.shared = level{a.left, now}
+	b.asked, b.available = true, a.available
+	b.freeAt, b.wholeAt = now.Add(a.free), now.Add(a.whole)
+	b.believedTo = now.Add(min(a.free, trust))
+	b.day, b.dayEnds, b.used, b.usedAt = a.day, now.Add(a.dayLeft), a.used, now
 	if a.taken > 0 {
-		b.held, b.heldSince = b.held+a.taken, now
-	}
-	if a.day >= b.day {
-		b.day, b.used, b.usedAt = a.day, a.used, now
+		// They were taken after the question was sent, so what ends by that time ends early enough, however late the answer is.
+		b.chunks = append(b.chunks, chunk{a.taken, a.slot, a.day, sent.Add(keepHeld)})
+		b.held += a.taken
+		b.advance(now)
 	}
 }
 
 // idle reports whether forgetting the bucket changes nothing.
 func (b *bucket) idle(now time.Time) bool {
 	b.advance(now)
-	nothing := b.held == 0 && b.owed == 0 && b.returned == 0
-	return nothing && b.own.units == b.rates.full() && (b.rates.perDay == 0 || now.Sub(b.usedAt) > time.Minute)
+	nothing := b.held == 0 && b.owed == 0 && len(b.unused) == 0 && b.own.total == 0
+	return nothing && (b.rates.perDay == 0 || now.Sub(b.usedAt) > time.Minute)
 }
 
 // allowance describes the bucket after a request: the limit that refused it, or the one with less left.
 func (b *bucket) allowance(now time.Time, v verdict, alone bool) job.Allowance {
-	have := b.own.units
-	if b.asked && !alone {
-		have = min(have, int64(b.held)*token+b.shared.units)
+	have := b.rates.perMinute - b.own.total
+	together := b.asked && !alone
+	if together {
+		have = min(have, b.held+b.available)
 	}
-	left := max(0, b.rates.perDay-b.used-b.owed+b.held)
+	left := max(0, b.rates.perDay-b.used-b.owedToday+b.held)
 	var a job.Allowance
-	byDay := b.rates.perDay > 0 && int64(left) < have/token
+	byDay := b.rates.perDay > 0 && left < have
 	if v == quotaUsed || (v == passed && byDay) || b.rates.noMinute {
-		reset := time.Unix((dayOf(now)+1)*int64(day/time.Second), 0).Sub(now)
+		reset := b.dayEnds.Sub(now)
 		a = job.Allowance{Policy: "day", Limit: b.rates.perDay, Remaining: left, Reset: reset, RetryAfter: reset}
 	} else {
-		reset := b.rates.until(b.rates.full() - have)
+		elapsed := now.Sub(b.began)
 		a = job.Allowance{
-			Policy: "minute", Limit: b.rates.perMinute, Remaining: int(have / token), Reset: reset, RetryAfter: b.rates.until(token - have),
+			Policy: "minute", Limit: b.rates.perMinute, Remaining: have,
+			Reset: b.own.wholeIn(elapsed), RetryAfter: b.own.freeIn(elapsed, b.rates.perMinute),
+		}
+		if together {
+			a.Reset = max(a.Reset, b.wholeAt.Sub(now))
+		}
+		if together && have == 0 {
+			a.RetryAfter = max(a.RetryAfter, b.freeAt.Sub(now))
 		}
 	}
 	if a.OK = v == passed; a.OK {

@@ -22,53 +22,36 @@ func TestRates(t *testing.T) {
 	}
 }
 
-func TestLevelRefillsExactly(t *testing.T) {
-	t.Parallel()
-	for _, perMinute := range []int{1, 7, 6000, maxPerMinute} {
-		r := newRates(perMinute, 0)
-		l := level{0, noon}
-		// In steps that are no whole number of microseconds.
-		for range 70_000 {
-			l.refill(l.at.Add(1_234_567*time.Nanosecond), r)
-		}
-		require.Equal(t, r.full(), l.units)
-		l = level{0, noon}
-		l.refill(noon.Add(time.Minute-time.Microsecond), r)
-		require.Equal(t, r.full()-int64(perMinute), l.units)
-		l.refill(noon.Add(time.Minute-time.Microsecond+999), r)
-		require.Equal(t, r.full()-int64(perMinute), l.units)
-		l.refill(noon.Add(time.Minute), r)
-		require.Equal(t, r.full(), l.units)
-		l.refill(noon.Add(24*365*time.Hour), r)
-		require.Equal(t, r.full(), l.units)
-		l.refill(noon, r)
-		require.Equal(t, r.full(), l.units, "time that goes back changes nothing")
-	}
+// at is an answer of noon's day.
+func at(taken, available, used int) answer {
+	return answer{taken: taken, available: available, slot: 7, day: dayOf(noon), dayLeft: 12 * time.Hour, used: used}
 }
 
 func TestBucketAlone(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(5, 0), noon)
+	const whole = minute + slotWidth
 	for left := 4; left >= 0; left-- {
 		require.Equal(t, passed, b.take(noon, true))
-		want := job.Allowance{OK: true, Policy: "minute", Limit: 5, Remaining: left, Reset: time.Duration(5-left) * 12 * time.Second}
+		want := job.Allowance{OK: true, Policy: "minute", Limit: 5, Remaining: left, Reset: whole}
 		require.Empty(t, cmp.Diff(want, b.allowance(noon, passed, true)))
 	}
 	require.Equal(t, tooFast, b.take(noon, true))
 	require.Empty(t, cmp.Diff(
-		job.Allowance{Policy: "minute", Limit: 5, Reset: time.Minute, RetryAfter: 12 * time.Second},
-		b.allowance(noon, tooFast, true)))
-	next := noon.Add(12*time.Second - time.Microsecond)
+		job.Allowance{Policy: "minute", Limit: 5, Reset: whole, RetryAfter: whole}, b.allowance(noon, tooFast, true)))
+	next := noon.Add(whole - time.Microsecond)
 	require.Equal(t, tooFast, b.take(next, true))
 	require.Equal(t, time.Microsecond, b.allowance(next, tooFast, true).RetryAfter)
-	require.Equal(t, passed, b.take(noon.Add(12*time.Second), true))
-	require.Equal(t, tooFast, b.take(noon.Add(12*time.Second), true))
+	for range 5 {
+		require.Equal(t, passed, b.take(noon.Add(whole), true))
+	}
+	require.Equal(t, tooFast, b.take(noon.Add(whole), true))
 }
 
 func TestBucketAloneByDay(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(100, 3), noon)
-	b.receive(noon, answer{day: dayOf(noon), left: b.rates.full(), used: 1})
+	b.receive(noon, noon, at(0, 100, 1))
 	require.Equal(t, passed, b.take(noon, true))
 	require.Equal(t, "day", b.allowance(noon, passed, true).Policy)
 	require.Equal(t, 1, b.allowance(noon, passed, true).Remaining)
@@ -81,68 +64,105 @@ func TestBucketAloneByDay(t *testing.T) {
 	require.Equal(t, quotaUsed, b.take(midnight.Add(-time.Microsecond), true))
 	require.Equal(t, passed, b.take(midnight, true))
 	require.Equal(t, 2, b.allowance(midnight, passed, true).Remaining)
+	require.Equal(t, dayOf(noon)+3, func() int64 { b.advance(midnight.Add(50 * time.Hour)); return b.day }())
+}
+
+// The day is that of Redis, even if the clock here is ahead.
+func TestBucketGoesByTheDayOfRedis(t *testing.T) {
+	t.Parallel()
+	b := newBucket(newRates(100, 3), noon.Add(13*time.Hour))
+	b.receive(noon.Add(13*time.Hour), noon.Add(13*time.Hour), at(0, 100, 3))
+	require.Equal(t, quotaUsed, b.take(noon.Add(13*time.Hour), false))
+	require.Equal(t, 12*time.Hour, b.allowance(noon.Add(13*time.Hour), quotaUsed, false).RetryAfter)
 }
 
 func TestBucketUsesWhatItHolds(t *testing.T) {
 	t.Parallel()
-	b := newBucket(newRates(600, 0), noon) // 10 a second, chunks of 10
+	b := newBucket(newRates(600, 0), noon) // chunks of 10
 	require.Equal(t, mustAsk, b.take(noon, false))
-	b.receive(noon, answer{taken: 10, left: b.rates.full() - 10*token, day: dayOf(noon)})
+	b.receive(noon, noon, at(10, 590, 10))
 	for i := range 10 {
 		require.Equal(t, passed, b.take(noon, false))
 		require.Equal(t, i > 4, b.wants(), "asks again in time: %d", i)
 		require.Equal(t, 599-i, b.allowance(noon, passed, false).Remaining)
 	}
 	require.Equal(t, mustAsk, b.take(noon, false))
-	b.receive(noon, answer{left: token - 1, day: dayOf(noon)})
-	require.Equal(t, tooFast, b.take(noon, false), "what is known to be empty is not asked")
-	require.Equal(t, mustAsk, b.take(noon.Add(time.Microsecond), false), "until it has refilled")
+	none := at(0, 0, 600)
+	none.free, none.whole = 5*time.Second, minute
+	b.receive(noon, noon, none)
+	require.Equal(t, tooFast, b.take(noon.Add(trust-1), false), "what is known to be used up is not asked")
+	refused := b.allowance(noon, tooFast, false)
+	require.Equal(t, 5*time.Second, refused.RetryAfter)
+	require.Equal(t, mustAsk, b.take(noon.Add(trust), false), "for a moment")
+	none.free = time.Millisecond
+	b.receive(noon.Add(trust), noon, none)
+	require.Equal(t, mustAsk, b.take(noon.Add(trust+time.Millisecond), false), "until something ended")
 }
 
 func TestBucketGivesBackWhatItDoesNotUse(t *testing.T) {
 	t.Parallel()
-	b := newBucket(newRates(600, 0), noon)
-	b.receive(noon, answer{taken: 10, left: b.rates.full(), day: dayOf(noon)})
+	b := newBucket(newRates(600, 1000), noon)
+	b.receive(noon, noon, at(10, 590, 10))
+	later := at(10, 580, 20)
+	later.slot = 8
+	b.receive(noon.Add(time.Millisecond), noon.Add(time.Millisecond), later)
 	require.Equal(t, passed, b.take(noon.Add(keepHeld-1), false))
-	require.Equal(t, mustAsk, b.take(noon.Add(keepHeld), false))
+	require.Equal(t, 19, b.held)
+	require.Equal(t, passed, b.take(noon.Add(keepHeld), false), "of the second")
 	require.False(t, b.idle(noon.Add(keepHeld)))
-	s := b.report(noon.Add(keepHeld))
-	require.Equal(t, report{returned: 9, level: 9, day: dayOf(noon)}, s)
-	b.takeBack(s)
-	require.True(t, b.report(noon.Add(keepHeld)).none(), "what may have arrived is not given back twice")
-	require.True(t, b.idle(noon.Add(2*keepHeld)))
+	r := b.report(noon.Add(keepHeld + time.Millisecond))
+	require.Equal(t, [][2]int{{9, 7}, {9, 8}}, [][2]int{{r.unused[0].n, int(r.unused[0].slot)}, {r.unused[1].n, int(r.unused[1].slot)}})
+	require.Equal(t, -18, r.usedChange())
+	b.takeBack(r)
+	require.True(t, b.report(noon.Add(minute)).none(), "what may have arrived is not given back twice")
+	require.True(t, b.idle(noon.Add(2*minute)))
 }
 
-// A bucket that has refilled must not get tokens on top.
-func TestBucketGivesBackTooLate(t *testing.T) {
+// A token counts for a minute after its last possible use, so the time of use begins when the question was sent.
+func TestBucketDoesNotUseWhatCameTooLate(t *testing.T) {
+	t.Parallel()
+	b := newBucket(newRates(600, 0), noon)
+	b.receive(noon.Add(keepHeld), noon, at(10, 590, 10))
+	require.Zero(t, b.held)
+	require.Equal(t, mustAsk, b.take(noon.Add(keepHeld), false))
+	require.Equal(t, 10, b.report(noon.Add(keepHeld)).unused[0].n)
+}
+
+// Tokens of the day before are given back to nobody's quota.
+func TestBucketAtMidnight(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 1000), noon)
-	b.receive(noon, answer{taken: 10, left: b.rates.full(), day: dayOf(noon), used: 10})
-	require.Equal(t, report{returned: 10, level: 0, day: dayOf(noon)}, b.report(noon.Add(lateReturn)))
+	midnight := noon.Add(12 * time.Hour)
+	last := at(10, 590, 10)
+	last.dayLeft = time.Millisecond
+	b.receive(midnight.Add(-time.Millisecond), midnight.Add(-time.Millisecond), last)
+	require.Equal(t, mustAsk, b.take(midnight, false))
+	r := b.report(midnight)
+	require.Equal(t, 10, r.unused[0].n)
+	require.Zero(t, r.usedChange())
 }
 
 func TestBucketReportsWhatPassedAlone(t *testing.T) {
 	t.Parallel()
-	b := newBucket(newRates(600, 1000), noon) // 10 a second
+	b := newBucket(newRates(600, 1000), noon)
 	for range 3 {
 		require.Equal(t, passed, b.take(noon, true))
 	}
-	s := b.report(noon)
-	require.Equal(t, report{owed: 3, level: -3, day: dayOf(noon)}, s)
-	b.takeBack(s)
-	require.Equal(t, passed, b.take(noon, true))
-	later := noon.Add(150 * time.Millisecond)
-	s = b.report(later)
-	require.Equal(t, report{owed: 4, level: -3, day: dayOf(noon)}, s, "some have refilled")
-	// After midnight nobody asks any more.
+	r := b.report(noon)
+	require.Equal(t, report{owed: 3, owedToday: 3, counting: 3, day: dayOf(noon)}, r)
+	b.takeBack(r)
+	later := noon.Add(2 * minute)
+	require.Equal(t, passed, b.take(later, true))
+	r = b.report(later)
+	require.Equal(t, report{owed: 4, owedToday: 4, counting: 1, day: dayOf(noon)}, r, "some are over")
+	// After midnight nobody asks any more for the day.
 	midnight := noon.Add(12 * time.Hour)
 	require.Equal(t, passed, b.take(midnight, true))
-	b.takeBack(s)
-	require.Equal(t, 1, b.report(midnight).owed)
+	b.takeBack(r)
+	require.Equal(t, 1, b.report(midnight).owedToday)
 }
 
-// Even if Redis forgets everything again and again, one process never lets more
-// pass than the limit.
+// Even if Redis forgets everything again and again, one process never lets more pass than the limit.
 func TestBucketIsBoundedByItself(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 0), noon)
@@ -152,7 +172,7 @@ func TestBucketIsBoundedByItself(t *testing.T) {
 		case passed:
 			count++
 		case mustAsk:
-			b.receive(noon, answer{taken: 10, left: b.rates.full(), day: dayOf(noon)})
+			b.receive(noon, noon, at(10, 600, 10))
 		default:
 		}
 	}
@@ -165,6 +185,6 @@ func TestBucketIdle(t *testing.T) {
 	require.True(t, b.idle(noon))
 	require.Equal(t, passed, b.take(noon, true))
 	b.report(noon)
-	require.False(t, b.idle(noon.Add(time.Second-time.Microsecond)))
-	require.True(t, b.idle(noon.Add(time.Second)))
+	require.False(t, b.idle(noon.Add(minute+slotWidth-time.Microsecond)))
+	require.True(t, b.idle(noon.Add(minute+slotWidth)))
 }

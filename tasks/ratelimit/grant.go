@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,7 +20,7 @@ var limiterScript = redis.NewScript(limiterSource)
 
 var errSlow = errors.New("no answer in time")
 
-// ask begins an exchange with the client's shared bucket, or joins the one in flight, and returns what is closed with its end;
+// ask begins an exchange with the client's shared counts, or joins the one in flight, and returns what is closed with its end;
 // nil while the circuit is open. The caller holds c.mu.
 func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	if c.asking != nil {
@@ -48,17 +49,18 @@ func (l *Limiter) askForTokens(c *client) <-chan struct{} {
 	return l.ask(c, max(c.waiting, l.rates.chunk-c.bucket.held))
 }
 
-// exchange reports to the shared bucket and takes tokens from it, in the background. The caller holds c.mu.
+// exchange reports to the shared counts and takes tokens from them, in the background. The caller holds c.mu.
 func (l *Limiter) exchange(c *client, wanted int, r report) {
 	answered := make(chan struct{})
 	c.asking = answered
+	sent := l.now()
 	l.asking.Go(func() {
 		a, err := l.grant(c.id, wanted, r)
 		c.mu.Lock()
 		if err != nil {
 			c.bucket.takeBack(r)
 		} else {
-			c.bucket.receive(l.now(), a)
+			c.bucket.receive(l.now(), sent, a)
 		}
 		c.asking = nil
 		c.mu.Unlock()
@@ -71,13 +73,15 @@ func (l *Limiter) exchange(c *client, wanted int, r report) {
 func (l *Limiter) grant(id job.ID, wanted int, r report) (answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*l.redis.Timeout)
 	defer cancel()
-	var micros int64
-	if l.cfg.Clock != nil {
-		micros = l.now().UnixMicro()
+	args := []any{
+		l.rates.perMinute, l.rates.perDay, wanted, r.counting, r.usedChange(), r.day,
+		slotWidth.Microseconds(), (keepHeld + minute).Microseconds(),
 	}
-	n, err := limiterScript.Run(ctx, l.redis.Client, []string{limiterKey(id)},
-		l.rates.perMinute, l.rates.perDay, wanted, r.level, r.returned-r.owed, r.day, micros).Int64Slice()
-	if err == nil && len(n) != 4 {
+	for _, u := range r.unused {
+		args = append(args, u.slot, u.n)
+	}
+	n, err := limiterScript.Run(ctx, l.redis.Client, []string{limiterKey(id)}, args...).Int64Slice()
+	if err == nil && len(n) != 8 {
 		err = fmt.Errorf("the script returned %d values", len(n))
 	}
 	if err != nil {
@@ -85,15 +89,21 @@ func (l *Limiter) grant(id job.ID, wanted int, r report) (answer, error) {
 		return answer{}, l.redis.Failed("limit", err)
 	}
 	l.redis.Metrics.Grants.WithLabelValues(redisconn.ResultOK).Inc()
-	return answer{taken: int(n[0]), left: n[1], day: n[2], used: int(n[3])}, nil
+	return answer{
+		taken: int(n[0]), available: int(n[1]), slot: n[2], free: micros(n[3]), whole: micros(n[4]),
+		day: n[5], dayLeft: micros(n[6]), used: int(n[7]),
+	}, nil
 }
 
-func limiterKey(id job.ID) string { return "forgerun:limit:{" + id.String() + "}" }
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+// limiterKey names the hash of a client. Processes of earlier versions count under forgerun:limit:, in another form.
+func limiterKey(id job.ID) string { return "forgerun:rate:{" + id.String() + "}" }
 
 // giveBack returns all unused tokens, and reports what passed without one.
 func (l *Limiter) giveBack() {
 	l.each(func(c *client) {
-		c.bucket.putBack()
+		c.bucket.putBack(len(c.bucket.chunks))
 		if r := c.bucket.report(l.now()); !r.none() && c.asking == nil && l.circuit.Allow() {
 			l.exchange(c, 0, r)
 		}

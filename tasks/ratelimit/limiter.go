@@ -13,25 +13,26 @@ import (
 
 // Config says how many requests a client may send.
 type Config struct {
-	// PerMinute is the limit for each minute and the largest burst; 0 for none.
+	// PerMinute is the limit for any 60 seconds and the largest burst; 0 for none.
 	PerMinute int
 	// PerDay is the limit for each UTC day; 0 for none.
 	PerDay int
-	// Wait bounds how long a request waits for Redis. Default 50 ms.
+	// Wait bounds how long a request waits for Redis. Default 500 ms.
 	Wait time.Duration
-	// Clock is for tests. Nil: the shared bucket goes by Redis' clock, and this process by its own.
+	// Clock is for tests. Nil: time.Now. What processes share goes by Redis' clock, always.
 	Clock func() time.Time
 }
 
-// Limiter limits each client's requests, over all processes together.
+// Limiter limits each client's requests, over all processes together: never more than PerMinute pass in any 60 seconds.
 //
-// The limit is a token bucket in Redis, of which tokens are taken in small chunks in advance. Only when this process holds none
-// does one request ask, and those that come meanwhile wait for the same answer. Without Redis each process applies the limit by
-// itself, without waiting, and reports what passed when Redis is back.
+// What was taken in the last minute is counted in Redis, of which this process takes tokens in chunks, a chunk of one if the limit
+// is small. Only when it holds none does a request ask, and those that come meanwhile wait for the same answer. Tokens may be used
+// for keepHeld; a token counts until a minute after that, and unused ones are given back. Those of a process that dies count until
+// then. By the slots in which Redis counts, a request that passed counts for 60.5 to 61 seconds.
 //
-// Through one process never pass more than PerMinute and what refills meanwhile. Through several, while Redis works, the same and
-// at most one or two seconds' refill on top, for tokens that were held unused. Tokens of a process that dies are lost. A flushed
-// Redis forgets what was used, the day's quota included; each process still bounds its own share.
+// Without Redis each process applies the limit by itself, without waiting, and reports what passed when Redis is back; so does a
+// request for which Redis took longer than Config.Wait. A flushed Redis forgets what was used, the day's quota included; each
+// process still bounds its own share.
 type Limiter struct {
 	redis   *redisconn.Redis
 	cfg     Config
@@ -64,7 +65,7 @@ func (c *client) isIdle(now time.Time) bool {
 
 // New makes a limiter. It works at once; Start only adds tidying up.
 func New(r *redisconn.Redis, cfg Config) *Limiter {
-	cfg.Wait = redisconn.Default(cfg.Wait, 50*time.Millisecond)
+	cfg.Wait = redisconn.Default(cfg.Wait, 500*time.Millisecond)
 	l := &Limiter{
 		redis: r, cfg: cfg, rates: newRates(cfg.PerMinute, cfg.PerDay), now: cfg.Clock,
 		clients: map[job.ID]*client{}, stopping: make(chan struct{}),
@@ -147,11 +148,14 @@ func (l *Limiter) lock(id job.ID) *client {
 	return c
 }
 
-// Start begins to tidy up, once a second: unused tokens go back to the shared bucket, idle clients are forgotten.
+// sweepEvery is how often unused tokens are given back, so that they are back within a second of being taken.
+const sweepEvery = keepHeld / 2
+
+// Start begins to tidy up: unused tokens go back to the shared counts, idle clients are forgotten.
 func (l *Limiter) Start() {
 	l.start.Do(func() {
 		l.sweeping.Go(func() {
-			ticker := time.NewTicker(keepHeld)
+			ticker := time.NewTicker(sweepEvery)
 			defer ticker.Stop()
 			for {
 				select {
@@ -165,13 +169,13 @@ func (l *Limiter) Start() {
 	})
 }
 
-// sweep reports to the shared buckets, and forgets idle clients.
+// sweep reports to the shared counts, and forgets idle clients.
 func (l *Limiter) sweep() {
 	var idle []*client
 	l.each(func(c *client) {
 		if c.isIdle(l.now()) {
 			idle = append(idle, c)
-		} else if c.bucket.returned > 0 || c.bucket.owed > 0 {
+		} else if len(c.bucket.unused) > 0 || c.bucket.owed > 0 {
 			l.ask(c, 0)
 		}
 	})

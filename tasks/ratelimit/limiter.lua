@@ -1,64 +1,109 @@
--- The shared half of a client's rate limit: a token bucket and the day's count.
+-- The shared half of a client's rate limit: what was taken in the last minute, and the day's count.
 --
--- KEYS[1] the client's hash: level, at, day, used
--- ARGV[1] requests per minute, which is the bucket's size
--- ARGV[2] requests per UTC day, 0 for no limit
+-- KEYS[1] the client's hash: for each slot of Redis' clock its number and the tokens taken in it; day, used
+-- ARGV[1] tokens per minute
+-- ARGV[2] tokens per UTC day, 0 for no limit
 -- ARGV[3] tokens wanted
--- ARGV[4] tokens to add to the bucket first; negative: to remove
--- ARGV[5] requests to take off the day's count first; negative: to add
+-- ARGV[4] tokens that were used without being taken: they count from now on
+-- ARGV[5] by how much to change the day's count first
 -- ARGV[6] the UTC day which that concerns, counted from 1970
--- ARGV[7] microseconds since 1970, 0 for Redis' own clock
+-- ARGV[7] a slot's width in microseconds
+-- ARGV[8] for how many microseconds after its end a slot counts
+-- then, for tokens given back: the slot in which they were taken, and their number
 --
--- Returns tokens taken, what is left in the bucket, the day, and the day's count.
+-- Returns tokens taken, tokens left, the slot, microseconds until a token is left (0: now) and until nothing counts,
+-- the day, microseconds until it ends, and its count.
 --
--- What is in the bucket is counted in 1/60,000,000 of a token, so that each
--- microsecond adds exactly ARGV[1].
-local TOKEN = 60000000
+-- All times are those of Redis, whose clock all processes share. There are never more slots than have their time in
+-- ARGV[7] + ARGV[8], whatever the limit.
 local DAY = 86400000000
 
 local limit = tonumber(ARGV[1])
 local per_day = tonumber(ARGV[2])
 local wanted = tonumber(ARGV[3])
-local now = tonumber(ARGV[7])
-if now == 0 then
-  local time = redis.call('TIME')
-  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-end
-local full = limit * TOKEN
+local width = tonumber(ARGV[7])
+local counts_for = tonumber(ARGV[8])
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local current = math.floor(now / width)
 local today = math.floor(now / DAY)
 
-local stored = redis.call('HMGET', KEYS[1], 'level', 'at', 'day', 'used')
-local level = tonumber(stored[1] or '') or full
-local at = tonumber(stored[2] or '') or now
-local used = tonumber(stored[4] or '') or 0
-if tonumber(stored[3] or '') ~= today then
+local function name(number) return string.format('%.0f', number) end
+local function over(slot) return (slot + 1) * width + counts_for - now end
+
+local counts, changed, day, used = {}, {}, nil, 0
+local stored = redis.call('HGETALL', KEYS[1])
+for i = 1, #stored, 2 do
+  local field, value = stored[i], tonumber(stored[i + 1])
+  local slot = tonumber(field)
+  if field == 'day' then
+    day = value
+  elseif field == 'used' then
+    used = value or 0
+  elseif not slot or not value or over(slot) <= 0 then
+    redis.call('HDEL', KEYS[1], field)
+  elseif slot > current then
+    -- The clock went back: what was taken then counts from now, not until the clock has come so far again.
+    redis.call('HDEL', KEYS[1], field)
+    counts[current] = (counts[current] or 0) + value
+  else
+    counts[slot] = (counts[slot] or 0) + value
+  end
+end
+if day ~= today then
   used = 0
 end
 
-if now > at then
-  level = level + math.min(now - at, TOKEN) * limit
-  at = now
+for i = 9, #ARGV, 2 do
+  local slot = tonumber(ARGV[i])
+  if counts[slot] then
+    counts[slot] = math.max(0, counts[slot] - tonumber(ARGV[i + 1]))
+    changed[slot] = true
+  end
 end
-level = math.max(0, math.min(full, level + tonumber(ARGV[4]) * TOKEN))
 if tonumber(ARGV[6]) == today then
-  used = math.max(0, used - tonumber(ARGV[5]))
+  used = math.max(0, used + tonumber(ARGV[5]))
 end
+counts[current] = (counts[current] or 0) + tonumber(ARGV[4])
+changed[current] = true
 
-local taken = math.min(wanted, math.floor(level / TOKEN))
+local total, slots = 0, {}
+for slot, n in pairs(counts) do
+  total = total + n
+  slots[#slots + 1] = slot
+end
+table.sort(slots)
+
+local taken = math.max(0, math.min(wanted, limit - total))
 if per_day > 0 then
   taken = math.max(0, math.min(taken, per_day - used))
 end
-level = level - taken * TOKEN
+counts[current] = counts[current] + taken
+total = total + taken
 used = used + taken
 
-redis.call('HSET', KEYS[1],
-  'level', string.format('%.0f', level), 'at', string.format('%.0f', at),
-  'day', string.format('%.0f', today), 'used', string.format('%.0f', used))
--- A bucket is full again after a minute at the latest, and then says nothing.
-local keep = 61000
-if per_day > 0 then
-  keep = math.max(keep, math.ceil(((today + 1) * DAY - now) / 1000))
+for slot in pairs(changed) do
+  if counts[slot] > 0 then
+    redis.call('HSET', KEYS[1], name(slot), name(counts[slot]))
+  else
+    redis.call('HDEL', KEYS[1], name(slot))
+  end
 end
-redis.call('PEXPIRE', KEYS[1], string.format('%.0f', keep))
+redis.call('HSET', KEYS[1], 'day', name(today), 'used', name(used))
+local keep = width + counts_for
+if per_day > 0 then
+  keep = math.max(keep, (today + 1) * DAY - now)
+end
+redis.call('PEXPIRE', KEYS[1], name(math.ceil(keep / 1000)))
 
-return {taken, level, today, used}
+local free, whole, left = 0, 0, total
+for _, slot in ipairs(slots) do
+  if left >= limit then
+    left = left - counts[slot]
+    free = over(slot)
+  end
+  if counts[slot] > 0 then
+    whole = over(slot)
+  end
+end
+return {taken, math.max(0, limit - total), current, free, whole, today, (today + 1) * DAY - now, used}

@@ -1,159 +1,172 @@
 package ratelimit
 
 import (
-	"context"
-	"sync"
-	"sync/atomic"
+	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/devstack"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// clock is a clock that tests set.
-type clock struct{ us atomic.Int64 }
+// whole is after how long nothing counts any more, at most.
+const whole = minute + keepHeld + slotWidth
 
-func newClock() *clock {
-	c := &clock{}
-	c.us.Store(noon.UnixMicro())
-	return c
-}
-
-func (c *clock) now() time.Time          { return time.UnixMicro(c.us.Load()).UTC() }
-func (c *clock) advance(d time.Duration) { c.us.Add(d.Microseconds()) }
-
-// newLimiter waits for Redis as long as it takes, so that a slow machine does
-// not make it go on alone.
-func newLimiter(t testing.TB, r *redisconn.Redis, cfg Config) *Limiter {
-	t.Helper()
-	if cfg.Wait == 0 {
-		cfg.Wait = redistest.Within
-	}
-	l := New(r, cfg)
-	t.Cleanup(func() { _ = l.Stop(context.Background()) })
-	return l
-}
-
-// hammer sends requests from several goroutines to all limiters until each has
-// refused, and counts those that passed.
-func hammer(t testing.TB, client job.ID, limiters ...*Limiter) int {
-	var passed atomic.Int64
-	var senders sync.WaitGroup
-	for _, l := range limiters {
-		for range 8 {
-			senders.Go(func() {
-				for l.Allow(t.Context(), client).OK {
-					passed.Add(1)
-				}
-			})
-		}
-	}
-	senders.Wait()
-	return int(passed.Load())
-}
-
-func TestLimiterLetsExactlyTheLimitPass(t *testing.T) {
+func TestABurstOfTheWholeLimitPasses(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{1, 2, 5, 60, 119, 1000, 6000, 12345} {
-		clock := newClock()
-		r := redistest.DB(t)
+		w := newWorld(t)
 		client := redistest.Task().JobID
-		one := newLimiter(t, r, Config{PerMinute: limit, Clock: clock.now})
+		cfg := Config{PerMinute: limit}
+		one := w.process(cfg, 0)
 		require.Equal(t, limit, hammer(t, client, one), "one process")
 		require.Zero(t, hammer(t, client, one))
-		clock.advance(time.Minute)
-		others := []*Limiter{one}
-		for range 3 {
-			others = append(others, newLimiter(t, r, Config{PerMinute: limit, Clock: clock.now}))
-		}
+		w.advance(whole)
+		others := []*Limiter{one, w.process(cfg, time.Hour), w.process(cfg, -time.Hour), w.process(cfg, 0)}
 		require.Equal(t, limit, hammer(t, client, others...), "limit %d, four processes", limit)
 		require.Zero(t, hammer(t, client, others...))
 		require.True(t, one.Allow(t.Context(), redistest.Task().JobID).OK, "clients do not share")
 	}
 }
 
-func TestLimiterRefills(t *testing.T) {
+// Whatever comes when, at however many processes with whatever clocks: no span of 60 seconds has more than the limit.
+func TestNoMinuteHasMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
-	clock := newClock()
-	r := redistest.DB(t)
-	client := redistest.Task().JobID
-	a := newLimiter(t, r, Config{PerMinute: 6000, Clock: clock.now})
-	b := newLimiter(t, r, Config{PerMinute: 6000, Clock: clock.now})
-	require.Equal(t, 6000, hammer(t, client, a, b))
-	for range 20 {
-		clock.advance(50 * time.Millisecond)
-		require.Equal(t, 5, hammer(t, client, a, b))
+	for seed := range uint64(12) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 2))
+			limits := []int{1, 3, 60, 119, 120, 150, 600, 1200}
+			limit := limits[random.IntN(len(limits))]
+			w := newWorld(t)
+			for range 1 + random.IntN(4) {
+				w.process(Config{PerMinute: limit}, time.Duration(random.IntN(20_000)-10_000)*time.Millisecond)
+			}
+			client := redistest.Task().JobID
+			passed := burstsAtRandom(w, random, client, limit)
+			requireNoMinuteHasMore(t, passed, limit)
+			w.advance(whole)
+			require.Equal(t, limit, hammer(t, client, w.all...), "nothing is lost for long")
+		})
 	}
-	clock.advance(time.Hour)
-	require.Equal(t, 6000, hammer(t, client, a, b), "never more than a minute's")
 }
 
-// Without a clock of its own the shared bucket goes by Redis'.
-func TestLimiterOnRealTime(t *testing.T) {
+// passes is how many requests passed at a time.
+type passes struct {
+	at time.Time
+	n  int
+}
+
+// burstsAtRandom goes on for some minutes.
+func burstsAtRandom(w *world, random *rand.Rand, client job.ID, limit int) (passed []passes) {
+	for end := w.now().Add(4 * time.Minute); w.now().Before(end); {
+		l, n := w.all[random.IntN(len(w.all))], 0
+		for range 1 + random.IntN(1+random.IntN(limit*3/2)) {
+			if l.Allow(w.t.Context(), client).OK {
+				n++
+			}
+		}
+		if n > 0 {
+			passed = append(passed, passes{w.now(), n})
+		}
+		if random.IntN(3) == 0 {
+			w.sweep()
+		}
+		if random.IntN(50) == 0 { // a process ends, another begins
+			_ = l.Stop(w.t.Context())
+			i := random.IntN(len(w.all))
+			for w.all[i] != l {
+				i = (i + 1) % len(w.all)
+			}
+			w.all = append(w.all[:i], w.all[i+1:]...)
+			w.process(l.cfg, 0)
+		}
+		w.advance(time.Duration(random.IntN(1+random.IntN(8_000_000))) * time.Microsecond)
+	}
+	return passed
+}
+
+func requireNoMinuteHasMore(t *testing.T, passed []passes, limit int) {
+	t.Helper()
+	require.NotEmpty(t, passed)
+	first, within := 0, 0
+	for _, p := range passed {
+		within += p.n
+		for p.at.Sub(passed[first].at) >= minute {
+			within -= passed[first].n
+			first++
+		}
+		require.LessOrEqual(t, within, limit, "in the minute until %v", p.at)
+	}
+}
+
+// A client that waits as long as it is told passes then, and not before.
+func TestRetryAfterIsTrue(t *testing.T) {
 	t.Parallel()
-	const limit = 600
-	r := redistest.DB(t)
-	client := redistest.Task().JobID
-	var ls []*Limiter
-	for range 4 {
-		ls = append(ls, newLimiter(t, r, Config{PerMinute: limit}))
+	for _, limit := range []int{1, 7, 60, 600} {
+		w := newWorld(t)
+		client := redistest.Task().JobID
+		a, b := w.process(Config{PerMinute: limit}, 0), w.process(Config{PerMinute: limit}, time.Minute)
+		passedBefore := 0
+		for a.Allow(t.Context(), client).OK {
+			passedBefore++
+			if passedBefore%10 == 0 {
+				w.advance(20 * time.Millisecond)
+			}
+		}
+		require.Equal(t, limit, passedBefore)
+		refused := b.Allow(t.Context(), client)
+		require.False(t, refused.OK)
+		require.Positive(t, refused.RetryAfter)
+		require.LessOrEqual(t, refused.RetryAfter, refused.Reset)
+		require.LessOrEqual(t, refused.Reset, whole)
+		w.advance(refused.RetryAfter - time.Microsecond)
+		again := b.Allow(t.Context(), client)
+		require.Equal(t, job.Allowance{Policy: "minute", Limit: limit, Reset: again.Reset, RetryAfter: time.Microsecond}, again)
+		w.advance(time.Microsecond)
+		last := b.Allow(t.Context(), client)
+		require.True(t, last.OK)
+		w.advance(last.Reset)
+		require.Equal(t, limit, hammer(t, client, b), "and by then it has the whole limit again")
 	}
-	began, passed := time.Now(), 0
-	for time.Since(began) < 500*time.Millisecond {
-		passed += hammer(t, client, ls...)
-	}
-	elapsed := time.Since(began)
-	require.GreaterOrEqual(t, passed, limit)
-	require.LessOrEqual(t, float64(passed), limit*(1+elapsed.Minutes())+1)
-	require.Positive(t, r.Client.PTTL(t.Context(), limiterKey(client)).Val(), "Redis forgets idle clients")
 }
 
 func TestAllowanceOfASmallLimit(t *testing.T) {
 	t.Parallel()
-	clock := newClock()
-	l := newLimiter(t, redistest.DB(t), Config{PerMinute: 5, Clock: clock.now})
+	w := newWorld(t)
+	l := w.process(Config{PerMinute: 5}, 0)
 	client := redistest.Task().JobID
 	for left := 4; left >= 0; left-- {
-		want := job.Allowance{OK: true, Policy: "minute", Limit: 5, Remaining: left, Reset: time.Duration(5-left) * 12 * time.Second}
+		want := job.Allowance{OK: true, Policy: "minute", Limit: 5, Remaining: left, Reset: whole}
 		require.Empty(t, cmp.Diff(want, l.Allow(t.Context(), client)))
 	}
-	refused := job.Allowance{Policy: "minute", Limit: 5, Reset: time.Minute, RetryAfter: 12 * time.Second}
+	refused := job.Allowance{Policy: "minute", Limit: 5, Reset: whole, RetryAfter: whole}
 	require.Empty(t, cmp.Diff(refused, l.Allow(t.Context(), client)))
-	clock.advance(12*time.Second - time.Microsecond)
-	require.False(t, l.Allow(t.Context(), client).OK)
-	clock.advance(time.Microsecond)
-	require.True(t, l.Allow(t.Context(), client).OK)
-	require.False(t, l.Allow(t.Context(), client).OK)
 }
 
 func TestLimiterByDay(t *testing.T) {
 	t.Parallel()
-	clock := newClock()
-	r := redistest.DB(t)
+	w := newWorld(t)
 	client := redistest.Task().JobID
-	cfg := Config{PerMinute: 6000, PerDay: 1000, Clock: clock.now}
-	a, b := newLimiter(t, r, cfg), newLimiter(t, r, cfg)
+	cfg := Config{PerMinute: 6000, PerDay: 1000}
+	a, b := w.process(cfg, 0), w.process(cfg, 0)
 	require.Equal(t, 1000, hammer(t, client, a, b))
-	clock.advance(time.Hour)
+	w.advance(time.Hour)
 	require.Zero(t, hammer(t, client, a, b))
 	require.Equal(t, job.Allowance{Policy: "day", Limit: 1000, Reset: 11 * time.Hour, RetryAfter: 11 * time.Hour},
 		a.Allow(t.Context(), client))
-	require.Greater(t, r.Client.PTTL(t.Context(), limiterKey(client)).Val(), 10*time.Hour)
-	clock.advance(11 * time.Hour)
+	require.Greater(t, w.mini.TTL(limiterKey(client)), 10*time.Hour)
+	w.advance(11 * time.Hour)
 	require.Equal(t, 1000, hammer(t, client, a, b), "a new day")
 }
 
 func TestLimiterByDayAlone(t *testing.T) {
 	t.Parallel()
-	clock := newClock()
-	l := newLimiter(t, redistest.DB(t), Config{PerDay: 7, Clock: clock.now})
+	l := newWorld(t).process(Config{PerDay: 7}, 0)
 	client := redistest.Task().JobID
 	first := l.Allow(t.Context(), client)
 	require.Equal(t, job.Allowance{OK: true, Policy: "day", Limit: 7, Remaining: 6, Reset: 12 * time.Hour}, first)
@@ -162,48 +175,60 @@ func TestLimiterByDayAlone(t *testing.T) {
 
 func TestNoLimit(t *testing.T) {
 	t.Parallel()
-	l := newLimiter(t, redistest.DB(t), Config{})
+	l := newWorld(t).process(Config{}, 0)
 	for range 1000 {
 		require.Equal(t, job.Allowance{OK: true}, l.Allow(t.Context(), job.ID{1}))
 	}
 	require.Empty(t, l.clients)
 }
 
-// Tokens that one process holds and does not use come back to the others.
-func TestLimiterReturnsUnusedTokens(t *testing.T) {
+// Tokens that one process holds and does not use come back to the others, in less than a second.
+func TestUnusedTokensComeBackWithinASecond(t *testing.T) {
 	t.Parallel()
-	clock := newClock()
-	r := redistest.DB(t)
+	w := newWorld(t)
 	client := redistest.Task().JobID
-	cfg := Config{PerMinute: 6000, PerDay: 10_000, Clock: clock.now}
-	a, b := newLimiter(t, r, cfg), newLimiter(t, r, cfg)
+	cfg := Config{PerMinute: 6000, PerDay: 10_000}
+	a, b := w.process(cfg, 0), w.process(cfg, 0)
 	require.True(t, a.Allow(t.Context(), client).OK) // and holds 99
 	require.Equal(t, 5900, hammer(t, client, b))
-	clock.advance(keepHeld)
-	a.sweep()
-	a.asking.Wait()
-	require.Equal(t, 99+100, hammer(t, client, b), "and a second's refill")
-	clock.advance(time.Hour)
+	w.advance(keepHeld + sweepEvery)
+	w.sweep()
+	w.advance(trust)
+	require.Less(t, keepHeld+sweepEvery+trust, time.Second)
+	require.Equal(t, 99, hammer(t, client, b))
+	w.advance(whole)
 
 	require.True(t, a.Allow(t.Context(), client).OK)
 	require.NoError(t, a.Stop(t.Context()))
-	used, err := r.Client.HGet(t.Context(), limiterKey(client), "used").Int()
-	require.NoError(t, err)
-	require.Equal(t, 1+5900+199+1, used, "a process that ends gives everything back")
+	require.Equal(t, strconv.Itoa(1+5900+99+1), w.mini.HGet(limiterKey(client), "used"), "a process that ends gives everything back")
 	require.NoError(t, a.Stop(t.Context()))
 	require.True(t, a.Allow(t.Context(), client).OK, "and goes on alone")
 }
 
+// What a process took and did not live to use counts for as long as it could have used it, and a minute.
+func TestTokensOfAProcessThatDies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	client := redistest.Task().JobID
+	dies, lives := w.process(Config{PerMinute: 6000}, 0), w.process(Config{PerMinute: 6000}, 0)
+	require.True(t, dies.Allow(t.Context(), client).OK)
+	require.Equal(t, 5900, hammer(t, client, lives))
+	w.advance(minute)
+	require.Zero(t, hammer(t, client, lives))
+	w.advance(whole - minute)
+	require.Equal(t, 6000, hammer(t, client, lives))
+}
+
 func TestLimiterForgetsIdleClients(t *testing.T) {
 	t.Parallel()
-	clock := newClock()
-	l := newLimiter(t, redistest.DB(t), Config{PerMinute: 600, Clock: clock.now})
+	w := newWorld(t)
+	l := w.process(Config{PerMinute: 600}, 0)
 	for _, task := range redistest.Tasks(100) {
 		require.True(t, l.Allow(t.Context(), task.JobID).OK)
 	}
 	l.Start()
 	l.Start()
-	clock.advance(time.Minute)
+	w.us.Add(whole.Microseconds())
 	redistest.Eventually(t, func() bool {
 		l.mu.RLock()
 		defer l.mu.RUnlock()
@@ -211,120 +236,13 @@ func TestLimiterForgetsIdleClients(t *testing.T) {
 	})
 	require.NoError(t, l.Stop(t.Context()))
 	l.Start()
-}
-
-// Without Redis each process applies the limit by itself. Nobody waits, save
-// the few requests that find out.
-func TestLimiterWithoutRedis(t *testing.T) {
-	t.Parallel()
-	for name, how := range map[string]struct {
-		fault, heal func(*devstack.Redis) error
-		slack       int // requests that Redis counts though nobody got the answer
-	}{
-		"down":  {fault: (*devstack.Redis).Kill, heal: func(s *devstack.Redis) error { return s.Start(t.Context()) }},
-		"hangs": {fault: (*devstack.Redis).Pause, heal: (*devstack.Redis).Resume, slack: 2 * 8},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := redistest.Own(t)
-			r := redistest.ConnectHanging(t, server.URL())
-			clock := newClock()
-			cfg := Config{PerMinute: 100, PerDay: 1000, Clock: clock.now}
-			a, b := newLimiter(t, r, cfg), newLimiter(t, r, cfg)
-			client := redistest.Task().JobID
-			require.Equal(t, 100, hammer(t, client, a, b))
-			clock.advance(time.Minute)
-			a.cfg.Wait, b.cfg.Wait = 50*time.Millisecond, 50*time.Millisecond
-			openConnections(r, 10)
-
-			require.NoError(t, how.fault(server))
-			require.Equal(t, 100, hammer(t, client, a))
-			require.Equal(t, 100, hammer(t, client, b))
-			require.True(t, a.circuit.IsOpen())
-			require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Alone))
-			// The first exchange of each, and a probe. A Redis that hangs executes all
-			// that later, and must not count again what is owed.
-			redistest.Eventually(t, func() bool {
-				a.Allow(t.Context(), client)
-				return testutil.ToFloat64(r.Metrics.Grants.WithLabelValues(redisconn.ResultFailed)) >= 3
-			})
-
-			require.NoError(t, how.heal(server))
-			requireShared(t, a)
-			requireShared(t, b)
-			used, err := r.Client.HGet(t.Context(), limiterKey(client), "used").Int()
-			require.NoError(t, err)
-			require.GreaterOrEqual(t, used, 300, "the quota is corrected afterwards")
-			require.LessOrEqual(t, used, 300+how.slack)
-			clock.advance(time.Minute)
-			a.cfg.Wait, b.cfg.Wait = redistest.Within, redistest.Within
-			require.Equal(t, 100, hammer(t, client, a, b), "shared again")
-		})
-	}
-}
-
-// openConnections fills the pool: only on a connection that is already there
-// does a hanging Redis find a command to execute later.
-func openConnections(r *redisconn.Redis, n int) {
-	var blocked sync.WaitGroup
-	for range n {
-		blocked.Go(func() { r.Client.BLPop(context.Background(), 200*time.Millisecond, "nothing") })
-	}
-	blocked.Wait()
-}
-
-// requireShared waits until the limiter works with Redis again and has reported all.
-func requireShared(t *testing.T, l *Limiter) {
-	t.Helper()
-	redistest.Eventually(t, func() bool {
-		l.sweep()
-		l.asking.Wait()
-		reported := !l.circuit.IsOpen()
-		l.mu.RLock()
-		defer l.mu.RUnlock()
-		for _, c := range l.clients {
-			c.mu.Lock()
-			reported = reported && c.bucket.owed == 0
-			c.mu.Unlock()
-		}
-		return reported
-	})
-}
-
-func TestLimiterDoesNotWaitForASlowRedis(t *testing.T) {
-	t.Parallel()
-	server := redistest.Own(t)
-	r := redistest.ConnectHanging(t, server.URL())
-	l := newLimiter(t, r, Config{PerMinute: 1000})
-	require.NoError(t, server.Pause())
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.True(t, l.Allow(ctx, job.ID{1}).OK, "a request that is given up is decided at once")
-	require.False(t, l.circuit.IsOpen(), "and says nothing about Redis")
-	l.cfg.Wait = time.Millisecond
-	require.True(t, l.Allow(t.Context(), job.ID{1}).OK)
-	require.True(t, l.circuit.IsOpen())
-	require.NoError(t, server.Resume())
-	requireShared(t, l)
-}
-
-// What others took counts only while Redis can tell.
-func TestLimiterAloneKnowsOnlyItself(t *testing.T) {
-	t.Parallel()
-	clock := newClock()
-	r := redistest.DB(t)
-	client := redistest.Task().JobID
-	a := newLimiter(t, r, Config{PerMinute: 50, Clock: clock.now})
-	b := newLimiter(t, r, Config{PerMinute: 50, Clock: clock.now})
-	require.Equal(t, 50, hammer(t, client, b))
-	require.Zero(t, hammer(t, client, a))
-	a.circuit.Report(errSlow)
-	require.True(t, a.Allow(t.Context(), client).OK)
+	w.advance(whole)
+	require.Empty(t, w.mini.Keys(), "and so does Redis")
 }
 
 func TestLimiterAsksForAllWhoWait(t *testing.T) {
 	t.Parallel()
-	l := newLimiter(t, redistest.DB(t), Config{PerMinute: 60, Clock: newClock().now})
+	l := newWorld(t).process(Config{PerMinute: 60}, 0)
 	c := l.lock(job.ID{1})
 	c.waiting = 10
 	answered := l.askForTokens(c)
@@ -334,37 +252,37 @@ func TestLimiterAsksForAllWhoWait(t *testing.T) {
 	require.Equal(t, 10, c.bucket.held)
 }
 
-// A flushed Redis forgets, but what passed one process is not forgotten there.
-func TestLimiterAfterAFlush(t *testing.T) {
+// Counting is bounded for each client, in Redis and here, whatever the limit.
+func TestCountsOfAClientAreBounded(t *testing.T) {
 	t.Parallel()
-	clock := newClock()
-	r := redistest.DB(t)
+	w := newWorld(t)
+	l, other := w.process(Config{PerMinute: 600_000}, 0), w.process(Config{PerMinute: 600_000}, 0)
 	client := redistest.Task().JobID
-	a := newLimiter(t, r, Config{PerMinute: 300, Clock: clock.now})
-	b := newLimiter(t, r, Config{PerMinute: 300, Clock: clock.now})
-	require.Equal(t, 300, hammer(t, client, a))
-	require.NoError(t, r.Client.FlushDB(t.Context()).Err())
-	require.Zero(t, hammer(t, client, a))
-	require.Equal(t, 300, hammer(t, client, b))
-	clock.advance(time.Minute)
-	require.Equal(t, 300, hammer(t, client, a, b))
+	const fields = int(whole/slotWidth) + 3 // a slot that has begun, day, used
+	for range 500 {
+		for range 30 {
+			require.True(t, l.Allow(t.Context(), client).OK)
+		}
+		require.True(t, other.Allow(t.Context(), client).OK)
+		w.advance(250 * time.Millisecond)
+	}
+	keys, err := w.mini.HKeys(limiterKey(client))
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(keys), fields)
+	require.Less(t, fields, 128, "Redis keeps a hash of so few in one compact piece")
+	c := l.lock(client)
+	defer c.mu.Unlock()
+	require.LessOrEqual(t, len(c.bucket.own.counts), fields)
+	require.LessOrEqual(t, len(c.bucket.chunks)+len(c.bucket.unused), 10)
 }
 
-// What somebody else put under the key must not stop a client for ever.
-func TestLimiterOnDamagedData(t *testing.T) {
-	t.Parallel()
-	clock := newClock()
-	r := redistest.DB(t)
+func TestHotPathDoesNotAllocate(t *testing.T) {
+	w := newWorld(t)
+	l := w.process(Config{PerMinute: maxPerMinute}, 0)
 	client := redistest.Task().JobID
-	require.NoError(t, r.Client.HSet(t.Context(), limiterKey(client), "level", "x", "at", "", "day", "-", "used", "NaN").Err())
-	require.Equal(t, 50, hammer(t, client, newLimiter(t, r, Config{PerMinute: 50, Clock: clock.now})))
-}
-
-// The embedded Redis runs the same script.
-func TestLimiterOnMiniredis(t *testing.T) {
-	t.Parallel()
-	r := redistest.Mini(t)
-	require.Equal(t, 20, hammer(t, redistest.Task().JobID, newLimiter(t, r, Config{PerMinute: 20, PerDay: 100, Clock: newClock().now})))
-	require.True(t, newLimiter(t, r, Config{PerMinute: 20}).Allow(t.Context(), redistest.Task().JobID).OK)
-	require.Zero(t, testutil.ToFloat64(r.Metrics.Grants.WithLabelValues(redisconn.ResultFailed)))
+	require.True(t, l.Allow(t.Context(), client).OK)
+	c := l.lock(client)
+	c.bucket.held, c.bucket.chunks[0].n = 1<<20, 1<<20
+	c.mu.Unlock()
+	require.Zero(t, testing.AllocsPerRun(1000, func() { l.Allow(t.Context(), client) }))
 }

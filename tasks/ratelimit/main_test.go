@@ -1,10 +1,95 @@
 package ratelimit
 
 import (
+	"context"
 	"os"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
+
+// world is a Redis and processes whose time the test advances.
+type world struct {
+	t     testing.TB
+	mini  *miniredis.Miniredis
+	redis *redisconn.Redis
+	us    atomic.Int64 // since 1970
+	all   []*Limiter
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{t: t, mini: miniredis.RunT(t)}
+	w.redis = redistest.Connect(t, "redis://"+w.mini.Addr())
+	w.us.Store(noon.UnixMicro())
+	w.mini.SetTime(noon)
+	return w
+}
+
+func (w *world) now() time.Time { return time.UnixMicro(w.us.Load()).UTC() }
+
+// advance waits for what is in flight. Redis' clock goes first: what is taken at a time was asked for by then.
+func (w *world) advance(d time.Duration) {
+	for _, l := range w.all {
+		l.asking.Wait()
+	}
+	w.mini.SetTime(w.now().Add(d))
+	w.mini.FastForward(d)
+	w.us.Add(d.Microseconds())
+}
+
+// process starts one whose clock is wrong by so much.
+func (w *world) process(cfg Config, wrong time.Duration) *Limiter {
+	w.t.Helper()
+	cfg.Clock = func() time.Time { return w.now().Add(wrong) }
+	l := newLimiter(w.t, w.redis, cfg)
+	w.all = append(w.all, l)
+	return l
+}
+
+// sweep does what each process does a few times a second.
+func (w *world) sweep() {
+	for _, l := range w.all {
+		l.sweep()
+	}
+	for _, l := range w.all {
+		l.asking.Wait()
+	}
+}
+
+// newLimiter waits for Redis as long as it takes, so that a slow machine does not make it go on alone.
+func newLimiter(t testing.TB, r *redisconn.Redis, cfg Config) *Limiter {
+	t.Helper()
+	if cfg.Wait == 0 {
+		cfg.Wait = redistest.Within
+	}
+	l := New(r, cfg)
+	t.Cleanup(func() { _ = l.Stop(context.Background()) })
+	return l
+}
+
+// hammer sends requests from several goroutines to all limiters until each has refused, and counts those that passed.
+func hammer(t testing.TB, client job.ID, limiters ...*Limiter) int {
+	var passed atomic.Int64
+	var senders sync.WaitGroup
+	for _, l := range limiters {
+		for range 8 {
+			senders.Go(func() {
+				for l.Allow(t.Context(), client).OK {
+					passed.Add(1)
+				}
+			})
+		}
+	}
+	senders.Wait()
+	return int(passed.Load())
+}

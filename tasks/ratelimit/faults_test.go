@@ -1,0 +1,136 @@
+package ratelimit
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+	"github.com/forgerun/forgerun/tasks/redistest"
+)
+
+// Without Redis each process applies the limit by itself. Nobody waits, save
+// the few requests that find out.
+func TestLimiterWithoutRedis(t *testing.T) {
+	t.Parallel()
+	for name, how := range map[string]struct {
+		fault, heal func(*devstack.Redis) error
+		slack       int // requests that Redis counts though nobody got the answer
+	}{
+		"down":  {fault: (*devstack.Redis).Kill, heal: func(s *devstack.Redis) error { return s.Start(t.Context()) }},
+		"hangs": {fault: (*devstack.Redis).Pause, heal: (*devstack.Redis).Resume, slack: 2 * 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Own(t)
+			r := redistest.ConnectHanging(t, server.URL())
+			cfg := Config{PerMinute: 100, PerDay: 1000}
+			a, b := newLimiter(t, r, cfg), newLimiter(t, r, cfg)
+			require.Equal(t, 100, hammer(t, redistest.Task().JobID, a, b), "shared")
+			client := redistest.Task().JobID
+			a.cfg.Wait, b.cfg.Wait = 50*time.Millisecond, 50*time.Millisecond
+			openConnections(r, 10)
+
+			require.NoError(t, how.fault(server))
+			require.Equal(t, 100, hammer(t, client, a))
+			require.Equal(t, 100, hammer(t, client, b))
+			require.True(t, a.circuit.IsOpen())
+			require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Alone))
+			// The first exchange of each, and a probe. A Redis that hangs executes all
+			// that later, and must not count again what is owed.
+			redistest.Eventually(t, func() bool {
+				a.Allow(t.Context(), client)
+				return testutil.ToFloat64(r.Metrics.Grants.WithLabelValues(redisconn.ResultFailed)) >= 3
+			})
+
+			require.NoError(t, how.heal(server))
+			requireShared(t, a)
+			requireShared(t, b)
+			used, err := r.Client.HGet(t.Context(), limiterKey(client), "used").Int()
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, used, 200, "the quota is corrected afterwards")
+			require.LessOrEqual(t, used, 200+how.slack)
+			a.cfg.Wait, b.cfg.Wait = redistest.Within, redistest.Within
+			third := newLimiter(t, r, cfg)
+			require.Zero(t, hammer(t, client, third), "what passed meanwhile counts for the minute")
+			require.Equal(t, 100, hammer(t, redistest.Task().JobID, a, b, third), "shared again")
+		})
+	}
+}
+
+// openConnections fills the pool: only on a connection that is already there
+// does a hanging Redis find a command to execute later.
+func openConnections(r *redisconn.Redis, n int) {
+	var blocked sync.WaitGroup
+	for range n {
+		blocked.Go(func() { r.Client.BLPop(context.Background(), 200*time.Millisecond, "nothing") })
+	}
+	blocked.Wait()
+}
+
+// requireShared waits until the limiter works with Redis again and has reported all.
+func requireShared(t *testing.T, l *Limiter) {
+	t.Helper()
+	redistest.Eventually(t, func() bool {
+		l.sweep()
+		l.asking.Wait()
+		reported := !l.circuit.IsOpen()
+		l.mu.RLock()
+		defer l.mu.RUnlock()
+		for _, c := range l.clients {
+			c.mu.Lock()
+			reported = reported && c.bucket.owed == 0
+			c.mu.Unlock()
+		}
+		return reported
+	})
+}
+
+func TestLimiterDoesNotWaitForASlowRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Own(t)
+	r := redistest.ConnectHanging(t, server.URL())
+	l := newLimiter(t, r, Config{PerMinute: 1000})
+	require.NoError(t, server.Pause())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.True(t, l.Allow(ctx, job.ID{1}).OK, "a request that is given up is decided at once")
+	require.False(t, l.circuit.IsOpen(), "and says nothing about Redis")
+	l.cfg.Wait = time.Millisecond
+	require.True(t, l.Allow(t.Context(), job.ID{1}).OK)
+	require.True(t, l.circuit.IsOpen())
+	require.NoError(t, server.Resume())
+	requireShared(t, l)
+}
+
+// What others took counts only while Redis can tell.
+func TestLimiterAloneKnowsOnlyItself(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	client := redistest.Task().JobID
+	a, b := w.process(Config{PerMinute: 50}, 0), w.process(Config{PerMinute: 50}, 0)
+	require.Equal(t, 50, hammer(t, client, b))
+	require.Zero(t, hammer(t, client, a))
+	a.circuit.Report(errSlow)
+	require.True(t, a.Allow(t.Context(), client).OK)
+}
+
+// A flushed Redis forgets, but what passed one process is not forgotten there.
+func TestLimiterAfterAFlush(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	client := redistest.Task().JobID
+	a, b := w.process(Config{PerMinute: 300}, 0), w.process(Config{PerMinute: 300}, 0)
+	require.Equal(t, 300, hammer(t, client, a))
+	w.mini.FlushAll()
+	require.Zero(t, hammer(t, client, a))
+	require.Equal(t, 300, hammer(t, client, b))
+	w.advance(whole)
+	require.Equal(t, 300, hammer(t, client, a, b))
+}

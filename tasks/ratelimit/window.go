@@ -1,0 +1,74 @@
+package ratelimit
+
+import "time"
+
+const (
+	// minute is the span in which never more than the limit may pass.
+	minute = time.Minute
+	// slotWidth is the precision of counting: what happens in a slot counts until a minute after the slot's end, so a count is
+	// never given up early, and a client needs a bounded number of counts whatever its limit.
+	slotWidth = 500 * time.Millisecond
+	// keepHeld is how long a process may use the tokens that it took. In Redis they count for that much longer, since a minute
+	// begins with their last possible use; unused ones go back when it is over.
+	keepHeld = 500 * time.Millisecond
+)
+
+// window counts the requests that passed this process, by slots. The process's own times are durations since a beginning of its
+// choice, by a clock that does not go back.
+type window struct {
+	counts []count // oldest first, none empty
+	total  int
+}
+
+type count struct {
+	slot int64
+	n    int
+}
+
+// over is when the count ends.
+func (c count) over() time.Duration { return time.Duration(c.slot+1)*slotWidth + minute }
+
+// advance forgets what ended.
+func (w *window) advance(now time.Duration) {
+	gone := 0
+	for gone < len(w.counts) && w.counts[gone].over() <= now {
+		w.total -= w.counts[gone].n
+		gone++
+	}
+	if gone > 0 {
+		w.counts = w.counts[:copy(w.counts, w.counts[gone:])]
+	}
+}
+
+// add counts a request.
+func (w *window) add(now time.Duration) {
+	slot := int64(now / slotWidth)
+	w.total++
+	if last := len(w.counts) - 1; last >= 0 && w.counts[last].slot >= slot {
+		w.counts[last].n++
+		return
+	}
+	w.counts = append(w.counts, count{slot, 1})
+}
+
+// freeIn is the time until fewer than limit count.
+func (w *window) freeIn(now time.Duration, limit int) time.Duration {
+	left := w.total
+	for _, c := range w.counts {
+		if left < limit {
+			break
+		}
+		if left -= c.n; left < limit {
+			return c.over() - now
+		}
+	}
+	return 0
+}
+
+// wholeIn is the time until nothing counts.
+func (w *window) wholeIn(now time.Duration) time.Duration {
+	if len(w.counts) == 0 {
+		return 0
+	}
+	return w.counts[len(w.counts)-1].over() - now
+}
