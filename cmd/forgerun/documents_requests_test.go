@@ -1,0 +1,207 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+// documentedOperation is what the document says of an operation, as far as it
+// takes to send its requests.
+type documentedOperation struct {
+	ID        string         `yaml:"operationId"`
+	Body      documentedBody `yaml:"requestBody"`
+	Responses map[string]any
+}
+
+type documentedBody struct {
+	Ref     string `yaml:"$ref"`
+	Content map[string]struct {
+		Examples map[string]struct{ Value map[string]any }
+	}
+}
+
+// documentedRequest is an operation's request with an example as its body.
+type documentedRequest struct {
+	method, path, name, media string
+
+	operation *documentedOperation
+	body      map[string]any // nil: none
+}
+
+// documentedRequests reads the document that the service tells.
+func documentedRequests(t *testing.T, text string) (requests []documentedRequest) {
+	t.Helper()
+	type item struct{ Get, Post, Patch, Delete *documentedOperation }
+	var document struct {
+		Paths      map[string]item
+		Components struct {
+			RequestBodies map[string]documentedBody `yaml:"requestBodies"`
+		}
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(text), &document))
+	for path, i := range document.Paths {
+		for method, o := range map[string]*documentedOperation{"GET": i.Get, "POST": i.Post, "PATCH": i.Patch, "DELETE": i.Delete} {
+			if o == nil {
+				continue
+			}
+			body := o.Body
+			if body.Ref != "" {
+				body = document.Components.RequestBodies[body.Ref[strings.LastIndexByte(body.Ref, '/')+1:]]
+			}
+			if len(body.Content) == 0 {
+				requests = append(requests, documentedRequest{method: method, path: path, operation: o})
+			}
+			for media, content := range body.Content {
+				for name, example := range content.Examples {
+					requests = append(requests, documentedRequest{method, path, name, media, o, example.Value})
+				}
+			}
+		}
+	}
+	return requests
+}
+
+// status is the documented one: the lowest of those of success. A submission
+// that does not ask to wait is not answered with 200.
+func (o *documentedOperation) status(t *testing.T) int {
+	t.Helper()
+	if o.ID == "submitJob" {
+		return http.StatusAccepted
+	}
+	status, err := strconv.Atoi(slices.Min(slices.Collect(maps.Keys(o.Responses))))
+	require.NoError(t, err)
+	return status
+}
+
+// documentedWorld has what documented requests are about.
+type documentedWorld struct {
+	s     *stack
+	api   *proc
+	u     *user
+	ended string // a job that has succeeded, with deliveries
+	batch string
+	hook  string
+	sent  map[string]string // deliveries of that job: to "webhook" and "callback"
+}
+
+func newDocumentedWorld(t *testing.T) *documentedWorld {
+	t.Helper()
+	w := &documentedWorld{s: newStack(t, hooks), sent: map[string]string{}}
+	w.api, _, w.u = w.s.startDelivering()
+	r := newReceiver(t, nil)
+	w.hook = w.u.subscribe(w.api, r.url).id
+	w.ended = w.u.submit(w.api, execute("SUCCESS_FAST", `"callback":"`+r.url+`"`))
+	w.batch = w.newBatch()
+	w.s.await("SUCCEEDED", w.ended)
+	w.s.awaitDeliveries()
+	for _, d := range w.u.deliveries(w.api, "/v1/jobs/"+w.ended, "?event_name=job.succeeded") {
+		to := "webhook"
+		if d["webhook_id"] == nil {
+			to = "callback"
+		}
+		w.sent[to] = d["delivery_id"].(string)
+	}
+	require.Len(t, w.sent, 2)
+	return w
+}
+
+// newBatch submits jobs that wait.
+func (w *documentedWorld) newBatch() string {
+	w.s.t.Helper()
+	const job = `{"type":"DEFERRED","execution_at":"2100-01-01T00:00:00Z"}`
+	a := w.u.call(w.api, "POST", "/v1/jobs/batch", `{"jobs":[`+job+`,`+job+`]}`)
+	require.Equal(w.s.t, http.StatusAccepted, a.status, a.body)
+	return a.text("batch_id")
+}
+
+// newJob submits a job and waits for a state of it.
+func (w *documentedWorld) newJob(state, body string) string {
+	w.s.t.Helper()
+	id := w.u.submit(w.api, body)
+	w.s.await(state, id)
+	return id
+}
+
+// prepare makes what a request needs, and gives who sends it and the values of
+// its path. A member of the body that names something gets the name of what
+// there is.
+func (w *documentedWorld) prepare(r documentedRequest) (u *user, values map[string]string) {
+	w.s.t.Helper()
+	values = map[string]string{"n": "1", "slug": "conflict", "name": "job-result", "delivery_id": w.sent["webhook"]}
+	switch {
+	case strings.HasPrefix(r.path, "/v1/jobs/"):
+		values["id"], values["delivery_id"] = w.ended, w.sent["callback"]
+	case strings.HasPrefix(r.path, "/v1/batches/"):
+		values["id"] = w.batch
+	case strings.HasPrefix(r.path, "/v1/webhooks/"):
+		values["id"] = w.hook
+	}
+	u = w.u
+	switch r.operation.ID {
+	case "deleteJob":
+		values["id"] = w.newJob("SUCCEEDED", execute("SUCCESS_FAST"))
+	case "cancelJob":
+		values["id"] = w.newJob("CREATED", `{"type":"DEFERRED","execution_at":"2100-01-01T00:00:00Z"}`)
+	case "retryJob":
+		values["id"] = w.newJob("FAILED", execute("FAIL_AFTER_RETRYABLE"))
+	case "cancelBatch":
+		values["id"] = w.newBatch()
+	case "unregisterWebhook":
+		values["id"] = w.u.subscribe(w.api, "http://127.0.0.1:9/", "batch.completed").id
+	case "createClient":
+		u = &user{s: w.s}
+	case "registerWebhook":
+		u = w.s.newUser(w.api) // to whom nothing happens that would be sent there
+	case "createKey", "renewKey", "revokeKey":
+		u = w.s.newUser(w.api)
+		values["id"] = u.id
+	}
+	if r.operation.ID == "revokeKey" {
+		r.body["key_id"] = u.call(w.api, "POST", "/v1/clients/"+u.id+"/keys", "").text("key_id")
+	}
+	return u, values
+}
+
+// TestDocumentedRequestsWork sends every request of the document, as its
+// examples have it, to a service, which answers with the documented status.
+// That the answer is as its schema says, the stack's client checks.
+func TestDocumentedRequestsWork(t *testing.T) {
+	t.Parallel()
+	w := newDocumentedWorld(t)
+	served := w.u.call(w.api, "GET", "/openapi.yaml", "")
+	file, err := os.ReadFile("../../handlers/docs/openapi.yaml")
+	require.NoError(t, err)
+	require.Equal(t, string(file), served.body)
+	requests := documentedRequests(t, served.body)
+	require.Greater(t, len(requests), 50)
+	for _, r := range requests {
+		u, values := w.prepare(r)
+		path := r.path
+		for name, value := range values {
+			path = strings.ReplaceAll(path, "{"+name+"}", value)
+		}
+		require.NotContains(t, path, "{", r.operation.ID)
+		var body string
+		if r.body != nil {
+			text, err := json.Marshal(r.body)
+			require.NoError(t, err)
+			body = string(text)
+		}
+		var headers []string
+		if body != "" {
+			headers = []string{"Content-Type", r.media}
+		}
+		a := u.call(w.api, r.method, path, body, headers...)
+		require.NoError(t, a.err, "%s, %s", r.operation.ID, r.name)
+		require.Equal(t, r.operation.status(t), a.status, "%s, %s: %s", r.operation.ID, r.name, a.body)
+	}
+}
