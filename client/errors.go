@@ -28,7 +28,9 @@ type Problem struct {
 	// Tries is how many requests were sent for the call. With more than one, an
 	// earlier one, whose answer was lost, may have caused this answer.
 	Tries int
-	// Extensions are the members that have no field here.
+	// Extensions are the members that have no field here, such as expired_at of what
+	// is gone, and job_id or batch_id of a conflict of idempotency keys: what the
+	// first request made.
 	Extensions map[string]json.RawMessage
 }
 

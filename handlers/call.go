@@ -96,7 +96,8 @@ func (r *call) checkAccept(produced ...string) error {
 	if len(produced) == 0 {
 		return nil
 	}
-	return job.Errorf(job.CodeNotAcceptable, "This resource is given as %s; the Accept header excludes that.", strings.Join(produced, " or "))
+	return job.Errorf(job.CodeNotAcceptable, "This resource is given as %s; the Accept header excludes that. Send Accept: %s, or none.",
+		strings.Join(produced, " or "), produced[0])
 }
 
 // list gives a header that is a comma-separated list, all its lines joined.
@@ -193,7 +194,8 @@ func (r *call) keyedBody() (body []byte, key string, err error) {
 	}
 	key, ok := header.Key(string(lines[0]))
 	if !ok || !decode.ValidKey(key) || len(lines) > 1 {
-		return nil, "", job.Errorf(job.CodeMalformed, "The Idempotency-Key header must be one key: "+decode.KeyForm)
+		return nil, "", job.Errorf(job.CodeMalformed, "The Idempotency-Key header must be one key: "+decode.KeyForm+
+			` For example: Idempotency-Key: "8e03978e-40d5-43dd-bc93-6894a57f9324".`)
 	}
 	return body, key, nil
 }

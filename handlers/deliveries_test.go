@@ -92,7 +92,7 @@ func TestBadDeliveryQueries(t *testing.T) {
 			for _, value := range bad[p.name] {
 				refused := w.send("GET", path+"?"+p.name+"="+value, "").requireProblem(t, job.CodeMalformed)
 				if p.name != "cursor" {
-					require.Equal(t, []job.Violation{{Parameter: p.name, Detail: "Must be " + p.want + "."}}, refused.Violations, value)
+					requireBadValue(t, p, refused, value)
 				}
 			}
 		}

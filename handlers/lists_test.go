@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -89,6 +90,19 @@ func TestListFilters(t *testing.T) {
 	}, *got))
 }
 
+// requireBadValue checks that a problem is about the value of one parameter. It may
+// suggest another value.
+func requireBadValue(t *testing.T, want parameter, p problem, value string) {
+	t.Helper()
+	require.Len(t, p.Violations, 1, value)
+	require.Equal(t, want.name, p.Violations[0].Parameter, value)
+	suggestion, ok := strings.CutPrefix(p.Violations[0].Detail, "Must be "+want.want+".")
+	require.True(t, ok, p.Violations[0].Detail)
+	if suggestion != "" {
+		require.Regexp(t, `^ Did you mean [A-Za-z_.]+\?$`, suggestion, value)
+	}
+}
+
 func TestBadQueries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -109,7 +123,7 @@ func TestBadQueries(t *testing.T) {
 			a := w.send("GET", "/v1/jobs?"+name+"="+value, "")
 			p := a.requireProblem(t, job.CodeMalformed)
 			if name != "cursor" { // a cursor may be well formed, and yet none of this list
-				require.Equal(t, []job.Violation{{Parameter: name, Detail: "Must be " + parameter.want + "."}}, p.Violations, value)
+				requireBadValue(t, parameter, p, value)
 			}
 			require.NotContains(t, a.text, `"pointer"`, "pointers are for bodies")
 			p = w.send("GET", "/v1/jobs?"+name+"="+value+"&"+name+"="+value, "").requireProblem(t, job.CodeMalformed)
@@ -121,12 +135,13 @@ func TestBadQueries(t *testing.T) {
 		query.Set(name, "!")
 	}
 	p := w.send("GET", "/v1/jobs?"+query.Encode(), "").requireProblem(t, job.CodeMalformed)
-	told := map[string]bool{}
+	told := map[string]string{}
 	for _, v := range p.Violations {
-		told[v.Parameter] = true
+		told[v.Parameter] = v.Detail
 	}
 	require.Len(t, told, len(query), "all are told at once")
-	require.Contains(t, p.Detail, "The query parameters of this resource are ")
+	require.Contains(t, told["x"], "The query parameters of this resource are ")
+	require.Contains(t, p.Detail, fmt.Sprintf("%d more are in violations.", len(query)-1))
 	for _, path := range []string{job.BatchPath(batchID) + "/jobs", jobPath(jobID) + "/events", "/v1/events"} {
 		w.full().send("GET", path+"?limit=0", "").requireProblem(t, job.CodeMalformed)
 		w.send("GET", path+"?state=FAILED", "").requireProblem(t, job.CodeMalformed)

@@ -101,6 +101,9 @@ func (s *Server) admit(r *call) error {
 	return r.checkQuery()
 }
 
+// authorizationForm says how a request shows whose it is.
+const authorizationForm = "Send your API key once, as Authorization: Bearer frk_..."
+
 // maxTokenBytes is far above the length of any key or token.
 const maxTokenBytes = 512
 
@@ -123,12 +126,12 @@ func (s *Server) authenticate(r *call) error {
 
 func (s *Server) identify(ctx context.Context, headers [][]byte) (job.Caller, error) {
 	if len(headers) == 0 {
-		return job.Caller{}, job.Errorf(job.CodeInvalidCredentials, "The request has no Authorization header.")
+		return job.Caller{}, job.Errorf(job.CodeInvalidCredentials, "The request has no Authorization header. "+authorizationForm)
 	}
 	scheme, token, _ := strings.Cut(string(headers[0]), " ")
 	token = strings.TrimLeft(token, " ")
 	if len(headers) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxTokenBytes {
-		return job.Caller{}, job.Errorf(job.CodeInvalidCredentials, "The Authorization header is not of the form Bearer <api_key>.")
+		return job.Caller{}, job.Errorf(job.CodeInvalidCredentials, "The Authorization header is not of the right form. "+authorizationForm)
 	}
 	return s.deps.Clients.Authenticate(ctx, token)
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // problem is the answer to a request that failed: RFC 9457 with the members
-// code, violations and expired_at (section 14).
+// code, violations, expired_at, job_id and batch_id (section 14).
 type problem struct {
 	Type       string          `json:"type"`
 	Title      string          `json:"title"`
@@ -28,6 +28,8 @@ type problem struct {
 	Code       job.Code        `json:"code"`
 	Violations []job.Violation `json:"violations,omitempty"`
 	ExpiredAt  *job.Time       `json:"expired_at,omitempty"` // of 410: since when it is gone
+	JobID      *job.ID         `json:"job_id,omitempty"`     // of a conflict of idempotency keys: what the first request made
+	BatchID    *job.ID         `json:"batch_id,omitempty"`
 
 	retryAfter time.Duration
 }
@@ -44,7 +46,7 @@ func (e statusError) Error() string { return e.detail }
 // *job.Error shows nothing of itself: it is logged, and the client gets a
 // plain internal error.
 func (s *Server) sendProblem(r *call, err error) {
-	p := s.problemOf(r.ctx, err)
+	p := s.problemOf(r, err)
 	p.Instance = "urn:uuid:" + r.idText
 	r.failed = &p
 	s.metrics.countRefused(r, p.Code)
@@ -66,7 +68,7 @@ func (s *Server) sendProblem(r *call, err error) {
 	_ = r.send(p.Status, mimeProblem, &p) // strings and numbers: cannot fail
 }
 
-func (s *Server) problemOf(ctx context.Context, err error) problem {
+func (s *Server) problemOf(r *call, err error) problem {
 	var (
 		known   *job.Error
 		status  statusError
@@ -79,18 +81,20 @@ func (s *Server) problemOf(ctx context.Context, err error) problem {
 	case errors.As(err, &known) && known.Code.Spec().Status < 500:
 		p := s.problem(known.Code, known.Detail)
 		p.Violations, p.retryAfter = known.Violations, known.RetryAfter
-		p.ExpiredAt = job.TimeOf(known.ExpiredAt)
+		p.ExpiredAt, p.JobID, p.BatchID = job.TimeOf(known.ExpiredAt), idOrNull(known.JobID), idOrNull(known.BatchID)
 		return p
 	case errors.As(err, &status):
 		p := s.problem(job.CodeMalformed, status.detail)
 		p.Status = status.status
 		return p
 	case errors.As(err, &routing) && routing.Code == fiber.StatusMethodNotAllowed:
-		return s.problem(job.CodeMethodNotAllowed, "This resource does not have that method; the Allow header names those it has.")
+		return s.problem(job.CodeMethodNotAllowed, "This resource does not have that method. It has "+
+			string(r.Response().Header.Peek(fiber.HeaderAllow))+".")
 	case errors.As(err, &routing) && routing.Code == fiber.StatusNotFound:
-		return s.problem(job.CodeRequestNotFound, "Nothing is at this path.")
+		return s.problem(job.CodeRequestNotFound,
+			"Nothing is at this path."+s.nearPath(r.Path())+" All paths are described at "+s.cfg.PublicURL+"/docs.")
 	// Whatever a use case made of its context's end, the reason is known here.
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(r.ctx.Err(), context.DeadlineExceeded):
 		return s.problem(job.CodeTimeout, "The request took longer than this server allows. "+
 			"Whether it had an effect is not known; repeat it with the same idempotency key.")
 	case s.base.Err() != nil:
@@ -111,7 +115,7 @@ func (s *Server) problem(code job.Code, detail string) problem {
 	}
 	return problem{
 		Type: s.links.ProblemType(spec.Slug), Title: spec.Title, Status: spec.Status,
-		Detail: detail, Code: spec.Code,
+		Detail: job.PlainText(detail, job.MaxDetailBytes), Code: spec.Code,
 	}
 }
 

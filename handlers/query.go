@@ -19,40 +19,46 @@ import (
 
 // parameter is a query parameter.
 type parameter struct {
-	name  string
-	valid func(string) bool
-	want  string // what a value must be
+	name   string
+	valid  func(string) bool
+	want   string   // what a value must be
+	values []string // all there are, nil where they cannot be listed
+}
+
+// choice is a parameter that is one of the given values.
+func choice[T ~string](name string, values []T) parameter {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = string(v)
+	}
+	return parameter{name, func(s string) bool { return slices.Contains(texts, s) }, decode.OneOf(values), texts}
 }
 
 // The query parameters of lists.
 var (
 	pageQuery = []parameter{
-		{"limit", isLimit, "a whole number from 1 to " + strconv.Itoa(maxLimit)},
-		{"cursor", isCursor, "the next_cursor of a page before, unchanged"},
+		{name: "limit", valid: isLimit, want: "a whole number from 1 to " + strconv.Itoa(maxLimit)},
+		{name: "cursor", valid: isCursor, want: "the next_cursor of a page before, unchanged"},
 	}
 	createdQuery = []parameter{
-		{"created_after", isTime, decode.TimeForm},
-		{"created_before", isTime, decode.TimeForm},
+		{name: "created_after", valid: isTime, want: decode.TimeForm},
+		{name: "created_before", valid: isTime, want: decode.TimeForm},
 	}
 	listQuery = slices.Concat(pageQuery, []parameter{
-		{"state", isState, decode.OneOf(job.States)},
-		{"type", func(s string) bool { return job.Type(s).Valid() }, decode.OneOf(job.Types)},
-		{"work_kind", func(s string) bool { return job.Kind(s).Valid() }, decode.OneOf(job.Kinds())},
-		{"batch_id", isID, "the id of a batch, such as 0190a1b2-c3d4-7000-8000-000000000b01"},
+		choice("state", job.States), choice("type", job.Types), choice("work_kind", job.Kinds()),
+		{name: "batch_id", valid: isID, want: "the id of a batch, such as 0190a1b2-c3d4-7000-8000-000000000b01"},
 	}, createdQuery)
 	deliveryQuery = slices.Concat(pageQuery, []parameter{
-		{"state", func(s string) bool { return job.DeliveryState(s).Valid() }, decode.OneOf(deliveryStates)},
-		{"event_name", func(s string) bool { return slices.Contains(job.SubscribableEvents, s) }, decode.OneOf(job.SubscribableEvents)},
+		choice("state", deliveryStates), choice("event_name", job.SubscribableEvents),
 	}, createdQuery)
 )
 
 // reportQuery chooses a report.
-var reportQuery = []parameter{{"attempt", isAttempt, "the number of an attempt, a whole number from 1"}}
+var reportQuery = []parameter{{name: "attempt", valid: isAttempt, want: "the number of an attempt, a whole number from 1"}}
 
 var deliveryStates = []job.DeliveryState{job.DeliveryPending, job.DeliveryDelivered, job.DeliveryFailed}
 
 func isAttempt(s string) bool { _, ok := parsePositive(s); return ok }
-func isState(s string) bool   { return job.State(s).Valid() }
 func isID(s string) bool      { _, err := job.ParseID(s); return err == nil }
 func isTime(s string) bool    { _, err := job.ParseTime(s); return err == nil }
 
@@ -94,31 +100,33 @@ func (r *call) checkQuery() error {
 	seen := make(map[string]bool, len(names))
 	foreign := args.Len() == 0 // "?=" and the like
 	var violations []job.Violation
-	add := func(name, detail string) {
-		if len(violations) < job.MaxViolations && name != "" {
-			violations = append(violations, job.Violation{Parameter: name, Detail: detail})
-		}
-	}
 	for name, value := range args.All() {
 		name := string(name)
-		switch i := slices.Index(names, name); {
+		i := slices.Index(names, name)
+		wrong, detail := i < 0 || seen[name] || !r.route.query[i].valid(string(value)), ""
+		foreign = foreign || i < 0 || seen[name]
+		switch {
+		case !wrong || name == "" || len(violations) == job.MaxViolations:
 		case i < 0:
-			foreign = true
-			add(strings.ToValidUTF8(name[:min(len(name), maxNameShown)], "\uFFFD"), "This parameter is not known. "+known)
+			detail = "This parameter is not known." + decode.DidYouMean(name, names) + " " + known
 		case seen[name]:
-			foreign = true
-			add(name, "This parameter may be given once.")
-		case !r.route.query[i].valid(string(value)):
-			add(name, "Must be "+r.route.query[i].want+".")
+			detail = "This parameter may be given once."
+		default:
+			detail = "Must be " + r.route.query[i].want + "." + decode.DidYouMean(string(value), r.route.query[i].values)
+		}
+		if detail != "" {
+			shown := strings.ToValidUTF8(name[:min(len(name), maxNameShown)], "\uFFFD")
+			violations = append(violations, job.Violation{Parameter: shown, Detail: detail})
 		}
 		seen[name] = true
 	}
-	if !foreign && len(violations) == 0 {
-		return nil
+	switch {
+	case len(violations) > 0:
+		return job.Malformed("The query is not of the expected form.", violations...)
+	case foreign:
+		return job.Malformed("The query is not of the expected form. " + known)
 	}
-	err := job.Errorf(job.CodeMalformed, "The query is not of the expected form. %s", known)
-	err.Violations = violations
-	return err
+	return nil
 }
 
 // maxNameShown bounds what is shown of an unknown parameter's name, in bytes.

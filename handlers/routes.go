@@ -1,8 +1,12 @@
 package handlers
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/docs"
 )
 
@@ -123,6 +127,70 @@ func (s *Server) register() {
 			s.app.Add(fiber.MethodHead, rt.path, handler)
 		}
 	}
+}
+
+// The paths for which a near one is looked for.
+const (
+	maxNearPath     = 256 // bytes
+	maxNearSegments = 8
+)
+
+// nearPath suggests the route whose path was probably meant, "" if there is none:
+// one that differs in little, or in /v1, case or a slash at the end alone.
+func (s *Server) nearPath(path string) string {
+	path = strings.TrimSuffix(path, "/")
+	if len(path) > maxNearPath || strings.Count(path, "/") > maxNearSegments {
+		return ""
+	}
+	for _, sent := range []string{path, "/v1" + path} {
+		segments := strings.Split(sent, "/")
+		for _, rt := range s.paths {
+			if isNear(segments, rt) {
+				return " Did you mean /" + strings.Join(rt[1:], "/") + "?"
+			}
+		}
+	}
+	return ""
+}
+
+// isNear reports whether a path may be meant to be that of a route: segment by
+// segment the same, or one that can be mistaken for it.
+func isNear(sent, route []string) bool {
+	if len(sent) != len(route) {
+		return false
+	}
+	for i, name := range route {
+		if !strings.HasPrefix(name, "{") && name != sent[i] && decode.Nearest(sent[i], route[i:i+1]) == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// knownPaths gives the segments of each path of the API, those with the fewest
+// parameters first, as the documents write them.
+func knownPaths(routes []route) [][]string {
+	var paths [][]string
+	for _, rt := range routes {
+		segments := strings.Split(rt.path, "/")
+		for i, name := range segments {
+			if parameter, ok := strings.CutPrefix(name, ":"); ok {
+				segments[i] = "{" + parameter + "}"
+			}
+		}
+		paths = append(paths, segments)
+	}
+	slices.SortStableFunc(paths, func(a, b []string) int { return parameters(a) - parameters(b) })
+	return paths
+}
+
+func parameters(path []string) (n int) {
+	for _, name := range path {
+		if strings.HasPrefix(name, "{") {
+			n++
+		}
+	}
+	return n
 }
 
 // unmatched answers what Fiber found no route for: 404, or 405 with Allow.

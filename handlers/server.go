@@ -200,6 +200,7 @@ type Server struct {
 	deps    Deps
 	log     *slog.Logger
 	links   job.Links
+	paths   [][]string // see knownPaths
 	app     *fiber.App
 	metrics *metrics
 	streams *stream.Engine
@@ -225,6 +226,7 @@ func New(cfg Config, deps Deps) *Server {
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
 		links: job.Links{PublicURL: cfg.PublicURL},
 	}
+	s.paths = knownPaths(s.routes())
 	s.metrics = newMetrics(telemetry.In(deps.Registry), s.routes())
 	s.limiter = stream.NewLimiter(s.cfg.MaxStreams, s.cfg.MaxStreamsPerClient)
 	s.streams = &stream.Engine{

@@ -62,7 +62,7 @@ var Codes = []CodeSpec{
 	{CodeNotAcceptable, 406, "not-acceptable", "Not acceptable", "Accept application/json or application/problem+json."},
 	{CodePayloadTooLarge, 413, "payload-too-large", "Request body too large", "Send a smaller body."},
 	{CodeValidationFailed, 400, "validation-failed", "Validation failed", "Correct the values that the violations point to."},
-	{CodeInvalidCredentials, 401, "invalid-credentials", "Invalid credentials", "Send a valid API key as Authorization: Bearer <api_key>."},
+	{CodeInvalidCredentials, 401, "invalid-credentials", "Invalid credentials", "Send a valid API key as Authorization: Bearer frk_..."},
 	{CodeTokenExpired, 401, "key-expired", "API key expired", "Renew the key, or create a new one."},
 	{CodeForbidden, 403, "forbidden", "Forbidden", "Ask the operator for access."},
 	{CodeKeyDisabled, 403, "key-disabled", "API key revoked", "Use another key of this client."},
@@ -131,12 +131,20 @@ type Error struct {
 	Violations []Violation
 	RetryAfter time.Duration // 0: none
 	ExpiredAt  *time.Time    // 410 only: since when it is gone
+	JobID      ID            // conflict of an idempotency key only: the job of the first request
+	BatchID    ID            // the same of a batch
 	Cause      error
 }
 
 // Errorf makes an Error with a formatted detail.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Malformed makes the error for a request of the wrong form. The detail is what is
+// said in general, and gets the first violation.
+func Malformed(detail string, violations ...Violation) *Error {
+	return &Error{Code: CodeMalformed, Detail: WithFirst(detail, violations), Violations: violations}
 }
 
 // Error gives code, detail and cause, for logs.
@@ -163,7 +171,7 @@ func CodeOf(err error) Code {
 
 // Invalid makes the error for a request whose values break business rules.
 func Invalid(violations ...Violation) *Error {
-	return &Error{Code: CodeValidationFailed, Detail: "The request has invalid values.", Violations: violations}
+	return &Error{Code: CodeValidationFailed, Detail: WithFirst("The request has invalid values.", violations), Violations: violations}
 }
 
 // ErrStale is the answer to a write that came too late: the job is no longer

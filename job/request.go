@@ -42,11 +42,11 @@ type Request struct {
 // Refusal is the error for r with all that is wrong with it, Violations
 // included.
 func (r Request) Refusal(violations []Violation) *Error {
-	refusal := Invalid(violations[:min(len(violations), MaxViolations)]...)
+	violations = violations[:min(len(violations), MaxViolations)]
 	if r.Malformed {
-		refusal.Code, refusal.Detail = CodeMalformed, "The body is not of the expected form."
+		return Malformed("The body is not of the expected form.", violations...)
 	}
-	return refusal
+	return Invalid(violations...)
 }
 
 // Check gives everything that is wrong with r's values under the catalogue c.

@@ -186,6 +186,9 @@ func TestBatchKeys(t *testing.T) {
 	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
 	_, err = f.store.FindBatch(f.ctx(), f.client, "k", other.RequestHash)
 	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
+	var conflict *job.Error
+	require.ErrorAs(t, err, &conflict)
+	require.Equal(t, []job.ID{{}, first.ID}, []job.ID{conflict.JobID, conflict.BatchID})
 	require.Equal(t, 3, f.countJobs())
 
 	f.expireKeys()

@@ -52,6 +52,10 @@ func TestSameKeyOtherRequestIsAConflict(t *testing.T) {
 	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
 	_, err = f.store.FindReceipt(f.ctx(), f.client, "k", other.RequestHash)
 	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
+	var conflict *job.Error
+	require.ErrorAs(t, err, &conflict)
+	require.Equal(t, []job.ID{first, {}}, []job.ID{conflict.JobID, conflict.BatchID})
+	require.Contains(t, conflict.Detail, first.String())
 	require.Equal(t, 1, f.countJobs())
 	require.Equal(t, before, f.all(first))
 	require.Zero(t, f.storageErrors(), "a client's mistake is no trouble of the database")

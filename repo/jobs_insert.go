@@ -16,7 +16,24 @@ var insertJobs = statement("insertJobs")
 // jobsEndpoint is the scope of idempotency keys of POST /jobs.
 const jobsEndpoint = "jobs"
 
-// errKeyReused is the answer to a known key with another payload.
+// keyReused is the answer to a known key with another payload. It names what the
+// first request made: keys belong to a client, and so does what they stand for.
+func keyReused(endpoint string, made job.ID) error {
+	const detail = "This idempotency key was used for a different request, which made %s %s. Repeat that request unchanged, or use a new key."
+	switch endpoint {
+	case jobsEndpoint:
+		err := job.Errorf(job.CodeIdempotencyConflict, detail, "job", made)
+		err.JobID = made
+		return err
+	case batchEndpoint:
+		err := job.Errorf(job.CodeIdempotencyConflict, detail, "batch", made)
+		err.BatchID = made
+		return err
+	}
+	return errKeyReused
+}
+
+// errKeyReused is the same where it is not said what the first request made.
 var errKeyReused = job.Errorf(job.CodeIdempotencyConflict, "This idempotency key was used for a different request.")
 
 // errKeyInFlight answers a request whose key another one took and gave back, or
@@ -155,7 +172,7 @@ func (s *Store) findKey(ctx context.Context, client job.ID, endpoint, key string
 	case err != nil || !found:
 		return nil, err
 	case !bytes.Equal(k.hash, hash[:]):
-		return nil, errKeyReused
+		return nil, keyReused(endpoint, k.JobID)
 	}
 	return &k.Receipt, nil
 }

@@ -108,8 +108,8 @@ func (k *Service) find(ctx context.Context, id string) (*job.APIKey, error) {
 }
 
 var (
-	errNoCredentials = job.Errorf(job.CodeInvalidCredentials, "This request needs an API key: Authorization: Bearer <api_key>.")
-	errBadKey        = job.Errorf(job.CodeInvalidCredentials, "The API key is not valid.")
+	errNoCredentials = job.Errorf(job.CodeInvalidCredentials, "This request needs an API key: Authorization: Bearer frk_...")
+	errBadKey        = job.Errorf(job.CodeInvalidCredentials, "The API key is not valid. Send it whole: Authorization: Bearer frk_...")
 	errExpiredKey    = job.Errorf(job.CodeTokenExpired, "The API key has expired.")
 	errRevokedKey    = job.Errorf(job.CodeKeyDisabled, "The API key was revoked.")
 	errNoClient      = job.Errorf(job.CodeClientNotFound, "No client with this id was found.")

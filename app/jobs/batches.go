@@ -122,15 +122,21 @@ func (s *Service) itemJob(r job.Request, now time.Time) (job.Job, []job.Violatio
 	return s.define(r)
 }
 
+// maxRefusalBytes bounds the detail of a refused item: a batch keeps up to
+// job.MaxBatchItems of them.
+const maxRefusalBytes = 300
+
+// refusal is what a batch keeps of an item's error, with pointers into the request.
 func refusal(index int, err *job.Error) *job.Refusal {
-	r := &job.Refusal{Code: err.Code, Detail: "The item has invalid values."}
+	r, lead := &job.Refusal{Code: err.Code}, "The item has invalid values."
 	if err.Code == job.CodeMalformed {
-		r.Detail = "The item is not of the expected form."
+		lead = "The item is not of the expected form."
 	}
 	for _, v := range err.Violations {
 		v.Pointer = fmt.Sprintf("/jobs/%d%s", index, v.Pointer)
 		r.Violations = append(r.Violations, v)
 	}
+	r.Detail = job.PlainText(job.WithFirst(lead, r.Violations), maxRefusalBytes)
 	return r
 }
 

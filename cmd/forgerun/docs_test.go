@@ -37,8 +37,9 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestDoctorOfDev": true,
 		"TestDoctorUsage": true, "TestDoctorJudgesPostgres": true, "TestDoctorJudgesRedis": true, "TestDoctorKnowsEveryObstacle": true,
 		"TestDoctorJudgesTheOthers": true, "TestDoctorJudgesTheConfiguration": true, "TestRunbookFitsTheStores": true,
-		"TestSelectorsAreFound": true, "TestWhatIsNotFinished": true, "TestResultOfAJobWithoutOne": true,
-		"TestClientLibrary": true, "TestClientLibraryBatch": true, "TestClientLibraryVerifiesWebhooks": true,
+		"TestSelectorsAreFound": true, "TestWhatIsNotFinished": true, "TestResultOfAJobWithoutOne": true, "TestProblemsTellWhatToDo": true,
+		"TestIdempotencyConflictNamesWhatWasMade": true,
+		"TestClientLibrary":                       true, "TestClientLibraryBatch": true, "TestClientLibraryVerifiesWebhooks": true,
 	}
 	page, err := os.ReadFile("../../docs/reliability.md")
 	require.NoError(t, err)

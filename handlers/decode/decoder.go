@@ -24,6 +24,7 @@ const (
 	maxNumberBytes  = 64  // length of a number literal
 	maxExponent     = 300 // beyond it neither float64 nor a database is sure to hold the number
 	maxPointerBytes = 256
+	maxGuesses      = 50 // suggestions for wrong names in one body
 )
 
 // decoder reads one JSON object strictly: duplicate and unknown names, invalid
@@ -39,6 +40,7 @@ type decoder struct {
 	names  [maxDepth + 1]nameSpan // by depth, the name read last
 	outer  []outerMember          // of the body's object, those that are known
 	limit  int                    // of each list of violations
+	guess  int                    // suggestions that may still be looked for
 	key    string                 // for idempotency, of the body
 	err    error                  // ends the reading
 	form   []job.Violation        // the structure is wrong: RFA_REQUEST_MALFORMED
@@ -73,7 +75,7 @@ func (d *decoder) reset(body []byte) {
 	d.input = *bytes.NewBuffer(body)
 	d.json.Reset(&d.input)
 	clear(d.outer)
-	d.body, d.outer, d.limit = body, d.outer[:0], job.MaxViolations
+	d.body, d.outer, d.limit, d.guess = body, d.outer[:0], job.MaxViolations, maxGuesses
 	d.key, d.err, d.form, d.values = "", nil, nil, nil
 }
 
@@ -204,7 +206,7 @@ func (d *decoder) document(members []member) {
 // object reads an object that has no other members than these.
 func (d *decoder) object(members []member) {
 	d.token()
-	unknown := ""
+	var known []string
 	for d.err == nil && d.json.PeekKind() != '}' {
 		name := unquote(d.value())
 		if d.err != nil {
@@ -214,10 +216,10 @@ func (d *decoder) object(members []member) {
 			d.read(members[i])
 			continue
 		}
-		if unknown == "" {
-			unknown = unknownMember(members)
+		if known == nil {
+			known = listed(members)
 		}
-		d.malformed(unknown)
+		d.unknown(name, known)
 		d.tree()
 	}
 	d.token()
@@ -232,17 +234,35 @@ func (d *decoder) read(m member) {
 	}
 }
 
-func unknownMember(members []member) string {
-	var names []string
+// listed gives the names of the members that an object may have.
+func listed(members []member) []string {
+	names := make([]string, 0, len(members))
 	for _, m := range members {
 		if !m.unlisted {
 			names = append(names, m.name)
 		}
 	}
-	if len(names) == 0 {
-		return "This member is not known; the object must be empty."
+	return names
+}
+
+// unknown records a member of a name that the object does not have.
+func (d *decoder) unknown(name string, known []string) {
+	switch {
+	case len(d.form) >= d.limit:
+	case len(known) == 0:
+		d.malformed("This member is not known; the object must be empty.")
+	default:
+		d.malformed("This member is not known." + suggest(d, name, known) + " The object may have " + strings.Join(known, ", ") + ".")
 	}
-	return "This member is not known; the object may have " + strings.Join(names, ", ") + "."
+}
+
+// suggest is DidYouMean, for so many wrong names of a body.
+func suggest[T ~string](d *decoder, text string, known []T) string {
+	if d.guess == 0 || len(text) > maxGuessBytes {
+		return ""
+	}
+	d.guess--
+	return DidYouMean(text, known)
 }
 
 // keyed reads the whole body as one object, one of whose members is keyMember.

@@ -72,14 +72,15 @@ func (s *submission) readType() {
 	text, ok := s.text()
 	s.hasType = ok
 	if s.req.Type = job.Type(text); ok && !s.req.Type.Valid() {
-		s.invalid("The type must be " + OneOf(job.Types) + ".")
+		s.invalid("There is no such type." + suggest(s.decoder, text, job.Types) + " The type must be " + OneOf(job.Types) + ".")
 	}
 }
 
 func (s *submission) readKind() {
 	text, ok := s.text()
 	if s.req.WorkKind = job.Kind(text); ok && !s.req.WorkKind.Valid() {
-		s.invalid("The work kind must be " + OneOf(job.Kinds()) + ", or be left out to have one drawn.")
+		s.invalid("There is no such work kind." + suggest(s.decoder, text, job.Kinds()) +
+			" It must be " + OneOf(job.Kinds()) + ", or be left out to have one drawn.")
 	}
 }
 

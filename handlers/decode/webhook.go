@@ -120,7 +120,7 @@ func (d *decoder) webhookEvent() (string, bool) {
 	}
 	name, ok := d.text()
 	if ok && !job.Subscribable(name) {
-		d.invalid(eventForm)
+		d.invalid("There is no such event." + suggest(d, name, job.SubscribableEvents) + " " + eventForm)
 		return "", false
 	}
 	return name, ok
@@ -142,7 +142,8 @@ func (d *decoder) contentMode() job.ContentMode {
 	text, ok := d.text()
 	mode := job.ContentMode(text)
 	if ok && !mode.Valid() {
-		d.invalid("The content mode must be " + string(job.ContentBinary) + " or " + string(job.ContentStructured) + ".")
+		d.invalid("There is no such content mode." + suggest(d, text, []job.ContentMode{job.ContentBinary, job.ContentStructured}) +
+			" It must be " + string(job.ContentBinary) + " or " + string(job.ContentStructured) + ".")
 		return ""
 	}
 	return mode
