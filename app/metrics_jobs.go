@@ -15,7 +15,7 @@ type jobMetrics struct {
 	Submitted, Queued, Running, Succeeded, Failed, Canceled *prometheus.CounterVec
 	Retried, RetryOutcomes                                  *prometheus.CounterVec
 	queueWait, execution                                    *prometheus.HistogramVec
-	lateness                                                prometheus.Histogram
+	lateness, queued, assigned                              prometheus.Histogram
 }
 
 // ends are the states in which an attempt ends.
@@ -40,6 +40,8 @@ func newJobMetrics(in telemetry.Factory) jobMetrics {
 		queueWait: in.Histograms("job_queue_wait_seconds", "Time from being due to being claimed.", telemetry.Long, kind, kinds...),
 		execution: in.Histograms("job_execution_seconds", "Time from RUNNING to the attempt's end.", telemetry.Long,
 			[]string{"work_kind", "outcome"}),
+		queued:   in.Histogram("job_queued_seconds", "Time from entering QUEUED to ASSIGNED, backoff included.", telemetry.Long),
+		assigned: in.Histogram("job_assigned_seconds", "Time from ASSIGNED to RUNNING.", telemetry.Quick),
 		lateness: in.Histogram("job_schedule_lateness_seconds", "Time from execution_at to QUEUED.", telemetry.Quick),
 	}
 	for _, k := range job.Kinds() {
@@ -86,6 +88,13 @@ func (m *jobMetrics) Claimed(ctx context.Context, c *job.Claim) {
 		m.Scheduled(ctx, &c.Job)
 	}
 	telemetry.Observe(ctx, m.queueWait.WithLabelValues(string(c.Job.WorkKind)), c.Job.UpdatedAt.Sub(c.Job.RunAt))
+	telemetry.Observe(ctx, m.queued, c.Job.UpdatedAt.Sub(c.QueuedAt))
+}
+
+// Started counts the start of a claimed job.
+func (m *jobMetrics) Started(ctx context.Context, c *job.Claim, at time.Time) {
+	m.Entered(job.Running, c.Job.WorkKind)
+	telemetry.Observe(ctx, m.assigned, at.Sub(c.Job.UpdatedAt))
 }
 
 // Finished counts the end of an attempt, and the automatic retry that came with

@@ -65,7 +65,8 @@ type Lease struct {
 type Claim struct {
 	Lease
 	Job        Job
-	WasCreated bool // the claim came before the scheduler, and passed QUEUED on its way
+	QueuedAt   time.Time // when it entered QUEUED; Job.UpdatedAt is when it left it
+	WasCreated bool      // the claim came before the scheduler, and passed QUEUED on its way
 }
 
 // NotClaimed says why a claim got no row.

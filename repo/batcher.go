@@ -36,7 +36,11 @@ const (
 // querier is a pool or a transaction.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
+
+// operation names what is done with an item: in metrics, and the span of its caller.
+type operation struct{ name, span string }
 
 var (
 	errClosed = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The server is shutting down.", RetryAfter: retryAfter}
@@ -55,13 +59,13 @@ var (
 // Each caller that is traced has a span of its wait. What the flush itself does
 // is below that of the first of them; the others' spans have a link to it.
 type batcher[T, R any] struct {
-	name  string
-	span  string // of a caller
-	store *Store
-	flush func(ctx context.Context, db querier, items []T) ([]answer[R], error)
-	key   func(T) string // "" for none
-	size  func(T) int    // nil: items weigh nothing
-	slow  time.Duration  // after which a flush is slow
+	name      string
+	store     *Store
+	flush     func(ctx context.Context, db querier, items []T) ([]answer[R], error)
+	key       func(T) string // "" for none
+	size      func(T) int    // nil: items weigh nothing
+	operation func(T) operation
+	slow      time.Duration // after which a flush is slow
 
 	mu       sync.Mutex
 	ready    sync.Cond
@@ -88,11 +92,17 @@ type waiter[T, R any] struct {
 	got    answer[R] // the same, for the flusher
 }
 
+// newBatcher makes a batcher of items with which the same is done.
 func newBatcher[T, R any](name string, s *Store, flush func(context.Context, querier, []T) ([]answer[R], error),
 	key func(T) string, size func(T) int) *batcher[T, R] {
+	same := operation{name, telemetry.SpanCommit + name}
+	return newMixedBatcher(name, s, flush, key, size, func(T) operation { return same })
+}
+
+func newMixedBatcher[T, R any](name string, s *Store, flush func(context.Context, querier, []T) ([]answer[R], error),
+	key func(T) string, size func(T) int, of func(T) operation) *batcher[T, R] {
 	b := &batcher[T, R]{
-		name: name, span: telemetry.SpanCommit + name, store: s, flush: flush, key: key, size: size,
-		slow: slowFlushThreshold, inFlight: map[string]bool{},
+		name: name, store: s, flush: flush, key: key, size: size, operation: of, slow: slowFlushThreshold, inFlight: map[string]bool{},
 	}
 	b.ready.L = &b.mu
 	b.done.Add(flushers)
@@ -112,7 +122,7 @@ func (b *batcher[T, R]) order(prepare func(), begin func(batch []*waiter[T, R]) 
 
 // do queues one item and waits for its answer.
 func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
-	ctx, span := telemetry.Start(ctx, b.span)
+	ctx, span := telemetry.Start(ctx, b.operation(item).span)
 	value, err := b.await(ctx, &waiter[T, R]{item: item, key: b.key(item), span: span, answer: make(chan answer[R], 1)})
 	telemetry.End(span, trouble(err))
 	return value, err
@@ -288,7 +298,14 @@ func (b *batcher[T, R]) completeAll(batch []*waiter[T, R]) {
 	defer cancel()
 	started := time.Now()
 	b.complete(ctx, batch, false)
-	b.store.metrics.flushed(ctx, b.name, len(batch), time.Since(started))
+	took := time.Since(started)
+	items := make(map[string]int, 1)
+	for _, w := range batch {
+		items[b.operation(w.item).name]++
+	}
+	for name, n := range items {
+		b.store.metrics.flushed(ctx, name, n, took)
+	}
 }
 
 // traced gives the context of a flush: with the span of the first caller who
@@ -328,7 +345,7 @@ func (b *batcher[T, R]) complete(ctx context.Context, batch []*waiter[T, R], sho
 		err = errors.New(b.name + ": the flush answered fewer items than it was given")
 	}
 	if err != nil {
-		answers = slices.Repeat([]answer[R]{{err: b.store.failed(b.name, err)}}, len(batch))
+		answers = slices.Repeat([]answer[R]{{err: b.store.failed(b.operation(batch[0].item).name, err)}}, len(batch))
 	}
 	for i, w := range batch {
 		w.got = answers[i]

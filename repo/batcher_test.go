@@ -175,7 +175,8 @@ func TestBatcherBounds(t *testing.T) {
 
 func TestBatcherRefusesWhenFull(t *testing.T) {
 	t.Parallel()
-	b := &batcher[string, string]{key: func(item string) string { return item }} // no flusher: nothing is ever taken
+	// Without a flusher nothing is ever taken.
+	b := &batcher[string, string]{key: func(item string) string { return item }, operation: func(string) operation { return operation{} }}
 	b.queue = make([]*waiter[string, string], maxQueued)
 	_, err := b.do(t.Context(), "late")
 	require.ErrorIs(t, err, errFull)

@@ -297,6 +297,8 @@ func TestSettleAgainstEverything(t *testing.T) {
 				if c == nil {
 					continue
 				}
+				_, err = s.Start(ctx, c.Lease)
+				note(err)
 				_, err = s.Finish(ctx, failure(c.Lease, job.FailedOnce))
 				note(err)
 			}

@@ -51,7 +51,7 @@ func measure(b *testing.B, fx *fixture, f func(ctx context.Context, i int) error
 		b.Fatal(*err)
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
-	for _, operation := range []string{"insert", "claim", "finish"} {
+	for _, operation := range []string{"insert", "claim", "start", "finish"} {
 		if n, items, seconds := fx.flushes(operation); n > 0 {
 			b.ReportMetric(float64(items)/float64(n), operation+"s/stmt")
 			b.ReportMetric(1000*seconds/float64(n), operation+"-ms/stmt")
@@ -84,7 +84,7 @@ func BenchmarkInsertJobWithKey(b *testing.B) {
 	})
 }
 
-// BenchmarkCycle measures claim and finish of jobs that wait already.
+// BenchmarkCycle measures claim, start and finish of jobs that wait already.
 func BenchmarkCycle(b *testing.B) {
 	f := benchFixture(b)
 	ids := manyJobs(b, f, b.N)
@@ -112,6 +112,9 @@ func BenchmarkWholePath(b *testing.B) {
 func cycle(ctx context.Context, s *repo.Store, worker, id job.ID, result *job.Result) error {
 	c, _, err := s.Claim(ctx, worker, id, 1)
 	if err != nil {
+		return err
+	}
+	if _, err = s.Start(ctx, c.Lease); err != nil {
 		return err
 	}
 	_, err = s.Finish(ctx, job.Finish{Lease: c.Lease, State: job.Succeeded, Result: result})

@@ -32,18 +32,20 @@ func (f *fixture) submitBefore(callback string) job.ID {
 	return id
 }
 
-// startBefore is how programs started a job that they had claimed.
-func (f *fixture) startBefore(l job.Lease) {
+// claimBefore is how programs claimed and started a job, in one statement.
+func (f *fixture) claimBefore(id job.ID) job.Lease {
 	f.t.Helper()
 	f.exec(`WITH started AS (
-			UPDATE jobs SET state = 'RUNNING', started_at = clock_timestamp(), updated_at = clock_timestamp(), event_seq = event_seq + 1,
-				event_tx = greatest(pg_current_xact_id(), event_tx)
-			WHERE job_id = $1 AND state = 'ASSIGNED' AND attempt = $2 AND fence = $3 RETURNING *
+			UPDATE jobs SET state = 'RUNNING', fence = fence + 1, worker_id = $2, assigned_at = clock_timestamp(), started_at = clock_timestamp(),
+				updated_at = clock_timestamp(), event_seq = event_seq + 2, event_tx = greatest(pg_current_xact_id(), event_tx)
+			WHERE job_id = $1 AND state = 'QUEUED' RETURNING *
 		)
 		INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data)
-		SELECT job_id, client_id, event_seq, uuid7(updated_at), 'job.running', 'ASSIGNED', 'RUNNING', attempt, updated_at, event_tx,
+		SELECT job_id, client_id, event_seq - 2 + e.step, uuid7(updated_at), e.name, e.prev, e.next, attempt, updated_at, event_tx,
 			event_data(work_kind, definition)
-		FROM started`, l.JobID.String(), l.Attempt, l.Fence)
+		FROM started CROSS JOIN (VALUES (1, 'job.assigned', 'QUEUED', 'ASSIGNED'), (2, 'job.running', 'ASSIGNED', 'RUNNING'))
+			AS e(step, name, prev, next)`, id.String(), f.worker.String())
+	return job.Lease{JobID: id, Attempt: 1, Fence: one[int64](f, `SELECT fence FROM jobs WHERE job_id = $1`, id.String())}
 }
 
 // Programs of before and of now work on the same jobs while one replaces the
@@ -73,20 +75,18 @@ func TestProgramsOfBeforeBesideThoseOfNow(t *testing.T) {
 	f.finish(success(f.claim(submitted, 1)))
 	check(submitted, ended...)
 
-	started := f.assigned(f.submit(called), 1)
-	check(started.JobID, ended[:3]...)
-	c, _, err := f.store.Claim(f.ctx(), f.worker, started.JobID, 1)
-	require.NoError(t, err)
-	require.Nil(t, c, "whoever claimed it starts it")
-	f.startBefore(started)
+	started := f.claimBefore(f.submit(called))
 	check(started.JobID, ended[:4]...)
-	f.startBefore(started)
+	f.start(started) // it is of no use, and does no harm
 	check(started.JobID, ended[:4]...)
 	f.finish(success(started))
 	check(started.JobID, ended...)
 
-	now := f.claim(f.submit(called), 1)
-	f.startBefore(now)
+	now := f.assigned(f.submit(called), 1)
+	check(now.JobID, ended[:3]...)
+	f.claimBefore(now.JobID)
+	check(now.JobID, ended[:3]...)
+	f.start(now)
 	check(now.JobID, ended[:4]...)
 	require.NotEmpty(t, f.claimAll(hook, 1))
 	f.checkInvariants()

@@ -32,8 +32,8 @@ func requireTrouble(t *testing.T, err error, codes ...job.Code) {
 func TestLockedTable(t *testing.T) {
 	t.Parallel()
 	f := setup(t, impatient)
-	l, queued := f.run(), f.submit()
-	before := f.all(l.JobID) + f.all(queued)
+	l, assigned, queued := f.run(), f.assigned(f.submit(), 1), f.submit()
+	before := f.all(l.JobID) + f.all(queued) + f.all(assigned.JobID)
 	unlock := f.lock(`LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE`)
 
 	// Without batches that are given up as a whole this would take minutes.
@@ -42,6 +42,7 @@ func TestLockedTable(t *testing.T) {
 	calls := map[string]func() error{
 		"job":       func() error { _, err := f.store.Job(ctx, f.client, queued); return err },
 		"claim":     func() error { _, _, err := f.store.Claim(ctx, f.worker, queued, 1); return err },
+		"start":     func() error { _, err := f.store.Start(ctx, assigned); return err },
 		"finish":    func() error { _, err := f.store.Finish(ctx, success(l)); return err },
 		"cancel":    func() error { _, _, err := f.store.Cancel(ctx, f.client, queued); return err },
 		"queue due": func() error { _, err := f.store.QueueDue(ctx, 10); return err },
@@ -70,10 +71,11 @@ func TestLockedTable(t *testing.T) {
 	}
 	unlock()
 
-	require.Equal(t, before, f.all(l.JobID)+f.all(queued))
-	require.Equal(t, 2, f.countJobs())
+	require.Equal(t, before, f.all(l.JobID)+f.all(queued)+f.all(assigned.JobID))
+	require.Equal(t, 3, f.countJobs())
 	require.Zero(t, f.count("idempotency_keys"))
 	f.claim(queued, 1)
+	f.start(assigned)
 	f.finish(success(l))
 	f.checkInvariants()
 }
@@ -214,6 +216,9 @@ func (l *load) run(ctx context.Context, f *fixture) {
 func (l *load) execute(f *fixture, id job.ID) error {
 	c, _, err := f.store.Claim(f.ctx(), f.worker, id, 1)
 	if err != nil || c == nil {
+		return err
+	}
+	if _, err := f.store.Start(f.ctx(), c.Lease); err != nil {
 		return err
 	}
 	if _, err := f.store.Finish(f.ctx(), success(c.Lease)); err != nil {

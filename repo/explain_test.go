@@ -79,6 +79,8 @@ var plans = map[string]struct {
 	counts bool
 }{
 	"claim":         {args: arrays("uuid", "1", "uuid", "uuid"), uses: []use{byKey}},
+	"start":         {args: arrays("uuid", "1", "1", "uuid"), uses: []use{byKey}},
+	"whyUnchanged":  {args: arrays("uuid", "uuid"), uses: []use{byKey}},
 	"readHeld":      {args: `'` + nobody + `', ` + arrays("uuid", "1", "1"), uses: []use{byKey}},
 	"claimedBefore": {args: arrays("uuid", "1", "uuid"), uses: []use{byKey}},
 	"finish": {args: arrays("uuid", "1", "1", "SUCCEEDED", "x", "x", "t", "1", "x", "x", "1s", "f", "null", "x", "x", "x") +

@@ -32,10 +32,8 @@ func (s *Store) Queued(operation string) int {
 	switch operation {
 	case "insert":
 		return s.inserts.queued()
-	case "claim":
-		return s.claims.queued()
-	case "finish":
-		return s.ends.queued()
+	case "claim", "start", "finish":
+		return s.steps.queued()
 	case "cancel":
 		return s.cancels.queued()
 	case "record":
@@ -52,7 +50,7 @@ func (b *batcher[T, R]) queued() int {
 
 // Statements are the SQL texts whose plans are tested.
 var Statements = map[string]string{
-	"insert": insertJobs, "claim": claimJobs, "claimedBefore": claimedBefore, "readHeld": readHeld, "finish": finishJobs, "cancel": cancelJobs,
+	"insert": insertJobs, "claim": claimJobs, "start": startJobs, "claimedBefore": claimedBefore, "whyUnchanged": whyUnchanged, "readHeld": readHeld, "finish": finishJobs, "cancel": cancelJobs,
 	"retry": retryJobs, "release": releaseJobs, "queueDue": queueDue, "waiting": waitingJobs,
 	"redispatch": redispatchJobs, "load": countLoad, "countDue": countDue, "backlog": readBacklog, "orphans": orphanedJobs,
 	"cleanJobs": cleanJobs, "cleanResults": cleanResults, "cleanIdempotencyKeys": cleanIdempotencyKeys,

@@ -148,8 +148,14 @@ func (f *fixture) submit(opts ...func(*job.Submission)) job.ID {
 	return sub.Job.ID
 }
 
-// claim claims attempt n of a job for the fixture's worker, which runs it then.
+// claim claims attempt n of a job for the fixture's worker and starts it.
 func (f *fixture) claim(id job.ID, n int) job.Lease {
+	f.t.Helper()
+	return f.start(f.assigned(id, n))
+}
+
+// assigned claims attempt n of a job for the fixture's worker.
+func (f *fixture) assigned(id job.ID, n int) job.Lease {
 	f.t.Helper()
 	c, _, err := f.store.Claim(f.ctx(), f.worker, id, n)
 	require.NoError(f.t, err)
@@ -157,17 +163,10 @@ func (f *fixture) claim(id job.ID, n int) job.Lease {
 	return c.Lease
 }
 
-// assigned brings attempt n of a job to ASSIGNED, as programs left it that
-// claimed and started in two steps.
-func (f *fixture) assigned(id job.ID, n int) job.Lease {
+func (f *fixture) start(l job.Lease) job.Lease {
 	f.t.Helper()
-	l := f.claim(id, n)
-	f.exec(`WITH unstarted AS (
-			UPDATE jobs SET state = 'ASSIGNED', started_at = NULL, event_seq = event_seq - 1 WHERE job_id = $1 RETURNING event_seq
-		), unsaid AS (
-			DELETE FROM events WHERE job_id = $1 AND seq > (SELECT event_seq FROM unstarted) RETURNING event_id
-		)
-		DELETE FROM deliveries WHERE event_id IN (SELECT event_id FROM unsaid)`, id.String())
+	_, err := f.store.Start(f.ctx(), l)
+	require.NoError(f.t, err)
 	return l
 }
 

@@ -12,8 +12,8 @@ import (
 
 var (
 	claimJobs     = statement("claimJobs")
+	startJobs     = statement("startJobs")
 	claimedBefore = statement("claimedBefore")
-	whyUnclaimed  = statement("whyUnclaimed")
 	releaseJobs   = statement("releaseJobs")
 )
 
@@ -27,53 +27,39 @@ type claimAnswer struct {
 	not   job.NotClaimed
 }
 
-// Claim gives the attempt to the worker and starts it, if it waits, is due and
-// the worker is alive. A claim of this worker's whose answer was lost is
-// answered again; whether the worker runs the attempt already, only it knows.
-// Otherwise the claim is nil and NotClaimed says why.
+// Claim gives the attempt to the worker, if it waits, is due and the worker is
+// alive. A claim of this worker's whose answer was lost is answered again;
+// whether the worker runs the attempt already, only it knows. Otherwise the claim
+// is nil and NotClaimed says why.
 func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error) {
-	a, err := s.claims.do(ctx, claimRequest{worker, id, attempt})
-	return a.claim, a.not, err
+	done, err := s.step(ctx, step{claim: &claimRequest{worker, id, attempt}})
+	return done.claimed.claim, done.claimed.not, err
 }
 
-func (s *Store) claimJobs(ctx context.Context, db querier, requests []claimRequest) ([]answer[claimAnswer], error) {
-	ids, attempts, workers := claimColumns(requests)
-	claims, err := collectClaims(db.Query(ctx, claimJobs, ids, attempts, workers, eventIDs(3*len(requests))))
-	if err != nil {
-		return nil, err
-	}
-	answers := make([]answer[claimAnswer], len(requests))
-	var left []claimRequest
-	for i, r := range requests {
-		answers[i].value.claim = claims[r.job]
-		if answers[i].value.claim == nil {
-			left = append(left, r)
-		}
-	}
-	if len(left) == 0 {
-		return answers, nil
-	}
-	claims, why, err := s.lookAtUnclaimed(ctx, left)
-	if err != nil {
-		err = s.failed("claim", err) // the claims above are committed all the same
-	}
-	for i, r := range requests {
-		if answers[i].value.claim == nil {
-			not, known := why[r.job]
-			not.Unknown = !known
-			answers[i] = answer[claimAnswer]{value: claimAnswer{claims[r.job], not}, err: err}
-		}
-	}
-	return answers, nil
+// Start moves a claimed job to RUNNING, while its worker is alive, and gives the
+// moment of it. A start whose answer was lost is answered again. job.ErrStale:
+// the claim is no longer current and nothing was written.
+func (s *Store) Start(ctx context.Context, lease job.Lease) (time.Time, error) {
+	done, err := s.step(ctx, step{start: &lease})
+	return done.started, err
 }
 
-func collectClaims(rows pgx.Rows, err error) (map[job.ID]*job.Claim, error) {
-	if err != nil {
-		return nil, err
+func claimColumns(requests []claimRequest) []any {
+	return []any{
+		column(requests, func(r claimRequest) pgtype.UUID { return uuid(r.job) }),
+		column(requests, func(r claimRequest) int { return r.attempt }),
+		column(requests, func(r claimRequest) pgtype.UUID { return uuid(r.worker) }),
 	}
+}
+
+func claimArguments(requests []claimRequest) []any {
+	return append(claimColumns(requests), eventIDs(2*len(requests)))
+}
+
+func collectClaims(rows pgx.Rows) (map[job.ID]*job.Claim, error) {
 	collected, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*job.Claim, error) {
 		var c job.Claim
-		err := scanJob(row, &c.Job, &c.WasCreated, &c.Fence)
+		err := scanJob(row, &c.Job, &c.WasCreated, &c.Fence, &c.QueuedAt)
 		c.JobID, c.Attempt = c.Job.ID, c.Job.Attempt
 		return &c, err
 	})
@@ -84,28 +70,14 @@ func collectClaims(rows pgx.Rows, err error) (map[job.ID]*job.Claim, error) {
 	return claims, err
 }
 
-// lookAtUnclaimed says why claims got no row: which of the jobs run already,
-// under the same worker, and what keeps the others.
-func (s *Store) lookAtUnclaimed(ctx context.Context, requests []claimRequest) (map[job.ID]*job.Claim, map[job.ID]job.NotClaimed, error) {
-	ids, attempts, workers := claimColumns(requests)
-	rows, err := s.pool.Query(ctx, whyUnclaimed, ids, attempts, workers)
-	why, err := collectByID(rows, err, func(n *job.NotClaimed) []any {
-		return []any{&n.StillWaiting, &n.Dispatch, &n.Wait, &n.WorkerDead}
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	before, err := collectClaims(s.pool.Query(ctx, claimedBefore, ids, attempts, workers))
-	return before, why, err
+func startArguments(leases []job.Lease) []any {
+	ids, attempts, fences := leaseColumns(leases)
+	return []any{ids, attempts, fences, eventIDs(len(leases))}
 }
 
-func claimColumns(requests []claimRequest) (ids []pgtype.UUID, attempts []int, workers []pgtype.UUID) {
-	return column(requests, func(r claimRequest) pgtype.UUID { return uuid(r.job) }),
-		column(requests, func(r claimRequest) int { return r.attempt }),
-		column(requests, func(r claimRequest) pgtype.UUID { return uuid(r.worker) })
+func collectStarts(rows pgx.Rows) (map[job.ID]time.Time, error) {
+	return collectByID(rows, nil, func(at *time.Time) []any { return []any{at} })
 }
-
-func leaseKey(l job.Lease) string { return string(l.JobID[:]) }
 
 func leaseColumns(leases []job.Lease) (ids []pgtype.UUID, attempts []int, fences []int64) {
 	return column(leases, func(l job.Lease) pgtype.UUID { return uuid(l.JobID) }),

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-func TestClaimStartsAWaitingJob(t *testing.T) {
+func TestClaimAssignsAWaitingJob(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	id := f.submit()
@@ -22,17 +22,15 @@ func TestClaimStartsAWaitingJob(t *testing.T) {
 	require.Zero(t, not)
 	require.Equal(t, job.Lease{JobID: id, Attempt: 1, Fence: 1}, c.Lease)
 	require.Empty(t, cmp.Diff(f.job(id), &c.Job), "the claim carries the job as it is stored")
-	require.Equal(t, job.Running, c.Job.State)
+	require.Equal(t, job.Assigned, c.Job.State)
 	require.Equal(t, f.worker.String(), one[string](f, `SELECT worker_id::text FROM jobs WHERE job_id = $1`, id.String()))
 
 	log := f.log(id)
-	require.Len(t, log, 4)
+	require.Len(t, log, 3)
 	data := map[string]any{"work_kind": "SUCCESS_FAST", "duration_ms": 1000.0, "expected_outcome": "SUCCEEDED"}
-	require.Empty(t, cmp.Diff([]event{
-		{3, job.EventAssigned, "QUEUED", "ASSIGNED", 1, c.Job.UpdatedAt, data},
-		{4, job.EventRunning, "ASSIGNED", "RUNNING", 1, c.Job.UpdatedAt, data},
-	}, log[2:]))
-	require.Equal(t, c.Job.UpdatedAt, *c.Job.StartedAt)
+	require.Empty(t, cmp.Diff(event{3, job.EventAssigned, "QUEUED", "ASSIGNED", 1, c.Job.UpdatedAt, data}, log[2]))
+	require.Nil(t, c.Job.StartedAt)
+	require.Equal(t, log[1].At, c.QueuedAt)
 	require.Equal(t, c.Job.UpdatedAt, one[time.Time](f, `SELECT assigned_at FROM jobs WHERE job_id = $1`, id.String()))
 	f.checkInvariants()
 }
@@ -42,12 +40,12 @@ func TestClaimFromCreatedPassesThroughQueued(t *testing.T) {
 	f := setup(t)
 	id := f.submit(deferred(time.Hour))
 	f.makeDue(id)
-	f.claim(id, 1)
+	f.assigned(id, 1)
 	log := f.log(id)
-	require.Equal(t, []string{job.EventCreated, job.EventQueued, job.EventAssigned, job.EventRunning}, f.names(id))
-	require.Equal(t, []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING"}, []string{log[1].Prev, log[2].Prev, log[3].Prev, log[3].Next})
-	require.Equal(t, 4, f.job(id).EventSeq)
-	require.Equal(t, log[3].At, log[1].At)
+	require.Equal(t, []string{job.EventCreated, job.EventQueued, job.EventAssigned}, f.names(id))
+	require.Equal(t, []string{"CREATED", "QUEUED", "ASSIGNED"}, []string{log[1].Prev, log[2].Prev, log[2].Next})
+	require.Equal(t, 3, f.job(id).EventSeq)
+	require.Equal(t, log[2].At, log[1].At)
 	require.Equal(t, log[1].At, one[time.Time](f, `SELECT queued_at FROM jobs WHERE job_id = $1`, id.String()))
 	n, err := countDue(f.store, f.ctx(), 10)
 	require.NoError(t, err)
@@ -80,7 +78,7 @@ func TestClaimRefusals(t *testing.T) {
 		"in its backoff":  {f.worker, backedOff.JobID, 2, job.NotClaimed{StillWaiting: true, Wait: time.Minute, Dispatch: 7}},
 		"earlier attempt": {f.worker, backedOff.JobID, 1, job.NotClaimed{Wait: time.Minute, Dispatch: 7}},
 		"later attempt":   {f.worker, f.submit(), 2, job.NotClaimed{}},
-		"assigned":        {f.worker, f.assigned(f.submit(), 1).JobID, 1, job.NotClaimed{}},
+		"assigned":        {f.newWorker(), f.assigned(f.submit(), 1).JobID, 1, job.NotClaimed{}},
 		"running":         {f.newWorker(), f.run().JobID, 1, job.NotClaimed{}},
 		"final":           {f.worker, f.force(job.Canceled), 1, job.NotClaimed{}},
 		"unknown job":     {f.worker, newID(), 1, job.NotClaimed{Unknown: true}},
@@ -127,7 +125,7 @@ func TestConcurrentClaimsHaveOneWinner(t *testing.T) {
 				require.EqualValues(t, 1, c.Fence)
 			}
 		}
-		require.Equal(t, []string{job.EventCreated, job.EventQueued, job.EventAssigned, job.EventRunning}, f.names(id))
+		require.Equal(t, []string{job.EventCreated, job.EventQueued, job.EventAssigned}, f.names(id))
 	}
 	f.checkInvariants()
 }
@@ -180,7 +178,7 @@ func TestClaimOfADamagedDefinition(t *testing.T) {
 		if d := c.Job.Definition; d != nil {
 			require.ErrorIs(t, d.Validate(), job.ErrBadDefinition, definition)
 		}
-		f.finish(failure(c.Lease, job.DefinitionInvalid))
+		f.finish(failure(f.start(c.Lease), job.DefinitionInvalid))
 		require.Equal(t, job.Failed, f.state(id), "it can be failed all the same")
 	}
 }
@@ -203,6 +201,10 @@ func TestClaimIsAnsweredAgain(t *testing.T) {
 		require.Empty(t, cmp.Diff(first, again))
 		require.Equal(t, before, f.all(id), "nothing happens twice")
 	}
+	f.start(first.Lease)
+	again, _, err := f.store.Claim(f.ctx(), f.worker, id, 1)
+	require.NoError(t, err)
+	require.Equal(t, first.Lease, again.Lease, "when it runs as well")
 }
 
 func TestClaimIsAnsweredAgainToItsHolderOnly(t *testing.T) {
@@ -221,15 +223,15 @@ func TestClaimIsAnsweredAgainToItsHolderOnly(t *testing.T) {
 		worker, id job.ID
 		attempt    int
 	}{
-		"another worker":        {f.newWorker(), f.run().JobID, 1},
-		"no worker":             {job.ID{}, f.run().JobID, 1},
-		"a later attempt":       {f.worker, f.run().JobID, 2},
-		"its next attempt runs": {f.worker, next.JobID, 1},
-		"succeeded":             {f.worker, succeeded, 1},
-		"failed":                {f.worker, failed, 1},
-		"canceled":              {f.worker, canceled, 1},
-		"taken back":            {f.worker, returned.JobID, 1},
-		"claimed, not started":  {f.worker, f.assigned(f.submit(), 1).JobID, 1},
+		"another worker":         {f.newWorker(), f.run().JobID, 1},
+		"no worker":              {job.ID{}, f.run().JobID, 1},
+		"a later attempt":        {f.worker, f.run().JobID, 2},
+		"its next attempt runs":  {f.worker, next.JobID, 1},
+		"succeeded":              {f.worker, succeeded, 1},
+		"failed":                 {f.worker, failed, 1},
+		"canceled":               {f.worker, canceled, 1},
+		"taken back":             {f.worker, returned.JobID, 1},
+		"another's, not started": {f.newWorker(), f.assigned(f.submit(), 1).JobID, 1},
 	} {
 		before := f.all(test.id)
 		c, _, err := f.store.Claim(f.ctx(), test.worker, test.id, test.attempt)
@@ -269,7 +271,7 @@ func TestConcurrentClaimsOfOneWorkerAreOneClaim(t *testing.T) {
 		require.NotNil(t, c)
 		require.Equal(t, job.Lease{JobID: id, Attempt: 1, Fence: 1}, c.Lease)
 	}
-	require.Len(t, f.log(id), 4)
+	require.Len(t, f.log(id), 3)
 	f.checkInvariants()
 }
 

@@ -18,10 +18,11 @@ var finishJobs = statement("finishJobs")
 // events_delivered writes the deliveries of these events in the same transaction.
 // job.ErrStale: the claim is no longer current and nothing was written.
 func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
-	return s.ends.do(ctx, f)
+	done, err := s.step(ctx, step{finish: &f})
+	return done.finished, err
 }
 
-func (s *Store) finishJobs(ctx context.Context, db querier, ends []job.Finish) ([]answer[job.Finished], error) {
+func (s *Store) finishArguments(ends []job.Finish) ([]any, error) {
 	emits, err := jsonColumn(ends, func(f job.Finish) (emission, bool) {
 		if f.Emit == nil {
 			return emission{}, false
@@ -46,7 +47,8 @@ func (s *Store) finishJobs(ctx context.Context, db querier, ends []job.Finish) (
 		}
 	}
 	type fail = job.Failure
-	rows, err := db.Query(ctx, finishJobs, ids, attempts, fences,
+	return []any{
+		ids, attempts, fences,
 		column(ends, func(f job.Finish) string { return string(f.State) }),
 		column(failures, func(f fail) *string { return nullable(string(f.Reason)) }),
 		column(failures, func(f fail) *string { return nullable(string(f.Code)) }),
@@ -58,42 +60,36 @@ func (s *Store) finishJobs(ctx context.Context, db querier, ends []job.Finish) (
 		column(ends, func(f job.Finish) bool { return f.Exhausted }),
 		emits,
 		mediaTypes, sums, bodies,
-		s.cfg.ResultTTL, eventIDs(len(ends)))
-	return collectFinished(rows, err, ends)
+		s.cfg.ResultTTL, eventIDs(len(ends)),
+	}, nil
 }
 
-func collectFinished(rows pgx.Rows, err error, ends []job.Finish) ([]answer[job.Finished], error) {
-	type row struct {
-		client, batch job.ID
-		kind          job.Kind
-		ms            int64
-		retryAt       *time.Time
-		traceparent   string
-	}
-	ended, err := collectByID(rows, err, func(r *row) []any {
+// finishedRow is what finishJobs answers with.
+type finishedRow struct {
+	client, batch job.ID
+	kind          job.Kind
+	ms            int64
+	retryAt       *time.Time
+	traceparent   string
+}
+
+func collectFinished(rows pgx.Rows) (map[job.ID]finishedRow, error) {
+	return collectByID(rows, nil, func(r *finishedRow) []any {
 		return []any{scanID(&r.client), scanID(&r.batch), &r.kind, &r.ms, &r.retryAt, &r.traceparent}
 	})
-	if err != nil {
-		return nil, err
+}
+
+// of is the answer to the finish that the row belongs to.
+func (r finishedRow) of(f *job.Finish) job.Finished {
+	done := job.Finished{
+		Lease: f.Lease, ClientID: r.client, BatchID: r.batch,
+		State: f.State, WorkKind: r.kind, Duration: time.Duration(r.ms) * time.Millisecond,
 	}
-	answers := make([]answer[job.Finished], len(ends))
-	for i, f := range ends {
-		r, ok := ended[f.JobID]
-		if !ok {
-			answers[i].err = job.ErrStale
-			continue
-		}
-		done := job.Finished{
-			Lease: f.Lease, ClientID: r.client, BatchID: r.batch,
-			State: f.State, WorkKind: r.kind, Duration: time.Duration(r.ms) * time.Millisecond,
-		}
-		if r.retryAt != nil {
-			done.State = job.Queued
-			done.Next = &job.Task{JobID: f.JobID, Attempt: f.Attempt + 1, RunAt: *r.retryAt, TraceParent: r.traceparent}
-		}
-		answers[i].value = done
+	if r.retryAt != nil {
+		done.State = job.Queued
+		done.Next = &job.Task{JobID: f.JobID, Attempt: f.Attempt + 1, RunAt: *r.retryAt, TraceParent: r.traceparent}
 	}
-	return answers, nil
+	return done
 }
 
 // emission is the data of event.emitted: the client's name and data.

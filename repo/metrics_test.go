@@ -52,7 +52,7 @@ func TestMetricsBeginAtZero(t *testing.T) {
 		"database_connections_in_use":     0, "database_connection_waits_total": 0, "database_connection_wait_seconds_total": 0, "database_up": 1,
 		"submissions_out_of_order_total": 0,
 	}
-	for _, o := range []string{"insert", "cancel", "retry", "claim", "finish", "pickup", "record"} {
+	for _, o := range []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"} {
 		want["group_commit_items{operation="+o+"}"] = 0
 		want["group_commit_seconds{operation="+o+"}"] = 0
 	}
@@ -67,7 +67,7 @@ func operationsInSource(t *testing.T) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
-	named := regexp.MustCompile(`(?:failed\(|queryRowsAs\(ctx, s, |exec\(ctx, |change\(ctx, |(?:inTx|insertTx)\(ctx, |newBatcher\()"([^"]+)"`)
+	named := regexp.MustCompile(`(?:failed\(|queryRowsAs\(ctx, s, |exec\(ctx, |change\(ctx, |(?:inTx|insertTx)\(ctx, |newBatcher\(|operation\{)"([^"]+)"`)
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue

@@ -57,8 +57,7 @@ type Store struct {
 	inserts *batcher[insertion, job.Receipt]
 	cancels *batcher[cancelRequest, canceled]
 	retries *batcher[retryRequest, job.Change]
-	claims  *batcher[claimRequest, claimAnswer]
-	ends    *batcher[job.Finish, job.Finished]
+	steps   *batcher[step, stepped]
 	pickups *batcher[pickup, pickedUp]
 	records *batcher[job.DeliveryResult, job.Recorded]
 
@@ -97,8 +96,7 @@ func Open(cfg Config) (*Store, error) {
 	s.inserts.order(s.learnClock, s.beginInserts)
 	s.cancels = newBatcher("cancel", s, s.cancelJobs, func(r cancelRequest) string { return string(r.id[:]) }, nil)
 	s.retries = newBatcher("retry", s, s.retryJobs, func(r retryRequest) string { return string(r.id[:]) }, nil)
-	s.claims = newBatcher("claim", s, s.claimJobs, func(r claimRequest) string { return string(r.job[:]) }, nil)
-	s.ends = newBatcher("finish", s, s.finishJobs, func(f job.Finish) string { return leaseKey(f.Lease) }, finishBytes)
+	s.steps = newMixedBatcher("exchange", s, s.exchange, stepKey, stepBytes, step.operation)
 	s.pickups = newBatcher("pickup", s, s.pickUp, pickupKey, nil)
 	s.records = newBatcher("record", s, s.recordDeliveries, func(r job.DeliveryResult) string { return string(r.DeliveryID[:]) }, resultBytes)
 	return s, nil
@@ -146,7 +144,7 @@ func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseco
 // Close flushes what waits in the batchers, then closes the pool. Calls made
 // afterwards fail.
 func (s *Store) Close() {
-	for _, b := range []interface{ stop() }{s.inserts, s.cancels, s.retries, s.claims, s.ends, s.pickups, s.records} {
+	for _, b := range []interface{ stop() }{s.inserts, s.cancels, s.retries, s.steps, s.pickups, s.records} {
 		b.stop()
 	}
 	s.probe.close()

@@ -20,7 +20,7 @@ import (
 // grouped are the operations of group commits, single all others: the values
 // of the label operation.
 var (
-	grouped = []string{"insert", "cancel", "retry", "claim", "finish", "pickup", "record"}
+	grouped = []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"}
 	single  = []string{
 		"read", "batch", "complete", "delete", "clean", "release", "schedule", "mark dead", "heartbeat", "reclaim", "redeliver", "publish",
 		"lead", "resign", "epoch", "raise epoch", "webhook", "insert client", "change keys", "signing key",

@@ -159,6 +159,7 @@ func TestSpansOfEachOperation(t *testing.T) {
 			lease = c.Lease
 			return err
 		}},
+		{"start", "UPDATE", func(ctx context.Context) error { _, err := f.store.Start(ctx, lease); return err }},
 		{"finish", "UPDATE", func(ctx context.Context) error {
 			_, err := f.store.Finish(ctx, failure(lease, job.FailedOnce))
 			return err

@@ -43,6 +43,7 @@ func operations(f *fixture) map[string]func(id job.ID) error {
 		},
 		"queue":   func(job.ID) error { _, err := f.store.QueueDue(f.ctx(), 10); return err },
 		"claim":   func(id job.ID) error { _, _, err := f.store.Claim(f.ctx(), f.worker, id, 1); return err },
+		"start":   func(id job.ID) error { _, err := f.store.Start(f.ctx(), lease(id)); return err },
 		"succeed": ends(success),
 		"fail":    ends(func(l job.Lease) job.Finish { return failure(l, job.FailedOnce) }),
 		"fail and retry": ends(func(l job.Lease) job.Finish {

@@ -163,7 +163,7 @@ func TestOrphansAreJobsOfDeadWorkers(t *testing.T) {
 	require.NoError(t, f.leases().Retire(f.ctx(), retiring))
 	got, err = f.store.Orphans(f.ctx(), 10)
 	require.NoError(t, err)
-	require.Contains(t, got, f.held(c.Lease, job.Running), "of a retired worker as well, at once")
+	require.Contains(t, got, f.held(c.Lease, job.Assigned), "of a retired worker as well, at once")
 	require.NotContains(t, got, f.held(alive, job.Running))
 }
 

@@ -42,6 +42,7 @@ type Store struct {
 // Row is a job as it is stored.
 type Row struct {
 	job.Job
+	QueuedAt time.Time
 	Fence    int64
 	Worker   job.ID
 	Expiries int
@@ -191,6 +192,9 @@ func (s *Store) Move(r *Row, to job.State) {
 	}
 	r.State, r.UpdatedAt, r.History = to, time.Now(), append(r.History, to)
 	r.Outcome = job.OutcomeOf(to)
+	if to == job.Queued {
+		r.QueuedAt = r.UpdatedAt
+	}
 	s.Record(r, 1)
 	if !to.Held() {
 		r.Worker = job.ID{}
@@ -212,7 +216,7 @@ func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (c *j
 			not.Unknown = true
 			return nil, nil
 		}
-		if r.State == job.Running && r.Attempt == attempt && r.Worker == worker {
+		if r.State.Held() && r.Attempt == attempt && r.Worker == worker {
 			return claimOf(r, false), nil // the first answer was lost
 		}
 		waits, alive := r.Attempt == attempt && r.State.Waiting(), s.Alive(worker) && !s.DeadOnly
@@ -227,10 +231,8 @@ func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (c *j
 			s.Move(r, job.Queued)
 		}
 		s.Move(r, job.Assigned)
-		s.Move(r, job.Running)
 		r.Fence++
-		now := time.Now()
-		r.Worker, r.StartedAt = worker, &now
+		r.Worker = worker
 		return claimOf(r, wasCreated), nil
 	})
 	if err != nil {
@@ -239,8 +241,24 @@ func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (c *j
 	return c, not, err
 }
 
+func (s *Store) Start(ctx context.Context, l job.Lease) (time.Time, error) {
+	return Call(ctx, s, "Start", func() (time.Time, error) {
+		if r := s.current(l, job.Running); r != nil {
+			return *r.StartedAt, nil // the first answer was lost
+		}
+		r := s.current(l, job.Assigned)
+		if r == nil || !s.Alive(r.Worker) {
+			return time.Time{}, job.ErrStale
+		}
+		s.Move(r, job.Running)
+		now := time.Now()
+		r.StartedAt = &now
+		return now, nil
+	})
+}
+
 func claimOf(r *Row, wasCreated bool) *job.Claim {
-	return &job.Claim{Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.Fence}, Job: r.Job, WasCreated: wasCreated}
+	return &job.Claim{Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.Fence}, Job: r.Job, QueuedAt: r.QueuedAt, WasCreated: wasCreated}
 }
 
 func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {

@@ -81,7 +81,7 @@ func (w *World) Add(change ...func(*Row)) job.Task {
 	r := &Row{Job: job.Job{
 		ID: app.NewID(), ClientID: ClientA, Type: job.Execute, WorkKind: job.SuccessFast, Definition: DefinitionOf(job.SuccessFast),
 		State: job.Queued, Attempt: 1, MaxAttempts: 4, CreatedAt: now, UpdatedAt: now, RunAt: now, RequestID: "request-1",
-	}, History: []job.State{job.Created, job.Queued}}
+	}, QueuedAt: now, History: []job.State{job.Created, job.Queued}}
 	for _, f := range change {
 		f(r)
 	}

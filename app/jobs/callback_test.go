@@ -36,9 +36,9 @@ func TestEventsOfJobsWithACallbackWakeTheWorkers(t *testing.T) {
 			_, err := s.Retry(context.Background(), apptest.ClientA, w.Add(apptest.FailedJob, callback).JobID)
 			return err
 		}},
-		"execute": {2, func(w *worldJobs, _ *Service) error {
+		"execute": {3, func(w *worldJobs, _ *Service) error {
 			w.start()
-			return w.handle(w.Add(callback)) // assigned and running, succeeded
+			return w.handle(w.Add(callback)) // assigned, running, succeeded
 		}},
 		"schedule": {1, func(w *worldJobs, _ *Service) error {
 			task := w.AddDeferred(time.Second)

@@ -47,9 +47,9 @@ const claimTries = 3
 // claim claims the job of a task, and says under which identity. A nil claim
 // says that nothing is left to do for the task.
 //
-// When storage fails, the claim may have come about all the same, and the job
-// runs in the name of this worker: so it is asked again, for as long as this
-// worker is who it is, and a claim that came about is answered then.
+// When storage fails, the claim may have come about all the same, and this worker
+// holds the job: so it is asked again, for as long as this worker is who it is,
+// and a claim that came about is answered then.
 func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *job.Claim, err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanAssign)
 	defer func() { endAssign(span, t, worker, claim, err) }()

@@ -33,7 +33,7 @@ func (w *world) ranOnce(task job.Task, runs *atomic.Int64) {
 	w.Logged(task, "assign", "QUEUED", "ASSIGNED")
 	w.Logged(task, "run", "ASSIGNED", "RUNNING")
 	w.Logged(task, "finish", "RUNNING", "SUCCEEDED")
-	require.Equal(w.T, []job.Notification{event(task), end(task)}, w.Queue.Notifications())
+	require.Equal(w.T, []job.Notification{event(task), event(task), end(task)}, w.Queue.Notifications())
 	require.Zero(w.T, w.Sum("fenced_writes_total"))
 	synctest.Wait()
 	require.Empty(w.T, w.worker.holding)
@@ -81,7 +81,7 @@ func TestALostClaimIsAnsweredToTheNextTask(t *testing.T) {
 		began := time.Now()
 		require.ErrorIs(t, w.worker.Handle(ctx, task), apptest.ErrStorage)
 		require.Equal(t, time.Second/2, time.Since(began))
-		require.Equal(t, job.Running, w.Store.RowOf(task.JobID).State, "without anybody who runs it")
+		require.Equal(t, job.Assigned, w.Store.RowOf(task.JobID).State, "without anybody who runs it")
 		require.Empty(t, w.worker.holding)
 
 		w.Store.Hook("Claim", apptest.Hook{})
@@ -164,11 +164,11 @@ func TestALostClaimEndsWithTheLease(t *testing.T) {
 					return
 				}
 				require.Zero(t, runs.Load())
-				require.Equal(t, job.Running, w.Store.RowOf(task.JobID).State)
+				require.Equal(t, job.Assigned, w.Store.RowOf(task.JobID).State)
 				require.Equal(t, first, w.Store.RowOf(task.JobID).Worker)
 				w.lead()
 				apptest.Pass(maintenance.RescuerInterval + time.Second)
-				require.Equal(t, job.WorkerLost, w.Ended(task, job.Failed).Failure.Reason)
+				require.Equal(t, job.Queued, w.Store.RowOf(task.JobID).State, "no attempt is used up")
 			})
 		})
 	}

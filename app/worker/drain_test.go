@@ -96,22 +96,24 @@ func TestDrainWaitsForClaimsUnderWay(t *testing.T) {
 	})
 }
 
-// A job that turns out to be held when the grace has ended is stopped before it
-// has done anything.
-func TestDrainStopsAJobWhoseClaimCameTooLate(t *testing.T) {
+// A job that turns out to be held when the grace has ended has not started, and
+// goes to another worker.
+func TestDrainGivesBackAJobWhoseClaimCameTooLate(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.runner = apptest.Takes(time.Hour)
 		w.start()
-		task := w.Add(func(r *apptest.Row) { r.AutoRetry = true })
+		task := w.Add()
 		began := time.Now()
 		w.Store.Hook("Claim", apptest.Hook{After: func(context.Context) error { time.Sleep(4 * time.Second); return nil }})
 		running := w.handling(task)
 		w.draining(time.Second)()
 		require.NoError(t, <-running)
 		require.Equal(t, 4*time.Second, time.Since(began))
-		require.Equal(t, job.WorkerShutdown, w.Ended(task, job.Failed).Failure.Reason)
-		require.Len(t, w.Queue.Sent(), 1, "the automatic retry goes to another worker")
+		require.Equal(t, []job.State{job.Created, job.Queued, job.Assigned, job.Queued}, w.Store.RowOf(task.JobID).History)
+		require.Equal(t, 1, w.Store.RowOf(task.JobID).Attempt, "no attempt is used up")
+		require.Zero(t, w.Store.Count("Start"))
+		require.Len(t, w.Queue.Sent(), 1, "its next task")
 		require.Empty(t, w.worker.holding)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/internal/telemetry"
@@ -23,30 +24,62 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
 	working, stop := context.WithCancelCause(claimed)
 	defer stop(nil)
 	held := w.hold(worker, c.Lease, lose, stop)
-	w.reportClaimed(ctx, worker, c)
+	w.reportAssigned(ctx, worker, c)
 	if !held {
 		w.log.InfoContext(ctx, "a claimed job is not run", append(about(c, "run"), "worker_id", worker.String())...)
 		return
 	}
 	defer w.drop(c.Lease)
-	if finish, ok := w.work(working, c); ok && w.finish(claimed, c, finish) == nil {
+	finish, started, ok := w.work(working, c)
+	switch {
+	case !started:
+		if errors.Is(context.Cause(working), errShutdown) {
+			w.giveBack(ctx, worker, []job.Lease{c.Lease})
+		}
+		return
+	case ok && w.finish(claimed, c, finish) == nil:
 		return
 	}
 	// Somebody else ended the attempt, or will. Its progress is known here alone.
 	w.queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
 }
 
-// reportClaimed logs, counts and publishes what a claim has committed.
-func (w *Worker) reportClaimed(ctx context.Context, worker job.ID, c *job.Claim) {
+// reportAssigned logs, counts and publishes what a claim has committed.
+func (w *Worker) reportAssigned(ctx context.Context, worker job.ID, c *job.Claim) {
 	attrs := []slog.Attr{slog.Int("attempt", c.Attempt), slog.String("worker_id", worker.String())}
 	if c.WasCreated {
 		app.LogTransition(ctx, w.log, "schedule", &c.Job, job.Created, job.Queued, attrs...)
 	}
 	app.LogTransition(ctx, w.log, "assign", &c.Job, job.Queued, job.Assigned, attrs...)
-	app.LogTransition(ctx, w.log, "run", &c.Job, job.Assigned, job.Running, attrs...)
 	app.Publish(w.queue, &c.Job, app.NotificationOf(&c.Job))
 	w.metrics.Claimed(ctx, c)
-	w.metrics.Entered(job.Running, c.Job.WorkKind)
+}
+
+// start moves the job to RUNNING, before its work begins, as often as it takes
+// while the claim is held, and reports whether it did. Without it the job is not
+// this worker's to run: it was canceled, or the lease has ended.
+func (w *Worker) start(ctx context.Context, c *job.Claim) bool {
+	for ctx.Err() == nil {
+		at, err := w.store.Start(ctx, c.Lease)
+		switch {
+		case err == nil:
+			w.reportStarted(ctx, c, at)
+			return true
+		case errors.Is(err, job.ErrStale):
+			w.fenced(ctx, c, "start")
+			return false
+		case !w.again(ctx, c, "start", err):
+			return false
+		}
+	}
+	return false
+}
+
+// reportStarted logs, counts and publishes what a start has committed.
+func (w *Worker) reportStarted(ctx context.Context, c *job.Claim, at time.Time) {
+	app.LogTransition(ctx, w.log, "run", &c.Job, job.Assigned, job.Running, slog.Int("attempt", c.Attempt))
+	app.Publish(w.queue, &c.Job, app.NotificationOf(&c.Job))
+	w.metrics.Started(ctx, c, at)
 }
 
 // again waits before a write is repeated, and reports whether it may be:
@@ -76,13 +109,18 @@ func about(c *job.Claim, action string) []any {
 		"job_id", c.JobID.String(), "attempt", c.Attempt}
 }
 
-// work runs the job, in a span of its own, and judges how it ended. ok is false
-// when the holder has nothing to say: the job was canceled or taken away.
-func (w *Worker) work(ctx context.Context, c *job.Claim) (finish job.Finish, ok bool) {
+// work starts the job and runs it, in a span of its own, and judges how it ended.
+// ok is false when the holder has nothing to say: the job did not start, was
+// canceled or taken away.
+func (w *Worker) work(ctx context.Context, c *job.Claim) (finish job.Finish, started, ok bool) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanRun)
 	app.Describe(span, &c.Job, c.Attempt)
 	defer func() { endRun(span, finish, context.Cause(ctx)) }()
-	return w.outcome(ctx, c)
+	if !w.start(ctx, c) {
+		return finish, false, false
+	}
+	finish, ok = w.outcome(ctx, c)
+	return finish, true, ok
 }
 
 func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, ok bool) {

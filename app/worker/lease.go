@@ -133,8 +133,8 @@ func (w *Worker) lose(id job.ID, err error) {
 // hold. Jobs that are no longer its own are stopped; one whose outcome is just
 // being written is left alone, because it may be missing from the answer for
 // that reason, and the write finds out by itself. Jobs that it does not know
-// of, on two beats, and that it is not asking for either, come from a claim
-// whose answer was lost: they are given back, again with each beat until storage
+// of, on two beats, and that it is not asking for either, come from a claim or
+// start whose answer was lost: they are given back, again with each beat until storage
 // agrees.
 func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.Lease, asked time.Time) {
 	unknown := make(map[job.Lease]bool, len(held))
@@ -165,9 +165,10 @@ func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.Lease,
 	}
 }
 
-// giveBack gives back jobs that this worker holds by storage's account alone.
+// giveBack gives back jobs that this worker holds by storage's account and does
+// not run: those that are ASSIGNED return to the queue, those that are RUNNING fail.
 func (w *Worker) giveBack(ctx context.Context, worker job.ID, lost []job.Lease) {
-	w.log.WarnContext(ctx, "giving back jobs whose claim was never answered", "action", "requeue", "jobs", len(lost))
+	w.log.WarnContext(ctx, "giving back jobs that this worker does not run", "action", "requeue", "jobs", len(lost))
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat/2) // the next beat must not wait for it
 	defer cancel()
 	held, err := w.leases.Held(ctx, worker, lost)

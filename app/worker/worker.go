@@ -18,6 +18,7 @@ import (
 // ClaimStore is what executing a job needs of storage.
 type ClaimStore interface {
 	Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error)
+	Start(ctx context.Context, l job.Lease) (time.Time, error)
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
 	Release(ctx context.Context, leases []job.Lease, waits []time.Duration) ([]job.Task, error)
 	Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error)
@@ -180,8 +181,9 @@ func (w *Worker) Canceled(id job.ID) {
 }
 
 // Drain stops claiming and waits for the running jobs until ctx ends; those
-// that are left are failed, retryable, and waited for. One whose failure cannot
-// be written within another lease is left to the rescuer. Heartbeats go on
+// that are left are failed, retryable, and waited for. A claimed job that has not
+// started by then is given back. One whose failure cannot be written within
+// another lease is left to the rescuer. Heartbeats go on
 // meanwhile: Run must still be running. A second call waits as well.
 func (w *Worker) Drain(ctx context.Context) {
 	w.refuse()

@@ -15,11 +15,12 @@ stamped AS MATERIALIZED (
 )
 
 -- name: claimJobs
--- Moves waiting, due jobs through ASSIGNED to RUNNING, as one new version of the row, and raises their fence. A job
--- that was still CREATED passes through QUEUED as well. Each step has its event.
+-- Moves waiting, due jobs to ASSIGNED and raises their fence. A job that was still CREATED passes through QUEUED as
+-- well. Each step has its event.
 --
--- Locks the job rows in job_id order; finds them by primary key. No row: not claimed, see claimedBefore and
--- whyUnclaimed. Trigger: events_delivered writes the deliveries. @event_ids has three for each item.
+-- Locks the job rows in job_id order, found by primary key, and skips those that another session has locked. No row:
+-- not claimed, see claimedBefore and whyUnchanged. Trigger: events_delivered writes the deliveries. @event_ids has two
+-- for each item.
 -- Parameters: @ids, @attempts, @workers, @event_ids
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @attempts::int[], @workers::uuid[]) WITH ORDINALITY AS i(id, attempt, worker, n)
@@ -29,37 +30,63 @@ WITH input AS MATERIALIZED (
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.attempt = i.attempt AND j.state IN ('CREATED', 'QUEUED') AND j.run_at <= clock_timestamp()
     AND EXISTS (SELECT FROM workers w WHERE w.worker_id = i.worker AND w.state = 'ALIVE' AND w.expires_at > clock_timestamp())
-  ORDER BY j.job_id FOR NO KEY UPDATE OF j
+  ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
 ), {{stamped}}, changed AS (
-  UPDATE jobs SET state = 'RUNNING', fence = fence + 1, worker_id = s.worker, assigned_at = s.at, started_at = s.at, updated_at = s.at,
-    queued_at = coalesce(queued_at, s.at), event_tx = s.tx, event_seq = s.before + 3
+  UPDATE jobs SET state = 'ASSIGNED', fence = fence + 1, worker_id = s.worker, assigned_at = s.at, updated_at = s.at,
+    queued_at = coalesce(queued_at, s.at), event_tx = s.tx, event_seq = s.before + 2
   FROM stamped s WHERE jobs.job_id = s.job_id
-  RETURNING s.state = 'CREATED' AS was_created, jobs.fence, {{jobColumns}}
+  RETURNING s.state = 'CREATED' AS was_created, jobs.fence, jobs.queued_at, {{jobColumns}}
 ), log AS (
   INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data, called_back)
-  SELECT s.job_id, s.client_id, s.before + e.step, (@event_ids::uuid[])[3 * s.n - 3 + e.step], e.name, e.prev, e.next, s.attempt, s.at,
+  SELECT s.job_id, s.client_id, s.before + e.step, (@event_ids::uuid[])[2 * s.n - 2 + e.step], e.name, e.prev, e.next, s.attempt, s.at,
     s.tx, s.data, s.called_back
-  FROM stamped s JOIN (VALUES (1, 'job.queued', 'CREATED', 'QUEUED'), (2, 'job.assigned', 'QUEUED', 'ASSIGNED'),
-    (3, 'job.running', 'ASSIGNED', 'RUNNING')) AS e(step, name, prev, next) ON e.step > 1 OR s.state = 'CREATED'
+  FROM stamped s JOIN (VALUES (1, 'job.queued', 'CREATED', 'QUEUED'), (2, 'job.assigned', 'QUEUED', 'ASSIGNED'))
+    AS e(step, name, prev, next) ON e.step = 2 OR s.state = 'CREATED'
 )
 SELECT * FROM changed
 
+-- name: startJobs
+-- Moves ASSIGNED jobs to RUNNING under their lease, while their worker is alive. Changes no column that an index has,
+-- neither as a key nor in its condition, so that the row is updated in place (HOT).
+--
+-- Locks the job rows in job_id order, found by primary key, and skips those that another session has locked. No row:
+-- not started, see whyUnchanged. Trigger: events_delivered writes the deliveries.
+-- Parameters: @ids, @attempts, @fences, @event_ids
+WITH input AS MATERIALIZED (
+  SELECT * FROM unnest(@ids::uuid[], @attempts::int[], @fences::bigint[], @event_ids::uuid[]) AS i(id, attempt, fence, event_id)
+), ready AS MATERIALIZED (
+  SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt, j.updated_at, event_data(j.work_kind, j.definition) AS data,
+    j.callback IS NOT NULL AS called_back, i.event_id
+  FROM jobs j JOIN input i ON j.job_id = i.id
+  WHERE j.state = 'ASSIGNED' AND j.attempt = i.attempt AND j.fence = i.fence
+    AND EXISTS (SELECT FROM workers w WHERE w.worker_id = j.worker_id AND w.state = 'ALIVE' AND w.expires_at > clock_timestamp())
+  ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
+), {{stamped}}, changed AS (
+  UPDATE jobs SET state = 'RUNNING', started_at = s.at, updated_at = s.at, event_tx = s.tx, event_seq = s.event_seq + 1
+  FROM stamped s WHERE jobs.job_id = s.job_id
+), log AS (
+  INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, tx, data, called_back)
+  SELECT job_id, client_id, event_seq + 1, event_id, 'job.running', 'ASSIGNED', 'RUNNING', attempt, at, tx, data, called_back FROM stamped
+)
+SELECT job_id, at FROM stamped
+
 -- name: claimedBefore
--- Finds the unclaimed jobs that run already under the same worker: the answer to their claim was lost. Locks nothing;
+-- Finds the unclaimed jobs that the same worker holds already: the answer to their claim was lost. Locks nothing;
 -- finds the jobs by primary key: compared with IS NOT DISTINCT FROM, the worker is of no use to the index jobs_held.
 -- Parameters: @ids, @attempts, @workers
-SELECT false, jobs.fence, {{jobColumns}}
+SELECT false, jobs.fence, jobs.queued_at, {{jobColumns}}
 FROM unnest(@ids::uuid[], @attempts::int[], @workers::uuid[]) AS i(id, attempt, worker) JOIN jobs ON jobs.job_id = i.id
-WHERE jobs.state = 'RUNNING' AND jobs.attempt = i.attempt AND jobs.worker_id IS NOT DISTINCT FROM i.worker
+WHERE jobs.state IN ('ASSIGNED', 'RUNNING') AND jobs.attempt = i.attempt AND jobs.worker_id IS NOT DISTINCT FROM i.worker
 
--- name: whyUnclaimed
--- Says why claims got no row: whether the job still waits at that attempt, its dispatch, how long until it is due, and
--- whether the worker is dead. Locks nothing; finds the jobs by primary key. No row: the job does not exist.
--- Parameters: @ids, @attempts, @workers
-SELECT j.job_id, j.state IN ('CREATED', 'QUEUED') AND j.attempt = i.attempt, j.dispatch,
-  greatest(j.run_at - clock_timestamp(), interval '0'),
-  NOT EXISTS (SELECT FROM workers w WHERE w.worker_id = i.worker AND w.state = 'ALIVE' AND w.expires_at > clock_timestamp())
-FROM unnest(@ids::uuid[], @attempts::int[], @workers::uuid[]) AS i(id, attempt, worker) JOIN jobs j ON j.job_id = i.id
+-- name: whyUnchanged
+-- Says why steps got no row: what the guards of claimJobs, startJobs and finishJobs look at, as it is now. The worker
+-- is the one that claims, or with null the one that holds the job. Locks nothing; finds the jobs by primary key. No
+-- row: the job does not exist.
+-- Parameters: @ids, @workers
+SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, j.dispatch, greatest(j.run_at - clock_timestamp(), interval '0'),
+  EXISTS (SELECT FROM workers w WHERE w.worker_id = coalesce(i.worker, j.worker_id) AND w.state = 'ALIVE'
+    AND w.expires_at > clock_timestamp())
+FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.job_id = i.id
 
 -- name: releaseJobs
 -- Moves ASSIGNED jobs back to QUEUED under their lease. Locks the job rows in job_id order, found by primary key. No

@@ -2,8 +2,8 @@
 -- Moves RUNNING jobs to SUCCEEDED or FAILED under their lease; with a retry wait, on to QUEUED as the next attempt.
 -- Writes state, events, report and result in one statement.
 --
--- Locks the job rows in job_id order, found by primary key. No row: the lease is not current, and nothing was written
--- for that item.
+-- Locks the job rows in job_id order, found by primary key, and skips those that another session has locked. No row:
+-- nothing was written for that item, see whyUnchanged.
 --
 -- The events of an attempt's end, in order: event.emitted, the final one, job.retries_exhausted, job.retried; the
 -- report's log ends before job.retried, which belongs to the next attempt. @event_ids are those of the final events.
@@ -25,7 +25,7 @@ WITH input AS MATERIALIZED (
     CASE WHEN i.emit IS NULL THEN 0 ELSE 1 END AS emitted
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.state = 'RUNNING' AND j.attempt = i.attempt AND j.fence = i.fence
-  ORDER BY j.job_id FOR NO KEY UPDATE OF j
+  ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
 ), {{stamped}}, numbered AS MATERIALIZED (
   SELECT *, event_seq + emitted + 1 + CASE WHEN exhausted THEN 1 ELSE 0 END AS last_seq,
     (extract(epoch FROM at - started_at) * 1000)::bigint AS duration_ms, at + retry_wait AS retry_at

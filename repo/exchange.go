@@ -1,0 +1,283 @@
+package repo
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+var whyUnchanged = statement("whyUnchanged")
+
+// The steps of a worker with a job.
+var (
+	claimStep  = operation{"claim", telemetry.SpanCommit + "claim"}
+	startStep  = operation{"start", telemetry.SpanCommit + "start"}
+	finishStep = operation{"finish", telemetry.SpanCommit + "finish"}
+)
+
+// step is a claim, a start or a finish: one of the three is set. Those that wait
+// at the same moment share one exchange with Postgres, see exchange.
+type step struct {
+	claim  *claimRequest
+	start  *job.Lease
+	finish *job.Finish
+}
+
+// stepped is the answer to a step.
+type stepped struct {
+	claimed  claimAnswer
+	started  time.Time
+	finished job.Finished
+	// locked: another session has locked the row. Nothing was written.
+	locked bool
+}
+
+func (st step) operation() operation {
+	switch {
+	case st.claim != nil:
+		return claimStep
+	case st.start != nil:
+		return startStep
+	}
+	return finishStep
+}
+
+func (st step) job() job.ID {
+	switch {
+	case st.claim != nil:
+		return st.claim.job
+	case st.start != nil:
+		return st.start.JobID
+	}
+	return st.finish.JobID
+}
+
+func stepKey(st step) string {
+	id := st.job()
+	return string(id[:])
+}
+
+func stepBytes(st step) int {
+	if st.finish != nil {
+		return finishBytes(*st.finish)
+	}
+	return 0
+}
+
+// A step that meets a locked row is flushed again after a wait that grows from
+// the one to the other.
+const (
+	minLockedWait = 2 * time.Millisecond
+	maxLockedWait = 50 * time.Millisecond
+)
+
+// errLocked is for a step whose row stayed locked: nothing was written.
+var errLocked = fmt.Errorf("the row is locked by another session: %w", context.DeadlineExceeded)
+
+// step does one step, within an exchange that it may share. It waits for a row
+// that another session has locked up to the statement timeout, outside of any
+// transaction: nobody else waits with it.
+func (s *Store) step(ctx context.Context, st step) (stepped, error) {
+	done, err := s.steps.do(ctx, st)
+	if err != nil || !done.locked {
+		return done, err
+	}
+	until := time.Now().Add(s.cfg.Timeout)
+	for wait := minLockedWait; ; wait = min(2*wait, maxLockedWait) {
+		left := time.Until(until)
+		if left <= 0 {
+			return stepped{}, s.failed(st.operation().name, errLocked)
+		}
+		select {
+		case <-time.After(min(wait, left)):
+		case <-ctx.Done():
+			return stepped{}, translate(ctx.Err())
+		}
+		if done, err = s.steps.do(ctx, st); err != nil || !done.locked {
+			return done, err
+		}
+	}
+}
+
+// exchange writes steps in one transaction of at most three statements, sent
+// together and answered together: the protocol's own transaction around what
+// comes before a Sync. A statement that fails undoes the others.
+//
+// The statements skip rows that other sessions have locked. Why a step got no
+// row is looked up afterwards.
+func (s *Store) exchange(ctx context.Context, db querier, steps []step) ([]answer[stepped], error) {
+	claims, starts, ends := split(steps)
+	var claimed map[job.ID]*job.Claim
+	var started map[job.ID]time.Time
+	var finished map[job.ID]finishedRow
+	queries := make([]query, 0, 3)
+	if len(claims) > 0 {
+		queries = append(queries, query{claimJobs, claimArguments(claims), into(&claimed, collectClaims)})
+	}
+	if len(starts) > 0 {
+		queries = append(queries, query{startJobs, startArguments(starts), into(&started, collectStarts)})
+	}
+	if len(ends) > 0 {
+		arguments, err := s.finishArguments(ends)
+		if err != nil {
+			return nil, err
+		}
+		queries = append(queries, query{finishJobs, arguments, into(&finished, collectFinished)})
+	}
+	if err := send(ctx, db, queries); err != nil {
+		return nil, err
+	}
+	answers := make([]answer[stepped], len(steps))
+	var left []int // steps without a row
+	for i, st := range steps {
+		a, ok := &answers[i].value, false
+		switch {
+		case st.claim != nil:
+			a.claimed.claim, ok = claimed[st.claim.job]
+		case st.start != nil:
+			a.started, ok = started[st.start.JobID]
+		default:
+			var row finishedRow
+			row, ok = finished[st.finish.JobID]
+			a.finished = row.of(st.finish)
+		}
+		if !ok {
+			left = append(left, i)
+		}
+	}
+	if len(left) > 0 {
+		s.explain(ctx, steps, answers, left)
+	}
+	return answers, nil
+}
+
+func split(steps []step) (claims []claimRequest, starts []job.Lease, ends []job.Finish) {
+	for _, st := range steps {
+		switch {
+		case st.claim != nil:
+			claims = append(claims, *st.claim)
+		case st.start != nil:
+			starts = append(starts, *st.start)
+		default:
+			ends = append(ends, *st.finish)
+		}
+	}
+	return claims, starts, ends
+}
+
+// query is a statement and what becomes of its rows.
+type query struct {
+	sql       string
+	arguments []any
+	collect   func(pgx.Rows) error
+}
+
+func into[T any](found *T, collect func(pgx.Rows) (T, error)) func(pgx.Rows) error {
+	return func(rows pgx.Rows) (err error) {
+		*found, err = collect(rows)
+		return err
+	}
+}
+
+// send sends statements together, as one transaction. What they found is valid
+// if there is no error: the commit comes last.
+func send(ctx context.Context, db querier, queries []query) error {
+	if len(queries) == 1 {
+		rows, err := db.Query(ctx, queries[0].sql, queries[0].arguments...)
+		if err != nil {
+			return err
+		}
+		return queries[0].collect(rows)
+	}
+	var batch pgx.Batch
+	for _, q := range queries {
+		batch.Queue(q.sql, q.arguments...).Query(q.collect)
+	}
+	return db.SendBatch(ctx, &batch).Close()
+}
+
+// explain answers the steps that got no row: they were done before and the
+// answer was lost, or their guard does not hold. One whose guard does hold met a
+// locked row, or became possible a moment ago. The other steps of the exchange
+// are committed, whatever becomes of this look.
+func (s *Store) explain(ctx context.Context, steps []step, answers []answer[stepped], left []int) {
+	ids, workers := make([]pgtype.UUID, len(left)), make([]pgtype.UUID, len(left))
+	var claims []claimRequest
+	for i, n := range left {
+		ids[i] = uuid(steps[n].job())
+		if c := steps[n].claim; c != nil {
+			workers[i] = uuid(c.worker)
+			claims = append(claims, *c)
+		}
+	}
+	var found map[job.ID]guarded
+	var before map[job.ID]*job.Claim
+	queries := []query{{whyUnchanged, []any{ids, workers}, into(&found, collectGuarded)}}
+	if len(claims) > 0 {
+		queries = append(queries, query{claimedBefore, claimColumns(claims), into(&before, collectClaims)})
+	}
+	err := send(ctx, s.pool, queries)
+	for _, n := range left {
+		st, a := steps[n], &answers[n]
+		*a = answer[stepped]{}
+		row, known := found[st.job()]
+		switch {
+		case err != nil:
+			a.err = s.failed(st.operation().name, err)
+		case st.claim != nil:
+			a.value.claimed, a.value.locked = row.unclaimed(*st.claim, known, before[st.claim.job])
+		case st.start != nil && row.started(*st.start):
+			a.value.started = *row.startedAt
+		case st.start != nil && row.holds(job.Assigned, *st.start) && row.alive,
+			st.finish != nil && row.holds(job.Running, st.finish.Lease):
+			a.value.locked = true
+		default:
+			a.err = job.ErrStale
+		}
+	}
+}
+
+// guarded is what the guards of the steps look at.
+type guarded struct {
+	state     job.State
+	attempt   int
+	fence     int64
+	startedAt *time.Time
+	dispatch  int
+	wait      time.Duration // until the job is due
+	alive     bool          // the worker, see whyUnchanged
+}
+
+func collectGuarded(rows pgx.Rows) (map[job.ID]guarded, error) {
+	return collectByID(rows, nil, func(g *guarded) []any {
+		return []any{&g.state, &g.attempt, &g.fence, &g.startedAt, &g.dispatch, &g.wait, &g.alive}
+	})
+}
+
+func (g guarded) holds(state job.State, l job.Lease) bool {
+	return g.state == state && g.attempt == l.Attempt && g.fence == l.Fence
+}
+
+// started reports whether the job runs under the lease. Only its holder knows
+// the fence, so it was started by the same holder, whose answer was lost.
+func (g guarded) started(l job.Lease) bool { return g.holds(job.Running, l) && g.startedAt != nil }
+
+// unclaimed answers a claim that got no row.
+func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) (a claimAnswer, locked bool) {
+	waits := known && g.attempt == r.attempt && g.state.Waiting()
+	switch {
+	case before != nil:
+		return claimAnswer{claim: before}, false
+	case !known:
+		return claimAnswer{not: job.NotClaimed{Unknown: true}}, false
+	case waits && g.wait == 0 && g.alive:
+		return claimAnswer{}, true
+	}
+	return claimAnswer{not: job.NotClaimed{StillWaiting: waits, Wait: g.wait, WorkerDead: !g.alive, Dispatch: g.dispatch}}, false
+}
