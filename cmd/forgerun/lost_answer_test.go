@@ -23,7 +23,7 @@ func TestClaimWhoseAnswerIsLost(t *testing.T) {
 	api := s.startLeader()
 	u := s.newUser(api)
 	worker := s.startWorker(through)
-	lost := proxy.loseAnswerTo(`SET state = 'RUNNING'`)
+	lost := proxy.loseAnswerTo(`SET state = 'ASSIGNED'`)
 	id := u.submit(api, execute("SUCCESS_FAST"))
 	<-lost
 	worker.logged("cannot claim a job")
@@ -31,6 +31,22 @@ func TestClaimWhoseAnswerIsLost(t *testing.T) {
 	require.EqualValues(t, 1, u.get(api, id).value("attempt"))
 	require.Equal(t, 5, s.count(`SELECT count(*) FROM events`), "the claim that came about is the one that runs")
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM workers`))
+	s.checkInvariants()
+}
+
+func TestStartWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	s, proxy, through := behindProxy(t)
+	api := s.startLeader()
+	u := s.newUser(api)
+	worker := s.startWorker(through)
+	lost := proxy.loseAnswerTo(`SET state = 'RUNNING'`)
+	id := u.submit(api, execute("SUCCESS_FAST"))
+	<-lost
+	worker.logged("storage trouble while a job is held", `"action":"start"`)
+	s.await("SUCCEEDED", id)
+	require.EqualValues(t, 1, u.get(api, id).value("attempt"))
+	require.Equal(t, 5, s.count(`SELECT count(*) FROM events`), "it starts once")
 	s.checkInvariants()
 }
 
