@@ -135,9 +135,7 @@ func TestMigrateToTheNewestLeavesANewerSchemaAlone(t *testing.T) {
 	f.exec(`INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true)`)
 	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
 	require.Equal(t, before, schema(t, f))
-	err := f.store.Ping(f.ctx())
-	require.Equal(t, job.CodeConfigInvalid, job.CodeOf(err))
-	require.ErrorContains(t, err, "99999")
+	require.NoError(t, f.store.Ping(f.ctx()), "it suits this program too")
 }
 
 func TestPingNeedsASchema(t *testing.T) {

@@ -151,8 +151,9 @@ func (s *Store) Close() {
 	s.pool.Close()
 }
 
-// Ping reports whether Postgres answers and its schema is the one this
-// program was built with.
+// Ping reports whether Postgres answers and its schema is at least the one this
+// program was built with: a later one still suits it, while programs of the next
+// version take over.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -161,7 +162,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	if err != nil {
 		return translate(err)
 	}
-	if want := schemaVersion(); version != want {
+	if want := schemaVersion(); version < want {
 		return job.Errorf(job.CodeConfigInvalid, "The database schema has version %d, this program needs %d.", version, want)
 	}
 	return nil

@@ -64,6 +64,7 @@ var metricNames = []string{
 	"job_queue_depth", "job_queue_wait_seconds", "job_execution_seconds", "webhook_deliveries_total", "webhook_failures_total",
 
 	"job_retries_total", "job_retry_outcomes_total", "idempotency_hits_total", "job_schedule_lateness_seconds", "job_oldest_due_seconds",
+	"job_queued_seconds", "job_assigned_seconds",
 	"jobs_current", "workers_alive", "workers_slots", "worker_slots", "worker_slots_used", "worker_leases_lost_total", "leases_expired_total",
 	"fenced_writes_total", "tasks_dropped_total", "maintenance_leader", "maintenance_jobs_total", "maintenance_errors_total",
 	"maintenance_round_seconds", "maintenance_last_success_timestamp_seconds", "dispatch_epoch", "dispatch_epochs_total",
@@ -136,6 +137,8 @@ func TestMetricsAndLogsAgreeWithRows(t *testing.T) {
 		"jobs_canceled_total":    `SELECT count(*) FROM events WHERE next_state = 'CANCELED'`,
 		"job_execution_seconds":  `SELECT count(*) FROM reports WHERE started_at IS NOT NULL`,
 		"job_queue_wait_seconds": `SELECT count(*) FROM events WHERE next_state = 'ASSIGNED'`,
+		"job_queued_seconds":     `SELECT count(*) FROM events WHERE next_state = 'ASSIGNED'`,
+		"job_assigned_seconds":   `SELECT count(*) FROM events WHERE next_state = 'RUNNING'`,
 		"job_schedule_lateness_seconds": `SELECT count(*) FROM events JOIN jobs USING (job_id)
 			WHERE prev_state = 'CREATED' AND next_state = 'QUEUED' AND execution_at IS NOT NULL`,
 		"job_retries_total":        `SELECT count(*) FROM events WHERE prev_state = 'FAILED' AND next_state = 'QUEUED'`,
