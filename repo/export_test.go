@@ -50,7 +50,8 @@ func (b *batcher[T, R]) queued() int {
 
 // Statements are the SQL texts whose plans are tested.
 var Statements = map[string]string{
-	"insert": insertJobs, "claim": claimJobs, "start": startJobs, "claimedBefore": claimedBefore, "whyUnchanged": whyUnchanged, "readHeld": readHeld, "finish": finishJobs, "cancel": cancelJobs,
+	"insert": insertJobs, "claim": claimJobs, "start": startJobs, "claimedBefore": claimedBefore, "whyUnchanged": whyUnchanged,
+	"readHeld": readHeld, "finish": finishJobs, "cancel": cancelJobs,
 	"retry": retryJobs, "release": releaseJobs, "queueDue": queueDue, "waiting": waitingJobs,
 	"redispatch": redispatchJobs, "load": countLoad, "countDue": countDue, "backlog": readBacklog, "orphans": orphanedJobs,
 	"cleanJobs": cleanJobs, "cleanResults": cleanResults, "cleanIdempotencyKeys": cleanIdempotencyKeys,

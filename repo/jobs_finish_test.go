@@ -60,7 +60,7 @@ func TestFinishWithFailure(t *testing.T) {
 		require.Equal(t, job.OutcomeFailed, j.Outcome)
 		require.Equal(t, end.Failure, j.Failure)
 		require.Nil(t, j.Result)
-		require.True(t, j.CanRetry())
+		require.Equal(t, end.Failure.Retryable, j.CanRetry())
 		log := f.log(l.JobID)
 		require.Equal(t, string(end.Failure.Code), log[4].Data["code"])
 		require.Equal(t, string(reason), log[4].Data["reason"])
