@@ -27,7 +27,8 @@ func TestAllMetricsAreThereFromTheStart(t *testing.T) {
 	require.Equal(t, map[string]int{
 		"jobs_submitted_total": kinds, "jobs_queued_total": kinds, "jobs_running_total": kinds, "jobs_succeeded_total": kinds,
 		"jobs_failed_total": kinds, "jobs_canceled_total": kinds, "job_queue_wait_seconds": kinds, "job_execution_seconds": 3 * kinds,
-		"job_schedule_lateness_seconds": 1, "job_queued_seconds": 1, "job_assigned_seconds": 1, "job_retries_total": 2, "job_retry_outcomes_total": 3,
+		"job_schedule_lateness_seconds": 1,
+		"job_queued_seconds":            1, "job_assigned_seconds": 1, "job_retries_total": 2, "job_retry_outcomes_total": 3,
 		"idempotency_hits_total": 1, "batches_completed_total": 4, "watchers": 2, "watcher_notifications_total": 3,
 		"worker_slots": 1, "worker_slots_used": 1, "worker_leases_lost_total": 1, "fenced_writes_total": 3, "tasks_dropped_total": 2,
 		"maintenance_leader": 1, "maintenance_jobs_total": 6, "maintenance_deliveries_total": 3, "maintenance_errors_total": tasks,

@@ -67,8 +67,8 @@ func operationsInSource(t *testing.T) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
-	named := regexp.MustCompile(`(?:failed\(|queryRowsAs\(ctx, s, |exec\(ctx, |change\(ctx, |(?:inTx|insertTx)\(ctx, |newBatcher\(|operation\{)` +
-		`"([^"]+)"`)
+	named := regexp.MustCompile(`(?:failed\(|queryRowsAs\(ctx, s, |exec\(ctx, |change\(ctx, |(?:inTx|insertTx)\(ctx, |` +
+		`newBatcher\(|operation\{)"([^"]+)"`)
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue

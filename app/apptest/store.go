@@ -258,7 +258,9 @@ func (s *Store) Start(ctx context.Context, l job.Lease) (time.Time, error) {
 }
 
 func claimOf(r *Row, wasCreated bool) *job.Claim {
-	return &job.Claim{Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.Fence}, Job: r.Job, QueuedAt: r.QueuedAt, WasCreated: wasCreated}
+	return &job.Claim{
+		Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.Fence}, Job: r.Job, QueuedAt: r.QueuedAt, WasCreated: wasCreated,
+	}
 }
 
 func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
