@@ -14,6 +14,7 @@ const (
 	RepairReclaimed = "reclaimed"
 	RepairOrphaned  = "orphaned"
 	RepairWoken     = "woken"
+	RepairScheduled = "scheduled"
 )
 
 // MaintenanceTasks are what the maintenance does again and again.
@@ -46,8 +47,8 @@ func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 		Repaired: in.Counters("maintenance_jobs_total", "Jobs, and batches by the completer, that maintenance moved on.", by,
 			"scheduler", "relay", "probe", "rescuer_requeued", "rescuer_failed", "batch_completer"),
 		DeliveriesRepaired: in.Counters("maintenance_deliveries_total",
-			"Deliveries whose claim was ended or whose webhook is gone, and clients for which delivery workers were woken again.", by,
-			RepairReclaimed, RepairOrphaned, RepairWoken),
+			"Deliveries whose claim was ended, whose webhook is gone or whose task was made, and clients woken for again.", by,
+			RepairReclaimed, RepairOrphaned, RepairWoken, RepairScheduled),
 		LeasesExpired: in.Counters("leases_expired_total", "Jobs that lost their worker, by the state in which they were.",
 			[]string{"state"}, string(job.Assigned), string(job.Running)),
 		EpochsRaised: in.Counter("dispatch_epochs_total", "Times that all waiting jobs were dispatched anew."),

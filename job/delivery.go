@@ -119,6 +119,14 @@ type ClaimedDelivery struct {
 	TraceParent string // of the event's job when it happened; "" for none
 }
 
+// After gives the delivery as it is after a recorded attempt.
+func (d *ClaimedDelivery) After(r DeliveryResult, recorded Recorded) Delivery {
+	after := d.Delivery
+	after.State, after.Attempts, after.NextAttemptAt, after.ClaimedUntil = r.State, recorded.Number, recorded.NextAttemptAt, nil
+	after.LastStatus, after.LastError = r.Sent.Attempt.Status, r.Sent.Attempt.Error
+	return after
+}
+
 // Target is where and how a delivery is sent.
 type Target struct {
 	URL         string
@@ -146,8 +154,16 @@ type DeliveryResult struct {
 
 // Recorded is storage's answer to a DeliveryResult.
 type Recorded struct {
-	Number   int            // of the attempt, from 1
-	Disabled DisabledReason // why the webhook was disabled because of it, "" if it was not
+	Number        int            // of the attempt, from 1
+	NextAttemptAt *time.Time     // nil unless the delivery is PENDING
+	Disabled      DisabledReason // why the webhook was disabled because of it, "" if it was not
+}
+
+// DeliveryClaim is storage's answer to a claim of deliveries.
+type DeliveryClaim struct {
+	Deliveries []ClaimedDelivery
+	More       bool          // there may be further due ones
+	Next       time.Duration // until the next one is due, if that is within a second; otherwise 0
 }
 
 // EndpointKey is a place in the order of endpoints. The zero place comes
@@ -155,6 +171,10 @@ type Recorded struct {
 type EndpointKey struct {
 	Client, Endpoint ID
 }
+
+// MaxWaitingTasks is how many deliveries of one endpoint the queue shows while
+// they wait for another attempt: those that come first.
+const MaxWaitingTasks = 10
 
 // DeliveryPolicy decides what follows an attempt.
 type DeliveryPolicy struct {

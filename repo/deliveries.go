@@ -11,12 +11,14 @@ import (
 )
 
 var (
-	readDelivery    = statement("readDelivery")
-	redeliver       = statement("redeliver")
-	redeliverFailed = statement("redeliverFailed")
-	testWebhook     = statement("testWebhook")
-	findReplayStart = statement("findReplayStart")
-	replayEvents    = statement("replayEvents")
+	readDelivery = statement("readDelivery")
+
+	waitingDeliveries = statement("waitingDeliveries")
+	redeliver         = statement("redeliver")
+	redeliverFailed   = statement("redeliverFailed")
+	testWebhook       = statement("testWebhook")
+	findReplayStart   = statement("findReplayStart")
+	replayEvents      = statement("replayEvents")
 )
 
 // errDeliveryNotFound is the same for a delivery that never existed and for one
@@ -108,6 +110,48 @@ func (s *Store) owns(ctx context.Context, client job.ID, o job.DeliveryOwner) er
 	}
 	_, err := s.Webhook(ctx, client, o.WebhookID)
 	return err
+}
+
+// WaitingDeliveries gives deliveries that wait for another attempt, due from
+// overdue ago on: of each endpoint the first perEndpoint, and at most limit. It
+// looks at so many endpoints with waiting deliveries after the given one, and
+// answers where to go on: with the zero endpoint when there are no more. limit is
+// more than perEndpoint.
+func (s *Store) WaitingDeliveries(ctx context.Context, after job.EndpointKey, look, perEndpoint, limit int, overdue time.Duration) (
+	deliveries []job.Delivery, last job.EndpointKey, err error,
+) {
+	type seen struct {
+		at    job.EndpointKey
+		last  bool
+		found *job.Delivery
+	}
+	rows, err := queryRows(ctx, s, func(row pgx.CollectableRow) (r seen, err error) {
+		var d deliveryScanner
+		columns := append([]any{&r.last, scanID(&r.at.Client), scanID(&r.at.Endpoint)}, d.columns()...)
+		if row.RawValues()[3] == nil {
+			return r, row.Scan(append(columns[:3], make([]any, len(columns)-3)...)...)
+		}
+		err = row.Scan(columns...)
+		found := d.delivery()
+		r.found = &found
+		return r, err
+	}, waitingDeliveries, [16]byte(after.Client), [16]byte(after.Endpoint), look, perEndpoint, overdue, limit)
+	if err != nil {
+		return nil, job.EndpointKey{}, err
+	}
+	for _, r := range rows {
+		if r.found != nil {
+			deliveries = append(deliveries, *r.found)
+		}
+		if r.last {
+			last = r.at
+		}
+	}
+	if len(rows) == limit { // the last endpoint may have more: the next call begins with it
+		first := slices.IndexFunc(rows, func(r seen) bool { return r.at == rows[limit-1].at })
+		last = rows[first-1].at
+	}
+	return deliveries, last, nil
 }
 
 // maxAttemptsKept bounds the log of one delivery; a client may have it sent

@@ -100,9 +100,9 @@ func TestClaimsTellOfMore(t *testing.T) {
 	hook := f.subscribe(job.EventEmitted)
 	claim := func(n int) (int, bool) {
 		t.Helper()
-		claimed, more, err := f.store.ClaimDeliveries(f.ctx(), f.client, hook, n, time.Hour)
+		claim, err := f.store.ClaimDeliveries(f.ctx(), f.client, hook, n, time.Hour)
 		require.NoError(t, err)
-		return len(claimed), more
+		return len(claim.Deliveries), claim.More
 	}
 	expect := func(n, want int, wantMore bool, why string) {
 		t.Helper()
@@ -248,7 +248,9 @@ func TestClaimsOfManyAtOnce(t *testing.T) {
 	found := make([][]job.ClaimedDelivery, 40)
 	inParallel(len(found), func(i int) {
 		var err error
-		found[i], _, err = stores[i%2].ClaimDeliveries(f.ctx(), f.client, hooks[i%5], 4, time.Hour)
+		var claim job.DeliveryClaim
+		claim, err = stores[i%2].ClaimDeliveries(f.ctx(), f.client, hooks[i%5], 4, time.Hour)
+		found[i] = claim.Deliveries
 		require.NoError(t, err)
 		for _, p := range found[i] {
 			require.Equal(t, hooks[i%5], p.Endpoint)

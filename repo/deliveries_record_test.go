@@ -289,7 +289,8 @@ func deliveryWorkerStep(f *fixture, s *repo.Store, r *rand.Rand, hook job.ID) er
 		_, err := s.InsertJob(f.ctx(), f.submission())
 		return err
 	case n < 14:
-		claimed, _, err := s.ClaimDeliveries(f.ctx(), f.client, hook, 1+r.IntN(5), time.Duration(r.IntN(50))*time.Millisecond)
+		claim, err := s.ClaimDeliveries(f.ctx(), f.client, hook, 1+r.IntN(5), time.Duration(r.IntN(50))*time.Millisecond)
+		claimed := claim.Deliveries
 		errs := make([]error, len(claimed))
 		lucky := r.IntN(4) == 0
 		inParallel(len(claimed), func(i int) {

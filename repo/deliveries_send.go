@@ -111,27 +111,18 @@ type pickup struct {
 	hold             time.Duration
 }
 
-// pickedUp is the answer to a pickup.
-type pickedUp struct {
-	deliveries []job.ClaimedDelivery
-	more       bool
-}
-
 func pickupKey(p pickup) string { return string(p.client[:]) + string(p.endpoint[:]) }
 
 // ClaimDeliveries takes at most n due deliveries of an endpoint, for the given
 // time, in the order in which they are due, those of one moment by job and
 // seq, with all that it takes to send them. It takes fewer if their events have
-// much data, and none of a disabled or deleted webhook. more: there may be
-// further due ones, since it has taken n, or not all that it saw.
-func (s *Store) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (
-	deliveries []job.ClaimedDelivery, more bool, err error,
-) {
-	got, err := s.pickups.do(ctx, pickup{client, endpoint, n, hold})
-	return got.deliveries, got.more, err
+// much data, and none of a disabled or deleted webhook. There may be more, since
+// it has taken n, or not all that it saw.
+func (s *Store) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (job.DeliveryClaim, error) {
+	return s.pickups.do(ctx, pickup{client, endpoint, n, hold})
 }
 
-func (s *Store) pickUp(ctx context.Context, db querier, asked []pickup) ([]answer[pickedUp], error) {
+func (s *Store) pickUp(ctx context.Context, db querier, asked []pickup) ([]answer[job.DeliveryClaim], error) {
 	found, err := db.Query(ctx, claimDeliveries,
 		column(asked, func(p pickup) pgtype.UUID { return uuid(p.client) }),
 		column(asked, func(p pickup) pgtype.UUID { return uuid(p.endpoint) }),
@@ -147,14 +138,14 @@ func (s *Store) pickUp(ctx context.Context, db querier, asked []pickup) ([]answe
 	// What is claimed stays so, whether the batches can be read or not: such
 	// deliveries are due again when the claim has ended.
 	batches, err := s.endedBatches(ctx, column(rows, func(c claimed) job.ID { return c.batch }))
-	answers := make([]answer[pickedUp], len(asked))
+	answers := make([]answer[job.DeliveryClaim], len(asked))
 	taken := make([]int, len(asked))
 	for _, c := range rows {
 		a := &answers[c.asked]
 		if !c.ID.IsZero() {
 			taken[c.asked]++
 		}
-		a.value.more = c.seen >= asked[c.asked].n || taken[c.asked] < c.seen
+		a.value.More, a.value.Next = c.seen >= asked[c.asked].n || taken[c.asked] < c.seen, deref(c.next)
 		if c.ID.IsZero() {
 			continue
 		}
@@ -167,7 +158,7 @@ func (s *Store) pickUp(ctx context.Context, db querier, asked []pickup) ([]answe
 				continue // removed since; events go before their batches
 			}
 		}
-		a.value.deliveries = append(a.value.deliveries, c.ClaimedDelivery)
+		a.value.Deliveries = append(a.value.Deliveries, c.ClaimedDelivery)
 	}
 	return answers, nil
 }
@@ -177,6 +168,7 @@ func (s *Store) pickUp(ctx context.Context, db querier, asked []pickup) ([]answe
 type claimed struct {
 	job.ClaimedDelivery
 	asked, seen int
+	next        *time.Duration
 	batch       job.ID
 }
 
@@ -187,9 +179,9 @@ func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
 	var url, mode *string
 	var failures *int
 	var secrets secretScanner
-	columns := append([]any{&c.asked, &c.seen}, d.columns()...)
-	if row.RawValues()[2] == nil { // no delivery
-		return c, row.Scan(append(columns[:2], make([]any, len(row.RawValues())-2)...)...)
+	columns := append([]any{&c.asked, &c.seen, &c.next}, d.columns()...)
+	if row.RawValues()[3] == nil { // no delivery
+		return c, row.Scan(append(columns[:3], make([]any, len(row.RawValues())-3)...)...)
 	}
 	err = row.Scan(append(append(columns, &c.Fence, &c.RequestID, &c.TraceParent, scanID(&c.batch), scanID(&about),
 		&url, &mode, &failures, &secrets.current, &secrets.old, &secrets.until), e.columns()...)...)
@@ -271,11 +263,14 @@ func (s *Store) recordDeliveries(ctx context.Context, db querier, results []job.
 func collectRecorded(rows pgx.Rows, err error, results []job.DeliveryResult) ([]answer[job.Recorded], error) {
 	type line struct {
 		number  int
+		next    *time.Time
 		webhook job.ID
 		failed  bool
 		reason  *job.DisabledReason
 	}
-	written, err := collectByID(rows, err, func(l *line) []any { return []any{&l.number, scanID(&l.webhook), &l.failed, &l.reason} })
+	written, err := collectByID(rows, err, func(l *line) []any {
+		return []any{&l.number, &l.next, scanID(&l.webhook), &l.failed, &l.reason}
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -287,7 +282,7 @@ func collectRecorded(rows pgx.Rows, err error, results []job.DeliveryResult) ([]
 			answers[i].err = job.ErrStale
 			continue
 		}
-		answers[i].value.Number = l.number
+		answers[i].value.Number, answers[i].value.NextAttemptAt = l.number, l.next
 		reason := deref(l.reason)
 		if reason != "" && !reported[l.webhook] && l.failed && (r.Disable == reason || reason == job.DisabledFailing) {
 			answers[i].value.Disabled, reported[l.webhook] = reason, true

@@ -15,9 +15,9 @@ import (
 // claimAll claims what is due for an endpoint, at most n.
 func (f *fixture) claimAll(endpoint job.ID, n int) []job.ClaimedDelivery {
 	f.t.Helper()
-	claimed, _, err := f.store.ClaimDeliveries(f.ctx(), f.client, endpoint, n, time.Hour)
+	claim, err := f.store.ClaimDeliveries(f.ctx(), f.client, endpoint, n, time.Hour)
 	require.NoError(f.t, err)
-	return claimed
+	return claim.Deliveries
 }
 
 func (f *fixture) endpoints() []job.ID {

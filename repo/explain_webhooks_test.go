@@ -63,6 +63,7 @@ func init() {
 		use{"deliveries_once", "event_id = "}, use{"jobs_pkey", "job_id = ANY"})
 	add("dueEndpoints", of(id)+`, 1000, 10000`, use{"deliveries_waiting", "endpoint_id > "}, webhook)
 	add("dueClients", of(anID)+`, 1000, '1 s'`, walk, webhook)
+	add("waitingDeliveries", of(anID)+`, 1000, 10, '1 s', 2000`, walk, webhook, use{"deliveries_waiting", "next_attempt_at > (now() -"})
 	add("claimDeliveries", arrays("uuid", "uuid", "16", "1s"), use{"deliveries_waiting", "next_attempt_at <= now()"}, key, webhook,
 		use{"events_pkey", "seq = "}, use{"client_events_pkey", "event_id = "}, byKey, use{"reports_pkey", "attempt = "})
 	add("recordDeliveries", arrays("uuid", "1", "PENDING", "1s", "GONE", "2000-01-01", "1", "TIMEOUT", "1", "null", "x", "f")+`, 20,

@@ -58,7 +58,7 @@ type Store struct {
 	cancels *batcher[cancelRequest, canceled]
 	retries *batcher[retryRequest, job.Change]
 	steps   *batcher[step, stepped]
-	pickups *batcher[pickup, pickedUp]
+	pickups *batcher[pickup, job.DeliveryClaim]
 	records *batcher[job.DeliveryResult, job.Recorded]
 
 	batchSlots semaphore            // of transactions that insert batches

@@ -170,7 +170,7 @@ func TestSpansOfEachOperation(t *testing.T) {
 		}},
 		{"cancel", "UPDATE", func(ctx context.Context) error { _, _, err := f.store.Cancel(ctx, f.client, id); return err }},
 		{"pickup", "DELETE", func(ctx context.Context) error {
-			_, _, err := f.store.ClaimDeliveries(ctx, f.client, hook, 0, time.Hour)
+			_, err := f.store.ClaimDeliveries(ctx, f.client, hook, 0, time.Hour)
 			return err
 		}},
 		{"record", "INSERT", func(ctx context.Context) error {
@@ -256,7 +256,7 @@ func TestNoSpansWithoutARequest(t *testing.T) {
 		"queue due": func() error { _, err := f.store.QueueDue(f.ctx(), 10); return err },
 		"backlog":   func() error { _, err := f.store.Backlog(f.ctx(), 10); return err },
 		"clean":     func() error { _, err := f.store.Clean(f.ctx(), 10); return err },
-		"claims":    func() error { _, _, err := f.store.ClaimDeliveries(f.ctx(), f.client, hook, 10, time.Hour); return err },
+		"claims":    func() error { _, err := f.store.ClaimDeliveries(f.ctx(), f.client, hook, 10, time.Hour); return err },
 		"finish":    func() error { _, err := f.store.Finish(f.ctx(), success(held)); return err },
 		"scrape":    func() error { _, err := f.registry.Gather(); return err },
 	} {

@@ -77,7 +77,7 @@ func startDeliveries(t *testing.T, r *redisconn.Redis, cfg consumer.Config) <-ch
 	c := consumer.NewDeliveries(r, cfg, func(_ context.Context, client job.ID) error {
 		handled <- client
 		return nil
-	})
+	}, nil)
 	require.NoError(t, c.Start(t.Context()))
 	t.Cleanup(func() { _ = c.Stop(context.Background()) })
 	return handled

@@ -94,6 +94,12 @@ func (NoDeliveries) DueClients(context.Context, job.EndpointKey, time.Duration, 
 	return nil, job.EndpointKey{}, nil
 }
 
+func (NoDeliveries) WaitingDeliveries(context.Context, job.EndpointKey, int, int, int, time.Duration) (
+	[]job.Delivery, job.EndpointKey, error,
+) {
+	return nil, job.EndpointKey{}, nil
+}
+
 // Backlog counts nothing.
 func (s *Store) Backlog(ctx context.Context, _ int) (job.Backlog, error) {
 	return Call(ctx, s, "Backlog", func() (job.Backlog, error) { return job.Backlog{}, nil })

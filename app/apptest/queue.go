@@ -38,6 +38,9 @@ type Queue struct {
 	Sentinel  int64
 	RunID     string
 
+	attempted []job.Delivery          // as they were after each attempt, in order
+	waiting   map[job.ID]job.Delivery // those that have a task
+
 	Deaf bool // Enqueue loses its tasks
 	Err  error
 }
@@ -51,7 +54,10 @@ type Queued struct {
 
 // NewQueue makes an empty queue.
 func NewQueue() *Queue {
-	return &Queue{Tasks: map[string]Queued{}, progress: map[job.ID]job.Notification{}, Sentinel: 1, Wakes: make(chan struct{}, 1)}
+	return &Queue{
+		Tasks: map[string]Queued{}, progress: map[job.ID]job.Notification{}, Sentinel: 1, Wakes: make(chan struct{}, 1),
+		waiting: map[job.ID]job.Delivery{},
+	}
 }
 
 // TaskName is what a task is known by.
@@ -189,6 +195,7 @@ func (q *Queue) SetEpoch(_ context.Context, epoch int64) error {
 func (q *Queue) Flush() {
 	q.Change(func() {
 		clear(q.Tasks)
+		clear(q.waiting)
 		q.Sentinel = 0
 	})
 }

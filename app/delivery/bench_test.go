@@ -27,13 +27,13 @@ func (s *distantStore) DueEndpoints(context.Context, job.ID) ([]job.ID, error) {
 }
 
 func (s *distantStore) ClaimDeliveries(_ context.Context, client, endpoint job.ID, n int,
-	_ time.Duration) (deliveries []job.ClaimedDelivery, more bool, err error) {
+	_ time.Duration) (job.DeliveryClaim, error) {
 	time.Sleep(s.away)
-	deliveries = make([]job.ClaimedDelivery, n)
+	deliveries := make([]job.ClaimedDelivery, n)
 	for i := range deliveries {
 		deliveries[i].Delivery = job.Delivery{ID: app.NewID(), ClientID: client, Endpoint: endpoint, WebhookID: endpoint, JobID: app.NewID()}
 	}
-	return deliveries, true, nil
+	return job.DeliveryClaim{Deliveries: deliveries, More: true}, nil
 }
 
 func (s *distantStore) RecordDelivery(context.Context, job.DeliveryResult) (job.Recorded, error) {
@@ -54,7 +54,8 @@ func BenchmarkDelivery(b *testing.B) {
 			store := &distantStore{away: away, done: make(chan struct{})}
 			store.left.Store(int64(b.N))
 			c := NewWorker(WorkerConfig{Concurrency: 50, Timeout: testTimeout, Policy: testDeliveryPolicy}, store,
-				newFakeSender(answers(200, away/3)), apptest.SilentQueue{}, app.NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+				newFakeSender(answers(200, away/3)), apptest.SilentQueue{}, apptest.SilentQueue{}, app.NewMetrics(prometheus.NewRegistry()),
+				slog.New(slog.DiscardHandler))
 			if err := c.Handle(context.Background(), apptest.ClientA); err != nil {
 				b.Fatal(err)
 			}

@@ -31,10 +31,11 @@ type endpointDispatcher struct {
 	claims  chan claims
 	results chan result
 
-	due      bool // the next claim may find something
-	claiming bool // a claim is under way
-	proven   bool // an attempt of this dispatcher succeeded
-	failures int  // in a row: of this dispatcher and the one before, or, if they are more, as of the latest claim
+	due      bool             // the next claim may find something
+	soon     <-chan time.Time // comes when something will be due shortly; nil: nothing is known
+	claiming bool             // a claim is under way
+	proven   bool             // an attempt of this dispatcher succeeded
+	failures int              // in a row: of this dispatcher and the one before, or, if they are more, as of the latest claim
 	waiting  []held
 	lines    map[job.ID]struct{} // with a delivery being sent
 }
@@ -50,6 +51,7 @@ type held struct {
 type claims struct {
 	deliveries []held
 	more       bool // there may be more
+	next       time.Duration
 }
 
 // result is what a dispatcher learns of a delivery that it gave away.
@@ -83,6 +85,8 @@ func (p *endpointDispatcher) run() {
 			p.take(c)
 		case r := <-p.results:
 			p.ended(r)
+		case <-p.soon:
+			p.due, p.soon = true, nil
 		case <-quit:
 			quit = nil
 		}
@@ -90,7 +94,7 @@ func (p *endpointDispatcher) run() {
 }
 
 func (p *endpointDispatcher) idle() bool {
-	return !p.claiming && len(p.lines) == 0 && len(p.waiting) == 0 && (!p.due || p.worker.stopped())
+	return !p.claiming && len(p.lines) == 0 && len(p.waiting) == 0 && (!p.due && p.soon == nil || p.worker.stopped())
 }
 
 // limit is how many deliveries are sent to the endpoint at once.
@@ -125,18 +129,18 @@ func (p *endpointDispatcher) claim() {
 // and what is due after one that failed, the relay finds.
 func (p *endpointDispatcher) ask(n int) claims {
 	asked := time.Now()
-	deliveries, more, err := p.worker.store.ClaimDeliveries(p.worker.storing, p.endpoint.Client, p.endpoint.Endpoint, n, p.worker.hold)
+	claimed, err := p.worker.store.ClaimDeliveries(p.worker.storing, p.endpoint.Client, p.endpoint.Endpoint, n, p.worker.hold)
 	if err != nil {
 		p.worker.log.WarnContext(p.worker.storing, "cannot claim deliveries", "action", "deliver", "client_id", p.endpoint.Client.String(),
 			app.ErrorFields(err))
 		return claims{}
 	}
-	if more && len(deliveries) == 0 {
+	if claimed.More && len(claimed.Deliveries) == 0 {
 		p.worker.pause(claimPause)
 	}
-	got := claims{deliveries: make([]held, len(deliveries)), more: more}
-	for i := range deliveries {
-		got.deliveries[i] = held{ClaimedDelivery: deliveries[i], until: asked.Add(p.worker.hold)}
+	got := claims{deliveries: make([]held, len(claimed.Deliveries)), more: claimed.More, next: claimed.Next}
+	for i, d := range claimed.Deliveries {
+		got.deliveries[i] = held{ClaimedDelivery: d, until: asked.Add(p.worker.hold)}
 	}
 	return got
 }
@@ -144,6 +148,9 @@ func (p *endpointDispatcher) ask(n int) claims {
 func (p *endpointDispatcher) take(c claims) {
 	p.claiming = false
 	p.due = p.due || c.more
+	if c.next > 0 { // whoever woke us may have come early: clocks differ, and Postgres' decides
+		p.soon = time.After(c.next)
+	}
 	p.waiting = append(p.waiting, c.deliveries...)
 	if len(c.deliveries) > 0 {
 		p.failures = max(p.failures, c.deliveries[0].Target.Failures)

@@ -139,13 +139,14 @@ func (c *Worker) judge(p job.ClaimedDelivery, sent job.Sent) job.DeliveryResult 
 func (c *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, recorded job.Recorded) {
 	c.metrics.Delivered(p, r)
 	c.logAttempt(ctx, p, r, recorded.Number)
+	c.tasks.Attempted(p.After(r, recorded))
 	if recorded.Disabled == "" {
 		return
 	}
+	c.tasks.DropDeliveries(p.Endpoint)
 	c.metrics.WebhooksDisabled.WithLabelValues(string(recorded.Disabled)).Inc()
 	c.log.WarnContext(ctx, "webhook disabled", "action", "disable_webhook", "client_id", p.ClientID.String(), "webhook_id",
-		p.WebhookID.String(),
-		"reason", string(recorded.Disabled))
+		p.WebhookID.String(), "reason", string(recorded.Disabled))
 	c.queue.Publish(job.Notification{ClientID: p.ClientID})
 }
 

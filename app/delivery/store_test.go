@@ -101,13 +101,16 @@ func (s *fakeStore) DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, 
 	})
 }
 
-func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int,
-	hold time.Duration) (deliveries []job.ClaimedDelivery, more bool, err error) {
-	deliveries, err = apptest.Call(ctx, s.Store, "ClaimDeliveries", func() ([]job.ClaimedDelivery, error) {
+func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (job.DeliveryClaim, error) {
+	return apptest.Call(ctx, s.Store, "ClaimDeliveries", func() (c job.DeliveryClaim, err error) {
 		var due []*deliveryRow
 		for _, r := range s.deliveries {
-			if r.ClientID == client && r.Endpoint == endpoint && r.due(0) && s.endpointOf(endpoint).Disabled == nil {
+			switch {
+			case r.ClientID != client || r.Endpoint != endpoint || s.endpointOf(endpoint).Disabled != nil:
+			case r.due(0):
 				due = append(due, r)
+			case r.due(-time.Second) && (c.Next == 0 || time.Until(*r.NextAttemptAt) < c.Next):
+				c.Next = time.Until(*r.NextAttemptAt)
 			}
 		}
 		slices.SortStableFunc(due, func(a, b *deliveryRow) int {
@@ -117,19 +120,17 @@ func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID
 		if s.short != nil {
 			some = s.short(some)
 		}
-		more = some == n || some < len(due)
-		deliveries := make([]job.ClaimedDelivery, 0, n)
+		c.More = some == n || some < len(due)
 		for _, r := range due[:some] {
 			until := time.Now().Add(hold)
 			r.ClaimedUntil = &until
 			r.Fence++
-			deliveries = append(deliveries, job.ClaimedDelivery{Delivery: r.Delivery, Fence: r.Fence, TraceParent: r.Traceparent, Target: job.Target{
+			c.Deliveries = append(c.Deliveries, job.ClaimedDelivery{Delivery: r.Delivery, Fence: r.Fence, TraceParent: r.Traceparent, Target: job.Target{
 				URL: "https://receiver.example/secret?token=1", Failures: s.endpointOf(endpoint).Failures,
 			}})
 		}
-		return deliveries, nil
+		return c, nil
 	})
-	return deliveries, more && err == nil, err
 }
 
 // claimedRow gives the row that a claim still holds.
@@ -165,7 +166,8 @@ func (s *fakeStore) RecordDelivery(ctx context.Context, d job.DeliveryResult) (j
 		if d.Disable != "" {
 			e.Disabled = &job.Disabled{At: time.Now(), Reason: d.Disable}
 		}
-		return job.Recorded{Number: r.Attempts, Disabled: d.Disable}, nil
+		r.LastStatus, r.LastError = d.Sent.Attempt.Status, d.Sent.Attempt.Error
+		return job.Recorded{Number: r.Attempts, NextAttemptAt: r.NextAttemptAt, Disabled: d.Disable}, nil
 	})
 }
 
@@ -221,6 +223,24 @@ func (s *fakeStore) DueClients(ctx context.Context, after job.EndpointKey, minAg
 		return struct{}{}, nil
 	})
 	return clients, last, err
+}
+
+// WaitingDeliveries looks at all endpoints at once.
+func (s *fakeStore) WaitingDeliveries(ctx context.Context, _ job.EndpointKey, _, perEndpoint, limit int, overdue time.Duration) (
+	waiting []job.Delivery, last job.EndpointKey, err error,
+) {
+	err = apptest.Do(ctx, s.Store, "WaitingDeliveries", func() error {
+		of := map[job.ID]int{}
+		for _, r := range s.deliveries {
+			waits := r.State == job.DeliveryPending && r.ClaimedUntil == nil && r.Attempts > 0
+			if waits && !r.due(overdue) && of[r.Endpoint] < perEndpoint && len(waiting) < limit && s.endpointOf(r.Endpoint).Disabled == nil {
+				of[r.Endpoint]++
+				waiting = append(waiting, r.Delivery)
+			}
+		}
+		return nil
+	})
+	return waiting, last, err
 }
 
 func comparePlaces(a, b job.EndpointKey) int {

@@ -43,6 +43,7 @@ type WebhooksDeps struct {
 	Secrets     WebhookSecrets
 	Targets     app.Targets
 	Queue       app.Queue
+	Tasks       Tasks
 	Subscribers *Subscribers
 	Clock       app.Clock // time.Now if nil
 	Metrics     *app.Metrics
@@ -58,6 +59,7 @@ type Webhooks struct {
 	secrets     WebhookSecrets
 	targets     app.Targets
 	queue       app.Queue
+	tasks       Tasks
 	subscribers *Subscribers
 	clock       app.Clock
 	metrics     *app.Metrics
@@ -71,7 +73,7 @@ func NewWebhooks(d WebhooksDeps) *Webhooks {
 	}
 	return &Webhooks{
 		store: d.Store, reader: d.Reader, deliveries: d.Deliveries, secrets: d.Secrets, targets: d.Targets, queue: d.Queue,
-		subscribers: d.Subscribers, clock: d.Clock, metrics: d.Metrics, log: d.Log,
+		tasks: d.Tasks, subscribers: d.Subscribers, clock: d.Clock, metrics: d.Metrics, log: d.Log,
 	}
 }
 
@@ -164,6 +166,8 @@ func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookP
 	if w.Disabled == nil {
 		s.subscribers.Add(client)
 		s.queue.WakeDelivery(client) // what was waiting when it was disabled, if that is not over yet
+	} else {
+		s.tasks.DropDeliveries(id)
 	}
 	s.logChange(ctx, "webhook changed", "update_webhook", client, id, slog.Bool("enabled", w.Disabled == nil))
 	return w, nil
@@ -174,6 +178,7 @@ func (s *Webhooks) Unregister(ctx context.Context, client, id job.ID) error {
 	if err := s.store.DeleteWebhook(ctx, client, id); err != nil {
 		return err
 	}
+	s.tasks.DropDeliveries(id)
 	s.logChange(ctx, "webhook deleted", "delete_webhook", client, id)
 	return nil
 }

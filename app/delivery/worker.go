@@ -20,10 +20,9 @@ import (
 // WorkerStore is what delivering needs of storage.
 type WorkerStore interface {
 	DueEndpoints(ctx context.Context, client job.ID) ([]job.ID, error)
-	// ClaimDeliveries claims at most n due deliveries. more says that there may be
-	// further ones: then fewer than n, or none, is no sign of the end.
-	ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int,
-		hold time.Duration) (deliveries []job.ClaimedDelivery, more bool, err error)
+	// ClaimDeliveries claims at most n due deliveries. If there may be more, fewer
+	// than n, or none, is no sign of the end.
+	ClaimDeliveries(ctx context.Context, client, endpoint job.ID, n int, hold time.Duration) (job.DeliveryClaim, error)
 	RecordDelivery(ctx context.Context, r job.DeliveryResult) (job.Recorded, error)
 	ReleaseDeliveries(ctx context.Context, deliveries []job.ClaimedDelivery) error
 }
@@ -32,6 +31,18 @@ type WorkerStore interface {
 // ends.
 type Sender interface {
 	Send(ctx context.Context, p job.ClaimedDelivery) job.Sent
+}
+
+// Tasks are the deliveries that the queue shows to people: those that wait for
+// another attempt, which such a task begins, and those that were given up. Best
+// effort, non-blocking.
+type Tasks interface {
+	// Attempted counts an attempt that was recorded, and shows the delivery as it
+	// is after it.
+	Attempted(d job.Delivery)
+	// DropDeliveries removes what waits for an endpoint to which nothing is sent
+	// any more.
+	DropDeliveries(endpoint job.ID)
 }
 
 // WorkerConfig of a Worker.
@@ -86,6 +97,7 @@ type Worker struct {
 	store   WorkerStore
 	sender  Sender
 	queue   app.Queue
+	tasks   Tasks
 	metrics *app.Metrics
 	log     *slog.Logger
 
@@ -114,10 +126,11 @@ type failures struct {
 }
 
 // NewWorker makes a delivery worker; Handle gives it work.
-func NewWorker(cfg WorkerConfig, store WorkerStore, sender Sender, queue app.Queue, m *app.Metrics, log *slog.Logger) *Worker {
+func NewWorker(cfg WorkerConfig, store WorkerStore, sender Sender, queue app.Queue, tasks Tasks, m *app.Metrics,
+	log *slog.Logger) *Worker {
 	cfg.Concurrency = max(1, cfg.Concurrency)
 	c := &Worker{
-		cfg: cfg, store: store, sender: sender, queue: queue, metrics: m, log: log, hold: cfg.Timeout + holdMargin,
+		cfg: cfg, store: store, sender: sender, queue: queue, tasks: tasks, metrics: m, log: log, hold: cfg.Timeout + holdMargin,
 		turns: newFairSemaphore(cfg.Concurrency), rooms: newFairSemaphore(dispatcherShare * cfg.Concurrency),
 		unrecorded: make(chan struct{}, unrecordedShare*cfg.Concurrency),
 		quit:       make(chan struct{}), dispatchers: map[job.EndpointKey]*endpointDispatcher{}, failed: map[job.EndpointKey]failures{},
@@ -153,6 +166,26 @@ func (c *Worker) Handle(ctx context.Context, client job.ID) error {
 		}
 	}
 	return err
+}
+
+// Try begins the next attempt of what is due to an endpoint, or soon will be. It
+// returns when that is under way. Many deliveries of an endpoint may come to
+// their time at once: only the first one waits for its turn here.
+func (c *Worker) Try(ctx context.Context, at job.EndpointKey) error {
+	if !c.works(at) {
+		c.awaitTurn(ctx)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return c.wake(at)
+}
+
+// works reports whether the endpoint has a dispatcher.
+func (c *Worker) works(at job.EndpointKey) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dispatchers[at] != nil
 }
 
 // awaitTurn waits until a send is free, for busyPause at most. It asks for

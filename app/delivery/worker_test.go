@@ -42,7 +42,7 @@ func newSendingWorld(t *testing.T, send func(context.Context, job.ClaimedDeliver
 
 func (w *sendingWorld) newSender() *Worker {
 	c := NewWorker(WorkerConfig{Concurrency: 10, Timeout: testTimeout, Policy: testDeliveryPolicy, Tracer: w.Tracer()},
-		w.Store, w.sender, w.Queue, w.Metrics, w.Logger)
+		w.Store, w.sender, w.Queue, w.Queue, w.Metrics, w.Logger)
 	w.T.Cleanup(func() { w.stop(c, time.Minute) })
 	return c
 }

@@ -14,7 +14,7 @@ import (
 
 // tasksOf is what a leader asks storage for again and again.
 var tasksOf = []string{
-	"QueueDue", "Waiting", "Orphans", "Clean", "ReclaimDeliveries", "DueClients", "FailOrphans", "UnpublishedOutcomes",
+	"QueueDue", "Waiting", "Orphans", "Clean", "ReclaimDeliveries", "DueClients", "WaitingDeliveries", "FailOrphans", "UnpublishedOutcomes",
 }
 
 func TestOneOfManyLeads(t *testing.T) {

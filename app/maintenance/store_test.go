@@ -102,3 +102,10 @@ func (s *fakeStore) DueClients(ctx context.Context, _ job.EndpointKey, _ time.Du
 	_, err := apptest.Call(ctx, s.Store, "DueClients", func() (int, error) { return 0, nil })
 	return nil, job.EndpointKey{}, err
 }
+
+func (s *fakeStore) WaitingDeliveries(ctx context.Context, _ job.EndpointKey, _, _, _ int, _ time.Duration) (
+	[]job.Delivery, job.EndpointKey, error,
+) {
+	_, err := apptest.Call(ctx, s.Store, "WaitingDeliveries", func() (int, error) { return 0, nil })
+	return nil, job.EndpointKey{}, err
+}

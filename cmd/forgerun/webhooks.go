@@ -24,7 +24,7 @@ func (p *process) guard() *webhook.Guard { return webhook.NewGuard(p.cfg.Webhook
 // can be registered; one that is not that of the stored keys stops the process.
 func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 	d := delivery.WebhooksDeps{
-		Store: p.store, Reader: p.store, Deliveries: p.store, Targets: p.guard(), Queue: p.queue,
+		Store: p.store, Reader: p.store, Deliveries: p.store, Targets: p.guard(), Queue: p.queue, Tasks: p.queue,
 		Subscribers: p.subscribers, Metrics: p.metrics, Log: p.log,
 	}
 	if vault, err := webhook.NewVault(p.cfg.MasterKey); err == nil {
@@ -92,8 +92,8 @@ func (p *process) startWebhooks(ctx context.Context) error {
 	w := delivery.NewWorker(delivery.WorkerConfig{
 		Concurrency: p.cfg.WebhookConcurrency, Timeout: p.cfg.WebhookTimeout, Tracer: p.tracer,
 		Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
-	}, p.store, sender, p.notifier, p.metrics, p.log)
-	fetching := consumer.NewDeliveries(p.redis, consumer.Config{Concurrency: wakeUpHandlers, ShutdownTimeout: closeGrace}, w.Handle)
+	}, p.store, sender, p.notifier, p.queue, p.metrics, p.log)
+	fetching := consumer.NewDeliveries(p.redis, consumer.Config{Concurrency: wakeUpHandlers, ShutdownTimeout: closeGrace}, w.Handle, w.Try)
 	err = p.parts.Start(ctx,
 		p.loop("signing keys", keys.Run),
 		lifecycle.Close("sender", sender.Close),

@@ -57,12 +57,16 @@ SELECT client_id, endpoint_id, due, n = @looked FROM judged WHERE due OR n = @lo
 -- others' waiting.
 --
 -- Each endpoint that is asked for is in the answer, with or without a delivery. seen counts what is due, locked
--- or not, up to the number that is asked for.
+-- or not, up to the number that is asked for. next is how long until another one is due, if that is within a second.
 -- Parameters: @clients, @endpoints, @counts, @holds
 WITH input AS MATERIALIZED (
   SELECT i.*, (SELECT count(*)::int FROM (SELECT FROM deliveries
       WHERE client_id = i.client_id AND endpoint_id = i.endpoint_id AND {{waiting}} AND next_attempt_at <= now()
-      ORDER BY client_id, endpoint_id, next_attempt_at, job_id, seq LIMIT i.n) first) AS seen
+      ORDER BY client_id, endpoint_id, next_attempt_at, job_id, seq LIMIT i.n) first) AS seen,
+    (SELECT greatest(next_attempt_at - clock_timestamp(), '1 ms') FROM deliveries
+      WHERE client_id = i.client_id AND endpoint_id = i.endpoint_id AND {{waiting}}
+        AND next_attempt_at > now() AND next_attempt_at <= now() + interval '1 s'
+      ORDER BY client_id, endpoint_id, next_attempt_at LIMIT 1) AS next
   FROM unnest(@clients::uuid[], @endpoints::uuid[], @counts::int[], @holds::interval[]) WITH ORDINALITY
     AS i(client_id, endpoint_id, n, hold, asked) WHERE {{endpointEnabled}}
 ), due AS MATERIALIZED (
@@ -93,7 +97,7 @@ WITH input AS MATERIALIZED (
   WHERE deliveries.delivery_id = m.delivery_id AND m.before < {{maxClaimBytes}} AND m.before_all < {{maxPickupBytes}}
   RETURNING deliveries.*, m.asked, m.nth, m.prev_state, m.next_state, m.attempt, m.occurred_at, m.data, m.batch_id, m.about
 )
-SELECT i.asked::int - 1, i.seen, {{claimedColumns}}, e.dispatch, coalesce(j.request_id, ''), coalesce(e.traceparent, ''), e.batch_id,
+SELECT i.asked::int - 1, i.seen, i.next, {{claimedColumns}}, e.dispatch, coalesce(j.request_id, ''), coalesce(e.traceparent, ''), e.batch_id,
   e.about, w.url, w.content_mode, w.consecutive_failures,
   w.secret, w.old_secrets, w.old_secrets_until, {{eventColumns}}
 FROM input i LEFT JOIN claimed e ON e.asked = i.asked LEFT JOIN jobs j ON j.job_id = e.job_id
@@ -186,7 +190,7 @@ WITH input AS MATERIALIZED (
     'text', @disabled_texts::jsonb -> reason, 'disabledAt', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
   FROM judged WHERE reason IS NOT NULL
 )
-SELECT s.delivery_id, s.number, s.webhook_id, s.failed IS NOT NULL AND NOT s.ours,
+SELECT s.delivery_id, s.number, CASE s.next WHEN 'PENDING' THEN s.at + s.wait END, s.webhook_id, s.failed IS NOT NULL AND NOT s.ours,
   (SELECT reason FROM judged j WHERE j.webhook_id = s.webhook_id) FROM stamped s
 
 -- fragment: stillWaiting

@@ -2,7 +2,8 @@ package consumer
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -11,29 +12,40 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// deliveryRetries is how often a failed task is handled again; then it is forgotten, and the relay makes a new one. It is below
-// queue.MaxRetry, after which asynq would archive the task and keep its name taken.
-const deliveryRetries = 10
+// hintRetry is after how long a task of the queue is handled again when its handler failed.
+const hintRetry = time.Second
 
-// NewDeliveries makes a consumer of tasks that name clients that may have something to deliver. It hands the client of each task
-// to handle.
+// NewDeliveries makes a consumer of tasks that name clients that may have something to deliver, and of those that name an endpoint
+// for which the time of a next attempt has come. It hands the clients to look and the endpoints to try.
 //
-// handle returns nil once it has processed what storage has for the client: asynq then forgets the task. An error means that the
-// infrastructure failed; the task is handled again after 1 to 10 seconds. It should return soon: a client has no more than three
-// tasks, so while three are being handled no further one comes. The same client may be handled twice at once. The context ends
-// when Redis has been away for half a minute or after a minute, and then the task is handled anew, perhaps elsewhere; it is no
-// reason to stop.
-func NewDeliveries(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, client job.ID) error) *Consumer {
-	return newConsumer(r, cfg, redisconn.Webhooks, handler(r, queue.DeliveryTask, r.Metrics.Woken, queue.ParseDelivery, bounded(handle)))
+// look and try return nil once that is under way: asynq then forgets the task. An error means that it could not be begun; the task
+// is handled again after a second. They should return soon: a client has no more than three tasks, so while three are being handled
+// no further one comes. The same client may be handled twice at once. The context ends when Redis has been away for half a minute
+// or after a minute, and then the task is handled anew, perhaps elsewhere; it is no reason to stop.
+func NewDeliveries(r *redisconn.Redis, cfg Config, look func(ctx context.Context, client job.ID) error,
+	try func(context.Context, job.EndpointKey) error) *Consumer {
+	wakeUps := handler(r, queue.DeliveryTask, r.Metrics.Woken, queue.ParseDelivery, look)
+	attempts := handler(r, queue.AttemptTask, r.Metrics.Woken, queue.ParseAttempt, try)
+	return newConsumer(r, cfg, redisconn.Webhooks, uncounted(func(ctx context.Context, t *asynq.Task) error {
+		if t.Type() == queue.AttemptTask {
+			return attempts(ctx, t)
+		}
+		return wakeUps(ctx, t)
+	}))
 }
 
-// bounded has a task forgotten that failed too often.
-func bounded(handle func(context.Context, job.ID) error) func(context.Context, job.ID) error {
-	return func(ctx context.Context, client job.ID) error {
-		err := handle(ctx, client)
-		if tried, _ := asynq.GetRetryCount(ctx); err != nil && tried >= deliveryRetries {
-			return fmt.Errorf("%w: %w", err, asynq.RevokeTask)
+// uncounted keeps tasks out of the queue's statistics: those are of attempts to deliver, and come with their results. A task that
+// was handled is forgotten as one with which there is nothing to do, and one that failed comes again as if it had come early. A
+// task that cannot be read is archived, and counted: somebody is to look.
+func uncounted(handle asynq.HandlerFunc) asynq.HandlerFunc {
+	return func(ctx context.Context, t *asynq.Task) error {
+		err := handle(ctx, t)
+		switch {
+		case err == nil:
+			return job.ErrTaskStale
+		case errors.Is(err, queue.ErrBadPayload):
+			return err
 		}
-		return err
+		return &job.TaskEarly{Wait: hintRetry}
 	}
 }

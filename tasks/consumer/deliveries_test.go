@@ -30,10 +30,69 @@ func startDeliveries(t testing.TB, r *redisconn.Redis, cfg Config) <-chan job.ID
 
 func startDeliveriesWith(t testing.TB, r *redisconn.Redis, cfg Config, handle func(context.Context, job.ID) error) *Consumer {
 	t.Helper()
-	c := NewDeliveries(r, cfg, handle)
+	c := NewDeliveries(r, cfg, handle, nil)
 	require.NoError(t, c.Start(t.Context()))
 	t.Cleanup(func() { _ = c.Stop(context.Background()) })
 	return c
+}
+
+// countedTasks is what asynq's statistics say of the queue.
+func countedTasks(t testing.TB, r *redisconn.Redis) int {
+	t.Helper()
+	info, err := inspector(r).GetQueueInfo(redisconn.Webhooks)
+	require.NoError(t, err)
+	return info.Processed + info.Failed + info.ProcessedTotal + info.FailedTotal
+}
+
+// The time of a next attempt comes as a task, on time; it leaves no statistics.
+func TestAttemptsAreBegunByTheirTasks(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := startQueue(t, r, queue.Config{})
+	type begun struct {
+		at   job.EndpointKey
+		when time.Time
+	}
+	tried, fail := make(chan begun, 100), atomic.Bool{}
+	c := NewDeliveries(r, Config{Concurrency: 4}, nil, func(_ context.Context, at job.EndpointKey) error {
+		tried <- begun{at, time.Now()}
+		if fail.CompareAndSwap(true, false) {
+			return errors.New("no room")
+		}
+		return nil
+	})
+	require.NoError(t, c.Start(t.Context()))
+	t.Cleanup(func() { _ = c.Stop(context.Background()) })
+	best := time.Hour
+	for range 5 {
+		endpoint := redistest.Task().JobID
+		at := time.Now().Add(1300 * time.Millisecond)
+		n, err := q.ScheduleDeliveries(t.Context(), []job.Delivery{{
+			ID: redistest.Task().JobID, ClientID: anna, Endpoint: endpoint, State: job.DeliveryPending, Attempts: 1, NextAttemptAt: &at,
+		}})
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		b := redistest.Receive(t, tried, "the attempt")
+		require.Equal(t, job.EndpointKey{Client: anna, Endpoint: endpoint}, b.at)
+		require.False(t, b.when.Before(at), "never before its time")
+		best = min(best, b.when.Sub(at))
+	}
+	require.Less(t, best, 250*time.Millisecond)
+	require.Zero(t, countedTasks(t, r))
+
+	fail.Store(true)
+	at := time.Now().Add(-time.Second)
+	_, err := q.ScheduleDeliveries(t.Context(), []job.Delivery{{
+		ID: redistest.Task().JobID, ClientID: anna, Endpoint: bert, State: job.DeliveryPending, Attempts: 1, NextAttemptAt: &at,
+	}})
+	require.NoError(t, err)
+	require.Equal(t, bert, redistest.Receive(t, tried, "what was due before").at.Endpoint)
+	require.Equal(t, bert, redistest.Receive(t, tried, "the same again").at.Endpoint)
+	redistest.Eventually(t, func() bool {
+		depth, err := r.Depth(t.Context(), redisconn.Webhooks)
+		return err == nil && depth["active"]+depth["scheduled"]+depth["pending"]+depth["retry"]+depth["archived"] == 0
+	})
+	require.Zero(t, countedTasks(t, r))
 }
 
 // The consumers leave each other's queue alone.
@@ -54,6 +113,7 @@ func TestDeliveriesConsumeTheirQueueOnly(t *testing.T) {
 	require.Equal(t, "pending", stateOf(t, r, task))
 	redistest.Eventually(t, func() bool { return len(deliveryStates(t, r, clients[99])) == 0 }, "a handled task leaves nothing behind")
 	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Woken.WithLabelValues(redisconn.ResultOK)) == 100 })
+	require.Zero(t, countedTasks(t, r), "only attempts to deliver are counted")
 
 	var c collector
 	startWorkers(t, r, Config{}, c.handle)
@@ -120,22 +180,25 @@ func TestDeliveriesHandleAFailedTaskAgain(t *testing.T) {
 	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Woken.WithLabelValues(redisconn.ResultFailed)))
 }
 
-// asynq would archive the task at last and so keep its name taken for months.
-func TestADeliveryTaskThatFailsTooOftenIsForgotten(t *testing.T) {
+// asynq would archive the task at last, keep its name taken for months, and count what is no attempt to deliver.
+func TestADeliveryTaskThatFailsOftenIsNeitherArchivedNorCounted(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
 	q := queue.New(r, queue.Config{})
 	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna}))
 	var tries atomic.Int32
 	startDeliveriesWith(t, r, Config{}, func(context.Context, job.ID) error {
-		tries.Add(1)
-		return errors.New("no database")
+		if tries.Add(1) <= 20 {
+			return errors.New("no database")
+		}
+		return nil
 	})
 	redistest.Eventually(t, func() bool {
 		_ = inspector(r).RunTask(redisconn.Webhooks, anna.String()) // without its wait
 		return len(deliveryStates(t, r, anna)) == 0
 	})
-	require.Equal(t, int32(1+deliveryRetries), tries.Load())
+	require.Equal(t, int32(21), tries.Load())
+	require.Zero(t, countedTasks(t, r))
 	depth, err := r.Depth(t.Context(), redisconn.Webhooks)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int64{"pending": 0, "active": 0, "scheduled": 0, "retry": 0, "archived": 0, "completed": 0}, depth)
@@ -186,7 +249,7 @@ func TestDeliveriesStop(t *testing.T) {
 	require.Equal(t, []string{"pending"}, deliveryStates(t, r, anna), "put back")
 	require.Equal(t, []string{"pending"}, deliveryStates(t, r, bert))
 
-	unused := NewDeliveries(r, Config{}, func(context.Context, job.ID) error { return nil })
+	unused := NewDeliveries(r, Config{}, nil, nil)
 	_ = unused.Stop(context.Background())
 	require.NoError(t, unused.Start(t.Context()))
 	require.Empty(t, unused.servers)

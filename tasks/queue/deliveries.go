@@ -62,7 +62,8 @@ func (q *Queue) putDelivery(ctx context.Context, client string) (result string, 
 	for n := range deliveryNames {
 		name := deliveryName(client, n)
 		options := append([]asynq.Option{asynq.TaskID(name)}, deliveryOptions...)
-		err := q.put(ctx, redisconn.Webhooks, asynq.NewTask(DeliveryTask, []byte(client)), time.Time{}, 0, options...)
+		payload := wakeUpPayload(client, q.readers.readNames(redisconn.Webhooks))
+		err := q.put(ctx, redisconn.Webhooks, asynq.NewTask(DeliveryTask, payload), time.Time{}, 0, options...)
 		if err == nil {
 			return redisconn.ResultOK, nil
 		}

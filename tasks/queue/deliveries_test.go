@@ -56,7 +56,7 @@ func TestWake(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, asynq.TaskStatePending, info.State)
 	require.Equal(t, DeliveryTask, info.Type)
-	require.Equal(t, client.String(), string(info.Payload))
+	require.JSONEq(t, `{"client":"`+client.String()+`"}`, string(info.Payload))
 	require.Equal(t, MaxRetry, info.MaxRetry)
 	require.Equal(t, deliveryTime, info.Timeout)
 	require.Zero(t, info.Retention, "a handled task's name is free at once")

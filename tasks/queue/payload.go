@@ -83,11 +83,33 @@ func parseName(name string) (job.Task, error) {
 	return t, nil
 }
 
-// ParseDelivery reads a delivery task's payload, in exactly the spelling that it is given.
+// wakeUpPayload writes a delivery task: a client's id as JSON, or alone for consumers that read nothing else.
+func wakeUpPayload(client string, name bool) []byte {
+	if name {
+		return []byte(client)
+	}
+	return []byte(`{"client":"` + client + `"}`)
+}
+
+// ParseDelivery reads a delivery task's payload: a client's id, or the JSON of wakeUpPayload.
 func ParseDelivery(payload string) (job.ID, error) {
-	client, err := job.ParseID(payload)
-	if err != nil || client.IsZero() || client.String() != payload {
+	if !strings.HasPrefix(payload, "{") {
+		return parseID(payload)
+	}
+	var p struct {
+		Client string `json:"client"`
+	}
+	if err := json.Unmarshal([]byte(payload), &p); err != nil {
 		return job.ID{}, ErrBadPayload
 	}
-	return client, nil
+	return parseID(p.Client)
+}
+
+// parseID reads an id in exactly the spelling that it is given.
+func parseID(text string) (job.ID, error) {
+	id, err := job.ParseID(text)
+	if err != nil || id.IsZero() || id.String() != text {
+		return job.ID{}, ErrBadPayload
+	}
+	return id, nil
 }

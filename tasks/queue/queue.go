@@ -47,6 +47,7 @@ type Queue struct {
 	tasks    *notify.Sender[job.Task]
 	removals *notify.Sender[removal]
 	clients  *notify.Sender[job.ID]    // of WakeDelivery
+	attempts *notify.Sender[*shown]    // of Attempted and DropDeliveries
 	wakeUps  map[string]notify.WakeUps // by queue
 	dueSoon  map[string]notify.WakeUps // by queue
 
@@ -72,6 +73,7 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 		q.dueSoon[name] = notify.NewWakeUps(r, name, notify.MessageDue)
 	}
 	q.removals = q.newRemovals()
+	q.attempts = q.newAttempts()
 	q.tasks = notify.NewSender(notify.SenderConfig[job.Task]{
 		Buffer: redisconn.Default(cfg.Buffer, 65536), Batch: orderedBatch, Workers: 1, // one keeps the order
 		Send: q.sendTasks, Waiting: r.Metrics.Buffered,
@@ -91,6 +93,7 @@ func (q *Queue) Start() {
 	q.tasks.Start()
 	q.removals.Start()
 	q.clients.Start()
+	q.attempts.Start()
 	for _, name := range redisconn.Queues {
 		q.wakeUps[name].Start()
 		q.dueSoon[name].Start()
@@ -101,7 +104,7 @@ func (q *Queue) Start() {
 // Stop sends what is buffered and ends; see notify.Sender.Stop. Later tasks, signals, notifications and wake-ups are dropped.
 func (q *Queue) Stop(ctx context.Context) error {
 	q.start.Do(func() {}) // a later Start starts nothing
-	_ = notify.StopAll(ctx, q.Publisher.Stop, q.tasks.Stop, q.removals.Stop, q.clients.Stop)
+	_ = notify.StopAll(ctx, q.Publisher.Stop, q.tasks.Stop, q.removals.Stop, q.clients.Stop, q.attempts.Stop)
 	_ = redisconn.WaitFor(ctx, q.registering.Wait)
 	var stops []func(context.Context) error
 	for _, name := range redisconn.Queues {

@@ -1,0 +1,268 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+	"github.com/forgerun/forgerun/tasks/redistest"
+)
+
+// waitingFor is a delivery to the endpoint that waits for its second attempt.
+func waitingFor(endpoint job.ID, wait time.Duration) job.Delivery {
+	at := time.Now().Add(wait).Truncate(time.Millisecond)
+	return job.Delivery{
+		ID: redistest.Task().JobID, ClientID: anna, Endpoint: endpoint, WebhookID: endpoint, JobID: bert, EventName: job.EventFailed,
+		State: job.DeliveryPending, Attempts: 1, NextAttemptAt: &at, LastStatus: 503, LastError: job.SendServerError,
+	}
+}
+
+// showAll shows attempts and waits until that has happened.
+func showAll(t testing.TB, q *Queue, ds ...job.Delivery) {
+	t.Helper()
+	items := make([]*shown, len(ds))
+	for i, d := range ds {
+		items[i] = &shown{delivery: d}
+	}
+	for some := range slices.Chunk(items, attemptBatch) {
+		require.NoError(t, q.sendAttempts(t.Context(), some))
+	}
+}
+
+// counted gives how many attempts the dashboard counts, and how many of them failed.
+func counted(t testing.TB, r *redisconn.Redis) [4]int {
+	t.Helper()
+	info, err := inspector(r).GetQueueInfo(redisconn.Webhooks)
+	require.NoError(t, err)
+	return [4]int{info.Processed, info.Failed, info.ProcessedTotal, info.FailedTotal}
+}
+
+// waitingTasks gives the tasks of deliveries that wait, by delivery.
+func waitingTasks(t testing.TB, r *redisconn.Redis) map[string]*asynq.TaskInfo {
+	t.Helper()
+	all := map[string]*asynq.TaskInfo{}
+	for page := 1; ; page++ {
+		some, err := inspector(r).ListScheduledTasks(redisconn.Webhooks, asynq.PageSize(1000), asynq.Page(page))
+		require.NoError(t, err)
+		for _, info := range some {
+			var p attemptPayload
+			require.NoError(t, json.Unmarshal(info.Payload, &p))
+			all[p.Delivery] = info
+		}
+		if len(some) < 1000 {
+			return all
+		}
+	}
+}
+
+func TestAttemptsAreShown(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := startQueue(t, r, Config{})
+	redistest.Eventually(t, func() bool { _, err := inspector(r).GetQueueInfo(redisconn.Webhooks); return err == nil })
+	d := waitingFor(redistest.Task().JobID, time.Hour)
+	q.Attempted(d)
+	redistest.Eventually(t, func() bool { return len(waitingTasks(t, r)) == 1 })
+	require.Equal(t, [4]int{1, 1, 1, 1}, counted(t, r))
+	info := waitingTasks(t, r)[d.ID.String()]
+	require.Equal(t, []any{AttemptTask, "HTTP_5XX (HTTP 503): The receiver answered with a 5xx status.", d.NextAttemptAt.Unix()},
+		[]any{info.Type, info.LastErr, info.NextProcessAt.Unix()})
+	due, err := json.Marshal(d.NextAttemptAt.UTC())
+	require.NoError(t, err)
+	require.JSONEq(t, fmt.Sprintf(`{"delivery":%q,"client":%q,"endpoint":%q,"webhook":%q,"job":%q,"event":"job.failed","attempt":2,
+		"last_error":"HTTP_5XX","last_status":503,"due_at":%s}`, d.ID, anna, d.Endpoint, d.Endpoint, bert, due), string(info.Payload))
+	at, err := ParseAttempt(string(info.Payload))
+	require.NoError(t, err)
+	require.Equal(t, job.EndpointKey{Client: anna, Endpoint: d.Endpoint}, at)
+	require.Equal(t, 1, int(r.Client.ZCard(t.Context(), waitingPrefix+d.Endpoint.String()).Val()))
+
+	next := waitingFor(d.Endpoint, 2*time.Hour) // the next attempt has failed, too
+	next.ID, next.Attempts = d.ID, 2
+	showAll(t, q, next)
+	require.Equal(t, d.Endpoint.String()+":"+d.ID.String()+":3", waitingTasks(t, r)[d.ID.String()].ID)
+	require.Len(t, waitingTasks(t, r), 1)
+
+	last := next
+	last.State, last.Attempts, last.NextAttemptAt, last.LastError, last.LastStatus = job.DeliveryFailed, 3, nil, job.SendTimeout, 0
+	showAll(t, q, last)
+	require.Empty(t, waitingTasks(t, r))
+	archived, err := inspector(r).ListArchivedTasks(redisconn.Webhooks)
+	require.NoError(t, err)
+	require.Len(t, archived, 1)
+	require.Equal(t, "TIMEOUT: The receiver did not answer completely within the time limit.", archived[0].LastErr)
+	require.WithinDuration(t, time.Now(), archived[0].LastFailedAt, time.Minute)
+	require.NotContains(t, string(archived[0].Payload), "due_at")
+	require.Contains(t, string(archived[0].Payload), `"attempt":3`)
+
+	done := waitingFor(d.Endpoint, 0)
+	done.State, done.NextAttemptAt, done.LastError = job.DeliveryDelivered, nil, ""
+	showAll(t, q, done)
+	require.Equal(t, [4]int{4, 3, 4, 3}, counted(t, r))
+	require.Zero(t, r.Client.Exists(t.Context(), waitingPrefix+d.Endpoint.String()).Val())
+}
+
+// Of each endpoint those that come first have a task, in whatever order they begin to wait.
+func TestWaitingTasksOfAnEndpointAreBounded(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := New(r, Config{})
+	require.NoError(t, q.SetEpoch(t.Context(), 1))
+	full, other := redistest.Task().JobID, redistest.Task().JobID
+	var ds []job.Delivery
+	for i := range 50 {
+		ds = append(ds, waitingFor(full, time.Hour+time.Duration(i)*time.Minute))
+	}
+	nearest := map[string]bool{}
+	for _, d := range ds[:job.MaxWaitingTasks] {
+		nearest[d.ID.String()] = true
+	}
+	alone := waitingFor(other, 100*time.Hour)
+	nearest[alone.ID.String()] = true
+	rand.Shuffle(len(ds), func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
+	showAll(t, q, append(ds, alone)...)
+	shownNow := func() map[string]bool {
+		found := map[string]bool{}
+		for id := range waitingTasks(t, r) {
+			found[id] = true
+		}
+		return found
+	}
+	require.Equal(t, nearest, shownNow())
+	n, err := q.ScheduleDeliveries(t.Context(), append(ds, alone))
+	require.NoError(t, err)
+	require.Zero(t, n, "the others wait in Postgres alone")
+
+	require.NoError(t, r.Client.FlushDB(t.Context()).Err())
+	require.NoError(t, q.SetEpoch(t.Context(), 2))
+	n, err = q.ScheduleDeliveries(t.Context(), append(ds, alone))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, n, job.MaxWaitingTasks+1)
+	require.Equal(t, nearest, shownNow())
+	require.Equal(t, [4]int{}, counted(t, r), "that is no attempt")
+
+	require.NoError(t, q.sendAttempts(t.Context(), []*shown{{delivery: job.Delivery{Endpoint: full}, drop: true}}))
+	require.Equal(t, map[string]bool{alone.ID.String(): true}, shownNow())
+	n, err = q.ScheduleDeliveries(t.Context(), ds[:1])
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+}
+
+func TestWaitingTasksAreBounded(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := New(r, Config{})
+	require.NoError(t, q.SetEpoch(t.Context(), 1))
+	var ds []job.Delivery
+	for range maxWaiting/job.MaxWaitingTasks + 2 {
+		endpoint := redistest.Task().JobID
+		for range job.MaxWaitingTasks {
+			ds = append(ds, waitingFor(endpoint, 2*time.Hour))
+		}
+	}
+	n, err := q.ScheduleDeliveries(t.Context(), ds)
+	require.NoError(t, err)
+	require.Equal(t, maxWaiting, n)
+	near := waitingFor(redistest.Task().JobID, time.Minute)
+	showAll(t, q, near)
+	waiting := waitingTasks(t, r)
+	require.Len(t, waiting, maxWaiting)
+	require.Contains(t, waiting, near.ID.String(), "the farthest gave way")
+}
+
+func TestGivenUpDeliveriesAreBounded(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	q := New(r, Config{})
+	require.NoError(t, q.SetEpoch(t.Context(), 1))
+	ds := make([]job.Delivery, maxGivenUp+200)
+	for i := range ds {
+		ds[i] = waitingFor(redistest.Task().JobID, 0)
+		ds[i].State, ds[i].NextAttemptAt = job.DeliveryFailed, nil
+	}
+	showAll(t, q, ds...)
+	depth, err := r.Depth(t.Context(), redisconn.Webhooks)
+	require.NoError(t, err)
+	require.Equal(t, int64(maxGivenUp), depth["archived"])
+	keys, err := r.Client.Keys(t.Context(), redisconn.TaskKey(redisconn.Webhooks, "*")).Result()
+	require.NoError(t, err)
+	require.Len(t, keys, maxGivenUp, "the others leave nothing behind")
+	require.Equal(t, [4]int{len(ds), len(ds), len(ds), len(ds)}, counted(t, r))
+}
+
+// What is written here is what asynq writes of the same task.
+func TestTaskMessagesAreAsynqs(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	at := time.Now().Add(time.Hour)
+	task := asynq.NewTask(AttemptTask, []byte(`{"a":1}`))
+	_, err := asynq.NewClientFromRedisClient(r.Client).Enqueue(task, asynq.Queue(redisconn.Webhooks), asynq.TaskID("theirs"),
+		asynq.MaxRetry(MaxRetry), asynq.Timeout(deliveryTime), asynq.ProcessAt(at))
+	require.NoError(t, err)
+	message := taskMessage("theirs", AttemptTask, []byte(`{"a":1}`), "", time.Time{})
+	theirs, err := r.Client.HGet(t.Context(), redisconn.TaskKey(redisconn.Webhooks, "theirs"), "msg").Bytes()
+	require.NoError(t, err)
+	require.Equal(t, theirs, message)
+
+	failedAt := time.Now().Add(-time.Minute)
+	require.NoError(t, r.Client.HSet(t.Context(), redisconn.TaskKey(redisconn.Webhooks, "theirs"), "msg",
+		taskMessage("theirs", AttemptTask, []byte(`{"a":1}`), "why", failedAt)).Err())
+	info, err := inspector(r).GetTaskInfo(redisconn.Webhooks, "theirs")
+	require.NoError(t, err)
+	require.Equal(t, []any{"why", failedAt.Unix(), MaxRetry, deliveryTime, "theirs", redisconn.Webhooks},
+		[]any{info.LastErr, info.LastFailedAt.Unix(), info.MaxRetry, info.Timeout, info.ID, info.Queue})
+}
+
+// A consumer of the version before would archive the tasks of deliveries, and wake-ups in JSON.
+func TestConsumersOfTheVersionBeforeGetWhatTheyRead(t *testing.T) {
+	t.Parallel()
+	r := newDB(t)
+	handled := make(chan string, 100)
+	server := serve(t, r, redisconn.Webhooks, func(_ context.Context, payload string) error {
+		handled <- payload
+		return nil
+	})
+	redistest.Eventually(t, func() bool {
+		servers, err := inspector(r).Servers()
+		return err == nil && len(servers) == 1
+	})
+	q := New(r, Config{})
+	d := waitingFor(redistest.Task().JobID, time.Hour)
+	n, err := q.ScheduleDeliveries(t.Context(), []job.Delivery{d})
+	require.NoError(t, err)
+	require.Zero(t, n)
+	showAll(t, q, d)
+	require.NoError(t, q.WakeDeliveries(t.Context(), []job.ID{anna}))
+	require.Equal(t, anna.String(), redistest.Receive(t, handled, "the wake-up"))
+	require.Empty(t, waitingTasks(t, r))
+
+	server.Shutdown()
+	q = New(r, Config{})
+	n, err = q.ScheduleDeliveries(t.Context(), []job.Delivery{d})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+}
+
+func TestParseAttempt(t *testing.T) {
+	t.Parallel()
+	good := fmt.Sprintf(`{"client":%q,"endpoint":%q,"further":[1]}`, anna, bert)
+	at, err := ParseAttempt(good)
+	require.NoError(t, err)
+	require.Equal(t, job.EndpointKey{Client: anna, Endpoint: bert}, at)
+	for _, bad := range []string{
+		"", "{", "null", "[]", `{}`, anna.String(), fmt.Sprintf(`{"client":%q}`, anna), fmt.Sprintf(`{"endpoint":%q}`, bert),
+		fmt.Sprintf(`{"client":%q,"endpoint":%q}`, job.ID{}, bert), `{"client":1,"endpoint":2}`,
+		fmt.Sprintf(`{"client":%q,"endpoint":"01A204D7-2297-74D1-8BB3-2E580E65676C"}`, anna),
+	} {
+		_, err := ParseAttempt(bad)
+		require.ErrorIs(t, err, ErrBadPayload, bad)
+	}
+}
