@@ -125,9 +125,10 @@ func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID
 			until := time.Now().Add(hold)
 			r.ClaimedUntil = &until
 			r.Fence++
-			c.Deliveries = append(c.Deliveries, job.ClaimedDelivery{Delivery: r.Delivery, Fence: r.Fence, TraceParent: r.Traceparent, Target: job.Target{
-				URL: "https://receiver.example/secret?token=1", Failures: s.endpointOf(endpoint).Failures,
-			}})
+			target := job.Target{URL: "https://receiver.example/secret?token=1", Failures: s.endpointOf(endpoint).Failures}
+			c.Deliveries = append(c.Deliveries, job.ClaimedDelivery{
+				Delivery: r.Delivery, Fence: r.Fence, TraceParent: r.Traceparent, Target: target,
+			})
 		}
 		return c, nil
 	})

@@ -1,0 +1,282 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/require"
+)
+
+// deliveryTask is what the dashboard shows of a delivery.
+type deliveryTask struct {
+	info *asynq.TaskInfo
+
+	Delivery, Client, Endpoint, Webhook, Job, Event string
+	Attempt                                         int
+	LastError                                       string    `json:"last_error"`
+	LastStatus                                      int       `json:"last_status"`
+	DueAt                                           time.Time `json:"due_at"`
+}
+
+// hookQueue reads the queue of deliveries as its dashboard does.
+type hookQueue struct {
+	s *stack
+	*asynq.Inspector
+}
+
+func (s *stack) hookQueue() hookQueue {
+	i := asynq.NewInspectorFromRedisClient(s.rdb)
+	return hookQueue{s, i}
+}
+
+type listTasks func(queue string, options ...asynq.ListOption) ([]*asynq.TaskInfo, error)
+
+// list gives the tasks of deliveries in a state, by delivery.
+func (q hookQueue) list(list listTasks) map[string]deliveryTask {
+	q.s.t.Helper()
+	all, err := list("webhooks", asynq.PageSize(1000))
+	if err != nil {
+		require.ErrorIs(q.s.t, err, asynq.ErrQueueNotFound, "only after FLUSHALL")
+	}
+	tasks := map[string]deliveryTask{}
+	for _, info := range all {
+		if info.Type != "delivery" {
+			continue
+		}
+		task := deliveryTask{info: info}
+		require.NoError(q.s.t, json.Unmarshal(info.Payload, &task))
+		tasks[task.Delivery] = task
+	}
+	return tasks
+}
+
+func (q hookQueue) waiting() map[string]deliveryTask { return q.list(q.ListScheduledTasks) }
+
+// awaitCounts waits until the statistics are those of the rows.
+func (q hookQueue) awaitCounts() {
+	q.s.t.Helper()
+	var counted, rows string
+	eventually(q.s.t, "the dashboard counts what was tried", func() bool {
+		info, err := q.GetQueueInfo("webhooks")
+		require.NoError(q.s.t, err)
+		counted = fmt.Sprintf("%d processed, %d failed, %d today, %d of them failed", info.ProcessedTotal, info.FailedTotal,
+			info.Processed, info.Failed)
+		rows = q.s.text(`SELECT format('%s processed, %s failed, %1$s today, %2$s of them failed', count(*), count(error))
+			FROM delivery_attempts`)
+		return counted == rows
+	})
+	time.Sleep(1500 * time.Millisecond) // what is handled twice or for nothing is not counted later either
+	info, err := q.GetQueueInfo("webhooks")
+	require.NoError(q.s.t, err)
+	require.Equal(q.s.t, q.s.count(`SELECT count(*) FROM delivery_attempts`), info.ProcessedTotal)
+}
+
+// lateness is by how much attempts came after the times in the map, by delivery and attempt.
+func (s *stack) lateness(due map[string]time.Time) map[string]time.Duration {
+	s.t.Helper()
+	rows, err := s.db.Query(s.ctx(), `SELECT delivery_id || ':' || number, started_at FROM delivery_attempts`)
+	require.NoError(s.t, err)
+	defer rows.Close()
+	late := map[string]time.Duration{}
+	for rows.Next() {
+		var name string
+		var at time.Time
+		require.NoError(s.t, rows.Scan(&name, &at))
+		if expected, ok := due[name]; ok {
+			late[name] = at.Sub(expected)
+		}
+	}
+	require.NoError(s.t, rows.Err())
+	return late
+}
+
+// failing answers so many times with a failure, and then well.
+func failing(times int) func(received, http.ResponseWriter, *http.Request) {
+	return func(d received, w http.ResponseWriter, _ *http.Request) {
+		if d.nth <= times {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}
+}
+
+// What waits for its next attempt is a task with its time and last error, which
+// begins that attempt; what was given up is in the archive; and the counters are
+// those of the attempts.
+func TestDashboardOfDeliveries(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_BACKOFF_BASE": "1200ms", "FORGERUN_WEBHOOK_BACKOFF_MAX": "2s"})
+	api, webhooks, u := s.startDelivering()
+	q := s.hookQueue()
+	dead, healing, fine := newReceiver(t, failing(1000)), newReceiver(t, failing(2)), newReceiver(t, nil)
+	hook := u.subscribe(api, dead.url, "job.succeeded")
+	u.subscribe(api, healing.url, "job.succeeded")
+	u.subscribe(api, fine.url, "job.succeeded")
+	ids := u.submitMany(api, 3, execute("WEBHOOK_SUCCESS"))
+	due, seen := map[string]time.Time{}, map[string]deliveryTask{}
+	eventually(t, "all is settled", func() bool {
+		for id, task := range q.waiting() {
+			due[fmt.Sprint(id, ":", task.Attempt)] = task.DueAt
+			seen[id] = task
+		}
+		return s.count(`SELECT count(*) FROM deliveries WHERE state <> 'PENDING'`) == 9
+	})
+	require.Len(t, seen, 6)
+	for id, task := range seen {
+		require.Contains(t, ids, task.Job)
+		require.Equal(t, []any{"job.succeeded", "HTTP_5XX", http.StatusServiceUnavailable}, []any{task.Event, task.LastError, task.LastStatus})
+		require.Equal(t, s.text(`SELECT client_id || ' ' || endpoint_id || ' ' || webhook_id FROM deliveries WHERE delivery_id = $1`, id),
+			task.Client+" "+task.Endpoint+" "+task.Webhook)
+		require.Contains(t, task.info.LastErr, "HTTP_5XX")
+		require.WithinDuration(t, task.DueAt, task.info.NextProcessAt, time.Second)
+	}
+	late := s.lateness(due)
+	require.GreaterOrEqual(t, len(late), 6)
+	best := time.Hour
+	for name, by := range late {
+		require.GreaterOrEqual(t, by, time.Duration(0), "%s came before its time", name)
+		best = min(best, by)
+	}
+	t.Log("late by", late)
+	require.Less(t, best, 250*time.Millisecond, "%v", late)
+	q.awaitCounts()
+
+	archived := q.list(q.ListArchivedTasks)
+	require.Len(t, archived, 3)
+	for id, task := range archived {
+		require.Equal(t, []any{hook.id, 4}, []any{task.Webhook, task.Attempt})
+		require.Equal(t, "HTTP_5XX (HTTP 503): The receiver answered with a 5xx status.", task.info.LastErr)
+		require.Equal(t, "FAILED 4", s.text(`SELECT state || ' ' || attempts FROM deliveries WHERE delivery_id = $1`, id))
+	}
+	require.Empty(t, q.waiting())
+
+	webhooks.terminate()
+	require.Zero(t, webhooks.exitCode())
+	eventually(t, "it is forgotten", func() bool { servers, err := q.Servers(); return err == nil && len(servers) == 1 })
+	s.await("SUCCEEDED", u.submit(api, execute("WEBHOOK_SUCCESS")))
+	eventually(t, "a wake-up waits", func() bool {
+		pending, err := q.ListPendingTasks("webhooks")
+		return err == nil && len(pending) == 1 && string(pending[0].Payload) == `{"client":"`+u.id+`"}`
+	})
+	s.startWebhooks()
+	s.awaitDeliveries()
+	s.checkInvariants()
+}
+
+// Of an endpoint the nearest ten are in Redis; the others wait in Postgres, and
+// fill the places that become free.
+func TestWaitingDeliveriesOfAnEndpoint(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_BACKOFF_BASE": "1h", "FORGERUN_WEBHOOK_BACKOFF_MAX": "1h",
+		"FORGERUN_WEBHOOK_DISABLE_FAILURES": "1000"})
+	api, _, u := s.startDelivering()
+	q := s.hookQueue()
+	dead, other := newReceiver(t, failing(1000)), newReceiver(t, failing(1000))
+	hook, second := u.subscribe(api, dead.url, "job.succeeded"), u.subscribe(api, other.url, "job.succeeded")
+	u.submitMany(api, 14, execute("WEBHOOK_SUCCESS"))
+	nearest := func() (ids []string) {
+		rows, err := s.db.Query(s.ctx(), `SELECT delivery_id::text FROM (
+			SELECT *, row_number() OVER (PARTITION BY endpoint_id ORDER BY next_attempt_at) AS nth FROM deliveries
+			WHERE state = 'PENDING' AND claimed_until IS NULL AND attempts > 0) d WHERE nth <= 10`)
+		require.NoError(t, err)
+		defer rows.Close()
+		for rows.Next() {
+			var id string
+			require.NoError(t, rows.Scan(&id))
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	shows := func(n int) func() bool {
+		return func() bool {
+			waiting, expected := q.waiting(), nearest()
+			for _, id := range expected {
+				delete(waiting, id)
+			}
+			return len(expected) == n && len(waiting) == 0 && len(q.waiting()) == n
+		}
+	}
+	eventually(t, "all were tried once", func() bool { return s.count(`SELECT count(*) FROM delivery_attempts`) == 28 })
+	eventually(t, "the nearest ten of each are shown", shows(20))
+
+	lost := q.waiting()
+	for _, task := range lost {
+		require.NoError(t, q.DeleteTask("webhooks", task.info.ID))
+	}
+	eventually(t, "lost tasks are back", shows(20))
+	for id, task := range lost {
+		if task.Webhook == hook.id {
+			dead.behave(answering(http.StatusNoContent))
+			a := u.call(api, "POST", "/v1/webhooks/"+hook.id+"/deliveries/"+id+"/redeliver", "")
+			require.Equal(t, http.StatusAccepted, a.status, a.body)
+			eventually(t, "it is delivered", func() bool {
+				return s.text(`SELECT state FROM deliveries WHERE delivery_id = $1`, id) == "DELIVERED"
+			})
+			break
+		}
+	}
+	eventually(t, "its task is gone, and another one is in its place", shows(20))
+
+	a := u.call(api, "PATCH", "/v1/webhooks/"+hook.id, `{"enabled":false}`)
+	require.Equal(t, http.StatusOK, a.status, a.body)
+	eventually(t, "nothing waits for a disabled webhook", func() bool {
+		waiting := q.waiting()
+		maps.DeleteFunc(waiting, func(_ string, task deliveryTask) bool { return task.Webhook != hook.id })
+		return len(waiting) == 0
+	})
+	a = u.call(api, "DELETE", "/v1/webhooks/"+second.id, "")
+	require.Equal(t, http.StatusOK, a.status, a.body)
+	eventually(t, "nothing waits for a deleted webhook", func() bool { return len(q.waiting()) == 0 })
+	q.awaitCounts()
+	require.Empty(t, q.list(q.ListArchivedTasks), "what was not tried for the last time is no failure")
+	s.checkInvariants()
+}
+
+// FLUSHALL while deliveries wait: their tasks are back within seconds, and no
+// attempt is late because of it.
+func TestFlushAllWhileDeliveriesWait(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, hooks, env{"FORGERUN_WEBHOOK_BACKOFF_BASE": "6s", "FORGERUN_WEBHOOK_BACKOFF_MAX": "6s"})
+	api, _, u := s.startDelivering()
+	q := s.hookQueue()
+	r := newReceiver(t, failing(1))
+	u.subscribe(api, r.url, "job.succeeded")
+	worst := time.Duration(0)
+	for round := range 3 { // a machine under load may be late for other reasons
+		u.submitMany(api, 8, execute("WEBHOOK_SUCCESS"))
+		eventually(t, "all were tried once", func() bool {
+			return s.count(`SELECT count(*) FROM delivery_attempts WHERE number = 1`) == 8*(1+round)
+		})
+		due := map[string]time.Time{}
+		rows, err := s.db.Query(s.ctx(), `SELECT delivery_id || ':2', next_attempt_at FROM deliveries WHERE attempts = 1 AND state = 'PENDING'`)
+		require.NoError(t, err)
+		for rows.Next() {
+			var name string
+			var at time.Time
+			require.NoError(t, rows.Scan(&name, &at))
+			due[name] = at
+		}
+		require.NoError(t, rows.Err())
+		require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
+		back := false
+		eventually(t, "all have come again", func() bool {
+			back = back || len(q.waiting()) > 0
+			return s.count(`SELECT count(*) FROM deliveries WHERE state = 'PENDING'`) == 0
+		})
+		worst = 0
+		for name, by := range s.lateness(due) {
+			require.GreaterOrEqual(t, by, time.Duration(0), "%s came before its time", name)
+			worst = max(worst, by)
+		}
+		t.Log("tasks were back:", back, "latest:", worst)
+		if back && worst < 2*time.Second {
+			break
+		}
+		require.Less(t, round, 2, "tasks were back: %v; latest attempt: %v after its time", back, worst)
+	}
+	s.checkInvariants()
+}
