@@ -47,7 +47,7 @@ func countedTasks(t testing.TB, r *redisconn.Redis) int {
 // The time of a next attempt comes as a task, on time; it leaves no statistics.
 func TestAttemptsAreBegunByTheirTasks(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := startQueue(t, r, queue.Config{})
 	type begun struct {
 		at   job.EndpointKey

@@ -66,7 +66,7 @@ func waitingTasks(t testing.TB, r *redisconn.Redis) map[string]*asynq.TaskInfo {
 
 func TestAttemptsAreShown(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := startQueue(t, r, Config{})
 	redistest.Eventually(t, func() bool { _, err := inspector(r).GetQueueInfo(redisconn.Webhooks); return err == nil })
 	d := waitingFor(redistest.Task().JobID, time.Hour)
@@ -113,7 +113,7 @@ func TestAttemptsAreShown(t *testing.T) {
 // Of each endpoint those that come first have a task, in whatever order they begin to wait.
 func TestWaitingTasksOfAnEndpointAreBounded(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{})
 	require.NoError(t, q.SetEpoch(t.Context(), 1))
 	full, other := redistest.Task().JobID, redistest.Task().JobID
@@ -158,7 +158,7 @@ func TestWaitingTasksOfAnEndpointAreBounded(t *testing.T) {
 
 func TestWaitingTasksAreBounded(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{})
 	require.NoError(t, q.SetEpoch(t.Context(), 1))
 	var ds []job.Delivery
@@ -180,7 +180,7 @@ func TestWaitingTasksAreBounded(t *testing.T) {
 
 func TestGivenUpDeliveriesAreBounded(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	q := New(r, Config{})
 	require.NoError(t, q.SetEpoch(t.Context(), 1))
 	ds := make([]job.Delivery, maxGivenUp+200)
@@ -201,7 +201,7 @@ func TestGivenUpDeliveriesAreBounded(t *testing.T) {
 // What is written here is what asynq writes of the same task.
 func TestTaskMessagesAreAsynqs(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	at := time.Now().Add(time.Hour)
 	task := asynq.NewTask(AttemptTask, []byte(`{"a":1}`))
 	_, err := asynq.NewClientFromRedisClient(r.Client).Enqueue(task, asynq.Queue(redisconn.Webhooks), asynq.TaskID("theirs"),
@@ -224,7 +224,7 @@ func TestTaskMessagesAreAsynqs(t *testing.T) {
 // A consumer of the version before would archive the tasks of deliveries, and wake-ups in JSON.
 func TestConsumersOfTheVersionBeforeGetWhatTheyRead(t *testing.T) {
 	t.Parallel()
-	r := newDB(t)
+	r := redistest.DB(t)
 	handled := make(chan string, 100)
 	server := serve(t, r, redisconn.Webhooks, func(_ context.Context, payload string) error {
 		handled <- payload
