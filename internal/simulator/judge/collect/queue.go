@@ -23,7 +23,8 @@ const (
 )
 
 // The asynq queues of the service: tasks of the first are named
-// {job}:{attempt}:{dispatch}, of the second after clients.
+// {job}:{attempt}:{dispatch}, of the second after clients, or, of those that show
+// a delivery, {endpoint}:{delivery}:{attempt}.
 const (
 	jobQueue     = "jobs"
 	webhookQueue = "webhooks"
@@ -87,12 +88,21 @@ func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task,
 						t.Attempt, _ = strconv.Atoi(parts[1])
 						t.Dispatch, _ = strconv.Atoi(parts[2])
 					}
-					found[key] = t
+					if !showsDelivery(t) {
+						found[key] = t
+					}
 				}
 			}
 		}
 	}
 	return found, nil
+}
+
+// showsDelivery reports whether a task shows a delivery that waits or was given
+// up. Such tasks may stay: when the time of one comes and nothing is due, it does
+// nothing.
+func showsDelivery(t history.Task) bool {
+	return t.Queue == webhookQueue && strings.Count(t.ID, ":") > 1 && (t.State == "scheduled" || t.State == "archived")
 }
 
 // addTasks adds what is left over, but not what belongs to other runs.
