@@ -233,9 +233,12 @@ func TestOutcomesSurviveJSON(t *testing.T) {
 	t.Parallel()
 	const document = `{"type":"https://x/p","title":"T","status":500,"detail":"D","instance":"/i","code":"C","jobId":"j","jobStatus":"FAILED",
 		"submittedAt":"2030-01-31T12:00:00Z","completedAt":"2030-01-31T12:00:01.5Z","correlationId":"c","processingStage":"rendering","attempt":2,
+		"scenario":{"workKind":"K","durationMs":500,"expectedOutcome":"FAILED"},"language":"en",
 		"retryable":true,"retryAfter":0,"results":[{"itemId":"a","status":"FAILED","detail":"","retryable":true,"processingStage":""}],
 		"emitted":{"name":"n","data":{"x":1}},"jobColour":{"deep":[1]}}`
 	o := parse(t, document)
+	require.Equal(t, &client.Scenario{WorkKind: "K", DurationMS: 500, ExpectedOutcome: "FAILED"}, o.Scenario)
+	require.Equal(t, "en", o.Language)
 	text, err := o.MarshalJSON()
 	require.NoError(t, err)
 	require.JSONEq(t, document, string(text))

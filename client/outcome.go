@@ -65,6 +65,9 @@ type Outcome struct {
 	ProcessingStage string
 	Attempt         int
 
+	Scenario *Scenario // of a job's attempt: what its work kind lets it do
+	Language string    // of Title and Detail: en, de or fr
+
 	// RetryableMember is the member retryable: what counts is Retryable().
 	RetryableMember bool
 	// RetryAfter is the member retryAfter in seconds; nil if absent. What counts
@@ -77,6 +80,14 @@ type Outcome struct {
 
 	ReceivedAt time.Time // when this program got it
 	Warnings   []string  // what was ignored because it contradicts the draft
+}
+
+// Scenario is what the catalogue of work kinds lets a job do. Members that are not
+// known are zero.
+type Scenario struct {
+	WorkKind        string `json:"workKind"`
+	DurationMS      int64  `json:"durationMs,omitempty"`
+	ExpectedOutcome string `json:"expectedOutcome,omitempty"` // final state of the first attempt
 }
 
 // ItemOutcome is how an item of a batch ended.
@@ -119,6 +130,7 @@ func (o *Outcome) fields() []field {
 		{"type", &o.Type}, {"title", &o.Title}, {"status", &o.Status}, {"detail", &o.Detail}, {"instance", &o.Instance}, {"code", &o.Code},
 		{"jobId", &o.JobID}, {"jobStatus", &o.JobStatus}, {"submittedAt", &o.SubmittedAt}, {"completedAt", &o.CompletedAt},
 		{"correlationId", &o.CorrelationID}, {"processingStage", &o.ProcessingStage}, {"attempt", &o.Attempt},
+		{"scenario", &o.Scenario}, {"language", &o.Language},
 		{"retryable", &o.RetryableMember}, {"results", &o.Results}, {"emitted", &o.Emitted},
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 // WebhookMessage is a delivery as a receiver gets it, in either content mode.
 // Verify it first: ParseDelivery does not. In the binary mode EventID,
-// Name, Source, Subject (and so JobID), Time and Sequence come from ce- headers,
-// which VerifyKey protects and VerifySecret does not.
+// Name, Source, Subject (and so JobID), Time, Sequence and WorkKind come from ce-
+// headers, which VerifyKey protects and VerifySecret does not.
 type WebhookMessage struct {
 	WebhookID   string // webhook-id: of the delivery, the same on each try
 	EventID     string // ce-id
@@ -21,7 +21,8 @@ type WebhookMessage struct {
 	Source      string
 	Subject     string
 	Time        time.Time
-	Sequence    int // place in the job's log, from 1; 0 if it is not of a job
+	Sequence    int    // place in the job's log, from 1; 0 if it is not of a job
+	WorkKind    string // of the job; "" if it is not of a job
 	ContentType string
 	Data        json.RawMessage
 	ReceivedAt  time.Time // when ParseDelivery read it
@@ -32,9 +33,9 @@ type WebhookMessage struct {
 func ParseDelivery(header http.Header, body []byte) (*WebhookMessage, error) {
 	m := &WebhookMessage{WebhookID: header.Get("Webhook-Id"), ContentType: header.Get("Content-Type"), ReceivedAt: time.Now()}
 	var event struct {
-		ID, Type, Source, Subject, Time, Sequence string
-		DataContentType                           string `json:"datacontenttype"`
-		Data                                      json.RawMessage
+		ID, Type, Source, Subject, Time, Sequence, WorkKind string
+		DataContentType                                     string `json:"datacontenttype"`
+		Data                                                json.RawMessage
 	}
 	if mediaType(m.ContentType) == "application/cloudevents+json" {
 		if err := json.Unmarshal(body, &event); err != nil {
@@ -44,12 +45,13 @@ func ParseDelivery(header http.Header, body []byte) (*WebhookMessage, error) {
 	} else {
 		event.ID, event.Type, event.Source = header.Get("Ce-Id"), header.Get("Ce-Type"), header.Get("Ce-Source")
 		event.Subject, event.Time, event.Sequence = header.Get("Ce-Subject"), header.Get("Ce-Time"), header.Get("Ce-Sequence")
-		event.Data = body
+		event.WorkKind, event.Data = header.Get("Ce-Workkind"), body
 	}
 	if event.ID == "" || event.Type == "" {
 		return nil, errors.New("client: not a CloudEvent: it has no id or no type")
 	}
 	m.EventID, m.Name, m.Source, m.Subject, m.Data = event.ID, event.Type, event.Source, event.Subject, event.Data
+	m.WorkKind = event.WorkKind
 	if !json.Valid(m.Data) {
 		return nil, errors.New("client: the delivery's data is not JSON")
 	}

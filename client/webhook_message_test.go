@@ -24,6 +24,15 @@ func TestParseDelivery(t *testing.T) {
 	m, err := client.ParseDelivery(binary, []byte(`{}`))
 	require.NoError(t, err)
 	require.Zero(t, m.Sequence)
+	require.Empty(t, m.WorkKind)
+	binary.Set("Ce-Workkind", "SUCCESS_FAST")
+	m, err = client.ParseDelivery(binary, []byte(`{}`))
+	require.NoError(t, err)
+	require.Equal(t, "SUCCESS_FAST", m.WorkKind)
+	m, err = client.ParseDelivery(http.Header{"Content-Type": {"application/cloudevents+json"}},
+		[]byte(`{"id":"e","type":"t","workkind":"CPU_BURST","data":{}}`))
+	require.NoError(t, err)
+	require.Equal(t, "CPU_BURST", m.WorkKind)
 	_, err = client.ParseDelivery(binary, []byte(`{`))
 	require.Error(t, err)
 	// In the structured mode a header does not say anything.

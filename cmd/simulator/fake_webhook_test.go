@@ -57,6 +57,8 @@ type webhookFlaws struct {
 	uncovered      bool // or not over the event's subject
 	noKeys         bool // none is published
 	otherSubject   bool
+	noScenario     bool // in the body
+	noKind         bool // in the attributes
 	noCallback     bool
 }
 
@@ -185,7 +187,12 @@ func (f *fake) content(j *fakeJob, e fakeEvent) []byte {
 	if status == "" {
 		status = "ACCEPTED"
 	}
-	body, err := json.Marshal(map[string]any{"jobId": j.ID, "jobStatus": status, "correlationId": j.CorrelationID})
+	spec, _ := job.SpecOf(job.Kind(j.Kind), fakeLimit)
+	document := map[string]any{"jobId": j.ID, "jobStatus": status, "correlationId": j.CorrelationID}
+	if !f.flaws.webhooks.noScenario {
+		document["scenario"] = map[string]any{"workKind": j.Kind, "durationMs": spec.DurationMS, "expectedOutcome": spec.Expected}
+	}
+	body, err := json.Marshal(document)
 	must(err)
 	return body
 }
@@ -292,6 +299,9 @@ func (f *fake) message(ctx context.Context, d *fakeDelivery, body []byte) *http.
 		"Webhook-Id": id, "Webhook-Timestamp": strconv.FormatInt(now.Unix(), 10),
 		"Ce-Specversion": "1.0", "Ce-Id": d.Event.ID, "Ce-Type": d.Event.Name, "Ce-Subject": subject,
 	}
+	if !flaws.noKind {
+		header["Ce-Workkind"] = kindOf(body)
+	}
 	if !flaws.noSignature {
 		flaws.sign(header, d.URL, now)
 	}
@@ -359,6 +369,13 @@ func (f *fake) jobOf(body []byte) string {
 	var d struct{ JobID string }
 	must(json.Unmarshal(body, &d))
 	return d.JobID
+}
+
+// kindOf gives the work kind in a delivery's body.
+func kindOf(body []byte) string {
+	var d struct{ Scenario struct{ WorkKind string } }
+	must(json.Unmarshal(body, &d))
+	return d.Scenario.WorkKind
 }
 
 // handlerTransport is a network of one server.

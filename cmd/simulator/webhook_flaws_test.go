@@ -57,6 +57,14 @@ func TestTourFindsWebhookFlaws(t *testing.T) {
 			flaws: webhookFlaws{twice: true},
 			kinds: allWebhookKinds, reason: "event 5 (job.succeeded) has two deliveries to ",
 		},
+		"no scenario": {
+			flaws: webhookFlaws{noScenario: true},
+			kinds: allWebhookKinds, reason: ` of job.succeeded has work kind "", expected WEBHOOK_`,
+		},
+		"no attribute workkind": {
+			flaws: webhookFlaws{noKind: true},
+			kinds: allWebhookKinds, reason: ` of job.succeeded has the attribute workkind ""`,
+		},
 		"another id each time": {flaws: webhookFlaws{newIDs: true}, kinds: allWebhookKinds, reason: " came, and there is none of that id"},
 		"another secret": {
 			flaws:  webhookFlaws{otherSecret: true},

@@ -29,6 +29,29 @@ func Emission(data json.RawMessage) (string, error) {
 	return e.Name + " " + string(e.Data), err
 }
 
+// Scenario reads what an event's data say of the scenario. What is not there is
+// judged as such.
+func Scenario(data json.RawMessage) history.Scenario {
+	var s struct {
+		WorkKind        string `json:"work_kind"`
+		DurationMS      *int64 `json:"duration_ms"`
+		ExpectedOutcome string `json:"expected_outcome"`
+	}
+	_ = json.Unmarshal(data, &s)
+	return history.Scenario{WorkKind: s.WorkKind, DurationMS: s.DurationMS, Expected: s.ExpectedOutcome}
+}
+
+// OutcomeScenario keeps what an outcome document says of the scenario.
+func OutcomeScenario(o *client.Outcome) (kept history.Scenario) {
+	if s := o.Scenario; s != nil {
+		kept.WorkKind, kept.Expected = s.WorkKind, s.ExpectedOutcome
+		if s.DurationMS != 0 {
+			kept.DurationMS = &s.DurationMS
+		}
+	}
+	return kept
+}
+
 // Optional gives nil for the zero time.
 func Optional(t time.Time) *time.Time {
 	if t.IsZero() {

@@ -173,12 +173,18 @@ type Event struct {
 	Next     string    `json:"next,omitempty"`
 	Attempt  int       `json:"attempt"`
 	At       time.Time `json:"at,omitzero"`
-	WorkKind string    `json:"work_kind,omitempty"`
 	Status   string    `json:"status,omitempty"`  // jobStatus of an outcome document
 	Emitted  string    `json:"emitted,omitempty"` // of event.emitted: name and data, a space between
 
-	// Of reports only: whose event it is, and the rest of its data.
-	Job        string `json:"job,omitempty"`
+	Scenario // of rows the kind only
+
+	// Of reports only: whose event it is.
+	Job string `json:"job,omitempty"`
+}
+
+// Scenario is what is told of a job's work kind.
+type Scenario struct {
+	WorkKind   string `json:"work_kind,omitempty"`
 	DurationMS *int64 `json:"duration_ms,omitempty"`
 	Expected   string `json:"expected_outcome,omitempty"`
 }
@@ -220,7 +226,11 @@ type Delivery struct {
 	JobStatus string    `json:"job_status,omitempty"` // of the body, as it came
 	Emitted   string    `json:"emitted,omitempty"`    // of event.emitted: as in Event
 
-	After time.Duration `json:"after,omitempty"` // of Received: how late the receiver answers
+	// Of Received: what the body and the attribute workkind say, and how late the
+	// receiver answers.
+	Scenario *Scenario     `json:"scenario,omitempty"`
+	WorkKind string        `json:"work_kind,omitempty"`
+	After    time.Duration `json:"after,omitempty"`
 
 	// Of the API only. Log is there if the delivery was read by itself.
 	CreatedAt time.Time   `json:"created_at,omitzero"`

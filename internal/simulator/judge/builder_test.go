@@ -123,6 +123,12 @@ func (t *tale) try(replay bool) *tale {
 	return t
 }
 
+// scenario is what is told of the job's kind.
+func (t *tale) scenario() history.Scenario {
+	ms := catalogue[t.row.WorkKind].duration.Milliseconds()
+	return history.Scenario{WorkKind: t.row.WorkKind, DurationMS: &ms, Expected: expectedOutcome(t.row.WorkKind)}
+}
+
 // wait lets time pass.
 func (t *tale) wait(d time.Duration) *tale {
 	t.now = t.now.Add(d)
@@ -133,7 +139,7 @@ func (t *tale) wait(d time.Duration) *tale {
 func (t *tale) event(name, next string) *tale {
 	e := history.Event{
 		ID: fmt.Sprintf("%s-event-%d", t.id, len(t.log)+1), Seq: len(t.log) + 1, Name: name, Prev: t.state, Next: next,
-		Attempt: t.row.Attempt, At: t.now, WorkKind: t.row.WorkKind, Job: t.id,
+		Attempt: t.row.Attempt, At: t.now, Scenario: t.scenario(), Job: t.id,
 	}
 	if name == nameEmitted {
 		e.Emitted = fmt.Sprintf("simulated %d", t.ticket)
@@ -149,7 +155,7 @@ func (t *tale) event(name, next string) *tale {
 	t.w.add(f)
 	shown := e
 	if endsAttempt(name) {
-		shown = history.Event{Name: "job-" + name[len("job."):], Attempt: e.Attempt, Status: statusOf(name, t.row.Failure)}
+		shown = history.Event{Name: "job-" + name[len("job."):], Attempt: e.Attempt, Status: statusOf(name, t.row.Failure), Scenario: e.Scenario}
 	}
 	f = t.fact(history.Streamed)
 	f.Event, f.At, f.Ticket = &shown, t.now.Add(20*time.Millisecond), 0
@@ -188,7 +194,8 @@ func (t *tale) deliver(e history.Event, hook, url string, answers ...int) {
 		tried, got := d, d
 		tried.State, tried.Attempts, tried.Status, tried.Tried = "", n+1, status, at
 		got.State, got.Error, got.Attempts, got.Status, got.Body = "", "", 0, status, "digest of "+e.ID
-		got.JobStatus, got.Emitted = statusOf(e.Name, t.row.Failure), e.Emitted
+		scenario := e.Scenario
+		got.JobStatus, got.Emitted, got.Scenario, got.WorkKind = statusOf(e.Name, t.row.Failure), e.Emitted, &scenario, e.WorkKind
 		f := t.fact(history.StoredTry)
 		f.At, f.Delivery = t.w.end(), &tried
 		t.w.add(f)

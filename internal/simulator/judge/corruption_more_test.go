@@ -185,6 +185,22 @@ var moreCorruptions = []corruption{
 		w.find(history.Received, emittingJob, named(nameEmitted)).Delivery.Emitted = ""
 	}, true},
 
+	{"a delivery without a scenario", received, plainJob, func(w *world) {
+		w.find(history.Received, plainJob, named("job.running")).Delivery.Scenario = nil
+	}, true},
+	{"a delivery of another duration", received, plainJob, func(w *world) {
+		ms := int64(7)
+		w.find(history.Received, plainJob, named("job.succeeded")).Delivery.Scenario.DurationMS = &ms
+	}, true},
+	{"a delivery with another attribute workkind", received, plainJob, func(w *world) {
+		w.find(history.Received, plainJob, named("job.succeeded")).Delivery.WorkKind = "CPU_BURST"
+	}, true},
+	{"a stream's event without a scenario", streamed, plainJob, func(w *world) {
+		w.find(history.Streamed, plainJob, named("job.running")).Event.Scenario = history.Scenario{}
+	}, true},
+	{"a stream's document that expects another outcome", streamed, plainJob, func(w *world) {
+		w.find(history.Streamed, plainJob, named("job.succeeded")).Event.Expected = failed
+	}, true},
 	{"a delivery with another jobStatus", received, plainJob, func(w *world) {
 		w.find(history.Received, plainJob, named("job.running")).Delivery.JobStatus = "ACCEPTED"
 	}, true},

@@ -206,6 +206,10 @@ func (c *checker) checkReceived() {
 		c.must((d.EventName == nameEmitted) == (d.Emitted != "") && (d.Emitted == "" || c.emits(d.Emitted)), received,
 			"delivery %s of %s brings %q as the client's own event", d.ID, d.EventName, d.Emitted)
 		c.must(made[d.ID] || !known, received, "delivery %s came, and there is none of that id", d.ID)
+		wrong := c.wrongScenario(deref(d.Scenario))
+		c.must(wrong == "", received, "delivery %s of %s has %s", d.ID, d.EventName, wrong)
+		c.must(wrong != "" || d.WorkKind == deref(d.Scenario).WorkKind, received,
+			"delivery %s of %s has the attribute workkind %q", d.ID, d.EventName, d.WorkKind)
 		if !c.logComplete {
 			continue
 		}

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -147,8 +148,7 @@ func (c *checker) checkToldEvents(r *history.Report) {
 // sameEvent compares what both the API and the rows say of an event.
 func sameEvent(a, b history.Event) bool {
 	at := a.At.Equal(b.At)
-	a.At, a.StreamID, a.WorkKind, a.Status = b.At, b.StreamID, b.WorkKind, b.Status
-	a.Job, a.DurationMS, a.Expected = b.Job, b.DurationMS, b.Expected
+	a.At, a.StreamID, a.Status, a.Job, a.Scenario = b.At, b.StreamID, b.Status, b.Job, b.Scenario
 	return at && a == b
 }
 
@@ -161,13 +161,38 @@ func (c *checker) checkEventData(n int, e history.Event) {
 	want := kind.duration.Milliseconds()
 	c.must(e.DurationMS == nil || want == 0 || *e.DurationMS == want, expected,
 		"event %d (%s) has duration_ms %d in its data, the catalogue has %d", n, e.Name, deref(e.DurationMS), want)
-	outcome := succeeded
-	switch {
-	case kind.fails > 0:
-		outcome = failed
-	case strings.HasPrefix(c.kind, "CANCEL_"):
-		outcome = canceled
-	}
+	outcome := expectedOutcome(c.kind)
 	c.must(e.Expected == "" || e.Expected == outcome, expected,
 		"event %d (%s) has expected_outcome %s in its data, the catalogue has %s", n, e.Name, e.Expected, outcome)
+}
+
+// expectedOutcome is the final state of the first attempt by the catalogue.
+func expectedOutcome(kind string) string {
+	switch {
+	case catalogue[kind].fails > 0:
+		return failed
+	case strings.HasPrefix(kind, "CANCEL_"):
+		return canceled
+	}
+	return succeeded
+}
+
+// wrongScenario says what of a told scenario is missing, or not as the catalogue
+// has it for the job's kind; "" for nothing.
+func (c *checker) wrongScenario(told history.Scenario) string {
+	kind, known := catalogue[c.kind]
+	want := kind.duration.Milliseconds()
+	switch {
+	case !known:
+		return ""
+	case told.WorkKind != c.kind:
+		return fmt.Sprintf("work kind %q, expected %s", told.WorkKind, c.kind)
+	case told.DurationMS == nil:
+		return "no duration"
+	case want != 0 && *told.DurationMS != want:
+		return fmt.Sprintf("a duration of %d ms, the catalogue has %d", *told.DurationMS, want)
+	case told.Expected != expectedOutcome(c.kind):
+		return fmt.Sprintf("expected outcome %q, the catalogue has %s", told.Expected, expectedOutcome(c.kind))
+	}
+	return ""
 }

@@ -52,6 +52,8 @@ func (c *checker) checkStream(s Stream, events []*history.Fact) {
 			c.must(false, streamed, "%s came without a seq", name)
 			continue
 		}
+		wrong := c.wrongScenario(e.Scenario)
+		c.must(wrong == "", streamed, "%s of attempt %d has %s", name, e.Attempt, wrong)
 		if next > 0 {
 			c.checkStreamed(f, name, next)
 			next++

@@ -71,7 +71,9 @@ func (e *Engine) ended(m client.Message, f *history.Fact) (then func(), err erro
 		return nil, nil
 	}
 	f.Job = o.JobID
-	f.Event = &history.Event{StreamID: m.ID, Name: end.name, Attempt: o.Attempt, Status: o.JobStatus, At: o.CompletedAt}
+	f.Event = &history.Event{
+		StreamID: m.ID, Name: end.name, Attempt: o.Attempt, Status: o.JobStatus, At: o.CompletedAt, Scenario: facts.OutcomeScenario(o),
+	}
 	return func() {
 		e.jobs.saw(o.JobID, update{state: end.state, attempt: o.Attempt, at: f.At, retryable: o.Retryable(), streamed: true})
 	}, nil
@@ -87,9 +89,11 @@ func (e *Engine) logged(m client.Message, f *history.Fact) (then func(), err err
 	f.Event = &history.Event{
 		ID: v.EventID, StreamID: m.ID, Seq: v.Seq, Name: v.Name, Prev: v.PrevState, Next: v.NextState, Attempt: v.Attempt, At: v.Timestamp,
 	}
-	switch {
-	case v.JobID == "": // of a batch or a webhook
+	if v.JobID == "" { // of a batch or a webhook
 		return nil, nil
+	}
+	f.Event.Scenario = facts.Scenario(v.Data)
+	switch {
 	case v.Name == "event.emitted":
 		f.Event.Emitted, err = facts.Emission(v.Data)
 		return nil, err

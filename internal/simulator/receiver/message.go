@@ -30,7 +30,12 @@ type message struct {
 		JobID         string `json:"jobId"` // of the job or the batch
 		CorrelationID string `json:"correlationId"`
 		JobStatus     string `json:"jobStatus"`
-		Emitted       *struct {
+		Scenario      *struct {
+			WorkKind        string `json:"workKind"`
+			DurationMS      *int64 `json:"durationMs"`
+			ExpectedOutcome string `json:"expectedOutcome"`
+		} `json:"scenario"`
+		Emitted *struct {
 			Name string          `json:"name"`
 			Data json.RawMessage `json:"data"`
 		} `json:"emitted"`
@@ -84,6 +89,10 @@ func (m *message) subject() string {
 // for nothing.
 func (m *message) fact(kind history.Kind, status int, note string) history.Fact {
 	e := m.event
+	var scenario *history.Scenario
+	if s := m.data.Scenario; s != nil {
+		scenario = &history.Scenario{WorkKind: clip(s.WorkKind), DurationMS: s.DurationMS, Expected: clip(s.ExpectedOutcome)}
+	}
 	digest, emitted := sha256.Sum256(m.body), ""
 	if own := m.data.Emitted; own != nil {
 		emitted = clip(own.Name + " " + string(own.Data))
@@ -93,7 +102,7 @@ func (m *message) fact(kind history.Kind, status int, note string) history.Fact 
 		Delivery: &history.Delivery{
 			ID: clip(m.id()), Webhook: m.webhook, Receiver: m.to.name, URL: m.url,
 			EventID: clip(e.EventID), EventName: clip(e.Name), Seq: e.Sequence, Status: status, Body: hex.EncodeToString(digest[:]),
-			JobStatus: clip(m.data.JobStatus), Emitted: emitted,
+			JobStatus: clip(m.data.JobStatus), Emitted: emitted, Scenario: scenario, WorkKind: clip(e.WorkKind),
 		},
 	}
 }

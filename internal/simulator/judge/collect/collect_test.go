@@ -221,9 +221,11 @@ func (s *service) collect() (judge.Collected, *judge.Verdict) {
 			Sent: s.began, Answered: s.began, Status: 202, Job: theJob, State: client.Queued, CreatedAt: s.began, Location: "/v1/jobs/" + theJob,
 		}},
 	}})
+	ms := int64(1000)
 	out.Add(history.Fact{At: s.began.Add(2 * time.Second), Kind: history.Received, Job: theJob, Delivery: &history.Delivery{
 		ID: s.id, Webhook: theWebhook, EventID: s.log()[4].ID, EventName: "job.succeeded", Seq: 5, Status: 204, Body: "digest",
-		JobStatus: "COMPLETED",
+		JobStatus: "COMPLETED", WorkKind: "SUCCESS_FAST",
+		Scenario: &history.Scenario{WorkKind: "SUCCESS_FAST", DurationMS: &ms, Expected: client.Succeeded},
 	}})
 	found, err := Run(s.t.Context(), s.config, out)
 	require.NoError(s.t, err)

@@ -3,7 +3,6 @@ package collect
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -159,11 +158,6 @@ func report(r *client.Report) *history.Report {
 		out.Failure = r.Failure.Code
 	}
 	for _, e := range r.Events {
-		var said struct { // of the work
-			WorkKind        string `json:"work_kind"`
-			DurationMS      *int64 `json:"duration_ms"`
-			ExpectedOutcome string `json:"expected_outcome"`
-		}
 		h := history.Event{
 			ID: e.EventID, Seq: e.Seq, Name: e.Name, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp,
 			Job: e.JobID,
@@ -174,8 +168,7 @@ func report(r *client.Report) *history.Report {
 				h.Emitted = err.Error()
 			}
 		}
-		_ = json.Unmarshal(e.Data, &said) // what is not there is judged as such
-		h.WorkKind, h.DurationMS, h.Expected = said.WorkKind, said.DurationMS, said.ExpectedOutcome
+		h.Scenario = facts.Scenario(e.Data)
 		out.Events = append(out.Events, h)
 	}
 	return out
