@@ -19,10 +19,12 @@ func (s *Server) getReport(r *call) error {
 	if err != nil {
 		return err
 	}
-	if report.State == job.Failed {
-		r.inLanguage(report.Language)
+	view := s.reportViewOf(report)
+	if view.Failure != nil {
+		r.inLanguage(view.Failure.Language)
+		r.adviseRetry(*view.Failure)
 	}
-	return r.json(fiber.StatusOK, s.reportViewOf(report))
+	return r.json(fiber.StatusOK, view)
 }
 
 // listAttempts answers with all attempts of a job: there are few.
@@ -67,10 +69,15 @@ func (s *Server) sendAttempt(r *call, origin job.Origin, a job.Attempt) error {
 	if document.IsProblem() {
 		r.inLanguage(origin.Language)
 	}
-	if document.RetryAfter > 0 {
-		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(document.RetryAfter)) // draft section 5.1
-	}
+	r.adviseRetry(document)
 	return r.send(fiber.StatusOK, mediaOf(document), document)
+}
+
+// adviseRetry repeats the retryAfter of a failure as a header (draft section 5.1).
+func (r *call) adviseRetry(d job.Document) {
+	if d.RetryAfter > 0 {
+		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(d.RetryAfter))
+	}
 }
 
 type reportView struct {

@@ -19,7 +19,9 @@ func (s *Server) submitBatch(r *call) error {
 		if err != nil {
 			return err
 		}
-		s.completeBatch(r, &req)
+		if err := s.completeBatch(r, &req); err != nil {
+			return err
+		}
 		b, replayed, err = s.deps.Batches.SubmitBatch(r.ctx, req)
 		return err
 	})
@@ -32,13 +34,19 @@ func (s *Server) submitBatch(r *call) error {
 	prefs := r.preferences()
 	prefs.applyAsync()
 	prefs.report(r)
+	if b.Refused() > 0 {
+		r.inLanguage(job.Languages[0]) // of the refusals
+	}
 	return r.json(fiber.StatusAccepted, s.batchReceiptOf(b))
 }
 
 // completeBatch adds to a batch request and its items what does not come from
 // the body.
-func (s *Server) completeBatch(r *call, req *job.BatchRequest) {
-	from := s.provenance(r)
+func (s *Server) completeBatch(r *call, req *job.BatchRequest) error {
+	from, err := s.provenance(r)
+	if err != nil {
+		return err
+	}
 	req.ClientID, req.RequestID, req.ReceivedAt = r.caller.ClientID, r.idText, s.receivedAt()
 	req.Language, req.CorrelationID = from.language, from.correlationID
 	for i := range req.Items {
@@ -46,6 +54,7 @@ func (s *Server) completeBatch(r *call, req *job.BatchRequest) {
 		from.complete(item)
 		item.ClientID, item.RequestID, item.ReceivedAt = req.ClientID, req.RequestID, req.ReceivedAt
 	}
+	return nil
 }
 
 // getBatch answers with the batch, or with 304 while nothing happened to it.
@@ -158,6 +167,7 @@ type refusalView struct {
 	Title           string          `json:"title"`
 	Status          int             `json:"status"`
 	Detail          string          `json:"detail"`
+	Instance        string          `json:"instance"`
 	Code            job.Code        `json:"code"`
 	Violations      []job.Violation `json:"violations,omitempty"`
 	Retryable       bool            `json:"retryable"`
@@ -167,18 +177,18 @@ type refusalView struct {
 func (s *Server) batchReceiptOf(b *job.Batch) batchReceiptView {
 	v := batchReceiptView{BatchID: b.ID, CreatedAt: job.Time(b.CreatedAt), Jobs: make([]itemReceiptView, len(b.Items))}
 	for i, item := range b.Items {
-		v.Jobs[i] = itemReceiptView{ItemID: item.ItemID, JobID: idOrNull(item.JobID), State: item.State, Failure: s.refusalViewOf(item.Refusal)}
+		v.Jobs[i] = itemReceiptView{ItemID: item.ItemID, JobID: idOrNull(item.JobID), State: item.State}
+		if item.Refusal != nil {
+			v.Jobs[i].Failure = s.refusalViewOf(item.Refusal, job.ItemInstance(b.ID, i))
+		}
 	}
 	return v
 }
 
-func (s *Server) refusalViewOf(r *job.Refusal) *refusalView {
-	if r == nil {
-		return nil
-	}
+func (s *Server) refusalViewOf(r *job.Refusal, instance string) *refusalView {
 	p := s.problem(r.Code, r.Detail)
 	return &refusalView{
-		Type: p.Type, Title: p.Title, Status: p.Status, Detail: p.Detail, Code: p.Code,
+		Type: p.Type, Title: p.Title, Status: p.Status, Detail: p.Detail, Instance: instance, Code: p.Code,
 		Violations: r.Violations, ProcessingStage: job.StageValidation,
 	}
 }

@@ -60,10 +60,12 @@ func TestSubmitBatch(t *testing.T) {
 	require.JSONEq(t, `{"batch_id": "01890000-0000-7000-8000-0000000000ba", "created_at": "2030-01-31T12:00:00.123456Z", "jobs": [
 		{"item_id": "0", "job_id": "01890000-0000-7000-8000-000000000001", "state": "QUEUED"},
 		{"item_id": "b", "failure": {"type": "https://forgerun.example/problems/validation-failed", "title": "Validation failed", "status": 400,
-			"detail": "The item has invalid values.", "code": "RFA_JOB_VALIDATION_FAILED", "violations": [{"pointer": "/jobs/1/type",
+			"detail": "The item has invalid values.", "instance": "`+batchSelf+`#/jobs/1",
+			"code": "RFA_JOB_VALIDATION_FAILED", "violations": [{"pointer": "/jobs/1/type",
 				"detail": "No."}],
 			"retryable": false, "processingStage": "validation"}}
 	]}`, a.text)
+	require.Equal(t, "en", a.Header.Get("Content-Language"), "of the refusal")
 	require.Equal(t, batchSelf, a.Header.Get("Location"))
 	require.Equal(t, "<"+batchSelf+`>; rel="status"`, a.Header.Get("Link"))
 	require.Equal(t, "respond-async", a.Header.Get("Preference-Applied"), "a batch is not waited for")

@@ -29,6 +29,7 @@ func delivered(event string, changes ...string) http.Header {
 	if strings.HasPrefix(event, "job.") || event == job.EventEmitted {
 		h.Set("ce-sequence", "5")
 		h.Set("ce-sequencetype", "Integer")
+		h.Set("ce-workkind", "SUCCESS_FAST")
 	}
 	for i := 0; i < len(changes); i += 2 {
 		if h.Del(changes[i]); changes[i+1] != "-" {
@@ -57,11 +58,12 @@ func TestDeliveriesAreDescribed(t *testing.T) {
 		return []byte(`{"specversion":"1.0","id":"` + eventID.String() + `","type":"` + event + `","source":"` + publicURL +
 			`/v1","subject":"jobs/` +
 			jobID.String() +
-			`","time":"2030-01-31T12:00:00Z","sequence":"5","sequencetype":"Integer","datacontenttype":"application/json","data":` + string(data) +
+			`","time":"2030-01-31T12:00:00Z","sequence":"5","sequencetype":"Integer","workkind":"SUCCESS_FAST",` +
+			`"datacontenttype":"application/json","data":` + string(data) +
 			`}`)
 	}
 	inBody := []string{"Content-Type", "application/cloudevents+json", "ce-specversion", "-", "ce-id", "-", "ce-type", "-", "ce-source", "-",
-		"ce-subject", "-", "ce-time", "-", "ce-sequence", "-", "ce-sequencetype", "-"}
+		"ce-subject", "-", "ce-time", "-", "ce-sequence", "-", "ce-sequencetype", "-", "ce-workkind", "-"}
 	tests := map[string]struct {
 		header http.Header
 		body   []byte
@@ -69,16 +71,19 @@ func TestDeliveriesAreDescribed(t *testing.T) {
 	}{
 		"job":      {delivered(job.EventSucceeded), ended, ""},
 		"callback": {delivered(job.EventSucceeded, "webhook-signature", "-"), ended, ""},
-		"batch": {delivered(job.EventBatchCompleted, "Content-Type", "application/problem+json"),
+		"batch": {delivered(job.EventBatchCompleted, "Content-Type", "application/problem+json", "Content-Language", "en"),
 			bodyOf(links.BatchDocument(batch)), ""},
 		"test":       {delivered(job.EventWebhookTest), []byte(`{"webhookId":"` + webhookID.String() + `"}`), ""},
 		"structured": {delivered("", inBody...), structured(job.EventSucceeded, ended), ""},
 		"emitted": {delivered(job.EventEmitted),
 			[]byte(`{"instance":"/v1/jobs/x/attempts/1","jobId":"` + jobID.String() +
-				`","jobStatus":"PROCESSING","submittedAt":"2030-01-31T12:00:00.123456Z","attempt":1,"emitted":{"name":"a","data":[1]}}`), ""},
+				`","jobStatus":"PROCESSING","submittedAt":"2030-01-31T12:00:00.123456Z","attempt":1,` +
+				`"scenario":{"workKind":"SUCCESS_FAST"},"emitted":{"name":"a","data":[1]}}`), ""},
 		"other event":     {delivered("job.progress"), ended, "job.progress"},
 		"no digest":       {delivered(job.EventSucceeded, "Content-Digest", "-"), ended, "Content-Digest is missing"},
 		"no attribute":    {delivered(job.EventSucceeded, "ce-sequence", "-"), ended, "Ce-Sequence is missing"},
+		"no work kind":    {delivered(job.EventSucceeded, "ce-workkind", "-"), ended, "Ce-Workkind is missing"},
+		"other language":  {delivered(job.EventSucceeded, "Content-Language", "de"), ended, "Content-Language"},
 		"bad id":          {delivered(job.EventSucceeded, "webhook-id", "1"), ended, "uuid"},
 		"unknown header":  {delivered(job.EventSucceeded, "X-Own", "1"), ended, "X-Own is not documented"},
 		"problem as JSON": {delivered(job.EventBatchCompleted, "Content-Type", "text/json"), ended, "not JSON"},

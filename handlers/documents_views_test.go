@@ -109,6 +109,7 @@ func TestDocumentHasTheMembers(t *testing.T) {
 		{problem{}, []string{"Problem"}},
 		{job.Violation{}, []string{"Violation"}},
 		{job.Document{}, []string{"OutcomeDocument", "BatchOutcomeDocument"}},
+		{job.Scenario{}, []string{"Scenario"}},
 		{job.ItemOutcome{}, []string{"ItemOutcome"}},
 		{batchReceiptView{}, []string{"BatchReceipt"}},
 		{itemReceiptView{}, []string{"AcceptedItem", "RefusedItem"}},

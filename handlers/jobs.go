@@ -19,7 +19,11 @@ func (s *Server) submit(r *call) error {
 		if req, err = decode.Job(body, key, s.cfg.MaxPayloadBytes); err != nil {
 			return err
 		}
-		s.provenance(r).complete(&req)
+		from, err := s.provenance(r)
+		if err != nil {
+			return err
+		}
+		from.complete(&req)
 		req.ClientID, req.RequestID, req.ReceivedAt = r.caller.ClientID, r.idText, s.receivedAt()
 		receipt, err = s.deps.Jobs.Submit(r.ctx, req)
 		return err

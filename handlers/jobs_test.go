@@ -79,7 +79,8 @@ const failureDocument = `{
 	"instance": "/v1/jobs/01890000-0000-7000-8000-000000000001/attempts/2",
 	"jobId": "01890000-0000-7000-8000-000000000001", "jobStatus": "FAILED", "attempt": 2,
 	"submittedAt": "2030-01-31T12:00:00.123456Z", "completedAt": "2030-01-31T12:00:04.123456Z",
-	"retryable": true, "retryAfter": 2, "processingStage": "processing", "correlationId": "corr-1"}`
+	"retryable": true, "retryAfter": 2, "processingStage": "processing", "correlationId": "corr-1",
+	"scenario": {"workKind": "RETRY_ON_FAIL"}, "language": "de"}`
 
 func TestGetSucceededJob(t *testing.T) {
 	t.Parallel()
@@ -266,6 +267,14 @@ func TestReport(t *testing.T) {
 		"job_id": "01890000-0000-7000-8000-000000000001", "attempt": 2, "outcome": "FAILED", "events": [],
 		"started_at": "2030-01-31T12:00:02.123456Z", "finished_at": "2030-01-31T12:00:04.123456Z", "duration_ms": 2000,
 		"failure": `+failureDocument+`}`, a.text)
+	require.Equal(t, "2", a.Header.Get("Retry-After"), "as its retryAfter")
+	require.Equal(t, "de", a.Header.Get("Content-Language"))
+	w.jobs.report = func(context.Context, job.ID, job.ID, int) (*job.Report, error) {
+		r, _ := failedReport(context.Background(), job.ID{}, job.ID{}, 0)
+		r.Failure = job.NewFailure(job.FailedImmediately, 2, job.Backoff{})
+		return r, nil
+	}
+	require.Empty(t, w.send("GET", jobPath(jobID)+"/report", "").Header.Get("Retry-After"), "it is not retryable")
 }
 
 func TestReportOfAnAttempt(t *testing.T) {
@@ -304,7 +313,8 @@ func TestAttemptDocument(t *testing.T) {
 	require.Equal(t, "application/json", a.Header.Get("Content-Type"))
 	require.JSONEq(t, `{
 		"instance": "/v1/jobs/01890000-0000-7000-8000-000000000001/attempts/3", "jobId": "01890000-0000-7000-8000-000000000001",
-		"jobStatus": "PROCESSING", "submittedAt": "2030-01-31T12:00:00.123456Z", "correlationId": "corr-1", "attempt": 3}`, a.text)
+		"jobStatus": "PROCESSING", "submittedAt": "2030-01-31T12:00:00.123456Z", "correlationId": "corr-1", "attempt": 3,
+		"scenario": {"workKind": "RETRY_ON_FAIL"}}`, a.text)
 	w.send("GET", jobPath(jobID)+"/attempts/4", "").requireProblem(t, job.CodeJobNotFound)
 
 	w.jobs.attempts = finishedAttempts
@@ -313,7 +323,8 @@ func TestAttemptDocument(t *testing.T) {
 	require.Empty(t, a.Header.Get("Retry-After"))
 	require.JSONEq(t, `{
 		"instance": "/v1/jobs/01890000-0000-7000-8000-000000000001/attempts/1", "jobId": "01890000-0000-7000-8000-000000000001",
-		"jobStatus": "COMPLETED", "submittedAt": "2030-01-31T12:00:00.123456Z", "completedAt": "2030-01-31T12:00:02.123456Z", "attempt": 1}`,
+		"jobStatus": "COMPLETED", "submittedAt": "2030-01-31T12:00:00.123456Z", "completedAt": "2030-01-31T12:00:02.123456Z", "attempt": 1,
+		"scenario": {"workKind": "SUCCESS_FAST", "durationMs": 1000, "expectedOutcome": "SUCCEEDED"}}`,
 		a.text)
 
 	w.jobs.attempts = nil

@@ -65,6 +65,7 @@ func (s *Server) sendProblem(r *call, err error) {
 		p.Status == fiber.StatusServiceUnavailable, p.Status == fiber.StatusGatewayTimeout:
 		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(max(1, seconds(p.retryAfter))))
 	}
+	r.inLanguage(job.Languages[0])
 	_ = r.send(p.Status, mimeProblem, &p) // strings and numbers: cannot fail
 }
 

@@ -53,7 +53,7 @@ func (h *history) add(client, id job.ID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.owners[id] = client
-	h.jobs[id] = &job.Job{ID: id, ClientID: client, Attempt: 1, State: job.Created, CreatedAt: now, Language: "en"}
+	h.jobs[id] = &job.Job{ID: id, ClientID: client, Attempt: 1, State: job.Created, WorkKind: job.SuccessFast, CreatedAt: now, Language: "en"}
 }
 
 // record adds the next event of a job and tells those who watch.

@@ -95,14 +95,21 @@ type provenance struct {
 	traceParent   string // of the span to go on from; "" for none
 }
 
+// errLongCorrelation refuses a correlation id over the limit, which a client could
+// not find its job by (draft section 9.2).
+var errLongCorrelation = job.Errorf(job.CodeValidationFailed, "The X-Correlation-ID header must be %s", decode.CorrelationForm)
+
 // provenance reads the headers. The trace-id of traceparent wins over
-// X-Correlation-ID (draft section 3.9). Headers that are not of the right form
-// are ignored.
-func (s *Server) provenance(r *call) provenance {
+// X-Correlation-ID (draft section 3.9). A correlation id that is too long is an
+// error; other headers that are not of the right form are ignored.
+func (s *Server) provenance(r *call) (provenance, error) {
 	p := provenance{language: header.Language(r.list("Accept-Language"))}
-	if id := r.list("X-Correlation-ID"); decode.ValidCorrelation(id) {
+	switch id := r.list("X-Correlation-ID"); {
+	case len(id) > decode.MaxCorrelationBytes:
+		return provenance{}, errLongCorrelation
+	case decode.ValidCorrelation(id):
 		p.correlationID = id
-	} else if id != "" {
+	case id != "":
 		s.logIgnored(r, "correlation id ignored", id)
 	}
 	if parent, span := r.traceparent(); parent != "" {
@@ -112,7 +119,7 @@ func (s *Server) provenance(r *call) provenance {
 	}
 	// What is traced goes on from this request, not from the client.
 	p.traceParent = cmp.Or(telemetry.Traceparent(r.ctx), p.traceParent)
-	return p
+	return p, nil
 }
 
 func (s *Server) logIgnored(r *call, message, value string) {

@@ -1,6 +1,9 @@
 package job
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // MaxBatchItems is how many jobs one batch may have.
 const MaxBatchItems = 1000
@@ -119,18 +122,19 @@ type ItemOutcome struct {
 }
 
 // BatchStatus is the status of a batch whose items ended as counted (draft
-// section 7.2): mixed ends with a success among them are
-// COMPLETED_WITH_ERRORS; without any success one failed item makes it FAILED.
+// section 7.2): COMPLETED_WITH_ERRORS if an item failed and another did not,
+// FAILED if all failed, CANCELLED if all were canceled, else COMPLETED. To be
+// canceled is no error: the client asked for it.
 func BatchStatus(succeeded, failed, canceled int) Status {
 	switch {
-	case failed == 0 && canceled == 0:
-		return StatusCompleted
-	case succeeded > 0:
+	case failed > 0 && succeeded+canceled > 0:
 		return StatusCompletedWithErrors
 	case failed > 0:
 		return StatusFailed
-	default:
+	case canceled > 0 && succeeded == 0:
 		return StatusCancelled
+	default:
+		return StatusCompleted
 	}
 }
 
@@ -163,6 +167,12 @@ func (b *Batch) Status() Status {
 // BatchPath is the path of a batch.
 func BatchPath(id ID) string { return "/v1/batches/" + id.String() }
 
+// ItemInstance names an item of a batch that has no job: by its place in the
+// request, from 0, below the path of the batch.
+func ItemInstance(batch ID, index int) string {
+	return BatchPath(batch) + "#/jobs/" + strconv.Itoa(index)
+}
+
 // BatchDocument builds the draft's document of a batch (draft section 7).
 func (l Links) BatchDocument(b *Batch) Document {
 	d := Document{
@@ -174,7 +184,8 @@ func (l Links) BatchDocument(b *Batch) Document {
 		return d
 	}
 	d.CompletedAt = TimeOf(&o.CompletedAt)
-	text := batchTextOf(b.Language)
+	d.Language = l.languageOf(b.Language)
+	text := batchTextOf(d.Language)
 	d.Detail = text.summary(o, b.Total())
 	switch o.Status {
 	case StatusCompletedWithErrors:
@@ -185,7 +196,7 @@ func (l Links) BatchDocument(b *Batch) Document {
 		return d
 	}
 	for _, f := range o.Failures {
-		d.Results = append(d.Results, ItemOutcome{f.ItemID, f.Status, f.In(b.Language), f.Retryable, f.Stage})
+		d.Results = append(d.Results, ItemOutcome{f.ItemID, f.Status, f.In(d.Language), f.Retryable, f.Stage})
 	}
 	return d
 }

@@ -18,10 +18,10 @@ func TestBatchStatusOfEnds(t *testing.T) {
 	}{
 		{3, 0, 0, "COMPLETED"},
 		{2, 1, 0, "COMPLETED_WITH_ERRORS"},
-		{1, 0, 4, "COMPLETED_WITH_ERRORS"},
+		{1, 0, 4, "COMPLETED"},
 		{1, 1, 1, "COMPLETED_WITH_ERRORS"},
 		{0, 3, 0, "FAILED"},
-		{0, 1, 4, "FAILED"},
+		{0, 1, 4, "COMPLETED_WITH_ERRORS"},
 		{0, 0, 2, "CANCELLED"},
 	} {
 		require.Equal(t, test.want, job.BatchStatus(test.succeeded, test.failed, test.canceled), "%+v", test)
@@ -86,13 +86,14 @@ func TestBatchDocumentOfMixedEnds(t *testing.T) {
 		"type": "https://forge.example/problems/batch-partially-failed",
 		"title": "Batch partially failed",
 		"status": 207,
-		"detail": "2 of 5 items completed successfully, 3 failed, 0 were canceled. Only failed items are listed.",
+		"detail": "2 of 5 items completed successfully, 3 failed. Only failed items are listed.",
 		"instance": "/v1/batches/01890a5d-ac96-774b-bcce-b302099a8057",
 		"jobId": "01890a5d-ac96-774b-bcce-b302099a8057",
 		"jobStatus": "COMPLETED_WITH_ERRORS",
 		"submittedAt": "2030-01-31T12:00:00.000001Z",
 		"completedAt": "2030-01-31T12:00:05.000000Z",
 		"correlationId": "order-17",
+		"language": "en",
 		"results": [
 			{"itemId": "1", "status": "TIMED_OUT", "detail": "The job ran longer than the execution limit.", "retryable": true,
 				"processingStage": "processing"},
@@ -107,6 +108,43 @@ func TestBatchDocumentOfMixedEnds(t *testing.T) {
 	require.Contains(t, d.Detail, "2 von 5")
 	require.Equal(t, "Der Job lief länger, als die Grenze der Laufzeit erlaubt.", d.Results[0].Detail)
 	require.Equal(t, "Der Eintrag wurde bei der Einreichung abgelehnt.", d.Results[2].Detail)
+	require.Equal(t, "de", d.Language)
+
+	english := links
+	english.Language = "en"
+	d = english.BatchDocument(b)
+	require.Equal(t, []string{"Batch partially failed", "en", "The request has invalid values."},
+		[]string{d.Title, d.Language, d.Results[2].Detail})
+}
+
+func TestBatchSummary(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		succeeded, failed, canceled int
+		language, want              string
+	}{
+		{3, 0, 0, "en", "3 of 3 items completed successfully."},
+		{2, 0, 1, "en", "2 of 3 items completed successfully, 1 was canceled."},
+		{1, 0, 2, "en", "1 of 3 items completed successfully, 2 were canceled."},
+		{0, 0, 3, "en", "0 of 3 items completed successfully, 3 were canceled."},
+		{1, 1, 1, "en", "1 of 3 items completed successfully, 1 failed, 1 was canceled. The first 0 of 1 failed items are listed."},
+		{1, 0, 1, "de", "1 von 2 Einträgen war erfolgreich, 1 wurde abgebrochen."},
+		{2, 0, 2, "de", "2 von 4 Einträgen waren erfolgreich, 2 wurden abgebrochen."},
+		{1, 0, 1, "fr", "1 élément sur 2 a réussi, 1 a été annulé."},
+		{2, 0, 2, "fr", "2 éléments sur 4 ont réussi, 2 ont été annulés."},
+		{2, 0, 0, "xx", "2 of 2 items completed successfully."},
+	} {
+		b := sampleBatch(t, test.succeeded+test.failed+test.canceled, 0)
+		b.Language = test.language
+		b.Outcome = &job.BatchOutcome{Status: job.BatchStatus(test.succeeded, test.failed, test.canceled), CompletedAt: finishedAt,
+			Succeeded: test.succeeded, Failed: test.failed, Canceled: test.canceled}
+		require.Equal(t, test.want, links.BatchDocument(b).Detail)
+	}
+}
+
+func TestItemInstance(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "/v1/batches/01890a5d-ac96-774b-bcce-b302099a8057#/jobs/7", job.ItemInstance(sampleBatch(t, 1, 0).ID, 7))
 }
 
 func TestBatchDocumentSaysWhatItLeavesOut(t *testing.T) {
@@ -124,7 +162,7 @@ func TestBatchDocumentSaysWhatItLeavesOut(t *testing.T) {
 func TestBatchDocumentWithoutFailures(t *testing.T) {
 	t.Parallel()
 	for status, count := range map[job.Status]*job.BatchOutcome{
-		"COMPLETED": {Succeeded: 2}, "CANCELLED": {Canceled: 2},
+		"COMPLETED": {Succeeded: 1, Canceled: 1}, "CANCELLED": {Canceled: 2},
 	} {
 		b := sampleBatch(t, 2, 0)
 		b.Outcome = count

@@ -274,5 +274,6 @@ type OutcomeMessage struct {
 type StreamEntry struct {
 	Key         string // the job's id
 	ContentType string
+	Language    string // of the texts in Value; "" if there are none
 	Value       []byte
 }

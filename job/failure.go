@@ -46,9 +46,9 @@ var Stages = []StageSpec{
 	{StageValidation, "The input did not pass the checks: of a batch's item at submission, of a job right after its start."},
 	{StageAuthorization, "The job was not allowed to do what it was asked to. No job of the catalogue fails here."},
 	{StageQueuing, "The job could not be placed into the queue. No job of the catalogue fails here: a full queue refuses the request."},
-	{StageProcessing, "The work itself failed, ran too long, or lost its worker."},
+	{StageProcessing, "The work itself failed, ran too long, waited for a dependency in vain, or lost its worker."},
 	{StageRendering, "The work failed while it put its output together."},
-	{StageConversion, "The work failed while it converted what a dependency should have delivered."},
+	{StageConversion, "The work failed while it converted data from one form into another. No job of the catalogue fails here."},
 	{StageStorage, "The result could not be stored, or was not complete."},
 	{StageDelivery, "The outcome could not be delivered to the client's address. The job's own outcome does not depend on it."},
 }
@@ -67,7 +67,7 @@ type ReasonSpec struct {
 var Reasons = []ReasonSpec{
 	{FailedImmediately, CodeInternal, StageValidation, false, "Job failed at once", "The job's input was refused right after the start."},
 	{FailedAfterProgress, CodeInternal, StageRendering, false, "Job failed after progress", "The job failed after part of its work was done."},
-	{DependencyFailed, CodeDependencyTimeout, StageConversion, true, "Job failed on a dependency",
+	{DependencyFailed, CodeDependencyTimeout, StageProcessing, true, "Job failed on a dependency",
 		"A dependency of the job did not answer in time."},
 	{FailedOnce, CodeDependencyTimeout, StageProcessing, true, "Job failed, a retry will help", "A transient fault ended this attempt."},
 	{FailedAgain, CodeDependencyTimeout, StageProcessing, true, "Job failed on a recurring fault",

@@ -2,7 +2,9 @@ package job
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -60,9 +62,21 @@ type Document struct {
 	RetryAfter      int    `json:"retryAfter,omitempty"`  // only with retryable true; seconds from completedAt
 	ProcessingStage Stage  `json:"processingStage,omitempty"`
 	CorrelationID   string `json:"correlationId,omitempty"`
-	Attempt         int    `json:"attempt,omitempty"` // absent in a batch's document
+
+	// Extension members of this API.
+	Attempt  int       `json:"attempt,omitempty"`  // absent in a batch's document
+	Scenario *Scenario `json:"scenario,omitempty"` // absent in a batch's document
+	Language string    `json:"language,omitempty"` // of Title and Detail; one of Languages, "" without such text
 
 	Results []ItemOutcome `json:"results,omitempty"` // a batch's failed items, at most MaxFailedItems
+}
+
+// Scenario is what the catalogue lets a job do (section 6). It never changes. Of
+// a job whose definition is damaged the kind alone is known.
+type Scenario struct {
+	WorkKind        Kind   `json:"workKind"`
+	DurationMS      int64  `json:"durationMs,omitempty"`
+	ExpectedOutcome string `json:"expectedOutcome,omitempty"` // final state of attempt 1
 }
 
 // IsProblem reports whether d is a problem document, to be sent as
@@ -111,9 +125,19 @@ func TimeOf(t *time.Time) *Time {
 	return &v
 }
 
-// Links makes the addresses in an outcome document.
+// Links makes outcome documents with the addresses in them.
 type Links struct {
 	PublicURL string // base of problem type URIs, no slash at the end
+	Language  string // of all texts, where none was negotiated (draft F.5); "" for that of the job's or batch's request
+}
+
+// languageOf gives the language of the texts about what was asked for in the
+// given one.
+func (l Links) languageOf(requested string) string {
+	if language := cmp.Or(l.Language, requested); slices.Contains(Languages, language) {
+		return language
+	}
+	return Languages[0]
 }
 
 // ProblemType gives the URI of a problem type, for an error code's slug or a
@@ -132,12 +156,19 @@ type Origin struct {
 	JobID         ID // of the job, or of the batch
 	CreatedAt     time.Time
 	CorrelationID string
-	Language      string // of title and detail; one of Languages
+	Language      string // of the request; one of Languages
+	Scenario      Scenario
 }
 
 // Origin gives what never changes about j.
 func (j *Job) Origin() Origin {
-	return Origin{JobID: j.ID, CreatedAt: j.CreatedAt, CorrelationID: j.CorrelationID, Language: j.Language}
+	o := Origin{
+		JobID: j.ID, CreatedAt: j.CreatedAt, CorrelationID: j.CorrelationID, Language: j.Language, Scenario: Scenario{WorkKind: j.WorkKind},
+	}
+	if d := j.Definition; d != nil {
+		o.Scenario.DurationMS, o.Scenario.ExpectedOutcome = d.DurationMS, d.ExpectedOutcome
+	}
+	return o
 }
 
 // Document builds the draft's document of an attempt of the job that o is of.
@@ -146,13 +177,17 @@ func (l Links) Document(o Origin, a Attempt) Document {
 		Instance: AttemptPath(o.JobID, a.Number), JobID: o.JobID, JobStatus: StatusOf(a.State, a.Failure),
 		SubmittedAt: Time(o.CreatedAt), CorrelationID: o.CorrelationID, Attempt: a.Number,
 	}
+	if o.Scenario.WorkKind != "" {
+		d.Scenario = &o.Scenario
+	}
 	if a.State.Final() {
 		d.CompletedAt = TimeOf(a.FinishedAt)
 	}
 	if f := a.Failure; f != nil && a.State == Failed {
 		retryable := f.Retryable
 		d.Type, d.Status = l.ProblemType(string(f.Reason)), f.Code.Spec().Status
-		d.Title, d.Detail = f.Reason.Title(o.Language), f.In(o.Language)
+		d.Language = l.languageOf(o.Language)
+		d.Title, d.Detail = f.Reason.Title(d.Language), f.In(d.Language)
 		d.Code, d.ProcessingStage = f.Code, f.Stage
 		d.Retryable = &retryable
 		if retryable {

@@ -54,7 +54,8 @@ func requireDocument(t *testing.T, d job.Document, want string) {
 func TestDocumentOfAFailure(t *testing.T) {
 	t.Parallel()
 	j := sampleJob(t)
-	j.CorrelationID = "order-17"
+	j.CorrelationID, j.WorkKind = "order-17", job.FailAfterRetryable
+	j.Definition = &job.Definition{WorkKind: job.FailAfterRetryable, DurationMS: 5000, ExpectedOutcome: "FAILED"}
 	b := job.Backoff{Base: time.Second, Max: time.Minute}
 	a := job.Attempt{Number: 2, State: job.Failed, FinishedAt: &finishedAt, Failure: job.NewFailure(job.DependencyFailed, 2, b)}
 	requireDocument(t, links.Document(j.Origin(), a), `{
@@ -70,9 +71,11 @@ func TestDocumentOfAFailure(t *testing.T) {
 		"completedAt": "2030-01-31T12:00:05.000000Z",
 		"retryable": true,
 		"retryAfter": 2,
-		"processingStage": "conversion",
+		"processingStage": "processing",
 		"correlationId": "order-17",
-		"attempt": 2
+		"attempt": 2,
+		"scenario": {"workKind": "FAIL_AFTER_RETRYABLE", "durationMs": 5000, "expectedOutcome": "FAILED"},
+		"language": "en"
 	}`)
 
 	a.Failure = job.NewFailure(job.FailedImmediately, 2, b)
@@ -91,8 +94,15 @@ func TestDocumentOfAFailure(t *testing.T) {
 		"retryable": false,
 		"processingStage": "validation",
 		"correlationId": "order-17",
-		"attempt": 2
+		"attempt": 2,
+		"scenario": {"workKind": "FAIL_AFTER_RETRYABLE", "durationMs": 5000, "expectedOutcome": "FAILED"},
+		"language": "en"
 	}`)
+
+	j.Definition = nil // damaged: what it said is not invented
+	require.Equal(t, &job.Scenario{WorkKind: job.FailAfterRetryable}, links.Document(j.Origin(), a).Scenario)
+	j.WorkKind = ""
+	require.Nil(t, links.Document(j.Origin(), a).Scenario)
 }
 
 func TestDocumentOfAnAttemptThatDidNotFail(t *testing.T) {
@@ -134,6 +144,9 @@ func TestDocumentRules(t *testing.T) {
 			require.NotEmpty(t, d.Title)
 			require.NotEmpty(t, d.Detail)
 			require.NotEmpty(t, d.ProcessingStage)
+			if d.Code == job.CodeDependencyTimeout {
+				require.Equal(t, job.StageProcessing, d.ProcessingStage, r.Reason)
+			}
 			require.Equal(t, statuses[d.Code], d.Status)
 			require.NotNil(t, d.CompletedAt)
 			require.NotNil(t, d.Retryable)

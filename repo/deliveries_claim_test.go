@@ -40,7 +40,8 @@ func TestClaimedDeliveriesHaveAllItTakes(t *testing.T) {
 		require.Equal(t, "first", string(p.Target.Secrets[1].Sealed))
 		o := p.Occurrence
 		require.Equal(t, []any{p.EventID, p.JobID, p.Seq, p.EventName}, []any{o.ID, o.JobID, o.Seq, o.Name})
-		require.Equal(t, job.Origin{JobID: l.JobID, CreatedAt: f.job(l.JobID).CreatedAt, CorrelationID: "corr", Language: "de"}, o.Origin)
+		require.Equal(t, f.job(l.JobID).Origin(), o.Origin)
+		require.Equal(t, []string{"corr", "de"}, []string{o.Origin.CorrelationID, o.Origin.Language})
 		ended := p.EventName == job.EventFailed || p.EventName == job.EventRetriesExhausted
 		require.Equal(t, ended, o.Ended != nil, p.EventName)
 		if ended {

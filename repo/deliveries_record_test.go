@@ -157,7 +157,7 @@ func TestFailingWebhookIsDisabledOnce(t *testing.T) {
 	at, err := job.Time(w.Disabled.At).MarshalText()
 	require.NoError(t, err)
 	require.JSONEq(t, `{"webhookId": "`+hook.String()+`", "reason": "FAILING", "text": "`+job.DisabledFailing.Text()+`",
-		"disabledAt": "`+string(at)+`"}`,
+		"language": "en", "disabledAt": "`+string(at)+`"}`,
 		string(notices[0].Occurrence.Data))
 	require.Equal(t, 1, f.count("client_events"))
 	require.Zero(t, one[int](f, `SELECT count(*)::int FROM deliveries WHERE webhook_id = $1 AND event_name = 'webhook.disabled'`,

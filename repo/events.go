@@ -21,7 +21,7 @@ var (
 // eventColumns is the one column list of an event e with what it takes to
 // publish it: its job j, and the report r of the attempt that it ended.
 const eventColumns = `e.event_id, e.job_id, e.seq, e.event_name, e.prev_state, e.next_state, e.attempt, e.occurred_at, e.data,
-  j.created_at, j.correlation_id, j.language,
+  j.created_at, j.correlation_id, j.language, ` + scenarioColumns + `,
   r.attempt, r.outcome, r.started_at, r.finished_at,
   r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage, r.failure_detail`
 
@@ -35,6 +35,7 @@ type eventScanner struct {
 	at, created         *time.Time
 	data                json.RawMessage
 	correlation, locale *string
+	scenario            scenarioScanner
 
 	ended               *int
 	outcome             *string
@@ -46,7 +47,7 @@ func (s *eventScanner) columns() []any {
 	f := &s.failed
 	return []any{
 		scanID(&s.id), scanID(&s.job), &s.seq, &s.name, &s.prev, &s.next, &s.attempt, &s.at, &s.data,
-		&s.created, &s.correlation, &s.locale,
+		&s.created, &s.correlation, &s.locale, &s.scenario.kind, &s.scenario.duration, &s.scenario.expected,
 		&s.ended, &s.outcome, &s.startedAt, &s.finished,
 		&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail,
 	}
@@ -62,7 +63,9 @@ func (s *eventScanner) occurrence() *job.Occurrence {
 		Attempt: deref(s.attempt), At: deref(s.at), Data: s.data,
 	}}
 	if s.created != nil {
-		o.Origin = job.Origin{JobID: s.job, CreatedAt: *s.created, CorrelationID: deref(s.correlation), Language: deref(s.locale)}
+		o.Origin = job.Origin{
+			JobID: s.job, CreatedAt: *s.created, CorrelationID: deref(s.correlation), Language: deref(s.locale), Scenario: s.scenario.scenario(),
+		}
 	}
 	if s.ended != nil {
 		outcome := job.Outcome(deref(s.outcome))

@@ -12,7 +12,8 @@ func TestAttempts(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	id := f.submit(func(s *job.Submission) { s.Job.CorrelationID, s.Job.Language = "c", "de" })
-	origin := job.Origin{JobID: id, CreatedAt: f.job(id).CreatedAt, CorrelationID: "c", Language: "de"}
+	origin := f.job(id).Origin()
+	require.Equal(t, []string{"c", "de"}, []string{origin.CorrelationID, origin.Language})
 	requireAttempts := func(want ...job.Attempt) {
 		t.Helper()
 		gotOrigin, got, err := f.store.Attempts(f.ctx(), f.client, id)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,6 +68,21 @@ func (f failureScanner) failure() *job.Failure {
 		Reason: job.Reason(deref(f.reason)), Code: job.Code(*f.code), Stage: job.Stage(deref(f.stage)),
 		Retryable: deref(f.retryable), RetryAfter: deref(f.retryAfter), Detail: deref(f.detail),
 	}
+}
+
+// scenarioColumns are what outcome documents say of the scenario of a job j. They
+// are text: a damaged definition must not fail the statement.
+const scenarioColumns = `j.work_kind, j.definition ->> 'duration_ms' AS duration_ms,
+  j.definition ->> 'expected_outcome' AS expected_outcome`
+
+// scenarioScanner reads scenarioColumns, which are null where there is no job.
+type scenarioScanner struct{ kind, duration, expected *string }
+
+func (s *scenarioScanner) columns() []any { return []any{&s.kind, &s.duration, &s.expected} }
+
+func (s *scenarioScanner) scenario() job.Scenario {
+	ms, _ := strconv.ParseInt(deref(s.duration), 10, 64) // 0, which is left out, of a damaged one
+	return job.Scenario{WorkKind: job.Kind(deref(s.kind)), DurationMS: ms, ExpectedOutcome: deref(s.expected)}
 }
 
 // Job reads a client's job. Another client's job is not found, and neither is
@@ -134,14 +150,16 @@ func (s *Store) report(ctx context.Context, client, id job.ID, attempt int) (rep
 		r := job.Report{Origin: job.Origin{JobID: id}}
 		var ms int64
 		var f failureScanner
+		var scenario scenarioScanner
 		var events []byte
-		err := row.Scan(&r.Number, &r.Outcome, &r.StartedAt, &r.FinishedAt, &ms,
+		err := row.Scan(append(scenario.columns(), &r.Number, &r.Outcome, &r.StartedAt, &r.FinishedAt, &ms,
 			&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail,
-			&r.CreatedAt, &r.CorrelationID, &r.Language, &events)
+			&r.CreatedAt, &r.CorrelationID, &r.Language, &events)...)
 		if err != nil {
 			return nil, err
 		}
 		r.State, r.Duration, r.Failure = stateOf(r.Outcome), time.Duration(ms)*time.Millisecond, f.failure()
+		r.Scenario = scenario.scenario()
 		r.Events, err = decodeEvents(id, events)
 		return &r, err
 	}, readReport, uuid(id), uuid(client), attempt)
@@ -186,9 +204,11 @@ func (s *Store) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []
 	origin := job.Origin{JobID: id}
 	attempts, err := queryRows(ctx, s, func(row pgx.CollectableRow) (a job.Attempt, err error) {
 		var f failureScanner
-		err = row.Scan(&origin.CreatedAt, &origin.CorrelationID, &origin.Language,
+		var scenario scenarioScanner
+		err = row.Scan(append(scenario.columns(), &origin.CreatedAt, &origin.CorrelationID, &origin.Language,
 			&a.Number, &a.State, &a.Outcome, &a.StartedAt, &a.FinishedAt,
-			&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail)
+			&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail)...)
+		origin.Scenario = scenario.scenario()
 		if a.Outcome != "" {
 			a.State = stateOf(a.Outcome)
 		}

@@ -190,9 +190,12 @@ func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 func (s *Store) UnpublishedOutcomes(ctx context.Context, limit int) ([]job.OutcomeMessage, error) {
 	return queryRows(ctx, s, func(row pgx.CollectableRow) (m job.OutcomeMessage, err error) {
 		var f failureScanner
+		var scenario scenarioScanner
 		o, a := &m.Origin, &m.Ended
-		err = row.Scan(scanID(&m.JobID), &o.CreatedAt, &o.CorrelationID, &o.Language, &m.Attempt, &a.Outcome, &a.StartedAt, &a.FinishedAt,
-			&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail)
+		err = row.Scan(append(scenario.columns(), scanID(&m.JobID), &o.CreatedAt, &o.CorrelationID, &o.Language,
+			&m.Attempt, &a.Outcome, &a.StartedAt, &a.FinishedAt,
+			&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail)...)
+		o.Scenario = scenario.scenario()
 		o.JobID, a.Number, a.State, a.Failure = m.JobID, m.Attempt, stateOf(a.Outcome), f.failure()
 		return m, err
 	}, unpublishedOutcomes, limit)

@@ -36,7 +36,7 @@ func TestOutcomesWaitForTheStream(t *testing.T) {
 	require.Equal(t, []any{l.JobID, 1, job.OutcomeFailed, job.Failed}, []any{first.JobID, first.Attempt, first.Ended.Outcome,
 		first.Ended.State})
 	require.Equal(t, end.Failure, first.Ended.Failure)
-	require.Equal(t, job.Origin{JobID: l.JobID, CreatedAt: f.job(l.JobID).CreatedAt, Language: "en"}, first.Origin)
+	require.Equal(t, f.job(l.JobID).Origin(), first.Origin)
 	require.Equal(t, job.OutcomeSuccess, messages[1].Ended.Outcome)
 	require.Equal(t, job.OutcomeCanceled, messages[2].Ended.Outcome)
 	f.checkInvariants()

@@ -38,7 +38,7 @@ var constants = map[string]string{
 	"batchColumns": batchColumns, "claimedColumns": strings.ReplaceAll(deliveryColumns, "deliveries.", "e."),
 	"deliveryColumns": deliveryColumns,
 	"eventColumns":    eventColumns, "heldColumns": heldColumns, "jobColumns": jobColumns, "listColumns": listColumns,
-	"taskColumns": taskColumns, "webhookColumns": webhookColumns,
+	"scenarioColumns": scenarioColumns, "taskColumns": taskColumns, "webhookColumns": webhookColumns,
 	"batchBytes": strconv.Itoa(batchBytes), "maxClaimBytes": strconv.Itoa(maxClaimBytes),
 	"maxLooked": strconv.Itoa(maxLooked), "maxPickupBytes": strconv.Itoa(maxPickupBytes),
 }

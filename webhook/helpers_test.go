@@ -69,7 +69,9 @@ func failedOccurrence(r job.Reason) job.Occurrence {
 	return job.Occurrence{
 		Event: job.Event{ID: eventID, JobID: jobID, Seq: 4, Name: job.EventFailed, Prev: job.Running, Next: job.Failed, Attempt: 1,
 			At: eventAt, Data: []byte(`{}`)},
-		Origin: job.Origin{JobID: jobID, CreatedAt: createdAt, CorrelationID: "order-17", Language: "en"},
+		Origin: job.Origin{JobID: jobID, CreatedAt: createdAt, CorrelationID: "order-17", Language: "de", Scenario: job.Scenario{
+			WorkKind: job.FailAfterRetryable, DurationMS: 5000, ExpectedOutcome: "FAILED",
+		}},
 		Ended: &job.Attempt{
 			Number: 1, State: job.Failed, Outcome: job.OutcomeFailed, StartedAt: &createdAt, FinishedAt: &finishedAt,
 			Failure: job.NewFailure(r, 1, job.Backoff{Base: time.Second, Max: time.Minute}),

@@ -19,6 +19,7 @@ const (
 // message is the content of a delivery. It is the same on each try.
 type message struct {
 	contentType string
+	language    string      // of the texts in the data; "" if there are none
 	attributes  []attribute // as headers, in binary mode
 	body        []byte
 }
@@ -28,7 +29,8 @@ type attribute struct {
 	name, value string
 }
 
-// cloudEvent is an event of CloudEvents 1.0, with the extension "sequence".
+// cloudEvent is an event of CloudEvents 1.0, with the extension "sequence" and
+// one of our own, "workkind".
 type cloudEvent struct {
 	SpecVersion     string          `json:"specversion"`
 	ID              string          `json:"id"`
@@ -38,6 +40,7 @@ type cloudEvent struct {
 	Time            job.Time        `json:"time"`
 	Sequence        string          `json:"sequence,omitempty"` // within the job
 	SequenceType    string          `json:"sequencetype,omitempty"`
+	WorkKind        job.Kind        `json:"workkind,omitempty"` // of the job
 	DataContentType string          `json:"datacontenttype"`
 	Data            json.RawMessage `json:"data"`
 }
@@ -54,7 +57,7 @@ type emittedDocument struct {
 
 // render makes the message of an occurrence.
 func render(links job.Links, o *job.Occurrence, mode job.ContentMode) (message, error) {
-	mediaType, data, err := content(links, o)
+	mediaType, language, data, err := content(links, o)
 	if err != nil {
 		return message{}, err
 	}
@@ -63,14 +66,14 @@ func render(links job.Links, o *job.Occurrence, mode job.ContentMode) (message, 
 		Time: job.Time(o.At), DataContentType: mediaType, Data: data,
 	}
 	if !o.JobID.IsZero() {
-		e.Sequence, e.SequenceType = strconv.Itoa(o.Seq), "Integer"
+		e.Sequence, e.SequenceType, e.WorkKind = strconv.Itoa(o.Seq), "Integer", o.Origin.Scenario.WorkKind
 	}
 	if mode == job.ContentStructured {
 		body, err := encode(e)
-		return message{contentType: mimeCloudEvent, body: body}, err
+		return message{contentType: mimeCloudEvent, language: language, body: body}, err
 	}
 	attributes, err := e.attributes()
-	return message{mediaType, attributes, data}, err
+	return message{mediaType, language, attributes, data}, err
 }
 
 // attributes are the headers of binary mode, where the media type of the data
@@ -83,6 +86,7 @@ func (e *cloudEvent) attributes() ([]attribute, error) {
 	all := []attribute{
 		{"ce-specversion", e.SpecVersion}, {"ce-id", e.ID}, {"ce-type", e.Type}, {"ce-source", e.Source},
 		{"ce-subject", e.Subject}, {"ce-time", string(at)}, {"ce-sequence", e.Sequence}, {"ce-sequencetype", e.SequenceType},
+		{"ce-workkind", string(e.WorkKind)},
 	}
 	return slices.DeleteFunc(all, func(a attribute) bool { return a.value == "" }), nil
 }
@@ -100,29 +104,36 @@ func subject(o *job.Occurrence) string {
 	}
 }
 
-// content gives the data of an occurrence: for what ended, its outcome document
-// (draft section 5.3); for other events of a job the same document of the
-// attempt as it was then.
-func content(links job.Links, o *job.Occurrence) (mediaType string, data []byte, err error) {
+// content gives the data of an occurrence, and the language of the texts in it:
+// for what ended, its outcome document (draft section 5.3); for other events of a
+// job the same document of the attempt as it was then.
+func content(links job.Links, o *job.Occurrence) (mediaType, language string, data []byte, err error) {
+	var d job.Document
 	switch {
 	case o.Ended != nil:
-		return links.Document(o.Origin, *o.Ended).Encode()
+		d = links.Document(o.Origin, *o.Ended)
 	case o.Batch != nil:
-		return links.BatchDocument(o.Batch).Encode()
+		d = links.BatchDocument(o.Batch)
 	case o.JobID.IsZero():
+		if o.Name == job.EventWebhookDisabled {
+			language = job.Languages[0] // of the reason in words
+		}
 		data, err = encode(o.Data)
+		return mimeJSON, language, data, err
 	case o.Name == job.EventEmitted:
 		d := emittedDocument{Document: links.Document(o.Origin, job.Attempt{Number: o.Attempt, State: job.Running})}
 		if err := json.Unmarshal(o.Data, &d.Emitted); err != nil {
-			return "", nil, fmt.Errorf("event %s has no name and data: %w", o.ID, err)
+			return "", "", nil, fmt.Errorf("event %s has no name and data: %w", o.ID, err)
 		}
 		data, err = encode(d)
+		return mimeJSON, "", data, err
 	case o.Next == "" || o.Next.Final():
-		return "", nil, fmt.Errorf("event %s (%s) came without the attempt that ended", o.ID, o.Name)
+		return "", "", nil, fmt.Errorf("event %s (%s) came without the attempt that ended", o.ID, o.Name)
 	default:
-		return links.Document(o.Origin, job.Attempt{Number: o.Attempt, State: o.Next}).Encode()
+		d = links.Document(o.Origin, job.Attempt{Number: o.Attempt, State: o.Next})
 	}
-	return mimeJSON, data, err
+	mediaType, data, err = d.Encode()
+	return mediaType, d.Language, data, err
 }
 
 // encode writes JSON in one line, without escapes for HTML.

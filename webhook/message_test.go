@@ -16,7 +16,7 @@ import (
 
 const mimeProblem = "application/problem+json"
 
-var links = job.Links{PublicURL: publicURL}
+var links = job.Links{PublicURL: publicURL, Language: "en"}
 
 // draftSchema is the JSON Schema of the draft's section 8.
 func draftSchema(t *testing.T) *jsonschema.Schema {
@@ -55,7 +55,7 @@ func ended(s job.State, r job.Reason) func(o *job.Occurrence) {
 
 func sampleBatch(status job.Status, failed int) job.Occurrence {
 	b := &job.Batch{
-		ID: job.ID{15: 9}, CreatedAt: createdAt, Language: "en",
+		ID: job.ID{15: 9}, CreatedAt: createdAt, Language: "fr",
 		Outcome: &job.BatchOutcome{Status: status, CompletedAt: finishedAt, Succeeded: 1, Failed: failed},
 	}
 	for range failed {
@@ -115,6 +115,8 @@ func TestMessages(t *testing.T) {
 			document := map[string]any{}
 			require.NoError(t, json.Unmarshal(m.body, &document))
 			require.Equal(t, test.status, document["jobStatus"])
+			requireScenario(t, test.occurrence, document)
+			requireEnglish(t, document, m.language)
 			for member, want := range test.members {
 				require.Equal(t, want, document[member], member)
 			}
@@ -124,6 +126,31 @@ func TestMessages(t *testing.T) {
 			requireStructured(t, test.occurrence, m)
 		})
 	}
+}
+
+// requireScenario wants the scenario in what is about a job.
+func requireScenario(t *testing.T, o job.Occurrence, document map[string]any) {
+	t.Helper()
+	if o.JobID.IsZero() {
+		require.NotContains(t, document, "scenario")
+		return
+	}
+	require.Equal(t, map[string]any{"workKind": "FAIL_AFTER_RETRYABLE", "durationMs": 5000.0, "expectedOutcome": "FAILED"},
+		document["scenario"])
+}
+
+// requireEnglish wants English texts, whatever the request accepted, and that
+// their language is named.
+func requireEnglish(t *testing.T, document map[string]any, language string) {
+	t.Helper()
+	if document["detail"] == nil {
+		require.Empty(t, language)
+		require.NotContains(t, document, "language")
+		return
+	}
+	require.Equal(t, "en", language)
+	require.Equal(t, "en", document["language"])
+	require.NotRegexp(t, "[äöüéÉ]|Der |Le ", document["detail"])
 }
 
 // requireStable renders twice and wants the same bytes.
@@ -174,6 +201,7 @@ func TestAttributes(t *testing.T) {
 	}
 	require.Equal(t, with(map[string]string{
 		"ce-type": "job.failed", "ce-subject": "jobs/" + jobID.String(), "ce-sequence": "4", "ce-sequencetype": "Integer",
+		"ce-workkind": "FAIL_AFTER_RETRYABLE",
 	}), at(failedOccurrence(job.TimedOut)))
 	require.Equal(t, with(map[string]string{"ce-type": "batch.completed", "ce-subject": "batches/" + job.ID{15: 9}.String()}),
 		at(sampleBatch(job.StatusCompleted, 0)))
@@ -205,8 +233,16 @@ func TestMessagesOfOneEventAreTheSame(t *testing.T) {
 	moved := finishedAt.In(zone)
 	o.Ended.FinishedAt = &moved
 	require.Equal(t, want, requireStable(t, o, job.ContentBinary))
-	o.Origin.Language = "de"
-	require.Contains(t, string(requireStable(t, o, job.ContentBinary).body), "Zeit des Jobs abgelaufen")
+	o.Origin.Language = "fr"
+	require.Equal(t, want, requireStable(t, o, job.ContentBinary))
+}
+
+func TestReasonOfADisabledWebhookIsEnglish(t *testing.T) {
+	t.Parallel()
+	o := testOccurrence()
+	require.Empty(t, requireStable(t, o, job.ContentBinary).language)
+	o.Name = job.EventWebhookDisabled
+	require.Equal(t, "en", requireStable(t, o, job.ContentBinary).language)
 }
 
 // What does not belong together is an error, not a wrong message.

@@ -69,7 +69,8 @@ func NewSender(cfg SenderConfig, keys *Keyring, secrets *Secrets) *Sender {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Sender{cfg: cfg, links: job.Links{PublicURL: cfg.PublicURL}, keys: keys, secrets: secrets}
+	links := job.Links{PublicURL: cfg.PublicURL, Language: job.Languages[0]} // receivers negotiate nothing
+	s := &Sender{cfg: cfg, links: links, keys: keys, secrets: secrets}
 	// A dial outlives the attempt that started it, so it has a time limit of its own.
 	s.dialer = &net.Dialer{Timeout: cfg.Timeout, Control: cfg.Guard.control}
 	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.RootCAs, NextProtos: []string{"h2", "http/1.1"}}
@@ -184,6 +185,9 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	r.Header.Set("User-Agent", "ForgeRun/"+cmp.Or(s.cfg.Version, "dev"))
 	r.Header.Set("Content-Type", m.contentType)
 	r.Header.Set("Content-Digest", digest)
+	if m.language != "" {
+		r.Header.Set("Content-Language", m.language)
+	}
 	r.Header.Set("Webhook-Id", id)
 	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
 	if parent := traceparent(ctx, p); parent != "" {

@@ -110,7 +110,8 @@ func TestDelivery(t *testing.T) {
 		require.Equal(t, http.MethodPost, c.method)
 		for name, want := range map[string]string{
 			"Content-Type": mimeProblem, "User-Agent": "ForgeRun/1.2.3", "Webhook-Id": deliveryID.String(),
-			"Ce-Id": eventID.String(), "Ce-Type": "job.failed", "Ce-Sequence": "4", "Content-Length": strconv.Itoa(len(c.body)),
+			"Ce-Id": eventID.String(), "Ce-Type": "job.failed", "Ce-Sequence": "4",
+			"Ce-Workkind": "FAIL_AFTER_RETRYABLE", "Content-Language": "en", "Content-Length": strconv.Itoa(len(c.body)),
 		} {
 			require.Equal(t, want, c.header.Get(name), name)
 		}
@@ -120,7 +121,7 @@ func TestDelivery(t *testing.T) {
 		names, err := c.verify(publicKey(t, s), time.Now())
 		require.NoError(t, err)
 		require.Equal(t, append(covered, "ce-specversion", "ce-id", "ce-type", "ce-source", "ce-subject", "ce-time", "ce-sequence",
-			"ce-sequencetype"), names)
+			"ce-sequencetype", "ce-workkind"), names)
 
 		first, err := s.secrets.Reveal(webhookID, p.Target.Secrets[0].Sealed)
 		require.NoError(t, err)

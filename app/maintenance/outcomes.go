@@ -135,15 +135,17 @@ func (p *Publisher) remove(ctx context.Context, epoch int64, server string) erro
 // publish appends outcomes. What cannot be rendered is left out for good: it must
 // not stop the others.
 func (p *Publisher) publish(ctx context.Context, messages []job.OutcomeMessage) error {
+	links := job.Links{PublicURL: p.cfg.PublicURL, Language: job.Languages[0]} // readers of the stream negotiate nothing
 	entries := make([]job.StreamEntry, 0, len(messages))
 	for _, m := range messages {
-		mediaType, body, err := job.Links{PublicURL: p.cfg.PublicURL}.Document(m.Origin, m.Ended).Encode()
+		document := links.Document(m.Origin, m.Ended)
+		mediaType, body, err := document.Encode()
 		if err != nil {
 			p.log.ErrorContext(ctx, "an outcome is not published: it cannot be rendered", "action", "publish_outcome",
 				"job_id", m.JobID.String(), "attempt", m.Attempt, app.ErrorFields(err))
 			continue
 		}
-		entries = append(entries, job.StreamEntry{Key: m.JobID.String(), ContentType: mediaType, Value: body})
+		entries = append(entries, job.StreamEntry{Key: m.JobID.String(), ContentType: mediaType, Language: document.Language, Value: body})
 	}
 	if err := p.stream.AppendOutcomes(ctx, p.cfg.Stream, p.cfg.MaxLen, entries); err != nil {
 		return err

@@ -23,7 +23,8 @@ func (w *worldMaint) addOutcome(failure *job.Failure) job.ID {
 	w.Store.Mu.Lock()
 	defer w.Store.Mu.Unlock()
 	w.Store.outbox = append(w.Store.outbox, &outboxRow{OutcomeMessage: job.OutcomeMessage{
-		JobID: id, Attempt: 1, Origin: job.Origin{JobID: id, CreatedAt: now, Language: "en", CorrelationID: "<c>"},
+		JobID: id, Attempt: 1, Origin: job.Origin{JobID: id, CreatedAt: now, Language: "de", CorrelationID: "<c>",
+			Scenario: job.Scenario{WorkKind: job.SuccessFast, DurationMS: 1000, ExpectedOutcome: "SUCCEEDED"}},
 		Ended: job.Attempt{Number: 1, State: state, FinishedAt: &now, Failure: failure},
 	}})
 	return id
@@ -61,18 +62,22 @@ func TestOutcomesArePublishedAsTheDocumentsOfTheAPI(t *testing.T) {
 		for i, want := range []struct {
 			id          job.ID
 			contentType string
+			language    string
 			status      job.Status
-		}{{good, "application/json", job.StatusCompleted}, {bad, "application/problem+json", job.StatusTimedOut}} {
+		}{{good, "application/json", "", job.StatusCompleted}, {bad, "application/problem+json", "en", job.StatusTimedOut}} {
 			entry := w.Queue.stream[i]
-			require.Equal(t, []string{want.id.String(), want.contentType}, []string{entry.Key, entry.ContentType})
+			require.Equal(t, []string{want.id.String(), want.contentType, want.language}, []string{entry.Key, entry.ContentType, entry.Language})
 			var d job.Document
 			require.NoError(t, json.Unmarshal(entry.Value, &d))
 			require.Equal(t, want.id, d.JobID)
 			require.Equal(t, want.status, d.JobStatus)
+			require.Equal(t, &job.Scenario{WorkKind: job.SuccessFast, DurationMS: 1000, ExpectedOutcome: "SUCCEEDED"}, d.Scenario)
+			require.Equal(t, want.language, d.Language)
 			require.Contains(t, string(entry.Value), `"correlationId":"<c>"`, "as it is, without the escapes of HTML")
 			require.NotContains(t, string(entry.Value), "\n")
 		}
 		require.Contains(t, string(w.Queue.stream[1].Value), `"type":"https://run.example/problems/`)
+		require.Contains(t, string(w.Queue.stream[1].Value), "The job ran longer than the execution limit.", "in English")
 		require.Zero(t, w.unpublished())
 		require.Equal(t, 2.0, w.Metric(w.Metrics.OutcomesPublished))
 		apptest.Pass(time.Minute)

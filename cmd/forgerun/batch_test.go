@@ -180,3 +180,54 @@ func TestAPIKilledWhileABatchIsStored(t *testing.T) {
 	require.Equal(t, len(kinds), s.count(`SELECT count(*) FROM jobs`))
 	s.checkInvariants()
 }
+
+const farAway = `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}`
+
+// What the client canceled is no error of its batch: only a failed item makes
+// one.
+func TestBatchWithCanceledItems(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startLeader()
+	u := s.newUser(api)
+	s.startWorker()
+	for _, test := range []struct {
+		items          []string
+		status, detail string
+	}{
+		{[]string{execute("SUCCESS_FAST"), farAway, execute("SUCCESS_FAST")}, "COMPLETED",
+			"2 of 3 items completed successfully, 1 was canceled."},
+		{[]string{farAway, farAway}, "CANCELLED", "0 of 2 items completed successfully, 2 were canceled."},
+		{[]string{farAway, `{"type":"NO_SUCH_TYPE"}`}, "COMPLETED_WITH_ERRORS",
+			"0 of 2 items completed successfully, 1 failed, 1 was canceled. Only failed items are listed."},
+		{[]string{`{"type":"NO_SUCH_TYPE"}`}, "FAILED", "0 of 1 items completed successfully, 1 failed. Only failed items are listed."},
+	} {
+		id := u.submitBatch(api, `{"jobs":[`+strings.Join(test.items, ",")+`]}`)
+		eventually(t, "the others have ended", func() bool {
+			return s.count(`SELECT count(*) FROM jobs WHERE batch_id = $1 AND finished_at IS NULL AND type = 'EXECUTE'`, id) == 0
+		})
+		require.Equal(t, http.StatusOK, u.call(api, "POST", "/v1/batches/"+id+"/cancel", "").status)
+		require.Equal(t, test.status, u.awaitBatch(api, id).text("status"))
+		document := u.call(api, "GET", "/v1/batches/"+id, "", "Accept", "application/problem+json")
+		require.Equal(t, []string{test.status, test.detail, "en"},
+			[]string{document.text("jobStatus"), document.text("detail"), document.text("language")}, document.body)
+		require.Equal(t, "en", document.header.Get("Content-Language"))
+	}
+	s.checkInvariants()
+}
+
+// The instance of a refused item leads to its batch.
+func TestRefusedItemHasAnInstance(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startAPI()
+	u := s.newUser(api)
+	a := u.call(api, "POST", "/v1/jobs/batch", `{"jobs":[`+farAway+`,{"type":"NO_SUCH_TYPE"}]}`)
+	require.Equal(t, http.StatusAccepted, a.status, a.body)
+	jobs := a.value("jobs").([]any)
+	require.NotContains(t, jobs[0], "failure")
+	instance := jobs[1].(map[string]any)["failure"].(map[string]any)["instance"].(string)
+	require.Equal(t, "/v1/batches/"+a.text("batch_id")+"#/jobs/1", instance)
+	path, _, _ := strings.Cut(instance, "#")
+	require.Equal(t, a.text("batch_id"), u.call(api, "GET", path, "").text("batch_id"))
+}

@@ -88,6 +88,10 @@ func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 		frames := u.stream(api, path+"/events", "").rest()
 		last := frames[len(frames)-1]
 		require.Equal(t, strings.TrimSpace(draft.body), last.data, "section 5.4: the same document")
+		require.Equal(t, map[string]any{
+			"workKind": full.text("work_kind"), "durationMs": full.value("definition.duration_ms"),
+			"expectedOutcome": full.text("definition.expected_outcome"),
+		}, answer{body: last.data}.value("scenario"), "the end of the stream names the scenario too")
 		if full.text("state") != "FAILED" {
 			require.Equal(t, "application/json", draft.header.Get("Content-Type"))
 			continue
@@ -99,7 +103,11 @@ func TestOutcomeDocumentsConformToTheDraft(t *testing.T) {
 		require.JSONEq(t, draft.body, string(failure))
 		require.Equal(t, "order-17", draft.text("correlationId"), "section 3.9")
 		require.NotEmpty(t, draft.text("processingStage"), "section 3.8")
-		for _, a := range []answer{draft, attempt, full} {
+		require.Equal(t, "de", draft.text("language"))
+		if draft.text("code") == string(job.CodeDependencyTimeout) {
+			require.Equal(t, "processing", draft.text("processingStage"))
+		}
+		for _, a := range []answer{draft, attempt, full, u.call(api, "GET", path+"/report", "")} {
 			require.Equal(t, "de", a.header.Get("Content-Language"), "appendix F.5")
 			wait := ""
 			if after, ok := draft.value("retryAfter").(float64); ok {

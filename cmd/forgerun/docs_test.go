@@ -25,6 +25,8 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestDocumentationNamesFilesThatExist": true,
 		"TestWaitingForTheEnd":                 true,
 		"TestBatchWithMixedEnds":               true, "TestBatchIsCanceled": true,
+		"TestBatchWithCanceledItems": true, "TestRefusedItemHasAnInstance": true,
+		"TestLinesOfAnActionHaveItsRequestID":   true,
 		"TestOutcomeDocumentsConformToTheDraft": true, "TestLinkRelationsAreRegisteredOrURIs": true,
 		"TestWebhookSuccess": true, "TestWebhookOfAFailure": true, "TestWebhookOfAnEmittedEvent": true, "TestWebhookSlowReceiver": true,
 		"TestDeliveryIsPrompt": true, "TestRotation": true, "TestOutcomeStream": true, "TestNoOutcomeStream": true,

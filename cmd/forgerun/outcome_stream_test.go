@@ -30,7 +30,7 @@ func TestOutcomeStream(t *testing.T) {
 	api := s.startLeader()
 	s.startWorker()
 	u := s.newUser(api)
-	good, bad := u.submit(api, execute("SUCCESS_FAST")), u.submit(api, execute("RETRY_ON_FAIL", `"auto_retry":true`))
+	good, bad := u.submit(api, execute("SUCCESS_FAST")), u.submit(api, execute("RETRY_ON_FAIL", `"auto_retry":true`), "Accept-Language", "fr")
 	late := u.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}`)
 	require.Equal(t, 200, u.call(api, "POST", "/v1/jobs/"+late+"/cancel", "").status)
 	s.await("SUCCEEDED", good, bad)
@@ -49,7 +49,7 @@ func TestOutcomeStream(t *testing.T) {
 			a := u.call(api, "GET", document.Instance, "", "Accept", e.Values["content-type"].(string))
 			require.Equal(t, 200, a.status, a.body)
 			require.Equal(t, job, answer{body: value}.text("jobId"))
-			require.JSONEq(t, u.call(api, "GET", document.Instance, "", "Accept", "application/problem+json").body, value)
+			requireTold(t, u.call(api, "GET", document.Instance, "", "Accept", "application/problem+json"), e)
 			kinds[document.JobStatus] = e.Values["content-type"].(string)
 		}
 	}
@@ -57,6 +57,29 @@ func TestOutcomeStream(t *testing.T) {
 		"COMPLETED": "application/json", "CANCELLED": "application/json", "FAILED": "application/problem+json",
 	}, kinds)
 	s.checkInvariants()
+}
+
+// requireTold compares an entry with the resource of its attempt: it is the same
+// but for the texts, which are English and say so.
+func requireTold(t *testing.T, resource answer, entry redis.XMessage) {
+	t.Helper()
+	var shown, told map[string]any
+	require.NoError(t, json.Unmarshal([]byte(resource.body), &shown))
+	require.NoError(t, json.Unmarshal([]byte(entry.Values["value"].(string)), &told))
+	if shown["detail"] == nil {
+		require.NotContains(t, entry.Values, "content-language")
+	} else {
+		require.Equal(t, "fr", shown["language"])
+		require.Equal(t, []any{"en", "en"}, []any{told["language"], entry.Values["content-language"]})
+		require.Equal(t, "A transient fault ended this attempt.", told["detail"])
+		for _, text := range []string{"title", "detail", "language"} {
+			require.NotEqual(t, shown[text], told[text], text)
+			delete(shown, text)
+			delete(told, text)
+		}
+	}
+	require.Equal(t, shown, told)
+	require.NotEmpty(t, told["scenario"].(map[string]any)["workKind"])
 }
 
 // Outcomes that were not published, because Redis was away or the leader died,

@@ -68,6 +68,10 @@ func TestWebhookSuccess(t *testing.T) {
 	for _, d := range append(subscribed.of(id), called.of(id)...) {
 		require.Equal(t, d.event() == "job.succeeded", d.value("completedAt") != nil, d.body)
 		require.Equal(t, "1.0", d.header.Get("Ce-Specversion"))
+		require.Equal(t, "WEBHOOK_SUCCESS", d.header.Get("Ce-Workkind"))
+		require.Equal(t, map[string]any{"workKind": "WEBHOOK_SUCCESS", "durationMs": 2000.0, "expectedOutcome": "SUCCEEDED"},
+			d.value("scenario"), d.body)
+		require.Empty(t, d.header.Get("Content-Language"), "it has no text")
 		require.Regexp(t, `^ForgeRun/`, d.header.Get("User-Agent"))
 	}
 
@@ -102,9 +106,13 @@ func TestWebhookOfAFailure(t *testing.T) {
 	require.Equal(t, true, got[0].value("retryable"))
 	require.Equal(t, got[0].body, got[1].body)
 	require.Equal(t, got[0].id(), got[1].id())
-	require.Equal(t, u.call(api, "GET", "/v1/jobs/"+id+"/attempts/1", "", "Accept", "application/problem+json").text("title"),
-		got[0].value("title"),
-		"in the language of the submission")
+	require.Equal(t, "FAIL_AFTER_RETRYABLE", got[0].value("scenario.workKind"))
+	require.Equal(t, "processing", got[0].value("processingStage"))
+	require.Equal(t, "A dependency of the job did not answer in time.", got[0].value("detail"), "in English, whatever the submission accepts")
+	require.Equal(t, []any{"en", "en"}, []any{got[0].value("language"), got[0].header.Get("Content-Language")})
+	shown := u.call(api, "GET", "/v1/jobs/"+id+"/attempts/1", "", "Accept", "application/problem+json")
+	require.Equal(t, []string{"de", "de"}, []string{shown.text("language"), shown.header.Get("Content-Language")})
+	require.NotEqual(t, shown.text("title"), got[0].value("title"), "over HTTP it is in the language of the submission")
 	s.checkInvariants()
 }
 

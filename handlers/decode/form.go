@@ -5,16 +5,19 @@ import (
 )
 
 const (
-	maxKeyBytes         = 255
-	maxCorrelationBytes = 256 // by the draft, section 9.2
-	maxNameBytes        = 128 // of events and items
+	maxKeyBytes  = 255
+	maxNameBytes = 128 // of events and items
 )
+
+// MaxCorrelationBytes is the length of a correlation id (draft section 9.2).
+const MaxCorrelationBytes = 256
 
 // What values must be, in words.
 const (
-	KeyForm  = "1 to 255 visible ASCII characters."
-	TimeForm = "a time in RFC 3339 in UTC, such as 2030-01-31T12:00:00Z"
-	wordForm = "characters of A-Z, a-z, 0-9, '.', '-' and '_'."
+	KeyForm         = "1 to 255 visible ASCII characters."
+	TimeForm        = "a time in RFC 3339 in UTC, such as 2030-01-31T12:00:00Z"
+	CorrelationForm = "1 to 256 " + wordForm
+	wordForm        = "characters of A-Z, a-z, 0-9, '.', '-' and '_'."
 )
 
 // ValidKey reports whether an idempotency key has KeyForm.
@@ -28,7 +31,7 @@ func ValidKey(key string) bool {
 }
 
 // ValidCorrelation reports whether s is a correlation id.
-func ValidCorrelation(s string) bool { return isWord(s, maxCorrelationBytes) }
+func ValidCorrelation(s string) bool { return isWord(s, MaxCorrelationBytes) }
 
 func validName(s string) bool { return isWord(s, maxNameBytes) }
 

@@ -64,7 +64,7 @@ func (s *submission) members() []member {
 		{name: "params", read: func() { s.req.Params = s.payload(true) }},
 		{name: "auto_retry", read: func() { s.req.AutoRetry = s.boolean() }},
 		{name: "event", read: s.readEvent},
-		{name: "correlation_id", read: func() { s.req.CorrelationID = s.word(ValidCorrelation, "The id must be 1 to 256 "+wordForm) }},
+		{name: "correlation_id", read: func() { s.req.CorrelationID = s.word(ValidCorrelation, "The id must be "+CorrelationForm) }},
 	}
 }
 

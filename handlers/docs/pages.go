@@ -89,9 +89,9 @@ func problemEntries() []entry {
 	}
 	return append(entries,
 		entry{Slug: job.BatchPartiallyFailed, Title: "Batch partially failed", Status: 207, Batch: true,
-			About: "All jobs of a batch have ended. Some succeeded, others failed, timed out or were canceled."},
+			About: "All jobs of a batch have ended. At least one item failed, timed out or was refused, and another one did not."},
 		entry{Slug: job.BatchFailed, Title: "Batch failed", Status: 500, Batch: true,
-			About: "All jobs of a batch have ended, and none succeeded."})
+			About: "All jobs of a batch have ended, and every item failed, timed out or was refused."})
 }
 
 // renderPage cannot fail: template and data are the program's own, and a test

@@ -187,7 +187,8 @@ WITH input AS MATERIALIZED (
 ), event AS (
   INSERT INTO client_events (event_id, client_id, event_name, occurred_at, webhook_id, data)
   SELECT uuid7(at), client_id, 'webhook.disabled', at, webhook_id, jsonb_build_object('webhookId', webhook_id, 'reason', reason,
-    'text', @disabled_texts::jsonb -> reason, 'disabledAt', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
+    'text', @disabled_texts::jsonb -> reason, 'language', 'en',
+    'disabledAt', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
   FROM judged WHERE reason IS NOT NULL
 )
 SELECT s.delivery_id, s.number, CASE s.next WHEN 'PENDING' THEN s.at + s.wait END, s.webhook_id, s.failed IS NOT NULL AND NOT s.ours,

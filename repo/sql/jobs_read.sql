@@ -9,7 +9,7 @@ FROM jobs LEFT JOIN results ON results.job_id = jobs.job_id WHERE jobs.job_id = 
 -- Reads the attempts of a job in one snapshot: its reports, found by primary key, and the current attempt if the job
 -- is not final. Locks nothing. No row: the client has no such job.
 -- Parameters: @job, @client
-SELECT j.created_at, coalesce(j.correlation_id, ''), j.language, a.*
+SELECT {{scenarioColumns}}, j.created_at, coalesce(j.correlation_id, ''), j.language, a.*
 FROM jobs j CROSS JOIN LATERAL (
   SELECT attempt, '' AS state, outcome, started_at, finished_at,
     failure_reason, failure_code, failure_retryable, failure_retry_after, failure_stage, failure_detail
@@ -23,7 +23,7 @@ WHERE j.job_id = @job AND j.client_id = @client ORDER BY a.attempt
 -- Reads the report of one attempt, or with attempt 0 of the latest one, and the events up to its end, in one snapshot.
 -- All are found by primary key; nothing is locked. No row: there is no such job, or no such report.
 -- Parameters: @job, @client, @attempt
-SELECT r.attempt, r.outcome, r.started_at, r.finished_at, r.duration_ms,
+SELECT {{scenarioColumns}}, r.attempt, r.outcome, r.started_at, r.finished_at, r.duration_ms,
   r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage, r.failure_detail,
   j.created_at, coalesce(j.correlation_id, ''), j.language,
   (SELECT json_agg(json_build_array(e.event_id, e.seq, e.event_name, coalesce(e.prev_state, ''), coalesce(e.next_state, ''), e.attempt,

@@ -232,7 +232,7 @@ DELETE FROM workers WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM old))
 WITH waiting AS MATERIALIZED (
   SELECT job_id, attempt, finished_at FROM outcome_outbox WHERE published_at IS NULL ORDER BY finished_at, job_id LIMIT @limit
 ), found AS MATERIALIZED (
-  SELECT w.job_id, w.attempt, w.finished_at, j.created_at, coalesce(j.correlation_id, '') AS correlation_id, j.language,
+  SELECT {{scenarioColumns}}, w.job_id, w.attempt, w.finished_at, j.created_at, coalesce(j.correlation_id, '') AS correlation_id, j.language,
     r.outcome, r.started_at, r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage,
       r.failure_detail
   FROM waiting w LEFT JOIN LATERAL (SELECT * FROM jobs WHERE job_id = w.job_id LIMIT 1) j ON true
@@ -240,7 +240,7 @@ WITH waiting AS MATERIALIZED (
 ), gone AS (
   DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM found WHERE created_at IS NULL OR outcome IS NULL))
 )
-SELECT job_id, created_at, correlation_id, language, attempt, outcome, started_at, finished_at,
+SELECT work_kind, duration_ms, expected_outcome, job_id, created_at, correlation_id, language, attempt, outcome, started_at, finished_at,
   failure_reason, failure_code, failure_retryable, failure_retry_after, failure_stage, failure_detail
 FROM found WHERE created_at IS NOT NULL AND outcome IS NOT NULL ORDER BY finished_at, job_id
 

@@ -16,8 +16,8 @@ const (
 )
 
 // AppendOutcomes appends the entries to the Redis stream, in order, and trims it to about maxLen entries (0: not at all). An entry
-// has the fields "key", "content-type" and "value". With an error some of the entries may have been appended; appending all of
-// them again repeats those and keeps the order.
+// has the fields "key", "content-type", "content-language" if its value has texts, and "value". With an error some of the entries
+// may have been appended; appending all of them again repeats those and keeps the order.
 func (q *Queue) AppendOutcomes(ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry) error {
 	for len(entries) > 0 {
 		n := portion(entries)
@@ -48,10 +48,11 @@ func portion(entries []job.StreamEntry) int {
 func (q *Queue) appendEntries(ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry) error {
 	_, err := q.redis.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, e := range entries {
-			p.XAdd(ctx, &redis.XAddArgs{
-				Stream: stream, MaxLen: maxLen, Approx: true,
-				Values: []any{"key", e.Key, "content-type", e.ContentType, "value", e.Value},
-			})
+			values := []any{"key", e.Key, "content-type", e.ContentType}
+			if e.Language != "" {
+				values = append(values, "content-language", e.Language)
+			}
+			p.XAdd(ctx, &redis.XAddArgs{Stream: stream, MaxLen: maxLen, Approx: true, Values: append(values, "value", e.Value)})
 		}
 		return nil
 	})

@@ -21,6 +21,9 @@ func newEntries(n, size int) []job.StreamEntry {
 		entries[i] = job.StreamEntry{
 			Key: redistest.Task().JobID.String(), ContentType: "application/json", Value: bytes.Repeat([]byte{byte(i)}, size),
 		}
+		if i%2 == 1 {
+			entries[i].Language = "en"
+		}
 	}
 	return entries
 }
@@ -32,9 +35,13 @@ func streamOf(t testing.TB, r *redisconn.Redis, stream string) []job.StreamEntry
 	require.NoError(t, err)
 	entries := []job.StreamEntry{}
 	for _, m := range messages {
+		language, named := m.Values["content-language"].(string)
+		delete(m.Values, "content-language")
 		require.Len(t, m.Values, 3)
+		require.Equal(t, named, language != "", "no field without a language")
 		entries = append(entries, job.StreamEntry{
-			Key: m.Values["key"].(string), ContentType: m.Values["content-type"].(string), Value: []byte(m.Values["value"].(string)),
+			Key: m.Values["key"].(string), ContentType: m.Values["content-type"].(string), Language: language,
+			Value: []byte(m.Values["value"].(string)),
 		})
 	}
 	return entries
