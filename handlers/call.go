@@ -38,6 +38,9 @@ type call struct {
 	keyID   string     // the key that changed, "" elsewhere
 	refused bool       // for load: too many submissions wait
 	failed  *problem   // nil unless the answer is a problem
+
+	made          job.ID // what the request made, for its idempotency key
+	withoutSecret []byte // the body to keep for repetitions, nil for that of the response
 }
 
 // nobody is the Max UUID, which is never issued (RFC 9562, section 5.10). A
@@ -188,16 +191,8 @@ func (r *call) keyedBody() (body []byte, key string, err error) {
 	if body, err = r.body(false); err != nil {
 		return nil, "", err
 	}
-	lines := r.Request().Header.PeekAll("Idempotency-Key")
-	if len(lines) == 0 {
-		return body, "", nil
-	}
-	key, ok := header.Key(string(lines[0]))
-	if !ok || !decode.ValidKey(key) || len(lines) > 1 {
-		return nil, "", job.Errorf(job.CodeMalformed, "The Idempotency-Key header must be one key: "+decode.KeyForm+
-			` For example: Idempotency-Key: "8e03978e-40d5-43dd-bc93-6894a57f9324".`)
-	}
-	return body, key, nil
+	key, err = r.headerKey()
+	return body, key, err
 }
 
 // isMedia takes the given media type, with charset=utf-8 or without parameters.

@@ -31,7 +31,7 @@ func (s *Server) createKey(r *call) error {
 		return err
 	}
 	r.client, r.keyID = key.ClientID, key.ID
-	return r.json(fiber.StatusCreated, keyViewOf(key))
+	return r.issued(fiber.StatusCreated, key)
 }
 
 func (s *Server) renewKey(r *call) error {
@@ -40,7 +40,14 @@ func (s *Server) renewKey(r *call) error {
 		return err
 	}
 	r.client, r.keyID = key.ClientID, key.ID
-	return r.json(fiber.StatusOK, keyViewOf(key))
+	return r.issued(fiber.StatusOK, key)
+}
+
+// issued answers with a key. Its secret is in this answer alone.
+func (r *call) issued(status int, key job.IssuedKey) error {
+	hidden := key
+	hidden.Secret = ""
+	return r.secretJSON(status, keyViewOf(key), keyViewOf(hidden))
 }
 
 func (s *Server) revokeKey(r *call) error {
@@ -65,7 +72,7 @@ type clientView struct {
 }
 
 type keyView struct {
-	APIKey    *string  `json:"api_key"` // null when the key existed already
+	APIKey    *string  `json:"api_key"` // null when the key existed already, and in a repetition
 	KeyID     string   `json:"key_id"`
 	CreatedAt job.Time `json:"created_at"`
 	ExpiresAt job.Time `json:"expires_at"`

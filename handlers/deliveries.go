@@ -80,7 +80,9 @@ var errBadReplayCursor = &job.Error{
 }
 
 // resend has a webhook sent again what it missed since a time, from the
-// cursor on. The cursor belongs to the webhook, the action and the time.
+// cursor on. The cursor belongs to the webhook, the action and the time. The
+// secret of cursors is read on behalf of all requests, so not in the transaction
+// of this one.
 func (s *Server) resend(
 	r *call, action string, send func(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error),
 ) error {
@@ -96,7 +98,7 @@ func (s *Server) resend(
 	var after job.Position
 	scope := webhookPath(id) + "/" + action + "?" + since.Format(time.RFC3339Nano)
 	if cursor != nil {
-		position, err := s.openCursor(r.ctx, client, scope, *cursor, positionBytes)
+		position, err := s.openCursor(r.base, client, scope, *cursor, positionBytes)
 		if errors.Is(err, errBadCursor) {
 			return errBadReplayCursor
 		}
@@ -111,7 +113,7 @@ func (s *Server) resend(
 	}
 	answer := replayView{Queued: replay.Queued}
 	if replay.More {
-		next, err := s.sealCursor(r.ctx, client, scope, positionBytesOf(replay.Next))
+		next, err := s.sealCursor(r.base, client, scope, positionBytesOf(replay.Next))
 		if err != nil {
 			return err
 		}

@@ -227,6 +227,8 @@ func (f *fakeClients) Authenticate(_ context.Context, bearer string) (job.Caller
 		return job.Caller{ClientID: clientB, KeyID: "other"}, nil
 	case adminKey:
 		return job.Caller{Admin: true}, nil
+	case "renewable":
+		return job.Caller{ClientID: clientA, KeyID: "old", Expired: true}, job.Errorf(job.CodeTokenExpired, "The key has expired.")
 	case "expired":
 		return job.Caller{}, job.Errorf(job.CodeTokenExpired, "The key has expired.")
 	case "revoked":
@@ -310,6 +312,7 @@ type world struct {
 	registry *prometheus.Registry
 	url      string // once started
 	webhooks *fakeWebhooks
+	once     *fakeOnce
 
 	// madeUp says that the fakes do what no use case does, so that answers are
 	// not held against the OpenAPI document.
@@ -322,17 +325,17 @@ func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
 		t: t, jobs: &fakeJobs{changed: make(chan chan struct{})}, batches: &fakeBatches{}, clients: &fakeClients{},
 		log: &logBuffer{}, registry: prometheus.NewRegistry(),
 	}
-	w.webhooks = &fakeWebhooks{jobs: w.jobs}
+	w.webhooks, w.once = &fakeWebhooks{jobs: w.jobs}, &fakeOnce{known: map[onceKey]onceAnswer{}}
 	cfg := Config{PublicURL: publicURL}
 	deps := Deps{
 		Jobs: w.jobs, Reader: w.jobs, Batches: w.batches, Events: noEvents{w.jobs}, Clients: w.clients, Webhooks: w.webhooks,
-		Deliveries: w.webhooks,
-		Directory:  func(context.Context) ([]byte, error) { return []byte(keyDirectory), nil },
-		CursorKey:  func(context.Context) ([]byte, error) { return []byte("a secret of 32 bytes for cursors"), nil },
-		Limiter:    fakeLimiter{job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 5999, Reset: 10 * time.Millisecond}},
-		Health:     fakeHealth{Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok"}}},
-		Logger:     slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Registry:   w.registry, Clock: func() time.Time { return now },
+		Deliveries: w.webhooks, Idempotency: w.once,
+		Directory: func(context.Context) ([]byte, error) { return []byte(keyDirectory), nil },
+		CursorKey: func(context.Context) ([]byte, error) { return []byte("a secret of 32 bytes for cursors"), nil },
+		Limiter:   fakeLimiter{job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 5999, Reset: 10 * time.Millisecond}},
+		Health:    fakeHealth{Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok"}}},
+		Logger:    slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Registry:  w.registry, Clock: func() time.Time { return now },
 	}
 	for _, f := range change {
 		f(&cfg, &deps)

@@ -49,7 +49,6 @@ type fakeWebhooks struct {
 	delivery *job.Delivery // nil: aDelivery
 	attempts []job.DeliveryAttempt
 	replay   job.Replay
-	replayed bool
 
 	request  job.WebhookRequest
 	patch    job.WebhookPatch
@@ -77,7 +76,7 @@ func (f *fakeWebhooks) Register(_ context.Context, r job.WebhookRequest) (job.Is
 	if err := f.refusal(r.Violations, r.Malformed); err != nil {
 		return job.IssuedWebhook{}, err
 	}
-	return job.IssuedWebhook{Webhook: *aWebhook(), Secret: testSecret, Replayed: f.replayed}, nil
+	return job.IssuedWebhook{Webhook: *aWebhook(), Secret: testSecret}, nil
 }
 
 func (f *fakeWebhooks) Webhooks(_ context.Context, client job.ID) ([]job.Webhook, error) {

@@ -89,7 +89,7 @@ func (r *call) acceptedAt(path string, replayed bool) {
 	r.Set(fiber.HeaderLocation, path)
 	r.relate(path, "status")
 	if replayed {
-		r.Set("Idempotency-Replayed", "true")
+		r.Set(headerReplayed, "true")
 	}
 }
 

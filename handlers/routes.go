@@ -18,6 +18,7 @@ const (
 	public       access = iota // everyone; nobody is asked
 	registration               // credentials are optional, the use case decides
 	account                    // a client's key or the operator's token
+	renewal                    // as account, or a client's key that expired not long ago
 	client                     // a client's key
 )
 
@@ -56,18 +57,18 @@ var (
 // and 405 with Allow from it.
 func (s *Server) routes() []route {
 	return []route{
-		{post, "/v1/clients", registration, "create_client", nil, asJSON, fiber.StatusCreated, noBody(s.createClient)},
-		{post, "/v1/clients/:id/keys", registration, "create_key", nil, asJSON, fiber.StatusCreated, s.createKey},
-		{post, "/v1/clients/:id/keys/renew", account, "renew_key", nil, asJSON, fiber.StatusOK, noBody(s.renewKey)},
-		{post, "/v1/clients/:id/keys/revoke", account, "revoke_key", nil, asJSON, fiber.StatusOK, s.revokeKey},
+		{post, "/v1/clients", registration, "create_client", nil, asJSON, fiber.StatusCreated, s.once(noBody(s.createClient))},
+		{post, "/v1/clients/:id/keys", registration, "create_key", nil, asJSON, fiber.StatusCreated, s.once(s.createKey)},
+		{post, "/v1/clients/:id/keys/renew", renewal, "renew_key", nil, asJSON, fiber.StatusOK, s.once(noBody(s.renewKey))},
+		{post, "/v1/clients/:id/keys/revoke", account, "revoke_key", nil, asJSON, fiber.StatusOK, s.once(s.revokeKey)},
 
 		{post, "/v1/jobs", client, "submit", nil, asJSON, fiber.StatusAccepted, s.submit},
 		{get, "/v1/jobs", client, "list", listQuery, asJSON, fiber.StatusOK, s.listJobs},
 		{post, "/v1/jobs/batch", client, "submit_batch", nil, asJSON, fiber.StatusAccepted, s.submitBatch},
 		{get, "/v1/jobs/:id", client, "get", nil, asJSON, fiber.StatusOK, s.getJob},
 		{fiber.MethodDelete, "/v1/jobs/:id", client, "delete", nil, asJSON, fiber.StatusNoContent, noBody(s.deleteJob)},
-		{post, "/v1/jobs/:id/cancel", client, "cancel", nil, asJSON, fiber.StatusOK, noBody(s.cancelJob)},
-		{post, "/v1/jobs/:id/retry", client, "retry", nil, asJSON, fiber.StatusOK, noBody(s.retryJob)},
+		{post, "/v1/jobs/:id/cancel", client, "cancel", nil, asJSON, fiber.StatusOK, s.once(noBody(s.cancelJob))},
+		{post, "/v1/jobs/:id/retry", client, "retry", nil, asJSON, fiber.StatusOK, s.once(noBody(s.retryJob))},
 		{get, "/v1/jobs/:id/report", client, "report", reportQuery, asJSON, fiber.StatusOK, s.getReport},
 		{get, "/v1/jobs/:id/attempts", client, "attempts", nil, asJSON, fiber.StatusOK, s.listAttempts},
 		{get, "/v1/jobs/:id/attempts/:n", client, "attempt", nil, asJSON, fiber.StatusOK, s.getAttempt},
@@ -77,25 +78,25 @@ func (s *Server) routes() []route {
 
 		{get, "/v1/batches/:id", client, "get_batch", nil, asJSON, fiber.StatusOK, s.getBatch},
 		{get, "/v1/batches/:id/jobs", client, "list_batch", pageQuery, asJSON, fiber.StatusOK, s.listBatch},
-		{post, "/v1/batches/:id/cancel", client, "cancel_batch", nil, asJSON, fiber.StatusOK, noBody(s.cancelBatch)},
+		{post, "/v1/batches/:id/cancel", client, "cancel_batch", nil, asJSON, fiber.StatusOK, s.once(noBody(s.cancelBatch))},
 
 		{post, "/v1/webhooks", client, "register_webhook", nil, asJSON, fiber.StatusCreated, s.registerWebhook},
 		{get, "/v1/webhooks", client, "list_webhooks", nil, asJSON, fiber.StatusOK, s.listWebhooks},
 		{get, "/v1/webhooks/:id", client, "get_webhook", nil, asJSON, fiber.StatusOK, s.getWebhook},
 		{fiber.MethodPatch, "/v1/webhooks/:id", client, "update_webhook", nil, asJSON, fiber.StatusOK, s.updateWebhook},
 		{fiber.MethodDelete, "/v1/webhooks/:id", client, "unregister_webhook", nil, asJSON, fiber.StatusOK, noBody(s.unregisterWebhook)},
-		{post, "/v1/webhooks/:id/rotate-secret", client, "rotate_secret", nil, asJSON, fiber.StatusOK, noBody(s.rotateSecret)},
-		{post, "/v1/webhooks/:id/test", client, "test_webhook", nil, asJSON, fiber.StatusAccepted, noBody(s.testWebhook)},
-		{post, "/v1/webhooks/:id/redeliver", client, "redeliver_failed", nil, asJSON, fiber.StatusAccepted, s.redeliverFailed},
-		{post, "/v1/webhooks/:id/replay", client, "replay_webhook", nil, asJSON, fiber.StatusAccepted, s.replayWebhook},
+		{post, "/v1/webhooks/:id/rotate-secret", client, "rotate_secret", nil, asJSON, fiber.StatusOK, s.once(noBody(s.rotateSecret))},
+		{post, "/v1/webhooks/:id/test", client, "test_webhook", nil, asJSON, fiber.StatusAccepted, s.once(noBody(s.testWebhook))},
+		{post, "/v1/webhooks/:id/redeliver", client, "redeliver_failed", nil, asJSON, fiber.StatusAccepted, s.once(s.redeliverFailed)},
+		{post, "/v1/webhooks/:id/replay", client, "replay_webhook", nil, asJSON, fiber.StatusAccepted, s.once(s.replayWebhook)},
 		{get, "/v1/webhooks/:id/deliveries", client, "webhook_deliveries", deliveryQuery, asJSON, fiber.StatusOK, s.listDeliveries},
 		{get, "/v1/webhooks/:id/deliveries/:delivery_id", client, "webhook_delivery", nil, asJSON, fiber.StatusOK, s.getDelivery},
 		{post, "/v1/webhooks/:id/deliveries/:delivery_id/redeliver", client, "redeliver",
-			nil, asJSON, fiber.StatusAccepted, noBody(s.redeliver)},
+			nil, asJSON, fiber.StatusAccepted, s.once(noBody(s.redeliver))},
 		{get, "/v1/jobs/:id/deliveries", client, "job_deliveries", deliveryQuery, asJSON, fiber.StatusOK, s.listDeliveries},
 		{get, "/v1/jobs/:id/deliveries/:delivery_id", client, "job_delivery", nil, asJSON, fiber.StatusOK, s.getDelivery},
 		{post, "/v1/jobs/:id/deliveries/:delivery_id/redeliver", client, "redeliver_of_job",
-			nil, asJSON, fiber.StatusAccepted, noBody(s.redeliver)},
+			nil, asJSON, fiber.StatusAccepted, s.once(noBody(s.redeliver))},
 
 		{get, "/healthz", public, "health", nil, nil, fiber.StatusOK, s.healthz},
 		{get, "/readyz", public, "ready", nil, nil, fiber.StatusOK, s.readyz},

@@ -177,8 +177,10 @@ type Deps struct {
 	Webhooks   Webhooks
 	Deliveries Deliveries
 	Clients    Clients
-	Limiter    Limiter
-	Health     Health
+	// Idempotency of all requests but submissions of jobs and batches.
+	Idempotency Idempotency
+	Limiter     Limiter
+	Health      Health
 	// Admission of jobs, and of batches: one of these is much work, and must not
 	// displace the others. Nil: all are admitted.
 	Admission, BatchAdmission Admission

@@ -7,6 +7,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+// registerWebhook has a scope of keys of its own: they may be in the body, and
+// programs of the version before know them.
 func (s *Server) registerWebhook(r *call) error {
 	body, key, err := r.keyedBody()
 	if err != nil {
@@ -17,16 +19,39 @@ func (s *Server) registerWebhook(r *call) error {
 		return err
 	}
 	req.ClientID = r.caller.ClientID
-	issued, err := s.deps.Webhooks.Register(r.ctx, req)
+	register := func(r *call) error {
+		issued, err := s.deps.Webhooks.Register(r.ctx, req)
+		if err != nil {
+			return err
+		}
+		r.webhook, r.made = issued.ID, issued.ID
+		r.Set(fiber.HeaderLocation, webhookPath(issued.ID))
+		return r.issuedWebhook(fiber.StatusCreated, issued)
+	}
+	if req.IdempotencyKey == "" || len(req.Violations) > 0 {
+		return register(r)
+	}
+	first, err := s.doOnce(r, job.RequestKey{
+		ClientID: req.ClientID, Scope: scopeWebhooks, Key: req.IdempotencyKey, Hash: req.Hash,
+	}, register)
+	r.webhook = first.Subject
+	if err != nil || first.Status != 0 {
+		return err
+	}
+	w, err := s.deps.Webhooks.Webhook(r.ctx, req.ClientID, first.Subject) // stored by the version before
 	if err != nil {
 		return err
 	}
-	r.webhook = issued.ID
-	r.Set(fiber.HeaderLocation, webhookPath(issued.ID))
-	if issued.Replayed {
-		r.Set("Idempotency-Replayed", "true")
-	}
-	return r.json(fiber.StatusCreated, issuedWebhookViewOf(issued))
+	r.Set(fiber.HeaderLocation, webhookPath(w.ID))
+	return r.issuedWebhook(fiber.StatusCreated, job.IssuedWebhook{Webhook: *w})
+}
+
+// issuedWebhook answers with a webhook and its secret, which is in this answer
+// alone.
+func (r *call) issuedWebhook(status int, issued job.IssuedWebhook) error {
+	hidden := issued
+	hidden.Secret = ""
+	return r.secretJSON(status, issuedWebhookViewOf(issued), issuedWebhookViewOf(hidden))
 }
 
 // listWebhooks answers with all webhooks of a client: there are few.
@@ -68,7 +93,11 @@ func (s *Server) unregisterWebhook(r *call) error {
 }
 
 func (s *Server) rotateSecret(r *call) error {
-	return respond(r, fiber.StatusOK, issuedWebhookViewOf)(s.deps.Webhooks.RotateSecret(r.ctx, r.caller.ClientID, r.webhook))
+	issued, err := s.deps.Webhooks.RotateSecret(r.ctx, r.caller.ClientID, r.webhook)
+	if err != nil {
+		return err
+	}
+	return r.issuedWebhook(fiber.StatusOK, issued)
 }
 
 // testWebhook answers 202 with the delivery, whose path shows what becomes of it.
@@ -113,7 +142,7 @@ type webhookView struct {
 // issuedWebhookView shows the secret as well: in the answers that make one.
 type issuedWebhookView struct {
 	webhookView
-	Secret string `json:"secret"`
+	Secret *string `json:"secret"` // null in a repetition
 }
 
 // webhookLinksView holds what can be done with the webhook now.
@@ -153,5 +182,5 @@ func webhookViewOf(w *job.Webhook) webhookView {
 }
 
 func issuedWebhookViewOf(w job.IssuedWebhook) issuedWebhookView {
-	return issuedWebhookView{webhookViewOf(&w.Webhook), w.Secret}
+	return issuedWebhookView{webhookViewOf(&w.Webhook), orNull(w.Secret)}
 }

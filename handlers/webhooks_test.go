@@ -48,14 +48,27 @@ func TestRegisterWebhook(t *testing.T) {
 		Description: "ä\n", ContentMode: job.ContentStructured, IdempotencyKey: "k",
 	}, got)
 
-	w.webhooks.replayed = true
-	a = w.send("POST", "/v1/webhooks", `{"url":"https://example.com/x","events":["*"],"description":null,"content_mode":null}`,
-		"Idempotency-Key", `"again"`)
-	require.Equal(t, 201, a.StatusCode)
-	require.Equal(t, "true", a.Header.Get("Idempotency-Replayed"))
-	require.Contains(t, a.text, testSecret, "whoever lost the first answer gets it again")
+	for i := range 2 {
+		a = w.send("POST", "/v1/webhooks", `{"url":"https://example.com/x","events":["*"],"description":null,"content_mode":null}`,
+			"Idempotency-Key", `"again"`)
+		require.Equal(t, 201, a.StatusCode)
+		require.Equal(t, i == 1, a.Header.Get("Idempotency-Replayed") == "true")
+		require.Equal(t, i == 0, strings.Contains(a.text, testSecret), "a secret is shown once")
+		require.Equal(t, webhookSelf, a.Header.Get("Location"))
+	}
 	require.Equal(t, "again", w.webhooks.request.IdempotencyKey)
 	require.Empty(t, w.webhooks.request.ContentMode)
+
+	key := onceKey{clientA, scopeWebhooks, "again"}
+	old := w.once.known[key]
+	old.Answer = job.Answer{Subject: webhookID} // as the version before stores it
+	w.once.known[key] = old
+	w.webhooks.find = func(_, _ job.ID) (*job.Webhook, error) { return aWebhook(), nil }
+	a = w.send("POST", "/v1/webhooks", `{"url":"https://example.com/x","events":["*"],"description":null,"content_mode":null}`,
+		"Idempotency-Key", "again")
+	require.Equal(t, 201, a.StatusCode)
+	require.Equal(t, "true", a.Header.Get("Idempotency-Replayed"))
+	require.JSONEq(t, `{`+webhookMembers+`, "secret": null}`, a.text)
 
 	for _, code := range []job.Code{job.CodeConflict, job.CodeIdempotencyConflict, job.CodeConfigInvalid, job.CodeStorageUnavailable} {
 		w.webhooks.err = job.Errorf(code, "No.")

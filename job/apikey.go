@@ -10,8 +10,20 @@ type APIKey struct {
 	CreatedAt  time.Time
 	ExpiresAt  time.Time
 	RevokedAt  *time.Time
-	ReplacedBy string // id of the key that took over, "" for none
+	ReplacedBy string     // id of the key that took over, "" for none
+	UsedAt     *time.Time // when it first authenticated a request; nil: it never did
+	IssuedBy   KeyIssue
 }
+
+// KeyIssue is the action that made a key.
+type KeyIssue string
+
+// The actions that make keys. A key made before they were recorded has none.
+const (
+	KeyCreated KeyIssue = "CREATED" // where the client had no usable key
+	KeyRenewed KeyIssue = "RENEWED"
+	KeyRotated KeyIssue = "ROTATED"
+)
 
 // IssuedKey is the answer to creating or renewing a key. Secret is the whole
 // key, shown this once; it is "" when an existing key was found instead.
@@ -25,6 +37,7 @@ type Caller struct {
 	ClientID ID     // zero for the operator and for nobody
 	KeyID    string // "" unless a key was presented
 	Admin    bool   // holds the operator's token
+	Expired  bool   // the key has expired, too recently not to be renewed
 }
 
 // Anonymous reports whether no credentials were presented.

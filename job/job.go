@@ -208,6 +208,12 @@ type Receipt struct {
 	Replayed  bool // an earlier request with the same key made the job
 }
 
+// Canceling is the cancel of a job that was not final.
+type Canceling struct {
+	Change Change
+	Before *Job // its identity, batch, state, start, definition, callback and trace, not more
+}
+
 // Change is the answer to a cancel or a retry: the job as it is now.
 type Change struct {
 	JobID     ID

@@ -123,15 +123,7 @@ type WebhookPatch struct {
 // IssuedWebhook is the answer to registering a webhook or rotating its secret.
 type IssuedWebhook struct {
 	Webhook
-	Secret   string // whsec_..., shown this once
-	Replayed bool   // an earlier request with the same key made the webhook
-}
-
-// WebhookSubmission is a webhook ready to be stored.
-type WebhookSubmission struct {
-	Webhook        Webhook
-	IdempotencyKey string   // "" for none; scoped to the client
-	RequestHash    [32]byte // of the canonical request without the key
+	Secret string // whsec_..., shown this once
 }
 
 // SigningKey is a key pair that signs deliveries (RFC 9421, ed25519).

@@ -72,7 +72,7 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 	b := sub.Batch
 	var p place
 	err = s.insertTx(ctx, "batch", func(ctx context.Context, tx pgx.Tx) error {
-		err := s.takeKey(ctx, tx, takeKey, b.ClientID, batchEndpoint, sub.IdempotencyKey, sub.RequestHash, b.ID)
+		err := s.takeKey(ctx, tx, sub)
 		if err != nil {
 			return err
 		}
@@ -93,12 +93,13 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 	return &b, nil
 }
 
-// takeKey stores an idempotency key, if there is one. errKeyTaken: it is stored already.
-func (s *Store) takeKey(ctx context.Context, tx pgx.Tx, sql string, client job.ID, endpoint, key string, hash [32]byte, id job.ID) error {
-	if key == "" {
+// takeKey stores the idempotency key, if there is one. errKeyTaken: it is stored already.
+func (s *Store) takeKey(ctx context.Context, tx pgx.Tx, sub job.BatchSubmission) error {
+	if sub.IdempotencyKey == "" {
 		return nil
 	}
-	tag, err := tx.Exec(ctx, sql, uuid(client), endpoint, key, hash[:], uuid(id), s.cfg.IdempotencyWindow)
+	tag, err := tx.Exec(ctx, takeKey, uuid(sub.Batch.ClientID), batchEndpoint, sub.IdempotencyKey, sub.RequestHash[:], uuid(sub.Batch.ID),
+		s.cfg.IdempotencyWindow)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = errKeyTaken
 	}

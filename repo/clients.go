@@ -24,11 +24,13 @@ func (s *Store) InsertClient(ctx context.Context, id job.ID) (job.Client, error)
 	return job.Client{ID: id, CreatedAt: created[0]}, nil
 }
 
-const keyColumns = `key_id, client_id, secret_hash, created_at, expires_at, revoked_at, coalesce(replaced_by, '')`
+const keyColumns = `key_id, client_id, secret_hash, created_at, expires_at, revoked_at, coalesce(replaced_by, ''),
+  used_at, coalesce(issued_by, '')`
 
 func scanKey(row pgx.CollectableRow) (k job.APIKey, err error) {
 	var hash []byte
-	err = row.Scan(&k.ID, scanID(&k.ClientID), &hash, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt, &k.ReplacedBy)
+	err = row.Scan(&k.ID, scanID(&k.ClientID), &hash, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt, &k.ReplacedBy,
+		&k.UsedAt, &k.IssuedBy)
 	copy(k.SecretHash[:], hash)
 	return k, err
 }
@@ -40,6 +42,11 @@ func (s *Store) Key(ctx context.Context, id string) (*job.APIKey, error) {
 		return nil, err
 	}
 	return &k, nil
+}
+
+// UseKey records the first use of a key. It returns only after the commit.
+func (s *Store) UseKey(ctx context.Context, id string) error {
+	return s.exec(ctx, "use key", `UPDATE api_keys SET used_at = clock_timestamp() WHERE key_id = $1 AND used_at IS NULL`, id)
 }
 
 // ChangeKeys runs decide on the client and all its keys, newest first, with
@@ -79,8 +86,9 @@ SELECT client_id, created_at, clock_timestamp() FROM locked`
 
 func storeKeys(ctx context.Context, tx pgx.Tx, change job.KeyChange) error {
 	if k := change.New; k != nil {
-		_, err := tx.Exec(ctx, `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)`,
-			k.ID, uuid(k.ClientID), k.SecretHash[:], k.CreatedAt, k.ExpiresAt)
+		_, err := tx.Exec(ctx, `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at, issued_by)
+			VALUES ($1, $2, $3, $4, $5, $6)`,
+			k.ID, uuid(k.ClientID), k.SecretHash[:], k.CreatedAt, k.ExpiresAt, nullable(string(k.IssuedBy)))
 		if err != nil {
 			return err
 		}

@@ -37,9 +37,9 @@ func TestEventsOfManyClientsInOneStatement(t *testing.T) {
 		jobs, clients, says = append(jobs, id.String()), append(clients, client.String()), append(says, calledBack)
 	}
 	subscribe := func(client job.ID, description string, events ...string) {
-		sub := f.hook("", events...)
-		sub.Webhook.ClientID, sub.Webhook.Description = client, description
-		_, _, err := f.store.InsertWebhook(f.ctx(), sub)
+		sub := f.hook(events...)
+		sub.ClientID, sub.Description = client, description
+		_, err := f.store.InsertWebhook(f.ctx(), sub)
 		require.NoError(t, err)
 	}
 	nothing, nothings := f.another()
@@ -98,9 +98,9 @@ func TestEventsThatNobodyGetsReadNoJobs(t *testing.T) {
 	for range n {
 		f.submit()
 	}
-	stranger := f.hook("", "*")
-	stranger.Webhook.ClientID = newID()
-	_, _, err := f.store.InsertWebhook(f.ctx(), stranger)
+	stranger := f.hook("*")
+	stranger.ClientID = newID()
+	_, err := f.store.InsertWebhook(f.ctx(), stranger)
 	require.NoError(t, err)
 	reads := func(calledBack string) int {
 		return f.reads("jobs", `INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at,

@@ -90,9 +90,9 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	named := func(name string, events ...string) job.ID {
-		sub := f.hook("", events...)
-		sub.Webhook.Description = name
-		w, _, err := f.store.InsertWebhook(f.ctx(), sub)
+		sub := f.hook(events...)
+		sub.Description = name
+		w, err := f.store.InsertWebhook(f.ctx(), sub)
 		require.NoError(t, err)
 		return w.ID
 	}
@@ -101,9 +101,9 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 	named("ends", job.EventSucceeded, job.EventFailed, job.EventBatchCompleted, job.EventWebhookDisabled)
 	f.patch(named("off", "*"), enabled(false))
 	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, named("gone", "*")))
-	stranger := f.hook("", "*")
-	stranger.Webhook.ClientID = newID()
-	_, _, err := f.store.InsertWebhook(f.ctx(), stranger)
+	stranger := f.hook("*")
+	stranger.ClientID = newID()
+	_, err := f.store.InsertWebhook(f.ctx(), stranger)
 	require.NoError(t, err)
 
 	callback := func(s *job.Submission) { s.Job.Callback = "http://cb.test/x" }

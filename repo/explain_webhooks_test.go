@@ -41,7 +41,7 @@ func init() {
 		plans[name] = p
 	}
 	add("readWebhook", of(anID), theirs)
-	add("findWebhook", of(`'key'`), use{"idempotency_keys_pkey", "key = "}, theirs)
+	add("findAnswer", anID+`, 'client', 'key'`, use{"idempotency_keys_pkey", "key = "})
 	add("listWebhooks", anID, clients)
 	add("countWebhooks", anID)
 	add("updateWebhook", of(anID)+`, NULL, NULL, NULL, NULL, NULL`, theirs)

@@ -62,7 +62,7 @@ var Statements = map[string]string{
 	"readBatch": readBatch, "openJobs": openJobs,
 	"readyAfter": readyAfter, "readyGiven": readyGiven, "lockGiven": lockGiven, "completeBatches": completeBatches,
 
-	"readWebhook": readWebhook, "findWebhook": findWebhook, "listWebhooks": listWebhooks, "countWebhooks": countWebhooks,
+	"readWebhook": readWebhook, "findAnswer": findAnswer, "listWebhooks": listWebhooks, "countWebhooks": countWebhooks,
 	"updateWebhook": updateWebhook, "deleteWebhook": deleteWebhook, "rotateSecret": rotateSecret,
 	"listByWebhook": listByWebhook, "listFailed": listFailed, "listByJob": listByJob, "readDelivery": readDelivery, "redeliver": redeliver,
 	"redeliverFailed": redeliverFailed, "testWebhook": testWebhook, "findReplayStart": findReplayStart, "replayEvents": replayEvents,

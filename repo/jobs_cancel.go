@@ -1,6 +1,7 @@
 package repo
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -34,6 +35,23 @@ type canceled struct {
 func (s *Store) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {
 	c, err := s.cancels.do(ctx, cancelRequest{client, id})
 	return c.Change, c.before, err
+}
+
+// CancelAll cancels those of a client's jobs that are not final, and gives them
+// as they were before. One that is gone meanwhile is no error.
+func (s *Store) CancelAll(ctx context.Context, client job.ID, ids []job.ID) ([]job.Canceling, error) {
+	answers, err := s.cancels.doAll(ctx, column(ids, func(id job.ID) cancelRequest { return cancelRequest{client, id} }))
+	var done []job.Canceling
+	for _, a := range answers {
+		code := job.CodeOf(a.err)
+		switch {
+		case a.err != nil && code != job.CodeJobGone && code != job.CodeJobNotFound:
+			err = cmp.Or(err, a.err)
+		case a.value.before != nil:
+			done = append(done, job.Canceling{Change: a.value.Change, Before: a.value.before})
+		}
+	}
+	return done, err
 }
 
 func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelRequest) ([]answer[canceled], error) {

@@ -75,7 +75,7 @@ func TestMigrateWebhooksDownAndUp(t *testing.T) {
 	require.Zero(t, f.count("deliveries"), "what was before is not delivered")
 	f.claim(id, 1)
 	require.Equal(t, []string{"http://cb.test/x job.assigned", "http://cb.test/x job.running"}, f.sentTo(`true`))
-	w, _, err := f.store.InsertWebhook(f.ctx(), f.hook("k", "*"))
+	w, err := f.store.InsertWebhook(f.ctx(), f.hook("*"))
 	require.NoError(t, err)
 	_, err = f.store.TestWebhook(f.ctx(), f.client, w.ID)
 	require.NoError(t, err)

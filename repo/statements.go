@@ -127,7 +127,7 @@ func queryRows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql 
 func queryRowsAs[T any](ctx context.Context, s *Store, operation string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	rows, _ := s.pool.Query(ctx, sql, args...) // CollectRows returns its error
+	rows, _ := s.db(ctx).Query(ctx, sql, args...) // CollectRows returns its error
 	all, err := pgx.CollectRows(rows, scan)
 	if err != nil {
 		return nil, s.failed(operation, err)
@@ -165,7 +165,7 @@ func collectByID[T any](rows pgx.Rows, err error, columns func(*T) []any) (map[j
 func queryByID[T any](ctx context.Context, s *Store, columns func(*T) []any, sql string, args ...any) (map[job.ID]T, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, sql, args...)
+	rows, err := s.db(ctx).Query(ctx, sql, args...)
 	found, err := collectByID(rows, err, columns)
 	if err != nil {
 		return nil, s.failed("read", err)
@@ -177,18 +177,23 @@ func queryByID[T any](ctx context.Context, s *Store, columns func(*T) []any, sql
 func (s *Store) change(ctx context.Context, operation, sql string, args ...any) (int, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	tag, err := s.pool.Exec(ctx, sql, args...)
+	tag, err := s.db(ctx).Exec(ctx, sql, args...)
 	if err != nil {
 		return 0, s.failed(operation, err)
 	}
 	return int(tag.RowsAffected()), nil
 }
 
-// inTx runs a function in a transaction.
+// inTx runs a function in a transaction: that of Once, or one of its own.
 func (s *Store) inTx(ctx context.Context, operation string, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return do(ctx, tx) })
+	var err error
+	if tx := onceTx(ctx); tx != nil {
+		err = do(ctx, tx)
+	} else {
+		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return do(ctx, tx) })
+	}
 	if err != nil {
 		return s.failed(operation, err)
 	}

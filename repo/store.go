@@ -64,6 +64,8 @@ type Store struct {
 	batchSlots semaphore            // of transactions that insert batches
 	batchKeys  keyedMutex[batchKey] // of batches that are being inserted
 	newHooks   keyedMutex[job.ID]   // of clients for whom a webhook is being inserted
+	onceSlots  semaphore            // of transactions of Once
+	onceKeys   keyedMutex[onceKey]  // of requests that are being done
 	orphans    orphanWalk
 }
 
@@ -88,7 +90,7 @@ func Open(cfg Config) (*Store, error) {
 	}
 	cfg.Webhooks = cfg.Webhooks.orDefault()
 	shown := telemetry.In(cfg.Registry)
-	s := &Store{pool: pool, cfg: cfg, metrics: newMetrics(shown), batchSlots: make(semaphore, maxBatchInserts)}
+	s := &Store{pool: pool, cfg: cfg, metrics: newMetrics(shown), batchSlots: make(semaphore, maxBatchInserts), onceSlots: make(semaphore, maxOnce)}
 	s.probe.own.config = pc.ConnConfig
 	showPool(shown, pool, s.probe.answers)
 	s.order = newOrder(s.metrics.late)

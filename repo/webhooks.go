@@ -1,9 +1,7 @@
 package repo
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,11 +10,9 @@ import (
 )
 
 var (
-	takeWebhookKey      = statement("takeWebhookKey")
 	lockClientsWebhooks = statement("lockClientsWebhooks")
 	countWebhooks       = statement("countWebhooks")
 	insertWebhook       = statement("insertWebhook")
-	findWebhook         = statement("findWebhook")
 	readWebhook         = statement("readWebhook")
 	listWebhooks        = statement("listWebhooks")
 	updateWebhook       = statement("updateWebhook")
@@ -42,9 +38,6 @@ func (l WebhookLimits) orDefault() WebhookLimits {
 	return l
 }
 
-// webhooksEndpoint is the scope of idempotency keys of POST /webhooks.
-const webhooksEndpoint = "webhooks"
-
 var (
 	// errWebhookNotFound is the same for a webhook that never existed, one that
 	// was deleted, and another client's.
@@ -61,15 +54,12 @@ const webhookColumns = `webhooks.webhook_id, webhooks.client_id, webhooks.url, w
   webhooks.created_at, webhooks.updated_at, webhooks.disabled_at, coalesce(webhooks.disabled_reason, ''),
   webhooks.consecutive_failures, webhooks.failing_since`
 
-func scanWebhook(row pgx.CollectableRow) (job.Webhook, error) { return scanWebhookAfter(row) }
-
-// scanWebhookAfter reads a row of leading columns and webhookColumns.
-func scanWebhookAfter(row pgx.CollectableRow, leading ...any) (w job.Webhook, err error) {
+func scanWebhook(row pgx.CollectableRow) (w job.Webhook, err error) {
 	var secrets secretScanner
 	var disabledAt *time.Time
 	var reason job.DisabledReason
-	err = row.Scan(append(leading, scanID(&w.ID), scanID(&w.ClientID), &w.URL, &w.Events, &w.Description, &w.ContentMode,
-		&secrets.current, &secrets.old, &secrets.until, &w.CreatedAt, &w.UpdatedAt, &disabledAt, &reason, &w.Failures, &w.FailingFrom)...)
+	err = row.Scan(scanID(&w.ID), scanID(&w.ClientID), &w.URL, &w.Events, &w.Description, &w.ContentMode,
+		&secrets.current, &secrets.old, &secrets.until, &w.CreatedAt, &w.UpdatedAt, &disabledAt, &reason, &w.Failures, &w.FailingFrom)
 	w.Secrets = secrets.valid(time.Now())
 	if disabledAt != nil {
 		w.Disabled = &job.Disabled{At: *disabledAt, Reason: reason}
@@ -97,39 +87,23 @@ func (s secretScanner) valid(now time.Time) []job.SealedSecret {
 }
 
 // InsertWebhook stores a webhook with its current secret, enabled. It returns
-// only after the commit. A submission whose key is known gets the earlier
-// webhook instead, as it is now. A client's submissions wait here for each
-// other: in the database each would wait on a connection.
-func (s *Store) InsertWebhook(ctx context.Context, sub job.WebhookSubmission) (w job.Webhook, replayed bool, err error) {
-	_, unlock, err := s.newHooks.lock(ctx, sub.Webhook.ClientID)
+// only after the commit, unless that is Once's. A client's submissions wait here
+// for each other: in the database each would wait on a connection.
+func (s *Store) InsertWebhook(ctx context.Context, w job.Webhook) (added job.Webhook, err error) {
+	_, unlock, err := s.newHooks.lock(ctx, w.ClientID)
 	if err != nil {
-		return job.Webhook{}, false, err
+		return job.Webhook{}, err
 	}
 	defer unlock()
-	err = s.insertTx(ctx, "webhook", func(ctx context.Context, tx pgx.Tx) (err error) {
-		w, err = s.addWebhook(ctx, tx, sub)
+	err = s.inTx(ctx, "webhook", func(ctx context.Context, tx pgx.Tx) (err error) {
+		added, err = s.addWebhook(ctx, tx, w)
 		return err
 	})
-	if !errors.Is(err, errKeyTaken) {
-		return w, false, err
-	}
-	found, err := s.FindWebhook(ctx, sub.Webhook.ClientID, sub.IdempotencyKey, sub.RequestHash)
-	switch {
-	case err != nil:
-		return job.Webhook{}, false, err
-	case found == nil: // it was deleted, or the key expired, in between
-		return job.Webhook{}, false, errKeyInFlight
-	}
-	return *found, true, nil
+	return added, err
 }
 
-func (s *Store) addWebhook(ctx context.Context, tx pgx.Tx, sub job.WebhookSubmission) (none job.Webhook, err error) {
-	w := sub.Webhook
+func (s *Store) addWebhook(ctx context.Context, tx pgx.Tx, w job.Webhook) (none job.Webhook, err error) {
 	if _, err := tx.Exec(ctx, lockClientsWebhooks, w.ClientID.String()); err != nil {
-		return none, err
-	}
-	err = s.takeKey(ctx, tx, takeWebhookKey, w.ClientID, webhooksEndpoint, sub.IdempotencyKey, sub.RequestHash, w.ID)
-	if err != nil {
 		return none, err
 	}
 	var n int
@@ -145,23 +119,6 @@ func (s *Store) addWebhook(ctx context.Context, tx pgx.Tx, sub job.WebhookSubmis
 		return none, err
 	}
 	return pgx.CollectExactlyOneRow(rows, scanWebhook)
-}
-
-// FindWebhook gives the webhook that an idempotency key stands for: nil when
-// the client never used it, its window is over or the webhook was deleted, an
-// idempotency conflict when it stands for a different request.
-func (s *Store) FindWebhook(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Webhook, error) {
-	var known []byte
-	w, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (job.Webhook, error) {
-		return scanWebhookAfter(row, &known)
-	}, findWebhook, uuid(client), key)
-	switch {
-	case err != nil || !found:
-		return nil, err
-	case !bytes.Equal(known, hash[:]):
-		return nil, errKeyReused
-	}
-	return &w, nil
 }
 
 // Webhook reads a client's webhook.

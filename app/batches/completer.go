@@ -112,9 +112,11 @@ func (s *Completer) take() []job.ID {
 // reports how many. Each is ended and published once, however many try.
 func (s *Completer) Complete(ctx context.Context, batches []job.ID) (int, error) {
 	completed, err := s.Store.CompleteBatches(ctx, batches)
-	for i := range completed {
-		s.publish(ctx, &completed[i])
-	}
+	app.AfterCommit(ctx, func() {
+		for i := range completed {
+			s.publish(ctx, &completed[i])
+		}
+	})
 	return len(completed), err
 }
 

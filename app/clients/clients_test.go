@@ -17,7 +17,7 @@ import (
 
 var testKeys = Config{
 	AdminToken: "the-operators-token", OpenRegistration: true, RegistrationWindow: 10 * time.Minute,
-	TTL: 90 * 24 * time.Hour, Overlap: 10 * time.Minute,
+	TTL: 90 * 24 * time.Hour, Overlap: 10 * time.Minute, RenewWindow: 7 * 24 * time.Hour,
 }
 
 var (

@@ -16,6 +16,8 @@ type fakeKeys struct {
 	clients map[job.ID]job.Client
 	keys    []job.APIKey // newest first
 	lookups int
+	written int // calls of UseKey
+	useErr  error
 	err     error
 	onKey   func() // after a look-up, before its answer
 
@@ -49,6 +51,21 @@ func (f *fakeKeys) Key(_ context.Context, id string) (*job.APIKey, error) {
 		then()
 	}
 	return found, err
+}
+
+func (f *fakeKeys) UseKey(_ context.Context, id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.useErr != nil {
+		return f.useErr
+	}
+	f.written++
+	for i := range f.keys {
+		if now := time.Now(); f.keys[i].ID == id && f.keys[i].UsedAt == nil {
+			f.keys[i].UsedAt = &now
+		}
+	}
+	return nil
 }
 
 func (f *fakeKeys) ChangeKeys(_ context.Context, client job.ID,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -28,8 +29,10 @@ func (s *Webhooks) Test(ctx context.Context, client, id job.ID) (*job.Delivery, 
 	if err != nil {
 		return nil, err
 	}
-	s.queue.Publish(job.Notification{ClientID: client}) // it is an event of the client's stream, too
-	s.queue.WakeDelivery(client)
+	app.AfterCommit(ctx, func() {
+		s.queue.Publish(job.Notification{ClientID: client}) // it is an event of the client's stream, too
+		s.queue.WakeDelivery(client)
+	})
 	return d, nil
 }
 
@@ -50,13 +53,13 @@ func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.Deliv
 	if err != nil {
 		return nil, err
 	}
-	s.queue.WakeDelivery(client)
+	app.AfterCommit(ctx, func() { s.queue.WakeDelivery(client) })
 	return d, nil
 }
 
 // RedeliverFailed sends once more what was given up since a moment.
 func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error) {
-	return s.resend(client, since, job.Position{}, func(job.Position) (job.Replay, error) {
+	return s.resend(ctx, client, since, job.Position{}, func(job.Position) (job.Replay, error) {
 		return s.deliveries.RedeliverFailed(ctx, client, id, since, replayBatch)
 	})
 }
@@ -65,15 +68,16 @@ func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since
 // the webhook asks for and that have no delivery to it. It goes on after a
 // position that an earlier one gave; the zero position begins.
 func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error) {
-	return s.resend(client, since, after, func(after job.Position) (job.Replay, error) {
+	return s.resend(ctx, client, since, after, func(after job.Position) (job.Replay, error) {
 		return s.deliveries.ReplayEvents(ctx, client, id, since, after, replayBatch)
 	})
 }
 
 // resend repeats a statement until there is no more or its time is over, also
 // one that has only passed events and queued none. What an earlier one made
-// stays if a later one fails: a repeated request makes nothing twice.
-func (s *Webhooks) resend(client job.ID, since time.Time, after job.Position,
+// stays if a later one fails: a repeated request makes nothing twice. Within Once
+// it does one step.
+func (s *Webhooks) resend(ctx context.Context, client job.ID, since time.Time, after job.Position,
 	some func(after job.Position) (job.Replay, error)) (sum job.Replay, err error) {
 	began := s.clock()
 	if since.After(began) {
@@ -81,7 +85,7 @@ func (s *Webhooks) resend(client job.ID, since time.Time, after job.Position,
 	}
 	defer func() {
 		if sum.Queued > 0 {
-			s.queue.WakeDelivery(client)
+			app.AfterCommit(ctx, func() { s.queue.WakeDelivery(client) })
 		}
 	}()
 	for {
@@ -90,7 +94,7 @@ func (s *Webhooks) resend(client job.ID, since time.Time, after job.Position,
 			return sum, err
 		}
 		sum = job.Replay{Queued: sum.Queued + step.Queued, More: step.More, Next: step.Next}
-		if !step.More || s.clock().Sub(began) >= replayBudget {
+		if !step.More || app.InOnce(ctx) || s.clock().Sub(began) >= replayBudget {
 			return sum, nil
 		}
 		after = step.Next

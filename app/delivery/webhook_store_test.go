@@ -23,41 +23,13 @@ func (s *fakeStore) ownWebhook(client, id job.ID) (*webhookRow, error) {
 	return nil, job.Errorf(job.CodeWebhookNotFound, "No webhook with this id was found.")
 }
 
-func (s *fakeStore) webhookOf(client job.ID, key string, hash [32]byte) (*job.Webhook, error) {
-	for _, r := range s.webhooks {
-		switch {
-		case key == "" || r.ClientID != client || r.key != key || r.deleted:
-		case r.hash != hash:
-			return nil, job.Errorf(job.CodeIdempotencyConflict, "This idempotency key was used for a different request.")
-		default:
-			w := r.Webhook
-			return &w, nil
-		}
-	}
-	return nil, nil
-}
-
-func (s *fakeStore) InsertWebhook(ctx context.Context, sub job.WebhookSubmission) (job.Webhook, bool, error) {
-	replayed := false
-	w, err := apptest.Call(ctx, s.Store, "InsertWebhook", func() (job.Webhook, error) {
-		known, err := s.webhookOf(sub.Webhook.ClientID, sub.IdempotencyKey, sub.RequestHash)
-		if err != nil {
-			return job.Webhook{}, err
-		}
-		if known != nil {
-			replayed = true
-			return *known, nil
-		}
-		r := &webhookRow{Webhook: sub.Webhook, key: sub.IdempotencyKey, hash: sub.RequestHash}
+func (s *fakeStore) InsertWebhook(ctx context.Context, w job.Webhook) (job.Webhook, error) {
+	return apptest.Call(ctx, s.Store, "InsertWebhook", func() (job.Webhook, error) {
+		r := &webhookRow{Webhook: w}
 		r.CreatedAt, r.UpdatedAt = time.Now(), time.Now()
 		s.webhooks[r.ID] = r
 		return r.Webhook, nil
 	})
-	return w, replayed, err
-}
-
-func (s *fakeStore) FindWebhook(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Webhook, error) {
-	return apptest.Call(ctx, s.Store, "FindWebhook", func() (*job.Webhook, error) { return s.webhookOf(client, key, hash) })
 }
 
 func (s *fakeStore) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error) {

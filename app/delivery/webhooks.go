@@ -12,7 +12,7 @@ import (
 
 // WebhookStore changes a client's webhooks.
 type WebhookStore interface {
-	InsertWebhook(ctx context.Context, s job.WebhookSubmission) (w job.Webhook, replayed bool, err error)
+	InsertWebhook(ctx context.Context, w job.Webhook) (job.Webhook, error)
 	UpdateWebhook(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error)
 	RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error)
 	DeleteWebhook(ctx context.Context, client, id job.ID) error
@@ -20,15 +20,13 @@ type WebhookStore interface {
 
 // WebhookReader reads a client's webhooks.
 type WebhookReader interface {
-	FindWebhook(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Webhook, error)
 	Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error)
 	Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error)
 }
 
-// WebhookSecrets makes signing secrets, and opens those that are stored.
+// WebhookSecrets makes signing secrets.
 type WebhookSecrets interface {
 	New(webhook job.ID) (secret string, sealed []byte, err error)
-	Reveal(webhook job.ID, sealed []byte) (string, error)
 }
 
 // secretOverlap is how long a webhook's old secret signs beside the new one.
@@ -81,8 +79,7 @@ func NewWebhooks(d WebhooksDeps) *Webhooks {
 var errNoMasterKey = job.Errorf(job.CodeConfigInvalid,
 	"Webhooks cannot be registered on this server: its operator must set FORGERUN_MASTER_KEY.")
 
-// Register makes a webhook and shows its secret. A request whose idempotency
-// key is known gets its first answer, with the secret as it is now.
+// Register makes a webhook and shows its secret.
 func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.IssuedWebhook, error) {
 	if violations := s.checkRequest(r); len(violations) > 0 {
 		return job.IssuedWebhook{}, refusalOf(violations, r.Malformed)
@@ -90,42 +87,18 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 	if s.secrets == nil {
 		return job.IssuedWebhook{}, errNoMasterKey
 	}
-	if r.IdempotencyKey != "" {
-		known, err := s.reader.FindWebhook(ctx, r.ClientID, r.IdempotencyKey, r.Hash)
-		if err != nil {
-			return job.IssuedWebhook{}, err
-		}
-		if known != nil {
-			return s.replay(*known)
-		}
-	}
 	w, secret, err := s.newWebhook(r)
 	if err != nil {
 		return job.IssuedWebhook{}, err
 	}
-	w, replayed, err := s.store.InsertWebhook(ctx, job.WebhookSubmission{Webhook: w, IdempotencyKey: r.IdempotencyKey, RequestHash: r.Hash})
-	switch {
-	case err != nil:
+	if w, err = s.store.InsertWebhook(ctx, w); err != nil {
 		return job.IssuedWebhook{}, err
-	case replayed: // the same request came twice at once
-		return s.replay(w)
 	}
-	s.subscribers.Add(w.ClientID)
-	s.logChange(ctx, "webhook registered", "register_webhook", w.ClientID, w.ID)
+	app.AfterCommit(ctx, func() {
+		s.subscribers.Add(w.ClientID)
+		s.logChange(ctx, "webhook registered", "register_webhook", w.ClientID, w.ID)
+	})
 	return job.IssuedWebhook{Webhook: w, Secret: secret}, nil
-}
-
-// replay answers a repeated registration.
-func (s *Webhooks) replay(w job.Webhook) (job.IssuedWebhook, error) {
-	s.metrics.IdempotencyHits.Inc()
-	if len(w.Secrets) == 0 {
-		return job.IssuedWebhook{}, job.Errorf(job.CodeInternal, "The webhook has no secret.")
-	}
-	secret, err := s.secrets.Reveal(w.ID, w.Secrets[0].Sealed)
-	if err != nil {
-		return job.IssuedWebhook{}, err
-	}
-	return job.IssuedWebhook{Webhook: w, Secret: secret, Replayed: true}, nil
 }
 
 func (s *Webhooks) newWebhook(r job.WebhookRequest) (w job.Webhook, secret string, err error) {
@@ -197,7 +170,7 @@ func (s *Webhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.Iss
 	if err != nil {
 		return job.IssuedWebhook{}, err
 	}
-	s.logChange(ctx, "webhook secret rotated", "rotate_webhook_secret", client, id)
+	app.AfterCommit(ctx, func() { s.logChange(ctx, "webhook secret rotated", "rotate_webhook_secret", client, id) })
 	return job.IssuedWebhook{Webhook: *w, Secret: secret}, nil
 }
 

@@ -60,7 +60,6 @@ func TestRegisterWebhook(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, strings.HasPrefix(issued.Secret, "whsec_"))
 		require.Equal(t, job.ContentBinary, issued.ContentMode)
-		require.False(t, issued.Replayed)
 		stored := h.w.Store.webhooks[issued.ID].Webhook
 		require.Equal(t, []any{apptest.ClientA, "https://receiver.example/secret-path", []string{"job.*", "batch.completed"}},
 			[]any{stored.ClientID, stored.URL, stored.Events})
@@ -95,37 +94,6 @@ func TestNoURLAndNoSecretIsLogged(t *testing.T) {
 			require.NotContains(t, h.w.Log.Buf.String(), secret)
 		}
 	})
-}
-
-func TestRegisteringAgainGivesTheFirstAnswer(t *testing.T) {
-	for name, race := range map[string]bool{"later": false, "at the same time": true} {
-		t.Run(name, func(t *testing.T) {
-			apptest.Bubble(t, func(t *testing.T) {
-				h := newWebhookWorld(t)
-				keyed := func(r *job.WebhookRequest) { r.IdempotencyKey = "k" }
-				first := h.registered(keyed)
-				if race {
-					h.reader = unfinding{h.reader}
-				}
-				again := h.registered(keyed)
-				require.True(t, again.Replayed)
-				require.Equal(t, []any{first.ID, first.Secret}, []any{again.ID, again.Secret})
-				require.Len(t, h.w.Store.webhooks, 1)
-				require.Equal(t, 1.0, h.w.Metric(h.w.Metrics.IdempotencyHits))
-				require.Len(t, h.w.Log.Lines(t, map[string]any{"action": "register_webhook"}), 1)
-
-				_, err := h.Register(context.Background(), webhookRequest(keyed, func(r *job.WebhookRequest) { r.Hash[0]++ }))
-				require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
-			})
-		})
-	}
-}
-
-// unfinding knows no key, as a look just before the other insertion.
-type unfinding struct{ WebhookReader }
-
-func (unfinding) FindWebhook(context.Context, job.ID, string, [32]byte) (*job.Webhook, error) {
-	return nil, nil
 }
 
 func TestRegisterTellsEverythingThatIsWrong(t *testing.T) {
@@ -221,7 +189,7 @@ func TestRotatingKeepsTheOldSecretForADay(t *testing.T) {
 		secrets := h.w.Store.webhooks[first.ID].Secrets
 		require.Len(t, secrets, 2)
 		for i, want := range []string{second.Secret, first.Secret} {
-			revealed, err := h.secrets.Reveal(first.ID, secrets[i].Sealed)
+			revealed, err := fakeSecrets{}.Reveal(first.ID, secrets[i].Sealed)
 			require.NoError(t, err)
 			require.Equal(t, want, revealed)
 		}

@@ -73,3 +73,16 @@ func (s *fakeStore) OpenJobs(ctx context.Context, client, batch job.ID) ([]job.I
 		return open, nil
 	})
 }
+
+func (s *fakeStore) CancelAll(ctx context.Context, client job.ID, ids []job.ID) (all []job.Canceling, err error) {
+	for _, id := range ids {
+		change, before, one := s.Cancel(ctx, client, id)
+		switch code := job.CodeOf(one); {
+		case one != nil && code != job.CodeJobGone && code != job.CodeJobNotFound:
+			err = one
+		case before != nil:
+			all = append(all, job.Canceling{Change: change, Before: before})
+		}
+	}
+	return all, err
+}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/internal/telemetry"
@@ -20,6 +19,8 @@ type BatchStore interface {
 	FindBatch(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Batch, error)
 	Batch(ctx context.Context, client, id job.ID) (*job.Batch, error)
 	OpenJobs(ctx context.Context, client, batch job.ID) ([]job.ID, error)
+	// CancelAll cancels those jobs that are not final, and gives them even with an error.
+	CancelAll(ctx context.Context, client job.ID, jobs []job.ID) ([]job.Canceling, error)
 }
 
 // SubmitBatch accepts many jobs in one commit. Items that are not valid are
@@ -178,9 +179,6 @@ func (s *Service) Batch(ctx context.Context, client, id job.ID) (*job.Batch, err
 	return s.batches.Batch(ctx, client, id)
 }
 
-// cancelConcurrency lets the cancels of one batch share their statements.
-const cancelConcurrency = 64
-
 // CancelBatch stops the jobs of a batch that are not final, and gives the batch
 // as it is then, with its outcome. What it could not do, a repetition does.
 func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
@@ -221,18 +219,13 @@ func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch,
 
 // cancelAll cancels all that it can, and answers with the first error.
 func (s *Service) cancelAll(ctx context.Context, client job.ID, jobs []job.ID) error {
-	var group errgroup.Group
-	group.SetLimit(cancelConcurrency)
-	for _, id := range jobs {
-		group.Go(func() error {
-			_, err := s.Cancel(ctx, client, id)
-			if code := job.CodeOf(err); code == job.CodeJobGone || code == job.CodeJobNotFound {
-				return nil // it ended and was deleted in the meantime
-			}
-			return err
-		})
-	}
-	return group.Wait()
+	canceled, err := s.batches.CancelAll(ctx, client, jobs)
+	app.AfterCommit(ctx, func() {
+		for _, c := range canceled {
+			s.canceled(ctx, c.Before, c.Change)
+		}
+	})
+	return err
 }
 
 // endBatch ends the span of a batch's submission.

@@ -271,19 +271,6 @@ func TestCancelBatch(t *testing.T) {
 	})
 }
 
-func TestCancelBatchSharesStatements(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldJobs(t)
-		s := w.service(1000)
-		b := w.submitBatch(s, newBatchRequest(newRequests(3*cancelConcurrency)...))
-		w.Store.Hook("Cancel", apptest.Hook{Before: func(context.Context) error { time.Sleep(time.Second); return nil }})
-		began := time.Now()
-		_, err := s.CancelBatch(context.Background(), apptest.ClientA, b.ID)
-		require.NoError(t, err)
-		require.Equal(t, 3*time.Second, time.Since(began))
-	})
-}
-
 func TestCancelBatchWhileItsJobsEnd(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)

@@ -211,14 +211,20 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Cha
 	}
 	describe(ctx, span, before, change.Attempt)
 	telemetry.Link(span, before.TraceParent)
+	app.AfterCommit(ctx, func() { s.canceled(ctx, before, change) })
+	return change, nil
+}
+
+// canceled says what was committed to the worker, the metrics, the log and the
+// watchers.
+func (s *Service) canceled(ctx context.Context, before *job.Job, change job.Change) {
 	if before.State.Held() {
-		s.queue.SignalCancel(id)
+		s.queue.SignalCancel(before.ID)
 	}
 	s.metrics.WasCanceled(ctx, before, change)
 	app.LogTransition(ctx, s.log, "cancel", before, before.State, job.Canceled, slog.Int("attempt", change.Attempt))
-	app.Publish(s.queue, before, job.Notification{ClientID: client, JobID: id, Attempt: change.Attempt, Ended: true})
+	app.Publish(s.queue, before, job.Notification{ClientID: before.ClientID, JobID: before.ID, Attempt: change.Attempt, Ended: true})
 	s.completer.Touch(before.BatchID)
-	return change, nil
 }
 
 // Retry queues the next attempt of a FAILED job after its backoff (section
@@ -250,12 +256,18 @@ func (s *Service) Retry(ctx context.Context, client, id job.ID) (change job.Chan
 		return change, err
 	}
 	describe(ctx, span, j, change.Attempt)
+	app.AfterCommit(ctx, func() { s.retried(ctx, j, change) })
+	return change, nil
+}
+
+// retried says what was committed to the metrics, the log, the watchers and the
+// queue.
+func (s *Service) retried(ctx context.Context, j *job.Job, change job.Change) {
 	s.metrics.Retried.WithLabelValues("client").Inc()
 	s.metrics.Entered(job.Queued, j.WorkKind)
 	app.LogTransition(ctx, s.log, "retry", j, job.Failed, job.Queued, slog.Int("attempt", change.Attempt))
 	app.Publish(s.queue, j, app.NotificationOf(j))
-	s.dispatch(app.TracedTask(ctx, job.Task{JobID: id, Attempt: change.Attempt, RunAt: change.RunAt, TraceParent: j.TraceParent}))
-	return change, nil
+	s.dispatch(app.TracedTask(ctx, job.Task{JobID: j.ID, Attempt: change.Attempt, RunAt: change.RunAt, TraceParent: j.TraceParent}))
 }
 
 // describe says what a span is about, with the request that asked for it: the

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/clients"
 	"github.com/forgerun/forgerun/app/events"
 	"github.com/forgerun/forgerun/app/jobs"
@@ -36,7 +37,7 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 	a := &api{p: p, addr: p.listener.Addr().String(), failed: make(chan error, 2)}
 	a.clients = clients.New(clients.Config{
 		AdminToken: p.cfg.AdminToken, OpenRegistration: p.cfg.OpenRegistration, RegistrationWindow: registrationWindow,
-		TTL: p.cfg.APIKeyTTL, Overlap: p.cfg.APIKeyOverlap,
+		TTL: p.cfg.APIKeyTTL, Overlap: p.cfg.APIKeyOverlap, RenewWindow: p.cfg.APIKeyRenewWindow,
 	}, p.store, nil, p.log)
 	notifications := notify.NewEvents(p.redis)
 	hub := events.NewHub(p.store, notifications, p.metrics, p.log)
@@ -96,8 +97,8 @@ func (p *process) serverDeps(
 	webhooks := p.newWebhooks(a.failed)
 	return handlers.Deps{
 		Jobs: service, Reader: service, Batches: service, Events: events.NewReader(p.store, hub), Clients: a.clients,
-		CursorKey: service.CursorKey,
-		Webhooks:  webhooks, Deliveries: webhooks, Directory: p.newDirectory(),
+		CursorKey: service.CursorKey, Idempotency: app.NewIdempotency(p.store, p.metrics),
+		Webhooks: webhooks, Deliveries: webhooks, Directory: p.newDirectory(),
 		Limiter: limiter, Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.registry, p.log),
 		BatchAdmission: jobs.NewAdmission(jobs.BatchAdmissionFloor, nil, nil, p.log), // its metrics would have the same names
 		Health:         p, Logger: p.log, Registry: p.registry, Tracer: p.tracer,

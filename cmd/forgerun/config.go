@@ -42,6 +42,7 @@ type Config struct {
 	WorkKinds                   []job.Kind
 	FailProbability             float64
 	APIKeyTTL, APIKeyOverlap    time.Duration
+	APIKeyRenewWindow           time.Duration
 	IdempotencyWindow           time.Duration
 	RetentionJobs               time.Duration
 	RetentionResults            time.Duration
@@ -154,6 +155,8 @@ func (c *Config) limitVariables() []variable {
 		{name: "FORGERUN_API_KEY_TTL", fallback: "2160h", help: "life of an API key", parse: duration(&c.APIKeyTTL, time.Second, 100*365*day)},
 		{name: "FORGERUN_API_KEY_OVERLAP", fallback: "10m", help: "how long a replaced API key stays valid",
 			parse: duration(&c.APIKeyOverlap, 0, 365*day)},
+		{name: "FORGERUN_API_KEY_RENEW_WINDOW", fallback: "168h", help: "how long after its end an API key can be renewed; 0s: not at all",
+			parse: duration(&c.APIKeyRenewWindow, 0, 365*day)},
 		{name: "FORGERUN_IDEMPOTENCY_WINDOW", fallback: "24h", help: "how long an idempotency key holds",
 			parse: duration(&c.IdempotencyWindow, time.Second, 365*day)},
 		{name: "FORGERUN_RETENTION_JOBS", fallback: "720h", help: "how long finished jobs are kept",

@@ -52,6 +52,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_RANDOM_FAIL_PROBABILITY":  {"-0.1", "1.1", "NaN"},
 		"FORGERUN_API_KEY_TTL":              {"0s", "90d"},
 		"FORGERUN_API_KEY_OVERLAP":          {"-1s"},
+		"FORGERUN_API_KEY_RENEW_WINDOW":     {"-1s"},
 		"FORGERUN_IDEMPOTENCY_WINDOW":       {"0s"},
 		"FORGERUN_RETENTION_JOBS":           {"0s"},
 		"FORGERUN_RETENTION_RESULTS":        {"0s"},

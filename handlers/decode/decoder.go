@@ -309,6 +309,17 @@ func canonicalHash(members []outerMember) [32]byte {
 	return sha256.Sum256(append(text, '}'))
 }
 
+// Canonical gives the canonical form of a body: that of {} for none, and of text
+// that is not JSON, which will be refused, the text itself. It is a copy.
+func Canonical(body []byte) []byte {
+	value := jsontext.Value("{}")
+	if len(body) > 0 {
+		value = jsontext.Value(body).Clone()
+	}
+	_ = value.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false))
+	return value
+}
+
 // canonical gives the canonical form of a member's value as sent, colon and
 // white space before it included. A string without escapes and what is written
 // without quotes and brackets have no other form.

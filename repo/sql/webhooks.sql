@@ -1,8 +1,3 @@
--- name: takeWebhookKey
--- Takes a key as takeKey does, and also one whose webhook was deleted.
--- Parameters: @client, @endpoint, @key, @request_hash, @resource, @key_window
-{{takeKey}} OR NOT EXISTS (SELECT FROM webhooks WHERE webhook_id = k.resource_id AND deleted_at IS NULL)
-
 -- name: lockClientsWebhooks
 -- Lets one transaction at a time add a webhook for a client, by an advisory lock: only so can they be counted.
 -- Parameters: @client
@@ -19,15 +14,6 @@ SELECT count(*)::int FROM webhooks WHERE client_id = @client AND deleted_at IS N
 INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at)
 SELECT @webhook, @client, @url, @events, @description, @content_mode, @secret, at, at FROM (VALUES (clock_timestamp())) AS v(at)
 RETURNING {{webhookColumns}}
-
--- name: findWebhook
--- Finds the webhook that an idempotency key stands for, by primary key. Locks nothing. No row: the key is free, has
--- expired, or its webhook was deleted.
--- Parameters: @client, @key
-SELECT k.request_hash, {{webhookColumns}}
-FROM idempotency_keys k CROSS JOIN LATERAL (
-  SELECT * FROM webhooks WHERE webhook_id = k.resource_id AND client_id = k.client_id AND deleted_at IS NULL LIMIT 1) webhooks
-WHERE k.client_id = @client AND k.endpoint = 'webhooks' AND k.key = @key AND k.expires_at > clock_timestamp()
 
 -- name: readWebhook
 -- Reads a webhook by primary key. Locks nothing. No row: the client has no such webhook.

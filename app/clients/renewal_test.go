@@ -1,0 +1,164 @@
+package clients
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// present is a renewal with a key, as HTTP asks for it.
+func (k *keyWorld) present(key job.IssuedKey) (job.IssuedKey, error) {
+	caller, err := k.Authenticate(context.Background(), key.Secret)
+	if err != nil && !caller.Expired {
+		return job.IssuedKey{}, err
+	}
+	return k.renew(caller, key.ClientID)
+}
+
+// expired is a client's key that has just expired.
+func (k *keyWorld) expired() job.IssuedKey {
+	key := k.issue(k.create(admin, k.newClient(), false))
+	require.Empty(k.t, k.code(key.Secret), "it was used")
+	apptest.Pass(testKeys.TTL)
+	require.Equal(k.t, job.CodeTokenExpired, k.code(key.Secret))
+	return key
+}
+
+func TestAnExpiredKeyIsRenewedWithinTheWindow(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		k := newKeyWorld(t)
+		key := k.expired()
+		apptest.Pass(testKeys.RenewWindow - time.Microsecond)
+		next := k.issue(k.present(key))
+		require.Equal(t, job.CodeTokenExpired, k.code(key.Secret), "for everything else it stays expired")
+		require.Empty(t, k.code(next.Secret))
+
+		late := k.expired()
+		apptest.Pass(testKeys.RenewWindow)
+		_, err := k.present(late)
+		require.Equal(t, job.CodeTokenExpired, job.CodeOf(err))
+
+		off := newKeyWorld(t, func(c *Config) { c.RenewWindow = 0 })
+		_, err = off.present(off.expired())
+		require.Equal(t, job.CodeTokenExpired, job.CodeOf(err))
+	})
+}
+
+func TestALostAnswerIsMendedByAnotherRenewal(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		k := newKeyWorld(t)
+		key := k.expired()
+		lost := k.issue(k.present(key))
+		got := k.issue(k.present(key))
+		apptest.Pass(testKeys.Overlap)
+		require.Equal(t, job.CodeTokenExpired, k.code(lost.Secret), "the one that nobody has ends with the overlap")
+		require.Empty(t, k.code(got.Secret))
+		for _, old := range []job.IssuedKey{key, lost} {
+			_, err := k.present(old)
+			require.Equal(t, job.CodeForbidden, job.CodeOf(err), "a successor was used")
+		}
+		_, err := k.present(got)
+		require.NoError(t, err)
+
+		replaced := k.issue(k.create(admin, k.newClient(), false))
+		unseen := k.issue(k.present(replaced)) // before its end
+		apptest.Pass(testKeys.Overlap)
+		k.issue(k.present(replaced))
+		_ = unseen
+	})
+}
+
+func TestWhatARotationOrARevocationEndedIsNotRenewed(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		k := newKeyWorld(t)
+		rotated := k.issue(k.create(admin, k.newClient(), false))
+		k.issue(k.create(callerOf(rotated), rotated.ClientID, true))
+		apptest.Pass(testKeys.Overlap)
+		_, err := k.present(rotated)
+		require.Equal(t, job.CodeTokenExpired, job.CodeOf(err))
+
+		older := k.expired()
+		k.issue(k.create(admin, older.ClientID, true))
+		_, err = k.present(older)
+		require.Equal(t, job.CodeTokenExpired, job.CodeOf(err), "a rotation ends those that had expired before, too")
+
+		unknown := k.expired()
+		k.issue(k.present(unknown))
+		k.fake.keys[0].IssuedBy = "" // as the version before stores it
+		_, err = k.present(unknown)
+		require.Equal(t, job.CodeTokenExpired, job.CodeOf(err))
+
+		revoked := k.expired()
+		require.NoError(t, k.revoke(admin, revoked.ClientID, revoked.ID))
+		_, err = k.present(revoked)
+		require.Equal(t, job.CodeKeyDisabled, job.CodeOf(err))
+
+		other, key := k.newClient(), k.expired()
+		_, err = k.renew(job.Caller{ClientID: key.ClientID, KeyID: key.ID, Expired: true}, other)
+		require.Equal(t, job.CodeTokenExpired, job.CodeOf(err))
+	})
+}
+
+func TestTenRenewalsOfAnExpiredKeyAtOnce(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		k := newKeyWorld(t)
+		key := k.expired()
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				if _, err := k.present(key); err != nil {
+					t.Errorf("%v", err)
+				}
+			})
+		}
+		all.Wait()
+		apptest.Pass(testKeys.Overlap)
+		require.Len(t, usableKeys(k.fake.keys, time.Now()), 1, "the last one")
+	})
+}
+
+func TestAFirstUseIsWrittenOnceAndBeforeItCounts(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		k := newKeyWorld(t)
+		defer k.w.Background(k.WatchKeys)()
+		key := k.issue(k.create(admin, k.newClient(), false))
+		k.fake.useErr = apptest.ErrStorage
+		_, err := k.Authenticate(context.Background(), key.Secret)
+		require.ErrorIs(t, err, apptest.ErrStorage, "a use that nobody remembers is none")
+		k.fake.useErr = nil
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() { _, _ = k.Authenticate(context.Background(), key.Secret) })
+		}
+		all.Wait()
+		written := k.fake.written
+		for range 10 {
+			require.Empty(t, k.code(key.Secret))
+		}
+		require.NotNil(t, k.fake.keys[0].UsedAt)
+		require.Equal(t, written, k.fake.written, "later uses write nothing")
+	})
+}
+
+func TestLinesOfKeysHaveTheirRequest(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		k := newKeyWorld(t)
+		as := func(request string) context.Context { return telemetry.WithRequest(context.Background(), request) }
+		c, err := k.CreateClient(as("create_client"), admin)
+		require.NoError(t, err)
+		key := k.issue(k.CreateKey(as("create_key"), admin, c.ID, false))
+		k.issue(k.RenewKey(as("renew_key"), callerOf(key), c.ID))
+		require.NoError(t, k.RevokeKey(as("revoke_key"), admin, c.ID, key.ID))
+		for _, action := range []string{"create_client", "create_key", "renew_key", "revoke_key"} {
+			require.Len(t, k.w.Log.Lines(t, map[string]any{"action": action}), 1, action)
+			require.Len(t, k.w.Log.Lines(t, map[string]any{"action": action, "request_id": action, "client_id": c.ID.String()}), 1, action)
+		}
+	})
+}

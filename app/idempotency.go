@@ -1,0 +1,73 @@
+package app
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// OnceStore keeps idempotency keys with what they were answered.
+type OnceStore interface {
+	// Once calls do, unless the key is known, and commits its writes with key and
+	// answer.
+	Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
+		answer job.Answer, replayed bool, err error)
+}
+
+// Idempotency does what requests with an idempotency key ask for, once for each
+// key. Submissions of jobs and batches have a quicker way of their own.
+type Idempotency struct {
+	store OnceStore
+	hits  prometheus.Counter
+}
+
+// NewIdempotency makes it.
+func NewIdempotency(store OnceStore, m *Metrics) *Idempotency {
+	return &Idempotency{store, m.IdempotencyHits}
+}
+
+// Once calls do, whose use case writes with the context that it is given, and
+// commits that together with the key and the answer. Then it runs what the use
+// case left to AfterCommit. A key that is known gets its first answer, and
+// nothing is done.
+func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
+	answer job.Answer, replayed bool, err error,
+) {
+	var rest afterCommit
+	answer, replayed, err = i.store.Once(context.WithValue(ctx, afterCommitKey{}, &rest), key, do)
+	switch {
+	case err != nil:
+		return job.Answer{}, false, err
+	case replayed:
+		i.hits.Inc()
+		return answer, true, nil
+	}
+	for _, f := range rest {
+		f()
+	}
+	return answer, false, nil
+}
+
+// afterCommit is what waits for the commit of Once. It is filled by the one
+// goroutine of the request.
+type afterCommit []func()
+
+type afterCommitKey struct{}
+
+// AfterCommit runs f when what the use case has written is committed: now,
+// unless that is done within Once. What others learn of a change, and what is
+// counted, must not come before its commit. f is not run if there is none, or if
+// its outcome is unknown: then the relay and the readers find what was written.
+func AfterCommit(ctx context.Context, f func()) {
+	if rest, ok := ctx.Value(afterCommitKey{}).(*afterCommit); ok {
+		*rest = append(*rest, f)
+		return
+	}
+	f()
+}
+
+// InOnce reports whether the use case is done within Once. Its transaction holds
+// back the event streams of all clients, so long work should do a part only.
+func InOnce(ctx context.Context) bool { return ctx.Value(afterCommitKey{}) != nil }

@@ -1,0 +1,158 @@
+package repo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+var (
+	reserveKey  = statement("reserveKey")
+	storeAnswer = statement("storeAnswer")
+	findAnswer  = statement("findAnswer")
+)
+
+// maxOnce is how many transactions of Once may be open in a process. Each holds
+// a connection from its first statement to its last.
+const maxOnce = 8
+
+// onceKey names an idempotency key.
+type onceKey struct {
+	client     job.ID
+	scope, key string
+}
+
+// Once does what a request with an idempotency key asks for, and stores the key,
+// the effect and the answer in one commit: what do writes through this store with
+// the context that it is given. If do fails nothing is written, and the key is
+// free again.
+//
+// A key that is known gets its first answer: replayed is true and do was not
+// called. If it stands for another request, that is an idempotency conflict.
+// Requests with the same key take turns: in this process here, and between
+// processes at the key's row.
+//
+// do may use the store from one goroutine at a time. Every row it locks stays
+// locked until the commit, so it should do little.
+func (s *Store) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
+	answer job.Answer, replayed bool, err error,
+) {
+	_, unlock, err := s.onceKeys.lock(ctx, onceKey{key.ClientID, key.Scope, key.Key})
+	if err != nil {
+		return job.Answer{}, false, err
+	}
+	defer unlock()
+	if known, err := s.findAnswer(ctx, key); known != nil || err != nil {
+		return deref(known), known != nil, err
+	}
+	answer, err = s.doOnce(ctx, key, do)
+	if !errors.Is(err, errKeyTaken) {
+		return answer, false, err
+	}
+	known, err := s.findAnswer(ctx, key)
+	if err == nil && known == nil { // the key expired in between
+		err = errKeyInFlight
+	}
+	return deref(known), known != nil, err
+}
+
+func (s *Store) doOnce(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (job.Answer, error) {
+	release, err := s.onceSlots.acquire(ctx)
+	if err != nil {
+		return job.Answer{}, err
+	}
+	defer release()
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return job.Answer{}, s.failed("idempotency", err)
+	}
+	shared := &sharedTx{Tx: tx}
+	defer func() {
+		shared.ended.Store(true)
+		ending, cancel := s.bound(context.WithoutCancel(ctx))
+		defer cancel()
+		_ = tx.Rollback(ending) // does nothing after the commit
+	}()
+	within := context.WithValue(ctx, sharedTxKey{}, shared)
+	if err := s.reserveKey(within, key); err != nil {
+		return job.Answer{}, err
+	}
+	answer, err := do(within)
+	if err != nil {
+		return job.Answer{}, err
+	}
+	err = s.exec(within, "idempotency", storeAnswer, zeroUUID(key.ClientID), key.Scope, key.Key,
+		uuid(answer.Subject), answer.Status, answer.Header, answer.Body)
+	if err != nil {
+		return job.Answer{}, err
+	}
+	ending, cancel := s.bound(ctx)
+	defer cancel()
+	return answer, s.commit(ending, tx, "idempotency")
+}
+
+func (s *Store) reserveKey(ctx context.Context, key job.RequestKey) error {
+	n, err := s.change(ctx, "idempotency", reserveKey, zeroUUID(key.ClientID), key.Scope, key.Key, key.Hash[:], s.cfg.IdempotencyWindow)
+	if err == nil && n == 0 {
+		err = errKeyTaken
+	}
+	return err
+}
+
+// findAnswer gives what a key was answered with: nil if it is free.
+func (s *Store) findAnswer(ctx context.Context, key job.RequestKey) (*job.Answer, error) {
+	type known struct {
+		job.Answer
+		hash []byte
+	}
+	k, found, err := queryFirst(ctx, s, func(row pgx.CollectableRow) (k known, err error) {
+		return k, row.Scan(&k.hash, scanID(&k.Subject), &k.Status, &k.Header, &k.Body)
+	}, findAnswer, zeroUUID(key.ClientID), key.Scope, key.Key)
+	switch {
+	case err != nil || !found:
+		return nil, err
+	case !bytes.Equal(k.hash, key.Hash[:]):
+		return nil, keyReused(key.Scope, k.Subject)
+	}
+	return &k.Answer, nil
+}
+
+// zeroUUID passes an ID to a column that has no NULL: the zero ID is the nil UUID.
+func zeroUUID(id job.ID) [16]byte { return [16]byte(id) }
+
+// sharedTx is the transaction of Once.
+type sharedTx struct {
+	pgx.Tx
+	ended atomic.Bool
+}
+
+type sharedTxKey struct{}
+
+// onceTx gives the transaction of the Once that the context is of, nil if there
+// is none or it has ended.
+func onceTx(ctx context.Context) pgx.Tx {
+	if tx, ok := ctx.Value(sharedTxKey{}).(*sharedTx); ok && !tx.ended.Load() {
+		return tx
+	}
+	return nil
+}
+
+// conn is what statements are sent to.
+type conn interface {
+	querier
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// db is the transaction of Once, or else the pool.
+func (s *Store) db(ctx context.Context) conn {
+	if tx := onceTx(ctx); tx != nil {
+		return tx
+	}
+	return s.pool
+}

@@ -1,0 +1,209 @@
+package repo_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+func (f *fixture) requestKey(key string) job.RequestKey {
+	return job.RequestKey{ClientID: f.client, Scope: "client", Key: key, Hash: [32]byte{1}}
+}
+
+var someAnswer = job.Answer{Status: 200, Header: map[string]string{"Location": "/x"}, Body: []byte(`{"b":1,"a":null}`)}
+
+// canceling cancels a job within Once.
+func canceling(s *repo.Store, client, id job.ID) func(context.Context) (job.Answer, error) {
+	return func(ctx context.Context) (job.Answer, error) {
+		change, _, err := s.Cancel(ctx, client, id)
+		if err == nil && !change.Changed {
+			err = errors.New("it was canceled before")
+		}
+		return someAnswer, err
+	}
+}
+
+func TestKeyEffectAndAnswerAreOneCommit(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	id := f.submit()
+	answer, replayed, err := f.store.Once(f.ctx(), f.requestKey("k"), func(ctx context.Context) (job.Answer, error) {
+		a, err := canceling(f.store, f.client, id)(ctx)
+		require.Equal(t, job.Queued, f.job(id).State, "nobody else sees it yet")
+		require.Zero(t, f.count("idempotency_keys"))
+		within, readErr := f.store.Job(ctx, f.client, id)
+		require.NoError(t, readErr)
+		require.Equal(t, job.Canceled, within.State)
+		return a, err
+	})
+	require.NoError(t, err)
+	require.False(t, replayed)
+	require.Equal(t, someAnswer, answer)
+	require.Equal(t, job.Canceled, f.job(id).State)
+
+	all := f.all(id)
+	answer, replayed, err = f.store.Once(f.ctx(), f.requestKey("k"), func(context.Context) (job.Answer, error) {
+		panic("it was done before")
+	})
+	require.NoError(t, err)
+	require.True(t, replayed)
+	require.Equal(t, someAnswer, answer, "the very bytes")
+	require.Equal(t, all, f.all(id))
+	other := f.requestKey("k")
+	other.Hash[0]++
+	_, _, err = f.store.Once(f.ctx(), other, canceling(f.store, f.client, id))
+	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
+	for _, apart := range []job.RequestKey{{ClientID: newID(), Scope: "client", Key: "k"}, {Scope: "anonymous", Key: "k"}} {
+		_, replayed, err := f.store.Once(f.ctx(), apart, func(context.Context) (job.Answer, error) { return someAnswer, nil })
+		require.NoError(t, err)
+		require.False(t, replayed)
+	}
+
+	f.expireKeys()
+	_, replayed, err = f.store.Once(f.ctx(), other, func(context.Context) (job.Answer, error) { return someAnswer, nil })
+	require.NoError(t, err)
+	require.False(t, replayed, "the window is over")
+	f.checkInvariants()
+}
+
+func TestWhatFailsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	id := f.submit()
+	all := f.all(id)
+	refusal := job.Errorf(job.CodeConflict, "No.")
+	ended, end := context.WithCancel(f.ctx())
+	for name, after := range map[string]func() error{
+		"a refusal":            func() error { return refusal },
+		"the request's end":    func() error { end(); return nil },
+		"a connection's death": func() error { f.killConnections(); return nil },
+	} {
+		ctx := f.ctx()
+		if name == "the request's end" {
+			ctx = ended
+		}
+		_, _, err := f.store.Once(ctx, f.requestKey(name), func(ctx context.Context) (job.Answer, error) {
+			a, err := canceling(f.store, f.client, id)(ctx)
+			require.NoError(t, err)
+			return a, after()
+		})
+		require.Error(t, err, name)
+		require.Equal(t, all, f.all(id), name)
+		require.Zero(t, f.count("idempotency_keys"), name)
+	}
+	_, replayed, err := f.store.Once(f.ctx(), f.requestKey("a refusal"), canceling(f.store, f.client, id))
+	require.NoError(t, err)
+	require.False(t, replayed)
+}
+
+// killConnections ends the store's sessions.
+func (f *fixture) killConnections() {
+	f.t.Helper()
+	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+		AND state = 'idle in transaction'`)
+}
+
+// Ten processes get the same request at once.
+func TestTenTimesAtOnceIsOnce(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	id := f.submit()
+	const many = 10
+	var effects, replays atomic.Int32
+	var began sync.WaitGroup
+	began.Add(many)
+	inParallel(many, func(i int) {
+		s := f.store
+		if i%2 == 1 {
+			s = repotest.OpenURL(t, f.url, patient)
+		}
+		began.Done()
+		began.Wait()
+		answer, replayed, err := s.Once(f.ctx(), f.requestKey("k"), func(ctx context.Context) (job.Answer, error) {
+			effects.Add(1)
+			return canceling(s, f.client, id)(ctx)
+		})
+		if err != nil || string(answer.Body) != string(someAnswer.Body) {
+			t.Errorf("%+v %v", answer, err)
+		}
+		if replayed {
+			replays.Add(1)
+		}
+	})
+	require.EqualValues(t, []int32{1, many - 1}, []int32{effects.Load(), replays.Load()})
+	f.checkInvariants()
+}
+
+// The version before stores what was made, and no answer.
+func TestKeysOfTheVersionBefore(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	made := f.subscribe("*")
+	key := f.requestKey("k")
+	key.Scope = "webhooks"
+	f.exec(`INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, resource_id, created_at, expires_at)
+		VALUES ($1, 'webhooks', 'k', $2, $3, now(), now() + interval '1 day')`, f.client.String(), key.Hash[:], made.String())
+	answer, replayed, err := f.store.Once(f.ctx(), key, nil)
+	require.NoError(t, err)
+	require.True(t, replayed)
+	require.Equal(t, job.Answer{Subject: made}, answer)
+}
+
+func TestCancelAll(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	for _, within := range []bool{false, true} {
+		open := []job.ID{f.submit(), f.at(job.Running), f.submit()}
+		ids := append([]job.ID{f.at(job.Succeeded), newID()}, open...)
+		var done []job.Canceling
+		var err error
+		if within {
+			_, _, err = f.store.Once(f.ctx(), f.requestKey("k"), func(ctx context.Context) (job.Answer, error) {
+				done, err = f.store.CancelAll(ctx, f.client, ids)
+				return someAnswer, err
+			})
+		} else {
+			done, err = f.store.CancelAll(f.ctx(), f.client, ids)
+		}
+		require.NoError(t, err)
+		var canceled []job.ID
+		for _, c := range done {
+			require.True(t, c.Change.Changed)
+			require.False(t, c.Before.State.Final())
+			canceled = append(canceled, c.Before.ID)
+		}
+		require.ElementsMatch(t, open, canceled)
+		for _, id := range open {
+			require.Equal(t, job.Canceled, f.job(id).State)
+		}
+	}
+	f.checkInvariants()
+}
+
+func TestFirstUseOfAKeyIsKept(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	c, err := f.store.InsertClient(f.ctx(), newID())
+	require.NoError(t, err)
+	f.exec(`INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at)
+		VALUES ('key', $1, sha256(''), now(), now() + interval '1 day')`, c.ID.String())
+	k, err := f.store.Key(f.ctx(), "key")
+	require.NoError(t, err)
+	require.Nil(t, k.UsedAt)
+	require.NoError(t, f.store.UseKey(f.ctx(), "key"))
+	k, err = f.store.Key(f.ctx(), "key")
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now(), *k.UsedAt, time.Minute)
+	row := one[string](f, `SELECT xmin::text FROM api_keys`)
+	require.NoError(t, f.store.UseKey(f.ctx(), "key"))
+	require.Equal(t, row, one[string](f, `SELECT xmin::text FROM api_keys`), "written once")
+}

@@ -1,0 +1,23 @@
+-- name: reserveKey
+-- Takes an idempotency key that is new or expired, and locks its row, for a request whose answer storeAnswer writes in
+-- the same transaction. A transaction that is inserting the same key is waited for. No row changed: the key is taken.
+-- Parameters: @client, @endpoint, @key, @request_hash, @key_window
+INSERT INTO idempotency_keys AS k (client_id, endpoint, key, request_hash, answer_status, created_at, expires_at)
+SELECT @client, @endpoint, @key, @request_hash, 0, at, at + @key_window::interval FROM (VALUES (clock_timestamp())) AS v(at)
+ON CONFLICT (client_id, endpoint, key) DO UPDATE SET request_hash = excluded.request_hash, resource_id = NULL, answer_status = 0,
+  answer_header = NULL, answer_body = NULL, created_at = excluded.created_at, expires_at = excluded.expires_at
+  WHERE k.expires_at <= clock_timestamp()
+
+-- name: storeAnswer
+-- Writes the answer of a request whose key the same transaction took. Finds the row, which is locked already, by
+-- primary key.
+-- Parameters: @client, @endpoint, @key, @resource, @status, @header, @body
+UPDATE idempotency_keys SET resource_id = @resource, answer_status = @status, answer_header = @header, answer_body = @body
+WHERE client_id = @client AND endpoint = @endpoint AND key = @key
+
+-- name: findAnswer
+-- Reads what an idempotency key was answered with, by primary key. Locks nothing. No row: the key is free or has
+-- expired.
+-- Parameters: @client, @endpoint, @key
+SELECT request_hash, resource_id, coalesce(answer_status, 0), answer_header, answer_body
+FROM idempotency_keys WHERE client_id = @client AND endpoint = @endpoint AND key = @key AND expires_at > clock_timestamp()
