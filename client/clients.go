@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// CreateClient makes a client and gives its id. It is not repeated: a lost
-// answer leaves a client whose id nobody knows.
+// CreateClient makes a client and gives its id. A request whose answer is lost is
+// sent again with the same idempotency key, so that there is one client.
 func (c *Client) CreateClient(ctx context.Context, options ...Option) (clientID string, err error) {
-	r := post(options, "clients")
-	r.repeat = never
+	r := post(options, "clients").keyed()
 	var created struct {
 		ClientID string `json:"client_id"`
 	}
@@ -25,6 +24,7 @@ type Key struct {
 	KeyID     string    `json:"key_id"`
 	CreatedAt time.Time `json:"created_at"`
 	ExpiresAt time.Time `json:"expires_at"`
+	Replayed  bool      `json:"-"` // the idempotency key was used before: there is no APIKey
 	RequestID string    `json:"-"`
 }
 
@@ -48,7 +48,8 @@ func (c *Client) CreateKey(ctx context.Context, clientID string, rotate bool, op
 }
 
 // RenewKey makes a new key in place of the current one, which stays valid for
-// a while. It is not repeated.
+// a while. A key that expired not long ago can be renewed too. It is not repeated,
+// since only one answer has the key: if that was lost, call it again.
 func (c *Client) RenewKey(ctx context.Context, clientID string, options ...Option) (*Key, error) {
 	return c.key(ctx, post(options, "clients", clientID, "keys", "renew"))
 }
@@ -56,7 +57,7 @@ func (c *Client) RenewKey(ctx context.Context, clientID string, options ...Optio
 func (c *Client) key(ctx context.Context, r *request) (*Key, error) {
 	r.repeat, r.secret = never, true
 	return fetch(ctx, c, r, func(k *Key, a *answer) *string {
-		k.RequestID = a.requestID()
+		k.RequestID, k.Replayed = a.requestID(), a.replayed()
 		return &k.KeyID
 	})
 }

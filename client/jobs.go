@@ -245,31 +245,30 @@ type Changed struct {
 	UpdatedAt time.Time `json:"updated_at"`
 	Changed   bool      `json:"changed"` // false: the job was left as it is
 	Attempt   int       `json:"attempt"` // of Retry only
+	Replayed  bool      `json:"-"`       // the answer to an earlier request with the same idempotency key
 	RequestID string    `json:"-"`
 }
 
 // Cancel ends a job that is not final. A final one stays as it is, which the
 // state shows. Safe to repeat, and repeated when an answer is lost.
 func (c *Client) Cancel(ctx context.Context, id string, options ...Option) (*Changed, error) {
-	return c.change(ctx, id, "cancel", anyTime, options)
+	return c.change(ctx, post(options, "jobs", id, "cancel").of(id))
 }
 
 // Retry queues the next attempt of a FAILED job. A job that is not final stays
-// as it is; one that has succeeded, was canceled or has no attempts left is a
-// Problem with status 409.
+// as it is; one that has succeeded, was canceled, has no attempts left or failed in
+// a way that is not retryable is a Problem with status 409.
 //
-// It is repeated after 429 and 503 only. When an answer is lost the attempt may
-// have begun, and may have ended by now, so that a repetition would begin
-// another one: compare the job's Attempt before you call it again.
+// A request whose answer is lost is sent again with the same idempotency key, so
+// that there is one attempt. With a key of your own, see IdempotencyKey, that holds
+// after a crash of your program too.
 func (c *Client) Retry(ctx context.Context, id string, options ...Option) (*Changed, error) {
-	return c.change(ctx, id, "retry", ifRefused, options)
+	return c.change(ctx, post(options, "jobs", id, "retry").of(id).keyed())
 }
 
-func (c *Client) change(ctx context.Context, id, what string, repeat repetition, options []Option) (*Changed, error) {
-	r := post(options, "jobs", id, what).of(id)
-	r.repeat = repeat
+func (c *Client) change(ctx context.Context, r *request) (*Changed, error) {
 	return fetch(ctx, c, r, func(changed *Changed, a *answer) *string {
-		changed.RequestID = a.requestID()
+		changed.RequestID, changed.Replayed = a.requestID(), a.replayed()
 		return &changed.JobID
 	})
 }

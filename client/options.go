@@ -41,9 +41,10 @@ func gather(options []Option) settings {
 	return s
 }
 
-// IdempotencyKey sends this key with a submission, of a job, batch or webhook,
-// in place of a random one: 1 to 255 visible ASCII characters. A program that
-// stores it can repeat the submission after a crash of its own.
+// IdempotencyKey sends this key with a request that creates or changes, in place
+// of a random one if there is one: 1 to 255 visible ASCII characters, at least 32
+// without credentials. A program that stores it can repeat the request after a
+// crash of its own: the answer is the first one, and Replayed, without secrets.
 func IdempotencyKey(key string) Option {
 	return func(s *settings) {
 		if key == "" {

@@ -82,7 +82,7 @@ func (r *request) with(value any) *request {
 // Its repetitions have the same.
 func (r *request) keyed() *request {
 	if r.header["Idempotency-Key"] == nil {
-		r.set("Idempotency-Key", rand.Text())
+		r.set("Idempotency-Key", rand.Text()+rand.Text()) // 52 characters; without credentials 32 are the least
 	}
 	return r
 }

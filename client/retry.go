@@ -21,7 +21,6 @@ type repetition int
 
 const (
 	anyTime   repetition = iota // it has the same effect as once
-	ifRefused                   // an answer says that nothing was done
 	never
 )
 
@@ -49,7 +48,7 @@ func (c *Client) retry(ctx context.Context, r *request, do func(try int) error, 
 
 // again decides whether a request that ended with err is sent once more, and after what wait.
 func (c *Client) again(ctx context.Context, r *request, err error, try int) (time.Duration, bool) {
-	if try >= c.maxTries || r.repeat == never || r.repeat == ifRefused && !refusedForNow(err) || ctx.Err() != nil {
+	if try >= c.maxTries || r.repeat == never || ctx.Err() != nil {
 		return 0, false
 	}
 	asked, passing := transient(err)
@@ -65,12 +64,6 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 		return 0, false // err says more than the deadline's error would
 	}
 	return wait, true
-}
-
-// refusedForNow reports whether an answer says that nothing was done. A lost or a gateway's answer does not.
-func refusedForNow(err error) bool {
-	status, _, _ := refusalOf(err)
-	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }
 
 // refusalOf gives the status, code and Retry-After of an answer; 0 without one.

@@ -35,7 +35,7 @@ type Webhook struct {
 	UpdatedAt           time.Time      `json:"updated_at"`
 	// Secret is shown by CreateWebhook and RotateSecret only.
 	Secret    string `json:"secret"`
-	Replayed  bool   `json:"-"` // CreateWebhook: this idempotency key was used before
+	Replayed  bool   `json:"-"` // CreateWebhook, RotateSecret: this idempotency key was used before, so there is no Secret
 	RequestID string `json:"-"`
 }
 
@@ -55,7 +55,7 @@ func (w Webhook) Format(f fmt.State, _ rune) { format(f, w) }
 func (w Webhook) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
 // CreateWebhook registers a webhook. The answer has the secret, which is not
-// shown again except to a repetition with the same idempotency key.
+// shown again: if the answer was lost and this is Replayed, rotate the secret.
 func (c *Client) CreateWebhook(ctx context.Context, webhook WebhookRequest, options ...Option) (*Webhook, error) {
 	return c.webhook(ctx, post(options, "webhooks").with(webhook).keyed())
 }
@@ -113,11 +113,10 @@ func (c *Client) RotateSecret(ctx context.Context, id string, options ...Option)
 	return c.webhook(ctx, r)
 }
 
-// TestWebhook sends webhook.test to a webhook. It is not repeated.
+// TestWebhook sends webhook.test to a webhook. A request whose answer is lost is
+// sent again with the same idempotency key, so that there is one delivery.
 func (c *Client) TestWebhook(ctx context.Context, id string, options ...Option) (*Delivery, error) {
-	r := post(options, "webhooks", id, "test")
-	r.repeat = never
-	return c.delivery(ctx, r)
+	return c.delivery(ctx, post(options, "webhooks", id, "test").keyed())
 }
 
 // Delivery is the sending of one event to one receiver.

@@ -62,8 +62,10 @@ var Codes = []CodeSpec{
 	{CodeNotAcceptable, 406, "not-acceptable", "Not acceptable", "Accept application/json or application/problem+json."},
 	{CodePayloadTooLarge, 413, "payload-too-large", "Request body too large", "Send a smaller body."},
 	{CodeValidationFailed, 400, "validation-failed", "Validation failed", "Correct the values that the violations point to."},
-	{CodeInvalidCredentials, 401, "invalid-credentials", "Invalid credentials", "Send a valid API key as Authorization: Bearer frk_..."},
-	{CodeTokenExpired, 401, "key-expired", "API key expired", "Renew the key, or create a new one."},
+	{CodeInvalidCredentials, 401, "invalid-credentials", "Invalid credentials", "Send a valid API key as Authorization: Bearer frk_...."},
+	{CodeTokenExpired, 401, "key-expired", "API key expired",
+		"Renew the key at POST /v1/clients/{client_id}/keys/renew, which takes it for 7 days after its end (the operator may have " +
+			"set another time) until a newer key was used. After that ask the operator for a new one."},
 	{CodeForbidden, 403, "forbidden", "Forbidden", "Ask the operator for access."},
 	{CodeKeyDisabled, 403, "key-disabled", "API key revoked", "Use another key of this client."},
 	{CodeJobNotFound, 404, "job-not-found", "Job not found", "Check the job id."},

@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
@@ -125,40 +124,12 @@ func (b *batcher[T, R]) order(prepare func(), begin func(batch []*waiter[T, R]) 
 // transaction, with no others.
 func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 	if onceTx(ctx) != nil {
-		answers, err := b.doAll(ctx, []T{item})
-		if err != nil {
-			return *new(R), err
-		}
-		return answers[0].value, answers[0].err
+		return b.within(ctx, item)
 	}
 	ctx, span := telemetry.Start(ctx, b.operation(item).span)
 	value, err := b.await(ctx, &waiter[T, R]{item: item, key: b.key(item), span: span, answer: make(chan answer[R], 1)})
 	telemetry.End(span, trouble(err))
 	return value, err
-}
-
-// doAll is do for many items at once, in whatever flushes they find room. The
-// error is one of all of them: within Once they share a statement.
-func (b *batcher[T, R]) doAll(ctx context.Context, items []T) ([]answer[R], error) {
-	if tx := onceTx(ctx); tx != nil {
-		ctx, cancel := b.store.bound(ctx)
-		defer cancel()
-		answers, err := b.flush(ctx, tx, items)
-		if err != nil {
-			return nil, b.store.failed(b.name, err)
-		}
-		return answers, nil
-	}
-	answers := make([]answer[R], len(items))
-	var all errgroup.Group
-	all.SetLimit(maxFlushItems)
-	for i, item := range items {
-		all.Go(func() error {
-			answers[i].value, answers[i].err = b.do(ctx, item)
-			return nil
-		})
-	}
-	return answers, all.Wait()
 }
 
 // trouble gives an error of the store's own. That a claim is not current, or a

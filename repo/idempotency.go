@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/job"
 )
@@ -155,4 +156,37 @@ func (s *Store) db(ctx context.Context) conn {
 		return tx
 	}
 	return s.pool
+}
+
+// within writes one item in the transaction of Once.
+func (b *batcher[T, R]) within(ctx context.Context, item T) (R, error) {
+	answers, err := b.doAll(ctx, []T{item})
+	if err != nil {
+		return *new(R), err
+	}
+	return answers[0].value, answers[0].err
+}
+
+// doAll is do for many items at once, in whatever flushes they find room. The
+// error is one of all of them: within Once they share a statement.
+func (b *batcher[T, R]) doAll(ctx context.Context, items []T) ([]answer[R], error) {
+	if tx := onceTx(ctx); tx != nil {
+		ctx, cancel := b.store.bound(ctx)
+		defer cancel()
+		answers, err := b.flush(ctx, tx, items)
+		if err != nil {
+			return nil, b.store.failed(b.name, err)
+		}
+		return answers, nil
+	}
+	answers := make([]answer[R], len(items))
+	var all errgroup.Group
+	all.SetLimit(maxFlushItems)
+	for i, item := range items {
+		all.Go(func() error {
+			answers[i].value, answers[i].err = b.do(ctx, item)
+			return nil
+		})
+	}
+	return answers, all.Wait()
 }

@@ -44,7 +44,7 @@ func TestFailureThatIsNotRetryableIsNotRetried(t *testing.T) {
 		a.requireProblem(t, http.StatusConflict, "RFA_JOB_CONFLICT")
 		require.Contains(t, a.text("detail"), "not retryable")
 	}
-	require.Equal(t, "1", u.get(api, id).text("attempt"))
+	require.EqualValues(t, 1, u.get(api, id).value("attempt"))
 	s.checkInvariants()
 }
 
@@ -126,7 +126,7 @@ func TestTenIdenticalRequestsAtOnce(t *testing.T) {
 		answers := make([]answer, 10)
 		var all sync.WaitGroup
 		for i := range answers {
-			all.Go(func() { answers[i] = u.call(apis[i%2], "POST", c.path, c.body, "Idempotency-Key", "ten") })
+			all.Go(func() { answers[i] = u.call(apis[i%2], "POST", c.path, c.body, "Idempotency-Key", c.path) })
 		}
 		all.Wait()
 		originals, secrets := 0, 0

@@ -214,10 +214,11 @@ func (s *stack) checkInvariants() {
 // storedViolations count rows that must not be there.
 var storedViolations = map[string]string{
 	"idempotency keys without what they stand for": `SELECT count(*) FROM idempotency_keys k
-		WHERE NOT EXISTS (SELECT FROM jobs WHERE job_id = k.resource_id)
+		WHERE (resource_id IS NOT NULL OR answer_status NOT BETWEEN 200 AND 299)
+		AND NOT EXISTS (SELECT FROM jobs WHERE job_id = k.resource_id)
 		AND NOT EXISTS (SELECT FROM batches WHERE batch_id = k.resource_id)
 		AND NOT EXISTS (SELECT FROM webhooks WHERE webhook_id = k.resource_id)`,
-	"jobs, batches or webhooks with two idempotency keys": `SELECT count(*) - count(DISTINCT resource_id) FROM idempotency_keys`,
+	"jobs, batches or webhooks with two idempotency keys": `SELECT count(resource_id) - count(DISTINCT resource_id) FROM idempotency_keys`,
 	"events before their predecessor in the client's stream": `SELECT count(*) FROM events e
 		JOIN events p ON p.job_id = e.job_id AND p.seq = e.seq - 1
 		WHERE p.tx > e.tx`,
