@@ -61,20 +61,21 @@ func TestJobsThatAreShownAsOutcomes(t *testing.T) {
 	}
 }
 
-// A lost answer to a retry may hide that an attempt has begun.
-func TestARetryWhoseAnswerWasLostIsNotRepeated(t *testing.T) {
+// A lost answer to a retry may hide that an attempt has begun: the key says that
+// it is the same request.
+func TestARetryWhoseAnswerWasLostIsRepeatedWithItsKey(t *testing.T) {
 	t.Parallel()
-	for name, answer := range map[string]reply{"lost": {cut: true}, "502": {status: 502}, "504": problem(504, "RFA_EXEC_TIMEOUT")} {
+	for name, answer := range map[string]reply{
+		"lost": {cut: true}, "502": {status: 502}, "504": problem(504, "RFA_EXEC_TIMEOUT"), "429": problem(429, "X"), "503": problem(503, "X"),
+	} {
 		s := serve(t, answer, anything)
 		_, err := s.c.Retry(t.Context(), "j")
-		require.Error(t, err, name)
-		require.Len(t, s.requests(), 1, name)
-	}
-	for _, status := range []int{429, 503} {
-		s := serve(t, problem(status, "X"), anything)
-		_, err := s.c.Retry(t.Context(), "j")
-		require.NoError(t, err)
-		require.Len(t, s.requests(), 2)
+		require.NoError(t, err, name)
+		sent := s.requests()
+		require.Len(t, sent, 2)
+		key := sent[0].header.Get("Idempotency-Key")
+		require.GreaterOrEqual(t, len(key), 32)
+		require.Equal(t, key, sent[1].header.Get("Idempotency-Key"), name)
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 type repetition int
 
 const (
-	anyTime   repetition = iota // it has the same effect as once
+	anyTime repetition = iota // it has the same effect as once
 	never
 )
 
