@@ -20,6 +20,8 @@ import (
 type Queue interface {
 	// Enqueue hands a task over, best effort, non-blocking.
 	Enqueue(job.Task)
+	// Remove takes a task that nobody has out of the queue, best effort, non-blocking: its job was canceled or deleted.
+	Remove(job.Task)
 	// SignalCancel asks the workers to stop a job, best effort.
 	SignalCancel(job.ID)
 	// Publish notifies watchers of what was committed, or of how far a job has
@@ -82,7 +84,3 @@ func Refused(err error) bool {
 type Targets interface {
 	Check(url string) string
 }
-
-// DirectHorizon is how soon a job must be due for its task to be enqueued with
-// its commit. The relay enqueues later ones, as many as the queue has room for.
-const DirectHorizon = 5 * time.Second

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -78,12 +77,4 @@ func TracedTask(ctx context.Context, t job.Task) job.Task {
 		t.TraceParent = here
 	}
 	return t
-}
-
-// EnqueueSoon is enqueue for a task that is due soon. The others are the relay's,
-// which knows how many of them the queue has room for.
-func EnqueueSoon(ctx context.Context, q Queue, t job.Task) {
-	if time.Until(t.RunAt) <= DirectHorizon {
-		Enqueue(ctx, q, t)
-	}
 }

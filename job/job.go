@@ -221,5 +221,6 @@ type Change struct {
 	Attempt   int
 	UpdatedAt time.Time
 	RunAt     time.Time
+	Dispatch  int  // of a canceled job: that of its task
 	Changed   bool // false: repeated or pointless, nothing was written
 }

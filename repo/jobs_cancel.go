@@ -65,7 +65,7 @@ func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelReq
 	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c canceled, err error) {
 		c = canceled{Change: job.Change{State: job.Canceled, Changed: true}, before: &job.Job{}}
 		var definition []byte
-		err = row.Scan(scanID(&c.JobID), &c.Attempt, &c.UpdatedAt, &c.RunAt, &c.before.State, &c.before.WorkKind, &definition,
+		err = row.Scan(scanID(&c.JobID), &c.Attempt, &c.UpdatedAt, &c.RunAt, &c.Dispatch, &c.before.State, &c.before.WorkKind, &definition,
 			&c.before.RequestID, scanID(&c.before.BatchID), &c.before.CorrelationID, &c.before.Callback, &c.before.TraceParent, &c.before.StartedAt)
 		c.before.ID, c.before.Definition = c.JobID, decodeDefinition(definition)
 		done[c.JobID] = c

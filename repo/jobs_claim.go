@@ -95,10 +95,13 @@ func (s *Store) Release(ctx context.Context, leases []job.Lease, waits []time.Du
 }
 
 // taskColumns is the one column list of a task, read by scanTask.
-const taskColumns = `jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at, coalesce(jobs.traceparent, '') AS traceparent`
+// Why the attempt before failed is in its report; for a first attempt none is looked for.
+const taskColumns = `jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at, coalesce(jobs.traceparent, '') AS traceparent, jobs.client_id,
+  jobs.work_kind, CASE WHEN jobs.attempt > 1 THEN coalesce((SELECT failure_reason FROM reports
+    WHERE reports.job_id = jobs.job_id AND reports.attempt = jobs.attempt - 1), '') ELSE '' END AS reason`
 
 func scanTask(row pgx.CollectableRow) (t job.Task, err error) {
-	return t, row.Scan(scanID(&t.JobID), &t.Attempt, &t.Dispatch, &t.RunAt, &t.TraceParent)
+	return t, row.Scan(scanID(&t.JobID), &t.Attempt, &t.Dispatch, &t.RunAt, &t.TraceParent, scanID(&t.ClientID), &t.WorkKind, &t.Reason)
 }
 
 func taskArrays(tasks []job.Task) (ids []pgtype.UUID, attempts, dispatches []int) {

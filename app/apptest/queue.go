@@ -21,6 +21,24 @@ func (SilentQueue) Enqueue(job.Task)         {}
 // ErrQueue is the error of a queue that cannot be reached.
 var ErrQueue = errors.New("the queue cannot be reached")
 
+// Trouble is what is wrong with the infrastructure, of what a handler says of its task.
+func Trouble(err error) error {
+	var failed *job.TaskFailed
+	if errors.Is(err, job.ErrTaskStale) || errors.As(err, &failed) {
+		return nil
+	}
+	return err
+}
+
+// Named are the tasks without what is for those who look at the queue.
+func Named(tasks []job.Task) []job.Task {
+	named := slices.Clone(tasks)
+	for i := range named {
+		named[i].ClientID, named[i].WorkKind, named[i].Reason = job.ID{}, "", ""
+	}
+	return named
+}
+
 // Window is how many tasks the queue holds at most.
 const Window = 2000
 
@@ -89,6 +107,14 @@ func (q *Queue) put(t job.Task) job.Dispatched {
 		return job.TaskPresent
 	}
 	return job.TaskIDUsed
+}
+
+func (q *Queue) Remove(t job.Task) {
+	q.Change(func() {
+		if q.Tasks[TaskName(t)].State == "pending" {
+			delete(q.Tasks, TaskName(t))
+		}
+	})
 }
 
 func (q *Queue) SignalCancel(id job.ID) { q.Change(func() { q.signals = append(q.signals, id) }) }
@@ -174,6 +200,17 @@ func (q *Queue) Depth(context.Context) (map[string]int64, error) {
 		depth[state]++
 	}
 	return depth, q.Err
+}
+
+func (q *Queue) LastScheduled(context.Context) (last time.Time, err error) {
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	for _, t := range q.Tasks {
+		if t.State == "pending" && t.RunAt.After(time.Now()) && t.RunAt.After(last) {
+			last = t.RunAt
+		}
+	}
+	return last, q.Err
 }
 
 func (q *Queue) Epoch(context.Context) (int64, string, error) {

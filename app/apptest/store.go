@@ -285,7 +285,8 @@ func (s *Store) Requeue(r *Row, wait time.Duration) *job.Task {
 	s.Move(r, job.Queued)
 	r.Attempt++
 	r.Dispatch, r.RunAt = 0, time.Now().Add(wait)
-	return &job.Task{JobID: r.ID, Attempt: r.Attempt, RunAt: r.RunAt, TraceParent: r.TraceParent}
+	return &job.Task{JobID: r.ID, Attempt: r.Attempt, RunAt: r.RunAt, TraceParent: r.TraceParent,
+		ClientID: r.ClientID, WorkKind: r.WorkKind}
 }
 
 func (s *Store) Release(ctx context.Context, leases []job.Lease, waits []time.Duration) ([]job.Task, error) {

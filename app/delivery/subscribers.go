@@ -110,6 +110,9 @@ func (n *Notifier) Publish(event job.Notification) {
 // Enqueue hands a task to the queue.
 func (n *Notifier) Enqueue(t job.Task) { n.queue.Enqueue(t) }
 
+// Remove takes a task out of the queue.
+func (n *Notifier) Remove(t job.Task) { n.queue.Remove(t) }
+
 // SignalCancel asks the workers to stop a job.
 func (n *Notifier) SignalCancel(id job.ID) { n.queue.SignalCancel(id) }
 

@@ -55,8 +55,10 @@ func TestSubmitBatch(t *testing.T) {
 		require.Equal(t, `{"a":1}`, string(w.Store.RowOf(ids[0]).Params))
 		require.True(t, w.Store.RowOf(ids[2]).AutoRetry)
 
-		require.Equal(t, []job.Task{{JobID: ids[0], Attempt: 1}, {JobID: ids[2], Attempt: 1}, {JobID: ids[3], Attempt: 1}}, w.Queue.Sent(),
-			"what is due beyond the horizon is the relay's")
+		require.Equal(t, []job.Task{
+			{JobID: ids[0], Attempt: 1}, {JobID: ids[1], Attempt: 1, RunAt: w.Store.RowOf(ids[1]).RunAt},
+			{JobID: ids[2], Attempt: 1}, {JobID: ids[3], Attempt: 1},
+		}, apptest.Named(w.Queue.Sent()), "that of the future too")
 		require.Equal(t, 1.0, w.Metric(w.Metrics.Submitted.WithLabelValues("SUCCESS_NORMAL")))
 		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "job transition", "action": "submit", "next_state": "CREATED"}), 4)
 		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "job transition", "action": "submit", "next_state": "QUEUED"}), 3)

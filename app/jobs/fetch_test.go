@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"errors"
 	"time"
 
 	"github.com/forgerun/forgerun/app/apptest"
@@ -32,8 +33,12 @@ func (w *worldJobs) done(t job.Task, err error) {
 			return // flushed meanwhile
 		}
 		delete(w.Queue.Tasks, apptest.TaskName(t))
-		if err != nil {
-			t.RunAt = time.Now().Add(time.Second)
+		if apptest.Trouble(err) != nil {
+			wait := time.Second
+			if early := (*job.TaskEarly)(nil); errors.As(err, &early) {
+				wait = early.Wait
+			}
+			t.RunAt = time.Now().Add(wait)
 			w.Queue.Tasks[apptest.TaskName(t)] = apptest.Queued{Task: t, State: "pending"}
 		}
 	})

@@ -190,13 +190,15 @@ func (s *Service) accepted(ctx context.Context, j *job.Job, state job.State) {
 // firstTask is the task of a job that is about to be stored, to be gone on with
 // from the span of ctx.
 func firstTask(ctx context.Context, j *job.Job) job.Task {
-	return app.TracedTask(ctx, job.Task{JobID: j.ID, Attempt: 1, RunAt: deref(j.ExecutionAt), TraceParent: j.TraceParent})
+	return app.TracedTask(ctx, job.Task{JobID: j.ID, Attempt: 1, RunAt: deref(j.ExecutionAt), TraceParent: j.TraceParent,
+		ClientID: j.ClientID, WorkKind: j.WorkKind})
 }
 
-// dispatch hands a task to the queue if it is due soon and overtakes nothing;
-// the relay finds the others, and those that the queue loses.
+// dispatch hands a task to the queue if its time is to come, or if it overtakes
+// nothing; the relay finds the others, and those that the queue loses or has no
+// room for.
 func (s *Service) dispatch(t job.Task) {
-	if t.RunAt.Before(s.cfg.Clock().Add(app.DirectHorizon)) && s.window.admit() {
+	if t.RunAt.After(s.cfg.Clock()) || s.window.admit() {
 		s.queue.Enqueue(t)
 	}
 }
@@ -220,6 +222,8 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Cha
 func (s *Service) canceled(ctx context.Context, before *job.Job, change job.Change) {
 	if before.State.Held() {
 		s.queue.SignalCancel(before.ID)
+	} else {
+		s.queue.Remove(job.Task{JobID: before.ID, Attempt: change.Attempt, Dispatch: change.Dispatch})
 	}
 	s.metrics.WasCanceled(ctx, before, change)
 	app.LogTransition(ctx, s.log, "cancel", before, before.State, job.Canceled, slog.Int("attempt", change.Attempt))
@@ -267,7 +271,10 @@ func (s *Service) retried(ctx context.Context, j *job.Job, change job.Change) {
 	s.metrics.Entered(job.Queued, j.WorkKind)
 	app.LogTransition(ctx, s.log, "retry", j, job.Failed, job.Queued, slog.Int("attempt", change.Attempt))
 	app.Publish(s.queue, j, app.NotificationOf(j))
-	s.dispatch(app.TracedTask(ctx, job.Task{JobID: j.ID, Attempt: change.Attempt, RunAt: change.RunAt, TraceParent: j.TraceParent}))
+	s.dispatch(app.TracedTask(ctx, job.Task{
+		JobID: j.ID, Attempt: change.Attempt, RunAt: change.RunAt, TraceParent: j.TraceParent,
+		ClientID: j.ClientID, WorkKind: j.WorkKind, Reason: reasonOf(j.Failure),
+	}))
 }
 
 // describe says what a span is about, with the request that asked for it: the
@@ -281,8 +288,12 @@ func describe(ctx context.Context, span trace.Span, j *job.Job, attempt int) {
 
 // Delete removes a final job; one that is gone already is no error.
 func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
+	j, unknown := s.jobs.Job(ctx, client, id) // what is wrong with it, Delete says
 	if err := s.jobs.Delete(ctx, client, id); err != nil {
 		return err
+	}
+	for attempt := 1; unknown == nil && attempt <= j.Attempt; attempt++ { // the queue's archive has those that failed
+		s.queue.Remove(job.Task{JobID: id, Attempt: attempt})
 	}
 	s.queue.Publish(job.Notification{ClientID: client, JobID: id}) // no event, but whoever watches it need not wait any longer
 	return nil
@@ -295,6 +306,14 @@ func loadOf(executionAt *time.Time) job.Load {
 		return job.Load{Active: 1}
 	}
 	return job.Load{Active: 1, Queued: 1}
+}
+
+// reasonOf is why an attempt failed, "" if it did not.
+func reasonOf(f *job.Failure) job.Reason {
+	if f == nil {
+		return ""
+	}
+	return f.Reason
 }
 
 func deref(t *time.Time) time.Time {

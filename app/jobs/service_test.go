@@ -56,7 +56,8 @@ func TestSubmit(t *testing.T) {
 			`{"a":1}`},
 			[]any{j.ClientID, j.Type, j.WorkKind, j.MaxAttempts, j.AutoRetry, j.Callback, j.CorrelationID, j.TraceParent, j.Language, j.RequestID,
 				string(j.Params)})
-		require.Equal(t, []job.Task{{JobID: receipt.JobID, Attempt: 1, TraceParent: "tp"}}, w.Queue.Sent())
+		require.Equal(t, []job.Task{{JobID: receipt.JobID, Attempt: 1, TraceParent: "tp", ClientID: apptest.ClientA, WorkKind: job.SuccessFast}},
+			w.Queue.Sent())
 		require.Equal(t, 1.0, w.Metric(w.Metrics.Submitted.WithLabelValues("SUCCESS_FAST")))
 		require.Equal(t, 1.0, w.Metric(w.Metrics.Queued.WithLabelValues("SUCCESS_FAST")))
 		w.Logged(job.Task{JobID: receipt.JobID}, "submit", "", "CREATED")
@@ -81,18 +82,24 @@ func TestSubmitDrawsAKind(t *testing.T) {
 	})
 }
 
-func TestSubmitDispatchesWithinTheHorizonOnly(t *testing.T) {
+// A deferred job is in the queue from its commit on, also one far ahead: the queue knows how many it has room for.
+func TestSubmitDispatchesDeferredJobs(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
 		s := w.service(10)
-		far, err := s.Submit(context.Background(), newRequest(deferred(app.DirectHorizon)))
+		far, err := s.Submit(context.Background(), newRequest(deferred(1000*time.Hour)))
 		require.NoError(t, err)
 		require.Equal(t, job.Created, far.State)
-		require.Empty(t, w.Queue.Sent(), "the relay will")
-
-		near, err := s.Submit(context.Background(), newRequest(deferred(app.DirectHorizon-time.Second)))
+		near, err := s.Submit(context.Background(), newRequest(deferred(time.Second)))
 		require.NoError(t, err)
-		require.Equal(t, []job.Task{{JobID: near.JobID, Attempt: 1, RunAt: time.Now().Add(app.DirectHorizon - time.Second)}}, w.Queue.Sent())
+		sent := w.Queue.Sent()
+		require.Len(t, sent, 2)
+		for i, id := range []job.ID{far.JobID, near.JobID} {
+			row := w.Store.RowOf(id)
+			require.Equal(t, job.Task{
+				JobID: id, Attempt: 1, RunAt: row.RunAt, ClientID: row.ClientID, WorkKind: row.WorkKind,
+			}, sent[i])
+		}
 		require.Zero(t, w.Metric(w.Metrics.Queued.WithLabelValues("SUCCESS_FAST")), "a deferred job is not queued yet")
 		require.Equal(t, 2.0, w.Metric(w.Metrics.Submitted.WithLabelValues("SUCCESS_FAST")))
 	})
@@ -233,7 +240,7 @@ func TestSubmitReplays(t *testing.T) {
 			require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err), what)
 		}
 		require.Len(t, w.Store.Rows, 1)
-		require.Len(t, w.Queue.Sent(), 0)
+		require.Len(t, w.Queue.Sent(), 1)
 		require.Equal(t, 3.0, w.Metric(w.Metrics.IdempotencyHits))
 		require.Equal(t, 1.0, w.Metric(w.Metrics.Submitted.WithLabelValues("SUCCESS_FAST")))
 	})
@@ -330,7 +337,7 @@ func TestRetry(t *testing.T) {
 				require.Equal(t, job.Queued, change.State)
 				require.Equal(t, 2, change.Attempt)
 				require.LessOrEqual(t, time.Until(change.RunAt), apptest.Backoff.Ceiling(1))
-				require.Equal(t, []job.Task{{JobID: task.JobID, Attempt: 2, RunAt: change.RunAt}}, w.Queue.Sent())
+				require.Equal(t, []job.Task{{JobID: task.JobID, Attempt: 2, RunAt: change.RunAt}}, apptest.Named(w.Queue.Sent()))
 				require.Equal(t, 1.0, w.Metric(w.Metrics.Retried.WithLabelValues("client")))
 				require.Equal(t, 1.0, w.Metric(w.Metrics.Queued.WithLabelValues("SUCCESS_FAST")))
 				w.Logged(task, "retry", "FAILED", "QUEUED")

@@ -65,7 +65,9 @@ func (w *worldJobs) newWorker(change ...func(*worker.Config)) *worker.Worker {
 func (w *worldJobs) start() (stop func()) { return w.Background(w.worker.Run) }
 
 // handle hands a task to the worker as the queue would.
-func (w *worldJobs) handle(t job.Task) error { return w.worker.Handle(context.Background(), t) }
+func (w *worldJobs) handle(t job.Task) error {
+	return apptest.Trouble(w.worker.Handle(context.Background(), t))
+}
 
 // handling hands a task over in the background; the channel gives the answer.
 func (w *worldJobs) handling(t job.Task) <-chan error {
@@ -91,7 +93,7 @@ func (w *worldJobs) lead() (m *maintenance.Maintenance, stop func()) {
 func (w *worldJobs) process(t job.Task) error {
 	ctx, span := telemetry.Continue(context.Background(), w.Tracer(), t.TraceParent, telemetry.SpanProcess)
 	defer span.End()
-	return w.worker.Handle(ctx, t)
+	return apptest.Trouble(w.worker.Handle(ctx, t))
 }
 
 // workerID is that of the only worker.

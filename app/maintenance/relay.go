@@ -11,10 +11,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// dispatchHorizon is how far ahead the relay gives a task to the queue; jobs that
-// are due later wait in storage alone.
-const dispatchHorizon = time.Minute
-
 // RelayStore is what the relay needs of storage.
 type RelayStore interface {
 	Epoch(ctx context.Context) (epoch int64, redisRunID string, err error)
@@ -32,6 +28,9 @@ type RelayQueue interface {
 	Missing(ctx context.Context, tasks []job.Task) ([]job.Task, error)
 	// Depth counts the tasks by state: "pending", "scheduled", "retry" and others.
 	Depth(ctx context.Context) (map[string]int64, error)
+	// LastScheduled is when the time of the last task comes of those that wait for
+	// theirs; zero if there are none.
+	LastScheduled(ctx context.Context) (time.Time, error)
 	Epoch(ctx context.Context) (epoch int64, runID string, err error)
 	SetEpoch(ctx context.Context, epoch int64) error
 }
@@ -52,7 +51,9 @@ const (
 // than the window's tasks are there: the rest waits in storage alone. What was
 // seen in the queue is not written down. The relay remembers how far it came,
 // the watermark, and the probe goes over the jobs before the watermark again and again:
-// a task that was lost from there is dispatched anew.
+// a task that was lost from there is dispatched anew. In the same way it walks over
+// the jobs whose time will come, for as long as the queue has room for more of them:
+// half of the window. There the queue keeps those that come first.
 //
 // The queue keeps the epoch as a sentinel; when the sentinel is gone or the
 // server is another one, its tasks may be gone too, so a new epoch begins and
@@ -70,7 +71,7 @@ type Relay struct {
 	ahead job.QueueCursor // of the jobs whose time will come, those up to here were looked at
 	alone bool            // the latest round found jobs that nobody had enqueued
 
-	probing job.QueueCursor // used by the probe's loop alone
+	probing, probingAhead job.QueueCursor // used by the probe's loop alone
 
 	mu        sync.Mutex
 	watermark job.QueueCursor // what waits up to here was given to the queue in this epoch, or is the probe's to find
@@ -104,12 +105,16 @@ func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
 	r.alone = false
 	cursor, room := r.passed(), unknownRoom
 	for leading() {
+		followed := r.epoch != 0
 		began, err := r.followEpoch(ctx)
 		if err != nil {
 			return err
 		}
 		if began {
 			cursor, room = job.QueueCursor{}, unknownRoom
+		}
+		if began && followed { // nobody's task is left
+			minAge = 0
 		}
 		tasks, err := r.store.Waiting(ctx, cursor, -minAge, r.batch())
 		if err != nil || len(tasks) == 0 {
@@ -148,41 +153,12 @@ func (r *Relay) watchHead(ctx context.Context) error {
 	return r.repair(ctx, tasks)
 }
 
-// fillAhead gives the queue jobs whose time comes soon, so that they start also
-// while nobody leads, as long as the queue is not half full: what is due comes
-// first. The next ones are looked at each time, the others once; whatever is
-// missing of them then is found when it is due.
-func (r *Relay) fillAhead(ctx context.Context, leading func() bool) error {
-	cursor, room := job.QueueCursor{RunAt: time.Now()}, unknownRoom
-	for leading() {
-		tasks, err := r.store.Waiting(ctx, cursor, dispatchHorizon, r.batch())
-		if err != nil || len(tasks) == 0 {
-			return err
-		}
-		if room == unknownRoom {
-			if room, err = r.room(ctx, (r.window+1)/2, "pending", "retry", "scheduled"); err != nil {
-				return err
-			}
-		}
-		if room <= 0 {
-			return nil
-		}
-		enqueued, err := r.relay(ctx, tasks, "relay")
-		if err != nil || len(tasks) < r.batch() {
-			return err
-		}
-		cursor, room = tasks[len(tasks)-1].Cursor(), room-enqueued
-		if cursor.Compare(r.ahead) < 0 {
-			cursor = r.ahead
-		}
-		r.ahead = cursor
-	}
-	return nil
-}
-
 // probe looks whether jobs behind the watermark still have their tasks, a slice of
 // them each time, and dispatches anew those that do not.
 func (r *Relay) probe(ctx context.Context) error {
+	if err := r.probeAhead(ctx); err != nil {
+		return err
+	}
 	for range probeBatches {
 		watermark := r.passed()
 		tasks, err := r.store.Waiting(ctx, r.probing, -relayMinAge, relayBatch)
@@ -190,10 +166,8 @@ func (r *Relay) probe(ctx context.Context) error {
 			return err
 		}
 		tasks = slices.DeleteFunc(tasks, func(t job.Task) bool { return t.Cursor().Compare(watermark) > 0 })
-		if len(tasks) > 0 {
-			if err := r.repair(ctx, tasks); err != nil {
-				return err
-			}
+		if err := r.repair(ctx, tasks); err != nil {
+			return err
 		}
 		if len(tasks) < relayBatch {
 			r.probing = job.QueueCursor{} // around
@@ -205,6 +179,9 @@ func (r *Relay) probe(ctx context.Context) error {
 }
 
 func (r *Relay) repair(ctx context.Context, tasks []job.Task) error {
+	if len(tasks) == 0 {
+		return nil
+	}
 	missing, err := r.queue.Missing(ctx, tasks)
 	if err != nil || len(missing) == 0 {
 		return err

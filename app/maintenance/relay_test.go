@@ -153,16 +153,46 @@ func TestProbeFindsWhatIsUsedTwice(t *testing.T) {
 	})
 }
 
-func TestRelayKeepsToTheHorizon(t *testing.T) {
+// However far ahead a job's time is, it has a task; those that come next are looked for each time.
+func TestRelayGivesJobsOfTheFuture(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w, r := relaying(t)
-		task := w.AddDeferred(dispatchHorizon + 10*time.Second)
-		apptest.Pass(9 * time.Second)
+		far := w.AddDeferred(1000 * time.Hour)
 		w.round(r)
-		require.Empty(t, w.Queue.offered)
-		apptest.Pass(time.Second)
+		w.inQueue(far)
+		offered := len(w.Queue.offered)
 		w.round(r)
-		w.inQueue(task)
+		w.round(r)
+		require.Len(t, w.Queue.offered, offered, "it is not looked at again")
+		farther := w.AddDeferred(1001 * time.Hour)
+		w.round(r)
+		w.inQueue(farther)
+		require.Len(t, w.Queue.offered, offered+1)
+	})
+}
+
+// The farthest gave way to nearer ones, or were taken out with the jobs: the walk goes on from where the queue's tasks end.
+func TestRelayRefillsWhatGaveWay(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		var tasks []job.Task
+		for i := range 5 {
+			tasks = append(tasks, w.AddDeferred(time.Hour+time.Duration(i)*time.Minute))
+		}
+		w.round(r)
+		for _, task := range tasks[2:] {
+			w.Queue.Remove(task)
+		}
+		w.round(r)
+		for _, task := range tasks {
+			w.inQueue(task)
+		}
+		w.Store.Change(tasks[4].JobID, func(r *apptest.Row) { r.State = job.Canceled })
+		w.Queue.Remove(tasks[4])
+		w.round(r)
+		offered := len(w.Queue.offered)
+		w.round(r)
+		require.Len(t, w.Queue.offered, offered, "there is nothing more")
 	})
 }
 
@@ -234,26 +264,30 @@ func TestRelayGivesSoonDueJobsHalfOfTheWindow(t *testing.T) {
 	})
 }
 
-// Far more jobs are about to become due than one look takes in: those that were
-// looked at are not looked at again, but for the next ones.
+// Jobs whose time will come are looked at once; the probe finds those whose task is missing all the same, and each round those
+// that come next.
 func TestRelayLooksAheadOnce(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldMaint(t)
-		r := NewRelay(w.Store, w.Queue, 2*testWindow, w.Metrics, w.Logger)
+		r := NewRelay(w.Store, w.Queue, 4*testWindow, w.Metrics, w.Logger)
 		for i := range 2 * relayBatch {
 			w.AddDeferred(30*time.Second + time.Duration(i)*time.Millisecond)
 		}
 		w.round(r)
-		w.round(r)
-		lost, behind := w.AddDeferred(20*time.Second), w.AddDeferred(30*time.Second+(relayBatch+10)*time.Millisecond)
 		offered := len(w.Queue.offered)
+		require.Equal(t, 2*relayBatch, offered)
+		lost, behind := w.AddDeferred(20*time.Second), w.AddDeferred(30*time.Second+(relayBatch+10)*time.Millisecond)
 		w.round(r)
-		require.Len(t, w.Queue.offered, offered+relayBatch)
+		require.Len(t, w.Queue.offered, offered)
+		w.probe(r)
 		w.inQueue(lost)
-		require.Empty(t, w.Queue.State(behind))
-		apptest.Pass(32 * time.Second)
-		w.round(r)
+		require.Empty(t, w.Queue.State(behind), "one batch at a time")
+		w.probe(r)
 		w.inQueue(behind)
+		late := w.AddDeferred(10 * time.Second)
+		apptest.Pass(6 * time.Second)
+		w.round(r)
+		w.inQueue(late)
 	})
 }
 
@@ -277,7 +311,7 @@ func TestRelayDoesNotSpinOnLockedRows(t *testing.T) {
 		}
 		last := w.Add(old(30 * time.Second))
 		w.round(r)
-		require.LessOrEqual(t, w.Store.Count("Waiting"), 5)
+		require.LessOrEqual(t, w.Store.Count("Waiting"), 6)
 		w.inQueue(last)
 	})
 }

@@ -98,7 +98,7 @@ func (r *Rescuer) reportRequeued(ctx context.Context, h job.Held, t job.Task, be
 	r.transition(ctx, "requeue", h, job.Assigned, job.Queued)
 	r.Queue.Publish(job.Notification{ClientID: h.ClientID, JobID: h.JobID})
 	r.Queue.WakeDelivery(h.ClientID)
-	app.EnqueueSoon(ctx, r.Queue, t)
+	app.Enqueue(ctx, r.Queue, t)
 }
 
 // expired counts a job that was in this state when its holder's lease ended.
@@ -148,7 +148,13 @@ func (r *Rescuer) reportFailed(ctx context.Context, h job.Held, f job.Finish, do
 	}
 	h.Attempt = done.Next.Attempt
 	r.transition(ctx, "auto_retry", h, job.Failed, job.Queued)
-	app.EnqueueSoon(ctx, r.Queue, *done.Next)
+	app.Enqueue(ctx, r.Queue, nextTask(h, f, *done.Next))
+}
+
+// nextTask is the task of an automatic retry, with what the queue shows of it.
+func nextTask(h job.Held, f job.Finish, t job.Task) job.Task {
+	t.ClientID, t.WorkKind, t.Reason = h.ClientID, h.WorkKind, f.Failure.Reason
+	return t
 }
 
 // transition writes the line of a change of a job that was held.

@@ -10,10 +10,11 @@ import (
 )
 
 // Handle looks at the job that a task names and, if it waits and is due,
-// executes it. It returns nil once there is nothing left to do for the task:
-// the outcome is committed, the job is somebody else's, or the task turned out
-// to be stale. An error means that the job could not be claimed; the queue
-// offers the task again.
+// executes it. It returns nil or a job.TaskFailed once there is nothing left to
+// do for the task: the outcome is committed, or the job is somebody else's now;
+// job.ErrTaskStale if there was nothing to do; job.TaskEarly if the job's time,
+// which storage knows, has not come. Another error means that the job could not
+// be claimed; the queue offers the task again.
 //
 // ctx is the queue's: it bounds the waiting for a slot and for a lease, and
 // nothing else.
@@ -28,15 +29,14 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	about := attempt{t.JobID, t.Attempt}
 	if !w.enter(about) {
 		w.metrics.TasksDropped.WithLabelValues("stale").Inc()
-		return nil
+		return job.ErrTaskStale
 	}
 	defer w.leave(about)
 	worker, claim, err := w.claim(ctx, t)
-	if err != nil || claim == nil {
+	if err != nil {
 		return err
 	}
-	w.execute(context.WithoutCancel(ctx), worker, claim)
-	return nil
+	return w.execute(context.WithoutCancel(ctx), worker, claim)
 }
 
 // claimTries bounds how often a job that becomes due while it is being claimed
@@ -44,8 +44,8 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 // lease, and one that storage refuses while it is there.
 const claimTries = 3
 
-// claim claims the job of a task, and says under which identity. A nil claim
-// says that nothing is left to do for the task.
+// claim claims the job of a task, and says under which identity; without an
+// error the claim is not nil.
 //
 // When storage fails, the claim may have come about all the same, and this worker
 // holds the job: so it is asked again, for as long as this worker is who it is,
@@ -82,12 +82,12 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 			w.ease(ctx)
 		case not.Unknown:
 			w.metrics.TasksDropped.WithLabelValues("unknown").Inc()
-			return job.ID{}, nil, nil
+			return job.ID{}, nil, job.ErrTaskStale
 		case !not.StillWaiting:
 			w.metrics.TasksDropped.WithLabelValues("stale").Inc()
-			return job.ID{}, nil, nil
+			return job.ID{}, nil, job.ErrTaskStale
 		case not.Wait > 0:
-			return job.ID{}, nil, w.postpone(own, job.Task{JobID: t.JobID, Attempt: t.Attempt, Dispatch: not.Dispatch})
+			return job.ID{}, nil, &job.TaskEarly{Wait: not.Wait}
 		}
 	}
 	return job.ID{}, nil, errors.Join(failed, errBusy)
@@ -108,14 +108,4 @@ func (w *Worker) beatNow() {
 	case w.trigger <- struct{}{}:
 	default:
 	}
-}
-
-// postpone dispatches a job anew for its time. This task's name is taken while
-// it runs, so the job gets a new one.
-func (w *Worker) postpone(ctx context.Context, t job.Task) error {
-	tasks, err := w.store.Redispatch(ctx, []job.Task{t})
-	for _, next := range tasks {
-		app.Enqueue(ctx, w.queue, next)
-	}
-	return err
 }

@@ -18,7 +18,9 @@ import (
 
 // execute runs a claimed job to its end. When it cannot bring it there, the
 // claim was lost, and the job is its new holder's or the rescuer's.
-func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
+//
+// What it returns is for the queue: nil, or that the attempt failed.
+func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error {
 	claimed, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	working, stop := context.WithCancelCause(claimed)
@@ -27,7 +29,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
 	w.reportAssigned(ctx, worker, c)
 	if !held {
 		w.log.InfoContext(ctx, "a claimed job is not run", append(about(c, "run"), "worker_id", worker.String())...)
-		return
+		return nil
 	}
 	defer w.drop(c.Lease)
 	finish, started, ok := w.work(working, c)
@@ -36,12 +38,21 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) {
 		if errors.Is(context.Cause(working), errShutdown) {
 			w.giveBack(ctx, worker, []job.Lease{c.Lease})
 		}
-		return
-	case ok && w.finish(claimed, c, finish) == nil:
-		return
+		return nil
+	case ok && w.finish(claimed, c, &finish) == nil:
+		return taskEnd(finish)
 	}
 	// Somebody else ended the attempt, or will. Its progress is known here alone.
 	w.queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
+	return nil
+}
+
+// taskEnd says how the task of an attempt ended.
+func taskEnd(f job.Finish) error {
+	if f.Failure == nil {
+		return nil
+	}
+	return &job.TaskFailed{Text: string(f.Failure.Code) + ": " + f.Failure.Detail}
 }
 
 // reportAssigned logs, counts and publishes what a claim has committed.
@@ -218,25 +229,26 @@ func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
 
 // finish writes the outcome, as often as it takes while the claim is held, and
 // answers with nil if it did. A success that cannot be stored is a failure
-// (section 14): repeating it would keep the job RUNNING for good.
-func (w *Worker) finish(ctx context.Context, c *job.Claim, f job.Finish) (err error) {
+// (section 14): repeating it would keep the job RUNNING for good; f is then that
+// failure.
+func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanReport)
 	app.Describe(span, &c.Job, c.Attempt)
 	var state job.State // unknown unless it was written here
 	defer func() { app.EndSpan(span, c.JobID, state, err) }()
 	for {
-		done, err := w.store.Finish(ctx, f)
+		done, err := w.store.Finish(ctx, *f)
 		switch {
 		case err == nil:
 			state = f.State
-			w.reportFinished(ctx, c, f, done)
+			w.reportFinished(ctx, c, *f, done)
 			return nil
 		case errors.Is(err, job.ErrStale):
 			w.fenced(ctx, c, "finish")
 			return err
 		case f.State == job.Succeeded && app.Refused(err):
 			w.log.ErrorContext(ctx, "job outcome cannot be stored", append(about(c, "finish"), app.ErrorFields(err))...)
-			f = w.failed(c, job.OutputInvalid)
+			*f = w.failed(c, job.OutputInvalid)
 		case !w.again(ctx, c, "finish", err):
 			return err
 		}
@@ -252,7 +264,9 @@ func (w *Worker) reportFinished(ctx context.Context, c *job.Claim, f job.Finish,
 	app.Publish(w.queue, &c.Job, done.Notification())
 	if done.Next != nil {
 		app.LogTransition(ctx, w.log, "auto_retry", &c.Job, job.Failed, job.Queued, slog.Int("attempt", done.Next.Attempt))
-		app.EnqueueSoon(ctx, w.queue, *done.Next)
+		next := *done.Next
+		next.ClientID, next.WorkKind, next.Reason = c.Job.ClientID, c.Job.WorkKind, f.Failure.Reason
+		app.Enqueue(ctx, w.queue, next)
 		return
 	}
 	w.completer.Touch(done.BatchID)

@@ -171,7 +171,7 @@ func TestAutomaticRetry(t *testing.T) {
 			require.LessOrEqual(t, *end.RetryWait, apptest.Backoff.Ceiling(1))
 			next := w.Store.RowOf(task.JobID)
 			require.Equal(t, job.Queued, next.State)
-			require.Equal(t, []job.Task{{JobID: task.JobID, Attempt: 2, RunAt: next.RunAt}}, w.Queue.Sent())
+			require.Equal(t, []job.Task{{JobID: task.JobID, Attempt: 2, RunAt: next.RunAt}}, apptest.Named(w.Queue.Sent()))
 			require.Equal(t, 1.0, w.Metric(w.Metrics.Retried.WithLabelValues("auto")))
 			require.Equal(t, 1.0, w.Metric(w.Metrics.Queued.WithLabelValues("SUCCESS_FAST")))
 			require.Equal(t, 2.0, w.Logged(task, "auto_retry", "FAILED", "QUEUED")["attempt"])

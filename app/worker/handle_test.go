@@ -42,44 +42,42 @@ func TestHandleDropsUsedTasks(t *testing.T) {
 	}
 }
 
-func TestHandlePostponesAnEarlyTaskUnderANewName(t *testing.T) {
+// The queue keeps an early task until its time.
+func TestHandleLeavesAnEarlyTaskToTheQueue(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.start()
-		early := w.Add(func(r *apptest.Row) { r.RunAt = time.Now().Add(10 * time.Second) })
-		require.NoError(t, w.handle(early))
-
-		later := w.Store.RowOf(early.JobID)
-		require.Equal(t, job.Queued, later.State)
-		require.Equal(t, []job.Task{{JobID: early.JobID, Attempt: 1, Dispatch: 1, RunAt: later.RunAt}}, w.Queue.Sent())
-
-		apptest.Pass(10 * time.Second)
-		require.NoError(t, w.handle(w.Queue.Sent()[0]))
-		w.Ended(early, job.Succeeded)
-	})
-}
-
-func TestHandlePostponesUnderTheNameThatIsNext(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		early := w.Add(func(r *apptest.Row) { r.RunAt, r.Dispatch = time.Now().Add(10*time.Second), 3 })
-		early.Dispatch = 1 // an older task of the same attempt
-		require.NoError(t, w.handle(early))
-		require.Equal(t, 4, w.Queue.Sent()[0].Dispatch)
-	})
-}
-
-func TestHandleReportsAPostponementThatFailed(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		w.Store.Hook("Redispatch", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
-		early := w.Add(func(r *apptest.Row) { r.RunAt = time.Now().Add(10 * time.Second) })
-		require.ErrorIs(t, w.handle(early), apptest.ErrStorage)
+		task := w.Add(func(r *apptest.Row) { r.RunAt, r.Dispatch = time.Now().Add(10*time.Second), 3 })
+		task.Dispatch = 1 // an older task of the same attempt is as good
+		var early *job.TaskEarly
+		require.ErrorAs(t, w.worker.Handle(context.Background(), task), &early)
+		require.Equal(t, 10*time.Second, early.Wait)
+		require.Equal(t, job.Queued, w.Store.RowOf(task.JobID).State)
 		require.Empty(t, w.Queue.Sent())
-		require.NoError(t, w.handle(early), "the queue offers the task again")
-		require.Len(t, w.Queue.Sent(), 1)
+		apptest.Pass(early.Wait)
+		require.NoError(t, w.handle(task))
+		w.Ended(task, job.Succeeded)
+	})
+}
+
+// What the queue is told of a task agrees with what was recorded.
+func TestHandleTellsHowItsTaskEnded(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.runner = apptest.Fixed(nil, apptest.Failure{Reason: job.DependencyFailed})
+		w.start()
+		task := w.Add(func(r *apptest.Row) { r.AutoRetry = true })
+		var failed *job.TaskFailed
+		require.ErrorAs(t, w.worker.Handle(context.Background(), task), &failed)
+		failure := job.NewFailure(job.DependencyFailed, 1, apptest.Backoff)
+		require.Equal(t, string(failure.Code)+": "+failure.Detail, failed.Text)
+		next := w.Queue.Sent()[0]
+		require.Equal(t, job.DependencyFailed, next.Reason)
+		require.Equal(t, 2, next.Attempt)
+		require.NotZero(t, next.ClientID)
+		require.NotEmpty(t, next.WorkKind)
+		require.ErrorIs(t, w.worker.Handle(context.Background(), task), job.ErrTaskStale)
+		require.ErrorIs(t, w.worker.Handle(context.Background(), job.Task{JobID: app.NewID(), Attempt: 1}), job.ErrTaskStale)
 	})
 }
 

@@ -37,7 +37,7 @@ func TestGiveBack(t *testing.T) {
 		require.ElementsMatch(t, []job.Task{
 			{JobID: assigned.JobID, Attempt: 1, Dispatch: 1, RunAt: time.Now()},
 			{JobID: retried.JobID, Attempt: 2, RunAt: w.Store.RowOf(retried.JobID).RunAt},
-		}, w.Queue.Sent())
+		}, apptest.Named(w.Queue.Sent()))
 		require.Equal(t, []job.ID{apptest.ClientA, apptest.ClientA, apptest.ClientA, apptest.ClientA}, w.Queue.Woken(), "they may have callbacks")
 		kind := "SUCCESS_FAST"
 		require.Equal(t, 1.0, w.Metric(w.Metrics.Repaired.WithLabelValues("rescuer_requeued")))

@@ -10,14 +10,17 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// endAssign ends the span of a claim. That a task turned out to be used is no
-// error.
+// endAssign ends the span of a claim. That a task turned out to be used, or that
+// its time has not come, is no error.
 func endAssign(span trace.Span, t job.Task, worker job.ID, c *job.Claim, err error) {
 	if !span.IsRecording() {
 		return
 	}
 	span.SetAttributes(telemetry.Attempt.Int(t.Attempt))
 	if c == nil {
+		if early := (*job.TaskEarly)(nil); errors.Is(err, job.ErrTaskStale) || errors.As(err, &early) {
+			err = nil
+		}
 		app.EndSpan(span, t.JobID, "", err)
 		return
 	}

@@ -19,7 +19,7 @@ import (
 func (w *world) process(t job.Task) error {
 	ctx, span := telemetry.Continue(context.Background(), w.Tracer(), t.TraceParent, telemetry.SpanProcess)
 	defer span.End()
-	return w.worker.Handle(ctx, t)
+	return apptest.Trouble(w.worker.Handle(ctx, t))
 }
 
 func TestSpansOfWork(t *testing.T) {
@@ -145,14 +145,16 @@ func TestALostClaimShowsInTheReport(t *testing.T) {
 	})
 }
 
-func TestAnEarlyTaskGoesOnFromItsClaim(t *testing.T) {
+// That a task came early fails no span.
+func TestSpanOfAnEarlyTask(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.start()
 		from := w.Traceparent()
 		task := w.Add(func(r *apptest.Row) { r.TraceParent, r.RunAt = from, time.Now().Add(time.Minute) })
-		require.NoError(t, w.process(task))
-		require.Equal(t, apptest.TraceparentOf(w.Span("assign job")), w.Queue.Sent()[0].TraceParent)
+		var early *job.TaskEarly
+		require.ErrorAs(t, w.process(task), &early)
+		require.Equal(t, codes.Unset, w.Span("assign job").Status.Code)
 	})
 }
 
@@ -166,7 +168,8 @@ func TestAnAutomaticRetryGoesOnFromTheReport(t *testing.T) {
 		require.NoError(t, w.process(task))
 		require.Equal(t, apptest.TraceparentOf(w.Span("report job")), w.Queue.Sent()[0].TraceParent)
 
-		require.NoError(t, w.process(w.Queue.Sent()[0]), "too early, but that is not the point")
+		var early *job.TaskEarly
+		require.ErrorAs(t, w.process(w.Queue.Sent()[0]), &early, "that is not the point")
 		require.Equal(t, w.Span("request").SpanContext.TraceID(), w.SpansNamed("process job")[1].SpanContext.TraceID())
 	})
 }

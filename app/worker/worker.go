@@ -21,7 +21,6 @@ type ClaimStore interface {
 	Start(ctx context.Context, l job.Lease) (time.Time, error)
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
 	Release(ctx context.Context, leases []job.Lease, waits []time.Duration) ([]job.Task, error)
-	Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, error)
 }
 
 // LeaseStore keeps a worker's lease.

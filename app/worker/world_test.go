@@ -47,7 +47,10 @@ func (w *world) newWorker(change ...func(*Config)) *Worker {
 func (w *world) start() (stop func()) { return w.Background(w.worker.Run) }
 
 // handle hands a task to the worker as the queue would.
-func (w *world) handle(t job.Task) error { return w.worker.Handle(context.Background(), t) }
+// handle hands a task over, and gives what is wrong with the infrastructure.
+func (w *world) handle(t job.Task) error {
+	return apptest.Trouble(w.worker.Handle(context.Background(), t))
+}
 
 // handling hands a task over in the background; the channel gives the answer.
 func (w *world) handling(t job.Task) <-chan error {

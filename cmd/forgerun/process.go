@@ -105,7 +105,9 @@ func (p *process) connect() (err error) {
 	if err := p.parts.Start(context.Background(), connections); err != nil {
 		return err
 	}
-	p.queue = queue.New(p.redis, queue.Config{MaxTaskTime: 2*cfg.ExecutionLimit() + cfg.ShutdownGrace})
+	p.queue = queue.New(p.redis, queue.Config{
+		MaxTaskTime: 2*cfg.ExecutionLimit() + cfg.ShutdownGrace, Scheduled: (cfg.DispatchWindow + 1) / 2,
+	})
 	p.store, err = repo.Open(repo.Config{
 		URL: cfg.DatabaseURL, Timeout: cfg.DBTimeout, ApplicationName: "forgerun " + p.role,
 		ResultTTL: cfg.RetentionResults, IdempotencyWindow: cfg.IdempotencyWindow,

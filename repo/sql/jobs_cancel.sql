@@ -8,7 +8,7 @@
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @clients::uuid[]) AS i(id, client)
 ), ready AS MATERIALIZED (
-  SELECT j.job_id, j.client_id, j.batch_id, j.state, j.event_seq, j.event_tx, j.attempt, j.run_at, j.started_at, j.updated_at,
+  SELECT j.job_id, j.client_id, j.batch_id, j.state, j.event_seq, j.event_tx, j.attempt, j.run_at, j.dispatch, j.started_at, j.updated_at,
     j.worker_id, j.work_kind, j.definition, j.request_id, coalesce(j.correlation_id, '') AS correlation_id,
     coalesce(j.callback, '') AS callback, coalesce(j.traceparent, '') AS traceparent
   FROM jobs j JOIN input i ON j.job_id = i.id
@@ -28,7 +28,7 @@ WITH input AS MATERIALIZED (
   SELECT job_id, client_id, event_seq + 1, uuid7(at), 'job.canceled', state, 'CANCELED', attempt, at, tx,
     event_data(work_kind, definition) FROM stamped
 )
-SELECT job_id, attempt, at, run_at, state, work_kind, definition, request_id, batch_id, correlation_id, callback, traceparent,
+SELECT job_id, attempt, at, run_at, dispatch, state, work_kind, definition, request_id, batch_id, correlation_id, callback, traceparent,
   started_at FROM stamped
 
 -- name: retryJobs

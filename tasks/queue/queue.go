@@ -152,5 +152,14 @@ func (q *Queue) Depth(ctx context.Context) (map[string]int64, error) {
 	return q.redis.Depth(ctx, redisconn.Jobs)
 }
 
+// LastScheduled is when the time of the last task comes of those of queue "jobs" that wait for theirs; zero if there are none.
+func (q *Queue) LastScheduled(ctx context.Context) (time.Time, error) {
+	last, err := q.redis.Client.ZRevRangeWithScores(ctx, redisconn.QueueKey(redisconn.Jobs, "scheduled"), 0, 0).Result()
+	if err != nil || len(last) == 0 {
+		return time.Time{}, q.redis.Failed("depth", err)
+	}
+	return redisconn.ScoreTime(last[0].Score), nil
+}
+
 // Ping checks that Redis answers.
 func (q *Queue) Ping(ctx context.Context) error { return q.redis.Ping(ctx) }
