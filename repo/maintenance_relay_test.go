@@ -17,6 +17,13 @@ func (f *fixture) waitingJobs(after job.QueueCursor, ahead time.Duration, limit 
 	return tasks
 }
 
+// taskOf is the task that names a job's present attempt, if it was never dispatched anew.
+func (f *fixture) taskOf(id job.ID) job.Task {
+	f.t.Helper()
+	j := f.job(id)
+	return job.Task{JobID: id, Attempt: j.Attempt, RunAt: j.RunAt, ClientID: j.ClientID, WorkKind: j.WorkKind}
+}
+
 // waiting submits jobs that became due the given times ago.
 func (f *fixture) waiting(ago ...time.Duration) []job.Task {
 	f.t.Helper()
@@ -24,7 +31,7 @@ func (f *fixture) waiting(ago ...time.Duration) []job.Task {
 	for i, d := range ago {
 		id := f.submit()
 		f.exec(`UPDATE jobs SET run_at = clock_timestamp() - $2::interval WHERE job_id = $1`, id.String(), d)
-		tasks[i] = job.Task{JobID: id, Attempt: 1, RunAt: f.job(id).RunAt}
+		tasks[i] = f.taskOf(id)
 	}
 	return tasks
 }
@@ -34,7 +41,7 @@ func TestWaitingJobsInOrder(t *testing.T) {
 	f := setup(t)
 	tasks := f.waiting(3*time.Second, 2*time.Second, time.Second)
 	scheduled := f.submit(deferred(30 * time.Second))
-	tasks = append(tasks, job.Task{JobID: scheduled, Attempt: 1, RunAt: f.job(scheduled).RunAt})
+	tasks = append(tasks, f.taskOf(scheduled))
 	f.submit(deferred(2 * time.Hour)) // far ahead
 	for _, s := range []job.State{job.Assigned, job.Running, job.Succeeded, job.Failed, job.Canceled} {
 		f.at(s)
@@ -56,6 +63,17 @@ func TestWaitingJobsInOrder(t *testing.T) {
 		place = job.QueueCursor{RunAt: last.RunAt, JobID: last.JobID}
 	}
 	require.Equal(t, tasks, walked, "page by page")
+}
+
+// The task of a retry says why the attempt before failed.
+func TestWaitingJobsSayWhyTheyAreRetried(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	l := f.run()
+	f.finish(withRetry(failure(l, job.FailedOnce), 0))
+	want := f.taskOf(l.JobID)
+	want.Reason = job.FailedOnce
+	require.Equal(t, []job.Task{want}, f.waitingJobs(job.QueueCursor{}, time.Minute, 10))
 }
 
 func TestWaitingJobsOfEqualTimes(t *testing.T) {

@@ -142,7 +142,7 @@ func (c *Config) limitVariables() []variable {
 			parse: integer(&c.MaxActiveJobs, 1, 1_000_000_000)},
 		{name: "FORGERUN_MAX_QUEUE_SIZE", fallback: "1000000", help: "jobs in QUEUED, in all", parse: integer(&c.MaxQueueSize, 1, 1_000_000_000)},
 		{name: "FORGERUN_DISPATCH_WINDOW", fallback: "50000",
-			help:  "about how many jobs that come next live in Redis; the others wait in Postgres alone",
+			help:  "about how many jobs that come next live in Redis, and half as many whose time will come; the others wait in Postgres alone",
 			parse: integer(&c.DispatchWindow, 1, 10_000_000)},
 		{name: "FORGERUN_MAX_BODY_BYTES", fallback: "1048576", help: "larger request bodies are refused with 413",
 			parse: integer(&c.MaxBodyBytes, 1024, 64<<20)},

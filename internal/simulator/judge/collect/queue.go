@@ -55,7 +55,10 @@ func (c *collector) queue(ctx context.Context) error {
 	return c.addTasks(ctx, left)
 }
 
-// readTasks gives all tasks, in all states, by their keys. It reads the hashes in
+// archived is the state of tasks that nobody is going to run: those of attempts that failed, kept for who looks at the queue.
+const archived = "archived"
+
+// readTasks gives all tasks that are not archived, by their keys. It reads the hashes in
 // which asynq keeps tasks, since its lists may change while they are read.
 func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task, error) {
 	found := map[string]history.Task{}
@@ -82,7 +85,8 @@ func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task,
 				return nil, err
 			}
 			for i, key := range page {
-				if state, err := states[i].(*redis.StringCmd).Result(); err == nil { // otherwise it was done meanwhile
+				// With an error it was done meanwhile.
+				if state, err := states[i].(*redis.StringCmd).Result(); err == nil && state != archived {
 					t := history.Task{Queue: queue, ID: strings.TrimPrefix(key, prefix), State: state}
 					if parts := strings.Split(t.ID, ":"); queue == jobQueue && len(parts) == 3 {
 						t.Attempt, _ = strconv.Atoi(parts[1])

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/require"
+)
+
+// inspector looks at the queue as the dashboard does.
+func (s *stack) inspector() *asynq.Inspector {
+	s.t.Helper()
+	inspector := asynq.NewInspector(asynq.RedisClientOpt{Addr: strings.TrimSuffix(strings.TrimPrefix(s.redis.URL(), "redis://"), "/0")})
+	s.t.Cleanup(func() { require.NoError(s.t, inspector.Close()) })
+	return inspector
+}
+
+// jobsQueue is what the dashboard says of queue "jobs".
+func (s *stack) jobsQueue(i *asynq.Inspector) *asynq.QueueInfo {
+	s.t.Helper()
+	info, err := i.GetQueueInfo("jobs")
+	require.NoError(s.t, err)
+	return info
+}
+
+// scheduled gives the scheduled tasks of queue "jobs" by the job that their payload names.
+func (s *stack) scheduled(i *asynq.Inspector) map[string]*asynq.TaskInfo {
+	s.t.Helper()
+	tasks, err := i.ListScheduledTasks("jobs", asynq.PageSize(1000))
+	if errors.Is(err, asynq.ErrQueueNotFound) { // after a flush
+		return nil
+	}
+	require.NoError(s.t, err)
+	byJob := map[string]*asynq.TaskInfo{}
+	for _, task := range tasks {
+		byJob[payloadOf(s.t, task)["job"].(string)] = task
+	}
+	return byJob
+}
+
+func payloadOf(t *testing.T, task *asynq.TaskInfo) map[string]any {
+	t.Helper()
+	var payload map[string]any
+	require.NoError(t, json.Unmarshal(task.Payload, &payload), "%s", task.Payload)
+	return payload
+}
+
+// Jobs that succeed, fail, are retried by the server and by their client, and are canceled while they wait: the queue's counters are
+// those of the rows, exactly, and what failed is there to be looked at.
+func TestDashboardAgreesWithTheRows(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, patient)
+	api := s.startLeader()
+	s.startWorker()
+	u, inspector := s.newUser(api), s.inspector()
+	ids := u.submitMany(api, 40, execute("SUCCESS_FAST"))
+	failing := u.submitMany(api, 15, execute("FAIL_AFTER_RETRYABLE"))
+	ids = append(ids, failing...)
+	ids = append(ids, u.submitMany(api, 15, execute("RETRY_ON_FAIL", `"auto_retry":true`))...)
+	ids = append(ids, u.submitMany(api, 10, execute("RETRY_LIMIT_REACHED", `"auto_retry":true`))...)
+	var canceled []string
+	for range 10 {
+		canceled = append(canceled, u.submit(api, deferred(time.Hour)))
+	}
+	for _, id := range canceled {
+		require.Equal(t, 200, u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").status)
+	}
+	s.awaitFinal(append(ids, canceled...)...)
+	for _, id := range failing[:5] {
+		u.retry(api, id)
+	}
+	s.awaitFinal(ids...)
+
+	processed := s.count(`SELECT count(*) FROM reports WHERE started_at IS NOT NULL`)
+	failed := s.count(`SELECT count(*) FROM reports WHERE outcome = 'FAILED'`)
+	require.Equal(t, 15+5+15+40, failed, "the catalogue says so")
+	require.Equal(t, 40+15+failed, processed)
+	eventually(t, "the counters are those of the rows", func() bool {
+		info := s.jobsQueue(inspector)
+		return info.ProcessedTotal == processed && info.FailedTotal == failed && info.Size == failed
+	})
+	info := s.jobsQueue(inspector)
+	require.Equal(t, []int{processed, failed, failed, 0, 0, 0, 0},
+		[]int{info.Processed, info.Failed, info.Archived, info.Pending, info.Active, info.Scheduled, info.Retry})
+	kept, err := inspector.ListArchivedTasks("jobs", asynq.PageSize(1000))
+	require.NoError(t, err)
+	require.Len(t, kept, failed)
+	for _, task := range kept {
+		payload := payloadOf(t, task)
+		id, attempt := payload["job"].(string), int(payload["attempt"].(float64))
+		require.Equal(t, s.text(`SELECT failure_code || ': ' || failure_detail FROM reports WHERE job_id = $1 AND attempt = $2`, id, attempt),
+			task.LastErr)
+		require.Equal(t, s.text(`SELECT work_kind FROM jobs WHERE job_id = $1`, id), payload["kind"])
+		require.Equal(t, s.text(`SELECT client_id::text FROM jobs WHERE job_id = $1`, id), payload["client"])
+	}
+	s.checkInvariants()
+	require.Equal(t, 204, u.call(api, "DELETE", "/v1/jobs/"+failing[0], "").status)
+	eventually(t, "with a job go its tasks", func() bool { return s.jobsQueue(inspector).Archived == failed-2 })
+}
+
+// A deferred job is a scheduled task from its 202 on, however far ahead, as long as half of the window has room: the farthest give
+// way to nearer ones, and come back when there is room.
+func TestDashboardShowsDeferredJobs(t *testing.T) {
+	t.Parallel()
+	const room = 10
+	s := newStack(t, env{"FORGERUN_DISPATCH_WINDOW": strconv.Itoa(2 * room)})
+	api := s.startLeader()
+	s.startWorker()
+	u, inspector := s.newUser(api), s.inspector()
+	hours := func(n int) time.Duration { return time.Duration(n) * time.Hour }
+	var far []string
+	for i := range room {
+		far = append(far, u.submit(api, deferred(hours(100+i))))
+	}
+	shown := func(ids ...string) func() bool {
+		slices.Sort(ids)
+		return func() bool {
+			var tasks []string
+			for id := range s.scheduled(inspector) {
+				tasks = append(tasks, id)
+			}
+			slices.Sort(tasks)
+			return slices.Equal(ids, tasks)
+		}
+	}
+	eventually(t, "all are scheduled", shown(slices.Clone(far)...))
+	for id, task := range s.scheduled(inspector) {
+		payload := payloadOf(t, task)
+		require.Equal(t, []any{1.0, "SCHEDULED_ON_TIME"}, []any{payload["attempt"], payload["kind"]})
+		at, err := time.Parse(time.RFC3339Nano, u.get(api, id).text("execution_at"))
+		require.NoError(t, err)
+		require.WithinDuration(t, at, task.NextProcessAt, time.Second)
+	}
+	near := []string{u.submit(api, deferred(hours(1))), u.submit(api, deferred(hours(2)))}
+	eventually(t, "the farthest give way", shown(append(slices.Clone(near), far[:room-2]...)...))
+	for _, id := range near {
+		require.Equal(t, 200, u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").status)
+	}
+	eventually(t, "cancel takes tasks out, and the others come back", shown(slices.Clone(far)...))
+	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
+	eventually(t, "they come back after a flush", shown(slices.Clone(far)...))
+	s.checkInvariants()
+}
+
+// A job that waits for a retry is a scheduled task that says which attempt, and why.
+func TestDashboardShowsRetries(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_RETRY_BACKOFF_BASE": "1h", "FORGERUN_RETRY_BACKOFF_MAX": "1h"})
+	api := s.startLeader()
+	s.startWorker()
+	u, inspector := s.newUser(api), s.inspector()
+	auto := u.submit(api, execute("RETRY_LIMIT_REACHED", `"auto_retry":true`))
+	asked := u.submit(api, execute("RETRY_LIMIT_REACHED"))
+	s.await("FAILED", asked)
+	u.retry(api, asked)
+	var reasons []string
+	check := func() {
+		for _, id := range []string{auto, asked} {
+			eventually(t, "the retry is scheduled", func() bool { return s.scheduled(inspector)[id] != nil })
+			task := s.scheduled(inspector)[id]
+			payload := payloadOf(t, task)
+			require.Equal(t, []any{2.0, "RETRY_LIMIT_REACHED"}, []any{payload["attempt"], payload["kind"]})
+			reason := s.text(`SELECT failure_reason FROM reports WHERE job_id = $1 AND attempt = 1`, id)
+			require.Equal(t, reason, payload["reason"])
+			reasons = append(reasons, reason)
+			until, err := time.Parse(time.RFC3339Nano, u.get(api, id).text("waiting.until"))
+			require.NoError(t, err)
+			require.WithinDuration(t, until, task.NextProcessAt, time.Second)
+		}
+	}
+	check()
+	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
+	check() // from Postgres
+	require.Len(t, reasons, 4)
+	s.checkInvariants()
+}
+
+// A retry starts when its job says, never before, and soon: the best of a few rounds counts, since the machine is busy.
+func TestRetriesStartWhenTheyAreDue(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_RETRY_BACKOFF_BASE": "700ms", "FORGERUN_RETRY_BACKOFF_MAX": "1500ms"})
+	api := s.startLeader()
+	s.startWorker()
+	u := s.newUser(api)
+	best := time.Hour
+	for round := range 5 {
+		auto := u.submit(api, execute("RETRY_ON_FAIL", `"auto_retry":true`))
+		asked := u.submit(api, execute("RETRY_ON_FAIL"))
+		s.await("FAILED", asked)
+		u.retry(api, asked)
+		s.await("SUCCEEDED", auto, asked)
+		worst := time.Duration(0)
+		for _, id := range []string{auto, asked} {
+			late := time.Duration(s.count(`SELECT (extract(epoch FROM started_at - run_at) * 1000000)::bigint FROM jobs WHERE job_id = $1`, id)) *
+				time.Microsecond
+			require.GreaterOrEqual(t, late, time.Duration(0), "round %d", round)
+			worst = max(worst, late)
+		}
+		best = min(best, worst)
+	}
+	require.Less(t, best, 250*time.Millisecond)
+	s.checkInvariants()
+}
+
+// What waits for its time when Redis is emptied starts no later than two seconds after it because of that.
+func TestFlushAllWhileJobsWaitForTheirTime(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startLeader()
+	s.startWorker()
+	u := s.newUser(api)
+	best := time.Hour
+	for range 3 {
+		var ids []string
+		for i := range 10 {
+			ids = append(ids, u.submit(api, deferred(2*time.Second+time.Duration(i)*200*time.Millisecond)))
+		}
+		require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
+		s.await("SUCCEEDED", ids...)
+		require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE started_at < execution_at`))
+		best = min(best, time.Duration(s.count(`SELECT (max(extract(epoch FROM started_at - execution_at)) * 1000)::int FROM jobs
+			WHERE job_id = ANY($1::uuid[])`, ids))*time.Millisecond)
+	}
+	require.Less(t, best, 2*time.Second)
+	s.checkInvariants()
+}
