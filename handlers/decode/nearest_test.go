@@ -14,7 +14,7 @@ func TestNearest(t *testing.T) {
 	for text, want := range map[string]job.Kind{
 		"SUCCESS_FAST":           job.SuccessFast,
 		"success-fast":           job.SuccessFast,
-		"SUCESS_FAST":            job.SuccessFast,
+		"SUCCES_FAST":            job.SuccessFast,
 		"SUCCESS_FATS":           job.SuccessFast,
 		"CPU_BRUST":              job.CPUBurst,
 		"RETRY_ON_FAILURE":       job.RetryOnFail,
