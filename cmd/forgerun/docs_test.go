@@ -65,13 +65,12 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 	require.Empty(t, named, "named in docs/reliability.md, but nowhere else")
 }
 
-// Every test that docs/conformance.md names exists, in some package.
+// Every test that the pages on conformance name exists, in some package, and
+// each row of their tables names one or says that there is none.
 func TestConformancePageNamesTestsThatExist(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/conformance.md")
-	require.NoError(t, err)
 	exist := map[string]bool{}
-	err = filepath.WalkDir("../..", func(file string, _ fs.DirEntry, err error) error {
+	err := filepath.WalkDir("../..", func(file string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(file, "_test.go") {
 			return err
 		}
@@ -85,15 +84,33 @@ func TestConformancePageNamesTestsThatExist(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	named := regexp.MustCompile(`\bTest\w+`).FindAllString(string(page), -1)
-	require.NotEmpty(t, named)
-	for _, name := range named {
-		require.True(t, exist[name], "%s does not exist", name)
-	}
-	for line := range strings.Lines(string(page)) {
-		if ruled := regexp.MustCompile(`^\| [0-9F]`).MatchString(line); ruled && strings.Count(line, "|") == 6 {
-			require.Contains(t, line, "Test", "a rule without a test")
+	pages, err := filepath.Glob("../../docs/conformance/*.md")
+	require.NoError(t, err)
+	require.Len(t, pages, 2, "the contract and the patterns")
+	for _, page := range append(pages, "../../docs/conformance.md") {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		rules, columns := 0, 0
+		for line := range strings.Lines(string(text)) {
+			cells := strings.Split(strings.TrimSpace(line), "|")
+			if strings.HasPrefix(line, "| section |") {
+				columns = len(cells)
+			}
+			if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| section |") {
+				continue
+			}
+			rules++
+			require.Len(t, cells, columns, line)
+			named := strings.TrimSpace(cells[columns-2])
+			if named == "not tested" {
+				continue
+			}
+			require.NotEmpty(t, named, "%s: a rule without a test: %s", page, line)
+			for name := range strings.SplitSeq(named, ", ") {
+				require.True(t, exist[name], "%s: %q does not exist", page, name)
+			}
 		}
+		require.Greater(t, rules, 50, page)
 	}
 }
 
@@ -124,7 +141,7 @@ var sourceFile = regexp.MustCompile(
 func TestDocumentationNamesFilesThatExist(t *testing.T) {
 	t.Parallel()
 	pages := []string{"../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md"}
-	for _, pattern := range []string{"../../docs/*.md", "../../docs/decisions/*.md"} {
+	for _, pattern := range []string{"../../docs/*.md", "../../docs/conformance/*.md", "../../docs/decisions/*.md"} {
 		found, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		pages = append(pages, found...)
