@@ -42,7 +42,7 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestSelectorsAreFound": true, "TestWhatIsNotFinished": true, "TestResultOfAJobWithoutOne": true, "TestProblemsTellWhatToDo": true,
 		"TestIdempotencyConflictNamesWhatWasMade": true,
 		"TestClientLibrary":                       true, "TestClientLibraryBatch": true, "TestClientLibraryVerifiesWebhooks": true,
-		"TestFailureThatIsNotRetryableIsNotRetried": true, "TestCancelAndItsRepetition": true, "TestLinesOfAnActionHaveItsRequestID": true,
+		"TestFailureThatIsNotRetryableIsNotRetried": true, "TestCancelAndItsRepetition": true,
 	}
 	page, err := os.ReadFile("../../docs/reliability.md")
 	require.NoError(t, err)
