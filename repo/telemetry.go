@@ -22,7 +22,7 @@ import (
 var (
 	grouped = []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"}
 	single  = []string{
-		"read", "batch", "complete", "delete", "clean", "release", "schedule", "mark dead", "heartbeat", "reclaim", "redeliver", "publish",
+		"read", "batch", "complete", "delete", "clean", "release", "schedule", "mark dead", "heartbeat", "idempotency", "use key", "reclaim", "redeliver", "publish",
 		"lead", "resign", "epoch", "raise epoch", "webhook", "insert client", "change keys", "signing key",
 	}
 )
