@@ -19,7 +19,8 @@ import (
 // execute runs a claimed job to its end. When it cannot bring it there, the
 // claim was lost, and the job is its new holder's or the rescuer's.
 //
-// What it returns is for the queue: nil, or that the attempt failed.
+// What it returns is for the queue: nil, that the attempt failed, or that none was
+// begun.
 func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error {
 	claimed, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -29,7 +30,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 	w.reportAssigned(ctx, worker, c)
 	if !held {
 		w.log.InfoContext(ctx, "a claimed job is not run", append(about(c, "run"), "worker_id", worker.String())...)
-		return nil
+		return job.ErrTaskStale
 	}
 	defer w.drop(c.Lease)
 	finish, started, ok := w.work(working, c)
@@ -38,7 +39,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 		if errors.Is(context.Cause(working), errShutdown) {
 			w.giveBack(ctx, worker, []job.Lease{c.Lease})
 		}
-		return nil
+		return job.ErrTaskStale
 	case ok && w.finish(claimed, c, &finish) == nil:
 		return taskEnd(finish)
 	}
