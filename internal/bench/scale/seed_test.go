@@ -70,6 +70,8 @@ func (g *seedTest) finish(id job.ID) {
 	claim, _, err := g.store.Claim(g.t.Context(), g.worker, id, 1)
 	require.NoError(g.t, err)
 	require.NotNil(g.t, claim)
+	_, err = g.store.Start(g.t.Context(), claim.Lease)
+	require.NoError(g.t, err)
 	_, err = g.store.Finish(g.t.Context(), job.Finish{Lease: claim.Lease, State: job.Succeeded, Result: result})
 	require.NoError(g.t, err)
 }
