@@ -90,7 +90,10 @@ func Open(cfg Config) (*Store, error) {
 	}
 	cfg.Webhooks = cfg.Webhooks.orDefault()
 	shown := telemetry.In(cfg.Registry)
-	s := &Store{pool: pool, cfg: cfg, metrics: newMetrics(shown), batchSlots: make(semaphore, maxBatchInserts), onceSlots: make(semaphore, maxOnce)}
+	s := &Store{
+		pool: pool, cfg: cfg, metrics: newMetrics(shown),
+		batchSlots: make(semaphore, maxBatchInserts), onceSlots: make(semaphore, maxOnce),
+	}
 	s.probe.own.config = pc.ConnConfig
 	showPool(shown, pool, s.probe.answers)
 	s.order = newOrder(s.metrics.late)

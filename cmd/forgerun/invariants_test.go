@@ -268,8 +268,8 @@ func (s *stack) requestViolations(all map[string]*history) (wrong []string) {
 }
 
 // checkTasks waits until Redis holds no task without a job that waits for it, but
-// for those of attempts that failed, which are kept in the archive. Tasks that a killed worker took stay active for a minute or two; they only
-// must have a job.
+// for those of attempts that failed, which are kept in the archive. Tasks that a
+// killed worker took stay active for a minute or two; they only must have a job.
 func (s *stack) checkTasks(all map[string]*history) {
 	s.t.Helper()
 	if !s.workerRuns() {

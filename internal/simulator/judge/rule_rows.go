@@ -8,7 +8,8 @@ type RowRule struct{ Invariant, What, SQL string }
 // RowRules are what collect.Run counts.
 var RowRules = []RowRule{
 	{keyed, "idempotency keys that stand for nothing", `SELECT count(*) FROM idempotency_keys k
-		WHERE answer_status IS NULL AND NOT EXISTS (SELECT FROM jobs WHERE job_id = k.resource_id) AND NOT EXISTS (SELECT FROM batches WHERE batch_id = k.resource_id)
+		WHERE answer_status IS NULL AND NOT EXISTS (SELECT FROM jobs WHERE job_id = k.resource_id)
+		AND NOT EXISTS (SELECT FROM batches WHERE batch_id = k.resource_id)
 		AND NOT EXISTS (SELECT FROM webhooks WHERE webhook_id = k.resource_id)
 		AND NOT EXISTS (SELECT FROM tombstones WHERE job_id = k.resource_id)`},
 	{accepted, "events of jobs that do not exist",
