@@ -209,7 +209,10 @@ func TestListOfDeliveries(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	hook, _ := f.subscribe("job.*"), f.subscribe("*")
-	first, second := f.at(job.Succeeded), f.at(job.Failed)
+	first := f.at(job.Succeeded)
+	middle := one[time.Time](f, `SELECT clock_timestamp()`)
+	require.Eventually(t, func() bool { return f.store.CreatedNow().After(middle) }, patience, tick)
+	f.at(job.Failed)
 	f.record(givenUp(f.claimAll(hook, 1)[0]))
 	owner := job.DeliveryOwner{WebhookID: hook}
 
@@ -232,7 +235,6 @@ func TestListOfDeliveries(t *testing.T) {
 	require.Len(t, f.deliveries(job.DeliveryQuery{Owner: job.DeliveryOwner{JobID: first}, Limit: 100}).Deliveries, 10, "of both webhooks")
 	require.Len(t, f.deliveries(job.DeliveryQuery{Owner: owner, State: job.DeliveryFailed, Limit: 100}).Deliveries, 1)
 	require.Len(t, f.deliveries(job.DeliveryQuery{Owner: owner, EventName: job.EventCreated, Limit: 100}).Deliveries, 2)
-	middle := one[time.Time](f, `SELECT created_at FROM jobs WHERE job_id = $1`, second.String())
 	require.Len(t, f.deliveries(job.DeliveryQuery{Owner: owner, CreatedAfter: &middle, Limit: 100}).Deliveries, 5)
 	require.Len(t, f.deliveries(job.DeliveryQuery{Owner: owner, CreatedBefore: &middle, Limit: 100}).Deliveries, 5)
 	require.Empty(t, f.deliveries(job.DeliveryQuery{Owner: job.DeliveryOwner{WebhookID: f.subscribe("*")}, Limit: 1}).Deliveries)
@@ -249,7 +251,10 @@ func TestLogAndRedelivery(t *testing.T) {
 	a := &r.Sent.Attempt
 	a.Header, a.Body, a.Truncated = map[string][]string{"X": {"a\x00b", "c"}}, []byte{0, 255}, true
 	a.StartedAt = a.StartedAt.UTC().Truncate(time.Microsecond)
-	require.Equal(t, job.Recorded{Number: 1}, f.record(r))
+	recorded := f.record(r)
+	require.WithinDuration(t, time.Now().Add(time.Hour), *recorded.NextAttemptAt, time.Minute)
+	recorded.NextAttemptAt = nil
+	require.Equal(t, job.Recorded{Number: 1}, recorded)
 
 	d, log, err := f.store.Delivery(f.ctx(), f.client, owner, p.ID)
 	require.NoError(t, err)

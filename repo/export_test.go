@@ -82,3 +82,10 @@ var AnyLabelAhead = anyLabelAhead
 
 // KeepOrder makes flushes of new jobs wait for so long for the ones before them.
 func (s *Store) KeepOrder(wait time.Duration) { s.order.wait = wait }
+
+// CreatedNow is created_at of a job that is submitted now: Postgres' time, or a
+// little less.
+func (s *Store) CreatedNow() time.Time {
+	now, _ := s.order.clock.now()
+	return now
+}

@@ -2,6 +2,7 @@ package repo
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -30,6 +31,12 @@ func (h *handed) run(p place) func() {
 	}
 }
 
+func (h *handed) all() []int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.numbers)
+}
+
 func TestHandOversKeepTheOrderOfFlushes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -49,8 +56,8 @@ func TestHandOversKeepTheOrderOfFlushes(t *testing.T) {
 			})
 		}
 		flushes.Wait()
-		require.Len(t, h.numbers, n-n/7)
-		require.IsIncreasing(t, h.numbers)
+		require.Len(t, h.all(), n-n/7)
+		require.IsIncreasing(t, h.all())
 		require.Zero(t, testutil.ToFloat64(o.late))
 		require.Empty(t, o.ended)
 	})
@@ -68,12 +75,12 @@ func TestAFlushWaitsASecondForTheOneBefore(t *testing.T) {
 		time.Sleep(maxHandOverWait / 2)
 		o.end(third, 3, h.run(third))
 		time.Sleep(maxHandOverWait/2 - time.Millisecond)
-		require.Empty(t, h.numbers)
+		require.Empty(t, h.all())
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
-		require.Equal(t, []int64{2, 3}, h.numbers)
+		require.Equal(t, []int64{2, 3}, h.all())
 		o.end(first, 4, h.run(first))
-		require.Equal(t, []int64{2, 3, 1}, h.numbers)
+		require.Equal(t, []int64{2, 3, 1}, h.all())
 		require.Equal(t, 4., testutil.ToFloat64(o.late))
 	})
 }

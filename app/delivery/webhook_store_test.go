@@ -12,8 +12,6 @@ import (
 type webhookRow struct {
 	job.Webhook
 	deleted bool
-	key     string
-	hash    [32]byte
 }
 
 func (s *fakeStore) ownWebhook(client, id job.ID) (*webhookRow, error) {

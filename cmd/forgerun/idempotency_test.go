@@ -24,7 +24,7 @@ func (a answer) requireReplay(t *testing.T, first answer) {
 	t.Helper()
 	require.Equal(t, "true", a.header.Get("Idempotency-Replayed"), a.body)
 	require.Equal(t, first.status, a.status)
-	require.Equal(t, string(first.body), string(a.body))
+	require.Equal(t, first.body, a.body)
 }
 
 func TestFailureThatIsNotRetryableIsNotRetried(t *testing.T) {
@@ -258,7 +258,7 @@ func TestAnExpiredKeyIsRenewed(t *testing.T) {
 	require.Equal(t, used, s.text(`SELECT used_at::text || xmin FROM api_keys WHERE key_id = $1`, got.text("key_id")), "written once")
 
 	page := u.call(api, "GET", "/problems/key-expired", "")
-	require.Contains(t, string(page.body), "/keys/renew")
+	require.Contains(t, page.body, "/keys/renew")
 }
 
 func TestKeysPastTheWindowAreNotRenewed(t *testing.T) {
