@@ -87,7 +87,8 @@ func newService(t *testing.T) *service {
 		"# TYPE job_queue_wait_seconds histogram\njob_queue_wait_seconds_bucket{le=\"+Inf\"} 1\njob_queue_wait_seconds_sum 1\n" +
 		"job_queue_wait_seconds_count 1\n" +
 		"# TYPE job_queued_seconds histogram\njob_queued_seconds_bucket{le=\"+Inf\"} 1\njob_queued_seconds_sum 1\njob_queued_seconds_count 1\n" +
-		"# TYPE job_assigned_seconds histogram\njob_assigned_seconds_bucket{le=\"+Inf\"} 1\njob_assigned_seconds_sum 1\njob_assigned_seconds_count 1\n" +
+		"# TYPE job_assigned_seconds histogram\njob_assigned_seconds_bucket{le=\"+Inf\"} 1\n" +
+		"job_assigned_seconds_sum 1\njob_assigned_seconds_count 1\n" +
 		"# TYPE job_execution_seconds histogram\njob_execution_seconds_bucket{le=\"+Inf\"} 1\njob_execution_seconds_sum 1\n" +
 		"job_execution_seconds_count 1\n" +
 		"jobs_current{state=\"CREATED\"} 0\njobs_current{state=\"QUEUED\"} 1\njobs_current{state=\"RUNNING\"} 0\n" +
