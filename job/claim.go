@@ -78,8 +78,7 @@ type NotClaimed struct {
 	// WorkerDead: the claiming worker's own lease has ended.
 	WorkerDead bool
 	// Unknown: there is no such job.
-	Unknown  bool
-	Dispatch int
+	Unknown bool
 }
 
 // Held is a job that storage says a worker holds.

@@ -249,14 +249,13 @@ type guarded struct {
 	attempt   int
 	fence     int64
 	startedAt *time.Time
-	dispatch  int
 	wait      time.Duration // until the job is due
 	alive     bool          // the worker, see whyUnchanged
 }
 
 func collectGuarded(rows pgx.Rows) (map[job.ID]guarded, error) {
 	return collectByID(rows, nil, func(g *guarded) []any {
-		return []any{&g.state, &g.attempt, &g.fence, &g.startedAt, &g.dispatch, &g.wait, &g.alive}
+		return []any{&g.state, &g.attempt, &g.fence, &g.startedAt, &g.wait, &g.alive}
 	})
 }
 
@@ -279,5 +278,5 @@ func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) (a cla
 	case waits && g.wait == 0 && g.alive:
 		return claimAnswer{}, true
 	}
-	return claimAnswer{not: job.NotClaimed{StillWaiting: waits, Wait: g.wait, WorkerDead: !g.alive, Dispatch: g.dispatch}}, false
+	return claimAnswer{not: job.NotClaimed{StillWaiting: waits, Wait: g.wait, WorkerDead: !g.alive}}, false
 }

@@ -67,16 +67,14 @@ func TestClaimRefusals(t *testing.T) {
 	early := f.submit(deferred(time.Hour))
 	backedOff := f.run()
 	f.finish(withRetry(failure(backedOff, job.FailedOnce), time.Minute))
-	f.exec(`UPDATE jobs SET dispatch = 7 WHERE job_id = $1`, backedOff.JobID.String())
-
 	tests := map[string]struct {
 		worker, id job.ID
 		attempt    int
 		not        job.NotClaimed
 	}{
 		"not due":         {f.worker, early, 1, job.NotClaimed{StillWaiting: true, Wait: time.Hour}},
-		"in its backoff":  {f.worker, backedOff.JobID, 2, job.NotClaimed{StillWaiting: true, Wait: time.Minute, Dispatch: 7}},
-		"earlier attempt": {f.worker, backedOff.JobID, 1, job.NotClaimed{Wait: time.Minute, Dispatch: 7}},
+		"in its backoff":  {f.worker, backedOff.JobID, 2, job.NotClaimed{StillWaiting: true, Wait: time.Minute}},
+		"earlier attempt": {f.worker, backedOff.JobID, 1, job.NotClaimed{Wait: time.Minute}},
 		"later attempt":   {f.worker, f.submit(), 2, job.NotClaimed{}},
 		"assigned":        {f.newWorker(), f.assigned(f.submit(), 1).JobID, 1, job.NotClaimed{}},
 		"running":         {f.newWorker(), f.run().JobID, 1, job.NotClaimed{}},

@@ -1,9 +1,7 @@
 package apptest
 
 import (
-	"bytes"
 	"context"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -223,7 +221,7 @@ func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (c *j
 		due := !r.RunAt.After(time.Now()) && s.AlmostDue == 0
 		if !waits || !due || !alive {
 			s.AlmostDue = max(0, s.AlmostDue-1)
-			not = job.NotClaimed{StillWaiting: waits, Wait: max(0, time.Until(r.RunAt)), WorkerDead: !alive, Dispatch: r.Dispatch}
+			not = job.NotClaimed{StillWaiting: waits, Wait: max(0, time.Until(r.RunAt)), WorkerDead: !alive}
 			return nil, nil
 		}
 		wasCreated := r.State == job.Created
@@ -310,57 +308,4 @@ func (s *Store) Release(ctx context.Context, leases []job.Lease, waits []time.Du
 // TaskOf gives the task that names a row now.
 func TaskOf(r *Row) job.Task {
 	return job.Task{JobID: r.ID, Attempt: r.Attempt, Dispatch: r.Dispatch, RunAt: r.RunAt, TraceParent: r.TraceParent}
-}
-
-func (s *Store) Register(ctx context.Context, worker job.ID, _ string, _ int, lease time.Duration) error {
-	return Do(ctx, s, "Register", func() error {
-		s.Workers[worker] = &workerRow{alive: true, Expires: time.Now().Add(lease)}
-		return nil
-	})
-}
-
-func (s *Store) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.Lease, error) {
-	return Call(ctx, s, "Renew", func() ([]job.Lease, error) {
-		if !s.Alive(worker) {
-			return nil, job.ErrWorkerDead
-		}
-		s.Workers[worker].Expires = time.Now().Add(lease)
-		var leases []job.Lease
-		for _, h := range s.held(func(id job.ID) bool { return id == worker }) {
-			leases = append(leases, h.Lease)
-		}
-		return leases, nil
-	})
-}
-
-func (s *Store) Held(ctx context.Context, worker job.ID, leases []job.Lease) ([]job.Held, error) {
-	return Call(ctx, s, "Held", func() ([]job.Held, error) {
-		return slices.DeleteFunc(s.held(func(id job.ID) bool { return id == worker }), func(h job.Held) bool {
-			return !slices.Contains(leases, h.Lease)
-		}), nil
-	})
-}
-
-func (s *Store) held(by func(job.ID) bool) []job.Held {
-	var held []job.Held
-	for _, r := range s.Rows {
-		if !r.Worker.IsZero() && by(r.Worker) {
-			held = append(held, job.Held{
-				Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.Fence}, ClientID: r.ClientID, RequestID: r.RequestID,
-				TraceParent: r.TraceParent, State: r.State, WorkKind: r.WorkKind, MaxAttempts: r.MaxAttempts, AutoRetry: r.AutoRetry,
-				LeaseExpiries: r.Expiries,
-			})
-		}
-	}
-	slices.SortFunc(held, func(a, b job.Held) int { return bytes.Compare(a.JobID[:], b.JobID[:]) })
-	return held
-}
-
-func (s *Store) Retire(ctx context.Context, worker job.ID) error {
-	return Do(ctx, s, "Retire", func() error {
-		if w := s.Workers[worker]; w != nil {
-			w.alive, w.Retired = false, true
-		}
-		return nil
-	})
 }

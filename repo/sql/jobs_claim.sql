@@ -83,7 +83,7 @@ WHERE jobs.state IN ('ASSIGNED', 'RUNNING') AND jobs.attempt = i.attempt AND job
 -- is the one that claims, or with null the one that holds the job. Locks nothing; finds the jobs by primary key. No
 -- row: the job does not exist.
 -- Parameters: @ids, @workers
-SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, j.dispatch, greatest(j.run_at - clock_timestamp(), interval '0'),
+SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - clock_timestamp(), interval '0'),
   EXISTS (SELECT FROM workers w WHERE w.worker_id = coalesce(i.worker, j.worker_id) AND w.state = 'ALIVE'
     AND w.expires_at > clock_timestamp())
 FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.job_id = i.id
