@@ -67,9 +67,9 @@ const (
 	SendTimeout     SendError = "TIMEOUT"           // no complete answer within the time limit
 	SendRefused     SendError = "CONNECTION_FAILED" // no connection, or none to that port
 	SendReset       SendError = "CONNECTION_LOST"   // closed or reset before the answer was complete
-	SendDNS         SendError = "NAME_NOT_RESOLVED"
+	SendDNS         SendError = "NAME_NOT_RESOLVED" // the name has no address, or one that must not be called
 	SendTLS         SendError = "TLS_FAILED"
-	SendForbidden   SendError = "ADDRESS_FORBIDDEN" // the host has an address that must not be called
+	SendForbidden   SendError = "ADDRESS_FORBIDDEN" // the URL spells out an address that must not be called
 	SendRedirect    SendError = "REDIRECT"          // 3xx: redirects are not followed
 	SendBadAnswer   SendError = "INVALID_ANSWER"    // not HTTP, or a head over the limit
 	SendRateLimited SendError = "RATE_LIMITED"      // 429
@@ -95,7 +95,7 @@ var sendTexts = map[SendError]string{
 	SendTimeout:     "The receiver did not answer completely within the time limit.",
 	SendRefused:     "No connection to the receiver could be made.",
 	SendReset:       "The receiver closed the connection before its answer was complete.",
-	SendDNS:         "The receiver's name could not be resolved.",
+	SendDNS:         "The receiver's name does not resolve to an address that may be called.",
 	SendTLS:         "The TLS handshake failed or the receiver's certificate is not trusted.",
 	SendForbidden:   "The receiver's address is not a public one.",
 	SendRedirect:    "The receiver answered with a redirect; redirects are not followed.",

@@ -110,7 +110,11 @@ func TestNoSpellingReachesTheCanary(t *testing.T) {
 	for _, target := range targets {
 		p.Target.URL = target
 		sent := s.Send(t.Context(), p)
-		require.Equal(t, job.SendForbidden, sent.Attempt.Error, target)
+		if _, wrong := s.cfg.Guard.parse(target); wrong != "" {
+			require.Equal(t, job.SendForbidden, sent.Attempt.Error, target)
+		} else {
+			require.Equal(t, job.SendDNS, sent.Attempt.Error, "%s: as a name that does not exist", target)
+		}
 		require.Zero(t, sent.Attempt.Status, target)
 
 		// The same without what Check knows: past any parser, at dial time.
@@ -166,7 +170,7 @@ func TestNameThatResolvesDifferentlyTheSecondTime(t *testing.T) {
 	}
 	s := newSender(t, SenderConfig{Guard: g, Timeout: 10 * time.Second})
 	s.dialer.Resolver = r
-	require.Equal(t, job.SendForbidden, s.Send(t.Context(), p).Attempt.Error)
+	require.Equal(t, job.SendDNS, s.Send(t.Context(), p).Attempt.Error)
 	require.Greater(t, lookups.Load(), int32(2))
 	c.requireUnseen(t)
 }
