@@ -248,6 +248,33 @@ func TestOtelLogTellsNoSecrets(t *testing.T) {
 
 // What became of spans can be seen: those that are neither sent nor failed were
 // dropped, or wait.
+// What was given for the collector, its headers above all, goes nowhere else.
+func TestRedirectsOfACollectorAreNotFollowed(t *testing.T) {
+	elsewhere := &receiver{}
+	target := listenHTTP(t, elsewhere)
+	redirecting := httptest.NewServer(http.RedirectHandler(target+"/v1/traces", http.StatusTemporaryRedirect))
+	t.Cleanup(redirecting.Close)
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=hunter2")
+	tracer, shutdown, out := startTracing(t, redirecting.URL, "http/protobuf")
+	_, span := tracer.Start(t.Context(), "secret")
+	span.End()
+	require.NoError(t, shutdown(t.Context()))
+	require.Contains(t, out.String(), "spans could not be sent")
+	require.Contains(t, out.String(), "redirect")
+	elsewhere.mu.Lock()
+	defer elsewhere.mu.Unlock()
+	require.Empty(t, elsewhere.traces)
+}
+
+func TestCollectorsAreReachedWithoutAProxyUnlessAskedFor(t *testing.T) {
+	t.Setenv("HTTP_PROXY", "http://proxy.example:3128")
+	r, err := http.NewRequest(http.MethodPost, "http://collector.example:4318/v1/traces", nil)
+	require.NoError(t, err)
+	way, err := wayToCollector(false)(r)
+	require.NoError(t, err)
+	require.Nil(t, way)
+}
+
 func TestSpansAreCounted(t *testing.T) {
 	var r receiver
 	for name, test := range map[string]struct {

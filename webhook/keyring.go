@@ -96,7 +96,7 @@ func (k *Keyring) Ensure(ctx context.Context) error {
 	if len(k.file) > 0 {
 		err = k.register(ctx, known)
 	} else if len(known) == 0 {
-		err = k.generate(ctx, true)
+		err = k.generate(ctx, true, publishBefore, publishAfter)
 	}
 	if err != nil {
 		return err
@@ -117,6 +117,14 @@ func (k *Keyring) register(ctx context.Context, known []job.SigningKey) error {
 // published for a day longer. Nothing is added under a master key that is not
 // that of the present key.
 func (k *Keyring) Rotate(ctx context.Context) error {
+	return k.rotate(ctx, publishBefore, publishAfter)
+}
+
+// Replace adds a new key that signs at once, and retires all others now: nobody
+// may trust what they have signed. The other processes know within 30 seconds.
+func (k *Keyring) Replace(ctx context.Context) error { return k.rotate(ctx, 0, 0) }
+
+func (k *Keyring) rotate(ctx context.Context, delay, overlap time.Duration) error {
 	switch {
 	case k.fileErr != nil:
 		return k.fileErr
@@ -126,14 +134,14 @@ func (k *Keyring) Rotate(ctx context.Context) error {
 	if err := k.Refresh(ctx); err != nil && !errors.Is(err, errNoKey) {
 		return err
 	}
-	if err := k.generate(ctx, false); err != nil {
+	if err := k.generate(ctx, false, delay, overlap); err != nil {
 		return err
 	}
 	return k.Refresh(ctx)
 }
 
 // generate makes a key and stores it encrypted.
-func (k *Keyring) generate(ctx context.Context, onlyFirst bool) error {
+func (k *Keyring) generate(ctx context.Context, onlyFirst bool, delay, overlap time.Duration) error {
 	if k.vault == nil {
 		return errors.New("signing keys cannot be stored: set FORGERUN_MASTER_KEY, or give a file of signing keys")
 	}
@@ -146,7 +154,7 @@ func (k *Keyring) generate(ctx context.Context, onlyFirst bool) error {
 		return err
 	}
 	key.Sealed = k.vault.Seal(keyContext(key.KID), private.Seed())
-	return k.store.AddSigningKey(ctx, key, onlyFirst, publishBefore, publishAfter)
+	return k.store.AddSigningKey(ctx, key, onlyFirst, delay, overlap)
 }
 
 // Check fails if the store has keys that were encrypted under another master

@@ -31,7 +31,8 @@ Usage:
   forgerun webhooks       delivers events to receivers; any number of processes
   forgerun migrate        bring the database schema up to date (-to N: to version N, up or down)
   forgerun rotate-signing-key
-                          make the next key that signs deliveries
+                          make the next key that signs deliveries (--leaked: it signs at
+                          once, and all others are no longer valid)
   forgerun config [ROLE]  the effective configuration of a role (api), secrets masked
   forgerun doctor [ROLE]  checks configuration, Postgres and Redis of a role (api), and says
                           what to do about each finding (--json: for machines); writes nothing

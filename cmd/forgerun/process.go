@@ -126,7 +126,7 @@ func (p *process) startTracing() error {
 		return nil
 	}
 	provider, flush, err := monitoring.NewTracing(context.Background(), monitoring.Tracing{
-		Protocol: p.cfg.Tracing.protocol(), Role: p.role, Version: version, Log: p.log, Registry: p.registry,
+		Protocol: p.cfg.Tracing.protocol(), Proxy: p.cfg.Tracing.Proxy, Role: p.role, Version: version, Log: p.log, Registry: p.registry,
 	})
 	if err != nil {
 		return fmt.Errorf("tracing: %w", err)

@@ -59,6 +59,33 @@ func TestRotation(t *testing.T) {
 	s.checkInvariants()
 }
 
+// After a leak one key is left, a new one, and it signs what is sent from then on.
+func TestLeakedSigningKey(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, hooks)
+	api, _, u := s.startDelivering()
+	_, leaked := u.directory(api)
+	require.Zero(t, s.start("rotate-signing-key").exitCode(), "one that is published and does not sign yet ends too")
+	replace := startProc(t, s.env, s.knownSecrets, "rotate-signing-key", "--leaked")
+	require.Zero(t, replace.exitCode(), replace.log.String())
+	require.Equal(t, 1, s.count(`SELECT count(*) FROM signing_keys WHERE retires_at IS NULL AND signs_from <= clock_timestamp()`))
+	require.Equal(t, 2, s.count(`SELECT count(*) FROM signing_keys WHERE retires_at <= clock_timestamp()`))
+
+	var kids []string
+	eventually(t, "the new key alone is published", func() bool {
+		_, kids = u.directory(api)
+		return len(kids) == 1 && kids[0] != leaked[0]
+	})
+	r := newReceiver(t, nil)
+	u.subscribe(api, r.url, "job.succeeded")
+	s.startWebhooks() // reads the keys anew; the one that runs does within 30 s
+	eventually(t, "the new key signs", func() bool {
+		id := u.submit(api, execute("WEBHOOK_SUCCESS"))
+		got := r.await("the end", func(d received) bool { return d.job() == id })
+		return strings.Contains(got.header.Get("Signature-Input"), `keyid="`+kids[0]+`"`)
+	})
+}
+
 // The keys of another master key cannot be used, and the process says so.
 func TestWrongMasterKey(t *testing.T) {
 	t.Parallel()

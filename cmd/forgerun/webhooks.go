@@ -156,8 +156,9 @@ func runRotateSigningKey(ctx context.Context, args []string, getenv func(string)
 		_, _ = fmt.Fprint(stdout, usage)
 		return 0
 	}
-	if len(args) > 0 {
-		return fail(2, "rotate-signing-key takes no arguments; it is configured by the environment.")
+	leaked := len(args) == 1 && args[0] == "--leaked"
+	if len(args) > 0 && !leaked {
+		return fail(2, "rotate-signing-key takes --leaked or nothing; it is configured by the environment.")
 	}
 	cfg, err := LoadConfig("rotate-signing-key", getenv)
 	if err != nil {
@@ -177,7 +178,12 @@ func runRotateSigningKey(ctx context.Context, args []string, getenv func(string)
 		return fail(1, err)
 	}
 	defer store.Close()
-	if err := webhook.NewKeyring(vault, store, nil).Rotate(ctx); err != nil {
+	keyring := webhook.NewKeyring(vault, store, nil)
+	rotate := keyring.Rotate
+	if leaked {
+		rotate = keyring.Replace
+	}
+	if err := rotate(ctx); err != nil {
 		return fail(1, err)
 	}
 	keys, err := store.SigningKeys(ctx)

@@ -80,8 +80,8 @@ ON CONFLICT (kid) DO UPDATE SET created_at = excluded.created_at, signs_from = e
 WHERE signing_keys.retires_at IS NOT NULL
 
 -- name: retireOtherKeys
--- Retires all other keys, after the given one has begun to sign and the overlap is over.
+-- Retires all other keys, after the given one has begun to sign and the overlap is over; none later than it was to retire.
 -- Parameters: @kid, @overlap
-UPDATE signing_keys SET retires_at = (SELECT greatest(signs_from, clock_timestamp()) FROM signing_keys
-  WHERE kid = @kid) + @overlap::interval
-WHERE kid <> @kid AND retires_at IS NULL
+UPDATE signing_keys SET retires_at = least(retires_at, (SELECT greatest(signs_from, clock_timestamp()) FROM signing_keys
+  WHERE kid = @kid) + @overlap::interval)
+WHERE kid <> @kid
