@@ -1,6 +1,10 @@
 package history
 
-import "time"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+)
 
 // Kind says what a fact is about, and with that who saw it.
 type Kind string
@@ -68,6 +72,7 @@ type Submission struct {
 	ExecutionAt *time.Time `json:"execution_at,omitempty"`
 	AutoRetry   bool       `json:"auto_retry,omitempty"`
 	Callback    string     `json:"callback,omitempty"` // URL
+	Params      string     `json:"params,omitempty"`   // ParamsDigest of them
 	Batch       string     `json:"batch,omitempty"`    // id of the batch that it came with
 	Intended    time.Time  `json:"intended"`           // when it was to be sent
 	Tries       []Try      `json:"tries"`
@@ -145,6 +150,18 @@ type Job struct {
 	ResultAttempt int        `json:"result_attempt,omitempty"` // 0: no result
 	Keys          int        `json:"keys,omitempty"`           // idempotency keys that lead to it and have not expired
 	Held          bool       `json:"held,omitempty"`           // has a worker
+	Params        string     `json:"params,omitempty"`         // ParamsDigest of them
+	AutoRetry     bool       `json:"auto_retry,omitempty"`
+}
+
+// ParamsDigest stands for the params of a job: 16 hexadecimal digits of the
+// SHA-256 of their JSON as it was sent, "" if there are none.
+func ParamsDigest(params []byte) string {
+	if len(params) == 0 {
+		return ""
+	}
+	sum := sha256.Sum256(params)
+	return hex.EncodeToString(sum[:8])
 }
 
 // Failure is the failure document of a job.

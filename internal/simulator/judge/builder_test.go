@@ -320,6 +320,7 @@ func (t *tale) close() *tale {
 	t.w.add(f)
 	row := t.row
 	row.EventSeq = len(t.log)
+	row.AutoRetry, row.Params = t.sub.AutoRetry, t.sub.Params
 	f = t.fact(history.StoredJob)
 	f.At, f.Told = end, &row
 	t.w.add(f)

@@ -276,6 +276,13 @@ func TestSoundVariantsPass(t *testing.T) {
 			s := w.refused()
 			s.WorkKind, s.ExecutionAt, s.Tries[0].Answered = "SUCCESS_FAST", &at, w.start.Add(4*second)
 		},
+		"RUNS_LONG on a machine so busy that it met the limit": func(w *world) {
+			w.job(1, "RUNS_LONG").claim().run().wait(2*time.Minute).ends(failed, "RFA_EXEC_TIMEOUT").close()
+		},
+		"the same with a limit that nobody knows": func(w *world) {
+			w.job(1, "RUNS_LONG").claim().run().wait(2*time.Minute).ends(failed, "RFA_EXEC_TIMEOUT").close()
+			w.run.MaxRuntime = 0
+		},
 		"an unknown limit of attempts": func(w *world) { w.run.MaxAttempts = 0 },
 		"a result that was not read":   func(w *world) { w.find(history.ToldReport, plainJob).Report.ResultSize = nil },
 		"a key that has expired": func(w *world) {

@@ -47,6 +47,8 @@ var corruptions = []corruption{
 	{"another job than was asked for", accepted, plainJob, func(w *world) {
 		w.find(history.Submitted, plainJob).Submission.WorkKind = "CPU_BURST"
 	}, true},
+	{"other params than were sent", accepted, plainJob, func(w *world) { w.find(storedJob, plainJob).Told.Params = "0123456789abcdef" }, true},
+	{"auto_retry that was not asked for", accepted, plainJob, func(w *world) { w.find(storedJob, plainJob).Told.AutoRetry = true }, false},
 	{"events of a job that is not there", accepted, unansweredJob, func(w *world) {
 		w.dropAll(kindOf(storedJob, unansweredJob))
 		w.dropAll(kindOf(history.ListedJob, unansweredJob))

@@ -42,6 +42,10 @@ func (c *checker) checkExistence() {
 	c.must(s.WorkKind == "" || s.WorkKind == j.WorkKind, accepted, "work kind %s was asked for, the job has %s", s.WorkKind, j.WorkKind)
 	c.must(sameTime(s.ExecutionAt, j.ExecutionAt), accepted, "execution_at %s was asked for, the job has %s",
 		clock(s.ExecutionAt), clock(j.ExecutionAt))
+	if r := c.row; r != nil {
+		c.must(s.Params == r.Params, accepted, "the job was sent with params of digest %q, and has %q", s.Params, r.Params)
+		c.must(s.AutoRetry == r.AutoRetry, accepted, "the job was sent with auto_retry %t, and has %t", s.AutoRetry, r.AutoRetry)
+	}
 	c.must(s.Batch == j.Batch, accepted, "the job was sent with batch %q and belongs to batch %q", s.Batch, j.Batch)
 }
 

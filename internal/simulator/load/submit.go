@@ -3,6 +3,7 @@ package load
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"net/http"
@@ -42,6 +43,7 @@ type ticket struct {
 func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 	list := make([]*ticket, in.Tickets)
 	params := params(in.ParamsBytes)
+	digest := history.ParamsDigest(params)
 	for i := range list {
 		kind := in.Kind
 		if len(in.Kinds) > 0 {
@@ -50,8 +52,11 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 		followed := in.Cancel.In != "" || in.Retries > 0 || in.Polled || e.awaitEnd
 		t := &ticket{number: in.N + int64(i), tenant: in.Tenant, intended: intended, hold: followed}
 		t.request = client.JobRequest{
-			Type: in.Type, WorkKind: kind, AutoRetry: in.AutoRetry, Params: params,
+			Type: in.Type, WorkKind: kind, AutoRetry: in.AutoRetry,
 			CorrelationID: e.o.Run + "." + strconv.FormatInt(t.number, 10),
+		}
+		if params != nil {
+			t.request.Params = params
 		}
 		if in.Type == scenario.Deferred {
 			t.request.ExecutionAt = intended.Add(in.Ahead).UTC().Truncate(time.Microsecond)
@@ -68,7 +73,7 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 		}
 		t.fact = history.Submission{
 			Key: key, Type: in.Type, WorkKind: kind,
-			AutoRetry: in.AutoRetry, Callback: t.request.Callback, Intended: intended,
+			AutoRetry: in.AutoRetry, Callback: t.request.Callback, Params: digest, Intended: intended,
 		}
 		if !t.request.ExecutionAt.IsZero() {
 			t.fact.ExecutionAt = &t.request.ExecutionAt
@@ -245,11 +250,11 @@ func (e *Engine) note(t *ticket, try history.Try, batch string) {
 }
 
 // params gives parameters of about the given size.
-func params(bytes int) any {
+func params(bytes int) json.RawMessage {
 	if bytes <= 0 {
 		return nil
 	}
-	return map[string]string{"filler": strings.Repeat("x", max(bytes-len(`{"filler":""}`), 0))}
+	return json.RawMessage(`{"filler":"` + strings.Repeat("x", max(bytes-len(`{"filler":""}`), 0)) + `"}`)
 }
 
 // Sleep waits for d or for the end of ctx, whose cause it then returns. A d below

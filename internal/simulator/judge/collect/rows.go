@@ -25,7 +25,8 @@ SELECT j.job_id::text, j.client_id::text, j.type, j.work_kind, j.state, coalesce
   coalesce(j.batch_id::text, ''), coalesce(j.failure_code, ''), j.request_id, j.run_at, j.event_seq, j.fence, j.lease_expiries,
   coalesce(r.attempt, 0), coalesce(k.n, 0), j.worker_id IS NOT NULL,
   CASE jsonb_typeof(j.definition -> 'duration_ms') WHEN 'number' THEN (j.definition ->> 'duration_ms')::numeric::bigint END,
-  coalesce(j.definition -> 'should_fail' = 'true', false)
+  coalesce(j.definition -> 'should_fail' = 'true', false), j.auto_retry,
+  coalesce(left(encode(sha256(convert_to(j.params::text, 'UTF8')), 'hex'), 16), '')
 FROM jobs j LEFT JOIN results r USING (job_id)
   LEFT JOIN (SELECT resource_id, count(*) AS n FROM idempotency_keys WHERE expires_at > now() GROUP BY resource_id) k
     ON k.resource_id = coalesce(j.batch_id, j.job_id)
@@ -74,7 +75,7 @@ var tables = []table{
 		return []any{
 			&j.Type, &j.WorkKind, &j.State, &j.Outcome, &j.Attempt, &j.MaxAttempts, &j.CreatedAt, &j.UpdatedAt, &j.ExecutionAt, &j.StartedAt,
 			&j.FinishedAt, &j.Correlation, &j.Batch, &j.Failure, &j.RequestID, &j.RunAt, &j.EventSeq, &j.Fence, &j.LeaseExpiries,
-			&j.ResultAttempt, &j.Keys, &j.Held, &j.DurationMS, &j.ShouldFail,
+			&j.ResultAttempt, &j.Keys, &j.Held, &j.DurationMS, &j.ShouldFail, &j.AutoRetry, &j.Params,
 		}
 	}},
 	{"events", selectEvents, func(f *history.Fact) []any {
