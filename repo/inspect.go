@@ -37,6 +37,7 @@ var (
 	ErrLogin      = errors.New("refuses the login")
 	ErrNoDatabase = errors.New("has no such database")
 	ErrTLS        = errors.New("and this program do not agree on TLS")
+	ErrPooled     = errors.New("is a pooler in transaction mode")
 	ErrUnread     = errors.New("refuses to be inspected")
 )
 
@@ -100,8 +101,9 @@ func Inspect(ctx context.Context, url string) (Inspection, error) {
 	i.Place = net.JoinHostPort(cfg.ConnConfig.Host, strconv.Itoa(int(cfg.ConnConfig.Port))) + "/" + cfg.ConnConfig.Database
 	cfg.ConnConfig.ConnectTimeout = inspectTimeout
 	cfg.ConnConfig.RuntimeParams["application_name"] = "forgerun doctor"
-	cfg.ConnConfig.RuntimeParams["statement_timeout"] = milliseconds(inspectTimeout)
-	cfg.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(inspectTimeout / 2)
+	setOnConnect(&cfg.ConnConfig.Config, map[string]string{
+		"statement_timeout": milliseconds(inspectTimeout), "lock_timeout": milliseconds(inspectTimeout / 2),
+	})
 	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
 	if err != nil {
 		return i, obstacle(err)
@@ -111,6 +113,9 @@ func Inspect(ctx context.Context, url string) (Inspection, error) {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
+	if err := refusePooler(ctx, &cfg.ConnConfig.Config); err != nil {
+		return i, err
+	}
 	for _, look := range []func(context.Context, pgx.Tx) error{i.readServer, i.readClock, i.readSchema, i.readState} {
 		err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error { return look(ctx, tx) })
 		if err != nil {

@@ -132,7 +132,7 @@ func openSQL(url string) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
-	cfg.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(migrationLockTimeout)
+	setOnConnect(&cfg.ConnConfig.Config, map[string]string{"lock_timeout": milliseconds(migrationLockTimeout)})
 	return stdlib.OpenDB(*cfg.ConnConfig), nil
 }
 

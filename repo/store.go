@@ -16,13 +16,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
@@ -109,42 +105,6 @@ func Open(cfg Config) (*Store, error) {
 
 // minConns leaves room for every batcher's flushers and for reads.
 const minConns = 20
-
-// setSession gives every session its limits: a statement ends before the
-// caller gives up on it, and a row that another session has locked
-// splits out of its batch sooner than that.
-func setSession(c *pgconn.Config, cfg Config) {
-	if c.RuntimeParams == nil {
-		c.RuntimeParams = map[string]string{}
-	}
-	c.RuntimeParams["application_name"] = cfg.ApplicationName
-	c.RuntimeParams["timezone"] = "UTC"
-	c.RuntimeParams["statement_timeout"] = milliseconds(cfg.Timeout)
-	c.RuntimeParams["lock_timeout"] = milliseconds(cfg.Timeout * 2 / 5)
-	c.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(cfg.Timeout * 2)
-	// Every statement here finds its rows by an index. A plan that was cached
-	// while the tables were small must not go on scanning, sorting or hashing them whole
-	// until they are analyzed; and these statements are too short to compile.
-	for _, setting := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit"} {
-		c.RuntimeParams[setting] = "off"
-	}
-	if cfg.OutcomeStream {
-		c.RuntimeParams["forgerun.outcome_stream"] = "on" // the trigger reports_published asks for it
-	}
-	if c.ConnectTimeout == 0 || c.ConnectTimeout > cfg.Timeout {
-		c.ConnectTimeout = cfg.Timeout
-	}
-}
-
-// scanUTC makes a connection hand out times in UTC, as package job promises.
-func scanUTC(_ context.Context, conn *pgx.Conn) error {
-	conn.TypeMap().RegisterType(&pgtype.Type{
-		Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
-	})
-	return nil
-}
-
-func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // Close flushes what waits in the batchers, then closes the pool. Calls made
 // afterwards fail.

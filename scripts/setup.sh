@@ -8,8 +8,8 @@
 #   scripts/setup.sh ci     to test everything: Prometheus, which checks the rules
 #                           and dashboards, Chromium, which opens the pages, and
 #                           Node with the packages of tools/documents, which check
-#                           the API's documents. Without them, tests that need
-#                           them are skipped. Ubuntu has no package of Chromium:
+#                           the API's documents, and PgBouncer. Without them, tests
+#                           that need them are skipped. Ubuntu has no package of Chromium:
 #                           install it by hand.
 #
 # Go is only checked. The rest is installed: with apt-get on Debian and Ubuntu
@@ -82,7 +82,7 @@ install_document_tools() {
 }
 
 # list_missing names what is not there, among: make postgres redis cc prometheus
-# chromium node.
+# chromium node pgbouncer.
 list_missing() {
   local missing=() database="" redis=""
   if [ "$1" = dev ]; then
@@ -96,6 +96,7 @@ list_missing() {
     { command -v prometheus && command -v promtool; } >/dev/null || missing+=(prometheus)
     have_browser || missing+=(chromium)
     have_node || missing+=(node)
+    have_program pgbouncer || missing+=(pgbouncer)
   fi
   echo "${missing[*]-}"
 }
@@ -141,6 +142,7 @@ install_with_brew() {
       prometheus) formulas+=(prometheus) ;;
       chromium) formulas+=(chromium) ;; # a cask; it puts the program on PATH
       node) formulas+=(node) ;;
+      pgbouncer) formulas+=(pgbouncer) ;;
     esac
   done
   command -v brew >/dev/null || die "Homebrew is missing (https://brew.sh). With it: brew install ${formulas[*]}"
@@ -158,6 +160,7 @@ install_with_apt() {
       cc) packages+=(gcc libc6-dev) ;;
       prometheus) packages+=(prometheus) ;;
       node) packages+=(nodejs npm) ;;
+      pgbouncer) packages+=(pgbouncer) ;;
       chromium)
         if grep -qsx 'ID=ubuntu' /etc/os-release; then
           say "Ubuntu has no package of Chromium: please install it with snap, or Google Chrome, by hand"
@@ -209,6 +212,7 @@ install_as_root() (
   fi
   case " $* " in *" redis-server "*) disable_service redis-server ;; esac
   case " $* " in *" prometheus "*) disable_service prometheus ;; esac
+  case " $* " in *" pgbouncer "*) disable_service pgbouncer ;; esac
 )
 
 # hold_servers: policy-rc.d answers 101 ("do not start") to package scripts while

@@ -116,7 +116,10 @@ func (p *process) connect() (err error) {
 		OutcomeStream: cfg.OutcomeStream != "",
 		Logger:        p.log, Registry: p.registry, TracerProvider: p.tracing,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return p.store.RefusePooler(context.Background())
 }
 
 // startTracing prepares what spans are begun with: nothing, unless they are to

@@ -155,7 +155,7 @@ func TestDoctorKnowsEveryObstacle(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
 		repo.ErrBadURL, repo.ErrAway, repo.ErrSilent, repo.ErrClosed, repo.ErrBusy, repo.ErrLogin, repo.ErrNoDatabase, repo.ErrTLS,
-		repo.ErrUnread,
+		repo.ErrPooled, repo.ErrUnread,
 	} {
 		var fs Findings
 		fs.judgePostgres("api", repo.Inspection{Place: "db:5432/x"}, fmt.Errorf("%w: words", err))

@@ -27,6 +27,7 @@ var postgresObstacles = []obstacle{
 	{repo.ErrNoDatabase, "create it (createdb), or correct the name in FORGERUN_DATABASE_URL"},
 	{repo.ErrTLS,
 		"set sslmode in FORGERUN_DATABASE_URL: require or verify-full (with sslrootcert) if the server wants TLS, disable if it has none"},
+	{repo.ErrPooled, "use session mode (pool_mode = session), or Postgres itself, in FORGERUN_DATABASE_URL"},
 	{repo.ErrUnread, "look at the server's log"},
 }
 

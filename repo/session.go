@@ -1,0 +1,114 @@
+package repo
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// setSession gives every session its limits: a statement ends before the
+// caller gives up on it, and a row that another session has locked
+// splits out of its batch sooner than that.
+func setSession(c *pgconn.Config, cfg Config) {
+	if c.RuntimeParams == nil {
+		c.RuntimeParams = map[string]string{}
+	}
+	c.RuntimeParams["application_name"] = cfg.ApplicationName
+	c.RuntimeParams["timezone"] = "UTC"
+	settings := map[string]string{
+		"statement_timeout":                   milliseconds(cfg.Timeout),
+		"lock_timeout":                        milliseconds(cfg.Timeout * 2 / 5),
+		"idle_in_transaction_session_timeout": milliseconds(cfg.Timeout * 2),
+	}
+	// Every statement here finds its rows by an index. A plan that was cached
+	// while the tables were small must not go on scanning, sorting or hashing them whole
+	// until they are analyzed; and these statements are too short to compile.
+	for _, setting := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit"} {
+		settings[setting] = "off"
+	}
+	if cfg.OutcomeStream {
+		settings["forgerun.outcome_stream"] = "on" // the trigger reports_published asks for it
+	}
+	setOnConnect(c, settings)
+	if c.ConnectTimeout == 0 || c.ConnectTimeout > cfg.Timeout {
+		c.ConnectTimeout = cfg.Timeout
+	}
+}
+
+// setOnConnect gives sessions their settings with the first statement. Poolers
+// refuse most settings in the message that starts a session, or forget them.
+func setOnConnect(c *pgconn.Config, settings map[string]string) {
+	var set strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		fmt.Fprintf(&set, "SET %s = '%s';", name, settings[name])
+	}
+	c.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		return conn.Exec(ctx, set.String()).Close()
+	}
+}
+
+// RefusePooler fails with ErrPooled behind a pooler that gives a session's server
+// to another one between transactions: settings, prepared statements, locks and
+// notifications would be lost with it. Where that cannot be found out, because
+// Postgres cannot be reached or others keep the pooler busy, there is no error.
+func (s *Store) RefusePooler(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, poolerTimeout)
+	defer cancel()
+	if err := refusePooler(ctx, &s.pool.Config().ConnConfig.Config); err != nil {
+		return fmt.Errorf("the server at the database URL %w: use session mode (pool_mode = session), or Postgres itself", err)
+	}
+	return nil
+}
+
+const poolerTimeout = 2 * time.Second
+
+func refusePooler(ctx context.Context, c *pgconn.Config) error {
+	var sessions [2]*pgconn.PgConn
+	for i := range sessions {
+		conn, err := pgconn.ConnectConfig(ctx, c)
+		if err != nil {
+			return nil
+		}
+		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+		sessions[i] = conn
+	}
+	// A pooler hands out the server that was used last.
+	for range 5 {
+		first, err1 := serverOf(ctx, sessions[0])
+		second, err2 := serverOf(ctx, sessions[1])
+		switch {
+		case err1 != nil || err2 != nil:
+			return nil
+		case first == second:
+			return ErrPooled
+		}
+	}
+	return nil
+}
+
+// serverOf gives the process id of the server that answers.
+func serverOf(ctx context.Context, conn *pgconn.PgConn) (pid string, err error) {
+	results, err := conn.Exec(ctx, `SELECT pg_backend_pid()`).ReadAll()
+	if err != nil {
+		return "", err
+	}
+	return string(results[0].Rows[0][0]), nil
+}
+
+// scanUTC makes a connection hand out times in UTC, as package job promises.
+func scanUTC(_ context.Context, conn *pgx.Conn) error {
+	conn.TypeMap().RegisterType(&pgtype.Type{
+		Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
+	})
+	return nil
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
