@@ -84,7 +84,7 @@ func TestDoctorJudgesPostgres(t *testing.T) {
 		{func(i *repo.Inspection) { i.Encoding = "SQL_ASCII" }, Failing, []string{"SQL_ASCII", "createdb -E UTF8"}},
 		{func(i *repo.Inspection) { i.SchemaVersion = 0 }, Failing, []string{"schema: none", "forgerun migrate"}},
 		{func(i *repo.Inspection) { i.SchemaVersion = 2 }, Failing, []string{"version 2, this program needs 3", "forgerun migrate"}},
-		{func(i *repo.Inspection) { i.SchemaVersion = 4 }, Failing, []string{"version 4, this program needs 3", "-to 3"}},
+		{func(i *repo.Inspection) { i.SchemaVersion = 4 }, Warning, []string{"version 4, this program needs 3", "works with it"}},
 		{func(i *repo.Inspection) {
 			i.MissingPrivileges = []string{"A on a", "B on b", "C on c", "D on d", "E on e"}
 		}, Failing,
@@ -102,6 +102,26 @@ func TestDoctorJudgesPostgres(t *testing.T) {
 		fs.judgePostgres("api", i, nil)
 		only(t, fs, c.level, c.words...)
 	}
+}
+
+func TestDoctorJudgesFiles(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		role  string
+		limit uint64
+		level Severity
+		words []string
+	}{
+		{"api", 150, Failing, []string{"at most 150", "room for about 50", "LimitNOFILE"}},
+		{"api", 1024, Warning, []string{"room for about 924"}},
+		{"worker", 1024, Healthy, nil},
+		{"webhooks", 65_536, Healthy, nil},
+	} {
+		var fs Findings
+		fs.judgeFiles(c.role, c.limit)
+		only(t, fs, c.level, c.words...)
+	}
+	require.NotZero(t, fileLimit())
 }
 
 func TestDoctorJudgesRedis(t *testing.T) {
