@@ -23,6 +23,7 @@ type Config struct {
 	DataDir                     string
 	LogLevel                    slog.Level
 	LogFormat                   string
+	Network                     Network
 	Tracing                     Tracing
 	WorkerConcurrency           int
 	TimeScale                   float64
@@ -88,7 +89,8 @@ const day = 24 * time.Hour
 
 // variables ties each environment variable to its field.
 func (c *Config) variables() []variable {
-	return slices.Concat(c.serviceVariables(), c.limitVariables(), c.deliveryVariables(), c.tracingVariables())
+	return slices.Concat(c.serviceVariables(), c.limitVariables(), c.deliveryVariables(), c.networkVariables(),
+		c.tracingVariables())
 }
 
 // serviceVariables are those of the stores, the listeners and the workers.

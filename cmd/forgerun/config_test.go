@@ -70,6 +70,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_WEBHOOK_DISABLE_FAILURES": {"0"},
 		"FORGERUN_WEBHOOK_DISABLE_AFTER":    {"-1s"},
 		"FORGERUN_OUTCOME_STREAM_MAXLEN":    {"0", "all"},
+		"FORGERUN_TRUSTED_PROXIES":          {"localhost", "10.0.0.0/33", "10.0.0.0/8;192.0.2.1", "fe80::1%eth0"},
 		"FORGERUN_REQUEST_TIMEOUT":          {"0s"},
 		"FORGERUN_DB_TIMEOUT":               {"0s", "1ms"},
 

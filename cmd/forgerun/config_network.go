@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/forgerun/forgerun/handlers/conn"
+)
+
+// Network is what is configured of connections and of where they come from.
+type Network struct {
+	TrustedProxies conn.Proxies
+}
+
+// networkVariables are those of connections.
+func (c *Config) networkVariables() []variable {
+	return []variable{
+		{name: "FORGERUN_TRUSTED_PROXIES",
+			help:  "networks of the proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8,192.0.2.7; unset: nobody's",
+			parse: networks(&c.Network.TrustedProxies)},
+	}
+}
+
+// networks is a list of networks and single addresses.
+func networks(field *conn.Proxies) func(string) error {
+	return func(s string) error {
+		*field = nil
+		for text := range strings.SplitSeq(s, ",") {
+			if text = strings.TrimSpace(text); text == "" {
+				continue
+			}
+			network, err := netip.ParsePrefix(text)
+			if addr, single := netip.ParseAddr(text); single == nil {
+				network, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+			}
+			if err != nil || network.Addr().Zone() != "" || network.Addr().Is4In6() {
+				return fmt.Errorf("networks and addresses separated by commas, such as 10.0.0.0/8,192.0.2.7,2001:db8::/32")
+			}
+			*field = append(*field, network.Masked())
+		}
+		return nil
+	}
+}
