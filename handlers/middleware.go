@@ -208,6 +208,9 @@ func idOrEmpty(id job.ID) string {
 // unreadable answers a request that never became one: too large, too slow or
 // broken. The connection closes after it; fasthttp sees to that.
 func (s *Server) unreadable(fctx *fasthttp.RequestCtx, err error) {
+	if errors.Is(err, net.ErrClosed) {
+		return // the listener made room, and nobody would read the answer
+	}
 	nameMethod(fctx)
 	c := s.app.AcquireCtx(fctx)
 	defer s.app.ReleaseCtx(c)

@@ -259,7 +259,7 @@ func New(cfg Config, deps Deps) *Server {
 
 	server := s.app.Server()
 	route := server.Handler
-	server.Handler = func(c *fasthttp.RequestCtx) { nameMethod(c); route(c) }
+	server.Handler = func(c *fasthttp.RequestCtx) { nameMethod(c); underWay(c, route) }
 	server.ErrorHandler = s.unreadable
 	server.ExpectHandler = s.expect
 	server.CloseOnShutdown = true
@@ -277,9 +277,27 @@ func nameMethod(c *fasthttp.RequestCtx) {
 	}
 }
 
-// Serve answers on l until Shutdown, then returns nil. It closes l.
+// underWay keeps the connection from being closed as an idle one while its
+// request is answered, and for good if it becomes a stream.
+func underWay(c *fasthttp.RequestCtx, handle fasthttp.RequestHandler) {
+	served, ok := c.Conn().(*conn.Conn)
+	if !ok {
+		handle(c)
+		return
+	}
+	served.Begin()
+	handle(c)
+	if !c.Hijacked() {
+		served.End()
+	}
+}
+
+// Serve answers on l until Shutdown, then returns nil. It closes l. One that is
+// no listener of package conn has no limits.
 func (s *Server) Serve(l net.Listener) error {
-	l = conn.NewListener(l)
+	if _, ok := l.(*conn.Listener); !ok {
+		l = conn.NewListener(l, conn.Limits{})
+	}
 	s.mu.Lock()
 	if s.stopped {
 		s.mu.Unlock()

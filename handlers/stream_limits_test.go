@@ -96,7 +96,7 @@ func TestLimitOfAStreamThatNeverBegins(t *testing.T) {
 	require.NoError(t, err)
 	near, far := net.Pipe()
 	defer func() { _ = far.Close() }()
-	accepted, err := conn.NewListener(single{conn: near}).Accept()
+	accepted, err := conn.NewListener(single{conn: near}, conn.Limits{}).Accept()
 	require.NoError(t, err)
 	c := accepted.(*conn.Conn)
 	c.OnClose.Store(&release)

@@ -10,6 +10,7 @@ import (
 	"github.com/forgerun/forgerun/app/events"
 	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/handlers"
+	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/notify"
@@ -68,7 +69,7 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 }
 
 func (a *api) serve(server *handlers.Server) {
-	if err := server.Serve(a.p.listener); err != nil {
+	if err := server.Serve(a.p.limited(a.p.listener, "api", conn.ForPublic)); err != nil {
 		a.failed <- fmt.Errorf("HTTP listener: %w", err)
 	}
 }

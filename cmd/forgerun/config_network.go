@@ -10,7 +10,8 @@ import (
 
 // Network is what is configured of connections and of where they come from.
 type Network struct {
-	TrustedProxies conn.Proxies
+	TrustedProxies           conn.Proxies
+	MaxConnectionsPerAddress int
 }
 
 // networkVariables are those of connections.
@@ -19,6 +20,9 @@ func (c *Config) networkVariables() []variable {
 		{name: "FORGERUN_TRUSTED_PROXIES",
 			help:  "networks of the proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8,192.0.2.7; unset: nobody's",
 			parse: networks(&c.Network.TrustedProxies)},
+		{name: "FORGERUN_MAX_CONNECTIONS_PER_ADDRESS", fallback: "1000",
+			help:  "connections of one address at once, to each listener of a process; loopback and trusted proxies have no limit",
+			parse: integer(&c.Network.MaxConnectionsPerAddress, 1, 1_000_000)},
 	}
 }
 
@@ -31,10 +35,10 @@ func networks(field *conn.Proxies) func(string) error {
 				continue
 			}
 			network, err := netip.ParsePrefix(text)
-			if addr, single := netip.ParseAddr(text); single == nil {
+			if addr, single := netip.ParseAddr(text); single == nil && addr.Zone() == "" {
 				network, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 			}
-			if err != nil || network.Addr().Zone() != "" || network.Addr().Is4In6() {
+			if err != nil || network.Addr().Is4In6() {
 				return fmt.Errorf("networks and addresses separated by commas, such as 10.0.0.0/8,192.0.2.7,2001:db8::/32")
 			}
 			*field = append(*field, network.Masked())

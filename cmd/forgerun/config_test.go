@@ -72,7 +72,10 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_OUTCOME_STREAM_MAXLEN":    {"0", "all"},
 		"FORGERUN_TRUSTED_PROXIES":          {"localhost", "10.0.0.0/33", "10.0.0.0/8;192.0.2.1", "fe80::1%eth0"},
 		"FORGERUN_REQUEST_TIMEOUT":          {"0s"},
-		"FORGERUN_DB_TIMEOUT":               {"0s", "1ms"},
+
+		"FORGERUN_MAX_CONNECTIONS_PER_ADDRESS": {"0", "all"},
+
+		"FORGERUN_DB_TIMEOUT": {"0s", "1ms"},
 
 		"OTEL_EXPORTER_OTLP_ENDPOINT":        {"localhost:4318", "ftp://localhost", "http://me:hunter2@localhost:4318"},
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": {"localhost:4318", "https://hunter2@localhost/v1/traces"},

@@ -45,7 +45,7 @@ var mayImport = []packageRule{
 	{"app/apptest", []string{"app", "job", "internal/telemetry"}}, // for tests
 	{"handlers", []string{"handlers/conn", "handlers/decode", "handlers/docs", "handlers/header", "handlers/stream", "job",
 		"internal/telemetry"}},
-	{"handlers/conn", nil},
+	{"handlers/conn", []string{"internal/telemetry"}},
 	{"handlers/decode", []string{"job"}},
 	{"handlers/docs", []string{"job"}},
 	{"handlers/header", []string{"job", "handlers/decode test"}},

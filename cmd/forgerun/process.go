@@ -15,6 +15,7 @@ import (
 	"github.com/forgerun/forgerun/app/batches"
 	"github.com/forgerun/forgerun/app/delivery"
 	"github.com/forgerun/forgerun/app/maintenance"
+	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
@@ -40,6 +41,8 @@ type process struct {
 	queue     *queue.Queue
 	notifier  *delivery.Notifier // the queue of whatever writes events
 	completer *batches.Completer
+
+	connections *conn.Metrics // of all listeners
 
 	subscribers *delivery.Subscribers
 
@@ -96,6 +99,7 @@ func (p *process) connect() (err error) {
 		return err
 	}
 	p.metrics = app.NewMetrics(p.registry)
+	p.connections = conn.NewMetrics(telemetry.In(p.registry))
 	cfg := p.cfg
 	p.redis, err = redisconn.Connect(cfg.RedisURL, redisconn.Options{Logger: p.log, Registry: p.registry, Tracer: p.tracer})
 	if err != nil {
@@ -154,6 +158,14 @@ func listen(cfg *Config, role string) (net.Listener, error) {
 		cfg.PublicURL = "http://" + addr
 	}
 	return l, nil
+}
+
+// limited bounds the connections of a listener.
+func (p *process) limited(l net.Listener, name string, total func() int) *conn.Listener {
+	return conn.NewListener(l, conn.Limits{
+		Total: total, PerAddress: p.cfg.Network.MaxConnectionsPerAddress, Exempt: p.cfg.Network.TrustedProxies,
+		Metrics: p.connections, Log: p.log.With("listener", name),
+	})
 }
 
 // newMaintenance makes the repairs that one of all processes does.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/handlers"
+	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/monitoring"
@@ -66,14 +67,15 @@ func (p *process) adminPart() lifecycle.Part {
 		Ready: func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
 	}
 	server := &http.Server{
-		Handler: pages.Handler(), ReadHeaderTimeout: closeGrace, IdleTimeout: time.Minute,
+		Handler: conn.UnderWay(pages.Handler()), ConnContext: conn.InContext, ReadHeaderTimeout: closeGrace, IdleTimeout: time.Minute,
 		WriteTimeout: 2 * time.Minute, // profiles take up to one
 	}
 	start := func(context.Context) error {
-		l, err := net.Listen("tcp", p.cfg.AdminAddr)
+		bound, err := net.Listen("tcp", p.cfg.AdminAddr)
 		if err != nil {
 			return fmt.Errorf("admin listener: %w", err)
 		}
+		l := p.limited(bound, "admin", conn.ForAdmin)
 		p.adminAddr = l.Addr().String()
 		go func() {
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

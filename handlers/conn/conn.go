@@ -1,15 +1,15 @@
-// Package conn wraps the connections of an HTTP server: one whose last request
-// was not read to its end is drained before it closes, a waiting request learns
-// when its client hangs up, and a shutdown closes connections on which nothing
-// has come.
+// Package conn wraps the connections of an HTTP server: their number is bounded,
+// one whose last request was not read to its end is drained before it closes, a
+// waiting request learns when its client hangs up, and a shutdown closes
+// connections on which nothing has come.
 package conn
 
 import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -21,61 +21,6 @@ const (
 	drainTime  = 2 * time.Second
 )
 
-// silentGrace is how long, at shutdown, a connection on which nothing has come
-// yet may still bring the request for which it was opened.
-const silentGrace = 250 * time.Millisecond
-
-// Listener makes Conns and knows those on which nothing has come yet: HTTP
-// clients open connections in advance, and fasthttp's shutdown would wait for
-// them. Its Close may come twice.
-type Listener struct {
-	net.Listener
-	once sync.Once
-	err  error
-
-	mu     sync.Mutex
-	silent map[*Conn]struct{}
-}
-
-// NewListener wraps a listener.
-func NewListener(l net.Listener) *Listener {
-	return &Listener{Listener: l, silent: map[*Conn]struct{}{}}
-}
-
-// Accept waits for the next connection.
-func (l *Listener) Accept() (net.Conn, error) {
-	accepted, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return l.wrap(accepted), nil
-}
-
-func (l *Listener) wrap(accepted net.Conn) *Conn {
-	c := &Conn{Conn: accepted, listener: l}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.silent[c] = struct{}{}
-	return c
-}
-
-// Close closes the listener once, and after a grace the silent connections.
-func (l *Listener) Close() error {
-	l.once.Do(func() {
-		l.err = l.Listener.Close()
-		time.AfterFunc(silentGrace, l.closeSilent)
-	})
-	return l.err
-}
-
-func (l *Listener) closeSilent() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for c := range l.silent {
-		_ = c.Conn.Close()
-	}
-}
-
 // Conn drains what the client still sends, within bounds, before it closes a
 // connection whose last request was not read to its end.
 type Conn struct {
@@ -84,20 +29,56 @@ type Conn struct {
 	OnClose atomic.Pointer[func()]
 
 	listener *Listener
-	used     atomic.Bool // something was read, or the connection is closed
+	used     atomic.Bool // something was read
+	answered atomic.Bool // and the next request not yet waited for
 	drain    atomic.Bool
 	ahead    []byte // what WhenGone has read; the next Read gives it
+
+	// Guarded by the listener's mutex.
+	source     netip.Addr // not valid if connections of its address are not counted
+	forgotten  bool
+	in         *list // of idle connections; nil: a request is under way
+	prev, next *Conn
+}
+
+// Begin says that a request is under way: the connection is not closed to make
+// room for others. End must follow when its answer is made, unless the
+// connection is in use from then on.
+func (c *Conn) Begin() {
+	c.answered.Store(false)
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.leave()
+}
+
+// End says that the answer is made. The connection is idle as soon as the next
+// request is waited for: by then the answer has been sent.
+func (c *Conn) End() { c.answered.Store(true) }
+
+// idle notes that the next request is waited for.
+func (c *Conn) idle() {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	if !c.forgotten {
+		c.leave()
+		c.listener.kept.add(c)
+	}
 }
 
 // Read reads what the client sends.
 func (c *Conn) Read(b []byte) (int, error) {
+	if c.answered.CompareAndSwap(true, false) {
+		c.idle()
+	}
 	if len(c.ahead) > 0 {
 		n := copy(b, c.ahead)
 		c.ahead = c.ahead[n:]
 		return n, nil
 	}
 	n, err := c.Conn.Read(b)
-	c.markUsed()
+	if !c.used.Load() {
+		c.used.Store(true)
+	}
 	return n, err
 }
 
@@ -126,21 +107,13 @@ func (c *Conn) WhenGone(gone func()) (stop func()) {
 	}
 }
 
-func (c *Conn) markUsed() {
-	if c.used.CompareAndSwap(false, true) {
-		c.listener.mu.Lock()
-		defer c.listener.mu.Unlock()
-		delete(c.listener.silent, c)
-	}
-}
-
 // DrainOnClose says that the client has sent more than was read.
 func (c *Conn) DrainOnClose() { c.drain.Store(true) }
 
 // Close ends the connection; after an unread request only once the client has
 // stopped sending, or the bounds are reached.
 func (c *Conn) Close() error {
-	c.markUsed()
+	defer c.forget()
 	if f := c.OnClose.Swap(nil); f != nil {
 		(*f)()
 	}
@@ -161,4 +134,10 @@ func (c *Conn) Discard() {
 	if tcp, ok := c.Conn.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0)
 	}
+}
+
+func (c *Conn) forget() {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.listener.forget(c)
 }

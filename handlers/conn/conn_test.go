@@ -14,7 +14,10 @@ type endless struct {
 	read     int
 	deadline time.Time
 	closed   bool
+	remote   net.Addr
 }
+
+func (e *endless) RemoteAddr() net.Addr { return e.remote }
 
 func (e *endless) Read(p []byte) (int, error)        { e.read += len(p); return len(p), nil }
 func (e *endless) SetReadDeadline(t time.Time) error { e.deadline = t; return nil }
@@ -23,7 +26,7 @@ func (e *endless) Close() error                      { e.closed = true; return n
 func TestDrainBounds(t *testing.T) {
 	t.Parallel()
 	e := &endless{}
-	c := &Conn{Conn: e, listener: &Listener{}}
+	c := &Conn{Conn: e, listener: NewListener(nil, Limits{})}
 	require.NoError(t, c.Close())
 	require.Zero(t, e.read, "a request that was read leaves nothing to drain")
 	c.DrainOnClose()
