@@ -225,7 +225,10 @@ func (s *Server) unreadable(fctx *fasthttp.RequestCtx, err error) {
 // codes for 408 and 431: they are malformed requests with their own status.
 func readError(err error) error {
 	var timeout net.Error
+	var known *job.Error
 	switch {
+	case errors.As(err, &known):
+		return known
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
 		return job.Errorf(job.CodePayloadTooLarge, "The request body is larger than this server allows.")
 	case errors.As(err, new(*fasthttp.ErrSmallBuffer)):

@@ -259,7 +259,15 @@ func New(cfg Config, deps Deps) *Server {
 
 	server := s.app.Server()
 	route := server.Handler
-	server.Handler = func(c *fasthttp.RequestCtx) { nameMethod(c); underWay(c, route) }
+	server.Handler = func(c *fasthttp.RequestCtx) {
+		if err := checkFraming(&c.Request.Header); err != nil {
+			c.Response.SetConnectionClose()
+			s.unreadable(c, err)
+			return
+		}
+		nameMethod(c)
+		underWay(c, route)
+	}
 	server.ErrorHandler = s.unreadable
 	server.ExpectHandler = s.expect
 	server.CloseOnShutdown = true

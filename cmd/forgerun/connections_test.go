@@ -57,3 +57,18 @@ func TestMoreConnectionsThanFiles(t *testing.T) {
 	p.terminate()
 	require.Equal(t, 0, p.exitCode())
 }
+
+// A request that a proxy in front could end elsewhere is no request.
+func TestRequestsThatAProxyCouldReadDifferently(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api := s.startAPI()
+	nobody := &user{s: s}
+	for _, fields := range []string{
+		"Content-Length: 0\r\nTransfer-Encoding: identity\r\n", "A: b\nC: d\r\n", "A: b\r\n c\r\n", "A : b\r\n",
+	} {
+		line := nobody.callRaw(api, "POST /v1/jobs HTTP/1.1\r\nHost: x\r\n"+fields)
+		require.Contains(t, line, " 400 ", fields)
+	}
+	require.Contains(t, nobody.callRaw(api, "POST /v1/jobs HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"), " 400 ")
+}

@@ -1,0 +1,45 @@
+package handlers
+
+import (
+	"bytes"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// checkFraming refuses a request that a proxy in front could end elsewhere than
+// this server does (RFC 9112, sections 2.2, 5.2 and 6.3): what the proxy takes
+// for its body would be a request here. fasthttp itself refuses a space before
+// the colon, several lengths, and Transfer-Encoding with HTTP/1.0.
+func checkFraming(h *fasthttp.RequestHeader) error {
+	raw := h.RawHeaders()
+	for rest := raw; ; {
+		i := bytes.IndexByte(rest, '\n')
+		if i < 0 {
+			break
+		}
+		if i == 0 || rest[i-1] != '\r' {
+			return job.Errorf(job.CodeMalformed, "A line of the request's header ends without a carriage return. End each one with CR LF.")
+		}
+		rest = rest[i+1:]
+		if len(rest) > 0 && (rest[0] == ' ' || rest[0] == '\t') {
+			return job.Errorf(job.CodeMalformed, "A line of the request's header begins with a space. Send each field on one line.")
+		}
+	}
+	if hasField(raw, fasthttp.HeaderContentLength) && hasField(raw, fasthttp.HeaderTransferEncoding) {
+		return job.Errorf(job.CodeMalformed, "The request has both a Content-Length and a Transfer-Encoding. Send one of them.")
+	}
+	return nil
+}
+
+// hasField looks for a field in a header's lines: what fasthttp keeps of them
+// depends on one another.
+func hasField(raw []byte, name string) bool {
+	for line := range bytes.Lines(raw) {
+		if len(line) > len(name) && line[len(name)] == ':' && bytes.EqualFold(line[:len(name)], []byte(name)) {
+			return true
+		}
+	}
+	return false
+}
