@@ -81,6 +81,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": {"localhost:4318", "https://hunter2@localhost/v1/traces"},
 		"OTEL_EXPORTER_OTLP_PROTOCOL":        {"http", "http/json"},
 		"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": {"http", "http/json"},
+		"FORGERUN_TRACE_PROXY":               {"perhaps", "on"},
 		"OTEL_TRACES_EXPORTER":               {"console", "otlp,none", "None"},
 		"OTEL_RESOURCE_ATTRIBUTES":           {"nonsense", "a=b,c", "a=b,", ","},
 		"OTEL_TRACES_SAMPLER":                {"always"},
