@@ -22,9 +22,13 @@ var MaintenanceTasks = []string{
 	"leader", "scheduler", "relay", "probe", "rescuer", "batch_completer", "cleaner", "deliveries", "orphans", "outcomes", "backlog",
 }
 
+// VitalTasks are those without which jobs or deliveries stop.
+var VitalTasks = []string{"scheduler", "relay", "rescuer", "deliveries"}
+
 // maintenanceMetrics count what the leader does, and what it has counted.
 type maintenanceMetrics struct {
 	Leading                         prometheus.Gauge
+	blocked                         *prometheus.GaugeVec
 	MaintenanceErrors               *prometheus.CounterVec
 	rounds                          *prometheus.HistogramVec
 	SucceededAt                     *prometheus.GaugeVec
@@ -39,6 +43,7 @@ func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 	task, by := []string{"task"}, []string{"by"}
 	return maintenanceMetrics{
 		Leading:           in.Gauge("maintenance_leader", "1 while this process leads the maintenance."),
+		blocked:           in.Gauges("maintenance_blocked", "1 while this process cannot do a task of the leader, and lets others lead.", task, VitalTasks...),
 		MaintenanceErrors: in.Counters("maintenance_errors_total", "Failed rounds of maintenance.", task, MaintenanceTasks...),
 		rounds: in.Histograms("maintenance_round_seconds", "Time that a round of maintenance took.", telemetry.Quick, task,
 			MaintenanceTasks...),
@@ -74,6 +79,14 @@ func (m *maintenanceMetrics) Leads(leading bool) {
 	m.Leading.Set(0)
 	if leading {
 		m.Leading.Set(1)
+	}
+}
+
+// Blocked shows whether this process cannot do a task.
+func (m *maintenanceMetrics) Blocked(task string, blocked bool) {
+	m.blocked.WithLabelValues(task).Set(0)
+	if blocked {
+		m.blocked.WithLabelValues(task).Set(1)
 	}
 }
 

@@ -170,7 +170,7 @@ func TestReadOnlyDatabase(t *testing.T) {
 	for range 3 {
 		_, err := f.store.InsertJob(f.ctx(), f.submission())
 		requireTrouble(t, err, job.CodeStorageUnavailable)
-		_, err = f.store.Lead(f.ctx(), newID(), time.Second)
+		_, err = f.store.Lead(f.ctx(), newID(), time.Second, 0)
 		requireTrouble(t, err, job.CodeStorageUnavailable)
 		_, _, err = f.store.Claim(f.ctx(), f.worker, id, 1)
 		requireTrouble(t, err, job.CodeStorageUnavailable)

@@ -70,6 +70,7 @@ type State struct {
 	OldestDue            time.Duration // for how long the job has been due that waits longest; 0: none waits
 	Moving               bool          // a job was started, or ended by itself, within the last minute
 	HasLeader            bool
+	LeaderOpen           bool  // whoever leads cannot do all of it, and nobody takes over
 	Epoch                int64 // of the dispatch
 	RedisRunID           string
 	HasWebhooks          bool             // any that is not deleted
@@ -186,7 +187,7 @@ func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 	}
 	var s State
 	err := tx.QueryRow(ctx, inspectState).Scan(&s.Workers, &s.Slots, &s.Held, &s.OldestDue, &s.Moving,
-		&s.HasLeader, &s.Epoch, &s.RedisRunID, &s.HasWebhooks)
+		&s.HasLeader, &s.LeaderOpen, &s.Epoch, &s.RedisRunID, &s.HasWebhooks)
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func TestInspectState(t *testing.T) {
 	f.exec(`UPDATE jobs SET run_at = now() - interval '5 minutes' WHERE job_id = $1`, f.submit())
 	keys := []job.SigningKey{{KID: "kid", Public: make([]byte, 32), Sealed: []byte("sealed")}}
 	require.NoError(t, f.store.AddSigningKey(f.ctx(), keys[0], true, 0, 0))
-	led, err := f.store.Lead(f.ctx(), newID(), time.Hour)
+	led, err := f.store.Lead(f.ctx(), newID(), time.Hour, 0)
 	require.NoError(t, err)
 	require.True(t, led)
 	require.NoError(t, f.store.RaiseEpoch(f.ctx(), 1, "run"))
@@ -98,7 +98,11 @@ func TestInspectState(t *testing.T) {
 	require.False(t, inspect().Moving)
 	f.expireWorker(f.worker)
 	f.exec(`UPDATE webhooks SET deleted_at = now()`)
-	f.exec(`UPDATE maintenance_state SET leader_expires_at = now()`)
+	_, err = f.store.Lead(f.ctx(), newID(), 0, -2*time.Hour)
+	require.NoError(t, err)
+	state = inspect()
+	require.Equal(t, []bool{true, true}, []bool{state.HasLeader, state.LeaderOpen})
+	f.exec(`UPDATE maintenance_state SET leader_expires_at = '-infinity'`)
 	f.exec(`DELETE FROM jobs WHERE state = 'QUEUED'`)
 	require.Equal(t, repo.State{Workers: 1, Slots: 1, Epoch: 2, RedisRunID: "run", SigningKeys: keys}, inspect(), "nobody counts who is gone")
 }

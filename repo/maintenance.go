@@ -38,11 +38,12 @@ var (
 )
 
 // Lead takes or keeps the lease of the one maintenance leader, on Postgres'
-// clock, and reports whether holder has it now. A row and not an advisory
-// lock: a paused process would keep the lock.
-func (s *Store) Lead(ctx context.Context, holder job.ID, lease time.Duration) (bool, error) {
+// clock, and reports whether holder has it now. From another holder it is taken when
+// it has run out for at least vacant; a lease of 0 is kept, but open to be taken. A row
+// and not an advisory lock: a paused process would keep the lock.
+func (s *Store) Lead(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error) {
 	n, err := s.change(ctx, "lead", `UPDATE maintenance_state SET leader_id = $1, leader_expires_at = clock_timestamp() + $2::interval
-		WHERE leader_id = $1 OR leader_expires_at <= clock_timestamp()`, uuid(holder), lease)
+		WHERE leader_id = $1 OR leader_expires_at <= clock_timestamp() - $3::interval`, uuid(holder), lease, vacant)
 	return n == 1, err
 }
 

@@ -14,7 +14,7 @@ import (
 
 func (f *fixture) lead(holder job.ID) bool {
 	f.t.Helper()
-	ok, err := f.store.Lead(f.ctx(), holder, time.Hour)
+	ok, err := f.store.Lead(f.ctx(), holder, time.Hour, 0)
 	require.NoError(f.t, err)
 	return ok
 }
@@ -38,10 +38,27 @@ func TestLeadHasOneHolder(t *testing.T) {
 	require.True(t, f.lead(a), "at once after the resignation")
 }
 
+// Whoever holds a lease of no time keeps it, until somebody takes it.
+func TestAnOpenLeaseIsTaken(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	lead := func(holder job.ID, lease, vacant time.Duration) bool {
+		ok, err := f.store.Lead(f.ctx(), holder, lease, vacant)
+		require.NoError(t, err)
+		return ok
+	}
+	a, b := newID(), newID()
+	require.True(t, lead(a, 0, time.Hour), "nobody has ever led")
+	require.False(t, lead(b, 0, time.Hour), "it has not been vacant for so long")
+	require.True(t, lead(a, 0, time.Hour))
+	require.True(t, lead(b, time.Hour, 0))
+	require.False(t, lead(a, 0, 0))
+}
+
 func TestLeadIsForItsTime(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	_, err := f.store.Lead(f.ctx(), newID(), 90*time.Second)
+	_, err := f.store.Lead(f.ctx(), newID(), 90*time.Second, 0)
 	require.NoError(t, err)
 	require.InDelta(t, 90, one[float64](f, `SELECT extract(epoch FROM leader_expires_at - clock_timestamp())::float8
 		FROM maintenance_state`), 30)
@@ -53,7 +70,7 @@ func TestConcurrentCandidatesHaveOneLeader(t *testing.T) {
 	stores := []*repo.Store{f.store, repotest.OpenURL(t, f.url)}
 	var leaders atomic.Int32
 	inParallel(20, func(i int) {
-		ok, err := stores[i%2].Lead(f.ctx(), newID(), time.Hour)
+		ok, err := stores[i%2].Lead(f.ctx(), newID(), time.Hour, 0)
 		if err != nil {
 			t.Error(err)
 		}

@@ -249,7 +249,7 @@ func TestNoSpansWithoutARequest(t *testing.T) {
 	held := f.run(traced(oneTrace))
 	for name, call := range map[string]func() error{
 		"renew":     func() error { _, err := leases.Renew(f.ctx(), f.worker, time.Hour); return err },
-		"lead":      func() error { _, err := f.store.Lead(f.ctx(), newID(), time.Hour); return err },
+		"lead":      func() error { _, err := f.store.Lead(f.ctx(), newID(), time.Hour, 0); return err },
 		"epoch":     func() error { _, _, err := f.store.Epoch(f.ctx()); return err },
 		"orphans":   func() error { _, err := f.store.Orphans(f.ctx(), 10); return err },
 		"waiting":   func() error { _, err := f.store.Waiting(f.ctx(), job.QueueCursor{}, 0, 10); return err },

@@ -9,9 +9,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func (s *Store) Lead(ctx context.Context, holder job.ID, lease time.Duration) (bool, error) {
+func (s *Store) Lead(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error) {
 	return Call(ctx, s, "Lead", func() (bool, error) {
-		if s.Leader != holder && time.Now().Before(s.LeaderUntil) {
+		if s.Leader != holder && time.Now().Before(s.LeaderUntil.Add(vacant)) {
 			return false, nil
 		}
 		s.Leader, s.LeaderUntil = holder, time.Now().Add(lease)

@@ -51,12 +51,12 @@ func TestMaintenanceKeepsItsPlaceAmongBatches(t *testing.T) {
 		m, _ := w.lead()
 		m.completeAfter = early.ID
 		w.Store.Hook("CompleteBatches", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
-		require.ErrorIs(t, m.completeBatches(context.Background()), apptest.ErrStorage)
+		require.ErrorIs(t, m.completeBatches(context.Background(), m.Leading), apptest.ErrStorage)
 		require.Equal(t, early.ID, m.completeAfter, "they are tried again")
-		require.NoError(t, m.completeBatches(context.Background()))
+		require.NoError(t, m.completeBatches(context.Background(), m.Leading))
 		require.NotNil(t, w.outcome(late))
 		require.Nil(t, w.outcome(early))
-		require.NoError(t, m.completeBatches(context.Background()))
+		require.NoError(t, m.completeBatches(context.Background(), m.Leading))
 		require.NotNil(t, w.outcome(early))
 	})
 }

@@ -21,7 +21,9 @@ import (
 
 // Store is what the leader needs of storage, apart from the relay's.
 type Store interface {
-	Lead(ctx context.Context, holder job.ID, lease time.Duration) (bool, error)
+	// Lead takes or keeps the leader's lease. From another holder it is taken when it
+	// has run out for at least vacant; with a lease of 0 anybody may take it at once.
+	Lead(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error)
 	Resign(ctx context.Context, holder job.ID) error
 	QueueDue(ctx context.Context, limit int) ([]job.Job, error)
 	Orphans(ctx context.Context, limit int) ([]job.Held, error)
@@ -36,8 +38,6 @@ type BacklogStore interface {
 
 // Cadence of the maintenance.
 const (
-	leaderLease       = 5 * time.Second
-	leaderInterval    = time.Second
 	SchedulerInterval = 200 * time.Millisecond
 	relayInterval     = 500 * time.Millisecond
 	probeInterval     = 2 * time.Second
@@ -75,6 +75,7 @@ type Maintenance struct {
 	metrics    *app.Metrics
 	log        *slog.Logger
 
+	tasks         []*task
 	completeAfter job.ID // where the completer goes on; its own
 
 	mu       sync.Mutex
@@ -104,7 +105,7 @@ type Deps struct {
 
 // New makes the maintenance of a process.
 func New(d Deps) *Maintenance {
-	return &Maintenance{
+	m := &Maintenance{
 		id: app.NewID(), leads: make(chan struct{}), elected: make(chan struct{}, 1), store: d.Store, backlog: d.Backlog, queue: d.Queue,
 		relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
 		completer: d.Completer, metrics: d.Metrics, log: d.Log,
@@ -113,6 +114,8 @@ func New(d Deps) *Maintenance {
 			OfDead: true,
 		},
 	}
+	m.tasks = m.newTasks()
+	return m
 }
 
 // Leading reports whether this process may work as the leader now.
@@ -122,156 +125,38 @@ func (m *Maintenance) Leading() bool {
 	return time.Now().Before(m.ledUntil)
 }
 
+// newTasks lists what this process does while it leads.
+func (m *Maintenance) newTasks() []*task {
+	all := []*task{
+		{name: "scheduler", interval: SchedulerInterval, vital: true, run: m.schedule},
+		{name: "relay", interval: relayInterval, vital: true, run: m.relay.round},
+		{name: "probe", interval: probeInterval, run: m.relay.probe},
+		{name: "rescuer", interval: RescuerInterval, vital: true, run: m.rescue},
+		{name: "batch_completer", interval: completerInterval, run: m.completeBatches},
+		{name: "cleaner", interval: cleanerInterval, run: m.clean},
+		{name: "backlog", interval: backlogInterval, trigger: m.elected, run: m.count},
+		{name: "deliveries", interval: deliveryInterval, vital: true, run: m.deliveries.Round},
+		{name: "orphans", interval: orphanInterval, run: m.deliveries.FailOrphans},
+	}
+	if m.publisher != nil {
+		all = append(all, &task{name: "outcomes", interval: publisherInterval, run: m.publisher.round})
+	}
+	return all
+}
+
 // Run works until ctx ends, then gives the leader's lease up.
 func (m *Maintenance) Run(ctx context.Context) {
-	var tasks sync.WaitGroup
-	every := func(interval time.Duration, name string, task func(context.Context) error) {
-		tasks.Go(func() { m.every(ctx, interval, nil, name, task) })
+	var loops sync.WaitGroup
+	loops.Go(func() { m.lead(ctx) })
+	for _, t := range m.tasks {
+		loops.Go(func() { m.repeat(ctx, t) })
 	}
-	tasks.Go(func() { m.lead(ctx) })
-	every(SchedulerInterval, "scheduler", m.schedule)
-	every(relayInterval, "relay", m.redispatch)
-	every(probeInterval, "probe", m.relay.probe)
-	every(RescuerInterval, "rescuer", m.rescue)
-	every(completerInterval, "batch_completer", m.completeBatches)
-	every(cleanerInterval, "cleaner", m.clean)
-	tasks.Go(func() { m.every(ctx, backlogInterval, m.elected, "backlog", m.count) })
-	every(deliveryInterval, "deliveries", func(ctx context.Context) error { return m.deliveries.Round(ctx, m.Leading) })
-	every(orphanInterval, "orphans", func(ctx context.Context) error { return m.deliveries.FailOrphans(ctx, m.Leading) })
-	if m.publisher != nil {
-		every(publisherInterval, "outcomes", func(ctx context.Context) error { return m.publisher.round(ctx, m.Leading) })
-	}
-	tasks.Wait()
-}
-
-// every runs a task at its interval while this process leads, and when trigger
-// says so.
-func (m *Maintenance) every(ctx context.Context, interval time.Duration, trigger <-chan struct{}, name string,
-	task func(context.Context) error) {
-	for m.awaitLead(ctx) && app.Rest(ctx, interval, trigger) {
-		if !m.Leading() {
-			continue
-		}
-		began := time.Now()
-		err := task(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		m.metrics.Round(name, time.Since(began), err)
-		if err != nil {
-			m.log.WarnContext(ctx, "maintenance failed", "action", "maintain", "task", name, app.ErrorFields(err))
-		}
-	}
-}
-
-// awaitLead waits until this process leads: one that does not is not woken for
-// nothing several times a second. It reports whether ctx goes on.
-func (m *Maintenance) awaitLead(ctx context.Context) bool {
-	m.mu.Lock()
-	leads := m.leads
-	m.mu.Unlock()
-	select {
-	case <-leads:
-	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
-}
-
-// lead keeps trying to get or keep the lease. It is counted from before each
-// request, so this side gives up before storage does.
-func (m *Maintenance) lead(ctx context.Context) {
-	for ctx.Err() == nil {
-		asked := time.Now()
-		leads, err := m.store.Lead(ctx, m.id, leaderLease)
-		if ctx.Err() == nil {
-			m.metrics.Round("leader", time.Since(asked), err)
-		}
-		switch {
-		case err == nil:
-			m.setLeading(leads, asked)
-		case ctx.Err() == nil:
-			m.log.WarnContext(ctx, "leader election failed", "action", "lead", app.ErrorFields(err))
-		}
-		if !app.Sleep(ctx, leaderInterval) {
-			break
-		}
-	}
-	m.setLeading(false, time.Time{})
-	resigning, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaderInterval)
-	defer cancel()
-	if err := m.store.Resign(resigning, m.id); err != nil {
-		m.log.WarnContext(ctx, "cannot resign as leader; the lease will run out", "action", "resign", app.ErrorFields(err))
-	}
-}
-
-// setLeading notes the answer to an election that was asked for at the given
-// moment.
-func (m *Maintenance) setLeading(leads bool, asked time.Time) {
-	until := asked.Add(leaderLease)
-	leads = leads && time.Now().Before(until) // an answer may come too late to be of use
-	if !leads {
-		until = time.Time{}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.leadUntil(until)
-	if !leads {
-		m.metrics.ForgetBacklog()
-	}
-}
-
-// leadUntil notes until when this process leads; the zero time: it does not. The
-// caller holds the lock.
-func (m *Maintenance) leadUntil(until time.Time) {
-	leads, led := !until.IsZero(), !m.ledUntil.IsZero()
-	m.ledUntil = until
-	m.metrics.Leads(leads)
-	if m.lapse != nil {
-		m.lapse.Stop()
-	}
-	if leads {
-		m.lapse = time.AfterFunc(time.Until(until), m.lapsed)
-	}
-	if leads == led {
-		return
-	}
-	m.log.Info("leadership changed", "action", "lead", "leading", leads)
-	if !leads {
-		m.leads = make(chan struct{})
-		return
-	}
-	close(m.leads)
-	select {
-	case m.elected <- struct{}{}:
-	default:
-	}
-}
-
-// lapsed ends a leadership that was not renewed in time, also while the
-// election's answer is still out. What was counted last is shown for a while
-// longer: nobody may be there to count anew.
-func (m *Maintenance) lapsed() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.ledUntil.IsZero() || time.Now().Before(m.ledUntil) {
-		return
-	}
-	m.leadUntil(time.Time{})
-	m.lapse = time.AfterFunc(backlogMemory, m.forget)
-}
-
-// forget ends the showing of an old backlog.
-func (m *Maintenance) forget() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.ledUntil.IsZero() {
-		m.metrics.ForgetBacklog()
-	}
+	loops.Wait()
 }
 
 // count takes the backlog. It is not shown once the leadership is over: another
 // process shows its own.
-func (m *Maintenance) count(ctx context.Context) error {
+func (m *Maintenance) count(ctx context.Context, _ func() bool) error {
 	backlog, err := m.backlog.Backlog(ctx, backlogLimit)
 	if err != nil {
 		return err
@@ -284,12 +169,9 @@ func (m *Maintenance) count(ctx context.Context) error {
 	return nil
 }
 
-// redispatch gives the queue what it does not have.
-func (m *Maintenance) redispatch(ctx context.Context) error { return m.relay.round(ctx, m.Leading) }
-
 // rescue gives back the jobs of workers whose lease has ended.
-func (m *Maintenance) rescue(ctx context.Context) error {
-	for m.Leading() {
+func (m *Maintenance) rescue(ctx context.Context, leading func() bool) error {
+	for leading() {
 		held, err := m.store.Orphans(ctx, rescuerBatch)
 		if err != nil {
 			return err
@@ -303,13 +185,13 @@ func (m *Maintenance) rescue(ctx context.Context) error {
 
 // completeBatches ends batches whose last job ended without anybody doing so. A
 // round looks at a slice of the open batches, the next one at those after it.
-func (m *Maintenance) completeBatches(ctx context.Context) error {
+func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) error {
 	ready, last, err := m.completer.Store.ReadyBatches(ctx, m.completeAfter, completerLook)
 	if err != nil {
 		return err
 	}
 	for batches := range slices.Chunk(ready, batches.ChunkSize) {
-		if !m.Leading() {
+		if !leading() {
 			return nil
 		}
 		n, err := m.completer.Complete(ctx, batches)
@@ -324,8 +206,8 @@ func (m *Maintenance) completeBatches(ctx context.Context) error {
 
 // clean removes what is past its retention, in bounded batches. It rests for as
 // long as each took: there may be millions, and nobody waits for their end.
-func (m *Maintenance) clean(ctx context.Context) error {
-	for m.Leading() {
+func (m *Maintenance) clean(ctx context.Context, leading func() bool) error {
+	for leading() {
 		began := time.Now()
 		more, err := m.store.Clean(ctx, cleanerBatch)
 		if err != nil || !more || !app.Sleep(ctx, time.Since(began)) {

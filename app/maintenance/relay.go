@@ -155,7 +155,7 @@ func (r *Relay) watchHead(ctx context.Context) error {
 
 // probe looks whether jobs behind the watermark still have their tasks, a slice of
 // them each time, and dispatches anew those that do not.
-func (r *Relay) probe(ctx context.Context) error {
+func (r *Relay) probe(ctx context.Context, _ func() bool) error {
 	if err := r.probeAhead(ctx); err != nil {
 		return err
 	}

@@ -438,7 +438,7 @@ func TestNothingIsDispatchedWhileTheQueueIsAway(t *testing.T) {
 
 func (w *worldMaint) probe(r *Relay) {
 	w.T.Helper()
-	require.NoError(w.T, r.probe(context.Background()))
+	require.NoError(w.T, r.probe(context.Background(), nil))
 }
 
 func TestProbeDispatchesAnewWhatIsMissing(t *testing.T) {
@@ -495,11 +495,11 @@ func TestProbeReportsTrouble(t *testing.T) {
 		w.round(r)
 		w.Queue.set(task, "completed")
 		w.Queue.Err = apptest.ErrQueue
-		require.ErrorIs(t, r.probe(context.Background()), apptest.ErrQueue)
+		require.ErrorIs(t, r.probe(context.Background(), nil), apptest.ErrQueue)
 		w.Queue.Err = nil
 		for _, operation := range []string{"Waiting", "Redispatch"} {
 			w.Store.Hook(operation, apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
-			require.ErrorIs(t, r.probe(context.Background()), apptest.ErrStorage, operation)
+			require.ErrorIs(t, r.probe(context.Background(), nil), apptest.ErrStorage, operation)
 		}
 		w.probe(r)
 		w.inQueue(task)
@@ -515,7 +515,7 @@ func TestProbeFindsWhatWasRenamedOnly(t *testing.T) {
 		w.round(r)
 		w.Queue.set(task, "completed")
 		w.Store.Hook("Redispatch", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)})
-		require.ErrorIs(t, r.probe(context.Background()), apptest.ErrStorage)
+		require.ErrorIs(t, r.probe(context.Background(), nil), apptest.ErrStorage)
 		w.probe(r)
 		w.inQueue(task)
 		require.Equal(t, 1, w.Store.RowOf(task.JobID).Dispatch)

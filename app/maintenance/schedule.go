@@ -23,11 +23,11 @@ const (
 
 // schedule queues all jobs whose time has come (section 10). It
 // publishes after the batch, so that notification cost cannot delay scheduling.
-func (m *Maintenance) schedule(ctx context.Context) error {
+func (m *Maintenance) schedule(ctx context.Context, leading func() bool) error {
 	for more := true; more; {
 		var due []job.Job
 		var err error
-		due, more, err = m.queueDue(ctx)
+		due, more, err = m.queueDue(ctx, leading)
 		for i := range due {
 			app.LogTransition(ctx, m.log, "schedule", &due[i], job.Created, job.Queued)
 			m.metrics.Scheduled(ctx, &due[i])
@@ -43,8 +43,8 @@ func (m *Maintenance) schedule(ctx context.Context) error {
 
 // queueDue queues jobs, and answers with them, also when it fails. There may be
 // more of them.
-func (m *Maintenance) queueDue(ctx context.Context) (due []job.Job, more bool, err error) {
-	if !m.Leading() {
+func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due []job.Job, more bool, err error) {
+	if !leading() {
 		return nil, false, nil
 	}
 	due, err = m.store.QueueDue(ctx, schedulerBatch)
@@ -56,7 +56,7 @@ func (m *Maintenance) queueDue(ctx context.Context) (due []job.Job, more bool, e
 	for range schedulerLanes {
 		lanes.Go(func() error {
 			for range schedulerUnpublished {
-				if !m.Leading() {
+				if !leading() {
 					return nil
 				}
 				batch, err := m.store.QueueDue(ctx, schedulerBatch)

@@ -25,12 +25,16 @@ func newWorldMaint(t testing.TB) *worldMaint {
 
 // lead runs maintenance until the test ends.
 func (w *worldMaint) lead() (m *Maintenance, stop func()) {
-	m = New(Deps{
+	m = w.maintenance()
+	return m, w.Background(m.Run)
+}
+
+func (w *worldMaint) maintenance() *Maintenance {
+	return New(Deps{
 		Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger),
 		Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger),
 		Publisher: NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testStreamLen, PublicURL: "https://run.example"}, w.Store, w.Queue,
 			w.Metrics, w.Logger),
 		Completer: w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
 	})
-	return m, w.Background(m.Run)
 }

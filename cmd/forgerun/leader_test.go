@@ -57,6 +57,94 @@ func TestKilledLeaderIsReplaced(t *testing.T) {
 	s.checkInvariants()
 }
 
+// resignLimit is the promised 10 s, and what a busy machine may take on top.
+const resignLimit = 10*time.Second + 10*time.Second
+
+// requireLed checks that another process leads than the first one.
+func (s *stack) requireLed(old string, since time.Time) {
+	s.t.Helper()
+	require.Less(s.t, time.Since(since), resignLimit)
+	require.NotEqual(s.t, old, s.text(`SELECT leader_id::text FROM maintenance_state`))
+}
+
+// The leader loses Redis, and nobody else does: only another relay can give the
+// jobs to the queue that it could not enqueue.
+func TestLeaderWithoutRedisIsReplaced(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	redis := newWire(t, s.rdb.Options().Addr)
+	old := s.startLeader(env{"FORGERUN_REDIS_URL": "redis://" + redis.listener.Addr().String()})
+	s.startAPI()
+	s.startWorker()
+	u := s.newUser(old)
+	s.await("SUCCEEDED", u.submit(old, execute("SUCCESS_FAST")))
+	leader := s.text(`SELECT leader_id::text FROM maintenance_state`)
+	redis.setCut(true)
+	cut := time.Now()
+	ids := u.submitMany(old, 100, execute("SUCCESS_FAST"))
+	s.await("SUCCEEDED", ids...)
+	s.requireLed(leader, cut)
+	require.EqualValues(t, 1, old.metric(`maintenance_blocked{task="relay"}`))
+	redis.setCut(false)
+	old.logged("a task of the leader gets on again", `"task":"relay"`)
+	s.checkInvariants()
+}
+
+// All statements work for the leader, but not the scheduler's.
+func TestLeaderThatCannotScheduleIsReplaced(t *testing.T) {
+	t.Parallel()
+	s, proxy, through := behindProxy(t)
+	old := s.startLeader(through)
+	other := s.startAPI()
+	u := s.newUser(other)
+	leader := s.text(`SELECT leader_id::text FROM maintenance_state`)
+	proxy.breakOn(`state = 'CREATED' AND execution_at <= now()`)
+	broken := time.Now()
+	s.await("QUEUED", u.submit(other, deferred(3*time.Second)))
+	s.requireLed(leader, broken)
+	proxy.breakOn("")
+	old.logged("a task of the leader gets on again", `"task":"scheduler"`)
+	s.checkInvariants()
+}
+
+// The leader's rescuer waits for an answer that never comes.
+func TestLeaderWhoseRescuerHangsIsReplaced(t *testing.T) {
+	t.Parallel()
+	s, proxy, through := behindProxy(t)
+	old := s.startLeader(through, patient)
+	other := s.startAPI()
+	u := s.newUser(other)
+	worker := s.startWorker(quickLease, slow)
+	id := u.submit(other, execute("SUCCESS_SLOW"))
+	s.await("RUNNING", id)
+	leader := s.text(`SELECT leader_id::text FROM maintenance_state`)
+	proxy.hangOn(`UPDATE workers SET state = 'DEAD'`)
+	hung := time.Now()
+	worker.kill()
+	s.await("FAILED", id)
+	s.requireLed(leader, hung)
+	require.EqualValues(t, 1, old.metric(`maintenance_blocked{task="rescuer"}`))
+	s.checkInvariants()
+}
+
+// A leader that has nobody to step back for goes on with what works.
+func TestLeaderWithoutRedisGoesOnAlone(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	redis := newWire(t, s.rdb.Options().Addr)
+	api := s.startLeader(env{"FORGERUN_REDIS_URL": "redis://" + redis.listener.Addr().String()})
+	u := s.newUser(api)
+	redis.setCut(true)
+	api.logged("a task of the leader does not get on here; another process may lead", `"task":"relay"`)
+	s.await("QUEUED", u.submit(api, deferred(3*time.Second)))
+	require.NotContains(t, api.log.String(), `"leading":false`)
+	_, report := s.doctor(nil)
+	require.Contains(t, report, "a task of its does not get on")
+	redis.setCut(false)
+	api.logged("a task of the leader gets on again", `"task":"relay"`)
+	s.checkInvariants()
+}
+
 // The lease is broken again and again, so that several processes believe that
 // they lead.
 func TestContendingLeadersDoNoHarm(t *testing.T) {

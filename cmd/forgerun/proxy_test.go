@@ -22,6 +22,8 @@ type lossyProxy struct {
 	mu     sync.Mutex
 	marker string // part of the statement whose next answer is lost, "" for none
 	lost   chan struct{}
+	broken string // part of the statements that break their connection, "" for none
+	hung   string // part of the statements that are never answered, "" for none
 }
 
 func newLossyProxy(t *testing.T, databaseURL string) *lossyProxy {
@@ -70,6 +72,28 @@ func (p *lossyProxy) take(sql []byte) (lost chan struct{}, ok bool) {
 	return p.lost, true
 }
 
+// breakOn breaks each connection that executes such a statement, from now on.
+func (p *lossyProxy) breakOn(marker string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = marker
+}
+
+// hangOn leaves each such statement without an answer, from now on.
+func (p *lossyProxy) hangOn(marker string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hung = marker
+}
+
+// obstructs reports whether a statement breaks its connection, or hangs.
+func (p *lossyProxy) obstructs(sql []byte) (breaks, hangs bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	is := func(marker string) bool { return marker != "" && bytes.Contains(sql, []byte(marker)) }
+	return is(p.broken), is(p.hung)
+}
+
 func (p *lossyProxy) serve(client net.Conn) {
 	defer func() { _ = client.Close() }()
 	server, err := net.Dial("tcp", p.server)
@@ -101,7 +125,10 @@ func (p *lossyProxy) forward(client io.Reader, server io.Writer, doomed chan<- c
 		if err != nil {
 			return
 		}
+		var sql []byte // that is executed
 		switch message[0] {
+		case 'Q':
+			sql = message[5:]
 		case 'P':
 			name, rest, _ := bytes.Cut(message[5:], []byte{0})
 			statements[string(name)] = rest
@@ -111,6 +138,13 @@ func (p *lossyProxy) forward(client io.Reader, server io.Writer, doomed chan<- c
 			if lost, ok := p.take(statements[string(name)]); ok {
 				doomed <- lost
 			}
+			sql = statements[string(name)]
+		}
+		if breaks, hangs := p.obstructs(sql); breaks {
+			return
+		} else if hangs {
+			_, _ = io.Copy(io.Discard, client) // until the process gives up
+			return
 		}
 		if _, err := server.Write(message); err != nil {
 			return
@@ -159,4 +193,71 @@ func readBody(r io.Reader, head []byte) ([]byte, error) {
 	body := make([]byte, binary.BigEndian.Uint32(length)-4)
 	_, err := io.ReadFull(r, body)
 	return append(append(head, length...), body...), err
+}
+
+// wire stands between a process and a server, and can be cut.
+type wire struct {
+	listener net.Listener
+	server   string
+
+	mu    sync.Mutex
+	cut   bool
+	conns map[net.Conn]bool
+}
+
+func newWire(t *testing.T, server string) *wire {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	w := &wire{listener: l, server: server, conns: map[net.Conn]bool{}}
+	t.Cleanup(func() { _ = l.Close(); w.setCut(true) })
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go w.serve(client)
+		}
+	}()
+	return w
+}
+
+// setCut breaks all connections and refuses new ones, or lets them through again.
+func (w *wire) setCut(cut bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cut = cut
+	for c := range w.conns {
+		if cut {
+			_ = c.Close()
+		}
+	}
+}
+
+// keep notes a connection, unless the wire is cut.
+func (w *wire) keep(c net.Conn) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.cut {
+		w.conns[c] = true
+	}
+	return !w.cut
+}
+
+func (w *wire) serve(client net.Conn) {
+	defer func() { _ = client.Close() }()
+	if !w.keep(client) {
+		return
+	}
+	server, err := net.Dial("tcp", w.server)
+	if err != nil {
+		return
+	}
+	defer func() { _ = server.Close() }()
+	go func() {
+		defer func() { _ = server.Close() }()
+		_, _ = io.Copy(server, client)
+	}()
+	_, _ = io.Copy(client, server)
 }

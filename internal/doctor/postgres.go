@@ -161,9 +161,13 @@ func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 // judgeState reports which processes there are. Whoever asks may be about to start them.
 func (fs *Findings) judgeState(s repo.State) {
 	fs.judgeWorkers(s)
-	if s.HasLeader {
+	switch {
+	case s.LeaderOpen:
+		fs.Warn("leader", "there is one, but a task of its does not get on (its metric maintenance_blocked says which), and no other process takes over",
+			"look at the other findings, and in its log for \"maintenance failed\"; a process without that obstacle takes over by itself")
+	case s.HasLeader:
 		fs.OK("leader", "there is one")
-	} else {
+	default:
 		fs.Warn("leader", "none: nothing is scheduled, relayed, rescued or cleaned",
 			"start any role; one of the processes leads within 5 s, or its log says why not")
 	}

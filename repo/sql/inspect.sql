@@ -21,13 +21,14 @@ WHERE j.oid = to_regclass('jobs') AND t.relkind = 'r' AND (t.relname <> 'goose_d
 
 -- name: inspectState
 -- Reads what the database says about the processes that share it. Asks for jobs by the indexes jobs_held, jobs_waiting
--- and jobs_ended. Locks nothing.
+-- and jobs_ended. Locks nothing. A leader that lets others lead renews its lease, which has run out by then, once a second.
 SELECT w.alive, w.slots, w.held,
   coalesce((SELECT now() - run_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() ORDER BY run_at, job_id
     LIMIT 1), '0'),
   EXISTS (SELECT FROM jobs WHERE finished_at > now() - interval '1 minute' AND state <> 'CANCELED')
     OR EXISTS (SELECT FROM jobs WHERE worker_id IS NOT NULL AND started_at > now() - interval '1 minute'),
-  m.leader_expires_at > clock_timestamp(), m.epoch, m.redis_run_id,
+  m.leader_expires_at > clock_timestamp() - interval '3 seconds',
+  m.leader_expires_at BETWEEN clock_timestamp() - interval '3 seconds' AND clock_timestamp(), m.epoch, m.redis_run_id,
   EXISTS (SELECT FROM webhooks WHERE deleted_at IS NULL)
 FROM maintenance_state m, (SELECT count(*)::int AS alive, coalesce(sum(concurrency), 0)::int AS slots,
     coalesce(sum((SELECT count(*) FROM jobs WHERE jobs.worker_id = workers.worker_id)), 0)::int AS held
