@@ -12,7 +12,7 @@ import (
 
 // BenchmarkLine is what one usual line costs, from its attributes to Lines.
 func BenchmarkLine(b *testing.B) {
-	log, err := NewLogger(NewLines(io.Discard), slog.LevelInfo, "json")
+	log, err := NewLogger(NewLines(io.Discard, nil), slog.LevelInfo, "json")
 	require.NoError(b, err)
 	h := log.With("role", "api").Handler()
 	b.ReportAllocs()

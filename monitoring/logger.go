@@ -19,7 +19,7 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 	options := &slog.HandlerOptions{Level: level}
 	flush := func() {}
 	if lines, ok := w.(*Lines); ok {
-		flush = lines.Flush
+		flush = lines.flushWarning
 	}
 	switch format {
 	case "json":

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/forgerun/forgerun/repo"
 )
@@ -96,14 +97,31 @@ func runRole(ctx context.Context, role string, args []string, getenv func(string
 		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
 		return 2
 	}
+	// Notify, so that a write to a pipe whose reader died is an error and not the end. Children do not
+	// inherit it, which they would if it were ignored.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	start := map[string]func(context.Context, Config, []string, io.Writer, io.Writer) error{
 		"dev": runDev, "api": runAPI, "worker": runWorker, "webhooks": runWebhooks,
 	}[role]
 	if err := start(ctx, cfg, unknownVariables(environ), stdout, stderr); err != nil {
-		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
+		lastWords(stderr, "forgerun:", err)
 		return 1
 	}
 	return 0
+}
+
+// lastWords says why a role ends, and waits for a second at most for its reader:
+// the process is to end.
+func lastWords(stderr io.Writer, words ...any) {
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		_, _ = fmt.Fprintln(stderr, words...)
+	}()
+	select {
+	case <-said:
+	case <-time.After(time.Second):
+	}
 }
 
 func isHelp(arg string) bool {

@@ -74,7 +74,7 @@ var metricNames = []string{
 	"database_errors_total", "database_up", "database_connections", "group_commit_items", "group_commit_seconds",
 	"submissions_out_of_order_total",
 	"redis_errors_total", "redis_up", "redis_connections", "asynq_queue_tasks", "tasks_enqueued_total", "tasks_dispatched_total",
-	"connections_refused_total", "accept_failures_total",
+	"connections_refused_total", "accept_failures_total", "log_lines_dropped_total",
 	"forgerun_build_info", "go_goroutines", "process_cpu_seconds_total",
 }
 

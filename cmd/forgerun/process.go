@@ -57,7 +57,8 @@ const closeGrace = 5 * time.Second
 // open makes a process and starts what all roles have: connections, the admin
 // listener and the maintenance. Nothing waits for the stores: they may come later.
 func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *process, err error) {
-	p := &process{role: role, lines: monitoring.NewLines(stderr), registry: monitoring.NewRegistry(version, role)}
+	p := &process{role: role, registry: monitoring.NewRegistry(version, role)}
+	p.lines = monitoring.NewLines(stderr, p.registry)
 	defer func() {
 		if err != nil {
 			p.parts.Stop()
@@ -76,6 +77,9 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	}
 	p.cfg, p.log = cfg, log.With("role", role)
 	p.parts.Log = p.log
+	p.lines.OnDropped(func(lines int) {
+		p.log.Warn("log lines were dropped: standard error was not read in time", "action", "log", "lines", lines)
+	})
 	slog.SetDefault(p.log) // libraries, and with it package log
 	if err := p.connect(); err != nil {
 		return nil, err

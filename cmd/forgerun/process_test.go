@@ -42,12 +42,25 @@ func startProc(t *testing.T, env map[string]string, secrets func() []string, arg
 
 func startProgram(t *testing.T, program string, env map[string]string, secrets func() []string, args ...string) *proc {
 	t.Helper()
+	p := newProc(t, program, env, args...)
+	p.cmd.Stderr = p.log
+	p.run(env, secrets)
+	return p
+}
+
+func newProc(t *testing.T, program string, env map[string]string, args ...string) *proc {
 	p := &proc{t: t, cmd: exec.Command(program, args...), stdout: newOutput(), log: newOutput(), done: make(chan struct{})}
 	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), asProgram + "=1"}
 	for name, value := range env {
 		p.cmd.Env = append(p.cmd.Env, name+"="+value)
 	}
-	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = p.stdout, p.log, dieWithTest()
+	p.cmd.Stdout, p.cmd.SysProcAttr = p.stdout, dieWithTest()
+	return p
+}
+
+// run starts the process, and has its log checked at its end.
+func (p *proc) run(env map[string]string, secrets func() []string) {
+	t, args := p.t, p.cmd.Args[1:]
 	require.NoError(t, p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait() // the exit code is asked for where it matters
@@ -60,7 +73,6 @@ func startProgram(t *testing.T, program string, env map[string]string, secrets f
 			t.Logf("--- %v, process %d, ended with %d:\n%s", args, p.cmd.Process.Pid, p.cmd.ProcessState.ExitCode(), p.log.tail())
 		}
 	})
-	return p
 }
 
 // buildProgram builds the program as it is shipped, without the race detector:
