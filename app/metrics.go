@@ -22,6 +22,7 @@ type Metrics struct {
 	BatchesCompleted           *prometheus.CounterVec
 	FencedWrites, TasksDropped *prometheus.CounterVec
 	Slots, SlotsUsed           prometheus.Gauge
+	KindsRefused               prometheus.Gauge
 	LeasesLost                 prometheus.Counter
 	Watchers                   *prometheus.GaugeVec
 	Notifications              *prometheus.CounterVec
@@ -43,6 +44,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		TasksDropped: in.Counters("tasks_dropped_total", "Queue tasks without a job that waits.", []string{"reason"}, "stale", "unknown"),
 		Slots:        in.Gauge("worker_slots", "Jobs that this worker process can hold at once."),
 		SlotsUsed:    in.Gauge("worker_slots_used", "Jobs that this worker process holds."),
+		KindsRefused: in.Gauge("worker_kinds_refused", "Work kinds that this worker process does not take, since its machine lacks what they need."),
 		LeasesLost:   in.Counter("worker_leases_lost_total", "Times that this worker process lost its lease."),
 		Watchers:     in.Gauges("watchers", "Streams and requests that wait for events.", []string{"kind"}, "job", "client"),
 		Notifications: in.Counters("watcher_notifications_total", "Times that a watcher was notified, by the cause.", []string{"source"},

@@ -30,7 +30,7 @@ func TestAllMetricsAreThereFromTheStart(t *testing.T) {
 		"job_schedule_lateness_seconds": 1,
 		"job_queued_seconds":            1, "job_assigned_seconds": 1, "job_retries_total": 2, "job_retry_outcomes_total": 3,
 		"idempotency_hits_total": 1, "batches_completed_total": 4, "watchers": 2, "watcher_notifications_total": 3,
-		"worker_slots": 1, "worker_slots_used": 1, "worker_leases_lost_total": 1, "fenced_writes_total": 3, "tasks_dropped_total": 2,
+		"worker_slots": 1, "worker_slots_used": 1, "worker_kinds_refused": 1, "worker_leases_lost_total": 1, "fenced_writes_total": 3, "tasks_dropped_total": 2,
 		"maintenance_leader": 1, "maintenance_blocked": len(VitalTasks), "maintenance_jobs_total": 6, "maintenance_deliveries_total": 4, "maintenance_errors_total": tasks,
 		"maintenance_round_seconds": tasks, "maintenance_last_success_timestamp_seconds": tasks,
 		"leases_expired_total": 2, "dispatch_epochs_total": 1, "dispatch_window_closed": 1, "outcomes_published_total": 1,

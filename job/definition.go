@@ -102,6 +102,10 @@ func (c Catalogue) draw(t Type, seed int64) Kind {
 	return matching[r.IntN(len(matching))]
 }
 
+// ErrExhausted is wrapped by errors of work that are this machine's alone: no room
+// in its temp folder, no memory, no file handles.
+var ErrExhausted = errors.New("the machine lacks what the work needs")
+
 // ErrBadDefinition is wrapped by every error of Definition.Validate.
 var ErrBadDefinition = errors.New("job definition is missing or invalid")
 

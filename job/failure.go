@@ -14,6 +14,7 @@ const (
 	TimedOut            Reason = "job-timed-out"
 	WorkerLost          Reason = "worker-lost"
 	WorkerShutdown      Reason = "worker-shutdown"
+	WorkerExhausted     Reason = "worker-exhausted"
 	DefinitionInvalid   Reason = "definition-invalid"
 	OutputInvalid       Reason = "output-invalid"
 	WorkPanicked        Reason = "work-panicked"
@@ -76,6 +77,8 @@ var Reasons = []ReasonSpec{
 	{WorkerLost, CodeWorkerUnavailable, StageProcessing, true, "Worker lost", "The worker that ran the job stopped answering."},
 	{WorkerShutdown, CodeWorkerUnavailable, StageProcessing, true, "Worker shut down",
 		"The worker that ran the job was shut down before the job ended."},
+	{WorkerExhausted, CodeWorkerUnavailable, StageProcessing, true, "Worker out of resources",
+		"The worker that ran the job had no room, memory or file handles left for it."},
 	{DefinitionInvalid, CodeInternal, StageProcessing, false, "Job definition unusable",
 		"The job's definition is missing or damaged; nothing was run."},
 	{OutputInvalid, CodeInternal, StageStorage, false, "Job output unusable", "The job ended without a complete result."},

@@ -24,6 +24,7 @@ func TestReasons(t *testing.T) {
 		"job-timed-out":         {"RFA_EXEC_TIMEOUT", true},
 		"worker-lost":           {"RFA_EXEC_WORKER_UNAVAILABLE", true},
 		"worker-shutdown":       {"RFA_EXEC_WORKER_UNAVAILABLE", true},
+		"worker-exhausted":      {"RFA_EXEC_WORKER_UNAVAILABLE", true},
 		"definition-invalid":    {"RFA_INTERNAL", false},
 		"output-invalid":        {"RFA_INTERNAL", false},
 		"work-panicked":         {"RFA_INTERNAL", false},

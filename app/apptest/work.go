@@ -31,6 +31,9 @@ func (f RunnerFunc) Run(ctx context.Context, d job.Definition, attempt int, _ fu
 	return f(ctx, d, attempt)
 }
 
+// Probe finds nothing wrong.
+func (RunnerFunc) Probe(context.Context, job.Kind) error { return nil }
+
 // Fixed is work that takes no time.
 func Fixed(result *job.Result, err error) RunnerFunc {
 	return func(context.Context, job.Definition, int) (*job.Result, error) { return result, err }

@@ -13,12 +13,15 @@ import (
 // executes it. It returns nil or a job.TaskFailed once there is nothing left to
 // do for the task: the outcome is committed, or the job is somebody else's now;
 // job.ErrTaskStale if there was nothing to do; job.TaskEarly if the job's time,
-// which storage knows, has not come. Another error means that the job could not
+// which storage knows, has not come, or its kind cannot be run here at the moment. Another error means that the job could not
 // be claimed; the queue offers the task again.
 //
 // ctx is the queue's: it bounds the waiting for a slot and for a lease, and
 // nothing else.
 func (w *Worker) Handle(ctx context.Context, t job.Task) error {
+	if w.refused.has(t.WorkKind) {
+		return &job.TaskEarly{Wait: refusalWait}
+	}
 	select {
 	case w.slots <- struct{}{}:
 	case <-ctx.Done():

@@ -33,6 +33,10 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 		return job.ErrTaskStale
 	}
 	defer w.drop(c.Lease)
+	if w.refused.has(c.Job.WorkKind) { // its task did not name the kind, or the refusal is new
+		w.giveBack(ctx, worker, []job.Lease{c.Lease})
+		return job.ErrTaskStale
+	}
 	finish, started, ok := w.work(working, c)
 	switch {
 	case !started:
@@ -163,6 +167,9 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 		return f, true
 	case errors.Is(cause, errShutdown):
 		return w.failed(c, job.WorkerShutdown), true
+	case errors.Is(err, job.ErrExhausted):
+		w.refuseKind(ctx, c.Job.WorkKind, err)
+		return w.failed(c, job.WorkerExhausted), true
 	case errors.Is(err, job.ErrBadDefinition):
 		return w.failed(c, job.DefinitionInvalid), true
 	default:

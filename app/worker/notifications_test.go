@@ -90,6 +90,8 @@ func (f reporting) Run(ctx context.Context, _ job.Definition, _ int, report func
 	return f(ctx, report)
 }
 
+func (reporting) Probe(context.Context, job.Kind) error { return nil }
+
 // percentages gives the progress that was published, in its order.
 func percentages(t *testing.T, notifications []job.Notification) []int {
 	t.Helper()

@@ -36,6 +36,8 @@ type LeaseStore interface {
 // Runner does the work of a job.
 type Runner interface {
 	Run(ctx context.Context, d job.Definition, attempt int, progress func(job.Progress)) (*job.Result, error)
+	// Probe tries whether work of the kind can be run here, after an attempt failed with job.ErrExhausted.
+	Probe(ctx context.Context, k job.Kind) error
 }
 
 // Config of a Worker.
@@ -83,6 +85,8 @@ type Worker struct {
 	holding  map[job.Lease]*holding
 	changed  chan struct{} // closed when the lease changes, draining begins, or the last busy call ends meanwhile
 
+	refused *refusals
+
 	suspects map[job.Lease]bool // held by storage's account only, at the last beat; Run's own
 }
 
@@ -108,6 +112,7 @@ func New(cfg Config, store ClaimStore, leases LeaseStore, queue app.Queue, compl
 		rescuer: &rescue.Rescuer{Store: store, Queue: queue, Completer: completer, Backoff: cfg.Backoff, Metrics: m, Log: log},
 		slots:   make(chan struct{}, cfg.Concurrency), trigger: make(chan struct{}, 1),
 		busy: map[attempt]bool{}, holding: map[job.Lease]*holding{}, changed: make(chan struct{}),
+		refused: newRefusals(),
 	}
 }
 

@@ -65,7 +65,8 @@ var metricNames = []string{
 
 	"job_retries_total", "job_retry_outcomes_total", "idempotency_hits_total", "job_schedule_lateness_seconds", "job_oldest_due_seconds",
 	"job_queued_seconds", "job_assigned_seconds",
-	"jobs_current", "workers_alive", "workers_slots", "worker_slots", "worker_slots_used", "worker_leases_lost_total", "leases_expired_total",
+	"jobs_current", "workers_alive", "workers_slots", "worker_slots", "worker_slots_used", "worker_kinds_refused",
+	"worker_leases_lost_total", "leases_expired_total",
 	"fenced_writes_total", "tasks_dropped_total", "maintenance_leader", "maintenance_blocked", "maintenance_jobs_total",
 	"maintenance_errors_total",
 	"maintenance_round_seconds", "maintenance_last_success_timestamp_seconds", "dispatch_epoch", "dispatch_epochs_total",

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,6 +17,7 @@ import (
 	"github.com/forgerun/forgerun/app/delivery"
 	"github.com/forgerun/forgerun/app/maintenance"
 	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/app/worker"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
@@ -45,6 +47,7 @@ type process struct {
 	connections *conn.Metrics // of all listeners
 
 	subscribers *delivery.Subscribers
+	worker      atomic.Pointer[worker.Worker] // nil in roles without one, and before it starts
 
 	parts     lifecycle.Group
 	listener  net.Listener // of the API; nil in the other roles

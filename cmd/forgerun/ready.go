@@ -48,6 +48,12 @@ func (p *process) ready(ctx context.Context) handlers.Readiness {
 			r.Checks["postgres"], r.Checks["migrations"] = wrong, "unknown"
 		}
 	}
+	if w := p.worker.Load(); w != nil {
+		if kinds := w.Refused(); len(kinds) > 0 {
+			r.Status = "degraded"
+			r.Checks["work"] = fmt.Sprintf("takes no jobs of %v: the machine lacks what they need", kinds)
+		}
+	}
 	if !r.OK {
 		r.Status = "unavailable"
 	}

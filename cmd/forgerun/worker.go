@@ -18,12 +18,14 @@ func (p *process) startWorker(ctx context.Context) error {
 		Name: workerName(), Concurrency: p.cfg.WorkerConcurrency, Lease: p.cfg.LeaseTimeout, Heartbeat: p.cfg.HeartbeatInterval,
 		Limit: limit, Backoff: p.cfg.Backoff,
 	}, p.store, leases, p.notifier, p.completer, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
+	p.worker.Store(w)
 	fetching := consumer.NewJobs(p.redis, consumer.Config{
 		Concurrency: p.cfg.WorkerConcurrency, ShutdownTimeout: closeGrace,
 	}, w.Handle, w.Canceled)
 	return p.parts.Start(ctx,
 		lifecycle.Close("worker leases", leases.Close),
 		p.loop("worker", w.Run),
+		p.loop("probes of refused work", w.ProbeRefused),
 		lifecycle.Part{
 			Name: "job consumer", Grace: p.cfg.ShutdownGrace,
 			Start: func(context.Context) error { return fetching.Start(context.Background()) },

@@ -75,7 +75,8 @@ func (f *Failure) FailureReason() job.Reason { return f.Reason }
 //
 // Errors: *Failure when the catalogue says that this attempt fails;
 // context.Cause(ctx) soon after ctx ends; one that wraps job.ErrBadDefinition,
-// before anything is run, when d cannot be run; and errors of the file system.
+// before anything is run, when d cannot be run; and one that wraps
+// job.ErrExhausted when this machine lacks what the work needs.
 func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, progress func(job.Progress)) (*job.Result, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err
@@ -99,6 +100,14 @@ func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, progres
 	result := l.result(d)
 	p.reportDone(p.steps)
 	return result, nil
+}
+
+// Probe does a step of the kind's work, as fast as it can: an error says that the
+// kind cannot be run here now.
+func (r *Runner) Probe(ctx context.Context, kind job.Kind) error {
+	l := r.loadOf(job.Definition{WorkKind: kind})
+	defer l.release()
+	return step(ctx, l, steps, time.Now().Add(r.limit))
 }
 
 // duration is how long d takes here. RUNS_OVER_TIMEOUT outlasts the limit

@@ -53,7 +53,7 @@ func payloadOf(t job.Task, name bool) []byte {
 }
 
 // ParseTask reads a task's payload: its name, in exactly the spelling of TaskName, or the JSON of payloadOf, of which only the
-// name's members count. Attempts count from 1, dispatches from 0.
+// name's members and the kind count; the name says nothing of the kind. Attempts count from 1, dispatches from 0.
 func ParseTask(payload string) (job.Task, error) {
 	if !strings.HasPrefix(payload, "{") {
 		return parseName(payload)
@@ -62,11 +62,16 @@ func ParseTask(payload string) (job.Task, error) {
 		Job      string `json:"job"`
 		Attempt  int    `json:"attempt"`
 		Dispatch int    `json:"dispatch"`
+		Kind     string `json:"kind"`
 	}
 	if err := json.Unmarshal([]byte(payload), &p); err != nil {
 		return job.Task{}, ErrBadPayload
 	}
-	return parseName(p.Job + ":" + strconv.Itoa(p.Attempt) + ":" + strconv.Itoa(p.Dispatch))
+	t, err := parseName(p.Job + ":" + strconv.Itoa(p.Attempt) + ":" + strconv.Itoa(p.Dispatch))
+	if err == nil {
+		t.WorkKind = job.Kind(p.Kind)
+	}
+	return t, err
 }
 
 func parseName(name string) (job.Task, error) {
