@@ -63,6 +63,7 @@ type Store struct {
 	onceSlots  semaphore            // of transactions of Once
 	onceKeys   keyedMutex[onceKey]  // of requests that are being done
 	orphans    orphanWalk
+	writes     writeCheck // of readiness
 }
 
 // Open makes a store. It does not wait for Postgres: an unreachable server

@@ -147,6 +147,13 @@ func TestCluster(t *testing.T) {
 		nodes, addresses = append(nodes, node), append(addresses, fmt.Sprint("127.0.0.1:", server.Port()))
 	}
 	_, port, _ := strings.Cut(addresses[1], ":")
+	meet(t, nodes, port)
+	requireAllWorks(t, "redis-cluster://"+strings.Join(addresses, ","))
+}
+
+// meet makes a cluster of the nodes, the second of which is at the port.
+func meet(t *testing.T, nodes []*redisconn.Redis, port string) {
+	t.Helper()
 	require.NoError(t, nodes[0].Client.ClusterMeet(t.Context(), "127.0.0.1", port).Err())
 	for _, node := range nodes {
 		redistest.Eventually(t, func() bool {
@@ -154,7 +161,26 @@ func TestCluster(t *testing.T) {
 			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_ok:16384")
 		})
 	}
-	requireAllWorks(t, "redis-cluster://"+strings.Join(addresses, ","))
+}
+
+// A cluster that has lost the server with the queue is of no use, whatever the others answer.
+func TestReadinessOfAClusterWithoutTheQueue(t *testing.T) {
+	t.Parallel()
+	settings := map[string]string{"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
+	rest, _ := startRedis(t, settings)
+	holder, _ := startRedis(t, settings)
+	nodes := []*redisconn.Redis{redistest.Connect(t, rest.URL()), redistest.Connect(t, holder.URL())}
+	slot := int(nodes[0].Client.ClusterKeySlot(t.Context(), "{jobs}").Val())
+	require.NoError(t, nodes[0].Client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, slot-1, slot+1, 16383).Err())
+	require.NoError(t, nodes[1].Client.Do(t.Context(), "CLUSTER", "ADDSLOTS", slot).Err())
+	meet(t, nodes, fmt.Sprint(holder.Port()))
+	r := redistest.Connect(t, fmt.Sprintf("redis-cluster://127.0.0.1:%d,127.0.0.1:%d", rest.Port(), holder.Port()))
+	jobs, webhooks := queue.New(r, queue.Config{}), queue.New(r, queue.Config{})
+	redistest.Eventually(t, func() bool { return jobs.Ready(t.Context(), redisconn.Jobs) == nil })
+	require.NoError(t, holder.Kill())
+	redistest.Eventually(t, func() bool { return jobs.Ready(t.Context(), redisconn.Jobs) != nil })
+	require.NoError(t, webhooks.Ready(t.Context(), redisconn.Webhooks))
+	require.NoError(t, nodes[0].Ping(t.Context()), "it answers")
 }
 
 func TestSentinel(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/monitoring"
 	"github.com/forgerun/forgerun/tasks/queue"
+	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
 // readyPatience bounds the checks of a process' health: who asks for it, such as
@@ -29,11 +30,14 @@ func (p *process) ready(ctx context.Context) handlers.Readiness {
 	defer cancel()
 	var redis, postgres error
 	var checks sync.WaitGroup
-	checks.Go(func() { redis = p.queue.Ping(ctx) })
-	checks.Go(func() { postgres = p.store.Ping(ctx) })
+	checks.Go(func() { redis = p.queue.Ready(ctx, p.queuesOf()...) })
+	checks.Go(func() { postgres = p.store.Ready(ctx) })
 	checks.Wait()
 	if redis != nil {
 		r.Checks["redis"] = "unreachable"
+		if errors.Is(redis, queue.ErrRefused) {
+			r.Checks["redis"] = "refuses writes"
+		}
 		r.Status, r.OK = "degraded", p.role == "api" || p.role == "dev"
 	}
 	if err := postgres; err != nil {
@@ -58,6 +62,17 @@ func (p *process) ready(ctx context.Context) handlers.Readiness {
 		r.Status = "unavailable"
 	}
 	return r
+}
+
+// queuesOf are the queues that the process needs: in a cluster they may be on different servers.
+func (p *process) queuesOf() []string {
+	switch p.role {
+	case "worker":
+		return []string{redisconn.Jobs}
+	case "webhooks":
+		return []string{redisconn.Webhooks}
+	}
+	return redisconn.Queues
 }
 
 // Ready makes process the Health of the HTTP side.

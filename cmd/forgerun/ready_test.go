@@ -34,3 +34,20 @@ func TestReadinessWhileStoresHang(t *testing.T) {
 	require.NoError(t, s.redis.Resume())
 	eventually(t, "ready again", func() bool { return nobody.call(api, "GET", "/readyz", "").status == http.StatusOK })
 }
+
+// A Redis that answers and takes no writes gives no worker anything to do.
+func TestReadinessWhileRedisRefusesWrites(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	api, worker := s.startAPI(), s.startWorker()
+	status := func() int { status, _ := worker.readyz(); return status }
+	eventually(t, "ready", func() bool { return status() == http.StatusOK })
+	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	eventually(t, "not ready", func() bool { return status() == http.StatusServiceUnavailable })
+	_, body := worker.readyz()
+	require.Contains(t, body, `"redis":"refuses writes"`)
+	ready := (&user{s: s}).call(api, "GET", "/readyz", "")
+	require.Equal(t, []any{http.StatusOK, "degraded"}, []any{ready.status, ready.text("status")}, "jobs are accepted")
+	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	eventually(t, "ready again", func() bool { return status() == http.StatusOK })
+}

@@ -51,6 +51,7 @@ type Queue struct {
 	wakeUps  map[string]notify.WakeUps // by queue
 	dueSoon  map[string]notify.WakeUps // by queue
 
+	ready       readiness
 	start       sync.Once
 	registering sync.WaitGroup
 }

@@ -1,0 +1,70 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+const stateDiskFull = "53100"
+
+// writeCheck remembers for a moment whether Postgres took a write.
+type writeCheck struct {
+	mu  sync.Mutex
+	at  time.Time
+	err error
+}
+
+// writeCheckKept is for how long: so often a process writes for its readiness, however often it is asked.
+const writeCheckKept = time.Second
+
+// Ready is Ping, and reports whether Postgres takes what this program writes: there is
+// room on its disk, and a commit comes to its end.
+func (s *Store) Ready(ctx context.Context) error {
+	if err := s.Ping(ctx); err != nil {
+		return err
+	}
+	c := &s.writes
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.at) < writeCheckKept {
+		return c.err
+	}
+	err := translate(s.tryWrite(ctx))
+	if hasState(err, stateDiskFull) {
+		err = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The database has no room left on its disk.", Cause: err}
+	}
+	if !errors.Is(ctx.Err(), context.Canceled) { // whoever asked is still there
+		c.at, c.err = time.Now(), err
+	}
+	return err
+}
+
+// readyWrites are what tryWrite does in one transaction. Nothing of it stays.
+var readyWrites = []string{
+	`SET LOCAL work_mem = '64kB'`,
+	// What is beyond work_mem goes to a file on the disk of the database: a megabyte, as much as a table may
+	// grow at once. A row would only be written to the free room in its table.
+	`WITH spilled AS MATERIALIZED (SELECT repeat('x', 8000) AS x FROM generate_series(1, 130)) SELECT count(x) FROM spilled`,
+	`UPDATE maintenance_state SET epoch = epoch WHERE false`, // refused where nothing may be written
+	// A record in the WAL and nothing else: the commit is flushed and, where that is set up, replicated.
+	`SELECT pg_logical_emit_message(true, 'forgerun', 'ready')`,
+}
+
+func (s *Store) tryWrite(ctx context.Context) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		for _, sql := range readyWrites {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
