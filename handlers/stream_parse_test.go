@@ -13,8 +13,9 @@ import (
 // block is what stands between two blank lines of an event stream.
 type block struct {
 	id, event, data string
-	retry           int  // of the start
-	comment         bool // a heartbeat
+	retry           int    // of the start
+	comment         bool   // a heartbeat, or a note
+	note            string // what a comment says
 }
 
 var (
@@ -43,8 +44,9 @@ func readBlock(r *bufio.Reader) (block, error) {
 		if line == "" {
 			return b, b.check(fields)
 		}
-		if line == ":" {
+		if line == ":" || strings.HasPrefix(line, ": ") {
 			b.comment = true
+			b.note = strings.TrimPrefix(line, ": ")
 			fields = append(fields, ":")
 			continue
 		}

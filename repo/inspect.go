@@ -20,10 +20,11 @@ import (
 )
 
 var (
-	inspectServer      = statement("inspectServer")
-	inspectPrivileges  = statement("inspectPrivileges")
-	inspectState       = statement("inspectState")
-	inspectSigningKeys = statement("inspectSigningKeys")
+	inspectServer       = statement("inspectServer")
+	inspectPrivileges   = statement("inspectPrivileges")
+	inspectState        = statement("inspectState")
+	inspectTransactions = statement("inspectTransactions")
+	inspectSigningKeys  = statement("inspectSigningKeys")
 )
 
 // What can keep Inspect from a look at the database. Their texts go on where
@@ -61,7 +62,16 @@ type Inspection struct {
 	SchemaVersion, NeededVersion int64    // SchemaVersion 0: no table of ours is there
 	MissingPrivileges            []string // such as "INSERT on jobs"
 
+	Writing *Transaction // the oldest one that writes, if it is older than a second
+
 	State *State // nil: the schema is not one that it can be read from
+}
+
+// Transaction is one that is open on the server.
+type Transaction struct {
+	PID                   int // 0: it is prepared, and belongs to no session
+	User, Database, Named string
+	Age                   time.Duration
 }
 
 // State is what a database says about the processes that share it.
@@ -117,7 +127,7 @@ func Inspect(ctx context.Context, url string) (Inspection, error) {
 	if err := refusePooler(ctx, &cfg.ConnConfig.Config); err != nil {
 		return i, err
 	}
-	for _, look := range []func(context.Context, pgx.Tx) error{i.readServer, i.readClock, i.readSchema, i.readState} {
+	for _, look := range []func(context.Context, pgx.Tx) error{i.readServer, i.readClock, i.readTransactions, i.readSchema, i.readState} {
 		err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error { return look(ctx, tx) })
 		if err != nil {
 			return i, obstacle(err)
@@ -160,6 +170,19 @@ func (i *Inspection) readClock(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	return nil
+}
+
+// readTransactions finds the transaction that holds back the streams of events.
+func (i *Inspection) readTransactions(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, inspectTransactions)
+	if err != nil {
+		return err
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Transaction])
+	if err == nil && len(found) > 0 {
+		i.Writing = &found[0]
+	}
+	return err
 }
 
 // readSchema reads the version of the schema, and which privileges are missing.

@@ -31,6 +31,7 @@ type eventStream struct {
 	status int
 	header http.Header
 	frames chan frame
+	notes  chan string // comments that say something; beyond the first ones they are dropped
 	cut    context.CancelFunc
 	lastID string // of the frame that next gave last
 }
@@ -61,7 +62,7 @@ func (u *user) stream(api *proc, path, lastID string) *eventStream {
 	require.NoError(u.s.t, err)
 	e := &eventStream{
 		t: u.s.t, path: strings.SplitN(path, "?", 2)[0], status: response.StatusCode, header: response.Header,
-		frames: make(chan frame), cut: cancel, lastID: lastID,
+		frames: make(chan frame), notes: make(chan string, 16), cut: cancel, lastID: lastID,
 	}
 	go e.read(ctx, response)
 	return e
@@ -84,6 +85,11 @@ func (e *eventStream) read(ctx context.Context, response *http.Response) {
 				return
 			}
 			f = frame{}
+		case name == "" && value != "": // a comment
+			select {
+			case e.notes <- value:
+			default:
+			}
 		case name == "id":
 			f.id = value
 		case name == "event":

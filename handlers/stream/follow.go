@@ -12,8 +12,9 @@ import (
 
 // The pace of a stream.
 const (
-	minHold = 20 * time.Millisecond // between reads while events are held
-	maxHold = time.Second
+	minHold  = 20 * time.Millisecond // between reads while events are held
+	maxHold  = time.Second
+	noteHold = time.Second // for which nothing comes but events are held, until the reader is told
 
 	// readPause is the least time between two reads that notifications cause: a
 	// very busy client does not cause as many queries.
@@ -43,7 +44,8 @@ func (st *Stream) follow(ctx context.Context) error {
 	defer stop()
 	p := st.First
 	st.First = Page{}
-	p.More = true // events after it may have been published before the watch began
+	p.More = true      // events after it may have been published before the watch began
+	var held time.Time // since when nothing came though there is something; zero: that is not so
 	for hold := minHold; ; {
 		received, err := st.writePage(ctx, p, notifications)
 		if err != nil {
@@ -62,6 +64,9 @@ func (st *Stream) follow(ctx context.Context) error {
 		if !p.Held || len(p.Events) > 0 {
 			hold = minHold
 		}
+		if held, err = st.noteHeld(p, held); err != nil {
+			return err
+		}
 		p.Events = nil // not kept while it waits
 		if wait > 0 {
 			err = st.readProgress(ctx)
@@ -76,6 +81,22 @@ func (st *Stream) follow(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// noteHeld tells the reader once that events are held, and gives since when they are; the zero time if they are
+// not.
+func (st *Stream) noteHeld(p Page, since time.Time) (time.Time, error) {
+	switch now := time.Now(); {
+	case !p.Held || len(p.Events) > 0:
+		st.toldHeld = false
+		return time.Time{}, nil
+	case since.IsZero():
+		return now, nil
+	case now.Sub(since) < noteHold || st.toldHeld:
+		return since, nil
+	}
+	st.toldHeld = true
+	return since, st.out.write(heldNote)
 }
 
 // writePage writes events, and progress where an attempt ends. Each is released

@@ -83,6 +83,7 @@ type Stream struct {
 	out      writer
 	progress progress
 	nextBeat time.Time
+	toldHeld bool // the reader knows that events are held
 	timer    *time.Timer
 	lastRead time.Time
 	sent     int // events

@@ -24,6 +24,9 @@ type frame struct {
 // heartbeat is a comment: readers ignore it, but the connection is in use.
 var heartbeat = []byte(":\n\n")
 
+// heldNote is a comment too, for people: why committed events do not come.
+var heldNote = []byte(": events wait for a transaction that is open in the database\n\n")
+
 // Start tells the reader how long to wait before it connects again, and if id is
 // given, where to go on if the connection ends before the first event.
 func Start(id string) []byte {

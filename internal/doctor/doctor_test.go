@@ -92,6 +92,14 @@ func TestDoctorJudgesPostgres(t *testing.T) {
 		{func(i *repo.Inspection) { i.Usable = 65 }, Warning, []string{"room for 2", "max_connections"}},
 		{func(i *repo.Inspection) { i.Usable = 66 }, Healthy, nil},
 		{func(i *repo.Inspection) { i.Usable = 21 }, Failing, []string{"room for 0"}},
+		{func(i *repo.Inspection) {
+			i.Writing = &repo.Transaction{PID: 7, User: "u", Database: "d", Named: "psql", Age: time.Minute}
+		},
+			Warning, []string{"pid 7 (u in d", "1m0s", "pg_terminate_backend(7)"}},
+		{func(i *repo.Inspection) {
+			i.Writing = &repo.Transaction{User: "u", Database: "d", Named: "gid", Age: time.Minute}
+		},
+			Warning, []string{`"gid"`, "ROLLBACK PREPARED"}},
 		{func(i *repo.Inspection) { i.ClockOffset = -2 * time.Second }, Warning, []string{"clock", "2s behind", "NTP"}},
 		{func(i *repo.Inspection) { i.ClockOffset = time.Minute }, Failing, []string{"clock", "1m0s ahead of"}},
 		{func(i *repo.Inspection) { i.ClockOffset, i.RoundTrip = 2*time.Second, 3*time.Second }, Healthy, []string{"measured to 1.5s"}},

@@ -49,7 +49,26 @@ func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 	fs.judgeWritable(i)
 	fs.judgeUpkeep(i)
 	fs.judgeConnections(role, i)
+	fs.judgeTransactions(i.Writing)
 	fs.judgeClock("Postgres clock", i.ClockOffset, i.RoundTrip)
+}
+
+// oldTransaction is from when on a transaction that writes should be looked at: ours take milliseconds.
+const oldTransaction = time.Second
+
+func (fs *Findings) judgeTransactions(t *repo.Transaction) {
+	const what = "Postgres transactions"
+	switch {
+	case t == nil || t.Age < oldTransaction:
+		fs.OK(what, "none of those that write is old")
+	case t.PID == 0:
+		fs.Warn(what, fmt.Sprintf("a transaction of %s in %s was prepared %v ago, as %q: event streams of clients wait for it, and so does vacuum",
+			t.User, t.Database, round(t.Age), t.Named), "COMMIT PREPARED or ROLLBACK PREPARED, in that database")
+	default:
+		fs.Warn(what, fmt.Sprintf("pid %d (%s in %s, application %q) has been writing for %v: event streams of clients wait for it, and so does vacuum",
+			t.PID, t.User, t.Database, t.Named, round(t.Age)),
+			fmt.Sprintf("have it commit, or end it: SELECT pg_terminate_backend(%d); idle_in_transaction_session_timeout prevents it", t.PID))
+	}
 }
 
 func (fs *Findings) judgeSchema(i repo.Inspection) {

@@ -19,6 +19,17 @@ CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY
 WHERE j.oid = to_regclass('jobs') AND t.relkind = 'r' AND (t.relname <> 'goose_db_version' OR p.privilege = 'SELECT')
   AND NOT has_table_privilege(t.oid, p.privilege) ORDER BY t.relname, p.nth
 
+-- name: inspectTransactions
+-- Finds the oldest transaction that writes, in any database of the server, or was prepared: what was committed after
+-- it began may not be shown to clients in its order before it ends. Of other users' sessions only who may read all
+-- statistics sees the time.
+SELECT pid, who, place, what, age FROM (
+  SELECT pid, usename::text AS who, coalesce(datname::text, '') AS place, application_name AS what, clock_timestamp() - xact_start AS age
+    FROM pg_stat_activity WHERE backend_xid IS NOT NULL
+  UNION ALL
+  SELECT 0, owner::text, database::text, gid, clock_timestamp() - prepared FROM pg_prepared_xacts
+) writing WHERE age > interval '1 second' ORDER BY age DESC LIMIT 1
+
 -- name: inspectState
 -- Reads what the database says about the processes that share it. Asks for jobs by the indexes jobs_held, jobs_waiting
 -- and jobs_ended. Locks nothing. A leader that lets others lead renews its lease, which has run out by then, once a second.
