@@ -42,8 +42,9 @@ type maintenanceMetrics struct {
 func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 	task, by := []string{"task"}, []string{"by"}
 	return maintenanceMetrics{
-		Leading:           in.Gauge("maintenance_leader", "1 while this process leads the maintenance."),
-		blocked:           in.Gauges("maintenance_blocked", "1 while this process cannot do a task of the leader, and lets others lead.", task, VitalTasks...),
+		Leading: in.Gauge("maintenance_leader", "1 while this process leads the maintenance."),
+		blocked: in.Gauges("maintenance_blocked", "1 while this process cannot do a task of the leader, and lets others lead.", task,
+			VitalTasks...),
 		MaintenanceErrors: in.Counters("maintenance_errors_total", "Failed rounds of maintenance.", task, MaintenanceTasks...),
 		rounds: in.Histograms("maintenance_round_seconds", "Time that a round of maintenance took.", telemetry.Quick, task,
 			MaintenanceTasks...),

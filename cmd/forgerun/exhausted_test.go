@@ -43,7 +43,8 @@ func TestWorkerWithoutTempSpaceLeavesJobsToOthers(t *testing.T) {
 	ids = append(ids, u.submitMany(api, 80, execute("IO_HEAVY"))...)
 	s.awaitFinal(ids...)
 	require.LessOrEqual(t, s.countJobs(ids, "FAILED"), 4, "those that it ran at once")
-	require.Equal(t, s.countJobs(ids, "FAILED"), s.count(`SELECT count(*) FROM jobs WHERE failure_reason = 'worker-exhausted' AND failure_retryable`))
+	require.Equal(t, s.countJobs(ids, "FAILED"),
+		s.count(`SELECT count(*) FROM jobs WHERE failure_reason = 'worker-exhausted' AND failure_retryable`))
 
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	eventually(t, "it takes all jobs again", func() bool { return poor.metric("worker_kinds_refused") == 0 })

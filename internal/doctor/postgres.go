@@ -57,16 +57,16 @@ func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 const oldTransaction = time.Second
 
 func (fs *Findings) judgeTransactions(t *repo.Transaction) {
-	const what = "Postgres transactions"
+	const what, waits = "Postgres transactions", ": event streams of clients wait for it, and so does vacuum"
 	switch {
 	case t == nil || t.Age < oldTransaction:
 		fs.OK(what, "none of those that write is old")
 	case t.PID == 0:
-		fs.Warn(what, fmt.Sprintf("a transaction of %s in %s was prepared %v ago, as %q: event streams of clients wait for it, and so does vacuum",
-			t.User, t.Database, round(t.Age), t.Named), "COMMIT PREPARED or ROLLBACK PREPARED, in that database")
+		fs.Warn(what, fmt.Sprintf("a transaction of %s in %s was prepared %v ago, as %q", t.User, t.Database, round(t.Age), t.Named)+waits,
+			"COMMIT PREPARED or ROLLBACK PREPARED, in that database")
 	default:
-		fs.Warn(what, fmt.Sprintf("pid %d (%s in %s, application %q) has been writing for %v: event streams of clients wait for it, and so does vacuum",
-			t.PID, t.User, t.Database, t.Named, round(t.Age)),
+		found := fmt.Sprintf("pid %d (%s in %s, application %q) has been writing for %v", t.PID, t.User, t.Database, t.Named, round(t.Age))
+		fs.Warn(what, found+waits,
 			fmt.Sprintf("have it commit, or end it: SELECT pg_terminate_backend(%d); idle_in_transaction_session_timeout prevents it", t.PID))
 	}
 }
@@ -182,7 +182,7 @@ func (fs *Findings) judgeState(s repo.State) {
 	fs.judgeWorkers(s)
 	switch {
 	case s.LeaderOpen:
-		fs.Warn("leader", "there is one, but a task of its does not get on (its metric maintenance_blocked says which), and no other process takes over",
+		fs.Warn("leader", "there is one, but a task of its does not get on (its metric maintenance_blocked says which), and nobody takes over",
 			"look at the other findings, and in its log for \"maintenance failed\"; a process without that obstacle takes over by itself")
 	case s.HasLeader:
 		fs.OK("leader", "there is one")
