@@ -89,7 +89,7 @@ func TestSomebodyLeadsThoughAllAreBlocked(t *testing.T) {
 		all := []*Maintenance{w.behind(o, "relay"), w.behind(o, "relay"), w.behind(o, "relay")}
 		apptest.Pass(time.Second)
 		o.before = apptest.Fails(-1, apptest.ErrStorage)
-		for range 100 {
+		for range 300 {
 			apptest.Pass(100 * time.Millisecond)
 			leading := 0
 			for _, m := range all {
