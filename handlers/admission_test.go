@@ -79,7 +79,7 @@ func TestSubmissionLeavesAlsoAfterPanic(t *testing.T) {
 func TestRefusalsAreCountedByReason(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *Config, d *Deps) {
-		d.Limiter = fakeLimiter{job.Allowance{Policy: "minute", Limit: 1, RetryAfter: time.Second}}
+		d.Limiter = fakeLimiter{answer: job.Allowance{Policy: "minute", Limit: 1, RetryAfter: time.Second}}
 	})
 	w.send(http.MethodPost, "/v1/jobs", shortBody).requireProblem(t, job.CodeRateLimited)
 	w.send(http.MethodGet, "/v1/jobs", "").requireProblem(t, job.CodeRateLimited)

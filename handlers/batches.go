@@ -22,6 +22,9 @@ func (s *Server) submitBatch(r *call) error {
 		if err := s.completeBatch(r, &req); err != nil {
 			return err
 		}
+		if err := s.limitItems(r, len(req.Items)); err != nil {
+			return err
+		}
 		b, replayed, err = s.deps.Batches.SubmitBatch(r.ctx, req)
 		return err
 	})

@@ -362,3 +362,21 @@ func TestBatchHashIsCanonical(t *testing.T) {
 	require.NotEqual(t, base, hash(`{"jobs":[{"type":"EXECUTE","item_id":"a"},{"x":2}]}`, "k"), "refused items count")
 	require.Zero(t, hash(items(), ""), "no key, no hash")
 }
+
+func TestItemsOfABatchCountForTheRateLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(_ *Config, d *Deps) {
+		d.Limiter = fakeLimiter{answer: job.Allowance{OK: true, Policy: "minute", Limit: 2, Remaining: 1}, maxItems: 2}
+	})
+	accepted := 0
+	w.batches.submit = func(context.Context, job.BatchRequest) (*job.Batch, bool, error) {
+		accepted++
+		b, err := openBatch(context.Background(), clientA, batchID)
+		return b, false, err
+	}
+	require.Equal(t, 202, w.send("POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE"},{"type":"NOPE"}]}`).StatusCode)
+	a := w.send("POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE"},{"type":"EXECUTE"},{"type":"EXECUTE"}]}`)
+	a.requireProblem(t, job.CodeRateLimited)
+	require.Equal(t, "90", a.Header.Get("Retry-After"))
+	require.Equal(t, 1, accepted)
+}

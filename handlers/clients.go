@@ -67,6 +67,22 @@ func (s *Server) revokeKey(r *call) error {
 	return r.json(fiber.StatusOK, revokedView{Revoked: true})
 }
 
+// cancelClient stops a part of a client's jobs at a time, as many as a request can.
+func (s *Server) cancelClient(r *call) error {
+	id := r.pathID()
+	canceled, more, err := s.deps.Jobs.CancelClient(r.ctx, id)
+	if err != nil {
+		return err
+	}
+	r.client = id
+	return r.json(fiber.StatusOK, canceledView{canceled, more})
+}
+
+type canceledView struct {
+	Canceled int  `json:"canceled"`
+	More     bool `json:"more"`
+}
+
 type clientView struct {
 	ClientID job.ID `json:"client_id"`
 }

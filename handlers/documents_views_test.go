@@ -134,6 +134,7 @@ func TestDocumentHasTheMembers(t *testing.T) {
 		{listView[deliveryView]{}, []string{"DeliveryPage"}},
 		{tryView{}, []string{"DeliveryAttempt"}},
 		{receivedView{}, []string{"ReceiverResponse"}},
+		{canceledView{}, []string{"CanceledJobs"}},
 		{healthView{}, []string{"Health"}},
 		{Readiness{}, []string{"Readiness"}},
 	}

@@ -92,6 +92,10 @@ func (f *fakeJobs) Delete(ctx context.Context, client, id job.ID) error {
 	return f.remove(ctx, client, id)
 }
 
+func (f *fakeJobs) CancelClient(_ context.Context, client job.ID) (int, bool, error) {
+	return 3, client == clientA, nil
+}
+
 func (f *fakeJobs) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
 	if f.job == nil {
 		return nil, errNoJob
@@ -275,9 +279,19 @@ func issued(secret string) job.IssuedKey {
 	}
 }
 
-type fakeLimiter struct{ answer job.Allowance }
+type fakeLimiter struct {
+	answer   job.Allowance
+	maxItems int // of a batch; 0: any number
+}
 
 func (f fakeLimiter) Allow(context.Context, job.ID) job.Allowance { return f.answer }
+
+func (f fakeLimiter) AllowItems(_ context.Context, _ job.ID, items int) job.Allowance {
+	if f.maxItems > 0 && items > f.maxItems {
+		return job.Allowance{Policy: "minute", Limit: f.maxItems, RetryAfter: 90 * time.Second}
+	}
+	return job.Allowance{OK: true}
+}
 
 type fakeHealth struct{ answer Readiness }
 
@@ -332,7 +346,7 @@ func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
 		Deliveries: w.webhooks, Idempotency: w.once,
 		Directory: func(context.Context) ([]byte, error) { return []byte(keyDirectory), nil },
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("a secret of 32 bytes for cursors"), nil },
-		Limiter:   fakeLimiter{job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 5999, Reset: 10 * time.Millisecond}},
+		Limiter:   fakeLimiter{answer: job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 5999, Reset: 10 * time.Millisecond}},
 		Health:    fakeHealth{Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok"}}},
 		Logger:    slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Registry:  w.registry, Clock: func() time.Time { return now },
@@ -402,8 +416,11 @@ func (a *answer) requireProblem(t testing.TB, code job.Code) problem {
 	return p
 }
 
+// operatorsPath is how the paths end that take the operator's token alone.
+const operatorsPath = "/jobs/cancel"
+
 // send sends a request without a network. headers are name, value, ...; by
-// default a good key and, with a body, its media type are sent; "-" as a value
+// default a good key, or where only that is taken the operator's token, and, with a body, its media type are sent; "-" as a value
 // takes a header away.
 func (w *world) send(method, path, body string, headers ...string) *answer {
 	w.t.Helper()
@@ -414,6 +431,9 @@ func (w *world) send(method, path, body string, headers ...string) *answer {
 	r, err := http.NewRequest(method, "http://forgerun.test"+path, reader)
 	require.NoError(w.t, err)
 	r.Header.Set("Authorization", "Bearer "+goodKey)
+	if strings.HasSuffix(r.URL.Path, operatorsPath) {
+		r.Header.Set("Authorization", "Bearer "+adminKey)
+	}
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}

@@ -116,8 +116,12 @@ func (s *Server) authenticate(r *call) error {
 	if caller.Expired && r.route.access == renewal {
 		err = nil
 	}
-	if err == nil && r.route.access == client && caller.ClientID.IsZero() {
+	switch {
+	case err != nil:
+	case r.route.access == client && caller.ClientID.IsZero():
 		err = job.Errorf(job.CodeForbidden, "Jobs belong to clients; the operator's token has none. Use a client's key.")
+	case r.route.access == operator && !caller.Admin:
+		err = job.Errorf(job.CodeForbidden, "Only the operator may do this. Use the operator's token.")
 	}
 	if err != nil {
 		r.claimed = caller
@@ -144,13 +148,23 @@ func (s *Server) limit(r *call) error {
 	if r.caller.ClientID.IsZero() {
 		return nil
 	}
-	a := s.deps.Limiter.Allow(r.ctx, r.caller.ClientID)
+	return r.allowed(s.deps.Limiter.Allow(r.ctx, r.caller.ClientID), "")
+}
+
+// limitItems counts the items of a request as requests of their own.
+func (s *Server) limitItems(r *call, items int) error {
+	return r.allowed(s.deps.Limiter.AllowItems(r.ctx, r.caller.ClientID, items),
+		fmt.Sprintf(" A batch counts as as many as it has jobs, this one as %d. Nothing was accepted.", items))
+}
+
+// allowed tells the client about its limit; the error for a refusal ends in more.
+func (r *call) allowed(a job.Allowance, more string) error {
 	if a.Limit > 0 {
 		r.setLimit("RateLimit-Policy", a.Policy, ";q=", a.Limit, ";w=", window(a.Policy))
 		r.setLimit("RateLimit", a.Policy, ";r=", max(0, a.Remaining), ";t=", seconds(a.Reset))
 	}
 	if !a.OK {
-		err := job.Errorf(job.CodeRateLimited, "This client may send %d requests per %s.", a.Limit, a.Policy)
+		err := job.Errorf(job.CodeRateLimited, "This client may send %d requests per %s.%s", a.Limit, a.Policy, more)
 		err.RetryAfter = a.RetryAfter
 		return err
 	}

@@ -20,6 +20,7 @@ const (
 	account                    // a client's key or the operator's token
 	renewal                    // as account, or a client's key that expired not long ago
 	client                     // a client's key
+	operator                   // the operator's token
 )
 
 // route is one row of the table.
@@ -61,6 +62,7 @@ func (s *Server) routes() []route {
 		{post, "/v1/clients/:id/keys", registration, "create_key", nil, asJSON, fiber.StatusCreated, s.once(s.createKey)},
 		{post, "/v1/clients/:id/keys/renew", renewal, "renew_key", nil, asJSON, fiber.StatusOK, s.once(noBody(s.renewKey))},
 		{post, "/v1/clients/:id/keys/revoke", account, "revoke_key", nil, asJSON, fiber.StatusOK, s.once(s.revokeKey)},
+		{post, "/v1/clients/:id/jobs/cancel", operator, "cancel_client", nil, asJSON, fiber.StatusOK, s.once(noBody(s.cancelClient))},
 
 		{post, "/v1/jobs", client, "submit", nil, asJSON, fiber.StatusAccepted, s.submit},
 		{get, "/v1/jobs", client, "list", listQuery, asJSON, fiber.StatusOK, s.listJobs},

@@ -36,6 +36,8 @@ type Jobs interface {
 	Cancel(ctx context.Context, client, id job.ID) (job.Change, error)
 	Retry(ctx context.Context, client, id job.ID) (job.Change, error)
 	Delete(ctx context.Context, client, id job.ID) error // nil for one that is gone already
+	// CancelClient stops some of a client's unfinished jobs, and tells whether there may be more.
+	CancelClient(ctx context.Context, client job.ID) (canceled int, more bool, err error)
 }
 
 // Reader reads a client's jobs.
@@ -118,6 +120,8 @@ type Admission interface {
 // Limiter counts a client's requests.
 type Limiter interface {
 	Allow(ctx context.Context, client job.ID) job.Allowance
+	// AllowItems counts the items of a request that was allowed, all or none.
+	AllowItems(ctx context.Context, client job.ID, items int) job.Allowance
 }
 
 // Health reports whether the process can do its work.

@@ -299,7 +299,7 @@ func newStreamServer(t testing.TB, change ...func(*Config, *Deps)) *streamServer
 	cfg := Config{PublicURL: publicURL}
 	deps := Deps{
 		Reader: th.history, Events: th.history, Clients: th.keys,
-		Limiter:  fakeLimiter{job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 5999, Reset: 10 * time.Millisecond}},
+		Limiter:  fakeLimiter{answer: job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 5999, Reset: 10 * time.Millisecond}},
 		Logger:   slog.New(slog.NewJSONHandler(th.log, nil)),
 		Registry: prometheus.NewRegistry(), Clock: func() time.Time { return now },
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("a key"), nil },

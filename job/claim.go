@@ -153,6 +153,11 @@ type Load struct {
 	Queued int // of these, jobs in QUEUED
 }
 
+// Plus adds another load, or with sign -1 takes it away.
+func (l Load) Plus(other Load, sign int) Load {
+	return Load{Active: l.Active + sign*other.Active, Queued: l.Queued + sign*other.Queued}
+}
+
 // Fail ends the held attempt as FAILED. With auto_retry a retryable failure
 // queues the next attempt in the same commit, after the backoff; random, from 0
 // to 1, is its jitter.

@@ -93,6 +93,17 @@ func (r Request) TooLate(now time.Time) (Violation, bool) {
 		"up to one second in the past is taken as now. The server's time is " + now.UTC().Format(time.RFC3339) + "."}, true
 }
 
+// TooFar gives the violation of a request whose execution_at lies further ahead
+// of now than it may, and false otherwise. A limit of 0 is none. As time goes on,
+// what was accepted is never too far.
+func (r Request) TooFar(now time.Time, limit time.Duration) (Violation, bool) {
+	if limit == 0 || r.ExecutionAt == nil || !r.ExecutionAt.After(now.Add(limit)) || r.Type == Execute || r.Type == EmitEvent {
+		return Violation{}, false
+	}
+	return Violation{Pointer: "/execution_at", Detail: "The time is too far in the future. On this server it may be " +
+		now.Add(limit).UTC().Format(time.RFC3339) + " at the latest."}, true
+}
+
 func names[T ~string](list []T) string {
 	texts := make([]string, len(list))
 	for i, v := range list {

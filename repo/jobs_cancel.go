@@ -16,6 +16,8 @@ var (
 	retryJobs   = statement("retryJobs")
 	deleteJob   = statement("deleteJob")
 	inOpenBatch = statement("inOpenBatch")
+
+	unfinishedJobs = statement("unfinishedJobs")
 )
 
 // errNotFound is the same for a job that never existed and for another
@@ -52,6 +54,11 @@ func (s *Store) CancelAll(ctx context.Context, client job.ID, ids []job.ID) ([]j
 		}
 	}
 	return done, err
+}
+
+// UnfinishedJobs gives at most limit of a client's jobs that are not final.
+func (s *Store) UnfinishedJobs(ctx context.Context, client job.ID, limit int) ([]job.ID, error) {
+	return queryRows(ctx, s, rowToID, unfinishedJobs, uuid(client), limit)
 }
 
 func (s *Store) cancelJobs(ctx context.Context, db querier, requests []cancelRequest) ([]answer[canceled], error) {

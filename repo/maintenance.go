@@ -16,6 +16,7 @@ var (
 	waitingJobs           = statement("waitingJobs")
 	redispatchJobs        = statement("redispatchJobs")
 	countLoad             = statement("countLoad")
+	countLoadByClient     = statement("countLoadByClient")
 	countDue              = statement("countDue")
 	readBacklog           = statement("readBacklog")
 	cleanDeliveries       = statement("cleanDeliveries")
@@ -106,6 +107,22 @@ func (s *Store) Redispatch(ctx context.Context, tasks []job.Task) ([]job.Task, e
 func (s *Store) Load(ctx context.Context, limit int) (job.Load, error) {
 	load, _, err := queryFirst(ctx, s, pgx.RowToStructByPos[job.Load], countLoad, limit+1)
 	return load, err
+}
+
+// LoadByClient is Load of each client that has more than few jobs.
+func (s *Store) LoadByClient(ctx context.Context, limit, few int) (map[job.ID]job.Load, error) {
+	type counted struct {
+		client job.ID
+		job.Load
+	}
+	rows, err := queryRows(ctx, s, func(row pgx.CollectableRow) (c counted, err error) {
+		return c, row.Scan(scanID(&c.client), &c.Active, &c.Queued)
+	}, countLoadByClient, limit+1, few)
+	loads := make(map[job.ID]job.Load, len(rows))
+	for _, c := range rows {
+		loads[c.client] = c.Load
+	}
+	return loads, err
 }
 
 // CountDue counts the jobs that wait and are due, but no further than limit. It

@@ -125,6 +125,25 @@ func TestLoadCountsWhatIsNotFinal(t *testing.T) {
 	require.LessOrEqual(t, bounded.Active, 2*(4+1), "no row beyond the limit of each kind is read")
 }
 
+func TestLoadByClient(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	load := func(few int) map[job.ID]job.Load {
+		l, err := f.store.LoadByClient(f.ctx(), 100, few)
+		require.NoError(t, err)
+		return l
+	}
+	require.Empty(t, load(0))
+	for _, s := range job.States {
+		f.force(s)
+	}
+	other := newID()
+	f.exec(`UPDATE jobs SET client_id = $1 WHERE state IN ('QUEUED', 'CREATED', 'SUCCEEDED')`, other.String())
+	f.force(job.Queued)
+	require.Equal(t, map[job.ID]job.Load{f.client: {Active: 3, Queued: 1}, other: {Active: 2, Queued: 1}}, load(0))
+	require.Equal(t, map[job.ID]job.Load{f.client: {Active: 3, Queued: 1}}, load(2))
+}
+
 func TestLiveWorkers(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

@@ -74,6 +74,17 @@ func (s *fakeStore) OpenJobs(ctx context.Context, client, batch job.ID) ([]job.I
 	})
 }
 
+func (s *fakeStore) UnfinishedJobs(ctx context.Context, client job.ID, limit int) ([]job.ID, error) {
+	return apptest.Call(ctx, s.Store, "UnfinishedJobs", func() (open []job.ID, err error) {
+		for id, r := range s.Rows {
+			if r.ClientID == client && !r.State.Final() && len(open) < limit {
+				open = append(open, id)
+			}
+		}
+		return open, nil
+	})
+}
+
 func (s *fakeStore) CancelAll(ctx context.Context, client job.ID, ids []job.ID) (all []job.Canceling, err error) {
 	for _, id := range ids {
 		change, before, one := s.Cancel(ctx, client, id)

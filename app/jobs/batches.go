@@ -19,6 +19,8 @@ type BatchStore interface {
 	FindBatch(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Batch, error)
 	Batch(ctx context.Context, client, id job.ID) (*job.Batch, error)
 	OpenJobs(ctx context.Context, client, batch job.ID) ([]job.ID, error)
+	// UnfinishedJobs gives at most limit of a client's jobs that are not final.
+	UnfinishedJobs(ctx context.Context, client job.ID, limit int) ([]job.ID, error)
 	// CancelAll cancels those jobs that are not final, and gives them even with an error.
 	CancelAll(ctx context.Context, client job.ID, jobs []job.ID) ([]job.Canceling, error)
 }
@@ -31,7 +33,7 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanBatch, r.ClientID)
 	defer func() { endBatch(span, r.RequestID, b, err) }()
 	sub := s.batchOf(r)
-	done, err := s.capacity.reserve(loadOfAll(sub.Jobs))
+	done, err := s.capacity.reserve(r.ClientID, loadOfAll(sub.Jobs))
 	if err != nil {
 		return s.replayBatchOr(ctx, r, err)
 	}
@@ -113,7 +115,7 @@ func itemRequest(r job.BatchRequest, i int) job.Request {
 // itemJob makes an item's job, or lists everything that is wrong with the item,
 // with pointers into the item.
 func (s *Service) itemJob(r job.Request, now time.Time) (job.Job, []job.Violation) {
-	violations := s.check(r)
+	violations := s.check(r, now)
 	if v, late := r.TooLate(now); late {
 		violations = append(violations, v)
 	}
@@ -186,10 +188,24 @@ func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batc
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cancelAll(ctx, client, open); err != nil {
+	if _, err := s.cancelAll(ctx, client, open); err != nil {
 		return nil, err
 	}
 	return s.completed(ctx, client, id)
+}
+
+// canceledAtOnce is how many jobs CancelClient stops at most: some seconds' work.
+const canceledAtOnce = 1000
+
+// CancelClient stops jobs of a client that are not final, a part of them at a
+// time: more says that there may be others.
+func (s *Service) CancelClient(ctx context.Context, client job.ID) (canceled int, more bool, err error) {
+	unfinished, err := s.batches.UnfinishedJobs(ctx, client, canceledAtOnce)
+	if err != nil {
+		return 0, false, err
+	}
+	canceled, err = s.cancelAll(ctx, client, unfinished)
+	return canceled, len(unfinished) == canceledAtOnce, err
 }
 
 // While another process completes a batch, its outcome is looked for so often.
@@ -217,15 +233,15 @@ func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch,
 	}
 }
 
-// cancelAll cancels all that it can, and answers with the first error.
-func (s *Service) cancelAll(ctx context.Context, client job.ID, jobs []job.ID) error {
+// cancelAll cancels all that it can, and answers with their number and the first error.
+func (s *Service) cancelAll(ctx context.Context, client job.ID, jobs []job.ID) (int, error) {
 	canceled, err := s.batches.CancelAll(ctx, client, jobs)
 	app.AfterCommit(ctx, func() {
 		for _, c := range canceled {
 			s.canceled(ctx, c.Before, c.Change)
 		}
 	})
-	return err
+	return len(canceled), err
 }
 
 // endBatch ends the span of a batch's submission.

@@ -33,7 +33,7 @@ func BenchmarkSubmit(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			queue, metrics := apptest.SilentQueue{}, app.NewMetrics(prometheus.NewRegistry())
 			s := New(Config{Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: apptest.Limit}, MaxAttempts: 4}, Deps{
-				Jobs: acceptingStore{}, Queue: queue, Capacity: NewCapacity(1<<40, 1<<40, nil, log), Metrics: metrics, Log: log,
+				Jobs: acceptingStore{}, Queue: queue, Capacity: NewCapacity(oneClient(1<<40, 1<<40), nil, log), Metrics: metrics, Log: log,
 			})
 			r := job.Request{ClientID: apptest.ClientA, Type: job.Execute, WorkKind: job.PayloadSmall, RequestID: app.NewID().String(),
 				ReceivedAt: time.Now()}

@@ -13,6 +13,8 @@ import (
 // LoadStore counts what there is to do, and who can do it.
 type LoadStore interface {
 	Load(ctx context.Context, limit int) (job.Load, error)
+	// LoadByClient is the same of each client that has more than few.
+	LoadByClient(ctx context.Context, limit, few int) (map[job.ID]job.Load, error)
 	LiveWorkers(ctx context.Context) (int, error)
 }
 
@@ -24,13 +26,14 @@ const capacityInterval = time.Second
 // each second only where that is cheap or matters.
 const (
 	countShare = 100     // rests for so many times as long as it took: 1 % of a core
+	nearShare  = 10      // the same while a client may have come to the end of its share
 	fewJobs    = 100_000 // quickly counted
 	maxRate    = 50_000  // jobs a second that all other processes together may accept
 )
 
 // Capacity keeps the number of active and of queued jobs below the configured
-// limits (section 17): exactly within a process, and with a count from storage
-// for the others. That is at most a second old or so while there are few jobs,
+// limits (section 17), in all and of each client: exactly within a process, and
+// with a count from storage for the others. That is at most a second old or so while there are few jobs,
 // and whenever the others could have taken all the room since. It also knows how
 // many workers there are.
 type Capacity struct {
@@ -39,10 +42,11 @@ type Capacity struct {
 	log                  *slog.Logger
 
 	mu       sync.Mutex
-	counted  job.Load   // from storage
-	mine     job.Load   // reserved here and maybe not in counted
-	accepted []job.Load // accepted here since the count began
-	workers  int        // alive; unknownWorkers before the first count
+	counted  job.Load      // from storage
+	mine     job.Load      // reserved here and maybe not in counted
+	shares   shares        // the same by client
+	accepted []reservation // accepted here since the count began
+	workers  int           // alive; unknownWorkers before the first count
 
 	// Used by Run alone.
 	countedAt time.Time     // when the latest count began; zero before the first one
@@ -52,39 +56,51 @@ type Capacity struct {
 
 const unknownWorkers = -1
 
-// NewCapacity makes the limits; Run keeps their counts fresh.
-func NewCapacity(maxActive, maxQueued int, store LoadStore, log *slog.Logger) *Capacity {
-	return &Capacity{maxActive: maxActive, maxQueued: maxQueued, store: store, log: log, workers: unknownWorkers}
+// reservation is the room that a client's jobs take.
+type reservation struct {
+	client job.ID
+	jobs   job.Load
 }
 
-// reserve takes room for jobs, for all of them or none. done gives the room
+// NewCapacity makes the limits; Run keeps their counts fresh.
+func NewCapacity(limits Limits, store LoadStore, log *slog.Logger) *Capacity {
+	return &Capacity{
+		maxActive: limits.Active, maxQueued: limits.Queued, shares: newShares(limits), store: store, log: log, workers: unknownWorkers,
+	}
+}
+
+// reserve takes room for jobs of a client, for all of them or none. done gives the room
 // back, unless the jobs were accepted: then they count here until storage
 // counts them.
-func (c *Capacity) reserve(jobs job.Load) (done func(accepted bool), err error) {
+func (c *Capacity) reserve(client job.ID, jobs job.Load) (done func(accepted bool), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.shares.refusal(client, jobs); err != nil {
+		return nil, err
+	}
 	if full(c.counted.Active+c.mine.Active, jobs.Active, c.maxActive) || full(c.counted.Queued+c.mine.Queued, jobs.Queued, c.maxQueued) {
 		return nil, &job.Error{Code: job.CodeQueueFull, RetryAfter: capacityInterval,
 			Detail: "The server has as many jobs as it may hold. Nothing was accepted."}
 	}
-	c.add(jobs, 1)
+	r := reservation{client, jobs}
+	c.add(r, 1)
 	return func(accepted bool) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if accepted {
-			c.accepted = append(c.accepted, jobs)
+			c.accepted = append(c.accepted, r)
 			return
 		}
-		c.add(jobs, -1)
+		c.add(r, -1)
 	}, nil
 }
 
 // full reports whether there is no room for more; nothing always fits.
 func full(there, more, limit int) bool { return more > 0 && there+more > limit }
 
-func (c *Capacity) add(jobs job.Load, sign int) {
-	c.mine.Active += sign * jobs.Active
-	c.mine.Queued += sign * jobs.Queued
+func (c *Capacity) add(r reservation, sign int) {
+	c.mine = c.mine.Plus(r.jobs, sign)
+	c.shares.add(r.client, r.jobs, sign)
 }
 
 // liveWorkers is how many workers were alive a second ago or so.
@@ -124,6 +140,8 @@ func (c *Capacity) stale(now time.Time) bool {
 		return false
 	case c.counted.Active < fewJobs:
 		return true
+	case age >= nearShare*c.took && c.shares.mayBeFull(age):
+		return true
 	default: // the others may have filled the room before the next look
 		return float64(room) <= maxRate*(age+capacityInterval).Seconds()
 	}
@@ -135,7 +153,7 @@ func (c *Capacity) refresh(ctx context.Context) error {
 	before := len(c.accepted)
 	c.mu.Unlock()
 	began := time.Now()
-	load, err := c.store.Load(ctx, max(c.maxActive, c.maxQueued))
+	load, byClient, err := c.count(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.countedAt, c.took, c.failed = began, time.Since(began), err != nil
@@ -143,11 +161,22 @@ func (c *Capacity) refresh(ctx context.Context) error {
 		return err
 	}
 	c.counted = load
-	for _, jobs := range c.accepted[:before] {
-		c.add(jobs, -1)
+	c.shares.counts(byClient, load)
+	for _, r := range c.accepted[:before] {
+		c.add(r, -1)
 	}
 	c.accepted = append(c.accepted[:0:0], c.accepted[before:]...)
 	return nil
+}
+
+// count counts in all, and by client if that may matter.
+func (c *Capacity) count(ctx context.Context) (total job.Load, byClient map[job.ID]job.Load, err error) {
+	limit := max(c.maxActive, c.maxQueued)
+	total, err = c.store.Load(ctx, limit)
+	if err == nil && c.shares.mayMatter(total) {
+		byClient, err = c.store.LoadByClient(ctx, limit, c.shares.few)
+	}
+	return total, byClient, err
 }
 
 func (c *Capacity) countWorkers(ctx context.Context) error {

@@ -14,6 +14,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+// oneClient lets one client have all.
+func oneClient(active, queued int) Limits {
+	return Limits{Active: active, Queued: queued, ClientActive: active, ClientQueued: queued}
+}
+
 func TestLimitsAreExactWithinAProcess(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
@@ -149,12 +154,21 @@ type slowCount struct {
 	load   job.Load
 	took   time.Duration
 	counts atomic.Int64
+
+	shares   map[job.ID]job.Load
+	byClient atomic.Int64
 }
 
 func (s *slowCount) Load(ctx context.Context, _ int) (job.Load, error) {
 	s.counts.Add(1)
 	app.Sleep(ctx, s.took)
 	return s.load, nil
+}
+
+func (s *slowCount) LoadByClient(ctx context.Context, _, _ int) (map[job.ID]job.Load, error) {
+	s.byClient.Add(1)
+	app.Sleep(ctx, s.took)
+	return s.shares, nil
 }
 
 func (s *slowCount) LiveWorkers(context.Context) (int, error) { return 1, nil }
@@ -185,11 +199,11 @@ func TestCountsOfManyJobsAreFewUnlessTheyMatter(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w := newWorldJobs(t)
 				store := &slowCount{load: c.load, took: c.took}
-				capacity := NewCapacity(c.limit, 10*million, store, w.Logger)
+				capacity := NewCapacity(oneClient(c.limit, 10*million), store, w.Logger)
 				w.Background(capacity.Run)
 				for range 100 {
 					for range c.accepted {
-						if done, err := capacity.reserve(job.Load{Active: 1, Queued: 1}); err == nil {
+						if done, err := capacity.reserve(apptest.ClientA, job.Load{Active: 1, Queued: 1}); err == nil {
 							done(true)
 						}
 					}
@@ -200,4 +214,111 @@ func TestCountsOfManyJobsAreFewUnlessTheyMatter(t *testing.T) {
 			})
 		})
 	}
+}
+
+// shared gives each client a part of all.
+func shared(all, share int) Limits {
+	return Limits{Active: all, Queued: all, ClientActive: share, ClientQueued: share, ClientRate: 6000}
+}
+
+func TestOneClientCannotTakeAll(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldJobs(t)
+		s, other := w.service(0), w.service(0) // two processes
+		s.capacity, other.capacity = NewCapacity(shared(20, 5), w.Store, w.Logger), NewCapacity(shared(20, 5), w.Store, w.Logger)
+		w.Background(s.capacity.Run)
+		w.Background(other.capacity.Run)
+		submit := func(s *Service, client job.ID, change ...func(*job.Request)) error {
+			_, err := s.Submit(context.Background(), newRequest(append(change, func(r *job.Request) { r.ClientID = client })...))
+			return err
+		}
+		for range 5 {
+			require.NoError(t, submit(s, apptest.ClientA, deferred(time.Hour)))
+		}
+		var full *job.Error
+		require.ErrorAs(t, submit(s, apptest.ClientA), &full)
+		require.Equal(t, job.CodeQueueFull, full.Code)
+		require.Contains(t, full.Detail, "one client may have 5 jobs that are not final")
+		require.NoError(t, submit(s, apptest.ClientB), "there is room for others")
+
+		apptest.Pass(capacityInterval)
+		require.Error(t, submit(other, apptest.ClientA), "what one process accepted, others know")
+		require.NoError(t, submit(other, apptest.ClientB))
+		for range 3 {
+			apptest.Pass(capacityInterval)
+			require.Error(t, submit(s, apptest.ClientA), "however often it is counted")
+		}
+		for id := range w.Store.Rows {
+			w.Store.Change(id, func(r *apptest.Row) { w.Store.Move(r, job.Canceled) })
+		}
+		apptest.Pass(capacityInterval)
+		require.NoError(t, submit(s, apptest.ClientA), "what has ended gives room")
+		require.NoError(t, submit(other, apptest.ClientA))
+	})
+}
+
+func TestShareOfQueuedJobs(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldJobs(t)
+		s := w.service(0)
+		s.capacity = NewCapacity(Limits{Active: 20, Queued: 20, ClientActive: 5, ClientQueued: 2}, w.Store, w.Logger)
+		for range 2 {
+			require.NoError(t, second(s.Submit(context.Background(), newRequest())))
+		}
+		err := second(s.Submit(context.Background(), newRequest()))
+		require.ErrorContains(t, err, "one client may have 2 jobs in QUEUED")
+		require.NoError(t, second(s.Submit(context.Background(), newRequest(deferred(time.Hour)))), "it is not queued yet")
+	})
+}
+
+// The count by client is made when a client may hold much, and often only while
+// one that submits may have used up its share.
+func TestCountsByClientAreFewUnlessTheyMatter(t *testing.T) {
+	const million = 1_000_000
+	for name, c := range map[string]struct {
+		all, has int
+		accepted int // here, in each second
+		min, max int64
+	}{
+		"less than half a share":       {120_000, 120_000, 10, 0, 0},
+		"far from the end of a share":  {800_000, 130_000, 10, 9, 11},
+		"at the end of a share":        {800_000, 250_000, 1, 60, 91},
+		"at its end, without requests": {800_000, 250_000, 0, 9, 11},
+	} {
+		t.Run(name, func(t *testing.T) {
+			apptest.Bubble(t, func(t *testing.T) {
+				w := newWorldJobs(t)
+				store := &slowCount{
+					load: job.Load{Active: c.all, Queued: c.all}, took: 50 * time.Millisecond,
+					shares: map[job.ID]job.Load{apptest.ClientA: {Active: c.has, Queued: c.has}},
+				}
+				capacity := NewCapacity(shared(10*million, million/4), store, w.Logger)
+				w.Background(capacity.Run)
+				for range 100 {
+					for range c.accepted {
+						if done, err := capacity.reserve(apptest.ClientA, job.Load{Active: 1, Queued: 1}); err == nil {
+							done(true)
+						}
+					}
+					apptest.Pass(time.Second)
+				}
+				require.GreaterOrEqual(t, store.byClient.Load(), c.min)
+				require.LessOrEqual(t, store.byClient.Load(), c.max)
+			})
+		})
+	}
+}
+
+func TestExecutionTimeHasAHorizon(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldJobs(t)
+		s := w.service(10, func(c *Config) { c.MaxAhead = 24 * time.Hour })
+		require.NoError(t, second(s.Submit(context.Background(), newRequest(deferred(24*time.Hour)))))
+		var wrong *job.Error
+		require.ErrorAs(t, second(s.Submit(context.Background(), newRequest(deferred(24*time.Hour+time.Second)))), &wrong)
+		require.Equal(t, job.CodeValidationFailed, wrong.Code)
+		require.Len(t, wrong.Violations, 1)
+		require.Equal(t, "/execution_at", wrong.Violations[0].Pointer)
+		require.Contains(t, wrong.Violations[0].Detail, "too far in the future")
+	})
 }

@@ -123,10 +123,10 @@ func TestLinesOfTrouble(t *testing.T) {
 		}, nil},
 		"cannot look for missed events": {"EventSeqs", func(w *worldJobs) { w.watching(); apptest.Pass(time.Minute) }, nil},
 		"cannot count jobs": {"Load", func(w *worldJobs) {
-			w.Background(NewCapacity(1, 1, w.Store, w.Logger).Run)
+			w.Background(NewCapacity(oneClient(1, 1), w.Store, w.Logger).Run)
 		}, nil},
 		"cannot count workers": {"LiveWorkers", func(w *worldJobs) {
-			w.Background(NewCapacity(1, 1, w.Store, w.Logger).Run)
+			w.Background(NewCapacity(oneClient(1, 1), w.Store, w.Logger).Run)
 		}, nil},
 		"cannot resign as leader; the lease will run out": {"Resign", func(w *worldJobs) { _, stop := w.lead(); stop() }, nil},
 	}

@@ -35,7 +35,8 @@ type Config struct {
 	Catalogue   job.Catalogue
 	MaxAttempts int // first attempt included
 	Backoff     job.Backoff
-	Clock       app.Clock // time.Now if nil
+	MaxAhead    time.Duration // how far in the future an execution_at may lie; 0: as far as one likes
+	Clock       app.Clock     // time.Now if nil
 }
 
 // Deps is what a Service works with; all but Targets and Window are
@@ -93,8 +94,9 @@ func New(cfg Config, d Deps) *Service {
 func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receipt, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanSubmit, r.ClientID)
 	defer func() { app.EndSpan(span, receipt.JobID, receipt.State, err) }()
-	violations := s.check(r)
-	v, late := r.TooLate(s.cfg.Clock())
+	now := s.cfg.Clock()
+	violations := s.check(r, now)
+	v, late := r.TooLate(now)
 	if late {
 		violations = append(violations, v)
 	}
@@ -104,7 +106,7 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receip
 	case len(violations) > 0:
 		return job.Receipt{}, r.Refusal(violations)
 	}
-	done, err := s.capacity.reserve(loadOf(r.ExecutionAt))
+	done, err := s.capacity.reserve(r.ClientID, loadOf(r.ExecutionAt))
 	if err != nil {
 		return s.replayOr(ctx, r, err)
 	}
@@ -113,9 +115,13 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receip
 	return receipt, err
 }
 
-// check gives everything that is wrong with r's values, its time aside.
-func (s *Service) check(r job.Request) []job.Violation {
+// check gives everything that is wrong with r's values at now, except that its
+// time has passed.
+func (s *Service) check(r job.Request, now time.Time) []job.Violation {
 	violations := s.cfg.Catalogue.Check(r)
+	if v, far := r.TooFar(now, s.cfg.MaxAhead); far {
+		violations = append(violations, v)
+	}
 	if r.Callback == "" || s.targets == nil {
 		return violations
 	}
@@ -250,7 +256,7 @@ func (s *Service) Retry(ctx context.Context, client, id job.ID) (change job.Chan
 	if err := j.RefusalOfRetry(); err != nil {
 		return job.Change{}, err
 	}
-	done, err := s.capacity.reserve(loadOf(nil))
+	done, err := s.capacity.reserve(client, loadOf(nil))
 	if err != nil {
 		return job.Change{}, err
 	}

@@ -19,7 +19,7 @@ func (w *worldJobs) service(limit int, change ...func(*Config)) *Service {
 	for _, f := range change {
 		f(&cfg)
 	}
-	capacity := NewCapacity(limit, limit, w.Store, w.Logger)
+	capacity := NewCapacity(oneClient(limit, limit), w.Store, w.Logger)
 	return New(cfg, Deps{
 		Jobs: w.Store, Reader: w.Store, Batches: w.Store, Queue: w.Queue, Progress: w.Queue,
 		Capacity: capacity, Hub: w.hub, Completer: w.completer, Metrics: w.Metrics, Log: w.Logger,

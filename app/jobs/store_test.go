@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/forgerun/forgerun/app/apptest"
@@ -182,6 +183,27 @@ func (s *fakeStore) Delete(ctx context.Context, client, id job.ID) error {
 		return struct{}{}, nil
 	})
 	return err
+}
+
+func (s *fakeStore) LoadByClient(ctx context.Context, limit, few int) (map[job.ID]job.Load, error) {
+	return apptest.Call(ctx, s.Store, "LoadByClient", func() (map[job.ID]job.Load, error) {
+		loads := map[job.ID]job.Load{}
+		for _, r := range s.Rows {
+			if r.State.Final() {
+				continue
+			}
+			loads[r.ClientID] = loads[r.ClientID].Plus(loadOfState(r.State), 1)
+		}
+		maps.DeleteFunc(loads, func(_ job.ID, l job.Load) bool { return l.Active <= few })
+		return loads, nil
+	})
+}
+
+func loadOfState(s job.State) job.Load {
+	if s == job.Queued {
+		return job.Load{Active: 1, Queued: 1}
+	}
+	return job.Load{Active: 1}
 }
 
 func (s *fakeStore) Load(ctx context.Context, limit int) (job.Load, error) {

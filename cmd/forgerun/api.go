@@ -43,7 +43,7 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 	notifications := notify.NewEvents(p.redis)
 	hub := events.NewHub(p.store, notifications, p.metrics, p.log)
 	window := jobs.NewWindow(p.cfg.DispatchWindow, p.store, p.metrics, p.log)
-	capacity := jobs.NewCapacity(p.cfg.MaxActiveJobs, p.cfg.MaxQueueSize, p.store, p.log)
+	capacity := jobs.NewCapacity(p.cfg.limits(), p.store, p.log)
 	limiter := ratelimit.New(p.redis, ratelimit.Config{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota})
 	server := handlers.New(p.serverConfig(), p.serverDeps(a, hub, window, capacity, limiter))
 
@@ -74,6 +74,13 @@ func (a *api) serve(server *handlers.Server) {
 	}
 }
 
+func (c Config) limits() jobs.Limits {
+	return jobs.Limits{
+		Active: c.MaxActiveJobs, Queued: c.MaxQueueSize, ClientActive: c.ClientMaxActive, ClientQueued: c.ClientMaxQueued,
+		ClientRate: c.RateLimitPerMinute,
+	}
+}
+
 func (p *process) serverConfig() handlers.Config {
 	return handlers.Config{
 		PublicURL: p.cfg.PublicURL, MaxBodyBytes: p.cfg.MaxBodyBytes, MaxPayloadBytes: p.cfg.MaxPayload, RequestTimeout: p.cfg.RequestTimeout,
@@ -90,7 +97,7 @@ func (p *process) serverDeps(
 		Catalogue: job.Catalogue{
 			Types: p.cfg.JobTypes, Kinds: p.cfg.WorkKinds, FailProbability: p.cfg.FailProbability, MaxRuntime: p.cfg.MaxRuntime,
 		},
-		MaxAttempts: 1 + p.cfg.MaxRetries, Backoff: p.cfg.Backoff,
+		MaxAttempts: 1 + p.cfg.MaxRetries, Backoff: p.cfg.Backoff, MaxAhead: p.cfg.MaxScheduleAhead,
 	}, jobs.Deps{
 		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue,
 		Targets: p.guard(), Capacity: capacity, Window: window, Hub: hub, Completer: p.completer, Metrics: p.metrics, Log: p.log,

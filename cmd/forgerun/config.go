@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -36,6 +37,9 @@ type Config struct {
 	RateLimitPerMinute          int
 	DailyQuota                  int
 	MaxActiveJobs, MaxQueueSize int
+	ClientMaxActive             int
+	ClientMaxQueued             int
+	MaxScheduleAhead            time.Duration
 	DispatchWindow              int
 	MaxBodyBytes, MaxPayload    int
 	JobTypes                    []job.Type
@@ -142,6 +146,12 @@ func (c *Config) limitVariables() []variable {
 		{name: "FORGERUN_MAX_ACTIVE_JOBS", fallback: "1000000", help: "jobs that are not final, in all",
 			parse: integer(&c.MaxActiveJobs, 1, 1_000_000_000)},
 		{name: "FORGERUN_MAX_QUEUE_SIZE", fallback: "1000000", help: "jobs in QUEUED, in all", parse: integer(&c.MaxQueueSize, 1, 1_000_000_000)},
+		{name: "FORGERUN_CLIENT_MAX_ACTIVE", help: "the active jobs of one client; unset: a quarter of FORGERUN_MAX_ACTIVE_JOBS",
+			parse: optional(integer(&c.ClientMaxActive, 1, 1_000_000_000))},
+		{name: "FORGERUN_CLIENT_MAX_QUEUED", help: "the queued jobs of one client; unset: a quarter of FORGERUN_MAX_QUEUE_SIZE",
+			parse: optional(integer(&c.ClientMaxQueued, 1, 1_000_000_000))},
+		{name: "FORGERUN_MAX_SCHEDULE_AHEAD", fallback: "8784h", help: "how far in the future an execution_at may lie: 400",
+			parse: duration(&c.MaxScheduleAhead, time.Minute, 200*365*day)},
 		{name: "FORGERUN_DISPATCH_WINDOW", fallback: "50000",
 			help:  "about how many jobs that come next live in Redis, and half as many whose time will come; the others wait in Postgres alone",
 			parse: integer(&c.DispatchWindow, 1, 10_000_000)},
@@ -248,6 +258,8 @@ func (c *Config) contradictions(role string) []string {
 			wrong = append(wrong, sentence)
 		}
 	}
+	c.ClientMaxActive = cmp.Or(c.ClientMaxActive, max(1, c.MaxActiveJobs/4))
+	c.ClientMaxQueued = cmp.Or(c.ClientMaxQueued, max(1, c.MaxQueueSize/4))
 	server := role == "api" || role == "worker" || role == "webhooks"
 	if c.AdminAddr == "" && role == "api" {
 		c.AdminAddr = "127.0.0.1:8081"

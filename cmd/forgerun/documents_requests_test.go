@@ -95,7 +95,7 @@ type documentedWorld struct {
 
 func newDocumentedWorld(t *testing.T) *documentedWorld {
 	t.Helper()
-	w := &documentedWorld{s: newStack(t, hooks), sent: map[string]string{}}
+	w := &documentedWorld{s: newStack(t, hooks, env{"FORGERUN_ADMIN_TOKEN": operatorsToken}), sent: map[string]string{}}
 	w.api, _, w.u = w.s.startDelivering()
 	r := newReceiver(t, nil)
 	w.hook = w.u.subscribe(w.api, r.url).id
@@ -161,6 +161,8 @@ func (w *documentedWorld) prepare(r documentedRequest) (u *user, values map[stri
 		u = &user{s: w.s}
 	case "registerWebhook":
 		u = w.s.newUser(w.api) // to whom nothing happens that would be sent there
+	case "cancelClient":
+		u, values["id"] = &user{s: w.s, key: operatorsToken}, w.s.newUser(w.api).id
 	case "createKey", "renewKey", "revokeKey":
 		u = w.s.newUser(w.api)
 		values["id"] = u.id

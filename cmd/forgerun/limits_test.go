@@ -104,7 +104,9 @@ func TestDailyQuota(t *testing.T) {
 
 func TestQueueLimitRefusesAndStillReplays(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, env{"FORGERUN_MAX_QUEUE_SIZE": "5", "FORGERUN_MAX_ACTIVE_JOBS": "7"})
+	s := newStack(t, env{
+		"FORGERUN_MAX_QUEUE_SIZE": "5", "FORGERUN_MAX_ACTIVE_JOBS": "7", "FORGERUN_CLIENT_MAX_QUEUED": "5", "FORGERUN_CLIENT_MAX_ACTIVE": "7",
+	})
 	api := s.startLeader()
 	u := s.newUser(api)
 	first := execute("PAYLOAD_SMALL", `"idempotency_key":"first"`)

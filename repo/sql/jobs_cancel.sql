@@ -31,6 +31,18 @@ WITH input AS MATERIALIZED (
 SELECT job_id, attempt, at, run_at, dispatch, state, work_kind, definition, request_id, batch_id, correlation_id, callback, traceparent,
   started_at FROM stamped
 
+-- name: unfinishedJobs
+-- Gives a client's jobs that are not final. Walks the index jobs_waiting, which has the client, over the jobs of all
+-- clients until it has found enough, and then the few that are held; OFFSET 0 keeps the planner from walking a
+-- client's final jobs instead. Locks nothing.
+-- Parameters: @client, @limit
+SELECT job_id FROM (
+  SELECT job_id, client_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL OFFSET 0) waiting
+  WHERE client_id = @client
+UNION ALL
+SELECT job_id FROM (SELECT job_id, client_id FROM jobs WHERE worker_id IS NOT NULL OFFSET 0) held WHERE client_id = @client
+LIMIT @limit
+
 -- name: retryJobs
 -- Moves FAILED jobs with attempts left, whose failure is retryable, back to QUEUED. The failed attempt stays in its report.
 --

@@ -57,6 +57,16 @@ SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0) FROM
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL LIMIT @limit) c) created,
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NOT NULL LIMIT @limit) h) held
 
+-- name: countLoadByClient
+-- Counts what waits by the index jobs_waiting alone, which has the client and the time of queuing for that, and what is
+-- held by the index jobs_held. Locks nothing. What waits and has no time of queuing is CREATED.
+-- Parameters: @limit, @few
+SELECT client_id, count(*)::int, count(queued_at)::int FROM (
+  (SELECT client_id, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit)
+  UNION ALL
+  (SELECT client_id, NULL FROM jobs WHERE worker_id IS NOT NULL LIMIT @limit)
+) unfinished GROUP BY client_id HAVING count(*) > @few
+
 -- name: countDue
 -- Counts waiting jobs that are due by the index jobs_waiting.
 -- Parameters: @limit

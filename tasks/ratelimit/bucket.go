@@ -115,36 +115,48 @@ func (b *bucket) putBack(n int) {
 	b.chunks = b.chunks[:copy(b.chunks, b.chunks[n:])]
 }
 
-// use uses one held token.
-func (b *bucket) use() {
-	b.held--
-	if b.chunks[0].n--; b.chunks[0].n == 0 {
-		b.chunks = b.chunks[:copy(b.chunks, b.chunks[1:])]
+// use uses n held tokens, the oldest first.
+func (b *bucket) use(n int) {
+	b.held -= n
+	ended := 0
+	for n > 0 {
+		c := &b.chunks[ended]
+		used := min(n, c.n)
+		n, c.n = n-used, c.n-used
+		if c.n == 0 {
+			ended++
+		}
+	}
+	if ended > 0 {
+		b.chunks = b.chunks[:copy(b.chunks, b.chunks[ended:])]
 	}
 }
 
-// take lets a request pass if it may. alone means without Redis.
-func (b *bucket) take(now time.Time, alone bool) verdict {
+// take lets a request of n tokens pass if it may; otherwise it takes none. alone
+// means without Redis.
+func (b *bucket) take(now time.Time, n int, alone bool) verdict {
 	b.advance(now)
+	missing := n - b.held
 	switch {
-	case b.own.total >= b.rates.perMinute:
+	case b.own.total+n > b.rates.perMinute:
 		return tooFast
-	case b.held > 0:
-		b.use()
+	case missing <= 0:
+		b.use(n)
 	case alone:
-		if b.rates.perDay > 0 && b.used+b.owedToday >= b.rates.perDay {
+		if b.rates.perDay > 0 && b.used+b.owedToday+missing > b.rates.perDay {
 			return quotaUsed
 		}
-		b.owed++
-		b.owedToday++
-	case b.rates.perDay > 0 && b.used >= b.rates.perDay && now.Sub(b.usedAt) < trustQuota:
+		b.use(b.held)
+		b.owed += missing
+		b.owedToday += missing
+	case b.rates.perDay > 0 && b.used+missing > b.rates.perDay && now.Sub(b.usedAt) < trustQuota:
 		return quotaUsed
-	case b.asked && b.available == 0 && now.Before(b.believedTo):
+	case b.asked && b.available < missing && now.Before(b.believedTo):
 		return tooFast
 	default:
 		return mustAsk
 	}
-	b.own.add(now.Sub(b.began))
+	b.own.add(now.Sub(b.began), n)
 	return passed
 }
 
@@ -226,8 +238,9 @@ func (b *bucket) idle(now time.Time) bool {
 	return nothing && (b.rates.perDay == 0 || now.Sub(b.usedAt) > time.Minute)
 }
 
-// allowance describes the bucket after a request: the limit that refused it, or the one with less left.
-func (b *bucket) allowance(now time.Time, v verdict, alone bool) job.Allowance {
+// allowance describes the bucket after a request: the limit that refused it, or the one with less left. A refused request needs
+// so many tokens to pass. For more than one of the shared ones, all that is known is when they are whole again.
+func (b *bucket) allowance(now time.Time, needs int, v verdict, alone bool) job.Allowance {
 	have := b.rates.perMinute - b.own.total
 	together := b.asked && !alone
 	if together {
@@ -243,18 +256,21 @@ func (b *bucket) allowance(now time.Time, v verdict, alone bool) job.Allowance {
 		elapsed := now.Sub(b.began)
 		a = job.Allowance{
 			Policy: "minute", Limit: b.rates.perMinute, Remaining: have,
-			Reset: b.own.wholeIn(elapsed), RetryAfter: b.own.freeIn(elapsed, b.rates.perMinute),
+			Reset: b.own.wholeIn(elapsed), RetryAfter: b.own.freeIn(elapsed, b.rates.perMinute-needs+1),
 		}
 		if together {
 			a.Reset = max(a.Reset, b.wholeAt.Sub(now))
 		}
-		if together && have == 0 {
+		switch {
+		case together && have < needs && needs > 1:
+			a.RetryAfter = a.Reset
+		case together && have == 0:
 			a.RetryAfter = max(a.RetryAfter, b.freeAt.Sub(now))
 		}
 	}
 	if a.OK = v == passed; a.OK {
 		a.RetryAfter = 0
-	} else {
+	} else if needs == 1 {
 		a.Remaining = 0
 	}
 	return a

@@ -32,38 +32,38 @@ func TestBucketAlone(t *testing.T) {
 	b := newBucket(newRates(5, 0), noon)
 	const whole = minute + slotWidth
 	for left := 4; left >= 0; left-- {
-		require.Equal(t, passed, b.take(noon, true))
+		require.Equal(t, passed, b.take(noon, 1, true))
 		want := job.Allowance{OK: true, Policy: "minute", Limit: 5, Remaining: left, Reset: whole}
-		require.Empty(t, cmp.Diff(want, b.allowance(noon, passed, true)))
+		require.Empty(t, cmp.Diff(want, b.allowance(noon, 1, passed, true)))
 	}
-	require.Equal(t, tooFast, b.take(noon, true))
+	require.Equal(t, tooFast, b.take(noon, 1, true))
 	require.Empty(t, cmp.Diff(
-		job.Allowance{Policy: "minute", Limit: 5, Reset: whole, RetryAfter: whole}, b.allowance(noon, tooFast, true)))
+		job.Allowance{Policy: "minute", Limit: 5, Reset: whole, RetryAfter: whole}, b.allowance(noon, 1, tooFast, true)))
 	next := noon.Add(whole - time.Microsecond)
-	require.Equal(t, tooFast, b.take(next, true))
-	require.Equal(t, time.Microsecond, b.allowance(next, tooFast, true).RetryAfter)
+	require.Equal(t, tooFast, b.take(next, 1, true))
+	require.Equal(t, time.Microsecond, b.allowance(next, 1, tooFast, true).RetryAfter)
 	for range 5 {
-		require.Equal(t, passed, b.take(noon.Add(whole), true))
+		require.Equal(t, passed, b.take(noon.Add(whole), 1, true))
 	}
-	require.Equal(t, tooFast, b.take(noon.Add(whole), true))
+	require.Equal(t, tooFast, b.take(noon.Add(whole), 1, true))
 }
 
 func TestBucketAloneByDay(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(100, 3), noon)
 	b.receive(noon, noon, at(0, 100, 1))
-	require.Equal(t, passed, b.take(noon, true))
-	require.Equal(t, "day", b.allowance(noon, passed, true).Policy)
-	require.Equal(t, 1, b.allowance(noon, passed, true).Remaining)
-	require.Equal(t, passed, b.take(noon, true))
-	require.Equal(t, quotaUsed, b.take(noon, true))
+	require.Equal(t, passed, b.take(noon, 1, true))
+	require.Equal(t, "day", b.allowance(noon, 1, passed, true).Policy)
+	require.Equal(t, 1, b.allowance(noon, 1, passed, true).Remaining)
+	require.Equal(t, passed, b.take(noon, 1, true))
+	require.Equal(t, quotaUsed, b.take(noon, 1, true))
 	require.Empty(t, cmp.Diff(
 		job.Allowance{Policy: "day", Limit: 3, Reset: 12 * time.Hour, RetryAfter: 12 * time.Hour},
-		b.allowance(noon, quotaUsed, true)))
+		b.allowance(noon, 1, quotaUsed, true)))
 	midnight := noon.Add(12 * time.Hour)
-	require.Equal(t, quotaUsed, b.take(midnight.Add(-time.Microsecond), true))
-	require.Equal(t, passed, b.take(midnight, true))
-	require.Equal(t, 2, b.allowance(midnight, passed, true).Remaining)
+	require.Equal(t, quotaUsed, b.take(midnight.Add(-time.Microsecond), 1, true))
+	require.Equal(t, passed, b.take(midnight, 1, true))
+	require.Equal(t, 2, b.allowance(midnight, 1, passed, true).Remaining)
 	require.Equal(t, dayOf(noon)+3, func() int64 { b.advance(midnight.Add(50 * time.Hour)); return b.day }())
 }
 
@@ -72,31 +72,31 @@ func TestBucketGoesByTheDayOfRedis(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(100, 3), noon.Add(13*time.Hour))
 	b.receive(noon.Add(13*time.Hour), noon.Add(13*time.Hour), at(0, 100, 3))
-	require.Equal(t, quotaUsed, b.take(noon.Add(13*time.Hour), false))
-	require.Equal(t, 12*time.Hour, b.allowance(noon.Add(13*time.Hour), quotaUsed, false).RetryAfter)
+	require.Equal(t, quotaUsed, b.take(noon.Add(13*time.Hour), 1, false))
+	require.Equal(t, 12*time.Hour, b.allowance(noon.Add(13*time.Hour), 1, quotaUsed, false).RetryAfter)
 }
 
 func TestBucketUsesWhatItHolds(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 0), noon) // chunks of 10
-	require.Equal(t, mustAsk, b.take(noon, false))
+	require.Equal(t, mustAsk, b.take(noon, 1, false))
 	b.receive(noon, noon, at(10, 590, 10))
 	for i := range 10 {
-		require.Equal(t, passed, b.take(noon, false))
+		require.Equal(t, passed, b.take(noon, 1, false))
 		require.Equal(t, i > 4, b.wants(), "asks again in time: %d", i)
-		require.Equal(t, 599-i, b.allowance(noon, passed, false).Remaining)
+		require.Equal(t, 599-i, b.allowance(noon, 1, passed, false).Remaining)
 	}
-	require.Equal(t, mustAsk, b.take(noon, false))
+	require.Equal(t, mustAsk, b.take(noon, 1, false))
 	none := at(0, 0, 600)
 	none.free, none.whole = 5*time.Second, minute
 	b.receive(noon, noon, none)
-	require.Equal(t, tooFast, b.take(noon.Add(trust-1), false), "what is known to be used up is not asked")
-	refused := b.allowance(noon, tooFast, false)
+	require.Equal(t, tooFast, b.take(noon.Add(trust-1), 1, false), "what is known to be used up is not asked")
+	refused := b.allowance(noon, 1, tooFast, false)
 	require.Equal(t, 5*time.Second, refused.RetryAfter)
-	require.Equal(t, mustAsk, b.take(noon.Add(trust), false), "for a moment")
+	require.Equal(t, mustAsk, b.take(noon.Add(trust), 1, false), "for a moment")
 	none.free = time.Millisecond
 	b.receive(noon.Add(trust), noon, none)
-	require.Equal(t, mustAsk, b.take(noon.Add(trust+time.Millisecond), false), "until something ended")
+	require.Equal(t, mustAsk, b.take(noon.Add(trust+time.Millisecond), 1, false), "until something ended")
 }
 
 func TestBucketGivesBackWhatItDoesNotUse(t *testing.T) {
@@ -106,9 +106,9 @@ func TestBucketGivesBackWhatItDoesNotUse(t *testing.T) {
 	later := at(10, 580, 20)
 	later.slot = 8
 	b.receive(noon.Add(time.Millisecond), noon.Add(time.Millisecond), later)
-	require.Equal(t, passed, b.take(noon.Add(keepHeld-1), false))
+	require.Equal(t, passed, b.take(noon.Add(keepHeld-1), 1, false))
 	require.Equal(t, 19, b.held)
-	require.Equal(t, passed, b.take(noon.Add(keepHeld), false), "of the second")
+	require.Equal(t, passed, b.take(noon.Add(keepHeld), 1, false), "of the second")
 	require.False(t, b.idle(noon.Add(keepHeld)))
 	r := b.report(noon.Add(keepHeld + time.Millisecond))
 	require.Equal(t, [][2]int{{9, 7}, {9, 8}}, [][2]int{{r.unused[0].n, int(r.unused[0].slot)}, {r.unused[1].n, int(r.unused[1].slot)}})
@@ -124,7 +124,7 @@ func TestBucketDoesNotUseWhatCameTooLate(t *testing.T) {
 	b := newBucket(newRates(600, 0), noon)
 	b.receive(noon.Add(keepHeld), noon, at(10, 590, 10))
 	require.Zero(t, b.held)
-	require.Equal(t, mustAsk, b.take(noon.Add(keepHeld), false))
+	require.Equal(t, mustAsk, b.take(noon.Add(keepHeld), 1, false))
 	require.Equal(t, 10, b.report(noon.Add(keepHeld)).unused[0].n)
 }
 
@@ -136,7 +136,7 @@ func TestBucketAtMidnight(t *testing.T) {
 	last := at(10, 590, 10)
 	last.dayLeft = time.Millisecond
 	b.receive(midnight.Add(-time.Millisecond), midnight.Add(-time.Millisecond), last)
-	require.Equal(t, mustAsk, b.take(midnight, false))
+	require.Equal(t, mustAsk, b.take(midnight, 1, false))
 	r := b.report(midnight)
 	require.Equal(t, 10, r.unused[0].n)
 	require.Zero(t, r.usedChange())
@@ -146,18 +146,18 @@ func TestBucketReportsWhatPassedAlone(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 1000), noon)
 	for range 3 {
-		require.Equal(t, passed, b.take(noon, true))
+		require.Equal(t, passed, b.take(noon, 1, true))
 	}
 	r := b.report(noon)
 	require.Equal(t, report{owed: 3, owedToday: 3, counting: 3, day: dayOf(noon)}, r)
 	b.takeBack(r)
 	later := noon.Add(2 * minute)
-	require.Equal(t, passed, b.take(later, true))
+	require.Equal(t, passed, b.take(later, 1, true))
 	r = b.report(later)
 	require.Equal(t, report{owed: 4, owedToday: 4, counting: 1, day: dayOf(noon)}, r, "some are over")
 	// After midnight nobody asks any more for the day.
 	midnight := noon.Add(12 * time.Hour)
-	require.Equal(t, passed, b.take(midnight, true))
+	require.Equal(t, passed, b.take(midnight, 1, true))
 	b.takeBack(r)
 	require.Equal(t, 1, b.report(midnight).owedToday)
 }
@@ -168,7 +168,7 @@ func TestBucketIsBoundedByItself(t *testing.T) {
 	b := newBucket(newRates(600, 0), noon)
 	count := 0
 	for range 5000 {
-		switch b.take(noon, false) {
+		switch b.take(noon, 1, false) {
 		case passed:
 			count++
 		case mustAsk:
@@ -183,7 +183,7 @@ func TestBucketIdle(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(60, 0), noon)
 	require.True(t, b.idle(noon))
-	require.Equal(t, passed, b.take(noon, true))
+	require.Equal(t, passed, b.take(noon, 1, true))
 	b.report(noon)
 	require.False(t, b.idle(noon.Add(minute+slotWidth-time.Microsecond)))
 	require.True(t, b.idle(noon.Add(minute+slotWidth)))

@@ -56,7 +56,7 @@ type client struct {
 	mu      sync.Mutex
 	bucket  *bucket
 	asking  chan struct{} // closed with the answer; nil: nobody asks
-	waiting int           // requests that wait for tokens
+	waiting int           // tokens that requests wait for
 }
 
 func (c *client) isIdle(now time.Time) bool {
@@ -81,7 +81,23 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 
 // Allow counts a request of the client, if it may pass, and returns the state of the client's limit. It never fails, and waits
 // for Redis no longer than Config.Wait and ctx.
-func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance {
+func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance { return l.allow(ctx, id, 1, 1) }
+
+// AllowItems counts the items of a request that Allow has let pass: all together a token each, that of the request included,
+// but no more than the limits have, so that any request can pass. If they may not pass, none of them counts.
+func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allowance {
+	needs := min(items, l.rates.perMinute)
+	if l.rates.perDay > 0 {
+		needs = min(needs, l.rates.perDay)
+	}
+	if needs <= 1 {
+		return job.Allowance{OK: true}
+	}
+	return l.allow(ctx, id, needs-1, needs)
+}
+
+// allow takes n tokens. A request that is refused needs more, if it has paid for its attempt.
+func (l *Limiter) allow(ctx context.Context, id job.ID, n, needs int) job.Allowance {
 	if l.cfg.PerMinute <= 0 && l.cfg.PerDay <= 0 {
 		return job.Allowance{OK: true}
 	}
@@ -89,16 +105,16 @@ func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance {
 	for alone := false; ; {
 		c := l.lock(id)
 		alone = alone || l.circuit.IsOpen()
-		v := c.bucket.take(l.now(), alone)
+		v := c.bucket.take(l.now(), n, alone)
 		if v != mustAsk {
-			a := c.bucket.allowance(l.now(), v, alone)
+			a := c.bucket.allowance(l.now(), needs, v, alone)
 			if alone || c.bucket.wants() {
 				l.askForTokens(c)
 			}
 			c.mu.Unlock()
 			return a
 		}
-		c.waiting++
+		c.waiting += n
 		answered := l.askForTokens(c)
 		c.mu.Unlock()
 		if timer == nil {
@@ -107,7 +123,7 @@ func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance {
 		}
 		alone = !l.await(ctx, timer, answered)
 		c.mu.Lock()
-		c.waiting--
+		c.waiting -= n
 		c.mu.Unlock()
 	}
 }

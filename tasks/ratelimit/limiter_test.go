@@ -69,6 +69,9 @@ func burstsAtRandom(w *world, random *rand.Rand, client job.ID, limit int) (pass
 			if l.Allow(w.t.Context(), client).OK {
 				n++
 			}
+			if items := 1 + random.IntN(limit); random.IntN(20) == 0 && l.AllowItems(w.t.Context(), client, items).OK {
+				n += items - 1
+			}
 		}
 		if n > 0 {
 			passed = append(passed, passes{w.now(), n})
@@ -285,4 +288,48 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	c.bucket.held, c.bucket.chunks[0].n = 1<<20, 1<<20
 	c.mu.Unlock()
 	require.Zero(t, testing.AllocsPerRun(1000, func() { l.Allow(t.Context(), client) }))
+}
+
+// A batch passes with all its items or none, and one that waits as long as it is
+// told passes.
+func TestItemsPassTogether(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []int{7, 60, 600, 6000} {
+		w := newWorld(t)
+		client := redistest.Task().JobID
+		a, b := w.process(Config{PerMinute: limit}, 0), w.process(Config{PerMinute: limit}, time.Minute)
+		batch := func(l *Limiter, items int) job.Allowance {
+			if allowed := l.Allow(t.Context(), client); !allowed.OK {
+				return allowed
+			}
+			return l.AllowItems(t.Context(), client, items)
+		}
+		half := limit/2 + 1
+		require.True(t, batch(a, half).OK)
+		w.advance(2 * keepHeld)
+		w.sweep()
+		refused := batch(b, half)
+		require.False(t, refused.OK)
+		require.Equal(t, limit, refused.Limit)
+		require.Positive(t, refused.RetryAfter)
+		w.advance(2 * keepHeld)
+		w.sweep()
+		require.Equal(t, limit-half-1, hammer(t, client, a, b), "the refused one took no more than its request")
+		w.advance(whole)
+		require.True(t, batch(b, 10*limit+1).OK, "one that is larger than the limit can pass")
+		require.False(t, a.Allow(t.Context(), client).OK, "and is all of it")
+		told := batch(b, limit)
+		require.False(t, told.OK)
+		for tries := 0; !told.OK; tries++ { // told first when its request can pass, then when its items can
+			require.Less(t, tries, 2)
+			w.advance(told.RetryAfter)
+			told = batch(a, limit)
+		}
+	}
+	quota := newWorld(t).process(Config{PerMinute: 100, PerDay: 10}, 0)
+	require.True(t, quota.Allow(t.Context(), job.ID{1}).OK)
+	require.True(t, quota.AllowItems(t.Context(), job.ID{1}, 8).OK)
+	require.Equal(t, "day", quota.AllowItems(t.Context(), job.ID{1}, 4).Policy)
+	require.True(t, quota.AllowItems(t.Context(), job.ID{1}, 3).OK)
+	require.False(t, quota.Allow(t.Context(), job.ID{1}).OK)
 }

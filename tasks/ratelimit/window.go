@@ -40,15 +40,15 @@ func (w *window) advance(now time.Duration) {
 	}
 }
 
-// add counts a request.
-func (w *window) add(now time.Duration) {
+// add counts a request of n tokens.
+func (w *window) add(now time.Duration, n int) {
 	slot := int64(now / slotWidth)
-	w.total++
+	w.total += n
 	if last := len(w.counts) - 1; last >= 0 && w.counts[last].slot >= slot {
-		w.counts[last].n++
+		w.counts[last].n += n
 		return
 	}
-	w.counts = append(w.counts, count{slot, 1})
+	w.counts = append(w.counts, count{slot, n})
 }
 
 // freeIn is the time until fewer than limit count.

@@ -11,7 +11,7 @@ func TestWindowCountsForAMinuteAtLeast(t *testing.T) {
 	t.Parallel()
 	for _, at := range []time.Duration{0, 1, slotWidth - 1, slotWidth, 12345678901} {
 		var w window
-		w.add(at)
+		w.add(at, 1)
 		require.Greater(t, w.wholeIn(at), minute)
 		require.LessOrEqual(t, w.wholeIn(at), minute+slotWidth)
 		require.Equal(t, w.wholeIn(at), w.freeIn(at, 1))
@@ -31,12 +31,12 @@ func TestWindowIsBounded(t *testing.T) {
 	for range 100_000 {
 		now += 7 * time.Millisecond
 		w.advance(now)
-		w.add(now)
+		w.add(now, 1)
 	}
 	require.LessOrEqual(t, len(w.counts), int(minute/slotWidth)+1)
 	require.InDelta(t, minute/(7*time.Millisecond), w.total, 75)
 	// What is earlier than the newest is counted with it.
-	w.add(0)
+	w.add(0, 1)
 	require.LessOrEqual(t, len(w.counts), int(minute/slotWidth)+1)
 }
 
@@ -45,7 +45,7 @@ func TestWindowIsFreeWhenEnoughHasEnded(t *testing.T) {
 	var w window
 	for i := range 3 {
 		for range 10 {
-			w.add(time.Duration(i) * time.Second)
+			w.add(time.Duration(i)*time.Second, 1)
 		}
 	}
 	now := 2 * time.Second

@@ -46,6 +46,8 @@ func newEnviron(o Options, databaseURL, redisURL string) environ {
 		"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true",
 		"FORGERUN_OPEN_REGISTRATION":     "true",
 		"FORGERUN_RATE_LIMIT_PER_MINUTE": "1000000000",
+		"FORGERUN_CLIENT_MAX_ACTIVE":     "1000000000", // a load may be that of one client
+		"FORGERUN_CLIENT_MAX_QUEUED":     "1000000000",
 		"FORGERUN_MASTER_KEY":            base64.StdEncoding.EncodeToString(key),
 		"FORGERUN_LOG_LEVEL":             "warn",
 		"FORGERUN_LOG_FORMAT":            "json",
