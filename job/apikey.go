@@ -13,6 +13,7 @@ type APIKey struct {
 	ReplacedBy string     // id of the key that took over, "" for none
 	UsedAt     *time.Time // when it first authenticated a request; nil: it never did
 	IssuedBy   KeyIssue
+	MadeBy     string // id of the key that asked for this one; "" if it was the operator, nobody, or is not known
 }
 
 // KeyIssue is the action that made a key.

@@ -122,6 +122,8 @@ var (
 		"still takes it.")
 	errSuperseded = job.Errorf(job.CodeForbidden, "A newer key of this client has been used, so that the expired one cannot be renewed any "+
 		"more. Use the newer key, or ask the operator for one.")
+	errReplacedKey = job.Errorf(job.CodeForbidden, "This key was replaced, and a newer key of this client has been used, so that it cannot change "+
+		"keys any more. Use the newer key, or ask the operator.")
 	errRevokedKey = job.Errorf(job.CodeKeyDisabled, "The API key was revoked.")
 	errNoClient   = job.Errorf(job.CodeClientNotFound, "No client with this id was found.")
 	errAdminOnly  = job.Errorf(job.CodeForbidden, "Open registration is off on this server: only the operator may create clients.")

@@ -39,7 +39,7 @@ func (k *Service) CreateKey(ctx context.Context, caller job.Caller, client job.I
 		if len(r.usable) > 0 && !rotate {
 			return &r.usable[0], nil
 		}
-		return nil, nil
+		return nil, superseded(caller, r.all)
 	})
 }
 
@@ -59,8 +59,22 @@ func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID
 		case len(r.usable) == 0:
 			return nil, job.Errorf(job.CodeConflict, "The client has no valid key to renew; create one instead.")
 		}
-		return nil, nil
+		return nil, superseded(caller, r.all)
 	})
+}
+
+// superseded refuses to let a replaced key change the keys of its client once a
+// newer one was used: who still holds it then may not be the owner. Until then it
+// can mend a lost answer.
+func superseded(caller job.Caller, all []job.APIKey) error {
+	at := slices.IndexFunc(all, func(key job.APIKey) bool { return key.ID == caller.KeyID })
+	if at < 0 || all[at].ReplacedBy == "" {
+		return nil
+	}
+	if slices.ContainsFunc(all[:at], func(newer job.APIKey) bool { return newer.UsedAt != nil }) {
+		return errReplacedKey
+	}
+	return nil
 }
 
 // renewable says why an expired key cannot be renewed; nil if it can be. Every
@@ -117,7 +131,7 @@ func (k *Service) change(ctx context.Context, action string, by job.KeyIssue, ca
 			return job.KeyChange{}, job.Errorf(job.CodeConflict, "The client has %d valid keys; revoke one first.", len(ring.usable))
 		}
 		var change job.KeyChange
-		issued, change = k.issue(ring, by)
+		issued, change = k.issue(ring, by, caller)
 		return change, nil
 	})
 	if err != nil {
@@ -130,11 +144,12 @@ func (k *Service) change(ctx context.Context, action string, by job.KeyIssue, ca
 
 // issue makes a new key that takes over from the usable ones: they stay valid
 // for the overlap at most.
-func (k *Service) issue(r keyring, by job.KeyIssue) (job.IssuedKey, job.KeyChange) {
+func (k *Service) issue(r keyring, by job.KeyIssue, caller job.Caller) (job.IssuedKey, job.KeyChange) {
 	secret, id := newAPIKey()
 	created := r.now.Truncate(time.Microsecond)
 	key := job.APIKey{
 		ID: id, ClientID: r.client.ID, SecretHash: hashAPIKey(secret), CreatedAt: created, ExpiresAt: created.Add(k.cfg.TTL), IssuedBy: by,
+		MadeBy: caller.KeyID,
 	}
 	change := job.KeyChange{New: &key}
 	for _, old := range r.usable {
@@ -150,7 +165,9 @@ func (k *Service) issue(r keyring, by job.KeyIssue) (job.IssuedKey, job.KeyChang
 	return job.IssuedKey{APIKey: key, Secret: secret}, change
 }
 
-// RevokeKey ends a key at once. Revoking a revoked key changes nothing.
+// RevokeKey ends a key at once, and with it the keys that it made, for whoever had
+// it may have made them; the key that asks for it is spared, and what that one
+// made, unless it names itself. Revoking a revoked key changes nothing else.
 func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error {
 	if caller.Anonymous() {
 		return errNoCredentials
@@ -158,30 +175,52 @@ func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 	if err := authorize(caller, client); err != nil {
 		return err
 	}
-	revoked := false
+	var ended []job.APIKey
 	err := k.store.ChangeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
 		if c.ID.IsZero() {
 			return job.KeyChange{}, errNoClient
 		}
-		for _, key := range keys {
-			if key.ID != keyID {
-				continue
-			}
-			if key.RevokedAt != nil {
-				return job.KeyChange{}, nil
-			}
-			key.RevokedAt, revoked = &now, true
-			return job.KeyChange{Changed: []job.APIKey{key}}, nil
+		if !slices.ContainsFunc(keys, func(key job.APIKey) bool { return key.ID == keyID }) {
+			return job.KeyChange{}, job.Errorf(job.CodeRequestNotFound, "The client has no key with this id.")
 		}
-		return job.KeyChange{}, job.Errorf(job.CodeRequestNotFound, "The client has no key with this id.")
+		if err := superseded(caller, keys); err != nil && caller.KeyID != keyID {
+			return job.KeyChange{}, err
+		}
+		ended = nil // storage may ask again
+		for _, key := range withMade(keys, keyID, caller.KeyID) {
+			if key.RevokedAt == nil {
+				key.RevokedAt = &now
+				ended = append(ended, key)
+			}
+		}
+		return job.KeyChange{Changed: ended}, nil
 	})
 	if err != nil {
 		return err
 	}
 	app.DescribeKey(trace.SpanFromContext(ctx), client, keyID)
-	app.AfterCommit(ctx, func() { k.forget(keyID) })
-	k.logChange(ctx, "api key revoked", "revoke_key", client, slog.String("key_id", keyID), slog.Bool("new", revoked))
+	app.AfterCommit(ctx, func() {
+		for _, key := range ended {
+			k.forget(key.ID)
+		}
+	})
+	k.logChange(ctx, "api key revoked", "revoke_key", client, slog.String("key_id", keyID), slog.Bool("new", len(ended) > 0),
+		slog.Int("keys", len(ended)))
 	return nil
+}
+
+// withMade gives a key and those that were made with it, and with those in turn.
+// It leaves spared out, and what only that one made, unless it is the key.
+func withMade(keys []job.APIKey, id, spared string) []job.APIKey {
+	chosen := map[string]bool{id: true}
+	var found []job.APIKey
+	for _, key := range slices.Backward(keys) { // the oldest first: a key is made by an older one
+		if key.ID == id || chosen[key.MadeBy] && key.ID != spared {
+			chosen[key.ID] = true
+			found = append(found, key)
+		}
+	}
+	return found
 }
 
 // logChange logs what was committed, with the request that asked for it.

@@ -162,3 +162,50 @@ func TestLinesOfKeysHaveTheirRequest(t *testing.T) {
 		}
 	})
 }
+
+// Who has a leaked key cannot take the client away from its owner after the owner
+// has used a newer one.
+func TestAReplacedKeyChangesNothingOnceItsSuccessorWasUsed(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		k := newKeyWorld(t)
+		leaked := k.issue(k.create(admin, k.newClient(), false))
+		lost := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
+		mended := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
+		require.Empty(t, k.code(mended.Secret), "the owner uses it")
+		require.Empty(t, k.code(leaked.Secret), "the overlap goes on")
+		for _, err := range []error{
+			second(k.renew(callerOf(leaked), leaked.ClientID)),
+			second(k.create(callerOf(leaked), leaked.ClientID, true)),
+			second(k.renew(callerOf(lost), leaked.ClientID)),
+			k.revoke(callerOf(leaked), leaked.ClientID, mended.ID),
+		} {
+			require.Equal(t, job.CodeForbidden, job.CodeOf(err))
+		}
+		require.Empty(t, k.code(mended.Secret))
+		k.issue(k.renew(callerOf(mended), leaked.ClientID))
+		require.NoError(t, k.revoke(callerOf(leaked), leaked.ClientID, leaked.ID), "it may end itself")
+	})
+}
+
+func TestRevokeEndsWhatTheKeyMade(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		k := newKeyWorld(t)
+		k.w.Background(k.WatchKeys)
+		leaked := k.issue(k.create(admin, k.newClient(), false))
+		thiefs := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
+		deeper := k.issue(k.renew(callerOf(thiefs), leaked.ClientID))
+		operators := k.issue(k.create(admin, leaked.ClientID, true))
+		require.NoError(t, k.revoke(admin, leaked.ClientID, leaked.ID))
+		for _, key := range []job.IssuedKey{leaked, thiefs, deeper} {
+			require.Equal(t, job.CodeKeyDisabled, k.code(key.Secret))
+		}
+		require.Empty(t, k.code(operators.Secret), "the leaked key did not make it")
+
+		owners := k.issue(k.renew(callerOf(operators), leaked.ClientID))
+		require.NoError(t, k.revoke(callerOf(owners), leaked.ClientID, operators.ID))
+		require.Equal(t, job.CodeKeyDisabled, k.code(operators.Secret))
+		require.Empty(t, k.code(owners.Secret), "the key that asks is spared")
+		require.NoError(t, k.revoke(callerOf(owners), leaked.ClientID, owners.ID))
+		require.Equal(t, job.CodeKeyDisabled, k.code(owners.Secret))
+	})
+}

@@ -38,7 +38,9 @@ func TestRevocationIsSeenByEveryProcess(t *testing.T) {
 		require.True(t, u.accepts(api, u.key))
 		require.True(t, u.accepts(api, rotated.text("api_key")))
 	}
-	revoked := u.call(a, "POST", "/v1/clients/"+u.id+"/keys/revoke", `{"key_id":"`+rotated.text("key_id")+`"}`)
+	newer := *u
+	newer.key = rotated.text("api_key")
+	revoked := newer.call(a, "POST", "/v1/clients/"+u.id+"/keys/revoke", `{"key_id":"`+rotated.text("key_id")+`"}`)
 	answered := time.Now()
 	require.Equal(t, http.StatusOK, revoked.status, revoked.body)
 	u.look(a, rotated.text("api_key")).requireProblem(t, http.StatusForbidden, "RFA_AUTH_API_KEY_DISABLED")
@@ -49,6 +51,39 @@ func TestRevocationIsSeenByEveryProcess(t *testing.T) {
 	}
 	require.True(t, u.accepts(b, u.key), "the other key is not concerned")
 	a.logged("api key revoked", u.id)
+}
+
+// What a leaked key can do ends with the first use of its successor, and with its
+// revocation what it made.
+func TestALeakedKeyDoesNotOutliveItsSuccessor(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": operatorsToken})
+	a, b := s.startAPI(), s.startAPI()
+	u := s.newUser(a)
+	keys := "/v1/clients/" + u.id + "/keys"
+	made := func(answered answer) user {
+		require.Contains(t, []int{http.StatusOK, http.StatusCreated}, answered.status, answered.body)
+		s.secret(answered.text("api_key"))
+		return user{s: s, id: u.id, key: answered.text("api_key")}
+	}
+	thief := *u
+	owner := made(u.call(a, "POST", keys+"/renew", ""))
+	require.True(t, owner.accepts(a, owner.key))
+	require.True(t, thief.accepts(b, thief.key), "the overlap goes on")
+	for _, change := range [][2]string{{"/renew", ""}, {"", `{"rotate":true}`}, {"/revoke", `{"key_id":"` + keyID(owner.key) + `"}`}} {
+		thief.call(b, "POST", keys+change[0], change[1]).requireProblem(t, http.StatusForbidden, "RFA_AUTH_FORBIDDEN")
+	}
+	require.True(t, owner.accepts(b, owner.key))
+
+	thiefs := made(owner.call(b, "POST", keys+"/renew", "")) // this one has leaked, too
+	require.True(t, thiefs.accepts(a, thiefs.key))
+	again := made(s.asOperator(a, "POST", keys, `{"rotate":true}`))
+	require.Equal(t, http.StatusOK, s.asOperator(b, "POST", keys+"/revoke", `{"key_id":"`+keyID(owner.key)+`"}`).status)
+	for _, ended := range []string{owner.key, thiefs.key} {
+		eventually(t, "what the key made is refused", func() bool { return !u.accepts(a, ended) })
+	}
+	require.True(t, u.accepts(a, again.key))
+	s.checkInvariants()
 }
 
 // A process that does not hear of changes must not trust its memory.
