@@ -22,11 +22,11 @@ func (s *Server) createKey(r *call) error {
 	if err != nil {
 		return err
 	}
-	rotate, err := decode.CreateKey(body)
+	rotate, scope, err := decode.CreateKey(body)
 	if err != nil {
 		return err
 	}
-	key, err := s.deps.Clients.CreateKey(r.ctx, r.caller, r.pathID(), rotate)
+	key, err := s.deps.Clients.CreateKey(r.ctx, r.caller, r.pathID(), rotate, scope)
 	if err != nil {
 		return err
 	}
@@ -88,14 +88,15 @@ type clientView struct {
 }
 
 type keyView struct {
-	APIKey    *string  `json:"api_key"` // null when the key existed already, and in a repetition
-	KeyID     string   `json:"key_id"`
-	CreatedAt job.Time `json:"created_at"`
-	ExpiresAt job.Time `json:"expires_at"`
+	APIKey    *string   `json:"api_key"` // null when the key existed already, and in a repetition
+	KeyID     string    `json:"key_id"`
+	Scope     job.Scope `json:"scope"`
+	CreatedAt job.Time  `json:"created_at"`
+	ExpiresAt job.Time  `json:"expires_at"`
 }
 
 func keyViewOf(k job.IssuedKey) keyView {
-	return keyView{orNull(k.Secret), k.ID, job.Time(k.CreatedAt), job.Time(k.ExpiresAt)}
+	return keyView{orNull(k.Secret), k.ID, k.Scope, job.Time(k.CreatedAt), job.Time(k.ExpiresAt)}
 }
 
 type revokedView struct {

@@ -226,13 +226,16 @@ func (f *fakeClients) Authenticate(_ context.Context, bearer string) (job.Caller
 	}
 	switch bearer {
 	case goodKey:
-		return job.Caller{ClientID: clientA, KeyID: "good"}, nil
+		return job.Caller{ClientID: clientA, KeyID: "good", Scope: job.ScopeAll}, nil
+	case "read", "submit":
+		return job.Caller{ClientID: clientA, KeyID: bearer, Scope: job.Scope(bearer)}, nil
 	case otherKey:
-		return job.Caller{ClientID: clientB, KeyID: "other"}, nil
+		return job.Caller{ClientID: clientB, KeyID: "other", Scope: job.ScopeAll}, nil
 	case adminKey:
 		return job.Caller{Admin: true}, nil
 	case "renewable":
-		return job.Caller{ClientID: clientA, KeyID: "old", Expired: true}, job.Errorf(job.CodeTokenExpired, "The key has expired.")
+		return job.Caller{ClientID: clientA, KeyID: "old", Scope: job.ScopeAll, Expired: true},
+			job.Errorf(job.CodeTokenExpired, "The key has expired.")
 	case "expired":
 		return job.Caller{}, job.Errorf(job.CodeTokenExpired, "The key has expired.")
 	case "revoked":
@@ -255,11 +258,13 @@ func (f *fakeClients) CreateClient(_ context.Context, caller job.Caller) (job.Cl
 	return job.Client{ID: clientA, CreatedAt: now}, f.note(caller, job.ID{})
 }
 
-func (f *fakeClients) CreateKey(_ context.Context, caller job.Caller, client job.ID, rotate bool) (job.IssuedKey, error) {
+func (f *fakeClients) CreateKey(_ context.Context, caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error) {
 	f.mu.Lock()
 	f.rotate = rotate
 	f.mu.Unlock()
-	return issued("frk_secret"), f.note(caller, client)
+	key := issued("frk_secret")
+	key.Scope = scope
+	return key, f.note(caller, client)
 }
 
 func (f *fakeClients) RenewKey(_ context.Context, caller job.Caller, client job.ID) (job.IssuedKey, error) {
@@ -275,7 +280,7 @@ func (f *fakeClients) RevokeKey(_ context.Context, caller job.Caller, client job
 
 func issued(secret string) job.IssuedKey {
 	return job.IssuedKey{
-		APIKey: job.APIKey{ID: "abc", ClientID: clientA, CreatedAt: now, ExpiresAt: now.Add(time.Hour)}, Secret: secret,
+		APIKey: job.APIKey{ID: "abc", Scope: job.ScopeAll, ClientID: clientA, CreatedAt: now, ExpiresAt: now.Add(time.Hour)}, Secret: secret,
 	}
 }
 

@@ -99,7 +99,8 @@ func TestRepetitionsShowNoSecret(t *testing.T) {
 	require.Contains(t, w.send(post, keys, "", "Idempotency-Key", "k").text, `"api_key":"frk_secret"`)
 	again := w.send(post, keys, "{}", "Idempotency-Key", "k")
 	require.Equal(t, 201, again.StatusCode)
-	require.JSONEq(t, `{"api_key":null,"key_id":"abc","created_at":"2030-01-31T12:00:00.123456Z","expires_at":"2030-01-31T13:00:00.123456Z"}`,
+	require.JSONEq(t, `{"api_key":null,"key_id":"abc","scope":"all",
+		"created_at":"2030-01-31T12:00:00.123456Z","expires_at":"2030-01-31T13:00:00.123456Z"}`,
 		again.text)
 	rotate := webhookSelf + "/rotate-secret"
 	require.Contains(t, w.send(post, rotate, "", "Idempotency-Key", "r").text, testSecret)

@@ -339,7 +339,7 @@ func TestClients(t *testing.T) {
 	require.JSONEq(t, `{"client_id": "00000000-0000-4000-8000-00000000000a"}`, a.text)
 	require.True(t, w.clients.caller.Anonymous())
 
-	const key = `"key_id": "abc", "created_at": "2030-01-31T12:00:00.123456Z", "expires_at": "2030-01-31T13:00:00.123456Z"}`
+	const key = `"key_id": "abc", "scope": "all", "created_at": "2030-01-31T12:00:00.123456Z", "expires_at": "2030-01-31T13:00:00.123456Z"}`
 	keys := "/v1/clients/" + clientB.String() + "/keys"
 	for body, rotate := range map[string]bool{"": false, "{}": false, `{"rotate":true}`: true, `{"rotate":false}`: false,
 		`{"rotate":null}`: false} {

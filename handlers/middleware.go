@@ -120,6 +120,9 @@ func (s *Server) authenticate(r *call) error {
 	case err != nil:
 	case r.route.access == client && caller.ClientID.IsZero():
 		err = job.Errorf(job.CodeForbidden, "Jobs belong to clients; the operator's token has none. Use a client's key.")
+	case caller.KeyID != "" && !caller.Scope.Allows(r.route.needs()):
+		err = job.Errorf(job.CodeForbidden, "This API key has the scope %s, and this request needs %s. Use a key that has it.",
+			caller.Scope, r.route.needs())
 	case r.route.access == operator && !caller.Admin:
 		err = job.Errorf(job.CodeForbidden, "Only the operator may do this. Use the operator's token.")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/job"
 )
 
 // access says whose requests a route takes. It is the only authorisation in
@@ -37,6 +38,18 @@ type route struct {
 // submits reports whether a request of this route may end in a new attempt.
 func (rt *route) submits() bool {
 	return rt.action == "submit" || rt.action == "submit_batch" || rt.action == "retry"
+}
+
+// needs is the scope that a client's key needs for a request of this route.
+func (rt *route) needs() job.Scope {
+	switch {
+	case rt.method == get:
+		return job.ScopeRead
+	case rt.action == "submit", rt.action == "submit_batch":
+		return job.ScopeSubmit
+	default:
+		return job.ScopeAll
+	}
 }
 
 // The methods of routes, patch and delete aside.

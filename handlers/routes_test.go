@@ -116,6 +116,34 @@ func TestTheOperatorHasNoJobs(t *testing.T) {
 	}
 }
 
+func TestEveryRouteNeedsItsScope(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).full()
+	for _, rt := range w.server.routes() {
+		if rt.access == public || rt.access == operator {
+			continue
+		}
+		needs := "all"
+		switch rt.method + " " + rt.path {
+		case "POST /v1/jobs", "POST /v1/jobs/batch":
+			needs = "submit"
+		default:
+			if rt.method == get {
+				needs = "read"
+			}
+		}
+		for _, scope := range []string{"read", "submit"} {
+			a := w.send(rt.method, examplePath(rt), exampleBody(rt), "Authorization", "Bearer "+scope)
+			if needs == "read" || needs == scope {
+				require.Less(t, a.StatusCode, 300, "%s %s: %s", rt.path, scope, a.text)
+			} else {
+				a.requireProblem(t, job.CodeForbidden)
+				require.Contains(t, a.text, "needs "+needs, rt.path)
+			}
+		}
+	}
+}
+
 func TestOnlyTheOperatorCancelsAClientsJobs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -105,7 +105,7 @@ type Deliveries interface {
 type Clients interface {
 	Authenticate(ctx context.Context, bearer string) (job.Caller, error)
 	CreateClient(ctx context.Context, caller job.Caller) (job.Client, error)
-	CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool) (job.IssuedKey, error)
+	CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error)
 	RenewKey(ctx context.Context, caller job.Caller, client job.ID) (job.IssuedKey, error)
 	RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error
 }

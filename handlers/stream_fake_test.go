@@ -267,7 +267,7 @@ func (k *keyring) Authenticate(_ context.Context, bearer string) (job.Caller, er
 	case !ok:
 		return job.Caller{}, job.Errorf(job.CodeKeyDisabled, "The key was revoked.")
 	}
-	return job.Caller{ClientID: client, KeyID: "key"}, nil
+	return job.Caller{ClientID: client, KeyID: "key", Scope: job.ScopeAll}, nil
 }
 
 func (k *keyring) change(f func()) {

@@ -1,6 +1,9 @@
 package job
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // APIKey is what is known of a client's key: never the secret itself.
 type APIKey struct {
@@ -13,7 +16,26 @@ type APIKey struct {
 	ReplacedBy string     // id of the key that took over, "" for none
 	UsedAt     *time.Time // when it first authenticated a request; nil: it never did
 	IssuedBy   KeyIssue
+	Scope      Scope
 	MadeBy     string // id of the key that asked for this one; "" if it was the operator, nobody, or is not known
+}
+
+// Scope is what requests a key authenticates.
+type Scope string
+
+// Scopes; each allows what those before it do.
+const (
+	ScopeRead   Scope = "read"
+	ScopeSubmit Scope = "submit" // jobs and batches
+	ScopeAll    Scope = "all"
+)
+
+// Scopes are all there are, the least first.
+var Scopes = []Scope{ScopeRead, ScopeSubmit, ScopeAll}
+
+// Allows reports whether a key of scope s may do what needs another one.
+func (s Scope) Allows(needed Scope) bool {
+	return slices.Index(Scopes, s) >= slices.Index(Scopes, needed)
 }
 
 // KeyIssue is the action that made a key.
@@ -37,6 +59,7 @@ type IssuedKey struct {
 type Caller struct {
 	ClientID ID     // zero for the operator and for nobody
 	KeyID    string // "" unless a key was presented
+	Scope    Scope  // of that key
 	Admin    bool   // holds the operator's token
 	Expired  bool   // the key has expired, too recently not to be renewed
 }

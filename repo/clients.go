@@ -25,12 +25,12 @@ func (s *Store) InsertClient(ctx context.Context, id job.ID) (job.Client, error)
 }
 
 const keyColumns = `key_id, client_id, secret_hash, created_at, expires_at, revoked_at, coalesce(replaced_by, ''),
-  used_at, coalesce(issued_by, ''), coalesce(made_by, '')`
+  used_at, coalesce(issued_by, ''), coalesce(made_by, ''), scope`
 
 func scanKey(row pgx.CollectableRow) (k job.APIKey, err error) {
 	var hash []byte
 	err = row.Scan(&k.ID, scanID(&k.ClientID), &hash, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt, &k.ReplacedBy,
-		&k.UsedAt, &k.IssuedBy, &k.MadeBy)
+		&k.UsedAt, &k.IssuedBy, &k.MadeBy, &k.Scope)
 	copy(k.SecretHash[:], hash)
 	return k, err
 }
@@ -86,9 +86,9 @@ SELECT client_id, created_at, clock_timestamp() FROM locked`
 
 func storeKeys(ctx context.Context, tx pgx.Tx, change job.KeyChange) error {
 	if k := change.New; k != nil {
-		_, err := tx.Exec(ctx, `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at, issued_by, made_by)
-			VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-			k.ID, uuid(k.ClientID), k.SecretHash[:], k.CreatedAt, k.ExpiresAt, nullable(string(k.IssuedBy)), nullable(k.MadeBy))
+		_, err := tx.Exec(ctx, `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at, issued_by, made_by, scope)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+			k.ID, uuid(k.ClientID), k.SecretHash[:], k.CreatedAt, k.ExpiresAt, nullable(string(k.IssuedBy)), nullable(k.MadeBy), k.Scope)
 		if err != nil {
 			return err
 		}

@@ -28,7 +28,8 @@ func (f *fixture) newClient() job.Client {
 // key is a fresh key of a client, created at the given moment.
 func key(client job.ID, id string, now time.Time) job.APIKey {
 	now = now.Truncate(time.Microsecond)
-	return job.APIKey{ID: id, ClientID: client, SecretHash: [32]byte{1, 2, 3}, CreatedAt: now, ExpiresAt: now.Add(time.Hour)}
+	return job.APIKey{ID: id, ClientID: client, SecretHash: [32]byte{1, 2, 3}, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
+		Scope: job.ScopeSubmit, MadeBy: "maker"}
 }
 
 func (f *fixture) addKey(client job.ID, id string) job.APIKey {

@@ -49,6 +49,8 @@ var broken = []struct {
 var brokenElsewhere = map[string]string{
 	"api_keys_hash_is_sha256": `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at) VALUES ('k', gen_random_uuid(),
 		'\x00', now(), now())`,
+	"api_keys_scope_known": `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at, scope)
+		VALUES ('k', gen_random_uuid(), sha256(''), now(), now(), 'some')`,
 	"api_keys_issue_known": `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at, issued_by)
 		VALUES ('k', gen_random_uuid(), sha256(''), now(), now(), 'FOUND')`,
 	"idempotency_keys_stand_for_something": `INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, created_at, expires_at)

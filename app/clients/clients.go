@@ -122,8 +122,8 @@ var (
 		"still takes it.")
 	errSuperseded = job.Errorf(job.CodeForbidden, "A newer key of this client has been used, so that the expired one cannot be renewed any "+
 		"more. Use the newer key, or ask the operator for one.")
-	errReplacedKey = job.Errorf(job.CodeForbidden, "This key was replaced, and a newer key of this client has been used, so that it cannot change "+
-		"keys any more. Use the newer key, or ask the operator.")
+	errReplacedKey = job.Errorf(job.CodeForbidden, "This key was replaced, and a newer key of this client has been used, so that it cannot "+
+		"change keys any more. Use the newer key, or ask the operator.")
 	errRevokedKey = job.Errorf(job.CodeKeyDisabled, "The API key was revoked.")
 	errNoClient   = job.Errorf(job.CodeClientNotFound, "No client with this id was found.")
 	errAdminOnly  = job.Errorf(job.CodeForbidden, "Open registration is off on this server: only the operator may create clients.")
@@ -151,7 +151,7 @@ func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, 
 	if key == nil || !sameSecret(presented, key.SecretHash) {
 		return job.Caller{}, errBadKey
 	}
-	caller := job.Caller{ClientID: key.ClientID, KeyID: key.ID}
+	caller := job.Caller{ClientID: key.ClientID, KeyID: key.ID, Scope: key.Scope}
 	switch {
 	case key.RevokedAt != nil:
 		return caller, errRevokedKey

@@ -60,7 +60,7 @@ func (k *keyWorld) issue(key job.IssuedKey, err error) job.IssuedKey {
 }
 
 func (k *keyWorld) create(caller job.Caller, client job.ID, rotate bool) (job.IssuedKey, error) {
-	return k.CreateKey(context.Background(), caller, client, rotate)
+	return k.CreateKey(context.Background(), caller, client, rotate, job.ScopeAll)
 }
 
 func (k *keyWorld) renew(caller job.Caller, client job.ID) (job.IssuedKey, error) {
@@ -80,7 +80,7 @@ func (k *keyWorld) code(bearer string) job.Code {
 }
 
 func callerOf(key job.IssuedKey) job.Caller {
-	return job.Caller{ClientID: key.ClientID, KeyID: key.ID}
+	return job.Caller{ClientID: key.ClientID, KeyID: key.ID, Scope: key.Scope}
 }
 
 func TestCreateClient(t *testing.T) {

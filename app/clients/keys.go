@@ -21,23 +21,35 @@ type keyring struct {
 	usable []job.APIKey // the current one first
 }
 
+// ofAll gives the keys that may do all. They follow one another; those with a
+// lesser scope stand beside them, replace none and are replaced by none.
+func ofAll(keys []job.APIKey) (all []job.APIKey) {
+	for _, key := range keys {
+		if key.Scope == job.ScopeAll {
+			all = append(all, key)
+		}
+	}
+	return all
+}
+
 // CreateKey makes a client's first key, or with rotate a new one that replaces
 // the current one. Otherwise, if there is a usable key, it answers with that
-// key's metadata and no secret: repeating the request is safe.
-func (k *Service) CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool) (job.IssuedKey, error) {
+// key's metadata and no secret: repeating the request is safe. A key with a lesser
+// scope than all is always a new one.
+func (k *Service) CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error) {
 	by := job.KeyCreated
 	if rotate {
 		by = job.KeyRotated
 	}
-	return k.change(ctx, "create_key", by, caller, client, func(r keyring) (*job.APIKey, error) {
+	return k.change(ctx, "create_key", by, scope, caller, client, func(r keyring) (*job.APIKey, error) {
 		if caller.Anonymous() {
-			if !k.cfg.OpenRegistration || len(r.all) > 0 || r.now.Sub(r.client.CreatedAt) > k.cfg.RegistrationWindow {
+			if scope != job.ScopeAll || !k.cfg.OpenRegistration || len(r.all) > 0 || r.now.Sub(r.client.CreatedAt) > k.cfg.RegistrationWindow {
 				return nil, errNoCredentials
 			}
 			return nil, nil
 		}
-		if len(r.usable) > 0 && !rotate {
-			return &r.usable[0], nil
+		if usable := ofAll(r.usable); len(usable) > 0 && !rotate && scope == job.ScopeAll {
+			return &usable[0], nil
 		}
 		return nil, superseded(caller, r.all)
 	})
@@ -50,13 +62,13 @@ func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID
 	if caller.Expired && caller.ClientID != client {
 		return job.IssuedKey{}, errExpiredKey
 	}
-	return k.change(ctx, "renew_key", job.KeyRenewed, caller, client, func(r keyring) (*job.APIKey, error) {
+	return k.change(ctx, "renew_key", job.KeyRenewed, job.ScopeAll, caller, client, func(r keyring) (*job.APIKey, error) {
 		switch {
 		case caller.Anonymous():
 			return nil, errNoCredentials
 		case caller.Expired:
 			return nil, k.renewable(caller.KeyID, r)
-		case len(r.usable) == 0:
+		case len(ofAll(r.usable)) == 0:
 			return nil, job.Errorf(job.CodeConflict, "The client has no valid key to renew; create one instead.")
 		}
 		return nil, superseded(caller, r.all)
@@ -71,7 +83,7 @@ func superseded(caller job.Caller, all []job.APIKey) error {
 	if at < 0 || all[at].ReplacedBy == "" {
 		return nil
 	}
-	if slices.ContainsFunc(all[:at], func(newer job.APIKey) bool { return newer.UsedAt != nil }) {
+	if slices.ContainsFunc(ofAll(all[:at]), func(newer job.APIKey) bool { return newer.UsedAt != nil }) {
 		return errReplacedKey
 	}
 	return nil
@@ -92,7 +104,7 @@ func (k *Service) renewable(id string, r keyring) error {
 	case r.now.Sub(key.ExpiresAt) >= k.cfg.RenewWindow:
 		return errExpiredKey
 	}
-	for _, newer := range r.all[:at] {
+	for _, newer := range ofAll(r.all[:at]) {
 		if newer.IssuedBy != job.KeyCreated && newer.IssuedBy != job.KeyRenewed {
 			return errExpiredKey
 		}
@@ -106,7 +118,7 @@ func (k *Service) renewable(id string, r keyring) error {
 
 // change decides under the lock of the client: rule answers with the key to
 // hand out as it is, or nil to issue a new one in place of the usable ones.
-func (k *Service) change(ctx context.Context, action string, by job.KeyIssue, caller job.Caller, client job.ID,
+func (k *Service) change(ctx context.Context, action string, by job.KeyIssue, scope job.Scope, caller job.Caller, client job.ID,
 	rule func(keyring) (*job.APIKey, error)) (job.IssuedKey, error) {
 	if err := authorize(caller, client); err != nil {
 		return job.IssuedKey{}, err
@@ -131,7 +143,7 @@ func (k *Service) change(ctx context.Context, action string, by job.KeyIssue, ca
 			return job.KeyChange{}, job.Errorf(job.CodeConflict, "The client has %d valid keys; revoke one first.", len(ring.usable))
 		}
 		var change job.KeyChange
-		issued, change = k.issue(ring, by, caller)
+		issued, change = k.issue(ring, by, scope, caller)
 		return change, nil
 	})
 	if err != nil {
@@ -144,15 +156,18 @@ func (k *Service) change(ctx context.Context, action string, by job.KeyIssue, ca
 
 // issue makes a new key that takes over from the usable ones: they stay valid
 // for the overlap at most.
-func (k *Service) issue(r keyring, by job.KeyIssue, caller job.Caller) (job.IssuedKey, job.KeyChange) {
+func (k *Service) issue(r keyring, by job.KeyIssue, scope job.Scope, caller job.Caller) (job.IssuedKey, job.KeyChange) {
 	secret, id := newAPIKey()
 	created := r.now.Truncate(time.Microsecond)
 	key := job.APIKey{
 		ID: id, ClientID: r.client.ID, SecretHash: hashAPIKey(secret), CreatedAt: created, ExpiresAt: created.Add(k.cfg.TTL), IssuedBy: by,
-		MadeBy: caller.KeyID,
+		MadeBy: caller.KeyID, Scope: scope,
 	}
 	change := job.KeyChange{New: &key}
-	for _, old := range r.usable {
+	if scope != job.ScopeAll {
+		return job.IssuedKey{APIKey: key, Secret: secret}, change
+	}
+	for _, old := range ofAll(r.usable) {
 		if old.ReplacedBy != "" {
 			continue // its end is fixed already
 		}

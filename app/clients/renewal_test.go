@@ -153,7 +153,7 @@ func TestLinesOfKeysHaveTheirRequest(t *testing.T) {
 		as := func(request string) context.Context { return telemetry.WithRequest(context.Background(), request) }
 		c, err := k.CreateClient(as("create_client"), admin)
 		require.NoError(t, err)
-		key := k.issue(k.CreateKey(as("create_key"), admin, c.ID, false))
+		key := k.issue(k.CreateKey(as("create_key"), admin, c.ID, false, job.ScopeAll))
 		k.issue(k.RenewKey(as("renew_key"), callerOf(key), c.ID))
 		require.NoError(t, k.RevokeKey(as("revoke_key"), admin, c.ID, key.ID))
 		for _, action := range []string{"create_client", "create_key", "renew_key", "revoke_key"} {
@@ -207,5 +207,32 @@ func TestRevokeEndsWhatTheKeyMade(t *testing.T) {
 		require.Empty(t, k.code(owners.Secret), "the key that asks is spared")
 		require.NoError(t, k.revoke(callerOf(owners), leaked.ClientID, owners.ID))
 		require.Equal(t, job.CodeKeyDisabled, k.code(owners.Secret))
+	})
+}
+
+func TestKeysOfALesserScopeStandBeside(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		k := newKeyWorld(t)
+		scoped := func(caller job.Caller, client job.ID, scope job.Scope) (job.IssuedKey, error) {
+			return k.CreateKey(context.Background(), caller, client, false, scope)
+		}
+		client := k.newClient()
+		require.Equal(t, job.CodeInvalidCredentials, job.CodeOf(second(scoped(anonymous, client, job.ScopeRead))), "the first key may do all")
+		all := k.issue(k.create(anonymous, client, false))
+		read := k.issue(scoped(callerOf(all), client, job.ScopeRead))
+		submit := k.issue(scoped(callerOf(all), client, job.ScopeSubmit))
+		caller, err := k.Authenticate(context.Background(), read.Secret)
+		require.NoError(t, err)
+		require.Equal(t, job.ScopeRead, caller.Scope)
+
+		k.issue(k.renew(callerOf(all), client)) // lost: the use of a lesser key says nothing about it
+		newest := k.issue(k.renew(callerOf(all), client))
+		apptest.Pass(testKeys.Overlap)
+		require.Equal(t, job.CodeTokenExpired, k.code(all.Secret))
+		for _, key := range []job.IssuedKey{read, submit, newest} {
+			require.Empty(t, k.code(key.Secret), "they were not replaced")
+		}
+		require.NoError(t, k.revoke(callerOf(newest), client, all.ID))
+		require.Equal(t, job.CodeKeyDisabled, k.code(read.Secret), "the revoked key made it")
 	})
 }

@@ -22,7 +22,10 @@ func TestSpansOfKeysNameThem(t *testing.T) {
 			client = c.ID
 			return err
 		},
-		func(ctx context.Context) (err error) { first, err = k.CreateKey(ctx, admin, client, false); return err },
+		func(ctx context.Context) (err error) {
+			first, err = k.CreateKey(ctx, admin, client, false, job.ScopeAll)
+			return err
+		},
 		func(ctx context.Context) (err error) { second, err = k.RenewKey(ctx, admin, client); return err },
 		func(ctx context.Context) error { return k.RevokeKey(ctx, admin, client, first.ID) },
 		func(ctx context.Context) error {

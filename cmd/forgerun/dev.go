@@ -162,7 +162,7 @@ func (a *api) login(ctx context.Context) (login, error) {
 	if err != nil {
 		return login{}, err
 	}
-	key, err := a.clients.CreateKey(ctx, operator, client.ID, false)
+	key, err := a.clients.CreateKey(ctx, operator, client.ID, false, job.ScopeAll)
 	if err != nil {
 		return login{}, err
 	}

@@ -86,6 +86,33 @@ func TestALeakedKeyDoesNotOutliveItsSuccessor(t *testing.T) {
 	s.checkInvariants()
 }
 
+func TestKeysDoWhatTheirScopeAllows(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	a, b := s.startAPI(), s.startAPI()
+	u := s.newUser(a)
+	scoped := func(scope string) *user {
+		made := u.call(a, "POST", "/v1/clients/"+u.id+"/keys", `{"scope":"`+scope+`"}`)
+		require.Equal(t, http.StatusCreated, made.status, made.body)
+		require.Equal(t, scope, made.text("scope"))
+		s.secret(made.text("api_key"))
+		return &user{s: s, id: u.id, key: made.text("api_key")}
+	}
+	read, submit := scoped("read"), scoped("submit")
+	id := submit.submit(a, execute("PAYLOAD_SMALL"))
+	for _, api := range []*proc{a, b} {
+		for _, one := range []*user{read, submit} {
+			require.Equal(t, http.StatusOK, one.call(api, "GET", "/v1/jobs/"+id, "").status)
+			one.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").requireProblem(t, http.StatusForbidden, "RFA_AUTH_FORBIDDEN")
+			one.call(api, "POST", "/v1/clients/"+u.id+"/keys/renew", "").requireProblem(t, http.StatusForbidden, "RFA_AUTH_FORBIDDEN")
+			one.call(api, "POST", "/v1/clients/"+u.id+"/keys", `{"scope":"all"}`).requireProblem(t, http.StatusForbidden, "RFA_AUTH_FORBIDDEN")
+		}
+		read.trySubmit(api, execute("PAYLOAD_SMALL")).requireProblem(t, http.StatusForbidden, "RFA_AUTH_FORBIDDEN")
+	}
+	require.True(t, u.accepts(b, u.key), "the first key was not replaced")
+	s.checkInvariants()
+}
+
 // A process that does not hear of changes must not trust its memory.
 func TestRevocationIsSeenWithoutNotifications(t *testing.T) {
 	t.Parallel()

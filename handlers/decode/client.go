@@ -2,6 +2,9 @@ package decode
 
 import (
 	"fmt"
+	"slices"
+
+	"github.com/forgerun/forgerun/job"
 )
 
 // Empty refuses a body that says anything: it is none, or {}.
@@ -15,13 +18,23 @@ func Empty(body []byte) error {
 }
 
 // CreateKey reads the body of a request for a key, which may be missing.
-func CreateKey(body []byte) (rotate bool, err error) {
+func CreateKey(body []byte) (rotate bool, scope job.Scope, err error) {
+	scope = job.ScopeAll
 	if body == nil {
-		return false, nil
+		return false, scope, nil
 	}
 	d := newDecoder(body)
-	d.document([]member{{name: "rotate", read: func() { rotate = d.boolean() }}})
-	return rotate, d.result()
+	d.document([]member{
+		{name: "rotate", read: func() { rotate = d.boolean() }},
+		{name: "scope", read: func() {
+			scope = job.Scope(d.word(func(s string) bool { return slices.Contains(job.Scopes, job.Scope(s)) },
+				"This must be read, submit or all."))
+			if rotate && scope != job.ScopeAll {
+				d.invalid("A key of a lesser scope replaces no other one; leave rotate out.")
+			}
+		}},
+	})
+	return rotate, scope, d.result()
 }
 
 // maxKeyIDBytes is far above the length of any key id.
