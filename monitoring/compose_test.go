@@ -23,6 +23,7 @@ const composeFile = "../docker-compose.yml"
 var requiredVariables = map[string]string{
 	"FORGERUN_ADMIN_TOKEN": "the-operators-token",
 	"FORGERUN_MASTER_KEY":  "a-master-key",
+	"POSTGRES_PASSWORD":    "the-databases-password",
 }
 
 func loadCompose(t *testing.T, variables map[string]string, profiles ...string) (*types.Project, error) {

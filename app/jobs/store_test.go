@@ -185,7 +185,7 @@ func (s *fakeStore) Delete(ctx context.Context, client, id job.ID) error {
 	return err
 }
 
-func (s *fakeStore) LoadByClient(ctx context.Context, limit, few int) (map[job.ID]job.Load, error) {
+func (s *fakeStore) LoadByClient(ctx context.Context, _, few int) (map[job.ID]job.Load, error) {
 	return apptest.Call(ctx, s.Store, "LoadByClient", func() (map[job.ID]job.Load, error) {
 		loads := map[job.ID]job.Load{}
 		for _, r := range s.Rows {

@@ -112,7 +112,7 @@ func TestALongRoundIsNoObstacle(t *testing.T) {
 		m := w.maintenance()
 		for _, task := range m.tasks {
 			if task.name == "scheduler" {
-				task.run = func(ctx context.Context, leading func() bool) error {
+				task.run = func(_ context.Context, leading func() bool) error {
 					for range 100 {
 						leading()
 						time.Sleep(time.Second)

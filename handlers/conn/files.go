@@ -27,5 +27,5 @@ func fileLimit() int {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return leastReserve * 4 // what the smallest systems allow
 	}
-	return int(min(limit.Cur, math.MaxInt32)) //nolint:gosec // it is below
+	return int(min(limit.Cur, math.MaxInt32))
 }
