@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/internal/doctor"
 )
 
@@ -54,6 +55,7 @@ func runDoctor(ctx context.Context, args []string, getenv func(string) string, e
 func examine(ctx context.Context, role string, cfg Config, bad error, unknown []string) doctor.Findings {
 	found := configFindings{}
 	found.judgeConfig(role, cfg, bad, unknown)
+	found.judgeFiles(role, conn.ForPublic())
 	if role == "dev" {
 		cfg.addDevStores()
 	}
@@ -63,6 +65,22 @@ func examine(ctx context.Context, role string, cfg Config, bad error, unknown []
 	found.judgeMasterKey(role, cfg, stores.State())
 	found.JudgeService(&stores)
 	return found.Findings
+}
+
+// fewConnections is what a usual number of clients may come to.
+const fewConnections = 2_000
+
+// judgeFiles says how many connections a process that is started in the same
+// place can have: the limit of open files is inherited.
+func (fs *configFindings) judgeFiles(role string, connections int) {
+	const what = "file descriptors"
+	found := fmt.Sprintf("room for %d connections of clients", connections)
+	if connections < fewConnections && (role == "api" || role == "dev") {
+		fs.Warn(what, found+": the oldest idle ones are closed for new ones",
+			"raise the hard limit of the service (LimitNOFILE= of systemd, ulimits of compose, ulimit -Hn)")
+		return
+	}
+	fs.OK(what, found)
 }
 
 // addDevStores fills in the stores that a running dev started itself. They are

@@ -87,4 +87,11 @@ func TestDoctorJudgesTheConfiguration(t *testing.T) {
 	require.Equal(t, 1, fs.Count(doctor.Warning))
 	require.Contains(t, fs.Findings[2].String(), "FORGERUN_TIMESCALE is no variable")
 	require.False(t, strings.Contains(fs.Findings[0].String(), "\n"))
+	few, enough, worker := configFindings{}, configFindings{}, configFindings{}
+	few.judgeFiles("api", 683)
+	only(t, few.Findings, doctor.Warning, "room for 683", "LimitNOFILE")
+	enough.judgeFiles("api", fewConnections)
+	only(t, enough.Findings, doctor.Healthy, "room for 2000")
+	worker.judgeFiles("worker", 683)
+	only(t, worker.Findings, doctor.Healthy)
 }

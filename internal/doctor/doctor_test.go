@@ -112,26 +112,6 @@ func TestDoctorJudgesPostgres(t *testing.T) {
 	}
 }
 
-func TestDoctorJudgesFiles(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		role  string
-		limit uint64
-		level Severity
-		words []string
-	}{
-		{"api", 150, Failing, []string{"at most 150", "room for about 50", "LimitNOFILE"}},
-		{"api", 1024, Warning, []string{"room for about 924"}},
-		{"worker", 1024, Healthy, nil},
-		{"webhooks", 65_536, Healthy, nil},
-	} {
-		var fs Findings
-		fs.judgeFiles(c.role, c.limit)
-		only(t, fs, c.level, c.words...)
-	}
-	require.NotZero(t, fileLimit())
-}
-
 func TestDoctorJudgesRedis(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

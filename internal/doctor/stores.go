@@ -45,7 +45,6 @@ func (s *Stores) State() *repo.State { return s.postgres.State }
 
 // JudgeServers judges both servers.
 func (fs *Findings) JudgeServers(s *Stores) {
-	fs.judgeFiles(s.Role, fileLimit())
 	switch {
 	case s.DatabaseURL != "":
 		fs.judgePostgres(s.Role, s.postgres, s.postgresErr)
