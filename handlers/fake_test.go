@@ -214,6 +214,7 @@ type fakeClients struct {
 	err error // of everything but Authenticate, if set
 
 	mu     sync.Mutex
+	closed error // to who has no credentials
 	caller job.Caller
 	client job.ID
 	rotate bool
@@ -225,6 +226,8 @@ func (f *fakeClients) Authenticate(_ context.Context, bearer string) (job.Caller
 		return job.Caller{}, errors.New("nobody should look at this")
 	}
 	switch bearer {
+	case "":
+		return job.Caller{}, f.closed
 	case goodKey:
 		return job.Caller{ClientID: clientA, KeyID: "good", Scope: job.ScopeAll}, nil
 	case "read", "submit":

@@ -103,7 +103,7 @@ type Deliveries interface {
 // Clients are the use cases of clients and their keys. Except for
 // Authenticate they decide themselves what the caller may do.
 type Clients interface {
-	Authenticate(ctx context.Context, bearer string) (job.Caller, error)
+	Authenticate(ctx context.Context, bearer string) (job.Caller, error) // "": without credentials, where they are optional
 	CreateClient(ctx context.Context, caller job.Caller) (job.Client, error)
 	CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error)
 	RenewKey(ctx context.Context, caller job.Caller, client job.ID) (job.IssuedKey, error)

@@ -129,11 +129,16 @@ var (
 	errAdminOnly  = job.Errorf(job.CodeForbidden, "Open registration is off on this server: only the operator may create clients.")
 )
 
-// Authenticate says who presents the credentials (section 14). The first use of a
+// Authenticate says who presents the credentials (section 14). Who presents none
+// is nobody while anybody may register, and refused otherwise, before anything is
+// asked of storage. The first use of a
 // key is recorded before it is accepted. With the error for an expired key that
 // can still be renewed, the caller is Expired.
 func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
 	if bearer == "" {
+		if k.cfg.OpenRegistration {
+			return job.Caller{}, nil
+		}
 		return job.Caller{}, errNoCredentials
 	}
 	presented := hashAPIKey(bearer)

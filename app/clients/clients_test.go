@@ -331,7 +331,7 @@ func TestAuthenticate(t *testing.T) {
 		forged := key.Secret[:keyLength-secretLength-checksumLength] + randomBase62(secretLength)
 		forged += checksum(forged) // the id of a real key with another secret
 		for bearer, want := range map[string]job.Code{
-			"":                        job.CodeInvalidCredentials,
+			"":                        "", // while anybody may register
 			"nonsense":                job.CodeInvalidCredentials,
 			unknown:                   job.CodeInvalidCredentials,
 			forged:                    job.CodeInvalidCredentials,
@@ -346,8 +346,11 @@ func TestAuthenticate(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, admin, caller)
 
-		caller, err = newKeyWorld(t, func(c *Config) { c.AdminToken = "" }).Authenticate(context.Background(), "")
+		caller, err = newKeyWorld(t, func(c *Config) { c.AdminToken, c.OpenRegistration = "", false }).Authenticate(context.Background(), "")
 		require.Error(t, err, "no token is not an empty token")
+		require.Equal(t, anonymous, caller)
+		caller, err = newKeyWorld(t, func(c *Config) { c.AdminToken = "" }).Authenticate(context.Background(), "")
+		require.NoError(t, err, "anybody may register")
 		require.Equal(t, anonymous, caller)
 	})
 }

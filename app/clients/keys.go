@@ -41,9 +41,12 @@ func (k *Service) CreateKey(ctx context.Context, caller job.Caller, client job.I
 	if rotate {
 		by = job.KeyRotated
 	}
+	if caller.Anonymous() && (scope != job.ScopeAll || !k.cfg.OpenRegistration) {
+		return job.IssuedKey{}, errNoCredentials
+	}
 	return k.change(ctx, "create_key", by, scope, caller, client, func(r keyring) (*job.APIKey, error) {
 		if caller.Anonymous() {
-			if scope != job.ScopeAll || !k.cfg.OpenRegistration || len(r.all) > 0 || r.now.Sub(r.client.CreatedAt) > k.cfg.RegistrationWindow {
+			if len(r.all) > 0 || r.now.Sub(r.client.CreatedAt) > k.cfg.RegistrationWindow {
 				return nil, errNoCredentials
 			}
 			return nil, nil

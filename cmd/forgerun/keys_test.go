@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 )
 
@@ -160,4 +161,24 @@ func TestKeyRotationOverlapsAndKeysExpireOnTime(t *testing.T) {
 		}
 	}
 	require.Greater(t, end(u.key).Sub(end(old)), 10*time.Second, "the old key ends with the overlap")
+}
+
+// Where only the operator registers clients, whoever has no credentials is refused
+// before a transaction begins: not even a locked client makes him wait.
+func TestNobodyReachesStorageWhereRegistrationIsClosed(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	u := s.newUser(s.startAPI())
+	closed := s.startAPI(env{"FORGERUN_OPEN_REGISTRATION": "false"})
+	tx, err := s.db.Begin(s.ctx())
+	require.NoError(t, err)
+	_, err = tx.Exec(s.ctx(), `LOCK TABLE clients, api_keys, idempotency_keys IN ACCESS EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	nobody := &user{s: s}
+	for _, path := range []string{"/v1/clients", "/v1/clients/" + u.id + "/keys"} {
+		for _, headers := range [][]string{nil, {"Idempotency-Key", uuid.NewString()}} {
+			nobody.call(closed, "POST", path, "", headers...).requireProblem(t, http.StatusUnauthorized, "RFA_AUTH_INVALID_CREDENTIALS")
+		}
+	}
+	require.NoError(t, tx.Rollback(s.ctx()))
 }
