@@ -2,6 +2,7 @@ package maintenance
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,17 +11,34 @@ import (
 	"github.com/forgerun/forgerun/app/apptest"
 )
 
-// obstacle fails or hangs a vital task of one process.
-type obstacle struct{ before func(context.Context) error }
+// obstacle fails or hangs a vital task of one process, while it is set.
+type obstacle struct {
+	mu     sync.Mutex
+	before func(context.Context) error
+}
+
+func (o *obstacle) set(before func(context.Context) error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.before = before
+}
+
+func (o *obstacle) meet(ctx context.Context) error {
+	o.mu.Lock()
+	before := o.before
+	o.mu.Unlock()
+	if before == nil {
+		return nil
+	}
+	return before(ctx)
+}
 
 func (o *obstacle) put(m *Maintenance, name string) {
 	for _, t := range m.tasks {
 		if run := t.run; t.name == name {
 			t.run = func(ctx context.Context, leading func() bool) error {
-				if o.before != nil {
-					if err := o.before(ctx); err != nil {
-						return err
-					}
+				if err := o.meet(ctx); err != nil {
+					return err
 				}
 				return run(ctx, leading)
 			}
@@ -47,7 +65,7 @@ func TestALeaderThatCannotWorkIsReplaced(t *testing.T) {
 					second, _ := w.lead()
 					apptest.Pass(10 * time.Second)
 					require.True(t, first.Leading())
-					o.before = before
+					o.set(before)
 					apptest.Pass(blockedAfter - time.Second)
 					require.True(t, first.Leading())
 					apptest.Pass(4 * time.Second)
@@ -71,7 +89,7 @@ func TestAProcessFindsOutThatItCanLead(t *testing.T) {
 		second, stop := w.lead()
 		apptest.Pass(blockedAfter + 3*time.Second)
 		require.True(t, second.Leading())
-		o.before = nil
+		o.set(nil)
 		apptest.Pass(2 * time.Second)
 		require.Zero(t, w.Sum("maintenance_blocked"))
 		require.True(t, second.Leading(), "it asks nobody to step back")
@@ -88,7 +106,7 @@ func TestSomebodyLeadsThoughAllAreBlocked(t *testing.T) {
 		o := &obstacle{}
 		all := []*Maintenance{w.behind(o, "relay"), w.behind(o, "relay"), w.behind(o, "relay")}
 		apptest.Pass(time.Second)
-		o.before = apptest.Fails(-1, apptest.ErrStorage)
+		o.set(apptest.Fails(-1, apptest.ErrStorage))
 		for range 300 {
 			apptest.Pass(100 * time.Millisecond)
 			leading := 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,13 +16,13 @@ import (
 
 // fullDisk is a machine on which one kind cannot be run for a while.
 type fullDisk struct {
-	full bool
+	full atomic.Bool
 	kind job.Kind
 	ran  int
 }
 
 func (f *fullDisk) Probe(_ context.Context, k job.Kind) error {
-	if f.full && k == f.kind {
+	if f.full.Load() && k == f.kind {
 		return fmt.Errorf("%w: no space left", job.ErrExhausted)
 	}
 	return nil
@@ -38,7 +39,8 @@ func (f *fullDisk) Run(ctx context.Context, d job.Definition, _ int, _ func(job.
 func TestWorkThatThisMachineCannotDoIsRefused(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		disk := &fullDisk{full: true, kind: job.IOHeavy}
+		disk := &fullDisk{kind: job.IOHeavy}
+		disk.full.Store(true)
 		w.worker.runner = disk
 		w.start()
 		w.Background(w.worker.ProbeRefused)
@@ -64,7 +66,7 @@ func TestWorkThatThisMachineCannotDoIsRefused(t *testing.T) {
 
 		apptest.Pass(time.Minute)
 		require.NotEmpty(t, w.worker.Refused())
-		disk.full = false
+		disk.full.Store(false)
 		apptest.Pass(2 * probeInterval)
 		require.Empty(t, w.worker.Refused())
 		require.Zero(t, w.Metric(w.Metrics.KindsRefused))
