@@ -1,6 +1,8 @@
 package handlers
 
 import (
+	"compress/gzip"
+	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -17,7 +19,7 @@ func requirePage(t *testing.T, a *answer) {
 	t.Helper()
 	require.Equal(t, http.StatusOK, a.StatusCode)
 	require.Equal(t, "text/html; charset=utf-8", a.Header.Get("Content-Type"))
-	require.Equal(t, "default-src 'none'; style-src 'unsafe-inline'", a.Header.Get("Content-Security-Policy"))
+	require.Equal(t, "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'", a.Header.Get("Content-Security-Policy"))
 	for _, loading := range []string{"<script", "<link", "<img", "src=", "url(", "@import"} {
 		require.NotContains(t, a.text, loading)
 	}
@@ -76,4 +78,39 @@ func TestRelationPages(t *testing.T) {
 		require.Equal(t, string(page), a.text)
 	}
 	w.send(http.MethodGet, "/rels/other", "").requireProblem(t, job.CodeRequestNotFound)
+}
+
+// Documents of a quarter of a megabyte are sent once, and compressed.
+func TestDocumentsAreCompressedAndTagged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, path := range []string{"/docs", "/", "/openapi.yaml", "/openapi.json", "/asyncapi.yaml", "/asyncapi.json"} {
+		get := func(headers ...string) *answer {
+			a := w.send(http.MethodGet, path, "", append(headers, "Authorization", "-")...)
+			require.Equal(t, "Accept-Encoding", a.Header.Get("Vary"), path)
+			require.Equal(t, "max-age=3600", a.Header.Get("Cache-Control"), path)
+			return a
+		}
+		plain := get()
+		zipped := get("Accept-Encoding", "br, gzip")
+		require.Equal(t, "gzip", zipped.Header.Get("Content-Encoding"), path)
+		require.Less(t, len(zipped.text), len(plain.text)/3, path)
+		r, err := gzip.NewReader(strings.NewReader(zipped.text))
+		require.NoError(t, err)
+		text, err := io.ReadAll(r)
+		require.NoError(t, err)
+		require.Equal(t, plain.text, string(text), path)
+		for _, refused := range []string{"identity", "gzip;q=0", "br"} {
+			require.Empty(t, get("Accept-Encoding", refused).Header.Get("Content-Encoding"), "%s %s", path, refused)
+		}
+
+		tag := zipped.Header.Get("ETag")
+		require.NotEqual(t, plain.Header.Get("ETag"), tag, "of another representation")
+		again := get("Accept-Encoding", "gzip", "If-None-Match", tag)
+		require.Equal(t, http.StatusNotModified, again.StatusCode, path)
+		require.Empty(t, again.text)
+		require.Equal(t, tag, again.Header.Get("ETag"))
+		require.Equal(t, http.StatusOK, get("If-None-Match", tag).StatusCode, path)
+		require.Equal(t, http.StatusNotModified, get("If-None-Match", plain.Header.Get("ETag")).StatusCode, path)
+	}
 }

@@ -70,6 +70,7 @@ var (
 // routes is the whole HTTP surface. Fiber gets it row by row, and derives 404
 // and 405 with Allow from it.
 func (s *Server) routes() []route {
+	page := docsPage()
 	return []route{
 		{post, "/v1/clients", registration, "create_client", nil, asJSON, fiber.StatusCreated, s.once(noBody(s.createClient))},
 		{post, "/v1/clients/:id/keys", registration, "create_key", nil, asJSON, fiber.StatusCreated, s.once(s.createKey)},
@@ -120,8 +121,8 @@ func (s *Server) routes() []route {
 		{get, "/asyncapi.yaml", public, "asyncapi", nil, nil, fiber.StatusOK, document(mimeYAML, docs.AsyncAPI)},
 		{get, "/asyncapi.json", public, "asyncapi_json", nil, nil, fiber.StatusOK, document(fiber.MIMEApplicationJSON, docs.AsyncAPIJSON())},
 		{get, "/.well-known/http-message-signatures-directory", public, "signing_keys", nil, nil, fiber.StatusOK, s.signingKeys},
-		{get, "/", public, "root", nil, nil, fiber.StatusOK, docsPage},
-		{get, "/docs", public, "docs", nil, nil, fiber.StatusOK, docsPage},
+		{get, "/", public, "root", nil, nil, fiber.StatusOK, page},
+		{get, "/docs", public, "docs", nil, nil, fiber.StatusOK, page},
 		{get, "/rels/:name", public, "relation", nil, nil, fiber.StatusOK, relationPage},
 		{get, "/problems", public, "problem_types", nil, nil, fiber.StatusOK, problemIndex("problems/")},
 		{get, "/problems/", public, "problems", nil, nil, fiber.StatusOK, problemIndex("")},
