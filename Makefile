@@ -48,13 +48,13 @@ build: ## Build bin/forgerun and bin/simulator
 
 # The tests of one package after the other: each keeps the machine busy by itself, with servers
 # and processes that are killed, paused and timed. Where there is flock, the next package is built
-# meanwhile.
+# meanwhile. The time limit counts from when a test was built, not from its turn.
 ONE_AT_A_TIME = $(if $(shell command -v flock),-p 2 -exec "flock --close $(CURDIR)/go.mod",-p 1)
 
 .PHONY: test
 test: ## Run all tests with the race detector, on real Postgres and Redis
 	@scripts/setup.sh test
-	CGO_ENABLED=1 $(GO) test -race $(ONE_AT_A_TIME) -timeout 15m $(TESTFLAGS) ./...
+	CGO_ENABLED=1 $(GO) test -race $(ONE_AT_A_TIME) -timeout 30m $(TESTFLAGS) ./...
 
 # The packages whose tests start no Postgres, no Redis and no browser, below tasks with -short:
 # there the embedded Redis serves those that need no real one. SLOW are tests that wait for more
