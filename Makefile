@@ -48,8 +48,8 @@ build: ## Build bin/forgerun and bin/simulator
 
 # The tests of one package after the other: each keeps the machine busy by itself, with servers
 # and processes that are killed, paused and timed. Where there is flock, the next package is built
-# meanwhile. The time limit counts from when a test was built, not from its turn.
-ONE_AT_A_TIME = $(if $(shell command -v flock),-p 2 -exec "flock --close $(CURDIR)/go.mod",-p 1)
+# meanwhile (the lock is on the Makefile: go itself locks go.mod). The time limit counts from when a test was built, not from its turn.
+ONE_AT_A_TIME = $(if $(shell command -v flock),-p 2 -exec "flock --close $(CURDIR)/Makefile",-p 1)
 
 .PHONY: test
 test: ## Run all tests with the race detector, on real Postgres and Redis
