@@ -57,8 +57,9 @@ func TestKilledLeaderIsReplaced(t *testing.T) {
 	s.checkInvariants()
 }
 
-// resignLimit is the promised 10 s, and what a busy machine may take on top.
-const resignLimit = 10*time.Second + 10*time.Second
+// resignLimit is the promised 10 s, and what a machine may take on top that runs
+// ten of these tests. The fault lasts until after it was measured.
+const resignLimit = 10*time.Second + 20*time.Second
 
 // requireLed checks that another process leads than the first one.
 func (s *stack) requireLed(old string, since time.Time) {
@@ -84,7 +85,7 @@ func TestLeaderWithoutRedisIsReplaced(t *testing.T) {
 	ids := u.submitMany(old, 100, execute("SUCCESS_FAST"))
 	s.await("SUCCEEDED", ids...)
 	s.requireLed(leader, cut)
-	require.EqualValues(t, 1, old.metric(`maintenance_blocked{task="relay"}`))
+	eventually(t, "it tells of its obstacle", func() bool { return old.metric(`maintenance_blocked{task="relay"}`) == 1 })
 	redis.setCut(false)
 	old.logged("a task of the leader gets on again", `"task":"relay"`)
 	s.checkInvariants()
@@ -123,7 +124,7 @@ func TestLeaderWhoseRescuerHangsIsReplaced(t *testing.T) {
 	worker.kill()
 	s.await("FAILED", id)
 	s.requireLed(leader, hung)
-	require.EqualValues(t, 1, old.metric(`maintenance_blocked{task="rescuer"}`))
+	eventually(t, "it tells of its obstacle", func() bool { return old.metric(`maintenance_blocked{task="rescuer"}`) == 1 })
 	s.checkInvariants()
 }
 
