@@ -35,7 +35,7 @@ type Lines struct {
 	spare    []byte        // the other buffer
 	active   bool          // write runs, or will
 	timer    *time.Timer   // begins write; nil: it runs, or is about to
-	hurry    bool          // write goes on until nothing waits
+	urgent   bool          // write goes on until nothing waits
 	hangs    bool          // a warning waited in vain, and not everything was written since
 	accepted int64         // bytes, in all
 	written  int64         // of these, or lost with an error of out
@@ -134,8 +134,8 @@ func (l *Lines) wrote(lines, rest []byte, err error) (again bool) {
 	}
 	switch {
 	case len(l.waiting) == 0:
-		l.active, l.hurry, l.hangs = false, false, false
-	case l.hurry || len(l.waiting) >= linesBytes:
+		l.active, l.urgent, l.hangs = false, false, false
+	case l.urgent || len(l.waiting) >= linesBytes:
 		return true
 	default:
 		l.timer = time.AfterFunc(linesDelay, l.write)
@@ -157,7 +157,7 @@ func (l *Lines) flush(patience time.Duration, always bool) {
 	if l.hangs && !always {
 		return
 	}
-	l.hurry = l.active
+	l.urgent = l.active
 	l.writeNow()
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
