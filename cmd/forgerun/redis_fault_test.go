@@ -69,17 +69,26 @@ func TestDispatchWindow(t *testing.T) {
 	s.checkInvariants()
 }
 
+// Redis may take longer to empty itself than the jobs to run, on a busy disk: then
+// more of them are submitted.
 func TestFlushAllWhileJobsRun(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, env{"FORGERUN_TIME_SCALE": "0.02"}) // PAYLOAD_SMALL takes 40 ms
 	api := s.startLeader()
 	u := s.newUser(api)
 	s.startWorker()
-	ids := u.submitMany(api, 300, execute("PAYLOAD_SMALL"))
-	eventually(t, "some have run", func() bool { return s.countJobs(ids, "SUCCEEDED") > 20 })
-	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
-	flushed := time.Now()
-	require.Less(t, s.countJobs(ids, "SUCCEEDED"), 300, "the flush came too late to show anything")
+	var ids []string
+	var flushed time.Time
+	left := 0
+	for round := 0; round < 10 && left == 0; round++ {
+		before := s.countJobs(ids, "SUCCEEDED")
+		ids = append(ids, u.submitMany(api, 300, execute("PAYLOAD_SMALL"))...)
+		eventually(t, "some have run", func() bool { return s.countJobs(ids, "SUCCEEDED") > before+20 })
+		require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
+		flushed = time.Now()
+		left = len(ids) - s.countJobs(ids, "SUCCEEDED")
+	}
+	require.NotZero(t, left, "jobs that had not run when the queue was emptied")
 	s.await("SUCCEEDED", ids...)
 	require.Less(t, time.Since(flushed), soon)
 	require.Zero(t, s.count(`SELECT count(*) FROM jobs WHERE fence <> 1 OR attempt <> 1`), "running jobs are left alone")
