@@ -17,6 +17,8 @@ type fakeAdmission struct {
 	left []bool
 }
 
+func (f *fakeAdmission) Full() error { return f.Enter() }
+
 func (f *fakeAdmission) Enter() error {
 	if f.full {
 		return &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second, Detail: "Too many wait."}

@@ -5,15 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"mime"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/job"
 )
@@ -21,23 +18,25 @@ import (
 // call is one request on its way through its route.
 type call struct {
 	*fiber.Ctx
-	base    context.Context // with the request's span; ends with the server
-	ctx     context.Context // base, until the request timeout
-	stop    context.CancelFunc
-	span    trace.Span // does nothing if the request is not traced
-	route   *route
-	idText  string // of the request
-	start   time.Time
-	waited  time.Duration // at the client's own wish
-	caller  job.Caller
-	claimed job.Caller // of a key that was refused
-	jobID   job.ID     // zero where no job is concerned
-	batchID job.ID     // zero where no batch is concerned
-	webhook job.ID     // zero where no webhook is concerned
-	client  job.ID     // whose keys changed, zero elsewhere
-	keyID   string     // the key that changed, "" elsewhere
-	refused bool       // for load: too many submissions wait
-	failed  *problem   // nil unless the answer is a problem
+	server   *Server
+	incoming incoming
+	base     context.Context // with the request's span; ends with the server
+	ctx      context.Context // base, until the request timeout
+	stop     context.CancelFunc
+	span     trace.Span // does nothing if the request is not traced
+	route    *route
+	idText   string // of the request
+	start    time.Time
+	waited   time.Duration // at the client's own wish
+	caller   job.Caller
+	claimed  job.Caller // of a key that was refused
+	jobID    job.ID     // zero where no job is concerned
+	batchID  job.ID     // zero where no batch is concerned
+	webhook  job.ID     // zero where no webhook is concerned
+	client   job.ID     // whose keys changed, zero elsewhere
+	keyID    string     // the key that changed, "" elsewhere
+	refused  bool       // for load: too many submissions wait
+	failed   *problem   // nil unless the answer is a problem
 
 	made          job.ID // what the request made, for its idempotency key
 	withoutSecret []byte // the body to keep for repetitions, nil for that of the response
@@ -145,67 +144,6 @@ func respond[T, V any](r *call, status int, view func(T) V) func(T, error) error
 		}
 		return r.json(status, view(v))
 	}
-}
-
-// body gives the request's body as sent, after checking that it is uncompressed
-// JSON. It is valid until the handler returns. Where the body may be missing,
-// it is nil then.
-func (r *call) body(optional bool) ([]byte, error) {
-	return r.bodyOf(optional, fiber.MIMEApplicationJSON)
-}
-
-// bodyOf is body for JSON of one of the given media types.
-func (r *call) bodyOf(optional bool, media ...string) ([]byte, error) {
-	body := r.Request().Body()
-	if len(body) == 0 && optional {
-		return nil, nil
-	}
-	if len(body) == 0 {
-		return nil, job.Errorf(job.CodeMalformed, "The request needs a body.")
-	}
-	if e := r.Get(fiber.HeaderContentEncoding); e != "" && !strings.EqualFold(e, "identity") {
-		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body without a Content-Encoding.")
-	}
-	if sent := r.Get(fiber.HeaderContentType); !slices.ContainsFunc(media, func(m string) bool { return isMedia(sent, m) }) {
-		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body as %s.", strings.Join(media, " or "))
-	}
-	return body, nil
-}
-
-// noBody handles requests whose body must say nothing.
-func noBody(handle func(*call) error) func(*call) error {
-	return func(r *call) error {
-		body, err := r.body(true)
-		if err == nil {
-			err = decode.Empty(body)
-		}
-		if err != nil {
-			return err
-		}
-		return handle(r)
-	}
-}
-
-// keyedBody gives the body and the Idempotency-Key header, "" if there is none.
-func (r *call) keyedBody() (body []byte, key string, err error) {
-	if body, err = r.body(false); err != nil {
-		return nil, "", err
-	}
-	key, err = r.headerKey()
-	return body, key, err
-}
-
-// isMedia takes the given media type, with charset=utf-8 or without parameters.
-func isMedia(contentType, want string) bool {
-	if contentType == want {
-		return true
-	}
-	media, params, err := mime.ParseMediaType(contentType)
-	if err != nil || media != want {
-		return false
-	}
-	charset, ok := params["charset"]
-	return len(params) == 0 || len(params) == 1 && ok && strings.EqualFold(charset, "utf-8")
 }
 
 // orNull makes the absent value null.

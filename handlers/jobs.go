@@ -41,17 +41,25 @@ func (s *Server) submit(r *call) error {
 
 // admitted reads a submission and has it accepted. It is refused first if too many
 // wait; the client is authenticated by then, so that nobody else learns the load.
+// While its body arrives it does not count as one that waits.
 func admitted(r *call, a Admission, accept func(body []byte, key string) error) (err error) {
+	if a != nil {
+		if err := a.Full(); err != nil {
+			r.refused = true
+			return err
+		}
+	}
+	body, key, err := r.keyedBody()
+	if err != nil {
+		return err
+	}
+	defer r.dropBody() // the client may wait for the job
 	if a != nil {
 		if err := a.Enter(); err != nil {
 			r.refused = true
 			return err
 		}
 		defer func() { a.Leave(err == nil) }()
-	}
-	body, key, err := r.keyedBody()
-	if err != nil {
-		return err
 	}
 	return accept(body, key)
 }

@@ -87,14 +87,15 @@ func TestMetrics(t *testing.T) {
 // What no route ever sees is counted too.
 func TestUnreadableRequestsAreCounted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxBodyBytes = 1000 }).start()
-	r, err := http.NewRequest("POST", w.url+"/v1/jobs", strings.NewReader(strings.Repeat("x", 2000)))
+	w := newWorld(t).start()
+	r, err := http.NewRequest("GET", w.url+"/v1/jobs", nil)
 	require.NoError(t, err)
+	r.Header.Set("X-Large", strings.Repeat("x", 20<<10))
 	res, err := http.DefaultTransport.RoundTrip(r)
 	require.NoError(t, err)
 	require.NoError(t, res.Body.Close())
-	require.Equal(t, 413, res.StatusCode)
-	require.Equal(t, 1.0, series(t, w.registry)["http_requests_total 413 POST unmatched"])
+	require.Equal(t, 431, res.StatusCode)
+	require.Equal(t, 1.0, series(t, w.registry)["http_requests_total 431 GET unmatched"])
 }
 
 func TestRequestsInFlight(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 // serve handles a request: it gives it an id and a time limit, checks who asks,
 // calls the route's handler, and counts, logs and traces the answer.
 func (s *Server) serve(c *fiber.Ctx, rt *route, handle func(*call) error) {
-	r := &call{Ctx: c, route: rt, idText: requestID(c.Get("X-Request-Id")).String(), start: time.Now(), span: noop.Span{}}
+	r := &call{Ctx: c, server: s, route: rt, idText: requestID(c.Get("X-Request-Id")).String(), start: time.Now(), span: noop.Span{}}
 	r.base = telemetry.WithRequest(s.base, r.idText)
 	r.Set("X-Request-Id", r.idText)
 	r.Set("X-Content-Type-Options", "nosniff")
@@ -35,6 +35,7 @@ func (s *Server) serve(c *fiber.Ctx, rt *route, handle func(*call) error) {
 	if err := s.run(r, handle); err != nil {
 		s.sendProblem(r, err)
 	}
+	r.endBody()
 	took := time.Since(r.start)
 	r.endSpan()
 	s.metrics.observe(r, took-r.waited)
@@ -240,7 +241,7 @@ func (s *Server) unreadable(fctx *fasthttp.RequestCtx, err error) {
 	err = readError(err)
 	s.serve(c, nowhere, func(*call) error { return err })
 	if sent, ok := fctx.Conn().(*conn.Conn); ok {
-		sent.DrainOnClose()
+		sent.DrainOnClose(unwantedBytes, unwantedTime)
 	}
 }
 

@@ -101,21 +101,24 @@ func TestTooLargeBodyIsAnswered(t *testing.T) {
 func TestTooLargeBodyFromGoClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
-	for _, chunked := range []bool{false, true} {
-		for range 5 {
-			var body io.Reader = bytes.NewReader(make([]byte, 5<<20))
-			if chunked {
-				body = io.MultiReader(body)
+	for key, code := range map[string]job.Code{goodKey: job.CodePayloadTooLarge, "nobody's": job.CodeInvalidCredentials} {
+		for _, chunked := range []bool{false, true} {
+			for range 5 {
+				var body io.Reader = bytes.NewReader(make([]byte, 5<<20))
+				if chunked {
+					body = io.MultiReader(body)
+				}
+				r, err := http.NewRequest("POST", w.url+"/v1/jobs", body)
+				require.NoError(t, err)
+				r.Header.Set("Authorization", "Bearer "+key)
+				r.Header.Set("Content-Type", "application/json")
+				res, err := http.DefaultClient.Do(r)
+				require.NoError(t, err)
+				text, err := io.ReadAll(res.Body)
+				require.NoError(t, err)
+				require.NoError(t, res.Body.Close())
+				(&answer{res, string(text)}).requireProblem(t, code)
 			}
-			r, err := http.NewRequest("POST", w.url+"/v1/jobs", body)
-			require.NoError(t, err)
-			r.Header.Set("Content-Type", "application/json")
-			res, err := http.DefaultClient.Do(r)
-			require.NoError(t, err)
-			text, err := io.ReadAll(res.Body)
-			require.NoError(t, err)
-			require.NoError(t, res.Body.Close())
-			(&answer{res, string(text)}).requireProblem(t, job.CodePayloadTooLarge)
 		}
 	}
 }
@@ -201,7 +204,7 @@ func TestUnreadableRequests(t *testing.T) {
 		{"large header", "GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("z", 20<<10) + "\r\n\r\n", 431},
 		{"many headers", "GET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("X: y\r\n", 10_000) + "\r\n", 431},
 		{"large path", "GET /" + strings.Repeat("z", 20<<10) + " HTTP/1.1\r\nHost: x\r\n\r\n", 431},
-		{"odd method, too large", "BREW /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\n", 413},
+		{"odd method, too large", "BREW /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\nx", 405},
 	}
 	for _, test := range tests {
 		c := w.dial()

@@ -112,6 +112,8 @@ type Clients interface {
 
 // Admission bounds how many submissions wait for storage at once.
 type Admission interface {
+	// Full refuses with an error while nobody would be admitted.
+	Full() error
 	// Enter admits a submission, and Leave must follow; an error refuses it.
 	Enter() error
 	Leave(accepted bool)
@@ -140,6 +142,7 @@ type Readiness struct {
 type Config struct {
 	PublicURL       string        // base of problem type URIs, no slash at the end
 	MaxBodyBytes    int           // larger bodies: 413 (1 MiB)
+	MaxBodiesBytes  int           // memory for bodies above 4 KiB that are under way: 503 (256 MiB)
 	MaxPayloadBytes int           // larger params or event data: 400 (256 KiB)
 	MaxHeaderBytes  int           // larger request heads: 431 (16 KiB)
 	RequestTimeout  time.Duration // for the use case: 504 (10 s)
@@ -158,6 +161,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, 1<<20)
+	c.MaxBodiesBytes = cmp.Or(c.MaxBodiesBytes, 256<<20)
 	c.MaxPayloadBytes = cmp.Or(c.MaxPayloadBytes, 256<<10)
 	c.MaxHeaderBytes = cmp.Or(c.MaxHeaderBytes, 16<<10)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 10*time.Second)
@@ -209,6 +213,7 @@ type Server struct {
 	paths   [][]string // see knownPaths
 	app     *fiber.App
 	metrics *metrics
+	bodies  *bodyMemory
 	streams *stream.Engine
 	limiter *stream.Limiter // of streams and waiting requests; all end when Shutdown begins
 
@@ -234,6 +239,7 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	s.paths = knownPaths(s.routes())
 	s.metrics = newMetrics(telemetry.In(deps.Registry), s.routes())
+	s.bodies = newBodyMemory(s.cfg.MaxBodiesBytes)
 	s.limiter = stream.NewLimiter(s.cfg.MaxStreams, s.cfg.MaxStreamsPerClient)
 	s.streams = &stream.Engine{
 		Heartbeat: s.cfg.Heartbeat, StallTimeout: s.cfg.StallTimeout, RequestTimeout: s.cfg.RequestTimeout,
@@ -252,12 +258,15 @@ func New(cfg Config, deps Deps) *Server {
 		DisableStartupMessage:        true,
 		DisablePreParseMultipartForm: true,
 		RequestMethods:               append(slices.Clone(fiber.DefaultMethods), otherMethod),
-		BodyLimit:                    s.cfg.MaxBodyBytes,
-		ReadBufferSize:               s.cfg.MaxHeaderBytes,
-		ReadTimeout:                  s.cfg.ReadTimeout,
-		WriteTimeout:                 s.cfg.WriteTimeout,
-		IdleTimeout:                  s.cfg.IdleTimeout,
-		ErrorHandler:                 s.unmatched,
+		// Routes read their bodies themselves, within their limits: see readBody. Of
+		// one with a length fasthttp wants one byte before it calls the handler.
+		StreamRequestBody: true,
+		BodyLimit:         1,
+		ReadBufferSize:    s.cfg.MaxHeaderBytes,
+		ReadTimeout:       s.cfg.ReadTimeout,
+		WriteTimeout:      s.cfg.WriteTimeout,
+		IdleTimeout:       s.cfg.IdleTimeout,
+		ErrorHandler:      s.unmatched,
 	})
 	s.register()
 

@@ -72,7 +72,7 @@ func (s *Server) await(r *call, prefs *preferences, id job.ID, done func(*job.Jo
 	r.span.AddEvent("wait") // what follows is the client's wish
 	began := time.Now()
 	j, err := s.deps.Reader.Await(ctx, r.caller.ClientID, id, done)
-	r.waited = time.Since(began)
+	r.waited += time.Since(began)
 	r.span.AddEvent("waited")
 	s.startTime(r)
 	if refused := s.stillGood(r.ctx, r.Request().Header.PeekAll(fiber.HeaderAuthorization), r.caller.ClientID); refused != nil {

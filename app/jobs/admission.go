@@ -76,15 +76,20 @@ func (a *Admission) look() (waiting, limit int) {
 	return a.waiting, a.limit()
 }
 
+// Full refuses a submission whose body has not come yet, if too many wait.
+func (a *Admission) Full() error { return a.admit(0) }
+
 // Enter admits a submission, or refuses it with an error. One that was admitted
 // must Leave.
-func (a *Admission) Enter() error {
+func (a *Admission) Enter() error { return a.admit(1) }
+
+func (a *Admission) admit(entering int) error {
 	a.mu.Lock()
 	now := a.clock()
 	a.turn(now)
 	limit := a.limit()
 	if a.waiting < limit {
-		a.waiting++
+		a.waiting += entering
 		a.mu.Unlock()
 		return nil
 	}

@@ -42,6 +42,7 @@ type Config struct {
 	MaxScheduleAhead            time.Duration
 	DispatchWindow              int
 	MaxBodyBytes, MaxPayload    int
+	MaxBodiesBytes              int
 	JobTypes                    []job.Type
 	WorkKinds                   []job.Kind
 	FailProbability             float64
@@ -157,6 +158,9 @@ func (c *Config) limitVariables() []variable {
 			parse: integer(&c.DispatchWindow, 1, 10_000_000)},
 		{name: "FORGERUN_MAX_BODY_BYTES", fallback: "1048576", help: "larger request bodies are refused with 413",
 			parse: integer(&c.MaxBodyBytes, 1024, 64<<20)},
+		{name: "FORGERUN_MAX_BODIES_BYTES", fallback: "268435456",
+			help:  "memory for request bodies above 4 KiB that are under way, of one client a quarter: 503",
+			parse: integer(&c.MaxBodiesBytes, 1<<20, 1<<40)},
 		{name: "FORGERUN_MAX_PAYLOAD_BYTES", fallback: "262144", help: "larger job params are refused with 400",
 			parse: integer(&c.MaxPayload, 1, 64<<20)},
 		{name: "FORGERUN_JOB_TYPES", fallback: "all", help: "allowed job types, separated by commas", parse: subset(&c.JobTypes, job.Types)},
@@ -275,6 +279,7 @@ func (c *Config) contradictions(role string) []string {
 	add((role == "webhooks" || (role == "worker" && c.OutcomeStream != "")) && c.PublicURL == "",
 		"FORGERUN_PUBLIC_URL is required: what is sent has addresses of the API, such as https://forgerun.example.com")
 	add(c.MaxPayload > c.MaxBodyBytes, "FORGERUN_MAX_PAYLOAD_BYTES must not be more than FORGERUN_MAX_BODY_BYTES")
+	add(c.MaxBodyBytes >= c.MaxBodiesBytes/4, "FORGERUN_MAX_BODIES_BYTES must be more than four times FORGERUN_MAX_BODY_BYTES")
 	add(c.AdminToken == "" && c.AdminAddr != "" && !onLoopback(c.AdminAddr),
 		"FORGERUN_ADMIN_ADDR is not on loopback: set FORGERUN_ADMIN_TOKEN to guard it")
 	return wrong

@@ -49,6 +49,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_MAX_SCHEDULE_AHEAD":       {"1s", "a year"},
 		"FORGERUN_DISPATCH_WINDOW":          {"0", "-1", "10000001", "1e3"},
 		"FORGERUN_MAX_BODY_BYTES":           {"1", "1MB", "2048"}, // less than a payload
+		"FORGERUN_MAX_BODIES_BYTES":         {"1", "4194304"},     // no more than four bodies
 		"FORGERUN_MAX_PAYLOAD_BYTES":        {"0", "2097152"},
 		"FORGERUN_JOB_TYPES":                {"NONE", "EXECUTE,"},
 		"FORGERUN_WORK_KINDS":               {"success_fast", "ALL"},

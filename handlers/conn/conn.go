@@ -14,13 +14,6 @@ import (
 	"time"
 )
 
-// The bounds of what is drained. Closing with unread bytes would reset the
-// connection and could destroy the answer on its way.
-const (
-	drainBytes = 8 << 20
-	drainTime  = 2 * time.Second
-)
-
 // Conn drains what the client still sends, within bounds, before it closes a
 // connection whose last request was not read to its end.
 type Conn struct {
@@ -31,7 +24,7 @@ type Conn struct {
 	listener *Listener
 	used     atomic.Bool // something was read
 	answered atomic.Bool // and the next request not yet waited for
-	drain    atomic.Bool
+	drain    atomic.Pointer[bounds]
 	ahead    []byte // what WhenGone has read; the next Read gives it
 
 	// Guarded by the listener's mutex.
@@ -107,8 +100,16 @@ func (c *Conn) WhenGone(gone func()) (stop func()) {
 	}
 }
 
-// DrainOnClose says that the client has sent more than was read.
-func (c *Conn) DrainOnClose() { c.drain.Store(true) }
+// bounds of what is read of a request that nobody wants.
+type bounds struct {
+	bytes int64
+	time  time.Duration
+}
+
+// DrainOnClose says that the client sends more than was read, and how much of
+// that Close shall read. Closing with unread bytes resets the connection, which
+// can destroy the answer on its way.
+func (c *Conn) DrainOnClose(bytes int64, atMost time.Duration) { c.drain.Store(&bounds{bytes, atMost}) }
 
 // Close ends the connection; after an unread request only once the client has
 // stopped sending, or the bounds are reached.
@@ -117,12 +118,12 @@ func (c *Conn) Close() error {
 	if f := c.OnClose.Swap(nil); f != nil {
 		(*f)()
 	}
-	if c.drain.CompareAndSwap(true, false) {
+	if limit := c.drain.Swap(nil); limit != nil {
 		if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite()
 		}
-		_ = c.SetReadDeadline(time.Now().Add(drainTime))
-		_, _ = io.CopyN(io.Discard, c.Conn, drainBytes)
+		_ = c.SetReadDeadline(time.Now().Add(limit.time))
+		_, _ = io.CopyN(io.Discard, c.Conn, limit.bytes)
 	}
 	return c.Conn.Close()
 }
@@ -130,7 +131,7 @@ func (c *Conn) Close() error {
 // Discard makes Close throw away what the client has not taken, instead of
 // leaving it to the kernel to offer for minutes.
 func (c *Conn) Discard() {
-	c.drain.Store(false)
+	c.drain.Store(nil)
 	if tcp, ok := c.Conn.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0)
 	}

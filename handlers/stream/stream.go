@@ -152,7 +152,7 @@ func (st *Stream) waitForClose() {
 		}
 		n += k
 		if c, ok := st.Conn.(*conn.Conn); ok {
-			c.DrainOnClose()
+			c.DrainOnClose(maxInput, time.Second)
 		}
 	}
 }

@@ -1,0 +1,254 @@
+package handlers
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/job"
+)
+
+const (
+	// smallBody is what a body may take uncounted: its connection's buffers are
+	// larger.
+	smallBody = 4 << 10
+	// bodyGrowth is how many times what has arrived the buffer for it may be.
+	bodyGrowth = 4
+	// bodyShare of the memory for bodies is one client's.
+	bodyShare = 4
+)
+
+// What is read of a body that was not wanted, so that the client finds the
+// answer and not a reset. After up to unwantedSmall the connection is used again.
+const (
+	unwantedSmall = 64 << 10
+	unwantedBytes = 8 << 20
+	unwantedTime  = time.Second
+)
+
+// bodyMemory bounds the memory for request bodies that are arriving or being
+// handled, of all clients and of each.
+type bodyMemory struct {
+	limit int
+
+	mu    sync.Mutex
+	taken int
+	of    map[job.ID]int
+}
+
+func newBodyMemory(limit int) *bodyMemory { return &bodyMemory{limit: limit, of: map[job.ID]int{}} }
+
+// take takes n more bytes for a client, or says that it must wait.
+func (b *bodyMemory) take(client job.ID, n int) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var err *job.Error
+	switch {
+	case b.taken+n > b.limit:
+		err = job.Errorf(job.CodeQueueFull, "Too many large request bodies are under way. Try again after Retry-After.")
+	case b.of[client]+n > b.limit/bodyShare:
+		err = job.Errorf(job.CodeQueueFull, "Too many large request bodies of this client are under way. Send fewer at once.")
+	default:
+		b.taken += n
+		b.of[client] += n
+		return nil
+	}
+	err.RetryAfter = time.Second
+	return err
+}
+
+// give gives n bytes back.
+func (b *bodyMemory) give(client job.ID, n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.taken -= n
+	if b.of[client] -= n; b.of[client] == 0 {
+		delete(b.of, client)
+	}
+}
+
+// smallBuffers are buffers of smallBody bytes.
+var smallBuffers = sync.Pool{New: func() any { return new([smallBody]byte) }}
+
+// incoming is the body of a request: what has arrived, and the memory for it.
+type incoming struct {
+	bytes []byte
+	whole bool
+	small *[smallBody]byte // nil once it was too small
+	taken int              // of the memory for bodies
+	read  int              // bytes of a body that was dropped
+}
+
+// readBody reads the body, once. The server leaves that to the routes: what a
+// body takes is taken when it is known whose it is, and as it arrives. How long
+// that takes is up to the client, so the request's time begins anew afterwards.
+func (r *call) readBody() ([]byte, error) {
+	stream, in := r.Request().BodyStream(), &r.incoming
+	if stream == nil { // there is none, or it did not come over a network
+		return r.Request().Body(), nil
+	}
+	if in.whole {
+		return in.bytes, nil
+	}
+	declared, limit := r.Request().Header.ContentLength(), r.server.cfg.MaxBodyBytes // below 0: in chunks
+	if declared > limit {
+		return nil, readError(fasthttp.ErrBodyTooLarge)
+	}
+	began := time.Now()
+	in.small = smallBuffers.Get().(*[smallBody]byte)
+	in.bytes = in.small[:0]
+	for !in.whole {
+		if len(in.bytes) == cap(in.bytes) {
+			if err := r.growBody(limit); err != nil {
+				return nil, err
+			}
+		}
+		n, err := stream.Read(in.bytes[len(in.bytes):cap(in.bytes)])
+		in.bytes = in.bytes[:len(in.bytes)+n]
+		switch {
+		case len(in.bytes) > limit:
+			return nil, readError(fasthttp.ErrBodyTooLarge)
+		case errors.Is(err, io.EOF) && len(in.bytes) >= declared:
+			in.whole = true
+		case err != nil:
+			return nil, readError(err)
+		}
+	}
+	r.waited += time.Since(began)
+	if time.Since(r.start) > time.Millisecond { // not for what came with the head
+		r.server.startTime(r)
+	}
+	return in.bytes, nil
+}
+
+// growBody makes room for more of the body: one byte beyond the limit tells
+// that it is too large.
+func (r *call) growBody(limit int) error {
+	in := &r.incoming
+	size := min(bodyGrowth*cap(in.bytes), limit+1)
+	if declared := r.Request().Header.ContentLength(); declared >= 0 {
+		size = min(size, declared)
+	}
+	if err := r.server.bodies.take(r.caller.ClientID, size-in.taken); err != nil {
+		return err
+	}
+	in.taken = size
+	larger := make([]byte, len(in.bytes), size)
+	copy(larger, in.bytes)
+	in.bytes = larger
+	r.releaseSmall()
+	return nil
+}
+
+// dropBody gives the memory of the body back.
+func (r *call) dropBody() {
+	in := &r.incoming
+	r.releaseSmall()
+	if in.taken > 0 {
+		r.server.bodies.give(r.caller.ClientID, in.taken)
+		in.taken = 0
+	}
+	in.read += len(in.bytes)
+	in.bytes = nil
+}
+
+// endBody drops the body, and decides what becomes of a part that was not read:
+// a small one is read after the answer, so that the connection can be used
+// again; after a large one it closes.
+func (r *call) endBody() {
+	r.dropBody()
+	in := &r.incoming
+	if in.whole || r.Request().BodyStream() == nil {
+		return
+	}
+	c := r.Context().Conn()
+	declared := r.Request().Header.ContentLength()
+	if declared >= 0 && declared-in.read <= unwantedSmall {
+		_ = c.SetReadDeadline(time.Now().Add(unwantedTime))
+		return
+	}
+	r.Response().SetConnectionClose()
+	if served, ok := c.(*conn.Conn); ok {
+		served.DrainOnClose(unwantedBytes, unwantedTime)
+	}
+}
+
+func (r *call) releaseSmall() {
+	if r.incoming.small != nil {
+		smallBuffers.Put(r.incoming.small)
+		r.incoming.small = nil
+	}
+}
+
+// body gives the request's body as sent, after checking that it is uncompressed
+// JSON. It is valid until the handler returns. Where the body may be missing,
+// it is nil then.
+func (r *call) body(optional bool) ([]byte, error) {
+	return r.bodyOf(optional, fiber.MIMEApplicationJSON)
+}
+
+// bodyOf is body for JSON of one of the given media types.
+func (r *call) bodyOf(optional bool, media ...string) ([]byte, error) {
+	body, err := r.readBody()
+	if err != nil {
+		return nil, err
+	}
+	if len(body) == 0 && optional {
+		return nil, nil
+	}
+	if len(body) == 0 {
+		return nil, job.Errorf(job.CodeMalformed, "The request needs a body.")
+	}
+	if e := r.Get(fiber.HeaderContentEncoding); e != "" && !strings.EqualFold(e, "identity") {
+		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body without a Content-Encoding.")
+	}
+	if sent := r.Get(fiber.HeaderContentType); !slices.ContainsFunc(media, func(m string) bool { return isMedia(sent, m) }) {
+		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body as %s.", strings.Join(media, " or "))
+	}
+	return body, nil
+}
+
+// noBody handles requests whose body must say nothing.
+func noBody(handle func(*call) error) func(*call) error {
+	return func(r *call) error {
+		body, err := r.body(true)
+		if err == nil {
+			err = decode.Empty(body)
+		}
+		if err != nil {
+			return err
+		}
+		return handle(r)
+	}
+}
+
+// keyedBody gives the body and the Idempotency-Key header, "" if there is none.
+func (r *call) keyedBody() (body []byte, key string, err error) {
+	if body, err = r.body(false); err != nil {
+		return nil, "", err
+	}
+	key, err = r.headerKey()
+	return body, key, err
+}
+
+// isMedia takes the given media type, with charset=utf-8 or without parameters.
+func isMedia(contentType, want string) bool {
+	if contentType == want {
+		return true
+	}
+	media, params, err := mime.ParseMediaType(contentType)
+	if err != nil || media != want {
+		return false
+	}
+	charset, ok := params["charset"]
+	return len(params) == 0 || len(params) == 1 && ok && strings.EqualFold(charset, "utf-8")
+}
