@@ -203,7 +203,7 @@ func (r *call) bodyOf(optional bool, media ...string) ([]byte, error) {
 		return nil, err
 	}
 	if len(body) == 0 && optional {
-		return nil, nil
+		return nil, r.enter()
 	}
 	if len(body) == 0 {
 		return nil, job.Errorf(job.CodeMalformed, "The request needs a body.")
@@ -214,7 +214,7 @@ func (r *call) bodyOf(optional bool, media ...string) ([]byte, error) {
 	if sent := r.Get(fiber.HeaderContentType); !slices.ContainsFunc(media, func(m string) bool { return isMedia(sent, m) }) {
 		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body as %s.", strings.Join(media, " or "))
 	}
-	return body, nil
+	return body, r.enter()
 }
 
 // noBody handles requests whose body must say nothing.

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -20,8 +21,9 @@ type call struct {
 	*fiber.Ctx
 	server   *Server
 	incoming incoming
-	base     context.Context // with the request's span; ends with the server
-	ctx      context.Context // base, until the request timeout
+	place    *fair.Semaphore[job.ID] // that it has a place of, nil if it has none
+	base     context.Context         // with the request's span; ends with the server
+	ctx      context.Context         // base, until the request timeout
 	stop     context.CancelFunc
 	span     trace.Span // does nothing if the request is not traced
 	route    *route

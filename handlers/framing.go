@@ -2,9 +2,12 @@ package handlers
 
 import (
 	"bytes"
+	"slices"
 
+	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
+	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -42,4 +45,29 @@ func hasField(raw []byte, name string) bool {
 		}
 	}
 	return false
+}
+
+// otherMethod stands for every method that HTTP itself does not define, so
+// that such a request is answered as any other that no route wants.
+const otherMethod = "OTHER"
+
+func nameMethod(c *fasthttp.RequestCtx) {
+	if !slices.Contains(fiber.DefaultMethods, string(c.Method())) {
+		c.Request.Header.SetMethod(otherMethod)
+	}
+}
+
+// underWay keeps the connection from being closed as an idle one while its
+// request is answered, and for good if it becomes a stream.
+func underWay(c *fasthttp.RequestCtx, handle fasthttp.RequestHandler) {
+	served, ok := c.Conn().(*conn.Conn)
+	if !ok {
+		handle(c)
+		return
+	}
+	served.Begin()
+	handle(c)
+	if !c.Hijacked() {
+		served.End()
+	}
 }

@@ -210,6 +210,10 @@ func (s *Server) pollAfter(j *job.Job) int {
 // defaultLimit is the size of a page of jobs when none is asked for.
 const defaultLimit = 50
 
+// filteredCost is as how many requests a list counts whose filter may have to
+// look at 20,000 jobs.
+const filteredCost = 10
+
 func (s *Server) listJobs(r *call) error {
 	q := job.Query{
 		State: job.State(r.Query("state")), Type: job.Type(r.Query("type")), WorkKind: job.Kind(r.Query("work_kind")),
@@ -217,6 +221,11 @@ func (s *Server) listJobs(r *call) error {
 	}
 	if batch := r.Query("batch_id"); batch != "" {
 		q.BatchID, _ = job.ParseID(batch) // checked with the query
+	}
+	if q.State != "" || q.Type != "" || q.WorkKind != "" {
+		if err := s.limitItems(r, filteredCost, " A list that is filtered by state, type or kind counts as %d."); err != nil {
+			return err
+		}
 	}
 	return s.sendJobs(r, q, "jobs?"+r.filters(), summaryViewOf)
 }

@@ -62,6 +62,7 @@ func (p panicked) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 func (s *Server) run(r *call, handle func(*call) error) (err error) {
 	s.startTime(r)
 	defer func() { r.stop() }()
+	defer r.leave()
 	defer func() {
 		if v := recover(); v != nil {
 			err = panicked{v, debug.Stack()}
@@ -71,6 +72,11 @@ func (s *Server) run(r *call, handle func(*call) error) (err error) {
 		return err
 	}
 	r.noteSubject()
+	if r.route.method == fiber.MethodGet { // others once their body is there
+		if err := r.enter(); err != nil {
+			return err
+		}
+	}
 	return handle(r)
 }
 
@@ -161,10 +167,9 @@ func (s *Server) limit(r *call) error {
 	return r.allowed(s.deps.Limiter.Allow(r.ctx, r.caller.ClientID), "")
 }
 
-// limitItems counts the items of a request as requests of their own.
-func (s *Server) limitItems(r *call, items int) error {
-	return r.allowed(s.deps.Limiter.AllowItems(r.ctx, r.caller.ClientID, items),
-		fmt.Sprintf(" A batch counts as as many as it has jobs, this one as %d. Nothing was accepted.", items))
+// limitItems counts a request as so many, which more says to who has not as many left.
+func (s *Server) limitItems(r *call, items int, more string) error {
+	return r.allowed(s.deps.Limiter.AllowItems(r.ctx, r.caller.ClientID, items), fmt.Sprintf(more, items))
 }
 
 // allowed tells the client about its limit; the error for a refusal ends in more.

@@ -140,15 +140,16 @@ type Readiness struct {
 
 // Config holds the limits of the HTTP side. A zero field means its default.
 type Config struct {
-	PublicURL       string        // base of problem type URIs, no slash at the end
-	MaxBodyBytes    int           // larger bodies: 413 (1 MiB)
-	MaxBodiesBytes  int           // memory for bodies above 4 KiB that are under way: 503 (256 MiB)
-	MaxPayloadBytes int           // larger params or event data: 400 (256 KiB)
-	MaxHeaderBytes  int           // larger request heads: 431 (16 KiB)
-	RequestTimeout  time.Duration // for the use case: 504 (10 s)
-	ReadTimeout     time.Duration // for reading one whole request: 408 (30 s)
-	WriteTimeout    time.Duration // for writing one answer (30 s)
-	IdleTimeout     time.Duration // of a kept-alive connection (75 s)
+	PublicURL          string        // base of problem type URIs, no slash at the end
+	MaxBodyBytes       int           // larger bodies: 413 (1 MiB)
+	MaxBodiesBytes     int           // memory for bodies above 4 KiB that are under way: 503 (256 MiB)
+	StorageConnections int           // of the process, to divide among clients (20)
+	MaxPayloadBytes    int           // larger params or event data: 400 (256 KiB)
+	MaxHeaderBytes     int           // larger request heads: 431 (16 KiB)
+	RequestTimeout     time.Duration // for the use case: 504 (10 s)
+	ReadTimeout        time.Duration // for reading one whole request: 408 (30 s)
+	WriteTimeout       time.Duration // for writing one answer (30 s)
+	IdleTimeout        time.Duration // of a kept-alive connection (75 s)
 
 	TimeScale     float64       // of the workers, for estimates
 	RetentionJobs time.Duration // how long a final job is kept; 0: expires_at is not shown
@@ -162,6 +163,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, 1<<20)
 	c.MaxBodiesBytes = cmp.Or(c.MaxBodiesBytes, 256<<20)
+	c.StorageConnections = cmp.Or(c.StorageConnections, 20)
 	c.MaxPayloadBytes = cmp.Or(c.MaxPayloadBytes, 256<<10)
 	c.MaxHeaderBytes = cmp.Or(c.MaxHeaderBytes, 16<<10)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 10*time.Second)
@@ -214,6 +216,7 @@ type Server struct {
 	app     *fiber.App
 	metrics *metrics
 	bodies  *bodyMemory
+	places  places
 	streams *stream.Engine
 	limiter *stream.Limiter // of streams and waiting requests; all end when Shutdown begins
 
@@ -239,7 +242,7 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	s.paths = knownPaths(s.routes())
 	s.metrics = newMetrics(telemetry.In(deps.Registry), s.routes())
-	s.bodies = newBodyMemory(s.cfg.MaxBodiesBytes)
+	s.bodies, s.places = newBodyMemory(s.cfg.MaxBodiesBytes), newPlaces(s.cfg.StorageConnections)
 	s.limiter = stream.NewLimiter(s.cfg.MaxStreams, s.cfg.MaxStreamsPerClient)
 	s.streams = &stream.Engine{
 		Heartbeat: s.cfg.Heartbeat, StallTimeout: s.cfg.StallTimeout, RequestTimeout: s.cfg.RequestTimeout,
@@ -286,31 +289,6 @@ func New(cfg Config, deps Deps) *Server {
 	server.CloseOnShutdown = true
 	server.KeepHijackedConns = true // streams close theirs; fasthttp then keeps no buffer for them
 	return s
-}
-
-// otherMethod stands for every method that HTTP itself does not define, so
-// that such a request is answered as any other that no route wants.
-const otherMethod = "OTHER"
-
-func nameMethod(c *fasthttp.RequestCtx) {
-	if !slices.Contains(fiber.DefaultMethods, string(c.Method())) {
-		c.Request.Header.SetMethod(otherMethod)
-	}
-}
-
-// underWay keeps the connection from being closed as an idle one while its
-// request is answered, and for good if it becomes a stream.
-func underWay(c *fasthttp.RequestCtx, handle fasthttp.RequestHandler) {
-	served, ok := c.Conn().(*conn.Conn)
-	if !ok {
-		handle(c)
-		return
-	}
-	served.Begin()
-	handle(c)
-	if !c.Hijacked() {
-		served.End()
-	}
 }
 
 // Serve answers on l until Shutdown, then returns nil. It closes l. One that is

@@ -63,6 +63,7 @@ func (s *Server) await(r *call, prefs *preferences, id job.ID, done func(*job.Jo
 		return nil, nil // the client asked for the job, not for a wait
 	}
 	defer release()
+	r.leave()
 	prefs.applyWait()
 	ctx, cancel := context.WithTimeout(s.limiter.Context(), limit)
 	defer cancel()

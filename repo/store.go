@@ -104,6 +104,9 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
+// MaxConnections is how many connections the store has at most.
+func (s *Store) MaxConnections() int { return int(s.pool.Config().MaxConns) }
+
 // minConns leaves room for every batcher's flushers and for reads.
 const minConns = 20
 

@@ -42,10 +42,10 @@ func (c *Worker) deliver(h held, results chan<- result) {
 // unrecorded, and a span that covers the recording too. ok is false when there is
 // nothing to record.
 func (c *Worker) attempt(h held) (sent job.Sent, span trace.Span, ok bool) {
-	if !c.turns.acquire(h.ClientID, c.quit) {
+	if !c.turns.Acquire(h.ClientID, c.quit) {
 		return job.Sent{}, nil, false
 	}
-	defer c.turns.release(h.ClientID)
+	defer c.turns.Release(h.ClientID)
 	select {
 	case c.unrecorded <- struct{}{}:
 	case <-c.quit:

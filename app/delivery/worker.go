@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -101,10 +102,10 @@ type Worker struct {
 	metrics *app.Metrics
 	log     *slog.Logger
 
-	hold       time.Duration  // of a claim
-	turns      *fairSemaphore // to send
-	rooms      *fairSemaphore // for dispatchers
-	unrecorded chan struct{}  // a token for each send until its result is recorded
+	hold       time.Duration           // of a claim
+	turns      *fair.Semaphore[job.ID] // to send
+	rooms      *fair.Semaphore[job.ID] // for dispatchers
+	unrecorded chan struct{}           // a token for each send until its result is recorded
 
 	quit    chan struct{}   // closed by Stop: nothing more is claimed, no send begins
 	sending context.Context // of sends; cut ends it
@@ -131,7 +132,7 @@ func NewWorker(cfg WorkerConfig, store WorkerStore, sender Sender, queue app.Que
 	cfg.Concurrency = max(1, cfg.Concurrency)
 	c := &Worker{
 		cfg: cfg, store: store, sender: sender, queue: queue, tasks: tasks, metrics: m, log: log, hold: cfg.Timeout + holdMargin,
-		turns: newFairSemaphore(cfg.Concurrency), rooms: newFairSemaphore(dispatcherShare * cfg.Concurrency),
+		turns: fair.New[job.ID](cfg.Concurrency), rooms: fair.New[job.ID](dispatcherShare * cfg.Concurrency),
 		unrecorded: make(chan struct{}, unrecordedShare*cfg.Concurrency),
 		quit:       make(chan struct{}), dispatchers: map[job.EndpointKey]*endpointDispatcher{}, failed: map[job.EndpointKey]failures{},
 	}
@@ -194,8 +195,8 @@ func (c *Worker) awaitTurn(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, busyPause)
 	defer cancel()
 	nobody := job.ID{}
-	if c.turns.acquire(nobody, ctx.Done()) {
-		c.turns.release(nobody)
+	if c.turns.Acquire(nobody, ctx.Done()) {
+		c.turns.Release(nobody)
 	}
 }
 
@@ -210,7 +211,7 @@ func (c *Worker) wake(at job.EndpointKey) error {
 	}
 	p := c.dispatchers[at]
 	if p == nil {
-		if !c.rooms.tryAcquire(at.Client) {
+		if !c.rooms.TryAcquire(at.Client) {
 			return errTooManyEndpoints
 		}
 		p = newDispatcher(c, at, c.recall(at))
@@ -233,7 +234,7 @@ func (c *Worker) leave(p *endpointDispatcher) bool {
 		return false
 	}
 	delete(c.dispatchers, p.endpoint)
-	c.rooms.release(p.endpoint.Client)
+	c.rooms.Release(p.endpoint.Client)
 	c.remember(p.endpoint, p.failures)
 	c.metrics.Dispatchers.Set(float64(len(c.dispatchers)))
 	return true

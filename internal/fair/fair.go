@@ -1,37 +1,40 @@
-package delivery
+// Package fair divides a bounded number of places among clients.
+package fair
 
 import (
 	"slices"
 	"sync"
-
-	"github.com/forgerun/forgerun/job"
 )
 
-// fairSemaphore divides a number of places among clients. A client gets another
+// Semaphore divides a number of places among clients, told apart by K. A client gets another
 // one only while it has fewer than are free: so one client has half of them at
 // most, and several leave some free most of the time. Places that become free go
 // to who waits: first to the client that has the fewest. So who comes new waits
 // at worst until one of the others gives a place back.
-type fairSemaphore struct {
+type Semaphore[K comparable] struct {
 	mu      sync.Mutex
 	free    int
-	clients map[job.ID]*places
+	clients map[K]*places
 	waiting []*places // those with tickets, who was served last at the end
 }
 
 // places are those that a client has, and wants.
 type places struct {
 	held    int
-	tickets []chan struct{} // closed when there is a cursor, in order
+	tickets []chan struct{} // closed when there is a place, in order
 }
 
-func newFairSemaphore(n int) *fairSemaphore {
-	return &fairSemaphore{free: n, clients: map[job.ID]*places{}}
+// New makes a semaphore of n places.
+func New[K comparable](n int) *Semaphore[K] {
+	return &Semaphore[K]{free: n, clients: map[K]*places{}}
 }
 
-// acquire waits for a place until giveUp is closed, and reports whether it got
+// Acquire waits for a place until giveUp is closed, and reports whether it got
 // one.
-func (s *fairSemaphore) acquire(client job.ID, giveUp <-chan struct{}) bool {
+func (s *Semaphore[K]) Acquire(client K, giveUp <-chan struct{}) bool {
+	if s.TryAcquire(client) {
+		return true
+	}
 	ticket := s.ask(client)
 	select {
 	case <-ticket:
@@ -42,26 +45,32 @@ func (s *fairSemaphore) acquire(client job.ID, giveUp <-chan struct{}) bool {
 	}
 }
 
-// tryAcquire takes a place if the client may have one now.
-func (s *fairSemaphore) tryAcquire(client job.ID) bool {
-	ticket := s.ask(client)
-	select {
-	case <-ticket:
-		return true
-	default:
-		s.withdraw(client, ticket)
+// TryAcquire takes a place if the client may have one now and nobody waits for
+// it.
+func (s *Semaphore[K]) TryAcquire(client K) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.clients[client]
+	if p != nil && (len(p.tickets) > 0 || p.held >= s.free) || s.free == 0 {
 		return false
 	}
+	if p == nil {
+		p = &places{}
+		s.clients[client] = p
+	}
+	s.free--
+	p.held++
+	return true
 }
 
-// release gives a place back.
-func (s *fairSemaphore) release(client job.ID) {
+// Release gives a place back.
+func (s *Semaphore[K]) Release(client K) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.put(client)
 }
 
-func (s *fairSemaphore) ask(client job.ID) (ticket chan struct{}) {
+func (s *Semaphore[K]) ask(client K) (ticket chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.clients[client]
@@ -79,7 +88,7 @@ func (s *fairSemaphore) ask(client job.ID) (ticket chan struct{}) {
 }
 
 // withdraw gives up a ticket, or the place that it has got meanwhile.
-func (s *fairSemaphore) withdraw(client job.ID, ticket chan struct{}) {
+func (s *Semaphore[K]) withdraw(client K, ticket chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.clients[client]
@@ -95,7 +104,7 @@ func (s *fairSemaphore) withdraw(client job.ID, ticket chan struct{}) {
 	s.forget(client)
 }
 
-func (s *fairSemaphore) put(client job.ID) {
+func (s *Semaphore[K]) put(client K) {
 	s.free++
 	s.clients[client].held--
 	s.forget(client)
@@ -103,7 +112,7 @@ func (s *fairSemaphore) put(client job.ID) {
 }
 
 // forget drops a client that has nothing and wants nothing.
-func (s *fairSemaphore) forget(client job.ID) {
+func (s *Semaphore[K]) forget(client K) {
 	if p := s.clients[client]; p.held == 0 && len(p.tickets) == 0 {
 		delete(s.clients, client)
 	}
@@ -111,7 +120,7 @@ func (s *fairSemaphore) forget(client job.ID) {
 
 // serve hands out what is free. If the client that has the fewest may not have
 // another one, nobody may.
-func (s *fairSemaphore) serve() {
+func (s *Semaphore[K]) serve() {
 	for len(s.waiting) > 0 {
 		next := 0
 		for i, p := range s.waiting {
