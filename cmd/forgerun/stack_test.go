@@ -93,7 +93,12 @@ func (s *stack) startRedis() {
 	dir, err := devstack.MkdirTemp("forgerun-test-")
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { removeAll(s.t, dir) })
+	s.startRedisIn(dir)
+}
+
+func (s *stack) startRedisIn(dir string) {
 	s.redisDir = filepath.Join(dir, "redis")
+	var err error
 	s.redis, err = devstack.StartRedis(s.t.Context(), devstack.RedisOptions{Dir: s.redisDir})
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { require.NoError(s.t, s.redis.Kill()) })

@@ -26,6 +26,7 @@ type home struct {
 	dir  string   // absolute, without symbolic links
 	user *account // whom the server runs as
 	lock *os.File // held while the server runs
+	env  []string // of the server, on top of childEnv
 }
 
 func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
@@ -35,7 +36,7 @@ func (h *home) dataDir() string { return h.path(dataName) }
 // command runs a program in the folder, as the server's user, with the server's log.
 func (h *home) command(server, path string, args []string, deathSignal syscall.Signal) process.Command {
 	return process.Command{
-		Path: path, Args: args, Env: childEnv(), Dir: h.dir, User: h.user.credential(), DeathSignal: deathSignal,
+		Path: path, Args: args, Env: append(childEnv(), h.env...), Dir: h.dir, User: h.user.credential(), DeathSignal: deathSignal,
 		Log: process.Log{Path: h.path(server + ".log"), Mode: 0o600, Bounded: true},
 	}
 }

@@ -43,6 +43,8 @@ type Options struct {
 	// Settings are configuration parameters of Postgres, or directives of Redis with one value. They are given on the
 	// command line, so ALTER SYSTEM cannot change them. Postgres' fsync and synchronous_commit are on unless set here.
 	Settings map[string]string
+	// Env are further variables of the server's environment, which is otherwise empty but for what it needs.
+	Env []string
 	// Logger gets a line for each start, and for an end that nobody asked for. Nil: none.
 	Logger *slog.Logger
 
@@ -105,6 +107,7 @@ func (m machine) newServer(ctx context.Context, name string, o Options, path str
 	if err != nil {
 		return nil, fmt.Errorf("devstack: the folder for %s: %w", name, err)
 	}
+	home.env = o.Env
 	return &server{name: name, home: home, log: log, port: o.Port, fixed: o.Port != 0}, nil
 }
 

@@ -1,0 +1,327 @@
+//go:build faults && linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+// These tests need minutes, or root for a file system of their own: run them
+// with "make test-faults". One runs at a time.
+
+// trial is a stack under load: api, worker, webhooks, and a receiver of every
+// event, which clients keep busy until the end.
+type trial struct {
+	*stack
+	u    *user
+	api  *proc
+	load *load
+	hook *receiver
+}
+
+func newTrial(s *stack, own map[string]env) *trial {
+	s.t.Helper()
+	r := &trial{stack: s, hook: newReceiver(s.t, nil)}
+	r.api = s.startLeader(own["api"])
+	r.u = s.newUser(r.api)
+	r.u.subscribe(r.api, r.hook.url, "job.succeeded")
+	s.startWorker(quickLease, env{"FORGERUN_WORKER_CONCURRENCY": "32"}, own["worker"])
+	s.start("webhooks", own["webhooks"])
+	r.load = r.u.startLoad(func() *proc { return r.api }, 1, func(key string) string {
+		return execute("SUCCESS_FAST", `"idempotency_key":"`+key+`"`)
+	})
+	r.progress("before")
+	return r
+}
+
+// progress waits until jobs are accepted and run, and events delivered.
+func (r *trial) progress(when string) {
+	r.t.Helper()
+	accepted, delivered := len(r.acceptedIDs()), len(r.hook.all())
+	done := func() int { return r.count(`SELECT count(*) FROM jobs WHERE state = 'SUCCEEDED'`) }
+	succeeded := done()
+	eventually(r.t, "jobs are accepted, run and told of "+when, func() bool {
+		return len(r.acceptedIDs()) > accepted+30 && done() > succeeded+30 && len(r.hook.all()) > delivered+30
+	})
+}
+
+// refusals waits until requests are refused.
+func (r *trial) refusals() {
+	r.t.Helper()
+	before := r.load.refusals()
+	eventually(r.t, "requests are refused", func() bool { return r.load.refusals() > before+8 })
+}
+
+// end stops the load and checks everything.
+func (r *trial) end() {
+	r.t.Helper()
+	for _, a := range r.load.stop() {
+		require.Contains(r.t, []int{http.StatusServiceUnavailable, http.StatusGatewayTimeout}, a.status, a.body)
+	}
+	r.drained("jobs that have not ended", `SELECT count(*) FROM jobs WHERE finished_at IS NULL`)
+	require.Equal(r.t, r.count(`SELECT count(*) FROM jobs`), r.count(`SELECT count(*) FROM idempotency_keys WHERE resource_id IS NOT NULL`),
+		"one job per key")
+	r.drained("events that were not delivered", `SELECT count(*) FROM deliveries WHERE state <> 'DELIVERED'`)
+	r.checkInvariants()
+	r.t.Logf("%d jobs, %d refused requests", r.count(`SELECT count(*) FROM jobs`), r.load.refusals())
+}
+
+// drained waits until the query counts nothing, for as long as it counts less and less.
+func (r *trial) drained(what, sql string) {
+	r.t.Helper()
+	for left := r.count(sql); left > 0; {
+		before := left
+		eventually(r.t, fmt.Sprintf("fewer than %d %s", before, what), func() bool {
+			left = r.count(sql)
+			return left < before
+		})
+	}
+}
+
+// mountSmall gives a folder on a file system of its own.
+func mountSmall(t *testing.T, size string) string {
+	t.Helper()
+	dir, err := devstack.MkdirTemp("forgerun-test-")
+	require.NoError(t, err)
+	t.Cleanup(func() { removeAll(t, dir) })
+	require.NoError(t, syscall.Mount("none", dir, "tmpfs", 0, "size="+size), "this needs root")
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	return dir
+}
+
+// fillUp leaves no room on a file system; the result frees it.
+func fillUp(t *testing.T, dir string) (release func()) {
+	t.Helper()
+	path := filepath.Join(dir, "fill")
+	require.ErrorIs(t, os.WriteFile(path, make([]byte, 1<<30), 0o600), syscall.ENOSPC)
+	return func() { require.NoError(t, os.Remove(path)) }
+}
+
+// The disk of the tables is full: what needs room is refused, and everything
+// goes on when there is some.
+func TestFaultTablesWithoutDiskSpace(t *testing.T) {
+	postgres := repotest.Server(t)
+	dir := smallDisk(t, postgres.URL())
+	r := newTrial(newStackOn(t, postgres.URL()), nil)
+	release := fillUp(t, dir)
+	r.refusals()
+	time.Sleep(10 * time.Second) // it stays so for a while
+	release()
+	r.progress("afterwards")
+	r.end()
+}
+
+// The disk of the WAL is full: Postgres crashes, and starts when there is room.
+func TestFaultWALWithoutDiskSpace(t *testing.T) {
+	dir := mountSmall(t, "256m")
+	postgres, err := devstack.StartPostgres(t.Context(), devstack.PostgresOptions{
+		Dir: filepath.Join(dir, "postgres"), Settings: map[string]string{"max_wal_size": "64MB", "wal_recycle": "off"},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, postgres.Stop(devstack.Immediate)) })
+	require.NoError(t, repo.Migrate(t.Context(), postgres.URL(), -1))
+	r := newTrial(newStackOn(t, postgres.URL()), nil)
+	release := fillUp(t, dir)
+	r.refusals()
+	eventually(t, "Postgres gives up", func() bool {
+		_, _ = r.db.Exec(t.Context(), `SELECT pg_logical_emit_message(false, 'fill', repeat('x', 1000000)), pg_switch_wal()`)
+		return postgres.PID() == 0
+	})
+	release()
+	require.NoError(t, postgres.Start(t.Context()))
+	r.db.Reset()
+	r.progress("afterwards")
+	r.end()
+}
+
+// The disk of Redis' file is full: it takes no writes, and jobs are accepted all
+// the same and run through the relay once it does.
+func TestFaultRedisWithoutDiskSpace(t *testing.T) {
+	dir := mountSmall(t, "48m")
+	s := newStack(t)
+	s.startRedisIn(dir)
+	s.env["FORGERUN_REDIS_URL"] = s.redis.URL()
+	r := newTrial(s, nil)
+	release := fillUp(t, dir)
+	eventually(t, "Redis refuses writes", func() bool { return s.rdb.Set(s.ctx(), "probe", 1, 0).Err() != nil })
+	accepted := len(s.acceptedIDs())
+	eventually(t, "jobs are accepted", func() bool { return len(s.acceptedIDs()) > accepted+100 })
+	release()
+	r.progress("afterwards")
+	r.end()
+}
+
+// What operators do to a database: some of it locks tables for seconds.
+func TestFaultDatabaseMaintenance(t *testing.T) {
+	r := newTrial(newStack(t), nil)
+	programs, err := filepath.Glob("/usr/lib/postgresql/*/bin/pg_dump")
+	require.NoError(t, err)
+	require.NotEmpty(t, programs)
+	dump := exec.CommandContext(t.Context(), slices.Max(programs), "--dbname="+r.databaseURL, "--file=/dev/null")
+	output, err := dump.CombinedOutput()
+	require.NoError(t, err, string(output))
+	r.progress("after a dump")
+	for _, sql := range []string{
+		`VACUUM FULL jobs`, `VACUUM FULL events`, `REINDEX TABLE jobs`, `CLUSTER deliveries USING deliveries_pkey`, `ANALYZE`,
+	} {
+		began := time.Now()
+		r.exec(sql)
+		t.Logf("%s took %v", sql, time.Since(began))
+		r.progress("after " + sql)
+	}
+	hold := r.lock(`LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE`)
+	r.refusals()
+	hold()
+	r.progress("after a lock")
+	old := r.lock(`SELECT count(*) FROM jobs`) // a snapshot that nothing may be cleaned behind
+	time.Sleep(15 * time.Second)
+	r.progress("during a long transaction")
+	old()
+	r.end()
+}
+
+// switchboard stands between one process and one server; while it is cut, nothing
+// passes and no connection ends, as when packets are dropped.
+type switchboard struct {
+	address string
+	cut     atomic.Bool
+}
+
+// TestFaultPartitions cuts each role from each store, one after the other.
+func TestFaultPartitions(t *testing.T) {
+	s := newStack(t)
+	own, cuts := map[string]env{}, map[string]*switchboard{}
+	for _, role := range []string{"api", "worker", "webhooks"} {
+		database, redis := newSwitchboard(t, hostOf(t, s.databaseURL)), newSwitchboard(t, hostOf(t, s.redis.URL()))
+		own[role] = env{
+			"FORGERUN_DATABASE_URL": throughHost(t, s.databaseURL, database.address),
+			"FORGERUN_REDIS_URL":    throughHost(t, s.redis.URL(), redis.address),
+		}
+		cuts[role+" from Postgres"], cuts[role+" from Redis"] = database, redis
+	}
+	r := newTrial(s, own)
+	for who, between := range cuts {
+		between.cut.Store(true)
+		time.Sleep(12 * time.Second) // longer than leases and time limits of statements
+		between.cut.Store(false)
+		r.progress("after cutting " + who)
+	}
+	r.end()
+}
+
+// Postgres' clock goes an hour ahead for 15 s, and back.
+func TestFaultClockStep(t *testing.T) {
+	libraries, err := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
+	require.NoError(t, err)
+	if len(libraries) == 0 {
+		t.Skip("this needs the Debian package faketime")
+	}
+	dir := mountSmall(t, "512m")
+	clock := filepath.Join(dir, "clock")
+	set := func(offset string) { require.NoError(t, os.WriteFile(clock, []byte(offset+"\n"), 0o644)) } //nolint:gosec // Postgres reads it
+	set("+0")
+	postgres, err := devstack.StartPostgres(t.Context(), devstack.PostgresOptions{
+		Dir: filepath.Join(dir, "postgres"),
+		Env: []string{"LD_PRELOAD=" + libraries[0], "FAKETIME_TIMESTAMP_FILE=" + clock, "FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1"},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, postgres.Stop(devstack.Immediate)) })
+	require.NoError(t, repo.Migrate(t.Context(), postgres.URL(), -1))
+	r := newTrial(newStackOn(t, postgres.URL()), nil)
+	set("+3600")
+	eventually(t, "the clock is ahead", func() bool { return r.count(`SELECT extract(epoch FROM now())::int`) > int(time.Now().Unix())+3000 })
+	time.Sleep(15 * time.Second)
+	set("+0")
+	r.progress("afterwards")
+	r.end()
+}
+
+func newSwitchboard(t *testing.T, server string) *switchboard {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	b := &switchboard{address: l.Addr().String()}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go b.join(client, server)
+		}
+	}()
+	return b
+}
+
+func (b *switchboard) join(client net.Conn, address string) {
+	defer func() { _ = client.Close() }()
+	b.wait()
+	server, err := net.Dial("tcp", address)
+	if err != nil {
+		return
+	}
+	defer func() { _ = server.Close() }()
+	go func() {
+		defer func() { _, _ = client.Close(), server.Close() }()
+		b.pass(client, server)
+	}()
+	b.pass(server, client)
+}
+
+// pass copies one direction while nothing is cut.
+func (b *switchboard) pass(to io.Writer, from io.Reader) {
+	piece := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(piece)
+		b.wait()
+		if n > 0 {
+			if _, err := to.Write(piece[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (b *switchboard) wait() {
+	for b.cut.Load() {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func hostOf(t *testing.T, text string) string {
+	t.Helper()
+	u, err := url.Parse(text)
+	require.NoError(t, err)
+	return u.Host
+}
+
+func throughHost(t *testing.T, text, host string) string {
+	t.Helper()
+	u, err := url.Parse(text)
+	require.NoError(t, err)
+	u.Host = host
+	return u.String()
+}
