@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -48,7 +49,14 @@ func (r *call) enter() error {
 	if p == nil || r.place != nil {
 		return nil
 	}
-	if !p.Acquire(r.caller.ClientID, r.ctx.Done()) {
+	if p.TryAcquire(r.caller.ClientID) {
+		r.place = p
+		return nil
+	}
+	// Half of the time is left to what the place is for.
+	ctx, cancel := context.WithTimeout(r.ctx, r.server.cfg.RequestTimeout/2)
+	defer cancel()
+	if !p.Acquire(r.caller.ClientID, ctx.Done()) {
 		err := job.Errorf(job.CodeQueueFull, "Too many requests of this client or of others are under way. Send fewer at once.")
 		err.RetryAfter = time.Second
 		return err

@@ -1,10 +1,33 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
 	"syscall"
 )
 
 // dieWithTest ends a process, paused or not, when the test binary is killed.
 func dieWithTest() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}
+
+// standsStill reports whether all threads of a process are stopped.
+func standsStill(pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		return false
+	}
+	for _, path := range threads {
+		stat, err := os.ReadFile(path)
+		if err != nil { // the thread has ended
+			continue
+		}
+		_, state, _ := bytes.Cut(stat, []byte(") ")) // after the name of the program
+		if !bytes.HasPrefix(state, []byte("T")) {
+			return false
+		}
+	}
+	return true
 }

@@ -7,3 +7,5 @@ import (
 )
 
 func dieWithTest() *syscall.SysProcAttr { return nil }
+
+func standsStill(int) bool { return true }

@@ -119,7 +119,14 @@ func (p *proc) kill() {
 	<-p.done
 }
 
-func (p *proc) pause()  { p.signal(syscall.SIGSTOP); p.paused = true }
+// pause returns when the process stands still: on a busy machine its threads go on
+// for a while after the signal.
+func (p *proc) pause() {
+	p.signal(syscall.SIGSTOP)
+	p.paused = true
+	eventually(p.t, "the process is paused", func() bool { return standsStill(p.cmd.Process.Pid) })
+}
+
 func (p *proc) resume() { p.signal(syscall.SIGCONT); p.paused = false }
 
 func (p *proc) terminate() { p.signal(syscall.SIGTERM) }
