@@ -190,14 +190,45 @@ func TestDecodeBoundsItsComplaints(t *testing.T) {
 	t.Parallel()
 	var body strings.Builder
 	body.WriteString(`{"type":"EXECUTE"`)
-	for i := range 10_000 {
+	for i := range 3000 {
 		fmt.Fprintf(&body, `,"%d":0`, i)
 	}
 	body.WriteString("}")
 	r, err := decode.Job([]byte(body.String()), "", testPayload)
 	require.NoError(t, err)
 	require.Len(t, r.Violations, job.MaxViolations)
+	require.Equal(t, 3000-job.MaxViolations, r.Unlisted)
 	require.True(t, r.Malformed)
+	require.Contains(t, r.Refusal(r.Violations).Detail, "And 2,900 more")
+}
+
+// Names are compared with each other: their number is bounded, in an object and in all.
+func TestDecodeBoundsMembers(t *testing.T) {
+	t.Parallel()
+	object := func(n int) string {
+		var text strings.Builder
+		for i := range n {
+			fmt.Fprintf(&text, `,"%d":0`, i)
+		}
+		return "{" + text.String()[1:] + "}"
+	}
+	list := func(n int) string { return "[" + strings.Join(repeated(object(4000), n), ",") + "]" }
+	for params, at := range map[string]string{
+		object(4001):                "/params/4000",
+		`{"list":` + list(13) + `}`: "/params/list/12/1997",
+	} {
+		_, err := decode.Job([]byte(`{"type":"EXECUTE","params":`+params+`}`), "k", testPayload)
+		var refused *job.Error
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, job.CodeMalformed, refused.Code)
+		require.Equal(t, at, refused.Violations[0].Pointer)
+	}
+	for _, params := range []string{object(4000), `{"list":` + list(12) + `}`} {
+		_, err := decode.Job([]byte(`{"type":"EXECUTE","params":`+params+`}`), "k", testPayload)
+		require.NoError(t, err)
+	}
+	long := []byte(object(20_000))
+	require.Equal(t, long, decode.Canonical(long), "it is not put in order")
 }
 
 func TestDecodeAccepts(t *testing.T) {

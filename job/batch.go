@@ -18,6 +18,7 @@ type BatchRequest struct {
 	RequestID  string
 	ReceivedAt time.Time
 	Items      []ItemRequest
+	Unlisted   int // violations of items that decoding found and left out; then the batch is refused
 
 	IdempotencyKey string
 	Hash           [32]byte // of the canonical request without the key

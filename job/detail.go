@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -53,4 +54,13 @@ func WithFirst(lead string, violations []Violation) string {
 		more = fmt.Sprintf(" %d more are in violations.", n)
 	}
 	return lead + " " + place + PlainText(first.Detail, MaxDetailBytes-len(lead)-len(place)-len(more)-1) + more
+}
+
+// Grouped writes a number that is not negative as people read it: 4,321.
+func Grouped(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
 }

@@ -6,12 +6,10 @@ import (
 	"time"
 )
 
-// MaxViolations is how many violations are listed for one job of a request.
-const MaxViolations = 50
-
-// MaxBatchViolations bounds what is listed for the jobs of one batch: beyond it,
-// only the first violation of each.
-const MaxBatchViolations = 1000
+// MaxViolations is how many violations are listed for one request. A batch whose
+// jobs together have more is refused as a whole: its answer would be many times
+// its size.
+const MaxViolations = 100
 
 // Request is a decoded request for a job. Violations holds what decoding found
 // wrong with it, so that the caller learns of everything at once. What it
@@ -36,17 +34,23 @@ type Request struct {
 	Language      string
 
 	Violations []Violation
+	Unlisted   int  // violations that decoding found and left out
 	Malformed  bool // some of the Violations are of the form, not of values
 }
 
 // Refusal is the error for r with all that is wrong with it, Violations
-// included.
+// included; of many violations, with the first ones and the number of the others.
 func (r Request) Refusal(violations []Violation) *Error {
-	violations = violations[:min(len(violations), MaxViolations)]
+	listed := violations[:min(len(violations), MaxViolations)]
+	err := Invalid(listed...)
 	if r.Malformed {
-		return Malformed("The body is not of the expected form.", violations...)
+		err = Malformed("The body is not of the expected form.", listed...)
 	}
-	return Invalid(violations...)
+	if more := r.Unlisted + len(violations) - len(listed); more > 0 {
+		note := " And " + Grouped(more) + " more, which are not listed."
+		err.Detail = PlainText(err.Detail, MaxDetailBytes-len(note)) + note
+	}
+	return err
 }
 
 // Check gives everything that is wrong with r's values under the catalogue c.

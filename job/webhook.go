@@ -105,6 +105,7 @@ type WebhookRequest struct {
 	Hash           [32]byte // of the canonical request without the key
 
 	Violations []Violation
+	Unlisted   int  // violations that decoding found and left out
 	Malformed  bool // some of the Violations are of the form, not of values
 }
 
@@ -117,6 +118,7 @@ type WebhookPatch struct {
 	Enabled     *bool
 
 	Violations []Violation
+	Unlisted   int
 	Malformed  bool
 }
 

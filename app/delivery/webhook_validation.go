@@ -16,8 +16,8 @@ const (
 )
 
 // refusalOf is the error for a request with all that is wrong with it.
-func refusalOf(violations []job.Violation, malformed bool) *job.Error {
-	return job.Request{Malformed: malformed}.Refusal(violations)
+func refusalOf(violations []job.Violation, unlisted int, malformed bool) *job.Error {
+	return job.Request{Malformed: malformed, Unlisted: unlisted}.Refusal(violations)
 }
 
 // checkRequest gives everything that is wrong with a request for a webhook. A

@@ -82,7 +82,7 @@ var errNoMasterKey = job.Errorf(job.CodeConfigInvalid,
 // Register makes a webhook and shows its secret.
 func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.IssuedWebhook, error) {
 	if violations := s.checkRequest(r); len(violations) > 0 {
-		return job.IssuedWebhook{}, refusalOf(violations, r.Malformed)
+		return job.IssuedWebhook{}, refusalOf(violations, r.Unlisted, r.Malformed)
 	}
 	if s.secrets == nil {
 		return job.IssuedWebhook{}, errNoMasterKey
@@ -130,7 +130,7 @@ func (s *Webhooks) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook
 // Update changes a webhook, and disables or enables it.
 func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
 	if violations := s.checkPatch(p); len(violations) > 0 {
-		return nil, refusalOf(violations, p.Malformed)
+		return nil, refusalOf(violations, p.Unlisted, p.Malformed)
 	}
 	w, err := s.store.UpdateWebhook(ctx, client, id, p)
 	if err != nil {

@@ -32,7 +32,10 @@ type BatchStore interface {
 func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.Batch, replayed bool, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanBatch, r.ClientID)
 	defer func() { endBatch(span, r.RequestID, b, err) }()
-	sub := s.batchOf(r)
+	sub, refused := s.batchOf(r)
+	if refused != nil {
+		return s.replayBatchOr(ctx, r, refused) // a version before may have accepted it, or it came in time
+	}
 	done, err := s.capacity.reserve(r.ClientID, loadOfAll(sub.Jobs))
 	if err != nil {
 		return s.replayBatchOr(ctx, r, err)
@@ -70,8 +73,9 @@ func (s *Service) dispatchAll(ctx context.Context, jobs []job.Job) func() {
 }
 
 // batchOf decides about each item. The ids rise in the request's order, so
-// lists show the jobs in it.
-func (s *Service) batchOf(r job.BatchRequest) job.BatchSubmission {
+// lists show the jobs in it. An error refuses all: together the items have more
+// violations than are listed.
+func (s *Service) batchOf(r job.BatchRequest) (job.BatchSubmission, error) {
 	sub := job.BatchSubmission{
 		Batch: job.Batch{
 			ID: app.NewID(), ClientID: r.ClientID, RequestID: r.RequestID, CorrelationID: r.CorrelationID, Language: r.Language,
@@ -79,24 +83,31 @@ func (s *Service) batchOf(r job.BatchRequest) job.BatchSubmission {
 		},
 		IdempotencyKey: r.IdempotencyKey, RequestHash: r.Hash,
 	}
-	now, violationsListed := s.cfg.Clock(), 0
+	now := s.cfg.Clock()
+	var all []job.Violation
+	whole := job.Request{Unlisted: r.Unlisted}
 	for i := range r.Items {
 		item, answer := itemRequest(r, i), &sub.Batch.Items[i]
 		answer.ItemID = r.Items[i].ItemID
 		j, violations := s.itemJob(item, now)
-		if len(violations) > 0 {
-			if violationsListed >= job.MaxBatchViolations {
-				violations = violations[:1]
-			}
+		whole.Malformed = whole.Malformed || item.Malformed
+		switch {
+		case len(all) > job.MaxViolations: // which is enough to refuse it
+			whole.Unlisted += len(violations)
+			continue
+		case len(violations) > 0:
 			answer.Refusal = refusal(i, item.Refusal(violations))
-			violationsListed += len(answer.Refusal.Violations)
+			all = append(all, answer.Refusal.Violations...)
 			continue
 		}
 		j.BatchID = sub.Batch.ID
 		answer.JobID, answer.State = j.ID, stateAtAcceptance(&j)
 		sub.Jobs = append(sub.Jobs, j)
 	}
-	return sub
+	if whole.Unlisted > 0 || len(all) > job.MaxViolations {
+		return job.BatchSubmission{}, whole.Refusal(all)
+	}
+	return sub, nil
 }
 
 // itemRequest is the request for one item: the item's own, with what the batch

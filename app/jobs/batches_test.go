@@ -126,24 +126,32 @@ func TestSubmitBatchTakesAMomentAgoAsNow(t *testing.T) {
 	})
 }
 
-func TestSubmitBatchBoundsItsComplaints(t *testing.T) {
+// A batch with more violations than are listed is refused as a whole: the answer is
+// not many times the request.
+func TestABatchOfManyViolationsIsRefusedAsAWhole(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorldJobs(t)
-		wrong := newRequest(deferred(-2*time.Second), func(r *job.Request) {
-			r.WorkKind, r.Violations = job.PayloadInvalid, make([]job.Violation, job.MaxViolations)
-		})
+		wrong := newRequest(func(r *job.Request) { r.WorkKind = job.PayloadInvalid })
 		requests := make([]job.Request, job.MaxBatchItems)
 		for i := range requests {
 			requests[i] = wrong
 		}
-		b := w.submitBatch(w.service(10), newBatchRequest(requests...))
-		require.Len(t, b.Items[0].Refusal.Violations, job.MaxViolations)
-		require.Len(t, b.Items[len(b.Items)-1].Refusal.Violations, 1)
-		listed := 0
-		for _, item := range b.Items {
-			listed += len(item.Refusal.Violations)
-		}
-		require.LessOrEqual(t, listed, job.MaxBatchViolations+job.MaxViolations+job.MaxBatchItems)
+		s := w.service(10)
+		b := w.submitBatch(s, newBatchRequest(append(requests[:job.MaxViolations:job.MaxViolations], newRequest())...))
+		require.Equal(t, job.MaxViolations, b.Refused(), "as many as can be listed")
+		_, _, err := s.SubmitBatch(context.Background(), newBatchRequest(requests...))
+		var refused *job.Error
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, job.CodeValidationFailed, refused.Code)
+		require.Len(t, refused.Violations, job.MaxViolations)
+		require.Equal(t, "/jobs/99/work_kind", refused.Violations[99].Pointer)
+		require.Contains(t, refused.Detail, "And 900 more")
+
+		few := newBatchRequest(wrong, newRequest())
+		few.Unlisted = 4321
+		_, _, err = s.SubmitBatch(context.Background(), few)
+		require.ErrorAs(t, err, &refused)
+		require.Contains(t, refused.Detail, "And 4,321 more")
 	})
 }
 

@@ -25,7 +25,8 @@ var errTooManyItems = errors.New("too many items")
 
 // Batch reads the body of a request for many jobs. key is that of the header.
 // An error refuses the whole batch. What is wrong with an item is left in the
-// Violations of its Request, with pointers into the item.
+// Violations of its Request, with pointers into the item; of all items together
+// not more than job.MaxViolations are, and the others are counted.
 func Batch(body []byte, key string, maxPayload int) (job.BatchRequest, error) {
 	b := &batchSubmission{decoder: newDecoder(body), maxPayload: maxPayload, ids: map[string]bool{}}
 	b.req.IdempotencyKey, b.req.Hash = b.keyed(key, b.members())
@@ -65,14 +66,13 @@ func (b *batchSubmission) readItem(i int) {
 		return
 	}
 	at := "/jobs/" + strconv.Itoa(i)
-	outerForm, outerValues, outerLimit := b.form, b.values, b.limit
-	b.form, b.values = nil, nil // violations of the item are kept apart
-	if b.reported >= job.MaxBatchViolations {
-		b.limit = 1
-	}
+	outerForm, outerValues, outerLimit, outerMore := b.form, b.values, b.limit, b.more
+	b.form, b.values, b.more = nil, nil, 0 // violations of the item are kept apart
+	b.limit = job.MaxViolations - b.reported
 	item, named := b.item(strconv.Itoa(i))
 	form, all, limit := b.form, b.violations(), b.limit
-	b.form, b.values, b.limit = outerForm, outerValues, outerLimit
+	b.req.Unlisted += b.more + max(0, len(all)-limit)
+	b.form, b.values, b.limit, b.more = outerForm, outerValues, outerLimit, outerMore
 	if b.err != nil { // the text ends here, and with it the batch
 		b.form = append(b.form, form...)
 		return

@@ -20,19 +20,22 @@ import (
 
 // The bounds of what is read and of what is said about it.
 const (
-	maxDepth        = 64  // nesting of arrays and objects, the document itself included
-	maxNumberBytes  = 64  // length of a number literal
+	maxDepth        = 64   // nesting of arrays and objects, the document itself included
+	maxNumberBytes  = 64   // length of a number literal
+	maxMembers      = 4000 // of one object: names are compared with each other
+	maxAllMembers   = 50_000
 	maxExponent     = 300 // beyond it neither float64 nor a database is sure to hold the number
 	maxPointerBytes = 256
 	maxGuesses      = 50 // suggestions for wrong names in one body
+	maxCanonical    = 64 << 10
 )
 
 // decoder reads one JSON object strictly: duplicate and unknown names, invalid
 // UTF-8, NUL characters, trailing data, deep nesting and monstrous numbers are
 // errors. It goes on after an error as long as the text is JSON at all, so
 // that the client gets all errors at once. Every string it returns is a
-// copy. What it does for a fault is bounded, however long names are, and for
-// faults beyond the limit it does nothing: see pointer.
+// copy. What it does for a fault is bounded, however long names are, and faults
+// beyond the limit it only counts: see pointer.
 type decoder struct {
 	json   *jsontext.Decoder
 	input  bytes.Buffer // what json reads: body
@@ -40,6 +43,8 @@ type decoder struct {
 	names  [maxDepth + 1]nameSpan // by depth, the name read last
 	outer  []outerMember          // of the body's object, those that are known
 	limit  int                    // of each list of violations
+	more   int                    // violations beyond it
+	named  int                    // members so far
 	guess  int                    // suggestions that may still be looked for
 	key    string                 // for idempotency, of the body
 	err    error                  // ends the reading
@@ -76,15 +81,16 @@ func (d *decoder) reset(body []byte) {
 	d.json.Reset(&d.input)
 	clear(d.outer)
 	d.body, d.outer, d.limit, d.guess = body, d.outer[:0], job.MaxViolations, maxGuesses
-	d.key, d.err, d.form, d.values = "", nil, nil, nil
+	d.key, d.err, d.form, d.values, d.more, d.named = "", nil, nil, nil, 0, 0
 }
 
 // violations gives all that was found, what is wrong with the structure first.
 func (d *decoder) violations() []job.Violation { return slices.Concat(d.form, d.values) }
 
-// findings gives all violations, and whether the structure is wrong.
-func (d *decoder) findings() (all []job.Violation, malformed bool) {
-	return d.violations(), len(d.form) > 0
+// findings gives all violations that are listed, the number of the others, and
+// whether the structure is wrong.
+func (d *decoder) findings() (all []job.Violation, unlisted int, malformed bool) {
+	return d.violations(), d.more, len(d.form) > 0
 }
 
 // result gives the error for what was found, nil if that is nothing.
@@ -93,27 +99,33 @@ func (d *decoder) result() error {
 	if len(all) == 0 {
 		return nil
 	}
-	return job.Request{Malformed: len(d.form) > 0}.Refusal(all)
+	return job.Request{Malformed: len(d.form) > 0, Unlisted: d.more}.Refusal(all)
 }
 
 // malformed records a wrong structure at the token read last.
 func (d *decoder) malformed(detail string) {
 	if len(d.form) < d.limit {
 		d.malformedAt(d.pointer(), detail)
+		return
 	}
+	d.more++
 }
 
 func (d *decoder) malformedAt(at, detail string) {
 	if len(d.form) < d.limit {
 		d.form = append(d.form, job.Violation{Pointer: at, Detail: detail})
+		return
 	}
+	d.more++
 }
 
 // invalid records a wrong value at the token read last.
 func (d *decoder) invalid(detail string) {
 	if len(d.values) < d.limit {
 		d.values = append(d.values, job.Violation{Pointer: d.pointer(), Detail: detail})
+		return
 	}
+	d.more++
 }
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
@@ -147,7 +159,11 @@ func (d *decoder) pointer() string {
 
 // require records that a member of the object read last is missing.
 func (d *decoder) require(present bool, name string) {
-	if present || d.err != nil || len(d.form) >= d.limit {
+	switch {
+	case present || d.err != nil:
+		return
+	case len(d.form) >= d.limit:
+		d.more++
 		return
 	}
 	at := d.pointer() + "/" + name
@@ -249,6 +265,7 @@ func listed(members []member) []string {
 func (d *decoder) unknown(name string, known []string) {
 	switch {
 	case len(d.form) >= d.limit:
+		d.more++
 	case len(known) == 0:
 		d.malformed("This member is not known; the object must be empty.")
 	default:
@@ -275,7 +292,7 @@ func (d *decoder) keyed(header string, members []member) (key string, hash [32]b
 			Pointer: "/" + keyName, Detail: "This must be the key of the Idempotency-Key header, or be left out.",
 		})
 	}
-	if key = cmp.Or(d.key, header); key != "" && len(d.form) == 0 {
+	if key = cmp.Or(d.key, header); key != "" && len(d.form)+len(d.values) == 0 { // else it is refused, whatever the key
 		hash = canonicalHash(d.outer)
 	}
 	return key, hash
@@ -310,11 +327,15 @@ func canonicalHash(members []outerMember) [32]byte {
 }
 
 // Canonical gives the canonical form of a body: that of {} for none, and of text
-// that is not JSON, which will be refused, the text itself. It is a copy.
+// that is not JSON, which will be refused, the text itself. So it is of text that is
+// far too long for what such bodies can say. It is a copy.
 func Canonical(body []byte) []byte {
 	value := jsontext.Value("{}")
 	if len(body) > 0 {
 		value = jsontext.Value(body).Clone()
+	}
+	if len(value) > maxCanonical {
+		return value
 	}
 	_ = value.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false))
 	return value
@@ -336,4 +357,5 @@ func canonical(sent []byte) []byte {
 var (
 	errTooDeep   = errors.New("nested too deeply")
 	errNotObject = errors.New("not an object")
+	errTooMany   = errors.New("too many members")
 )

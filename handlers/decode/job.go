@@ -50,7 +50,7 @@ func Job(body []byte, key string, maxPayload int) (job.Request, error) {
 	if s.err != nil {
 		return job.Request{}, s.result()
 	}
-	s.req.Violations, s.req.Malformed = s.findings()
+	s.req.Violations, s.req.Unlisted, s.req.Malformed = s.findings()
 	return s.req, nil
 }
 

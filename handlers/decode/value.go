@@ -32,8 +32,24 @@ func (d *decoder) value() jsontext.Value {
 	if kind, length := d.json.StackIndex(depth); kind == '{' && length%2 == 1 && err == nil {
 		end := d.json.InputOffset()
 		d.names[depth] = nameSpan{end - int64(len(v)), end}
+		d.member(length)
 	}
 	return v
+}
+
+// member counts the member whose name was read, the last one of the length names and
+// values of its object so far. Too many end the reading.
+func (d *decoder) member(length int64) {
+	d.named++
+	switch {
+	case length/2 >= maxMembers:
+		d.malformed(tooManyMembers)
+	case d.named > maxAllMembers:
+		d.malformed(tooManyInAll)
+	default:
+		return
+	}
+	d.err = errTooMany
 }
 
 // null reads a null, which everywhere stands for an absent member.
@@ -144,9 +160,11 @@ func (d *decoder) wrongType(want string) {
 
 // What is wrong with values of any kind.
 var (
-	nulRefused    = "The character NUL (\\u0000) is not allowed."
-	tooDeep       = fmt.Sprintf("The body may be nested %d levels deep at most.", maxDepth)
-	numberRefused = fmt.Sprintf("Numbers may have at most %d characters and exponents from -%d to %d.",
+	nulRefused     = "The character NUL (\\u0000) is not allowed."
+	tooDeep        = fmt.Sprintf("The body may be nested %d levels deep at most.", maxDepth)
+	tooManyMembers = fmt.Sprintf("An object may have at most %s members.", job.Grouped(maxMembers))
+	tooManyInAll   = fmt.Sprintf("All objects of the body together may have at most %s members.", job.Grouped(maxAllMembers))
+	numberRefused  = fmt.Sprintf("Numbers may have at most %d characters and exponents from -%d to %d.",
 		maxNumberBytes, maxExponent, maxExponent)
 )
 

@@ -34,7 +34,7 @@ func Webhook(body []byte, key string) (job.WebhookRequest, error) {
 	if d.err != nil {
 		return job.WebhookRequest{}, d.result()
 	}
-	req.Violations, req.Malformed = d.findings()
+	req.Violations, req.Unlisted, req.Malformed = d.findings()
 	return req, nil
 }
 
@@ -69,7 +69,7 @@ func WebhookPatch(body []byte) (job.WebhookPatch, error) {
 	if !given && len(d.form) == 0 {
 		d.malformedAt("", "The object must have at least one of url, events, description, content_mode, enabled.")
 	}
-	p.Violations, p.Malformed = d.findings()
+	p.Violations, p.Unlisted, p.Malformed = d.findings()
 	return p, nil
 }
 
