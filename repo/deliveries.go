@@ -238,7 +238,7 @@ func (s *Store) TestWebhook(ctx context.Context, client, id job.ID) (*job.Delive
 const (
 	// maxReplayed is how many events one call of ReplayEvents may look at, of
 	// those of jobs and of the others together.
-	maxReplayed = 10_000
+	maxReplayed = 5000
 
 	// replaySlack is how much earlier than another event one can have occurred
 	// that comes after it in the order of transactions: longer than any

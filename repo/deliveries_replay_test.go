@@ -114,8 +114,8 @@ func TestReplayOfALongHistory(t *testing.T) {
 	f.awaitPast()
 	n, calls := f.replayAll(hook, time.Now().Add(-24*time.Hour), 100)
 	require.Equal(t, 2, n)
-	require.LessOrEqual(t, calls, 4)
-	require.Greater(t, calls, 2)
+	require.LessOrEqual(t, calls, 8)
+	require.GreaterOrEqual(t, calls, 6, "none looks at more than 5,000 events")
 
 	f.exec(`DELETE FROM deliveries WHERE event_id = (SELECT event_id FROM events ORDER BY occurred_at DESC LIMIT 1)`)
 	start := one[string](f, `SELECT (min(tx::text::bigint))::text FROM events WHERE occurred_at > now() - interval '1 hour'`)
@@ -124,7 +124,7 @@ func TestReplayOfALongHistory(t *testing.T) {
 	require.Less(t, found, 400, "a few for each step")
 	n, calls = f.replayAll(hook, time.Now().Add(-time.Hour), 100)
 	require.Equal(t, 1, n)
-	require.LessOrEqual(t, calls, 4, "the last 30,000 have one transaction: %s", start)
+	require.LessOrEqual(t, calls, 8, "the last 30,000 have one transaction: %s", start)
 }
 
 // FAILED deliveries need no position: what was sent again is FAILED no more.

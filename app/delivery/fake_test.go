@@ -1,8 +1,6 @@
 package delivery
 
 import (
-	"time"
-
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -10,13 +8,13 @@ import (
 // and passes how many statements find nothing before there is something.
 type fakeDeliveries struct {
 	Store
-	replays int
-	passes  int
-	after   []job.Position
-	asked   []job.DeliveryOwner
-	limits  []int
-	slow    time.Duration
-	err     error
+	replays    int
+	passes     int
+	after      []job.Position
+	asked      []job.DeliveryOwner
+	limits     []int
+	failsAfter int // ReplayEvents fails after it has queued so many
+	err        error
 }
 
 // fakeSecrets seals by prefixing.

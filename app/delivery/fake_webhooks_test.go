@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -35,8 +36,10 @@ func (d *fakeDeliveries) RedeliverFailed(ctx context.Context, client, webhook jo
 }
 
 func (d *fakeDeliveries) ReplayEvents(_ context.Context, _, _ job.ID, _ time.Time, after job.Position, limit int) (job.Replay, error) {
-	time.Sleep(d.slow)
 	d.after = append(d.after, after)
+	if d.failsAfter > 0 {
+		return job.Replay{Queued: d.failsAfter}, apptest.ErrStorage
+	}
 	next := job.Position{Tx: after.Tx + 1}
 	if d.passes > 0 {
 		d.passes--

@@ -275,36 +275,29 @@ func TestOwnersArePassedOn(t *testing.T) {
 	})
 }
 
+// However much there is, a request does one step, and says where the next one goes on.
 func TestReplay(t *testing.T) {
+	goOn := job.Replay{Queued: replayBatch, More: true, Next: job.Position{Tx: 8}}
 	for name, c := range map[string]struct {
-		replays    int
-		passes     int
-		slow       time.Duration
-		want       job.Replay
-		statements int
+		replays int
+		passes  int
+		want    job.Replay
 	}{
-		"nothing": {want: job.Replay{}, statements: 1},
-		"a few":   {replays: 7, want: job.Replay{Queued: 7}, statements: 1},
-		"many":    {replays: 5*replayBatch + 1, want: job.Replay{Queued: 5*replayBatch + 1}, statements: 6},
-		"more than in time": {replays: 5 * replayBatch, slow: time.Second, want: job.Replay{Queued: 3 * replayBatch, More: true,
-			Next: job.Position{Tx: 10}}, statements: 3},
-		"long after nothing": {replays: 1, passes: 4, want: job.Replay{Queued: 1}, statements: 5},
-		"nothing in time":    {replays: 1, passes: 9, slow: time.Second, want: job.Replay{More: true, Next: job.Position{Tx: 10}}, statements: 3},
+		"nothing":            {want: job.Replay{}},
+		"a few":              {replays: 7, want: job.Replay{Queued: 7}},
+		"many":               {replays: 5*replayBatch + 1, want: goOn},
+		"long after nothing": {replays: 1, passes: 4, want: job.Replay{More: true, Next: job.Position{Tx: 8}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				h := newWebhookWorld(t)
-				h.deliveries.replays, h.deliveries.passes, h.deliveries.slow = c.replays, c.passes, c.slow
+				h.deliveries.replays, h.deliveries.passes = c.replays, c.passes
 				got, err := h.Replay(context.Background(), apptest.ClientA, app.NewID(), time.Now().Add(-time.Hour), job.Position{Tx: 7})
 				require.NoError(t, err)
 				require.Equal(t, c.want, got)
-				require.Len(t, h.deliveries.limits, c.statements)
-				for _, limit := range h.deliveries.limits {
-					require.Equal(t, replayBatch, limit)
-				}
-				for i, after := range h.deliveries.after {
-					require.Equal(t, job.Position{Tx: 7 + uint64(i)}, after, "each goes on where the one before ended")
-				}
+				require.Equal(t, []int{replayBatch}, h.deliveries.limits, "one statement")
+				require.Equal(t, []job.Position{{Tx: 7}}, h.deliveries.after)
+				require.Len(t, h.w.Queue.Woken(), min(1, c.want.Queued))
 			})
 		})
 	}
@@ -314,8 +307,8 @@ func TestReplay(t *testing.T) {
 func TestAReplayThatFailsHalfWay(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		h := newWebhookWorld(t)
-		h.deliveries.replays, h.deliveries.err = replayBatch+1, apptest.ErrStorage
-		_, err := h.RedeliverFailed(context.Background(), apptest.ClientA, app.NewID(), time.Now())
+		h.deliveries.failsAfter = 3
+		_, err := h.Replay(context.Background(), apptest.ClientA, app.NewID(), time.Now(), job.Position{})
 		require.ErrorIs(t, err, apptest.ErrStorage)
 		require.Equal(t, []job.ID{apptest.ClientA}, h.w.Queue.Woken())
 	})
