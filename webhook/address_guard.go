@@ -1,7 +1,9 @@
 package webhook
 
 import (
+	"cmp"
 	"errors"
+	"net"
 	"net/netip"
 	"net/url"
 	"regexp"
@@ -23,8 +25,8 @@ type Guard struct {
 // 168.63.129.16 is Azure's channel to the agents of its machines.
 var platformAddresses = netip.MustParsePrefix("168.63.129.16/32")
 
-// NewGuard makes a guard that allows public addresses, on any port. With
-// allowPrivate it allows all addresses.
+// NewGuard makes a guard that allows public addresses. With allowPrivate it allows
+// all addresses. Ports of other services than HTTP are never allowed.
 func NewGuard(allowPrivate bool) *Guard {
 	return &Guard{allowPrivate, ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(platformAddresses))}
 }
@@ -34,6 +36,9 @@ var errForbidden = errors.New("the address must not be called")
 // control is for net.Dialer, which calls it with each resolved address right
 // before it connects.
 func (g *Guard) control(network, address string, _ syscall.RawConn) error {
+	if _, port, err := net.SplitHostPort(address); err != nil || checkPort(port) != "" {
+		return errForbidden
+	}
 	if g.allowPrivate || g.public.Safe(network, address, nil) == nil {
 		return nil
 	}
@@ -48,7 +53,7 @@ const (
 	notPublic = "The host must have a public address; local, private and reserved ones must not be called."
 )
 
-// Check says what is wrong with the host of a target, "" for nothing. Spellings
+// Check says what is wrong with the host or port of a target, "" for nothing. Spellings
 // that programs read differently (short, octal or hexadecimal IPv4
 // addresses, zones, names that are not ASCII, a dot at the end) are wrong even
 // where private addresses are allowed.
@@ -63,7 +68,7 @@ func (g *Guard) parse(target string) (*url.URL, string) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
 		return nil, notAURL
 	}
-	return u, g.checkHost(u)
+	return u, cmp.Or(g.checkHost(u), checkPort(u.Port()))
 }
 
 func (g *Guard) checkHost(u *url.URL) string {

@@ -53,7 +53,7 @@ func TestGuardAtDialTime(t *testing.T) {
 	}
 	for name, addresses := range forbidden {
 		for _, text := range addresses {
-			for _, port := range []uint16{80, 443, 6379} {
+			for _, port := range []uint16{80, 443, 8080} {
 				require.ErrorIs(t, dial(public, text, port), errForbidden, "%s: %s", name, text)
 			}
 			require.NoError(t, dial(private, text, 80), text)
@@ -61,13 +61,30 @@ func TestGuardAtDialTime(t *testing.T) {
 	}
 	for _, text := range publicAddresses {
 		require.NoError(t, dial(public, text, 80), text)
-		require.NoError(t, dial(public, text, 6379), "any port: %s", text)
+		require.NoError(t, dial(public, text, 31234), "any port: %s", text)
 	}
 	for _, network := range []string{"unix", "udp4", "ip4", "tcp"} {
 		require.Error(t, public.control(network, "8.8.8.8:80", nil), network)
 	}
 	for _, address := range []string{"", "8.8.8.8", "example.com:80", "/run/socket", "[fe80::1%lo]:80"} {
 		require.Error(t, public.control("tcp4", address, nil), address)
+	}
+}
+
+// Ports of other services are refused at registration and when they are dialled,
+// also where private addresses are allowed.
+func TestGuardRefusesPortsOfOtherServices(t *testing.T) {
+	t.Parallel()
+	for _, g := range []*Guard{NewGuard(false), NewGuard(true)} {
+		for _, port := range []string{"22", "25", "53", "110", "143", "465", "587", "993", "5432", "6000", "6379", "6667", "9200", "11211"} {
+			require.Equal(t, "Port "+port+" is that of a service other than HTTP; nothing is sent there.",
+				g.Check("http://example.com:"+port+"/"))
+			require.NotEmpty(t, g.Check("https://[2606:4700:4700::1111]:0"+port+"/"))
+			require.ErrorIs(t, g.control("tcp4", "8.8.8.8:"+port, nil), errForbidden)
+		}
+		for _, port := range []string{"", ":80", ":443", ":8080", ":8443", ":3000", ":31234", ":65535"} {
+			require.Empty(t, g.Check("http://example.com"+port+"/"))
+		}
 	}
 }
 
@@ -90,7 +107,7 @@ func TestGuardAtRegistration(t *testing.T) {
 	}
 	for _, host := range []string{
 		"example.com", "Example.COM:8080", "a", "a_b.example", "xn--bcher-kva.example", "3com.com", "1.2.3.4.example",
-		"0x7f.example", "0xg", "localhost.example", "notlocalhost", "10.example:1", "a-.b",
+		"0x7f.example", "0xg", "localhost.example", "notlocalhost", "10.example:8081", "a-.b",
 	} {
 		require.Empty(t, public.Check("https://"+host+"/"), host)
 		require.Empty(t, private.Check("https://"+host), host)

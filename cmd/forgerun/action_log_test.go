@@ -56,7 +56,7 @@ func TestLinesOfAnActionHaveItsRequestID(t *testing.T) {
 	_, removed := u.as(api, "DELETE", "/v1/jobs/"+item, "")
 	api.requireLine("request", "delete", item, removed)
 
-	hook, registered := u.as(api, "POST", "/v1/webhooks", `{"url":"http://127.0.0.1:9/x","events":["job.*"]}`)
+	hook, registered := u.as(api, "POST", "/v1/webhooks", `{"url":"http://127.0.0.1:10/x","events":["job.*"]}`)
 	webhook := hook.text("webhook_id")
 	s.secret(hook.text("secret"))
 	_, changed := u.as(api, "PATCH", "/v1/webhooks/"+webhook, `{"description":"mine"}`)

@@ -156,7 +156,7 @@ func (w *documentedWorld) prepare(r documentedRequest) (u *user, values map[stri
 	case "cancelBatch":
 		values["id"] = w.newBatch()
 	case "unregisterWebhook":
-		values["id"] = w.u.subscribe(w.api, "http://127.0.0.1:9/", "batch.completed").id
+		values["id"] = w.u.subscribe(w.api, "http://127.0.0.1:10/", "batch.completed").id
 	case "createClient":
 		u = &user{s: w.s}
 	case "registerWebhook":

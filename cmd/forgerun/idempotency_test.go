@@ -111,7 +111,7 @@ func TestTenIdenticalRequestsAtOnce(t *testing.T) {
 	u := s.newUser(apis[0])
 	failed := u.submit(apis[0], execute("RETRY_LIMIT_REACHED"))
 	s.await("FAILED", failed)
-	hook := u.keyed(apis[0], "h", "/v1/webhooks", `{"url":"http://127.0.0.1:9/x","events":["batch.completed"]}`)
+	hook := u.keyed(apis[0], "h", "/v1/webhooks", `{"url":"http://127.0.0.1:10/x","events":["batch.completed"]}`)
 	s.secret(hook.text("secret"))
 	webhook := "/v1/webhooks/" + hook.text("webhook_id")
 	mine := "/v1/clients/" + u.id
@@ -119,7 +119,7 @@ func TestTenIdenticalRequestsAtOnce(t *testing.T) {
 		{"/v1/jobs/" + failed + "/retry", "", `SELECT attempt - 1 FROM jobs`},
 		{mine + "/keys", `{"rotate":true}`, `SELECT count(*)::int - 1 FROM api_keys`},
 		{mine + "/keys/renew", "", `SELECT count(*)::int - 2 FROM api_keys`},
-		{"/v1/webhooks", `{"url":"http://127.0.0.1:9/y","events":["batch.completed"]}`, `SELECT count(*)::int - 1 FROM webhooks`},
+		{"/v1/webhooks", `{"url":"http://127.0.0.1:10/y","events":["batch.completed"]}`, `SELECT count(*)::int - 1 FROM webhooks`},
 		{webhook + "/rotate-secret", "", `SELECT cardinality(old_secrets) FROM webhooks WHERE url LIKE '%x'`},
 		{webhook + "/test", "", `SELECT count(*)::int FROM deliveries`},
 	} {
