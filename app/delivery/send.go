@@ -40,8 +40,13 @@ func (c *Worker) deliver(h held, results chan<- result) {
 
 // attempt sends a delivery when it is its turn. With a result it keeps a token of
 // unrecorded, and a span that covers the recording too. ok is false when there is
-// nothing to record.
+// nothing to record. Who waits for an origin takes no turn.
 func (c *Worker) attempt(h held) (sent job.Sent, span trace.Span, ok bool) {
+	origin := originOf(h.ClaimedDelivery)
+	if !c.origins.enter(origin, c.quit) {
+		return job.Sent{}, nil, false
+	}
+	defer c.origins.leave(origin)
 	if !c.turns.Acquire(h.ClientID, c.quit) {
 		return job.Sent{}, nil, false
 	}

@@ -125,7 +125,8 @@ func (s *fakeStore) ClaimDeliveries(ctx context.Context, client, endpoint job.ID
 			until := time.Now().Add(hold)
 			r.ClaimedUntil = &until
 			r.Fence++
-			target := job.Target{URL: "https://receiver.example/secret?token=1", Failures: s.endpointOf(endpoint).Failures}
+			url := cmp.Or(r.URL, "https://"+endpoint.String()+".receiver.example/secret?token=1")
+			target := job.Target{URL: url, Failures: s.endpointOf(endpoint).Failures}
 			c.Deliveries = append(c.Deliveries, job.ClaimedDelivery{
 				Delivery: r.Delivery, Fence: r.Fence, TraceParent: r.Traceparent, Target: target,
 			})

@@ -105,7 +105,8 @@ type Worker struct {
 	hold       time.Duration           // of a claim
 	turns      *fair.Semaphore[job.ID] // to send
 	rooms      *fair.Semaphore[job.ID] // for dispatchers
-	unrecorded chan struct{}           // a token for each send until its result is recorded
+	origins    *origins
+	unrecorded chan struct{} // a token for each send until its result is recorded
 
 	quit    chan struct{}   // closed by Stop: nothing more is claimed, no send begins
 	sending context.Context // of sends; cut ends it
@@ -133,6 +134,7 @@ func NewWorker(cfg WorkerConfig, store WorkerStore, sender Sender, queue app.Que
 	c := &Worker{
 		cfg: cfg, store: store, sender: sender, queue: queue, tasks: tasks, metrics: m, log: log, hold: cfg.Timeout + holdMargin,
 		turns: fair.New[job.ID](cfg.Concurrency), rooms: fair.New[job.ID](dispatcherShare * cfg.Concurrency),
+		origins:    newOrigins(max(1, cfg.Concurrency/endpointShare)),
 		unrecorded: make(chan struct{}, unrecordedShare*cfg.Concurrency),
 		quit:       make(chan struct{}), dispatchers: map[job.EndpointKey]*endpointDispatcher{}, failed: map[job.EndpointKey]failures{},
 	}
