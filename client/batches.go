@@ -79,8 +79,6 @@ type BatchCounts struct {
 	Refused   int `json:"refused"`
 }
 
-func (n BatchCounts) unfinished() bool { return n.Created+n.Queued+n.Assigned+n.Running > 0 }
-
 // BatchOutcome is how a batch ended.
 type BatchOutcome struct {
 	Status      string       `json:"status"`
@@ -106,17 +104,9 @@ func (c *Client) Batch(ctx context.Context, id string, options ...Option) (*Batc
 }
 
 // CancelBatch cancels the batch's jobs that are not final, and answers the
-// batch as it is then. Safe to repeat. The service cancels a part with each request:
-// CancelBatch repeats it while that does something. With an idempotency key of its
-// own a request is done once, and so is its part.
+// batch as it is then. Safe to repeat.
 func (c *Client) CancelBatch(ctx context.Context, id string, options ...Option) (*Batch, error) {
-	for canceled := -1; ; {
-		b, err := c.batch(ctx, post(options, "batches", id, "cancel").of(id))
-		if err != nil || !b.Counts.unfinished() || b.Counts.Canceled == canceled {
-			return b, err
-		}
-		canceled = b.Counts.Canceled
-	}
+	return c.batch(ctx, post(options, "batches", id, "cancel").of(id))
 }
 
 func (c *Client) batch(ctx context.Context, r *request) (*Batch, error) {

@@ -192,24 +192,25 @@ func (s *Service) Batch(ctx context.Context, client, id job.ID) (*job.Batch, err
 	return s.batches.Batch(ctx, client, id)
 }
 
-// CancelBatch stops jobs of a batch that are not final, a part of them at a time,
-// and gives the batch as it is then: without unfinished jobs it has its outcome,
-// otherwise a repetition goes on.
+// CancelBatch stops the jobs of a batch that are not final, a part of them at a
+// time so that others' requests come in between, and gives the batch as it is
+// then, with its outcome. What it could not do, a repetition does.
 func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	open, err := s.batches.OpenJobs(ctx, client, id)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.cancelAll(ctx, client, open[:min(len(open), canceledOfBatch)]); err != nil {
-		return nil, err
+	for part := range slices.Chunk(open, cancelPart) {
+		if _, err := s.cancelAll(ctx, client, part); err != nil {
+			return nil, err
+		}
 	}
 	return s.completed(ctx, client, id)
 }
 
-// How many jobs one request stops at most.
 const (
-	canceledOfBatch = 75   // a client's: some 35 ms of the processes' and the database's time
-	canceledAtOnce  = 1000 // the operator's: some seconds' work
+	cancelPart     = 75   // of a batch, at a time: some 35 ms of the processes' and the database's time
+	canceledAtOnce = 1000 // the most that CancelClient stops: some seconds' work
 )
 
 // CancelClient stops jobs of a client that are not final, a part of them at a

@@ -267,8 +267,6 @@ func TestCancelBatch(t *testing.T) {
 			w.Store.Change(b.Items[50+i].JobID, func(r *apptest.Row) { r.State = state })
 		}
 		w.Queue.Notifications()
-		_, err := s.CancelBatch(context.Background(), apptest.ClientA, b.ID)
-		require.NoError(t, err)
 		for range 2 { // a repetition finds nothing to do
 			canceled, err := s.CancelBatch(context.Background(), apptest.ClientA, b.ID)
 			require.NoError(t, err)
@@ -280,21 +278,6 @@ func TestCancelBatch(t *testing.T) {
 		}
 		require.Equal(t, 1.0, w.Metric(w.Metrics.BatchesCompleted.WithLabelValues("COMPLETED_WITH_ERRORS")))
 		require.Len(t, w.Queue.Notifications(), 98+1, "each job, and the batch once")
-	})
-}
-
-// A request cancels a part of a large batch; repetitions come to its end.
-func TestCancelBatchIsDoneInParts(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w := newWorldJobs(t)
-		s := w.service(1000)
-		b := w.submitBatch(s, newBatchRequest(newRequests(2*canceledOfBatch+1)...))
-		for _, want := range []int{canceledOfBatch, 2 * canceledOfBatch, 2*canceledOfBatch + 1} {
-			answer, err := s.CancelBatch(context.Background(), apptest.ClientA, b.ID)
-			require.NoError(t, err)
-			require.Equal(t, want, answer.Counts[job.Canceled])
-			require.Equal(t, want == len(b.Items), answer.Outcome != nil)
-		}
 	})
 }
 
