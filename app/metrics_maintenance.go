@@ -17,9 +17,19 @@ const (
 	RepairScheduled = "scheduled"
 )
 
+// RepairStranded is what was written while Postgres' clock was ahead, jobs and deliveries.
+const RepairStranded = "stranded"
+
+// Clocks that are watched.
+const (
+	PostgresClock = "postgres"
+	ProcessClock  = "process"
+)
+
 // MaintenanceTasks are what the maintenance does again and again.
 var MaintenanceTasks = []string{
 	"leader", "scheduler", "relay", "probe", "rescuer", "batch_completer", "cleaner", "deliveries", "orphans", "outcomes", "backlog",
+	"clock",
 }
 
 // VitalTasks are those without which jobs or deliveries stop.
@@ -35,6 +45,7 @@ type maintenanceMetrics struct {
 	Repaired, DeliveriesRepaired    *prometheus.CounterVec
 	LeasesExpired                   *prometheus.CounterVec
 	EpochsRaised, OutcomesPublished prometheus.Counter
+	ClockSteps                      *prometheus.CounterVec
 	WindowClosed                    prometheus.Gauge
 	Backlog                         backlogGauges
 }
@@ -51,13 +62,15 @@ func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 		SucceededAt: in.Gauges("maintenance_last_success_timestamp_seconds",
 			"Unix time of this process' latest round that did not fail; 0: never.", task, MaintenanceTasks...),
 		Repaired: in.Counters("maintenance_jobs_total", "Jobs, and batches by the completer, that maintenance moved on.", by,
-			"scheduler", "relay", "probe", "rescuer_requeued", "rescuer_failed", "batch_completer"),
+			"scheduler", "relay", "probe", "rescuer_requeued", "rescuer_failed", "batch_completer", RepairStranded),
 		DeliveriesRepaired: in.Counters("maintenance_deliveries_total",
-			"Deliveries whose claim was ended, whose webhook is gone or whose task was made, and clients woken for again.", by,
-			RepairReclaimed, RepairOrphaned, RepairWoken, RepairScheduled),
+			"Deliveries whose claim was ended, whose webhook is gone, whose task was made or whose time was wrong, and clients woken for again.", by,
+			RepairReclaimed, RepairOrphaned, RepairWoken, RepairScheduled, RepairStranded),
 		LeasesExpired: in.Counters("leases_expired_total", "Jobs that lost their worker, by the state in which they were.",
 			[]string{"state"}, string(job.Assigned), string(job.Running)),
 		EpochsRaised: in.Counter("dispatch_epochs_total", "Times that all waiting jobs were dispatched anew."),
+		ClockSteps: in.Counters("clock_steps_total", "Times that a clock was found to have been set, by the maintenance's leader.",
+			[]string{"clock"}, PostgresClock, ProcessClock),
 		WindowClosed: in.Gauge("dispatch_window_closed",
 			"1 while new jobs wait in storage until the relay gives them to the queue; 0: they are enqueued at once."),
 		OutcomesPublished: in.Counter("outcomes_published_total", "Outcomes appended to the outcome stream, repetitions included."),

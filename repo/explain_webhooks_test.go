@@ -71,6 +71,8 @@ func init() {
 	add("releaseDeliveries", arrays("uuid", "1"), key, keys)
 	add("reclaimDeliveries", `500`, use{"deliveries_claimed", "claimed_until <= now()"}, keys)
 	add("failOrphans", of(anID)+`, 1000, 500`, walk, webhook, use{"deliveries_waiting", "endpoint_id = "}, keys, key)
+	add("moveStrandedDeliveries", of(anID)+`, 100, 1000`, walk, use{"deliveries_waiting", "endpoint_id = "}, key)
+	add("endStrandedLeases", `5000`, use{"deliveries_claimed", "claimed_until > "}, keys)
 	add("unpublishedOutcomes", `500`, use{"outcome_outbox_waiting", ""}, byKey, use{"reports_pkey", "attempt = "},
 		use{"outcome_outbox_pkey", "job_id = ANY"})
 	add("markPublished", arrays("uuid", "1"), use{"outcome_outbox_pkey", "job_id = "})

@@ -73,6 +73,7 @@ var Statements = map[string]string{
 	"unpublishedOutcomes": unpublishedOutcomes, "markPublished": markPublished, "republishOutcomes": republishOutcomes,
 	"cleanDeliveries": cleanDeliveries, "cleanClientDeliveries": cleanClientDeliveries, "cleanLogs": cleanLogs,
 	"cleanWebhooks": cleanWebhooks, "removePublished": removePublished,
+	"moveStrandedJobs": moveStrandedJobs, "moveStrandedDeliveries": moveStrandedDeliveries, "endStrandedLeases": endStrandedLeases,
 }
 
 // Verb names a statement for its span.

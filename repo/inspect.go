@@ -84,6 +84,7 @@ type State struct {
 	Epoch                int64 // of the dispatch
 	RedisRunID           string
 	HasWebhooks          bool             // any that is not deleted
+	Ahead                bool             // workers or waiting jobs were written in the future: Postgres' clock was ahead of what it is
 	SigningKeys          []job.SigningKey // that are published: id, public and encrypted private part
 }
 
@@ -210,7 +211,7 @@ func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 	}
 	var s State
 	err := tx.QueryRow(ctx, inspectState).Scan(&s.Workers, &s.Slots, &s.Held, &s.OldestDue, &s.Moving,
-		&s.HasLeader, &s.LeaderOpen, &s.Epoch, &s.RedisRunID, &s.HasWebhooks)
+		&s.HasLeader, &s.LeaderOpen, &s.Epoch, &s.RedisRunID, &s.HasWebhooks, &s.Ahead)
 	if err != nil {
 		return err
 	}

@@ -40,13 +40,19 @@ var (
 
 // Lead takes or keeps the lease of the one maintenance leader, on Postgres'
 // clock, and reports whether holder has it now. From another holder it is taken when
-// it has run out for at least vacant; a lease of 0 is kept, but open to be taken. A row
-// and not an advisory lock: a paused process would keep the lock.
+// it has run out for at least vacant; a lease of 0 is kept, but open to be taken. One
+// that would last longer than any does was taken when Postgres' clock was ahead, and
+// is free: who lives has renewed it since. A row and not an advisory lock: a paused
+// process would keep the lock.
 func (s *Store) Lead(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error) {
 	n, err := s.change(ctx, "lead", `UPDATE maintenance_state SET leader_id = $1, leader_expires_at = clock_timestamp() + $2::interval
-		WHERE leader_id = $1 OR leader_expires_at <= clock_timestamp() - $3::interval`, uuid(holder), lease, vacant)
+		WHERE leader_id = $1 OR leader_expires_at <= clock_timestamp() - $3::interval
+			OR leader_expires_at > clock_timestamp() + $2::interval + $4::interval`, uuid(holder), lease, vacant, sureExcess)
 	return n == 1, err
 }
+
+// sureExcess is how much longer than that of whoever asks no leader's lease is.
+const sureExcess = time.Minute
 
 // Resign gives the leader's lease up at once.
 func (s *Store) Resign(ctx context.Context, holder job.ID) error {

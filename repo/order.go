@@ -1,7 +1,6 @@
 package repo
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -73,22 +72,6 @@ func (o *order) take(n int) place {
 	return place{o.taken, first}
 }
 
-// learnClock asks for Postgres' time if nothing is known of it. If there is no answer,
-// nor will there be one to a flush.
-func (s *Store) learnClock() {
-	s.order.learning.Lock()
-	defer s.order.learning.Unlock()
-	if _, known := s.order.clock.now(); known {
-		return
-	}
-	ctx, cancel := s.bound(context.Background())
-	defer cancel()
-	var server time.Time
-	if err := s.pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&server); err == nil {
-		s.order.clock.observe(server, time.Now(), false)
-	}
-}
-
 // stored learns from a flush that was answered: the greatest created_at that it
 // was to get, the greatest that it got, and Postgres' time in its statement.
 func (o *order) stored(wanted, got, server time.Time) {
@@ -155,47 +138,5 @@ func (o *order) handOverAll() {
 		h.run()
 		o.mu.Lock()
 		o.handing = false
-	}
-}
-
-// clockMemory is for how long an observation of Postgres' clock counts, at least.
-const clockMemory = 10 * time.Second
-
-// serverClock estimates Postgres' clock without asking it: never ahead of it, and
-// behind by the shortest way of an answer in the last seconds.
-type serverClock struct {
-	mu            sync.Mutex
-	base          time.Time // a moment of this process; its monotonic clock is what counts
-	known         bool
-	offset, older time.Duration // of Postgres' clock, at least, since rotated and in the clockMemory before
-	rotated       time.Time
-}
-
-func (c *serverClock) now() (t time.Time, known bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.known {
-		return time.Time{}, false
-	}
-	// Not time.Now().Add: its wall clock may be set.
-	return c.base.Add(time.Since(c.base) + max(c.offset, c.older)), true
-}
-
-// observe learns that Postgres' clock showed server, at the latest when the answer
-// was received. A clock that was set back makes earlier observations worthless.
-func (c *serverClock) observe(server, received time.Time, setBack bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.base.IsZero() {
-		c.base = received
-	}
-	offset := server.Round(0).Sub(c.base.Round(0)) - received.Sub(c.base)
-	switch {
-	case !c.known || setBack:
-		c.known, c.offset, c.older, c.rotated = true, offset, offset, received
-	case received.Sub(c.rotated) > clockMemory:
-		c.offset, c.older, c.rotated = offset, c.offset, received
-	default:
-		c.offset = max(c.offset, offset)
 	}
 }

@@ -72,6 +72,7 @@ type Maintenance struct {
 	publisher  *Publisher
 	rescuer    *rescue.Rescuer
 	completer  *batches.Completer
+	clock      *clockWatch // nil: nobody watches it
 	metrics    *app.Metrics
 	log        *slog.Logger
 
@@ -86,7 +87,7 @@ type Maintenance struct {
 	elected chan struct{} // has the backlog counted at once
 }
 
-// Deps is what Maintenance works with; all but Publisher and
+// Deps is what Maintenance works with; all but Clock, Publisher and
 // Tracer are required.
 type Deps struct {
 	Store      Store
@@ -95,6 +96,7 @@ type Deps struct {
 	Queue      app.Queue
 	Relay      *Relay
 	Deliveries *delivery.Relay
+	Clock      ClockStore // nil: clocks are not watched
 	Publisher  *Publisher // nil: outcomes are not published
 	Completer  *batches.Completer
 	Backoff    job.Backoff
@@ -113,6 +115,9 @@ func New(d Deps) *Maintenance {
 			Store: d.Claims, Queue: d.Queue, Completer: d.Completer, Backoff: d.Backoff, Metrics: d.Metrics, Tracer: d.Tracer, Log: d.Log,
 			OfDead: true,
 		},
+	}
+	if d.Clock != nil {
+		m.clock = &clockWatch{store: d.Clock, began: time.Now()}
 	}
 	m.tasks = m.newTasks()
 	return m
@@ -137,6 +142,9 @@ func (m *Maintenance) newTasks() []*task {
 		{name: "backlog", interval: backlogInterval, trigger: m.elected, run: m.count},
 		{name: "deliveries", interval: deliveryInterval, vital: true, run: m.deliveries.Round},
 		{name: "orphans", interval: orphanInterval, run: m.deliveries.FailOrphans},
+	}
+	if m.clock != nil {
+		all = append(all, &task{name: "clock", interval: clockInterval, run: m.watchClock})
 	}
 	if m.publisher != nil {
 		all = append(all, &task{name: "outcomes", interval: publisherInterval, run: m.publisher.round})

@@ -289,10 +289,14 @@ func (r *Relay) room(ctx context.Context, limit int, states ...string) (int, err
 // queue, too.
 func (r *Relay) batch() int { return min(relayBatch, r.window) }
 
-// passed gives the watermark.
+// passed gives the watermark. One that lies ahead is from before this machine's clock
+// was set back: the walk starts over.
 func (r *Relay) passed() job.QueueCursor {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.watermark.RunAt.After(time.Now()) {
+		r.watermark = job.QueueCursor{}
+	}
 	return r.watermark
 }
 

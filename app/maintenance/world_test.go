@@ -13,11 +13,12 @@ type worldMaint struct {
 	*apptest.World
 	Store     *fakeStore
 	Queue     *fakeQueue
+	Clock     *fakeClock
 	completer *batches.Completer
 }
 
 func newWorldMaint(t testing.TB) *worldMaint {
-	w := &worldMaint{World: apptest.NewWorld(t)}
+	w := &worldMaint{World: apptest.NewWorld(t), Clock: &fakeClock{}}
 	w.Store, w.Queue = &fakeStore{Store: w.World.Store}, &fakeQueue{Queue: w.World.Queue}
 	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
 	return w
@@ -31,7 +32,8 @@ func (w *worldMaint) lead() (m *Maintenance, stop func()) {
 
 func (w *worldMaint) maintenance() *Maintenance {
 	return New(Deps{
-		Store: w.Store, Claims: w.Store, Backlog: w.Store, Queue: w.Queue, Relay: NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger),
+		Store: w.Store, Claims: w.Store, Backlog: w.Store, Clock: w.Clock, Queue: w.Queue,
+		Relay:      NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger),
 		Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger),
 		Publisher: NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testStreamLen, PublicURL: "https://run.example"}, w.Store, w.Queue,
 			w.Metrics, w.Logger),

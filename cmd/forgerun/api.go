@@ -52,6 +52,7 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 	_ = window.Count(counting) // Run logs what is wrong
 	err := p.parts.Start(ctx,
 		lifecycle.Part{Name: "notifications", Start: begin(func() { notifications.Start(hub.Received, hub.Resumed) }), Stop: notifications.Stop},
+		p.loop("Postgres clock", p.store.FollowClock),
 		p.loop("hub", hub.Run),
 		p.loop("capacity", capacity.Run),
 		p.loop("dispatch window", window.Run),
@@ -98,7 +99,7 @@ func (p *process) serverDeps(
 		Catalogue: job.Catalogue{
 			Types: p.cfg.JobTypes, Kinds: p.cfg.WorkKinds, FailProbability: p.cfg.FailProbability, MaxRuntime: p.cfg.MaxRuntime,
 		},
-		MaxAttempts: 1 + p.cfg.MaxRetries, Backoff: p.cfg.Backoff, MaxAhead: p.cfg.MaxScheduleAhead,
+		MaxAttempts: 1 + p.cfg.MaxRetries, Backoff: p.cfg.Backoff, MaxAhead: p.cfg.MaxScheduleAhead, Clock: p.store.Now,
 	}, jobs.Deps{
 		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue,
 		Targets: p.guard(), Capacity: capacity, Window: window, Hub: hub, Completer: p.completer, Metrics: p.metrics, Log: p.log,

@@ -70,7 +70,7 @@ var metricNames = []string{
 	"fenced_writes_total", "tasks_dropped_total", "maintenance_leader", "maintenance_blocked", "maintenance_jobs_total",
 	"maintenance_errors_total",
 	"maintenance_round_seconds", "maintenance_last_success_timestamp_seconds", "dispatch_epoch", "dispatch_epochs_total",
-	"dispatch_window_closed",
+	"dispatch_window_closed", "clock_steps_total",
 	"backlog_timestamp_seconds", "webhook_deliveries_pending", "webhook_oldest_pending_seconds", "webhooks_disabled_current",
 	"database_errors_total", "database_up", "database_connections", "group_commit_items", "group_commit_seconds",
 	"submissions_out_of_order_total",

@@ -194,6 +194,8 @@ func TestDoctorJudgesTheOthers(t *testing.T) {
 		{repo.State{Workers: 2, HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 2}, Warning, []string{"2 in Redis, 3 in Postgres"}},
 		{repo.State{Workers: 2, HasLeader: true, LeaderOpen: true, Epoch: 3}, queue.Inspection{Epoch: 3}, Warning,
 			[]string{"maintenance_blocked", "takes over by itself"}},
+		{repo.State{Workers: 2, HasLeader: true, Epoch: 3, Ahead: true}, queue.Inspection{Epoch: 3}, Warning,
+			[]string{"Postgres clock steps", "was set back", "slewed"}},
 		{repo.State{HasLeader: true, Epoch: 3}, queue.Inspection{Epoch: 3}, Warning, []string{"jobs would wait"}},
 		{repo.State{HasLeader: true, Epoch: 3, OldestDue: time.Second}, queue.Inspection{Epoch: 3}, Warning,
 			[]string{"and jobs wait, one for 1s"}},

@@ -180,6 +180,7 @@ func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 // judgeState reports which processes there are. Whoever asks may be about to start them.
 func (fs *Findings) judgeState(s repo.State) {
 	fs.judgeWorkers(s)
+	fs.judgeSteps(s.Ahead)
 	switch {
 	case s.LeaderOpen:
 		fs.Warn("leader", "there is one, but a task of its does not get on (its metric maintenance_blocked says which), and nobody takes over",
@@ -190,6 +191,17 @@ func (fs *Findings) judgeState(s repo.State) {
 		fs.Warn("leader", "none: nothing is scheduled, relayed, rescued or cleaned",
 			"start any role; one of the processes leads within 5 s, or its log says why not")
 	}
+}
+
+func (fs *Findings) judgeSteps(ahead bool) {
+	const what = "Postgres clock steps"
+	if !ahead {
+		fs.OK(what, "no job or worker is from the future")
+		return
+	}
+	fs.Warn(what, "jobs or workers were written in the future: the clock was ahead, and was set back",
+		"the leader has them due again within seconds, or its log says why not; have the machine's clock slewed and not stepped "+
+			"(chronyd without makestep after the start)")
 }
 
 // longDue is for how long a job may be due before somebody should know: a task

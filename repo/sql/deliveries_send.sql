@@ -161,7 +161,8 @@ WITH input AS MATERIALIZED (
   DELETE FROM delivery_attempts a USING stamped s WHERE s.number > @max_attempts AND a.delivery_id = s.delivery_id
     AND a.number <= s.number - @max_attempts
 ), changed AS (
-  UPDATE deliveries SET state = s.next, attempts = s.number, resent_at = resent_at + s.ours::int, claimed_until = NULL,
+  UPDATE deliveries SET state = s.next, attempts = s.number, tried_at = s.at, resent_at = resent_at + s.ours::int,
+    claimed_until = NULL,
     last_status = s.status, last_error = s.failed,
     next_attempt_at = CASE s.next WHEN 'PENDING' THEN s.at + s.wait END, settled_at = CASE s.next WHEN 'PENDING' THEN NULL ELSE s.at END
   FROM stamped s WHERE deliveries.delivery_id = s.delivery_id

@@ -32,7 +32,8 @@ SELECT pid, who, place, what, age FROM (
 
 -- name: inspectState
 -- Reads what the database says about the processes that share it. Asks for jobs by the indexes jobs_held, jobs_waiting
--- and jobs_ended. Locks nothing. A leader that lets others lead renews its lease, which has run out by then, once a second.
+-- and jobs_ended. Locks nothing. A leader that lets others lead renews its lease, which has run out by then, once a second. Jobs that
+-- were queued in the future are looked for among the first 10,000 that wait for a time to come.
 SELECT w.alive, w.slots, w.held,
   coalesce((SELECT now() - run_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() ORDER BY run_at, job_id
     LIMIT 1), '0'),
@@ -40,7 +41,11 @@ SELECT w.alive, w.slots, w.held,
     OR EXISTS (SELECT FROM jobs WHERE worker_id IS NOT NULL AND started_at > now() - interval '1 minute'),
   m.leader_expires_at > clock_timestamp() - interval '3 seconds',
   m.leader_expires_at BETWEEN clock_timestamp() - interval '3 seconds' AND clock_timestamp(), m.epoch, m.redis_run_id,
-  EXISTS (SELECT FROM webhooks WHERE deleted_at IS NULL)
+  EXISTS (SELECT FROM webhooks WHERE deleted_at IS NULL),
+  EXISTS (SELECT FROM workers WHERE heartbeat_at > clock_timestamp() + interval '1 s')
+    OR EXISTS (SELECT FROM (SELECT run_at, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL
+      AND run_at > now() + interval '1 s' ORDER BY run_at, job_id LIMIT 10000) w
+      WHERE queued_at > now() + interval '1 s' AND run_at >= queued_at)
 FROM maintenance_state m, (SELECT count(*)::int AS alive, coalesce(sum(concurrency), 0)::int AS slots,
     coalesce(sum((SELECT count(*) FROM jobs WHERE jobs.worker_id = workers.worker_id)), 0)::int AS held
   FROM workers WHERE state = 'ALIVE' AND expires_at > clock_timestamp()) w
