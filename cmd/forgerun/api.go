@@ -84,9 +84,9 @@ func (c Config) limits() jobs.Limits {
 
 func (p *process) serverConfig() handlers.Config {
 	return handlers.Config{
-		PublicURL: p.cfg.PublicURL, MaxBodyBytes: p.cfg.MaxBodyBytes, MaxBodiesBytes: p.cfg.MaxBodiesBytes, StorageConnections: p.store.MaxConnections(), MaxPayloadBytes: p.cfg.MaxPayload,
-		RequestTimeout: p.cfg.RequestTimeout,
-		TimeScale:      p.cfg.TimeScale, RetentionJobs: p.cfg.RetentionJobs,
+		PublicURL: p.cfg.PublicURL, MaxBodyBytes: p.cfg.MaxBodyBytes, MaxBodiesBytes: p.cfg.MaxBodiesBytes,
+		StorageConnections: p.store.MaxConnections(), MaxPayloadBytes: p.cfg.MaxPayload, RequestTimeout: p.cfg.RequestTimeout,
+		TimeScale: p.cfg.TimeScale, RetentionJobs: p.cfg.RetentionJobs,
 		MaxStreams: p.cfg.MaxStreams, MaxStreamsPerClient: p.cfg.MaxStreamsPerClient,
 	}
 }
