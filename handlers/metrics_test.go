@@ -42,6 +42,7 @@ func TestMetricsFromZero(t *testing.T) {
 		"http_requests_total 404 GET unmatched": 0, "http_request_duration_seconds 4xx unmatched": 0,
 		"http_requests_in_flight": 0, "streams_open job": 0, "streams_open client": 0, "stream_events_sent_total": 0,
 		"auth_failures_total RFA_AUTH_INVALID_CREDENTIALS": 0, "auth_failures_total RFA_AUTH_TOKEN_EXPIRED": 0,
+		"auth_attempts_failed_total": 0, "auth_attempts_refused_total address": 0, "auth_attempts_refused_total key": 0,
 		"auth_failures_total RFA_AUTH_FORBIDDEN": 0, "auth_failures_total RFA_AUTH_API_KEY_DISABLED": 0,
 	}
 	for _, reason := range []string{"end", "client_gone", "stalled", "shutdown", "storage", "unauthorized", "internal"} {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -108,57 +107,6 @@ func (s *Server) admit(r *call) error {
 	return r.checkQuery()
 }
 
-// authorizationForm says how a request shows whose it is.
-const authorizationForm = "Send your API key once, as Authorization: Bearer frk_..."
-
-// maxTokenBytes is far above the length of any key or token.
-const maxTokenBytes = 512
-
-func (s *Server) authenticate(r *call) error {
-	headers := r.Request().Header.PeekAll(fiber.HeaderAuthorization)
-	identify := s.identify
-	if len(headers) == 0 && r.route.access == registration {
-		identify = s.nobody
-	}
-	caller, err := identify(r.ctx, headers)
-	if caller.Expired && r.route.access == renewal {
-		err = nil
-	}
-	switch {
-	case err != nil:
-	case r.route.access == client && caller.ClientID.IsZero():
-		err = job.Errorf(job.CodeForbidden, "Jobs belong to clients; the operator's token has none. Use a client's key.")
-	case caller.KeyID != "" && !caller.Scope.Allows(r.route.needs()):
-		err = job.Errorf(job.CodeForbidden, "This API key has the scope %s, and this request needs %s. Use a key that has it.",
-			caller.Scope, r.route.needs())
-	case r.route.access == operator && !caller.Admin:
-		err = job.Errorf(job.CodeForbidden, "Only the operator may do this. Use the operator's token.")
-	}
-	if err != nil {
-		r.claimed = caller
-		return err
-	}
-	r.caller = caller
-	return nil
-}
-
-// nobody lets requests without credentials pass where anybody may register.
-func (s *Server) nobody(ctx context.Context, _ [][]byte) (job.Caller, error) {
-	return s.deps.Clients.Authenticate(ctx, "")
-}
-
-func (s *Server) identify(ctx context.Context, headers [][]byte) (job.Caller, error) {
-	if len(headers) == 0 {
-		return job.Caller{}, job.Errorf(job.CodeInvalidCredentials, "The request has no Authorization header. "+authorizationForm)
-	}
-	scheme, token, _ := strings.Cut(string(headers[0]), " ")
-	token = strings.TrimLeft(token, " ")
-	if len(headers) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxTokenBytes {
-		return job.Caller{}, job.Errorf(job.CodeInvalidCredentials, "The Authorization header is not of the right form. "+authorizationForm)
-	}
-	return s.deps.Clients.Authenticate(ctx, token)
-}
-
 // limit counts the request of a client; the operator is not limited.
 func (s *Server) limit(r *call) error {
 	if r.caller.ClientID.IsZero() {
@@ -208,7 +156,7 @@ func seconds(d time.Duration) int {
 }
 
 func (s *Server) logAccess(r *call, took time.Duration) {
-	if r.refused || !s.log.Enabled(r.ctx, slog.LevelInfo) { // Admission logs those together
+	if r.refused || r.unlogged || !s.log.Enabled(r.ctx, slog.LevelInfo) { // Admission and logRefusal log those together
 		return
 	}
 	attrs := make([]slog.Attr, 0, 14)

@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -55,7 +54,7 @@ func (s *Server) sendProblem(r *call, err error) {
 	case p.Status >= 500:
 		s.logFailure(r, &p, err)
 		r.span.SetStatus(codes.Error, header.Clip(err.Error()))
-	case slices.Contains(authCodes, p.Code):
+	case r.slowed || slices.Contains(authCodes, p.Code):
 		s.logRefusal(r, &p)
 	}
 	switch {
@@ -118,18 +117,6 @@ func (s *Server) problem(code job.Code, detail string) problem {
 		Type: s.links.ProblemType(spec.Slug), Title: spec.Title, Status: spec.Status,
 		Detail: job.PlainText(detail, job.MaxDetailBytes), Code: spec.Code,
 	}
-}
-
-// authCodes are those of failed authentication and authorisation.
-var authCodes = []job.Code{job.CodeInvalidCredentials, job.CodeTokenExpired, job.CodeForbidden, job.CodeKeyDisabled}
-
-// logRefusal counts and logs a failed authentication or authorisation.
-func (s *Server) logRefusal(r *call, p *problem) {
-	s.metrics.authFailures.WithLabelValues(string(p.Code)).Inc()
-	who := cmp.Or(r.claimed, r.caller)
-	s.log.LogAttrs(r.ctx, slog.LevelWarn, "authentication failed", slog.String("request_id", r.idText),
-		slog.String("client_id", idOrEmpty(who.ClientID)), slog.String("key_id", who.KeyID), slog.String("action", r.route.action),
-		slog.String("error_code", string(p.Code)), slog.String("reason", header.Clip(p.Detail)))
 }
 
 // logFailure logs what the answer hides: the cause, and where the server

@@ -24,6 +24,7 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/stream"
+	"github.com/forgerun/forgerun/internal/authlimit"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
@@ -143,6 +144,7 @@ type Config struct {
 	PublicURL          string        // base of problem type URIs, no slash at the end
 	MaxBodyBytes       int           // larger bodies: 413 (1 MiB)
 	MaxBodiesBytes     int           // memory for bodies above 4 KiB that are under way: 503 (256 MiB)
+	TrustedProxies     conn.Proxies  // whose X-Forwarded-For is believed
 	StorageConnections int           // of the process, to divide among clients (20)
 	MaxPayloadBytes    int           // larger params or event data: 400 (256 KiB)
 	MaxHeaderBytes     int           // larger request heads: 431 (16 KiB)
@@ -194,6 +196,7 @@ type Deps struct {
 	// Admission of jobs, and of batches: one of these is much work, and must not
 	// displace the others. Nil: all are admitted.
 	Admission, BatchAdmission Admission
+	Attempts                  *authlimit.Limiter    // slows failed authentication; nil: one of its own
 	Logger                    *slog.Logger          // nil: no log
 	Registry                  prometheus.Registerer // nil: metrics are not exposed
 	Tracer                    trace.Tracer          // nil: no traces begin here
@@ -235,6 +238,9 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	if deps.Clock == nil {
 		deps.Clock = time.Now
+	}
+	if deps.Attempts == nil {
+		deps.Attempts = authlimit.New(deps.Clock, telemetry.In(deps.Registry))
 	}
 	s := &Server{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -14,6 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 	"golang.org/x/sync/singleflight"
+
+	"github.com/forgerun/forgerun/internal/authlimit"
+	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
 // Admin is the admin listener: metrics and health for machines, dashboards
@@ -28,6 +32,11 @@ type Admin struct {
 	Token string
 	// Dashboard is mounted at DashboardPath; nil for none.
 	Dashboard http.Handler
+	// Attempts slows failed authentications: nil for one of its own.
+	Attempts *authlimit.Limiter
+	// Source gives the address that a request comes from: nil for that of the
+	// connection.
+	Source func(*http.Request) netip.Addr
 	// Log gets failed authentications: nil for none.
 	Log *slog.Logger
 }
@@ -43,7 +52,13 @@ func (a Admin) Handler() http.Handler {
 	if a.Log == nil {
 		a.Log = slog.New(slog.DiscardHandler)
 	}
-	operators := operatorAuth{token: a.Token, log: a.Log, lines: &throttle{every: time.Second}}
+	if a.Attempts == nil {
+		a.Attempts = authlimit.New(nil, telemetry.In(nil))
+	}
+	if a.Source == nil {
+		a.Source = remote
+	}
+	operators := operatorAuth{token: a.Token, log: a.Log, attempts: a.Attempts, source: a.Source}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", a.metrics())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -129,6 +144,15 @@ func secured(next http.Handler) http.Handler {
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("X-Frame-Options", "DENY")
 		next.ServeHTTP(w, r)
+	})
+}
+
+// refuse answers with a problem document (RFC 9457).
+func refuse(w http.ResponseWriter, status int, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{ // the connection is lost
+		"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail,
 	})
 }
 

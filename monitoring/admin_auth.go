@@ -6,15 +6,20 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/forgerun/forgerun/internal/authlimit"
 )
 
 // operatorAuth serves operators only: those who know the token.
 type operatorAuth struct {
-	token string // empty: see local
-	log   *slog.Logger
-	lines *throttle
+	token    string // empty: see local
+	log      *slog.Logger
+	attempts *authlimit.Limiter
+	source   func(*http.Request) netip.Addr
 }
 
 // keyPrefix begins the API key of a client, which is not accepted here.
@@ -27,13 +32,26 @@ func (a operatorAuth) only(next http.Handler) http.Handler {
 	}
 	want := sha256.Sum256([]byte(a.token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		given := presented(r)
+		given, source := presented(r), a.source(r)
+		if given != "" {
+			if wait := a.attempts.Check(source, given); wait > 0 {
+				a.refused(r, source, "too many failures before")
+				w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
+				refuse(w, http.StatusTooManyRequests, "Too many attempts with a wrong token came from this address. "+
+					"Wait as Retry-After says; this one was not looked at.")
+				return
+			}
+		}
 		got := sha256.Sum256([]byte(given))
 		if subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
+			a.attempts.Succeeded(given)
 			next.ServeHTTP(w, r)
 			return
 		}
-		a.refused(r, given)
+		if given != "" {
+			a.attempts.Failed(source, given)
+		}
+		a.refused(r, source, reasonOf(given))
 		w.Header().Set("WWW-Authenticate", `Basic realm="ForgeRun admin: the token is the password"`)
 		http.Error(w, "This page needs the admin token, as a bearer token or as the password.", http.StatusUnauthorized)
 	})
@@ -54,19 +72,29 @@ func local(next http.Handler) http.Handler {
 	})
 }
 
-// refused logs failed authentications, at most one line a second, without what was presented.
-func (a operatorAuth) refused(r *http.Request, given string) {
-	reason := "wrong token"
+// reasonOf says what is wrong with what was presented.
+func reasonOf(given string) string {
 	switch {
 	case given == "":
-		reason = "no token"
+		return "no token"
 	case strings.HasPrefix(given, keyPrefix):
-		reason = "a client's API key"
+		return "a client's API key"
 	}
-	if n, due := a.lines.add(1, time.Now()); due {
-		a.log.LogAttrs(r.Context(), slog.LevelWarn, "admin authentication failed",
-			slog.String("reason", reason), slog.String("remote", r.RemoteAddr), slog.String("route", r.Pattern), slog.Int("refused", n))
+	return "wrong token"
+}
+
+// refused logs failed authentications, a few lines a second, without what was presented.
+func (a operatorAuth) refused(r *http.Request, source netip.Addr, reason string) {
+	if omitted, due := a.attempts.Line(); due {
+		a.log.LogAttrs(r.Context(), slog.LevelWarn, "admin authentication failed", slog.String("reason", reason),
+			slog.String("remote_address", source.String()), slog.String("route", r.Pattern), slog.Int("omitted", omitted))
 	}
+}
+
+// remote is the address at the other end of the connection.
+func remote(r *http.Request) netip.Addr {
+	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return addr.Addr().Unmap()
 }
 
 // presented is the token that a request has, "" for none.

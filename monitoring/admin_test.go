@@ -92,7 +92,7 @@ func TestAdminLogsFailedAuthentications(t *testing.T) {
 	require.Positive(t, lines)
 	require.LessOrEqual(t, lines, 20, "about one a second")
 	require.Contains(t, out.String(), `level=WARN msg="admin authentication failed" reason="wrong token" `+
-		`remote=192.0.2.1:1234 route="GET /debug/pprof/"`)
+		`remote_address=192.0.2.1 route="GET /debug/pprof/"`)
 	require.NotContains(t, out.String(), "a-guess")
 	require.NotContains(t, out.String(), adminToken)
 	for presented, reason := range map[string]string{"": "no token", "Bearer frk_x_y": "a client's API key"} {
@@ -105,6 +105,26 @@ func TestAdminLogsFailedAuthentications(t *testing.T) {
 	get(h, "/debug/pprof/cmdline", bearer)
 	get(h, "/metrics", nil)
 	require.Empty(t, out.String())
+}
+
+func TestAdminSlowsGuesses(t *testing.T) {
+	t.Parallel()
+	h := admin(adminToken, true)
+	guess := func(r *http.Request) { r.Header.Set("Authorization", "Bearer a-guess") }
+	require.Equal(t, http.StatusOK, get(h, "/debug/pprof/cmdline", bearer).Code)
+	codes := map[int]int{}
+	for range 5000 {
+		codes[get(h, "/debug/pprof/cmdline", guess).Code]++
+	}
+	require.Positive(t, codes[http.StatusTooManyRequests])
+	require.Equal(t, 5000, codes[http.StatusTooManyRequests]+codes[http.StatusUnauthorized])
+	w := get(h, "/debug/pprof/cmdline", func(r *http.Request) { r.SetBasicAuth("anybody", "another guess") })
+	if w.Code == http.StatusTooManyRequests { // and not so slow that the next was due
+		require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+		require.NotEmpty(t, w.Header().Get("Retry-After"))
+	}
+	require.Equal(t, http.StatusOK, get(h, "/debug/pprof/cmdline", bearer).Code, "the operator's own token was right before")
+	require.Equal(t, http.StatusOK, get(h, "/metrics", nil).Code)
 }
 
 func TestThrottle(t *testing.T) {

@@ -84,9 +84,10 @@ func (c Config) limits() jobs.Limits {
 
 func (p *process) serverConfig() handlers.Config {
 	return handlers.Config{
-		PublicURL: p.cfg.PublicURL, MaxBodyBytes: p.cfg.MaxBodyBytes, MaxBodiesBytes: p.cfg.MaxBodiesBytes,
-		StorageConnections: p.store.MaxConnections(), MaxPayloadBytes: p.cfg.MaxPayload, RequestTimeout: p.cfg.RequestTimeout,
-		TimeScale: p.cfg.TimeScale, RetentionJobs: p.cfg.RetentionJobs,
+		PublicURL: p.cfg.PublicURL, TrustedProxies: p.cfg.Network.TrustedProxies, RequestTimeout: p.cfg.RequestTimeout,
+		MaxBodyBytes: p.cfg.MaxBodyBytes, MaxBodiesBytes: p.cfg.MaxBodiesBytes, MaxPayloadBytes: p.cfg.MaxPayload,
+		StorageConnections: p.store.MaxConnections(),
+		TimeScale:          p.cfg.TimeScale, RetentionJobs: p.cfg.RetentionJobs,
 		MaxStreams: p.cfg.MaxStreams, MaxStreamsPerClient: p.cfg.MaxStreamsPerClient,
 	}
 }
@@ -111,6 +112,6 @@ func (p *process) serverDeps(
 		Webhooks: webhooks, Deliveries: webhooks, Directory: p.newDirectory(),
 		Limiter: limiter, Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.registry, p.log),
 		BatchAdmission: jobs.NewAdmission(jobs.BatchAdmissionFloor, nil, nil, p.log), // its metrics would have the same names
-		Health:         p, Logger: p.log, Registry: p.registry, Tracer: p.tracer,
+		Attempts:       p.attempts, Health: p, Logger: p.log, Registry: p.registry, Tracer: p.tracer,
 	}
 }

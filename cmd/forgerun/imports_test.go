@@ -28,7 +28,8 @@ var mayImport = []packageRule{
 	{"job", nil},
 	{"migrations", nil},
 	{"internal/telemetry", nil},
-	{"monitoring", nil},
+	{"internal/authlimit", []string{"internal/telemetry"}},
+	{"monitoring", []string{"internal/authlimit", "internal/telemetry"}},
 	{"internal/fair", nil},
 	{"internal/lifecycle", nil},
 	{"internal/process", nil},
@@ -45,7 +46,7 @@ var mayImport = []packageRule{
 	{"app/maintenance", []string{"app", "app/batches", "app/delivery", "app/rescue", "job", "internal/telemetry", "app/... test"}},
 	{"app/apptest", []string{"app", "job", "internal/telemetry"}}, // for tests
 	{"handlers", []string{"handlers/conn", "handlers/decode", "handlers/docs", "handlers/header", "handlers/stream", "job",
-		"internal/fair", "internal/telemetry"}},
+		"internal/authlimit", "internal/fair", "internal/telemetry"}},
 	{"handlers/conn", []string{"internal/telemetry"}},
 	{"handlers/decode", []string{"job"}},
 	{"handlers/docs", []string{"job"}},

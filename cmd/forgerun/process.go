@@ -18,6 +18,7 @@ import (
 	"github.com/forgerun/forgerun/app/maintenance"
 	"github.com/forgerun/forgerun/app/worker"
 	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/internal/authlimit"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
@@ -45,6 +46,7 @@ type process struct {
 	completer *batches.Completer
 
 	connections *conn.Metrics // of all listeners
+	attempts    *authlimit.Limiter
 
 	subscribers *delivery.Subscribers
 	worker      atomic.Pointer[worker.Worker] // nil in roles without one, and before it starts
@@ -106,7 +108,7 @@ func (p *process) connect() (err error) {
 		return err
 	}
 	p.metrics = app.NewMetrics(p.registry)
-	p.connections = conn.NewMetrics(telemetry.In(p.registry))
+	p.connections, p.attempts = conn.NewMetrics(telemetry.In(p.registry)), authlimit.New(nil, telemetry.In(p.registry))
 	cfg := p.cfg
 	p.redis, err = redisconn.Connect(cfg.RedisURL, redisconn.Options{Logger: p.log, Registry: p.registry, Tracer: p.tracer})
 	if err != nil {

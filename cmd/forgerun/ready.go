@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -85,7 +86,8 @@ func (p *process) adminPart() lifecycle.Part {
 	}
 	pages := monitoring.Admin{
 		Registry: p.registry, Log: p.log, Token: p.cfg.AdminToken, Dashboard: queue.DashboardHandler(p.redis, monitoring.DashboardPath),
-		Ready: func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
+		Ready:    func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
+		Attempts: p.attempts, Source: p.source,
 	}
 	server := &http.Server{
 		Handler: conn.UnderWay(pages.Handler()), ConnContext: conn.InContext, ReadHeaderTimeout: closeGrace, IdleTimeout: time.Minute,
@@ -113,4 +115,10 @@ func (p *process) adminPart() lifecycle.Part {
 		return nil
 	}
 	return lifecycle.Part{Name: "admin listener", Start: start, Stop: stop, Grace: closeGrace}
+}
+
+// source is what limits by address count of a request to the admin listener.
+func (p *process) source(r *http.Request) netip.Addr {
+	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return conn.Source(p.cfg.Network.TrustedProxies.Client(addr.Addr(), r.Header.Values("X-Forwarded-For")...))
 }

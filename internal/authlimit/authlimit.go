@@ -1,0 +1,176 @@
+// Package authlimit slows failed authentication. It counts failures by the
+// address that they come from and by the key that they name, refuses further
+// attempts while there are too many, and bounds the lines that are logged about
+// all of it. One Limiter is shared by all listeners of a process.
+//
+// It decides about attempts alone: who is right, others say.
+package authlimit
+
+import (
+	"crypto/sha256"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+
+	"github.com/forgerun/forgerun/internal/telemetry"
+)
+
+// How many failures there may be. Whoever uses a wrong key by mistake names
+// always the same: it reaches the limit of the key, and attempts that this
+// refuses do not count against the address, which others may share.
+const (
+	addressRate  = 10 // a second
+	addressBurst = 100
+	keyRate      = 1
+	keyBurst     = 10
+	recent       = time.Minute
+)
+
+// maxEntries bounds each table: 10,000 addresses, keys and credentials are about 5 MB.
+const maxEntries = 10_000
+
+// maxLines is how many lines a second tell of failures.
+const maxLines = 3
+
+// Limiter counts failed attempts to authenticate.
+type Limiter struct {
+	clock   func() time.Time
+	refused *prometheus.CounterVec
+	failed  prometheus.Counter
+
+	mu        sync.Mutex
+	addresses *lru[netip.Addr, *failures]
+	keys      *lru[string, *failures]  // by the public part of a key
+	good      *lru[[32]byte, struct{}] // hashes of credentials that authenticated last time
+	lines     *rate.Limiter
+	unlogged  int
+}
+
+// failures are those of one address or key.
+type failures struct {
+	*rate.Limiter // takes one for each
+	last          time.Time
+}
+
+// New makes a limiter; a nil clock is the time of day.
+func New(clock func() time.Time, f telemetry.Factory) *Limiter {
+	if clock == nil {
+		clock = time.Now
+	}
+	return &Limiter{
+		clock: clock,
+		refused: f.Counters("auth_attempts_refused_total",
+			"Attempts to authenticate refused unseen, after too many failures of their address, or of the key that they name (key).",
+			[]string{"reason"}, "address", "key"),
+		failed: f.Counter("auth_attempts_failed_total",
+			"Wrong credentials presented, at all listeners of the process."),
+		addresses: newLRU[netip.Addr, *failures](maxEntries),
+		keys:      newLRU[string, *failures](maxEntries),
+		good:      newLRU[[32]byte, struct{}](maxEntries),
+		lines:     rate.NewLimiter(maxLines, maxLines),
+	}
+}
+
+// Check gives zero if an attempt may be made, and otherwise how long to wait
+// before the next one. Credentials that were right the last time pass: what
+// others do at the same address, or with the id of the same key, is no reason to
+// refuse them. An address without a recent failure may try every key, so that
+// nobody shuts a key's owner out from elsewhere.
+func (l *Limiter) Check(source netip.Addr, credential string) (wait time.Duration) {
+	hash := sha256.Sum256([]byte(credential))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.good.get(hash); ok {
+		return 0
+	}
+	address, failed := l.addresses.get(source)
+	if !failed {
+		return 0
+	}
+	now := l.clock()
+	if key, ok := l.keys.get(keyID(credential)); ok && now.Sub(address.last) < recent {
+		if wait := key.untilNext(now); wait > 0 {
+			l.refused.WithLabelValues("key").Inc()
+			return wait
+		}
+	}
+	if wait = address.untilNext(now); wait > 0 {
+		l.refused.WithLabelValues("address").Inc()
+	}
+	return wait
+}
+
+// untilNext is how long it takes until another failure is allowed.
+func (f *failures) untilNext(now time.Time) time.Duration {
+	missing := 1 - f.TokensAt(now)
+	if missing <= 0 {
+		return 0
+	}
+	return max(time.Millisecond, time.Duration(missing/float64(f.Limit())*float64(time.Second)))
+}
+
+// Failed counts a failed attempt.
+func (l *Limiter) Failed(source netip.Addr, credential string) {
+	hash := sha256.Sum256([]byte(credential))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.good.remove(hash)
+	l.failed.Inc()
+	now := l.clock()
+	count(l.addresses, source, now, addressRate, addressBurst)
+	if id := keyID(credential); id != "" {
+		count(l.keys, id, now, keyRate, keyBurst)
+	}
+}
+
+func count[K comparable](table *lru[K, *failures], who K, now time.Time, limit rate.Limit, burst int) {
+	f, ok := table.get(who)
+	if !ok {
+		f = &failures{Limiter: rate.NewLimiter(limit, burst)}
+		table.put(who, f)
+	}
+	f.AllowN(now, 1) // attempts at the same time may be more than are left
+	f.last = now
+}
+
+// Succeeded notes that credentials were right.
+func (l *Limiter) Succeeded(credential string) {
+	hash := sha256.Sum256([]byte(credential))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.good.get(hash); !ok {
+		l.good.put(hash, struct{}{})
+	}
+}
+
+// Line reports whether a failure is to be logged, and how many were not since
+// the last one that was.
+func (l *Limiter) Line() (omitted int, due bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.lines.AllowN(l.clock(), 1) {
+		l.unlogged++
+		return 0, false
+	}
+	omitted, l.unlogged = l.unlogged, 0
+	return omitted, true
+}
+
+// An API key begins with its public part: frk_, 12 characters and a line.
+const (
+	keyPrefix   = "frk_"
+	keyIDLength = 12
+)
+
+// keyID is the public part of an API key, "" for what is none.
+func keyID(credential string) string {
+	rest, ok := strings.CutPrefix(credential, keyPrefix)
+	if !ok || len(rest) <= keyIDLength || rest[keyIDLength] != '_' {
+		return ""
+	}
+	return strings.Clone(rest[:keyIDLength])
+}
