@@ -86,3 +86,16 @@ func TestKeysThatEndedAreNoGuesses(t *testing.T) {
 	}
 	require.Equal(t, 200, w.send("POST", "/v1/clients/"+clientA.String()+"/keys/renew", "", "Authorization", "Bearer renewable").StatusCode)
 }
+
+func TestForeignHostsAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config, _ *Deps) { c.Hosts = func(host string) bool { return host != "forgerun.test" } })
+	for _, path := range []string{"/healthz", "/docs", "/v1/jobs", "/v1/nothing"} {
+		a := w.send("GET", path, "", "X-Forwarded-Host", "localhost")
+		require.Equal(t, 421, a.StatusCode, path)
+		p := a.problem(t)
+		require.Equal(t, job.CodeMalformed, p.Code)
+		require.Contains(t, p.Detail, "forgerun.test")
+		require.Contains(t, p.Detail, "FORGERUN_PUBLIC_URL")
+	}
+}

@@ -67,6 +67,10 @@ func (s *Server) run(r *call, handle func(*call) error) (err error) {
 			err = panicked{v, debug.Stack()}
 		}
 	}()
+	if host := string(r.Request().Header.Host()); s.cfg.Hosts != nil && !s.cfg.Hosts(host) {
+		return statusError{fiber.StatusMisdirectedRequest, "This server is for the machine that it runs on, and the request is for the host " +
+			header.Clip(host) + ". Call it as localhost, or set FORGERUN_PUBLIC_URL to an address with that host."}
+	}
 	if err := s.admit(r); err != nil {
 		return err
 	}

@@ -141,17 +141,18 @@ type Readiness struct {
 
 // Config holds the limits of the HTTP side. A zero field means its default.
 type Config struct {
-	PublicURL          string        // base of problem type URIs, no slash at the end
-	MaxBodyBytes       int           // larger bodies: 413 (1 MiB)
-	MaxBodiesBytes     int           // memory for bodies above 4 KiB that are under way: 503 (256 MiB)
-	TrustedProxies     conn.Proxies  // whose X-Forwarded-For is believed
-	StorageConnections int           // of the process, to divide among clients (20)
-	MaxPayloadBytes    int           // larger params or event data: 400 (256 KiB)
-	MaxHeaderBytes     int           // larger request heads: 431 (16 KiB)
-	RequestTimeout     time.Duration // for the use case: 504 (10 s)
-	ReadTimeout        time.Duration // for reading one whole request: 408 (30 s)
-	WriteTimeout       time.Duration // for writing one answer (30 s)
-	IdleTimeout        time.Duration // of a kept-alive connection (75 s)
+	PublicURL          string            // base of problem type URIs, no slash at the end
+	MaxBodyBytes       int               // larger bodies: 413 (1 MiB)
+	MaxBodiesBytes     int               // memory for bodies above 4 KiB that are under way: 503 (256 MiB)
+	Hosts              func(string) bool // whether requests for a host are answered, else 421; nil: any
+	TrustedProxies     conn.Proxies      // whose X-Forwarded-For is believed
+	StorageConnections int               // of the process, to divide among clients (20)
+	MaxPayloadBytes    int               // larger params or event data: 400 (256 KiB)
+	MaxHeaderBytes     int               // larger request heads: 431 (16 KiB)
+	RequestTimeout     time.Duration     // for the use case: 504 (10 s)
+	ReadTimeout        time.Duration     // for reading one whole request: 408 (30 s)
+	WriteTimeout       time.Duration     // for writing one answer (30 s)
+	IdleTimeout        time.Duration     // of a kept-alive connection (75 s)
 
 	TimeScale     float64       // of the workers, for estimates
 	RetentionJobs time.Duration // how long a final job is kept; 0: expires_at is not shown

@@ -30,6 +30,9 @@ type Admin struct {
 	// password of basic authentication so that a browser can use it. Empty:
 	// no guard; the listener must then be on loopback.
 	Token string
+	// Hosts says whether requests for a host are answered: nil for any, and
+	// without a token for those of this machine.
+	Hosts func(string) bool
 	// Dashboard is mounted at DashboardPath; nil for none.
 	Dashboard http.Handler
 	// Attempts slows failed authentications: nil for one of its own.
@@ -78,7 +81,7 @@ func (a Admin) Handler() http.Handler {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write(adminPage)
 	})
-	return secured(mux)
+	return secured(a.meant(mux))
 }
 
 // Limits of a scrape. The collectors limit themselves to a second or two, so

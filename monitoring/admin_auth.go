@@ -3,8 +3,8 @@ package monitoring
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/internal/authlimit"
+	"github.com/forgerun/forgerun/internal/localhosts"
 )
 
 // operatorAuth serves operators only: those who know the token.
 type operatorAuth struct {
-	token    string // empty: see local
+	token    string // empty: none is needed
 	log      *slog.Logger
 	attempts *authlimit.Limiter
 	source   func(*http.Request) netip.Addr
@@ -28,7 +29,7 @@ const keyPrefix = "frk_"
 // only serves operators. Others are asked for the token, and logged.
 func (a operatorAuth) only(next http.Handler) http.Handler {
 	if a.token == "" {
-		return local(next)
+		return next
 	}
 	want := sha256.Sum256([]byte(a.token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,18 +58,23 @@ func (a operatorAuth) only(next http.Handler) http.Handler {
 	})
 }
 
-// local serves requests whose Host is localhost or an address, no other name (DNS rebinding).
-func local(next http.Handler) http.Handler {
+// meant serves requests that were meant for this listener: those for one of its
+// hosts, if they are given, that no page of another site made a browser send.
+func (a Admin) meant(next http.Handler) http.Handler {
+	hosts := a.Hosts
+	if hosts == nil && a.Token == "" {
+		hosts = localhosts.Only("")
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := r.Host
-		if name, _, err := net.SplitHostPort(host); err == nil {
-			host = name
+		switch {
+		case hosts != nil && !hosts(r.Host):
+			refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("This listener is for the machine that it runs on, and the request is for "+
+				"the host %.100q. Call it as localhost, or set FORGERUN_ADMIN_TOKEN to guard it.", r.Host))
+		case r.Header.Get("Sec-Fetch-Site") == "cross-site":
+			refuse(w, http.StatusForbidden, "A page of another site sent this request. Open the address by itself.")
+		default:
+			next.ServeHTTP(w, r)
 		}
-		if host != "localhost" && net.ParseIP(strings.Trim(host, "[]")) == nil {
-			http.Error(w, "Without FORGERUN_ADMIN_TOKEN this page is for localhost and addresses only, not for names.", http.StatusForbidden)
-			return
-		}
-		next.ServeHTTP(w, r)
 	})
 }
 

@@ -177,15 +177,34 @@ func TestAdminPage(t *testing.T) {
 func TestOpenPagesAreForThisMachine(t *testing.T) {
 	t.Parallel()
 	for host, status := range map[string]int{
-		"localhost:8081": 200, "localhost": 200, "127.0.0.1:8081": 200, "[::1]:8081": 200, "[::1]": 200,
-		"rebind.example:8081": 403, "rebind.example": 403, "localhost.rebind.example": 403, "": 403,
+		"localhost:8081": 200, "localhost": 200, "127.0.0.1:8081": 200, "[::1]:8081": 200, "[::1]": 200, "": 200,
+		"rebind.example:8081": 421, "rebind.example": 421, "localhost.rebind.example": 421, "192.0.2.1": 421,
 	} {
-		for _, path := range []string{"/asynqmon/", "/debug/pprof/"} {
-			got := get(admin("", true), path, func(r *http.Request) { r.Host = host }).Code
-			require.Equal(t, status, got, "%q %s", host, path)
+		for _, path := range []string{"/asynqmon/", "/debug/pprof/", "/metrics", "/healthz", "/readyz", "/"} {
+			w := get(admin("", true), path, func(r *http.Request) { r.Host = host })
+			require.Equal(t, status, w.Code, "%q %s", host, path)
+			require.Contains(t, w.Header().Get("Content-Security-Policy"), "frame-ancestors 'none'")
+			if status != 200 {
+				require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+				require.Contains(t, w.Body.String(), "FORGERUN_ADMIN_TOKEN")
+			}
 		}
-		require.Equal(t, 200, get(admin("", true), "/metrics", func(r *http.Request) { r.Host = host }).Code)
+		require.Equal(t, 200, get(admin(adminToken, true), "/metrics", func(r *http.Request) { r.Host = host }).Code)
 		require.Equal(t, 401, get(admin(adminToken, true), "/debug/pprof/", func(r *http.Request) { r.Host = host }).Code)
+	}
+	guarded := newAdmin(adminToken, true)
+	guarded.Hosts = func(host string) bool { return host == "here" }
+	require.Equal(t, 421, get(guarded.Handler(), "/metrics", nil).Code)
+	require.Equal(t, 200, get(guarded.Handler(), "/metrics", func(r *http.Request) { r.Host = "here" }).Code)
+}
+
+func TestOtherSitesPagesGetNothing(t *testing.T) {
+	t.Parallel()
+	for site, status := range map[string]int{"cross-site": 403, "same-site": 200, "same-origin": 200, "none": 200, "": 200} {
+		for _, path := range []string{"/asynqmon/", "/debug/pprof/cmdline", "/metrics", "/"} {
+			w := get(admin(adminToken, true), path, func(r *http.Request) { bearer(r); r.Header.Set("Sec-Fetch-Site", site) })
+			require.Equal(t, status, w.Code, "%s %s", site, path)
+		}
 	}
 }
 

@@ -85,6 +85,7 @@ func (c Config) limits() jobs.Limits {
 func (p *process) serverConfig() handlers.Config {
 	return handlers.Config{
 		PublicURL: p.cfg.PublicURL, TrustedProxies: p.cfg.Network.TrustedProxies, RequestTimeout: p.cfg.RequestTimeout,
+		Hosts:        p.hosts(p.cfg.HTTPAddr, true),
 		MaxBodyBytes: p.cfg.MaxBodyBytes, MaxBodiesBytes: p.cfg.MaxBodiesBytes, MaxPayloadBytes: p.cfg.MaxPayload,
 		StorageConnections: p.store.MaxConnections(),
 		TimeScale:          p.cfg.TimeScale, RetentionJobs: p.cfg.RetentionJobs,

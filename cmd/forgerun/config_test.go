@@ -101,7 +101,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		require.True(t, len(values) > 0 || slices.Contains(anything, v.name), "no bad value of %s is tried", v.name)
 		for _, value := range values {
 			for _, role := range []string{"api", "worker", "webhooks", "dev", "migrate"} {
-				if role == "migrate" && v.name == "FORGERUN_ADMIN_ADDR" {
+				if v.name == "FORGERUN_ADMIN_ADDR" && (role == "migrate" || role == "dev" && value != "9") {
 					continue
 				}
 				code, _, stderr := runWith(t, merge(required, env{v.name: value}), role)

@@ -39,6 +39,12 @@ func runDev(ctx context.Context, cfg Config, unknown []string, stdout, stderr io
 			return fmt.Errorf("master key: %w", err)
 		}
 	}
+	if cfg.AdminToken == "" && !(onLoopback(cfg.HTTPAddr) && onLoopback(cfg.AdminAddr)) {
+		if cfg.AdminToken, err = ownSecret(filepath.Join(cfg.DataDir, "admin.token")); err != nil {
+			return fmt.Errorf("admin token: %w", err)
+		}
+		cfg.OwnAdminToken = true
+	}
 	stores, err := startStores(ctx, &cfg, stdout, log)
 	if err != nil {
 		return err
@@ -76,6 +82,16 @@ func (p *process) startDev(ctx context.Context, stdout io.Writer) (<-chan error,
 
 // ownMasterKey reads the data folder's master key, and makes one if there is none.
 func ownMasterKey(path string) (decoded []byte, err error) {
+	text, err := ownSecret(path)
+	if err != nil {
+		return nil, err
+	}
+	err = key(&decoded)(text)
+	return decoded, err
+}
+
+// ownSecret reads a secret of the data folder, and makes one of 32 bytes if there is none.
+func ownSecret(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		random := make([]byte, 32)
@@ -83,11 +99,7 @@ func ownMasterKey(path string) (decoded []byte, err error) {
 		content = []byte(base64.StdEncoding.EncodeToString(random))
 		err = os.WriteFile(path, content, 0o600)
 	}
-	if err != nil {
-		return nil, err
-	}
-	err = key(&decoded)(strings.TrimSpace(string(content)))
-	return decoded, err
+	return strings.TrimSpace(string(content)), err
 }
 
 // stores are the servers that dev started itself.
@@ -202,14 +214,17 @@ func writeJSON(path string, v any) error {
 
 // greet prints what a person needs for the first five minutes.
 func (a *api) greet(w io.Writer, l login) {
-	base := "http://" + a.addr + "/v1"
+	base, token := "http://"+a.addr+"/v1", ""
+	if a.p.cfg.OwnAdminToken {
+		token = "  Admin token " + a.p.cfg.AdminToken + " (also the password of the console's pages)\n"
+	}
 	_, _ = fmt.Fprintf(w, `
 ForgeRun %s is ready.
 
   API         %s
   Client id   %s
   API key     %s
-  Docs        http://%s/docs
+%s  Docs        http://%s/docs
   Console     http://%s/
   Dashboard   http://%s%s/
   Data        %s
@@ -224,6 +239,6 @@ Submit a job, watch it to its end, look at it, read its report:
   curl -s %s/jobs/$JOB/report -H "$AUTH"
 
 Stop with Ctrl-C.
-`, version, base, l.ClientID, l.APIKey, a.addr, a.p.adminAddr, a.p.adminAddr, monitoring.DashboardPath, a.p.cfg.DataDir, l.APIKey, base,
+`, version, base, l.ClientID, l.APIKey, token, a.addr, a.p.adminAddr, a.p.adminAddr, monitoring.DashboardPath, a.p.cfg.DataDir, l.APIKey, base,
 		base, base, base)
 }

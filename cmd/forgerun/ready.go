@@ -13,6 +13,7 @@ import (
 	"github.com/forgerun/forgerun/handlers"
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/internal/lifecycle"
+	"github.com/forgerun/forgerun/internal/localhosts"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/monitoring"
 	"github.com/forgerun/forgerun/tasks/queue"
@@ -87,7 +88,7 @@ func (p *process) adminPart() lifecycle.Part {
 	pages := monitoring.Admin{
 		Registry: p.registry, Log: p.log, Token: p.cfg.AdminToken, Dashboard: queue.DashboardHandler(p.redis, monitoring.DashboardPath),
 		Ready:    func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
-		Attempts: p.attempts, Source: p.source,
+		Attempts: p.attempts, Source: p.source, Hosts: p.hosts(p.cfg.AdminAddr, p.cfg.AdminToken != ""),
 	}
 	server := &http.Server{
 		Handler: conn.UnderWay(pages.Handler()), ConnContext: conn.InContext, ReadHeaderTimeout: closeGrace, IdleTimeout: time.Minute,
@@ -121,4 +122,13 @@ func (p *process) adminPart() lifecycle.Part {
 func (p *process) source(r *http.Request) netip.Addr {
 	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return conn.Source(p.cfg.Network.TrustedProxies.Client(addr.Addr(), r.Header.Values("X-Forwarded-For")...))
+}
+
+// hosts says for which hosts a listener answers, so that no page gets in whose own
+// name points here: dev's on loopback, and one without guard; nil for any.
+func (p *process) hosts(addr string, guarded bool) func(string) bool {
+	if p.role == "dev" && onLoopback(addr) || !guarded {
+		return localhosts.Only(p.cfg.PublicURL)
+	}
+	return nil
 }
