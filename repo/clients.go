@@ -44,9 +44,17 @@ func (s *Store) Key(ctx context.Context, id string) (*job.APIKey, error) {
 	return &k, nil
 }
 
-// UseKey records the first use of a key. It returns only after the commit.
-func (s *Store) UseKey(ctx context.Context, id string) error {
-	return s.exec(ctx, "use key", `UPDATE api_keys SET used_at = clock_timestamp() WHERE key_id = $1 AND used_at IS NULL`, id)
+// UseKey records the first use of a key, and reports whether the key is there
+// still. It returns only after the commit.
+func (s *Store) UseKey(ctx context.Context, id string) (exists bool, err error) {
+	n, err := s.change(ctx, "use key", `UPDATE api_keys SET used_at = clock_timestamp() WHERE key_id = $1 AND used_at IS NULL`, id)
+	if err != nil || n > 0 {
+		return n > 0, err
+	}
+	// It was used before, or is gone. A statement of its own sees what the one
+	// above may have waited for.
+	key, err := s.Key(ctx, id)
+	return key != nil, err
 }
 
 // ChangeKeys runs decide on the client and all its keys, newest first, with

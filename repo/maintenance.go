@@ -165,6 +165,8 @@ type Retention struct {
 	Jobs       time.Duration // after the final state; events, reports and results go with the job; of batches as well
 	Keys       time.Duration // revoked or expired API keys, for audit
 	Tombstones time.Duration // what is left of removed jobs
+	// UnusedClients is how long clients are kept that were never used; 0: for ever.
+	UnusedClients time.Duration
 }
 
 // deadWorkersKept is how long the row of a dead worker stays to be looked at.
@@ -202,10 +204,11 @@ func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 		errs = append(errs, err)
 		more = more || n >= limit
 		if ctx.Err() != nil {
-			break
+			return more, errors.Join(errs...)
 		}
 	}
-	return more, errors.Join(errs...)
+	moreUnused, err := s.cleanClients(ctx, limit)
+	return more || moreUnused, errors.Join(append(errs, err)...)
 }
 
 // UnpublishedOutcomes gives at most limit outcomes that are to be appended to

@@ -199,11 +199,11 @@ func TestFirstUseOfAKeyIsKept(t *testing.T) {
 	k, err := f.store.Key(f.ctx(), "key")
 	require.NoError(t, err)
 	require.Nil(t, k.UsedAt)
-	require.NoError(t, f.store.UseKey(f.ctx(), "key"))
+	f.useKey("key")
 	k, err = f.store.Key(f.ctx(), "key")
 	require.NoError(t, err)
 	require.WithinDuration(t, time.Now(), *k.UsedAt, time.Minute)
 	row := one[string](f, `SELECT xmin::text FROM api_keys`)
-	require.NoError(t, f.store.UseKey(f.ctx(), "key"))
+	f.useKey("key")
 	require.Equal(t, row, one[string](f, `SELECT xmin::text FROM api_keys`), "written once")
 }

@@ -63,6 +63,7 @@ type Store struct {
 	onceSlots  semaphore            // of transactions of Once
 	onceKeys   keyedMutex[onceKey]  // of requests that are being done
 	orphans    orphanWalk
+	unused     unusedWalk
 	writes     writeCheck // of readiness
 }
 

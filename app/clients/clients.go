@@ -21,8 +21,9 @@ import (
 type KeyStore interface {
 	InsertClient(ctx context.Context, id job.ID) (job.Client, error)
 	Key(ctx context.Context, id string) (*job.APIKey, error)
-	// UseKey records durably that a key was used.
-	UseKey(ctx context.Context, id string) error
+	// UseKey records durably that a key was used, and reports whether it is there
+	// still: keys of clients that were never used are removed some time.
+	UseKey(ctx context.Context, id string) (exists bool, err error)
 	ChangeKeys(ctx context.Context, client job.ID, decide func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error)) error
 	WatchKeys(ctx context.Context, changed func(id string), connected func(bool))
 }
@@ -175,11 +176,15 @@ func (k *Service) use(ctx context.Context, key *job.APIKey) error {
 	if key.UsedAt != nil {
 		return nil
 	}
-	_, err, _ := k.uses.Do(key.ID, func() (any, error) {
-		return nil, k.store.UseKey(context.WithoutCancel(ctx), key.ID) // others wait for it too
+	exists, err, _ := k.uses.Do(key.ID, func() (any, error) {
+		return k.store.UseKey(context.WithoutCancel(ctx), key.ID) // others wait for it too
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case !exists.(bool):
+		k.forget(key.ID)
+		return errBadKey
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -53,19 +53,23 @@ func (f *fakeKeys) Key(_ context.Context, id string) (*job.APIKey, error) {
 	return found, err
 }
 
-func (f *fakeKeys) UseKey(_ context.Context, id string) error {
+func (f *fakeKeys) UseKey(_ context.Context, id string) (exists bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.useErr != nil {
-		return f.useErr
+		return false, f.useErr
 	}
 	f.written++
 	for i := range f.keys {
-		if now := time.Now(); f.keys[i].ID == id && f.keys[i].UsedAt == nil {
+		if f.keys[i].ID != id {
+			continue
+		}
+		exists = true
+		if now := time.Now(); f.keys[i].UsedAt == nil {
 			f.keys[i].UsedAt = &now
 		}
 	}
-	return nil
+	return exists, nil
 }
 
 func (f *fakeKeys) ChangeKeys(_ context.Context, client job.ID,

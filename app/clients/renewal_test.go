@@ -147,6 +147,22 @@ func TestAFirstUseIsWrittenOnceAndBeforeItCounts(t *testing.T) {
 	})
 }
 
+func TestAKeyIsRemovedBeforeItsFirstUse(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		k := newKeyWorld(t)
+		defer k.w.Background(k.WatchKeys)()
+		key := k.issue(k.create(admin, k.newClient(), false))
+		k.fake.useErr = apptest.ErrStorage // the process remembers the key, which is unused
+		_, err := k.Authenticate(context.Background(), key.Secret)
+		require.ErrorIs(t, err, apptest.ErrStorage)
+		k.fake.useErr, k.fake.keys = nil, nil
+		for range 2 {
+			require.Equal(t, job.CodeInvalidCredentials, k.code(key.Secret))
+		}
+		require.Equal(t, 1, k.fake.written, "it is remembered no longer")
+	})
+}
+
 func TestLinesOfKeysHaveTheirRequest(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		k := newKeyWorld(t)

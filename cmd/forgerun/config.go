@@ -54,6 +54,7 @@ type Config struct {
 	RetentionResults            time.Duration
 	RetentionKeys               time.Duration
 	RetentionTombstones         time.Duration
+	RetentionUnusedClients      time.Duration
 	RequestTimeout, DBTimeout   time.Duration
 	MaxStreams                  int
 	MaxStreamsPerClient         int
@@ -184,6 +185,9 @@ func (c *Config) limitVariables() []variable {
 			parse: duration(&c.RetentionKeys, 0, 100*365*day)},
 		{name: "FORGERUN_RETENTION_TOMBSTONES", fallback: "2160h", help: "how long a removed job answers 410 instead of 404",
 			parse: duration(&c.RetentionTombstones, 0, 100*365*day)},
+		{name: "FORGERUN_RETENTION_UNUSED_CLIENTS", fallback: "720h",
+			help:  "how long clients are kept of whose keys none was ever used; an hour at least, 0s: for ever",
+			parse: duration(&c.RetentionUnusedClients, 0, 100*365*day)},
 		{name: "FORGERUN_MAX_STREAMS", fallback: "10000", help: "event streams and waiting requests at once, in one process: 503",
 			parse: integer(&c.MaxStreams, 1, 1_000_000)},
 		{name: "FORGERUN_MAX_STREAMS_PER_CLIENT", fallback: "100", help: "the same, of one client: 429",
@@ -281,6 +285,8 @@ func (c *Config) contradictions(role string) []string {
 		"FORGERUN_PUBLIC_URL is required: what is sent has addresses of the API, such as https://forgerun.example.com")
 	add(c.MaxPayload > c.MaxBodyBytes, "FORGERUN_MAX_PAYLOAD_BYTES must not be more than FORGERUN_MAX_BODY_BYTES")
 	add(c.MaxBodyBytes >= c.MaxBodiesBytes/4, "FORGERUN_MAX_BODIES_BYTES must be more than four times FORGERUN_MAX_BODY_BYTES")
+	add(c.RetentionUnusedClients > 0 && c.RetentionUnusedClients < time.Hour,
+		"FORGERUN_RETENTION_UNUSED_CLIENTS must be an hour at least, or 0s")
 	add(role != "dev" && c.AdminToken == "" && c.AdminAddr != "" && !onLoopback(c.AdminAddr),
 		"FORGERUN_ADMIN_ADDR is not on loopback: set FORGERUN_ADMIN_TOKEN to guard it")
 	return wrong

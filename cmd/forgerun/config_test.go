@@ -62,6 +62,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_RETENTION_RESULTS":        {"0s"},
 		"FORGERUN_RETENTION_KEYS":           {"-1s"},
 		"FORGERUN_RETENTION_TOMBSTONES":     {"-1s"},
+		"FORGERUN_RETENTION_UNUSED_CLIENTS": {"-1s", "59m"},
 		"FORGERUN_MAX_STREAMS":              {"0", "x"},
 		"FORGERUN_MAX_STREAMS_PER_CLIENT":   {"0", "1.5"},
 		"FORGERUN_MASTER_KEY":               {"short", "AAAA", "!"},

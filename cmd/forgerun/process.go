@@ -124,7 +124,9 @@ func (p *process) connect() (err error) {
 	p.store, err = repo.Open(repo.Config{
 		URL: cfg.DatabaseURL, Timeout: cfg.DBTimeout, ApplicationName: "forgerun " + p.role,
 		ResultTTL: cfg.RetentionResults, IdempotencyWindow: cfg.IdempotencyWindow,
-		Retention:     repo.Retention{Jobs: cfg.RetentionJobs, Keys: cfg.RetentionKeys, Tombstones: cfg.RetentionTombstones},
+		Retention: repo.Retention{
+			Jobs: cfg.RetentionJobs, Keys: cfg.RetentionKeys, Tombstones: cfg.RetentionTombstones, UnusedClients: cfg.RetentionUnusedClients,
+		},
 		Webhooks:      repo.WebhookLimits{DisableFailures: cfg.WebhookDisableFailures, DisableAfter: cfg.WebhookDisableAfter},
 		OutcomeStream: cfg.OutcomeStream != "",
 		Logger:        p.log, Registry: p.registry, TracerProvider: p.tracing,

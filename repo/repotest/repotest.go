@@ -91,7 +91,7 @@ func Config(t testing.TB, url string) repo.Config {
 	return repo.Config{
 		URL: url, Timeout: 5 * time.Second, ApplicationName: t.Name(),
 		ResultTTL: day, IdempotencyWindow: day,
-		Retention: repo.Retention{Jobs: 30 * day, Keys: 90 * day, Tombstones: 90 * day},
+		Retention: repo.Retention{Jobs: 30 * day, Keys: 90 * day, Tombstones: 90 * day, UnusedClients: 30 * day},
 		Logger:    slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Registry:  prometheus.NewRegistry(),
 	}
