@@ -22,7 +22,8 @@ func (s *Server) submitBatch(r *call) error {
 		if err := s.completeBatch(r, &req); err != nil {
 			return err
 		}
-		if err := s.limitItems(r, len(req.Items), " A batch counts as as many as it has jobs, this one as %d. Nothing was accepted."); err != nil {
+		err = s.limitItems(r, len(req.Items), " A batch counts as as many as it has jobs, this one as %d. Nothing was accepted.")
+		if err != nil {
 			return err
 		}
 		b, replayed, err = s.deps.Batches.SubmitBatch(r.ctx, req)

@@ -51,7 +51,7 @@ func TestAnOpenLeaseIsTaken(t *testing.T) {
 	require.True(t, lead(a, 0, time.Hour), "nobody has ever led")
 	require.False(t, lead(b, 0, time.Hour), "it has not been vacant for so long")
 	require.True(t, lead(a, 0, time.Hour))
-	require.True(t, lead(b, time.Hour, 0))
+	require.True(t, lead(b, time.Minute, 0))
 	require.False(t, lead(a, 0, 0))
 }
 

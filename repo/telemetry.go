@@ -22,8 +22,9 @@ import (
 var (
 	grouped = []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"}
 	single  = []string{
-		"read", "batch", "complete", "delete", "clean", "release", "schedule", "mark dead", "heartbeat", "reclaim", "redeliver", "publish",
-		"idempotency", "use key", "lead", "resign", "epoch", "raise epoch", "webhook", "insert client", "change keys", "signing key",
+		"read", "batch", "complete", "delete", "clean", "release", "schedule", "mark dead", "end stranded leases", "heartbeat", "reclaim",
+		"redeliver", "publish", "idempotency", "use key", "lead", "resign", "epoch", "raise epoch", "webhook", "insert client", "change keys",
+		"signing key",
 	}
 )
 

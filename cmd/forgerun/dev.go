@@ -239,6 +239,6 @@ Submit a job, watch it to its end, look at it, read its report:
   curl -s %s/jobs/$JOB/report -H "$AUTH"
 
 Stop with Ctrl-C.
-`, version, base, l.ClientID, l.APIKey, token, a.addr, a.p.adminAddr, a.p.adminAddr, monitoring.DashboardPath, a.p.cfg.DataDir, l.APIKey, base,
-		base, base, base)
+`, version, base, l.ClientID, l.APIKey, token, a.addr, a.p.adminAddr, a.p.adminAddr, monitoring.DashboardPath, a.p.cfg.DataDir,
+		l.APIKey, base, base, base, base)
 }
