@@ -36,6 +36,11 @@ func (l *Limiter) Context() context.Context { return l.ctx }
 // maxRetryAfter is the longest wait that is advised when the limit is reached.
 const maxRetryAfter = 5 * time.Second
 
+// reserve: this part of all is for clients that hold nothing yet, so that few
+// clients, with many each, leave some to the others. How many one address can hold
+// with clients of its own is bounded by its connections.
+const reserve = 10
+
 // Acquire counts one more for a client until release is called, which may come
 // twice. The error is a 429 where the client itself holds too many, and a 503
 // otherwise.
@@ -48,6 +53,8 @@ func (l *Limiter) Acquire(client job.ID) (release func(), err error) {
 		full = job.Errorf(job.CodeStorageUnavailable, "The server is shutting down.")
 	case l.byClient[client] >= l.perClient:
 		full = job.Errorf(job.CodeRateLimited, "This client holds as many event streams and waiting requests as it may have: %d.", l.perClient)
+	case l.byClient[client] > 0 && l.held >= l.total-l.total/reserve:
+		full = job.Errorf(job.CodeQueueFull, "The server has nearly as many event streams as it may hold. The last ones are for clients without any.")
 	case l.held >= l.total:
 		full = job.Errorf(job.CodeQueueFull, "The server has as many event streams as it may hold.")
 	}
