@@ -22,7 +22,7 @@ func TestStrangersSeeNothing(t *testing.T) {
 	s.await("FAILED", failed)
 	waiting := owner.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}`)
 	batch := owner.submitBatch(api, `{"jobs":[{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}]}`)
-	hook := owner.subscribe(api, "http://127.0.0.1:9/", "*").id
+	hook := owner.subscribe(api, "http://127.0.0.1:10/", "*").id
 	delivery := owner.call(api, "POST", "/v1/webhooks/"+hook+"/test", "").text("delivery_id")
 	require.NotEmpty(t, delivery)
 	hooks := `SELECT md5(string_agg(w::text, '' ORDER BY webhook_id)) || 
