@@ -237,7 +237,7 @@ func TestFaultClockStep(t *testing.T) {
 	}
 	dir := mountSmall(t, "512m")
 	clock := filepath.Join(dir, "clock")
-	set := func(offset string) { require.NoError(t, os.WriteFile(clock, []byte(offset+"\n"), 0o644)) } //nolint:gosec // Postgres reads it
+	set := func(offset string) { require.NoError(t, os.WriteFile(clock, []byte(offset+"\n"), 0o644)) }
 	set("+0")
 	postgres, err := devstack.StartPostgres(t.Context(), devstack.PostgresOptions{
 		Dir: filepath.Join(dir, "postgres"),

@@ -54,7 +54,8 @@ func (l *Limiter) Acquire(client job.ID) (release func(), err error) {
 	case l.byClient[client] >= l.perClient:
 		full = job.Errorf(job.CodeRateLimited, "This client holds as many event streams and waiting requests as it may have: %d.", l.perClient)
 	case l.byClient[client] > 0 && l.held >= l.total-l.total/reserve:
-		full = job.Errorf(job.CodeQueueFull, "The server has nearly as many event streams as it may hold. The last ones are for clients without any.")
+		full = job.Errorf(job.CodeQueueFull,
+			"The server has nearly as many event streams as it may hold. The last ones are for clients without any.")
 	case l.held >= l.total:
 		full = job.Errorf(job.CodeQueueFull, "The server has as many event streams as it may hold.")
 	}
