@@ -38,6 +38,7 @@ type call struct {
 	client   job.ID     // whose keys changed, zero elsewhere
 	keyID    string     // the key that changed, "" elsewhere
 	refused  bool       // for load: too many submissions wait
+	noPlace  bool       // refused because its client has used up its places
 	slowed   bool       // for earlier failures to authenticate
 	unlogged bool       // one of too many failures to authenticate
 	failed   *problem   // nil unless the answer is a problem

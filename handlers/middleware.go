@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
@@ -75,7 +76,8 @@ func (s *Server) run(r *call, handle func(*call) error) (err error) {
 		return err
 	}
 	r.noteSubject()
-	if r.route.method == fiber.MethodGet { // others once their body is there
+	stream := slices.Contains(r.route.produces, mimeEventStream) && r.wantsStream() // those have a limit of their own
+	if r.route.method == fiber.MethodGet && !stream {                               // others once their body is there
 		if err := r.enter(); err != nil {
 			return err
 		}

@@ -57,6 +57,7 @@ func (r *call) enter() error {
 	ctx, cancel := context.WithTimeout(r.ctx, r.server.cfg.RequestTimeout/2)
 	defer cancel()
 	if !p.Acquire(r.caller.ClientID, ctx.Done()) {
+		r.noPlace = true
 		err := job.Errorf(job.CodeQueueFull, "Too many requests of this client or of others are under way. Send fewer at once.")
 		err.RetryAfter = time.Second
 		return err

@@ -46,3 +46,15 @@ func TestOneClientsReadsLeaveOthersTheirs(t *testing.T) {
 		require.True(t, w.server.places.lists.TryAcquire(clientA))
 	}
 }
+
+// A stream waits for no place: all of a client's come back at once when a process
+// was restarted.
+func TestStreamsTakeNoPlaces(t *testing.T) {
+	t.Parallel()
+	th := newStreamServer(t)
+	for _, p := range []interface{ TryAcquire(client job.ID) bool }{th.server.places.lists, th.server.places.reads} {
+		for p.TryAcquire(clientA) {
+		}
+	}
+	th.open("/v1/events") // which fails the test unless the stream begins
+}

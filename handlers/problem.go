@@ -50,7 +50,7 @@ func (s *Server) sendProblem(r *call, err error) {
 	r.failed = &p
 	s.metrics.countRefused(r, p.Code)
 	switch {
-	case r.refused: // not a failure, and logged by Admission: the log would be full of it
+	case r.refused, r.noPlace: // no failures: the log would be full of them; Admission tells of the former
 	case p.Status >= 500:
 		s.logFailure(r, &p, err)
 		r.span.SetStatus(codes.Error, header.Clip(err.Error()))
