@@ -259,25 +259,7 @@ func New(cfg Config, deps Deps) *Server {
 		Unauthorized: func(code job.Code) { s.metrics.authFailures.WithLabelValues(string(code)).Inc() },
 	}
 	s.base, s.cancel = context.WithCancel(context.Background())
-	s.app = fiber.New(fiber.Config{
-		// Fiber's strings otherwise point into buffers that the next request
-		// overwrites; ids and keys outlive their request.
-		Immutable:                    true,
-		CaseSensitive:                true,
-		StrictRouting:                true,
-		DisableStartupMessage:        true,
-		DisablePreParseMultipartForm: true,
-		RequestMethods:               append(slices.Clone(fiber.DefaultMethods), otherMethod),
-		// Routes read their bodies themselves, within their limits: see readBody. Of
-		// one with a length fasthttp wants one byte before it calls the handler.
-		StreamRequestBody: true,
-		BodyLimit:         1,
-		ReadBufferSize:    s.cfg.MaxHeaderBytes,
-		ReadTimeout:       s.cfg.ReadTimeout,
-		WriteTimeout:      s.cfg.WriteTimeout,
-		IdleTimeout:       s.cfg.IdleTimeout,
-		ErrorHandler:      s.unmatched,
-	})
+	s.app = s.newApp()
 	s.register()
 
 	server := s.app.Server()
@@ -296,6 +278,28 @@ func New(cfg Config, deps Deps) *Server {
 	server.CloseOnShutdown = true
 	server.KeepHijackedConns = true // streams close theirs; fasthttp then keeps no buffer for them
 	return s
+}
+
+func (s *Server) newApp() *fiber.App {
+	return fiber.New(fiber.Config{
+		// Fiber's strings otherwise point into buffers that the next request
+		// overwrites; ids and keys outlive their request.
+		Immutable:                    true,
+		CaseSensitive:                true,
+		StrictRouting:                true,
+		DisableStartupMessage:        true,
+		DisablePreParseMultipartForm: true,
+		RequestMethods:               append(slices.Clone(fiber.DefaultMethods), otherMethod),
+		// Routes read their bodies themselves, within their limits: see readBody. Of
+		// one with a length fasthttp wants one byte before it calls the handler.
+		StreamRequestBody: true,
+		BodyLimit:         1,
+		ReadBufferSize:    s.cfg.MaxHeaderBytes,
+		ReadTimeout:       s.cfg.ReadTimeout,
+		WriteTimeout:      s.cfg.WriteTimeout,
+		IdleTimeout:       s.cfg.IdleTimeout,
+		ErrorHandler:      s.unmatched,
+	})
 }
 
 // Serve answers on l until Shutdown, then returns nil. It closes l. One that is
