@@ -178,7 +178,7 @@ func TestPrivateAddressesAreNotCalled(t *testing.T) {
 	canary.mu.Unlock()
 
 	strict := s.startAPI(env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "false"})
-	for _, url := range []string{canary.url, "http://localhost:9", "http://0x7f000001/", "http://[::1]/",
+	for _, url := range []string{canary.url, "http://localhost:10", "http://0x7f000001/", "http://[::1]/",
 		"http://169.254.169.254/latest/meta-data/"} {
 		a := u.call(strict, "POST", "/v1/webhooks", `{"url":"`+url+`","events":["*"]}`)
 		a.requireProblem(t, http.StatusBadRequest, "RFA_JOB_VALIDATION_FAILED")

@@ -99,7 +99,7 @@ async function refuse() {
 }
 
 async function subscribe() {
-  const made = await sdk.registerWebhook({ body: { url: 'http://127.0.0.1:9/', events: ['job.failed'] }, throwOnError: true })
+  const made = await sdk.registerWebhook({ body: { url: 'http://127.0.0.1:10/', events: ['job.failed'] }, throwOnError: true })
   expect(made.data.secret !== null && made.data.secret.startsWith('whsec_') && made.data.enabled, 'a secret, shown once')
   const listed = await get('/v1/webhooks')
   expect(listed.data[0]?.url === made.data.url && listed.data[0].links.deliveries !== '', 'the webhook')
