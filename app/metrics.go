@@ -41,7 +41,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		FencedWrites: in.Counters("fenced_writes_total",
 			"Writes of an old holder that changed nothing, repetitions after a lost answer included.",
 			[]string{"operation"}, "start", "finish", "deliver"),
-		TasksDropped: in.Counters("tasks_dropped_total", "Queue tasks without a job that waits.", []string{"reason"}, "stale", "unknown"),
+		TasksDropped: in.Counters("tasks_dropped_total", "Queue tasks without a job that waits.", []string{"reason"}, "stale", "unknown", "client_limit"),
 		Slots:        in.Gauge("worker_slots", "Jobs that this worker process can hold at once."),
 		SlotsUsed:    in.Gauge("worker_slots_used", "Jobs that this worker process holds."),
 		KindsRefused: in.Gauge("worker_kinds_refused",

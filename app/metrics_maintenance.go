@@ -20,6 +20,9 @@ const (
 // RepairStranded is what was written while Postgres' clock was ahead, jobs and deliveries.
 const RepairStranded = "stranded"
 
+// Resumed is for a job that waited until its client ran fewer jobs.
+const Resumed = "client_limit"
+
 // Clocks that are watched.
 const (
 	PostgresClock = "postgres"
@@ -62,7 +65,7 @@ func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 		SucceededAt: in.Gauges("maintenance_last_success_timestamp_seconds",
 			"Unix time of this process' latest round that did not fail; 0: never.", task, MaintenanceTasks...),
 		Repaired: in.Counters("maintenance_jobs_total", "Jobs, and batches by the completer, that maintenance moved on.", by,
-			"scheduler", "relay", "probe", "rescuer_requeued", "rescuer_failed", "batch_completer", RepairStranded),
+			"scheduler", "relay", "probe", "rescuer_requeued", "rescuer_failed", "batch_completer", RepairStranded, Resumed),
 		DeliveriesRepaired: in.Counters("maintenance_deliveries_total",
 			"Deliveries whose claim was ended, whose webhook is gone, whose task was made or whose time was wrong, and clients woken for again.", by,
 			RepairReclaimed, RepairOrphaned, RepairWoken, RepairScheduled, RepairStranded),

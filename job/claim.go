@@ -75,6 +75,9 @@ type NotClaimed struct {
 	// task or a skewed clock). Otherwise the task is stale and is dropped.
 	StillWaiting bool
 	Wait         time.Duration
+	// Throttled: its client holds as many jobs as one may. The task is dropped; there
+	// will be another one.
+	Throttled bool
 	// WorkerDead: the claiming worker's own lease has ended.
 	WorkerDead bool
 	// Unknown: there is no such job.

@@ -63,11 +63,18 @@ type WaitingReason string
 
 // The reasons to wait.
 const (
-	WaitingScheduled WaitingReason = "SCHEDULED"  // for its execution_at
-	WaitingBackoff   WaitingReason = "BACKOFF"    // for the end of the wait between attempts
-	WaitingNoWorkers WaitingReason = "NO_WORKERS" // no worker is alive
-	WaitingQueue     WaitingReason = "QUEUE"      // for a free worker
+	WaitingScheduled   WaitingReason = "SCHEDULED"    // for its execution_at
+	WaitingBackoff     WaitingReason = "BACKOFF"      // for the end of the wait between attempts
+	WaitingClientLimit WaitingReason = "CLIENT_LIMIT" // for the end of another job of its client
+	WaitingNoWorkers   WaitingReason = "NO_WORKERS"   // no worker is alive
+	WaitingQueue       WaitingReason = "QUEUE"        // for a free worker
 )
+
+// ThrottledUntil is the RunAt of QUEUED jobs whose client runs as many as one may at
+// once: a time that does not come. They get their old one back when there is room.
+var ThrottledUntil = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+func (j *Job) throttled() bool { return j.State == Queued && !j.RunAt.Before(ThrottledUntil) }
 
 // WaitingFor gives the reason for which j waits at the given moment, and ""
 // when it does not. workers is the number of live workers.
@@ -77,10 +84,12 @@ func (j *Job) WaitingFor(now time.Time, workers int) WaitingReason {
 		return ""
 	case j.State == Created:
 		return WaitingScheduled
+	case workers == 0 && (j.throttled() || !j.RunAt.After(now)):
+		return WaitingNoWorkers
+	case j.throttled():
+		return WaitingClientLimit
 	case j.RunAt.After(now):
 		return WaitingBackoff
-	case workers == 0:
-		return WaitingNoWorkers
 	default:
 		return WaitingQueue
 	}

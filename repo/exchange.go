@@ -77,6 +77,10 @@ const (
 	maxLockedWait = 50 * time.Millisecond
 )
 
+// createdWait is when a job that is due, and could not be claimed because it may not be throttled before it is QUEUED, is
+// tried again.
+const createdWait = time.Second
+
 // errLocked is for a step whose row stayed locked: nothing was written.
 var errLocked = fmt.Errorf("the row is locked by another session: %w", context.DeadlineExceeded)
 
@@ -105,7 +109,7 @@ func (s *Store) step(ctx context.Context, st step) (stepped, error) {
 	}
 }
 
-// exchange writes steps in one transaction of at most three statements, sent
+// exchange writes steps in one transaction of at most four statements, sent
 // together and answered together: the protocol's own transaction around what
 // comes before a Sync. A statement that fails undoes the others.
 //
@@ -116,9 +120,9 @@ func (s *Store) exchange(ctx context.Context, db querier, steps []step) ([]answe
 	var claimed map[job.ID]*job.Claim
 	var started map[job.ID]time.Time
 	var finished map[job.ID]finishedRow
-	queries := make([]query, 0, 3)
+	queries := make([]query, 0, 4)
 	if len(claims) > 0 {
-		queries = append(queries, query{claimJobs, claimArguments(claims), into(&claimed, collectClaims)})
+		queries = append(queries, s.claimQueries(claims, &claimed)...)
 	}
 	if len(starts) > 0 {
 		queries = append(queries, query{startJobs, startArguments(starts), into(&started, collectStarts)})
@@ -232,6 +236,9 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []answer[step
 			a.err = s.failed(st.operation().name, err)
 		case st.claim != nil:
 			a.value.claimed, a.value.locked = row.unclaimed(*st.claim, known, before[st.claim.job])
+			if a.value.locked && row.state == job.Created && s.cfg.ClientMaxHeld > 0 { // or it does not fit
+				a.value = stepped{claimed: claimAnswer{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}}
+			}
 		case st.start != nil && row.started(*st.start):
 			a.value.started = *row.startedAt
 		case st.start != nil && row.holds(job.Assigned, *st.start) && row.alive,
@@ -250,12 +257,13 @@ type guarded struct {
 	fence     int64
 	startedAt *time.Time
 	wait      time.Duration // until the job is due
+	throttled bool          // see job.ThrottledUntil
 	alive     bool          // the worker, see whyUnchanged
 }
 
 func collectGuarded(rows pgx.Rows) (map[job.ID]guarded, error) {
 	return collectByID(rows, nil, func(g *guarded) []any {
-		return []any{&g.state, &g.attempt, &g.fence, &g.startedAt, &g.wait, &g.alive}
+		return []any{&g.state, &g.attempt, &g.fence, &g.startedAt, &g.wait, &g.throttled, &g.alive}
 	})
 }
 
@@ -275,6 +283,8 @@ func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) (a cla
 		return claimAnswer{claim: before}, false
 	case !known:
 		return claimAnswer{not: job.NotClaimed{Unknown: true}}, false
+	case waits && g.throttled:
+		return claimAnswer{not: job.NotClaimed{Throttled: true}}, false
 	case waits && g.wait == 0 && g.alive:
 		return claimAnswer{}, true
 	}

@@ -78,7 +78,11 @@ var plans = map[string]struct {
 	// such a table as a whole.
 	counts bool
 }{
-	"claim":         {args: arrays("uuid", "1", "uuid", "uuid"), uses: []use{byKey}},
+	"claim": {args: arrays("uuid", "1", "uuid", "uuid"), uses: []use{byKey}},
+	"claimWithin": {args: arrays("uuid", "1", "uuid", "uuid") + `, 5`, uses: []use{byKey, {"jobs_held", ""},
+		{"jobs_throttled", "job_id < "}}},
+	"resumeThrottled": {args: `5, 50000, 1000`, uses: []use{{"jobs_throttled", ""}, {"jobs_throttled", "client_id > "},
+		{"jobs_throttled", "client_id = "}, {"jobs_held", ""}, {"jobs_waiting", "run_at <= now()"}}},
 	"start":         {args: arrays("uuid", "1", "1", "uuid"), uses: []use{byKey}},
 	"whyUnchanged":  {args: arrays("uuid", "uuid"), uses: []use{byKey}},
 	"readHeld":      {args: `'` + nobody + `', ` + arrays("uuid", "1", "1"), uses: []use{byKey}},

@@ -11,10 +11,12 @@ import (
 )
 
 var (
-	claimJobs     = statement("claimJobs")
-	startJobs     = statement("startJobs")
-	claimedBefore = statement("claimedBefore")
-	releaseJobs   = statement("releaseJobs")
+	claimJobs       = statement("claimJobs")
+	lockClaims      = statement("lockClaims")
+	claimJobsWithin = statement("claimJobsWithin")
+	startJobs       = statement("startJobs")
+	claimedBefore   = statement("claimedBefore")
+	releaseJobs     = statement("releaseJobs")
 )
 
 type claimRequest struct {
@@ -52,8 +54,16 @@ func claimColumns(requests []claimRequest) []any {
 	}
 }
 
-func claimArguments(requests []claimRequest) []any {
-	return append(claimColumns(requests), eventIDs(2*len(requests)))
+// claimQueries claims jobs, and gives those that it claimed.
+func (s *Store) claimQueries(requests []claimRequest, claimed *map[job.ID]*job.Claim) []query {
+	arguments := append(claimColumns(requests), eventIDs(2*len(requests)))
+	if s.cfg.ClientMaxHeld == 0 {
+		return []query{{claimJobs, arguments, into(claimed, collectClaims)}}
+	}
+	return []query{
+		{lockClaims, nil, func(rows pgx.Rows) error { rows.Close(); return rows.Err() }},
+		{claimJobsWithin, append(arguments, s.cfg.ClientMaxHeld), into(claimed, collectClaims)},
+	}
 }
 
 func collectClaims(rows pgx.Rows) (map[job.ID]*job.Claim, error) {

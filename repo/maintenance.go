@@ -14,6 +14,7 @@ import (
 var (
 	queueDue              = statement("queueDue")
 	waitingJobs           = statement("waitingJobs")
+	resumeThrottled       = statement("resumeThrottled")
 	redispatchJobs        = statement("redispatchJobs")
 	countLoad             = statement("countLoad")
 	countLoadByClient     = statement("countLoadByClient")
@@ -98,6 +99,13 @@ func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 // time came so long ago.
 func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, ahead time.Duration, limit int) ([]job.Task, error) {
 	return queryRows(ctx, s, scanTask, waitingJobs, after.RunAt, [16]byte(after.JobID), ahead, limit)
+}
+
+// ResumeThrottled makes throttled jobs due again, at most limit: as many of each client as fit beside what it holds, so
+// that it holds no more than most. Among the looked oldest jobs that are due, it sees
+// which it resumed before. It answers with the tasks to dispatch.
+func (s *Store) ResumeThrottled(ctx context.Context, most, looked, limit int) ([]job.Task, error) {
+	return queryRowsAs(ctx, s, "resume throttled", scanTask, resumeThrottled, most, looked, limit)
 }
 
 // Redispatch raises the dispatch count of tasks whose id is used, and

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	guid "github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -40,7 +41,8 @@ var constants = map[string]string{
 	"eventColumns":    eventColumns, "heldColumns": heldColumns, "jobColumns": jobColumns, "listColumns": listColumns,
 	"scenarioColumns": scenarioColumns, "taskColumns": taskColumns, "webhookColumns": webhookColumns,
 	"batchBytes": strconv.Itoa(batchBytes), "maxClaimBytes": strconv.Itoa(maxClaimBytes),
-	"maxLooked": strconv.Itoa(maxLooked), "maxPickupBytes": strconv.Itoa(maxPickupBytes),
+	"throttledUntil": "timestamptz '" + job.ThrottledUntil.Format(time.DateTime+"-07") + "'",
+	"maxLooked":      strconv.Itoa(maxLooked), "maxPickupBytes": strconv.Itoa(maxPickupBytes),
 }
 
 var (

@@ -34,6 +34,7 @@ type Config struct {
 	ApplicationName   string        // shown in pg_stat_activity
 	ResultTTL         time.Duration // how long result bodies are kept
 	IdempotencyWindow time.Duration // how long an idempotency key holds
+	ClientMaxHeld     int           // how many jobs of one client workers hold at once; 0: any number
 	Retention         Retention
 	Webhooks          WebhookLimits
 	OutcomeStream     bool // each outcome is kept until it was published, see UnpublishedOutcomes

@@ -73,6 +73,7 @@ type Maintenance struct {
 	rescuer    *rescue.Rescuer
 	completer  *batches.Completer
 	clock      *clockWatch // nil: nobody watches it
+	throttle   Throttle
 	metrics    *app.Metrics
 	log        *slog.Logger
 
@@ -97,6 +98,7 @@ type Deps struct {
 	Relay      *Relay
 	Deliveries *delivery.Relay
 	Clock      ClockStore // nil: clocks are not watched
+	Throttle   Throttle   // without a store nothing is resumed
 	Publisher  *Publisher // nil: outcomes are not published
 	Completer  *batches.Completer
 	Backoff    job.Backoff
@@ -110,7 +112,7 @@ func New(d Deps) *Maintenance {
 	m := &Maintenance{
 		id: app.NewID(), leads: make(chan struct{}), elected: make(chan struct{}, 1), store: d.Store, backlog: d.Backlog, queue: d.Queue,
 		relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
-		completer: d.Completer, metrics: d.Metrics, log: d.Log,
+		completer: d.Completer, throttle: d.Throttle, metrics: d.Metrics, log: d.Log,
 		rescuer: &rescue.Rescuer{
 			Store: d.Claims, Queue: d.Queue, Completer: d.Completer, Backoff: d.Backoff, Metrics: d.Metrics, Tracer: d.Tracer, Log: d.Log,
 			OfDead: true,
@@ -145,6 +147,9 @@ func (m *Maintenance) newTasks() []*task {
 	}
 	if m.clock != nil {
 		all = append(all, &task{name: "clock", interval: clockInterval, run: m.watchClock})
+	}
+	if m.throttle.Store != nil {
+		all = append(all, m.throttle.task(m.relay))
 	}
 	if m.publisher != nil {
 		all = append(all, &task{name: "outcomes", interval: publisherInterval, run: m.publisher.round})

@@ -86,6 +86,9 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 		case not.Unknown:
 			w.metrics.TasksDropped.WithLabelValues("unknown").Inc()
 			return job.ID{}, nil, job.ErrTaskStale
+		case not.Throttled:
+			w.metrics.TasksDropped.WithLabelValues("client_limit").Inc()
+			return job.ID{}, nil, job.ErrTaskStale
 		case !not.StillWaiting:
 			w.metrics.TasksDropped.WithLabelValues("stale").Inc()
 			return job.ID{}, nil, job.ErrTaskStale

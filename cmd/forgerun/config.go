@@ -40,6 +40,7 @@ type Config struct {
 	MaxActiveJobs, MaxQueueSize int
 	ClientMaxActive             int
 	ClientMaxQueued             int
+	ClientMaxRunning            int
 	MaxScheduleAhead            time.Duration
 	DispatchWindow              int
 	MaxBodyBytes, MaxPayload    int
@@ -153,6 +154,9 @@ func (c *Config) limitVariables() []variable {
 			parse: optional(integer(&c.ClientMaxActive, 1, 1_000_000_000))},
 		{name: "FORGERUN_CLIENT_MAX_QUEUED", help: "the queued jobs of one client; unset: a quarter of FORGERUN_MAX_QUEUE_SIZE",
 			parse: optional(integer(&c.ClientMaxQueued, 1, 1_000_000_000))},
+		{name: "FORGERUN_CLIENT_MAX_RUNNING", fallback: "0",
+			help:  "the jobs of one client that are ASSIGNED or RUNNING, over all workers; the same for all processes; 0: any number",
+			parse: integer(&c.ClientMaxRunning, 0, 1_000_000)},
 		{name: "FORGERUN_MAX_SCHEDULE_AHEAD", fallback: "8784h", help: "how far in the future an execution_at may lie: 400",
 			parse: duration(&c.MaxScheduleAhead, time.Minute, 200*365*day)},
 		{name: "FORGERUN_DISPATCH_WINDOW", fallback: "50000",

@@ -31,6 +31,37 @@ SELECT {{taskColumns}} FROM jobs
 WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > (@after_time, @after_job) AND run_at <= now() + @ahead::interval
 ORDER BY run_at, job_id LIMIT @limit
 
+-- name: resumeThrottled
+-- Gives throttled jobs their time back, the oldest of each client, as many as its jobs that are held leave room for below
+-- @most, and those that were resumed before and wait still: these are older than what is throttled.
+--
+-- Walks the index jobs_throttled from client to client; only if there is one, counts what is held by jobs_held, and what
+-- waits among the @looked oldest of jobs_waiting. Locks what it changes in the order of jobs_throttled, and skips what
+-- another transaction has locked. dispatch is raised: the name of the task that was dropped may be taken still.
+-- Parameters: @most, @looked, @limit
+WITH RECURSIVE clients AS (
+  (SELECT client_id, job_id FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)
+  UNION ALL
+  SELECT n.client_id, n.job_id FROM clients c CROSS JOIN LATERAL (
+    SELECT client_id, job_id FROM jobs WHERE {{throttled}} AND jobs.client_id > c.client_id ORDER BY client_id, job_id LIMIT 1) n
+), held AS MATERIALIZED (
+  SELECT client_id, count(*) AS n FROM jobs WHERE worker_id IS NOT NULL AND EXISTS (SELECT FROM clients) GROUP BY client_id
+), waiting AS MATERIALIZED (
+  SELECT client_id, job_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() AND EXISTS (SELECT FROM clients)
+  ORDER BY run_at, job_id LIMIT @looked
+), places AS MATERIALIZED (
+  SELECT c.client_id, @most::int - coalesce((SELECT n FROM held WHERE held.client_id = c.client_id), 0)
+    - (SELECT count(*) FROM waiting w WHERE w.client_id = c.client_id AND w.job_id < c.job_id) AS free
+  FROM clients c
+), chosen AS MATERIALIZED (
+  SELECT t.job_id FROM places p CROSS JOIN LATERAL (
+    SELECT job_id FROM jobs WHERE {{throttled}} AND jobs.client_id = p.client_id ORDER BY jobs.client_id, jobs.job_id
+      LIMIT greatest(p.free, 0) FOR NO KEY UPDATE SKIP LOCKED) t
+  LIMIT @limit
+)
+UPDATE jobs SET run_at = queued_at, dispatch = dispatch + 1, dispatch_epoch = NULL FROM chosen c WHERE jobs.job_id = c.job_id
+RETURNING {{taskColumns}}
+
 -- name: redispatchJobs
 -- Raises the dispatch count of waiting jobs. Locks the jobs in job_id order, skips those that another transaction has
 -- locked. Finds them by primary key: the guard is on their state, because one that names the columns of the index
