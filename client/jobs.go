@@ -140,7 +140,7 @@ type Definition struct {
 	ExpectedOutcome string `json:"expected_outcome"`
 }
 
-// Waiting says why a job waits: SCHEDULED, BACKOFF, NO_WORKERS or QUEUE, and
+// Waiting says why a job waits: SCHEDULED, BACKOFF, CLIENT_LIMIT, NO_WORKERS or QUEUE, and
 // for the first two until when.
 type Waiting struct {
 	Reason string    `json:"reason"`

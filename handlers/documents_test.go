@@ -236,7 +236,7 @@ func TestDocumentHasTheVocabulary(t *testing.T) {
 			job.StatusAccepted, job.StatusProcessing, job.StatusCompleted, job.StatusFailed, job.StatusCancelled,
 			job.StatusTimedOut, job.StatusCompletedWithErrors,
 		}),
-		"WaitingReason": texts([]job.WaitingReason{job.WaitingScheduled, job.WaitingBackoff, job.WaitingNoWorkers, job.WaitingQueue}),
+		"WaitingReason": texts([]job.WaitingReason{job.WaitingScheduled, job.WaitingBackoff, job.WaitingClientLimit, job.WaitingNoWorkers, job.WaitingQueue}),
 		"EventName":     eventNames,
 		"Subscription":  append([]string{"*", "job.*"}, job.SubscribableEvents...),
 		"ContentMode":   texts([]job.ContentMode{job.ContentBinary, job.ContentStructured}),

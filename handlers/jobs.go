@@ -201,7 +201,7 @@ const maxPoll = 60
 // pollAfter is the advised wait before the next look, in whole seconds: 1, or
 // for a job that waits for its time, until then but at most maxPoll.
 func (s *Server) pollAfter(j *job.Job) int {
-	if !j.State.Waiting() {
+	if !j.State.Waiting() || j.Throttled() {
 		return 1
 	}
 	return min(maxPoll, max(1, seconds(j.RunAt.Sub(s.deps.Clock()))))

@@ -74,7 +74,8 @@ const (
 // once: a time that does not come. They get their old one back when there is room.
 var ThrottledUntil = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-func (j *Job) throttled() bool { return j.State == Queued && !j.RunAt.Before(ThrottledUntil) }
+// Throttled reports whether j waits until its client runs fewer jobs.
+func (j *Job) Throttled() bool { return j.State == Queued && !j.RunAt.Before(ThrottledUntil) }
 
 // WaitingFor gives the reason for which j waits at the given moment, and ""
 // when it does not. workers is the number of live workers.
@@ -84,12 +85,12 @@ func (j *Job) WaitingFor(now time.Time, workers int) WaitingReason {
 		return ""
 	case j.State == Created:
 		return WaitingScheduled
-	case workers == 0 && (j.throttled() || !j.RunAt.After(now)):
-		return WaitingNoWorkers
-	case j.throttled():
+	case j.Throttled():
 		return WaitingClientLimit
 	case j.RunAt.After(now):
 		return WaitingBackoff
+	case workers == 0:
+		return WaitingNoWorkers
 	default:
 		return WaitingQueue
 	}

@@ -32,9 +32,10 @@ type Store struct {
 	Leader        job.ID
 	LeaderUntil   time.Time
 
-	Chaos     func(operation string) (before, after error)
-	AlmostDue int  // how many claims find a job that becomes due that moment
-	DeadOnly  bool // every claim finds its worker dead, whatever Renew says
+	Chaos       func(operation string) (before, after error)
+	ClientLimit bool // each client holds as many jobs as one may
+	AlmostDue   int  // how many claims find a job that becomes due that moment
+	DeadOnly    bool // every claim finds its worker dead, whatever Renew says
 }
 
 // Row is a job as it is stored.
@@ -218,6 +219,10 @@ func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (c *j
 			return claimOf(r, false), nil // the first answer was lost
 		}
 		waits, alive := r.Attempt == attempt && r.State.Waiting(), s.Alive(worker) && !s.DeadOnly
+		if waits && alive && s.ClientLimit {
+			not.Throttled = true
+			return nil, nil
+		}
 		due := !r.RunAt.After(time.Now()) && s.AlmostDue == 0
 		if !waits || !due || !alive {
 			s.AlmostDue = max(0, s.AlmostDue-1)

@@ -239,6 +239,17 @@ func TestHandleCountsTasksOfUnknownJobs(t *testing.T) {
 	})
 }
 
+// TestHandleDropsTasksOfThrottledJobs: there will be others.
+func TestHandleDropsTasksOfThrottledJobs(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		w.Store.ClientLimit = true
+		require.NoError(t, w.handle(w.Add()))
+		require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("client_limit")))
+	})
+}
+
 // A claim that comes before the scheduler passes QUEUED, and that counts.
 func TestClaimOfACreatedJobCountsAsQueued(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {

@@ -46,6 +46,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_MAX_QUEUE_SIZE":           {"0"},
 		"FORGERUN_CLIENT_MAX_ACTIVE":        {"0", "a quarter"},
 		"FORGERUN_CLIENT_MAX_QUEUED":        {"0"},
+		"FORGERUN_CLIENT_MAX_RUNNING":       {"-1", "1000001", "all"},
 		"FORGERUN_MAX_SCHEDULE_AHEAD":       {"1s", "a year"},
 		"FORGERUN_DISPATCH_WINDOW":          {"0", "-1", "10000001", "1e3"},
 		"FORGERUN_MAX_BODY_BYTES":           {"1", "1MB", "2048"}, // less than a payload
