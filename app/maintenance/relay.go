@@ -39,8 +39,11 @@ const (
 	relayBatch = 500
 	// relayMinAge is for how long a job must have been due: whoever made a younger
 	// one wait is enqueueing it, or has not committed it yet.
-	relayMinAge  = time.Second
-	probeBatches = 8 // of relayBatch jobs, in one round of the probe
+	relayMinAge = time.Second
+	// relayFlushAge is the same where nobody else enqueues: jobs that were accepted before may be
+	// committed after it, and come first.
+	relayFlushAge = 50 * time.Millisecond
+	probeBatches  = 8 // of relayBatch jobs, in one round of the probe
 )
 
 // Relay keeps the queue filled with the jobs that come next, whatever became of
@@ -100,7 +103,7 @@ func (r *Relay) round(ctx context.Context, leading func() bool) error {
 func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
 	minAge := relayMinAge
 	if r.alone {
-		minAge = 0
+		minAge = relayFlushAge
 	}
 	r.alone = false
 	cursor, room := r.passed(), unknownRoom
@@ -114,7 +117,7 @@ func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
 			cursor, room = job.QueueCursor{}, unknownRoom
 		}
 		if began && followed { // nobody's task is left
-			minAge = 0
+			minAge = relayFlushAge
 		}
 		tasks, err := r.store.Waiting(ctx, cursor, -minAge, r.batch())
 		if err != nil || len(tasks) == 0 {
