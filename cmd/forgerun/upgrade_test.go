@@ -57,7 +57,8 @@ func mixed(key string) string {
 }
 
 // A database that the version before filled is migrated while its processes are
-// at work; processes of this version come beside them, and then the old ones go.
+// at work; processes of this version come beside them, and then the old ones go. Then
+// all of it the other way.
 func TestUpgradeUnderLoad(t *testing.T) {
 	t.Parallel()
 	program := buildVersionBefore(t)
@@ -96,7 +97,20 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	}
 	last := ended(worker)
 	eventually(t, "this version goes on alone", func() bool { return ended(worker) >= last+enough })
+
+	// And back: processes of the version before take over again, on the schema as it is now.
+	apiAgain, workerAgain := s.startBefore(program, "api"), s.startBefore(program, "worker")
+	apiAgain.waitAPI()
+	workerAgain.logged("worker registered")
+	loadAgain := u.startLoad(func() *proc { return apiAgain }, 2, mixed)
 	require.Empty(t, loadNow.stop())
+	for _, p := range []*proc{api, worker} {
+		p.terminate()
+		require.Zero(t, p.exitCode())
+	}
+	last = ended(workerAgain)
+	eventually(t, "the version before goes on alone", func() bool { return ended(workerAgain) >= last+enough })
+	require.Empty(t, loadAgain.stop())
 	s.awaitFinal(s.acceptedIDs()...)
 	require.Equal(t, len(s.acceptedIDs()), s.count(`SELECT count(*) FROM jobs`))
 	at := `SELECT count(*) FROM reports r JOIN events a USING (job_id, attempt) JOIN events b USING (job_id, attempt)

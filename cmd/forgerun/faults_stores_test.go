@@ -1,0 +1,291 @@
+//go:build faults && linux
+
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/devstack"
+	"github.com/forgerun/forgerun/repo"
+)
+
+// startRedisWith starts one more Redis server.
+func startRedisWith(t *testing.T, settings map[string]string) *devstack.Redis {
+	t.Helper()
+	dir, err := devstack.MkdirTemp("forgerun-test-")
+	require.NoError(t, err)
+	t.Cleanup(func() { removeAll(t, dir) })
+	server, err := devstack.StartRedis(t.Context(), devstack.RedisOptions{Dir: filepath.Join(dir, "redis"), Settings: settings})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Kill()) })
+	return server
+}
+
+// freePort gives a port that nobody uses at the moment.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// TestFaultSentinelFailover: the Redis that has the queue dies, and a replica takes its place.
+func TestFaultSentinelFailover(t *testing.T) {
+	s := newStack(t)
+	replica := startRedisWith(t, map[string]string{"replicaof": fmt.Sprint("127.0.0.1 ", s.redis.Port())})
+	port, config := freePort(t), filepath.Join(t.TempDir(), "sentinel.conf")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, "bind 127.0.0.1\nport %d\nsentinel monitor main 127.0.0.1 %d 1\n"+
+		"sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n", port, s.redis.Port()), 0o600))
+	sentinel := exec.Command("redis-server", config, "--sentinel")
+	require.NoError(t, sentinel.Start())
+	t.Cleanup(func() { _, _ = sentinel.Process.Kill(), sentinel.Wait() })
+	address := fmt.Sprint("127.0.0.1:", port)
+	asked := redis.NewSentinelClient(&redis.Options{Addr: address})
+	t.Cleanup(func() { _ = asked.Close() })
+	eventually(t, "the sentinel knows the replica", func() bool {
+		known, err := asked.Replicas(s.ctx(), "main").Result()
+		return err == nil && len(known) == 1 && known[0]["master-link-status"] == "ok"
+	})
+
+	s.env["FORGERUN_REDIS_URL"] = "redis-sentinel://" + address + "?master=main"
+	r := newTrial(s, nil)
+	require.NoError(t, s.redis.Kill())
+	accepted := len(s.acceptedIDs())
+	eventually(t, "the replica leads", func() bool {
+		now, err := asked.GetMasterAddrByName(s.ctx(), "main").Result()
+		return err == nil && now[1] == fmt.Sprint(replica.Port())
+	})
+	r.progress("after the failover")
+	require.Greater(t, len(s.acceptedIDs()), accepted)
+	s.rdb = redis.NewClient(&redis.Options{Addr: fmt.Sprint("127.0.0.1:", replica.Port())})
+	t.Cleanup(func() { _ = s.rdb.Close() })
+	r.end()
+}
+
+// TestFaultClusterNode: the node of a Redis Cluster that has the queue dies, and comes back.
+func TestFaultClusterNode(t *testing.T) {
+	s := newStack(t)
+	settings := map[string]string{"cluster-enabled": "yes", "cluster-require-full-coverage": "no", "cluster-node-timeout": "1000"}
+	rest, holder := startRedisWith(t, settings), startRedisWith(t, settings)
+	at := func(server *devstack.Redis) *redis.Client {
+		c := redis.NewClient(&redis.Options{Addr: fmt.Sprint("127.0.0.1:", server.Port())})
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	s.rdb = at(holder)
+	slot := int(s.rdb.ClusterKeySlot(s.ctx(), "{jobs}").Val())
+	require.NoError(t, at(rest).Do(s.ctx(), "CLUSTER", "ADDSLOTSRANGE", 0, slot-1, slot+1, 16383).Err())
+	require.NoError(t, s.rdb.Do(s.ctx(), "CLUSTER", "ADDSLOTS", slot).Err())
+	require.NoError(t, s.rdb.ClusterMeet(s.ctx(), "127.0.0.1", fmt.Sprint(rest.Port())).Err())
+	for _, node := range []*redis.Client{at(rest), s.rdb} {
+		eventually(t, "the cluster is one", func() bool { return strings.Contains(node.ClusterInfo(s.ctx()).Val(), "cluster_slots_ok:16384") })
+	}
+	s.env["FORGERUN_REDIS_URL"] = fmt.Sprintf("redis-cluster://127.0.0.1:%d,127.0.0.1:%d", rest.Port(), holder.Port())
+	r := newTrial(s, nil)
+	require.NoError(t, holder.Kill())
+	accepted := len(s.acceptedIDs())
+	eventually(t, "jobs are accepted without the queue", func() bool { return len(s.acceptedIDs()) > accepted+100 })
+	require.NoError(t, holder.Start(t.Context()))
+	r.progress("with the node again")
+	r.end()
+}
+
+// certificate makes one for 127.0.0.1 that signs itself.
+func certificate(t *testing.T) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	dir, err := devstack.MkdirTemp("forgerun-test-") // the server's account reads it
+	require.NoError(t, err)
+	t.Cleanup(func() { removeAll(t, dir) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	require.NoError(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
+	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o644))
+	return certFile, keyFile
+}
+
+// TestFaultRedisUserIsTurnedOff: Redis speaks TLS, and to a user with the rights that docs/operations.md names; the
+// user is turned off, its connections ended, and turned on again.
+func TestFaultRedisUserIsTurnedOff(t *testing.T) {
+	s := newStack(t)
+	cert, key := certificate(t)
+	port := freePort(t)
+	server := startRedisWith(t, map[string]string{
+		"tls-port": fmt.Sprint(port), "tls-cert-file": cert, "tls-key-file": key, "tls-ca-cert-file": cert, "tls-auth-clients": "no",
+	})
+	s.rdb = redis.NewClient(&redis.Options{Addr: fmt.Sprint("127.0.0.1:", server.Port())})
+	t.Cleanup(func() { _ = s.rdb.Close() })
+	rights := strings.Fields(operationsACL(t))
+	require.Equal(t, "forgerun", rights[0])
+	user := func(rules ...string) {
+		arguments := []any{"ACL", "SETUSER", "forgerun"}
+		for _, rule := range rules {
+			arguments = append(arguments, rule)
+		}
+		require.NoError(t, s.rdb.Do(s.ctx(), arguments...).Err())
+	}
+	user(append(rights[1:], ">secret")...)
+	s.env["FORGERUN_REDIS_URL"] = fmt.Sprintf("rediss://forgerun:secret@127.0.0.1:%d", port)
+	s.env["SSL_CERT_FILE"] = cert
+	r := newTrial(s, nil)
+	user("off")
+	require.NoError(t, s.rdb.Do(s.ctx(), "CLIENT", "KILL", "USER", "forgerun").Err())
+	accepted := len(s.acceptedIDs())
+	eventually(t, "jobs are accepted", func() bool { return len(s.acceptedIDs()) > accepted+100 })
+	user("on")
+	r.progress("with the user again")
+	denied, err := s.rdb.Do(s.ctx(), "ACL", "LOG").Slice()
+	require.NoError(t, err)
+	for _, entry := range denied {
+		require.NotContains(t, []any{"command", "key", "channel"}, entry.(map[any]any)["reason"], "%v", entry)
+	}
+	r.end()
+}
+
+// operationsACL reads the user line of docs/operations.md.
+func operationsACL(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	_, line, found := strings.Cut(string(page), "\nACL SETUSER ")
+	require.True(t, found, "docs/operations.md has no ACL")
+	line, _, _ = strings.Cut(line, "\n")
+	return strings.ReplaceAll(line, ">PASSWORD", "")
+}
+
+// copyTree copies a folder with its owners.
+func copyTree(t *testing.T, from, to string) {
+	t.Helper()
+	output, err := exec.CommandContext(t.Context(), "cp", "-a", from, to).CombinedOutput()
+	require.NoError(t, err, string(output))
+}
+
+// TestFaultStandby: Postgres with a standby that confirms each commit. Without the standby nothing is accepted. When the
+// first server dies and the standby is promoted, it has every job that was accepted.
+func TestFaultStandby(t *testing.T) {
+	dir, err := devstack.MkdirTemp("forgerun-test-")
+	require.NoError(t, err)
+	t.Cleanup(func() { removeAll(t, dir) })
+	first, err := devstack.StartPostgres(t.Context(), devstack.PostgresOptions{Dir: filepath.Join(dir, "first")})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, first.Stop(devstack.Immediate)) })
+	require.NoError(t, repo.Migrate(t.Context(), first.URL(), -1))
+	require.NoError(t, first.Stop(devstack.Fast))
+	copyTree(t, filepath.Join(dir, "first"), filepath.Join(dir, "second"))
+	require.NoError(t, os.Remove(filepath.Join(dir, "second", "port")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "second", "data", "standby.signal"), nil, 0o644))
+	require.NoError(t, first.Start(t.Context()))
+	password, err := os.ReadFile(filepath.Join(dir, "first", "password"))
+	require.NoError(t, err)
+	second, err := devstack.StartPostgres(t.Context(), devstack.PostgresOptions{Dir: filepath.Join(dir, "second"), Settings: map[string]string{
+		"primary_conninfo": fmt.Sprintf("host=127.0.0.1 port=%d user=forgerun password=%s application_name=second",
+			first.Port(), strings.TrimSpace(string(password))),
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, second.Stop(devstack.Immediate)) })
+
+	host := hostOf(t, first.URL())
+	both := strings.Replace(first.URL(), host, host+","+hostOf(t, second.URL()), 1) + "&target_session_attrs=read-write"
+	s := newStackOn(t, both)
+	s.exec(`ALTER SYSTEM SET synchronous_standby_names = 'second'`)
+	s.exec(`SELECT pg_reload_conf()`)
+	eventually(t, "the standby confirms", func() bool {
+		return s.count(`SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`) == 1
+	})
+	r := newTrial(s, nil)
+
+	require.NoError(t, second.Stop(devstack.Immediate))
+	r.refusals()
+	accepted := len(s.acceptedIDs())
+	time.Sleep(5 * time.Second) // it stays so for a while
+	require.Equal(t, accepted, len(s.acceptedIDs()), "nothing is accepted that only one server has")
+	require.NoError(t, second.Start(t.Context()))
+	r.progress("with the standby again")
+
+	require.NoError(t, first.Stop(devstack.Immediate))
+	promoted, err := exec.CommandContext(t.Context(), "psql", second.URL(), "-Atc", "SELECT pg_promote()").CombinedOutput()
+	require.NoError(t, err, string(promoted))
+	s.db.Reset()
+	s.exec(`ALTER SYSTEM RESET synchronous_standby_names`) // a standby copies no settings; there is none to wait for
+	r.progress("on the second server")
+	for _, id := range s.acceptedIDs() {
+		require.Equal(t, 1, s.count(`SELECT count(*) FROM jobs WHERE job_id::text = $1`, id), "accepted, and lost: %s", id)
+	}
+	r.end()
+}
+
+// limitMemory gives a control group of processes that together may have so much memory, and how many of them were
+// killed for it.
+func limitMemory(t *testing.T, limit int) (join func(pid int), killed func() int) {
+	t.Helper()
+	write := func(path, value string) error { return os.WriteFile(path, []byte(value), 0o600) }
+	for _, v := range []struct{ root, limit, swap, events string }{
+		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.swappiness", "memory.oom_control"},
+		{"/sys/fs/cgroup", "memory.max", "memory.swap.max", "memory.events"},
+	} {
+		group := filepath.Join(v.root, fmt.Sprint("forgerun-test-", os.Getpid()))
+		if os.Mkdir(group, 0o755) != nil {
+			continue
+		}
+		t.Cleanup(func() { _ = os.Remove(group) })
+		if write(filepath.Join(group, v.limit), fmt.Sprint(limit)) != nil {
+			continue
+		}
+		_ = write(filepath.Join(group, v.swap), "0")
+		return func(pid int) { require.NoError(t, write(filepath.Join(group, "cgroup.procs"), fmt.Sprint(pid))) }, func() (n int) {
+			text, err := os.ReadFile(filepath.Join(group, v.events))
+			require.NoError(t, err)
+			_, rest, _ := strings.Cut(string(text), "oom_kill ")
+			_, _ = fmt.Sscan(rest, &n)
+			return n
+		}
+	}
+	t.Skip("this needs root and control groups for memory")
+	return nil, nil
+}
+
+// TestFaultWorkerWithoutMemory: the kernel kills a worker whose jobs need more memory than it may have. They fail, to be
+// retried, and another worker does them.
+func TestFaultWorkerWithoutMemory(t *testing.T) {
+	join, killed := limitMemory(t, 64<<20)
+	s := newStack(t, quickLease, env{"FORGERUN_TIME_SCALE": "0.2"})
+	api := s.startLeader()
+	u := s.newUser(api)
+	poor := s.startWorker(env{"FORGERUN_WORKER_CONCURRENCY": "64"})
+	join(poor.cmd.Process.Pid)
+	ids := u.submitMany(api, 16, execute("MEMORY_SPIKE", `"auto_retry":true`))
+	eventually(t, "the kernel kills the worker", func() bool { return killed() > 0 })
+	require.Equal(t, -1, poor.exitCode())
+	s.startWorker()
+	s.awaitFinal(ids...)
+	require.Equal(t, len(ids), s.countJobs(ids, "SUCCEEDED"))
+	require.Positive(t, s.count(`SELECT count(*) FROM reports WHERE failure_code = 'RFA_EXEC_WORKER_UNAVAILABLE'`))
+	s.checkInvariants()
+}
+
