@@ -231,6 +231,33 @@ func TestDecodeBoundsMembers(t *testing.T) {
 	require.Equal(t, long, decode.Canonical(long), "it is not put in order")
 }
 
+// Elements of arrays cost as much time as members: what says too many is not read to its end.
+func TestDecodeBoundsElements(t *testing.T) {
+	t.Parallel()
+	list := func(n int, of string) string { return "[" + strings.Join(repeated(of, n), ",") + "]" }
+	for body, at := range map[string]string{
+		`{"type":"EXECUTE","params":{"list":` + list(520_000, "1") + "}}":                         "/params/list/49999",
+		`{"type":"EXECUTE","params":{"list":` + list(340_000, "[]") + `,"broken"`:                 "/params/list/49999",
+		`{"type":"EXECUTE","params":{"list":` + list(260_000, `"x"`) + `,"broken"`:                "/params/list/49999",
+		`{"type":"EXECUTE","params":{"a":` + list(30_000, "{}") + `,"b":` + list(21_000, "1e9"):   "/params/b/19999",
+		`{"type":"EMIT_EVENT","event":{"name":"a","data":` + list(2, list(30_000, "null")) + `}}`: "/event/data/1/19997",
+		`{"type":"EXECUTE","unknown":` + list(520_000, "1") + "}":                                 "/unknown/49999",
+	} {
+		_, err := decode.Job([]byte(body), "k", testPayload)
+		var refused *job.Error
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, job.CodeMalformed, refused.Code)
+		last := refused.Violations[len(refused.Violations)-1]
+		require.Equal(t, at, last.Pointer)
+		require.Equal(t, "All arrays of the body together may have at most 50,000 elements.", last.Detail)
+	}
+	_, err := decode.Job([]byte(`{"type":"EXECUTE","params":{"list":`+list(50_000, "1")+`}}`), "k", testPayload)
+	require.NoError(t, err)
+	items := list(11, `{"type":"EXECUTE","params":{"list":`+list(5_000, "1")+`}}`)
+	_, err = decode.Batch([]byte(`{"jobs":`+items+`}`), "", testPayload)
+	require.Equal(t, job.CodeMalformed, job.CodeOf(err), "the items of a batch have one bound together")
+}
+
 func TestDecodeAccepts(t *testing.T) {
 	t.Parallel()
 	deepest := `{"a":` + strings.Repeat("[", 62) + strings.Repeat("]", 62) + `}`

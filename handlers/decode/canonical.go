@@ -88,5 +88,5 @@ func canonical(sent []byte) []byte {
 var (
 	errTooDeep   = errors.New("nested too deeply")
 	errNotObject = errors.New("not an object")
-	errTooMany   = errors.New("too many members")
+	errTooMany   = errors.New("too many members or elements")
 )

@@ -22,7 +22,8 @@ const (
 	maxNumberBytes  = 64   // length of a number literal
 	maxMembers      = 4000 // of one object: names are compared with each other
 	maxAllMembers   = 50_000
-	maxExponent     = 300 // beyond it neither float64 nor a database is sure to hold the number
+	maxElements     = 50_000 // of all arrays that are the client's own
+	maxExponent     = 300    // beyond it neither float64 nor a database is sure to hold the number
 	maxPointerBytes = 256
 	maxGuesses      = 50 // suggestions for wrong names in one body
 	maxCanonical    = 64 << 10
@@ -43,6 +44,7 @@ type decoder struct {
 	limit  int                    // of each list of violations
 	more   int                    // violations beyond it
 	named  int                    // members so far
+	listed int                    // elements so far
 	guess  int                    // suggestions that may still be looked for
 	key    string                 // for idempotency, of the body
 	err    error                  // ends the reading
@@ -79,7 +81,7 @@ func (d *decoder) reset(body []byte) {
 	d.json.Reset(&d.input)
 	clear(d.outer)
 	d.body, d.outer, d.limit, d.guess = body, d.outer[:0], job.MaxViolations, maxGuesses
-	d.key, d.err, d.form, d.values, d.more, d.named = "", nil, nil, nil, 0, 0
+	d.key, d.err, d.form, d.values, d.more, d.named, d.listed = "", nil, nil, nil, 0, 0, 0
 }
 
 // violations gives all that was found, what is wrong with the structure first.

@@ -160,11 +160,12 @@ func (d *decoder) wrongType(want string) {
 
 // What is wrong with values of any kind.
 var (
-	nulRefused     = "The character NUL (\\u0000) is not allowed."
-	tooDeep        = fmt.Sprintf("The body may be nested %d levels deep at most.", maxDepth)
-	tooManyMembers = fmt.Sprintf("An object may have at most %s members.", job.Grouped(maxMembers))
-	tooManyInAll   = fmt.Sprintf("All objects of the body together may have at most %s members.", job.Grouped(maxAllMembers))
-	numberRefused  = fmt.Sprintf("Numbers may have at most %d characters and exponents from -%d to %d.",
+	nulRefused      = "The character NUL (\\u0000) is not allowed."
+	tooDeep         = fmt.Sprintf("The body may be nested %d levels deep at most.", maxDepth)
+	tooManyMembers  = fmt.Sprintf("An object may have at most %s members.", job.Grouped(maxMembers))
+	tooManyInAll    = fmt.Sprintf("All objects of the body together may have at most %s members.", job.Grouped(maxAllMembers))
+	tooManyElements = fmt.Sprintf("All arrays of the body together may have at most %s elements.", job.Grouped(maxElements))
+	numberRefused   = fmt.Sprintf("Numbers may have at most %d characters and exponents from -%d to %d.",
 		maxNumberBytes, maxExponent, maxExponent)
 )
 
@@ -187,7 +188,11 @@ func (d *decoder) tree() []byte {
 // node reads one step of a tree and gives its length: a name, a value that is
 // not composed, or an end of one that is.
 func (d *decoder) node() int {
-	switch d.json.PeekKind() {
+	kind := d.json.PeekKind()
+	if kind != ']' && d.element() {
+		return 0
+	}
+	switch kind {
 	case '{', '[':
 		d.token()
 		if d.err == nil && d.json.StackDepth() > maxDepth {
@@ -210,6 +215,20 @@ func (d *decoder) node() int {
 		d.malformed(numberRefused)
 	}
 	return len(raw)
+}
+
+// element counts the element of an array that comes next, if one does. It reports
+// whether that is one too many, which ends the reading.
+func (d *decoder) element() bool {
+	if container, _ := d.json.StackIndex(d.json.StackDepth()); container != '[' {
+		return false
+	}
+	if d.listed++; d.listed <= maxElements {
+		return false
+	}
+	d.malformed(tooManyElements)
+	d.err = errTooMany
+	return true
 }
 
 // unquote gives the string that a JSON string stands for.
