@@ -1,8 +1,10 @@
 package handlers
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -85,6 +87,28 @@ func TestKeysThatEndedAreNoGuesses(t *testing.T) {
 		require.Equal(t, 401, w.send("GET", jobPath(jobID), "", "Authorization", "-").StatusCode)
 	}
 	require.Equal(t, 200, w.send("POST", "/v1/clients/"+clientA.String()+"/keys/renew", "", "Authorization", "Bearer renewable").StatusCode)
+}
+
+// A target in absolute form has a host of its own, which counts.
+func TestHostOfTheTargetCounts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config, _ *Deps) { c.Hosts = func(host string) bool { return host == "localhost" } }).start()
+	for head, status := range map[string]int{
+		"GET /healthz HTTP/1.1\r\nHost: localhost":                         200,
+		"GET http://localhost/healthz HTTP/1.1\r\nHost: localhost":         200,
+		"GET http://rebind.example/healthz HTTP/1.1\r\nHost: localhost":    421,
+		"GET http://rebind.example/v1/nothing HTTP/1.1\r\nHost: localhost": 421,
+		"GET http://localhost/healthz HTTP/1.1\r\nHost: rebind.example":    421,
+		"GET /healthz HTTP/1.1\r\nHost: rebind.example":                    421,
+		"GET /healthz HTTP/1.1\r\nHost: ":                                  400,
+		"GET /healthz HTTP/1.0":                                            421,
+		"GET /healthz HTTP/1.1\r\nNo field":                                400,
+	} {
+		c := w.dial()
+		_, err := io.WriteString(c, head+"\r\n\r\n")
+		require.NoError(t, err)
+		require.Equal(t, status, w.read(bufio.NewReader(c)).StatusCode, head)
+	}
 }
 
 func TestForeignHostsAreRefused(t *testing.T) {

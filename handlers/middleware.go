@@ -68,9 +68,8 @@ func (s *Server) run(r *call, handle func(*call) error) (err error) {
 			err = panicked{v, debug.Stack()}
 		}
 	}()
-	if host := string(r.Request().Header.Host()); s.cfg.Hosts != nil && !s.cfg.Hosts(host) {
-		return statusError{fiber.StatusMisdirectedRequest, "This server is for the machine that it runs on, and the request is for the host " +
-			header.Clip(host) + ". Call it as localhost, or set FORGERUN_PUBLIC_URL to an address with that host."}
+	if err := s.checkHost(r); err != nil {
+		return err
 	}
 	if err := s.admit(r); err != nil {
 		return err
@@ -83,6 +82,21 @@ func (s *Server) run(r *call, handle func(*call) error) (err error) {
 		}
 	}
 	return handle(r)
+}
+
+// checkHost refuses requests for other hosts than the server's. Of a target in
+// absolute form its own host counts (RFC 9112, section 3.2.2).
+func (s *Server) checkHost(r *call) error {
+	if s.cfg.Hosts == nil || r.route == broken {
+		return nil
+	}
+	for _, host := range []string{string(r.Request().Header.Host()), string(r.Request().URI().Host())} {
+		if !s.cfg.Hosts(host) {
+			return statusError{fiber.StatusMisdirectedRequest, "This server is for the machine that it runs on, and the request is for the host " +
+				header.Clip(host) + ". Call it as localhost, or set FORGERUN_PUBLIC_URL to an address with that host."}
+		}
+	}
+	return nil
 }
 
 // startTime gives the request its whole time, a second time after it has waited
@@ -198,7 +212,7 @@ func (s *Server) unreadable(fctx *fasthttp.RequestCtx, err error) {
 	c := s.app.AcquireCtx(fctx)
 	defer s.app.ReleaseCtx(c)
 	err = readError(err)
-	s.serve(c, nowhere, func(*call) error { return err })
+	s.serve(c, broken, func(*call) error { return err })
 	if sent, ok := fctx.Conn().(*conn.Conn); ok {
 		sent.DrainOnClose(unwantedBytes, unwantedTime)
 	}

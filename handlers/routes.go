@@ -133,6 +133,9 @@ func (s *Server) routes() []route {
 // nowhere is the route of requests that no row takes.
 var nowhere = &route{method: get, path: "unmatched", access: public, action: "none", success: fiber.StatusNotFound}
 
+// broken is that of requests that cannot be read: their Host may not be there.
+var broken = func() *route { rt := *nowhere; return &rt }()
+
 func (s *Server) register() {
 	for _, rt := range s.routes() {
 		handler := func(c *fiber.Ctx) error {

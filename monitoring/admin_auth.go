@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,7 +60,8 @@ func (a operatorAuth) only(next http.Handler) http.Handler {
 }
 
 // meant serves requests that were meant for this listener: those for one of its
-// hosts, if they are given, that no page of another site made a browser send.
+// hosts, if they are given, that no page of another origin made a browser send. All
+// ports of localhost are one site.
 func (a Admin) meant(next http.Handler) http.Handler {
 	hosts := a.Hosts
 	if hosts == nil && a.Token == "" {
@@ -70,8 +72,8 @@ func (a Admin) meant(next http.Handler) http.Handler {
 		case hosts != nil && !hosts(r.Host):
 			refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("This listener is for the machine that it runs on, and the request is for "+
 				"the host %.100q. Call it as localhost, or set FORGERUN_ADMIN_TOKEN to guard it.", r.Host))
-		case r.Header.Get("Sec-Fetch-Site") == "cross-site":
-			refuse(w, http.StatusForbidden, "A page of another site sent this request. Open the address by itself.")
+		case slices.Contains([]string{"cross-site", "same-site"}, r.Header.Get("Sec-Fetch-Site")):
+			refuse(w, http.StatusForbidden, "A page of another site or port sent this request. Open the address by itself.")
 		default:
 			next.ServeHTTP(w, r)
 		}

@@ -177,7 +177,7 @@ func TestAdminPage(t *testing.T) {
 func TestOpenPagesAreForThisMachine(t *testing.T) {
 	t.Parallel()
 	for host, status := range map[string]int{
-		"localhost:8081": 200, "localhost": 200, "127.0.0.1:8081": 200, "[::1]:8081": 200, "[::1]": 200, "": 200,
+		"localhost:8081": 200, "localhost": 200, "127.0.0.1:8081": 200, "[::1]:8081": 200, "[::1]": 200, "": 421, ".localhost": 421, "rebind.example%00.localhost": 421,
 		"rebind.example:8081": 421, "rebind.example": 421, "localhost.rebind.example": 421, "192.0.2.1": 421,
 	} {
 		for _, path := range []string{"/asynqmon/", "/debug/pprof/", "/metrics", "/healthz", "/readyz", "/"} {
@@ -200,7 +200,7 @@ func TestOpenPagesAreForThisMachine(t *testing.T) {
 
 func TestOtherSitesPagesGetNothing(t *testing.T) {
 	t.Parallel()
-	for site, status := range map[string]int{"cross-site": 403, "same-site": 200, "same-origin": 200, "none": 200, "": 200} {
+	for site, status := range map[string]int{"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200, "": 200} {
 		for _, path := range []string{"/asynqmon/", "/debug/pprof/cmdline", "/metrics", "/"} {
 			w := get(admin(adminToken, true), path, func(r *http.Request) { bearer(r); r.Header.Set("Sec-Fetch-Site", site) })
 			require.Equal(t, status, w.Code, "%s %s", site, path)

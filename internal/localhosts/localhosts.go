@@ -4,14 +4,20 @@
 package localhosts
 
 import (
-	"net"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 )
 
-// Only allows the Hosts localhost, *.localhost, loopback addresses and that of
-// the public URL, each with any port. It allows none too: browsers always send one.
+// The bounds of names in the DNS (RFC 1035, section 2.3.4).
+const (
+	maxName  = 253
+	maxLabel = 63
+)
+
+// Only allows the Hosts localhost, names below it, loopback addresses and that of
+// the public URL, each with any port. No Host at all is that of nobody.
 func Only(publicURL string) func(host string) bool {
 	public := ""
 	if u, err := url.Parse(publicURL); err == nil {
@@ -20,16 +26,49 @@ func Only(publicURL string) func(host string) bool {
 	return func(host string) bool {
 		name := nameOf(host)
 		addr, err := netip.ParseAddr(name)
-		return name == "" || name == public || name == "localhost" || strings.HasSuffix(name, ".localhost") ||
-			err == nil && addr.Unmap().IsLoopback()
+		return name != "" && name == public || isLocal(name) || err == nil && addr.Zone() == "" && addr.Unmap().IsLoopback()
 	}
 }
 
-// nameOf is the name or address in a Host.
+// nameOf is the name or address in a Host, "" if it has none.
 func nameOf(host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
+	if _, err := netip.ParseAddr(host); err == nil {
+		return host
 	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		if _, err := strconv.ParseUint(host[i+1:], 10, 16); err != nil {
+			return ""
+		}
+		host = host[:i]
+	}
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		inner, ok = strings.CutSuffix(inner, "]")
+		if addr, err := netip.ParseAddr(inner); !ok || err != nil || !addr.Is6() {
+			return ""
+		}
+		return inner
+	}
 	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// isLocal reports whether a name is localhost, or one of labels below it.
+func isLocal(name string) bool {
+	labels := strings.Split(name, ".")
+	for _, label := range labels {
+		if !isLabel(label) {
+			return false
+		}
+	}
+	return len(name) <= maxName && labels[len(labels)-1] == "localhost"
+}
+
+func isLabel(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-' && i > 0 && i < len(s)-1:
+		default:
+			return false
+		}
+	}
+	return 0 < len(s) && len(s) <= maxLabel
 }
