@@ -74,6 +74,22 @@ func (s *Server) attempt(r *call) (job.Caller, error) {
 	return caller, err
 }
 
+// limitRegistrations counts a request for a new client that is not the operator's,
+// by the address that it comes from. A repetition counts too.
+func (s *Server) limitRegistrations(r *call) error {
+	if r.route.action != "create_client" || r.caller.Admin {
+		return nil
+	}
+	wait := s.deps.Registrations.Take(conn.Source(s.addrOf(r)))
+	if wait == 0 {
+		return nil
+	}
+	err := job.Errorf(job.CodeRateLimited, "An address may register %d clients per minute. Wait as Retry-After says, "+
+		"or use the operator's token.", s.deps.Registrations.PerMinute())
+	err.RetryAfter = wait
+	return err
+}
+
 // identify says whose the credentials of a request are that was let in before.
 func (s *Server) identify(ctx context.Context, headers [][]byte) (job.Caller, error) {
 	bearer, err := bearerOf(headers)

@@ -118,6 +118,9 @@ func (s *Server) admit(r *call) error {
 	if err != nil {
 		return err
 	}
+	if err := s.limitRegistrations(r); err != nil {
+		return err
+	}
 	if err := s.limit(r); err != nil {
 		return err
 	}

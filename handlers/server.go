@@ -197,11 +197,12 @@ type Deps struct {
 	// Admission of jobs, and of batches: one of these is much work, and must not
 	// displace the others. Nil: all are admitted.
 	Admission, BatchAdmission Admission
-	Attempts                  *authlimit.Limiter    // slows failed authentication; nil: one of its own
-	Logger                    *slog.Logger          // nil: no log
-	Registry                  prometheus.Registerer // nil: metrics are not exposed
-	Tracer                    trace.Tracer          // nil: no traces begin here
-	Clock                     func() time.Time      // nil: time.Now
+	Attempts                  *authlimit.Limiter       // slows failed authentication; nil: one of its own
+	Registrations             *authlimit.Registrations // limits those of clients; nil: no limit
+	Logger                    *slog.Logger             // nil: no log
+	Registry                  prometheus.Registerer    // nil: metrics are not exposed
+	Tracer                    trace.Tracer             // nil: no traces begin here
+	Clock                     func() time.Time         // nil: time.Now
 	// CursorKey gives the secret that signs cursors, the same in all processes.
 	CursorKey func(context.Context) ([]byte, error)
 	// Directory gives the public keys that deliveries are signed with, as a JSON
@@ -242,6 +243,9 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	if deps.Attempts == nil {
 		deps.Attempts = authlimit.New(deps.Clock, telemetry.In(deps.Registry))
+	}
+	if deps.Registrations == nil {
+		deps.Registrations = authlimit.NewRegistrations(0, deps.Clock)
 	}
 	s := &Server{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,

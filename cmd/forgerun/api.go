@@ -11,6 +11,7 @@ import (
 	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/handlers"
 	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/internal/authlimit"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/notify"
@@ -113,6 +114,7 @@ func (p *process) serverDeps(
 		Webhooks: webhooks, Deliveries: webhooks, Directory: p.newDirectory(),
 		Limiter: limiter, Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.registry, p.log),
 		BatchAdmission: jobs.NewAdmission(jobs.BatchAdmissionFloor, nil, nil, p.log), // its metrics would have the same names
+		Registrations:  authlimit.NewRegistrations(p.cfg.Network.RegistrationRate, nil),
 		Attempts:       p.attempts, Health: p, Logger: p.log, Registry: p.registry, Tracer: p.tracer,
 	}
 }

@@ -8,10 +8,11 @@ import (
 	"github.com/forgerun/forgerun/handlers/conn"
 )
 
-// Network is what is configured of connections and of where they come from.
+// Network is what is configured of connections and requests by where they come from.
 type Network struct {
 	TrustedProxies           conn.Proxies
 	MaxConnectionsPerAddress int
+	RegistrationRate         int
 }
 
 // networkVariables are those of connections.
@@ -23,6 +24,10 @@ func (c *Config) networkVariables() []variable {
 		{name: "FORGERUN_MAX_CONNECTIONS_PER_ADDRESS", fallback: "1000",
 			help:  "connections of one address at once, to each listener of a process; loopback and trusted proxies have no limit",
 			parse: integer(&c.Network.MaxConnectionsPerAddress, 1, 1_000_000)},
+		{name: "FORGERUN_REGISTRATION_RATE", fallback: "60",
+			help: "clients that an address may register a minute at each api process, where anybody may; 0: no limit; " +
+				"loopback and the operator have none",
+			parse: integer(&c.Network.RegistrationRate, 0, 1_000_000)},
 	}
 }
 

@@ -80,6 +80,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_REQUEST_TIMEOUT":          {"0s"},
 
 		"FORGERUN_MAX_CONNECTIONS_PER_ADDRESS": {"0", "all"},
+		"FORGERUN_REGISTRATION_RATE":           {"-1", "1.5", "1/s"},
 
 		"FORGERUN_DB_TIMEOUT": {"0s", "1ms"},
 

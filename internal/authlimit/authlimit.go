@@ -1,7 +1,8 @@
 // Package authlimit slows failed authentication. It counts failures by the
 // address that they come from and by the key that they name, refuses further
 // attempts while there are too many, and bounds the lines that are logged about
-// all of it. One Limiter is shared by all listeners of a process.
+// all of it. One Limiter is shared by all listeners of a process. Registrations limits
+// those that need no credentials.
 //
 // It decides about attempts alone: who is right, others say.
 package authlimit
@@ -105,12 +106,15 @@ func (l *Limiter) Check(source netip.Addr, credential string) (wait time.Duratio
 }
 
 // untilNext is how long it takes until another failure is allowed.
-func (f *failures) untilNext(now time.Time) time.Duration {
-	missing := 1 - f.TokensAt(now)
+func (f *failures) untilNext(now time.Time) time.Duration { return untilNext(f.Limiter, now) }
+
+// untilNext is how long it takes until a limiter allows one more.
+func untilNext(l *rate.Limiter, now time.Time) time.Duration {
+	missing := 1 - l.TokensAt(now)
 	if missing <= 0 {
 		return 0
 	}
-	return max(time.Millisecond, time.Duration(missing/float64(f.Limit())*float64(time.Second)))
+	return max(time.Millisecond, time.Duration(missing/float64(l.Limit())*float64(time.Second)))
 }
 
 // Failed counts a failed attempt.

@@ -1,0 +1,51 @@
+package authlimit
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Registrations limits how many clients an address registers. Loopback addresses,
+// and connections without one, have no limit.
+type Registrations struct {
+	perMinute int
+	clock     func() time.Time
+
+	mu        sync.Mutex
+	addresses *lru[netip.Addr, *rate.Limiter]
+}
+
+// NewRegistrations allows each address so many a minute; 0 is no limit. A nil
+// clock is the time of day.
+func NewRegistrations(perMinute int, clock func() time.Time) *Registrations {
+	if clock == nil {
+		clock = time.Now
+	}
+	return &Registrations{perMinute: perMinute, clock: clock, addresses: newLRU[netip.Addr, *rate.Limiter](maxEntries)}
+}
+
+// PerMinute is the limit.
+func (r *Registrations) PerMinute() int { return r.perMinute }
+
+// Take counts a registration and gives zero if there may be one, and otherwise how
+// long to wait before the next one.
+func (r *Registrations) Take(source netip.Addr) (wait time.Duration) {
+	if r.perMinute == 0 || !source.IsValid() || source.IsLoopback() {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.clock()
+	l, ok := r.addresses.get(source)
+	if !ok {
+		l = rate.NewLimiter(rate.Limit(r.perMinute)/60, r.perMinute)
+		r.addresses.put(source, l)
+	}
+	if l.AllowN(now, 1) {
+		return 0
+	}
+	return untilNext(l, now)
+}
