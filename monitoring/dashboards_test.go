@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -78,6 +79,24 @@ func TestDashboardsAreComplete(t *testing.T) {
 				requireVariablesExist(t, d, target.Expr)
 			}
 		}
+	}
+}
+
+// Whoever is refused a connection or a look at credentials is to be seen.
+func TestDashboardsShowRefusals(t *testing.T) {
+	t.Parallel()
+	var shown strings.Builder
+	for _, d := range dashboards(t) {
+		for _, p := range d.Panels {
+			for _, target := range p.Targets {
+				shown.WriteString(target.Expr + "\n")
+			}
+		}
+	}
+	for _, metric := range []string{
+		"auth_failures_total", "auth_attempts_failed_total", "auth_attempts_refused_total", "connections_refused_total", "accept_failures_total",
+	} {
+		require.True(t, strings.Contains(shown.String(), metric+"["), metric)
 	}
 }
 
