@@ -57,15 +57,24 @@ func nameMethod(c *fasthttp.RequestCtx) {
 	}
 }
 
+// What a request may take on its connection, once its head is read: so many times
+// the largest body, and a head of the request behind it. Extensions of chunks, which
+// nobody has a use for, would otherwise have no end.
+const (
+	framingFactor = 2
+	framingSlack  = 64 << 10
+)
+
 // underWay keeps the connection from being closed as an idle one while its
 // request is answered, and for good if it becomes a stream.
-func underWay(c *fasthttp.RequestCtx, handle fasthttp.RequestHandler) {
+func (s *Server) underWay(c *fasthttp.RequestCtx, handle fasthttp.RequestHandler) {
 	served, ok := c.Conn().(*conn.Conn)
 	if !ok {
 		handle(c)
 		return
 	}
 	served.Begin()
+	served.AtMost(framingFactor*s.cfg.MaxBodyBytes + framingSlack)
 	handle(c)
 	if !c.Hijacked() {
 		served.End()

@@ -135,6 +135,35 @@ func TestDrainingIsBounded(t *testing.T) {
 	}
 }
 
+// Extensions of chunks, and chunks of one byte, are no way to send more than a body may take.
+func TestFramingOfChunksIsBounded(t *testing.T) {
+	t.Parallel()
+	const limit = 10_000
+	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxBodyBytes = limit }).start()
+	for name, part := range map[string]string{"extension": "x", "chunks": "1\r\n \r\n"} {
+		c := w.dial()
+		_, err := io.WriteString(c, submitHead+"Transfer-Encoding: chunked\r\n\r\n")
+		require.NoError(t, err)
+		sent := strings.Repeat(part, (2*limit+(100<<10))/len(part))
+		if name == "extension" {
+			sent = "1;" + sent
+		}
+		_, err = io.WriteString(c, sent) // and no end
+		require.NoError(t, err)
+		a := w.read(bufio.NewReader(c))
+		a.requireProblem(t, job.CodePayloadTooLarge)
+		require.True(t, a.Close, "Connection: close")
+	}
+	c := w.dial()
+	r := bufio.NewReader(c)
+	for range 20 { // each request has all of it
+		_, err := fmt.Fprintf(c, "%sTransfer-Encoding: chunked\r\n\r\n12;%s\r\n%s\r\n0\r\n\r\n",
+			submitHead, strings.Repeat("x", limit), `{"type":"EXECUTE"}`)
+		require.NoError(t, err)
+		require.Equal(t, 202, w.read(r).StatusCode)
+	}
+}
+
 func TestBodyAtTheLimitIsTaken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxBodyBytes = 1000 }).start()

@@ -275,7 +275,7 @@ func New(cfg Config, deps Deps) *Server {
 			return
 		}
 		nameMethod(c)
-		underWay(c, route)
+		s.underWay(c, route)
 	}
 	server.ErrorHandler = s.unreadable
 	server.ExpectHandler = s.expect

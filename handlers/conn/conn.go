@@ -27,6 +27,10 @@ type Conn struct {
 	drain    atomic.Pointer[bounds]
 	ahead    []byte // what WhenGone has read; the next Read gives it
 
+	// Used by who reads.
+	bounded bool
+	left    int // that may be read before the request is answered, if bounded
+
 	// Guarded by the listener's mutex.
 	source     netip.Addr // not valid if connections of its address are not counted
 	forgotten  bool
@@ -43,6 +47,16 @@ func (c *Conn) Begin() {
 	defer c.listener.mu.Unlock()
 	c.leave()
 }
+
+// AtMost bounds what is read until the request is answered: framing and trailers
+// of a body in chunks have no length of their own.
+func (c *Conn) AtMost(bytes int) { c.bounded, c.left = true, bytes }
+
+// ErrTooMuch is the error of a Read beyond AtMost.
+var ErrTooMuch = errors.New("the request takes too many bytes")
+
+// Exceeded reports whether a Read had this error.
+func (c *Conn) Exceeded() bool { return c.bounded && c.left <= 0 }
 
 // End says that the answer is made. The connection is idle as soon as the next
 // request is waited for: by then the answer has been sent.
@@ -62,6 +76,10 @@ func (c *Conn) idle() {
 func (c *Conn) Read(b []byte) (int, error) {
 	if c.answered.CompareAndSwap(true, false) {
 		c.idle()
+		c.bounded = false
+	}
+	if c.Exceeded() {
+		return 0, ErrTooMuch
 	}
 	if len(c.ahead) > 0 {
 		n := copy(b, c.ahead)
@@ -69,6 +87,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 		return n, nil
 	}
 	n, err := c.Conn.Read(b)
+	c.left -= n
 	if !c.used.Load() {
 		c.used.Store(true)
 	}
