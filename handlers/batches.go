@@ -22,7 +22,8 @@ func (s *Server) submitBatch(r *call) error {
 		if err := s.completeBatch(r, &req); err != nil {
 			return err
 		}
-		err = s.limitItems(r, len(req.Items), " A batch counts as as many as it has jobs, this one as %d. Nothing was accepted.")
+		err = s.limitItems(r, max(len(req.Items), pieces(body)), " A batch counts as as many as it has jobs, "+
+			"or as 16 KiB were begun in its body if that is more, this one as %d. Nothing was accepted.")
 		if err != nil {
 			return err
 		}

@@ -16,6 +16,9 @@ func (s *Server) submit(r *call) error {
 	var req job.Request
 	var receipt job.Receipt
 	err := admitted(r, s.deps.Admission, func(body []byte, key string) (err error) {
+		if err = s.limitItems(r, pieces(body), " A submission counts as as many as 16 KiB were begun in its body, this one as %d."); err != nil {
+			return err
+		}
 		if req, err = decode.Job(body, key, s.cfg.MaxPayloadBytes); err != nil {
 			return err
 		}
@@ -63,6 +66,13 @@ func admitted(r *call, a Admission, accept func(body []byte, key string) error) 
 	}
 	return accept(body, key)
 }
+
+// pieceBytes of a body count as one request for the rate limit: storage and
+// its log take large submissions as long as many small ones.
+const pieceBytes = 16 << 10
+
+// pieces is the number of them that a body has begun.
+func pieces(body []byte) int { return (len(body) + pieceBytes - 1) / pieceBytes }
 
 // receivedAt is the time of a request, as precise as storage keeps it.
 func (s *Server) receivedAt() time.Time { return s.deps.Clock().UTC().Truncate(time.Microsecond) }

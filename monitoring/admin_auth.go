@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -72,12 +71,18 @@ func (a Admin) meant(next http.Handler) http.Handler {
 		case hosts != nil && !hosts(r.Host):
 			refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("This listener is for the machine that it runs on, and the request is for "+
 				"the host %.100q. Call it as localhost, or set FORGERUN_ADMIN_TOKEN to guard it.", r.Host))
-		case slices.Contains([]string{"cross-site", "same-site"}, r.Header.Get("Sec-Fetch-Site")):
+		case r.Header.Get("Sec-Fetch-Site") == "cross-site", r.Header.Get("Sec-Fetch-Site") == "same-site" && !followsLink(r):
 			refuse(w, http.StatusForbidden, "A page of another site or port sent this request. Open the address by itself.")
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// followsLink reports whether a browser opens a page in a window of its own: who had it do so
+// cannot read it, and nothing is changed.
+func followsLink(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
 // reasonOf says what is wrong with what was presented.

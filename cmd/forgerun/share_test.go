@@ -58,6 +58,28 @@ func TestOneClientCannotFillTheService(t *testing.T) {
 	s.checkInvariants()
 }
 
+func TestLargeSubmissionsCostWhatTheyAre(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "20"})
+	api := s.startAPI()
+	large := func(bytes int) string {
+		return `{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL","params":{"a":"` + strings.Repeat("x", bytes) + `"}}`
+	}
+	u := s.newUser(api)
+	u.submit(api, large(15<<10))  // one
+	u.submit(api, large(200<<10)) // and thirteen
+	refused := u.trySubmit(api, large(100<<10))
+	refused.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
+	require.Contains(t, refused.body, "this one as 7")
+	require.NotEmpty(t, refused.header.Get("Retry-After"))
+	require.Equal(t, 2, s.count(`SELECT count(*) FROM jobs`))
+
+	other := s.newUser(api)
+	refused = other.call(api, "POST", "/v1/jobs/batch", `{"jobs":[`+large(200<<10)+","+large(200<<10)+`]}`)
+	require.Equal(t, http.StatusAccepted, refused.status, "more than the limit has: it costs all of it")
+	other.trySubmit(api, execute("PAYLOAD_SMALL")).requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
+}
+
 func TestBatchesCostWhatTheirJobsDo(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, env{"FORGERUN_RATE_LIMIT_PER_MINUTE": "20"})
