@@ -206,6 +206,16 @@ func TestOtherSitesPagesGetNothing(t *testing.T) {
 			require.Equal(t, status, w.Code, "%s %s", site, path)
 		}
 	}
+	for mode, status := range map[string]int{"navigate document": 200, "navigate iframe": 403, "no-cors image": 403} {
+		w := get(admin(adminToken, true), "/metrics", func(r *http.Request) {
+			bearer(r)
+			r.Header.Set("Sec-Fetch-Site", "same-site")
+			mode, dest, _ := strings.Cut(mode, " ")
+			r.Header.Set("Sec-Fetch-Mode", mode)
+			r.Header.Set("Sec-Fetch-Dest", dest)
+		})
+		require.Equal(t, status, w.Code, mode)
+	}
 }
 
 func TestAdminTellsThatItIsNotReady(t *testing.T) {
