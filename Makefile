@@ -51,10 +51,13 @@ build: ## Build bin/forgerun and bin/simulator
 # meanwhile (the lock is on the Makefile: go itself locks go.mod). The time limit counts from when a test was built, not from its turn.
 ONE_AT_A_TIME = $(if $(shell command -v flock),-p 2 -exec "flock --close $(CURDIR)/Makefile",-p 1)
 
+# Of the tests of one package so many run at once: most wait for processes, half of the time of two cores.
+PARALLEL = $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + (n + 1) / 2)))
+
 .PHONY: test
 test: ## Run all tests with the race detector, on real Postgres and Redis
 	@scripts/setup.sh test
-	CGO_ENABLED=1 $(GO) test -race $(ONE_AT_A_TIME) -timeout 30m $(TESTFLAGS) ./...
+	CGO_ENABLED=1 $(GO) test -race $(ONE_AT_A_TIME) -parallel $(PARALLEL) -timeout 30m $(TESTFLAGS) ./...
 
 # The packages whose tests start no Postgres, no Redis and no browser, below tasks with -short:
 # there the embedded Redis serves those that need no real one. SLOW are tests that wait for more
