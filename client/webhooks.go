@@ -31,6 +31,7 @@ type Webhook struct {
 	ConsecutiveFailures int            `json:"consecutive_failures"`
 	FailingSince        time.Time      `json:"failing_since"`
 	OldSecretExpiresAt  time.Time      `json:"old_secret_expires_at"`
+	ProvenAt            time.Time      `json:"proven_at"` // zero unless the receiver said that it wants events
 	CreatedAt           time.Time      `json:"created_at"`
 	UpdatedAt           time.Time      `json:"updated_at"`
 	// Secret is shown by CreateWebhook and RotateSecret only.

@@ -88,6 +88,12 @@ type Webhooks interface {
 	RotateSecret(ctx context.Context, client, id job.ID) (job.IssuedWebhook, error)
 }
 
+// Proofs asks receivers whether they want events: Webhooks asks for that with
+// job.ErrUnproven.
+type Proofs interface {
+	Prove(ctx context.Context, client job.ID, url string) error
+}
+
 // Deliveries are the use cases of deliveries to webhooks and callbacks.
 type Deliveries interface {
 	Test(ctx context.Context, client, id job.ID) (*job.Delivery, error)
@@ -188,6 +194,7 @@ type Deps struct {
 	Batches    Batches
 	Events     Events
 	Webhooks   Webhooks
+	Proofs     Proofs
 	Deliveries Deliveries
 	Clients    Clients
 	// Idempotency of all requests but submissions of jobs and batches.

@@ -1,6 +1,8 @@
 package handlers
 
 import (
+	"errors"
+
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/forgerun/forgerun/handlers/decode"
@@ -29,11 +31,15 @@ func (s *Server) registerWebhook(r *call) error {
 		return r.issuedWebhook(fiber.StatusCreated, issued)
 	}
 	if req.IdempotencyKey == "" || len(req.Violations) > 0 {
-		return register(r)
+		return s.proving(r, req.URL, &req.Proven, func() error { return register(r) })
 	}
-	first, err := s.doOnce(r, job.RequestKey{
-		ClientID: req.ClientID, Scope: scopeWebhooks, Key: req.IdempotencyKey, Hash: req.Hash,
-	}, register)
+	var first job.Answer
+	err = s.proving(r, req.URL, &req.Proven, func() (err error) {
+		first, err = s.doOnce(r, job.RequestKey{
+			ClientID: req.ClientID, Scope: scopeWebhooks, Key: req.IdempotencyKey, Hash: req.Hash,
+		}, register)
+		return err
+	})
 	r.webhook = first.Subject
 	if err != nil || first.Status != 0 {
 		return err
@@ -44,6 +50,26 @@ func (s *Server) registerWebhook(r *call) error {
 	}
 	r.Set(fiber.HeaderLocation, webhookPath(w.ID))
 	return r.issuedWebhook(fiber.StatusCreated, job.IssuedWebhook{Webhook: *w})
+}
+
+// proving does what may need a proof of the URL: first without one, as what is
+// refused anyhow and what has a key that is known need none. While the receiver is
+// asked, which may take seconds, the request holds neither a transaction nor the
+// place of its client.
+func (s *Server) proving(r *call, url string, proven *bool, do func() error) error {
+	err := do()
+	if !errors.Is(err, job.ErrUnproven) {
+		return err
+	}
+	r.leave()
+	if err := s.deps.Proofs.Prove(r.ctx, r.caller.ClientID, url); err != nil {
+		return err
+	}
+	if err := r.enter(); err != nil {
+		return err
+	}
+	*proven = true
+	return do()
 }
 
 // issuedWebhook answers with a webhook and its secret, which is in this answer
@@ -82,7 +108,13 @@ func (s *Server) updateWebhook(r *call) error {
 	if err != nil {
 		return err
 	}
-	return respond(r, fiber.StatusOK, webhookViewOf)(s.deps.Webhooks.Update(r.ctx, r.caller.ClientID, r.webhook, patch))
+	change := func() error {
+		return respond(r, fiber.StatusOK, webhookViewOf)(s.deps.Webhooks.Update(r.ctx, r.caller.ClientID, r.webhook, patch))
+	}
+	if patch.URL == nil {
+		return change()
+	}
+	return s.proving(r, *patch.URL, &patch.Proven, change)
 }
 
 func (s *Server) unregisterWebhook(r *call) error {
@@ -134,6 +166,7 @@ type webhookView struct {
 	ConsecutiveFailures int              `json:"consecutive_failures"`
 	FailingSince        *job.Time        `json:"failing_since"`
 	OldSecretExpiresAt  *job.Time        `json:"old_secret_expires_at"` // null unless a rotated secret is still valid
+	ProvenAt            *job.Time        `json:"proven_at"`             // null unless its receiver said that it wants events
 	CreatedAt           job.Time         `json:"created_at"`
 	UpdatedAt           job.Time         `json:"updated_at"`
 	Links               webhookLinksView `json:"links"`
@@ -166,6 +199,7 @@ func webhookViewOf(w *job.Webhook) webhookView {
 	v := webhookView{
 		WebhookID: w.ID, URL: w.URL, Events: w.Events, Description: w.Description, ContentMode: w.ContentMode,
 		Enabled: w.Disabled == nil, ConsecutiveFailures: w.Failures, FailingSince: job.TimeOf(w.FailingFrom),
+		ProvenAt:  job.TimeOf(w.ProvenAt),
 		CreatedAt: job.Time(w.CreatedAt), UpdatedAt: job.Time(w.UpdatedAt),
 		Links: webhookLinksView{Self: self, Deliveries: self + "/deliveries", RotateSecret: self + "/rotate-secret"},
 	}

@@ -22,6 +22,7 @@ type Webhook struct {
 	Disabled    *Disabled // nil while it is enabled
 	Failures    int       // attempts that failed since the last success
 	FailingFrom *time.Time
+	ProvenAt    *time.Time // when its receiver said that it wants events at this URL; nil: never asked, or not at this one
 }
 
 // SealedSecret is an encrypted signing secret.
@@ -100,6 +101,7 @@ type WebhookRequest struct {
 	Events      []string
 	Description string
 	ContentMode ContentMode // "" is binary
+	Proven      bool        // the receiver said that it wants events
 
 	IdempotencyKey string
 	Hash           [32]byte // of the canonical request without the key
@@ -116,6 +118,7 @@ type WebhookPatch struct {
 	Description *string
 	ContentMode *ContentMode
 	Enabled     *bool
+	Proven      bool // the receiver said that it wants events at URL
 
 	Violations []Violation
 	Unlisted   int

@@ -44,7 +44,8 @@ func init() {
 	add("findAnswer", anID+`, 'client', 'key'`, use{"idempotency_keys_pkey", "key = "})
 	add("listWebhooks", anID, clients)
 	add("countWebhooks", anID)
-	add("updateWebhook", of(anID)+`, NULL, NULL, NULL, NULL, NULL`, theirs)
+	add("provenURLs", anID, use{"webhooks_enabled", "client_id = "})
+	add("updateWebhook", of(anID)+`, NULL, NULL, NULL, NULL, NULL, false`, theirs)
 	add("deleteWebhook", of(anID), theirs)
 	add("rotateSecret", of(anID)+`, 'x', '1 s'`, theirs)
 	add("listByWebhook", list, use{"deliveries_webhook", "ROW(webhook_id, delivery_id) <"},

@@ -64,7 +64,7 @@ var Statements = map[string]string{
 	"readyAfter": readyAfter, "readyGiven": readyGiven, "lockGiven": lockGiven, "completeBatches": completeBatches,
 
 	"readWebhook": readWebhook, "findAnswer": findAnswer, "listWebhooks": listWebhooks, "countWebhooks": countWebhooks,
-	"updateWebhook": updateWebhook, "deleteWebhook": deleteWebhook, "rotateSecret": rotateSecret,
+	"updateWebhook": updateWebhook, "provenURLs": provenURLs, "deleteWebhook": deleteWebhook, "rotateSecret": rotateSecret,
 	"listByWebhook": listByWebhook, "listFailed": listFailed, "listByJob": listByJob, "readDelivery": readDelivery, "redeliver": redeliver,
 	"redeliverFailed": redeliverFailed, "testWebhook": testWebhook, "findReplayStart": findReplayStart, "replayEvents": replayEvents,
 	"dueEndpoints": dueEndpoints, "dueClients": dueClients, "waitingDeliveries": waitingDeliveries,

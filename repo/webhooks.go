@@ -19,6 +19,7 @@ var (
 	deleteWebhook       = statement("deleteWebhook")
 	rotateSecret        = statement("rotateSecret")
 	subscribers         = statement("subscribers")
+	provenURLs          = statement("provenURLs")
 	signingKeys         = statement("signingKeys")
 	addSigningKey       = statement("addSigningKey")
 	retireOtherKeys     = statement("retireOtherKeys")
@@ -52,14 +53,15 @@ var (
 const webhookColumns = `webhooks.webhook_id, webhooks.client_id, webhooks.url, webhooks.events, webhooks.description, webhooks.content_mode,
   webhooks.secret, webhooks.old_secrets, webhooks.old_secrets_until,
   webhooks.created_at, webhooks.updated_at, webhooks.disabled_at, coalesce(webhooks.disabled_reason, ''),
-  webhooks.consecutive_failures, webhooks.failing_since`
+  webhooks.consecutive_failures, webhooks.failing_since, CASE WHEN webhooks.proven_url = webhooks.url THEN webhooks.proven_at END`
 
 func scanWebhook(row pgx.CollectableRow) (w job.Webhook, err error) {
 	var secrets secretScanner
 	var disabledAt *time.Time
 	var reason job.DisabledReason
 	err = row.Scan(scanID(&w.ID), scanID(&w.ClientID), &w.URL, &w.Events, &w.Description, &w.ContentMode,
-		&secrets.current, &secrets.old, &secrets.until, &w.CreatedAt, &w.UpdatedAt, &disabledAt, &reason, &w.Failures, &w.FailingFrom)
+		&secrets.current, &secrets.old, &secrets.until, &w.CreatedAt, &w.UpdatedAt, &disabledAt, &reason, &w.Failures, &w.FailingFrom,
+		&w.ProvenAt)
 	w.Secrets = secrets.valid(time.Now())
 	if disabledAt != nil {
 		w.Disabled = &job.Disabled{At: *disabledAt, Reason: reason}
@@ -86,8 +88,8 @@ func (s secretScanner) valid(now time.Time) []job.SealedSecret {
 	return secrets
 }
 
-// InsertWebhook stores a webhook with its current secret, enabled. It returns
-// only after the commit, unless that is Once's. A client's submissions wait here
+// InsertWebhook stores a webhook with its current secret, enabled, and proven now
+// if its ProvenAt is set. It returns only after the commit, unless that is Once's. A client's submissions wait here
 // for each other: in the database each would wait on a connection.
 func (s *Store) InsertWebhook(ctx context.Context, w job.Webhook) (added job.Webhook, err error) {
 	_, unlock, err := s.newHooks.lock(ctx, w.ClientID)
@@ -114,7 +116,7 @@ func (s *Store) addWebhook(ctx context.Context, tx pgx.Tx, w job.Webhook) (none 
 		return none, errManyWebhooks
 	}
 	rows, err := tx.Query(ctx, insertWebhook, uuid(w.ID), uuid(w.ClientID), w.URL, w.Events, w.Description, string(w.ContentMode),
-		w.Secrets[0].Sealed)
+		w.Secrets[0].Sealed, w.ProvenAt != nil)
 	if err != nil {
 		return none, err
 	}
@@ -144,13 +146,14 @@ func (s *Store) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, err
 }
 
 // UpdateWebhook changes what the patch names. Disabling keeps an earlier
-// reason; enabling, and another URL, forget the failures.
+// reason; enabling, and another URL, forget the failures. Another URL is not
+// proven, unless the patch says that it is.
 func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
 	var mode *string
 	if p.ContentMode != nil {
 		mode = nullable(string(*p.ContentMode))
 	}
-	return s.oneWebhook(ctx, updateWebhook, uuid(id), uuid(client), p.URL, p.Events, p.Description, mode, p.Enabled)
+	return s.oneWebhook(ctx, updateWebhook, uuid(id), uuid(client), p.URL, p.Events, p.Description, mode, p.Enabled, p.Proven)
 }
 
 // DeleteWebhook ends a webhook. Deliveries that wait for it are given up by
@@ -170,6 +173,12 @@ func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, seal
 // Subscribers gives the clients that have an enabled webhook.
 func (s *Store) Subscribers(ctx context.Context) ([]job.ID, error) {
 	return queryRows(ctx, s, rowToID, subscribers)
+}
+
+// ProvenURLs gives the URLs of a client's enabled webhooks whose receivers said
+// that they want events.
+func (s *Store) ProvenURLs(ctx context.Context, client job.ID) ([]string, error) {
+	return queryRows(ctx, s, pgx.RowTo[string], provenURLs, uuid(client))
 }
 
 // SigningKeys gives the keys that are published, the oldest first.

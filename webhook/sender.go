@@ -5,14 +5,11 @@ package webhook
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -28,22 +25,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits of connections. A process sends about 50 deliveries at the same time.
-const (
-	maxIdle        = 500
-	maxIdlePerHost = 50
-	idleTimeout    = 60 * time.Second
-	pingTimeout    = 15 * time.Second // of HTTP/2: silence before a ping, and before the connection is closed
-	maxAnswerHead  = 64 << 10         // bytes, of all 1xx responses and the final one together
-
-	// Receive buffers of HTTP/2, in bytes.
-	maxStreamBuffer = 64 << 10
-	maxConnBuffer   = 1 << 20
-)
-
 // SenderConfig is what a Sender needs to know.
 type SenderConfig struct {
 	PublicURL string // base of links and of the events' source, no slash at the end
+	Origin    string // the name under which receivers are asked whether they want events; "" if they are not
 	Version   string // of the program, for User-Agent
 	Timeout   time.Duration
 	Guard     *Guard
@@ -54,13 +39,12 @@ type SenderConfig struct {
 // Sender sends deliveries, each as one HTTP POST. It follows no redirects and
 // uses no proxy. It is safe for concurrent use.
 type Sender struct {
-	cfg       SenderConfig
-	links     job.Links
-	keys      *Keyring
-	secrets   *Secrets
-	dialer    *net.Dialer
-	tls       *tls.Config
-	transport *http.Transport
+	*connector
+
+	cfg     SenderConfig
+	links   job.Links
+	keys    *Keyring
+	secrets *Secrets
 }
 
 // NewSender makes a sender that signs with the keys, and for subscriptions also
@@ -70,51 +54,11 @@ func NewSender(cfg SenderConfig, keys *Keyring, secrets *Secrets) *Sender {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	links := job.Links{PublicURL: cfg.PublicURL, Language: job.Languages[0]} // receivers negotiate nothing
-	s := &Sender{cfg: cfg, links: links, keys: keys, secrets: secrets}
-	// A dial outlives the attempt that started it, so it has a time limit of its own.
-	s.dialer = &net.Dialer{Timeout: cfg.Timeout, Control: cfg.Guard.control}
-	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.RootCAs, NextProtos: []string{"h2", "http/1.1"}}
-	s.transport = &http.Transport{
-		DialContext:       s.dialer.DialContext,
-		DialTLSContext:    s.dialTLS,
-		ForceAttemptHTTP2: true,
-		HTTP2: &http.HTTP2Config{
-			SendPingTimeout: pingTimeout, PingTimeout: pingTimeout,
-			MaxReceiveBufferPerStream: maxStreamBuffer, MaxReceiveBufferPerConnection: maxConnBuffer,
-		},
-		DisableCompression:     true,
-		MaxIdleConns:           maxIdle,
-		MaxIdleConnsPerHost:    maxIdlePerHost,
-		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: maxAnswerHead,
-	}
-	return s
+	return &Sender{connector: newConnector(cfg.Guard, cfg.Timeout, cfg.RootCAs), cfg: cfg, links: links, keys: keys, secrets: secrets}
 }
 
 // Close closes the connections that are not in use.
 func (s *Sender) Close() { s.transport.CloseIdleConnections() }
-
-// dialTLS makes a connection. A failed handshake is a handshakeError.
-func (s *Sender) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	plain, err := s.dialer.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
-	defer cancel()
-	config := s.tls.Clone()
-	config.ServerName = host
-	conn := tls.Client(plain, config)
-	if err := conn.HandshakeContext(ctx); err != nil {
-		_ = plain.Close()
-		return nil, handshakeError{err}
-	}
-	return conn, nil
-}
 
 // Send sends a delivery and returns the outcome. It takes no longer than the time
 // limit and never fails: an error of our own is of class SendInternal, and
@@ -182,7 +126,10 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 		r.Header.Set(a.name, a.value)
 	}
 	id := p.ID.String()
-	r.Header.Set("User-Agent", "ForgeRun/"+cmp.Or(s.cfg.Version, "dev"))
+	r.Header.Set("User-Agent", userAgent(s.cfg.Version))
+	if s.cfg.Origin != "" {
+		r.Header.Set(headerRequestOrigin, s.cfg.Origin)
+	}
 	r.Header.Set("Content-Type", m.contentType)
 	r.Header.Set("Content-Digest", digest)
 	if m.language != "" {

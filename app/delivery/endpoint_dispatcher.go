@@ -22,7 +22,8 @@ const claimPause = 100 * time.Millisecond
 // It holds some rounds more than it may send at once, so that a receiver that is
 // fast need not wait for the next claim. It sends one at a time until it has seen
 // a success, and while the latest attempts failed. Of an endpoint that fails twice
-// in a row it gives back what will not have its turn soon.
+// in a row it gives back what will not have its turn soon. While its client's
+// attempts per minute are used up it holds nothing.
 type endpointDispatcher struct {
 	worker   *Worker
 	endpoint job.EndpointKey
@@ -34,6 +35,8 @@ type endpointDispatcher struct {
 	due      bool             // the next claim may find something
 	soon     <-chan time.Time // comes when something will be due shortly; nil: nothing is known
 	claiming bool             // a claim is under way
+	rest     <-chan time.Time // comes when the client may have attempts again; nil: it has some
+	limited  bool             // the client's attempts were used up before: little is claimed ahead
 	proven   bool             // an attempt of this dispatcher succeeded
 	failures int              // in a row: of this dispatcher and the one before, or, if they are more, as of the latest claim
 	waiting  []held
@@ -59,6 +62,7 @@ type result struct {
 	line  job.ID
 	sent  bool          // otherwise it was given back
 	error job.SendError // of the attempt
+	rest  time.Duration // for so long nothing may be sent to the client
 }
 
 func newDispatcher(c *Worker, at job.EndpointKey, failures int) *endpointDispatcher {
@@ -87,6 +91,8 @@ func (p *endpointDispatcher) run() {
 			p.ended(r)
 		case <-p.soon:
 			p.due, p.soon = true, nil
+		case <-p.rest:
+			p.due, p.rest = true, nil
 		case <-quit:
 			quit = nil
 		}
@@ -110,6 +116,9 @@ func (p *endpointDispatcher) most() int {
 	if p.failures > 0 {
 		return 2
 	}
+	if p.limited {
+		return min(p.limit(), p.worker.share())
+	}
 	return min(heldRounds*p.limit(), p.worker.share())
 }
 
@@ -118,7 +127,7 @@ func (p *endpointDispatcher) most() int {
 func (p *endpointDispatcher) claim() {
 	most := p.most()
 	room := most - len(p.waiting) - len(p.lines)
-	if !p.due || p.claiming || 4*room < most || p.worker.stopped() {
+	if !p.due || p.claiming || p.rest != nil || 4*room < most || p.worker.stopped() {
 		return
 	}
 	p.due, p.claiming = false, true
@@ -158,9 +167,10 @@ func (p *endpointDispatcher) take(c claims) {
 }
 
 // sendNext gives away what may be sent now: of each line the first, within the
-// limit. Once the worker stops, all that waits is given back instead.
+// limit. Once the worker stops, and while the client may have no attempts, all that
+// waits is given back instead.
 func (p *endpointDispatcher) sendNext() {
-	if p.worker.stopped() {
+	if p.worker.stopped() || p.rest != nil {
 		p.giveBack(0)
 		return
 	}
@@ -200,6 +210,11 @@ func (p *endpointDispatcher) giveBack(keep int) {
 func (p *endpointDispatcher) ended(r result) {
 	delete(p.lines, r.line)
 	switch {
+	case r.rest > 0:
+		p.due, p.limited = true, true
+		if p.rest == nil {
+			p.rest = time.After(r.rest)
+		}
 	case !r.sent:
 		p.due = true
 	case r.error == "":

@@ -1,8 +1,6 @@
 package delivery
 
 import (
-	"net/url"
-	"strings"
 	"sync"
 
 	"github.com/forgerun/forgerun/job"
@@ -70,13 +68,8 @@ func (o *origins) forget(at originKey, g *gate) {
 
 // originOf gives the origin that a delivery is sent to.
 func originOf(p job.ClaimedDelivery) originKey {
-	u, err := url.Parse(p.Target.URL)
-	if err != nil || u.Host == "" { // the sender refuses it
-		return originKey{p.ClientID, p.Endpoint.String()}
+	if origin := job.OriginOf(p.Target.URL); origin != "" {
+		return originKey{p.ClientID, origin}
 	}
-	scheme, port := strings.ToLower(u.Scheme), u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[scheme]
-	}
-	return originKey{p.ClientID, scheme + "://" + strings.ToLower(u.Hostname()) + ":" + port}
+	return originKey{p.ClientID, p.Endpoint.String()} // the sender refuses it
 }

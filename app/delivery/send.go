@@ -26,10 +26,10 @@ const (
 // dispatcher gets the result before it is recorded: storage delays no send.
 func (c *Worker) deliver(h held, results chan<- result) {
 	line := lineOf(h.ClaimedDelivery)
-	sent, span, ok := c.attempt(h)
-	if !ok {
+	sent, span, err := c.attempt(h)
+	if err != nil {
 		c.release(h)
-		results <- result{line: line}
+		results <- result{line: line, rest: restOf(err)}
 		return
 	}
 	results <- result{line: line, sent: true, error: sent.Attempt.Error}
@@ -38,35 +38,66 @@ func (c *Worker) deliver(h held, results chan<- result) {
 	<-c.unrecorded
 }
 
+// These end an attempt before it began: nothing is recorded of it.
+var errTooLate = errors.New("too little is left of the claim")
+
+// overRate is the same for a client that has used up its attempts for now.
+type overRate struct{ wait time.Duration }
+
+func (overRate) Error() string { return "the client's deliveries per minute are used up" }
+
+// Bounds of how long the deliveries of an endpoint rest: other processes give
+// attempts back that they do not use.
+const (
+	minRest = 100 * time.Millisecond
+	maxRest = 10 * time.Second
+)
+
+// restOf gives for how long nothing is sent to the endpoint, 0 if nothing says so.
+func restOf(err error) time.Duration {
+	if over, ok := errors.AsType[overRate](err); ok {
+		return min(max(over.wait, minRest), maxRest)
+	}
+	return 0
+}
+
 // attempt sends a delivery when it is its turn. With a result it keeps a token of
-// unrecorded, and a span that covers the recording too. ok is false when there is
+// unrecorded, and a span that covers the recording too. With an error there is
 // nothing to record. Who waits for an origin takes no turn.
-func (c *Worker) attempt(h held) (sent job.Sent, span trace.Span, ok bool) {
+func (c *Worker) attempt(h held) (sent job.Sent, span trace.Span, err error) {
 	origin := originOf(h.ClaimedDelivery)
 	if !c.origins.enter(origin, c.quit) {
-		return job.Sent{}, nil, false
+		return job.Sent{}, nil, errStopping
 	}
 	defer c.origins.leave(origin)
 	if !c.turns.Acquire(h.ClientID, c.quit) {
-		return job.Sent{}, nil, false
+		return job.Sent{}, nil, errStopping
 	}
 	defer c.turns.Release(h.ClientID)
 	select {
 	case c.unrecorded <- struct{}{}:
 	case <-c.quit:
-		return job.Sent{}, nil, false
+		return job.Sent{}, nil, errStopping
 	}
-	if sent, span, ok = c.sendInTime(h); !ok {
+	if sent, span, err = c.sendInTime(h); err != nil {
 		<-c.unrecorded
 	}
-	return sent, span, ok
+	return sent, span, err
 }
 
-// sendInTime sends a delivery if its claim lasts long enough. ok is false if it
-// does not, and if the worker's end cut the send off.
-func (c *Worker) sendInTime(h held) (sent job.Sent, span trace.Span, ok bool) {
-	if c.stopped() || time.Until(h.until) < c.cfg.Timeout+sendMargin {
-		return job.Sent{}, nil, false
+// sendInTime sends a delivery if its claim lasts long enough and its client may
+// have an attempt now. It fails too if the worker's end cut the send off.
+func (c *Worker) sendInTime(h held) (sent job.Sent, span trace.Span, err error) {
+	switch {
+	case c.stopped():
+		return job.Sent{}, nil, errStopping
+	case time.Until(h.until) < c.cfg.Timeout+sendMargin:
+		return job.Sent{}, nil, errTooLate
+	}
+	if c.cfg.Rate != nil {
+		if a := c.cfg.Rate.Allow(c.sending, h.ClientID); !a.OK {
+			return job.Sent{}, nil, overRate{a.RetryAfter}
+		}
 	}
 	ctx, cancel := context.WithTimeout(c.sending, c.cfg.Timeout+sendGrace)
 	defer cancel()
@@ -78,9 +109,9 @@ func (c *Worker) sendInTime(h held) (sent job.Sent, span trace.Span, ok bool) {
 	// then it arrives twice.
 	if sent.Attempt.Error != "" && c.sending.Err() != nil {
 		telemetry.End(span, errStopping)
-		return job.Sent{}, nil, false
+		return job.Sent{}, nil, errStopping
 	}
-	return sent, span, true
+	return sent, span, nil
 }
 
 // send calls the sender; a panic becomes a failed attempt.

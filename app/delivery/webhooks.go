@@ -29,17 +29,25 @@ type WebhookSecrets interface {
 	New(webhook job.ID) (secret string, sealed []byte, err error)
 }
 
+// Challenge asks a receiver whether it wants events, and says what is missing in
+// its answer, "" for nothing. It takes a bounded time.
+type Challenge interface {
+	Ask(ctx context.Context, url string) (wrong string)
+}
+
 // secretOverlap is how long a webhook's old secret signs beside the new one.
 const secretOverlap = 24 * time.Hour
 
 // WebhooksDeps is what Webhooks works with. Without Secrets (there is no master
-// key) nothing is registered; without Targets URLs are not looked at.
+// key) nothing is registered; without Targets URLs are not looked at; without Challenge
+// receivers are not asked whether they want events.
 type WebhooksDeps struct {
 	Store       WebhookStore
 	Reader      WebhookReader
 	Deliveries  Store
 	Secrets     WebhookSecrets
 	Targets     app.Targets
+	Challenge   Challenge
 	Queue       app.Queue
 	Tasks       Tasks
 	Subscribers *Subscribers
@@ -56,6 +64,7 @@ type Webhooks struct {
 	deliveries  Store
 	secrets     WebhookSecrets
 	targets     app.Targets
+	proofs      *proofs // nil: none is asked for
 	queue       app.Queue
 	tasks       Tasks
 	subscribers *Subscribers
@@ -69,23 +78,31 @@ func NewWebhooks(d WebhooksDeps) *Webhooks {
 	if d.Clock == nil {
 		d.Clock = time.Now
 	}
-	return &Webhooks{
+	s := &Webhooks{
 		store: d.Store, reader: d.Reader, deliveries: d.Deliveries, secrets: d.Secrets, targets: d.Targets, queue: d.Queue,
 		tasks: d.Tasks, subscribers: d.Subscribers, clock: d.Clock, metrics: d.Metrics, log: d.Log,
 	}
+	if d.Challenge != nil {
+		s.proofs = newProofs(d.Challenge)
+	}
+	return s
 }
 
 // errNoMasterKey is the answer to whatever needs a secret where none can be kept.
 var errNoMasterKey = job.Errorf(job.CodeConfigInvalid,
 	"Webhooks cannot be registered on this server: its operator must set FORGERUN_MASTER_KEY.")
 
-// Register makes a webhook and shows its secret.
+// Register makes a webhook and shows its secret. With job.ErrUnproven it asks for
+// a proof, see Prove.
 func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.IssuedWebhook, error) {
 	if violations := s.checkRequest(r); len(violations) > 0 {
 		return job.IssuedWebhook{}, refusalOf(violations, r.Unlisted, r.Malformed)
 	}
 	if s.secrets == nil {
 		return job.IssuedWebhook{}, errNoMasterKey
+	}
+	if s.proofs != nil && !r.Proven {
+		return job.IssuedWebhook{}, job.ErrUnproven
 	}
 	w, secret, err := s.newWebhook(r)
 	if err != nil {
@@ -114,6 +131,9 @@ func (s *Webhooks) newWebhook(r job.WebhookRequest) (w job.Webhook, secret strin
 	if w.ContentMode == "" {
 		w.ContentMode = job.ContentBinary
 	}
+	if r.Proven {
+		w.ProvenAt = new(s.clock()) // storage has it by its own clock
+	}
 	return w, secret, nil
 }
 
@@ -127,10 +147,17 @@ func (s *Webhooks) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook
 	return s.reader.Webhook(ctx, client, id)
 }
 
-// Update changes a webhook, and disables or enables it.
+// Update changes a webhook, and disables or enables it. With job.ErrUnproven it
+// asks for a proof of the URL, the one that it has too, see Prove.
 func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
 	if violations := s.checkPatch(p); len(violations) > 0 {
 		return nil, refusalOf(violations, p.Unlisted, p.Malformed)
+	}
+	if s.proofs != nil && p.URL != nil && !p.Proven {
+		if _, err := s.reader.Webhook(ctx, client, id); err != nil {
+			return nil, err
+		}
+		return nil, job.ErrUnproven
 	}
 	w, err := s.store.UpdateWebhook(ctx, client, id, p)
 	if err != nil {

@@ -34,6 +34,12 @@ type Sender interface {
 	Send(ctx context.Context, p job.ClaimedDelivery) job.Sent
 }
 
+// Rate limits how many attempts to deliver a client has per minute. It never fails.
+type Rate interface {
+	// Allow counts an attempt, if the client may have one now; otherwise it says when.
+	Allow(ctx context.Context, client job.ID) job.Allowance
+}
+
 // Tasks are the deliveries that the queue shows to people: those that wait for
 // another attempt, which such a task begins, and those that were given up. Best
 // effort, non-blocking.
@@ -51,6 +57,7 @@ type WorkerConfig struct {
 	Concurrency int           // sends at once in this process
 	Timeout     time.Duration // of one attempt, as the sender keeps it
 	Policy      job.DeliveryPolicy
+	Rate        Rate         // of clients; nil: there is no limit
 	Tracer      trace.Tracer // nil: deliveries are not traced
 }
 

@@ -32,7 +32,11 @@ type BatchStore interface {
 func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.Batch, replayed bool, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanBatch, r.ClientID)
 	defer func() { endBatch(span, r.RequestID, b, err) }()
-	sub, refused := s.batchOf(r)
+	proven, err := s.provenOf(ctx, r.ClientID, slices.ContainsFunc(r.Items, func(i job.ItemRequest) bool { return i.Request.Callback != "" }))
+	if err != nil {
+		return nil, false, err
+	}
+	sub, refused := s.batchOf(r, proven)
 	if refused != nil {
 		return s.replayBatchOr(ctx, r, refused) // a version before may have accepted it, or it came in time
 	}
@@ -75,7 +79,7 @@ func (s *Service) dispatchAll(ctx context.Context, jobs []job.Job) func() {
 // batchOf decides about each item. The ids rise in the request's order, so
 // lists show the jobs in it. An error refuses all: together the items have more
 // violations than are listed.
-func (s *Service) batchOf(r job.BatchRequest) (job.BatchSubmission, error) {
+func (s *Service) batchOf(r job.BatchRequest, proven origins) (job.BatchSubmission, error) {
 	sub := job.BatchSubmission{
 		Batch: job.Batch{
 			ID: app.NewID(), ClientID: r.ClientID, RequestID: r.RequestID, CorrelationID: r.CorrelationID, Language: r.Language,
@@ -89,7 +93,7 @@ func (s *Service) batchOf(r job.BatchRequest) (job.BatchSubmission, error) {
 	for i := range r.Items {
 		item, answer := itemRequest(r, i), &sub.Batch.Items[i]
 		answer.ItemID = r.Items[i].ItemID
-		j, violations := s.itemJob(item, now)
+		j, violations := s.itemJob(item, now, proven)
 		whole.Malformed = whole.Malformed || item.Malformed
 		switch {
 		case len(all) > job.MaxViolations: // which is enough to refuse it
@@ -125,11 +129,8 @@ func itemRequest(r job.BatchRequest, i int) job.Request {
 
 // itemJob makes an item's job, or lists everything that is wrong with the item,
 // with pointers into the item.
-func (s *Service) itemJob(r job.Request, now time.Time) (job.Job, []job.Violation) {
-	violations := s.check(r, now)
-	if v, late := r.TooLate(now); late {
-		violations = append(violations, v)
-	}
+func (s *Service) itemJob(r job.Request, now time.Time, proven origins) (job.Job, []job.Violation) {
+	violations := append(s.check(r, now), checkNow(r, now, proven)...)
 	if len(violations) > 0 {
 		return job.Job{}, violations
 	}

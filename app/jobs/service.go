@@ -39,7 +39,7 @@ type Config struct {
 	Clock       app.Clock     // time.Now if nil
 }
 
-// Deps is what a Service works with; all but Targets and Window are
+// Deps is what a Service works with; all but Targets, Proofs and Window are
 // required.
 type Deps struct {
 	Jobs      JobStore
@@ -47,6 +47,7 @@ type Deps struct {
 	Batches   BatchStore
 	Queue     app.Queue
 	Targets   app.Targets // nil: callbacks are not looked at
+	Proofs    ProofStore  // nil: callbacks need no proof
 	Progress  ProgressReader
 	Capacity  *Capacity
 	Window    *Window // nil: always open
@@ -64,6 +65,7 @@ type Service struct {
 	batches   BatchStore
 	queue     app.Queue
 	targets   app.Targets
+	proofs    ProofStore
 	progress  ProgressReader
 	capacity  *Capacity
 	window    *Window
@@ -83,7 +85,7 @@ func New(cfg Config, d Deps) *Service {
 		cfg.Clock = time.Now
 	}
 	return &Service{
-		cfg: cfg, jobs: d.Jobs, reader: d.Reader, batches: d.Batches, queue: d.Queue, targets: d.Targets, progress: d.Progress,
+		cfg: cfg, jobs: d.Jobs, reader: d.Reader, batches: d.Batches, queue: d.Queue, targets: d.Targets, proofs: d.Proofs, progress: d.Progress,
 		capacity: d.Capacity, window: d.Window, hub: d.Hub, completer: d.Completer, metrics: d.Metrics, log: d.Log,
 	}
 }
@@ -95,16 +97,17 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receip
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanSubmit, r.ClientID)
 	defer func() { app.EndSpan(span, receipt.JobID, receipt.State, err) }()
 	now := s.cfg.Clock()
-	violations := s.check(r, now)
-	v, late := r.TooLate(now)
-	if late {
-		violations = append(violations, v)
+	proven, err := s.provenOf(ctx, r.ClientID, r.Callback != "")
+	if err != nil {
+		return job.Receipt{}, err
 	}
-	switch {
-	case late && len(violations) == 1: // nothing else is wrong: it may have been accepted in time
-		return s.replayOr(ctx, r, r.Refusal(violations))
-	case len(violations) > 0:
-		return job.Receipt{}, r.Refusal(violations)
+	violations := s.check(r, now)
+	passing := checkNow(r, now, proven)
+	switch all := append(violations, passing...); {
+	case len(violations) == 0 && len(passing) > 0: // it may have been accepted before
+		return s.replayOr(ctx, r, r.Refusal(all))
+	case len(all) > 0:
+		return job.Receipt{}, r.Refusal(all)
 	}
 	done, err := s.capacity.reserve(r.ClientID, loadOf(r.ExecutionAt))
 	if err != nil {
@@ -115,8 +118,8 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receip
 	return receipt, err
 }
 
-// check gives everything that is wrong with r's values at now, except that its
-// time has passed.
+// check gives everything that is wrong with r's values at now, except what
+// checkNow finds.
 func (s *Service) check(r job.Request, now time.Time) []job.Violation {
 	violations := s.cfg.Catalogue.Check(r)
 	if v, far := r.TooFar(now, s.cfg.MaxAhead); far {
@@ -127,6 +130,18 @@ func (s *Service) check(r job.Request, now time.Time) []job.Violation {
 	}
 	if wrong := s.targets.Check(r.Callback); wrong != "" {
 		violations = append(violations, job.Violation{Pointer: "/callback", Detail: wrong})
+	}
+	return violations
+}
+
+// checkNow gives what is wrong with a request only now: one that was accepted
+// before finds its first answer all the same.
+func checkNow(r job.Request, now time.Time, proven origins) (violations []job.Violation) {
+	if v, late := r.TooLate(now); late {
+		violations = append(violations, v)
+	}
+	if v, wrong := proven.check(r.Callback); wrong {
+		violations = append(violations, v)
 	}
 	return violations
 }

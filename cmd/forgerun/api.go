@@ -98,6 +98,10 @@ func (p *process) serverConfig() handlers.Config {
 func (p *process) serverDeps(
 	a *api, hub *events.Hub, window *jobs.Window, capacity *jobs.Capacity, limiter *ratelimit.Limiter,
 ) handlers.Deps {
+	var proofs jobs.ProofStore
+	if p.cfg.WebhookChallenge {
+		proofs = p.store
+	}
 	service := jobs.New(jobs.Config{
 		Catalogue: job.Catalogue{
 			Types: p.cfg.JobTypes, Kinds: p.cfg.WorkKinds, FailProbability: p.cfg.FailProbability, MaxRuntime: p.cfg.MaxRuntime,
@@ -105,13 +109,13 @@ func (p *process) serverDeps(
 		MaxAttempts: 1 + p.cfg.MaxRetries, Backoff: p.cfg.Backoff, MaxAhead: p.cfg.MaxScheduleAhead, Clock: p.store.Now,
 	}, jobs.Deps{
 		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue,
-		Targets: p.guard(), Capacity: capacity, Window: window, Hub: hub, Completer: p.completer, Metrics: p.metrics, Log: p.log,
+		Targets: p.guard(), Proofs: proofs, Capacity: capacity, Window: window, Hub: hub, Completer: p.completer, Metrics: p.metrics, Log: p.log,
 	})
 	webhooks := p.newWebhooks(a.failed)
 	return handlers.Deps{
 		Jobs: service, Reader: service, Batches: service, Events: events.NewReader(p.store, hub), Clients: a.clients,
 		CursorKey: service.CursorKey, Idempotency: app.NewIdempotency(p.store, p.metrics),
-		Webhooks: webhooks, Deliveries: webhooks, Directory: p.newDirectory(),
+		Webhooks: webhooks, Proofs: webhooks, Deliveries: webhooks, Directory: p.newDirectory(),
 		Limiter: limiter, Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.registry, p.log),
 		BatchAdmission: jobs.NewAdmission(jobs.BatchAdmissionFloor, nil, nil, p.log), // its metrics would have the same names
 		Registrations:  authlimit.NewRegistrations(p.cfg.Network.RegistrationRate, nil),

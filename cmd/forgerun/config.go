@@ -67,6 +67,8 @@ type Config struct {
 	WebhookBackoff         job.Backoff
 	WebhookConcurrency     int
 	WebhookAllowPrivate    bool
+	WebhookChallenge       bool
+	WebhookClientRate      int
 	WebhookDisableFailures int
 	WebhookDisableAfter    time.Duration
 	OutcomeStream          string
@@ -222,6 +224,12 @@ func (c *Config) deliveryVariables() []variable {
 			help: "deliveries at once in a webhooks process; one endpoint gets at most a fifth", parse: integer(&c.WebhookConcurrency, 1, 10_000)},
 		{name: "FORGERUN_WEBHOOK_ALLOW_PRIVATE", fallback: "false", dev: "true",
 			help: "whether webhooks may have private and loopback addresses", parse: boolean(&c.WebhookAllowPrivate)},
+		{name: "FORGERUN_WEBHOOK_CHALLENGE", fallback: "false",
+			help: "whether receivers must say, asked with OPTIONS, that they want events before a webhook is registered, and callbacks need " +
+				"such a webhook; for api and webhooks alike, with FORGERUN_PUBLIC_URL", parse: boolean(&c.WebhookChallenge)},
+		{name: "FORGERUN_WEBHOOK_CLIENT_RATE", fallback: "0",
+			help:  "delivery attempts to one client's receivers per minute, over all processes; what is beyond waits; 0: no limit",
+			parse: integer(&c.WebhookClientRate, 0, 1_000_000_000)},
 		{name: "FORGERUN_WEBHOOK_DISABLE_FAILURES", fallback: "20", help: "a webhook is disabled after so many failures in a row",
 			parse: integer(&c.WebhookDisableFailures, 1, 1_000_000)},
 		{name: "FORGERUN_WEBHOOK_DISABLE_AFTER", fallback: "10m", help: "and if they lasted for so long",
@@ -288,6 +296,8 @@ func (c *Config) contradictions(role string) []string {
 		"FORGERUN_MASTER_KEY is required; it must be the same for all processes. To make one: openssl rand -base64 32")
 	add((role == "webhooks" || (role == "worker" && c.OutcomeStream != "")) && c.PublicURL == "",
 		"FORGERUN_PUBLIC_URL is required: what is sent has addresses of the API, such as https://forgerun.example.com")
+	add(role == "api" && c.WebhookChallenge && c.PublicURL == "",
+		"FORGERUN_PUBLIC_URL is required with FORGERUN_WEBHOOK_CHALLENGE: its host is the name under which receivers are asked")
 	add(c.MaxPayload > c.MaxBodyBytes, "FORGERUN_MAX_PAYLOAD_BYTES must not be more than FORGERUN_MAX_BODY_BYTES")
 	add(c.MaxBodyBytes >= c.MaxBodiesBytes/4, "FORGERUN_MAX_BODIES_BYTES must be more than four times FORGERUN_MAX_BODY_BYTES")
 	add(c.RetentionUnusedClients > 0 && c.RetentionUnusedClients < time.Hour,

@@ -73,6 +73,8 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_WEBHOOK_BACKOFF_MAX":      {"0s", "1s"},
 		"FORGERUN_WEBHOOK_CONCURRENCY":      {"0", "x"},
 		"FORGERUN_WEBHOOK_ALLOW_PRIVATE":    {"perhaps"},
+		"FORGERUN_WEBHOOK_CHALLENGE":        {"perhaps"},
+		"FORGERUN_WEBHOOK_CLIENT_RATE":      {"-1", "many"},
 		"FORGERUN_WEBHOOK_DISABLE_FAILURES": {"0"},
 		"FORGERUN_WEBHOOK_DISABLE_AFTER":    {"-1s"},
 		"FORGERUN_OUTCOME_STREAM_MAXLEN":    {"0", "all"},

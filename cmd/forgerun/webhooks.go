@@ -15,10 +15,20 @@ import (
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/tasks/consumer"
+	"github.com/forgerun/forgerun/tasks/ratelimit"
 	"github.com/forgerun/forgerun/webhook"
 )
 
 func (p *process) guard() *webhook.Guard { return webhook.NewGuard(p.cfg.WebhookAllowPrivate) }
+
+// origin is the name of this service for receivers, "" if they are not asked for
+// their consent.
+func (p *process) origin() string {
+	if !p.cfg.WebhookChallenge {
+		return ""
+	}
+	return webhook.Origin(p.cfg.PublicURL)
+}
 
 // newWebhooks makes the use cases of subscriptions. Without a master key none
 // can be registered; one that is not that of the stored keys stops the process.
@@ -26,6 +36,9 @@ func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 	d := delivery.WebhooksDeps{
 		Store: p.store, Reader: p.store, Deliveries: p.store, Targets: p.guard(), Queue: p.queue, Tasks: p.queue,
 		Subscribers: p.subscribers, Metrics: p.metrics, Log: p.log,
+	}
+	if p.cfg.WebhookChallenge {
+		d.Challenge = webhook.NewChallenge(webhook.ChallengeConfig{Origin: p.origin(), Version: version, Guard: p.guard()})
 	}
 	if vault, err := webhook.NewVault(p.cfg.MasterKey); err == nil {
 		d.Secrets = webhook.NewSecrets(vault)
@@ -87,16 +100,18 @@ func (p *process) startWebhooks(ctx context.Context) error {
 		return err
 	}
 	sender := webhook.NewSender(webhook.SenderConfig{
-		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.WebhookTimeout, Guard: p.guard(), Log: p.log,
+		PublicURL: p.cfg.PublicURL, Origin: p.origin(), Version: version, Timeout: p.cfg.WebhookTimeout, Guard: p.guard(), Log: p.log,
 	}, keys, webhook.NewSecrets(vault))
+	rate := ratelimit.New(p.redis, ratelimit.Config{Of: "deliveries", PerMinute: p.cfg.WebhookClientRate})
 	w := delivery.NewWorker(delivery.WorkerConfig{
-		Concurrency: p.cfg.WebhookConcurrency, Timeout: p.cfg.WebhookTimeout, Tracer: p.tracer,
+		Concurrency: p.cfg.WebhookConcurrency, Timeout: p.cfg.WebhookTimeout, Rate: rate, Tracer: p.tracer,
 		Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
 	}, p.store, sender, p.notifier, p.queue, p.metrics, p.log)
 	fetching := consumer.NewDeliveries(p.redis, consumer.Config{Concurrency: wakeUpHandlers, ShutdownTimeout: closeGrace}, w.Handle, w.Try)
 	err = p.parts.Start(ctx,
 		p.loop("signing keys", keys.Run),
 		lifecycle.Close("sender", sender.Close),
+		lifecycle.Part{Name: "rate of deliveries", Start: begin(rate.Start), Stop: rate.Stop, Grace: closeGrace},
 		lifecycle.Part{
 			Name: "delivery consumer", Grace: p.cfg.WebhookTimeout + closeGrace,
 			Start: func(context.Context) error { return fetching.Start(context.Background()) },

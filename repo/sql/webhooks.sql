@@ -9,10 +9,13 @@ SELECT pg_advisory_xact_lock(hashtextextended('webhooks of ' || @client::text, 0
 SELECT count(*)::int FROM webhooks WHERE client_id = @client AND deleted_at IS NULL
 
 -- name: insertWebhook
--- Writes an enabled webhook.
--- Parameters: @webhook, @client, @url, @events, @description, @content_mode, @secret
-INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at)
-SELECT @webhook, @client, @url, @events, @description, @content_mode, @secret, at, at FROM (VALUES (clock_timestamp())) AS v(at)
+-- Writes an enabled webhook, with a proof if @proven.
+-- Parameters: @webhook, @client, @url, @events, @description, @content_mode, @secret, @proven
+INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at, proven_at,
+  proven_url)
+SELECT @webhook, @client, @url, @events, @description, @content_mode, @secret, at, at, CASE WHEN @proven THEN at END,
+  CASE WHEN @proven THEN @url END
+FROM (VALUES (clock_timestamp())) AS v(at)
 RETURNING {{webhookColumns}}
 
 -- name: readWebhook
@@ -26,14 +29,17 @@ SELECT {{webhookColumns}} FROM webhooks WHERE webhook_id = @webhook AND client_i
 SELECT {{webhookColumns}} FROM webhooks WHERE client_id = @client AND deleted_at IS NULL ORDER BY webhook_id DESC
 
 -- name: updateWebhook
--- Changes what is not NULL. Locks the webhook, found by primary key. No row: the client has no such webhook.
--- Parameters: @webhook, @client, @url, @events, @description, @content_mode, @enabled
+-- Changes what is not NULL. A proof, which is of one URL, is replaced by that of @url if @proven. Locks the webhook, found by
+-- primary key. No row: the client has no such webhook.
+-- Parameters: @webhook, @client, @url, @events, @description, @content_mode, @enabled, @proven
 UPDATE webhooks SET url = coalesce(@url, url), events = coalesce(@events, events), description = coalesce(@description, description),
   content_mode = coalesce(@content_mode, content_mode), updated_at = clock_timestamp(),
   disabled_at = CASE WHEN @enabled THEN NULL WHEN NOT @enabled THEN coalesce(disabled_at, clock_timestamp()) ELSE disabled_at END,
   disabled_reason = CASE WHEN @enabled THEN NULL WHEN NOT @enabled THEN coalesce(disabled_reason, 'OWNER') ELSE disabled_reason END,
   consecutive_failures = CASE WHEN @enabled OR @url <> url THEN 0 ELSE consecutive_failures END,
-  failing_since = CASE WHEN @enabled OR @url <> url THEN NULL ELSE failing_since END
+  failing_since = CASE WHEN @enabled OR @url <> url THEN NULL ELSE failing_since END,
+  proven_at = CASE WHEN @proven THEN clock_timestamp() WHEN @url <> url THEN NULL ELSE proven_at END,
+  proven_url = CASE WHEN @proven THEN @url WHEN @url <> url THEN NULL ELSE proven_url END
 WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL
 RETURNING {{webhookColumns}}
 
@@ -59,6 +65,13 @@ RETURNING {{webhookColumns}}
 -- name: subscribers
 -- Reads the index webhooks_enabled as a whole.
 SELECT DISTINCT client_id FROM webhooks WHERE deleted_at IS NULL AND disabled_at IS NULL ORDER BY client_id
+
+-- name: provenURLs
+-- Reads the enabled webhooks of a client by the index webhooks_enabled. Locks nothing. A proof of a URL that the webhook no longer
+-- has is none.
+-- Parameters: @client
+SELECT url FROM webhooks WHERE client_id = @client AND deleted_at IS NULL AND disabled_at IS NULL AND proven_at IS NOT NULL
+  AND proven_url = url
 
 -- fragment: isPublished
 -- Guards keys that receivers may still need.

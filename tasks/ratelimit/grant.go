@@ -80,7 +80,7 @@ func (l *Limiter) grant(id job.ID, wanted int, r report) (answer, error) {
 	for _, u := range r.unused {
 		args = append(args, u.slot, u.n)
 	}
-	n, err := limiterScript.Run(ctx, l.redis.Client, []string{limiterKey(id)}, args...).Int64Slice()
+	n, err := limiterScript.Run(ctx, l.redis.Client, []string{l.key(id)}, args...).Int64Slice()
 	if err == nil && len(n) != 8 {
 		err = fmt.Errorf("the script returned %d values", len(n))
 	}
@@ -96,6 +96,14 @@ func (l *Limiter) grant(id job.ID, wanted int, r report) (answer, error) {
 }
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+// key names the hash of a client in Redis.
+func (l *Limiter) key(id job.ID) string {
+	if l.cfg.Of != "" {
+		return "forgerun:rate:" + l.cfg.Of + ":{" + id.String() + "}"
+	}
+	return limiterKey(id)
+}
 
 // limiterKey names the hash of a client. Processes of earlier versions count under forgerun:limit:, in another form.
 func limiterKey(id job.ID) string { return "forgerun:rate:{" + id.String() + "}" }

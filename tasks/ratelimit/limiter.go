@@ -13,6 +13,8 @@ import (
 
 // Config says how many requests a client may send.
 type Config struct {
+	// Of is what is counted, if not requests: a part of the keys in Redis, so that several limits know nothing of each other.
+	Of string
 	// PerMinute is the limit for any 60 seconds and the largest burst; 0 for none.
 	PerMinute int
 	// PerDay is the limit for each UTC day; 0 for none.
@@ -72,6 +74,10 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 	}
 	if l.now == nil {
 		l.now = time.Now
+	}
+	if cfg.Of != "" {
+		l.circuit = redisconn.NewCircuit("the shared rate limit of "+cfg.Of, r.Log, nil)
+		return l
 	}
 	l.circuit = redisconn.NewCircuit("the shared rate limit", r.Log, func(open bool) {
 		r.Metrics.Alone.Set(map[bool]float64{true: 1}[open])

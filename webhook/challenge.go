@@ -1,0 +1,101 @@
+package webhook
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Headers of the handshake of "HTTP 1.1 Web Hooks for Event Delivery" (CloudEvents,
+// http-webhook, section 4). Deliveries repeat the first one.
+const (
+	headerRequestOrigin = "Webhook-Request-Origin"
+	headerAllowedOrigin = "Webhook-Allowed-Origin"
+)
+
+// challengeTimeout bounds a handshake, from the look-up of the name to the answer's head.
+const challengeTimeout = 5 * time.Second
+
+// ChallengeConfig is what a Challenge needs to know.
+type ChallengeConfig struct {
+	Origin  string // the name of this service, as of Origin
+	Version string // of the program, for User-Agent
+	Guard   *Guard
+	Timeout time.Duration  // of one handshake; 0, and whatever is longer, stands for 5 s
+	RootCAs *x509.CertPool // nil for the system's
+}
+
+// Challenge asks receivers whether they want events, with one OPTIONS request
+// that follows no redirect. Of the answer only the head is read. It is safe for
+// concurrent use.
+type Challenge struct {
+	*connector
+
+	cfg ChallengeConfig
+}
+
+// NewChallenge makes a challenge.
+func NewChallenge(cfg ChallengeConfig) *Challenge {
+	if cfg.Timeout <= 0 || cfg.Timeout > challengeTimeout {
+		cfg.Timeout = challengeTimeout
+	}
+	c := &Challenge{connector: newConnector(cfg.Guard, cfg.Timeout, cfg.RootCAs), cfg: cfg}
+	c.transport.DisableKeepAlives = true // the body is not read, and there is one request only
+	return c
+}
+
+// Ask asks the receiver at a URL, and says what is missing in its answer, "" for
+// nothing. For whatever goes wrong before there is an answer it says the same, so
+// that nobody learns which inner names and ports exist.
+func (c *Challenge) Ask(ctx context.Context, target string) (wrong string) {
+	u, wrong := c.cfg.Guard.parse(target)
+	if wrong != "" {
+		return wrong
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodOptions, plainURL(u), nil)
+	if err != nil {
+		return notAURL
+	}
+	r.Header.Set("User-Agent", userAgent(c.cfg.Version))
+	r.Header.Set(headerRequestOrigin, c.cfg.Origin)
+	answer, err := c.transport.RoundTrip(r)
+	if err != nil {
+		return c.mustAnswer("The receiver gave no valid HTTP answer within " + c.cfg.Timeout.String() + ".")
+	}
+	_ = answer.Body.Close()
+	return c.judge(answer)
+}
+
+func (c *Challenge) judge(answer *http.Response) string {
+	if answer.StatusCode < 200 || 299 < answer.StatusCode {
+		return c.mustAnswer(fmt.Sprintf("The receiver answered OPTIONS with status %d.", answer.StatusCode))
+	}
+	allowed := answer.Header.Values(headerAllowedOrigin)
+	switch {
+	case len(allowed) == 0:
+		return c.mustAnswer("The receiver's answer to OPTIONS has no WebHook-Allowed-Origin.")
+	case len(allowed) > 1 || allowed[0] != "*" && !strings.EqualFold(allowed[0], c.cfg.Origin):
+		return c.mustAnswer("The receiver's answer to OPTIONS allows other origins.")
+	}
+	return ""
+}
+
+// mustAnswer adds to what is missing what is asked for.
+func (c *Challenge) mustAnswer(missing string) string {
+	return missing + " It must answer OPTIONS at this URL with a 2xx status and WebHook-Allowed-Origin: " + c.cfg.Origin + " (or *)."
+}
+
+// Origin gives the name of this service in handshakes: the host of its public URL.
+func Origin(publicURL string) string {
+	u, err := url.Parse(publicURL)
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(u.Hostname())
+}

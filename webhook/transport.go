@@ -1,0 +1,81 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Limits of connections. A process sends about 50 deliveries at the same time.
+const (
+	maxIdle        = 500
+	maxIdlePerHost = 50
+	idleTimeout    = 60 * time.Second
+	pingTimeout    = 15 * time.Second // of HTTP/2: silence before a ping, and before the connection is closed
+	maxAnswerHead  = 64 << 10         // bytes, of all 1xx responses and the final one together
+
+	// Receive buffers of HTTP/2, in bytes.
+	maxStreamBuffer = 64 << 10
+	maxConnBuffer   = 1 << 20
+)
+
+// connector is the one way to call receivers: the guard sees each address before
+// it is dialled, no proxy is used, answers are bounded.
+type connector struct {
+	dialer    *net.Dialer
+	tls       *tls.Config
+	timeout   time.Duration // of a TLS handshake
+	transport *http.Transport
+}
+
+func newConnector(guard *Guard, timeout time.Duration, roots *x509.CertPool) *connector {
+	c := &connector{
+		// A dial outlives the attempt that started it, so it has a time limit of its own.
+		dialer:  &net.Dialer{Timeout: timeout, Control: guard.control},
+		tls:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}},
+		timeout: timeout,
+	}
+	c.transport = &http.Transport{
+		DialContext:       c.dialer.DialContext,
+		DialTLSContext:    c.dialTLS,
+		ForceAttemptHTTP2: true,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingTimeout, PingTimeout: pingTimeout,
+			MaxReceiveBufferPerStream: maxStreamBuffer, MaxReceiveBufferPerConnection: maxConnBuffer,
+		},
+		DisableCompression:     true,
+		MaxIdleConns:           maxIdle,
+		MaxIdleConnsPerHost:    maxIdlePerHost,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxAnswerHead,
+	}
+	return c
+}
+
+// dialTLS makes a connection. A failed handshake is a handshakeError.
+func (c *connector) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	plain, err := c.dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	config := c.tls.Clone()
+	config.ServerName = host
+	conn := tls.Client(plain, config)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = plain.Close()
+		return nil, handshakeError{err}
+	}
+	return conn, nil
+}
+
+func userAgent(version string) string { return "ForgeRun/" + cmp.Or(version, "dev") }
