@@ -351,6 +351,7 @@ func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
 	cfg := Config{PublicURL: publicURL}
 	deps := Deps{
 		Jobs: w.jobs, Reader: w.jobs, Batches: w.batches, Events: noEvents{w.jobs}, Clients: w.clients, Webhooks: w.webhooks,
+		Proofs:     w.webhooks,
 		Deliveries: w.webhooks, Idempotency: w.once,
 		Directory: func(context.Context) ([]byte, error) { return []byte(keyDirectory), nil },
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("a secret of 32 bytes for cursors"), nil },

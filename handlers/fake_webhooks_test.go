@@ -57,8 +57,11 @@ type fakeWebhooks struct {
 	asked    job.ID // the id of a delivery
 	since    time.Time
 	after    job.Position
-	replays  int // calls of Replay
-	failures int // calls of RedeliverFailed
+	asks     bool         // for proofs
+	says     func() error // what a receiver says that is asked; nil: that it wants events
+	proved   []string     // the URLs of receivers that were asked
+	replays  int          // calls of Replay
+	failures int          // calls of RedeliverFailed
 }
 
 func (f *fakeWebhooks) refusal(violations []job.Violation, malformed bool) error {
@@ -76,7 +79,18 @@ func (f *fakeWebhooks) Register(_ context.Context, r job.WebhookRequest) (job.Is
 	if err := f.refusal(r.Violations, r.Malformed); err != nil {
 		return job.IssuedWebhook{}, err
 	}
+	if f.asks && !r.Proven {
+		return job.IssuedWebhook{}, job.ErrUnproven
+	}
 	return job.IssuedWebhook{Webhook: *aWebhook(), Secret: testSecret}, nil
+}
+
+func (f *fakeWebhooks) Prove(_ context.Context, _ job.ID, url string) error {
+	f.proved = append(f.proved, url)
+	if f.says == nil {
+		return nil
+	}
+	return f.says()
 }
 
 func (f *fakeWebhooks) Webhooks(_ context.Context, client job.ID) ([]job.Webhook, error) {
@@ -101,6 +115,9 @@ func (f *fakeWebhooks) Update(ctx context.Context, client, id job.ID, p job.Webh
 	f.patch = p
 	if err := f.refusal(p.Violations, p.Malformed); err != nil {
 		return nil, err
+	}
+	if f.asks && p.URL != nil && !p.Proven {
+		return nil, job.ErrUnproven
 	}
 	return f.Webhook(ctx, client, id)
 }
