@@ -27,6 +27,8 @@ type receiver struct {
 	mu     sync.Mutex
 	got    []received
 	answer func(received, http.ResponseWriter, *http.Request)
+	asked  []string         // the origins that asked whether they may send
+	agree  http.HandlerFunc // answers them; nil: they may
 	busy   int
 	most   int // requests at once
 	opened int // connections
@@ -82,6 +84,10 @@ func newReceiver(t *testing.T, answer func(received, http.ResponseWriter, *http.
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	if request.Method == http.MethodOptions {
+		r.consent(w, request)
+		return
+	}
 	body, err := io.ReadAll(request.Body)
 	if err != nil {
 		return // the sender died; it will come again
@@ -106,6 +112,41 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		r.mu.Unlock()
 	}()
 	answer(d, w, request)
+}
+
+// consent answers whoever asks whether it may send.
+func (r *receiver) consent(w http.ResponseWriter, request *http.Request) {
+	origin := request.Header.Get("WebHook-Request-Origin")
+	r.mu.Lock()
+	r.asked = append(r.asked, origin)
+	agree := r.agree
+	r.mu.Unlock()
+	if agree == nil {
+		agree = allow(origin)
+	}
+	agree(w, request)
+}
+
+// allow is the answer of a receiver that wants events of an origin.
+func allow(origin string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("WebHook-Allowed-Origin", origin)
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// agreeing changes the answers to those who ask.
+func (r *receiver) agreeing(agree http.HandlerFunc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.agree = agree
+}
+
+// questions are the origins that asked so far.
+func (r *receiver) questions() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.asked...)
 }
 
 // behave changes the answers.

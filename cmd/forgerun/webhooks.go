@@ -82,6 +82,10 @@ func (p *process) newDirectory() func(context.Context) ([]byte, error) {
 	}
 }
 
+// rateWait is how long a delivery waits for Redis to count it, before its process
+// counts alone.
+const rateWait = 2 * time.Second
+
 // wakeUpHandlers is how many wake-ups a process handles at once. A handler is
 // done when the sending is under way.
 const wakeUpHandlers = 8
@@ -102,7 +106,7 @@ func (p *process) startWebhooks(ctx context.Context) error {
 	sender := webhook.NewSender(webhook.SenderConfig{
 		PublicURL: p.cfg.PublicURL, Origin: p.origin(), Version: version, Timeout: p.cfg.WebhookTimeout, Guard: p.guard(), Log: p.log,
 	}, keys, webhook.NewSecrets(vault))
-	rate := ratelimit.New(p.redis, ratelimit.Config{Of: "deliveries", PerMinute: p.cfg.WebhookClientRate})
+	rate := ratelimit.New(p.redis, ratelimit.Config{Of: "deliveries", PerMinute: p.cfg.WebhookClientRate, Wait: rateWait})
 	w := delivery.NewWorker(delivery.WorkerConfig{
 		Concurrency: p.cfg.WebhookConcurrency, Timeout: p.cfg.WebhookTimeout, Rate: rate, Tracer: p.tracer,
 		Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},

@@ -29,6 +29,10 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.NotFound(w, req)
 		return
 	}
+	if req.Method == http.MethodOptions {
+		consent(w, req)
+		return
+	}
 	m := message{at: time.Now().UTC(), to: to, url: r.URL(to.tenant, to.name), method: req.Method, header: req.Header}
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Now().Add(readTimeout))
@@ -56,6 +60,17 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 		r.answer(w, req, m, a, "")
 	}
+}
+
+// consent answers the handshake of "HTTP 1.1 Web Hooks for Event Delivery"
+// (section 4): whoever asks may send, and as often as it likes. It is no message.
+func consent(w http.ResponseWriter, req *http.Request) {
+	w.Header().Set("Allow", "POST, OPTIONS")
+	if origin := req.Header.Get("WebHook-Request-Origin"); origin != "" {
+		w.Header().Set("WebHook-Allowed-Origin", origin)
+		w.Header().Set("WebHook-Allowed-Rate", "*")
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // find gives the receiver at an address. A proxy in front may have cut off the
