@@ -60,11 +60,24 @@ func (fs *configFindings) judgeExposure(role string, cfg Config) {
 	if role == "api" && cfg.OpenRegistration {
 		fs.Warn("registration", "open: whoever reaches the API may create clients and keys",
 			"set FORGERUN_OPEN_REGISTRATION=false and create clients with FORGERUN_ADMIN_TOKEN")
+		fs.judgeConsent(cfg)
 	}
 	if (role == "api" || role == "webhooks") && cfg.WebhookAllowPrivate {
 		fs.Warn("webhook targets", "clients may have this network's own addresses called, loopback too",
 			"set FORGERUN_WEBHOOK_ALLOW_PRIVATE=false, unless every client is trusted")
 	}
+}
+
+// judgeConsent concerns services at which anybody may register.
+func (fs *configFindings) judgeConsent(cfg Config) {
+	const what = "webhook consent"
+	if cfg.WebhookChallenge {
+		fs.OK(what, "receivers are asked, in the name of "+webhook.Origin(cfg.PublicURL))
+		return
+	}
+	fs.Warn(what, "not asked for: whoever reaches the API may have events sent to receivers that never wanted them",
+		"set FORGERUN_WEBHOOK_CHALLENGE=true for api and webhooks processes, or FORGERUN_OPEN_REGISTRATION=false; "+
+			"FORGERUN_WEBHOOK_CLIENT_RATE bounds how much is sent")
 }
 
 // judgePublicURL concerns whoever publishes addresses of the API.

@@ -65,7 +65,8 @@ func TestDoctorJudgesTheConfiguration(t *testing.T) {
 		{"api", env{"FORGERUN_PUBLIC_URL": "https://localhost:8443"}, doctor.Warning, []string{"on loopback"}},
 		{"webhooks", env{"FORGERUN_PUBLIC_URL": "http://[::1]"}, doctor.Warning, []string{"on loopback"}},
 		{"api", env{"FORGERUN_PUBLIC_URL": "http://forgerun.example.com"}, doctor.Warning, []string{"not https"}},
-		{"api", env{"FORGERUN_OPEN_REGISTRATION": "true"}, doctor.Warning, []string{"FORGERUN_OPEN_REGISTRATION=false"}},
+		{"api", env{"FORGERUN_OPEN_REGISTRATION": "true", "FORGERUN_WEBHOOK_CHALLENGE": "true"}, doctor.Warning,
+			[]string{"FORGERUN_OPEN_REGISTRATION=false"}},
 		{"webhooks", env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true"}, doctor.Warning, []string{"FORGERUN_WEBHOOK_ALLOW_PRIVATE=false"}},
 		{"worker", env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true"}, doctor.Healthy, nil},
 		{"worker", env{"FORGERUN_HEARTBEAT_INTERVAL": "9s"}, doctor.Warning, []string{"FORGERUN_HEARTBEAT_INTERVAL"}},
@@ -87,6 +88,12 @@ func TestDoctorJudgesTheConfiguration(t *testing.T) {
 	require.Equal(t, 1, fs.Count(doctor.Warning))
 	require.Contains(t, fs.Findings[2].String(), "FORGERUN_TIMESCALE is no variable")
 	require.False(t, strings.Contains(fs.Findings[0].String(), "\n"))
+	open := configFindings{}
+	open.judgeConsent(Config{})
+	only(t, open.Findings, doctor.Warning, "FORGERUN_WEBHOOK_CHALLENGE=true")
+	asked := configFindings{}
+	asked.judgeConsent(Config{WebhookChallenge: true, PublicURL: "https://forgerun.example.com"})
+	only(t, asked.Findings, doctor.Healthy, "in the name of forgerun.example.com")
 	few, enough, worker := configFindings{}, configFindings{}, configFindings{}
 	few.judgeFiles("api", 683)
 	only(t, few.Findings, doctor.Warning, "room for 683", "LimitNOFILE")

@@ -20,22 +20,28 @@ func TestDeliveriesPerClientAndMinute(t *testing.T) {
 	other.subscribe(api, healthy.url)
 	const rate, jobs = 20, 8
 	limit := env{"FORGERUN_WEBHOOK_CLIENT_RATE": "20"}
-	first, second := s.startWebhooks(limit), s.startWebhooks(limit)
+	first := s.startWebhooks(limit)
 	ids := u.submitMany(api, jobs, execute("WEBHOOK_SUCCESS"))
 	s.await("SUCCEEDED", ids...)
-	eventually(t, "what may be sent", func() bool { return len(greedy.all()) >= rate })
+	const left = 2*jobs*5 - rate // a life has five events
+	untouched := func() bool {
+		return s.count(`SELECT count(*) FROM deliveries WHERE state = 'PENDING' AND claimed_until IS NULL AND attempts = 0`) == left
+	}
+	eventually(t, "what may be sent is, and nothing is held for its turn", untouched)
+	first.terminate()
+	require.Zero(t, first.exitCode())
+
+	const claims = `SELECT sum(dispatch)::int FROM deliveries WHERE state = 'PENDING'`
+	before := s.count(claims)
+	second := s.startWebhooks(limit)
+	eventually(t, "the second process tries", func() bool { return s.count(claims) > before && untouched() })
 	id := other.submit(api, execute("WEBHOOK_SUCCESS"))
 	eventually(t, "the other client's", func() bool { return len(healthy.of(id)) == len(life) })
 	require.Equal(t, rate, len(greedy.all()), "of both processes together")
-	eventually(t, "nothing is held for its turn", func() bool {
-		return s.count(`SELECT count(*) FROM deliveries WHERE state = 'PENDING' AND claimed_until IS NULL AND attempts = 0`) ==
-			2*jobs*len(life)-rate
-	})
+	eventually(t, "what is over the rate waits", untouched)
+	second.terminate()
+	require.Zero(t, second.exitCode())
 
-	for _, p := range []*proc{first, second} {
-		p.terminate()
-		require.Zero(t, p.exitCode())
-	}
 	s.startWebhooks()
 	s.awaitDeliveries()
 	require.Equal(t, 2*jobs*len(life), len(greedy.all()), "each once")
