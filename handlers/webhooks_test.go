@@ -19,8 +19,8 @@ const webhookSelf = "/v1/webhooks/01890000-0000-7000-8000-0000000000c1"
 // webhookMembers is what every answer has of aWebhook.
 const webhookMembers = `"webhook_id": "01890000-0000-7000-8000-0000000000c1", "url": "https://example.com/hook?a=<b>",
 	"events": ["job.*", "batch.completed"], "description": "Mine", "content_mode": "binary", "enabled": true,
-	"disabled_at": null, "disabled_reason": null, "consecutive_failures": 0, "failing_since": null, "old_secret_expires_at": null, "proven_at": null,
-	"created_at": "2030-01-31T12:00:00.123456Z", "updated_at": "2030-01-31T12:00:01.123456Z",
+	"disabled_at": null, "disabled_reason": null, "consecutive_failures": 0, "failing_since": null, "old_secret_expires_at": null,
+	"proven_at": null, "created_at": "2030-01-31T12:00:00.123456Z", "updated_at": "2030-01-31T12:00:01.123456Z",
 	"links": {"self": "` + webhookSelf + `", "deliveries": "` + webhookSelf + `/deliveries", "rotate_secret": "` + webhookSelf +
 	`/rotate-secret",
 		"test": "` + webhookSelf + `/test", "redeliver": "` + webhookSelf + `/redeliver", "replay": "` + webhookSelf + `/replay"}`

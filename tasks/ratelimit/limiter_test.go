@@ -33,6 +33,22 @@ func TestABurstOfTheWholeLimitPasses(t *testing.T) {
 	}
 }
 
+// What is counted apart has a limit of its own, which all processes share too.
+func TestLimitsOfOtherThings(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	client := redistest.Task().JobID
+	requests := w.process(Config{PerMinute: 10}, 0)
+	cfg := Config{Of: "deliveries", PerMinute: 5}
+	a, b := w.process(cfg, 0), w.process(cfg, 0)
+	require.Equal(t, 10, hammer(t, client, requests))
+	require.Equal(t, 5, hammer(t, client, a, b))
+	w.advance(whole)
+	require.Equal(t, 5, hammer(t, client, b))
+	require.Zero(t, hammer(t, client, a))
+	require.Equal(t, 10, hammer(t, client, requests))
+}
+
 // Whatever comes when, at however many processes with whatever clocks: no span of 60 seconds has more than the limit.
 func TestNoMinuteHasMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
