@@ -177,7 +177,8 @@ func TestAdminPage(t *testing.T) {
 func TestOpenPagesAreForThisMachine(t *testing.T) {
 	t.Parallel()
 	for host, status := range map[string]int{
-		"localhost:8081": 200, "localhost": 200, "127.0.0.1:8081": 200, "[::1]:8081": 200, "[::1]": 200, "": 421, ".localhost": 421, "rebind.example%00.localhost": 421,
+		"localhost:8081": 200, "localhost": 200, "127.0.0.1:8081": 200, "[::1]:8081": 200, "[::1]": 200, "": 421,
+		".localhost": 421, "rebind.example%00.localhost": 421,
 		"rebind.example:8081": 421, "rebind.example": 421, "localhost.rebind.example": 421, "192.0.2.1": 421,
 	} {
 		for _, path := range []string{"/asynqmon/", "/debug/pprof/", "/metrics", "/healthz", "/readyz", "/"} {

@@ -71,7 +71,8 @@ func TestWorkersHoldNoMoreJobsOfAClient(t *testing.T) {
 	for rounds := 0; left > 0; rounds++ {
 		require.Less(t, rounds, 30)
 		require.Len(t, claimed, min(most, left))
-		require.Equal(t, len(claimed), one[int](f, `SELECT count(*)::int FROM jobs WHERE worker_id IS NOT NULL AND client_id = $1`, f.client.String()))
+		require.Equal(t, len(claimed), one[int](f, `SELECT count(*)::int FROM jobs
+			WHERE worker_id IS NOT NULL AND client_id = $1`, f.client.String()))
 		for _, lease := range claimed {
 			f.start(lease)
 			f.finish(success(lease))

@@ -22,7 +22,8 @@ import (
 var (
 	grouped = []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"}
 	single  = []string{
-		"read", "batch", "complete", "delete", "clean", "release", "schedule", "resume throttled", "mark dead", "end stranded leases", "heartbeat", "reclaim",
+		"read", "batch", "complete", "delete", "clean", "release", "schedule", "resume throttled",
+		"mark dead", "end stranded leases", "heartbeat", "reclaim",
 		"redeliver", "publish", "idempotency", "use key", "lead", "resign", "epoch", "raise epoch", "webhook", "insert client", "change keys",
 		"signing key",
 	}

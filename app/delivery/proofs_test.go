@@ -108,7 +108,7 @@ func TestWhatAReceiverDoesNotSayIsAViolation(t *testing.T) {
 // another client's come at once.
 func TestProofsOfOneClientAreBounded(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		h, challenge := newChallengedWorld(t, func(ctx context.Context, url string) string {
+		h, challenge := newChallengedWorld(t, func(_ context.Context, url string) string {
 			if strings.Contains(url, "hangs") {
 				time.Sleep(5 * time.Second) // by the bubble's clock
 			}

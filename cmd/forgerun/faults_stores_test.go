@@ -288,4 +288,3 @@ func TestFaultWorkerWithoutMemory(t *testing.T) {
 	require.Positive(t, s.count(`SELECT count(*) FROM reports WHERE failure_code = 'RFA_EXEC_WORKER_UNAVAILABLE'`))
 	s.checkInvariants()
 }
-
