@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -103,7 +104,7 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receip
 	}
 	violations := s.check(r, now)
 	passing := checkNow(r, now, proven)
-	switch all := append(violations, passing...); {
+	switch all := slices.Concat(violations, passing); {
 	case len(violations) == 0 && len(passing) > 0: // it may have been accepted before
 		return s.replayOr(ctx, r, r.Refusal(all))
 	case len(all) > 0:
