@@ -75,7 +75,7 @@ test-quick: ## Run the tests that need no servers, but for one slow one: under a
 .PHONY: test-faults
 test-faults: ## Faults that need root or minutes, one after the other: full disks, partitions, maintenance, clock steps
 	@scripts/setup.sh test
-	$(GO) test -tags faults -run '^TestFault' -count=1 -timeout 40m -v $(TESTFLAGS) ./cmd/forgerun
+	$(GO) test -tags faults -run '^TestFault' -count=1 -p 1 -timeout 40m -v $(TESTFLAGS) ./cmd/forgerun ./internal/simulator/trial
 
 .PHONY: bench
 bench: ## Measure each figure against its target, about 10 minutes; ARGS="-help" tells the options

@@ -123,6 +123,8 @@ type Finished struct {
 	WorkKind Kind
 	Duration time.Duration // of the attempt
 	Next     *Task         // the automatic retry's task
+	// Resumed are the tasks of throttled jobs for which this and others' ends made room.
+	Resumed []Task
 }
 
 // Progress is how far a running job has come.

@@ -77,6 +77,10 @@ const (
 	maxLockedWait = 50 * time.Millisecond
 )
 
+// resumeLook is among how many of the oldest jobs that are due an exchange looks for those that were resumed before. One
+// that it does not see makes it resume another one too many, which is throttled again.
+const resumeLook = 1000
+
 // createdWait is when a job that is due, and could not be claimed because it may not be throttled before it is QUEUED, is
 // tried again.
 const createdWait = time.Second
@@ -109,32 +113,19 @@ func (s *Store) step(ctx context.Context, st step) (stepped, error) {
 	}
 }
 
-// exchange writes steps in one transaction of at most four statements, sent
+// exchange writes steps in one transaction of at most five statements, sent
 // together and answered together: the protocol's own transaction around what
 // comes before a Sync. A statement that fails undoes the others.
 //
 // The statements skip rows that other sessions have locked. Why a step got no
 // row is looked up afterwards.
 func (s *Store) exchange(ctx context.Context, db querier, steps []step) ([]answer[stepped], error) {
-	claims, starts, ends := split(steps)
-	var claimed map[job.ID]*job.Claim
-	var started map[job.ID]time.Time
-	var finished map[job.ID]finishedRow
-	queries := make([]query, 0, 4)
-	if len(claims) > 0 {
-		queries = append(queries, s.claimQueries(claims, &claimed)...)
+	var done exchanged
+	queries, err := s.exchangeQueries(steps, &done)
+	if err == nil {
+		err = send(ctx, db, queries)
 	}
-	if len(starts) > 0 {
-		queries = append(queries, query{startJobs, startArguments(starts), into(&started, collectStarts)})
-	}
-	if len(ends) > 0 {
-		arguments, err := s.finishArguments(ends)
-		if err != nil {
-			return nil, err
-		}
-		queries = append(queries, query{finishJobs, arguments, into(&finished, collectFinished)})
-	}
-	if err := send(ctx, db, queries); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	answers := make([]answer[stepped], len(steps))
@@ -143,13 +134,16 @@ func (s *Store) exchange(ctx context.Context, db querier, steps []step) ([]answe
 		a, ok := &answers[i].value, false
 		switch {
 		case st.claim != nil:
-			a.claimed.claim, ok = claimed[st.claim.job]
+			a.claimed.claim, ok = done.claimed[st.claim.job]
 		case st.start != nil:
-			a.started, ok = started[st.start.JobID]
+			a.started, ok = done.started[st.start.JobID]
 		default:
 			var row finishedRow
-			row, ok = finished[st.finish.JobID]
+			row, ok = done.finished[st.finish.JobID]
 			a.finished = row.of(st.finish)
+			if ok {
+				a.finished.Resumed, done.resumed = done.resumed, nil
+			}
 		}
 		if !ok {
 			left = append(left, i)
@@ -159,6 +153,37 @@ func (s *Store) exchange(ctx context.Context, db querier, steps []step) ([]answe
 		s.explain(ctx, steps, answers, left)
 	}
 	return answers, nil
+}
+
+// exchanged is what the statements of an exchange did.
+type exchanged struct {
+	claimed  map[job.ID]*job.Claim
+	started  map[job.ID]time.Time
+	finished map[job.ID]finishedRow
+	resumed  []job.Task // because of what finished
+}
+
+func (s *Store) exchangeQueries(steps []step, done *exchanged) ([]query, error) {
+	claims, starts, ends := split(steps)
+	queries := make([]query, 0, 5)
+	if len(claims) > 0 {
+		queries = append(queries, s.claimQueries(claims, &done.claimed)...)
+	}
+	if len(starts) > 0 {
+		queries = append(queries, query{startJobs, startArguments(starts), into(&done.started, collectStarts)})
+	}
+	if len(ends) == 0 {
+		return queries, nil
+	}
+	arguments, err := s.finishArguments(ends)
+	if err != nil {
+		return nil, err
+	}
+	queries = append(queries, query{finishJobs, arguments, into(&done.finished, collectFinished)})
+	if most := s.cfg.ClientMaxHeld; most > 0 {
+		queries = append(queries, query{resumeThrottled, []any{most, resumeLook, maxFlushItems}, into(&done.resumed, collectTasks)})
+	}
+	return queries, nil
 }
 
 func split(steps []step) (claims []claimRequest, starts []job.Lease, ends []job.Finish) {

@@ -114,6 +114,8 @@ func scanTask(row pgx.CollectableRow) (t job.Task, err error) {
 	return t, row.Scan(scanID(&t.JobID), &t.Attempt, &t.Dispatch, &t.RunAt, &t.TraceParent, scanID(&t.ClientID), &t.WorkKind, &t.Reason)
 }
 
+func collectTasks(rows pgx.Rows) ([]job.Task, error) { return pgx.CollectRows(rows, scanTask) }
+
 func taskArrays(tasks []job.Task) (ids []pgtype.UUID, attempts, dispatches []int) {
 	return column(tasks, func(t job.Task) pgtype.UUID { return uuid(t.JobID) }),
 		column(tasks, func(t job.Task) int { return t.Attempt }),

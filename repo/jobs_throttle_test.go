@@ -64,7 +64,7 @@ func TestWorkersHoldNoMoreJobsOfAClient(t *testing.T) {
 		ids = append(ids, f.submit())
 	}
 	foreign := f.submit(func(s *job.Submission) { s.Job.ClientID = newID() })
-	left := len(ids)
+	left, resumed := len(ids), []job.ID(nil)
 	claimed := f.claimMany(stores, ids)
 	f.assigned(foreign, 1) // others have places of their own
 	require.Empty(t, f.resume(most))
@@ -75,10 +75,10 @@ func TestWorkersHoldNoMoreJobsOfAClient(t *testing.T) {
 			WHERE worker_id IS NOT NULL AND client_id = $1`, f.client.String()))
 		for _, lease := range claimed {
 			f.start(lease)
-			f.finish(success(lease))
+			resumed = append(resumed, taskIDs(f.finish(success(lease)).Resumed)...)
 		}
 		left -= len(claimed)
-		claimed = f.claimMany(stores, f.resume(most))
+		claimed, resumed = f.claimMany(stores, resumed), nil
 	}
 	f.checkInvariants()
 }
@@ -97,11 +97,10 @@ func TestThrottledJobsComeInTheirOrder(t *testing.T) {
 	require.Equal(t, before.EventSeq, throttled.EventSeq, "no event: it is QUEUED as before")
 	require.Empty(t, f.resume(1))
 	f.start(lease)
-	f.finish(success(lease))
+	require.Equal(t, []job.ID{second}, taskIDs(f.finish(success(lease)).Resumed))
 
 	fourth := f.submit()
 	require.Empty(t, f.claimMany([]*repo.Store{f.store}, []job.ID{fourth}), "there is a place, but it is not its")
-	require.Equal(t, []job.ID{second}, f.resume(1))
 	require.Equal(t, before.RunAt, f.job(second).RunAt)
 	require.Empty(t, f.resume(1), "the place is taken by one that waits for a worker")
 	require.Len(t, f.claimMany([]*repo.Store{f.store}, []job.ID{second}), 1)
@@ -128,17 +127,33 @@ func TestCreatedJobsAreNotThrottled(t *testing.T) {
 	require.Equal(t, job.WaitingClientLimit, f.job(id).WaitingFor(time.Now(), 1))
 }
 
-// TestThrottledJobsAreCanceled, and leave their place in the order.
+// TestThrottledJobsAreCanceled, and leave their place in the order. A cancel makes room too.
 func TestThrottledJobsAreCanceled(t *testing.T) {
 	t.Parallel()
 	f := setup(t, holding(1))
-	lease := f.assigned(f.submit(), 1)
-	second, third := f.submit(), f.submit()
+	first, second, third := f.submit(), f.submit(), f.submit()
+	f.assigned(first, 1)
 	require.Empty(t, f.claimMany([]*repo.Store{f.store}, []job.ID{second, third}))
-	_, _, err := f.store.Cancel(f.ctx(), f.client, second)
-	require.NoError(t, err)
-	f.start(lease)
-	f.finish(success(lease))
+	for _, id := range []job.ID{second, first} {
+		_, _, err := f.store.Cancel(f.ctx(), f.client, id)
+		require.NoError(t, err)
+	}
 	require.Equal(t, []job.ID{third}, f.resume(1))
+	f.checkInvariants()
+}
+
+// TestAnEndMakesRoom: the next job's task comes with the end of the one before.
+func TestAnEndMakesRoom(t *testing.T) {
+	t.Parallel()
+	f := setup(t, holding(2))
+	first, second := f.assigned(f.submit(), 1), f.assigned(f.submit(), 1)
+	third, fourth := f.submit(), f.submit()
+	require.Empty(t, f.claimMany([]*repo.Store{f.store}, []job.ID{third, fourth}))
+	f.start(first)
+	f.start(second)
+	require.Equal(t, []job.ID{third}, taskIDs(f.finish(success(first)).Resumed))
+	require.Len(t, f.claimMany([]*repo.Store{f.store}, []job.ID{third}), 1)
+	require.Equal(t, []job.ID{fourth}, taskIDs(f.finish(success(second)).Resumed))
+	require.Empty(t, f.resume(2))
 	f.checkInvariants()
 }

@@ -142,6 +142,9 @@ func (r *Rescuer) reportFailed(ctx context.Context, h job.Held, f job.Finish, do
 	r.transition(ctx, "fail", h, job.Running, job.Failed, app.FailureAttrs(f.Failure)...)
 	r.Queue.Publish(done.Notification())
 	r.Queue.WakeDelivery(h.ClientID)
+	for _, t := range done.Resumed {
+		r.Queue.Enqueue(t)
+	}
 	if done.Next == nil {
 		r.Completer.Touch(done.BatchID)
 		return

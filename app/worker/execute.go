@@ -270,6 +270,9 @@ func (w *Worker) reportFinished(ctx context.Context, c *job.Claim, f job.Finish,
 		slog.Int("attempt", f.Attempt))...)
 	w.metrics.Finished(ctx, f, c.Job.WorkKind, done)
 	app.Publish(w.queue, &c.Job, done.Notification())
+	for _, t := range done.Resumed {
+		w.queue.Enqueue(t)
+	}
 	if done.Next != nil {
 		app.LogTransition(ctx, w.log, "auto_retry", &c.Job, job.Failed, job.Queued, slog.Int("attempt", done.Next.Attempt))
 		next := *done.Next

@@ -15,6 +15,27 @@ import (
 // Judge collects what the service says at the end, and goes through everything.
 func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 	t.recorder.Stage("judge")
+	config, run := t.judgement()
+	collected, err := collect.Run(ctx, config, t.facts)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.facts.Close(); err != nil {
+		return nil, fmt.Errorf("the history could not be written: %w", err)
+	}
+	run.Collected = collected
+	for source, why := range collected.Missing {
+		t.note("the %s could not be read: %s", source, why)
+	}
+	facts, err := history.Open(filepath.Join(t.o.Out, historyFolder))
+	if err != nil {
+		return nil, err
+	}
+	return judge.Judge(ctx, facts, run)
+}
+
+// judgement is whom the judge asks, and what it knows of the run.
+func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	config := collect.Config{
 		Run: t.id, DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
 		SampleReports: t.o.Sample, Seed: t.o.Scenario.Seed,
@@ -48,22 +69,7 @@ func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 			run.Streams = append(run.Streams, judge.Stream{Tenant: a.Tenant, Whole: t.drained})
 		}
 	}
-	collected, err := collect.Run(ctx, config, t.facts)
-	if err != nil {
-		return nil, err
-	}
-	if err := t.facts.Close(); err != nil {
-		return nil, fmt.Errorf("the history could not be written: %w", err)
-	}
-	run.Collected = collected
-	for source, why := range collected.Missing {
-		t.note("the %s could not be read: %s", source, why)
-	}
-	facts, err := history.Open(filepath.Join(t.o.Out, historyFolder))
-	if err != nil {
-		return nil, err
-	}
-	return judge.Judge(ctx, facts, run)
+	return config, run
 }
 
 // setting is what the service of our own was given, or its default.

@@ -34,6 +34,7 @@ const (
 	othersRow  = "44444444-4444-7444-8444-444444444444"
 	theWebhook = "55555555-5555-7555-8555-555555555555"
 	noJob      = "66666666-6666-7666-8666-666666666666"
+	theBatch   = "88888888-8888-7888-8888-888888888888"
 )
 
 // service is what there is to collect: a database with one job of the run and one
@@ -137,14 +138,23 @@ func (s *service) fill() {
 	s.exec(`INSERT INTO results (job_id, attempt, media_type, size, sha256, expires_at, body)
 		VALUES ($1, 1, 'text/plain', 1, sha256('x'), now() + interval '1 h', 'x')`, theJob)
 	s.exec(`INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, resource_id, created_at, expires_at)
-		VALUES ($1, 'jobs', 'key-1', '', $2, now(), now() + interval '1 h')`, theClient, theJob)
+		VALUES ($1, 'jobs', 'key-1', '', $2, $3, now() + interval '1 h')`, theClient, theJob, s.began)
 	for _, e := range s.log() {
 		s.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data)
-			VALUES ($1, $2, $3, $4, $5, nullif($6, ''), $7, 1, $8, '{}')`, theJob, theClient, e.Seq, e.ID, e.Name, e.Prev, e.Next, e.At)
+			VALUES ($1, $2, $3, $4, $5, nullif($6, ''), $7, 1, $8, '{"work_kind": "SUCCESS_FAST", "duration_ms": 1000}')`,
+			theJob, theClient, e.Seq, e.ID, e.Name, e.Prev, e.Next, e.At)
 	}
 	s.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, prev_state, next_state, attempt, occurred_at, data) VALUES
-		($1, $2, 1, gen_random_uuid(), 'job.created', NULL, 'CREATED', 1, now(), '{}'),
-		($1, $2, 2, gen_random_uuid(), 'job.queued', 'CREATED', 'QUEUED', 1, now(), '{}')`, othersRow, theOther)
+		($1, $2, 1, gen_random_uuid(), 'job.created', NULL, 'CREATED', 1, now(), '{"work_kind": "SUCCESS_FAST", "duration_ms": 1000}'),
+		($1, $2, 2, gen_random_uuid(), 'job.queued', 'CREATED', 'QUEUED', 1, now(), '{"work_kind": "SUCCESS_FAST", "duration_ms": 1000}')`,
+		othersRow, theOther)
+	s.exec(`UPDATE jobs SET event_tx = tx FROM events e WHERE e.job_id = jobs.job_id AND seq = event_seq`)
+	s.exec(`INSERT INTO batches (batch_id, client_id, created_at, language, request_id, items, refused, status, completed_at, succeeded,
+		failed, canceled, failures) VALUES ($1, $2, $3, 'en', 'r', '[1, 2]', 1, 'COMPLETED_WITH_ERRORS', $3, 1, 1, 0, '[]')`, theBatch,
+		theClient, s.began)
+	s.exec(`INSERT INTO client_events (event_id, client_id, event_name, occurred_at, batch_id, data) VALUES (gen_random_uuid(), $1,
+		'batch.completed', $3, $2, '{"status": "COMPLETED_WITH_ERRORS", "total": 2, "succeeded": 1, "failed": 1, "canceled": 0}')`,
+		theClient, theBatch, s.began)
 	s.exec(`UPDATE deliveries SET state = 'DELIVERED', attempts = 1, settled_at = now(), next_attempt_at = NULL, last_status = 204`)
 	s.exec(`INSERT INTO delivery_attempts (delivery_id, number, started_at, duration_ms, status) SELECT delivery_id, 1, created_at, 1, 204
 		FROM deliveries`)
@@ -306,6 +316,23 @@ func TestCollectFindsDamage(t *testing.T) {
 		"a delivery failed at once": {func(s *service) {
 			s.exec(`UPDATE deliveries SET state = 'FAILED', last_error = 'HTTP_5XX', last_status = 500`)
 			s.exec(`UPDATE delivery_attempts SET error = 'HTTP_5XX', status = 500`)
+		}, "delivery"},
+		"a batch counts otherwise than its event": {func(s *service) { s.exec(`UPDATE batches SET failed = 2`) }, "final"},
+		"the job failed otherwise than its report": {func(s *service) {
+			s.exec(`UPDATE jobs SET failure_reason = 'x' WHERE job_id = $1`, theJob)
+		}, "final"},
+		"the job ended at another time than its event": {func(s *service) {
+			s.exec(`UPDATE jobs SET finished_at = finished_at + interval '1 ms' WHERE job_id = $1`, theJob)
+		}, "log"},
+		"the result is another one":       {func(s *service) { s.exec(`UPDATE results SET body = 'y'`) }, "answers"},
+		"the job has another label":       {func(s *service) { s.exec(`UPDATE jobs SET event_tx = '1' WHERE job_id = $1`, theJob) }, "stream"},
+		"an event has other data":         {func(s *service) { s.exec(`UPDATE events SET data = '{}' WHERE seq = 2`) }, "stream"},
+		"a key is another client's":       {func(s *service) { s.exec(`UPDATE idempotency_keys SET client_id = $1`, theOther) }, "key"},
+		"a delivery has another answer":   {func(s *service) { s.exec(`UPDATE deliveries SET last_status = 200`) }, "delivery"},
+		"an attempt has another number":   {func(s *service) { s.exec(`UPDATE delivery_attempts SET number = 2`) }, "delivery"},
+		"a delivery has another endpoint": {func(s *service) { s.exec(`UPDATE deliveries SET endpoint_id = gen_random_uuid()`) }, "delivery"},
+		"a callback leads elsewhere": {func(s *service) {
+			s.exec(`UPDATE deliveries SET webhook_id = NULL, url = 'http://receiver/1'`)
 		}, "delivery"},
 		"a report is told wrongly": {func(s *service) { s.exec(`UPDATE reports SET duration_ms = 1001`) }, "answers"},
 	}
