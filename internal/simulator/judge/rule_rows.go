@@ -44,8 +44,8 @@ var RowRules = []RowRule{
 				OR e.event_name = 'job.queued' AND j.attempt = 1 AND j.lease_expiries = 0 AND e.occurred_at <> j.queued_at))`},
 	{answered, "results that are not as long, or not of the digest, that they are said to be", `SELECT count(*) FROM results
 		WHERE octet_length(body) <> size OR sha256(body) <> sha256`},
-	{streamed, "events that are another client's than their job, or labelled otherwise", `SELECT count(*) FROM events e JOIN jobs j USING (job_id)
-		WHERE e.client_id <> j.client_id OR e.seq = j.event_seq AND e.tx <> j.event_tx`},
+	{streamed, "events that are another client's than their job, or labelled otherwise", `SELECT count(*) FROM events e
+		JOIN jobs j USING (job_id) WHERE e.client_id <> j.client_id OR e.seq = j.event_seq AND e.tx <> j.event_tx`},
 	{streamed, "events whose data are not their job's", `SELECT count(*) FROM events e JOIN jobs j USING (job_id)
 		WHERE e.event_name <> 'event.emitted' AND (e.data -> 'work_kind' IS DISTINCT FROM to_jsonb(j.work_kind)
 			OR j.definition IS NOT NULL AND e.data -> 'duration_ms' IS DISTINCT FROM j.definition -> 'duration_ms')`},
@@ -55,7 +55,8 @@ var RowRules = []RowRule{
 			OR k.expires_at <= k.created_at`},
 	{delivered, "deliveries that do not say what their last attempt was answered", `SELECT count(*) FROM deliveries d
 		JOIN delivery_attempts a ON a.delivery_id = d.delivery_id AND a.number = d.attempts
-		WHERE d.last_status IS DISTINCT FROM a.status OR d.tried_at < a.started_at - interval '1 min' OR d.tried_at > a.started_at + interval '10 min'
+		WHERE d.last_status IS DISTINCT FROM a.status
+			OR d.tried_at < a.started_at - interval '1 min' OR d.tried_at > a.started_at + interval '10 min'
 			OR d.last_error IS DISTINCT FROM a.error AND d.last_error NOT IN ('WEBHOOK_DISABLED', 'WEBHOOK_DELETED')`},
 	{delivered, "deliveries whose attempts are not numbered one after the other", `SELECT count(*) FROM deliveries d JOIN (
 		SELECT delivery_id, count(*) AS n, min(number) AS first, max(number) AS last FROM delivery_attempts GROUP BY delivery_id) a

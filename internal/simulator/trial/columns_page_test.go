@@ -19,7 +19,7 @@ var unseenColumns = []struct {
 		"jobs.state", "jobs.outcome", "jobs.worker_id", "reports.outcome", "results.size", "results.body", "workers.state",
 		"webhooks.content_mode", "maintenance_state.only_row",
 	}},
-	{"No row of such a run has a value: nothing is traced, revoked, deleted, disabled, proven or streamed, and nothing waits at its end", []string{
+	{"No row of such a run has a value: nothing is traced, revoked, deleted, disabled or proven, and nothing waits at its end", []string{
 		"api_keys.revoked_at", "api_keys.replaced_by", "api_keys.issued_by", "api_keys.made_by", "batches.correlation_id",
 		"client_events.webhook_id", "deliveries.claimed_until", "deliveries.traceparent", "jobs.dispatch_epoch", "jobs.traceparent",
 		"outcome_outbox.job_id", "outcome_outbox.attempt", "outcome_outbox.finished_at", "outcome_outbox.published_at",
