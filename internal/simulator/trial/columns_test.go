@@ -133,9 +133,9 @@ func changes(kind string) []string {
 	return map[string][]string{
 		"text": {`%[1]s || 'x'`, `'x'`, `'FAILED'`, `'SUCCEEDED'`,
 			`'FAILURE'`, `'SUCCESS'`, `'DELIVERED'`, `'DEFERRED'`, `'read'`, `'binary'`},
-		"integer":  {`%[1]s + 1`, `%[1]s - 1`},
-		"smallint": {`%[1]s + 1`, `%[1]s - 1`},
-		"bigint":   {`%[1]s + 1`, `%[1]s - 1`},
+		"integer":  {`%[1]s + 1000`, `%[1]s + 1`, `%[1]s - 1`},
+		"smallint": {`%[1]s + 1000`, `%[1]s + 1`, `%[1]s - 1`},
+		"bigint":   {`%[1]s + 1000`, `%[1]s + 1`, `%[1]s - 1`},
 		"boolean":  {`NOT %[1]s`},
 		"uuid":     {`gen_random_uuid()`},
 		"bytea":    {`sha256(%[1]s)`},
@@ -222,7 +222,7 @@ func (p *played) damage(table, column, kind string) (violated []string) {
 		p.lead()
 		undo, done := p.change(table, column, kind, skip)
 		if !done {
-			break
+			continue
 		}
 		violated = p.judge()
 		undo()
