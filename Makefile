@@ -11,7 +11,7 @@ TESTFLAGS ?=
 FUZZTIME  ?= 30s
 
 # Every module of this repository.
-MODULES = . tools docs/examples/webhooks/go
+MODULES = . tools docs/examples/webhooks/go internal/bench/peers
 
 # The tests that hold the documentation against the code; none starts a server.
 DOC_TESTS = ^(TestReliabilityPage|TestConformancePage|TestAPIPage|TestConfigurationPage|TestWebhooksPageQuotes|TestDocumentationNames|TestPageLists|TestExamplesOnThePage|TestSettingsAre)

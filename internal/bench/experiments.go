@@ -34,6 +34,7 @@ type experiment struct {
 // all experiments, in the order in which they run.
 var all = []experiment{
 	{"throughput", quick, "submission and the whole path, next to the naive way and to pgbench", experiments.Throughput},
+	{"peers", standard, "the same jobs through River and through asynq alone", experiments.Peers},
 	{"half", quick, "submission at half of the maximum rate", experiments.HalfRate},
 	{"idle", quick, "single jobs when there is nothing to do, and what waiting for them costs", experiments.Idle},
 	{"redis", standard, "submission while Redis is slow or stopped", experiments.RedisOutage},

@@ -176,3 +176,9 @@ func ProcessMemory(pid int) (now, peak float64, err error) {
 	status, err := proc.NewStatus()
 	return float64(status.VmRSS) / 1e6, float64(status.VmHWM) / 1e6, err
 }
+
+// ServersCPU is the CPU time of Postgres and Redis so far, in seconds.
+func (l *Lab) ServersCPU() (postgres, redis float64) {
+	p := readProcesses()
+	return p.tree(l.Servers.Postgres.PID()), p.tree(l.Servers.Redis.PID())
+}

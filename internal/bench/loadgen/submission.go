@@ -15,6 +15,7 @@ import (
 // Target is where jobs are submitted.
 type Target struct {
 	URL, Key string
+	Body     []byte // nil: Body
 }
 
 // Body is what is submitted: a job of no duration with a result of 1 KB.
@@ -35,6 +36,9 @@ func NewSubmission(client *fasthttp.Client, to Target) Submission {
 	s.Request.Header.SetContentType("application/json")
 	s.Request.Header.Set("Authorization", "Bearer "+to.Key)
 	s.Request.SetBodyRaw(Body)
+	if to.Body != nil {
+		s.Request.SetBodyRaw(to.Body)
+	}
 	return s
 }
 
