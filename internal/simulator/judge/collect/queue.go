@@ -104,9 +104,10 @@ func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task,
 
 // showsDelivery reports whether a task shows a delivery that waits or was given
 // up. Such tasks may stay: when the time of one comes and nothing is due, it does
-// nothing.
+// nothing. One whose process died is active until asynq gives it to another one, a
+// minute later or two.
 func showsDelivery(t history.Task) bool {
-	return t.Queue == webhookQueue && strings.Count(t.ID, ":") > 1 && (t.State == "scheduled" || t.State == "archived")
+	return t.Queue == webhookQueue && strings.Count(t.ID, ":") > 1 && slices.Contains([]string{"scheduled", archived, "active"}, t.State)
 }
 
 // addTasks adds what is left over, but not what belongs to other runs.
