@@ -157,3 +157,18 @@ func TestAnEndMakesRoom(t *testing.T) {
 	require.Empty(t, f.resume(2))
 	f.checkInvariants()
 }
+
+// TestTheWayDownResumesThrottledJobs: the version before would let them wait for good.
+func TestTheWayDownResumesThrottledJobs(t *testing.T) {
+	t.Parallel()
+	f := setup(t, holding(1))
+	f.assigned(f.submit(), 1)
+	id := f.submit()
+	before := f.job(id).RunAt
+	require.Empty(t, f.claimMany([]*repo.Store{f.store}, []job.ID{id}))
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, 10))
+	require.Equal(t, before, one[time.Time](f, `SELECT run_at FROM jobs WHERE job_id = $1`, id.String()))
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
+	require.Equal(t, 1, one[int](f, `SELECT dispatch FROM jobs WHERE job_id = $1`, id.String()))
+	f.checkInvariants()
+}
