@@ -105,8 +105,8 @@ var onlyIn = []struct {
 	library string // import path; those below it too
 	pkgs    []string
 }{
-	{"github.com/jackc/pgx", []string{"repo", "repo/repotest", "internal/devstack", "internal/simulator/judge/collect", "internal/bench/...",
-		"cmd/... test"}},
+	{"github.com/jackc/pgx", []string{"repo", "repo/repotest", "internal/devstack", "internal/simulator/judge/collect",
+		"internal/simulator/trial test", "internal/bench/...", "cmd/... test"}},
 	{"github.com/pressly/goose", []string{"repo", "repo/repotest"}},
 	{"github.com/hibiken", []string{"tasks/...", "internal/bench/...", "cmd/... test"}},
 	{"github.com/redis/go-redis", []string{"tasks/...", "internal/devstack", "internal/simulator/judge/collect", "internal/bench/...",
