@@ -113,7 +113,7 @@ func TestEventsThatNobodyGetsReadNoJobs(t *testing.T) {
 	require.GreaterOrEqual(t, reads("NULL"), n)
 	require.GreaterOrEqual(t, reads("true"), n)
 	require.Zero(t, f.count("deliveries"))
-	for _, q := range []string{"claim", "finish", "insert"} {
+	for _, q := range []string{"step", "insert"} {
 		require.Contains(t, repo.Statements[q], "called_back", "%s says whether its jobs are called back", q)
 	}
 	require.Equal(t, "{f}", one[string](f, `SELECT array_agg(DISTINCT called_back)::text FROM events`))

@@ -173,8 +173,7 @@ func TestFeedKeepsAJobsOrderUnderContention(t *testing.T) {
 	}
 	early := begin()
 	late := begin()
-	_, err := late.Exec(f.ctx(), repo.Statements["claim"], []string{id.String()}, []int{1}, []string{f.worker.String()},
-		[]string{newID().String(), newID().String()})
+	_, err := late.Exec(f.ctx(), repo.Statements["step"], f.stepArguments(job.Assigned, job.Lease{JobID: id, Attempt: 1})...)
 	require.NoError(t, err)
 	waited := make(chan error, 1)
 	go func() {

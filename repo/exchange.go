@@ -3,6 +3,7 @@ package repo
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,7 +13,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-var whyUnchanged = statement("whyUnchanged")
+var (
+	stepJobs       = statement("stepJobs", "{{candidates}}", "ready", "{{within}}", "")
+	stepJobsWithin = statement("stepJobs", "{{candidates}}", "due", "{{within}}", "{{withinLimit}}")
+	whyUnchanged   = statement("whyUnchanged")
+)
 
 // The steps of a worker with a job.
 var (
@@ -113,15 +118,17 @@ func (s *Store) step(ctx context.Context, st step) (stepped, error) {
 	}
 }
 
-// exchange writes steps in one transaction of at most five statements, sent
-// together and answered together: the protocol's own transaction around what
-// comes before a Sync. A statement that fails undoes the others.
+// exchange writes steps in one transaction, by one statement, or with a limit of
+// jobs per client by at most three that are sent together and answered together:
+// the protocol's own transaction around what comes before a Sync. A statement
+// that fails undoes the others.
 //
 // The statements skip rows that other sessions have locked. Why a step got no
 // row is looked up afterwards.
 func (s *Store) exchange(ctx context.Context, db querier, steps []step) ([]answer[stepped], error) {
-	var done exchanged
-	queries, err := s.exchangeQueries(steps, &done)
+	var done map[job.ID]*steppedRow
+	var resumed []job.Task
+	queries, err := s.exchangeQueries(steps, &done, &resumed)
 	if err == nil {
 		err = send(ctx, db, queries)
 	}
@@ -131,22 +138,17 @@ func (s *Store) exchange(ctx context.Context, db querier, steps []step) ([]answe
 	answers := make([]answer[stepped], len(steps))
 	var left []int // steps without a row
 	for i, st := range steps {
-		a, ok := &answers[i].value, false
+		a, row := &answers[i].value, done[st.job()]
 		switch {
-		case st.claim != nil:
-			a.claimed.claim, ok = done.claimed[st.claim.job]
-		case st.start != nil:
-			a.started, ok = done.started[st.start.JobID]
-		default:
-			var row finishedRow
-			row, ok = done.finished[st.finish.JobID]
-			a.finished = row.of(st.finish)
-			if ok {
-				a.finished.Resumed, done.resumed = done.resumed, nil
-			}
-		}
-		if !ok {
+		case row == nil:
 			left = append(left, i)
+		case st.claim != nil:
+			a.claimed.claim = row.claim
+		case st.start != nil:
+			a.started = row.at
+		default:
+			a.finished = row.finished(st.finish)
+			a.finished.Resumed, resumed = resumed, nil
 		}
 	}
 	if len(left) > 0 {
@@ -155,49 +157,27 @@ func (s *Store) exchange(ctx context.Context, db querier, steps []step) ([]answe
 	return answers, nil
 }
 
-// exchanged is what the statements of an exchange did.
-type exchanged struct {
-	claimed  map[job.ID]*job.Claim
-	started  map[job.ID]time.Time
-	finished map[job.ID]finishedRow
-	resumed  []job.Task // because of what finished
-}
-
-func (s *Store) exchangeQueries(steps []step, done *exchanged) ([]query, error) {
-	claims, starts, ends := split(steps)
-	queries := make([]query, 0, 5)
-	if len(claims) > 0 {
-		queries = append(queries, s.claimQueries(claims, &done.claimed)...)
-	}
-	if len(starts) > 0 {
-		queries = append(queries, query{startJobs, startArguments(starts), into(&done.started, collectStarts)})
-	}
-	if len(ends) == 0 {
-		return queries, nil
-	}
-	arguments, err := s.finishArguments(ends)
+func (s *Store) exchangeQueries(steps []step, done *map[job.ID]*steppedRow, resumed *[]job.Task) ([]query, error) {
+	arguments, err := s.stepArguments(steps)
 	if err != nil {
 		return nil, err
 	}
-	queries = append(queries, query{finishJobs, arguments, into(&done.finished, collectFinished)})
-	if most := s.cfg.ClientMaxHeld; most > 0 {
-		queries = append(queries, query{resumeThrottled, []any{most, resumeLook, maxFlushItems}, into(&done.resumed, collectTasks)})
+	most := s.cfg.ClientMaxHeld
+	if most == 0 {
+		return []query{{stepJobs, arguments, into(done, collectSteps)}}, nil
+	}
+	queries := make([]query, 0, 3)
+	if slices.ContainsFunc(steps, func(st step) bool { return st.claim != nil }) {
+		queries = append(queries,
+			query{lockClaims, nil, func(rows pgx.Rows) error { rows.Close(); return rows.Err() }},
+			query{stepJobsWithin, append(arguments, most), into(done, collectSteps)})
+	} else {
+		queries = append(queries, query{stepJobs, arguments, into(done, collectSteps)})
+	}
+	if slices.ContainsFunc(steps, func(st step) bool { return st.finish != nil }) {
+		queries = append(queries, query{resumeThrottled, []any{most, resumeLook, maxFlushItems}, into(resumed, collectTasks)})
 	}
 	return queries, nil
-}
-
-func split(steps []step) (claims []claimRequest, starts []job.Lease, ends []job.Finish) {
-	for _, st := range steps {
-		switch {
-		case st.claim != nil:
-			claims = append(claims, *st.claim)
-		case st.start != nil:
-			starts = append(starts, *st.start)
-		default:
-			ends = append(ends, *st.finish)
-		}
-	}
-	return claims, starts, ends
 }
 
 // query is a statement and what becomes of its rows.

@@ -3,6 +3,7 @@ package repo_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -104,8 +105,8 @@ func TestStepsShareAnExchange(t *testing.T) {
 	f.checkInvariants()
 }
 
-// A statement that fails undoes those before it in the exchange; then the item
-// that it failed by is left alone with its error.
+// A step that fails undoes the others in the exchange; then it is left alone with
+// its error.
 func TestABadStepFailsAlone(t *testing.T) {
 	t.Parallel()
 	f := setup(t, patient)
@@ -116,7 +117,7 @@ func TestABadStepFailsAlone(t *testing.T) {
 	f.awaitQueued("claim", 3)
 	badly := make(chan error, 1)
 	go func() {
-		_, err := f.store.Finish(f.ctx(), job.Finish{Lease: bad, State: "DREAMING"})
+		_, err := f.store.Finish(f.ctx(), job.Finish{Lease: bad, State: job.Failed})
 		badly <- err
 	}()
 	f.awaitQueued("claim", 4)
@@ -204,8 +205,7 @@ func TestAClaimMeetsItsOwnLostOne(t *testing.T) {
 	tx, err := f.db.Begin(f.ctx())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	rows, err := tx.Query(f.ctx(), repo.Statements["claim"], []string{id.String()}, []int{1}, []string{f.worker.String()},
-		[]string{newID().String(), newID().String()})
+	rows, err := tx.Query(f.ctx(), repo.Statements["step"], f.stepArguments(job.Assigned, job.Lease{JobID: id, Attempt: 1})...)
 	require.NoError(t, err)
 	rows.Close()
 	claimed := make(chan *job.Claim, 1)
@@ -217,4 +217,23 @@ func TestAClaimMeetsItsOwnLostOne(t *testing.T) {
 	require.NoError(t, tx.Commit(f.ctx()))
 	require.Equal(t, job.Lease{JobID: id, Attempt: 1, Fence: 1}, (<-claimed).Lease)
 	require.Len(t, f.log(id), 3)
+}
+
+// stepArguments are what stepJobs is given for claims or starts of these jobs.
+func (f *fixture) stepArguments(next job.State, leases ...job.Lease) []any {
+	n := len(leases)
+	ids, events, workers, attempts, fences := make([]string, n), make([]string, n), make([]*string, n), make([]int, n), make([]int64, n)
+	for i, l := range leases {
+		ids[i], events[i], attempts[i], fences[i] = l.JobID.String(), newID().String(), l.Attempt, l.Fence
+		if next == job.Assigned {
+			worker := f.worker.String()
+			workers[i] = &worker
+		}
+	}
+	text := make([]*string, n)
+	return []any{
+		ids, attempts, slices.Repeat([]string{string(next)}, n), fences, workers, events,
+		text, text, make([]*bool, n), make([]*int, n), text, text, make([]*time.Duration, n), make([]bool, n), text,
+		text, make([][]byte, n), make([][]byte, n), time.Hour,
+	}
 }

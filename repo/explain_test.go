@@ -78,25 +78,21 @@ var plans = map[string]struct {
 	// such a table as a whole.
 	counts bool
 }{
-	"claim": {args: arrays("uuid", "1", "uuid", "uuid"), uses: []use{byKey}},
-	"claimWithin": {args: arrays("uuid", "1", "uuid", "uuid") + `, 5`, uses: []use{byKey, {"jobs_held", ""},
-		{"jobs_throttled", "job_id < "}}},
+	"step":       {args: stepArguments, uses: []use{byKey}},
+	"stepWithin": {args: stepArguments + `, 5`, uses: []use{byKey, {"jobs_held", ""}, {"jobs_throttled", "job_id < "}}},
 	"resumeThrottled": {args: `5, 50000, 1000`, uses: []use{{"jobs_throttled", ""}, {"jobs_throttled", "client_id > "},
 		{"jobs_throttled", "client_id = "}, {"jobs_held", ""}, {"jobs_waiting", "run_at <= now()"}}},
-	"start":         {args: arrays("uuid", "1", "1", "uuid"), uses: []use{byKey}},
 	"whyUnchanged":  {args: arrays("uuid", "uuid"), uses: []use{byKey}},
 	"readHeld":      {args: `'` + nobody + `', ` + arrays("uuid", "1", "1"), uses: []use{byKey}},
 	"claimedBefore": {args: arrays("uuid", "1", "uuid"), uses: []use{byKey}},
-	"finish": {args: arrays("uuid", "1", "1", "SUCCEEDED", "x", "x", "t", "1", "x", "x", "1s", "f", "null", "x", "x", "x") +
-		`, '1 day', ` + arrays("uuid"), uses: []use{byKey}},
-	"cancel":  {args: arrays("uuid", "uuid"), uses: []use{byKey}},
-	"retry":   {args: arrays("uuid", "uuid", "1", "1s", "x"), uses: []use{byKey}},
-	"release": {args: arrays("uuid", "1", "1", "1s"), uses: []use{byKey}},
+	"cancel":        {args: arrays("uuid", "uuid"), uses: []use{byKey}},
+	"retry":         {args: arrays("uuid", "uuid", "1", "1s", "x"), uses: []use{byKey}},
+	"release":       {args: arrays("uuid", "1", "1", "1s"), uses: []use{byKey}},
 	"insert": {args: arrays("uuid", "uuid", "x", "x", "null", "null", "1", "t", "null", "x", "x", "x", "x", "x", "x", "x", "uuid", "null") +
 		`, '1 day', ` + arrays("uuid"),
 		uses: nil},
 	"redispatch":       {args: arrays("uuid", "1", "1"), uses: []use{byKey}},
-	"queueDue":         {args: `2000`, uses: []use{{"jobs_scheduled", "execution_at <= now()"}}},
+	"queueDue":         {args: `2000, ARRAY[gen_random_uuid()]`, uses: []use{{"jobs_scheduled", "execution_at <= now()"}}},
 	"waiting":          {args: `'-infinity', '` + nobody + `', '60 s', 500`, uses: []use{{"jobs_waiting", "run_at <= (now() +"}}},
 	"moveStrandedJobs": {args: `'-infinity', '` + nobody + `', 5000`, uses: []use{{"jobs_waiting", "run_at > (now() +"}, byKey}},
 	"orphans":          {args: `500`, uses: []use{{"jobs_held", "worker_id = ANY"}}},
@@ -138,6 +134,10 @@ var plans = map[string]struct {
 const busy = "0198c0de-0000-7000-8000-000000000001"
 
 const nobody = "00000000-0000-0000-0000-000000000000"
+
+// stepArguments are finishes.
+var stepArguments = arrays("uuid", "1", "SUCCEEDED", "1", "null", "uuid", "x", "x", "t", "1", "x", "x", "1s", "f", "null", "x", "x", "x") +
+	`, '1 day'`
 
 // arrays makes array arguments of 32 elements each.
 func arrays(elements ...string) string {
@@ -278,8 +278,8 @@ func TestUpdatesInPlace(t *testing.T) {
 	require.Equal(t, 1, all)
 	require.Equal(t, 1, inPlace)
 	for name, args := range map[string]string{
-		"claim": `'{` + waiting + `}', '{1}', '{` + f.worker.String() + `}', '{` + strings.Join([]string{newID().String(), newID().String(),
-			newID().String()}, ",") + `}'`,
+		"step": `'{` + waiting + `}', '{1}', '{ASSIGNED}', '{0}', '{` + f.worker.String() + `}', '{` + newID().String() + `}'` +
+			strings.Repeat(`, '{null}'`, 7) + `, '{f}'` + strings.Repeat(`, '{null}'`, 4) + `, '1 day'`,
 		"cancel": `'{` + waiting + `}', '{` + f.client.String() + `}'`,
 	} {
 		all, inPlace = updatesOfJobs(t, f, repo.Statements[name], args)

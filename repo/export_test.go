@@ -50,9 +50,8 @@ func (b *batcher[T, R]) queued() int {
 
 // Statements are the SQL texts whose plans are tested.
 var Statements = map[string]string{
-	"insert": insertJobs, "claim": claimJobs, "claimWithin": claimJobsWithin, "resumeThrottled": resumeThrottled,
-	"start": startJobs, "claimedBefore": claimedBefore, "whyUnchanged": whyUnchanged,
-	"readHeld": readHeld, "finish": finishJobs, "cancel": cancelJobs,
+	"insert": insertJobs, "step": stepJobs, "stepWithin": stepJobsWithin, "resumeThrottled": resumeThrottled,
+	"claimedBefore": claimedBefore, "whyUnchanged": whyUnchanged, "readHeld": readHeld, "cancel": cancelJobs,
 	"retry": retryJobs, "release": releaseJobs, "queueDue": queueDue, "waiting": waitingJobs,
 	"redispatch": redispatchJobs, "load": countLoad, "unfinished": unfinishedJobs, "loadByClient": countLoadByClient,
 	"countDue": countDue, "backlog": readBacklog, "orphans": orphanedJobs,

@@ -11,12 +11,9 @@ import (
 )
 
 var (
-	claimJobs       = statement("claimJobs")
-	lockClaims      = statement("lockClaims")
-	claimJobsWithin = statement("claimJobsWithin")
-	startJobs       = statement("startJobs")
-	claimedBefore   = statement("claimedBefore")
-	releaseJobs     = statement("releaseJobs")
+	lockClaims    = statement("lockClaims")
+	claimedBefore = statement("claimedBefore")
+	releaseJobs   = statement("releaseJobs")
 )
 
 type claimRequest struct {
@@ -54,18 +51,6 @@ func claimColumns(requests []claimRequest) []any {
 	}
 }
 
-// claimQueries claims jobs, and gives those that it claimed.
-func (s *Store) claimQueries(requests []claimRequest, claimed *map[job.ID]*job.Claim) []query {
-	arguments := append(claimColumns(requests), eventIDs(2*len(requests)))
-	if s.cfg.ClientMaxHeld == 0 {
-		return []query{{claimJobs, arguments, into(claimed, collectClaims)}}
-	}
-	return []query{
-		{lockClaims, nil, func(rows pgx.Rows) error { rows.Close(); return rows.Err() }},
-		{claimJobsWithin, append(arguments, s.cfg.ClientMaxHeld), into(claimed, collectClaims)},
-	}
-}
-
 func collectClaims(rows pgx.Rows) (map[job.ID]*job.Claim, error) {
 	collected, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*job.Claim, error) {
 		var c job.Claim
@@ -78,15 +63,6 @@ func collectClaims(rows pgx.Rows) (map[job.ID]*job.Claim, error) {
 		claims[c.JobID] = c
 	}
 	return claims, err
-}
-
-func startArguments(leases []job.Lease) []any {
-	ids, attempts, fences := leaseColumns(leases)
-	return []any{ids, attempts, fences, eventIDs(len(leases))}
-}
-
-func collectStarts(rows pgx.Rows) (map[job.ID]time.Time, error) {
-	return collectByID(rows, nil, func(at *time.Time) []any { return []any{at} })
 }
 
 func leaseColumns(leases []job.Lease) (ids []pgtype.UUID, attempts []int, fences []int64) {

@@ -171,10 +171,34 @@ func TestQueueDueTellsWhatItMoved(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, due, 1)
 	want := f.job(id)
+	told := job.Definition{WorkKind: want.WorkKind, DurationMS: want.Definition.DurationMS, ExpectedOutcome: want.Definition.ExpectedOutcome}
 	require.Equal(t, job.Job{
 		ID: id, ClientID: f.client, RequestID: want.RequestID, CorrelationID: "c-1", Callback: "https://example.com",
-		WorkKind: want.WorkKind, Definition: want.Definition, ExecutionAt: want.ExecutionAt, UpdatedAt: want.UpdatedAt,
+		WorkKind: want.WorkKind, Definition: &told, ExecutionAt: want.ExecutionAt, UpdatedAt: want.UpdatedAt,
 	}, due[0])
+}
+
+// Neighbours share what is told of them only where it is equal, and nothing is told of a damaged definition.
+func TestQueueDueTellsOfEachJobsOwnDefinition(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	want := map[job.ID]int64{}
+	for i, definition := range []string{`'{"duration_ms": 1}'`, `'{"duration_ms": 1}'`, `'{"duration_ms": 2}'`, `'{}'`, `'[]'`, `NULL`,
+		`'{"duration_ms": "1"}'`, `'{"duration_ms": 1}'`} {
+		id := f.submit(deferred(time.Duration(i-20) * time.Second))
+		f.exec(`UPDATE jobs SET definition = `+definition+` WHERE job_id = $1`, id.String())
+		want[id] = []int64{1, 1, 2, -1, -1, -1, -1, 1}[i]
+	}
+	due, err := f.store.QueueDue(f.ctx(), 10)
+	require.NoError(t, err)
+	got := map[job.ID]int64{}
+	for _, j := range due {
+		got[j.ID] = -1
+		if j.Definition != nil {
+			got[j.ID] = j.Definition.DurationMS
+		}
+	}
+	require.Equal(t, want, got)
 }
 
 func TestClaimTellsWhereTheJobCameFrom(t *testing.T) {

@@ -83,19 +83,15 @@ func TestStartUpdatesInPlace(t *testing.T) {
 	}
 
 	const n = 20
-	var ids, workers []string
-	var fences []int64
-	var attempts []int
+	var leases []job.Lease
 	for range n {
-		l := f.assigned(f.submit(), 1)
-		ids, workers = append(ids, l.JobID.String()), append(workers, newID().String())
-		attempts, fences = append(attempts, l.Attempt), append(fences, l.Fence)
+		leases = append(leases, f.assigned(f.submit(), 1))
 	}
 	f.exec(`VACUUM jobs`) // as autovacuum does: it makes room on the pages
 	tx, err := f.db.Begin(f.ctx())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(f.ctx())) }()
-	_, err = tx.Exec(f.ctx(), repo.Statements["start"], ids, attempts, fences, workers)
+	_, err = tx.Exec(f.ctx(), repo.Statements["step"], f.stepArguments(job.Running, leases...)...)
 	require.NoError(t, err)
 	var updated, inPlace int
 	require.NoError(t, tx.QueryRow(f.ctx(), `SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'jobs'`).

@@ -28,6 +28,9 @@ func setSession(c *pgconn.Config, cfg Config) {
 		"lock_timeout":                        milliseconds(cfg.Timeout * 2 / 5),
 		"idle_in_transaction_session_timeout": milliseconds(cfg.Timeout * 2),
 	}
+	// A plan is made once for each session, for any arguments: planning one of the large statements costs as much as
+	// carrying it out.
+	settings["plan_cache_mode"] = "force_generic_plan"
 	// Every statement here finds its rows by an index. A plan that was cached
 	// while the tables were small must not go on scanning, sorting or hashing them whole
 	// until they are analyzed; and these statements are too short to compile.

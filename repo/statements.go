@@ -39,7 +39,7 @@ var constants = map[string]string{
 	"batchColumns": batchColumns, "claimedColumns": strings.ReplaceAll(deliveryColumns, "deliveries.", "e."),
 	"deliveryColumns": deliveryColumns,
 	"eventColumns":    eventColumns, "heldColumns": heldColumns, "jobColumns": jobColumns, "listColumns": listColumns,
-	"scenarioColumns": scenarioColumns, "taskColumns": taskColumns, "webhookColumns": webhookColumns,
+	"scenarioColumns": scenarioColumns, "steppedColumns": steppedColumns, "taskColumns": taskColumns, "webhookColumns": webhookColumns,
 	"batchBytes": strconv.Itoa(batchBytes), "maxClaimBytes": strconv.Itoa(maxClaimBytes),
 	"throttledUntil": "timestamptz '" + job.ThrottledUntil.Format(time.DateTime+"-07") + "'",
 	"maxLooked":      strconv.Itoa(maxLooked), "maxPickupBytes": strconv.Itoa(maxPickupBytes),

@@ -72,7 +72,8 @@ func TestParametersAreNumberedAsListed(t *testing.T) {
 	for name, s := range sections {
 		for i, p := range s.params {
 			require.NotContains(t, s.params[:i], p, "%s", name)
-			require.Contains(t, expand(s.text, strings.NewReplacer("{{owner}}", "", "{{value}}", "", "{{guard}}", "")), "@"+p, "%s", name)
+			require.Contains(t, expand(s.text, strings.NewReplacer("{{owner}}", "", "{{value}}", "", "{{guard}}", "",
+				"{{candidates}}", "", "{{within}}", "{{withinLimit}}")), "@"+p, "%s", name)
 		}
 	}
 	require.Equal(t, "SELECT job_id FROM jobs WHERE batch_id = $1 AND finished_at IS NULL\n"+

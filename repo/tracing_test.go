@@ -270,7 +270,7 @@ func TestStatementsAreNamedInOneWord(t *testing.T) {
 	t.Parallel()
 	for statement, want := range map[string]string{
 		"-- ping": "PING", "begin": "BEGIN", "commit": "COMMIT", " select 1": "SELECT", "": "",
-		repo.Statements["claim"]: "UPDATE", repo.Statements["insert"]: "INSERT", repo.Statements["delete"]: "DELETE",
+		repo.Statements["step"]: "UPDATE", repo.Statements["insert"]: "INSERT", repo.Statements["delete"]: "DELETE",
 		repo.Statements["waiting"]: "SELECT", repo.Statements["backlog"]: "SELECT", repo.Statements["lockGiven"]: "SELECT",
 		`SELECT FROM jobs FOR NO KEY UPDATE OF j SKIP LOCKED`: "SELECT",
 	} {

@@ -17,15 +17,19 @@ func behindProxy(t *testing.T) (*stack, *lossyProxy, env) {
 	return s, p, env{"FORGERUN_DATABASE_URL": p.url(s.databaseURL), "FORGERUN_HEARTBEAT_INTERVAL": "500ms"}
 }
 
+// workerSteps is a part of the statement that all steps of a worker share; the
+// next state is one of its arguments.
+const workerSteps = `INSERT INTO results`
+
 func TestClaimWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	s, proxy, through := behindProxy(t)
 	api := s.startLeader()
 	u := s.newUser(api)
 	worker := s.startWorker(through)
-	lost := proxy.loseAnswerTo(`SET state = 'ASSIGNED'`)
+	lost := proxy.loseAnswerTo(workerSteps, "ASSIGNED")
 	id := u.submit(api, execute("SUCCESS_FAST"))
-	<-lost
+	lost(t)
 	worker.logged("cannot claim a job")
 	s.await("SUCCEEDED", id)
 	require.EqualValues(t, 1, u.get(api, id).value("attempt"))
@@ -40,9 +44,9 @@ func TestStartWhoseAnswerIsLost(t *testing.T) {
 	api := s.startLeader()
 	u := s.newUser(api)
 	worker := s.startWorker(through)
-	lost := proxy.loseAnswerTo(`SET state = 'RUNNING'`)
+	lost := proxy.loseAnswerTo(workerSteps, "RUNNING")
 	id := u.submit(api, execute("SUCCESS_FAST"))
-	<-lost
+	lost(t)
 	worker.logged("storage trouble while a job is held", `"action":"start"`)
 	s.await("SUCCEEDED", id)
 	require.EqualValues(t, 1, u.get(api, id).value("attempt"))
@@ -56,9 +60,9 @@ func TestFinishWhoseAnswerIsLost(t *testing.T) {
 	api := s.startLeader()
 	u := s.newUser(api)
 	worker := s.startWorker(through)
-	lost := proxy.loseAnswerTo(`INSERT INTO results`)
+	lost := proxy.loseAnswerTo(workerSteps, "SUCCEEDED")
 	id := u.submit(api, execute("SUCCESS_FAST"))
-	<-lost
+	lost(t)
 	s.await("SUCCEEDED", id)
 	worker.logged("storage trouble while a job is held")
 	next := u.submit(api, execute("SUCCESS_FAST"))
@@ -73,9 +77,9 @@ func TestSubmissionWhoseAnswerIsLost(t *testing.T) {
 	api := s.startAPI(through)
 	u := s.newUser(api)
 	body := execute("SUCCESS_FAST", `"idempotency_key":"`+uuid.NewString()+`"`)
-	lost := proxy.loseAnswerTo(`INSERT INTO idempotency_keys`)
+	lost := proxy.loseAnswerTo(`INSERT INTO idempotency_keys`, "")
 	a := u.trySubmit(api, body)
-	<-lost
+	lost(t)
 	require.Equal(t, http.StatusServiceUnavailable, a.status, a.body)
 	require.Nil(t, a.value("job_id"))
 	again := u.trySubmit(api, body)

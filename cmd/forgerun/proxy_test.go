@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -20,10 +21,15 @@ type lossyProxy struct {
 	server   string
 
 	mu     sync.Mutex
-	marker string // part of the statement whose next answer is lost, "" for none
-	lost   chan struct{}
-	broken string // part of the statements that break their connection, "" for none
-	hung   string // part of the statements that are never answered, "" for none
+	lose   *execution // whose next answer is lost, nil for none
+	broken string     // part of the statements that break their connection, "" for none
+	hung   string     // part of the statements that are never answered, "" for none
+}
+
+// execution is one of a statement with an argument.
+type execution struct {
+	statement, argument string // a part of each
+	lost                chan struct{}
 }
 
 func newLossyProxy(t *testing.T, databaseURL string) *lossyProxy {
@@ -53,23 +59,32 @@ func (p *lossyProxy) url(databaseURL string) string {
 	return u.String()
 }
 
-// loseAnswerTo arms the proxy; the channel is closed when the answer is lost.
-func (p *lossyProxy) loseAnswerTo(marker string) <-chan struct{} {
+// loseAnswerTo arms the proxy. The function that it returns waits until the
+// answer is lost.
+func (p *lossyProxy) loseAnswerTo(statement, argument string) (wait func(*testing.T)) {
+	lost := make(chan struct{})
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.marker, p.lost = marker, make(chan struct{})
-	return p.lost
+	p.lose = &execution{statement, argument, lost}
+	return func(t *testing.T) {
+		t.Helper()
+		select {
+		case <-lost:
+		case <-time.After(patience):
+			require.FailNow(t, "the proxy saw no such statement", "%s with %q", statement, argument)
+		}
+	}
 }
 
-// take disarms the proxy if the statement is the one that it waits for.
-func (p *lossyProxy) take(sql []byte) (lost chan struct{}, ok bool) {
+// take disarms the proxy if the execution is the one that it waits for.
+func (p *lossyProxy) take(sql, bind []byte) (lost chan struct{}, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.marker == "" || !bytes.Contains(sql, []byte(p.marker)) {
+	if p.lose == nil || !bytes.Contains(sql, []byte(p.lose.statement)) || !bytes.Contains(bind, []byte(p.lose.argument)) {
 		return nil, false
 	}
-	p.marker = ""
-	return p.lost, true
+	lost, p.lose = p.lose.lost, nil
+	return lost, true
 }
 
 // breakOn breaks each connection that executes such a statement, from now on.
@@ -135,7 +150,7 @@ func (p *lossyProxy) forward(client io.Reader, server io.Writer, doomed chan<- c
 		case 'B':
 			_, rest, _ := bytes.Cut(message[5:], []byte{0}) // the portal
 			name, _, _ := bytes.Cut(rest, []byte{0})
-			if lost, ok := p.take(statements[string(name)]); ok {
+			if lost, ok := p.take(statements[string(name)], message); ok {
 				doomed <- lost
 			}
 			sql = statements[string(name)]
