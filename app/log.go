@@ -27,7 +27,7 @@ func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.
 	if j.CorrelationID != "" {
 		attrs = append(attrs, slog.String("correlation_id", j.CorrelationID))
 	}
-	log.LogAttrs(ctx, slog.LevelInfo, "job transition", append(attrs, more...)...)
+	telemetry.LogInfo(ctx, log, "job transition", append(attrs, more...))
 }
 
 // FailureAttrs are the fields of a failure in a log line, none for nil.

@@ -195,7 +195,7 @@ func (s *Server) logAccess(r *call, took time.Duration) {
 	if r.failed != nil {
 		attrs = append(attrs, slog.String("error_code", string(r.failed.Code)), slog.String("error_message", header.Clip(r.failed.Detail)))
 	}
-	s.log.LogAttrs(r.ctx, slog.LevelInfo, "request", attrs...)
+	telemetry.LogInfo(r.ctx, s.log, "request", attrs)
 }
 
 func idOrEmpty(id job.ID) string {

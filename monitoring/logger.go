@@ -23,7 +23,8 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 	}
 	switch format {
 	case "json":
-		return slog.New(traceHandler{Handler: slog.NewJSONHandler(escaper{w}, options), flush: flush}), nil
+		lines := plainHandler{Handler: slog.NewJSONHandler(escaper{w}, options), out: w}
+		return slog.New(traceHandler{Handler: lines, flush: flush}), nil
 	case "text":
 		return slog.New(traceHandler{Handler: slog.NewTextHandler(w, options), flush: flush}), nil
 	}
