@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
@@ -66,7 +64,9 @@ func attemptMessage(id string, d *job.Delivery, attempt int, failedAt time.Time)
 		p.DueAt = &at
 	}
 	payload, _ := json.Marshal(p) // strings, numbers and a time
-	return taskMessage(id, AttemptTask, payload, errorText(d), failedAt)
+	return message{
+		kind: AttemptTask, payload: payload, id: id, queue: redisconn.Webhooks, timeout: deliveryTime, failure: errorText(d), failedAt: failedAt,
+	}.encode()
 }
 
 // errorText is the error of a delivery as asynq shows it.
@@ -79,31 +79,4 @@ func errorText(d *job.Delivery) string {
 		text += ": " + sentence
 	}
 	return text
-}
-
-// taskMessage writes asynq's message of a task, a protocol buffer whose fields do not change between versions. asynq has no way to
-// make one with an error.
-func taskMessage(id, kind string, payload []byte, failure string, failedAt time.Time) []byte {
-	var b []byte
-	text := func(field protowire.Number, value string) {
-		if value != "" {
-			b = protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), value)
-		}
-	}
-	number := func(field protowire.Number, value int64) {
-		if value > 0 {
-			b = protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), uint64(value))
-		}
-	}
-	text(1, kind)
-	text(2, string(payload))
-	text(3, id)
-	text(4, redisconn.Webhooks)
-	number(5, MaxRetry)
-	text(7, failure)
-	number(8, int64(deliveryTime/time.Second))
-	if !failedAt.IsZero() {
-		number(11, failedAt.Unix())
-	}
-	return b
 }

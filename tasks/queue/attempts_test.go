@@ -207,14 +207,14 @@ func TestTaskMessagesAreAsynqs(t *testing.T) {
 	_, err := asynq.NewClientFromRedisClient(r.Client).Enqueue(task, asynq.Queue(redisconn.Webhooks), asynq.TaskID("theirs"),
 		asynq.MaxRetry(MaxRetry), asynq.Timeout(deliveryTime), asynq.ProcessAt(at))
 	require.NoError(t, err)
-	message := taskMessage("theirs", AttemptTask, []byte(`{"a":1}`), "", time.Time{})
+	ours := message{kind: AttemptTask, payload: []byte(`{"a":1}`), id: "theirs", queue: redisconn.Webhooks, timeout: deliveryTime}
 	theirs, err := r.Client.HGet(t.Context(), redisconn.TaskKey(redisconn.Webhooks, "theirs"), "msg").Bytes()
 	require.NoError(t, err)
-	require.Equal(t, theirs, message)
+	require.Equal(t, theirs, ours.encode())
 
 	failedAt := time.Now().Add(-time.Minute)
-	require.NoError(t, r.Client.HSet(t.Context(), redisconn.TaskKey(redisconn.Webhooks, "theirs"), "msg",
-		taskMessage("theirs", AttemptTask, []byte(`{"a":1}`), "why", failedAt)).Err())
+	ours.failure, ours.failedAt = "why", failedAt
+	require.NoError(t, r.Client.HSet(t.Context(), redisconn.TaskKey(redisconn.Webhooks, "theirs"), "msg", ours.encode()).Err())
 	info, err := inspector(r).GetTaskInfo(redisconn.Webhooks, "theirs")
 	require.NoError(t, err)
 	require.Equal(t, []any{"why", failedAt.Unix(), MaxRetry, deliveryTime, "theirs", redisconn.Webhooks},

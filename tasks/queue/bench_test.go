@@ -4,20 +4,19 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/forgerun/forgerun/tasks/redistest"
-	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// BenchmarkEnqueueOneByOne is the yardstick: a round trip a task.
-func BenchmarkEnqueueOneByOne(b *testing.B) {
+// BenchmarkEnqueueByAsynq is the yardstick: a round trip a task.
+func BenchmarkEnqueueByAsynq(b *testing.B) {
 	r := redistest.DB(b)
 	q := New(r, Config{})
-	q.client = asynq.NewClientFromRedisClient(r.Client)
 	ts := redistest.Tasks(b.N)
 	b.ResetTimer()
 	for _, t := range ts {
-		require.NoError(b, q.enqueue(b.Context(), t))
+		byAsynq(b, r, q, t)
 	}
 	perSecond(b)
 }

@@ -2,14 +2,11 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/redisconn"
@@ -22,8 +19,6 @@ const (
 	deliveryTime  = time.Minute          // after which asynq takes a handler for lost
 )
 
-var deliveryOptions = []asynq.Option{asynq.MaxRetry(MaxRetry), asynq.Timeout(deliveryTime)}
-
 // WakeDelivery says that the client may have something to deliver, best effort, non-blocking: a wake-up that finds no room or
 // Redis down is dropped and counted, and the relay repeats it. A client's first one is sent at once; of those in the 5 ms after it
 // one is sent, at their end.
@@ -31,7 +26,7 @@ func (q *Queue) WakeDelivery(client job.ID) { q.clients.Add(client) }
 
 // WakeDeliveries wakes the deliveries of the clients at once. With an error some tasks may be in the queue; all can be given again.
 func (q *Queue) WakeDeliveries(ctx context.Context, clients []job.ID) error {
-	for chunk := range slices.Chunk(clients, dispatchers) {
+	for chunk := range slices.Chunk(clients, maxPut) {
 		if err := ctx.Err(); err != nil {
 			return q.redis.Failed("wake", err)
 		}
@@ -42,43 +37,58 @@ func (q *Queue) WakeDeliveries(ctx context.Context, clients []job.ID) error {
 	return nil
 }
 
-// sendWakeUps puts a task for each of a few clients. One that is refused does not keep the others back.
+// sendWakeUps puts a task for each client into the queue unless one is pending. One that is being handled may have read storage
+// already, and one whose handler failed waits for its time; beside them another is put. When all names are taken, a handler or the
+// relay serves the client in time.
 func (q *Queue) sendWakeUps(ctx context.Context, clients []job.ID) error {
-	var group errgroup.Group
-	for _, client := range clients {
-		group.Go(func() error {
-			result, err := q.putDelivery(ctx, client.String())
-			q.redis.Metrics.WakeUps.WithLabelValues(result).Inc()
-			return err
-		})
+	results := map[string]int{}
+	left, err := clients, error(nil)
+	for n := 0; n < deliveryNames && len(left) > 0 && err == nil; n++ {
+		left, err = q.putDeliveries(ctx, left, n, results)
 	}
-	return q.redis.Failed("wake", group.Wait())
+	if err != nil {
+		results[redisconn.ResultFailed] += len(left)
+	} else {
+		results[redisconn.ResultUsed] += len(left)
+	}
+	for result, n := range results {
+		q.redis.Metrics.WakeUps.WithLabelValues(result).Add(float64(n))
+	}
+	return q.redis.Failed("wake", err)
 }
 
-// putDelivery puts a task into the queue unless one is pending. One that is being handled may have read storage already, and one
-// whose handler failed waits for its time; beside them another is put. When all names are taken, a handler or the relay serves
-// the client in time.
-func (q *Queue) putDelivery(ctx context.Context, client string) (result string, err error) {
-	for n := range deliveryNames {
-		name := deliveryName(client, n)
-		options := append([]asynq.Option{asynq.TaskID(name)}, deliveryOptions...)
-		payload := wakeUpPayload(client, q.readers.readNames(redisconn.Webhooks))
-		err := q.put(ctx, redisconn.Webhooks, asynq.NewTask(DeliveryTask, payload), time.Time{}, 0, options...)
-		if err == nil {
-			return redisconn.ResultOK, nil
+// putDeliveries puts the n-th task of each client, counts what became of them, and gives those clients for which it found a task of
+// that name that is not pending, or, with an error, all.
+func (q *Queue) putDeliveries(ctx context.Context, clients []job.ID, n int, results map[string]int) (left []job.ID, err error) {
+	names := q.readers.readNames(redisconn.Webhooks)
+	entries := make([]entry, len(clients))
+	for i, client := range clients {
+		m := message{
+			kind: DeliveryTask, payload: wakeUpPayload(client.String(), names), id: deliveryName(client.String(), n), queue: redisconn.Webhooks,
+			timeout: deliveryTime,
 		}
-		if !errors.Is(err, asynq.ErrTaskIDConflict) {
-			return redisconn.ResultFailed, err
-		}
-		state, err := q.redis.Pipe.HGet(ctx, redisconn.TaskKey(redisconn.Webhooks, name), "state").Result()
-		switch {
-		case err != nil && !errors.Is(err, redis.Nil) && !isWrongType(err):
-			return redisconn.ResultFailed, err
-		case state == "pending":
-			return redisconn.ResultPresent, nil
-		}
+		entries[i] = entry{id: m.id, message: m.encode()}
 	}
-	return redisconn.ResultUsed, nil
+	places, err := q.put(ctx, redisconn.Webhooks, entries, 0)
+	if err != nil {
+		return clients, err
+	}
+	var taken []string
+	for i, place := range places {
+		if place == placePut {
+			results[redisconn.ResultOK]++
+			continue
+		}
+		taken, left = append(taken, entries[i].id), append(left, clients[i])
+	}
+	states, err := q.statesOf(ctx, redisconn.Webhooks, taken)
+	if err != nil {
+		return left, err
+	}
+	pending := 0
+	left = slices.DeleteFunc(left, func(job.ID) bool { pending++; return states[pending-1] == "pending" })
+	results[redisconn.ResultPresent] += len(taken) - len(left)
+	return left, nil
 }
 
 // deliveryName is the asynq id of a client's n-th task, from 0.

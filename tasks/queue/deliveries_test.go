@@ -113,10 +113,10 @@ func TestWakeByState(t *testing.T) {
 	}
 }
 
-func putTask(t *testing.T, _ *redisconn.Redis, q *Queue, name string) {
+func putTask(t *testing.T, r *redisconn.Redis, _ *Queue, name string) {
 	t.Helper()
-	_, err := q.client.Enqueue(asynq.NewTask(DeliveryTask, []byte(name[:36])),
-		append([]asynq.Option{asynq.TaskID(name)}, deliveryOptions...)...)
+	_, err := asynq.NewClientFromRedisClient(r.Client).Enqueue(asynq.NewTask(DeliveryTask, []byte(name[:36])),
+		asynq.Queue(redisconn.Webhooks), asynq.TaskID(name), asynq.MaxRetry(MaxRetry), asynq.Timeout(deliveryTime))
 	require.NoError(t, err)
 }
 
@@ -291,12 +291,12 @@ func TestStopDropsWakeUpsWhileRedisHangs(t *testing.T) {
 	redistest.Eventually(t, func() bool { return r.Ping(t.Context()) == nil })
 	require.NoError(t, server.Pause())
 	q := New(r, Config{})
-	for _, client := range redistest.IDs(10 * dispatchers) {
+	for _, client := range redistest.IDs(10 * maxPut) {
 		q.WakeDelivery(client)
 	}
 	q.Start()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, q.Stop(ctx), context.DeadlineExceeded)
-	redistest.Eventually(t, func() bool { return wakeUpsOf(r, redisconn.ResultDropped) >= 9.*dispatchers })
+	redistest.Eventually(t, func() bool { return wakeUpsOf(r, redisconn.ResultDropped) >= 9.*maxPut })
 }

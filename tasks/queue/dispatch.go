@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/forgerun/forgerun/job"
@@ -14,8 +13,7 @@ import (
 )
 
 const (
-	dispatchers = 64  // clients that are woken at once
-	askChunk    = 256 // tasks that one round trip asks for
+	askChunk = 256 // tasks that one round trip asks for
 	// leaseRest is how much is left of an active task's lease (30 s) at least while its worker renews it, every 5 s.
 	leaseRest = 20 * time.Second
 )
@@ -50,48 +48,60 @@ func (q *Queue) dispatchAll(ctx context.Context, ts []job.Task) ([]job.Dispatche
 		}
 		answers[i] = answerOf(states[i])
 	}
-	for chunk := range slices.Chunk(missing, orderedBatch) {
-		err := q.inOrder(ctx, len(chunk), func(ctx context.Context, n int) (err error) {
-			answers[chunk[n]], err = q.dispatch(ctx, ts[chunk[n]])
-			return err
-		})
+	for range 3 {
+		if missing, err = q.dispatchMissing(ctx, ts, missing, answers); err != nil || len(missing) == 0 {
+			return answers, err
+		}
+	}
+	for _, i := range missing {
+		answers[i] = job.TaskIDUsed
+	}
+	return answers, nil
+}
+
+// dispatchMissing puts those of the tasks into the queue whose places are given, and answers for them. A name is taken for as long
+// as asynq keeps the task in any state, so after a conflict the state is read. The task may be finished between the two steps; then
+// its name is free again, and its place is left.
+func (q *Queue) dispatchMissing(ctx context.Context, ts []job.Task, missing []int, answers []job.Dispatched) (left []int, err error) {
+	var conflicts []job.Task
+	var at []int // of conflicts
+	for chunk := range slices.Chunk(missing, maxPut) {
+		some := make([]job.Task, len(chunk))
+		for n, i := range chunk {
+			some[n] = ts[i]
+		}
+		places, err := q.putTasks(ctx, some)
 		if err != nil {
 			return nil, err
 		}
+		for n, i := range chunk {
+			switch places[n] {
+			case placePut:
+				answers[i] = job.TaskEnqueued
+			case placeRefused:
+				answers[i] = job.TaskRefused
+			case placeTaken:
+				conflicts, at = append(conflicts, ts[i]), append(at, i)
+			}
+		}
 	}
-	return answers, nil
+	states, err := q.states(ctx, conflicts)
+	if err != nil {
+		return nil, err
+	}
+	for n, i := range at {
+		if states[n] == "" {
+			left = append(left, i)
+			continue
+		}
+		answers[i] = answerOf(states[n])
+	}
+	return left, nil
 }
 
 var dispatchResults = map[job.Dispatched]string{
 	job.TaskEnqueued: redisconn.ResultOK, job.TaskPresent: redisconn.ResultPresent, job.TaskIDUsed: redisconn.ResultUsed,
 	job.TaskRefused: redisconn.ResultNoRoom,
-}
-
-// dispatch enqueues one task. Its name is taken for as long as asynq keeps the task in any state, so after a conflict the state is
-// read. The task may be finished between the two steps; then its name is free again.
-func (q *Queue) dispatch(ctx context.Context, t job.Task) (job.Dispatched, error) {
-	for range 3 {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		err := q.enqueue(ctx, t)
-		switch {
-		case err == nil:
-			return job.TaskEnqueued, nil
-		case errors.Is(err, errNoRoom):
-			return job.TaskRefused, nil
-		case !errors.Is(err, asynq.ErrTaskIDConflict):
-			return 0, err
-		}
-		state, err := q.redis.Pipe.HGet(ctx, redisconn.TaskKey(redisconn.Jobs, TaskName(t)), "state").Result()
-		switch {
-		case err == nil:
-			return answerOf(state), nil
-		case !errors.Is(err, redis.Nil):
-			return 0, err
-		}
-	}
-	return job.TaskIDUsed, nil
 }
 
 // answerOf is the answer for a task that is in this asynq state.
@@ -136,14 +146,26 @@ func (q *Queue) Missing(ctx context.Context, ts []job.Task) ([]job.Task, error) 
 
 // states gives the asynq state of each task, "" for one that Redis does not know.
 func (q *Queue) states(ctx context.Context, ts []job.Task) ([]string, error) {
-	return ask(ctx, q.redis, ts, func(p redis.Pipeliner, name string) *redis.StringCmd {
-		return p.HGet(ctx, redisconn.TaskKey(redisconn.Jobs, name), "state")
+	return q.statesOf(ctx, redisconn.Jobs, taskNames(ts))
+}
+
+func (q *Queue) statesOf(ctx context.Context, queue string, names []string) ([]string, error) {
+	return ask(ctx, q.redis, names, func(p redis.Pipeliner, name string) *redis.StringCmd {
+		return p.HGet(ctx, redisconn.TaskKey(queue, name), "state")
 	})
+}
+
+func taskNames(ts []job.Task) []string {
+	names := make([]string, len(ts))
+	for i, t := range ts {
+		names[i] = TaskName(t)
+	}
+	return names
 }
 
 // abandoned gives those of the active tasks whose worker does not renew its lease.
 func (q *Queue) abandoned(ctx context.Context, active []job.Task) ([]job.Task, error) {
-	leases, err := ask(ctx, q.redis, active, func(p redis.Pipeliner, name string) *redis.FloatCmd {
+	leases, err := ask(ctx, q.redis, taskNames(active), func(p redis.Pipeliner, name string) *redis.FloatCmd {
 		return p.ZScore(ctx, redisconn.QueueKey(redisconn.Jobs, "lease"), name)
 	})
 	var abandoned []job.Task
@@ -156,23 +178,21 @@ func (q *Queue) abandoned(ctx context.Context, active []job.Task) ([]job.Task, e
 	return abandoned, err
 }
 
-// ask reads a value of each task, many in one round trip. One that is not there is zero.
+// ask reads a value of each task, many in one round trip. One that is not there, or is none of asynq's, is zero.
 func ask[V any, C interface{ Result() (V, error) }](
-	ctx context.Context, r *redisconn.Redis, ts []job.Task, read func(p redis.Pipeliner, name string) C,
+	ctx context.Context, r *redisconn.Redis, names []string, read func(p redis.Pipeliner, name string) C,
 ) ([]V, error) {
-	values := make([]V, 0, len(ts))
-	for chunk := range slices.Chunk(ts, askChunk) {
+	values := make([]V, 0, len(names))
+	for chunk := range slices.Chunk(names, askChunk) {
 		answers := make([]C, len(chunk))
 		pipe := r.Client.Pipeline()
-		for i, t := range chunk {
-			answers[i] = read(pipe, TaskName(t))
+		for i, name := range chunk {
+			answers[i] = read(pipe, name)
 		}
-		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, err
-		}
+		_, _ = pipe.Exec(ctx) // each answer has its own error
 		for _, a := range answers {
 			value, err := a.Result()
-			if err != nil && !errors.Is(err, redis.Nil) {
+			if err != nil && !errors.Is(err, redis.Nil) && !isWrongType(err) {
 				return nil, err
 			}
 			values = append(values, value)

@@ -40,9 +40,7 @@ func tasksInEveryState(t *testing.T, r *redisconn.Redis, q *Queue) map[string]jo
 	})
 	t.Cleanup(func() { close(release) }) // before the server's end
 	dispatchAll(t, q, in["active"], in["retry"])
-	_, err := q.client.Enqueue(asynq.NewTask(JobTask, []byte(TaskName(in["completed"]))),
-		asynq.TaskID(TaskName(in["completed"])), asynq.Queue(redisconn.Jobs), asynq.Retention(time.Hour))
-	require.NoError(t, err)
+	byAsynq(t, r, q, in["completed"], asynq.Retention(time.Hour))
 	redistest.Receive(t, started, "the handler")
 	redistest.Eventually(t, func() bool {
 		return stateOf(t, r, in["retry"]) == "retry" && stateOf(t, r, in["completed"]) == "completed"

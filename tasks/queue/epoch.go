@@ -38,7 +38,7 @@ func (q *Queue) Epoch(ctx context.Context) (epoch int64, runID string, err error
 	return epoch, infoField(info.Val(), "run_id"), nil
 }
 
-// SetEpoch writes the sentinel, and registers the queues for the dashboard, which asynq does once a process and not after a flush.
+// SetEpoch writes the sentinel, and registers the queues for the dashboard, which put does once a process and not after a flush.
 // The last writer wins. Two leaders may for a moment leave the older epoch; the leader takes any difference for a loss.
 func (q *Queue) SetEpoch(ctx context.Context, epoch int64) error {
 	_, err := q.redis.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -47,12 +47,6 @@ func (q *Queue) SetEpoch(ctx context.Context, epoch int64) error {
 		return nil
 	})
 	return q.redis.Failed("epoch", err)
-}
-
-// register registers the queues at start: a Redis that was used before may know fewer. If it fails, SetEpoch and asynq do it later.
-func (q *Queue) register() {
-	ctx := context.Background()
-	_ = q.redis.Failed("register", addQueues(ctx, q.redis.Client).Err())
 }
 
 func addQueues(ctx context.Context, c redis.Cmdable) *redis.IntCmd {

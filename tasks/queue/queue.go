@@ -6,11 +6,10 @@ package queue
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/hibiken/asynq"
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/notify"
@@ -39,8 +38,7 @@ type Config struct {
 type Queue struct {
 	*notify.Publisher
 	redis     *redisconn.Redis
-	client    *asynq.Client
-	options   []asynq.Option
+	taskTime  time.Duration // see Config.MaxTaskTime
 	scheduled int
 	readers   *readers
 
@@ -54,6 +52,7 @@ type Queue struct {
 	ready       readiness
 	start       sync.Once
 	registering sync.WaitGroup
+	registered  atomic.Bool
 }
 
 // New makes a queue that buffers until Start.
@@ -62,8 +61,7 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 	q := &Queue{
 		Publisher: notify.NewPublisher(r, cfg.MaxTaskTime),
 		redis:     r,
-		client:    asynq.NewClientFromRedisClient(schedulingClient{scripts{r.Pipe}}),
-		options:   []asynq.Option{asynq.MaxRetry(MaxRetry), asynq.Timeout(ceilSecond(cfg.MaxTaskTime))},
+		taskTime:  ceilSecond(cfg.MaxTaskTime),
 		scheduled: redisconn.Default(cfg.Scheduled, 25_000),
 		readers:   newReaders(r),
 		wakeUps:   map[string]notify.WakeUps{},
@@ -76,12 +74,12 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 	q.removals = q.newRemovals()
 	q.attempts = q.newAttempts()
 	q.tasks = notify.NewSender(notify.SenderConfig[job.Task]{
-		Buffer: redisconn.Default(cfg.Buffer, 65536), Batch: orderedBatch, Workers: 1, // one keeps the order
+		Buffer: redisconn.Default(cfg.Buffer, 65536), Batch: maxPut, Workers: 1, // one keeps the order
 		Send: q.sendTasks, Waiting: r.Metrics.Buffered,
 		Circuit: redisconn.NewCircuit("enqueueing", r.Log, nil), Results: r.Metrics.Enqueued,
 	})
 	q.clients = notify.NewSender(notify.SenderConfig[job.ID]{
-		Buffer: maxWoken, Batch: dispatchers, Workers: 1, Rest: wakeUpRest, Send: q.sendWakeUps,
+		Buffer: maxWoken, Batch: maxPut, Workers: 1, Rest: wakeUpRest, Send: q.sendWakeUps,
 		// In a cluster this queue is on another server than "jobs".
 		Circuit: redisconn.NewCircuit("waking deliveries", r.Log, nil), Results: r.Metrics.WakeUps,
 	})
@@ -99,7 +97,9 @@ func (q *Queue) Start() {
 		q.wakeUps[name].Start()
 		q.dueSoon[name].Start()
 	}
-	q.start.Do(func() { q.registering.Go(q.register) })
+	q.start.Do(func() {
+		q.registering.Go(func() { _ = q.redis.Failed("register", q.register(context.Background())) })
+	})
 }
 
 // Stop sends what is buffered and ends; see notify.Sender.Stop. Later tasks, signals, notifications and wake-ups are dropped.
@@ -119,31 +119,38 @@ func (q *Queue) Stop(ctx context.Context) error {
 func (q *Queue) Enqueue(t job.Task) { q.tasks.Add(t) }
 
 func (q *Queue) sendTasks(ctx context.Context, ts []job.Task) error {
-	return q.inOrder(ctx, len(ts), func(ctx context.Context, i int) error { return q.sendTask(ctx, ts[i]) })
-}
-
-func (q *Queue) sendTask(ctx context.Context, t job.Task) error {
-	result, err := redisconn.ResultOK, q.enqueue(ctx, t)
-	switch {
-	case errors.Is(err, asynq.ErrTaskIDConflict):
-		result, err = redisconn.ResultConflict, nil
-	case errors.Is(err, errNoRoom):
-		result, err = redisconn.ResultNoRoom, nil
-	case err != nil:
-		result = redisconn.ResultFailed
+	places, err := q.putTasks(ctx, ts)
+	if err != nil {
+		q.redis.Metrics.Enqueued.WithLabelValues(redisconn.ResultFailed).Add(float64(len(ts)))
+		return q.redis.Failed("enqueue", err)
 	}
-	q.redis.Metrics.Enqueued.WithLabelValues(result).Inc()
-	return q.redis.Failed("enqueue", err)
+	for _, place := range places {
+		q.redis.Metrics.Enqueued.WithLabelValues(enqueueResults[place]).Inc()
+	}
+	return nil
 }
 
-// enqueue puts one task into Redis.
-func (q *Queue) enqueue(ctx context.Context, t job.Task) error {
-	return q.traced(ctx, t, func(ctx context.Context, task *asynq.Task) error {
-		return q.put(ctx, redisconn.Jobs, task, t.RunAt, q.scheduled, append(q.options, asynq.TaskID(TaskName(t)))...)
-	})
-}
+var enqueueResults = [...]string{placeTaken: redisconn.ResultConflict, placePut: redisconn.ResultOK, placeRefused: redisconn.ResultNoRoom}
 
-func ceilTime(t time.Time) time.Time { return t.Add(time.Second - 1).Truncate(time.Second) }
+// putTasks puts at most maxPut tasks into the queue, in their order.
+func (q *Queue) putTasks(ctx context.Context, ts []job.Task) ([]placed, error) {
+	entries := make([]entry, len(ts))
+	names := q.readers.readNames(redisconn.Jobs)
+	end := func(error) {}
+	if q.redis.Tracer != nil { // else whoever takes the task may trace it
+		ts = slices.Clone(ts)
+		end = q.trace(ctx, ts)
+	}
+	for i, t := range ts {
+		m := message{
+			kind: JobTask, payload: payloadOf(t, names), id: TaskName(t), queue: redisconn.Jobs, timeout: q.taskTime, traceparent: t.TraceParent,
+		}
+		entries[i] = entry{m.id, m.encode(), t.RunAt}
+	}
+	places, err := q.put(ctx, redisconn.Jobs, entries, q.scheduled)
+	end(err)
+	return places, err
+}
 
 func ceilSecond(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }
 

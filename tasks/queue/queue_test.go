@@ -58,14 +58,6 @@ func TestEnqueueForLater(t *testing.T) {
 	require.InDelta(t, float64(later.RunAt.UnixMilli())/1000, score, 1e-6)
 }
 
-func TestCeilTime(t *testing.T) {
-	t.Parallel()
-	second := time.Unix(1_900_000_000, 0).UTC()
-	require.Equal(t, second, ceilTime(second))
-	require.Equal(t, second.Add(time.Second), ceilTime(second.Add(1)))
-	require.Equal(t, second.Add(time.Second), ceilTime(second.Add(time.Second-1)))
-}
-
 // Nobody reads the buffer of a queue that was not started, so a call that waited
 // would wait for ever.
 func TestEnqueueNeverWaits(t *testing.T) {
@@ -100,7 +92,7 @@ func TestEnqueueWhileRedisHangs(t *testing.T) {
 	}
 	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Buffered) == 0 })
 	require.Positive(t, testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultFailed)))
-	require.GreaterOrEqual(t, testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultSkipped)), 1000.-orderedBatch)
+	require.GreaterOrEqual(t, testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultSkipped)), 1000.-maxPut)
 	_, err := q.Dispatch(t.Context(), redistest.Tasks(3))
 	require.Error(t, err)
 
@@ -161,7 +153,7 @@ func TestQueueStopWhileRedisHangs(t *testing.T) {
 	require.ErrorIs(t, q.Stop(ctx), context.Canceled)
 	redistest.Eventually(t, func() bool { return testutil.ToFloat64(r.Metrics.Buffered) == 0 })
 	redistest.Eventually(t, func() bool {
-		return testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultDropped)) >= 1000-orderedBatch
+		return testutil.ToFloat64(r.Metrics.Enqueued.WithLabelValues(redisconn.ResultDropped)) >= 1000-maxPut
 	})
 }
 
@@ -232,7 +224,7 @@ func TestTasksKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
 	q := startQueue(t, r, Config{})
-	ts := redistest.Tasks(3 * orderedBatch)
+	ts := redistest.Tasks(3 * maxPut)
 	half := len(ts) / 2
 	for _, task := range ts[:half] {
 		q.Enqueue(task)

@@ -33,9 +33,7 @@ type Options struct {
 
 // Redis is the connection that queue, consumers, notifications, limiter and dashboard share.
 type Redis struct {
-	Client redis.UniversalClient
-	// Pipe is Client, with the commands of concurrent callers sent together.
-	Pipe    *redis.AutoPipeliner
+	Client  redis.UniversalClient
 	Timeout time.Duration
 	Log     *slog.Logger
 	Tracer  trace.Tracer
@@ -60,15 +58,9 @@ func Connect(address string, o Options) (*Redis, error) {
 	routeGoRedisLog(o.Logger)
 	r := &Redis{address: parsed, Timeout: Default(o.Timeout, time.Second), Log: o.Logger, Tracer: o.Tracer}
 	r.Client = r.NewClient(r.ClientOptions(r.Timeout, poolSize))
-	if r.Pipe, err = r.Client.AutoPipeline(); err != nil {
-		return nil, fmt.Errorf("redis: %w", err)
-	}
 	r.Metrics = newMetrics(o.Registry)
 	telemetry.In(o.Registry).Register(serverCollector{r})
-	r.close = sync.OnceValue(func() error {
-		_ = r.Pipe.Close()
-		return r.Client.Close()
-	})
+	r.close = sync.OnceValue(r.Client.Close)
 	return r, nil
 }
 

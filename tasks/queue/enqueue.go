@@ -1,0 +1,86 @@
+package queue
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/forgerun/forgerun/tasks/notify"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+)
+
+//go:embed enqueue.lua
+var enqueueSource string
+
+var enqueueScript = redis.NewScript(enqueueSource)
+
+// maxPut is how many tasks one script puts into a queue at most: Redis does nothing else meanwhile, for less than a millisecond.
+const maxPut = 256
+
+// entry is a task as asynq keeps it.
+type entry struct {
+	id      string
+	message []byte
+	at      time.Time // when it is due; not after the present: now
+}
+
+// placed is what became of an entry.
+type placed int64
+
+// What enqueue.lua answers.
+const (
+	placeTaken placed = iota // another task has the id
+	placePut
+	placeRefused // there is no room for a task of that time
+)
+
+// put puts at most maxPut tasks into the named queue, in their order, all or none. Of those whose time has not come there may be so
+// many. Those who take tasks from there are told.
+func (q *Queue) put(ctx context.Context, name string, entries []entry, scheduled int) ([]placed, error) {
+	if err := q.register(ctx); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	arguments := append(make([]any, 0, 3+3*len(entries)), redisconn.TaskKey(name, ""), now.UnixNano(), scheduled)
+	for _, e := range entries {
+		at := ""
+		if e.at.After(now) {
+			at = redisconn.Score(e.at)
+		}
+		arguments = append(arguments, e.id, e.message, at)
+	}
+	keys := []string{redisconn.QueueKey(name, "pending"), redisconn.QueueKey(name, "scheduled")}
+	answers, err := enqueueScript.Run(ctx, q.redis.Client, keys, arguments...).Int64Slice()
+	if err == nil && len(answers) != len(entries) {
+		err = fmt.Errorf("%d answers for %d tasks", len(answers), len(entries))
+	}
+	if err != nil {
+		return nil, err
+	}
+	places := make([]placed, len(entries))
+	for i, e := range entries {
+		places[i] = placed(answers[i])
+		switch {
+		case places[i] != placePut:
+		case !e.at.After(now):
+			q.wakeUps[name].Send()
+		case e.at.Sub(now) < notify.DueSoon:
+			q.dueSoon[name].Send()
+		}
+	}
+	return places, nil
+}
+
+// register tells asynq's inspectors of the queues, once: a Redis that was used before may know fewer, and one that lost its data
+// is told by SetEpoch.
+func (q *Queue) register(ctx context.Context) error {
+	if q.registered.Load() {
+		return nil
+	}
+	err := addQueues(ctx, q.redis.Client).Err()
+	q.registered.Store(err == nil)
+	return err
+}
