@@ -11,7 +11,7 @@ const day = 24 * time.Hour
 // Limits and chunks of the rate limit.
 const (
 	maxPerMinute = 100_000_000
-	maxChunk     = 100
+	usualChunk   = 100
 	// trust is how long a refusal of the shared counts is believed: another process may give some back.
 	trust = 200 * time.Millisecond
 	// trustQuota is the same for a day's quota.
@@ -23,6 +23,7 @@ type rates struct {
 	perMinute int
 	perDay    int // 0: no limit
 	chunk     int // tokens taken from the shared counts at a time
+	maxChunk  int // the same, by a process that uses so many in half a second
 	noMinute  bool
 }
 
@@ -31,11 +32,12 @@ func newRates(perMinute, perDay int) rates {
 	if r.noMinute || perMinute > maxPerMinute {
 		r.perMinute = maxPerMinute
 	}
-	r.chunk = min(r.perMinute/60, maxChunk)
+	r.maxChunk = r.perMinute / 60
 	if r.perDay > 0 {
-		r.chunk = min(r.chunk, r.perDay/100)
+		r.maxChunk = min(r.maxChunk, r.perDay/100)
 	}
-	r.chunk = max(1, r.chunk)
+	r.maxChunk = max(1, r.maxChunk)
+	r.chunk = min(r.maxChunk, usualChunk)
 	return r
 }
 
@@ -160,10 +162,32 @@ func (b *bucket) take(now time.Time, n int, alone bool) verdict {
 	return passed
 }
 
+// busy reports whether more pass here in half a second than a usual chunk has. Then tokens are asked for in time for a Redis that
+// needs a quarter of a second to answer.
+func (b *bucket) busy(now time.Time) bool { return b.chunk(now) > b.rates.chunk }
+
+// chunk is how many tokens to hold: a usual chunk, or what passes here in half a second.
+func (b *bucket) chunk(now time.Time) int {
+	return max(b.rates.chunk, min(b.own.pace(now.Sub(b.began)), b.rates.maxChunk))
+}
+
+// ready is how many of the held tokens there will be when Redis answers.
+func (b *bucket) ready(now time.Time) int {
+	n := b.held
+	if b.busy(now) {
+		for _, c := range b.chunks {
+			if c.until.Sub(now) < keepHeld/2 {
+				n -= c.n
+			}
+		}
+	}
+	return n
+}
+
 // wants reports whether to take more tokens before the last one is used: never with chunks of one.
-func (b *bucket) wants() bool {
+func (b *bucket) wants(now time.Time) bool {
 	quota := b.rates.perDay == 0 || b.used < b.rates.perDay
-	return quota && b.held < b.rates.chunk/2 && b.available > 0
+	return quota && b.ready(now) < b.chunk(now)/2 && b.available > 0
 }
 
 // report is for the shared counts: tokens given back, and requests that passed without one.

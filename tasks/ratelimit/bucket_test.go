@@ -83,7 +83,7 @@ func TestBucketUsesWhatItHolds(t *testing.T) {
 	b.receive(noon, noon, at(10, 590, 10))
 	for i := range 10 {
 		require.Equal(t, passed, b.take(noon, 1, false))
-		require.Equal(t, i > 4, b.wants(), "asks again in time: %d", i)
+		require.Equal(t, i > 4, b.wants(noon), "asks again in time: %d", i)
 		require.Equal(t, 599-i, b.allowance(noon, 1, passed, false).Remaining)
 	}
 	require.Equal(t, mustAsk, b.take(noon, 1, false))
@@ -97,6 +97,41 @@ func TestBucketUsesWhatItHolds(t *testing.T) {
 	none.free = time.Millisecond
 	b.receive(noon.Add(trust), noon, none)
 	require.Equal(t, mustAsk, b.take(noon.Add(trust+time.Millisecond), 1, false), "until something ended")
+}
+
+// Who has more requests than a usual chunk lasts for takes what half a second needs, and no more than a second's worth of the limit.
+func TestBucketHoldsWhatHalfASecondNeeds(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ perMinute, pace, chunk int }{
+		{600, 50, 10}, {60_000, 30, 100}, {60_000, 700, 700}, {60_000, 5000, 1000}, {119, 50, 1},
+	} {
+		b := newBucket(newRates(c.perMinute, 0), noon)
+		b.receive(noon, noon, at(c.pace, c.perMinute, c.pace))
+		require.Equal(t, passed, b.take(noon, c.pace, false))
+		require.Equal(t, c.chunk, b.chunk(noon), "%+v", c)
+		require.Equal(t, c.chunk, b.chunk(noon.Add(2*slotWidth-1)), "%+v", c)
+		require.Equal(t, b.rates.chunk, b.chunk(noon.Add(2*slotWidth)), "%+v, that was before", c)
+	}
+}
+
+// A busy process asks while what it holds lasts for another quarter of a second, so that nobody waits for an answer that takes as long.
+func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
+	t.Parallel()
+	const each = 5 * time.Millisecond
+	b := newBucket(newRates(6_000_000, 0), noon)
+	b.receive(noon, noon, at(10_000, 1_000_000, 0))
+	var sent time.Time // of the question that is on its way
+	for now := noon; now.Before(noon.Add(10 * time.Second)); now = now.Add(each) {
+		if !sent.IsZero() && now.Sub(sent) >= keepHeld/2-each {
+			b.report(now)
+			b.receive(now, sent, at(b.chunk(now)-b.ready(now), 1_000_000, 0))
+			sent = time.Time{}
+		}
+		require.Equal(t, passed, b.take(now, 20, false), now.Sub(noon))
+		if sent.IsZero() && b.wants(now) {
+			sent = now
+		}
+	}
 }
 
 func TestBucketGivesBackWhatItDoesNotUse(t *testing.T) {

@@ -46,7 +46,7 @@ func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 
 // askForTokens asks for a chunk, or for as many as requests wait for.
 func (l *Limiter) askForTokens(c *client) <-chan struct{} {
-	return l.ask(c, max(c.waiting, l.rates.chunk-c.bucket.held))
+	return l.ask(c, max(0, c.waiting, c.bucket.chunk(l.now())-c.bucket.ready(l.now())))
 }
 
 // exchange reports to the shared counts and takes tokens from them, in the background. The caller holds c.mu.

@@ -28,7 +28,7 @@ type Config struct {
 // Limiter limits each client's requests, over all processes together: never more than PerMinute pass in any 60 seconds.
 //
 // What was taken in the last minute is counted in Redis, of which this process takes tokens in chunks, a chunk of one if the limit
-// is small. Only when it holds none does a request ask, and those that come meanwhile wait for the same answer. Tokens may be used
+// is small, larger ones if more pass here. Only when it holds none does a request ask, and those that come meanwhile wait for the same answer. Tokens may be used
 // for keepHeld; a token counts until a minute after that, and unused ones are given back. Those of a process that dies count until
 // then. By the slots in which Redis counts, a request that passed counts for 60.5 to 61 seconds.
 //
@@ -114,7 +114,7 @@ func (l *Limiter) allow(ctx context.Context, id job.ID, n, needs int) job.Allowa
 		v := c.bucket.take(l.now(), n, alone)
 		if v != mustAsk {
 			a := c.bucket.allowance(l.now(), needs, v, alone)
-			if alone || c.bucket.wants() {
+			if alone || c.bucket.wants(l.now()) {
 				l.askForTokens(c)
 			}
 			c.mu.Unlock()
@@ -195,9 +195,13 @@ func (l *Limiter) Start() {
 func (l *Limiter) sweep() {
 	var idle []*client
 	l.each(func(c *client) {
-		if c.isIdle(l.now()) {
+		switch {
+		case c.isIdle(l.now()):
 			idle = append(idle, c)
-		} else if len(c.bucket.unused) > 0 || c.bucket.owed > 0 {
+		case len(c.bucket.unused) == 0 && c.bucket.owed == 0:
+		case c.bucket.busy(l.now()):
+			l.askForTokens(c) // meanwhile no request can
+		default:
 			l.ask(c, 0)
 		}
 	})

@@ -51,6 +51,14 @@ func (w *window) add(now time.Duration, n int) {
 	w.counts = append(w.counts, count{slot, n})
 }
 
+// pace is how many passed in this slot or in the one before, whichever are more.
+func (w *window) pace(now time.Duration) (most int) {
+	for i := len(w.counts) - 1; i >= 0 && w.counts[i].slot >= int64(now/slotWidth)-1; i-- {
+		most = max(most, w.counts[i].n)
+	}
+	return most
+}
+
 // freeIn is the time until fewer than limit count.
 func (w *window) freeIn(now time.Duration, limit int) time.Duration {
 	left := w.total
