@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forgerun/forgerun/app"
@@ -44,6 +45,10 @@ const (
 	// committed after it, and come first.
 	relayFlushAge = 50 * time.Millisecond
 	probeBatches  = 8 // of relayBatch jobs, in one round of the probe
+	// relayEnough is how many tasks last the workers for a while, so that the relay can rest, and
+	// relayRest for how many times as long as a batch took.
+	relayEnough = 10 * relayBatch
+	relayRest   = 3
 )
 
 // Relay keeps the queue filled with the jobs that come next, whatever became of
@@ -68,6 +73,8 @@ type Relay struct {
 	window  int
 	metrics *app.Metrics
 	log     *slog.Logger
+
+	givesWay atomic.Bool // many jobs are being queued: what the workers do not need at once can wait
 
 	// Used by the relay's loop alone.
 	epoch int64           // that watermark and ahead belong to; 0 for none yet
@@ -108,7 +115,7 @@ func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
 	r.alone = false
 	cursor, room := r.passed(), unknownRoom
 	for leading() {
-		followed := r.epoch != 0
+		asked, followed := time.Now(), r.epoch != 0
 		began, err := r.followEpoch(ctx)
 		if err != nil {
 			return err
@@ -141,8 +148,20 @@ func (r *Relay) fillDue(ctx context.Context, leading func() bool) error {
 			return nil
 		}
 		cursor, room = tasks[len(tasks)-1].Cursor(), room-enqueued
+		if !r.rest(ctx, time.Since(asked), room) {
+			return nil
+		}
 	}
 	return nil
+}
+
+// rest leaves the machine to the scheduler for a while, if that has much to do and the
+// queue has enough. It reports false if ctx ended.
+func (r *Relay) rest(ctx context.Context, took time.Duration, room int) bool {
+	if !r.givesWay.Load() || r.window-room < relayEnough {
+		return ctx.Err() == nil
+	}
+	return app.Sleep(ctx, relayRest*took)
 }
 
 // watchHead sees to the jobs that come next while the queue is full: they may

@@ -17,23 +17,26 @@ const (
 	// is not enough: so many jobs a second as fit into the last moment before they
 	// are late, and connections and cores are left for those who submit.
 	schedulerLanes = 2
-	// schedulerUnpublished is how many batches a lane queues before they are published.
-	schedulerUnpublished = 10
+	// schedulerUnpublished is how many batches a lane queues before they are published: log lines and messages
+	// take a fourth of what queuing takes, and some hundred bytes of memory for each job until then.
+	schedulerUnpublished = 25
 )
 
 // schedule queues all jobs whose time has come (section 10). It
-// publishes after the batch, so that notification cost cannot delay scheduling.
+// publishes after the batches, so that notification cost cannot delay scheduling.
 func (m *Maintenance) schedule(ctx context.Context, leading func() bool) error {
 	for more := true; more; {
-		var due []job.Job
+		var due [][]job.Job
 		var err error
 		due, more, err = m.queueDue(ctx, leading)
-		for i := range due {
-			app.LogTransition(ctx, m.log, "schedule", &due[i], job.Created, job.Queued)
-			m.metrics.Scheduled(ctx, &due[i])
-			app.Publish(m.queue, &due[i], app.NotificationOf(&due[i]))
+		for _, batch := range due {
+			for i := range batch {
+				app.LogTransition(ctx, m.log, "schedule", &batch[i], job.Created, job.Queued)
+				m.metrics.Scheduled(ctx, &batch[i])
+				app.Publish(m.queue, &batch[i], app.NotificationOf(&batch[i]))
+			}
+			m.metrics.Repaired.WithLabelValues("scheduler").Add(float64(len(batch)))
 		}
-		m.metrics.Repaired.WithLabelValues("scheduler").Add(float64(len(due)))
 		if err != nil {
 			return err
 		}
@@ -41,16 +44,19 @@ func (m *Maintenance) schedule(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// queueDue queues jobs, and answers with them, also when it fails. There may be
-// more of them.
-func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due []job.Job, more bool, err error) {
+// queueDue queues jobs, and answers with them in batches, also when it fails. There
+// may be more of them. While there are many, the relay gives way.
+func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due [][]job.Job, more bool, err error) {
 	if !leading() {
 		return nil, false, nil
 	}
-	due, err = m.store.QueueDue(ctx, schedulerBatch)
-	if err != nil || len(due) < schedulerBatch {
+	first, err := m.store.QueueDue(ctx, schedulerBatch)
+	due = append(due, first)
+	if err != nil || len(first) < schedulerBatch {
 		return due, false, err
 	}
+	m.relay.givesWay.Store(true)
+	defer m.relay.givesWay.Store(false)
 	var mu sync.Mutex // of due and more
 	var lanes errgroup.Group
 	for range schedulerLanes {
@@ -61,7 +67,7 @@ func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due []
 				}
 				batch, err := m.store.QueueDue(ctx, schedulerBatch)
 				mu.Lock()
-				due = append(due, batch...)
+				due = append(due, batch)
 				mu.Unlock()
 				if err != nil || len(batch) < schedulerBatch {
 					return err

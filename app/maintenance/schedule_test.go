@@ -42,6 +42,30 @@ func TestManyDueJobsAreQueuedInLanesAndToldOfAfterwards(t *testing.T) {
 	})
 }
 
+// The relay gives way to the lanes for as long as they are at work, also when one of them fails.
+func TestRelayGivesWayToTheLanesOnly(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorldMaint(t)
+		for range 3 * schedulerBatch {
+			w.AddDeferred(-time.Hour)
+		}
+		m := w.maintenance()
+		var calls, gaveWay atomic.Int64
+		w.Store.Hook("QueueDue", apptest.Hook{Before: func(context.Context) error {
+			n := calls.Add(1)
+			require.Equal(t, n > 1, m.relay.givesWay.Load(), "call %d", n)
+			if n > 1 {
+				gaveWay.Add(1)
+				return apptest.ErrStorage
+			}
+			return nil
+		}})
+		require.ErrorIs(t, m.schedule(t.Context(), always), apptest.ErrStorage)
+		require.EqualValues(t, schedulerLanes, gaveWay.Load())
+		require.False(t, m.relay.givesWay.Load())
+	})
+}
+
 // What one lane has queued is told of, although another one failed.
 func TestWhatWasQueuedIsToldOfDespiteAFailure(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
@@ -80,5 +104,26 @@ func TestTheCleanerRestsBetweenItsBatches(t *testing.T) {
 		w.lead()
 		apptest.Pass(cleanerInterval + 10*time.Second)
 		require.InDelta(t, 50, w.Store.Count("Clean"), 2)
+	})
+}
+
+// While many jobs are being queued the relay rests after each batch, but only when the queue has enough for the workers.
+func TestRelayGivesWayOnceTheQueueHasEnough(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		const batches = relayEnough/relayBatch + 2
+		var took [2]time.Duration
+		for i, givesWay := range []bool{false, true} {
+			w := newWorldMaint(t)
+			require.NoError(t, w.Queue.SetEpoch(t.Context(), 1))
+			r := NewRelay(w.Store, w.Queue, batches*relayBatch, w.Metrics, w.Logger)
+			w.backlog(batches * relayBatch)
+			w.Store.Hook("Waiting", apptest.Hook{After: func(context.Context) error { time.Sleep(10 * time.Millisecond); return nil }})
+			r.givesWay.Store(givesWay)
+			began := time.Now()
+			w.round(r)
+			took[i] = time.Since(began)
+			require.Equal(t, batches*relayBatch, w.pending())
+		}
+		require.Equal(t, 3*relayRest*10*time.Millisecond, took[1]-took[0], "after the batch that made it enough, and two more")
 	})
 }
