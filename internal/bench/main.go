@@ -103,6 +103,7 @@ func parse(args []string) (c command, err error) {
 	flags.BoolVar(&c.list, "list", false, "list the experiments and end")
 	flags.StringVar(&c.json, "json", "", "write the figures to this `file` (default bench-KIND.json, or bench-selected.json)")
 	flags.StringVar(&c.markdown, "markdown", "", "also write a table for docs/performance.md to this `file`")
+	flags.StringVar(&c.o.Picture, "picture", "", "peers: also draw them, to this SVG `file`")
 	flags.StringVar(&c.profile, "profile", "", "profile the whole path at the end and write CPU profiles, statements and shares "+
 		"to this `folder`; pg_stat_statements is loaded for the whole run")
 	flags.DurationVar(&c.o.Duration, "duration", 0, "length of each phase (default 4s in quick, 8s otherwise)")

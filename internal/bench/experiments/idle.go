@@ -18,9 +18,9 @@ import (
 
 // Targets at idle.
 const (
-	idle50Target  = 6.0  // ms
-	idle99Target  = 20.0 // ms
-	idleCPUTarget = 1.0  // % of a core
+	idle50Target  = 4.0  // ms
+	idle99Target  = 12.0 // ms
+	idleCPUTarget = 0.5  // % of a core
 )
 
 const (

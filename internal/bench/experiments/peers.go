@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -67,7 +68,37 @@ func Peers(ctx context.Context, l *lab.Lab) ([]figures.Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	return peerFigures(rounds[0], rounds[1], rounds[2]), nil
+	if l.Options.Picture != "" {
+		err = os.WriteFile(l.Options.Picture, []byte(peerPicture(rounds)), 0o644)
+	}
+	return peerFigures(rounds[0], rounds[1], rounds[2]), err
+}
+
+// peerPicture draws the medians of the service, of River and of asynq.
+func peerPicture(rounds [][]peerRound) string {
+	names := []string{"ForgeRun", "River", "asynq"}
+	part := func(title, format string, value func(peerRound) float64) figures.Bars {
+		p := figures.Bars{Title: title, Format: format}
+		for i, name := range names {
+			p.Values = append(p.Values, figures.Bar{System: name, Value: figures.Median(figures.Column(rounds[i], value))})
+		}
+		return p
+	}
+	rate := func(of func(peerRound) yardstick.Measured) func(peerRound) float64 {
+		return func(r peerRound) float64 {
+			if of(r).Jobs == 0 {
+				return 0
+			}
+			return of(r).Rate()
+		}
+	}
+	return figures.Picture([]figures.Bars{
+		part("Submitted and finished at the same time, jobs/s", "%.0f", rate(func(r peerRound) yardstick.Measured { return r.sustained })),
+		part("CPU of that, seconds for 1,000 jobs (less is better)", "%.2f s", func(r peerRound) float64 { return r.sustained.CPUPerThousand() }),
+		part("Accepted one by one, jobs/s", "%.0f", rate(func(r peerRound) yardstick.Measured { return r.insert })),
+		part("Accepted in batches of 1,000, jobs/s", "%.0f", rate(func(r peerRound) yardstick.Measured { return r.batch })),
+		part("Finished of a backlog, jobs/s", "%.0f", rate(func(r peerRound) yardstick.Measured { return r.drain })),
+	})
 }
 
 func peerFigures(service, river, asynq []peerRound) []figures.Figure {

@@ -25,6 +25,7 @@ type Options struct {
 	Rows     int           // no experiment seeds more jobs; 0: as many as its target says
 	Env      []string      // of the service, on top
 	Program  string        // the service; "": as it is
+	Picture  string        // peers: the file of a picture, "" for none
 	Traced   bool          // observability: also with each request traced
 	Watched  bool          // generator: also read every event of each job
 }
@@ -137,8 +138,11 @@ var ErrLate = errors.New("not in time")
 // Pause waits for a while, less if the context ends.
 func Pause(ctx context.Context, d time.Duration) { process.Sleep(ctx, d) }
 
+// restShare is by how much a look at a system must rest longer than it took: what looking costs is not the system's.
+const restShare = 20
+
 // Poll asks until the answer is yes, for the given time at most. Asking takes at most
-// a fifth of the CPU.
+// a twentieth of a core.
 func Poll(ctx context.Context, limit time.Duration, what string, ask func() (bool, error)) error {
 	for end := time.Now().Add(limit); ; {
 		asked := time.Now()
@@ -149,7 +153,7 @@ func Poll(ctx context.Context, limit time.Duration, what string, ask func() (boo
 		if time.Now().After(end) {
 			return fmt.Errorf("%s: %w: %v", what, ErrLate, limit)
 		}
-		if !process.Sleep(ctx, max(PollInterval, 4*time.Since(asked))) {
+		if !process.Sleep(ctx, max(PollInterval, restShare*time.Since(asked))) {
 			return ctx.Err()
 		}
 	}

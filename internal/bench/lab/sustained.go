@@ -93,6 +93,7 @@ func watchFinished(ctx context.Context, d *Database, since time.Time, update fun
 			next = mark
 		}
 		var old, recent int
+		asked := time.Now()
 		err := conn.QueryRow(ctx, `SELECT count(*) FILTER (WHERE finished_at <= $2), count(*) FILTER (WHERE finished_at > $2)
 			FROM jobs WHERE finished_at > $1`, mark, next).Scan(&old, &recent)
 		if ctx.Err() != nil {
@@ -103,7 +104,7 @@ func watchFinished(ctx context.Context, d *Database, since time.Time, update fun
 		}
 		counted, mark = counted+old, next
 		update(counted + recent)
-		Pause(ctx, finishedInterval)
+		Pause(ctx, max(finishedInterval, restShare*time.Since(asked)))
 	}
 }
 

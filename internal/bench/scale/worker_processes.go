@@ -12,7 +12,7 @@ import (
 // Targets of several worker processes, in terms of one.
 const (
 	twoTarget    = 1.9
-	fourTarget   = 3.7
+	fourTarget   = 3.6
 	processSlots = 16
 	processScale = 0.025 // PAYLOAD_SMALL takes 2 s: so 50 ms
 	processJobs  = 150_000
