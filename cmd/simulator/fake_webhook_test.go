@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -25,10 +26,16 @@ import (
 
 // The fake's webhooks: a goroutine for each delivery, which ends with it.
 
-const (
-	fakeWebhookTimeout = 2 * time.Second
-	fakeWebhookTries   = 4
-)
+const fakeWebhookTries = 4
+
+// fakeTimeLimit is how long a try may take: short where the receiver stays silent,
+// and otherwise so long that no busy machine reaches it.
+func fakeTimeLimit(kind string) time.Duration {
+	if kind == "WEBHOOK_TIMEOUT" {
+		return 2 * time.Second
+	}
+	return time.Minute
+}
 
 // webhookFlaws are ways in which the fake's deliveries are not perfect.
 type webhookFlaws struct {
@@ -42,12 +49,12 @@ type webhookFlaws struct {
 	earlyFailure   bool   // or is given up at once
 	fewTries       bool   // or one try too soon
 	backoff        time.Duration
-	alwaysAccepted bool // whatever the receiver answers
-	noTimeLimit    bool // a try may take an hour
-	again          bool // what was accepted is sent once more
-	twice          bool // each event has two deliveries
-	newIDs         bool // each try has an id of its own
-	otherSecret    bool // signed with another secret
+	alwaysAccepted bool          // whatever the receiver answers
+	timeLimit      time.Duration // of a try of any kind
+	again          bool          // what was accepted is sent once more
+	twice          bool          // each event has two deliveries
+	newIDs         bool          // each try has an id of its own
+	otherSecret    bool          // signed with another secret
 	oldTimestamp   bool
 	otherDigest    bool
 	otherBody      bool // after signing
@@ -253,14 +260,11 @@ func (f *fake) record(d *fakeDelivery, n, tries int, began time.Time, wait time.
 
 // try sends a delivery once.
 func (f *fake) try(d *fakeDelivery, body []byte) (status int, problem string) {
-	flaws, limit := f.flaws.webhooks, fakeWebhookTimeout
+	flaws := f.flaws.webhooks
 	if flaws.unreachable != "" {
 		return 0, flaws.unreachable
 	}
-	if flaws.noTimeLimit {
-		limit = time.Hour
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(flaws.timeLimit, fakeTimeLimit(kindOf(body))))
 	defer cancel()
 	resp, err := f.receiver.RoundTrip(f.message(ctx, d, body))
 	switch {

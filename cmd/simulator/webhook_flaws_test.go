@@ -46,7 +46,7 @@ func TestTourFindsWebhookFlaws(t *testing.T) {
 			reason: "try 1 is logged with status 200, the receiver answered 503",
 		},
 		"no time limit": {
-			flaws: webhookFlaws{noTimeLimit: true},
+			flaws: webhookFlaws{timeLimit: time.Hour},
 			kinds: "WEBHOOK_TIMEOUT", reason: "the delivery was not complete within 1m0s",
 		},
 		"sent after acceptance": {
@@ -247,8 +247,9 @@ func TestTourOfAnUnknownService(t *testing.T) {
 func TestTourWithAShortTimeLimit(t *testing.T) {
 	t.Parallel()
 	f := newFake(0.1)
+	f.flaws.webhooks.timeLimit = 2 * time.Second
 	p := play(t, f, only("WEBHOOK_SLOW_RECEIVER"), func(o *tour.Options) { o.Slow = 3 * time.Second })
 	require.Equal(t, exitDifferent, p.code)
-	require.Contains(t, p.stdout, "try 1 was given up after 2s, the receiver answers after 3s: the service's time limit must be longer")
+	require.Regexp(t, `try 1 was given up after 2[.0-9]*s, the receiver answers after 3s: the service's time limit must be longer`, p.stdout)
 	require.Equal(t, 1, strings.Count(p.stdout, "try 1"))
 }

@@ -113,13 +113,17 @@ func (e *Engine) subscribe(ctx context.Context, a *Account) error {
 		if r.Callback {
 			continue
 		}
-		address := e.o.Receiver.URL(a.Tenant, r.Name)
-		w, err := a.slow.CreateWebhook(ctx, client.WebhookRequest{URL: address, Events: r.Events})
+		err := e.o.Receiver.Register(a.Tenant, r.Name, func(url string) (id, secret string, err error) {
+			w, err := a.slow.CreateWebhook(ctx, client.WebhookRequest{URL: url, Events: r.Events})
+			if err != nil {
+				return "", "", err
+			}
+			a.Webhooks = append(a.Webhooks, Webhook{ID: w.WebhookID, URL: url, Name: r.Name, Events: r.Events})
+			return w.WebhookID, w.Secret, nil
+		})
 		if err != nil {
 			return err
 		}
-		e.o.Receiver.SetWebhook(a.Tenant, r.Name, w.WebhookID, w.Secret)
-		a.Webhooks = append(a.Webhooks, Webhook{ID: w.WebhookID, URL: address, Name: r.Name, Events: r.Events})
 	}
 	return nil
 }

@@ -49,6 +49,7 @@ type Receiver struct {
 	active   sync.WaitGroup    // messages being answered; grows only while not closed
 	bases    map[string]string // of the public addresses, no slash at the end; "": of receivers without one of their own
 	webhooks map[address]webhook
+	pending  map[address]chan struct{} // closed when the registration of the address was answered
 }
 
 // address is a receiver of a tenant.
@@ -66,12 +67,14 @@ const (
 	maxHeaderBytes = 64 << 10
 	readTimeout    = 30 * time.Second // of a request; an answer may take any time
 	idleTimeout    = 2 * time.Minute  // of a connection between requests
+
+	registrationLimit = 5 * time.Second // how long a message waits for the registration of its address
 )
 
 // New makes a receiver that does not listen by itself: it is a handler of requests
 // to publicURL.
 func New(publicURL string, o Options) (*Receiver, error) {
-	r := &Receiver{options: o, webhooks: map[address]webhook{}, bases: map[string]string{}}
+	r := &Receiver{options: o, webhooks: map[address]webhook{}, pending: map[address]chan struct{}{}, bases: map[string]string{}}
 	r.closed, r.close = context.WithCancel(context.Background())
 	r.server = &http.Server{
 		Handler: r, ReadHeaderTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
@@ -153,12 +156,42 @@ func (r *Receiver) URL(tenant int, name string) string {
 	return base + "/" + strconv.Itoa(tenant) + "/" + url.PathEscape(name)
 }
 
-// SetWebhook sets what the registration of the tenant's receiver was answered.
-// From then on, signatures under the secret are verified.
-func (r *Receiver) SetWebhook(tenant int, name, webhookID, secret string) {
+// Register calls create, which registers the address of the tenant's receiver at the
+// service. From then on, signatures under the secret are verified. A service may send
+// to the address before its answer is here: such a message waits for the answer.
+func (r *Receiver) Register(tenant int, name string, create func(url string) (webhookID, secret string, err error)) error {
+	at, answered := address{tenant, name}, make(chan struct{})
+	r.mu.Lock()
+	r.pending[at] = answered
+	r.mu.Unlock()
+	id, secret, err := create(r.URL(tenant, name))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.webhooks[address{tenant, name}] = webhook{webhookID, secret}
+	if err == nil {
+		r.webhooks[at] = webhook{id, secret}
+	}
+	delete(r.pending, at)
+	close(answered)
+	return err
+}
+
+// registered gives what is registered at the address, "" for nothing.
+func (r *Receiver) registered(ctx context.Context, at address) webhook {
+	r.mu.Lock()
+	answered := r.pending[at]
+	r.mu.Unlock()
+	if answered != nil {
+		ctx, cancel := context.WithTimeout(ctx, registrationLimit)
+		defer cancel()
+		select {
+		case <-answered:
+		case <-ctx.Done(): // or a service that waits for this answer would never give its own
+		case <-r.closed.Done():
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.webhooks[at]
 }
 
 // Close ends the server and all answers that are held, and waits until what

@@ -43,8 +43,14 @@ func start(t *testing.T, o receiver.Options) *bench {
 	b.Receiver, err = receiver.Listen("127.0.0.1:0", "", o)
 	require.NoError(t, err)
 	t.Cleanup(b.Close)
-	b.SetWebhook(0, "hook", "webhook-1", secretText)
+	b.register(0, "webhook-1", secretText)
 	return b
+}
+
+// register has the receiver "hook" registered.
+func (b *bench) register(tenant int, id, secret string) {
+	b.t.Helper()
+	require.NoError(b.t, b.Register(tenant, "hook", func(string) (string, string, error) { return id, secret, nil }))
 }
 
 // facts ends the receiver and gives what the history has.
@@ -169,7 +175,7 @@ func TestStrangeMessages(t *testing.T) {
 				Owner:     func(job string) (int, bool) { return 1, job == "foreign" },
 				Delivered: func(time.Time, bool) { t.Error("it is no delivery") },
 			})
-			b.SetWebhook(1, "hook", "webhook-2", "whsec_YW5vdGhlci1hbm90aGVyLWFub3RoZXI=")
+			b.register(1, "webhook-2", "whsec_YW5vdGhlci1hbm90aGVyLWFub3RoZXI=")
 			d := of(b.URL(0, "hook"), "d-1", "job-1")
 			c.change(&d)
 			status, err := d.send(t.Context(), t)

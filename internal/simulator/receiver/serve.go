@@ -46,7 +46,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 		panic(http.ErrAbortHandler) // the sender gave up, or was cut off
 	}
-	switch strange, err := r.verify(&m); {
+	switch strange, err := r.verify(req.Context(), &m); {
 	case err != nil:
 		r.answer(w, req, m, Answer{Status: http.StatusServiceUnavailable}, err.Error())
 	case strange != "":

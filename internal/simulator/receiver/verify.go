@@ -1,6 +1,7 @@
 package receiver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -9,10 +10,8 @@ import (
 
 // verify reads the message and says what is strange about it, "" for nothing.
 // An error means that this cannot be told now, without the published keys.
-func (r *Receiver) verify(m *message) (strange string, err error) {
-	r.mu.Lock()
-	registered := r.webhooks[m.to]
-	r.mu.Unlock()
+func (r *Receiver) verify(ctx context.Context, m *message) (strange string, err error) {
+	registered := r.registered(ctx, m.to)
 	m.webhook = registered.id
 	unread := m.read() // first, so that the history has what it claims to be
 	if registered.id != "" {

@@ -65,6 +65,9 @@ func storyOf(facts []history.Fact) (s story) {
 			s.due = *f.Submission.ExecutionAt
 		}
 	}
+	if s.answer.Accepted() && s.answer.State != "" {
+		s.states = append(s.states, s.answer.State)
+	}
 	for _, f := range facts {
 		if len(s.jobs) == 0 || f.Job != s.jobs[len(s.jobs)-1] {
 			continue
@@ -89,7 +92,7 @@ func storyOf(facts []history.Fact) (s story) {
 // last is the state that the job was seen in last.
 func (s *story) last() string {
 	if len(s.states) == 0 {
-		return s.answer.State
+		return ""
 	}
 	return s.states[len(s.states)-1]
 }

@@ -143,9 +143,16 @@ func (k *kindPlay) playAcrossOutage(ctx context.Context) error {
 // subscribe registers the kind's webhook, for the successes of all jobs: there is
 // no narrower event.
 func (k *kindPlay) subscribe(ctx context.Context) error {
-	name := receiverName(k.Kind)
-	request := client.WebhookRequest{URL: k.receiver.URL(0, name), Events: []string{"job.succeeded"}, Description: "simulator: " + k.Kind}
-	w, err := k.account.Client.CreateWebhook(ctx, request)
+	request := client.WebhookRequest{Events: []string{"job.succeeded"}, Description: "simulator: " + k.Kind}
+	var w *client.Webhook
+	err := k.receiver.Register(0, receiverName(k.Kind), func(url string) (id, secret string, err error) {
+		request.URL = url
+		if w, err = k.account.Client.CreateWebhook(ctx, request); err != nil {
+			return "", "", err
+		}
+		k.facts.registered(k.Kind, w.WebhookID) // before what comes to it is noted
+		return w.WebhookID, w.Secret, nil
+	})
 	var problem *client.Problem
 	if errors.As(err, &problem) {
 		for _, v := range problem.Violations {
@@ -158,8 +165,6 @@ func (k *kindPlay) subscribe(ctx context.Context) error {
 		return fmt.Errorf("the webhook cannot be registered: %w", err)
 	}
 	k.webhook = w
-	k.facts.registered(k.Kind, w.WebhookID)
-	k.receiver.SetWebhook(0, name, w.WebhookID, w.Secret)
 	switch {
 	case w.Secret == "":
 		return errors.New("the service registered the webhook without a secret")
