@@ -18,7 +18,7 @@ const (
 	// are late, and connections and cores are left for those who submit.
 	schedulerLanes = 2
 	// schedulerUnpublished is how many batches a lane queues before they are published: log lines and messages
-	// take a fourth of what queuing takes, and some hundred bytes of memory for each job until then.
+	// would delay what follows, and cost some hundred bytes of memory for each job until then.
 	schedulerUnpublished = 25
 )
 

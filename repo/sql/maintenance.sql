@@ -1,7 +1,7 @@
 -- name: queueDue
 -- Moves due CREATED jobs to QUEUED. Locks those that no other transaction has locked, found by the index
 -- jobs_scheduled, in its order; touches queued_at, which leaves the job in jobs_waiting. Trigger: events_delivered
--- writes the deliveries. What the event tells of the definition is all that is carried on of it: a fourth of the cost.
+-- writes the deliveries. What the event tells of the definition is all that is carried on of it, since sorting whole rows costs more.
 --
 -- Here and in every search by time it is now(), the statement's begin, and not clock_timestamp(): a volatile function
 -- cannot end an index scan, and the search would read all jobs of the future too.

@@ -27,10 +27,10 @@ type Config struct {
 
 // Limiter limits each client's requests, over all processes together: never more than PerMinute pass in any 60 seconds.
 //
-// What was taken in the last minute is counted in Redis, of which this process takes tokens in chunks, a chunk of one if the limit
-// is small, larger ones if more pass here. Only when it holds none does a request ask, and those that come meanwhile wait for the same answer. Tokens may be used
-// for keepHeld; a token counts until a minute after that, and unused ones are given back. Those of a process that dies count until
-// then. By the slots in which Redis counts, a request that passed counts for 60.5 to 61 seconds.
+// What was taken in the last minute is counted in Redis, of which this process takes tokens in chunks: of one if the limit is
+// small, larger ones if more pass here. Only when it holds none does a request ask, and those that come meanwhile wait for the
+// same answer. Tokens may be used for keepHeld; a token counts until a minute after that, and unused ones are given back. Those
+// of a process that dies count until then. By the slots in which Redis counts, a request that passed counts for 60.5 to 61 seconds.
 //
 // Without Redis each process applies the limit by itself, without waiting, and reports what passed when Redis is back; so does a
 // request for which Redis took longer than Config.Wait. A flushed Redis forgets what was used, the day's quota included; each
