@@ -23,15 +23,16 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 	}
 	switch format {
 	case "json":
-		lines := plainHandler{Handler: slog.NewJSONHandler(escaper{w}, options), out: w}
-		return slog.New(traceHandler{Handler: lines, flush: flush}), nil
+		lines := &plainHandler{Handler: slog.NewJSONHandler(escaper{w}, options), out: w}
+		return slog.New(&traceHandler{Handler: lines, flush: flush}), nil
 	case "text":
-		return slog.New(traceHandler{Handler: slog.NewTextHandler(w, options), flush: flush}), nil
+		return slog.New(&traceHandler{Handler: slog.NewTextHandler(w, options), flush: flush}), nil
 	}
 	return nil, fmt.Errorf("log format %q: json or text", format)
 }
 
-// traceHandler adds the ids of the context's span at the top of a line, outside of all groups.
+// traceHandler adds the ids of the context's span at the top of a line, outside of all groups. It is used by pointer, as
+// plainHandler is: each method of a value would copy the record once more onto the stack of whoever logs.
 type traceHandler struct {
 	slog.Handler
 	flush func() // after warnings and errors
@@ -42,7 +43,7 @@ type traceHandler struct {
 }
 
 // Handle makes traceHandler a slog.Handler.
-func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
+func (h *traceHandler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
 		defer h.flush()
 	}
@@ -60,24 +61,25 @@ func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs makes traceHandler a slog.Handler.
-func (h traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (h *traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	if h.inner == nil {
-		return traceHandler{Handler: h.Handler.WithAttrs(attrs), flush: h.flush}
+		return &traceHandler{Handler: h.Handler.WithAttrs(attrs), flush: h.flush}
 	}
 	return h.within(func(next slog.Handler) slog.Handler { return next.WithAttrs(attrs) })
 }
 
 // WithGroup makes traceHandler a slog.Handler.
-func (h traceHandler) WithGroup(name string) slog.Handler {
+func (h *traceHandler) WithGroup(name string) slog.Handler {
 	if h.inner == nil {
-		h.outer, h.inner = h.Handler, func(next slog.Handler) slog.Handler { return next }
+		plain := func(next slog.Handler) slog.Handler { return next }
+		h = &traceHandler{Handler: h.Handler, flush: h.flush, outer: h.Handler, inner: plain}
 	}
 	return h.within(func(next slog.Handler) slog.Handler { return next.WithGroup(name) })
 }
 
-func (h traceHandler) within(add func(slog.Handler) slog.Handler) traceHandler {
+func (h *traceHandler) within(add func(slog.Handler) slog.Handler) *traceHandler {
 	before := h.inner
-	return traceHandler{
+	return &traceHandler{
 		Handler: add(h.Handler), flush: h.flush, outer: h.outer,
 		inner: func(next slog.Handler) slog.Handler { return add(before(next)) },
 	}

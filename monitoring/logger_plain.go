@@ -24,10 +24,10 @@ var lineBuffers = sync.Pool{New: func() any {
 }}
 
 // Handle makes plainHandler a slog.Handler.
-func (h plainHandler) Handle(ctx context.Context, r slog.Record) error {
+func (h *plainHandler) Handle(ctx context.Context, r slog.Record) error {
 	buffer := lineBuffers.Get().(*[]byte)
 	defer lineBuffers.Put(buffer)
-	line, plain := h.appendLine((*buffer)[:0], r)
+	line, plain := h.appendLine((*buffer)[:0], &r)
 	*buffer = line
 	if !plain {
 		return h.Handler.Handle(ctx, r)
@@ -36,7 +36,7 @@ func (h plainHandler) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-func (h plainHandler) appendLine(b []byte, r slog.Record) (line []byte, plain bool) {
+func (h *plainHandler) appendLine(b []byte, r *slog.Record) (line []byte, plain bool) {
 	if year := r.Time.Year(); r.Time.IsZero() || year < 0 || year > 9999 || !isPlainText(r.Message) {
 		return b, false
 	}
@@ -92,7 +92,7 @@ func isPlainText(s string) bool {
 }
 
 // WithAttrs makes plainHandler a slog.Handler.
-func (h plainHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (h *plainHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	other := h.Handler.WithAttrs(attrs)
 	all := append([]byte(nil), h.attrs...)
 	for _, a := range attrs {
@@ -101,8 +101,8 @@ func (h plainHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 			return other
 		}
 	}
-	return plainHandler{Handler: other, out: h.out, attrs: all}
+	return &plainHandler{Handler: other, out: h.out, attrs: all}
 }
 
 // WithGroup makes plainHandler a slog.Handler.
-func (h plainHandler) WithGroup(name string) slog.Handler { return h.Handler.WithGroup(name) }
+func (h *plainHandler) WithGroup(name string) slog.Handler { return h.Handler.WithGroup(name) }

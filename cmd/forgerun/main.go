@@ -100,6 +100,7 @@ func runRole(ctx context.Context, role string, args []string, getenv func(string
 	// Notify, so that a write to a pipe whose reader died is an error and not the end. Children do not
 	// inherit it, which they would if it were ignored.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	paceGarbage(getenv)
 	start := map[string]func(context.Context, Config, []string, io.Writer, io.Writer) error{
 		"dev": runDev, "api": runAPI, "worker": runWorker, "webhooks": runWebhooks,
 	}[role]
