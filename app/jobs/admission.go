@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,10 @@ import (
 const (
 	// admissionWait is how long a submission should wait for storage at most.
 	admissionWait = time.Second
+	// admissionMemory is for how many of these times what was accepted counts. While many clients connect at once little
+	// is accepted for a few seconds; a bound that followed would have most of them refused, and they would
+	// come again at once: on a machine that is busy refusing, little is accepted.
+	admissionMemory = 10
 	// AdmissionFloor is how many jobs may wait however slow storage is: a burst is
 	// taken, and group commit always has enough to fill its statements.
 	AdmissionFloor = 4096
@@ -31,8 +36,8 @@ var errTooManyWait = &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second
 
 // Admission bounds how many submissions wait inside a process at once. It goes
 // by Little's law: what waits for a time is what comes in that time, so when no
-// more may wait than were accepted in the last second, nobody waits much longer
-// than that. What is above is refused at once, which costs little,
+// more may wait than were accepted in the best of the last ten seconds, nobody waits much longer
+// than a second. What is above is refused at once, which costs less than to store it,
 // instead of being answered when its client has given up.
 //
 // The bound follows what storage does: it falls to a floor while storage stands
@@ -43,12 +48,12 @@ type Admission struct {
 	clock app.Clock
 	log   *slog.Logger
 
-	mu             sync.Mutex
-	waiting        int
-	began          time.Time // of the present interval of admissionWait
-	served, before int       // accepted in the present interval, and in the one before
-	refused        int       // since the last log line
-	logged         time.Time // when that was
+	mu      sync.Mutex
+	waiting int
+	began   time.Time            // of the present interval of admissionWait
+	served  [admissionMemory]int // accepted in the present interval, and in those before it
+	refused int                  // since the last log line
+	logged  time.Time            // when that was
 }
 
 // NewAdmission makes a bound, of floor at least. clock is time.Now if nil.
@@ -116,23 +121,22 @@ func (a *Admission) Leave(accepted bool) {
 	a.turn(a.clock())
 	a.waiting--
 	if accepted {
-		a.served++
+		a.served[0]++
 	}
 }
 
-// limit is how many may wait now. A short stop must not make it fall: the better
-// of two intervals counts.
-func (a *Admission) limit() int { return max(a.floor, a.served, a.before) }
+// limit is how many may wait now.
+func (a *Admission) limit() int { return max(a.floor, slices.Max(a.served[:])) }
 
 // turn begins a new interval when the present one is over.
 func (a *Admission) turn(now time.Time) {
-	switch passed := now.Sub(a.began); {
-	case passed < admissionWait:
+	passed := now.Sub(a.began)
+	if passed < admissionWait {
 		return
-	case passed < 2*admissionWait:
-		a.before = a.served
-	default: // nothing was accepted in the interval before
-		a.before = 0
 	}
-	a.served, a.began = 0, now
+	a.began = now
+	for range min(passed/admissionWait, admissionMemory) {
+		copy(a.served[1:], a.served[:])
+		a.served[0] = 0
+	}
 }

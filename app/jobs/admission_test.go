@@ -115,6 +115,22 @@ func TestAdmissionUnderOverload(t *testing.T) {
 	})
 }
 
+// Many clients that connect at once leave little time for storing. If the bound followed, they would be refused, come again,
+// and leave even less.
+func TestAdmissionRemembersWhatStorageCanDo(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		a, _ := newAdmission()
+		s := &fastStore{admission: a, perTick: 80} // 16,000 a second
+		s.serve(2*time.Second, 75)
+		s.perTick = 10
+		_, refused := s.serve(5*time.Second, 20) // 10,000 wait in the end
+		require.Zero(t, refused)
+
+		_, refused = s.serve((admissionMemory-3)*time.Second, 10)
+		require.NotZero(t, refused, "in the end it is what storage takes")
+	})
+}
+
 func TestAdmissionWhileStorageStandsStill(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		a, log := newAdmission()
