@@ -23,7 +23,7 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestImportRulesHold": true, "TestImportRulesCatch": true,
 		"TestConformancePageNamesTestsThatExist": true, "TestAPIPageListsTheCatalogue": true, "TestEndToEndFlow": true,
 		"TestDocumentationNamesFilesThatExist": true,
-		"TestWaitingForTheEnd":                 true, "TestGCPercent": true, "TestAfterEachCollection": true,
+		"TestWaitingForTheEnd":                 true, "TestGCPercent": true, "TestAllowedGarbage": true, "TestAfterEachCollection": true,
 		"TestBatchWithMixedEnds": true, "TestBatchIsCanceled": true,
 		"TestBatchWithCanceledItems": true, "TestRefusedItemHasAnInstance": true,
 		"TestLinesOfAnActionHaveItsRequestID":   true,

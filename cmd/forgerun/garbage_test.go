@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -23,7 +25,21 @@ func TestGCPercent(t *testing.T) {
 		{"large heap", 1000 * mb, 0, 50},
 		{"nearly only stacks", 10 * mb, 2000 * mb, minGCPercent},
 	} {
-		require.Equal(t, c.want, gcPercent(c.heap, c.roots), c.name)
+		require.Equal(t, c.want, gcPercent(garbageAllowed, c.heap, c.roots), c.name)
+	}
+}
+
+func TestAllowedGarbage(t *testing.T) {
+	t.Parallel()
+	missing := filepath.Join(t.TempDir(), "missing")
+	require.EqualValues(t, garbageAllowed, allowedGarbage([]string{missing}))
+	for content, want := range map[string]int{
+		"max\n": garbageAllowed, "9223372036854771712\n": garbageAllowed, "1073741824\n": garbageAllowed,
+		"67108864\n": 64 << 20 / garbageShare, "": garbageAllowed,
+	} {
+		file := filepath.Join(t.TempDir(), "memory.max")
+		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+		require.EqualValues(t, want, allowedGarbage([]string{missing, file}), "%q", content)
 	}
 }
 
