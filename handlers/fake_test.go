@@ -235,7 +235,7 @@ func (f *fakeClients) Authenticate(_ context.Context, bearer string) (job.Caller
 	case otherKey:
 		return job.Caller{ClientID: clientB, KeyID: "other", Scope: job.ScopeAll}, nil
 	case adminKey:
-		return job.Caller{Admin: true}, nil
+		return job.Caller{Admin: true, Operator: "ann"}, nil
 	case "renewable":
 		return job.Caller{ClientID: clientA, KeyID: "old", Scope: job.ScopeAll, Expired: true},
 			job.Errorf(job.CodeTokenExpired, "The key has expired.")

@@ -182,7 +182,7 @@ func (s *Server) logAccess(r *call, took time.Duration) {
 	if r.refused || r.unlogged || !s.log.Enabled(r.ctx, slog.LevelInfo) { // Admission and logRefusal log those together
 		return
 	}
-	attrs := make([]slog.Attr, 0, 14)
+	attrs := make([]slog.Attr, 0, 15)
 	attrs = append(attrs,
 		slog.String("request_id", r.idText), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
 		slog.String("action", r.route.action), slog.String("method", r.Method()),
@@ -190,7 +190,7 @@ func (s *Server) logAccess(r *call, took time.Duration) {
 		slog.Duration("duration", took), slog.Int("bytes", len(r.Response().Body())))
 	attrs = r.appendSubjects(attrs)
 	if r.caller.Admin {
-		attrs = append(attrs, slog.Bool("admin", true))
+		attrs = append(attrs, slog.Bool("admin", true), slog.String("operator", r.caller.Operator))
 	}
 	if r.failed != nil {
 		attrs = append(attrs, slog.String("error_code", string(r.failed.Code)), slog.String("error_message", header.Clip(r.failed.Detail)))

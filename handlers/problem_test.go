@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -204,6 +205,18 @@ func TestAccessLog(t *testing.T) {
 	for _, secret := range []string{"hidden", goodKey, "\u00e9"} {
 		require.NotContains(t, w.log.String(), secret)
 	}
+}
+
+// A change by an operator is found by the name of the token.
+func TestAccessLogNamesTheOperator(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.send("POST", "/v1/clients", "", "Authorization", "Bearer "+adminKey)
+	w.send("GET", jobPath(jobID), "")
+	lines := slices.Collect(strings.Lines(w.log.String()))
+	require.Len(t, lines, 2)
+	require.Contains(t, lines[0], `"admin":true,"operator":"ann"`)
+	require.NotContains(t, lines[1], "operator")
 }
 
 func TestAuthenticationFailuresAreLogged(t *testing.T) {

@@ -60,7 +60,8 @@ type Caller struct {
 	ClientID ID     // zero for the operator and for nobody
 	KeyID    string // "" unless a key was presented
 	Scope    Scope  // of that key
-	Admin    bool   // holds the operator's token
+	Admin    bool   // holds an operator's token
+	Operator string // the name of that token
 	Expired  bool   // the key has expired, too recently not to be renewed
 }
 

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/forgerun/forgerun/internal/authlimit"
+	"github.com/forgerun/forgerun/internal/operators"
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
@@ -26,10 +27,10 @@ type Admin struct {
 	Registry *prometheus.Registry
 	// Ready reports whether the process can work, and a value to show.
 	Ready func(ctx context.Context) (ok bool, report any)
-	// Token guards what is not for machines: as a bearer token, or as the
-	// password of basic authentication so that a browser can use it. Empty:
+	// Operators have tokens for what is not for machines: as a bearer token, or as the
+	// password of basic authentication so that a browser can use it. None:
 	// no guard; the listener must then be on loopback.
-	Token string
+	Operators operators.Tokens
 	// Hosts says whether requests for a host are answered: nil for any, and
 	// without a token for those of this machine.
 	Hosts func(string) bool
@@ -61,7 +62,7 @@ func (a Admin) Handler() http.Handler {
 	if a.Source == nil {
 		a.Source = remote
 	}
-	operators := operatorAuth{token: a.Token, log: a.Log, attempts: a.Attempts, source: a.Source}
+	guard := operatorAuth{tokens: a.Operators, log: a.Log, attempts: a.Attempts, source: a.Source}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", a.metrics())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -71,10 +72,10 @@ func (a Admin) Handler() http.Handler {
 	for path, profile := range map[string]http.HandlerFunc{
 		"": pprof.Index, "profile": pprof.Profile, "trace": pprof.Trace, "symbol": pprof.Symbol, "cmdline": pprof.Cmdline,
 	} {
-		mux.Handle("GET /debug/pprof/"+path, operators.only(limitProfile(profile)))
+		mux.Handle("GET /debug/pprof/"+path, guard.only(limitProfile(profile)))
 	}
 	if a.Dashboard != nil {
-		mux.Handle(DashboardPath+"/", operators.only(a.Dashboard))
+		mux.Handle(DashboardPath+"/", guard.only(a.Dashboard))
 		mux.Handle("GET "+DashboardPath, http.RedirectHandler(DashboardPath+"/", http.StatusFound))
 	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {

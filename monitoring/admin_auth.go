@@ -1,8 +1,6 @@
 package monitoring
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -13,11 +11,12 @@ import (
 
 	"github.com/forgerun/forgerun/internal/authlimit"
 	"github.com/forgerun/forgerun/internal/localhosts"
+	"github.com/forgerun/forgerun/internal/operators"
 )
 
 // operatorAuth serves operators only: those who know the token.
 type operatorAuth struct {
-	token    string // empty: none is needed
+	tokens   operators.Tokens // none: none is needed
 	log      *slog.Logger
 	attempts *authlimit.Limiter
 	source   func(*http.Request) netip.Addr
@@ -28,10 +27,9 @@ const keyPrefix = "frk_"
 
 // only serves operators. Others are asked for the token, and logged.
 func (a operatorAuth) only(next http.Handler) http.Handler {
-	if a.token == "" {
+	if a.tokens.None() {
 		return next
 	}
-	want := sha256.Sum256([]byte(a.token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given, source := presented(r), a.source(r)
 		if given != "" {
@@ -43,9 +41,12 @@ func (a operatorAuth) only(next http.Handler) http.Handler {
 				return
 			}
 		}
-		got := sha256.Sum256([]byte(given))
-		if subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
+		if operator, ok := a.tokens.Find(given); ok {
 			a.attempts.Succeeded(given)
+			if operator.ReadOnly && r.Method != http.MethodGet && r.Method != http.MethodHead {
+				refuse(w, http.StatusForbidden, "This token may read only.")
+				return
+			}
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -63,7 +64,7 @@ func (a operatorAuth) only(next http.Handler) http.Handler {
 // ports of localhost are one site.
 func (a Admin) meant(next http.Handler) http.Handler {
 	hosts := a.Hosts
-	if hosts == nil && a.Token == "" {
+	if hosts == nil && a.Operators.None() {
 		hosts = localhosts.Only("")
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

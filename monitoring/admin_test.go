@@ -12,13 +12,21 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/operators"
 )
 
 const adminToken = "an-operators-long-token"
 
+const readToken = "a-readers-long-token"
+
 func newAdmin(token string, ready bool) Admin {
+	tokens, err := operators.Parse(token, map[bool]string{true: readToken}[token != ""])
+	if err != nil {
+		panic(err)
+	}
 	return Admin{
-		Registry: NewRegistry("v1", "api"), Token: token,
+		Registry: NewRegistry("v1", "api"), Operators: tokens,
 		Ready:     func(context.Context) (bool, any) { return ready, map[string]string{"status": "as it is"} },
 		Dashboard: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("dashboard")) }),
 	}
@@ -74,6 +82,23 @@ func TestAdminGuardsDashboardsAndProfiles(t *testing.T) {
 	for _, path := range guarded[:6] {
 		require.Equal(t, http.StatusOK, get(h, path, func(r *http.Request) { r.Header.Set("Authorization", "bearer "+adminToken) }).Code, path)
 		require.Equal(t, http.StatusOK, get(h, path, func(r *http.Request) { r.SetBasicAuth("anybody", adminToken) }).Code, path)
+	}
+}
+
+// Who may only read sees what an operator sees, and changes nothing.
+func TestAdminKnowsReaders(t *testing.T) {
+	t.Parallel()
+	h := admin(adminToken, true)
+	reader := func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+readToken) }
+	for _, path := range guarded[:6] {
+		require.Equal(t, http.StatusOK, get(h, path, reader).Code, path)
+	}
+	require.Equal(t, http.StatusOK, ask(h, http.MethodHead, DashboardPath+"/", reader).Code)
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		w := ask(h, method, DashboardPath+"/api/queues", reader)
+		require.Equal(t, http.StatusForbidden, w.Code, method)
+		require.Contains(t, w.Body.String(), "This token may read only.")
+		require.Equal(t, http.StatusOK, ask(h, method, DashboardPath+"/api/queues", bearer).Code, method)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/operators"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -30,7 +31,7 @@ type KeyStore interface {
 
 // Config of clients and their keys.
 type Config struct {
-	AdminToken         string        // "" for none
+	Operators          operators.Tokens
 	OpenRegistration   bool          // anybody may create a client and its first key
 	RegistrationWindow time.Duration // how long after a client's creation its first key may be created openly
 	TTL                time.Duration // life of a key
@@ -52,8 +53,6 @@ type Service struct {
 	clock app.Clock
 	log   *slog.Logger
 
-	admin [32]byte // hash of the operator's token
-
 	mu         sync.Mutex
 	watching   bool
 	generation uint64 // raised by every change, so that a look-up that was overtaken is not remembered
@@ -67,7 +66,7 @@ func New(cfg Config, store KeyStore, clock app.Clock, log *slog.Logger) *Service
 	if clock == nil {
 		clock = time.Now
 	}
-	return &Service{cfg: cfg, store: store, clock: clock, log: log, admin: hashAPIKey(cfg.AdminToken), known: map[string]job.APIKey{}}
+	return &Service{cfg: cfg, store: store, clock: clock, log: log, known: map[string]job.APIKey{}}
 }
 
 // WatchKeys keeps what this process remembers of keys true, until ctx ends.
@@ -125,6 +124,8 @@ var (
 		"more. Use the newer key, or ask the operator for one.")
 	errReplacedKey = job.Errorf(job.CodeForbidden, "This key was replaced, and a newer key of this client has been used, so that it cannot "+
 		"change keys any more. Use the newer key, or ask the operator.")
+	errReader = job.Errorf(job.CodeForbidden, "This is the token of an operator who may read only, which is for the admin address. "+
+		"Here it opens nothing.")
 	errRevokedKey = job.Errorf(job.CodeKeyDisabled, "The API key was revoked.")
 	errNoClient   = job.Errorf(job.CodeClientNotFound, "No client with this id was found.")
 	errAdminOnly  = job.Errorf(job.CodeForbidden, "Open registration is off on this server: only the operator may create clients.")
@@ -142,9 +143,11 @@ func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, 
 		}
 		return job.Caller{}, errNoCredentials
 	}
-	presented := hashAPIKey(bearer)
-	if k.cfg.AdminToken != "" && sameSecret(presented, k.admin) {
-		return job.Caller{Admin: true}, nil
+	if operator, ok := k.cfg.Operators.Find(bearer); ok {
+		if operator.ReadOnly {
+			return job.Caller{}, errReader
+		}
+		return job.Caller{Admin: true, Operator: operator.Name}, nil
 	}
 	id, ok := parseAPIKey(bearer)
 	if !ok {
@@ -154,7 +157,7 @@ func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, 
 	if err != nil {
 		return job.Caller{}, err
 	}
-	if key == nil || !sameSecret(presented, key.SecretHash) {
+	if key == nil || !sameSecret(hashAPIKey(bearer), key.SecretHash) {
 		return job.Caller{}, errBadKey
 	}
 	caller := job.Caller{ClientID: key.ClientID, KeyID: key.ID, Scope: key.Scope}

@@ -12,11 +12,19 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/internal/operators"
 	"github.com/forgerun/forgerun/job"
 )
 
+const (
+	operatorToken = "the-operators-token"
+	readerToken   = "the-readers-token"
+)
+
+var testOperators, _ = operators.Parse(operatorToken, readerToken)
+
 var testKeys = Config{
-	AdminToken: "the-operators-token", OpenRegistration: true, RegistrationWindow: 10 * time.Minute,
+	Operators: testOperators, OpenRegistration: true, RegistrationWindow: 10 * time.Minute,
 	TTL: 90 * 24 * time.Hour, Overlap: 10 * time.Minute, RenewWindow: 7 * 24 * time.Hour,
 }
 
@@ -331,25 +339,27 @@ func TestAuthenticate(t *testing.T) {
 		forged := key.Secret[:keyLength-secretLength-checksumLength] + randomBase62(secretLength)
 		forged += checksum(forged) // the id of a real key with another secret
 		for bearer, want := range map[string]job.Code{
-			"":                        "", // while anybody may register
-			"nonsense":                job.CodeInvalidCredentials,
-			unknown:                   job.CodeInvalidCredentials,
-			forged:                    job.CodeInvalidCredentials,
-			testKeys.AdminToken + "x": job.CodeInvalidCredentials,
-			testKeys.AdminToken:       "",
-			key.Secret:                "",
+			"":                  "", // while anybody may register
+			"nonsense":          job.CodeInvalidCredentials,
+			unknown:             job.CodeInvalidCredentials,
+			forged:              job.CodeInvalidCredentials,
+			operatorToken + "x": job.CodeInvalidCredentials,
+			operatorToken:       "",
+			readerToken:         job.CodeForbidden,
+			key.Secret:          "",
 		} {
 			require.Equal(t, want, k.code(bearer), "%q", bearer)
 		}
 		require.Equal(t, 3, k.fake.lookups, "what is not a key is not looked up")
-		caller, err := k.Authenticate(context.Background(), testKeys.AdminToken)
+		caller, err := k.Authenticate(context.Background(), operatorToken)
 		require.NoError(t, err)
-		require.Equal(t, admin, caller)
+		require.Equal(t, job.Caller{Admin: true, Operator: "admin"}, caller)
 
-		caller, err = newKeyWorld(t, func(c *Config) { c.AdminToken, c.OpenRegistration = "", false }).Authenticate(context.Background(), "")
+		closed := newKeyWorld(t, func(c *Config) { c.Operators, c.OpenRegistration = operators.Tokens{}, false })
+		caller, err = closed.Authenticate(context.Background(), "")
 		require.Error(t, err, "no token is not an empty token")
 		require.Equal(t, anonymous, caller)
-		caller, err = newKeyWorld(t, func(c *Config) { c.AdminToken = "" }).Authenticate(context.Background(), "")
+		caller, err = newKeyWorld(t, func(c *Config) { c.Operators = operators.Tokens{} }).Authenticate(context.Background(), "")
 		require.NoError(t, err, "anybody may register")
 		require.Equal(t, anonymous, caller)
 	})

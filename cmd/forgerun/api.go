@@ -38,7 +38,7 @@ const registrationWindow = 10 * time.Minute
 func (p *process) startAPI(ctx context.Context) (*api, error) {
 	a := &api{p: p, addr: p.listener.Addr().String(), failed: make(chan error, 2)}
 	a.clients = clients.New(clients.Config{
-		AdminToken: p.cfg.AdminToken, OpenRegistration: p.cfg.OpenRegistration, RegistrationWindow: registrationWindow,
+		Operators: p.cfg.Operators(), OpenRegistration: p.cfg.OpenRegistration, RegistrationWindow: registrationWindow,
 		TTL: p.cfg.APIKeyTTL, Overlap: p.cfg.APIKeyOverlap, RenewWindow: p.cfg.APIKeyRenewWindow,
 	}, p.store, nil, p.log)
 	notifications := notify.NewEvents(p.redis)

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/forgerun/forgerun/internal/operators"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -19,7 +20,8 @@ type Config struct {
 	DatabaseURL, RedisURL       string
 	HTTPAddr, AdminAddr         string
 	PublicURL                   string
-	AdminToken                  string
+	AdminToken                  string // of operators, and of those who only read: see operators.Parse
+	AdminReadToken              string
 	OwnAdminToken               bool // dev made it
 	OpenRegistration            bool
 	DataDir                     string
@@ -117,8 +119,10 @@ func (c *Config) serviceVariables() []variable {
 		{name: "FORGERUN_PUBLIC_URL",
 			help: "base of links and problem types, which deliveries carry too; unset: from the API's address. Required by webhooks, " +
 				"and by worker with an outcome stream", parse: publicURL(&c.PublicURL)},
-		{name: "FORGERUN_ADMIN_TOKEN", help: "the operator's token, 16 characters at least; unset: the admin address must be on loopback",
-			secret: true, parse: token(&c.AdminToken)},
+		{name: "FORGERUN_ADMIN_TOKEN", help: "the operator's token, 16 characters at least, or several, as in ann:token,bob:token; " +
+			"unset: the admin address must be on loopback", secret: true, parse: tokens(&c.AdminToken)},
+		{name: "FORGERUN_ADMIN_READ_TOKEN", help: "the same for operators who may look at the admin address' pages and change nothing",
+			secret: true, parse: tokens(&c.AdminReadToken)},
 		{name: "FORGERUN_OPEN_REGISTRATION", fallback: "false", dev: "true", help: "whether anybody may create a client",
 			parse: boolean(&c.OpenRegistration)},
 		{name: "FORGERUN_DATA_DIR", fallback: ".forgerun", help: "folder of dev's own stores", parse: text(&c.DataDir)},
@@ -302,9 +306,18 @@ func (c *Config) contradictions(role string) []string {
 	add(c.MaxBodyBytes >= c.MaxBodiesBytes/4, "FORGERUN_MAX_BODIES_BYTES must be more than four times FORGERUN_MAX_BODY_BYTES")
 	add(c.RetentionUnusedClients > 0 && c.RetentionUnusedClients < time.Hour,
 		"FORGERUN_RETENTION_UNUSED_CLIENTS must be an hour at least, or 0s")
-	add(role != "dev" && c.AdminToken == "" && c.AdminAddr != "" && !onLoopback(c.AdminAddr),
+	if _, err := operators.Parse(c.AdminToken, c.AdminReadToken); err != nil {
+		add(true, "FORGERUN_ADMIN_TOKEN and FORGERUN_ADMIN_READ_TOKEN: "+err.Error())
+	}
+	add(role != "dev" && c.Operators().None() && c.AdminAddr != "" && !onLoopback(c.AdminAddr),
 		"FORGERUN_ADMIN_ADDR is not on loopback: set FORGERUN_ADMIN_TOKEN to guard it")
 	return wrong
+}
+
+// Operators are those who may use the admin listener.
+func (c Config) Operators() operators.Tokens {
+	tokens, _ := operators.Parse(c.AdminToken, c.AdminReadToken) // LoadConfig refused what is wrong
+	return tokens
 }
 
 // ExecutionLimit is the execution limit under the time scale; it never goes

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/forgerun/forgerun/internal/operators"
 )
 
 // Each of these reads one kind of value into a field. Its error says what is
@@ -91,13 +93,11 @@ func publicURL(field *string) func(string) error {
 	}
 }
 
-func token(field *string) func(string) error {
+func tokens(field *string) func(string) error {
 	return func(s string) error {
-		if s != "" && len(s) < 16 {
-			return fmt.Errorf("at least 16 characters")
-		}
 		*field = s
-		return nil
+		_, err := operators.Parse(s, "")
+		return err
 	}
 }
 

@@ -86,9 +86,9 @@ func (p *process) adminPart() lifecycle.Part {
 		return lifecycle.Part{}
 	}
 	pages := monitoring.Admin{
-		Registry: p.registry, Log: p.log, Token: p.cfg.AdminToken, Dashboard: queue.DashboardHandler(p.redis, monitoring.DashboardPath),
+		Registry: p.registry, Log: p.log, Operators: p.cfg.Operators(), Dashboard: queue.DashboardHandler(p.redis, monitoring.DashboardPath),
 		Ready:    func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
-		Attempts: p.attempts, Source: p.source, Hosts: p.hosts(p.cfg.AdminAddr, p.cfg.AdminToken != ""),
+		Attempts: p.attempts, Source: p.source, Hosts: p.hosts(p.cfg.AdminAddr, !p.cfg.Operators().None()),
 	}
 	server := &http.Server{
 		Handler: conn.UnderWay(pages.Handler()), ConnContext: conn.InContext, ReadHeaderTimeout: closeGrace, IdleTimeout: time.Minute,

@@ -1,0 +1,90 @@
+// Package operators knows the tokens of those who operate the service. A token has a name, so that it can be said
+// who did something, and taken from one person or program without the others noticing.
+package operators
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Operator is somebody with a token.
+type Operator struct {
+	Name     string
+	ReadOnly bool // may look at everything and change nothing
+}
+
+// Tokens are those of all operators, kept as hashes. The zero value has none.
+type Tokens struct{ all []known }
+
+type known struct {
+	Operator
+	hash [sha256.Size]byte
+}
+
+// minToken is the least length of a token, in bytes: 16 of hex digits are 64 random bits.
+const minToken = 16
+
+// named matches a token with a name before it.
+var named = regexp.MustCompile(`^([a-z][a-z0-9._-]{0,31}):(.*)$`)
+
+// The names of tokens that come without one.
+const (
+	DefaultName       = "admin"
+	DefaultReaderName = "reader"
+)
+
+// Parse reads two lists, of operators and of those who only read: tokens or name:token, separated by commas. Either
+// may be empty. Its errors quote names, and no token.
+func Parse(operators, readers string) (Tokens, error) {
+	var t Tokens
+	if err := t.add(operators, Operator{Name: DefaultName}); err != nil {
+		return Tokens{}, err
+	}
+	if err := t.add(readers, Operator{Name: DefaultReaderName, ReadOnly: true}); err != nil {
+		return Tokens{}, err
+	}
+	return t, nil
+}
+
+func (t *Tokens) add(list string, one Operator) error {
+	if list == "" {
+		return nil
+	}
+	for i, token := range strings.Split(list, ",") {
+		o := one
+		if match := named.FindStringSubmatch(token); match != nil {
+			o.Name, token = match[1], match[2]
+		}
+		if len(token) < minToken {
+			return fmt.Errorf("token %d of %d (%s) has fewer than %d characters", i+1, strings.Count(list, ",")+1, o.Name, minToken)
+		}
+		hash := sha256.Sum256([]byte(token))
+		for _, other := range t.all {
+			switch {
+			case other.Name == o.Name:
+				return fmt.Errorf("two tokens are called %s: give each a name of its own, as in name:token", o.Name)
+			case other.hash == hash:
+				return fmt.Errorf("%s and %s have the same token", other.Name, o.Name)
+			}
+		}
+		t.all = append(t.all, known{o, hash})
+	}
+	return nil
+}
+
+// None reports whether there are no tokens.
+func (t Tokens) None() bool { return len(t.all) == 0 }
+
+// Find says whose token was presented. It takes as long for each.
+func (t Tokens) Find(presented string) (found Operator, ok bool) {
+	hash := sha256.Sum256([]byte(presented))
+	for _, k := range t.all {
+		if subtle.ConstantTimeCompare(hash[:], k.hash[:]) == 1 {
+			found, ok = k.Operator, true
+		}
+	}
+	return found, ok
+}
