@@ -70,6 +70,23 @@ const (
 	WaitingQueue       WaitingReason = "QUEUE"        // for a free worker
 )
 
+// Text says the reason in a sentence.
+func (r WaitingReason) Text() string {
+	switch r {
+	case WaitingScheduled:
+		return "Its execution_at has not come."
+	case WaitingBackoff:
+		return "An attempt failed, and the wait before the next one is not over."
+	case WaitingClientLimit:
+		return "Its client runs as many jobs as it may at once."
+	case WaitingNoWorkers:
+		return "It may run now, but no worker is alive."
+	case WaitingQueue:
+		return "It may run now, and waits for a free worker."
+	}
+	return ""
+}
+
 // ThrottledUntil is the RunAt of QUEUED jobs whose client runs as many as one may at
 // once: a time that does not come. They get their old one back when there is room.
 var ThrottledUntil = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC)

@@ -36,6 +36,8 @@ type Admin struct {
 	Hosts func(string) bool
 	// Dashboard is mounted at DashboardPath; nil for none.
 	Dashboard http.Handler
+	// API is mounted at APIPath, guarded by itself; nil for none.
+	API func(operators.Guard) http.Handler
 	// Attempts slows failed authentications: nil for one of its own.
 	Attempts *authlimit.Limiter
 	// Source gives the address that a request comes from: nil for that of the
@@ -45,8 +47,11 @@ type Admin struct {
 	Log *slog.Logger
 }
 
-// DashboardPath is where the queue dashboard is mounted.
-const DashboardPath = "/asynqmon"
+// Where the queue dashboard and the operator API are mounted.
+const (
+	DashboardPath = "/asynqmon"
+	APIPath       = "/admin/v1/"
+)
 
 //go:embed admin.html
 var adminPage []byte
@@ -62,7 +67,7 @@ func (a Admin) Handler() http.Handler {
 	if a.Source == nil {
 		a.Source = remote
 	}
-	guard := operatorAuth{tokens: a.Operators, log: a.Log, attempts: a.Attempts, source: a.Source}
+	guard := operators.Guard{Tokens: a.Operators, Log: a.Log, Attempts: a.Attempts, Source: a.Source}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", a.metrics())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -72,10 +77,13 @@ func (a Admin) Handler() http.Handler {
 	for path, profile := range map[string]http.HandlerFunc{
 		"": pprof.Index, "profile": pprof.Profile, "trace": pprof.Trace, "symbol": pprof.Symbol, "cmdline": pprof.Cmdline,
 	} {
-		mux.Handle("GET /debug/pprof/"+path, guard.only(limitProfile(profile)))
+		mux.Handle("GET /debug/pprof/"+path, only(guard, limitProfile(profile)))
+	}
+	if a.API != nil {
+		mux.Handle(APIPath, a.API(guard))
 	}
 	if a.Dashboard != nil {
-		mux.Handle(DashboardPath+"/", guard.only(a.Dashboard))
+		mux.Handle(DashboardPath+"/", only(guard, a.Dashboard))
 		mux.Handle("GET "+DashboardPath, http.RedirectHandler(DashboardPath+"/", http.StatusFound))
 	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {

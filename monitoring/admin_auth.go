@@ -2,60 +2,27 @@ package monitoring
 
 import (
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/netip"
-	"strconv"
-	"strings"
-	"time"
 
-	"github.com/forgerun/forgerun/internal/authlimit"
 	"github.com/forgerun/forgerun/internal/localhosts"
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// operatorAuth serves operators only: those who know the token.
-type operatorAuth struct {
-	tokens   operators.Tokens // none: none is needed
-	log      *slog.Logger
-	attempts *authlimit.Limiter
-	source   func(*http.Request) netip.Addr
-}
-
-// keyPrefix begins the API key of a client, which is not accepted here.
-const keyPrefix = "frk_"
-
-// only serves operators. Others are asked for the token, and logged.
-func (a operatorAuth) only(next http.Handler) http.Handler {
-	if a.tokens.None() {
-		return next
-	}
+// only serves operators. Others are told how to be one.
+func only(guard operators.Guard, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		given, source := presented(r), a.source(r)
-		if given != "" {
-			if wait := a.attempts.Check(source, given); wait > 0 {
-				a.refused(r, source, "too many failures before")
-				w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
-				refuse(w, http.StatusTooManyRequests, "Too many attempts with a wrong token came from this address. "+
-					"Wait as Retry-After says; this one was not looked at.")
-				return
-			}
-		}
-		if operator, ok := a.tokens.Find(given); ok {
-			a.attempts.Succeeded(given)
-			if operator.ReadOnly && r.Method != http.MethodGet && r.Method != http.MethodHead {
-				refuse(w, http.StatusForbidden, "This token may read only.")
-				return
-			}
-			next.ServeHTTP(w, r)
+		operator, refusal := guard.Check(r)
+		if refusal == nil {
+			next.ServeHTTP(w, r.WithContext(operators.With(r.Context(), operator)))
 			return
 		}
-		if given != "" {
-			a.attempts.Failed(source, given)
+		refusal.Header(w.Header())
+		if refusal.Status == http.StatusUnauthorized {
+			http.Error(w, refusal.Detail, refusal.Status) // a browser shows it once the dialog is canceled
+			return
 		}
-		a.refused(r, source, reasonOf(given))
-		w.Header().Set("WWW-Authenticate", `Basic realm="ForgeRun admin: the token is the password"`)
-		http.Error(w, "This page needs the admin token, as a bearer token or as the password.", http.StatusUnauthorized)
+		refuse(w, refusal.Status, refusal.Detail)
 	})
 }
 
@@ -86,39 +53,8 @@ func followsLink(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
-// reasonOf says what is wrong with what was presented.
-func reasonOf(given string) string {
-	switch {
-	case given == "":
-		return "no token"
-	case strings.HasPrefix(given, keyPrefix):
-		return "a client's API key"
-	}
-	return "wrong token"
-}
-
-// refused logs failed authentications, a few lines a second, without what was presented.
-func (a operatorAuth) refused(r *http.Request, source netip.Addr, reason string) {
-	if omitted, due := a.attempts.Line(); due {
-		a.log.LogAttrs(r.Context(), slog.LevelWarn, "admin authentication failed", slog.String("reason", reason),
-			slog.String("remote_address", source.String()), slog.String("route", r.Pattern), slog.Int("omitted", omitted))
-	}
-}
-
 // remote is the address at the other end of the connection.
 func remote(r *http.Request) netip.Addr {
 	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return addr.Addr().Unmap()
-}
-
-// presented is the token that a request has, "" for none.
-func presented(r *http.Request) string {
-	if _, password, ok := r.BasicAuth(); ok {
-		return password
-	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if strings.EqualFold(scheme, "Bearer") {
-		return token
-	}
-	return ""
 }

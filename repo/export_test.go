@@ -73,6 +73,15 @@ var Statements = map[string]string{
 	"unpublishedOutcomes": unpublishedOutcomes, "markPublished": markPublished, "republishOutcomes": republishOutcomes,
 	"cleanDeliveries": cleanDeliveries, "cleanClientDeliveries": cleanClientDeliveries, "cleanLogs": cleanLogs,
 	"cleanWebhooks": cleanWebhooks, "removePublished": removePublished,
+	"readAnyJob": readAnyJob, "readJobOwner": readJobOwner, "allWorkers": listAllWorkers, "groupQueues": groupQueues,
+	"groupFailures": groupFailures, "allClients": listAllClients, "anyWebhooks": anyWebhooks, "oneWebhook": oneWebhook,
+	"clientsWebhooks": clientsWebhooks, "anyDeliveries": anyDeliveries, "webhookDeliveries": webhookDeliveries,
+	"jobDeliveries": jobDeliveries, "readAnyDelivery": readAnyDelivery, "allBatches": listAllBatches, "readAnyBatch": readAnyBatch,
+	"readSystem": readSystem,
+	"anyJobs":    anyJobs.list, "clientJobs": clientJobs.list, "batchJobs": batchJobs.list, "endedJobs": endedJobs.list,
+	"queuedJobs": queuedJobs.list, "scheduledJobs": scheduledJobs.list, "heldJobs": heldJobs.list,
+	"anyJobsCount": anyJobs.count, "clientJobsCount": clientJobs.count, "batchJobsCount": batchJobs.count, "endedJobsCount": endedJobs.count,
+	"queuedJobsCount": queuedJobs.count, "scheduledJobsCount": scheduledJobs.count, "heldJobsCount": heldJobs.count,
 	"moveStrandedJobs": moveStrandedJobs, "moveStrandedDeliveries": moveStrandedDeliveries, "endStrandedLeases": endStrandedLeases,
 }
 

@@ -59,12 +59,12 @@ type listed[T any] struct {
 	wanted bool
 }
 
-// onePage gives the wanted items of a list, limit of them at most, and the id
-// after which the next page begins; the zero id if there is none.
-func onePage[T any](rows []listed[T], limit int, id func(T) job.ID) (items []T, next job.ID) {
+// onePage gives the wanted items of a list, limit of them at most, and the place
+// after which the next page begins; the zero place if there is none.
+func onePage[T, P any](rows []listed[T], limit int, place func(T) P) (items []T, next P) {
 	for _, r := range rows {
 		if r.last {
-			next = id(r.item)
+			next = place(r.item)
 		}
 		if r.wanted {
 			items = append(items, r.item)
@@ -72,7 +72,7 @@ func onePage[T any](rows []listed[T], limit int, id func(T) job.ID) (items []T, 
 	}
 	if len(items) > limit {
 		items = items[:limit]
-		next = id(items[limit-1])
+		next = place(items[limit-1])
 	}
 	return items, next
 }

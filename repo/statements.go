@@ -42,7 +42,7 @@ var constants = map[string]string{
 	"scenarioColumns": scenarioColumns, "steppedColumns": steppedColumns, "taskColumns": taskColumns, "webhookColumns": webhookColumns,
 	"batchBytes": strconv.Itoa(batchBytes), "maxClaimBytes": strconv.Itoa(maxClaimBytes),
 	"throttledUntil": "timestamptz '" + job.ThrottledUntil.Format(time.DateTime+"-07") + "'",
-	"maxLooked":      strconv.Itoa(maxLooked), "maxPickupBytes": strconv.Itoa(maxPickupBytes),
+	"maxCounted":     strconv.Itoa(maxCounted), "maxLooked": strconv.Itoa(maxLooked), "maxPickupBytes": strconv.Itoa(maxPickupBytes),
 }
 
 var (

@@ -1,0 +1,239 @@
+package admin
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Range chooses by time, client and what else a list can be narrowed by. Zero fields choose all.
+type Range struct {
+	ClientID  job.ID
+	WebhookID job.ID
+	JobID     job.ID
+	WorkKind  job.Kind
+	Code      job.Code
+	State     string
+	EventName string
+	Enabled   *bool
+	From, To  *time.Time
+	After     job.ID // go on after this one; lists run from new to old
+	Limit     int
+}
+
+// Page is a part of a list.
+type Page[T any] struct {
+	Data []T
+	Next job.ID // where to go on; zero at the end
+}
+
+// Bounded is a list that is told as far as it was looked at.
+type Bounded[T any] struct {
+	Data []T  `json:"data"`
+	More bool `json:"more"`
+}
+
+// Count is a number of entries, as far as it was counted.
+type Count struct {
+	Count int  `json:"count"`
+	More  bool `json:"more"`
+}
+
+// Worker is a worker process.
+type Worker struct {
+	WorkerID    job.ID    `json:"worker_id"`
+	Name        string    `json:"name"`
+	State       string    `json:"state"`
+	Slots       int       `json:"slots"`
+	Held        int       `json:"held"`
+	Jobs        []HeldJob `json:"jobs"`
+	StartedAt   job.Time  `json:"started_at"`
+	HeartbeatAt job.Time  `json:"heartbeat_at"`
+	ExpiresAt   job.Time  `json:"expires_at"`
+}
+
+// HeldJob is a job that a worker holds.
+type HeldJob struct {
+	JobID      job.ID    `json:"job_id"`
+	ClientID   job.ID    `json:"client_id"`
+	WorkKind   job.Kind  `json:"work_kind"`
+	State      job.State `json:"state"`
+	Attempt    int       `json:"attempt"`
+	AssignedAt *job.Time `json:"assigned_at"`
+	StartedAt  *job.Time `json:"started_at"`
+}
+
+// Queue is the jobs of one client and kind that wait.
+type Queue struct {
+	ClientID    job.ID    `json:"client_id"`
+	WorkKind    job.Kind  `json:"work_kind"`
+	Queued      int       `json:"queued"`
+	Scheduled   int       `json:"scheduled"`
+	OldestRunAt *job.Time `json:"oldest_run_at"`
+}
+
+// FailureGroup is failures that have code, kind and detail in common.
+type FailureGroup struct {
+	Code      job.Code `json:"code"`
+	WorkKind  job.Kind `json:"work_kind"`
+	Detail    string   `json:"detail"`
+	Count     int      `json:"count"`
+	FirstAt   job.Time `json:"first_at"`
+	LastAt    job.Time `json:"last_at"`
+	LastJobID job.ID   `json:"last_job_id"`
+}
+
+// Usage is what of a limit is used.
+type Usage struct {
+	Used  *int `json:"used"`
+	Limit *int `json:"limit"`
+}
+
+// Client is a client with its use of limits.
+type Client struct {
+	ClientID   job.ID   `json:"client_id"`
+	CreatedAt  job.Time `json:"created_at"`
+	ActiveJobs Usage    `json:"active_jobs"`
+	OpenJobs   Usage    `json:"open_jobs"`
+	Webhooks   Usage    `json:"webhooks"`
+}
+
+// ClientDetail is a client with its keys.
+type ClientDetail struct {
+	Client
+	Keys []Key `json:"keys"`
+}
+
+// Key is an API key without its secret.
+type Key struct {
+	KeyID      string    `json:"key_id"`
+	Scope      string    `json:"scope"`
+	CreatedAt  job.Time  `json:"created_at"`
+	ExpiresAt  job.Time  `json:"expires_at"`
+	RevokedAt  *job.Time `json:"revoked_at"`
+	ReplacedBy *string   `json:"replaced_by"`
+}
+
+// SendCause is what went wrong with a delivery; it is told with a sentence.
+type SendCause job.SendError
+
+// MarshalJSON tells the code with its sentence.
+func (c SendCause) MarshalJSON() ([]byte, error) { return cause(string(c), job.SendError(c).Text()) }
+
+// DisabledCause is why a webhook is disabled; it is told with a sentence.
+type DisabledCause job.DisabledReason
+
+// MarshalJSON tells the code with its sentence.
+func (c DisabledCause) MarshalJSON() ([]byte, error) {
+	return cause(string(c), job.DisabledReason(c).Text())
+}
+
+func cause(code, detail string) ([]byte, error) {
+	return json.Marshal(struct {
+		Code   string `json:"code"`
+		Detail string `json:"detail"`
+	}{code, detail})
+}
+
+// Webhook is a webhook without its secrets.
+type Webhook struct {
+	WebhookID           job.ID          `json:"webhook_id"`
+	ClientID            job.ID          `json:"client_id"`
+	URL                 string          `json:"url"`
+	Events              []string        `json:"events"`
+	Description         string          `json:"description"`
+	ContentMode         job.ContentMode `json:"content_mode"`
+	Enabled             bool            `json:"enabled"`
+	DisabledAt          *job.Time       `json:"disabled_at"`
+	DisabledReason      *DisabledCause  `json:"disabled_reason"`
+	ConsecutiveFailures int             `json:"consecutive_failures"`
+	FailingSince        *job.Time       `json:"failing_since"`
+	ProvenAt            *job.Time       `json:"proven_at"`
+	CreatedAt           job.Time        `json:"created_at"`
+	UpdatedAt           job.Time        `json:"updated_at"`
+}
+
+// Delivery is one event on its way to one webhook, or to the callback of its job.
+type Delivery struct {
+	DeliveryID    job.ID            `json:"delivery_id"`
+	ClientID      job.ID            `json:"client_id"`
+	WebhookID     *job.ID           `json:"webhook_id"`
+	URL           *string           `json:"url"`
+	JobID         *job.ID           `json:"job_id"`
+	EventID       job.ID            `json:"event_id"`
+	EventName     string            `json:"event_name"`
+	Seq           *int              `json:"seq"`
+	State         job.DeliveryState `json:"state"`
+	Attempts      int               `json:"attempts"`
+	NextAttemptAt *job.Time         `json:"next_attempt_at"`
+	CreatedAt     job.Time          `json:"created_at"`
+	SettledAt     *job.Time         `json:"settled_at"`
+	LastStatus    *int              `json:"last_status"`
+	LastError     *SendCause        `json:"last_error"`
+}
+
+// LoggedDelivery is a delivery with its attempts.
+type LoggedDelivery struct {
+	Delivery
+	AttemptsLog []DeliveryAttempt `json:"attempts_log"`
+}
+
+// DeliveryAttempt is one attempt to deliver.
+type DeliveryAttempt struct {
+	Number     int        `json:"number"`
+	StartedAt  job.Time   `json:"started_at"`
+	DurationMS int64      `json:"duration_ms"`
+	Status     *int       `json:"status"`
+	Error      *SendCause `json:"error"`
+	Response   *Response  `json:"response"`
+}
+
+// Response is what a receiver answered, as far as it is kept. Body is nil, and BodyBase64 has it, unless it is text.
+type Response struct {
+	Headers    json.RawMessage `json:"headers"`
+	Body       *string         `json:"body"`
+	BodyBase64 string          `json:"body_base64,omitempty"`
+	Truncated  bool            `json:"truncated"`
+}
+
+// Batch is a batch; Counts is nil in lists.
+type Batch struct {
+	BatchID       job.ID         `json:"batch_id"`
+	ClientID      job.ID         `json:"client_id"`
+	CreatedAt     job.Time       `json:"created_at"`
+	CompletedAt   *job.Time      `json:"completed_at"`
+	Status        *job.Status    `json:"status"`
+	Total         int            `json:"total"`
+	CorrelationID *string        `json:"correlation_id"`
+	Counts        map[string]int `json:"counts,omitempty"`
+}
+
+// System is the service as a whole.
+type System struct {
+	Version        string   `json:"version"`
+	Time           job.Time `json:"time"`
+	SchemaVersion  int      `json:"schema_version"`
+	Leader         *Leader  `json:"leader"`
+	Epoch          int64    `json:"epoch"`
+	DispatchWindow Usage    `json:"dispatch_window"`
+	WorkersAlive   int      `json:"workers_alive"`
+	Slots          int      `json:"slots"`
+	Backlog        Backlog  `json:"backlog"`
+}
+
+// Leader is the process that leads.
+type Leader struct {
+	LeaderID  job.ID   `json:"leader_id"`
+	ExpiresAt job.Time `json:"expires_at"`
+}
+
+// Backlog is how much waits.
+type Backlog struct {
+	Queued           Count     `json:"queued"`
+	Scheduled        Count     `json:"scheduled"`
+	Held             Count     `json:"held"`
+	OldestRunAt      *job.Time `json:"oldest_run_at"`
+	Deliveries       Count     `json:"deliveries"`
+	OldestDeliveryAt *job.Time `json:"oldest_delivery_at"`
+}

@@ -1,0 +1,240 @@
+package repo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/admin"
+)
+
+const (
+	// maxCounted is how many jobs one count may look at: about a third of a second.
+	maxCounted = 200_000
+
+	// MaxCount is how far is counted.
+	MaxCount = 100_000
+
+	// searchFor is how long a page is searched for further entries in portions of maxLooked: one that is not full after
+	// that ends where it is.
+	searchFor = 250 * time.Millisecond
+
+	// What the detail of a job shows at most.
+	maxShownEvents     = 1000
+	maxShownDeliveries = 100
+)
+
+// Admin reads for operators: what belongs to all clients. Its statements answer with JSON in the form of the operator
+// API, so that each member is named in one place of SQL and one of Go.
+type Admin struct{ store *Store }
+
+// Admin gives the reading side of operators.
+func (s *Store) Admin() Admin { return Admin{s} }
+
+// jobRange is the part of an index that a list of jobs walks.
+type jobRange struct {
+	list, count string
+	start       admin.Place // before the first entry
+	byID        bool        // from new to old by ids, whose times bound it
+}
+
+func newJobRange(source, where, sort, placed string, start admin.Place) jobRange {
+	with := []string{"{{source}}", source, "{{range}}", where, "{{sort}}", sort, "{{placed}}", placed}
+	return jobRange{
+		list: statement("adminJobs", with...), count: statement("adminJobCount", with...), start: start, byID: placed == "created_at",
+	}
+}
+
+var (
+	lastID   = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	farPast  = time.Date(1, time.January, 1, 0, 0, 0, 0, time.UTC)
+	farAhead = time.Date(9999, time.January, 1, 0, 0, 0, 0, time.UTC)
+	newest   = admin.Place{At: farAhead, ID: lastID}
+	soonest  = admin.Place{At: farPast}
+
+	anyJobs    = newJobRange("jobs", "job_id < @id AND job_id >= @from_id AND "+unplaced, "job_id DESC", "created_at", newest)
+	clientJobs = newJobRange("jobs", ownersJobs("client_id", "@client"), "client_id DESC, job_id DESC", "created_at", newest)
+	batchJobs  = newJobRange("jobs", ownersJobs("batch_id", "@batch"), "batch_id DESC, job_id DESC", "created_at", newest)
+	endedJobs  = newJobRange("jobs", "(finished_at, job_id) < (@at, @id) AND finished_at IS NOT NULL"+
+		" AND finished_at >= coalesce(@created_after, '-infinity'::timestamptz) AND "+unbounded,
+		"finished_at DESC, job_id DESC", "finished_at", newest)
+	queuedJobs = newJobRange("jobs", "(run_at, job_id) > (@at, @id) AND worker_id IS NULL AND finished_at IS NULL AND "+unbounded,
+		"run_at, job_id", "run_at", soonest)
+	scheduledJobs = newJobRange("jobs", "(execution_at, job_id) > (@at, @id) AND queued_at IS NULL AND finished_at IS NULL AND "+unbounded,
+		"execution_at, job_id", "execution_at", soonest)
+	heldJobs = newJobRange("(SELECT * FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT "+strconv.Itoa(maxCounted)+")",
+		"job_id < @id AND job_id >= @from_id AND "+unplaced, "job_id DESC", "created_at", newest)
+
+	readAnyJob   = statement("adminJob")
+	readJobOwner = statement("adminOwner")
+)
+
+// A range that does not begin at a time, or at an id, names it all the same: lists have the same parameters.
+const (
+	unplaced  = "@at::timestamptz IS NOT NULL"
+	unbounded = "@from_id::uuid IS NOT NULL"
+)
+
+// ownersJobs is the range of the jobs of a client or a batch.
+func ownersJobs(column, value string) string {
+	return fmt.Sprintf("(%[1]s, job_id) < (%[2]s::uuid, @id) AND (%[1]s, job_id) >= (%[2]s::uuid, @from_id) AND %[1]s IS NOT NULL AND %[3]s",
+		column, value, unplaced)
+}
+
+func rangeOf(q admin.JobQuery) jobRange {
+	switch {
+	case !q.BatchID.IsZero():
+		return batchJobs
+	case !q.ClientID.IsZero():
+		return clientJobs
+	}
+	switch q.Order() {
+	case admin.ByEnd:
+		return endedJobs
+	case admin.ByRunAt:
+		return queuedJobs
+	case admin.BySchedule:
+		return scheduledJobs
+	case admin.ByHolding:
+		return heldJobs
+	default:
+		return anyJobs
+	}
+}
+
+// arguments are those that a list and a count of jobs have in common.
+func (r jobRange) arguments(q admin.JobQuery) []any {
+	after := q.After
+	if after.IsZero() {
+		after = r.start
+	}
+	from, to := idRange(job.Query{CreatedAfter: q.From, CreatedBefore: q.To})
+	if r.byID && bytes.Compare(to[:], after.ID[:]) < 0 {
+		after.ID = to
+	}
+	return []any{
+		uuid(q.ClientID), uuid(q.BatchID), nullable(string(q.State)), nullable(string(q.Type)), nullable(string(q.WorkKind)),
+		nullable(q.CorrelationID), nullable(string(q.FailureCode)), q.From, q.To, after.At, [16]byte(after.ID), [16]byte(from),
+	}
+}
+
+// Jobs lists jobs, sorted as q.Order says.
+func (a Admin) Jobs(ctx context.Context, q admin.JobQuery) (admin.JobPage, error) {
+	page := admin.JobPage{Jobs: []admin.JobSummary{}}
+	r, began := rangeOf(q), time.Now()
+	for {
+		part := q
+		part.Limit = q.Limit - len(page.Jobs)
+		jobs, next, err := a.look(ctx, r, part)
+		if err != nil {
+			return admin.JobPage{}, err
+		}
+		page.Jobs, page.Next, q.After = append(page.Jobs, jobs...), next, next
+		if next.IsZero() || len(page.Jobs) == q.Limit || time.Since(began) > searchFor {
+			return page, nil
+		}
+	}
+}
+
+// placedJob is a job with its place in a list.
+type placedJob struct {
+	admin.JobSummary
+	at time.Time
+}
+
+// look is one portion of Jobs: it looks at maxLooked jobs at most.
+func (a Admin) look(ctx context.Context, r jobRange, q admin.JobQuery) ([]admin.JobSummary, admin.Place, error) {
+	rows, err := queryRows(ctx, a.store, func(row pgx.CollectableRow) (l listed[placedJob], err error) {
+		var encoded []byte
+		if err := row.Scan(&l.last, &l.wanted, &l.item.at, &encoded); err != nil {
+			return l, err
+		}
+		l.item.JobSummary, err = decodeSummary(encoded)
+		return l, err
+	}, r.list, append(r.arguments(q), q.Limit+1)...)
+	if err != nil {
+		return nil, admin.Place{}, err
+	}
+	found, next := onePage(rows, q.Limit, func(j placedJob) admin.Place { return admin.Place{At: j.at, ID: j.JobID} })
+	jobs := make([]admin.JobSummary, len(found))
+	for i, j := range found {
+		jobs[i] = j.JobSummary
+	}
+	return jobs, next, nil
+}
+
+// Count counts jobs as far as MaxCount, and after a bounded time.
+func (a Admin) Count(ctx context.Context, q admin.JobQuery) (admin.Count, error) {
+	r := rangeOf(q)
+	count, _, err := queryFirst(ctx, a.store, scanJSON[admin.Count], r.count, append(r.arguments(q), MaxCount)...)
+	return count, err
+}
+
+// decodeSummary reads adminJobColumns.
+func decodeSummary(encoded []byte) (admin.JobSummary, error) {
+	var stored struct {
+		admin.JobSummary
+		Retryable *bool `json:"failure_retryable"`
+	}
+	err := json.Unmarshal(encoded, &stored)
+	stored.CanRetry = canRetry(stored.JobSummary, deref(stored.Retryable))
+	return stored.JobSummary, err
+}
+
+func canRetry(j admin.JobSummary, retryable bool) bool {
+	return (&job.Job{
+		State: j.State, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts, Failure: &job.Failure{Retryable: retryable},
+	}).CanRetry()
+}
+
+// Job reads a job. What it waits for is told without its sentence.
+func (a Admin) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
+	type stored struct {
+		admin.Job
+		AsOf    job.Time `json:"as_of"`
+		Workers int      `json:"workers"`
+	}
+	j, found, err := queryFirst(ctx, a.store, scanJSON[stored], readAnyJob, uuid(id), maxShownEvents, maxShownDeliveries+1)
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return nil, errNotFound
+	}
+	j.CanRetry = canRetry(j.JobSummary, j.Failure != nil && j.Failure.Retryable)
+	if j.MoreDeliveries = len(j.Deliveries) > maxShownDeliveries; j.MoreDeliveries {
+		j.Deliveries = j.Deliveries[:maxShownDeliveries]
+	}
+	waits := &job.Job{State: j.State, RunAt: time.Time(j.RunAt)}
+	if reason := waits.WaitingFor(time.Time(j.AsOf), j.Workers); reason != "" {
+		j.Waiting = &admin.Waiting{Reason: reason, Detail: reason.Text()}
+		if reason == job.WaitingScheduled || reason == job.WaitingBackoff {
+			j.Waiting.Until = &j.RunAt
+		}
+	}
+	return &j.Job, nil
+}
+
+// OwnerOf finds whose a job is.
+func (a Admin) OwnerOf(ctx context.Context, id job.ID) (job.ID, error) {
+	client, found, err := queryFirst(ctx, a.store, rowToID, readJobOwner, uuid(id))
+	if err == nil && !found {
+		err = errNotFound
+	}
+	return client, err
+}
+
+// scanJSON reads a row of one value of JSON.
+func scanJSON[T any](row pgx.CollectableRow) (v T, err error) {
+	var encoded []byte
+	if err := row.Scan(&encoded); err != nil {
+		return v, err
+	}
+	return v, json.Unmarshal(encoded, &v)
+}

@@ -1,0 +1,49 @@
+package repo_test
+
+// How operators' lists find their rows: each along the index that has its order, however few of the rows match.
+func init() {
+	const id, anID = `'` + nobody + `'`, `'` + busy + `'`
+	const filters = `NULL, NULL, 'FAILED', NULL, NULL, NULL, NULL, NULL, NULL, `
+	newest := `'infinity', '` + lastID + `', ` + id
+	soonest := `'-infinity', ` + id + `, ` + id
+	add := func(name, args string, counts bool, uses ...use) {
+		p := plans[name]
+		p.args, p.uses, p.counts = args, uses, counts
+		plans[name] = p
+	}
+	owned := anID + `, ` + anID + `, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ` + newest
+	for name, way := range map[string]struct {
+		args string
+		use
+	}{
+		"anyJobs":       {filters + newest, use{"jobs_pkey", "job_id <"}},
+		"clientJobs":    {owned, use{"jobs_client", "ROW(client_id, job_id) <"}},
+		"batchJobs":     {owned, use{"jobs_batch", "ROW(batch_id, job_id) <"}},
+		"endedJobs":     {filters + newest, use{"jobs_ended", "finished_at"}},
+		"queuedJobs":    {filters + soonest, use{"jobs_waiting", "ROW(run_at, job_id) >"}},
+		"scheduledJobs": {filters + soonest, use{"jobs_scheduled", "ROW(execution_at, job_id) >"}},
+		"heldJobs":      {filters + newest, use{"jobs_held", ""}},
+	} {
+		add(name, way.args+`, 51`, false, way.use)
+		add(name+"Count", way.args+`, 100000`, true, way.use)
+	}
+	add("readAnyJob", anID+`, 1000, 101`, false, byKey, use{"events_pkey", "job_id = "}, use{"reports_pkey", "job_id = "},
+		use{"results_pkey", "job_id = "}, use{"deliveries_job", "ROW(job_id, delivery_id) <="})
+	add("readJobOwner", anID, false, byKey)
+	add("allWorkers", `NULL, '`+lastID+`', 51, 100`, false, use{"jobs_held", "worker_id = "})
+	add("groupQueues", `NULL, NULL, 100000, 1000`, true, use{"jobs_waiting", ""})
+	add("groupFailures", `NULL, NULL, NULL, '2000-01-01', 'infinity', 100000, 1000`, true, use{"jobs_ended", "finished_at"})
+	add("allClients", `NULL, '`+lastID+`', 100000, 51`, true, use{"jobs_waiting", ""}, use{"jobs_held", ""}, use{"webhooks_client", "client_id = "})
+	add("anyWebhooks", `NULL, NULL, NULL, '`+lastID+`', 51`, true, use{"webhooks_pkey", "webhook_id <"})
+	add("oneWebhook", anID+`, NULL, NULL, '`+lastID+`', 2`, false, use{"webhooks_pkey", "webhook_id = "})
+	add("clientsWebhooks", `NULL, `+anID+`, NULL, '`+lastID+`', 51`, false, use{"webhooks_client", "ROW(client_id, webhook_id) <"})
+	delivered := `NULL, ` + anID + `, NULL, NULL, NULL, NULL, '` + lastID + `', ` + id + `, 51`
+	add("anyDeliveries", `NULL, NULL, 'FAILED', NULL, NULL, NULL, '`+lastID+`', `+id+`, 51`, true, use{"deliveries_pkey", "delivery_id <"})
+	add("webhookDeliveries", delivered, false, use{"deliveries_webhook", "ROW(webhook_id, delivery_id) <"})
+	add("jobDeliveries", delivered, false, use{"deliveries_job", "ROW(job_id, delivery_id) <"})
+	add("readAnyDelivery", anID+`, 100`, false, use{"deliveries_pkey", "delivery_id = "}, use{"delivery_attempts_pkey", "delivery_id = "})
+	add("allBatches", anID+`, NULL, NULL, '`+lastID+`', `+id+`, 51`, true, use{"batches_pkey", "batch_id <"})
+	add("readAnyBatch", anID, false, use{"batches_pkey", "batch_id = "}, use{"jobs_batch", "batch_id = "})
+	add("readSystem", `100000, `+id+`, `+id+`, 10000`, true, use{"jobs_waiting", "run_at <= now()"}, use{"jobs_scheduled", ""}, use{"jobs_held", ""},
+		use{"deliveries_waiting", "ROW(client_id, endpoint_id) >"}, use{"deliveries_claimed", ""})
+}

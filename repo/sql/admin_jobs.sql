@@ -1,0 +1,81 @@
+-- fragment: wantedJob
+-- Guards jobs of all clients that match the filters of an operator.
+(@client::uuid IS NULL OR client_id = @client) AND (@batch::uuid IS NULL OR batch_id = @batch)
+  AND (@state::text IS NULL OR state = @state) AND (@type::text IS NULL OR type = @type)
+  AND (@work_kind::text IS NULL OR work_kind = @work_kind) AND (@correlation_id::text IS NULL OR correlation_id = @correlation_id)
+  AND (@failure_code::text IS NULL OR failure_code = @failure_code)
+  AND (@created_after::timestamptz IS NULL OR created_at >= @created_after)
+  AND (@created_before::timestamptz IS NULL OR created_at < @created_before)
+
+-- fragment: adminJobColumns
+-- Names the columns of a job as the operator API does.
+jobs.job_id, jobs.client_id, jobs.type, jobs.work_kind, jobs.state, jobs.outcome, jobs.created_at, jobs.execution_at, jobs.updated_at,
+  jobs.started_at, jobs.finished_at, CASE WHEN jobs.state = 'CANCELED' THEN jobs.finished_at END AS canceled_at,
+  jobs.attempt, jobs.attempt AS attempts, jobs.max_attempts, jobs.failure_retryable, jobs.batch_id, jobs.correlation_id, jobs.failure_code
+
+-- name: adminJobs
+-- Lists jobs of all clients along the index that gives their order: jobs_pkey, jobs_client or jobs_batch backwards for
+-- the newest first, jobs_ended backwards for what ended last, jobs_waiting and jobs_scheduled for what is next, and
+-- jobs_held, whose rows are few and sorted here. Each row says whether it is wanted; the maxLooked-th row is answered even
+-- if it is not, to go on from there. Locks nothing.
+--
+-- Ranges by owner are comparisons of rows, for the reason that stands at listJobs. Each range names @at, @id and @from_id, so
+-- that all lists have the same parameters.
+-- Parameters: @client, @batch, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after, @created_before,
+-- @at, @id, @from_id, @limit
+WITH looked AS (
+  SELECT * FROM {{source}} AS jobs WHERE {{range}} ORDER BY {{sort}}
+  LIMIT {{maxLooked}}
+), judged AS (
+  SELECT *, row_number() OVER (ORDER BY {{sort}}) AS nth, {{wantedJob}} AS wanted FROM looked
+)
+SELECT nth = {{maxLooked}}, wanted, {{placed}}, (SELECT to_json(r) FROM (SELECT {{adminJobColumns}}) r)
+FROM judged AS jobs WHERE wanted OR nth = {{maxLooked}} ORDER BY {{sort}} LIMIT @limit
+
+-- name: adminJobCount
+-- Counts jobs of all clients in the range of adminJobs, along the same indexes, as far as the first maxCounted. Locks nothing.
+-- Parameters: @client, @batch, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after, @created_before,
+-- @at, @id, @from_id, @most
+SELECT to_json(r) FROM (
+  SELECT least(count(*) FILTER (WHERE wanted), @most) AS count,
+    count(*) = {{maxCounted}} OR count(*) FILTER (WHERE wanted) > @most AS more
+  FROM (
+    SELECT {{wantedJob}} AS wanted FROM {{source}} AS jobs
+    WHERE {{range}} ORDER BY {{sort}} LIMIT {{maxCounted}}
+  ) looked
+) r
+
+-- fragment: failureObject
+-- Makes one value of the six columns of a failure, null if there is none.
+CASE WHEN failure_code IS NOT NULL THEN json_build_object('reason', failure_reason, 'code', failure_code,
+  'retryable', failure_retryable, 'stage', failure_stage, 'detail', failure_detail) END AS failure
+
+-- name: adminJob
+-- Reads a job of any client with its reports, its first events, its latest deliveries and what is known of its result, in one
+-- snapshot. All are found by keys, deliveries by the index deliveries_job. Locks nothing. No row: there is no such job.
+-- Parameters: @job, @events, @deliveries
+SELECT to_json(r) FROM (
+  SELECT {{adminJobColumns}}, auto_retry, callback, request_id, substring(traceparent FROM 4 FOR 32) AS trace_id, queued_at, assigned_at,
+    run_at, worker_id, fence, lease_expiries, definition, params, {{failureObject}},
+    (SELECT json_build_object('media_type', media_type, 'size_bytes', size, 'sha256', encode(sha256, 'hex'), 'expires_at', expires_at)
+      FROM results WHERE results.job_id = jobs.job_id AND jobs.state = 'SUCCEEDED') AS result,
+    (SELECT coalesce(json_agg(a ORDER BY a.attempt), '[]') FROM (
+      SELECT attempt, outcome, started_at, finished_at, duration_ms, worker_id, {{failureObject}} FROM reports
+      WHERE reports.job_id = jobs.job_id) a) AS attempts_log,
+    (SELECT coalesce(json_agg(e ORDER BY e.seq), '[]') FROM (
+      SELECT event_id, seq, job_id, event_name, prev_state, next_state, attempt, occurred_at AS timestamp, data FROM events
+      WHERE events.job_id = jobs.job_id ORDER BY seq LIMIT @events) e) AS events,
+    jobs.event_seq > @events AS more_events,
+    (SELECT coalesce(json_agg(d ORDER BY d.delivery_id DESC), '[]') FROM (
+      SELECT {{adminDeliveryColumns}} FROM deliveries
+      WHERE (job_id, delivery_id) >= (@job, '00000000-0000-0000-0000-000000000000'::uuid)
+        AND (job_id, delivery_id) <= (@job, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid) AND job_id IS NOT NULL
+      ORDER BY job_id DESC, delivery_id DESC LIMIT @deliveries) d) AS deliveries,
+    clock_timestamp() AS as_of, (SELECT count(*) FROM workers WHERE workers.state = 'ALIVE' AND expires_at > now()) AS workers
+  FROM jobs WHERE job_id = @job
+) r
+
+-- name: adminOwner
+-- Finds whose a job is, by primary key. Locks nothing. No row: there is no such job.
+-- Parameters: @job
+SELECT client_id FROM jobs WHERE job_id = @job
