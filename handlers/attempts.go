@@ -5,13 +5,14 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 )
 
 // getReport answers with the report of the latest finished attempt, or of the
 // one that ?attempt names; see onceEnded.
 func (s *Server) getReport(r *call) error {
-	attempt, _ := parsePositive(r.Query("attempt")) // 0 if there is none; checked with the query
+	attempt, _ := query.Positive(r.Query("attempt")) // 0 if there is none; checked with the query
 	first := max(attempt, 1)
 	report, err := onceEnded(s, r,
 		func() (*job.Report, error) { return s.deps.Reader.Report(r.ctx, r.caller.ClientID, r.jobID, attempt) },
@@ -34,7 +35,7 @@ func (s *Server) listAttempts(r *call) error {
 		return err
 	}
 	list := listView[attemptView]{
-		Data: make([]attemptView, len(attempts)), Page: pageView{Limit: max(maxLimit, len(attempts))},
+		Data: make([]attemptView, len(attempts)), Page: pageView{Limit: max(query.MaxLimit, len(attempts))},
 	}
 	for i, a := range attempts {
 		list.Data[i] = s.attemptViewOf(origin, a)
@@ -48,7 +49,7 @@ func (s *Server) listAttempts(r *call) error {
 // getAttempt answers with the outcome document of one attempt: what the
 // instance of a failure points to.
 func (s *Server) getAttempt(r *call) error {
-	n, ok := parsePositive(r.Params("n"))
+	n, ok := query.Positive(r.Params("n"))
 	if !ok {
 		return job.Errorf(job.CodeRequestNotFound, "Attempts are numbered from 1.")
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -24,7 +25,7 @@ func (s *Server) listDeliveries(r *call) (err error) {
 	q := job.DeliveryQuery{
 		Owner: r.owner(), State: job.DeliveryState(r.Query("state")), EventName: r.Query("event_name"),
 		CreatedAfter: r.queryTime("created_after"), CreatedBefore: r.queryTime("created_before"),
-		Limit: r.queryLimit(defaultLimit),
+		Limit: r.queryLimit(query.DefaultLimit),
 	}
 	path := deliveriesPath(q.Owner)
 	scope := path + "?" + r.filters()
@@ -99,7 +100,7 @@ func (s *Server) resend(
 	scope := webhookPath(id) + "/" + action + "?" + since.Format(time.RFC3339Nano)
 	if cursor != nil {
 		position, err := s.openCursor(r.base, client, scope, *cursor, positionBytes)
-		if errors.Is(err, errBadCursor) {
+		if errors.Is(err, query.ErrBadCursor) {
 			return errBadReplayCursor
 		}
 		if err != nil {

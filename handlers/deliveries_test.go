@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 )
@@ -87,11 +88,11 @@ func TestBadDeliveryQueries(t *testing.T) {
 	for _, path := range []string{ofOneWebhook, ofOneJob} {
 		all := url.Values{"type": {"EXECUTE"}}
 		for _, p := range deliveryQuery {
-			all.Set(p.name, "!")
-			require.NotEmpty(t, bad[p.name])
-			for _, value := range bad[p.name] {
-				refused := w.send("GET", path+"?"+p.name+"="+value, "").requireProblem(t, job.CodeMalformed)
-				if p.name != "cursor" {
+			all.Set(p.Name, "!")
+			require.NotEmpty(t, bad[p.Name])
+			for _, value := range bad[p.Name] {
+				refused := w.send("GET", path+"?"+p.Name+"="+value, "").requireProblem(t, job.CodeMalformed)
+				if p.Name != "cursor" {
 					requireBadValue(t, p, refused, value)
 				}
 			}
@@ -125,7 +126,7 @@ func TestDeliveryCursorsAreOfTheirList(t *testing.T) {
 				require.Equal(t, 200, a.StatusCode)
 				continue
 			}
-			require.Equal(t, errBadCursor.Detail, a.requireProblem(t, job.CodeMalformed).Detail, "%s with a cursor of %s", path, other)
+			require.Equal(t, query.ErrBadCursor.Detail, a.requireProblem(t, job.CodeMalformed).Detail, "%s with a cursor of %s", path, other)
 		}
 		w.send("GET", path+"cursor="+all[path], "", "Authorization", "Bearer "+otherKey).requireProblem(t, job.CodeMalformed)
 	}

@@ -19,6 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 )
@@ -162,20 +163,20 @@ var always = map[access][]string{
 
 func requireOperation(t *testing.T, root tree, rt route, item, operation tree) {
 	t.Helper()
-	var query, path []string
+	var queried, path []string
 	parameters, _ := item["parameters"].([]any)
 	own, _ := operation["parameters"].([]any)
 	for _, p := range slices.Concat(parameters, own) {
 		parameter := tree(p.(map[string]any)).follow(root)
 		switch name, _ := parameter["name"].(string); parameter["in"] {
 		case "query":
-			query = append(query, name)
+			queried = append(queried, name)
 		case "path":
 			path = append(path, name)
 			require.Equal(t, true, parameter["required"])
 		}
 	}
-	require.ElementsMatch(t, rt.queryNames(), query, rt.path)
+	require.ElementsMatch(t, query.Names(rt.query), queried, rt.path)
 	var segments []string
 	for _, found := range fiberParameter.FindAllStringSubmatch(rt.path, -1) {
 		segments = append(segments, found[1])

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 )
@@ -47,7 +48,7 @@ func (s *Server) listEvents(r *call, from source, endless bool) error {
 			return err
 		}
 	}
-	limit := r.queryLimit(maxLimit)
+	limit := r.queryLimit(query.MaxLimit)
 	p, err := from.Read(r.ctx, limit)
 	if err != nil {
 		return err
@@ -183,7 +184,7 @@ func (j *jobSource) resume(_ context.Context, lastID string) error {
 	if lastID == "" {
 		return nil
 	}
-	seq, ok := parsePositive(lastID) // numbered alike, from 1
+	seq, ok := query.Positive(lastID) // numbered alike, from 1
 	if !ok {
 		return errBadLastID
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/apitest"
 	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -35,7 +36,7 @@ func TestListOfAJobsEvents(t *testing.T) {
 	th := newStreamServer(t)
 	empty := th.list(jobStream)
 	require.Empty(t, empty.Data)
-	require.Equal(t, pageView{Limit: maxLimit}, empty.Page)
+	require.Equal(t, pageView{Limit: query.MaxLimit}, empty.Page)
 
 	th.history.record(jobID, append(allOfAJob, job.EventFailed, job.EventRetriesExhausted, job.EventRetried)...)
 	all := th.list(jobStream)

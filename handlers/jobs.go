@@ -9,6 +9,7 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -217,9 +218,6 @@ func (s *Server) pollAfter(j *job.Job) int {
 	return min(maxPoll, max(1, seconds(j.RunAt.Sub(s.deps.Clock()))))
 }
 
-// defaultLimit is the size of a page of jobs when none is asked for.
-const defaultLimit = 50
-
 // filteredCost is as how many requests a list counts whose filter may have to
 // look at 20,000 jobs.
 const filteredCost = 10
@@ -242,7 +240,7 @@ func (s *Server) listJobs(r *call) error {
 
 // sendJobs answers with the page of a list of jobs that the query asks for.
 func (s *Server) sendJobs(r *call, q job.Query, scope string, view func(*job.Job) summaryView) (err error) {
-	q.Limit = r.queryLimit(defaultLimit)
+	q.Limit = r.queryLimit(query.DefaultLimit)
 	if q.After, err = s.cursorID(r, scope); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -92,11 +93,11 @@ func TestListFilters(t *testing.T) {
 
 // requireBadValue checks that a problem is about the value of one parameter. It may
 // suggest another value.
-func requireBadValue(t *testing.T, want parameter, p problem, value string) {
+func requireBadValue(t *testing.T, want query.Parameter, p problem, value string) {
 	t.Helper()
 	require.Len(t, p.Violations, 1, value)
-	require.Equal(t, want.name, p.Violations[0].Parameter, value)
-	suggestion, ok := strings.CutPrefix(p.Violations[0].Detail, "Must be "+want.want+".")
+	require.Equal(t, want.Name, p.Violations[0].Parameter, value)
+	suggestion, ok := strings.CutPrefix(p.Violations[0].Detail, "Must be "+want.Want+".")
 	require.True(t, ok, p.Violations[0].Detail)
 	if suggestion != "" {
 		require.Regexp(t, `^ Did you mean [A-Za-z_.]+\?$`, suggestion, value)
@@ -118,7 +119,7 @@ func TestBadQueries(t *testing.T) {
 		"created_before": {"", "now"},
 	}
 	for _, parameter := range listQuery {
-		name := parameter.name
+		name := parameter.Name
 		for _, value := range bad[name] {
 			a := w.send("GET", "/v1/jobs?"+name+"="+value, "")
 			p := a.requireProblem(t, job.CodeMalformed)
@@ -172,7 +173,7 @@ func TestCursorsAreOfTheirList(t *testing.T) {
 				require.Equal(t, 200, a.StatusCode)
 				continue
 			}
-			require.Equal(t, errBadCursor.Detail, a.requireProblem(t, job.CodeMalformed).Detail)
+			require.Equal(t, query.ErrBadCursor.Detail, a.requireProblem(t, job.CodeMalformed).Detail)
 		}
 		w.send("GET", path+"cursor="+all[path], "", "Authorization", "Bearer "+otherKey).requireProblem(t, job.CodeMalformed)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/job"
 )
@@ -35,7 +36,7 @@ func (p places) of(rt *route) *fair.Semaphore[job.ID] {
 		return nil
 	case rt.method != fiber.MethodGet:
 		return p.writes
-	case slices.ContainsFunc(rt.query, func(q parameter) bool { return q.name == "limit" }):
+	case slices.ContainsFunc(rt.query, func(q query.Parameter) bool { return q.Name == "limit" }):
 		return p.lists
 	default:
 		return p.reads

@@ -40,7 +40,7 @@ func TestDetailNamesTheFirstViolation(t *testing.T) {
 		"limit=0&limit=1&stat=1":  "limit: Must be a whole number from 1 to 100. 2 more are in violations.",
 		"%1b%5B31m%E2%80%AE=1":    "\uFFFD[31m\uFFFD: This parameter is not known. The query parameters",
 		"=":                       "The query parameters of this resource are limit, cursor, state",
-		strings.Repeat("a", 4000): strings.Repeat("a", maxNameShown) + ": This parameter is not known. The query",
+		strings.Repeat("a", 4000): strings.Repeat("a", 64) + ": This parameter is not known. The query",
 	} {
 		require.Contains(t, w.send("GET", "/v1/jobs?"+query, "").requireProblem(t, job.CodeMalformed).Detail, want)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -29,7 +30,7 @@ type route struct {
 	method, path string
 	access       access
 	action       string // in logs
-	query        []parameter
+	query        []query.Parameter
 	produces     []string // media types, one of which must be acceptable; nil: not checked in advance
 	success      int      // status of the usual good answer, for metrics from zero
 	handle       func(*call) error
@@ -89,11 +90,11 @@ func (s *Server) routes() []route {
 		{get, "/v1/jobs/:id/attempts", client, "attempts", nil, asJSON, fiber.StatusOK, s.listAttempts},
 		{get, "/v1/jobs/:id/attempts/:n", client, "attempt", nil, asJSON, fiber.StatusOK, s.getAttempt},
 		{get, "/v1/jobs/:id/result", client, "result", nil, nil, fiber.StatusOK, s.getResult},
-		{get, "/v1/jobs/:id/events", client, "events", pageQuery, asEvents, fiber.StatusOK, s.jobEvents},
-		{get, "/v1/events", client, "client_events", pageQuery, asEvents, fiber.StatusOK, s.clientEvents},
+		{get, "/v1/jobs/:id/events", client, "events", query.Page, asEvents, fiber.StatusOK, s.jobEvents},
+		{get, "/v1/events", client, "client_events", query.Page, asEvents, fiber.StatusOK, s.clientEvents},
 
 		{get, "/v1/batches/:id", client, "get_batch", nil, asJSON, fiber.StatusOK, s.getBatch},
-		{get, "/v1/batches/:id/jobs", client, "list_batch", pageQuery, asJSON, fiber.StatusOK, s.listBatch},
+		{get, "/v1/batches/:id/jobs", client, "list_batch", query.Page, asJSON, fiber.StatusOK, s.listBatch},
 		{post, "/v1/batches/:id/cancel", client, "cancel_batch", nil, asJSON, fiber.StatusOK, s.once(noBody(s.cancelBatch))},
 
 		{post, "/v1/webhooks", client, "register_webhook", nil, asJSON, fiber.StatusCreated, s.registerWebhook},

@@ -349,11 +349,11 @@ func TestQueryParametersAreExplained(t *testing.T) {
 	for _, rt := range newWorld(t).server.routes() {
 		seen := map[string]bool{}
 		for _, p := range rt.query {
-			require.NotNil(t, p.valid, p.name)
-			require.NotEmpty(t, p.want, p.name)
-			require.False(t, p.valid(""), p.name)
-			require.False(t, seen[p.name], p.name)
-			seen[p.name] = true
+			require.NotNil(t, p.Valid, p.Name)
+			require.NotEmpty(t, p.Want, p.Name)
+			require.False(t, p.Valid(""), p.Name)
+			require.False(t, seen[p.Name], p.Name)
+			seen[p.Name] = true
 		}
 	}
 }

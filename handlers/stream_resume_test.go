@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -142,7 +143,7 @@ func FuzzLastEventID(f *testing.F) {
 		for _, path := range []string{jobStream, clientStream} {
 			r := th.ask("GET", path, "Last-Event-ID", id)
 			trimmed := strings.Trim(id, " \t")
-			seq, isSeq := parsePositive(trimmed)
+			seq, isSeq := query.Positive(trimmed)
 			switch {
 			case path == jobStream && isSeq && seq <= 4, trimmed == "", path == clientStream && trimmed == own:
 				require.Equal(t, 200, r.StatusCode, "%q", id)

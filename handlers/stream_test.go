@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 )
@@ -181,7 +182,7 @@ func TestLongHistoryIsReadInPages(t *testing.T) {
 
 func mustSeq(t *testing.T, id string) int {
 	t.Helper()
-	n, ok := parsePositive(id)
+	n, ok := query.Positive(id)
 	require.True(t, ok, id)
 	return n
 }

@@ -48,11 +48,12 @@ var mayImport = []packageRule{
 	{"app/worker", []string{"app", "app/batches", "app/rescue", "job", "internal/telemetry", "app/... test"}},
 	{"app/maintenance", []string{"app", "app/batches", "app/delivery", "app/rescue", "job", "internal/telemetry", "app/... test"}},
 	{"app/apptest", []string{"app", "job", "internal/telemetry"}}, // for tests
-	{"handlers", []string{"handlers/conn", "handlers/decode", "handlers/docs", "handlers/header", "handlers/stream", "job",
+	{"handlers", []string{"handlers/conn", "handlers/decode", "handlers/docs", "handlers/header", "handlers/query", "handlers/stream", "job",
 		"internal/authlimit", "internal/fair", "internal/telemetry"}},
 	{"handlers/conn", []string{"internal/telemetry"}},
 	{"handlers/decode", []string{"job"}},
 	{"handlers/docs", []string{"job"}},
+	{"handlers/query", []string{"handlers/decode", "job"}},
 	{"handlers/header", []string{"job", "handlers/decode test"}},
 	{"handlers/stream", []string{"handlers/conn", "handlers/header", "job", "internal/telemetry"}},
 	{"handlers/apitest", nil}, // for tests

@@ -1,0 +1,143 @@
+// Package query checks the query parameters of both APIs, and seals the cursors of their lists.
+package query
+
+import (
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Parameter is a query parameter.
+type Parameter struct {
+	Name   string
+	Valid  func(string) bool
+	Want   string   // what a value must be
+	Values []string // all there are, nil where they cannot be listed
+}
+
+// Choice is a parameter that is one of the given values.
+func Choice[T ~string](name string, values []T) Parameter {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = string(v)
+	}
+	return Parameter{name, func(s string) bool { return slices.Contains(texts, s) }, decode.OneOf(values), texts}
+}
+
+// ID is a parameter that is the id of something.
+func ID(name, of string) Parameter {
+	return Parameter{Name: name, Valid: isID, Want: "the id of " + of + ", such as 0190a1b2-c3d4-7000-8000-000000000b01"}
+}
+
+// Time is a parameter that is a moment.
+func Time(name string) Parameter { return Parameter{Name: name, Valid: isTime, Want: decode.TimeForm} }
+
+// Number is a parameter that is a whole number from 1 on.
+func Number(name, want string) Parameter {
+	return Parameter{Name: name, Valid: func(s string) bool { _, ok := Positive(s); return ok }, Want: want}
+}
+
+// Page is what all lists take.
+var Page = []Parameter{
+	{Name: "limit", Valid: isLimit, Want: "a whole number from 1 to " + strconv.Itoa(MaxLimit)},
+	{Name: "cursor", Valid: isCursor, Want: "the next_cursor of a page before, unchanged"},
+}
+
+func isID(s string) bool   { _, err := job.ParseID(s); return err == nil }
+func isTime(s string) bool { _, err := job.ParseTime(s); return err == nil }
+
+// How many entries a page may have, and has unless it is said.
+const (
+	MaxLimit     = 100
+	DefaultLimit = 50
+)
+
+func isLimit(s string) bool {
+	n, ok := Positive(s)
+	return ok && n <= MaxLimit
+}
+
+// Limit gives the size of the page that is asked for.
+func Limit(text string, otherwise int) int {
+	if n, ok := Positive(text); ok {
+		return n
+	}
+	return otherwise
+}
+
+// maxPositiveDigits keeps numbers within every integer type.
+const maxPositiveDigits = 9
+
+// Positive reads a positive integer in plain digits, such as the number of an attempt.
+func Positive(s string) (int, bool) {
+	if s == "" || len(s) > maxPositiveDigits || s[0] == '0' || strings.Trim(s, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.Atoi(s)
+	return n, err == nil
+}
+
+// Names gives the names of parameters.
+func Names(parameters []Parameter) []string {
+	names := make([]string, len(parameters))
+	for i, p := range parameters {
+		names[i] = p.Name
+	}
+	return names
+}
+
+// maxNameShown bounds what is shown of an unknown parameter's name, in bytes.
+const maxNameShown = 64
+
+// Check refuses query parameters that are not known, those that come twice, and values that are not of the right form,
+// all at once. given are those of a query that is not empty.
+func Check(parameters []Parameter, given iter.Seq2[string, string]) error {
+	known, names := "This resource has no query parameters.", Names(parameters)
+	if len(names) > 0 {
+		known = "The query parameters of this resource are " + strings.Join(names, ", ") + "; each may be given once."
+	}
+	seen := make(map[string]bool, len(names))
+	foreign := true // "?=" and the like
+	var violations []job.Violation
+	for name, value := range given {
+		i := slices.Index(names, name)
+		wrong, detail := i < 0 || seen[name] || !parameters[i].Valid(value), ""
+		foreign = len(seen) > 0 && foreign || i < 0 || seen[name]
+		switch {
+		case !wrong || name == "" || len(violations) == job.MaxViolations:
+		case i < 0:
+			detail = "This parameter is not known." + decode.DidYouMean(name, names) + " " + known
+		case seen[name]:
+			detail = "This parameter may be given once."
+		default:
+			detail = "Must be " + parameters[i].Want + "." + decode.DidYouMean(value, parameters[i].Values)
+		}
+		if detail != "" {
+			shown := strings.ToValidUTF8(name[:min(len(name), maxNameShown)], "\uFFFD")
+			violations = append(violations, job.Violation{Parameter: shown, Detail: detail})
+		}
+		seen[name] = true
+	}
+	switch {
+	case len(violations) > 0:
+		return job.Malformed("The query is not of the expected form.", violations...)
+	case foreign:
+		return job.Malformed("The query is not of the expected form. " + known)
+	}
+	return nil
+}
+
+// Scope names the filters of a list, for its cursors. Values are of forms without separators, or are escaped.
+func Scope(parameters []Parameter, value func(name string) string) string {
+	var scope strings.Builder
+	for _, p := range parameters {
+		if v := value(p.Name); v != "" && p.Name != "limit" && p.Name != "cursor" {
+			scope.WriteString(p.Name + "=" + v + "&")
+		}
+	}
+	return scope.String()
+}
