@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/operator"
 	"github.com/forgerun/forgerun/internal/operators"
 	"github.com/forgerun/forgerun/job"
 )
@@ -23,6 +24,7 @@ type Config struct {
 	AdminToken                  string // of operators, and of those who only read: see operators.Parse
 	AdminReadToken              string
 	OwnAdminToken               bool // dev made it
+	MaskParams                  operator.Mask
 	OpenRegistration            bool
 	DataDir                     string
 	LogLevel                    slog.Level
@@ -123,6 +125,9 @@ func (c *Config) serviceVariables() []variable {
 			"unset: the admin address must be on loopback", secret: true, parse: tokens(&c.AdminToken)},
 		{name: "FORGERUN_ADMIN_READ_TOKEN", help: "the same for operators who may look at the admin address' pages and change nothing",
 			secret: true, parse: tokens(&c.AdminReadToken)},
+		{name: "FORGERUN_MASK_PARAMS", fallback: "*password*,*secret*,*token*",
+			help:  "members of params and of event data whose values operators are not shown, in either case; none: all are shown",
+			parse: masked(&c.MaskParams)},
 		{name: "FORGERUN_OPEN_REGISTRATION", fallback: "false", dev: "true", help: "whether anybody may create a client",
 			parse: boolean(&c.OpenRegistration)},
 		{name: "FORGERUN_DATA_DIR", fallback: ".forgerun", help: "folder of dev's own stores", parse: text(&c.DataDir)},

@@ -29,6 +29,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_PUBLIC_URL":               {"example.com", "ftp://x", "https://", "https://x?y", "https://x#y"},
 		"FORGERUN_ADMIN_TOKEN":              {"short", "ann:short", "0123456789abcdef,fedcba9876543210"},
 		"FORGERUN_ADMIN_READ_TOKEN":         {"short", "0123456789abcdef,"},
+		"FORGERUN_MASK_PARAMS":              {"[", "*a*,[b"},
 		"FORGERUN_OPEN_REGISTRATION":        {"maybe"},
 		"FORGERUN_LOG_LEVEL":                {"loud"},
 		"FORGERUN_LOG_FORMAT":               {"xml"},

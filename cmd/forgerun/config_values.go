@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/operator"
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
@@ -194,6 +196,19 @@ func subset[T ~string](field *[]T, all []T) func(string) error {
 			chosen = append(chosen, v)
 		}
 		*field = chosen
+		return nil
+	}
+}
+
+// masked reads patterns of names; the word none is for none.
+func masked(target *operator.Mask) func(string) error {
+	return func(value string) (err error) {
+		if value == "none" {
+			value = ""
+		}
+		if *target, err = operator.ParseMask(value); err != nil {
+			return errors.New("must be patterns separated by commas, such as *password*,*secret*, or none")
+		}
 		return nil
 	}
 }

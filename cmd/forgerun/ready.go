@@ -14,6 +14,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/internal/localhosts"
+	"github.com/forgerun/forgerun/internal/operators"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/monitoring"
 	"github.com/forgerun/forgerun/tasks/queue"
@@ -88,6 +89,7 @@ func (p *process) adminPart() lifecycle.Part {
 	pages := monitoring.Admin{
 		Registry: p.registry, Log: p.log, Operators: p.cfg.Operators(), Dashboard: queue.DashboardHandler(p.redis, monitoring.DashboardPath),
 		Ready:    func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
+		API:      func(guard operators.Guard) http.Handler { return p.newOperatorAPI().Handler(guard) },
 		Attempts: p.attempts, Source: p.source, Hosts: p.hosts(p.cfg.AdminAddr, !p.cfg.Operators().None()),
 	}
 	server := &http.Server{

@@ -1,0 +1,198 @@
+// Package operator is the operator API, /admin/v1 on the admin listener of every process: jobs of all clients and what
+// became of them, workers, queues, failures, clients, webhooks, deliveries, batches and the service as a whole.
+package operator
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/forgerun/forgerun/internal/operators"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/admin"
+)
+
+// Reader reads what belongs to all clients.
+type Reader interface {
+	Jobs(ctx context.Context, q admin.JobQuery) (admin.JobPage, error)
+	Count(ctx context.Context, q admin.JobQuery) (admin.Count, error)
+	Job(ctx context.Context, id job.ID) (*admin.Job, error)
+	Workers(ctx context.Context, r admin.Range) (admin.Page[admin.Worker], error)
+	Queues(ctx context.Context, r admin.Range) (admin.Bounded[admin.Queue], error)
+	Failures(ctx context.Context, r admin.Range) (admin.Bounded[admin.FailureGroup], error)
+	Clients(ctx context.Context, r admin.Range) (admin.Page[admin.Client], error)
+	Client(ctx context.Context, id job.ID) (*admin.ClientDetail, error)
+	Webhooks(ctx context.Context, r admin.Range) (admin.Page[admin.Webhook], error)
+	Webhook(ctx context.Context, id job.ID) (*admin.Webhook, error)
+	Deliveries(ctx context.Context, r admin.Range) (admin.Page[admin.Delivery], error)
+	Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, error)
+	Batches(ctx context.Context, r admin.Range) (admin.Page[admin.Batch], error)
+	Batch(ctx context.Context, id job.ID) (*admin.Batch, error)
+	System(ctx context.Context) (*admin.System, error)
+}
+
+// ProgressReader knows how far running attempts have come; nil if that is not known.
+type ProgressReader interface {
+	Progress(ctx context.Context, id job.ID, attempt int) *job.Progress
+}
+
+// Limits are what the use of clients and of the service is told against; 0 for no limit.
+type Limits struct {
+	ClientRunning, ClientActive, Window int
+}
+
+// Config of the API.
+type Config struct {
+	PublicURL string // where the pages of problem types are
+	Version   string
+	Timeout   time.Duration // of one request
+	Mask      Mask          // hides members of params
+	Limits    Limits
+}
+
+// Deps is what the API works with.
+type Deps struct {
+	Reader    Reader
+	Progress  ProgressReader
+	CursorKey func(ctx context.Context) ([]byte, error)
+	Log       *slog.Logger
+}
+
+//go:embed openapi.yaml
+var document []byte
+
+// Document is the API's OpenAPI document.
+func Document() []byte { return document }
+
+// API answers requests of operators.
+type API struct {
+	cfg  Config
+	deps Deps
+}
+
+// New makes the API.
+func New(cfg Config, deps Deps) *API { return &API{cfg, deps} }
+
+// call is a request under way.
+type call struct {
+	*http.Request
+	api      *API
+	route    *route
+	id       string // of the request
+	operator operators.Operator
+}
+
+// answer is what is sent: a value as JSON, or text as it is.
+type answer struct {
+	status int
+	mime   string
+	body   []byte
+}
+
+func asJSON(status int, v any) (answer, error) {
+	body, err := json.Marshal(v)
+	return answer{status, "application/json", append(body, '\n')}, err
+}
+
+// maxRequestID is the length of a UUID.
+const maxRequestID = 36
+
+// requestID is the caller's own id of the request, if it is a UUID.
+func requestID(r *http.Request) string {
+	given := r.Header.Get("X-Request-Id")
+	if _, err := uuid.Parse(given); err == nil && len(given) == maxRequestID {
+		return given
+	}
+	return uuid.NewString()
+}
+
+// Handler gives the API, which serves whom the guard knows.
+func (a *API) Handler(guard operators.Guard) http.Handler {
+	mux := http.NewServeMux()
+	byPath := map[string][]route{}
+	for _, rt := range a.routes() {
+		byPath[rt.path] = append(byPath[rt.path], rt)
+	}
+	for path, routes := range byPath {
+		mux.Handle(path, a.serve(guard, routes))
+	}
+	mux.Handle("/admin/v1/", a.serve(guard, nil))
+	return mux
+}
+
+// choose gives the route for a method. HEAD is as GET: net/http leaves the body out.
+func choose(routes []route, method string) *route {
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	var allowed []string
+	for i, rt := range routes {
+		if rt.method == method {
+			return &routes[i]
+		}
+		allowed = append(allowed, rt.method)
+	}
+	if allowed == nil {
+		return refusing("", job.Errorf(job.CodeRequestNotFound, "Nothing is at this path. All paths are described in /admin/v1/openapi.yaml."))
+	}
+	return refusing(routes[0].path, job.Errorf(job.CodeMethodNotAllowed, "This resource does not have that method. It has %s.",
+		strings.Join(allowed, ", ")))
+}
+
+func refusing(path string, err *job.Error) *route {
+	return &route{path: path, handle: func(*call) (answer, error) { return answer{}, err }}
+}
+
+// serve is the way of every request: who asks, whether the query is well formed, the answer or the problem.
+func (a *API) serve(guard operators.Guard, routes []route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), a.cfg.Timeout)
+		defer cancel()
+		c := &call{Request: r.WithContext(ctx), api: a, route: choose(routes, r.Method), id: requestID(r)}
+		header := w.Header()
+		header.Set("X-Request-Id", c.id)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Cache-Control", "no-store")
+		operator, refusal := guard.Check(r)
+		if refusal != nil {
+			refusal.Header(header)
+			a.sendProblem(w, c, refused(refusal))
+			return
+		}
+		c.operator = operator
+		answer, err := c.answer()
+		if err != nil {
+			a.sendProblem(w, c, err)
+			return
+		}
+		header.Set("Content-Type", answer.mime)
+		w.WriteHeader(answer.status)
+		_, _ = w.Write(answer.body) // the connection is lost
+	})
+}
+
+func (c *call) answer() (answer, error) {
+	if c.route.method != "" {
+		if err := c.checkQuery(); err != nil {
+			return answer{}, err
+		}
+	}
+	return c.route.handle(c)
+}
+
+func refused(r *operators.Refusal) error {
+	code := job.CodeInvalidCredentials
+	switch r.Status {
+	case http.StatusForbidden:
+		code = job.CodeForbidden
+	case http.StatusTooManyRequests:
+		code = job.CodeRateLimited
+	}
+	return &job.Error{Code: code, Detail: r.Detail, RetryAfter: r.RetryAfter}
+}
