@@ -44,6 +44,10 @@ func init() {
 	add("readAnyDelivery", anID+`, 100`, false, use{"deliveries_pkey", "delivery_id = "}, use{"delivery_attempts_pkey", "delivery_id = "})
 	add("allBatches", anID+`, NULL, NULL, '`+lastID+`', `+id+`, 51`, true, use{"batches_pkey", "batch_id <"})
 	add("readAnyBatch", anID, false, use{"batches_pkey", "batch_id = "}, use{"jobs_batch", "batch_id = "})
+	add("auditBegin", anID+`, 'ann', 'retry_job', 'job', 'x', 'r', '{}'`, false)
+	add("auditEnd", anID+`, 200, NULL`, true, use{"audit_pkey", "audit_id = "})
+	add("auditList", `'ann', NULL, NULL, NULL, NULL, '`+lastID+`', `+id+`, 51`, true, use{"audit_pkey", "audit_id <"})
+	add("cleanAudit", `'1 day', 500`, true, use{"audit_pkey", ""})
 	add("readSystem", `100000, `+id+`, `+id+`, 10000`, true, use{"jobs_waiting", "run_at <= now()"}, use{"jobs_scheduled", ""}, use{"jobs_held", ""},
 		use{"deliveries_waiting", "ROW(client_id, endpoint_id) >"}, use{"deliveries_claimed", ""})
 }

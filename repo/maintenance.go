@@ -198,7 +198,7 @@ func (s *Store) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
 // Retention says how long things are kept (section 15).
 type Retention struct {
 	Jobs       time.Duration // after the final state; events, reports and results go with the job; of batches as well
-	Keys       time.Duration // revoked or expired API keys, for audit
+	Keys       time.Duration // revoked or expired API keys, for audit; and what operators did
 	Tombstones time.Duration // what is left of removed jobs
 	// UnusedClients is how long clients are kept that were never used; 0: for ever.
 	UnusedClients time.Duration
@@ -233,6 +233,7 @@ func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 		{cleanIdempotencyKeys, 0},
 		{cleanTombstones, keep.Tombstones},
 		{cleanKeys, keep.Keys},
+		{cleanAudit, keep.Keys},
 		{cleanWorkers, deadWorkersKept},
 	} {
 		n, err := s.change(ctx, "clean", step.sql, step.keep, limit)

@@ -40,8 +40,8 @@ type Config struct {
 	Clock       app.Clock     // time.Now if nil
 }
 
-// Deps is what a Service works with; all but Targets, Proofs and Window are
-// required.
+// Deps is what a Service works with; all but Targets, Proofs, Capacity, Window and
+// Hub are required.
 type Deps struct {
 	Jobs      JobStore
 	Reader    ReadStore
@@ -50,9 +50,9 @@ type Deps struct {
 	Targets   app.Targets // nil: callbacks are not looked at
 	Proofs    ProofStore  // nil: callbacks need no proof
 	Progress  ProgressReader
-	Capacity  *Capacity
-	Window    *Window // nil: always open
-	Hub       *events.Hub
+	Capacity  *Capacity   // nil: no limits, and nothing may be asked about live workers
+	Window    *Window     // nil: always open
+	Hub       *events.Hub // nil: nobody waits
 	Completer *batches.Completer
 	Metrics   *app.Metrics
 	Log       *slog.Logger

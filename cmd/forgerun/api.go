@@ -13,7 +13,6 @@ import (
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/internal/authlimit"
 	"github.com/forgerun/forgerun/internal/lifecycle"
-	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/notify"
 	"github.com/forgerun/forgerun/tasks/ratelimit"
 )
@@ -37,10 +36,7 @@ const registrationWindow = 10 * time.Minute
 // startAPI begins to serve.
 func (p *process) startAPI(ctx context.Context) (*api, error) {
 	a := &api{p: p, addr: p.listener.Addr().String(), failed: make(chan error, 2)}
-	a.clients = clients.New(clients.Config{
-		Operators: p.cfg.Operators(), OpenRegistration: p.cfg.OpenRegistration, RegistrationWindow: registrationWindow,
-		TTL: p.cfg.APIKeyTTL, Overlap: p.cfg.APIKeyOverlap, RenewWindow: p.cfg.APIKeyRenewWindow,
-	}, p.store, nil, p.log)
+	a.clients = clients.New(p.cfg.clients(), p.store, nil, p.log)
 	notifications := notify.NewEvents(p.redis)
 	hub := events.NewHub(p.store, notifications, p.metrics, p.log)
 	window := jobs.NewWindow(p.cfg.DispatchWindow, p.store, p.metrics, p.log)
@@ -76,6 +72,19 @@ func (a *api) serve(server *handlers.Server) {
 	}
 }
 
+func (c Config) clients() clients.Config {
+	return clients.Config{
+		Operators: c.Operators(), OpenRegistration: c.OpenRegistration, RegistrationWindow: registrationWindow,
+		TTL: c.APIKeyTTL, Overlap: c.APIKeyOverlap, RenewWindow: c.APIKeyRenewWindow,
+	}
+}
+
+func (c Config) jobs(clock app.Clock) jobs.Config {
+	return jobs.Config{
+		Catalogue: c.catalogue(), MaxAttempts: 1 + c.MaxRetries, Backoff: c.Backoff, MaxAhead: c.MaxScheduleAhead, Clock: clock,
+	}
+}
+
 func (c Config) limits() jobs.Limits {
 	return jobs.Limits{
 		Active: c.MaxActiveJobs, Queued: c.MaxQueueSize, ClientActive: c.ClientMaxActive, ClientQueued: c.ClientMaxQueued,
@@ -102,12 +111,7 @@ func (p *process) serverDeps(
 	if p.cfg.WebhookChallenge {
 		proofs = p.store
 	}
-	service := jobs.New(jobs.Config{
-		Catalogue: job.Catalogue{
-			Types: p.cfg.JobTypes, Kinds: p.cfg.WorkKinds, FailProbability: p.cfg.FailProbability, MaxRuntime: p.cfg.MaxRuntime,
-		},
-		MaxAttempts: 1 + p.cfg.MaxRetries, Backoff: p.cfg.Backoff, MaxAhead: p.cfg.MaxScheduleAhead, Clock: p.store.Now,
-	}, jobs.Deps{
+	service := jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
 		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue,
 		Targets: p.guard(), Proofs: proofs, Capacity: capacity, Window: window, Hub: hub, Completer: p.completer, Metrics: p.metrics, Log: p.log,
 	})

@@ -53,7 +53,7 @@ var mayImport = []packageRule{
 	{"handlers/conn", []string{"internal/telemetry"}},
 	{"handlers/decode", []string{"job"}},
 	{"handlers/docs", []string{"job"}},
-	{"handlers/operator", []string{"handlers/query", "internal/operators", "job", "job/admin"}},
+	{"handlers/operator", []string{"handlers/decode", "handlers/query", "internal/operators", "job", "job/admin"}},
 	{"handlers/query", []string{"handlers/decode", "job"}},
 	{"handlers/header", []string{"job", "handlers/decode test"}},
 	{"handlers/stream", []string{"handlers/conn", "handlers/header", "job", "internal/telemetry"}},

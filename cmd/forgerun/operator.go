@@ -1,15 +1,35 @@
 package main
 
 import (
+	"github.com/forgerun/forgerun/app/clients"
+	"github.com/forgerun/forgerun/app/delivery"
+	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/handlers/operator"
+	"github.com/forgerun/forgerun/job"
 )
 
-// newOperatorAPI makes the operator API, which every role has: it reads from Postgres, so that each process answers alike.
+// newOperatorAPI makes the operator API, which every role has: it reads from Postgres, so that each process answers alike, and
+// changes what it is asked to as clients' requests do. What operators submit and retry is not refused for the limits of
+// clients, which only processes with the API count.
 func (p *process) newOperatorAPI() *operator.API {
 	return operator.New(operator.Config{
 		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.RequestTimeout, Mask: p.cfg.MaskParams,
-		Limits: operator.Limits{ClientRunning: p.cfg.ClientMaxRunning, ClientActive: p.cfg.ClientMaxActive, Window: p.cfg.DispatchWindow},
+		Limits:     operator.Limits{ClientRunning: p.cfg.ClientMaxRunning, ClientActive: p.cfg.ClientMaxActive, Window: p.cfg.DispatchWindow},
+		MaxPayload: p.cfg.MaxPayload, Catalogue: p.cfg.catalogue(),
 	}, operator.Deps{
-		Reader: p.store.Admin(), Progress: p.queue, CursorKey: p.store.CursorKey, Log: p.log,
+		Reader: p.store.Admin(), Audit: p.store.Admin(), Progress: p.queue, CursorKey: p.store.CursorKey, Log: p.log,
+		Jobs: jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
+			Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue, Targets: p.guard(),
+			Completer: p.completer, Metrics: p.metrics, Log: p.log,
+		}),
+		Webhooks: delivery.NewWebhooks(delivery.WebhooksDeps{
+			Store: p.store, Reader: p.store, Deliveries: p.store, Targets: p.guard(), Queue: p.queue, Tasks: p.queue,
+			Subscribers: p.subscribers, Metrics: p.metrics, Log: p.log,
+		}),
+		Clients: clients.New(p.cfg.clients(), p.store, nil, p.log),
 	})
+}
+
+func (c Config) catalogue() job.Catalogue {
+	return job.Catalogue{Types: c.JobTypes, Kinds: c.WorkKinds, FailProbability: c.FailProbability, MaxRuntime: c.MaxRuntime}
 }

@@ -23,6 +23,7 @@ type Reader interface {
 	Jobs(ctx context.Context, q admin.JobQuery) (admin.JobPage, error)
 	Count(ctx context.Context, q admin.JobQuery) (admin.Count, error)
 	Job(ctx context.Context, id job.ID) (*admin.Job, error)
+	OwnerOf(ctx context.Context, id job.ID) (job.ID, error) // whose a job is
 	Workers(ctx context.Context, r admin.Range) (admin.Page[admin.Worker], error)
 	Queues(ctx context.Context, r admin.Range) (admin.Bounded[admin.Queue], error)
 	Failures(ctx context.Context, r admin.Range) (admin.Bounded[admin.FailureGroup], error)
@@ -54,12 +55,19 @@ type Config struct {
 	Timeout   time.Duration // of one request
 	Mask      Mask          // hides members of params
 	Limits    Limits
+
+	MaxPayload int // bytes of the params of a job
+	Catalogue  job.Catalogue
 }
 
 // Deps is what the API works with.
 type Deps struct {
 	Reader    Reader
 	Progress  ProgressReader
+	Jobs      Jobs
+	Webhooks  Webhooks
+	Clients   Clients
+	Audit     Auditor
 	CursorKey func(ctx context.Context) ([]byte, error)
 	Log       *slog.Logger
 }
@@ -86,6 +94,8 @@ type call struct {
 	route    *route
 	id       string // of the request
 	operator operators.Operator
+	body     []byte // of a change
+	made     string // the id of what the change made, if it did not name it
 }
 
 // answer is what is sent: a value as JSON, or text as it is.
@@ -93,11 +103,12 @@ type answer struct {
 	status int
 	mime   string
 	body   []byte
+	header http.Header // besides those of every answer
 }
 
 func asJSON(status int, v any) (answer, error) {
 	body, err := json.Marshal(v)
-	return answer{status, "application/json", append(body, '\n')}, err
+	return answer{status: status, mime: "application/json", body: append(body, '\n')}, err
 }
 
 // maxRequestID is the length of a UUID.
@@ -171,7 +182,12 @@ func (a *API) serve(guard operators.Guard, routes []route) http.Handler {
 			a.sendProblem(w, c, err)
 			return
 		}
-		header.Set("Content-Type", answer.mime)
+		for name, values := range answer.header {
+			header[name] = values
+		}
+		if answer.mime != "" {
+			header.Set("Content-Type", answer.mime)
+		}
 		w.WriteHeader(answer.status)
 		_, _ = w.Write(answer.body) // the connection is lost
 	})
@@ -182,6 +198,9 @@ func (c *call) answer() (answer, error) {
 		if err := c.checkQuery(); err != nil {
 			return answer{}, err
 		}
+	}
+	if c.route.action != "" {
+		return c.audited()
 	}
 	return c.route.handle(c)
 }

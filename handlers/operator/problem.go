@@ -23,37 +23,49 @@ type problem struct {
 	Violations []job.Violation `json:"violations,omitempty"`
 }
 
-// sendProblem is the only way from an error to an answer. What is not a *job.Error shows nothing of itself: it is logged.
-func (a *API) sendProblem(w http.ResponseWriter, c *call, err error) {
+// refusalOf is what is told of an error: what is not a *job.Error shows nothing of itself.
+func refusalOf(c *call, err error) *job.Error {
 	var known *job.Error
-	code, detail, retryAfter := job.CodeInternal, "", time.Duration(0)
-	var violations []job.Violation
 	switch {
 	case errors.As(err, &known) && known.Code.Spec().Status < http.StatusInternalServerError:
-		code, detail, violations, retryAfter = known.Code, known.Detail, known.Violations, known.RetryAfter
+		return known
 	case errors.Is(c.Context().Err(), context.DeadlineExceeded):
-		code, detail = job.CodeTimeout, "The request took longer than this server allows."
-	case known != nil:
-		code, detail, retryAfter = known.Code, known.Detail, known.RetryAfter
+		return job.Errorf(job.CodeTimeout, "The request took longer than this server allows. Whether it had an effect is not known.")
+	case known != nil && known.Code != job.CodeInternal:
+		return &job.Error{Code: known.Code, Detail: known.Detail, RetryAfter: known.RetryAfter}
 	}
-	spec := code.Spec()
-	if detail == "" || code == job.CodeInternal {
+	return &job.Error{Code: job.CodeInternal}
+}
+
+func statusOf(c *call, err error) int { return refusalOf(c, err).Code.Spec().Status }
+
+func (a *API) logFailure(c *call, err error) {
+	a.deps.Log.ErrorContext(c.Context(), "admin request failed", slog.String("request_id", c.id), slog.String("action", "admin_api"),
+		slog.String("operator", c.operator.Name), slog.String("method", c.Method), slog.String("route", c.route.path),
+		slog.String("error_code", string(refusalOf(c, err).Code)), slog.String("error_message", err.Error()))
+}
+
+// sendProblem is the only way from an error to an answer.
+func (a *API) sendProblem(w http.ResponseWriter, c *call, err error) {
+	known := refusalOf(c, err)
+	spec := known.Code.Spec()
+	detail := known.Detail
+	if detail == "" {
 		detail = spec.Action
 	}
 	if spec.Status >= http.StatusInternalServerError {
-		a.deps.Log.ErrorContext(c.Context(), "admin request failed", slog.String("request_id", c.id), slog.String("action", "admin_api"),
-			slog.String("route", c.route.path), slog.String("error_code", string(code)), slog.String("error_message", err.Error()))
+		a.logFailure(c, err)
 	}
 	switch spec.Status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		if w.Header().Get("Retry-After") == "" {
-			w.Header().Set("Retry-After", strconv.Itoa(max(1, int((retryAfter+time.Second-1)/time.Second))))
+			w.Header().Set("Retry-After", strconv.Itoa(max(1, int((known.RetryAfter+time.Second-1)/time.Second))))
 		}
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(spec.Status)
 	_ = json.NewEncoder(w).Encode(problem{ // the connection is lost
 		Type: job.Links{PublicURL: a.cfg.PublicURL}.ProblemType(spec.Slug), Title: spec.Title, Status: spec.Status,
-		Detail: job.PlainText(detail, job.MaxDetailBytes), Instance: "urn:uuid:" + c.id, Code: spec.Code, Violations: violations,
+		Detail: job.PlainText(detail, job.MaxDetailBytes), Instance: "urn:uuid:" + c.id, Code: spec.Code, Violations: known.Violations,
 	})
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"net/http"
+	"sync"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
@@ -127,4 +130,44 @@ func (a *API) getSystem(c *call) (answer, error) {
 	}
 	system.Version, system.DispatchWindow.Limit = a.cfg.Version, orNone(a.cfg.Limits.Window)
 	return asJSON(http.StatusOK, system)
+}
+
+type catalogueView struct {
+	Types []job.Type `json:"types"`
+	Kinds []kindView `json:"kinds"`
+}
+
+type kindView struct {
+	WorkKind        job.Kind `json:"work_kind"`
+	Description     string   `json:"description"`
+	ShouldFail      bool     `json:"should_fail"`
+	DurationMS      int64    `json:"duration_ms"`
+	ExpectedOutcome string   `json:"expected_outcome"`
+}
+
+// kindDescriptions says what each kind does, as the API's document has it.
+var kindDescriptions = sync.OnceValue(func() map[job.Kind]string {
+	var d struct {
+		Components struct {
+			Schemas struct {
+				WorkKind struct {
+					Descriptions map[job.Kind]string `yaml:"x-enumDescriptions"`
+				} `yaml:"WorkKind"`
+			}
+		}
+	}
+	if err := yaml.Unmarshal(document, &d); err != nil {
+		panic(err) // cannot happen: the document is embedded
+	}
+	return d.Components.Schemas.WorkKind.Descriptions
+})
+
+// getCatalogue answers with what jobs can do on this server.
+func (a *API) getCatalogue(*call) (answer, error) {
+	view := catalogueView{Types: a.cfg.Catalogue.Types}
+	for _, kind := range a.cfg.Catalogue.Kinds {
+		spec, _ := job.SpecOf(kind, a.cfg.Catalogue.MaxRuntime)
+		view.Kinds = append(view.Kinds, kindView{kind, kindDescriptions()[kind], spec.ShouldFail, spec.DurationMS, spec.Expected})
+	}
+	return asJSON(http.StatusOK, view)
 }

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"encoding/json"
 	"iter"
 	"net/http"
 	"slices"
@@ -18,6 +19,10 @@ type route struct {
 	method, path string
 	query        []query.Parameter
 	handle       func(*call) (answer, error)
+
+	// Of a change: what is kept of it.
+	action, target string
+	detail         func(*call) (json.RawMessage, error) // nil for none
 }
 
 // maxTextBytes bounds correlation ids, as in the public API.
@@ -32,7 +37,7 @@ var (
 	codeQuery    = func(name string) query.Parameter { return query.Choice(name, codes()) }
 	jobQuery     = slices.Concat([]query.Parameter{
 		clientQuery, query.ID("batch_id", "a batch"), query.Choice("state", job.States), query.Choice("type", job.Types), kindQuery,
-		{Name: "correlation_id", Valid: isText, Want: "a text of at most " + strconv.Itoa(maxTextBytes) + " bytes"}, codeQuery("failure_code"),
+		text("correlation_id"), codeQuery("failure_code"),
 	}, timeQuery)
 	enabledQuery = query.Parameter{
 		Name: "enabled", Valid: func(s string) bool { return s == "true" || s == "false" }, Want: "true or false", Values: []string{"true", "false"},
@@ -40,6 +45,17 @@ var (
 	workerStates   = []string{"ALIVE", "DEAD", "STOPPED"}
 	deliveryStates = []job.DeliveryState{job.DeliveryPending, job.DeliveryDelivered, job.DeliveryFailed}
 )
+
+// actions are what the audit log can have.
+var actions = []string{
+	"submit_job", "cancel_job", "retry_job", "delete_job", "enable_webhook", "disable_webhook", "test_webhook", "redeliver",
+	"create_client", "create_key", "revoke_key",
+}
+
+// text is a parameter that is any text.
+func text(name string) query.Parameter {
+	return query.Parameter{Name: name, Valid: isText, Want: "a text of at most " + strconv.Itoa(maxTextBytes) + " bytes"}
+}
 
 func isText(s string) bool { return s != "" && len(s) <= maxTextBytes }
 
@@ -53,7 +69,10 @@ func codes() []job.Code {
 
 func (a *API) routes() []route {
 	get := func(path string, handle func(*call) (answer, error), parameters ...query.Parameter) route {
-		return route{http.MethodGet, "/admin/v1/" + path, parameters, handle}
+		return route{method: http.MethodGet, path: "/admin/v1/" + path, query: parameters, handle: handle}
+	}
+	change := func(method, path, action, target string, handle func(*call) (answer, error)) route {
+		return route{method: method, path: "/admin/v1/" + path, handle: handle, action: action, target: target}
 	}
 	paged := func(parameters ...query.Parameter) []query.Parameter { return append(parameters, query.Page...) }
 	r := a.deps.Reader
@@ -76,7 +95,26 @@ func (a *API) routes() []route {
 		get("batches", list(r.Batches), paged(append([]query.Parameter{clientQuery}, timeQuery...)...)...),
 		get("batches/{id}", one(r.Batch, job.CodeBatchNotFound, "batch")),
 		get("system", a.getSystem),
-		get("openapi.yaml", func(*call) (answer, error) { return answer{http.StatusOK, "application/yaml", document}, nil }),
+		get("openapi.yaml", func(*call) (answer, error) {
+			return answer{status: http.StatusOK, mime: "application/yaml", body: document}, nil
+		}),
+		get("audit", a.listAudit, paged(append([]query.Parameter{
+			text("operator"), query.Choice("action", actions), text("target_id"),
+		}, timeQuery...)...)...),
+		get("catalogue", a.getCatalogue),
+		get("jobs/{id}/result", a.getResult),
+
+		change(http.MethodPost, "jobs", "submit_job", "job", a.submitJob),
+		change(http.MethodPost, "jobs/{id}/cancel", "cancel_job", "job", a.cancelJob),
+		change(http.MethodPost, "jobs/{id}/retry", "retry_job", "job", a.retryJob),
+		change(http.MethodDelete, "jobs/{id}", "delete_job", "job", a.deleteJob),
+		change(http.MethodPost, "webhooks/{id}/enable", "enable_webhook", "webhook", a.enableWebhook(true)),
+		change(http.MethodPost, "webhooks/{id}/disable", "disable_webhook", "webhook", a.enableWebhook(false)),
+		change(http.MethodPost, "webhooks/{id}/test", "test_webhook", "webhook", a.testWebhook),
+		change(http.MethodPost, "deliveries/{id}/redeliver", "redeliver", "delivery", a.redeliver),
+		change(http.MethodPost, "clients", "create_client", "client", a.createClient),
+		change(http.MethodPost, "clients/{id}/keys", "create_key", "client", a.createKey),
+		change(http.MethodDelete, "clients/{id}/keys/{key_id}", "revoke_key", "client", a.revokeKey),
 	}
 }
 

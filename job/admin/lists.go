@@ -237,3 +237,24 @@ type Backlog struct {
 	Deliveries       Count     `json:"deliveries"`
 	OldestDeliveryAt *job.Time `json:"oldest_delivery_at"`
 }
+
+// AuditEntry is what an operator did.
+type AuditEntry struct {
+	AuditID    job.ID          `json:"audit_id"`
+	At         job.Time        `json:"at"`
+	Operator   string          `json:"operator"`
+	Action     string          `json:"action"`
+	TargetType string          `json:"target_type"`
+	TargetID   *string         `json:"target_id"`
+	RequestID  string          `json:"request_id"`
+	Status     *int            `json:"status"` // HTTP; null while it is being done, or if its process died
+	Detail     json.RawMessage `json:"detail"`
+}
+
+// AuditQuery chooses entries. Zero fields choose all.
+type AuditQuery struct {
+	Operator, Action, TargetID string
+	From, To                   *time.Time
+	After                      job.ID
+	Limit                      int
+}

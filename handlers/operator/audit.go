@@ -1,0 +1,88 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/forgerun/forgerun/handlers/query"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/admin"
+)
+
+// Auditor keeps what operators did. An action whose beginning cannot be stored is not done.
+type Auditor interface {
+	Begin(ctx context.Context, e admin.AuditEntry) error
+	End(ctx context.Context, id job.ID, status int, target string) error
+	Audit(ctx context.Context, q admin.AuditQuery) (admin.Page[admin.AuditEntry], error)
+}
+
+// endTimeout bounds the completion of an entry, which outlives the request.
+const endTimeout = 5 * time.Second
+
+// audited does the action of a route between the two halves of its entry.
+func (c *call) audited() (a answer, err error) {
+	rt := c.route
+	entry := admin.AuditEntry{
+		AuditID: job.ID(uuid.Must(uuid.NewV7())), Operator: c.operator.Name, Action: rt.action, TargetType: rt.target, RequestID: c.id,
+		Detail: json.RawMessage("{}"),
+	}
+	if id := c.PathValue("id"); id != "" {
+		entry.TargetID = &id
+	}
+	if c.body, err = c.readBody(); err != nil {
+		return answer{}, err
+	}
+	if rt.detail != nil {
+		if entry.Detail, err = rt.detail(c); err != nil {
+			return answer{}, err
+		}
+	}
+	if err := c.api.deps.Audit.Begin(c.Context(), entry); err != nil {
+		return answer{}, err
+	}
+	a, err = rt.handle(c)
+	status := a.status
+	if err != nil {
+		status = statusOf(c, err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), endTimeout)
+	defer cancel()
+	if failed := c.api.deps.Audit.End(ctx, entry.AuditID, status, c.made); failed != nil {
+		c.api.logFailure(c, failed) // the entry stays without a status: it was perhaps done
+	}
+	return a, err
+}
+
+// listAudit answers with what operators did.
+func (a *API) listAudit(c *call) (answer, error) {
+	q := admin.AuditQuery{
+		Operator: c.param("operator"), Action: c.param("action"), TargetID: c.param("target_id"),
+		From: c.timeParam("from"), To: c.timeParam("to"), Limit: query.Limit(c.param("limit"), query.DefaultLimit),
+	}
+	position, err := c.openCursor(len(job.ID{}))
+	if err != nil {
+		return answer{}, err
+	}
+	copy(q.After[:], position)
+	page, err := a.deps.Audit.Audit(c.Context(), q)
+	if err != nil {
+		return answer{}, err
+	}
+	return c.page(page.Data, q.Limit, page.Next.IsZero(), page.Next[:])
+}
+
+// maxBodyBytes bounds the bodies of changes: a submission may have as much as in the public API.
+const maxBodyBytes = 1 << 20
+
+func (c *call) readBody() ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(nil, c.Body, maxBodyBytes))
+	if err != nil {
+		return nil, job.Errorf(job.CodePayloadTooLarge, "The body is too large, or it did not arrive: at most %d bytes are read.", maxBodyBytes)
+	}
+	return body, nil
+}

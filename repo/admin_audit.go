@@ -1,0 +1,38 @@
+package repo
+
+import (
+	"context"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/admin"
+)
+
+var (
+	auditBegin = statement("auditBegin")
+	auditEnd   = statement("auditEnd")
+	auditList  = statement("auditList")
+	cleanAudit = statement("cleanAudit")
+)
+
+// Begin stores what an operator is about to do. It returns only after the commit.
+func (a Admin) Begin(ctx context.Context, e admin.AuditEntry) error {
+	_, err := a.store.change(ctx, "audit", auditBegin,
+		uuid(e.AuditID), e.Operator, e.Action, e.TargetType, e.TargetID, e.RequestID, e.Detail)
+	return err
+}
+
+// End stores what became of it; target is "" unless the action made it.
+func (a Admin) End(ctx context.Context, id job.ID, status int, target string) error {
+	_, err := a.store.change(ctx, "audit", auditEnd, uuid(id), status, nullable(target))
+	return err
+}
+
+// Audit lists what operators did.
+func (a Admin) Audit(ctx context.Context, q admin.AuditQuery) (admin.Page[admin.AuditEntry], error) {
+	from, to := idRange(job.Query{After: q.After, CreatedAfter: q.From, CreatedBefore: q.To})
+	return pageThrough(ctx, a.store, q.Limit, to, func(e admin.AuditEntry) job.ID { return e.AuditID },
+		func(after job.ID, limit int) (string, []any) {
+			return auditList, []any{nullable(q.Operator), nullable(q.Action), nullable(q.TargetID), q.From, q.To,
+				[16]byte(after), [16]byte(from), limit + 1}
+		})
+}

@@ -1,0 +1,33 @@
+-- name: auditBegin
+-- Writes what an operator is about to do.
+-- Parameters: @id, @operator, @action, @target_type, @target_id, @request_id, @detail
+INSERT INTO audit (audit_id, operator, action, target_type, target_id, request_id, detail)
+VALUES (@id, @operator, @action, @target_type, @target_id, @request_id, @detail)
+
+-- name: auditEnd
+-- Completes an entry with what became of it. Locks the entry, found by primary key. A target that was made by the action is
+-- known only now.
+-- Parameters: @id, @status, @target_id
+UPDATE audit SET status = @status, target_id = coalesce(@target_id::text, target_id) WHERE audit_id = @id
+
+-- name: auditList
+-- Lists entries by primary key, the newest first, as adminJobs does. Locks nothing.
+-- Parameters: @operator, @action, @target_id, @from, @to, @after, @from_id, @limit
+WITH looked AS (
+  SELECT * FROM audit WHERE audit_id < @after AND audit_id >= @from_id ORDER BY audit_id DESC LIMIT {{maxLooked}}
+), judged AS (
+  SELECT *, row_number() OVER (ORDER BY audit_id DESC) AS nth,
+    (@operator::text IS NULL OR operator = @operator) AND (@action::text IS NULL OR action = @action)
+      AND (@target_id::text IS NULL OR target_id = @target_id)
+      AND (@from::timestamptz IS NULL OR at >= @from) AND (@to::timestamptz IS NULL OR at < @to) AS wanted FROM looked
+)
+SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT audit_id, at, operator, action, target_type, target_id, request_id,
+  status, detail) r)
+FROM judged WHERE wanted OR nth = {{maxLooked}} ORDER BY audit_id DESC LIMIT @limit
+
+-- name: cleanAudit
+-- Removes entries whose time is over, from the oldest on, found by primary key: ids are in the order of their times. Nobody
+-- else locks such an entry.
+-- Parameters: @keep, @limit
+DELETE FROM audit WHERE audit_id IN (
+  SELECT audit_id FROM (SELECT audit_id, at FROM audit ORDER BY audit_id LIMIT @limit) oldest WHERE at <= now() - @keep::interval)
