@@ -1,0 +1,268 @@
+package repo_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/admin"
+)
+
+// toTheEnd reads a list to its end, in pages of two.
+func toTheEnd[T any](t *testing.T, read func(after job.ID, limit int) (admin.Page[T], error)) (all []T) {
+	t.Helper()
+	var after job.ID
+	for range 1000 {
+		page, err := read(after, 2)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(page.Data), 2)
+		all = append(all, page.Data...)
+		if after = page.Next; after.IsZero() {
+			return all
+		}
+	}
+	require.Fail(t, "the list has no end")
+	return nil
+}
+
+func TestAdminWorkersAndQueues(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	a := f.store.Admin()
+	others := []job.ID{f.newWorker(), f.newWorker()}
+	f.expireWorker(others[0])
+	held := []job.ID{f.at(job.Running), f.at(job.Assigned)}
+	workers := toTheEnd(t, func(after job.ID, limit int) (admin.Page[admin.Worker], error) {
+		return a.Workers(f.ctx(), admin.Range{After: after, Limit: limit})
+	})
+	require.Len(t, workers, 3)
+	require.Equal(t, []job.ID{others[1], others[0], f.worker}, []job.ID{workers[0].WorkerID, workers[1].WorkerID, workers[2].WorkerID})
+	mine := workers[2]
+	require.Equal(t, []any{"ALIVE", 1, 2}, []any{mine.State, mine.Slots, mine.Held})
+	require.ElementsMatch(t, held, []job.ID{mine.Jobs[0].JobID, mine.Jobs[1].JobID})
+	dead, err := a.Workers(f.ctx(), admin.Range{State: "DEAD", Limit: 2})
+	require.NoError(t, err)
+	require.Empty(t, dead.Data, "its lease has ended, and nobody has said so yet")
+
+	for range 3 {
+		f.submit()
+	}
+	f.submit(deferred(time.Hour))
+	client, _ := f.another()
+	queues, err := a.Queues(f.ctx(), admin.Range{})
+	require.NoError(t, err)
+	require.False(t, queues.More)
+	require.Len(t, queues.Data, 2)
+	require.Equal(t, []any{f.client, job.SuccessFast, 3, 1},
+		[]any{queues.Data[0].ClientID, queues.Data[0].WorkKind, queues.Data[0].Queued, queues.Data[0].Scheduled})
+	require.NotNil(t, queues.Data[0].OldestRunAt)
+	require.Equal(t, []any{client, 1, 0}, []any{queues.Data[1].ClientID, queues.Data[1].Queued, queues.Data[1].Scheduled})
+	queues, err = a.Queues(f.ctx(), admin.Range{ClientID: client, WorkKind: job.CPUBurst})
+	require.NoError(t, err)
+	require.Empty(t, queues.Data)
+}
+
+func TestAdminFailures(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	a := f.store.Admin()
+	var last job.ID
+	for range 3 {
+		last = f.at(job.Failed)
+	}
+	f.at(job.Succeeded)
+	old := f.at(job.Failed)
+	f.exec(`UPDATE jobs SET finished_at = finished_at - interval '2 days' WHERE job_id = $1`, old.String())
+	groups, err := a.Failures(f.ctx(), admin.Range{})
+	require.NoError(t, err)
+	require.False(t, groups.More)
+	require.Len(t, groups.Data, 1)
+	g := groups.Data[0]
+	require.Equal(t, []any{3, last, job.SuccessFast}, []any{g.Count, g.LastJobID, g.WorkKind}, "of the last 24 hours")
+	require.True(t, time.Time(g.FirstAt).Before(time.Time(g.LastAt)))
+	from := time.Now().Add(-72 * time.Hour)
+	groups, err = a.Failures(f.ctx(), admin.Range{From: &from, Code: g.Code})
+	require.NoError(t, err)
+	require.Equal(t, 4, groups.Data[0].Count)
+	groups, err = a.Failures(f.ctx(), admin.Range{ClientID: newID()})
+	require.NoError(t, err)
+	require.Empty(t, groups.Data)
+}
+
+func TestAdminClients(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	a := f.store.Admin()
+	ids := map[job.ID]bool{}
+	for range 5 {
+		ids[f.newClient().ID] = true
+	}
+	c := f.newClient()
+	ids[c.ID] = true
+	key := f.addKey(c.ID, "key-1")
+	f.submit(func(s *job.Submission) { s.Job.ClientID = c.ID })
+	started := f.submit(func(s *job.Submission) { s.Job.ClientID = c.ID })
+	f.assigned(started, 1)
+	clients := toTheEnd(t, func(after job.ID, limit int) (admin.Page[admin.Client], error) {
+		return a.Clients(f.ctx(), admin.Range{After: after, Limit: limit})
+	})
+	require.Len(t, clients, len(ids))
+	for _, found := range clients {
+		require.True(t, ids[found.ClientID])
+	}
+	one, err := a.Client(f.ctx(), c.ID)
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 2, 0}, []int{*one.ActiveJobs.Used, *one.OpenJobs.Used, *one.Webhooks.Used})
+	require.Len(t, one.Keys, 1)
+	require.Equal(t, key.ID, one.Keys[0].KeyID)
+	shown, err := json.Marshal(one)
+	require.NoError(t, err)
+	require.NotContains(t, string(shown), "hash")
+	_, err = a.Client(f.ctx(), newID())
+	require.ErrorContains(t, err, string(job.CodeClientNotFound))
+}
+
+func TestAdminWebhooksAndDeliveries(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	a := f.store.Admin()
+	first, second, gone := f.subscribe("*"), f.subscribe("job.failed"), f.subscribe("job.failed")
+	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, gone))
+	no := false
+	f.patch(second, job.WebhookPatch{Enabled: &no})
+	hooks := func(r admin.Range) (ids []job.ID) {
+		for _, w := range toTheEnd(t, func(after job.ID, limit int) (admin.Page[admin.Webhook], error) {
+			r.After, r.Limit = after, limit
+			return a.Webhooks(f.ctx(), r)
+		}) {
+			ids = append(ids, w.WebhookID)
+		}
+		return ids
+	}
+	require.Equal(t, []job.ID{second, first}, hooks(admin.Range{}))
+	require.Equal(t, []job.ID{second, first}, hooks(admin.Range{ClientID: f.client}))
+	require.Equal(t, []job.ID{second}, hooks(admin.Range{Enabled: &no}))
+	require.Empty(t, hooks(admin.Range{ClientID: newID()}))
+	w, err := a.Webhook(f.ctx(), second)
+	require.NoError(t, err)
+	shown, err := json.Marshal(w)
+	require.NoError(t, err)
+	require.Contains(t, string(shown), `"disabled_reason":{"code":"OWNER","detail":"It was disabled by its owner."}`)
+	require.NotContains(t, string(shown), "secret")
+	_, err = a.Webhook(f.ctx(), gone)
+	require.ErrorContains(t, err, string(job.CodeWebhookNotFound))
+
+	id := f.submit()
+	f.another()
+	deliveries := func(r admin.Range) []admin.Delivery {
+		return toTheEnd(t, func(after job.ID, limit int) (admin.Page[admin.Delivery], error) {
+			r.After, r.Limit = after, limit
+			return a.Deliveries(f.ctx(), r)
+		})
+	}
+	require.Len(t, deliveries(admin.Range{}), 2, "created and queued")
+	require.Len(t, deliveries(admin.Range{WebhookID: first}), 2)
+	require.Len(t, deliveries(admin.Range{JobID: id, State: "PENDING", EventName: "job.queued"}), 1)
+	require.Empty(t, deliveries(admin.Range{ClientID: newID()}))
+	f.deliverAll()
+	sent := deliveries(admin.Range{JobID: id, ClientID: f.client})
+	require.Len(t, sent, 2)
+	d, err := a.Delivery(f.ctx(), sent[0].DeliveryID)
+	require.NoError(t, err)
+	require.Equal(t, job.DeliveryDelivered, d.State)
+	require.Len(t, d.AttemptsLog, 1)
+	f.exec(`UPDATE delivery_attempts SET response_header = '{"X-A": ["1"]}', response_body = $1, error = 'HTTP_5XX', status = 500
+		WHERE delivery_id = $2`, []byte("an <answer>"), d.DeliveryID.String())
+	d, err = a.Delivery(f.ctx(), sent[0].DeliveryID)
+	require.NoError(t, err)
+	require.Equal(t, "an <answer>", *d.AttemptsLog[0].Response.Body)
+	f.exec(`UPDATE delivery_attempts SET response_body = '\xff00' WHERE delivery_id = $1`, d.DeliveryID.String())
+	d, err = a.Delivery(f.ctx(), sent[0].DeliveryID)
+	require.NoError(t, err)
+	require.Nil(t, d.AttemptsLog[0].Response.Body)
+	require.Equal(t, "/wA=", d.AttemptsLog[0].Response.BodyBase64)
+	_, err = a.Delivery(f.ctx(), newID())
+	require.ErrorContains(t, err, string(job.CodeRequestNotFound))
+}
+
+func TestAdminBatchesAndSystem(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	a := f.store.Admin()
+	var ids []job.ID
+	for range 3 {
+		ids = append(ids, f.insertBatch(f.batch(2)).ID)
+	}
+	batches := toTheEnd(t, func(after job.ID, limit int) (admin.Page[admin.Batch], error) {
+		return a.Batches(f.ctx(), admin.Range{After: after, Limit: limit})
+	})
+	require.Equal(t, []job.ID{ids[2], ids[1], ids[0]}, []job.ID{batches[0].BatchID, batches[1].BatchID, batches[2].BatchID})
+	require.Equal(t, 2, batches[0].Total)
+	b, err := a.Batch(f.ctx(), ids[0])
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{
+		"created": 0, "queued": 2, "assigned": 0, "running": 0, "succeeded": 0, "failed": 0, "canceled": 0, "refused": 0,
+	}, b.Counts)
+	_, err = a.Batch(f.ctx(), newID())
+	require.ErrorContains(t, err, string(job.CodeBatchNotFound))
+
+	f.at(job.Created)
+	f.at(job.Running)
+	f.subscribe("*")
+	f.submit()
+	leader := newID()
+	s, err := a.System(f.ctx())
+	require.NoError(t, err)
+	require.Nil(t, s.Leader)
+	require.True(t, f.lead(leader))
+	s, err = a.System(f.ctx())
+	require.NoError(t, err)
+	require.Equal(t, leader, s.Leader.LeaderID)
+	require.Equal(t, []int{7, 1, 1, 2, 1, 1}, []int{s.Backlog.Queued.Count, s.Backlog.Scheduled.Count, s.Backlog.Held.Count,
+		s.Backlog.Deliveries.Count, s.WorkersAlive, s.Slots})
+	require.Equal(t, 7, *s.DispatchWindow.Used)
+	require.NotNil(t, s.Backlog.OldestRunAt)
+	require.NotNil(t, s.Backlog.OldestDeliveryAt)
+	require.Equal(t, one[int](f, `SELECT max(version_id)::int FROM goose_db_version`), s.SchemaVersion)
+}
+
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	a := f.store.Admin()
+	entry := func(operator, action, target string) job.ID {
+		e := admin.AuditEntry{AuditID: newID(), Operator: operator, Action: action, TargetType: "job", RequestID: "r", Detail: json.RawMessage(`{}`)}
+		if target != "" {
+			e.TargetID = &target
+		}
+		require.NoError(t, a.Begin(f.ctx(), e))
+		return e.AuditID
+	}
+	list := func(q admin.AuditQuery) (ids []job.ID) {
+		for _, e := range toTheEnd(t, func(after job.ID, limit int) (admin.Page[admin.AuditEntry], error) {
+			q.After, q.Limit = after, limit
+			return a.Audit(f.ctx(), q)
+		}) {
+			ids = append(ids, e.AuditID)
+		}
+		return ids
+	}
+	first, second, third := entry("ann", "cancel_job", "x"), entry("bob", "submit_job", ""), entry("ann", "retry_job", "x")
+	require.Equal(t, []job.ID{third, second, first}, list(admin.AuditQuery{}))
+	require.Equal(t, []job.ID{third, first}, list(admin.AuditQuery{Operator: "ann"}))
+	require.Equal(t, []job.ID{first}, list(admin.AuditQuery{Action: "cancel_job", TargetID: "x"}))
+	require.NoError(t, a.End(f.ctx(), second, 202, "y"))
+	page, err := a.Audit(f.ctx(), admin.AuditQuery{Operator: "bob", Limit: 10})
+	require.NoError(t, err)
+	require.Equal(t, []any{202, "y"}, []any{*page.Data[0].Status, *page.Data[0].TargetID})
+	page, err = a.Audit(f.ctx(), admin.AuditQuery{Operator: "ann", Limit: 1})
+	require.NoError(t, err)
+	require.Nil(t, page.Data[0].Status, "nobody knows what became of it")
+
+	f.exec(`UPDATE audit SET at = at - interval '10 years' WHERE audit_id = $1`, first.String())
+	f.clean(100)
+	require.Equal(t, []job.ID{third, second}, list(admin.AuditQuery{}))
+}
