@@ -6,8 +6,10 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -137,7 +139,7 @@ func (a *API) Handler(guard operators.Guard) http.Handler {
 	return mux
 }
 
-// choose gives the route for a method. HEAD is as GET: net/http leaves the body out.
+// choose gives the route for a method. HEAD is as GET, without the body.
 func choose(routes []route, method string) *route {
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -189,11 +191,20 @@ func (a *API) serve(guard operators.Guard, routes []route) http.Handler {
 			header.Set("Content-Type", answer.mime)
 		}
 		w.WriteHeader(answer.status)
-		_, _ = w.Write(answer.body) // the connection is lost
+		if r.Method != http.MethodHead {
+			_, _ = w.Write(answer.body) // the connection is lost
+		}
 	})
 }
 
-func (c *call) answer() (answer, error) {
+// answer does what is asked for. A panic is an error like any other: the entry of the audit log stays open, and who asked
+// learns no more than that.
+func (c *call) answer() (_ answer, err error) {
+	defer func() {
+		if crash := recover(); crash != nil {
+			err = fmt.Errorf("panic: %v\n%s", crash, debug.Stack())
+		}
+	}()
 	if c.route.method != "" {
 		if err := c.checkQuery(); err != nil {
 			return answer{}, err

@@ -1,0 +1,267 @@
+package operator_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/forgerun/forgerun/handlers/operator"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/admin"
+)
+
+type operation struct{ method, path string }
+
+// documented lists the operations of the API's document, with ids in their paths.
+func documented(t *testing.T) (all []operation) {
+	t.Helper()
+	var d struct {
+		Paths map[string]map[string]any `yaml:"paths"`
+	}
+	require.NoError(t, yaml.Unmarshal(operator.Document(), &d))
+	for path, item := range d.Paths {
+		for method := range item {
+			all = append(all, operation{strings.ToUpper(method), regexp.MustCompile(`\{\w+\}`).ReplaceAllString(path, anID.String())})
+		}
+	}
+	require.Greater(t, len(all), 20)
+	return all
+}
+
+func (o operation) body() string {
+	if o.path == "/admin/v1/jobs" {
+		return `{"client_id":"` + anID.String() + `","job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}}`
+	}
+	return ""
+}
+
+// Every operation of the document is there for operators, and for nobody else; those that only read change nothing.
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	for _, o := range documented(t) {
+		w := newWorld(t)
+		for _, token := range []string{"", "wrong-token-of-somebody", "frk_abc_def"} {
+			r := w.send(token, o.method, o.path, o.body())
+			require.Equal(t, http.StatusUnauthorized, r.StatusCode, o)
+			require.Contains(t, r.text, `"RFA_AUTH_INVALID_CREDENTIALS"`)
+		}
+		reader := w.send(readToken, o.method, o.path, o.body())
+		if o.method == "GET" {
+			require.Equal(t, http.StatusOK, reader.StatusCode, "%s %s", o, reader.text)
+		} else {
+			require.Equal(t, http.StatusForbidden, reader.StatusCode, o)
+			require.Contains(t, reader.text, `"RFA_AUTH_FORBIDDEN"`)
+		}
+		require.Empty(t, w.store.done, o)
+		require.Empty(t, w.store.entries, o)
+		r := w.send(changeToken, o.method, o.path, o.body())
+		require.Less(t, r.StatusCode, 300, "%s %s", o, r.text)
+		require.Len(t, w.store.entries, len(w.store.done))
+		require.Equal(t, o.method != "GET", len(w.store.done) == 1, o)
+	}
+}
+
+// The document has what the API has: each path and method that is not there is refused.
+func TestPathsAndMethods(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	methods := map[string]string{}
+	for _, o := range documented(t) {
+		methods[o.path] += o.method + " "
+	}
+	for path, has := range methods {
+		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
+			if !strings.Contains(has, method+" ") {
+				r := w.send(changeToken, method, path, "")
+				require.Equal(t, http.StatusMethodNotAllowed, r.StatusCode, "%s %s", method, path)
+			}
+		}
+	}
+	require.Equal(t, http.StatusNotFound, w.get("/admin/v1/nothing").StatusCode)
+	require.Equal(t, http.StatusNotFound, w.get("/admin/v1/jobs/x").StatusCode)
+	require.Equal(t, http.StatusNotFound, w.get("/admin/v1/jobs/00000000-0000-0000-0000-000000000000").StatusCode)
+	head := w.send(readToken, "HEAD", "/admin/v1/jobs", "")
+	require.Equal(t, http.StatusOK, head.StatusCode)
+}
+
+// Every change of the document is in the audit log as the one it is, and the log's filter knows it.
+func TestChangesAreAudited(t *testing.T) {
+	t.Parallel()
+	for _, o := range documented(t) {
+		if o.method == "GET" {
+			continue
+		}
+		w := newWorld(t)
+		r := w.send(changeToken, o.method, o.path, o.body(), "X-Request-Id", "0190a1b2-c3d4-7000-8000-000000000b01")
+		require.Len(t, w.store.entries, 1, o)
+		e := w.store.entries[0]
+		require.Equal(t, []string{"ann", "0190a1b2-c3d4-7000-8000-000000000b01"}, []string{e.Operator, e.RequestID})
+		require.Equal(t, strings.Contains(o.path, anID.String()), e.TargetID != nil, o)
+		require.Equal(t, r.StatusCode, w.store.ended[0], o)
+		if e.TargetID == nil {
+			require.Equal(t, anID.String(), w.store.ended[1], "what was made")
+		}
+		require.Equal(t, http.StatusOK, w.get("/admin/v1/audit?action="+e.Action+"&operator=ann&target_id=x").StatusCode, e.Action)
+		require.Equal(t, admin.AuditQuery{Action: e.Action, Operator: "ann", TargetID: "x", Limit: 50}, w.store.auditQ)
+	}
+}
+
+// What cannot be kept is not done; what failed is kept as that.
+func TestAuditComesFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.store.err = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The database cannot be reached."}
+	r := w.send(changeToken, "POST", "/admin/v1/clients", "")
+	require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
+	require.NotEmpty(t, r.Header.Get("Retry-After"))
+	require.Empty(t, w.store.done)
+
+	w = newWorld(t)
+	r = w.send(changeToken, "POST", "/admin/v1/jobs", `{"client_id":"`+anID.String()+`","job":{"type":"EXECUTE","nope":1}}`)
+	require.Equal(t, http.StatusBadRequest, r.StatusCode)
+	require.Contains(t, r.text, `"pointer":"/job/nope"`)
+	require.Equal(t, []any{http.StatusBadRequest, ""}, w.store.ended)
+	require.Empty(t, w.store.done)
+}
+
+// Errors of storage and of the program tell nothing of themselves.
+func TestErrorsAreHidden(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.store.err = errors.New("dial tcp 10.0.0.1: refused")
+	r := w.get("/admin/v1/jobs")
+	require.Equal(t, http.StatusInternalServerError, r.StatusCode)
+	require.NotContains(t, r.text, "10.0.0.1")
+	require.Contains(t, r.text, `"type":"http://x.test/problems/`)
+}
+
+// A use case that panics costs its own request, and what became of it is not known.
+func TestPanics(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.store.panics = true
+	r := w.send(changeToken, "POST", "/admin/v1/jobs/"+anID.String()+"/cancel", "")
+	require.Equal(t, http.StatusInternalServerError, r.StatusCode)
+	require.NotContains(t, r.text, "broken use case")
+	require.Len(t, w.store.entries, 1)
+	require.Empty(t, w.store.ended)
+}
+
+func TestBadQueries(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, target := range []string{
+		"jobs?nope=1", "jobs?state=NOPE", "jobs?limit=0", "jobs?limit=101", "jobs?cursor=x", "jobs?client_id=x", "jobs?from=now",
+		"jobs?state=FAILED&state=FAILED", "jobs?correlation_id=" + strings.Repeat("a", 257), "jobs?failure_code=X", "jobs/count?limit=1",
+		"workers?state=alive", "webhooks?enabled=yes", "deliveries?event_name=x", "system?x=1", "audit?action=x", "queues?limit=1",
+		"jobs/" + anID.String() + "?x=1",
+	} {
+		r := w.get("/admin/v1/" + target)
+		require.Equal(t, http.StatusBadRequest, r.StatusCode, target)
+		require.Contains(t, r.text, `"violations":[{"parameter":`, target)
+	}
+}
+
+func TestFiltersReachStorage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	id := anID.String()
+	w.get("/admin/v1/jobs?client_id=" + id + "&batch_id=" + id + "&state=FAILED&type=EXECUTE&kind=CPU_BURST&correlation_id=a%20b" +
+		"&failure_code=RFA_INTERNAL&from=2030-01-01T00:00:00Z&to=2030-01-01T00:00:00Z&limit=7")
+	require.Equal(t, admin.JobQuery{
+		ClientID: anID, BatchID: anID, State: job.Failed, Type: job.Execute, WorkKind: job.CPUBurst, CorrelationID: "a b",
+		FailureCode: job.CodeInternal, From: &at, To: &at, Limit: 7,
+	}, w.store.query)
+	w.get("/admin/v1/deliveries?client_id=" + id + "&webhook_id=" + id + "&job_id=" + id + "&state=FAILED&event_name=job.failed&limit=3")
+	require.Equal(t, admin.Range{
+		ClientID: anID, WebhookID: anID, JobID: anID, State: "FAILED", EventName: "job.failed", Limit: 3,
+	}, w.store.narrow)
+	w.get("/admin/v1/webhooks?enabled=false")
+	require.False(t, *w.store.narrow.Enabled)
+	w.get("/admin/v1/failures?code=RFA_INTERNAL&kind=CPU_BURST")
+	require.Equal(t, admin.Range{Code: job.CodeInternal, WorkKind: job.CPUBurst, Limit: 50}, w.store.narrow)
+}
+
+func cursorOf(t *testing.T, r reply) string {
+	t.Helper()
+	var p struct {
+		Page struct {
+			NextCursor *string `json:"next_cursor"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(r.text), &p))
+	require.NotNil(t, p.Page.NextCursor)
+	return *p.Page.NextCursor
+}
+
+// A cursor leads to the place where its page ended, and belongs to its list and filters.
+func TestCursors(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	place := admin.Place{At: time.Date(2030, 1, 2, 3, 4, 5, 6000, time.UTC), ID: anID}
+	w.store.places = []admin.Place{place}
+	cursor := cursorOf(t, w.get("/admin/v1/jobs?state=FAILED"))
+	require.Equal(t, http.StatusOK, w.get("/admin/v1/jobs?state=FAILED&limit=3&cursor="+cursor).StatusCode)
+	require.Equal(t, place, w.store.query.After)
+	for _, other := range []string{"jobs?cursor=", "jobs?state=SUCCEEDED&cursor=", "webhooks?cursor="} {
+		require.Equal(t, http.StatusBadRequest, w.get("/admin/v1/"+other+cursor).StatusCode, other)
+	}
+	for _, list := range []string{"workers", "clients", "webhooks", "deliveries", "batches", "audit"} {
+		w.store.nexts = []job.ID{anID}
+		cursor := cursorOf(t, w.get("/admin/v1/"+list))
+		require.Equal(t, http.StatusOK, w.get("/admin/v1/"+list+"?cursor="+cursor).StatusCode, list)
+		after := w.store.narrow.After
+		if list == "audit" {
+			after = w.store.auditQ.After
+		}
+		require.Equal(t, anID, after, list)
+	}
+}
+
+// Values of members that are named are hidden, how deep they may lie; everything else stays as it was sent.
+func TestMask(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.store.job.Params = json.RawMessage(`{"user":"ann","Password":"x","big":12345678901234567890,"list":[{"my_secret":{"a":[1]}, "b": 1.0}],
+		"a":1,"a":2,"<b>":"</script>"}`)
+	w.store.job.Events = []admin.Event{{
+		EventID: anID, Seq: 1, JobID: anID, EventName: "event.emitted", Attempt: 1, Timestamp: now, Data: json.RawMessage(`{"data":{"db_password":1}}`),
+	}}
+	r := w.get("/admin/v1/jobs/" + anID.String())
+	require.Contains(t, r.text, `"params":{"user":"ann","Password":"***","big":12345678901234567890,"list":[{"my_secret":"***","b":1.0}],`+
+		`"a":1,"a":2,"\u003cb\u003e":"\u003c/script\u003e"}`)
+	require.Contains(t, r.text, `"data":{"data":{"db_password":"***"}}`)
+}
+
+// A result is saved, never shown as a page of this origin.
+func TestResultIsAnAttachment(t *testing.T) {
+	t.Parallel()
+	r := newWorld(t).get("/admin/v1/jobs/" + anID.String() + "/result")
+	require.Equal(t, `attachment; filename="`+anID.String()+`"`, r.Header.Get("Content-Disposition"))
+	require.Equal(t, "<b>", r.text)
+}
+
+func TestBodies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	keys := "/admin/v1/clients/" + anID.String() + "/keys"
+	for body, status := range map[string]int{
+		`{"scope":"nope"}`: 400, `{"x":1}`: 400, `{`: 400, `{} {}`: 400, `[]`: 400, `{"scope":"read"}`: 201, `{}`: 201, ``: 201,
+		strings.Repeat(" ", 1<<20+1): 413,
+	} {
+		require.Equal(t, status, w.send(changeToken, "POST", keys, body).StatusCode, "%.20s", body)
+	}
+	require.Equal(t, 415, w.send(changeToken, "POST", keys, `{"scope":"read"}`, "Content-Type", "text/plain").StatusCode)
+	require.Equal(t, 400, w.send(changeToken, "POST", "/admin/v1/jobs", `{"client_id":"`+anID.String()+`"}`).StatusCode)
+	w.send(changeToken, "POST", "/admin/v1/jobs", operation{"POST", "/admin/v1/jobs"}.body(), "Idempotency-Key", "k1")
+	require.Equal(t, []any{anID, "k1", job.SuccessFast, "en"},
+		[]any{w.store.request.ClientID, w.store.request.IdempotencyKey, w.store.request.WorkKind, w.store.request.Language})
+}

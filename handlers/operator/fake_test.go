@@ -1,0 +1,291 @@
+package operator_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/operator"
+	"github.com/forgerun/forgerun/internal/authlimit"
+	"github.com/forgerun/forgerun/internal/operators"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/admin"
+)
+
+const (
+	changeToken = "a-token-that-may-change"
+	readToken   = "a-token-that-may-read"
+)
+
+var (
+	anID = job.ID{0x01, 0x90, 15: 1}
+	now  = job.Time(time.Date(2030, 1, 2, 3, 4, 5, 6000, time.UTC))
+)
+
+// world is an API with a store that the test fills.
+type world struct {
+	t       *testing.T
+	handler http.Handler
+	store   *store
+	checked *apitest.Document
+}
+
+func newWorld(t *testing.T) *world {
+	tokens, err := operators.Parse("ann:"+changeToken, readToken)
+	require.NoError(t, err)
+	s := &store{}
+	mask, err := operator.ParseMask("*password*,*Secret*")
+	require.NoError(t, err)
+	api := operator.New(operator.Config{
+		PublicURL: "http://x.test", Version: "v1", Timeout: time.Minute, Mask: mask, MaxPayload: 1000,
+		Limits:    operator.Limits{ClientActive: 5, Window: 7},
+		Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute},
+	}, operator.Deps{
+		Reader: s, Progress: s, Jobs: s, Webhooks: s, Clients: clients{s}, Audit: s, CursorKey: func(context.Context) ([]byte, error) { return []byte("key"), nil },
+		Log: slog.New(slog.DiscardHandler),
+	})
+	guard := operators.Guard{
+		Tokens: tokens, Attempts: authlimit.New(nil, telemetry.In(nil)), Log: slog.New(slog.DiscardHandler),
+		Source: func(*http.Request) netip.Addr { return netip.MustParseAddr("192.0.2.1") },
+	}
+	return &world{t, api.Handler(guard), s, apitest.New(t, operator.Document())}
+}
+
+type reply struct {
+	*http.Response
+	text string
+}
+
+// send asks, as who has the token, and holds the answer against the API's document.
+func (w *world) send(token, method, target, body string, headers ...string) reply {
+	w.t.Helper()
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	recorder := httptest.NewRecorder()
+	w.handler.ServeHTTP(recorder, r)
+	res := recorder.Result()
+	if res.StatusCode != http.StatusMethodNotAllowed && !strings.HasPrefix(target, "/admin/v1/nothing") {
+		w.checked.Check(w.t, r, res, recorder.Body.Bytes())
+	}
+	return reply{res, recorder.Body.String()}
+}
+
+func (w *world) get(target string) reply { return w.send(readToken, "GET", target, "") }
+
+// store answers with one of each kind, and keeps what it was asked.
+type store struct {
+	query   admin.JobQuery
+	narrow  admin.Range
+	places  []admin.Place // of the next pages
+	nexts   []job.ID
+	err     error
+	job     admin.Job
+	entries []admin.AuditEntry
+	ended   []any
+	auditQ  admin.AuditQuery
+	done    []string
+	request job.Request
+	panics  bool
+}
+
+func (s *store) nextID() (id job.ID) {
+	if len(s.nexts) > 0 {
+		id, s.nexts = s.nexts[0], s.nexts[1:]
+	}
+	return id
+}
+
+func page[T any](s *store, r admin.Range, one T) (admin.Page[T], error) {
+	s.narrow = r
+	return admin.Page[T]{Data: []T{one}, Next: s.nextID()}, s.err
+}
+
+func summary() admin.JobSummary {
+	return admin.JobSummary{
+		JobID: anID, ClientID: anID, Type: job.Execute, WorkKind: job.SuccessFast, State: job.Queued, CreatedAt: now, UpdatedAt: now,
+		Attempt: 1, Attempts: 1, MaxAttempts: 4,
+	}
+}
+
+func (s *store) Jobs(_ context.Context, q admin.JobQuery) (p admin.JobPage, err error) {
+	s.query = q
+	if len(s.places) > 0 {
+		p.Next, s.places = s.places[0], s.places[1:]
+	}
+	p.Jobs = []admin.JobSummary{summary()}
+	return p, s.err
+}
+
+func (s *store) Count(_ context.Context, q admin.JobQuery) (admin.Count, error) {
+	s.query = q
+	return admin.Count{Count: 3}, s.err
+}
+
+func (s *store) Job(context.Context, job.ID) (*admin.Job, error) {
+	j := s.job
+	j.JobSummary, j.RunAt = summary(), now
+	j.RequestID, j.AttemptsLog, j.Events, j.Deliveries = "r", []admin.Attempt{}, append([]admin.Event{}, j.Events...), []admin.Delivery{}
+	return &j, s.err
+}
+
+func (s *store) OwnerOf(context.Context, job.ID) (job.ID, error) { return anID, s.err }
+
+func (s *store) Workers(_ context.Context, r admin.Range) (admin.Page[admin.Worker], error) {
+	return page(s, r, admin.Worker{WorkerID: anID, Name: "w", State: "ALIVE", Jobs: []admin.HeldJob{}, StartedAt: now, HeartbeatAt: now, ExpiresAt: now})
+}
+
+func (s *store) Queues(_ context.Context, r admin.Range) (admin.Bounded[admin.Queue], error) {
+	s.narrow = r
+	return admin.Bounded[admin.Queue]{Data: []admin.Queue{{ClientID: anID, WorkKind: job.SuccessFast}}}, s.err
+}
+
+func (s *store) Failures(_ context.Context, r admin.Range) (admin.Bounded[admin.FailureGroup], error) {
+	s.narrow = r
+	return admin.Bounded[admin.FailureGroup]{Data: []admin.FailureGroup{}}, s.err
+}
+
+func client() admin.Client { return admin.Client{ClientID: anID, CreatedAt: now} }
+
+func (s *store) Clients(_ context.Context, r admin.Range) (admin.Page[admin.Client], error) {
+	return page(s, r, client())
+}
+
+func (s *store) Client(context.Context, job.ID) (*admin.ClientDetail, error) {
+	return &admin.ClientDetail{Client: client(), Keys: []admin.Key{}}, s.err
+}
+
+func hook() admin.Webhook {
+	return admin.Webhook{WebhookID: anID, ClientID: anID, URL: "http://x.test", Events: []string{"*"}, ContentMode: "binary", CreatedAt: now, UpdatedAt: now}
+}
+
+func (s *store) Webhooks(_ context.Context, r admin.Range) (admin.Page[admin.Webhook], error) {
+	return page(s, r, hook())
+}
+
+func (s *store) Webhook(context.Context, job.ID) (*admin.Webhook, error) {
+	w := hook()
+	return &w, s.err
+}
+
+func delivery() admin.Delivery {
+	id := anID
+	return admin.Delivery{DeliveryID: anID, ClientID: anID, WebhookID: &id, EventID: anID, EventName: "job.queued", State: job.DeliveryDelivered, CreatedAt: now}
+}
+
+func (s *store) Deliveries(_ context.Context, r admin.Range) (admin.Page[admin.Delivery], error) {
+	return page(s, r, delivery())
+}
+
+func (s *store) Delivery(context.Context, job.ID) (*admin.LoggedDelivery, error) {
+	return &admin.LoggedDelivery{Delivery: delivery(), AttemptsLog: []admin.DeliveryAttempt{}}, s.err
+}
+
+func (s *store) Batches(_ context.Context, r admin.Range) (admin.Page[admin.Batch], error) {
+	return page(s, r, admin.Batch{BatchID: anID, ClientID: anID, CreatedAt: now})
+}
+
+func (s *store) Batch(context.Context, job.ID) (*admin.Batch, error) {
+	return &admin.Batch{BatchID: anID, ClientID: anID, CreatedAt: now, Counts: map[string]int{
+		"created": 0, "queued": 0, "assigned": 0, "running": 0, "succeeded": 0, "failed": 0, "canceled": 0, "refused": 0,
+	}}, s.err
+}
+
+func (s *store) System(context.Context) (*admin.System, error) {
+	return &admin.System{Time: now, SchemaVersion: 1}, s.err
+}
+
+func (s *store) Progress(context.Context, job.ID, int) *job.Progress { return nil }
+
+func (s *store) did(what string) error {
+	if s.panics {
+		panic("as a broken use case")
+	}
+	if s.err == nil {
+		s.done = append(s.done, what)
+	}
+	return s.err
+}
+
+func (s *store) Submit(_ context.Context, r job.Request) (job.Receipt, error) {
+	s.request = r
+	if len(r.Violations) > 0 {
+		return job.Receipt{}, r.Refusal(r.Violations)
+	}
+	return job.Receipt{JobID: anID, State: job.Queued, CreatedAt: time.Time(now)}, s.did("submit")
+}
+
+func (s *store) change(what string) (job.Change, error) {
+	return job.Change{JobID: anID, State: job.Queued, Attempt: 1, UpdatedAt: time.Time(now), Changed: true}, s.did(what)
+}
+
+func (s *store) Cancel(context.Context, job.ID, job.ID) (job.Change, error) {
+	return s.change("cancel")
+}
+func (s *store) Retry(context.Context, job.ID, job.ID) (job.Change, error) { return s.change("retry") }
+func (s *store) Delete(context.Context, job.ID, job.ID) error              { return s.did("delete") }
+
+func (s *store) Result(context.Context, job.ID, job.ID) (*job.StoredResult, error) {
+	return &job.StoredResult{Result: job.Result{MediaType: "text/html", Body: []byte("<b>")}}, s.err
+}
+
+func (s *store) Update(_ context.Context, _, _ job.ID, p job.WebhookPatch) (*job.Webhook, error) {
+	return nil, s.did(map[bool]string{true: "enable", false: "disable"}[*p.Enabled])
+}
+
+func (s *store) Test(context.Context, job.ID, job.ID) (*job.Delivery, error) {
+	return &job.Delivery{ID: anID}, s.did("test")
+}
+
+func (s *store) Redeliver(context.Context, job.ID, job.DeliveryOwner, job.ID) (*job.Delivery, error) {
+	return &job.Delivery{ID: anID}, s.did("redeliver")
+}
+
+// clients are the use cases of clients, one of whose names is that of a list.
+type clients struct{ *store }
+
+func (c clients) CreateClient(_ context.Context, by job.Caller) (job.Client, error) {
+	return job.Client{ID: anID, CreatedAt: time.Time(now)}, c.did("create client by " + by.Operator)
+}
+
+func (c clients) CreateKey(_ context.Context, by job.Caller, _ job.ID, _ bool, scope job.Scope) (job.IssuedKey, error) {
+	return job.IssuedKey{APIKey: job.APIKey{ID: "k", Scope: scope, ExpiresAt: time.Time(now)}, Secret: "frk_k_s"}, c.did("create key by " + by.Operator)
+}
+
+func (c clients) RevokeKey(_ context.Context, by job.Caller, _ job.ID, key string) error {
+	return c.did("revoke " + key + " by " + by.Operator)
+}
+
+func (s *store) Begin(_ context.Context, e admin.AuditEntry) error {
+	if s.err != nil {
+		return s.err
+	}
+	s.entries = append(s.entries, e)
+	return nil
+}
+
+func (s *store) End(_ context.Context, _ job.ID, status int, target string) error {
+	s.ended = append(s.ended, status, target)
+	return nil
+}
+
+func (s *store) Audit(_ context.Context, q admin.AuditQuery) (admin.Page[admin.AuditEntry], error) {
+	s.auditQ = q
+	return admin.Page[admin.AuditEntry]{Data: []admin.AuditEntry{}, Next: s.nextID()}, s.err
+}
