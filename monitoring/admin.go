@@ -9,6 +9,7 @@ import (
 	"net/http/pprof"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -146,9 +147,13 @@ func limitProfile(next http.Handler) http.Handler {
 const policy = "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; " +
 	"img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// secured keeps answers out of caches and frames.
+// secured keeps pages out of caches and frames. The API's answers are no pages, and have the headers of its document.
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, APIPath) {
+			next.ServeHTTP(w, r)
+			return
+		}
 		header := w.Header()
 		header.Set("Cache-Control", "no-store")
 		header.Set("Content-Security-Policy", policy)
