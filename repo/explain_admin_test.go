@@ -50,4 +50,14 @@ func init() {
 	add("cleanAudit", `'1 day', 500`, true, use{"audit_pkey", ""})
 	add("readSystem", `100000, `+id+`, `+id+`, 10000`, true, use{"jobs_waiting", "run_at <= now()"}, use{"jobs_scheduled", ""}, use{"jobs_held", ""},
 		use{"deliveries_waiting", "ROW(client_id, endpoint_id) >"}, use{"deliveries_claimed", ""})
+	add("readSituation", `100000, `+id+`, `+id+`, 10000`, true, use{"jobs_waiting", "run_at <= now()"}, use{"jobs_waiting", ""},
+		use{"jobs_scheduled", ""}, use{"jobs_held", ""}, use{"jobs_held", "worker_id = "}, use{"jobs_throttled", ""},
+		use{"jobs_throttled", "client_id > "}, use{"deliveries_waiting", "ROW(client_id, endpoint_id) >"}, use{"webhooks_client", ""},
+		use{"webhooks_pkey", "webhook_id = "})
+	add("missingHistory", `'15 min'`, false)
+	add("writeHistory", `now(), `+id+`, '`+lastID+`', 200000`, false, use{"jobs_pkey", "job_id >="}, use{"jobs_ended", "finished_at >="})
+	add("rollUpHistory", `'16 min'`, false)
+	add("readHistory", `10, '15 min', '10 s'`, false)
+	add("sumHistory", `'24 h'`, false)
+	add("cleanHistory", `'48 h', 500`, false)
 }

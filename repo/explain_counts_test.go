@@ -26,7 +26,7 @@ func TestWhatWaitsIsCountedWithoutItsRows(t *testing.T) {
 	conn, err := f.store.Pool().Acquire(f.ctx())
 	require.NoError(t, err)
 	defer conn.Release()
-	for name, indexes := range map[string]int{"load": 2, "loadByClient": 1, "unfinished": 1, "backlog": 2} {
+	for name, indexes := range map[string]int{"load": 2, "loadByClient": 1, "unfinished": 1, "backlog": 2, "readSituation": 2} {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			counted := map[string]bool{}
 			explain(t, f, conn, mode, repo.Statements[name], plans[name].args).walk(func(node plan) {

@@ -235,6 +235,7 @@ func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 		{cleanKeys, keep.Keys},
 		{cleanAudit, keep.Keys},
 		{cleanWorkers, deadWorkersKept},
+		{cleanHistory, historyKept},
 	} {
 		n, err := s.change(ctx, "clean", step.sql, step.keep, limit)
 		errs = append(errs, err)

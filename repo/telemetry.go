@@ -25,7 +25,7 @@ var (
 		"read", "batch", "complete", "delete", "clean", "release", "schedule", "resume throttled",
 		"mark dead", "end stranded leases", "heartbeat", "reclaim",
 		"redeliver", "publish", "idempotency", "use key", "audit", "lead", "resign", "epoch", "raise epoch", "webhook", "insert client", "change keys",
-		"signing key",
+		"signing key", "history",
 	}
 )
 

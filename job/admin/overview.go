@@ -1,0 +1,103 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Window is for how long an overview looks back.
+type Window string
+
+// The windows of an overview.
+const (
+	LastQuarterHour Window = "15m"
+	LastHour        Window = "1h"
+	LastDay         Window = "24h"
+)
+
+// Span gives how long a window is, and the step of its history; 0 for a window that there is not.
+func (w Window) Span() (length, step time.Duration) {
+	switch w {
+	case LastQuarterHour:
+		return 15 * time.Minute, 10 * time.Second
+	case LastHour:
+		return time.Hour, time.Minute
+	case LastDay:
+		return 24 * time.Hour, 5 * time.Minute
+	}
+	return 0, 0
+}
+
+// Overview is what an operator looks at first.
+type Overview struct {
+	AsOf job.Time `json:"as_of"`
+	// States has all states. CREATED and QUEUED are counted as far as Waiting is; final ones are the ends of the last 24 hours.
+	States    map[job.State]int `json:"states"`
+	Waiting   WaitingJobs       `json:"waiting"`
+	Workers   WorkerTotals      `json:"workers"`
+	History   History           `json:"history"`
+	Attention []Attention       `json:"attention"`
+}
+
+// WaitingJobs are those that wait for a worker, or for their time.
+type WaitingJobs struct {
+	Count
+	OldestRunAt *job.Time `json:"oldest_run_at"` // of those whose time has come
+}
+
+// WorkerTotals are the workers whose lease has not ended, and the jobs that any worker holds.
+type WorkerTotals struct {
+	Alive int `json:"alive"`
+	Slots int `json:"slots"`
+	Held  int `json:"held"`
+}
+
+// History is what happened, in steps of equal length, from old to new. A step without an entry was not written: nobody led.
+type History struct {
+	StepSeconds int             `json:"step_seconds"`
+	Buckets     []HistoryBucket `json:"buckets"`
+}
+
+// HistoryBucket is what happened in one step. Times are null where no job ran to its end.
+type HistoryBucket struct {
+	At        job.Time `json:"at"`
+	Submitted int      `json:"submitted"`
+	Succeeded int      `json:"succeeded"`
+	Failed    int      `json:"failed"`
+	Canceled  int      `json:"canceled"`
+	Retried   int      `json:"retried"`
+	WaitMSP50 *int64   `json:"wait_ms_p50"`
+	WaitMSP99 *int64   `json:"wait_ms_p99"`
+	RunMSP50  *int64   `json:"run_ms_p50"`
+	RunMSP99  *int64   `json:"run_ms_p99"`
+}
+
+// Attention is something that an operator should look at.
+type Attention struct {
+	Code string `json:"code"`
+	Text string `json:"text"`
+	Href string `json:"href"` // of the console's page about it
+}
+
+// Situation is what storage tells of the service at one moment.
+type Situation struct {
+	AsOf     job.Time     `json:"as_of"`
+	Created  int          `json:"created"`
+	Queued   int          `json:"queued"`
+	Assigned int          `json:"assigned"`
+	Running  int          `json:"running"`
+	Waiting  WaitingJobs  `json:"waiting"`
+	Workers  WorkerTotals `json:"workers"`
+	// LostWorkers have had no lease for some seconds, and still hold LostJobs.
+	LostWorkers int  `json:"lost_workers"`
+	LostJobs    int  `json:"lost_jobs"`
+	LeaderGone  bool `json:"leader_gone"` // nobody has held the leader's lease for some seconds
+	Throttled   int  `json:"throttled"`   // clients with jobs that wait because their client runs enough of them
+	Disabled    int  `json:"disabled"`    // webhooks that the service has disabled
+	// OldestDeliveryAt is when the delivery was due that waits longest for a receiver that is enabled.
+	OldestDeliveryAt *job.Time `json:"oldest_delivery_at"`
+}
+
+// Ends counts how jobs ended.
+type Ends struct{ Succeeded, Failed, Canceled int }

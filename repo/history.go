@@ -1,0 +1,59 @@
+package repo
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+var (
+	missingHistory = statement("missingHistory")
+	writeHistory   = statement("writeHistory")
+	rollUpHistory  = statement("rollUpHistory")
+	readHistory    = statement("readHistory")
+	sumHistory     = statement("sumHistory")
+	cleanHistory   = statement("cleanHistory")
+)
+
+const (
+	historyWidth = 10 * time.Second // of the buckets that are counted; minutes are made of them
+	historyKept  = 48 * time.Hour   // minutes
+
+	// historyBack is how far back buckets that are missing are written: after a change of leader, or an outage.
+	historyBack = 15 * time.Minute
+	// historyMost is how many jobs one bucket counts: 20,000 a second.
+	historyMost = 200_000
+	// historyTimeout is how long Postgres may take for one bucket. It is tried again, as long as it is missing.
+	historyTimeout = 2 * time.Second
+)
+
+// MissingHistory gives the buckets that are to be written, the latest first.
+func (s *Store) MissingHistory(ctx context.Context) ([]time.Time, error) {
+	return queryRowsAs(ctx, s, "history", pgx.RowTo[time.Time], missingHistory, historyBack)
+}
+
+// WriteHistory counts what happened in the bucket that begins at the given moment, and writes it. It may be repeated, by whomever.
+//
+// Jobs are submitted at the time in their ids, which is that of the api process: where its clock is behind Postgres' by more than
+// the time in which a bucket is written again, its jobs are missing.
+func (s *Store) WriteHistory(ctx context.Context, at time.Time) error {
+	from, to := firstIDOf(at), firstIDOf(at.Add(historyWidth))
+	return s.inHistory(ctx, writeHistory, at, [16]byte(from), [16]byte(to), historyMost)
+}
+
+// RollUpHistory makes minutes of what WriteHistory has written.
+func (s *Store) RollUpHistory(ctx context.Context) error {
+	return s.inHistory(ctx, rollUpHistory, historyBack+time.Minute)
+}
+
+// inHistory runs a statement that may take historyTimeout: Postgres itself ends it, whatever becomes of the connection.
+func (s *Store) inHistory(ctx context.Context, sql string, args ...any) error {
+	return s.inTx(ctx, "history", func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = `+milliseconds(min(historyTimeout, s.cfg.Timeout))); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, sql, args...)
+		return err
+	})
+}
