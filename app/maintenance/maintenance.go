@@ -1,6 +1,6 @@
 // Package maintenance repairs what crashes leave behind, in the one process that
 // holds the leader's lease: it queues what is due, enqueues what Redis lost, gives
-// back jobs of dead workers, publishes outcomes and counts the backlog.
+// back jobs of dead workers, publishes outcomes, counts the backlog and writes the history.
 package maintenance
 
 import (
@@ -72,7 +72,8 @@ type Maintenance struct {
 	publisher  *Publisher
 	rescuer    *rescue.Rescuer
 	completer  *batches.Completer
-	clock      *clockWatch // nil: nobody watches it
+	clock      *clockWatch  // nil: nobody watches it
+	history    HistoryStore // nil: it is not written
 	throttle   Throttle
 	metrics    *app.Metrics
 	log        *slog.Logger
@@ -88,8 +89,8 @@ type Maintenance struct {
 	elected chan struct{} // has the backlog counted at once
 }
 
-// Deps is what Maintenance works with; all but Clock, Publisher and
-// Tracer are required.
+// Deps is what Maintenance works with; all but Clock, History, Publisher
+// and Tracer are required.
 type Deps struct {
 	Store      Store
 	Claims     rescue.Store
@@ -97,9 +98,10 @@ type Deps struct {
 	Queue      app.Queue
 	Relay      *Relay
 	Deliveries *delivery.Relay
-	Clock      ClockStore // nil: clocks are not watched
-	Throttle   Throttle   // without a store nothing is resumed
-	Publisher  *Publisher // nil: outcomes are not published
+	Clock      ClockStore   // nil: clocks are not watched
+	History    HistoryStore // nil: none is written
+	Throttle   Throttle     // without a store nothing is resumed
+	Publisher  *Publisher   // nil: outcomes are not published
 	Completer  *batches.Completer
 	Backoff    job.Backoff
 	Metrics    *app.Metrics
@@ -112,7 +114,7 @@ func New(d Deps) *Maintenance {
 	m := &Maintenance{
 		id: app.NewID(), leads: make(chan struct{}), elected: make(chan struct{}, 1), store: d.Store, backlog: d.Backlog, queue: d.Queue,
 		relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
-		completer: d.Completer, throttle: d.Throttle, metrics: d.Metrics, log: d.Log,
+		completer: d.Completer, history: d.History, throttle: d.Throttle, metrics: d.Metrics, log: d.Log,
 		rescuer: &rescue.Rescuer{
 			Store: d.Claims, Queue: d.Queue, Completer: d.Completer, Backoff: d.Backoff, Metrics: d.Metrics, Tracer: d.Tracer, Log: d.Log,
 			OfDead: true,
@@ -147,6 +149,9 @@ func (m *Maintenance) newTasks() []*task {
 	}
 	if m.clock != nil {
 		all = append(all, &task{name: "clock", interval: clockInterval, run: m.watchClock})
+	}
+	if m.history != nil {
+		all = append(all, &task{name: "history", interval: historyInterval, run: m.writeHistory})
 	}
 	if m.throttle.Store != nil {
 		all = append(all, m.throttle.task(m.relay))

@@ -2,6 +2,7 @@ package maintenance
 
 import (
 	"testing"
+	"time"
 
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
@@ -14,11 +15,13 @@ type worldMaint struct {
 	Store     *fakeStore
 	Queue     *fakeQueue
 	Clock     *fakeClock
+	History   *fakeHistory
 	completer *batches.Completer
 }
 
 func newWorldMaint(t testing.TB) *worldMaint {
 	w := &worldMaint{World: apptest.NewWorld(t), Clock: &fakeClock{}}
+	w.History = &fakeHistory{store: w.World.Store, written: map[time.Time]int{}}
 	w.Store, w.Queue = &fakeStore{Store: w.World.Store}, &fakeQueue{Queue: w.World.Queue}
 	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
 	return w
@@ -32,7 +35,7 @@ func (w *worldMaint) lead() (m *Maintenance, stop func()) {
 
 func (w *worldMaint) maintenance() *Maintenance {
 	return New(Deps{
-		Store: w.Store, Claims: w.Store, Backlog: w.Store, Clock: w.Clock, Queue: w.Queue,
+		Store: w.Store, Claims: w.Store, Backlog: w.Store, Clock: w.Clock, History: w.History, Queue: w.Queue,
 		Relay:      NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger),
 		Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger),
 		Publisher: NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testStreamLen, PublicURL: "https://run.example"}, w.Store, w.Queue,

@@ -183,7 +183,7 @@ func (p *process) limited(l net.Listener, name string, total func() int) *conn.L
 // newMaintenance makes the repairs that one of all processes does.
 func (p *process) newMaintenance() *maintenance.Maintenance {
 	d := maintenance.Deps{
-		Store: p.store, Claims: p.store, Backlog: p.store, Clock: p.store,
+		Store: p.store, Claims: p.store, Backlog: p.store, Clock: p.store, History: p.store,
 		Throttle: maintenance.Throttle{Store: p.store, Most: p.cfg.ClientMaxRunning},
 		Queue:    p.notifier, Completer: p.completer, Backoff: p.cfg.Backoff,
 		Metrics: p.metrics, Tracer: p.tracer, Log: p.log,
