@@ -1,0 +1,269 @@
+package repo_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/admin"
+	"github.com/forgerun/forgerun/repo"
+)
+
+// historyRow is a row of history without its place.
+type historyRow struct {
+	Submitted, Succeeded, Failed, Canceled, Retried int
+	WaitP50, WaitP99, RunP50, RunP99                *int64
+}
+
+// recorded gives the row of a bucket.
+func (f *fixture) recorded(width int, at time.Time) historyRow {
+	f.t.Helper()
+	rows, err := f.db.Query(f.ctx(), `SELECT submitted, succeeded, failed, canceled, retried, wait_ms_p50, wait_ms_p99, run_ms_p50, run_ms_p99
+		FROM history WHERE width = $1 AND at = $2`, width, at)
+	require.NoError(f.t, err)
+	row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[historyRow])
+	require.NoError(f.t, err)
+	return row
+}
+
+// writeHistory writes a bucket.
+func (f *fixture) writeHistory(at time.Time) historyRow {
+	f.t.Helper()
+	require.NoError(f.t, f.store.WriteHistory(f.ctx(), at))
+	return f.recorded(10, at)
+}
+
+// ago is a moment by Postgres' clock, where a bucket of the width begins.
+func (f *fixture) ago(by, width time.Duration) time.Time {
+	f.t.Helper()
+	return one[time.Time](f, `SELECT date_bin($2::interval, now() - $1::interval, 'epoch')`, by, width)
+}
+
+// endedAt makes an ended job that waited, ran and ended so long after the given moment.
+func (f *fixture) endedAt(s job.State, at time.Time, waited, ran time.Duration) job.ID {
+	f.t.Helper()
+	id := f.force(s)
+	f.exec(`UPDATE jobs SET execution_at = due, run_at = due, started_at = CASE WHEN started_at IS NOT NULL THEN due + $3::interval END,
+		finished_at = due + $3::interval + $4::interval FROM (SELECT $2::timestamptz AS due) d WHERE job_id = $1`, id.String(), at.Add(-waited-ran), waited, ran)
+	return id
+}
+
+func ms(n int64) *int64 { return &n }
+
+func TestHistoryCountsWhatHappened(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	at := f.ago(5*time.Minute, 10*time.Second)
+	require.Equal(t, historyRow{}, f.writeHistory(at), "nothing")
+
+	f.endedAt(job.Succeeded, at, time.Second, 2*time.Second)
+	f.endedAt(job.Succeeded, at.Add(9999*time.Millisecond), 3*time.Second, 4*time.Second)
+	retried := f.endedAt(job.Failed, at.Add(5*time.Second), 5*time.Second, 10*time.Second)
+	f.exec(`UPDATE jobs SET attempt = 3 WHERE job_id = $1`, retried.String())
+	f.endedAt(job.Canceled, at.Add(time.Second), time.Hour, 0)
+	f.endedAt(job.Succeeded, at.Add(-time.Microsecond), time.Hour, time.Hour)
+	f.endedAt(job.Succeeded, at.Add(10*time.Second), time.Hour, time.Hour)
+	for _, taken := range []time.Duration{-time.Millisecond, 0, 9999 * time.Millisecond, 10 * time.Second} {
+		f.exec(`UPDATE jobs SET job_id = uuid7($2) WHERE job_id = $1`, f.submit().String(), at.Add(taken))
+	}
+	want := historyRow{2, 2, 1, 1, 2, ms(3000), ms(5000), ms(4000), ms(10000)}
+	require.Equal(t, want, f.writeHistory(at), "of these ten seconds alone")
+
+	f.exec(`UPDATE jobs SET started_at = started_at - interval '1 h', execution_at = execution_at - interval '2 h' WHERE job_id = $1`,
+		retried.String())
+	want.WaitP50, want.WaitP99, want.RunP99 = ms(1000), ms(3000), ms(3_610_000)
+	require.Equal(t, want, f.writeHistory(at), "no time is below zero")
+}
+
+// Two leaders for a moment, and one that writes a bucket again, write the same.
+func TestHistoryIsNotDoubled(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	other := setupAt(t, f.url)
+	at := f.ago(5*time.Minute, time.Minute)
+	for range 5 {
+		f.endedAt(job.Succeeded, at.Add(time.Second), time.Second, time.Second)
+	}
+	stores := []*fixture{f, other}
+	inParallel(8, func(i int) {
+		s := stores[i%2].store
+		for range 5 {
+			if err := s.WriteHistory(f.ctx(), at); err != nil {
+				t.Error(err)
+			}
+			if err := s.RollUpHistory(f.ctx()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for _, width := range []int{10, 60} {
+		require.Equal(t, historyRow{0, 5, 0, 0, 0, ms(1000), ms(1000), ms(1000), ms(1000)}, f.recorded(width, at))
+	}
+	require.Equal(t, 2, f.count("history"))
+	version := one[string](f, `SELECT string_agg(xmin::text, ' ') FROM history`)
+	f.writeHistory(at)
+	require.NoError(t, f.store.RollUpHistory(f.ctx()))
+	require.Equal(t, version, one[string](f, `SELECT string_agg(xmin::text, ' ') FROM history`), "what is as it should be is not written")
+
+	// A transaction that ended late.
+	f.endedAt(job.Succeeded, at.Add(time.Second), time.Second, time.Second)
+	f.writeHistory(at)
+	require.NoError(t, f.store.RollUpHistory(f.ctx()))
+	for _, width := range []int{10, 60} {
+		require.Equal(t, 6, f.recorded(width, at).Succeeded)
+	}
+}
+
+func (f *fixture) missing() []time.Time {
+	f.t.Helper()
+	missing, err := f.store.MissingHistory(f.ctx())
+	require.NoError(f.t, err)
+	return missing
+}
+
+// Who begins to lead writes what nobody wrote, as far as a quarter of an hour, and the latest three always.
+func TestHistoryGoesOnWhereItEnded(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	missing := f.missing()
+	require.Len(t, missing, 90)
+	require.InDelta(t, 10, time.Since(missing[0]).Seconds(), 11, "the latest that is over")
+	for i, at := range missing {
+		require.Equal(t, missing[0].Add(-time.Duration(i)*10*time.Second), at, "the latest first")
+		require.NoError(t, f.store.WriteHistory(f.ctx(), at))
+	}
+	require.Equal(t, 90, f.count("history"))
+	gap := []time.Time{missing[20], missing[40]}
+	f.exec(`DELETE FROM history WHERE at = ANY ($1)`, gap)
+	again := f.missing()
+	require.Contains(t, []int{2 + 3, 2 + 4}, len(again), "a further one may be over by now")
+	require.Equal(t, gap, again[len(again)-2:])
+	require.NotContains(t, again, missing[2+len(again)-5+1])
+}
+
+func TestHistoryIsRolledUpAndRead(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	minute := f.ago(10*time.Minute, 5*time.Minute)
+	write := func(width int, at time.Time, r historyRow) {
+		f.exec(`INSERT INTO history VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, width, at, r.Submitted, r.Succeeded, r.Failed, r.Canceled,
+			r.Retried, r.WaitP50, r.WaitP99, r.RunP50, r.RunP99)
+	}
+	write(10, minute, historyRow{5, 3, 0, 1, 1, ms(100), ms(500), ms(10), ms(20)})
+	write(10, minute.Add(20*time.Second), historyRow{7, 0, 1, 0, 0, ms(500), ms(500), ms(50), ms(90)})
+	write(10, minute.Add(50*time.Second), historyRow{Submitted: 1, Canceled: 8})
+	write(10, minute.Add(-time.Second*10), historyRow{Submitted: 3})
+	latest := f.ago(0, time.Minute)
+	write(10, latest, historyRow{Submitted: 99}) // of a minute that is not over
+	require.NoError(t, f.store.RollUpHistory(f.ctx()))
+	merged := historyRow{13, 3, 1, 9, 1, ms(200), ms(500), ms(20), ms(90)}
+	require.Equal(t, merged, f.recorded(60, minute))
+	require.Equal(t, historyRow{Submitted: 3}, f.recorded(60, minute.Add(-time.Minute)))
+	require.LessOrEqual(t, one[int](f, `SELECT count(*)::int FROM history WHERE width = 60`), 3)
+
+	shown := func(w admin.Window) []admin.HistoryBucket {
+		t.Helper()
+		buckets, err := f.store.Admin().History(f.ctx(), w)
+		require.NoError(t, err)
+		require.NotNil(t, buckets)
+		return buckets
+	}
+	bucket := admin.HistoryBucket{At: job.Time(minute), Submitted: 13, Succeeded: 3, Failed: 1, Canceled: 9, Retried: 1,
+		WaitMSP50: ms(200), WaitMSP99: ms(500), RunMSP50: ms(20), RunMSP99: ms(90)}
+	hour := shown(admin.LastHour)
+	require.Equal(t, bucket, hour[1])
+	quarter := shown(admin.LastQuarterHour)
+	require.GreaterOrEqual(t, len(quarter), 4)
+	require.Equal(t, job.Time(minute.Add(20*time.Second)), quarter[2].At)
+	require.Nil(t, quarter[3].WaitMSP50)
+	day := shown(admin.LastDay)
+	require.Equal(t, 3, day[0].Submitted)
+	require.Equal(t, bucket, day[1], "five minutes with one that has something")
+
+	for last, want := range map[time.Duration]admin.Ends{24 * time.Hour: {Succeeded: 3, Failed: 1, Canceled: 9}, 2 * time.Minute: {}} {
+		ends, err := f.store.Admin().Ends(f.ctx(), last)
+		require.NoError(t, err)
+		require.Equal(t, want, ends, last)
+	}
+	write(10, one[time.Time](f, `SELECT max(at) + interval '10 s' FROM history`), historyRow{Succeeded: 10})
+	ends, err := f.store.Admin().Ends(f.ctx(), 24*time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, admin.Ends{Succeeded: 13, Failed: 1, Canceled: 9}, ends, "of the minute that is not over, too, and nothing twice")
+}
+
+func TestHistoryIsEmpty(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	require.NoError(t, f.store.RollUpHistory(f.ctx()))
+	for _, w := range []admin.Window{admin.LastQuarterHour, admin.LastHour, admin.LastDay} {
+		buckets, err := f.store.Admin().History(f.ctx(), w)
+		require.NoError(t, err)
+		require.Equal(t, []admin.HistoryBucket{}, buckets)
+	}
+	ends, err := f.store.Admin().Ends(f.ctx(), time.Hour)
+	require.NoError(t, err)
+	require.Zero(t, ends)
+}
+
+func TestHistoryIsCleaned(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.exec(`INSERT INTO history SELECT width, now() - h * interval '1 h' - interval '1 min', 0, 0, 0, 0, 0
+		FROM generate_series(0, 60) h, unnest(ARRAY[10, 60]) width`)
+	require.Greater(t, f.clean(10), 5)
+	require.Equal(t, "10: 2, 60: 48", one[string](f, `SELECT string_agg(format('%s: %s', width, n), ', ' ORDER BY width)
+		FROM (SELECT width, count(*) AS n FROM history GROUP BY width) h`))
+}
+
+// Postgres itself ends a bucket that takes too long; the next one can be written.
+func TestHistoryTimesOut(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	at := f.ago(time.Minute, 10*time.Second)
+	f.writeHistory(at)
+	f.endedAt(job.Succeeded, at, 0, 0)
+	unlock := f.lock(`SELECT FROM history FOR UPDATE`)
+	began := time.Now()
+	err := f.store.WriteHistory(f.ctx(), at)
+	require.Error(t, err)
+	require.Less(t, time.Since(began), patience/2)
+	require.NoError(t, f.store.WriteHistory(f.ctx(), at.Add(-10*time.Second)))
+	unlock()
+	require.Equal(t, 1, f.writeHistory(at).Succeeded)
+	n, sum := f.metric("database_errors_total", "history")
+	require.Equal(t, 1.0, sum, n)
+}
+
+// A bucket reads its own part of the indexes, whatever else there is.
+func TestHistoryReadsItsOwnPart(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.exec(seed)
+	at := f.ago(90*time.Second, 10*time.Second)
+	ids := one[[]string](f, `SELECT array_agg(overlay('00000000-0000-0000-0000-000000000000' PLACING left(uuid7($1::timestamptz + i * interval '10 s')::text, 13)
+		FROM 1 FOR 13)) FROM generate_series(0, 1) i`, at)
+	args := fmt.Sprintf(`'%s', '%s', 200000`, at.Format(time.RFC3339Nano), strings.Join(ids, `', '`))
+	// Jobs that are in the seed: ten submitted in ten seconds and none or one that ended.
+	require.Less(t, f.reads("jobs", repo.Statements["writeHistory"], args), 100)
+}
+
+func TestMigrateHistoryDownAndUp(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	newest := schema(t, f)
+	id := f.at(job.Succeeded)
+	f.writeHistory(f.ago(time.Minute, 10*time.Second))
+	kept := f.all(id)
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, 12))
+	require.False(t, one[bool](f, `SELECT to_regclass('history') IS NOT NULL`))
+	f.at(job.Succeeded)
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, -1))
+	require.Equal(t, newest, schema(t, f))
+	require.Equal(t, kept, f.all(id))
+	require.Len(t, f.missing(), 90, "it can be written again")
+}
