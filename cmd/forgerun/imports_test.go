@@ -42,6 +42,7 @@ var mayImport = []packageRule{
 	{"app/clients", []string{"app", "job", "internal/operators", "internal/telemetry"}},
 	{"app/events", []string{"app", "job", "internal/telemetry"}},
 	{"app/batches", []string{"app", "job", "internal/telemetry"}},
+	{"app/overview", []string{"job", "job/admin"}},
 	{"app/rescue", []string{"app", "app/batches", "job", "internal/telemetry"}},
 	{"app/delivery", []string{"app", "job", "internal/fair", "internal/telemetry"}},
 	{"app/jobs", []string{"app", "app/batches", "app/events", "job", "internal/telemetry", "app/... test"}},

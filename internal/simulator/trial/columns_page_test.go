@@ -17,7 +17,7 @@ var unseenColumns = []struct {
 	{"Constraints of the table, or of another column, refuse every other value", []string{
 		"deliveries.state", "deliveries.next_attempt_at", "deliveries.last_error", "events.seq", "events.next_state", "jobs.type",
 		"jobs.state", "jobs.outcome", "jobs.worker_id", "reports.outcome", "results.size", "results.body", "workers.state",
-		"webhooks.content_mode", "maintenance_state.only_row",
+		"webhooks.content_mode", "maintenance_state.only_row", "history.width",
 	}},
 	{"No row of such a run has a value: nothing is traced, revoked, deleted, disabled or proven, and nothing waits at its end", []string{
 		"api_keys.revoked_at", "api_keys.replaced_by", "api_keys.issued_by", "api_keys.made_by", "batches.correlation_id",
@@ -39,6 +39,8 @@ var unseenColumns = []struct {
 		"idempotency_keys.answer_header", "idempotency_keys.answer_body", "jobs.assigned_at", "jobs.language", "jobs.request_id",
 		"reports.worker_id", "reports.failure_retry_after", "reports.failure_detail", "results.media_type", "results.expires_at",
 		"webhooks.webhook_id", "webhooks.url", "webhooks.events", "webhooks.description", "webhooks.created_at", "webhooks.updated_at",
+		"history.at", "history.submitted", "history.succeeded", "history.failed", "history.canceled", "history.retried",
+		"history.wait_ms_p50", "history.wait_ms_p99", "history.run_ms_p50", "history.run_ms_p99",
 	}},
 	{"A label of order: any value that keeps the order is as good", []string{
 		"client_events.event_id", "client_events.tx", "events.tx",

@@ -1,0 +1,165 @@
+package overview
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/admin"
+)
+
+// fakeStore answers with what it was given.
+type fakeStore struct {
+	now     admin.Situation
+	buckets []admin.HistoryBucket
+	ends    map[time.Duration]admin.Ends
+	groups  []admin.FailureGroup
+	fails   string // what cannot be read
+
+	window admin.Window
+	looked *time.Time // from when on failures were grouped
+}
+
+var errStorage = errors.New("storage is away")
+
+func (s *fakeStore) read(what string) error {
+	if s.fails == what {
+		return errStorage
+	}
+	return nil
+}
+
+func (s *fakeStore) Situation(context.Context) (admin.Situation, error) {
+	return s.now, s.read("situation")
+}
+
+func (s *fakeStore) History(_ context.Context, w admin.Window) ([]admin.HistoryBucket, error) {
+	s.window = w
+	return s.buckets, s.read("history")
+}
+
+func (s *fakeStore) Ends(_ context.Context, last time.Duration) (admin.Ends, error) {
+	return s.ends[last], s.read("ends of " + last.String())
+}
+
+func (s *fakeStore) Failures(_ context.Context, r admin.Range) (admin.Bounded[admin.FailureGroup], error) {
+	s.looked = r.From
+	return admin.Bounded[admin.FailureGroup]{Data: s.groups}, s.read("failures")
+}
+
+var now = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) *job.Time {
+	t := job.Time(now.Add(-d))
+	return &t
+}
+
+// sound is a service at which nobody needs to look.
+func sound() *fakeStore {
+	s := &fakeStore{ends: map[time.Duration]admin.Ends{endsBack: {Succeeded: 900, Failed: 90, Canceled: 9}, failuresBack: {Succeeded: 8, Failed: 2}}}
+	s.now = admin.Situation{
+		AsOf: job.Time(now), Created: 1, Queued: 2, Assigned: 3, Running: 4,
+		Waiting: admin.WaitingJobs{Count: admin.Count{Count: 3}, OldestRunAt: ago(time.Minute)}, Workers: admin.WorkerTotals{Alive: 2, Slots: 20, Held: 7},
+		OldestDeliveryAt: ago(5 * time.Minute),
+	}
+	s.buckets = []admin.HistoryBucket{{At: job.Time(now.Add(-time.Minute)), Submitted: 5}}
+	return s
+}
+
+func overviewOf(t *testing.T, s *fakeStore) *admin.Overview {
+	t.Helper()
+	o, err := Service{s}.Overview(t.Context(), admin.LastHour)
+	require.NoError(t, err)
+	return o
+}
+
+func TestOverviewOfASoundService(t *testing.T) {
+	t.Parallel()
+	s := sound()
+	encoded, err := json.Marshal(overviewOf(t, s))
+	require.NoError(t, err)
+	require.JSONEq(t, `{
+		"as_of": "2026-11-24T12:00:00.000000Z",
+		"states": {"CREATED": 1, "QUEUED": 2, "ASSIGNED": 3, "RUNNING": 4, "SUCCEEDED": 900, "FAILED": 90, "CANCELED": 9},
+		"waiting": {"count": 3, "more": false, "oldest_run_at": "2026-11-24T11:59:00.000000Z"},
+		"workers": {"alive": 2, "slots": 20, "held": 7},
+		"history": {"step_seconds": 60, "buckets": [{"at": "2026-11-24T11:59:00.000000Z", "submitted": 5, "succeeded": 0, "failed": 0,
+			"canceled": 0, "retried": 0, "wait_ms_p50": null, "wait_ms_p99": null, "run_ms_p50": null, "run_ms_p99": null}]},
+		"attention": []
+	}`, string(encoded))
+	require.Equal(t, admin.LastHour, s.window)
+	require.Nil(t, s.looked, "failures are looked at one by one only if there are many")
+}
+
+func TestWhatAsksForAttention(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(s *fakeStore)
+		want   []admin.Attention
+	}{
+		"no leader": {func(s *fakeStore) { s.now.LeaderGone = true }, []admin.Attention{{Code: NoLeader,
+			Text: "No process leads the maintenance: what is scheduled, lost or retried waits until one does.", Href: "#/system"}}},
+		"no worker, and jobs wait": {func(s *fakeStore) { s.now.Workers.Alive = 0 }, []admin.Attention{{Code: NoWorkers,
+			Text: "No worker is alive, and jobs wait for one.", Href: "#/workers"}}},
+		"no worker, and no job is due": {func(s *fakeStore) { s.now.Workers.Alive, s.now.Waiting.OldestRunAt = 0, nil }, nil},
+		"lost workers": {func(s *fakeStore) { s.now.LostWorkers, s.now.LostJobs = 1, 3 }, []admin.Attention{{Code: LostWorkers,
+			Text: "1 worker without a lease still holds 3 jobs: the leader should have given them back.", Href: "#/workers"}}},
+		"a job waits": {func(s *fakeStore) { s.now.Waiting.OldestRunAt = ago(61 * time.Second) }, []admin.Attention{{Code: JobsLate,
+			Text: "The job that waits longest could have run 61 seconds ago.", Href: "#/jobs?state=QUEUED"}}},
+		"many failures": {func(s *fakeStore) {
+			s.ends[failuresBack] = admin.Ends{Succeeded: 7, Failed: 3}
+			s.groups = []admin.FailureGroup{{WorkKind: job.FailImmediate, Code: job.CodeInternal, Count: 2}, {Count: 1}}
+		}, []admin.Attention{{Code: ManyFailures, Text: "30 % of the jobs that ended in the last 15 minutes failed: 3 of 10. " +
+			"Most often FAIL_IMMEDIATE with RFA_INTERNAL (2).", Href: "#/failures"}}},
+		"many failures, retried meanwhile": {func(s *fakeStore) { s.ends[failuresBack] = admin.Ends{Failed: 5} }, []admin.Attention{{
+			Code: ManyFailures, Text: "100 % of the jobs that ended in the last 15 minutes failed: 5 of 5.", Href: "#/failures"}}},
+		"few jobs say nothing": {func(s *fakeStore) { s.ends[failuresBack] = admin.Ends{Failed: 4, Canceled: 100} }, nil},
+		"webhooks": {func(s *fakeStore) { s.now.Disabled = 2 }, []admin.Attention{{Code: WebhooksDisabled,
+			Text: "2 webhooks are disabled by the service, because their receiver failed or is gone.", Href: "#/webhooks"}}},
+		"deliveries": {func(s *fakeStore) { s.now.OldestDeliveryAt = ago(3 * time.Hour) }, []admin.Attention{{Code: DeliveriesLate,
+			Text: "The delivery that waits longest was due 3 hours ago.", Href: "#/deliveries?state=PENDING"}}},
+		"throttled clients": {func(s *fakeStore) { s.now.Throttled = 1 }, []admin.Attention{{Code: ClientsThrottled,
+			Text: "1 client runs as many jobs as one client may: more of theirs wait until some end.", Href: "#/jobs?state=QUEUED"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := sound()
+			c.change(s)
+			if c.want == nil {
+				c.want = []admin.Attention{}
+			}
+			require.Equal(t, c.want, overviewOf(t, s).Attention)
+			if len(c.want) > 0 && c.want[0].Code == ManyFailures {
+				require.Equal(t, now.Add(-failuresBack), *s.looked)
+			}
+		})
+	}
+}
+
+func TestTimesAreToldRoughly(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		time.Second: "1 second", 119 * time.Second: "119 seconds", 2 * time.Minute: "2 minutes", 119 * time.Minute: "119 minutes",
+		47 * time.Hour: "47 hours", 50 * time.Hour: "2 days",
+	} {
+		require.Equal(t, want, roughly(d))
+	}
+}
+
+func TestOverviewNeedsItsParts(t *testing.T) {
+	t.Parallel()
+	for _, part := range []string{"situation", "history", "ends of 24h0m0s", "ends of 15m0s", "failures"} {
+		s := sound()
+		s.ends[failuresBack] = admin.Ends{Failed: 10}
+		s.fails = part
+		_, err := Service{s}.Overview(t.Context(), admin.LastDay)
+		require.ErrorIs(t, err, errStorage, part)
+	}
+	_, err := Service{sound()}.Overview(t.Context(), "2h")
+	require.Equal(t, job.CodeValidationFailed, job.CodeOf(err))
+}
