@@ -65,6 +65,7 @@ type Config struct {
 // Deps is what the API works with.
 type Deps struct {
 	Reader    Reader
+	Overview  Overviewer
 	Progress  ProgressReader
 	Jobs      Jobs
 	Webhooks  Webhooks

@@ -95,6 +95,7 @@ func (a *API) routes() []route {
 		get("batches", list(r.Batches), paged(append([]query.Parameter{clientQuery}, timeQuery...)...)...),
 		get("batches/{id}", one(r.Batch, job.CodeBatchNotFound, "batch")),
 		get("system", a.getSystem),
+		get("overview", a.getOverview, windowQuery),
 		get("openapi.yaml", func(*call) (answer, error) {
 			return answer{status: http.StatusOK, mime: "application/yaml", body: document}, nil
 		}),
