@@ -91,7 +91,8 @@ func TestSituationOfDeliveries(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	sent := func(hook job.ID, due string) {
-		f.exec(`INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, seq, event_id, event_name, created_at, state, next_attempt_at)
+		f.exec(`INSERT INTO deliveries (delivery_id, client_id, endpoint_id, webhook_id, seq, event_id, event_name, created_at,
+				state, next_attempt_at)
 			SELECT gen_random_uuid(), client_id, webhook_id, webhook_id, 0, gen_random_uuid(), 'x', now(), 'PENDING', now() + $2::interval
 			FROM webhooks WHERE webhook_id = $1`, hook.String(), due)
 	}
@@ -121,8 +122,8 @@ func TestSituationIsBounded(t *testing.T) {
 	const rows = 100_010
 	f.exec(`INSERT INTO jobs (job_id, client_id, type, work_kind, state, max_attempts, auto_retry, event_seq, created_at, updated_at,
 		run_at, queued_at, language, request_id)
-		SELECT gen_random_uuid(), gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', 'QUEUED', 4, false, 2, now(), now(), now() - i * interval '1 ms', now(),
-			'en', 'r' FROM generate_series(1, $1) i`, rows)
+		SELECT gen_random_uuid(), gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', 'QUEUED', 4, false, 2, now(), now(), now() - i * interval '1 ms',
+			now(), 'en', 'r' FROM generate_series(1, $1) i`, rows)
 	now := f.situation()
 	require.Equal(t, admin.Count{Count: 100_000, More: true}, now.Waiting.Count)
 	require.Equal(t, 100_000, now.Queued)

@@ -49,7 +49,8 @@ func (f *fixture) endedAt(s job.State, at time.Time, waited, ran time.Duration) 
 	f.t.Helper()
 	id := f.force(s)
 	f.exec(`UPDATE jobs SET execution_at = due, run_at = due, started_at = CASE WHEN started_at IS NOT NULL THEN due + $3::interval END,
-		finished_at = due + $3::interval + $4::interval FROM (SELECT $2::timestamptz AS due) d WHERE job_id = $1`, id.String(), at.Add(-waited-ran), waited, ran)
+		finished_at = due + $3::interval + $4::interval FROM (SELECT $2::timestamptz AS due) d WHERE job_id = $1`,
+		id.String(), at.Add(-waited-ran), waited, ran)
 	return id
 }
 
@@ -151,8 +152,8 @@ func TestHistoryIsRolledUpAndRead(t *testing.T) {
 	f := setup(t)
 	minute := f.ago(10*time.Minute, 5*time.Minute)
 	write := func(width int, at time.Time, r historyRow) {
-		f.exec(`INSERT INTO history VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, width, at, r.Submitted, r.Succeeded, r.Failed, r.Canceled,
-			r.Retried, r.WaitP50, r.WaitP99, r.RunP50, r.RunP99)
+		f.exec(`INSERT INTO history VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, width, at, r.Submitted, r.Succeeded, r.Failed,
+			r.Canceled, r.Retried, r.WaitP50, r.WaitP99, r.RunP50, r.RunP99)
 	}
 	write(10, minute, historyRow{5, 3, 0, 1, 1, ms(100), ms(500), ms(10), ms(20)})
 	write(10, minute.Add(20*time.Second), historyRow{7, 0, 1, 0, 0, ms(500), ms(500), ms(50), ms(90)})
@@ -245,8 +246,8 @@ func TestHistoryReadsItsOwnPart(t *testing.T) {
 	f := setup(t)
 	f.exec(seed)
 	at := f.ago(90*time.Second, 10*time.Second)
-	ids := one[[]string](f, `SELECT array_agg(overlay('00000000-0000-0000-0000-000000000000' PLACING left(uuid7($1::timestamptz + i * interval '10 s')::text, 13)
-		FROM 1 FOR 13)) FROM generate_series(0, 1) i`, at)
+	ids := one[[]string](f, `SELECT array_agg(overlay('00000000-0000-0000-0000-000000000000'
+		PLACING left(uuid7($1::timestamptz + i * interval '10 s')::text, 13) FROM 1 FOR 13)) FROM generate_series(0, 1) i`, at)
 	args := fmt.Sprintf(`'%s', '%s', 200000`, at.Format(time.RFC3339Nano), strings.Join(ids, `', '`))
 	// Jobs that are in the seed: ten submitted in ten seconds and none or one that ended.
 	require.Less(t, f.reads("jobs", repo.Statements["writeHistory"], args), 100)

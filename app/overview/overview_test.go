@@ -61,10 +61,13 @@ func ago(d time.Duration) *job.Time {
 
 // sound is a service at which nobody needs to look.
 func sound() *fakeStore {
-	s := &fakeStore{ends: map[time.Duration]admin.Ends{endsBack: {Succeeded: 900, Failed: 90, Canceled: 9}, failuresBack: {Succeeded: 8, Failed: 2}}}
+	s := &fakeStore{ends: map[time.Duration]admin.Ends{
+		endsBack: {Succeeded: 900, Failed: 90, Canceled: 9}, failuresBack: {Succeeded: 8, Failed: 2},
+	}}
 	s.now = admin.Situation{
 		AsOf: job.Time(now), Created: 1, Queued: 2, Assigned: 3, Running: 4,
-		Waiting: admin.WaitingJobs{Count: admin.Count{Count: 3}, OldestRunAt: ago(time.Minute)}, Workers: admin.WorkerTotals{Alive: 2, Slots: 20, Held: 7},
+		Waiting:          admin.WaitingJobs{Count: admin.Count{Count: 3}, OldestRunAt: ago(time.Minute)},
+		Workers:          admin.WorkerTotals{Alive: 2, Slots: 20, Held: 7},
 		OldestDeliveryAt: ago(5 * time.Minute),
 	}
 	s.buckets = []admin.HistoryBucket{{At: job.Time(now.Add(-time.Minute)), Submitted: 5}}

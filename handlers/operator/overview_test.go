@@ -31,7 +31,8 @@ func TestGetOverview(t *testing.T) {
 	get := func(o overviews, query string) *httptest.ResponseRecorder {
 		api := New(Config{Timeout: time.Minute}, Deps{Reader: struct{ Reader }{}, Overview: o, Log: slog.New(slog.DiscardHandler)})
 		w := httptest.NewRecorder()
-		api.Handler(operators.Guard{}).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/admin/v1/overview"+query, http.NoBody))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/admin/v1/overview"+query, http.NoBody)
+		api.Handler(operators.Guard{}).ServeHTTP(w, r)
 		return w
 	}
 	for query, step := range map[string]string{"": "10", "?window=15m": "10", "?window=1h": "60", "?window=24h": "300"} {
