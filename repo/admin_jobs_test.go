@@ -72,7 +72,8 @@ func TestAdminListsAreComplete(t *testing.T) {
 		"of a kind":           {admin.JobQuery{WorkKind: job.SuccessFast}, `work_kind = 'SUCCESS_FAST'`, `job_id DESC`},
 		"correlated":          {admin.JobQuery{CorrelationID: "order-7"}, `correlation_id = 'order-7'`, `job_id DESC`},
 		"from":                {admin.JobQuery{From: &middle}, `created_at >= '` + middle.Format(time.RFC3339Nano) + `'`, `job_id DESC`},
-		"failed to": {admin.JobQuery{State: job.Failed, To: &middle}, `state = 'FAILED' AND created_at < '` + middle.Format(time.RFC3339Nano) + `'`,
+		"failed to": {admin.JobQuery{State: job.Failed, To: &middle},
+			`state = 'FAILED' AND created_at < '` + middle.Format(time.RFC3339Nano) + `'`,
 			`finished_at DESC, job_id DESC`},
 	} {
 		want := one[[]string](f, `SELECT coalesce(array_agg(job_id::text ORDER BY `+test.order+`), '{}') FROM jobs WHERE `+test.where)
@@ -197,5 +198,7 @@ func TestAdminJobIsBounded(t *testing.T) {
 	require.Len(t, j.Events, 1000)
 	require.Len(t, j.Deliveries, 100)
 	require.True(t, j.MoreEvents && j.MoreDeliveries)
-	require.True(t, slices.IsSortedFunc(j.Deliveries, func(a, b admin.Delivery) int { return slices.Compare(b.DeliveryID[:], a.DeliveryID[:]) }))
+	require.True(t, slices.IsSortedFunc(j.Deliveries, func(a, b admin.Delivery) int {
+		return slices.Compare(b.DeliveryID[:], a.DeliveryID[:])
+	}))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -36,17 +37,18 @@ var (
 		" AND (client_id, webhook_id) >= (@client::uuid, '00000000-0000-0000-0000-000000000000'::uuid) AND deleted_at IS NULL",
 		"{{sort}}", "client_id DESC, webhook_id DESC")
 	anyDeliveries     = statement("adminDeliveries", "{{range}}", "delivery_id < @after", "{{sort}}", "delivery_id DESC")
-	webhookDeliveries = statement("adminDeliveries", "{{range}}", ownersDeliveries("webhook_id"), "{{sort}}", "webhook_id DESC, delivery_id DESC")
-	jobDeliveries     = statement("adminDeliveries", "{{range}}", ownersDeliveries("job_id"), "{{sort}}", "job_id DESC, delivery_id DESC")
-	readAnyDelivery   = statement("adminDelivery")
-	listAllBatches    = statement("adminBatches")
-	readAnyBatch      = statement("adminBatch")
-	readSystem        = statement("adminSystem")
+	webhookDeliveries = statement("adminDeliveries", "{{range}}", ownersDeliveries("webhook_id"),
+		"{{sort}}", "webhook_id DESC, delivery_id DESC")
+	jobDeliveries   = statement("adminDeliveries", "{{range}}", ownersDeliveries("job_id"), "{{sort}}", "job_id DESC, delivery_id DESC")
+	readAnyDelivery = statement("adminDelivery")
+	listAllBatches  = statement("adminBatches")
+	readAnyBatch    = statement("adminBatch")
+	readSystem      = statement("adminSystem")
 )
 
 func ownersDeliveries(owner string) string {
-	return strings.ReplaceAll("({{o}}, delivery_id) < (@owner::uuid, @after) AND ({{o}}, delivery_id) >= (@owner::uuid, @from_id) AND {{o}} IS NOT NULL",
-		"{{o}}", owner)
+	return fmt.Sprintf("(%[1]s, delivery_id) < (@owner::uuid, @after) AND (%[1]s, delivery_id) >= (@owner::uuid, @from_id)"+
+		" AND %[1]s IS NOT NULL", owner)
 }
 
 // afterOf is where a list from new to old goes on.
@@ -69,7 +71,8 @@ func pageOf[T any](all []T, err error, limit int, id func(T) job.ID) (admin.Page
 
 // Workers lists worker processes.
 func (a Admin) Workers(ctx context.Context, r admin.Range) (admin.Page[admin.Worker], error) {
-	all, err := queryRows(ctx, a.store, scanJSON[admin.Worker], listAllWorkers, nullable(r.State), [16]byte(afterOf(r.After)), r.Limit+1, maxShownHeld)
+	all, err := queryRows(ctx, a.store, scanJSON[admin.Worker], listAllWorkers,
+		nullable(r.State), [16]byte(afterOf(r.After)), r.Limit+1, maxShownHeld)
 	return pageOf(all, err, r.Limit, func(w admin.Worker) job.ID { return w.WorkerID })
 }
 
@@ -96,7 +99,8 @@ func (a Admin) Failures(ctx context.Context, r admin.Range) (admin.Bounded[admin
 
 // Clients lists clients with their use of limits; the limits are not known here.
 func (a Admin) Clients(ctx context.Context, r admin.Range) (admin.Page[admin.Client], error) {
-	all, err := queryRows(ctx, a.store, scanJSON[admin.Client], listAllClients, uuid(r.ClientID), [16]byte(afterOf(r.After)), maxGrouped, r.Limit+1)
+	all, err := queryRows(ctx, a.store, scanJSON[admin.Client], listAllClients,
+		uuid(r.ClientID), [16]byte(afterOf(r.After)), maxGrouped, r.Limit+1)
 	return pageOf(all, err, r.Limit, func(c admin.Client) job.ID { return c.ClientID })
 }
 

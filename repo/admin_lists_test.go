@@ -234,7 +234,9 @@ func TestAudit(t *testing.T) {
 	f := setup(t)
 	a := f.store.Admin()
 	entry := func(operator, action, target string) job.ID {
-		e := admin.AuditEntry{AuditID: newID(), Operator: operator, Action: action, TargetType: "job", RequestID: "r", Detail: json.RawMessage(`{}`)}
+		e := admin.AuditEntry{
+			AuditID: newID(), Operator: operator, Action: action, TargetType: "job", RequestID: "r", Detail: json.RawMessage(`{}`),
+		}
 		if target != "" {
 			e.TargetID = &target
 		}

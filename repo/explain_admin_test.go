@@ -33,7 +33,8 @@ func init() {
 	add("allWorkers", `NULL, '`+lastID+`', 51, 100`, false, use{"jobs_held", "worker_id = "})
 	add("groupQueues", `NULL, NULL, 100000, 1000`, true, use{"jobs_waiting", ""})
 	add("groupFailures", `NULL, NULL, NULL, '2000-01-01', 'infinity', 100000, 1000`, true, use{"jobs_ended", "finished_at"})
-	add("allClients", `NULL, '`+lastID+`', 100000, 51`, true, use{"jobs_waiting", ""}, use{"jobs_held", ""}, use{"webhooks_client", "client_id = "})
+	add("allClients", `NULL, '`+lastID+`', 100000, 51`, true, use{"jobs_waiting", ""}, use{"jobs_held", ""},
+		use{"webhooks_client", "client_id = "})
 	add("anyWebhooks", `NULL, NULL, NULL, '`+lastID+`', 51`, true, use{"webhooks_pkey", "webhook_id <"})
 	add("oneWebhook", anID+`, NULL, NULL, '`+lastID+`', 2`, false, use{"webhooks_pkey", "webhook_id = "})
 	add("clientsWebhooks", `NULL, `+anID+`, NULL, '`+lastID+`', 51`, false, use{"webhooks_client", "ROW(client_id, webhook_id) <"})
@@ -48,7 +49,8 @@ func init() {
 	add("auditEnd", anID+`, 200, NULL`, true, use{"audit_pkey", "audit_id = "})
 	add("auditList", `'ann', NULL, NULL, NULL, NULL, '`+lastID+`', `+id+`, 51`, true, use{"audit_pkey", "audit_id <"})
 	add("cleanAudit", `'1 day', 500`, true, use{"audit_pkey", ""})
-	add("readSystem", `100000, `+id+`, `+id+`, 10000`, true, use{"jobs_waiting", "run_at <= now()"}, use{"jobs_scheduled", ""}, use{"jobs_held", ""},
+	add("readSystem", `100000, `+id+`, `+id+`, 10000`, true, use{"jobs_waiting", "run_at <= now()"},
+		use{"jobs_scheduled", ""}, use{"jobs_held", ""},
 		use{"deliveries_waiting", "ROW(client_id, endpoint_id) >"}, use{"deliveries_claimed", ""})
 	add("readSituation", `100000, `+id+`, `+id+`, 10000`, true, use{"jobs_waiting", "run_at <= now()"}, use{"jobs_waiting", ""},
 		use{"jobs_scheduled", ""}, use{"jobs_held", ""}, use{"jobs_held", "worker_id = "}, use{"jobs_throttled", ""},

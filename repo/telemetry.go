@@ -24,7 +24,8 @@ var (
 	single  = []string{
 		"read", "batch", "complete", "delete", "clean", "release", "schedule", "resume throttled",
 		"mark dead", "end stranded leases", "heartbeat", "reclaim",
-		"redeliver", "publish", "idempotency", "use key", "audit", "lead", "resign", "epoch", "raise epoch", "webhook", "insert client", "change keys",
+		"redeliver", "publish", "idempotency", "use key", "audit", "lead", "resign", "epoch", "raise epoch", "webhook",
+		"insert client", "change keys",
 		"signing key", "history",
 	}
 )

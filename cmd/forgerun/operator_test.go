@@ -30,7 +30,8 @@ func (s *stack) operator(token string) operatorClient {
 
 func (c operatorClient) call(p *proc, method, path, body string) answer {
 	c.s.t.Helper()
-	r, err := http.NewRequestWithContext(c.s.ctx(), method, "http://"+p.logged("admin listening")["address"].(string)+path, strings.NewReader(body))
+	url := "http://" + p.logged("admin listening")["address"].(string) + path
+	r, err := http.NewRequestWithContext(c.s.ctx(), method, url, strings.NewReader(body))
 	require.NoError(c.s.t, err)
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)

@@ -233,7 +233,8 @@ func TestMask(t *testing.T) {
 	w.store.job.Params = json.RawMessage(`{"user":"ann","Password":"x","big":12345678901234567890,"list":[{"my_secret":{"a":[1]}, "b": 1.0}],
 		"a":1,"a":2,"<b>":"</script>"}`)
 	w.store.job.Events = []admin.Event{{
-		EventID: anID, Seq: 1, JobID: anID, EventName: "event.emitted", Attempt: 1, Timestamp: now, Data: json.RawMessage(`{"data":{"db_password":1}}`),
+		EventID: anID, Seq: 1, JobID: anID, EventName: "event.emitted", Attempt: 1, Timestamp: now,
+		Data: json.RawMessage(`{"data":{"db_password":1}}`),
 	}}
 	r := w.get("/admin/v1/jobs/" + anID.String())
 	require.Contains(t, r.text, `"params":{"user":"ann","Password":"***","big":12345678901234567890,"list":[{"my_secret":"***","b":1.0}],`+

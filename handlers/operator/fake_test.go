@@ -50,8 +50,9 @@ func newWorld(t *testing.T) *world {
 		Limits:    operator.Limits{ClientActive: 5, Window: 7},
 		Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute},
 	}, operator.Deps{
-		Reader: s, Progress: s, Jobs: s, Webhooks: s, Clients: clients{s}, Audit: s, CursorKey: func(context.Context) ([]byte, error) { return []byte("key"), nil },
-		Log: slog.New(slog.DiscardHandler),
+		Reader: s, Progress: s, Jobs: s, Webhooks: s, Clients: clients{s}, Audit: s, Overview: s,
+		CursorKey: func(context.Context) ([]byte, error) { return []byte("key"), nil },
+		Log:       slog.New(slog.DiscardHandler),
 	})
 	guard := operators.Guard{
 		Tokens: tokens, Attempts: authlimit.New(nil, telemetry.In(nil)), Log: slog.New(slog.DiscardHandler),
@@ -148,7 +149,9 @@ func (s *store) Job(context.Context, job.ID) (*admin.Job, error) {
 func (s *store) OwnerOf(context.Context, job.ID) (job.ID, error) { return anID, s.err }
 
 func (s *store) Workers(_ context.Context, r admin.Range) (admin.Page[admin.Worker], error) {
-	return page(s, r, admin.Worker{WorkerID: anID, Name: "w", State: "ALIVE", Jobs: []admin.HeldJob{}, StartedAt: now, HeartbeatAt: now, ExpiresAt: now})
+	return page(s, r, admin.Worker{
+		WorkerID: anID, Name: "w", State: "ALIVE", Jobs: []admin.HeldJob{}, StartedAt: now, HeartbeatAt: now, ExpiresAt: now,
+	})
 }
 
 func (s *store) Queues(_ context.Context, r admin.Range) (admin.Bounded[admin.Queue], error) {
@@ -172,7 +175,9 @@ func (s *store) Client(context.Context, job.ID) (*admin.ClientDetail, error) {
 }
 
 func hook() admin.Webhook {
-	return admin.Webhook{WebhookID: anID, ClientID: anID, URL: "http://x.test", Events: []string{"*"}, ContentMode: "binary", CreatedAt: now, UpdatedAt: now}
+	return admin.Webhook{
+		WebhookID: anID, ClientID: anID, URL: "http://x.test", Events: []string{"*"}, ContentMode: "binary", CreatedAt: now, UpdatedAt: now,
+	}
 }
 
 func (s *store) Webhooks(_ context.Context, r admin.Range) (admin.Page[admin.Webhook], error) {
@@ -186,7 +191,9 @@ func (s *store) Webhook(context.Context, job.ID) (*admin.Webhook, error) {
 
 func delivery() admin.Delivery {
 	id := anID
-	return admin.Delivery{DeliveryID: anID, ClientID: anID, WebhookID: &id, EventID: anID, EventName: "job.queued", State: job.DeliveryDelivered, CreatedAt: now}
+	return admin.Delivery{
+		DeliveryID: anID, ClientID: anID, WebhookID: &id, EventID: anID, EventName: "job.queued", State: job.DeliveryDelivered, CreatedAt: now,
+	}
 }
 
 func (s *store) Deliveries(_ context.Context, r admin.Range) (admin.Page[admin.Delivery], error) {
@@ -209,6 +216,18 @@ func (s *store) Batch(context.Context, job.ID) (*admin.Batch, error) {
 
 func (s *store) System(context.Context) (*admin.System, error) {
 	return &admin.System{Time: now, SchemaVersion: 1}, s.err
+}
+
+func (s *store) Overview(_ context.Context, w admin.Window) (*admin.Overview, error) {
+	_, step := w.Span()
+	states := map[job.State]int{}
+	for _, state := range job.States {
+		states[state] = 0
+	}
+	return &admin.Overview{
+		AsOf: now, States: states, History: admin.History{StepSeconds: int(step.Seconds()), Buckets: []admin.HistoryBucket{}},
+		Attention: []admin.Attention{},
+	}, s.err
 }
 
 func (s *store) Progress(context.Context, job.ID, int) *job.Progress { return nil }
@@ -265,7 +284,8 @@ func (c clients) CreateClient(_ context.Context, by job.Caller) (job.Client, err
 }
 
 func (c clients) CreateKey(_ context.Context, by job.Caller, _ job.ID, _ bool, scope job.Scope) (job.IssuedKey, error) {
-	return job.IssuedKey{APIKey: job.APIKey{ID: "k", Scope: scope, ExpiresAt: time.Time(now)}, Secret: "frk_k_s"}, c.did("create key by " + by.Operator)
+	key := job.APIKey{ID: "k", Scope: scope, ExpiresAt: time.Time(now)}
+	return job.IssuedKey{APIKey: key, Secret: "frk_k_s"}, c.did("create key by " + by.Operator)
 }
 
 func (c clients) RevokeKey(_ context.Context, by job.Caller, _ job.ID, key string) error {

@@ -40,7 +40,8 @@ var (
 		text("correlation_id"), codeQuery("failure_code"),
 	}, timeQuery)
 	enabledQuery = query.Parameter{
-		Name: "enabled", Valid: func(s string) bool { return s == "true" || s == "false" }, Want: "true or false", Values: []string{"true", "false"},
+		Name: "enabled", Want: "true or false", Values: []string{"true", "false"},
+		Valid: func(s string) bool { return s == "true" || s == "false" },
 	}
 	workerStates   = []string{"ALIVE", "DEAD", "STOPPED"}
 	deliveryStates = []job.DeliveryState{job.DeliveryPending, job.DeliveryDelivered, job.DeliveryFailed}
