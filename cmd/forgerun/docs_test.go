@@ -34,7 +34,7 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestTraceOfAJob": true, "TestTraceOfARetry": true, "TestTraceOfACancel": true, "TestTraceOfAKey": true,
 		"TestEveryProcessShowsEveryMetric": true, "TestMetricsAndLogsAgreeWithRows": true, "TestQueueDashboardInABrowser": true,
 		"TestTracingIsConfigured": true, "TestDoctorFindsStuckJobs": true, "TestDoctorFindsAnotherMasterKey": true, "TestMaskAddress": true,
-		"TestEveryCommandHelps": true, "TestEveryCommandRefusesWhatItDoesNotKnow": true, "TestConsoleInABrowser": true,
+		"TestEveryCommandHelps": true, "TestEveryCommandRefusesWhatItDoesNotKnow": true, "TestConsoleInABrowser": true, "TestOperatorChanges": true,
 		"TestDashboardsAndRulesUseMetricsThatExist": true, "TestDoctorFindsAHealthyStackHealthy": true, "TestDoctorFindsWhatIsWrong": true,
 		"TestDoctorOfDev": true, "TestDocumentedRequestsWork": true, "TestDocumentsSuitTheTools": true, "TestTypeScriptClient": true,
 		"TestDashboardAgreesWithTheRows": true, "TestDashboardShowsDeferredJobs": true, "TestDashboardShowsRetries": true,
