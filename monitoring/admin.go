@@ -22,8 +22,8 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// Admin is the admin listener: metrics and health for machines, dashboards
-// and profiles for operators. All of it is for reading: GET and HEAD.
+// Admin is the admin listener: metrics and health for machines; console, API,
+// dashboards and profiles for operators.
 type Admin struct {
 	Registry *prometheus.Registry
 	// Ready reports whether the process can work, and a value to show.
@@ -39,6 +39,8 @@ type Admin struct {
 	Dashboard http.Handler
 	// API is mounted at APIPath, guarded by itself; nil for none.
 	API func(operators.Guard) http.Handler
+	// Console is the operator's page at / and its files below ConsolePath; nil for none.
+	Console http.Handler
 	// Attempts slows failed authentications: nil for one of its own.
 	Attempts *authlimit.Limiter
 	// Source gives the address that a request comes from: nil for that of the
@@ -48,9 +50,11 @@ type Admin struct {
 	Log *slog.Logger
 }
 
-// Where the queue dashboard and the operator API are mounted.
+// Where the queue dashboard, the operator API, the console's files and the page about this process are mounted.
 const (
 	DashboardPath = "/asynqmon"
+	ConsolePath   = "/console/"
+	processPath   = "/process"
 	APIPath       = "/admin/v1/"
 )
 
@@ -87,11 +91,18 @@ func (a Admin) Handler() http.Handler {
 		mux.Handle(DashboardPath+"/", only(guard, a.Dashboard))
 		mux.Handle("GET "+DashboardPath, http.RedirectHandler(DashboardPath+"/", http.StatusFound))
 	}
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+processPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write(adminPage)
 	})
-	return secured(a.meant(mux))
+	sessions(mux, guard)
+	if a.Console != nil {
+		mux.Handle("GET /{$}", a.Console)
+		mux.Handle("GET "+ConsolePath, a.Console)
+	} else {
+		mux.Handle("GET /{$}", http.RedirectHandler(processPath, http.StatusFound))
+	}
+	return secured(a.meant(renewing(guard, mux)))
 }
 
 // Limits of a scrape. The collectors limit themselves to a second or two, so

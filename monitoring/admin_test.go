@@ -186,7 +186,7 @@ func TestAdminIsOpenWhereMachinesLook(t *testing.T) {
 
 func TestAdminPage(t *testing.T) {
 	t.Parallel()
-	page := get(admin(adminToken, true), "/", nil)
+	page := get(admin(adminToken, true), processPath, nil)
 	require.Equal(t, http.StatusOK, page.Code)
 	require.NotRegexp(t, `(?i)(https?:)?//[a-z]`, page.Body.String(), "it works without an outside network")
 	h := admin("", true)

@@ -2,6 +2,7 @@ package operators
 
 import (
 	"context"
+	"crypto/hmac"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -18,6 +19,7 @@ type Guard struct {
 	Attempts *authlimit.Limiter
 	Source   func(*http.Request) netip.Addr // where a request comes from
 	Log      *slog.Logger
+	Now      func() time.Time // nil: time.Now
 }
 
 // Refusal is why a request is not served.
@@ -25,50 +27,163 @@ type Refusal struct {
 	Status     int // 401, 403 or 429
 	Detail     string
 	RetryAfter time.Duration // of 429
+
+	challenge string // of 401
 }
 
-// Challenge asks who is refused for want of a token to present one.
+// Challenge asks who is refused for want of a token to present one. A browser that opens a page shows a dialog.
 const Challenge = `Basic realm="ForgeRun admin: the token is the password"`
+
+// pageChallenge is for requests of pages, which ask for the token themselves: browsers show no dialog for it.
+const pageChallenge = `Bearer realm="ForgeRun admin"`
 
 // keyPrefix begins the API key of a client, which is not accepted here.
 const keyPrefix = "frk_"
 
-// Check says whose request it is, or why it is refused. Failures are counted and logged, without what was presented.
+// Check says whose request it is, or why it is refused: that of a bearer token, of a session, or of a basic
+// authentication, in this order. Failures are counted and logged, without what was presented.
 func (g Guard) Check(r *http.Request) (Operator, *Refusal) {
 	if g.Tokens.None() {
+		if changes(r) && !deliberate(r) {
+			return Operator{}, forged("A change needs the content type application/json or the header " + CSRFHeader + ".")
+		}
 		return Operator{Name: DefaultName}, nil
 	}
-	given, source := presented(r), g.Source(r)
+	if s, ok := g.session(r); ok {
+		if changes(r) && !hmac.Equal([]byte(r.Header.Get(CSRFHeader)), []byte(s.CSRFToken)) {
+			return Operator{}, forged("A change by a session needs the session's token in the header " + CSRFHeader + ".")
+		}
+		return s.Operator, mayChange(s.Operator, r)
+	}
+	given := presented(r)
+	operator, refusal := g.find(r, given)
+	if refusal != nil {
+		return Operator{}, refusal
+	}
+	// A browser sends the password of a basic authentication with whatever a page of another site makes it send, and
+	// names that site.
+	if changes(r) && r.Header.Get("Origin") != "" && !deliberate(r) {
+		return Operator{}, forged("A change by a page needs the content type application/json or the header " + CSRFHeader + ".")
+	}
+	return operator, mayChange(operator, r)
+}
+
+// find says whose token was given, unless there were too many wrong ones.
+func (g Guard) find(r *http.Request, given string) (Operator, *Refusal) {
+	source := g.Source(r)
 	if given != "" {
 		if wait := g.Attempts.Check(source, given); wait > 0 {
 			g.log(r, source, "too many failures before")
-			return Operator{}, &Refusal{http.StatusTooManyRequests, "Too many attempts with a wrong token came from this address. " +
-				"Wait as Retry-After says; this one was not looked at.", wait}
+			return Operator{}, &Refusal{Status: http.StatusTooManyRequests, RetryAfter: wait,
+				Detail: "Too many attempts with a wrong token came from this address. " +
+					"Wait as Retry-After says; this one was not looked at."}
 		}
 	}
-	operator, ok := g.Tokens.Find(given)
-	switch {
-	case ok:
+	if operator, ok := g.Tokens.Find(given); ok {
 		g.Attempts.Succeeded(given)
-	case given != "":
+		return operator, nil
+	}
+	if given != "" {
 		g.Attempts.Failed(source, given)
 	}
-	switch {
-	case !ok:
-		g.log(r, source, reasonOf(given))
-		return Operator{}, &Refusal{Status: http.StatusUnauthorized,
-			Detail: "This page needs the admin token, as a bearer token or as the password."}
-	case operator.ReadOnly && r.Method != http.MethodGet && r.Method != http.MethodHead:
-		return Operator{}, &Refusal{Status: http.StatusForbidden, Detail: "This token may read only."}
+	reason, refusal := reasonOf(given), &Refusal{Status: http.StatusUnauthorized, challenge: Challenge,
+		Detail: "This page needs the admin token, as a bearer token or as the password."}
+	if mode := r.Header.Get("Sec-Fetch-Mode"); mode != "" && mode != "navigate" || r.Header.Get(CSRFHeader) != "" {
+		refusal.challenge = pageChallenge
 	}
-	return operator, nil
+	if _, err := r.Cookie(SessionCookie); err == nil && given == "" {
+		reason, refusal.Detail = "session ended", "The session has ended: log in again."
+	}
+	g.log(r, source, reason)
+	return Operator{}, refusal
+}
+
+func mayChange(o Operator, r *http.Request) *Refusal {
+	if o.ReadOnly && changes(r) {
+		return &Refusal{Status: http.StatusForbidden, Detail: "This token may read only."}
+	}
+	return nil
+}
+
+func forged(detail string) *Refusal { return &Refusal{Status: http.StatusForbidden, Detail: detail} }
+
+func changes(r *http.Request) bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
+
+// deliberate reports whether a request is one that a page of another site cannot make a browser send: browsers ask the
+// server first, which agrees to nothing.
+func deliberate(r *http.Request) bool {
+	mediaType, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	return r.Header.Get(CSRFHeader) != "" || strings.EqualFold(strings.TrimSpace(mediaType), "application/json")
+}
+
+// session is the one whose cookie a request has. A bearer token goes first: it is given for this request.
+func (g Guard) session(r *http.Request) (Session, bool) {
+	if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
+		return Session{}, false
+	}
+	for _, c := range r.CookiesNamed(SessionCookie) { // another path or domain may have one of that name
+		if s, ok := g.Tokens.Session(c.Value, g.now()); ok {
+			return s, true
+		}
+	}
+	return Session{}, false
+}
+
+func (g Guard) now() time.Time {
+	if g.Now == nil {
+		return time.Now()
+	}
+	return g.Now()
+}
+
+// Login begins the session of the token that was given.
+func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
+	if r.Header.Get("Origin") != "" && !deliberate(r) {
+		return Session{}, forged("A login by a page needs the header " + CSRFHeader + ".")
+	}
+	if g.Tokens.None() {
+		return openSession, nil
+	}
+	if _, refusal := g.find(r, token); refusal != nil {
+		refusal.challenge = pageChallenge
+		return Session{}, refusal
+	}
+	s, _ := g.Tokens.NewSession(token, g.now())
+	return s, nil
+}
+
+// openSession is everybody's where there are no tokens.
+var openSession = Session{Operator: Operator{Name: DefaultName}, CSRFToken: "none-is-needed"}
+
+// Session says what a page may do: by its cookie, or by what the browser presents otherwise.
+func (g Guard) Session(r *http.Request) (Session, *Refusal) {
+	if g.Tokens.None() {
+		return openSession, nil
+	}
+	if s, ok := g.session(r); ok {
+		return s, nil
+	}
+	operator, refusal := g.Check(r)
+	if refusal != nil {
+		return Session{}, refusal
+	}
+	return Session{Operator: operator, CSRFToken: openSession.CSRFToken}, nil
+}
+
+// Renew tells the browser that its session was used, at most once a minute.
+func (g Guard) Renew(w http.ResponseWriter, r *http.Request) {
+	if s, ok := g.session(r); ok {
+		if renewed, due := s.Renewed(g.now()); due {
+			renewed.SetCookie(w, r)
+		}
+	}
 }
 
 // Header sets the headers that belong to a refusal.
 func (f *Refusal) Header(h http.Header) {
 	switch f.Status {
 	case http.StatusUnauthorized:
-		h.Set("WWW-Authenticate", Challenge)
+		h.Set("WWW-Authenticate", f.challenge)
 	case http.StatusTooManyRequests:
 		h.Set("Retry-After", strconv.Itoa(int((f.RetryAfter+time.Second-1)/time.Second)))
 	}

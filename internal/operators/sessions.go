@@ -1,0 +1,135 @@
+package operators
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A session is what an operator's browser has after a login: a cookie that says who, since when and when last, signed
+// with a key made from the hash of the operator's token. Nothing is stored, so that each process of the service accepts
+// the cookies of the others, and a session ends when the token is taken away. A logout clears the cookie in the browser;
+// a copy of it is good until one of the two ends below.
+const (
+	SessionIdle   = 30 * time.Minute // without a request
+	SessionLength = 12 * time.Hour   // in all
+	renewEvery    = time.Minute
+	clockSkew     = 5 * time.Minute // between processes
+)
+
+// SessionCookie is the name of the cookie.
+const SessionCookie = "forgerun_session"
+
+// CSRFHeader of a change has the session's CSRF token: only a page of this origin can read that, or set the header.
+const CSRFHeader = "X-CSRF-Token"
+
+// Labels keep keys apart that are made from one hash.
+const (
+	sessionLabel = "forgerun operator session v1"
+	csrfLabel    = "forgerun operator csrf v1"
+)
+
+// Session is one login of an operator.
+type Session struct {
+	Operator  Operator
+	CSRFToken string
+	ExpiresAt time.Time // zero: never
+
+	issued, seen time.Time
+	nonce        string
+	hash         [sha256.Size]byte // of the operator's token
+}
+
+// NewSession begins the session of an operator whose token was presented.
+func (t Tokens) NewSession(token string, now time.Time) (Session, bool) {
+	hash := sha256.Sum256([]byte(token))
+	for _, k := range t.all {
+		if subtle.ConstantTimeCompare(hash[:], k.hash[:]) == 1 {
+			now = now.Truncate(time.Second)
+			return k.session(now, now, rand.Text()), true
+		}
+	}
+	return Session{}, false
+}
+
+// Session reads the value of a cookie. It is refused if it is not of this service, of a token that is known no more, or
+// has ended.
+func (t Tokens) Session(cookie string, now time.Time) (Session, bool) {
+	fields := strings.Split(cookie, ":")
+	if len(fields) != 5 {
+		return Session{}, false
+	}
+	issued, err1 := strconv.ParseInt(fields[1], 10, 64)
+	seen, err2 := strconv.ParseInt(fields[2], 10, 64)
+	if err1 != nil || err2 != nil {
+		return Session{}, false
+	}
+	for _, k := range t.all {
+		if k.Name != fields[0] {
+			continue
+		}
+		s := k.session(time.Unix(issued, 0), time.Unix(seen, 0), fields[3])
+		if !hmac.Equal([]byte(s.Cookie()), []byte(cookie)) {
+			return Session{}, false
+		}
+		ended := !now.Before(s.ExpiresAt) || s.issued.After(now.Add(clockSkew)) || s.seen.After(now.Add(clockSkew))
+		return s, !ended
+	}
+	return Session{}, false
+}
+
+func (k known) session(issued, seen time.Time, nonce string) Session {
+	s := Session{Operator: k.Operator, issued: issued, seen: seen, nonce: nonce, hash: k.hash}
+	s.ExpiresAt = seen.Add(SessionIdle)
+	if end := issued.Add(SessionLength); end.Before(s.ExpiresAt) {
+		s.ExpiresAt = end
+	}
+	s.CSRFToken = s.mac(csrfLabel, s.Operator.Name+":"+strconv.FormatInt(issued.Unix(), 10)+":"+nonce)
+	return s
+}
+
+// mac signs with a key of its own for each purpose.
+func (s Session) mac(label, text string) string {
+	key := hmac.New(sha256.New, s.hash[:])
+	key.Write([]byte(label))
+	sum := hmac.New(sha256.New, key.Sum(nil))
+	sum.Write([]byte(text))
+	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil))
+}
+
+// Cookie is the value of the session's cookie.
+func (s Session) Cookie() string {
+	text := strings.Join([]string{
+		s.Operator.Name, strconv.FormatInt(s.issued.Unix(), 10), strconv.FormatInt(s.seen.Unix(), 10), s.nonce,
+	}, ":")
+	return text + ":" + s.mac(sessionLabel, text)
+}
+
+// Renewed is the session after a request now, and whether its cookie is to be sent again.
+func (s Session) Renewed(now time.Time) (Session, bool) {
+	if now.Sub(s.seen) < renewEvery {
+		return s, false
+	}
+	return known{s.Operator, s.hash}.session(s.issued, now.Truncate(time.Second), s.nonce), true
+}
+
+// SetCookie sends the session to the browser that made a request.
+func (s Session) SetCookie(w http.ResponseWriter, r *http.Request) {
+	setCookie(w, r, s.Cookie(), int(SessionLength.Seconds()))
+}
+
+// ClearCookie has the browser forget its session.
+func ClearCookie(w http.ResponseWriter, r *http.Request) { setCookie(w, r, "", -1) }
+
+func setCookie(w http.ResponseWriter, r *http.Request, value string, maxAge int) {
+	http.SetCookie(w, &http.Cookie{
+		Name: SessionCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Secure: r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https"),
+	})
+}

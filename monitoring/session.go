@@ -1,0 +1,62 @@
+package monitoring
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/forgerun/forgerun/internal/operators"
+)
+
+// maxLogin bounds the form of a login, in bytes.
+const maxLogin = 4 << 10
+
+// sessions mounts what the console logs in and out by.
+func sessions(mux *http.ServeMux, guard operators.Guard) {
+	mux.HandleFunc("POST /login", func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
+		if err := r.ParseForm(); err != nil {
+			refuse(w, http.StatusBadRequest, "The body is a form with the field token.")
+			return
+		}
+		s, refusal := guard.Login(r, r.PostForm.Get("token"))
+		if refusal == nil && !guard.Tokens.None() {
+			s.SetCookie(w, r)
+		}
+		answer(w, s, refusal)
+	})
+	mux.HandleFunc("POST /logout", func(w http.ResponseWriter, r *http.Request) {
+		operators.ClearCookie(w, r)
+		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.HandleFunc("GET /session", func(w http.ResponseWriter, r *http.Request) {
+		s, refusal := guard.Session(r)
+		answer(w, s, refusal)
+	})
+}
+
+// answer says what a page may do.
+func answer(w http.ResponseWriter, s operators.Session, refusal *operators.Refusal) {
+	if refusal != nil {
+		refusal.Header(w.Header())
+		refuse(w, refusal.Status, refusal.Detail)
+		return
+	}
+	var expires *time.Time
+	if !s.ExpiresAt.IsZero() {
+		utc := s.ExpiresAt.UTC()
+		expires = &utc
+	}
+	writeJSON(w, http.StatusOK, map[string]any{
+		"operator": s.Operator.Name, "read_only": s.Operator.ReadOnly, "csrf_token": s.CSRFToken, "expires_at": expires,
+	})
+}
+
+// renewing keeps the sessions of those who use the listener.
+func renewing(guard operators.Guard, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/logout" {
+			guard.Renew(w, r)
+		}
+		next.ServeHTTP(w, r)
+	})
+}

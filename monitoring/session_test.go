@@ -1,0 +1,206 @@
+package monitoring
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/operators"
+)
+
+// sessionAnswer is what a page is told of its session.
+type sessionAnswer struct {
+	Operator  string     `json:"operator"`
+	ReadOnly  bool       `json:"read_only"`
+	CSRFToken string     `json:"csrf_token"`
+	ExpiresAt *time.Time `json:"expires_at"`
+}
+
+func login(h http.Handler, token string, prepare func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "/login", strings.NewReader("token="+token))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Host = "127.0.0.1:8081"
+	if prepare != nil {
+		prepare(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// loggedIn gives what puts the session of a token into requests.
+func loggedIn(t *testing.T, h http.Handler, token string) (withCookie func(*http.Request), s sessionAnswer) {
+	t.Helper()
+	w := login(h, token, nil)
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &s))
+	cookies := w.Result().Cookies()
+	require.Len(t, cookies, 1)
+	return func(r *http.Request) { r.AddCookie(cookies[0]) }, s
+}
+
+// echo answers with the name of the operator, as the API and the dashboard would know it.
+func echo(a Admin) http.Handler {
+	a.API = func(g operators.Guard) http.Handler {
+		return only(g, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = w.Write([]byte(operators.From(r.Context()).Name))
+		}))
+	}
+	return a.Handler()
+}
+
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	h := echo(newAdmin(adminToken, true))
+	require.Equal(t, http.StatusUnauthorized, get(h, "/session", nil).Code)
+	cookie, s := loggedIn(t, h, adminToken)
+	require.Equal(t, "admin", s.Operator)
+	require.False(t, s.ReadOnly)
+	require.WithinDuration(t, time.Now().Add(operators.SessionIdle), *s.ExpiresAt, time.Minute)
+	var again sessionAnswer
+	require.NoError(t, json.Unmarshal(get(h, "/session", cookie).Body.Bytes(), &again))
+	require.Equal(t, s.CSRFToken, again.CSRFToken)
+	for _, path := range append(guarded[:6:6], APIPath+"jobs") {
+		require.Equal(t, http.StatusOK, get(h, path, cookie).Code, path)
+	}
+	require.Equal(t, "admin", get(h, APIPath+"jobs", cookie).Body.String())
+	another := echo(newAdmin(adminToken, true))
+	require.Equal(t, http.StatusOK, get(another, APIPath+"jobs", cookie).Code, "each process takes it")
+	require.Equal(t, http.StatusUnauthorized, get(echo(newAdmin("another-operators-token", true)), APIPath+"jobs", cookie).Code)
+
+	out := ask(h, http.MethodPost, "/logout", cookie)
+	require.Equal(t, http.StatusNoContent, out.Code)
+	require.Negative(t, out.Result().Cookies()[0].MaxAge)
+	for body, status := range map[string]int{
+		"": http.StatusUnauthorized, "wrong": http.StatusUnauthorized, "frk_x_y": http.StatusUnauthorized,
+		"%zz": http.StatusBadRequest, strings.Repeat("x", maxLogin+1): http.StatusBadRequest,
+	} {
+		w := login(h, body, nil)
+		require.Equal(t, status, w.Code, body)
+		require.Empty(t, w.Result().Cookies())
+	}
+	require.Equal(t, http.StatusUnauthorized, ask(h, http.MethodPost, "/login?token="+adminToken, nil).Code, "not in addresses")
+	require.Equal(t, http.StatusMethodNotAllowed, get(h, "/login", nil).Code)
+}
+
+// A change by a session needs what only a page of this origin can know.
+func TestSessionChangesNeedTheCSRFToken(t *testing.T) {
+	t.Parallel()
+	h := echo(newAdmin(adminToken, true))
+	cookie, s := loggedIn(t, h, adminToken)
+	_, other := loggedIn(t, h, adminToken)
+	for _, method := range []string{http.MethodPost, http.MethodDelete, http.MethodPut, http.MethodPatch} {
+		for header, status := range map[string]int{
+			"": http.StatusForbidden, "x": http.StatusForbidden, other.CSRFToken: http.StatusForbidden, s.CSRFToken: http.StatusOK,
+		} {
+			w := ask(h, method, APIPath+"jobs", func(r *http.Request) {
+				cookie(r)
+				r.Header.Set("Content-Type", "application/json")
+				r.Header.Set(operators.CSRFHeader, header)
+			})
+			require.Equal(t, status, w.Code, "%s with %q", method, header)
+		}
+		require.Equal(t, http.StatusOK, ask(h, method, APIPath+"jobs", func(r *http.Request) {
+			cookie(r)
+			bearer(r)
+		}).Code, "a bearer token needs none")
+		require.Equal(t, http.StatusOK, ask(h, method, APIPath+"jobs", func(r *http.Request) { r.SetBasicAuth("x", adminToken) }).Code)
+	}
+	reader, s := loggedIn(t, h, readToken)
+	require.True(t, s.ReadOnly)
+	w := ask(h, http.MethodPost, APIPath+"jobs", func(r *http.Request) {
+		reader(r)
+		r.Header.Set(operators.CSRFHeader, s.CSRFToken)
+	})
+	require.Equal(t, http.StatusForbidden, w.Code)
+	require.Contains(t, w.Body.String(), "may read only")
+}
+
+// A form of another site's page sends the password that a browser knows, and its origin; without a guard it needs none.
+func TestFormsOfOtherPagesChangeNothing(t *testing.T) {
+	t.Parallel()
+	basic := func(r *http.Request) { r.SetBasicAuth("anybody", adminToken) }
+	for _, form := range []string{"application/x-www-form-urlencoded", "multipart/form-data", "text/plain", ""} {
+		from := func(r *http.Request) {
+			r.Header.Set("Origin", "https://elsewhere.example")
+			r.Header.Set("Content-Type", form)
+		}
+		for name, token := range map[string]string{"guarded": adminToken, "open": ""} {
+			h := echo(newAdmin(token, true))
+			w := ask(h, http.MethodPost, APIPath+"jobs", func(r *http.Request) { basic(r); from(r) })
+			require.Equal(t, http.StatusForbidden, w.Code, "%s with %q", name, form)
+			for header, value := range map[string]string{"Content-Type": "application/json; charset=utf-8", operators.CSRFHeader: "x"} {
+				w := ask(h, http.MethodPost, APIPath+"jobs", func(r *http.Request) { basic(r); from(r); r.Header.Set(header, value) })
+				require.Equal(t, http.StatusOK, w.Code, "%s with %s", name, header)
+			}
+		}
+		h := admin("", true)
+		require.Equal(t, http.StatusForbidden, ask(h, http.MethodPost, DashboardPath+"/", nil).Code, "without an origin too")
+	}
+	h := admin(adminToken, true)
+	w := login(h, adminToken, func(r *http.Request) { r.Header.Set("Origin", "https://elsewhere.example") })
+	require.Equal(t, http.StatusForbidden, w.Code)
+	require.Empty(t, w.Result().Cookies())
+}
+
+func TestSessionIsRenewedByUse(t *testing.T) {
+	t.Parallel()
+	tokens := newAdmin(adminToken, true).Operators
+	now := time.Now()
+	guard := operators.Guard{Tokens: tokens, Now: func() time.Time { return now }}
+	s, ok := tokens.NewSession(adminToken, now)
+	require.True(t, ok)
+	h := renewing(guard, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	with := func(r *http.Request) { r.AddCookie(&http.Cookie{Name: operators.SessionCookie, Value: s.Cookie()}) }
+	require.Empty(t, get(h, "/", with).Result().Cookies())
+	now = now.Add(2 * time.Minute)
+	require.Empty(t, get(h, "/logout", with).Result().Cookies())
+	renewed := get(h, "/", with).Result().Cookies()
+	require.Len(t, renewed, 1)
+	now = now.Add(operators.SessionIdle - time.Minute)
+	require.Empty(t, get(h, "/", with).Result().Cookies(), "the first has ended")
+	require.Len(t, get(h, "/", func(r *http.Request) { r.AddCookie(renewed[0]) }).Result().Cookies(), 1)
+}
+
+// Logins are limited and logged as bearer tokens are; the browser shows no dialog of its own to a page.
+func TestLoginIsLimited(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	a := newAdmin(adminToken, true)
+	a.Log = slog.New(slog.NewTextHandler(&out, nil))
+	h := a.Handler()
+	first := login(h, "a-guess", nil)
+	require.Equal(t, http.StatusUnauthorized, first.Code)
+	require.Contains(t, first.Header().Get("WWW-Authenticate"), "Bearer")
+	codes := map[int]int{}
+	for range 5000 {
+		codes[login(h, "a-guess", nil).Code]++
+	}
+	require.Positive(t, codes[http.StatusTooManyRequests])
+	require.Equal(t, 5000, codes[http.StatusTooManyRequests]+codes[http.StatusUnauthorized])
+	require.Contains(t, out.String(), `reason="wrong token"`)
+	require.NotContains(t, out.String(), "a-guess")
+	for header, value := range map[string]string{"Sec-Fetch-Mode": "cors", operators.CSRFHeader: "x"} {
+		w := get(h, "/session", func(r *http.Request) { r.Header.Set(header, value) })
+		require.Equal(t, http.StatusUnauthorized, w.Code)
+		require.NotContains(t, w.Header().Get("WWW-Authenticate"), "Basic")
+	}
+	require.Contains(t, get(h, DashboardPath+"/", func(r *http.Request) { r.Header.Set("Sec-Fetch-Mode", "navigate") }).
+		Header().Get("WWW-Authenticate"), "Basic")
+}
+
+func TestOpenSession(t *testing.T) {
+	t.Parallel()
+	var s sessionAnswer
+	require.NoError(t, json.Unmarshal(get(admin("", true), "/session", nil).Body.Bytes(), &s))
+	require.NotEmpty(t, s.CSRFToken)
+	require.Nil(t, s.ExpiresAt)
+	require.Empty(t, login(admin("", true), "", nil).Result().Cookies())
+}
