@@ -1,0 +1,73 @@
+// How things are written: times in the zone of who looks, numbers with their groups, sizes, spans of time.
+import { h } from "./dom.js";
+import { Exact } from "./exact.js";
+
+const numbers = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+const dayAndYear = new Intl.DateTimeFormat(undefined, { year: "numeric", month: "short", day: "numeric" });
+
+export const number = n => n === null || n === undefined ? "–" : n instanceof Exact ? n.source : numbers.format(n);
+
+export const count = c => c ? number(c.count) + (c.more ? "+" : "") : "–";
+
+export const hms = date => clock.format(date);
+
+export function moment(text) {
+  if (!text) return "–";
+  const date = new Date(text), now = new Date();
+  if (Number.isNaN(date.getTime())) return String(text);
+  if (date.toDateString() === now.toDateString()) return clock.format(date);
+  return `${(date.getFullYear() === now.getFullYear() ? day : dayAndYear).format(date)}, ${clock.format(date)}`;
+}
+
+// time is an element: the viewer's clock, with UTC as the server wrote it beside it.
+export function time(text) {
+  if (!text) return h("span", { class: "none" }, "–");
+  return h("time", { datetime: text, title: String(text).replace("T", " ").replace(/Z$/, " UTC") }, moment(text));
+}
+
+// age is how long ago a moment was, or how far ahead.
+export function age(text, now = Date.now()) {
+  if (!text) return h("span", { class: "none" }, "–");
+  const ms = now - new Date(text).getTime();
+  const words = Math.abs(ms) < 1000 ? "now" : ms >= 0 ? `${span(ms)} ago` : `in ${span(-ms)}`;
+  return h("time", { datetime: text, title: `${moment(text)} · ${String(text).replace("T", " ").replace(/Z$/, " UTC")}` }, words);
+}
+
+// span writes a time in milliseconds with the two units that matter.
+export function span(ms) {
+  if (ms === null || ms === undefined || Number.isNaN(ms)) return "–";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  const seconds = ms / 1000;
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  if (seconds < 3600) return two(seconds, 60, "min", "s");
+  if (seconds < 86400) return two(seconds / 60, 60, "h", "min");
+  return two(seconds / 3600, 24, "d", "h");
+}
+
+function two(value, unit, large, small) {
+  const whole = Math.floor(value / unit), rest = Math.floor(value % unit);
+  return rest ? `${whole} ${large} ${rest} ${small}` : `${whole} ${large}`;
+}
+
+export function bytes(n) {
+  if (n === null || n === undefined) return "–";
+  for (const unit of ["B", "KiB", "MiB"]) {
+    if (n < 1024) return `${numbers.format(n)} ${unit}`;
+    n /= 1024;
+  }
+  return `${numbers.format(n)} GiB`;
+}
+
+export const plural = (n, one, many = one + "s") => `${number(n)} ${n === 1 ? one : many}`;
+
+// short is an id as it is shown in lists: its last part, since ids begin with their time.
+export const short = id => id ? "…" + String(id).slice(-12) : "–";
+
+// used is how much of a limit is used.
+export function used(usage) {
+  if (!usage) return "–";
+  return usage.limit === null || usage.limit === undefined ? number(usage.used) : `${number(usage.used)} of ${number(usage.limit)}`;
+}

@@ -1,0 +1,192 @@
+// The console: the frame around the pages, and which page is shown.
+import { begin, logout, session } from "./api.js";
+import { h, morph } from "./dom.js";
+import { help } from "./dialogs.js";
+import { hms } from "./format.js";
+import { listen } from "./keys.js";
+import { watch } from "./live.js";
+import { loginPage } from "./login.js";
+import { failed, missing } from "./parts.js";
+import { find, NAV, parse } from "./routes.js";
+import { addressFor, wordsOf } from "./search.js";
+import { recall, remember } from "./store.js";
+
+const app = document.getElementById("app");
+let shown = null; // {page, live, data, route, failure, held}
+let menuOpen = false;
+
+function theme(name) {
+  if (name) document.documentElement.dataset.theme = name;
+  else delete document.documentElement.dataset.theme;
+}
+
+function nextTheme() {
+  const dark = document.documentElement.dataset.theme
+    ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  theme(dark ? "light" : "dark");
+  remember("theme", dark ? "light" : "dark");
+}
+
+export function say(text) {
+  const status = document.getElementById("status");
+  if (status && status.textContent !== text) status.textContent = text;
+}
+
+function search(event) {
+  event.preventDefault();
+  const input = event.target.elements.q;
+  try {
+    go(addressFor(input.value));
+    input.blur();
+  } catch (error) {
+    input.setCustomValidity(error.message);
+    input.reportValidity();
+  }
+}
+
+function go(address) {
+  if (location.hash === address) show();
+  else location.hash = address;
+}
+
+function hold(on = !shown?.held) {
+  if (!shown) return;
+  shown.held = on;
+  shown.live.hold(on);
+  say(on ? "Held: what is shown stays as it is." : "Live again.");
+  draw();
+}
+
+function header() {
+  const at = shown?.route;
+  return h("header", { class: "top" },
+    h("a", { class: "brand", href: "#/overview" }, h("img", { src: "console/icon.svg", alt: "", width: 24, height: 24 }), "ForgeRun"),
+    h("button", { type: "button", class: "menu", "aria-expanded": String(menuOpen), "aria-controls": "nav", onclick() { menuOpen = !menuOpen; draw(); } }, "Menu"),
+    h("form", { class: "search", role: "search", onsubmit: search }, h("input", {
+      type: "search", name: "q", id: "search", placeholder: "Job id, or state:FAILED kind:…", "aria-label": "Search jobs", autocomplete: "off", spellcheck: "false",
+      value: at?.name === "jobs" ? at.id || wordsOf(at.query) : "", oninput: event => event.target.setCustomValidity(""),
+    }), h("kbd", { "aria-hidden": "true" }, "/")),
+    h("div", { class: "tools" },
+      h("button", { type: "button", class: "live" + (shown?.held ? " held" : shown?.failure ? " lost" : ""), "aria-pressed": String(!!shown?.held),
+        title: "Hold what is shown, or go on (p)", onclick: () => hold() }, h("i"), shown?.held ? "Held" : "Live"),
+      h("button", { type: "button", title: "Dark or light", "aria-label": "Dark or light", onclick: nextTheme }, "◐"),
+      h("button", { type: "button", title: "Keys and search (?)", "aria-label": "Help", onclick: help }, "?"),
+      who()));
+}
+
+function who() {
+  const now = session.now;
+  if (!now) return null;
+  return h("span", { class: "who" }, h("span", { class: "name", title: "Who changes are recorded as" }, now.operator, now.read_only ? " (reads only)" : ""),
+    now.expires_at ? h("button", { type: "button", onclick: leave }, "Log out") : null);
+}
+
+async function leave() {
+  shown?.live.stop();
+  await logout().catch(() => {});
+  shown = null;
+  ask();
+}
+
+const nav = () => h("nav", { id: "nav", class: menuOpen ? "open" : "", "aria-label": "Pages" }, NAV.map(([group, pages]) => h("div", { class: "group" },
+  group ? h("p", {}, group) : null, h("ul", {}, pages.map(([name, title]) => h("li", {},
+    h("a", { href: "#/" + name, "aria-current": shown?.route.name === name ? "page" : false, onclick() { menuOpen = false; } }, title)))))));
+
+// banner says that what is shown is old.
+function banner() {
+  if (!shown?.failure || shown.data === undefined) return null;
+  const since = shown.answered ? ` since ${hms(shown.answered)}` : "";
+  const text = shown.failure.status === 0 ? `No answer${since}. Shown is what was known.` : `${shown.failure.message} Shown is what was known${since}.`;
+  return h("div", { class: "banner", role: "alert" }, text, h("button", { type: "button", onclick: () => shown.live.now() }, "Try now"));
+}
+
+function content() {
+  if (!shown) return null;
+  if (shown.data !== undefined) return shown.page.view(shown.data);
+  if (shown.failure) {
+    return shown.failure.missing ? [h("h1", {}, shown.page.title), missing(shown.page.title)] : [h("h1", {}, shown.page.title), failed(shown.failure)];
+  }
+  return h("p", { class: "quiet loading" }, "Asking…");
+}
+
+function draw() {
+  const stale = shown?.failure && shown.data !== undefined;
+  const tree = h("div", { id: "app", class: menuOpen ? "with-menu" : "" }, header(), nav(),
+    h("main", { id: "main", tabindex: "-1", class: stale || shown?.asking ? "stale" : "", "aria-busy": shown?.asking ? "true" : false }, banner(),
+      h("div", { class: "page", "data-key": shown?.key, "data-ready": shown?.data !== undefined || !!shown?.failure }, content())),
+    h("p", { id: "status", class: "unseen", role: "status", "aria-live": "polite" }, document.getElementById("status")?.textContent || ""));
+  morph(app, tree);
+}
+
+function show() {
+  const route = parse(location.hash), make = find(route);
+  shown?.live.stop();
+  shown?.page.leave?.();
+  if (!session.now) return;
+  if (!make) return go("#/overview");
+  const key = `${route.name}/${route.id}`, same = shown?.key === key; // with other filters: what was shown stays until the answer
+  const it = shown = { route, key, held: false, failure: null, data: same ? shown.data : undefined, asking: same, answered: null };
+  const current = () => shown === it;
+  const context = {
+    query: route.query, session: session.now, say, go,
+    draw: () => { if (current()) draw(); },
+    refresh: () => current() && it.live.now(),
+    // replace changes the address without a step in the history.
+    replace(address) { history.replaceState(null, "", address); show(); },
+  };
+  it.page = make(context, route.id);
+  document.title = `${it.page.title} · ForgeRun`;
+  it.live = watch({
+    load: signal => it.page.load(signal), every: it.page.every ?? 2000,
+    show(data) { if (current()) { Object.assign(it, { data, asking: false }); draw(); } },
+    trouble(failure, answered) {
+      if (!current()) return;
+      if (failure && failure.status !== 401) {
+        if (failure.status === undefined) console.error(failure);
+        say(failure.status === 0 ? "The server does not answer." : failure.message);
+      }
+      [it.failure, it.answered] = [failure, answered];
+      if (failure && it.asking) Object.assign(it, { data: undefined, asking: false });
+      if (failure) draw();
+    },
+  });
+  draw();
+}
+
+function navigate() {
+  menuOpen = false;
+  show();
+  scrollTo(0, 0);
+  document.getElementById("main")?.focus({ preventScroll: true });
+}
+
+// ask shows the login, and then what was meant to be seen.
+function ask(why) {
+  shown?.live.stop();
+  shown = null;
+  document.querySelectorAll("dialog").forEach(d => d.close());
+  document.title = "Log in · ForgeRun";
+  app.replaceChildren(loginPage(why, () => { app.replaceChildren(); show(); }));
+  app.querySelector("input")?.focus();
+}
+
+async function start() {
+  theme(recall("theme", ""));
+  session.onEnd = failure => { session.now = null; ask(failure.message); };
+  addEventListener("hashchange", () => { if (session.now) navigate(); });
+  listen({ go, refresh: () => shown?.live.now(), hold: () => hold(), search: () => { const i = document.getElementById("search"); i?.focus(); i?.select(); } });
+  for (;;) {
+    try {
+      await begin();
+      break;
+    } catch (failure) {
+      app.replaceChildren(h("div", { class: "fatal" }, failed(failure), h("p", {}, "The console asks again every few seconds.")));
+      await new Promise(resolve => { setTimeout(resolve, 3000); });
+    }
+  }
+  app.replaceChildren();
+  if (session.now) show();
+  else ask();
+}
+
+start();

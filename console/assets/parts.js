@@ -1,0 +1,120 @@
+// What pages are made of.
+import { h } from "./dom.js";
+import { Failure } from "./api.js";
+import { short } from "./format.js";
+
+export const STATES = ["CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"];
+
+// EXPLAINED are the states in words.
+export const EXPLAINED = {
+  CREATED: "Accepted, waits for its time", QUEUED: "Ready, waits for a worker", ASSIGNED: "Claimed by a worker, not started",
+  RUNNING: "A worker executes it", SUCCEEDED: "Finished well", FAILED: "Finished with an error", CANCELED: "Stopped before completion",
+  ALIVE: "Its heartbeats come", DEAD: "Its heartbeats ended", STOPPED: "It was shut down",
+  PENDING: "Is being sent, or waits for its next attempt", DELIVERED: "The receiver answered 2xx",
+};
+
+export const badge = state => state
+  ? h("span", { class: `badge s-${String(state).toLowerCase()}`, title: EXPLAINED[state] || false }, state)
+  : h("span", { class: "none" }, "–");
+
+export const mono = text => text === null || text === undefined || text === "" ? h("span", { class: "none" }, "–") : h("code", {}, text);
+
+export const link = (to, ...text) => h("a", { href: "#/" + to }, text);
+
+export function jobLink(id, open = false) {
+  if (!id) return h("span", { class: "none" }, "–");
+  return h("a", { href: "#/jobs/" + encodeURIComponent(id), class: open ? "id open" : "id", title: id }, short(id));
+}
+
+export const idLink = (place, id, open = false) => id
+  ? h("a", { href: `#/${place}/${encodeURIComponent(id)}`, class: open ? "id open" : "id", title: id }, short(id))
+  : h("span", { class: "none" }, "–");
+
+// filterLink leads to a list with one filter.
+export const filterLink = (place, name, value, text = value) => value
+  ? h("a", { href: `#/${place}?${new URLSearchParams({ [name]: value })}`, title: value, class: text === value ? "" : "id" }, text)
+  : h("span", { class: "none" }, "–");
+
+export const clientLink = id => id ? idLink("clients", id) : h("span", { class: "none" }, "–");
+
+// outside is an address that clients gave: a link only if it is one of the web.
+export function outside(address) {
+  if (!address) return h("span", { class: "none" }, "–");
+  if (!/^https?:\/\/[^\s]+$/i.test(address)) return h("code", { class: "wrap" }, address);
+  return h("a", { href: address, rel: "noreferrer noopener nofollow", target: "_blank", class: "wrap" }, address);
+}
+
+export function button(text, onclick, options = {}) {
+  return h("button", { type: "button", class: options.class || "", onclick, disabled: options.disabled, title: options.title,
+    "aria-pressed": options.pressed === undefined ? false : String(options.pressed), "data-key": options.key }, text);
+}
+
+export function heading(title, ...actions) {
+  return h("div", { class: "heading" }, h("h1", { tabindex: "-1" }, title), h("div", { class: "actions" }, actions));
+}
+
+export const card = (title, ...children) => h("section", { class: "card" }, title ? h("h2", {}, title) : null, children);
+
+export const note = (kind, ...children) => h("div", { class: "note " + kind, role: kind === "bad" ? "alert" : false }, children);
+
+export const empty = (title, ...children) => h("div", { class: "empty" }, h("p", { class: "strong" }, title), children.map(c => h("p", {}, c)));
+
+// missing stands for a part that this server does not have yet.
+export const missing = what => note("plain", h("p", {}, `${what}: not available on this server.`),
+  h("p", { class: "quiet" }, "Its version does not have the part of the operator API that this needs. ", link("system", "Version")));
+
+// failed says what went wrong with a request.
+export function failed(failure) {
+  if (!(failure instanceof Failure)) return note("bad", h("p", {}, "The console failed: " + (failure?.message || failure)));
+  if (failure.missing) return missing("This page");
+  const violations = failure.problem.violations || [];
+  return note("bad", h("p", { class: "strong" }, failure.message), violations.length > 0
+    ? h("ul", {}, violations.map(v => h("li", {}, mono(v.pointer ?? v.parameter ?? ""), " ", v.detail))) : null,
+  failure.code ? h("p", { class: "quiet" }, `${failure.code} · request ${failure.problem.instance || "unknown"}`) : null);
+}
+
+// facts is a list of names and values; empty values are left out.
+export function facts(entries) {
+  return h("dl", { class: "facts" }, entries.filter(e => e && e[1] !== undefined)
+    .map(([name, value, title]) => h("div", {}, h("dt", { title: title || false }, name), h("dd", {}, value))));
+}
+
+// table shows rows. A column is {title, cell(row), num, wide}; the first link of class open is what j, k and Enter use.
+export function table(columns, rows, { key, caption, open, marked } = {}) {
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption || "Table" },
+    h("table", { class: "rows" },
+      h("thead", {}, h("tr", {}, columns.map(c => h("th", { scope: "col", class: classOf(c) }, c.head || c.title)))),
+      h("tbody", {}, rows.map(row => h("tr", {
+        "data-key": key ? String(key(row)) : false, class: (open ? "opens" : "") + (marked?.(row) ? " marked" : ""),
+        onclick: open ? event => openRow(event, open(row)) : null,
+      }, columns.map(c => h("td", { class: classOf(c), "data-label": c.title || false }, c.cell(row))))))));
+}
+
+const classOf = c => (c.num ? "num " : "") + (c.class || "") || false;
+
+function openRow(event, address) {
+  if (event.target.closest("a,button,input,label,summary,dialog") || String(getSelection())) return;
+  if (event.ctrlKey || event.metaKey) window.open(address, "_blank", "noopener");
+  else location.hash = address;
+}
+
+// pager leads to the next page and back to the first.
+export function pager(page, to, cursor) {
+  if (!page || (!page.next_cursor && !cursor)) return null;
+  return h("nav", { class: "pager", "aria-label": "Pages" },
+    cursor ? h("a", { href: to("") }, "First page") : null,
+    page.next_cursor ? h("a", { href: to(page.next_cursor), rel: "next" }, "Next page") : h("span", { class: "quiet" }, "End of the list"));
+}
+
+export function copyButton(text, label = "Copy") {
+  return button(label, async event => {
+    const it = event.currentTarget;
+    try {
+      await navigator.clipboard.writeText(typeof text === "function" ? text() : text);
+      it.textContent = "Copied";
+    } catch {
+      it.textContent = "Cannot copy here";
+    }
+    setTimeout(() => { it.textContent = label; }, 1500);
+  }, { class: "small" });
+}

@@ -1,0 +1,45 @@
+// Which address shows which page.
+import * as audit from "./pages/audit.js";
+import * as batches from "./pages/batches.js";
+import * as bulk from "./pages/bulk.js";
+import * as clients from "./pages/clients.js";
+import * as deliveries from "./pages/deliveries.js";
+import * as failures from "./pages/failures.js";
+import * as job from "./pages/job.js";
+import * as jobs from "./pages/jobs.js";
+import * as newJob from "./pages/new.js";
+import * as overview from "./pages/overview.js";
+import * as queues from "./pages/queues.js";
+import * as system from "./pages/system.js";
+import * as webhooks from "./pages/webhooks.js";
+import * as workers from "./pages/workers.js";
+
+// A page is made by a function of (context, id); it has title, load(signal), view(data), and may have every, ms between
+// two questions, and leave().
+const PAGES = {
+  overview: [overview.page], jobs: [jobs.page, job.page], new: [newJob.page], batches: [batches.page, batches.one],
+  workers: [workers.page], queues: [queues.page], webhooks: [webhooks.page], deliveries: [deliveries.page, deliveries.one],
+  clients: [clients.page, clients.one], failures: [failures.page], bulk: [bulk.page, bulk.one], audit: [audit.page], system: [system.page],
+};
+
+// NAV are the pages in the order of the menu, in groups.
+export const NAV = [
+  [null, [["overview", "Overview"]]],
+  ["Work", [["jobs", "Jobs"], ["new", "New job"], ["batches", "Batches"], ["queues", "Queues"], ["failures", "Failures"], ["bulk", "Bulk changes"]]],
+  ["Delivery", [["webhooks", "Webhooks"], ["deliveries", "Deliveries"]]],
+  ["Service", [["workers", "Workers"], ["clients", "Clients"], ["audit", "Audit"], ["system", "System"]]],
+];
+
+// parse splits an address into the page's name, the id and the query.
+export function parse(hash) {
+  const [path, query] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
+  let [name, id = ""] = path.split("/");
+  try {
+    id = decodeURIComponent(id);
+  } catch { /* it is no id: the server says so */ }
+  return { name: name || "overview", id, query: new URLSearchParams(query || "") };
+}
+
+export function find({ name, id }) {
+  return Object.hasOwn(PAGES, name) ? PAGES[name][id ? 1 : 0] : undefined;
+}

@@ -1,0 +1,53 @@
+// The search: a job's id, or words such as state:FAILED that become filters of the list of jobs.
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+
+const FILTERS = {
+  state: "state", type: "type", kind: "kind", client: "client_id", batch: "batch_id",
+  correlation: "correlation_id", code: "failure_code", from: "from", to: "to",
+};
+
+export const isID = text => UUID.test(text);
+
+// addressFor gives the address of what was searched, or throws what is wrong with it.
+export function addressFor(text, now = Date.now()) {
+  const words = text.trim().split(/\s+/).filter(Boolean);
+  if (words.length === 0) return "#/jobs";
+  if (words.length === 1 && isID(words[0])) return "#/jobs/" + words[0].toLowerCase();
+  const query = new URLSearchParams();
+  for (const word of words) {
+    const [, name, value] = /^([a-z]+):(.+)$/i.exec(word) || [];
+    if (name) add(query, name.toLowerCase(), value, now);
+    else if (/^[A-Z]+(_[A-Z0-9]+)*$/.test(word)) query.set(...bare(word));
+    else throw new Error(`“${word}” is neither an id nor a filter such as state:FAILED; ? tells which there are.`);
+  }
+  return "#/jobs?" + query;
+}
+
+function add(query, name, value, now) {
+  if (name === "since") {
+    const [, n, unit] = /^(\d+)([smhd])$/.exec(value) || [];
+    if (!n) throw new Error("since: takes 30s, 15m, 2h or 3d.");
+    query.set("from", new Date(now - n * { s: 1e3, m: 6e4, h: 36e5, d: 864e5 }[unit]).toISOString());
+    return;
+  }
+  if (!FILTERS[name]) throw new Error(`There is no filter ${name}: state, type, kind, client, batch, correlation, code, from, to, since.`);
+  if (name === "from" || name === "to") value = moment(value);
+  query.set(FILTERS[name], ["state", "type", "kind", "code"].includes(name) ? value.toUpperCase() : value);
+}
+
+function moment(value) {
+  const date = new Date(value);
+  if (Number.isNaN(date.getTime())) throw new Error(`“${value}” is no time: 2030-01-31T12:00Z for example.`);
+  return date.toISOString();
+}
+
+// bare words in capitals say by themselves what they are.
+function bare(word) {
+  if (/^(CREATED|QUEUED|ASSIGNED|RUNNING|SUCCEEDED|FAILED|CANCELED)$/.test(word)) return ["state", word];
+  if (/^(EXECUTE|DEFERRED|EMIT_EVENT)$/.test(word)) return ["type", word];
+  return word.startsWith("RFA_") ? ["failure_code", word] : ["kind", word];
+}
+
+// wordsOf writes filters as one would type them.
+export const wordsOf = query => Object.entries(FILTERS).filter(([, to]) => query.get(to)).map(([name, to]) => `${name}:${query.get(to)}`).join(" ");

@@ -1,0 +1,16 @@
+// What the browser remembers of who looks: columns, colours. Without storage nothing is remembered.
+const PREFIX = "forgerun.console.";
+
+export function recall(name, otherwise) {
+  try {
+    return JSON.parse(localStorage.getItem(PREFIX + name)) ?? otherwise;
+  } catch {
+    return otherwise;
+  }
+}
+
+export function remember(name, value) {
+  try {
+    localStorage.setItem(PREFIX + name, JSON.stringify(value));
+  } catch { /* it is remembered until the page is left */ }
+}

@@ -1,0 +1,105 @@
+// The life of a job on one axis of time: what it was from when to when, in a row per attempt, and its deliveries.
+import { h, s } from "./dom.js";
+import { moment, span } from "./format.js";
+
+const ROW = 30, BAR = 14, MOST_DELIVERIES = 12;
+const at = text => new Date(text).getTime();
+
+// spansOf turns the event log into spans of one state each: {attempt, state, from, to, open}.
+export function spansOf(job, now) {
+  const moves = job.events.filter(e => e.next_state);
+  const spans = [];
+  moves.forEach((event, i) => {
+    const from = at(event.timestamp), next = moves[i + 1];
+    if (isFinal(event.next_state)) return;
+    const open = !next;
+    if (open && isFinal(job.state)) return; // the log is cut
+    const to = open ? Math.max(now, from) : at(next.timestamp);
+    const until = waitsUntil(event, next, job), attempt = event.attempt;
+    if (event.next_state === "QUEUED" && until > from) {
+      const end = Math.min(until, to);
+      spans.push({ attempt, state: "BACKOFF", from, to: end, open: open && end === to });
+      if (end < to) spans.push({ attempt, state: "QUEUED", from: end, to, open });
+    } else {
+      spans.push({ attempt, state: event.next_state, from, to, open });
+    }
+  });
+  return spans;
+}
+
+const isFinal = state => state === "SUCCEEDED" || state === "FAILED" || state === "CANCELED";
+
+// waitsUntil is the end of a backoff, 0 if there is none or it is not known.
+function waitsUntil(event, next, job) {
+  const told = event.data?.run_at || event.data?.retry_at || event.data?.not_before;
+  if (told) return at(told);
+  return event.event_name === "job.retried" && !next && job.run_at ? at(job.run_at) : 0;
+}
+
+// timeline draws it. To scale, or with the same room between any two moments.
+export function timeline(job, { even, now = Date.now() }) {
+  const spans = spansOf(job, now), deliveries = job.deliveries.slice(0, MOST_DELIVERIES).reverse();
+  const marks = job.events.filter(e => !e.next_state || isFinal(e.next_state));
+  const ends = deliveries.map(d => d.settled_at ? at(d.settled_at) : now);
+  const moments = [...spans.flatMap(p => [p.from, p.to]), ...marks.map(e => at(e.timestamp)), ...deliveries.map(d => at(d.created_at)), ...ends]
+    .sort((a, b) => a - b).filter((t, i, all) => i === 0 || t !== all[i - 1]);
+  if (moments.length === 0) return h("p", { class: "quiet" }, "Nothing has happened yet.");
+  const place = placer(moments, even);
+  const attempts = [...new Set([...spans, ...marks].map(e => e.attempt).filter(Boolean))].sort((a, b) => a - b);
+  const rows = [...attempts.map(n => attemptRow(n, spans, marks, place)), ...deliveries.map((d, i) => deliveryRow(d, ends[i], place))];
+  return h("div", { class: "timeline" },
+    h("div", { class: "tracks" }, rows.map(([name, draw, what]) => [
+      h("span", { class: "track-name", title: what }, name),
+      s("svg", { height: ROW, width: "100%", role: "img", "aria-label": what }, gridLines(), draw)])),
+    h("div", { class: "tracks axis", "aria-hidden": "true" }, h("span", {}), h("div", { class: "x" }, axis(moments, even))),
+    h("ul", { class: "legend" }, ["CREATED", "QUEUED", "BACKOFF", "ASSIGNED", "RUNNING"].filter(state => spans.some(p => p.state === state))
+      .map(state => h("li", { class: "f-" + state.toLowerCase() }, h("i", { class: "area" }), NAMES[state])),
+    deliveries.length ? h("li", { class: "f-delivery" }, h("i", { class: "area" }), "delivery") : null));
+}
+
+const NAMES = { CREATED: "waits for its time", QUEUED: "queued", BACKOFF: "backoff", ASSIGNED: "assigned", RUNNING: "running" };
+
+function placer(moments, even) {
+  const first = moments[0], last = moments.at(-1);
+  if (even) {
+    const index = new Map(moments.map((t, i) => [t, i]));
+    return t => moments.length < 2 ? 0 : (index.get(t) ?? 0) * 98 / (moments.length - 1) + 1;
+  }
+  return t => last === first ? 1 : (t - first) * 98 / (last - first) + 1;
+}
+
+const gridLines = () => [1, 25.5, 50, 74.5, 99].map(x => s("line", { class: "grid", x1: `${x}%`, x2: `${x}%`, y1: 0, y2: ROW }));
+
+function attemptRow(n, spans, marks, place) {
+  const mine = spans.filter(p => p.attempt === n), own = marks.filter(e => e.attempt === n);
+  const end = own.find(e => e.next_state);
+  const what = `Attempt ${n}: ` + mine.map(p => `${NAMES[p.state]} for ${span(p.to - p.from)}${p.open ? " so far" : ""}`)
+    .concat(end ? [end.next_state] : []).join(", ");
+  return [`Attempt ${n}`, [
+    mine.map(p => titled(s("rect", { class: `bar f-${p.state.toLowerCase()}${p.open ? " open-end" : ""}`, x: `${place(p.from)}%`, rx: 2,
+      y: (ROW - BAR) / 2, height: BAR, width: `${Math.max(0.3, place(p.to) - place(p.from))}%` }),
+    `${NAMES[p.state]}: ${span(p.to - p.from)}${p.open ? " so far" : ""}, from ${moment(new Date(p.from).toISOString())}`)),
+    own.map(e => titled(s("circle", { class: "mark " + (e.next_state ? "f-" + e.next_state.toLowerCase() : "f-event"),
+      cx: `${place(at(e.timestamp))}%`, cy: ROW / 2, r: e.next_state ? 6 : 4 }), `${e.event_name}, ${moment(e.timestamp)}`)),
+  ], what];
+}
+
+function deliveryRow(d, end, place) {
+  const from = at(d.created_at), what = `Delivery of ${d.event_name}: ${d.state}, ${span(end - from)}, attempts ${d.attempts}`;
+  return [d.event_name, titled(s("rect", { class: `bar thin f-delivery d-${d.state.toLowerCase()}`, x: `${place(from)}%`, y: ROW / 2 - 3, height: 6, rx: 2,
+    width: `${Math.max(0.3, place(end) - place(from))}%` }), what), what];
+}
+
+function titled(shape, text) {
+  shape.append(s("title", {}, text));
+  return shape;
+}
+
+// axis names the times since the first moment.
+function axis(moments, even) {
+  const first = moments[0], all = moments.at(-1) - first;
+  return [0, 0.25, 0.5, 0.75, 1].map(part => {
+    const t = even ? moments[Math.round(part * (moments.length - 1))] - first : all * part;
+    return h("span", { class: `at-${part * 100}` }, part === 0 ? moment(new Date(first).toISOString()) : "+" + span(t));
+  });
+}

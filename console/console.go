@@ -1,0 +1,149 @@
+// Package console is the operator's page: a program for browsers, in plain JavaScript modules, that reads and changes
+// what the operator API of the same listener serves. The files are part of the binary. It knows nothing of the service
+// but the addresses of that API, relative to its own.
+package console
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+)
+
+//go:embed assets
+var files embed.FS
+
+// Prefix is where the files are, below the page itself.
+const Prefix = "/console/"
+
+// policy lets the page load and ask this listener alone, and run what is in the binary alone.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// asset is a file as it is served.
+type asset struct {
+	mediaType, tag  string
+	plain, squeezed []byte
+}
+
+// Handler serves the page at / and its files below Prefix.
+func Handler() http.Handler {
+	assets, err := load(files)
+	if err != nil {
+		panic(err) // the binary is made with them
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := strings.TrimPrefix(r.URL.Path, Prefix)
+		if r.URL.Path == "/" {
+			name = "index.html"
+		}
+		header := w.Header()
+		header.Set("Content-Security-Policy", policy)
+		header.Set("X-Content-Type-Options", "nosniff")
+		a, ok := assets[name]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		a.serve(w, r)
+	})
+}
+
+// load reads all files and names the modules in the page, so that a browser asks for all of them at once.
+func load(from fs.FS) (map[string]asset, error) {
+	bodies := map[string][]byte{}
+	var modules strings.Builder
+	err := fs.WalkDir(from, "assets", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		name := strings.TrimPrefix(file, "assets/")
+		if bodies[name], err = fs.ReadFile(from, file); err != nil {
+			return err
+		}
+		if path.Ext(name) == ".js" {
+			fmt.Fprintf(&modules, "<link rel=\"modulepreload\" href=\"console/%s\">\n", name)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	bodies["index.html"] = bytes.Replace(bodies["index.html"], []byte("<!-- modules -->\n"), []byte(modules.String()), 1)
+	assets := make(map[string]asset, len(bodies))
+	for name, body := range bodies {
+		if assets[name], err = newAsset(name, body); err != nil {
+			return nil, err
+		}
+	}
+	return assets, nil
+}
+
+// types are those of the files; what a machine's own table says of them differs.
+var types = map[string]string{
+	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+}
+
+func newAsset(name string, body []byte) (asset, error) {
+	a := asset{mediaType: types[path.Ext(name)], plain: body}
+	if a.mediaType == "" {
+		if a.mediaType = mime.TypeByExtension(path.Ext(name)); a.mediaType == "" {
+			return asset{}, fmt.Errorf("%s: no media type is known", name)
+		}
+	}
+	var squeezed bytes.Buffer
+	z, err := gzip.NewWriterLevel(&squeezed, gzip.BestCompression)
+	if err != nil {
+		return asset{}, err
+	}
+	if _, err = z.Write(body); err != nil {
+		return asset{}, err
+	}
+	if err = z.Close(); err != nil {
+		return asset{}, err
+	}
+	sum := sha256.Sum256(body)
+	a.squeezed, a.tag = squeezed.Bytes(), hex.EncodeToString(sum[:12])
+	return a, nil
+}
+
+// serve answers with the file, or 304. A browser asks each time: another version of the service may answer by then.
+func (a asset) serve(w http.ResponseWriter, r *http.Request) {
+	header, body, tag := w.Header(), a.plain, `"`+a.tag+`"`
+	if acceptsGzip(r) {
+		body, tag = a.squeezed, `"`+a.tag+`-gzip"`
+		header.Set("Content-Encoding", "gzip")
+	}
+	header.Set("Vary", "Accept-Encoding")
+	header.Set("Cache-Control", "no-cache")
+	header.Set("ETag", tag)
+	for given := range strings.SplitSeq(r.Header.Get("If-None-Match"), ",") {
+		if strings.TrimPrefix(strings.TrimSpace(given), "W/") == tag {
+			header.Del("Content-Encoding")
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
+	header.Set("Content-Type", a.mediaType)
+	header.Set("Content-Length", fmt.Sprint(len(body)))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // the connection is lost
+	}
+}
+
+func acceptsGzip(r *http.Request) bool {
+	for coding := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
+		name, weight, _ := strings.Cut(strings.TrimSpace(coding), ";")
+		if strings.EqualFold(name, "gzip") {
+			return strings.TrimRight(strings.TrimSpace(weight), "0.") != "q="
+		}
+	}
+	return false
+}
