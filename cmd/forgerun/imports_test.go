@@ -32,6 +32,7 @@ var mayImport = []packageRule{
 	{"internal/authlimit", []string{"internal/telemetry"}},
 	{"internal/localhosts", nil},
 	{"internal/operators", []string{"internal/authlimit"}},
+	{"console", nil},
 	{"monitoring", []string{"internal/authlimit", "internal/localhosts", "internal/operators", "internal/telemetry"}},
 	{"internal/fair", nil},
 	{"internal/lifecycle", nil},

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forgerun/forgerun/console"
 	"github.com/forgerun/forgerun/handlers"
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/internal/lifecycle"
@@ -90,6 +91,7 @@ func (p *process) adminPart() lifecycle.Part {
 		Registry: p.registry, Log: p.log, Operators: p.cfg.Operators(), Dashboard: queue.DashboardHandler(p.redis, monitoring.DashboardPath),
 		Ready:    func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
 		API:      func(guard operators.Guard) http.Handler { return p.newOperatorAPI().Handler(guard) },
+		Console:  console.Handler(),
 		Attempts: p.attempts, Source: p.source, Hosts: p.hosts(p.cfg.AdminAddr, !p.cfg.Operators().None()),
 	}
 	server := &http.Server{
