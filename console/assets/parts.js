@@ -65,7 +65,7 @@ export const missing = what => note("plain", h("p", {}, `${what}: not available 
 
 // failed says what went wrong with a request.
 export function failed(failure) {
-  if (!(failure instanceof Failure)) return note("bad", h("p", {}, "The console failed: " + (failure?.message || failure)));
+  if (!(failure instanceof Failure)) return note("bad", h("p", {}, String(failure?.message || failure)));
   if (failure.missing) return missing("This page");
   const violations = failure.problem.violations || [];
   return note("bad", h("p", { class: "strong" }, failure.message), violations.length > 0

@@ -1,0 +1,60 @@
+import { get, post, remove } from "../api.js";
+import { confirm, field, tell } from "../dialogs.js";
+import { h } from "../dom.js";
+import { age, time, used } from "../format.js";
+import { badge, button, card, copyButton, empty, facts, heading, idLink, link, mono, note, pager, table } from "../parts.js";
+import { nextPage, read } from "./lists.js";
+
+export function page(context) {
+  const make = () => confirm({ title: "New client?", text: "A client has jobs, webhooks and API keys of its own.", action: "Make it", act: () => post("clients") })
+    .then(made => made && context.go("#/clients/" + made.client_id));
+  return {
+    title: "Clients",
+    load: read("clients", context.query, [], 50), every: 5000,
+    view: list => [heading("Clients", context.session.read_only ? null : button("New client…", make)),
+      list.data.length === 0 ? empty("No clients.", "Each job belongs to one.") : table([
+        { title: "Client", cell: c => h("a", { href: "#/clients/" + c.client_id, class: "open" }, mono(c.client_id)) },
+        { title: "Held by workers", num: true, cell: c => used(c.active_jobs) }, { title: "Not ended", num: true, cell: c => used(c.open_jobs) },
+        { title: "Webhooks", num: true, cell: c => used(c.webhooks) }, { title: "Since", num: true, cell: c => time(c.created_at) },
+      ], list.data, { key: c => c.client_id, open: c => "#/clients/" + c.client_id, caption: "Clients" }),
+      pager(list.page, nextPage("clients", context.query), context.query.get("cursor"))],
+  };
+}
+
+export function one(context, id) {
+  const at = "clients/" + encodeURIComponent(id);
+  const add = () => confirm({ title: "New key for this client?", text: "Its secret is shown once.", action: "Make it", fields: [field("What it may do",
+    h("select", { name: "scope" }, ["all", "submit", "read"].map(s => h("option", { value: s }, SCOPES[s]))))], act: form => post(at + "/keys", { scope: form.get("scope") }) })
+    .then(made => {
+      if (made) {
+        tell("The new key", note("warn", h("p", {}, "It is shown only now. Give it to the client by a way that others cannot read.")),
+          h("pre", {}, made.api_key || made.key || ""), copyButton(made.api_key || made.key || "", "Copy the key"));
+      }
+      context.refresh();
+    });
+  const revoke = key => confirm({ title: "Revoke this key?", text: ["Requests with it are refused from now on. This cannot be undone.", key.key_id], action: "Revoke", danger: true,
+    act: () => remove(`${at}/keys/${encodeURIComponent(key.key_id)}`) }).then(() => context.refresh());
+  return {
+    title: "Client …" + id.slice(-12),
+    load: signal => get(at, {}, signal), every: 5000,
+    view: c => [
+      heading(["Client ", h("code", { class: "wrap" }, c.client_id)], copyButton(c.client_id, "Copy id"), context.session.read_only ? null : button("New key…", add)),
+      facts([["Since", time(c.created_at)], ["Jobs held by workers", used(c.active_jobs)], ["Jobs not ended", used(c.open_jobs)], ["Webhooks", used(c.webhooks)]]),
+      h("div", { class: "toolbar" }, [["jobs", "Jobs"], ["queues", "Queues"], ["batches", "Batches"], ["webhooks", "Webhooks"], ["deliveries", "Deliveries"], ["new", "New job"]].map(([to, text]) =>
+        link(`${to}?client_id=${c.client_id}`, h("span", { class: "button" }, text)))),
+      card("Keys", c.keys.length === 0 ? h("p", { class: "quiet" }, "It has none.") : table([
+        { title: "Key", cell: k => mono(k.key_id) }, { title: "May", cell: k => SCOPES[k.scope] || k.scope }, { title: "State", cell: stateOf },
+        { title: "Made", num: true, cell: k => time(k.created_at) }, { title: "Expires", num: true, cell: k => age(k.expires_at) },
+        { title: "Replaced by", cell: k => mono(k.replaced_by) },
+        { title: "", cell: k => k.revoked_at || context.session.read_only ? "" : button("Revoke…", () => revoke(k), { class: "small danger" }) },
+      ], c.keys, { key: k => k.key_id, caption: "Keys" })),
+    ],
+  };
+}
+
+const SCOPES = { all: "everything", submit: "submit and read", read: "read" };
+
+function stateOf(key) {
+  if (key.revoked_at) return h("span", {}, badge("REVOKED"), " ", age(key.revoked_at));
+  return badge(new Date(key.expires_at) <= new Date() ? "EXPIRED" : "VALID");
+}

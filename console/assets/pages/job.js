@@ -1,0 +1,116 @@
+import { get } from "../api.js";
+import { h } from "../dom.js";
+import { age, hms, number, span, time } from "../format.js";
+import { badge, button, card, clientLink, copyButton, empty, facts, filterLink, heading, idLink, link, mono, note, outside, table } from "../parts.js";
+import { timeline } from "../timeline.js";
+import { tree } from "../tree.js";
+import { cancel, copies, destroy, retry, submitAgain } from "./job_actions.js";
+import { resultCard } from "./job_result.js";
+
+export function page(context, id) {
+  const ui = { even: false, result: null };
+  const load = signal => get("jobs/" + encodeURIComponent(id), {}, signal);
+  return {
+    title: "Job …" + id.slice(-12),
+    load,
+    view: job => [
+      heading(["Job ", h("code", { class: "wrap" }, job.job_id)], copyButton(job.job_id, "Copy id")),
+      summary(job), actions(job, context), waiting(job), failure(job), progress(job),
+      card("Timeline", h("div", { class: "choice", role: "group", "aria-label": "Axis" },
+        button("To scale", () => { ui.even = false; context.draw(); }, { pressed: !ui.even, class: "small" }),
+        button("Evenly spaced", () => { ui.even = true; context.draw(); }, { pressed: ui.even, class: "small" })),
+      timeline(job, { even: ui.even })),
+      resultCard(job, ui, context.draw), attempts(job), eventLog(job), deliveries(job),
+      h("div", { class: "columns" }, card("Definition", job.definition ? tree(job.definition) : note("bad", h("p", {}, "The definition is damaged: the job cannot run."))),
+        card("Parameters", job.params ? tree(job.params) : h("p", { class: "quiet" }, "None were sent."))),
+      card("All members", details(job)), card("Submit it elsewhere", copies(job)),
+    ],
+  };
+}
+
+function summary(job) {
+  return facts([
+    ["State", badge(job.state)], ["Kind", filterLink("jobs", "kind", job.work_kind)], ["Type", job.type],
+    ["Client", clientLink(job.client_id)], ["Attempt", `${number(job.attempt)} of ${number(job.max_attempts)}`],
+    ["Created", time(job.created_at)], ["Changed", age(job.updated_at)], job.finished_at ? ["Ran", ran(job)] : null,
+  ]);
+}
+
+const ran = job => job.started_at && job.finished_at ? span(new Date(job.finished_at) - new Date(job.started_at)) : "–";
+
+function actions(job, context) {
+  if (context.session.read_only) return h("p", { class: "quiet" }, "This token may read only.");
+  const final = ["SUCCEEDED", "FAILED", "CANCELED"].includes(job.state);
+  return h("div", { class: "toolbar", role: "toolbar", "aria-label": "What can be done with this job" },
+    button("Retry…", () => retry(job, context), { disabled: job.state !== "FAILED", class: job.can_retry ? "primary" : "", title: job.state === "FAILED" ? false : "Only FAILED jobs are retried" }),
+    button("Cancel…", () => cancel(job, context), { disabled: final, title: final ? "It has ended" : false }),
+    button("Submit again…", () => submitAgain(job, context)),
+    link(`new?from=${job.job_id}`, h("span", { class: "button" }, "Edit and submit")),
+    button("Delete…", () => destroy(job, context), { disabled: !final, class: "danger", title: final ? false : "Only jobs that have ended are deleted" }));
+}
+
+const ADVICE = { CLIENT_LIMIT: link("clients", "Clients and their limits"), NO_WORKERS: link("workers", "Workers"), QUEUE: link("queues", "Queues") };
+
+function waiting(job) {
+  if (!job.waiting) return null;
+  return note("plain", h("p", {}, h("span", { class: "strong" }, "It waits. "), job.waiting.detail, job.waiting.until ? [" Until ", time(job.waiting.until), ", ", age(job.waiting.until), "."] : null,
+    " ", ADVICE[job.waiting.reason] || null));
+}
+
+function failure(job) {
+  const f = job.failure;
+  if (!f) return null;
+  return note("bad", h("p", { class: "strong" }, f.detail), h("p", {}, mono(f.code), ` at stage ${f.stage}, reason ${f.reason}; `,
+    f.retryable ? "the same job may succeed if it is tried again." : "trying the same job again would not help."),
+  h("p", {}, filterLink("jobs", "failure_code", f.code, "Jobs that failed like this"), " · ", link("failures", "All failures in groups")));
+}
+
+function progress(job) {
+  const p = job.progress;
+  if (!p) return null;
+  return card("Progress", h("div", { class: "progress" }, h("progress", { max: 100, value: p.percentage, "aria-label": "Progress" }), h("span", { class: "num" }, `${p.percentage} %`), p.phase),
+    h("p", { class: "quiet" }, `${number(p.steps_completed)} of ${number(p.steps_total)} steps, ${number(p.items_processed)} of ${number(p.items_total)} items, `, age(p.updated_at)));
+}
+
+function attempts(job) {
+  if (job.attempts_log.length === 0) return null;
+  return card("Attempts that ended", table([
+    { title: "Attempt", num: true, cell: a => number(a.attempt) }, { title: "Outcome", cell: a => badge(a.outcome === "SUCCESS" ? "SUCCEEDED" : a.outcome) },
+    { title: "Started", num: true, cell: a => time(a.started_at) }, { title: "Ended", num: true, cell: a => time(a.finished_at) },
+    { title: "Ran", num: true, cell: a => span(a.duration_ms) }, { title: "Worker", cell: a => a.worker_id ? mono("…" + a.worker_id.slice(-12)) : "–" },
+    { title: "Failure", class: "wrap", cell: a => a.failure ? [mono(a.failure.code), " ", a.failure.detail] : "" },
+  ], job.attempts_log, { key: a => a.attempt, caption: "Attempts that ended" }));
+}
+
+function eventLog(job) {
+  return card(`Events (${job.events.length}${job.more_events ? "+" : ""})`, job.events.length === 0 ? h("p", { class: "quiet" }, "None.") : table([
+    { title: "No.", num: true, cell: e => number(e.seq) }, { title: "Time", num: true, cell: e => time(e.timestamp) }, { title: "Event", cell: e => mono(e.event_name) },
+    { title: "State", cell: e => e.next_state ? badge(e.next_state) : "" }, { title: "Attempt", num: true, cell: e => number(e.attempt) },
+    { title: "After", num: true, cell: e => e.after },
+    { title: "Data", cell: e => h("details", {}, h("summary", {}, `${Object.keys(e.data || {}).length} members`), tree(e.data || {})) },
+  ], withSteps(job.events), { key: e => e.event_id, caption: "Events" }), job.more_events ? h("p", { class: "quiet" }, "There are more events; these are the first.") : null);
+}
+
+// withSteps adds how long after the event before each came.
+const withSteps = events => events.map((e, i) => ({ ...e, after: i === 0 ? "" : "+" + span(new Date(e.timestamp) - new Date(events[i - 1].timestamp)) }));
+
+function deliveries(job) {
+  if (job.deliveries.length === 0) return card("Deliveries", empty("Nothing was sent of this job.", "It has no callback, and no webhook of its client asks for its events."));
+  return card("Deliveries", table([
+    { title: "Delivery", cell: d => idLink("deliveries", d.delivery_id) }, { title: "Event", cell: d => mono(d.event_name) }, { title: "State", cell: d => badge(d.state) },
+    { title: "To", class: "wrap", cell: d => d.webhook_id ? filterLink("deliveries", "webhook_id", d.webhook_id, "webhook …" + d.webhook_id.slice(-12)) : outside(d.url) },
+    { title: "Attempts", num: true, cell: d => number(d.attempts) }, { title: "Answer", num: true, cell: d => d.last_status ?? "–" },
+    { title: "Error", class: "wrap", cell: d => d.last_error ? d.last_error.detail : "" }, { title: "Next", num: true, cell: d => d.next_attempt_at ? age(d.next_attempt_at) : "–" },
+  ], job.deliveries, { key: d => d.delivery_id, open: d => "#/deliveries/" + d.delivery_id, caption: "Deliveries" }),
+  job.more_deliveries ? h("p", {}, link("deliveries?job_id=" + job.job_id, "All deliveries of this job")) : null);
+}
+
+function details(job) {
+  return facts([
+    ["Queued", time(job.queued_at)], ["Runs not before", time(job.run_at)], ["Meant for", time(job.execution_at)], ["Assigned", time(job.assigned_at)],
+    ["Started", time(job.started_at)], ["Ended", time(job.finished_at)], ["Canceled", time(job.canceled_at)],
+    ["Worker", job.worker_id ? mono(job.worker_id) : mono("")], ["Lease", number(job.fence), "The number of its current lease (fence)"], ["Leases expired", number(job.lease_expiries)],
+    ["Retries by itself", job.auto_retry ? "yes" : "no"], ["Callback", outside(job.callback)], ["Batch", idLink("batches", job.batch_id)],
+    ["Correlation id", filterLink("jobs", "correlation_id", job.correlation_id)], ["Request", mono(job.request_id)], ["Trace", mono(job.trace_id)], ["As of", hms(new Date())],
+  ]);
+}

@@ -1,0 +1,49 @@
+// What pages with a list have in common: filters in the address, and pages of the list.
+import { get } from "../api.js";
+import { h } from "../dom.js";
+
+// given are the parameters of the address that the API knows, with the cursor.
+export const given = (query, names) => Object.fromEntries([...names, "cursor"].map(n => [n, query.get(n)]).filter(([, v]) => v));
+
+// addressOf gives the address of a page with its parameters, changed by changes; a cursor belongs to its filters.
+export function addressOf(place, query, changes = {}) {
+  const next = new URLSearchParams(query);
+  if (!("cursor" in changes)) next.delete("cursor");
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === "" || value === null || value === undefined) next.delete(name);
+    else next.set(name, value);
+  }
+  return `#/${place}${next.size ? "?" + next : ""}`;
+}
+
+export const nextPage = (place, query) => cursor => addressOf(place, query, { cursor });
+
+export const read = (place, query, names, limit) => signal => get(place, { ...given(query, names), limit }, signal);
+
+// filterBar shows filters: {name, title, options?, type?, list?}. A change changes the address.
+export function filterBar(place, context, filters) {
+  const change = (name, value) => context.go(addressOf(place, context.query, { [name]: value.trim() }));
+  return h("form", { class: "filters", "aria-label": "Filters", onsubmit(event) {
+    event.preventDefault();
+    document.activeElement?.blur?.();
+  } }, filters.map(f => h("label", {}, h("span", {}, f.title), f.options
+    ? h("select", { value: context.query.get(f.name) || "", onchange: event => change(f.name, event.target.value) },
+      h("option", { value: "" }, "any"), f.options.map(o => h("option", { value: o }, o)))
+    : f.type === "datetime-local"
+      ? h("input", { type: f.type, step: 1, value: local(context.query.get(f.name)), onchange: event => change(f.name, utc(event.target.value)) })
+      : h("input", { type: "text", value: context.query.get(f.name) || "", placeholder: f.placeholder, autocomplete: "off", spellcheck: "false",
+        list: f.list, onchange: event => change(f.name, event.target.value) }))),
+  filters.some(f => context.query.get(f.name)) ? h("a", { class: "clear", href: "#/" + place }, "Clear") : null);
+}
+
+// local and utc turn times of the API into those of a field, in the viewer's zone, and back.
+export function local(text) {
+  const date = new Date(text || "");
+  if (Number.isNaN(date.getTime())) return "";
+  return new Date(date.getTime() - date.getTimezoneOffset() * 60000).toISOString().slice(0, 19);
+}
+
+export function utc(text) {
+  const date = new Date(text);
+  return text && !Number.isNaN(date.getTime()) ? date.toISOString() : "";
+}

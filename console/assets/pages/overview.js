@@ -1,0 +1,79 @@
+import { get, optional } from "../api.js";
+import { chart, shares } from "../charts.js";
+import { h } from "../dom.js";
+import { age, count, number, span } from "../format.js";
+import { badge, card, heading, link, missing, STATES } from "../parts.js";
+
+const WINDOWS = ["15m", "1h", "24h"];
+
+export function page(context) {
+  const chosen = WINDOWS.includes(context.query.get("window")) ? context.query.get("window") : "15m";
+  return {
+    title: "Overview",
+    async load(signal) {
+      const [overview, system] = await Promise.all([
+        optional(get("overview", { window: chosen }, signal)), optional(get("system", {}, signal)),
+      ]);
+      return { overview, system };
+    },
+    view({ overview, system }) {
+      return [
+        heading("Overview", h("div", { class: "choice", role: "group", "aria-label": "Time shown" }, WINDOWS.map(w =>
+          h("a", { href: `#/overview?window=${w}`, "aria-current": w === chosen ? "true" : false }, w.replace("m", " min").replace("h", " h"))))),
+        attention(overview), numbers(overview, system), overview ? states(overview.states) : null,
+        overview ? charts(overview.history) : missing("The history"), newcomer(),
+      ];
+    },
+  };
+}
+
+function attention(overview) {
+  if (!overview) return null;
+  const list = overview.attention || [];
+  if (list.length === 0) return h("div", { class: "note good" }, h("p", {}, h("span", { class: "strong" }, "Nothing needs attention."), " Workers are alive, and what waits is taken."));
+  return h("section", { class: "note warn", "aria-label": "Needs attention" }, h("h2", {}, "Needs attention"),
+    h("ul", {}, list.map(a => h("li", {}, inside(a.href, a.text)))));
+}
+
+// inside makes an address of the server one of this page: those of the console begin with #.
+function inside(href, text) {
+  if (!href) return text;
+  return h("a", { href: href.startsWith("/") ? "#" + href : href }, text);
+}
+
+function numbers(overview, system) {
+  const waiting = overview?.waiting ?? (system && { count: system.backlog.queued.count, more: system.backlog.queued.more, oldest_run_at: system.backlog.oldest_run_at });
+  const workers = overview?.workers ?? (system && { alive: system.workers_alive, slots: system.slots, held: system.backlog.held.count });
+  if (!waiting && !workers) return missing("The numbers");
+  return h("dl", { class: "key" },
+    waiting ? tile("Waiting for a worker", count(waiting), waiting.oldest_run_at ? ["oldest due ", age(waiting.oldest_run_at)] : "none is due", "#/queues") : null,
+    workers ? tile("Slots in use", `${number(workers.held)} of ${number(workers.slots)}`, workers.slots ? `${Math.round(100 * workers.held / workers.slots)} %` : "no slots", "#/jobs?state=RUNNING") : null,
+    workers ? tile("Workers alive", number(workers.alive), workers.alive ? "their heartbeats come" : "nothing runs without one", "#/workers") : null,
+    system ? tile("Deliveries pending", count(system.backlog.deliveries), system.backlog.oldest_delivery_at ? ["oldest ", age(system.backlog.oldest_delivery_at)] : "none waits", "#/deliveries?state=PENDING") : null);
+}
+
+const tile = (name, value, small, to) => h("div", {}, h("dt", {}, h("a", { href: to }, name)), h("dd", {}, value, h("small", {}, small)));
+
+function states(counts) {
+  const parts = STATES.map(name => ({ name, value: Number(counts?.[name]?.count ?? counts?.[name] ?? 0), class: "f-" + name.toLowerCase() }));
+  return card("Jobs by state", shares(parts), h("ul", { class: "states" }, parts.map(p => h("li", {},
+    h("a", { href: "#/jobs?state=" + p.name }, badge(p.name), h("span", { class: "num" }, number(p.value)))))));
+}
+
+function charts(history) {
+  const buckets = history?.buckets || [], times = buckets.map(b => b.at), per = (history?.step_seconds || 60) + " s";
+  const of = name => buckets.map(b => b[name] ?? null);
+  const series = (name, key, c, dash) => ({ name, values: of(key), class: c, dash });
+  return h("div", { class: "plots" },
+    chart({ title: "Throughput", note: `jobs per ${per}`, times,
+      series: [series("submitted", "submitted", "c-queued", true), series("succeeded", "succeeded", "c-succeeded")] }),
+    chart({ title: "Failed and canceled", note: `jobs per ${per}`, times,
+      series: [series("failed", "failed", "c-failed"), series("canceled", "canceled", "c-canceled")] }),
+    chart({ title: "Wait until the start", times, unit: span, series: [series("half", "wait_ms_p50", "c-running"), series("99 of 100", "wait_ms_p99", "c-high", true)] }),
+    chart({ title: "Run", times, unit: span, series: [series("half", "run_ms_p50", "c-running"), series("99 of 100", "run_ms_p99", "c-high", true)] }));
+}
+
+const newcomer = () => card("New here?", h("ol", { class: "steps" },
+  h("li", {}, link("new?work_kind=SUCCESS_FAST", "Submit a job"), " that takes a second, and see it pass from state to state."),
+  h("li", {}, link("jobs?state=FAILED", "Look at jobs that failed"), " and at what each says about why."),
+  h("li", {}, link("workers", "See who works"), ": each worker, its slots, and what it holds.")));

@@ -1,0 +1,24 @@
+import { get } from "../api.js";
+import { h } from "../dom.js";
+import { age, number } from "../format.js";
+import { clientLink, empty, filterLink, heading, link, table } from "../parts.js";
+import { filterBar, given } from "./lists.js";
+
+export function page(context) {
+  return {
+    title: "Queues",
+    load: signal => get("queues", given(context.query, ["client_id", "kind"]), signal),
+    every: 3000,
+    view: list => [heading("Queues", h("a", { class: "button", href: "asynqmon/" }, "Tasks in Redis")),
+      h("p", { class: "quiet" }, "What waits in Postgres, by client and kind, the longest queue first."),
+      filterBar("queues", context, [{ name: "client_id", title: "Client" }, { name: "kind", title: "Kind" }]),
+      list.data.length === 0 ? empty("Nothing waits.", [link("new", "Submit a job"), ", or look at ", link("jobs?state=RUNNING", "what runs"), "."]) : table([
+        { title: "Kind", cell: q => filterLink("jobs", "kind", q.work_kind) }, { title: "Client", cell: q => clientLink(q.client_id) },
+        { title: "Ready", num: true, cell: q => jobs(q, "QUEUED", q.queued) }, { title: "For later", num: true, cell: q => jobs(q, "CREATED", q.scheduled) },
+        { title: "Oldest ready since", num: true, cell: q => age(q.oldest_run_at) },
+      ], list.data, { key: q => q.client_id + q.work_kind, caption: "Queues" }),
+      list.more ? h("p", { class: "quiet" }, "There is more than is shown: only the first 100,000 jobs that wait were looked at.") : null],
+  };
+}
+
+const jobs = (q, state, n) => n ? h("a", { href: "#/jobs?" + new URLSearchParams({ state, kind: q.work_kind, client_id: q.client_id }) }, number(n)) : "0";

@@ -1,0 +1,50 @@
+import { get, optional } from "../api.js";
+import { h } from "../dom.js";
+import { age, count, number, time, used } from "../format.js";
+import { badge, card, facts, heading, missing, mono } from "../parts.js";
+
+export function page() {
+  return {
+    title: "System",
+    async load(signal) {
+      const [system, ready] = await Promise.all([optional(get("system", {}, signal)), readiness(signal)]);
+      return { system, ready };
+    },
+    view: ({ system, ready }) => [heading("System"), system ? service(system) : missing("The state of the service"), thisProcess(ready), elsewhere()],
+  };
+}
+
+// readiness is what this process says of itself; null if it says nothing.
+async function readiness(signal) {
+  try {
+    const response = await fetch(new URL("readyz", document.baseURI), { signal, cache: "no-store" });
+    return await response.json();
+  } catch (error) {
+    if (signal.aborted) throw error;
+    return null;
+  }
+}
+
+function service(s) {
+  const b = s.backlog;
+  return card("The service, as Postgres has it", facts([
+    ["Version of this process", mono(s.version)], ["Schema", number(s.schema_version)], ["Time of the database", time(s.time)],
+    ["Leader", s.leader ? [h("code", { class: "wrap" }, s.leader.leader_id), " until ", time(s.leader.expires_at)] : badge("NONE")],
+    ["Dispatch epoch", number(s.epoch)], ["Dispatched and not claimed", used(s.dispatch_window)], ["Workers alive", number(s.workers_alive)], ["Their slots", number(s.slots)],
+    ["Jobs that could run", count(b.queued)], ["Jobs for later", count(b.scheduled)], ["Jobs held by workers", count(b.held)], ["Oldest job due since", age(b.oldest_run_at)],
+    ["Deliveries not settled", count(b.deliveries)], ["Oldest delivery due since", age(b.oldest_delivery_at)],
+  ]));
+}
+
+function thisProcess(ready) {
+  return card("This process", ready ? facts([["Status", badge(String(ready.status || "unknown").toUpperCase())], ...Object.entries(ready.checks || {}).map(([k, v]) => [k, String(v)])])
+    : h("p", { class: "quiet" }, "It does not say whether it is ready."));
+}
+
+const PLACES = [
+  ["asynqmon/", "Queues in Redis", "The tasks, read-only (asynqmon)."], ["process", "This process", "What it has done since its start; works without the database."],
+  ["metrics", "Metrics", "For Prometheus."], ["readyz", "Readiness", "Whether this process can work."], ["debug/pprof/", "Profiles", "Of the running program."],
+  ["admin/v1/openapi.yaml", "Operator API", "Its OpenAPI document: all that this console can do, for programs."],
+];
+
+const elsewhere = () => card("Elsewhere", h("ul", { class: "places" }, PLACES.map(([to, title, text]) => h("li", {}, h("a", { href: to }, title), h("span", { class: "quiet" }, " ", text)))));

@@ -1,0 +1,27 @@
+import { h } from "../dom.js";
+import { age, number, time } from "../format.js";
+import { badge, empty, filterLink, heading, jobLink, pager, table, clientLink } from "../parts.js";
+import { filterBar, nextPage, read } from "./lists.js";
+
+export function page(context) {
+  return {
+    title: "Workers",
+    load: read("workers", context.query, ["state"], 50),
+    view: list => [heading("Workers"), filterBar("workers", context, [{ name: "state", title: "State", options: ["ALIVE", "DEAD", "STOPPED"] }]),
+      list.data.length === 0 ? empty("No workers.", ["Nothing runs without one: start one with ", h("code", {}, "forgerun worker"), "."]) : list.data.map(worker),
+      pager(list.page, nextPage("workers", context.query), context.query.get("cursor"))],
+  };
+}
+
+function worker(w) {
+  return h("section", { class: "card worker", "data-key": w.worker_id },
+    h("div", { class: "line" }, h("h2", {}, w.name || w.worker_id), badge(w.state), h("span", { class: "quiet" }, "heartbeat ", age(w.heartbeat_at)),
+      h("span", { class: "push num" }, `${number(w.held)} of ${number(w.slots)} slots`)),
+    h("meter", { min: 0, max: Math.max(1, w.slots), value: Math.min(w.held, w.slots), "aria-label": `${w.held} of ${w.slots} slots are held` }),
+    h("p", { class: "quiet" }, h("code", { class: "wrap" }, w.worker_id), " started ", time(w.started_at), w.state === "ALIVE" ? [", dead without another heartbeat ", age(w.expires_at)] : null),
+    w.jobs.length === 0 ? null : h("details", {}, h("summary", {}, `The jobs that it holds${w.held > w.jobs.length ? ` (the first ${w.jobs.length} of ${number(w.held)})` : ""}`), table([
+      { title: "Job", cell: j => jobLink(j.job_id, true) }, { title: "State", cell: j => badge(j.state) }, { title: "Kind", cell: j => filterLink("jobs", "kind", j.work_kind) },
+      { title: "Client", cell: j => clientLink(j.client_id) }, { title: "Attempt", num: true, cell: j => number(j.attempt) },
+      { title: "Assigned", num: true, cell: j => age(j.assigned_at) }, { title: "Started", num: true, cell: j => age(j.started_at) },
+    ], w.jobs, { key: j => j.job_id, open: j => "#/jobs/" + j.job_id, caption: "Jobs that it holds" })));
+}
