@@ -196,7 +196,7 @@ func (c *Config) limitVariables() []variable {
 		{name: "FORGERUN_RETENTION_RESULTS", fallback: "24h", help: "how long result bodies are kept",
 			parse: duration(&c.RetentionResults, time.Second, 100*365*day)},
 		{name: "FORGERUN_RETENTION_KEYS", fallback: "2160h",
-			help:  "how long API keys are kept for audit after they were revoked or have expired, whichever came later",
+			help:  "how long API keys are kept for audit after they were revoked or have expired, whichever came later; and what operators did",
 			parse: duration(&c.RetentionKeys, 0, 100*365*day)},
 		{name: "FORGERUN_RETENTION_TOMBSTONES", fallback: "2160h", help: "how long a removed job answers 410 instead of 404",
 			parse: duration(&c.RetentionTombstones, 0, 100*365*day)},
