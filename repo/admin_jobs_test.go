@@ -102,8 +102,10 @@ func TestAdminListsLookAtABoundedNumber(t *testing.T) {
 			created_at, updated_at, run_at, queued_at, assigned_at, started_at, finished_at, language, request_id)
 		SELECT uuid7(now() + interval '1 s'), gen_random_uuid(), 'EXECUTE', 'CPU_BURST', 'SUCCEEDED', 'SUCCESS', 4, false, 5,
 			now(), now(), now(), now(), now(), now(), now(), 'en', 'r' FROM generate_series(1, 45000)`)
-	ids := f.allJobs(admin.JobQuery{WorkKind: job.SuccessFast}, 10)
-	require.Equal(t, []job.ID{wanted}, ids)
+	f.exec(`UPDATE jobs SET correlation_id = 'order-7' WHERE job_id = $1`, wanted.String())
+	require.Equal(t, []job.ID{wanted}, f.allJobs(admin.JobQuery{WorkKind: job.SuccessFast}, 10))
+	require.Equal(t, []job.ID{wanted}, f.allJobs(admin.JobQuery{CorrelationID: "order-7"}, 10))
+	require.Empty(t, f.allJobs(admin.JobQuery{FailureCode: job.CodeInternal}, 10))
 	count, err := f.store.Admin().Count(f.ctx(), admin.JobQuery{})
 	require.NoError(t, err)
 	require.Equal(t, admin.Count{Count: 45001}, count)

@@ -17,9 +17,9 @@ WITH looked AS (
   SELECT * FROM audit WHERE audit_id < @after AND audit_id >= @from_id ORDER BY audit_id DESC LIMIT {{maxLooked}}
 ), judged AS (
   SELECT *, row_number() OVER (ORDER BY audit_id DESC) AS nth,
-    (@operator::text IS NULL OR operator = @operator) AND (@action::text IS NULL OR action = @action)
+    ((@operator::text IS NULL OR operator = @operator) AND (@action::text IS NULL OR action = @action)
       AND (@target_id::text IS NULL OR target_id = @target_id)
-      AND (@from::timestamptz IS NULL OR at >= @from) AND (@to::timestamptz IS NULL OR at < @to) AS wanted FROM looked
+      AND (@from::timestamptz IS NULL OR at >= @from) AND (@to::timestamptz IS NULL OR at < @to)) IS TRUE AS wanted FROM looked
 )
 SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT audit_id, at, operator, action, target_type, target_id, request_id,
   status, detail) r)

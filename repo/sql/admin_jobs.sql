@@ -27,7 +27,7 @@ WITH looked AS (
   SELECT * FROM {{source}} AS jobs WHERE {{range}} ORDER BY {{sort}}
   LIMIT {{maxLooked}}
 ), judged AS (
-  SELECT *, row_number() OVER (ORDER BY {{sort}}) AS nth, {{wantedJob}} AS wanted FROM looked
+  SELECT *, row_number() OVER (ORDER BY {{sort}}) AS nth, ({{wantedJob}}) IS TRUE AS wanted FROM looked
 )
 SELECT nth = {{maxLooked}}, wanted, {{placed}}, (SELECT to_json(r) FROM (SELECT {{adminJobColumns}}) r)
 FROM judged AS jobs WHERE wanted OR nth = {{maxLooked}} ORDER BY {{sort}} LIMIT @limit
@@ -40,7 +40,7 @@ SELECT to_json(r) FROM (
   SELECT least(count(*) FILTER (WHERE wanted), @most) AS count,
     count(*) = {{maxCounted}} OR count(*) FILTER (WHERE wanted) > @most AS more
   FROM (
-    SELECT {{wantedJob}} AS wanted FROM {{source}} AS jobs
+    SELECT ({{wantedJob}}) IS TRUE AS wanted FROM {{source}} AS jobs
     WHERE {{range}} ORDER BY {{sort}} LIMIT {{maxCounted}}
   ) looked
 ) r

@@ -89,8 +89,8 @@ SELECT to_json(r) FROM (
 WITH looked AS (
   SELECT * FROM webhooks WHERE {{range}} ORDER BY {{sort}} LIMIT {{maxLooked}}
 ), judged AS (
-  SELECT *, row_number() OVER (ORDER BY {{sort}}) AS nth, deleted_at IS NULL AND (@webhook::uuid IS NULL OR webhook_id = @webhook)
-    AND (@client::uuid IS NULL OR client_id = @client) AND (@enabled::boolean IS NULL OR (disabled_at IS NULL) = @enabled) AS wanted
+  SELECT *, row_number() OVER (ORDER BY {{sort}}) AS nth, (deleted_at IS NULL AND (@webhook::uuid IS NULL OR webhook_id = @webhook)
+    AND (@client::uuid IS NULL OR client_id = @client) AND (@enabled::boolean IS NULL OR (disabled_at IS NULL) = @enabled)) IS TRUE AS wanted
   FROM looked
 )
 SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT
@@ -106,10 +106,10 @@ WITH looked AS (
   SELECT * FROM deliveries WHERE {{range}} AND delivery_id >= @from_id ORDER BY {{sort}} LIMIT {{maxLooked}}
 ), judged AS (
   SELECT *, row_number() OVER (ORDER BY {{sort}}) AS nth,
-    (@client::uuid IS NULL OR client_id = @client) AND (@owner::uuid IS NULL OR @owner IN (webhook_id, job_id))
+    ((@client::uuid IS NULL OR client_id = @client) AND (@owner::uuid IS NULL OR @owner IN (webhook_id, job_id))
       AND (@state::text IS NULL OR state = @state) AND (@event_name::text IS NULL OR event_name = @event_name)
       AND (@created_after::timestamptz IS NULL OR created_at >= @created_after)
-      AND (@created_before::timestamptz IS NULL OR created_at < @created_before) AS wanted FROM looked
+      AND (@created_before::timestamptz IS NULL OR created_at < @created_before)) IS TRUE AS wanted FROM looked
 )
 SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT {{adminDeliveryColumns}}) r)
 FROM judged AS deliveries WHERE wanted OR nth = {{maxLooked}} ORDER BY {{sort}} LIMIT @limit
@@ -134,8 +134,8 @@ WITH looked AS (
   SELECT * FROM batches WHERE batch_id < @after AND batch_id >= @from_id ORDER BY batch_id DESC LIMIT {{maxLooked}}
 ), judged AS (
   SELECT *, row_number() OVER (ORDER BY batch_id DESC) AS nth,
-    (@client::uuid IS NULL OR client_id = @client) AND (@created_after::timestamptz IS NULL OR created_at >= @created_after)
-      AND (@created_before::timestamptz IS NULL OR created_at < @created_before) AS wanted FROM looked
+    ((@client::uuid IS NULL OR client_id = @client) AND (@created_after::timestamptz IS NULL OR created_at >= @created_after)
+      AND (@created_before::timestamptz IS NULL OR created_at < @created_before)) IS TRUE AS wanted FROM looked
 )
 SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT batches.batch_id, batches.client_id, batches.created_at,
   batches.completed_at, batches.status, jsonb_array_length(batches.items) AS total, batches.correlation_id) r)
