@@ -47,9 +47,11 @@ submitted = excluded.submitted, succeeded = excluded.succeeded, failed = exclude
 -- highest: that of all jobs cannot be higher.
 sum(submitted)::int AS submitted, sum(succeeded)::int AS succeeded, sum(failed)::int AS failed, sum(canceled)::int AS canceled,
   sum(retried)::int AS retried,
-  (sum(wait_ms_p50 * (succeeded + failed)) / nullif(sum(succeeded + failed) FILTER (WHERE wait_ms_p50 IS NOT NULL), 0))::bigint AS wait_ms_p50,
+  (sum(wait_ms_p50 * (succeeded + failed))
+    / nullif(sum(succeeded + failed) FILTER (WHERE wait_ms_p50 IS NOT NULL), 0))::bigint AS wait_ms_p50,
   max(wait_ms_p99) AS wait_ms_p99,
-  (sum(run_ms_p50 * (succeeded + failed)) / nullif(sum(succeeded + failed) FILTER (WHERE run_ms_p50 IS NOT NULL), 0))::bigint AS run_ms_p50,
+  (sum(run_ms_p50 * (succeeded + failed))
+    / nullif(sum(succeeded + failed) FILTER (WHERE run_ms_p50 IS NOT NULL), 0))::bigint AS run_ms_p50,
   max(run_ms_p99) AS run_ms_p99
 
 -- name: rollUpHistory
