@@ -57,7 +57,6 @@ var brokenElsewhere = map[string]string{
 		VALUES ('k', gen_random_uuid(), sha256(''), now(), now(), 'FOUND')`,
 	"idempotency_keys_stand_for_something": `INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, created_at, expires_at)
 		VALUES (gen_random_uuid(), 'client', 'k', '', now(), now())`,
-	"history_width_known": `INSERT INTO history VALUES (30, now(), 0, 0, 0, 0, 0)`,
 	"workers_state_known": `UPDATE workers SET state = 'TIRED'`,
 	"events_seq_positive": `INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
 		VALUES (gen_random_uuid(), gen_random_uuid(), 0, gen_random_uuid(), 'x', 1, now(), '{}')`,
