@@ -128,7 +128,7 @@ func (s Session) SetCookie(w http.ResponseWriter, r *http.Request) {
 func ClearCookie(w http.ResponseWriter, r *http.Request) { setCookie(w, r, "", -1) }
 
 func setCookie(w http.ResponseWriter, r *http.Request, value string, maxAge int) {
-	http.SetCookie(w, &http.Cookie{
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // without TLS, as on loopback, a browser would not send a secure one back
 		Name: SessionCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https"),
 	})
