@@ -10,7 +10,19 @@ import (
 	"github.com/forgerun/forgerun/job/admin"
 )
 
-var readSituation = statement("adminSituation")
+var (
+	readSituation = statement("adminSituation")
+	readMark      = statement("adminMark")
+)
+
+// maxMarked is how many held jobs are watched for events.
+const maxMarked = 10_000
+
+// Mark gives a text that is another one once something has happened that operators look at.
+func (a Admin) Mark(ctx context.Context) (string, error) {
+	mark, _, err := queryFirst(ctx, a.store, pgx.RowTo[string], readMark, maxMarked)
+	return mark, err
+}
 
 // Situation tells how the service is at this moment.
 func (a Admin) Situation(ctx context.Context) (admin.Situation, error) {

@@ -128,3 +128,39 @@ func TestSituationIsBounded(t *testing.T) {
 	require.Equal(t, admin.Count{Count: 100_000, More: true}, now.Waiting.Count)
 	require.Equal(t, 100_000, now.Queued)
 }
+
+// Whatever operators look at shows in the mark, and nothing else does.
+func TestAdminMark(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	a := f.store.Admin()
+	seen := map[string]string{}
+	mark := func(after string) {
+		t.Helper()
+		m, err := a.Mark(f.ctx())
+		require.NoError(t, err)
+		require.NotContains(t, seen, m, after)
+		seen[m] = after
+		again, err := a.Mark(f.ctx())
+		require.NoError(t, err)
+		require.Equal(t, m, again, "nothing happened")
+	}
+	mark("nothing")
+	id := f.submit()
+	mark("a submission")
+	lease := f.assigned(id, 1)
+	mark("a claim")
+	f.start(lease)
+	mark("a start")
+	f.finish(success(lease))
+	mark("an end")
+	f.subscribe("*")
+	f.submit()
+	mark("a delivery")
+	require.NoError(t, a.Begin(f.ctx(), admin.AuditEntry{
+		AuditID: newID(), Operator: "ann", Action: "x", TargetType: "job", RequestID: "r", Detail: []byte("{}"),
+	}))
+	mark("an operator")
+	f.expireWorker(f.worker)
+	mark("a worker's end")
+}

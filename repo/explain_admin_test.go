@@ -45,6 +45,8 @@ func init() {
 	add("readAnyDelivery", anID+`, 100`, false, use{"deliveries_pkey", "delivery_id = "}, use{"delivery_attempts_pkey", "delivery_id = "})
 	add("allBatches", anID+`, NULL, NULL, '`+lastID+`', `+id+`, 51`, true, use{"batches_pkey", "batch_id <"})
 	add("readAnyBatch", anID, false, use{"batches_pkey", "batch_id = "}, use{"jobs_batch", "batch_id = "})
+	add("readMark", `10000`, true, use{"jobs_pkey", ""}, use{"jobs_ended", ""}, use{"deliveries_pkey", ""}, use{"audit_pkey", ""},
+		use{"jobs_held", ""})
 	add("auditBegin", anID+`, 'ann', 'retry_job', 'job', 'x', 'r', '{}'`, false)
 	add("auditEnd", anID+`, 200, NULL`, true, use{"audit_pkey", "audit_id = "})
 	add("auditList", `'ann', NULL, NULL, NULL, NULL, '`+lastID+`', `+id+`, 51`, true, use{"audit_pkey", "audit_id <"})

@@ -73,7 +73,7 @@ var Statements = map[string]string{
 	"unpublishedOutcomes": unpublishedOutcomes, "markPublished": markPublished, "republishOutcomes": republishOutcomes,
 	"cleanDeliveries": cleanDeliveries, "cleanClientDeliveries": cleanClientDeliveries, "cleanLogs": cleanLogs,
 	"cleanWebhooks": cleanWebhooks, "removePublished": removePublished,
-	"auditBegin": auditBegin, "auditEnd": auditEnd, "auditList": auditList, "cleanAudit": cleanAudit,
+	"readMark": readMark, "auditBegin": auditBegin, "auditEnd": auditEnd, "auditList": auditList, "cleanAudit": cleanAudit,
 	"readAnyJob": readAnyJob, "readJobOwner": readJobOwner, "allWorkers": listAllWorkers, "groupQueues": groupQueues,
 	"groupFailures": groupFailures, "allClients": listAllClients, "anyWebhooks": anyWebhooks, "oneWebhook": oneWebhook,
 	"clientsWebhooks": clientsWebhooks, "anyDeliveries": anyDeliveries, "webhookDeliveries": webhookDeliveries,

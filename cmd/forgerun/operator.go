@@ -18,7 +18,7 @@ func (p *process) newOperatorAPI() *operator.API {
 		Limits:     operator.Limits{ClientRunning: p.cfg.ClientMaxRunning, ClientActive: p.cfg.ClientMaxActive, Window: p.cfg.DispatchWindow},
 		MaxPayload: p.cfg.MaxPayload, Catalogue: p.cfg.catalogue(),
 	}, operator.Deps{
-		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store.Admin()}, Audit: p.store.Admin(),
+		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store.Admin()}, Audit: p.store.Admin(), Marker: p.store.Admin(),
 		Progress: p.queue, CursorKey: p.store.CursorKey, Log: p.log,
 		Jobs: jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
 			Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue, Targets: p.guard(),

@@ -15,7 +15,6 @@ import (
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/internal/localhosts"
-	"github.com/forgerun/forgerun/internal/operators"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/monitoring"
 	"github.com/forgerun/forgerun/tasks/queue"
@@ -87,10 +86,11 @@ func (p *process) adminPart() lifecycle.Part {
 	if p.cfg.AdminAddr == "" {
 		return lifecycle.Part{}
 	}
+	api := p.newOperatorAPI()
 	pages := monitoring.Admin{
 		Registry: p.registry, Log: p.log, Operators: p.cfg.Operators(), Dashboard: queue.DashboardHandler(p.redis, monitoring.DashboardPath),
 		Ready:    func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
-		API:      func(guard operators.Guard) http.Handler { return p.newOperatorAPI().Handler(guard) },
+		API:      api.Handler,
 		Console:  console.Handler(),
 		Attempts: p.attempts, Source: p.source, Hosts: p.hosts(p.cfg.AdminAddr, !p.cfg.Operators().None()),
 	}
@@ -114,6 +114,7 @@ func (p *process) adminPart() lifecycle.Part {
 		return nil
 	}
 	stop := func(ctx context.Context) error {
+		api.Close()
 		if server.Shutdown(ctx) != nil {
 			_ = server.Close() // whoever takes a profile or looks at the dashboards does it again
 		}

@@ -71,6 +71,7 @@ type Deps struct {
 	Webhooks  Webhooks
 	Clients   Clients
 	Audit     Auditor
+	Marker    Marker
 	CursorKey func(ctx context.Context) ([]byte, error)
 	Log       *slog.Logger
 }
@@ -85,10 +86,11 @@ func Document() []byte { return document }
 type API struct {
 	cfg  Config
 	deps Deps
+	live *live
 }
 
 // New makes the API.
-func New(cfg Config, deps Deps) *API { return &API{cfg, deps} }
+func New(cfg Config, deps Deps) *API { return &API{cfg, deps, newLive(deps.Marker, deps.Log)} }
 
 // call is a request under way.
 type call struct {
@@ -166,9 +168,13 @@ func refusing(path string, err *job.Error) *route {
 // serve is the way of every request: who asks, whether the query is well formed, the answer or the problem.
 func (a *API) serve(guard operators.Guard, routes []route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), a.cfg.Timeout)
-		defer cancel()
-		c := &call{Request: r.WithContext(ctx), api: a, route: choose(routes, r.Method), id: requestID(r)}
+		rt, ctx := choose(routes, r.Method), r.Context()
+		if rt.stream == nil {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, a.cfg.Timeout)
+			defer cancel()
+		}
+		c := &call{Request: r.WithContext(ctx), api: a, route: rt, id: requestID(r)}
 		header := w.Header()
 		header.Set("X-Request-Id", c.id)
 		header.Set("X-Content-Type-Options", "nosniff")
@@ -180,6 +186,16 @@ func (a *API) serve(guard operators.Guard, routes []route) http.Handler {
 			return
 		}
 		c.operator = operator
+		if rt.stream != nil && r.Method == http.MethodGet {
+			err := c.checkQuery()
+			if err == nil {
+				err = rt.stream(w, c)
+			}
+			if err != nil {
+				a.sendProblem(w, c, err)
+			}
+			return
+		}
 		answer, err := c.answer()
 		if err != nil {
 			a.sendProblem(w, c, err)

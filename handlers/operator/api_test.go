@@ -28,6 +28,9 @@ func documented(t *testing.T) (all []operation) {
 	require.NoError(t, yaml.Unmarshal(operator.Document(), &d))
 	for path, item := range d.Paths {
 		for method := range item {
+			if path == "/admin/v1/live" { // which does not end: see TestLive
+				continue
+			}
 			all = append(all, operation{strings.ToUpper(method), regexp.MustCompile(`\{\w+\}`).ReplaceAllString(path, anID.String())})
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ var (
 type world struct {
 	t       *testing.T
 	handler http.Handler
+	api     *operator.API
 	store   *store
 	checked *apitest.Document
 }
@@ -50,7 +52,7 @@ func newWorld(t *testing.T) *world {
 		Limits:    operator.Limits{ClientActive: 5, Window: 7},
 		Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute},
 	}, operator.Deps{
-		Reader: s, Progress: s, Jobs: s, Webhooks: s, Clients: clients{s}, Audit: s, Overview: s,
+		Reader: s, Progress: s, Jobs: s, Webhooks: s, Clients: clients{s}, Audit: s, Overview: s, Marker: s,
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("key"), nil },
 		Log:       slog.New(slog.DiscardHandler),
 	})
@@ -58,7 +60,7 @@ func newWorld(t *testing.T) *world {
 		Tokens: tokens, Attempts: authlimit.New(nil, telemetry.In(nil)), Log: slog.New(slog.DiscardHandler),
 		Source: func(*http.Request) netip.Addr { return netip.MustParseAddr("192.0.2.1") },
 	}
-	return &world{t, api.Handler(guard), s, apitest.New(t, operator.Document())}
+	return &world{t, api.Handler(guard), api, s, apitest.New(t, operator.Document())}
 }
 
 type reply struct {
@@ -104,6 +106,37 @@ type store struct {
 	done    []string
 	request job.Request
 	panics  bool
+
+	mu      sync.Mutex
+	text    string
+	marking error
+	asked   time.Time
+}
+
+func (s *store) mark(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text = text
+}
+
+func (s *store) failMark(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.marking = err
+}
+
+// askedFor reports whether the mark was asked for in the last seconds.
+func (s *store) askedFor() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.asked) < 3*time.Second
+}
+
+func (s *store) Mark(context.Context) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = time.Now()
+	return s.text, s.marking
 }
 
 func (s *store) nextID() (id job.ID) {

@@ -20,6 +20,9 @@ type route struct {
 	query        []query.Parameter
 	handle       func(*call) (answer, error)
 
+	// stream answers GET instead of handle, which answers HEAD.
+	stream func(http.ResponseWriter, *call) error
+
 	// Of a change: what is kept of it.
 	action, target string
 	detail         func(*call) (json.RawMessage, error) // nil for none
@@ -104,6 +107,10 @@ func (a *API) routes() []route {
 			text("operator"), query.Choice("action", actions), text("target_id"),
 		}, timeQuery...)...)...),
 		get("catalogue", a.getCatalogue),
+		{
+			method: http.MethodGet, path: "/admin/v1/live", stream: a.stream,
+			handle: func(*call) (answer, error) { return answer{status: http.StatusOK, mime: "text/event-stream"}, nil },
+		},
 		get("jobs/{id}/result", a.getResult),
 
 		change(http.MethodPost, "jobs", "submit_job", "job", a.submitJob),
