@@ -1,23 +1,68 @@
-// watch keeps a page up to date: it asks every few seconds while the page is seen, less often while the server does not
-// answer. It is the only place that decides when to ask; a stream of events would take the place of the timer here.
+// watch keeps a page up to date while it is seen: it asks when the server's stream of events says that something has
+// happened, and every now and then; every few seconds while there is no stream; less often while the server does not
+// answer. It is the only place that decides when to ask.
+import { addressOf } from "./api.js";
 
 const SLOWEST = 30000; // ms
+const STREAMED = 10000; // between questions that no event asked for
+
+// One stream is shared by all that is watched in this tab.
+const stream = { source: null, open: false, timer: 0, told: new Set() };
+
+function listen(tell) {
+  stream.told.add(tell);
+  connect();
+  return () => {
+    stream.told.delete(tell);
+    setTimeout(() => { if (!stream.told.size) disconnect(); }, 1000); // the next page wants it, too
+  };
+}
+
+function connect() {
+  if (stream.source || document.hidden || !stream.told.size || !("EventSource" in window)) return;
+  clearTimeout(stream.timer);
+  const source = new EventSource(addressOf("live"));
+  stream.source = source;
+  source.onopen = () => { stream.open = true; };
+  source.addEventListener("changed", () => stream.told.forEach(tell => tell()));
+  source.onerror = () => {
+    const was = stream.open;
+    stream.open = false;
+    if (was) stream.told.forEach(tell => tell()); // whose timers count on the stream
+    if (source.readyState !== EventSource.CLOSED || stream.source !== source) return; // it tries again by itself
+    stream.source = null;
+    stream.timer = setTimeout(connect, SLOWEST);
+  };
+}
+
+function disconnect() {
+  clearTimeout(stream.timer);
+  stream.source?.close();
+  stream.source = null;
+  stream.open = false;
+}
 
 // load(signal) gives what show(data) shows; trouble(failure, since) is told of what went wrong, and of null once it goes
-// again. since is when the last answer came: a Date, or null.
-export function watch({ load, show, trouble, every = 2000 }) {
-  let timer = 0, failures = 0, held = false, stopped = false, answered = null, asking = null;
+// again. since is when the last answer came: a Date, or null. often(data) says that no event tells of what is shown.
+export function watch({ load, show, trouble, every = 2000, often = () => false }) {
+  let timer = 0, failures = 0, held = false, stopped = false, answered = null, asking = null, again = false, pause = every;
 
   async function ask() {
     clearTimeout(timer);
-    if (stopped || asking) return;
+    if (stopped) return;
+    if (asking) {
+      again = true;
+      return;
+    }
     const controller = new AbortController();
     asking = controller;
+    again = false;
     try {
       const data = await load(controller.signal);
       if (controller.signal.aborted) return;
       failures = 0;
       answered = new Date();
+      pause = often(data) ? every : Math.max(every, STREAMED);
       trouble(null, answered);
       show(data);
     } catch (failure) {
@@ -25,22 +70,35 @@ export function watch({ load, show, trouble, every = 2000 }) {
       failures++;
       trouble(failure, answered);
     } finally {
-      if (asking === controller) asking = null;
-      plan();
+      if (asking === controller) {
+        asking = null;
+        plan();
+      }
     }
   }
 
   function plan() {
     clearTimeout(timer);
     if (stopped || held || document.hidden || !every) return;
-    timer = setTimeout(ask, failures ? Math.min(SLOWEST, every * 2 ** Math.min(failures, 5)) : every);
+    const usual = stream.open ? pause : every;
+    timer = setTimeout(ask, failures ? Math.min(SLOWEST, every * 2 ** Math.min(failures, 5)) : again ? 0 : usual);
+  }
+
+  function told() {
+    if (every && !held && !document.hidden) ask();
   }
 
   function seen() {
-    if (document.hidden) clearTimeout(timer);
-    else if (!held) ask();
+    if (document.hidden) {
+      clearTimeout(timer);
+      disconnect();
+      return;
+    }
+    connect();
+    if (!held) ask();
   }
   document.addEventListener("visibilitychange", seen);
+  const leave = every ? listen(told) : () => {};
   ask();
 
   return {
@@ -59,6 +117,7 @@ export function watch({ load, show, trouble, every = 2000 }) {
     },
     stop() {
       stopped = true;
+      leave();
       clearTimeout(timer);
       asking?.abort();
       document.removeEventListener("visibilitychange", seen);

@@ -137,7 +137,7 @@ function show() {
   it.page = make(context, route.id);
   document.title = `${it.page.title} · ForgeRun`;
   it.live = watch({
-    load: signal => it.page.load(signal), every: it.page.every ?? 2000,
+    load: signal => it.page.load(signal), every: it.page.every ?? 2000, often: data => it.page.often?.(data),
     show(data) { if (current()) { Object.assign(it, { data, asking: false }); draw(); } },
     trouble(failure, answered) {
       if (!current()) return;

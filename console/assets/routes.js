@@ -15,7 +15,7 @@ import * as webhooks from "./pages/webhooks.js";
 import * as workers from "./pages/workers.js";
 
 // A page is made by a function of (context, id); it has title, load(signal), view(data), and may have every, ms between
-// two questions, and leave().
+// two questions, often(data), whether no event of the stream tells of what is shown, and leave().
 const PAGES = {
   overview: [overview.page], jobs: [jobs.page, job.page], new: [newJob.page], batches: [batches.page, batches.one],
   workers: [workers.page], queues: [queues.page], webhooks: [webhooks.page], deliveries: [deliveries.page, deliveries.one],

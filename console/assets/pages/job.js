@@ -12,7 +12,7 @@ export function page(context, id) {
   const load = signal => get("jobs/" + encodeURIComponent(id), {}, signal);
   return {
     title: "Job …" + id.slice(-12),
-    load,
+    load, often: job => job.state === "RUNNING", // its progress is no event
     view: job => [
       heading(["Job ", h("code", { class: "wrap" }, job.job_id)], copyButton(job.job_id, "Copy id")),
       summary(job), actions(job, context), waiting(job), failure(job), progress(job),
