@@ -29,6 +29,7 @@ func newAdmin(token string, ready bool) Admin {
 		Registry: NewRegistry("v1", "api"), Operators: tokens,
 		Ready:     func(context.Context) (bool, any) { return ready, map[string]string{"status": "as it is"} },
 		Dashboard: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("dashboard")) }),
+		Console:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("console")) }),
 	}
 }
 

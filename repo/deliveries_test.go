@@ -299,6 +299,7 @@ func TestRedeliverFailed(t *testing.T) {
 	hook := f.subscribe(job.EventCreated)
 	for range 5 {
 		f.submit()
+		f.exec(`SELECT pg_sleep(0.002)`) // ids of one millisecond are in any order
 	}
 	claimed := f.claimAll(hook, 10)
 	for _, p := range claimed[:4] {
