@@ -140,14 +140,22 @@ func (j *Job) CanRetry() bool { return j.RefusalOfRetry() == nil }
 // failure that another attempt may mend is worth one (job management patterns,
 // retry API).
 func (j *Job) RefusalOfRetry() error {
-	switch {
-	case j.State != Failed:
-		return Errorf(CodeConflict, "The job is %s; only a FAILED job can be retried.", j.State)
+	switch err := j.RefusalOfAnyRetry(); {
+	case err != nil:
+		return err
 	case j.Failure == nil || !j.Failure.Retryable:
 		return Errorf(CodeConflict, "The job's failure is not retryable: another attempt would end in the same way. "+
 			"Submit a new job if the cause is mended.")
 	case j.Attempt >= j.MaxAttempts:
 		return Errorf(CodeConflict, "The job has used all of its %d attempts.", j.MaxAttempts)
+	}
+	return nil
+}
+
+// RefusalOfAnyRetry says why a final job cannot be retried by somebody who overrides what failures are worth.
+func (j *Job) RefusalOfAnyRetry() error {
+	if j.State != Failed {
+		return Errorf(CodeConflict, "The job is %s; only a FAILED job can be retried.", j.State)
 	}
 	return nil
 }

@@ -87,6 +87,7 @@ var plans = map[string]struct {
 	"claimedBefore": {args: arrays("uuid", "1", "uuid"), uses: []use{byKey}},
 	"cancel":        {args: arrays("uuid", "uuid"), uses: []use{byKey}},
 	"retry":         {args: arrays("uuid", "uuid", "1", "1s", "x"), uses: []use{byKey}},
+	"retryAnyway":   {args: arrays("uuid", "uuid", "1", "1s", "x"), uses: []use{byKey}},
 	"release":       {args: arrays("uuid", "1", "1", "1s"), uses: []use{byKey}},
 	"insert": {args: arrays("uuid", "uuid", "x", "x", "null", "null", "1", "t", "null", "x", "x", "x", "x", "x", "x", "x", "uuid", "null") +
 		`, '1 day', ` + arrays("uuid"),

@@ -52,7 +52,7 @@ func (b *batcher[T, R]) queued() int {
 var Statements = map[string]string{
 	"insert": insertJobs, "step": stepJobs, "stepWithin": stepJobsWithin, "resumeThrottled": resumeThrottled,
 	"claimedBefore": claimedBefore, "whyUnchanged": whyUnchanged, "readHeld": readHeld, "cancel": cancelJobs,
-	"retry": retryJobs, "release": releaseJobs, "queueDue": queueDue, "waiting": waitingJobs,
+	"retry": retryJobs, "retryAnyway": retryAnyway, "release": releaseJobs, "queueDue": queueDue, "waiting": waitingJobs,
 	"redispatch": redispatchJobs, "load": countLoad, "unfinished": unfinishedJobs, "loadByClient": countLoadByClient,
 	"countDue": countDue, "backlog": readBacklog, "orphans": orphanedJobs,
 	"cleanJobs": cleanJobs, "cleanResults": cleanResults, "cleanIdempotencyKeys": cleanIdempotencyKeys,

@@ -14,6 +14,7 @@ import (
 var (
 	cancelJobs  = statement("cancelJobs")
 	retryJobs   = statement("retryJobs")
+	retryAnyway = statement("retryJobs", "{{mayBeRetried}}", "true")
 	deleteJob   = statement("deleteJob")
 	inOpenBatch = statement("inOpenBatch")
 
@@ -107,8 +108,27 @@ func (s *Store) Retry(ctx context.Context, client, id job.ID, attempt int, wait 
 	return s.retries.do(ctx, retryRequest{client, id, attempt, wait, traceparent})
 }
 
+// RetryAnyway is Retry whether the failure is retryable or not, and beyond the attempts that the job may have: they are one
+// more then.
+func (s *Store) RetryAnyway(
+	ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string,
+) (job.Change, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	answers, err := s.retryBy(ctx, s.db(ctx), retryAnyway, []retryRequest{{client, id, attempt, wait, traceparent}})
+	if err != nil {
+		return job.Change{}, s.failed("retry", err)
+	}
+	return answers[0].value, answers[0].err
+}
+
 func (s *Store) retryJobs(ctx context.Context, db querier, requests []retryRequest) ([]answer[job.Change], error) {
-	rows, err := db.Query(ctx, retryJobs,
+	return s.retryBy(ctx, db, retryJobs, requests)
+}
+
+// retryBy sends retryJobs, or with retryAnyway what overrides its guards.
+func (s *Store) retryBy(ctx context.Context, db querier, statement string, requests []retryRequest) ([]answer[job.Change], error) {
+	rows, err := db.Query(ctx, statement,
 		column(requests, func(r retryRequest) pgtype.UUID { return uuid(r.id) }),
 		column(requests, func(r retryRequest) pgtype.UUID { return uuid(r.client) }),
 		column(requests, func(r retryRequest) int { return r.attempt }),

@@ -28,6 +28,8 @@ type JobStore interface {
 	Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error)
 	// Retry queues the next attempt. traceparent becomes the job's if it is not "".
 	Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error)
+	// RetryAnyway is Retry of any failure, beyond the attempts that there may be.
+	RetryAnyway(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error)
 	Delete(ctx context.Context, client, id job.ID) error
 }
 
@@ -257,6 +259,20 @@ func (s *Service) canceled(ctx context.Context, before *job.Job, change job.Chan
 // 11). A job that is not final stays as it is; one that has not failed, or
 // whose failure is not retryable, or has no attempts left, is a conflict. What is queued again counts against the limits like a new job.
 func (s *Service) Retry(ctx context.Context, client, id job.ID) (change job.Change, err error) {
+	return s.retry(ctx, client, id, (*job.Job).RefusalOfRetry, s.jobs.Retry)
+}
+
+// RetryAnyway is Retry for operators: whether the failure is retryable or not, and beyond the attempts of the job.
+func (s *Service) RetryAnyway(ctx context.Context, client, id job.ID) (change job.Change, err error) {
+	return s.retry(ctx, client, id, (*job.Job).RefusalOfAnyRetry, s.jobs.RetryAnyway)
+}
+
+// retrying queues the next attempt of a job.
+type retrying func(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error)
+
+func (s *Service) retry(
+	ctx context.Context, client, id job.ID, refusal func(*job.Job) error, retry retrying,
+) (change job.Change, err error) {
 	request := telemetry.Traceparent(ctx)
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanRetry, client)
 	defer func() { app.EndSpan(span, id, change.State, err) }()
@@ -269,14 +285,14 @@ func (s *Service) Retry(ctx context.Context, client, id job.ID) (change job.Chan
 	if !j.State.Final() {
 		return job.Change{JobID: id, State: j.State, Attempt: j.Attempt, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt}, nil
 	}
-	if err := j.RefusalOfRetry(); err != nil {
+	if err := refusal(j); err != nil {
 		return job.Change{}, err
 	}
 	done, err := s.capacity.reserve(client, loadOf(nil))
 	if err != nil {
 		return job.Change{}, err
 	}
-	change, err = s.jobs.Retry(ctx, client, id, j.Attempt, s.cfg.Backoff.Wait(j.Attempt, rand.Float64()), request)
+	change, err = retry(ctx, client, id, j.Attempt, s.cfg.Backoff.Wait(j.Attempt, rand.Float64()), request)
 	done(err == nil && change.Changed)
 	if err != nil || !change.Changed {
 		return change, err

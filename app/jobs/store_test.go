@@ -120,6 +120,12 @@ func (s *fakeStore) Cancel(ctx context.Context, client, id job.ID) (job.Change, 
 	return c.change, c.before, err
 }
 
+func (s *fakeStore) RetryAnyway(
+	ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string,
+) (job.Change, error) {
+	return s.Retry(ctx, client, id, attempt, wait, traceparent)
+}
+
 func (s *fakeStore) Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error) {
 	return apptest.Call(ctx, s.Store, "Retry", func() (job.Change, error) {
 		r, err := s.Own(client, id)

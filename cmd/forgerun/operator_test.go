@@ -140,6 +140,15 @@ func TestOperatorChanges(t *testing.T) {
 	s.await("SUCCEEDED", retried)
 	require.Equal(t, 2, s.count(`SELECT attempt FROM jobs WHERE job_id = $1`, retried))
 
+	hopeless := submit(worker, execute("FAIL_IMMEDIATE"))
+	s.await("FAILED", hopeless)
+	change(sender, http.StatusConflict, "POST", "jobs/"+hopeless+"/retry", `{"override":false}`)
+	for range 4 { // one beyond its attempts
+		change(sender, http.StatusAccepted, "POST", "jobs/"+hopeless+"/retry", `{"override":true}`)
+		s.await("FAILED", hopeless)
+	}
+	require.Equal(t, 5, s.count(`SELECT max_attempts FROM jobs WHERE job_id = $1 AND attempt = 5`, hopeless))
+
 	change(worker, http.StatusOK, "POST", "webhooks/"+hook+"/disable", "")
 	require.Contains(t, u.call(api, "GET", "/v1/webhooks/"+hook, "").body, `"enabled":false`)
 	change(worker, http.StatusOK, "POST", "webhooks/"+hook+"/enable", "")
@@ -161,8 +170,9 @@ func TestOperatorChanges(t *testing.T) {
 
 	log := s.text(`SELECT string_agg(concat_ws(' ', operator, action, status), ', ' ORDER BY audit_id) FROM audit`)
 	require.Equal(t, "ann submit_job 202, ann cancel_job 200, ann retry_job 409, ann delete_job 204, ann submit_job 202, ann retry_job 202, "+
+		"ann submit_job 202, ann retry_job 409, ann retry_job 202, ann retry_job 202, ann retry_job 202, ann retry_job 202, "+
 		"ann disable_webhook 200, ann enable_webhook 200, ann test_webhook 202, ann redeliver 202, ann create_client 201, ann create_key 201, "+
 		"ann revoke_key 204", log)
-	require.Len(t, ann.call(sender, "GET", "/admin/v1/audit?operator=ann", "").ids(t, "audit_id"), 13)
+	require.Len(t, ann.call(sender, "GET", "/admin/v1/audit?operator=ann", "").ids(t, "audit_id"), 19)
 	require.Equal(t, []string{client}, ann.call(api, "GET", "/admin/v1/audit?action=create_client", "").ids(t, "target_id"))
 }

@@ -157,6 +157,21 @@ func TestPanics(t *testing.T) {
 	require.Empty(t, w.store.ended)
 }
 
+// A retry beyond the rules is one that was asked for, and the log says so.
+func TestOverride(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path := "/admin/v1/jobs/" + anID.String() + "/retry"
+	for _, body := range []string{"", `{}`, `{"override":false}`, `{"override":true}`} {
+		require.Equal(t, http.StatusAccepted, w.send(changeToken, "POST", path, body).StatusCode, body)
+	}
+	require.Equal(t, []string{"retry", "retry", "retry", "retry anyway"}, w.store.done)
+	require.JSONEq(t, `{"override":false}`, string(w.store.entries[0].Detail))
+	require.JSONEq(t, `{"override":true}`, string(w.store.entries[3].Detail))
+	require.Equal(t, http.StatusBadRequest, w.send(changeToken, "POST", path, `{"overide":true}`).StatusCode)
+	require.Len(t, w.store.entries, 4)
+}
+
 func TestBadQueries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

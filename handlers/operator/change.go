@@ -19,6 +19,7 @@ type Jobs interface {
 	Submit(ctx context.Context, r job.Request) (job.Receipt, error)
 	Cancel(ctx context.Context, client, id job.ID) (job.Change, error)
 	Retry(ctx context.Context, client, id job.ID) (job.Change, error)
+	RetryAnyway(ctx context.Context, client, id job.ID) (job.Change, error)
 	Delete(ctx context.Context, client, id job.ID) error
 	Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error)
 }
@@ -89,13 +90,35 @@ func (a *API) cancelJob(c *call) (answer, error) {
 	return changed(http.StatusOK, change, err)
 }
 
+// retryRequest is the body of a retry.
+type retryRequest struct {
+	Override bool `json:"override"`
+}
+
 func (a *API) retryJob(c *call) (answer, error) {
+	var r retryRequest
+	if err := c.decodeBody(&r); err != nil {
+		return answer{}, err
+	}
 	client, id, err := c.owned()
 	if err != nil {
 		return answer{}, err
 	}
-	change, err := a.deps.Jobs.Retry(c.Context(), client, id)
+	retry := a.deps.Jobs.Retry
+	if r.Override {
+		retry = a.deps.Jobs.RetryAnyway
+	}
+	change, err := retry(c.Context(), client, id)
 	return changed(http.StatusAccepted, change, err)
+}
+
+// retryDetail is what the audit log keeps of a retry.
+func retryDetail(c *call) (json.RawMessage, error) {
+	var r retryRequest
+	if err := c.decodeBody(&r); err != nil {
+		return nil, err
+	}
+	return json.Marshal(r)
 }
 
 func (a *API) deleteJob(c *call) (answer, error) {

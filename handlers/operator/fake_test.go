@@ -291,7 +291,12 @@ func (s *store) Cancel(context.Context, job.ID, job.ID) (job.Change, error) {
 	return s.change("cancel")
 }
 func (s *store) Retry(context.Context, job.ID, job.ID) (job.Change, error) { return s.change("retry") }
-func (s *store) Delete(context.Context, job.ID, job.ID) error              { return s.did("delete") }
+
+func (s *store) RetryAnyway(context.Context, job.ID, job.ID) (job.Change, error) {
+	return s.change("retry anyway")
+}
+
+func (s *store) Delete(context.Context, job.ID, job.ID) error { return s.did("delete") }
 
 func (s *store) Result(context.Context, job.ID, job.ID) (*job.StoredResult, error) {
 	return &job.StoredResult{Result: job.Result{MediaType: "text/html", Body: []byte("<b>")}}, s.err

@@ -71,6 +71,11 @@ func codes() []job.Code {
 	return all
 }
 
+func detailed(r route, detail func(*call) (json.RawMessage, error)) route {
+	r.detail = detail
+	return r
+}
+
 func (a *API) routes() []route {
 	get := func(path string, handle func(*call) (answer, error), parameters ...query.Parameter) route {
 		return route{method: http.MethodGet, path: "/admin/v1/" + path, query: parameters, handle: handle}
@@ -115,7 +120,7 @@ func (a *API) routes() []route {
 
 		change(http.MethodPost, "jobs", "submit_job", "job", a.submitJob),
 		change(http.MethodPost, "jobs/{id}/cancel", "cancel_job", "job", a.cancelJob),
-		change(http.MethodPost, "jobs/{id}/retry", "retry_job", "job", a.retryJob),
+		detailed(change(http.MethodPost, "jobs/{id}/retry", "retry_job", "job", a.retryJob), retryDetail),
 		change(http.MethodDelete, "jobs/{id}", "delete_job", "job", a.deleteJob),
 		change(http.MethodPost, "webhooks/{id}/enable", "enable_webhook", "webhook", a.enableWebhook(true)),
 		change(http.MethodPost, "webhooks/{id}/disable", "disable_webhook", "webhook", a.enableWebhook(false)),

@@ -45,6 +45,7 @@ LIMIT @limit
 
 -- name: retryJobs
 -- Moves FAILED jobs with attempts left, whose failure is retryable, back to QUEUED. The failed attempt stays in its report.
+-- An operator may override both; then max_attempts grows with the attempt.
 --
 -- Locks the job rows in job_id order, found by primary key. No row: the job is not FAILED at that attempt any more, or
 -- not the client's. Trigger: events_delivered writes the deliveries.
@@ -56,10 +57,11 @@ WITH input AS MATERIALIZED (
   SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt + 1 AS number, j.updated_at, j.work_kind, j.definition, i.wait,
     i.traceparent
   FROM jobs j JOIN input i ON j.job_id = i.id
-  WHERE j.client_id = i.client AND j.state = 'FAILED' AND j.attempt = i.attempt AND j.attempt < j.max_attempts AND j.failure_retryable
+  WHERE j.client_id = i.client AND j.state = 'FAILED' AND j.attempt = i.attempt AND {{mayBeRetried}}
   ORDER BY j.job_id FOR NO KEY UPDATE OF j
 ), {{stamped}}, changed AS (
-  UPDATE jobs SET state = 'QUEUED', attempt = s.number, outcome = NULL, finished_at = NULL, started_at = NULL,
+  UPDATE jobs SET state = 'QUEUED', attempt = s.number, max_attempts = greatest(max_attempts, s.number),
+    outcome = NULL, finished_at = NULL, started_at = NULL,
     failure_reason = NULL, failure_code = NULL, failure_retryable = NULL, failure_retry_after = NULL,
     failure_stage = NULL, failure_detail = NULL,
     run_at = s.at + s.wait, queued_at = s.at, updated_at = s.at, dispatch = 0, dispatch_epoch = NULL,
@@ -72,6 +74,10 @@ WITH input AS MATERIALIZED (
     event_data(work_kind, definition) FROM stamped
 )
 SELECT job_id, number, at, at + wait FROM stamped
+
+-- fragment: mayBeRetried
+-- Guards the failed jobs j that another attempt may mend, and that have one left.
+j.attempt < j.max_attempts AND j.failure_retryable
 
 -- name: deleteJob
 -- Removes a client's final job with all that belongs to it, and leaves a tombstone. Locks the job's row, found by
