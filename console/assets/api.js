@@ -21,12 +21,20 @@ export class Failure extends Error {
   }
 }
 
+// server says what this one has: another process may be of another version.
+export const server = { bulk: false };
+
+async function learn() {
+  server.bulk = await optional(get("bulk", { limit: 1 })) !== null;
+}
+
 // session is who is logged in: null for nobody.
 export const session = { now: null, onEnd: () => {} };
 
 export async function begin() {
   try {
     session.now = await call("GET", "session");
+    await learn();
   } catch (failure) {
     if (failure.status !== 401) throw failure;
     session.now = null;
@@ -36,6 +44,7 @@ export async function begin() {
 
 export async function login(token) {
   session.now = await call("POST", "login", { form: { token } });
+  await learn();
 }
 
 export async function logout() {

@@ -1,5 +1,5 @@
 // The console: the frame around the pages, and which page is shown.
-import { begin, logout, session } from "./api.js";
+import { begin, logout, server, session } from "./api.js";
 import { h, morph } from "./dom.js";
 import { help } from "./dialogs.js";
 import { hms } from "./format.js";
@@ -89,7 +89,7 @@ async function leave() {
 }
 
 const nav = () => h("nav", { id: "nav", class: menuOpen ? "open" : "", "aria-label": "Pages" }, NAV.map(([group, pages]) => h("div", { class: "group" },
-  group ? h("p", {}, group) : null, h("ul", {}, pages.map(([name, title]) => h("li", {},
+  group ? h("p", {}, group) : null, h("ul", {}, pages.filter(([name]) => name !== "bulk" || server.bulk).map(([name, title]) => h("li", {},
     h("a", { href: "#/" + name, "aria-current": shown?.route.name === name ? "page" : false, onclick() { menuOpen = false; } }, title)))))));
 
 // banner says that what is shown is old.

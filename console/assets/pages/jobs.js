@@ -1,4 +1,4 @@
-import { get, optional } from "../api.js";
+import { get, optional, server } from "../api.js";
 import { h } from "../dom.js";
 import { age, number, time } from "../format.js";
 import { button, clientLink, empty, filterLink, heading, jobLink, link, mono, pager, badge, STATES, table } from "../parts.js";
@@ -54,7 +54,7 @@ export function page(context) {
 
   function changes() {
     if (context.session.read_only || rows.length === 0) return null;
-    const chosen = rows.filter(r => selected.has(r.job_id)), all = Object.keys(filters).length > 0;
+    const chosen = rows.filter(r => selected.has(r.job_id)), all = server.bulk && Object.keys(filters).length > 0;
     return h("div", { class: "bulk-bar", role: "toolbar", "aria-label": "Changes" },
       chosen.length
         ? [h("span", { class: "strong" }, `${chosen.length} selected`), ["retry", "cancel", "delete"].map(action =>
