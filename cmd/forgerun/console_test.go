@@ -60,7 +60,7 @@ func (c *consoleTab) until(what, expression string) {
 			return
 		}
 		if time.Since(began) > patience/2 {
-			text, _ := chromedp.Run(c.ctx, chromedp.Evaluate[string](`location.href + " " + document.querySelector(".page")?.outerHTML.slice(0, 300) + document.body.innerText`))
+			text, _ := chromedp.Run(c.ctx, chromedp.Evaluate[string](`location.href + " " + document.body.innerText`))
 			require.Fail(c.t, what, "%v: %s", err, text)
 		}
 		select {
@@ -82,7 +82,8 @@ func (c *consoleTab) open(page string) {
 	_, err := chromedp.Run(c.ctx, chromedp.Evaluate[string](fmt.Sprintf(`location.hash = %q`, "#/"+page)))
 	require.NoError(c.t, err)
 	name, _, _ := strings.Cut(page, "?")
-	c.until(page, fmt.Sprintf(`(document.querySelector(".page[data-ready]")?.dataset.key || "").replace(/\/(undefined|null)?$/, "") === %q`, name))
+	c.until(page, fmt.Sprintf(`(document.querySelector(".page[data-ready]")?.dataset.key || "")
+		.replace(/\/(undefined|null)?$/, "") === %q`, name))
 }
 
 // press clicks the button whose text begins so, in the open dialog if there is one.
