@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,10 +71,10 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 		parent := startParent(t, dir, "DEVSTACK_TEST_PAUSE_REDIS="+paused)
 		execSQL(t, parent.postgresURL, "CREATE TABLE kept AS SELECT 'yes' AS value")
 		family := append(childrenOf(t, parent.postgresPID), parent.postgresPID, parent.redisPID)
+		family = slices.DeleteFunc(family, process.HasEnded) // the session of the statement may be among its children
+		require.Contains(t, family, parent.postgresPID)
+		require.Contains(t, family, parent.redisPID)
 		require.Greater(t, len(family), 4, "Postgres' own processes count too")
-		for _, pid := range family {
-			require.False(t, process.HasEnded(pid))
-		}
 
 		require.NoError(t, parent.cmd.Process.Kill())
 		_ = parent.cmd.Wait()
