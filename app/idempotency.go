@@ -50,7 +50,21 @@ func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(cont
 	return answer, false, nil
 }
 
-// afterCommit is what waits for the commit of Once. It is filled by the one
+// Within calls do, which commits what use cases write with the context that it is given,
+// and then runs what they left to AfterCommit. An error means that nothing was written,
+// or that it is not known.
+func Within(ctx context.Context, do func(context.Context) error) error {
+	var rest afterCommit
+	if err := do(context.WithValue(ctx, afterCommitKey{}, &rest)); err != nil {
+		return err
+	}
+	for _, f := range rest {
+		f()
+	}
+	return nil
+}
+
+// afterCommit is what waits for the commit of Once or Within. It is filled by the one
 // goroutine of the request.
 type afterCommit []func()
 

@@ -14,6 +14,7 @@ import (
 type jobMetrics struct {
 	Submitted, Queued, Running, Succeeded, Failed, Canceled *prometheus.CounterVec
 	Retried, RetryOutcomes                                  *prometheus.CounterVec
+	BulkItems                                               *prometheus.CounterVec
 	queueWait, execution                                    *prometheus.HistogramVec
 	lateness, queued, assigned                              prometheus.Histogram
 }
@@ -37,6 +38,7 @@ func newJobMetrics(in telemetry.Factory) jobMetrics {
 		Retried:   in.Counters("job_retries_total", "Attempts queued after a failed one, by who asked.", []string{"by"}, "client", "auto"),
 		RetryOutcomes: in.Counters("job_retry_outcomes_total", "Ends of attempts after the first.",
 			[]string{"outcome"}, ends...),
+		BulkItems: in.Counters("bulk_items_total", "Jobs that bulk operations were done with.", []string{"action", "result"}),
 		queueWait: in.Histograms("job_queue_wait_seconds", "Time from being due to being claimed.", telemetry.Long, kind, kinds...),
 		execution: in.Histograms("job_execution_seconds", "Time from RUNNING to the attempt's end.", telemetry.Long,
 			[]string{"work_kind", "outcome"}),
@@ -48,6 +50,11 @@ func newJobMetrics(in telemetry.Factory) jobMetrics {
 		m.Failed.WithLabelValues(string(k), string(usualFailure(k)))
 		for _, end := range ends {
 			m.execution.WithLabelValues(string(k), end)
+		}
+	}
+	for _, action := range job.BulkActions {
+		for _, result := range job.BulkResults[1:] {
+			m.BulkItems.WithLabelValues(string(action), string(result))
 		}
 	}
 	return m

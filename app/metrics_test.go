@@ -29,6 +29,7 @@ func TestAllMetricsAreThereFromTheStart(t *testing.T) {
 		"jobs_failed_total": kinds, "jobs_canceled_total": kinds, "job_queue_wait_seconds": kinds, "job_execution_seconds": 3 * kinds,
 		"job_schedule_lateness_seconds": 1,
 		"job_queued_seconds":            1, "job_assigned_seconds": 1, "job_retries_total": 2, "job_retry_outcomes_total": 3,
+		"bulk_items_total":       9,
 		"idempotency_hits_total": 1, "batches_completed_total": 4, "watchers": 2, "watcher_notifications_total": 3,
 		"worker_slots": 1, "worker_slots_used": 1, "worker_kinds_refused": 1,
 		"worker_leases_lost_total": 1, "fenced_writes_total": 3, "tasks_dropped_total": 3,

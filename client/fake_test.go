@@ -68,8 +68,8 @@ type reply struct {
 func ok(body string) reply { return reply{status: http.StatusOK, kind: jsonType, body: body} }
 
 // anything is an answer that each call takes, if it asks for the ids in it.
-var anything = ok(`{"job_id":"j","batch_id":"b","webhook_id":"w","delivery_id":"d","client_id":"c","key_id":"k","state":"QUEUED",
-	"status":"ok","revoked":true,"deleted":true,"data":[],"keys":[]}`)
+var anything = ok(`{"job_id":"j","batch_id":"b","bulk_id":"u","webhook_id":"w","delivery_id":"d","client_id":"c","key_id":"k",
+	"state":"QUEUED","status":"ok","revoked":true,"deleted":true,"data":[],"keys":[]}`)
 
 func problem(status int, code string) reply {
 	return reply{status: status, kind: problemType, body: `{"type":"https://forgerun.example/problems/x","title":"T","detail":"D","status":` +

@@ -35,6 +35,7 @@ type call struct {
 	jobID    job.ID     // zero where no job is concerned
 	batchID  job.ID     // zero where no batch is concerned
 	webhook  job.ID     // zero where no webhook is concerned
+	bulkID   job.ID     // zero where no bulk operation is concerned
 	client   job.ID     // whose keys changed, zero elsewhere
 	keyID    string     // the key that changed, "" elsewhere
 	refused  bool       // for load: too many submissions wait
@@ -60,7 +61,7 @@ func (r *call) appendSubjects(attrs []slog.Attr) []slog.Attr {
 	for _, s := range []struct {
 		name string
 		id   job.ID
-	}{{"job_id", r.jobID}, {"batch_id", r.batchID}, {"webhook_id", r.webhook}} {
+	}{{"job_id", r.jobID}, {"batch_id", r.batchID}, {"webhook_id", r.webhook}, {"bulk_id", r.bulkID}} {
 		if known(s.id) {
 			attrs = append(attrs, slog.String(s.name, s.id.String()))
 		}
@@ -80,7 +81,7 @@ func (r *call) idOf(name string) job.ID {
 	return id
 }
 
-// noteSubject notes which job, batch or webhook the path names.
+// noteSubject notes which job, batch, webhook or bulk operation the path names.
 func (r *call) noteSubject() {
 	switch path := r.route.path; {
 	case strings.HasPrefix(path, "/v1/jobs/:id"):
@@ -89,6 +90,8 @@ func (r *call) noteSubject() {
 		r.batchID = r.pathID()
 	case strings.HasPrefix(path, "/v1/webhooks/:id"):
 		r.webhook = r.pathID()
+	case strings.HasPrefix(path, "/v1/bulk/:id"):
+		r.bulkID = r.pathID()
 	}
 }
 

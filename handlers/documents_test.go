@@ -237,6 +237,8 @@ func TestDocumentHasTheVocabulary(t *testing.T) {
 			job.StatusAccepted, job.StatusProcessing, job.StatusCompleted, job.StatusFailed, job.StatusCancelled,
 			job.StatusTimedOut, job.StatusCompletedWithErrors,
 		}),
+		"BulkAction": texts(job.BulkActions), "BulkResult": texts(job.BulkResults),
+		"BulkState": texts([]job.BulkState{job.BulkPending, job.BulkRunning, job.BulkDone, job.BulkAborted}),
 		"WaitingReason": texts([]job.WaitingReason{job.WaitingScheduled, job.WaitingBackoff, job.WaitingClientLimit,
 			job.WaitingNoWorkers, job.WaitingQueue}),
 		"EventName":     eventNames,
@@ -266,7 +268,7 @@ func TestDocumentHasTheVocabulary(t *testing.T) {
 var eventNames = []string{
 	job.EventCreated, job.EventQueued, job.EventAssigned, job.EventRunning, job.EventSucceeded, job.EventFailed,
 	job.EventCanceled, job.EventRetried, job.EventLeaseExpired, job.EventRetriesExhausted, job.EventEmitted,
-	job.EventBatchCompleted, job.EventWebhookDisabled, job.EventWebhookTest,
+	job.EventBatchCompleted, job.EventBulkCompleted, job.EventWebhookDisabled, job.EventWebhookTest,
 }
 
 func TestStreamsAreDocumented(t *testing.T) {
@@ -287,7 +289,7 @@ func TestStreamsAreDocumented(t *testing.T) {
 	for name, message := range root.in("components", "messages") {
 		require.Equal(t, name, message.(map[string]any)["name"])
 	}
-	require.ElementsMatch(t, without(frames, "batch-completed", "webhook-disabled", "webhook-test"),
+	require.ElementsMatch(t, without(frames, "batch-completed", "bulk-completed", "webhook-disabled", "webhook-test"),
 		root.in("channels", "jobEvents", "messages").names())
 	require.ElementsMatch(t, without(frames, stream.ProgressEvent), root.in("channels", "clientEvents", "messages").names())
 

@@ -119,6 +119,13 @@ func TestDocumentHasTheMembers(t *testing.T) {
 		{batchOutcomeView{}, []string{"BatchOutcome"}},
 		{itemFailureView{}, []string{"FailedItem"}},
 		{batchLinksView{}, []string{"BatchLinks"}},
+		{bulkReceiptView{}, []string{"BulkReceipt"}},
+		{bulkCountView{}, []string{"BulkCount"}},
+		{bulkView{}, []string{"Bulk"}},
+		{bulkLinksView{}, []string{"BulkLinks"}},
+		{bulkItemView{}, []string{"BulkItem"}},
+		{listView[bulkView]{}, []string{"BulkPage"}},
+		{listView[bulkItemView]{}, []string{"BulkItemPage"}},
 		{webhookView{}, []string{"Webhook"}},
 		{webhookView{}, []string{"WebhookMembers"}},
 		{issuedWebhookView{}, []string{"IssuedWebhook"}},
@@ -154,9 +161,10 @@ func TestDocumentHasTheMembers(t *testing.T) {
 	}
 	// Those that are refinements of others, words, or requests.
 	others := []string{
-		"EmptyRequest", "KeyRequest", "RevokeRequest", "JobRequestMembers", "Emission", "BatchRequest", "WebhookRequest",
+		"EmptyRequest", "KeyRequest", "RevokeRequest", "JobRequestMembers", "Emission", "BatchRequest", "WebhookRequest", "BulkRequest",
+		"BulkFilter",
 		"WebhookPatch", "SinceRequest",
-		"EmissionDocument", "WebhookDisabledData", "WebhookTestData", "CloudEvent", "KeyDirectory", "SigningKey",
+		"EmissionDocument", "BulkCompletedData", "WebhookDisabledData", "WebhookTestData", "CloudEvent", "KeyDirectory", "SigningKey",
 	}
 	for name, schema := range root.in("components", "schemas") {
 		if tree(schema.(map[string]any)).in("properties") != nil {
@@ -201,6 +209,8 @@ func TestDocumentHasTheRequests(t *testing.T) {
 		"BatchItemRequest": without(append(namesInCode(t, "decode/batch.go", "item"), known...), "idempotency_key"),
 		"KeyRequest":       namesInCode(t, "decode/client.go", "CreateKey"),
 		"RevokeRequest":    namesInCode(t, "decode/client.go", "RevokeKey"),
+		"BulkRequest":      namesInCode(t, "decode/bulk.go", "Bulk"),
+		"BulkFilter":       namesInCode(t, "decode/bulk.go", "bulkFilter"),
 		"WebhookRequest":   append(namesInCode(t, "decode/webhook.go", "Webhook"), "idempotency_key"),
 		"WebhookPatch":     namesInCode(t, "decode/webhook.go", "WebhookPatch"),
 		"SinceRequest":     namesInCode(t, "decode/webhook.go", "Since"),

@@ -334,6 +334,7 @@ type world struct {
 	registry *prometheus.Registry
 	url      string // once started
 	webhooks *fakeWebhooks
+	bulk     *fakeBulk
 	once     *fakeOnce
 
 	// madeUp says that the fakes do what no use case does, so that answers are
@@ -345,13 +346,13 @@ func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
 	t.Helper()
 	w := &world{
 		t: t, jobs: &fakeJobs{changed: make(chan chan struct{})}, batches: &fakeBatches{}, clients: &fakeClients{},
-		log: &logBuffer{}, registry: prometheus.NewRegistry(),
+		log: &logBuffer{}, registry: prometheus.NewRegistry(), bulk: &fakeBulk{},
 	}
 	w.webhooks, w.once = &fakeWebhooks{jobs: w.jobs}, &fakeOnce{known: map[onceKey]onceAnswer{}}
 	cfg := Config{PublicURL: publicURL}
 	deps := Deps{
 		Jobs: w.jobs, Reader: w.jobs, Batches: w.batches, Events: noEvents{w.jobs}, Clients: w.clients, Webhooks: w.webhooks,
-		Proofs:     w.webhooks,
+		Proofs: w.webhooks, Bulk: w.bulk,
 		Deliveries: w.webhooks, Idempotency: w.once,
 		Directory: func(context.Context) ([]byte, error) { return []byte(keyDirectory), nil },
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("a secret of 32 bytes for cursors"), nil },
@@ -374,7 +375,7 @@ func (w *world) full() *world {
 	w.jobs.change = func(_ context.Context, _, id job.ID) (job.Change, error) {
 		return job.Change{JobID: id, State: job.Canceled, Attempt: 1, UpdatedAt: now}, nil
 	}
-	w.batches.batch = openBatch
+	w.batches.batch, w.bulk.bulk = openBatch, aBulk
 	w.webhooks.find = func(_, _ job.ID) (*job.Webhook, error) { return aWebhook(), nil }
 	return w
 }

@@ -54,6 +54,7 @@ func (f *fakeOnce) Once(ctx context.Context, key job.RequestKey, do func(context
 var bodies = map[string]string{
 	"revoke_key":       `{"key_id":"abc"}`,
 	"register_webhook": `{"url":"https://example.com/x","events":["*"]}`, "redeliver_failed": `{"since":"2030-01-01T00:00:00Z"}`,
+	"begin_bulk":     `{"action":"retry","filter":{"all":true}}`,
 	"replay_webhook": `{"since":"2030-01-01T00:00:00Z"}`,
 }
 
@@ -85,7 +86,7 @@ func TestEveryPostTakesAnIdempotencyKey(t *testing.T) {
 			require.Equal(t, first.text, again.text, rt.path)
 		}
 	}
-	require.Equal(t, 15, tried)
+	require.Equal(t, 17, tried)
 	for _, known := range w.once.known {
 		require.NotContains(t, string(known.Body), testSecret)
 		require.NotContains(t, string(known.Body), "frk_secret")

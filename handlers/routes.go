@@ -97,6 +97,12 @@ func (s *Server) routes() []route {
 		{get, "/v1/batches/:id/jobs", client, "list_batch", query.Page, asJSON, fiber.StatusOK, s.listBatch},
 		{post, "/v1/batches/:id/cancel", client, "cancel_batch", nil, asJSON, fiber.StatusOK, s.once(noBody(s.cancelBatch))},
 
+		{post, "/v1/bulk", client, "begin_bulk", nil, asJSON, fiber.StatusAccepted, s.beginBulk},
+		{get, "/v1/bulk", client, "list_bulks", query.Page, asJSON, fiber.StatusOK, s.listBulks},
+		{get, "/v1/bulk/:id", client, "get_bulk", nil, asJSON, fiber.StatusOK, s.getBulk},
+		{get, "/v1/bulk/:id/items", client, "list_bulk_items", bulkItemsQuery, asJSON, fiber.StatusOK, s.listBulkItems},
+		{post, "/v1/bulk/:id/abort", client, "abort_bulk", nil, asJSON, fiber.StatusOK, s.once(noBody(s.abortBulk))},
+
 		{post, "/v1/webhooks", client, "register_webhook", nil, asJSON, fiber.StatusCreated, s.registerWebhook},
 		{get, "/v1/webhooks", client, "list_webhooks", nil, asJSON, fiber.StatusOK, s.listWebhooks},
 		{get, "/v1/webhooks/:id", client, "get_webhook", nil, asJSON, fiber.StatusOK, s.getWebhook},

@@ -23,6 +23,9 @@ func examplePath(rt route) string {
 	if strings.HasPrefix(path, "/v1/webhooks") {
 		return strings.Replace(path, ":id", webhookID.String(), 1)
 	}
+	if strings.HasPrefix(path, "/v1/bulk") {
+		return strings.Replace(path, ":id", bulkID.String(), 1)
+	}
 	if strings.HasPrefix(path, "/v1/batches") {
 		return strings.Replace(path, ":id", batchID.String(), 1)
 	}
@@ -38,6 +41,8 @@ func exampleBody(rt route) string {
 		return `{"type":"EXECUTE"}`
 	case rt.method == "POST" && rt.path == "/v1/webhooks":
 		return `{"url":"https://example.com","events":["*"]}`
+	case rt.method == "POST" && rt.path == "/v1/bulk":
+		return `{"action":"retry","filter":{"all":true}}`
 	case rt.method == "PATCH":
 		return `{"enabled":false}`
 	case rt.path == "/v1/webhooks/:id/redeliver", rt.path == "/v1/webhooks/:id/replay":
@@ -181,6 +186,11 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 	}
 	var askedWebhook job.ID
 	w.webhooks.find = func(_, id job.ID) (*job.Webhook, error) { askedWebhook = id; return nil, errNoWebhook }
+	var askedBulk job.ID
+	w.bulk.bulk = func(_, id job.ID) (*job.Bulk, error) {
+		askedBulk = id
+		return nil, job.Errorf(job.CodeBulkNotFound, "There is no such bulk operation.")
+	}
 	for _, rt := range w.server.routes() {
 		if !strings.Contains(rt.path, ":id") || rt.access == operator { // the operator is told what there is: nothing
 			continue
@@ -198,6 +208,7 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 	require.Equal(t, nobody, asked)
 	require.Equal(t, nobody, askedBatch)
 	require.Equal(t, nobody, askedWebhook)
+	require.Equal(t, nobody, askedBulk)
 	require.Equal(t, nobody, w.clients.client, "not the zero id, which an anonymous caller has")
 	require.NotContains(t, w.log.String(), "ffffffff", "the stand-in is no job")
 }
@@ -250,6 +261,12 @@ func TestForeignIDsLookUnknown(t *testing.T) {
 			return nil, job.Errorf(job.CodeBatchNotFound, "There is no such batch.")
 		}
 		return openBatch(ctx, client, id)
+	}
+	w.bulk.bulk = func(client, id job.ID) (*job.Bulk, error) {
+		if !own(client, id, bulkID) {
+			return nil, job.Errorf(job.CodeBulkNotFound, "There is no such bulk operation.")
+		}
+		return aBulk(client, id)
 	}
 	w.webhooks.find = func(client, id job.ID) (*job.Webhook, error) {
 		if !own(client, id, webhookID) {

@@ -197,6 +197,7 @@ type Deps struct {
 	Proofs     Proofs
 	Deliveries Deliveries
 	Clients    Clients
+	Bulk       Bulk
 	// Idempotency of all requests but submissions of jobs and batches.
 	Idempotency Idempotency
 	Limiter     Limiter

@@ -10,7 +10,7 @@ import (
 // Code is an error code of the API (section 14), always prefixed with RFA_.
 type Code string
 
-// The 22 codes of the contract, and the eight for things it does not name.
+// The 22 codes of the contract, and the nine for things it does not name.
 const (
 	CodeMalformed            Code = "RFA_REQUEST_MALFORMED"
 	CodeUnsupportedMediaType Code = "RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE"
@@ -39,6 +39,7 @@ const (
 	CodeClientNotFound  Code = "RFA_CLIENT_NOT_FOUND"
 	CodeWebhookNotFound Code = "RFA_WEBHOOK_NOT_FOUND"
 	CodeBatchNotFound   Code = "RFA_BATCH_NOT_FOUND"
+	CodeBulkNotFound    Code = "RFA_BULK_NOT_FOUND"
 	CodeJobNotFinished  Code = "RFA_JOB_NOT_FINISHED"
 	CodeResultNotFound  Code = "RFA_RESULT_NOT_FOUND"
 	CodeJobGone         Code = "RFA_JOB_GONE"
@@ -86,6 +87,7 @@ var Codes = []CodeSpec{
 	{CodeClientNotFound, 404, "client-not-found", "Client not found", "Check the client id."},
 	{CodeWebhookNotFound, 404, "webhook-not-found", "Webhook not found", "Check the webhook id."},
 	{CodeBatchNotFound, 404, "batch-not-found", "Batch not found", "Check the batch id."},
+	{CodeBulkNotFound, 404, "bulk-not-found", "Bulk operation not found", "Check the bulk operation's id."},
 	{CodeJobNotFinished, 404, "job-not-finished", "Not finished yet",
 		"Ask again after Retry-After, or send Prefer: wait=30 to be answered as soon as it is there."},
 	{CodeResultNotFound, 404, "result-not-found", "The job has no result", "Read the job and its report: they say how it ended."},

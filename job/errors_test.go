@@ -42,6 +42,7 @@ var statuses = map[job.Code]int{
 	"RFA_CLIENT_NOT_FOUND":  404,
 	"RFA_WEBHOOK_NOT_FOUND": 404,
 	"RFA_BATCH_NOT_FOUND":   404,
+	"RFA_BULK_NOT_FOUND":    404,
 	"RFA_JOB_NOT_FINISHED":  404,
 	"RFA_RESULT_NOT_FOUND":  404,
 	"RFA_JOB_GONE":          410,
@@ -52,7 +53,7 @@ var slugForm = regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
 
 func TestCodes(t *testing.T) {
 	t.Parallel()
-	require.Len(t, statuses, 22+8)
+	require.Len(t, statuses, 22+9)
 	got := map[job.Code]int{}
 	for _, s := range job.Codes {
 		got[s.Code] = s.Status

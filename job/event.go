@@ -22,6 +22,7 @@ const (
 	EventRetriesExhausted = "job.retries_exhausted"
 	EventEmitted          = "event.emitted"
 	EventBatchCompleted   = "batch.completed" // this and the following belong to no job
+	EventBulkCompleted    = "bulk.completed"
 	EventWebhookDisabled  = "webhook.disabled"
 	EventWebhookTest      = "webhook.test"
 )

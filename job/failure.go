@@ -85,6 +85,17 @@ var Reasons = []ReasonSpec{
 	{WorkPanicked, CodeInternal, StageProcessing, false, "Job crashed", "The job's work ended unexpectedly."},
 }
 
+// FailureCodes are the codes that failures can have, each once.
+func FailureCodes() []Code {
+	var codes []Code
+	for _, s := range Reasons {
+		if !contains(codes, s.Code) {
+			codes = append(codes, s.Code)
+		}
+	}
+	return codes
+}
+
 // Spec gives the row of r; an unknown reason is treated as a crash.
 func (r Reason) Spec() ReasonSpec {
 	for _, s := range Reasons {

@@ -160,6 +160,15 @@ func (j *Job) RefusalOfAnyRetry() error {
 	return nil
 }
 
+// RefusalOfDelete says why a job that is not final cannot be deleted.
+func RefusalOfDelete(s State) *Error {
+	return Errorf(CodeConflict, "The job is %s; only a job that is SUCCEEDED, FAILED or CANCELED can be deleted.", s)
+}
+
+// ErrCountsInBatch says why a final job of an open batch cannot be deleted.
+var ErrCountsInBatch = Errorf(CodeConflict, "The job belongs to a batch that is not complete. "+
+	"Delete it once the batch is, or cancel the batch first.")
+
 // CurrentAttempt gives the job's current attempt as an Attempt.
 func (j *Job) CurrentAttempt() Attempt {
 	return Attempt{

@@ -81,7 +81,8 @@ const MaxWebhooks = 10
 // Progress is not among them: it is shown in streams only.
 var SubscribableEvents = []string{
 	EventCreated, EventQueued, EventAssigned, EventRunning, EventSucceeded, EventFailed, EventCanceled, EventRetried,
-	EventLeaseExpired, EventRetriesExhausted, EventEmitted, EventBatchCompleted, EventWebhookDisabled, EventWebhookTest,
+	EventLeaseExpired, EventRetriesExhausted, EventEmitted, EventBatchCompleted, EventBulkCompleted,
+	EventWebhookDisabled, EventWebhookTest,
 }
 
 // Subscribable reports whether a webhook may ask for the name: that of an

@@ -47,6 +47,13 @@ var broken = []struct {
 
 // brokenElsewhere are statements that the CHECKs of other tables refuse.
 var brokenElsewhere = map[string]string{
+	"bulk_operations_action_known":    bulk(`'burn', 1, 0, 0, NULL, NULL, false`),
+	"bulk_operations_rate_in_range":   bulk(`'retry', 0, 0, 0, NULL, NULL, false`),
+	"bulk_operations_counted":         bulk(`'retry', 1, 0, 1, NULL, NULL, false`),
+	"bulk_operations_ends_once":       bulk(`'retry', 1, 0, 0, NULL, NULL, true`),
+	"bulk_operations_done_completely": bulk(`'retry', 1, 1, 0, now(), now(), false`),
+	"bulk_items_result_known":         bulkItem(`'LOST', now()`),
+	"bulk_items_result_complete":      bulkItem(`'PENDING', now()`),
 	"history_width_known": `INSERT INTO history (width, at, submitted, succeeded, failed, canceled, retried)
 		VALUES (11, now(), 0, 0, 0, 0, 0)`,
 	"api_keys_hash_is_sha256": `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at) VALUES ('k', gen_random_uuid(),
@@ -107,6 +114,16 @@ func batch(values string) string {
 	return `INSERT INTO batches (batch_id, client_id, created_at, language, request_id, items, refused, status, completed_at, succeeded,
 		failed, canceled, failures)
 		VALUES (gen_random_uuid(), gen_random_uuid(), now(), 'en', 'r-1', '[]', 0, ` + values + `)`
+}
+
+func bulk(values string) string {
+	return `INSERT INTO bulk_operations (bulk_id, operator, filter, override, request_id, action, rate, total, succeeded, gathered_at,
+		finished_at, aborted) VALUES (gen_random_uuid(), 'ann', '{}', false, 'r', ` + values + `)`
+}
+
+func bulkItem(values string) string {
+	return `INSERT INTO bulk_items (bulk_id, job_id, client_id, attempt, event_seq, result, ended_at)
+		VALUES (gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 1, 1, ` + values + `)`
 }
 
 func result(values string) string {

@@ -52,12 +52,12 @@ INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, max_att
 SELECT uuid7(at), gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{}', CASE WHEN i % 2 = 0 THEN 'RUNNING' ELSE 'ASSIGNED' END, 4, false, 4,
 	at, at, at, at, at,
   (SELECT worker_id FROM workers ORDER BY worker_id OFFSET i % 20 LIMIT 1), 1, 'en', 'r' FROM n WHERE i <= 200;
-` + seedWebhooks + `
+` + seedWebhooks + seedBulks + `
 ANALYZE`
 
 // bigTables are never read as a whole.
 var bigTables = []string{"jobs", "events", "reports", "results", "idempotency_keys", "tombstones", "client_events", "batches",
-	"webhooks", "deliveries", "delivery_attempts", "outcome_outbox"}
+	"webhooks", "deliveries", "delivery_attempts", "outcome_outbox", "bulk_operations", "bulk_items"}
 
 // use is an index that a statement must search a table by, with a condition
 // that narrows the search down.

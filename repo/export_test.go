@@ -63,6 +63,14 @@ var Statements = map[string]string{
 	"readBatch": readBatch, "openJobs": openJobs,
 	"readyAfter": readyAfter, "readyGiven": readyGiven, "lockGiven": lockGiven, "completeBatches": completeBatches,
 
+	"insertBulk": insertBulk, "countOpenBulks": countOpenBulks, "readBulk": readBulk,
+	"listBulksOfClient": listBulksOfClient, "listBulks": listBulks, "listBulkItems": listBulkItems, "listBulkItemsWith": listBulkItemsWith,
+	"openBulks": openBulks, "countBulkOfClient": countBulkOfClient, "countBulkOfBatch": countBulkOfBatch, "countBulkOfAll": countBulkOfAll,
+	"gatherBulkOfClient": gatherBulkOfClient, "gatherBulkOfBatch": gatherBulkOfBatch, "gatherBulkOfAll": gatherBulkOfAll,
+	"lockOpenBulk": lockOpenBulk, "nextBulkItems": nextBulkItems, "bulkJobs": bulkJobs, "deleteItems": deleteItems,
+	"recordItems": recordItems, "finishBulk": finishBulk, "abortBulk": abortBulk,
+	"cleanBulkItems": cleanBulkItems, "cleanBulks": cleanBulks,
+
 	"readWebhook": readWebhook, "findAnswer": findAnswer, "listWebhooks": listWebhooks, "countWebhooks": countWebhooks,
 	"updateWebhook": updateWebhook, "provenURLs": provenURLs, "deleteWebhook": deleteWebhook, "rotateSecret": rotateSecret,
 	"listByWebhook": listByWebhook, "listFailed": listFailed, "listByJob": listByJob, "readDelivery": readDelivery, "redeliver": redeliver,

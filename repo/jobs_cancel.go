@@ -180,15 +180,14 @@ func (s *Store) Delete(ctx context.Context, client, id job.ID) error {
 		case err != nil:
 			return err
 		case !found.State.Final():
-			return job.Errorf(job.CodeConflict, "The job is %s; only a job that is SUCCEEDED, FAILED or CANCELED can be deleted.", found.State)
+			return job.RefusalOfDelete(found.State)
 		}
 		counts, _, err := queryFirst(ctx, s, pgx.RowTo[bool], inOpenBatch, uuid(id))
 		switch {
 		case err != nil:
 			return err
 		case counts:
-			return job.Errorf(job.CodeConflict, "The job belongs to a batch that is not complete. Delete it once the batch is, or cancel the batch "+
-				"first.")
+			return job.ErrCountsInBatch
 		}
 	}
 	return &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: retryAfter,

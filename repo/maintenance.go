@@ -232,6 +232,8 @@ func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 		{cleanResults, 0},
 		{cleanIdempotencyKeys, 0},
 		{cleanTombstones, keep.Tombstones},
+		{cleanBulkItems, bulksKept}, // before their operations
+		{cleanBulks, bulksKept},
 		{cleanKeys, keep.Keys},
 		{cleanAudit, keep.Keys},
 		{cleanWorkers, deadWorkersKept},

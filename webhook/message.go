@@ -99,6 +99,14 @@ func subject(o *job.Occurrence) string {
 		return "batches/" + o.Batch.ID.String()
 	case !o.Webhook.IsZero():
 		return "webhooks/" + o.Webhook.String()
+	case o.Name == job.EventBulkCompleted:
+		var data struct {
+			BulkID string `json:"bulkId"`
+		}
+		if json.Unmarshal(o.Data, &data) != nil || data.BulkID == "" {
+			return ""
+		}
+		return "bulk/" + data.BulkID
 	default:
 		return ""
 	}

@@ -48,7 +48,7 @@ type Capacity struct {
 	accepted []reservation // accepted here since the count began
 	workers  int           // alive; unknownWorkers before the first count
 
-	// Used by Run alone.
+	counting  sync.Mutex    // of who counts; guards the following
 	countedAt time.Time     // when the latest count began; zero before the first one
 	took      time.Duration // for how long it counted
 	failed    bool
@@ -116,10 +116,8 @@ func (c *Capacity) liveWorkers() int {
 // Run refreshes the counts until ctx ends.
 func (c *Capacity) Run(ctx context.Context) {
 	for {
-		if c.stale(time.Now()) {
-			if err := c.refresh(ctx); err != nil && ctx.Err() == nil {
-				c.log.WarnContext(ctx, "cannot count jobs", "action", "count", app.ErrorFields(err))
-			}
+		if err := c.Freshen(ctx); err != nil && ctx.Err() == nil {
+			c.log.WarnContext(ctx, "cannot count jobs", "action", "count", app.ErrorFields(err))
 		}
 		if err := c.countWorkers(ctx); err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "cannot count workers", "action", "count", app.ErrorFields(err))
@@ -128,6 +126,17 @@ func (c *Capacity) Run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// Freshen counts anew if it is time to. Who reserves in a process without Run calls it
+// before.
+func (c *Capacity) Freshen(ctx context.Context) error {
+	c.counting.Lock()
+	defer c.counting.Unlock()
+	if !c.stale(time.Now()) {
+		return nil
+	}
+	return c.refresh(ctx)
 }
 
 // stale reports whether it is time to count anew.

@@ -330,11 +330,20 @@ func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
 	if err := s.jobs.Delete(ctx, client, id); err != nil {
 		return err
 	}
-	for attempt := 1; unknown == nil && attempt <= j.Attempt; attempt++ { // the queue's archive has those that failed
-		s.queue.Remove(job.Task{JobID: id, Attempt: attempt})
+	if unknown != nil {
+		j = &job.Job{ID: id, ClientID: client}
 	}
-	s.queue.Publish(job.Notification{ClientID: client, JobID: id}) // no event, but whoever watches it need not wait any longer
+	s.deleted(j)
 	return nil
+}
+
+// deleted takes what is left of a job out of the queue, and tells those who watch it: there
+// is no event, but they need not wait any longer.
+func (s *Service) deleted(j *job.Job) {
+	for attempt := 1; attempt <= j.Attempt; attempt++ { // the queue's archive has those that failed
+		s.queue.Remove(job.Task{JobID: j.ID, Attempt: attempt})
+	}
+	s.queue.Publish(job.Notification{ClientID: j.ClientID, JobID: j.ID})
 }
 
 // loadOf is the room that one job takes: one that waits for its time is not

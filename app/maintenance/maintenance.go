@@ -30,6 +30,11 @@ type Store interface {
 	Clean(ctx context.Context, limit int) (more bool, err error)
 }
 
+// Bulk does operations on many jobs.
+type Bulk interface {
+	Round(ctx context.Context, leading func() bool) error
+}
+
 // BacklogStore counts what there is to do in the whole system; no count goes
 // beyond the limit.
 type BacklogStore interface {
@@ -47,6 +52,7 @@ const (
 	deliveryInterval  = 500 * time.Millisecond
 	orphanInterval    = 3 * time.Second
 	publisherInterval = 200 * time.Millisecond
+	bulkInterval      = 250 * time.Millisecond
 	backlogInterval   = 5 * time.Second
 	backlogMemory     = time.Minute // after a leadership that nobody ended
 
@@ -75,6 +81,7 @@ type Maintenance struct {
 	clock      *clockWatch  // nil: nobody watches it
 	history    HistoryStore // nil: it is not written
 	throttle   Throttle
+	bulk       Bulk // nil: nobody does bulk operations
 	metrics    *app.Metrics
 	log        *slog.Logger
 
@@ -89,7 +96,7 @@ type Maintenance struct {
 	elected chan struct{} // has the backlog counted at once
 }
 
-// Deps is what Maintenance works with; all but Clock, History, Publisher
+// Deps is what Maintenance works with; all but Clock, History, Bulk, Publisher
 // and Tracer are required.
 type Deps struct {
 	Store      Store
@@ -101,6 +108,7 @@ type Deps struct {
 	Clock      ClockStore   // nil: clocks are not watched
 	History    HistoryStore // nil: none is written
 	Throttle   Throttle     // without a store nothing is resumed
+	Bulk       Bulk         // nil: bulk operations are not done
 	Publisher  *Publisher   // nil: outcomes are not published
 	Completer  *batches.Completer
 	Backoff    job.Backoff
@@ -114,7 +122,7 @@ func New(d Deps) *Maintenance {
 	m := &Maintenance{
 		id: app.NewID(), leads: make(chan struct{}), elected: make(chan struct{}, 1), store: d.Store, backlog: d.Backlog, queue: d.Queue,
 		relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
-		completer: d.Completer, history: d.History, throttle: d.Throttle, metrics: d.Metrics, log: d.Log,
+		completer: d.Completer, history: d.History, throttle: d.Throttle, bulk: d.Bulk, metrics: d.Metrics, log: d.Log,
 		rescuer: &rescue.Rescuer{
 			Store: d.Claims, Queue: d.Queue, Completer: d.Completer, Backoff: d.Backoff, Metrics: d.Metrics, Tracer: d.Tracer, Log: d.Log,
 			OfDead: true,
@@ -155,6 +163,9 @@ func (m *Maintenance) newTasks() []*task {
 	}
 	if m.throttle.Store != nil {
 		all = append(all, m.throttle.task(m.relay))
+	}
+	if m.bulk != nil {
+		all = append(all, &task{name: "bulk", interval: bulkInterval, run: m.bulk.Round})
 	}
 	if m.publisher != nil {
 		all = append(all, &task{name: "outcomes", interval: publisherInterval, run: m.publisher.round})

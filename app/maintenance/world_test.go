@@ -1,6 +1,7 @@
 package maintenance
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ func (w *worldMaint) lead() (m *Maintenance, stop func()) {
 
 func (w *worldMaint) maintenance() *Maintenance {
 	return New(Deps{
-		Store: w.Store, Claims: w.Store, Backlog: w.Store, Clock: w.Clock, History: w.History, Queue: w.Queue,
+		Store: w.Store, Claims: w.Store, Backlog: w.Store, Clock: w.Clock, History: w.History, Bulk: noBulk{}, Queue: w.Queue,
 		Relay:      NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger),
 		Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger),
 		Publisher: NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testStreamLen, PublicURL: "https://run.example"}, w.Store, w.Queue,
@@ -43,3 +44,8 @@ func (w *worldMaint) maintenance() *Maintenance {
 		Completer: w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
 	})
 }
+
+// noBulk has no bulk operation to do.
+type noBulk struct{}
+
+func (noBulk) Round(context.Context, func() bool) error { return nil }

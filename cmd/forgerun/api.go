@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/bulk"
 	"github.com/forgerun/forgerun/app/clients"
 	"github.com/forgerun/forgerun/app/events"
 	"github.com/forgerun/forgerun/app/jobs"
@@ -40,9 +41,8 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 	notifications := notify.NewEvents(p.redis)
 	hub := events.NewHub(p.store, notifications, p.metrics, p.log)
 	window := jobs.NewWindow(p.cfg.DispatchWindow, p.store, p.metrics, p.log)
-	capacity := jobs.NewCapacity(p.cfg.limits(), p.store, p.log)
 	limiter := ratelimit.New(p.redis, ratelimit.Config{PerMinute: p.cfg.RateLimitPerMinute, PerDay: p.cfg.DailyQuota})
-	server := handlers.New(p.serverConfig(), p.serverDeps(a, hub, window, capacity, limiter))
+	server := handlers.New(p.serverConfig(), p.serverDeps(a, hub, window, limiter))
 
 	counting, cancel := context.WithTimeout(ctx, windowWait)
 	defer cancel()
@@ -51,7 +51,7 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 		lifecycle.Part{Name: "notifications", Start: begin(func() { notifications.Start(hub.Received, hub.Resumed) }), Stop: notifications.Stop},
 		p.loop("Postgres clock", p.store.FollowClock),
 		p.loop("hub", hub.Run),
-		p.loop("capacity", capacity.Run),
+		p.loop("capacity", p.capacity.Run),
 		p.loop("dispatch window", window.Run),
 		p.loop("keys", a.clients.WatchKeys),
 		lifecycle.Part{Name: "rate limit", Start: begin(limiter.Start), Stop: limiter.Stop, Grace: closeGrace},
@@ -105,7 +105,7 @@ func (p *process) serverConfig() handlers.Config {
 
 // serverDeps joins the use cases with what answers HTTP.
 func (p *process) serverDeps(
-	a *api, hub *events.Hub, window *jobs.Window, capacity *jobs.Capacity, limiter *ratelimit.Limiter,
+	a *api, hub *events.Hub, window *jobs.Window, limiter *ratelimit.Limiter,
 ) handlers.Deps {
 	var proofs jobs.ProofStore
 	if p.cfg.WebhookChallenge {
@@ -113,10 +113,12 @@ func (p *process) serverDeps(
 	}
 	service := jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
 		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue,
-		Targets: p.guard(), Proofs: proofs, Capacity: capacity, Window: window, Hub: hub, Completer: p.completer, Metrics: p.metrics, Log: p.log,
+		Targets: p.guard(), Proofs: proofs, Capacity: p.capacity, Window: window, Hub: hub, Completer: p.completer,
+		Metrics: p.metrics, Log: p.log,
 	})
 	webhooks := p.newWebhooks(a.failed)
 	return handlers.Deps{
+		Bulk: bulk.New(p.store, p.store, nil, p.log),
 		Jobs: service, Reader: service, Batches: service, Events: events.NewReader(p.store, hub), Clients: a.clients,
 		CursorKey: service.CursorKey, Idempotency: app.NewIdempotency(p.store, p.metrics),
 		Webhooks: webhooks, Proofs: webhooks, Deliveries: webhooks, Directory: p.newDirectory(),

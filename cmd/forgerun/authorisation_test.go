@@ -25,6 +25,9 @@ func TestStrangersSeeNothing(t *testing.T) {
 	hook := owner.subscribe(api, "http://127.0.0.1:10/", "*").id
 	delivery := owner.call(api, "POST", "/v1/webhooks/"+hook+"/test", "").text("delivery_id")
 	require.NotEmpty(t, delivery)
+	path := owner.bulk(api, `{"action":"cancel","filter":{"correlation_id":"none"}}`)
+	owner.awaitBulk(api, path, -1)
+	bulk := strings.TrimPrefix(path, "/v1/bulk/")
 	hooks := `SELECT md5(string_agg(w::text, '' ORDER BY webhook_id)) || 
 		(SELECT md5(string_agg(d::text, '' ORDER BY delivery_id)) FROM deliveries d) FROM webhooks w`
 	hooksBefore := s.text(hooks)
@@ -56,6 +59,10 @@ func TestStrangersSeeNothing(t *testing.T) {
 		{"GET", "/v1/batches/{batch}", "", header{"Accept", "application/problem+json"}},
 		{"GET", "/v1/batches/{batch}/jobs", "", nil},
 		{"POST", "/v1/batches/{batch}/cancel", "", nil},
+		{"GET", "/v1/bulk/{bulk}", "", nil},
+		{"GET", "/v1/bulk/{bulk}/items", "", nil},
+		{"GET", "/v1/bulk/{bulk}/items?result=FAILED", "", nil},
+		{"POST", "/v1/bulk/{bulk}/abort", "", nil},
 		{"GET", "/v1/webhooks/{hook}", "", nil},
 		{"PATCH", "/v1/webhooks/{hook}", `{"enabled":false}`, nil},
 		{"DELETE", "/v1/webhooks/{hook}", "", nil},
@@ -75,9 +82,9 @@ func TestStrangersSeeNothing(t *testing.T) {
 		{"POST", "/v1/clients/{client}/keys/revoke", `{"key_id":"` + keyID(owner.key) + `"}`, nil},
 	} {
 		request := uuid.NewString()
-		ask := func(job, batch, client, hook, delivery string) answer {
+		ask := func(job, batch, client, hook, delivery, bulk string) answer {
 			path := strings.NewReplacer("{job}", job, "{batch}", batch, "{client}", client, "{hook}", hook, "{delivery}",
-				delivery).Replace(route.path)
+				delivery, "{bulk}", bulk).Replace(route.path)
 			a := stranger.call(api, route.method, path, route.body, append(header{"X-Request-Id", request}, route.headers...)...)
 			require.NoError(t, a.err)
 			for _, name := range []string{"Date", "Ratelimit"} { // they say nothing about the job
@@ -85,12 +92,13 @@ func TestStrangersSeeNothing(t *testing.T) {
 			}
 			return a
 		}
-		random := ask(uuid.NewString(), uuid.NewString(), uuid.NewString(), uuid.NewString(), uuid.NewString())
+		random := ask(uuid.NewString(), uuid.NewString(), uuid.NewString(), uuid.NewString(), uuid.NewString(), uuid.NewString())
 		require.Equal(t, http.StatusNotFound, random.status, route.path)
 		for _, foreign := range []answer{
-			ask(failed, batch, owner.id, hook, delivery), ask(waiting, failed, owner.id, delivery, hook),
-			ask("not-an-id", "not-an-id", "not-an-id", "not-an-id", "not-an-id"),
-			ask(strings.ToUpper(failed), strings.ToUpper(batch), strings.ToUpper(owner.id), strings.ToUpper(hook), strings.ToUpper(delivery)),
+			ask(failed, batch, owner.id, hook, delivery, bulk), ask(waiting, failed, owner.id, delivery, hook, batch),
+			ask("not-an-id", "not-an-id", "not-an-id", "not-an-id", "not-an-id", "not-an-id"),
+			ask(strings.ToUpper(failed), strings.ToUpper(batch), strings.ToUpper(owner.id), strings.ToUpper(hook), strings.ToUpper(delivery),
+				strings.ToUpper(bulk)),
 		} {
 			require.Equal(t, random.status, foreign.status, "%s %s", route.method, route.path)
 			require.Empty(t, cmp.Diff(random.header, foreign.header), "%s %s", route.method, route.path)
@@ -98,7 +106,7 @@ func TestStrangersSeeNothing(t *testing.T) {
 		}
 		nobody := &user{s: s}
 		a := nobody.call(api, route.method, strings.NewReplacer("{job}", failed, "{batch}", batch, "{client}", owner.id, "{hook}", hook,
-			"{delivery}", delivery).Replace(route.path), route.body, route.headers...)
+			"{delivery}", delivery, "{bulk}", bulk).Replace(route.path), route.body, route.headers...)
 		require.Equal(t, http.StatusUnauthorized, a.status, "%s %s without a key", route.method, route.path)
 	}
 	list := stranger.call(api, "GET", "/v1/jobs?batch_id="+batch, "")

@@ -47,6 +47,7 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestIdempotencyConflictNamesWhatWasMade": true,
 		"TestClientLibrary":                       true, "TestClientLibraryBatch": true, "TestClientLibraryVerifiesWebhooks": true,
 		"TestFailureThatIsNotRetryableIsNotRetried": true, "TestCancelAndItsRepetition": true,
+		"TestBulkCancelIsAborted": true,
 	}
 	page, err := os.ReadFile("../../docs/reliability.md")
 	require.NoError(t, err)

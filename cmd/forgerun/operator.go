@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/forgerun/forgerun/app/bulk"
 	"github.com/forgerun/forgerun/app/clients"
 	"github.com/forgerun/forgerun/app/delivery"
 	"github.com/forgerun/forgerun/app/jobs"
@@ -19,7 +20,7 @@ func (p *process) newOperatorAPI() *operator.API {
 		MaxPayload: p.cfg.MaxPayload, Catalogue: p.cfg.catalogue(),
 	}, operator.Deps{
 		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store.Admin()}, Audit: p.store.Admin(), Marker: p.store.Admin(),
-		Progress: p.queue, CursorKey: p.store.CursorKey, Log: p.log,
+		Bulk: bulk.New(p.store, p.store, nil, p.log), Progress: p.queue, CursorKey: p.store.CursorKey, Log: p.log,
 		Jobs: jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
 			Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue, Targets: p.guard(),
 			Completer: p.completer, Metrics: p.metrics, Log: p.log,

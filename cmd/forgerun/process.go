@@ -14,7 +14,9 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/batches"
+	"github.com/forgerun/forgerun/app/bulk"
 	"github.com/forgerun/forgerun/app/delivery"
+	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/app/maintenance"
 	"github.com/forgerun/forgerun/app/worker"
 	"github.com/forgerun/forgerun/handlers/conn"
@@ -44,6 +46,7 @@ type process struct {
 	queue     *queue.Queue
 	notifier  *delivery.Notifier // the queue of whatever writes events
 	completer *batches.Completer
+	capacity  *jobs.Capacity // its count is kept by the API's loop, and by bulk operations
 
 	connections *conn.Metrics // of all listeners
 	attempts    *authlimit.Limiter
@@ -92,6 +95,7 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	p.subscribers = delivery.NewSubscribers(p.store, p.log)
 	p.notifier = delivery.NewNotifier(p.queue, p.subscribers)
 	p.completer = batches.NewCompleter(p.store, p.notifier, p.metrics, p.log)
+	p.capacity = jobs.NewCapacity(p.cfg.limits(), p.store, p.log)
 	return p, p.parts.Start(context.Background(),
 		p.adminPart(),
 		lifecycle.Close("store", p.store.Close),
@@ -184,8 +188,8 @@ func (p *process) limited(l net.Listener, name string, total func() int) *conn.L
 func (p *process) newMaintenance() *maintenance.Maintenance {
 	d := maintenance.Deps{
 		Store: p.store, Claims: p.store, Backlog: p.store, Clock: p.store, History: p.store,
-		Throttle: maintenance.Throttle{Store: p.store, Most: p.cfg.ClientMaxRunning},
-		Queue:    p.notifier, Completer: p.completer, Backoff: p.cfg.Backoff,
+		Throttle: maintenance.Throttle{Store: p.store, Most: p.cfg.ClientMaxRunning}, Bulk: p.newBulkRunner(),
+		Queue: p.notifier, Completer: p.completer, Backoff: p.cfg.Backoff,
 		Metrics: p.metrics, Tracer: p.tracer, Log: p.log,
 		Relay:      maintenance.NewRelay(p.store, p.queue, p.cfg.DispatchWindow, p.metrics, p.log),
 		Deliveries: delivery.NewRelay(p.store, p.queue, p.metrics, p.log),
@@ -196,6 +200,16 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 		}, p.store, p.queue, p.metrics, p.log)
 	}
 	return maintenance.New(d)
+}
+
+// newBulkRunner makes what does bulk operations. Its jobs are changed by the use cases of
+// clients, without those parts of them that only requests need.
+func (p *process) newBulkRunner() *bulk.Runner {
+	service := jobs.New(jobs.Config{Backoff: p.cfg.Backoff}, jobs.Deps{
+		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue, Capacity: p.capacity, Completer: p.completer,
+		Metrics: p.metrics, Log: p.log,
+	})
+	return bulk.NewRunner(p.store, jobs.NewBulk(service, p.store), p.metrics, nil, p.log)
 }
 
 // loop is a part that runs f. What it does last may wait for a statement.

@@ -66,6 +66,7 @@ type Config struct {
 type Deps struct {
 	Reader    Reader
 	Overview  Overviewer
+	Bulk      BulkOperations
 	Progress  ProgressReader
 	Jobs      Jobs
 	Webhooks  Webhooks

@@ -39,6 +39,9 @@ func documented(t *testing.T) (all []operation) {
 }
 
 func (o operation) body() string {
+	if o.path == "/admin/v1/bulk" && o.method == "POST" {
+		return `{"action":"retry","filter":{"state":"FAILED"}}`
+	}
 	if o.path == "/admin/v1/jobs" {
 		return `{"client_id":"` + anID.String() + `","job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}}`
 	}
@@ -170,6 +173,36 @@ func TestOverride(t *testing.T) {
 	require.JSONEq(t, `{"override":true}`, string(w.store.entries[3].Detail))
 	require.Equal(t, http.StatusBadRequest, w.send(changeToken, "POST", path, `{"overide":true}`).StatusCode)
 	require.Len(t, w.store.entries, 4)
+}
+
+// The filter has the names of the list of jobs; a dry run changes nothing.
+func TestBulk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := anID.String()
+	filter := `{"state":"FAILED","kind":"CPU_BURST","type":"EXECUTE","client_id":"` + id + `","batch_id":"` + id + `","correlation_id":"a",` +
+		`"failure_code":"RFA_INTERNAL","from":"2030-01-02T03:04:05.000006Z","to":"2030-01-02T03:04:05.000006Z"}`
+	r := w.send(changeToken, "POST", "/admin/v1/bulk", `{"action":"retry","filter":`+filter+`,"dry_run":true,"override":true,"rate":7}`)
+	require.Equal(t, http.StatusOK, r.StatusCode, r.text)
+	require.Contains(t, r.text, `"sample":[{"job_id":"`+id+`"`)
+	require.Empty(t, w.store.done)
+	at := now
+	require.Equal(t, job.BulkRequest{
+		Owner: job.BulkOwner{Operator: "ann"}, Action: job.BulkRetry, DryRun: true, Rate: 7, Override: true, RequestID: w.store.bulk.RequestID,
+		Filter: job.BulkFilter{
+			State: job.Failed, WorkKind: job.CPUBurst, Type: job.Execute, ClientID: anID, BatchID: anID, CorrelationID: "a",
+			FailureCode: job.CodeInternal, CreatedAfter: &at, CreatedBefore: &at,
+		},
+	}, w.store.bulk)
+	require.JSONEq(t, `{"action":"retry","filter":`+filter+`,"dry_run":true,"override":true,"rate":7}`, string(w.store.entries[0].Detail))
+	for _, body := range []string{"", `{}`, `{"action":"retry","filter":{}}`, `{"action":"burn","filter":{"all":true}}`,
+		`{"action":"retry","filter":{"work_kind":"CPU_BURST"}}`, `{"action":"cancel","filter":{"all":true},"override":true}`} {
+		require.Equal(t, http.StatusBadRequest, w.send(changeToken, "POST", "/admin/v1/bulk", body).StatusCode, body)
+	}
+	w.store.nexts = []job.ID{anID}
+	cursor := cursorOf(t, w.get("/admin/v1/bulk/"+id+"/items?result=SKIPPED&limit=3"))
+	w.get("/admin/v1/bulk/" + id + "/items?result=SKIPPED&cursor=" + cursor)
+	require.Equal(t, job.BulkQuery{After: anID, Limit: 50, Result: job.ItemSkipped}, w.store.bulkQuery)
 }
 
 func TestBadQueries(t *testing.T) {

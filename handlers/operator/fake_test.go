@@ -52,7 +52,7 @@ func newWorld(t *testing.T) *world {
 		Limits:    operator.Limits{ClientActive: 5, Window: 7},
 		Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute},
 	}, operator.Deps{
-		Reader: s, Progress: s, Jobs: s, Webhooks: s, Clients: clients{s}, Audit: s, Overview: s, Marker: s,
+		Reader: s, Progress: s, Jobs: s, Webhooks: s, Clients: clients{s}, Audit: s, Overview: s, Marker: s, Bulk: bulks{s},
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("key"), nil },
 		Log:       slog.New(slog.DiscardHandler),
 	})
@@ -106,6 +106,9 @@ type store struct {
 	done    []string
 	request job.Request
 	panics  bool
+
+	bulk      job.BulkRequest
+	bulkQuery job.BulkQuery
 
 	mu      sync.Mutex
 	text    string
@@ -346,4 +349,47 @@ func (s *store) End(_ context.Context, _ job.ID, status int, target string) erro
 func (s *store) Audit(_ context.Context, q admin.AuditQuery) (admin.Page[admin.AuditEntry], error) {
 	s.auditQ = q
 	return admin.Page[admin.AuditEntry]{Data: []admin.AuditEntry{}, Next: s.nextID()}, s.err
+}
+
+// bulks are operations on many jobs, some of whose names are those of others.
+type bulks struct{ *store }
+
+func bulkOperation() *job.Bulk {
+	return &job.Bulk{
+		ID: anID, Owner: job.BulkOwner{Operator: "ann"}, Action: job.BulkRetry, Filter: job.BulkFilter{WorkKind: job.CPUBurst}, Rate: 200,
+		CreatedAt: time.Time(now),
+	}
+}
+
+func (b bulks) Begin(_ context.Context, r job.BulkRequest) (*job.Bulk, error) {
+	b.bulk = r
+	return bulkOperation(), b.did("begin bulk by " + r.Owner.Operator)
+}
+
+func (b bulks) Count(_ context.Context, r job.BulkRequest) (job.BulkCount, error) {
+	b.bulk = r
+	at := time.Time(now)
+	return job.BulkCount{Count: 1, Sample: []*job.Job{{
+		ID: anID, ClientID: anID, Type: job.Execute, WorkKind: job.SuccessFast, State: job.Failed, Outcome: "FAILED", Attempt: 1, MaxAttempts: 4,
+		CreatedAt: at, UpdatedAt: at, StartedAt: &at, FinishedAt: &at, Failure: job.NewFailure(job.FailedOnce, 1, job.Backoff{}),
+	}}}, b.err
+}
+
+func (b bulks) Bulk(context.Context, job.BulkOwner, job.ID) (*job.Bulk, error) {
+	return bulkOperation(), b.err
+}
+
+func (b bulks) Bulks(_ context.Context, _ job.BulkOwner, q job.BulkQuery) ([]*job.Bulk, job.ID, error) {
+	b.bulkQuery = q
+	return []*job.Bulk{bulkOperation()}, b.nextID(), b.err
+}
+
+func (b bulks) Items(_ context.Context, _ job.BulkOwner, _ job.ID, q job.BulkQuery) ([]job.BulkItem, job.ID, error) {
+	b.bulkQuery = q
+	at := time.Time(now)
+	return []job.BulkItem{{JobID: anID, Result: job.ItemSkipped, Detail: "It has ended.", At: &at}}, b.nextID(), b.err
+}
+
+func (b bulks) Abort(_ context.Context, o job.BulkOwner, _ job.ID) (*job.Bulk, error) {
+	return bulkOperation(), b.did("abort by " + o.Operator)
 }

@@ -29,7 +29,9 @@ func (o overviews) Overview(_ context.Context, w admin.Window) (*admin.Overview,
 func TestGetOverview(t *testing.T) {
 	t.Parallel()
 	get := func(o overviews, query string) *httptest.ResponseRecorder {
-		api := New(Config{Timeout: time.Minute}, Deps{Reader: struct{ Reader }{}, Overview: o, Log: slog.New(slog.DiscardHandler)})
+		api := New(Config{Timeout: time.Minute}, Deps{
+			Reader: struct{ Reader }{}, Bulk: struct{ BulkOperations }{}, Overview: o, Log: slog.New(slog.DiscardHandler),
+		})
 		w := httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/admin/v1/overview"+query, http.NoBody)
 		api.Handler(operators.Guard{}).ServeHTTP(w, r)

@@ -53,7 +53,7 @@ var (
 // actions are what the audit log can have.
 var actions = []string{
 	"submit_job", "cancel_job", "retry_job", "delete_job", "enable_webhook", "disable_webhook", "test_webhook", "redeliver",
-	"create_client", "create_key", "revoke_key",
+	"create_client", "create_key", "revoke_key", "begin_bulk", "abort_bulk",
 }
 
 // text is a parameter that is any text.
@@ -122,6 +122,11 @@ func (a *API) routes() []route {
 		change(http.MethodPost, "jobs/{id}/cancel", "cancel_job", "job", a.cancelJob),
 		detailed(change(http.MethodPost, "jobs/{id}/retry", "retry_job", "job", a.retryJob), retryDetail),
 		change(http.MethodDelete, "jobs/{id}", "delete_job", "job", a.deleteJob),
+		get("bulk", a.listBulks, paged()...),
+		get("bulk/{id}", ofBulk(a.deps.Bulk.Bulk)),
+		get("bulk/{id}/items", a.listBulkItems, paged(query.Choice("result", job.BulkResults))...),
+		detailed(change(http.MethodPost, "bulk", "begin_bulk", "bulk", a.beginBulk), bulkDetail),
+		change(http.MethodPost, "bulk/{id}/abort", "abort_bulk", "bulk", ofBulk(a.deps.Bulk.Abort)),
 		change(http.MethodPost, "webhooks/{id}/enable", "enable_webhook", "webhook", a.enableWebhook(true)),
 		change(http.MethodPost, "webhooks/{id}/disable", "disable_webhook", "webhook", a.enableWebhook(false)),
 		change(http.MethodPost, "webhooks/{id}/test", "test_webhook", "webhook", a.testWebhook),

@@ -85,6 +85,32 @@ type JobSummary struct {
 	FailureCode   *job.Code    `json:"failure_code"`
 }
 
+// SummaryOf shows a job that was read in another way.
+func SummaryOf(j *job.Job) JobSummary {
+	s := JobSummary{
+		JobID: j.ID, ClientID: j.ClientID, Type: j.Type, WorkKind: j.WorkKind, State: j.State,
+		CreatedAt: job.Time(j.CreatedAt), ExecutionAt: job.TimeOf(j.ExecutionAt), UpdatedAt: job.Time(j.UpdatedAt),
+		StartedAt: job.TimeOf(j.StartedAt), FinishedAt: job.TimeOf(j.FinishedAt),
+		Attempt: j.Attempt, Attempts: j.Attempt, MaxAttempts: j.MaxAttempts, CanRetry: j.CanRetry(),
+	}
+	if j.Outcome != "" {
+		s.Outcome = &j.Outcome
+	}
+	if j.State == job.Canceled {
+		s.CanceledAt = s.FinishedAt
+	}
+	if !j.BatchID.IsZero() {
+		s.BatchID = &j.BatchID
+	}
+	if j.CorrelationID != "" {
+		s.CorrelationID = &j.CorrelationID
+	}
+	if j.Failure != nil {
+		s.FailureCode = &j.Failure.Code
+	}
+	return s
+}
+
 // JobPage is a part of a list of jobs. It may be short, or empty, before the end.
 type JobPage struct {
 	Jobs []JobSummary

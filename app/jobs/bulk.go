@@ -1,0 +1,198 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// BulkStore changes the jobs of a bulk operation, many in one transaction.
+type BulkStore interface {
+	// RetryItems gives what became of each: Changed is false for a job that was not FAILED at its attempt any more. With
+	// override it does so whether failures are retryable or not, and beyond the attempts.
+	RetryItems(ctx context.Context, retries []job.ItemRetry, override bool) ([]job.Change, error)
+	// CancelItems gives those that were not final.
+	CancelItems(ctx context.Context, items []job.BulkItem) ([]job.Canceling, error)
+	// DeleteItems gives those that were final and have not changed since they were gathered.
+	DeleteItems(ctx context.Context, items []job.BulkItem) ([]job.ID, error)
+	// CountsInBatch reports whether a job cannot be deleted because its batch is open.
+	CountsInBatch(ctx context.Context, id job.ID) (bool, error)
+}
+
+// Bulk changes jobs of a bulk operation as the use cases of single jobs do: the same
+// rules, events, tasks, signals and metrics.
+type Bulk struct {
+	s     *Service
+	store BulkStore
+}
+
+// NewBulk makes it of a Service that has a Capacity.
+func NewBulk(s *Service, store BulkStore) *Bulk { return &Bulk{s, store} }
+
+// Freshen counts the jobs that there are, where it is time to: what is queued again needs
+// room.
+func (b *Bulk) Freshen(ctx context.Context) error { return b.s.capacity.Freshen(ctx) }
+
+// DoItems does the action of an operation to items, and gives those that have a result
+// now. The others are those for whose next attempt there is no room at the moment.
+func (b *Bulk) DoItems(ctx context.Context, operation *job.Bulk, items []job.BulkItem) ([]job.BulkItem, error) {
+	ctx = telemetry.WithRequest(ctx, operation.RequestID)
+	switch operation.Action {
+	case job.BulkRetry:
+		return b.retry(ctx, operation.Override, items)
+	case job.BulkCancel:
+		return b.cancel(ctx, items)
+	default:
+		return b.delete(ctx, items)
+	}
+}
+
+var errItemGone = job.Errorf(job.CodeJobGone, "The job was removed.")
+
+// What is said of skipped items.
+const (
+	itemChanged  = "The job has changed since the operation began."
+	itemEnded    = "The job was final already."
+	itemNotFinal = "The job is not final."
+	itemRemoved  = "The job was removed already."
+)
+
+// retry queues next attempts. An attempt that the operation did not find is not retried:
+// somebody else retried the job since.
+func (b *Bulk) retry(ctx context.Context, override bool, items []job.BulkItem) (ended []job.BulkItem, err error) {
+	var retries []job.ItemRetry
+	var dones []func(accepted bool)
+	for _, i := range items {
+		switch j := i.Job; {
+		case j == nil:
+			ended = append(ended, i.Fail(errItemGone))
+		case j.Attempt != i.Attempt:
+			ended = append(ended, i.End(job.ItemSkipped, "", itemChanged))
+		case !j.State.Final():
+			ended = append(ended, i.End(job.ItemSkipped, "", itemNotFinal))
+		case !j.CanRetry() && !(override && j.State == job.Failed):
+			ended = append(ended, refused(i, j.RefusalOfRetry()))
+		default:
+			done, err := b.s.capacity.reserve(i.ClientID, loadOf(nil))
+			if err != nil {
+				continue
+			}
+			dones = append(dones, done)
+			retries = append(retries, job.ItemRetry{Item: i, Wait: b.s.cfg.Backoff.Wait(j.Attempt, rand.Float64())})
+		}
+	}
+	if len(retries) == 0 {
+		return ended, nil
+	}
+	changes, err := b.store.RetryItems(ctx, retries, override)
+	for n, done := range dones {
+		done(err == nil && changes[n].Changed)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for n, r := range retries {
+		if !changes[n].Changed {
+			ended = append(ended, r.Item.End(job.ItemSkipped, "", itemChanged))
+			continue
+		}
+		ended = append(ended, r.Item.End(job.ItemSucceeded, "", ""))
+		app.AfterCommit(ctx, func() { b.s.retried(ctx, r.Item.Job, changes[n]) })
+	}
+	return ended, nil
+}
+
+// refused gives the item with what a single request would have been answered.
+func refused(i job.BulkItem, err error) job.BulkItem {
+	detail := ""
+	if known, ok := errors.AsType[*job.Error](err); ok {
+		detail = known.Detail
+	}
+	return i.End(job.ItemFailed, job.CodeOf(err), detail)
+}
+
+func (b *Bulk) cancel(ctx context.Context, items []job.BulkItem) (ended []job.BulkItem, err error) {
+	var open []job.BulkItem
+	for _, i := range items {
+		switch j := i.Job; {
+		case j == nil:
+			ended = append(ended, i.Fail(errItemGone))
+		case j.State.Final():
+			ended = append(ended, i.End(job.ItemSkipped, "", itemEnded))
+		default:
+			open = append(open, i)
+		}
+	}
+	if len(open) == 0 {
+		return ended, nil
+	}
+	canceled, err := b.store.CancelItems(ctx, open)
+	if err != nil {
+		return nil, err
+	}
+	changed := map[job.ID]bool{}
+	for _, c := range canceled {
+		changed[c.Before.ID] = true
+		app.AfterCommit(ctx, func() { b.s.canceled(ctx, c.Before, c.Change) })
+	}
+	for _, i := range open {
+		if changed[i.JobID] {
+			ended = append(ended, i.End(job.ItemSucceeded, "", ""))
+			continue
+		}
+		ended = append(ended, i.End(job.ItemSkipped, "", itemEnded))
+	}
+	return ended, nil
+}
+
+// delete removes jobs. One that has changed since it was gathered stays: it may be another
+// one than the filter meant.
+func (b *Bulk) delete(ctx context.Context, items []job.BulkItem) (ended []job.BulkItem, err error) {
+	var final []job.BulkItem
+	for _, i := range items {
+		switch j := i.Job; {
+		case j == nil:
+			ended = append(ended, i.End(job.ItemSkipped, job.CodeJobGone, itemRemoved))
+		case j.EventSeq != i.EventSeq:
+			ended = append(ended, i.End(job.ItemSkipped, "", itemChanged))
+		case !j.State.Final():
+			ended = append(ended, refused(i, job.RefusalOfDelete(j.State)))
+		default:
+			final = append(final, i)
+		}
+	}
+	if len(final) == 0 {
+		return ended, nil
+	}
+	deleted, err := b.store.DeleteItems(ctx, final)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range final {
+		if !slices.Contains(deleted, i.JobID) {
+			left, err := b.undeleted(ctx, i)
+			if err != nil {
+				return nil, err
+			}
+			ended = append(ended, left)
+			continue
+		}
+		ended = append(ended, i.End(job.ItemSucceeded, "", ""))
+		app.AfterCommit(ctx, func() { b.s.deleted(i.Job) })
+	}
+	return ended, nil
+}
+
+// undeleted gives an item whose final job was not deleted, with the reason.
+func (b *Bulk) undeleted(ctx context.Context, i job.BulkItem) (job.BulkItem, error) {
+	counts, err := b.store.CountsInBatch(ctx, i.JobID)
+	if err == nil && counts {
+		return i.Fail(job.ErrCountsInBatch), nil
+	}
+	return i.End(job.ItemSkipped, "", itemChanged), err
+}

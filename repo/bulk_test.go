@@ -1,0 +1,355 @@
+package repo_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+)
+
+// bulk begins an operation of the fixture's client, changed by opts.
+func (f *fixture) bulk(action job.BulkAction, filter job.BulkFilter, opts ...func(*job.Bulk)) *job.Bulk {
+	f.t.Helper()
+	b := job.Bulk{ID: newID(), Owner: job.BulkOwner{ClientID: f.client}, Action: action, Filter: filter, Rate: 200, RequestID: "r-bulk"}
+	for _, opt := range opts {
+		opt(&b)
+	}
+	added, err := f.store.InsertBulk(f.ctx(), b)
+	require.NoError(f.t, err)
+	return added
+}
+
+func ofOperator(b *job.Bulk) { b.Owner = job.BulkOwner{Operator: "anna"} }
+
+// gather takes the items of an operation, so many jobs at a time.
+func (f *fixture) gather(b *job.Bulk, look, most int) *job.Bulk {
+	f.t.Helper()
+	for b.GatheredAt == nil {
+		next, ok, err := f.store.GatherBulk(f.ctx(), b, look, most)
+		require.NoError(f.t, err)
+		require.True(f.t, ok)
+		b = next
+	}
+	return b
+}
+
+func (f *fixture) items(b *job.Bulk, q job.BulkQuery) (ids []job.ID, items []job.BulkItem) {
+	f.t.Helper()
+	q.Limit = 100
+	items, next, err := f.store.BulkItems(f.ctx(), f.client, b.ID, q)
+	require.NoError(f.t, err)
+	require.Zero(f.t, next)
+	for _, i := range items {
+		ids = append(ids, i.JobID)
+	}
+	return ids, items
+}
+
+func TestBulkGathersWhatMatches(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	correlated := f.submit(func(s *job.Submission) { s.Job.CorrelationID = "run-7" })
+	queued := f.submit()
+	failed := f.at(job.Failed)
+	other := f.submit(func(s *job.Submission) { s.Job.ClientID = newID() })
+	before, all := f.job(queued).CreatedAt, []job.ID{correlated, queued, failed}
+	for name, test := range map[string]struct {
+		filter job.BulkFilter
+		opts   []func(*job.Bulk)
+		want   []job.ID
+	}{
+		"all":            {job.BulkFilter{All: true}, nil, all},
+		"state":          {job.BulkFilter{State: job.Queued}, nil, []job.ID{correlated, queued}},
+		"failure code":   {job.BulkFilter{FailureCode: f.job(failed).Failure.Code}, nil, []job.ID{failed}},
+		"correlation":    {job.BulkFilter{CorrelationID: "run-7"}, nil, []job.ID{correlated}},
+		"after":          {job.BulkFilter{CreatedAfter: job.TimeOf(&before)}, nil, []job.ID{queued, failed}},
+		"before":         {job.BulkFilter{CreatedBefore: job.TimeOf(&before)}, nil, []job.ID{correlated}},
+		"kind":           {job.BulkFilter{WorkKind: job.FailImmediate}, nil, nil},
+		"type":           {job.BulkFilter{Type: job.Execute}, nil, all},
+		"batch":          {job.BulkFilter{BatchID: newID()}, nil, nil},
+		"all clients":    {job.BulkFilter{All: true}, []func(*job.Bulk){ofOperator}, append([]job.ID{other}, all...)},
+		"a given client": {job.BulkFilter{ClientID: f.client}, []func(*job.Bulk){ofOperator}, all},
+	} {
+		b := f.gather(f.bulk(job.BulkCancel, test.filter, test.opts...), 2, 100)
+		items, next, err := f.store.BulkItems(f.ctx(), job.ID{}, b.ID, job.BulkQuery{Limit: 100})
+		require.NoError(t, err)
+		require.Zero(t, next)
+		var ids []job.ID
+		for _, i := range items {
+			ids = append(ids, i.JobID)
+			require.Equal(t, job.ItemPending, i.Result)
+		}
+		require.ElementsMatch(t, test.want, ids, name)
+		require.Equal(t, len(test.want), b.Total, name)
+		require.False(t, b.More)
+
+		look, err := f.store.CountBulk(f.ctx(), b.JobsOf(), test.filter, job.ID{}, 100)
+		require.NoError(t, err)
+		require.ElementsMatch(t, test.want, look.First, name)
+		require.Equal(t, len(test.want), look.Matched, name)
+		f.finishAll(b)
+	}
+}
+
+// finishAll aborts an operation, so that another one may begin.
+func (f *fixture) finishAll(b *job.Bulk) {
+	f.t.Helper()
+	_, _, err := f.store.AbortBulk(f.ctx(), job.ID{}, b.ID)
+	require.NoError(f.t, err)
+}
+
+// Jobs that were created since are not meant, and the newest are taken where there are
+// too many.
+func TestBulkTakesSoManyOfTheJobsBeforeIt(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	ids := []job.ID{f.submit(), f.submit(), f.submit()}
+	b := f.bulk(job.BulkCancel, job.BulkFilter{All: true})
+	f.submit()
+	first, ok, err := f.store.GatherBulk(f.ctx(), b, 2, 2)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, job.BulkRunning, first.State())
+	_, ok, err = f.store.GatherBulk(f.ctx(), b, 2, 2)
+	require.NoError(t, err)
+	require.False(t, ok, "a leader of before does the step again")
+	b = f.gather(first, 2, 2)
+	require.True(t, b.More)
+	require.Equal(t, 2, b.Total)
+	taken, _ := f.items(b, job.BulkQuery{})
+	require.Equal(t, ids[1:], taken)
+}
+
+func TestBulkLimits(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	var first *job.Bulk
+	for range job.MaxOpenBulksClient {
+		first = f.bulk(job.BulkCancel, job.BulkFilter{All: true})
+	}
+	_, err := f.store.InsertBulk(f.ctx(), job.Bulk{ID: newID(), Owner: job.BulkOwner{ClientID: f.client}, Action: job.BulkCancel, Rate: 1})
+	require.Equal(t, job.CodeConflict, job.CodeOf(err))
+	for n := job.MaxOpenBulksClient; n < job.MaxOpenBulks-job.MaxOpenBulksOperator; n++ {
+		f.bulk(job.BulkCancel, job.BulkFilter{All: true}, func(b *job.Bulk) { b.Owner.ClientID = newID() })
+	}
+	_, err = f.store.InsertBulk(f.ctx(), job.Bulk{ID: newID(), Owner: job.BulkOwner{ClientID: newID()}, Action: job.BulkCancel, Rate: 1})
+	require.Equal(t, job.CodeRateLimited, job.CodeOf(err))
+	f.bulk(job.BulkCancel, job.BulkFilter{All: true}, ofOperator)
+
+	f.finishAll(first)
+	f.bulk(job.BulkCancel, job.BulkFilter{All: true})
+	open, err := f.store.OpenBulks(f.ctx())
+	require.NoError(t, err)
+	require.Len(t, open, job.MaxOpenBulks-job.MaxOpenBulksOperator+1)
+}
+
+// retryAll retries items, as a use case would.
+func (f *fixture) retryAll(override bool) func(context.Context, []job.BulkItem) ([]job.BulkItem, error) {
+	return func(ctx context.Context, items []job.BulkItem) (ended []job.BulkItem, err error) {
+		var retries []job.ItemRetry
+		for _, i := range items {
+			retries = append(retries, job.ItemRetry{Item: i})
+		}
+		changes, err := f.store.RetryItems(ctx, retries, override)
+		for n, c := range changes {
+			result := job.ItemSkipped
+			if c.Changed {
+				result = job.ItemSucceeded
+			}
+			ended = append(ended, items[n].End(result, "", "said"))
+		}
+		return ended, err
+	}
+}
+
+var errDied = errors.New("the leader died")
+
+// The change of a job and the result of its item are one commit.
+func TestBulkItemsHaveTheirEffectOnce(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	id := f.at(job.Failed)
+	b := f.gather(f.bulk(job.BulkRetry, job.BulkFilter{State: job.Failed}), 100, 100)
+	before := f.all(id)
+
+	_, err := f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, func(ctx context.Context, items []job.BulkItem) ([]job.BulkItem, error) {
+		ended, err := f.retryAll(false)(ctx, items)
+		require.NoError(t, err)
+		require.Equal(t, job.ItemSucceeded, ended[0].Result)
+		return nil, errDied
+	})
+	require.Error(t, err)
+	require.Equal(t, before, f.all(id), "without its result it has no effect")
+
+	taken, err := f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false))
+	require.NoError(t, err)
+	require.Len(t, taken, 1)
+	require.Equal(t, job.Queued, f.state(id))
+	taken, err = f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false))
+	require.NoError(t, err)
+	require.Empty(t, taken, "it has a result")
+	require.Equal(t, 2, f.job(id).Attempt)
+
+	done, ok, err := f.store.FinishBulk(f.ctx(), b.ID)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, job.BulkDone, done.State())
+	require.Equal(t, []int{1, 1, 1, 0, 0}, []int{done.Total, done.Done, done.Succeeded, done.Skipped, done.Failed})
+	_, ok, err = f.store.FinishBulk(f.ctx(), b.ID)
+	require.NoError(t, err)
+	require.False(t, ok)
+	_, items := f.items(b, job.BulkQuery{Result: job.ItemSucceeded})
+	require.Len(t, items, 1)
+	require.Equal(t, "said", items[0].Detail)
+	require.NotNil(t, items[0].At)
+	_, items = f.items(b, job.BulkQuery{Result: job.ItemFailed})
+	require.Empty(t, items)
+	_, _, err = f.store.AbortBulk(f.ctx(), f.client, b.ID)
+	require.Equal(t, job.CodeConflict, job.CodeOf(err))
+	f.checkInvariants()
+}
+
+// A retry that was done since, by whomever, is not done again.
+func TestBulkRetriesTheAttemptThatItFound(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	id := f.at(job.Failed)
+	b := f.gather(f.bulk(job.BulkRetry, job.BulkFilter{State: job.Failed}), 100, 100)
+	_, err := f.store.Retry(f.ctx(), f.client, id, 1, 0, "")
+	require.NoError(t, err)
+	f.finish(failure(f.claim(id, 2), job.FailedOnce))
+	_, err = f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false))
+	require.NoError(t, err)
+	require.Equal(t, 2, f.job(id).Attempt)
+	_, items := f.items(b, job.BulkQuery{Result: job.ItemSkipped})
+	require.Len(t, items, 1)
+}
+
+func TestBulkOverride(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	exhausted := f.run(attempts(1))
+	f.finish(failure(exhausted, job.FailedOnce))
+	hopeless := f.run()
+	f.finish(failure(hopeless, job.FailedImmediately))
+	b := f.gather(f.bulk(job.BulkRetry, job.BulkFilter{State: job.Failed}), 100, 100)
+	_, err := f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false))
+	require.NoError(t, err)
+	require.Equal(t, []job.State{job.Failed, job.Failed}, []job.State{f.state(exhausted.JobID), f.state(hopeless.JobID)})
+
+	b = f.gather(f.bulk(job.BulkRetry, job.BulkFilter{State: job.Failed}, ofOperator), 100, 100)
+	_, err = f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(true))
+	require.NoError(t, err)
+	require.Equal(t, []job.State{job.Queued, job.Queued}, []job.State{f.state(exhausted.JobID), f.state(hopeless.JobID)})
+	require.Equal(t, 2, f.job(exhausted.JobID).MaxAttempts)
+	require.Equal(t, 4, f.job(hopeless.JobID).MaxAttempts)
+	f.finish(success(f.claim(exhausted.JobID, 2)))
+	f.checkInvariants()
+}
+
+func TestBulkCancelsAndDeletes(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	queued, ended := f.submit(), f.at(job.Succeeded)
+	b := f.gather(f.bulk(job.BulkCancel, job.BulkFilter{All: true}), 100, 100)
+	_, err := f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, func(ctx context.Context, items []job.BulkItem) ([]job.BulkItem, error) {
+		require.Len(t, items, 2)
+		require.NotNil(t, items[0].Job)
+		canceled, err := f.store.CancelItems(ctx, items)
+		require.Len(t, canceled, 1)
+		return []job.BulkItem{items[0].End(job.ItemSucceeded, "", "")}, err
+	})
+	require.NoError(t, err)
+	require.Equal(t, job.Canceled, f.state(queued))
+	_, ok, err := f.store.FinishBulk(f.ctx(), b.ID)
+	require.NoError(t, err)
+	require.False(t, ok, "an item was left")
+
+	b = f.gather(f.bulk(job.BulkDelete, job.BulkFilter{All: true}), 100, 100)
+	f.exec(`UPDATE bulk_items SET event_seq = event_seq - 1 WHERE bulk_id = $1 AND job_id = $2`, b.ID.String(), ended.String())
+	_, err = f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, func(ctx context.Context, items []job.BulkItem) ([]job.BulkItem, error) {
+		deleted, err := f.store.DeleteItems(ctx, items)
+		require.Equal(t, []job.ID{queued}, deleted, "one that has changed stays")
+		return nil, err
+	})
+	require.NoError(t, err)
+	_, err = f.store.Job(f.ctx(), f.client, queued)
+	require.Equal(t, job.CodeJobGone, job.CodeOf(err))
+	require.Equal(t, job.Succeeded, f.state(ended))
+	f.checkInvariants()
+}
+
+// An abort comes before a part of the work or after it, and nothing is done any more.
+func TestBulkAborts(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.at(job.Failed)
+	b := f.gather(f.bulk(job.BulkRetry, job.BulkFilter{State: job.Failed}), 100, 100)
+	_, _, err := f.store.AbortBulk(f.ctx(), newID(), b.ID)
+	require.Equal(t, job.CodeBulkNotFound, job.CodeOf(err), "a stranger's")
+	aborted, changed, err := f.store.AbortBulk(f.ctx(), f.client, b.ID)
+	require.NoError(t, err)
+	require.True(t, changed)
+	require.Equal(t, job.BulkAborted, aborted.State())
+	again, changed, err := f.store.AbortBulk(f.ctx(), f.client, b.ID)
+	require.NoError(t, err)
+	require.False(t, changed)
+	require.Equal(t, aborted, again)
+	taken, err := f.store.DoItems(f.ctx(), b.ID, job.ID{}, 10, f.retryAll(false))
+	require.NoError(t, err)
+	require.Empty(t, taken)
+	_, ok, err := f.store.GatherBulk(f.ctx(), b, 10, 10)
+	require.NoError(t, err)
+	require.False(t, ok)
+}
+
+func TestBulkListsAndRetention(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.submit()
+	first, second := f.bulk(job.BulkCancel, job.BulkFilter{All: true}), f.bulk(job.BulkCancel, job.BulkFilter{State: job.Queued})
+	foreign := f.bulk(job.BulkCancel, job.BulkFilter{All: true}, ofOperator)
+	page, next, err := f.store.Bulks(f.ctx(), f.client, job.BulkQuery{Limit: 1})
+	require.NoError(t, err)
+	require.Equal(t, second, page[0])
+	page, next, err = f.store.Bulks(f.ctx(), f.client, job.BulkQuery{Limit: 1, After: next})
+	require.NoError(t, err)
+	require.Equal(t, first, page[0])
+	require.Zero(t, next)
+	page, _, err = f.store.Bulks(f.ctx(), job.ID{}, job.BulkQuery{Limit: 10})
+	require.NoError(t, err)
+	require.Equal(t, []*job.Bulk{foreign, second, first}, page)
+
+	f.gather(first, 100, 100)
+	f.gather(second, 100, 100)
+	f.finishAll(first)
+	f.finishAll(second)
+	f.exec(`UPDATE bulk_operations SET finished_at = now() - interval '8 days' WHERE bulk_id = $1`, first.ID.String())
+	for range 2 {
+		_, err = f.store.Clean(f.ctx(), 100)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 2, f.count("bulk_operations"))
+	require.Equal(t, second.ID.String(), one[string](f, `SELECT string_agg(DISTINCT bulk_id::text, ' ') FROM bulk_items`))
+}
+
+// Programs of before know nothing of operations: one that waits is done by the next leader
+// that does.
+func TestMigrateBulkDownAndUp(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	newest := schema(t, f)
+	f.gather(f.bulk(job.BulkCancel, job.BulkFilter{All: true}), 10, 10)
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, 13))
+	f.submitBefore("")
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, 14))
+	require.Equal(t, newest, schema(t, f))
+	b := f.gather(f.bulk(job.BulkCancel, job.BulkFilter{All: true}), 10, 10)
+	require.Equal(t, 1, b.Total)
+	require.WithinDuration(t, time.Now(), b.CreatedAt, time.Hour)
+}
