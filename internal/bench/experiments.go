@@ -45,6 +45,7 @@ var all = []experiment{
 	{"finished-5m", full, "5 million finished jobs in the tables", scale.Finished},
 	{"queued-1m", full, "1 million jobs in the queue", scale.Queued},
 	{"start-1m", full, "the start of an api process with 1 million live jobs", scale.Start},
+	{"bulk", full, "100,000 failed jobs retried in one operation, beside submissions", scale.Bulk},
 	{"deliveries", full, "webhooks: deliveries to a fast receiver", experiments.Deliveries},
 	{"observability", full, "what metrics, logs and scrapes cost", experiments.Observability},
 	{"generator", full, "the simulator's load generator, which must not limit a run", experiments.Generator},
