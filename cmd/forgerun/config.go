@@ -25,6 +25,7 @@ type Config struct {
 	AdminReadToken              string
 	OwnAdminToken               bool // dev made it
 	MaskParams                  operator.Mask
+	TraceURL                    string // "" or with {trace_id}
 	OpenRegistration            bool
 	DataDir                     string
 	LogLevel                    slog.Level
@@ -128,6 +129,8 @@ func (c *Config) serviceVariables() []variable {
 		{name: "FORGERUN_MASK_PARAMS", fallback: "*password*,*secret*,*token*",
 			help:  "members of params and of event data whose values operators are not shown, in either case; none: all are shown",
 			parse: masked(&c.MaskParams)},
+		{name: "FORGERUN_TRACE_URL", help: "where a trace is shown, with {trace_id} in it; the console links to it",
+			parse: traceURL(&c.TraceURL)},
 		{name: "FORGERUN_OPEN_REGISTRATION", fallback: "false", dev: "true", help: "whether anybody may create a client",
 			parse: boolean(&c.OpenRegistration)},
 		{name: "FORGERUN_DATA_DIR", fallback: ".forgerun", help: "folder of dev's own stores", parse: text(&c.DataDir)},

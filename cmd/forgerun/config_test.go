@@ -31,6 +31,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_ADMIN_READ_TOKEN":         {"short", "0123456789abcdef,"},
 		"FORGERUN_MASK_PARAMS":              {"[", "*a*,[b"},
 		"FORGERUN_OPEN_REGISTRATION":        {"maybe"},
+		"FORGERUN_TRACE_URL":                {"traces.example.com", "https://traces.example.com/trace", "javascript:{trace_id}"},
 		"FORGERUN_LOG_LEVEL":                {"loud"},
 		"FORGERUN_LOG_FORMAT":               {"xml"},
 		"FORGERUN_WORKER_CONCURRENCY":       {"0", "-1", "many", "1.5"},

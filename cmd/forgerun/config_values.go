@@ -95,6 +95,18 @@ func publicURL(field *string) func(string) error {
 	}
 }
 
+// traceURL takes the address of a page of traces.
+func traceURL(field *string) func(string) error {
+	return func(s string) error {
+		u, err := url.Parse(strings.ReplaceAll(s, operator.TraceIDMark, "0"))
+		if s != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || !strings.Contains(s, operator.TraceIDMark)) {
+			return fmt.Errorf("an http or https URL with %s in it, such as https://traces.example.com/trace/%[1]s", operator.TraceIDMark)
+		}
+		*field = s
+		return nil
+	}
+}
+
 func tokens(field *string) func(string) error {
 	return func(s string) error {
 		*field = s

@@ -182,6 +182,7 @@ func TestConsoleInABrowser(t *testing.T) {
 // consolePages are all pages, with what each must show of the jobs that the test makes.
 var consolePages = map[string]string{
 	"overview": "Jobs by state", "jobs": "FAIL_IMMEDIATE", "jobs?state=FAILED": "RFA_INTERNAL", "new": "Kind", "batches": "Batches",
+	"bulk":   "cancel",
 	"queues": "SUCCESS_FAST", "failures": "FAIL_IMMEDIATE", "webhooks": "http://127.0.0.1:10/", "deliveries": "PENDING", "workers": "ALIVE",
 	"clients": "Clients", "audit": "Audit", "system": "Workers alive",
 }
@@ -199,7 +200,10 @@ func TestConsolePages(t *testing.T) {
 	s.await("FAILED", failed)
 	u.submit(api, `{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2099-01-01T00:00:00Z"}`)
 	batch := u.submitBatch(api, `{"jobs":[`+execute("SUCCESS_FAST")+`]}`)
-	pages := map[string]string{"jobs/" + failed: "job.failed", "batches/" + batch: "Batch", "clients/" + u.id: "Keys"}
+	begun := s.operator("").call(api, "POST", "/admin/v1/bulk", `{"action":"cancel","filter":{"kind":"FAIL_IMMEDIATE"}}`)
+	require.Equal(t, http.StatusAccepted, begun.status, begun.body)
+	pages := map[string]string{"bulk/" + begun.text("bulk_id"): "DONE", "jobs/" + failed: "job.failed", "batches/" + batch: "Batch",
+		"clients/" + u.id: "Keys"}
 	for page, text := range consolePages {
 		pages[page] = text
 	}
@@ -215,6 +219,8 @@ func TestConsolePages(t *testing.T) {
 				c.open(page)
 				c.says(text)
 				c.until(fmt.Sprintf("%s fits %d", page, width), `document.documentElement.scrollWidth <= innerWidth`)
+				c.accessible(fmt.Sprintf("%s, %s, %d", page, scheme, width))
+				c.accessible(fmt.Sprintf("%s, %s, %d", page, scheme, width))
 				shot, err := chromedp.Run(c.ctx, chromedp.FullScreenshot(80))
 				require.NoError(t, err)
 				name, _, _ := strings.Cut(strings.ReplaceAll(page, "?", "-"), "/")

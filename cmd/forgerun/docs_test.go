@@ -47,7 +47,7 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestIdempotencyConflictNamesWhatWasMade": true,
 		"TestClientLibrary":                       true, "TestClientLibraryBatch": true, "TestClientLibraryVerifiesWebhooks": true,
 		"TestFailureThatIsNotRetryableIsNotRetried": true, "TestCancelAndItsRepetition": true,
-		"TestBulkCancelIsAborted": true,
+		"TestBulkCancelIsAborted": true, "TestConsoleBulk": true, "TestAxeIsAsPublished": true,
 	}
 	page, err := os.ReadFile("../../docs/reliability.md")
 	require.NoError(t, err)

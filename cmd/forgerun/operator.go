@@ -15,7 +15,7 @@ import (
 // clients, which only processes with the API count.
 func (p *process) newOperatorAPI() *operator.API {
 	return operator.New(operator.Config{
-		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.RequestTimeout, Mask: p.cfg.MaskParams,
+		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.RequestTimeout, Mask: p.cfg.MaskParams, TraceURL: p.cfg.TraceURL,
 		Limits:     operator.Limits{ClientRunning: p.cfg.ClientMaxRunning, ClientActive: p.cfg.ClientMaxActive, Window: p.cfg.DispatchWindow},
 		MaxPayload: p.cfg.MaxPayload, Catalogue: p.cfg.catalogue(),
 	}, operator.Deps{

@@ -50,12 +50,16 @@ type Limits struct {
 	ClientRunning, ClientActive, Window int
 }
 
+// TraceIDMark stands for the id in the address of a trace.
+const TraceIDMark = "{trace_id}"
+
 // Config of the API.
 type Config struct {
 	PublicURL string // where the pages of problem types are
 	Version   string
 	Timeout   time.Duration // of one request
 	Mask      Mask          // hides members of params
+	TraceURL  string        // of traces, with TraceIDMark; "": none is shown
 	Limits    Limits
 
 	MaxPayload int // bytes of the params of a job

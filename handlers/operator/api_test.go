@@ -293,6 +293,21 @@ func TestMask(t *testing.T) {
 	require.Contains(t, r.text, `"data":{"data":{"db_password":"***"}}`)
 }
 
+// A job links to its trace where the operator said how.
+func TestTraceURL(t *testing.T) {
+	t.Parallel()
+	trace, address := "4bf92f3577b34da6a3ce929d0e0e4736", "https://traces.example.com/"+operator.TraceIDMark+"?of=forgerun"
+	for want, w := range map[string]*world{
+		`"trace_url":null`: newWorld(t),
+		`"trace_url":"https://traces.example.com/` + trace + `?of=forgerun"`: newWorld(t, func(c *operator.Config) { c.TraceURL = address }),
+	} {
+		w.store.job.TraceID = &trace
+		require.Contains(t, w.get("/admin/v1/jobs/"+anID.String()).text, want)
+	}
+	none := newWorld(t, func(c *operator.Config) { c.TraceURL = address })
+	require.Contains(t, none.get("/admin/v1/jobs/"+anID.String()).text, `"trace_url":null`)
+}
+
 // A result is saved, never shown as a page of this origin.
 func TestResultIsAnAttachment(t *testing.T) {
 	t.Parallel()

@@ -41,17 +41,21 @@ type world struct {
 	checked *apitest.Document
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, change ...func(*operator.Config)) *world {
 	tokens, err := operators.Parse("ann:"+changeToken, readToken)
 	require.NoError(t, err)
 	s := &store{}
 	mask, err := operator.ParseMask("*password*,*Secret*")
 	require.NoError(t, err)
-	api := operator.New(operator.Config{
+	cfg := operator.Config{
 		PublicURL: "http://x.test", Version: "v1", Timeout: time.Minute, Mask: mask, MaxPayload: 1000,
 		Limits:    operator.Limits{ClientActive: 5, Window: 7},
 		Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute},
-	}, operator.Deps{
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	api := operator.New(cfg, operator.Deps{
 		Reader: s, Progress: s, Jobs: s, Webhooks: s, Clients: clients{s}, Audit: s, Overview: s, Marker: s, Bulk: bulks{s},
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("key"), nil },
 		Log:       slog.New(slog.DiscardHandler),

@@ -1,6 +1,8 @@
 package operator
 
 import (
+	"strings"
+
 	"context"
 	"encoding/binary"
 	"net/http"
@@ -72,6 +74,9 @@ func (a *API) getJob(c *call) (answer, error) {
 		j.Progress = progressOf(a.deps.Progress.Progress(c.Context(), j.JobID, j.Attempt))
 	}
 	j.Params = a.cfg.Mask.hide(j.Params)
+	if j.TraceID != nil && a.cfg.TraceURL != "" {
+		j.TraceURL = new(strings.ReplaceAll(a.cfg.TraceURL, TraceIDMark, *j.TraceID))
+	}
 	for i := range j.Events {
 		j.Events[i].Data = a.cfg.Mask.hide(j.Events[i].Data)
 	}

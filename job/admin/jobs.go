@@ -124,6 +124,7 @@ type Job struct {
 	Callback       *string         `json:"callback"`
 	RequestID      string          `json:"request_id"`
 	TraceID        *string         `json:"trace_id"`
+	TraceURL       *string         `json:"trace_url"` // where it is shown; storage does not know
 	QueuedAt       *job.Time       `json:"queued_at"`
 	AssignedAt     *job.Time       `json:"assigned_at"`
 	RunAt          job.Time        `json:"run_at"`

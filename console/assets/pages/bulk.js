@@ -2,11 +2,12 @@ import { get, post } from "../api.js";
 import { confirm } from "../dialogs.js";
 import { h } from "../dom.js";
 import { number, span, time } from "../format.js";
-import { badge, button, card, empty, facts, heading, idLink, jobLink, link, mono, pager, table } from "../parts.js";
+import { badge, button, card, clientLink, empty, facts, heading, idLink, jobLink, link, mono, pager, table } from "../parts.js";
 import { nextPage, read } from "./lists.js";
 
 const filterText = filter => Object.entries(filter || {}).map(([k, v]) => `${k}=${v}`).join(" ");
-const bar = b => h("progress", { max: b.total || 1, value: b.total ? b.done : b.state === "RUNNING" ? 0 : 1, "aria-label": `${b.done} of ${b.total}` });
+const running = b => b.state === "PENDING" || b.state === "RUNNING";
+const bar = b => h("progress", { max: b.total || 1, value: b.total ? b.done : running(b) ? 0 : 1, "aria-label": `${b.done} of ${b.total}` });
 
 export function page(context) {
   return {
@@ -17,7 +18,7 @@ export function page(context) {
       : table([
         { title: "Change", cell: b => idLink("bulk", b.bulk_id, true) }, { title: "Action", cell: b => b.action }, { title: "State", cell: b => badge(b.state) },
         { title: "Done", cell: b => [bar(b), ` ${number(b.done)} of ${number(b.total)}`] }, { title: "Failed", num: true, cell: b => number(b.failed) },
-        { title: "Jobs", class: "wrap", cell: b => mono(filterText(b.filter)) }, { title: "By", cell: b => b.operator }, { title: "Begun", num: true, cell: b => time(b.created_at) },
+        { title: "Jobs", class: "wrap", cell: b => mono(filterText(b.filter)) }, { title: "By", cell: b => b.operator || clientLink(b.client_id) }, { title: "Begun", num: true, cell: b => time(b.created_at) },
       ], list.data, { key: b => b.bulk_id, open: b => "#/bulk/" + b.bulk_id, caption: "Bulk changes" }),
     pager(list.page, nextPage("bulk", context.query), context.query.get("cursor"))],
   };
@@ -34,10 +35,10 @@ export function one(context, id) {
       return { bulk, items };
     },
     view: ({ bulk: b, items }) => [
-      heading(["Bulk change ", h("span", { class: "quiet" }, b.action)], b.state === "RUNNING" && !context.session.read_only ? button("Stop", abort, { class: "danger" }) : null),
+      heading(["Bulk change ", h("span", { class: "quiet" }, b.action)], running(b) && !context.session.read_only ? button("Stop", abort, { class: "danger" }) : null),
       card(null, h("div", { class: "progress" }, badge(b.state), bar(b), h("span", { class: "num" }, `${number(b.done)} of ${number(b.total)}`)), facts([
         ["Succeeded", number(b.succeeded)], ["Skipped", number(b.skipped), "They were not in a state in which this can be done"], ["Failed", number(b.failed)],
-        ["Jobs", mono(filterText(b.filter))], ["By", b.operator], ["Begun", time(b.created_at)], ["Ended", time(b.finished_at)],
+        ["Jobs", mono(filterText(b.filter))], ["By", b.operator || clientLink(b.client_id)], ["Begun", time(b.created_at)], ["Ended", time(b.finished_at)],
         ["Took", b.finished_at ? span(new Date(b.finished_at) - new Date(b.created_at)) : undefined],
       ])),
       items.data.length ? card("Jobs", table([

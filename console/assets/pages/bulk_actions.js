@@ -62,7 +62,7 @@ export async function changeMatching(action, filter, context) {
   const started = await confirm({
     title: `${capital(action)} all that match?`, action: `${capital(action)} ${number(trial.count)}${trial.more ? "+" : ""}`, danger: action !== "retry",
     text: [h("p", {}, DOES[action]), preview(trial)],
-    fields: [action === "retry" ? override() : null, field("At most per second", h("input", { type: "number", name: "rate", min: 1, max: 10000, placeholder: "as fast as allowed" }),
+    fields: [action === "retry" ? override() : null, field("At most per second", h("input", { type: "number", name: "rate", min: 1, max: 1000, placeholder: "200" }),
       "A rate spares workers and receivers what comes of it.")],
     act(form) {
       if (trial.count === 0) throw new Error("No job matches: there is nothing to do.");
@@ -74,6 +74,6 @@ export async function changeMatching(action, filter, context) {
 
 function preview(trial) {
   if (trial.count === 0) return empty("No job matches now.");
-  return h("div", {}, h("p", {}, h("span", { class: "strong" }, `${number(trial.count)}${trial.more ? " or more" : ""} would be looked at`), ", for example:"),
+  return h("div", {}, h("p", {}, h("span", { class: "strong" }, `${number(trial.count)}${trial.more ? " or more" : ""} ${trial.count === 1 ? "job matches" : "jobs match"}`), ", for example:"),
     h("ul", { class: "sample" }, (trial.sample || []).slice(0, 5).map(j => h("li", {}, jobLink(j.job_id), " ", badge(j.state), " ", j.work_kind))));
 }

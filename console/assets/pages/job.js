@@ -105,12 +105,14 @@ function deliveries(job) {
   job.more_deliveries ? h("p", {}, link("deliveries?job_id=" + job.job_id, "All deliveries of this job")) : null);
 }
 
+const traceLink = job => job.trace_url ? h("a", { href: job.trace_url, rel: "noreferrer noopener", target: "_blank" }, h("code", {}, job.trace_id)) : mono(job.trace_id);
+
 function details(job) {
   return facts([
     ["Queued", time(job.queued_at)], ["Runs not before", time(job.run_at)], ["Meant for", time(job.execution_at)], ["Assigned", time(job.assigned_at)],
     ["Started", time(job.started_at)], ["Ended", time(job.finished_at)], ["Canceled", time(job.canceled_at)],
     ["Worker", job.worker_id ? mono(job.worker_id) : mono("")], ["Lease", number(job.fence), "The number of its current lease (fence)"], ["Leases expired", number(job.lease_expiries)],
     ["Retries by itself", job.auto_retry ? "yes" : "no"], ["Callback", outside(job.callback)], ["Batch", idLink("batches", job.batch_id)],
-    ["Correlation id", filterLink("jobs", "correlation_id", job.correlation_id)], ["Request", mono(job.request_id)], ["Trace", mono(job.trace_id)], ["As of", hms(new Date())],
+    ["Correlation id", filterLink("jobs", "correlation_id", job.correlation_id)], ["Request", mono(job.request_id)], ["Trace", traceLink(job)], ["As of", hms(new Date())],
   ]);
 }

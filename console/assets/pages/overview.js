@@ -69,8 +69,8 @@ function charts(history) {
       series: [series("submitted", "submitted", "c-queued", true), series("succeeded", "succeeded", "c-succeeded")] }),
     chart({ title: "Failed and canceled", note: `jobs per ${per}`, times,
       series: [series("failed", "failed", "c-failed"), series("canceled", "canceled", "c-canceled")] }),
-    chart({ title: "Wait until the start", times, unit: span, series: [series("half", "wait_ms_p50", "c-running"), series("99 of 100", "wait_ms_p99", "c-high", true)] }),
-    chart({ title: "Run", times, unit: span, series: [series("half", "run_ms_p50", "c-running"), series("99 of 100", "run_ms_p99", "c-high", true)] }));
+    chart({ title: "Wait until the start", times, unit: span, series: [series("p50", "wait_ms_p50", "c-running"), series("p99", "wait_ms_p99", "c-high", true)] }),
+    chart({ title: "Run", times, unit: span, series: [series("p50", "run_ms_p50", "c-running"), series("p99", "run_ms_p99", "c-high", true)] }));
 }
 
 const newcomer = () => card("New here?", h("ol", { class: "steps" },
