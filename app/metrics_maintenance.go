@@ -32,7 +32,7 @@ const (
 // MaintenanceTasks are what the maintenance does again and again.
 var MaintenanceTasks = []string{
 	"leader", "scheduler", "relay", "probe", "rescuer", "batch_completer", "cleaner", "deliveries", "orphans", "outcomes", "backlog",
-	"clock", "history", "bulk",
+	"clock", "history", "bulk", "erasures",
 }
 
 // VitalTasks are those without which jobs or deliveries stop.

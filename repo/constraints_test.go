@@ -54,6 +54,9 @@ var brokenElsewhere = map[string]string{
 	"bulk_operations_done_completely": bulk(`'retry', 1, 1, 0, now(), now(), false`),
 	"bulk_items_result_known":         bulkItem(`'LOST', now()`),
 	"bulk_items_result_complete":      bulkItem(`'PENDING', now()`),
+	"erasures_done_with_proof":        erasure(`now(), now(), NULL, NULL`),
+	"erasures_hash_is_sha256":         erasure(`now(), now(), '{}', '\x00'`),
+	"erasures_done_was_begun":         erasure(`NULL, now(), '{}', sha256('')`),
 	"history_width_known": `INSERT INTO history (width, at, submitted, succeeded, failed, canceled, retried)
 		VALUES (11, now(), 0, 0, 0, 0, 0)`,
 	"api_keys_hash_is_sha256": `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at) VALUES ('k', gen_random_uuid(),
@@ -119,6 +122,11 @@ func batch(values string) string {
 func bulk(values string) string {
 	return `INSERT INTO bulk_operations (bulk_id, operator, filter, override, request_id, action, rate, total, succeeded, gathered_at,
 		finished_at, aborted) VALUES (gen_random_uuid(), 'ann', '{}', false, 'r', ` + values + `)`
+}
+
+func erasure(values string) string {
+	return `INSERT INTO erasures (erasure_id, client_id, operator, reason, request_id, started_at, finished_at, record, record_sha256)
+		VALUES (gen_random_uuid(), gen_random_uuid(), 'ann', '', 'r', ` + values + `)`
 }
 
 func bulkItem(values string) string {

@@ -23,6 +23,9 @@ const (
 	stateReadOnly        = "25006"
 	stateUniqueViolation = "23505"
 
+	// constraintNotErased is what the triggers of erasures name.
+	constraintNotErased = "client_not_erased"
+
 	// Classes, the first two characters.
 	classConnection = "08"
 	classData       = "22"
@@ -48,6 +51,8 @@ func translate(err error) error {
 	switch {
 	case errors.As(err, &connect): // before PgError: a refused login is both
 		return unavailable(job.CodeStorageUnavailable, "The database cannot be reached.")
+	case errors.As(err, &pg) && pg.ConstraintName == constraintNotErased:
+		return errErased
 	case errors.As(err, &pg):
 		return translateState(pg.Code, err, unavailable)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

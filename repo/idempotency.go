@@ -88,10 +88,13 @@ func (s *Store) doOnce(ctx context.Context, key job.RequestKey, do func(context.
 	if err != nil {
 		return job.Answer{}, err
 	}
-	err = s.exec(within, "idempotency", storeAnswer, zeroUUID(key.ClientID), key.Scope, key.Key,
+	n, err := s.change(within, "idempotency", storeAnswer, zeroUUID(key.ClientID), key.Scope, key.Key,
 		uuid(answer.Subject), answer.Status, answer.Header, answer.Body)
 	if err != nil {
 		return job.Answer{}, err
+	}
+	if n == 0 {
+		return job.Answer{}, errErased
 	}
 	ending, cancel := s.bound(ctx)
 	defer cancel()

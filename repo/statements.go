@@ -38,8 +38,8 @@ var sections = readSections()
 var constants = map[string]string{
 	"batchColumns": batchColumns, "bulkColumns": bulkColumns, "bulkItemColumns": bulkItemColumns, "bulkJobColumns": bulkJobColumns,
 	"claimedColumns":  strings.ReplaceAll(deliveryColumns, "deliveries.", "e."),
-	"deliveryColumns": deliveryColumns,
-	"eventColumns":    eventColumns, "heldColumns": heldColumns, "jobColumns": jobColumns, "listColumns": listColumns,
+	"deliveryColumns": deliveryColumns, "erasureColumns": erasureColumns,
+	"eventColumns": eventColumns, "heldColumns": heldColumns, "jobColumns": jobColumns, "listColumns": listColumns,
 	"scenarioColumns": scenarioColumns, "steppedColumns": steppedColumns, "taskColumns": taskColumns, "webhookColumns": webhookColumns,
 	"batchBytes": strconv.Itoa(batchBytes), "maxClaimBytes": strconv.Itoa(maxClaimBytes),
 	"throttledUntil": "timestamptz '" + job.ThrottledUntil.Format(time.DateTime+"-07") + "'",

@@ -73,7 +73,7 @@ func TestParametersAreNumberedAsListed(t *testing.T) {
 		for i, p := range s.params {
 			require.NotContains(t, s.params[:i], p, "%s", name)
 			require.Contains(t, expand(s.text, strings.NewReplacer("{{owner}}", "", "{{value}}", "", "{{guard}}", "",
-				"{{candidates}}", "", "{{order}}", "", "{{within}}", "{{withinLimit}}",
+				"{{candidates}}", "", "{{table}}", "jobs", "{{key}}", "job_id", "{{order}}", "", "{{within}}", "{{withinLimit}}",
 				"{{range}}", "job_id < @id AND webhook_id < @after AND @at AND @from_id", "{{source}}", "jobs",
 				"{{sort}}", "job_id", "{{placed}}", "created_at")), "@"+p, "%s", name)
 		}

@@ -35,6 +35,11 @@ type Bulk interface {
 	Round(ctx context.Context, leading func() bool) error
 }
 
+// Erasures removes clients.
+type Erasures interface {
+	Round(ctx context.Context, leading func() bool) error
+}
+
 // BacklogStore counts what there is to do in the whole system; no count goes
 // beyond the limit.
 type BacklogStore interface {
@@ -53,6 +58,7 @@ const (
 	orphanInterval    = 3 * time.Second
 	publisherInterval = 200 * time.Millisecond
 	bulkInterval      = 250 * time.Millisecond
+	erasureInterval   = 500 * time.Millisecond
 	backlogInterval   = 5 * time.Second
 	backlogMemory     = time.Minute // after a leadership that nobody ended
 
@@ -81,7 +87,8 @@ type Maintenance struct {
 	clock      *clockWatch  // nil: nobody watches it
 	history    HistoryStore // nil: it is not written
 	throttle   Throttle
-	bulk       Bulk // nil: nobody does bulk operations
+	bulk       Bulk     // nil: nobody does bulk operations
+	erasures   Erasures // nil: nobody erases clients
 	metrics    *app.Metrics
 	log        *slog.Logger
 
@@ -96,8 +103,8 @@ type Maintenance struct {
 	elected chan struct{} // has the backlog counted at once
 }
 
-// Deps is what Maintenance works with; all but Clock, History, Bulk, Publisher
-// and Tracer are required.
+// Deps is what Maintenance works with; all but Clock, History, Bulk, Erasures,
+// Publisher and Tracer are required.
 type Deps struct {
 	Store      Store
 	Claims     rescue.Store
@@ -109,6 +116,7 @@ type Deps struct {
 	History    HistoryStore // nil: none is written
 	Throttle   Throttle     // without a store nothing is resumed
 	Bulk       Bulk         // nil: bulk operations are not done
+	Erasures   Erasures     // nil: clients are not erased
 	Publisher  *Publisher   // nil: outcomes are not published
 	Completer  *batches.Completer
 	Backoff    job.Backoff
@@ -122,7 +130,8 @@ func New(d Deps) *Maintenance {
 	m := &Maintenance{
 		id: app.NewID(), leads: make(chan struct{}), elected: make(chan struct{}, 1), store: d.Store, backlog: d.Backlog, queue: d.Queue,
 		relay: d.Relay, deliveries: d.Deliveries, publisher: d.Publisher,
-		completer: d.Completer, history: d.History, throttle: d.Throttle, bulk: d.Bulk, metrics: d.Metrics, log: d.Log,
+		completer: d.Completer, history: d.History, throttle: d.Throttle, bulk: d.Bulk, erasures: d.Erasures,
+		metrics: d.Metrics, log: d.Log,
 		rescuer: &rescue.Rescuer{
 			Store: d.Claims, Queue: d.Queue, Completer: d.Completer, Backoff: d.Backoff, Metrics: d.Metrics, Tracer: d.Tracer, Log: d.Log,
 			OfDead: true,
@@ -166,6 +175,9 @@ func (m *Maintenance) newTasks() []*task {
 	}
 	if m.bulk != nil {
 		all = append(all, &task{name: "bulk", interval: bulkInterval, run: m.bulk.Round})
+	}
+	if m.erasures != nil {
+		all = append(all, &task{name: "erasures", interval: erasureInterval, run: m.erasures.Round})
 	}
 	if m.publisher != nil {
 		all = append(all, &task{name: "outcomes", interval: publisherInterval, run: m.publisher.round})

@@ -36,7 +36,8 @@ func (w *worldMaint) lead() (m *Maintenance, stop func()) {
 
 func (w *worldMaint) maintenance() *Maintenance {
 	return New(Deps{
-		Store: w.Store, Claims: w.Store, Backlog: w.Store, Clock: w.Clock, History: w.History, Bulk: noBulk{}, Queue: w.Queue,
+		Store: w.Store, Claims: w.Store, Backlog: w.Store, Clock: w.Clock, History: w.History, Bulk: noBulk{}, Erasures: noBulk{},
+		Queue:      w.Queue,
 		Relay:      NewRelay(w.Store, w.Queue, testWindow, w.Metrics, w.Logger),
 		Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger),
 		Publisher: NewPublisher(PublisherConfig{Stream: testStream, MaxLen: testStreamLen, PublicURL: "https://run.example"}, w.Store, w.Queue,
@@ -45,7 +46,7 @@ func (w *worldMaint) maintenance() *Maintenance {
 	})
 }
 
-// noBulk has no bulk operation to do.
+// noBulk has no bulk operation and no erasure to do.
 type noBulk struct{}
 
 func (noBulk) Round(context.Context, func() bool) error { return nil }

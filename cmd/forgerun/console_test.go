@@ -184,7 +184,7 @@ var consolePages = map[string]string{
 	"overview": "Jobs by state", "jobs": "FAIL_IMMEDIATE", "jobs?state=FAILED": "RFA_INTERNAL", "new": "Kind", "batches": "Batches",
 	"bulk":   "cancel",
 	"queues": "SUCCESS_FAST", "failures": "FAIL_IMMEDIATE", "webhooks": "http://127.0.0.1:10/", "deliveries": "PENDING", "workers": "ALIVE",
-	"clients": "Clients", "audit": "Audit", "system": "Workers alive",
+	"clients": "Clients", "erasures": "Erasures", "audit": "Audit", "system": "Workers alive",
 }
 
 // Every page, in both colour schemes, on a phone and on a desktop: it shows what there is, fits the window, and its script

@@ -35,7 +35,7 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestEveryProcessShowsEveryMetric": true, "TestMetricsAndLogsAgreeWithRows": true, "TestQueueDashboardInABrowser": true,
 		"TestTracingIsConfigured": true, "TestDoctorFindsStuckJobs": true, "TestDoctorFindsAnotherMasterKey": true, "TestMaskAddress": true,
 		"TestEveryCommandHelps": true, "TestEveryCommandRefusesWhatItDoesNotKnow": true, "TestConsoleInABrowser": true,
-		"TestOperatorChanges": true, "TestConsolePages": true,
+		"TestOperatorChanges": true, "TestConsoleErasesAClient": true, "TestConsolePages": true,
 		"TestDashboardsAndRulesUseMetricsThatExist": true, "TestDoctorFindsAHealthyStackHealthy": true, "TestDoctorFindsWhatIsWrong": true,
 		"TestDoctorOfDev": true, "TestDocumentedRequestsWork": true, "TestDocumentsSuitTheTools": true, "TestTypeScriptClient": true,
 		"TestDashboardAgreesWithTheRows": true, "TestDashboardShowsDeferredJobs": true, "TestDashboardShowsRetries": true,

@@ -49,6 +49,7 @@ var mayImport = []packageRule{
 	{"app/jobs", []string{"app", "app/batches", "app/events", "job", "internal/telemetry", "app/... test"}},
 	{"app/worker", []string{"app", "app/batches", "app/rescue", "job", "internal/telemetry", "app/... test"}},
 	{"app/bulk", []string{"app", "job", "internal/telemetry test", "app/... test"}},
+	{"app/erasures", []string{"app", "job", "internal/telemetry test", "app/... test"}},
 	{"app/maintenance", []string{"app", "app/batches", "app/delivery", "app/rescue", "job", "internal/telemetry", "app/... test"}},
 	{"app/apptest", []string{"app", "job", "internal/telemetry"}}, // for tests
 	{"handlers", []string{"handlers/conn", "handlers/decode", "handlers/docs", "handlers/header", "handlers/query", "handlers/stream", "job",

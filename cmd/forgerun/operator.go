@@ -4,6 +4,7 @@ import (
 	"github.com/forgerun/forgerun/app/bulk"
 	"github.com/forgerun/forgerun/app/clients"
 	"github.com/forgerun/forgerun/app/delivery"
+	"github.com/forgerun/forgerun/app/erasures"
 	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/app/overview"
 	"github.com/forgerun/forgerun/handlers/operator"
@@ -19,8 +20,9 @@ func (p *process) newOperatorAPI() *operator.API {
 		Limits:     operator.Limits{ClientRunning: p.cfg.ClientMaxRunning, ClientActive: p.cfg.ClientMaxActive, Window: p.cfg.DispatchWindow},
 		MaxPayload: p.cfg.MaxPayload, Catalogue: p.cfg.catalogue(),
 	}, operator.Deps{
-		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store.Admin()}, Audit: p.store.Admin(), Marker: p.store.Admin(),
-		Bulk: bulk.New(p.store, p.store, nil, p.log), Progress: p.queue, CursorKey: p.store.CursorKey, Log: p.log,
+		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store.Admin()}, Bulk: bulk.New(p.store, p.store, nil, p.log),
+		Erasures: erasures.New(p.store, p.log), Audit: p.store.Admin(), Marker: p.store.Admin(),
+		Progress: p.queue, CursorKey: p.store.CursorKey, Log: p.log,
 		Jobs: jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
 			Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue, Targets: p.guard(),
 			Completer: p.completer, Metrics: p.metrics, Log: p.log,

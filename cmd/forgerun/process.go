@@ -16,6 +16,7 @@ import (
 	"github.com/forgerun/forgerun/app/batches"
 	"github.com/forgerun/forgerun/app/bulk"
 	"github.com/forgerun/forgerun/app/delivery"
+	"github.com/forgerun/forgerun/app/erasures"
 	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/app/maintenance"
 	"github.com/forgerun/forgerun/app/worker"
@@ -186,10 +187,13 @@ func (p *process) limited(l net.Listener, name string, total func() int) *conn.L
 
 // newMaintenance makes the repairs that one of all processes does.
 func (p *process) newMaintenance() *maintenance.Maintenance {
+	leaders := p.newLeadersJobs()
 	d := maintenance.Deps{
 		Store: p.store, Claims: p.store, Backlog: p.store, Clock: p.store, History: p.store,
-		Throttle: maintenance.Throttle{Store: p.store, Most: p.cfg.ClientMaxRunning}, Bulk: p.newBulkRunner(),
-		Queue: p.notifier, Completer: p.completer, Backoff: p.cfg.Backoff,
+		Throttle: maintenance.Throttle{Store: p.store, Most: p.cfg.ClientMaxRunning},
+		Bulk:     bulk.NewRunner(p.store, jobs.NewBulk(leaders, p.store), p.metrics, nil, p.log),
+		Erasures: erasures.NewRunner(p.store, leaders, p.queue, nil, p.log),
+		Queue:    p.notifier, Completer: p.completer, Backoff: p.cfg.Backoff,
 		Metrics: p.metrics, Tracer: p.tracer, Log: p.log,
 		Relay:      maintenance.NewRelay(p.store, p.queue, p.cfg.DispatchWindow, p.metrics, p.log),
 		Deliveries: delivery.NewRelay(p.store, p.queue, p.metrics, p.log),
@@ -202,14 +206,13 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 	return maintenance.New(d)
 }
 
-// newBulkRunner makes what does bulk operations. Its jobs are changed by the use cases of
-// clients, without those parts of them that only requests need.
-func (p *process) newBulkRunner() *bulk.Runner {
-	service := jobs.New(jobs.Config{Backoff: p.cfg.Backoff}, jobs.Deps{
+// newLeadersJobs makes the use cases of clients by which bulk operations and erasures change
+// jobs, without those parts of them that only requests need.
+func (p *process) newLeadersJobs() *jobs.Service {
+	return jobs.New(jobs.Config{Backoff: p.cfg.Backoff}, jobs.Deps{
 		Jobs: p.store, Reader: p.store, Batches: p.store, Queue: p.notifier, Progress: p.queue, Capacity: p.capacity, Completer: p.completer,
 		Metrics: p.metrics, Log: p.log,
 	})
-	return bulk.NewRunner(p.store, jobs.NewBulk(service, p.store), p.metrics, nil, p.log)
 }
 
 // loop is a part that runs f. What it does last may wait for a statement.

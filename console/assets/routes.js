@@ -4,6 +4,7 @@ import * as batches from "./pages/batches.js";
 import * as bulk from "./pages/bulk.js";
 import * as clients from "./pages/clients.js";
 import * as deliveries from "./pages/deliveries.js";
+import * as erasures from "./pages/erasures.js";
 import * as failures from "./pages/failures.js";
 import * as job from "./pages/job.js";
 import * as jobs from "./pages/jobs.js";
@@ -19,7 +20,7 @@ import * as workers from "./pages/workers.js";
 const PAGES = {
   overview: [overview.page], jobs: [jobs.page, job.page], new: [newJob.page], batches: [batches.page, batches.one],
   workers: [workers.page], queues: [queues.page], webhooks: [webhooks.page], deliveries: [deliveries.page, deliveries.one],
-  clients: [clients.page, clients.one], failures: [failures.page], bulk: [bulk.page, bulk.one], audit: [audit.page], system: [system.page],
+  clients: [clients.page, clients.one], failures: [failures.page], erasures: [erasures.page, erasures.one], bulk: [bulk.page, bulk.one], audit: [audit.page], system: [system.page],
 };
 
 // NAV are the pages in the order of the menu, in groups.

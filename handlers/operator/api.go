@@ -75,6 +75,7 @@ type Deps struct {
 	Jobs      Jobs
 	Webhooks  Webhooks
 	Clients   Clients
+	Erasures  Erasures
 	Audit     Auditor
 	Marker    Marker
 	CursorKey func(ctx context.Context) ([]byte, error)

@@ -42,6 +42,9 @@ func (o operation) body() string {
 	if o.path == "/admin/v1/bulk" && o.method == "POST" {
 		return `{"action":"retry","filter":{"state":"FAILED"}}`
 	}
+	if strings.HasSuffix(o.path, "/erase") {
+		return `{"confirm":"` + anID.String() + `"}`
+	}
 	if o.path == "/admin/v1/jobs" {
 		return `{"client_id":"` + anID.String() + `","job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}}`
 	}

@@ -57,6 +57,7 @@ func newWorld(t *testing.T, change ...func(*operator.Config)) *world {
 	}
 	api := operator.New(cfg, operator.Deps{
 		Reader: s, Progress: s, Jobs: s, Webhooks: s, Clients: clients{s}, Audit: s, Overview: s, Marker: s, Bulk: bulks{s},
+		Erasures:  erasures{s},
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("key"), nil },
 		Log:       slog.New(slog.DiscardHandler),
 	})
@@ -113,6 +114,10 @@ type store struct {
 
 	bulk      job.BulkRequest
 	bulkQuery job.BulkQuery
+
+	erasure       job.ErasureRequest
+	erasuresAfter job.ID
+	erasuresLimit int
 
 	mu      sync.Mutex
 	text    string
@@ -396,4 +401,33 @@ func (b bulks) Items(_ context.Context, _ job.BulkOwner, _ job.ID, q job.BulkQue
 
 func (b bulks) Abort(_ context.Context, o job.BulkOwner, _ job.ID) (*job.Bulk, error) {
 	return bulkOperation(), b.did("abort by " + o.Operator)
+}
+
+// erasures are erasures, one of whose names is that of another list.
+type erasures struct{ *store }
+
+func anErasure(done bool) *job.Erasure {
+	at := time.Time(now)
+	e := &job.Erasure{
+		ID: anID, ClientID: anID, Operator: "ann", Reason: "<a> & \"ü\"", RequestID: "r", CreatedAt: at, StartedAt: &at, Step: "jobs",
+		Removed: map[string]int{"jobs": 3}, Remaining: map[string]int{},
+	}
+	if done {
+		_ = e.Finish(at)
+	}
+	return e
+}
+
+func (e erasures) Begin(_ context.Context, r job.ErasureRequest) (*job.Erasure, error) {
+	e.erasure = r
+	return anErasure(false), e.did("erase by " + r.Operator)
+}
+
+func (e erasures) Erasure(context.Context, job.ID) (*job.Erasure, error) {
+	return anErasure(true), e.err
+}
+
+func (e erasures) Erasures(_ context.Context, after job.ID, limit int) ([]*job.Erasure, job.ID, error) {
+	e.erasuresAfter, e.erasuresLimit = after, limit
+	return []*job.Erasure{anErasure(false), anErasure(true)}, e.nextID(), e.err
 }

@@ -54,6 +54,7 @@ var (
 var actions = []string{
 	"submit_job", "cancel_job", "retry_job", "delete_job", "enable_webhook", "disable_webhook", "test_webhook", "redeliver",
 	"create_client", "create_key", "revoke_key", "begin_bulk", "abort_bulk",
+	"erase_client",
 }
 
 // text is a parameter that is any text.
@@ -134,6 +135,9 @@ func (a *API) routes() []route {
 		change(http.MethodPost, "clients", "create_client", "client", a.createClient),
 		change(http.MethodPost, "clients/{id}/keys", "create_key", "client", a.createKey),
 		change(http.MethodDelete, "clients/{id}/keys/{key_id}", "revoke_key", "client", a.revokeKey),
+		detailed(change(http.MethodPost, "clients/{id}/erase", "erase_client", "client", a.eraseClient), erasureDetail),
+		get("erasures", a.listErasures, paged()...),
+		get("erasures/{id}", a.getErasure),
 	}
 }
 
@@ -268,14 +272,22 @@ type infoView struct {
 
 // page answers with a page of a list, and with the cursor of the next one.
 func (c *call) page(data any, limit int, end bool, next []byte) (answer, error) {
+	view, err := c.pageView(data, limit, end, next)
+	if err != nil {
+		return answer{}, err
+	}
+	return asJSON(http.StatusOK, view)
+}
+
+func (c *call) pageView(data any, limit int, end bool, next []byte) (pageView, error) {
 	view := pageView{data, infoView{Limit: limit}}
 	if !end {
 		key, err := c.api.deps.CursorKey(c.Context())
 		if err != nil {
-			return answer{}, err
+			return view, err
 		}
 		cursor := query.Seal(key, job.ID{}, c.scope(), next)
 		view.Page.NextCursor = &cursor
 	}
-	return asJSON(http.StatusOK, view)
+	return view, nil
 }

@@ -3,6 +3,7 @@ import { confirm, field, tell } from "../dialogs.js";
 import { h } from "../dom.js";
 import { age, time, used } from "../format.js";
 import { badge, button, card, copyButton, empty, facts, heading, idLink, link, mono, note, pager, table } from "../parts.js";
+import { ask } from "./erasures.js";
 import { nextPage, read } from "./lists.js";
 
 export function page(context) {
@@ -11,7 +12,7 @@ export function page(context) {
   return {
     title: "Clients",
     load: read("clients", context.query, [], 50), every: 5000,
-    view: list => [heading("Clients", context.session.read_only ? null : button("New client…", make)),
+    view: list => [heading("Clients", link("erasures", "Erasures"), context.session.read_only ? null : button("New client…", make)),
       list.data.length === 0 ? empty("No clients.", "Each job belongs to one.") : table([
         { title: "Client", cell: c => h("a", { href: "#/clients/" + c.client_id, class: "open" }, mono(c.client_id)) },
         { title: "Held by workers", num: true, cell: c => used(c.active_jobs) }, { title: "Not ended", num: true, cell: c => used(c.open_jobs) },
@@ -38,7 +39,7 @@ export function one(context, id) {
     title: "Client …" + id.slice(-12),
     load: signal => get(at, {}, signal), every: 5000,
     view: c => [
-      heading(["Client ", h("code", { class: "wrap" }, c.client_id)], copyButton(c.client_id, "Copy id"), context.session.read_only ? null : button("New key…", add)),
+      heading(["Client ", h("code", { class: "wrap" }, c.client_id)], copyButton(c.client_id, "Copy id"), context.session.read_only ? null : [button("New key…", add), button("Erase client…", () => ask(context, c.client_id), { class: "danger" })]),
       facts([["Since", time(c.created_at)], ["Jobs held by workers", used(c.active_jobs)], ["Jobs not ended", used(c.open_jobs)], ["Webhooks", used(c.webhooks)]]),
       h("div", { class: "toolbar" }, [["jobs", "Jobs"], ["queues", "Queues"], ["batches", "Batches"], ["webhooks", "Webhooks"], ["deliveries", "Deliveries"], ["new", "New job"]].map(([to, text]) =>
         link(`${to}?client_id=${c.client_id}`, h("span", { class: "button" }, text)))),

@@ -1,0 +1,39 @@
+-- name: lockErasedClient
+-- Locks a client that is to be erased, found by primary key, against changes of its keys. No row: there is none.
+-- Parameters: @client
+SELECT client_id FROM clients WHERE client_id = @client FOR UPDATE
+
+-- name: erasureOfClient
+-- Reads the erasure of a client, found by the index erasures_one_of_a_client. Locks nothing. No row: it is not erased.
+-- Parameters: @client
+SELECT {{erasureColumns}} FROM erasures WHERE client_id = @client
+
+-- name: insertErasure
+-- Stores an erasure. From its commit on the triggers refuse_erased and deliver_events let nothing new be stored for the client.
+-- A transaction that does the same is waited for. No row: the client is being erased, or was.
+-- Parameters: @erasure, @client, @operator, @reason, @request_id
+INSERT INTO erasures (erasure_id, client_id, operator, reason, request_id)
+VALUES (@erasure, @client, @operator, @reason, @request_id) ON CONFLICT (client_id) DO NOTHING
+RETURNING {{erasureColumns}}
+
+-- name: revokeErasedKeys
+-- Revokes all keys of a client, found by the index api_keys_client and locked in order of their ids.
+-- Parameters: @client
+WITH locked AS MATERIALIZED (SELECT key_id FROM api_keys WHERE client_id = @client ORDER BY key_id FOR NO KEY UPDATE)
+UPDATE api_keys SET revoked_at = coalesce(revoked_at, clock_timestamp()) WHERE key_id = ANY (ARRAY(SELECT key_id FROM locked))
+RETURNING key_id
+
+-- name: readErasure
+-- Reads an erasure, found by primary key. Locks nothing. No row: there is none.
+-- Parameters: @erasure
+SELECT {{erasureColumns}} FROM erasures WHERE erasure_id = @erasure
+
+-- name: listErasures
+-- Lists erasures, the newest first, along the primary key. Locks nothing.
+-- Parameters: @before, @limit
+SELECT {{erasureColumns}} FROM erasures WHERE erasure_id < @before ORDER BY erasure_id DESC LIMIT @limit
+
+-- name: openErasures
+-- Reads the erasures that are not done, the oldest first, by the index erasures_open. Locks nothing.
+-- Parameters: @limit
+SELECT {{erasureColumns}} FROM erasures WHERE finished_at IS NULL ORDER BY erasure_id LIMIT @limit
