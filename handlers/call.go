@@ -14,6 +14,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
 )
 
 // call is one request on its way through its route.
@@ -43,6 +44,9 @@ type call struct {
 	slowed   bool       // for earlier failures to authenticate
 	unlogged bool       // one of too many failures to authenticate
 	failed   *problem   // nil unless the answer is a problem
+
+	fault   *testbed.Effect // that the client of a test bed wants, nil for none
+	streams bool            // the connection belongs to an event stream
 
 	made          job.ID // what the request made, for its idempotency key
 	withoutSecret []byte // the body to keep for repetitions, nil for that of the response

@@ -105,7 +105,7 @@ func TestEveryOperationHasExamples(t *testing.T) {
 	}
 	operations := 0
 	for path := range root.in("paths") {
-		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 			operation := root.in("paths", path, strings.ToLower(method))
 			if operation == nil {
 				continue

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
 )
 
 // members are those of an object, by name: whether it is always there.
@@ -131,6 +132,10 @@ func TestDocumentHasTheMembers(t *testing.T) {
 		{issuedWebhookView{}, []string{"IssuedWebhook"}},
 		{webhookLinksView{}, []string{"WebhookLinks"}},
 		{listView[webhookView]{}, []string{"WebhookPage"}},
+		{faultView{}, []string{"Fault"}},
+		{testbed.Match{}, []string{"FaultMatch"}},
+		{testbed.Effect{}, []string{"FaultEffect"}},
+		{listView[faultView]{}, []string{"FaultPage"}},
 		{causeView{}, []string{"DisabledCause", "SendFailure"}},
 		{deletedView{}, []string{"Deleted"}},
 		{replayView{}, []string{"Replay"}},
@@ -162,7 +167,7 @@ func TestDocumentHasTheMembers(t *testing.T) {
 	// Those that are refinements of others, words, or requests.
 	others := []string{
 		"EmptyRequest", "KeyRequest", "RevokeRequest", "JobRequestMembers", "Emission", "BatchRequest", "WebhookRequest", "BulkRequest",
-		"BulkFilter",
+		"BulkFilter", "FaultsRequest", "FaultRules", "FaultProfile", "FaultRule",
 		"WebhookPatch", "SinceRequest",
 		"EmissionDocument", "BulkCompletedData", "WebhookDisabledData", "WebhookTestData", "CloudEvent", "KeyDirectory", "SigningKey",
 	}
@@ -211,6 +216,10 @@ func TestDocumentHasTheRequests(t *testing.T) {
 		"RevokeRequest":    namesInCode(t, "decode/client.go", "RevokeKey"),
 		"BulkRequest":      namesInCode(t, "decode/bulk.go", "Bulk"),
 		"BulkFilter":       namesInCode(t, "decode/bulk.go", "bulkFilter"),
+		"FaultProfile":     namesInCode(t, "decode/testbed.go", "FaultRules"),
+		"FaultRule":        namesInCode(t, "decode/testbed.go", "faultRule"),
+		"FaultMatch":       namesInCode(t, "decode/testbed.go", "faultMatch"),
+		"FaultEffect":      namesInCode(t, "decode/testbed.go", "effectMembers"),
 		"WebhookRequest":   append(namesInCode(t, "decode/webhook.go", "Webhook"), "idempotency_key"),
 		"WebhookPatch":     namesInCode(t, "decode/webhook.go", "WebhookPatch"),
 		"SinceRequest":     namesInCode(t, "decode/webhook.go", "Since"),

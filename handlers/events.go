@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/handlers/fault"
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/handlers/stream"
@@ -132,7 +133,10 @@ func (s *Server) hijack(r *call, c *conn.Conn, st *stream.Stream) {
 	for _, value := range r.Request().Header.PeekAll(fiber.HeaderAuthorization) {
 		st.Authorization = append(st.Authorization, append([]byte(nil), value...))
 	}
-	st.Conn = c
+	st.Conn, r.streams = c, true
+	if e := r.fault; e != nil && (e.OfStreams() || e.Rewrites() || e.SlowBytes > 0) {
+		st.Conn = fault.NewStream(c, e, r.list("Last-Event-ID") != "")
+	}
 	c.OnClose.Store(&st.Release) // until the stream runs, the connection may fail in fasthttp's hands
 	r.Context().HijackSetNoResponse(true)
 	r.Context().Hijack(func(net.Conn) {

@@ -40,6 +40,7 @@ func (s *Server) serve(c *fiber.Ctx, rt *route, handle func(*call) error) {
 	r.endSpan()
 	s.metrics.observe(r, took-r.waited)
 	s.logAccess(r, took)
+	s.finishFault(r)
 }
 
 // requestID takes the client's own id if it is a UUID, and makes one
@@ -75,6 +76,9 @@ func (s *Server) run(r *call, handle func(*call) error) (err error) {
 		return err
 	}
 	r.noteSubject()
+	if done, err := s.disturb(r); done || err != nil {
+		return err
+	}
 	stream := slices.Contains(r.route.produces, mimeEventStream) && r.wantsStream() // those have a limit of their own
 	if r.route.method == fiber.MethodGet && !stream {                               // others once their body is there
 		if err := r.enter(); err != nil {

@@ -49,7 +49,9 @@ func (s *Server) sendProblem(r *call, err error) {
 	p.Instance = "urn:uuid:" + r.idText
 	r.failed = &p
 	s.metrics.countRefused(r, p.Code)
+	_, wanted := errors.AsType[injected](err)
 	switch {
+	case wanted: // a client of a test bed asked for it
 	case r.refused, r.noPlace: // no failures: the log would be full of them; Admission tells of the former
 	case p.Status >= 500:
 		s.logFailure(r, &p, err)
@@ -74,8 +76,13 @@ func (s *Server) problemOf(r *call, err error) problem {
 		status  statusError
 		routing *fiber.Error
 		crash   panicked
+		wanted  injected
 	)
 	switch {
+	case errors.As(err, &wanted):
+		p := s.problem(wanted.wanted.Code, "")
+		p.retryAfter = wanted.wanted.RetryAfter
+		return p
 	case errors.As(err, &crash):
 		return s.problem(job.CodeInternal, "")
 	case errors.As(err, &known) && known.Code.Spec().Status < 500:

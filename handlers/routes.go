@@ -72,7 +72,7 @@ var (
 // and 405 with Allow from it.
 func (s *Server) routes() []route {
 	page := docsPage()
-	return []route{
+	return append(s.testbedRoutes(), []route{
 		{post, "/v1/clients", registration, "create_client", nil, asJSON, fiber.StatusCreated, s.once(noBody(s.createClient))},
 		{post, "/v1/clients/:id/keys", registration, "create_key", nil, asJSON, fiber.StatusCreated, s.once(s.createKey)},
 		{post, "/v1/clients/:id/keys/renew", renewal, "renew_key", nil, asJSON, fiber.StatusOK, s.once(noBody(s.renewKey))},
@@ -134,7 +134,7 @@ func (s *Server) routes() []route {
 		{get, "/problems", public, "problem_types", nil, nil, fiber.StatusOK, problemIndex("problems/")},
 		{get, "/problems/", public, "problems", nil, nil, fiber.StatusOK, problemIndex("")},
 		{get, "/problems/:slug", public, "problem", nil, nil, fiber.StatusOK, problemPage},
-	}
+	}...)
 }
 
 // nowhere is the route of requests that no row takes.

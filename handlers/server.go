@@ -198,6 +198,7 @@ type Deps struct {
 	Deliveries Deliveries
 	Clients    Clients
 	Bulk       Bulk
+	Testbed    Testbed // nil: this is none
 	// Idempotency of all requests but submissions of jobs and batches.
 	Idempotency Idempotency
 	Limiter     Limiter

@@ -57,6 +57,8 @@ var brokenElsewhere = map[string]string{
 	"erasures_done_with_proof":        erasure(`now(), now(), NULL, NULL`),
 	"erasures_hash_is_sha256":         erasure(`now(), now(), '{}', '\x00'`),
 	"erasures_done_was_begun":         erasure(`NULL, now(), '{}', sha256('')`),
+	"testbed_faults_counted": `INSERT INTO testbed_faults (client_id, position, rule_id, rule, seed, applied)
+		VALUES (gen_random_uuid(), 1, gen_random_uuid(), '{}', 1, 1)`,
 	"history_width_known": `INSERT INTO history (width, at, submitted, succeeded, failed, canceled, retried)
 		VALUES (11, now(), 0, 0, 0, 0, 0)`,
 	"api_keys_hash_is_sha256": `INSERT INTO api_keys (key_id, client_id, secret_hash, created_at, expires_at) VALUES ('k', gen_random_uuid(),

@@ -54,6 +54,8 @@ INSERT INTO delivery_attempts (delivery_id, number, started_at, duration_ms) SEL
 INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, resource_id, created_at, expires_at)
 SELECT owner::uuid, 'jobs', '{client}', 'h', '{client}', now(), now() + interval '1 day'
 	FROM unnest(ARRAY['{client}', '00000000-0000-0000-0000-000000000000']) owner;
+INSERT INTO testbed_faults (client_id, position, rule_id, rule, seed)
+SELECT '{client}', n, gen_random_uuid(), '{"match":{},"effect":{"status":503}}', 1 FROM generate_series(1, 2) n;
 INSERT INTO bulk_operations (bulk_id, client_id, operator, action, filter, rate, override, request_id, gathered_at, total)
 SELECT gen_random_uuid(), '{client}', '', 'retry', '{}', 1, false, 'r', now(), 1;
 INSERT INTO bulk_items (bulk_id, job_id, client_id, attempt, event_seq)

@@ -52,7 +52,7 @@ INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, max_att
 SELECT uuid7(at), gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{}', CASE WHEN i % 2 = 0 THEN 'RUNNING' ELSE 'ASSIGNED' END, 4, false, 4,
 	at, at, at, at, at,
   (SELECT worker_id FROM workers ORDER BY worker_id OFFSET i % 20 LIMIT 1), 1, 'en', 'r' FROM n WHERE i <= 200;
-` + seedWebhooks + seedBulks + seedErasures + `
+` + seedWebhooks + seedBulks + seedErasures + seedFaults + `
 ANALYZE`
 
 // bigTables are never read as a whole.
@@ -262,7 +262,7 @@ func requireLockOrder(t *testing.T, name string, p plan) {
 		case node.NodeType == "LockRows" && waits:
 			ordered := node.walks("outcome_outbox_pkey") || node.sortsBy("job_id") || node.sortsBy("delivery_id") || node.sortsBy("webhook_id") ||
 				node.sortsBy("job_id", "attempt") || node.sortsBy("key_id") || node.walks("clients_pkey") || node.walks("webhooks_client") ||
-				node.walks("bulk_operations_pkey")
+				node.walks("bulk_operations_pkey") || node.walks("testbed_faults_pkey")
 			require.True(t, ordered, "%s: %+v", name, node)
 		case node.NodeType == "ModifyTable" && node.Relation == "idempotency_keys" && waits:
 			require.True(t, node.sortsBy("client_id", "key"), "%s: %+v", name, node)

@@ -69,6 +69,9 @@ var Statements = map[string]string{
 	"gatherBulkOfClient": gatherBulkOfClient, "gatherBulkOfBatch": gatherBulkOfBatch, "gatherBulkOfAll": gatherBulkOfAll,
 	"lockOpenBulk": lockOpenBulk, "nextBulkItems": nextBulkItems, "bulkJobs": bulkJobs, "deleteItems": deleteItems,
 	"recordItems": recordItems, "finishBulk": finishBulk, "abortBulk": abortBulk,
+	"removeFaults": removeFaults, "insertFaults": insertFaults, "lockFaults": lockFaults, "listFaults": listFaults,
+	"countFaults": countFaults, "applyFault": applyFault,
+
 	"cleanBulkItems": cleanBulkItems, "cleanBulks": cleanBulks,
 
 	"lockErasedClient": lockErasedClient, "erasureOfClient": erasureOfClient, "insertErasure": insertErasure,
@@ -82,7 +85,7 @@ var Statements = map[string]string{
 	"eraseBatches": eraseBatches, "eraseTombstones": eraseTombstones, "lockErasedItems": lockErasedItems, "eraseItems": eraseItems,
 	"eraseBulks": eraseBulks, "eraseClientEvents": eraseClientEvents, "eraseEvents": eraseEvents, "eraseAnswers": eraseAnswers,
 	"eraseKeys": eraseKeys, "eraseClient": eraseClient, "countDeliveries": countDeliveries, "countAllWebhooks": countAllWebhooks,
-	"countBatches": countBatches, "countTombstones": countTombstones, "countItems": countItems, "countErased": countErased,
+	"countBatches": countBatches, "countTombstones": countTombstones, "countItems": countItems, "countErased": countErased, "eraseFaults": eraseFaults,
 
 	"readWebhook": readWebhook, "findAnswer": findAnswer, "listWebhooks": listWebhooks, "countWebhooks": countWebhooks,
 	"updateWebhook": updateWebhook, "provenURLs": provenURLs, "deleteWebhook": deleteWebhook, "rotateSecret": rotateSecret,

@@ -36,7 +36,8 @@ var sections = readSections()
 
 // constants are what the statements share with Go code.
 var constants = map[string]string{
-	"batchColumns": batchColumns, "bulkColumns": bulkColumns, "bulkItemColumns": bulkItemColumns, "bulkJobColumns": bulkJobColumns,
+	"batchColumns": batchColumns, "bulkColumns": bulkColumns, "faultColumns": faultColumns,
+	"bulkItemColumns": bulkItemColumns, "bulkJobColumns": bulkJobColumns,
 	"claimedColumns":  strings.ReplaceAll(deliveryColumns, "deliveries.", "e."),
 	"deliveryColumns": deliveryColumns, "erasureColumns": erasureColumns,
 	"eventColumns": eventColumns, "heldColumns": heldColumns, "jobColumns": jobColumns, "listColumns": listColumns,

@@ -10,6 +10,7 @@ import (
 	"github.com/forgerun/forgerun/app/clients"
 	"github.com/forgerun/forgerun/app/events"
 	"github.com/forgerun/forgerun/app/jobs"
+	"github.com/forgerun/forgerun/app/testbed"
 	"github.com/forgerun/forgerun/handlers"
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/internal/authlimit"
@@ -117,9 +118,14 @@ func (p *process) serverDeps(
 		Metrics: p.metrics, Log: p.log,
 	})
 	webhooks := p.newWebhooks(a.failed)
+	var faults handlers.Testbed
+	if p.cfg.Testbed {
+		faults = testbed.New(p.store, p.store.Now)
+	}
 	return handlers.Deps{
-		Bulk: bulk.New(p.store, p.store, nil, p.log),
-		Jobs: service, Reader: service, Batches: service, Events: events.NewReader(p.store, hub), Clients: a.clients,
+		Testbed: faults,
+		Bulk:    bulk.New(p.store, p.store, nil, p.log),
+		Jobs:    service, Reader: service, Batches: service, Events: events.NewReader(p.store, hub), Clients: a.clients,
 		CursorKey: service.CursorKey, Idempotency: app.NewIdempotency(p.store, p.metrics),
 		Webhooks: webhooks, Proofs: webhooks, Deliveries: webhooks, Directory: p.newDirectory(),
 		Limiter: limiter, Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.registry, p.log),

@@ -27,6 +27,7 @@ type Config struct {
 	MaskParams                  operator.Mask
 	TraceURL                    string // "" or with {trace_id}
 	OpenRegistration            bool
+	Testbed                     bool
 	DataDir                     string
 	LogLevel                    slog.Level
 	LogFormat                   string
@@ -133,6 +134,8 @@ func (c *Config) serviceVariables() []variable {
 			parse: traceURL(&c.TraceURL)},
 		{name: "FORGERUN_OPEN_REGISTRATION", fallback: "false", dev: "true", help: "whether anybody may create a client",
 			parse: boolean(&c.OpenRegistration)},
+		{name: "FORGERUN_TESTBED", fallback: "false", dev: "true", help: "whether clients may have their own traffic disturbed, to be tested",
+			parse: boolean(&c.Testbed)},
 		{name: "FORGERUN_DATA_DIR", fallback: ".forgerun", help: "folder of dev's own stores", parse: text(&c.DataDir)},
 		{name: "FORGERUN_LOG_LEVEL", fallback: "info", help: "debug, info, warn or error", parse: level(&c.LogLevel)},
 		{name: "FORGERUN_LOG_FORMAT", fallback: "json", dev: "text", help: "json or text", parse: oneOf(&c.LogFormat, "json", "text")},

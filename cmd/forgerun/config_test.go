@@ -32,6 +32,7 @@ func TestBadVariableStopsTheStart(t *testing.T) {
 		"FORGERUN_MASK_PARAMS":              {"[", "*a*,[b"},
 		"FORGERUN_OPEN_REGISTRATION":        {"maybe"},
 		"FORGERUN_TRACE_URL":                {"traces.example.com", "https://traces.example.com/trace", "javascript:{trace_id}"},
+		"FORGERUN_TESTBED":                  {"perhaps"},
 		"FORGERUN_LOG_LEVEL":                {"loud"},
 		"FORGERUN_LOG_FORMAT":               {"xml"},
 		"FORGERUN_WORKER_CONCURRENCY":       {"0", "-1", "many", "1.5"},

@@ -27,6 +27,7 @@ const module = "github.com/forgerun/forgerun"
 var mayImport = []packageRule{
 	{"job", nil},
 	{"job/admin", []string{"job"}},
+	{"job/testbed", []string{"job"}},
 	{"migrations", nil},
 	{"internal/telemetry", nil},
 	{"internal/authlimit", []string{"internal/telemetry"}},
@@ -48,14 +49,16 @@ var mayImport = []packageRule{
 	{"app/delivery", []string{"app", "job", "internal/fair", "internal/telemetry"}},
 	{"app/jobs", []string{"app", "app/batches", "app/events", "job", "internal/telemetry", "app/... test"}},
 	{"app/worker", []string{"app", "app/batches", "app/rescue", "job", "internal/telemetry", "app/... test"}},
+	{"app/testbed", []string{"app", "job", "job/testbed"}},
 	{"app/bulk", []string{"app", "job", "internal/telemetry test", "app/... test"}},
 	{"app/erasures", []string{"app", "job", "internal/telemetry test", "app/... test"}},
 	{"app/maintenance", []string{"app", "app/batches", "app/delivery", "app/rescue", "job", "internal/telemetry", "app/... test"}},
 	{"app/apptest", []string{"app", "job", "internal/telemetry"}}, // for tests
-	{"handlers", []string{"handlers/conn", "handlers/decode", "handlers/docs", "handlers/header", "handlers/query", "handlers/stream", "job",
-		"internal/authlimit", "internal/fair", "internal/telemetry"}},
+	{"handlers", []string{"handlers/conn", "handlers/decode", "handlers/docs", "handlers/fault", "handlers/header", "handlers/query",
+		"handlers/stream", "job", "job/testbed", "internal/authlimit", "internal/fair", "internal/telemetry"}},
 	{"handlers/conn", []string{"internal/telemetry"}},
-	{"handlers/decode", []string{"job"}},
+	{"handlers/decode", []string{"job", "job/testbed"}},
+	{"handlers/fault", []string{"job/testbed"}},
 	{"handlers/docs", []string{"job"}},
 	{"handlers/operator", []string{"handlers/decode", "handlers/query", "internal/operators", "job", "job/admin",
 		"internal/authlimit test", "internal/telemetry test"}},
@@ -75,7 +78,7 @@ var mayImport = []packageRule{
 	{"tasks/redistest", []string{"job", "internal/devstack", "tasks/redisconn"}}, // for tests
 	{"webhook", []string{"job", "internal/telemetry"}},
 	{"internal/work", []string{"job"}},
-	{"repo", []string{"job", "job/admin", "migrations", "internal/telemetry"}},
+	{"repo", []string{"job", "job/admin", "job/testbed", "migrations", "internal/telemetry"}},
 	{"internal/doctor", []string{"repo", "tasks/queue"}}, // judges what both found out about their servers
 	{"repo/repotest", []string{"job", "migrations", "repo", "internal/devstack"}},
 
@@ -122,7 +125,7 @@ var onlyIn = []struct {
 		"cmd/... test"}},
 	{"github.com/alicebob/miniredis", []string{"internal/devstack", "tasks/... test"}},
 	{"github.com/gofiber/fiber", []string{"handlers", "internal/bench/..."}},
-	{"github.com/valyala/fasthttp", []string{"handlers", "internal/simulator/load", "internal/bench/..."}},
+	{"github.com/valyala/fasthttp", []string{"handlers", "handlers/fault", "internal/simulator/load", "internal/bench/..."}},
 	{"github.com/pb33f", []string{"handlers test"}},
 	{"github.com/dunglas/httpsfv", []string{"webhook", "handlers/header", "cmd/..."}},
 	{"github.com/go-jose", []string{"webhook"}},

@@ -42,6 +42,19 @@ func read(text []byte) node {
 	return node{Node: root.Content[0], root: root.Content[0]}
 }
 
+// Operations gives the operationId of each operation by its method and path, as in "GET /v1/jobs/{id}".
+var Operations = sync.OnceValue(func() map[string]string {
+	all := map[string]string{}
+	for _, item := range read(OpenAPI).Get("paths").Members() {
+		for _, o := range item.Members() {
+			if id := o.Text("operationId"); id != "" {
+				all[strings.ToUpper(o.Key)+" "+item.Key] = id
+			}
+		}
+	}
+	return all
+})
+
 // Page is OpenAPI as a page to read. It is rendered when it is first asked for.
 var Page = sync.OnceValue(func() []byte { return render(OpenAPI) })
 

@@ -215,6 +215,12 @@ FROM (SELECT bulk_id, job_id FROM looked ORDER BY bulk_id DESC, job_id DESC LIMI
 DELETE FROM bulk_operations WHERE bulk_id = ANY (ARRAY(SELECT bulk_id FROM bulk_operations WHERE client_id = @client
   ORDER BY client_id, bulk_id LIMIT @limit))
 
+-- name: eraseFaults
+-- Removes the rules of a client's test bed by primary key.
+-- Parameters: @client, @limit
+DELETE FROM testbed_faults WHERE client_id = @client AND position = ANY (ARRAY(SELECT position FROM testbed_faults
+  WHERE client_id = @client ORDER BY client_id, position LIMIT @limit))
+
 -- name: eraseClientEvents
 -- Removes events of no job along the index client_events_client.
 -- Parameters: @client, @limit
@@ -256,6 +262,7 @@ DELETE FROM clients WHERE client_id = @client
 SELECT (SELECT count(*)::int FROM jobs WHERE client_id = @client), (SELECT count(*)::int FROM events WHERE client_id = @client),
   (SELECT count(*)::int FROM client_events WHERE client_id = @client),
   (SELECT count(*)::int FROM bulk_operations WHERE client_id = @client),
+  (SELECT count(*)::int FROM testbed_faults WHERE client_id = @client),
   (SELECT count(*)::int FROM idempotency_keys WHERE client_id = @client),
   (SELECT count(*)::int FROM api_keys WHERE client_id = @client), (SELECT count(*)::int FROM clients WHERE client_id = @client),
   clock_timestamp()

@@ -1,0 +1,86 @@
+// Package testbed keeps what clients have asked the service to do to their own traffic, and decides for each request.
+package testbed
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+)
+
+// Store keeps the rules. Everything is read from it with each request, so that rules hold on all processes at once.
+type Store interface {
+	ReplaceFaults(ctx context.Context, client job.ID, seed int64, rules []testbed.Counted) error
+	RemoveFaults(ctx context.Context, client, id job.ID) (int, error) // the zero id: all
+	Faults(ctx context.Context, client job.ID) ([]testbed.Counted, error)
+	CountFaults(ctx context.Context, client job.ID, operation string) ([]testbed.Counted, error)
+	FaultApplied(ctx context.Context, client job.ID, c testbed.Counted) error
+}
+
+// Service is the use cases of a test bed.
+type Service struct {
+	store Store
+	clock app.Clock
+}
+
+// New makes the use cases; the clock is time.Now if nil.
+func New(store Store, clock app.Clock) *Service {
+	if clock == nil {
+		clock = time.Now
+	}
+	return &Service{store, clock}
+}
+
+// ReplaceFaults gives a client rules instead of those that it has, and after them those of a profile, and lists them.
+func (s *Service) ReplaceFaults(ctx context.Context, client job.ID, seed int64, rules []testbed.Rule, p testbed.Profile) (
+	[]testbed.Counted, error,
+) {
+	rules = append(rules, p.Rules(s.clock())...)
+	if len(rules) > testbed.MaxRules {
+		return nil, job.Errorf(job.CodeValidationFailed, "A client may have %d rules at most, those of the profile included.", testbed.MaxRules)
+	}
+	counted := make([]testbed.Counted, len(rules))
+	for i, r := range rules {
+		counted[i] = testbed.Counted{Rule: r, ID: job.ID(uuid.Must(uuid.NewV7())), Position: i + 1, Seed: seed}
+	}
+	if err := s.store.ReplaceFaults(ctx, client, seed, counted); err != nil {
+		return nil, err
+	}
+	return s.store.Faults(ctx, client)
+}
+
+// Faults lists the rules of a client.
+func (s *Service) Faults(ctx context.Context, client job.ID) ([]testbed.Counted, error) { return s.store.Faults(ctx, client) }
+
+// RemoveFaults removes all rules of a client.
+func (s *Service) RemoveFaults(ctx context.Context, client job.ID) error {
+	_, err := s.store.RemoveFaults(ctx, client, job.ID{})
+	return err
+}
+
+// RemoveFault removes one rule of a client.
+func (s *Service) RemoveFault(ctx context.Context, client, id job.ID) error {
+	n, err := s.store.RemoveFaults(ctx, client, id)
+	if err == nil && n == 0 {
+		err = job.Errorf(job.CodeRequestNotFound, "No rule with this id was found.")
+	}
+	return err
+}
+
+// Fault counts a request for the client's rules and gives the effect of the first one that applies, nil for none.
+func (s *Service) Fault(ctx context.Context, client job.ID, operation string) (*testbed.Effect, error) {
+	rules, err := s.store.CountFaults(ctx, client, operation)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rules {
+		if r.Applies() {
+			return &r.Effect, s.store.FaultApplied(ctx, client, r)
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,70 @@
+package fault
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/forgerun/forgerun/job/testbed"
+)
+
+// Page gives what a proxy in front of the service answers when it cannot reach it.
+func Page(status int) []byte {
+	text := http.StatusText(status)
+	return fmt.Appendf(nil, "<html>\r\n<head><title>%d %s</title></head>\r\n<body>\r\n<center><h1>%d %s</h1></center>\r\n"+
+		"<hr><center>proxy</center>\r\n</body>\r\n</html>\r\n", status, text, status, text)
+}
+
+// Answer does what the effect wants to an answer that is made: its document, its media type, and how it is sent.
+func Answer(e *testbed.Effect, c *fasthttp.RequestCtx) {
+	r := &c.Response
+	if e.Rewrites() && bytes.Contains(r.Header.ContentType(), []byte("json")) {
+		r.SetBody(Rewrite(e, r.Body()))
+		r.Header.Del(fasthttp.HeaderETag) // it is another representation
+		if e.Language != "" {
+			r.Header.Set(fasthttp.HeaderContentLanguage, e.Language)
+		}
+	}
+	if e.ContentType != "" {
+		r.Header.SetContentType(e.ContentType)
+	}
+	if e.Close == "" && e.SlowBytes == 0 {
+		return
+	}
+	var head, body []byte
+	if e.Close != testbed.CloseBefore && e.Close != testbed.AfterCommit {
+		head, body = message(r)
+		if e.Close == testbed.CloseMidBody {
+			body = body[:len(body)/2]
+		}
+	}
+	r.ResetBody()
+	r.Header.SetConnectionClose()
+	c.HijackSetNoResponse(true)
+	c.Hijack(func(conn net.Conn) {
+		defer func() { _ = conn.Close() }()
+		if head == nil {
+			return
+		}
+		if _, err := conn.Write(head); err == nil {
+			_ = slowly(conn, body, e.SlowBytes)
+		}
+	})
+}
+
+// message gives an answer as it would be sent. One without a body ends in the middle of its head.
+func message(r *fasthttp.Response) (head, body []byte) {
+	body = bytes.Clone(r.Body())
+	r.Header.SetConnectionClose()
+	r.Header.SetContentLength(len(body))
+	r.Header.Set(fasthttp.HeaderContentLength, strconv.Itoa(len(body)))
+	head = bytes.Clone(r.Header.Header())
+	if len(body) == 0 {
+		return head[:len(head)/2], head[len(head)/2:]
+	}
+	return head, body
+}

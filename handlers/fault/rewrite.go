@@ -1,0 +1,67 @@
+// Package fault does to answers and event streams what a client of a test bed has asked for.
+package fault
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/forgerun/forgerun/job/testbed"
+)
+
+// optional are the members that documents of jobs and problems may lack (draft appendix F.1).
+var optional = []string{"correlationId", "scenario", "language", "retryAfter", "expiresAt", "links", "correlation_id", "progress",
+	"estimate", "labels", "instance"}
+
+// texts are those of another language, for documents whose texts are in English.
+var texts = map[string]map[string]string{
+	"de": {"title": "Der Auftrag ist nicht gelungen", "detail": "Was geschehen ist, sagt der Typ des Problems."},
+	"fr": {"title": "Le travail n'a pas abouti", "detail": "Le type du problème dit ce qui s'est passé."},
+}
+
+// Rewrite gives a document as the effect wants it. What is no JSON object stays as it is, and so do numbers of any size.
+func Rewrite(e *testbed.Effect, document []byte) []byte {
+	decoder := json.NewDecoder(bytes.NewReader(document))
+	decoder.UseNumber()
+	var d map[string]any
+	if decoder.Decode(&d) != nil || d == nil {
+		return document
+	}
+	if e.JobStatus != "" {
+		replace(d, "jobStatus", e.JobStatus)
+		replace(d, "state", e.JobStatus)
+	}
+	if e.ProblemType != "" {
+		if _, ok := d["status"].(json.Number); ok {
+			replace(d, "type", e.ProblemType)
+		}
+	}
+	if e.OmitOptional {
+		for _, name := range optional {
+			delete(d, name)
+		}
+	}
+	if e.Extensions {
+		d["x_extension"] = map[string]any{"list": []any{1, "two", nil}, "nested": map[string]any{"deep": true}}
+		d["xNumber"] = json.Number("12345678901234567890123")
+	}
+	if text := texts[e.Language]; text != nil {
+		d["language"] = e.Language
+		for name, words := range text {
+			replace(d, name, words)
+		}
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if encoder.Encode(d) != nil {
+		return document
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+}
+
+// replace gives a member that is there another text.
+func replace(d map[string]any, name, value string) {
+	if _, ok := d[name].(string); ok {
+		d[name] = value
+	}
+}

@@ -1,0 +1,207 @@
+package handlers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/fault"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+)
+
+// Testbed are the use cases of a test bed, by which clients disturb their own traffic.
+type Testbed interface {
+	ReplaceFaults(ctx context.Context, client job.ID, seed int64, rules []testbed.Rule, p testbed.Profile) ([]testbed.Counted, error)
+	Faults(ctx context.Context, client job.ID) ([]testbed.Counted, error)
+	RemoveFaults(ctx context.Context, client job.ID) error
+	RemoveFault(ctx context.Context, client, id job.ID) error
+	// Fault counts a request and gives what is to be done to it, nil for nothing.
+	Fault(ctx context.Context, client job.ID, operation string) (*testbed.Effect, error)
+}
+
+const faultsPath = "/v1/testbed/faults"
+
+// testbedRoutes are those that only a test bed has.
+func (s *Server) testbedRoutes() []route {
+	if s.deps.Testbed == nil {
+		return nil
+	}
+	return []route{
+		{fiber.MethodPut, faultsPath, client, "replace_faults", nil, asJSON, fiber.StatusOK, s.replaceFaults},
+		{get, faultsPath, client, "list_faults", nil, asJSON, fiber.StatusOK, s.listFaults},
+		{fiber.MethodDelete, faultsPath, client, "remove_faults", nil, asJSON, fiber.StatusNoContent, noBody(s.removeFaults)},
+		{fiber.MethodDelete, faultsPath + "/:id", client, "remove_fault", nil, asJSON, fiber.StatusNoContent, noBody(s.removeFault)},
+	}
+}
+
+// faultView is a rule with what became of it.
+type faultView struct {
+	RuleID  job.ID         `json:"rule_id"`
+	Match   testbed.Match  `json:"match"`
+	Effect  testbed.Effect `json:"effect"`
+	Seed    int64          `json:"seed"`
+	Seen    int64          `json:"seen"`
+	Applied int64          `json:"applied"`
+}
+
+func faultViews(rules []testbed.Counted) listView[faultView] {
+	list := listView[faultView]{Data: make([]faultView, len(rules)), Page: pageView{Limit: testbed.MaxRules}}
+	for i, c := range rules {
+		list.Data[i] = faultView{c.ID, c.Match, c.Effect, c.Seed, c.Seen, c.Applied}
+	}
+	return list
+}
+
+func (s *Server) replaceFaults(r *call) error {
+	body, err := r.body(true)
+	if err != nil {
+		return err
+	}
+	f, err := decode.FaultRules(body, operations())
+	if err != nil {
+		return err
+	}
+	return respond(r, fiber.StatusOK, faultViews)(s.deps.Testbed.ReplaceFaults(r.ctx, r.caller.ClientID, f.Seed, f.Rules, f.Profile))
+}
+
+func (s *Server) listFaults(r *call) error {
+	return respond(r, fiber.StatusOK, faultViews)(s.deps.Testbed.Faults(r.ctx, r.caller.ClientID))
+}
+
+func (s *Server) removeFaults(r *call) error {
+	r.Status(fiber.StatusNoContent)
+	return s.deps.Testbed.RemoveFaults(r.ctx, r.caller.ClientID)
+}
+
+func (s *Server) removeFault(r *call) error {
+	r.Status(fiber.StatusNoContent)
+	return s.deps.Testbed.RemoveFault(r.ctx, r.caller.ClientID, r.pathID())
+}
+
+// operations are those that a rule may name.
+var operations = sync.OnceValue(func() (names []string) {
+	for at, name := range docs.Operations() {
+		if _, path, _ := strings.Cut(at, " "); strings.HasPrefix(path, "/v1/") && !strings.HasPrefix(path, "/v1/testbed/") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+})
+
+// operation is the operationId of the request in the OpenAPI document.
+func (rt *route) operation() string {
+	segments := strings.Split(rt.path, "/")
+	for i, name := range segments {
+		if parameter, ok := strings.CutPrefix(name, ":"); ok {
+			segments[i] = "{" + parameter + "}"
+		}
+	}
+	return docs.Operations()[rt.method+" "+strings.Join(segments, "/")]
+}
+
+// headerFault asks for an effect on the one request that carries it.
+const headerFault = "ForgeRun-Fault"
+
+// injected is the error of a request that a client wanted to fail so.
+type injected struct{ wanted *job.Error }
+
+func (e injected) Error() string { return e.wanted.Error() }
+
+// findFault notes what a test bed is to do to the request: what its header says, or else the client's rules.
+func (s *Server) findFault(r *call) error {
+	if s.deps.Testbed == nil || r.route.access == public || strings.HasPrefix(r.route.path, "/v1/testbed/") {
+		return nil
+	}
+	if text := r.Request().Header.Peek(headerFault); len(text) > 0 {
+		e, err := decode.Fault(text)
+		if err != nil {
+			return inHeader(err)
+		}
+		r.fault = &e
+		return nil
+	}
+	if r.caller.ClientID.IsZero() {
+		return nil
+	}
+	e, err := s.deps.Testbed.Fault(r.ctx, r.caller.ClientID, r.route.operation())
+	r.fault = e
+	return err
+}
+
+// inHeader says that it is the header which is wrong.
+func inHeader(err error) error {
+	if known, ok := errors.AsType[*job.Error](err); ok {
+		wrong := *known
+		wrong.Detail = "The header " + headerFault + ": " + known.Detail
+		return &wrong
+	}
+	return err
+}
+
+// disturb does what comes before the work, or instead of it; done says that the request has its answer.
+func (s *Server) disturb(r *call) (done bool, err error) {
+	if err := s.findFault(r); err != nil || r.fault == nil {
+		return false, err
+	}
+	e := r.fault
+	if e.Delay > 0 {
+		select {
+		case <-time.After(time.Duration(e.Delay)):
+		case <-s.base.Done():
+		}
+		s.startTime(r)
+	}
+	switch {
+	case e.Close == testbed.CloseBefore:
+		return true, nil
+	case e.Moved:
+		r.Set(fiber.HeaderLocation, string(r.Request().URI().RequestURI()))
+		r.Status(fiber.StatusPermanentRedirect)
+		return true, nil
+	case e.HTML:
+		r.Set(fiber.HeaderContentType, fiber.MIMETextHTML)
+		r.setRetryAfter(e)
+		status := cmp.Or(e.Status, fiber.StatusBadGateway)
+		return true, r.Status(status).Send(fault.Page(status))
+	case e.Replaces():
+		refusal := job.Errorf(e.Error(), "")
+		refusal.RetryAfter = time.Duration(deref(e.RetryAfter)) * time.Second
+		return true, injected{refusal}
+	}
+	return false, nil
+}
+
+// finishFault does what comes after the work.
+func (s *Server) finishFault(r *call) {
+	if r.fault == nil || r.streams {
+		return
+	}
+	if r.failed != nil {
+		r.setRetryAfter(r.fault)
+	}
+	fault.Answer(r.fault, r.Context())
+}
+
+func (r *call) setRetryAfter(e *testbed.Effect) {
+	if e.RetryAfter != nil {
+		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(*e.RetryAfter))
+	}
+}
+
+func deref(n *int) int {
+	if n == nil {
+		return 0
+	}
+	return *n
+}

@@ -1,0 +1,184 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+)
+
+// fakeTestbed has the rules that it was given last, and the effect that it is told.
+type fakeTestbed struct {
+	effect   *testbed.Effect
+	rules    []testbed.Counted
+	profile  testbed.Profile
+	operated []string
+	known    job.ID // of a rule
+}
+
+func (f *fakeTestbed) ReplaceFaults(_ context.Context, _ job.ID, seed int64, rules []testbed.Rule, p testbed.Profile) (
+	[]testbed.Counted, error,
+) {
+	f.rules, f.profile = nil, p
+	for i, r := range rules {
+		f.rules = append(f.rules, testbed.Counted{Rule: r, ID: bulkID, Position: i + 1, Seed: seed})
+	}
+	return f.rules, nil
+}
+
+func (f *fakeTestbed) Faults(context.Context, job.ID) ([]testbed.Counted, error) { return f.rules, nil }
+func (f *fakeTestbed) RemoveFaults(context.Context, job.ID) error                { f.rules = nil; return nil }
+
+// RemoveFault knows one rule at most, of one client.
+func (f *fakeTestbed) RemoveFault(_ context.Context, client, id job.ID) error {
+	if client != clientA || id != f.known {
+		return job.Errorf(job.CodeRequestNotFound, "There is no such rule.")
+	}
+	return nil
+}
+
+func (f *fakeTestbed) Fault(_ context.Context, _ job.ID, operation string) (*testbed.Effect, error) {
+	f.operated = append(f.operated, operation)
+	return f.effect, nil
+}
+
+// Every operation has its operationId, so that a rule can name it.
+func TestEveryRouteHasAnOperation(t *testing.T) {
+	t.Parallel()
+	for _, rt := range newWorld(t).server.routes() {
+		if rt.path == "/problems/" { // described at /problems
+			continue
+		}
+		require.NotEmpty(t, rt.operation(), "%s %s", rt.method, rt.path)
+	}
+}
+
+// What is wrong with a rule is said with a pointer, and the rules stay.
+func TestWrongRulesAreRefused(t *testing.T) {
+	t.Parallel()
+	for body, pointer := range map[string]string{
+		`{"effect":{}}`:               "/effect",
+		`[1]`:                         "/0",
+		`[{}]`:                        "/0/effect",
+		`[{"effect":{}}]`:             "/0/effect",
+		`[{"effect":{"status":200}}]`: "/0/effect/status",
+		`[{"effect":{"status":418}}]`: "/0/effect/status",
+		`[{"effect":{"status":503,"code":"RFA_INTERNAL"}}]`:                                                  "/0/effect/status",
+		`[{"effect":{"code":"RFA_NONE"}}]`:                                                                   "/0/effect/code",
+		`[{"effect":{"delay":"2 s"}}]`:                                                                       "/0/effect/delay",
+		`[{"effect":{"delay":"61s"}}]`:                                                                       "/0/effect/delay",
+		`[{"effect":{"close":"later"}}]`:                                                                     "/0/effect/close",
+		`[{"effect":{"close":"before","status":503}}]`:                                                       "/0/effect/close",
+		`[{"effect":{"retry_after":1}}]`:                                                                     "/0/effect/retry_after",
+		`[{"effect":{"html":true,"code":"RFA_INTERNAL"}}]`:                                                   "/0/effect/html",
+		`[{"effect":{"moved":true,"status":503}}]`:                                                           "/0/effect/moved",
+		`[{"effect":{"slow_bytes":0}}]`:                                                                      "/0/effect/slow_bytes",
+		`[{"effect":{"content_type":"a\nb"}}]`:                                                               "/0/effect/content_type",
+		`[{"effect":{"cut_after":-1}}]`:                                                                      "/0/effect/cut_after",
+		`[{"effect":{"language":"xx"}}]`:                                                                     "/0/effect/language",
+		`[{"effect":{"status":503}},{"match":{"operation":"submit"},"effect":{"status":503}}]`:               "/1/match/operation",
+		`[{"match":{"nth":1,"every":2},"effect":{"status":503}}]`:                                            "/0/match",
+		`[{"match":{"probability":0},"effect":{"status":503}}]`:                                              "/0/match/probability",
+		`[{"match":{"from":"2030-01-02T00:00:00Z","until":"2030-01-01T00:00:00Z"},"effect":{"status":503}}]`: "/0/match/until",
+		`[{"match":{"operation":"delivery"},"effect":{"status":503}}]`:                                       "/0/match/operation",
+		`{"profile":"perfect"}`:                                                                              "/profile",
+		`[{"effect":{"status":503}}] 1`:                                                                      "",
+	} {
+		w := newWorld(t)
+		w.testbed.rules = []testbed.Counted{{}}
+		a := w.send("PUT", faultsPath, body)
+		require.Equal(t, 400, a.StatusCode, "%s: %s", body, a.text)
+		var p problem
+		require.NoError(t, json.Unmarshal([]byte(a.text), &p), a.text)
+		require.NotEmpty(t, p.Violations, "%s: %s", body, a.text)
+		if body != `{"effect":{}}` {
+			require.Equal(t, pointer, p.Violations[0].Pointer, "%s: %s", body, a.text)
+		}
+		require.Len(t, w.testbed.rules, 1, "nothing has changed")
+	}
+}
+
+// An effect that stands instead of the work is an answer of the contract, and the work is not done.
+func TestFaultsInsteadOfTheWork(t *testing.T) {
+	t.Parallel()
+	two := 2
+	for name, test := range map[string]struct {
+		effect testbed.Effect
+		status int
+		code   job.Code
+	}{
+		"status":  {testbed.Effect{Status: 503}, 503, job.CodeStorageUnavailable},
+		"code":    {testbed.Effect{Code: job.CodeRateLimited, RetryAfter: &two}, 429, job.CodeRateLimited},
+		"expired": {testbed.Effect{Status: 401}, 401, job.CodeInvalidCredentials},
+		"gone":    {testbed.Effect{Status: 410}, 410, job.CodeJobGone},
+		"proxy":   {testbed.Effect{HTML: true}, 502, ""},
+		"moved":   {testbed.Effect{Moved: true}, 308, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.testbed.effect, w.madeUp = &test.effect, true
+			w.jobs.submit = func(context.Context, job.Request) (job.Receipt, error) {
+				t.Error("the work was done")
+				return job.Receipt{}, nil
+			}
+			a := w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`)
+			require.Equal(t, test.status, a.StatusCode, a.text)
+			require.Equal(t, []string{"submitJob"}, w.testbed.operated)
+			switch {
+			case test.code != "":
+				require.Contains(t, a.text, `"code":"`+string(test.code)+`"`)
+			case test.effect.HTML:
+				require.Contains(t, a.Header.Get("Content-Type"), "text/html")
+			default:
+				require.Equal(t, "/v1/jobs", a.Header.Get("Location"))
+			}
+			if test.effect.RetryAfter != nil {
+				require.Equal(t, "2", a.Header.Get("Retry-After"))
+			}
+			require.NotContains(t, w.log.String(), `"request failed"`, "it is no failure of the service")
+		})
+	}
+}
+
+// A header disturbs its own request, and a service that is no test bed has neither paths nor header.
+func TestFaultHeader(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.send("GET", "/v1/jobs", "", headerFault, `{"status":503,"retry_after":7}`)
+	require.Equal(t, 503, a.StatusCode, a.text)
+	require.Equal(t, "7", a.Header.Get("Retry-After"))
+	require.Empty(t, w.testbed.operated, "rules are not asked")
+	a = w.send("GET", "/v1/jobs", "", headerFault, `{"status":1}`)
+	require.Equal(t, 400, a.StatusCode, a.text)
+	require.Contains(t, a.text, headerFault)
+
+	plain := newWorld(t, func(_ *Config, d *Deps) { d.Testbed = nil })
+	require.Equal(t, 200, plain.send("GET", "/v1/jobs", "", headerFault, `{"status":503}`).StatusCode)
+	a = plain.send("GET", faultsPath, "")
+	require.Equal(t, 404, a.StatusCode, a.text)
+	require.Contains(t, a.text, "RFA_REQUEST_NOT_FOUND")
+}
+
+// What is done to an answer that the service has made.
+func TestFaultsOfAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.madeUp = true
+	w.jobs.job = finishedJob
+	path := "/v1/jobs/" + jobID.String()
+	w.testbed.effect = &testbed.Effect{JobStatus: "PONDERING", Extensions: true, OmitOptional: true, ContentType: "text/plain"}
+	a := w.send("GET", path, "")
+	require.Equal(t, 200, a.StatusCode, a.text)
+	var view map[string]any
+	require.NoError(t, json.Unmarshal([]byte(a.text), &view))
+	require.Equal(t, "PONDERING", view["state"])
+	require.Contains(t, view, "x_extension")
+	require.NotContains(t, view, "correlation_id")
+	require.Equal(t, "text/plain", a.Header.Get("Content-Type"))
+	require.Empty(t, a.Header.Get("ETag"))
+}

@@ -1,0 +1,180 @@
+// Package testbed describes what a client may ask the service to do to its own traffic, so that it can be tested against
+// everything that happens in production: rules, which requests they are about, and the faults that they bring about.
+package testbed
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Limits of a client's rules.
+const (
+	MaxRules     = 100
+	MaxRuleBytes = 4 << 10
+	MaxDelay     = time.Minute
+	MaxRetry     = 3600 // s, of Retry-After
+	MaxEvents    = 1000 // after which a stream is disturbed
+)
+
+// Rule is one fault and when it happens. Which of a client's requests it is about, Match says; of several rules that are
+// about a request, the first one that applies has its effect.
+type Rule struct {
+	Match  Match  `json:"match"`
+	Effect Effect `json:"effect"`
+}
+
+// Match selects requests. Without any member all are meant. Nth, Every and Probability exclude each other; they count the
+// requests that the rest of the match is about, from 1.
+type Match struct {
+	Operation   string    `json:"operation,omitempty"` // operationId of the OpenAPI document
+	Nth         int       `json:"nth,omitempty"`       // this one alone
+	Every       int       `json:"every,omitempty"`     // each so many
+	Probability float64   `json:"probability,omitempty"`
+	From        *job.Time `json:"from,omitempty"`  // inclusive
+	Until       *job.Time `json:"until,omitempty"` // exclusive
+}
+
+// Effect is a fault. Members of different groups may be combined.
+type Effect struct {
+	// Instead of the answer: an error of the contract, with its own document, or a proxy's page.
+	Status     int      `json:"status,omitempty"`
+	Code       job.Code `json:"code,omitempty"`
+	RetryAfter *int     `json:"retry_after,omitempty"` // s
+	HTML       bool     `json:"html,omitempty"`
+	Moved      bool     `json:"moved,omitempty"` // 308 to the same address
+
+	// Around the answer.
+	Delay       Duration `json:"delay,omitempty"` // before the work
+	Close       Close    `json:"close,omitempty"`
+	SlowBytes   int      `json:"slow_bytes,omitempty"` // per second
+	ContentType string   `json:"content_type,omitempty"`
+
+	// Of an event stream. Each counts the events of one connection.
+	CutAfter       *int `json:"cut_after,omitempty"`
+	HalfEventAfter *int `json:"half_event_after,omitempty"`
+	StallAfter     *int `json:"stall_after,omitempty"`
+	RepeatAfter    int  `json:"repeat_after_resume,omitempty"` // so many events come twice, where a stream was resumed
+	CommentsOnly   bool `json:"comments_only,omitempty"`
+
+	// In answers and events: what a client must take (draft sections 4.3 and F).
+	JobStatus    string `json:"job_status,omitempty"`
+	Extensions   bool   `json:"extensions,omitempty"`
+	OmitOptional bool   `json:"omit_optional,omitempty"`
+	ProblemType  string `json:"problem_type,omitempty"`
+	Language     string `json:"language,omitempty"`
+}
+
+// Close says when the connection is closed.
+type Close string
+
+// The moments at which a connection may be closed.
+const (
+	CloseBefore  Close = "before"       // the request has no effect
+	AfterCommit  Close = "after_commit" // it has, and the answer is lost
+	CloseMidBody Close = "mid_body"     // in the middle of the answer
+)
+
+// Closes are all of them.
+var Closes = []Close{CloseBefore, AfterCommit, CloseMidBody}
+
+// Languages are those that texts can be given in by Effect.Language.
+var Languages = []string{"de", "fr"}
+
+// Replaces reports whether the fault is an answer of its own, so that the request has no effect.
+func (e *Effect) Replaces() bool {
+	return e.Status != 0 || e.Code != "" || e.HTML || e.Moved || e.Close == CloseBefore
+}
+
+// OfStreams reports whether the fault is one of event streams.
+func (e *Effect) OfStreams() bool {
+	return e.CutAfter != nil || e.HalfEventAfter != nil || e.StallAfter != nil || e.RepeatAfter > 0 || e.CommentsOnly
+}
+
+// Rewrites reports whether the fault changes documents.
+func (e *Effect) Rewrites() bool {
+	return e.JobStatus != "" || e.Extensions || e.OmitOptional || e.ProblemType != "" || e.Language != ""
+}
+
+// Error gives the code that a fault of Status or Code stands for.
+func (e *Effect) Error() job.Code {
+	if e.Code != "" {
+		return e.Code
+	}
+	code, _ := CodeOf(e.Status)
+	return code
+}
+
+// usual are the codes of statuses that several have, where it is not the first one.
+var usual = map[int]job.Code{503: job.CodeStorageUnavailable, 404: job.CodeJobNotFound}
+
+// CodeOf gives the code that an error with a status usually has, false if there is none.
+func CodeOf(status int) (job.Code, bool) {
+	if code, ok := usual[status]; ok {
+		return code, true
+	}
+	for _, spec := range job.Codes {
+		if spec.Status == status {
+			return spec.Code, true
+		}
+	}
+	return "", false
+}
+
+// Counted is a rule as it is kept, with how often it was about a request and how often it applied.
+type Counted struct {
+	Rule
+	ID       job.ID
+	Position int
+	Seed     int64
+	Seen     int64
+	Applied  int64
+}
+
+// Applies reports whether the rule has its effect on the request that it has counted last. It depends on nothing but the
+// seed, the rule's place and the count.
+func (c *Counted) Applies() bool {
+	switch m := c.Match; {
+	case m.Nth > 0:
+		return c.Seen == int64(m.Nth)
+	case m.Every > 0:
+		return c.Seen%int64(m.Every) == 0
+	case m.Probability > 0:
+		return draw(c.Seed, c.Position, c.Seen) < m.Probability
+	default:
+		return true
+	}
+}
+
+// draw gives a number from 0 to 1, the same for the same arguments.
+func draw(seed int64, position int, n int64) float64 {
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%d/%d/%d", seed, position, n)
+	x := h.Sum64()
+	x ^= x >> 33 // FNV alone leaves the upper bits of similar texts alike
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	x ^= x >> 33
+	return float64(x>>11) / (1 << 53)
+}
+
+// Duration is a length of time that is written as in "1.5s".
+type Duration time.Duration
+
+// MarshalJSON writes it.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (d *Duration) UnmarshalJSON(b []byte) error {
+	var text string
+	if err := json.Unmarshal(b, &text); err != nil {
+		return err
+	}
+	parsed, err := time.ParseDuration(text)
+	*d = Duration(parsed)
+	return err
+}

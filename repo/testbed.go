@@ -1,0 +1,77 @@
+package repo
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+)
+
+var (
+	removeFaults = statement("removeFaults")
+	insertFaults = statement("insertFaults")
+	lockFaults   = statement("lockFaults")
+	listFaults   = statement("listFaults")
+	countFaults  = statement("countFaults")
+	applyFault   = statement("applyFault")
+)
+
+// faultColumns is the one column list of a rule, read by scanFault.
+const faultColumns = `testbed_faults.rule_id, testbed_faults.position, testbed_faults.rule, testbed_faults.seed, testbed_faults.seen,
+  testbed_faults.applied`
+
+func scanFault(row pgx.CollectableRow) (c testbed.Counted, err error) {
+	var rule []byte
+	if err := row.Scan(scanID(&c.ID), &c.Position, &rule, &c.Seed, &c.Seen, &c.Applied); err != nil {
+		return c, err
+	}
+	return c, json.Unmarshal(rule, &c.Rule)
+}
+
+// ReplaceFaults gives a client these rules instead of those that it has, all or none of them.
+func (s *Store) ReplaceFaults(ctx context.Context, client job.ID, seed int64, rules []testbed.Counted) error {
+	texts := make([]string, len(rules))
+	for i, r := range rules {
+		text, err := json.Marshal(r.Rule)
+		if err != nil {
+			return err
+		}
+		texts[i] = string(text)
+	}
+	return s.inTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, lockFaults, uuid(client)); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, removeFaults, uuid(client), pgtype.UUID{}); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, insertFaults, uuid(client), seed, texts, column(rules, func(r testbed.Counted) pgtype.UUID { return uuid(r.ID) }))
+		return err
+	})
+}
+
+// RemoveFaults removes the rules of a client, or with an id that one, and gives how many there were.
+func (s *Store) RemoveFaults(ctx context.Context, client, id job.ID) (int, error) {
+	removed, err := queryRowsAs(ctx, s, "testbed", rowToID, removeFaults, uuid(client), uuid(id))
+	return len(removed), err
+}
+
+// Faults lists the rules of a client in their order.
+func (s *Store) Faults(ctx context.Context, client job.ID) ([]testbed.Counted, error) {
+	return queryRows(ctx, s, scanFault, listFaults, uuid(client))
+}
+
+// CountFaults counts a request of a client for the rules that are about it, and gives those in their order.
+func (s *Store) CountFaults(ctx context.Context, client job.ID, operation string) ([]testbed.Counted, error) {
+	return queryRowsAs(ctx, s, "testbed", scanFault, countFaults, uuid(client), operation)
+}
+
+// FaultApplied counts that a rule had its effect.
+func (s *Store) FaultApplied(ctx context.Context, client job.ID, c testbed.Counted) error {
+	_, err := queryRowsAs(ctx, s, "testbed", rowToID, applyFault, uuid(client), c.Position, uuid(c.ID))
+	return err
+}
