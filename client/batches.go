@@ -11,6 +11,7 @@ type BatchReceipt struct {
 	BatchID   string      `json:"batch_id"`
 	CreatedAt time.Time   `json:"created_at"`
 	Jobs      []BatchItem `json:"jobs"`
+	Warnings  []Violation `json:"warnings"` // see Accepted; the pointers begin with /jobs and the index
 	Status    int         `json:"-"`
 	Replayed  bool        `json:"-"`
 	RequestID string      `json:"-"`

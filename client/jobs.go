@@ -35,7 +35,7 @@ type JobRequest struct {
 	WorkKind      string    `json:"work_kind,omitempty"`   // "": one is drawn
 	ExecutionAt   time.Time `json:"execution_at,omitzero"` // Deferred only, and required there
 	Callback      string    `json:"callback,omitempty"`
-	Params        any       `json:"params,omitempty"` // what becomes a JSON object
+	Params        any       `json:"params,omitempty"` // what becomes a JSON object; of Custom, CustomParams
 	AutoRetry     bool      `json:"auto_retry,omitempty"`
 	Event         *Emission `json:"event,omitempty"` // EmitEvent only
 	CorrelationID string    `json:"correlation_id,omitempty"`
@@ -52,6 +52,9 @@ type Accepted struct {
 	JobID     string    `json:"job_id"`
 	State     string    `json:"state"`
 	CreatedAt time.Time `json:"created_at"`
+	// Warnings say what of the request was accepted and changes nothing, such as
+	// params that the work kind ignores.
+	Warnings []Violation `json:"warnings"`
 	// Status is 202, or 200 if the job ended while the request waited
 	// (PreferWait).
 	Status    int    `json:"-"`
@@ -84,6 +87,7 @@ func (c *Client) Submit(ctx context.Context, job JobRequest, options ...Option) 
 		return nil, err
 	}
 	accepted.JobID, accepted.State, accepted.CreatedAt = accepted.Job.JobID, accepted.Job.State, accepted.Job.CreatedAt
+	accepted.Warnings = accepted.Job.Warnings
 	return accepted, nil
 }
 
@@ -120,6 +124,7 @@ type Job struct {
 	Failure             *Outcome          `json:"failure"` // FAILED only
 	Result              *ResultInfo       `json:"result"`  // SUCCEEDED only
 	Links               map[string]string `json:"links"`
+	Warnings            []Violation       `json:"warnings"` // in the answer to its submission only
 
 	ETag string `json:"-"`
 	// RetryAfter is the header: while the job is not final, when to look again;

@@ -14,11 +14,13 @@ import (
 func (s *Server) submitBatch(r *call) error {
 	var b *job.Batch
 	var replayed bool
+	var warnings []job.Violation
 	err := admitted(r, s.deps.BatchAdmission, func(body []byte, key string) error {
-		req, err := decode.Batch(body, key, s.cfg.MaxPayloadBytes)
+		req, err := decode.Batch(body, key, s.cfg.decodeLimits())
 		if err != nil {
 			return err
 		}
+		warnings = req.Warnings()
 		if err := s.completeBatch(r, &req); err != nil {
 			return err
 		}
@@ -42,7 +44,9 @@ func (s *Server) submitBatch(r *call) error {
 	if b.Refused() > 0 {
 		r.inLanguage(job.Languages[0]) // of the refusals
 	}
-	return r.json(fiber.StatusAccepted, s.batchReceiptOf(b))
+	receipt := s.batchReceiptOf(b)
+	receipt.Warnings = warnings
+	return r.json(fiber.StatusAccepted, receipt)
 }
 
 // completeBatch adds to a batch request and its items what does not come from
@@ -156,6 +160,7 @@ type batchReceiptView struct {
 	BatchID   job.ID            `json:"batch_id"`
 	CreatedAt job.Time          `json:"created_at"`
 	Jobs      []itemReceiptView `json:"jobs"`
+	Warnings  []job.Violation   `json:"warnings,omitempty"`
 }
 
 // itemReceiptView has a job, or says why the item was refused.

@@ -290,7 +290,8 @@ func TestDecodeBatchRefusesItems(t *testing.T) {
 		{"combinations are not decided here", `{"type":"EXECUTE","event":{"name":"a"}}`, false, nil},
 	}
 	for _, test := range tests {
-		req, err := decode.Batch([]byte(items(test.item, `{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}`)), "", testPayload)
+		req, err := decode.Batch([]byte(items(test.item, `{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}`)), "",
+			decode.Limits{MaxPayload: testPayload})
 		require.NoError(t, err, test.name)
 		require.Len(t, req.Items, 3)
 		for _, i := range []int{0, 2} {
@@ -313,14 +314,14 @@ func TestDecodeBatchItemIDs(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 128)
 	req, err := decode.Batch([]byte(items(`{"type":"EXECUTE","item_id":"`+long+`"}`, `{"item_id":"A.b-c_2","type":"EXECUTE"}`,
-		`{"type":"EXECUTE"}`)), "", testPayload)
+		`{"type":"EXECUTE"}`)), "", decode.Limits{MaxPayload: testPayload})
 	require.NoError(t, err)
 	var ids []string
 	for _, item := range req.Items {
 		ids = append(ids, item.ItemID)
 	}
 	require.Equal(t, []string{"0", long, "A.b-c_2", "3"}, ids)
-	req, err = decode.Batch([]byte(items(repeated(`{"type":"EXECUTE"}`, 999)...)), "", testPayload)
+	req, err = decode.Batch([]byte(items(repeated(`{"type":"EXECUTE"}`, 999)...)), "", decode.Limits{MaxPayload: testPayload})
 	require.NoError(t, err)
 	require.Len(t, req.Items, job.MaxBatchItems)
 	require.Equal(t, "999", req.Items[999].ItemID)
@@ -334,7 +335,7 @@ func TestDecodeBatchBoundsItsComplaints(t *testing.T) {
 		fmt.Fprintf(&item, `,"%d":0`, i)
 	}
 	item.WriteString("}")
-	req, err := decode.Batch([]byte(items(repeated(item.String(), 500)...)), "", testPayload)
+	req, err := decode.Batch([]byte(items(repeated(item.String(), 500)...)), "", decode.Limits{MaxPayload: testPayload})
 	require.NoError(t, err)
 	total := 0
 	for _, item := range req.Items {
@@ -349,7 +350,7 @@ func TestDecodeBatchBoundsItsComplaints(t *testing.T) {
 func TestBatchHashIsCanonical(t *testing.T) {
 	t.Parallel()
 	hash := func(body, key string) [32]byte {
-		req, err := decode.Batch([]byte(body), key, testPayload)
+		req, err := decode.Batch([]byte(body), key, decode.Limits{MaxPayload: testPayload})
 		require.NoError(t, err)
 		return req.Hash
 	}

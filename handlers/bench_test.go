@@ -27,7 +27,7 @@ func BenchmarkDecodeSubmit(b *testing.B) {
 			body := []byte(text)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := decode.Job(body, "", 256<<10); err != nil {
+				if _, err := decode.Job(body, "", decode.Limits{MaxPayload: 256 << 10}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -32,18 +32,19 @@ type call struct {
 	start    time.Time
 	waited   time.Duration // at the client's own wish
 	caller   job.Caller
-	claimed  job.Caller // of a key that was refused
-	jobID    job.ID     // zero where no job is concerned
-	batchID  job.ID     // zero where no batch is concerned
-	webhook  job.ID     // zero where no webhook is concerned
-	bulkID   job.ID     // zero where no bulk operation is concerned
-	client   job.ID     // whose keys changed, zero elsewhere
-	keyID    string     // the key that changed, "" elsewhere
-	refused  bool       // for load: too many submissions wait
-	noPlace  bool       // refused because its client has used up its places
-	slowed   bool       // for earlier failures to authenticate
-	unlogged bool       // one of too many failures to authenticate
-	failed   *problem   // nil unless the answer is a problem
+	claimed  job.Caller      // of a key that was refused
+	jobID    job.ID          // zero where no job is concerned
+	batchID  job.ID          // zero where no batch is concerned
+	webhook  job.ID          // zero where no webhook is concerned
+	bulkID   job.ID          // zero where no bulk operation is concerned
+	client   job.ID          // whose keys changed, zero elsewhere
+	keyID    string          // the key that changed, "" elsewhere
+	refused  bool            // for load: too many submissions wait
+	noPlace  bool            // refused because its client has used up its places
+	slowed   bool            // for earlier failures to authenticate
+	unlogged bool            // one of too many failures to authenticate
+	warnings []job.Violation // about a submission, for its answer
+	failed   *problem        // nil unless the answer is a problem
 
 	fault   *testbed.Effect // that the client of a test bed wants, nil for none
 	streams bool            // the connection belongs to an event stream

@@ -158,7 +158,7 @@ func TestDecodeRefuses(t *testing.T) {
 	for _, test := range badBodies {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			req, err := decode.Job([]byte(test.body), "", testPayload)
+			req, err := decode.Job([]byte(test.body), "", decode.Limits{MaxPayload: testPayload})
 			refusal := req.Refusal(req.Violations)
 			if err != nil {
 				require.ErrorAs(t, err, &refusal)
@@ -194,7 +194,7 @@ func TestDecodeBoundsItsComplaints(t *testing.T) {
 		fmt.Fprintf(&body, `,"%d":0`, i)
 	}
 	body.WriteString("}")
-	r, err := decode.Job([]byte(body.String()), "", testPayload)
+	r, err := decode.Job([]byte(body.String()), "", decode.Limits{MaxPayload: testPayload})
 	require.NoError(t, err)
 	require.Len(t, r.Violations, job.MaxViolations)
 	require.Equal(t, 3000-job.MaxViolations, r.Unlisted)
@@ -217,14 +217,14 @@ func TestDecodeBoundsMembers(t *testing.T) {
 		object(4001):                "/params/4000",
 		`{"list":` + list(13) + `}`: "/params/list/12/1997",
 	} {
-		_, err := decode.Job([]byte(`{"type":"EXECUTE","params":`+params+`}`), "k", testPayload)
+		_, err := decode.Job([]byte(`{"type":"EXECUTE","params":`+params+`}`), "k", decode.Limits{MaxPayload: testPayload})
 		var refused *job.Error
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, job.CodeMalformed, refused.Code)
 		require.Equal(t, at, refused.Violations[0].Pointer)
 	}
 	for _, params := range []string{object(4000), `{"list":` + list(12) + `}`} {
-		_, err := decode.Job([]byte(`{"type":"EXECUTE","params":`+params+`}`), "k", testPayload)
+		_, err := decode.Job([]byte(`{"type":"EXECUTE","params":`+params+`}`), "k", decode.Limits{MaxPayload: testPayload})
 		require.NoError(t, err)
 	}
 	long := []byte(object(20_000))
@@ -243,7 +243,7 @@ func TestDecodeBoundsElements(t *testing.T) {
 		`{"type":"EMIT_EVENT","event":{"name":"a","data":` + list(2, list(30_000, "null")) + `}}`: "/event/data/1/19997",
 		`{"type":"EXECUTE","unknown":` + list(520_000, "1") + "}":                                 "/unknown/49999",
 	} {
-		_, err := decode.Job([]byte(body), "k", testPayload)
+		_, err := decode.Job([]byte(body), "k", decode.Limits{MaxPayload: testPayload})
 		var refused *job.Error
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, job.CodeMalformed, refused.Code)
@@ -251,10 +251,10 @@ func TestDecodeBoundsElements(t *testing.T) {
 		require.Equal(t, at, last.Pointer)
 		require.Equal(t, "All arrays of the body together may have at most 50,000 elements.", last.Detail)
 	}
-	_, err := decode.Job([]byte(`{"type":"EXECUTE","params":{"list":`+list(50_000, "1")+`}}`), "k", testPayload)
+	_, err := decode.Job([]byte(`{"type":"EXECUTE","params":{"list":`+list(50_000, "1")+`}}`), "k", decode.Limits{MaxPayload: testPayload})
 	require.NoError(t, err)
 	items := list(11, `{"type":"EXECUTE","params":{"list":`+list(5_000, "1")+`}}`)
-	_, err = decode.Batch([]byte(`{"jobs":`+items+`}`), "", testPayload)
+	_, err = decode.Batch([]byte(`{"jobs":`+items+`}`), "", decode.Limits{MaxPayload: testPayload})
 	require.Equal(t, job.CodeMalformed, job.CodeOf(err), "the items of a batch have one bound together")
 }
 
@@ -293,8 +293,10 @@ func TestDecodeAccepts(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := decode.Job([]byte(test.body), "", testPayload)
+			got, err := decode.Job([]byte(test.body), "", decode.Limits{MaxPayload: testPayload})
 			require.NoError(t, err)
+			require.Equal(t, test.want.Params != nil, len(got.Warnings) > 0)
+			got.Warnings = nil
 			require.Empty(t, cmp.Diff(test.want, got))
 		})
 	}
@@ -304,7 +306,7 @@ func TestDecodeCopies(t *testing.T) {
 	t.Parallel()
 	body := []byte(`{"type":"EXECUTE","callback":"http://example.com","params":{"a":1},"idempotency_key":"k",` +
 		`"correlation_id":"c","event":{"name":"n","data":[2]}}`)
-	got, err := decode.Job(body, "", testPayload)
+	got, err := decode.Job(body, "", decode.Limits{MaxPayload: testPayload})
 	require.NoError(t, err)
 	for i := range body {
 		body[i] = '#'
@@ -320,7 +322,7 @@ func TestDecodeCopies(t *testing.T) {
 func TestHashIsCanonical(t *testing.T) {
 	t.Parallel()
 	hash := func(body, header string) [32]byte {
-		r, err := decode.Job([]byte(body), header, testPayload)
+		r, err := decode.Job([]byte(body), header, decode.Limits{MaxPayload: testPayload})
 		require.NoError(t, err)
 		require.Empty(t, r.Violations)
 		return r.Hash
@@ -379,12 +381,13 @@ func TestFaultsCostLittle(t *testing.T) {
 	}
 	for name, body := range bodies {
 		limit := uint64(20*len(body) + 100_000)
-		require.Less(t, allocated(func() { _, _ = decode.Job([]byte(body), "", testPayload) }), limit, name)
-		require.Less(t, allocated(func() { _, _ = decode.Batch([]byte(items(body)), "", testPayload) }), limit, name)
+		require.Less(t, allocated(func() { _, _ = decode.Job([]byte(body), "", decode.Limits{MaxPayload: testPayload}) }), limit, name)
+		require.Less(t, allocated(func() { _, _ = decode.Batch([]byte(items(body)), "", decode.Limits{MaxPayload: testPayload}) }), limit, name)
 	}
 	item := `{"type":"EXECUTE","` + strings.Repeat("n", 400) + `":[` + strings.Repeat(`1e999,`, 99) + `0]}`
 	body := items(repeated(item, 999)...)
-	require.Less(t, allocated(func() { _, _ = decode.Batch([]byte(body), "", testPayload) }), uint64(20*len(body)), "many items with faults")
+	require.Less(t, allocated(func() { _, _ = decode.Batch([]byte(body), "", decode.Limits{MaxPayload: testPayload}) }),
+		uint64(20*len(body)), "many items with faults")
 }
 
 func TestFormAndValuesAreToldTogether(t *testing.T) {
@@ -406,7 +409,7 @@ func TestFormAndValuesAreToldTogether(t *testing.T) {
 		"rules, and something after all": {`{"type":"EXECUTE","event":{"name":"a"}} x`, job.CodeMalformed, []string{"", "/event"}},
 	}
 	for name, test := range tests {
-		r, err := decode.Job([]byte(test.body), "", testPayload)
+		r, err := decode.Job([]byte(test.body), "", decode.Limits{MaxPayload: testPayload})
 		require.NoError(t, err, name)
 		refusal := r.Refusal(catalogue.Check(r))
 		require.Equal(t, test.code, refusal.Code, name)
@@ -416,7 +419,7 @@ func TestFormAndValuesAreToldTogether(t *testing.T) {
 		}
 		require.Equal(t, test.at, at, name)
 	}
-	_, err := decode.Job([]byte(`{"type":"DEFERRED","colour":1`), "", testPayload)
+	_, err := decode.Job([]byte(`{"type":"DEFERRED","colour":1`), "", decode.Limits{MaxPayload: testPayload})
 	var refusal *job.Error
 	require.ErrorAs(t, err, &refusal)
 	require.Len(t, refusal.Violations, 2, "of what was not read to its end only the form is judged")
@@ -434,7 +437,7 @@ func TestViolationsSayWhatIsAllowed(t *testing.T) {
 		`"idempotency_key":""`:    "1 to 255",
 		`"params":{"a":1e999}`:    "64 characters and exponents from -300 to 300",
 	} {
-		r, err := decode.Job([]byte(`{`+member+`}`), "", testPayload)
+		r, err := decode.Job([]byte(`{`+member+`}`), "", decode.Limits{MaxPayload: testPayload})
 		require.NoError(t, err)
 		require.Contains(t, r.Violations[0].Detail+r.Violations[len(r.Violations)-1].Detail, want)
 	}
@@ -468,9 +471,9 @@ func TestHashOfMembersIsThatOfTheWhole(t *testing.T) {
 		`{"idempotency_key":"k","\u0074ype":"EXECUTE","params":{"text":"a{b[c","ä":{}}}`,
 		`{"type":"EMIT_EVENT","event":{"name":"x","data":[1, 2 ,{"b":2,"a":1}]},"callback":"https://example.com/{x}"}`,
 	} {
-		r, err := decode.Job([]byte(body), "key-of-header", 1<<20)
+		r, err := decode.Job([]byte(body), "key-of-header", decode.Limits{MaxPayload: 1 << 20})
 		if strings.Contains(body, "idempotency_key") {
-			r, err = decode.Job([]byte(body), "", 1<<20)
+			r, err = decode.Job([]byte(body), "", decode.Limits{MaxPayload: 1 << 20})
 		}
 		require.NoError(t, err)
 		require.Empty(t, r.Violations, body)
@@ -487,12 +490,12 @@ func TestDecodersKeepNothingOfTheirLastBody(t *testing.T) {
 		group.Go(func() {
 			for range 100 {
 				body := []byte(full)
-				first, err := decode.Job(body, "", 1<<20)
+				first, err := decode.Job(body, "", decode.Limits{MaxPayload: 1 << 20})
 				require.NoError(t, err)
-				second, err := decode.Job([]byte(`{"type":"EXECUTE"}`), "", 1<<20)
+				second, err := decode.Job([]byte(`{"type":"EXECUTE"}`), "", decode.Limits{MaxPayload: 1 << 20})
 				require.NoError(t, err)
 				require.Equal(t, job.Request{Type: job.Execute, Violations: []job.Violation{}}, normal(second))
-				_, err = decode.Job([]byte(`{"type":`), "", 1<<20)
+				_, err = decode.Job([]byte(`{"type":`), "", decode.Limits{MaxPayload: 1 << 20})
 				require.Error(t, err)
 				clear(body) // which is the next request's
 				require.Equal(t, `{"a":1}`, string(first.Params))

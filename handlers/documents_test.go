@@ -231,7 +231,7 @@ func TestDocumentHasTheVocabulary(t *testing.T) {
 	}
 	want := map[string][]string{
 		"Code": codes, "FailureReason": reasons, "Stage": stages,
-		"State": texts(job.States), "JobType": texts(job.Types), "WorkKind": texts(job.Kinds()),
+		"State": texts(job.States), "JobType": texts(job.Types), "WorkKind": texts(job.AllKinds()),
 		"Outcome": texts([]job.Outcome{job.OutcomeSuccess, job.OutcomeFailed, job.OutcomeCanceled}),
 		"JobStatus": texts([]job.Status{
 			job.StatusAccepted, job.StatusProcessing, job.StatusCompleted, job.StatusFailed, job.StatusCancelled,

@@ -168,7 +168,8 @@ func TestDocumentHasTheMembers(t *testing.T) {
 	others := []string{
 		"EmptyRequest", "KeyRequest", "RevokeRequest", "JobRequestMembers", "Emission", "BatchRequest", "WebhookRequest", "BulkRequest",
 		"BulkFilter", "FaultsRequest", "FaultRules", "FaultProfile", "FaultRule",
-		"WebhookPatch", "SinceRequest",
+		"WebhookPatch", "SinceRequest", "CustomParams", "Behavior", "PlannedFailure", "PlannedProblem", "PlannedResult", "PlannedEvent",
+		"Warning",
 		"EmissionDocument", "BulkCompletedData", "WebhookDisabledData", "WebhookTestData", "CloudEvent", "KeyDirectory", "SigningKey",
 	}
 	for name, schema := range root.in("components", "schemas") {
@@ -224,6 +225,11 @@ func TestDocumentHasTheRequests(t *testing.T) {
 		"WebhookPatch":     namesInCode(t, "decode/webhook.go", "WebhookPatch"),
 		"SinceRequest":     namesInCode(t, "decode/webhook.go", "Since"),
 		"EmptyRequest":     nil,
+		"Behavior":         namesInCode(t, "decode/behavior.go", "read"),
+		"PlannedFailure":   namesInCode(t, "decode/behavior.go", "readFailure"),
+		"PlannedProblem":   namesInCode(t, "decode/behavior.go", "readProblem"),
+		"PlannedResult":    namesInCode(t, "decode/behavior.go", "readResult"),
+		"PlannedEvent":     namesInCode(t, "decode/behavior.go", "readEvent"),
 	}
 	for schema, names := range tests {
 		slices.Sort(names)

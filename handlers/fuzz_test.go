@@ -33,7 +33,7 @@ func FuzzDecodeSubmit(f *testing.F) {
 		if !decode.ValidKey(key) {
 			key = ""
 		}
-		req, err := decode.Job(body, key, testPayload)
+		req, err := decode.Job(body, key, decode.Limits{MaxPayload: testPayload})
 		if err != nil {
 			var malformed *job.Error
 			if !errors.As(err, &malformed) || malformed.Code != job.CodeMalformed || len(malformed.Violations) == 0 {
@@ -45,7 +45,7 @@ func FuzzDecodeSubmit(f *testing.F) {
 			return
 		}
 		requireSameAgain(t, req)
-		reversed, err := decode.Job(reverseMembers(t, body), key, testPayload)
+		reversed, err := decode.Job(reverseMembers(t, body), key, decode.Limits{MaxPayload: testPayload})
 		require.NoError(t, err)
 		require.Equal(t, req.Hash, reversed.Hash)
 		require.NotEqual(t, req.IdempotencyKey == "", req.Hash != [32]byte{})
@@ -63,7 +63,7 @@ func FuzzDecodeBatch(f *testing.F) {
 		f.Add([]byte(items(bad.body)))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		req, err := decode.Batch(body, "key", testPayload)
+		req, err := decode.Batch(body, "key", decode.Limits{MaxPayload: testPayload})
 		if err != nil {
 			var refused *job.Error
 			require.ErrorAs(t, err, &refused)
@@ -86,7 +86,7 @@ func FuzzDecodeBatch(f *testing.F) {
 				require.True(t, v.Pointer == "" || strings.HasPrefix(v.Pointer, "/"), v.Pointer)
 			}
 		}
-		again, err := decode.Batch(reverseMembers(t, body), "key", testPayload)
+		again, err := decode.Batch(reverseMembers(t, body), "key", decode.Limits{MaxPayload: testPayload})
 		require.NoError(t, err)
 		require.Equal(t, req.Hash, again.Hash)
 	})
@@ -121,7 +121,7 @@ func requireSameAgain(t *testing.T, req job.Request) {
 	rest, err := json.Marshal(members)
 	require.NoError(t, err)
 	body.Write(rest[1:])
-	again, err := decode.Job([]byte(body.String()), "", testPayload)
+	again, err := decode.Job([]byte(body.String()), "", decode.Limits{MaxPayload: testPayload})
 	require.NoError(t, err, body.String())
 	again.Hash, req.Hash = [32]byte{}, [32]byte{}
 	require.Empty(t, cmp.Diff(req, again))

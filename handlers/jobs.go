@@ -20,7 +20,7 @@ func (s *Server) submit(r *call) error {
 		if err = s.limitItems(r, pieces(body), " A submission counts as as many as 16 KiB were begun in its body, this one as %d."); err != nil {
 			return err
 		}
-		if req, err = decode.Job(body, key, s.cfg.MaxPayloadBytes); err != nil {
+		if req, err = decode.Job(body, key, s.cfg.decodeLimits()); err != nil {
 			return err
 		}
 		from, err := s.provenance(r)
@@ -40,7 +40,13 @@ func (s *Server) submit(r *call) error {
 		accepted.RunAt = *req.ExecutionAt
 	}
 	r.Set(fiber.HeaderRetryAfter, strconv.Itoa(s.pollAfter(accepted)))
+	r.warnings = req.Warnings
 	return s.accepted(r, receipt)
+}
+
+// decodeLimits are what the bodies of submissions are read by.
+func (c *Config) decodeLimits() decode.Limits {
+	return decode.Limits{MaxPayload: c.MaxPayloadBytes, TestBed: c.TestBed}
 }
 
 // admitted reads a submission and has it accepted. It is refused first if too many
@@ -99,7 +105,7 @@ func (s *Server) accepted(r *call, receipt job.Receipt) error {
 	}
 	prefs.applyAsync()
 	prefs.report(r)
-	r.sendReceipt(receiptView{receipt.JobID, receipt.State, job.Time(receipt.CreatedAt)})
+	r.sendReceipt(receiptView{receipt.JobID, receipt.State, job.Time(receipt.CreatedAt), r.warnings})
 	return nil
 }
 
@@ -166,7 +172,9 @@ func (s *Server) sendJob(r *call, j *job.Job) error {
 		document := s.links.Document(j.Origin(), j.CurrentAttempt())
 		return r.send(fiber.StatusOK, mediaOf(document), document)
 	}
-	return r.json(fiber.StatusOK, s.jobViewOf(j, s.deps.Clock()))
+	view := s.jobViewOf(j, s.deps.Clock())
+	view.Warnings = r.warnings
+	return r.json(fiber.StatusOK, view)
 }
 
 // jobHeaders sets what the header says of a job. Retry-After is the advised

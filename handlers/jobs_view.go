@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
 
@@ -13,6 +14,8 @@ type receiptView struct {
 	JobID     job.ID    `json:"job_id"`
 	State     job.State `json:"state"`
 	CreatedAt job.Time  `json:"created_at"`
+
+	Warnings []job.Violation `json:"warnings,omitempty"`
 }
 
 // sendReceipt answers 202 with v, as json would. No other answer is given so
@@ -22,10 +25,23 @@ func (r *call) sendReceipt(v receiptView) {
 	body := append(make([]byte, 0, 160), `{"job_id":"`...)
 	body = append(append(body, v.JobID.String()...), `","state":"`...)
 	body = append(append(body, v.State...), `","created_at":"`...)
-	body = append(append(body, created...), "\"}\n"...)
+	body = append(append(body, created...), '"')
+	if len(v.Warnings) > 0 {
+		body = append(append(body, `,"warnings":`...), listOf(v.Warnings)...)
+	}
+	body = append(body, "}\n"...)
 	r.Response().SetBody(body)
 	r.Status(fiber.StatusAccepted)
 	r.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+}
+
+// listOf writes warnings as json would.
+func listOf(warnings []job.Violation) []byte {
+	var buf bytes.Buffer
+	encoder := json.NewEncoder(&buf)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(warnings) // cannot fail: they are strings
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 }
 
 type changeView struct {
@@ -110,6 +126,7 @@ type jobView struct {
 	Failure             *job.Document   `json:"failure,omitempty"`  // FAILED only
 	Result              *resultView     `json:"result,omitempty"`   // SUCCEEDED only
 	Links               linksView       `json:"links"`
+	Warnings            []job.Violation `json:"warnings,omitempty"` // in the answer to its submission only
 }
 
 type definitionView struct {

@@ -16,7 +16,7 @@ import (
 var (
 	createdQuery = []query.Parameter{query.Time("created_after"), query.Time("created_before")}
 	listQuery    = slices.Concat(query.Page, []query.Parameter{
-		query.Choice("state", job.States), query.Choice("type", job.Types), query.Choice("work_kind", job.Kinds()),
+		query.Choice("state", job.States), query.Choice("type", job.Types), query.Choice("work_kind", job.AllKinds()),
 		query.ID("batch_id", "a batch"),
 	}, createdQuery)
 	deliveryQuery = slices.Concat(query.Page, []query.Parameter{

@@ -154,6 +154,7 @@ type Config struct {
 	TrustedProxies     conn.Proxies      // whose X-Forwarded-For is believed
 	StorageConnections int               // of the process, to divide among clients (20)
 	MaxPayloadBytes    int               // larger params or event data: 400 (256 KiB)
+	TestBed            bool              // CUSTOM is a work kind
 	MaxHeaderBytes     int               // larger request heads: 431 (16 KiB)
 	RequestTimeout     time.Duration     // for the use case: 504 (10 s)
 	ReadTimeout        time.Duration     // for reading one whole request: 408 (30 s)

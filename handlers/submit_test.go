@@ -33,7 +33,9 @@ func TestSubmit(t *testing.T) {
 	const id = "0190AAAA-0000-7000-8000-00000000000C"
 	a := w.send("POST", "/v1/jobs", `{"type":"EXECUTE","params":{"a":1}}`, "X-Request-Id", id)
 	require.Equal(t, 202, a.StatusCode)
-	require.JSONEq(t, `{"job_id":"01890000-0000-7000-8000-000000000001","state":"CREATED","created_at":"2030-01-31T12:00:00.123456Z"}`, a.text)
+	require.JSONEq(t, `{"job_id":"01890000-0000-7000-8000-000000000001","state":"CREATED","created_at":"2030-01-31T12:00:00.123456Z",
+		"warnings":[{"pointer":"/params/a",
+			"detail":"The work kind ignores this: it is stored and shown with the job, and changes nothing."}]}`, a.text)
 	require.Equal(t, "application/json", a.Header.Get("Content-Type"))
 	require.Equal(t, "/v1/jobs/"+jobID.String(), a.Header.Get("Location"))
 	require.Equal(t, "</v1/jobs/"+jobID.String()+`>; rel="status"`, a.Header.Get("Link"))
@@ -278,7 +280,7 @@ func TestReceiptIsAsEncoded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	answer := w.send(http.MethodPost, "/v1/jobs", shortBody)
-	want, err := json.Marshal(receiptView{jobID, job.Queued, job.Time(now)})
+	want, err := json.Marshal(receiptView{jobID, job.Queued, job.Time(now), nil})
 	require.NoError(t, err)
 	require.Equal(t, string(want)+"\n", answer.text)
 	require.Equal(t, "application/json", answer.Header.Get("Content-Type"))

@@ -27,6 +27,29 @@ type BatchRequest struct {
 	Language      string
 }
 
+// Warnings gives those of the items that nothing is wrong with so far, with
+// pointers into the request: at most MaxViolations, and how many there are beyond.
+func (r BatchRequest) Warnings() (warnings []Violation) {
+	more := 0
+	for i, item := range r.Items {
+		if len(item.Request.Violations) > 0 {
+			continue
+		}
+		for _, w := range item.Request.Warnings {
+			if len(warnings) == MaxViolations-1 {
+				more++
+				continue
+			}
+			w.Pointer = "/jobs/" + strconv.Itoa(i) + w.Pointer
+			warnings = append(warnings, w)
+		}
+	}
+	if more > 0 {
+		warnings = append(warnings, Violation{Pointer: "/jobs", Detail: "And " + Grouped(more) + " more of this kind, which are not listed."})
+	}
+	return warnings
+}
+
 // ItemRequest is one job of a batch request.
 type ItemRequest struct {
 	ItemID  string // the client's own, or the zero-based index

@@ -138,6 +138,14 @@ type Progress struct {
 	UpdatedAt      time.Time `json:"updated_at"`
 }
 
+// Observer is told of what happens while work is done. Either may be nil.
+type Observer struct {
+	Progress func(Progress)
+	// Emit records an event; before is how many the attempt has emitted. An error
+	// ends the work.
+	Emit func(before int, e Emission) error
+}
+
 // QueueCursor is a position in the order of waiting jobs.
 type QueueCursor struct {
 	RunAt time.Time
@@ -167,11 +175,13 @@ func (l Load) Plus(other Load, sign int) Load {
 // queues the next attempt in the same commit, after the backoff; random, from 0
 // to 1, is its jitter.
 func (h Held) Fail(reason Reason, b Backoff, random float64) Finish {
-	f := Finish{
-		Lease: h.Lease, State: Failed, Failure: NewFailure(reason, h.Attempt, b), Exhausted: h.Attempt >= h.MaxAttempts,
-	}
-	if h.AutoRetry && f.Failure.Retryable && !f.Exhausted {
-		wait := b.Wait(h.Attempt, random)
+	return h.end(NewFailure(reason, h.Attempt, b), b.Wait(h.Attempt, random))
+}
+
+// end ends the held attempt with a failure; wait is that before an automatic retry.
+func (h Held) end(failure *Failure, wait time.Duration) Finish {
+	f := Finish{Lease: h.Lease, State: Failed, Failure: failure, Exhausted: h.Attempt >= h.MaxAttempts}
+	if h.AutoRetry && failure.Retryable && !f.Exhausted {
 		f.RetryWait = &wait
 	}
 	return f

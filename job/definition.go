@@ -36,10 +36,11 @@ type Definition struct {
 	WorkKind        Kind      `json:"work_kind"`
 	DurationMS      int64     `json:"duration_ms"`
 	ShouldFail      bool      `json:"should_fail"`
-	PayloadSize     int       `json:"payload_size"`     // bytes of the result body
-	ExpectedOutcome string    `json:"expected_outcome"` // final state of attempt 1
-	Seed            int64     `json:"seed"`             // request timestamp, Unix microseconds
-	Emit            *Emission `json:"emit,omitempty"`   // EMIT_EVENT only
+	PayloadSize     int       `json:"payload_size"`       // bytes of the result body
+	ExpectedOutcome string    `json:"expected_outcome"`   // final state of attempt 1
+	Seed            int64     `json:"seed"`               // request timestamp, Unix microseconds
+	Emit            *Emission `json:"emit,omitempty"`     // EMIT_EVENT only
+	Behavior        *Behavior `json:"behavior,omitempty"` // CUSTOM only
 }
 
 // Catalogue is the configured part of the work-kind catalogue.
@@ -48,6 +49,15 @@ type Catalogue struct {
 	Kinds           []Kind        // allowed work kinds
 	FailProbability float64       // chance that a failing kind is drawn, 0 to 1
 	MaxRuntime      time.Duration // execution limit; RUNS_OVER_TIMEOUT lasts 1 s longer
+	TestBed         bool          // CUSTOM is allowed
+}
+
+// Offered lists the kinds that may be asked for.
+func (c Catalogue) Offered() []Kind {
+	if !c.TestBed {
+		return c.Kinds
+	}
+	return append(append([]Kind(nil), c.Kinds...), Custom)
 }
 
 // Define makes the definition of a job requested at the given moment: the
@@ -66,13 +76,39 @@ func (c Catalogue) Define(t Type, kind Kind, requestedAt time.Time, emit *Emissi
 		WorkKind: kind, DurationMS: s.DurationMS, ShouldFail: s.ShouldFail,
 		PayloadSize: s.PayloadSize, ExpectedOutcome: s.Expected, Seed: seed,
 	}
-	if t == EmitEvent {
-		d.Emit = emit
-		if emit == nil {
-			d.Emit = &Emission{Name: EventEmitted}
-		}
-	}
+	d.setEmission(t, emit)
 	return d, nil
+}
+
+// DefineCustom makes the definition of a CUSTOM job: what b says. The time of the
+// request is the seed, unless b has one.
+func DefineCustom(t Type, b *Behavior, requestedAt time.Time, emit *Emission) Definition {
+	if b == nil {
+		b = &Behavior{}
+	}
+	d := Definition{
+		WorkKind: Custom, DurationMS: b.Duration.Milliseconds(), PayloadSize: b.ResultSize(), ExpectedOutcome: string(Succeeded),
+		Seed: requestedAt.UnixMicro(), Behavior: b,
+	}
+	if b.Seed != nil {
+		d.Seed = *b.Seed
+	}
+	if b.FailureOf(1) != nil {
+		d.ShouldFail, d.ExpectedOutcome = true, string(Failed)
+	}
+	d.setEmission(t, emit)
+	return d
+}
+
+// setEmission gives an EMIT_EVENT job its event.
+func (d *Definition) setEmission(t Type, emit *Emission) {
+	if t != EmitEvent {
+		return
+	}
+	d.Emit = emit
+	if emit == nil {
+		d.Emit = &Emission{Name: EventEmitted}
+	}
 }
 
 // draw picks a kind: first whether it fails, then evenly among those kinds. An
@@ -112,12 +148,18 @@ var ErrBadDefinition = errors.New("job definition is missing or invalid")
 // Validate checks a definition that was read back from storage. A worker runs
 // nothing else: a damaged definition fails the job (section 14).
 func (d Definition) Validate() error {
+	custom, least := d.WorkKind == Custom, 1*kib
+	if custom {
+		least = 0
+	}
 	switch {
-	case !d.WorkKind.Valid() || d.WorkKind == PayloadInvalid:
+	case custom && !d.Behavior.sound():
+		return fmt.Errorf("%w: no behavior that can be run", ErrBadDefinition)
+	case !custom && !d.WorkKind.Valid() || d.WorkKind == PayloadInvalid:
 		return fmt.Errorf("%w: work_kind %q", ErrBadDefinition, d.WorkKind)
 	case d.DurationMS < 0 || d.DurationMS > int64(25*time.Hour/time.Millisecond):
 		return fmt.Errorf("%w: duration_ms %d", ErrBadDefinition, d.DurationMS)
-	case d.PayloadSize < 1*kib || d.PayloadSize > 256*kib:
+	case d.PayloadSize < least || d.PayloadSize > MaxResultBytes:
 		return fmt.Errorf("%w: payload_size %d", ErrBadDefinition, d.PayloadSize)
 	}
 	return nil

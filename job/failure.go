@@ -18,6 +18,7 @@ const (
 	DefinitionInvalid   Reason = "definition-invalid"
 	OutputInvalid       Reason = "output-invalid"
 	WorkPanicked        Reason = "work-panicked"
+	CustomFailed        Reason = "custom-failure"
 )
 
 // Stage is the step of the pipeline at which an attempt failed (draft section
@@ -83,6 +84,8 @@ var Reasons = []ReasonSpec{
 		"The job's definition is missing or damaged; nothing was run."},
 	{OutputInvalid, CodeInternal, StageStorage, false, "Job output unusable", "The job ended without a complete result."},
 	{WorkPanicked, CodeInternal, StageProcessing, false, "Job crashed", "The job's work ended unexpectedly."},
+	{CustomFailed, CodeDependencyTimeout, StageProcessing, true, "Job failed as it was asked to",
+		"The request for the job says that this attempt fails."},
 }
 
 // FailureCodes are the codes that failures can have, each once.

@@ -28,6 +28,7 @@ func TestReasons(t *testing.T) {
 		"definition-invalid":    {"RFA_INTERNAL", false},
 		"output-invalid":        {"RFA_INTERNAL", false},
 		"work-panicked":         {"RFA_INTERNAL", false},
+		"custom-failure":        {"RFA_DEPENDENCY_TIMEOUT", true},
 	}
 	stages := []job.Stage{"validation", "authorization", "queuing", "processing", "rendering", "conversion", "storage", "delivery"}
 	for i, s := range job.Stages {

@@ -35,6 +35,7 @@ var translations = map[string]map[Reason]translation{
 		DefinitionInvalid: {"Definition des Jobs unbrauchbar", "Die Definition des Jobs fehlt oder ist beschädigt; nichts wurde ausgeführt."},
 		OutputInvalid:     {"Ausgabe des Jobs unbrauchbar", "Der Job endete ohne vollständiges Ergebnis."},
 		WorkPanicked:      {"Job abgestürzt", "Die Arbeit des Jobs endete unerwartet."},
+		CustomFailed:      {"Job wie verlangt fehlgeschlagen", "Der Auftrag sagt, dass dieser Versuch fehlschlägt."},
 	},
 	"fr": {
 		FailedImmediately:   {"Échec immédiat de la tâche", "L'entrée de la tâche a été refusée juste après le démarrage."},
@@ -51,6 +52,7 @@ var translations = map[string]map[Reason]translation{
 			"La définition de la tâche manque ou est endommagée ; rien n'a été exécuté."},
 		OutputInvalid: {"Sortie de la tâche inutilisable", "La tâche s'est terminée sans résultat complet."},
 		WorkPanicked:  {"Plantage de la tâche", "Le travail de la tâche s'est terminé de façon inattendue."},
+		CustomFailed:  {"Échec de la tâche comme demandé", "La demande dit que cette tentative échoue."},
 	},
 }
 

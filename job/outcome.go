@@ -69,6 +69,24 @@ type Document struct {
 	Language string    `json:"language,omitempty"` // of Title and Detail; one of Languages, "" without such text
 
 	Results []ItemOutcome `json:"results,omitempty"` // a batch's failed items, at most MaxFailedItems
+
+	extensions json.RawMessage // a JSON object of members that a CUSTOM job's request has for its failure
+}
+
+// MarshalJSON writes d, without escapes for HTML: its caller escapes if it wants to.
+func (d Document) MarshalJSON() ([]byte, error) {
+	type plain Document
+	var buf bytes.Buffer
+	encoder := json.NewEncoder(&buf)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(plain(d)); err != nil {
+		return nil, err
+	}
+	text := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	if len(d.extensions) <= len("{}") {
+		return text, nil
+	}
+	return append(append(text[:len(text)-1], ','), d.extensions[1:]...), nil
 }
 
 // Scenario is what the catalogue lets a job do (section 6). It never changes. Of
@@ -158,6 +176,7 @@ type Origin struct {
 	CorrelationID string
 	Language      string // of the request; one of Languages
 	Scenario      Scenario
+	Failures      []PlannedFailure // of a CUSTOM job
 }
 
 // Origin gives what never changes about j.
@@ -167,6 +186,9 @@ func (j *Job) Origin() Origin {
 	}
 	if d := j.Definition; d != nil {
 		o.Scenario.DurationMS, o.Scenario.ExpectedOutcome = d.DurationMS, d.ExpectedOutcome
+		if d.Behavior != nil {
+			o.Failures = d.Behavior.Failures
+		}
 	}
 	return o
 }
@@ -192,6 +214,9 @@ func (l Links) Document(o Origin, a Attempt) Document {
 		d.Retryable = &retryable
 		if retryable {
 			d.RetryAfter = f.RetryAfter
+		}
+		if p := plannedFor(o.Failures, a.Number); p != nil && f.Reason == CustomFailed {
+			p.Problem.on(&d)
 		}
 	}
 	return d

@@ -25,6 +25,7 @@ type Request struct {
 	Params      json.RawMessage
 	AutoRetry   bool
 	Emit        *Emission
+	Behavior    *Behavior // of a CUSTOM job; nil: the zero one
 
 	IdempotencyKey string
 	Hash           [32]byte // of the canonical request without the key
@@ -36,6 +37,10 @@ type Request struct {
 	Violations []Violation
 	Unlisted   int  // violations that decoding found and left out
 	Malformed  bool // some of the Violations are of the form, not of values
+
+	// Warnings are about what was accepted and changes nothing. They depend on the
+	// request alone, so that a repetition gets them again.
+	Warnings []Violation
 }
 
 // Refusal is the error for r with all that is wrong with it, Violations
@@ -70,6 +75,9 @@ func (c Catalogue) Check(r Request) []Violation {
 	case r.WorkKind.Valid() && !contains(c.Kinds, r.WorkKind):
 		add("/work_kind", "This work kind is switched off on this server, which has "+names(c.Kinds)+".")
 	}
+	if r.WorkKind == Custom {
+		violations = append(violations, c.checkCustom(r)...)
+	}
 	switch {
 	case r.Type == Deferred && r.ExecutionAt == nil && !pointsAt(r.Violations, "/execution_at"):
 		add("/execution_at", "A DEFERRED job needs the time at which to run.")
@@ -80,6 +88,18 @@ func (c Catalogue) Check(r Request) []Violation {
 		add("/event", "Only an EMIT_EVENT job has an event.")
 	}
 	return violations
+}
+
+// checkCustom gives what is wrong with the work of a CUSTOM job. Decoding refuses
+// it already where there is no test bed.
+func (c Catalogue) checkCustom(r Request) []Violation {
+	switch {
+	case pointsAt(r.Violations, "/work_kind"):
+		return nil
+	case !c.TestBed:
+		return []Violation{{Pointer: "/work_kind", Detail: "There is no such work kind."}}
+	}
+	return r.Behavior.Check(c.MaxRuntime)
 }
 
 // clockSkew is how far in the past an execution_at may lie: the client's clock may

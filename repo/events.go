@@ -47,7 +47,7 @@ func (s *eventScanner) columns() []any {
 	f := &s.failed
 	return []any{
 		scanID(&s.id), scanID(&s.job), &s.seq, &s.name, &s.prev, &s.next, &s.attempt, &s.at, &s.data,
-		&s.created, &s.correlation, &s.locale, &s.scenario.kind, &s.scenario.duration, &s.scenario.expected,
+		&s.created, &s.correlation, &s.locale, &s.scenario.kind, &s.scenario.duration, &s.scenario.expected, &s.scenario.failures,
 		&s.ended, &s.outcome, &s.startedAt, &s.finished,
 		&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail,
 	}
@@ -64,7 +64,8 @@ func (s *eventScanner) occurrence() *job.Occurrence {
 	}}
 	if s.created != nil {
 		o.Origin = job.Origin{
-			JobID: s.job, CreatedAt: *s.created, CorrelationID: deref(s.correlation), Language: deref(s.locale), Scenario: s.scenario.scenario(),
+			JobID: s.job, CreatedAt: *s.created, CorrelationID: deref(s.correlation), Language: deref(s.locale),
+			Scenario: s.scenario.scenario(), Failures: s.scenario.planned(),
 		}
 	}
 	if s.ended != nil {

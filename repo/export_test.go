@@ -52,7 +52,7 @@ func (b *batcher[T, R]) queued() int {
 var Statements = map[string]string{
 	"insert": insertJobs, "step": stepJobs, "stepWithin": stepJobsWithin, "resumeThrottled": resumeThrottled,
 	"claimedBefore": claimedBefore, "whyUnchanged": whyUnchanged, "readHeld": readHeld, "cancel": cancelJobs,
-	"retry": retryJobs, "retryAnyway": retryAnyway, "release": releaseJobs, "queueDue": queueDue, "waiting": waitingJobs,
+	"emit": emitEvent, "retry": retryJobs, "retryAnyway": retryAnyway, "release": releaseJobs, "queueDue": queueDue, "waiting": waitingJobs,
 	"redispatch": redispatchJobs, "load": countLoad, "unfinished": unfinishedJobs, "loadByClient": countLoadByClient,
 	"countDue": countDue, "backlog": readBacklog, "orphans": orphanedJobs,
 	"cleanJobs": cleanJobs, "cleanResults": cleanResults, "cleanIdempotencyKeys": cleanIdempotencyKeys,
@@ -85,7 +85,8 @@ var Statements = map[string]string{
 	"eraseBatches": eraseBatches, "eraseTombstones": eraseTombstones, "lockErasedItems": lockErasedItems, "eraseItems": eraseItems,
 	"eraseBulks": eraseBulks, "eraseClientEvents": eraseClientEvents, "eraseEvents": eraseEvents, "eraseAnswers": eraseAnswers,
 	"eraseKeys": eraseKeys, "eraseClient": eraseClient, "countDeliveries": countDeliveries, "countAllWebhooks": countAllWebhooks,
-	"countBatches": countBatches, "countTombstones": countTombstones, "countItems": countItems, "countErased": countErased, "eraseFaults": eraseFaults,
+	"countBatches": countBatches, "countTombstones": countTombstones, "countItems": countItems, "countErased": countErased,
+	"eraseFaults": eraseFaults,
 
 	"readWebhook": readWebhook, "findAnswer": findAnswer, "listWebhooks": listWebhooks, "countWebhooks": countWebhooks,
 	"updateWebhook": updateWebhook, "provenURLs": provenURLs, "deleteWebhook": deleteWebhook, "rotateSecret": rotateSecret,

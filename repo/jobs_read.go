@@ -70,16 +70,29 @@ func (f failureScanner) failure() *job.Failure {
 // scenarioColumns are what outcome documents say of the scenario of a job j. They
 // are text: a damaged definition must not fail the statement.
 const scenarioColumns = `j.work_kind, j.definition ->> 'duration_ms' AS duration_ms,
-  j.definition ->> 'expected_outcome' AS expected_outcome`
+  j.definition ->> 'expected_outcome' AS expected_outcome, j.definition #> '{behavior,failures}' AS planned_failures`
 
 // scenarioScanner reads scenarioColumns, which are null where there is no job.
-type scenarioScanner struct{ kind, duration, expected *string }
+type scenarioScanner struct {
+	kind, duration, expected *string
+	failures                 []byte // of a CUSTOM job
+}
 
-func (s *scenarioScanner) columns() []any { return []any{&s.kind, &s.duration, &s.expected} }
+func (s *scenarioScanner) columns() []any {
+	return []any{&s.kind, &s.duration, &s.expected, &s.failures}
+}
 
 func (s *scenarioScanner) scenario() job.Scenario {
 	ms, _ := strconv.ParseInt(deref(s.duration), 10, 64) // 0, which is left out, of a damaged one
 	return job.Scenario{WorkKind: job.Kind(deref(s.kind)), DurationMS: ms, ExpectedOutcome: deref(s.expected)}
+}
+
+// planned gives the failures that the request for a CUSTOM job has, nil for other jobs.
+func (s *scenarioScanner) planned() (failures []job.PlannedFailure) {
+	if s.failures != nil {
+		_ = json.Unmarshal(s.failures, &failures) // of a damaged definition what can be read
+	}
+	return failures
 }
 
 // Job reads a client's job. Another client's job is not found, and neither is
@@ -156,7 +169,7 @@ func (s *Store) report(ctx context.Context, client, id job.ID, attempt int) (rep
 			return nil, err
 		}
 		r.State, r.Duration, r.Failure = stateOf(r.Outcome), time.Duration(ms)*time.Millisecond, f.failure()
-		r.Scenario = scenario.scenario()
+		r.Scenario, r.Origin.Failures = scenario.scenario(), scenario.planned()
 		r.Events, err = decodeEvents(id, events)
 		return &r, err
 	}, readReport, uuid(id), uuid(client), attempt)
@@ -205,7 +218,7 @@ func (s *Store) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []
 		err = row.Scan(append(scenario.columns(), &origin.CreatedAt, &origin.CorrelationID, &origin.Language,
 			&a.Number, &a.State, &a.Outcome, &a.StartedAt, &a.FinishedAt,
 			&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail)...)
-		origin.Scenario = scenario.scenario()
+		origin.Scenario, origin.Failures = scenario.scenario(), scenario.planned()
 		if a.Outcome != "" {
 			a.State = stateOf(a.Outcome)
 		}

@@ -261,7 +261,7 @@ func (s *Store) UnpublishedOutcomes(ctx context.Context, limit int) ([]job.Outco
 		err = row.Scan(append(scenario.columns(), scanID(&m.JobID), &o.CreatedAt, &o.CorrelationID, &o.Language,
 			&m.Attempt, &a.Outcome, &a.StartedAt, &a.FinishedAt,
 			&f.reason, &f.code, &f.retryable, &f.retryAfter, &f.stage, &f.detail)...)
-		o.Scenario = scenario.scenario()
+		o.Scenario, o.Failures = scenario.scenario(), scenario.planned()
 		o.JobID, a.Number, a.State, a.Failure = m.JobID, m.Attempt, stateOf(a.Outcome), f.failure()
 		return m, err
 	}, unpublishedOutcomes, limit)

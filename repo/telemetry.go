@@ -26,7 +26,7 @@ var (
 		"mark dead", "end stranded leases", "heartbeat", "reclaim",
 		"redeliver", "publish", "idempotency", "use key", "audit", "lead", "resign", "epoch", "raise epoch", "webhook",
 		"insert client", "change keys",
-		"signing key", "history", "bulk", "gather", "erase", "testbed",
+		"signing key", "history", "bulk", "gather", "erase", "testbed", "emit",
 	}
 )
 

@@ -48,12 +48,15 @@ type cloudEvent struct {
 // emittedDocument is the document of event.emitted: that of the running
 // attempt, and the client's own event.
 type emittedDocument struct {
-	job.Document
+	plainDocument
 	Emitted struct {
 		Name string          `json:"name"`
 		Data json.RawMessage `json:"data"`
 	} `json:"emitted"`
 }
+
+// plainDocument is a document of nothing that failed: it has no members of its own to write, and is written as it stands.
+type plainDocument job.Document
 
 // render makes the message of an occurrence.
 func render(links job.Links, o *job.Occurrence, mode job.ContentMode) (message, error) {
@@ -129,7 +132,7 @@ func content(links job.Links, o *job.Occurrence) (mediaType, language string, da
 		data, err = encode(o.Data)
 		return mimeJSON, language, data, err
 	case o.Name == job.EventEmitted:
-		d := emittedDocument{Document: links.Document(o.Origin, job.Attempt{Number: o.Attempt, State: job.Running})}
+		d := emittedDocument{plainDocument: plainDocument(links.Document(o.Origin, job.Attempt{Number: o.Attempt, State: job.Running}))}
 		if err := json.Unmarshal(o.Data, &d.Emitted); err != nil {
 			return "", "", nil, fmt.Errorf("event %s has no name and data: %w", o.ID, err)
 		}

@@ -49,6 +49,7 @@ type Row struct {
 	Locked   bool // by somebody else: maintenance skips it
 	History  []job.State
 	Ends     []job.Finish // that were accepted
+	Emitted  []job.Emission
 }
 
 type workerRow struct {
@@ -264,6 +265,20 @@ func claimOf(r *Row, wasCreated bool) *job.Claim {
 	return &job.Claim{
 		Lease: job.Lease{JobID: r.ID, Attempt: r.Attempt, Fence: r.Fence}, Job: r.Job, QueuedAt: r.QueuedAt, WasCreated: wasCreated,
 	}
+}
+
+func (s *Store) Emit(ctx context.Context, l job.Lease, before int, e job.Emission) error {
+	_, err := Call(ctx, s, "Emit", func() (struct{}, error) {
+		r := s.current(l, job.Running)
+		if r == nil {
+			return struct{}{}, job.ErrStale
+		}
+		if before == len(r.Emitted) {
+			r.Emitted = append(r.Emitted, e)
+		}
+		return struct{}{}, nil
+	})
+	return err
 }
 
 func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {

@@ -27,7 +27,7 @@ var (
 type RunnerFunc func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error)
 
 // Run runs the work.
-func (f RunnerFunc) Run(ctx context.Context, d job.Definition, attempt int, _ func(job.Progress)) (*job.Result, error) {
+func (f RunnerFunc) Run(ctx context.Context, d job.Definition, attempt int, _ job.Observer) (*job.Result, error) {
 	return f(ctx, d, attempt)
 }
 

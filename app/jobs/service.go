@@ -188,19 +188,6 @@ func (s *Service) insert(ctx context.Context, r job.Request) (job.Receipt, error
 	return receipt, nil
 }
 
-// define makes the job that r asks for, or says why there is none.
-func (s *Service) define(r job.Request) (job.Job, []job.Violation) {
-	definition, err := s.cfg.Catalogue.Define(r.Type, r.WorkKind, r.ReceivedAt, r.Emit)
-	if err != nil {
-		return job.Job{}, []job.Violation{{Pointer: "/work_kind", Detail: "No work kind is available."}}
-	}
-	return job.Job{
-		ID: app.NewID(), ClientID: r.ClientID, Type: r.Type, WorkKind: definition.WorkKind, Definition: &definition, Params: r.Params,
-		MaxAttempts: s.cfg.MaxAttempts, AutoRetry: r.AutoRetry, ExecutionAt: r.ExecutionAt, Callback: r.Callback,
-		CorrelationID: r.CorrelationID, TraceParent: r.TraceParent, Language: r.Language, RequestID: r.RequestID,
-	}, nil
-}
-
 // accepted says what was committed to the log and the metrics.
 func (s *Service) accepted(ctx context.Context, j *job.Job, state job.State) {
 	s.metrics.Submitted.WithLabelValues(string(j.WorkKind)).Inc()
@@ -292,7 +279,7 @@ func (s *Service) retry(
 	if err != nil {
 		return job.Change{}, err
 	}
-	change, err = retry(ctx, client, id, j.Attempt, s.cfg.Backoff.Wait(j.Attempt, rand.Float64()), request)
+	change, err = retry(ctx, client, id, j.Attempt, j.RetryWait(s.cfg.Clock(), s.cfg.Backoff, rand.Float64()), request)
 	done(err == nil && change.Changed)
 	if err != nil || !change.Changed {
 		return change, err

@@ -54,7 +54,9 @@ func (s *Service) ReplaceFaults(ctx context.Context, client job.ID, seed int64, 
 }
 
 // Faults lists the rules of a client.
-func (s *Service) Faults(ctx context.Context, client job.ID) ([]testbed.Counted, error) { return s.store.Faults(ctx, client) }
+func (s *Service) Faults(ctx context.Context, client job.ID) ([]testbed.Counted, error) {
+	return s.store.Faults(ctx, client)
+}
 
 // RemoveFaults removes all rules of a client.
 func (s *Service) RemoveFaults(ctx context.Context, client job.ID) error {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -150,7 +151,7 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 	result, err := w.run(limited, c)
 	var failure interface{ FailureReason() job.Reason }
 	switch cause := context.Cause(limited); {
-	case errors.Is(cause, errCanceled), errors.Is(cause, errLeaseLost):
+	case errors.Is(cause, errCanceled), errors.Is(cause, errLeaseLost), errors.Is(err, job.ErrStale):
 		return job.Finish{}, false
 	case errors.As(err, &failure):
 		return w.failed(c, failure.FailureReason()), true
@@ -201,7 +202,29 @@ func (w *Worker) run(ctx context.Context, c *job.Claim) (result *job.Result, err
 	}()
 	report, end := w.reporter(ctx, c)
 	defer end()
-	return w.runner.Run(ctx, *c.Job.Definition, c.Attempt, report)
+	return w.runner.Run(ctx, *c.Job.Definition, c.Attempt, job.Observer{
+		Progress: report, Emit: func(before int, e job.Emission) error { return w.emit(ctx, c, before, e) },
+	})
+}
+
+// emit records an event of the work's own, as often as it takes while the claim is
+// held, and tells those who wait for events.
+func (w *Worker) emit(ctx context.Context, c *job.Claim, before int, e job.Emission) error {
+	for {
+		err := w.store.Emit(ctx, c.Lease, before, e)
+		switch {
+		case err == nil:
+			app.Publish(w.queue, &c.Job, app.NotificationOf(&c.Job))
+			return nil
+		case errors.Is(err, job.ErrStale):
+			w.fenced(ctx, c, "emit")
+			return err
+		case app.Refused(err):
+			return err
+		case !w.again(ctx, c, "emit", err):
+			return cmp.Or(context.Cause(ctx), err)
+		}
+	}
 }
 
 // reporter publishes how far an attempt has come: never backwards, and nothing
@@ -232,7 +255,18 @@ func complete(r *job.Result, d *job.Definition) bool {
 
 func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
 	held := job.Held{Lease: c.Lease, WorkKind: c.Job.WorkKind, MaxAttempts: c.Job.MaxAttempts, AutoRetry: c.Job.AutoRetry}
+	if p := plannedFailure(c); reason == job.CustomFailed && p != nil {
+		return held.FailAsPlanned(p, w.cfg.Backoff, rand.Float64())
+	}
 	return held.Fail(reason, w.cfg.Backoff, rand.Float64())
+}
+
+// plannedFailure is the failure that the request for a CUSTOM job plans for the attempt, nil for none.
+func plannedFailure(c *job.Claim) *job.PlannedFailure {
+	if c.Job.Definition == nil {
+		return nil
+	}
+	return c.Job.Definition.Behavior.FailureOf(c.Attempt)
 }
 
 // finish writes the outcome, as often as it takes while the claim is held, and

@@ -86,8 +86,8 @@ func TestTransitionsLogTheCorrelationID(t *testing.T) {
 // reporting is a Runner that reports progress.
 type reporting func(ctx context.Context, report func(job.Progress)) (*job.Result, error)
 
-func (f reporting) Run(ctx context.Context, _ job.Definition, _ int, report func(job.Progress)) (*job.Result, error) {
-	return f(ctx, report)
+func (f reporting) Run(ctx context.Context, _ job.Definition, _ int, on job.Observer) (*job.Result, error) {
+	return f(ctx, on.Progress)
 }
 
 func (reporting) Probe(context.Context, job.Kind) error { return nil }

@@ -28,7 +28,7 @@ func (f *fullDisk) Probe(_ context.Context, k job.Kind) error {
 	return nil
 }
 
-func (f *fullDisk) Run(ctx context.Context, d job.Definition, _ int, _ func(job.Progress)) (*job.Result, error) {
+func (f *fullDisk) Run(ctx context.Context, d job.Definition, _ int, _ job.Observer) (*job.Result, error) {
 	f.ran++
 	if err := f.Probe(ctx, d.WorkKind); err != nil {
 		return nil, err

@@ -19,6 +19,8 @@ import (
 type ClaimStore interface {
 	Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error)
 	Start(ctx context.Context, l job.Lease) (time.Time, error)
+	// Emit adds an event of the attempt's own, which has emitted so many before.
+	Emit(ctx context.Context, l job.Lease, before int, e job.Emission) error
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
 	Release(ctx context.Context, leases []job.Lease, waits []time.Duration) ([]job.Task, error)
 }
@@ -35,7 +37,8 @@ type LeaseStore interface {
 
 // Runner does the work of a job.
 type Runner interface {
-	Run(ctx context.Context, d job.Definition, attempt int, progress func(job.Progress)) (*job.Result, error)
+	// Run tells on how the work goes on.
+	Run(ctx context.Context, d job.Definition, attempt int, on job.Observer) (*job.Result, error)
 	// Probe tries whether work of the kind can be run here, after an attempt failed with job.ErrExhausted.
 	Probe(ctx context.Context, k job.Kind) error
 }

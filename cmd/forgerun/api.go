@@ -97,7 +97,7 @@ func (p *process) serverConfig() handlers.Config {
 	return handlers.Config{
 		PublicURL: p.cfg.PublicURL, TrustedProxies: p.cfg.Network.TrustedProxies, RequestTimeout: p.cfg.RequestTimeout,
 		Hosts:        p.hosts(p.cfg.HTTPAddr, true),
-		MaxBodyBytes: p.cfg.MaxBodyBytes, MaxBodiesBytes: p.cfg.MaxBodiesBytes, MaxPayloadBytes: p.cfg.MaxPayload,
+		MaxBodyBytes: p.cfg.MaxBodyBytes, MaxBodiesBytes: p.cfg.MaxBodiesBytes, MaxPayloadBytes: p.cfg.MaxPayload, TestBed: p.cfg.TestBed,
 		StorageConnections: p.store.MaxConnections(),
 		TimeScale:          p.cfg.TimeScale, RetentionJobs: p.cfg.RetentionJobs,
 		MaxStreams: p.cfg.MaxStreams, MaxStreamsPerClient: p.cfg.MaxStreamsPerClient,
@@ -119,7 +119,7 @@ func (p *process) serverDeps(
 	})
 	webhooks := p.newWebhooks(a.failed)
 	var faults handlers.Testbed
-	if p.cfg.Testbed {
+	if p.cfg.TestBed {
 		faults = testbed.New(p.store, p.store.Now)
 	}
 	return handlers.Deps{

@@ -27,7 +27,6 @@ type Config struct {
 	MaskParams                  operator.Mask
 	TraceURL                    string // "" or with {trace_id}
 	OpenRegistration            bool
-	Testbed                     bool
 	DataDir                     string
 	LogLevel                    slog.Level
 	LogFormat                   string
@@ -53,6 +52,7 @@ type Config struct {
 	MaxBodiesBytes              int
 	JobTypes                    []job.Type
 	WorkKinds                   []job.Kind
+	TestBed                     bool
 	FailProbability             float64
 	APIKeyTTL, APIKeyOverlap    time.Duration
 	APIKeyRenewWindow           time.Duration
@@ -134,8 +134,6 @@ func (c *Config) serviceVariables() []variable {
 			parse: traceURL(&c.TraceURL)},
 		{name: "FORGERUN_OPEN_REGISTRATION", fallback: "false", dev: "true", help: "whether anybody may create a client",
 			parse: boolean(&c.OpenRegistration)},
-		{name: "FORGERUN_TESTBED", fallback: "false", dev: "true", help: "whether clients may have their own traffic disturbed, to be tested",
-			parse: boolean(&c.Testbed)},
 		{name: "FORGERUN_DATA_DIR", fallback: ".forgerun", help: "folder of dev's own stores", parse: text(&c.DataDir)},
 		{name: "FORGERUN_LOG_LEVEL", fallback: "info", help: "debug, info, warn or error", parse: level(&c.LogLevel)},
 		{name: "FORGERUN_LOG_FORMAT", fallback: "json", dev: "text", help: "json or text", parse: oneOf(&c.LogFormat, "json", "text")},
@@ -188,6 +186,9 @@ func (c *Config) limitVariables() []variable {
 			parse: integer(&c.MaxPayload, 1, 64<<20)},
 		{name: "FORGERUN_JOB_TYPES", fallback: "all", help: "allowed job types, separated by commas", parse: subset(&c.JobTypes, job.Types)},
 		{name: "FORGERUN_WORK_KINDS", fallback: "all", help: "allowed work kinds, separated by commas", parse: subset(&c.WorkKinds, job.Kinds())},
+		{name: "FORGERUN_TESTBED", fallback: "false", dev: "true",
+			help:  "the test bed for clients: work kind CUSTOM, and faults that they ask for in their own traffic; for api",
+			parse: boolean(&c.TestBed)},
 		{name: "FORGERUN_RANDOM_FAIL_PROBABILITY", fallback: "0.2", help: "chance of a failing kind when the client names none",
 			parse: decimal(&c.FailProbability, 0, 1)},
 		{name: "FORGERUN_API_KEY_TTL", fallback: "2160h", help: "life of an API key", parse: duration(&c.APIKeyTTL, time.Second, 100*365*day)},

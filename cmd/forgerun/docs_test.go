@@ -49,6 +49,8 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestFailureThatIsNotRetryableIsNotRetried": true, "TestCancelAndItsRepetition": true,
 		"TestBulkCancelIsAborted": true, "TestConsoleBulk": true, "TestAxeIsAsPublished": true,
 		"TestFaultsOnTheWire": true, "TestFaultsOfStreams": true,
+		"TestCustomJobDoesWhatItsRequestSays": true, "TestCustomJobIsCanceled": true, "TestParamsThatChangeNothingAreNamed": true,
+		"TestWithoutATestBedThereIsNoCustomKind": true,
 	}
 	page, err := os.ReadFile("../../docs/reliability.md")
 	require.NoError(t, err)

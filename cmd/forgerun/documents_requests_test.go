@@ -25,7 +25,7 @@ type documentedOperation struct {
 type documentedBody struct {
 	Ref     string `yaml:"$ref"`
 	Content map[string]struct {
-		Examples map[string]struct{ Value map[string]any }
+		Examples map[string]struct{ Value any }
 	}
 }
 
@@ -34,13 +34,19 @@ type documentedRequest struct {
 	method, path, name, media string
 
 	operation *documentedOperation
-	body      map[string]any // nil: none
+	body      any // nil: none; an object is a map
+}
+
+// members are those of a body that is an object.
+func (r *documentedRequest) members() map[string]any {
+	members, _ := r.body.(map[string]any)
+	return members
 }
 
 // documentedRequests reads the document that the service tells.
 func documentedRequests(t *testing.T, text string) (requests []documentedRequest) {
 	t.Helper()
-	type item struct{ Get, Post, Patch, Delete *documentedOperation }
+	type item struct{ Get, Post, Put, Patch, Delete *documentedOperation }
 	var document struct {
 		Paths      map[string]item
 		Components struct {
@@ -49,7 +55,8 @@ func documentedRequests(t *testing.T, text string) (requests []documentedRequest
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(text), &document))
 	for path, i := range document.Paths {
-		for method, o := range map[string]*documentedOperation{"GET": i.Get, "POST": i.Post, "PATCH": i.Patch, "DELETE": i.Delete} {
+		for method, o := range map[string]*documentedOperation{"GET": i.Get, "POST": i.Post, "PUT": i.Put, "PATCH": i.Patch,
+			"DELETE": i.Delete} {
 			if o == nil {
 				continue
 			}
@@ -74,7 +81,7 @@ func documentedRequests(t *testing.T, text string) (requests []documentedRequest
 // that does not ask to wait is not answered with 200, nor is a bulk operation but for a dry run.
 func (r *documentedRequest) status(t *testing.T) int {
 	t.Helper()
-	if id := r.operation.ID; id == "submitJob" || id == "beginBulk" && r.body["dry_run"] != true {
+	if id := r.operation.ID; id == "submitJob" || id == "beginBulk" && r.members()["dry_run"] != true {
 		return http.StatusAccepted
 	}
 	status, err := strconv.Atoi(slices.Min(slices.Collect(maps.Keys(r.operation.Responses))))
@@ -95,7 +102,8 @@ type documentedWorld struct {
 
 func newDocumentedWorld(t *testing.T) *documentedWorld {
 	t.Helper()
-	w := &documentedWorld{s: newStack(t, hooks, env{"FORGERUN_ADMIN_TOKEN": operatorsToken}), sent: map[string]string{}}
+	environment := env{"FORGERUN_ADMIN_TOKEN": operatorsToken, "FORGERUN_TESTBED": "true"}
+	w := &documentedWorld{s: newStack(t, hooks, environment), sent: map[string]string{}}
 	w.api, _, w.u = w.s.startDelivering()
 	r := newReceiver(t, nil)
 	w.hook = w.u.subscribe(w.api, r.url).id
@@ -173,12 +181,18 @@ func (w *documentedWorld) prepare(r documentedRequest) (u *user, values map[stri
 		u = w.s.newUser(w.api) // to whom nothing happens that would be sent there
 	case "cancelClient":
 		u, values["id"] = &user{s: w.s, key: operatorsToken}, w.s.newUser(w.api).id
+	case "replaceFaults":
+		u = w.s.newUser(w.api) // whose requests alone are disturbed
+	case "removeFault":
+		u = w.s.newUser(w.api)
+		u.disturb(w.api, `[{"match":{"operation":"getBatch"},"effect":{"status":503}}]`)
+		values["id"] = w.s.text(`SELECT rule_id::text FROM testbed_faults WHERE client_id = $1`, u.id)
 	case "createKey", "renewKey", "revokeKey":
 		u = w.s.newUser(w.api)
 		values["id"] = u.id
 	}
 	if r.operation.ID == "revokeKey" {
-		r.body["key_id"] = u.call(w.api, "POST", "/v1/clients/"+u.id+"/keys", "").text("key_id")
+		r.members()["key_id"] = u.call(w.api, "POST", "/v1/clients/"+u.id+"/keys", "").text("key_id")
 	}
 	return u, values
 }

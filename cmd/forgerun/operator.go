@@ -36,5 +36,6 @@ func (p *process) newOperatorAPI() *operator.API {
 }
 
 func (c Config) catalogue() job.Catalogue {
-	return job.Catalogue{Types: c.JobTypes, Kinds: c.WorkKinds, FailProbability: c.FailProbability, MaxRuntime: c.MaxRuntime}
+	return job.Catalogue{Types: c.JobTypes, Kinds: c.WorkKinds, FailProbability: c.FailProbability, MaxRuntime: c.MaxRuntime,
+		TestBed: c.TestBed}
 }

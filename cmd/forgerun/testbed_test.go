@@ -1,173 +1,214 @@
 package main
 
 import (
-	"bufio"
-	"errors"
-	"io"
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job"
 )
 
-var withTestbed = env{"FORGERUN_TESTBED": "true"}
+// testBed is a service whose clients say what their jobs do, in real time.
+var testBed = env{"FORGERUN_TESTBED": "true", "FORGERUN_TIME_SCALE": "1"}
 
-// disturb sets a client's rules.
-func (u *user) disturb(api *proc, rules string) {
+// ran is when an attempt began and ended.
+type ran struct{ from, to time.Time }
+
+func (r ran) length() time.Duration { return r.to.Sub(r.from) }
+
+func (u *user) attempts(api *proc, id string) (all []ran) {
 	u.s.t.Helper()
-	a := u.call(api, "PUT", "/v1/testbed/faults", rules)
-	require.Equal(u.s.t, http.StatusOK, a.status, a.body)
+	var list struct {
+		Data []struct {
+			From time.Time `json:"started_at"`
+			To   time.Time `json:"finished_at"`
+		}
+	}
+	require.NoError(u.s.t, json.Unmarshal([]byte(u.call(api, "GET", "/v1/jobs/"+id+"/attempts", "").body), &list))
+	for _, a := range list.Data {
+		all = append(all, ran{a.From, a.To})
+	}
+	return all
 }
 
-// plainly sends a request over a connection of its own, whose answer need not be as documented.
-func (u *user) plainly(api *proc, method, path, body string, headers ...string) (*http.Response, string, error) {
-	request, err := http.NewRequestWithContext(u.s.ctx(), method, api.url+path, strings.NewReader(body))
-	require.NoError(u.s.t, err)
-	request.Close = true
-	request.Header.Set("Authorization", "Bearer "+u.key)
-	if body != "" {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
-	}
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	response, err := client.Do(request)
-	if err != nil {
-		return nil, "", err
-	}
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	return response, string(text), err
+func custom(behavior string, members ...string) string {
+	return execute("CUSTOM", append(members, `"params":{"behavior":`+behavior+`}`)...)
 }
 
-// A client has its own answers disturbed, on every process and nobody else's, and what the fault says of the work is true.
-func TestFaultsOnTheWire(t *testing.T) {
+// emitted gives the names and data of the events that an attempt emitted, in their order, with the seq of each.
+func (u *user) emitted(api *proc, id string, attempt float64) (names []string, seqs []float64) {
+	u.s.t.Helper()
+	events, _ := u.call(api, "GET", "/v1/jobs/"+id+"/events", "").value("data").([]any)
+	for _, e := range events {
+		event := e.(map[string]any)
+		if event["event_name"] == "event.emitted" && event["attempt"] == attempt {
+			data := event["data"].(map[string]any)
+			text, err := json.Marshal(data["data"])
+			require.NoError(u.s.t, err)
+			names, seqs = append(names, data["name"].(string)+" "+string(text)), append(seqs, event["seq"].(float64))
+		}
+	}
+	return names, seqs
+}
+
+const failsOnce = `{"seed":7,"duration":"300ms","jitter":"100ms","steps":3,
+	"failures":[{"attempts":[1],"after":"100ms","problem":{"type":"https://example.com/problems/out-of-stock","title":"Out of stock",
+		"status":409,"detail":"Item <17> is out of stock.","retryAfter":2,"stage":"conversion","item":17,"shelf":{"row":"b"}}}],
+	"emit":[{"name":"late","after":"200ms"},{"name":"early","data":{"n":1},"after":"50ms"},{"name":"early.too","data":[2],"after":"50ms"}],
+	"result":{"media_type":"text/x-note; charset=utf-8","body":"Shipped: <ü> & \"quoted\"\n"},
+	"cpu":0.2,"memory_bytes":1048576,"io_bytes":200000}`
+
+func TestCustomJobDoesWhatItsRequestSays(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, withTestbed)
-	first, second := s.startLeader(), s.startAPI()
-	u, stranger := s.newUser(first), s.newUser(first)
-	submit := func(api *proc, key string) (*http.Response, string, error) {
-		return u.plainly(api, "POST", "/v1/jobs", execute("SUCCESS_FAST"), "Idempotency-Key", key)
+	s := newStack(t, testBed, hooks)
+	api, _, u := s.startDelivering()
+	receiver := newReceiver(t, nil)
+	u.subscribe(api, receiver.url)
+
+	body := custom(failsOnce, `"auto_retry":true`)
+	first := u.submit(api, body)
+	s.await("SUCCEEDED", first)
+
+	a := u.call(api, "GET", "/v1/jobs/"+first+"/attempts/1", "", "Accept", "application/problem+json")
+	require.Equal(t, http.StatusOK, a.status, a.body)
+	for path, want := range map[string]any{
+		"type": "https://example.com/problems/out-of-stock", "title": "Out of stock", "status": 409.0, "detail": "Item <17> is out of stock.",
+		"retryable": true, "retryAfter": 2.0, "processingStage": "conversion", "item": 17.0, "shelf.row": "b", "jobStatus": "FAILED",
+		"scenario.workKind": "CUSTOM", "scenario.expectedOutcome": "FAILED", "code": "RFA_DEPENDENCY_TIMEOUT",
+	} {
+		require.Equal(t, want, a.value(path), "%s: %s", path, a.body)
 	}
-	jobs := func() int { return s.count(`SELECT count(*) FROM jobs WHERE client_id = $1`, u.id) }
+	require.Contains(t, a.body, "Item <17>", "as it was sent")
+	frames, told := u.stream(api, "/v1/jobs/"+first+"/events", ""), false
+	for f, ok := frames.next(); ok; f, ok = frames.next() {
+		told = told || strings.Contains(f.data, `"item":17`)
+	}
+	require.True(t, told, "the stream has the same document")
+	s.awaitDeliveries()
+	failed := receiver.await("the failure", func(d received) bool { return d.job() == first && d.event() == "job.failed" })
+	require.Contains(t, failed.body, `"item":17`)
+	require.Contains(t, eventNames(receiver.of(first)), "event.emitted")
 
-	u.disturb(first, `[{"match":{"operation":"submitJob","nth":1},"effect":{"close":"before"}},
-		{"match":{"operation":"submitJob","nth":2},"effect":{"close":"after_commit"}},
-		{"match":{"operation":"submitJob","nth":3},"effect":{"close":"mid_body"}},
-		{"match":{"operation":"submitJob","nth":4},"effect":{"code":"RFA_EXEC_QUEUE_FULL","retry_after":3}}]`)
-	_, _, err := submit(first, "one")
-	require.ErrorIs(t, err, io.EOF)
-	require.Zero(t, jobs(), "closed before the work")
-	_, _, err = submit(second, "one")
-	require.ErrorIs(t, err, io.EOF, "the rules hold on each process, and their counts too")
-	require.Equal(t, 1, jobs(), "the answer was lost, the job was not")
-	r, text, err := submit(first, "two")
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.Equal(t, http.StatusAccepted, r.StatusCode)
-	require.True(t, strings.HasPrefix(text, `{"`), text)
-	require.Equal(t, 2, jobs())
-	r, text, err = submit(second, "three")
-	require.NoError(t, err)
-	require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
-	require.Equal(t, "3", r.Header.Get("Retry-After"))
-	require.Contains(t, text, "RFA_EXEC_QUEUE_FULL")
-	require.Equal(t, 2, jobs())
-	r, text, err = submit(second, "one")
-	require.NoError(t, err)
-	require.Equal(t, "true", r.Header.Get("Idempotency-Replayed"), "the repetition finds the job whose answer was lost: "+text)
-	require.Equal(t, 2, jobs())
+	attempts := u.attempts(api, first)
+	wait := attempts[1].from.Sub(attempts[0].to)
+	require.GreaterOrEqual(t, wait, 2*time.Second, "the wait that the failure advises, and not the backoff, which is 50 ms at most")
+	require.GreaterOrEqual(t, attempts[0].length(), 100*time.Millisecond)
+	names, seqs := u.emitted(api, first, 1)
+	require.Equal(t, []string{`early {"n":1}`, `early.too [2]`}, names, "what comes before the failure, in its order")
+	require.IsIncreasing(t, seqs)
+	names, _ = u.emitted(api, first, 2)
+	require.Equal(t, []string{`early {"n":1}`, `early.too [2]`, `late null`}, names)
 
-	rules := u.call(second, "GET", "/v1/testbed/faults", "")
-	kept := rules.value("data").([]any)
-	require.InDelta(t, 5, kept[0].(map[string]any)["seen"], 0, rules.body)
-	require.InDelta(t, 1, kept[3].(map[string]any)["applied"], 0, rules.body)
-	require.Equal(t, http.StatusAccepted, stranger.call(first, "POST", "/v1/jobs", execute("SUCCESS_FAST")).status)
-	require.Empty(t, stranger.call(first, "GET", "/v1/testbed/faults", "").value("data"))
-	path := "/v1/testbed/faults/" + kept[0].(map[string]any)["rule_id"].(string)
-	stranger.call(first, "DELETE", path, "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
+	result := u.call(api, "GET", "/v1/jobs/"+first+"/result", "")
+	require.Equal(t, "Shipped: <ü> & \"quoted\"\n", result.body)
+	require.Equal(t, "text/x-note; charset=utf-8", result.header.Get("Content-Type"))
 
-	began := time.Now()
-	_, _, err = u.plainly(first, "GET", "/v1/jobs", "", "ForgeRun-Fault", `{"slow_bytes":500}`)
-	require.NoError(t, err)
-	require.Greater(t, time.Since(began), 500*time.Millisecond, "a list of two jobs has more than a thousand bytes")
-	require.Equal(t, http.StatusNoContent, u.call(second, "DELETE", "/v1/testbed/faults", "").status)
-	require.Equal(t, http.StatusAccepted, u.call(first, "POST", "/v1/jobs", execute("SUCCESS_FAST")).status)
-	require.Equal(t, http.StatusOK, u.call(first, "PUT", "/v1/testbed/faults", `{"profile":"flaky-network","seed":3}`).status)
-
-	plain := s.startAPI(env{"FORGERUN_TESTBED": "false"})
-	u.call(plain, "GET", "/v1/testbed/faults", "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
-	require.Equal(t, http.StatusOK, u.call(plain, "GET", "/v1/jobs", "", "ForgeRun-Fault", `{"status":503}`).status)
+	again := u.submit(api, body)
+	s.await("SUCCEEDED", again)
+	seed := int64(7)
+	drawn := job.DefineCustom(job.Execute, &job.Behavior{Seed: &seed, Duration: 300 * time.Millisecond, Jitter: 100 * time.Millisecond},
+		time.Now(), nil).Timeline(2).End
+	for _, attempts := range [][]ran{attempts, u.attempts(api, again)} { // a busy machine takes longer, and none less
+		require.GreaterOrEqual(t, attempts[1].length(), drawn, "the same seed, the same jitter")
+	}
+	require.Equal(t, 2, s.count(`SELECT count(*) FROM jobs WHERE definition ->> 'seed' = '7'`))
+	s.checkInvariants()
 }
 
-// What a stream of a finished job looks like under each fault of streams.
-func TestFaultsOfStreams(t *testing.T) {
+func TestCustomJobOfAnotherWorker(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, withTestbed)
+	s := newStack(t, testBed, quickLease)
+	api := s.startLeader()
+	first := s.startWorker()
+	u := s.newUser(api)
+	id := u.submit(api, custom(`{"duration":"3s","emit":[{"name":"begun"}],"result":{"body":"done"},"steps":1}`, `"auto_retry":true`))
+	eventually(t, "it has begun", func() bool {
+		names, _ := u.emitted(api, id, 1)
+		return len(names) == 1
+	})
+	first.kill()
+	s.startWorker()
+	s.await("SUCCEEDED", id)
+	names, _ := u.emitted(api, id, 2)
+	require.Equal(t, []string{"begun null"}, names)
+	require.Equal(t, "done", u.call(api, "GET", "/v1/jobs/"+id+"/result", "").body)
+	s.checkInvariants()
+}
+
+func TestCustomJobIsCanceled(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, testBed)
 	api := s.startLeader()
 	s.startWorker()
 	u := s.newUser(api)
-	id := u.submit(api, execute("SUCCESS_FAST"))
-	s.await("SUCCEEDED", id)
-	const all = 5 // created, queued, assigned, running, succeeded
-	for name, test := range map[string]struct {
-		effect, lastID string
-		events         int
-		check          func(text string)
-	}{
-		"as it is":         {`{"slow_bytes":100000}`, "", all, nil},
-		"cut":              {`{"cut_after":2}`, "", 2, nil},
-		"half an event":    {`{"half_event_after":1}`, "", 1, func(text string) { require.NotContains(t, text[len(text)-3:], "\n\n") }},
-		"repeated":         {`{"repeat_after_resume":2}`, "2", all - 2 + 2, nil},
-		"comments only":    {`{"comments_only":true}`, "", 0, func(text string) { require.Equal(t, all, strings.Count(text, ":\n\n")) }},
-		"unknown statuses": {`{"job_status":"PONDERING"}`, "", all, func(text string) { require.Contains(t, text, `"PONDERING"`) }},
-	} {
-		_, text, err := u.plainly(api, "GET", "/v1/jobs/"+id+"/events", "", "Accept", "text/event-stream", "Last-Event-ID", test.lastID,
-			"ForgeRun-Fault", test.effect)
-		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-			require.NoError(t, err, name)
-		}
-		complete := 0
-		for block := range strings.SplitAfterSeq(text, "\n\n") {
-			if strings.HasSuffix(block, "\n\n") && strings.Contains(block, "event: ") {
-				complete++
-			}
-		}
-		require.Equal(t, test.events, complete, "%s: %s", name, text)
-		if test.check != nil {
-			test.check(text)
-		}
-	}
+	id := u.submit(api, custom(`{"duration":"60s","emit":[{"name":"begun"},{"name":"never","after":"60s"}]}`))
+	eventually(t, "it has begun", func() bool {
+		names, _ := u.emitted(api, id, 1)
+		return len(names) == 1
+	})
+	require.Equal(t, http.StatusOK, u.call(api, "POST", "/v1/jobs/"+id+"/cancel", "").status)
+	s.await("CANCELED", id)
+	a := u.trySubmit(api, execute("CUSTOM", `"params":{"x":1}`), "Prefer", "wait=20")
+	require.Equal(t, http.StatusOK, a.status, "without a behavior it succeeds at once: %s", a.body)
+	require.Equal(t, "/params/x", a.warning(0), a.body)
+	require.Nil(t, u.get(api, a.text("job_id")).value("warnings"), "they are about the submission")
+	s.checkInvariants()
+}
 
-	request, err := http.NewRequestWithContext(s.ctx(), http.MethodGet, api.url+"/v1/jobs/"+id+"/events", nil)
-	require.NoError(t, err)
-	request.Header.Set("Authorization", "Bearer "+u.key)
-	request.Header.Set("Accept", "text/event-stream")
-	request.Header.Set("ForgeRun-Fault", `{"stall_after":1}`)
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
-	defer func() { _ = response.Body.Close() }()
-	lines := make(chan string)
-	go func() {
-		defer close(lines)
-		for scanner := bufio.NewScanner(response.Body); scanner.Scan(); {
-			lines <- scanner.Text()
-		}
-	}()
-	events := 0
-	for quiet := time.NewTimer(500 * time.Millisecond); ; {
-		select {
-		case line, open := <-lines:
-			require.True(t, open || events == 0, "a stalled stream stays open")
-			if strings.HasPrefix(line, "event: ") {
-				events++
-			}
-			continue
-		case <-quiet.C:
-		}
-		break
+func TestParamsThatChangeNothingAreNamed(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, testBed)
+	api := s.startAPI()
+	u := s.newUser(api)
+	body := execute("SUCCESS_FAST", `"params":{"duration_ms":100,"a/b":1}`)
+	first := u.keyed(api, "k", "/v1/jobs", body)
+	require.Equal(t, "/params/duration_ms", first.warning(0), first.body)
+	require.Equal(t, "/params/a~1b", first.warning(1), first.body)
+	u.keyed(api, "k", "/v1/jobs", body).requireReplay(t, first)
+
+	batch := `{"jobs":[` + execute("SUCCESS_FAST") + `,` + execute("SUCCESS_FAST", `"params":{"x":1}`) + `,` +
+		execute("CUSTOM", `"params":{"behavior":{},"y":1}`) + `]}`
+	first = u.keyed(api, "b", "/v1/jobs/batch", batch)
+	require.Equal(t, "/jobs/1/params/x", first.warning(0), first.body)
+	require.Equal(t, "/jobs/2/params/y", first.warning(1), first.body)
+	u.keyed(api, "b", "/v1/jobs/batch", batch).requireReplay(t, first)
+
+	require.Nil(t, u.trySubmit(api, execute("SUCCESS_FAST", `"params":{}`)).value("warnings"))
+}
+
+func (a answer) warning(i int) string {
+	list, _ := a.value("warnings").([]any)
+	if i >= len(list) {
+		return ""
 	}
-	require.Equal(t, 1, events)
+	pointer, _ := list[i].(map[string]any)["pointer"].(string)
+	return pointer
+}
+
+func TestWithoutATestBedThereIsNoCustomKind(t *testing.T) {
+	t.Parallel()
+	for role, want := range map[string]bool{"dev": true, "api": false} {
+		cfg, err := LoadConfig(role, func(name string) string { return required[name] })
+		require.NoError(t, err)
+		require.Equal(t, want, cfg.TestBed, role)
+	}
+	s := newStack(t)
+	api := s.startAPI()
+	u := s.newUser(api)
+	custom, unknown := u.trySubmit(api, custom(`{"nonsense":1}`)), u.trySubmit(api, execute("CUSTOMS", `"params":{"behavior":{}}`))
+	for _, a := range []answer{custom, unknown} {
+		a.requireProblem(t, http.StatusBadRequest, "RFA_JOB_VALIDATION_FAILED")
+	}
+	require.Equal(t, unknown.value("violations"), custom.value("violations"))
+	require.NotContains(t, custom.body, "CUSTOM")
+	a := u.call(api, "POST", "/v1/jobs/batch", batchBody("SUCCESS_FAST", "CUSTOM"))
+	require.Equal(t, http.StatusAccepted, a.status)
+	require.Contains(t, a.body, "There is no such work kind.")
+	operator := s.operator("")
+	require.NotContains(t, operator.call(api, "GET", "/admin/v1/catalogue", "").body, "CUSTOM")
+	require.Contains(t, operator.call(s.startAPI(testBed), "GET", "/admin/v1/catalogue", "").body, `"CUSTOM"`)
 }

@@ -13,11 +13,11 @@ import (
 // refuses that item; what is wrong around the items refuses all.
 type batchSubmission struct {
 	*decoder
-	req        job.BatchRequest
-	hasJobs    bool
-	maxPayload int
-	ids        map[string]bool // item ids so far
-	reported   int             // violations of items so far
+	req      job.BatchRequest
+	hasJobs  bool
+	limits   Limits
+	ids      map[string]bool // item ids so far
+	reported int             // violations of items so far
 }
 
 // errTooManyItems ends the reading: the rest of the items is not looked at.
@@ -27,8 +27,8 @@ var errTooManyItems = errors.New("too many items")
 // An error refuses the whole batch. What is wrong with an item is left in the
 // Violations of its Request, with pointers into the item; of all items together
 // not more than job.MaxViolations are, and the others are counted.
-func Batch(body []byte, key string, maxPayload int) (job.BatchRequest, error) {
-	b := &batchSubmission{decoder: newDecoder(body), maxPayload: maxPayload, ids: map[string]bool{}}
+func Batch(body []byte, key string, limits Limits) (job.BatchRequest, error) {
+	b := &batchSubmission{decoder: newDecoder(body), limits: limits, ids: map[string]bool{}}
 	b.req.IdempotencyKey, b.req.Hash = b.keyed(key, b.members())
 	b.require(b.hasJobs, "jobs")
 	if err := b.result(); err != nil {
@@ -95,7 +95,7 @@ func (b *batchSubmission) readItem(i int) {
 
 // item reads one item. id is what it is called if it has no item_id.
 func (b *batchSubmission) item(id string) (item job.ItemRequest, named bool) {
-	s := &submission{decoder: b.decoder, maxPayload: b.maxPayload}
+	s := &submission{decoder: b.decoder, limits: b.limits}
 	s.object(append(s.members(),
 		member{name: "item_id", read: func() {
 			own := s.word(validName, "The id must be 1 to 128 "+wordForm)
@@ -111,5 +111,6 @@ func (b *batchSubmission) item(id string) (item job.ItemRequest, named bool) {
 		}},
 	))
 	s.require(s.hasType, "type")
+	s.readWork()
 	return job.ItemRequest{ItemID: id, Request: s.req}, named
 }

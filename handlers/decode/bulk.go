@@ -81,7 +81,7 @@ func (d *decoder) bulkFilter(f *job.BulkFilter, operator bool) bool {
 		{name: "all", read: func() { f.All = d.boolean() }},
 		{name: "state", read: func() { f.State, _ = choose(d, "state", job.States) }},
 		{name: "type", read: func() { f.Type, _ = choose(d, "type", job.Types) }},
-		{name: "work_kind", read: func() { f.WorkKind, _ = choose(d, "work kind", job.Kinds()) }},
+		{name: "work_kind", read: func() { f.WorkKind, _ = choose(d, "work kind", job.AllKinds()) }},
 		{name: "batch_id", read: id(&f.BatchID)},
 		{name: "correlation_id", read: func() { f.CorrelationID = d.word(ValidCorrelation, "The id must be "+CorrelationForm) }},
 		{name: "failure_code", read: func() { f.FailureCode, _ = choose(d, "failure code", job.FailureCodes()) }},

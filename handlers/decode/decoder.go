@@ -36,6 +36,7 @@ const (
 // copy. What it does for a fault is bounded, however long names are, and faults
 // beyond the limit it only counts: see pointer.
 type decoder struct {
+	base   string // pointer to the value that is read, in the body that it is a part of
 	json   *jsontext.Decoder
 	input  bytes.Buffer // what json reads: body
 	body   []byte
@@ -122,7 +123,15 @@ func (d *decoder) malformedAt(at, detail string) {
 // invalid records a wrong value at the token read last.
 func (d *decoder) invalid(detail string) {
 	if len(d.values) < d.limit {
-		d.values = append(d.values, job.Violation{Pointer: d.pointer(), Detail: detail})
+		d.invalidAt(d.pointer(), detail)
+		return
+	}
+	d.more++
+}
+
+func (d *decoder) invalidAt(at, detail string) {
+	if len(d.values) < d.limit {
+		d.values = append(d.values, job.Violation{Pointer: at, Detail: detail})
 		return
 	}
 	d.more++
@@ -135,7 +144,7 @@ var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 // that of jsontext, it does not look at long names: their cost would come with every
 // fault inside of them.
 func (d *decoder) pointer() string {
-	at := ""
+	at := d.base
 	for depth := 1; depth <= d.json.StackDepth(); depth++ {
 		kind, length := d.json.StackIndex(depth)
 		if length == 0 {
@@ -220,7 +229,11 @@ func (d *decoder) document(members []member) {
 }
 
 // object reads an object that has no other members than these.
-func (d *decoder) object(members []member) {
+func (d *decoder) object(members []member) { d.objectOr(members, nil) }
+
+// objectOr reads an object; other, if it is not nil, reads the values of members
+// that are not known.
+func (d *decoder) objectOr(members []member, other func(name string)) {
 	d.token()
 	var known []string
 	for d.err == nil && d.json.PeekKind() != '}' {
@@ -230,6 +243,10 @@ func (d *decoder) object(members []member) {
 		}
 		if i := slices.IndexFunc(members, func(m member) bool { return m.name == name }); i >= 0 {
 			d.read(members[i])
+			continue
+		}
+		if other != nil {
+			other(name)
 			continue
 		}
 		if known == nil {

@@ -15,9 +15,16 @@ import (
 // submission reads a request for a job (section 8, submit job).
 type submission struct {
 	*decoder
-	req        job.Request
-	hasType    bool
-	maxPayload int
+	req      job.Request
+	hasType  bool
+	limits   Limits
+	paramsAt string // pointer to the params, where there is a test bed
+}
+
+// Limits are those of the server for the work of jobs.
+type Limits struct {
+	MaxPayload int  // bytes of params or event data
+	TestBed    bool // CUSTOM is a work kind
 }
 
 // submissions are those that read a request before, with their members.
@@ -36,7 +43,7 @@ type keyedSubmission struct {
 // Job reads the body of a request for a job. key is that of the header. An
 // error is a body that cannot be read to its end. All else that is wrong is left
 // in the request's Violations, so that the use case can add what it finds.
-func Job(body []byte, key string, maxPayload int) (job.Request, error) {
+func Job(body []byte, key string, limits Limits) (job.Request, error) {
 	s := submissions.Get().(*keyedSubmission)
 	defer func() {
 		s.reset(nil) // which is the caller's
@@ -44,12 +51,13 @@ func Job(body []byte, key string, maxPayload int) (job.Request, error) {
 		submissions.Put(s)
 	}()
 	s.reset(body)
-	s.req, s.hasType, s.maxPayload = job.Request{}, false, maxPayload
+	s.req, s.hasType, s.limits = job.Request{}, false, limits
 	s.req.IdempotencyKey, s.req.Hash = s.keyed(key, s.known)
 	s.require(s.hasType, "type")
 	if s.err != nil {
 		return job.Request{}, s.result()
 	}
+	s.readWork()
 	s.req.Violations, s.req.Unlisted, s.req.Malformed = s.findings()
 	return s.req, nil
 }
@@ -61,7 +69,11 @@ func (s *submission) members() []member {
 		{name: "work_kind", read: s.readKind},
 		{name: "execution_at", read: func() { s.req.ExecutionAt, _ = s.time() }},
 		{name: "callback", read: func() { s.req.Callback, _ = s.url() }},
-		{name: "params", read: func() { s.req.Params = s.payload(true) }},
+		{name: "params", read: func() {
+			if s.req.Params = s.payload(true); s.limits.TestBed {
+				s.paramsAt = s.pointer()
+			}
+		}},
 		{name: "auto_retry", read: func() { s.req.AutoRetry = s.boolean() }},
 		{name: "event", read: s.readEvent},
 		{name: "correlation_id", read: func() { s.req.CorrelationID = s.word(ValidCorrelation, "The id must be "+CorrelationForm) }},
@@ -78,10 +90,16 @@ func (s *submission) readType() {
 
 func (s *submission) readKind() {
 	text, ok := s.text()
-	if s.req.WorkKind = job.Kind(text); ok && !s.req.WorkKind.Valid() {
-		s.invalid("There is no such work kind." + suggest(s.decoder, text, job.Kinds()) +
-			" It must be " + OneOf(job.Kinds()) + ", or be left out to have one drawn.")
+	s.req.WorkKind = job.Kind(text)
+	if !ok || s.req.WorkKind.Valid() || s.limits.TestBed && s.req.WorkKind == job.Custom {
+		return
 	}
+	kinds := job.Kinds()
+	if s.limits.TestBed {
+		kinds = job.AllKinds()
+	}
+	s.invalid("There is no such work kind." + suggest(s.decoder, text, kinds) +
+		" It must be " + OneOf(kinds) + ", or be left out to have one drawn.")
 }
 
 // payload reads JSON of the client's own, an object or anything, and gives a
@@ -91,8 +109,8 @@ func (s *submission) payload(object bool) []byte {
 		return nil
 	}
 	raw := s.tree()
-	if len(raw) > s.maxPayload {
-		s.invalid(fmt.Sprintf("This may have at most %d bytes and has %d.", s.maxPayload, len(raw)))
+	if len(raw) > s.limits.MaxPayload {
+		s.invalid(fmt.Sprintf("This may have at most %d bytes and has %d.", s.limits.MaxPayload, len(raw)))
 		return nil
 	}
 	return bytes.Clone(raw)
@@ -104,16 +122,20 @@ func (s *submission) readEvent() {
 	}
 	event, named := &job.Emission{}, false
 	s.object([]member{
-		{name: "name", read: func() {
-			event.Name, named = s.text()
-			if named && !validName(event.Name) {
-				s.invalid("The name must be 1 to 128 " + wordForm)
-			}
-		}},
+		{name: "name", read: func() { event.Name, named = s.eventName() }},
 		{name: "data", read: func() { event.Data = s.payload(false) }},
 	})
 	s.require(named, "name")
 	s.req.Emit = event
+}
+
+// eventName reads the name of an event of the client's own; false if it is absent
+// or not a string.
+func (d *decoder) eventName() (name string, present bool) {
+	if name, present = d.text(); present && !validName(name) {
+		d.invalid("The name must be 1 to 128 " + wordForm)
+	}
+	return name, present
 }
 
 // checkURL says what is wrong with the URL of a callback or webhook, "" for nothing. Which

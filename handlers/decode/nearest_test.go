@@ -57,7 +57,7 @@ func FuzzDistance(f *testing.F) {
 func TestSuggestionsAreBounded(t *testing.T) {
 	t.Parallel()
 	body := `{"jobs":[` + strings.TrimSuffix(strings.Repeat(`{"type":"EXECUT"},`, job.MaxBatchItems), ",") + `]}`
-	r, err := Batch([]byte(body), "", 1<<10)
+	r, err := Batch([]byte(body), "", Limits{MaxPayload: 1 << 10})
 	require.NoError(t, err)
 	suggested := 0
 	for _, item := range r.Items[:job.MaxViolations] {

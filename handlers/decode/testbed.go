@@ -145,7 +145,7 @@ func (d *decoder) effectMembers(e *testbed.Effect) []member {
 		}},
 		{name: "html", read: func() { e.HTML = d.boolean() }},
 		{name: "moved", read: func() { e.Moved = d.boolean() }},
-		{name: "delay", read: func() { e.Delay = d.duration(testbed.MaxDelay) }},
+		{name: "delay", read: func() { e.Delay = d.lengthUpTo(testbed.MaxDelay) }},
 		{name: "close", read: func() { e.Close, _ = choose(d, "moment", testbed.Closes) }},
 		{name: "slow_bytes", read: func() { e.SlowBytes = d.integer(1, 1<<20, 0) }},
 		{name: "content_type", read: func() { e.ContentType = d.word(isHeaderText, "This must be printable ASCII.") }},
@@ -212,8 +212,8 @@ func (d *decoder) probability() float64 {
 	return p
 }
 
-// duration reads a length of time such as "1.5s", up to a longest one.
-func (d *decoder) duration(most time.Duration) testbed.Duration {
+// lengthUpTo reads a length of time such as "1.5s", up to a longest one.
+func (d *decoder) lengthUpTo(most time.Duration) testbed.Duration {
 	text, ok := d.text()
 	if !ok {
 		return 0

@@ -150,7 +150,8 @@ func (a *API) submitJob(c *call) (answer, error) {
 	if _, err := a.deps.Reader.Client(c.Context(), *s.ClientID); err != nil {
 		return answer{}, err
 	}
-	request, err := decode.Job(s.Job, c.Header.Get("Idempotency-Key"), a.cfg.MaxPayload)
+	request, err := decode.Job(s.Job, c.Header.Get("Idempotency-Key"),
+		decode.Limits{MaxPayload: a.cfg.MaxPayload, TestBed: a.cfg.Catalogue.TestBed})
 	if err != nil {
 		return answer{}, err
 	}
@@ -167,7 +168,9 @@ func (a *API) submitJob(c *call) (answer, error) {
 		JobID     job.ID    `json:"job_id"`
 		State     job.State `json:"state"`
 		CreatedAt job.Time  `json:"created_at"`
-	}{receipt.JobID, receipt.State, job.Time(receipt.CreatedAt)})
+
+		Warnings []job.Violation `json:"warnings,omitempty"`
+	}{receipt.JobID, receipt.State, job.Time(receipt.CreatedAt), pointInto("/job", request.Warnings)})
 }
 
 // within points into the part of a body that was refused.
@@ -177,14 +180,20 @@ func within(member string, err error) error {
 		return err
 	}
 	moved := *known
-	moved.Violations = make([]job.Violation, len(known.Violations))
-	for i, v := range known.Violations {
+	moved.Violations = pointInto(member, known.Violations)
+	return &moved
+}
+
+// pointInto gives violations of a part of a body with pointers into the body.
+func pointInto(member string, violations []job.Violation) []job.Violation {
+	moved := make([]job.Violation, len(violations))
+	for i, v := range violations {
 		if v.Parameter == "" {
 			v.Pointer = member + v.Pointer
 		}
-		moved.Violations[i] = v
+		moved[i] = v
 	}
-	return &moved
+	return moved
 }
 
 // getResult answers with the body that a job produced, to be saved: nothing in it is shown as a page.

@@ -170,7 +170,7 @@ var kindDescriptions = sync.OnceValue(func() map[job.Kind]string {
 // getCatalogue answers with what jobs can do on this server.
 func (a *API) getCatalogue(*call) (answer, error) {
 	view := catalogueView{Types: a.cfg.Catalogue.Types}
-	for _, kind := range a.cfg.Catalogue.Kinds {
+	for _, kind := range a.cfg.Catalogue.Offered() {
 		spec, _ := job.SpecOf(kind, a.cfg.Catalogue.MaxRuntime)
 		view.Kinds = append(view.Kinds, kindView{kind, kindDescriptions()[kind], spec.ShouldFail, spec.DurationMS, spec.Expected})
 	}

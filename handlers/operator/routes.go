@@ -35,7 +35,7 @@ const maxTextBytes = 256
 var (
 	clientQuery  = query.ID("client_id", "a client")
 	webhookQuery = query.ID("webhook_id", "a webhook")
-	kindQuery    = query.Choice("kind", job.Kinds())
+	kindQuery    = query.Choice("kind", job.AllKinds())
 	timeQuery    = []query.Parameter{query.Time("from"), query.Time("to")}
 	codeQuery    = func(name string) query.Parameter { return query.Choice(name, codes()) }
 	jobQuery     = slices.Concat([]query.Parameter{

@@ -30,7 +30,7 @@ func (r *Runner) loadOf(d job.Definition) load {
 		return &cpuBurst{turns: r.turns}
 	case job.MemorySpike:
 		return &memorySpike{budget: r.memory}
-	case job.IOHeavy:
+	case job.IOHeavy, job.Custom: // of CUSTOM, for a probe: only its files can fail for the machine's lack of something
 		return &ioHeavy{dir: r.tempDir}
 	case job.ManySmallOutputs:
 		return newSmallOutputs(d)

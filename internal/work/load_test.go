@@ -58,7 +58,7 @@ func TestCPUBurstWaitsForATurn(t *testing.T) {
 		run := func(ctx context.Context) chan error {
 			done := make(chan error, 1)
 			go func() {
-				_, err := r.Run(ctx, define(t, job.CPUBurst), 1, nil)
+				_, err := r.Run(ctx, define(t, job.CPUBurst), 1, job.Observer{})
 				done <- err
 			}()
 			return done
@@ -84,9 +84,9 @@ func TestMemorySpikeGrowsToItsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Config{TimeScale: 1})
 		var held []int
-		_, err := r.Run(t.Context(), define(t, job.MemorySpike), 1, func(job.Progress) {
+		_, err := r.Run(t.Context(), define(t, job.MemorySpike), 1, job.Observer{Progress: func(job.Progress) {
 			held = append(held, len(r.memory))
-		})
+		}})
 		require.NoError(t, err)
 		require.Equal(t, []int{0, 7, 14, 21, 28, 35, 42, 49, 56, 63, 64}, held, "MiB held at each report")
 		require.Empty(t, r.memory)
@@ -124,12 +124,12 @@ func TestMemorySpikeGivesMemoryBack(t *testing.T) {
 		t.Parallel()
 		r := New(Config{TimeScale: 0.001})
 		ctx, cancel := context.WithCancelCause(t.Context())
-		_, err := r.Run(ctx, d, 1, func(p job.Progress) {
+		_, err := r.Run(ctx, d, 1, job.Observer{Progress: func(p job.Progress) {
 			if p.StepsCompleted == 3 {
 				require.NotEmpty(t, r.memory)
 				cancel(errStopped)
 			}
-		})
+		}})
 		require.Equal(t, errStopped, err)
 		require.Empty(t, r.memory)
 	})
@@ -137,12 +137,12 @@ func TestMemorySpikeGivesMemoryBack(t *testing.T) {
 		t.Parallel()
 		r := New(Config{})
 		require.PanicsWithValue(t, "boom", func() {
-			_, _ = r.Run(t.Context(), d, 1, func(p job.Progress) {
+			_, _ = r.Run(t.Context(), d, 1, job.Observer{Progress: func(p job.Progress) {
 				if p.StepsCompleted == 1 {
 					require.NotEmpty(t, r.memory)
 					panic("boom")
 				}
-			})
+			}})
 		})
 		require.Empty(t, r.memory)
 	})
@@ -244,7 +244,7 @@ func TestIOHeavyRemovesItsFileWhereItCouldNotBefore(t *testing.T) {
 func TestIOHeavyErrors(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing")
-	_, err := New(Config{TempDir: missing}).Run(t.Context(), define(t, job.IOHeavy), 1, nil)
+	_, err := New(Config{TempDir: missing}).Run(t.Context(), define(t, job.IOHeavy), 1, job.Observer{})
 	require.ErrorIs(t, err, os.ErrNotExist)
 
 	f := &ioHeavy{dir: t.TempDir()}
@@ -295,12 +295,12 @@ func TestIOHeavyLeavesNoFileBehind(t *testing.T) {
 			openAtHalf := 0
 			func() {
 				defer func() { _ = recover() }()
-				_, _ = New(Config{TempDir: dir}).Run(ctx, d, 1, func(p job.Progress) {
+				_, _ = New(Config{TempDir: dir}).Run(ctx, d, 1, job.Observer{Progress: func(p job.Progress) {
 					if p.StepsCompleted == 1 {
 						openAtHalf = openFiles(t, dir)
 						atHalf(cancel)
 					}
-				})
+				}})
 			}()
 			require.Equal(t, 1, openAtHalf)
 			require.Zero(t, openFiles(t, dir))

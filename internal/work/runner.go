@@ -13,9 +13,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// DefaultMaxMemory is the most that MEMORY_SPIKE takes unless configured
-// otherwise: 64 MiB.
-const DefaultMaxMemory = 64 << 20
+// DefaultMaxMemory is the most that MEMORY_SPIKE, and CUSTOM, takes unless
+// configured otherwise: 64 MiB.
+const DefaultMaxMemory = job.MaxBehaviorMemory
 
 // steps is how many equal parts a run has: between them it reports progress.
 // A run that takes no time makes do with fewer.
@@ -28,8 +28,8 @@ const (
 type Config struct {
 	TimeScale float64       // multiplies every duration; 0: work takes no time
 	Limit     time.Duration // execution limit, already scaled
-	TempDir   string        // for IO_HEAVY; "" is the system's
-	MaxMemory int           // bytes that all MEMORY_SPIKE runs hold together; 0 is DefaultMaxMemory
+	TempDir   string        // for IO_HEAVY and CUSTOM; "" is the system's
+	MaxMemory int           // bytes that all runs of MEMORY_SPIKE and CUSTOM hold together; 0 is DefaultMaxMemory
 }
 
 // Runner runs work. It is safe for concurrent use and starts no goroutines.
@@ -70,21 +70,24 @@ func (f *Failure) FailureReason() job.Reason { return f.Reason }
 
 // Run does the work of one attempt (from 1) and gives the result body.
 //
-// It reports progress from 0 % on, never backwards, a dozen times at most;
-// 100 % comes last and only with success. A nil progress is allowed.
+// It reports progress from 0 % on, never backwards, a dozen times at most (of
+// CUSTOM, as often as its steps); 100 % comes last and only with success.
 //
 // Errors: *Failure when the catalogue says that this attempt fails;
 // context.Cause(ctx) soon after ctx ends; one that wraps job.ErrBadDefinition,
 // before anything is run, when d cannot be run; and one that wraps
 // job.ErrExhausted when this machine lacks what the work needs.
-func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, progress func(job.Progress)) (*job.Result, error) {
+func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, on job.Observer) (*job.Result, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err
+	}
+	if d.WorkKind == job.Custom {
+		return r.runCustom(ctx, d, attempt, on)
 	}
 	l := r.loadOf(d)
 	defer l.release()
 	reason, fails := d.WorkKind.FailsOn(attempt)
-	p := pace{duration: r.duration(d), steps: steps, phase: l.phase(), items: d.PayloadSize / 1024, report: progress}
+	p := pace{duration: r.duration(d), steps: steps, phase: l.phase(), items: d.PayloadSize / 1024, report: on.Progress}
 	switch {
 	case d.WorkKind == job.FailImmediate:
 		p.steps = 1
@@ -113,10 +116,14 @@ func (r *Runner) Probe(ctx context.Context, kind job.Kind) error {
 // duration is how long d takes here. RUNS_OVER_TIMEOUT outlasts the limit
 // whatever the scale: that is its purpose.
 func (r *Runner) duration(d job.Definition) time.Duration {
-	ns := float64(d.DurationMS) * float64(time.Millisecond) * r.scale
-	scaled := time.Duration(min(ns, math.MaxInt64/2))
+	scaled := r.scaled(time.Duration(d.DurationMS) * time.Millisecond)
 	if d.WorkKind == job.RunsOverTimeout {
 		return max(scaled, r.limit+time.Second)
 	}
 	return scaled
+}
+
+// scaled is how long what is to take d takes here.
+func (r *Runner) scaled(d time.Duration) time.Duration {
+	return time.Duration(min(float64(d)*r.scale, math.MaxInt64/2))
 }

@@ -137,7 +137,7 @@ func runOnce(t *testing.T, cfg Config, kind job.Kind, attempt int) {
 	}
 	var reports recorder
 	start := time.Now()
-	result, err := New(cfg).Run(t.Context(), d, attempt, reports.report)
+	result, err := New(cfg).Run(t.Context(), d, attempt, job.Observer{Progress: reports.report})
 	require.InDelta(t, want, time.Since(start), float64(time.Microsecond))
 
 	// As section 6 says it, not as the code under test computes it.
@@ -162,7 +162,7 @@ func TestCPUBurstTakesItsTime(t *testing.T) {
 	d := define(t, job.CPUBurst)
 	var reports recorder
 	start := time.Now()
-	result, err := New(Config{TimeScale: 0.01}).Run(t.Context(), d, 1, reports.report)
+	result, err := New(Config{TimeScale: 0.01}).Run(t.Context(), d, 1, job.Observer{Progress: reports.report})
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, time.Since(start), 79*time.Millisecond)
 	requireBody(t, d, result)
@@ -173,7 +173,7 @@ func TestShownProgress(t *testing.T) {
 	t.Parallel()
 	percentages := func(scale float64, kind job.Kind) []int {
 		var reports recorder
-		_, _ = New(Config{TimeScale: scale, Limit: limit}).Run(t.Context(), define(t, kind), 1, reports.report)
+		_, _ = New(Config{TimeScale: scale, Limit: limit}).Run(t.Context(), define(t, kind), 1, job.Observer{Progress: reports.report})
 		var got []int
 		for _, p := range reports.seen {
 			got = append(got, p.Percentage)
@@ -191,7 +191,7 @@ func TestShownProgress(t *testing.T) {
 func TestProgressIsOptional(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []job.Kind{job.PayloadSmall, job.CPUBurst, job.MemorySpike, job.IOHeavy, job.ManySmallOutputs} {
-		result, err := New(Config{TempDir: t.TempDir()}).Run(t.Context(), define(t, kind), 1, nil)
+		result, err := New(Config{TempDir: t.TempDir()}).Run(t.Context(), define(t, kind), 1, job.Observer{})
 		require.NoError(t, err)
 		requireBody(t, define(t, kind), result)
 	}
@@ -215,7 +215,7 @@ func TestCancelStopsEveryKindAtOnce(t *testing.T) {
 				time.AfterFunc(after, func() { cancel(errStopped) })
 				var reports recorder
 				start := time.Now()
-				result, err := New(Config{TimeScale: 1, Limit: limit, TempDir: dir}).Run(ctx, d, 1, reports.report)
+				result, err := New(Config{TimeScale: 1, Limit: limit, TempDir: dir}).Run(ctx, d, 1, job.Observer{Progress: reports.report})
 				require.Equal(t, after, time.Since(start), "it stops the moment it is told to")
 				require.Equal(t, errStopped, err)
 				require.Nil(t, result)
@@ -235,7 +235,7 @@ func TestCancelStopsCPUBurst(t *testing.T) {
 		canceled = time.Now()
 		cancel(errStopped)
 	})
-	_, err := New(Config{TimeScale: 1}).Run(ctx, d, 1, nil)
+	_, err := New(Config{TimeScale: 1}).Run(ctx, d, 1, job.Observer{})
 	require.Equal(t, errStopped, err)
 	require.Less(t, time.Since(canceled), 5*time.Second, "far above 100 ms, for busy machines")
 }
@@ -247,11 +247,11 @@ func TestCancelInTheLastStepIsNoSuccess(t *testing.T) {
 			continue // no report within the last step, or no instant end
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
-		_, err := New(Config{TempDir: t.TempDir()}).Run(ctx, define(t, kind), 1, func(p job.Progress) {
+		_, err := New(Config{TempDir: t.TempDir()}).Run(ctx, define(t, kind), 1, job.Observer{Progress: func(p job.Progress) {
 			if p.Percentage == 50 {
 				cancel(errStopped)
 			}
-		})
+		}})
 		require.Equal(t, errStopped, err)
 	}
 }
@@ -264,7 +264,7 @@ func TestRunsOverTimeoutMeetsTheDeadline(t *testing.T) {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), short, errStopped)
 				defer cancel()
 				start := time.Now()
-				_, err := New(Config{TimeScale: scale, Limit: short}).Run(ctx, define(t, job.RunsOverTimeout), 1, nil)
+				_, err := New(Config{TimeScale: scale, Limit: short}).Run(ctx, define(t, job.RunsOverTimeout), 1, job.Observer{})
 				require.Equal(t, errStopped, err)
 				require.Equal(t, short, time.Since(start))
 			})
@@ -278,13 +278,13 @@ func TestEndedContextRunsNothing(t *testing.T) {
 	cancel(errStopped)
 	for _, kind := range runnable() {
 		var reports recorder
-		_, err := New(Config{TempDir: "/nonexistent"}).Run(ctx, define(t, kind), 1, reports.report)
+		_, err := New(Config{TempDir: "/nonexistent"}).Run(ctx, define(t, kind), 1, job.Observer{Progress: reports.report})
 		require.Equal(t, errStopped, err)
 		require.Empty(t, reports.seen)
 	}
 	plain, stop := context.WithCancel(t.Context())
 	stop()
-	_, err := New(Config{}).Run(plain, define(t, job.PayloadSmall), 1, nil)
+	_, err := New(Config{}).Run(plain, define(t, job.PayloadSmall), 1, job.Observer{})
 	require.Equal(t, context.Canceled, err)
 }
 
@@ -305,7 +305,7 @@ func TestBadDefinitionRunsNothing(t *testing.T) {
 			d := good
 			spoil(&d)
 			var reports recorder
-			result, err := New(Config{}).Run(t.Context(), d, 1, reports.report)
+			result, err := New(Config{}).Run(t.Context(), d, 1, job.Observer{Progress: reports.report})
 			require.ErrorIs(t, err, job.ErrBadDefinition)
 			require.Nil(t, result)
 			require.Empty(t, reports.seen)
@@ -316,7 +316,7 @@ func TestBadDefinitionRunsNothing(t *testing.T) {
 func TestResultDependsOnTheDefinitionAlone(t *testing.T) {
 	t.Parallel()
 	body := func(cfg Config, d job.Definition, attempt int) string {
-		result, err := New(cfg).Run(t.Context(), d, attempt, nil)
+		result, err := New(cfg).Run(t.Context(), d, attempt, job.Observer{})
 		require.NoError(t, err)
 		return string(result.Body)
 	}
@@ -343,7 +343,7 @@ func TestResultBytesNeverChange(t *testing.T) {
 		job.PayloadSmall:     "474521913bc177fe61fed8c07274a8bd2e78b3c67f8cb94cb9ac380ff1bfc553",
 		job.ManySmallOutputs: "0139fba6e449344b5a7746bac4a08183b4cf823e8fe1f8b1fdc9088c95a4847c",
 	} {
-		result, err := New(Config{}).Run(t.Context(), define(t, kind), 1, nil)
+		result, err := New(Config{}).Run(t.Context(), define(t, kind), 1, job.Observer{})
 		require.NoError(t, err)
 		require.Equal(t, want, hex.EncodeToString(result.SHA256[:]), string(result.Body[:200]))
 	}
@@ -355,7 +355,7 @@ func TestBodiesOfEverySize(t *testing.T) {
 		d := define(t, kind)
 		for size := 1024; size < 1024+3*lineSize; size++ {
 			d.PayloadSize = size
-			result, err := New(Config{}).Run(t.Context(), d, 1, nil)
+			result, err := New(Config{}).Run(t.Context(), d, 1, job.Observer{})
 			require.NoError(t, err)
 			require.Len(t, result.Body, size)
 			for _, chunk := range bytes.Split(bytes.TrimSuffix(result.Body, []byte("\n")), []byte("\n")) {
@@ -373,7 +373,7 @@ func BenchmarkRun(b *testing.B) {
 			b.SetBytes(int64(d.PayloadSize))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := r.Run(b.Context(), d, 1, progress); err != nil {
+				if _, err := r.Run(b.Context(), d, 1, job.Observer{Progress: progress}); err != nil {
 					b.Fatal(err)
 				}
 			}

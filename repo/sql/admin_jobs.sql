@@ -53,10 +53,12 @@ CASE WHEN failure_code IS NOT NULL THEN json_build_object('reason', failure_reas
 -- name: adminJob
 -- Reads a job of any client with its reports, its first events, its latest deliveries and what is known of its result, in one
 -- snapshot. All are found by keys, deliveries by the index deliveries_job. Locks nothing. No row: there is no such job.
+-- What the definition of a CUSTOM job has of its request is in the params, where members are hidden from operators.
 -- Parameters: @job, @events, @deliveries
 SELECT to_json(r) FROM (
   SELECT {{adminJobColumns}}, auto_retry, callback, request_id, substring(traceparent FROM 4 FOR 32) AS trace_id, queued_at, assigned_at,
-    run_at, worker_id, fence, lease_expiries, definition, params, {{failureObject}},
+    run_at, worker_id, fence, lease_expiries,
+    CASE jsonb_typeof(definition) WHEN 'object' THEN definition - 'behavior' ELSE definition END AS definition, params, {{failureObject}},
     (SELECT json_build_object('media_type', media_type, 'size_bytes', size, 'sha256', encode(sha256, 'hex'), 'expires_at', expires_at)
       FROM results WHERE results.job_id = jobs.job_id AND jobs.state = 'SUCCEEDED') AS result,
     (SELECT coalesce(json_agg(a ORDER BY a.attempt), '[]') FROM (

@@ -280,7 +280,7 @@ WITH waiting AS MATERIALIZED (
 ), gone AS (
   DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM found WHERE created_at IS NULL OR outcome IS NULL))
 )
-SELECT work_kind, duration_ms, expected_outcome, job_id, created_at, correlation_id, language, attempt, outcome, started_at, finished_at,
+SELECT work_kind, duration_ms, expected_outcome, planned_failures, job_id, created_at, correlation_id, language, attempt, outcome, started_at, finished_at,
   failure_reason, failure_code, failure_retryable, failure_retry_after, failure_stage, failure_detail
 FROM found WHERE created_at IS NOT NULL AND outcome IS NOT NULL ORDER BY finished_at, job_id
 

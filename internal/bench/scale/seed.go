@@ -115,7 +115,7 @@ func seedWork(ctx context.Context) (job.Definition, *job.Result, error) {
 	if err != nil {
 		return definition, nil, err
 	}
-	result, err := work.New(work.Config{Limit: time.Second}).Run(ctx, definition, 1, nil)
+	result, err := work.New(work.Config{Limit: time.Second}).Run(ctx, definition, 1, job.Observer{})
 	return definition, result, err
 }
 

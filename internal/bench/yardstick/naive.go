@@ -153,7 +153,7 @@ func (n naive) handle(ctx context.Context, id, worker uuid.UUID) error {
 	if _, err = n.step(ctx, id, 4, "ASSIGNED", "RUNNING", `started_at = clock_timestamp()`, nil); err != nil {
 		return err
 	}
-	result, err := n.work.Run(ctx, definition, 1, nil)
+	result, err := n.work.Run(ctx, definition, 1, job.Observer{})
 	if err != nil {
 		return err
 	}

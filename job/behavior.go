@@ -1,0 +1,246 @@
+package job
+
+import (
+	"cmp"
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Custom is the work kind that does what its request says: see Behavior. It is no
+// row of the catalogue: it is never drawn, and only a test bed accepts it.
+const Custom Kind = "CUSTOM"
+
+// AllKinds lists the kinds that a job can have: those of the catalogue, and Custom.
+func AllKinds() []Kind { return append(Kinds(), Custom) }
+
+// The bounds of a Behavior. Those of memory and I/O are what the kinds of the
+// catalogue use at most: MEMORY_SPIKE and IO_HEAVY.
+const (
+	DefaultBehaviorSteps  = 10
+	MaxBehaviorSteps      = 100
+	MaxPlannedFailures    = 16
+	MaxPlannedAttempt     = 101 // FORGERUN_MAX_RETRIES may be 100
+	MaxPlannedEvents      = 100
+	MaxPlannedRetryAfter  = 24 * 60 * 60 // seconds
+	MaxExtensions         = 20
+	MaxExtensionBytes     = 2 * kib // of one problem
+	MaxPlannedTextBytes   = 1000    // of a title, a detail or a type
+	MaxResultBytes        = 256 * kib
+	MaxBehaviorMemory     = 64 * kib * kib
+	MaxBehaviorIO         = 40 * kib * kib
+	MaxBehaviorSeed       = 1<<53 - 1
+	defaultBehaviorResult = 1 * kib
+)
+
+// Behavior is what a CUSTOM job does, as its request says. The zero Behavior
+// succeeds at once. It is stored with the definition.
+type Behavior struct {
+	Seed        *int64           `json:"seed,omitempty"` // nil: the time of the request
+	Duration    time.Duration    `json:"duration,omitempty"`
+	Jitter      time.Duration    `json:"jitter,omitempty"` // the most that an attempt is shorter or longer
+	Steps       int              `json:"steps,omitempty"`  // of progress; 0: DefaultBehaviorSteps
+	Failures    []PlannedFailure `json:"failures,omitempty"`
+	Result      PlannedResult    `json:"result,omitzero"`
+	Emit        []PlannedEvent   `json:"emit,omitempty"`
+	CPU         float64          `json:"cpu,omitempty"` // share of the time that it hashes, 0 to 1
+	MemoryBytes int              `json:"memory_bytes,omitempty"`
+	IOBytes     int              `json:"io_bytes,omitempty"`
+}
+
+// PlannedFailure says how some attempts fail.
+type PlannedFailure struct {
+	Attempts []int          `json:"attempts"`
+	After    *time.Duration `json:"after,omitempty"` // nil: at the end of the duration
+	Problem  PlannedProblem `json:"problem,omitzero"`
+}
+
+// PlannedProblem is what the outcome document of a planned failure says. What is
+// zero has the value of the reason CustomFailed.
+type PlannedProblem struct {
+	Type       string          `json:"type,omitempty"`
+	Title      string          `json:"title,omitempty"`
+	Status     int             `json:"status,omitempty"`
+	Detail     string          `json:"detail,omitempty"`
+	Code       Code            `json:"code,omitempty"`
+	Retryable  *bool           `json:"retryable,omitempty"`   // nil: it is
+	RetryAfter int             `json:"retry_after,omitempty"` // seconds; 0: the backoff
+	Stage      Stage           `json:"stage,omitempty"`
+	Extensions json.RawMessage `json:"extensions,omitempty"` // a JSON object of further members
+}
+
+// PlannedResult is the result of a success: so many bytes, or the body itself.
+type PlannedResult struct {
+	MediaType string  `json:"media_type,omitempty"`
+	Size      *int    `json:"size,omitempty"`
+	Body      *string `json:"body,omitempty"`
+}
+
+// PlannedEvent is an event that each attempt emits once it has run for so long.
+type PlannedEvent struct {
+	Emission
+	After time.Duration `json:"after,omitempty"`
+}
+
+// behaviorAt is where a request has its behavior.
+const behaviorAt = "/params/behavior"
+
+// Check gives what is wrong with values of b that depend on each other, or on the
+// execution limit: an attempt must end before it.
+func (b *Behavior) Check(limit time.Duration) (violations []Violation) {
+	if b == nil {
+		return nil
+	}
+	add := func(pointer, detail string) {
+		violations = append(violations, Violation{Pointer: behaviorAt + pointer, Detail: detail})
+	}
+	switch {
+	case b.Duration >= limit:
+		add("/duration", "The work must end before the execution limit of this server, "+limit.String()+".")
+	case b.Jitter > b.Duration:
+		add("/jitter", "The jitter must not be more than the duration, "+b.Duration.String()+".")
+	case b.Duration+b.Jitter >= limit:
+		add("/jitter", "Duration and jitter together must be less than the execution limit of this server, "+limit.String()+".")
+	}
+	late := "This is beyond the duration, " + b.Duration.String() + "."
+	planned := map[int]bool{}
+	for i, f := range b.Failures {
+		at := "/failures/" + strconv.Itoa(i)
+		for n, attempt := range f.Attempts {
+			if planned[attempt] {
+				add(at+"/attempts/"+strconv.Itoa(n), "Attempt "+strconv.Itoa(attempt)+" fails already: each may be named once.")
+			}
+			planned[attempt] = true
+		}
+		if f.After != nil && *f.After > b.Duration {
+			add(at+"/after", late)
+		}
+		if r := f.Problem.Retryable; r != nil && !*r && f.Problem.RetryAfter > 0 {
+			add(at+"/problem/retryAfter", "Only a failure that is retryable has a retryAfter.")
+		}
+	}
+	for i, e := range b.Emit {
+		if e.After > b.Duration {
+			add("/emit/"+strconv.Itoa(i)+"/after", late)
+		}
+	}
+	return violations
+}
+
+// FailureOf gives the failure that is planned for an attempt, nil for none.
+func (b *Behavior) FailureOf(attempt int) *PlannedFailure {
+	if b == nil {
+		return nil
+	}
+	return plannedFor(b.Failures, attempt)
+}
+
+func plannedFor(failures []PlannedFailure, attempt int) *PlannedFailure {
+	for i := range failures {
+		if slices.Contains(failures[i].Attempts, attempt) {
+			return &failures[i]
+		}
+	}
+	return nil
+}
+
+// StepsTotal is the number of progress steps.
+func (b *Behavior) StepsTotal() int { return cmp.Or(b.Steps, DefaultBehaviorSteps) }
+
+// ResultSize is how many bytes the result has.
+func (b *Behavior) ResultSize() int {
+	switch r := b.Result; {
+	case r.Body != nil:
+		return len(*r.Body)
+	case r.Size != nil:
+		return *r.Size
+	}
+	return defaultBehaviorResult
+}
+
+// Timeline is what one attempt of a CUSTOM job does, and when. It depends on the
+// definition and the attempt alone, so that it is the same on every worker. Times
+// are before any time scale.
+type Timeline struct {
+	Duration time.Duration   // with the jitter; progress is spread over it
+	End      time.Duration   // when the attempt ends; earlier than Duration if it fails before
+	Failure  *PlannedFailure // nil: it succeeds
+	Events   []PlannedEvent  // in the order of their times, none after End
+}
+
+// Timeline gives what an attempt of a CUSTOM job does. An event whose time lies
+// beyond an end that the jitter made earlier comes at the end.
+func (d Definition) Timeline(attempt int) Timeline {
+	b := d.Behavior
+	t := Timeline{Duration: b.Duration, Failure: b.FailureOf(attempt)}
+	if b.Jitter > 0 {
+		random := rand.New(rand.NewPCG(uint64(d.Seed), uint64(attempt)))
+		t.Duration += time.Duration((2*random.Float64() - 1) * float64(b.Jitter))
+	}
+	t.End = t.Duration
+	early := t.Failure != nil && t.Failure.After != nil
+	if early {
+		t.End = *t.Failure.After
+	}
+	for _, e := range b.Emit {
+		if early && e.After > t.End {
+			continue
+		}
+		e.After = min(e.After, t.End)
+		t.Events = append(t.Events, e)
+	}
+	slices.SortStableFunc(t.Events, func(x, y PlannedEvent) int { return cmp.Compare(x.After, y.After) })
+	return t
+}
+
+// failure is the failure of an attempt that ends as planned.
+func (p *PlannedFailure) failure(attempt int, b Backoff) *Failure {
+	f := NewFailure(CustomFailed, attempt, b)
+	q := p.Problem
+	if q.Retryable != nil && !*q.Retryable {
+		f.Retryable, f.RetryAfter, f.Code = false, 0, CodeInternal
+	}
+	f.RetryAfter, f.Code = cmp.Or(q.RetryAfter, f.RetryAfter), cmp.Or(q.Code, f.Code)
+	f.Stage, f.Detail = cmp.Or(q.Stage, f.Stage), cmp.Or(q.Detail, f.Detail)
+	return f
+}
+
+// FailAsPlanned is Fail for a failure that was planned. The wait before an
+// automatic retry is the one that the failure advises, if that was planned.
+func (h Held) FailAsPlanned(p *PlannedFailure, b Backoff, random float64) Finish {
+	wait := b.Wait(h.Attempt, random)
+	if p.Problem.RetryAfter > 0 {
+		wait = time.Duration(p.Problem.RetryAfter) * time.Second
+	}
+	return h.end(p.failure(h.Attempt, b), wait)
+}
+
+// RetryWait is the wait before the attempt that follows j's current, failed one.
+// What a planned failure advises counts from the attempt's end, as the draft has
+// it (section 3.7): who has waited for so long waits no more.
+func (j *Job) RetryWait(now time.Time, b Backoff, random float64) time.Duration {
+	if j.Failure != nil && j.Failure.Reason == CustomFailed && j.Definition != nil && j.FinishedAt != nil {
+		if p := j.Definition.Behavior.FailureOf(j.Attempt); p != nil && p.Problem.RetryAfter > 0 {
+			return max(0, j.FinishedAt.Add(time.Duration(p.Problem.RetryAfter)*time.Second).Sub(now))
+		}
+	}
+	return b.Wait(j.Attempt, random)
+}
+
+// on puts what was planned into the document of a failure.
+func (p *PlannedProblem) on(d *Document) {
+	d.Type, d.Title = cmp.Or(p.Type, d.Type), cmp.Or(p.Title, d.Title)
+	d.Status, d.Detail = cmp.Or(p.Status, d.Status), cmp.Or(p.Detail, d.Detail)
+	d.extensions = p.Extensions
+}
+
+// sound reports whether a stored behavior can be run.
+func (b *Behavior) sound() bool {
+	const most = 25 * time.Hour
+	if b == nil || b.Duration < 0 || b.Jitter < 0 || b.Jitter > b.Duration || b.Duration > most || b.Steps < 0 || b.Steps > MaxBehaviorSteps {
+		return false
+	}
+	return b.MemoryBytes <= MaxBehaviorMemory && b.IOBytes <= MaxBehaviorIO
+}
