@@ -24,12 +24,12 @@ func (s *stack) heldAtOnce(client string) int {
 func TestOneClientRunsNoMoreThanItsLimit(t *testing.T) {
 	t.Parallel()
 	const most, jobs = 3, 40
-	s := newStack(t, env{"FORGERUN_CLIENT_MAX_RUNNING": fmt.Sprint(most), "FORGERUN_TIME_SCALE": "0.3"})
+	s := newStack(t, env{"FORGERUN_CLIENT_MAX_RUNNING": fmt.Sprint(most), "FORGERUN_TIME_SCALE": "0.6"})
 	api := s.startLeader()
 	greedy, other := s.newUser(api), s.newUser(api)
 	body := `{"type":"EXECUTE","work_kind":"SUCCESS_FAST","auto_retry":true}`
+	workers := []*proc{s.startWorker(), s.startWorker(), s.startWorker()} // first, however long that takes: most jobs must wait at once
 	ids := greedy.submitMany(api, jobs, body)
-	workers := []*proc{s.startWorker(), s.startWorker(), s.startWorker()}
 
 	throttled := func() int {
 		return s.count(`SELECT count(*) FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at > now() + interval '1 year'`)
@@ -54,7 +54,7 @@ func TestOneClientRunsNoMoreThanItsLimit(t *testing.T) {
 // TestALimitThatIsTakenAway: what waits because of it goes on.
 func TestALimitThatIsTakenAway(t *testing.T) {
 	t.Parallel()
-	limit := env{"FORGERUN_CLIENT_MAX_RUNNING": "1", "FORGERUN_TIME_SCALE": "0.3"}
+	limit := env{"FORGERUN_CLIENT_MAX_RUNNING": "1", "FORGERUN_TIME_SCALE": "1"}
 	s := newStack(t)
 	api, worker := s.startLeader(limit), s.startWorker(limit)
 	u := s.newUser(api)
