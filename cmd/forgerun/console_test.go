@@ -167,6 +167,13 @@ func TestConsoleInABrowser(t *testing.T) {
 	c.press("Cancel…")
 	c.press("Cancel")
 	c.says("CANCELED")
+	c.open("new?from=" + id)
+	c.until("the form has the job's kind", `document.querySelector('[name="work_kind"]')?.value === "RETRY_ON_FAIL"`)
+	c.fill("work_kind", "SUCCESS_FAST")
+	c.press("Submit")
+	const edited = `SELECT job_id::text FROM jobs WHERE work_kind = 'SUCCESS_FAST' AND type = 'EXECUTE'`
+	eventually(t, "the edited job is submitted", func() bool { return s.count(`SELECT count(*) FROM (`+edited+`) j`) == 1 })
+	s.await("SUCCEEDED", s.text(edited))
 	c.open("audit")
 	c.says("cancel_job")
 	c.noneWrong()
