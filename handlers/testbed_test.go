@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,11 +14,13 @@ import (
 
 // fakeTestbed has the rules that it was given last, and the effect that it is told.
 type fakeTestbed struct {
-	effect   *testbed.Effect
-	rules    []testbed.Counted
-	profile  testbed.Profile
+	effect  *testbed.Effect
+	rules   []testbed.Counted
+	profile testbed.Profile
+	known   job.ID // of a rule
+
+	mu       sync.Mutex
 	operated []string
-	known    job.ID // of a rule
 }
 
 func (f *fakeTestbed) ReplaceFaults(_ context.Context, _ job.ID, seed int64, rules []testbed.Rule, p testbed.Profile) (
@@ -42,6 +45,8 @@ func (f *fakeTestbed) RemoveFault(_ context.Context, client, id job.ID) error {
 }
 
 func (f *fakeTestbed) Fault(_ context.Context, _ job.ID, operation string) (*testbed.Effect, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.operated = append(f.operated, operation)
 	return f.effect, nil
 }
