@@ -94,6 +94,7 @@ type incoming struct {
 func (r *call) readBody() ([]byte, error) {
 	stream, in := r.Request().BodyStream(), &r.incoming
 	if stream == nil { // there is none, or it did not come over a network
+		r.noteBody(r.Request().Body())
 		return r.Request().Body(), nil
 	}
 	if in.whole {
@@ -126,6 +127,7 @@ func (r *call) readBody() ([]byte, error) {
 			return nil, readError(err)
 		}
 	}
+	r.noteBody(in.bytes)
 	r.waited += time.Since(began)
 	if time.Since(r.start) > time.Millisecond { // not for what came with the head
 		r.server.startTime(r)

@@ -48,6 +48,11 @@ type call struct {
 
 	fault   *testbed.Effect // that the client of a test bed wants, nil for none
 	streams bool            // the connection belongs to an event stream
+	hungUp  bool            // the client did, while it was kept waiting
+	bodySum string          // of the body, for the record of a test bed
+	bodyKey string          // that the body names, instead of a header
+
+	bodyCorrelation string // likewise
 
 	made          job.ID // what the request made, for its idempotency key
 	withoutSecret []byte // the body to keep for repetitions, nil for that of the response

@@ -136,6 +136,11 @@ func TestDocumentHasTheMembers(t *testing.T) {
 		{testbed.Match{}, []string{"FaultMatch"}},
 		{testbed.Effect{}, []string{"FaultEffect"}},
 		{listView[faultView]{}, []string{"FaultPage"}},
+		{testbed.Session{}, []string{"Session"}},
+		{listView[testbed.Session]{}, []string{"SessionPage"}},
+		{testbed.Verdict{}, []string{"Verdict"}},
+		{testbed.RuleResult{}, []string{"RuleResult"}},
+		{testbed.Evidence{}, []string{"Evidence"}},
 		{causeView{}, []string{"DisabledCause", "SendFailure"}},
 		{deletedView{}, []string{"Deleted"}},
 		{replayView{}, []string{"Replay"}},
@@ -167,7 +172,7 @@ func TestDocumentHasTheMembers(t *testing.T) {
 	// Those that are refinements of others, words, or requests.
 	others := []string{
 		"EmptyRequest", "KeyRequest", "RevokeRequest", "JobRequestMembers", "Emission", "BatchRequest", "WebhookRequest", "BulkRequest",
-		"BulkFilter", "FaultsRequest", "FaultRules", "FaultProfile", "FaultRule",
+		"BulkFilter", "SessionRequest", "FaultsRequest", "FaultRules", "FaultProfile", "FaultRule",
 		"WebhookPatch", "SinceRequest", "CustomParams", "Behavior", "PlannedFailure", "PlannedProblem", "PlannedResult", "PlannedEvent",
 		"Warning",
 		"EmissionDocument", "BulkCompletedData", "WebhookDisabledData", "WebhookTestData", "CloudEvent", "KeyDirectory", "SigningKey",
@@ -229,6 +234,7 @@ func TestDocumentHasTheRequests(t *testing.T) {
 		"BulkRequest":      namesInCode(t, "decode/bulk.go", "Bulk"),
 		"BulkFilter":       namesInCode(t, "decode/bulk.go", "bulkFilter"),
 		"FaultProfile":     namesInCode(t, "decode/testbed.go", "FaultRules"),
+		"SessionRequest":   namesInCode(t, "decode/session.go", "Session"),
 		"FaultRule":        namesInCode(t, "decode/testbed.go", "faultRule"),
 		"FaultMatch":       namesInCode(t, "decode/testbed.go", "faultMatch"),
 		"FaultEffect":      namesInCode(t, "decode/testbed.go", "effectMembers"),

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -134,8 +135,15 @@ func (s *Server) hijack(r *call, c *conn.Conn, st *stream.Stream) {
 		st.Authorization = append(st.Authorization, append([]byte(nil), value...))
 	}
 	st.Conn, r.streams = c, true
+	if s.recorded(r) {
+		who, x := r.caller, r.exchange()
+		st.Conn = fault.NewTap(c, x, func() {
+			x.End = time.Now().UTC()
+			s.keep(who.ClientID, x)
+		})
+	}
 	if e := r.fault; e != nil && (e.OfStreams() || e.Rewrites() || e.SlowBytes > 0) {
-		st.Conn = fault.NewStream(c, e, r.list("Last-Event-ID") != "")
+		st.Conn = fault.NewStream(st.Conn, e, r.list("Last-Event-ID") != "")
 	}
 	c.OnClose.Store(&st.Release) // until the stream runs, the connection may fail in fasthttp's hands
 	r.Context().HijackSetNoResponse(true)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/handlers/fault"
@@ -27,6 +28,14 @@ type Testbed interface {
 	RemoveFault(ctx context.Context, client, id job.ID) error
 	// Fault counts a request and gives what is to be done to it, nil for nothing.
 	Fault(ctx context.Context, client job.ID, operation string) (*testbed.Effect, error)
+
+	StartSession(ctx context.Context, client job.ID, n testbed.Session) (testbed.Session, error)
+	Sessions(ctx context.Context, client job.ID) ([]testbed.Session, error)
+	Session(ctx context.Context, client, id job.ID) (testbed.Session, error)
+	EndSession(ctx context.Context, client, id job.ID) (testbed.Session, error)
+	Verdict(ctx context.Context, client, id job.ID) (testbed.Verdict, error)
+	// Record records a request in the client's session, if it has one.
+	Record(ctx context.Context, client job.ID, x *testbed.Exchange) error
 }
 
 const faultsPath = "/v1/testbed/faults"
@@ -36,12 +45,12 @@ func (s *Server) testbedRoutes() []route {
 	if s.deps.Testbed == nil {
 		return nil
 	}
-	return []route{
+	return append(s.sessionRoutes(), []route{
 		{fiber.MethodPut, faultsPath, client, "replace_faults", nil, asJSON, fiber.StatusOK, s.replaceFaults},
 		{get, faultsPath, client, "list_faults", nil, asJSON, fiber.StatusOK, s.listFaults},
 		{fiber.MethodDelete, faultsPath, client, "remove_faults", nil, asJSON, fiber.StatusNoContent, noBody(s.removeFaults)},
 		{fiber.MethodDelete, faultsPath + "/:id", client, "remove_fault", nil, asJSON, fiber.StatusNoContent, noBody(s.removeFault)},
-	}
+	}...)
 }
 
 // faultView is a rule with what became of it.
@@ -156,11 +165,10 @@ func (s *Server) disturb(r *call) (done bool, err error) {
 	}
 	e := r.fault
 	if e.Delay > 0 {
-		select {
-		case <-time.After(time.Duration(e.Delay)):
-		case <-s.base.Done():
-		}
-		s.startTime(r)
+		s.delay(r, time.Duration(e.Delay))
+	}
+	if e.Replaces() && r.Request().BodyStream() != nil {
+		_, _ = r.readBody() // for the record; that it is wrong is not what the client wanted to hear
 	}
 	switch {
 	case e.Close == testbed.CloseBefore:
@@ -180,6 +188,21 @@ func (s *Server) disturb(r *call) (done bool, err error) {
 		return true, injected{refusal}
 	}
 	return false, nil
+}
+
+// delay keeps the client waiting, or until it hangs up, which a request without a body shows.
+func (s *Server) delay(r *call, d time.Duration) {
+	gone := make(chan struct{})
+	if c, ok := r.Context().Conn().(*conn.Conn); ok && r.route.method == fiber.MethodGet {
+		defer c.WhenGone(func() { close(gone) })()
+	}
+	select {
+	case <-time.After(d):
+	case <-gone:
+		r.hungUp = true
+	case <-s.base.Done():
+	}
+	s.startTime(r)
 }
 
 // finishFault does what comes after the work.

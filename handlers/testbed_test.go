@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/job/testbed/verdict"
 )
 
 // fakeTestbed has the rules that it was given last, and the effect that it is told.
@@ -21,6 +23,7 @@ type fakeTestbed struct {
 
 	mu       sync.Mutex
 	operated []string
+	records  []*testbed.Exchange
 }
 
 func (f *fakeTestbed) ReplaceFaults(_ context.Context, _ job.ID, seed int64, rules []testbed.Rule, p testbed.Profile) (
@@ -49,6 +52,44 @@ func (f *fakeTestbed) Fault(_ context.Context, _ job.ID, operation string) (*tes
 	defer f.mu.Unlock()
 	f.operated = append(f.operated, operation)
 	return f.effect, nil
+}
+
+func (f *fakeTestbed) StartSession(_ context.Context, _ job.ID, n testbed.Session) (testbed.Session, error) {
+	n.ID, n.CreatedAt, n.Rules = jobID, aSession.CreatedAt, verdict.IDs()
+	return n, nil
+}
+
+// aSession is the one that the fake knows, of client A.
+var aSession = testbed.Session{
+	ID: jobID, Profile: testbed.FlakyNetwork, Seed: 1, Rules: []string{"retry-after"},
+	CreatedAt: job.Time(time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)),
+}
+
+func (f *fakeTestbed) Sessions(context.Context, job.ID) ([]testbed.Session, error) {
+	return []testbed.Session{aSession}, nil
+}
+
+func (f *fakeTestbed) Session(_ context.Context, client, id job.ID) (testbed.Session, error) {
+	if client != clientA || id != f.known {
+		return testbed.Session{}, job.Errorf(job.CodeRequestNotFound, "There is no such session.")
+	}
+	return aSession, nil
+}
+
+func (f *fakeTestbed) EndSession(ctx context.Context, client, id job.ID) (testbed.Session, error) {
+	return f.Session(ctx, client, id)
+}
+
+func (f *fakeTestbed) Verdict(ctx context.Context, client, id job.ID) (testbed.Verdict, error) {
+	n, err := f.Session(ctx, client, id)
+	return verdict.Of(&verdict.Record{Session: n}), err
+}
+
+func (f *fakeTestbed) Record(_ context.Context, _ job.ID, x *testbed.Exchange) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.records = append(f.records, x)
+	return nil
 }
 
 // Every operation has its operationId, so that a rule can name it.

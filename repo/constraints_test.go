@@ -57,6 +57,8 @@ var brokenElsewhere = map[string]string{
 	"erasures_done_with_proof":        erasure(`now(), now(), NULL, NULL`),
 	"erasures_hash_is_sha256":         erasure(`now(), now(), '{}', '\x00'`),
 	"erasures_done_was_begun":         erasure(`NULL, now(), '{}', sha256('')`),
+	"testbed_sessions_end_after_beginning": `INSERT INTO testbed_sessions (session_id, client_id, profile, seed, rules, created_at, ended_at)
+		VALUES (gen_random_uuid(), gen_random_uuid(), '', 1, '{}', now(), now() - interval '1 s')`,
 	"testbed_faults_counted": `INSERT INTO testbed_faults (client_id, position, rule_id, rule, seed, applied)
 		VALUES (gen_random_uuid(), 1, gen_random_uuid(), '{}', 1, 1)`,
 	"history_width_known": `INSERT INTO history (width, at, submitted, succeeded, failed, canceled, retried)

@@ -44,6 +44,8 @@ var (
 	countTombstones        = statement("countAlong", "{{table}}", "tombstones", "{{key}}", "job_id")
 	countItems             = statement("countItems")
 	eraseFaults            = statement("eraseFaults")
+	eraseSessions          = statement("eraseSessions")
+	eraseExchanges         = statement("eraseExchanges")
 	countErased            = statement("countErased")
 )
 

@@ -54,6 +54,8 @@ var eraseSteps = []eraseStep{
 	{"bulk_items", (*erasing).items},
 	{"bulk_operations", limited("bulk_operations", eraseBulks)},
 	{"testbed_faults", limited("testbed_faults", eraseFaults)},
+	{"testbed_sessions", limited("testbed_sessions", eraseSessions)},
+	{"testbed_exchanges", limited("testbed_exchanges", eraseExchanges)},
 	{"client_events", limited("client_events", eraseClientEvents)},
 	{"events", limited("events", eraseEvents)},
 	{"idempotency_keys", limited("idempotency_keys", eraseAnswers)},
@@ -304,15 +306,16 @@ func (e *erasing) client(ctx context.Context) (bool, error) {
 // finish counts what it can by client, and ends the erasure with its record if nothing is
 // left. Otherwise all steps are done again.
 func (e *erasing) finish(ctx context.Context) (bool, error) {
-	var jobs, events, clientEvents, bulks, faults, answers, keys, clients int
+	var jobs, events, clientEvents, bulks, faults, sessions, exchanges, answers, keys, clients int
 	var at time.Time
 	if err := e.tx.QueryRow(ctx, countErased, uuid(e.Erasure.ClientID)).Scan(
-		&jobs, &events, &clientEvents, &bulks, &faults, &answers, &keys, &clients, &at); err != nil {
+		&jobs, &events, &clientEvents, &bulks, &faults, &sessions, &exchanges, &answers, &keys, &clients, &at); err != nil {
 		return false, err
 	}
 	e.Erasure.Remaining["jobs"], e.Erasure.Remaining["events"], e.Erasure.Remaining["client_events"] = jobs, events, clientEvents
 	e.Erasure.Remaining["bulk_operations"], e.Erasure.Remaining["idempotency_keys"] = bulks, answers
-	e.Erasure.Remaining["testbed_faults"] = faults
+	e.Erasure.Remaining["testbed_faults"], e.Erasure.Remaining["testbed_sessions"] = faults, sessions
+	e.Erasure.Remaining["testbed_exchanges"] = exchanges
 	e.Erasure.Remaining["api_keys"], e.Erasure.Remaining["clients"] = keys, clients
 	for _, n := range e.Erasure.Remaining {
 		if n > 0 {

@@ -56,6 +56,10 @@ SELECT owner::uuid, 'jobs', '{client}', 'h', '{client}', now(), now() + interval
 	FROM unnest(ARRAY['{client}', '00000000-0000-0000-0000-000000000000']) owner;
 INSERT INTO testbed_faults (client_id, position, rule_id, rule, seed)
 SELECT '{client}', n, gen_random_uuid(), '{"match":{},"effect":{"status":503}}', 1 FROM generate_series(1, 2) n;
+INSERT INTO testbed_sessions (session_id, client_id, profile, seed, rules, created_at, ended_at)
+SELECT gen_random_uuid(), '{client}', '', 1, '{}', now(), now() FROM generate_series(1, 2) n;
+INSERT INTO testbed_exchanges (client_id, session_id, number, exchange)
+SELECT client_id, session_id, n, '{}' FROM testbed_sessions, generate_series(1, 3) n WHERE client_id = '{client}';
 INSERT INTO bulk_operations (bulk_id, client_id, operator, action, filter, rate, override, request_id, gathered_at, total)
 SELECT gen_random_uuid(), '{client}', '', 'retry', '{}', 1, false, 'r', now(), 1;
 INSERT INTO bulk_items (bulk_id, job_id, client_id, attempt, event_seq)

@@ -66,6 +66,8 @@ func init() {
 		p.counts = true
 		plans[name] = p
 	}
+	add("eraseSessions", id+`, 500`, use{"testbed_sessions_pkey", "client_id = "})
+	add("eraseExchanges", id+`, 500`, use{"testbed_exchanges_pkey", "client_id = "})
 	add("eraseFaults", id+`, 500`, use{"testbed_faults_pkey", "client_id = "})
 	add("countErased", id, use{"jobs_client", "client_id = "}, use{"events_client", "client_id = "},
 		use{"client_events_client", "client_id = "},

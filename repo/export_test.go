@@ -71,6 +71,9 @@ var Statements = map[string]string{
 	"recordItems": recordItems, "finishBulk": finishBulk, "abortBulk": abortBulk,
 	"removeFaults": removeFaults, "insertFaults": insertFaults, "lockFaults": lockFaults, "listFaults": listFaults,
 	"countFaults": countFaults, "applyFault": applyFault,
+	"startSession": startSession, "forgetSessions": forgetSessions, "endSession": endSession, "listSessions": listSessions,
+	"recordExchange": recordExchange, "sessionExchanges": sessionExchanges, "sessionJobs": sessionJobs,
+	"sessionDeliveries": sessionDeliveries, "sessionKeys": sessionKeys, "eraseSessions": eraseSessions, "eraseExchanges": eraseExchanges,
 
 	"cleanBulkItems": cleanBulkItems, "cleanBulks": cleanBulks,
 

@@ -36,7 +36,7 @@ var sections = readSections()
 
 // constants are what the statements share with Go code.
 var constants = map[string]string{
-	"batchColumns": batchColumns, "bulkColumns": bulkColumns, "faultColumns": faultColumns,
+	"batchColumns": batchColumns, "bulkColumns": bulkColumns, "faultColumns": faultColumns, "sessionColumns": sessionColumns,
 	"bulkItemColumns": bulkItemColumns, "bulkJobColumns": bulkJobColumns,
 	"claimedColumns":  strings.ReplaceAll(deliveryColumns, "deliveries.", "e."),
 	"deliveryColumns": deliveryColumns, "erasureColumns": erasureColumns,

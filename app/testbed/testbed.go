@@ -19,6 +19,15 @@ type Store interface {
 	Faults(ctx context.Context, client job.ID) ([]testbed.Counted, error)
 	CountFaults(ctx context.Context, client job.ID, operation string) ([]testbed.Counted, error)
 	FaultApplied(ctx context.Context, client job.ID, c testbed.Counted) error
+
+	// StartSession begins a session unless the client has an open one, and keeps so many that have ended.
+	StartSession(ctx context.Context, client job.ID, n testbed.Session, keep int) (testbed.Session, bool, error)
+	EndSession(ctx context.Context, client, id job.ID) (testbed.Session, bool, error)
+	Session(ctx context.Context, client, id job.ID) (testbed.Session, bool, error)
+	Sessions(ctx context.Context, client job.ID) ([]testbed.Session, error)
+	Record(ctx context.Context, client job.ID, x *testbed.Exchange) error
+	Recorded(ctx context.Context, client job.ID, n testbed.Session) ([]testbed.Exchange, []testbed.Run, []testbed.Attempt, error)
+	Expiries(ctx context.Context, client job.ID) (map[string]time.Time, error)
 }
 
 // Service is the use cases of a test bed.

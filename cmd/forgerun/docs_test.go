@@ -48,7 +48,7 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestClientLibrary":                       true, "TestClientLibraryBatch": true, "TestClientLibraryVerifiesWebhooks": true,
 		"TestFailureThatIsNotRetryableIsNotRetried": true, "TestCancelAndItsRepetition": true,
 		"TestBulkCancelIsAborted": true, "TestConsoleBulk": true, "TestAxeIsAsPublished": true,
-		"TestFaultsOnTheWire": true, "TestFaultsOfStreams": true,
+		"TestFaultsOnTheWire": true, "TestFaultsOfStreams": true, "TestOurClientIsRight": true, "TestNaiveClientIsCaught": true,
 		"TestCustomJobDoesWhatItsRequestSays": true, "TestCustomJobIsCanceled": true, "TestParamsThatChangeNothingAreNamed": true,
 		"TestWithoutATestBedThereIsNoCustomKind": true,
 	}

@@ -187,6 +187,11 @@ func (w *documentedWorld) prepare(r documentedRequest) (u *user, values map[stri
 		u = w.s.newUser(w.api)
 		u.disturb(w.api, `[{"match":{"operation":"getBatch"},"effect":{"status":503}}]`)
 		values["id"] = w.s.text(`SELECT rule_id::text FROM testbed_faults WHERE client_id = $1`, u.id)
+	case "startSession":
+		u = w.s.newUser(w.api)
+	case "getSession", "endSession", "getVerdict":
+		u = w.s.newUser(w.api)
+		values["id"] = u.call(w.api, "POST", "/v1/testbed/sessions", "").text("session_id")
 	case "createKey", "renewKey", "revokeKey":
 		u = w.s.newUser(w.api)
 		values["id"] = u.id

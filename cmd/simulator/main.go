@@ -45,6 +45,7 @@ Usage:
   simulator scenarios [NAME]             list the ready-made scenarios, or print one
   simulator tour --url URL [--key KEY]   judge a running service, one job of each work kind
   simulator demo [flags]                 start a service of its own, tour it, stop it
+  simulator verdict [flags] -- COMMAND   tell whether a client of yours is right
   simulator version                      print the version
   simulator COMMAND --help               flags and details of a command
 
@@ -53,6 +54,7 @@ Examples:
   simulator run soak --duration 2m --workers 1..4 --chaos kill=10s,flush=30s,cut=1s
   simulator run mine.yaml --url http://127.0.0.1:8080 --key frk_...
   simulator demo
+  simulator verdict --profile flaky-network -- go test ./...
   simulator tour --url https://forgerun.example.com --key frk_... --timeout 30m
 
 Exit codes:
@@ -77,6 +79,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		return runDemo(ctx, args, getenv, stdout, stderr)
 	case "run":
 		return runScenario(ctx, args, stdout, stderr)
+	case "verdict":
+		return runVerdict(ctx, args, stdout, stderr)
 	case "scenarios":
 		return runScenarios(args, stdout, stderr)
 	case "version", "--version", "-version":
@@ -89,7 +93,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		fmt.Fprint(stderr, usage)
 		return exitUnusable
 	default:
-		return unusable(stderr, fmt.Errorf("there is no command %q: use run, scenarios, tour, demo or version (simulator --help)", command))
+		return unusable(stderr, fmt.Errorf(
+			"there is no command %q: use run, scenarios, tour, demo, verdict or version (simulator --help)", command))
 	}
 }
 

@@ -221,6 +221,18 @@ DELETE FROM bulk_operations WHERE bulk_id = ANY (ARRAY(SELECT bulk_id FROM bulk_
 DELETE FROM testbed_faults WHERE client_id = @client AND position = ANY (ARRAY(SELECT position FROM testbed_faults
   WHERE client_id = @client ORDER BY client_id, position LIMIT @limit))
 
+-- name: eraseSessions
+-- Removes the sessions of a client's test bed by primary key. Nothing is recorded without one.
+-- Parameters: @client, @limit
+DELETE FROM testbed_sessions WHERE client_id = @client AND session_id = ANY (ARRAY(SELECT session_id FROM testbed_sessions
+  WHERE client_id = @client ORDER BY client_id, session_id LIMIT @limit))
+
+-- name: eraseExchanges
+-- Removes what sessions of a client recorded by primary key.
+-- Parameters: @client, @limit
+DELETE FROM testbed_exchanges WHERE client_id = @client AND (session_id, number) IN (SELECT session_id, number FROM testbed_exchanges
+  WHERE client_id = @client ORDER BY client_id, session_id, number LIMIT @limit)
+
 -- name: eraseClientEvents
 -- Removes events of no job along the index client_events_client.
 -- Parameters: @client, @limit
@@ -263,6 +275,8 @@ SELECT (SELECT count(*)::int FROM jobs WHERE client_id = @client), (SELECT count
   (SELECT count(*)::int FROM client_events WHERE client_id = @client),
   (SELECT count(*)::int FROM bulk_operations WHERE client_id = @client),
   (SELECT count(*)::int FROM testbed_faults WHERE client_id = @client),
+  (SELECT count(*)::int FROM testbed_sessions WHERE client_id = @client),
+  (SELECT count(*)::int FROM testbed_exchanges WHERE client_id = @client),
   (SELECT count(*)::int FROM idempotency_keys WHERE client_id = @client),
   (SELECT count(*)::int FROM api_keys WHERE client_id = @client), (SELECT count(*)::int FROM clients WHERE client_id = @client),
   clock_timestamp()

@@ -1,0 +1,83 @@
+package testbed
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/job/testbed/verdict"
+)
+
+// StartSession begins to record a client's traffic, which its session is judged by. The rules of a profile replace the client's.
+func (s *Service) StartSession(ctx context.Context, client job.ID, n testbed.Session) (testbed.Session, error) {
+	n.ID = job.ID(uuid.Must(uuid.NewV7()))
+	if len(n.Rules) == 0 {
+		n.Rules = verdict.IDs()
+	}
+	began, ok, err := s.store.StartSession(ctx, client, n, testbed.MaxSessions)
+	switch {
+	case err != nil:
+		return began, err
+	case !ok:
+		return began, job.Errorf(job.CodeConflict, "This client has a session that has not ended. List the sessions, and end it first.")
+	case n.Profile != "":
+		_, err = s.ReplaceFaults(ctx, client, n.Seed, nil, n.Profile)
+	}
+	return began, err
+}
+
+// Sessions lists the sessions of a client, the latest first.
+func (s *Service) Sessions(ctx context.Context, client job.ID) ([]testbed.Session, error) {
+	return s.store.Sessions(ctx, client)
+}
+
+// Session finds a session of a client.
+func (s *Service) Session(ctx context.Context, client, id job.ID) (testbed.Session, error) {
+	n, ok, err := s.store.Session(ctx, client, id)
+	return n, found(ok, err)
+}
+
+// EndSession ends a session, and the disturbances of its profile. One that has ended stays as it is.
+func (s *Service) EndSession(ctx context.Context, client, id job.ID) (testbed.Session, error) {
+	before, err := s.Session(ctx, client, id)
+	if err != nil || before.EndedAt != nil {
+		return before, err
+	}
+	if before.Profile != "" {
+		if err := s.RemoveFaults(ctx, client); err != nil {
+			return before, err
+		}
+	}
+	n, ok, err := s.store.EndSession(ctx, client, id)
+	return n, found(ok, err)
+}
+
+// Verdict judges a session so far.
+func (s *Service) Verdict(ctx context.Context, client, id job.ID) (testbed.Verdict, error) {
+	n, err := s.Session(ctx, client, id)
+	if err != nil {
+		return testbed.Verdict{}, err
+	}
+	r := verdict.Record{Session: n, Now: s.clock()}
+	if r.Exchanges, r.Runs, r.Attempts, err = s.store.Recorded(ctx, client, n); err != nil {
+		return testbed.Verdict{}, err
+	}
+	if r.Expiries, err = s.store.Expiries(ctx, client); err != nil {
+		return testbed.Verdict{}, err
+	}
+	return verdict.Of(&r), nil
+}
+
+// Record records a request of a client, if it has an open session.
+func (s *Service) Record(ctx context.Context, client job.ID, x *testbed.Exchange) error {
+	return s.store.Record(ctx, client, x)
+}
+
+func found(ok bool, err error) error {
+	if err == nil && !ok {
+		return job.Errorf(job.CodeRequestNotFound, "No session with this id was found.")
+	}
+	return err
+}

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/trial"
+	"github.com/forgerun/forgerun/internal/simulator/verdict"
+)
+
+const verdictHelp = `Usage: simulator verdict [flags] -- COMMAND [ARGUMENT...]
+
+Tells whether a client of ForgeRun is right. Starts a whole ForgeRun of its own
+("forgerun dev" as a child process, on free loopback ports, with its data in a
+temporary folder), or uses the one at --url, gives the command FORGERUN_URL and
+FORGERUN_API_KEY, disturbs what it does as the profile says, and prints which
+rules it kept and broke, with the evidence. What the command prints is passed on.
+
+Profiles: flaky-network, overloaded, maintenance-window, slow-everything, failover
+
+Examples:
+  simulator verdict -- go test ./...
+  simulator verdict --profile flaky-network --seed 7 --html verdict.html -- pytest
+  simulator verdict --rules idempotency-key,lost-answer --junit verdict.xml -- npm test
+
+Exit codes:
+  0  no rule was broken, and the command ended with 0
+  1  a rule was broken, or with --complete one was not exercised
+  2  the command failed, or nothing could be judged
+`
+
+const (
+	verdictGrace   = 5 * time.Second // for the command to end, once it was told to
+	verdictCalls   = time.Minute     // for what the simulator itself asks the service
+	verdictFile    = 0o644
+	verdictLogTail = 20
+)
+
+// verdictRun is one run of a command against a service, and what to do with the verdict.
+type verdictRun struct {
+	request           client.SessionRequest
+	url, binary       string
+	scale             float64
+	json, junit, html string
+	complete          bool
+	command           []string
+	stdout, stderr    io.Writer
+}
+
+func runVerdict(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	v := verdictRun{stdout: stdout, stderr: stderr}
+	if at := slices.Index(args, "--"); at >= 0 {
+		args, v.command = args[:at], args[at+1:]
+	}
+	fs := flag.NewFlagSet("verdict", flag.ContinueOnError)
+	fs.StringVar(&v.request.Profile, "profile", "", "`name` of the faults that are brought about; none without it")
+	fs.Int64Var(&v.request.Seed, "seed", 1, "what the faults are drawn by")
+	rules := fs.String("rules", "", "`ids` of the rules to judge, separated by commas; all without it")
+	fs.StringVar(&v.url, "url", "", "`address` of a running test bed, instead of a service of its own")
+	fs.StringVar(&v.binary, "forgerun", "", "`path` of the forgerun binary (default: next to this one)")
+	fs.Float64Var(&v.scale, "time-scale", 1, "`factor` of the durations of jobs, in a service of its own")
+	fs.StringVar(&v.json, "json", "", "`file` for the verdict as JSON")
+	fs.StringVar(&v.junit, "junit", "", "`file` for the verdict as JUnit XML")
+	fs.StringVar(&v.html, "html", "", "`file` for the verdict as a page")
+	fs.BoolVar(&v.complete, "complete", false, "fail if a rule was not exercised")
+	if code, done := parse(fs, verdictHelp, args, stdout, stderr); done {
+		return code
+	}
+	if len(v.command) == 0 {
+		return unusable(stderr, errors.New("there is no command to run: simulator verdict [flags] -- COMMAND (simulator verdict --help)"))
+	}
+	if *rules != "" {
+		v.request.Rules = strings.Split(*rules, ",")
+	}
+	return v.run(ctx)
+}
+
+// run has the command judged by a service. However it ends, a service of its own is stopped, and its folder removed.
+func (v *verdictRun) run(ctx context.Context) int {
+	if v.url != "" {
+		return v.judge(ctx)
+	}
+	path, err := trial.FindBinary(v.binary)
+	if err != nil {
+		return unusable(v.stderr, err)
+	}
+	dir, err := os.MkdirTemp("", "forgerun-verdict-")
+	if err != nil {
+		return unusable(v.stderr, err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	lock, err := os.Create(filepath.Join(dir, marker))
+	if err != nil {
+		return unusable(v.stderr, err)
+	}
+	defer func() { _ = lock.Close() }()
+	s := &service{
+		binary: path, dir: dir, lock: lock, environ: verdictEnviron(os.Environ(), dir, v.scale), httpAddr: anyPort, adminAddr: anyPort,
+		stopPatience: 30 * time.Second,
+	}
+	fmt.Fprintln(v.stderr, "Starting a service of our own")
+	code := exitInterrupted
+	if err := s.start(ctx); err == nil {
+		v.url = s.url
+		code = v.judge(ctx)
+	} else if ctx.Err() == nil {
+		code = unusable(v.stderr, fmt.Errorf("%w\nThe last lines of its log:\n%s", err, s.lastLines(verdictLogTail)))
+	}
+	if err := s.stop(); err != nil {
+		return max(code, unusable(v.stderr, err))
+	}
+	return code
+}
+
+// verdictEnviron is the environment of the service: the caller's without FORGERUN_ variables.
+func verdictEnviron(base []string, dir string, scale float64) []string {
+	environ := slices.DeleteFunc(slices.Clone(base), func(entry string) bool { return strings.HasPrefix(entry, "FORGERUN_") })
+	return append(environ, "FORGERUN_DATA_DIR="+dir, fmt.Sprintf("FORGERUN_TIME_SCALE=%g", scale), "FORGERUN_LOG_FORMAT=json",
+		"FORGERUN_SHUTDOWN_GRACE=5s", "FORGERUN_WEBHOOK_ALLOW_PRIVATE=true")
+}
+
+// judge runs the command in a session of a new client.
+func (v *verdictRun) judge(ctx context.Context) int {
+	c, session, key, err := v.begin(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return exitInterrupted
+		}
+		return unusable(v.stderr, err)
+	}
+	failed := v.runCommand(ctx, key)
+	if ctx.Err() != nil {
+		return exitInterrupted
+	}
+	bounded, cancel := context.WithTimeout(ctx, verdictCalls)
+	defer cancel()
+	if _, err := c.EndSession(bounded, session); err != nil {
+		return unusable(v.stderr, err)
+	}
+	result, err := c.Verdict(bounded, session)
+	if err != nil {
+		return unusable(v.stderr, err)
+	}
+	if err := v.tell(result); err != nil {
+		return unusable(v.stderr, err)
+	}
+	switch {
+	case result.Verdict == verdict.Wrong, v.complete && result.Verdict == verdict.Incomplete:
+		return exitDifferent
+	case failed != nil:
+		return unusable(v.stderr, fmt.Errorf("the command failed: %w", failed))
+	}
+	return exitOK
+}
+
+// begin registers a client, and starts its session.
+func (v *verdictRun) begin(ctx context.Context) (c *client.Client, session, key string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, verdictCalls)
+	defer cancel()
+	anyone, err := client.New(client.Config{URL: v.url})
+	if err != nil {
+		return nil, "", "", err
+	}
+	id, err := anyone.CreateClient(ctx)
+	if err != nil {
+		return nil, "", "", err
+	}
+	issued, err := anyone.CreateKey(ctx, id, false)
+	if err != nil {
+		return nil, "", "", err
+	}
+	if c, err = client.New(client.Config{URL: v.url, Key: issued.APIKey}); err != nil {
+		return nil, "", "", err
+	}
+	began, err := c.StartSession(ctx, v.request)
+	if err != nil {
+		if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == 404 {
+			err = fmt.Errorf("the service at %s is no test bed: set FORGERUN_TESTBED=true, or use forgerun dev", v.url)
+		}
+		return nil, "", "", err
+	}
+	return c, began.SessionID, issued.APIKey, nil
+}
+
+// runCommand runs the command in a process group of its own, of which nothing is left afterwards.
+func (v *verdictRun) runCommand(ctx context.Context, key string) error {
+	command := exec.CommandContext(ctx, v.command[0], v.command[1:]...)
+	command.Env = append(os.Environ(), "FORGERUN_URL="+v.url, "FORGERUN_API_KEY="+key)
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, v.stdout, v.stderr
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGTERM) }
+	command.WaitDelay = verdictGrace
+	err := command.Run()
+	if command.Process != nil {
+		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) // there may be nobody left
+	}
+	return err
+}
+
+// tell prints the verdict, and writes the files that were asked for.
+func (v *verdictRun) tell(result *client.Verdict) error {
+	for _, file := range []struct {
+		path  string
+		write func(io.Writer, *client.Verdict) error
+	}{{v.json, writeJSON}, {v.junit, verdict.WriteJUnit}, {v.html, verdict.WriteHTML}} {
+		if file.path == "" {
+			continue
+		}
+		f, err := os.OpenFile(file.path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, verdictFile)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(file.write(f, result), f.Close()); err != nil {
+			return err
+		}
+	}
+	return verdict.WriteText(v.stdout, result)
+}
+
+func writeJSON(w io.Writer, v *client.Verdict) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}

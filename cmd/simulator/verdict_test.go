@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// testbedWith is a service that finds a client to be so.
+func testbedWith(t *testing.T, conclusion string) (url string, ended *atomic.Bool) {
+	t.Helper()
+	const id = "0190a1b2-c3d4-7000-8000-0000000000e1"
+	ended = &atomic.Bool{}
+	session := func(more string) string {
+		return `{"session_id":"` + id + `","seed":1,"rules":["backoff"],"created_at":"2030-01-31T12:00:00Z",` +
+			`"ended_at":null,"exchanges":2` + more + `}`
+	}
+	answers := map[string]struct {
+		status int
+		body   string
+	}{
+		"POST /v1/clients":                         {201, `{"client_id":"` + id + `"}`},
+		"POST /v1/clients/" + id + "/keys":         {201, `{"api_key":"frk_secret","key_id":"k","scope":"all"}`},
+		"POST /v1/testbed/sessions":                {201, session("")},
+		"POST /v1/testbed/sessions/" + id + "/end": {200, session("")},
+		"GET /v1/testbed/sessions/" + id + "/verdict": {200, session(fmt.Sprintf(`,"verdict":%q,"counts":{"held":0,"broken":1,"not_exercised":0},
+			"results":[{"rule":"backoff","title":"The client waits.","status":"broken","times":1,"failures":1,
+				"evidence":[],"see":"https://example.com"}]`,
+			conclusion))},
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a, ok := answers[r.Method+" "+r.URL.Path]
+		if !ok {
+			a.status, a.body = 404, `{}`
+		}
+		if strings.HasSuffix(r.URL.Path, "/end") {
+			ended.Store(true)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(a.status)
+		_, _ = w.Write([]byte(a.body))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, ended
+}
+
+// The command is told where the service is, its output passes, and the exit code says what came of it.
+func TestVerdict(t *testing.T) {
+	t.Parallel()
+	const tell = `echo "at $FORGERUN_URL with $FORGERUN_API_KEY"`
+	for name, test := range map[string]struct {
+		conclusion string
+		flags      []string
+		command    string
+		code       int
+	}{
+		"right":              {"right", nil, tell, exitOK},
+		"wrong":              {"wrong", nil, tell, exitDifferent},
+		"wrong and failed":   {"wrong", nil, tell + "; exit 3", exitDifferent},
+		"failed":             {"right", nil, tell + "; exit 3", exitUnusable},
+		"incomplete":         {"incomplete", nil, tell, exitOK},
+		"required to be all": {"incomplete", []string{"--complete"}, tell, exitDifferent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, ended := testbedWith(t, test.conclusion)
+			dir := t.TempDir()
+			file := func(name string) string { return filepath.Join(dir, name) }
+			args := append([]string{"--url", url, "--junit", file("v.xml"), "--html", file("v.html"), "--json", file("v.json")}, test.flags...)
+			var stdout, stderr bytes.Buffer
+			code := runVerdict(t.Context(), append(args, "--", "sh", "-c", test.command), &stdout, &stderr)
+			require.Equal(t, test.code, code, stdout.String()+stderr.String())
+			require.Contains(t, stdout.String(), "at "+url+" with frk_secret\n")
+			require.Contains(t, stdout.String(), "The client waits.")
+			require.True(t, ended.Load())
+			for name, want := range map[string]string{
+				"v.xml": "<testsuite", "v.html": "<!doctype html>",
+				"v.json": `"verdict": "` + test.conclusion,
+			} {
+				text, err := os.ReadFile(file(name))
+				require.NoError(t, err)
+				require.Contains(t, string(text), want)
+			}
+		})
+	}
+}
+
+// What cannot be judged is said before anything runs.
+func TestVerdictWithoutATestBed(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	for want, args := range map[string][]string{
+		"there is no command to run": {"--profile", "overloaded"},
+		"simulator: ":                {"--url", server.URL, "--", "false"},
+		"flag provided but not":      {"--profil", "x", "--", "true"},
+	} {
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, exitUnusable, runVerdict(t.Context(), args, &stdout, &stderr), want)
+		require.Contains(t, stderr.String(), want)
+	}
+}

@@ -1,0 +1,138 @@
+package handlers
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/fault"
+	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+)
+
+// keyPrefix begins every API key.
+const keyPrefix = "frk_"
+
+// sum names a text without keeping it.
+func sum(text []byte) string {
+	if len(text) == 0 {
+		return ""
+	}
+	h := sha256.Sum256(text)
+	return hex.EncodeToString(h[:8])
+}
+
+// noteBody keeps what a record says of the body, which is gone by then.
+func (r *call) noteBody(body []byte) {
+	if r.server.deps.Testbed == nil {
+		return
+	}
+	var named struct {
+		Key         string `json:"idempotency_key"`
+		Correlation string `json:"correlation_id"`
+	}
+	_ = json.Unmarshal(body, &named) // what is no JSON names nothing
+	r.bodySum, r.bodyKey, r.bodyCorrelation = sum(body), named.Key, named.Correlation
+}
+
+// record records the request in its client's session, if that has one: before the answer is sent, so that who has it finds the
+// record.
+func (s *Server) record(r *call) {
+	if r.streams || !s.recorded(r) {
+		return
+	}
+	x := r.exchange()
+	who := cmp.Or(r.caller, r.claimed)
+	if x.KeyInURL && who.ClientID.IsZero() { // who is not known by the Authorization header
+		for _, value := range r.Context().QueryArgs().All() {
+			if bytes.HasPrefix(value, []byte(keyPrefix)) {
+				who, _ = s.deps.Clients.Authenticate(s.base, string(value)) // whose it is not is nobody's
+			}
+		}
+	}
+	s.keep(who.ClientID, x)
+}
+
+// recorded reports whether the traffic of a route is recorded.
+func (s *Server) recorded(r *call) bool {
+	return s.deps.Testbed != nil && r.route.access != public && !strings.HasPrefix(r.route.path, "/v1/testbed/")
+}
+
+// keep stores a record. That it cannot be is no error of the request.
+func (s *Server) keep(who job.ID, x *testbed.Exchange) {
+	if who.IsZero() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.base), s.cfg.RequestTimeout)
+	defer cancel()
+	if err := s.deps.Testbed.Record(ctx, who, x); err != nil {
+		s.log.WarnContext(ctx, "a request was not recorded for its client's session", "action", "record_exchange",
+			"client_id", who.String(), "error", err.Error())
+	}
+}
+
+// exchange tells of the request and its answer, without what is secret in them.
+func (r *call) exchange() *testbed.Exchange {
+	request, answer := r.Request(), r.Response()
+	x := &testbed.Exchange{
+		Start: r.start.UTC(), End: time.Now().UTC(), Method: r.Method(), Path: header.Clip(string(request.URI().Path())),
+		Operation: r.route.operation(), Body: r.bodySum, Correlation: header.Clip(cmp.Or(r.list("X-Correlation-ID"), r.bodyCorrelation)),
+		Key: sum([]byte(cmp.Or(r.list("Idempotency-Key"), r.bodyKey))), ContentType: header.Clip(r.Get(fiber.HeaderContentType)),
+		Accept: header.Clip(r.list(fiber.HeaderAccept)), IfNoneMatch: header.Clip(r.list(fiber.HeaderIfNoneMatch)),
+		LastEventID: header.Clip(r.list("Last-Event-ID")), KeyID: cmp.Or(r.caller, r.claimed).KeyID,
+		Reused: r.Context().ConnRequestNum() > 1, Status: answer.StatusCode(), ETag: string(answer.Header.Peek(fiber.HeaderETag)),
+		Fault: r.fault, HungUp: r.hungUp,
+	}
+	if query := string(request.URI().QueryString()); strings.Contains(query, keyPrefix) {
+		x.KeyInURL = true
+	} else {
+		x.Query = header.Clip(query)
+	}
+	if known(r.jobID) {
+		x.Job = r.jobID
+	}
+	if r.failed != nil {
+		x.Code = r.failed.Code
+	}
+	if n, err := strconv.Atoi(string(answer.Header.Peek(fiber.HeaderRetryAfter))); err == nil {
+		x.RetryAfter = &n
+	}
+	r.shown(x)
+	return x
+}
+
+// shown notes which jobs the answer shows, as the client sees them.
+func (r *call) shown(x *testbed.Exchange) {
+	body := r.Response().Body()
+	if x.Status >= 300 || !bytes.Contains(r.Response().Header.ContentType(), []byte("json")) {
+		if x.Status == fiber.StatusOK && !x.Job.IsZero() { // a result, or a report as a text
+			x.Final = []job.ID{x.Job}
+		}
+		return
+	}
+	if x.Operation == "submitJob" {
+		var made struct {
+			ID    job.ID `json:"job_id"`
+			Draft job.ID `json:"jobId"`
+		}
+		_ = json.Unmarshal(body, &made) // what is no receipt made nothing
+		x.Made = cmp.Or(made.ID, made.Draft)
+	}
+	if r.fault != nil && r.fault.Rewrites() {
+		body = fault.Rewrite(r.fault, body)
+	}
+	fault.Jobs(body, x)
+	if x.Operation == "getReport" && x.Status == fiber.StatusOK && !slices.Contains(x.Final, x.Job) {
+		x.Final = append(x.Final, x.Job)
+	}
+}

@@ -1,0 +1,63 @@
+package handlers
+
+import (
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/job/testbed/verdict"
+)
+
+const sessionsPath = "/v1/testbed/sessions"
+
+// sessionRoutes are those by which clients have their traffic judged.
+func (s *Server) sessionRoutes() []route {
+	return []route{
+		{fiber.MethodPost, sessionsPath, client, "start_session", nil, asJSON, fiber.StatusCreated, s.once(s.startSession)},
+		{get, sessionsPath, client, "list_sessions", nil, asJSON, fiber.StatusOK, s.listSessions},
+		{get, sessionsPath + "/:id", client, "get_session", nil, asJSON, fiber.StatusOK, s.getSession},
+		{fiber.MethodPost, sessionsPath + "/:id/end", client, "end_session", nil, asJSON, fiber.StatusOK, s.once(noBody(s.endSession))},
+		{get, sessionsPath + "/:id/verdict", client, "get_verdict", nil, asJSON, fiber.StatusOK, s.getVerdict},
+	}
+}
+
+func (s *Server) startSession(r *call) error {
+	body, err := r.body(true)
+	if err != nil {
+		return err
+	}
+	n, err := decode.Session(body, verdict.IDs())
+	if err != nil {
+		return err
+	}
+	began, err := s.deps.Testbed.StartSession(r.ctx, r.caller.ClientID, n)
+	if err != nil {
+		return err
+	}
+	r.Set(fiber.HeaderLocation, sessionPath(began.ID))
+	return r.json(fiber.StatusCreated, began)
+}
+
+func sessionPath(id job.ID) string { return sessionsPath + "/" + id.String() }
+
+func (s *Server) listSessions(r *call) error {
+	return respond(r, fiber.StatusOK, func(all []testbed.Session) listView[testbed.Session] {
+		return listView[testbed.Session]{Data: append([]testbed.Session{}, all...), Page: pageView{Limit: testbed.MaxSessions + 1}}
+	})(s.deps.Testbed.Sessions(r.ctx, r.caller.ClientID))
+}
+
+func (s *Server) getSession(r *call) error {
+	return respond(r, fiber.StatusOK, as[testbed.Session])(s.deps.Testbed.Session(r.ctx, r.caller.ClientID, r.pathID()))
+}
+
+func (s *Server) endSession(r *call) error {
+	return respond(r, fiber.StatusOK, as[testbed.Session])(s.deps.Testbed.EndSession(r.ctx, r.caller.ClientID, r.pathID()))
+}
+
+func (s *Server) getVerdict(r *call) error {
+	return respond(r, fiber.StatusOK, as[testbed.Verdict])(s.deps.Testbed.Verdict(r.ctx, r.caller.ClientID, r.pathID()))
+}
+
+// as shows a value as it is.
+func as[T any](v T) T { return v }

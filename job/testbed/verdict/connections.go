@@ -1,0 +1,84 @@
+package verdict
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+)
+
+// renewed: keys are replaced before they expire.
+func renewed(r *Record, f *finding) {
+	refused := map[string]bool{}
+	r.each(func(x *testbed.Exchange, later []testbed.Exchange) {
+		expires := r.Expiries[x.KeyID]
+		switch {
+		case x.Code == job.CodeTokenExpired && !x.Disturbed():
+			if !refused[x.KeyID] {
+				f.fail(x, "A request with a key that had expired.", "To renew the key before.")
+			}
+			refused[x.KeyID] = true
+		case !expires.IsZero() && expires.Before(r.Now) && x.KeyID != "":
+			y := next(x, later, func(y *testbed.Exchange) bool { return y.Start.After(expires) && y.Arrived() && !y.Disturbed() })
+			if y != nil && y.KeyID != x.KeyID && y.Status != 401 && !refused[x.KeyID] {
+				f.hold(x, "Another key took over before this one expired.")
+			}
+		}
+	})
+}
+
+// secret: no key is part of a URL.
+func secret(r *Record, f *finding) {
+	r.each(func(x *testbed.Exchange, _ []testbed.Exchange) {
+		f.judge(!x.KeyInURL, x, either(x.KeyInURL, "The API key in the query of the URL.", "No key in the URL."),
+			"Authorization: Bearer; URLs are logged everywhere.")
+	})
+}
+
+// reused: of many requests, not each has a connection of its own.
+func reused(r *Record, f *finding) {
+	fresh, able := 0, 0
+	var last *testbed.Exchange
+	var until time.Time // by which earlier exchanges were over
+	gone := 0           // connections that were taken away
+	r.each(func(x *testbed.Exchange, _ []testbed.Exchange) {
+		if x.Stream != nil { // has one for itself
+			return
+		}
+		if x.Start.After(until) { // others do not need the connection
+			able++
+			if !x.Reused {
+				fresh++
+				last = x
+			}
+		}
+		if !x.Arrived() || x.Status >= 400 && x.Code == "" {
+			gone++
+		}
+		if x.End.After(until) {
+			until = x.End
+		}
+	})
+	if able < FewRequests {
+		return
+	}
+	ok := fresh <= gone+able/2
+	if last == nil {
+		last = &r.Exchanges[0]
+	}
+	f.judge(ok, last, fmt.Sprintf("%d of %d requests, one after the other, came over a new connection.", fresh, able),
+		"Connections that are kept: each new one costs a handshake, two with TLS.")
+}
+
+// negotiated: what is sent and asked for is what the service has.
+func negotiated(r *Record, f *finding) {
+	r.each(func(x *testbed.Exchange, _ []testbed.Exchange) {
+		if x.Disturbed() || x.Operation == "" {
+			return
+		}
+		f.judge(!slices.Contains([]int{406, 415}, x.Status), x, fmt.Sprintf("Content-Type: %q, Accept: %q.", x.ContentType, x.Accept),
+			"Content-Type: application/json with a body, and an Accept header that leaves in what the operation answers, problem documents too.")
+	})
+}

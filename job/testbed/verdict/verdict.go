@@ -1,0 +1,188 @@
+// Package verdict judges the recorded traffic of a client: which rules it kept, which it broke, and by which evidence. It blames
+// nobody on suspicion: what the client may not have got is taken as not got, requests that were under way at the same moment
+// say nothing about each other, and what cannot be told is not exercised.
+package verdict
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+)
+
+// Bounds of the rules.
+const (
+	Tolerance    = 100 * time.Millisecond // by which a client may come early
+	LearnWithin  = time.Minute            // of a job's end, or of an answer that was lost
+	AnswerWithin = 10 * time.Second       // of a delivery
+	WaitAtMost   = 30 * time.Second       // for an answer
+	MaxRereads   = 2                      // of a job that was seen final
+	FewRequests  = 10                     // that say nothing about connections
+	maxEvidence  = 5                      // of a rule
+)
+
+// Record is what a session has recorded.
+type Record struct {
+	Session   testbed.Session
+	Exchanges []testbed.Exchange // in the order of their beginnings
+	Runs      []testbed.Run
+	Attempts  []testbed.Attempt    // of deliveries, in the order of their beginnings
+	Expiries  map[string]time.Time // of the client's keys that have one
+	Now       time.Time
+}
+
+// rule is what clients should do, and how to find out.
+type rule struct {
+	id, title, see, exercise string
+	check                    func(*Record, *finding)
+}
+
+// finding is what a rule found so far.
+type finding struct {
+	times, failures int
+	held, broken    []testbed.Evidence
+}
+
+// hold notes that the rule was kept once.
+func (f *finding) hold(x *testbed.Exchange, found string) {
+	f.times++
+	if len(f.held) == 0 {
+		f.held = append(f.held, evidence(x, found, "This."))
+	}
+}
+
+// fail notes that it was broken once.
+func (f *finding) fail(x *testbed.Exchange, found, expected string) {
+	f.times++
+	f.failures++
+	if len(f.broken) < maxEvidence {
+		f.broken = append(f.broken, evidence(x, found, expected))
+	}
+}
+
+// either is one of two texts.
+func either(first bool, one, other string) string {
+	if first {
+		return one
+	}
+	return other
+}
+
+// judge notes either.
+func (f *finding) judge(ok bool, x *testbed.Exchange, found, expected string) {
+	if ok {
+		f.hold(x, found)
+		return
+	}
+	f.fail(x, found, expected)
+}
+
+// IDs are those of all rules, in their order.
+func IDs() []string {
+	ids := make([]string, len(rules))
+	for i, r := range rules {
+		ids[i] = r.id
+	}
+	return ids
+}
+
+// Rule describes a rule: what clients should do, where that is asked for, and what exercises it.
+type Rule struct{ ID, Title, See, Exercise string }
+
+// Rules are all rules, in their order.
+func Rules() []Rule {
+	all := make([]Rule, len(rules))
+	for i, r := range rules {
+		all[i] = Rule{r.id, r.title, r.see, r.exercise}
+	}
+	return all
+}
+
+// Of judges a session so far.
+func Of(r *Record) testbed.Verdict {
+	v := testbed.Verdict{
+		Session: r.Session, Verdict: testbed.Right, Results: []testbed.RuleResult{},
+		Counts: map[testbed.Status]int{testbed.Held: 0, testbed.Broken: 0, testbed.NotExercised: 0},
+	}
+	for _, rule := range rules {
+		if !slices.Contains(r.Session.Rules, rule.id) {
+			continue
+		}
+		result := rule.result(r)
+		v.Counts[result.Status]++
+		v.Results = append(v.Results, result)
+	}
+	switch {
+	case r.Session.Recorded > testbed.MaxExchanges && v.Counts[testbed.Broken] == 0:
+		v.Verdict = testbed.Incomplete
+	case v.Counts[testbed.Broken] > 0:
+		v.Verdict = testbed.Wrong
+	case v.Counts[testbed.NotExercised] > 0:
+		v.Verdict = testbed.Incomplete
+	}
+	return v
+}
+
+func (r rule) result(record *Record) testbed.RuleResult {
+	var f finding
+	r.check(record, &f)
+	result := testbed.RuleResult{
+		Rule: r.id, Title: r.title, Status: testbed.Held, Times: f.times, Failures: f.failures, Evidence: f.held, See: r.see,
+	}
+	switch {
+	case f.failures > 0:
+		result.Status, result.Evidence = testbed.Broken, f.broken
+	case f.times == 0:
+		result.Status, result.Evidence, result.Exercise = testbed.NotExercised, []testbed.Evidence{}, r.exercise
+	}
+	return result
+}
+
+// over reports whether enough time has passed since a moment that nothing more is to be expected.
+func (r *Record) over(since time.Time) bool {
+	return r.Session.EndedAt != nil || r.Now.Sub(since) > LearnWithin
+}
+
+// each calls f with each exchange and those that came after it.
+func (r *Record) each(f func(x *testbed.Exchange, later []testbed.Exchange)) {
+	for i := range r.Exchanges {
+		f(&r.Exchanges[i], r.Exchanges[i+1:])
+	}
+}
+
+// next finds the first of the later exchanges that began after x was over; nil if there is none.
+func next(x *testbed.Exchange, later []testbed.Exchange, is func(*testbed.Exchange) bool) *testbed.Exchange {
+	for i := range later {
+		if y := &later[i]; y.Start.After(x.End) && is(y) {
+			return y
+		}
+	}
+	return nil
+}
+
+// sameRead reports whether both read the same resource.
+func sameRead(x, y *testbed.Exchange) bool {
+	return x.Method == http.MethodGet && y.Method == x.Method && y.Path == x.Path && y.Query == x.Query && x.Stream == nil && y.Stream == nil
+}
+
+// repeats reports whether y does again what x was to do, as far as that can be told: jobs with equal bodies may all be wanted.
+func repeats(x, y *testbed.Exchange) bool {
+	if x.Method != y.Method || x.Path != y.Path || x.Query != y.Query {
+		return false
+	}
+	if x.Method == http.MethodGet || x.Method == http.MethodDelete || !submits(x) && !x.Job.IsZero() {
+		return true
+	}
+	return x.Key != "" && x.Key == y.Key || intention(x, y)
+}
+
+// shows reports whether the client saw the job in a final state.
+func shows(x *testbed.Exchange, id job.ID) bool { return x.Arrived() && slices.Contains(x.Final, id) }
+
+// submits reports whether x is to make a job.
+func submits(x *testbed.Exchange) bool { return x.Operation == "submitJob" }
+
+// tells gives the time that an answer tells a client to wait.
+func tells(x *testbed.Exchange) time.Duration { return time.Duration(*x.RetryAfter) * time.Second }
