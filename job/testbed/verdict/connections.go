@@ -54,8 +54,8 @@ func reused(r *Record, f *finding) {
 				last = x
 			}
 		}
-		if !x.Arrived() || x.Status >= 400 && x.Code == "" {
-			gone++
+		if f := x.Fault; f != nil && (f.Close != "" || f.SlowBytes > 0) || x.HungUp || x.Status >= 400 && x.Code == "" {
+			gone++ // these faults close the connection, and so may what is no answer of the service's own
 		}
 		if x.End.After(until) {
 			until = x.End

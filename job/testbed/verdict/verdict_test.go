@@ -246,6 +246,19 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 	require.Len(t, verdict.IDs(), 20)
 }
 
+// A connection that a fault has closed is not one that the client should have kept.
+func TestClosedConnectionsAreNotTheClients(t *testing.T) {
+	t.Parallel()
+	for _, f := range []testbed.Effect{{SlowBytes: 4096}, {Close: testbed.CloseMidBody}} {
+		trace := newTrace()
+		for n := byte(1); n < 15; n++ {
+			trace.wait(time.Second).send(submit(n, with(&f), func(x *testbed.Exchange) { x.Reused = false }))
+		}
+		broken, _ := statuses(verdict.Of(&trace.Record))
+		require.NotContains(t, broken, "connection-reuse")
+	}
+}
+
 // A right client under faults of any kind is never blamed.
 func TestRightClientIsNeverBlamed(t *testing.T) {
 	t.Parallel()
