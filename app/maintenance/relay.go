@@ -255,20 +255,30 @@ func (r *Relay) currentEpoch(ctx context.Context) (int64, error) {
 	return epoch + 1, nil
 }
 
-// relay enqueues those of the tasks that the queue does not have, and reports
-// how many that were. A task whose id is used gets a new one; if that is used
-// too, or the job is locked, the probe finds it.
+// relay enqueues those of the tasks that the queue does not have, and reports how many that were.
 func (r *Relay) relay(ctx context.Context, tasks []job.Task, by string) (enqueued int, err error) {
 	enqueued, used, err := r.offer(ctx, tasks)
 	if err == nil && len(used) > 0 {
-		var renamed []job.Task
-		if renamed, err = r.store.Redispatch(ctx, used); err == nil && len(renamed) > 0 {
-			var more int
-			more, _, err = r.offer(ctx, renamed)
-			enqueued += more
-		}
+		var more int
+		more, err = r.rename(ctx, used)
+		enqueued += more
 	}
 	r.metrics.Repaired.WithLabelValues(by).Add(float64(enqueued))
+	return enqueued, err
+}
+
+// rename gives tasks whose id is used a new one, except those that a living worker has taken and is about to claim. If the
+// new id is used too, or the job is locked, the probe finds it.
+func (r *Relay) rename(ctx context.Context, used []job.Task) (enqueued int, err error) {
+	lost, err := r.queue.Missing(ctx, used)
+	if err != nil || len(lost) == 0 {
+		return 0, err
+	}
+	renamed, err := r.store.Redispatch(ctx, lost)
+	if err != nil || len(renamed) == 0 {
+		return 0, err
+	}
+	enqueued, _, err = r.offer(ctx, renamed)
 	return enqueued, err
 }
 

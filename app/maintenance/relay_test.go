@@ -123,7 +123,7 @@ func TestRelayDoesNotPassWhatALostQueueHad(t *testing.T) {
 }
 
 func TestRelayRenamesUsedTasks(t *testing.T) {
-	for _, state := range []string{"active", "completed"} {
+	for _, state := range []string{"abandoned", "completed"} {
 		t.Run(state, func(t *testing.T) {
 			apptest.Bubble(t, func(t *testing.T) {
 				w, r := relaying(t)
@@ -137,6 +137,18 @@ func TestRelayRenamesUsedTasks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Its worker is about to claim the job.
+func TestRelayLeavesATakenTaskAlone(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w, r := relaying(t)
+		taken := w.Add(old(time.Minute))
+		w.Queue.set(taken, "active")
+		w.round(r)
+		require.Zero(t, w.Store.RowOf(taken.JobID).Dispatch)
+		require.Zero(t, w.pending())
+	})
 }
 
 func TestProbeFindsWhatIsUsedTwice(t *testing.T) {

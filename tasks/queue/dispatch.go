@@ -112,8 +112,8 @@ func answerOf(state string) job.Dispatched {
 	return job.TaskIDUsed
 }
 
-// waits reports whether a task in this asynq state will still be run. An active one may be with a worker that is gone, and a second
-// task costs nothing. One in retry comes again within ten seconds.
+// waits reports whether a task in this asynq state will still be run. An active one may be with a worker that is gone. One in retry
+// comes again within ten seconds.
 //
 // Whether the list of its state really has the task is not checked: that costs time in proportion to the list, and the two are
 // written together, so they differ only if Redis evicts keys, which it must be configured not to do.
