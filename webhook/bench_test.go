@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/job/testbed"
 )
 
 // BenchmarkSend sends signed deliveries to a receiver on the same machine.
@@ -34,7 +36,7 @@ func BenchmarkSign(b *testing.B) {
 	require.Empty(b, wrong)
 	b.ReportAllocs()
 	for b.Loop() {
-		_, err := s.request(b.Context(), p, target, time.Now())
+		_, err := s.request(b.Context(), p, target, time.Now(), testbed.Effect{})
 		require.NoError(b, err)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
 )
 
 // SenderConfig is what a Sender needs to know.
@@ -63,7 +63,11 @@ func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 // Send sends a delivery and returns the outcome. It takes no longer than the time
 // limit and never fails: an error of our own is of class SendInternal, and
 // logged. If ctx is canceled the class means nothing.
-func (s *Sender) Send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent) {
+func (s *Sender) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+	return s.send(ctx, p, testbed.Effect{})
+}
+
+func (s *Sender) send(ctx context.Context, p job.ClaimedDelivery, e testbed.Effect) (sent job.Sent) {
 	start := time.Now()
 	defer func() {
 		if v := recover(); v != nil { // one delivery must not stop the others
@@ -79,7 +83,7 @@ func (s *Sender) Send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent
 	defer cancel()
 	var answered atomic.Bool
 	traced := httptrace.WithClientTrace(limited, &httptrace.ClientTrace{GotFirstResponseByte: func() { answered.Store(true) }})
-	request, err := s.request(traced, p, target, start)
+	request, err := s.request(traced, p, target, start, e)
 	if err != nil {
 		return s.internal(ctx, p, err)
 	}
@@ -109,11 +113,14 @@ func (s *Sender) internal(ctx context.Context, p job.ClaimedDelivery, err error)
 
 // request makes the signed request. All but the timestamps, signatures and
 // traceparent is the same on each try.
-func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url.URL, now time.Time) (*http.Request, error) {
+func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url.URL, now time.Time, e testbed.Effect) (
+	*http.Request, error,
+) {
 	m, err := render(s.links, &p.Occurrence, p.Target.ContentMode)
 	if err != nil {
 		return nil, err
 	}
+	m.body = pad(m.body, e.Padding)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, plainURL(target), bytes.NewReader(m.body))
 	if err != nil {
 		return nil, err
@@ -125,7 +132,6 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	for _, a := range m.attributes {
 		r.Header.Set(a.name, a.value)
 	}
-	id := p.ID.String()
 	r.Header.Set("User-Agent", userAgent(s.cfg.Version))
 	if s.cfg.Origin != "" {
 		r.Header.Set(headerRequestOrigin, s.cfg.Origin)
@@ -135,8 +141,7 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	if m.language != "" {
 		r.Header.Set("Content-Language", m.language)
 	}
-	r.Header.Set("Webhook-Id", id)
-	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
+	r.Header.Set("Webhook-Id", p.ID.String())
 	if parent := traceparent(ctx, p); parent != "" {
 		r.Header.Set("Traceparent", parent) // not signed: a proxy may replace it
 	}
@@ -147,18 +152,19 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	if err != nil {
 		return nil, err
 	}
-	if len(secrets) > 0 {
-		signature, err := standardSignature(secrets, id, m.body, now)
-		if err != nil {
-			return nil, err
-		}
-		r.Header.Set("Webhook-Signature", signature)
-	}
 	key, err := s.keys.current(now)
 	if err != nil {
 		return nil, err
 	}
-	return r, signRequest(r, key, m.attributes, now)
+	by, err := signing{now, r.URL, key, secrets}.changed(e)
+	if err != nil {
+		return nil, err
+	}
+	if err := by.sign(r, m); err != nil {
+		return nil, err
+	}
+	tamper(r, m.body, e.Tamper)
+	return r, nil
 }
 
 // traceparent gives the span of this attempt, else that of the event (W3C Trace Context); "" if there is none.

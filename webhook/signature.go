@@ -4,6 +4,8 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,12 +29,33 @@ type component struct {
 // CloudEvents come after them.
 var coveredFields = []string{"content-type", "content-digest", "webhook-id"}
 
-// signRequest adds the headers of an HTTP message signature (RFC 9421) that
+// signing is by what and for what a request is signed.
+type signing struct {
+	at      time.Time
+	target  *url.URL
+	key     signingKey
+	secrets []string // of a subscription that are still valid
+}
+
+// sign adds the timestamp and the signatures to a request.
+func (g signing) sign(r *http.Request, m message) error {
+	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(g.at.Unix(), 10))
+	if len(g.secrets) > 0 {
+		signature, err := standardSignature(g.secrets, r.Header.Get("Webhook-Id"), m.body, g.at)
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Webhook-Signature", signature)
+	}
+	return g.signMessage(r, m.attributes)
+}
+
+// signMessage adds the headers of an HTTP message signature (RFC 9421) that
 // covers method, target, coveredFields and the headers of CloudEvents.
-func signRequest(r *http.Request, key signingKey, attributes []attribute, now time.Time) error {
+func (g signing) signMessage(r *http.Request, attributes []attribute) error {
 	components := []component{
 		{"@method", r.Method},
-		{"@target-uri", targetURI(r)},
+		{"@target-uri", targetURI(g.target)},
 	}
 	for _, name := range coveredFields {
 		components = append(components, component{name, r.Header.Get(name)})
@@ -41,11 +64,11 @@ func signRequest(r *http.Request, key signingKey, attributes []attribute, now ti
 		components = append(components, component(a))
 	}
 	params := httpsfv.NewParams()
-	params.Add("created", now.Unix())
-	params.Add("expires", now.Add(signatureLife).Unix())
-	params.Add("keyid", key.KID)
+	params.Add("created", g.at.Unix())
+	params.Add("expires", g.at.Add(signatureLife).Unix())
+	params.Add("keyid", g.key.KID)
 	params.Add("alg", "ed25519")
-	input, signature, err := sign(signatureLabel, components, params, key.private)
+	input, signature, err := sign(signatureLabel, components, params, g.key.private)
 	if err != nil {
 		return err
 	}
@@ -56,9 +79,7 @@ func signRequest(r *http.Request, key signingKey, attributes []attribute, now ti
 
 // targetURI is the target as the receiver derives it: from the scheme,
 // the Host header and the request line (RFC 9421, section 2.2.2).
-func targetURI(r *http.Request) string {
-	return r.URL.Scheme + "://" + r.URL.Host + r.URL.RequestURI()
-}
+func targetURI(u *url.URL) string { return u.Scheme + "://" + u.Host + u.RequestURI() }
 
 // sign gives the values of the Signature-Input and Signature headers for the
 // components, in this order (RFC 9421, sections 2.5 and 3.1).

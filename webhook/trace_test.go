@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job/testbed"
 )
 
 const (
@@ -67,7 +68,7 @@ func TestTraceparentIsNotSigned(t *testing.T) {
 	require.Empty(t, wrong)
 	headers := func(traceparent string) http.Header {
 		p.TraceParent = traceparent
-		r, err := s.request(t.Context(), p, target, eventAt)
+		r, err := s.request(t.Context(), p, target, eventAt, testbed.Effect{})
 		require.NoError(t, err)
 		return r.Header
 	}

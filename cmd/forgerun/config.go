@@ -187,7 +187,7 @@ func (c *Config) limitVariables() []variable {
 		{name: "FORGERUN_JOB_TYPES", fallback: "all", help: "allowed job types, separated by commas", parse: subset(&c.JobTypes, job.Types)},
 		{name: "FORGERUN_WORK_KINDS", fallback: "all", help: "allowed work kinds, separated by commas", parse: subset(&c.WorkKinds, job.Kinds())},
 		{name: "FORGERUN_TESTBED", fallback: "false", dev: "true",
-			help:  "the test bed for clients: work kind CUSTOM, and faults that they ask for in their own traffic; for api",
+			help:  "the test bed for clients: work kind CUSTOM, and faults that they ask for in their own traffic; for api and webhooks",
 			parse: boolean(&c.TestBed)},
 		{name: "FORGERUN_RANDOM_FAIL_PROBABILITY", fallback: "0.2", help: "chance of a failing kind when the client names none",
 			parse: decimal(&c.FailProbability, 0, 1)},

@@ -49,6 +49,7 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestFailureThatIsNotRetryableIsNotRetried": true, "TestCancelAndItsRepetition": true,
 		"TestBulkCancelIsAborted": true, "TestConsoleBulk": true, "TestAxeIsAsPublished": true,
 		"TestFaultsOnTheWire": true, "TestFaultsOfStreams": true, "TestOurClientIsRight": true, "TestNaiveClientIsCaught": true,
+		"TestDisturbedDeliveries": true, "TestFaultsOfDeliveriesAreChecked": true,
 		"TestCustomJobDoesWhatItsRequestSays": true, "TestCustomJobIsCanceled": true, "TestParamsThatChangeNothingAreNamed": true,
 		"TestWithoutATestBedThereIsNoCustomKind": true,
 	}

@@ -42,6 +42,9 @@ func TestErasureWhoseLeaderIsKilled(t *testing.T) {
 	unlock := s.lock(`SELECT pg_advisory_xact_lock(4711)`)
 	a := ann.call(api, "POST", path, body)
 	require.Equal(t, http.StatusAccepted, a.status, a.body)
+	eventually(t, "each process has heard that the key is disabled", func() bool {
+		return u.call(api, "GET", "/v1/jobs", "").status == http.StatusForbidden
+	})
 	u.call(api, "GET", "/v1/jobs", "").requireProblem(t, http.StatusForbidden, "RFA_AUTH_API_KEY_DISABLED")
 	location := a.header.Get("Location")
 	var e answer

@@ -77,7 +77,7 @@ var mayImport = []packageRule{
 	{"tasks/consumer/batch", []string{"job", "tasks/redisconn", "tasks/notify", "tasks/queue test", "tasks/redistest test"}},
 	{"tasks/ratelimit", []string{"job", "tasks/redisconn", "tasks/redistest test"}},
 	{"tasks/redistest", []string{"job", "internal/devstack", "tasks/redisconn"}}, // for tests
-	{"webhook", []string{"job", "internal/telemetry"}},
+	{"webhook", []string{"job", "job/testbed", "internal/telemetry"}},
 	{"internal/work", []string{"job"}},
 	{"repo", []string{"job", "job/admin", "job/testbed", "migrations", "internal/telemetry"}},
 	{"internal/doctor", []string{"repo", "tasks/queue"}}, // judges what both found out about their servers

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/app/delivery"
+	"github.com/forgerun/forgerun/app/testbed"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/job"
+	faults "github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/tasks/consumer"
 	"github.com/forgerun/forgerun/tasks/ratelimit"
@@ -106,18 +108,24 @@ func (p *process) startWebhooks(ctx context.Context) error {
 	sender := webhook.NewSender(webhook.SenderConfig{
 		PublicURL: p.cfg.PublicURL, Origin: p.origin(), Version: version, Timeout: p.cfg.WebhookTimeout, Guard: p.guard(), Log: p.log,
 	}, keys, webhook.NewSecrets(vault))
+	var sends delivery.Sender = sender
+	limit := p.cfg.WebhookTimeout // of an attempt
+	if p.cfg.TestBed {
+		sends = testbed.NewDeliveries(testbed.New(p.store, p.store.Now), sender, p.log)
+		limit += faults.DeliveryExtra
+	}
 	rate := ratelimit.New(p.redis, ratelimit.Config{Of: "deliveries", PerMinute: p.cfg.WebhookClientRate, Wait: rateWait})
 	w := delivery.NewWorker(delivery.WorkerConfig{
-		Concurrency: p.cfg.WebhookConcurrency, Timeout: p.cfg.WebhookTimeout, Rate: rate, Tracer: p.tracer,
+		Concurrency: p.cfg.WebhookConcurrency, Timeout: limit, Rate: rate, Tracer: p.tracer,
 		Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
-	}, p.store, sender, p.notifier, p.queue, p.metrics, p.log)
+	}, p.store, sends, p.notifier, p.queue, p.metrics, p.log)
 	fetching := consumer.NewDeliveries(p.redis, consumer.Config{Concurrency: wakeUpHandlers, ShutdownTimeout: closeGrace}, w.Handle, w.Try)
 	err = p.parts.Start(ctx,
 		p.loop("signing keys", keys.Run),
 		lifecycle.Close("sender", sender.Close),
 		lifecycle.Part{Name: "rate of deliveries", Start: begin(rate.Start), Stop: rate.Stop, Grace: closeGrace},
 		lifecycle.Part{
-			Name: "delivery consumer", Grace: p.cfg.WebhookTimeout + closeGrace,
+			Name: "delivery consumer", Grace: limit + closeGrace,
 			Start: func(context.Context) error { return fetching.Start(context.Background()) },
 			// It takes no more wake-ups; what is being sent ends, and the rest is given back.
 			Stop: func(ctx context.Context) error {

@@ -49,7 +49,7 @@ func Fault(header []byte) (testbed.Effect, error) {
 	var e testbed.Effect
 	d.document(d.effectMembers(&e))
 	if d.err == nil && len(d.violations()) == 0 {
-		d.checkEffect(&e, "")
+		d.checkEffect(&e, "", "")
 	}
 	return e, d.result()
 }
@@ -92,7 +92,7 @@ func (d *decoder) faultRule(r *testbed.Rule, operations []string) {
 	})
 	d.require(effect, "effect")
 	if effect && d.err == nil && len(d.violations()) == found {
-		d.checkEffect(&r.Effect, at)
+		d.checkEffect(&r.Effect, at, r.Match.Operation)
 	}
 }
 
@@ -105,7 +105,7 @@ func (d *decoder) faultMatch(m *testbed.Match, operations []string) {
 		}
 	}
 	d.object([]member{
-		{name: "operation", read: func() { m.Operation, _ = choose(d, "operation", operations) }},
+		{name: "operation", read: func() { m.Operation, _ = choose(d, "operation", append(operations, testbed.Delivery)) }},
 		{name: "nth", read: func() { m.Nth = d.integer(1, 1_000_000, 0) }},
 		{name: "every", read: func() { m.Every = d.integer(1, 1_000_000, 0) }},
 		{name: "probability", read: func() { m.Probability = d.probability() }},
@@ -154,6 +154,11 @@ func (d *decoder) effectMembers(e *testbed.Effect) []member {
 		{name: "stall_after", read: events(&e.StallAfter)},
 		{name: "repeat_after_resume", read: func() { e.RepeatAfter = d.integer(1, testbed.MaxEvents, 0) }},
 		{name: "comments_only", read: func() { e.CommentsOnly = d.boolean() }},
+		{name: "drop", read: func() { e.Drop = d.boolean() }},
+		{name: "repeat", read: func() { e.Repeat = d.integer(1, testbed.MaxCopies, 0) }},
+		{name: "tamper", read: func() { e.Tamper, _ = choose(d, "kind of tampering", testbed.Tampers) }},
+		{name: "rotated_secret", read: func() { e.RotatedSecret = d.boolean() }},
+		{name: "padding", read: func() { e.Padding = d.integer(1, testbed.MaxPadding, 0) }},
 		{name: "job_status", read: func() { e.JobStatus = d.word(isHeaderText, "This must be printable ASCII.") }},
 		{name: "extensions", read: func() { e.Extensions = d.boolean() }},
 		{name: "omit_optional", read: func() { e.OmitOptional = d.boolean() }},
@@ -169,12 +174,14 @@ func codes() (all []job.Code) {
 	return all
 }
 
-// checkEffect refuses what contradicts itself.
-func (d *decoder) checkEffect(e *testbed.Effect, at string) {
+// checkEffect refuses what contradicts itself, and what is not for the operation.
+func (d *decoder) checkEffect(e *testbed.Effect, at, operation string) {
 	_, known := testbed.CodeOf(e.Status)
 	switch {
 	case *e == testbed.Effect{}:
 		d.wrong(at, "The effect must have at least one member.")
+	case operation == testbed.Delivery || e.OfDeliveries():
+		d.checkDeliveryEffect(e, at, operation)
 	case e.Status != 0 && e.Code != "":
 		d.wrong(at+"/status", "The code has its own status; leave one of both out.")
 	case e.Status != 0 && !e.HTML && !known:
@@ -187,6 +194,19 @@ func (d *decoder) checkEffect(e *testbed.Effect, at string) {
 		d.wrong(at+"/retry_after", "This needs status, code or html.")
 	case e.Close == testbed.CloseBefore && (e.Status != 0 || e.Code != "" || e.HTML || e.Moved || e.SlowBytes > 0):
 		d.wrong(at+"/close", "A connection that is closed before the work has no answer.")
+	}
+}
+
+func (d *decoder) checkDeliveryEffect(e *testbed.Effect, at, operation string) {
+	switch {
+	case operation != testbed.Delivery:
+		d.wrong(at, "The effects drop, repeat, tamper, rotated_secret and padding are for rules whose operation is delivery.")
+	case !e.ForDeliveries():
+		d.wrong(at, "For deliveries there are drop, repeat, tamper, rotated_secret, padding and delay.")
+	case e.Drop && (*e != testbed.Effect{Drop: true, Delay: e.Delay}):
+		d.wrong(at+"/drop", "A delivery that is not sent has no other effect than delay.")
+	case !e.Drop && time.Duration(e.Delay) > testbed.MaxDeliveryDelay:
+		d.wrong(at+"/delay", "A delivery may wait "+testbed.MaxDeliveryDelay.String()+" at most. With drop it may be longer.")
 	}
 }
 

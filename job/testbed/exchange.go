@@ -13,7 +13,7 @@ const (
 	MaxShown     = 1_000  // jobs that one answer or stream is known to have shown
 )
 
-// Exchange is a request of a client in a session and what it got. Neither keys nor bodies are kept.
+// Exchange is a request of a client in a session and what it got, or one that was sent to it. Neither keys nor bodies are kept.
 type Exchange struct {
 	Start time.Time `json:"start"` // when the request was read
 	End   time.Time `json:"end"`   // when its answer was made, or the stream was over
@@ -47,7 +47,13 @@ type Exchange struct {
 
 	Fault  *Effect `json:"fault,omitempty"`
 	HungUp bool    `json:"hung_up,omitempty"` // the client did, while it was kept waiting
-	Stream *Part   `json:"stream,omitempty"`  // nil unless the answer was an event stream
+
+	// Of a request that the service sent to the client as part of a disturbed delivery, or did not send: see Effect.
+	Delivery job.ID `json:"delivery,omitzero"`
+	Number   int    `json:"attempt,omitempty"`
+	Event    string `json:"event,omitempty"`
+
+	Stream *Part `json:"stream,omitempty"` // nil unless the answer was an event stream
 }
 
 // Part is what a client got of an event stream over one connection.

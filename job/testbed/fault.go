@@ -30,7 +30,7 @@ type Rule struct {
 // Match selects requests. Without any member all are meant. Nth, Every and Probability exclude each other; they count the
 // requests that the rest of the match is about, from 1.
 type Match struct {
-	Operation   string    `json:"operation,omitempty"` // operationId of the OpenAPI document
+	Operation   string    `json:"operation,omitempty"` // operationId of the OpenAPI document, or Delivery; all requests without it
 	Nth         int       `json:"nth,omitempty"`       // this one alone
 	Every       int       `json:"every,omitempty"`     // each so many
 	Probability float64   `json:"probability,omitempty"`
@@ -59,6 +59,13 @@ type Effect struct {
 	StallAfter     *int `json:"stall_after,omitempty"`
 	RepeatAfter    int  `json:"repeat_after_resume,omitempty"` // so many events come twice, where a stream was resumed
 	CommentsOnly   bool `json:"comments_only,omitempty"`
+
+	// Of a delivery.
+	Drop          bool   `json:"drop,omitempty"`           // it is not sent, and tried again; with Delay after that
+	Repeat        int    `json:"repeat,omitempty"`         // so many copies follow one that was answered with 2xx
+	Tamper        Tamper `json:"tamper,omitempty"`         // a request that must be refused comes before it
+	RotatedSecret bool   `json:"rotated_secret,omitempty"` // a signature by another secret comes before the right one
+	Padding       int    `json:"padding,omitempty"`        // spaces at the end of the body, in bytes
 
 	// In answers and events: what a client must take (draft sections 4.3 and F).
 	JobStatus    string `json:"job_status,omitempty"`

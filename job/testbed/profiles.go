@@ -16,10 +16,12 @@ const (
 	MaintenanceWindow Profile = "maintenance-window"
 	SlowEverything    Profile = "slow-everything"
 	Failover          Profile = "failover"
+
+	DuplicateDeliveries Profile = "duplicate-deliveries"
 )
 
 // Profiles are all profiles.
-var Profiles = []Profile{FlakyNetwork, Overloaded, MaintenanceWindow, SlowEverything, Failover}
+var Profiles = []Profile{FlakyNetwork, Overloaded, MaintenanceWindow, SlowEverything, Failover, DuplicateDeliveries}
 
 // Operations with a meaning for profiles.
 const (
@@ -58,9 +60,24 @@ func (p Profile) Rules(now time.Time) []Rule {
 			Rule{Match{From: after(now, 2*time.Second), Until: after(now, 4*time.Second)}, Effect{Close: CloseBefore}},
 			Rule{Match{From: after(now, 4*time.Second), Until: after(now, 8*time.Second)}, Effect{Status: 503, RetryAfter: new(1)}},
 			Rule{Match{Operation: opSubmit, Nth: 2}, Effect{Close: AfterCommit}})
+	case DuplicateDeliveries:
+		return deliveries()
 	default:
 		return nil
 	}
+}
+
+// deliveries disturbs seven deliveries of ten.
+func deliveries() (rules []Rule) {
+	for _, t := range Tampers {
+		rules = append(rules, random(Delivery, 0.06, Effect{Tamper: t}))
+	}
+	return append(rules,
+		random(Delivery, 0.1, Effect{RotatedSecret: true}),
+		random(Delivery, 0.15, Effect{Drop: true, Delay: Duration(time.Second)}),
+		random(Delivery, 0.15, Effect{Delay: Duration(time.Second)}),
+		random(Delivery, 0.05, Effect{Padding: 512 << 10}),
+		random(Delivery, 0.5, Effect{Repeat: 1}))
 }
 
 // streams disturbs the event streams, of jobs and of clients.

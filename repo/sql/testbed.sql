@@ -22,12 +22,12 @@ SELECT pg_advisory_xact_lock(hashtextextended('testbed faults ' || @client::text
 SELECT {{faultColumns}} FROM testbed_faults WHERE client_id = @client ORDER BY position
 
 -- name: countFaults
--- Counts a request for the rules that are about it, and gives those in their order: requests that come together each get a
+-- Counts a request, or an attempt to deliver, for the rules that are about it, and gives those in their order: requests that come together each get a
 -- number of their own. Finds the rules along the primary key, and locks them in that order. No row: no rule is about it.
 -- Parameters: @client, @operation
 WITH about AS MATERIALIZED (
   SELECT client_id, position FROM testbed_faults
-  WHERE client_id = @client AND (operation IS NULL OR operation = @operation)
+  WHERE client_id = @client AND (operation = @operation OR operation IS NULL AND @operation <> 'delivery')
     AND (from_at IS NULL OR from_at <= clock_timestamp()) AND (until_at IS NULL OR until_at > clock_timestamp())
   ORDER BY client_id, position FOR NO KEY UPDATE
 ), counted AS (

@@ -19,6 +19,9 @@ func evidence(x *testbed.Exchange, found, expected string) testbed.Evidence {
 
 func request(x *testbed.Exchange) string {
 	text := x.Method + " " + x.Path
+	if !x.Delivery.IsZero() {
+		text = fmt.Sprintf("POST (delivery %s, attempt %d, %s)", x.Delivery, x.Number, x.Event)
+	}
 	for _, h := range []struct{ name, value string }{
 		{"X-Correlation-ID", x.Correlation}, {"If-None-Match", x.IfNoneMatch}, {"Last-Event-ID", x.LastEventID},
 	} {
@@ -64,11 +67,10 @@ func faultText(e *testbed.Effect) string {
 	return string(text)
 }
 
-// delivered tells of a delivery as of an exchange in which the service asks.
-func delivered(a *testbed.Attempt) *testbed.Exchange {
+// attempted tells of a delivery as of an exchange in which the service asks.
+func attempted(a *testbed.Attempt) *testbed.Exchange {
 	return &testbed.Exchange{
-		Start: a.At, End: a.At.Add(a.Took), Method: "POST", Path: fmt.Sprintf("(delivery %s, attempt %d, %s)", a.DeliveryID, a.Number, a.Event),
-		Status: a.Status,
+		Start: a.At, End: a.At.Add(a.Took), Method: "POST", Status: a.Status, Delivery: a.DeliveryID, Number: a.Number, Event: a.Event,
 	}
 }
 

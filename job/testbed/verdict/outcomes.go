@@ -111,16 +111,3 @@ func resumed(r *Record, f *finding) {
 		}
 	})
 }
-
-// answered: deliveries get 2xx in time.
-func answered(r *Record, f *finding) {
-	for i := range r.Attempts {
-		a := &r.Attempts[i]
-		ok := a.Error == "" && a.Took <= AnswerWithin
-		found := fmt.Sprintf("%d %s.", a.Status, after(a.Took))
-		if a.Error != "" {
-			found = fmt.Sprintf("%s %s.", a.Error, after(a.Took))
-		}
-		f.judge(ok, delivered(a), found, fmt.Sprintf("2xx within %.0f s: take the event, and work on it afterwards.", AnswerWithin.Seconds()))
-	}
-}

@@ -63,6 +63,14 @@ var rules = []rule{
 		"Create a webhook, or give submissions a callback.", answered,
 	},
 	{
+		"tampered-refused", "A request that is no delivery of the service's, or an old one, is refused.", page + "webhooks.md#verifying",
+		`A webhook or callback, and the profile duplicate-deliveries, or the effect {"tamper": "body"} on delivery.`, refused,
+	},
+	{
+		"repeated-delivery", "A delivery that comes again is answered with 2xx.", page + "webhooks.md#order-and-duplicates",
+		`A webhook or callback, and the profile duplicate-deliveries, or the effect {"repeat": 1} on delivery.`, repeated,
+	},
+	{
 		"not-retryable", "A job that failed for good is not tried again.", page + "api.md#outcome-documents",
 		"A job whose failure says retryable: false, such as a CUSTOM one, and reading its outcome.", unretried,
 	},

@@ -27,6 +27,7 @@ const (
 type Record struct {
 	Session   testbed.Session
 	Exchanges []testbed.Exchange // in the order of their beginnings
+	sent      []testbed.Exchange // of these, what was sent to the client as part of disturbed deliveries, or not sent
 	Runs      []testbed.Run
 	Attempts  []testbed.Attempt    // of deliveries, in the order of their beginnings
 	Expiries  map[string]time.Time // of the client's keys that have one
@@ -101,7 +102,20 @@ func Rules() []Rule {
 }
 
 // Of judges a session so far.
-func Of(r *Record) testbed.Verdict {
+func Of(all *Record) testbed.Verdict {
+	r := *all
+	r.Exchanges, r.sent = nil, nil
+	for i := range all.Exchanges {
+		if x := &all.Exchanges[i]; x.Operation == testbed.Delivery && x.Fault != nil {
+			r.sent = append(r.sent, *x)
+		} else {
+			r.Exchanges = append(r.Exchanges, *x)
+		}
+	}
+	return of(&r)
+}
+
+func of(r *Record) testbed.Verdict {
 	v := testbed.Verdict{
 		Session: r.Session, Verdict: testbed.Right, Results: []testbed.RuleResult{},
 		Counts: map[testbed.Status]int{testbed.Held: 0, testbed.Broken: 0, testbed.NotExercised: 0},

@@ -127,7 +127,13 @@ func right() *trace {
 	t.Attempts = append(t.Attempts, testbed.Attempt{
 		DeliveryID: id(9), JobID: id(1), Number: 1, Event: job.EventSucceeded, At: t.now, Took: time.Second, Status: 200,
 	})
+	t.sent(testbed.Effect{Tamper: testbed.TamperBody}, 401).sent(testbed.Effect{Repeat: 1}, 204)
 	return t
+}
+
+// sent adds a request that the service sent besides a delivery.
+func (t *trace) sent(e testbed.Effect, status int) *trace {
+	return t.send(testbed.Exchange{Method: "POST", Operation: testbed.Delivery, Delivery: id(9), Number: 2, Status: status, Fault: &e})
 }
 
 // statuses are those of the rules that a trace broke or did not exercise.
@@ -212,6 +218,8 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		"deliveries-answered": func(t *trace) {
 			t.Attempts = append(t.Attempts, testbed.Attempt{DeliveryID: id(9), Number: 2, At: t.now, Status: 500, Error: "HTTP_5XX"})
 		},
+		"tampered-refused":  func(t *trace) { t.sent(testbed.Effect{Tamper: testbed.TamperKey}, 202) },
+		"repeated-delivery": func(t *trace) { t.sent(testbed.Effect{Repeat: 1}, 409) },
 		"not-retryable": func(t *trace) {
 			t.wait(time.Second).send(testbed.Exchange{
 				Method: "POST", Path: "/v1/jobs/x/retry", Operation: "retryJob", Job: id(3), Status: 409, Code: job.CodeConflict, Reused: true,
@@ -243,7 +251,16 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		require.Equal(t, []string{rule}, broken, "%s: %+v", rule, v)
 		require.Equal(t, testbed.Wrong, v.Verdict)
 	}
-	require.Len(t, verdict.IDs(), 20)
+	require.Len(t, verdict.IDs(), 22)
+}
+
+// Who gets nothing cannot answer.
+func TestDroppedDeliveriesAreNotTheClients(t *testing.T) {
+	t.Parallel()
+	trace := right().sent(testbed.Effect{Drop: true}, 0).sent(testbed.Effect{Tamper: testbed.TamperBody}, 0).sent(testbed.Effect{Repeat: 1}, 0)
+	trace.Attempts = append(trace.Attempts, testbed.Attempt{DeliveryID: id(9), Number: 2, At: trace.now, Error: string(job.SendReset)})
+	broken, _ := statuses(verdict.Of(&trace.Record))
+	require.Empty(t, broken)
 }
 
 // A connection that a fault has closed is not one that the client should have kept.

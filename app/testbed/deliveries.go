@@ -1,0 +1,96 @@
+package testbed
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+)
+
+// Sender sends deliveries, and such as an effect has changed.
+type Sender interface {
+	Send(ctx context.Context, p job.ClaimedDelivery) job.Sent
+	SendChanged(ctx context.Context, p job.ClaimedDelivery, e testbed.Effect) job.Sent
+}
+
+// Deliveries sends what is delivered to clients, disturbed by their rules.
+type Deliveries struct {
+	service *Service
+	sender  Sender
+	log     *slog.Logger
+}
+
+// NewDeliveries makes a sender that asks the rules of clients first.
+func NewDeliveries(s *Service, sender Sender, log *slog.Logger) *Deliveries {
+	return &Deliveries{s, sender, log}
+}
+
+// Send makes one attempt to deliver. What is sent besides is recorded in the client's session, and nothing else comes of it: the
+// result is that of the delivery itself. Whatever cannot be asked or recorded does not happen.
+func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+	e, err := d.service.Fault(ctx, p.ClientID, testbed.Delivery)
+	if err != nil {
+		d.failed(ctx, p, "cannot ask for the faults of a delivery", err)
+	}
+	if e == nil || err != nil {
+		return d.sender.Send(ctx, p)
+	}
+	if e.Drop {
+		return d.drop(ctx, p, time.Duration(e.Delay))
+	}
+	if e.Delay > 0 {
+		app.Sleep(ctx, time.Duration(e.Delay))
+	}
+	if e.Tamper != "" {
+		d.besides(ctx, p, testbed.Effect{Tamper: e.Tamper}, 1)
+	}
+	sent := d.sender.SendChanged(ctx, p, testbed.Effect{RotatedSecret: e.RotatedSecret, Padding: e.Padding})
+	if sent.Attempt.Error == "" {
+		d.besides(ctx, p, testbed.Effect{Repeat: 1}, e.Repeat)
+	}
+	return sent
+}
+
+// drop loses an attempt, unless it cannot be recorded: the client would be blamed for it.
+func (d *Deliveries) drop(ctx context.Context, p job.ClaimedDelivery, again time.Duration) job.Sent {
+	began := time.Now()
+	if !d.record(ctx, p, testbed.Effect{Drop: true, Delay: testbed.Duration(again)}, began, job.Sent{}) {
+		return d.sender.Send(ctx, p)
+	}
+	lost := job.DeliveryAttempt{StartedAt: began.UTC(), Duration: time.Since(began), Error: job.SendReset}
+	return job.Sent{Attempt: lost, RetryAfter: again}
+}
+
+// besides sends requests that are not the delivery, and records how they were answered.
+func (d *Deliveries) besides(ctx context.Context, p job.ClaimedDelivery, e testbed.Effect, times int) {
+	limited, cancel := context.WithTimeout(ctx, testbed.ExtraTimeout)
+	defer cancel()
+	for range times {
+		began := time.Now()
+		sent := d.sender.SendChanged(limited, p, e)
+		if limited.Err() != nil { // what was cut off here says nothing about the client
+			return
+		}
+		d.record(ctx, p, e, began, sent)
+	}
+}
+
+func (d *Deliveries) record(ctx context.Context, p job.ClaimedDelivery, e testbed.Effect, began time.Time, sent job.Sent) bool {
+	x := testbed.Exchange{
+		Start: began, End: time.Now(), Method: "POST", Operation: testbed.Delivery, Job: p.JobID, Status: sent.Attempt.Status, Fault: &e,
+		Delivery: p.Delivery.ID, Number: p.Attempts + 1, Event: p.EventName,
+	}
+	err := d.service.Record(ctx, p.ClientID, &x)
+	if err != nil {
+		d.failed(ctx, p, "cannot record a disturbed delivery", err)
+	}
+	return err == nil
+}
+
+func (d *Deliveries) failed(ctx context.Context, p job.ClaimedDelivery, message string, err error) {
+	d.log.WarnContext(ctx, message, "action", "disturb_delivery", "client_id", p.ClientID.String(), "delivery_id", p.Delivery.ID.String(),
+		app.ErrorFields(err))
+}

@@ -1,0 +1,108 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+)
+
+// SendChanged sends a delivery as a test bed's rule says: padded, with one more signature, or with something wrong that its
+// receiver must find. It takes no longer than Send.
+func (s *Sender) SendChanged(ctx context.Context, p job.ClaimedDelivery, e testbed.Effect) job.Sent {
+	return s.send(ctx, p, e)
+}
+
+// staleAge is how old a signature with a stale timestamp is: no receiver takes one of more than some minutes.
+const staleAge = time.Hour
+
+// changed gives what a request is signed by, after an effect.
+func (g signing) changed(e testbed.Effect) (signing, error) {
+	var err error
+	switch e.Tamper {
+	case testbed.TamperTimestamp:
+		g.at = g.at.Add(-staleAge)
+	case testbed.TamperTarget:
+		other := *g.target
+		other.Host, other.Path, other.RawPath = "other.example", "/hooks", ""
+		g.target = &other
+		g.secrets = strangers(g.secrets)
+	case testbed.TamperKey:
+		g.secrets = strangers(g.secrets)
+		g.key, err = strangersKey()
+	}
+	if e.RotatedSecret && len(g.secrets) > 0 {
+		g.secrets = append(strangers(g.secrets[:1]), g.secrets...)
+	}
+	return g, err
+}
+
+// strangers gives as many secrets that nobody has.
+func strangers(secrets []string) []string {
+	others := make([]string, len(secrets))
+	for i := range others {
+		secret := make([]byte, 32)
+		_, _ = rand.Read(secret) // it never fails
+		others[i] = "whsec_" + base64.StdEncoding.EncodeToString(secret)
+	}
+	return others
+}
+
+// strangersKey makes a key that is not published.
+func strangersKey() (k signingKey, err error) {
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return k, err
+	}
+	k.private = private
+	k.KID, err = thumbprint(public)
+	return k, err
+}
+
+// pad adds spaces, which JSON may have at its end.
+func pad(body []byte, n int) []byte {
+	if n == 0 {
+		return body
+	}
+	return append(bytes.Clone(body), bytes.Repeat([]byte(" "), n)...)
+}
+
+// tamper changes a request after it was signed.
+func tamper(r *http.Request, body []byte, t testbed.Tamper) {
+	switch t {
+	case testbed.TamperBody:
+		altered := pad(body, 1)
+		r.ContentLength, r.Body = int64(len(altered)), io.NopCloser(bytes.NewReader(altered))
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(altered)), nil }
+	case testbed.TamperSignature:
+		for _, name := range []string{"Signature", "Webhook-Signature"} {
+			if value := r.Header.Get(name); value != "" {
+				r.Header.Set(name, otherSignatures(value))
+			}
+		}
+	}
+}
+
+// otherSignatures changes each signature of a header: the letters of base64 after the label and a few bytes more.
+func otherSignatures(value string) string {
+	const label = 10 // as long as "v1," or "sig1=:" at least
+	parts := strings.Split(value, " ")
+	for i, part := range parts {
+		if len(part) > label {
+			other := "A"
+			if part[label] == 'A' {
+				other = "B"
+			}
+			parts[i] = part[:label] + other + part[label+1:]
+		}
+	}
+	return strings.Join(parts, " ")
+}
