@@ -72,6 +72,18 @@ func (c *Client) session(ctx context.Context, r *request) (*Session, error) {
 	})
 }
 
+// VerdictAs reads the same in another form: as JUnit XML (application/xml), or as a page (text/html).
+func (c *Client) VerdictAs(ctx context.Context, id, mediaType string, options ...Option) ([]byte, error) {
+	r := get(options, "testbed", "sessions", id, "verdict")
+	r.raw = true
+	r.set("Accept", mediaType)
+	a, err := c.send(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return a.body, nil
+}
+
 // Verdict reads what a session has shown so far, or at its end.
 func (c *Client) Verdict(ctx context.Context, id string, options ...Option) (*Verdict, error) {
 	return fetch(ctx, c, get(options, "testbed", "sessions", id, "verdict").of(id), func(v *Verdict, a *answer) *string {

@@ -4,6 +4,8 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/report"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/job/testbed/verdict"
@@ -18,7 +20,7 @@ func (s *Server) sessionRoutes() []route {
 		{get, sessionsPath, client, "list_sessions", nil, asJSON, fiber.StatusOK, s.listSessions},
 		{get, sessionsPath + "/:id", client, "get_session", nil, asJSON, fiber.StatusOK, s.getSession},
 		{fiber.MethodPost, sessionsPath + "/:id/end", client, "end_session", nil, asJSON, fiber.StatusOK, s.once(noBody(s.endSession))},
-		{get, sessionsPath + "/:id/verdict", client, "get_verdict", nil, asJSON, fiber.StatusOK, s.getVerdict},
+		{get, sessionsPath + "/:id/verdict", client, "get_verdict", nil, asVerdict, fiber.StatusOK, s.getVerdict},
 	}
 }
 
@@ -55,8 +57,26 @@ func (s *Server) endSession(r *call) error {
 	return respond(r, fiber.StatusOK, as[testbed.Session])(s.deps.Testbed.EndSession(r.ctx, r.caller.ClientID, r.pathID()))
 }
 
+// asVerdict are the forms of a verdict.
+var asVerdict = []string{fiber.MIMEApplicationJSON, mimeProblem, fiber.MIMEApplicationXML, fiber.MIMETextHTML}
+
+// getVerdict answers in the form that the client prefers: JSON, JUnit XML, or a page.
 func (s *Server) getVerdict(r *call) error {
-	return respond(r, fiber.StatusOK, as[testbed.Verdict])(s.deps.Testbed.Verdict(r.ctx, r.caller.ClientID, r.pathID()))
+	v, err := s.deps.Testbed.Verdict(r.ctx, r.caller.ClientID, r.pathID())
+	if err != nil {
+		return err
+	}
+	accept := r.list(fiber.HeaderAccept)
+	r.Response().ResetBody()
+	switch {
+	case header.Prefers(accept, fiber.MIMETextHTML, fiber.MIMEApplicationJSON):
+		r.Set(fiber.HeaderContentType, fiber.MIMETextHTML) // the page names its encoding
+		return report.HTML(r.Response().BodyWriter(), &v)
+	case header.Prefers(accept, fiber.MIMEApplicationXML, fiber.MIMEApplicationJSON):
+		r.Set(fiber.HeaderContentType, fiber.MIMEApplicationXML)
+		return report.JUnit(r.Response().BodyWriter(), &v)
+	}
+	return r.json(fiber.StatusOK, v)
 }
 
 // as shows a value as it is.

@@ -29,6 +29,13 @@ func (u *user) verdict(api *proc, session string) (v testbed.Verdict, broken map
 	u.s.t.Helper()
 	path := "/v1/testbed/sessions/" + session
 	require.Equal(u.s.t, http.StatusOK, u.call(api, "POST", path+"/end", "").status)
+	for form, begins := range map[string]string{"application/xml": "<?xml", "text/html": "<!doctype html>"} {
+		a := u.call(api, "GET", path+"/verdict", "", "Accept", form)
+		require.Equal(u.s.t, http.StatusOK, a.status, a.body)
+		require.True(u.s.t, strings.HasPrefix(a.body, begins), a.body)
+		require.True(u.s.t, strings.HasPrefix(a.header.Get("Content-Type"), form))
+	}
+	u.call(api, "GET", path+"/verdict", "", "Accept", "text/csv").requireProblem(u.s.t, 406, "RFA_REQUEST_NOT_ACCEPTABLE")
 	a := u.call(api, "GET", path+"/verdict", "")
 	require.Equal(u.s.t, http.StatusOK, a.status, a.body)
 	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &v))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -28,7 +27,8 @@ temporary folder), or uses the one at --url, gives the command FORGERUN_URL and
 FORGERUN_API_KEY, disturbs what it does as the profile says, and prints which
 rules it kept and broke, with the evidence. What the command prints is passed on.
 
-Profiles: flaky-network, overloaded, maintenance-window, slow-everything, failover
+Profiles: flaky-network, overloaded, maintenance-window, slow-everything, failover,
+duplicate-deliveries
 
 Examples:
   simulator verdict -- go test ./...
@@ -153,7 +153,7 @@ func (v *verdictRun) judge(ctx context.Context) int {
 	if err != nil {
 		return unusable(v.stderr, err)
 	}
-	if err := v.tell(result); err != nil {
+	if err := v.tell(bounded, c, result); err != nil {
 		return unusable(v.stderr, err)
 	}
 	switch {
@@ -210,27 +210,20 @@ func (v *verdictRun) runCommand(ctx context.Context, key string) error {
 }
 
 // tell prints the verdict, and writes the files that were asked for.
-func (v *verdictRun) tell(result *client.Verdict) error {
+func (v *verdictRun) tell(ctx context.Context, c *client.Client, result *client.Verdict) error {
 	for _, file := range []struct {
-		path  string
-		write func(io.Writer, *client.Verdict) error
-	}{{v.json, writeJSON}, {v.junit, verdict.WriteJUnit}, {v.html, verdict.WriteHTML}} {
+		path, form string
+	}{{v.json, "application/json"}, {v.junit, "application/xml"}, {v.html, "text/html"}} {
 		if file.path == "" {
 			continue
 		}
-		f, err := os.OpenFile(file.path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, verdictFile)
+		text, err := c.VerdictAs(ctx, result.SessionID, file.form)
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(file.write(f, result), f.Close()); err != nil {
+		if err := os.WriteFile(file.path, text, verdictFile); err != nil {
 			return err
 		}
 	}
 	return verdict.WriteText(v.stdout, result)
-}
-
-func writeJSON(w io.Writer, v *client.Verdict) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
 }

@@ -44,6 +44,9 @@ func testbedWith(t *testing.T, conclusion string) (url string, ended *atomic.Boo
 		if strings.HasSuffix(r.URL.Path, "/end") {
 			ended.Store(true)
 		}
+		if form := r.Header.Get("Accept"); strings.HasSuffix(r.URL.Path, "/verdict") && form != "application/json" {
+			a.body = "as " + form
+		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(a.status)
 		_, _ = w.Write([]byte(a.body))
@@ -82,8 +85,8 @@ func TestVerdict(t *testing.T) {
 			require.Contains(t, stdout.String(), "The client waits.")
 			require.True(t, ended.Load())
 			for name, want := range map[string]string{
-				"v.xml": "<testsuite", "v.html": "<!doctype html>",
-				"v.json": `"verdict": "` + test.conclusion,
+				"v.xml": "as application/xml", "v.html": "as text/html",
+				"v.json": `"verdict":"` + test.conclusion,
 			} {
 				text, err := os.ReadFile(file(name))
 				require.NoError(t, err)

@@ -1,12 +1,13 @@
-package verdict
+package report
 
 import (
 	"encoding/xml"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
-	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/job/testbed"
 )
 
 type suite struct {
@@ -33,21 +34,21 @@ type message struct {
 	Text    string `xml:",chardata"`
 }
 
-// WriteJUnit writes the verdict for CI servers: a test case for each rule. One that was not exercised is skipped.
-func WriteJUnit(w io.Writer, v *client.Verdict) error {
+// JUnit writes the verdict for CI servers: a test case for each rule. One that was not exercised is skipped.
+func JUnit(w io.Writer, v *testbed.Verdict) error {
 	s := suite{
-		Name: strings.TrimSpace("forgerun verdict " + v.Profile), Tests: len(v.Results),
-		Failures: v.Counts[Broken], Skipped: v.Counts[NotExercised], Time: "0",
+		Name: strings.TrimSpace("forgerun verdict " + string(v.Profile)), Tests: len(v.Results),
+		Failures: v.Counts[testbed.Broken], Skipped: v.Counts[testbed.NotExercised], Time: "0",
 	}
-	if !v.EndedAt.IsZero() {
-		s.Time = fmt.Sprintf("%.3f", v.EndedAt.Sub(v.CreatedAt).Seconds())
+	if v.EndedAt != nil {
+		s.Time = fmt.Sprintf("%.3f", time.Time(*v.EndedAt).Sub(time.Time(v.CreatedAt)).Seconds())
 	}
 	for _, r := range v.Results {
 		c := testCase{Name: r.Rule, Classname: "rules", Time: "0"}
 		switch r.Status {
-		case Broken:
+		case testbed.Broken:
 			c.Failure = &message{Message: fmt.Sprintf("%s Broken %d of %d times.", r.Title, r.Failures, r.Times), Text: evidenceText(r)}
-		case NotExercised:
+		case testbed.NotExercised:
 			c.Skipped = &message{Message: "Not exercised. What would: " + r.Exercise}
 		}
 		s.Cases = append(s.Cases, c)
@@ -64,14 +65,14 @@ func WriteJUnit(w io.Writer, v *client.Verdict) error {
 	return err
 }
 
-func evidenceText(r client.RuleResult) string {
+func evidenceText(r testbed.RuleResult) string {
 	var b strings.Builder
 	for _, e := range r.Evidence {
-		fmt.Fprintf(&b, "\n%s %s\n  answer: %s\n", e.At.UTC().Format("2006-01-02T15:04:05.000Z"), e.Request, e.Answer)
+		fmt.Fprintf(&b, "\n%s %s\n  answer: %s\n", at(e.At, "2006-01-02T15:04:05.000Z"), printable(e.Request), printable(e.Answer))
 		if e.Fault != "" {
-			fmt.Fprintf(&b, "  fault: %s\n", e.Fault)
+			fmt.Fprintf(&b, "  fault: %s\n", printable(e.Fault))
 		}
-		fmt.Fprintf(&b, "  found: %s\n  expected: %s\n", e.Found, e.Expected)
+		fmt.Fprintf(&b, "  found: %s\n  expected: %s\n", printable(e.Found), printable(e.Expected))
 	}
 	fmt.Fprintf(&b, "See %s\n", r.See)
 	return b.String()

@@ -1,0 +1,46 @@
+// Package report writes what a test bed's session has shown of a client, for CI servers and as a page.
+package report
+
+import (
+	_ "embed"
+	"html/template"
+	"io"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+)
+
+//go:embed page.html
+var page string
+
+var pageTemplate = template.Must(template.New("verdict").Funcs(template.FuncMap{
+	"plain": printable,
+	"words": func(s testbed.Status) string { return strings.ReplaceAll(string(s), "_", " ") },
+	"count": func(v *testbed.Verdict, s string) int { return v.Counts[testbed.Status(s)] },
+	"at":    at,
+}).Parse(page))
+
+// HTML writes the verdict as a page of one file, without a script.
+func HTML(w io.Writer, v *testbed.Verdict) error { return pageTemplate.Execute(w, v) }
+
+// at writes a job.Time, or a pointer to one.
+func at(t any, layout string) string {
+	if p, ok := t.(*job.Time); ok {
+		t = *p
+	}
+	moment, _ := t.(job.Time)
+	return time.Time(moment).UTC().Format(layout)
+}
+
+// printable replaces what would not be seen, or would change how the rest is shown.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, text)
+}
