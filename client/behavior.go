@@ -20,8 +20,9 @@ type CustomParams struct {
 type Behavior struct {
 	Seed        *int64           `json:"seed,omitempty"` // the same seed gives the same run; nil: the time of the request
 	Duration    Span             `json:"duration,omitzero"`
-	Jitter      Span             `json:"jitter,omitzero"` // the most that an attempt is shorter or longer
-	Steps       int              `json:"steps,omitempty"` // of progress
+	Jitter      Span             `json:"jitter,omitzero"`    // the most that an attempt is shorter or longer
+	BeginAt     float64          `json:"begin_at,omitempty"` // share of the duration that an attempt has behind it when it begins
+	Steps       int              `json:"steps,omitempty"`    // of progress
 	Failures    []PlannedFailure `json:"failures,omitempty"`
 	Result      *PlannedResult   `json:"result,omitempty"`
 	Emit        []PlannedEvent   `json:"emit,omitempty"`

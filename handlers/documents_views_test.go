@@ -132,6 +132,9 @@ func TestDocumentHasTheMembers(t *testing.T) {
 		{issuedWebhookView{}, []string{"IssuedWebhook"}},
 		{webhookLinksView{}, []string{"WebhookLinks"}},
 		{listView[webhookView]{}, []string{"WebhookPage"}},
+		{fixtureView{}, []string{"MadeFixture"}},
+		{fixturesView{}, []string{"FixturesReceipt"}},
+		{resetView{}, []string{"ResetReceipt"}},
 		{faultView{}, []string{"Fault"}},
 		{testbed.Match{}, []string{"FaultMatch"}},
 		{testbed.Effect{}, []string{"FaultEffect"}},
@@ -172,7 +175,7 @@ func TestDocumentHasTheMembers(t *testing.T) {
 	// Those that are refinements of others, words, or requests.
 	others := []string{
 		"EmptyRequest", "KeyRequest", "RevokeRequest", "JobRequestMembers", "Emission", "BatchRequest", "WebhookRequest", "BulkRequest",
-		"BulkFilter", "SessionRequest", "FaultsRequest", "FaultRules", "FaultProfile", "FaultRule",
+		"BulkFilter", "SessionRequest", "FaultsRequest", "FaultRules", "FaultProfile", "FaultRule", "FixturesRequest", "Fixture",
 		"WebhookPatch", "SinceRequest", "CustomParams", "Behavior", "PlannedFailure", "PlannedProblem", "PlannedResult", "PlannedEvent",
 		"Warning",
 		"EmissionDocument", "BulkCompletedData", "WebhookDisabledData", "WebhookTestData", "CloudEvent", "KeyDirectory", "SigningKey",
@@ -236,6 +239,8 @@ func TestDocumentHasTheRequests(t *testing.T) {
 		"FaultProfile":     namesInCode(t, "decode/testbed.go", "FaultRules"),
 		"SessionRequest":   namesInCode(t, "decode/session.go", "Session"),
 		"FaultRule":        namesInCode(t, "decode/testbed.go", "faultRule"),
+		"FixturesRequest":  namesInCode(t, "decode/fixtures.go", "Fixtures"),
+		"Fixture":          namesInCode(t, "decode/fixtures.go", "fixture"),
 		"FaultMatch":       namesInCode(t, "decode/testbed.go", "faultMatch"),
 		"FaultEffect":      namesInCode(t, "decode/testbed.go", "effectMembers"),
 		"WebhookRequest":   append(namesInCode(t, "decode/webhook.go", "Webhook"), "idempotency_key"),

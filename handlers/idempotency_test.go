@@ -61,14 +61,14 @@ var bodies = map[string]string{
 const longKey = "0123456789abcdef0123456789abcdef"
 
 // Every POST gives a repetition its first answer; submissions of jobs and batches
-// have a way of their own.
+// have a way of their own, and fixtures are submissions.
 func TestEveryPostTakesAnIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
 	path := strings.NewReplacer(":id", jobID.String(), ":delivery_id", deliveryID.String()).Replace
 	tried := 0
 	for _, rt := range w.server.routes() {
-		if rt.method != post || slices.Contains([]string{"submit", "submit_batch"}, rt.action) {
+		if rt.method != post || slices.Contains([]string{"submit", "submit_batch", "make_fixtures"}, rt.action) {
 			continue
 		}
 		tried++
@@ -86,7 +86,7 @@ func TestEveryPostTakesAnIdempotencyKey(t *testing.T) {
 			require.Equal(t, first.text, again.text, rt.path)
 		}
 	}
-	require.Equal(t, 19, tried)
+	require.Equal(t, 20, tried)
 	for _, known := range w.once.known {
 		require.NotContains(t, string(known.Body), testSecret)
 		require.NotContains(t, string(known.Body), "frk_secret")

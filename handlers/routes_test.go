@@ -43,6 +43,8 @@ func exampleBody(rt route) string {
 		return `{"url":"https://example.com","events":["*"]}`
 	case rt.method == "POST" && rt.path == "/v1/bulk":
 		return `{"action":"retry","filter":{"all":true}}`
+	case rt.path == "/v1/testbed/fixtures":
+		return `{"jobs":[{"state":"failed"}]}`
 	case rt.method == "PUT":
 		return `[{"effect":{"status":503}}]`
 	case rt.method == "PATCH":

@@ -29,6 +29,11 @@ type Testbed interface {
 	// Fault counts a request and gives what is to be done to it, nil for nothing.
 	Fault(ctx context.Context, client job.ID, operation string) (*testbed.Effect, error)
 
+	// Reset removes what a client has, and gives the numbers of rows by table.
+	Reset(ctx context.Context, client job.ID) (map[string]int, error)
+	// MakeFixtures makes jobs by a request, and returns when each is in its state.
+	MakeFixtures(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error)
+
 	StartSession(ctx context.Context, client job.ID, n testbed.Session) (testbed.Session, error)
 	Sessions(ctx context.Context, client job.ID) ([]testbed.Session, error)
 	Session(ctx context.Context, client, id job.ID) (testbed.Session, error)
@@ -49,6 +54,8 @@ func (s *Server) testbedRoutes() []route {
 		{fiber.MethodPut, faultsPath, client, "replace_faults", nil, asJSON, fiber.StatusOK, s.replaceFaults},
 		{get, faultsPath, client, "list_faults", nil, asJSON, fiber.StatusOK, s.listFaults},
 		{fiber.MethodDelete, faultsPath, client, "remove_faults", nil, asJSON, fiber.StatusNoContent, noBody(s.removeFaults)},
+		{fiber.MethodPost, "/v1/testbed/reset", client, "reset", nil, asJSON, fiber.StatusOK, s.once(noBody(s.reset))},
+		{fiber.MethodPost, "/v1/testbed/fixtures", client, "make_fixtures", nil, asJSON, fiber.StatusCreated, s.makeFixtures},
 		{fiber.MethodDelete, faultsPath + "/:id", client, "remove_fault", nil, asJSON, fiber.StatusNoContent, noBody(s.removeFault)},
 	}...)
 }
@@ -95,6 +102,57 @@ func (s *Server) removeFaults(r *call) error {
 func (s *Server) removeFault(r *call) error {
 	r.Status(fiber.StatusNoContent)
 	return s.deps.Testbed.RemoveFault(r.ctx, r.caller.ClientID, r.pathID())
+}
+
+// resetView says what was removed.
+type resetView struct {
+	Removed map[string]int `json:"removed"`
+}
+
+func (s *Server) reset(r *call) error {
+	view := func(removed map[string]int) resetView { return resetView{removed} }
+	return respond(r, fiber.StatusOK, view)(s.deps.Testbed.Reset(r.ctx, r.caller.ClientID))
+}
+
+// fixtureView is a job that was made for a test.
+type fixtureView struct {
+	JobID   job.ID               `json:"job_id"`
+	Fixture testbed.FixtureState `json:"fixture"`
+	State   job.State            `json:"state"`
+}
+
+type fixturesView struct {
+	Jobs []fixtureView `json:"jobs"`
+}
+
+func fixtureViews(made []testbed.Made) (v fixturesView) {
+	for _, m := range made {
+		v.Jobs = append(v.Jobs, fixtureView(m))
+	}
+	return v
+}
+
+// makeFixtures honours Idempotency-Key by its submissions: each has a key that is derived from it.
+func (s *Server) makeFixtures(r *call) error {
+	key, err := r.headerKey()
+	if err != nil {
+		return err
+	}
+	body, err := r.body(false)
+	if err != nil {
+		return err
+	}
+	wanted, err := decode.Fixtures(body)
+	if err != nil {
+		return err
+	}
+	from, err := s.provenance(r)
+	if err != nil {
+		return err
+	}
+	req := job.Request{ClientID: r.caller.ClientID, RequestID: r.idText, ReceivedAt: s.receivedAt(), IdempotencyKey: key}
+	from.complete(&req)
+	return respond(r, fiber.StatusCreated, fixtureViews)(s.deps.Testbed.MakeFixtures(r.ctx, req, wanted))
 }
 
 // operations are those that a rule may name.

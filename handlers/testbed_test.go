@@ -54,6 +54,17 @@ func (f *fakeTestbed) Fault(_ context.Context, _ job.ID, operation string) (*tes
 	return f.effect, nil
 }
 
+func (f *fakeTestbed) Reset(context.Context, job.ID) (map[string]int, error) {
+	return map[string]int{"jobs": 3}, nil
+}
+
+func (f *fakeTestbed) MakeFixtures(_ context.Context, _ job.Request, wanted []testbed.Fixture) (made []testbed.Made, err error) {
+	for _, w := range wanted {
+		made = append(made, testbed.Made{JobID: job.ID{1}, Fixture: w.State, State: job.Succeeded})
+	}
+	return made, nil
+}
+
 func (f *fakeTestbed) StartSession(_ context.Context, _ job.ID, n testbed.Session) (testbed.Session, error) {
 	n.ID, n.CreatedAt, n.Rules = jobID, aSession.CreatedAt, verdict.IDs()
 	return n, nil

@@ -40,8 +40,9 @@ const (
 type Behavior struct {
 	Seed        *int64           `json:"seed,omitempty"` // nil: the time of the request
 	Duration    time.Duration    `json:"duration,omitempty"`
-	Jitter      time.Duration    `json:"jitter,omitempty"` // the most that an attempt is shorter or longer
-	Steps       int              `json:"steps,omitempty"`  // of progress; 0: DefaultBehaviorSteps
+	Jitter      time.Duration    `json:"jitter,omitempty"`   // the most that an attempt is shorter or longer
+	BeginAt     float64          `json:"begin_at,omitempty"` // share of the duration that an attempt has behind it when it begins
+	Steps       int              `json:"steps,omitempty"`    // of progress; 0: DefaultBehaviorSteps
 	Failures    []PlannedFailure `json:"failures,omitempty"`
 	Result      PlannedResult    `json:"result,omitzero"`
 	Emit        []PlannedEvent   `json:"emit,omitempty"`

@@ -100,7 +100,7 @@ func (s *Store) EraseStep(ctx context.Context, id job.ID) (job.ErasureStep, erro
 
 // advance does a part of the step, and begins the next one when it is done.
 func (e *erasing) advance(ctx context.Context) error {
-	n := e.number()
+	n := stepNumber(eraseSteps, e.Erasure.Step)
 	before, removed := e.Erasure.Position, maps.Clone(e.Erasure.Removed)
 	done, err := eraseSteps[n].run(e, ctx)
 	if err != nil || e.Erasure.FinishedAt != nil {
@@ -121,11 +121,11 @@ func (e *erasing) advance(ctx context.Context) error {
 	return nil
 }
 
-// number gives the place of the step. One that this program does not know, of a later one,
+// stepNumber gives the place of a step. One that this program does not know, of a later one,
 // is done from the beginning: each may be repeated.
-func (e *erasing) number() int {
-	for n, step := range eraseSteps {
-		if step.name == e.Erasure.Step {
+func stepNumber(steps []eraseStep, name string) int {
+	for n, step := range steps {
+		if step.name == name {
 			return n
 		}
 	}

@@ -35,7 +35,9 @@ func init() {
 		"sessionJobs":      {id + `, ` + id + `, now(), NULL, 50000`, []use{{"jobs_client", "client_id = "}}},
 		"sessionDeliveries": {id + `, ` + id + `, now(), NULL, 50000`,
 			[]use{{"jobs_client", "client_id = "}, {"deliveries_job", "job_id = "}, {"delivery_attempts_pkey", "delivery_id = "}}},
-		"sessionKeys": {id, []use{{"api_keys_client", "client_id = "}}},
+		"forgetAnswers": {id + `, 500`, []use{{"idempotency_keys_pkey", "client_id = "}}},
+		"expireResult":  {id + `, ` + id, []use{{"results_pkey", "job_id = "}}},
+		"sessionKeys":   {id, []use{{"api_keys_client", "client_id = "}}},
 	} {
 		known := plans[name]
 		known.args, known.uses = p.args, p.uses

@@ -73,6 +73,7 @@ var Statements = map[string]string{
 	"countFaults": countFaults, "applyFault": applyFault,
 	"startSession": startSession, "forgetSessions": forgetSessions, "endSession": endSession, "listSessions": listSessions,
 	"recordExchange": recordExchange, "sessionExchanges": sessionExchanges, "sessionJobs": sessionJobs,
+	"forgetAnswers": forgetAnswers, "expireResult": expireResult,
 	"sessionDeliveries": sessionDeliveries, "sessionKeys": sessionKeys, "eraseSessions": eraseSessions, "eraseExchanges": eraseExchanges,
 
 	"cleanBulkItems": cleanBulkItems, "cleanBulks": cleanBulks,

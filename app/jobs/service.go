@@ -254,6 +254,14 @@ func (s *Service) RetryAnyway(ctx context.Context, client, id job.ID) (change jo
 	return s.retry(ctx, client, id, (*job.Job).RefusalOfAnyRetry, s.jobs.RetryAnyway)
 }
 
+// RetryNow is Retry without the backoff, for a test bed.
+func (s *Service) RetryNow(ctx context.Context, client, id job.ID) (change job.Change, err error) {
+	now := func(ctx context.Context, client, id job.ID, attempt int, _ time.Duration, traceparent string) (job.Change, error) {
+		return s.jobs.Retry(ctx, client, id, attempt, 0, traceparent)
+	}
+	return s.retry(ctx, client, id, (*job.Job).RefusalOfRetry, now)
+}
+
 // retrying queues the next attempt of a job.
 type retrying func(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error)
 

@@ -104,6 +104,13 @@ func (p *process) serverConfig() handlers.Config {
 	}
 }
 
+// testbedCases are all use cases of a test bed.
+type testbedCases struct {
+	*testbed.Service
+	*testbed.Resetter
+	*testbed.Fixtures
+}
+
 // serverDeps joins the use cases with what answers HTTP.
 func (p *process) serverDeps(
 	a *api, hub *events.Hub, window *jobs.Window, limiter *ratelimit.Limiter,
@@ -120,7 +127,10 @@ func (p *process) serverDeps(
 	webhooks := p.newWebhooks(a.failed)
 	var faults handlers.Testbed
 	if p.cfg.TestBed {
-		faults = testbed.New(p.store, p.store.Now)
+		faults = testbedCases{
+			testbed.New(p.store, p.store.Now), testbed.NewResetter(p.store, service, p.queue),
+			testbed.NewFixtures(service, p.store, p.cfg.MaxRuntime, p.store.Now),
+		}
 	}
 	return handlers.Deps{
 		Testbed: faults,

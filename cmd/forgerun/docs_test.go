@@ -49,7 +49,8 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestFailureThatIsNotRetryableIsNotRetried": true, "TestCancelAndItsRepetition": true,
 		"TestBulkCancelIsAborted": true, "TestConsoleBulk": true, "TestAxeIsAsPublished": true,
 		"TestFaultsOnTheWire": true, "TestFaultsOfStreams": true, "TestOurClientIsRight": true, "TestNaiveClientIsCaught": true,
-		"TestDisturbedDeliveries": true, "TestFaultsOfDeliveriesAreChecked": true,
+		"TestDisturbedDeliveries": true, "TestFaultsOfDeliveriesAreChecked": true, "TestFixtures": true, "TestReset": true,
+		"TestClientLibraryOfATestBed":         true,
 		"TestCustomJobDoesWhatItsRequestSays": true, "TestCustomJobIsCanceled": true, "TestParamsThatChangeNothingAreNamed": true,
 		"TestWithoutATestBedThereIsNoCustomKind": true,
 	}

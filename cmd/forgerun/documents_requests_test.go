@@ -187,7 +187,7 @@ func (w *documentedWorld) prepare(r documentedRequest) (u *user, values map[stri
 		u = w.s.newUser(w.api)
 		u.disturb(w.api, `[{"match":{"operation":"getBatch"},"effect":{"status":503}}]`)
 		values["id"] = w.s.text(`SELECT rule_id::text FROM testbed_faults WHERE client_id = $1`, u.id)
-	case "startSession":
+	case "startSession", "reset", "makeFixtures":
 		u = w.s.newUser(w.api)
 	case "getSession", "endSession", "getVerdict":
 		u = w.s.newUser(w.api)

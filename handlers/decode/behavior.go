@@ -93,6 +93,7 @@ func (b *behavior) read() {
 		}},
 		{name: "duration", read: func() { to.Duration, _ = b.duration() }},
 		{name: "jitter", read: func() { to.Jitter, _ = b.duration() }},
+		{name: "begin_at", read: func() { to.BeginAt = b.share() }},
 		{name: "steps", read: func() { to.Steps = b.integer(1, job.MaxBehaviorSteps, 0) }},
 		{name: "failures", read: func() { b.list(job.MaxPlannedFailures, "failures", b.readFailure) }},
 		{name: "result", read: b.readResult},

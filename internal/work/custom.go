@@ -32,7 +32,7 @@ func (r *Runner) runCustom(ctx context.Context, d job.Definition, attempt int, o
 		plan.Events[i].After = r.scaled(plan.Events[i].After)
 	}
 	c := &custom{
-		behavior: d.Behavior, plan: plan, start: time.Now(), on: on,
+		behavior: d.Behavior, plan: plan, start: time.Now().Add(-time.Duration(d.Behavior.BeginAt * float64(plan.Duration))), on: on,
 		cpu: cpuBurst{turns: r.turns}, memory: memorySpike{budget: r.memory}, files: ioHeavy{dir: r.tempDir},
 		pace: pace{duration: plan.Duration, steps: d.Behavior.StepsTotal(), phase: "WORKING", items: (d.PayloadSize + 1023) / 1024,
 			report: on.Progress},

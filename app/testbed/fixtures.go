@@ -1,0 +1,167 @@
+package testbed
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+)
+
+// FixtureJobs are the use cases by which jobs get into their states: those of clients.
+type FixtureJobs interface {
+	Submit(ctx context.Context, r job.Request) (job.Receipt, error)
+	Cancel(ctx context.Context, client, id job.ID) (job.Change, error)
+	Delete(ctx context.Context, client, id job.ID) error
+	// RetryNow is a retry without the backoff.
+	RetryNow(ctx context.Context, client, id job.ID) (job.Change, error)
+	Await(ctx context.Context, client, id job.ID, done func(*job.Job) bool) (*job.Job, error)
+}
+
+// ResultStore keeps results.
+type ResultStore interface {
+	ExpireResult(ctx context.Context, client, id job.ID) error
+}
+
+const (
+	fixtureTime  = 8 * time.Second // for which a request waits for workers
+	fixtureAhead = 24 * time.Hour
+	fixtureSteps = 100
+	fixtureRuns  = 10 * time.Minute // or nine tenths of the execution limit
+)
+
+// Fixtures makes jobs for tests. Nothing is made up: workers run each of them until it is in its state.
+type Fixtures struct {
+	jobs    FixtureJobs
+	results ResultStore
+	limit   time.Duration // of executions
+	clock   app.Clock
+}
+
+// NewFixtures makes the use case.
+func NewFixtures(jobs FixtureJobs, results ResultStore, limit time.Duration, clock app.Clock) *Fixtures {
+	return &Fixtures{jobs, results, limit, clock}
+}
+
+// MakeFixtures makes jobs, and returns when each is in its state. The request is the one by which all of them are submitted. If it
+// has an idempotency key, a repetition finds the jobs that were made, and goes on with them.
+func (f *Fixtures) MakeFixtures(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error) {
+	ctx, cancel := context.WithTimeout(ctx, fixtureTime)
+	defer cancel()
+	made := make([]testbed.Made, len(wanted))
+	for i := range wanted {
+		receipt, err := f.jobs.Submit(ctx, f.request(r, &wanted[i], i))
+		if err != nil {
+			return nil, err
+		}
+		made[i] = testbed.Made{JobID: receipt.JobID, Fixture: wanted[i].State, State: receipt.State}
+	}
+	for i := range made {
+		if err := f.drive(ctx, r.ClientID, &made[i], wanted[i].Progress); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
+}
+
+// request is the submission of a fixture.
+func (f *Fixtures) request(r job.Request, wanted *testbed.Fixture, n int) job.Request {
+	b := &job.Behavior{Result: wanted.Result}
+	params := map[string]any{}
+	if wanted.ResultText != nil {
+		params["result"] = wanted.ResultText
+	}
+	switch {
+	case wanted.State == testbed.FixtureRunning:
+		b.Duration, b.Steps, b.BeginAt = min(fixtureRuns, f.limit*9/10), fixtureSteps, float64(wanted.Progress)/fixtureSteps
+		params["duration"], params["steps"], params["begin_at"] = b.Duration.String(), b.Steps, b.BeginAt
+	case wanted.State.Fails():
+		attempts := make([]int, job.MaxPlannedAttempt)
+		for i := range attempts {
+			attempts[i] = i + 1
+		}
+		b.Failures = []job.PlannedFailure{{Attempts: attempts, Problem: wanted.Problem}}
+		planned := map[string]any{"attempts": attempts}
+		if wanted.ProblemText != nil {
+			planned["problem"] = wanted.ProblemText
+		}
+		params["failures"] = []any{planned}
+	}
+	r.Type, r.WorkKind, r.Behavior = job.Execute, job.Custom, b
+	if wanted.State == testbed.FixtureScheduled || wanted.State == testbed.FixtureCanceled {
+		at := f.clock().Add(fixtureAhead)
+		r.Type, r.ExecutionAt = job.Deferred, &at
+	}
+	if wanted.CorrelationID != "" {
+		r.CorrelationID = wanted.CorrelationID
+	}
+	r.Params, _ = json.Marshal(map[string]any{"behavior": params}) // all of it was read from JSON
+	r.Hash = sha256.Sum256(fmt.Appendf(nil, "%s %q %s", wanted.State, r.CorrelationID, r.Params))
+	if r.IdempotencyKey != "" {
+		sum := sha256.Sum256([]byte(r.IdempotencyKey + "/" + strconv.Itoa(n)))
+		r.IdempotencyKey = "fixture-" + hex.EncodeToString(sum[:])
+	}
+	return r
+}
+
+// drive brings a job into its state. One that is there already is left alone.
+func (f *Fixtures) drive(ctx context.Context, client job.ID, m *testbed.Made, progress int) error {
+	var err error
+	switch {
+	case m.Fixture == testbed.FixtureScheduled:
+	case m.Fixture == testbed.FixtureCanceled:
+		_, err = f.jobs.Cancel(ctx, client, m.JobID)
+		m.State = job.Canceled
+	case m.Fixture == testbed.FixtureRunning:
+		_, err = f.await(ctx, client, m, func(j *job.Job) bool {
+			return j.State.Final() || j.State == job.Running && (progress == 0 || j.Progress != nil && j.Progress.Percentage >= progress)
+		})
+	case m.Fixture == testbed.FixtureExhausted:
+		err = f.exhaust(ctx, client, m)
+	default:
+		_, err = f.await(ctx, client, m, func(j *job.Job) bool { return j.State.Final() })
+		if err == nil && m.Fixture == testbed.FixtureGone {
+			err = f.jobs.Delete(ctx, client, m.JobID)
+		}
+		if err == nil && m.Fixture == testbed.FixtureExpired {
+			err = f.results.ExpireResult(ctx, client, m.JobID)
+		}
+	}
+	if m.Fixture == testbed.FixtureGone && job.CodeOf(err) == job.CodeJobGone {
+		m.State, err = job.Succeeded, nil
+	}
+	return err
+}
+
+// exhaust has a job tried until it has no attempts left.
+func (f *Fixtures) exhaust(ctx context.Context, client job.ID, m *testbed.Made) error {
+	for tried := 0; ; {
+		j, err := f.await(ctx, client, m, func(j *job.Job) bool { return j.State.Final() && j.Attempt > tried })
+		if err != nil || j.Attempt >= j.MaxAttempts {
+			return err
+		}
+		tried = j.Attempt
+		if _, err := f.jobs.RetryNow(ctx, client, m.JobID); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *Fixtures) await(ctx context.Context, client job.ID, m *testbed.Made, done func(*job.Job) bool) (*job.Job, error) {
+	j, err := f.jobs.Await(ctx, client, m.JobID, done)
+	switch {
+	case err != nil:
+		return nil, err
+	case !done(j):
+		return nil, job.Errorf(job.CodeWorkerUnavailable, "No worker has brought job %s into its state yet: it is %s. "+
+			"Is a worker running? With the same Idempotency-Key the request goes on.", m.JobID, j.State)
+	}
+	m.State = j.State
+	return j, nil
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/client"
+)
+
+// made is an answer to a request for fixtures.
+type made struct {
+	Jobs []struct {
+		ID      string `json:"job_id"`
+		Fixture string
+		State   string
+	}
+}
+
+func (u *user) fixtures(api *proc, body string, headers ...string) (m made) {
+	u.s.t.Helper()
+	a := u.call(api, "POST", "/v1/testbed/fixtures", body, headers...)
+	require.Equal(u.s.t, http.StatusCreated, a.status, a.body)
+	require.NoError(u.s.t, json.Unmarshal([]byte(a.body), &m))
+	return m
+}
+
+// Each job is in the state that was asked for, with a true log, and a repetition finds the same ones.
+func TestFixtures(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, withTestbed, env{"FORGERUN_TIME_SCALE": "1", "FORGERUN_MAX_RETRIES": "2"})
+	api := s.startLeader()
+	s.startWorker()
+	u := s.newUser(api)
+	const body = `{"jobs":[{"state":"scheduled"},{"state":"running","progress":40},
+		{"state":"succeeded","result":{"media_type":"text/plain","body":"Shipped."}},
+		{"state":"failed","correlation_id":"order-4","problem":{"title":"Out of stock","status":409,"retryable":false,"item":17}},
+		{"state":"exhausted","problem":{"title":"Busy"}},{"state":"canceled"},{"state":"gone"},{"state":"expired"}]}`
+	m := u.fixtures(api, body, "Idempotency-Key", "set-1")
+	require.Len(t, m.Jobs, 8)
+	states := []string{}
+	for _, j := range m.Jobs {
+		states = append(states, j.State)
+	}
+	require.Equal(t, []string{"CREATED", "RUNNING", "SUCCEEDED", "FAILED", "FAILED", "CANCELED", "SUCCEEDED", "SUCCEEDED"}, states)
+	read := func(n int, more string) answer { return u.call(api, "GET", "/v1/jobs/"+m.Jobs[n].ID+more, "") }
+
+	require.Contains(t, read(1, "").body, `"percentage":40`)
+	require.Equal(t, "Shipped.", read(2, "/result").body)
+	document := u.call(api, "GET", "/v1/jobs/"+m.Jobs[3].ID, "", "Accept", "application/problem+json")
+	for _, part := range []string{`"title":"Out of stock"`, `"retryable":false`, `"item":17`, `"correlationId":"order-4"`} {
+		require.Contains(t, document.body, part)
+	}
+	require.Contains(t, read(4, "").body, `"attempt":3`)
+	u.call(api, "POST", "/v1/jobs/"+m.Jobs[4].ID+"/retry", "").requireProblem(t, 409, "RFA_JOB_CONFLICT")
+	require.Contains(t, read(4, "/events").body, "job.retries_exhausted")
+	read(6, "").requireProblem(t, 410, "RFA_JOB_GONE")
+	read(7, "/result").requireProblem(t, 410, "RFA_RESULT_GONE")
+	require.Contains(t, read(7, "/events").body, "job.succeeded")
+
+	again := u.fixtures(api, body, "Idempotency-Key", "set-1")
+	for n, j := range again.Jobs {
+		require.Equal(t, m.Jobs[n].ID, j.ID)
+	}
+	require.Equal(t, 7, s.count(`SELECT count(*) FROM jobs WHERE client_id = $1`, u.id))
+
+	for body, pointer := range map[string]string{
+		`{"jobs":[]}`:                                                    "/jobs",
+		`{"jobs":[{"state":"tired"}]}`:                                   "/jobs/0/state",
+		`{"jobs":[{}]}`:                                                  "/jobs/0/state",
+		`{"jobs":[{"state":"failed","progress":3}]}`:                     "/jobs/0/progress",
+		`{"jobs":[{"state":"gone","problem":{}}]}`:                       "/jobs/0/problem",
+		`{"jobs":[{"state":"failed","result":{}}]}`:                      "/jobs/0/result",
+		`{"jobs":[{"state":"failed","problem":{"status":1}}]}`:           "/jobs/0/problem/status",
+		`{"jobs":[{"state":"exhausted","problem":{"retryable":false}}]}`: "/jobs/0/problem/retryable",
+	} {
+		a := u.call(api, "POST", "/v1/testbed/fixtures", body)
+		require.Equal(t, http.StatusBadRequest, a.status, a.body)
+		require.Contains(t, a.body, `"pointer":"`+pointer+`"`, body)
+	}
+	u.call(api, "POST", "/v1/jobs/"+m.Jobs[1].ID+"/cancel", "")
+}
+
+// The client library asks for the same.
+func TestClientLibraryOfATestBed(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, withTestbed)
+	api := s.startLeader()
+	s.startWorker()
+	c, err := client.New(client.Config{URL: api.url, Key: s.newUser(api).key, MaxTries: 1})
+	require.NoError(t, err)
+	jobs, err := c.MakeFixtures(s.ctx(), []client.FixtureRequest{{State: "failed", Problem: json.RawMessage(`{"title":"Out of stock"}`)}})
+	require.NoError(t, err)
+	require.Equal(t, "FAILED", jobs[0].State)
+	rules, err := c.SetFaults(s.ctx(), client.FaultRules{Profile: "failover", Seed: 3, Rules: []client.Fault{
+		{Match: json.RawMessage(`{"operation":"getJob"}`), Effect: json.RawMessage(`{"code":"RFA_REQUEST_RATE_LIMITED"}`)},
+	}})
+	require.NoError(t, err)
+	require.Greater(t, len(rules), 1)
+	_, err = c.Job(s.ctx(), jobs[0].JobID)
+	var limited *client.Problem
+	require.ErrorAs(t, err, &limited)
+	require.Equal(t, http.StatusTooManyRequests, limited.Status)
+	rules, err = c.Faults(s.ctx())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, rules[0].Applied)
+	removed, err := c.Reset(s.ctx())
+	require.NoError(t, err)
+	require.Equal(t, 1, removed["jobs"])
+	rules, err = c.Faults(s.ctx())
+	require.NoError(t, err)
+	require.Empty(t, rules)
+}
+
+// Nothing is left of what a client had, and of others everything.
+func TestReset(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, hooks, withTestbed, env{"FORGERUN_TIME_SCALE": "1"})
+	api := s.startLeader()
+	s.startWorker()
+	s.startWebhooks()
+	u, other := s.newUser(api), s.newUser(api)
+	receiver := newReceiver(t, nil)
+	u.subscribe(api, receiver.url+"/in", "*")
+	kept := other.submit(api, execute("SUCCESS_FAST"))
+	m := u.fixtures(api, `{"jobs":[{"state":"running"},{"state":"succeeded"},{"state":"gone"},{"state":"scheduled"}]}`)
+	u.call(api, "POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}]}`)
+	u.disturb(api, `[{"match":{"operation":"getBatch"},"effect":{"status":503}}]`)
+	submit := func() string {
+		a := u.call(api, "POST", "/v1/jobs", execute("SUCCESS_FAST"), "Idempotency-Key", "one")
+		require.Equal(t, http.StatusAccepted, a.status, a.body)
+		return a.text("job_id")
+	}
+	before := submit()
+	s.await("SUCCEEDED", kept)
+
+	for _, headers := range [][]string{nil, {"Idempotency-Key", "reset-1"}} {
+		a := u.call(api, "POST", "/v1/testbed/reset", "", headers...)
+		require.Equal(t, http.StatusOK, a.status, a.body)
+		for _, table := range []string{"jobs", "events", "deliveries", "webhooks", "batches", "tombstones", "testbed_faults"} {
+			require.Zero(t, s.count(`SELECT count(*) FROM `+table+` WHERE client_id = $1`, u.id), table)
+		}
+		require.Zero(t, s.count(`SELECT count(*) FROM idempotency_keys WHERE client_id = $1 AND key <> 'reset-1'`, u.id))
+		s.mu.Lock()
+		delete(s.accepted, before)
+		s.mu.Unlock()
+		after := submit()
+		require.NotEqual(t, before, after, "the key is free again")
+		before = after
+	}
+	for _, j := range m.Jobs {
+		u.call(api, "GET", "/v1/jobs/"+j.ID, "").requireProblem(t, 404, "RFA_JOB_NOT_FOUND")
+	}
+	require.Equal(t, http.StatusOK, other.call(api, "GET", "/v1/jobs/"+kept, "").status)
+	eventually(t, "the worker has left the job that ran", func() bool {
+		return s.count(`SELECT count(*) FROM jobs WHERE state = 'SUCCEEDED' AND client_id = $1`, u.id) == 1
+	})
+	s.checkInvariants()
+}
