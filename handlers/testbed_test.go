@@ -141,7 +141,7 @@ func TestWrongRulesAreRefused(t *testing.T) {
 		`[{"match":{"nth":1,"every":2},"effect":{"status":503}}]`:                                            "/0/match",
 		`[{"match":{"probability":0},"effect":{"status":503}}]`:                                              "/0/match/probability",
 		`[{"match":{"from":"2030-01-02T00:00:00Z","until":"2030-01-01T00:00:00Z"},"effect":{"status":503}}]`: "/0/match/until",
-		`[{"match":{"operation":"delivery"},"effect":{"status":503}}]`:                                       "/0/match/operation",
+		`[{"match":{"operation":"delivery"},"effect":{"status":503}}]`:                                       "/0/effect",
 		`{"profile":"perfect"}`:                                                                              "/profile",
 		`[{"effect":{"status":503}}] 1`:                                                                      "",
 	} {
