@@ -77,6 +77,12 @@ test-faults: ## Faults that need root or minutes, one after the other: full disk
 	@scripts/setup.sh test
 	$(GO) test -tags faults -run '^TestFault' -count=1 -p 1 -timeout 40m -v $(TESTFLAGS) ./cmd/forgerun ./internal/simulator/trial
 
+.PHONY: test-testbed
+test-testbed: ## The example clients under all profiles with 20 seeds, about 15 minutes; writes docs/testbed-report.md
+	@scripts/setup.sh ci
+	FORGERUN_TESTBED_SEEDS=20 FORGERUN_TESTBED_REPORT=$(CURDIR)/docs/testbed-report.md $(GO) test -count=1 -parallel 6 \
+	  -timeout 60m -run '^TestExampleClientsAreRight$$' $(TESTFLAGS) ./cmd/forgerun
+
 .PHONY: bench
 bench: ## Measure each figure against its target, about 10 minutes; ARGS="-help" tells the options
 	@scripts/setup.sh run

@@ -49,8 +49,9 @@ func TestReliabilityPageNamesEveryTest(t *testing.T) {
 		"TestFailureThatIsNotRetryableIsNotRetried": true, "TestCancelAndItsRepetition": true,
 		"TestBulkCancelIsAborted": true, "TestConsoleBulk": true, "TestAxeIsAsPublished": true,
 		"TestFaultsOnTheWire": true, "TestFaultsOfStreams": true, "TestOurClientIsRight": true, "TestNaiveClientIsCaught": true,
-		"TestDisturbedDeliveries": true, "TestFaultsOfDeliveriesAreChecked": true, "TestFixtures": true, "TestReset": true,
-		"TestClientLibraryOfATestBed":         true,
+		"TestDisturbedDeliveries": true, "TestFaultsOfDeliveriesAreChecked": true, "TestFixtures": true, "TestDevChaosUsage": true,
+		"TestReset": true, "TestExampleClientsAreRight": true, "TestExampleMistakesAreNamed": true,
+		"TestTutorialOfTheTestBed": true, "TestClientLibraryOfATestBed": true,
 		"TestCustomJobDoesWhatItsRequestSays": true, "TestCustomJobIsCanceled": true, "TestParamsThatChangeNothingAreNamed": true,
 		"TestWithoutATestBedThereIsNoCustomKind": true,
 	}

@@ -88,6 +88,7 @@ var mayImport = []packageRule{
 	// The outside world: what knows the service through HTTP, and through its rows
 	// where it is asked to, and never through its code.
 	{"client", nil},
+	{"examples/...", []string{"client"}},
 	{"internal/simulator/scenario", nil},
 	{"internal/simulator/history", nil},
 	{"internal/simulator/stack", []string{"internal/devstack", "internal/process"}},

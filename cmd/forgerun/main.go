@@ -27,6 +27,7 @@ const usage = `ForgeRun executes jobs that are submitted over HTTP and never los
 
 Usage:
   forgerun dev            everything in one process, with its own Postgres and Redis
+                          (--chaos kill=10s,flush=30s: several, which are disturbed)
   forgerun api            the HTTP API; any number of processes
   forgerun worker         executes jobs; any number of processes
   forgerun webhooks       delivers events to receivers; any number of processes
@@ -83,11 +84,18 @@ func run(ctx context.Context, args []string, getenv func(string) string, environ
 }
 
 func runRole(ctx context.Context, role string, args []string, getenv func(string) string, environ []string, stdout, stderr io.Writer) int {
-	if len(args) == 1 && isHelp(args[0]) {
+	if len(args) == 1 && isHelp(args[0]) && role != "dev" {
 		_, _ = fmt.Fprint(stdout, usage)
 		return 0
 	}
-	if len(args) > 0 {
+	var disturbed chaos
+	if role == "dev" {
+		var code int
+		var done bool
+		if disturbed, code, done = chaosFlags(args, stdout, stderr); done {
+			return code
+		}
+	} else if len(args) > 0 {
 		_, _ = fmt.Fprintf(stderr, "forgerun %s takes no arguments, but got %q; it is configured by the environment.\n", role,
 			strings.Join(args, " "))
 		return 2
@@ -104,6 +112,11 @@ func runRole(ctx context.Context, role string, args []string, getenv func(string
 	start := map[string]func(context.Context, Config, []string, io.Writer, io.Writer) error{
 		"dev": runDev, "api": runAPI, "worker": runWorker, "webhooks": runWebhooks,
 	}[role]
+	if disturbed.asked != "" {
+		start = func(ctx context.Context, cfg Config, _ []string, stdout, stderr io.Writer) error {
+			return disturbed.run(ctx, cfg, environ, stdout, stderr)
+		}
+	}
 	if err := start(ctx, cfg, unknownVariables(environ), stdout, stderr); err != nil {
 		lastWords(stderr, "forgerun:", err)
 		return 1

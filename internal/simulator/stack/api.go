@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -20,9 +21,9 @@ func (s *Stack) startAPIs(ctx context.Context) error {
 		return nil
 	}
 	faults := s.o.Faults && !s.o.foreign()
-	if faults || s.o.APIs > 1 {
+	if faults || s.o.APIs > 1 || s.o.Listen != "" {
 		var err error
-		if s.balancer, err = newProxy("api", s.dialAPI); err != nil {
+		if s.balancer, err = newProxyAt("api", cmp.Or(s.o.Listen, anyAddress), s.dialAPI); err != nil {
 			return err
 		}
 		if faults {

@@ -43,9 +43,16 @@ const (
 	retryPeriod = 25 * time.Millisecond
 )
 
+// anyAddress is a free port of 127.0.0.1.
+const anyAddress = "127.0.0.1:0"
+
 // newProxy begins to listen on a free port of 127.0.0.1, which it keeps.
 func newProxy(name string, dial func(context.Context) (net.Conn, error)) (*proxy, error) {
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	return newProxyAt(name, anyAddress, dial)
+}
+
+func newProxyAt(name, address string, dial func(context.Context) (net.Conn, error)) (*proxy, error) {
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
 	}

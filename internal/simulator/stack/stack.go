@@ -33,6 +33,8 @@ type Options struct {
 	// Env is further configuration (FORGERUN_...), which overrides what the stack
 	// sets. The addresses of the stores and of the processes cannot be set.
 	Env map[string]string
+	// Listen is the address of the API; "" for any port of 127.0.0.1.
+	Listen string
 	// APIs and Webhooks are numbers of processes; 0: one, or none with foreign servers.
 	APIs, Webhooks int
 	// Lease is after how long a silent worker is dead; 0: 3 s.
@@ -269,5 +271,8 @@ func (s *Stack) end() error {
 	}
 	return errors.Join(append(errs, s.closeServers())...)
 }
+
+// Logs is the folder with the logs of all processes, which stay.
+func (s *Stack) Logs() string { return s.logDir() }
 
 func (s *Stack) logDir() string { return filepath.Join(s.o.Dir, "logs") }

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/forgerun/forgerun/client"
+	sim "github.com/forgerun/forgerun/internal/simulator/stack"
+)
+
+// The processes of dev --chaos.
+const (
+	chaosAPIs    = 2
+	chaosWorkers = 2
+	chaosStart   = 2 * time.Minute // for all to be ready
+)
+
+// chaos is what dev is asked to do to itself.
+type chaos struct {
+	faults sim.Chaos
+	asked  string // for faults; "" for none
+	seed   uint64
+}
+
+// chaosFlags reads the flags of dev. done says that there is nothing to run.
+func chaosFlags(args []string, stdout, stderr io.Writer) (c chaos, code int, done bool) {
+	flags := flag.NewFlagSet("dev", flag.ContinueOnError)
+	flags.StringVar(&c.asked, "chaos", "", "`faults` with the mean time between two of a kind, such as kill=10s,flush=30s")
+	flags.Uint64Var(&c.seed, "seed", 1, "what the times and targets of faults are drawn by")
+	flags.Usage = func() {
+		_, _ = fmt.Fprint(flags.Output(), "Usage: forgerun dev [--chaos FAULTS [--seed N]]\n\n"+
+			"Everything in one process, with its own Postgres and Redis. With --chaos the roles run as\n"+
+			"processes of their own, behind a port that survives them, and faults are done to them and to\n"+
+			"their stores. Configured by the environment: see 'forgerun config dev'.\n\nFlags:\n")
+		flags.PrintDefaults()
+		_, _ = fmt.Fprint(flags.Output(), "\nFaults:\n")
+		table := tabwriter.NewWriter(flags.Output(), 0, 0, 2, ' ', 0)
+		for _, k := range sim.Kinds() {
+			_, _ = fmt.Fprintf(table, "  %s\t%s\n", k.Name, k.Does)
+		}
+		_ = table.Flush()
+	}
+	if code, done = parseFlags(flags, args, stdout, stderr); done {
+		return c, code, true
+	}
+	var err error
+	if c.faults, err = sim.ParseChaos(c.asked); err != nil {
+		_, _ = fmt.Fprintln(stderr, "forgerun:", err)
+		return c, 2, true
+	}
+	return c, 0, false
+}
+
+// run is dev with faults: the roles as child processes, which are disturbed until ctx ends. What they store lasts as long.
+func (c chaos) run(ctx context.Context, cfg Config, environ []string, stdout, stderr io.Writer) error {
+	switch {
+	case cfg.DatabaseURL != "" || cfg.RedisURL != "":
+		return errors.New("dev --chaos does faults to its own Postgres and Redis: leave FORGERUN_DATABASE_URL and FORGERUN_REDIS_URL out")
+	case !onLoopback(cfg.HTTPAddr):
+		return fmt.Errorf("dev --chaos listens on this machine alone, not on %s", cfg.HTTPAddr)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(filepath.Join(cfg.DataDir, "chaos"))
+	if err != nil {
+		return err
+	}
+	starting, cancel := context.WithTimeoutCause(ctx, chaosStart, errors.New("not everything was ready in time"))
+	defer cancel()
+	s, err := sim.Start(starting, sim.Options{
+		Forgerun: program, Dir: dir, Listen: cfg.HTTPAddr, APIs: chaosAPIs, Faults: true,
+		Concurrency: cfg.WorkerConcurrency, TimeScale: cfg.TimeScale, Env: chaosEnviron(environ), Log: stderr,
+	})
+	if err != nil {
+		return unlessStopped(ctx, err)
+	}
+	err = c.disturb(ctx, starting, s, stdout)
+	return errors.Join(unlessStopped(ctx, err), s.Close())
+}
+
+// disturb has the service work, says where it is, and does the faults.
+func (c chaos) disturb(ctx, starting context.Context, s *sim.Stack, stdout io.Writer) error {
+	if err := s.Scale(starting, chaosWorkers); err != nil {
+		return err
+	}
+	who, err := chaosLogin(starting, s.URL())
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(stdout, "\nForgeRun %s is ready, and disturbed: %s (seed %d).\n\n  API        %s/v1\n"+
+		"  Client id  %s\n  API key    %s\n  Docs       %s/docs\n  Logs       %s\n\n"+
+		"Its data is removed at the end. Stop with Ctrl-C. Faults, as they are over:\n\n",
+		version, c.asked, c.seed, s.URL(), who.ClientID, who.APIKey, s.URL(), s.Logs())
+	return c.faults.Run(ctx, s, c.seed, func(f sim.Fault) {
+		line := fmt.Sprintf("%s  %-12s %s", f.At.Format("15:04:05.000"), f.Kind, f.Target)
+		if f.Count > 1 {
+			line += fmt.Sprintf(", %d connections", f.Count)
+		}
+		line += fmt.Sprintf(", for %.1f s", f.Until.Sub(f.At).Seconds())
+		if f.Err != nil {
+			line += ": " + f.Err.Error()
+		}
+		_, _ = fmt.Fprintln(stdout, line)
+	})
+}
+
+// unlessStopped is no error for what ends because it was asked to.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// chaosEnviron is the configuration of the child processes: the caller's, on a test bed.
+func chaosEnviron(environ []string) map[string]string {
+	own := []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR", "FORGERUN_DATA_DIR"}
+	env := map[string]string{"FORGERUN_TESTBED": "true"}
+	for _, entry := range environ {
+		if name, value, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "FORGERUN_") && !slices.Contains(own, name) {
+			env[name] = value
+		}
+	}
+	return env
+}
+
+// chaosLogin makes a client that is ready to use.
+func chaosLogin(ctx context.Context, url string) (login, error) {
+	c, err := client.New(client.Config{URL: url})
+	if err != nil {
+		return login{}, err
+	}
+	id, err := c.CreateClient(ctx)
+	if err != nil {
+		return login{}, err
+	}
+	key, err := c.CreateKey(ctx, id, false)
+	if err != nil {
+		return login{}, err
+	}
+	return login{ClientID: id, APIKey: key.APIKey}, nil
+}

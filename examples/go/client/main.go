@@ -1,0 +1,130 @@
+// Command client is a client of ForgeRun that does what a client should. It submits a few jobs, waits for each, and takes the
+// webhook that tells of their ends.
+//
+//	FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_API_KEY=frk_... go run ./examples/go/client
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/client"
+)
+
+const (
+	patience = 2 * time.Minute // for all jobs
+	maxBody  = 8 << 20         // of a delivery
+)
+
+func main() {
+	log.SetFlags(0)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context) error {
+	// The library waits as it is told, tries again what may be tried, and repeats a submission with its key.
+	c, err := client.New(client.Config{URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_API_KEY"), MaxTries: 20})
+	if err != nil {
+		return err
+	}
+	taken, stop, err := receive(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	var ids []string
+	for n, kind := range []string{"SUCCESS_FAST", "FAIL_IMMEDIATE", "SUCCESS_FAST", "SUCCESS_FAST"} {
+		accepted, err := c.Submit(ctx, client.JobRequest{Type: client.Execute, WorkKind: kind},
+			client.CorrelationID(fmt.Sprintf("order-%d-%d", os.Getpid(), n)))
+		if err != nil {
+			return err
+		}
+		j, err := c.Wait(ctx, accepted.JobID)
+		if err != nil {
+			return err
+		}
+		fmt.Println(j.JobID, kind, j.State)
+		ids = append(ids, j.JobID)
+	}
+	return taken.await(ctx, ids)
+}
+
+// ends are the jobs of which a delivery told that they have ended.
+type ends struct {
+	mu       sync.Mutex
+	known    map[string]bool // ids of deliveries
+	subjects map[string]bool
+}
+
+// receive registers a webhook of this process.
+func receive(ctx context.Context, c *client.Client) (*ends, func(), error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	hook, err := c.CreateWebhook(ctx, client.WebhookRequest{
+		URL: "http://" + listener.Addr().String() + "/forgerun", Events: []string{"job.succeeded", "job.failed"},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	e := &ends{known: map[string]bool{}, subjects: map[string]bool{}}
+	server := &http.Server{Handler: e.handler(client.Verifier{Secret: hook.Secret}), ReadTimeout: time.Minute}
+	go func() { _ = server.Serve(listener) }() // until it is closed
+	return e, func() { _ = server.Close() }, nil
+}
+
+// handler takes what was signed with the secret of the webhook, and nothing else. What comes again is answered like the first one.
+func (e *ends) handler(v client.Verifier) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		if err := v.VerifySecret(r.Header, body); err != nil {
+			log.Print("refused: ", err)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if id := r.Header.Get("Webhook-Id"); !e.known[id] {
+			e.known[id] = true
+			e.subjects[r.Header.Get("Ce-Subject")] = true
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// await waits until deliveries have told of all jobs.
+func (e *ends) await(ctx context.Context, ids []string) error {
+	const look = 50 * time.Millisecond
+	for _, id := range ids {
+		for !e.has(id) {
+			select {
+			case <-time.After(look):
+			case <-ctx.Done():
+				return fmt.Errorf("no delivery has told of job %s: %w", id, ctx.Err())
+			}
+		}
+	}
+	return nil
+}
+
+func (e *ends) has(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.subjects["jobs/"+id]
+}

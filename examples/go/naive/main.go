@@ -1,0 +1,63 @@
+// Command naive makes mistakes that people make, beside the right client. Under the profile duplicate-deliveries the verdict
+// names each of them:
+//
+//	tampered-refused                    it takes every delivery, whoever has signed it
+//	repeated-delivery                   it answers a delivery that it knows with an error,
+//	deliveries-answered                 and so the true one, after a forged one with its id
+//	retry-after, conditional-requests   it polls in a tight loop
+//	correlation-ids                     its jobs cannot be told apart in logs
+//	connection-reuse                    each request has a connection of its own
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+func main() {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	var known sync.Map
+	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if _, again := known.LoadOrStore(r.Header.Get("Webhook-Id"), true); again {
+			w.WriteHeader(http.StatusConflict)
+		}
+	})}
+	go func() { _ = server.Serve(listener) }()
+	call("POST", "/v1/webhooks", `{"url":"http://`+listener.Addr().String()+`/","events":["job.succeeded"]}`)
+	for range 12 {
+		path := "/v1/jobs/" + call("POST", "/v1/jobs", `{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}`)["job_id"].(string)
+		for call("GET", path, "")["state"] != "SUCCEEDED" {
+		}
+	}
+	time.Sleep(5 * time.Second)
+}
+
+func call(method, path, body string) (answer map[string]any) {
+	r, err := http.NewRequest(method, os.Getenv("FORGERUN_URL")+path, strings.NewReader(body))
+	if err != nil {
+		log.Fatal(err)
+	}
+	r.Close = true
+	r.Header.Set("Authorization", "Bearer "+os.Getenv("FORGERUN_API_KEY"))
+	r.Header.Set("Content-Type", "application/json")
+	got, err := http.DefaultClient.Do(r)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = got.Body.Close() }()
+	if err := json.NewDecoder(got.Body).Decode(&answer); err != nil {
+		log.Fatal(err)
+	}
+	return answer
+}
