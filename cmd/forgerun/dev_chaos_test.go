@@ -34,8 +34,8 @@ func TestDevWithChaos(t *testing.T) {
 		"FORGERUN_TIME_SCALE=0.1",
 	}
 	dev.SysProcAttr = dieWithTest()
-	var stderr bytes.Buffer
-	dev.Stderr = &stderr
+	stderr := newOutput()
+	dev.Stderr = stderr
 	stdout, err := dev.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, dev.Start())
@@ -53,7 +53,7 @@ func TestDevWithChaos(t *testing.T) {
 			break
 		}
 	}
-	require.NotEmpty(t, key, stderr.String())
+	require.NotEmpty(t, key, stderr.tail())
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -81,7 +81,7 @@ func TestDevWithChaos(t *testing.T) {
 	require.NoError(t, dev.Process.Signal(syscall.SIGTERM))
 	for range lines { // to its end
 	}
-	require.NoError(t, dev.Wait(), stderr.String())
+	require.NoError(t, dev.Wait(), stderr.tail())
 	for _, name := range []string{"postgres", "redis"} {
 		_, err := os.Stat(dir + "/chaos/" + name)
 		require.ErrorIs(t, err, os.ErrNotExist, "nothing is left but logs")
