@@ -176,10 +176,13 @@ func TestExampleClientsAreRight(t *testing.T) {
 	}
 }
 
+// slowJobs has jobs take long enough to be polled more than once, also on a busy machine.
+var slowJobs = env{"FORGERUN_TIME_SCALE": "3"}
+
 // Of each naive one the verdict names the mistakes that are listed at its top, and no other.
 func TestExampleMistakesAreNamed(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, hooks, withTestbed)
+	s := newStack(t, hooks, withTestbed, slowJobs)
 	api := s.startLeader()
 	s.startWorker()
 	s.startWebhooks()
@@ -216,7 +219,7 @@ func TestTutorialOfTheTestBed(t *testing.T) {
 	}
 	page, err := os.ReadFile("../../docs/testbed-tutorial.md")
 	require.NoError(t, err)
-	s := newStack(t, withTestbed)
+	s := newStack(t, withTestbed, slowJobs)
 	api := s.startLeader()
 	s.startWorker()
 	for name, want := range map[string][]string{

@@ -18,7 +18,7 @@ ask() {
 submit() { ask /v1/jobs --header "X-Correlation-ID: $1" --header "Idempotency-Key: $2" --data "{\"type\": \"EXECUTE\", \"work_kind\": \"$3\"}"; }
 
 id=$(submit order-1 one FAIL_IMMEDIATE | sed 's/{"job_id":"\([^"]*\)".*/\1/')
-sleep 2
+ask "/v1/jobs/$id/events" --header 'Accept: text/event-stream' # to its end
 ask "/v1/jobs/$id"
 ask "/v1/jobs/$id/retry" --request POST
 submit order-2 one SUCCESS_FAST
@@ -28,4 +28,4 @@ ask /v1/jobs --header 'Accept: text/csv'
 for limit in 1 2 3 4 5 6 7; do
   ask "/v1/jobs?state=FAILED&limit=$limit"
 done
-sleep 2
+sleep 6
