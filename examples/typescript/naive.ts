@@ -1,5 +1,5 @@
 /**
- * Mistakes that people make, beside client.ts. Under the profile flaky-network, with seed 5, the verdict names each of them:
+ * Mistakes that people make, beside client.ts. Under the profile flaky-network, with seed 7, the verdict names each of them:
  *
  * idempotency-key, one-job-per-intention   a lost submission is sent again without a key, and makes a second job
  * stream-resume                            a stream that broke is opened from the beginning, at once
@@ -25,7 +25,7 @@ async function insist(path: string, more: RequestInit): Promise<any> {
 }
 
 async function main() {
-  for (let n = 0; n < 20; n++) {
+  for (let n = 0; n < 10; n++) {
     const job = await insist("/v1/jobs", {
       method: "POST",
       body: JSON.stringify({ type: "EXECUTE", work_kind: "SUCCESS_FAST" }),

@@ -1,4 +1,4 @@
-// Command naive makes mistakes that people make, beside the right client. Under the profile duplicate-deliveries the verdict
+// Command naive makes mistakes that people make, beside the right client. Under the profile duplicate-deliveries, with seed 7, the verdict
 // names each of them:
 //
 //	tampered-refused                    it takes every delivery, whoever has signed it
