@@ -2,7 +2,6 @@ package testbed
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/forgerun/forgerun/app"
@@ -75,14 +74,14 @@ func (s *Resetter) follow(ctx context.Context, client job.ID, step job.ErasureSt
 		}
 	})
 	for _, id := range step.Unfinished {
-		if _, err := s.jobs.Cancel(ctx, client, id); err != nil && !settled(err) {
-			return err
+		_, err := s.jobs.Cancel(ctx, client, id)
+		switch job.CodeOf(err) {
+		case job.CodeJobNotFound, job.CodeJobGone, job.CodeConflict:
+		default:
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
-}
-
-func settled(err error) bool {
-	var known *job.Error
-	return errors.As(err, &known) && (known.Code == job.CodeJobNotFound || known.Code == job.CodeJobGone || known.Code == job.CodeConflict)
 }
